@@ -1,0 +1,115 @@
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Config says how large a host device is.
+type Config struct {
+	// Capacity is the device's memory in bytes. 0 is the smaller of 4 GiB and half of the machine's RAM.
+	Capacity int64
+}
+
+const defaultCapacity = 4 << 30
+
+func init() { device.Register("host", driver{}) }
+
+type driver struct{}
+
+// Open opens "host" with the option capacity, such as "2GiB" or a number of bytes.
+func (driver) Open(name string, options url.Values) (device.Device, error) {
+	if name != "host" {
+		return nil, invalid("Open", 0, "there is no device %q; the host device is %q, with options as in %q",
+			name, "host", "host?capacity=2GiB")
+	}
+	cfg, err := parse(options)
+	if err != nil {
+		return nil, err
+	}
+	d, err := New(cfg)
+	if err != nil {
+		return nil, err // not d: a nil *Device in the interface would not be nil
+	}
+	return d, nil
+}
+
+func parse(options url.Values) (Config, error) {
+	var cfg Config
+	for key, values := range options {
+		if key != "capacity" {
+			return cfg, invalid("Open", 0, "unknown option %q; the host device has the option capacity", key)
+		}
+		if len(values) != 1 {
+			return cfg, invalid("Open", 0, "the option capacity is given %d times; give it once", len(values))
+		}
+		n, err := humanize.ParseBytes(values[0])
+		if err != nil || n == 0 || n > math.MaxInt64 {
+			return cfg, invalid("Open", 0, "capacity=%q is not a size; use a positive one such as 2GiB or 1048576",
+				values[0])
+		}
+		cfg.Capacity = int64(n)
+	}
+	return cfg, nil
+}
+
+func (c Config) capacity() (int64, error) {
+	switch {
+	case c.Capacity < 0:
+		return 0, invalid("New", 0, "Config.Capacity is %d bytes; use a positive size, or 0 for the default", c.Capacity)
+	case c.Capacity > maxCapacity:
+		return 0, invalid("New", 0, "Config.Capacity is %d bytes; the largest is %d", c.Capacity, int64(maxCapacity))
+	case c.Capacity > 0:
+		return c.Capacity, nil
+	}
+	if ram := ramBytes(); ram > 0 {
+		return min(defaultCapacity, ram/2), nil
+	}
+	return defaultCapacity, nil
+}
+
+// maxCapacity leaves room for 9/8 of it in the address space.
+const maxCapacity = math.MaxInt / 1024
+
+// ramBytes is the machine's memory in bytes, or 0 if nobody says.
+func ramBytes() int64 {
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	return parseMeminfo(text)
+}
+
+func parseMeminfo(text []byte) int64 {
+	for line := range bytes.Lines(text) {
+		rest, ok := strings.CutPrefix(string(line), "MemTotal:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil || kib < 0 || kib > math.MaxInt64/1024 {
+			return 0
+		}
+		return kib * 1024
+	}
+	return 0
+}
+
+// invalid is the error of a wrong argument.
+func invalid(op string, bytes int64, format string, args ...any) error {
+	return &device.Error{Op: op, Device: "host", Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
+		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}
+}

@@ -1,0 +1,88 @@
+package host
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// record is one point in one stream, complete when everything queued before it is done. Each Record of an
+// event makes a new one, so that what waited for an earlier one is unaffected, and so that the race detector
+// sees the edge of that record alone.
+type record struct {
+	done atomic.Bool
+	at   time.Duration // on the device's clock; valid when done
+
+	mu   sync.Mutex
+	wake chan struct{} // made by the first that waits
+}
+
+// release lets what follows acquire see what came before.
+//
+//go:norace
+func (r *record) release() { race.ReleaseMerge(unsafe.Pointer(r)) }
+
+//go:norace
+func (r *record) acquire() { race.Acquire(unsafe.Pointer(r)) }
+
+//go:norace
+func (r *record) complete(at time.Duration) {
+	race.Disable()
+	r.at = at
+	r.mu.Lock()
+	r.done.Store(true)
+	if r.wake != nil {
+		close(r.wake)
+	}
+	r.mu.Unlock()
+	race.Enable()
+}
+
+// query reports whether r is complete, and acquires it if so.
+//
+//go:norace
+func (r *record) query() bool {
+	race.Disable()
+	done := r.done.Load()
+	race.Enable()
+	if done {
+		r.acquire()
+	}
+	return done
+}
+
+// wait waits until r is complete, and acquires it, or until cancel is closed. A nil cancel never is.
+//
+//go:norace
+func (r *record) wait(cancel <-chan struct{}) bool {
+	if r.query() {
+		return true
+	}
+	race.Disable()
+	r.mu.Lock()
+	if r.wake == nil {
+		r.wake = make(chan struct{})
+	}
+	wake := r.wake
+	if r.done.Load() {
+		r.mu.Unlock()
+		race.Enable()
+		r.acquire()
+		return true
+	}
+	r.mu.Unlock()
+	done := false
+	select {
+	case <-wake:
+		done = true
+	case <-cancel:
+	}
+	race.Enable()
+	if done {
+		r.acquire()
+	}
+	return done
+}

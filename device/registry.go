@@ -1,0 +1,77 @@
+package device
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Driver opens the devices of one backend.
+type Driver interface {
+	// Open opens the device named name, which starts with the driver's own name: "host", "cuda:0".
+	// options are the parameters after "?"; an unknown one is an error.
+	Open(name string, options url.Values) (Device, error)
+}
+
+var drivers = struct {
+	sync.RWMutex
+	m map[string]Driver
+}{m: make(map[string]Driver)}
+
+// Register makes a backend available to [Open] under name, which has no colon in it. Backends call it from
+// init. Like sql.Register it panics if the driver is nil or the name is taken.
+func Register(name string, d Driver) {
+	if d == nil {
+		panic("device: Register driver is nil")
+	}
+	if name == "" || strings.ContainsAny(name, ":?") {
+		panic("device: Register with the name " + fmt.Sprintf("%q", name))
+	}
+	drivers.Lock()
+	defer drivers.Unlock()
+	if _, dup := drivers.m[name]; dup {
+		panic("device: Register called twice for driver " + name)
+	}
+	drivers.m[name] = d
+}
+
+// Drivers returns the sorted names of the registered backends.
+func Drivers() []string {
+	drivers.RLock()
+	defer drivers.RUnlock()
+	return slices.Sorted(maps.Keys(drivers.m))
+}
+
+// Open opens a device: "host", "host?capacity=2GiB", "cuda:0". Options follow the name as in a URL. Opening
+// a GPU that is already open returns the same device, to be closed once more; each Open of "host" makes a
+// device of its own. A name whose backend is not built into the program is an error that wraps
+// [ErrNoBackend] and says what to do.
+func Open(name string) (Device, error) {
+	base, query, _ := strings.Cut(name, "?")
+	options, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, fmt.Errorf("device: the options of %q: %w", name, err)
+	}
+	backend, _, _ := strings.Cut(base, ":")
+	drivers.RLock()
+	d := drivers.m[backend]
+	drivers.RUnlock()
+	if d != nil {
+		return d.Open(base, options)
+	}
+	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint(backend))
+}
+
+func hint(backend string) string {
+	have := "this program has none: import _ \"github.com/cistern-ml/cistern/device/host\""
+	if names := Drivers(); len(names) > 0 {
+		have = "this program has " + strings.Join(names, ", ")
+	}
+	if backend == "cuda" {
+		return have + "; for NVIDIA GPUs build it with the tag cuda"
+	}
+	return have
+}

@@ -1,0 +1,73 @@
+package device
+
+import "context"
+
+// Stream is an ordered queue of operations on one device (CUstream).
+//
+// It is bounded: with 1,024 operations queued, the next call that queues one waits. All methods that queue
+// return before the operation has run. They return an error, and queue nothing, if the arguments are wrong,
+// the stream or device is closed, or the device has a sticky error.
+type Stream interface {
+	// ID is unique among all streams that this process ever makes.
+	ID() uint64
+	// Device is the stream's device.
+	Device() Device
+	// Priority is the priority that the stream was made with.
+	Priority() int
+
+	// CopyH2D copies len(src) bytes from pinned or registered host memory to the device
+	// (cuMemcpyHtoDAsync). src must not be written until the copy is done. Other host memory is an error
+	// that wraps [ErrNotPinned]. An empty src copies nothing.
+	CopyH2D(dst Ptr, src []byte) error
+	// CopyD2H copies len(dst) bytes from the device to pinned or registered host memory
+	// (cuMemcpyDtoHAsync). dst must not be touched until the copy is done.
+	CopyD2H(dst []byte, src Ptr) error
+	// CopyD2D copies bytes bytes inside the device (cuMemcpyDtoDAsync). The ranges must not overlap.
+	CopyD2D(dst, src Ptr, bytes int64) error
+	// Memset sets bytes bytes to value (cuMemsetD8Async).
+	Memset(dst Ptr, value byte, bytes int64) error
+	// Launch runs a kernel (cuLaunchKernel). l and its slices may be reused as soon as Launch returns.
+	Launch(l *Launch) error
+
+	// Record records e: e is complete when everything queued before is done (cuEventRecord). Recording an
+	// event again replaces its earlier record; waits queued on that one are unaffected.
+	Record(e Event) error
+	// Wait lets everything queued later wait for the present record of e (cuStreamWaitEvent). An event
+	// that was never recorded is complete. e may be of another device of the same backend.
+	Wait(e Event) error
+	// OnDone runs fn on the device's one completion goroutine, never on the stream, once everything queued
+	// before is done; the stream goes on meanwhile. fn gets the device's sticky error, or nil. It must not
+	// wait for the device. fn runs exactly once if OnDone returns nil.
+	OnDone(fn func(error)) error
+
+	// Query reports whether everything queued is done (cuStreamQuery). It never waits.
+	Query() (done bool, err error)
+	// Synchronize waits until everything queued before the call is done, and returns the device's sticky
+	// error, if any (cuStreamSynchronize). Cancelling ctx ends the waiting, not the work.
+	Synchronize(ctx context.Context) error
+
+	// Closed reports whether Close has finished. From then on everything the stream ever did is complete.
+	Closed() bool
+	// Close waits for everything queued and ends the stream. It is idempotent. Streams are not closed from
+	// OnDone callbacks.
+	Close() error
+}
+
+// BatchCopier is implemented by streams that copy many ranges in one operation (cuMemcpyBatchAsync).
+type BatchCopier interface {
+	// CopyD2HBatch copies len(dst[i]) bytes from src[i] to dst[i], for every i, as one queued operation.
+	// The rules are those of CopyD2H; if any range is wrong nothing is queued.
+	CopyD2HBatch(dst [][]byte, src []Ptr) error
+}
+
+// Event marks a point in a stream (CUevent). The zero state is "never recorded", which counts as complete.
+type Event interface {
+	// Query reports whether the last record is complete (cuEventQuery). It never waits.
+	Query() (done bool, err error)
+	// Synchronize waits for the last record (cuEventSynchronize). Cancelling ctx ends the waiting.
+	Synchronize(ctx context.Context) error
+	// Timed reports whether the event was made with [EventOptions].Timed.
+	Timed() bool
+	// Close releases the event. Waits that are queued on its record are unaffected. It is idempotent.
+	Close() error
+}

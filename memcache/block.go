@@ -1,0 +1,101 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Block is a piece of device memory that Alloc handed out. It is a small value: copies are the same block.
+// The zero Block is empty: it has no memory, and recording and freeing it do nothing.
+//
+// Ptr, Size, StreamID and Serial belong to the copy and touch no shared memory, also after the block was
+// freed. RecordStream and Free may be called from any goroutine; a block that was freed is an error that
+// wraps [ErrFreed].
+type Block struct {
+	meta   *meta
+	serial uint64
+	ptr    device.Ptr
+	size   int64
+	stream uint64
+}
+
+// Ptr is the address of the first byte, a multiple of 512 from the start of its segment.
+func (b Block) Ptr() device.Ptr { return b.ptr }
+
+// Size is the block's bytes: the request rounded to a multiple of 512 or, where the rest of a free block
+// was not worth keeping, up to 1 MiB more.
+func (b Block) Size() int64 { return b.size }
+
+// StreamID is the ID of the stream that the block was allocated on.
+func (b Block) StreamID() uint64 { return b.stream }
+
+// Serial is the number of this hand-out, never reused by its cache. The zero Block has 0.
+func (b Block) Serial() uint64 { return b.serial }
+
+// IsZero reports whether b is the zero Block.
+func (b Block) IsZero() bool { return b.meta == nil }
+
+// Range is the part of the block at [offset, offset+bytes), for a launch. It is not checked here: the
+// stream that gets it does that.
+func (b Block) Range(offset, bytes int64) device.Range {
+	return device.Range{Ptr: b.ptr + device.Ptr(offset), Bytes: bytes}
+}
+
+// String gives the serial, size and stream; never the address.
+func (b Block) String() string {
+	if b.IsZero() {
+		return "empty block"
+	}
+	return fmt.Sprintf("block %d (%s, stream %d)", b.serial, formatBytes(b.size), b.stream)
+}
+
+// RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
+// is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
+// stream, a stream twice, or a closed stream does nothing. Call it before Free; there is no un-record.
+func (b Block) RecordStream(s device.Stream) error {
+	if b.IsZero() {
+		return nil
+	}
+	c := b.meta.cache
+	if err := c.checkStream("RecordStream", s); err != nil {
+		return err
+	}
+	id := s.ID()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.live(b); err != nil {
+		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
+	}
+	if id == b.stream || s.Closed() {
+		return nil
+	}
+	for _, u := range b.meta.uses {
+		if u.ID() == id {
+			return nil
+		}
+	}
+	b.meta.uses = append(b.meta.uses, s)
+	return nil
+}
+
+// Free gives the block back. For the host it is free at once; its memory is handed out again to its own
+// stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
+// A second Free is an error.
+//
+// Free waits only where recording an event does: when a recorded stream's queue is full.
+func (b Block) Free() error { return b.FreeContext(context.Background()) }
+
+// FreeContext is Free; ctx is the parent of what observers see. Cancelling it changes nothing.
+func (b Block) FreeContext(ctx context.Context) error {
+	if b.IsZero() {
+		return nil
+	}
+	c := b.meta.cache
+	_, op := c.start(ctx, OpFree)
+	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size}
+	e.Err = c.freeBlock(b, &e)
+	c.end(op, e)
+	return e.Err
+}

@@ -1,0 +1,208 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Classes of errors, for errors.Is.
+var (
+	// ErrClosed: the cache is closed.
+	ErrClosed = errors.New("cache is closed")
+	// ErrFreed: the block was freed before.
+	ErrFreed = errors.New("block was already freed")
+	// ErrInvalid: an argument is wrong. Nothing changed.
+	ErrInvalid = errors.New("invalid argument")
+)
+
+// Config configures a cache. The zero value behaves as PyTorch 2.11 does by default, with two improvements:
+// see Exact.
+type Config struct {
+	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory
+	// (per_process_memory_fraction), between 0 and 1. 0 and 1 are no limit.
+	PerProcessMemoryFraction float64
+	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
+	// the driver is asked, and free segments of a closed stream pass to other streams.
+	Exact bool
+	// Observer sees every operation; nil: nobody does.
+	Observer Observer
+}
+
+// Cache is a caching allocator for one device. All methods may be called from any goroutine.
+//
+// The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block there needs
+// no synchronisation: what was queued on the stream before the free runs before what is queued after the
+// next allocation. Work on other streams needs RecordStream.
+type Cache struct {
+	dev    device.Device
+	config Config
+
+	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
+	// and while a flush waits. It is never taken with mu held.
+	growth chan struct{}
+
+	// mu guards what follows, and every meta. Nothing waits with it held.
+	mu         sync.Mutex
+	closed     bool
+	limit      int64 // bytes; math.MaxInt64: none
+	free       [2]index
+	segments   map[device.Ptr]*segment
+	streams    map[uint64]device.Stream // those that have segments
+	pending    pending
+	stats      Stats
+	serial     uint64
+	sequence   uint64
+	spare      *meta    // unused metas, linked by next
+	windows    []*Scope // open scopes
+	reclaimers []*reclaimer
+}
+
+// segment is memory from the driver.
+type segment struct {
+	ptr   device.Ptr
+	bytes int64
+	first *meta // the block at ptr
+}
+
+// New makes a cache for dev. The caller keeps dev, and closes it after the cache.
+func New(dev device.Device, config Config) (*Cache, error) {
+	if dev == nil {
+		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
+	}
+	c := &Cache{
+		dev:      dev,
+		config:   config,
+		growth:   make(chan struct{}, 1),
+		limit:    math.MaxInt64,
+		segments: make(map[device.Ptr]*segment),
+		streams:  make(map[uint64]device.Stream),
+	}
+	c.stats.MaxSplitSize = -1
+	f := config.PerProcessMemoryFraction
+	if f == 0 {
+		f = 1
+	}
+	if err := c.SetMemoryFraction(f); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Device is the cache's device.
+func (c *Cache) Device() device.Device { return c.dev }
+
+// SetMemoryFraction limits the bytes reserved to fraction times the device's memory, rounded down
+// (torch.cuda.set_per_process_memory_fraction); 1 is no limit. What is reserved already stays.
+func (c *Cache) SetMemoryFraction(fraction float64) error {
+	if !(fraction >= 0 && fraction <= 1) { // NaN is neither
+		return fmt.Errorf("memcache: memory fraction %v: %w: it is between 0 and 1", fraction, ErrInvalid)
+	}
+	limit := int64(math.MaxInt64)
+	if fraction < 1 {
+		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limit = limit
+	return nil
+}
+
+// Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
+// still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
+// Close is idempotent.
+func (c *Cache) Close() error {
+	if err := c.lockGrowth(context.Background()); err != nil {
+		return err
+	}
+	defer c.unlockGrowth()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.mu.Unlock()
+	errs := []error{c.settle(context.Background())}
+
+	c.mu.Lock()
+	c.closed = true
+	if n := c.stats.Allocation.All.Current; n > 0 {
+		errs = append(errs, fmt.Errorf("memcache: Close: %d blocks of %s were never freed",
+			n, formatBytes(c.stats.AllocatedBytes.All.Current)))
+	}
+	segments := c.segments
+	c.segments, c.streams, c.free, c.spare = nil, nil, [2]index{}, nil
+	c.mu.Unlock()
+	for _, s := range segments {
+		if err := c.driverFree(context.Background(), s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, c.pending.close())
+	return errors.Join(errs...)
+}
+
+// limited reports whether the bytes reserved are limited. c.mu is held.
+func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
+
+// checkStream refuses streams that can't use the cache's memory.
+func (c *Cache) checkStream(op string, s device.Stream) error {
+	if s == nil {
+		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
+	}
+	if d := s.Device(); d != c.dev {
+		return fmt.Errorf("memcache: %s: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
+			op, ErrInvalid, s.ID(), d.ID(), d.Name(), c.dev.ID(), c.dev.Name())
+	}
+	return nil
+}
+
+// live checks that b is handed out. c.mu is held.
+func (c *Cache) live(b Block) error {
+	if c.closed {
+		return ErrClosed
+	}
+	if b.meta.serial != b.serial {
+		return ErrFreed
+	}
+	return nil
+}
+
+func (c *Cache) lockGrowth(ctx context.Context) error {
+	select {
+	case c.growth <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.growth <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("memcache: waiting for another allocation: %w", ctx.Err())
+	}
+}
+
+func (c *Cache) unlockGrowth() { <-c.growth }
+
+// newMeta returns an unused meta. c.mu is held.
+func (c *Cache) newMeta() *meta {
+	m := c.spare
+	if m == nil {
+		return &meta{cache: c}
+	}
+	c.spare = m.next
+	uses := m.uses
+	*m = meta{cache: c, uses: uses}
+	return m
+}
+
+// recycle keeps a meta that describes no memory any more. c.mu is held.
+func (c *Cache) recycle(m *meta) {
+	m.serial = 0
+	m.next = c.spare
+	c.spare = m
+}

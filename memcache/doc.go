@@ -1,0 +1,28 @@
+// Package memcache is a caching allocator for device memory that behaves like PyTorch's.
+//
+//	cache, err := memcache.New(dev, memcache.Config{})
+//	block, err := cache.Alloc(ctx, bytes, stream)
+//	...                              // queue work on stream that uses block.Ptr()
+//	err = block.RecordStream(other)  // work queued on other uses it as well
+//	err = block.Free()
+//
+// # How it works
+//
+// The driver gives segments of 2 MiB, 20 MiB, or more for large requests; they are split into blocks. A
+// request takes the smallest free block of its stream that fits, at the lowest address. A freed block merges
+// with its free neighbours. Requests up to 1 MiB and larger ones live in different segments, so that small
+// blocks don't pin large segments.
+//
+// # Streams
+//
+// A block belongs to the stream that it was allocated on, and is reused there at once after its free: the
+// stream's own order keeps the old use before the new one. When another stream uses the block, tell the
+// cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
+// then returns when every recorded stream is past the free, which later allocations notice.
+//
+// # Accounting
+//
+// [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats] answer
+// PyTorch's questions under PyTorch's names; [Cache.Scope] gives peaks of one part of a program, without
+// touching the global ones.
+package memcache

@@ -1,0 +1,69 @@
+package memcache
+
+import "context"
+
+// Op is a kind of operation that an Observer sees.
+type Op uint8
+
+// The operations.
+const (
+	OpAlloc       Op = iota // Cache.Alloc
+	OpFree                  // Block.Free, Block.FreeContext
+	OpDriverAlloc           // the driver makes a segment
+	OpDriverFree            // the driver takes a segment back
+	OpSynchronize           // a flush waits for the frees that are pending
+	OpEmptyCache            // Cache.EmptyCache
+)
+
+// String is the operation's name in lower case, words joined by underscores.
+func (op Op) String() string {
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache"}
+	if int(op) < len(names) {
+		return names[op]
+	}
+	return "unknown"
+}
+
+// Event is what an operation did. Fields that don't apply to it are zero.
+type Event struct {
+	Op        Op
+	Device    string
+	Stream    uint64 // the block's or segment's stream
+	Serial    uint64 // the hand-out's number, never reused; the address may be
+	Shard     uint64 // where Seq counts
+	Seq       uint64 // the order of hand-outs and frees inside a shard
+	Requested int64  // bytes asked for
+	Bytes     int64  // the block's or segment's bytes
+	Pool      string // "small" or "large"
+	Hit       bool   // an allocation served without the driver
+	Err       error
+}
+
+// Observer sees the operations of a cache. Its methods run on the goroutine of the call, without locks, and
+// possibly in another order than the operations: sort by Seq and key on Serial.
+type Observer interface {
+	// Start is called before an operation. It returns the context for the operations inside of it, and
+	// what to tell its end; a nil Operation is not told.
+	Start(ctx context.Context, op Op) (context.Context, Operation)
+}
+
+// Operation is one observed operation.
+type Operation interface {
+	// End is called once, when the operation is over.
+	End(Event)
+}
+
+// start tells the observer, if there is one.
+func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
+	if c.config.Observer == nil {
+		return ctx, nil
+	}
+	return c.config.Observer.Start(ctx, op)
+}
+
+func (c *Cache) end(o Operation, e Event) {
+	if o != nil {
+		e.Device = c.dev.Name()
+		o.End(e)
+	}
+}

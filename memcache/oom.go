@@ -1,0 +1,119 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrOutOfMemory: the device, or the cache's limit, has too little free memory. The error is an
+// [*OutOfMemoryError].
+var ErrOutOfMemory = errors.New("out of memory")
+
+// OutOfMemoryError is a failed allocation, with the figures that PyTorch's OutOfMemoryError gives. All are
+// bytes.
+type OutOfMemoryError struct {
+	Requested int64  // what the caller asked for
+	Segment   int64  // what the driver was asked for
+	Device    string // the device's name
+	Total     int64  // the device's memory
+	Free      int64  // the driver's free memory
+	Limit     int64  // the cache's limit; -1: none
+	Allocated int64  // blocks handed out
+	Pending   int64  // blocks freed, and waiting for a recorded stream
+	Reserved  int64  // segments held from the driver
+	Largest   int64  // the largest free block of the request's pool and stream
+
+	// Err is the driver's error; nil if the limit or the request's size was in the way.
+	Err error
+
+	tooLarge bool
+}
+
+// Error tells what was asked, what there is, and where the rest went.
+func (e *OutOfMemoryError) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "memcache: out of memory on %s: ", e.Device)
+	if e.tooLarge {
+		fmt.Fprintf(&s, "%d bytes are asked for, and no device has 1 EiB", e.Requested)
+		return s.String()
+	}
+	fmt.Fprintf(&s, "%s are asked for (a segment of %s)", formatBytes(e.Requested), formatBytes(e.Segment))
+	fmt.Fprintf(&s, "; the device has %s, of which %s are free", formatBytes(e.Total), formatBytes(e.Free))
+	if e.Limit >= 0 {
+		fmt.Fprintf(&s, "; the cache may reserve %s", formatBytes(e.Limit))
+	}
+	fmt.Fprintf(&s, "; %s are reserved: %s allocated, %s freed but in use by a recorded stream, %s free",
+		formatBytes(e.Reserved), formatBytes(e.Allocated), formatBytes(e.Pending), formatBytes(e.Reserved-e.Allocated-e.Pending))
+	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
+	return s.String()
+}
+
+// Unwrap returns ErrOutOfMemory and the driver's error, if there is one.
+func (e *OutOfMemoryError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrOutOfMemory}
+	}
+	return []error{ErrOutOfMemory, e.Err}
+}
+
+func (c *Cache) outOfMemory(r *request, cause error) error {
+	free, total, err := c.dev.MemInfo()
+	if err != nil {
+		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := &OutOfMemoryError{
+		Requested: r.bytes, Segment: SegmentSize(r.bytes), Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
+		Allocated: c.stats.AllocatedBytes.All.Current,
+		Pending:   c.stats.ActiveBytes.All.Current - c.stats.AllocatedBytes.All.Current,
+		Reserved:  c.stats.ReservedBytes.All.Current,
+		Err:       cause,
+	}
+	if c.limited() {
+		e.Limit = c.limit
+	}
+	c.free[r.kind].all(func(m *meta) {
+		if m.stream == r.id {
+			e.Largest = max(e.Largest, m.size)
+		}
+	})
+	return e
+}
+
+type reclaimer struct {
+	free func(ctx context.Context, need int64) (freed int64)
+}
+
+// OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
+// segment of need bytes fits. It returns the bytes that it freed; if that is more than 0 the allocation is
+// tried again. It runs on the goroutine of the allocation, without locks, and may use the cache, but an
+// allocation of its own that fails asks it again. remove ends the registration.
+func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
+	r := &reclaimer{free: f}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reclaimers = append(slices.Clip(c.reclaimers), r)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
+	}
+}
+
+// reclaim asks the reclaimers from number first on, until one frees something, and returns the number to go
+// on with; -1 if none did.
+func (c *Cache) reclaim(ctx context.Context, need int64, first int) int {
+	c.mu.Lock()
+	reclaimers := c.reclaimers
+	c.mu.Unlock()
+	for i := first; i < len(reclaimers); i++ {
+		if reclaimers[i].free(ctx, need) > 0 {
+			return i + 1
+		}
+	}
+	return -1
+}

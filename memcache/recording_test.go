@@ -1,0 +1,307 @@
+package memcache
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// A recording is what PyTorch 2.11's allocator did for one workload with its default options.
+type recording struct {
+	TotalMemory int64            `json:"total_memory"`
+	Limit       *int64           `json:"limit"`
+	Stats       map[string]int64 `json:"stats"`
+	Segments    []struct {
+		Address int64   `json:"address"`
+		Size    int64   `json:"total_size"`
+		Stream  uint64  `json:"stream"`
+		Blocks  [][]any `json:"blocks"`
+	} `json:"segments"`
+	entries []entry
+}
+
+type entry struct {
+	action        string
+	address, size int64
+	stream        uint64
+}
+
+func readRecording(t *testing.T, file string) *recording {
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	lines := bufio.NewScanner(z)
+	lines.Buffer(nil, 64<<20)
+	require.True(t, lines.Scan())
+	var r recording
+	require.NoError(t, json.Unmarshal(lines.Bytes(), &r))
+	for lines.Scan() {
+		var e entry
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &[]any{&e.action, &e.address, &e.size, &e.stream}))
+		r.entries = append(r.entries, e)
+	}
+	require.NoError(t, lines.Err())
+	return &r
+}
+
+// TestRecordings replays what PyTorch's callers did, and requires every address, every driver call in order,
+// all statistics and the final blocks to be what PyTorch's were.
+func TestRecordings(t *testing.T) {
+	files, err := filepath.Glob("testdata/recordings/*.jsonl.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"), func(t *testing.T) {
+			t.Parallel()
+			newReplay(t, readRecording(t, file)).run()
+		})
+	}
+}
+
+type replay struct {
+	t       *testing.T
+	r       *recording
+	dev     *scripted
+	cache   *Cache
+	streams map[uint64]*scriptedStream
+	blocks  map[int64]Block
+	uses    map[int64]*scriptedStream // of a pending block: a stream of its own
+	next    uint64
+}
+
+func newReplay(t *testing.T, r *recording) *replay {
+	dev := newScripted(r.TotalMemory)
+	for _, e := range r.entries {
+		if e.action == "segment_alloc" {
+			dev.next = append(dev.next, device.Ptr(e.address))
+		}
+	}
+	cache, err := New(dev, Config{Exact: true})
+	require.NoError(t, err)
+	if r.Limit != nil {
+		cache.limit = *r.Limit
+	}
+	return &replay{
+		t: t, r: r, dev: dev, cache: cache, next: 1 << 62,
+		streams: make(map[uint64]*scriptedStream), blocks: make(map[int64]Block), uses: make(map[int64]*scriptedStream),
+	}
+}
+
+func (p *replay) run() {
+	var inside []entry // what happened inside the next call, as far as it is not the call itself
+	for i, e := range p.r.entries {
+		switch e.action {
+		case "segment_alloc", "segment_free":
+			inside = append(inside, e)
+		case "free_completed":
+			if i > 0 && p.r.entries[i-1].action == "free_requested" && p.r.entries[i-1].address == e.address {
+				continue
+			}
+			inside = append(inside, e)
+		case "free_requested":
+			p.emptyCache(&inside)
+			immediate := i+1 < len(p.r.entries) && p.r.entries[i+1].action == "free_completed" && p.r.entries[i+1].address == e.address
+			p.release(e, immediate)
+		case "alloc", "oom":
+			grows := len(inside) > 0 && inside[len(inside)-1].action == "segment_alloc"
+			if !grows && e.action == "alloc" {
+				p.emptyCache(&inside)
+			}
+			p.alloc(i, e, inside)
+			inside = nil
+		default:
+			p.t.Fatalf("entry %d: unknown action %q", i, e.action)
+		}
+	}
+	p.emptyCache(&inside)
+	p.compareStats()
+	p.compareBlocks()
+}
+
+// emptyCache calls EmptyCache if segments were released outside of an allocation.
+func (p *replay) emptyCache(inside *[]entry) {
+	for _, e := range *inside {
+		if e.action == "segment_free" {
+			p.complete(*inside)
+			p.dev.calls = nil
+			require.NoError(p.t, p.cache.EmptyCache(context.Background()))
+			require.Equal(p.t, driverCalls(*inside), p.dev.calls)
+			*inside = nil
+			return
+		}
+	}
+}
+
+func driverCalls(inside []entry) []string {
+	var calls []string
+	for _, e := range inside {
+		if strings.HasPrefix(e.action, "segment_") {
+			calls = append(calls, fmt.Sprintf("%s %d %d", e.action, e.address, e.size))
+		}
+	}
+	return calls
+}
+
+// complete makes the events of the blocks ready that were seen to be free. In a call that releases
+// segments the flush may have waited for some of them; in these recordings it waited for all.
+func (p *replay) complete(inside []entry) {
+	if slices.ContainsFunc(inside, func(e entry) bool { return e.action == "segment_free" }) {
+		p.order(inside)
+		return
+	}
+	for _, e := range inside {
+		if e.action == "free_completed" {
+			p.uses[e.address].finish()
+			delete(p.uses, e.address)
+		}
+	}
+}
+
+// order lets a flush go through the pending frees as the recorded one did: in the order of a hash table.
+func (p *replay) order(inside []entry) {
+	completed := map[int64]int{}
+	for i, e := range inside {
+		if e.action == "free_completed" {
+			completed[e.address] = i
+			delete(p.uses, e.address)
+		}
+	}
+	for _, q := range p.cache.pending.queues {
+		if i, ok := completed[int64(q.head.meta.ptr)]; ok {
+			q.head.number = uint64(i) // each queue has one, and a flush takes the lowest first
+		}
+	}
+}
+
+func (p *replay) stream(id uint64) *scriptedStream {
+	if p.streams[id] == nil {
+		p.streams[id] = p.dev.stream(id)
+	}
+	return p.streams[id]
+}
+
+func (p *replay) alloc(i int, e entry, inside []entry) {
+	p.complete(inside)
+	p.dev.calls = nil
+	b, err := p.cache.Alloc(context.Background(), e.size, p.stream(e.stream))
+	if e.action == "oom" {
+		require.ErrorIs(p.t, err, ErrOutOfMemory, "entry %d", i)
+	} else {
+		require.NoError(p.t, err, "entry %d", i)
+		require.Equal(p.t, e.address, int64(b.Ptr()), "the address of entry %d: %d bytes", i, e.size)
+		p.blocks[e.address] = b
+	}
+	require.Equal(p.t, driverCalls(inside), p.dev.calls, "the driver calls of entry %d", i)
+}
+
+func (p *replay) release(e entry, immediate bool) {
+	b := p.blocks[e.address]
+	delete(p.blocks, e.address)
+	if !immediate {
+		p.next++
+		s := p.dev.stream(p.next)
+		s.busy = true
+		p.uses[e.address] = s
+		require.NoError(p.t, b.RecordStream(s))
+	}
+	require.NoError(p.t, b.Free())
+}
+
+func (p *replay) compareStats() {
+	got := p.cache.Stats()
+	want := got
+	for key, v := range p.r.Stats {
+		*statByName(p.t, &want, key) = v
+	}
+	require.Equal(p.t, want, got)
+	require.Len(p.t, p.r.Stats, 122)
+}
+
+// statByName finds the field of PyTorch's flattened name, such as allocated_bytes.all.current.
+func statByName(t *testing.T, s *Stats, key string) *int64 {
+	v := reflect.ValueOf(s).Elem()
+	for _, part := range strings.Split(key, ".") {
+		name := ""
+		for _, word := range strings.Split(part, "_") {
+			if word == "ooms" {
+				word = "OOMs"
+			}
+			name += strings.ToUpper(word[:1]) + word[1:]
+		}
+		v = v.FieldByName(name)
+		require.True(t, v.IsValid(), "no statistic %s", key)
+	}
+	return v.Addr().Interface().(*int64)
+}
+
+func (p *replay) compareBlocks() {
+	require.Len(p.t, p.cache.segments, len(p.r.Segments))
+	for _, want := range p.r.Segments {
+		s := p.cache.segments[device.Ptr(want.Address)]
+		require.NotNil(p.t, s)
+		require.Equal(p.t, want.Size, s.bytes)
+		var got [][]any
+		for m := s.first; m != nil; m = m.next {
+			state := "inactive"
+			if m.serial != 0 {
+				state = "active_allocated"
+			} else if m.events > 0 {
+				state = "active_pending_free"
+			}
+			got = append(got, []any{float64(m.ptr), float64(m.size), float64(m.requested), state})
+		}
+		require.Equal(p.t, want.Blocks, got)
+	}
+}
+
+// TestReference makes the calls whose statistics and summary PyTorch printed.
+func TestReference(t *testing.T) {
+	dev := newScripted(150109880320)
+	c, err := New(dev, Config{Exact: true})
+	require.NoError(t, err)
+	s1, s2 := dev.stream(0), dev.stream(7)
+	alloc := func(bytes int64) Block {
+		b, err := c.Alloc(context.Background(), bytes, s1)
+		require.NoError(t, err)
+		return b
+	}
+	a := alloc(3 << 20)
+	alloc(25 << 20)
+	alloc(100)
+	s2.busy = true
+	require.NoError(t, errors.Join(a.RecordStream(s2), a.Free()))
+	s2.finish()
+	d := alloc(700_000)
+	alloc(1<<20 + 1)
+	require.NoError(t, d.Free())
+
+	var want map[string]int64
+	text, err := os.ReadFile("testdata/memory_stats.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &want))
+	got := c.Stats()
+	expected := got
+	for key, v := range want {
+		*statByName(t, &expected, key) = v
+	}
+	require.Equal(t, expected, got)
+
+	table, err := os.ReadFile("testdata/memory_summary.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(table), strings.Replace(c.Summary(), "device ID scripted ", "device ID 0        ", 1))
+}

@@ -1,0 +1,122 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// scripted is a device without memory: addresses, failures and the completion of events are the test's.
+type scripted struct {
+	device.PinnedMemory
+	total    int64
+	next     []device.Ptr // addresses to hand out; then made up
+	bump     device.Ptr
+	live     map[device.Ptr]int64
+	calls    []string // the driver calls
+	failures int      // allocations still to fail
+	hang     func()   // called by Alloc, if set
+	streams  uint64
+}
+
+func newScripted(total int64) *scripted {
+	return &scripted{total: total, bump: 1 << 40, live: make(map[device.Ptr]int64)}
+}
+
+func (d *scripted) Open(string, url.Values) (device.Device, error) { return d, nil }
+func (d *scripted) Name() string                                  { return "scripted" }
+func (d *scripted) ID() uint64                                    { return 1 }
+func (d *scripted) Properties() device.Properties {
+	return device.Properties{Backend: "scripted", TotalMemory: d.total, Alignment: 512}
+}
+
+func (d *scripted) Alloc(bytes int64) (device.Ptr, error) {
+	if d.hang != nil {
+		d.hang()
+	}
+	if d.failures > 0 {
+		d.failures--
+		return 0, &device.Error{Op: "Alloc", Device: "scripted", Bytes: bytes, Code: 2, Err: device.ErrOutOfMemory}
+	}
+	p := d.bump
+	if len(d.next) > 0 {
+		p, d.next = d.next[0], d.next[1:]
+	} else {
+		d.bump += device.Ptr(bytes)
+	}
+	d.live[p] = bytes
+	d.calls = append(d.calls, fmt.Sprintf("segment_alloc %d %d", p, bytes))
+	return p, nil
+}
+
+func (d *scripted) Free(p device.Ptr) error {
+	d.calls = append(d.calls, fmt.Sprintf("segment_free %d %d", p, d.live[p]))
+	delete(d.live, p)
+	return nil
+}
+
+func (d *scripted) MemInfo() (int64, int64, error) {
+	free := d.total
+	for _, n := range d.live {
+		free -= n
+	}
+	return free, d.total, nil
+}
+
+func (d *scripted) NewStream(device.StreamOptions) (device.Stream, error) {
+	d.streams++
+	return d.stream(d.streams), nil
+}
+func (d *scripted) NewEvent(device.EventOptions) (device.Event, error) { return &scriptedEvent{}, nil }
+func (d *scripted) Elapsed(device.Event, device.Event) (time.Duration, error) {
+	return 0, nil
+}
+func (d *scripted) Synchronize(context.Context) error { return nil }
+func (d *scripted) Close() error                      { return nil }
+
+func (d *scripted) stream(id uint64) *scriptedStream { return &scriptedStream{dev: d, id: id} }
+
+// scriptedStream leaves an event unready while busy.
+type scriptedStream struct {
+	device.Stream // panics where a test goes beyond the script
+	dev           *scripted
+	id            uint64
+	busy          bool
+	closed        bool
+	records       []*scriptedEvent
+}
+
+func (s *scriptedStream) ID() uint64                        { return s.id }
+func (s *scriptedStream) Device() device.Device             { return s.dev }
+func (s *scriptedStream) Closed() bool                      { return s.closed }
+func (s *scriptedStream) Synchronize(context.Context) error { s.finish(); return nil }
+func (s *scriptedStream) Record(e device.Event) error {
+	if s.closed {
+		return device.ErrClosed
+	}
+	ev := e.(*scriptedEvent)
+	ev.ready = !s.busy
+	s.records = append(s.records, ev)
+	return nil
+}
+
+func (s *scriptedStream) finish() {
+	s.busy = false
+	for _, e := range s.records {
+		e.ready = true
+	}
+	s.records = nil
+}
+
+type scriptedEvent struct {
+	ready bool
+	err   error
+}
+
+func (e *scriptedEvent) Query() (bool, error)              { return e.ready, e.err }
+func (e *scriptedEvent) Synchronize(context.Context) error { e.ready = true; return e.err }
+func (e *scriptedEvent) Timed() bool                       { return false }
+func (e *scriptedEvent) Close() error                      { return nil }

@@ -1,0 +1,140 @@
+package memcache
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
+
+// Stat is one quantity of PyTorch's memory_stats.
+type Stat struct {
+	Current   int64 // now
+	Peak      int64 // the largest Current since New or ResetPeakStats
+	Allocated int64 // the sum of all increases since New or ResetAccumulatedStats
+	Freed     int64 // the sum of all decreases since then
+}
+
+// StatArray is a quantity over all blocks, and over those of each pool.
+type StatArray struct{ All, SmallPool, LargePool Stat }
+
+// Stats are PyTorch's statistics of one device (torch.cuda.memory_stats), under PyTorch's names, and a few
+// of our own. Counts are numbers of blocks, segments or calls; the others are bytes.
+type Stats struct {
+	Allocation         StatArray // blocks handed out and not freed
+	AllocatedBytes     StatArray // their bytes
+	Segment            StatArray // segments held from the driver
+	ReservedBytes      StatArray // their bytes
+	Active             StatArray // blocks handed out, or freed and waiting for a recorded stream
+	ActiveBytes        StatArray // their bytes
+	InactiveSplit      StatArray // free blocks that are a part of a segment, so that it can't be released
+	InactiveSplitBytes StatArray // their bytes
+	RequestedBytes     StatArray // what callers asked for the active blocks, before rounding
+
+	OversizeAllocations Stat // always 0: max_split_size is unlimited
+	OversizeSegments    Stat // always 0: max_split_size is unlimited
+
+	NumAllocRetries   int64 // driver allocations tried again after a flush
+	NumOOMs           int64 // requests that failed
+	NumSyncAllStreams int64 // flushes, each of which waits for every pending free
+	NumDeviceAlloc    int64 // the driver's allocations
+	NumDeviceFree     int64 // the driver's frees
+	MaxSplitSize      int64 // -1: unlimited
+
+	Hits   int64 // requests served without a driver allocation
+	Misses int64 // requests that needed one, or failed
+	Splits int64 // blocks split in two
+	Merges int64 // free blocks absorbed by a freed neighbour
+}
+
+func (s *Stat) add(n int64) {
+	s.Current += n
+	s.Allocated += n
+	s.Peak = max(s.Peak, s.Current)
+}
+
+func (s *Stat) sub(n int64) {
+	s.Current -= n
+	s.Freed += n
+	if invariants.Enabled && s.Current < 0 {
+		panic(fmt.Sprintf("memcache: a statistic fell to %d after a decrease of %d", s.Current, n))
+	}
+}
+
+func (a *StatArray) pool(k poolKind) *Stat {
+	if k == smallPool {
+		return &a.SmallPool
+	}
+	return &a.LargePool
+}
+
+func (a *StatArray) add(k poolKind, n int64) {
+	a.All.add(n)
+	a.pool(k).add(n)
+}
+
+func (a *StatArray) sub(k poolKind, n int64) {
+	a.All.sub(n)
+	a.pool(k).sub(n)
+}
+
+// move adds n, which may be negative; zero is no change at all.
+func (a *StatArray) move(k poolKind, n int64) {
+	switch {
+	case n > 0:
+		a.add(k, n)
+	case n < 0:
+		a.sub(k, -n)
+	}
+}
+
+// each calls f with every Stat.
+func (s *Stats) each(f func(*Stat)) {
+	for _, a := range []*StatArray{
+		&s.Allocation, &s.AllocatedBytes, &s.Segment, &s.ReservedBytes, &s.Active, &s.ActiveBytes,
+		&s.InactiveSplit, &s.InactiveSplitBytes, &s.RequestedBytes,
+	} {
+		f(&a.All)
+		f(&a.SmallPool)
+		f(&a.LargePool)
+	}
+	f(&s.OversizeAllocations)
+	f(&s.OversizeSegments)
+}
+
+// Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
+// count as active, as in PyTorch.
+func (c *Cache) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
+func (c *Cache) ResetPeakStats() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stats.each(func(s *Stat) { s.Peak = s.Current })
+}
+
+// ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
+// Freed of each Stat, and the counts.
+func (c *Cache) ResetAccumulatedStats() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.stats
+	s.each(func(s *Stat) { s.Allocated, s.Freed = 0, 0 })
+	s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree = 0, 0, 0, 0, 0
+	s.Hits, s.Misses, s.Splits, s.Merges = 0, 0, 0, 0
+}
+
+// MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
+func (c *Cache) MemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Current }
+
+// MaxMemoryAllocated returns the largest MemoryAllocated since New or ResetPeakStats.
+func (c *Cache) MaxMemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Peak }
+
+// MemoryReserved returns the bytes held from the driver (torch.cuda.memory_reserved).
+func (c *Cache) MemoryReserved() int64 { return c.Stats().ReservedBytes.All.Current }
+
+// MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
+func (c *Cache) MaxMemoryReserved() int64 { return c.Stats().ReservedBytes.All.Peak }

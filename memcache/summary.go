@@ -1,0 +1,91 @@
+package memcache
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Summary returns the statistics as the table of torch.cuda.memory_summary.
+func (c *Cache) Summary() string {
+	s := c.Stats()
+	var t strings.Builder
+	line := func(text string) { fmt.Fprintf(&t, "|%-75s|\n", text) }
+	rule := func(char string) { line(strings.Repeat(char, 75)) }
+
+	rule("=")
+	line(fmt.Sprintf("                  PyTorch CUDA memory summary, device ID %-17s ", c.dev.Name()))
+	rule("-")
+	line(fmt.Sprintf("            CUDA OOMs: %-12d |        cudaMalloc retries: %-8d  ", s.NumOOMs, s.NumAllocRetries))
+	rule("=")
+	line("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ")
+	for _, q := range []struct {
+		name string
+		of   StatArray
+		cell func(v, reference int64) string
+	}{
+		{"Allocated memory", s.AllocatedBytes, sizeCell},
+		{"Active memory", s.ActiveBytes, sizeCell},
+		{"Requested memory", s.RequestedBytes, sizeCell},
+		{"GPU reserved memory", s.ReservedBytes, sizeCell},
+		{"Non-releasable memory", s.InactiveSplitBytes, sizeCell},
+		{"Allocations", s.Allocation, countCell},
+		{"Active allocs", s.Active, countCell},
+		{"GPU reserved segments", s.Segment, countCell},
+		{"Non-releasable allocs", s.InactiveSplit, countCell},
+	} {
+		rule("-")
+		line(row(q.name, q.of.All, q.of.All, q.cell))
+		line(row("      from large pool", q.of.LargePool, q.of.All, q.cell))
+		line(row("      from small pool", q.of.SmallPool, q.of.All, q.cell))
+	}
+	for _, q := range []struct {
+		name string
+		of   Stat
+	}{{"Oversize allocations", s.OversizeAllocations}, {"Oversize GPU segments", s.OversizeSegments}} {
+		rule("-")
+		line(row(q.name, q.of, q.of, countCell))
+	}
+	rule("=")
+	return t.String()
+}
+
+// row is one line; the unit of each cell is chosen by the reference's value.
+func row(name string, s, reference Stat, cell func(v, reference int64) string) string {
+	return fmt.Sprintf(" %-21s | %s | %s | %s | %s ", name,
+		cell(s.Current, reference.Current), cell(s.Peak, reference.Peak),
+		cell(s.Allocated, reference.Allocated), cell(s.Freed, reference.Freed))
+}
+
+func sizeCell(v, reference int64) string {
+	v, unit := scale(v, reference, 768*1024, 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"})
+	return fmt.Sprintf("%6d %-3s", v, unit)
+}
+
+func countCell(v, reference int64) string {
+	v, unit := scale(v, reference, 750_000, 1000, []string{" ", "K", "M"})
+	return fmt.Sprintf("%7d %s ", v, unit)
+}
+
+// scale divides v until the reference is below the threshold or the units run out.
+func scale(v, reference, threshold, divisor int64, units []string) (int64, string) {
+	i := 0
+	for ; i < len(units)-1 && reference >= threshold; i++ {
+		v /= divisor
+		reference /= divisor
+	}
+	return v, units[i]
+}
+
+// formatBytes prints bytes as PyTorch's messages do.
+func formatBytes(n int64) string {
+	switch f := float64(n); {
+	case n <= 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n <= 1<<20:
+		return fmt.Sprintf("%.2f KiB", f/(1<<10))
+	case n <= 1<<30:
+		return fmt.Sprintf("%.2f MiB", f/(1<<20))
+	default:
+		return fmt.Sprintf("%.2f GiB", f/(1<<30))
+	}
+}
