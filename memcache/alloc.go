@@ -210,7 +210,7 @@ func (c *Cache) search(r *request, adopt bool) (Block, outcome, error) {
 		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
 	if adopt && !c.config.Exact {
-		c.adopt(r.id)
+		c.adopt(r)
 	}
 	m := c.free[r.kind].bestFit(r.id, r.rounded)
 	if m == nil {
@@ -261,11 +261,11 @@ func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (devic
 	return p, err
 }
 
-// adopt moves whole free segments of closed streams to the stream id, and forgets closed streams that have
-// no segment any more. c.mu is held.
-func (c *Cache) adopt(id uint64) {
+// adopt moves whole free segments of closed streams to the request's stream, and forgets closed streams that
+// have no segment any more. c.mu is held.
+func (c *Cache) adopt(r *request) {
 	for other, s := range c.streams {
-		if other == id || !s.Closed() {
+		if other == r.id || !s.Closed() {
 			continue
 		}
 		left := false
@@ -279,7 +279,8 @@ func (c *Cache) adopt(id uint64) {
 				continue
 			}
 			c.free[m.kind].remove(m)
-			m.stream = id
+			m.stream = r.id
+			c.streams[r.id] = r.stream
 			c.free[m.kind].insert(m)
 		}
 		if !left {

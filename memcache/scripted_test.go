@@ -27,8 +27,8 @@ func newScripted(total int64) *scripted {
 }
 
 func (d *scripted) Open(string, url.Values) (device.Device, error) { return d, nil }
-func (d *scripted) Name() string                                  { return "scripted" }
-func (d *scripted) ID() uint64                                    { return 1 }
+func (d *scripted) Name() string                                   { return "scripted" }
+func (d *scripted) ID() uint64                                     { return 1 }
 func (d *scripted) Properties() device.Properties {
 	return device.Properties{Backend: "scripted", TotalMemory: d.total, Alignment: 512}
 }

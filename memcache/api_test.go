@@ -1,0 +1,88 @@
+package memcache_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// What follows is compiled, not run: it writes down how other parts of the project, some of them to come,
+// call this package, so that it need not change for them.
+
+// A pool is named by the context, as scopes are: Alloc keeps its signature when private pools come.
+func inPool(ctx context.Context, c *memcache.Cache, s device.Stream, pool func(context.Context) context.Context) (memcache.Block, error) {
+	return c.Alloc(pool(ctx), 1<<20, s)
+}
+
+// A capture allocates from its pool on the captured stream, and frees as everybody does; what RecordStream
+// and Free defer until the capture ends is the cache's affair.
+func capture(ctx context.Context, c *memcache.Cache, captured, other device.Stream, begin, end func(device.Stream) error, pool func(context.Context) context.Context) error {
+	if err := begin(captured); err != nil {
+		return err
+	}
+	b, err := c.Alloc(pool(ctx), 512, captured)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.RecordStream(other), b.Free(), end(captured))
+}
+
+// Waiting for memory that others will free is a matter of the context's deadline and of a reclaimer.
+func waitForMemory(c *memcache.Cache, s device.Stream, freed <-chan int64) (memcache.Block, error) {
+	remove := c.OnPressure(func(ctx context.Context, need int64) int64 {
+		select {
+		case n := <-freed:
+			return n
+		case <-ctx.Done():
+			return 0
+		}
+	})
+	defer remove()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	b, err := c.Alloc(ctx, 1<<30, s)
+	var oom *memcache.OutOfMemoryError
+	if errors.As(err, &oom) {
+		_ = oom.Requested > oom.Free
+	}
+	return b, err
+}
+
+// Two devices are two caches; one context carries the scopes of both.
+func twoDevices(ctx context.Context, c0, c1 *memcache.Cache, s0, s1 device.Stream) (int64, error) {
+	ctx, step0 := c0.Scope(ctx, "step")
+	defer step0.End()
+	ctx, step1 := c1.Scope(ctx, "step")
+	defer step1.End()
+	b0, err0 := c0.Alloc(ctx, 512, s0)
+	b1, err1 := c1.Alloc(ctx, 512, s1)
+	return step0.Own().Peak + step1.Own().Peak, errors.Join(err0, err1, b0.FreeContext(ctx), b1.FreeContext(ctx))
+}
+
+// The gorgonia engine keeps blocks by address: Block is comparable and tells its address and size without a
+// lock, and the context is the engine's own.
+type engine struct {
+	cache  *memcache.Cache
+	stream device.Stream
+	blocks map[device.Ptr]memcache.Block
+}
+
+func (e *engine) alloc(bytes int64) (uintptr, error) {
+	b, err := e.cache.Alloc(context.Background(), bytes, e.stream)
+	if err != nil {
+		return 0, err
+	}
+	e.blocks[b.Ptr()] = b
+	return uintptr(b.Ptr()), nil
+}
+
+func (e *engine) free(p uintptr) error {
+	b := e.blocks[device.Ptr(p)]
+	delete(e.blocks, device.Ptr(p))
+	return b.Free()
+}
+
+var _ = []any{inPool, capture, waitForMemory, twoDevices, (*engine).alloc, (*engine).free}

@@ -1,0 +1,69 @@
+package memcache
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spy notes what it sees, and uses the cache while it is told: no lock may be held.
+type spy struct {
+	cache  *Cache
+	events []Event
+	depths []int
+}
+
+type spyKey struct{}
+
+func (s *spy) Start(ctx context.Context, op Op) (context.Context, Operation) {
+	s.cache.Stats()
+	depth, _ := ctx.Value(spyKey{}).(int)
+	return context.WithValue(ctx, spyKey{}, depth+1), spied{s, depth}
+}
+
+type spied struct {
+	*spy
+	depth int
+}
+
+func (s spied) End(e Event) {
+	s.cache.Stats()
+	s.events = append(s.events, e)
+	s.depths = append(s.depths, s.depth)
+}
+
+func TestObserver(t *testing.T) {
+	s := &spy{}
+	c, dev := newCache(t, Config{Observer: s})
+	s.cache = c
+	st := dev.stream(9)
+	a := mustAlloc(t, c, 100, st)
+	b := mustAlloc(t, c, 2<<20, st)
+	require.NoError(t, a.Free())
+	require.NoError(t, b.FreeContext(context.Background()))
+	d := mustAlloc(t, c, 600, st)
+	require.NoError(t, c.EmptyCache(context.Background()))
+	require.ErrorIs(t, a.Free(), ErrFreed)
+	require.NoError(t, d.Free())
+	for i := range s.events {
+		s.events[i].Err = nil
+	}
+	dn := "scripted"
+	require.Equal(t, []Event{
+		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 2 << 20, Pool: "small"},
+		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 1, Seq: 1, Requested: 100, Bytes: 512, Pool: "small"},
+		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 20 << 20, Pool: "large"},
+		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 2, Seq: 2, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
+		{Op: OpFree, Device: dn, Stream: 9, Serial: 1, Seq: 3, Requested: 100, Bytes: 512, Pool: "small"},
+		{Op: OpFree, Device: dn, Stream: 9, Serial: 2, Seq: 4, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
+		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 3, Seq: 5, Requested: 600, Bytes: 1024, Pool: "small", Hit: true},
+		{Op: OpSynchronize, Device: dn},
+		{Op: OpDriverFree, Device: dn, Stream: 9, Bytes: 20 << 20, Pool: "large"},
+		{Op: OpEmptyCache, Device: dn},
+		{Op: OpFree, Device: dn, Stream: 9, Serial: 1, Bytes: 512},
+		{Op: OpFree, Device: dn, Stream: 9, Serial: 3, Seq: 6, Requested: 600, Bytes: 1024, Pool: "small"},
+	}, s.events)
+	require.Equal(t, []int{1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0}, s.depths)
+	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), Op(99).String()})
+}

@@ -1,0 +1,179 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// program is a random caller. It interprets bytes, so that a fuzzer can write it.
+type program struct {
+	t       testing.TB
+	dev     *scripted
+	cache   *Cache
+	streams []*scriptedStream
+	live    []Block
+	freed   []Block
+	bytes   int64 // of the live blocks
+}
+
+func newProgram(t testing.TB, exact bool) *program {
+	dev := newScripted(256 << 20)
+	cache, err := New(dev, Config{Exact: exact, PerProcessMemoryFraction: 0.5})
+	require.NoError(t, err)
+	p := &program{t: t, dev: dev, cache: cache}
+	for id := range uint64(4) {
+		p.streams = append(p.streams, dev.stream(id))
+	}
+	return p
+}
+
+// step runs one operation: what it is, and its argument.
+func (p *program) step(op, arg byte) {
+	s := p.streams[int(arg)%len(p.streams)]
+	switch op % 16 {
+	default:
+		p.alloc(int64(math.Exp2(float64(arg)/255*24+float64(op)/256))+int64(op), s)
+	case 5, 6, 7, 8, 9:
+		p.free(int(arg))
+	case 10, 11:
+		if len(p.live) > 0 {
+			require.NoError(p.t, p.live[int(op)*int(arg)%len(p.live)].RecordStream(s))
+		}
+	case 12:
+		s.busy = true
+	case 13:
+		s.finish()
+	case 14:
+		if len(p.freed) > 0 {
+			require.ErrorIs(p.t, p.freed[int(arg)%len(p.freed)].Free(), ErrFreed)
+		}
+	case 15:
+		if arg%16 == 0 {
+			require.NoError(p.t, p.cache.EmptyCache(context.Background()))
+		} else if arg%16 == 1 {
+			s.finish()
+			s.closed = true
+			p.streams[int(arg)%len(p.streams)] = p.dev.stream(s.id + 4)
+		}
+	}
+	require.NoError(p.t, p.cache.check())
+	require.Equal(p.t, p.bytes, p.cache.MemoryAllocated())
+}
+
+func (p *program) alloc(bytes int64, s *scriptedStream) {
+	b, err := p.cache.Alloc(context.Background(), bytes, s)
+	if err != nil {
+		require.ErrorIs(p.t, err, ErrOutOfMemory)
+		return
+	}
+	require.GreaterOrEqual(p.t, b.Size(), bytes)
+	require.Equal(p.t, s.id, b.StreamID())
+	for _, o := range p.live {
+		require.False(p.t, b.ptr < o.ptr+device.Ptr(o.size) && o.ptr < b.ptr+device.Ptr(b.size), "%v overlaps %v", b, o)
+	}
+	p.live = append(p.live, b)
+	p.bytes += b.Size()
+}
+
+func (p *program) free(i int) {
+	if len(p.live) == 0 {
+		return
+	}
+	i %= len(p.live)
+	b := p.live[i]
+	require.NoError(p.t, b.Free())
+	p.live = append(p.live[:i], p.live[i+1:]...)
+	p.freed = append(p.freed, b)
+	p.bytes -= b.Size()
+}
+
+// finish frees everything; then a flush must return every byte.
+func (p *program) finish() {
+	for len(p.live) > 0 {
+		p.free(0)
+	}
+	require.NoError(p.t, p.cache.EmptyCache(context.Background()))
+	require.NoError(p.t, p.cache.check())
+	require.Zero(p.t, p.cache.MemoryReserved())
+	require.Empty(p.t, p.dev.live)
+	require.NoError(p.t, p.cache.Close())
+}
+
+func TestRandomPrograms(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		for seed := range uint64(20) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			p := newProgram(t, exact)
+			for range 2000 {
+				p.step(byte(r.Uint32()), byte(r.Uint32()))
+			}
+			p.finish()
+		}
+	}
+}
+
+func FuzzProgram(f *testing.F) {
+	f.Add([]byte{0, 200, 10, 3, 12, 3, 5, 0, 0, 200, 13, 3, 0, 200})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := newProgram(t, len(data)%2 == 0)
+		for i := 0; i+1 < len(data) && i < 2000; i += 2 {
+			p.step(data[i], data[i+1])
+		}
+		p.finish()
+	})
+}
+
+// TestExactChangesNothingElse runs one program with and without Exact: where neither a flush nor a closed
+// stream comes into it, they must agree in every address.
+func TestExactChangesNothingElse(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	a, b := newProgram(t, true), newProgram(t, false)
+	require.NoError(t, errors.Join(a.cache.SetMemoryFraction(1), b.cache.SetMemoryFraction(1)))
+	a.dev.total, b.dev.total = 1<<40, 1<<40
+	for range 3000 {
+		op, arg := byte(r.Uint32()), byte(r.Uint32())
+		if op%16 == 15 {
+			continue
+		}
+		a.step(op, arg)
+		b.step(op, arg)
+		require.Equal(t, a.dev.calls, b.dev.calls)
+		if n := len(a.live); n > 0 {
+			require.Equal(t, a.live[n-1].ptr, b.live[n-1].ptr)
+		}
+	}
+	require.Equal(t, a.cache.Stats(), b.cache.Stats())
+}
+
+func TestIndex(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var x index
+	var set []*meta
+	for i := range 4000 {
+		if len(set) > 0 && r.IntN(3) == 0 {
+			k := r.IntN(len(set))
+			x.remove(set[k])
+			set = append(set[:k], set[k+1:]...)
+		} else {
+			m := &meta{stream: r.Uint64N(3), size: 512 * (1 + r.Int64N(20)), ptr: device.Ptr(i)}
+			x.insert(m)
+			set = append(set, m)
+		}
+		stream, size := r.Uint64N(4), r.Int64N(21*512)
+		var best *meta
+		for _, m := range set {
+			if m.stream == stream && m.size >= size && (best == nil || less(m, best)) {
+				best = m
+			}
+		}
+		require.Same(t, best, x.bestFit(stream, size))
+	}
+	require.Equal(t, len(set), x.len)
+}
