@@ -1,0 +1,54 @@
+# Plain `make` lists the targets.
+
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 10s
+
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz bench
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+mnist: ## train on the real MNIST digits, on the host device
+	go run ./examples/mnist
+
+test: ## run all tests; needs Go alone
+	go test ./...
+
+check: fmt vet lint tidy nocgo invariants race sanitizer fuzz ## everything else that must hold; needs a C compiler
+
+fmt: ## fail if gofmt would change a file
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+
+vet: ## go vet, in each build
+	go vet ./...
+	go vet -tags invariants ./...
+
+lint: ## staticcheck
+	go run $(STATICCHECK) ./...
+
+tidy: ## fail if go mod tidy would change go.mod or go.sum
+	go mod tidy -diff
+
+race: ## all tests under the race detector, which is the stream sanitizer
+	CGO_ENABLED=1 go test -race ./...
+
+sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
+	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/sanitizer
+
+invariants: ## the tests of the allocator, with its structures checked
+	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/...
+
+nocgo: ## build and test without cgo
+	CGO_ENABLED=0 go build ./...
+	CGO_ENABLED=0 go test ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (10s)
+	@set -e; for pkg in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+bench: ## the benchmarks, 5 times each
+	go test -run '^$$' -bench . -benchmem -count 5 ./...
