@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"runtime"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// observed turns every observer, statistic and counter on. Between the accesses it copies on both streams
+// and looks at the counters until the copies are over: that is luck, not synchronisation, and must not hide
+// the mistake.
+func (b *bench) observed(f *form) error {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	meters := metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))
+	tracer, err := trace.New(trace.Config{TracerProvider: provider, MeterProvider: meters, Detail: trace.All})
+	if err != nil {
+		return err
+	}
+	if b.cache, err = memcache.New(b.dev, memcache.Config{Observer: tracer.Memory()}); err != nil {
+		return err
+	}
+	pool, err := transfer.New(b.dev, transfer.Config{Observer: tracer.Transfer()})
+	if err != nil {
+		return err
+	}
+	if _, err := tracer.Watch(b.cache); err != nil {
+		return err
+	}
+	if _, err := tracer.WatchPool(pool); err != nil {
+		return err
+	}
+	var profiler *trace.Profiler
+	var step *trace.Step
+	f.begin = func() (err error) {
+		profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: b.cache, Pool: pool, Stream: b.consumer, Tracer: tracer})
+		if err != nil {
+			return err
+		}
+		b.ctx, step = profiler.StartStep(b.ctx, 1)
+		return nil
+	}
+	f.between = func() error {
+		for s, x := range b.scratch {
+			if _, err := pool.Upload(b.ctx, s, x, 0, make([]byte, bytes)); err != nil {
+				return err
+			}
+		}
+		for ended := len(spans.Ended()); len(spans.Ended()) < ended+len(b.scratch) || pool.Stats().Pending > 0; {
+			b.cache.Stats()
+			runtime.Gosched()
+		}
+		return nil
+	}
+	f.end = func() error {
+		step.End()
+		return errors.Join(profiler.Close(), pool.Close(), tracer.Close(), provider.Shutdown(b.ctx), meters.Shutdown(b.ctx))
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+//go:build sanitizer
+
+package sanitizer
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const runs = 20
+
+func TestPrograms(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "program")
+	out, err := exec.Command("go", "build", "-race", "-o", binary, "./program").CombinedOutput()
+	require.NoError(t, err, "the programs need -race, and so a C compiler:\n%s", out)
+
+	for _, mistake := range []string{"wait", "record"} {
+		for _, form := range []string{"alone", "few", "many", "queried", "observed", "matmul"} {
+			for _, twin := range []string{"mistake", "correct"} {
+				t.Run(mistake+"/"+form+"/"+twin, func(t *testing.T) {
+					reported := run(t, binary, mistake, form, twin)
+					t.Logf("reported in %d of %d runs", reported, runs)
+					if twin == "mistake" {
+						require.Equal(t, runs, reported)
+					} else {
+						require.Zero(t, reported)
+					}
+				})
+			}
+		}
+	}
+}
+
+// run counts the runs that report a data race. A run that fails in another way is an error.
+func run(t *testing.T, binary string, args ...string) (reported int) {
+	var (
+		mu    sync.Mutex
+		wg    sync.WaitGroup
+		slots = make(chan struct{}, runtime.NumCPU())
+	)
+	for range runs {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			cmd := exec.Command(binary, args...)
+			cmd.Env = append(os.Environ(), "GORACE=")
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			raced := errors.As(err, &exit) && exit.ExitCode() == 66 && strings.Contains(string(out), "DATA RACE")
+			mu.Lock()
+			defer mu.Unlock()
+			if raced {
+				reported++
+			} else if err != nil {
+				t.Errorf("%v: %v\n%s", args, err, out)
+			}
+		})
+	}
+	wg.Wait()
+	return reported
+}

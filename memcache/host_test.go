@@ -1,0 +1,109 @@
+package memcache_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestContentsConcurrentSafe runs programs on several goroutines, each with a stream of its own and blocks
+// that other streams read: every block keeps what its owner wrote until it is freed. Under the race
+// detector, reuse that comes too early is a data race.
+func TestContentsConcurrentSafe(t *testing.T) {
+	dev, err := host.New(host.Config{Capacity: 64 << 20})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	side, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	for id := range uint64(4) {
+		wg.Go(func() {
+			if err := churn(dev, cache, side, id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, dev.Synchronize(context.Background()))
+	require.Zero(t, cache.MemoryAllocated())
+	require.Zero(t, cache.Stats().NumOOMs)
+	require.NoError(t, errors.Join(cache.Close(), dev.Close()))
+}
+
+// churn allocates, fills, reads on its own and on the side stream, and frees.
+func churn(dev *host.Device, cache *memcache.Cache, side device.Stream, id uint64) error {
+	ctx, r := context.Background(), rand.New(rand.NewPCG(id, 0))
+	s, err := dev.NewStream(device.StreamOptions{})
+	if err != nil {
+		return err
+	}
+	var bad error
+	for range 300 {
+		bytes := 1 + r.Int64N(1<<uint(10+r.IntN(12)))
+		b, err := cache.Alloc(ctx, bytes, s)
+		if err != nil {
+			return err
+		}
+		memory, err := dev.Bytes(b.Ptr(), bytes)
+		if err != nil {
+			return err
+		}
+		value, written := byte(r.Uint32()), newEvent(dev)
+		check := func() {
+			if memory[0] != value || memory[bytes-1] != value {
+				panic("the block changed under its reader")
+			}
+		}
+		use := []device.Range{b.Range(0, bytes)}
+		bad = errors.Join(bad, s.Memset(b.Ptr(), value, bytes), s.Launch(&device.Launch{Func: check, Reads: use}))
+		if r.IntN(2) == 0 {
+			bad = errors.Join(bad, s.Record(written), side.Wait(written),
+				side.Launch(&device.Launch{Func: check, Reads: use}), b.RecordStream(side))
+		}
+		bad = errors.Join(bad, b.Free(), written.Close())
+	}
+	return errors.Join(bad, s.Close())
+}
+
+func newEvent(dev device.Device) device.Event {
+	e, err := dev.NewEvent(device.EventOptions{})
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// TestFailedDevice: after a kernel faulted, the cache reports it and can still be closed.
+func TestFailedDevice(t *testing.T) {
+	dev, err := host.New(host.Config{Capacity: 64 << 20})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	s, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	other, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	b, err := cache.Alloc(context.Background(), 100, s)
+	require.NoError(t, err)
+	require.NoError(t, s.Launch(&device.Launch{Func: func() { panic("kernel bug") }}))
+	require.ErrorIs(t, s.Synchronize(context.Background()), device.ErrSticky)
+	require.NoError(t, b.RecordStream(other))
+	require.ErrorIs(t, b.Free(), device.ErrSticky)
+	_, err = cache.Alloc(context.Background(), 100<<20, s)
+	require.ErrorIs(t, err, device.ErrSticky)
+	require.ErrorIs(t, cache.Close(), device.ErrSticky, "only the device's Close can free its memory now")
+	require.NoError(t, cache.Close())
+	_ = dev.Close()
+}
