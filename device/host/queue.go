@@ -118,34 +118,20 @@ func (q *queue) finish(o *op) {
 	}
 }
 
-// empty reports whether everything queued is done, and acquires it if so.
+// tail returns the record of everything queued so far, made on demand if make is set. done says that all of it
+// is done, and is acquired.
 //
 //go:norace
-func (q *queue) empty() bool {
+func (q *queue) tail(make bool) (r *record, done bool) {
 	race.Disable()
 	q.mu.Lock()
-	empty := q.n == 0
-	if empty { // under the lock: nothing else can have begun
+	switch {
+	case q.n == 0: // under the lock: nothing else can have begun
+		done = true
 		race.Enable()
 		race.Acquire(unsafe.Pointer(&q.idle))
 		race.Disable()
-	}
-	q.mu.Unlock()
-	race.Enable()
-	return empty
-}
-
-// tail returns the record of everything queued so far, or nil, acquired, if all of it is done.
-//
-//go:norace
-func (q *queue) tail() *record {
-	if q.empty() {
-		return nil
-	}
-	race.Disable()
-	q.mu.Lock()
-	var r *record
-	if q.last != nil {
+	case make:
 		if q.last.waiter == nil {
 			q.last.waiter = new(record)
 		}
@@ -153,18 +139,16 @@ func (q *queue) tail() *record {
 	}
 	q.mu.Unlock()
 	race.Enable()
-	if r == nil {
-		race.Acquire(unsafe.Pointer(&q.idle))
-	}
-	return r
+	return r, done
 }
 
-// close refuses what comes later and waits until the worker has ended.
+// close refuses what comes later and waits until the worker has ended. It reports whether it was the first.
 //
 //go:norace
-func (q *queue) close() {
+func (q *queue) close() (first bool) {
 	race.Disable()
 	q.mu.Lock()
+	first = !q.closed
 	q.closed = true
 	q.work.Signal()
 	q.room.Broadcast()
@@ -179,6 +163,7 @@ func (q *queue) close() {
 	q.mu.Unlock()
 	race.Enable()
 	race.Acquire(unsafe.Pointer(&q.idle))
+	return first
 }
 
 // end says that the worker has ended.
@@ -191,6 +176,16 @@ func (q *queue) end() {
 	q.room.Broadcast()
 	q.mu.Unlock()
 	race.Enable()
+}
+
+//go:norace
+func (q *queue) isClosed() bool {
+	race.Disable()
+	q.mu.Lock()
+	closed := q.closed
+	q.mu.Unlock()
+	race.Enable()
+	return closed
 }
 
 //go:norace

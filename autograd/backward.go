@@ -1,0 +1,150 @@
+package autograd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// node is one recorded operation.
+type node struct {
+	op    string
+	out   *Variable
+	saved []*Variable // whose values the backward step reads
+	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
+	// with saved values early.
+	back func(n *node, g *tensor.Tensor)
+}
+
+// push records an operation if one of its inputs needs a gradient. saved are the variables, among inputs and
+// out, whose values back reads.
+func (t *Tape) push(op string, out *Variable, inputs, saved []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
+	if t.err != nil || !t.record || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
+		return out
+	}
+	out.needsGrad = true
+	for _, v := range saved {
+		v.users++
+	}
+	t.nodes = append(t.nodes, &node{op: op, out: out, saved: saved, back: back})
+	return out
+}
+
+// done ends the node's use of a saved value.
+func (n *node) done(v *Variable) {
+	if i := slices.Index(n.saved, v); i >= 0 {
+		n.saved = slices.Delete(n.saved, i, i+1)
+		v.drop()
+	}
+}
+
+// Backward computes the gradients of loss, which has one element, with respect to every parameter and leaf
+// that it was computed from, and spends the tape. It frees each intermediate value and gradient after its
+// last use.
+//
+// The gradients of parameters are added to those that the parameters have (zero_grad sets them to none). The
+// loss is returned as a tensor of the tape's: read it before Close, or not at all, as a read waits for the
+// device. After an error the parameters have the gradients that they had before; those that had one may have
+// been added to.
+func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
+	if !t.begin("Backward", loss) {
+		return nil, t.err
+	}
+	switch {
+	case loss.value.Released():
+		t.fail("Backward", fmt.Errorf("the loss: %w", tensor.ErrReleased))
+	case loss.value.Elements() != 1:
+		t.fail("Backward", fmt.Errorf("%w: the loss is %v: want one element, see Sum and Mean", tensor.ErrShape, loss.value.Shape()))
+	case !t.record:
+		t.fail("Backward", fmt.Errorf("%w: the tape was made with NoGrad", ErrNoGrad))
+	case !loss.needsGrad:
+		t.fail("Backward", fmt.Errorf("%w: no parameter or leaf is part of the loss", ErrNoGrad))
+	default:
+		t.state = "run backward"
+		t.backward(loss)
+	}
+	if t.err != nil {
+		return nil, t.err
+	}
+	return loss.value, nil
+}
+
+func (t *Tape) backward(loss *Variable) {
+	for _, v := range t.values {
+		if v != loss && !v.kept {
+			v.Release()
+		}
+	}
+	t.values = nil
+	for p, v := range t.params {
+		v.grad = p.grad
+	}
+	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
+	t.give("Backward", loss, seed, err)
+	for i := len(t.nodes) - 1; i >= 0 && t.err == nil; i-- {
+		n := t.nodes[i]
+		t.nodes[i] = nil
+		if g := n.out.grad; g != nil {
+			n.out.grad = nil
+			n.back(n, g)
+		}
+		for _, v := range n.saved {
+			v.drop()
+		}
+	}
+	t.nodes = nil
+	for p, v := range t.params {
+		t.assign(p, v.grad)
+	}
+}
+
+// give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in
+// place if nobody else sees the memory.
+func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
+	if err != nil {
+		t.fail(op+" backward", err)
+	}
+	if t.err != nil {
+		return
+	}
+	switch {
+	case !v.needsGrad:
+		t.free(g)
+	case v.grad == nil:
+		v.grad = g
+	case v.grad.Exclusive():
+		t.fail(op+" backward", t.rt.AddInPlace(t.ctx, v.grad, g))
+		t.free(g)
+	default:
+		sum, err := t.rt.Add(t.ctx, v.grad, g)
+		if err != nil {
+			t.fail(op+" backward", err)
+			return
+		}
+		t.free(g)
+		if v.param == nil || v.grad != v.param.grad {
+			t.free(v.grad)
+		}
+		v.grad = sum
+	}
+}
+
+// assign makes g the gradient of p, in memory that nobody shares.
+func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
+	if t.err != nil || g == nil || g == p.grad {
+		return
+	}
+	if !g.Exclusive() {
+		own, err := t.rt.Copy(t.ctx, g)
+		if err != nil {
+			t.fail("Backward", err)
+			return
+		}
+		t.free(g)
+		g = own
+	}
+	t.scope.Keep(g)
+	t.fail("Backward", p.grad.ReleaseContext(t.ctx))
+	p.grad = g
+}

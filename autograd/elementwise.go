@@ -1,0 +1,231 @@
+package autograd
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Add returns a + b, broadcast after NumPy's rules.
+func (t *Tape) Add(a, b *Variable) *Variable {
+	if !t.begin("Add", a, b) {
+		return t.inert()
+	}
+	y, err := t.rt.Add(t.ctx, a.value, b.value)
+	return t.push("Add", t.result("Add", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
+		if a.needsGrad && b.needsGrad {
+			shared, err := t.rt.Share(t.ctx, g)
+			t.giveSummed("Add", a, shared, err)
+			t.giveSummed("Add", b, g, nil)
+			return
+		}
+		t.giveSummed("Add", either(a, b), g, nil)
+	})
+}
+
+// Sub returns a - b, broadcast after NumPy's rules.
+func (t *Tape) Sub(a, b *Variable) *Variable {
+	if !t.begin("Sub", a, b) {
+		return t.inert()
+	}
+	y, err := t.rt.Sub(t.ctx, a.value, b.value)
+	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
+		if b.needsGrad {
+			neg, err := t.rt.Neg(t.ctx, g)
+			t.giveSummed("Sub", b, neg, err)
+		}
+		t.giveSummed("Sub", a, g, nil)
+	})
+}
+
+// Mul returns the elementwise product a * b, broadcast after NumPy's rules.
+func (t *Tape) Mul(a, b *Variable) *Variable {
+	if !t.begin("Mul", a, b) {
+		return t.inert()
+	}
+	y, err := t.rt.Mul(t.ctx, a.value, b.value)
+	saved := append(needed(a.needsGrad, b), needed(b.needsGrad, a)...)
+	return t.push("Mul", t.result("Mul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+		if a.needsGrad {
+			d, err := t.rt.Mul(t.ctx, g, b.value)
+			n.done(b)
+			t.giveSummed("Mul", a, d, err)
+		}
+		if b.needsGrad && t.err == nil {
+			d, err := t.rt.Mul(t.ctx, g, a.value)
+			t.giveSummed("Mul", b, d, err)
+		}
+		t.free(g)
+	})
+}
+
+// Div returns a / b, broadcast after NumPy's rules.
+func (t *Tape) Div(a, b *Variable) *Variable {
+	if !t.begin("Div", a, b) {
+		return t.inert()
+	}
+	y, err := t.rt.Div(t.ctx, a.value, b.value)
+	out := t.result("Div", y, err)
+	saved := append(needed(true, b), needed(b.needsGrad, out)...)
+	return t.push("Div", out, []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+		d, err := t.rt.Div(t.ctx, g, b.value)
+		n.done(b)
+		t.free(g)
+		if err == nil && b.needsGrad {
+			var db *tensor.Tensor
+			db, err = t.rt.Mul(t.ctx, d, out.value) // -g/b * a/b
+			if err == nil {
+				err = t.rt.MulScalarInPlace(t.ctx, db, -1)
+			}
+			t.giveSummed("Div", b, db, err)
+		}
+		t.giveSummed("Div", a, d, err)
+	})
+}
+
+// Neg returns -x.
+func (t *Tape) Neg(x *Variable) *Variable { return t.Scale(x, -1) }
+
+// Scale returns x * c.
+func (t *Tape) Scale(x *Variable, c float64) *Variable {
+	if !t.begin("Scale", x) {
+		return t.inert()
+	}
+	y, err := t.rt.MulScalar(t.ctx, x.value, c)
+	return t.push("Scale", t.result("Scale", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+		g, err := t.scaled(g, c)
+		t.give("Scale", x, g, err)
+	})
+}
+
+// scaled multiplies a gradient by c, in place if it can, and takes it over.
+func (t *Tape) scaled(g *tensor.Tensor, c float64) (*tensor.Tensor, error) {
+	if g.Exclusive() {
+		return g, t.rt.MulScalarInPlace(t.ctx, g, c)
+	}
+	d, err := t.rt.MulScalar(t.ctx, g, c)
+	t.free(g)
+	return d, err
+}
+
+// AddScalar returns x + c.
+func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
+	if !t.begin("AddScalar", x) {
+		return t.inert()
+	}
+	y, err := t.rt.AddScalar(t.ctx, x.value, c)
+	return t.push("AddScalar", t.result("AddScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+		t.give("AddScalar", x, g, nil)
+	})
+}
+
+// Pow returns x to the power of c.
+func (t *Tape) Pow(x *Variable, c float64) *Variable {
+	if !t.begin("Pow", x) {
+		return t.inert()
+	}
+	y, err := t.rt.PowScalar(t.ctx, x.value, c)
+	return t.push("Pow", t.result("Pow", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
+		slope, err := t.rt.PowScalar(t.ctx, x.value, c-1)
+		n.done(x)
+		if err == nil {
+			err = t.rt.MulScalarInPlace(t.ctx, slope, c)
+		}
+		if err == nil {
+			err = t.rt.MulInPlace(t.ctx, slope, g)
+		}
+		t.free(g)
+		t.give("Pow", x, slope, err)
+	})
+}
+
+// Exp returns e to the power of x.
+func (t *Tape) Exp(x *Variable) *Variable {
+	return t.unary("Exp", x, (*tensor.Runtime).Exp, (*tensor.Runtime).MulGrad, true)
+}
+
+// Log returns the natural logarithm of x.
+func (t *Tape) Log(x *Variable) *Variable {
+	return t.unary("Log", x, (*tensor.Runtime).Log, (*tensor.Runtime).DivGrad, false)
+}
+
+// Tanh returns the hyperbolic tangent of x.
+func (t *Tape) Tanh(x *Variable) *Variable {
+	return t.unary("Tanh", x, (*tensor.Runtime).Tanh, (*tensor.Runtime).TanhGrad, true)
+}
+
+// Sigmoid returns 1 / (1 + exp(-x)).
+func (t *Tape) Sigmoid(x *Variable) *Variable {
+	return t.unary("Sigmoid", x, (*tensor.Runtime).Sigmoid, (*tensor.Runtime).SigmoidGrad, true)
+}
+
+// ReLU returns max(x, 0). The backward pass keeps the result, not x; its gradient at 0 is 0.
+func (t *Tape) ReLU(x *Variable) *Variable {
+	return t.unary("ReLU", x, (*tensor.Runtime).ReLU, (*tensor.Runtime).ReLUGrad, true)
+}
+
+// Sqrt returns the square root of x.
+func (t *Tape) Sqrt(x *Variable) *Variable {
+	return t.unary("Sqrt", x, (*tensor.Runtime).Sqrt, (*tensor.Runtime).SqrtGrad, true)
+}
+
+// Square returns x * x.
+func (t *Tape) Square(x *Variable) *Variable {
+	return t.unary("Square", x, (*tensor.Runtime).Square, (*tensor.Runtime).SquareGrad, false)
+}
+
+type (
+	mapping  func(*tensor.Runtime, context.Context, *tensor.Tensor) (*tensor.Tensor, error)
+	gradient func(rt *tensor.Runtime, ctx context.Context, dst, dy, saved *tensor.Tensor) (*tensor.Tensor, error)
+)
+
+// unary is an elementwise function whose gradient needs either the result or the argument.
+func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResult bool) *Variable {
+	if !t.begin(op, x) {
+		return t.inert()
+	}
+	y, err := f(t.rt, t.ctx, x.value)
+	out := t.result(op, y, err)
+	saved := x
+	if savesResult {
+		saved = out
+	}
+	return t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
+		var dst *tensor.Tensor
+		if g.Exclusive() {
+			dst = g
+		}
+		d, err := grad(t.rt, t.ctx, dst, g, saved.value)
+		n.done(saved)
+		if d != g {
+			t.free(g)
+		}
+		t.give(op, x, d, err)
+	})
+}
+
+// giveSummed is give for a gradient that v's broadcast shape has.
+func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
+	if err == nil && v.needsGrad && !slices.Equal(v.value.Shape(), g.Shape()) {
+		var sum *tensor.Tensor
+		sum, err = t.rt.SumTo(t.ctx, g, v.value.Shape()...)
+		t.free(g)
+		g = sum
+	}
+	t.give(op, v, g, err)
+}
+
+func either(a, b *Variable) *Variable {
+	if a.needsGrad {
+		return a
+	}
+	return b
+}
+
+func needed(yes bool, v *Variable) []*Variable {
+	if yes {
+		return []*Variable{v}
+	}
+	return nil
+}

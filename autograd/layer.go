@@ -1,0 +1,179 @@
+package autograd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Layer is a function with parameters: a dense layer, an activation, a model.
+type Layer interface {
+	// Forward computes the layer on t's tape. It leaves x to the caller and releases what it made on the way.
+	Forward(t *Tape, x *Variable) *Variable
+	// Parameters are the layer's parameters with their names inside the layer.
+	Parameters() Parameters
+}
+
+// Linear is a dense layer, y = x Weightᵀ + Bias, for x (rows, in) (torch.nn.Linear).
+type Linear struct {
+	Weight *Parameter // (out, in)
+	Bias   *Parameter // (out); nil: none
+}
+
+// NewRand returns a random number generator (PCG) that gives the same numbers for the same seed.
+func NewRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
+
+// NewLinear makes a dense layer of dtype float32 or float64. Weights and biases are drawn uniformly from
+// ±1/sqrt(in), PyTorch's default, in float64 and in the order of the parameters.
+func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in, out int, random *rand.Rand) (*Linear, error) {
+	if in < 1 || out < 1 || random == nil {
+		return nil, fmt.Errorf("autograd: NewLinear(%d, %d): %w: want at least one input and one output, and a random generator", in, out, ErrInvalid)
+	}
+	bound := 1 / math.Sqrt(float64(in))
+	weight, err := uniform(ctx, rt, dtype, bound, random, out, in)
+	if err != nil {
+		return nil, err
+	}
+	bias, err := uniform(ctx, rt, dtype, bound, random, out)
+	if err != nil {
+		_ = weight.Release()
+		return nil, err
+	}
+	return &Linear{Weight: weight, Bias: bias}, nil
+}
+
+func uniform(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, bound float64, random *rand.Rand, shape ...int) (*Parameter, error) {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	ctx = tensor.Detached(ctx)
+	var t *tensor.Tensor
+	var err error
+	switch dtype {
+	case gtensor.Float32:
+		t, err = tensor.FromSlice(ctx, rt, draw[float32](n, bound, random), shape...)
+	case gtensor.Float64:
+		t, err = tensor.FromSlice(ctx, rt, draw[float64](n, bound, random), shape...)
+	default:
+		err = fmt.Errorf("%w: parameters must be float32 or float64", tensor.ErrDtype)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("autograd: NewLinear: %w", err)
+	}
+	return NewParameter(t)
+}
+
+func draw[T float32 | float64](n int, bound float64, random *rand.Rand) []T {
+	s := make([]T, n)
+	for i := range s {
+		s[i] = T((2*random.Float64() - 1) * bound)
+	}
+	return s
+}
+
+// Forward returns x Weightᵀ + Bias.
+func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x, false) }
+
+func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
+	var bias *Variable
+	if l.Bias != nil {
+		bias = t.Param(l.Bias)
+	}
+	if relu {
+		return t.LinearReLU(x, t.Param(l.Weight), bias)
+	}
+	return t.Linear(x, t.Param(l.Weight), bias)
+}
+
+// Parameters are "weight" and, if there is one, "bias".
+func (l *Linear) Parameters() Parameters {
+	ps := Parameters{{"weight", l.Weight}}
+	if l.Bias != nil {
+		ps = append(ps, Named{"bias", l.Bias})
+	}
+	return ps
+}
+
+// ReLU is the activation max(x, 0) (torch.nn.ReLU).
+type ReLU struct{}
+
+// Forward returns max(x, 0).
+func (ReLU) Forward(t *Tape, x *Variable) *Variable { return t.ReLU(x) }
+
+// Parameters is empty.
+func (ReLU) Parameters() Parameters { return nil }
+
+// Flatten makes a matrix of its argument: all dimensions but the first become one (torch.nn.Flatten).
+type Flatten struct{}
+
+// Forward returns x as (rows, the rest), in the same memory.
+func (Flatten) Forward(t *Tape, x *Variable) *Variable {
+	if !t.begin("Flatten", x) {
+		return t.inert()
+	}
+	shape := x.Shape()
+	if len(shape) == 0 {
+		t.fail("Flatten", fmt.Errorf("%w: a scalar has no rows", tensor.ErrShape))
+		return t.inert()
+	}
+	n := 1
+	for _, d := range shape[1:] {
+		n *= d
+	}
+	return t.Reshape(x, shape[0], n)
+}
+
+// Parameters is empty.
+func (Flatten) Parameters() Parameters { return nil }
+
+// Sequential is a chain of layers (torch.nn.Sequential).
+type Sequential []Layer
+
+// Forward applies the layers one after the other. It releases what is between them as soon as the next layer
+// has it, and computes a [Linear] with a [ReLU] after it as one, in place.
+func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
+	y := x
+	for i := 0; i < len(s); i++ {
+		last := y
+		linear, fuse := s[i].(*Linear)
+		if fuse && i+1 < len(s) {
+			_, fuse = s[i+1].(ReLU)
+		}
+		switch {
+		case s[i] == nil:
+			t.fail("Sequential", fmt.Errorf("%w: layer %d is nil", ErrInvalid, i))
+			return t.inert()
+		case fuse && i+1 < len(s):
+			y = linear.forward(t, last, true)
+			i++
+		default:
+			y = s[i].Forward(t, last)
+		}
+		if last != x && last != y {
+			last.Release()
+		}
+	}
+	return y
+}
+
+// Parameters are those of all layers, with the layer's number before the name: "0.weight", "0.bias",
+// "2.weight".
+func (s Sequential) Parameters() Parameters {
+	var ps Parameters
+	for i, l := range s {
+		if l == nil {
+			continue
+		}
+		for _, p := range l.Parameters() {
+			ps = append(ps, Named{strconv.Itoa(i) + "." + p.Name, p.Parameter})
+		}
+	}
+	return ps
+}

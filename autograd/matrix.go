@@ -1,0 +1,148 @@
+package autograd
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// MatMul returns the matrix product op(a) op(b), where op transposes its operand if the flag says so; see
+// [tensor.Runtime.MatMul] for the shapes.
+func (t *Tape) MatMul(a, b *Variable, transA, transB bool) *Variable {
+	if !t.begin("MatMul", a, b) {
+		return t.inert()
+	}
+	y, err := t.rt.MatMul(t.ctx, a.value, b.value, transA, transB)
+	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
+	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
+		if b.needsGrad {
+			x, y, tx, ty := a.value, g, !transA, false
+			if transB {
+				x, y, tx, ty = g, a.value, true, transA
+			}
+			d, err := t.rt.MatMul(t.ctx, x, y, tx, ty)
+			n.done(a)
+			t.give("MatMul", b, d, err)
+		}
+		if a.needsGrad && t.err == nil {
+			x, y, tx, ty := g, b.value, false, !transB
+			if transA {
+				x, y, tx, ty = b.value, g, transB, true
+			}
+			d, err := t.rt.MatMul(t.ctx, x, y, tx, ty)
+			t.give("MatMul", a, d, err)
+		}
+		t.free(g)
+	})
+}
+
+// AddBias returns x + bias for every row of x (rows, n); bias has n elements.
+func (t *Tape) AddBias(x, bias *Variable) *Variable {
+	if !t.begin("AddBias", x, bias) {
+		return t.inert()
+	}
+	y, err := t.rt.AddBias(t.ctx, x.value, bias.value)
+	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *node, g *tensor.Tensor) {
+		if bias.needsGrad {
+			d, err := t.rt.SumTo(t.ctx, g, bias.value.Shape()...)
+			t.give("AddBias", bias, d, err)
+		}
+		t.give("AddBias", x, g, nil)
+	})
+}
+
+// Linear returns x wᵀ + b, the function of a dense layer, for x (rows, in), w (out, in) and b (out), which may
+// be nil (torch.nn.functional.linear). The bias is added in place.
+func (t *Tape) Linear(x, w, b *Variable) *Variable { return t.linear("Linear", x, w, b, false) }
+
+// LinearReLU is Linear and then ReLU. Both bias and ReLU work in place on the product, so that the activation
+// takes half the memory of the two calls.
+func (t *Tape) LinearReLU(x, w, b *Variable) *Variable { return t.linear("LinearReLU", x, w, b, true) }
+
+func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
+	inputs := []*Variable{x, w}
+	if b != nil {
+		inputs = append(inputs, b)
+	} else if relu {
+		h := t.linear(op, x, w, nil, false)
+		y := t.ReLU(h)
+		h.Release()
+		return y
+	}
+	if !t.begin(op, inputs...) {
+		return t.inert()
+	}
+	y, err := t.rt.MatMul(t.ctx, x.value, w.value, false, true)
+	out := t.result(op, y, err)
+	if b != nil && t.err == nil {
+		add := t.rt.AddBiasInPlace
+		if relu {
+			add = t.rt.AddBiasReLUInPlace
+		}
+		t.fail(op, add(t.ctx, out.value, b.value))
+	}
+	saved := slices.Concat(needed(w.needsGrad, x), needed(x.needsGrad, w), needed(relu, out))
+	return t.push(op, out, inputs, saved, func(n *node, g *tensor.Tensor) {
+		if relu {
+			g = t.masked(op, g, out)
+			n.done(out)
+		}
+		if b != nil && b.needsGrad && t.err == nil {
+			d, err := t.rt.SumTo(t.ctx, g, b.value.Shape()...)
+			t.give(op, b, d, err)
+		}
+		if w.needsGrad && t.err == nil {
+			d, err := t.rt.MatMul(t.ctx, g, x.value, true, false)
+			n.done(x)
+			t.give(op, w, d, err)
+		}
+		if x.needsGrad && t.err == nil {
+			d, err := t.rt.MatMul(t.ctx, g, w.value, false, false)
+			t.give(op, x, d, err)
+		}
+		t.free(g)
+	})
+}
+
+// masked is the gradient of ReLU's argument, in place if it can. It takes g over.
+func (t *Tape) masked(op string, g *tensor.Tensor, y *Variable) *tensor.Tensor {
+	var dst *tensor.Tensor
+	if g.Exclusive() {
+		dst = g
+	}
+	d, err := t.rt.ReLUGrad(t.ctx, dst, g, y.value)
+	if err != nil {
+		t.fail(op+" backward", err)
+		return g
+	}
+	if d != g {
+		t.free(g)
+	}
+	return d
+}
+
+// Transpose returns the transpose of the matrix x.
+func (t *Tape) Transpose(x *Variable) *Variable {
+	if !t.begin("Transpose", x) {
+		return t.inert()
+	}
+	y, err := t.rt.Transpose(t.ctx, x.value)
+	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+		d, err := t.rt.Transpose(t.ctx, g)
+		t.free(g)
+		t.give("Transpose", x, d, err)
+	})
+}
+
+// Reshape returns x with another shape, in the same memory. One dimension may be -1.
+func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
+	if !t.begin("Reshape", x) {
+		return t.inert()
+	}
+	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
+	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+		d, err := t.rt.Reshape(t.ctx, g, x.value.Shape()...)
+		t.free(g)
+		t.give("Reshape", x, d, err)
+	})
+}

@@ -1,0 +1,122 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Optimizer updates parameters in place from their gradients. Its state is device memory. It is not safe for
+// concurrent use.
+type Optimizer interface {
+	// Step updates every parameter that has a gradient. State is allocated with the first step; if there is
+	// no memory for it nothing is updated.
+	Step(ctx context.Context) error
+	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)).
+	ZeroGrad() error
+	// LR is the learning rate, and SetLR changes it for the steps to come.
+	LR() float64
+	SetLR(lr float64) error
+	// Close frees the state. The parameters stay. It is idempotent.
+	Close() error
+}
+
+// slots is the state of an optimiser: for every parameter its number of steps and some tensors of its shape.
+type slots struct {
+	params Parameters
+	lr     float64
+	steps  []int
+	state  [][]*tensor.Tensor
+}
+
+func newSlots(op string, params Parameters, lr float64) (slots, error) {
+	s := slots{params: params, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
+	if len(params) == 0 {
+		return s, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
+	}
+	for i, p := range params {
+		if p.Parameter == nil {
+			return s, fmt.Errorf("autograd: %s: %w: parameter %q is nil", op, ErrInvalid, p.Name)
+		}
+		for _, q := range params[:i] {
+			if p.Parameter == q.Parameter {
+				return s, fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, q.Name, p.Name)
+			}
+		}
+	}
+	return s, s.SetLR(lr)
+}
+
+// LR returns the learning rate.
+func (s *slots) LR() float64 { return s.lr }
+
+// SetLR sets the learning rate, which is at least 0.
+func (s *slots) SetLR(lr float64) error {
+	if err := within("SetLR", "the learning rate", lr, 0, math.MaxFloat64); err != nil {
+		return err
+	}
+	s.lr = lr
+	return nil
+}
+
+// ZeroGrad frees the gradients.
+func (s *slots) ZeroGrad() error { return s.params.ZeroGrad() }
+
+// Close frees the state.
+func (s *slots) Close() error {
+	var errs []error
+	for i, ts := range s.state {
+		for _, t := range ts {
+			errs = append(errs, t.Release())
+		}
+		s.state[i], s.steps[i] = nil, 0
+	}
+	return errors.Join(errs...)
+}
+
+// prepare gives every parameter that has a gradient n tensors of zeros.
+func (s *slots) prepare(ctx context.Context, n int) error {
+	ctx = tensor.Detached(ctx)
+	for i, p := range s.params {
+		if p.grad == nil || len(s.state[i]) == n {
+			continue
+		}
+		var ts []*tensor.Tensor
+		for range n {
+			t, err := p.value.Runtime().Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
+			if err != nil {
+				for _, t := range ts {
+					err = errors.Join(err, t.Release())
+				}
+				return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, err)
+			}
+			ts = append(ts, t)
+		}
+		s.state[i] = ts
+	}
+	return nil
+}
+
+// each calls f for every parameter that has a gradient, with the number of its step.
+func (s *slots) each(op string, f func(p *Parameter, step int, state []*tensor.Tensor) error) error {
+	for i, p := range s.params {
+		if p.grad == nil {
+			continue
+		}
+		if err := f(p.Parameter, s.steps[i]+1, s.state[i]); err != nil {
+			return fmt.Errorf("autograd: %s of parameter %q: %w", op, p.Name, err)
+		}
+		s.steps[i]++
+	}
+	return nil
+}
+
+func within(op, what string, v, lo, hi float64) error {
+	if !(v >= lo && v <= hi) {
+		return fmt.Errorf("autograd: %s: %w: %s is %v: want a number from %v to %v", op, ErrInvalid, what, v, lo, hi)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package autograd
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Parameter is a tensor that is trained, and its gradient. It outlives tapes; it is not safe for concurrent
+// use.
+type Parameter struct {
+	value, grad *tensor.Tensor
+}
+
+// NewParameter makes a parameter that owns value.
+func NewParameter(value *tensor.Tensor) (*Parameter, error) {
+	if value.Released() {
+		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)
+	}
+	return &Parameter{value: value}, nil
+}
+
+// Value returns the tensor. It stays the parameter's; optimisers write it in place.
+func (p *Parameter) Value() *tensor.Tensor { return p.value }
+
+// Grad returns the gradient, or nil if there is none. It stays the parameter's, until ZeroGrad.
+func (p *Parameter) Grad() *tensor.Tensor { return p.grad }
+
+// ZeroGrad frees the gradient (zero_grad(set_to_none=True)).
+func (p *Parameter) ZeroGrad() error {
+	g := p.grad
+	p.grad = nil
+	return g.Release()
+}
+
+// Release frees value and gradient. It is idempotent.
+func (p *Parameter) Release() error { return errors.Join(p.ZeroGrad(), p.value.Release()) }
+
+// Named is a parameter with its name in a model, such as "0.weight".
+type Named struct {
+	Name string
+	*Parameter
+}
+
+// Parameters are the parameters of a model, in the order of its layers.
+type Parameters []Named
+
+// ZeroGrad frees all gradients.
+func (ps Parameters) ZeroGrad() error {
+	var errs []error
+	for _, p := range ps {
+		errs = append(errs, p.ZeroGrad())
+	}
+	return errors.Join(errs...)
+}
+
+// Release frees all values and gradients.
+func (ps Parameters) Release() error {
+	var errs []error
+	for _, p := range ps {
+		errs = append(errs, p.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// Elements is the number of elements of all parameters.
+func (ps Parameters) Elements() int {
+	n := 0
+	for _, p := range ps {
+		n += p.value.Elements()
+	}
+	return n
+}
+
+// Bytes is the size of all parameters in bytes, without gradients.
+func (ps Parameters) Bytes() int64 {
+	var n int64
+	for _, p := range ps {
+		n += p.value.Bytes()
+	}
+	return n
+}

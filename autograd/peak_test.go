@@ -1,0 +1,64 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestPeakMemoryOfAStep holds a training step to what it can't do without: parameters, gradients, the
+// optimiser's state, what the backward pass needs, and the batch.
+func TestPeakMemoryOfAStep(t *testing.T) {
+	const batch, bound = 128, 1.15
+	b := open(t, 256<<20)
+	model := b.mlp(gtensor.Float32, 784, 512, 512, 10)
+	params := model.Parameters()
+	opt, err := NewAdam(params, AdamConfig{})
+	require.NoError(t, err)
+	defer opt.Close()
+
+	images := int64(batch * 784 * 4)
+	labels := int64(batch * 4)
+	activations := int64(batch * (512 + 512 + 10) * 4)
+	needed := 4*params.Bytes() + activations + images + labels
+
+	var allocated, reserved int64
+	for step := range 6 {
+		b.cache.ResetPeakStats()
+		x, err := b.rt.Full(b.ctx, 0.5, gtensor.Float32, batch, 1, 28, 28)
+		require.NoError(t, err)
+		y, err := tensor.Labels(b.ctx, b.rt, make([]int, batch), 10)
+		require.NoError(t, err)
+		require.NoError(t, opt.ZeroGrad())
+		tape := NewTape(b.ctx, b.rt)
+		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
+		require.NoError(t, err)
+		require.NoError(t, opt.Step(b.ctx))
+		_, err = tensor.Item[float32](b.ctx, loss)
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+		require.NoError(t, x.Release())
+		require.NoError(t, y.Release())
+
+		s := b.cache.Stats()
+		if step == 0 {
+			continue // the state of the optimiser is made in it
+		}
+		peak := s.RequestedBytes.All.Peak
+		assert.LessOrEqual(t, float64(peak), bound*float64(needed), "step %d: %d bytes at the peak, %d needed", step, peak, needed)
+		if step == 1 {
+			t.Logf("peak %d bytes requested, %d needed: %.3f", peak, needed, float64(peak)/float64(needed))
+		}
+		if step > 1 {
+			assert.Equal(t, allocated, s.AllocatedBytes.All.Peak, "allocated at the peak of step %d", step)
+		}
+		if step > 3 {
+			assert.Equal(t, reserved, s.ReservedBytes.All.Peak, "reserved in step %d", step)
+		}
+		allocated, reserved = s.AllocatedBytes.All.Peak, s.ReservedBytes.All.Peak
+	}
+}

@@ -1,0 +1,84 @@
+package autograd
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a device and everything on it that a test needs. Its end checks that nothing leaked.
+type bench struct {
+	t     testing.TB
+	ctx   context.Context
+	dev   *host.Device
+	cache *memcache.Cache
+	rt    *tensor.Runtime
+}
+
+func open(t testing.TB, capacity int64) *bench {
+	t.Helper()
+	dev, err := host.New(host.Config{Capacity: capacity})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	pool, err := transfer.New(dev, transfer.Config{})
+	require.NoError(t, err)
+	stream, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	rt, err := tensor.NewRuntime(cache, pool, stream)
+	require.NoError(t, err)
+	b := &bench{t: t, ctx: context.Background(), dev: dev, cache: cache, rt: rt}
+	t.Cleanup(func() {
+		assert.NoError(t, rt.Close())
+		assert.Zero(t, cache.Stats().Allocation.All.Current, "live blocks")
+		assert.NoError(t, pool.Close())
+		assert.NoError(t, stream.Close())
+		assert.NoError(t, cache.Close())
+		assert.NoError(t, dev.Close())
+	})
+	return b
+}
+
+func upload[T tensor.Element](b *bench, data []T, shape ...int) *tensor.Tensor {
+	b.t.Helper()
+	x, err := tensor.FromSlice(b.ctx, b.rt, data, shape...)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { assert.NoError(b.t, x.Release()) })
+	return x
+}
+
+func read[T tensor.Element](b *bench, x *tensor.Tensor) []T {
+	b.t.Helper()
+	s, err := tensor.ToSlice[T](b.ctx, x, nil)
+	require.NoError(b.t, err)
+	return s
+}
+
+// mlp is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
+func (b *bench) mlp(dtype gtensor.Dtype, sizes ...int) Sequential {
+	b.t.Helper()
+	random := NewRand(1)
+	model := Sequential{Flatten{}}
+	for i := range len(sizes) - 1 {
+		l, err := NewLinear(b.ctx, b.rt, dtype, sizes[i], sizes[i+1], random)
+		require.NoError(b.t, err)
+		if i > 0 {
+			model = append(model, ReLU{})
+		}
+		model = append(model, l)
+	}
+	b.t.Cleanup(func() { assert.NoError(b.t, model.Parameters().Release()) })
+	return model
+}

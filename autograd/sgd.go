@@ -1,0 +1,67 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// SGDConfig are the options of torch.optim.SGD.
+type SGDConfig struct {
+	LR          float64 // 0: 1e-3
+	Momentum    float64
+	Dampening   float64
+	WeightDecay float64
+	Nesterov    bool // needs Momentum and no Dampening
+}
+
+// SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
+type SGD struct {
+	slots
+	cfg SGDConfig
+}
+
+// NewSGD makes an optimiser of the parameters.
+func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
+	if cfg.LR == 0 {
+		cfg.LR = 1e-3
+	}
+	if cfg.Nesterov && (cfg.Momentum == 0 || cfg.Dampening != 0) {
+		return nil, fmt.Errorf("autograd: NewSGD: %w: Nesterov needs Momentum, and no Dampening", ErrInvalid)
+	}
+	if err := errors.Join(
+		within("NewSGD", "Momentum", cfg.Momentum, 0, math.MaxFloat64),
+		within("NewSGD", "Dampening", cfg.Dampening, -math.MaxFloat64, math.MaxFloat64),
+		within("NewSGD", "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
+		return nil, err
+	}
+	s, err := newSlots("NewSGD", params, cfg.LR)
+	if err != nil {
+		return nil, err
+	}
+	return &SGD{slots: s, cfg: cfg}, nil
+}
+
+// Step updates every parameter that has a gradient.
+func (o *SGD) Step(ctx context.Context) error {
+	n := 0
+	if o.cfg.Momentum != 0 {
+		n = 1
+	}
+	if err := o.prepare(ctx, n); err != nil {
+		return err
+	}
+	return o.each("SGD step", func(p *Parameter, step int, state []*tensor.Tensor) error {
+		var buf *tensor.Tensor
+		if n > 0 {
+			buf = state[0]
+		}
+		return p.value.Runtime().StepSGD(ctx, tensor.SGDStep{
+			LR: o.lr, Momentum: o.cfg.Momentum, Dampening: o.cfg.Dampening, WeightDecay: o.cfg.WeightDecay,
+			Nesterov: o.cfg.Nesterov, First: step == 1,
+		}, p.value, p.grad, buf)
+	})
+}

@@ -1,0 +1,103 @@
+package autograd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Tape records operations on variables, to run them backward once. One tape serves one step of one goroutine:
+// make it, record the forward pass, call Backward, Close it.
+//
+// The first error of an operation sticks: the operation and all later ones return inert variables, and
+// Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
+// tape still holds, after an error too.
+type Tape struct {
+	rt     *tensor.Runtime
+	ctx    context.Context
+	scope  *tensor.Lifetime
+	record bool
+	state  string // why no operations are taken any more; empty: they are
+	err    error
+
+	nodes  []*node
+	values []*Variable // those that the tape owns
+	params map[*Parameter]*Variable
+}
+
+// NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of
+// the tape belong to the tape and to no scope in ctx.
+func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, true) }
+
+// NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an error, and
+// nothing is kept for it. What a layer leaves behind is freed at once.
+func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
+
+func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
+	_, scope := tensor.Scope(tensor.Detached(ctx))
+	t := &Tape{rt: rt, scope: scope, ctx: scope.Attach(ctx), record: record, params: make(map[*Parameter]*Variable)}
+	if rt == nil {
+		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
+	}
+	return t
+}
+
+// SetContext changes the context of the tape's allocations and frees, so that the phases of a step can have
+// spans and memory scopes of their own.
+func (t *Tape) SetContext(ctx context.Context) { t.ctx = t.scope.Attach(ctx) }
+
+// Runtime is the runtime that the tape computes on.
+func (t *Tape) Runtime() *tensor.Runtime { return t.rt }
+
+// Err returns the first error of the tape's operations, or nil.
+func (t *Tape) Err() error { return t.err }
+
+// Close frees everything that the tape holds: values, gradients of variables that are no parameters, the
+// loss. Gradients of parameters belong to the parameters. It is idempotent and returns the error that sticks
+// to the tape, if any.
+func (t *Tape) Close() error {
+	t.state = "closed"
+	t.nodes, t.values = nil, nil
+	clear(t.params)
+	if err := t.scope.Close(); err != nil {
+		t.fail("Close", err)
+	}
+	return t.err
+}
+
+// fail makes err stick, unless another one does already.
+func (t *Tape) fail(op string, err error) {
+	if t.err == nil && err != nil {
+		t.err = fmt.Errorf("autograd: %s: %w", op, err)
+	}
+}
+
+// begin tells whether the operation can start: no error sticks, and every argument is a live variable of this
+// tape.
+func (t *Tape) begin(op string, vs ...*Variable) bool {
+	if t.err == nil && t.state != "" {
+		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step", ErrSpent, t.state))
+	}
+	for _, v := range vs {
+		if v == nil || v.tape != t {
+			t.fail(op, fmt.Errorf("%w: bring tensors to this tape with Input, Leaf or Param", ErrTape))
+		}
+	}
+	return t.err == nil
+}
+
+// result makes the variable of an operation's result, which the tape owns.
+func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
+	v := &Variable{tape: t}
+	if err != nil {
+		t.fail(op, err)
+		return v
+	}
+	v.value, v.owned, v.held, v.users = value, true, true, 1
+	t.values = append(t.values, v)
+	return v
+}
+
+// inert is a variable without a value, the result of an operation after an error.
+func (t *Tape) inert() *Variable { return &Variable{tape: t} }

@@ -1,0 +1,109 @@
+package autograd
+
+import (
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs it:
+// Backward frees the values that the program did not Keep.
+type Variable struct {
+	tape  *Tape
+	value *tensor.Tensor
+	grad  *tensor.Tensor
+	param *Parameter
+
+	needsGrad bool
+	owned     bool // the tape releases the value
+	held      bool // the program has not released it
+	kept      bool // Backward does not take the program's hold
+	users     int  // the program, and the recorded operations that read the value in the backward pass
+}
+
+// Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
+// must not be overwritten before Backward has returned.
+func (t *Tape) Input(x *tensor.Tensor) *Variable {
+	if !t.begin("Input") {
+		return t.inert()
+	}
+	shared, err := t.rt.Share(t.ctx, x)
+	return t.result("Input", shared, err)
+}
+
+// Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
+func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
+	v := t.Input(x)
+	v.needsGrad = t.record && v.value != nil
+	return v
+}
+
+// Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient that was
+// there already is added to. Asking twice gives the same variable.
+func (t *Tape) Param(p *Parameter) *Variable {
+	if !t.begin("Param") {
+		return t.inert()
+	}
+	if v := t.params[p]; v != nil {
+		return v
+	}
+	if p == nil || p.value.Released() {
+		t.fail("Param", fmt.Errorf("%w: the parameter is nil or was released", ErrInvalid))
+		return t.inert()
+	}
+	v := &Variable{tape: t, value: p.value, param: p, needsGrad: t.record}
+	t.params[p] = v
+	return v
+}
+
+// Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it
+// is the loss, and by Close. It is nil for the inert result of an operation after an error.
+func (v *Variable) Value() *tensor.Tensor { return v.value }
+
+// Shape returns the shape of the value; nil for an inert variable.
+func (v *Variable) Shape() gtensor.Shape { return v.value.Shape() }
+
+// Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
+// parameters are with the parameter, all others are freed as soon as they are consumed.
+func (v *Variable) Grad() *tensor.Tensor {
+	if v.param != nil {
+		return v.param.grad
+	}
+	return v.grad
+}
+
+// Keep lets the value live until Close, for a program that reads it after Backward, and returns v.
+func (v *Variable) Keep() *Variable {
+	v.kept = true
+	return v
+}
+
+// Release tells the tape that the program is done with the value. It is freed now, or as soon as the backward
+// pass no longer needs it. Releasing again, or a parameter, does nothing.
+func (v *Variable) Release() {
+	if !v.held {
+		return
+	}
+	v.held = false
+	v.drop()
+}
+
+// drop takes one user away and frees the value after the last.
+func (v *Variable) drop() {
+	if !v.owned {
+		return
+	}
+	v.users--
+	if v.users == 0 {
+		v.tape.free(v.value)
+	}
+}
+
+// free releases a tensor of the tape's.
+func (t *Tape) free(x *tensor.Tensor) {
+	if err := x.ReleaseContext(t.ctx); err != nil {
+		t.fail("release", err)
+	}
+}

@@ -1,0 +1,64 @@
+package devicetest
+
+import (
+	"testing"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Backend is what the suite has to know of a backend. Open, Block, Fill and AddOne are needed.
+type Backend struct {
+	// Open opens a device with at least 64 MiB of free memory. The suite closes it.
+	Open func(t testing.TB) device.Device
+	// Block queues an operation on s that runs until release is called. A test has at most four at a time.
+	Block func(t testing.TB, s device.Stream) (release func())
+	// Fill is the launch of a kernel that sets the bytes bytes at p to value.
+	Fill func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch
+	// AddOne is the launch of a kernel that adds one to each of the bytes bytes at p.
+	AddOne func(t testing.TB, d device.Device, p device.Ptr, bytes int64) *device.Launch
+
+	// Depth is the number of queued operations, the running one included, with which the next call waits.
+	// 0 leaves the test of it out.
+	Depth int
+	// Fault queues work on s that fails. Nil leaves the tests of sticky errors out: say so if a failure
+	// would outlive the device.
+	Fault func(t testing.TB, d device.Device, s device.Stream)
+	// Shared says that others use the device's memory too, so that MemInfo moves by itself.
+	Shared bool
+}
+
+// Run runs the suite as subtests of t.
+func Run(t *testing.T, b Backend) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Order", orderTests},
+		{"Queue", queueTests},
+		{"Event", eventTests},
+		{"Elapsed", elapsedTests},
+		{"OnDone", onDoneTests},
+		{"Copy", copyTests},
+		{"Batch", batchTests},
+		{"Launch", launchTests},
+		{"Memory", memoryTests},
+		{"Pinned", pinnedTests},
+		{"Virtual", virtualTests},
+		{"Sticky", stickyTests},
+		{"Close", closeTests},
+		{"Identity", identityTests},
+		{"Concurrent", concurrentTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) { test.run(open(t, b)) })
+			}
+		})
+	}
+}
+
+// test is one promise.
+type test struct {
+	name string
+	run  func(*fixture)
+}

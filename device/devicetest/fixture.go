@@ -1,0 +1,172 @@
+package devicetest
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// fixture is a test with a device of its own. What its methods make is closed and freed when the test ends, and
+// then the device must close without an error and leave no goroutine.
+type fixture struct {
+	*testing.T
+	Backend
+	dev   device.Device
+	stuck bool // the device has a sticky error, or is closed: cleaning up fails
+}
+
+var background = context.Background()
+
+func open(t *testing.T, b Backend) *fixture {
+	before := goleak.IgnoreCurrent()
+	f := &fixture{T: t, Backend: b, dev: b.Open(t)}
+	t.Cleanup(func() {
+		err := f.dev.Close()
+		if !f.stuck {
+			require.NoError(t, err)
+		}
+		goleak.VerifyNone(t, before)
+	})
+	return f
+}
+
+func (f *fixture) cleanup(undo func() error) {
+	f.Cleanup(func() {
+		if err := undo(); !f.stuck {
+			require.NoError(f, err)
+		}
+	})
+}
+
+func (f *fixture) stream() device.Stream {
+	f.Helper()
+	s, err := f.dev.NewStream(device.StreamOptions{})
+	require.NoError(f, err)
+	f.cleanup(s.Close)
+	return s
+}
+
+func (f *fixture) event(timed bool) device.Event {
+	f.Helper()
+	e, err := f.dev.NewEvent(device.EventOptions{Timed: timed})
+	require.NoError(f, err)
+	f.cleanup(e.Close)
+	return e
+}
+
+// recorded is a new event, recorded on s.
+func (f *fixture) recorded(s device.Stream) device.Event {
+	f.Helper()
+	e := f.event(false)
+	require.NoError(f, s.Record(e))
+	return e
+}
+
+func (f *fixture) alloc(bytes int64) device.Ptr {
+	f.Helper()
+	p, err := f.dev.Alloc(bytes)
+	require.NoError(f, err)
+	f.cleanup(func() error { return f.dev.Free(p) })
+	return p
+}
+
+func (f *fixture) pinned(bytes int64) []byte {
+	f.Helper()
+	b, err := f.dev.AllocPinned(bytes)
+	require.NoError(f, err)
+	require.EqualValues(f, bytes, len(b))
+	f.cleanup(func() error { return f.dev.FreePinned(b) })
+	return b
+}
+
+// block makes s busy until release is called, at the latest when the test ends.
+func (f *fixture) block(s device.Stream) (release func()) {
+	f.Helper()
+	release = sync.OnceFunc(f.Block(f, s))
+	f.Cleanup(release)
+	return release
+}
+
+func (f *fixture) addOne(s device.Stream, p device.Ptr, bytes int64) {
+	f.Helper()
+	require.NoError(f, s.Launch(f.AddOne(f, f.dev, p, bytes)))
+}
+
+func (f *fixture) fill(s device.Stream, p device.Ptr, bytes int64, value byte) {
+	f.Helper()
+	require.NoError(f, s.Launch(f.Fill(f, f.dev, p, bytes, value)))
+}
+
+// synchronize waits for s, which must not have failed.
+func (f *fixture) synchronize(s interface{ Synchronize(context.Context) error }) {
+	f.Helper()
+	require.NoError(f, s.Synchronize(background))
+}
+
+// done is what s or an event says to Query, which must not fail.
+func (f *fixture) done(s interface{ Query() (bool, error) }) bool {
+	f.Helper()
+	done, err := s.Query()
+	require.NoError(f, err)
+	return done
+}
+
+// read is the device's memory once everything queued on s is done.
+func (f *fixture) read(s device.Stream, p device.Ptr, bytes int64) []byte {
+	f.Helper()
+	b, err := f.dev.AllocPinned(bytes)
+	require.NoError(f, err)
+	require.NoError(f, s.CopyD2H(b, p))
+	f.synchronize(s)
+	c := append([]byte(nil), b...)
+	require.NoError(f, f.dev.FreePinned(b))
+	return c
+}
+
+// filled is bytes bytes of value.
+func filled(bytes int64, value byte) []byte {
+	b := make([]byte, bytes)
+	for i := range b {
+		b[i] = value
+	}
+	return b
+}
+
+// waits runs call, which must not return before release has been called, and then must.
+func (f *fixture) waits(release func(), call func()) {
+	f.Helper()
+	var released atomic.Bool
+	early := make(chan bool, 1)
+	go func() {
+		call()
+		early <- !released.Load()
+	}()
+	// A call that does not wait has time to show it. One that waits passes whatever the time.
+	for range 20 {
+		runtime.Gosched()
+		time.Sleep(time.Millisecond)
+	}
+	released.Store(true)
+	release()
+	require.False(f, <-early, "the call returned before what it must wait for")
+}
+
+// refused checks an error: its class, that it is a *device.Error, and that it says of which device.
+func (f *fixture) refused(err, class error) *device.Error {
+	f.Helper()
+	require.ErrorIs(f, err, class)
+	var e *device.Error
+	require.ErrorAs(f, err, &e)
+	require.Equal(f, f.dev.Name(), e.Device)
+	require.NotEmpty(f, e.Op)
+	require.Contains(f, err.Error(), "device: ")
+	return e
+}

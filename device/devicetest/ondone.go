@@ -1,0 +1,99 @@
+package devicetest
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+var onDoneTests = []test{
+	{"runs once, with nil, when what came before is done", func(f *fixture) {
+		const n = 256
+		s, p, host := f.stream(), f.alloc(n), f.pinned(n)
+		release := f.block(s)
+		f.fill(s, p, n, 6)
+		require.NoError(f, s.CopyD2H(host, p))
+		var runs atomic.Int32
+		seen := make(chan []byte, 2)
+		require.NoError(f, s.OnDone(func(err error) {
+			runs.Add(1)
+			if err == nil {
+				seen <- append([]byte(nil), host...)
+			}
+		}))
+		require.Zero(f, runs.Load())
+		release()
+		require.Equal(f, filled(n, 6), <-seen)
+		f.synchronize(s)
+		require.EqualValues(f, 1, runs.Load())
+	}},
+	{"doesn't hold the stream up", func(f *fixture) {
+		s, p := f.stream(), f.alloc(64)
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		require.NoError(f, s.OnDone(func(error) { <-stop; close(stopped) }))
+		f.fill(s, p, 64, 5)
+		require.Equal(f, filled(64, 5), f.read(s, p, 64))
+		close(stop)
+		<-stopped
+	}},
+	{"runs one at a time, in the stream's order", func(f *fixture) {
+		a, b := f.stream(), f.stream()
+		var mu sync.Mutex
+		var order []int
+		var running, most int
+		var all sync.WaitGroup
+		for i := range 200 {
+			s := a
+			if i%2 == 1 {
+				s = b
+			}
+			all.Add(1)
+			require.NoError(f, s.OnDone(func(error) {
+				defer all.Done()
+				mu.Lock()
+				running++
+				most = max(most, running)
+				order = append(order, i)
+				mu.Unlock()
+				mu.Lock()
+				running--
+				mu.Unlock()
+			}))
+		}
+		all.Wait()
+		require.Equal(f, 1, most)
+		last := [2]int{-1, -1}
+		for _, i := range order {
+			require.Greater(f, i, last[i%2])
+			last[i%2] = i
+		}
+		require.Len(f, order, 200)
+	}},
+	{"may queue more", func(f *fixture) {
+		s, p := f.stream(), f.alloc(64)
+		done := make(chan error, 1)
+		launch := f.Fill(f, f.dev, p, 64, 8)
+		require.NoError(f, s.OnDone(func(error) { done <- s.Launch(launch) }))
+		require.NoError(f, <-done)
+		require.Equal(f, filled(64, 8), f.read(s, p, 64))
+	}},
+	{"nil is refused", func(f *fixture) {
+		f.refused(f.stream().OnDone(nil), device.ErrInvalid)
+	}},
+	{"the device's Close runs what is outstanding", func(f *fixture) {
+		d := f.dev
+		s := f.stream()
+		release := f.block(s)
+		var runs atomic.Int32
+		for range 100 {
+			require.NoError(f, s.OnDone(func(error) { runs.Add(1) }))
+		}
+		release()
+		require.NoError(f, d.Close())
+		f.stuck = true
+		require.EqualValues(f, 100, runs.Load())
+	}},
+}

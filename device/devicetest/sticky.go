@@ -1,0 +1,90 @@
+package devicetest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+var stickyTests = []test{
+	{"failed work makes every later call fail", func(f *fixture) {
+		s, other, p, host := f.stream(), f.stream(), f.alloc(64), f.pinned(64)
+		e := f.event(true)
+		f.fail(s)
+		sticky := s.Synchronize(background)
+		require.NotZero(f, f.refused(sticky, device.ErrSticky).Code)
+		for _, err := range []error{
+			f.dev.Synchronize(background), other.Synchronize(background),
+			s.Memset(p, 1, 64), other.CopyH2D(p, host), other.CopyD2H(host, p), other.CopyD2D(p, p+32, 32),
+			other.Launch(f.Fill(f, f.dev, p, 64, 1)), other.Record(e), other.Wait(e), other.OnDone(func(error) {}),
+			f.dev.Free(p), f.dev.FreePinned(host), f.dev.Register(make([]byte, 10)),
+			e.Synchronize(background),
+		} {
+			f.refused(err, device.ErrSticky)
+			require.Equal(f, sticky.Error(), err.Error())
+		}
+		_, err := f.dev.Alloc(64)
+		f.refused(err, device.ErrSticky)
+		_, err = f.dev.AllocPinned(64)
+		f.refused(err, device.ErrSticky)
+		_, _, err = f.dev.MemInfo()
+		f.refused(err, device.ErrSticky)
+		_, err = f.dev.NewStream(device.StreamOptions{})
+		f.refused(err, device.ErrSticky)
+		_, err = f.dev.NewEvent(device.EventOptions{})
+		f.refused(err, device.ErrSticky)
+		_, err = other.Query()
+		f.refused(err, device.ErrSticky)
+		_, err = e.Query()
+		f.refused(err, device.ErrSticky)
+	}},
+	{"what is queued behind it ends, with the error", func(f *fixture) {
+		s, other, p := f.stream(), f.stream(), f.alloc(64)
+		e := f.event(false)
+		release := f.block(s)
+		f.fail(s)
+		f.addOne(s, p, 64)
+		require.NoError(f, s.Record(e))
+		require.NoError(f, other.Wait(e))
+		results := make(chan error, 2)
+		require.NoError(f, s.OnDone(func(err error) { results <- err }))
+		require.NoError(f, other.OnDone(func(err error) { results <- err }))
+		release()
+		f.refused(<-results, device.ErrSticky)
+		f.refused(<-results, device.ErrSticky)
+		f.refused(e.Synchronize(background), device.ErrSticky)
+		f.refused(other.Synchronize(background), device.ErrSticky)
+	}},
+	{"who waits in a call gets it", func(f *fixture) {
+		s := f.stream()
+		release := f.block(s)
+		f.fail(s)
+		e := f.recorded(s)
+		results := make(chan error)
+		go func() { results <- s.Synchronize(background) }()
+		go func() { results <- e.Synchronize(background) }()
+		go func() { results <- f.dev.Synchronize(background) }()
+		release()
+		for range 3 {
+			f.refused(<-results, device.ErrSticky)
+		}
+	}},
+	{"Close works, and returns it", func(f *fixture) {
+		s := f.stream()
+		f.alloc(64)
+		f.fail(s)
+		f.refused(f.dev.Close(), device.ErrSticky)
+		require.True(f, s.Closed())
+		require.NoError(f, f.dev.Close())
+		f.refused(s.Synchronize(background), device.ErrClosed)
+	}},
+}
+
+func (f *fixture) fail(s device.Stream) {
+	f.Helper()
+	if f.Fault == nil {
+		f.Skip("the backend can't fail on demand")
+	}
+	f.stuck = true
+	f.Fault(f, f.dev, s)
+}

@@ -1,0 +1,99 @@
+package host
+
+// The functions of this file take the table's lock and touch what it guards.
+
+//go:norace
+func (t *table) init(capacity, pinnable int64) {
+	t.idle.L = &t.mu
+	t.capacity, t.reservable, t.pinnable = capacity, capacity+capacity/8, pinnable
+}
+
+// charge adds bytes to the account, one of t's, unless that exceeds limit. It returns what was free before.
+//
+//go:norace
+func (t *table) charge(account *int64, limit, bytes int64) (free int64, ok bool) {
+	t.lock()
+	free = limit - *account
+	if bytes <= free {
+		*account += bytes
+		ok = true
+	}
+	t.unlock()
+	return free, ok
+}
+
+// refund takes bytes off the account, and returns what is free then.
+//
+//go:norace
+func (t *table) refund(account *int64, limit, bytes int64) (free int64) {
+	t.lock()
+	*account -= bytes
+	free = limit - *account
+	t.unlock()
+	return free
+}
+
+//go:norace
+func (t *table) add(s *segment) bool {
+	t.lock()
+	ok := t.insert(s)
+	t.unlock()
+	return ok
+}
+
+// free removes the live segment of kind k that begins at addr, when no queued operation names it, and
+// takes it off the account, if that is not nil. It reports whether there was one.
+//
+//go:norace
+func (t *table) free(addr uintptr, k kind, account *int64) bool {
+	t.lock()
+	s := t.find(addr, k)
+	if s != nil {
+		s.dying = true
+		t.quiet(s)
+		if !t.closed {
+			t.remove(t.above(addr), 1)
+			if account != nil {
+				*account -= int64(len(s.data))
+			}
+		}
+	}
+	t.unlock()
+	return s != nil
+}
+
+//go:norace
+func (t *table) free_() int64 {
+	t.lock()
+	free := t.capacity - t.used
+	t.unlock()
+	return free
+}
+
+// close lets go of all memory and says what there was.
+//
+//go:norace
+func (t *table) close() leftover {
+	t.lock()
+	var l leftover
+	for i := 0; i < t.n; i++ {
+		switch s := t.segs[i]; {
+		case s.dying: // a Free is under way
+		case s.kind == pinned:
+			l.pinned++
+			l.pinnedBytes += int64(len(s.data))
+		case s.kind == registered:
+			l.registered++
+		default:
+			l.allocations++
+			l.bytes += int64(len(s.data))
+		}
+	}
+	for r := t.reservations; r != nil; r = r.next {
+		l.reservations++
+	}
+	t.segs, t.n, t.reservations = nil, 0, nil
+	t.closed = true
+	t.unlock()
+	return l
+}

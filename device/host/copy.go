@@ -1,0 +1,86 @@
+package host
+
+import (
+	"github.com/cistern-ml/cistern/device"
+)
+
+func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
+	n := int64(len(src))
+	return s.copy("CopyH2D", transfer{to: uintptr(dst), from: address(src), bytes: n, fromHost: true})
+}
+
+func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
+	n := int64(len(dst))
+	return s.copy("CopyD2H", transfer{to: address(dst), from: uintptr(src), bytes: n, toHost: true})
+}
+
+func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
+	apart := dst - src
+	if src > dst {
+		apart = src - dst
+	}
+	if bytes > 0 && uint64(apart) < uint64(bytes) {
+		return invalid("CopyD2D", bytes, "source and destination are %d bytes apart and overlap; the ranges must not", apart)
+	}
+	return s.copy("CopyD2D", transfer{to: uintptr(dst), from: uintptr(src), bytes: bytes})
+}
+
+func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	if len(dst) != len(src) {
+		return invalid("CopyD2HBatch", 0, "%d destinations and %d sources; give one source for each", len(dst), len(src))
+	}
+	all := make([]transfer, len(dst))
+	for i := range dst {
+		all[i] = transfer{to: address(dst[i]), from: uintptr(src[i]), bytes: int64(len(dst[i])), toHost: true}
+	}
+	return s.copy("CopyD2HBatch", all...)
+}
+
+// transfer is one range of a copy.
+type transfer struct {
+	to, from         uintptr
+	bytes            int64
+	toHost, fromHost bool // that side must be pinned
+}
+
+func (s *stream) copy(op string, all ...transfer) error {
+	if err := s.usable(op); err != nil {
+		return err
+	}
+	o := newOp(opCopy)
+	for _, t := range all {
+		err := s.dev.name(op, &o.uses, t.from, t.bytes, false, t.fromHost)
+		if err == nil {
+			err = s.dev.name(op, &o.uses, t.to, t.bytes, true, t.toHost)
+		}
+		if err != nil {
+			return s.abandon(o, err)
+		}
+	}
+	if o.uses.n == 0 {
+		return s.abandon(o, nil)
+	}
+	if s.dev.fails(FaultCopy) {
+		o.fault = &device.Error{Op: op, Device: "host", Code: device.CodeIllegalAddress, Detail: "illegal address", Err: device.ErrSticky}
+	}
+	return s.push(op, o)
+}
+
+// abandon gives back an operation that is not queued.
+func (s *stream) abandon(o *op, err error) error {
+	s.dev.mem.drop(&o.uses)
+	o.recycle()
+	return err
+}
+
+func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
+	if err := s.usable("Memset"); err != nil {
+		return err
+	}
+	o := newOp(opMemset)
+	if err := s.dev.name("Memset", &o.uses, uintptr(dst), bytes, true, false); err != nil || bytes == 0 {
+		return s.abandon(o, err)
+	}
+	o.value = value
+	return s.push("Memset", o)
+}

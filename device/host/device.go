@@ -1,0 +1,164 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// alignment is that of what Alloc returns, in bytes.
+const alignment = 512
+
+// Device is a host device. Besides [device.Device] it implements [device.HostVisible] and
+// [device.VirtualMemory]; its streams implement [device.BatchCopier].
+type Device struct {
+	id    uint64
+	start time.Time // of the device's clock
+
+	mem       table
+	callbacks callbacks
+
+	sticky atomic.Pointer[device.Error]
+	fault  faultCounters
+	closed atomic.Bool
+
+	closing sync.Mutex
+	streams streams
+}
+
+var (
+	_ device.Device        = (*Device)(nil)
+	_ device.HostVisible   = (*Device)(nil)
+	_ device.VirtualMemory = (*Device)(nil)
+	_ device.BatchCopier   = (*stream)(nil)
+)
+
+var deviceIDs, streamIDs atomic.Uint64
+
+// nextID makes no edge between its callers, which an atomic would.
+func nextID(ids *atomic.Uint64) uint64 {
+	race.Disable()
+	defer race.Enable()
+	return ids.Add(1)
+}
+
+// New makes a host device.
+func New(cfg Config) (*Device, error) {
+	capacity, err := cfg.capacity()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{id: nextID(&deviceIDs), start: time.Now()}
+	d.mem.init(capacity, max(ramBytes(), capacity))
+	d.callbacks.init(d)
+	return d, nil
+}
+
+// Name is "host".
+func (d *Device) Name() string { return "host" }
+
+// ID is unique among the devices of this process.
+func (d *Device) ID() uint64 { return d.id }
+
+// Properties has the device's capacity as TotalMemory.
+func (d *Device) Properties() device.Properties {
+	return device.Properties{
+		Backend:     "host",
+		Model:       fmt.Sprintf("Go heap (%s/%s, %d CPUs)", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		TotalMemory: d.mem.capacity,
+		Alignment:   alignment,
+	}
+}
+
+// open is the error of every call on a closed device.
+func (d *Device) open(op string) error {
+	race.Disable()
+	closed := d.closed.Load()
+	race.Enable()
+	if closed {
+		return d.closedError(op)
+	}
+	return nil
+}
+
+// usable is the error of every call on a device that is closed or has a sticky error.
+func (d *Device) usable(op string) error {
+	if err := d.open(op); err != nil {
+		return err
+	}
+	return d.stuckError()
+}
+
+func (d *Device) closedError(op string) error {
+	return &device.Error{Op: op, Device: "host", Code: device.CodeDeinitialized, Detail: "open another device",
+		Err: device.ErrClosed}
+}
+
+// Synchronize waits until everything queued before the call on every stream is done. Cancelling ctx ends the waiting.
+func (d *Device) Synchronize(ctx context.Context) error {
+	if err := d.open("Synchronize"); err != nil {
+		return err
+	}
+	for _, s := range d.streams.list(false) {
+		if err := s.synchronize(ctx); err != nil {
+			return err
+		}
+	}
+	return d.stuckError()
+}
+
+// Close waits for all streams and for the callbacks of OnDone, closes the streams, and frees what is left. It returns
+// the device's sticky error, or else an error that says what was still allocated, pinned or reserved.
+// Closing again returns nil.
+func (d *Device) Close() error {
+	race.Disable()
+	d.closing.Lock()
+	again := d.closed.Swap(true)
+	race.Enable()
+	var err error
+	if !again {
+		err = d.close()
+	}
+	race.Disable()
+	d.closing.Unlock()
+	race.Enable()
+	return err
+}
+
+func (d *Device) close() error {
+	for _, s := range d.streams.list(true) {
+		s.queue.close()
+	}
+	d.callbacks.close()
+	left := d.mem.close()
+	if err := d.stuckError(); err != nil {
+		return err
+	}
+	return left.error()
+}
+
+// leftover is what a closed device still had.
+type leftover struct {
+	allocations, pinned, registered, reservations int
+	bytes, pinnedBytes                            int64
+}
+
+func (l leftover) error() error {
+	if l == (leftover{bytes: l.bytes}) {
+		return nil
+	}
+	return &device.Error{Op: "Close", Device: "host", Err: errLeft, Detail: fmt.Sprintf(
+		"%d allocations (%s), %d reservations, %d pinned buffers (%s), %d registered slices; it was freed",
+		l.allocations, humanize.IBytes(uint64(l.bytes)), l.reservations, l.pinned, humanize.IBytes(uint64(l.pinnedBytes)), l.registered)}
+}
+
+var errLeft = errors.New("memory was still in use")

@@ -1,0 +1,28 @@
+// Package host is a device in pure Go: memory on the Go heap, a goroutine for each stream, real events.
+//
+//	dev, err := device.Open("host?capacity=2GiB") // or host.New(host.Config{Capacity: 2 << 30})
+//
+// Each Open makes a device of its own. It has a capacity, by default the smaller of 4 GiB and half of the
+// machine's RAM, so that running out of memory can be tested; [Device.Fail] makes other calls fail. Kernels are Go
+// functions ([device.Launch].Func); errors have the codes that CUDA would give.
+//
+// # The race detector checks the streams
+//
+// On a GPU, work on two streams that touches the same memory and is not ordered by an event is a bug that shows now
+// and then. Here it is a data race, and a program built with -race reports it. The detector sees these
+// edges and no others:
+//
+//   - the call that queues an operation, and the start of that operation
+//   - an operation, and the next on the same stream
+//   - a record, and a wait for that record, or a query or synchronize that finds it complete
+//   - everything queued on a stream, and a Query, Synchronize or Close of the stream that finds it done
+//   - what was queued before an OnDone, and its callback; callbacks are not ordered among themselves
+//   - what raised a sticky error, and the calls that return it
+//
+// To the detector an operation reads and writes the ranges that it names, whatever it really does, from its
+// start. A kernel that is written in assembly is checked all the same, and one that names too little is
+// found out by what it touches.
+//
+// Streams, events and memory are checked and counted without any edge, so a test that is clean under -race doesn't
+// owe that to a lock inside this package.
+package host

@@ -1,0 +1,28 @@
+package host
+
+import "github.com/cistern-ml/cistern/device"
+
+func (s *stream) Launch(l *device.Launch) error {
+	if err := s.usable("Launch"); err != nil {
+		return err
+	}
+	if l == nil || l.Func == nil {
+		return invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
+	}
+	o := newOp(opLaunch)
+	o.kernel, o.name = l.Func, l.Name
+	for _, r := range l.Reads {
+		if err := s.dev.name("Launch", &o.uses, uintptr(r.Ptr), r.Bytes, false, false); err != nil {
+			return s.abandon(o, err)
+		}
+	}
+	for _, r := range l.Writes {
+		if err := s.dev.name("Launch", &o.uses, uintptr(r.Ptr), r.Bytes, true, false); err != nil {
+			return s.abandon(o, err)
+		}
+	}
+	if s.dev.fails(FaultLaunch) {
+		o.fault = launchFailed(o.name, "launch failure on demand")
+	}
+	return s.push("Launch", o)
+}

@@ -1,0 +1,102 @@
+package host
+
+// The functions of this file take the table's lock and touch what it guards.
+
+//go:norace
+func (t *table) reserve(r *reservation) bool {
+	t.lock()
+	ok := !t.closed
+	if ok {
+		r.next = t.reservations
+		t.reservations = r
+	}
+	t.unlock()
+	return ok
+}
+
+// unreserve removes the reservation at addr, or says how many bytes are mapped in it.
+//
+//go:norace
+func (t *table) unreserve(addr uintptr) (found bool, mapped int64) {
+	t.lock()
+	for at := &t.reservations; *at != nil; at = &(*at).next {
+		if r := *at; r.base == addr {
+			found, mapped = true, r.mapped
+			if mapped == 0 {
+				*at = r.next
+				t.reserved -= int64(len(r.data))
+			}
+			break
+		}
+	}
+	t.unlock()
+	return found, mapped
+}
+
+// mapRange maps [addr, addr+bytes). found says that it lies in a reservation, ok that it was unmapped.
+//
+//go:norace
+func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
+	t.lock()
+	for r := t.reservations; r != nil; r = r.next {
+		if addr < r.base || addr >= r.end() {
+			continue
+		}
+		from := int64(addr - r.base)
+		if bytes > int64(len(r.data))-from {
+			break
+		}
+		found = true
+		s := newSegment(mapped, r.data[from:from+bytes:from+bytes])
+		s.home = r
+		if ok = t.insert(s); ok {
+			r.mapped += bytes
+		}
+		break
+	}
+	t.unlock()
+	return found, ok
+}
+
+// unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live mappings.
+//
+//go:norace
+func (t *table) unmapRange(addr uintptr, bytes int64) bool {
+	t.lock()
+	at := t.above(addr)
+	n := 0
+	for left, base := bytes, addr; left > 0; n++ {
+		if at+n >= t.n {
+			n = -1
+		} else if s := t.segs[at+n]; s.kind != mapped || s.dying || s.base != base || int64(len(s.data)) > left ||
+			s.home != t.segs[at].home {
+			n = -1
+		}
+		if n < 0 {
+			break
+		}
+		left -= int64(len(t.segs[at+n].data))
+		base = t.segs[at+n].end()
+	}
+	if n > 0 {
+		for i := at; i < at+n; i++ {
+			t.segs[i].dying = true
+		}
+		end := addr + uintptr(bytes)
+		for done := addr; done < end && !t.closed; {
+			// The index is found again after each wait.
+			i := t.above(done)
+			s := t.segs[i]
+			done = s.end()
+			t.quiet(s)
+			if t.closed {
+				break
+			}
+			s.home.mapped -= int64(len(s.data))
+			t.used -= int64(len(s.data))
+			t.remove(t.above(s.base), 1)
+		}
+	}
+	t.unlock()
+	return n > 0
+}

@@ -1,0 +1,113 @@
+package host
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Alloc returns the address of bytes bytes, aligned to 512. Fresh memory is zero or what its last owner left.
+func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
+	if err := d.usable("Alloc"); err != nil {
+		return 0, err
+	}
+	if bytes <= 0 {
+		return 0, d.badSize("Alloc", bytes)
+	}
+	if free, ok := d.mem.charge(&d.mem.used, d.mem.capacity, bytes); !ok {
+		return 0, d.outOfMemory("Alloc", bytes, free, d.mem.capacity)
+	}
+	if d.fails(FaultAlloc) {
+		return 0, d.outOfMemory("Alloc", bytes, d.mem.refund(&d.mem.used, d.mem.capacity, bytes), d.mem.capacity)
+	}
+	s := newSegment(allocated, aligned(bytes, alignment))
+	if !d.mem.add(s) {
+		d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
+		return 0, d.closedError("Alloc")
+	}
+	return device.Ptr(s.base), nil
+}
+
+// aligned makes bytes bytes whose address is a multiple of align. Large slices are by themselves.
+func aligned(bytes, align int64) []byte {
+	if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
+		return b
+	}
+	b := make([]byte, bytes+align-1)
+	skip := -int64(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
+	return b[skip : skip+bytes : skip+bytes]
+}
+
+// Free frees what Alloc returned, after waiting for the queued operations that name it.
+func (d *Device) Free(p device.Ptr) error {
+	if err := d.usable("Free"); err != nil {
+		return err
+	}
+	if d.mem.free(uintptr(p), allocated, &d.mem.used) {
+		return nil
+	}
+	return invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
+}
+
+// MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned memory does not.
+func (d *Device) MemInfo() (free, total int64, err error) {
+	if err := d.usable("MemInfo"); err != nil {
+		return 0, 0, err
+	}
+	return d.mem.free_(), d.mem.capacity, nil
+}
+
+// Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one reservation,
+// or in pinned or registered memory. No bytes are nil.
+func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
+	if err := d.usable("Bytes"); err != nil {
+		return nil, err
+	}
+	var u uses
+	if err := d.name("Bytes", &u, uintptr(p), bytes, true, false); err != nil {
+		return nil, err
+	}
+	d.mem.drop(&u)
+	return u.item[0].bytes, nil
+}
+
+// name adds a range to u, or says what is wrong with it. An empty range is not added.
+func (d *Device) name(op string, u *uses, addr uintptr, bytes int64, write, onHost bool) error {
+	if bytes < 0 {
+		return invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
+	}
+	if bytes == 0 {
+		return nil
+	}
+	m, ok := d.mem.name(u, addr, bytes, write, onHost)
+	switch {
+	case ok:
+		return nil
+	case onHost && !m.live:
+		return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
+			Detail: "use memory from AllocPinned, or Register the slice first"}
+	case onHost:
+		return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
+			Detail: fmt.Sprintf("only its first %d bytes are", m.size-m.offset)}
+	case m.live:
+		return invalid(op, bytes, "the range of %d bytes begins %d bytes into an allocation of %d: %d bytes too many",
+			bytes, m.offset, m.size, bytes-(m.size-m.offset))
+	case addr == 0:
+		return invalid(op, bytes, "the address is null")
+	default:
+		return invalid(op, bytes, "the range of %d bytes begins in no live allocation", bytes)
+	}
+}
+
+func (d *Device) badSize(op string, bytes int64) error {
+	return invalid(op, bytes, "%d bytes; the size must be positive", bytes)
+}
+
+func (d *Device) outOfMemory(op string, bytes, free, total int64) error {
+	return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeOutOfMemory, Err: device.ErrOutOfMemory,
+		Detail: fmt.Sprintf("asked for %d bytes, %d of %d are free (%s of %s)", bytes, free, total,
+			humanize.IBytes(uint64(free)), humanize.IBytes(uint64(total)))}
+}

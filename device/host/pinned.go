@@ -1,0 +1,89 @@
+package host
+
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// AllocPinned returns bytes bytes of Go memory that copies accept, aligned to 512. They don't count as device
+// memory; all together they are at most the machine's RAM.
+func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
+	if err := d.usable("AllocPinned"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, d.badSize("AllocPinned", bytes)
+	}
+	if free, ok := d.mem.charge(&d.mem.pinnedBytes, d.mem.pinnable, bytes); !ok {
+		return nil, d.outOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
+	}
+	if d.fails(FaultPinned) {
+		free := d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
+		return nil, d.outOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
+	}
+	s := newSegment(pinned, aligned(bytes, alignment))
+	if !d.mem.add(s) {
+		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
+		return nil, d.closedError("AllocPinned")
+	}
+	return s.data, nil
+}
+
+// FreePinned frees memory from AllocPinned, after waiting for the queued operations that name it.
+func (d *Device) FreePinned(b []byte) error {
+	if err := d.usable("FreePinned"); err != nil {
+		return err
+	}
+	if d.mem.free(address(b), pinned, &d.mem.pinnedBytes) {
+		return nil
+	}
+	return invalid("FreePinned", 0, "the slice does not, or no longer, begin where one from AllocPinned began")
+}
+
+// Register lets copies use b, which stays where it is, as Go memory always does.
+func (d *Device) Register(b []byte) error {
+	if err := d.usable("Register"); err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		return d.badSize("Register", 0)
+	}
+	if !d.mem.add(newSegment(registered, b[:len(b):len(b)])) {
+		if err := d.open("Register"); err != nil {
+			return err
+		}
+		return invalid("Register", int64(len(b)), "the slice overlaps memory that is pinned, registered or the device's")
+	}
+	return nil
+}
+
+// Unregister undoes Register, after waiting for the queued operations that name the slice.
+func (d *Device) Unregister(b []byte) error {
+	if err := d.usable("Unregister"); err != nil {
+		return err
+	}
+	if d.mem.free(address(b), registered, nil) {
+		return nil
+	}
+	return invalid("Unregister", 0, "the slice does not, or no longer, begin where a registered one began")
+}
+
+// MappedPtr is the address of b's first byte: the host device uses memory where it is.
+func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
+	if err := d.usable("MappedPtr"); err != nil {
+		return 0, err
+	}
+	if len(b) == 0 {
+		return 0, d.badSize("MappedPtr", 0)
+	}
+	var u uses
+	if err := d.name("MappedPtr", &u, address(b), int64(len(b)), true, true); err != nil {
+		return 0, err
+	}
+	d.mem.drop(&u)
+	return device.Ptr(address(b)), nil
+}
+
+// address is where b begins.
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -1,0 +1,64 @@
+package host
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+const scenarioVariable = "CISTERN_RACE_SCENARIO"
+
+// raceRuns is how often each scenario runs; the variable CISTERN_RACE_RUNS overrides it.
+func raceRuns(t *testing.T) int {
+	if v := os.Getenv("CISTERN_RACE_RUNS"); v != "" {
+		n, err := strconv.Atoi(v)
+		require.NoError(t, err)
+		return n
+	}
+	return 2
+}
+
+// TestRaceDetectorSeesStreams runs programs with and without an ordering mistake. Each mistake must be reported in
+// every run, however much runs on the streams in between, and no correct twin ever.
+func TestRaceDetectorSeesStreams(t *testing.T) {
+	if !race.Enabled {
+		t.Skip("needs -race")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	runs := raceRuns(t)
+	for _, name := range scenarioNames() {
+		for _, between := range []int{0, 10, 2000} {
+			for _, wrong := range []bool{true, false} {
+				full := fmt.Sprintf("%s/%d/%v", name, between, wrong)
+				t.Run(full, func(t *testing.T) {
+					t.Parallel()
+					reported := 0
+					for range runs {
+						cmd := exec.Command(self)
+						cmd.Env = append(os.Environ(), scenarioVariable+"="+full,
+							"GORACE=exitcode=66 halt_on_error=0 atexit_sleep_ms=0")
+						out, err := cmd.CombinedOutput()
+						switch {
+						case cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 66:
+							reported++
+							require.Contains(t, string(out), "DATA RACE")
+							require.True(t, wrong, "false report:\n%s", out)
+						default:
+							require.NoError(t, err, "%s", out)
+						}
+					}
+					if wrong {
+						require.Equal(t, runs, reported, "reports in %d runs", runs)
+					}
+				})
+			}
+		}
+	}
+}

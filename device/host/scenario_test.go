@@ -1,0 +1,299 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// bench is what a scenario works on: a device with two streams, and memory.
+type bench struct {
+	wrong   bool // leave the ordering out
+	between int  // operations on both streams between the two accesses
+	dev     *Device
+	a, b    *stream
+	mem     device.Ptr
+	noise   [2]device.Ptr
+	host    []byte
+	early   device.Event // recorded on a before everything, and synchronized
+	event   device.Event
+}
+
+const scenarioBytes = 4096
+
+// scenarios are programs that are wrong if x.wrong, and correct otherwise.
+var scenarios = map[string]func(x *bench){
+	"kernel writes, kernel reads": func(x *bench) {
+		x.kernel(x.a, x.mem, true)
+		x.handOver()
+		x.kernel(x.b, x.mem, false)
+	},
+	"memset, copy": func(x *bench) {
+		must(x.a.Memset(x.mem, 1, scenarioBytes))
+		x.handOver()
+		must(x.b.CopyD2H(x.host, x.mem))
+	},
+	"copy, memset": func(x *bench) {
+		must(x.a.CopyD2D(x.noise[0], x.mem, scenarioBytes))
+		x.handOver()
+		must(x.b.Memset(x.mem, 1, scenarioBytes))
+	},
+	"declared only": func(x *bench) {
+		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
+		must(x.a.Launch(&device.Launch{Func: func() {}, Writes: r}))
+		x.handOver()
+		must(x.b.Launch(&device.Launch{Func: func() {}, Reads: r}))
+	},
+	"touched only": func(x *bench) {
+		b := must1(x.dev.Bytes(x.mem, scenarioBytes))
+		must(x.a.Launch(&device.Launch{Func: func() { b[17]++ }}))
+		x.handOver()
+		must(x.b.Launch(&device.Launch{Func: func() { b[17]++ }}))
+	},
+	"event recorded too early": func(x *bench) {
+		if x.wrong {
+			must(x.a.Record(x.event))
+		}
+		x.kernel(x.a, x.mem, true)
+		if !x.wrong {
+			must(x.a.Record(x.event))
+		}
+		x.busy()
+		must(x.b.Wait(x.event))
+		x.kernel(x.b, x.mem, false)
+	},
+	"event recorded again, old record waited for": func(x *bench) {
+		must(x.a.Record(x.event))
+		if x.wrong {
+			must(x.b.Wait(x.event))
+		}
+		x.kernel(x.a, x.mem, true)
+		must(x.a.Record(x.event))
+		x.busy()
+		if !x.wrong {
+			must(x.b.Wait(x.event))
+		}
+		x.kernel(x.b, x.mem, false)
+	},
+	"source of an upload overwritten": func(x *bench) {
+		must(x.a.CopyH2D(x.mem, x.host))
+		x.busy()
+		if !x.wrong {
+			must(x.a.Synchronize(context.Background()))
+		}
+		x.host[5] = 1
+	},
+	"result read too early": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		if !x.wrong {
+			must(x.a.Synchronize(context.Background()))
+		}
+		runtime.KeepAlive(x.host[7] == 3)
+	},
+	"other stream synchronized": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		if x.wrong {
+			must(x.b.Synchronize(context.Background()))
+		} else {
+			must(x.dev.Synchronize(context.Background()))
+		}
+		x.host[7] = 3
+	},
+	"other stream queried": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		s := x.a
+		if x.wrong {
+			s = x.b
+		}
+		for !must1(s.Query()) {
+			runtime.Gosched()
+		}
+		x.host[7] = 3
+	},
+	"event queried": func(x *bench) {
+		if x.wrong {
+			must(x.a.Record(x.event))
+		}
+		must(x.a.CopyD2H(x.host, x.mem))
+		if !x.wrong {
+			must(x.a.Record(x.event))
+		}
+		x.busy()
+		for !must1(x.event.Query()) {
+			runtime.Gosched()
+		}
+		x.host[7] = 3
+	},
+	"callback reads, stream goes on": func(x *bench) {
+		done := make(chan struct{})
+		b := must1(x.dev.Bytes(x.mem, scenarioBytes))
+		must(x.a.OnDone(func(error) { touch(b); close(done) }))
+		x.busy()
+		if !x.wrong {
+			<-done
+		}
+		x.kernel(x.a, x.mem, true)
+		<-done
+	},
+	"callback of another stream": func(x *bench) {
+		x.kernel(x.a, x.mem, true)
+		must(x.a.OnDone(func(error) {}))
+		x.handOver()
+		b := must1(x.dev.Bytes(x.mem, scenarioBytes))
+		must(x.b.OnDone(func(error) { touch(b) }))
+	},
+	"queued from two goroutines": func(x *bench) {
+		// The queues are locked; that must not order what the goroutines do themselves.
+		done := make(chan struct{})
+		x.host[0] = 1
+		must(x.a.Memset(x.noise[0], 1, scenarioBytes))
+		x.busy()
+		go func() {
+			must(x.a.Memset(x.noise[0], 1, scenarioBytes))
+			must(x.b.Memset(x.noise[1], 1, scenarioBytes))
+			must(x.dev.Free(must1(x.dev.Alloc(100))))
+			x.host[0] = 2
+			must(x.a.Memset(x.noise[0], 1, scenarioBytes))
+			must(x.b.Memset(x.noise[1], 1, scenarioBytes))
+			must(x.dev.Free(must1(x.dev.Alloc(100))))
+			close(done)
+		}()
+		if !x.wrong {
+			<-done
+		}
+		must(x.a.Memset(x.noise[0], 1, scenarioBytes))
+		must(x.b.Memset(x.noise[1], 1, scenarioBytes))
+		must(x.dev.Free(must1(x.dev.Alloc(100))))
+		x.host[0] = 3
+		<-done
+	},
+	"freed by another goroutine": func(x *bench) {
+		// Free waits for the operation, but is no synchronization with it.
+		other := must1(x.dev.Alloc(scenarioBytes))
+		must(x.a.CopyD2H(x.host, other))
+		x.busy()
+		must(x.dev.Free(other))
+		if !x.wrong {
+			must(x.a.Synchronize(context.Background()))
+		}
+		x.host[7] = 3
+	},
+}
+
+func scenarioNames() []string { return slices.Sorted(maps.Keys(scenarios)) }
+
+func runScenario(full string) {
+	var between int
+	var wrong bool
+	name, rest, _ := strings.Cut(full, "/")
+	if _, err := fmt.Sscanf(rest, "%d/%t", &between, &wrong); err != nil {
+		panic(err)
+	}
+	d := must1(New(Config{Capacity: 1 << 20}))
+	x := &bench{wrong: wrong, between: between, dev: d, mem: must1(d.Alloc(scenarioBytes)),
+		noise: [2]device.Ptr{must1(d.Alloc(scenarioBytes)), must1(d.Alloc(scenarioBytes))},
+		host:  must1(d.AllocPinned(scenarioBytes)),
+		a:     must1(d.NewStream(device.StreamOptions{})).(*stream), b: must1(d.NewStream(device.StreamOptions{})).(*stream),
+		early: must1(d.NewEvent(device.EventOptions{})), event: must1(d.NewEvent(device.EventOptions{}))}
+	x.kernel(x.a, x.noise[0], true)
+	must(x.a.Record(x.early))
+	must(x.early.Synchronize(context.Background()))
+	scenarios[name](x)
+	must(d.Synchronize(context.Background()))
+	_ = d.Close() // reports what the scenario did not free
+}
+
+// kernel queues a kernel that touches every byte at p.
+func (x *bench) kernel(s *stream, p device.Ptr, write bool) {
+	b := must1(x.dev.Bytes(p, scenarioBytes))
+	l := &device.Launch{Func: func() {
+		if write {
+			touch(b)
+		} else {
+			runtime.KeepAlive(bytes.Count(b, []byte{1}))
+		}
+	}}
+	r := []device.Range{{Ptr: p, Bytes: scenarioBytes}}
+	if write {
+		l.Writes = r
+	} else {
+		l.Reads = r
+	}
+	must(s.Launch(l))
+}
+
+// touch changes every byte of b. The detector remembers the last few accesses to each word.
+func touch(b []byte) {
+	for i := range b {
+		b[i]++
+	}
+}
+
+// handOver orders what b gets from now on after what a has so far, unless the scenario is the wrong one.
+func (x *bench) handOver() {
+	if !x.wrong {
+		must(x.a.Record(x.event))
+	}
+	x.busy()
+	if !x.wrong {
+		must(x.b.Wait(x.event))
+	}
+}
+
+// busy queues x.between operations on each stream, which have nothing to do with x.mem, and waits for
+// everything in a way that the race detector does not see. Then it queries the early event.
+func (x *bench) busy() {
+	for i := range x.between {
+		for j, s := range []*stream{x.a, x.b} {
+			p := x.noise[j]
+			switch i % 3 {
+			case 0:
+				must(s.Memset(p, byte(i), scenarioBytes))
+			case 1:
+				must(s.CopyD2D(p, p+scenarioBytes/2, scenarioBytes/2))
+			default:
+				b := must1(x.dev.Bytes(p, 64))
+				must(s.Launch(&device.Launch{Func: func() { b[0]++ }, Writes: []device.Range{{Ptr: p, Bytes: 64}}}))
+			}
+		}
+	}
+	drain(x.a)
+	drain(x.b)
+	if !must1(x.early.Query()) {
+		panic("the early event is not complete")
+	}
+}
+
+// drain waits until s is idle, without any edge.
+//
+//go:norace
+func drain(s *stream) {
+	for idle := false; !idle; runtime.Gosched() {
+		race.Disable()
+		s.queue.mu.Lock()
+		idle = s.queue.n == 0
+		s.queue.mu.Unlock()
+		race.Enable()
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func must1[T any](v T, err error) T {
+	must(err)
+	return v
+}

@@ -1,0 +1,125 @@
+package host
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// stream is a queue and, from its first operation on, a goroutine.
+type stream struct {
+	id       uint64
+	priority int
+	dev      *Device
+	queue    queue
+	running  *op // of the worker
+
+	next, prev *stream // in the device's list
+}
+
+// NewStream makes a stream. The priority is remembered, and nothing else: goroutines have none.
+func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
+	if err := d.usable("NewStream"); err != nil {
+		return nil, err
+	}
+	s := &stream{id: nextID(&streamIDs), priority: opts.Priority, dev: d}
+	s.queue.init()
+	if !d.streams.add(s) {
+		return nil, d.closedError("NewStream")
+	}
+	return s, nil
+}
+
+func (s *stream) ID() uint64            { return s.id }
+func (s *stream) Device() device.Device { return s.dev }
+func (s *stream) Priority() int         { return s.priority }
+
+// codeInvalidHandle is CUDA's code of a call on a stream or event that is closed.
+const codeInvalidHandle = 400
+
+func (s *stream) closedError(op string) error {
+	return &device.Error{Op: op, Device: "host", Code: codeInvalidHandle, Detail: fmt.Sprintf("stream %d", s.id),
+		Err: device.ErrClosed}
+}
+
+// open is the error of every call on a closed stream.
+func (s *stream) open(op string) error {
+	if err := s.dev.open(op); err != nil {
+		return err
+	}
+	if s.queue.isClosed() {
+		return s.closedError(op)
+	}
+	return nil
+}
+
+// usable is the error of every call that queues.
+func (s *stream) usable(op string) error {
+	if err := s.open(op); err != nil {
+		return err
+	}
+	return s.dev.stuckError()
+}
+
+// push queues o, which must not be touched after.
+func (s *stream) push(op string, o *op) error {
+	ok, start := s.queue.push(o)
+	if !ok {
+		s.dev.mem.drop(&o.uses)
+		return s.closedError(op)
+	}
+	if start {
+		go s.work()
+	}
+	return nil
+}
+
+func (s *stream) OnDone(fn func(error)) error {
+	if err := s.usable("OnDone"); err != nil {
+		return err
+	}
+	if fn == nil {
+		return invalid("OnDone", 0, "the function is nil")
+	}
+	o := newOp(opDone)
+	o.fn = fn
+	return s.push("OnDone", o)
+}
+
+func (s *stream) Query() (bool, error) {
+	if err := s.usable("Query"); err != nil {
+		return false, err
+	}
+	_, done := s.queue.tail(false)
+	return done, nil
+}
+
+func (s *stream) Synchronize(ctx context.Context) error {
+	if err := s.open("Synchronize"); err != nil {
+		return err
+	}
+	if err := s.synchronize(ctx); err != nil {
+		return err
+	}
+	return s.dev.stuckError()
+}
+
+func (s *stream) synchronize(ctx context.Context) error {
+	r, done := s.queue.tail(true)
+	if done {
+		return nil
+	}
+	return r.synchronize(ctx)
+}
+
+func (s *stream) Closed() bool { return s.queue.isGone() }
+
+// Close waits for everything queued. The first Close returns the device's sticky error, if any.
+func (s *stream) Close() error {
+	if first := s.queue.close(); !first {
+		return nil
+	}
+	s.dev.streams.remove(s)
+	return s.dev.stuckError()
+}

@@ -1,0 +1,152 @@
+package host
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// kind says what a segment is.
+type kind uint8
+
+const (
+	allocated  kind = iota // by Alloc
+	mapped                 // by Map
+	pinned                 // by AllocPinned
+	registered             // by Register
+)
+
+func (k kind) onHost() bool { return k >= pinned }
+
+// segment is memory that operations may name.
+type segment struct {
+	base  uintptr // of data
+	data  []byte
+	kind  kind
+	home  *reservation // of mapped
+	dying bool         // waits for its last operation; no other may name it
+	uses  atomic.Int32 // queued operations that name it
+	await atomic.Bool  // someone waits for uses == 0
+}
+
+func (s *segment) end() uintptr { return s.base + uintptr(len(s.data)) }
+
+func newSegment(k kind, data []byte) *segment {
+	return &segment{base: uintptr(unsafe.Pointer(unsafe.SliceData(data))), data: data, kind: k}
+}
+
+// reservation is address space of [Device.Reserve]. Pages that nobody touches cost nothing.
+type reservation struct {
+	base   uintptr
+	data   []byte
+	mapped int64
+	next   *reservation
+}
+
+func (r *reservation) end() uintptr { return r.base + uintptr(len(r.data)) }
+
+// table has all memory of a device, and counts it. Its lock is hidden from the race detector, as the
+// queues' are: naming memory orders nothing. It is held for look-ups and insertions only.
+type table struct {
+	mu   sync.Mutex
+	idle sync.Cond // segments' uses reached 0
+
+	segs []*segment // sorted by base; the first n
+	n    int
+
+	reservations *reservation
+
+	capacity, used        int64 // of device memory
+	reservable, reserved  int64 // of address space
+	pinnable, pinnedBytes int64 // of AllocPinned
+	registered            int   // slices
+	closed                bool
+}
+
+//go:norace
+func (t *table) lock() {
+	race.Disable()
+	t.mu.Lock()
+}
+
+//go:norace
+func (t *table) unlock() {
+	t.mu.Unlock()
+	race.Enable()
+}
+
+// above is the index of the first segment that ends above addr. The caller holds the lock.
+//
+//go:norace
+func (t *table) above(addr uintptr) int {
+	lo, hi := 0, t.n
+	for lo < hi {
+		if mid := int(uint(lo+hi) / 2); t.segs[mid].end() > addr {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// insert adds s, unless it overlaps another segment or the table is closed.
+//
+//go:norace
+func (t *table) insert(s *segment) bool {
+	at := t.above(s.base)
+	if t.closed || at < t.n && t.segs[at].base < s.end() {
+		return false
+	}
+	if t.n == len(t.segs) {
+		grown := make([]*segment, 2*t.n+16)
+		for i := 0; i < t.n; i++ {
+			grown[i] = t.segs[i]
+		}
+		t.segs = grown
+	}
+	for i := t.n; i > at; i-- {
+		t.segs[i] = t.segs[i-1]
+	}
+	t.segs[at] = s
+	t.n++
+	return true
+}
+
+// remove takes out the n segments from index at on.
+//
+//go:norace
+func (t *table) remove(at, n int) {
+	for i := at; i < t.n; i++ {
+		if i+n < t.n {
+			t.segs[i] = t.segs[i+n]
+		} else {
+			t.segs[i] = nil
+		}
+	}
+	t.n -= n
+}
+
+// quiet waits until no queued operation names s, which is dying. The lock is given up meanwhile.
+//
+//go:norace
+func (t *table) quiet(s *segment) {
+	s.await.Store(true)
+	for s.uses.Load() > 0 {
+		t.idle.Wait()
+	}
+}
+
+// find returns the live segment that starts at addr and is of kind k, or nil.
+//
+//go:norace
+func (t *table) find(addr uintptr, k kind) *segment {
+	if at := t.above(addr); at < t.n {
+		if s := t.segs[at]; s.base == addr && s.kind == k && !s.dying {
+			return s
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package host
+
+import (
+	"github.com/cistern-ml/cistern/device"
+)
+
+// granularity is the unit of reservations and mappings: that of NVIDIA GPUs.
+const granularity = 2 << 20
+
+// Granularity is 2 MiB.
+func (d *Device) Granularity() int64 { return granularity }
+
+// Reserve reserves address space: Go memory that costs nothing until it is touched. All reservations together are at
+// most 9/8 of the capacity.
+func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
+	if err := d.usable("Reserve"); err != nil {
+		return 0, err
+	}
+	if err := d.badUnits("Reserve", 0, bytes); err != nil {
+		return 0, err
+	}
+	if free, ok := d.mem.charge(&d.mem.reserved, d.mem.reservable, bytes); !ok {
+		return 0, d.outOfMemory("Reserve", bytes, free, d.mem.reservable)
+	}
+	data := aligned(bytes, granularity)
+	r := &reservation{base: address(data), data: data}
+	if !d.mem.reserve(r) {
+		return 0, d.closedError("Reserve")
+	}
+	return device.Ptr(r.base), nil
+}
+
+// Unreserve gives a reservation back. Nothing may be mapped in it.
+func (d *Device) Unreserve(p device.Ptr) error {
+	if err := d.usable("Unreserve"); err != nil {
+		return err
+	}
+	found, mapped := d.mem.unreserve(uintptr(p))
+	switch {
+	case !found:
+		return invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation")
+	case mapped > 0:
+		return invalid("Unreserve", 0, "%d bytes of the reservation are still mapped; Unmap them first", mapped)
+	}
+	return nil
+}
+
+// Map backs a range of a reservation. It counts against the capacity.
+func (d *Device) Map(p device.Ptr, bytes int64) error {
+	if err := d.usable("Map"); err != nil {
+		return err
+	}
+	if err := d.badUnits("Map", p, bytes); err != nil {
+		return err
+	}
+	free, ok := d.mem.charge(&d.mem.used, d.mem.capacity, bytes)
+	if !ok {
+		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
+	}
+	found, ok := d.mem.mapRange(uintptr(p), bytes)
+	if ok && d.fails(FaultMap) {
+		d.mem.unmapRange(uintptr(p), bytes)
+		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
+	}
+	if ok {
+		return nil
+	}
+	d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
+	if !found {
+		return invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes)
+	}
+	return invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes)
+}
+
+// Unmap takes the memory out of whole mappings, after waiting for the queued operations that name it.
+func (d *Device) Unmap(p device.Ptr, bytes int64) error {
+	if err := d.usable("Unmap"); err != nil {
+		return err
+	}
+	if err := d.badUnits("Unmap", p, bytes); err != nil {
+		return err
+	}
+	if !d.mem.unmapRange(uintptr(p), bytes) {
+		return invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes)
+	}
+	return nil
+}
+
+func (d *Device) badUnits(op string, p device.Ptr, bytes int64) error {
+	if bytes <= 0 || bytes%granularity != 0 {
+		return invalid(op, bytes, "%d bytes; the size must be a positive multiple of %d", bytes, int64(granularity))
+	}
+	if p%granularity != 0 {
+		return invalid(op, bytes, "the address is not a multiple of %d", int64(granularity))
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package host
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// work is the stream's goroutine. The functions of this file are go:norace also to keep the detector's
+// history of the goroutine short: it forgets accesses that are too many events ago.
+//
+//go:norace
+func (s *stream) work() {
+	defer s.leave()
+	race.Acquire(unsafe.Pointer(&s.queue.idle)) // of the goroutine before this one, if any
+	for {
+		o := s.queue.next()
+		if o == nil {
+			s.queue.end()
+			return
+		}
+		s.running = o
+		s.run(o)
+		s.finish(o)
+	}
+}
+
+//go:norace
+func (s *stream) finish(o *op) {
+	s.running = nil
+	s.dev.mem.drop(&o.uses)
+	s.queue.finish(o)
+	o.recycle()
+}
+
+// leave starts another goroutine in place of one that a kernel ended with runtime.Goexit.
+//
+//go:norace
+func (s *stream) leave() {
+	if o := s.running; o != nil {
+		s.finish(o)
+		go s.work()
+	}
+}
+
+//go:norace
+func (s *stream) run(o *op) {
+	switch o.kind {
+	case opRecord:
+		o.rec.release()
+		o.rec.complete(time.Since(s.dev.start))
+		return
+	case opDone:
+		s.dev.callbacks.push(o.fn)
+		return
+	}
+	if s.dev.stuck() != nil {
+		return
+	}
+	if o.fault != nil {
+		s.dev.stick(o.fault)
+		return
+	}
+	switch o.kind {
+	case opWait:
+		o.rec.wait(nil)
+	case opCopy:
+		o.uses.declare()
+		o.uses.copy()
+	case opMemset:
+		o.uses.declare()
+		o.uses.set(o.value)
+	case opLaunch:
+		o.uses.declare()
+		s.launch(o)
+	}
+}
+
+//go:norace
+func (s *stream) launch(o *op) {
+	defer s.rescue(o)
+	o.kernel()
+	o.ended = true
+}
+
+// rescue makes a kernel's panic the device's sticky error.
+//
+//go:norace
+func (s *stream) rescue(o *op) {
+	if o.ended {
+		return
+	}
+	detail := "the kernel called runtime.Goexit"
+	if r := recover(); r != nil {
+		detail = fmt.Sprint("the kernel panicked: ", r)
+	}
+	s.dev.stick(launchFailed(o.name, detail))
+}
+
+func launchFailed(kernel, detail string) *device.Error {
+	if kernel != "" {
+		detail = fmt.Sprintf("%s: %s", kernel, detail)
+	}
+	return &device.Error{Op: "Launch", Device: "host", Code: device.CodeLaunchFailed, Detail: detail, Err: device.ErrSticky}
+}
+
+// copy copies from each use that is read to the written one after it.
+//
+//go:norace
+func (u *uses) copy() {
+	var src []byte
+	for ; u != nil; u = u.more {
+		for i := 0; i < u.n; i++ {
+			switch x := &u.item[i]; {
+			case x.bytes == nil: // a further mapping of the use before
+			case x.write:
+				copy(x.bytes, src)
+			default:
+				src = x.bytes
+			}
+		}
+	}
+}
+
+// set sets every byte of the use to v, by words: a loop over a copy of what is set already would be a call
+// that the race detector remembers for each doubling.
+//
+//go:norace
+func (u *uses) set(v byte) {
+	b := u.item[0].bytes
+	if v == 0 {
+		clear(b)
+		return
+	}
+	for len(b) > 0 && uintptr(unsafe.Pointer(&b[0]))%8 != 0 {
+		b[0] = v
+		b = b[1:]
+	}
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+	pattern := uint64(v) * 0x0101010101010101
+	for i := range words {
+		words[i] = pattern
+	}
+	for i := len(words) * 8; i < len(b); i++ {
+		b[i] = v
+	}
+}

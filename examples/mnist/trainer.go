@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// ahead is how many batches are on their way while one is used.
+const ahead = 2
+
+// trainer holds everything that training needs. Its parts are closed in the reverse order.
+type trainer struct {
+	dev       device.Device
+	cache     *memcache.Cache
+	pool      *transfer.Pool
+	stream    device.Stream
+	runtime   *tensor.Runtime
+	loader    *transfer.Loader
+	model     autograd.Sequential
+	optimizer autograd.Optimizer
+	loss      *tensor.Tensor // the sum over the pictures of the epoch
+	profiler  *trace.Profiler
+
+	step, steps int     // taken, and planned
+	lr          float64 // of the first step
+	closers     []func() error
+}
+
+// newTrainer makes a trainer that takes the given number of steps.
+func newTrainer(ctx context.Context, o options, fields []int64, steps int, tracer *trace.Tracer) (t *trainer, err error) {
+	t = &trainer{steps: steps}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	if t.dev, err = device.Open(o.deviceName()); err != nil {
+		return t, err
+	}
+	t.onClose(t.dev.Close)
+	if t.cache, err = memcache.New(t.dev, memcache.Config{Observer: tracer.Memory()}); err != nil {
+		return t, err
+	}
+	t.onClose(t.cache.Close)
+	if t.pool, err = transfer.New(t.dev, transfer.Config{Observer: tracer.Transfer()}); err != nil {
+		return t, err
+	}
+	t.onClose(t.pool.Close)
+	if _, err = tracer.Watch(t.cache); err != nil {
+		return t, err
+	}
+	if _, err = tracer.WatchPool(t.pool); err != nil {
+		return t, err
+	}
+	if t.stream, err = t.dev.NewStream(device.StreamOptions{}); err != nil {
+		return t, err
+	}
+	t.onClose(t.stream.Close)
+	if t.runtime, err = tensor.NewRuntime(t.cache, t.pool, t.stream); err != nil {
+		return t, err
+	}
+	t.onClose(t.runtime.Close)
+	t.loader, err = transfer.NewLoader(ctx, t.pool, transfer.LoaderConfig{
+		Cache: t.cache, Compute: t.stream, Fields: fields, Ahead: ahead,
+	})
+	if err != nil {
+		return t, err
+	}
+	t.onClose(t.loader.Close)
+	t.model, err = newMLP(ctx, t.runtime, o.seed)
+	t.onClose(t.model.Parameters().Release)
+	if err != nil {
+		return t, err
+	}
+	if t.optimizer, err = newOptimizer(o.optimizer, o.lr, t.model.Parameters()); err != nil {
+		return t, err
+	}
+	t.onClose(t.optimizer.Close)
+	t.lr = t.optimizer.LR()
+	if t.loss, err = t.runtime.Zeros(ctx, gtensor.Float32); err != nil {
+		return t, err
+	}
+	t.onClose(t.loss.Release)
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.cache, Pool: t.pool, Stream: t.stream, Tracer: tracer})
+	if err != nil {
+		return t, err
+	}
+	t.onClose(t.profiler.Close)
+	return t, nil
+}
+
+func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
+
+// close closes everything; what was not freed by then is an error.
+func (t *trainer) close() error {
+	var errs []error
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		errs = append(errs, t.closers[i]())
+	}
+	t.closers = nil
+	return errors.Join(errs...)
+}
+
+// epoch takes the given number of steps, on the batches of one epoch, and returns the mean loss. It calls
+// progress after every step. When ctx is done it ends after the present step, with ctx's error and the mean so
+// far.
+func (t *trainer) epoch(ctx context.Context, source transfer.Source, steps int, progress func()) (loss float64, err error) {
+	if err := t.runtime.Zero(ctx, t.loss); err != nil {
+		return 0, err
+	}
+	uncancelled := context.WithoutCancel(ctx)
+	if err := t.loader.Start(uncancelled, source); err != nil {
+		return 0, err
+	}
+	pictures := 0
+	for range steps {
+		if ctx.Err() != nil {
+			break
+		}
+		n, err := t.trainStep(uncancelled)
+		if err != nil {
+			return 0, err
+		}
+		pictures += n
+		progress()
+	}
+	sum, err := tensor.Item[float32](uncancelled, t.loss)
+	if err != nil {
+		return 0, err
+	}
+	return float64(sum) / float64(max(pictures, 1)), ctx.Err()
+}
+
+// trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
+func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
+	ctx, step := t.profiler.StartStep(ctx, int64(t.step+1))
+	defer func() {
+		step.Fail(err)
+		step.End()
+	}()
+	batch, err := t.loader.Next(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, err = t.train(ctx, batch)
+	if err = errors.Join(err, batch.Release()); err == nil {
+		t.step++
+	}
+	return n, err
+}
+
+// train computes the loss and its gradients, and updates the parameters.
+func (t *trainer) train(ctx context.Context, batch *transfer.Batch) (n int, err error) {
+	x, y, err := t.tensors(batch)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
+	tape := autograd.NewTape(ctx, t.runtime)
+	defer func() { err = errors.Join(err, tape.Close()) }()
+
+	logits := t.model.Forward(tape, tape.Input(x))
+	loss, err := tape.Backward(tape.CrossEntropy(logits, y))
+	if err != nil {
+		return 0, err
+	}
+	n = y.Elements()
+	// The learning rate falls to 0 in a straight line.
+	if err := t.optimizer.SetLR(t.lr * (1 - float64(t.step)/float64(t.steps))); err != nil {
+		return 0, err
+	}
+	return n, errors.Join(
+		t.optimizer.Step(ctx),
+		t.optimizer.ZeroGrad(),
+		t.runtime.MulScalarInPlace(ctx, loss, float64(n)),
+		t.runtime.AddInPlace(ctx, t.loss, loss),
+	)
+}
+
+// tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
+func (t *trainer) tensors(batch *transfer.Batch) (x, y *tensor.Tensor, err error) {
+	n := int(batch.Bytes(labelField) / 4)
+	if x, err = t.runtime.FromBlock(batch.Field(imageField), gtensor.Float32, n, pixels); err != nil {
+		return nil, nil, err
+	}
+	if y, err = t.runtime.FromBlock(batch.Field(labelField), gtensor.Int32, n); err != nil {
+		return nil, nil, errors.Join(err, x.Release())
+	}
+	return x, y, nil
+}
+
+// accuracy is the share of pictures of the source that the model gets right.
+func (t *trainer) accuracy(ctx context.Context, source transfer.Source) (float64, error) {
+	if err := t.loader.Start(ctx, source); err != nil {
+		return 0, err
+	}
+	right, pictures := 0, 0
+	for {
+		batch, err := t.loader.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return float64(right) / float64(max(pictures, 1)), nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		r, n, err := t.count(ctx, batch)
+		if err = errors.Join(err, batch.Release()); err != nil {
+			return 0, fmt.Errorf("mnist: testing: %w", err)
+		}
+		right += r
+		pictures += n
+	}
+}
+
+// count returns how many pictures of a batch the model gets right, of how many.
+func (t *trainer) count(ctx context.Context, batch *transfer.Batch) (right, n int, err error) {
+	x, y, err := t.tensors(batch)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
+	tape := autograd.NoGrad(ctx, t.runtime)
+	defer func() { err = errors.Join(err, tape.Close()) }()
+	logits := t.model.Forward(tape, tape.Input(x))
+	if err := tape.Err(); err != nil {
+		return 0, 0, err
+	}
+	best, err := t.runtime.ArgMax(ctx, logits.Value())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, best.Release()) }()
+	got, err := tensor.ToSlice[int32](ctx, best, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	want, err := tensor.ToSlice[int32](ctx, y, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range want {
+		if got[i] == want[i] {
+			right++
+		}
+	}
+	return right, len(want), nil
+}

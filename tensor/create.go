@@ -1,0 +1,101 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
+// have a dimension of 0: such a tensor holds no memory and operations on it do nothing, but for sums, which
+// are 0, and means, which are NaN.
+func (rt *Runtime) New(ctx context.Context, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+	return rt.alloc(ctx, "New", dtype, shape)
+}
+
+func (rt *Runtime) alloc(ctx context.Context, op string, dtype gtensor.Dtype, shape gtensor.Shape) (*Tensor, error) {
+	bytes, err := byteSize(op, dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if rt.closed.Load() {
+		return nil, fmt.Errorf("tensor: %s: %w", op, ErrClosed)
+	}
+	block, err := rt.cache.Alloc(ctx, bytes, rt.stream)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, shape, err)
+	}
+	return rt.newTensor(ctx, op, newStorage(block, false), 0, dtype, shape)
+}
+
+// Zeros makes a tensor of zeros.
+func (rt *Runtime) Zeros(ctx context.Context, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+	t, err := rt.alloc(ctx, "Zeros", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return t.or(rt.memset("Zeros", t))
+}
+
+// Full makes a tensor whose elements are all value, which a dtype of whole numbers must be able to hold.
+func (rt *Runtime) Full(ctx context.Context, value float64, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+	if err := checkDtype("Full", dtype); err != nil {
+		return nil, err
+	}
+	if err := checkValue(value, dtype); err != nil {
+		return nil, err
+	}
+	t, err := rt.alloc(ctx, "Full", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return t.or(rt.host.fill(t, value))
+}
+
+// Zero sets every element of t to 0.
+func (rt *Runtime) Zero(_ context.Context, t *Tensor) error {
+	c, err := rt.use("Zero", t)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	return rt.memset("Zero", t)
+}
+
+func (rt *Runtime) memset(op string, t *Tensor) error {
+	if t.bytes == 0 {
+		return nil
+	}
+	if err := rt.stream.Memset(t.ptr(), 0, t.bytes); err != nil {
+		return fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	return nil
+}
+
+// or returns t, or, if err is not nil, releases it.
+func (t *Tensor) or(err error) (*Tensor, error) {
+	if err == nil {
+		return t, nil
+	}
+	t.rt.parked.add(t.Release())
+	return nil, err
+}
+
+func checkValue(v float64, dtype gtensor.Dtype) error {
+	lo, hi := 0.0, 255.0
+	switch dtype {
+	case gtensor.Int32:
+		lo, hi = math.MinInt32, math.MaxInt32
+	case gtensor.Int64:
+		lo, hi = -1<<53, 1<<53
+	case gtensor.Uint8:
+	default:
+		return nil
+	}
+	if v != math.Trunc(v) || v < lo || v > hi {
+		return fmt.Errorf("tensor: Full: %w: %v is no %v: want a whole number in %.0f..%.0f", ErrInvalid, v, dtype, lo, hi)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Element are the Go types of tensor elements. Arithmetic takes float32 and float64; int32 is for class
+// labels and indices, the others for data on their way in.
+type Element interface {
+	float32 | float64 | int32 | int64 | uint8
+}
+
+// DtypeOf is gorgonia's dtype of the Go type T.
+func DtypeOf[T Element]() gtensor.Dtype {
+	var v T
+	switch any(v).(type) {
+	case float32:
+		return gtensor.Float32
+	case float64:
+		return gtensor.Float64
+	case int32:
+		return gtensor.Int32
+	case int64:
+		return gtensor.Int64
+	default:
+		return gtensor.Uint8
+	}
+}
+
+func checkDtype(op string, dtype gtensor.Dtype) error {
+	switch dtype {
+	case gtensor.Float32, gtensor.Float64, gtensor.Int32, gtensor.Int64, gtensor.Uint8:
+		return nil
+	}
+	name := "none"
+	if dtype.Type != nil {
+		name = dtype.String()
+	}
+	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, int32, int64 or uint8", op, ErrDtype, name)
+}
+
+func isFloat(dtype gtensor.Dtype) bool { return dtype == gtensor.Float32 || dtype == gtensor.Float64 }
+
+// wantFloats checks that the tensors have one floating-point dtype.
+func wantFloats(op string, ts ...*Tensor) error {
+	for _, t := range ts {
+		if !isFloat(t.dtype) {
+			return fmt.Errorf("tensor: %s: %w %v: want float32 or float64", op, ErrDtype, t.dtype)
+		}
+		if t.dtype != ts[0].dtype {
+			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)
+		}
+	}
+	return nil
+}
+
+// bytesOf is the memory of s.
+func bytesOf[T Element](s []T) []byte {
+	if len(s) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
+}
+
+// elementsOf is b as elements of type T.
+func elementsOf[T any](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	var v T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(v)))
+}

@@ -1,0 +1,178 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
+// memory, and the library panics for it, the error is that [*AllocError]. Other panics pass.
+//
+//	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
+func (e *Engine) Do(f func() error) (err error) {
+	defer recoverAlloc("Do", &err)
+	return f()
+}
+
+// run does one operation of the library on operands, once the streams are done with them.
+func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) (err error) {
+	if err := e.ready(operands...); err != nil {
+		return fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	defer recoverAlloc(op, &err)
+	if err := f(); err != nil {
+		return fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	return nil
+}
+
+// ready waits until nothing queued uses the engine's memory, nor that of operands of other engines. It
+// returns a parked error, if there is one.
+func (e *Engine) ready(operands ...gtensor.Tensor) error {
+	e.mu.Lock()
+	err, closed := e.parked, e.closed
+	e.parked = nil
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if closed {
+		return ErrEngineClosed
+	}
+	if err := e.wait(); err != nil {
+		return err
+	}
+	for _, t := range operands {
+		d, ok := t.(*gtensor.Dense)
+		if !ok || d == nil {
+			continue
+		}
+		if other, ok := d.Engine().(*Engine); ok && other != e {
+			if err := other.wait(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wait waits for the stream. What a closed stream ever did is complete.
+func (e *Engine) wait() error {
+	if done, err := e.stream.Query(); done && err == nil {
+		return nil
+	}
+	if err := e.stream.Synchronize(context.Background()); err != nil && !e.stream.Closed() {
+		return err
+	}
+	return nil
+}
+
+// options are the tensors that opts name; nil: none.
+func options(opts []gtensor.FuncOpt) (reuse, incr gtensor.Tensor, unsafe bool) {
+	if len(opts) == 0 {
+		return nil, nil, false
+	}
+	o := gtensor.ParseFuncOpts(opts...)
+	return o.Reuse(), o.Incr(), !o.Safe()
+}
+
+// deliver makes the result r of an operation the engine's, unless it is one of the given tensors. If the
+// operation failed, it releases what the operation allocated.
+func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (gtensor.Tensor, error) {
+	d, ok := r.(*gtensor.Dense)
+	if !ok || d == nil {
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
+	for _, g := range given {
+		if g == r {
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
+		}
+	}
+	mine := d.Engine() == gtensor.Engine(e)
+	switch {
+	case err != nil:
+		if mine && !d.IsView() {
+			e.discard(d)
+		}
+		return nil, err
+	case mine && d.IsView():
+		err = e.retain(d, nil)
+	case !mine && plainKind(d.Dtype().Kind()):
+		err = e.rehome(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// discard releases a temporary.
+func (e *Engine) discard(t gtensor.Tensor) {
+	if d, ok := t.(*gtensor.Dense); ok && d.Engine() == gtensor.Engine(e) {
+		e.park(e.Release(d))
+	}
+}
+
+// compact is t or, if t is a view or transposed so that its elements are not simply one after the other in
+// row-major order, a copy of it that done releases. StdEng ignores strides in places.
+func (e *Engine) compact(t gtensor.Tensor) (c gtensor.Tensor, done func()) {
+	d, ok := t.(*gtensor.Dense)
+	if !ok || d == nil || !d.IsMaterializable() || simple(d) {
+		return t, func() {}
+	}
+	c = d.Materialize()
+	return c, func() { e.discard(c) }
+}
+
+// simple reports whether the elements of d lie one after the other in row-major order.
+func simple(d *gtensor.Dense) bool {
+	if d.RequiresIterator() || d.DataOrder().IsColMajor() || d.DataOrder().IsTransposed() {
+		return false
+	}
+	if d.Dims() < 2 {
+		return d.Dims() == 0 || len(d.Strides()) == 1 && d.Strides()[0] == 1
+	}
+	want := 1
+	for i := d.Dims() - 1; i >= 0; i-- {
+		if d.Shape()[i] != 1 && d.Strides()[i] != want {
+			return false
+		}
+		want *= d.Shape()[i]
+	}
+	return true
+}
+
+// accumulate adds the result of f to incr, and releases it if f made it.
+func (e *Engine) accumulate(incr gtensor.Tensor, f func() (gtensor.Tensor, error), given ...gtensor.Tensor) (gtensor.Tensor, error) {
+	r, err := e.deliver2(f, given...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, g := range given {
+			if g == r {
+				return
+			}
+		}
+		e.discard(r)
+	}()
+	if !incr.Shape().Eq(r.Shape()) {
+		if err := incr.Reshape(r.Shape().Clone()...); err != nil {
+			return nil, err
+		}
+	}
+	return e.std.Add(incr, r, gtensor.UseUnsafe())
+}
+
+func (e *Engine) deliver2(f func() (gtensor.Tensor, error), given ...gtensor.Tensor) (gtensor.Tensor, error) {
+	r, err := f()
+	return e.deliver(r, err, given...)
+}

@@ -1,0 +1,25 @@
+package tensor
+
+import "errors"
+
+// Classes of errors, for errors.Is.
+var (
+	// ErrShape: the shapes do not fit the operation, or each other.
+	ErrShape = errors.New("wrong shape")
+	// ErrDtype: the operation does not take elements of this type.
+	ErrDtype = errors.New("wrong dtype")
+	// ErrReleased: the tensor was released.
+	ErrReleased = errors.New("tensor was released")
+	// ErrRuntime: the tensor belongs to another runtime.
+	ErrRuntime = errors.New("tensor of another runtime")
+	// ErrInvalid: an argument other than a shape or dtype is wrong.
+	ErrInvalid = errors.New("invalid argument")
+	// ErrLabel: a class label is not in [0, classes).
+	ErrLabel = errors.New("label out of range")
+	// ErrClosed: the runtime is closed.
+	ErrClosed = errors.New("runtime is closed")
+	// ErrUnsupported: the device has no kernels for tensors.
+	ErrUnsupported = errors.New("not supported by the device")
+	// ErrLeaked: tensors were still live when the runtime closed.
+	ErrLeaked = errors.New("tensors were not released")
+)

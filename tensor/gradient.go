@@ -1,0 +1,75 @@
+package tensor
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// The gradients of elementwise functions take dst, where the result goes: dy itself to work in place, or nil
+// for a new tensor. dy is the gradient of the function's result y. All have one shape.
+
+// ReLUGrad is the gradient of [Runtime.ReLU]'s argument: dy where y > 0, else 0.
+func (rt *Runtime) ReLUGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.ReLUGrad, dst, dy, y)
+}
+
+// TanhGrad is the gradient of [Runtime.Tanh]'s argument, dy * (1 - y*y).
+func (rt *Runtime) TanhGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.TanhGrad, dst, dy, y)
+}
+
+// SigmoidGrad is the gradient of [Runtime.Sigmoid]'s argument, dy * y * (1 - y).
+func (rt *Runtime) SigmoidGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.SigmoidGrad, dst, dy, y)
+}
+
+// SqrtGrad is the gradient of [Runtime.Sqrt]'s argument, dy / (2*y).
+func (rt *Runtime) SqrtGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.SqrtGrad, dst, dy, y)
+}
+
+// SquareGrad is the gradient of [Runtime.Square]'s argument x, dy * 2*x.
+func (rt *Runtime) SquareGrad(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.SquareGrad, dst, dy, x)
+}
+
+// MulGrad is the gradient of a factor, dy times the other factor.
+func (rt *Runtime) MulGrad(ctx context.Context, dst, dy, other *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.Mul, dst, dy, other)
+}
+
+// DivGrad is the gradient of a dividend, dy over the divisor.
+func (rt *Runtime) DivGrad(ctx context.Context, dst, dy, divisor *Tensor) (*Tensor, error) {
+	return rt.grad(ctx, kernel.Div, dst, dy, divisor)
+}
+
+func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tensor) (*Tensor, error) {
+	c, err := rt.useFloats(op.Name(), dy, y)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if err := sameShape(op.Name(), dy, y); err != nil {
+		return nil, err
+	}
+	if dst == nil {
+		out, err := rt.alloc(ctx, op.Name(), dy.dtype, dy.shape)
+		if err != nil {
+			return nil, err
+		}
+		return out.or(rt.host.binary(op, out, dy, y))
+	}
+	d, err := rt.useFloats(op.Name(), dst, dy)
+	if err != nil {
+		return nil, err
+	}
+	defer d.end()
+	if err := sameShape(op.Name(), dst, dy); err != nil {
+		return nil, err
+	}
+	if dst.overlaps(dy) || dst.overlaps(y) {
+		return nil, overlapError(op.Name())
+	}
+	return dst, rt.host.binary(op, dst, dy, y)
+}

@@ -1,0 +1,153 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/dustin/go-humanize"
+	gtensor "gorgonia.org/tensor"
+)
+
+// handle is the part of a tensor that outlives it: what to free if the garbage collector finds the tensor
+// unreleased. It must not refer to the tensor strongly.
+type handle struct {
+	rt       *Runtime
+	store    *storage
+	shape    gtensor.Shape
+	dtype    gtensor.Dtype
+	bytes    int64
+	tensor   weak.Pointer[Tensor]
+	made     []uintptr // the call stack, with OnLeak
+	released atomic.Bool
+
+	prev, next *handle // in the runtime's list, under its lock
+}
+
+// release gives the handle's reference back, once; freed tells whether this call did.
+func (h *handle) release(ctx context.Context) (freed bool, err error) {
+	if !h.released.CompareAndSwap(false, true) {
+		return false, nil
+	}
+	h.rt.live.remove(h)
+	return true, h.store.release(ctx)
+}
+
+// reclaim releases a tensor that was found dead, unless somebody else did; bytes is the memory that came free.
+func (h *handle) reclaim() (bytes int64, ok bool) {
+	ok, err := h.release(context.Background())
+	h.rt.parked.add(err)
+	if ok && h.store.refs.Load() == 0 && !h.store.borrowed {
+		bytes = h.bytes
+	}
+	return bytes, ok
+}
+
+func (h *handle) report() {
+	if f := h.rt.onLeak; f != nil && !h.store.borrowed {
+		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Stack: h.made})
+	}
+}
+
+// died runs on a goroutine of the garbage collector's.
+func (h *handle) died() {
+	if _, ok := h.reclaim(); ok {
+		h.report()
+	}
+}
+
+// handles are a runtime's unreleased tensors.
+type handles struct {
+	mu     sync.Mutex
+	first  *handle
+	n      int
+	bytes  int64
+	closed bool
+}
+
+func (l *handles) add(h *handle) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return ErrClosed
+	}
+	if h.next = l.first; h.next != nil {
+		h.next.prev = h
+	}
+	l.first = h
+	l.n++
+	l.bytes += h.bytes
+	return nil
+}
+
+func (l *handles) remove(h *handle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h.next != nil {
+		h.next.prev = h.prev
+	}
+	if h.prev != nil {
+		h.prev.next = h.next
+	} else {
+		l.first = h.next
+	}
+	h.prev, h.next = nil, nil
+	l.n--
+	l.bytes -= h.bytes
+}
+
+func (l *handles) count() (int, int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n, l.bytes
+}
+
+// all returns the handles for which keep is true.
+func (l *handles) all(keep func(*handle) bool) []*handle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var hs []*handle
+	for h := l.first; h != nil; h = h.next {
+		if keep(h) {
+			hs = append(hs, h)
+		}
+	}
+	return hs
+}
+
+// close refuses new handles and releases those that are left.
+func (l *handles) close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	var errs []error
+	var n, bytes int64
+	where := ""
+	for _, h := range l.all(func(*handle) bool { return true }) {
+		freed, err := h.release(context.Background())
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if freed && !h.store.borrowed {
+			n, bytes = n+1, bytes+h.bytes
+			if h.made != nil {
+				where = ", one of them made at " + place(h.made)
+			}
+		}
+	}
+	if n > 0 {
+		errs = append(errs, fmt.Errorf("tensor: Close: %w: %d, with %s%s", ErrLeaked, n, humanize.IBytes(uint64(bytes)), where))
+	}
+	return errors.Join(errs...)
+}
+
+// stack is the call stack of whoever called the package.
+func stack() []uintptr {
+	var pcs [32]uintptr
+	n := runtime.Callers(3, pcs[:])
+	return append([]uintptr(nil), pcs[:n]...)
+}

@@ -1,0 +1,80 @@
+package tensor
+
+import (
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func (h *hostKernels) matmul(p kernel.MatMul, dst, a, b *Tensor, scratch memcache.Block) error {
+	l := &launch{h: h, name: "matmul"}
+	if dst.dtype == gtensor.Float32 {
+		return matmul[float32](l, p, dst, a, b, scratch)
+	}
+	return matmul[float64](l, p, dst, a, b, scratch)
+}
+
+func matmul[T kernel.Float](l *launch, p kernel.MatMul, dst, a, b *Tensor, scratch memcache.Block) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
+	r := device.Range{Ptr: scratch.Ptr(), Bytes: int64(p.Scratch()) * int64(dst.dtype.Size())}
+	l.readRange(r)
+	tmp := elementsOf[T](l.writeRange(r))
+	return l.run(func() { kernel.Multiply(p, out, x, y, tmp) })
+}
+
+func (h *hostKernels) transpose(dst, x *Tensor) error {
+	l := &launch{h: h, name: "transpose"}
+	if dst.dtype == gtensor.Float32 {
+		return transpose[float32](l, dst, x)
+	}
+	return transpose[float64](l, dst, x)
+}
+
+func transpose[T kernel.Float](l *launch, dst, x *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	rows, cols := x.shape[0], x.shape[1]
+	in, out := read[T](l, x), write[T](l, dst)
+	return l.run(func() { kernel.Transpose(out, in, rows, cols) })
+}
+
+// sum sets dst to scale times the sums of x; kept is dst's shape with the summed dimensions 1.
+func (h *hostKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+	l := &launch{h: h, name: "sum"}
+	if dst.dtype == gtensor.Float32 {
+		return sum[float32](l, dst, kept, x, scale)
+	}
+	return sum[float64](l, dst, kept, x, scale)
+}
+
+func sum[T kernel.Float](l *launch, dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	plan := kernel.NewReduction(x.shape, kept)
+	in, out := read[T](l, x), write[T](l, dst)
+	return l.run(func() { kernel.Sum(out, in, scale, plan) })
+}
+
+func (h *hostKernels) repeat(dst, x *Tensor) error {
+	l := &launch{h: h, name: "broadcast"}
+	if dst.dtype == gtensor.Float32 {
+		return repeat[float32](l, dst, x)
+	}
+	return repeat[float64](l, dst, x)
+}
+
+func repeat[T kernel.Float](l *launch, dst, x *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	plan := kernel.NewBroadcast(dst.shape, x.shape, x.shape)
+	in, out := read[T](l, x), write[T](l, dst)
+	return l.run(func() { kernel.Zip(kernel.First, out, in, in, plan) })
+}

@@ -1,0 +1,74 @@
+package tensor
+
+import (
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func (h *hostKernels) sgd(s kernel.SGD, p, g, buf *Tensor) error {
+	l := &launch{h: h, name: "sgd step"}
+	if p.dtype == gtensor.Float32 {
+		return sgd[float32](l, s, p, g, buf)
+	}
+	return sgd[float64](l, s, p, g, buf)
+}
+
+func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
+	if p.bytes == 0 {
+		return nil
+	}
+	w, d := update[T](l, p), read[T](l, g)
+	var b []T
+	if buf != nil {
+		b = update[T](l, buf)
+	}
+	return l.run(func() { kernel.StepSGD(s, w, d, b) })
+}
+
+func (h *hostKernels) adam(s kernel.Adam, p, g, m, v *Tensor) error {
+	l := &launch{h: h, name: "adam step"}
+	if p.dtype == gtensor.Float32 {
+		return adam[float32](l, s, p, g, m, v)
+	}
+	return adam[float64](l, s, p, g, m, v)
+}
+
+func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v *Tensor) error {
+	if p.bytes == 0 {
+		return nil
+	}
+	w, d, m1, m2 := update[T](l, p), read[T](l, g), update[T](l, m), update[T](l, v)
+	return l.run(func() { kernel.StepAdam(s, w, d, m1, m2) })
+}
+
+func (h *hostKernels) convert(dst, x *Tensor) error {
+	l := &launch{h: h, name: "convert"}
+	switch x.dtype {
+	case gtensor.Float32:
+		return convert[float32](l, dst, x)
+	case gtensor.Float64:
+		return convert[float64](l, dst, x)
+	case gtensor.Int32:
+		return convert[int32](l, dst, x)
+	case gtensor.Int64:
+		return convert[int64](l, dst, x)
+	default:
+		return convert[uint8](l, dst, x)
+	}
+}
+
+func convert[S Element](l *launch, dst, x *Tensor) error {
+	if dst.dtype == gtensor.Float32 {
+		return convertTo[float32, S](l, dst, x)
+	}
+	return convertTo[float64, S](l, dst, x)
+}
+
+func convertTo[D kernel.Float, S Element](l *launch, dst, x *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	in, out := read[S](l, x), write[D](l, dst)
+	return l.run(func() { kernel.Convert(out, in) })
+}

@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/gonum"
+)
+
+// MatMul is the plan of one product C[m,n] = op(A) op(B) over an inner dimension k, where op transposes what
+// TransA and TransB say. A is stored [m,k], or [k,m] if TransA; B is stored [k,n], or [n,k] if TransB.
+//
+// gonum is fastest where both operands are read along rows (A plain, B transposed: dot products), about 26
+// GFLOP/s in float32 on two cores; plain B reaches 17, transposed A 11, both 4. So an operand that lies the
+// other way is turned first, through scratch memory, where that costs less than it gains. And it cuts the
+// inner dimension into dot products of 64 when it splits the work itself; tiles of our own with long ones
+// reach 42.
+type MatMul struct {
+	M, N, K        int
+	TransA, TransB bool
+}
+
+// Below this inner dimension dot products are too short to win over plain B; below this number of rows
+// turning B costs more than it gains.
+const (
+	shortInner = 24
+	fewRows    = 12
+)
+
+// A tile of C, and the part of the inner dimension that it takes at a time: small enough for gonum to do it
+// on one goroutine, its operands for the second-level cache.
+const (
+	tileRows, tileCols = 32, 64
+	tileInner          = 2048
+)
+
+// turnA: a vector reads the same either way.
+func (p MatMul) turnA() bool { return p.TransA && p.M > 1 && p.K > 1 }
+
+func (p MatMul) turnB() bool {
+	if p.N <= 1 || p.K <= 1 {
+		return false
+	}
+	if p.TransB {
+		return p.K < shortInner && p.M >= fewRows
+	}
+	return p.K >= shortInner && p.M >= fewRows
+}
+
+// Scratch is the number of elements of scratch memory that the plan needs.
+func (p MatMul) Scratch() int {
+	n := 0
+	if p.turnA() {
+		n += p.M * p.K
+	}
+	if p.turnB() {
+		n += p.K * p.N
+	}
+	return n
+}
+
+// Multiply sets c to the product. scratch has p.Scratch() elements; nothing overlaps c. With an inner
+// dimension of 0 c becomes 0.
+func Multiply[T Float](p MatMul, c, a, b, scratch []T) {
+	if len(c) == 0 {
+		return
+	}
+	if p.K == 0 {
+		clear(c)
+		return
+	}
+	if p.turnA() {
+		t := scratch[:p.M*p.K]
+		Transpose(t, a, p.K, p.M)
+		a, scratch = t, scratch[len(t):]
+	}
+	transB := p.TransB
+	switch {
+	case p.turnB():
+		t := scratch[:p.K*p.N]
+		if p.TransB {
+			Transpose(t, b, p.N, p.K)
+		} else {
+			Transpose(t, b, p.K, p.N)
+		}
+		b, transB = t, !p.TransB
+	case p.N == 1 || p.K == 1:
+		transB = p.N == 1
+	}
+	if !transB {
+		gemm(blas.NoTrans, p.M, p.N, p.K, a, p.K, b, p.N, 0, c, p.N)
+		return
+	}
+	tilesN := (p.N + tileCols - 1) / tileCols
+	tiles := tilesN * ((p.M + tileRows - 1) / tileRows)
+	split(tiles, max(1, grainFlops/(tileRows*tileCols*p.K)), func(lo, hi int) {
+		for t := lo; t < hi; t++ {
+			i, j := t/tilesN*tileRows, t%tilesN*tileCols
+			m, n := min(tileRows, p.M-i), min(tileCols, p.N-j)
+			for k := 0; k < p.K; k += tileInner {
+				gemm(blas.Trans, m, n, min(tileInner, p.K-k), a[i*p.K+k:], p.K, b[j*p.K+k:], p.K, T(min(k, 1)), c[i*p.N+j:], p.N)
+			}
+		}
+	})
+}
+
+// gemm is gonum's: C = A op(B) + beta C.
+func gemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
+	var impl gonum.Implementation
+	switch c := any(c).(type) {
+	case []float32:
+		impl.Sgemm(blas.NoTrans, op, m, n, k, 1, any(a).([]float32), lda, any(b).([]float32), ldb, float32(beta), c, ldc)
+	case []float64:
+		impl.Dgemm(blas.NoTrans, op, m, n, k, 1, any(a).([]float64), lda, any(b).([]float64), ldb, float64(beta), c, ldc)
+	}
+}

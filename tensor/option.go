@@ -1,0 +1,32 @@
+package tensor
+
+// Option configures a [Runtime].
+type Option interface {
+	apply(config) config
+}
+
+type config struct {
+	onLeak func(Leak)
+}
+
+func newConfig(options []Option) config {
+	var c config
+	for _, o := range options {
+		if o != nil {
+			c = o.apply(c)
+		}
+	}
+	return c
+}
+
+type optionFunc func(config) config
+
+func (f optionFunc) apply(c config) config { return f(c) }
+
+// OnLeak makes the runtime remember the place that made each tensor (about 1 µs a tensor) and call f for each
+// one that the garbage collector finds unreleased, after its memory was given back. f runs on a goroutine of
+// the Go runtime's, or inside an allocation that ran out of memory, without locks: it must not wait for the
+// device. Without this option such tensors are reclaimed in silence.
+func OnLeak(f func(Leak)) Option {
+	return optionFunc(func(c config) config { c.onLeak = f; return c })
+}

@@ -1,0 +1,112 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
+// given. Negative axes count from the end.
+func (rt *Runtime) Sum(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return rt.sum(ctx, "Sum", x, false, axes)
+}
+
+// Mean returns the mean of x over the given axes, as Sum does. The mean of no elements is NaN.
+func (rt *Runtime) Mean(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return rt.sum(ctx, "Mean", x, true, axes)
+}
+
+func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axes []int) (*Tensor, error) {
+	c, err := rt.useFloats(op, x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	kept, shape, err := reducedShape(op, x.shape, axes)
+	if err != nil {
+		return nil, err
+	}
+	scale := 1.0
+	if mean {
+		scale = float64(elements(kept)) / float64(x.Elements())
+	}
+	out, err := rt.alloc(ctx, op, x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.sum(out, kept, x, scale))
+}
+
+// reducedShape is shape with the axes 1, and without them.
+func reducedShape(op string, shape gtensor.Shape, axes []int) (kept, without gtensor.Shape, err error) {
+	kept = shape.Clone()
+	drop := make([]bool, len(shape))
+	for _, a := range axes {
+		i, err := axisOf(op, shape, a)
+		if err != nil {
+			return nil, nil, err
+		}
+		if drop[i] {
+			return nil, nil, fmt.Errorf("tensor: %s: %w: axis %d of %v is given twice", op, ErrShape, a, shape)
+		}
+		drop[i] = true
+	}
+	without = gtensor.Shape{}
+	for i, d := range shape {
+		if drop[i] || len(axes) == 0 {
+			kept[i] = 1
+		} else {
+			without = append(without, d)
+		}
+	}
+	return kept, without, nil
+}
+
+// SumTo returns the sum of x over the dimensions in which shape was broadcast to x's shape: the gradient of a
+// broadcast.
+func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
+	c, err := rt.useFloats("SumTo", x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if err := broadcastsTo("SumTo", shape, x.shape); err != nil {
+		return nil, err
+	}
+	out, err := rt.alloc(ctx, "SumTo", x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.sum(out, out.shape, x, 1))
+}
+
+// BroadcastTo returns x repeated to the given shape, in memory of its own.
+func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
+	c, err := rt.useFloats("BroadcastTo", x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if err := broadcastsTo("BroadcastTo", x.shape, shape); err != nil {
+		return nil, err
+	}
+	out, err := rt.alloc(ctx, "BroadcastTo", x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.repeat(out, x))
+}
+
+func broadcastsTo(op string, from, to gtensor.Shape) error {
+	out, err := broadcastShape(op, from, to)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(out, to) {
+		return fmt.Errorf("tensor: %s: %w: %v does not broadcast to %v", op, ErrShape, from, to)
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// Softmax returns the softmax of x along its last dimension.
+func (rt *Runtime) Softmax(ctx context.Context, x *Tensor) (*Tensor, error) {
+	c, err := rt.useRows("Softmax", x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	out, err := rt.alloc(ctx, "Softmax", x.dtype, x.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.softmax(out, x))
+}
+
+// SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the last dimension.
+func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor) (*Tensor, error) {
+	c, err := rt.useRows("SoftmaxGrad", dy, y)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	if err := sameShape("SoftmaxGrad", dy, y); err != nil {
+		return nil, err
+	}
+	out, err := rt.alloc(ctx, "SoftmaxGrad", y.dtype, y.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.softmaxGrad(out, dy, y))
+}
+
+// ArgMax returns the index of the greatest element along the last dimension, as int32; the first of several.
+// NaN counts as the greatest.
+func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor) (*Tensor, error) {
+	c, err := rt.useRows("ArgMax", x)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	last := len(x.shape) - 1
+	if x.shape[last] == 0 {
+		return nil, fmt.Errorf("tensor: ArgMax: %w: the last dimension of %v is 0: there is nothing to choose from", ErrShape, x.shape)
+	}
+	out, err := rt.alloc(ctx, "ArgMax", gtensor.Int32, x.shape[:last])
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.argMax(out, x))
+}
+
+func (rt *Runtime) useRows(op string, ts ...*Tensor) (held, error) {
+	c, err := rt.useFloats(op, ts...)
+	if err == nil && len(ts[0].shape) == 0 {
+		c.end()
+		return held{}, fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
+	}
+	return c, err
+}
+
+// CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
+// (torch.nn.functional.cross_entropy). labels is (n), int32. A label outside [0, classes) makes the loss NaN;
+// the next read or Synchronize returns the error, which wraps [ErrLabel].
+func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*Tensor, error) {
+	c, err := rt.useClasses("CrossEntropy", logits, labels)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	fault, err := rt.arm(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
+	}
+	loss, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, nil)
+	if err != nil {
+		return nil, err
+	}
+	return loss.or(rt.host.crossEntropy(loss, logits, labels, fault))
+}
+
+// CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy], (softmax(row) - onehot(label)) / n,
+// times the scalar dloss. Rows with a label outside [0, classes) get 0.
+func (rt *Runtime) CrossEntropyGrad(ctx context.Context, logits, labels, dloss *Tensor) (*Tensor, error) {
+	c, err := rt.useClasses("CrossEntropyGrad", logits, labels)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	d, err := rt.useFloats("CrossEntropyGrad", logits, dloss)
+	if err != nil {
+		return nil, err
+	}
+	defer d.end()
+	if dloss.Elements() != 1 {
+		return nil, fmt.Errorf("tensor: CrossEntropyGrad: %w: the loss's gradient is %v: want a scalar", ErrShape, dloss.shape)
+	}
+	out, err := rt.alloc(ctx, "CrossEntropyGrad", logits.dtype, logits.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.or(rt.host.crossEntropyGrad(out, logits, labels, dloss))
+}
+
+func (rt *Runtime) useClasses(op string, logits, labels *Tensor) (held, error) {
+	c, err := rt.use(op, logits, labels)
+	if err != nil {
+		return c, err
+	}
+	switch {
+	case !isFloat(logits.dtype) || labels.dtype != gtensor.Int32:
+		err = fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32 or float64, and int32", op, ErrDtype, logits.dtype, labels.dtype)
+	case len(logits.shape) != 2 || len(labels.shape) != 1 || labels.shape[0] != logits.shape[0]:
+		err = fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n)", op, ErrShape, logits.shape, labels.shape)
+	default:
+		return c, nil
+	}
+	c.end()
+	return held{}, err
+}

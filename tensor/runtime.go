@@ -1,0 +1,126 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Runtime is where tensors live and are computed: a cache for their memory, a pool of pinned memory for their
+// way in and out, and the stream on which every operation on them is queued.
+//
+// Its methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait. They
+// may be called from any goroutine; operations that depend on each other must be called in order.
+type Runtime struct {
+	cache  *memcache.Cache
+	pool   *transfer.Pool
+	stream device.Stream
+	host   hostKernels
+	onLeak func(Leak)
+
+	live   handles
+	faults faultWord
+	gc     reclaimer
+
+	removePressure func()
+	closeOnce      sync.Once
+	closed         atomic.Bool
+	closeErr       error
+	parked         parkedErrors
+}
+
+// NewRuntime makes a runtime that allocates from cache, copies through pool, and queues its work on stream.
+// All three must belong to one device, and stay the caller's: Close does not close them.
+//
+// The runtime asks the garbage collector for tensors that nobody released when the cache runs out of memory,
+// at most once a second. A device without kernels for tensors is an error that wraps [ErrUnsupported].
+func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, options ...Option) (*Runtime, error) {
+	if cache == nil || pool == nil || stream == nil {
+		return nil, fmt.Errorf("tensor: NewRuntime: %w: the cache, the transfer pool and the stream must not be nil", ErrInvalid)
+	}
+	dev := stream.Device()
+	if cache.Device().ID() != dev.ID() {
+		return nil, fmt.Errorf("tensor: NewRuntime: %w: the cache is of device %s and the stream of %s: want one device",
+			ErrInvalid, cache.Device().Name(), dev.Name())
+	}
+	mem, ok := dev.(device.HostVisible)
+	if !ok {
+		return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: this build has kernels only for devices whose memory the host can touch",
+			dev.Name(), ErrUnsupported)
+	}
+	cfg := newConfig(options)
+	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, host: hostKernels{mem: mem, stream: stream}}
+	rt.removePressure = cache.OnPressure(rt.reclaim)
+	return rt, nil
+}
+
+// Cache is the cache that the runtime's memory comes from.
+func (rt *Runtime) Cache() *memcache.Cache { return rt.cache }
+
+// Pool is the pool of pinned memory that copies go through.
+func (rt *Runtime) Pool() *transfer.Pool { return rt.pool }
+
+// Stream is the stream on which the runtime's work is queued.
+func (rt *Runtime) Stream() device.Stream { return rt.stream }
+
+// Live returns the number of tensors that own memory and are neither released nor found dead, and the bytes
+// that they hold; tensors that share memory count it once each.
+func (rt *Runtime) Live() (tensors int, bytes int64) { return rt.live.count() }
+
+// Synchronize waits until everything queued on the runtime's stream is done. It returns the device's sticky
+// error, what kernels found wrong in their data since the last read ([ErrLabel]), and errors of frees that
+// nobody could return before.
+func (rt *Runtime) Synchronize(ctx context.Context) error {
+	if rt.closed.Load() {
+		return fmt.Errorf("tensor: Synchronize: %w", ErrClosed)
+	}
+	if err := rt.stream.Synchronize(ctx); err != nil {
+		return fmt.Errorf("tensor: Synchronize: %w", err)
+	}
+	return errors.Join(rt.checkFaults(ctx, "Synchronize"), rt.parked.take())
+}
+
+// Close releases every tensor that is still live and the runtime's own memory. Later calls of its methods
+// return [ErrClosed]; tensors are released. It is idempotent. Tensors that were still live are an error that
+// wraps [ErrLeaked], but nothing stays allocated.
+func (rt *Runtime) Close() error {
+	rt.closeOnce.Do(func() {
+		rt.removePressure()
+		faults := rt.checkFaults(context.Background(), "Close")
+		rt.closed.Store(true)
+		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.parked.take())
+	})
+	return rt.closeErr
+}
+
+// parkedErrors keeps errors that arise where nobody can return them, until the next call that can. Only the
+// first few are kept.
+type parkedErrors struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (p *parkedErrors) add(err error) {
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.errs) < 8 {
+		p.errs = append(p.errs, err)
+	}
+}
+
+func (p *parkedErrors) take() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := errors.Join(p.errs...)
+	p.errs = nil
+	return err
+}

@@ -1,0 +1,100 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Lifetime owns the tensors that were made with its context, and releases at Close what was not kept. It may
+// be used from several goroutines. See [Scope].
+type Lifetime struct {
+	outer *Lifetime
+
+	mu     sync.Mutex
+	owned  map[*Tensor]struct{}
+	closed bool
+}
+
+type scopeKey struct{}
+
+// Scope opens a lifetime: every tensor made with the returned context, by whatever operation, is released
+// when it closes.
+//
+//	ctx, scope := tensor.Scope(ctx)
+//	defer scope.Close()
+//	...
+//	scope.Keep(result)
+//
+// Scopes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
+func Scope(ctx context.Context) (context.Context, *Lifetime) {
+	l := &Lifetime{outer: lifetimeOf(ctx), owned: make(map[*Tensor]struct{})}
+	return context.WithValue(ctx, scopeKey{}, l), l
+}
+
+// Detached returns a context whose tensors belong to no scope.
+func Detached(ctx context.Context) context.Context {
+	if lifetimeOf(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, scopeKey{}, (*Lifetime)(nil))
+}
+
+// Attach returns a context whose tensors belong to l, whatever scope ctx has.
+func (l *Lifetime) Attach(ctx context.Context) context.Context {
+	return context.WithValue(ctx, scopeKey{}, l)
+}
+
+func lifetimeOf(ctx context.Context) *Lifetime {
+	l, _ := ctx.Value(scopeKey{}).(*Lifetime)
+	return l
+}
+
+// Keep takes tensors out of the lifetime. They pass to the lifetime around it, or, if there is none, to the
+// caller. Tensors that the lifetime does not own are left alone.
+func (l *Lifetime) Keep(ts ...*Tensor) {
+	for _, t := range ts {
+		if t == nil || !l.remove(t) {
+			continue
+		}
+		if l.outer != nil {
+			l.outer.add(t)
+		}
+	}
+}
+
+// Close releases what the lifetime still owns. It is idempotent. Tensors made with its context afterwards
+// pass to the lifetime around it.
+func (l *Lifetime) Close() error {
+	l.mu.Lock()
+	owned := l.owned
+	l.owned, l.closed = nil, true
+	l.mu.Unlock()
+	var errs []error
+	for t := range owned {
+		errs = append(errs, t.Release())
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Lifetime) add(t *Tensor) {
+	for ; l != nil; l = l.outer {
+		l.mu.Lock()
+		if !l.closed {
+			l.owned[t] = struct{}{}
+			t.owner.Store(l)
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// remove reports whether the lifetime owned t.
+func (l *Lifetime) remove(t *Tensor) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.owned[t]
+	delete(l.owned, t)
+	return ok
+}

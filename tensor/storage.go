@@ -1,0 +1,42 @@
+package tensor
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// storage is memory that one or several tensors share. It is freed when the last of them is released: never
+// when one particular tensor, such as the one a view was made from, is.
+type storage struct {
+	block    memcache.Block
+	borrowed bool // somebody else frees the block
+	refs     atomic.Int32
+}
+
+func newStorage(b memcache.Block, borrowed bool) *storage {
+	s := &storage{block: b, borrowed: borrowed}
+	s.refs.Store(1)
+	return s
+}
+
+// retain takes a reference, unless the last one is already gone.
+func (s *storage) retain() bool {
+	for {
+		n := s.refs.Load()
+		if n <= 0 {
+			return false
+		}
+		if s.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (s *storage) release(ctx context.Context) error {
+	if s.refs.Add(-1) != 0 || s.borrowed {
+		return nil
+	}
+	return s.block.FreeContext(ctx)
+}

@@ -1,0 +1,157 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"weak"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Tensor is a row-major array in device memory.
+//
+// Its owner calls Release; a tensor that is dropped instead is reclaimed when the garbage collector finds
+// it. Shape and dtype never change and need no memory access, so that printing a tensor is always safe.
+// Its methods may be called from any goroutine. Releasing a tensor while another goroutine queues work on it
+// is safe: the work gets the memory, or [ErrReleased].
+type Tensor struct {
+	rt      *Runtime
+	h       *handle
+	store   *storage
+	shape   gtensor.Shape
+	dtype   gtensor.Dtype
+	offset  int64 // bytes into the block
+	bytes   int64
+	owner   atomic.Pointer[Lifetime]
+	cleanup runtime.Cleanup
+}
+
+// newTensor takes over one reference to store, whatever happens.
+func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, offset int64, dtype gtensor.Dtype, shape gtensor.Shape) (*Tensor, error) {
+	bytes := int64(elements(shape)) * int64(dtype.Size())
+	t := &Tensor{rt: rt, store: store, shape: shape.Clone(), dtype: dtype, offset: offset, bytes: bytes}
+	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
+	if rt.onLeak != nil && !store.borrowed {
+		t.h.made = stack()
+	}
+	if err := rt.live.add(t.h); err != nil {
+		rt.parked.add(store.release(ctx))
+		return nil, fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	if !store.borrowed {
+		t.cleanup = runtime.AddCleanup(t, (*handle).died, t.h)
+	}
+	if l := lifetimeOf(ctx); l != nil {
+		l.add(t)
+	}
+	return t, nil
+}
+
+// Shape returns a copy of the shape. A scalar has no dimensions.
+func (t *Tensor) Shape() gtensor.Shape {
+	if t == nil {
+		return nil
+	}
+	return t.shape.Clone()
+}
+
+// Dtype returns the type of the elements.
+func (t *Tensor) Dtype() gtensor.Dtype {
+	if t == nil {
+		return gtensor.Dtype{}
+	}
+	return t.dtype
+}
+
+// Elements returns the number of elements; 0 if a dimension is 0.
+func (t *Tensor) Elements() int {
+	if t == nil {
+		return 0
+	}
+	return elements(t.shape)
+}
+
+// Bytes returns the size of the elements in bytes. The block behind them may be larger.
+func (t *Tensor) Bytes() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.bytes
+}
+
+// Runtime returns the runtime that the tensor belongs to.
+func (t *Tensor) Runtime() *Runtime {
+	if t == nil {
+		return nil
+	}
+	return t.rt
+}
+
+// Block returns the block that holds the elements, which start [Tensor.Offset] bytes into it. It stays the
+// tensor's: it must not be freed, and not be used after Release. A tensor without elements has the zero
+// Block.
+func (t *Tensor) Block() memcache.Block {
+	if t == nil {
+		return memcache.Block{}
+	}
+	return t.store.block
+}
+
+// Offset returns where in the block the elements start, in bytes. It is 0 but for views.
+func (t *Tensor) Offset() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.offset
+}
+
+// Released reports whether Release was called.
+func (t *Tensor) Released() bool { return t == nil || t.h.released.Load() }
+
+// Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
+func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.refs.Load() == 1 }
+
+// RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is not reused
+// before that work is done. The caller orders the work with events: s waits for one recorded on the
+// runtime's stream before it reads what was computed there.
+func (t *Tensor) RecordStream(s device.Stream) error {
+	if t.Released() {
+		return fmt.Errorf("tensor: RecordStream: %w", ErrReleased)
+	}
+	if t.store.block.IsZero() {
+		return nil
+	}
+	if err := t.store.block.RecordStream(s); err != nil {
+		return fmt.Errorf("tensor: RecordStream: %w", err)
+	}
+	return nil
+}
+
+// Release gives the memory back, as soon as no other tensor shares it. Work that is already queued still
+// finds it: the memory is reused only by work queued later on the same stream. Releasing again, or nil, does
+// nothing.
+func (t *Tensor) Release() error { return t.ReleaseContext(context.Background()) }
+
+// ReleaseContext is Release; the observer's span of the free has its parent in ctx.
+func (t *Tensor) ReleaseContext(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	freed, err := t.h.release(ctx)
+	if !freed {
+		return nil
+	}
+	if l := t.owner.Load(); l != nil {
+		l.remove(t)
+	}
+	t.cleanup.Stop()
+	if err != nil {
+		return fmt.Errorf("tensor: Release of %v %v: %w", t.dtype, t.shape, err)
+	}
+	return nil
+}

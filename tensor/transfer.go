@@ -1,0 +1,130 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// FromSlice makes a tensor with a copy of data, which has as many elements as the shape and may be reused as
+// soon as FromSlice returns. Without a shape the tensor has one dimension. The copy is queued on the runtime's
+// stream.
+func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...int) (*Tensor, error) {
+	if len(shape) == 0 {
+		shape = []int{len(data)}
+	}
+	if _, err := byteSize("FromSlice", DtypeOf[T](), shape); err != nil {
+		return nil, err
+	}
+	if n := elements(shape); n != len(data) {
+		return nil, fmt.Errorf("tensor: FromSlice: %w: %d elements for %v, which has %d", ErrShape, len(data), gtensor.Shape(shape), n)
+	}
+	t, err := rt.alloc(ctx, "FromSlice", DtypeOf[T](), shape)
+	if err != nil {
+		return nil, err
+	}
+	return t.or(upload(ctx, t, "FromSlice", bytesOf(data)))
+}
+
+// Labels is FromSlice for class labels: int32 numbers in [0, classes). The first one outside is an error that
+// wraps [ErrLabel].
+func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, labels []T, classes int) (*Tensor, error) {
+	narrow := make([]int32, len(labels))
+	for i, l := range labels {
+		if l < 0 || int64(l) >= int64(classes) {
+			return nil, fmt.Errorf("tensor: Labels: label %d at %d: %w: want 0..%d", l, i, ErrLabel, classes-1)
+		}
+		narrow[i] = int32(l)
+	}
+	return FromSlice(ctx, rt, narrow)
+}
+
+// CopyFrom overwrites t with data, which has the same number and type of elements and may be reused as soon
+// as CopyFrom returns.
+func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
+	c, err := useElements[T]("CopyFrom", t)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if len(data) != t.Elements() {
+		return fmt.Errorf("tensor: CopyFrom: %w: %d elements for %v, which has %d", ErrShape, len(data), t.shape, t.Elements())
+	}
+	return upload(ctx, t, "CopyFrom", bytesOf(data))
+}
+
+func upload(ctx context.Context, t *Tensor, op string, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	if _, err := t.rt.pool.Upload(ctx, t.rt.stream, t.store.block, t.offset, data); err != nil {
+		return fmt.Errorf("tensor: %s of %v %v: %w", op, t.dtype, t.shape, err)
+	}
+	return nil
+}
+
+// ToSlice waits for t and returns its elements, row-major, in dst if that has the capacity and in a new slice
+// otherwise. On an error dst's elements are untouched. It also returns what kernels found wrong in their data
+// since the last read ([ErrLabel]).
+func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
+	c, err := useElements[T]("ToSlice", t)
+	if err != nil {
+		return dst, err
+	}
+	defer c.end()
+	if err := t.rt.checkFaults(ctx, "ToSlice"); err != nil {
+		return dst, err
+	}
+	n := t.Elements()
+	out := dst
+	if cap(dst) < n {
+		out = make([]T, n)
+	}
+	out = out[:n]
+	if n == 0 {
+		return out, nil
+	}
+	if err := t.rt.pool.Download(ctx, t.rt.stream, bytesOf(out), t.store.block, t.offset); err != nil {
+		return dst, fmt.Errorf("tensor: ToSlice of %v %v: %w", t.dtype, t.shape, err)
+	}
+	return out, nil
+}
+
+// Item waits for t, which has one element, and returns it (torch.Tensor.item).
+func Item[T Element](ctx context.Context, t *Tensor) (T, error) {
+	var v [1]T
+	if t != nil && t.Elements() != 1 {
+		return v[0], fmt.Errorf("tensor: Item: %w: %v has %d elements: want 1", ErrShape, t.shape, t.Elements())
+	}
+	_, err := ToSlice(ctx, t, v[:0])
+	return v[0], err
+}
+
+// useElements is use for a tensor whose elements must have type T.
+func useElements[T Element](op string, t *Tensor) (held, error) {
+	if t == nil {
+		return held{}, fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+	}
+	if t.dtype != DtypeOf[T]() {
+		return held{}, fmt.Errorf("tensor: %s: %w: the tensor is %v and the slice %v", op, ErrDtype, t.dtype, DtypeOf[T]())
+	}
+	return t.rt.use(op, t)
+}
+
+// Copy returns a copy of t in memory of its own (torch.clone).
+func (rt *Runtime) Copy(ctx context.Context, t *Tensor) (*Tensor, error) {
+	c, err := rt.use("Copy", t)
+	if err != nil {
+		return nil, err
+	}
+	defer c.end()
+	out, err := rt.alloc(ctx, "Copy", t.dtype, t.shape)
+	if err != nil || t.bytes == 0 {
+		return out, err
+	}
+	if err := rt.stream.CopyD2D(out.ptr(), t.ptr(), t.bytes); err != nil {
+		return out.or(fmt.Errorf("tensor: Copy of %v %v: %w", t.dtype, t.shape, err))
+	}
+	return out, nil
+}

@@ -1,0 +1,82 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// FromBlock makes a tensor of the first bytes of a block that somebody else owns, such as a batch of a loader
+// (torch.from_blob). The tensor must be released before the block is freed; releasing it frees nothing. If
+// the block's stream is not the runtime's, the caller orders the streams with events and calls RecordStream.
+func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+	bytes, err := byteSize("FromBlock", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if bytes > block.Size() {
+		return nil, fmt.Errorf("tensor: FromBlock: %w: %v %v takes %d bytes, and the block has %d", ErrShape, dtype, gtensor.Shape(shape), bytes, block.Size())
+	}
+	return rt.newTensor(context.Background(), "FromBlock", newStorage(block, true), 0, dtype, shape)
+}
+
+// Share returns another tensor with the same elements and memory. Each of the two must be released; the
+// memory is freed with the last.
+func (rt *Runtime) Share(ctx context.Context, t *Tensor) (*Tensor, error) {
+	if err := rt.check("Share", t); err != nil {
+		return nil, err
+	}
+	return t.view(ctx, "Share", 0, t.shape)
+}
+
+// Reshape returns a tensor of the given shape that shares t's memory (Tensor.view). One dimension may be -1:
+// it becomes what is left of the elements.
+func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tensor, error) {
+	if err := rt.check("Reshape", t); err != nil {
+		return nil, err
+	}
+	to, free, known := gtensor.Shape(shape).Clone(), -1, 1
+	for i, d := range to {
+		switch {
+		case d == -1 && free < 0:
+			free = i
+		case d < 0:
+			return nil, fmt.Errorf("tensor: Reshape: %w %v: want dimensions of at least 0, and at most one -1", ErrShape, to)
+		default:
+			known *= d
+		}
+	}
+	if free >= 0 && known > 0 && t.Elements()%known == 0 {
+		to[free] = t.Elements() / known
+		known = t.Elements()
+	}
+	if known != t.Elements() || (free >= 0 && to[free] < 0) {
+		return nil, fmt.Errorf("tensor: Reshape: %w: %v has %d elements and can't become %v", ErrShape, t.shape, t.Elements(), gtensor.Shape(shape))
+	}
+	return t.view(ctx, "Reshape", 0, to)
+}
+
+// Rows returns the rows [from, to) of t, along its first dimension, as a tensor that shares t's memory
+// (Tensor.narrow).
+func (rt *Runtime) Rows(ctx context.Context, t *Tensor, from, to int) (*Tensor, error) {
+	if err := rt.check("Rows", t); err != nil {
+		return nil, err
+	}
+	if len(t.shape) == 0 || from < 0 || to < from || to > t.shape[0] {
+		return nil, fmt.Errorf("tensor: Rows: %w: %v has no rows %d to %d", ErrShape, t.shape, from, to)
+	}
+	shape := t.Shape()
+	shape[0] = to - from
+	row := int64(elements(shape[1:])) * int64(t.dtype.Size())
+	return t.view(ctx, "Rows", int64(from)*row, shape)
+}
+
+func (t *Tensor) view(ctx context.Context, op string, offset int64, shape gtensor.Shape) (*Tensor, error) {
+	if t.Released() || !t.store.retain() {
+		return nil, fmt.Errorf("tensor: %s: %w", op, ErrReleased)
+	}
+	return t.rt.newTensor(ctx, op, t.store, t.offset+offset, t.dtype, shape)
+}

@@ -1,0 +1,37 @@
+package trace
+
+import "go.opentelemetry.io/otel/attribute"
+
+// Keys of the attributes of spans and metrics. Sizes are bytes, times are seconds. There are no addresses:
+// a block is known by its serial, which is never reused.
+const (
+	KeyDevice      = attribute.Key("cistern.device.name")          // "host", "cuda:0"
+	KeyStream      = attribute.Key("cistern.stream.id")            // the stream of a block or a copy
+	KeyPool        = attribute.Key("cistern.pool.name")            // "small", "large"
+	KeySerial      = attribute.Key("cistern.block.serial")         // number of the hand-out
+	KeyBytes       = attribute.Key("cistern.block.size")           // the block's or segment's bytes
+	KeyRequested   = attribute.Key("cistern.block.requested_size") // what the caller asked for
+	KeyHit         = attribute.Key("cistern.cache.hit")            // served without the driver
+	KeyResult      = attribute.Key("cistern.allocation.result")    // "hit", "miss", "oom"
+	KeyState       = attribute.Key("cistern.memory.state")         // what memory is doing; see Watch
+	KeyDirection   = attribute.Key("cistern.transfer.direction")   // "h2d", "d2h"
+	KeyCopyBytes   = attribute.Key("cistern.transfer.size")        // bytes of the copy
+	KeyPinnedBytes = attribute.Key("cistern.pinned.size")          // bytes of a pinned allocation
+	KeyWaited      = attribute.Key("cistern.loader.waited")        // time that a batch waited for data
+
+	KeyStep            = attribute.Key("cistern.step.number")          // the caller's number
+	KeyStepDetail      = attribute.Key("cistern.step.detail")          // the Detail of its spans
+	KeyStepStart       = attribute.Key("cistern.step.allocated.start") // bytes allocated when it started
+	KeyStepEnd         = attribute.Key("cistern.step.allocated.end")   // bytes allocated when it ended
+	KeyStepPeak        = attribute.Key("cistern.step.allocated.peak")  // the most in between
+	KeyStepRequested   = attribute.Key("cistern.step.requested.peak")  // the same before rounding
+	KeyStepReserved    = attribute.Key("cistern.step.reserved.peak")   // the most bytes held from the driver
+	KeyStepAllocations = attribute.Key("cistern.step.allocations")     // requests served
+	KeyStepHits        = attribute.Key("cistern.step.hits")            // of these, by the cache
+	KeyStepMisses      = attribute.Key("cistern.step.misses")          // by the driver
+	KeyStepRetries     = attribute.Key("cistern.step.retries")         // driver allocations after a flush
+	KeyStepOOMs        = attribute.Key("cistern.step.out_of_memory")   // requests that failed
+	KeyStepH2D         = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device
+	KeyStepD2H         = attribute.Key("cistern.step.d2h.size")        // bytes copied to the host
+	KeyStepDeviceTime  = attribute.Key("cistern.step.device.time")     // on the compute stream
+)

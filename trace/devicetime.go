@@ -1,0 +1,136 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// mark records a timed event on the compute stream; nil: there is none, and Flush tells why.
+func (p *Profiler) mark() device.Event {
+	if p.config.Stream == nil {
+		return nil
+	}
+	p.mu.Lock()
+	closed := p.closed
+	var e device.Event
+	if n := len(p.spare) - 1; n >= 0 && !closed {
+		e, p.spare = p.spare[n], p.spare[:n]
+	}
+	p.mu.Unlock()
+	if closed {
+		return nil
+	}
+	if e == nil {
+		var err error
+		if e, err = p.config.Cache.Device().NewEvent(device.EventOptions{Timed: true}); err != nil {
+			p.keep(fmt.Errorf("trace: making a timed event: %w", err))
+			return nil
+		}
+	}
+	if err := p.config.Stream.Record(e); err != nil {
+		p.keep(fmt.Errorf("trace: recording a timed event: %w", err))
+		p.discard(e)
+		return nil
+	}
+	return e
+}
+
+func (p *Profiler) discard(e device.Event) {
+	if e == nil {
+		return
+	}
+	if err := e.Close(); err != nil {
+		p.keep(err)
+	}
+}
+
+// poll completes the steps that the device is done with, unless another goroutine is at it.
+func (p *Profiler) poll() {
+	select {
+	case p.drain <- struct{}{}:
+		_ = p.complete(device.Event.Query) // kept for Flush
+		<-p.drain
+	default:
+	}
+}
+
+// complete completes the open steps in order, up to the first that done says no to. p.drain is held. An
+// error of done is returned if the device may still answer; then the step stays open.
+func (p *Profiler) complete(done func(device.Event) (bool, error)) error {
+	for {
+		p.mu.Lock()
+		if len(p.open) == 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		s := p.open[0]
+		p.mu.Unlock()
+		if ok, err := s.takeDeviceTime(done); !ok {
+			return err
+		}
+		p.mu.Lock()
+		p.open[0] = nil
+		p.open = p.open[1:]
+		p.summary.add(&s.profile)
+		profile := s.profile
+		p.mu.Unlock()
+		s.close(&profile)
+	}
+}
+
+// takeDeviceTime reads the step's events. It reports false if the step has to wait, with the error if done
+// was cancelled; any other error leaves the step without a device time.
+//
+// The race detector does not see the look at the events: what the profiler finds out must not order the
+// program's own accesses, or a missing event of the program would go unnoticed.
+func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, error) {
+	p := s.profiler
+	if s.from == nil || s.to == nil {
+		p.discard(s.from)
+		return true, nil
+	}
+	race.Disable()
+	ok, err := done(s.to)
+	var took time.Duration
+	if ok && err == nil {
+		took, err = p.config.Cache.Device().Elapsed(s.from, s.to)
+	}
+	race.Enable()
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return false, err
+	case err != nil:
+		p.keep(fmt.Errorf("trace: the device time of step %d: %w", s.number, err))
+		p.discard(s.from)
+		p.discard(s.to)
+		return true, nil
+	case !ok:
+		return false, nil
+	}
+	p.mu.Lock()
+	p.spare = append(p.spare, s.from, s.to)
+	s.profile.DeviceTime, s.profile.DeviceTimed = took, true
+	p.mu.Unlock()
+	return true, nil
+}
+
+// close ends the step's span, at the time of its End, and hands its profile out.
+func (s *Step) close(profile *StepProfile) {
+	p := s.profiler
+	if t := p.config.Tracer; t != nil {
+		if profile.DeviceTimed {
+			s.span.SetAttributes(KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
+		}
+		t.end(s.span, nil, oteltrace.WithTimestamp(profile.Start.Add(profile.HostTime)))
+	}
+	if p.config.OnProfile != nil {
+		p.config.OnProfile(*profile)
+	}
+}

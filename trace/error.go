@@ -1,0 +1,51 @@
+package trace
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// recordError gives a span the status Error and the error's class.
+func recordError(span oteltrace.Span, err error) {
+	span.SetStatus(codes.Error, err.Error())
+	span.SetAttributes(errorType(err))
+}
+
+// errorType is the attribute error.type: the class that a caller would test for, or else the error's Go type.
+func errorType(err error) attribute.KeyValue {
+	for _, class := range []struct {
+		err  error
+		name string
+	}{
+		{memcache.ErrOutOfMemory, "out_of_memory"},
+		{device.ErrOutOfMemory, "out_of_memory"},
+		{context.Canceled, "canceled"},
+		{context.DeadlineExceeded, "deadline_exceeded"},
+		{memcache.ErrFreed, "freed"},
+		{memcache.ErrClosed, "closed"},
+		{device.ErrClosed, "closed"},
+		{memcache.ErrInvalid, "invalid"},
+		{device.ErrInvalid, "invalid"},
+		{transfer.ErrClosed, "closed"},
+		{transfer.ErrInvalid, "invalid"},
+		{transfer.ErrRange, "out_of_range"},
+		{transfer.ErrInFlight, "in_flight"},
+		{transfer.ErrReleased, "released"},
+		{device.ErrNotPinned, "not_pinned"},
+		{device.ErrSticky, "sticky"},
+	} {
+		if errors.Is(err, class.err) {
+			return semconv.ErrorTypeKey.String(class.name)
+		}
+	}
+	return semconv.ErrorType(err)
+}

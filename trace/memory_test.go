@@ -1,0 +1,259 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+func TestAllocationSpans(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	ctx, parent := f.parent(t)
+	b := f.alloc(t, ctx, 1000)
+	require.NoError(t, b.FreeContext(ctx))
+	again := f.alloc(t, ctx, 1000)
+	require.NoError(t, again.FreeContext(ctx))
+
+	allocs := f.named("memcache.alloc")
+	require.Len(t, allocs, 2)
+	common := map[attribute.Key]any{
+		KeyDevice: "host", KeyStream: int64(f.stream.ID()), KeyPool: "small", KeyRequested: int64(1000), KeyBytes: int64(1024),
+	}
+	for i, want := range []struct {
+		serial uint64
+		hit    bool
+	}{{b.Serial(), false}, {again.Serial(), true}} {
+		common[KeySerial], common[KeyHit] = int64(want.serial), want.hit
+		assert.Equal(t, common, attributes(allocs[i]))
+		assert.Equal(t, parent.SpanContext().SpanID(), allocs[i].Parent().SpanID())
+		assert.Equal(t, ScopeName, allocs[i].InstrumentationScope().Name)
+		assert.NotEmpty(t, allocs[i].InstrumentationScope().SchemaURL)
+	}
+	driver := f.named("memcache.driver_alloc")
+	require.Len(t, driver, 1)
+	assert.Equal(t, allocs[0].SpanContext().SpanID(), driver[0].Parent().SpanID(), "the driver call is inside the allocation")
+	assert.Equal(t, int64(2*mib), attributes(driver[0])[KeyBytes])
+
+	frees := f.named("memcache.free")
+	require.Len(t, frees, 2)
+	assert.Equal(t, int64(b.Serial()), attributes(frees[0])[KeySerial])
+	assert.Equal(t, parent.SpanContext().SpanID(), frees[0].Parent().SpanID())
+}
+
+// The spans at All tell the same story as the statistics, whatever a program does.
+func TestSpansConformToStats(t *testing.T) {
+	for seed := range uint64(5) {
+		f := newFixture(t, Config{Detail: All})
+		ctx, _ := f.parent(t)
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var live []memcache.Block
+		for range 300 {
+			if n := len(live); n > 0 && rng.IntN(2) == 0 {
+				i := rng.IntN(n)
+				require.NoError(t, live[i].FreeContext(ctx))
+				live[i] = live[n-1]
+				live = live[:n-1]
+				continue
+			}
+			b, err := f.cache.Alloc(ctx, 1+rng.Int64N(8*mib), f.stream)
+			if errors.Is(err, memcache.ErrOutOfMemory) {
+				continue
+			}
+			require.NoError(t, err)
+			live = append(live, b)
+			if rng.IntN(40) == 0 {
+				require.NoError(t, f.cache.EmptyCache(ctx))
+			}
+		}
+		for _, b := range live {
+			require.NoError(t, b.FreeContext(ctx))
+		}
+
+		var hits, misses, ooms, bytes int64
+		for _, s := range f.named("memcache.alloc") {
+			a := attributes(s)
+			switch hit, served := a[KeyHit]; {
+			case !served:
+				ooms++
+				continue
+			case hit.(bool):
+				hits++
+			default:
+				misses++
+			}
+			bytes += a[KeyBytes].(int64)
+		}
+		stats := f.cache.Stats()
+		assert.Equal(t, stats.Hits, hits)
+		assert.Equal(t, stats.Misses, misses+ooms)
+		assert.Equal(t, stats.NumOOMs, ooms)
+		assert.Equal(t, stats.AllocatedBytes.All.Allocated, bytes)
+		assert.Len(t, f.named("memcache.free"), int(stats.Allocation.All.Freed))
+		assert.Len(t, f.named("memcache.driver_free"), int(stats.NumDeviceFree))
+		assert.Len(t, f.named("memcache.synchronize"), int(stats.NumSyncAllStreams))
+		var segments int
+		for _, s := range f.named("memcache.driver_alloc") {
+			if s.Status().Code != codes.Error {
+				segments++
+			}
+		}
+		assert.Equal(t, int(stats.NumDeviceAlloc), segments)
+		counts := f.tracer.Counts()
+		assert.Equal(t, int64(len(f.spans.Ended())), counts.Ended)
+		assert.Equal(t, counts.Started, counts.Ended)
+	}
+}
+
+func TestDetailLevels(t *testing.T) {
+	for _, tt := range []struct {
+		detail Detail
+		want   []string
+	}{
+		{Steps, nil},
+		{Slow, []string{"memcache.driver_alloc", "memcache.synchronize", "memcache.driver_free", "memcache.empty_cache"}},
+		{All, []string{"memcache.driver_alloc", "memcache.alloc", "memcache.free", "memcache.synchronize",
+			"memcache.driver_free", "memcache.empty_cache"}},
+	} {
+		t.Run(tt.detail.String(), func(t *testing.T) {
+			f := newFixture(t, Config{Detail: tt.detail})
+			ctx, _ := f.parent(t)
+			require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+			require.NoError(t, f.cache.EmptyCache(ctx))
+			var names []string
+			for _, s := range f.spans.Ended() {
+				names = append(names, s.Name())
+			}
+			assert.Equal(t, tt.want, names)
+		})
+	}
+}
+
+func TestNoSpanWithoutRecordingParent(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+
+	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	ctx, span := never.Tracer("test").Start(t.Context(), "unsampled")
+	defer span.End()
+	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+	require.NoError(t, f.cache.EmptyCache(ctx))
+	assert.Empty(t, f.spans.Started())
+	assert.Zero(t, f.tracer.Counts())
+}
+
+func TestOutOfMemoryIsRecorded(t *testing.T) {
+	t.Run("all", func(t *testing.T) {
+		f := newFixture(t, Config{Detail: All})
+		ctx, _ := f.parent(t)
+		_, err := f.cache.Alloc(ctx, 100*mib, f.stream)
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		spans := f.named("memcache.alloc")
+		require.Len(t, spans, 1)
+		assert.Equal(t, codes.Error, spans[0].Status().Code)
+		assert.Equal(t, err.Error(), spans[0].Status().Description)
+		a := attributes(spans[0])
+		assert.Equal(t, "out_of_memory", a["error.type"])
+		assert.Equal(t, int64(100*mib), a[KeyRequested])
+		assert.NotContains(t, a, KeyHit)
+		for _, s := range f.named("memcache.driver_alloc") {
+			assert.Equal(t, codes.Error, s.Status().Code)
+			assert.Equal(t, "out_of_memory", attributes(s)["error.type"])
+		}
+	})
+	t.Run("slow", func(t *testing.T) {
+		f := newFixture(t, Config{})
+		require.NoError(t, f.cache.SetMemoryFraction(0.1)) // the driver is not even asked
+		ctx, parent := f.parent(t)
+		f.alloc(t, ctx, 512).Free()
+		_, err := f.cache.Alloc(ctx, 10*mib, f.stream)
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		assert.Empty(t, f.named("memcache.alloc"))
+		parent.End()
+		events := f.named("parent")[0].Events()
+		require.Len(t, events, 1)
+		assert.Equal(t, "memcache.alloc.failed", events[0].Name)
+		a := mapped(events[0].Attributes)
+		assert.Equal(t, "out_of_memory", a["error.type"])
+		assert.Equal(t, err.Error(), a["exception.message"])
+	})
+}
+
+func TestErrorClasses(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	ctx, _ := f.parent(t)
+	b := f.alloc(t, ctx, 512)
+	require.NoError(t, b.FreeContext(ctx))
+	require.ErrorIs(t, b.FreeContext(ctx), memcache.ErrFreed)
+	frees := f.named("memcache.free")
+	assert.Equal(t, "freed", attributes(frees[1])["error.type"])
+
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err := f.cache.Alloc(canceled, 512, f.stream)
+	require.ErrorIs(t, err, context.Canceled)
+	allocs := f.named("memcache.alloc")
+	assert.Equal(t, "canceled", attributes(allocs[1])["error.type"])
+
+	assert.Equal(t, "*errors.errorString", errorType(errors.New("?")).Value.AsString())
+}
+
+// A driver allocation that fails and succeeds after a flush leaves both calls in the trace.
+func TestRetryIsVisible(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, _ := f.parent(t)
+	f.dev.Fail(host.FaultAlloc, 1)
+	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+	var statuses []codes.Code
+	for _, s := range f.named("memcache.driver_alloc") {
+		statuses = append(statuses, s.Status().Code)
+	}
+	assert.Equal(t, []codes.Code{codes.Error, codes.Unset}, statuses)
+	assert.Len(t, f.named("memcache.synchronize"), 1)
+}
+
+func TestOneObserverForManyCachesConcurrentSafe(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	ctx, _ := f.parent(t)
+	other := newFixture(t, Config{TracerProvider: f.provider})
+	cache, err := memcache.New(other.dev, memcache.Config{Observer: f.tracer.Memory()})
+	require.NoError(t, err)
+	const goroutines, rounds = 4, 50
+	done := make(chan error, 2*goroutines)
+	for range goroutines {
+		for _, g := range []func() (memcache.Block, error){
+			func() (memcache.Block, error) { return f.cache.Alloc(ctx, 4096, f.stream) },
+			func() (memcache.Block, error) { return cache.Alloc(ctx, 4096, other.stream) },
+		} {
+			go func() {
+				for range rounds {
+					b, err := g()
+					if err == nil {
+						err = b.FreeContext(ctx)
+					}
+					if err != nil {
+						done <- err
+						return
+					}
+				}
+				done <- nil
+			}()
+		}
+	}
+	for range 2 * goroutines {
+		require.NoError(t, <-done)
+	}
+	assert.Len(t, f.named("memcache.alloc"), 2*goroutines*rounds)
+	assert.Len(t, f.named("memcache.free"), 2*goroutines*rounds)
+	require.NoError(t, cache.Close())
+}
+

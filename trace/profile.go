@@ -1,0 +1,74 @@
+package trace
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// StepProfile is what one training step did with memory. Sizes are bytes. The figures are those of the whole
+// cache and pool while the step was open, whoever caused them; those named Own are of the blocks that were
+// allocated with the step's context.
+type StepProfile struct {
+	Step  int64     `json:"step"`  // the caller's number
+	Start time.Time `json:"start"` // on the host
+
+	AllocatedStart int64 `json:"allocated_start"` // handed out when the step started
+	AllocatedEnd   int64 `json:"allocated_end"`   // and when it ended
+	AllocatedPeak  int64 `json:"allocated_peak"`  // the most in between
+	RequestedPeak  int64 `json:"requested_peak"`  // the most that was asked for, before rounding
+	Reserved       int64 `json:"reserved"`        // held from the driver when the step ended
+	ReservedPeak   int64 `json:"reserved_peak"`   // the most in between
+
+	Allocations  int64 `json:"allocations"`   // blocks handed out
+	Frees        int64 `json:"frees"`         // blocks freed
+	Hits         int64 `json:"hits"`          // requests served by the cache
+	Misses       int64 `json:"misses"`        // requests that needed the driver, or failed
+	DriverAllocs int64 `json:"driver_allocs"` // segments asked of the driver
+	Retries      int64 `json:"retries"`       // of these, tried again after a flush
+	OutOfMemory  int64 `json:"out_of_memory"` // requests that failed
+
+	OwnPeak        int64 `json:"own_peak"`        // the most in the step's own blocks
+	OwnLive        int64 `json:"own_live"`        // own blocks not freed when the step ended
+	OwnAllocations int64 `json:"own_allocations"` // own blocks handed out
+
+	H2DBytes int64 `json:"h2d_bytes"` // copied to the device, counted when queued
+	D2HBytes int64 `json:"d2h_bytes"` // copied to the host, counted when queued
+
+	HostTime time.Duration `json:"host_time_ns"` // from StartStep to End
+	// DeviceTime is the time on the compute stream between what was queued before the step and the end of
+	// what the step queued. It is valid if DeviceTimed is set, which happens when the device is done.
+	DeviceTime  time.Duration `json:"device_time_ns"`
+	DeviceTimed bool          `json:"device_timed"`
+}
+
+// HitRate is the share of requests that the cache served, from 0 to 1; 0 if there were none.
+func (p StepProfile) HitRate() float64 { return rate(float64(p.Hits), float64(p.Misses)) }
+
+func rate(hits, misses float64) float64 {
+	if hits+misses == 0 {
+		return 0
+	}
+	return hits / (hits + misses)
+}
+
+// duration is what a step took: the longer of its times on the host and on the device.
+func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.DeviceTime) }
+
+// attributes describe the step's span, but for the device time.
+func (p *StepProfile) attributes() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		KeyStepStart.Int64(p.AllocatedStart),
+		KeyStepEnd.Int64(p.AllocatedEnd),
+		KeyStepPeak.Int64(p.AllocatedPeak),
+		KeyStepRequested.Int64(p.RequestedPeak),
+		KeyStepReserved.Int64(p.ReservedPeak),
+		KeyStepAllocations.Int64(p.Allocations),
+		KeyStepHits.Int64(p.Hits),
+		KeyStepMisses.Int64(p.Misses),
+		KeyStepRetries.Int64(p.Retries),
+		KeyStepOOMs.Int64(p.OutOfMemory),
+		KeyStepH2D.Int64(p.H2DBytes),
+		KeyStepD2H.Int64(p.D2HBytes),
+	}
+}

@@ -1,0 +1,110 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// ProfilerConfig says what the steps of a Profiler measure.
+type ProfilerConfig struct {
+	// Cache is the cache that the steps allocate from. It must be set.
+	Cache *memcache.Cache
+	// Pool is the pool that copies; nil: the bytes copied are 0.
+	Pool *transfer.Pool
+	// Stream is the compute stream, of the cache's device, on which each step records two timed events;
+	// nil: steps have no device time.
+	Stream device.Stream
+	// Tracer makes each step a span; nil: there are no spans.
+	Tracer *Tracer
+	// Synchronize lets Step.End wait for the device, so that its profile is complete and the host time
+	// includes the device's. It slows training down: the host no longer runs ahead.
+	Synchronize bool
+	// OnProfile gets every profile when it is complete, in the order of the Ends. It is called by End,
+	// Flush and Close, without locks, and must not call them. nil: nobody does.
+	OnProfile func(StepProfile)
+}
+
+// Profiler profiles training steps and sums the profiles up, in constant memory. It is safe for concurrent
+// use; steps may overlap, and then count each other's allocations.
+type Profiler struct {
+	config ProfilerConfig
+
+	// drain is held by the one goroutine that completes profiles, so that they are completed in order.
+	drain chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	open    []*Step        // ended, waiting for the device, in the order of the Ends
+	spare   []device.Event // timed, unused
+	summary collector
+	err     error // the first that nobody could be told
+}
+
+// NewProfiler makes a Profiler. A configuration without a cache, or with a stream of another device, is an
+// error that wraps [ErrInvalid].
+func NewProfiler(config ProfilerConfig) (*Profiler, error) {
+	if config.Cache == nil {
+		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be the cache that the steps use",
+			ErrInvalid)
+	}
+	if s := config.Stream; s != nil && s.Device() != config.Cache.Device() {
+		return nil, fmt.Errorf("trace: NewProfiler: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
+			ErrInvalid, s.ID(), s.Device().ID(), s.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
+	}
+	return &Profiler{config: config, drain: make(chan struct{}, 1)}, nil
+}
+
+// Flush waits until the device is done with every step that has ended, and completes their profiles and
+// spans. Cancelling ctx ends the waiting. It returns the first error since the last Flush of taking a
+// step's device time; that step's profile has none.
+func (p *Profiler) Flush(ctx context.Context) error {
+	select {
+	case p.drain <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("trace: Flush: waiting for another: %w", ctx.Err())
+	}
+	waited := p.complete(func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) })
+	<-p.drain
+	p.mu.Lock()
+	err := p.err
+	if waited == nil {
+		p.err = nil
+	}
+	p.mu.Unlock()
+	if ctx.Err() != nil && waited != nil {
+		return fmt.Errorf("trace: Flush: %w", waited)
+	}
+	return err
+}
+
+// Close is Flush without a deadline, and releases the profiler's events. Steps that are started later have
+// no device time. It is idempotent.
+func (p *Profiler) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	errs := []error{p.Flush(context.Background())}
+	p.mu.Lock()
+	spare := p.spare
+	p.spare = nil
+	p.mu.Unlock()
+	for _, e := range spare {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// keep remembers an error for Flush.
+func (p *Profiler) keep(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		p.err = err
+	}
+}

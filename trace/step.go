@@ -1,0 +1,171 @@
+package trace
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Step is one training step: a span, if there is a Tracer, and a profile.
+type Step struct {
+	profiler *Profiler
+	number   int64
+	ctx      context.Context
+	span     oteltrace.Span // nil without a Tracer
+	detail   Detail
+	sampled  bool // runs at All because of Config.AllEvery
+	scope    *memcache.Scope
+	stats    memcache.Stats // at the start
+	copied   transfer.Stats // at the start
+	began    time.Time
+	end      sync.Once
+
+	from, to device.Event // timed; nil: no device time
+
+	// Guarded by profiler.mu.
+	profile StepProfile
+}
+
+// StartStep starts a step with the caller's number. The context that it returns is to be used inside the
+// step: it is the parent of the spans and carries the step's memcache.Scope. The step must be ended.
+func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
+	s := &Step{profiler: p, number: number, began: time.Now()}
+	if t := p.config.Tracer; t != nil {
+		s.detail, s.sampled = t.nextDetail()
+		ctx, s.span = t.start(ctx, "step", oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
+			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()), KeyDevice.String(p.config.Cache.Device().Name())))
+		ctx = context.WithValue(ctx, stepKey{}, s)
+		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
+			t.allSteps.Add(1)
+		}
+	}
+	s.stats = p.config.Cache.Stats()
+	if p.config.Pool != nil {
+		s.copied = p.config.Pool.Stats()
+	}
+	ctx, s.scope = p.config.Cache.Scope(ctx, "step")
+	s.ctx = ctx
+	s.from = p.mark()
+	return ctx, s
+}
+
+// nextDetail is the detail of the next step, and whether it is one of Config.AllEvery.
+func (t *Tracer) nextDetail() (detail Detail, sampled bool) {
+	if n := int64(t.config.AllEvery); n > 0 && (t.steps.Add(1)-1)%n == 0 {
+		return All, true
+	}
+	return t.config.Detail, false
+}
+
+// End ends the step and returns its profile. The device time is missing if the device is not done and
+// ProfilerConfig.Synchronize is not set: a later End or Flush fills it in, see Profile, and only then ends
+// the span, at the time of this End. A second End returns the profile. Ending a nil Step does nothing.
+func (s *Step) End() StepProfile {
+	if s == nil {
+		return StepProfile{}
+	}
+	s.end.Do(s.finish)
+	return s.Profile()
+}
+
+// Profile returns the profile with what is known by now; before End that is nothing.
+func (s *Step) Profile() StepProfile {
+	if s == nil {
+		return StepProfile{}
+	}
+	s.profiler.mu.Lock()
+	defer s.profiler.mu.Unlock()
+	return s.profile
+}
+
+// Fail records on the step's span that the step failed with err; nil does nothing. The step is still to be
+// ended.
+func (s *Step) Fail(err error) {
+	if s != nil && s.span != nil && err != nil {
+		recordError(s.span, err)
+	}
+}
+
+func (s *Step) finish() {
+	p := s.profiler
+	if s.from != nil {
+		s.to = p.mark()
+	}
+	if p.config.Synchronize && s.to != nil {
+		if err := s.to.Synchronize(s.ctx); err != nil {
+			p.keep(err)
+		}
+	}
+	r := s.measure(time.Since(s.began))
+	if s.span != nil {
+		s.tell(&r)
+	}
+	p.mu.Lock()
+	s.profile = r
+	p.open = append(p.open, s)
+	p.mu.Unlock()
+	p.poll()
+}
+
+// measure is the profile of the step, which took took, but for the device time.
+func (s *Step) measure(took time.Duration) StepProfile {
+	p := s.profiler
+	s.scope.End()
+	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats()
+	r := StepProfile{
+		Step:           s.number,
+		Start:          s.began,
+		AllocatedStart: window.Allocated.Start,
+		AllocatedEnd:   window.Allocated.Current,
+		AllocatedPeak:  window.Allocated.Peak,
+		RequestedPeak:  window.Requested.Peak,
+		Reserved:       window.Reserved.Current,
+		ReservedPeak:   window.Reserved.Peak,
+		Allocations:    window.Allocations,
+		Hits:           window.Hits,
+		Misses:         window.Misses,
+		DriverAllocs:   window.DriverAllocs,
+		Retries:        since(stats.NumAllocRetries, s.stats.NumAllocRetries),
+		OutOfMemory:    since(stats.NumOOMs, s.stats.NumOOMs),
+		Frees:          since(stats.Allocation.All.Freed, s.stats.Allocation.All.Freed),
+		OwnPeak:        own.Peak,
+		OwnLive:        own.Live,
+		OwnAllocations: own.Allocations,
+		HostTime:       took,
+	}
+	if p.config.Pool != nil {
+		copied := p.config.Pool.Stats()
+		r.H2DBytes = since(copied.H2DBytes, s.copied.H2DBytes)
+		r.D2HBytes = since(copied.D2HBytes, s.copied.D2HBytes)
+	}
+	return r
+}
+
+// tell puts the profile on the step's span, and counts what got no span.
+func (s *Step) tell(r *StepProfile) {
+	t := s.profiler.config.Tracer
+	if s.sampled {
+		t.allSteps.Add(-1)
+	}
+	if !s.span.IsRecording() {
+		return
+	}
+	if s.detail < All {
+		t.counts.skipped.Add(r.Allocations + r.Frees)
+	}
+	s.span.SetAttributes(r.attributes()...)
+}
+
+// since is how far a counter went, also if it was reset in between.
+func since(now, then int64) int64 {
+	if now < then {
+		return now
+	}
+	return now - then
+}

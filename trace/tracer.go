@@ -1,0 +1,106 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// ScopeName is the instrumentation scope of every span and metric of this package.
+const ScopeName = "github.com/cistern-ml/cistern/trace"
+
+const version = "0.1.0"
+
+// Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil *Tracer
+// observes nothing.
+type Tracer struct {
+	config   Config
+	tracer   oteltrace.Tracer
+	meter    metric.Meter
+	steps    atomic.Int64 // started, to sample them
+	allSteps atomic.Int64 // running at All because they were sampled
+	counts   counts
+
+	allocDuration, copyDuration durations
+
+	mu      sync.Mutex
+	closed  bool
+	watched map[any]*watch // by *memcache.Cache or *transfer.Pool
+	memory  *memoryMetrics // made by the first Watch
+	copies  *transferMetrics
+}
+
+// New makes a Tracer. A wrong Config is an error that wraps [ErrInvalid]; so is a meter that refuses the
+// instruments an error.
+func New(config Config) (*Tracer, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if config.TracerProvider == nil {
+		config.TracerProvider = otel.GetTracerProvider()
+	}
+	if config.MeterProvider == nil {
+		config.MeterProvider = otel.GetMeterProvider()
+	}
+	t := &Tracer{
+		config: config,
+		tracer: config.TracerProvider.Tracer(ScopeName,
+			oteltrace.WithInstrumentationVersion(version), oteltrace.WithSchemaURL(semconv.SchemaURL)),
+		meter: config.MeterProvider.Meter(ScopeName,
+			metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)),
+		watched: make(map[any]*watch),
+	}
+	var err1, err2 error
+	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
+		"Time that the driver takes to make a segment.", KeyPool)
+	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
+		"Time from the start of a copy to its completion, waiting in the stream included.", KeyDirection)
+	return t, errors.Join(err1, err2)
+}
+
+// Close stops watching every cache and pool. Spans that are open stay so until their operations end. It is
+// idempotent; providers belong to the caller.
+func (t *Tracer) Close() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	t.closed = true
+	watched := t.watched
+	t.watched = nil
+	t.mu.Unlock()
+	var errs []error
+	for _, w := range watched {
+		errs = append(errs, w.registration.Unregister())
+	}
+	return errors.Join(errs...)
+}
+
+// start begins a span. Call it only when the guard said yes, or for a step.
+func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
+	ctx, span := t.tracer.Start(ctx, name, options...)
+	if span.IsRecording() {
+		t.counts.started.Add(1)
+	} else {
+		t.counts.sampledOut.Add(1)
+	}
+	return ctx, span
+}
+
+// end ends a span that start began.
+func (t *Tracer) end(span oteltrace.Span, err error, options ...oteltrace.SpanEndOption) {
+	if !span.IsRecording() {
+		return
+	}
+	if err != nil {
+		recordError(span, err)
+	}
+	span.End(options...)
+	t.counts.ended.Add(1)
+}

@@ -1,0 +1,85 @@
+package trace
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// transferSpans are the names of the spans of a pool's operations. All have the detail Slow.
+var transferSpans = [...]string{
+	transfer.OpH2D:         "transfer.h2d",
+	transfer.OpD2H:         "transfer.d2h",
+	transfer.OpPinnedAlloc: "transfer.pinned_alloc",
+	transfer.OpPinnedFree:  "transfer.pinned_free",
+	transfer.OpNext:        "transfer.next",
+}
+
+// Transfer returns the observer for [transfer.Config]; of a nil Tracer it is nil. One observer serves any
+// number of pools. The span of a copy lasts until the device has finished the copy.
+func (t *Tracer) Transfer() transfer.Observer {
+	if t == nil {
+		return nil
+	}
+	return transferObserver{t}
+}
+
+type transferObserver struct{ tracer *Tracer }
+
+// Start makes a span if the guard says yes, and takes the time of a copy if a reader wants it.
+func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
+	if int(op) >= len(transferSpans) {
+		return ctx, nil
+	}
+	spans := o.tracer.detail(ctx, Slow) >= Slow
+	timed := op <= transfer.OpD2H && o.tracer.copyDuration.enabled(ctx)
+	if !spans && !timed {
+		return ctx, nil
+	}
+	run := &transferOperation{tracer: o.tracer}
+	if spans {
+		ctx, run.span = o.tracer.start(ctx, transferSpans[op])
+	}
+	if timed {
+		run.ctx = ctx
+	}
+	return ctx, run
+}
+
+type transferOperation struct {
+	tracer *Tracer
+	span   oteltrace.Span  // nil: none
+	ctx    context.Context // nil: not timed
+}
+
+// End describes the span and ends it at the time of the event: it may be told later.
+func (o *transferOperation) End(e transfer.Event) {
+	if o.ctx != nil && !e.Done.IsZero() {
+		o.tracer.copyDuration.record(o.ctx, e.Done.Sub(e.Queued), durationKey{device: e.Device, label: e.Op.String()}, e.Err)
+	}
+	if o.span == nil {
+		return
+	}
+	if o.span.IsRecording() {
+		attributes := make([]attribute.KeyValue, 0, 6)
+		attributes = append(attributes, KeyDevice.String(e.Device))
+		switch e.Op {
+		case transfer.OpH2D, transfer.OpD2H:
+			attributes = append(attributes, KeyDirection.String(e.Op.String()), KeyStream.Int64(int64(e.Stream)),
+				KeySerial.Int64(int64(e.Serial)), KeyCopyBytes.Int64(e.Bytes))
+		case transfer.OpNext:
+			attributes = append(attributes, KeyCopyBytes.Int64(e.Bytes), KeyWaited.Float64(e.Waited.Seconds()))
+		default:
+			attributes = append(attributes, KeyPinnedBytes.Int64(e.Bytes))
+		}
+		o.span.SetAttributes(attributes...)
+	}
+	var options []oteltrace.SpanEndOption
+	if !e.Done.IsZero() {
+		options = []oteltrace.SpanEndOption{oteltrace.WithTimestamp(e.Done)}
+	}
+	o.tracer.end(o.span, e.Err, options...)
+}

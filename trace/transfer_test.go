@@ -1,0 +1,82 @@
+package trace
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, parent := f.parent(t)
+	b := f.alloc(t, ctx, 4096)
+	buffer, err := f.pool.Get(ctx, 1000)
+	require.NoError(t, err)
+	unblock := block(t, f.stream)
+	up, err := f.pool.H2D(ctx, f.stream, b, 0, buffer, 0, 1000)
+	require.NoError(t, err)
+	down, err := f.pool.D2H(ctx, f.stream, buffer, 0, b, 0, 500)
+	require.NoError(t, err)
+	parent.End()
+	assert.Empty(t, f.named("transfer.h2d"), "the copy has not run")
+	assert.Equal(t, int64(2), f.tracer.Counts().Started-f.tracer.Counts().Ended, "both copies are open")
+	released := time.Now()
+	unblock()
+	require.NoError(t, up.Wait(t.Context()))
+	require.NoError(t, down.Wait(t.Context()))
+	require.NoError(t, buffer.Release())
+	require.NoError(t, b.Free())
+	require.NoError(t, f.pool.Close()) // every End was called
+
+	for _, want := range []struct {
+		direction string
+		bytes     int64
+	}{{"h2d", 1000}, {"d2h", 500}} {
+		spans := f.named("transfer." + want.direction)
+		require.Len(t, spans, 1)
+		assert.Equal(t, map[attribute.Key]any{
+			KeyDevice: "host", KeyStream: int64(f.stream.ID()), KeySerial: int64(b.Serial()),
+			KeyDirection: want.direction, KeyCopyBytes: want.bytes,
+		}, attributes(spans[0]))
+		assert.Equal(t, parent.SpanContext().SpanID(), spans[0].Parent().SpanID())
+		assert.False(t, spans[0].EndTime().Before(released), "it ended when the copy did")
+		assert.True(t, spans[0].StartTime().Before(released))
+	}
+	assert.Len(t, f.named("transfer.pinned_alloc"), 1)
+	assert.NotContains(t, f.named("transfer.pinned_alloc")[0].Attributes(), KeyStream)
+}
+
+func TestFailedCopy(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, _ := f.parent(t)
+	b := f.alloc(t, ctx, 512)
+	buffer, err := f.pool.Get(ctx, 512)
+	require.NoError(t, err)
+	closed, err := f.dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	_, err = f.pool.H2D(ctx, closed, b, 0, buffer, 0, 512)
+	require.ErrorIs(t, err, device.ErrClosed)
+	require.NoError(t, buffer.Release())
+	require.NoError(t, b.Free())
+	for _, s := range f.named("transfer.h2d") {
+		assert.Equal(t, codes.Error, s.Status().Code)
+		assert.Equal(t, "closed", attributes(s)["error.type"])
+	}
+}
+
+func TestNoCopySpanWithoutRecordingParent(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	b := f.alloc(t, t.Context(), 512)
+	c, err := f.pool.Upload(t.Context(), f.stream, b, 0, make([]byte, 512))
+	require.NoError(t, err)
+	require.NoError(t, c.Wait(t.Context()))
+	require.NoError(t, b.Free())
+	assert.Empty(t, f.spans.Started())
+}

@@ -1,0 +1,109 @@
+package trace
+
+import (
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// watch is a cache or pool whose statistics are metrics.
+type watch struct {
+	tracer       *Tracer
+	key          any
+	registration metric.Registration
+}
+
+// Watch makes the statistics of a cache metrics, read once per collection and at no cost in between. stop
+// undoes it; until then, or until the Tracer is closed, the meter provider holds on to the cache. A closed
+// cache gives its last figures.
+//
+// The metrics, all with the attribute cistern.device.name and those in attributes, which tell several caches
+// of one device apart (without, they add up, and of their peaks only one is shown):
+//
+//	cistern.device.memory.usage        By            by cistern.pool.name and cistern.memory.state: "allocated",
+//	                                                 "pending" (freed, a stream still uses it), "split" (free, but
+//	                                                 a part of a segment in use), "cached"; the sum is reserved
+//	cistern.device.memory.reserved     By            held from the driver, by pool
+//	cistern.device.memory.peak         By            by state "allocated", "reserved"; since ResetPeakStats
+//	cistern.device.segment.count       {segment}     by pool
+//	cistern.device.allocated           By            handed out, a total, by pool
+//	cistern.device.allocations         {allocation}  by cistern.allocation.result: "hit", "miss", "oom"
+//	cistern.device.oom.retries         {retry}       driver allocations tried again after a flush
+//
+// Totals go on through ResetAccumulatedStats. A nil cache and one that is watched already are errors.
+func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) (stop func() error, err error) {
+	if cache == nil {
+		return nil, fmt.Errorf("trace: Watch: %w: the cache is nil", ErrInvalid)
+	}
+	if t == nil {
+		return func() error { return nil }, nil
+	}
+	return t.watch("Watch", cache, func() (metric.Registration, error) {
+		if t.memory == nil {
+			m, err := newMemoryMetrics(t.meter)
+			if err != nil {
+				return nil, err
+			}
+			t.memory = m
+		}
+		return t.memory.register(t.meter, cache, attributes)
+	})
+}
+
+// WatchPool makes the statistics of a pool of pinned host memory metrics, as Watch does for a cache:
+//
+//	cistern.pinned.memory.usage  By          by cistern.memory.state: "active", "cached"
+//	cistern.pinned.memory.peak   By          by state "active", "reserved"
+//	cistern.transfer.io          By          copied, by cistern.transfer.direction: "h2d", "d2h"
+//	cistern.transfer.copies      {copy}      by direction
+//	cistern.transfer.pending     {buffer}    released buffers that a copy still uses
+func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue) (stop func() error, err error) {
+	if pool == nil {
+		return nil, fmt.Errorf("trace: WatchPool: %w: the pool is nil", ErrInvalid)
+	}
+	if t == nil {
+		return func() error { return nil }, nil
+	}
+	return t.watch("WatchPool", pool, func() (metric.Registration, error) {
+		if t.copies == nil {
+			m, err := newTransferMetrics(t.meter)
+			if err != nil {
+				return nil, err
+			}
+			t.copies = m
+		}
+		return t.copies.register(t.meter, pool, attributes)
+	})
+}
+
+// watch registers what register does under key, once. register runs under t.mu: it calls the meter only.
+func (t *Tracer) watch(op string, key any, register func() (metric.Registration, error)) (func() error, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, fmt.Errorf("trace: %s: %w: the tracer is closed", op, ErrInvalid)
+	}
+	if t.watched[key] != nil {
+		return nil, fmt.Errorf("trace: %s: %w: it is watched already, and would be counted twice", op, ErrInvalid)
+	}
+	r, err := register()
+	if err != nil {
+		return nil, fmt.Errorf("trace: %s: %w", op, err)
+	}
+	w := &watch{tracer: t, key: key, registration: r}
+	t.watched[key] = w
+	return w.stop, nil
+}
+
+func (w *watch) stop() error {
+	w.tracer.mu.Lock()
+	if w.tracer.watched[w.key] == w {
+		delete(w.tracer.watched, w.key)
+	}
+	w.tracer.mu.Unlock()
+	return w.registration.Unregister()
+}

@@ -1,0 +1,19 @@
+package transfer
+
+import "errors"
+
+// Classes of errors, for errors.Is. Errors of the device and of memcache are wrapped, so their classes hold
+// too.
+var (
+	// ErrClosed: the pool or loader is closed.
+	ErrClosed = errors.New("closed")
+	// ErrRange: a size or range is negative, too large, or outside of its buffer or block. Nothing changed.
+	ErrRange = errors.New("out of range")
+	// ErrInFlight: a copy that uses the buffer is not done, or every batch of the ring is held.
+	ErrInFlight = errors.New("in flight")
+	// ErrReleased: the buffer or batch was released before.
+	ErrReleased = errors.New("released")
+	// ErrInvalid: an argument can't be used here: a nil stream, a stream of another device, a buffer of
+	// another pool. Nothing changed.
+	ErrInvalid = errors.New("invalid argument")
+)

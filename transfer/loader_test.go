@@ -1,0 +1,353 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+const (
+	imageBytes = 6000
+	labelBytes = 128
+)
+
+func newLoader(t testing.TB, r *rig, ahead int) *transfer.Loader {
+	t.Helper()
+	l, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{
+		Cache: r.cache, Compute: r.a, Copy: r.b, Fields: []int64{imageBytes, labelBytes}, Ahead: ahead,
+	})
+	require.NoError(t, err)
+	return l
+}
+
+// counter is a source of n batches: batch i is filled with i, the last one in part.
+func counter(n int, each func()) transfer.Source {
+	i := 0
+	return func(_ context.Context, fields [][]byte) error {
+		if each != nil {
+			each()
+		}
+		if i == n {
+			return io.EOF
+		}
+		i++
+		if i == n {
+			fields[0], fields[1] = fields[0][:imageBytes/2], fields[1][:labelBytes/2]
+		}
+		for _, f := range fields {
+			for k := range f {
+				f[k] = byte(i)
+			}
+		}
+		return nil
+	}
+}
+
+// step uses a batch as a kernel does: into sum[index], without waiting.
+func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
+	t.Helper()
+	var views [2][]byte
+	var reads []device.Range
+	for i := range views {
+		v, err := r.dev.Bytes(b.Field(i).Ptr(), b.Bytes(i))
+		require.NoError(t, err)
+		views[i] = v
+		reads = append(reads, b.Field(i).Range(0, b.Bytes(i)))
+	}
+	i := b.Index()
+	require.NoError(t, r.a.Launch(&device.Launch{Name: "step", Reads: reads, Func: func() {
+		if work != nil {
+			work()
+		}
+		for _, v := range views {
+			for _, x := range v {
+				sums[i] += int(x)
+			}
+		}
+	}}))
+}
+
+func epoch(t testing.TB, r *rig, l *transfer.Loader, n int, each, work func()) {
+	t.Helper()
+	sums := make([]int, n)
+	require.NoError(t, l.Start(t.Context(), counter(n, each)))
+	for i := range n {
+		b, err := l.Next(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, i, b.Index())
+		step(t, r, b, sums, work)
+		require.NoError(t, b.Release())
+	}
+	for range 2 {
+		_, err := l.Next(t.Context())
+		require.Equal(t, io.EOF, err)
+	}
+	require.NoError(t, r.a.Synchronize(t.Context()))
+	for i, got := range sums {
+		want := (i + 1) % 256 * (imageBytes + labelBytes)
+		if i == n-1 {
+			want /= 2
+		}
+		require.Equal(t, want, got, "batch %d of %d", i, n)
+	}
+}
+
+func TestLoaderEpochs(t *testing.T) {
+	pause := func() { time.Sleep(200 * time.Microsecond) }
+	for _, speed := range []struct {
+		name       string
+		each, work func()
+	}{{"even", nil, nil}, {"slow source", pause, nil}, {"slow compute", nil, pause}} {
+		for _, ahead := range []int{1, 2, 5} {
+			t.Run(fmt.Sprint(speed.name, " ", ahead), func(t *testing.T) {
+				r := newRig(t, transfer.Config{})
+				l := newLoader(t, r, ahead)
+				reserved, pinned := r.cache.MemoryReserved(), r.pool.Stats().AllocatedBytes.Current
+				require.EqualValues(t, (ahead+1)*(imageBytes/512*512+512+512), r.cache.MemoryAllocated())
+				for range 3 {
+					epoch(t, r, l, 40, speed.each, speed.work)
+				}
+				require.Equal(t, reserved, r.cache.MaxMemoryReserved())
+				require.Equal(t, pinned, r.pool.Stats().AllocatedBytes.Peak)
+				st := l.Stats()
+				require.EqualValues(t, 3, st.Epochs)
+				require.EqualValues(t, 120, st.Batches)
+				require.EqualValues(t, 3*79*(imageBytes+labelBytes)/2, st.Bytes)
+				require.NoError(t, l.Close())
+				require.NoError(t, l.Close())
+				require.Zero(t, r.cache.MemoryAllocated())
+				_, err := l.Next(t.Context())
+				require.ErrorIs(t, err, transfer.ErrClosed)
+				require.ErrorIs(t, l.Start(t.Context(), counter(1, nil)), transfer.ErrClosed)
+			})
+		}
+	}
+}
+
+// At most N steps are in flight: Next waits for the step N before, and honours its context.
+func TestLoaderThrottles(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 2)
+	open := hold(t, r.a)
+	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
+	sums := make([]int, 10)
+	for range 2 {
+		b, err := l.Next(t.Context())
+		require.NoError(t, err)
+		step(t, r, b, sums, nil)
+		require.NoError(t, b.Release())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := l.Next(ctx)
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		t.Fatalf("a third step while two are in flight: %v", err)
+	case <-time.After(5 * time.Millisecond):
+	}
+	cancel()
+	require.ErrorIs(t, <-failed, context.Canceled)
+	open()
+	b, err := l.Next(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, b.Index(), "the cancelled Next lost a batch")
+	require.NoError(t, b.Release())
+	require.NoError(t, l.Close())
+}
+
+func TestLoaderHeldBatches(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 2)
+	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
+	var held []*transfer.Batch
+	for range 3 {
+		b, err := l.Next(t.Context())
+		require.NoError(t, err)
+		held = append(held, b)
+	}
+	_, err := l.Next(t.Context())
+	require.ErrorIs(t, err, transfer.ErrInFlight)
+	require.NoError(t, held[1].Release())
+	require.ErrorIs(t, held[1].Release(), transfer.ErrReleased)
+	require.True(t, held[1].Field(0).IsZero())
+	require.True(t, held[0].Field(2).IsZero())
+	require.Zero(t, held[0].Bytes(-1))
+	b, err := l.Next(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 3, b.Index())
+	require.ErrorContains(t, l.Close(), "3 batches held")
+	require.ErrorIs(t, b.Release(), transfer.ErrClosed)
+	require.Zero(t, r.cache.MemoryAllocated())
+}
+
+// The ring's blocks are not handed out again while the compute stream still uses them.
+func TestLoaderCloseUnderCompute(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 1)
+	sums := make([]int, 1)
+	require.NoError(t, l.Start(t.Context(), counter(1, nil)))
+	b, err := l.Next(t.Context())
+	require.NoError(t, err)
+	open := hold(t, r.a)
+	step(t, r, b, sums, nil)
+	require.NoError(t, b.Release())
+	require.NoError(t, l.Close())
+	for range 8 {
+		next := r.alloc(t, imageBytes, r.b)
+		require.NoError(t, r.b.Memset(next.Ptr(), 99, next.Size()))
+		defer next.Free()
+	}
+	require.NoError(t, r.b.Synchronize(t.Context()))
+	open()
+	require.NoError(t, r.a.Synchronize(t.Context()))
+	require.Equal(t, (imageBytes+labelBytes)/2, sums[0])
+}
+
+// A new epoch and a Close give up an epoch wherever it is.
+func TestLoaderGivesUp(t *testing.T) {
+	for stop := range 6 {
+		r := newRig(t, transfer.Config{})
+		l := newLoader(t, r, 2)
+		sums := make([]int, 10)
+		require.NoError(t, l.Start(t.Context(), counter(10, nil)))
+		for range stop {
+			b, err := l.Next(t.Context())
+			require.NoError(t, err)
+			step(t, r, b, sums, nil)
+			require.NoError(t, b.Release())
+		}
+		epoch(t, r, l, 7, nil, nil)
+		require.NoError(t, l.Start(t.Context(), counter(10, nil)))
+		for range stop {
+			b, err := l.Next(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, b.Release())
+		}
+		require.NoError(t, l.Close())
+	}
+}
+
+// A source that waits for its context is no reason to hang, and Close wakes a Next that waits for it.
+func TestLoaderCloseWhileWaiting(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 2)
+	asked := make(chan struct{})
+	require.NoError(t, l.Start(t.Context(), func(ctx context.Context, _ [][]byte) error {
+		close(asked)
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	failed := make(chan error)
+	go func() {
+		_, err := l.Next(t.Context())
+		failed <- err
+	}()
+	<-asked
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, <-failed, transfer.ErrClosed)
+}
+
+func TestLoaderSourceErrors(t *testing.T) {
+	broken := errors.New("broken file")
+	for name, c := range map[string]struct {
+		fail func(fields [][]byte) error
+		want error
+	}{
+		"error":     {func([][]byte) error { return broken }, broken},
+		"wrapped":   {func([][]byte) error { return fmt.Errorf("labels: %w", io.EOF) }, io.ErrUnexpectedEOF},
+		"panic":     {func([][]byte) error { panic(broken) }, broken},
+		"not error": {func([][]byte) error { panic("oh") }, nil},
+		"goexit":    {func([][]byte) error { runtime.Goexit(); return nil }, nil},
+		"replaced":  {func(f [][]byte) error { f[0] = make([]byte, 3); return nil }, transfer.ErrInvalid},
+		"grown":     {func(f [][]byte) error { f[1] = append(f[1], 1); return nil }, transfer.ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, transfer.Config{})
+			l := newLoader(t, r, 2)
+			good := counter(10, nil)
+			n := 0
+			require.NoError(t, l.Start(t.Context(), func(ctx context.Context, fields [][]byte) error {
+				if n++; n == 4 {
+					return c.fail(fields)
+				}
+				return good(ctx, fields)
+			}))
+			for range 3 {
+				b, err := l.Next(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, b.Release())
+			}
+			_, err := l.Next(t.Context())
+			require.ErrorContains(t, err, "transfer: the source at batch 3: ")
+			require.NotErrorIs(t, err, io.EOF)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+			}
+			_, err = l.Next(t.Context())
+			require.Equal(t, io.EOF, err)
+			epoch(t, r, l, 5, nil, nil)
+			require.NoError(t, l.Close())
+		})
+	}
+}
+
+func TestLoaderContexts(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 2)
+	_, err := l.Next(t.Context())
+	require.ErrorIs(t, err, transfer.ErrInvalid, "before Start")
+	require.ErrorIs(t, l.Start(t.Context(), nil), transfer.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, l.Start(ctx, counter(100, nil)))
+	cancel()
+	for err == nil || !errors.Is(err, context.Canceled) {
+		var b *transfer.Batch
+		if b, err = l.Next(t.Context()); err == nil {
+			require.NoError(t, b.Release())
+		}
+	}
+	_, err = l.Next(t.Context())
+	require.Equal(t, io.EOF, err)
+	require.NoError(t, l.Close())
+}
+
+func TestLoaderBadConfig(t *testing.T) {
+	r, other := newRig(t, transfer.Config{}), newRig(t, transfer.Config{})
+	good := transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: []int64{10}}
+	for _, c := range []struct {
+		change func(*transfer.LoaderConfig)
+		want   error
+	}{
+		{func(c *transfer.LoaderConfig) { c.Cache = nil }, transfer.ErrInvalid},
+		{func(c *transfer.LoaderConfig) { c.Cache = other.cache }, transfer.ErrInvalid},
+		{func(c *transfer.LoaderConfig) { c.Compute = nil }, transfer.ErrInvalid},
+		{func(c *transfer.LoaderConfig) { c.Copy = other.a }, transfer.ErrInvalid},
+		{func(c *transfer.LoaderConfig) { c.Ahead = -1 }, transfer.ErrRange},
+		{func(c *transfer.LoaderConfig) { c.Fields = nil }, transfer.ErrInvalid},
+		{func(c *transfer.LoaderConfig) { c.Fields = []int64{1, 0} }, transfer.ErrRange},
+		{func(c *transfer.LoaderConfig) { c.Fields = []int64{100 << 20} }, memcache.ErrOutOfMemory},
+	} {
+		cfg := good
+		c.change(&cfg)
+		_, err := transfer.NewLoader(t.Context(), r.pool, cfg)
+		require.ErrorIs(t, err, c.want)
+		require.Zero(t, r.cache.MemoryAllocated())
+		require.Zero(t, r.pool.Stats().ActiveBytes.Current)
+	}
+	l, err := transfer.NewLoader(t.Context(), r.pool, good)
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}

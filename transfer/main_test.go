@@ -1,0 +1,92 @@
+package transfer_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
+type rig struct {
+	dev     *host.Device
+	cache   *memcache.Cache
+	pool    *transfer.Pool
+	a, b    device.Stream
+	faulted bool // a fault was injected: closing may return its error
+}
+
+func newRig(t testing.TB, cfg transfer.Config) *rig {
+	t.Helper()
+	dev, err := host.New(host.Config{Capacity: 256 << 20})
+	require.NoError(t, err)
+	r := &rig{dev: dev}
+	r.cache, err = memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	r.pool, err = transfer.New(dev, cfg)
+	require.NoError(t, err)
+	r.a, r.b = r.stream(t), r.stream(t)
+	t.Cleanup(func() { r.close(t) })
+	return r
+}
+
+func (r *rig) stream(t testing.TB) device.Stream {
+	s, err := r.dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	return s
+}
+
+func (r *rig) close(t testing.TB) {
+	err := r.pool.Close()
+	st := r.pool.Stats()
+	require.Zero(t, st.AllocatedBytes.Current, "pinned bytes after Close")
+	require.Zero(t, st.Allocations.Current)
+	require.Zero(t, st.CachedBytes.Current)
+	require.Zero(t, st.ActiveBytes.Current)
+	require.Zero(t, st.Pending)
+	errs := []error{err, r.cache.Close(), r.a.Close(), r.b.Close(), r.dev.Close()}
+	if !r.faulted {
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+	}
+}
+
+func (r *rig) alloc(t testing.TB, bytes int64, s device.Stream) memcache.Block {
+	t.Helper()
+	b, err := r.cache.Alloc(t.Context(), bytes, s)
+	require.NoError(t, err)
+	return b
+}
+
+func (r *rig) get(t testing.TB, bytes int64) *transfer.Buffer {
+	t.Helper()
+	b, err := r.pool.Get(t.Context(), bytes)
+	require.NoError(t, err)
+	return b
+}
+
+// hold makes s wait until the function it returns is called.
+func hold(t testing.TB, s device.Stream) (open func()) {
+	t.Helper()
+	gate := make(chan struct{})
+	require.NoError(t, s.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
+	open = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	return open
+}
+
+func fill(b []byte, seed byte) []byte {
+	for i := range b {
+		b[i] = seed + byte(i)*31
+	}
+	return b
+}

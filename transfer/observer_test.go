@@ -1,0 +1,139 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// recorder keeps the events of operations whose context has a name.
+type recorder struct {
+	mu     sync.Mutex
+	events []transfer.Event
+	open   int
+}
+
+type operation struct {
+	r  *recorder
+	op transfer.Op
+}
+
+func (r *recorder) Start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
+	if ctx.Value(unobserved{}) != nil {
+		return ctx, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open++
+	return ctx, &operation{r, op}
+}
+
+func (o *operation) End(e transfer.Event) {
+	if e.Op != o.op {
+		panic("an operation ended with another's event")
+	}
+	o.r.mu.Lock()
+	defer o.r.mu.Unlock()
+	o.r.open--
+	o.r.events = append(o.r.events, e)
+}
+
+func (r *recorder) of(op transfer.Op) (events []transfer.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Op == op {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+type unobserved struct{}
+
+func TestObserver(t *testing.T) {
+	rec := &recorder{}
+	r := newRig(t, transfer.Config{Observer: rec})
+	block := r.alloc(t, 1<<10, r.a)
+	open := hold(t, r.a)
+	src := r.get(t, 1<<10)
+	up, err := r.pool.H2D(t.Context(), r.a, block, 0, src, 0, 1000)
+	require.NoError(t, err)
+	down, err := r.pool.D2H(t.Context(), r.a, src, 0, block, 0, 24)
+	require.NoError(t, err)
+	_, err = r.pool.D2H(context.WithValue(t.Context(), unobserved{}, 1), r.a, src, 0, block, 0, 24)
+	require.NoError(t, err)
+	require.Empty(t, rec.of(transfer.OpH2D), "a copy ended before the device finished it")
+	open()
+	require.NoError(t, errors.Join(up.Wait(t.Context()), down.Wait(t.Context()), src.Release(), r.pool.Close()))
+	require.Zero(t, rec.open)
+	ups, downs := rec.of(transfer.OpH2D), rec.of(transfer.OpD2H)
+	require.Len(t, ups, 1)
+	require.Len(t, downs, 1)
+	e := ups[0]
+	require.False(t, e.Done.Before(e.Queued))
+	e.Done, e.Queued = downs[0].Done, downs[0].Queued
+	require.Equal(t, transfer.Event{
+		Op: transfer.OpH2D, Device: "host", Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
+		Done: e.Done, Queued: e.Queued,
+	}, e)
+	allocs, frees := rec.of(transfer.OpPinnedAlloc), rec.of(transfer.OpPinnedFree)
+	require.Len(t, allocs, 1)
+	require.Len(t, frees, 1)
+	require.EqualValues(t, 1024, allocs[0].Bytes)
+	require.Equal(t, "h2d d2h pinned_alloc pinned_free next unknown", func() (s string) {
+		for op := range transfer.OpNext + 2 {
+			s += op.String() + " "
+		}
+		return s[:len(s)-1]
+	}())
+	require.NoError(t, block.Free())
+}
+
+func TestObserverOfFaults(t *testing.T) {
+	rec := &recorder{}
+	r := newRig(t, transfer.Config{Observer: rec})
+	r.faulted = true
+	block := r.alloc(t, 1<<10, r.a)
+	r.dev.Fail(host.FaultCopy, 1)
+	c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
+	require.NoError(t, err)
+	require.ErrorIs(t, c.Wait(t.Context()), device.ErrSticky)
+	_, err = r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
+	require.ErrorIs(t, err, device.ErrSticky)
+	r.pool.Close()
+	require.Zero(t, rec.open)
+	ups := rec.of(transfer.OpH2D)
+	require.NotEmpty(t, ups)
+	for _, e := range ups {
+		require.ErrorIs(t, e.Err, device.ErrSticky)
+		require.NotEmpty(t, e.Err.Error())
+	}
+}
+
+func TestObserverOfLoader(t *testing.T) {
+	rec := &recorder{}
+	r := newRig(t, transfer.Config{Observer: rec})
+	l := newLoader(t, r, 2)
+	epoch(t, r, l, 20, nil, nil)
+	require.NoError(t, l.Close())
+	require.NoError(t, r.pool.Close())
+	require.Zero(t, rec.open)
+	nexts := rec.of(transfer.OpNext)
+	require.Len(t, nexts, 22)
+	for i, e := range nexts {
+		require.NoError(t, e.Err, io.EOF)
+		if i < 19 {
+			require.EqualValues(t, imageBytes+labelBytes, e.Bytes)
+		}
+	}
+	require.Len(t, rec.of(transfer.OpH2D), 40)
+}

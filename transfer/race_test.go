@@ -1,0 +1,127 @@
+//go:build race
+
+package transfer_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// What the pool does between a mistake's two halves must not hide the mistake from the race detector. Each of
+// these runs when the upload is done, by the clock, and before the kernel that should have waited for it is
+// queued; none of them tells the caller that this upload is done.
+var between = map[string]func(*testing.T, *rig){
+	"nothing": func(*testing.T, *rig) {},
+	"statistics": func(t *testing.T, r *rig) {
+		require.Zero(t, r.pool.Stats().Pending)
+	},
+	"a miss": func(t *testing.T, r *rig) { // polls every copy
+		require.NoError(t, r.get(t, 100_000).Release())
+	},
+	"over the budget": func(t *testing.T, r *rig) {
+		b := r.get(t, 300<<20)
+		require.NoError(t, b.Release())
+		require.Positive(t, r.pool.Stats().HostFrees)
+	},
+	"empty cache": func(t *testing.T, r *rig) { // waits for every copy
+		require.NoError(t, r.pool.EmptyCache(t.Context()))
+	},
+	"an earlier copy": func(t *testing.T, r *rig) {
+		block := r.alloc(t, 100, r.a)
+		c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
+		require.NoError(t, err)
+		require.NoError(t, c.Wait(t.Context()))
+		require.NoError(t, block.Free())
+	},
+}
+
+// locker is an observer with a lock that the program takes, too.
+type locker struct{ mu sync.Mutex }
+
+func (l *locker) Start(ctx context.Context, _ transfer.Op) (context.Context, transfer.Operation) {
+	return ctx, l
+}
+
+func (l *locker) End(transfer.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+}
+
+// mistake uploads on one stream and reads on another, with an event between them or without.
+func mistake(t *testing.T, with bool, do func(*testing.T, *rig), ops int) {
+	l := &locker{}
+	r := newRig(t, transfer.Config{Observer: l})
+	r.get(t, 5000).Release()
+	block := r.alloc(t, 4096, r.b)
+	_, err := r.pool.Upload(t.Context(), r.b, block, 0, make([]byte, 4096))
+	require.NoError(t, err)
+	if with {
+		e, err := r.dev.NewEvent(device.EventOptions{})
+		require.NoError(t, err)
+		require.NoError(t, r.b.Record(e))
+		require.NoError(t, r.a.Wait(e))
+	}
+	time.Sleep(20 * time.Millisecond)
+	l.mu.Lock() // after the observer's End
+	l.mu.Unlock()
+	do(t, r)
+	require.NoError(t, block.RecordStream(r.a))
+	mem, err := r.dev.Bytes(block.Ptr(), 4096)
+	require.NoError(t, err)
+	require.NoError(t, r.a.Launch(&device.Launch{Reads: []device.Range{block.Range(0, 4096)}, Func: func() {
+		if mem[0] != 0 {
+			panic("never")
+		}
+	}}))
+	scratch := r.alloc(t, 100, r.a)
+	for range ops {
+		for _, s := range []device.Stream{r.a, r.b} {
+			_, err := r.pool.Upload(t.Context(), s, scratch, 0, make([]byte, 10))
+			require.NoError(t, err)
+			require.NoError(t, s.Synchronize(t.Context()))
+		}
+	}
+	require.NoError(t, scratch.Free())
+	require.NoError(t, block.Free())
+}
+
+const child = "CISTERN_TRANSFER_MISTAKE"
+
+// TestMistake is one mistake or its corrected twin, in a process of its own.
+func TestMistake(t *testing.T) {
+	name, twin := os.Getenv(child), os.Getenv(child+"_TWIN") != ""
+	if name == "" {
+		t.Skip("run by TestMistakesAreReported")
+	}
+	mistake(t, twin, between[name], 10)
+}
+
+func TestMistakesAreReported(t *testing.T) {
+	for name := range between {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				require.Contains(t, runMistake(name, false), "WARNING: DATA RACE", "the mistake was hidden")
+				require.NotContains(t, runMistake(name, true), "DATA RACE")
+			}
+		})
+	}
+}
+
+func runMistake(name string, twin bool) string {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMistake$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=10")
+	if twin {
+		cmd.Env = append(cmd.Env, child+"_TWIN=1")
+	}
+	out, _ := cmd.CombinedOutput() // the detector's exit status is not 0
+	return string(out)
+}
