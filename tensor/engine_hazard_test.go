@@ -268,7 +268,9 @@ func TestTransposition(t *testing.T) {
 
 // Reshape ignores the error of Transpose, so that the next operation returns it.
 func TestErrorsThatTheLibraryIgnoresAreParked(t *testing.T) {
-	e := newEngine(t, "host")
+	e := openEngine(t, "host")
+	defer e.dev.Close()
+	defer e.Close()
 	d := of(t, e, count(6), 2, 3)
 	require.NoError(t, d.T())
 	require.NoError(t, e.stream.Launch(&device.Launch{Name: "fails", Func: func() { panic("broken kernel") }}))
@@ -285,12 +287,10 @@ func TestTensorsWithoutElements(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 	assert.Equal(t, g.Shape{0, 3}, d.Shape())
 	c := d.Clone().(*g.Dense)
-	sum, err := g.Add(d, c)
-	require.NoError(t, err)
-	assert.Equal(t, g.Shape{0, 3}, sum.Shape())
-	m, err := g.MatMul(of(t, e, count(6), 2, 3), of(t, e, count(6), 3, 2))
-	require.NoError(t, err)
-	require.NoError(t, e.Release(m.(*g.Dense)))
+	_, err = g.Add(d, c) // StdEng panics
+	assert.ErrorIs(t, err, tensor.ErrShape)
+	_, err = g.Sum(d)
+	assert.ErrorIs(t, err, tensor.ErrShape)
 	block, _, err := e.Block(d)
 	require.NoError(t, err)
 	assert.True(t, block.IsZero())
@@ -363,6 +363,24 @@ func TestAllocationsOfAdd(t *testing.T) {
 	}
 }
 
+func TestReleasedTensors(t *testing.T) {
+	e := newEngine(t, "host")
+	a, b := of(t, e, count(6), 6), of(t, e, count(6), 6)
+	require.NoError(t, e.Release(a))
+	require.NoError(t, e.Release(a))
+	require.NoError(t, e.Release(nil))
+	_, err := g.Add(b, a)
+	assert.ErrorIs(t, err, tensor.ErrReleased)
+	_, err = g.Add(b, b, g.WithReuse(a))
+	assert.ErrorIs(t, err, tensor.ErrReleased)
+	assert.Panics(t, func() { a.Data() })
+
+	other := newEngine(t, "host")
+	assert.ErrorIs(t, other.Release(b), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Release(g.New(g.WithBacking(count(6)))), tensor.ErrForeign)
+	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
+}
+
 // A *Dense that was given back to the library's pool belongs to somebody else.
 func TestRecycledHandles(t *testing.T) {
 	e := newEngine(t, "host")
@@ -406,7 +424,9 @@ func TestTypesWithPointersAreRefused(t *testing.T) {
 	_, err = e.New(g.WithShape(2))
 	assert.ErrorContains(t, err, "the type is missing")
 	_, err = e.New(g.Of(g.Float32), g.WithShape(-1, 3))
-	assert.ErrorContains(t, err, "dimensions must be 0 or more")
+	assert.ErrorContains(t, err, "tensor: New: negative dimension")
+	_, err = e.Alloc(-8)
+	assert.ErrorContains(t, err, "tensor: allocating -8 bytes: the size is negative")
 	_, err = e.New(g.WithBacking(5))
 	assert.ErrorContains(t, err, "Expected a slice")
 	_, err = e.New(g.WithShape(2, 2), g.WithBacking(count(6)))

@@ -205,6 +205,11 @@ var layouts = map[string]func(testing.TB, engineRig, operands) operands{
 	},
 	"rows of another": func(t testing.TB, e engineRig, p operands) operands { // contiguous views
 		return operands{
+			a: rows(t, e, p.a), b: rows(t, e, p.b), c: rows(t, e, p.c), v: rows(t, e, p.v), indices: rows(t, e, p.indices),
+		}
+	},
+	"window of another": func(t testing.TB, e engineRig, p operands) operands {
+		return operands{
 			a: window(t, e, p.a, 1, 0), b: window(t, e, p.b, 2, 0), c: window(t, e, p.c, 1, 0),
 			v: of(t, e, p.v.Float32s(), 6), indices: of(t, e, p.indices.Ints(), 4),
 		}
@@ -241,6 +246,19 @@ func window(t testing.TB, e engineRig, m *g.Dense, row, col int) *g.Dense {
 	require.NoError(t, err)
 	require.NoError(t, parent.Memset(float32(-100)))
 	v, err := parent.Slice(g.S(row, row+r), g.S(col, col+c))
+	require.NoError(t, err)
+	require.NoError(t, g.Copy(v, m))
+	return v.(*g.Dense)
+}
+
+// rows is the tensor as rows of a larger one.
+func rows(t testing.TB, e engineRig, m *g.Dense) *g.Dense {
+	t.Helper()
+	shape := m.Shape().Clone()
+	shape[0] += 3
+	parent, err := e.New(g.Of(m.Dtype()), g.WithShape(shape...))
+	require.NoError(t, err)
+	v, err := parent.Slice(g.S(2, 2+m.Shape()[0]))
 	require.NoError(t, err)
 	require.NoError(t, g.Copy(v, m))
 	return v.(*g.Dense)

@@ -22,8 +22,17 @@ func (e *Engine) one(op string, a gtensor.Tensor, f func(a gtensor.Tensor) (gten
 
 func (e *Engine) reduce(op string, f reduceFunc, a gtensor.Tensor, along []int) (gtensor.Tensor, error) {
 	return e.one(op, a, func(a gtensor.Tensor) (gtensor.Tensor, error) {
-		return f(e.std, a, slices.Clone(along)...) // StdEng sorts it
+		return f(e.std, notView(a), slices.Clone(along)...) // StdEng sorts it
 	})
+}
+
+// notView is a compact view as a tensor of its own: StdEng copies views, and loses the copy.
+func notView(t gtensor.Tensor) gtensor.Tensor {
+	d, ok := t.(*gtensor.Dense)
+	if !ok || !d.IsView() {
+		return t
+	}
+	return gtensor.New(gtensor.Of(d.Dtype()), gtensor.WithShape(d.Shape()...), gtensor.FromMemory(d.Uintptr(), d.MemSize()))
 }
 
 // Sum is the sum along axes; of all elements if there are none.

@@ -18,6 +18,11 @@ func (e *Engine) Do(f func() error) (err error) {
 
 // run does one operation of the library on operands, once the streams are done with them.
 func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) (err error) {
+	for _, t := range operands {
+		if err := usable(t); err != nil {
+			return fmt.Errorf("tensor: %s: %w", op, err)
+		}
+	}
 	if err := e.ready(operands...); err != nil {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
@@ -26,6 +31,20 @@ func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) (err
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	return nil
+}
+
+// usable refuses operands without memory, on which the library's loops panic.
+func usable(t gtensor.Tensor) error {
+	d, ok := t.(*gtensor.Dense)
+	switch {
+	case !ok || d != nil && len(d.Raw) > 0:
+		return nil
+	case d == nil:
+		return fmt.Errorf("%w: an operand is nil", ErrInvalid)
+	case d.Shape().TotalSize() == 0:
+		return fmt.Errorf("%w: an operand of shape %v has no elements: every dimension must be 1 or more", ErrShape, d.Shape())
+	}
+	return fmt.Errorf("an operand of shape %v: %w", d.Shape(), ErrReleased)
 }
 
 // ready waits until nothing queued uses the engine's memory, nor that of operands of other engines. It
@@ -116,7 +135,7 @@ func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (
 
 // discard releases a temporary.
 func (e *Engine) discard(t gtensor.Tensor) {
-	if d, ok := t.(*gtensor.Dense); ok && d.Engine() == gtensor.Engine(e) {
+	if d, ok := t.(*gtensor.Dense); ok && d != nil && d.Engine() == gtensor.Engine(e) {
 		e.park(e.Release(d))
 	}
 }

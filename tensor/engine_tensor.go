@@ -93,7 +93,10 @@ func (e *Engine) rehome(t *gtensor.Dense) error {
 // or its scope closes, also after t was released.
 func (e *Engine) View(t *gtensor.Dense, slices ...gtensor.Slice) (*gtensor.Dense, error) {
 	if t == nil || t.Engine() != gtensor.Engine(e) {
-		return nil, fmt.Errorf("tensor: View: %w", ErrForeign)
+		return nil, fmt.Errorf("tensor: View: %w: the tensor has another engine", ErrForeign)
+	}
+	if err := usable(t); err != nil {
+		return nil, fmt.Errorf("tensor: View: %w", err)
 	}
 	v, err := t.Slice(slices...)
 	if err != nil {

@@ -23,6 +23,19 @@ type engineRig struct {
 // newEngine makes an engine with everything below it, and checks at the end that nothing is left.
 func newEngine(t testing.TB, name string) engineRig {
 	t.Helper()
+	e := openEngine(t, name)
+	t.Cleanup(func() {
+		_ = e.Close() // tests that leave tensors say so themselves
+		assert.Zero(t, e.cache.MemoryAllocated())
+		assert.NoError(t, e.cache.Close())
+		assert.NoError(t, e.stream.Close())
+		assert.NoError(t, e.dev.Close())
+	})
+	return e
+}
+
+func openEngine(t testing.TB, name string) engineRig {
+	t.Helper()
 	dev, err := device.Open(name)
 	require.NoError(t, err)
 	stream, err := dev.NewStream(device.StreamOptions{})
@@ -31,13 +44,6 @@ func newEngine(t testing.TB, name string) engineRig {
 	require.NoError(t, err)
 	e, err := tensor.NewEngine(cache, stream)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = e.Close() // tests that leave tensors say so themselves
-		assert.Zero(t, cache.MemoryAllocated())
-		assert.NoError(t, cache.Close())
-		assert.NoError(t, stream.Close())
-		assert.NoError(t, dev.Close())
-	})
 	return engineRig{e, cache, stream, dev}
 }
 

@@ -256,4 +256,3 @@ func TestOneObserverForManyCachesConcurrentSafe(t *testing.T) {
 	assert.Len(t, f.named("memcache.free"), 2*goroutines*rounds)
 	require.NoError(t, cache.Close())
 }
-

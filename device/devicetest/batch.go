@@ -30,6 +30,7 @@ var batchTests = []test{
 	{"one wrong range and nothing is queued", func(f *fixture) {
 		s, batch := f.batch()
 		p, host := f.alloc(64), f.pinned(64)
+		clear(host)
 		f.fill(s, p, 64, 9)
 		f.synchronize(s)
 		good, at := host[:10], p
@@ -38,7 +39,7 @@ var batchTests = []test{
 		f.refused(batch.CopyD2HBatch([][]byte{good, make([]byte, 5)}, []device.Ptr{at, p}), device.ErrNotPinned)
 		require.True(f, f.done(s))
 		f.synchronize(s)
-		require.Equal(f, filled(64, 0), append(host[:0:0], zeroed(host)...))
+		require.Equal(f, filled(64, 0), host)
 	}},
 }
 

@@ -23,11 +23,11 @@ var closeTests = []test{
 	}},
 	{"a closed stream refuses everything", func(f *fixture) {
 		s, p, host, e := f.stream(), f.alloc(64), f.pinned(64), f.event(false)
-		id := s.ID()
+		id, launch := s.ID(), f.Fill(f, f.dev, p, 64, 1)
 		require.NoError(f, s.Close())
 		for _, err := range []error{
 			s.Memset(p, 1, 64), s.CopyH2D(p, host), s.CopyD2H(host, p), s.CopyD2D(p, p+32, 32),
-			s.Launch(f.Fill(f, f.dev, p, 64, 1)), s.Record(e), s.Wait(e), s.OnDone(func(error) {}),
+			s.Launch(launch), s.Record(e), s.Wait(e), s.OnDone(func(error) {}),
 			s.Synchronize(background),
 		} {
 			f.refused(err, device.ErrClosed)

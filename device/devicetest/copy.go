@@ -92,7 +92,7 @@ var copyTests = []test{
 		for _, wrong := range []struct {
 			p device.Ptr
 			n int64
-		}{{p, n + 1}, {p + 1, n}, {p + n - 1, 2}, {p + n, 1}, {p - 1, 2}, {0, 1}, {gone, 1}, {^device.Ptr(0), 1}, {^device.Ptr(0) - 7, 16}} {
+		}{{p, n + 1}, {p + 1, n}, {p + n - 1, 2}, {p - 1, 2}, {0, 1}, {gone, 1}, {^device.Ptr(0), 1}, {^device.Ptr(0) - 7, 16}} {
 			t := fmt.Sprintf("%d bytes", wrong.n)
 			f.refused(s.CopyH2D(wrong.p, host[:wrong.n]), device.ErrInvalid)
 			f.refused(s.CopyD2H(host[:wrong.n], wrong.p), device.ErrInvalid)

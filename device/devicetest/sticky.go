@@ -9,14 +9,14 @@ import (
 var stickyTests = []test{
 	{"failed work makes every later call fail", func(f *fixture) {
 		s, other, p, host := f.stream(), f.stream(), f.alloc(64), f.pinned(64)
-		e := f.event(true)
+		e, launch := f.event(true), f.Fill(f, f.dev, p, 64, 1)
 		f.fail(s)
 		sticky := s.Synchronize(background)
 		require.NotZero(f, f.refused(sticky, device.ErrSticky).Code)
 		for _, err := range []error{
 			f.dev.Synchronize(background), other.Synchronize(background),
 			s.Memset(p, 1, 64), other.CopyH2D(p, host), other.CopyD2H(host, p), other.CopyD2D(p, p+32, 32),
-			other.Launch(f.Fill(f, f.dev, p, 64, 1)), other.Record(e), other.Wait(e), other.OnDone(func(error) {}),
+			other.Launch(launch), other.Record(e), other.Wait(e), other.OnDone(func(error) {}),
 			f.dev.Free(p), f.dev.FreePinned(host), f.dev.Register(make([]byte, 10)),
 			e.Synchronize(background),
 		} {

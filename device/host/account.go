@@ -79,18 +79,18 @@ func (t *table) close() leftover {
 	for i := 0; i < t.n; i++ {
 		switch s := t.segs[i]; {
 		case s.dying: // a Free is under way
+		case s.kind == allocated:
+			l.allocations.add(len(s.data))
+		case s.kind == mapped:
+			l.mappings.add(len(s.data))
 		case s.kind == pinned:
-			l.pinned++
-			l.pinnedBytes += int64(len(s.data))
-		case s.kind == registered:
-			l.registered++
+			l.pinned.add(len(s.data))
 		default:
-			l.allocations++
-			l.bytes += int64(len(s.data))
+			l.registered.add(len(s.data))
 		}
 	}
 	for r := t.reservations; r != nil; r = r.next {
-		l.reservations++
+		l.reservations.add(len(r.data))
 	}
 	t.segs, t.n, t.reservations = nil, 0, nil
 	t.closed = true

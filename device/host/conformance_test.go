@@ -38,11 +38,9 @@ func TestConformance(t *testing.T) {
 // kernel maps each byte.
 func kernel(t testing.TB, d device.Device, p device.Ptr, bytes int64, f func(byte) byte) *device.Launch {
 	r := []device.Range{{Ptr: p, Bytes: bytes}}
+	b, err := d.(*host.Device).Bytes(p, bytes)
+	require.NoError(t, err)
 	return &device.Launch{Name: "map", Reads: r, Writes: r, Func: func() {
-		b, err := d.(*host.Device).Bytes(p, bytes)
-		if err != nil {
-			panic(err)
-		}
 		for i := range b {
 			b[i] = f(b[i])
 		}

@@ -2,14 +2,11 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
@@ -145,20 +142,3 @@ func (d *Device) close() error {
 	}
 	return left.error()
 }
-
-// leftover is what a closed device still had.
-type leftover struct {
-	allocations, pinned, registered, reservations int
-	bytes, pinnedBytes                            int64
-}
-
-func (l leftover) error() error {
-	if l == (leftover{bytes: l.bytes}) {
-		return nil
-	}
-	return &device.Error{Op: "Close", Device: "host", Err: errLeft, Detail: fmt.Sprintf(
-		"%d allocations (%s), %d reservations, %d pinned buffers (%s), %d registered slices; it was freed",
-		l.allocations, humanize.IBytes(uint64(l.bytes)), l.reservations, l.pinned, humanize.IBytes(uint64(l.pinnedBytes)), l.registered)}
-}
-
-var errLeft = errors.New("memory was still in use")

@@ -1,6 +1,10 @@
 package host
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 func (s *stream) Launch(l *device.Launch) error {
 	if err := s.usable("Launch"); err != nil {
@@ -25,4 +29,11 @@ func (s *stream) Launch(l *device.Launch) error {
 		o.fault = launchFailed(o.name, "launch failure on demand")
 	}
 	return s.push("Launch", o)
+}
+
+func launchFailed(kernel, detail string) *device.Error {
+	if kernel != "" {
+		detail = fmt.Sprintf("%s: %s", kernel, detail)
+	}
+	return &device.Error{Op: "Launch", Device: "host", Code: device.CodeLaunchFailed, Detail: detail, Err: device.ErrSticky}
 }

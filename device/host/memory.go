@@ -61,13 +61,16 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 }
 
 // Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one reservation,
-// or in pinned or registered memory. No bytes are nil.
+// or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device closes.
 func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
-	if err := d.usable("Bytes"); err != nil {
+	if err := d.stuckError(); err != nil {
 		return nil, err
 	}
 	var u uses
 	if err := d.name("Bytes", &u, uintptr(p), bytes, true, false); err != nil {
+		if err := d.open("Bytes"); err != nil {
+			return nil, err
+		}
 		return nil, err
 	}
 	d.mem.drop(&u)

@@ -18,6 +18,7 @@ const (
 	registered             // by Register
 )
 
+//go:norace
 func (k kind) onHost() bool { return k >= pinned }
 
 // segment is memory that operations may name.
@@ -31,8 +32,10 @@ type segment struct {
 	await atomic.Bool  // someone waits for uses == 0
 }
 
+//go:norace
 func (s *segment) end() uintptr { return s.base + uintptr(len(s.data)) }
 
+//go:norace
 func newSegment(k kind, data []byte) *segment {
 	return &segment{base: uintptr(unsafe.Pointer(unsafe.SliceData(data))), data: data, kind: k}
 }
@@ -45,6 +48,7 @@ type reservation struct {
 	next   *reservation
 }
 
+//go:norace
 func (r *reservation) end() uintptr { return r.base + uintptr(len(r.data)) }
 
 // table has all memory of a device, and counts it. Its lock is hidden from the race detector, as the

@@ -5,7 +5,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -98,13 +97,6 @@ func (s *stream) rescue(o *op) {
 		detail = fmt.Sprint("the kernel panicked: ", r)
 	}
 	s.dev.stick(launchFailed(o.name, detail))
-}
-
-func launchFailed(kernel, detail string) *device.Error {
-	if kernel != "" {
-		detail = fmt.Sprintf("%s: %s", kernel, detail)
-	}
-	return &device.Error{Op: "Launch", Device: "host", Code: device.CodeLaunchFailed, Detail: detail, Err: device.ErrSticky}
 }
 
 // copy copies from each use that is read to the written one after it.

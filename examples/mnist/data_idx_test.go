@@ -94,7 +94,7 @@ func TestBrokenIDX(t *testing.T) {
 // A small file can't make the reader allocate much: neither by its header nor by what it expands to.
 func TestIDXAllocatesAsItReads(t *testing.T) {
 	claims := idx(imageFile.magic, []uint32{maxImages, side, side}, make([]byte, 100)...)
-	bomb := zipped(append(labelsOf(1, 2, 3), make([]byte, 256<<20)...))
+	bomb := zipped(append(labelsOf(1, 2, 3), make([]byte, 32<<20)...))
 	for name, c := range map[string]struct {
 		file []byte
 		kind idxKind

@@ -45,7 +45,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	if err := writable(o.json); err != nil {
+		return err
+	}
 	training, err := loadDataset(ctx, o.data, train)
 	if err != nil {
 		return err

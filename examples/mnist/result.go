@@ -59,6 +59,18 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
+// writable reports early that the results can't be written; an empty name is nothing to write.
+func writable(file string) error {
+	if file == "" {
+		return nil
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return fmt.Errorf("mnist: -json: %w", err)
+	}
+	return f.Close()
+}
+
 func (r *result) write(file string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/trace"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// synthetic is a data set of patterns, so that tests need no files.
+func synthetic(n int) *dataset {
+	d := &dataset{images: make([]byte, n*pixels), labels: make([]uint8, n)}
+	for i := range d.labels {
+		d.labels[i] = uint8(i % classes)
+		for j := range 40 {
+			d.images[i*pixels+(i%classes)*70+j] = byte(200 + i%50)
+		}
+	}
+	return d
+}
+
+// profiled is a trainer that keeps the profile of every step.
+func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace.StepProfile) {
+	tr, err := newTrainer(context.Background(), o, b.fields(), steps, nil)
+	require.NoError(t, err)
+	var profiles []trace.StepProfile
+	tr.profiler, err = trace.NewProfiler(trace.ProfilerConfig{
+		Cache: tr.cache, Pool: tr.pool, Stream: tr.stream,
+		OnProfile: func(p trace.StepProfile) { profiles = append(profiles, p) },
+	})
+	require.NoError(t, err)
+	tr.onClose(tr.profiler.Close)
+	return tr, &profiles
+}
+
+// TestPeak compares the peak of a training step with what the mathematics needs.
+func TestPeak(t *testing.T) {
+	const batch = 128
+	b := batcher{data: synthetic(10 * batch), size: batch, inOrder: true}
+	tr, profiles := profiled(t, options{device: "host", optimizer: "adam", seed: 1}, b, b.batches())
+	_, err := tr.epoch(context.Background(), b.epoch(0), b.batches(), func() {})
+	require.NoError(t, err)
+	params := tr.model.Parameters().Bytes()
+	require.NoError(t, tr.close())
+
+	activations := int64(batch * (512 + 512 + classes) * 4) // after each ReLU, and the logits
+	ring := int64(ahead+1) * (batch*pixels*4 + batch*4)
+	need := params + params + 2*params + activations + ring // parameters, gradients, Adam's two moments
+	var peak int64
+	for _, p := range *profiles {
+		peak = max(peak, p.RequestedPeak)
+	}
+	t.Logf("peak requested %d bytes, needed %d: %.3f x", peak, need, float64(peak)/float64(need))
+	require.LessOrEqual(t, float64(peak), 1.15*float64(need))
+	require.GreaterOrEqual(t, peak, 4*params, "the peak counts the optimiser's state")
+}
+
+// TestMemoryIsTheSameInEveryStep covers loaders that are much slower and much faster than the training, and
+// one processor.
+func TestMemoryIsTheSameInEveryStep(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		batch int
+		procs int
+		slow  time.Duration // of the source, for a batch
+	}{
+		{"as it comes", 64, runtime.NumCPU(), 0},
+		{"one processor", 64, 1, 0},
+		{"slow loader", 4, runtime.NumCPU(), 100 * time.Millisecond},
+		{"fast loader", 256, runtime.NumCPU(), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
+			b := batcher{data: synthetic(12 * c.batch), size: c.batch, inOrder: true}
+			tr, profiles := profiled(t, options{device: "host", optimizer: "adam", seed: 1}, b, b.batches())
+			source := b.epoch(0)
+			loss, err := tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
+				time.Sleep(c.slow)
+				return source(ctx, fields)
+			}, b.batches(), func() {})
+			require.NoError(t, err)
+			require.False(t, math.IsNaN(loss))
+			cache, pool := tr.cache, tr.pool
+			require.NoError(t, tr.close(), "nothing may be live")
+
+			require.Len(t, *profiles, 12)
+			first, third := (*profiles)[0], (*profiles)[2]
+			for _, p := range *profiles {
+				require.Equal(t, first.AllocatedPeak, p.AllocatedPeak, "step %d", p.Step)
+				require.LessOrEqual(t, p.Reserved, max(third.Reserved, first.ReservedPeak))
+				if p.Step > 3 {
+					require.Equal(t, third.Reserved, p.ReservedPeak, "step %d", p.Step)
+					require.Zero(t, p.DriverAllocs)
+				}
+			}
+			require.Zero(t, cache.MemoryAllocated())
+			require.Zero(t, cache.MemoryReserved())
+			require.Zero(t, pool.Stats().AllocatedBytes.Current, "pinned bytes")
+		})
+	}
+}
+
+// TestLearns trains on patterns that are easy to tell apart.
+func TestLearns(t *testing.T) {
+	for _, optimizer := range optimizers {
+		b := batcher{data: synthetic(640), size: 64, seed: 1}
+		tr, err := newTrainer(context.Background(), options{device: "host", optimizer: optimizer, seed: 1}, b.fields(), 40, nil)
+		require.NoError(t, err)
+		before, err := tr.accuracy(context.Background(), b.epoch(0))
+		require.NoError(t, err)
+		var losses []float64
+		for epoch := range 4 {
+			loss, err := tr.epoch(context.Background(), b.epoch(epoch), b.batches(), func() {})
+			require.NoError(t, err)
+			losses = append(losses, loss)
+		}
+		after, err := tr.accuracy(context.Background(), b.epoch(0))
+		require.NoError(t, err)
+		require.Less(t, before, 0.5)
+		require.EqualValues(t, 1, after, "%s: losses %v", optimizer, losses)
+		require.Less(t, losses[3], losses[0])
+		require.NoError(t, tr.close())
+	}
+}
+
+// TestLabelOutOfRange: what the loader can't know is one error of the epoch, and nothing leaks.
+func TestLabelOutOfRange(t *testing.T) {
+	b := batcher{data: synthetic(128), size: 64, inOrder: true}
+	b.data.labels[70] = classes
+	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 2, nil)
+	require.NoError(t, err)
+	_, err = tr.epoch(context.Background(), b.epoch(0), 2, func() {})
+	require.ErrorContains(t, err, "label 10 in row 6")
+	require.NoError(t, tr.close())
+}
+
+// TestSourceFails: an error of the source arrives at its place.
+func TestSourceFails(t *testing.T) {
+	b := batcher{data: synthetic(640), size: 64, inOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 10, nil)
+	require.NoError(t, err)
+	source, n := b.epoch(0), 0
+	_, err = tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
+		if n++; n == 4 {
+			return context.DeadlineExceeded
+		}
+		return source(ctx, fields)
+	}, b.batches(), func() {})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 3, tr.step)
+	require.NoError(t, tr.close())
+}

@@ -1,0 +1,43 @@
+// Package tensor is arrays in device memory and the operations on them.
+//
+// A [Runtime] joins a cache, a pool of pinned memory and a stream. Tensors are made on it, and its methods are
+// the operations:
+//
+//	rt, err := tensor.NewRuntime(cache, pool, stream)
+//	x, err := tensor.FromSlice(ctx, rt, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+//	w, err := rt.Full(ctx, 0.5, gtensor.Float32, 3, 2)
+//	y, err := rt.MatMul(ctx, x, w, false, false)
+//	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
+//
+// Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32 or
+// float64 and broadcast after NumPy's rules; int32 is for class labels and indices.
+//
+// # Streams
+//
+// Every operation is queued on the runtime's stream and returns at once. Only [ToSlice], [Item] and
+// [Runtime.Synchronize] wait. To use a tensor's memory on another stream, order the two with an event and call
+// [Tensor.RecordStream]. To have two streams, have two runtimes; a tensor belongs to one.
+//
+// # Memory
+//
+// A tensor's memory is a block of the cache. [Tensor.Release] gives it back, and work that is already queued
+// still finds it. [Scope] releases everything that was made with its context and not kept:
+//
+//	ctx, scope := tensor.Scope(ctx)
+//	defer scope.Close()
+//
+// Views ([Runtime.Reshape], [Runtime.Rows], [Runtime.Share]) share their memory; it is freed with the last of
+// them. A tensor that is dropped without Release is reclaimed when the garbage collector finds it, or when an
+// allocation fails; [OnLeak] tells where it was made. [Runtime.Close] reports those that are still live.
+//
+// # Errors
+//
+// Wrong shapes, dtypes and arguments, released tensors and tensors of another runtime are errors of the call,
+// which changes nothing; see [ErrShape] and the others. What only a kernel can find, a class label out of
+// range, is an error of the next read.
+//
+// # Tensors of gorgonia.org/tensor
+//
+// [Engine] is for programs that have tensors of gorgonia.org/tensor: it gives them memory of the cache. The
+// two worlds share shapes and dtypes, not tensors.
+package tensor

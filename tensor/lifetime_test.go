@@ -1,0 +1,270 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+func TestReleaseIsIdempotentAndUseAfterItAnError(t *testing.T) {
+	r := newRig(t, 64<<20)
+	x := put(r, []float32{1, 2})
+	require.NoError(t, x.Release())
+	require.NoError(t, x.Release())
+	require.NoError(t, (*Tensor)(nil).Release())
+	assert.Zero(t, r.cache.MemoryAllocated())
+
+	_, err := r.Exp(r.ctx, x)
+	assert.ErrorIs(t, err, ErrReleased)
+	_, err = ToSlice[float32](r.ctx, x, nil)
+	assert.ErrorIs(t, err, ErrReleased)
+	_, err = r.Reshape(r.ctx, x, 2, 1)
+	assert.ErrorIs(t, err, ErrReleased)
+	assert.ErrorIs(t, r.AddInPlace(r.ctx, x, x), ErrReleased)
+	assert.ErrorIs(t, x.RecordStream(r.Stream()), ErrReleased)
+	assert.ErrorIs(t, CopyFrom(r.ctx, x, []float32{1, 2}), ErrReleased)
+}
+
+func TestViewsShareMemoryUntilTheLastIsReleased(t *testing.T) {
+	r := newRig(t, 64<<20)
+	x := put(r, []float32{1, 2, 3, 4, 5, 6})
+	assert.True(t, x.Exclusive())
+	m, err := r.Reshape(r.ctx, x, -1, 2)
+	require.NoError(t, err)
+	row, err := r.Rows(r.ctx, m, 1, 3)
+	require.NoError(t, err)
+	twin, err := r.Share(r.ctx, row)
+	require.NoError(t, err)
+	assert.False(t, x.Exclusive())
+	require.NoError(t, r.MulScalarInPlace(r.ctx, row, 10))
+	assert.Equal(t, []float32{1, 2, 30, 40, 50, 60}, get[float32](r, x, nil))
+
+	require.NoError(t, x.Release())
+	require.NoError(t, m.Release())
+	require.NoError(t, row.Release())
+	assert.Equal(t, []float32{30, 40, 50, 60}, get[float32](r, twin, nil))
+	assert.NotZero(t, r.cache.MemoryAllocated())
+	require.NoError(t, twin.Release())
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
+
+func TestOverlappingViewsAreRefused(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, []float32{1, 2, 3, 4}, 4)
+	a, err := r.Rows(r.ctx, x, 0, 3)
+	require.NoError(t, err)
+	b, err := r.Rows(r.ctx, x, 1, 4)
+	require.NoError(t, err)
+	assert.ErrorIs(t, r.AddInPlace(r.ctx, a, b), ErrInvalid)
+	assert.NoError(t, r.AddInPlace(r.ctx, a, a))
+}
+
+func TestReshape(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, make([]float32, 12), 3, 4)
+	for _, shape := range [][]int{{5, 2}, {-1, 5}, {-1, -1}, {-2, 6}, {}, {0, -1}, {0}} {
+		_, err := r.Reshape(r.ctx, x, shape...)
+		assert.ErrorIs(t, err, ErrShape, "%v", shape)
+	}
+	y, err := r.Reshape(r.ctx, x, 2, -1, 3)
+	require.NoError(t, err)
+	assert.Equal(t, gtensor.Shape{2, 2, 3}, y.Shape())
+	empty := put(r, []float32{}, 0, 4)
+	y, err = r.Reshape(r.ctx, empty, -1, 2)
+	require.NoError(t, err)
+	assert.Equal(t, gtensor.Shape{0, 2}, y.Shape())
+}
+
+func TestScopesReleaseWhatWasNotKept(t *testing.T) {
+	r := newRig(t, 64<<20)
+	outerCtx, outer := Scope(r.ctx)
+	innerCtx, inner := Scope(outerCtx)
+	mk := func(ctx context.Context) *Tensor {
+		x, err := r.Zeros(ctx, gtensor.Float32, 3)
+		require.NoError(t, err)
+		return x
+	}
+	dropped, kept, outside, detached := mk(innerCtx), mk(innerCtx), mk(outerCtx), mk(Detached(innerCtx))
+	early := mk(innerCtx)
+	require.NoError(t, early.Release())
+	inner.Keep(kept, outside, nil)
+	require.NoError(t, inner.Close())
+	require.NoError(t, inner.Close())
+	assert.True(t, dropped.Released())
+	assert.False(t, kept.Released(), "kept by the inner scope, owned by the outer")
+	late := mk(innerCtx)
+	assert.False(t, late.Released(), "made with the context of a closed scope: the outer one owns it")
+	outer.Keep(kept)
+	require.NoError(t, outer.Close())
+	assert.True(t, outside.Released())
+	assert.True(t, late.Released())
+	assert.False(t, kept.Released())
+	assert.False(t, detached.Released())
+	require.NoError(t, kept.Release())
+	require.NoError(t, detached.Release())
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
+
+// leak makes a tensor that nobody releases.
+//
+//go:noinline
+func leak(r *rig, elements int) { put(r, make([]float32, elements)) }
+
+func TestLeakedTensorsAreReclaimedAndReported(t *testing.T) {
+	var mu sync.Mutex
+	var leaks []Leak
+	r := newRig(t, 64<<20, OnLeak(func(l Leak) {
+		mu.Lock()
+		defer mu.Unlock()
+		leaks = append(leaks, l)
+	}))
+	x := put(r, []float32{1, 2})
+	view, err := r.Reshape(r.ctx, x, 2, 1)
+	require.NoError(t, err)
+	leak(r, 1000)
+	assert.Eventually(t, func() bool {
+		runtime.GC()
+		mu.Lock()
+		defer mu.Unlock()
+		return len(leaks) == 1
+	}, 20*time.Second, time.Millisecond)
+	assert.Equal(t, int64(512), r.cache.MemoryAllocated(), "the leaked tensor's memory is back, the others' is not")
+	assert.Contains(t, leaks[0].Place(), "lifetime_test.go")
+	assert.Contains(t, leaks[0].String(), "float32 (1000)")
+	assert.Equal(t, int64(4000), leaks[0].Bytes)
+	require.NoError(t, x.Release())
+	require.NoError(t, view.Release())
+}
+
+func TestAViewKeepsTheMemoryOfADroppedTensor(t *testing.T) {
+	r := newRig(t, 64<<20)
+	view := func() *Tensor {
+		x := put(r, []float32{1, 2, 3})
+		v, err := r.Reshape(r.ctx, x, 3, 1)
+		require.NoError(t, err)
+		return v
+	}()
+	for range 5 {
+		runtime.GC()
+		time.Sleep(time.Millisecond) // for cleanups that must not free the memory
+	}
+	leak(r, 3) // would get the memory, if it were free
+	assert.Equal(t, []float32{1, 2, 3}, get[float32](r, view, nil))
+	require.NoError(t, view.Release())
+	r.leaky = true
+}
+
+func TestMemoryPressureReclaimsLeakedTensors(t *testing.T) {
+	r := newRig(t, 64<<20)
+	r.leaky = true
+	leak(r, 10<<20) // 40 MiB
+	x, err := r.New(r.ctx, gtensor.Float32, 10<<20)
+	require.NoError(t, err, "the leaked memory was not found")
+	require.NoError(t, x.Release())
+
+	leak(r, 10<<20)
+	r.gc.mu.Lock()
+	r.gc.last = time.Now().Add(time.Hour) // as if a collection had just ended
+	r.gc.mu.Unlock()
+	_, err = r.New(r.ctx, gtensor.Float32, 12<<20)
+	assert.ErrorIs(t, err, memcache.ErrOutOfMemory, "collected twice in a second")
+}
+
+func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
+	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
+	r.leaky = true
+	x, y := put(r, make([]float32, 256)), put(r, []float32{1})
+	require.NoError(t, y.Release())
+	n, bytes := r.Live()
+	assert.Equal(t, 1, n)
+	assert.Equal(t, int64(1024), bytes)
+	err := r.Close()
+	require.ErrorIs(t, err, ErrLeaked)
+	assert.Contains(t, err.Error(), "lifetime_test.go")
+	assert.Contains(t, err.Error(), "1.0 KiB")
+	assert.Equal(t, err, r.Close())
+	assert.True(t, x.Released())
+	assert.Zero(t, r.cache.MemoryAllocated())
+
+	_, err = r.Zeros(r.ctx, gtensor.Float32, 1)
+	assert.ErrorIs(t, err, ErrClosed)
+	_, err = r.Exp(r.ctx, x)
+	assert.ErrorIs(t, err, ErrClosed)
+	assert.ErrorIs(t, r.Synchronize(r.ctx), ErrClosed)
+}
+
+func TestBorrowedBlocks(t *testing.T) {
+	r := newRig(t, 64<<20)
+	block, err := r.cache.Alloc(r.ctx, 100, r.Stream())
+	require.NoError(t, err)
+	x, err := r.FromBlock(block, gtensor.Float32, 5, 5)
+	require.NoError(t, err)
+	require.NoError(t, CopyFrom(r.ctx, x, make([]float32, 25)))
+	y, err := r.AddScalar(r.ctx, x, 1)
+	assert.Equal(t, float32(1), get[float32](r, y, err)[24])
+	require.NoError(t, y.Release())
+	require.NoError(t, x.Release())
+	assert.NotZero(t, r.cache.MemoryAllocated())
+	_, err = r.FromBlock(block, gtensor.Float32, 1000)
+	assert.ErrorIs(t, err, ErrShape)
+	require.NoError(t, block.Free())
+}
+
+func TestRecordStream(t *testing.T) {
+	r := newRig(t, 64<<20)
+	other, err := r.dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	defer other.Close()
+	x := put(r, []float32{1})
+	require.NoError(t, x.RecordStream(other))
+	gate := make(chan struct{})
+	require.NoError(t, other.Launch(&device.Launch{Name: "gate", Func: func() { <-gate }}))
+	before := x.Block().Ptr()
+	require.NoError(t, x.Release())
+	y := put(r, []float32{2})
+	assert.NotEqual(t, before, y.Block().Ptr(), "the memory is still in use by the other stream")
+	close(gate)
+	require.NoError(t, y.Release())
+	require.NoError(t, other.Synchronize(r.ctx))
+}
+
+func TestReleaseConcurrentSafe(t *testing.T) {
+	r := newRig(t, 64<<20)
+	for range 200 {
+		x := put(r, []float32{1, 2, 3, 4})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			y, err := r.Exp(r.ctx, x)
+			if err != nil {
+				assert.ErrorIs(t, err, ErrReleased)
+				return
+			}
+			assert.NoError(t, y.Release())
+		})
+		wg.Go(func() { assert.NoError(t, x.Release()) })
+		wg.Go(func() { assert.NoError(t, x.Release()) })
+		wg.Wait()
+	}
+}
+
+func TestPrintingNeverTouchesMemory(t *testing.T) {
+	r := newRig(t, 64<<20)
+	x := put(r, []float32{1, 2, 3, 4}, 2, 2)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%x", "%q"} {
+		assert.Equal(t, "float32 (2, 2) on host", fmt.Sprintf(verb, x))
+	}
+	require.NoError(t, x.Release())
+	assert.True(t, strings.HasSuffix(fmt.Sprint(x), "released"))
+	assert.Equal(t, "no tensor", fmt.Sprint((*Tensor)(nil)))
+}

@@ -1,0 +1,130 @@
+package tensor
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+)
+
+func TestOperationsRefuseAndChangeNothing(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	other := newRig(t, 64<<20).scoped()
+	m23, m32, v3 := put(r, make([]float32, 6), 2, 3), put(r, make([]float32, 6), 3, 2), put(r, make([]float32, 3))
+	wide, ints, foreign := put(r, make([]float64, 6), 2, 3), put(r, make([]int32, 6), 2, 3), put(other, make([]float32, 6), 2, 3)
+	scalar, err := r.Full(r.ctx, 1, gtensor.Float32)
+	require.NoError(t, err)
+	before := r.cache.Stats().Allocation.All.Current
+	one := func(_ *Tensor, err error) error { return err }
+	for name, c := range map[string]struct {
+		got  error
+		want error
+	}{
+		"shapes that do not broadcast":     {one(r.Add(r.ctx, m23, m32)), ErrShape},
+		"two dtypes":                       {one(r.Add(r.ctx, m23, wide)), ErrDtype},
+		"whole numbers":                    {one(r.Exp(r.ctx, ints)), ErrDtype},
+		"nil":                              {one(r.Add(r.ctx, m23, nil)), ErrInvalid},
+		"another runtime":                  {one(r.Add(r.ctx, m23, foreign)), ErrRuntime},
+		"a NaN scalar":                     {one(r.MulScalar(r.ctx, m23, math.NaN())), ErrInvalid},
+		"a larger shape in place":          {r.AddInPlace(r.ctx, v3, m23), ErrShape},
+		"inner dimensions":                 {one(r.MatMul(r.ctx, m23, m23, false, false)), ErrShape},
+		"a vector times a matrix":          {one(r.MatMul(r.ctx, v3, m32, false, false)), ErrShape},
+		"a transposed vector":              {one(r.Transpose(r.ctx, v3)), ErrShape},
+		"a bias that is too long":          {one(r.AddBias(r.ctx, m32, v3)), ErrShape},
+		"an axis too many":                 {one(r.Sum(r.ctx, m23, 2)), ErrShape},
+		"an axis too few":                  {one(r.Mean(r.ctx, m23, -3)), ErrShape},
+		"an axis twice":                    {one(r.Sum(r.ctx, m23, 1, -1)), ErrShape},
+		"a sum to what is no part":         {one(r.SumTo(r.ctx, m23, 2)), ErrShape},
+		"a broadcast to less":              {one(r.BroadcastTo(r.ctx, m23, 3)), ErrShape},
+		"softmax of a scalar":              {one(r.Softmax(r.ctx, scalar)), ErrShape},
+		"labels that are floats":           {one(r.CrossEntropy(r.ctx, m23, v3)), ErrDtype},
+		"labels of a wrong number":         {one(r.CrossEntropy(r.ctx, m23, ints)), ErrShape},
+		"rows that are not there":          {one(r.Rows(r.ctx, m23, 1, 3)), ErrShape},
+		"a negative dimension":             {one(r.New(r.ctx, gtensor.Float32, 2, -1)), ErrShape},
+		"an overflowing shape":             {one(r.New(r.ctx, gtensor.Float32, math.MaxInt, math.MaxInt)), ErrShape},
+		"an overflow that wraps to little": {one(r.New(r.ctx, gtensor.Float64, 1<<31, 1<<31, 8)), ErrShape},
+		"strings":                          {one(r.New(r.ctx, gtensor.String, 2)), ErrDtype},
+		"no dtype":                         {one(r.New(r.ctx, gtensor.Dtype{}, 2)), ErrDtype},
+		"half a label":                     {one(r.Full(r.ctx, 0.5, gtensor.Int32, 2)), ErrInvalid},
+		"a byte of 256":                    {one(r.Full(r.ctx, 256, gtensor.Uint8, 2)), ErrInvalid},
+		"too few elements":                 {one(FromSlice(r.ctx, r.Runtime, []float32{1}, 2)), ErrShape},
+		"a copy of other elements":         {CopyFrom(r.ctx, m23, make([]float64, 6)), ErrDtype},
+		"a copy of more":                   {CopyFrom(r.ctx, m23, make([]float32, 7)), ErrShape},
+		"a gradient of another shape":      {one(r.ReLUGrad(r.ctx, nil, m23, m32)), ErrShape},
+		"a result of another shape":        {one(r.ReLUGrad(r.ctx, m32, m23, m23)), ErrShape},
+	} {
+		assert.ErrorIs(t, c.got, c.want, name)
+		if c.got != nil {
+			assert.True(t, strings.HasPrefix(c.got.Error(), "tensor: "), c.got)
+		}
+	}
+	_, err = Item[float32](r.ctx, m23)
+	assert.ErrorIs(t, err, ErrShape)
+	_, err = Item[float32](r.ctx, nil)
+	assert.ErrorIs(t, err, ErrInvalid)
+	assert.Equal(t, before, r.cache.Stats().Allocation.All.Current, "a refused operation left memory behind")
+}
+
+func TestNewRuntimeRefuses(t *testing.T) {
+	r := newRig(t, 64<<20)
+	other := newRig(t, 64<<20)
+	_, err := NewRuntime(nil, r.Pool(), r.Stream())
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewRuntime(other.cache, r.Pool(), r.Stream())
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewRuntime(r.cache, other.Pool(), r.Stream())
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewRuntime(r.cache, r.Pool(), blind{r.Stream()})
+	assert.ErrorIs(t, err, ErrUnsupported)
+}
+
+// blind hides that the host can touch the device's memory.
+type blind struct{ device.Stream }
+
+func (b blind) Device() device.Device { return struct{ device.Device }{b.Stream.Device()} }
+
+func TestToSliceKeepsTheLastGoodOutput(t *testing.T) {
+	r := newRig(t, 64<<20)
+	r.leaky = true
+	x := put(r, []float32{1, 2, 3})
+	buf := make([]float32, 0, 8)
+	got, err := ToSlice(r.ctx, x, buf)
+	require.NoError(t, err)
+	assert.Same(t, &buf[:1][0], &got[0], "the capacity is used")
+	cancelled, cancel := context.WithCancel(r.ctx)
+	cancel()
+	require.NoError(t, CopyFrom(r.ctx, x, []float32{4, 5, 6}))
+	again, err := ToSlice(cancelled, x, got)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, []float32{1, 2, 3}, again)
+	require.NoError(t, r.Synchronize(r.ctx))
+	require.NoError(t, x.Release())
+}
+
+func TestAFailedAllocationLeavesNothing(t *testing.T) {
+	r := newRig(t, 64<<20)
+	x := put(r, make([]float32, 64*64), 64, 64)
+	defer x.Release()
+	for n := 1; n <= 3; n++ {
+		require.NoError(t, r.cache.EmptyCache(r.ctx))
+		big, err := r.BroadcastTo(r.ctx, x, 64, 64, 64)
+		require.NoError(t, err)
+		require.NoError(t, big.Release())
+		require.NoError(t, r.cache.EmptyCache(r.ctx))
+		r.dev.Fail(host.FaultAlloc, n)
+		before := r.cache.MemoryAllocated()
+		y, err := r.MatMul(r.ctx, x, x, true, false)
+		r.dev.Fail(host.FaultAlloc, 0)
+		if err == nil {
+			require.NoError(t, y.Release())
+		}
+		assert.Equal(t, before, r.cache.MemoryAllocated())
+	}
+}

@@ -1,0 +1,109 @@
+package tensor
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSoftmaxAndCrossEntropy(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	random := rand.New(rand.NewPCG(9, 10))
+	for range 50 {
+		rows, cols := 1+random.IntN(40), 1+random.IntN(300)
+		logits := randomData(random, []int{rows, cols})
+		logits[random.IntN(len(logits))] += 2000 // exp of it would overflow
+		labels := make([]int32, rows)
+		want, loss := make([]float64, len(logits)), 0.0
+		for i := range rows {
+			row := logits[i*cols : (i+1)*cols]
+			labels[i] = int32(random.IntN(cols))
+			top, sum := row[0], 0.0
+			for _, v := range row {
+				top = max(top, v)
+			}
+			for _, v := range row {
+				sum += math.Exp(v - top)
+			}
+			for j, v := range row {
+				want[i*cols+j] = math.Exp(v-top) / sum
+			}
+			loss -= (row[labels[i]] - top - math.Log(sum)) / float64(rows)
+		}
+		x, y := put(r, logits, rows, cols), put(r, labels)
+		p, err := r.Softmax(r.ctx, x)
+		require.InDeltaSlice(t, want, get[float64](r, p, err), 1e-12)
+		l, err := r.CrossEntropy(r.ctx, x, y)
+		require.InEpsilon(t, loss, get[float64](r, l, err)[0], 1e-12)
+
+		dloss := put(r, []float64{3}, 1)
+		for i, label := range labels {
+			want[i*cols+int(label)]--
+		}
+		for i := range want {
+			want[i] *= 3 / float64(rows)
+		}
+		g, err := r.CrossEntropyGrad(r.ctx, x, y, dloss)
+		require.InDeltaSlice(t, want, get[float64](r, g, err), 1e-12)
+	}
+}
+
+func TestArgMax(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	nan := float32(math.NaN())
+	x := put(r, []float32{1, 3, 3, 5, 2, 1, 0, nan, nan, -1, -2, -3}, 2, 2, 3)
+	y, err := r.ArgMax(r.ctx, x)
+	assert.Equal(t, []int32{1, 0, 1, 0}, get[int32](r, y, err))
+	assert.Equal(t, []int{2, 2}, []int(y.Shape()))
+	_, err = r.ArgMax(r.ctx, put(r, []float32{}, 3, 0))
+	assert.ErrorIs(t, err, ErrShape)
+}
+
+func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, make([]float32, 6), 3, 2)
+	good := put(r, []int32{0, 1, 0})
+	for _, bad := range []int32{2, -1, math.MinInt32, math.MaxInt32} {
+		labels := put(r, []int32{0, bad, 1})
+		loss, err := r.CrossEntropy(r.ctx, x, labels)
+		require.NoError(t, err)
+		g, err := r.CrossEntropyGrad(r.ctx, x, labels, put(r, []float32{1}))
+		require.NoError(t, err)
+
+		_, err = Item[float32](r.ctx, loss)
+		require.ErrorIs(t, err, ErrLabel)
+		require.ErrorContains(t, err, "row 1")
+		v, err := Item[float32](r.ctx, loss)
+		require.NoError(t, err, "the error is given once")
+		require.True(t, math.IsNaN(float64(v)))
+		grad := get[float32](r, g, nil)
+		require.Equal(t, []float32{0, 0}, grad[2:4], "the gradient of the bad row")
+		require.NotZero(t, grad[0])
+
+		loss, err = r.CrossEntropy(r.ctx, x, good)
+		require.InDelta(t, math.Ln2, get[float32](r, loss, err)[0], 1e-6, "the device goes on")
+	}
+	_, err := r.CrossEntropy(r.ctx, x, put(r, []int32{0, 7, 8}))
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Synchronize(r.ctx), "label 7 in row 1")
+
+	_, err = Labels(r.ctx, r.Runtime, []int{0, 1, 2}, 2)
+	require.ErrorIs(t, err, ErrLabel)
+	require.ErrorContains(t, err, "label 2 at 2")
+}
+
+func TestNoRows(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x, y := put(r, []float32{}, 0, 5), put(r, []int32{})
+	loss, err := r.CrossEntropy(r.ctx, x, y)
+	assert.True(t, math.IsNaN(float64(get[float32](r, loss, err)[0])), "the mean of nothing")
+	g, err := r.CrossEntropyGrad(r.ctx, x, y, put(r, []float32{1}))
+	assert.Empty(t, get[float32](r, g, err))
+	s, err := r.Softmax(r.ctx, x)
+	assert.Empty(t, get[float32](r, s, err))
+	sum, err := r.Sum(r.ctx, x)
+	assert.Equal(t, []float32{0}, get[float32](r, sum, err))
+}

@@ -1,0 +1,97 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSGDStepsAgainstPyTorchsFormula(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	random := rand.New(rand.NewPCG(11, 12))
+	for _, s := range []SGDStep{
+		{LR: 0.1}, {LR: 0.1, WeightDecay: 0.2}, {LR: 0.1, Momentum: 0.9},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.1}, {LR: 0.1, Momentum: 0.9, WeightDecay: 0.1, Nesterov: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) {
+			const n = 7
+			p := randomData(random, []int{n})
+			param, buf := put(r, p), put(r, make([]float64, n))
+			b := make([]float64, n)
+			for step := range 4 {
+				g := randomData(random, []int{n})
+				for i := range p {
+					d := g[i] + s.WeightDecay*p[i]
+					if s.Momentum != 0 {
+						if step == 0 {
+							b[i] = d
+						} else {
+							b[i] = s.Momentum*b[i] + (1-s.Dampening)*d
+						}
+						if s.Nesterov {
+							d += s.Momentum * b[i]
+						} else {
+							d = b[i]
+						}
+					}
+					p[i] -= s.LR * d
+				}
+				s.First = step == 0
+				state := buf
+				if s.Momentum == 0 {
+					state = nil
+				}
+				require.NoError(t, r.StepSGD(r.ctx, s, param, put(r, g), state))
+				require.InDeltaSlice(t, p, get[float64](r, param, nil), 1e-13)
+			}
+		})
+	}
+}
+
+func TestAdamStepsAgainstPyTorchsFormula(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	random := rand.New(rand.NewPCG(13, 14))
+	for _, s := range []AdamStep{
+		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-3},
+		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.3},
+		{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, WeightDecay: 0.3, Decoupled: true},
+	} {
+		t.Run(fmt.Sprintf("%+v", s), func(t *testing.T) {
+			const n = 7
+			p := randomData(random, []int{n})
+			param, m1, m2 := put(r, p), put(r, make([]float64, n)), put(r, make([]float64, n))
+			m, v := make([]float64, n), make([]float64, n)
+			for step := 1; step < 5; step++ {
+				g := randomData(random, []int{n})
+				for i := range p {
+					d := g[i]
+					if s.Decoupled {
+						p[i] *= 1 - s.LR*s.WeightDecay
+					} else {
+						d += s.WeightDecay * p[i]
+					}
+					m[i] = s.Beta1*m[i] + (1-s.Beta1)*d
+					v[i] = s.Beta2*v[i] + (1-s.Beta2)*d*d
+					mh, vh := m[i]/(1-math.Pow(s.Beta1, float64(step))), v[i]/(1-math.Pow(s.Beta2, float64(step)))
+					p[i] -= s.LR * mh / (math.Sqrt(vh) + s.Eps)
+				}
+				s.Step = step
+				require.NoError(t, r.StepAdam(r.ctx, s, param, put(r, g), m1, m2))
+				require.InDeltaSlice(t, p, get[float64](r, param, nil), 1e-12)
+			}
+		})
+	}
+}
+
+func TestStepsRefuse(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	p, g, other := put(r, []float32{1, 2}), put(r, []float32{1, 2}), put(r, []float32{1, 2, 3})
+	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1}, p, other, nil), ErrShape)
+	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1, Momentum: 0.5}, p, g, nil), ErrInvalid)
+	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1}, p, p, nil), ErrInvalid, "the gradient is the parameter")
+	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{}, p, g, other, other), ErrInvalid, "step 0")
+	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, g, other), ErrShape)
+}
