@@ -35,6 +35,9 @@ type use struct {
 // Len is the size in bytes that Get was asked for.
 func (b *Buffer) Len() int { return len(b.bytes) }
 
+// String is "buffer of N bytes".
+func (b *Buffer) String() string { return fmt.Sprintf("buffer of %d bytes", len(b.bytes)) }
+
 // Bytes is the buffer's memory. It is nil while a copy is in flight, also one that only reads, and after
 // Release; [Buffer.Check] says which. The slice must not be used once a copy is queued, until that is
 // done, and never after Release.
@@ -121,17 +124,18 @@ func (b *Buffer) Release() error {
 	if b.slab == nil {
 		return nil
 	}
-	return b.pool.release(b, uses, tainted)
+	if !b.pool.gate.enter() {
+		return fmt.Errorf("transfer: Release of a buffer of %d bytes: the pool of %s is %w", len(b.bytes), b.pool.dev.Name(), ErrClosed)
+	}
+	defer b.pool.gate.leave()
+	b.pool.release(b, uses, tainted)
+	return nil
 }
 
 // release takes back the slab of b.
-func (p *Pool) release(b *Buffer, uses []use, tainted bool) error {
+func (p *Pool) release(b *Buffer, uses []use, tainted bool) {
 	s := b.slab
 	p.mu.Lock()
-	if s.owner != b {
-		p.mu.Unlock()
-		return fmt.Errorf("transfer: Release of a buffer of %d bytes: the pool of %s is %w", len(b.bytes), p.dev.Name(), ErrClosed)
-	}
 	p.takeBack(s)
 	s.tainted = tainted
 	for _, u := range uses {
@@ -150,5 +154,4 @@ func (p *Pool) release(b *Buffer, uses []use, tainted bool) error {
 	}
 	p.mu.Unlock()
 	p.freeAll(context.Background(), victims)
-	return nil
 }

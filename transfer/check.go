@@ -23,10 +23,10 @@ func (p *Pool) check(t transfer) error {
 	if t.buffer == nil || t.buffer.pool != p {
 		return fmt.Errorf("transfer: %s: %w: want a buffer of this pool", call, ErrInvalid)
 	}
-	if err := checkRange(call, "a buffer", t.bufferOffset, t.bytes, int64(len(t.buffer.bytes))); err != nil {
+	if err := checkRange(call, t.buffer, t.bufferOffset, t.bytes, int64(len(t.buffer.bytes))); err != nil {
 		return err
 	}
-	return checkRange(call, t.block.String(), t.blockOffset, t.bytes, t.block.Size())
+	return checkRange(call, t.block, t.blockOffset, t.bytes, t.block.Size())
 }
 
 func (p *Pool) checkStream(call string, s device.Stream) error {
@@ -41,9 +41,9 @@ func (p *Pool) checkStream(call string, s device.Stream) error {
 }
 
 // checkRange checks [offset, offset+bytes) against a size in bytes, without overflowing.
-func checkRange(call, what string, offset, bytes, size int64) error {
-	if offset < 0 || bytes < 0 || offset > size || bytes > size-offset {
-		return fmt.Errorf("transfer: %s: %d bytes at offset %d of %s of %d bytes: %w", call, bytes, offset, what, size, ErrRange)
+func checkRange[T fmt.Stringer](call string, of T, offset, bytes, size int64) error {
+	if offset >= 0 && bytes >= 0 && offset <= size && bytes <= size-offset {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("transfer: %s: %d bytes at offset %d of %s: %w: it has %d bytes", call, bytes, offset, of, ErrRange, size)
 }

@@ -32,11 +32,9 @@ func (p *Pool) close() error {
 	var out, outBytes int64
 	for p.first != nil {
 		s := p.first
-		if b := s.owner; b != nil {
-			out++
-			outBytes += int64(len(b.bytes))
-			p.takeBack(s)
-		}
+		out++
+		outBytes += int64(s.owner.Len())
+		p.takeBack(s)
 		p.disown([]*slab{s})
 		victims = append(victims, s)
 	}

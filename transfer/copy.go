@@ -148,7 +148,9 @@ func (p *Pool) queue(t transfer, ev device.Event) (*mark, error) {
 		t.buffer.abort(true)
 		return nil, err
 	}
-	t.buffer.commit(m, writes)
+	if replaced := t.buffer.commit(m, writes); replaced != nil {
+		p.forget(replaced)
+	}
 	return m, nil
 }
 

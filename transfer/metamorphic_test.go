@@ -168,8 +168,8 @@ func (p *program) collect(wait bool) {
 			kept = append(kept, r)
 			continue
 		}
-		if p.check(r.copy.Err()) && !p.failed {
-			require.Equal(p.t, r.want, r.buffer.Bytes()[5:])
+		if got := r.buffer.Bytes(); p.check(r.copy.Err()) && p.check(r.buffer.Check()) && !p.failed && got != nil {
+			require.Equal(p.t, r.want, got[5:])
 		}
 		require.NoError(p.t, r.buffer.Release())
 	}

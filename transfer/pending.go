@@ -1,6 +1,10 @@
 package transfer
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
 
 // queue are released slabs that wait for copies on one stream, in the order of the copies. A slow copy
 // holds up its own stream's queue and no other.
@@ -11,12 +15,30 @@ type queue struct {
 
 type waiting struct {
 	mark *mark
-	slab *slab
+	slab *slab // nil: only the mark's event is wanted back
 }
+
+// forget takes back the event of a mark that no buffer needs any more.
+func (p *Pool) forget(m *mark) {
+	if race.Enabled {
+		return // the garbage collector's finding it is enough
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.enqueue(m, nil)
+	if p.forgotten++; p.forgotten >= maxForgotten {
+		p.collect()
+	}
+}
+
+// maxForgotten is how many marks without a slab may be queued before they are looked at.
+const maxForgotten = 64
 
 // enqueue lets s wait for m.
 func (p *Pool) enqueue(m *mark, s *slab) {
-	s.waiting++
+	if s != nil {
+		s.waiting++
+	}
 	q := p.queueOf(m.stream)
 	q.entries = append(q.entries, waiting{m, s})
 	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].mark.seq > m.seq; i-- {
@@ -45,6 +67,10 @@ func (p *Pool) collect() {
 			done, err := w.mark.peek()
 			if !done {
 				break
+			}
+			if w.slab == nil {
+				p.forgotten--
+				continue
 			}
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
@@ -78,7 +104,7 @@ func (p *Pool) retire(s *slab) {
 func (p *Pool) last(seq uint64) *mark {
 	for _, q := range p.queues {
 		for _, w := range slices.Backward(q.entries) {
-			if w.mark.seq <= seq {
+			if w.slab != nil && w.mark.seq <= seq {
 				return w.mark
 			}
 		}

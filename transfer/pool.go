@@ -36,14 +36,15 @@ type Pool struct {
 	gate     gate
 	copied   [2]struct{ copies, bytes atomic.Int64 } // by OpH2D, OpD2H
 
-	mu      sync.Mutex
-	idle    [classes][]*slab // by class, the last released last
-	tainted []*slab          // to be freed
-	queues  []*queue         // of released buffers whose copies are not done, by stream
-	first   *slab            // all of the pool's slabs
-	clock   uint64           // counts what became idle
-	stats   Stats
-	parked  error // of a free that nobody could be told about
+	mu        sync.Mutex
+	idle      [classes][]*slab // by class, the last released last
+	tainted   []*slab          // to be freed
+	queues    []*queue         // of released buffers whose copies are not done, by stream
+	forgotten int              // marks without a slab in queues
+	first     *slab            // all of the pool's slabs
+	clock     uint64           // counts what became idle
+	stats     Stats
+	parked    error // of a free that nobody could be told about
 
 	closing  sync.Once
 	closeErr error

@@ -17,10 +17,15 @@ import (
 )
 
 // What the pool does between a mistake's two halves must not hide the mistake from the race detector. Each of
-// these runs when the upload is done, by the clock, and before the kernel that should have waited for it is
-// queued; none of them tells the caller that this upload is done.
+// these runs after the upload was queued and before the kernel that should have waited for it, most of them
+// when the upload is done, by the clock; none of them tells the caller that this upload is done.
 var between = map[string]func(*testing.T, *rig){
 	"nothing": func(*testing.T, *rig) {},
+	"wait for copies": func(t *testing.T, r *rig) {
+		before := r.pool.Stats()
+		require.NoError(t, r.pool.EmptyCache(t.Context()))
+		require.EqualValues(t, 1, before.Pending, "nothing to wait for")
+	},
 	"statistics": func(t *testing.T, r *rig) {
 		require.Zero(t, r.pool.Stats().Pending)
 	},
@@ -57,11 +62,12 @@ func (l *locker) End(transfer.Event) {
 }
 
 // mistake uploads on one stream and reads on another, with an event between them or without.
-func mistake(t *testing.T, with bool, do func(*testing.T, *rig), ops int) {
+func mistake(t *testing.T, with, now bool, do func(*testing.T, *rig), ops int) {
 	l := &locker{}
 	r := newRig(t, transfer.Config{Observer: l})
 	r.get(t, 5000).Release()
 	block := r.alloc(t, 4096, r.b)
+	require.NoError(t, r.b.Launch(&device.Launch{Func: func() { time.Sleep(20 * time.Millisecond) }}))
 	_, err := r.pool.Upload(t.Context(), r.b, block, 0, make([]byte, 4096))
 	require.NoError(t, err)
 	if with {
@@ -70,7 +76,9 @@ func mistake(t *testing.T, with bool, do func(*testing.T, *rig), ops int) {
 		require.NoError(t, r.b.Record(e))
 		require.NoError(t, r.a.Wait(e))
 	}
-	time.Sleep(20 * time.Millisecond)
+	if !now {
+		time.Sleep(40 * time.Millisecond)
+	}
 	l.mu.Lock() // after the observer's End
 	l.mu.Unlock()
 	do(t, r)
@@ -102,7 +110,7 @@ func TestMistake(t *testing.T) {
 	if name == "" {
 		t.Skip("run by TestMistakesAreReported")
 	}
-	mistake(t, twin, between[name], 10)
+	mistake(t, twin, name == "wait for copies", between[name], 10)
 }
 
 func TestMistakesAreReported(t *testing.T) {

@@ -27,7 +27,7 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 	if err := p.checkStream("Upload", stream); err != nil {
 		return nil, err
 	}
-	if err := checkRange("Upload", dst.String(), dstOffset, bytes, dst.Size()); err != nil {
+	if err := checkRange("Upload", dst, dstOffset, bytes, dst.Size()); err != nil {
 		return nil, err
 	}
 	if bytes == 0 {
@@ -77,7 +77,7 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := p.checkStream("Download", stream); err != nil {
 		return err
 	}
-	if err := checkRange("Download", src.String(), srcOffset, bytes, src.Size()); err != nil {
+	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {
 		return err
 	}
 	b, err := p.Get(ctx, bytes)

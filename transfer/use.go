@@ -28,8 +28,8 @@ func (b *Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
 	return earlier, nil
 }
 
-// commit notes that the copy is queued and ends with m.
-func (b *Buffer) commit(m *mark, writes bool) {
+// commit notes that the copy is queued and ends with m. It returns the mark that m takes the place of, if any.
+func (b *Buffer) commit(m *mark, writes bool) (replaced *mark) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.queueing--
@@ -37,13 +37,15 @@ func (b *Buffer) commit(m *mark, writes bool) {
 	for i := range b.uses {
 		if u := &b.uses[i]; u.stream == m.stream {
 			u.wrote = u.wrote || writes
-			if u.mark.seq < m.seq {
-				u.mark = m
+			if u.mark.seq > m.seq {
+				return m
 			}
-			return
+			replaced, u.mark = u.mark, m
+			return replaced
 		}
 	}
 	b.uses = append(b.uses, use{m.stream, m, writes})
+	return nil
 }
 
 // abort notes that the copy was not queued, or that it was and nothing says when it is done.

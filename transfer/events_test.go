@@ -1,0 +1,63 @@
+package transfer_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// eventCounter is a device that keeps the events that it made.
+type eventCounter struct {
+	device.Device
+	mu     sync.Mutex
+	events []device.Event
+}
+
+func (d *eventCounter) NewEvent(o device.EventOptions) (device.Event, error) {
+	e, err := d.Device.NewEvent(o)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, e)
+	return e, err
+}
+
+// Events are used again, also those of copies that nobody ever asks about, and Close closes them all.
+func TestEventsAreReused(t *testing.T) {
+	if race.Enabled {
+		t.Skip("in race builds the garbage collector brings events back")
+	}
+	r := newRig(t, transfer.Config{})
+	dev := &eventCounter{Device: r.dev}
+	pool, err := transfer.New(dev, transfer.Config{})
+	require.NoError(t, err)
+	block := r.alloc(t, 64, r.a)
+	b, err := pool.Get(t.Context(), 64)
+	require.NoError(t, err)
+	other, err := pool.Get(t.Context(), 64)
+	require.NoError(t, err)
+	for i := range 5000 {
+		_, err := pool.H2D(t.Context(), r.a, block, 0, b, 0, 64)
+		require.NoError(t, err)
+		c, err := pool.D2H(t.Context(), r.b, other, 0, block, 0, 64)
+		require.NoError(t, err)
+		if i%100 == 0 {
+			require.NoError(t, c.Wait(t.Context()))
+		}
+		_, err = pool.Upload(t.Context(), r.a, block, 0, make([]byte, 64))
+		require.NoError(t, err)
+	}
+	require.Less(t, len(dev.events), 2000, "15,000 copies, of which a stream holds at most 1,024")
+	require.NoError(t, b.Release())
+	require.NoError(t, other.Release())
+	require.NoError(t, pool.Close())
+	for _, e := range dev.events {
+		_, err := e.Query()
+		require.ErrorIs(t, err, device.ErrClosed)
+	}
+	require.NoError(t, block.Free())
+}

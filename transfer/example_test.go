@@ -1,0 +1,118 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/device"
+	_ "github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// setUp opens what the examples need. Errors are left out of the examples for brevity.
+func setUp() (dev device.Device, cache *memcache.Cache, pool *transfer.Pool, stream device.Stream) {
+	dev, _ = device.Open("host?capacity=64MiB")
+	cache, _ = memcache.New(dev, memcache.Config{})
+	pool, _ = transfer.New(dev, transfer.Config{})
+	stream, _ = dev.NewStream(device.StreamOptions{})
+	return dev, cache, pool, stream
+}
+
+func Example() {
+	ctx := context.Background()
+	dev, cache, pool, stream := setUp()
+	defer dev.Close()
+	defer cache.Close()
+	defer stream.Close()
+	defer pool.Close()
+
+	block, _ := cache.Alloc(ctx, 4*4, stream)
+	defer block.Free()
+	buf, _ := pool.Get(ctx, 4*4)
+	numbers, _ := transfer.As[float32](buf)
+	copy(numbers, []float32{1, 2, 3, 4})
+	pool.H2D(ctx, stream, block, 0, buf, 0, 4*4)
+	_, err := transfer.As[float32](buf)
+	fmt.Println("while the copy may be in flight:", err != nil || numbers[3] == 4)
+	buf.Release() // reused when the copy is done
+
+	back := make([]byte, 4*4)
+	err = pool.Download(ctx, stream, back, block, 0)
+	fmt.Println(back, err)
+	// Output:
+	// while the copy may be in flight: true
+	// [0 0 128 63 0 0 0 64 0 0 64 64 0 0 128 64] <nil>
+}
+
+func ExamplePool_Upload() {
+	ctx := context.Background()
+	dev, cache, pool, stream := setUp()
+	defer dev.Close()
+	defer cache.Close()
+	defer stream.Close()
+	defer pool.Close()
+
+	block, _ := cache.Alloc(ctx, 5, stream)
+	text := []byte("hello")
+	done, _ := pool.Upload(ctx, stream, block, 0, text)
+	clear(text) // text may be reused at once
+	fmt.Println(done.Wait(ctx))
+
+	pool.Download(ctx, stream, text, block, 0)
+	fmt.Printf("%s\n", text)
+	block.Free()
+
+	_, err := pool.Upload(ctx, stream, block, 510, text)
+	fmt.Println(errors.Is(err, transfer.ErrRange))
+	// Output:
+	// <nil>
+	// hello
+	// true
+}
+
+func ExampleLoader() {
+	ctx := context.Background()
+	dev, cache, pool, stream := setUp()
+	defer dev.Close()
+	defer cache.Close()
+	defer stream.Close()
+	defer pool.Close()
+
+	loader, err := transfer.NewLoader(ctx, pool, transfer.LoaderConfig{
+		Cache: cache, Compute: stream, Fields: []int64{3 * 4},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer loader.Close()
+
+	data := []float32{1, 2, 3, 4, 5, 6, 7}
+	err = loader.Start(ctx, func(_ context.Context, fields [][]byte) error {
+		if len(data) == 0 {
+			return io.EOF
+		}
+		field, err := transfer.View[float32](fields[0])
+		n := copy(field, data)
+		data, fields[0] = data[n:], fields[0][:4*n]
+		return err
+	})
+	for err == nil {
+		var batch *transfer.Batch
+		if batch, err = loader.Next(ctx); err != nil {
+			break
+		}
+		// A real program launches kernels on stream here.
+		fmt.Println("batch", batch.Index(), "has", batch.Bytes(0)/4, "numbers")
+		err = batch.Release()
+	}
+	fmt.Println(err)
+	// Output:
+	// batch 0 has 3 numbers
+	// batch 1 has 3 numbers
+	// batch 2 has 1 numbers
+	// EOF
+}
