@@ -28,7 +28,7 @@ const (
 	KeyStepReserved    = attribute.Key("cistern.step.reserved.peak")   // the most bytes held from the driver
 	KeyStepAllocations = attribute.Key("cistern.step.allocations")     // requests served
 	KeyStepHits        = attribute.Key("cistern.step.hits")            // of these, by the cache
-	KeyStepMisses      = attribute.Key("cistern.step.misses")          // by the driver
+	KeyStepMisses      = attribute.Key("cistern.step.misses")          // by the driver, or failed
 	KeyStepRetries     = attribute.Key("cistern.step.retries")         // driver allocations after a flush
 	KeyStepOOMs        = attribute.Key("cistern.step.out_of_memory")   // requests that failed
 	KeyStepH2D         = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device

@@ -19,7 +19,7 @@ type counts struct{ started, ended, sampledOut, skipped atomic.Int64 }
 
 // Counts returns the counts up to now. Spans of copies and steps end when the device is done with them.
 func (t *Tracer) Counts() Counts {
-	if t == nil {
+	if t.off() {
 		return Counts{}
 	}
 	return Counts{

@@ -5,7 +5,7 @@ import "fmt"
 // Detail is what gets a span under a recording parent. A higher detail includes the lower ones.
 type Detail int8
 
-// The levels of detail. A span costs 1 to 2 µs with an SDK and a batch processor, an allocation from the
+// The levels of detail. A span costs 1 to 3 µs with an SDK and a batch processor, an allocation from the
 // cache a tenth of that: All is for looking closely, or for one step in n ([Config.AllEvery]).
 const (
 	// Steps: training steps only.

@@ -51,29 +51,40 @@ func (p *Profiler) discard(e device.Event) {
 	}
 }
 
-// poll completes the steps that the device is done with, unless another goroutine is at it.
-func (p *Profiler) poll() {
-	select {
-	case p.drain <- struct{}{}:
-		_ = p.complete(device.Event.Query) // kept for Flush
+// poll completes the steps that the device is done with. If another goroutine is at it, poll waits for it or
+// leaves it to that one, which looks again after it has let go of drain, so that no step is forgotten.
+func (p *Profiler) poll(wait bool) {
+	for {
+		select {
+		case p.drain <- struct{}{}:
+		default:
+			if !wait {
+				return
+			}
+			p.drain <- struct{}{}
+		}
+		empty, _ := p.complete(device.Event.Query) // an error is kept for Flush
 		<-p.drain
-	default:
+		if !empty || p.pending() == 0 {
+			return
+		}
 	}
 }
 
-// complete completes the open steps in order, up to the first that done says no to. p.drain is held. An
-// error of done is returned if the device may still answer; then the step stays open.
-func (p *Profiler) complete(done func(device.Event) (bool, error)) error {
+// complete completes the open steps in order, up to the first that done says no to, and reports whether it
+// came to the end of them. p.drain is held. An error of done is returned if the device may still answer; then
+// the step stays open.
+func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, err error) {
 	for {
 		p.mu.Lock()
 		if len(p.open) == 0 {
 			p.mu.Unlock()
-			return nil
+			return true, nil
 		}
 		s := p.open[0]
 		p.mu.Unlock()
 		if ok, err := s.takeDeviceTime(done); !ok {
-			return err
+			return false, err
 		}
 		p.mu.Lock()
 		p.open[0] = nil

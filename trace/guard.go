@@ -16,8 +16,8 @@ type stepKey struct{}
 // none is the detail without a recording parent.
 const none = Steps - 1
 
-// detail is what gets a span under ctx: the step's detail or the tracer's. If it is sure to be below need
-// it is none at once, for an atomic load.
+// detail is what gets a span under ctx: that of the step while it runs, or else the tracer's. If it is sure
+// to be below need it is none at once, for an atomic load.
 func (t *Tracer) detail(ctx context.Context, need Detail) Detail {
 	if t.config.Detail < need && t.allSteps.Load() == 0 {
 		return none
@@ -25,7 +25,7 @@ func (t *Tracer) detail(ctx context.Context, need Detail) Detail {
 	if !recording(ctx) {
 		return none
 	}
-	if s, ok := ctx.Value(stepKey{}).(*Step); ok && s.profiler.config.Tracer == t {
+	if s, ok := ctx.Value(stepKey{}).(*Step); ok && s.profiler.config.Tracer == t && !s.over.Load() {
 		return s.detail
 	}
 	return t.config.Detail

@@ -114,9 +114,21 @@ func TestDetailText(t *testing.T) {
 }
 
 func TestNilTracer(t *testing.T) {
-	var tracer *Tracer
-	assert.Nil(t, tracer.Memory())
-	assert.Nil(t, tracer.Transfer())
-	assert.Zero(t, tracer.Counts())
-	assert.NoError(t, tracer.Close())
+	f := newFixture(t, Config{})
+	for _, tracer := range []*Tracer{nil, {}} {
+		assert.Nil(t, tracer.Memory())
+		assert.Nil(t, tracer.Transfer())
+		assert.Zero(t, tracer.Counts())
+		stop, err := tracer.Watch(f.cache)
+		require.NoError(t, err)
+		assert.NoError(t, stop())
+		stop, err = tracer.WatchPool(f.pool)
+		require.NoError(t, err)
+		assert.NoError(t, stop())
+		assert.NoError(t, tracer.Close())
+
+		p := f.profiler(t, ProfilerConfig{Tracer: tracer})
+		_, step := p.StartStep(t.Context(), 1)
+		assert.Equal(t, int64(1), step.End().Step)
+	}
 }

@@ -2,9 +2,11 @@ package trace
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -26,7 +28,7 @@ var memorySpans = [...]struct {
 // Memory returns the observer for [memcache.Config]; of a nil Tracer it is nil. One observer serves any
 // number of caches.
 func (t *Tracer) Memory() memcache.Observer {
-	if t == nil {
+	if t.off() {
 		return nil
 	}
 	return memoryObserver{t}
@@ -44,66 +46,74 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 		need = Slow // failures are told from there on
 	}
 	detail := o.tracer.detail(ctx, need)
-	spans := detail >= memorySpans[op].detail
-	if op == memcache.OpAlloc && detail == Slow {
-		return ctx, watchFailure(ctx)
-	}
 	timed := op == memcache.OpDriverAlloc && o.tracer.allocDuration.enabled(ctx)
-	if !spans && !timed {
+	if detail < need && !timed {
 		return ctx, nil
 	}
-	run := &memoryOperation{tracer: o.tracer}
-	if spans {
+	run := memoryOperations.Get().(*memoryOperation)
+	run.tracer = o.tracer
+	if detail >= memorySpans[op].detail {
 		ctx, run.span = o.tracer.start(ctx, memorySpans[op].name)
 	}
 	if timed {
-		run.ctx, run.began = ctx, time.Now()
+		run.began = time.Now()
 	}
+	run.ctx = ctx
 	return ctx, run
 }
 
+// memoryOperation is one operation, perhaps without a span: then it is timed, or an allocation that may fail.
+// It is pooled, as most allocations of the latter kind end without a trace.
 type memoryOperation struct {
-	tracer *Tracer
-	span   oteltrace.Span  // nil: none
-	ctx    context.Context // nil: not timed
-	began  time.Time
+	tracer     *Tracer
+	ctx        context.Context
+	span       oteltrace.Span // nil: none
+	began      time.Time      // zero: not timed
+	attributes []attribute.KeyValue
 }
 
-// End describes the span with what is known now, and ends it.
+var memoryOperations = sync.Pool{New: func() any { return new(memoryOperation) }}
+
+// End describes the span with what is known now, and ends it. A failed allocation without a span is an event
+// on its parent's.
 func (o *memoryOperation) End(e memcache.Event) {
-	if o.ctx != nil {
+	if !o.began.IsZero() {
 		o.tracer.allocDuration.record(o.ctx, time.Since(o.began), durationKey{device: e.Device, label: e.Pool}, e.Err)
 	}
-	if o.span == nil {
-		return
+	switch {
+	case o.span != nil:
+		o.describe(e)
+		o.span.SetAttributes(o.attributes...)
+		o.tracer.end(o.span, e.Err)
+	case e.Err != nil && e.Op == memcache.OpAlloc:
+		o.describe(e)
+		oteltrace.SpanFromContext(o.ctx).AddEvent("memcache.alloc.failed", oteltrace.WithAttributes(append(
+			o.attributes, errorType(e.Err), semconv.ExceptionMessage(e.Err.Error()))...))
 	}
-	if o.span.IsRecording() {
-		o.span.SetAttributes(memoryAttributes(e)...)
-	}
-	o.tracer.end(o.span, e.Err)
+	*o = memoryOperation{attributes: o.attributes[:0]}
+	memoryOperations.Put(o)
 }
 
-// memoryAttributes are those of e that apply.
-func memoryAttributes(e memcache.Event) []attribute.KeyValue {
-	attributes := make([]attribute.KeyValue, 0, 10)
-	attributes = append(attributes, KeyDevice.String(e.Device))
+// describe collects the attributes of e that apply. The SDK copies them.
+func (o *memoryOperation) describe(e memcache.Event) {
+	a := append(o.attributes, KeyDevice.String(e.Device))
 	if e.Op <= memcache.OpDriverFree {
-		attributes = append(attributes, KeyStream.Int64(int64(e.Stream)))
+		a = append(a, KeyStream.Int64(int64(e.Stream)))
 	}
 	if e.Pool != "" {
-		attributes = append(attributes, KeyPool.String(e.Pool))
+		a = append(a, KeyPool.String(e.Pool))
 	}
 	if e.Serial != 0 {
-		attributes = append(attributes, KeySerial.Int64(int64(e.Serial)))
+		a = append(a, KeySerial.Int64(int64(e.Serial)))
 	}
 	if e.Requested != 0 {
-		attributes = append(attributes, KeyRequested.Int64(e.Requested))
+		a = append(a, KeyRequested.Int64(e.Requested))
 	}
 	if e.Bytes != 0 {
-		attributes = append(attributes, KeyBytes.Int64(e.Bytes))
+		a = append(a, KeyBytes.Int64(e.Bytes))
 	}
 	if e.Op == memcache.OpAlloc && e.Err == nil {
-		attributes = append(attributes, KeyHit.Bool(e.Hit))
+		a = append(a, KeyHit.Bool(e.Hit))
 	}
-	return attributes
+	o.attributes = a
 }

@@ -45,7 +45,7 @@ type poolSeries struct {
 	total                             total
 }
 
-func (m *memoryMetrics) register(meter metric.Meter, cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
+func (m *memoryMetrics) register(cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
 	device := cache.Device().Name()
 	s := &memorySeries{
 		memoryMetrics: m,
@@ -65,13 +65,13 @@ func (m *memoryMetrics) register(meter metric.Meter, cache *memcache.Cache, call
 		s.pools[i].split = series(device, caller, pool, KeyState.String("split"))
 		s.pools[i].cached = series(device, caller, pool, KeyState.String("cached"))
 	}
-	return meter.RegisterCallback(s.observe, m.all...)
+	return m.meter.RegisterCallback(s.observe, m.all...)
 }
 
 func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	stats := s.cache.Stats()
-	s.observePool(o, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool }, &stats)
-	s.observePool(o, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool }, &stats)
+	s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
+	s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
 	o.ObserveInt64(s.peak, stats.AllocatedBytes.All.Peak, s.peakAllocated...)
 	o.ObserveInt64(s.peak, stats.ReservedBytes.All.Peak, s.peakReserved...)
 	// A request that failed is a miss too.
@@ -82,7 +82,8 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
-func (s *memorySeries) observePool(o metric.Observer, p *poolSeries, of func(memcache.StatArray) memcache.Stat, stats *memcache.Stats) {
+func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries,
+	of func(memcache.StatArray) memcache.Stat) {
 	reserved, active := of(stats.ReservedBytes).Current, of(stats.ActiveBytes).Current
 	allocated, split := of(stats.AllocatedBytes).Current, of(stats.InactiveSplitBytes).Current
 	o.ObserveInt64(s.usage, allocated, p.allocated...)

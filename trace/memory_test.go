@@ -10,10 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 func TestAllocationSpans(t *testing.T) {
@@ -255,4 +257,26 @@ func TestOneObserverForManyCachesConcurrentSafe(t *testing.T) {
 	assert.Len(t, f.named("memcache.alloc"), 2*goroutines*rounds)
 	assert.Len(t, f.named("memcache.free"), 2*goroutines*rounds)
 	require.NoError(t, cache.Close())
+}
+
+// Without a reader and without a recording parent even a driver call is not observed.
+func TestSlowPathsUnobserved(t *testing.T) {
+	for name, tt := range unobserved(t) {
+		config := tt.config
+		if _, read := config.MeterProvider.(*sdkmetric.MeterProvider); read {
+			continue
+		}
+		tracer, err := New(config)
+		require.NoError(t, err)
+		for op := memcache.OpAlloc; op <= memcache.OpEmptyCache+1; op++ {
+			ctx, run := tracer.Memory().Start(tt.ctx, op)
+			assert.Nil(t, run, "%s: %s", name, op)
+			assert.Equal(t, tt.ctx, ctx)
+		}
+		for op := transfer.OpH2D; op <= transfer.OpNext+1; op++ {
+			ctx, run := tracer.Transfer().Start(tt.ctx, op)
+			assert.Nil(t, run, "%s: %s", name, op)
+			assert.Equal(t, tt.ctx, ctx)
+		}
+	}
 }

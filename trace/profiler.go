@@ -31,7 +31,8 @@ type ProfilerConfig struct {
 }
 
 // Profiler profiles training steps and sums the profiles up, in constant memory. It is safe for concurrent
-// use; steps may overlap, and then count each other's allocations.
+// use; steps may overlap, and then count each other's allocations. A nil *Profiler and one that NewProfiler
+// did not make profile nothing: their steps are nil.
 type Profiler struct {
 	config ProfilerConfig
 
@@ -50,42 +51,56 @@ type Profiler struct {
 // error that wraps [ErrInvalid].
 func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Cache == nil {
-		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be the cache that the steps use",
-			ErrInvalid)
+		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Cache is nil, and must be "+
+			"the cache that the steps use", ErrInvalid)
 	}
 	if s := config.Stream; s != nil && s.Device() != config.Cache.Device() {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
 			ErrInvalid, s.ID(), s.Device().ID(), s.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
 	}
+	if pool := config.Pool; pool != nil && pool.Device() != config.Cache.Device() {
+		return nil, fmt.Errorf("trace: NewProfiler: %w: the pool belongs to device %d (%s), the cache to device %d (%s)",
+			ErrInvalid, pool.Device().ID(), pool.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
+	}
+	if config.Tracer.off() {
+		config.Tracer = nil
+	}
 	return &Profiler{config: config, drain: make(chan struct{}, 1)}, nil
 }
 
+// off reports whether p profiles nothing.
+func (p *Profiler) off() bool { return p == nil || p.config.Cache == nil }
+
 // Flush waits until the device is done with every step that has ended, and completes their profiles and
 // spans. Cancelling ctx ends the waiting. It returns the first error since the last Flush of taking a
-// step's device time; that step's profile has none.
+// step's device time; that step's profile has none. It orders nothing: to read what the device wrote,
+// synchronize the stream.
 func (p *Profiler) Flush(ctx context.Context) error {
+	if p.off() {
+		return nil
+	}
 	select {
 	case p.drain <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("trace: Flush: waiting for another: %w", ctx.Err())
 	}
-	waited := p.complete(func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) })
+	_, err := p.complete(func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) })
 	<-p.drain
+	if err != nil {
+		return fmt.Errorf("trace: Flush: %w", err)
+	}
 	p.mu.Lock()
-	err := p.err
-	if waited == nil {
-		p.err = nil
-	}
-	p.mu.Unlock()
-	if ctx.Err() != nil && waited != nil {
-		return fmt.Errorf("trace: Flush: %w", waited)
-	}
+	defer p.mu.Unlock()
+	err, p.err = p.err, nil
 	return err
 }
 
 // Close is Flush without a deadline, and releases the profiler's events. Steps that are started later have
 // no device time. It is idempotent.
 func (p *Profiler) Close() error {
+	if p.off() {
+		return nil
+	}
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
@@ -98,6 +113,13 @@ func (p *Profiler) Close() error {
 		errs = append(errs, e.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// pending is the number of steps that have ended and are not complete.
+func (p *Profiler) pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.open)
 }
 
 // keep remembers an error for Flush.

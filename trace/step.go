@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -25,6 +26,7 @@ type Step struct {
 	copied   transfer.Stats // at the start
 	began    time.Time
 	end      sync.Once
+	over     atomic.Bool
 
 	from, to device.Event // timed; nil: no device time
 
@@ -35,6 +37,9 @@ type Step struct {
 // StartStep starts a step with the caller's number. The context that it returns is to be used inside the
 // step: it is the parent of the spans and carries the step's memcache.Scope. The step must be ended.
 func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
+	if p.off() {
+		return ctx, nil
+	}
 	s := &Step{profiler: p, number: number, began: time.Now()}
 	if t := p.config.Tracer; t != nil {
 		s.detail, s.sampled = t.nextDetail()
@@ -94,13 +99,12 @@ func (s *Step) Fail(err error) {
 
 func (s *Step) finish() {
 	p := s.profiler
+	s.over.Store(true)
 	if s.from != nil {
 		s.to = p.mark()
 	}
 	if p.config.Synchronize && s.to != nil {
-		if err := s.to.Synchronize(s.ctx); err != nil {
-			p.keep(err)
-		}
+		_ = s.to.Synchronize(s.ctx) // an error comes again when the device time is read
 	}
 	r := s.measure(time.Since(s.began))
 	if s.span != nil {
@@ -110,7 +114,7 @@ func (s *Step) finish() {
 	s.profile = r
 	p.open = append(p.open, s)
 	p.mu.Unlock()
-	p.poll()
+	p.poll(p.config.Synchronize)
 }
 
 // measure is the profile of the step, which took took, but for the device time.

@@ -22,6 +22,9 @@ type Summary struct {
 
 // Summary returns the sum of the steps completed so far.
 func (p *Profiler) Summary() Summary {
+	if p.off() {
+		return Summary{}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.summary.summary()

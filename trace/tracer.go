@@ -17,8 +17,8 @@ const ScopeName = "github.com/cistern-ml/cistern/trace"
 
 const version = "0.1.0"
 
-// Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil *Tracer
-// observes nothing.
+// Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil *Tracer and
+// one that New did not make observe nothing.
 type Tracer struct {
 	config   Config
 	tracer   oteltrace.Tracer
@@ -64,10 +64,13 @@ func New(config Config) (*Tracer, error) {
 	return t, errors.Join(err1, err2)
 }
 
+// off reports whether t observes nothing.
+func (t *Tracer) off() bool { return t == nil || t.tracer == nil }
+
 // Close stops watching every cache and pool. Spans that are open stay so until their operations end. It is
 // idempotent; providers belong to the caller.
 func (t *Tracer) Close() error {
-	if t == nil {
+	if t.off() {
 		return nil
 	}
 	t.mu.Lock()

@@ -21,7 +21,7 @@ var transferSpans = [...]string{
 // Transfer returns the observer for [transfer.Config]; of a nil Tracer it is nil. One observer serves any
 // number of pools. The span of a copy lasts until the device has finished the copy.
 func (t *Tracer) Transfer() transfer.Observer {
-	if t == nil {
+	if t.off() {
 		return nil
 	}
 	return transferObserver{t}

@@ -32,7 +32,7 @@ type transferSeries struct {
 	active, cached, peakActive, peakReserved, h2d, d2h, device []metric.ObserveOption
 }
 
-func (m *transferMetrics) register(meter metric.Meter, pool *transfer.Pool, caller []attribute.KeyValue) (metric.Registration, error) {
+func (m *transferMetrics) register(pool *transfer.Pool, caller []attribute.KeyValue) (metric.Registration, error) {
 	device := pool.Device().Name()
 	s := &transferSeries{
 		transferMetrics: m,
@@ -45,7 +45,7 @@ func (m *transferMetrics) register(meter metric.Meter, pool *transfer.Pool, call
 		d2h:             series(device, caller, KeyDirection.String("d2h")),
 		device:          series(device, caller),
 	}
-	return meter.RegisterCallback(s.observe, m.all...)
+	return m.meter.RegisterCallback(s.observe, m.all...)
 }
 
 func (s *transferSeries) observe(_ context.Context, o metric.Observer) error {

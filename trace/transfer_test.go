@@ -8,8 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
@@ -79,4 +81,29 @@ func TestNoCopySpanWithoutRecordingParent(t *testing.T) {
 	require.NoError(t, c.Wait(t.Context()))
 	require.NoError(t, b.Free())
 	assert.Empty(t, f.spans.Started())
+}
+
+// A copy's End may be told late; its span and duration end when the device was done.
+func TestCopyTimesAreTheDevices(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, _ := f.parent(t)
+	_, run := f.tracer.Transfer().Start(ctx, transfer.OpD2H)
+	queued := time.Now()
+	done := queued.Add(3 * time.Second)
+	run.End(transfer.Event{Op: transfer.OpD2H, Device: "host", Queued: queued, Done: done})
+	assert.True(t, done.Equal(f.named("transfer.d2h")[0].EndTime()))
+	h := f.collect(t)["cistern.transfer.duration"].Data.(metricdata.Histogram[float64])
+	assert.InDelta(t, 3, h.DataPoints[0].Sum, 1e-9)
+	assert.Len(t, h.DataPoints[0].Exemplars, 1, "the duration points at its span")
+}
+
+func TestWaitForTheLoader(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, _ := f.parent(t)
+	_, run := f.tracer.Transfer().Start(ctx, transfer.OpNext)
+	run.End(transfer.Event{Op: transfer.OpNext, Device: "host", Bytes: 100, Waited: time.Second, Err: transfer.ErrClosed})
+	a := attributes(f.named("transfer.next")[0])
+	assert.Equal(t, map[attribute.Key]any{
+		KeyDevice: "host", KeyCopyBytes: int64(100), KeyWaited: 1.0, "error.type": "closed",
+	}, a)
 }

@@ -39,7 +39,7 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 	if cache == nil {
 		return nil, fmt.Errorf("trace: Watch: %w: the cache is nil", ErrInvalid)
 	}
-	if t == nil {
+	if t.off() {
 		return func() error { return nil }, nil
 	}
 	return t.watch("Watch", cache, func() (metric.Registration, error) {
@@ -50,7 +50,7 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 			}
 			t.memory = m
 		}
-		return t.memory.register(t.meter, cache, attributes)
+		return t.memory.register(cache, attributes)
 	})
 }
 
@@ -65,7 +65,7 @@ func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue
 	if pool == nil {
 		return nil, fmt.Errorf("trace: WatchPool: %w: the pool is nil", ErrInvalid)
 	}
-	if t == nil {
+	if t.off() {
 		return func() error { return nil }, nil
 	}
 	return t.watch("WatchPool", pool, func() (metric.Registration, error) {
@@ -76,7 +76,7 @@ func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue
 			}
 			t.copies = m
 		}
-		return t.copies.register(t.meter, pool, attributes)
+		return t.copies.register(pool, attributes)
 	})
 }
 

@@ -1,0 +1,110 @@
+package trace
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// One allocation and free of 4 KiB from the cache, unobserved and in each situation of an observer.
+func BenchmarkAllocObserved(b *testing.B) {
+	recorded := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+	b.Cleanup(func() { require.NoError(b, recorded.Shutdown(context.Background())) })
+	parent, span := recorded.Tracer("bench").Start(b.Context(), "parent")
+	defer span.End()
+
+	run := func(name string, config Config, ctx context.Context, observed bool) {
+		b.Run(name, func(b *testing.B) {
+			f := newFixture(b, config)
+			cache := f.cache
+			if !observed {
+				var err error
+				cache, err = memcache.New(f.dev, memcache.Config{})
+				require.NoError(b, err)
+				defer cache.Close()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := cache.Alloc(ctx, 4096, f.stream)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := block.FreeContext(ctx); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("none", Config{}, b.Context(), false)
+	situations := unobserved(b)
+	for _, name := range []string{"global", "noop", "no parent", "unsampled", "other steps"} {
+		run(name, situations[name].config, situations[name].ctx, true)
+	}
+	all := situations["unsampled"].config
+	all.Detail = All
+	run("unsampled/all", all, situations["unsampled"].ctx, true)
+	run("recording/steps", Config{TracerProvider: recorded, Detail: Steps}, parent, true)
+	run("recording/slow", Config{TracerProvider: recorded}, parent, true)
+	run("recording/all", Config{TracerProvider: recorded, Detail: All}, parent, true)
+}
+
+// The guard alone.
+func BenchmarkGuard(b *testing.B) {
+	situations := unobserved(b)
+	for _, name := range []string{"no parent", "unsampled"} {
+		b.Run(name, func(b *testing.B) {
+			f := newFixture(b, Config{Detail: All})
+			o, ctx := f.tracer.Memory(), situations[name].ctx
+			b.ReportAllocs()
+			for b.Loop() {
+				o.Start(ctx, memcache.OpAlloc)
+			}
+		})
+	}
+}
+
+// One empty step.
+func BenchmarkStep(b *testing.B) {
+	recorded := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+	b.Cleanup(func() { require.NoError(b, recorded.Shutdown(context.Background())) })
+	for _, tt := range []struct {
+		name        string
+		spans, time bool
+	}{{"profile", false, false}, {"profile+device", false, true}, {"span", true, false}, {"span+device", true, true}} {
+		b.Run(tt.name, func(b *testing.B) {
+			f := newFixture(b, Config{TracerProvider: recorded})
+			config := ProfilerConfig{Cache: f.cache, Pool: f.pool}
+			if tt.spans {
+				config.Tracer = f.tracer
+			}
+			if tt.time {
+				config.Stream = f.stream
+			}
+			p := f.profiler(b, config)
+			b.ReportAllocs()
+			for b.Loop() {
+				_, step := p.StartStep(b.Context(), 1)
+				step.End()
+			}
+			require.NoError(b, p.Flush(b.Context()))
+		})
+	}
+}
+
+// One collection of all metrics of a cache and a pool.
+func BenchmarkCollect(b *testing.B) {
+	f := newFixture(b, Config{})
+	_, err := f.tracer.Watch(f.cache)
+	require.NoError(b, err)
+	_, err = f.tracer.WatchPool(f.pool)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		f.collect(b)
+	}
+}

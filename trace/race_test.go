@@ -1,0 +1,105 @@
+//go:build race
+
+package trace
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// What is done between the two halves of a mistake must not hide it from the race detector.
+var between = map[string]func(*testing.T, *fixture, *Profiler){
+	"nothing": func(*testing.T, *fixture, *Profiler) {},
+	"a step": func(t *testing.T, _ *fixture, p *Profiler) {
+		_, step := p.StartStep(t.Context(), 2)
+		step.End() // completes the first step, by looking at its events
+		require.Positive(t, p.Summary().Steps)
+	},
+	"a flush": func(t *testing.T, _ *fixture, p *Profiler) {
+		require.NoError(t, p.Flush(t.Context()))
+		require.Equal(t, int64(1), p.Summary().Steps)
+	},
+	"spans": func(t *testing.T, f *fixture, _ *Profiler) {
+		require.NotEmpty(t, f.named("transfer.h2d")) // takes the recorder's lock after the copy's End
+		f.tracer.Counts()
+	},
+	"metrics": func(t *testing.T, f *fixture, _ *Profiler) {
+		require.NotEmpty(t, f.collect(t))
+	},
+}
+
+// mistake uploads on one stream, inside a step, and reads on another, with an event between them or without.
+func mistake(t *testing.T, with bool, do func(*testing.T, *fixture, *Profiler)) {
+	f := newFixture(t, Config{Detail: All})
+	_, err := f.tracer.Watch(f.cache)
+	require.NoError(t, err)
+	_, err = f.tracer.WatchPool(f.pool)
+	require.NoError(t, err)
+	p := f.traced(t)
+	other := f.newStream(t)
+	ctx, step := p.StartStep(t.Context(), 1)
+	b := f.alloc(t, ctx, 4096)
+	unblock := block(t, f.stream)
+	_, err = f.pool.Upload(ctx, f.stream, b, 0, make([]byte, 4096))
+	require.NoError(t, err)
+	step.End()
+	unblock()
+	if with {
+		e, err := f.dev.NewEvent(device.EventOptions{})
+		require.NoError(t, err)
+		require.NoError(t, f.stream.Record(e))
+		require.NoError(t, other.Wait(e))
+	}
+	time.Sleep(20 * time.Millisecond)
+	do(t, f, p)
+	require.NoError(t, b.RecordStream(other))
+	mem, err := f.dev.Bytes(b.Ptr(), 4096)
+	require.NoError(t, err)
+	require.NoError(t, other.Launch(&device.Launch{Reads: []device.Range{b.Range(0, 4096)}, Func: func() {
+		if mem[0] != 0 {
+			panic("never")
+		}
+	}}))
+	require.NoError(t, b.Free())
+	require.NoError(t, other.Close())
+}
+
+const child = "CISTERN_TRACE_MISTAKE"
+
+// TestMistake is one mistake or its corrected twin, in a process of its own.
+func TestMistake(t *testing.T) {
+	name := os.Getenv(child)
+	if name == "" {
+		t.Skip("run by TestMistakesAreReported")
+	}
+	mistake(t, os.Getenv(child+"_TWIN") != "", between[name])
+}
+
+func TestMistakesAreReported(t *testing.T) {
+	for name := range between {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				require.Contains(t, runMistake(name, false), "WARNING: DATA RACE", "the mistake was hidden")
+				twin := runMistake(name, true)
+				require.NotContains(t, twin, "DATA RACE")
+				require.Contains(t, twin, "PASS")
+			}
+		})
+	}
+}
+
+func runMistake(name string, twin bool) string {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMistake$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=10")
+	if twin {
+		cmd.Env = append(cmd.Env, child+"_TWIN=1")
+	}
+	out, _ := cmd.CombinedOutput() // the detector's exit status is not 0
+	return string(out)
+}

@@ -1,0 +1,138 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The collector agrees with one that keeps everything.
+func TestCollectorAgreesWithAll(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var c collector
+		var all []StepProfile
+		for i := range 1 + rng.IntN(50) {
+			p := StepProfile{Step: int64(i)}
+			for _, f := range p.figures() {
+				*f = rng.Int64N(1 << 40)
+			}
+			if rng.IntN(3) > 0 {
+				p.DeviceTime, p.DeviceTimed = time.Duration(rng.Int64N(1<<40)), true
+			}
+			all = append(all, p)
+			c.add(&p)
+		}
+		got := c.summary()
+		assert.Equal(t, int64(len(all)), got.Steps)
+		assert.Equal(t, all[0], got.First)
+		if len(all) > 1 {
+			assert.Equal(t, all[1], got.Second)
+		}
+		var hits, misses, peak, device, timed int64
+		for _, p := range all {
+			assert.GreaterOrEqual(t, got.Slowest.duration(), p.duration())
+			assert.GreaterOrEqual(t, got.Largest.AllocatedPeak, p.AllocatedPeak)
+			hits, misses, peak = hits+p.Hits, misses+p.Misses, peak+p.AllocatedPeak
+			if p.DeviceTimed {
+				device, timed = device+int64(p.DeviceTime), timed+1
+			}
+		}
+		assert.Contains(t, all, got.Slowest)
+		assert.Contains(t, all, got.Largest)
+		assert.InDelta(t, float64(peak)/float64(len(all)), float64(got.Mean.AllocatedPeak), 1)
+		if timed > 0 {
+			assert.InDelta(t, float64(device)/float64(timed), float64(got.Mean.DeviceTime), 1)
+		}
+		assert.InDelta(t, float64(hits)/float64(hits+misses), got.HitRate, 1e-9)
+	}
+}
+
+// Every figure of a profile has a mean, except what is no figure.
+func TestFiguresAreComplete(t *testing.T) {
+	var p StepProfile
+	for i, f := range p.figures() {
+		*f = int64(i + 1)
+	}
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(text, &fields))
+	for name, v := range fields {
+		if n, ok := v.(float64); ok && name != "step" && name != "device_time_ns" {
+			assert.NotZero(t, n, name)
+		}
+	}
+}
+
+func example() Summary {
+	var c collector
+	for i, ms := range []int64{90, 3, 2, 4, 2} {
+		p := StepProfile{
+			Step: int64(i), AllocatedStart: 1 << 20, AllocatedEnd: 1 << 20, AllocatedPeak: 3 << 20, Reserved: 22 << 20,
+			Allocations: 60, Hits: 60, H2DBytes: 200704, D2HBytes: 4, HostTime: time.Duration(ms) * 1234567, DeviceTimed: true,
+			DeviceTime: time.Duration(ms) * 1000000,
+		}
+		if i == 0 {
+			p.AllocatedStart, p.Hits, p.Misses, p.DeviceTimed, p.DeviceTime = 0, 55, 5, false, 0
+		}
+		if i == 3 {
+			p.AllocatedPeak++
+		}
+		c.add(&p)
+	}
+	return c.summary()
+}
+
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, example().Table(&out))
+	assert.Equal(t, strings.TrimPrefix(`
+                 allocated  allocated                                   cache  copied to  copied to    host  device
+           step   at start     at end     peak  reserved  allocations    hits     device       host    time    time
+  first       0        0 B    1.0 MiB  3.0 MiB    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
+  second      1    1.0 MiB    1.0 MiB  3.0 MiB    22 MiB           60  100.0%    196 KiB        4 B   3.7ms     3ms
+  slowest     0        0 B    1.0 MiB  3.0 MiB    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
+  largest     3    1.0 MiB    1.0 MiB  3.0 MiB    22 MiB           60  100.0%    196 KiB        4 B  4.94ms     4ms
+  mean of     5    819 KiB    1.0 MiB  3.0 MiB    22 MiB           60   98.3%    196 KiB        4 B  24.9ms  2.75ms
+`, "\n"), out.String())
+}
+
+func TestTableOfNothing(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{})
+	var out bytes.Buffer
+	require.NoError(t, p.Table(&out))
+	assert.Equal(t, 2, strings.Count(out.String(), "\n"), "the head alone")
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	out.Reset()
+	require.NoError(t, p.Table(&out))
+	assert.NotContains(t, out.String(), "second")
+	assert.NotContains(t, out.String(), "NaN")
+}
+
+type broken struct{}
+
+var errBroken = errors.New("broken pipe")
+
+func (broken) Write([]byte) (int, error) { return 0, errBroken }
+
+func TestTableReturnsTheWritersError(t *testing.T) {
+	assert.ErrorIs(t, example().Table(broken{}), errBroken)
+}
+
+func TestFormatDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 999: "999ns", 1234: "1.23µs", 1234567: "1.23ms", 98765432: "98.8ms", 61234 * time.Millisecond: "1m1.2s",
+	} {
+		assert.Equal(t, want, formatDuration(d))
+	}
+}
