@@ -50,7 +50,7 @@ func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Ada
 		within(op, "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
-	s, err := newSlots(op, params, cfg.LR)
+	s, err := newSlots(op, params, cfg.LR, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,7 @@ func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Ada
 
 // Step updates every parameter that has a gradient.
 func (o *Adam) Step(ctx context.Context) error {
-	if err := o.prepare(ctx, 2); err != nil {
-		return err
-	}
-	return o.each("Adam step", func(p *Parameter, step int, state []*tensor.Tensor) error {
+	return o.each(ctx, "Adam step", func(p *Parameter, step int, state []*tensor.Tensor) error {
 		return p.value.Runtime().StepAdam(ctx, tensor.AdamStep{
 			LR: o.lr, Beta1: o.cfg.Beta1, Beta2: o.cfg.Beta2, Eps: o.cfg.Eps, WeightDecay: o.cfg.WeightDecay,
 			Decoupled: o.decoupled, Step: step,

@@ -12,8 +12,11 @@ import (
 // Optimizer updates parameters in place from their gradients. Its state is device memory. It is not safe for
 // concurrent use.
 type Optimizer interface {
-	// Step updates every parameter that has a gradient. State is allocated with the first step; if there is
-	// no memory for it nothing is updated.
+	// Prepare allocates the state, zeroed, so that the first step takes no more memory than the others.
+	// Otherwise Step allocates it for the parameters that have a gradient. It is idempotent.
+	Prepare(ctx context.Context) error
+	// Step updates every parameter that has a gradient. If there is no memory for the state nothing is
+	// updated.
 	Step(ctx context.Context) error
 	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)).
 	ZeroGrad() error
@@ -24,16 +27,17 @@ type Optimizer interface {
 	Close() error
 }
 
-// slots is the state of an optimiser: for every parameter its number of steps and some tensors of its shape.
+// slots is the state of an optimiser: for every parameter its number of steps and n tensors of its shape.
 type slots struct {
 	params Parameters
 	lr     float64
+	n      int
 	steps  []int
 	state  [][]*tensor.Tensor
 }
 
-func newSlots(op string, params Parameters, lr float64) (slots, error) {
-	s := slots{params: params, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
+func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
+	s := slots{params: params, n: n, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
 	if len(params) == 0 {
 		return s, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
@@ -77,15 +81,20 @@ func (s *slots) Close() error {
 	return errors.Join(errs...)
 }
 
-// prepare gives every parameter that has a gradient n tensors of zeros.
-func (s *slots) prepare(ctx context.Context, n int) error {
+// Prepare allocates the state of all parameters.
+func (s *slots) Prepare(ctx context.Context) error {
+	return s.prepare(ctx, func(*Parameter) bool { return true })
+}
+
+// prepare gives every parameter that needs it its tensors, of zeros.
+func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error {
 	ctx = tensor.Detached(ctx)
 	for i, p := range s.params {
-		if p.grad == nil || len(s.state[i]) == n {
+		if len(s.state[i]) == s.n || !needs(p.Parameter) {
 			continue
 		}
 		var ts []*tensor.Tensor
-		for range n {
+		for range s.n {
 			t, err := p.value.Runtime().Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
 			if err != nil {
 				for _, t := range ts {
@@ -100,8 +109,11 @@ func (s *slots) prepare(ctx context.Context, n int) error {
 	return nil
 }
 
-// each calls f for every parameter that has a gradient, with the number of its step.
-func (s *slots) each(op string, f func(p *Parameter, step int, state []*tensor.Tensor) error) error {
+// each calls f for every parameter that has a gradient, with the number of its step and its state.
+func (s *slots) each(ctx context.Context, op string, f func(p *Parameter, step int, state []*tensor.Tensor) error) error {
+	if err := s.prepare(ctx, func(p *Parameter) bool { return p.grad != nil }); err != nil {
+		return err
+	}
 	for i, p := range s.params {
 		if p.grad == nil {
 			continue

@@ -71,7 +71,8 @@ func (t *Tape) Softmax(x *Variable) *Variable {
 }
 
 // CrossEntropy returns the mean softmax cross entropy of logits (n, classes) and labels (n), int32
-// (torch.nn.functional.cross_entropy). The backward pass keeps the logits and computes their softmax again.
+// (torch.nn.functional.cross_entropy). The backward pass keeps the logits, computes their softmax again, and
+// puts the gradient in their memory if nobody else reads them.
 // A label outside [0, classes) is an error of the next read, which wraps [tensor.ErrLabel]; the gradients of
 // its row are 0. labels is shared like an [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor) *Variable {
@@ -85,7 +86,12 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor) *Variable {
 	}
 	classes := t.Input(labels)
 	t.push("CrossEntropy", out, []*Variable{logits}, []*Variable{logits, classes}, func(n *node, g *tensor.Tensor) {
-		d, err := t.rt.CrossEntropyGrad(t.ctx, logits.value, classes.value, g)
+		var dst *tensor.Tensor
+		if logits.owned && logits.users == 1 && logits.value.Exclusive() {
+			dst = logits.value // nobody reads it again: the gradient takes its memory
+			logits.owned = false
+		}
+		d, err := t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, classes.value, g)
 		n.done(logits)
 		n.done(classes)
 		t.free(g)

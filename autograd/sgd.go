@@ -38,7 +38,11 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 		within("NewSGD", "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
-	s, err := newSlots("NewSGD", params, cfg.LR)
+	n := 0
+	if cfg.Momentum != 0 {
+		n = 1
+	}
+	s, err := newSlots("NewSGD", params, cfg.LR, n)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +51,9 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 
 // Step updates every parameter that has a gradient.
 func (o *SGD) Step(ctx context.Context) error {
-	n := 0
-	if o.cfg.Momentum != 0 {
-		n = 1
-	}
-	if err := o.prepare(ctx, n); err != nil {
-		return err
-	}
-	return o.each("SGD step", func(p *Parameter, step int, state []*tensor.Tensor) error {
+	return o.each(ctx, "SGD step", func(p *Parameter, step int, state []*tensor.Tensor) error {
 		var buf *tensor.Tensor
-		if n > 0 {
+		if len(state) > 0 {
 			buf = state[0]
 		}
 		return p.value.Runtime().StepSGD(ctx, tensor.SGDStep{

@@ -87,6 +87,9 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, trace
 		return t, err
 	}
 	t.onClose(t.optimizer.Close)
+	if err = t.optimizer.Prepare(ctx); err != nil {
+		return t, err
+	}
 	t.lr = t.optimizer.LR()
 	if t.loss, err = t.runtime.Zeros(ctx, gtensor.Float32); err != nil {
 		return t, err

@@ -1,0 +1,181 @@
+package autograd
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// function is an operation, or several, with the shapes of its arguments.
+type function struct {
+	name   string
+	shapes [][]int
+	f      func(t *Tape, v []*Variable) *Variable
+}
+
+func functions() []function {
+	unary := func(name string, f func(*Tape, *Variable) *Variable) function {
+		return function{name, [][]int{{3, 4}}, func(t *Tape, v []*Variable) *Variable { return f(t, v[0]) }}
+	}
+	fs := []function{
+		unary("Neg", (*Tape).Neg), unary("Exp", (*Tape).Exp), unary("Log", (*Tape).Log), unary("Tanh", (*Tape).Tanh),
+		unary("Sigmoid", (*Tape).Sigmoid), unary("ReLU", (*Tape).ReLU), unary("Sqrt", (*Tape).Sqrt), unary("Square", (*Tape).Square),
+		unary("Softmax", (*Tape).Softmax), unary("Transpose", (*Tape).Transpose),
+		unary("Scale", func(t *Tape, x *Variable) *Variable { return t.Scale(x, -2.5) }),
+		unary("AddScalar", func(t *Tape, x *Variable) *Variable { return t.AddScalar(x, -2.5) }),
+		unary("Pow", func(t *Tape, x *Variable) *Variable { return t.Pow(x, 2.5) }),
+		unary("Reshape", func(t *Tape, x *Variable) *Variable { return t.Reshape(x, 2, -1) }),
+		unary("Flatten", func(t *Tape, x *Variable) *Variable { return Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2)) }),
+		unary("Sum", func(t *Tape, x *Variable) *Variable { return t.Sum(x) }),
+		unary("Sum/0", func(t *Tape, x *Variable) *Variable { return t.Sum(x, 0) }),
+		unary("Mean", func(t *Tape, x *Variable) *Variable { return t.Mean(x) }),
+		unary("Mean/-1", func(t *Tape, x *Variable) *Variable { return t.Mean(x, -1) }),
+		unary("x+x", func(t *Tape, x *Variable) *Variable { return t.Add(x, x) }),
+		unary("x*x", func(t *Tape, x *Variable) *Variable { return t.Mul(x, x) }),
+		unary("x-x*x", func(t *Tape, x *Variable) *Variable { return t.Sub(x, t.Mul(x, x)) }),
+		unary("x/(x+1)", func(t *Tape, x *Variable) *Variable { return t.Div(x, t.AddScalar(x, 1)) }),
+		unary("a fork", func(t *Tape, x *Variable) *Variable {
+			y := t.Exp(x)
+			return t.Add(t.Add(t.Tanh(y), t.Reshape(y, 3, 4)), t.Mul(y, t.Sum(y)))
+		}),
+		unary("residual", func(t *Tape, x *Variable) *Variable { h := t.Neg(x); return t.Add(t.ReLU(h), h) }),
+		{"a gradient that two share, then one adds to", [][]int{{3, 4}, {3, 4}}, func(t *Tape, v []*Variable) *Variable {
+			return t.Add(t.Scale(v[0], 2), t.Add(v[0], v[1]))
+		}},
+		{"a gradient that two share, then one masks", [][]int{{3, 5}, {3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable {
+			return t.Add(v[0], t.LinearReLU(t.AddScalar(v[1], -1), v[2], v[3]))
+		}},
+		{"AddBias", [][]int{{3, 4}, {4}}, func(t *Tape, v []*Variable) *Variable { return t.AddBias(v[0], v[1]) }},
+		{"Linear", [][]int{{3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable { return t.Linear(v[0], v[1], v[2]) }},
+		{"Linear without bias", [][]int{{3, 4}, {5, 4}}, func(t *Tape, v []*Variable) *Variable { return t.Linear(v[0], v[1], nil) }},
+		{"LinearReLU", [][]int{{3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable {
+			return t.LinearReLU(t.AddScalar(v[0], -1.5), v[1], v[2])
+		}},
+		{"LinearReLU without bias", [][]int{{3, 4}, {5, 4}}, func(t *Tape, v []*Variable) *Variable {
+			return t.LinearReLU(t.AddScalar(v[0], -1.5), v[1], nil)
+		}},
+	}
+	for _, shapes := range [][][]int{{{3, 4}, {3, 4}}, {{3, 4}, {4}}, {{3, 1}, {2, 1, 4}}, {{1}, {3, 4}}} {
+		fs = append(fs,
+			function{"Add", shapes, func(t *Tape, v []*Variable) *Variable { return t.Add(v[0], v[1]) }},
+			function{"Sub", shapes, func(t *Tape, v []*Variable) *Variable { return t.Sub(v[0], v[1]) }},
+			function{"Mul", shapes, func(t *Tape, v []*Variable) *Variable { return t.Mul(v[0], v[1]) }},
+			function{"Div", shapes, func(t *Tape, v []*Variable) *Variable { return t.Div(v[0], v[1]) }})
+	}
+	for form := range 4 {
+		transA, transB := form&1 != 0, form&2 != 0
+		a, b := []int{3, 4}, []int{4, 5}
+		if transA {
+			a = []int{4, 3}
+		}
+		if transB {
+			b = []int{5, 4}
+		}
+		fs = append(fs, function{"MatMul", [][]int{a, b}, func(t *Tape, v []*Variable) *Variable {
+			return t.MatMul(v[0], v[1], transA, transB)
+		}})
+	}
+	return fs
+}
+
+// value is the sum of f's result times weights, and with the gradients of it if wanted.
+func (b *bench) value(f function, args [][]float64, grads bool) (float64, [][]float64) {
+	b.t.Helper()
+	tape := NewTape(b.ctx, b.rt)
+	var leaves []*Variable
+	for i, a := range args {
+		x, err := tensor.FromSlice(b.ctx, b.rt, a, f.shapes[i]...)
+		require.NoError(b.t, err)
+		leaves = append(leaves, tape.Leaf(x))
+		require.NoError(b.t, x.Release(), "the tape shares it")
+	}
+	y := f.f(tape, leaves)
+	require.NoError(b.t, tape.Err(), f.name)
+	n := y.Value().Elements()
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = 1 + float64(i%7)/3
+	}
+	w, err := tensor.FromSlice(b.ctx, b.rt, weights, n)
+	require.NoError(b.t, err)
+	loss := tape.Sum(tape.Mul(tape.Reshape(y, n), tape.Input(w)))
+	require.NoError(b.t, w.Release())
+	require.NoError(b.t, tape.Err())
+	var gs [][]float64
+	if grads {
+		_, err = tape.Backward(loss)
+		require.NoError(b.t, err, f.name)
+		for i, l := range leaves {
+			require.Equal(b.t, f.shapes[i], []int(l.Grad().Shape()), f.name)
+			gs = append(gs, read[float64](b, l.Grad()))
+		}
+	}
+	v, err := tensor.Item[float64](b.ctx, loss.Value())
+	require.NoError(b.t, err)
+	require.NoError(b.t, tape.Close())
+	return v, gs
+}
+
+func TestGradientsAgainstFiniteDifferences(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, f := range functions() {
+		args := make([][]float64, len(f.shapes))
+		for i, s := range f.shapes {
+			n := 1
+			for _, d := range s {
+				n *= d
+			}
+			for range n {
+				args[i] = append(args[i], 0.5+random.Float64())
+			}
+		}
+		_, grads := b.value(f, args, true)
+		assert.Zero(t, b.cache.MemoryAllocated(), "%s left memory behind", f.name)
+		const h = 1e-5
+		for i := range args {
+			for j, v := range args[i] {
+				args[i][j] = v + h
+				above, _ := b.value(f, args, false)
+				args[i][j] = v - h
+				below, _ := b.value(f, args, false)
+				args[i][j] = v
+				slope := (above - below) / (2 * h)
+				assert.InDelta(t, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
+			}
+		}
+	}
+}
+
+func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
+	b := open(t, 64<<20)
+	labels := upload(b, []int32{2, 0, 1})
+	for name, logits := range map[string]func(t *Tape, x *Variable) *Variable{
+		"of a leaf":                     func(t *Tape, x *Variable) *Variable { return x },
+		"of what nobody else needs":     func(t *Tape, x *Variable) *Variable { return t.Scale(x, 0.5) },
+		"of what Tanh's gradient needs": func(t *Tape, x *Variable) *Variable { return t.Tanh(x) },
+	} {
+		t.Run(name, func(t *testing.T) { crossEntropyGradient(t, b, labels, logits) })
+	}
+}
+
+func crossEntropyGradient(t *testing.T, b *bench, labels *tensor.Tensor, logits func(t *Tape, x *Variable) *Variable) {
+	f := function{"CrossEntropy", [][]int{{3, 4}}, func(t *Tape, v []*Variable) *Variable {
+		return t.Scale(t.CrossEntropy(logits(t, v[0]), labels), 3)
+	}}
+	args := [][]float64{{1, -2, 3, 0.5, 0, 0.1, 0.2, 0.3, 5, 4, 3, 2}}
+	_, grads := b.value(f, args, true)
+	const h = 1e-5
+	for j, v := range args[0] {
+		args[0][j] = v + h
+		above, _ := b.value(f, args, false)
+		args[0][j] = v - h
+		below, _ := b.value(f, args, false)
+		args[0][j] = v
+		assert.InDelta(t, (above-below)/(2*h), grads[0][j], 1e-8)
+	}
+}

@@ -1,0 +1,277 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// live is the number of blocks that are allocated.
+func (b *bench) live() int64 { return b.cache.Stats().Allocation.All.Current }
+
+func TestTheFirstErrorSticks(t *testing.T) {
+	b := open(t, 64<<20)
+	x, y := upload(b, make([]float32, 6), 2, 3), upload(b, make([]float32, 6), 2, 3)
+	before := b.live()
+	tape := NewTape(b.ctx, b.rt)
+	u, v := tape.Leaf(x), tape.Leaf(y)
+	bad := tape.MatMul(u, v, false, false)
+	assert.Nil(t, bad.Value())
+	assert.Nil(t, bad.Shape())
+	first := tape.Err()
+	require.ErrorIs(t, first, tensor.ErrShape)
+	require.ErrorContains(t, first, "autograd: MatMul: tensor: MatMul")
+	loss := tape.Sum(tape.ReLU(tape.Linear(bad, u, nil)))
+	bad.Release()
+	_, err := tape.Backward(loss)
+	assert.Equal(t, first, err)
+	assert.Equal(t, first, tape.Close())
+	assert.Equal(t, first, tape.Close())
+	assert.Equal(t, before, b.live(), "what the tape had made before the error")
+}
+
+func TestBackwardRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, make([]float64, 6), 2, 3)
+	for name, c := range map[string]struct {
+		run  func(tape *Tape) *Variable
+		tape *Tape
+		want error
+	}{
+		"a loss of six elements": {func(tape *Tape) *Variable { return tape.Exp(tape.Leaf(x)) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
+		"nothing to train":       {func(tape *Tape) *Variable { return tape.Sum(tape.Input(x)) }, NewTape(b.ctx, b.rt), ErrNoGrad},
+		"no-gradient mode":       {func(tape *Tape) *Variable { return tape.Sum(tape.Leaf(x)) }, NoGrad(b.ctx, b.rt), ErrNoGrad},
+		"nil":                    {func(tape *Tape) *Variable { return nil }, NewTape(b.ctx, b.rt), ErrTape},
+		"a released loss": {func(tape *Tape) *Variable {
+			l := tape.Scale(tape.Sum(tape.Leaf(x)), 2)
+			l.Release()
+			return l
+		}, NewTape(b.ctx, b.rt), tensor.ErrReleased},
+		"a variable of another tape": {func(tape *Tape) *Variable {
+			other := NewTape(b.ctx, b.rt)
+			defer other.Close()
+			return tape.Add(tape.Leaf(x), other.Leaf(x))
+		}, NewTape(b.ctx, b.rt), ErrTape},
+		"no runtime":     {func(tape *Tape) *Variable { return tape.Leaf(x) }, NewTape(b.ctx, nil), ErrInvalid},
+		"no parameter":   {func(tape *Tape) *Variable { return tape.Param(nil) }, NewTape(b.ctx, b.rt), ErrInvalid},
+		"a scalar, flat": {func(tape *Tape) *Variable { return Flatten{}.Forward(tape, tape.Sum(tape.Leaf(x))) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
+		"a nil layer": {func(tape *Tape) *Variable {
+			return Sequential{ReLU{}, nil}.Forward(tape, tape.Leaf(x))
+		}, NewTape(b.ctx, b.rt), ErrInvalid},
+	} {
+		_, err := c.tape.Backward(c.run(c.tape))
+		assert.ErrorIs(t, err, c.want, name)
+		assert.ErrorContains(t, err, "autograd: ", name)
+		assert.Error(t, c.tape.Close(), name)
+	}
+}
+
+func TestATapeIsSpentAfterBackwardAndClose(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2})
+	tape := NewTape(b.ctx, b.rt)
+	loss := tape.Sum(tape.Leaf(x))
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	_, err = tape.Backward(loss)
+	require.ErrorIs(t, err, ErrSpent)
+	require.ErrorIs(t, tape.Close(), ErrSpent)
+
+	tape = NewTape(b.ctx, b.rt)
+	require.NoError(t, tape.Close())
+	require.NoError(t, tape.Close())
+	tape.Leaf(x)
+	require.ErrorIs(t, tape.Err(), ErrSpent)
+}
+
+func TestIntermediatesAreFreedAfterTheirLastUse(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, make([]float32, 6), 2, 3)
+	before := b.live()
+	tape := NewTape(b.ctx, b.rt)
+	u := tape.Leaf(x)
+	shift := tape.AddScalar(u, 1) // Square needs it
+	square := tape.Square(shift)  // nobody needs it
+	exp := tape.Exp(square)       // needed by its own gradient
+	kept := tape.Neg(exp).Keep()
+	loss := tape.Sum(kept)
+	assert.Equal(t, before+5, b.live())
+	shift.Release()
+	assert.Equal(t, before+5, b.live(), "the backward pass needs it")
+	square.Release()
+	square.Release()
+	assert.Equal(t, before+4, b.live(), "nobody needs it")
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	assert.Equal(t, before+3, b.live(), "the loss, what was kept, and the gradient of the leaf")
+	assert.Equal(t, float32(-2.7182817), read[float32](b, kept.Value())[0])
+	assert.True(t, exp.Value().Released())
+	require.NoError(t, tape.Close())
+	assert.Equal(t, before, b.live())
+}
+
+func TestUseOfAReleasedVariable(t *testing.T) {
+	b := open(t, 64<<20)
+	tape := NewTape(b.ctx, b.rt)
+	x := tape.Exp(tape.Leaf(upload(b, []float32{1})))
+	y := tape.Scale(tape.Scale(x, 2), 2)
+	y.Release()
+	tape.Exp(y)
+	require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
+	require.Error(t, tape.Close())
+}
+
+func TestNoGradKeepsNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float32, 8, 16, 16, 4)
+	x := upload(b, make([]float32, 16), 2, 8)
+	before := b.live()
+	tape := NoGrad(b.ctx, b.rt)
+	y := model.Forward(tape, tape.Input(x))
+	require.NoError(t, tape.Err())
+	assert.Equal(t, before+1, b.live(), "only the result")
+	assert.Equal(t, gtensor.Shape{2, 4}, y.Shape())
+	require.NoError(t, tape.Close())
+	assert.Equal(t, before, b.live())
+}
+
+func TestTheFusedModelEqualsItsParts(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float64, 8, 16, 16, 4)
+	data := make([]float64, 24)
+	for i := range data {
+		data[i] = float64(i%5) - 2
+	}
+	x, y := upload(b, data, 3, 8), upload(b, []int32{1, 0, 3})
+	grads := func(forward func(tape *Tape, x *Variable) *Variable) (gs [][]float64) {
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.CrossEntropy(forward(tape, tape.Input(x)), y))
+		require.NoError(t, err)
+		for _, p := range model.Parameters() {
+			gs = append(gs, read[float64](b, p.Grad()))
+		}
+		require.NoError(t, tape.Close())
+		require.NoError(t, model.Parameters().ZeroGrad())
+		return gs
+	}
+	want := grads(func(tape *Tape, v *Variable) *Variable {
+		for _, l := range model {
+			if dense, ok := l.(*Linear); ok {
+				v = tape.AddBias(tape.MatMul(v, tape.Param(dense.Weight), false, true), tape.Param(dense.Bias))
+			} else {
+				v = l.Forward(tape, v)
+			}
+		}
+		return v
+	})
+	assert.Equal(t, want, grads(model.Forward))
+}
+
+func TestGradientsAddUpUntilZeroGrad(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float64, 4, 2)
+	ps := model.Parameters()
+	x := upload(b, []float64{1, 2, 3, 4}, 1, 4)
+	step := func(times int) {
+		tape := NewTape(b.ctx, b.rt)
+		sum := tape.Sum(model.Forward(tape, tape.Input(x)))
+		for range times - 1 { // the same parameters again, on one tape
+			sum = tape.Add(sum, tape.Sum(model.Forward(tape, tape.Input(x))))
+		}
+		_, err := tape.Backward(sum)
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+	}
+	step(1)
+	once := read[float64](b, ps[0].Grad())
+	assert.Equal(t, []float64{1, 2, 3, 4, 1, 2, 3, 4}, once)
+	step(2)
+	assert.Equal(t, []float64{3, 6, 9, 12, 3, 6, 9, 12}, read[float64](b, ps[0].Grad()))
+	require.NoError(t, ps.ZeroGrad())
+	assert.Nil(t, ps[0].Grad())
+	assert.Equal(t, int64(2), b.live()-1, "weight, bias, and the batch")
+	step(1)
+	assert.Equal(t, once, read[float64](b, ps[0].Grad()))
+}
+
+func TestGradientsOfParametersShareNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	p, err := NewParameter(upload(b, []float64{1, 2}))
+	require.NoError(t, err)
+	q, err := NewParameter(upload(b, []float64{3, 4}))
+	require.NoError(t, err)
+	tape := NewTape(b.ctx, b.rt)
+	_, err = tape.Backward(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, p.Grad(), 5))
+	assert.Equal(t, []float64{5, 5}, read[float64](b, p.Grad()))
+	assert.Equal(t, []float64{1, 1}, read[float64](b, q.Grad()))
+	require.NoError(t, p.ZeroGrad())
+	require.NoError(t, q.ZeroGrad())
+}
+
+func TestNamesOfParameters(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float32, 4, 3, 2)
+	var names []string
+	for _, p := range model.Parameters() {
+		names = append(names, p.Name)
+	}
+	assert.Equal(t, []string{"1.weight", "1.bias", "3.weight", "3.bias"}, names)
+	assert.Equal(t, 4*3+3+3*2+2, model.Parameters().Elements())
+	assert.Equal(t, int64(4*23), model.Parameters().Bytes())
+	nested := Sequential{model, ReLU{}}
+	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
+}
+
+func TestInitialisationIsSeeded(t *testing.T) {
+	b := open(t, 64<<20)
+	draw := func(seed uint64) []float64 {
+		l, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 100, 50, NewRand(seed))
+		require.NoError(t, err)
+		defer l.Parameters().Release()
+		return read[float64](b, l.Weight.Value())
+	}
+	w := draw(1)
+	assert.Equal(t, w, draw(1))
+	assert.NotEqual(t, w, draw(2))
+	low, high, sum := w[0], w[0], 0.0
+	for _, v := range w {
+		low, high, sum = min(low, v), max(high, v), sum+v
+	}
+	assert.InDelta(t, -0.1, low, 1e-3)
+	assert.InDelta(t, 0.1, high, 1e-3)
+	assert.InDelta(t, 0, sum/float64(len(w)), 5e-3)
+	for _, bad := range [][2]int{{0, 1}, {1, 0}, {-1, 1}} {
+		_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, bad[0], bad[1], NewRand(1))
+		assert.ErrorIs(t, err, ErrInvalid)
+	}
+	_, err := NewLinear(b.ctx, b.rt, gtensor.Int32, 1, 1, NewRand(1))
+	assert.ErrorIs(t, err, tensor.ErrDtype)
+	_, err = NewLinear(b.ctx, b.rt, gtensor.Float64, 1, 1, nil)
+	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestTensorsOfATapeBelongToNoScope(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float32, 4, 2)
+	x := upload(b, []float32{1, 2, 3, 4}, 1, 4)
+	opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
+	require.NoError(t, err)
+	for range 2 {
+		ctx, scope := tensor.Scope(b.ctx)
+		tape := NewTape(ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
+		require.NoError(t, err)
+		require.NoError(t, opt.Step(ctx))
+		require.NoError(t, scope.Close(), "must take neither gradients nor state nor values of the tape")
+		require.NoError(t, tape.Close())
+		assert.False(t, model.Parameters()[0].Grad().Released())
+	}
+	require.NoError(t, opt.Close())
+}
