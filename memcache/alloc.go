@@ -12,6 +12,7 @@ import (
 type request struct {
 	bytes   int64
 	rounded int64
+	segment int64 // what the driver is asked for
 	kind    poolKind
 	stream  device.Stream
 	id      uint64 // of the stream
@@ -43,7 +44,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	ctx, op := c.start(ctx, OpAlloc)
 	b, result, err := c.alloc(ctx, bytes, stream)
 	if op != nil {
-		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(RoundSize(bytes)).String(), Err: err}
+		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
 			e.Stream = stream.ID()
 		}
@@ -63,8 +64,8 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return Block{}, outcome{}, err
 	}
-	r := request{bytes: bytes, rounded: RoundSize(bytes), stream: stream, id: stream.ID(), scope: c.scopeOf(ctx)}
-	r.kind = poolFor(r.rounded)
+	r := request{bytes: bytes, rounded: c.rules.round(bytes), stream: stream, id: stream.ID(), scope: c.scopeOf(ctx)}
+	r.segment, r.kind = c.rules.segment(r.rounded), poolFor(r.rounded)
 
 	c.mu.Lock()
 	if c.closed {
@@ -73,7 +74,10 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	}
 	err := c.poll()
 	if err == nil {
-		if m := c.free[r.kind].bestFit(r.id, r.rounded); m != nil {
+		if c.collects() {
+			c.calls[r.kind]++
+		}
+		if m := c.find(&r); m != nil {
 			b := c.take(m, &r)
 			result := outcome{hit: true, sequence: c.sequence}
 			c.mu.Unlock()
@@ -115,16 +119,19 @@ func (c *Cache) take(m *meta, r *request) Block {
 
 // handOut is take for a block that is not in the index. c.mu is held.
 func (c *Cache) handOut(m *meta, r *request) Block {
-	s, wasPart, kind := &c.stats, !m.whole(), m.kind
-	if rest := m.size - r.rounded; worthSplitting(kind, rest) {
+	s, wasPart, kind, fixed := &c.stats, !m.whole(), m.kind, !m.segment.expandable
+	if c.worthSplitting(m, r) {
+		rest := m.size - r.rounded
 		m = c.splitFront(m, r.rounded)
-		if wasPart {
+		switch {
+		case !fixed:
+		case wasPart:
 			s.InactiveSplitBytes.sub(kind, r.rounded)
-		} else {
+		default:
 			s.InactiveSplitBytes.add(kind, rest)
 			s.InactiveSplit.add(kind, 1)
 		}
-	} else if wasPart {
+	} else if wasPart && fixed {
 		s.InactiveSplitBytes.sub(kind, m.size)
 		s.InactiveSplit.sub(kind, 1)
 	}
@@ -136,6 +143,9 @@ func (c *Cache) handOut(m *meta, r *request) Block {
 	s.Active.add(kind, 1)
 	s.ActiveBytes.add(kind, m.size)
 	s.RequestedBytes.add(kind, r.bytes)
+	if m.size >= c.rules.maxSplit {
+		s.OversizeAllocations.add(1)
+	}
 	c.charge(m, r.scope)
 	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.stream}
 }
@@ -153,7 +163,7 @@ func (c *Cache) splitFront(m *meta, size int64) *meta {
 	m.prev = front
 	m.ptr += device.Ptr(size)
 	m.size -= size
-	c.free[m.kind].insert(m)
+	c.makeFree(m)
 	c.stats.Splits++
 	return front
 }
@@ -166,7 +176,7 @@ func (c *Cache) allocMiss(ctx context.Context, r *request) (Block, outcome, erro
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
 			return b, result, err
 		}
-		if asked = c.reclaim(ctx, SegmentSize(r.bytes), asked); asked < 0 {
+		if asked = c.reclaim(ctx, r.segment, asked); asked < 0 {
 			c.mu.Lock()
 			c.stats.NumOOMs++
 			c.stats.Misses++
@@ -186,9 +196,22 @@ func (c *Cache) allocGrowing(ctx context.Context, r *request) (Block, outcome, e
 	if err != nil || result.hit {
 		return b, result, err
 	}
+	if err := c.collect(ctx); err != nil {
+		return Block{}, outcome{}, err
+	}
 	b, result, err = c.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
 		return b, result, err
+	}
+	released, err := c.releaseOversize(ctx, r)
+	if err != nil {
+		return Block{}, outcome{}, err
+	}
+	if released {
+		b, result, err = c.grow(ctx, r, false)
+		if !errors.Is(err, ErrOutOfMemory) {
+			return b, result, err
+		}
 	}
 	if err := c.flush(ctx); err != nil {
 		return Block{}, outcome{}, err
@@ -212,7 +235,7 @@ func (c *Cache) search(r *request, adopt bool) (Block, outcome, error) {
 	if adopt && !c.config.Exact {
 		c.adopt(r)
 	}
-	m := c.free[r.kind].bestFit(r.id, r.rounded)
+	m := c.find(r)
 	if m == nil {
 		return Block{}, outcome{}, nil
 	}
@@ -222,7 +245,7 @@ func (c *Cache) search(r *request, adopt bool) (Block, outcome, error) {
 
 // grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
 func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcome, error) {
-	bytes := SegmentSize(r.bytes)
+	bytes := r.segment
 	c.mu.Lock()
 	if retry {
 		c.stats.NumAllocRetries++
@@ -231,6 +254,9 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcom
 	c.mu.Unlock()
 	if limited {
 		return Block{}, outcome{}, c.outOfMemory(r, nil)
+	}
+	if c.config.ExpandableSegments {
+		return c.expand(ctx, r)
 	}
 	p, err := c.driverAlloc(ctx, bytes, r)
 	if err != nil {
@@ -248,6 +274,9 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcom
 	c.streams[r.id] = r.stream
 	c.stats.Segment.add(r.kind, 1)
 	c.stats.ReservedBytes.add(r.kind, bytes)
+	if bytes >= c.rules.maxSplit {
+		c.stats.OversizeSegments.add(1)
+	}
 	c.stats.NumDeviceAlloc++
 	c.stats.Misses++
 	b := c.handOut(m, r)
@@ -259,32 +288,4 @@ func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (devic
 	p, err := c.dev.Alloc(bytes)
 	c.end(op, Event{Op: OpDriverAlloc, Stream: r.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
 	return p, err
-}
-
-// adopt moves whole free segments of closed streams to the request's stream, and forgets closed streams that
-// have no segment any more. c.mu is held.
-func (c *Cache) adopt(r *request) {
-	for other, s := range c.streams {
-		if other == r.id || !s.Closed() {
-			continue
-		}
-		left := false
-		for _, seg := range c.segments {
-			m := seg.first
-			if m.stream != other {
-				continue
-			}
-			if !m.indexed || !m.whole() {
-				left = true
-				continue
-			}
-			c.free[m.kind].remove(m)
-			m.stream = r.id
-			c.streams[r.id] = r.stream
-			c.free[m.kind].insert(m)
-		}
-		if !left {
-			delete(c.streams, other)
-		}
-	}
 }

@@ -20,19 +20,6 @@ var (
 	ErrInvalid = errors.New("invalid argument")
 )
 
-// Config configures a cache. The zero value behaves as PyTorch 2.11 does by default, with two improvements:
-// see Exact.
-type Config struct {
-	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory
-	// (per_process_memory_fraction), between 0 and 1. 0 and 1 are no limit.
-	PerProcessMemoryFraction float64
-	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
-	// the driver is asked, and free segments of a closed stream pass to other streams.
-	Exact bool
-	// Observer sees every operation; nil: nobody does.
-	Observer Observer
-}
-
 // Cache is a caching allocator for one device. All methods may be called from any goroutine.
 //
 // The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block there needs
@@ -41,6 +28,8 @@ type Config struct {
 type Cache struct {
 	dev    device.Device
 	config Config
+	rules  rules
+	vmm    device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
 	// and while a flush waits. It is never taken with mu held.
@@ -49,8 +38,10 @@ type Cache struct {
 	// mu guards what follows, and every meta. Nothing waits with it held.
 	mu         sync.Mutex
 	closed     bool
-	limit      int64 // bytes; math.MaxInt64: none
-	free       [2]index
+	limit      int64    // bytes; math.MaxInt64: none
+	free       [2]index // by poolKind
+	unmapped   [2]index // by poolKind, in address order: parts of expandable segments
+	calls      [2]int64 // searches, while garbage collection is armed: the clock of its ages
 	segments   map[device.Ptr]*segment
 	streams    map[uint64]device.Stream // those that have segments
 	pending    pending
@@ -62,11 +53,12 @@ type Cache struct {
 	reclaimers []*reclaimer
 }
 
-// segment is memory from the driver.
+// segment is memory from the driver or, if it is expandable, a range of addresses.
 type segment struct {
-	ptr   device.Ptr
-	bytes int64
-	first *meta // the block at ptr
+	ptr        device.Ptr
+	bytes      int64
+	first      *meta // the block at ptr
+	expandable bool
 }
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
@@ -74,15 +66,30 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
 	}
+	rules, err := config.rules()
+	if err != nil {
+		return nil, err
+	}
 	c := &Cache{
 		dev:      dev,
 		config:   config,
+		rules:    rules,
+		unmapped: [2]index{{byAddress: true}, {byAddress: true}},
 		growth:   make(chan struct{}, 1),
 		limit:    math.MaxInt64,
 		segments: make(map[device.Ptr]*segment),
 		streams:  make(map[uint64]device.Stream),
 	}
+	if config.ExpandableSegments {
+		var ok bool
+		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
+			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
+		}
+	}
 	c.stats.MaxSplitSize = -1
+	if rules.maxSplit != math.MaxInt64 {
+		c.stats.MaxSplitSize = rules.maxSplit
+	}
 	f := config.PerProcessMemoryFraction
 	if f == 0 {
 		f = 1
@@ -135,11 +142,13 @@ func (c *Cache) Close() error {
 			n, formatBytes(c.stats.AllocatedBytes.All.Current)))
 	}
 	segments := c.segments
-	c.segments, c.streams, c.free, c.spare = nil, nil, [2]index{}, nil
+	c.segments, c.streams, c.free, c.unmapped, c.spare = nil, nil, [2]index{}, [2]index{}, nil
 	c.mu.Unlock()
 	for _, s := range segments {
-		if err := c.driverFree(context.Background(), s); err != nil {
-			errs = append(errs, err)
+		if s.expandable {
+			errs = append(errs, c.dissolve(context.Background(), s))
+		} else {
+			errs = append(errs, c.driverFree(context.Background(), s))
 		}
 	}
 	errs = append(errs, c.pending.close())

@@ -55,7 +55,7 @@ func (c *Cache) check() error {
 		var err error
 		c.free[k].all(func(m *meta) {
 			n++
-			if last != nil && !less(last, m) || !m.indexed || m.kind != poolKind(k) {
+			if last != nil && !c.free[k].less(last, m) || !m.indexed || m.kind != poolKind(k) {
 				err = fmt.Errorf("the index of the %s pool is out of order", poolKind(k))
 			}
 			last = m

@@ -22,6 +22,9 @@ func (c *Cache) freeBlock(b Block, e *Event) error {
 	c.discharge(m)
 	c.stats.Allocation.sub(m.kind, 1)
 	c.stats.AllocatedBytes.sub(m.kind, m.size)
+	if m.size >= c.rules.maxSplit {
+		c.stats.OversizeAllocations.sub(1)
+	}
 	if len(m.uses) == 0 {
 		c.release(m)
 		c.mu.Unlock()
@@ -102,26 +105,53 @@ func (c *Cache) synchronize(s device.Stream) error {
 // c.mu is held.
 func (c *Cache) release(m *meta) {
 	s, kind, size := &c.stats, m.kind, m.size
-	var count, bytes int64
+	var count, bytes int64 // by how much the parts of segments change
 	for _, n := range [2]*meta{m.prev, m.next} {
-		if n == nil || !n.indexed {
-			continue
+		if n != nil && n.indexed && !n.unmapped {
+			count--
+			bytes -= n.size
+			c.absorb(m, n)
 		}
-		c.free[kind].remove(n)
-		m.absorb(n)
-		count--
-		bytes -= n.size
-		s.Merges++
-		c.recycle(n)
 	}
-	c.free[kind].insert(m)
+	c.makeFree(m)
 	if !m.whole() {
 		count++
 		bytes += m.size
 	}
-	s.InactiveSplit.move(kind, count)
-	s.InactiveSplitBytes.move(kind, bytes)
+	if !m.segment.expandable {
+		s.InactiveSplit.move(kind, count)
+		s.InactiveSplitBytes.move(kind, bytes)
+	}
 	s.Active.sub(kind, 1)
 	s.ActiveBytes.sub(kind, size)
 	s.RequestedBytes.sub(kind, m.requested)
+}
+
+// absorb takes the neighbour n out of its index and into m. c.mu is held.
+func (c *Cache) absorb(m, n *meta) {
+	if n.unmapped {
+		c.unmapped[n.kind].remove(n)
+	} else {
+		c.free[n.kind].remove(n)
+		c.stats.Merges++
+	}
+	m.absorb(n)
+	c.recycle(n)
+}
+
+// rejoin makes a part of an expandable segment free that was out of the index while no lock was held, in
+// which its neighbours may have become free. c.mu is held.
+func (c *Cache) rejoin(m *meta) {
+	for _, n := range [2]*meta{m.prev, m.next} {
+		if n != nil && n.indexed && !n.unmapped {
+			c.absorb(m, n)
+		}
+	}
+	c.makeFree(m)
+}
+
+// makeFree puts a block into the index. c.mu is held.
+func (c *Cache) makeFree(m *meta) {
+	m.born = c.calls[m.kind]
+	c.free[m.kind].insert(m)
 }

@@ -1,18 +1,20 @@
 package memcache
 
-// index is a set of free blocks, ordered as PyTorch orders them: by stream, size, address. It is a treap
-// whose links are in the blocks, so that it allocates nothing, and everything is logarithmic.
+// index is a set of blocks, ordered as PyTorch orders them: by stream, size, address, or by stream and
+// address. It is a treap whose links are in the blocks, so that it allocates nothing, and everything is
+// logarithmic.
 type index struct {
-	root *meta
-	seed uint32
-	len  int
+	root      *meta
+	seed      uint32
+	len       int
+	byAddress bool
 }
 
-func less(a, b *meta) bool {
+func (x *index) less(a, b *meta) bool {
 	if a.stream != b.stream {
 		return a.stream < b.stream
 	}
-	if a.size != b.size {
+	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
 	}
 	return a.ptr < b.ptr
@@ -23,9 +25,9 @@ func (x *index) insert(m *meta) {
 	m.priority, m.left, m.right, m.indexed = x.seed, nil, nil, true
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
-		link = descend(*link, m)
+		link = x.descend(*link, m)
 	}
-	m.left, m.right = split(*link, m)
+	m.left, m.right = x.split(*link, m)
 	*link = m
 	x.len++
 }
@@ -33,28 +35,51 @@ func (x *index) insert(m *meta) {
 func (x *index) remove(m *meta) {
 	link := &x.root
 	for *link != m {
-		link = descend(*link, m)
+		link = x.descend(*link, m)
 	}
 	*link = join(m.left, m.right)
 	m.left, m.right, m.indexed = nil, nil, false
 	x.len--
 }
 
-// bestFit returns the smallest block of the stream with at least size bytes, the lowest address of equal
-// ones, or nil.
-func (x *index) bestFit(stream uint64, size int64) *meta {
-	var best *meta
+// from returns the first block that is not before one of the stream with size bytes at address 0, which may
+// be another stream's, or nil.
+func (x *index) from(stream uint64, size int64) *meta {
+	var first *meta
 	for m := x.root; m != nil; {
-		if m.stream < stream || m.stream == stream && m.size < size {
+		if m.stream < stream || m.stream == stream && m.size < size && !x.byAddress {
 			m = m.right
 		} else {
-			best, m = m, m.left
+			first, m = m, m.left
 		}
 	}
-	if best == nil || best.stream != stream {
-		return nil
+	return first
+}
+
+// after returns the block after m, or nil.
+func (x *index) after(m *meta) *meta {
+	var next *meta
+	for t := x.root; t != nil; {
+		if x.less(m, t) {
+			next, t = t, t.left
+		} else {
+			t = t.right
+		}
 	}
-	return best
+	return next
+}
+
+// before returns the block before m, or the last one if m is nil, or nil.
+func (x *index) before(m *meta) *meta {
+	var last *meta
+	for t := x.root; t != nil; {
+		if m == nil || x.less(t, m) {
+			last, t = t, t.right
+		} else {
+			t = t.left
+		}
+	}
+	return last
 }
 
 // all calls yield with every block in order. yield must not change the index.
@@ -68,18 +93,18 @@ func walk(m *meta, yield func(*meta)) {
 	}
 }
 
-func descend(at, m *meta) **meta {
-	if less(m, at) {
+func (x *index) descend(at, m *meta) **meta {
+	if x.less(m, at) {
 		return &at.left
 	}
 	return &at.right
 }
 
 // split divides t into the blocks before m and those after it.
-func split(t, m *meta) (before, after *meta) {
+func (x *index) split(t, m *meta) (before, after *meta) {
 	toBefore, toAfter := &before, &after
 	for t != nil {
-		if less(t, m) {
+		if x.less(t, m) {
 			*toBefore = t
 			toBefore, t = &t.right, t.right
 		} else {

@@ -28,6 +28,9 @@ type meta struct {
 	scope   *Scope
 	charged int
 
+	unmapped bool  // addresses without memory, in an expandable segment
+	born     int64 // the pool's clock when the block became free
+
 	// The index's links.
 	left, right *meta
 	priority    uint32

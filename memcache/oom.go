@@ -67,7 +67,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := &OutOfMemoryError{
-		Requested: r.bytes, Segment: SegmentSize(r.bytes), Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
+		Requested: r.bytes, Segment: r.segment, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
 		Allocated: c.stats.AllocatedBytes.All.Current,
 		Pending:   c.stats.ActiveBytes.All.Current - c.stats.AllocatedBytes.All.Current,
 		Reserved:  c.stats.ReservedBytes.All.Current,

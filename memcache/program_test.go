@@ -169,11 +169,15 @@ func TestIndex(t *testing.T) {
 		stream, size := r.Uint64N(4), r.Int64N(21*512)
 		var best *meta
 		for _, m := range set {
-			if m.stream == stream && m.size >= size && (best == nil || less(m, best)) {
+			if m.stream == stream && m.size >= size && (best == nil || x.less(m, best)) {
 				best = m
 			}
 		}
-		require.Same(t, best, x.bestFit(stream, size))
+		got := x.from(stream, size)
+		if got != nil && got.stream != stream {
+			got = nil
+		}
+		require.Same(t, best, got)
 	}
 	require.Equal(t, len(set), x.len)
 }

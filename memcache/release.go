@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -44,26 +45,75 @@ func (c *Cache) flush(ctx context.Context) error {
 		return err
 	}
 
-	var free []*meta
+	free, expandable := c.takeFree()
+	err = c.driverFreeAll(ctx, free)
+	for _, m := range expandable {
+		if err == nil {
+			err = c.shrink(ctx, m)
+		} else {
+			c.putBack(m)
+		}
+	}
+	return errors.Join(err, c.unreserve())
+}
+
+// takeFree takes out of the index what a flush gives back: whole segments, the large pool first, and free
+// blocks of expandable segments.
+func (c *Cache) takeFree() (free, expandable []*meta) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, kind := range []poolKind{largePool, smallPool} {
 		c.free[kind].all(func(m *meta) {
-			if m.whole() {
+			if m.segment.expandable {
+				expandable = append(expandable, m)
+			} else if m.whole() {
 				free = append(free, m)
 			}
 		})
 	}
-	for _, m := range free {
+	for _, m := range append(free, expandable...) {
 		c.free[m.kind].remove(m)
 	}
+	return free, expandable
+}
+
+// putBack undoes takeFree for a block, whose age goes on.
+func (c *Cache) putBack(m *meta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	born := m.born
+	c.rejoin(m)
+	m.born = born
+}
+
+// unreserve gives the addresses of expandable segments back that have no memory any more.
+func (c *Cache) unreserve() error {
+	c.mu.Lock()
+	var empty []*segment
+	for _, s := range c.segments {
+		if s.expandable && s.first.unmapped && s.first.whole() {
+			empty = append(empty, s)
+			c.unmapped[s.first.kind].remove(s.first)
+			delete(c.segments, s.ptr)
+			c.recycle(s.first)
+		}
+	}
 	c.mu.Unlock()
-	for i, m := range free {
+	var errs []error
+	for _, s := range empty {
+		errs = append(errs, c.vmm.Unreserve(s.ptr))
+	}
+	return errors.Join(errs...)
+}
+
+// driverFreeAll returns segments, whose blocks are not in the index, to the driver. After an error the others
+// stay. The growth lock is held.
+func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
+	for i, m := range blocks {
 		if err := c.driverFree(ctx, m.segment); err != nil {
-			c.mu.Lock()
-			for _, m := range free[i:] {
-				c.free[m.kind].insert(m)
+			for _, m := range blocks[i:] {
+				c.putBack(m)
 			}
-			c.mu.Unlock()
 			return err
 		}
 	}
@@ -85,6 +135,9 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
+	if s.bytes >= c.rules.maxSplit {
+		c.stats.OversizeSegments.sub(1)
+	}
 	delete(c.segments, s.ptr)
 	c.recycle(m)
 	return nil

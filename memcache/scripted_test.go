@@ -17,13 +17,17 @@ type scripted struct {
 	bump     device.Ptr
 	live     map[device.Ptr]int64
 	calls    []string // the driver calls
-	failures int      // allocations still to fail
-	hang     func()   // called by Alloc, if set
+	failures int      // allocations and mappings still to fail
+	bases    []device.Ptr
+	reserved map[device.Ptr]int64
+	mapped   map[device.Ptr]int64
+	hang     func() // called by Alloc, if set
 	streams  uint64
 }
 
 func newScripted(total int64) *scripted {
-	return &scripted{total: total, bump: 1 << 40, live: make(map[device.Ptr]int64)}
+	return &scripted{total: total, bump: 1 << 40, live: make(map[device.Ptr]int64),
+		reserved: make(map[device.Ptr]int64), mapped: make(map[device.Ptr]int64)}
 }
 
 func (d *scripted) Open(string, url.Values) (device.Device, error) { return d, nil }
@@ -58,8 +62,71 @@ func (d *scripted) Free(p device.Ptr) error {
 	return nil
 }
 
+// log notes a driver call; one that goes on where the call before ended becomes a part of it.
+func (d *scripted) log(call string, p device.Ptr, bytes int64) {
+	if n := len(d.calls); n > 0 {
+		var before string
+		var from device.Ptr
+		var size int64
+		if _, err := fmt.Sscan(d.calls[n-1], &before, &from, &size); err == nil && before == call && from+device.Ptr(size) == p {
+			d.calls[n-1] = fmt.Sprintf("%s %d %d", call, from, size+bytes)
+			return
+		}
+	}
+	d.calls = append(d.calls, fmt.Sprintf("%s %d %d", call, p, bytes))
+}
+
+func (d *scripted) Granularity() int64 { return 2 << 20 }
+
+func (d *scripted) Reserve(bytes int64) (device.Ptr, error) {
+	p := d.bump
+	if len(d.bases) > 0 {
+		p, d.bases = d.bases[0], d.bases[1:]
+	} else {
+		d.bump += device.Ptr(bytes)
+	}
+	d.reserved[p] = bytes
+	return p, nil
+}
+
+func (d *scripted) Unreserve(p device.Ptr) error {
+	if d.reserved[p] == 0 {
+		return fmt.Errorf("unreserve of %d", p)
+	}
+	delete(d.reserved, p)
+	return nil
+}
+
+func (d *scripted) Map(p device.Ptr, bytes int64) error {
+	if d.hang != nil {
+		d.hang()
+	}
+	if d.mapped[p] != 0 {
+		return fmt.Errorf("%d is mapped twice", p)
+	}
+	if d.failures > 0 {
+		d.failures--
+		return &device.Error{Op: "Map", Device: "scripted", Bytes: bytes, Code: 2, Err: device.ErrOutOfMemory}
+	}
+	d.mapped[p] = bytes
+	d.log("segment_map", p, bytes)
+	return nil
+}
+
+func (d *scripted) Unmap(p device.Ptr, bytes int64) error {
+	if d.mapped[p] != bytes {
+		return fmt.Errorf("unmap of %d: %d bytes, and %d are mapped", p, bytes, d.mapped[p])
+	}
+	delete(d.mapped, p)
+	d.log("segment_unmap", p, bytes)
+	return nil
+}
+
 func (d *scripted) MemInfo() (int64, int64, error) {
 	free := d.total
+	for _, n := range d.mapped {
+		free -= n
+	}
 	for _, n := range d.live {
 		free -= n
 	}

@@ -1,38 +1,57 @@
 package memcache
 
+import "math/bits"
+
 // PyTorch's sizes, in bytes.
 const (
 	minBlock     = 512      // every block is a multiple of this
 	smallLimit   = 1 << 20  // up to this a request is served from the small pool
 	smallSegment = 2 << 20  // a segment of the small pool
 	minLarge     = 10 << 20 // from this on a request gets a segment of its own
-	largeSegment = 20 << 20 // the segment for requests between smallLimit and minLarge
+	largeSegment = 20 << 20 // the segment for requests between smallLimit and minLarge, by default
 	roundLarge   = 2 << 20  // segments of their own are multiples of this
 	maxRequest   = 1 << 60  // from this on nothing is tried
 )
 
-// RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512,
-// and 0 for 0 or less (PyTorch's round_size). The block that Alloc returns may be larger: a free block is
-// only split where the rest is worth keeping.
-func RoundSize(bytes int64) int64 {
+// round is PyTorch's round_size.
+func (r *rules) round(bytes int64) int64 {
 	if bytes <= 0 {
 		return 0
 	}
-	return (bytes + minBlock - 1) &^ (minBlock - 1)
+	if bytes > minBlock {
+		if d := int64(r.divisions[division(bytes)]); d > 1 && bytes > minBlock*d {
+			return roundDivision(bytes, d)
+		}
+	}
+	return roundUp(bytes, minBlock)
 }
 
-// SegmentSize returns the bytes that are asked of the driver when no free block fits a request of bytes
-// bytes: 2 MiB, 20 MiB, or from 10 MiB on the next multiple of 2 MiB (PyTorch's get_allocation_size).
-func SegmentSize(bytes int64) int64 {
-	switch rounded := RoundSize(bytes); {
+// roundDivision rounds up to one of d steps between the powers of two around bytes.
+func roundDivision(bytes, d int64) int64 {
+	floor := int64(1) << (bits.Len64(uint64(bytes)) - 1)
+	if bytes == floor {
+		return bytes
+	}
+	step := floor / d
+	if step == 0 {
+		return 2 * floor
+	}
+	return roundUp(bytes, step)
+}
+
+func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
+
+// segment is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
+func (r *rules) segment(rounded int64) int64 {
+	switch {
 	case rounded == 0:
 		return 0
 	case rounded <= smallLimit:
 		return smallSegment
 	case rounded < minLarge:
-		return largeSegment
+		return r.largeSegment
 	default:
-		return (rounded + roundLarge - 1) &^ (roundLarge - 1)
+		return roundUp(rounded, roundLarge)
 	}
 }
 
@@ -59,9 +78,10 @@ func poolFor(rounded int64) poolKind {
 }
 
 // worthSplitting is PyTorch's should_split: whether a free block keeps what a request leaves of it.
-func worthSplitting(kind poolKind, rest int64) bool {
-	if kind == smallPool {
+func (c *Cache) worthSplitting(m *meta, r *request) bool {
+	rest := m.size - r.rounded
+	if m.kind == smallPool || c.config.ExpandableSegments {
 		return rest >= minBlock
 	}
-	return rest > smallLimit
+	return r.rounded < c.rules.maxSplit && rest > smallLimit
 }

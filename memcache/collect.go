@@ -1,0 +1,90 @@
+package memcache
+
+import "context"
+
+// collects reports whether garbage collection is armed. c.mu is held.
+func (c *Cache) collects() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
+
+// collect returns old free segments of the large pool while more than the threshold is reserved
+// (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free; each pass
+// frees those of at least the mean age. The growth lock is held.
+func (c *Cache) collect(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.collects() {
+		c.mu.Unlock()
+		return nil
+	}
+	excess := c.stats.ReservedBytes.All.Current - int64(c.config.GarbageCollectionThreshold*float64(c.limit))
+	var candidates []*meta
+	if excess > 0 {
+		c.free[largePool].all(func(m *meta) {
+			if m.whole() && !m.segment.expandable {
+				candidates = append(candidates, m)
+			}
+		})
+	}
+	now := c.calls[largePool]
+	victims := oldest(candidates, excess, now)
+	for _, m := range victims {
+		c.free[largePool].remove(m)
+	}
+	c.mu.Unlock()
+	return c.driverFreeAll(ctx, victims)
+}
+
+// oldest chooses blocks of together at least excess bytes, or all, in passes.
+func oldest(candidates []*meta, excess, now int64) (victims []*meta) {
+	for excess > 0 && len(candidates) > 0 {
+		var total int64
+		for _, m := range candidates {
+			total += now - m.born
+		}
+		cut, count := float64(total)/float64(len(candidates)), len(victims)
+		var younger []*meta
+		for _, m := range candidates {
+			if float64(now-m.born) >= cut {
+				victims = append(victims, m)
+				excess -= m.size
+			} else {
+				younger = append(younger, m)
+			}
+		}
+		if len(victims) == count {
+			break
+		}
+		candidates = younger
+	}
+	return victims
+}
+
+// releaseOversize returns one free segment that is large enough for the request and for max_split_size, or
+// the largest ones that together are, and reports whether it did (release_available_cached_blocks). The
+// growth lock is held.
+func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
+	if c.stats.MaxSplitSize < 0 {
+		return false, nil
+	}
+	need := max(r.rounded, c.rules.maxSplit)
+	c.mu.Lock()
+	x := &c.free[r.kind]
+	m := x.from(r.id, need)
+	var victims []*meta
+	enough := m != nil && m.stream == r.id && !m.segment.expandable
+	if enough {
+		victims = append(victims, m)
+	} else {
+		var sum int64
+		for m = x.before(m); m != nil && sum < need && m.size >= c.rules.maxSplit && m.stream == r.id; m = x.before(m) {
+			if !m.segment.expandable {
+				victims = append(victims, m)
+				sum += m.size
+			}
+		}
+		enough = sum >= need
+	}
+	for _, m := range victims {
+		x.remove(m)
+	}
+	c.mu.Unlock()
+	return enough, c.driverFreeAll(ctx, victims)
+}

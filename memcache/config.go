@@ -1,0 +1,130 @@
+package memcache
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Config configures a cache. The fields bear the names of PyTorch's options (PYTORCH_CUDA_ALLOC_CONF) and
+// mean the same; sizes in their names are MiB. The zero value behaves as PyTorch 2.11 does by default, with
+// two improvements: see Exact.
+type Config struct {
+	// MaxSplitSizeMB keeps free blocks of at least this size whole: smaller requests don't get a part of
+	// one, and larger requests don't get one that is too large for them. At least LargeSegmentSizeMB; 0: no
+	// limit.
+	MaxSplitSizeMB int64
+	// MaxNonSplitRoundingMB is how much larger than its request a block may be that is not split because of
+	// MaxSplitSizeMB. At least LargeSegmentSizeMB, which 0 means.
+	MaxNonSplitRoundingMB int64
+	// LargeSegmentSizeMB is the segment for requests between 1 and 10 MiB, and the unit in which expandable
+	// segments of the large pool grow. More than 10; 0: 20.
+	LargeSegmentSizeMB int64
+	// RoundupPower2Divisions rounds requests up to this many steps between powers of two.
+	RoundupPower2Divisions Divisions
+	// GarbageCollectionThreshold is the share of the memory limit from which on old free segments are
+	// returned before a new one is asked for, between 0 and 1. 0: never. It needs a limit:
+	// PerProcessMemoryFraction or SetMemoryFraction.
+	GarbageCollectionThreshold float64
+	// ExpandableSegments gives each stream and pool one range of addresses that memory is mapped into, in
+	// place of separate segments. The device must implement device.VirtualMemory.
+	ExpandableSegments bool
+	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory, between 0
+	// and 1. 0 and 1 are no limit.
+	PerProcessMemoryFraction float64
+	// ReleaseLockOnCudaMalloc is accepted for PyTorch's sake: the driver is never called under a lock that a
+	// cached allocation needs.
+	ReleaseLockOnCudaMalloc bool
+
+	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
+	// the driver is asked, and free segments of a closed stream pass to other streams.
+	Exact bool
+	// Observer sees every operation; nil: nobody does.
+	Observer Observer
+}
+
+// Divisions is the value of roundup_power2_divisions for requests of less than 2 MiB, from 2 MiB, from
+// 4 MiB, and so on to 32 GiB: a power of two, or 0 or 1 for none.
+type Divisions [16]int
+
+// AllDivisions are n divisions for every size.
+func AllDivisions(n int) Divisions {
+	var d Divisions
+	for i := range d {
+		d[i] = n
+	}
+	return d
+}
+
+// division is the index of a size.
+func division(bytes int64) int {
+	return min(max(bits.Len64(uint64(bytes))-1-20, 0), len(Divisions{})-1)
+}
+
+// rules are a configuration's sizes, in bytes.
+type rules struct {
+	divisions           Divisions
+	maxSplit            int64 // math.MaxInt64: no limit
+	maxNonSplitRounding int64
+	largeSegment        int64
+}
+
+func (c *Config) rules() (rules, error) {
+	const mib = 1 << 20
+	r := rules{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
+	invalid := func(option string, value any, want string) (rules, error) {
+		return rules{}, fmt.Errorf("memcache: %s is %v: %w: want %s", option, value, ErrInvalid, want)
+	}
+	if v := c.LargeSegmentSizeMB; v != 0 {
+		if v <= 10 || v > maxRequest/mib {
+			return invalid("LargeSegmentSizeMB", v, "more than 10, or 0 for 20")
+		}
+		r.largeSegment = v * mib
+	}
+	r.maxNonSplitRounding = r.largeSegment
+	atLeast := fmt.Sprintf("at least the large segment's %d MiB, or 0", r.largeSegment/mib)
+	if v := c.MaxSplitSizeMB; v != 0 {
+		if v < r.largeSegment/mib {
+			return invalid("MaxSplitSizeMB", v, atLeast+" for no limit")
+		}
+		r.maxSplit = min(v, maxRequest/mib) * mib
+	}
+	if v := c.MaxNonSplitRoundingMB; v != 0 {
+		if v < r.largeSegment/mib {
+			return invalid("MaxNonSplitRoundingMB", v, atLeast)
+		}
+		r.maxNonSplitRounding = min(v, maxRequest/mib) * mib
+	}
+	for _, d := range c.RoundupPower2Divisions {
+		if d < 0 || d&(d-1) != 0 || d > 1<<30 {
+			return invalid("RoundupPower2Divisions", c.RoundupPower2Divisions, "powers of two, or 0")
+		}
+	}
+	if v := c.GarbageCollectionThreshold; !(v >= 0 && v < 1) {
+		return invalid("GarbageCollectionThreshold", v, "a number between 0 and 1, or 0 for none")
+	}
+	return r, nil
+}
+
+// RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512, or
+// of a step of RoundupPower2Divisions, and 0 for 0 or less (PyTorch's round_size). The block that Alloc
+// returns may be larger: a free block is only split where the rest is worth keeping. The configuration must
+// be valid.
+func (c Config) RoundSize(bytes int64) int64 {
+	r, _ := c.rules()
+	return r.round(bytes)
+}
+
+// SegmentSize returns the bytes that are asked of the driver when no free block fits a request of bytes
+// bytes: 2 MiB, the large segment, or from 10 MiB on the next multiple of 2 MiB (PyTorch's
+// get_allocation_size). Expandable segments grow by less. The configuration must be valid.
+func (c Config) SegmentSize(bytes int64) int64 {
+	r, _ := c.rules()
+	return r.segment(r.round(bytes))
+}
+
+// RoundSize is [Config.RoundSize] with default options.
+func RoundSize(bytes int64) int64 { return Config{}.RoundSize(bytes) }
+
+// SegmentSize is [Config.SegmentSize] with default options.
+func SegmentSize(bytes int64) int64 { return Config{}.SegmentSize(bytes) }

@@ -1,0 +1,188 @@
+package memcache
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]". Options
+// that concern pinned host memory, and backend:native, are accepted and change nothing here. An unknown
+// option, or a value that PyTorch would not take, is an error.
+func ParseConfig(options string) (Config, error) {
+	var c Config
+	fail := func(format string, args ...any) (Config, error) {
+		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w: %s", options, ErrInvalid, fmt.Sprintf(format, args...))
+	}
+	rest := strings.Join(strings.Fields(options), "")
+	for rest != "" {
+		key, after, ok := strings.Cut(rest, ":")
+		if !ok || key == "" {
+			return fail("%q is not key:value", rest)
+		}
+		var value string
+		if strings.HasPrefix(after, "[") {
+			end := strings.IndexByte(after, ']')
+			if end < 0 {
+				return fail("%s: the list has no ]", key)
+			}
+			value, rest = after[:end+1], after[end+1:]
+			if rest != "" && rest[0] != ',' {
+				return fail("%s: %q after the list", key, rest)
+			}
+			rest = strings.TrimPrefix(rest, ",")
+		} else {
+			value, rest, _ = strings.Cut(after, ",")
+		}
+		set, known := setters[key]
+		if !known {
+			return fail("unknown option %q", key)
+		}
+		if err := set(&c, value); err != nil {
+			return fail("%s is %q: %v", key, value, err)
+		}
+	}
+	if _, err := c.rules(); err != nil {
+		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w", options, err)
+	}
+	return c, nil
+}
+
+// environment are the variables that ConfigFromEnv reads, the first one that is set.
+var environment = []string{"CISTERN_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}
+
+// ConfigFromEnv reads the options from CISTERN_ALLOC_CONF or, if that is not set, from PyTorch's variables:
+// PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF, PYTORCH_ALLOC_CONF. New never does: it is for programs to
+// call. Without any of them it is the zero Config.
+func ConfigFromEnv() (Config, error) {
+	for _, name := range environment {
+		if v, ok := os.LookupEnv(name); ok {
+			c, err := ParseConfig(v)
+			if err != nil {
+				return c, fmt.Errorf("memcache: the variable %s: %w", name, err)
+			}
+			return c, nil
+		}
+	}
+	return Config{}, nil
+}
+
+type setter func(c *Config, value string) error
+
+var setters = map[string]setter{
+	"max_split_size_mb":                 mebibytes(func(c *Config) *int64 { return &c.MaxSplitSizeMB }),
+	"max_non_split_rounding_mb":         mebibytes(func(c *Config) *int64 { return &c.MaxNonSplitRoundingMB }),
+	"large_segment_size_mb":             mebibytes(func(c *Config) *int64 { return &c.LargeSegmentSizeMB }),
+	"roundup_power2_divisions":          setDivisions,
+	"garbage_collection_threshold":      ratio(func(c *Config) *float64 { return &c.GarbageCollectionThreshold }, "more than 0 and less than 1", func(v float64) bool { return v > 0 && v < 1 }),
+	"per_process_memory_fraction":       ratio(func(c *Config) *float64 { return &c.PerProcessMemoryFraction }, "0 to 1", func(v float64) bool { return v >= 0 && v <= 1 }),
+	"expandable_segments":               boolean(func(c *Config) *bool { return &c.ExpandableSegments }),
+	"release_lock_on_cudamalloc":        boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
+	"graph_capture_record_stream_reuse": boolean(nil),
+	"pinned_use_cuda_host_register":     boolean(nil),
+	"pinned_use_background_threads":     boolean(nil),
+	"pinned_num_register_threads":       ignoredCount(func(v int64) bool { return v > 0 && v <= 128 && v&(v-1) == 0 }, "a power of two up to 128"),
+	"pinned_reserve_segment_size_mb":    ignoredCount(func(v int64) bool { return v > 0 }, "more than 0"),
+	"backend": func(_ *Config, v string) error {
+		if v != "native" {
+			return fmt.Errorf("only native is there")
+		}
+		return nil
+	},
+}
+
+func mebibytes(field func(*Config) *int64) setter {
+	return func(c *Config, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n <= 0 {
+			return fmt.Errorf("want a number of MiB")
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func ratio(field func(*Config) *float64, want string, valid func(float64) bool) setter {
+	return func(c *Config, v string) error {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !valid(f) {
+			return fmt.Errorf("want a number, %s", want)
+		}
+		*field(c) = f
+		return nil
+	}
+}
+
+func boolean(field func(*Config) *bool) setter {
+	return func(c *Config, v string) error {
+		if v != "True" && v != "False" {
+			return fmt.Errorf("want True or False")
+		}
+		if field != nil {
+			*field(c) = v == "True"
+		}
+		return nil
+	}
+}
+
+func ignoredCount(valid func(int64) bool, want string) setter {
+	return func(_ *Config, v string) error {
+		if n, err := strconv.ParseInt(v, 10, 64); err != nil || !valid(n) {
+			return fmt.Errorf("want %s", want)
+		}
+		return nil
+	}
+}
+
+// setDivisions reads one number for all sizes, or a list [MiB:divisions,...,>:divisions]. In a list the
+// first entry is also for all smaller sizes, an entry for its own bucket alone, and ">" for all larger ones
+// than the last number.
+func setDivisions(c *Config, v string) error {
+	d := &c.RoundupPower2Divisions
+	if !strings.HasPrefix(v, "[") {
+		n, err := powerOfTwo(v)
+		if err != nil || n == 0 {
+			return fmt.Errorf("want a power of two, or a list")
+		}
+		*d = AllDivisions(n)
+		return nil
+	}
+	*d = Divisions{}
+	last := -1
+	for _, entry := range strings.Split(strings.Trim(v, "[]"), ",") {
+		size, count, _ := strings.Cut(entry, ":")
+		n, err := powerOfTwo(count)
+		if err != nil {
+			return fmt.Errorf("%q: the divisions must be a power of two or 0", entry)
+		}
+		if size == ">" {
+			for i := last + 1; i < len(d); i++ {
+				d[i] = n
+			}
+			continue
+		}
+		mib, err := powerOfTwo(size)
+		if err != nil || mib == 0 {
+			return fmt.Errorf("%q: the size must be a power of two in MiB, or >", entry)
+		}
+		i := min(bits.Len(uint(mib))-1, len(d)-1)
+		if last < 0 {
+			for k := range i {
+				d[k] = n
+			}
+		}
+		d[i] = n
+		last = i
+	}
+	return nil
+}
+
+func powerOfTwo(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err == nil && n&(n-1) != 0 {
+		err = fmt.Errorf("not a power of two")
+	}
+	return int(n), err
+}
