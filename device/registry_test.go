@@ -73,8 +73,9 @@ func TestRegister(t *testing.T) {
 
 // FuzzOpen: every name either opens a device of that name or gives an error that says so; nothing panics.
 func FuzzOpen(f *testing.F) {
-	for _, seed := range []string{"host", "host?capacity=1MiB", "host?capacity=-1", "host:1", "host?capacity=1&capacity=2", "host?x=1",
-		"host?capacity=99999999999999999999", "host?capacity=NaN", "host?", "host?;", "cuda:0", "", "?", ":", "fake:%zz"} {
+	for _, seed := range []string{"host", "host?capacity=1MiB", "host?capacity=-1", "host:1",
+		"host?capacity=1&capacity=2", "host?x=1", "host?capacity=99999999999999999999",
+		"host?capacity=NaN", "host?", "host?;", "cuda:0", "", "?", ":", "fake:%zz"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -44,7 +44,7 @@ import (
 //
 // # Out of memory
 //
-// The library panics when an engine has no memory, with an [*AllocError]. Operations called through the
+// The library panics when an engine has no memory, with an [*EngineError]. Operations called through the
 // engine's methods, and all package functions that lead there (gtensor.Add and so on), return it as an
 // error; so does [Engine.New]. For what else allocates (Clone, SafeT, Materialize, MatMul without a reuse
 // tensor, and gtensor.New itself) wrap the calls in [Engine.Do].

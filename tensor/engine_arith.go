@@ -27,7 +27,7 @@ func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left b
 		c := t
 		if !left && !unsafe {
 			var done func()
-			c, done = e.compact(t)
+			c, done = compact(t)
 			defer done()
 		}
 		r, err = f(e.std, c, s, left, opts...)

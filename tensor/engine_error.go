@@ -19,30 +19,34 @@ var (
 	ErrEngineClosed = errors.New("engine is closed")
 )
 
-// AllocError says that an engine could not allocate a gorgonia tensor's memory. The library panics with it;
-// see [Engine.Do]. It wraps the cache's error: errors.Is(err, memcache.ErrOutOfMemory).
-type AllocError struct {
-	Bytes int64 // the request
+// EngineError is an error of a call that the library makes to its engine, and panics with; see [Engine.Do].
+// That of Alloc wraps the cache's error: errors.Is(err, memcache.ErrOutOfMemory).
+type EngineError struct {
+	Op    string // "Alloc" or "Memcpy"
+	Bytes int64  // the request of Alloc
 	Err   error
 }
 
-// Error is "tensor: allocating BYTES: REASON".
-func (a *AllocError) Error() string {
-	size := fmt.Sprint(a.Bytes, " bytes")
-	if a.Bytes >= 0 {
-		size = humanize.IBytes(uint64(a.Bytes))
+// Error is "tensor: Alloc of BYTES: REASON" or "tensor: Memcpy: REASON".
+func (a *EngineError) Error() string {
+	size := ""
+	switch {
+	case a.Bytes < 0:
+		size = fmt.Sprintf(" of %d bytes", a.Bytes)
+	case a.Op == "Alloc":
+		size = " of " + humanize.IBytes(uint64(a.Bytes))
 	}
-	return fmt.Sprintf("tensor: allocating %s: %v", size, a.Err)
+	return fmt.Sprintf("tensor: %s%s: %v", a.Op, size, a.Err)
 }
 
 // Unwrap returns the reason.
-func (a *AllocError) Unwrap() error { return a.Err }
+func (a *EngineError) Unwrap() error { return a.Err }
 
-// recoverAlloc turns a panic of the library with an AllocError into *err, and lets others pass.
-func recoverAlloc(op string, err *error) {
+// recoverEngine turns a panic of the library with an EngineError into *err, and lets others pass.
+func recoverEngine(op string, err *error) {
 	switch r := recover().(type) {
 	case nil:
-	case *AllocError:
+	case *EngineError:
 		*err = fmt.Errorf("tensor: %s: %w", op, r)
 	default:
 		panic(r)

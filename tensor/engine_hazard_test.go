@@ -90,8 +90,7 @@ func TestAllocWaitsForTheEarlierOwnersWork(t *testing.T) {
 	require.NoError(t, err)
 	slow(t, e.stream, b)
 	require.NoError(t, b.Free())
-	d, err := e.New(g.Of(g.Uint8), g.WithShape(512))
-	require.NoError(t, err)
+	d := g.New(g.WithEngine(e.Engine), g.Of(g.Uint8), g.WithShape(512))
 	require.EqualValues(t, b.Ptr(), d.Uintptr())
 	assert.Equal(t, make([]byte, 512), d.Data())
 }
@@ -113,6 +112,15 @@ func TestOperationsWaitForTheStream(t *testing.T) {
 			assert.Equal(t, bytes.Repeat([]byte{7}, 512), sum.Data())
 		})
 	}
+	t.Run("without a new result", func(t *testing.T) {
+		a, r := of(t, e, make([]uint8, 512), 512), of(t, e, make([]uint8, 512), 512)
+		block, _, err := e.Block(a)
+		require.NoError(t, err)
+		slow(t, e.stream, block)
+		_, err = g.Add(a, r, g.WithReuse(r))
+		require.NoError(t, err)
+		assert.Equal(t, bytes.Repeat([]byte{7}, 512), r.Data())
+	})
 	t.Run("Sync", func(t *testing.T) {
 		a := of(t, e, make([]uint8, 512), 512)
 		block, _, err := e.Block(a)
@@ -335,6 +343,16 @@ func TestFromMemory(t *testing.T) {
 	_, err = e.Accessible(mem)
 	assert.ErrorIs(t, err, tensor.ErrForeign)
 
+	// Memory inside and behind that of a tensor.
+	d = of(t, e, count(6), 6)
+	inside := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(2), g.FromMemory(d.Uintptr()+8, 8))
+	assert.ErrorContains(t, e.Release(inside), "starts inside the memory of another")
+	behind := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(2), g.FromMemory(d.Uintptr()+24, 8))
+	assert.ErrorIs(t, e.Release(behind), tensor.ErrForeign)
+	_, _, err = e.Block(behind)
+	assert.ErrorIs(t, err, tensor.ErrForeign)
+	require.NoError(t, e.Release(d))
+
 	// A size that is not the shape's is an error, not a panic, and nothing is lost.
 	mem, err = e.Alloc(256)
 	require.NoError(t, err)
@@ -374,11 +392,37 @@ func TestReleasedTensors(t *testing.T) {
 	_, err = g.Add(b, b, g.WithReuse(a))
 	assert.ErrorIs(t, err, tensor.ErrReleased)
 	assert.Panics(t, func() { a.Data() })
+	copied := b.ShallowClone()
+	view, err := e.View(b, g.S(1, 3))
+	require.NoError(t, err)
+	require.NoError(t, e.Release(b))
+	assert.ErrorContains(t, e.Release(copied), "only views hold its memory")
+	require.NoError(t, e.Release(view))
+	assert.ErrorIs(t, e.Release(copied), tensor.ErrForeign)
+	b = of(t, e, count(6), 6)
 
 	other := newEngine(t, "host")
 	assert.ErrorIs(t, other.Release(b), tensor.ErrForeign)
 	assert.ErrorIs(t, e.Release(g.New(g.WithBacking(count(6)))), tensor.ErrForeign)
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
+}
+
+// An operation that fails half way leaves nothing behind.
+func TestFailedOperations(t *testing.T) {
+	e := newEngine(t, "host")
+	a := of(t, e, []int{1, 2, 3}, 3)
+	before := e.cache.MemoryAllocated()
+	_, err := g.Pow(a, a)
+	assert.ErrorContains(t, err, "tensor: Pow: ")
+	_, err = g.Sqrt(a)
+	assert.Error(t, err)
+	_, err = g.SoftMax(a, 0)
+	assert.ErrorContains(t, err, "tensor: SoftMax: type int not supported")
+	_, err = g.Repeat(a, 0, 1, 2)
+	assert.Error(t, err)
+	_, err = g.Add(a, of(t, e, count(6), 6))
+	assert.ErrorContains(t, err, "tensor: Add: ")
+	assert.Equal(t, before+512, e.cache.MemoryAllocated())
 }
 
 // A *Dense that was given back to the library's pool belongs to somebody else.
@@ -426,7 +470,7 @@ func TestTypesWithPointersAreRefused(t *testing.T) {
 	_, err = e.New(g.Of(g.Float32), g.WithShape(-1, 3))
 	assert.ErrorContains(t, err, "tensor: New: negative dimension")
 	_, err = e.Alloc(-8)
-	assert.ErrorContains(t, err, "tensor: allocating -8 bytes: the size is negative")
+	assert.ErrorContains(t, err, "tensor: Alloc of -8 bytes: the size is negative")
 	_, err = e.New(g.WithBacking(5))
 	assert.ErrorContains(t, err, "Expected a slice")
 	_, err = e.New(g.WithShape(2, 2), g.WithBacking(count(6)))

@@ -9,12 +9,12 @@ func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtens
 		if !strided(a) && !strided(b) && !strided(out) {
 			return f(e.std, a, b, out)
 		}
-		a, done := e.unstrided(a)
+		a, done := unstrided(a)
 		defer done()
-		b, done := e.unstrided(b)
+		b, done := unstrided(b)
 		defer done()
 		tmp := gtensor.New(gtensor.WithEngine(e), gtensor.Of(out.Dtype()), gtensor.WithShape(out.Shape()...))
-		defer e.discard(tmp)
+		defer discard(tmp)
 		if err := f(e.std, a, b, tmp); err != nil {
 			return err
 		}
@@ -28,11 +28,11 @@ func strided(t gtensor.Tensor) bool {
 	return ok && d != nil && d.IsView() && !simple(d)
 }
 
-func (e *Engine) unstrided(t gtensor.Tensor) (gtensor.Tensor, func()) {
+func unstrided(t gtensor.Tensor) (gtensor.Tensor, func()) {
 	if !strided(t) {
 		return t, func() {}
 	}
-	return e.compact(t)
+	return compact(t)
 }
 
 // MatMul is the matrix product of a and b, into out, of float32, float64 and complex numbers.
@@ -48,9 +48,9 @@ func (e *Engine) MatVecMul(a, b, out gtensor.Tensor) error {
 // Outer adds the outer product of two vectors to out.
 func (e *Engine) Outer(a, b, out gtensor.Tensor) error {
 	return e.run("Outer", func() error {
-		a, done := e.unstrided(a)
+		a, done := unstrided(a)
 		defer done()
-		b, done := e.unstrided(b)
+		b, done := unstrided(b)
 		defer done()
 		return e.std.Outer(a, b, out)
 	}, a, b, out)
@@ -59,9 +59,9 @@ func (e *Engine) Outer(a, b, out gtensor.Tensor) error {
 // Inner is the inner product of two vectors: a number of their type.
 func (e *Engine) Inner(a, b gtensor.Tensor) (r any, err error) {
 	err = e.run("Inner", func() error {
-		a, done := e.unstrided(a)
+		a, done := unstrided(a)
 		defer done()
-		b, done := e.unstrided(b)
+		b, done := unstrided(b)
 		defer done()
 		r, err = e.std.Inner(a, b)
 		return err
@@ -80,7 +80,7 @@ func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (r gtensor.Te
 			a, b = onHeap(x), onHeap(y)
 		case x.Dims() == 1 && y.Dims() == 2: // it transposes y for a moment, and loses an earlier T
 			var done func()
-			b, done = e.compact(y)
+			b, done = compact(y)
 			defer done()
 			b = sameData(b)
 		}
@@ -128,7 +128,7 @@ func (e *Engine) Trace(t gtensor.Tensor) (r any, err error) {
 // SVD is the singular value decomposition of a matrix. u and v are nil if uv is false.
 func (e *Engine) SVD(a gtensor.Tensor, uv, full bool) (s, u, v gtensor.Tensor, err error) {
 	err = e.run("SVD", func() error {
-		c, done := e.compact(a)
+		c, done := compact(a)
 		defer done()
 		if s, u, v, err = e.std.SVD(c, uv, full); err != nil {
 			return err
@@ -136,7 +136,7 @@ func (e *Engine) SVD(a gtensor.Tensor, uv, full bool) (s, u, v gtensor.Tensor, e
 		for _, p := range []*gtensor.Tensor{&s, &u, &v} {
 			if *p, err = e.deliver(*p, nil); err != nil {
 				for _, done := range []gtensor.Tensor{s, u, v} {
-					e.discard(done)
+					discard(done)
 				}
 				return err
 			}

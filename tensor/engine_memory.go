@@ -31,7 +31,7 @@ func (m *engineMemory) Uintptr() uintptr { return uintptr(unsafe.Pointer(unsafe.
 func (m *engineMemory) MemSize() uintptr { return uintptr(len(m.data)) }
 
 // Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
-// error is an [*AllocError].
+// error is an [*EngineError].
 func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 	m, err := e.alloc(size)
 	if err != nil {
@@ -42,25 +42,25 @@ func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 
 func (e *Engine) alloc(size int64) (*engineMemory, error) {
 	if size < 0 {
-		return nil, &AllocError{size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
+		return nil, &EngineError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
 	}
 	if e.isClosed() {
-		return nil, &AllocError{size, ErrEngineClosed}
+		return nil, &EngineError{"Alloc", size, ErrEngineClosed}
 	}
 	if size == 0 {
 		return &engineMemory{data: noBytes[:0]}, nil
 	}
 	block, err := e.cache.Alloc(context.Background(), size, e.stream)
 	if err != nil {
-		return nil, &AllocError{size, err}
+		return nil, &EngineError{"Alloc", size, err}
 	}
 	m := &engineMemory{block: block, site: callSite()}
 	if m.data, err = e.bytes(block, size); err != nil {
-		return nil, &AllocError{size, errors.Join(err, block.Free())}
+		return nil, &EngineError{"Alloc", size, errors.Join(err, block.Free())}
 	}
 	clear(m.data)
 	if !e.insert(m) {
-		return nil, &AllocError{size, errors.Join(ErrEngineClosed, block.Free())}
+		return nil, &EngineError{"Alloc", size, errors.Join(ErrEngineClosed, block.Free())}
 	}
 	return m, nil
 }
@@ -136,7 +136,7 @@ func (e *Engine) Memclr(mem gtensor.Memory) {
 // bytes as both have. Tensors of different types are an error.
 func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	if err := e.ready(); err != nil {
-		return &AllocError{0, fmt.Errorf("memcpy: %w", err)} // the library panics with it
+		return &EngineError{"Memcpy", 0, err} // the library panics with it
 	}
 	to, ok := rawBytes(dst)
 	from, ok2 := rawBytes(src)

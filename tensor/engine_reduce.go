@@ -11,7 +11,7 @@ type reduceFunc = func(gtensor.StdEng, gtensor.Tensor, ...int) (gtensor.Tensor, 
 // one runs an operation that needs a compact operand and always makes a new result.
 func (e *Engine) one(op string, a gtensor.Tensor, f func(a gtensor.Tensor) (gtensor.Tensor, error)) (r gtensor.Tensor, err error) {
 	err = e.run(op, func() error {
-		c, done := e.compact(a)
+		c, done := compact(a)
 		defer done()
 		r, err = f(c)
 		r, err = e.deliver(r, err)

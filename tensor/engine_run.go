@@ -3,16 +3,17 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	gtensor "gorgonia.org/tensor"
 )
 
 // Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
-// memory, and the library panics for it, the error is that [*AllocError]. Other panics pass.
+// memory, and the library panics for it, the error is that [*EngineError]. Other panics pass.
 //
 //	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
 func (e *Engine) Do(f func() error) (err error) {
-	defer recoverAlloc("Do", &err)
+	defer recoverEngine("Do", &err)
 	return f()
 }
 
@@ -26,7 +27,7 @@ func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) (err
 	if err := e.ready(operands...); err != nil {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
-	defer recoverAlloc(op, &err)
+	defer recoverEngine(op, &err)
 	if err := f(); err != nil {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
@@ -101,30 +102,23 @@ func options(opts []gtensor.FuncOpt) (reuse, incr gtensor.Tensor, unsafe bool) {
 // operation failed, it releases what the operation allocated.
 func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (gtensor.Tensor, error) {
 	d, ok := r.(*gtensor.Dense)
-	if !ok || d == nil {
+	if !ok || d == nil || slices.Contains(given, r) {
 		if err != nil {
 			return nil, err
 		}
 		return r, nil
 	}
-	for _, g := range given {
-		if g == r {
-			if err != nil {
-				return nil, err
-			}
-			return r, nil
-		}
-	}
-	mine := d.Engine() == gtensor.Engine(e)
+	owner, owned := d.Engine().(*Engine) // may be another one
+	_, foreign := d.Engine().(gtensor.NonStdEngine)
 	switch {
 	case err != nil:
-		if mine && !d.IsView() {
-			e.discard(d)
+		if !d.IsView() {
+			discard(d)
 		}
 		return nil, err
-	case mine && d.IsView():
-		err = e.retain(d, nil)
-	case !mine && plainKind(d.Dtype().Kind()):
+	case owned && d.IsView():
+		err = owner.retain(d, nil)
+	case !foreign && plainKind(d.Dtype().Kind()):
 		err = e.rehome(d)
 	}
 	if err != nil {
@@ -134,21 +128,23 @@ func (e *Engine) deliver(r gtensor.Tensor, err error, given ...gtensor.Tensor) (
 }
 
 // discard releases a temporary.
-func (e *Engine) discard(t gtensor.Tensor) {
-	if d, ok := t.(*gtensor.Dense); ok && d != nil && d.Engine() == gtensor.Engine(e) {
-		e.park(e.Release(d))
+func discard(t gtensor.Tensor) {
+	if d, ok := t.(*gtensor.Dense); ok && d != nil {
+		if e, ok := d.Engine().(*Engine); ok {
+			e.park(e.Release(d))
+		}
 	}
 }
 
 // compact is t or, if t is a view or transposed so that its elements are not simply one after the other in
 // row-major order, a copy of it that done releases. StdEng ignores strides in places.
-func (e *Engine) compact(t gtensor.Tensor) (c gtensor.Tensor, done func()) {
+func compact(t gtensor.Tensor) (c gtensor.Tensor, done func()) {
 	d, ok := t.(*gtensor.Dense)
 	if !ok || d == nil || !d.IsMaterializable() || simple(d) {
 		return t, func() {}
 	}
 	c = d.Materialize()
-	return c, func() { e.discard(c) }
+	return c, func() { discard(c) }
 }
 
 // simple reports whether the elements of d lie one after the other in row-major order.
@@ -171,27 +167,17 @@ func simple(d *gtensor.Dense) bool {
 
 // accumulate adds the result of f to incr, and releases it if f made it.
 func (e *Engine) accumulate(incr gtensor.Tensor, f func() (gtensor.Tensor, error), given ...gtensor.Tensor) (gtensor.Tensor, error) {
-	r, err := e.deliver2(f, given...)
-	if err != nil {
+	r, err := f()
+	if r, err = e.deliver(r, err, given...); err != nil {
 		return nil, err
 	}
-	defer func() {
-		for _, g := range given {
-			if g == r {
-				return
-			}
-		}
-		e.discard(r)
-	}()
+	if !slices.Contains(given, r) {
+		defer discard(r)
+	}
 	if !incr.Shape().Eq(r.Shape()) {
 		if err := incr.Reshape(r.Shape().Clone()...); err != nil {
 			return nil, err
 		}
 	}
 	return e.std.Add(incr, r, gtensor.UseUnsafe())
-}
-
-func (e *Engine) deliver2(f func() (gtensor.Tensor, error), given ...gtensor.Tensor) (gtensor.Tensor, error) {
-	r, err := f()
-	return e.deliver(r, err, given...)
 }

@@ -41,6 +41,7 @@ func TestScopesNest(t *testing.T) {
 	b := of(t, e, count(6), 6)
 	c := of(t, e, count(6), 6)
 	innermost := e.Scope()
+	require.NoError(t, innermost.Keep(a)) // is further out already
 	of(t, e, count(6), 6)
 	require.NoError(t, inner.Keep(b)) // now the outer scope's
 	assert.ErrorIs(t, inner.Keep(c, g.New(g.WithBacking(count(6)))), tensor.ErrForeign)
@@ -290,7 +291,7 @@ func TestOutOfMemory(t *testing.T) {
 					_, err := op.do(in)
 					return err
 				})
-				var alloc *tensor.AllocError
+				var alloc *tensor.EngineError
 				require.ErrorAs(t, err, &alloc, layout)
 				assert.Equal(t, before, e.cache.MemoryAllocated(), layout)
 				require.NoError(t, fill.Close())

@@ -58,7 +58,7 @@ func (e *Engine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Ten
 		return e.repeat(t, out, axis, repeats)
 	}, t)
 	if err != nil {
-		e.discard(out)
+		discard(out)
 		return nil, err
 	}
 	return out, nil
@@ -76,7 +76,7 @@ func (e *Engine) RepeatReuse(t, reuse gtensor.Tensor, axis int, repeats ...int) 
 // repeat uses handles with StdEng as the engine: for other engines the library copies the rest of the source
 // once an element.
 func (e *Engine) repeat(t, out gtensor.Tensor, axis int, repeats []int) error {
-	c, done := e.compact(t)
+	c, done := compact(t)
 	defer done()
 	_, err := e.std.RepeatReuse(onHeap(c), onHeap(out), axis, repeats...)
 	return err
@@ -95,15 +95,15 @@ func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gt
 			r, err = e.std.SelectByIndices(a, indices, axis, opts...)
 			return err
 		}
-		c, done := e.compact(a)
+		c, done := compact(a)
 		defer done()
-		i, done := e.compact(indices)
+		i, done := compact(indices)
 		defer done()
 		r, err = e.std.SelectByIndices(c, i, axis)
 		if r, err = e.deliver(r, err); err != nil || reuse == nil {
 			return err
 		}
-		defer e.discard(r) // StdEng ignores reuse
+		defer discard(r) // StdEng ignores reuse
 		if !reuse.Shape().Eq(r.Shape()) {
 			return fmt.Errorf("the tensor to reuse has shape %v: the result has %v", reuse.Shape(), r.Shape())
 		}
@@ -121,11 +121,11 @@ func (e *Engine) SelectByIndices(a, indices gtensor.Tensor, axis int, opts ...gt
 func (e *Engine) SelectByIndicesB(input, outGrad, indices gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (r gtensor.Tensor, err error) {
 	reuse, _, _ := options(opts)
 	err = e.run("SelectByIndicesB", func() error {
-		g, done := e.compact(outGrad)
+		g, done := compact(outGrad)
 		defer done()
-		i, done := e.compact(indices)
+		i, done := compact(indices)
 		defer done()
-		in, done := e.compact(input)
+		in, done := compact(input)
 		defer done()
 		r, err = e.std.SelectByIndicesB(in, g, i, axis, opts...)
 		r, err = e.deliver(r, err, reuse)

@@ -15,12 +15,12 @@ func (e *Engine) softmax(op string, like gtensor.Tensor, opts []gtensor.FuncOpt,
 		r, err = f(gtensor.WithReuse(out), gtensor.UseUnsafe())
 		if r, err = e.deliver(r, err, reuse); err != nil || reuse != nil {
 			if err != nil && reuse == nil {
-				e.discard(out)
+				discard(out)
 			}
 			return err
 		}
 		if unsafe { // in place
-			defer e.discard(r)
+			defer discard(r)
 			r = like
 			return gtensor.Copy(like, out)
 		}
@@ -35,7 +35,7 @@ func (e *Engine) softmax(op string, like gtensor.Tensor, opts []gtensor.FuncOpt,
 // SoftMax is the softmax of float32 or float64 along an axis; negative axes count from the last.
 func (e *Engine) SoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("SoftMax", x, opts, func(opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-		c, done := e.compact(x)
+		c, done := compact(x)
 		defer done()
 		return e.std.SoftMax(c, axis, opts...)
 	}, x)
@@ -44,7 +44,7 @@ func (e *Engine) SoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (g
 // LogSoftMax is the logarithm of SoftMax.
 func (e *Engine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("LogSoftMax", x, opts, func(opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-		c, done := e.compact(x)
+		c, done := compact(x)
 		defer done()
 		return e.std.LogSoftMax(c, axis, opts...)
 	}, x)
@@ -53,9 +53,9 @@ func (e *Engine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncOpt)
 // SoftMaxB is the gradient of the input of SoftMax.
 func (e *Engine) SoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("SoftMaxB", output, opts, func(opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-		o, done := e.compact(output)
+		o, done := compact(output)
 		defer done()
-		g, done := e.compact(grad)
+		g, done := compact(grad)
 		defer done()
 		return e.std.SoftMaxB(o, g, axis, opts...)
 	}, output, grad)
@@ -64,9 +64,9 @@ func (e *Engine) SoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor
 // LogSoftMaxB is the gradient of the input of LogSoftMax.
 func (e *Engine) LogSoftMaxB(output, grad gtensor.Tensor, axis int, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.softmax("LogSoftMaxB", output, opts, func(opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-		o, done := e.compact(output)
+		o, done := compact(output)
 		defer done()
-		g, done := e.compact(grad)
+		g, done := compact(grad)
 		defer done()
 		return e.std.LogSoftMaxB(o, g, axis, opts...)
 	}, output, grad)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -16,58 +14,85 @@ const faultBytes = 16
 // faultWord is the device memory in which kernels note what is wrong with their data. It is allocated with
 // the first operation that needs it, and read back before the next result is.
 type faultWord struct {
-	mu    sync.Mutex
-	block memcache.Block
-	armed bool // a kernel may have written it since it was read
+	mu     sync.Mutex
+	word   *storage
+	armed  bool // a kernel may have written it since it was read
+	closed bool
 }
 
-// arm returns the range that a kernel may write its fault to.
-func (rt *Runtime) arm(ctx context.Context) (device.Range, error) {
-	w := &rt.faults
+// take returns the word, held for the caller, or nil.
+func (w *faultWord) take(onlyArmed bool) *storage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.block.IsZero() {
-		block, err := rt.cache.Alloc(ctx, faultBytes, rt.stream)
-		if err != nil {
-			return device.Range{}, err
-		}
-		if err := rt.stream.Memset(block.Ptr(), 0, faultBytes); err != nil {
-			rt.parked.add(block.Free())
-			return device.Range{}, err
-		}
-		w.block = block
+	if w.word == nil || (onlyArmed && !w.armed) || !w.word.retain() {
+		return nil
 	}
-	w.armed = true
-	return device.Range{Ptr: w.block.Ptr(), Bytes: faultBytes}, nil
+	w.armed = !onlyArmed
+	return w.word
+}
+
+// arm returns the word, held for the caller, for a kernel that may write its fault to it.
+func (rt *Runtime) arm(ctx context.Context) (*storage, error) {
+	w := &rt.faults
+	if word := w.take(false); word != nil {
+		return word, nil
+	}
+	block, err := rt.cache.Alloc(ctx, faultBytes, rt.stream)
+	if err != nil {
+		return nil, err
+	}
+	fresh := newStorage(block, false)
+	if err := rt.stream.Memset(block.Ptr(), 0, faultBytes); err != nil {
+		rt.parked.add(fresh.release(ctx))
+		return nil, err
+	}
+	w.mu.Lock()
+	lost := w.word != nil || w.closed // to another goroutine that came first
+	if !lost {
+		w.word = fresh
+	}
+	w.mu.Unlock()
+	if lost {
+		rt.parked.add(fresh.release(ctx))
+	}
+	if word := w.take(false); word != nil {
+		return word, nil
+	}
+	return nil, ErrClosed
 }
 
 // checkFaults waits for the kernels that may have found something wrong, and returns it, once.
 func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
-	w := &rt.faults
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.armed {
+	word := rt.faults.take(true)
+	if word == nil {
 		return nil
 	}
+	defer func() { rt.parked.add(word.release(ctx)) }()
 	var b [faultBytes]byte
-	if err := rt.pool.Download(ctx, rt.stream, b[:], w.block, 0); err != nil {
+	if err := rt.pool.Download(ctx, rt.stream, b[:], word.block, 0); err != nil {
+		rt.faults.mu.Lock()
+		rt.faults.armed = true
+		rt.faults.mu.Unlock()
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
-	w.armed = false
 	f := elementsOf[kernel.Fault](b[:])[0]
 	if f.Code == 0 {
 		return nil
 	}
-	if err := rt.stream.Memset(w.block.Ptr(), 0, faultBytes); err != nil {
+	if err := rt.stream.Memset(word.block.Ptr(), 0, faultBytes); err != nil {
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	return fmt.Errorf("tensor: %s: cross entropy found label %d in row %d: %w: want 0..%d", op, f.Got, f.Row, ErrLabel, f.Limit-1)
 }
 
+// free gives the word back. The runtime is closed: no operation asks for another one.
 func (w *faultWord) free() error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := w.block
-	w.block, w.armed = memcache.Block{}, false
-	return b.Free()
+	word := w.word
+	w.word, w.armed, w.closed = nil, false, true
+	w.mu.Unlock()
+	if word == nil {
+		return nil
+	}
+	return word.release(context.Background())
 }

@@ -53,23 +53,31 @@ func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tenso
 	if err := sameShape(op.Name(), dy, y); err != nil {
 		return nil, err
 	}
+	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{y}, func(out *Tensor) error { return rt.host.binary(op, out, dy, y) })
+}
+
+// into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of
+// like. dst may be like, but overlap nothing else that the kernel reads.
+func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, others []*Tensor, run func(out *Tensor) error) (*Tensor, error) {
 	if dst == nil {
-		out, err := rt.alloc(ctx, op.Name(), dy.dtype, dy.shape)
+		out, err := rt.alloc(ctx, op, like.dtype, like.shape)
 		if err != nil {
 			return nil, err
 		}
-		return out.or(rt.host.binary(op, out, dy, y))
+		return out.or(run(out))
 	}
-	d, err := rt.useFloats(op.Name(), dst, dy)
+	c, err := rt.useFloats(op, dst, like)
 	if err != nil {
 		return nil, err
 	}
-	defer d.end()
-	if err := sameShape(op.Name(), dst, dy); err != nil {
+	defer c.end()
+	if err := sameShape(op, dst, like); err != nil {
 		return nil, err
 	}
-	if dst.overlaps(dy) || dst.overlaps(y) {
-		return nil, overlapError(op.Name())
+	for _, t := range append(others, like) {
+		if dst.overlaps(t) {
+			return nil, overlapError(op)
+		}
 	}
-	return dst, rt.host.binary(op, dst, dy, y)
+	return dst, run(dst)
 }

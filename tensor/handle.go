@@ -33,34 +33,13 @@ func (h *handle) release(ctx context.Context) (freed bool, err error) {
 	if !h.released.CompareAndSwap(false, true) {
 		return false, nil
 	}
-	h.rt.live.remove(h)
+	if !h.store.borrowed {
+		h.rt.live.remove(h)
+	}
 	return true, h.store.release(ctx)
 }
 
-// reclaim releases a tensor that was found dead, unless somebody else did; bytes is the memory that came free.
-func (h *handle) reclaim() (bytes int64, ok bool) {
-	ok, err := h.release(context.Background())
-	h.rt.parked.add(err)
-	if ok && h.store.refs.Load() == 0 && !h.store.borrowed {
-		bytes = h.bytes
-	}
-	return bytes, ok
-}
-
-func (h *handle) report() {
-	if f := h.rt.onLeak; f != nil && !h.store.borrowed {
-		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Stack: h.made})
-	}
-}
-
-// died runs on a goroutine of the garbage collector's.
-func (h *handle) died() {
-	if _, ok := h.reclaim(); ok {
-		h.report()
-	}
-}
-
-// handles are a runtime's unreleased tensors.
+// handles are a runtime's unreleased tensors, without those whose memory is borrowed.
 type handles struct {
 	mu     sync.Mutex
 	first  *handle
@@ -132,7 +111,7 @@ func (l *handles) close() error {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if freed && !h.store.borrowed {
+		if freed {
 			n, bytes = n+1, bytes+h.bytes
 			if h.made != nil {
 				where = ", one of them made at " + place(h.made)

@@ -58,7 +58,7 @@ func argMax[T kernel.Float](l *launch, dst, x *Tensor) error {
 	return l.run(func() { kernel.ArgMax(out, in, cols) })
 }
 
-func (h *hostKernels) crossEntropy(loss, logits, labels *Tensor, fault device.Range) error {
+func (h *hostKernels) crossEntropy(loss, logits, labels *Tensor, fault *storage) error {
 	l := &launch{h: h, name: "cross entropy"}
 	if loss.dtype == gtensor.Float32 {
 		return crossEntropy[float32](l, loss, logits, labels, fault)
@@ -66,10 +66,11 @@ func (h *hostKernels) crossEntropy(loss, logits, labels *Tensor, fault device.Ra
 	return crossEntropy[float64](l, loss, logits, labels, fault)
 }
 
-func crossEntropy[T kernel.Float](l *launch, loss, logits, labels *Tensor, fault device.Range) error {
+func crossEntropy[T kernel.Float](l *launch, loss, logits, labels *Tensor, fault *storage) error {
 	in, classes, out := read[T](l, logits), read[int32](l, labels), write[T](l, loss)
-	l.readRange(fault)
-	faults := elementsOf[kernel.Fault](l.writeRange(fault))
+	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
+	l.readRange(r)
+	faults := elementsOf[kernel.Fault](l.writeRange(r))
 	cols := logits.shape[1]
 	return l.run(func() { kernel.CrossEntropy(out, in, classes, cols, &faults[0]) })
 }

@@ -1,12 +1,9 @@
 package tensor
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	gtensor "gorgonia.org/tensor"
@@ -57,49 +54,4 @@ func internalFrame(f runtime.Frame) bool {
 	inside := strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/tensor.") ||
 		strings.HasPrefix(f.Function, "github.com/cistern-ml/cistern/autograd.")
 	return inside && !strings.HasSuffix(f.File, "_test.go")
-}
-
-// reclaimer finds tensors that nobody can release any more.
-type reclaimer struct {
-	mu    sync.Mutex
-	last  time.Time // when the last collection ended
-	freed int64     // what it freed
-}
-
-// reclaimInterval is the least time between two garbage collections for the sake of memory.
-const reclaimInterval = time.Second
-
-// reclaim is called when the cache has run out of memory: it collects garbage and frees the memory of
-// unreleased tensors that turn out to be unreachable. It does not rely on cleanups, which run some time
-// later: a weak pointer is nil as soon as the collection has ended. Whoever waited for a collection by
-// another goroutine shares its result.
-func (rt *Runtime) reclaim(context.Context, int64) (freed int64) {
-	asked := time.Now()
-	dead := rt.collect(asked, &freed)
-	for _, h := range dead {
-		h.report()
-	}
-	return freed
-}
-
-func (rt *Runtime) collect(asked time.Time, freed *int64) (dead []*handle) {
-	gc := &rt.gc
-	gc.mu.Lock()
-	defer gc.mu.Unlock()
-	if gc.last.After(asked) {
-		*freed = gc.freed
-		return nil
-	}
-	if n, _ := rt.live.count(); n == 0 || time.Since(gc.last) < reclaimInterval {
-		return nil
-	}
-	runtime.GC()
-	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
-		if bytes, ok := h.reclaim(); ok {
-			*freed += bytes
-			dead = append(dead, h)
-		}
-	}
-	gc.last, gc.freed = time.Now(), *freed
-	return dead
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -95,10 +96,11 @@ func TestScopesReleaseWhatWasNotKept(t *testing.T) {
 		require.NoError(t, err)
 		return x
 	}
-	dropped, kept, outside, detached := mk(innerCtx), mk(innerCtx), mk(outerCtx), mk(Detached(innerCtx))
+	dropped, kept, passed := mk(innerCtx), mk(innerCtx), mk(innerCtx)
+	outside, detached := mk(outerCtx), mk(Detached(innerCtx))
 	early := mk(innerCtx)
 	require.NoError(t, early.Release())
-	inner.Keep(kept, outside, nil)
+	inner.Keep(kept, passed, outside, nil)
 	require.NoError(t, inner.Close())
 	require.NoError(t, inner.Close())
 	assert.True(t, dropped.Released())
@@ -108,6 +110,7 @@ func TestScopesReleaseWhatWasNotKept(t *testing.T) {
 	outer.Keep(kept)
 	require.NoError(t, outer.Close())
 	assert.True(t, outside.Released())
+	assert.True(t, passed.Released(), "kept by the inner scope only")
 	assert.True(t, late.Released())
 	assert.False(t, kept.Released())
 	assert.False(t, detached.Released())
@@ -119,7 +122,10 @@ func TestScopesReleaseWhatWasNotKept(t *testing.T) {
 // leak makes a tensor that nobody releases.
 //
 //go:noinline
-func leak(r *rig, elements int) { put(r, make([]float32, elements)) }
+func leak(r *rig, elements int) {
+	_, err := r.Zeros(r.ctx, gtensor.Float32, elements)
+	require.NoError(r.t, err)
+}
 
 func TestLeakedTensorsAreReclaimedAndReported(t *testing.T) {
 	var mu sync.Mutex
@@ -166,6 +172,7 @@ func TestAViewKeepsTheMemoryOfADroppedTensor(t *testing.T) {
 }
 
 func TestMemoryPressureReclaimsLeakedTensors(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // only collections that the runtime asks for
 	r := newRig(t, 64<<20)
 	r.leaky = true
 	leak(r, 10<<20) // 40 MiB
@@ -181,15 +188,45 @@ func TestMemoryPressureReclaimsLeakedTensors(t *testing.T) {
 	assert.ErrorIs(t, err, memcache.ErrOutOfMemory, "collected twice in a second")
 }
 
+// freeGate lets the first free wait.
+type freeGate struct {
+	once          sync.Once
+	entered, open chan struct{}
+}
+
+func (g *freeGate) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
+	if op == memcache.OpFree {
+		g.once.Do(func() {
+			close(g.entered)
+			<-g.open
+		})
+	}
+	return ctx, nil
+}
+
+func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	gate := &freeGate{entered: make(chan struct{}), open: make(chan struct{})}
+	r := newObservedRig(t, 64<<20, gate)
+	leak(r, 10<<20)
+	runtime.GC()
+	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
+	time.AfterFunc(20*time.Millisecond, func() { close(gate.open) })
+	x, err := r.New(r.ctx, gtensor.Float32, 10<<20)
+	require.NoError(t, err)
+	require.NoError(t, x.Release())
+}
+
 func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	r.leaky = true
-	x, y := put(r, make([]float32, 256)), put(r, []float32{1})
-	require.NoError(t, y.Release())
+	x, err := r.Zeros(r.ctx, gtensor.Float32, 256)
+	require.NoError(t, err)
+	require.NoError(t, put(r, []float32{1}).Release())
 	n, bytes := r.Live()
 	assert.Equal(t, 1, n)
 	assert.Equal(t, int64(1024), bytes)
-	err := r.Close()
+	err = r.Close()
 	require.ErrorIs(t, err, ErrLeaked)
 	assert.Contains(t, err.Error(), "lifetime_test.go")
 	assert.Contains(t, err.Error(), "1.0 KiB")

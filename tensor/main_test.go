@@ -28,9 +28,14 @@ type rig struct {
 
 func newRig(t testing.TB, capacity int64, options ...Option) *rig {
 	t.Helper()
+	return newObservedRig(t, capacity, nil, options...)
+}
+
+func newObservedRig(t testing.TB, capacity int64, observer memcache.Observer, options ...Option) *rig {
+	t.Helper()
 	dev, err := host.New(host.Config{Capacity: capacity})
 	require.NoError(t, err)
-	cache, err := memcache.New(dev, memcache.Config{})
+	cache, err := memcache.New(dev, memcache.Config{Observer: observer})
 	require.NoError(t, err)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)

@@ -79,6 +79,7 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*T
 	if err != nil {
 		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
+	defer func() { rt.parked.add(fault.release(ctx)) }()
 	loss, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, nil)
 	if err != nil {
 		return nil, err
@@ -87,26 +88,26 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*T
 }
 
 // CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy], (softmax(row) - onehot(label)) / n,
-// times the scalar dloss. Rows with a label outside [0, classes) get 0.
-func (rt *Runtime) CrossEntropyGrad(ctx context.Context, logits, labels, dloss *Tensor) (*Tensor, error) {
-	c, err := rt.useClasses("CrossEntropyGrad", logits, labels)
+// times the scalar dloss. It goes to dst, which may be the logits to work in place, or nil for a new tensor.
+// Rows with a label outside [0, classes) get 0.
+func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor) (*Tensor, error) {
+	const op = "CrossEntropyGrad"
+	c, err := rt.useClasses(op, logits, labels)
 	if err != nil {
 		return nil, err
 	}
 	defer c.end()
-	d, err := rt.useFloats("CrossEntropyGrad", logits, dloss)
+	d, err := rt.useFloats(op, logits, dloss)
 	if err != nil {
 		return nil, err
 	}
 	defer d.end()
 	if dloss.Elements() != 1 {
-		return nil, fmt.Errorf("tensor: CrossEntropyGrad: %w: the loss's gradient is %v: want a scalar", ErrShape, dloss.shape)
+		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
 	}
-	out, err := rt.alloc(ctx, "CrossEntropyGrad", logits.dtype, logits.shape)
-	if err != nil {
-		return nil, err
-	}
-	return out.or(rt.host.crossEntropyGrad(out, logits, labels, dloss))
+	return rt.into(ctx, op, dst, logits, []*Tensor{labels, dloss}, func(out *Tensor) error {
+		return rt.host.crossEntropyGrad(out, logits, labels, dloss)
+	})
 }
 
 func (rt *Runtime) useClasses(op string, logits, labels *Tensor) (held, error) {

@@ -49,6 +49,10 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 		return nil, fmt.Errorf("tensor: NewRuntime: %w: the cache is of device %s and the stream of %s: want one device",
 			ErrInvalid, cache.Device().Name(), dev.Name())
 	}
+	if pool.Device().ID() != dev.ID() {
+		return nil, fmt.Errorf("tensor: NewRuntime: %w: the transfer pool is of device %s and the stream of %s: want one device",
+			ErrInvalid, pool.Device().Name(), dev.Name())
+	}
 	mem, ok := dev.(device.HostVisible)
 	if !ok {
 		return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: this build has kernels only for devices whose memory the host can touch",

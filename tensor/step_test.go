@@ -93,5 +93,5 @@ func TestStepsRefuse(t *testing.T) {
 	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1, Momentum: 0.5}, p, g, nil), ErrInvalid)
 	require.ErrorIs(t, r.StepSGD(r.ctx, SGDStep{LR: 1}, p, p, nil), ErrInvalid, "the gradient is the parameter")
 	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{}, p, g, other, other), ErrInvalid, "step 0")
-	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, g, other), ErrShape)
+	require.ErrorIs(t, r.StepAdam(r.ctx, AdamStep{Step: 1}, p, g, other, g), ErrShape)
 }

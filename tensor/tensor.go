@@ -36,14 +36,14 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, off
 	bytes := int64(elements(shape)) * int64(dtype.Size())
 	t := &Tensor{rt: rt, store: store, shape: shape.Clone(), dtype: dtype, offset: offset, bytes: bytes}
 	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
-	if rt.onLeak != nil && !store.borrowed {
-		t.h.made = stack()
-	}
-	if err := rt.live.add(t.h); err != nil {
-		rt.parked.add(store.release(ctx))
-		return nil, fmt.Errorf("tensor: %s: %w", op, err)
-	}
 	if !store.borrowed {
+		if rt.onLeak != nil {
+			t.h.made = stack()
+		}
+		if err := rt.live.add(t.h); err != nil {
+			rt.parked.add(store.release(ctx))
+			return nil, fmt.Errorf("tensor: %s: %w", op, err)
+		}
 		t.cleanup = runtime.AddCleanup(t, (*handle).died, t.h)
 	}
 	if l := lifetimeOf(ctx); l != nil {

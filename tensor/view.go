@@ -13,6 +13,9 @@ import (
 // (torch.from_blob). The tensor must be released before the block is freed; releasing it frees nothing. If
 // the block's stream is not the runtime's, the caller orders the streams with events and calls RecordStream.
 func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+	if rt.closed.Load() {
+		return nil, fmt.Errorf("tensor: FromBlock: %w", ErrClosed)
+	}
 	bytes, err := byteSize("FromBlock", dtype, shape)
 	if err != nil {
 		return nil, err

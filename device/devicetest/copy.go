@@ -92,7 +92,8 @@ var copyTests = []test{
 		for _, wrong := range []struct {
 			p device.Ptr
 			n int64
-		}{{p, n + 1}, {p + 1, n}, {p + n - 1, 2}, {p - 1, 2}, {0, 1}, {gone, 1}, {^device.Ptr(0), 1}, {^device.Ptr(0) - 7, 16}} {
+		}{{p, n + 1}, {p + 1, n}, {p + n - 1, 2}, {p - 1, 2}, {0, 1}, {gone, 1},
+			{^device.Ptr(0), 1}, {^device.Ptr(0) - 7, 16}} {
 			t := fmt.Sprintf("%d bytes", wrong.n)
 			f.refused(s.CopyH2D(wrong.p, host[:wrong.n]), device.ErrInvalid)
 			f.refused(s.CopyD2H(host[:wrong.n], wrong.p), device.ErrInvalid)
@@ -125,6 +126,12 @@ var copyTests = []test{
 		require.Equal(f, 64, cap(host), "the slice must not reach beyond what is pinned")
 		f.refused(s.CopyH2D(p, pageable), device.ErrNotPinned)
 		f.refused(s.CopyD2H(pageable, p), device.ErrNotPinned)
+		if visible, ok := f.dev.(device.HostVisible); ok {
+			own, err := visible.Bytes(f.alloc(64), 64)
+			require.NoError(f, err)
+			f.refused(s.CopyH2D(p, own), device.ErrNotPinned)
+			f.refused(s.CopyD2H(own, p), device.ErrNotPinned)
+		}
 		require.NoError(f, f.dev.Register(pageable[:100]))
 		f.refused(s.CopyH2D(p, pageable[:101]), device.ErrNotPinned)
 		f.refused(s.CopyD2H(pageable[99:101], p), device.ErrNotPinned)

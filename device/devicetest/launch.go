@@ -53,7 +53,8 @@ var launchTests = []test{
 		s, p := f.stream(), f.alloc(n)
 		f.refused(s.Launch(nil), device.ErrInvalid)
 		f.refused(s.Launch(&device.Launch{Name: "nothing"}), device.ErrInvalid)
-		for _, wrong := range []device.Range{{Ptr: p, Bytes: n + 1}, {Ptr: p + 1, Bytes: n}, {Ptr: p, Bytes: -1}, {Ptr: 0, Bytes: 1}, {Ptr: p, Bytes: 1 << 62}} {
+		for _, wrong := range []device.Range{{Ptr: p, Bytes: n + 1}, {Ptr: p + 1, Bytes: n}, {Ptr: p, Bytes: -1},
+			{Ptr: 0, Bytes: 1}, {Ptr: p, Bytes: 1 << 62}} {
 			l := f.Fill(f, f.dev, p, n, 1)
 			l.Reads = append(l.Reads, wrong)
 			f.refused(s.Launch(l), device.ErrInvalid)

@@ -120,7 +120,8 @@ var memoryTests = []test{
 		require.Equal(f, 20, cap(b))
 		b[0] = 5
 		require.Equal(f, append([]byte{4, 5}, filled(18, 4)...), f.read(s, p+9, 20))
-		for _, wrong := range []device.Range{{Ptr: p, Bytes: 101}, {Ptr: p, Bytes: -1}, {Ptr: p - 1, Bytes: 2}, {Ptr: 0, Bytes: 1}} {
+		for _, wrong := range []device.Range{{Ptr: p, Bytes: 101}, {Ptr: p, Bytes: -1}, {Ptr: p - 1, Bytes: 2},
+			{Ptr: 0, Bytes: 1}} {
 			_, err := visible.Bytes(wrong.Ptr, wrong.Bytes)
 			f.refused(err, device.ErrInvalid)
 		}

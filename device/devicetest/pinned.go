@@ -70,7 +70,8 @@ var pinnedTests = []test{
 	{"slices that overlap can't be registered", func(f *fixture) {
 		mine, pinned := make([]byte, 3*4096), f.pinned(4096)
 		require.NoError(f, f.dev.Register(mine[4096:8192]))
-		for _, wrong := range [][]byte{nil, {}, mine, mine[4096:8192], mine[5000:5001], mine[:4097], mine[8191:], pinned, pinned[5:6]} {
+		for _, wrong := range [][]byte{nil, {}, mine, mine[4096:8192], mine[5000:5001], mine[:4097], mine[8191:],
+			pinned, pinned[5:6]} {
 			f.refused(f.dev.Register(wrong), device.ErrInvalid)
 		}
 		require.NoError(f, f.dev.Unregister(mine[4096:8192]))

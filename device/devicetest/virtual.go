@@ -37,6 +37,7 @@ var virtualTests = []test{
 		f.mapped(p, g)
 		f.mapped(p+device.Ptr(2*g), g)
 		f.refused(s.Memset(p, 1, 3*g), device.ErrInvalid)
+		f.refused(s.Memset(p, 1, 2*g), device.ErrInvalid)
 		require.NoError(f, v.Map(p+device.Ptr(g), g))
 		require.NoError(f, s.Memset(p, 1, 3*g))
 		require.NoError(f, v.Unmap(p+device.Ptr(g), g))

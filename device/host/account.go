@@ -63,7 +63,7 @@ func (t *table) free(addr uintptr, k kind, account *int64) bool {
 }
 
 //go:norace
-func (t *table) free_() int64 {
+func (t *table) available() int64 {
 	t.lock()
 	free := t.capacity - t.used
 	t.unlock()

@@ -21,7 +21,7 @@ type Config struct {
 	Capacity int64
 }
 
-const defaultCapacity = 4 << 30
+const defaultCapacity = min(4<<30, maxCapacity)
 
 func init() { device.Register("host", driver{}) }
 
@@ -73,13 +73,13 @@ func (c Config) capacity() (int64, error) {
 		return c.Capacity, nil
 	}
 	if ram := ramBytes(); ram > 0 {
-		return min(defaultCapacity, ram/2), nil
+		return min(int64(defaultCapacity), ram/2), nil
 	}
 	return defaultCapacity, nil
 }
 
-// maxCapacity leaves room for 9/8 of it in the address space.
-const maxCapacity = math.MaxInt / 1024
+// maxCapacity is what slices can be made of, with 9/8 of it reserved.
+const maxCapacity = min(1<<46, math.MaxInt/2)
 
 // ramBytes is the machine's memory in bytes, or 0 if nobody says.
 func ramBytes() int64 {

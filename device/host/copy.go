@@ -20,7 +20,8 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 		apart = src - dst
 	}
 	if bytes > 0 && uint64(apart) < uint64(bytes) {
-		return invalid("CopyD2D", bytes, "source and destination are %d bytes apart and overlap; the ranges must not", apart)
+		return invalid("CopyD2D", bytes, "source and destination are %d bytes apart; ranges of %d bytes overlap",
+			apart, bytes)
 	}
 	return s.copy("CopyD2D", transfer{to: uintptr(dst), from: uintptr(src), bytes: bytes})
 }
@@ -61,7 +62,8 @@ func (s *stream) copy(op string, all ...transfer) error {
 		return s.abandon(o, nil)
 	}
 	if s.dev.fails(FaultCopy) {
-		o.fault = &device.Error{Op: op, Device: "host", Code: device.CodeIllegalAddress, Detail: "illegal address", Err: device.ErrSticky}
+		o.fault = &device.Error{Op: op, Device: "host", Code: device.CodeIllegalAddress,
+			Detail: "illegal address, on demand", Err: device.ErrSticky}
 	}
 	return s.push(op, o)
 }

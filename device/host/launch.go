@@ -35,5 +35,6 @@ func launchFailed(kernel, detail string) *device.Error {
 	if kernel != "" {
 		detail = fmt.Sprintf("%s: %s", kernel, detail)
 	}
-	return &device.Error{Op: "Launch", Device: "host", Code: device.CodeLaunchFailed, Detail: detail, Err: device.ErrSticky}
+	return &device.Error{Op: "Launch", Device: "host", Code: device.CodeLaunchFailed, Detail: detail,
+		Err: device.ErrSticky}
 }

@@ -58,7 +58,8 @@ func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
 	return found, ok
 }
 
-// unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live mappings.
+// unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live
+// mappings.
 //
 //go:norace
 func (t *table) unmapRange(addr uintptr, bytes int64) bool {

@@ -52,16 +52,18 @@ func (d *Device) Free(p device.Ptr) error {
 	return invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
 }
 
-// MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned memory does not.
+// MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned
+// memory does not.
 func (d *Device) MemInfo() (free, total int64, err error) {
 	if err := d.usable("MemInfo"); err != nil {
 		return 0, 0, err
 	}
-	return d.mem.free_(), d.mem.capacity, nil
+	return d.mem.available(), d.mem.capacity, nil
 }
 
-// Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one reservation,
-// or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device closes.
+// Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one
+// reservation, or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device
+// closes.
 func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	if err := d.stuckError(); err != nil {
 		return nil, err

@@ -12,10 +12,11 @@ import (
 )
 
 // hidden are the files whose functions share memory while the race detector doesn't see their locks.
-var hidden = []string{"account.go", "callbacks.go", "mapping.go", "pins.go", "queue.go", "record.go", "streams.go", "table.go", "worker.go"}
+var hidden = []string{"account.go", "callbacks.go", "mapping.go", "pins.go", "queue.go", "record.go", "streams.go",
+	"table.go", "worker.go"}
 
-// TestHiddenFunctionsAreNorace checks what the comment of package race asks for: the compiler checks none of it, and a
-// function that is forgotten shows as a false report, once in a while.
+// TestHiddenFunctionsAreNorace checks what the comment of package race asks for: the compiler checks none of it,
+// and a function that is forgotten shows as a false report, once in a while.
 func TestHiddenFunctionsAreNorace(t *testing.T) {
 	files := token.NewFileSet()
 	for _, name := range hidden {
@@ -27,7 +28,9 @@ func TestHiddenFunctionsAreNorace(t *testing.T) {
 				continue
 			}
 			at := files.Position(f.Pos())
-			norace := f.Doc != nil && slices.ContainsFunc(f.Doc.List, func(c *ast.Comment) bool { return c.Text == "//go:norace" })
+			norace := f.Doc != nil && slices.ContainsFunc(f.Doc.List, func(c *ast.Comment) bool {
+				return c.Text == "//go:norace"
+			})
 			assert.True(t, norace, "%s: %s is not go:norace", at, f.Name.Name)
 			disabled, enabled := 0, 0
 			ast.Inspect(f, func(n ast.Node) bool {

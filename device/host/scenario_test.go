@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // bench is what a scenario works on: a device with two streams, and memory.
@@ -24,6 +23,7 @@ type bench struct {
 	host    []byte
 	early   device.Event // recorded on a before everything, and synchronized
 	event   device.Event
+	again   device.Event // recorded again and again
 }
 
 const scenarioBytes = 4096
@@ -152,30 +152,45 @@ var scenarios = map[string]func(x *bench){
 		b := must1(x.dev.Bytes(x.mem, scenarioBytes))
 		must(x.b.OnDone(func(error) { touch(b) }))
 	},
-	"queued from two goroutines": func(x *bench) {
-		// The queues are locked; that must not order what the goroutines do themselves.
-		done := make(chan struct{})
-		x.host[0] = 1
-		must(x.a.Memset(x.noise[0], 1, scenarioBytes))
+	"calls from two goroutines": func(x *bench) {
+		// Everything that is shared inside is locked; that must not order what the goroutines do themselves.
+		var finished quiet
+		done, end := make(chan struct{}), make(chan struct{})
 		x.busy()
 		go func() {
-			must(x.a.Memset(x.noise[0], 1, scenarioBytes))
-			must(x.b.Memset(x.noise[1], 1, scenarioBytes))
-			must(x.dev.Free(must1(x.dev.Alloc(100))))
 			x.host[0] = 2
-			must(x.a.Memset(x.noise[0], 1, scenarioBytes))
-			must(x.b.Memset(x.noise[1], 1, scenarioBytes))
-			must(x.dev.Free(must1(x.dev.Alloc(100))))
+			x.everyCall()
+			finished.set()
 			close(done)
+			<-end // the detector forgets goroutines that have ended
 		}()
+		finished.wait()
 		if !x.wrong {
 			<-done
 		}
-		must(x.a.Memset(x.noise[0], 1, scenarioBytes))
-		must(x.b.Memset(x.noise[1], 1, scenarioBytes))
-		must(x.dev.Free(must1(x.dev.Alloc(100))))
+		x.everyCall()
 		x.host[0] = 3
-		<-done
+		close(end)
+	},
+	"waiting for the same record": func(x *bench) {
+		gate, done, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+		must(x.a.Record(x.event))
+		go func() {
+			x.host[0] = 2
+			must(x.event.Synchronize(context.Background()))
+			close(done)
+			<-end
+		}()
+		waitedFor(x.event.(*event).present())
+		close(gate)
+		x.busy()
+		if !x.wrong {
+			<-done
+		}
+		must(x.event.Synchronize(context.Background()))
+		x.host[0] = 3
+		close(end)
 	},
 	"freed by another goroutine": func(x *bench) {
 		// Free waits for the operation, but is no synchronization with it.
@@ -199,12 +214,13 @@ func runScenario(full string) {
 	if _, err := fmt.Sscanf(rest, "%d/%t", &between, &wrong); err != nil {
 		panic(err)
 	}
-	d := must1(New(Config{Capacity: 1 << 20}))
+	d := must1(New(Config{Capacity: 8 << 20}))
 	x := &bench{wrong: wrong, between: between, dev: d, mem: must1(d.Alloc(scenarioBytes)),
 		noise: [2]device.Ptr{must1(d.Alloc(scenarioBytes)), must1(d.Alloc(scenarioBytes))},
 		host:  must1(d.AllocPinned(scenarioBytes)),
 		a:     must1(d.NewStream(device.StreamOptions{})).(*stream), b: must1(d.NewStream(device.StreamOptions{})).(*stream),
-		early: must1(d.NewEvent(device.EventOptions{})), event: must1(d.NewEvent(device.EventOptions{}))}
+		early: must1(d.NewEvent(device.EventOptions{})), event: must1(d.NewEvent(device.EventOptions{})),
+		again: must1(d.NewEvent(device.EventOptions{}))}
 	x.kernel(x.a, x.noise[0], true)
 	must(x.a.Record(x.early))
 	must(x.early.Synchronize(context.Background()))
@@ -271,19 +287,6 @@ func (x *bench) busy() {
 	drain(x.b)
 	if !must1(x.early.Query()) {
 		panic("the early event is not complete")
-	}
-}
-
-// drain waits until s is idle, without any edge.
-//
-//go:norace
-func drain(s *stream) {
-	for idle := false; !idle; runtime.Gosched() {
-		race.Disable()
-		s.queue.mu.Lock()
-		idle = s.queue.n == 0
-		s.queue.mu.Unlock()
-		race.Enable()
 	}
 }
 

@@ -15,26 +15,45 @@ type Fault struct {
 const FaultLabel = 1
 
 // CrossEntropy sets loss[0] to the mean over rows of -log softmax(logits)[label]. A label that is no class
-// makes the loss NaN and is noted in fault.
+// makes the loss NaN, and the first one is noted in fault.
 func CrossEntropy[T Float](loss, logits []T, labels []int32, cols int, fault *Fault) {
-	sum := 0.0
-	for i, label := range labels {
-		if uint32(label) >= uint32(cols) {
-			if fault.Code == 0 {
-				*fault = Fault{Code: FaultLabel, Row: int32(i), Got: label, Limit: int32(cols)}
+	const parts = 16 // a fixed number, so that the sum does not depend on the number of processors
+	var sums [parts]float64
+	split(parts, max(1, grainMath*parts/max(1, len(logits))), func(lo, hi int) {
+		for p := lo; p < hi; p++ {
+			for i := p * len(labels) / parts; i < (p+1)*len(labels)/parts; i++ {
+				label := labels[i]
+				if uint32(label) >= uint32(cols) {
+					sums[p] = math.NaN()
+					continue
+				}
+				row := logits[i*cols:][:cols]
+				top, exps := logSum(row)
+				sums[p] += math.Log(exps) + top - float64(row[label])
 			}
-			sum = math.NaN()
-			continue
 		}
-		row := logits[i*cols:][:cols]
-		top, exps := logSum(row)
-		sum += math.Log(exps) + top - float64(row[label])
+	})
+	sum := 0.0
+	for _, s := range sums {
+		sum += s
+	}
+	if math.IsNaN(sum) && fault.Code == 0 {
+		noteLabel(labels, cols, fault)
 	}
 	loss[0] = T(sum / float64(len(labels)))
 }
 
+func noteLabel(labels []int32, cols int, fault *Fault) {
+	for i, label := range labels {
+		if uint32(label) >= uint32(cols) {
+			*fault = Fault{Code: FaultLabel, Row: int32(i), Got: label, Limit: int32(cols)}
+			return
+		}
+	}
+}
+
 // CrossEntropyGrad sets dst to the gradient of the mean cross entropy with respect to the logits, times
-// dloss[0]. Rows whose label is no class get 0: a bad label must not spoil the parameters.
+// dloss[0]. dst may be the logits. Rows whose label is no class get 0: a bad label must not spoil the parameters.
 func CrossEntropyGrad[T Float](dst, logits []T, labels []int32, dloss []T, cols int) {
 	if len(labels) == 0 || cols == 0 {
 		return
@@ -49,11 +68,11 @@ func CrossEntropyGrad[T Float](dst, logits []T, labels []int32, dloss []T, cols 
 				continue
 			}
 			top, exps := logSum(row)
-			scaled := scale / exps
+			own, scaled := float64(row[label]), scale/exps
 			for j, v := range row {
 				out[j] = T(math.Exp(float64(v)-top) * scaled)
 			}
-			out[label] = T(math.Exp(float64(row[label])-top)*scaled - scale)
+			out[label] = T(math.Exp(own-top)*scaled - scale)
 		}
 	})
 }

@@ -1,0 +1,135 @@
+package tensor
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// reclaimer finds tensors that nobody can release any more. Its lock is never held while memory is freed.
+type reclaimer struct {
+	mu      sync.Mutex
+	bytes   int64         // freed because a tensor was found dead, since the cache last asked
+	dying   int           // cleanups that are at it
+	settled chan struct{} // closed when dying becomes 0, if somebody waits for that
+	running *collection   // the one that goes on, or nil
+	last    time.Time     // when the last one ended
+}
+
+// collection is a garbage collection for the sake of memory. freed is set when done is closed.
+type collection struct {
+	done  chan struct{}
+	freed int64
+}
+
+// reclaimInterval is the least time between two of them.
+const reclaimInterval = time.Second
+
+// reclaim is called when the cache has run out of memory: it collects garbage and frees the memory of
+// unreleased tensors that turn out to be unreachable. Whoever comes while it goes on shares its result.
+func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
+	n, _ := rt.live.count()
+	gc := &rt.gc
+	gc.mu.Lock()
+	c := gc.running
+	if c != nil {
+		gc.mu.Unlock()
+		select {
+		case <-c.done:
+			return c.freed
+		case <-ctx.Done():
+			return 0
+		}
+	}
+	due := n > 0 && time.Since(gc.last) >= reclaimInterval
+	if !due && gc.dying == 0 {
+		freed, gc.bytes = gc.bytes, 0 // by cleanups, perhaps a moment too late for the allocation
+		gc.mu.Unlock()
+		return freed
+	}
+	c = &collection{done: make(chan struct{})}
+	gc.running = c
+	gc.mu.Unlock()
+
+	var dead []*handle
+	if due {
+		dead = rt.collect()
+	}
+	gc.settle()
+
+	gc.mu.Lock()
+	c.freed, gc.bytes, gc.running = gc.bytes, 0, nil
+	if due {
+		gc.last = time.Now()
+	}
+	gc.mu.Unlock()
+	close(c.done)
+	for _, h := range dead {
+		h.report()
+	}
+	return c.freed
+}
+
+// collect does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
+// collection has ended.
+func (rt *Runtime) collect() (dead []*handle) {
+	runtime.GC()
+	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
+		if h.reclaim() {
+			dead = append(dead, h)
+		}
+	}
+	return dead
+}
+
+// settle waits for the cleanups that are at it.
+func (gc *reclaimer) settle() {
+	gc.mu.Lock()
+	if gc.dying > 0 && gc.settled == nil {
+		gc.settled = make(chan struct{})
+	}
+	settled := gc.settled
+	gc.mu.Unlock()
+	if settled != nil {
+		<-settled
+	}
+}
+
+// died runs on a goroutine of the garbage collector's when a tensor was found dead.
+func (h *handle) died() {
+	gc := &h.rt.gc
+	gc.mu.Lock()
+	gc.dying++
+	gc.mu.Unlock()
+
+	ok := h.reclaim()
+
+	gc.mu.Lock()
+	if gc.dying--; gc.dying == 0 && gc.settled != nil {
+		close(gc.settled)
+		gc.settled = nil
+	}
+	gc.mu.Unlock()
+	if ok {
+		h.report()
+	}
+}
+
+// reclaim releases a tensor that was found dead and reports whether nobody else had.
+func (h *handle) reclaim() bool {
+	ok, err := h.release(context.Background())
+	h.rt.parked.add(err)
+	if ok && h.store.refs.Load() == 0 {
+		h.rt.gc.mu.Lock()
+		h.rt.gc.bytes += h.bytes
+		h.rt.gc.mu.Unlock()
+	}
+	return ok
+}
+
+func (h *handle) report() {
+	if f := h.rt.onLeak; f != nil {
+		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Stack: h.made})
+	}
+}
