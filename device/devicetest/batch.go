@@ -22,7 +22,7 @@ var batchTests = []test{
 		require.NoError(f, batch.CopyD2HBatch(dst, src))
 		f.synchronize(s)
 		for i := range n {
-			require.Equal(f, filled(int64(len(dst[i])), byte(i)), dst[i])
+			f.same(filled(int64(len(dst[i])), byte(i)), dst[i])
 		}
 		require.NoError(f, batch.CopyD2HBatch(nil, nil))
 		require.NoError(f, batch.CopyD2HBatch([][]byte{nil}, []device.Ptr{p}))
@@ -39,7 +39,7 @@ var batchTests = []test{
 		f.refused(batch.CopyD2HBatch([][]byte{good, make([]byte, 5)}, []device.Ptr{at, p}), device.ErrNotPinned)
 		require.True(f, f.done(s))
 		f.synchronize(s)
-		require.Equal(f, filled(64, 0), host)
+		f.same(filled(64, 0), host)
 	}},
 }
 

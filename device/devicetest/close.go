@@ -18,7 +18,7 @@ var closeTests = []test{
 		require.True(f, s.Closed())
 		require.True(f, f.done(e), "events outlive the stream")
 		require.NoError(f, other.Wait(e))
-		require.Equal(f, filled(n, 5), f.read(other, p, n))
+		f.same(filled(n, 5), f.read(other, p, n))
 		require.NoError(f, s.Close())
 	}},
 	{"a closed stream refuses everything", func(f *fixture) {

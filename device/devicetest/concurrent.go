@@ -21,7 +21,7 @@ var concurrentTests = []test{
 			}
 			return nil
 		})
-		require.Equal(f, filled(n, goroutines*each%256), f.read(s, p, n))
+		f.same(filled(n, goroutines*each%256), f.read(s, p, n))
 	}},
 	{"many goroutines have memory, streams and events of their own", func(f *fixture) {
 		f.together(8, func(g int) error {
@@ -112,7 +112,7 @@ func (f *fixture) roundTrip(n int64, value byte) (err error) {
 	step(func() error { return f.dev.Free(p) }) // waits for the copy
 	step(func() error { return e.Synchronize(background) })
 	step(func() error {
-		require.Equal(f, filled(n, value), host)
+		f.same(filled(n, value), host)
 		return f.dev.FreePinned(host)
 	})
 	step(e.Close)

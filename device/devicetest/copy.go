@@ -31,7 +31,7 @@ var copyTests = []test{
 				require.NoError(f, s.CopyD2D(b, a+o, n))
 				require.NoError(f, s.CopyD2H(down[:n], b))
 				f.synchronize(s)
-				require.Equal(f, up[offset:], down[:n])
+				f.same(up[offset:], down[:n])
 			}
 		}
 	}},
@@ -50,11 +50,11 @@ var copyTests = []test{
 		want := filled(n, 0xAA)
 		copy(want[100:], up[7:107])
 		copy(want[300:], filled(33, 1))
-		require.Equal(f, want, got)
+		f.same(want, got)
 		copy(want[50:250], want[50:250])
-		require.Equal(f, filled(50, 0xEE), down[:50])
-		require.Equal(f, want[50:250], down[50:250])
-		require.Equal(f, filled(n-250, 0xEE), down[250:])
+		f.same(filled(50, 0xEE), down[:50])
+		f.same(want[50:250], down[50:250])
+		f.same(filled(n-250, 0xEE), down[250:])
 	}},
 	{"Memset at any size, offset and value", func(f *fixture) {
 		s := f.stream()
@@ -65,7 +65,7 @@ var copyTests = []test{
 				for _, v := range []byte{0, 1, 0xFF} {
 					require.NoError(f, s.Memset(p+device.Ptr(offset), v, n))
 					want := append(filled(n, v), filled(16-offset, 9)...)
-					require.Equal(f, append(filled(offset, 9), want...), f.read(s, p, n+16))
+					f.same(append(filled(offset, 9), want...), f.read(s, p, n+16))
 					require.NoError(f, s.Memset(p, 9, n+16))
 				}
 			}

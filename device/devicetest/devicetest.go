@@ -23,6 +23,8 @@ type Backend struct {
 	// Fault queues work on s that fails. Nil leaves the tests of sticky errors out: say so if a failure
 	// would outlive the device.
 	Fault func(t testing.TB, d device.Device, s device.Stream)
+	// NoContents says that the device's memory keeps nothing: what compares contents is left out.
+	NoContents bool
 	// Shared says that others use the device's memory too, so that MemInfo moves by itself.
 	Shared bool
 }

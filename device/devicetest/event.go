@@ -53,7 +53,7 @@ var eventTests = []test{
 			f.addOne(b, p, n)
 			require.False(f, f.done(b))
 			release()
-			require.Equal(f, filled(n, byte(i)+1), f.read(b, p, n))
+			f.same(filled(n, byte(i)+1), f.read(b, p, n))
 		}
 	}},
 	{"a chain of waits orders many streams", func(f *fixture) {
@@ -74,7 +74,7 @@ var eventTests = []test{
 				last = s
 			}
 		}
-		require.Equal(f, filled(n, 80), f.read(last, p, n))
+		f.same(filled(n, 80), f.read(last, p, n))
 	}},
 	{"a wait is for the record at the call", func(f *fixture) {
 		a, b, waiter, e := f.stream(), f.stream(), f.stream(), f.event(false)

@@ -119,6 +119,14 @@ func (f *fixture) done(s interface{ Query() (bool, error) }) bool {
 	return done
 }
 
+// same compares contents, if the device's memory has any.
+func (f *fixture) same(want, got []byte) {
+	f.Helper()
+	if !f.NoContents {
+		f.same(want, got)
+	}
+}
+
 // read is the device's memory once everything queued on s is done.
 func (f *fixture) read(s device.Stream, p device.Ptr, bytes int64) []byte {
 	f.Helper()

@@ -13,7 +13,7 @@ var launchTests = []test{
 			p := f.alloc(n)
 			f.fill(s, p, n, 41)
 			f.addOne(s, p, n)
-			require.Equal(f, filled(n, 42), f.read(s, p, n))
+			f.same(filled(n, 42), f.read(s, p, n))
 		}
 	}},
 	{"the Launch may be reused as soon as it returns", func(f *fixture) {
@@ -30,8 +30,8 @@ var launchTests = []test{
 		require.NoError(f, s.Launch(l))
 		*l = device.Launch{}
 		release()
-		require.Equal(f, filled(n, 1), f.read(s, p, n))
-		require.Equal(f, filled(n, 2), f.read(s, q, n))
+		f.same(filled(n, 1), f.read(s, p, n))
+		f.same(filled(n, 2), f.read(s, q, n))
 	}},
 	{"names as many ranges as it likes", func(f *fixture) {
 		const n = 64
@@ -46,7 +46,7 @@ var launchTests = []test{
 			l.Writes = append(l.Writes, device.Range{Ptr: p, Bytes: n}, device.Range{Ptr: p, Bytes: 0})
 		}
 		require.NoError(f, s.Launch(l))
-		require.Equal(f, filled(n, 3), f.read(s, ptrs[0], n))
+		f.same(filled(n, 3), f.read(s, ptrs[0], n))
 	}},
 	{"nil and wrong ranges are refused", func(f *fixture) {
 		const n = 64

@@ -24,7 +24,7 @@ var memoryTests = []test{
 			ptrs = append(ptrs, p)
 		}
 		for i, n := range sizes {
-			require.Equal(f, filled(n, byte(i)), f.read(s, ptrs[i], n))
+			f.same(filled(n, byte(i)), f.read(s, ptrs[i], n))
 		}
 	}},
 	{"sizes that are not positive are refused", func(f *fixture) {
@@ -69,7 +69,7 @@ var memoryTests = []test{
 		}
 		s, p := f.stream(), f.alloc(mib)
 		f.fill(s, p, mib, 1)
-		require.Equal(f, filled(mib, 1), f.read(s, p, mib))
+		f.same(filled(mib, 1), f.read(s, p, mib))
 	}},
 	{"Free waits for queued work that names the memory", func(f *fixture) {
 		s, q := f.stream(), f.alloc(64)
@@ -119,7 +119,7 @@ var memoryTests = []test{
 		require.Equal(f, filled(20, 4), b)
 		require.Equal(f, 20, cap(b))
 		b[0] = 5
-		require.Equal(f, append([]byte{4, 5}, filled(18, 4)...), f.read(s, p+9, 20))
+		f.same(append([]byte{4, 5}, filled(18, 4)...), f.read(s, p+9, 20))
 		for _, wrong := range []device.Range{{Ptr: p, Bytes: 101}, {Ptr: p, Bytes: -1}, {Ptr: p - 1, Bytes: 2},
 			{Ptr: 0, Bytes: 1}} {
 			_, err := visible.Bytes(wrong.Ptr, wrong.Bytes)

@@ -26,7 +26,7 @@ var onDoneTests = []test{
 		}))
 		require.Zero(f, runs.Load())
 		release()
-		require.Equal(f, filled(n, 6), <-seen)
+		f.same(filled(n, 6), <-seen)
 		f.synchronize(s)
 		require.EqualValues(f, 1, runs.Load())
 	}},
@@ -35,7 +35,7 @@ var onDoneTests = []test{
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		require.NoError(f, s.OnDone(func(error) { <-stop; close(stopped) }))
 		f.fill(s, p, 64, 5)
-		require.Equal(f, filled(64, 5), f.read(s, p, 64))
+		f.same(filled(64, 5), f.read(s, p, 64))
 		close(stop)
 		<-stopped
 	}},
@@ -78,7 +78,7 @@ var onDoneTests = []test{
 		launch := f.Fill(f, f.dev, p, 64, 8)
 		require.NoError(f, s.OnDone(func(error) { done <- s.Launch(launch) }))
 		require.NoError(f, <-done)
-		require.Equal(f, filled(64, 8), f.read(s, p, 64))
+		f.same(filled(64, 8), f.read(s, p, 64))
 	}},
 	{"nil is refused", func(f *fixture) {
 		f.refused(f.stream().OnDone(nil), device.ErrInvalid)

@@ -10,14 +10,14 @@ var orderTests = []test{
 		for range 50 {
 			f.addOne(s, p, n)
 		}
-		require.Equal(f, filled(n, 51), f.read(s, p, n))
+		f.same(filled(n, 51), f.read(s, p, n))
 		for range 20 {
 			f.fill(s, p, n, 3)
 			f.addOne(s, p, n/2)
 			require.NoError(f, s.CopyD2D(p+n/2, p, n/2))
 			f.addOne(s, p, n)
 		}
-		require.Equal(f, filled(n, 5), f.read(s, p, n))
+		f.same(filled(n, 5), f.read(s, p, n))
 	}},
 	{"calls that queue don't wait for the work", func(f *fixture) {
 		s, p, host := f.stream(), f.alloc(64), f.pinned(64)
@@ -39,7 +39,7 @@ var orderTests = []test{
 		busy, s, p := f.stream(), f.stream(), f.alloc(64)
 		release := f.block(busy)
 		f.fill(s, p, 64, 7)
-		require.Equal(f, filled(64, 7), f.read(s, p, 64))
+		f.same(filled(64, 7), f.read(s, p, 64))
 		require.False(f, f.done(busy))
 		release()
 	}},

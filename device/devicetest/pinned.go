@@ -60,7 +60,7 @@ var pinnedTests = []test{
 		require.NoError(f, s.CopyH2D(p, mine))
 		require.NoError(f, s.CopyD2H(mine[n/2:], p))
 		f.synchronize(s)
-		require.Equal(f, mine[:n/2], mine[n/2:])
+		f.same(mine[:n/2], mine[n/2:])
 		require.NoError(f, f.dev.Unregister(mine))
 		f.refused(f.dev.Unregister(mine), device.ErrInvalid)
 		f.refused(f.dev.FreePinned(mine), device.ErrInvalid)
@@ -91,7 +91,7 @@ var pinnedTests = []test{
 			require.NoError(f, err)
 			f.addOne(s, part, 100)
 			f.synchronize(s)
-			require.Equal(f, append(append(filled(100, 3), filled(100, 4)...), filled(n-200, 3)...), host)
+			f.same(append(append(filled(100, 3), filled(100, 4)...), filled(n-200, 3)...), host)
 		}
 		require.NoError(f, f.dev.Unregister(mine))
 		for _, wrong := range [][]byte{nil, {}, mine} {

@@ -21,7 +21,7 @@ var queueTests = []test{
 			f.addOne(s, p, n)
 		}
 		f.waits(release, func() { f.addOne(s, p, n) })
-		require.Equal(f, filled(n, byte(f.Depth)), f.read(s, p, n))
+		f.same(filled(n, byte(f.Depth)), f.read(s, p, n))
 	}},
 	{"Query and Synchronize with a context work while it is full", func(f *fixture) {
 		if f.Depth == 0 {
@@ -53,7 +53,7 @@ var queueTests = []test{
 		require.ErrorIs(f, f.dev.Synchronize(ctx), context.Canceled)
 		require.False(f, f.done(s))
 		release()
-		require.Equal(f, filled(16, 9), f.read(s, p, 16))
+		f.same(filled(16, 9), f.read(s, p, 16))
 		require.NoError(f, s.Synchronize(ctx), "nothing is left to wait for")
 	}},
 	{"Synchronize doesn't wait for what is queued after the call", func(f *fixture) {

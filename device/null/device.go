@@ -1,0 +1,152 @@
+package null
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Device is a null device. Besides [device.Device] it implements [device.VirtualMemory].
+type Device struct {
+	id       uint64
+	capacity int64
+	start    time.Time
+	closed   atomic.Bool
+	script   atomic.Pointer[Script]
+
+	// mu guards what follows, and the queues of the streams. No script runs with it held.
+	mu        sync.Mutex
+	changed   chan struct{} // closed when anything has become complete; nil when nobody waits
+	used      int64         // of capacity
+	next      device.Ptr    // where the device puts what the script doesn't place
+	memory    table
+	host      table // pinned and registered memory
+	streams   map[*Stream]struct{}
+	waits     int // operations queued by Wait
+	callbacks callbacks
+}
+
+var (
+	_ device.Device        = (*Device)(nil)
+	_ device.VirtualMemory = (*Device)(nil)
+	_ device.Stream        = (*Stream)(nil)
+)
+
+// firstID keeps the IDs of null devices and their streams apart from those of the other backends.
+const firstID = 1 << 62
+
+var deviceIDs, streamIDs atomic.Uint64
+
+// New makes a null device.
+func New(cfg Config) (*Device, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{id: firstID + deviceIDs.Add(1), capacity: cfg.Capacity, next: cfg.Base, start: time.Now(),
+		streams: make(map[*Stream]struct{})}
+	d.SetScript(Script{})
+	return d, nil
+}
+
+// Name is "null".
+func (d *Device) Name() string { return "null" }
+
+// ID is unique among the devices of this process.
+func (d *Device) ID() uint64 { return d.id }
+
+// Properties has the device's capacity as TotalMemory.
+func (d *Device) Properties() device.Properties {
+	return device.Properties{Backend: "null", Model: "null (addresses without memory)", TotalMemory: d.capacity,
+		Alignment: alignment}
+}
+
+// usable is the error of every call on a closed device.
+func (d *Device) usable(op string) error {
+	if d.closed.Load() {
+		return &device.Error{Op: op, Device: "null", Code: device.CodeDeinitialized, Detail: "open another device",
+			Err: device.ErrClosed}
+	}
+	return nil
+}
+
+func (d *Device) outOfMemory(op string, bytes, free int64) error {
+	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
+		Detail: fmt.Sprintf("%d of %d bytes are free", free, d.capacity), Err: device.ErrOutOfMemory}
+}
+
+// Synchronize waits until everything queued before the call on every stream is done.
+func (d *Device) Synchronize(ctx context.Context) error {
+	if err := d.usable("Synchronize"); err != nil {
+		return err
+	}
+	for _, s := range d.open() {
+		if err := s.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open lists the streams that are not closed.
+func (d *Device) open() []*Stream {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*Stream, 0, len(d.streams))
+	for s := range d.streams {
+		list = append(list, s)
+	}
+	return list
+}
+
+// Close waits for all streams and callbacks, closes the streams, and forgets all memory. It returns an error that
+// says what was still allocated, mapped, reserved or pinned. Closing again returns nil.
+func (d *Device) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	for _, s := range d.open() {
+		s.close()
+	}
+	d.callbacks.close(d)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := errors.Join(d.memory.left(), d.host.left())
+	d.memory, d.host = table{}, table{}
+	return err
+}
+
+// wait returns when done says so, which is asked with mu held, now and whenever something has become complete.
+func (d *Device) wait(ctx context.Context, done func() bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for !done() {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("device: waiting on null: %w", err)
+		}
+		if d.changed == nil {
+			d.changed = make(chan struct{})
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		d.mu.Lock()
+	}
+	return nil
+}
+
+// notify wakes those who wait. mu is held.
+func (d *Device) notify() {
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+}

@@ -1,0 +1,120 @@
+package null
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// event is complete, or refers to an operation of a stream.
+type event struct {
+	dev     *Device
+	timed   bool
+	closed  atomic.Bool
+	pending atomic.Bool // not known to be complete: stream and number count
+
+	// What follows is guarded by dev.mu.
+	stream *Stream
+	number uint64
+	at     time.Duration // of a timed event: when its record was complete
+	marked bool          // at counts
+}
+
+// NewEvent makes an event. Its Record and Query allocate nothing.
+func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
+	if err := d.usable("NewEvent"); err != nil {
+		return nil, err
+	}
+	return &event{dev: d, timed: opts.Timed}, nil
+}
+
+func (e *event) usable(op string) error {
+	if err := e.dev.usable(op); err != nil {
+		return err
+	}
+	if e.closed.Load() {
+		return &device.Error{Op: op, Device: "null", Code: codeInvalidHandle, Detail: "the event", Err: device.ErrClosed}
+	}
+	return nil
+}
+
+// Query reports whether the last record is complete.
+func (e *event) Query() (bool, error) {
+	if err := e.usable("Query"); err != nil {
+		return false, err
+	}
+	if !e.pending.Load() {
+		return true, nil
+	}
+	e.dev.mu.Lock()
+	defer e.dev.mu.Unlock()
+	return e.complete(), nil
+}
+
+// complete reports whether the last record is. dev.mu is held.
+func (e *event) complete() bool {
+	if e.pending.Load() && e.stream.done > e.number {
+		e.pending.Store(false)
+	}
+	return !e.pending.Load()
+}
+
+// Synchronize waits for the last record.
+func (e *event) Synchronize(ctx context.Context) error {
+	if err := e.usable("Synchronize"); err != nil {
+		return err
+	}
+	if !e.pending.Load() {
+		return nil
+	}
+	e.dev.mu.Lock()
+	s, n := e.stream, e.number
+	e.dev.mu.Unlock()
+	return s.past(ctx, n)
+}
+
+// Timed reports whether the event was made with EventOptions.Timed.
+func (e *event) Timed() bool { return e.timed }
+
+// Close releases the event.
+func (e *event) Close() error {
+	e.closed.Store(true)
+	return nil
+}
+
+// Elapsed is the time between the completions of two records on the host's clock.
+func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
+	if err := d.usable("Elapsed"); err != nil {
+		return 0, err
+	}
+	var at [2]time.Duration
+	for i, x := range [2]device.Event{start, end} {
+		e, err := d.own("Elapsed", x)
+		if err != nil {
+			return 0, err
+		}
+		d.mu.Lock()
+		ok := e.timed && e.marked && e.complete()
+		at[i] = e.at
+		d.mu.Unlock()
+		if !ok {
+			return 0, invalid("Elapsed", 0, "both events must be timed, recorded, and complete")
+		}
+	}
+	return at[1] - at[0], nil
+}
+
+// own is e as an event of d that is not closed.
+func (d *Device) own(op string, e device.Event) (*event, error) {
+	own, ok := e.(*event)
+	if !ok || own == nil {
+		return nil, invalid(op, 0, "the event is %s; it must be one of a null device", fmt.Sprintf("%T", e))
+	}
+	if own.dev != d && op != "Wait" {
+		return nil, invalid(op, 0, "the event is of device %d; it must be one of device %d", own.dev.id, d.id)
+	}
+	return own, own.usable(op)
+}

@@ -1,0 +1,86 @@
+package null
+
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// maxPinned bounds one piece of pinned memory, which is real.
+const maxPinned = 1 << 36
+
+// AllocPinned returns ordinary Go memory, which copies accept.
+func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
+	if err := d.usable("AllocPinned"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, invalid("AllocPinned", 0, "%d bytes; the size must be positive", bytes)
+	}
+	if bytes > maxPinned {
+		return nil, d.outOfMemory("AllocPinned", bytes, maxPinned)
+	}
+	b := make([]byte, bytes)
+	return b, d.pin("AllocPinned", b, pinned)
+}
+
+// FreePinned forgets memory from AllocPinned, after waiting for the queued operations that name it.
+func (d *Device) FreePinned(b []byte) error { return d.unpin("FreePinned", b, pinned) }
+
+// Register lets copies accept b.
+func (d *Device) Register(b []byte) error {
+	if err := d.usable("Register"); err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		return invalid("Register", 0, "the slice is empty")
+	}
+	return d.pin("Register", b, registered)
+}
+
+// Unregister undoes Register, after waiting for the queued operations that name the slice.
+func (d *Device) Unregister(b []byte) error { return d.unpin("Unregister", b, registered) }
+
+// MappedPtr is the address of b's first byte.
+func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
+	if err := d.usable("MappedPtr"); err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(b) == 0 || inside(d.host.spans, address(b), int64(len(b))) == nil {
+		return 0, invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory")
+	}
+	return address(b), nil
+}
+
+func (d *Device) pin(name string, b []byte, k kind) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := &span{ptr: address(b), bytes: int64(len(b)), kind: k, data: b}
+	if !vacant(d.host.spans, s.ptr, s.bytes) {
+		return invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
+	}
+	d.host.spans = insert(d.host.spans, s)
+	return nil
+}
+
+func (d *Device) unpin(name string, b []byte, k kind) error {
+	if err := d.usable(name); err != nil {
+		return err
+	}
+	s, err := d.retire(&d.host, address(b), k)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.host.spans = remove(d.host.spans, s)
+	return nil
+}
+
+// address is where b begins. Nothing is ever read or written there.
+func address(b []byte) device.Ptr { return device.Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,229 @@
+package null
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Stream is a stream of a null device.
+type Stream struct {
+	id       uint64
+	priority int
+	dev      *Device
+	busy     atomic.Bool // something is queued
+	closed   atomic.Bool
+
+	// What follows is guarded by dev.mu.
+	closing bool
+	queue   []op // from head on
+	head    int
+	queued  uint64 // operations, ever, that went through the queue
+	done    uint64 // of them
+}
+
+// NewStream makes a stream, with an ID that no other stream has.
+func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
+	s, err := d.newStream(firstID+streamIDs.Add(1), opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// NewStreamWithID makes a stream with a chosen ID, below 2^62; its uniqueness is the caller's care.
+func (d *Device) NewStreamWithID(id uint64) (*Stream, error) {
+	return d.newStream(id, device.StreamOptions{})
+}
+
+func (d *Device) newStream(id uint64, opts device.StreamOptions) (*Stream, error) {
+	if err := d.usable("NewStream"); err != nil {
+		return nil, err
+	}
+	s := &Stream{id: id, priority: opts.Priority, dev: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.streams[s] = struct{}{}
+	return s, nil
+}
+
+// ID is the stream's ID.
+func (s *Stream) ID() uint64 { return s.id }
+
+// Device is the stream's device.
+func (s *Stream) Device() device.Device { return s.dev }
+
+// Priority is the priority that the stream was made with.
+func (s *Stream) Priority() int { return s.priority }
+
+// Hold queues an operation that is done when release is called. Until then nothing that is queued later is
+// done, and events recorded later are not complete. Releasing again does nothing.
+func (s *Stream) Hold() (release func(), err error) {
+	if err := s.usable("Hold"); err != nil {
+		return nil, err
+	}
+	g := &gate{}
+	if _, err := s.enqueue("Hold", op{gate: g}); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		s.dev.mu.Lock()
+		defer s.dev.mu.Unlock()
+		g.open = true
+		s.advance()
+	}), nil
+}
+
+// codeInvalidHandle is CUDA's code of a call on a stream or event that is closed.
+const codeInvalidHandle = 400
+
+func (s *Stream) usable(op string) error {
+	if err := s.dev.usable(op); err != nil {
+		return err
+	}
+	if s.closed.Load() {
+		return s.closedError(op)
+	}
+	return nil
+}
+
+func (s *Stream) closedError(op string) error {
+	return &device.Error{Op: op, Device: "null", Code: codeInvalidHandle, Detail: fmt.Sprintf("stream %d", s.id),
+		Err: device.ErrClosed}
+}
+
+// enqueue is push for a stream that may be closed.
+func (s *Stream) enqueue(name string, o op) (uint64, error) {
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	if s.closing {
+		return 0, s.closedError(name)
+	}
+	return s.push(o), nil
+}
+
+// Record records e, which is complete at once if the stream is not held.
+func (s *Stream) Record(e device.Event) error {
+	own, err := s.dev.own("Record", e)
+	if err != nil {
+		return err
+	}
+	if err := s.usable("Record"); err != nil {
+		return err
+	}
+	if !own.timed && !s.busy.Load() {
+		own.pending.Store(false)
+		return nil
+	}
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	if s.closing {
+		return s.closedError("Record")
+	}
+	own.stream, own.number, own.marked = s, s.queued, false
+	own.pending.Store(true)
+	o := op{}
+	if own.timed {
+		o.event = own
+	}
+	s.push(o)
+	own.complete()
+	return nil
+}
+
+// mark notes when a timed event's record is complete. dev.mu is held.
+func (e *event) mark() { e.at, e.marked = time.Since(e.dev.start), true }
+
+// Wait lets what is queued later wait for the present record of e.
+func (s *Stream) Wait(e device.Event) error {
+	own, err := s.dev.own("Wait", e)
+	if err != nil {
+		return err
+	}
+	if err := s.usable("Wait"); err != nil {
+		return err
+	}
+	if !own.pending.Load() {
+		return nil
+	}
+	if own.dev != s.dev {
+		return s.waitElsewhere(own)
+	}
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	if s.closing {
+		return s.closedError("Wait")
+	}
+	if !own.complete() {
+		s.push(op{on: own.stream, until: own.number})
+	}
+	return nil
+}
+
+// waitElsewhere waits for an event of another null device: by a gate that a goroutine opens.
+func (s *Stream) waitElsewhere(e *event) error {
+	e.dev.mu.Lock()
+	on, n := e.stream, e.number
+	e.dev.mu.Unlock()
+	release, err := s.Hold()
+	if err != nil {
+		return err
+	}
+	go func() {
+		_ = e.dev.wait(context.Background(), func() bool { return on.done > n })
+		release()
+	}()
+	return nil
+}
+
+// OnDone runs fn on the device's completion goroutine once everything queued before is done.
+func (s *Stream) OnDone(fn func(error)) error {
+	if err := s.usable("OnDone"); err != nil {
+		return err
+	}
+	if fn == nil {
+		return invalid("OnDone", 0, "the function is nil")
+	}
+	_, err := s.enqueue("OnDone", op{fn: fn})
+	return err
+}
+
+// Query reports whether everything queued is done.
+func (s *Stream) Query() (bool, error) {
+	if err := s.usable("Query"); err != nil {
+		return false, err
+	}
+	return !s.busy.Load(), nil
+}
+
+// Synchronize waits until everything queued before the call is done.
+func (s *Stream) Synchronize(ctx context.Context) error {
+	if err := s.usable("Synchronize"); err != nil {
+		return err
+	}
+	return s.settle(ctx)
+}
+
+// Closed reports whether Close has finished.
+func (s *Stream) Closed() bool { return s.closed.Load() }
+
+// Close waits for everything queued and ends the stream.
+func (s *Stream) Close() error {
+	s.close()
+	return nil
+}
+
+func (s *Stream) close() {
+	s.dev.mu.Lock()
+	s.closing = true
+	s.dev.mu.Unlock()
+	_ = s.settle(context.Background())
+	s.dev.mu.Lock()
+	defer s.dev.mu.Unlock()
+	s.closed.Store(true)
+	delete(s.dev.streams, s)
+}
