@@ -97,6 +97,9 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if err := c.SetMemoryFraction(f); err != nil {
 		return nil, err
 	}
+	if config.MemoryLimit > 0 {
+		c.limit = config.MemoryLimit
+	}
 	return c, nil
 }
 

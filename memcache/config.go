@@ -32,6 +32,8 @@ type Config struct {
 	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory, between 0
 	// and 1. 0 and 1 are no limit.
 	PerProcessMemoryFraction float64
+	// MemoryLimit limits the bytes reserved in place of the fraction. 0: the fraction holds.
+	MemoryLimit int64
 	// ReleaseLockOnCudaMalloc is accepted for PyTorch's sake: the driver is never called under a lock that a
 	// cached allocation needs.
 	ReleaseLockOnCudaMalloc bool
@@ -102,6 +104,9 @@ func (c *Config) rules() (rules, error) {
 	}
 	if v := c.GarbageCollectionThreshold; !(v >= 0 && v < 1) {
 		return invalid("GarbageCollectionThreshold", v, "a number between 0 and 1, or 0 for none")
+	}
+	if v := c.MemoryLimit; v < 0 {
+		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
 	}
 	return r, nil
 }

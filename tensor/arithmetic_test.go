@@ -175,7 +175,7 @@ func TestBroadcastToIsUndoneBySumTo(t *testing.T) {
 func TestElementwiseAgainstMath(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	data := []float64{0.1, 0.5, 1, 2, 30, 700}
-	signed := []float64{-800, -30, -1, -0.0, 0.5, 40, 800}
+	signed := []float64{-800, -30, -1, math.Copysign(0, -1), 0.5, 40, 800}
 	for _, c := range []struct {
 		name string
 		in   []float64

@@ -83,17 +83,23 @@ var onDoneTests = []test{
 	{"nil is refused", func(f *fixture) {
 		f.refused(f.stream().OnDone(nil), device.ErrInvalid)
 	}},
-	{"the device's Close runs what is outstanding", func(f *fixture) {
-		d := f.dev
+	{"the device's Close waits for what is outstanding", func(f *fixture) {
 		s := f.stream()
-		release := f.block(s)
-		var runs atomic.Int32
+		gate := make(chan struct{})
+		runs := 0
+		require.NoError(f, s.OnDone(func(error) { <-gate }))
+		var mu sync.Mutex
 		for range 100 {
-			require.NoError(f, s.OnDone(func(error) { runs.Add(1) }))
+			require.NoError(f, s.OnDone(func(error) {
+				mu.Lock()
+				runs++
+				mu.Unlock()
+			}))
 		}
-		release()
-		require.NoError(f, d.Close())
 		f.stuck = true
-		require.EqualValues(f, 100, runs.Load())
+		f.waits(func() { close(gate) }, func() { require.NoError(f, f.dev.Close()) })
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(f, 100, runs)
 	}},
 }

@@ -39,22 +39,13 @@ var (
 	_ device.BatchCopier   = (*stream)(nil)
 )
 
-var deviceIDs, streamIDs atomic.Uint64
-
-// nextID makes no edge between its callers, which an atomic would.
-func nextID(ids *atomic.Uint64) uint64 {
-	race.Disable()
-	defer race.Enable()
-	return ids.Add(1)
-}
-
 // New makes a host device.
 func New(cfg Config) (*Device, error) {
 	capacity, err := cfg.capacity()
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{id: nextID(&deviceIDs), start: time.Now()}
+	d := &Device{id: device.NewID(), start: time.Now()}
 	d.mem.init(capacity, max(ramBytes(), capacity))
 	d.callbacks.init(d)
 	return d, nil

@@ -14,6 +14,7 @@ type stream struct {
 	dev      *Device
 	queue    queue
 	running  *op // of the worker
+	kernels  kernels
 
 	next, prev *stream // in the device's list
 }
@@ -23,7 +24,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	s := &stream{id: nextID(&streamIDs), priority: opts.Priority, dev: d}
+	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
 	s.queue.init()
 	if !d.streams.add(s) {
 		return nil, d.closedError("NewStream")

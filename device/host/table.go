@@ -65,7 +65,6 @@ type table struct {
 	capacity, used        int64 // of device memory
 	reservable, reserved  int64 // of address space
 	pinnable, pinnedBytes int64 // of AllocPinned
-	registered            int   // slices
 	closed                bool
 }
 

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"fmt"
 	"time"
 	"unsafe"
 
@@ -18,6 +17,7 @@ func (s *stream) work() {
 	for {
 		o := s.queue.next()
 		if o == nil {
+			s.endKernels()
 			s.queue.end()
 			return
 		}
@@ -67,36 +67,14 @@ func (s *stream) run(o *op) {
 	case opWait:
 		o.rec.wait(nil)
 	case opCopy:
-		o.uses.declare()
 		o.uses.copy()
 	case opMemset:
-		o.uses.declare()
 		o.uses.set(o.value)
 	case opLaunch:
-		o.uses.declare()
 		s.launch(o)
 	}
-}
-
-//go:norace
-func (s *stream) launch(o *op) {
-	defer s.rescue(o)
-	o.kernel()
-	o.ended = true
-}
-
-// rescue makes a kernel's panic the device's sticky error.
-//
-//go:norace
-func (s *stream) rescue(o *op) {
-	if o.ended {
-		return
-	}
-	detail := "the kernel called runtime.Goexit"
-	if r := recover(); r != nil {
-		detail = fmt.Sprint("the kernel panicked: ", r)
-	}
-	s.dev.stick(launchFailed(o.name, detail))
+	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
+	o.uses.declare()
 }
 
 // copy copies from each use that is read to the written one after it.

@@ -1,0 +1,113 @@
+package host
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// kernels runs a stream's kernels on a goroutine of their own, in race builds. The detector remembers some
+// 65,000 events of a goroutine, and can report an access only as long as it remembers it. A kernel may touch
+// memory a million times; the worker, which declares the ranges, makes a few events an operation.
+type kernels struct {
+	next    chan *op
+	done    chan struct{}
+	running *op
+	begin   byte // its address carries the edge to the kernel
+	end     byte // and its address the one back
+}
+
+//go:norace
+func (s *stream) launch(o *op) {
+	if !race.Enabled {
+		s.call(o)
+		return
+	}
+	k := &s.kernels
+	race.ReleaseMerge(unsafe.Pointer(&k.begin))
+	race.Disable()
+	if k.next == nil {
+		k.next, k.done = make(chan *op), make(chan struct{})
+		go s.runKernels()
+	}
+	k.next <- o
+	<-k.done
+	race.Enable()
+	race.Acquire(unsafe.Pointer(&k.end))
+}
+
+// endKernels ends the goroutine of the kernels, if there is one.
+//
+//go:norace
+func (s *stream) endKernels() {
+	race.Disable()
+	if s.kernels.next != nil {
+		close(s.kernels.next)
+		<-s.kernels.done
+		s.kernels.next = nil
+	}
+	race.Enable()
+}
+
+//go:norace
+func (s *stream) runKernels() {
+	k := &s.kernels
+	defer s.replaceKernels()
+	for {
+		race.Disable()
+		o := <-k.next
+		race.Enable()
+		if o == nil {
+			break
+		}
+		race.Acquire(unsafe.Pointer(&k.begin))
+		k.running = o
+		s.call(o)
+		s.kernelDone()
+	}
+	race.Disable()
+	k.done <- struct{}{}
+	race.Enable()
+}
+
+//go:norace
+func (s *stream) kernelDone() {
+	k := &s.kernels
+	k.running = nil
+	race.ReleaseMerge(unsafe.Pointer(&k.end))
+	race.Disable()
+	k.done <- struct{}{}
+	race.Enable()
+}
+
+// replaceKernels starts another goroutine in place of one that a kernel ended with runtime.Goexit.
+//
+//go:norace
+func (s *stream) replaceKernels() {
+	if s.kernels.running != nil {
+		go s.runKernels()
+		s.kernelDone()
+	}
+}
+
+//go:norace
+func (s *stream) call(o *op) {
+	defer s.rescue(o)
+	o.kernel()
+	o.ended = true
+}
+
+// rescue makes a kernel's panic the device's sticky error.
+//
+//go:norace
+func (s *stream) rescue(o *op) {
+	if o.ended {
+		return
+	}
+	detail := "the kernel called runtime.Goexit"
+	if r := recover(); r != nil {
+		detail = fmt.Sprint("the kernel panicked: ", r)
+	}
+	s.dev.stick(launchFailed(o.name, detail))
+}

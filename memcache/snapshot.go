@@ -1,0 +1,93 @@
+package memcache
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Snapshot is the cache's memory at one moment, as torch.cuda.memory._snapshot shows it.
+type Snapshot struct {
+	Device   string
+	Segments []SegmentSnapshot // by address
+}
+
+// SegmentSnapshot is memory from the driver: a segment, or a contiguous mapped part of an expandable one. Sizes
+// are bytes.
+type SegmentSnapshot struct {
+	Address       device.Ptr
+	TotalSize     int64
+	AllocatedSize int64 // of the blocks handed out
+	ActiveSize    int64 // of the blocks handed out or pending
+	RequestedSize int64 // what was asked for in the active blocks
+	Stream        uint64
+	Pool          string // "small" or "large"
+	Expandable    bool
+	Blocks        []BlockSnapshot // by address; they tile the segment
+}
+
+// BlockSnapshot is one block of a segment. Sizes are bytes.
+type BlockSnapshot struct {
+	Address       device.Ptr
+	Size          int64
+	RequestedSize int64 // of the present hand-out; in an inactive block of an earlier one, or 0
+	State         BlockState
+	Serial        uint64 // of the hand-out; 0 if the block is not handed out
+}
+
+// BlockState is what a block is used for.
+type BlockState string
+
+// The states of a block, with PyTorch's names.
+const (
+	BlockAllocated   BlockState = "active_allocated"
+	BlockPendingFree BlockState = "active_pending_free" // freed, and waiting for a recorded stream
+	BlockInactive    BlockState = "inactive"
+)
+
+// Snapshot returns the segments and blocks. It holds up allocations while it copies them.
+func (c *Cache) Snapshot() Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Snapshot{Device: c.dev.Name()}
+	for _, seg := range c.segments {
+		s.Segments = seg.appendTo(s.Segments)
+	}
+	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
+		if a.Address < b.Address {
+			return -1
+		}
+		return 1
+	})
+	return s
+}
+
+func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+	open := false
+	for m := s.first; m != nil; m = m.next {
+		if m.unmapped {
+			open = false
+			continue
+		}
+		if !open {
+			open = true
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: m.stream, Pool: m.kind.String(), Expandable: s.expandable})
+		}
+		l := &list[len(list)-1]
+		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial}
+		switch {
+		case m.serial != 0:
+			b.State = BlockAllocated
+			l.AllocatedSize += m.size
+		case m.events > 0:
+			b.State = BlockPendingFree
+		}
+		if b.State != BlockInactive {
+			l.ActiveSize += m.size
+			l.RequestedSize += m.requested
+		}
+		l.TotalSize += m.size
+		l.Blocks = append(l.Blocks, b)
+	}
+	return list
+}
