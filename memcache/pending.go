@@ -1,9 +1,11 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -11,7 +13,7 @@ import (
 // pending are the freed blocks that wait for events, one queue for each stream that an event was recorded
 // on: the events of one stream complete in order, and no stream holds up another.
 type pending struct {
-	queues []*queue // not empty
+	queues []*queue // not empty, by stream: the order in which completions are seen
 	number uint64   // of the last waiting that was pushed
 	spare  *waiting
 }
@@ -33,14 +35,14 @@ type waiting struct {
 func (p *pending) push(stream uint64, w *waiting) {
 	p.number++
 	w.number, w.next = p.number, nil
-	for _, q := range p.queues {
-		if q.stream == stream {
-			q.tail.next = w
-			q.tail = w
-			return
-		}
+	i, ok := slices.BinarySearchFunc(p.queues, stream, func(q *queue, stream uint64) int { return cmp.Compare(q.stream, stream) })
+	if ok {
+		q := p.queues[i]
+		q.tail.next = w
+		q.tail = w
+		return
 	}
-	p.queues = append(p.queues, &queue{stream: stream, head: w, tail: w})
+	p.queues = slices.Insert(p.queues, i, &queue{stream: stream, head: w, tail: w})
 }
 
 // unused returns a waiting whose event may be recorded, or nil.

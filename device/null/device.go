@@ -37,18 +37,13 @@ var (
 	_ device.Stream        = (*Stream)(nil)
 )
 
-// firstID keeps the IDs of null devices and their streams apart from those of the other backends.
-const firstID = 1 << 62
-
-var deviceIDs, streamIDs atomic.Uint64
-
 // New makes a null device.
 func New(cfg Config) (*Device, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{id: firstID + deviceIDs.Add(1), capacity: cfg.Capacity, next: cfg.Base, start: time.Now(),
+	d := &Device{id: device.NewID(), capacity: cfg.Capacity, next: cfg.Base, start: time.Now(),
 		streams: make(map[*Stream]struct{})}
 	d.SetScript(Script{})
 	return d, nil

@@ -28,14 +28,14 @@ type Stream struct {
 
 // NewStream makes a stream, with an ID that no other stream has.
 func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
-	s, err := d.newStream(firstID+streamIDs.Add(1), opts)
+	s, err := d.newStream(device.NewID(), opts)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// NewStreamWithID makes a stream with a chosen ID, below 2^62; its uniqueness is the caller's care.
+// NewStreamWithID makes a stream with a chosen ID, whose uniqueness is the caller's care.
 func (d *Device) NewStreamWithID(id uint64) (*Stream, error) {
 	return d.newStream(id, device.StreamOptions{})
 }

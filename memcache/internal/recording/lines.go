@@ -1,0 +1,153 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// maxHeader bounds the first line, which holds the final segments, and maxLine the others, in bytes.
+const (
+	maxHeader = 64 << 20
+	maxLine   = 4 << 10
+)
+
+// header is the first line. What else it has is not needed.
+type header struct {
+	Conf        string           `json:"conf"`
+	TotalMemory int64            `json:"total_memory"`
+	Limit       json.RawMessage  `json:"limit"`
+	Stats       map[string]int64 `json:"stats"`
+	Segments    []struct {
+		Address uint64        `json:"address"`
+		Size    int64         `json:"total_size"`
+		Stream  streamID      `json:"stream"`
+		Blocks  []headerBlock `json:"blocks"`
+	} `json:"segments"`
+}
+
+// streamID is a stream's handle, which Python may print as a negative number.
+type streamID uint64
+
+func (s *streamID) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '-' {
+		var v int64
+		err := json.Unmarshal(b, &v)
+		*s = streamID(v)
+		return err
+	}
+	return json.Unmarshal(b, (*uint64)(s))
+}
+
+// headerBlock is [address, size, requested_size, state].
+type headerBlock Block
+
+func (b *headerBlock) UnmarshalJSON(text []byte) error {
+	var address uint64
+	fields := []any{&address, &b.Size, &b.Requested, &b.State}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	if len(fields) != 4 {
+		return fmt.Errorf("a block of the header has %d values; it is [address, size, requested_size, state]", len(fields))
+	}
+	b.Address = device.Ptr(address)
+	return nil
+}
+
+func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
+	line, err := readLine(in, maxHeader)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := parseHeader(line, limits)
+	if err != nil {
+		return nil, fmt.Errorf("line 1: %w", err)
+	}
+	for n := 2; ; n++ {
+		line, err := readLine(in, maxLine)
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return rec, nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if len(rec.Entries) == limits.Records {
+			return nil, tooMuch("entries", int64(limits.Records))
+		}
+		e, ok, err := parseEntry(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if ok {
+			rec.Entries = append(rec.Entries, e)
+		}
+	}
+}
+
+// readLine returns the next line without its end. The last one comes with io.EOF, if nothing ends it.
+func readLine(in *bufio.Reader, limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > limit {
+			return nil, tooMuch("bytes in a line", int64(limit))
+		}
+		if line == nil && err == nil {
+			return bytes.TrimRight(part, "\r\n"), nil
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimRight(line, "\r\n"), err
+		}
+	}
+}
+
+func parseHeader(line []byte, limits Limits) (*Recording, error) {
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("the header: %w", err)
+	}
+	if h.TotalMemory < 0 || h.TotalMemory >= maxSize {
+		return nil, fmt.Errorf("the header: total_memory is %d; want bytes, below 2^60", h.TotalMemory)
+	}
+	rec := &Recording{Conf: h.Conf, TotalMemory: h.TotalMemory, Stats: h.Stats, LimitKnown: h.Limit != nil}
+	if h.Limit != nil {
+		if err := json.Unmarshal(h.Limit, &rec.Limit); err != nil || rec.Limit < 0 {
+			return nil, fmt.Errorf("the header: limit is %s; want bytes, or null for none", clip(string(h.Limit)))
+		}
+	}
+	blocks := 0
+	for _, s := range h.Segments {
+		if blocks += len(s.Blocks); blocks > limits.Records {
+			return nil, tooMuch("blocks", int64(limits.Records))
+		}
+		seg := Segment{Address: device.Ptr(s.Address), Size: s.Size, Stream: uint64(s.Stream)}
+		for _, b := range s.Blocks {
+			seg.Blocks = append(seg.Blocks, Block(b))
+		}
+		rec.Segments = append(rec.Segments, seg)
+	}
+	return rec, nil
+}
+
+// parseEntry reads [action, address, size, stream].
+func parseEntry(line []byte) (Entry, bool, error) {
+	var action string
+	var addr uint64
+	var size int64
+	var stream streamID
+	fields := []any{&action, &addr, &size, &stream}
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return Entry{}, false, err
+	}
+	if len(fields) != 4 {
+		return Entry{}, false, fmt.Errorf("%d values; an entry is [action, address, size, stream]", len(fields))
+	}
+	return newEntry(action, addr, size, uint64(stream))
+}

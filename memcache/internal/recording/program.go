@@ -1,0 +1,160 @@
+package recording
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Program is the calls that the callers of a recorded allocator made, and what happened inside each.
+type Program struct {
+	*Recording
+	Steps   []Step
+	Streams []uint64 // the streams' IDs; steps have their index
+	Blocks  int      // the number of hand-outs
+	Pending int      // the number of frees that were not complete at once
+}
+
+// StepKind is a kind of call.
+type StepKind uint8
+
+// The kinds of calls.
+const (
+	StepAlloc StepKind = iota
+	StepOOM            // an allocation that failed
+	StepFree
+	StepEmpty // empty_cache, or whatever else happened outside of an allocation
+)
+
+// Step is one call.
+type Step struct {
+	Kind   StepKind
+	Later  bool // a free that was not complete at once
+	Stream int32
+	Block  int32 // the number of the hand-out
+	// Entry is the index of the caller's entry, and of a StepEmpty that of the first entry.
+	Entry int32
+	// From and To are the entries that happened inside the call: completed frees and driver calls.
+	From, To int32
+	// Completed is the index of a free's completion; -1: it never came.
+	Completed int32
+}
+
+// NewProgram makes the program of a recording. It fails if the entries contradict each other: a free of what is not
+// allocated, two blocks at one address.
+func NewProgram(rec *Recording) (*Program, error) {
+	p := &Program{Recording: rec}
+	b := builder{p: p, live: make(map[device.Ptr]handOut), streams: make(map[uint64]int32)}
+	for i := 0; i < len(rec.Entries); i++ {
+		n, err := b.add(i)
+		if err != nil {
+			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", rec.Name, i, err)
+		}
+		i += n
+	}
+	b.empty(len(rec.Entries))
+	return p, nil
+}
+
+// handOut is a block that is allocated or pending.
+type handOut struct {
+	size   int64
+	stream uint64
+	block  int32
+	step   int32 // of the free, once it is pending
+	freed  bool
+}
+
+type builder struct {
+	p       *Program
+	live    map[device.Ptr]handOut
+	streams map[uint64]int32
+	inside  int // the first entry inside the next call
+}
+
+// add takes in entry i, and returns how many more it took.
+func (b *builder) add(i int) (int, error) {
+	entries := b.p.Entries
+	e := &entries[i]
+	switch e.Action {
+	case Alloc, OOM:
+		s := Step{Kind: StepOOM, Stream: b.stream(e.Stream), Block: -1, Entry: int32(i), From: int32(b.inside), To: int32(i), Completed: -1}
+		if e.Action == Alloc {
+			if h, ok := b.live[e.Addr]; ok {
+				return 0, fmt.Errorf("%v: a block of %d bytes is there, and was not freed", e, h.size)
+			}
+			s.Kind, s.Block = StepAlloc, int32(b.p.Blocks)
+			e.Block = s.Block
+			b.live[e.Addr] = handOut{size: e.Size, stream: e.Stream, block: s.Block}
+			b.p.Blocks++
+		}
+		b.p.Steps = append(b.p.Steps, s)
+		b.inside = i + 1
+	case FreeRequested:
+		return b.free(i)
+	case FreeCompleted:
+		h, ok := b.live[e.Addr]
+		if !ok || !h.freed {
+			return 0, fmt.Errorf("%v: no free is pending there", e)
+		}
+		e.Block = h.block
+		b.p.Steps[h.step].Completed = int32(i)
+		delete(b.live, e.Addr)
+	}
+	return 0, nil
+}
+
+// free takes in a request and, if that follows at once, its completion.
+func (b *builder) free(i int) (int, error) {
+	entries := b.p.Entries
+	e := &entries[i]
+	h, ok := b.live[e.Addr]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%v: nothing is allocated there; if the recording began later than its program, or kept only"+
+			" the last entries, record from the start (max_entries)", e)
+	case h.freed:
+		return 0, fmt.Errorf("%v: the block was freed before", e)
+	case h.size != e.Size || h.stream != e.Stream:
+		return 0, fmt.Errorf("%v on stream %d: the block there has %d bytes and is of stream %d", e, e.Stream, h.size, h.stream)
+	}
+	b.empty(i)
+	e.Block = h.block
+	s := Step{Kind: StepFree, Stream: b.stream(e.Stream), Block: h.block, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1}
+	b.inside = i + 1
+	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr {
+		entries[i+1].Block = h.block
+		s.Completed = int32(i + 1)
+		b.inside++
+		delete(b.live, e.Addr)
+		b.p.Steps = append(b.p.Steps, s)
+		return 1, nil
+	}
+	s.Later = true
+	h.freed, h.step = true, int32(len(b.p.Steps))
+	b.live[e.Addr] = h
+	b.p.Pending++
+	b.p.Steps = append(b.p.Steps, s)
+	return 0, nil
+}
+
+// empty makes a step of what happened up to entry i outside of an allocation.
+func (b *builder) empty(i int) {
+	if b.inside < i {
+		b.p.Steps = append(b.p.Steps, Step{Kind: StepEmpty, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})
+	}
+	b.inside = i
+}
+
+func (b *builder) stream(id uint64) int32 {
+	i, ok := b.streams[id]
+	if !ok {
+		i = int32(len(b.p.Streams))
+		b.streams[id] = i
+		b.p.Streams = append(b.p.Streams, id)
+	}
+	return i
+}
+
+// Inside are the entries that happened inside a step.
+func (p *Program) Inside(s *Step) []Entry { return p.Entries[s.From:s.To] }

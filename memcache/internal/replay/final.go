@@ -1,0 +1,66 @@
+package replay
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// compareStats compares the statistics at the end, of those names that both have.
+func (r *run) compareStats() (unknown []string) {
+	got := r.cache.Stats().Map()
+	for _, name := range slices.Sorted(maps.Keys(r.p.Stats)) {
+		want := r.p.Stats[name]
+		v, ok := got[name]
+		if !ok {
+			unknown = append(unknown, name)
+		} else if v != want {
+			r.note(1, &r.stats, "%s is %d here, and %d in the recording", name, v, want)
+		}
+	}
+	return unknown
+}
+
+// compareBlocks compares the segments and blocks at the end.
+func (r *run) compareBlocks() {
+	want := make(map[device.Ptr]recording.Segment)
+	for _, s := range r.p.Segments {
+		want[s.Address] = s
+	}
+	for _, s := range r.cache.Snapshot().Segments {
+		w, ok := want[s.Address]
+		delete(want, s.Address)
+		switch {
+		case !ok:
+			r.note(max(1, len(s.Blocks)), &r.outcome.blocks, "the segment of %d bytes at %#x is not in the recording", s.TotalSize, uintptr(s.Address))
+		case w.Size != s.TotalSize || w.Stream != s.Stream:
+			r.note(1, &r.outcome.blocks, "the segment at %#x has %d bytes and stream %d here, and %d and %d in the recording",
+				uintptr(s.Address), s.TotalSize, s.Stream, w.Size, w.Stream)
+		}
+		if ok {
+			r.compareSegment(s, w)
+		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(want)) {
+		r.note(max(1, len(want[address].Blocks)), &r.outcome.blocks, "the segment at %#x is missing here", uintptr(address))
+	}
+}
+
+func (r *run) compareSegment(s memcache.SegmentSnapshot, w recording.Segment) {
+	for i := range max(len(s.Blocks), len(w.Blocks)) {
+		var got, want recording.Block
+		if i < len(s.Blocks) {
+			b := s.Blocks[i]
+			got = recording.Block{Address: b.Address, Size: b.Size, Requested: b.RequestedSize, State: string(b.State)}
+		}
+		if i < len(w.Blocks) {
+			want = w.Blocks[i]
+		}
+		if got != want {
+			r.note(1, &r.outcome.blocks, "the block %+v is %+v here", want, got)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// machine is a cache on a null device that makes a program's calls.
+type machine struct {
+	p       *recording.Program
+	dev     *null.Device
+	cache   *memcache.Cache
+	streams []*null.Stream
+	blocks  []memcache.Block
+	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
+	err     error                 // of the harness; the replay can't go on
+
+	// Of the call that is being made:
+	expect []recording.Entry // the driver calls that the recording has in it
+	got    []recording.Entry // those that the cache made; adjacent mappings are one
+	wanted int               // how many of expect the cache is past
+	full   bool              // the driver has no more memory than the recording shows
+	free   bool              // nothing is expected: the cache is on its own
+}
+
+// pendingFree is a freed block whose stream is held up.
+type pendingFree struct {
+	stream  *null.Stream
+	release func()
+}
+
+// firstPending begins the IDs of the streams that hold up one free each. They ascend in the order in which the
+// recording has the completions, which is the order in which the cache then sees them.
+const firstPending = 1 << 63
+
+// unknownMemory is the memory of a device of unknown size.
+const unknownMemory = 1 << 40
+
+func newMachine(p *recording.Program, config memcache.Config) (*machine, error) {
+	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
+	if err != nil {
+		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+	}
+	cache, err := memcache.New(dev, config)
+	if err != nil {
+		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+	}
+	m := &machine{p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree)}
+	for _, id := range p.Streams {
+		s, err := dev.NewStreamWithID(id)
+		if err != nil {
+			return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+		}
+		m.streams = append(m.streams, s)
+	}
+	dev.SetScript(null.Script{Before: m.before, After: m.after})
+	return m, nil
+}
+
+// close gives everything back.
+func (m *machine) close() {
+	for block := range m.held {
+		m.complete(block)
+	}
+	_ = m.cache.Close() // blocks are live, as they were at the end of the recording
+	_ = m.dev.Close()
+}
+
+// before chooses addresses as the recording has them, and lets time pass when the cache waits.
+func (m *machine) before(c *null.Call) {
+	var next recording.Entry
+	if m.wanted < len(m.expect) {
+		next = m.expect[m.wanted]
+	}
+	switch c.Op {
+	case null.OpAlloc:
+		grows := next.Action == recording.SegmentAlloc && next.Size == c.Bytes
+		if grows && m.dev.Vacant(next.Addr, c.Bytes) {
+			c.Ptr = next.Addr
+		}
+		if m.full && !grows {
+			c.Err = m.outOfMemory("Alloc", c.Bytes)
+		}
+	case null.OpReserve:
+		if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
+			c.Ptr = next.Addr
+		}
+	case null.OpMap:
+		if m.full && !(next.Action == recording.SegmentMap && next.Addr == c.Ptr) && !m.continues(c) {
+			c.Err = m.outOfMemory("Map", c.Bytes)
+		}
+	case null.OpSynchronize:
+		for block := range m.held { // a flush waits for all of them
+			m.complete(block)
+		}
+	}
+}
+
+// continues reports whether a mapping is the next part of one that the recording has.
+func (m *machine) continues(c *null.Call) bool {
+	if m.wanted == 0 || m.wanted > len(m.expect) || len(m.got) == 0 {
+		return false
+	}
+	got, want := m.got[len(m.got)-1], m.expect[m.wanted-1]
+	return got.Action == recording.SegmentMap && got.Addr == want.Addr && got.Addr+device.Ptr(got.Size) == c.Ptr && got.Size < want.Size
+}
+
+func (m *machine) outOfMemory(op string, bytes int64) error {
+	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
+		Detail: "as in the recording", Err: device.ErrOutOfMemory}
+}
+
+var driverActions = map[null.Op]recording.Action{
+	null.OpAlloc: recording.SegmentAlloc, null.OpFree: recording.SegmentFree,
+	null.OpMap: recording.SegmentMap, null.OpUnmap: recording.SegmentUnmap,
+}
+
+// after notes a driver call.
+func (m *machine) after(c null.Call) {
+	action, ok := driverActions[c.Op]
+	if !ok {
+		return
+	}
+	if n := len(m.got); n > 0 && (action == recording.SegmentMap || action == recording.SegmentUnmap) {
+		last := &m.got[n-1]
+		if last.Action == action && last.Addr+device.Ptr(last.Size) == c.Ptr {
+			last.Size += c.Bytes
+			return
+		}
+	}
+	m.got = append(m.got, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes})
+	m.wanted = len(m.got)
+}
+
+// begin starts a call in which the recording has the driver calls among entries.
+func (m *machine) begin(entries []recording.Entry, full bool) {
+	m.got, m.wanted, m.full = m.got[:0], 0, full
+	m.expect = m.expect[:0]
+	for _, e := range entries {
+		if !e.Action.Driver() {
+			continue
+		}
+		if n := len(m.expect); n > 0 && (e.Action == recording.SegmentMap || e.Action == recording.SegmentUnmap) {
+			last := &m.expect[n-1]
+			if last.Action == e.Action && last.Addr+device.Ptr(last.Size) == e.Addr {
+				last.Size += e.Size
+				continue
+			}
+		}
+		m.expect = append(m.expect, e)
+	}
+}
+
+// alloc makes the call of a step.
+func (m *machine) alloc(s *recording.Step) (device.Ptr, error) {
+	b, err := m.cache.Alloc(context.Background(), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
+	if s.Block >= 0 {
+		m.blocks[s.Block] = b
+	}
+	return b.Ptr(), err
+}
+
+// release makes the free of a step; later, it is not complete at once.
+func (m *machine) release(s *recording.Step, later bool) error {
+	b := m.blocks[s.Block]
+	if !later {
+		return b.Free()
+	}
+	if b.IsZero() {
+		return nil // its allocation failed here
+	}
+	order := uint64(s.Completed)
+	if s.Completed < 0 {
+		order = uint64(len(m.p.Entries)) + uint64(s.Block)
+	}
+	stream, err := m.dev.NewStreamWithID(firstPending + order)
+	if err != nil {
+		return err
+	}
+	release, err := stream.Hold()
+	if err != nil {
+		return err
+	}
+	m.held[s.Block] = pendingFree{stream, release}
+	if err := b.RecordStream(stream); err != nil {
+		return err
+	}
+	return b.Free()
+}
+
+// complete lets the work end that holds up the free of a hand-out.
+func (m *machine) complete(block int32) {
+	if h, ok := m.held[block]; ok {
+		delete(m.held, block)
+		h.release()
+		_ = h.stream.Close()
+	}
+}
+
+// emptyCache calls EmptyCache.
+func (m *machine) emptyCache() error { return m.cache.EmptyCache(context.Background()) }
+
+func totalMemory(p *recording.Program) int64 {
+	if p.TotalMemory > 0 {
+		return p.TotalMemory
+	}
+	return unknownMemory
+}

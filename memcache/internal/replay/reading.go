@@ -1,0 +1,122 @@
+package replay
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// reading is one way in which a call can have gone that left its entries. A recording does not say whether
+// a completed free was noticed by the poll at a call's start or waited for by a flush later in it, whether
+// the flush belonged to the call or was an empty_cache before it, and what the driver refused.
+type reading struct {
+	late   bool  // a free that looks complete at once was pending: the next call's flush waited for it
+	empty  bool  // an empty_cache came before the call, and did all but its growth
+	full   bool  // the driver had no more memory than the entries show
+	waited int32 // so many of the completions at the call's start, the last ones, were waited for
+}
+
+// shape is what the entries inside a call look like.
+type shape struct {
+	lead     int // completions before any driver call
+	releases bool
+	grows    bool // the last driver call gets memory
+	cut      int  // where the growth at the end begins
+}
+
+func shapeOf(inside []recording.Entry) (s shape) {
+	for i, e := range inside {
+		switch {
+		case e.Action == recording.FreeCompleted:
+			if s.lead == i {
+				s.lead++
+			}
+			s.cut = i + 1
+		case e.Action.Releases():
+			s.releases = true
+			s.cut = i + 1
+		}
+		s.grows = e.Action == recording.SegmentAlloc || e.Action == recording.SegmentMap
+	}
+	return s
+}
+
+// assumptions are what is known of a whole recording.
+type assumptions struct {
+	limited bool // there is a memory limit
+	emptied int  // calls of empty_cache; -1: unknown
+	retried bool // allocations were tried again after a flush, or nobody knows
+}
+
+func assume(p *recording.Program, limited bool) assumptions {
+	a := assumptions{limited: limited, emptied: -1, retried: true}
+	retries, ok := p.Stats["num_alloc_retries"]
+	syncs, ok2 := p.Stats["num_sync_all_streams"]
+	if ok && ok2 && syncs >= retries {
+		a.emptied, a.retried = int(syncs-retries), retries > 0
+	}
+	return a
+}
+
+// readings are the ways to read a step, likely ones first; nil if there is one only.
+func (a assumptions) readings(p *recording.Program, i int) []reading {
+	s := &p.Steps[i]
+	switch s.Kind {
+	case recording.StepFree:
+		if s.Later || i+1 == len(p.Steps) {
+			return nil
+		}
+		next := &p.Steps[i+1]
+		if next.Kind == recording.StepOOM || next.Kind == recording.StepAlloc && shapeOf(p.Inside(next)).releases {
+			return []reading{{}, {late: true}}
+		}
+		return nil
+	case recording.StepEmpty:
+		return nil
+	}
+	if s.From == s.To && s.Kind == recording.StepAlloc {
+		return nil
+	}
+	sh := shapeOf(p.Inside(s))
+	if !sh.releases && s.Kind == recording.StepAlloc {
+		return nil
+	}
+	own := a.own(sh)
+	if !sh.releases || a.emptied == 0 {
+		return own
+	}
+	before := []reading{{empty: true}}
+	if s.Kind == recording.StepOOM {
+		before = append(before, reading{empty: true, full: true})
+	}
+	switch {
+	case a.emptied > 0 && !a.retried, !a.limited:
+		return append(before, own...)
+	case s.Kind == recording.StepAlloc && !sh.grows: // only blocks that the flush completed can have served it
+		return append(before, own...)
+	}
+	return append(own, before...)
+}
+
+// own are the readings without an empty_cache.
+func (a assumptions) own(sh shape) []reading {
+	var list []reading
+	for n := range sh.lead + 1 {
+		list = append(list, reading{waited: int32(n)})
+	}
+	full := slices.Clone(list)
+	for i := range full {
+		full[i].full = true
+	}
+	if !a.limited {
+		return full // nothing else lets an attempt fail
+	}
+	return append(list, full...)
+}
+
+// choice is a step that can be read in several ways, and the one tried.
+type choice struct {
+	step     int
+	readings []reading
+	pick     int
+}

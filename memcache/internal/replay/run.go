@@ -1,0 +1,189 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// outcome counts where one replay departs from its recording.
+type outcome struct {
+	addresses, calls, stats, blocks int
+	first                           string // what departed first
+	step                            int    // where; the number of steps if nowhere
+	elapsed                         time.Duration
+}
+
+func (o *outcome) mismatches() int { return o.addresses + o.calls + o.stats + o.blocks }
+
+func (o *outcome) note(n int, count *int, format string, args ...any) {
+	if n > 0 && o.first == "" {
+		o.first = fmt.Sprintf(format, args...)
+	}
+	*count += n
+}
+
+// run is one replay of a program, with a reading of each call.
+type run struct {
+	*machine
+	outcome
+	assumptions assumptions
+	choices     []choice // those at the start are given, others are added as they come
+	next        int      // choice
+	pending     int64    // frees that the recording has not completed
+	late        int32    // a hand-out that the next call's flush waits for; -1
+	stop        bool     // at the first departure
+	final       memcache.Stats
+}
+
+// play makes all calls.
+func (r *run) play(emptied int) {
+	start := time.Now()
+	r.late = -1
+	for range emptied {
+		r.begin(nil, false)
+		r.compare(0, r.emptyCache())
+	}
+	for i := range r.p.Steps {
+		r.play1(i)
+		if r.stop && r.mismatches() > 0 {
+			r.step = i
+			return
+		}
+	}
+	r.elapsed = time.Since(start)
+	r.step = len(r.p.Steps)
+}
+
+func (r *run) play1(i int) {
+	s := &r.p.Steps[i]
+	how := r.read(i)
+	switch s.Kind {
+	case recording.StepFree:
+		r.begin(nil, false)
+		if how.late {
+			r.late = s.Block
+			r.pending++
+		} else if s.Later {
+			r.pending++
+		}
+		r.compare(i, r.release(s, s.Later || how.late))
+	case recording.StepEmpty:
+		r.flush(i, r.p.Inside(s))
+	default:
+		inside := r.p.Inside(s)
+		if how.empty {
+			cut := shapeOf(inside).cut
+			r.flush(i, inside[:cut])
+			inside = inside[cut:]
+		}
+		if len(inside) > 0 || r.late >= 0 {
+			r.poll(inside, how)
+		}
+		r.begin(inside, how.full)
+		r.request(i, s)
+		if len(inside) > 0 || len(r.got) > 0 {
+			r.comparePending(i)
+		}
+	}
+}
+
+// read is the reading of step i.
+func (r *run) read(i int) reading {
+	if r.next < len(r.choices) && r.choices[r.next].step == i {
+		c := &r.choices[r.next]
+		r.next++
+		return c.readings[c.pick]
+	}
+	if r.next < len(r.choices) {
+		return reading{}
+	}
+	list := r.assumptions.readings(r.p, i)
+	if len(list) < 2 {
+		if len(list) == 1 {
+			return list[0]
+		}
+		return reading{}
+	}
+	r.choices = append(r.choices, choice{step: i, readings: list})
+	r.next++
+	return list[0]
+}
+
+// poll lets the completions that the call's poll saw come true, and counts all that the call has.
+func (r *run) poll(inside []recording.Entry, how reading) {
+	polled := shapeOf(inside).lead - int(how.waited)
+	for i, e := range inside {
+		if e.Action == recording.FreeCompleted {
+			r.pending--
+			if i < polled && r.late < 0 {
+				r.complete(e.Block)
+			}
+		}
+	}
+	if r.late >= 0 {
+		r.pending--
+		r.late = -1
+	}
+}
+
+// flush is an empty_cache in which entries happened.
+func (r *run) flush(i int, entries []recording.Entry) {
+	for _, e := range entries {
+		if e.Action == recording.FreeCompleted {
+			r.pending--
+		}
+	}
+	if r.late >= 0 {
+		r.pending--
+		r.late = -1
+	}
+	r.begin(entries, false)
+	r.compare(i, r.emptyCache())
+	r.comparePending(i)
+}
+
+// request makes an allocation, and compares its address.
+func (r *run) request(i int, s *recording.Step) {
+	e := &r.p.Entries[s.Entry]
+	p, err := r.alloc(s)
+	oom := errors.Is(err, memcache.ErrOutOfMemory)
+	switch {
+	case err != nil && !oom:
+		r.note(1, &r.addresses, "entry %d: %v: %v", s.Entry, e, err)
+	case oom != (s.Kind == recording.StepOOM):
+		r.note(1, &r.addresses, "entry %d: %v: out of memory is %t here", s.Entry, e, oom)
+	case p != e.Addr:
+		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, uintptr(p))
+	}
+	r.compare(i, nil)
+}
+
+// compare compares the driver calls of the call that was made.
+func (r *run) compare(i int, err error) {
+	entry := r.p.Steps[i].Entry
+	if err != nil {
+		r.note(1, &r.calls, "entry %d: %v", entry, err)
+	}
+	for k := range max(len(r.got), len(r.expect)) {
+		switch {
+		case k >= len(r.got):
+			r.note(1, &r.calls, "entry %d: %v is missing here", entry, r.expect[k])
+		case k >= len(r.expect):
+			r.note(1, &r.calls, "entry %d: %v is not in the recording", entry, r.got[k])
+		case r.got[k].Action != r.expect[k].Action || r.got[k].Addr != r.expect[k].Addr || r.got[k].Size != r.expect[k].Size:
+			r.note(1, &r.calls, "entry %d: %v is %v here", entry, r.expect[k], r.got[k])
+		}
+	}
+}
+
+// comparePending compares the number of frees that are pending.
+func (r *run) comparePending(i int) {
+	s := r.cache.Stats()
+	if n := s.Active.All.Current - s.Allocation.All.Current; n != r.pending {
+		r.note(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.p.Steps[i].Entry, n, r.pending)
+	}
+}

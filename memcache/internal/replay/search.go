@@ -1,0 +1,170 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// search looks for readings under which a replay departs from the recording nowhere. It goes on from the
+// likely readings; where the replay departs, it replays from the start with the next reading of the last call that
+// has one.
+type search struct {
+	p           *recording.Program
+	config      memcache.Config
+	assumptions assumptions
+	budget      *budget
+
+	best    *run
+	emptied int // calls of empty_cache that left no entry
+	unknown []string
+}
+
+// budget bounds a search.
+type budget struct{ steps, limit int }
+
+func newBudget(p *recording.Program) *budget { return &budget{limit: max(20_000_000, 50*len(p.Steps))} }
+
+func (b *budget) spent() bool { return b.steps >= b.limit }
+
+// better reports whether s found a closer replay than o.
+func (s *search) better(o *search) bool {
+	if a, b := s.best.mismatches(), o.best.mismatches(); a == 0 || b == 0 {
+		return a == 0
+	}
+	return s.best.step > o.best.step
+}
+
+// replay makes one replay.
+func (s *search) replay(choices []choice, stop bool) (*run, error) {
+	m, err := newMachine(s.p, s.config)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	r := &run{machine: m, assumptions: s.assumptions, choices: choices, stop: stop}
+	r.play(s.emptied)
+	s.budget.steps += r.step
+	if r.step == len(s.p.Steps) {
+		s.unknown = r.compareStats()
+		r.compareBlocks()
+	}
+	r.final = r.cache.Stats()
+	return r, nil
+}
+
+func (s *search) solve() error {
+	var choices []choice
+	for {
+		r, err := s.replay(choices, true)
+		if err != nil {
+			return err
+		}
+		if s.best == nil || r.step > s.best.step || r.step == s.best.step && r.mismatches() < s.best.mismatches() {
+			s.best = r
+			s.best.choices = cloneChoices(r.choices)
+		}
+		if r.step == len(s.p.Steps) {
+			return s.repair()
+		}
+		choices = r.choices
+		for len(choices) > 0 {
+			last := &choices[len(choices)-1]
+			if last.pick++; last.pick < len(last.readings) {
+				break
+			}
+			choices = choices[:len(choices)-1]
+		}
+		if len(choices) == 0 || s.budget.spent() {
+			return nil
+		}
+	}
+}
+
+// repair changes one reading after the other where all calls agree and what is left at the end does not: a collection and
+// a flush may release the same blocks, and only counters tell them apart.
+func (s *search) repair() error {
+	s.hide()
+	for again := true; again && s.best.mismatches() > 0 && !s.budget.spent(); {
+		again = false
+		for i := range s.best.choices {
+			for pick := range s.best.choices[i].readings {
+				if pick == s.best.choices[i].pick || s.budget.spent() {
+					continue
+				}
+				choices := cloneChoices(s.best.choices)
+				choices[i].pick = pick
+				r, err := s.replay(choices, true)
+				if err != nil {
+					return err
+				}
+				if r.step == len(s.p.Steps) && r.mismatches() < s.best.mismatches() {
+					s.best, again = r, true
+					r.choices = cloneChoices(r.choices)
+				}
+			}
+		}
+	}
+	return s.reveal()
+}
+
+func cloneChoices(c []choice) []choice { return slices.Clone(c) }
+
+// hide does nothing yet: calls of empty_cache that left no entry are counted by reveal.
+func (s *search) hide() {}
+
+// reveal explains flushes that are in the counters alone: an empty_cache that released nothing.
+func (s *search) reveal() error {
+	got, want := s.best.final, s.p.Stats
+	missing := want["num_sync_all_streams"] - got.NumSyncAllStreams
+	if s.best.mismatches() == 0 || missing <= 0 || missing > 1000 || got.NumAllocRetries != want["num_alloc_retries"] {
+		return nil
+	}
+	s.emptied = int(missing)
+	r, err := s.replay(cloneChoices(s.best.choices), true)
+	if err != nil {
+		return err
+	}
+	if r.mismatches() < s.best.mismatches() {
+		s.best = r
+	} else {
+		s.emptied = 0
+	}
+	return nil
+}
+
+// verification makes the last replay, without stopping, and counts.
+func (s *search) verification() (*Verification, error) {
+	r, err := s.replay(s.best.choices, false)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{
+		AddressMismatches: r.addresses, CallMismatches: r.calls, StatMismatches: r.stats, BlockMismatches: r.outcome.blocks, First: r.first,
+		PeakAllocated: r.final.AllocatedBytes.All.Peak, PeakReserved: r.final.ReservedBytes.All.Peak,
+		Retries: r.final.NumAllocRetries, OOMs: r.final.NumOOMs, DriverCalls: r.final.NumDeviceAlloc + r.final.NumDeviceFree,
+		Elapsed: r.elapsed, Calls: len(s.p.Steps),
+	}
+	for i := range s.p.Steps {
+		if k := s.p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {
+			v.Allocs++
+		}
+	}
+	v.Notes = s.notes()
+	return v, nil
+}
+
+func (s *search) notes() (notes []string) {
+	if s.config.MemoryLimit > 0 && !s.p.LimitKnown {
+		notes = append(notes, fmt.Sprintf("the memory limit is not recorded; %d bytes fit", s.config.MemoryLimit))
+	}
+	if s.emptied > 0 {
+		notes = append(notes, fmt.Sprintf("%d calls of empty_cache left no entry", s.emptied))
+	}
+	for _, name := range s.unknown {
+		notes = append(notes, fmt.Sprintf("the statistic %s is not known", name))
+	}
+	return notes
+}

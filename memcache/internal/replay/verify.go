@@ -1,0 +1,78 @@
+// Package replay lets a cache make the calls of a recording: to verify that it does what PyTorch's allocator
+// did, and to see what it does under other options.
+package replay
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// Verification is how the cache's doings differ from a recording.
+type Verification struct {
+	Allocs            int // allocations, failed ones included
+	AddressMismatches int
+	CallMismatches    int // driver calls, and frees that are complete here but not there
+	StatMismatches    int
+	BlockMismatches   int
+	// First says where the cache departs first; "" if nowhere.
+	First string
+	// Notes say what had to be inferred.
+	Notes []string
+
+	PeakAllocated, PeakReserved int64 // bytes
+	Retries, OOMs, DriverCalls  int64
+	// Elapsed is the time of the replay, for Calls calls.
+	Elapsed time.Duration
+	Calls   int
+}
+
+// Mismatches is their sum; 0 if the cache did the same as the recorded allocator.
+func (v *Verification) Mismatches() int {
+	return v.AddressMismatches + v.CallMismatches + v.StatMismatches + v.BlockMismatches
+}
+
+// Verify replays a program, and compares every address, every driver call in order, the statistics and the final
+// blocks.
+func Verify(p *recording.Program) (*Verification, error) {
+	config, err := Config(p)
+	if err != nil {
+		return nil, err
+	}
+	config.Exact = true
+	var best *search
+	budget := newBudget(p)
+	for _, limit := range limits(p, config) {
+		config.MemoryLimit = limit
+		s := &search{p: p, config: config, assumptions: assume(p, limit > 0 || config.PerProcessMemoryFraction > 0), budget: budget}
+		if err := s.solve(); err != nil {
+			return nil, err
+		}
+		if best == nil || s.better(best) {
+			best = s
+		}
+		if best.best.mismatches() == 0 || budget.spent() {
+			break
+		}
+	}
+	return best.verification()
+}
+
+// Config is the configuration of a recording.
+func Config(p *recording.Program) (memcache.Config, error) {
+	config, err := memcache.ParseConfig(p.Conf)
+	if err != nil {
+		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+	}
+	if s := p.Settings; s != nil {
+		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20
+		config.GarbageCollectionThreshold = s.GarbageCollectionThreshold
+		config.ExpandableSegments = s.ExpandableSegments
+		for i, n := range s.RoundupPower2Divisions {
+			config.RoundupPower2Divisions[i] = int(n)
+		}
+	}
+	return config, nil
+}

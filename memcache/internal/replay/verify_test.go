@@ -1,0 +1,37 @@
+package replay
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+func program(t testing.TB, path string) *recording.Program {
+	list, err := recording.ReadFile(path, recording.Limits{})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	p, err := recording.NewProgram(list[0])
+	require.NoError(t, err)
+	return p
+}
+
+func recordings(t testing.TB) []string {
+	files, err := filepath.Glob("../../testdata/recordings/*.jsonl.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
+func TestVerify(t *testing.T) {
+	for _, file := range recordings(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			v, err := Verify(program(t, file))
+			require.NoError(t, err)
+			require.Zero(t, v.Mismatches(), "%+v", v)
+			t.Logf("%d ns/call %v", v.Elapsed.Nanoseconds()/int64(v.Calls), v.Notes)
+		})
+	}
+}
