@@ -76,3 +76,11 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	}
 	return config, nil
 }
+
+// NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
+func (v *Verification) NsPerOp() float64 {
+	if v.Calls == 0 {
+		return 0
+	}
+	return float64(v.Elapsed.Nanoseconds()) / float64(v.Calls)
+}

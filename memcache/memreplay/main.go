@@ -1,0 +1,46 @@
+// Command memreplay replays recordings of PyTorch's caching allocator, or of memcache, on memcache without a
+// GPU.
+//
+//	memreplay FILE...                       verify that memcache does what the recorded allocator did
+//	memreplay -config OPTIONS FILE...       ask what other options would have cost
+//
+// Files are snapshots of torch.cuda.memory._dump_snapshot, with the history recorded from the start of the
+// program, or JSON lines of the same entries; both may be compressed with gzip.
+//
+// Verifying compares every address, every driver call in order, the statistics if the file has them, and the final
+// blocks. What a recording leaves out (calls of record_stream and empty_cache, a memory limit) is inferred.
+//
+// OPTIONS is the value of PYTORCH_CUDA_ALLOC_CONF to try, such as "expandable_segments:True"; "" is PyTorch's
+// default, and "recorded" what the file was recorded with. The flag can be given several times.
+//
+// The exit status is 0, 1 if a verification or a file failed, and 2 if the command line is wrong.
+package main
+
+import (
+	"io"
+	"os"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// run is main with its surroundings.
+func run(args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return exitUsage
+	}
+	if o == nil {
+		return exitOK // help
+	}
+	if len(o.configs) > 0 {
+		return o.whatIf(stdout, stderr)
+	}
+	return o.verify(stdout, stderr)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/replay"
+)
+
+// programs reads a file, and gives each program in it.
+func (o *options) programs(file string) ([]*recording.Program, error) {
+	list, err := recording.ReadFile(file, o.limits)
+	if err != nil {
+		return nil, err
+	}
+	programs := make([]*recording.Program, len(list))
+	for i, r := range list {
+		if programs[i], err = recording.NewProgram(r); err != nil {
+			return nil, err
+		}
+	}
+	return programs, nil
+}
+
+// verified is what -json prints of a verification.
+type verified struct {
+	Trace             string   `json:"trace"`
+	Config            string   `json:"config"`
+	Allocs            int      `json:"allocs"`
+	AddressMismatches int      `json:"address_mismatches"`
+	CallMismatches    int      `json:"call_mismatches"`
+	StatMismatches    int      `json:"stat_mismatches"`
+	BlockMismatches   int      `json:"block_mismatches"`
+	PeakAllocated     int64    `json:"peak_allocated"`
+	PeakReserved      int64    `json:"peak_reserved"`
+	Retries           int64    `json:"retries"`
+	OOMs              int64    `json:"ooms"`
+	NsPerOp           float64  `json:"ns_per_op"`
+	First             string   `json:"first_mismatch,omitempty"`
+	Notes             []string `json:"notes,omitempty"`
+}
+
+// verify is memreplay FILE...
+func (o *options) verify(stdout, stderr io.Writer) int {
+	status := exitOK
+	var table *tabwriter.Writer
+	if !o.json {
+		table = tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
+	}
+	var remarks []string
+	for _, file := range o.files {
+		programs, err := o.programs(file)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			status = exitFailed
+			continue
+		}
+		for _, p := range programs {
+			v, err := replay.Verify(p)
+			if err != nil {
+				fmt.Fprintln(stderr, err)
+				status = exitFailed
+				continue
+			}
+			if v.Mismatches() > 0 {
+				status = exitFailed
+			}
+			if o.json {
+				printJSON(stdout, toJSON(p, v))
+				continue
+			}
+			fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\t%d\t%d\t%.0f\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
+				formatBytes(v.PeakReserved), v.Retries, v.OOMs, v.NsPerOp())
+			remarks = append(remarks, remark(p, v)...)
+		}
+	}
+	if table != nil {
+		_ = table.Flush()
+	}
+	for _, r := range remarks {
+		fmt.Fprintln(stdout, r)
+	}
+	return status
+}
+
+// remark is what the table has no column for.
+func remark(p *recording.Program, v *replay.Verification) (lines []string) {
+	for _, n := range v.Notes {
+		lines = append(lines, fmt.Sprintf("%s: %s", p.Name, n))
+	}
+	if v.Mismatches() > 0 {
+		lines = append(lines, fmt.Sprintf("%s: %d addresses, %d calls, %d statistics and %d blocks differ; first: %s", p.Name,
+			v.AddressMismatches, v.CallMismatches, v.StatMismatches, v.BlockMismatches, v.First))
+	}
+	return lines
+}
+
+func toJSON(p *recording.Program, v *replay.Verification) verified {
+	return verified{
+		Trace: p.Name, Config: p.Conf, Allocs: v.Allocs,
+		AddressMismatches: v.AddressMismatches, CallMismatches: v.CallMismatches,
+		StatMismatches: v.StatMismatches, BlockMismatches: v.BlockMismatches,
+		PeakAllocated: v.PeakAllocated, PeakReserved: v.PeakReserved, Retries: v.Retries, OOMs: v.OOMs,
+		NsPerOp: v.NsPerOp(), First: v.First, Notes: v.Notes,
+	}
+}
+
+func printJSON(w io.Writer, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = fmt.Appendf(nil, "{\"error\":%q}", err)
+	}
+	fmt.Fprintln(w, string(text))
+}
+
+// formatBytes is n as people read it.
+func formatBytes(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
