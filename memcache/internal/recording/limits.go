@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 )
 
 // Limits bound what is read. The zero value of each field stands for its default.
 type Limits struct {
 	Bytes   int64 // of a file, decompressed; default 1 GiB
-	Records int   // entries, and final blocks; default 4 million
+	Records int   // entries, and final blocks; default 2 million
 	Depth   int   // of nested values; default 64
 	String  int   // bytes of one string; default 1 MiB
 }
@@ -17,7 +18,7 @@ type Limits struct {
 // Default limits.
 const (
 	defaultBytes   = 1 << 30
-	defaultRecords = 4 << 20
+	defaultRecords = 2 << 20
 	defaultDepth   = 64
 	defaultString  = 1 << 20
 )
@@ -29,6 +30,7 @@ func (l Limits) withDefaults() Limits {
 	if l.Records <= 0 {
 		l.Records = defaultRecords
 	}
+	l.Records = min(l.Records, math.MaxInt32/2) // steps number entries with 32 bits
 	if l.Depth <= 0 {
 		l.Depth = defaultDepth
 	}

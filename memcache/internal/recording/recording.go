@@ -27,6 +27,8 @@ type Recording struct {
 	LimitKnown bool
 	// Stats are the flattened statistics at the end; nil: unknown.
 	Stats map[string]int64
+	// PrivatePools says that memory at the end belongs to pools of graph captures or MemPools.
+	PrivatePools bool
 	// Segments is the memory at the end.
 	Segments []Segment
 	// Entries are what happened, in order.

@@ -1,14 +1,91 @@
 package replay
 
 import (
+	"math"
+
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
-// limits are the memory limits to try, in bytes; 0 for none.
+// granule divides the size of every segment, in bytes.
+const granule = 2 << 20
+
+// limits are the memory limits to try, in bytes, likely ones first; 0 is none. Every attempt to get a
+// segment bounds an unknown limit: with r bytes reserved, success says that the limit is at least r and the segment, an
+// out-of-memory error or a release in front of it that it is less.
 func limits(p *recording.Program, config memcache.Config) []int64 {
 	if p.LimitKnown {
 		return []int64{p.Limit}
 	}
+	b := bound(p, config)
+	if !b.released && b.high == math.MaxInt64 {
+		return []int64{0}
+	}
+	if config.GarbageCollectionThreshold > 0 && !config.ExpandableSegments {
+		return append(b.collecting(config.GarbageCollectionThreshold), 0)
+	}
+	if b.low < b.high && b.low > 0 {
+		return []int64{b.low, 0}
+	}
 	return []int64{0}
+}
+
+// bounds are what a limit is known to be: low <= limit < high.
+type bounds struct {
+	low, high int64
+	most      int64 // the bytes reserved at the peak
+	released  bool  // an allocation gave segments back
+}
+
+func bound(p *recording.Program, config memcache.Config) bounds {
+	b := bounds{high: math.MaxInt64}
+	var reserved int64
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		call := s.Kind == recording.StepAlloc || s.Kind == recording.StepOOM
+		var segment int64
+		if call {
+			segment = config.SegmentSize(p.Entries[s.Entry].Size)
+		}
+		grown := false
+		for _, e := range p.Inside(s) {
+			switch e.Action {
+			case recording.SegmentAlloc, recording.SegmentMap:
+				if call && !grown {
+					b.low = max(b.low, reserved+segment)
+				}
+				grown = true
+				reserved += e.Size
+			case recording.SegmentFree, recording.SegmentUnmap:
+				b.released = b.released || call
+				reserved -= e.Size
+			}
+			b.most = max(b.most, reserved)
+		}
+		if s.Kind == recording.StepOOM {
+			b.high = min(b.high, reserved+segment)
+		}
+	}
+	return b
+}
+
+// maxLimits bounds how many limits are tried with garbage collection.
+const maxLimits = 2048
+
+// collecting are limits whose thresholds differ: what is reserved is a multiple of a granule, so of each threshold only
+// the whole granules count.
+func (b bounds) collecting(threshold float64) (list []int64) {
+	// Something was collected, so that the threshold is below the peak.
+	high := min(b.high, int64(float64(b.most)/threshold)+granule)
+	low := max(b.low, 1)
+	for limit := low; limit < high && len(list) < maxLimits; {
+		list = append(list, limit)
+		next := int64(threshold*float64(limit))/granule + 1
+		at := int64(float64(next*granule) / threshold)
+		for int64(threshold*float64(at)) < next*granule {
+			at++
+		}
+		limit = at
+	}
+	return list
 }

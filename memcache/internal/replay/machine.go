@@ -38,9 +38,6 @@ type pendingFree struct {
 // recording has the completions, which is the order in which the cache then sees them.
 const firstPending = 1 << 63
 
-// unknownMemory is the memory of a device of unknown size.
-const unknownMemory = 1 << 40
-
 func newMachine(p *recording.Program, config memcache.Config) (*machine, error) {
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
@@ -204,10 +201,3 @@ func (m *machine) complete(block int32) {
 
 // emptyCache calls EmptyCache.
 func (m *machine) emptyCache() error { return m.cache.EmptyCache(context.Background()) }
-
-func totalMemory(p *recording.Program) int64 {
-	if p.TotalMemory > 0 {
-		return p.TotalMemory
-	}
-	return unknownMemory
-}

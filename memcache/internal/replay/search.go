@@ -22,6 +22,12 @@ type search struct {
 	unknown []string
 }
 
+func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget) *search {
+	config.MemoryLimit = limit
+	limited := limit > 0 || config.PerProcessMemoryFraction > 0 && config.PerProcessMemoryFraction < 1
+	return &search{p: p, config: config, assumptions: assume(p, limited), budget: b}
+}
+
 // budget bounds a search.
 type budget struct{ steps, limit int }
 
@@ -86,7 +92,6 @@ func (s *search) solve() error {
 // repair changes one reading after the other where all calls agree and what is left at the end does not: a collection and
 // a flush may release the same blocks, and only counters tell them apart.
 func (s *search) repair() error {
-	s.hide()
 	for again := true; again && s.best.mismatches() > 0 && !s.budget.spent(); {
 		again = false
 		for i := range s.best.choices {
@@ -111,9 +116,6 @@ func (s *search) repair() error {
 }
 
 func cloneChoices(c []choice) []choice { return slices.Clone(c) }
-
-// hide does nothing yet: calls of empty_cache that left no entry are counted by reveal.
-func (s *search) hide() {}
 
 // reveal explains flushes that are in the counters alone: an empty_cache that released nothing.
 func (s *search) reveal() error {

@@ -4,6 +4,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -41,12 +42,22 @@ func Verify(p *recording.Program) (*Verification, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.PrivatePools {
+		return nil, fmt.Errorf("memreplay: %s: some segments belong to private pools (of a graph capture or a MemPool): entries"+
+			" don't say which pool they are of, so that only recordings of the default pools can be verified", p.Name)
+	}
 	config.Exact = true
-	var best *search
+	if p.TotalMemory == 0 {
+		config.PerProcessMemoryFraction = 0 // of an unknown size: inferred as a limit
+	}
 	budget := newBudget(p)
-	for _, limit := range limits(p, config) {
-		config.MemoryLimit = limit
-		s := &search{p: p, config: config, assumptions: assume(p, limit > 0 || config.PerProcessMemoryFraction > 0), budget: budget}
+	list, err := promising(p, config, budget)
+	if err != nil {
+		return nil, err
+	}
+	var best *search
+	for _, limit := range list {
+		s := newSearch(p, config, limit, budget)
 		if err := s.solve(); err != nil {
 			return nil, err
 		}
@@ -58,6 +69,27 @@ func Verify(p *recording.Program) (*Verification, error) {
 		}
 	}
 	return best.verification()
+}
+
+// promising are the limits under which likely readings get farthest, the best first.
+func promising(p *recording.Program, config memcache.Config, budget *budget) ([]int64, error) {
+	list := limits(p, config)
+	const enough = 8
+	if len(list) <= enough {
+		return list, nil
+	}
+	got := make(map[int64]int)
+	for _, limit := range list {
+		r, err := newSearch(p, config, limit, budget).replay(nil, true)
+		if err != nil {
+			return nil, err
+		}
+		if got[limit] = r.step; r.mismatches() == 0 {
+			return []int64{limit}, nil
+		}
+	}
+	slices.SortStableFunc(list, func(a, b int64) int { return got[b] - got[a] })
+	return list[:enough], nil
 }
 
 // Config is the configuration of a recording.

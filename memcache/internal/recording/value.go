@@ -1,0 +1,94 @@
+package recording
+
+import (
+	"fmt"
+	"math/big"
+
+	"github.com/nlpodyssey/gopickle/types"
+)
+
+// The values of a pickle, checked as they are used. what names a value in errors.
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "None"
+	case *types.Dict:
+		return "a dict"
+	case *types.List:
+		return "a list"
+	case *types.Tuple:
+		return "a tuple"
+	case string:
+		return "a string"
+	case int, *big.Int:
+		return "an integer"
+	case float64:
+		return "a float"
+	case bool:
+		return "a bool"
+	}
+	return fmt.Sprintf("a %T", v)
+}
+
+func dictOf(v any, what string) (*types.Dict, error) {
+	d, ok := v.(*types.Dict)
+	if !ok {
+		return nil, fmt.Errorf("%s is %s; want a dict", what, kindOf(v))
+	}
+	return d, nil
+}
+
+// field is a dict's value for a key. ok is false if there is none.
+func field(d *types.Dict, key string) (v any, ok bool) {
+	for i := len(*d) - 1; i >= 0; i-- {
+		if k, isText := (*d)[i].Key.(string); isText && k == key {
+			return (*d)[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// listField is a dict's list; empty if there is none.
+func listField(d *types.Dict, key, what string) (types.List, error) {
+	v, ok := field(d, key)
+	if !ok {
+		return nil, nil
+	}
+	l, ok := v.(*types.List)
+	if !ok {
+		return nil, fmt.Errorf("%s is %s; want a list", what, kindOf(v))
+	}
+	return *l, nil
+}
+
+func textField(d *types.Dict, key, what string) (string, error) {
+	v, _ := field(d, key)
+	s, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("%s: %s is %s; want a string", what, key, kindOf(v))
+	}
+	return s, nil
+}
+
+func intField(d *types.Dict, key, what string) (int64, error) {
+	v, _ := field(d, key)
+	if n, ok := v.(int); ok {
+		return int64(n), nil
+	}
+	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
+}
+
+// uintField takes negative numbers as what they are in two's complement: handles.
+func uintField(d *types.Dict, key, what string) (uint64, error) {
+	v, _ := field(d, key)
+	switch n := v.(type) {
+	case int:
+		return uint64(n), nil
+	case *big.Int:
+		if n.IsUint64() {
+			return n.Uint64(), nil
+		}
+	}
+	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
+}
