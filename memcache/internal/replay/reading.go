@@ -58,30 +58,43 @@ func assume(p *recording.Program, limited bool) assumptions {
 	return a
 }
 
-// readings are the ways to read a step, likely ones first; nil if there is one only.
+// readings are the ways to read a step, likely ones first; nil if there is one only, or if the step before it was read
+// together with it.
 func (a assumptions) readings(p *recording.Program, i int) []reading {
 	s := &p.Steps[i]
-	switch s.Kind {
-	case recording.StepFree:
-		if s.Later || i+1 == len(p.Steps) {
+	if s.Kind == recording.StepFree {
+		if !paired(p, i) {
 			return nil
 		}
-		next := &p.Steps[i+1]
-		if next.Kind == recording.StepOOM || next.Kind == recording.StepAlloc && shapeOf(p.Inside(next)).releases {
-			return []reading{{}, {late: true}}
-		}
-		return nil
-	case recording.StepEmpty:
+		return a.callReadings(p, i+1, []reading{{late: true}, {late: true, full: true}})
+	}
+	if s.Kind == recording.StepEmpty || i > 0 && paired(p, i-1) {
 		return nil
 	}
-	if s.From == s.To && s.Kind == recording.StepAlloc {
+	return a.callReadings(p, i, nil)
+}
+
+// paired reports whether step i is a free that looks complete at once, before a call that may have flushed: it can be
+// that call that completed it.
+func paired(p *recording.Program, i int) bool {
+	s := &p.Steps[i]
+	return s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && flushes(p, i+1)
+}
+
+// flushes reports whether step i is an allocation that may have flushed.
+func flushes(p *recording.Program, i int) bool {
+	s := &p.Steps[i]
+	return s.Kind == recording.StepOOM || s.Kind == recording.StepAlloc && s.From < s.To && shapeOf(p.Inside(s)).releases
+}
+
+// callReadings are those of an allocation. late are those that concern the free before it.
+func (a assumptions) callReadings(p *recording.Program, i int, late []reading) []reading {
+	if !flushes(p, i) {
 		return nil
 	}
+	s := &p.Steps[i]
 	sh := shapeOf(p.Inside(s))
-	if !sh.releases && s.Kind == recording.StepAlloc {
-		return nil
-	}
-	own := a.own(sh)
+	own := append(a.own(sh), late...)
 	if !sh.releases || a.emptied == 0 {
 		return own
 	}

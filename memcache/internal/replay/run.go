@@ -33,6 +33,7 @@ type run struct {
 	assumptions assumptions
 	choices     []choice // those at the start are given, others are added as they come
 	next        int      // choice
+	ahead       reading  // of the step before
 	pending     int64    // frees that the recording has not completed
 	late        int32    // a hand-out that the next call's flush waits for; -1
 	stop        bool     // at the first departure
@@ -93,6 +94,14 @@ func (r *run) play1(i int) {
 
 // read is the reading of step i.
 func (r *run) read(i int) reading {
+	if i > 0 && paired(r.p, i-1) {
+		return r.ahead
+	}
+	r.ahead = r.choose(i)
+	return r.ahead
+}
+
+func (r *run) choose(i int) reading {
 	if r.next < len(r.choices) && r.choices[r.next].step == i {
 		c := &r.choices[r.next]
 		r.next++

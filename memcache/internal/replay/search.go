@@ -89,39 +89,80 @@ func (s *search) solve() error {
 	}
 }
 
-// repair changes one reading after the other where all calls agree and what is left at the end does not: a collection and
-// a flush may release the same blocks, and only counters tell them apart.
+// repair changes one reading after the other where all calls agree and the counters at the end do not. A collection, a
+// flush and an empty_cache may release the same blocks, and only the counters tell them apart.
 func (s *search) repair() error {
-	for again := true; again && s.best.mismatches() > 0 && !s.budget.spent(); {
-		again = false
-		for i := range s.best.choices {
-			for pick := range s.best.choices[i].readings {
-				if pick == s.best.choices[i].pick || s.budget.spent() {
-					continue
-				}
-				choices := cloneChoices(s.best.choices)
-				choices[i].pick = pick
-				r, err := s.replay(choices, true)
-				if err != nil {
-					return err
-				}
-				if r.step == len(s.p.Steps) && r.mismatches() < s.best.mismatches() {
-					s.best, again = r, true
-					r.choices = cloneChoices(r.choices)
-				}
+	for _, useful := range []func(r, now reading) bool{
+		func(r, now reading) bool { return r.empty != now.empty && r.empty == (s.retries() > 0) },
+		func(r, now reading) bool { return r.full == now.full },
+	} {
+		for i := 0; i < len(s.best.choices) && s.retries() != 0; i++ {
+			if err := s.reread(i, useful); err != nil {
+				return err
 			}
 		}
 	}
 	return s.reveal()
 }
 
+// retries is how many more attempts were tried again than in the recording.
+func (s *search) retries() int64 {
+	want, ok := s.p.Stats["num_alloc_retries"]
+	if !ok || s.budget.spent() {
+		return 0
+	}
+	return s.best.final.NumAllocRetries - want
+}
+
+// reread tries the other readings of choice i, and keeps what is closer to the recording.
+func (s *search) reread(i int, useful func(r, now reading) bool) error {
+	for pick, r := range s.best.choices[i].readings {
+		now := s.best.choices[i]
+		if pick == now.pick || !useful(r, now.readings[now.pick]) || s.retries() == 0 {
+			continue
+		}
+		choices := cloneChoices(s.best.choices)
+		choices[i].pick = pick
+		r, err := s.replay(choices, true)
+		if err != nil {
+			return err
+		}
+		if r.step == len(s.p.Steps) && r.distance() < s.best.distance() {
+			s.best = r
+			if i >= len(r.choices) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// distance is how far the end of a replay is from the end of the recording. Flushes that are missing count for
+// nothing: each may have been an empty_cache.
+func (r *run) distance() int64 {
+	d := int64(r.addresses + r.calls + r.outcome.blocks + r.outcome.stats)
+	want, ok := r.p.Stats["num_alloc_retries"]
+	syncs, ok2 := r.p.Stats["num_sync_all_streams"]
+	if !ok || !ok2 {
+		return d
+	}
+	d -= min(1, abs(r.final.NumSyncAllStreams-syncs))
+	d += 2 * abs(r.final.NumAllocRetries-want)
+	return d + max(0, r.final.NumSyncAllStreams-r.final.NumAllocRetries-(syncs-want))
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// maxHidden bounds the calls of empty_cache that left no entry.
+const maxHidden = 100_000
+
 func cloneChoices(c []choice) []choice { return slices.Clone(c) }
 
-// reveal explains flushes that are in the counters alone: an empty_cache that released nothing.
+// reveal explains flushes that only the counters show by calls of empty_cache that released nothing.
 func (s *search) reveal() error {
 	got, want := s.best.final, s.p.Stats
 	missing := want["num_sync_all_streams"] - got.NumSyncAllStreams
-	if s.best.mismatches() == 0 || missing <= 0 || missing > 1000 || got.NumAllocRetries != want["num_alloc_retries"] {
+	if s.best.mismatches() == 0 || missing <= 0 || missing > maxHidden || got.NumAllocRetries != want["num_alloc_retries"] {
 		return nil
 	}
 	s.emptied = int(missing)
@@ -163,7 +204,7 @@ func (s *search) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("the memory limit is not recorded; %d bytes fit", s.config.MemoryLimit))
 	}
 	if s.emptied > 0 {
-		notes = append(notes, fmt.Sprintf("%d calls of empty_cache left no entry", s.emptied))
+		notes = append(notes, fmt.Sprintf("%d calls of empty_cache left no entry of their own", s.emptied))
 	}
 	for _, name := range s.unknown {
 		notes = append(notes, fmt.Sprintf("the statistic %s is not known", name))
