@@ -24,8 +24,9 @@ type machine struct {
 	expect []recording.Entry // the driver calls that the recording has in it
 	got    []recording.Entry // those that the cache made; adjacent mappings are one
 	wanted int               // how many of expect the cache is past
-	full   bool              // the driver has no more memory than the recording shows
-	free   bool              // nothing is expected: the cache is on its own
+	undo   undo
+	full   bool // the driver has no more memory than the recording shows
+	free   bool // nothing is expected: the cache is on its own
 }
 
 // pendingFree is a freed block whose stream is held up.
@@ -70,6 +71,7 @@ func (m *machine) close() {
 
 // before chooses addresses as the recording has them, and lets time pass when the cache waits.
 func (m *machine) before(c *null.Call) {
+	m.undo.before(c)
 	var next recording.Entry
 	if m.wanted < len(m.expect) {
 		next = m.expect[m.wanted]
@@ -112,25 +114,9 @@ func (m *machine) outOfMemory(op string, bytes int64) error {
 		Detail: "as in the recording", Err: device.ErrOutOfMemory}
 }
 
-var driverActions = map[null.Op]recording.Action{
-	null.OpAlloc: recording.SegmentAlloc, null.OpFree: recording.SegmentFree,
-	null.OpMap: recording.SegmentMap, null.OpUnmap: recording.SegmentUnmap,
-}
-
 // after notes a driver call.
 func (m *machine) after(c null.Call) {
-	action, ok := driverActions[c.Op]
-	if !ok {
-		return
-	}
-	if n := len(m.got); n > 0 && (action == recording.SegmentMap || action == recording.SegmentUnmap) {
-		last := &m.got[n-1]
-		if last.Action == action && last.Addr+device.Ptr(last.Size) == c.Ptr {
-			last.Size += c.Bytes
-			return
-		}
-	}
-	m.got = append(m.got, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes})
+	m.got, _ = m.undo.append(m.got, c)
 	m.wanted = len(m.got)
 }
 
@@ -139,17 +125,9 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 	m.got, m.wanted, m.full = m.got[:0], 0, full
 	m.expect = m.expect[:0]
 	for _, e := range entries {
-		if !e.Action.Driver() {
-			continue
+		if e.Action.Driver() {
+			m.expect = join(m.expect, e)
 		}
-		if n := len(m.expect); n > 0 && (e.Action == recording.SegmentMap || e.Action == recording.SegmentUnmap) {
-			last := &m.expect[n-1]
-			if last.Action == e.Action && last.Addr+device.Ptr(last.Size) == e.Addr {
-				last.Size += e.Size
-				continue
-			}
-		}
-		m.expect = append(m.expect, e)
 	}
 }
 

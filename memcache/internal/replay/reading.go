@@ -46,6 +46,7 @@ type assumptions struct {
 	limited bool // there is a memory limit
 	emptied int  // calls of empty_cache; -1: unknown
 	retried bool // allocations were tried again after a flush, or nobody knows
+	waited  bool // completions at the start of a call were rather waited for than polled
 }
 
 func assume(p *recording.Program, limited bool) assumptions {
@@ -116,6 +117,9 @@ func (a assumptions) own(sh shape) []reading {
 	var list []reading
 	for n := range sh.lead + 1 {
 		list = append(list, reading{waited: int32(n)})
+	}
+	if a.waited {
+		slices.Reverse(list)
 	}
 	full := slices.Clone(list)
 	for i := range full {

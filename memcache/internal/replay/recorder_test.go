@@ -26,6 +26,7 @@ type recorder struct {
 	rec     recording.Recording
 
 	emptying bool // EmptyCache runs
+	undo     undo
 }
 
 type recorded struct {
@@ -99,23 +100,11 @@ func (p *recorder) log(a recording.Action, e recording.Entry) {
 }
 
 // after logs driver calls; the parts of one mapping become one entry.
-func (p *recorder) after(c null.Call) {
-	a, ok := driverActions[c.Op]
-	if !ok {
-		return
-	}
-	e := recording.Entry{Action: a, Addr: c.Ptr, Size: c.Bytes, Block: -1}
-	if n := len(p.rec.Entries); n > 0 && (a == recording.SegmentMap || a == recording.SegmentUnmap) {
-		if last := &p.rec.Entries[n-1]; last.Action == a && uint64(last.Addr)+uint64(last.Size) == uint64(c.Ptr) {
-			last.Size += c.Bytes
-			return
-		}
-	}
-	p.log(a, e)
-}
+func (p *recorder) after(c null.Call) { p.rec.Entries, _ = p.undo.append(p.rec.Entries, c) }
 
 // before lets time pass when the cache waits for a stream.
 func (p *recorder) before(c *null.Call) {
+	p.undo.before(c)
 	if c.Op == null.OpSynchronize {
 		for _, s := range p.streams {
 			if s.ID() == c.Stream {

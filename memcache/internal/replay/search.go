@@ -28,19 +28,22 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 	return &search{p: p, config: config, assumptions: assume(p, limited), budget: b}
 }
 
-// budget bounds a search.
+// budget bounds a search, in steps replayed.
 type budget struct{ steps, limit int }
 
-func newBudget(p *recording.Program) *budget { return &budget{limit: max(20_000_000, 50*len(p.Steps))} }
+// newBudget is the part of one of so many searches.
+func newBudget(p *recording.Program, searches int) *budget {
+	return &budget{limit: max(8_000_000, 50*len(p.Steps)) / searches}
+}
 
 func (b *budget) spent() bool { return b.steps >= b.limit }
 
 // better reports whether s found a closer replay than o.
 func (s *search) better(o *search) bool {
-	if a, b := s.best.mismatches(), o.best.mismatches(); a == 0 || b == 0 {
-		return a == 0
+	if s.best.step != o.best.step {
+		return s.best.step > o.best.step
 	}
-	return s.best.step > o.best.step
+	return s.best.mismatches() < o.best.mismatches()
 }
 
 // replay makes one replay.
@@ -70,12 +73,11 @@ func (s *search) solve() error {
 		}
 		if s.best == nil || r.step > s.best.step || r.step == s.best.step && r.mismatches() < s.best.mismatches() {
 			s.best = r
-			s.best.choices = cloneChoices(r.choices)
 		}
 		if r.step == len(s.p.Steps) {
 			return s.repair()
 		}
-		choices = r.choices
+		choices = cloneChoices(r.choices)
 		for len(choices) > 0 {
 			last := &choices[len(choices)-1]
 			if last.pick++; last.pick < len(last.readings) {

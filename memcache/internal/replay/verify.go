@@ -50,37 +50,42 @@ func Verify(p *recording.Program) (*Verification, error) {
 	if p.TotalMemory == 0 {
 		config.PerProcessMemoryFraction = 0 // of an unknown size: inferred as a limit
 	}
-	budget := newBudget(p)
-	list, err := promising(p, config, budget)
+	list, err := promising(p, config)
 	if err != nil {
 		return nil, err
 	}
 	var best *search
-	for _, limit := range list {
-		s := newSearch(p, config, limit, budget)
-		if err := s.solve(); err != nil {
-			return nil, err
+	for _, waited := range []bool{false, true} {
+		for _, limit := range list {
+			s := newSearch(p, config, limit, newBudget(p, len(list)))
+			s.assumptions.waited = waited
+			if err := s.solve(); err != nil {
+				return nil, err
+			}
+			if best == nil || s.better(best) {
+				best = s
+			}
+			if best.best.mismatches() == 0 {
+				return best.verification()
+			}
 		}
-		if best == nil || s.better(best) {
-			best = s
-		}
-		if best.best.mismatches() == 0 || budget.spent() {
-			break
+		if len(best.best.choices) == 0 {
+			break // there is nothing to read in another way
 		}
 	}
 	return best.verification()
 }
 
 // promising are the limits under which likely readings get farthest, the best first.
-func promising(p *recording.Program, config memcache.Config, budget *budget) ([]int64, error) {
+func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	list := limits(p, config)
-	const enough = 8
-	if len(list) <= enough {
+	const enough = 12
+	if len(list) <= enough+1 {
 		return list, nil
 	}
 	got := make(map[int64]int)
 	for _, limit := range list {
-		r, err := newSearch(p, config, limit, budget).replay(nil, true)
+		r, err := newSearch(p, config, limit, newBudget(p, 1)).replay(nil, true)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +94,7 @@ func promising(p *recording.Program, config memcache.Config, budget *budget) ([]
 		}
 	}
 	slices.SortStableFunc(list, func(a, b int64) int { return got[b] - got[a] })
-	return list[:enough], nil
+	return append(list[:enough:enough], 0), nil
 }
 
 // Config is the configuration of a recording.

@@ -1,0 +1,56 @@
+package replay
+
+import (
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+var driverActions = map[null.Op]recording.Action{
+	null.OpAlloc: recording.SegmentAlloc, null.OpFree: recording.SegmentFree,
+	null.OpMap: recording.SegmentMap, null.OpUnmap: recording.SegmentUnmap,
+}
+
+// undo notices mappings that fail half-way. What is taken back then is no driver call: PyTorch maps after all memory
+// is there.
+type undo struct{ failed bool }
+
+// before is told of each call before it is made.
+func (u *undo) before(c *null.Call) {
+	// Unless after is called the mapping failed; what is unmapped next is its beginning.
+	u.failed = c.Op == null.OpMap || u.failed && c.Op == null.OpUnmap
+}
+
+// append adds a call that was made to a list of driver calls, and reports whether it is one.
+func (u *undo) append(list []recording.Entry, c null.Call) ([]recording.Entry, bool) {
+	action, ok := driverActions[c.Op]
+	if !ok {
+		return list, false
+	}
+	if c.Op == null.OpMap {
+		u.failed = false
+	}
+	if n := len(list); u.failed && n > 0 {
+		last := &list[n-1]
+		if last.Action == recording.SegmentMap && last.Addr+device.Ptr(last.Size) == c.Ptr+device.Ptr(c.Bytes) {
+			if last.Size -= c.Bytes; last.Size == 0 {
+				list = list[:n-1]
+			}
+			return list, true
+		}
+		u.failed = false
+	}
+	return join(list, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes, Block: -1}), true
+}
+
+// join adds e to a list of driver calls. A mapping that goes on where the one before it ended is a part of it.
+func join(list []recording.Entry, e recording.Entry) []recording.Entry {
+	if n := len(list); n > 0 && (e.Action == recording.SegmentMap || e.Action == recording.SegmentUnmap) {
+		last := &list[n-1]
+		if last.Action == e.Action && last.Addr+device.Ptr(last.Size) == e.Addr {
+			last.Size += e.Size
+			return list
+		}
+	}
+	return append(list, e)
+}
