@@ -1,7 +1,107 @@
 package main
 
-import "io"
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
 
-func (o *options) whatIf(stdout, stderr io.Writer) int { return exitOK }
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/replay"
+)
 
-func checkPlot(string) error { return nil }
+// estimated is what -json prints of a replay under a configuration.
+type estimated struct {
+	Trace         string  `json:"trace"`
+	Config        string  `json:"config"`
+	Allocs        int     `json:"allocs"`
+	PeakAllocated int64   `json:"peak_allocated"`
+	PeakReserved  int64   `json:"peak_reserved"`
+	Ratio         float64 `json:"ratio"`
+	DriverCalls   int64   `json:"driver_calls"`
+	Retries       int64   `json:"retries"`
+	OOMs          int64   `json:"ooms"`
+	NsPerOp       float64 `json:"ns_per_op"`
+}
+
+// whatIf is memreplay -config OPTIONS FILE...
+func (o *options) whatIf(stdout, stderr io.Writer) int {
+	status := exitOK
+	fail := func(err error) {
+		fmt.Fprintln(stderr, err)
+		status = exitFailed
+	}
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	if !o.json {
+		fmt.Fprintln(table, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
+	}
+	var panels []panel
+	for _, file := range o.files {
+		programs, err := o.programs(file)
+		if err != nil {
+			fail(err)
+			continue
+		}
+		for _, p := range programs {
+			panel := panel{title: p.Name, calls: len(p.Steps)}
+			if err := o.estimates(p, func(c string, e *replay.Estimate) {
+				panel.lines = append(panel.lines, line{c, e.Samples})
+				if o.json {
+					printJSON(stdout, estimated{p.Name, c, e.Allocs, e.PeakAllocated, e.PeakReserved, e.Ratio(), e.DriverCalls,
+						e.Retries, e.OOMs, e.NsPerOp()})
+					return
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(c), formatBytes(e.PeakAllocated),
+					formatBytes(e.PeakReserved), e.Ratio(), e.DriverCalls, e.Retries, e.OOMs, e.NsPerOp())
+			}); err != nil {
+				fail(err)
+			}
+			panels = append(panels, panel)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		fail(err)
+	}
+	if o.plot != "" {
+		if err := writePlot(o.plot, panels); err != nil {
+			fail(err)
+		}
+	}
+	return status
+}
+
+// samples is the number of points of a line of a plot.
+const samples = 800
+
+// estimates replays a program under each configuration.
+func (o *options) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) error {
+	s, err := replay.NewScenario(p)
+	if err != nil {
+		return err
+	}
+	for _, c := range o.configs {
+		if c.text == recorded {
+			c.text = p.Conf
+			if c.parsed, err = replay.Config(p); err != nil {
+				return err
+			}
+		}
+		n := 0
+		if o.plot != "" {
+			n = samples
+		}
+		e, err := s.Estimate(c.parsed, n)
+		if err != nil {
+			return err
+		}
+		yield(c.text, e)
+	}
+	return nil
+}
+
+// label is an option string in a table.
+func label(config string) string {
+	if config == "" {
+		return "default"
+	}
+	return config
+}

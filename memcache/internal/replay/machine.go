@@ -18,7 +18,8 @@ type machine struct {
 	streams []*null.Stream
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
-	err     error                 // of the harness; the replay can't go on
+
+	places map[int64][]device.Ptr // addresses for segments, by size
 
 	// Of the call that is being made:
 	expect []recording.Entry // the driver calls that the recording has in it
@@ -82,6 +83,12 @@ func (m *machine) before(c *null.Call) {
 		if grows && m.dev.Vacant(next.Addr, c.Bytes) {
 			c.Ptr = next.Addr
 		}
+		if list := m.places[c.Bytes]; len(list) > 0 {
+			m.places[c.Bytes] = list[1:]
+			if m.dev.Vacant(list[0], c.Bytes) {
+				c.Ptr = list[0]
+			}
+		}
 		if m.full && !grows {
 			c.Err = m.outOfMemory("Alloc", c.Bytes)
 		}
@@ -131,13 +138,13 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 	}
 }
 
-// alloc makes the call of a step.
-func (m *machine) alloc(s *recording.Step) (device.Ptr, error) {
+// allocate makes the call of a step.
+func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	b, err := m.cache.Alloc(context.Background(), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
 	if s.Block >= 0 {
 		m.blocks[s.Block] = b
 	}
-	return b.Ptr(), err
+	return b, err
 }
 
 // release makes the free of a step; later, it is not complete at once.

@@ -158,15 +158,15 @@ func (r *run) flush(i int, entries []recording.Entry) {
 // request makes an allocation, and compares its address.
 func (r *run) request(i int, s *recording.Step) {
 	e := &r.p.Entries[s.Entry]
-	p, err := r.alloc(s)
+	b, err := r.allocate(s)
 	oom := errors.Is(err, memcache.ErrOutOfMemory)
 	switch {
 	case err != nil && !oom:
 		r.note(1, &r.addresses, "entry %d: %v: %v", s.Entry, e, err)
 	case oom != (s.Kind == recording.StepOOM):
 		r.note(1, &r.addresses, "entry %d: %v: out of memory is %t here", s.Entry, e, oom)
-	case p != e.Addr:
-		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, uintptr(p))
+	case b.Ptr() != e.Addr:
+		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, uintptr(b.Ptr()))
 	}
 	r.compare(i, nil)
 }

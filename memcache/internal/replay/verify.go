@@ -38,13 +38,22 @@ func (v *Verification) Mismatches() int {
 // Verify replays a program, and compares every address, every driver call in order, the statistics and the final
 // blocks.
 func Verify(p *recording.Program) (*Verification, error) {
-	config, err := Config(p)
-	if err != nil {
-		return nil, err
-	}
 	if p.PrivatePools {
 		return nil, fmt.Errorf("memreplay: %s: some segments belong to private pools (of a graph capture or a MemPool): entries"+
 			" don't say which pool they are of, so that only recordings of the default pools can be verified", p.Name)
+	}
+	best, err := verify(p)
+	if err != nil {
+		return nil, err
+	}
+	return best.verification()
+}
+
+// verify searches for the limit and the readings under which a replay is closest to the recording.
+func verify(p *recording.Program) (*search, error) {
+	config, err := Config(p)
+	if err != nil {
+		return nil, err
 	}
 	config.Exact = true
 	if p.TotalMemory == 0 {
@@ -66,14 +75,14 @@ func Verify(p *recording.Program) (*Verification, error) {
 				best = s
 			}
 			if best.best.mismatches() == 0 {
-				return best.verification()
+				return best, nil
 			}
 		}
 		if len(best.best.choices) == 0 {
 			break // there is nothing to read in another way
 		}
 	}
-	return best.verification()
+	return best, nil
 }
 
 // promising are the limits under which likely readings get farthest, the best first.
@@ -116,8 +125,5 @@ func Config(p *recording.Program) (memcache.Config, error) {
 
 // NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
 func (v *Verification) NsPerOp() float64 {
-	if v.Calls == 0 {
-		return 0
-	}
-	return float64(v.Elapsed.Nanoseconds()) / float64(v.Calls)
+	return nsPerOp(v.Elapsed, v.Calls)
 }

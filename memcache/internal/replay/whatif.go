@@ -1,0 +1,190 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// Estimate is what a program costs under some configuration.
+type Estimate struct {
+	Allocs int // allocations, failed ones included
+
+	PeakAllocated, PeakReserved int64 // bytes
+	Retries, OOMs, DriverCalls  int64
+	// Elapsed is the time of the replay, for Calls calls.
+	Elapsed time.Duration
+	Calls   int
+	// Samples is the memory over time, if it was asked for.
+	Samples []Sample
+}
+
+// Sample is the memory during a stretch of calls, in bytes: the most there was.
+type Sample struct {
+	Call                int // the first
+	Allocated, Reserved int64
+}
+
+// Ratio is the peak of what is reserved by the peak of what is allocated; 0 if nothing is.
+func (e *Estimate) Ratio() float64 {
+	if e.PeakAllocated == 0 {
+		return 0
+	}
+	return float64(e.PeakReserved) / float64(e.PeakAllocated)
+}
+
+// NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
+func (e *Estimate) NsPerOp() float64 { return nsPerOp(e.Elapsed, e.Calls) }
+
+func nsPerOp(d time.Duration, calls int) float64 {
+	if calls == 0 {
+		return 0
+	}
+	return float64(d.Nanoseconds()) / float64(calls)
+}
+
+// Scenario is a program with what its recording leaves out.
+type Scenario struct {
+	p        *recording.Program
+	readings map[int]reading // of the steps that have several
+	limit    int64
+}
+
+// NewScenario infers from a verification what the recording leaves out.
+func NewScenario(p *recording.Program) (*Scenario, error) {
+	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit}
+	if p.PrivatePools {
+		return s, nil // can't be verified: as if all were of the default pools
+	}
+	best, err := verify(p)
+	if err != nil {
+		return nil, err
+	}
+	s.limit = best.config.MemoryLimit
+	for _, c := range best.best.choices {
+		s.readings[c.step] = c.readings[c.pick]
+		if p.Steps[c.step].Kind == recording.StepFree {
+			s.readings[c.step+1] = c.readings[c.pick] // it was read together with the call after it
+		}
+	}
+	return s, nil
+}
+
+// Estimate replays the program under a configuration, as PyTorch's allocator would behave. The recorded memory limit holds
+// unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
+// that failed when it was recorded is tried, and freed at once if it succeeds; one that fails now is missing from
+// then on. samples is the number of samples to take.
+func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
+	config.Exact = true
+	if config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0 {
+		config.MemoryLimit = s.limit
+	}
+	m, err := newMachine(s.p, config)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	m.places = places(s.p)
+	e := &Estimate{Calls: len(s.p.Steps)}
+	sampler := newSampler(m.cache, len(s.p.Steps), samples)
+	start := time.Now()
+	for i := range s.p.Steps {
+		if err := s.step(m, e, i); err != nil {
+			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", s.p.Name, s.p.Steps[i].Entry, err)
+		}
+		sampler.add(i)
+	}
+	e.Elapsed = time.Since(start)
+	stats := m.cache.Stats()
+	e.PeakAllocated, e.PeakReserved = stats.AllocatedBytes.All.Peak, stats.ReservedBytes.All.Peak
+	e.Retries, e.OOMs, e.DriverCalls = stats.NumAllocRetries, stats.NumOOMs, stats.NumDeviceAlloc+stats.NumDeviceFree
+	e.Samples = sampler.list
+	return e, nil
+}
+
+// places are the addresses of segments by size, in order.
+func places(p *recording.Program) map[int64][]device.Ptr {
+	list := make(map[int64][]device.Ptr)
+	for _, e := range p.Entries {
+		if e.Action == recording.SegmentAlloc {
+			list[e.Size] = append(list[e.Size], e.Addr)
+		}
+	}
+	return list
+}
+
+func (s *Scenario) step(m *machine, e *Estimate, i int) error {
+	step := &s.p.Steps[i]
+	how := s.readings[i]
+	m.begin(nil, false)
+	switch step.Kind {
+	case recording.StepFree:
+		return m.release(step, step.Later || how.late)
+	case recording.StepEmpty:
+		return m.emptyCache()
+	}
+	inside := s.p.Inside(step)
+	if how.empty {
+		if err := m.emptyCache(); err != nil {
+			return err
+		}
+	} else if !how.late && len(inside) > 0 {
+		m.completeAll(inside[:shapeOf(inside).lead-int(how.waited)])
+	}
+	e.Allocs++
+	b, err := m.allocate(step)
+	m.completeAll(inside) // also what nothing waited for here
+	if how.late {
+		m.complete(s.p.Steps[i-1].Block)
+	}
+	switch {
+	case errors.Is(err, memcache.ErrOutOfMemory):
+		return nil
+	case err != nil:
+		return err
+	case step.Kind == recording.StepOOM:
+		return b.Free()
+	}
+	return nil
+}
+
+// completeAll lets the frees complete that entries say are.
+func (m *machine) completeAll(entries []recording.Entry) {
+	for _, e := range entries {
+		if e.Action == recording.FreeCompleted {
+			m.complete(e.Block)
+		}
+	}
+}
+
+// sampler takes the most in each of about the same number of calls.
+type sampler struct {
+	cache *memcache.Cache
+	every int
+	list  []Sample
+}
+
+func newSampler(c *memcache.Cache, calls, samples int) *sampler {
+	s := &sampler{cache: c}
+	if samples > 0 {
+		s.every = max(1, (calls+samples-1)/samples)
+	}
+	return s
+}
+
+func (s *sampler) add(i int) {
+	if s.every == 0 {
+		return
+	}
+	if i%s.every == 0 {
+		s.list = append(s.list, Sample{Call: i})
+	}
+	last := &s.list[len(s.list)-1]
+	stats := s.cache.Stats()
+	last.Allocated = max(last.Allocated, stats.AllocatedBytes.All.Current)
+	last.Reserved = max(last.Reserved, stats.ReservedBytes.All.Current)
+}

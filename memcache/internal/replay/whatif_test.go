@@ -1,0 +1,56 @@
+package replay
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// TestEstimateOfTheRecordedOptions: asking what the recorded options would have cost gives what they did cost.
+func TestEstimateOfTheRecordedOptions(t *testing.T) {
+	for _, file := range recordings(t) {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			p := program(t, file)
+			s, err := NewScenario(p)
+			require.NoError(t, err)
+			config, err := Config(p)
+			require.NoError(t, err)
+			e, err := s.Estimate(config, 100)
+			require.NoError(t, err)
+			driver := p.Stats["num_device_alloc"] + p.Stats["num_device_free"]
+			require.Equal(t, []int64{p.Stats["allocated_bytes.all.peak"], p.Stats["reserved_bytes.all.peak"], p.Stats["num_alloc_retries"],
+				p.Stats["num_ooms"], driver}, []int64{e.PeakAllocated, e.PeakReserved, e.Retries, e.OOMs, e.DriverCalls})
+			var most Sample
+			for _, s := range e.Samples {
+				most.Allocated, most.Reserved = max(most.Allocated, s.Allocated), max(most.Reserved, s.Reserved)
+			}
+			require.LessOrEqual(t, len(e.Samples), 100)
+			require.LessOrEqual(t, most.Allocated, e.PeakAllocated)
+			require.Positive(t, most.Allocated)
+			require.LessOrEqual(t, most.Reserved, e.PeakReserved)
+		})
+	}
+}
+
+// TestEstimateOfOtherOptions: with expandable segments the same programs reserve less; under half of the memory
+// they fail.
+func TestEstimateOfOtherOptions(t *testing.T) {
+	p := program(t, "../../testdata/recordings/segmentation.jsonl.gz")
+	s, err := NewScenario(p)
+	require.NoError(t, err)
+	normal, err := s.Estimate(memcache.Config{}, 0)
+	require.NoError(t, err)
+	expandable, err := s.Estimate(memcache.Config{ExpandableSegments: true}, 0)
+	require.NoError(t, err)
+	require.Less(t, expandable.Ratio(), 0.8*normal.Ratio())
+	require.Zero(t, normal.OOMs)
+	small, err := s.Estimate(memcache.Config{MemoryLimit: normal.PeakAllocated / 2}, 0)
+	require.NoError(t, err)
+	require.Positive(t, small.OOMs)
+	require.Positive(t, small.Retries)
+	require.LessOrEqual(t, small.PeakReserved, normal.PeakAllocated/2)
+	require.Equal(t, normal.Allocs, small.Allocs)
+}
