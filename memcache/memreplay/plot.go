@@ -113,9 +113,13 @@ func (p panel) draw(b *bytes.Buffer) {
 func (p panel) path(l line, top int64, value func(replay.Sample) int64) string {
 	var d bytes.Buffer
 	d.WriteString("M0 " + fmt.Sprint(plotHeight))
+	last := ""
 	for _, s := range l.samples {
-		x := float64(s.Call) / float64(max(p.calls, 1)) * plotWidth
-		fmt.Fprintf(&d, "H%.1fV%.1f", x, scaleY(value(s), top))
+		y := fmt.Sprintf("V%.1f", scaleY(value(s), top))
+		if y != last {
+			fmt.Fprintf(&d, "H%.1f%s", float64(s.Call)/float64(max(p.calls, 1))*plotWidth, y)
+		}
+		last = y
 	}
 	fmt.Fprintf(&d, "H%d", plotWidth)
 	return d.String()

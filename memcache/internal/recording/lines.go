@@ -62,7 +62,7 @@ func (b *headerBlock) UnmarshalJSON(text []byte) error {
 
 func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	line, err := readLine(in, maxHeader)
-	if err != nil {
+	if err != nil && (len(line) == 0 || !errors.Is(err, io.EOF)) {
 		return nil, err
 	}
 	rec, err := parseHeader(line, limits)
@@ -121,6 +121,9 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 		if err := json.Unmarshal(h.Limit, &rec.Limit); err != nil || rec.Limit < 0 {
 			return nil, fmt.Errorf("the header: limit is %s; want bytes, or null for none", clip(string(h.Limit)))
 		}
+	}
+	if h.Segments != nil {
+		rec.Segments = make([]Segment, 0, len(h.Segments))
 	}
 	blocks := 0
 	for _, s := range h.Segments {

@@ -29,7 +29,7 @@ type Recording struct {
 	Stats map[string]int64
 	// PrivatePools says that memory at the end belongs to pools of graph captures or MemPools.
 	PrivatePools bool
-	// Segments is the memory at the end.
+	// Segments is the memory at the end; nil: unknown.
 	Segments []Segment
 	// Entries are what happened, in order.
 	Entries []Entry

@@ -36,7 +36,7 @@ func newSnapshot(value any, limits Limits) ([]*Recording, error) {
 		if left -= len(*trace); left < 0 {
 			return nil, tooMuch("entries", int64(limits.Records))
 		}
-		rec := &Recording{}
+		rec := &Recording{Segments: []Segment{}}
 		if rec.Entries, err = traceEntries(*trace, what); err != nil {
 			return nil, err
 		}

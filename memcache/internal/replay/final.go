@@ -26,6 +26,9 @@ func (r *run) compareStats() (unknown []string) {
 
 // compareBlocks compares the segments and blocks at the end.
 func (r *run) compareBlocks() {
+	if r.p.Segments == nil {
+		return
+	}
 	want := make(map[device.Ptr]recording.Segment)
 	for _, s := range r.p.Segments {
 		want[s.Address] = s

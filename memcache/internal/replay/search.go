@@ -202,6 +202,12 @@ func (s *search) verification() (*Verification, error) {
 }
 
 func (s *search) notes() (notes []string) {
+	if s.p.Stats == nil {
+		notes = append(notes, "the recording has no statistics to compare")
+	}
+	if s.p.Segments == nil {
+		notes = append(notes, "the recording has no final blocks to compare")
+	}
 	if s.config.MemoryLimit > 0 && !s.p.LimitKnown {
 		notes = append(notes, fmt.Sprintf("the memory limit is not recorded; %d bytes fit", s.config.MemoryLimit))
 	}

@@ -1,0 +1,233 @@
+package recording
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func readBytes(data []byte, limits Limits) ([]*Recording, error) {
+	return Read(bytes.NewReader(data), "file", limits)
+}
+
+func gzipped(t testing.TB, data []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	return b.Bytes()
+}
+
+const lines = `{"conf": "x:1", "total_memory": 1000, "limit": 500, "stats": {"num_ooms": 1}, "calls": [["alloc", 1]],
+"segments": [{"address": 4096, "total_size": 2097152, "stream": -1, "type": "small", "blocks": [[4096, 2097152, 7, "inactive"]]}]}
+["segment_alloc",4096,2097152,0]
+["alloc",4096,100,18446744073709551615]
+["snapshot",0,100,0]
+["oom",77,512,0]
+`
+
+func TestLines(t *testing.T) {
+	text := strings.Replace(lines, ",\n", ",", 1)
+	for _, data := range [][]byte{[]byte(text), gzipped(t, []byte(text)), []byte(strings.ReplaceAll(text, "\n", "\r\n")), []byte(text[:len(text)-1])} {
+		list, err := readBytes(data, Limits{})
+		require.NoError(t, err)
+		require.Equal(t, []*Recording{{
+			Name: "file", Conf: "x:1", TotalMemory: 1000, Limit: 500, LimitKnown: true, Stats: map[string]int64{"num_ooms": 1},
+			Segments: []Segment{{Address: 4096, Size: 2 << 20, Stream: 1<<64 - 1, Blocks: []Block{{4096, 2 << 20, 7, "inactive"}}}},
+			Entries: []Entry{
+				{Action: SegmentAlloc, Addr: 4096, Size: 2 << 20, Block: -1},
+				{Action: Alloc, Addr: 4096, Size: 100, Stream: 1<<64 - 1, Block: -1},
+				{Action: OOM, Size: 512, Free: 77, Block: -1},
+			},
+		}}, list)
+	}
+	list, err := readBytes([]byte(`{"limit": null}`), Limits{})
+	require.NoError(t, err)
+	require.Equal(t, []*Recording{{Name: "file", LimitKnown: true}}, list)
+	list, err = readBytes([]byte(`{}`), Limits{})
+	require.NoError(t, err)
+	require.Equal(t, []*Recording{{Name: "file"}}, list)
+}
+
+func TestSnapshot(t *testing.T) {
+	oom := dict{"action", "oom", "device_free", 5, "size", 1024, "stream", 3}
+	list, err := readBytes(gzipped(t, pickled(snapshot(entry("segment_map", 4<<20, 2<<20), entry("alloc", 4<<20, 100), entry("snapshot", 0, 0), oom))), Limits{})
+	require.NoError(t, err)
+	require.Equal(t, []*Recording{{
+		Name: "file", Conf: "max_split_size_mb:64",
+		Settings: &Settings{MaxSplitSize: 64 << 20, GarbageCollectionThreshold: 0.5, ExpandableSegments: true,
+			RoundupPower2Divisions: [16]int64{1: 4, 15: 8}},
+		Segments: []Segment{{Address: 4 << 20, Size: 2 << 20, Stream: 1<<64 - 1, Blocks: []Block{
+			{4 << 20, 512, 100, "active_allocated"}, {4<<20 + 512, 2<<20 - 512, 0, "inactive"},
+		}}},
+		Entries: []Entry{
+			{Action: SegmentMap, Addr: 4 << 20, Size: 2 << 20, Stream: 1<<64 - 1, Block: -1},
+			{Action: Alloc, Addr: 4 << 20, Size: 100, Stream: 1<<64 - 1, Block: -1},
+			{Action: OOM, Size: 1024, Stream: 3, Free: 5, Block: -1},
+		},
+	}}, list)
+}
+
+func TestSnapshotOfSeveralDevices(t *testing.T) {
+	s := snapshot(entry("alloc", 4<<20, 100))
+	s[3] = []any{[]any{}, []any{entry("alloc", 4096, 1)}, []any{entry("alloc", 8192, 2), entry("free_requested", 8192, 2)}}
+	s[1] = append(s[1].([]any), dict{"device", 2, "address", 8192, "total_size", 512, "stream", 0, "segment_pool_id", tuple{0, 3}})
+	list, err := readBytes(pickled(s), Limits{})
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	require.Equal(t, []string{"file[0]", "file[1]"}, []string{list[0].Name, list[1].Name})
+	require.Empty(t, list[0].Segments)
+	require.False(t, list[0].PrivatePools)
+	require.Len(t, list[1].Entries, 2)
+	require.Equal(t, []Segment{{Address: 8192, Size: 512, Blocks: []Block{}}}, list[1].Segments)
+	require.True(t, list[1].PrivatePools)
+}
+
+// TestPyTorchsOwn reads what PyTorch wrote.
+func TestPyTorchsOwn(t *testing.T) {
+	for file, entries := range map[string]int{"sample_with_stacks.pickle": 12, "mnist_mlp.pickle.gz": 8764} {
+		list, err := ReadFile(filepath.Join("testdata", file), Limits{})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Len(t, list[0].Entries, entries)
+		require.NotEmpty(t, list[0].Segments)
+		require.Equal(t, &Settings{MaxSplitSize: -1}, list[0].Settings)
+		_, err = NewProgram(list[0])
+		require.NoError(t, err)
+	}
+}
+
+// TestHostile: files that are wrong in every way get an error that says how, soon and without much memory.
+func TestHostile(t *testing.T) {
+	deep := func(open, shut string) []byte {
+		return []byte(`{"x":` + strings.Repeat(open, 1_000_000) + strings.Repeat(shut, 1_000_000) + "}")
+	}
+	good := pickled(snapshot(entry("alloc", 4<<20, 100)))
+	header := "{}\n"
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"nothing":            {nil, "truncated"},
+		"neither form":       {[]byte("hello"), "neither JSON lines nor a pickle"},
+		"protocol 0":         {[]byte("(dp0\n."), "neither JSON lines nor a pickle"},
+		"a gzip header":      {[]byte{0x1f, 0x8b, 8}, "truncated"},
+		"half a gzip":        {gzipped(t, good)[:50], "truncated"},
+		"a gzip bomb":        {gzipped(t, append([]byte(`{"conf":"`), bytes.Repeat([]byte("a"), 80<<20)...)), "too large"},
+		"a pickle bomb":      {gzipped(t, append([]byte{0x80, 2}, bytes.Repeat([]byte("]"), 30<<20)...)), "too large"},
+		"many marks":         {append([]byte{0x80, 2}, bytes.Repeat([]byte("("), 1_000_000)...), "more than 64 nested values"},
+		"deep lists":         {append(append([]byte{0x80, 2, ']'}, bytes.Repeat([]byte{0x85}, 1_000_000)...), '.'), "too large"},
+		"deep JSON lists":    {deep("[", "]"), "exceeded max depth"},
+		"deep JSON objects":  {deep(`{"x":`, "}"), ""},
+		"a header of 1 line": {[]byte("{\"conf\": 7}\n"), "line 1: the header"},
+		"half a header":      {[]byte(`{"conf": "`), "line 1: the header"},
+		"a limit":            {[]byte(`{"limit": "all"}`), `limit is "all"`},
+		"a memory":           {[]byte(`{"total_memory": -5}`), "total_memory is -5"},
+		"a block":            {[]byte(`{"segments": [{"blocks": [[1, 2]]}]}`), "a block of the header has 2 values"},
+		"half a line":        {[]byte(header + `["alloc",40`), "line 2: unexpected end"},
+		"a line of 3":        {[]byte(header + `["alloc",4096,100]`), "line 2: 3 values"},
+		"a line of 5":        {[]byte(header + `["alloc",4096,100,0,0]`), "line 2: 5 values"},
+		"a word":             {[]byte(header + `["alloc","x",100,0]`), "line 2: json"},
+		"an action":          {[]byte(header + `["steal",4096,100,0]`), `unknown action "steal"`},
+		"2^60 bytes":         {[]byte(header + `["alloc",4096,1152921504606846976,0]`), "1152921504606846976 bytes: sizes are 1 to 2^60-1"},
+		"no bytes":           {[]byte(header + `["alloc",4096,0,0]`), "0 bytes"},
+		"less than nothing":  {[]byte(header + `["alloc",4096,-1,0]`), "-1 bytes"},
+		"address 0":          {[]byte(header + `["alloc",0,1,0]`), "at the address 0x0"},
+		"address 2^63":       {[]byte(header + `["alloc",9223372036854775808,1,0]`), "at the address 0x8000000000000000"},
+		"a long line":        {[]byte(header + `["alloc",4096,1,` + strings.Repeat(" ", 5000) + `0]`), "more than 4096 bytes in a line"},
+		"a class":            {[]byte("\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR."), "opcode 0x63 at byte 2, which names a class"},
+		"a class, stacked":   {[]byte("\x80\x04\x8c\x02os\x8c\x06system\x93."), "opcode 0x93"},
+		"an extension":       {[]byte("\x80\x02\x82\x01."), "opcode 0x82"},
+		"opcode 255":         {[]byte{0x80, 2, 0xff}, "opcode 0xff"},
+		"protocol 9":         {[]byte{0x80, 9, '.'}, "protocol 9"},
+		"half a pickle":      {good[:len(good)-20], "truncated"},
+		"no stop":            {good[:len(good)-1], "truncated"},
+		"an empty stack":     {[]byte{0x80, 2, '.'}, "corrupt"},
+		"no mark":            {[]byte{0x80, 2, ']', 'e', '.'}, "corrupt"},
+		"an odd dict":        {[]byte{0x80, 2, '}', '(', 'N', 'u', '.'}, "corrupt"},
+		"a long of 0":        {[]byte{0x80, 2, 0x8a, 0, '.'}, "corrupt"},
+		"a frame":            {[]byte{0x80, 4, 0x95, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "truncated"},
+		"a string":           {[]byte{0x80, 4, 0x8d, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "too large"},
+		"a list on top":      {pickled([]any{}), "the snapshot is a list; want a dict"},
+		"no history":         {pickled(snapshot()), "_record_memory_history"},
+		"no traces":          {pickled(dict{}), "_record_memory_history"},
+		"a trace":            {pickled(dict{"device_traces", []any{7}}), "device_traces[0] is an integer; want a list"},
+		"an entry":           {pickled(snapshot("x")), "device_traces[0][0] is a string; want a dict"},
+		"an entry without":   {pickled(snapshot(dict{"action", "alloc"})), "device_traces[0][0]: addr is None; want an integer"},
+		"a huge entry":       {pickled(snapshot(entry("alloc", 4096, 1<<60))), "sizes are 1 to 2^60-1"},
+		"an action, stored":  {pickled(snapshot(entry("steal", 4096, 1))), `unknown action "steal"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, err := readBytes(c.data, Limits{Bytes: 64 << 20, Records: 1 << 16})
+			require.ErrorContains(t, err, "memreplay: file: ")
+			require.ErrorContains(t, err, c.want)
+			require.Less(t, len(err.Error()), 400)
+			require.Less(t, time.Since(start), 20*time.Second)
+		})
+	}
+	_, err := ReadFile(filepath.Join(t.TempDir(), "none"), Limits{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestSharedValues: a value that a pickle names many times is no way around the limits.
+func TestSharedValues(t *testing.T) {
+	p := &pickler{b: []byte{0x80, 4, '}', '('}}
+	p.put("device_traces")
+	p.b = append(p.b, ']', '(')
+	// One trace with 100 entries, 100 times.
+	var entries []any
+	for range 100 {
+		entries = append(entries, entry("alloc", 4096, 1))
+	}
+	p.put(entries)
+	p.b = append(p.b, 0x94)
+	for range 99 {
+		p.b = append(p.b, 'h', 0)
+	}
+	p.b = append(p.b, 'e', 'u', '.')
+	list, err := readBytes(p.b, Limits{Records: 10_000})
+	require.NoError(t, err)
+	require.Len(t, list, 100)
+	_, err = readBytes(p.b, Limits{Records: 9_999})
+	require.ErrorIs(t, err, ErrLimit)
+}
+
+func TestLimits(t *testing.T) {
+	text := strings.Replace(lines, ",\n", ",", 1)
+	data := gzipped(t, []byte(text))
+	_, err := readBytes(data, Limits{Bytes: int64(len(text))})
+	require.NoError(t, err)
+	_, err = readBytes(data, Limits{Bytes: int64(len(text)) - 1})
+	require.ErrorIs(t, err, ErrLimit)
+	_, err = readBytes(data, Limits{Records: 3})
+	require.NoError(t, err)
+	_, err = readBytes(data, Limits{Records: 2})
+	require.ErrorIs(t, err, ErrLimit)
+	s := pickled(snapshot(entry("alloc", 4096, 1)))
+	_, err = readBytes(s, Limits{Records: 3, Depth: 6, String: 28})
+	require.NoError(t, err)
+	_, err = readBytes(s, Limits{Records: 2})
+	require.ErrorIs(t, err, ErrLimit, "a segment and its blocks")
+	_, err = readBytes(s, Limits{Depth: 5})
+	require.ErrorIs(t, err, ErrLimit)
+	_, err = readBytes(s, Limits{String: 27})
+	require.ErrorIs(t, err, ErrLimit)
+}
+
+func TestBoundedReader(t *testing.T) {
+	b := newBounded(strings.NewReader("12345"), 5)
+	text, err := io.ReadAll(b)
+	require.NoError(t, err)
+	require.Equal(t, "12345", string(text))
+	_, err = io.ReadAll(newBounded(strings.NewReader("123456"), 5))
+	require.ErrorIs(t, err, ErrLimit)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const testdata = "../testdata/recordings/"
+
+func recordings(t testing.TB) []string {
+	files, err := filepath.Glob(testdata + "*.jsonl.gz")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
+// replays runs the command.
+func replays(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = run(args, &out, &errs)
+	return status, out.String(), errs.String()
+}
+
+// objects reads one JSON object a line.
+func objects(t *testing.T, text string) (list []map[string]any) {
+	t.Helper()
+	for _, l := range strings.Split(strings.TrimSpace(text), "\n") {
+		var o map[string]any
+		require.NoError(t, json.Unmarshal([]byte(l), &o), l)
+		list = append(list, o)
+	}
+	return list
+}
+
+// TestVerifyEveryRecording: nothing differs, in any file that there is.
+func TestVerifyEveryRecording(t *testing.T) {
+	files := append(recordings(t), "../internal/recording/testdata/mnist_mlp.pickle.gz", "../internal/recording/testdata/sample_with_stacks.pickle")
+	status, stdout, stderr := replays(t, append([]string{"-json"}, files...)...)
+	require.Equal(t, exitOK, status, stderr)
+	require.Empty(t, stderr)
+	list := objects(t, stdout)
+	require.Len(t, list, len(files))
+	for i, o := range list {
+		require.Equal(t, filepath.Base(files[i]), o["trace"])
+		for _, key := range []string{"address_mismatches", "call_mismatches", "stat_mismatches", "block_mismatches"} {
+			require.Zero(t, o[key], "%s of %s", key, o["trace"])
+		}
+		for _, key := range []string{"allocs", "peak_allocated", "peak_reserved", "ns_per_op"} {
+			require.Positive(t, o[key], "%s of %s", key, o["trace"])
+		}
+		for _, key := range []string{"config", "retries", "ooms"} {
+			require.Contains(t, o, key)
+		}
+	}
+	status, stdout, _ = replays(t, files...)
+	require.Equal(t, exitOK, status)
+	require.Equal(t, 1+len(files)+2, strings.Count(stdout, "\n"), "two have a remark")
+	require.Contains(t, stdout, "mnist_mlp.pickle.gz: the recording has no statistics to compare\n")
+	require.Contains(t, stdout, "tight.maxsplit64gc08.jsonl.gz     1500    0 ")
+}
+
+// TestDeparture: one byte more in the header's statistics fails the verification of that file, and no other.
+func TestDeparture(t *testing.T) {
+	text := "{\"conf\":\"\",\"total_memory\":1073741824,\"limit\":null,\"segments\":[{\"address\":4194304,\"total_size\":2097152,\"stream\":0,\"blocks\":[[4194304,512,100,\"active_pending_free\"],[4194816,2096640,0,\"inactive\"]]}],\"stats\":{\"allocated_bytes.all.peak\":512}}\n" +
+		"[\"segment_alloc\",4194304,2097152,0]\n[\"alloc\",4194304,100,0]\n[\"free_requested\",4194304,100,0]\n"
+	good := write(t, "good.jsonl", text)
+	bad := write(t, "bad.jsonl", strings.Replace(text, ":512", ":1024", 1))
+	status, _, _ := replays(t, good)
+	require.Equal(t, exitOK, status)
+	status, stdout, stderr := replays(t, "-json", good, bad)
+	require.Equal(t, exitFailed, status)
+	require.Empty(t, stderr)
+	list := objects(t, stdout)
+	require.Zero(t, list[0]["stat_mismatches"])
+	require.EqualValues(t, 1, list[1]["stat_mismatches"])
+	require.Equal(t, "allocated_bytes.all.peak is 512 here, and 1024 in the recording", list[1]["first_mismatch"])
+
+	status, stdout, _ = replays(t, bad)
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, stdout, "bad.jsonl: 0 addresses, 0 calls, 1 statistics and 0 blocks differ; first: ")
+}
+
+func write(t *testing.T, name, text string) string {
+	file := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// TestBadFiles: each says what is wrong on a line of its own, and the other files are still verified.
+func TestBadFiles(t *testing.T) {
+	empty := write(t, "empty", "")
+	missing := filepath.Join(t.TempDir(), "missing")
+	status, stdout, stderr := replays(t, "-json", empty, testdata+"mnist_mlp.jsonl.gz", missing)
+	require.Equal(t, exitFailed, status)
+	require.Len(t, objects(t, stdout), 1)
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[0], "memreplay: empty: the file is truncated")
+	require.Contains(t, lines[1], "no such file")
+
+	status, _, stderr = replays(t, "-max-bytes", "1000", testdata+"mnist_mlp.jsonl.gz")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, stderr, "more than 1000 bytes")
+	status, _, stderr = replays(t, "-config", "", "-max-records", "1000", testdata+"mnist_mlp.jsonl.gz")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, stderr, "more than 1000 entries")
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"-json"}, {"-config", "expandable_segments:Maybe", "x"}, {"-unknown", "x"}, {"-plot", "x.svg", "x"},
+		{"-config", "", "-plot", "x.png", "x"}, {"-max-bytes", "-1", "x"}, {"-max-records", "many", "x"},
+	} {
+		status, stdout, stderr := replays(t, args...)
+		require.Equal(t, exitUsage, status, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, "usage: memreplay", args)
+	}
+	status, _, stderr := replays(t, "-help")
+	require.Equal(t, exitOK, status)
+	require.Contains(t, stderr, "usage: memreplay")
+}
+
+func TestWhatIf(t *testing.T) {
+	file := testdata + "resnet50.jsonl.gz"
+	status, stdout, stderr := replays(t, "-config", "recorded", "-config", "expandable_segments:True", "-json", file)
+	require.Equal(t, exitOK, status, stderr)
+	list := objects(t, stdout)
+	require.Len(t, list, 2)
+	require.Equal(t, "", list[0]["config"])
+	require.EqualValues(t, 2772434944, list[0]["peak_reserved"])
+	require.Equal(t, "expandable_segments:True", list[1]["config"])
+	require.Less(t, list[1]["ratio"], 1.03)
+	for _, key := range []string{"allocs", "peak_allocated", "driver_calls", "retries", "ooms", "ns_per_op"} {
+		require.Contains(t, list[1], key)
+	}
+
+	status, stdout, _ = replays(t, "-config", "", "-config", "expandable_segments:True", file)
+	require.Equal(t, exitOK, status)
+	lines := strings.Split(stdout, "\n")
+	require.Len(t, lines, 4)
+	for _, l := range lines[:3] {
+		require.Equal(t, strings.Index(lines[0], "ratio"), strings.LastIndex(l[:strings.Index(lines[0], "driver")-2], " ")+1, "the table is aligned: %s", l)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	for _, name := range []string{"plot.svg", "plot.html"} {
+		file := filepath.Join(t.TempDir(), name)
+		status, _, stderr := replays(t, "-config", "recorded", "-config", "max_split_size_mb:64", "-plot", file,
+			testdata+"tight.jsonl.gz", testdata+"spin3.jsonl.gz")
+		require.Equal(t, exitOK, status, stderr)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Less(t, len(text), 500_000)
+		if name == "plot.html" {
+			require.True(t, bytes.HasPrefix(text, []byte("<!DOCTYPE html>")))
+			continue
+		}
+		lines := 0
+		d := xml.NewDecoder(bytes.NewReader(text))
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			if e, ok := token.(xml.StartElement); ok {
+				for _, a := range e.Attr {
+					if a.Name.Local == "fill" && a.Value == "none" {
+						lines++
+					}
+				}
+			}
+		}
+		require.Equal(t, 8, lines, "two lines for each file and configuration")
+		require.Contains(t, string(text), "max_split_size_mb:64: reserved")
+	}
+	status, _, stderr := replays(t, "-config", "", "-plot", filepath.Join(t.TempDir(), "no", "plot.svg"), testdata+"mnist_mlp.jsonl.gz")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, stderr, "no such file")
+}
