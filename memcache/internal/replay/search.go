@@ -31,9 +31,12 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 // budget bounds a search, in steps replayed.
 type budget struct{ steps, limit int }
 
+// patience is how many steps a search replays, at least; a variable for fuzzing.
+var patience = 8_000_000
+
 // newBudget is the part of one of so many searches.
 func newBudget(p *recording.Program, searches int) *budget {
-	return &budget{limit: max(8_000_000, 50*len(p.Steps)) / searches}
+	return &budget{limit: max(patience, 50*len(p.Steps)) / searches}
 }
 
 func (b *budget) spent() bool { return b.steps >= b.limit }

@@ -1,0 +1,47 @@
+package replay
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// FuzzReplay: whatever a recording claims, replays end, and count.
+func FuzzReplay(f *testing.F) {
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:20,garbage_collection_threshold:0.5"} {
+		f.Add([]byte("{\"conf\":\"" + conf + "\",\"total_memory\":1073741824,\"stats\":{\"num_ooms\":1}}\n" +
+			"[\"segment_alloc\",4194304,2097152,0]\n[\"segment_map\",8388608,2097152,0]\n[\"alloc\",4194304,100,0]\n" +
+			"[\"free_requested\",4194304,100,0]\n[\"free_completed\",4194304,100,0]\n[\"segment_free\",4194304,2097152,0]\n" +
+			"[\"segment_unmap\",4194304,2097152,0]\n[\"oom\",4096,30000000,0]\n[\"segment_alloc\",4194304,30000000,0]\n" +
+			"[\"alloc\",8194304,30000000,0]\n[\"free_requested\",8194304,30000000,0]\n"))
+	}
+	f.Add([]byte("{\"conf\":\"expandable_segments:True\"}\n[\"segment_map\",12345,1152921504606846975,7]\n[\"alloc\",9223372036854775807,1152921504606846975,7]\n"))
+	patience = 2000
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Limits{Bytes: 1 << 14, Records: 100})
+		if err != nil {
+			return
+		}
+		p, err := recording.NewProgram(list[0])
+		if err != nil {
+			return
+		}
+		v, err := Verify(p)
+		if err != nil {
+			require.ErrorContains(t, err, "memreplay: ")
+			return
+		}
+		require.Equal(t, v.Mismatches() > 0, v.First != "")
+		s, err := NewScenario(p)
+		require.NoError(t, err)
+		e, err := s.Estimate(memcache.Config{ExpandableSegments: len(data)%2 == 0}, 10)
+		if err == nil {
+			require.Equal(t, v.Allocs, e.Allocs)
+			require.LessOrEqual(t, e.PeakAllocated, e.PeakReserved)
+		}
+	})
+}
