@@ -71,8 +71,11 @@ func (e *event) Synchronize(ctx context.Context) error {
 		return nil
 	}
 	e.dev.mu.Lock()
-	s, n := e.stream, e.number
+	s, n, complete := e.stream, e.number, e.complete()
 	e.dev.mu.Unlock()
+	if complete {
+		return nil
+	}
 	return s.past(ctx, n)
 }
 
