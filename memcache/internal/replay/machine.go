@@ -27,7 +27,6 @@ type machine struct {
 	wanted int               // how many of expect the cache is past
 	undo   undo
 	full   bool // the driver has no more memory than the recording shows
-	free   bool // nothing is expected: the cache is on its own
 }
 
 // pendingFree is a freed block whose stream is held up.
