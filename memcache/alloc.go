@@ -14,8 +14,8 @@ type request struct {
 	rounded int64
 	segment int64 // what the driver is asked for
 	kind    poolKind
-	stream  device.Stream
-	id      uint64 // of the stream
+	shard   *shard
+	closed  bool // found when the shard was looked at
 	scope   *Scope
 }
 
@@ -46,7 +46,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	if op != nil {
 		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
-			e.Stream = stream.ID()
+			e.Stream, e.Shard = stream.ID(), stream.ID()
 		}
 		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, result.hit, result.sequence
 		c.end(op, e)
@@ -64,31 +64,26 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return Block{}, outcome{}, err
 	}
-	r := request{bytes: bytes, rounded: c.rules.round(bytes), stream: stream, id: stream.ID(), scope: c.scopeOf(ctx)}
+	r := request{bytes: bytes, rounded: c.rules.round(bytes), shard: c.shardOf(stream), scope: c.scopeOf(ctx)}
 	r.segment, r.kind = c.rules.segment(r.rounded), poolFor(r.rounded)
+	if c.alert.Load() != 0 {
+		if err := c.attend(&r); err != nil {
+			return Block{}, outcome{}, err
+		}
+	}
+	b, result, err := c.search(&r)
+	if err != nil || result.hit {
+		return b, result, err
+	}
+	return c.allocMiss(ctx, stream, &r)
+}
 
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(bytes), ErrClosed)
+// attend does what a request has to do besides looking at its shard.
+func (c *Cache) attend(r *request) error {
+	if c.alert.Load() >= collecting {
+		c.calls[r.kind].Add(1)
 	}
-	err := c.poll()
-	if err == nil {
-		if c.collects() {
-			c.calls[r.kind]++
-		}
-		if m := c.find(&r); m != nil {
-			b := c.take(m, &r)
-			result := outcome{hit: true, sequence: c.sequence}
-			c.mu.Unlock()
-			return b, result, nil
-		}
-	}
-	c.mu.Unlock()
-	if err != nil {
-		return Block{}, outcome{}, err
-	}
-	return c.allocMiss(ctx, &r)
+	return c.poll()
 }
 
 func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
@@ -110,89 +105,133 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// take hands out a free block, split if the rest is worth keeping (alloc_found_block). c.mu is held.
-func (c *Cache) take(m *meta, r *request) Block {
-	c.stats.Hits++
-	c.free[m.kind].remove(m)
-	return c.handOut(m, r)
+// search serves the request from a free block, if there is one.
+func (c *Cache) search(r *request) (Block, outcome, error) {
+	s := r.shard
+	s.mu.Lock()
+	b, result, fits := s.take(r, false)
+	s.mu.Unlock()
+	if fits {
+		return b, result, s.open(r)
+	}
+	c.lockAll()
+	defer c.unlockAll()
+	b, result, _ = s.take(r, true)
+	return b, result, s.open(r)
 }
 
-// handOut is take for a block that is not in the index. c.mu is held.
-func (c *Cache) handOut(m *meta, r *request) Block {
-	s, wasPart, kind, fixed := &c.stats, !m.whole(), m.kind, !m.segment.expandable
-	if c.worthSplitting(m, r) {
-		rest := m.size - r.rounded
-		m = c.splitFront(m, r.rounded)
-		switch {
-		case !fixed:
-		case wasPart:
-			s.InactiveSplitBytes.sub(kind, r.rounded)
-		default:
-			s.InactiveSplitBytes.add(kind, rest)
-			s.InactiveSplit.add(kind, 1)
+// open is the error of a request to a closed cache.
+func (s *shard) open(r *request) error {
+	if r.closed {
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
+	}
+	return nil
+}
+
+// take hands out the free block that serves the request, if there is one. Unless all shards are locked it
+// does nothing if that would go beyond a quota, and says so. s.mu is held.
+func (s *shard) take(r *request, all bool) (b Block, result outcome, fits bool) {
+	if r.closed = s.cache.closed || s.retired; r.closed {
+		return Block{}, outcome{}, true
+	}
+	m := s.find(r)
+	if m == nil {
+		return Block{}, outcome{}, true
+	}
+	split := s.cache.worthSplitting(m, r)
+	d := s.handOutChange(m, r, split)
+	if !s.fits(r.kind, &d) {
+		if !all {
+			return Block{}, outcome{}, false
 		}
-	} else if wasPart && fixed {
-		s.InactiveSplitBytes.sub(kind, m.size)
-		s.InactiveSplit.sub(kind, 1)
+		defer s.cache.raise(s, r.kind)
 	}
-	c.serial++
-	c.sequence++
-	m.serial, m.requested = c.serial, r.bytes
-	s.Allocation.add(kind, 1)
-	s.AllocatedBytes.add(kind, m.size)
-	s.Active.add(kind, 1)
-	s.ActiveBytes.add(kind, m.size)
-	s.RequestedBytes.add(kind, r.bytes)
-	if m.size >= c.rules.maxSplit {
-		s.OversizeAllocations.add(1)
-	}
-	c.charge(m, r.scope)
-	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.stream}
+	s.hits++
+	s.free[m.kind].remove(m)
+	b = s.handOut(m, r, split, &d)
+	return b, outcome{hit: true, sequence: s.sequence}, true
 }
 
-// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. c.mu is held.
-func (c *Cache) splitFront(m *meta, size int64) *meta {
-	front := c.newMeta()
-	front.segment, front.ptr, front.size, front.kind, front.stream = m.segment, m.ptr, size, m.kind, m.stream
-	front.prev, front.next = m.prev, m
-	if m.prev != nil {
-		m.prev.next = front
-	} else {
-		m.segment.first = front
+// handOutChange is what handing m out changes (alloc_found_block).
+func (s *shard) handOutChange(m *meta, r *request, split bool) change {
+	size, part := m.size, !m.whole()
+	var d change
+	if split {
+		size = r.rounded
 	}
-	m.prev = front
+	switch {
+	case m.segment.expandable:
+	case split && part:
+		d[gaugeInactiveSplitBytes] = -size
+	case split:
+		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = 1, m.size-size
+	case part:
+		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = -1, -size
+	}
+	d[gaugeAllocation], d[gaugeAllocatedBytes] = 1, size
+	d[gaugeActive], d[gaugeActiveBytes] = 1, size
+	d[gaugeRequestedBytes] = r.bytes
+	if size >= s.cache.rules.maxSplit {
+		d[gaugeOversize] = 1
+	}
+	return d
+}
+
+// handOut hands out a free block that is not in the index. s.mu is held; unless the change fits, all shards
+// are locked and raise follows.
+func (s *shard) handOut(m *meta, r *request, split bool, d *change) Block {
+	if split {
+		m = s.splitFront(m, r.rounded)
+	}
+	s.sequence++
+	m.serial, m.requested = s.nextSerial(), r.bytes
+	s.apply(m.kind, d)
+	if r.scope != nil {
+		m.charge(s.cache, r.scope)
+	}
+	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: s.id}
+}
+
+// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. s.mu is held.
+func (s *shard) splitFront(m *meta, size int64) *meta {
+	front := s.cut(m, m.ptr, size)
+	m.insertBefore(front)
 	m.ptr += device.Ptr(size)
 	m.size -= size
-	c.makeFree(m)
-	c.stats.Splits++
+	s.makeFree(m)
+	s.splits++
 	return front
 }
 
 // allocMiss serves a request that found no free block.
-func (c *Cache) allocMiss(ctx context.Context, r *request) (Block, outcome, error) {
+func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (Block, outcome, error) {
 	asked := 0
 	for {
-		b, result, err := c.allocGrowing(ctx, r)
+		b, result, err := c.allocGrowing(ctx, stream, r)
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
 			return b, result, err
 		}
 		if asked = c.reclaim(ctx, r.segment, asked); asked < 0 {
-			c.mu.Lock()
+			c.all.Lock()
 			c.stats.NumOOMs++
-			c.stats.Misses++
-			c.mu.Unlock()
+			c.counts.misses++
+			c.all.Unlock()
 			return b, result, err
 		}
 	}
 }
 
 // allocGrowing searches once more, asks the driver, flushes, and asks again.
-func (c *Cache) allocGrowing(ctx context.Context, r *request) (Block, outcome, error) {
+func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (Block, outcome, error) {
 	if err := c.lockGrowth(ctx); err != nil {
 		return Block{}, outcome{}, err
 	}
 	defer c.unlockGrowth()
-	b, result, err := c.search(r, true)
+	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
+	if !c.config.Exact {
+		c.adopt(r)
+	}
+	b, result, err := c.search(r)
 	if err != nil || result.hit {
 		return b, result, err
 	}
@@ -217,75 +256,10 @@ func (c *Cache) allocGrowing(ctx context.Context, r *request) (Block, outcome, e
 		return Block{}, outcome{}, err
 	}
 	if !c.config.Exact {
-		b, result, err := c.search(r, false)
+		b, result, err := c.search(r)
 		if err != nil || result.hit {
 			return b, result, err
 		}
 	}
 	return c.grow(ctx, r, true)
-}
-
-// search looks for a free block again, after adopting those of closed streams if adopt is set.
-func (c *Cache) search(r *request, adopt bool) (Block, outcome, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
-	}
-	if adopt && !c.config.Exact {
-		c.adopt(r)
-	}
-	m := c.find(r)
-	if m == nil {
-		return Block{}, outcome{}, nil
-	}
-	b := c.take(m, r)
-	return b, outcome{hit: true, sequence: c.sequence}, nil
-}
-
-// grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcome, error) {
-	bytes := r.segment
-	c.mu.Lock()
-	if retry {
-		c.stats.NumAllocRetries++
-	}
-	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
-	c.mu.Unlock()
-	if limited {
-		return Block{}, outcome{}, c.outOfMemory(r, nil)
-	}
-	if c.config.ExpandableSegments {
-		return c.expand(ctx, r)
-	}
-	p, err := c.driverAlloc(ctx, bytes, r)
-	if err != nil {
-		if errors.Is(err, device.ErrOutOfMemory) {
-			return Block{}, outcome{}, c.outOfMemory(r, err)
-		}
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.newMeta()
-	m.segment = &segment{ptr: p, bytes: bytes, first: m}
-	m.ptr, m.size, m.kind, m.stream = p, bytes, r.kind, r.id
-	c.segments[p] = m.segment
-	c.streams[r.id] = r.stream
-	c.stats.Segment.add(r.kind, 1)
-	c.stats.ReservedBytes.add(r.kind, bytes)
-	if bytes >= c.rules.maxSplit {
-		c.stats.OversizeSegments.add(1)
-	}
-	c.stats.NumDeviceAlloc++
-	c.stats.Misses++
-	b := c.handOut(m, r)
-	return b, outcome{sequence: c.sequence}, nil
-}
-
-func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
-	_, op := c.start(ctx, OpDriverAlloc)
-	p, err := c.dev.Alloc(bytes)
-	c.end(op, Event{Op: OpDriverAlloc, Stream: r.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
-	return p, err
 }

@@ -58,14 +58,13 @@ func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.meta.cache
-	if err := c.checkStream("RecordStream", s); err != nil {
+	if err := b.meta.shard.Load().cache.checkStream("RecordStream", s); err != nil {
 		return err
 	}
 	id := s.ID()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.live(b); err != nil {
+	owner := b.meta.lock()
+	defer owner.mu.Unlock()
+	if err := owner.live(b); err != nil {
 		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
 	}
 	if id == b.stream || s.Closed() {
@@ -92,7 +91,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.meta.cache
+	c := b.meta.shard.Load().cache
 	_, op := c.start(ctx, OpFree)
 	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size}
 	e.Err = c.freeBlock(b, &e)

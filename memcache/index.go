@@ -1,7 +1,7 @@
 package memcache
 
-// index is a set of blocks, ordered as PyTorch orders them: by stream, size, address, or by stream and
-// address. It is a treap whose links are in the blocks, so that it allocates nothing, and everything is
+// index is a set of blocks of one stream, ordered as PyTorch orders them: by size and address, or by address
+// alone. It is a treap whose links are in the blocks, so that it allocates nothing, and everything is
 // logarithmic.
 type index struct {
 	root      *meta
@@ -11,9 +11,6 @@ type index struct {
 }
 
 func (x *index) less(a, b *meta) bool {
-	if a.stream != b.stream {
-		return a.stream < b.stream
-	}
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
 	}
@@ -42,12 +39,11 @@ func (x *index) remove(m *meta) {
 	x.len--
 }
 
-// from returns the first block that is not before one of the stream with size bytes at address 0, which may
-// be another stream's, or nil.
-func (x *index) from(stream uint64, size int64) *meta {
+// from returns the first block with at least size bytes, or nil. In address order it is the first of all.
+func (x *index) from(size int64) *meta {
 	var first *meta
 	for m := x.root; m != nil; {
-		if m.stream < stream || m.stream == stream && m.size < size && !x.byAddress {
+		if m.size < size && !x.byAddress {
 			m = m.right
 		} else {
 			first, m = m, m.left

@@ -64,23 +64,22 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if err != nil {
 		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
+	t := c.sum()
 	e := &OutOfMemoryError{
 		Requested: r.bytes, Segment: r.segment, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
-		Allocated: c.stats.AllocatedBytes.All.Current,
-		Pending:   c.stats.ActiveBytes.All.Current - c.stats.AllocatedBytes.All.Current,
-		Reserved:  c.stats.ReservedBytes.All.Current,
+		Allocated: t.AllocatedBytes.All.Current,
+		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
+		Reserved:  t.ReservedBytes.All.Current,
 		Err:       cause,
 	}
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	c.free[r.kind].all(func(m *meta) {
-		if m.stream == r.id {
-			e.Largest = max(e.Largest, m.size)
-		}
-	})
+	if m := r.shard.free[r.kind].before(nil); m != nil {
+		e.Largest = m.size
+	}
 	return e
 }
 
@@ -94,12 +93,12 @@ type reclaimer struct {
 // allocation of its own that fails asks it again. remove ends the registration.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.all.Lock()
+	defer c.all.Unlock()
 	c.reclaimers = append(slices.Clip(c.reclaimers), r)
 	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.all.Lock()
+		defer c.all.Unlock()
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
 }
@@ -107,9 +106,9 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 // reclaim asks the reclaimers from number first on, until one frees something, and returns the number to go
 // on with; -1 if none did.
 func (c *Cache) reclaim(ctx context.Context, need int64, first int) int {
-	c.mu.Lock()
+	c.all.Lock()
 	reclaimers := c.reclaimers
-	c.mu.Unlock()
+	c.all.Unlock()
 	for i := first; i < len(reclaimers); i++ {
 		if reclaimers[i].free(ctx, need) > 0 {
 			return i + 1

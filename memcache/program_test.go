@@ -162,22 +162,25 @@ func TestIndex(t *testing.T) {
 			x.remove(set[k])
 			set = append(set[:k], set[k+1:]...)
 		} else {
-			m := &meta{stream: r.Uint64N(3), size: 512 * (1 + r.Int64N(20)), ptr: device.Ptr(i)}
+			m := &meta{size: 512 * (1 + r.Int64N(20)), ptr: device.Ptr(i)}
 			x.insert(m)
 			set = append(set, m)
 		}
-		stream, size := r.Uint64N(4), r.Int64N(21*512)
+		size := r.Int64N(22 * 512)
 		var best *meta
 		for _, m := range set {
-			if m.stream == stream && m.size >= size && (best == nil || x.less(m, best)) {
+			if m.size >= size && (best == nil || x.less(m, best)) {
 				best = m
 			}
 		}
-		got := x.from(stream, size)
-		if got != nil && got.stream != stream {
-			got = nil
+		require.Same(t, best, x.from(size))
+		if best != nil {
+			if next := x.after(best); next != nil {
+				require.Same(t, best, x.before(next))
+			} else {
+				require.Same(t, best, x.before(nil))
+			}
 		}
-		require.Same(t, best, got)
 	}
 	require.Equal(t, len(set), x.len)
 }

@@ -23,10 +23,7 @@ func (c *Cache) emptyCache(ctx context.Context) error {
 		return err
 	}
 	defer c.unlockGrowth()
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
+	if c.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
 	return c.flush(ctx)
@@ -35,9 +32,9 @@ func (c *Cache) emptyCache(ctx context.Context) error {
 // flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock
 // is held.
 func (c *Cache) flush(ctx context.Context) error {
-	c.mu.Lock()
+	c.all.Lock()
 	c.stats.NumSyncAllStreams++
-	c.mu.Unlock()
+	c.all.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
 	err := c.settle(waitCtx)
 	c.end(op, Event{Op: OpSynchronize, Err: err})
@@ -60,45 +57,71 @@ func (c *Cache) flush(ctx context.Context) error {
 // takeFree takes out of the index what a flush gives back: whole segments, the large pool first, and free
 // blocks of expandable segments.
 func (c *Cache) takeFree() (free, expandable []*meta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	for _, kind := range []poolKind{largePool, smallPool} {
-		c.free[kind].all(func(m *meta) {
-			if m.segment.expandable {
-				expandable = append(expandable, m)
-			} else if m.whole() {
-				free = append(free, m)
-			}
-		})
-	}
-	for _, m := range append(free, expandable...) {
-		c.free[m.kind].remove(m)
+		for _, s := range c.table.Load().list {
+			from := [2]int{len(free), len(expandable)}
+			s.free[kind].all(func(m *meta) {
+				if m.segment.expandable {
+					expandable = append(expandable, m)
+				} else if m.whole() {
+					free = append(free, m)
+				}
+			})
+			s.takeOut(free[from[0]:])
+			s.takeOut(expandable[from[1]:])
+		}
 	}
 	return free, expandable
 }
 
-// putBack undoes takeFree for a block, whose age goes on.
+// takeOut takes blocks out of the index, so that nobody hands them out. s.mu is held.
+func (s *shard) takeOut(blocks []*meta) {
+	for _, m := range blocks {
+		s.free[m.kind].remove(m)
+	}
+}
+
+// putBack undoes takeOut for a block, whose age goes on.
 func (c *Cache) putBack(m *meta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := m.lock()
+	defer s.mu.Unlock()
 	born := m.born
-	c.rejoin(m)
+	s.rejoin(m)
 	m.born = born
+}
+
+// rejoin makes a block free that was out of the index while no lock was held, in which its neighbours may
+// have become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu
+// is held.
+func (s *shard) rejoin(m *meta) {
+	for _, n := range [2]*meta{m.prev, m.next} {
+		if n.mergeable() {
+			s.absorb(m, n)
+		}
+	}
+	s.makeFree(m)
 }
 
 // unreserve gives the addresses of expandable segments back that have no memory any more.
 func (c *Cache) unreserve() error {
-	c.mu.Lock()
+	if !c.config.ExpandableSegments {
+		return nil
+	}
+	c.lockAll()
 	var empty []*segment
-	for _, s := range c.segments {
-		if s.expandable && s.first.unmapped && s.first.whole() {
-			empty = append(empty, s)
-			c.unmapped[s.first.kind].remove(s.first)
-			delete(c.segments, s.ptr)
-			c.recycle(s.first)
+	for _, s := range c.table.Load().list {
+		for _, seg := range s.segments {
+			if m := seg.first; m.unmapped && m.whole() {
+				empty = append(empty, seg)
+				s.unmapped[m.kind].remove(m)
+				delete(s.segments, seg.ptr)
+				s.recycle(m)
+			}
 		}
 	}
-	c.mu.Unlock()
+	c.unlockAll()
 	var errs []error
 	for _, s := range empty {
 		errs = append(errs, c.vmm.Unreserve(s.ptr))
@@ -126,19 +149,20 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
-	c.end(op, Event{Op: OpDriverFree, Stream: m.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, Event{Op: OpDriverFree, Stream: m.shard.Load().id, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
 	if s.bytes >= c.rules.maxSplit {
 		c.stats.OversizeSegments.sub(1)
 	}
-	delete(c.segments, s.ptr)
-	c.recycle(m)
+	owner := m.shard.Load()
+	delete(owner.segments, s.ptr)
+	owner.recycle(m)
 	return nil
 }

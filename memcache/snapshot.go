@@ -47,11 +47,13 @@ const (
 
 // Snapshot returns the segments and blocks. It holds up allocations while it copies them.
 func (c *Cache) Snapshot() Snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	s := Snapshot{Device: c.dev.Name()}
-	for _, seg := range c.segments {
-		s.Segments = seg.appendTo(s.Segments)
+	for _, shard := range c.table.Load().list {
+		for _, seg := range shard.segments {
+			s.Segments = seg.appendTo(s.Segments, shard.id)
+		}
 	}
 	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
 		if a.Address < b.Address {
@@ -62,7 +64,7 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnapshot {
 	open := false
 	for m := s.first; m != nil; m = m.next {
 		if m.unmapped {
@@ -71,7 +73,7 @@ func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: m.stream, Pool: m.kind.String(), Expandable: s.expandable})
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), Expandable: s.expandable})
 		}
 		l := &list[len(list)-1]
 		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial}
@@ -79,7 +81,7 @@ func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 		case m.serial != 0:
 			b.State = BlockAllocated
 			l.AllocatedSize += m.size
-		case m.events > 0:
+		case m.pending:
 			b.State = BlockPendingFree
 		}
 		if b.State != BlockInactive {

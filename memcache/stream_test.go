@@ -100,7 +100,7 @@ func TestClosedStreams(t *testing.T) {
 		s.closed = true
 	}
 	require.EqualValues(t, 2<<20, c.MemoryReserved())
-	require.LessOrEqual(t, len(c.streams), 2)
+	require.LessOrEqual(t, len(c.table.Load().list), 2)
 	require.NoError(t, c.check())
 }
 
