@@ -21,6 +21,7 @@ type program struct {
 	live    []Block
 	freed   []Block
 	bytes   int64 // of the live blocks
+	peaks   [3]int64
 }
 
 func newProgram(t testing.TB, exact bool) *program {
@@ -59,12 +60,18 @@ func (p *program) step(op, arg byte) {
 			require.NoError(p.t, p.cache.EmptyCache(context.Background()))
 		} else if arg%16 == 1 {
 			s.finish()
-			s.closed = true
+			s.closed.Store(true)
 			p.streams[int(arg)%len(p.streams)] = p.dev.stream(s.id + 4)
 		}
 	}
 	require.NoError(p.t, p.cache.check())
 	require.Equal(p.t, p.bytes, p.cache.MemoryAllocated())
+	// What one goroutine does has one order: the peak is the largest value after any call.
+	st := p.cache.Stats()
+	for i, s := range []Stat{st.AllocatedBytes.All, st.AllocatedBytes.LargePool, st.ReservedBytes.All} {
+		p.peaks[i] = max(p.peaks[i], s.Current)
+		require.Equal(p.t, p.peaks[i], s.Peak)
+	}
 }
 
 func (p *program) alloc(bytes int64, s *scriptedStream) {

@@ -85,11 +85,11 @@ func TestClosedStreams(t *testing.T) {
 	s, gone := dev.stream(1), dev.stream(2)
 	b, d := mustAlloc(t, c, 1<<20, s), mustAlloc(t, c, 1<<20, s)
 	require.NoError(t, b.RecordStream(gone))
-	gone.closed = true
+	gone.closed.Store(true)
 	require.NoError(t, errors.Join(d.RecordStream(gone), b.Free(), d.Free()))
 	require.Zero(t, c.Stats().Active.All.Current, "a closed stream's uses are complete")
 
-	s.closed = true
+	s.closed.Store(true)
 	_, err := c.Alloc(context.Background(), 1, s)
 	require.ErrorIs(t, err, device.ErrClosed)
 
@@ -97,7 +97,7 @@ func TestClosedStreams(t *testing.T) {
 	for id := range uint64(1000) {
 		s := dev.stream(10 + id)
 		require.NoError(t, mustAlloc(t, c, 1<<20, s).Free())
-		s.closed = true
+		s.closed.Store(true)
 	}
 	require.EqualValues(t, 2<<20, c.MemoryReserved())
 	require.LessOrEqual(t, len(c.table.Load().list), 2)
