@@ -57,7 +57,7 @@ func TestOpenWithoutABackend(t *testing.T) {
 
 func TestOpenWithBadOptions(t *testing.T) {
 	_, err := device.Open("fake?a=%zz")
-	require.Error(t, err)
+	require.ErrorIs(t, err, device.ErrInvalid)
 	require.NotErrorIs(t, err, device.ErrNoBackend)
 	require.ErrorContains(t, err, "fake?a=%zz")
 }

@@ -38,7 +38,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	found, mapped := d.mem.unreserve(uintptr(p))
 	switch {
 	case !found:
-		return invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation")
+		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
 	case mapped > 0:
 		return invalid("Unreserve", 0, "%d bytes of the reservation are still mapped; Unmap them first", mapped)
 	}
@@ -67,9 +67,9 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	}
 	d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
 	if !found {
-		return invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes)
+		return d.refuse("Map", invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes))
 	}
-	return invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes)
+	return d.refuse("Map", invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes))
 }
 
 // Unmap takes the memory out of whole mappings, after waiting for the queued operations that name it.
@@ -81,7 +81,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 		return err
 	}
 	if !d.mem.unmapRange(uintptr(p), bytes) {
-		return invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes)
+		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	return nil
 }
