@@ -132,7 +132,7 @@ func BenchmarkStreams(b *testing.B) {
 			together(n, func(g int) {
 				s, ctx := dev.stream(uint64(g)), context.Background()
 				for range b.N / n {
-					block, err := c.Alloc(ctx, 512, s)
+					block, err := c.Alloc(ctx, 4096, s)
 					if err != nil {
 						b.Error(err)
 						return

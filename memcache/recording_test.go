@@ -41,7 +41,7 @@ type entry struct {
 
 func (e entry) releases() bool { return e.action == "segment_free" || e.action == "segment_unmap" }
 
-func readRecording(t *testing.T, file string) *recording {
+func readRecording(t testing.TB, file string) *recording {
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
