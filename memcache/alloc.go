@@ -140,15 +140,15 @@ func (s *shard) take(r *request, all bool) (b Block, result outcome, fits bool) 
 	}
 	split := s.cache.worthSplitting(m, r)
 	d := s.handOutChange(m, r, split)
-	if !s.fits(r.kind, &d) {
-		if !all {
-			return Block{}, outcome{}, false
-		}
-		defer s.cache.raise(s, r.kind)
+	if fits = s.fits(r.kind, &d); !fits && !all {
+		return Block{}, outcome{}, false
 	}
 	s.hits++
 	s.free[m.kind].remove(m)
 	b = s.handOut(m, r, split, &d)
+	if !fits {
+		s.cache.raise(s, r.kind)
+	}
 	return b, outcome{hit: true, sequence: s.sequence}, true
 }
 

@@ -92,9 +92,16 @@ func (b Block) FreeContext(ctx context.Context) error {
 		return nil
 	}
 	c := b.meta.shard.Load().cache
+	if c.config.Observer == nil {
+		_, err := c.freeBlock(b)
+		return err
+	}
 	_, op := c.start(ctx, OpFree)
-	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size}
-	e.Err = c.freeBlock(b, &e)
+	was, err := c.freeBlock(b)
+	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
+	if was.sequence > 0 {
+		e.Shard, e.Seq, e.Requested, e.Pool = was.shard, was.sequence, was.requested, was.kind.String()
+	}
 	c.end(op, e)
-	return e.Err
+	return err
 }

@@ -52,10 +52,11 @@ type Cache struct {
 	closed     bool  // changed with all shards locked: one shard's lock is enough to look
 	limit      int64 // bytes; math.MaxInt64: none
 	stats      Stats // but for what the shards keep
-	peaks      [rows][gauges]int64
-	retired    [rows][gauges]level // of shards that are gone
-	counts     counts              // of shards that are gone
-	windows    []*Scope            // open scopes
+	peaks      [rows]change
+	retired    [2]change    // the increases of shards that are gone
+	forgotten  [rows]change // what was in use when the sums were last reset
+	counts     counts       // of shards that are gone
+	windows    []*Scope     // open scopes
 	reclaimers []*reclaimer
 }
 

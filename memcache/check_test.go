@@ -20,11 +20,10 @@ func (c *Cache) check() error {
 		for g := range gauges {
 			var quotas int64
 			for _, sh := range c.table.Load().list {
-				l := sh.levels[row][g]
-				if l.used > l.quota || l.used < 0 || l.up-l.down != l.used {
-					return fmt.Errorf("shard %d, row %d, gauge %d: %+v", sh.id, row, g, l)
+				if used := sh.at(row, g); used > sh.quota[row][g] || used < 0 {
+					return fmt.Errorf("shard %d, row %d, gauge %d: %d used, the quota is %d", sh.id, row, g, used, sh.quota[row][g])
 				}
-				quotas += l.quota
+				quotas += sh.quota[row][g]
 			}
 			if quotas != c.peaks[row][g] {
 				return fmt.Errorf("row %d, gauge %d: the quotas are %d, the peak is %d", row, g, quotas, c.peaks[row][g])

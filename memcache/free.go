@@ -8,28 +8,35 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// freed is what a free leaves for the observer.
+type freed struct {
+	shard, sequence uint64
+	requested       int64
+	kind            poolKind
+}
+
 // freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
-func (c *Cache) freeBlock(b Block, e *Event) error {
+func (c *Cache) freeBlock(b Block) (was freed, err error) {
 	s := b.meta.lock()
-	uses, fits, err := s.giveBack(b, e, false)
+	uses, fits, err := s.giveBack(b, &was, false)
 	s.mu.Unlock()
 	if !fits {
 		c.lockAll()
-		uses, _, err = b.meta.shard.Load().giveBack(b, e, true)
+		uses, _, err = b.meta.shard.Load().giveBack(b, &was, true)
 		c.unlockAll()
 	}
 	if err != nil {
-		return fmt.Errorf("memcache: Free of %s: %w", b, err)
+		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 {
-		return c.recordUses(b.meta, uses)
+		return was, c.recordUses(b.meta, uses)
 	}
-	return nil
+	return was, nil
 }
 
 // giveBack ends the hand-out. If streams are recorded it returns them, and the block waits. Unless all shards
 // are locked it does nothing if a quota is in the way, and says so. s.mu is held.
-func (s *shard) giveBack(b Block, e *Event, all bool) (uses []device.Stream, fits bool, err error) {
+func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, fits bool, err error) {
 	if err := s.live(b); err != nil {
 		return nil, true, err
 	}
@@ -38,28 +45,30 @@ func (s *shard) giveBack(b Block, e *Event, all bool) (uses []device.Stream, fit
 	if m.size >= s.cache.rules.maxSplit {
 		d[gaugeOversize] = -1
 	}
+	fits = true
 	if len(m.uses) == 0 {
 		s.releaseChange(m, &d)
-	}
-	if !s.fits(m.kind, &d) {
-		if !all {
+		if fits = d[gaugeInactiveSplitBytes] <= 0 && d[gaugeInactiveSplit] <= 0 || s.fits(m.kind, &d); !fits && !all {
 			return nil, false, nil
 		}
-		defer s.cache.raise(s, m.kind)
 	}
 	s.sequence++
-	e.Shard, e.Seq, e.Requested, e.Pool = s.id, s.sequence, m.requested, m.kind.String()
+	*was = freed{s.id, s.sequence, m.requested, m.kind}
 	m.serial = 0
 	if m.charged > 0 {
 		m.discharge(s.cache)
 	}
 	s.apply(m.kind, &d)
-	if len(m.uses) == 0 {
-		s.release(m)
-		return nil, true, nil
+	if len(m.uses) > 0 {
+		m.pending, m.recording, m.events = true, true, len(m.uses)
+		return m.uses, true, nil
 	}
-	m.pending, m.recording, m.events = true, true, len(m.uses)
-	return m.uses, true, nil
+	kind := m.kind
+	s.release(m)
+	if !fits {
+		s.cache.raise(s, kind)
+	}
+	return nil, true, nil
 }
 
 // recordUses records an event on each stream that uses the freed block m. Recording may wait for a full
@@ -131,14 +140,16 @@ func (s *shard) tryRelease(m *meta, all bool) bool {
 	}
 	var d change
 	s.releaseChange(m, &d)
-	if !s.fits(m.kind, &d) {
-		if !all {
-			return false
-		}
-		defer s.cache.raise(s, m.kind)
+	fits := s.fits(m.kind, &d)
+	if !fits && !all {
+		return false
 	}
 	s.apply(m.kind, &d)
+	kind := m.kind
 	s.release(m)
+	if !fits {
+		s.cache.raise(s, kind)
+	}
 	return true
 }
 

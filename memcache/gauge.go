@@ -21,63 +21,62 @@ const (
 	rows     = allPools + 1
 )
 
-// level is one gauge of one shard, with its share of the peak.
+// change is what an operation does to the gauges of a pool. One row of gauges is a cache line.
+type change [gauges]int64
+
+// levels are a shard's gauges, with its share of the peaks.
 //
 // Peaks are exact without a counter that the shards share: the sum of the shards' quotas is the peak, and no
 // shard uses more than its quota. As long as that holds, no sum of uses exceeds the peak, whatever the
 // shards do at the same time. An operation that would break it runs with all shards locked, where the true
 // sum is known; see raise.
-type level struct {
-	used, quota int64
-	up, down    int64 // the sums of increases and decreases
+type levels struct {
+	used  [2]change    // by poolKind
+	up    [2]change    // by poolKind: the sum of all increases
+	quota [rows]change // by poolKind, and of both together
+	// scopes are the quotas in the peaks of the open scopes, in the order of Cache.windows.
+	scopes []scopeQuota
 }
 
-// change is what an operation does to a shard's gauges.
-type change [gauges]int64
+type scopeQuota struct{ allocated, requested int64 }
 
-// window is the share of a shard in the peaks of one open scope.
-type window struct {
-	allocated, requested int64 // quotas, in bytes
+// at is a gauge's use in a row.
+func (l *levels) at(row int, g gauge) int64 {
+	if row == allPools {
+		return l.used[smallPool][g] + l.used[largePool][g]
+	}
+	return l.used[row][g]
 }
 
-// fits reports whether the change leaves every level within its quota. s.mu is held.
-func (s *shard) fits(k poolKind, d *change) bool {
-	pool, all := &s.levels[k], &s.levels[allPools]
+// fits reports whether the change leaves every gauge within its quota.
+func (l *levels) fits(k poolKind, d *change) bool {
+	used, other, pool, all := &l.used[k], &l.used[1-k], &l.quota[k], &l.quota[allPools]
 	for g, n := range d {
-		if n > 0 && (pool[g].used+n > pool[g].quota || all[g].used+n > all[g].quota) {
+		if n <= 0 {
+			continue
+		}
+		if u := used[g] + n; u > pool[g] || u+other[g] > all[g] {
 			return false
 		}
 	}
-	for i := range s.windows {
-		w := &s.windows[i]
-		if n := d[gaugeAllocatedBytes]; n > 0 && all[gaugeAllocatedBytes].used+n > w.allocated {
+	for i := range l.scopes {
+		q := &l.scopes[i]
+		if n := d[gaugeAllocatedBytes]; n > 0 && l.at(allPools, gaugeAllocatedBytes)+n > q.allocated {
 			return false
 		}
-		if n := d[gaugeRequestedBytes]; n > 0 && all[gaugeRequestedBytes].used+n > w.requested {
+		if n := d[gaugeRequestedBytes]; n > 0 && l.at(allPools, gaugeRequestedBytes)+n > q.requested {
 			return false
 		}
 	}
 	return true
 }
 
-// apply changes the levels. s.mu is held; unless the change fits, all shards are locked and raise follows.
-func (s *shard) apply(k poolKind, d *change) {
-	pool, all := &s.levels[k], &s.levels[allPools]
+// apply changes the gauges. Unless the change fits, all shards are locked and raise follows.
+func (l *levels) apply(k poolKind, d *change) {
+	used, up := &l.used[k], &l.up[k]
 	for g, n := range d {
-		if n == 0 {
-			continue
-		}
-		pool[g].move(n)
-		all[g].move(n)
-	}
-}
-
-func (l *level) move(n int64) {
-	l.used += n
-	if n > 0 {
-		l.up += n
-	} else {
-		l.down -= n
+		used[g] += n
+		up[g] += max(n, 0)
 	}
 }
 
@@ -85,21 +84,18 @@ func (l *level) move(n int64) {
 // peak out to the shards as quotas. All shards are locked.
 func (c *Cache) raise(s *shard, k poolKind) {
 	for _, row := range [2]int{int(k), allPools} {
-		for g := range s.levels[row] {
-			if l := &s.levels[row][g]; l.used > l.quota {
-				c.share(s, &c.peaks[row][g], func(s *shard) (int64, *int64) {
-					l := &s.levels[row][g]
-					return l.used, &l.quota
-				})
+		for g := range gauges {
+			if s.at(row, g) > s.quota[row][g] {
+				c.share(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.at(row, g), &s.quota[row][g] })
 			}
 		}
 	}
 	for i, w := range c.windows {
 		c.share(s, &w.window.Allocated.Peak, func(s *shard) (int64, *int64) {
-			return s.levels[allPools][gaugeAllocatedBytes].used, &s.windows[i].allocated
+			return s.at(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
 		})
 		c.share(s, &w.window.Requested.Peak, func(s *shard) (int64, *int64) {
-			return s.levels[allPools][gaugeRequestedBytes].used, &s.windows[i].requested
+			return s.at(allPools, gaugeRequestedBytes), &s.scopes[i].requested
 		})
 	}
 }
@@ -126,12 +122,16 @@ func (c *Cache) share(s *shard, peak *int64, of func(*shard) (used int64, quota 
 
 // total is the sum of a gauge over the shards, and over those that are gone. All shards are locked.
 func (c *Cache) total(row int, g gauge) Stat {
-	t := c.retired[row][g]
-	for _, s := range c.table.Load().list {
-		l := &s.levels[row][g]
-		t.used += l.used
-		t.up += l.up
-		t.down += l.down
+	t := Stat{Peak: c.peaks[row][g]}
+	for k := range c.retired {
+		if row == k || row == allPools {
+			t.Allocated += c.retired[k][g]
+			for _, s := range c.table.Load().list {
+				t.Current += s.used[k][g]
+				t.Allocated += s.up[k][g]
+			}
+		}
 	}
-	return Stat{Current: t.used, Peak: c.peaks[row][g], Allocated: t.up, Freed: t.down}
+	t.Freed = t.Allocated - t.Current - c.forgotten[row][g]
+	return t
 }

@@ -86,12 +86,15 @@ func (m *meta) absorb(n *meta) {
 
 // newMeta returns an unused meta. s.mu is held.
 func (s *shard) newMeta() *meta {
-	m := s.spare
-	if m == nil {
-		m = &meta{}
-		m.shard.Store(s)
-		return m
+	if s.spare == nil {
+		// Several at a time, so that metas of two shards share no cache line.
+		fresh := make([]meta, 16)
+		for i := range fresh {
+			fresh[i].shard.Store(s)
+			s.recycle(&fresh[i])
+		}
 	}
+	m := s.spare
 	s.spare = m.next
 	m.requested, m.next, m.prev, m.segment, m.scope = 0, nil, nil, nil, nil
 	m.unmapped, m.born = false, 0

@@ -64,8 +64,7 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	}
 	c.windows = append(c.windows, s)
 	for _, sh := range c.table.Load().list {
-		all := &sh.levels[allPools]
-		sh.windows = append(sh.windows, window{allocated: all[gaugeAllocatedBytes].used, requested: all[gaugeRequestedBytes].used})
+		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
 	}
 	return context.WithValue(ctx, scopeKey{}, s), s
 }
@@ -107,7 +106,7 @@ func (s *Scope) End() {
 	i := slices.Index(c.windows, s)
 	c.windows = slices.Delete(c.windows, i, i+1)
 	for _, sh := range c.table.Load().list {
-		sh.windows = slices.Delete(sh.windows, i, i+1)
+		sh.scopes = slices.Delete(sh.scopes, i, i+1)
 	}
 }
 

@@ -20,9 +20,8 @@ type shard struct {
 
 	lists
 	segments map[device.Ptr]*segment
-	levels   [rows][gauges]level
-	windows  []window // of the cache's open scopes, in their order
-	spare    *meta    // unused metas, linked by next
+	levels
+	spare *meta // unused metas, linked by next
 
 	serial, serials uint64 // the last one given, and the last one of the lease
 	sequence        uint64 // of the events that observers see
@@ -85,7 +84,8 @@ func (c *Cache) shardOf(stream device.Stream) *shard {
 	if s := old.find(id); s != nil {
 		return s
 	}
-	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment), windows: make([]window, len(c.windows))}
+	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
+	s.scopes = make([]scopeQuota, len(c.windows))
 	s.unmapped[smallPool].byAddress, s.unmapped[largePool].byAddress = true, true
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
@@ -115,18 +115,19 @@ func (c *Cache) unlockAll() {
 // retire drops a shard that has no segments any more. Its sums are kept, its quotas go to the shard into. All
 // shards are locked.
 func (c *Cache) retire(s, into *shard) {
-	for row := range s.levels {
-		for g := range s.levels[row] {
-			l := &s.levels[row][g]
-			into.levels[row][g].quota += l.quota
-			r := &c.retired[row][g]
-			r.up += l.up
-			r.down += l.down
+	for row := range s.quota {
+		for g := range gauges {
+			into.quota[row][g] += s.quota[row][g]
 		}
 	}
-	for i, w := range s.windows {
-		into.windows[i].allocated += w.allocated
-		into.windows[i].requested += w.requested
+	for k := range s.up {
+		for g := range gauges {
+			c.retired[k][g] += s.up[k][g]
+		}
+	}
+	for i, q := range s.scopes {
+		into.scopes[i].allocated += q.allocated
+		into.scopes[i].requested += q.requested
 	}
 	c.counts.add(s)
 	s.retired = true

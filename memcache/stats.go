@@ -123,13 +123,12 @@ func (c *Cache) ResetPeakStats() {
 	c.lockAll()
 	defer c.unlockAll()
 	c.stats.each(func(s *Stat) { s.Peak = s.Current })
-	c.peaks = [rows][gauges]int64{}
+	c.peaks = [rows]change{}
 	for _, s := range c.table.Load().list {
-		for row := range s.levels {
-			for g := range s.levels[row] {
-				l := &s.levels[row][g]
-				l.quota = l.used
-				c.peaks[row][g] += l.used
+		for row := range s.quota {
+			for g := range gauges {
+				s.quota[row][g] = s.at(row, g)
+				c.peaks[row][g] += s.at(row, g)
 			}
 		}
 	}
@@ -143,14 +142,15 @@ func (c *Cache) ResetAccumulatedStats() {
 	t := &c.stats
 	t.each(func(s *Stat) { s.Allocated, s.Freed = 0, 0 })
 	t.NumAllocRetries, t.NumOOMs, t.NumSyncAllStreams, t.NumDeviceAlloc, t.NumDeviceFree = 0, 0, 0, 0, 0
-	c.retired, c.counts = [rows][gauges]level{}, counts{}
+	c.retired, c.counts, c.forgotten = [2]change{}, counts{}, [rows]change{}
 	for _, s := range c.table.Load().list {
-		for row := range s.levels {
-			for g := range s.levels[row] {
-				s.levels[row][g].up, s.levels[row][g].down = 0, 0
+		s.up = [2]change{}
+		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
+		for row := range s.quota {
+			for g := range gauges {
+				c.forgotten[row][g] -= s.at(row, g)
 			}
 		}
-		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
 	}
 }
 
