@@ -8,15 +8,18 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// request is one call of Alloc.
+// request is one call of Alloc, and what it leaves for the observer.
 type request struct {
 	bytes   int64
 	rounded int64
 	segment int64 // what the driver is asked for
-	kind    poolKind
 	shard   *shard
-	closed  bool // found when the shard was looked at
 	scope   *Scope
+	kind    poolKind
+
+	closed   bool // the shard was found closed
+	hit      bool // served without the driver
+	sequence uint64
 }
 
 // Alloc hands out a block of at least bytes bytes for work on stream. The contents are undefined: work that
@@ -33,49 +36,55 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	if bytes == 0 {
 		return Block{}, nil
 	}
-	if c.config.Observer == nil {
-		b, _, err := c.alloc(ctx, bytes, stream)
-		return b, err
+	if c.config.Observer != nil {
+		return c.allocObserved(ctx, bytes, stream)
 	}
-	return c.allocObserved(ctx, bytes, stream)
+	var r request
+	m, err := c.alloc(ctx, bytes, stream, &r)
+	return m.block(), err
 }
 
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	ctx, op := c.start(ctx, OpAlloc)
-	b, result, err := c.alloc(ctx, bytes, stream)
+	var r request
+	m, err := c.alloc(ctx, bytes, stream, &r)
+	b := m.block()
 	if op != nil {
 		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
 			e.Stream, e.Shard = stream.ID(), stream.ID()
 		}
-		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, result.hit, result.sequence
+		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, r.hit, r.sequence
 		c.end(op, e)
 	}
 	return b, err
 }
 
-// outcome is what an allocation leaves for the observer.
-type outcome struct {
-	hit      bool
-	sequence uint64
+// block is the handle of a block that was just handed out: nobody else has one yet, so no lock is needed.
+func (m *meta) block() Block {
+	if m == nil {
+		return Block{}
+	}
+	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.shard.Load().id}
 }
 
-func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, outcome, error) {
+func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*meta, error) {
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
-	r := request{bytes: bytes, rounded: c.rules.round(bytes), shard: c.shardOf(stream), scope: c.scopeOf(ctx)}
-	r.segment, r.kind = c.rules.segment(r.rounded), poolFor(r.rounded)
+	r.bytes, r.rounded, r.shard, r.scope = bytes, c.rules.round(bytes), c.shardOf(stream), c.scopeOf(ctx)
+	r.kind = poolFor(r.rounded)
 	if c.alert.Load() != 0 {
-		if err := c.attend(&r); err != nil {
-			return Block{}, outcome{}, err
+		if err := c.attend(r); err != nil {
+			return nil, err
 		}
 	}
-	b, result, err := c.search(&r)
-	if err != nil || result.hit {
-		return b, result, err
+	m, err := c.search(r)
+	if m != nil || err != nil {
+		return m, err
 	}
-	return c.allocMiss(ctx, stream, &r)
+	r.segment = c.rules.segment(r.rounded)
+	return c.allocMiss(ctx, stream, r)
 }
 
 // attend does what a request has to do besides looking at its shard.
@@ -106,56 +115,50 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 }
 
 // search serves the request from a free block, if there is one.
-func (c *Cache) search(r *request) (Block, outcome, error) {
+func (c *Cache) search(r *request) (*meta, error) {
 	s := r.shard
 	s.mu.Lock()
-	b, result, fits := s.take(r, false)
+	m, fits := s.take(r, false)
 	s.mu.Unlock()
-	if fits {
-		return b, result, s.open(r)
+	if !fits {
+		c.lockAll()
+		m, _ = s.take(r, true)
+		c.unlockAll()
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	b, result, _ = s.take(r, true)
-	return b, result, s.open(r)
-}
-
-// open is the error of a request to a closed cache.
-func (s *shard) open(r *request) error {
 	if r.closed {
-		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
+		return nil, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
-	return nil
+	return m, nil
 }
 
 // take hands out the free block that serves the request, if there is one. Unless all shards are locked it
 // does nothing if that would go beyond a quota, and says so. s.mu is held.
-func (s *shard) take(r *request, all bool) (b Block, result outcome, fits bool) {
+func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	if r.closed = s.cache.closed || s.retired; r.closed {
-		return Block{}, outcome{}, true
+		return nil, true
 	}
-	m := s.find(r)
-	if m == nil {
-		return Block{}, outcome{}, true
+	if m = s.find(r); m == nil {
+		return nil, true
 	}
 	split := s.cache.worthSplitting(m, r)
-	d := s.handOutChange(m, r, split)
+	var d change
+	s.handOutChange(m, r, split, &d)
 	if fits = s.fits(r.kind, &d); !fits && !all {
-		return Block{}, outcome{}, false
+		return nil, false
 	}
 	s.hits++
+	r.hit = true
 	s.free[m.kind].remove(m)
-	b = s.handOut(m, r, split, &d)
+	m = s.handOut(m, r, split, &d)
 	if !fits {
 		s.cache.raise(s, r.kind)
 	}
-	return b, outcome{hit: true, sequence: s.sequence}, true
+	return m, true
 }
 
 // handOutChange is what handing m out changes (alloc_found_block).
-func (s *shard) handOutChange(m *meta, r *request, split bool) change {
+func (s *shard) handOutChange(m *meta, r *request, split bool, d *change) {
 	size, part := m.size, !m.whole()
-	var d change
 	if split {
 		size = r.rounded
 	}
@@ -174,22 +177,22 @@ func (s *shard) handOutChange(m *meta, r *request, split bool) change {
 	if size >= s.cache.rules.maxSplit {
 		d[gaugeOversize] = 1
 	}
-	return d
 }
 
 // handOut hands out a free block that is not in the index. s.mu is held; unless the change fits, all shards
 // are locked and raise follows.
-func (s *shard) handOut(m *meta, r *request, split bool, d *change) Block {
+func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
 	if split {
 		m = s.splitFront(m, r.rounded)
 	}
 	s.sequence++
+	r.sequence = s.sequence
 	m.serial, m.requested = s.nextSerial(), r.bytes
 	s.apply(m.kind, d)
 	if r.scope != nil {
 		m.charge(s.cache, r.scope)
 	}
-	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: s.id}
+	return m
 }
 
 // splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. s.mu is held.
@@ -204,61 +207,58 @@ func (s *shard) splitFront(m *meta, size int64) *meta {
 }
 
 // allocMiss serves a request that found no free block.
-func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (Block, outcome, error) {
+func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
 	asked := 0
 	for {
-		b, result, err := c.allocGrowing(ctx, stream, r)
+		m, err := c.allocGrowing(ctx, stream, r)
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
-			return b, result, err
+			return m, err
 		}
 		if asked = c.reclaim(ctx, r.segment, asked); asked < 0 {
 			c.all.Lock()
 			c.stats.NumOOMs++
 			c.counts.misses++
 			c.all.Unlock()
-			return b, result, err
+			return nil, err
 		}
 	}
 }
 
 // allocGrowing searches once more, asks the driver, flushes, and asks again.
-func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (Block, outcome, error) {
+func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
 	if err := c.lockGrowth(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	defer c.unlockGrowth()
 	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
 	if !c.config.Exact {
 		c.adopt(r)
 	}
-	b, result, err := c.search(r)
-	if err != nil || result.hit {
-		return b, result, err
+	if m, err := c.search(r); m != nil || err != nil {
+		return m, err
 	}
 	if err := c.collect(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
-	b, result, err = c.grow(ctx, r, false)
+	m, err := c.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
-		return b, result, err
+		return m, err
 	}
 	released, err := c.releaseOversize(ctx, r)
 	if err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	if released {
-		b, result, err = c.grow(ctx, r, false)
-		if !errors.Is(err, ErrOutOfMemory) {
-			return b, result, err
+		if m, err = c.grow(ctx, r, false); !errors.Is(err, ErrOutOfMemory) {
+			return m, err
 		}
 	}
 	if err := c.flush(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	if !c.config.Exact {
-		b, result, err := c.search(r)
-		if err != nil || result.hit {
-			return b, result, err
+		if m, err := c.search(r); m != nil || err != nil {
+			return m, err
 		}
 	}
 	return c.grow(ctx, r, true)

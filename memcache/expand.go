@@ -17,7 +17,7 @@ func (c *Cache) granule(k poolKind) int64 {
 
 // expand serves the request by mapping memory into an expandable segment of its stream and pool
 // (try_allocate_expandable_block). The growth lock is held: nobody else touches unmapped blocks.
-func (c *Cache) expand(ctx context.Context, r *request) (Block, outcome, error) {
+func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	s := r.shard
 	s.mu.Lock()
 	m := s.candidate(r)
@@ -28,7 +28,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (Block, outcome, error) 
 	if m == nil {
 		var err error
 		if m, err = c.reserveRange(r); err != nil {
-			return Block{}, outcome{}, c.growError(r, err)
+			return nil, c.growError(r, err)
 		}
 	}
 	for m.unmapped || m.size < r.rounded {
@@ -40,7 +40,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (Block, outcome, error) 
 			if !m.unmapped {
 				c.putBack(m)
 			}
-			return Block{}, outcome{}, c.growError(r, err)
+			return nil, c.growError(r, err)
 		}
 		s.mu.Lock()
 		if m != tail {
@@ -58,7 +58,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (Block, outcome, error) 
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	return s.first(m, r)
+	return s.first(m, r), nil
 }
 
 // candidate is the first block, by address, from which on free and unmapped neighbours have room for the

@@ -9,7 +9,7 @@ import (
 )
 
 // grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcome, error) {
+func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error) {
 	bytes := r.segment
 	c.all.Lock()
 	if retry {
@@ -18,14 +18,14 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcom
 	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
 	c.all.Unlock()
 	if limited {
-		return Block{}, outcome{}, c.outOfMemory(r, nil)
+		return nil, c.outOfMemory(r, nil)
 	}
 	if c.config.ExpandableSegments {
 		return c.expand(ctx, r)
 	}
 	p, err := c.driverAlloc(ctx, bytes, r)
 	if err != nil {
-		return Block{}, outcome{}, c.growError(r, err)
+		return nil, c.growError(r, err)
 	}
 	c.lockAll()
 	defer c.unlockAll()
@@ -40,17 +40,18 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcom
 		c.stats.OversizeSegments.add(1)
 	}
 	c.reserve(r.kind, bytes)
-	return s.first(m, r)
+	return s.first(m, r), nil
 }
 
 // first hands out a block for which the driver was asked. All shards are locked.
-func (s *shard) first(m *meta, r *request) (Block, outcome, error) {
+func (s *shard) first(m *meta, r *request) *meta {
 	s.misses++
 	split := s.cache.worthSplitting(m, r)
-	d := s.handOutChange(m, r, split)
-	b := s.handOut(m, r, split, &d)
+	var d change
+	s.handOutChange(m, r, split, &d)
+	m = s.handOut(m, r, split, &d)
 	s.cache.raise(s, r.kind)
-	return b, outcome{sequence: s.sequence}, nil
+	return m
 }
 
 // reserve counts memory from the driver. c.all is held.
