@@ -125,10 +125,14 @@ func (c *Cache) search(r *request) (*meta, error) {
 		m, _ = s.take(r, true)
 		c.unlockAll()
 	}
-	if r.closed {
+	switch {
+	case !r.closed:
+		return m, nil
+	case s.retired:
+		return nil, fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), s.id, device.ErrClosed)
+	default:
 		return nil, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
-	return m, nil
 }
 
 // take hands out the free block that serves the request, if there is one. Unless all shards are locked it

@@ -104,7 +104,7 @@ func (s *shard) check(want *Stats) error {
 		var err error
 		s.free[k].all(func(m *meta) {
 			n++
-			if last != nil && !s.free[k].less(last, m) || !m.indexed || m.kind != poolKind(k) {
+			if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != poolKind(k) {
 				err = fmt.Errorf("the index of the %s pool is out of order", poolKind(k))
 			}
 			last = m

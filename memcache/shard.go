@@ -35,7 +35,7 @@ type shard struct {
 // lists are the blocks of a pool and stream that are not in use, by poolKind.
 type lists struct {
 	free     [2]index
-	unmapped [2]index // parts of expandable segments, by address
+	unmapped [2]tree // parts of expandable segments, by address
 }
 
 // shardTable finds a stream's shard. It is never changed, but replaced.
