@@ -15,18 +15,22 @@ type uses struct {
 	n    int
 	item [4]use
 	more *uses
+	last *uses // of the first: where the next use goes, or nil if that is here
 }
 
 //go:norace
 func (u *uses) add(x use) {
-	for u.n == len(u.item) {
-		if u.more == nil {
-			u.more = new(uses)
-		}
-		u = u.more
+	to := u
+	if u.last != nil {
+		to = u.last
 	}
-	u.item[u.n] = x
-	u.n++
+	if to.n == len(to.item) {
+		to.more = new(uses)
+		to = to.more
+		u.last = to
+	}
+	to.item[to.n] = x
+	to.n++
 }
 
 // miss says why a range can't be named.

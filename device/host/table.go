@@ -40,7 +40,7 @@ func newSegment(k kind, data []byte) *segment {
 	return &segment{base: uintptr(unsafe.Pointer(unsafe.SliceData(data))), data: data, kind: k}
 }
 
-// reservation is address space of [Device.Reserve]. Pages that nobody touches cost nothing.
+// reservation is address space of [Device.Reserve]. Fresh pages that nobody touches cost nothing.
 type reservation struct {
 	base   uintptr
 	data   []byte
