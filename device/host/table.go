@@ -30,6 +30,10 @@ type segment struct {
 	dying bool         // waits for its last operation; no other may name it
 	uses  atomic.Int32 // queued operations that name it
 	await atomic.Bool  // someone waits for uses == 0
+
+	// Of mapped, in race builds: their addresses carry the edges to the operations from those that used the addresses
+	// before, and from the operations.
+	before, after byte
 }
 
 //go:norace
@@ -46,6 +50,7 @@ type reservation struct {
 	data   []byte
 	mapped int64
 	next   *reservation
+	past   byte // its address carries the edges from what was unmapped, in race builds
 }
 
 //go:norace
