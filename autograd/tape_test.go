@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -227,6 +228,27 @@ func TestNamesOfParameters(t *testing.T) {
 	assert.Equal(t, int64(4*23), model.Parameters().Bytes())
 	nested := Sequential{model, ReLU{}}
 	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
+}
+
+func TestNewLinearRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	random := NewRand(1)
+	for name, c := range map[string]struct {
+		rt      *tensor.Runtime
+		dtype   gtensor.Dtype
+		in, out int
+		want    error
+	}{
+		"no runtime":            {nil, gtensor.Float32, 2, 2, ErrInvalid},
+		"no inputs":             {b.rt, gtensor.Float32, 0, 2, ErrInvalid},
+		"whole numbers":         {b.rt, gtensor.Int32, 2, 2, tensor.ErrDtype},
+		"no dtype":              {b.rt, gtensor.Dtype{}, 2, 2, tensor.ErrDtype},
+		"a size that overflows": {b.rt, gtensor.Float32, 1 << 31, 1 << 31, tensor.ErrShape},
+		"more than there is":    {b.rt, gtensor.Float64, 1 << 20, 1 << 20, memcache.ErrOutOfMemory},
+	} {
+		_, err := NewLinear(b.ctx, c.rt, c.dtype, c.in, c.out, random)
+		assert.ErrorIs(t, err, c.want, name)
+	}
 }
 
 func TestInitialisationIsSeeded(t *testing.T) {

@@ -125,9 +125,16 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		return false, nil
 	}
 	p.mu.Lock()
-	p.spare = append(p.spare, s.from, s.to)
 	s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
+	closed := p.closed
+	if !closed {
+		p.spare = append(p.spare, s.from, s.to)
+	}
 	p.mu.Unlock()
+	if closed { // Close may have been here before
+		p.discard(s.from)
+		p.discard(s.to)
+	}
 	return true, nil
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
 )
 
 // A Flush that is cancelled makes an error, with package fmt and the context. The race detector must see the locks of
@@ -60,4 +62,21 @@ func TestProfilerOutlivesAPanicOfOnProfile(t *testing.T) {
 	_, step = p.StartStep(t.Context(), 2)
 	step.End()
 	assert.Equal(t, []int64{1, 2}, profiles)
+}
+
+// The events of a step whose End meets Close are closed, too.
+func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+	step := &Step{profiler: p, from: p.mark(), to: p.mark()}
+	require.NoError(t, p.Close())
+	require.NoError(t, f.stream.Synchronize(t.Context()))
+	done, err := step.takeDeviceTime(device.Event.Query)
+	require.NoError(t, err)
+	assert.True(t, done)
+	assert.True(t, step.profile.DeviceTimed)
+	for _, e := range []device.Event{step.from, step.to} {
+		_, err := e.Query()
+		assert.ErrorIs(t, err, device.ErrClosed)
+	}
 }

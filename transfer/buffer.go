@@ -119,7 +119,7 @@ func (b *Buffer) Wait(ctx context.Context) error {
 // goroutine queues a copy wraps [ErrInFlight]; both change nothing.
 func (b *Buffer) Release() error {
 	// Before anything changes: Close either waits for this call, or finds the buffer with all its copies.
-	open := b.pool.gate.enter()
+	open := b.slab != nil && b.pool.gate.enter()
 	if open {
 		defer b.pool.gate.leave()
 	}

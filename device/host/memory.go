@@ -31,10 +31,13 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	return device.Ptr(s.base), nil
 }
 
-// aligned makes bytes bytes whose address is a multiple of align. Large slices are by themselves.
+// aligned makes bytes bytes whose address is a multiple of align. Large slices begin with a page of the Go heap, 8 KiB;
+// more than that would be luck, at the price of a slice for the garbage collector.
 func aligned(bytes, align int64) []byte {
-	if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
-		return b
+	if align <= 8<<10 {
+		if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
+			return b
+		}
 	}
 	b := make([]byte, bytes+align-1)
 	skip := -int64(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)

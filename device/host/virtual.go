@@ -10,8 +10,8 @@ const granularity = 2 << 20
 // Granularity is 2 MiB.
 func (d *Device) Granularity() int64 { return granularity }
 
-// Reserve reserves address space: Go memory that costs nothing until it is touched. All reservations together are at
-// most 9/8 of the capacity.
+// Reserve reserves address space: Go memory, of which fresh pages cost nothing until they are touched. Where the Go
+// heap has used the pages before, it clears them first. All reservations together are at most 9/8 of the capacity.
 func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Reserve"); err != nil {
 		return 0, err

