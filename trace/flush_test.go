@@ -31,7 +31,7 @@ func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 				case <-stop:
 					return
 				case <-time.After(50 * time.Microsecond):
-					_ = fmt.Sprint("uses the same buffers as the error")
+					_ = fmt.Sprintf("buffer %d of those that the error uses", 1)
 				}
 			}
 		})
