@@ -156,7 +156,7 @@ func (c *Cache) Close() error {
 	c.lockAll()
 	c.closed = true
 	if t := c.sum(); t.Allocation.All.Current > 0 {
-		errs = append(errs, fmt.Errorf("memcache: Close: %d blocks of %s were never freed",
+		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
 			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
 	var segments []*segment

@@ -20,6 +20,17 @@
 // cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
 // then returns when every recorded stream is past the free, which later allocations notice.
 //
+// # Options
+//
+// The fields of [Config] are PyTorch's options under PyTorch's names, and [ParseConfig] reads PyTorch's string:
+//
+//	config, err := memcache.ParseConfig("expandable_segments:True,garbage_collection_threshold:0.8")
+//
+// # Goroutines
+//
+// Each stream has a part of the cache to itself: goroutines that work on different streams don't wait for each
+// other, unless they need the driver.
+//
 // # Accounting
 //
 // [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats] answer

@@ -141,7 +141,7 @@ func TestBadArguments(t *testing.T) {
 	require.ErrorIs(t, b.Free(), ErrFreed)
 
 	leak := mustAlloc(t, c, 1000, s)
-	require.ErrorContains(t, c.Close(), "1 blocks of 1024 bytes")
+	require.ErrorContains(t, c.Close(), "never freed: 1, of 1024 bytes")
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)
 	require.ErrorIs(t, leak.Free(), ErrClosed)
