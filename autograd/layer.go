@@ -83,6 +83,10 @@ func draw[T float32 | float64](n int, bound float64, random *rand.Rand) []T {
 func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x, false) }
 
 func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
+	if l == nil {
+		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert()
+	}
 	var bias *Variable
 	if l.Bias != nil {
 		bias = t.Param(l.Bias)
@@ -95,6 +99,9 @@ func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 
 // Parameters are "weight" and, if there is one, "bias".
 func (l *Linear) Parameters() Parameters {
+	if l == nil {
+		return nil
+	}
 	ps := Parameters{{"weight", l.Weight}}
 	if l.Bias != nil {
 		ps = append(ps, Named{"bias", l.Bias})

@@ -297,3 +297,29 @@ func TestTensorsOfATapeBelongToNoScope(t *testing.T) {
 	}
 	require.NoError(t, opt.Close())
 }
+
+func TestIntegersHaveNoGradient(t *testing.T) {
+	b := open(t, 1<<24)
+	labels, err := tensor.Labels(b.ctx, b.rt, []int{1, 0}, 2)
+	require.NoError(t, err)
+	defer labels.Release()
+	_, err = NewParameter(labels)
+	require.ErrorIs(t, err, tensor.ErrDtype)
+	tape := NewTape(b.ctx, b.rt)
+	tape.Leaf(labels)
+	require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
+	_ = tape.Close()
+}
+
+func TestNilLayer(t *testing.T) {
+	b := open(t, 1<<24)
+	x, err := tensor.FromSlice(b.ctx, b.rt, []float32{1, 2}, 1, 2)
+	require.NoError(t, err)
+	defer x.Release()
+	model := Sequential{(*Linear)(nil), ReLU{}}
+	require.Empty(t, model.Parameters())
+	tape := NewTape(b.ctx, b.rt)
+	model.Forward(tape, tape.Input(x))
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	_ = tape.Close()
+}

@@ -62,16 +62,13 @@ func Open(name string) (Device, error) {
 	if d != nil {
 		return d.Open(base, options)
 	}
-	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint(backend))
+	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint())
 }
 
-func hint(backend string) string {
+func hint() string {
 	have := "this program has none: import _ \"github.com/cistern-ml/cistern/device/host\""
 	if names := Drivers(); len(names) > 0 {
 		have = "this program has " + strings.Join(names, ", ")
 	}
-	if backend == "cuda" {
-		return have + "; for NVIDIA GPUs build it with the tag cuda"
-	}
-	return have
+	return have + "; a backend is there when its package is imported"
 }

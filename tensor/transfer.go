@@ -12,6 +12,9 @@ import (
 // soon as FromSlice returns. Without a shape the tensor has one dimension. The copy is queued on the runtime's
 // stream.
 func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...int) (*Tensor, error) {
+	if rt == nil {
+		return nil, fmt.Errorf("tensor: FromSlice: %w: the runtime is nil", ErrInvalid)
+	}
 	if len(shape) == 0 {
 		shape = []int{len(data)}
 	}

@@ -34,6 +34,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = runOptions(ctx, o, stdout, stderr)
 	}
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		fmt.Fprintln(stdout, "interrupted before the first step")
+		return 0
+	}
 	if err != nil {
 		text := err.Error()
 		if !strings.HasPrefix(text, "mnist: ") {

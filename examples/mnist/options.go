@@ -39,7 +39,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("mnist", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&o.device, "device", "host", "`name` of the device: host, or cuda:0 in a program built with the tag cuda")
+	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")
 	f.StringVar(&o.capacity, "capacity", "", "`size` of the host device's memory, such as 64MiB; empty: its default")
 	f.StringVar(&o.model, "model", "mlp", "the model: mlp (784-512-512-10)")
 	f.StringVar(&o.optimizer, "optimizer", "adam", "the optimiser: "+strings.Join(optimizers, ", "))

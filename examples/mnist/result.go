@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -76,11 +77,16 @@ func writable(file string) error {
 	if file == "" {
 		return nil
 	}
+	_, missing := os.Stat(file)
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return fmt.Errorf("mnist: -json: %w", err)
 	}
-	return f.Close()
+	err = f.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(file)) // a run that fails leaves none
+	}
+	return err
 }
 
 func (r *result) write(file string) error {
