@@ -15,6 +15,7 @@ type request struct {
 	segment int64 // what the driver is asked for
 	shard   *shard
 	scope   *Scope
+	stack   []uintptr // with the history's stacks
 	kind    poolKind
 
 	closed   bool // the shard was found closed
@@ -74,6 +75,9 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	}
 	r.bytes, r.rounded, r.shard, r.scope = bytes, c.rules.round(bytes), c.shardOf(stream), c.scopeOf(ctx)
 	r.kind = poolFor(r.rounded)
+	if c.history.Load() != nil {
+		r.stack = c.stack(StacksState)
+	}
 	if c.alert.Load() != 0 {
 		if err := c.attend(r); err != nil {
 			return nil, err
@@ -192,7 +196,9 @@ func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
 	s.sequence++
 	r.sequence = s.sequence
 	m.serial, m.requested = s.nextSerial(), r.bytes
+	m.stack = r.stack
 	s.apply(m.kind, d)
+	s.note(ActionAlloc, m, m.serial, r.stack)
 	if r.scope != nil {
 		m.charge(s.cache, r.scope)
 	}
@@ -223,6 +229,7 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 			c.stats.NumOOMs++
 			c.counts.misses++
 			c.all.Unlock()
+			c.noteOOM(r, err)
 			return nil, err
 		}
 	}

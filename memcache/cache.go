@@ -46,6 +46,7 @@ type Cache struct {
 	table   atomic.Pointer[shardTable]
 	serials atomic.Uint64 // leased to shards
 	pending pending
+	history atomic.Pointer[history] // nil: off
 
 	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	all        sync.Mutex

@@ -124,6 +124,7 @@ func (c *Cache) mapFront(ctx context.Context, m *meta, size int64, r *request) e
 	}
 	m.unmapped = false
 	c.reserve(m.kind, bytes)
+	c.noteSegment(ActionSegmentMap, m.ptr, bytes, s.id, r.stack)
 	c.stats.NumDeviceAlloc++
 	return nil
 }

@@ -13,10 +13,14 @@ type freed struct {
 	shard, sequence uint64
 	requested       int64
 	kind            poolKind
+	stack           []uintptr // with the history's stacks
 }
 
 // freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
 func (c *Cache) freeBlock(b Block) (was freed, err error) {
+	if c.history.Load() != nil {
+		was.stack = c.stack(StacksAll)
+	}
 	s := b.meta.lock()
 	uses, fits, err := s.giveBack(b, &was, false)
 	s.mu.Unlock()
@@ -53,7 +57,9 @@ func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, f
 		}
 	}
 	s.sequence++
-	*was = freed{s.id, s.sequence, m.requested, m.kind}
+	was.shard, was.sequence, was.requested, was.kind = s.id, s.sequence, m.requested, m.kind
+	s.note(ActionFreeRequested, m, m.serial, was.stack)
+	m.stack, m.last = nil, m.serial
 	m.serial = 0
 	if m.charged > 0 {
 		m.discharge(s.cache)
@@ -183,6 +189,7 @@ func (s *shard) releaseChange(m *meta, d *change) {
 // held.
 func (s *shard) release(m *meta) {
 	m.pending = false
+	s.note(ActionFreeCompleted, m, m.last, nil)
 	for _, n := range [2]*meta{m.prev, m.next} {
 		if n.mergeable() {
 			s.absorb(m, n)

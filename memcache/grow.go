@@ -40,6 +40,7 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error)
 		c.stats.OversizeSegments.add(1)
 	}
 	c.reserve(r.kind, bytes)
+	c.noteSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	return s.first(m, r), nil
 }
 

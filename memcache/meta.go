@@ -39,6 +39,9 @@ type meta struct {
 	scope   *Scope
 	charged int
 
+	stack []uintptr // of the hand-out, with the history's stacks
+	last  uint64    // the serial of the last hand-out
+
 	unmapped bool  // addresses without memory, in an expandable segment
 	born     int64 // the pool's clock when the block became free
 

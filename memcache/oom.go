@@ -83,6 +83,15 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	return e
 }
 
+// noteOOM records a request that failed.
+func (c *Cache) noteOOM(r *request, err error) {
+	h := c.history.Load()
+	var oom *OutOfMemoryError
+	if h != nil && errors.As(err, &oom) {
+		h.add(HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Stack: r.stack})
+	}
+}
+
 type reclaimer struct {
 	free func(ctx context.Context, need int64) (freed int64)
 }

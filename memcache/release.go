@@ -162,6 +162,7 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 		c.stats.OversizeSegments.sub(1)
 	}
 	owner := m.shard.Load()
+	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, owner.id, nil)
 	delete(owner.segments, s.ptr)
 	owner.recycle(m)
 	return nil

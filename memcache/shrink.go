@@ -46,6 +46,7 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 	s.unmapped[m.kind].insert(m)
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
+	c.noteSegment(ActionSegmentUnmap, from, bytes, s.id, nil)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 type Snapshot struct {
 	Device   string
 	Segments []SegmentSnapshot // by address
+	History  []HistoryEntry    // what RecordHistory recorded, the oldest first
 }
 
 // SegmentSnapshot is memory from the driver: a segment, or a contiguous mapped part of an expandable one. Sizes
@@ -33,6 +34,8 @@ type BlockSnapshot struct {
 	RequestedSize int64 // of the present hand-out; in an inactive block of an earlier one, or 0
 	State         BlockState
 	Serial        uint64 // of the hand-out; 0 if the block is not handed out
+	// Stack are the program counters of the call that allocated the block, with StacksState; else nil.
+	Stack []uintptr
 }
 
 // BlockState is what a block is used for.
@@ -55,6 +58,10 @@ func (c *Cache) Snapshot() Snapshot {
 			s.Segments = seg.appendTo(s.Segments, shard.id)
 		}
 	}
+	if h := c.history.Load(); h != nil {
+		s.History = h.list()
+		h.add(HistoryEntry{Action: ActionSnapshot, Size: c.total(allPools, gaugeActiveBytes).Current})
+	}
 	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
 		if a.Address < b.Address {
 			return -1
@@ -76,7 +83,7 @@ func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnaps
 			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), Expandable: s.expandable})
 		}
 		l := &list[len(list)-1]
-		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial}
+		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}
 		switch {
 		case m.serial != 0:
 			b.State = BlockAllocated
