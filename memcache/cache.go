@@ -44,9 +44,13 @@ type Cache struct {
 	calls [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of its ages
 
 	table   atomic.Pointer[shardTable]
+	history atomic.Pointer[history] // nil: off
+
+	// What is above every request reads; what is below is written. They share no cache line.
+	_       [64]byte
 	serials atomic.Uint64 // leased to shards
 	pending pending
-	history atomic.Pointer[history] // nil: off
+	_       [64]byte
 
 	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	all        sync.Mutex

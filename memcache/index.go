@@ -7,15 +7,18 @@ import "math/bits"
 // says whether it is empty, so that the smallest size that fits is found by looking at a few words. Larger
 // blocks share one tree.
 type index struct {
-	words []uint64    // a bit for each size
-	top   []uint64    // a bit for each word that is not 0
-	trees []*[64]tree // for each word, made when it is needed
+	words []uint64            // a bit for each size
+	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: shards share no cache line
+	trees []*[64]tree         // for each word, made when it is needed
 	large tree
 	len   int
 }
 
-// indexedSizes is the number of sizes that have a tree of their own.
-const indexedSizes = largeSegment/minBlock + 1
+const (
+	indexedSizes = largeSegment/minBlock + 1 // that have a tree of their own
+	indexedWords = (indexedSizes + 63) / 64
+	indexedTops  = (indexedWords + 63) / 64
+)
 
 // at returns the tree of a size, and its number; -1 for the large one's.
 func (x *index) at(size int64) (*tree, int) {
@@ -24,8 +27,7 @@ func (x *index) at(size int64) (*tree, int) {
 		return &x.large, -1
 	}
 	if x.words == nil {
-		words := (indexedSizes + 63) / 64
-		x.words, x.top, x.trees = make([]uint64, words), make([]uint64, (words+63)/64), make([]*[64]tree, words)
+		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)
 	}
 	page := x.trees[n/64]
 	if page == nil {
