@@ -151,7 +151,7 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	split := s.cache.worthSplitting(m, r)
 	var d change
 	s.handOutChange(m, r, split, &d)
-	if fits = s.fits(r.kind, &d); !fits && !all {
+	if fits = s.fits(r.kind, &d) || !all && s.borrow(r.kind, &d); !fits && !all {
 		return nil, false
 	}
 	s.hits++

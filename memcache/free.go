@@ -52,7 +52,7 @@ func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, f
 	fits = true
 	if len(m.uses) == 0 {
 		s.releaseChange(m, &d)
-		if fits = d[gaugeInactiveSplitBytes] <= 0 && d[gaugeInactiveSplit] <= 0 || s.fits(m.kind, &d); !fits && !all {
+		if fits = s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d); !fits && !all {
 			return nil, false, nil
 		}
 	}
@@ -146,7 +146,7 @@ func (s *shard) tryRelease(m *meta, all bool) bool {
 	}
 	var d change
 	s.releaseChange(m, &d)
-	fits := s.fits(m.kind, &d)
+	fits := s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d)
 	if !fits && !all {
 		return false
 	}

@@ -29,7 +29,7 @@ type change [gauges]int64
 // Peaks are exact without a counter that the shards share: the sum of the shards' quotas is the peak, and no
 // shard uses more than its quota. As long as that holds, no sum of uses exceeds the peak, whatever the
 // shards do at the same time. An operation that would break it runs with all shards locked, where the true
-// sum is known; see raise.
+// sum is known; see borrow and raise.
 type levels struct {
 	used  [2]change    // by poolKind
 	up    [2]change    // by poolKind: the sum of all increases
@@ -80,44 +80,92 @@ func (l *levels) apply(k poolKind, d *change) {
 	}
 }
 
-// raise brings the peaks up to date after a change of s, and hands what is left between the true sum and the
-// peak out to the shards as quotas. All shards are locked.
-func (c *Cache) raise(s *shard, k poolKind) {
+// borrow takes what the change needs out of the unused quotas of other shards, and reports whether that was
+// enough. The sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that
+// their order does not matter.
+func (s *shard) borrow(k poolKind, d *change) bool {
+	shards := s.cache.table.Load().list
+	for range shards {
+		s.lender++
+		o := shards[s.lender%len(shards)]
+		if o == s || !o.mu.TryLock() {
+			continue
+		}
+		s.drain(o, k, d)
+		o.mu.Unlock()
+		if s.fits(k, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// drain moves unused quotas of o to s, as far as the change needs them. Both are locked.
+func (s *shard) drain(o *shard, k poolKind, d *change) {
 	for _, row := range [2]int{int(k), allPools} {
-		for g := range gauges {
-			if s.at(row, g) > s.quota[row][g] {
-				c.share(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.at(row, g), &s.quota[row][g] })
+		for g, n := range d {
+			if n > 0 {
+				g := gauge(g)
+				move(&s.quota[row][g], s.at(row, g)+n, &o.quota[row][g], o.at(row, g))
 			}
 		}
 	}
+	for i := range s.scopes {
+		mine, theirs := &s.scopes[i], &o.scopes[i]
+		g := gaugeAllocatedBytes
+		move(&mine.allocated, s.at(allPools, g)+max(d[g], 0), &theirs.allocated, o.at(allPools, g))
+		g = gaugeRequestedBytes
+		move(&mine.requested, s.at(allPools, g)+max(d[g], 0), &theirs.requested, o.at(allPools, g))
+	}
+}
+
+// move raises the quota to need with what the other one has beyond its use, and returns what is missing.
+func move(quota *int64, need int64, other *int64, used int64) (missing int64) {
+	if missing = need - *quota; missing <= 0 {
+		return 0
+	}
+	n := min(missing, *other-used)
+	*quota += n
+	*other -= n
+	return missing - n
+}
+
+// raise makes the quotas of s fit again after a change: with what other shards don't use and, if that is not
+// enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum. All
+// shards are locked.
+func (c *Cache) raise(s *shard, k poolKind) {
+	for _, row := range [2]int{int(k), allPools} {
+		for g := range gauges {
+			c.cover(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.at(row, g), &s.quota[row][g] })
+		}
+	}
 	for i, w := range c.windows {
-		c.share(s, &w.window.Allocated.Peak, func(s *shard) (int64, *int64) {
+		c.cover(s, &w.window.Allocated.Peak, func(s *shard) (int64, *int64) {
 			return s.at(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
 		})
-		c.share(s, &w.window.Requested.Peak, func(s *shard) (int64, *int64) {
+		c.cover(s, &w.window.Requested.Peak, func(s *shard) (int64, *int64) {
 			return s.at(allPools, gaugeRequestedBytes), &s.scopes[i].requested
 		})
 	}
 }
 
-// share raises a peak to the sum of the shards' uses, and sets their quotas: each keeps what it uses, and an
-// equal part of the slack; s gets what does not divide. All shards are locked.
-func (c *Cache) share(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) {
-	shards := c.table.Load().list
-	var sum int64
-	for _, o := range shards {
-		used, _ := of(o)
-		sum += used
+// cover is raise for one peak.
+func (c *Cache) cover(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) {
+	need, quota := of(s)
+	missing := need - *quota
+	for _, o := range c.table.Load().list {
+		if missing <= 0 {
+			return
+		}
+		if o != s {
+			used, other := of(o)
+			missing = move(quota, need, other, used)
+		}
 	}
-	*peak = max(*peak, sum)
-	slack := *peak - sum
-	part := slack / int64(len(shards))
-	for _, o := range shards {
-		used, quota := of(o)
-		*quota = used + part
+	if missing > 0 {
+		*quota += missing
+		*peak += missing
 	}
-	_, quota := of(s)
-	*quota += slack - part*int64(len(shards))
 }
 
 // total is the sum of a gauge over the shards, and over those that are gone. All shards are locked.

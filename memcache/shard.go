@@ -25,6 +25,7 @@ type shard struct {
 
 	serial, serials uint64 // the last one given, and the last one of the lease
 	sequence        uint64 // of the events that observers see
+	lender          int    // the shard that borrow asked last
 	retired         bool   // not in the table any more
 
 	hits, misses, splits, merges int64
