@@ -15,6 +15,7 @@ type request struct {
 	segment int64 // what the driver is asked for
 	shard   *shard
 	scope   *Scope
+	pool    *Pool // nil: the default pool
 	kind    poolKind
 
 	closed   bool // the shard was found closed
@@ -30,7 +31,7 @@ type request struct {
 // Alloc waits for the frees that are pending, returns all free segments, tries again, and asks the
 // reclaimers of OnPressure, before it returns an [*OutOfMemoryError].
 //
-// Zero bytes give the zero Block. ctx carries the scope, is the parent of what observers see, and ends
+// Zero bytes give the zero Block. ctx carries the scope and the private pool, is the parent of what observers see, and ends
 // waiting; when it is done at the start nothing changes.
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
@@ -72,7 +73,8 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return nil, err
 	}
-	r.bytes, r.rounded, r.shard, r.scope = bytes, c.rules.round(bytes), c.shardOf(stream), c.scopeOf(ctx)
+	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
+	r.scope, r.pool = c.carriedBy(ctx)
 	r.kind = poolFor(r.rounded)
 	if c.alert.Load() != 0 {
 		if err := c.attend(r); err != nil {
@@ -89,7 +91,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 
 // attend does what a request has to do besides looking at its shard.
 func (c *Cache) attend(r *request) error {
-	if c.alert.Load() >= collecting {
+	if r.pool == nil && c.alert.Load() >= collecting {
 		c.calls[r.kind].Add(1)
 	}
 	return c.poll()
@@ -128,6 +130,9 @@ func (c *Cache) search(r *request) (*meta, error) {
 	switch {
 	case !r.closed:
 		return m, nil
+	case r.pool.isReleased():
+		return nil, fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
+			formatBytes(r.bytes), ErrReleased, r.pool)
 	case s.retired:
 		return nil, fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), s.id, device.ErrClosed)
 	default:
@@ -138,7 +143,7 @@ func (c *Cache) search(r *request) (*meta, error) {
 // take hands out the free block that serves the request, if there is one. Unless all shards are locked it
 // does nothing if that would go beyond a quota, and says so. s.mu is held.
 func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
-	if r.closed = s.cache.closed || s.retired; r.closed {
+	if r.closed = s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load(); r.closed {
 		return nil, true
 	}
 	if m = s.find(r); m == nil {
@@ -152,7 +157,7 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	}
 	s.hits++
 	r.hit = true
-	s.free[m.kind].remove(m)
+	m.segment.lists.free[m.kind].remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
 		s.cache.raise(s, r.kind)
@@ -248,6 +253,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !errors.Is(err, ErrOutOfMemory) {
 		return m, err
 	}
+	if m := c.borrow(r); m != nil {
+		return m, nil
+	}
 	released, err := c.releaseOversize(ctx, r)
 	if err != nil {
 		return nil, err
@@ -263,6 +271,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !c.config.Exact {
 		if m, err := c.search(r); m != nil || err != nil {
 			return m, err
+		}
+		if m := c.borrow(r); m != nil {
+			return m, nil
 		}
 	}
 	return c.grow(ctx, r, true)

@@ -58,6 +58,8 @@ type Cache struct {
 	counts     counts       // of shards that are gone
 	windows    []*Scope     // open scopes
 	reclaimers []*reclaimer
+	pools      uint64  // the number of the last private pool
+	lenders    []*Pool // with UseOnOOM and not released, by number
 }
 
 // collecting is the part of alert that says that garbage collection is armed.
@@ -69,6 +71,8 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	lists      *lists // where its blocks belong, in the shard that its blocks name
 }
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
@@ -162,8 +166,9 @@ func (c *Cache) Close() error {
 	var segments []*segment
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
-		s.lists = lists{}
+		s.lists, s.private = lists{}, nil
 	}
+	c.lenders = nil
 	c.unlockAll()
 	for _, s := range segments {
 		if s.expandable {

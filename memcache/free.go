@@ -194,9 +194,9 @@ func (s *shard) release(m *meta) {
 // absorb takes the neighbour n out of its index and into m. s.mu is held.
 func (s *shard) absorb(m, n *meta) {
 	if n.unmapped {
-		s.unmapped[n.kind].remove(n)
+		n.segment.lists.unmapped[n.kind].remove(n)
 	} else {
-		s.free[n.kind].remove(n)
+		n.segment.lists.free[n.kind].remove(n)
 		s.merges++
 	}
 	m.absorb(n)
@@ -206,5 +206,5 @@ func (s *shard) absorb(m, n *meta) {
 // makeFree puts a block into the index. s.mu is held.
 func (s *shard) makeFree(m *meta) {
 	m.born = s.cache.calls[m.kind].Load()
-	s.free[m.kind].insert(m)
+	m.segment.lists.free[m.kind].insert(m)
 }

@@ -1,0 +1,34 @@
+package memcache
+
+import "context"
+
+// carried is what a context carries for the caches. It is never changed. One value holds everything, so that
+// a request looks up one key.
+type carried struct {
+	scope *Scope  // the innermost one, of any cache
+	pools []*Pool // at most one of each cache
+}
+
+type carriedKey struct{}
+
+// carriedOf is what ctx carries, never nil.
+func carriedOf(ctx context.Context) *carried {
+	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
+		return v
+	}
+	return &carried{}
+}
+
+// carriedBy returns the innermost scope and the pool of this cache that ctx carries; either may be nil.
+func (c *Cache) carriedBy(ctx context.Context) (*Scope, *Pool) {
+	v, ok := ctx.Value(carriedKey{}).(*carried)
+	if !ok {
+		return nil, nil
+	}
+	for _, p := range v.pools {
+		if p.cache == c {
+			return v.scope.of(c), p
+		}
+	}
+	return v.scope.of(c), nil
+}
