@@ -76,6 +76,9 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
 	r.scope, r.pool = c.carriedBy(ctx)
 	r.kind = poolFor(r.rounded)
+	if c.config.NoCaching {
+		return c.allocUncached(ctx, stream, r)
+	}
 	if c.alert.Load() != 0 {
 		if err := c.attend(r); err != nil {
 			return nil, err
@@ -127,23 +130,34 @@ func (c *Cache) search(r *request) (*meta, error) {
 		m, _ = s.take(r, true)
 		c.unlockAll()
 	}
-	switch {
-	case !r.closed:
+	if !r.closed {
 		return m, nil
+	}
+	return nil, r.closedError()
+}
+
+// refuses reports whether the shard, its cache or the request's pool has ended. s.mu is held.
+func (s *shard) refuses(r *request) bool {
+	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
+}
+
+// closedError says what has ended.
+func (r *request) closedError() error {
+	switch {
 	case r.pool.isReleased():
-		return nil, fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
+		return fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
 			formatBytes(r.bytes), ErrReleased, r.pool)
-	case s.retired:
-		return nil, fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), s.id, device.ErrClosed)
+	case r.shard.retired:
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), r.shard.id, device.ErrClosed)
 	default:
-		return nil, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
 }
 
 // take hands out the free block that serves the request, if there is one. Unless all shards are locked it
 // does nothing if that would go beyond a quota, and says so. s.mu is held.
 func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
-	if r.closed = s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load(); r.closed {
+	if r.closed = s.refuses(r); r.closed {
 		return nil, true
 	}
 	if m = s.find(r); m == nil {
@@ -242,6 +256,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
 	if !c.config.Exact {
 		c.adopt(r)
+	}
+	if c.config.NoCaching {
+		return c.growUncached(ctx, r)
 	}
 	if m, err := c.search(r); m != nil || err != nil {
 		return m, err

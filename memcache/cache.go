@@ -84,6 +84,9 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.NoCaching {
+		config.ExpandableSegments, config.GarbageCollectionThreshold = false, 0
+	}
 	c := &Cache{
 		dev:    dev,
 		config: config,

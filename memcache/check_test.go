@@ -70,7 +70,7 @@ func (s *shard) check(want *Stats) error {
 			switch {
 			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
 				return fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
-			case m.size <= 0 || m.size%minBlock != 0:
+			case m.size <= 0 || m.size%minBlock != 0 && !s.cache.config.NoCaching:
 				return fmt.Errorf("block of %d bytes", m.size)
 			case m.indexed && prev != nil && prev.indexed && m.unmapped == prev.unmapped:
 				return fmt.Errorf("two free neighbours at %d and %d", prev.ptr, m.ptr)

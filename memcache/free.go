@@ -17,6 +17,9 @@ type freed struct {
 
 // freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
 func (c *Cache) freeBlock(b Block) (was freed, err error) {
+	if c.config.NoCaching {
+		return c.freeUncached(b)
+	}
 	s := b.meta.lock()
 	uses, fits, err := s.giveBack(b, &was, false)
 	s.mu.Unlock()

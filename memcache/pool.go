@@ -31,7 +31,8 @@ type PoolID [2]uint64
 // A pool changes nothing for requests outside of it, unlike PyTorch, where entering one stops, on the whole
 // device, the reuse of recorded blocks, the flush before an out-of-memory error, and empty_cache. The limits,
 // the statistics and the peaks are the cache's, over all pools. Free segments of a pool that was not released
-// stay: neither a flush nor garbage collection returns them.
+// stay: neither a flush nor garbage collection returns them, and only the pool's own requests return its
+// oversize ones (MaxSplitSizeMB).
 type Pool struct {
 	cache    *Cache
 	id       PoolID

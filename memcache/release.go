@@ -166,6 +166,16 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
 // driverFree returns a segment, whose block is not in the index, to the driver (release_block). The growth
 // lock is held.
 func (c *Cache) driverFree(ctx context.Context, s *segment) error {
+	if err := c.callFree(ctx, s); err != nil {
+		return err
+	}
+	c.lockAll()
+	defer c.unlockAll()
+	c.drop(s)
+	return nil
+}
+
+func (c *Cache) callFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
@@ -173,8 +183,12 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	return nil
+}
+
+// drop forgets a segment that the driver took back. All shards are locked.
+func (c *Cache) drop(s *segment) {
+	m := s.first
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
@@ -184,5 +198,4 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	owner := m.shard.Load()
 	owner.disown(s)
 	owner.recycle(m)
-	return nil
 }
