@@ -200,7 +200,7 @@ func TestExactChangesNothingElse(t *testing.T) {
 	a.dev.total, b.dev.total = 1<<40, 1<<40
 	for range 3000 {
 		op, arg := byte(r.Uint32()), byte(r.Uint32())
-		if op%16 == 15 {
+		if op%16 == 15 && arg%16 <= 8 {
 			continue
 		}
 		a.step(op, arg)
