@@ -160,7 +160,12 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	if r.closed = s.refuses(r); r.closed {
 		return nil, true
 	}
-	if m = s.find(r); m == nil {
+	l := s.of(r.pool)
+	if l == nil {
+		return nil, true
+	}
+	x := &l.free[r.kind]
+	if m = s.find(x, r); m == nil {
 		return nil, true
 	}
 	split := s.cache.worthSplitting(m, r)
@@ -171,7 +176,7 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	}
 	s.hits++
 	r.hit = true
-	m.segment.lists.free[m.kind].remove(m)
+	x.remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
 		s.cache.raise(s, r.kind)

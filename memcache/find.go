@@ -2,12 +2,7 @@ package memcache
 
 // find returns the free block that serves the request, or nil (get_free_block): the smallest of the stream
 // and pool that fits, at the lowest address, unless its size is not for this request. s.mu is held.
-func (s *shard) find(r *request) *meta {
-	l := s.of(r.pool)
-	if l == nil {
-		return nil
-	}
-	x := &l.free[r.kind]
+func (s *shard) find(x *index, r *request) *meta {
 	m := x.from(r.rounded)
 	if m == nil {
 		return nil

@@ -96,7 +96,7 @@ func (s *shard) newMeta() *meta {
 	}
 	m := s.spare
 	s.spare = m.next
-	m.requested, m.next, m.prev, m.segment, m.scope = 0, nil, nil, nil, nil
+	m.requested, m.next, m.prev, m.scope = 0, nil, nil, nil
 	m.unmapped, m.born = false, 0
 	return m
 }
