@@ -22,11 +22,11 @@ func (c *Cache) adopt(r *request) {
 				continue
 			}
 			pool := seg.lists.pool
-			seg.lists.free[m.kind].remove(m)
+			seg.free.remove(m)
 			s.disown(seg)
 			m.shard.Store(r.shard)
 			r.shard.own(seg, pool)
-			seg.lists.free[m.kind].insert(m)
+			seg.free.insert(m)
 		}
 		if len(s.segments) == 0 {
 			c.retire(s, r.shard)

@@ -73,6 +73,10 @@ type segment struct {
 	expandable bool
 	whole      bool   // its blocks are not split: PoolOptions.NoSplit
 	lists      *lists // where its blocks belong, in the shard that its blocks name
+
+	// Of lists, for the segment's poolKind.
+	free     *index
+	unmapped *tree
 }
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.

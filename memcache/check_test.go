@@ -58,7 +58,7 @@ func (s *shard) check(want *Stats) error {
 	}
 	for p, seg := range s.segments {
 		at, prev := p, (*meta)(nil)
-		if indexed[seg.lists] == nil || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
+		if indexed[seg.lists] == nil || seg.free != &seg.lists.free[seg.first.kind] || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
 			return fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
 		}
 		segments[seg.lists]++

@@ -30,7 +30,7 @@ func (c *Cache) collect(ctx context.Context) error {
 	}
 	victims := oldest(candidates, excess, c.calls[largePool].Load())
 	for _, m := range victims {
-		m.segment.lists.free[largePool].remove(m)
+		m.segment.free.remove(m)
 	}
 	c.unlockAll()
 	return c.driverFreeAll(ctx, victims)

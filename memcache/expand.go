@@ -22,7 +22,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	s.mu.Lock()
 	m := s.candidate(r)
 	if m != nil && !m.unmapped {
-		m.segment.lists.free[r.kind].remove(m) // so that nobody takes it meanwhile
+		m.segment.free.remove(m) // so that nobody takes it meanwhile
 	}
 	s.mu.Unlock()
 	if m == nil {
@@ -100,7 +100,7 @@ func (c *Cache) reserveRange(r *request) (*meta, error) {
 	m.segment = &segment{ptr: p, bytes: bytes, first: m, expandable: true}
 	m.ptr, m.size, m.kind, m.unmapped = p, bytes, r.kind, true
 	s.own(m.segment, r.pool)
-	m.segment.lists.unmapped[r.kind].insert(m)
+	m.segment.unmapped.insert(m)
 	return m, nil
 }
 
@@ -118,13 +118,13 @@ func (c *Cache) mapFront(ctx context.Context, m *meta, size int64, r *request) e
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard
-	m.segment.lists.unmapped[m.kind].remove(m)
+	m.segment.unmapped.remove(m)
 	if rest := m.size - bytes; rest > 0 {
 		n := s.cut(m, m.ptr+device.Ptr(bytes), rest)
 		n.unmapped = true
 		m.insertAfter(n)
 		m.size = bytes
-		m.segment.lists.unmapped[m.kind].insert(n)
+		m.segment.unmapped.insert(n)
 	}
 	m.unmapped = false
 	c.reserve(m.kind, bytes)

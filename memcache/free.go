@@ -197,9 +197,9 @@ func (s *shard) release(m *meta) {
 // absorb takes the neighbour n out of its index and into m. s.mu is held.
 func (s *shard) absorb(m, n *meta) {
 	if n.unmapped {
-		n.segment.lists.unmapped[n.kind].remove(n)
+		n.segment.unmapped.remove(n)
 	} else {
-		n.segment.lists.free[n.kind].remove(n)
+		n.segment.free.remove(n)
 		s.merges++
 	}
 	m.absorb(n)
@@ -209,5 +209,5 @@ func (s *shard) absorb(m, n *meta) {
 // makeFree puts a block into the index. s.mu is held.
 func (s *shard) makeFree(m *meta) {
 	m.born = s.cache.calls[m.kind].Load()
-	m.segment.lists.free[m.kind].insert(m)
+	m.segment.free.insert(m)
 }

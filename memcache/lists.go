@@ -35,7 +35,9 @@ func (s *shard) own(g *segment, p *Pool) {
 		s.private[p] = l
 	}
 	l.segments++
-	g.lists, g.whole = l, p != nil && p.options.NoSplit
+	k := g.first.kind
+	g.lists, g.free, g.unmapped = l, &l.free[k], &l.unmapped[k]
+	g.whole = p != nil && p.options.NoSplit
 	s.segments[g.ptr] = g
 }
 

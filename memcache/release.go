@@ -99,7 +99,7 @@ func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
 // takeOut takes blocks out of the index, so that nobody hands them out. Their shards are locked.
 func takeOut(blocks []*meta) {
 	for _, m := range blocks {
-		m.segment.lists.free[m.kind].remove(m)
+		m.segment.free.remove(m)
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Cache) unreserve() error {
 		for _, seg := range s.segments {
 			if m := seg.first; m.unmapped && m.whole() {
 				empty = append(empty, seg)
-				m.segment.lists.unmapped[m.kind].remove(m)
+				m.segment.unmapped.remove(m)
 				s.disown(seg)
 				s.recycle(m)
 			}

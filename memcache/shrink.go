@@ -43,7 +43,7 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 			s.absorb(m, n)
 		}
 	}
-	m.segment.lists.unmapped[m.kind].insert(m)
+	m.segment.unmapped.insert(m)
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
 	return nil
