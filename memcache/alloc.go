@@ -74,7 +74,9 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		return nil, err
 	}
 	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
-	r.scope, r.pool = c.carriedBy(ctx)
+	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
+		r.scope, r.pool = v.scope.of(c), v.pool(c)
+	}
 	r.kind = poolFor(r.rounded)
 	if c.config.NoCaching {
 		return c.allocUncached(ctx, stream, r)

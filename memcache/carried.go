@@ -19,16 +19,12 @@ func carriedOf(ctx context.Context) *carried {
 	return &carried{}
 }
 
-// carriedBy returns the innermost scope and the pool of this cache that ctx carries; either may be nil.
-func (c *Cache) carriedBy(ctx context.Context) (*Scope, *Pool) {
-	v, ok := ctx.Value(carriedKey{}).(*carried)
-	if !ok {
-		return nil, nil
-	}
+// pool is the pool of c, or nil.
+func (v *carried) pool(c *Cache) *Pool {
 	for _, p := range v.pools {
 		if p.cache == c {
-			return v.scope.of(c), p
+			return p
 		}
 	}
-	return v.scope.of(c), nil
+	return nil
 }
