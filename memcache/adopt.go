@@ -1,7 +1,7 @@
 package memcache
 
 // adopt moves whole free segments of closed streams to the request's stream, and drops the shards of closed
-// streams that have no segment any more. The growth lock is held.
+// streams that have no segment any more. Each segment stays in its pool. The growth lock is held.
 func (c *Cache) adopt(r *request) {
 	closed := false
 	for _, s := range c.table.Load().list {
@@ -16,16 +16,17 @@ func (c *Cache) adopt(r *request) {
 		if s == r.shard || !s.stream.Closed() {
 			continue
 		}
-		for p, seg := range s.segments {
+		for _, seg := range s.segments {
 			m := seg.first
 			if !m.indexed || !m.whole() || seg.expandable {
 				continue
 			}
-			s.free[m.kind].remove(m)
-			delete(s.segments, p)
+			pool := seg.lists.pool
+			seg.free.remove(m)
+			s.disown(seg)
 			m.shard.Store(r.shard)
-			r.shard.segments[p] = seg
-			r.shard.free[m.kind].insert(m)
+			r.shard.own(seg, pool)
+			seg.free.insert(m)
 		}
 		if len(s.segments) == 0 {
 			c.retire(s, r.shard)

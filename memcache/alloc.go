@@ -16,6 +16,7 @@ type request struct {
 	shard   *shard
 	scope   *Scope
 	stack   []uintptr // with the history's stacks
+	pool    *Pool     // nil: the default pool
 	kind    poolKind
 
 	closed   bool // the shard was found closed
@@ -31,7 +32,7 @@ type request struct {
 // Alloc waits for the frees that are pending, returns all free segments, tries again, and asks the
 // reclaimers of OnPressure, before it returns an [*OutOfMemoryError].
 //
-// Zero bytes give the zero Block. ctx carries the scope, is the parent of what observers see, and ends
+// Zero bytes give the zero Block. ctx carries the scope and the private pool, is the parent of what observers see, and ends
 // waiting; when it is done at the start nothing changes.
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
@@ -73,10 +74,16 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return nil, err
 	}
-	r.bytes, r.rounded, r.shard, r.scope = bytes, c.rules.round(bytes), c.shardOf(stream), c.scopeOf(ctx)
+	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
+	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
+		r.scope, r.pool = v.scope.of(c), v.pool(c)
+	}
 	r.kind = poolFor(r.rounded)
 	if c.history.Load() != nil {
 		r.stack = c.stack(StacksState)
+	}
+	if c.config.NoCaching {
+		return c.allocUncached(ctx, stream, r)
 	}
 	if c.alert.Load() != 0 {
 		if err := c.attend(r); err != nil {
@@ -93,7 +100,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 
 // attend does what a request has to do besides looking at its shard.
 func (c *Cache) attend(r *request) error {
-	if c.alert.Load() >= collecting {
+	if r.pool == nil && c.alert.Load() >= collecting {
 		c.calls[r.kind].Add(1)
 	}
 	return c.poll()
@@ -129,23 +136,42 @@ func (c *Cache) search(r *request) (*meta, error) {
 		m, _ = s.take(r, true)
 		c.unlockAll()
 	}
-	switch {
-	case !r.closed:
+	if !r.closed {
 		return m, nil
-	case s.retired:
-		return nil, fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), s.id, device.ErrClosed)
+	}
+	return nil, r.closedError()
+}
+
+// refuses reports whether the shard, its cache or the request's pool has ended. s.mu is held.
+func (s *shard) refuses(r *request) bool {
+	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
+}
+
+// closedError says what has ended.
+func (r *request) closedError() error {
+	switch {
+	case r.pool.isReleased():
+		return fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
+			formatBytes(r.bytes), ErrReleased, r.pool)
+	case r.shard.retired:
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), r.shard.id, device.ErrClosed)
 	default:
-		return nil, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
 }
 
 // take hands out the free block that serves the request, if there is one. Unless all shards are locked it
 // does nothing if that would go beyond a quota, and says so. s.mu is held.
 func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
-	if r.closed = s.cache.closed || s.retired; r.closed {
+	if r.closed = s.refuses(r); r.closed {
 		return nil, true
 	}
-	if m = s.find(r); m == nil {
+	l := s.of(r.pool)
+	if l == nil {
+		return nil, true
+	}
+	x := &l.free[r.kind]
+	if m = s.find(x, r); m == nil {
 		return nil, true
 	}
 	split := s.cache.worthSplitting(m, r)
@@ -156,7 +182,7 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	}
 	s.hits++
 	r.hit = true
-	s.free[m.kind].remove(m)
+	x.remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
 		s.cache.raise(s, r.kind)
@@ -245,6 +271,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !c.config.Exact {
 		c.adopt(r)
 	}
+	if c.config.NoCaching {
+		return c.growUncached(ctx, r)
+	}
 	if m, err := c.search(r); m != nil || err != nil {
 		return m, err
 	}
@@ -254,6 +283,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	m, err := c.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
 		return m, err
+	}
+	if m := c.borrow(r); m != nil {
+		return m, nil
 	}
 	released, err := c.releaseOversize(ctx, r)
 	if err != nil {
@@ -270,6 +302,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !c.config.Exact {
 		if m, err := c.search(r); m != nil || err != nil {
 			return m, err
+		}
+		if m := c.borrow(r); m != nil {
+			return m, nil
 		}
 	}
 	return c.grow(ctx, r, true)

@@ -15,12 +15,15 @@ func TestHitsAllocateNothing(t *testing.T) {
 	s := dev.stream(1)
 	ctx, scope := c.Scope(context.Background(), "step")
 	defer scope.End()
-	keep := mustAlloc(t, c, 1000, s)
-	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		b, _ := c.Alloc(ctx, 5000, s)
-		_ = b.Free()
-	}))
-	require.NoError(t, keep.Free())
+	pool, _ := newPool(t, c, PoolOptions{})
+	for _, ctx := range []context.Context{ctx, pool.Context(ctx)} {
+		keep := allocIn(t, ctx, c, 1000, s)
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			b, _ := c.Alloc(ctx, 5000, s)
+			_ = b.Free()
+		}))
+		require.NoError(t, keep.Free())
+	}
 }
 
 func BenchmarkAllocFree(b *testing.B) {
@@ -31,6 +34,33 @@ func BenchmarkAllocFree(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				block, err := c.Alloc(ctx, bytes, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
+// BenchmarkCarried is AllocFree with a scope, a pool, or both in the context.
+func BenchmarkCarried(b *testing.B) {
+	for _, name := range []string{"scope", "pool", "both"} {
+		b.Run(name+"/1048576", func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			s, ctx := dev.stream(1), context.Background()
+			if name != "pool" {
+				var scope *Scope
+				ctx, scope = c.Scope(ctx, "step")
+				defer scope.End()
+			}
+			if name != "scope" {
+				pool, _ := newPool(b, c, PoolOptions{})
+				ctx = pool.Context(ctx)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 1<<20, s)
 				if err != nil {
 					b.Fatal(err)
 				}

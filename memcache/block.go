@@ -25,7 +25,7 @@ type Block struct {
 func (b Block) Ptr() device.Ptr { return b.ptr }
 
 // Size is the block's bytes: the request rounded to a multiple of 512 or, where the rest of a free block
-// was not worth keeping, up to 1 MiB more.
+// was not worth keeping, up to 1 MiB more; in a pool with NoSplit a whole segment, and with NoCaching the request.
 func (b Block) Size() int64 { return b.size }
 
 // StreamID is the ID of the stream that the block was allocated on.
@@ -83,7 +83,8 @@ func (b Block) RecordStream(s device.Stream) error {
 // stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
 // A second Free is an error.
 //
-// Free waits only where recording an event does: when a recorded stream's queue is full.
+// Free waits only where recording an event does: when a recorded stream's queue is full. With NoCaching it
+// waits for the recorded streams and for the driver.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
 // FreeContext is Free; ctx is the parent of what observers see. Cancelling it changes nothing.

@@ -63,6 +63,8 @@ type Cache struct {
 	counts     counts       // of shards that are gone
 	windows    []*Scope     // open scopes
 	reclaimers []*reclaimer
+	pools      uint64  // the number of the last private pool
+	lenders    []*Pool // with UseOnOOM and not released, by number
 }
 
 // collecting is the part of alert that says that garbage collection is armed.
@@ -74,6 +76,12 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	lists      *lists // where its blocks belong, in the shard that its blocks name
+
+	// Of lists, for the segment's poolKind.
+	free     *index
+	unmapped *tree
 }
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
@@ -84,6 +92,9 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	rules, err := config.rules()
 	if err != nil {
 		return nil, err
+	}
+	if config.NoCaching {
+		config.ExpandableSegments, config.GarbageCollectionThreshold = false, 0
 	}
 	c := &Cache{
 		dev:    dev,
@@ -167,8 +178,9 @@ func (c *Cache) Close() error {
 	var segments []*segment
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
-		s.lists = lists{}
+		s.lists, s.private = lists{}, nil
 	}
+	c.lenders = nil
 	c.unlockAll()
 	for _, s := range segments {
 		if s.expandable {

@@ -48,9 +48,20 @@ func (c *Cache) check() error {
 
 // check reports what is inconsistent in the shard, and adds what its blocks say to want.
 func (s *shard) check(want *Stats) error {
-	indexed := [2]int{}
+	indexed := map[*lists]*[2]int{&s.lists: {}}
+	segments := map[*lists]int{}
+	for p, l := range s.private {
+		if l.pool != p || l.segments == 0 {
+			return fmt.Errorf("the lists of %s have %d segments and name %s", p, l.segments, l.pool)
+		}
+		indexed[l] = new([2]int)
+	}
 	for p, seg := range s.segments {
 		at, prev := p, (*meta)(nil)
+		if indexed[seg.lists] == nil || seg.free != &seg.lists.free[seg.first.kind] || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
+			return fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
+		}
+		segments[seg.lists]++
 		if !seg.expandable {
 			want.Segment.add(seg.first.kind, 1)
 		}
@@ -59,7 +70,7 @@ func (s *shard) check(want *Stats) error {
 			switch {
 			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
 				return fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
-			case m.size <= 0 || m.size%minBlock != 0:
+			case m.size <= 0 || m.size%minBlock != 0 && !s.cache.config.NoCaching:
 				return fmt.Errorf("block of %d bytes", m.size)
 			case m.indexed && prev != nil && prev.indexed && m.unmapped == prev.unmapped:
 				return fmt.Errorf("two free neighbours at %d and %d", prev.ptr, m.ptr)
@@ -72,7 +83,7 @@ func (s *shard) check(want *Stats) error {
 			switch {
 			case m.unmapped:
 			case m.indexed:
-				indexed[k]++
+				indexed[seg.lists][k]++
 				if !m.whole() && !seg.expandable {
 					want.InactiveSplit.add(k, 1)
 					want.InactiveSplitBytes.add(k, m.size)
@@ -98,13 +109,25 @@ func (s *shard) check(want *Stats) error {
 			want.OversizeSegments.add(1)
 		}
 	}
-	for k := range s.free {
+	for l, n := range indexed {
+		if segments[l] != l.segments {
+			return fmt.Errorf("%s has %d segments, and counts %d", l.pool, segments[l], l.segments)
+		}
+		if err := l.check(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lists) check(indexed *[2]int) error {
+	for k := range l.free {
 		var last *meta
 		n := 0
 		var err error
-		s.free[k].all(func(m *meta) {
+		l.free[k].all(func(m *meta) {
 			n++
-			if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != poolKind(k) {
+			if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != poolKind(k) || m.segment.lists != l {
 				err = fmt.Errorf("the index of the %s pool is out of order", poolKind(k))
 			}
 			last = m
@@ -112,8 +135,8 @@ func (s *shard) check(want *Stats) error {
 		if err != nil {
 			return err
 		}
-		if n != indexed[k] || n != s.free[k].len {
-			return fmt.Errorf("the %s pool has %d free blocks, its index %d (%d)", poolKind(k), indexed[k], n, s.free[k].len)
+		if n != indexed[k] || n != l.free[k].len {
+			return fmt.Errorf("the %s pool has %d free blocks, its index %d (%d)", poolKind(k), indexed[k], n, l.free[k].len)
 		}
 	}
 	return nil

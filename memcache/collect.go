@@ -8,7 +8,7 @@ import (
 // collects reports whether garbage collection is armed. c.all is held.
 func (c *Cache) collects() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
 
-// collect returns old free segments of the large pool while more than the threshold is reserved
+// collect returns old free segments of the large pool, of no private one, while more than the threshold is reserved
 // (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free; each pass
 // frees those of at least the mean age. The growth lock is held.
 func (c *Cache) collect(ctx context.Context) error {
@@ -30,7 +30,7 @@ func (c *Cache) collect(ctx context.Context) error {
 	}
 	victims := oldest(candidates, excess, c.calls[largePool].Load())
 	for _, m := range victims {
-		m.shard.Load().free[largePool].remove(m)
+		m.segment.free.remove(m)
 	}
 	c.unlockAll()
 	return c.driverFreeAll(ctx, victims)
@@ -71,7 +71,12 @@ func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
 	need := max(r.rounded, c.rules.maxSplit)
 	s := r.shard
 	s.mu.Lock()
-	x := &s.free[r.kind]
+	l := s.of(r.pool)
+	if l == nil {
+		s.mu.Unlock()
+		return false, nil
+	}
+	x := &l.free[r.kind]
 	m := x.from(need)
 	var victims []*meta
 	enough := m != nil && !m.segment.expandable
@@ -87,7 +92,7 @@ func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
 		}
 		enough = sum >= need
 	}
-	s.takeOut(victims)
+	takeOut(victims)
 	s.mu.Unlock()
 	return enough, c.driverFreeAll(ctx, victims)
 }

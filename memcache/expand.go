@@ -22,7 +22,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	s.mu.Lock()
 	m := s.candidate(r)
 	if m != nil && !m.unmapped {
-		s.free[r.kind].remove(m) // so that nobody takes it meanwhile
+		m.segment.free.remove(m) // so that nobody takes it meanwhile
 	}
 	s.mu.Unlock()
 	if m == nil {
@@ -64,7 +64,11 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 // candidate is the first block, by address, from which on free and unmapped neighbours have room for the
 // request: an unmapped one, or the free one before it. s.mu is held.
 func (s *shard) candidate(r *request) *meta {
-	x := &s.unmapped[r.kind]
+	l := s.of(r.pool)
+	if l == nil {
+		return nil
+	}
+	x := &l.unmapped[r.kind]
 	for m := x.from(0); m != nil; m = x.after(m) {
 		first := m
 		if m.prev.mergeable() {
@@ -95,8 +99,8 @@ func (c *Cache) reserveRange(r *request) (*meta, error) {
 	m := s.newMeta()
 	m.segment = &segment{ptr: p, bytes: bytes, first: m, expandable: true}
 	m.ptr, m.size, m.kind, m.unmapped = p, bytes, r.kind, true
-	s.segments[p] = m.segment
-	s.unmapped[r.kind].insert(m)
+	s.own(m.segment, r.pool)
+	m.segment.unmapped.insert(m)
 	return m, nil
 }
 
@@ -114,13 +118,13 @@ func (c *Cache) mapFront(ctx context.Context, m *meta, size int64, r *request) e
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard
-	s.unmapped[m.kind].remove(m)
+	m.segment.unmapped.remove(m)
 	if rest := m.size - bytes; rest > 0 {
 		n := s.cut(m, m.ptr+device.Ptr(bytes), rest)
 		n.unmapped = true
 		m.insertAfter(n)
 		m.size = bytes
-		s.unmapped[m.kind].insert(n)
+		m.segment.unmapped.insert(n)
 	}
 	m.unmapped = false
 	c.reserve(m.kind, bytes)

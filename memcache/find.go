@@ -1,9 +1,8 @@
 package memcache
 
 // find returns the free block that serves the request, or nil (get_free_block): the smallest of the stream
-// that fits, at the lowest address, unless its size is not for this request. s.mu is held.
-func (s *shard) find(r *request) *meta {
-	x := &s.free[r.kind]
+// and pool that fits, at the lowest address, unless its size is not for this request. s.mu is held.
+func (s *shard) find(x *index, r *request) *meta {
 	m := x.from(r.rounded)
 	if m == nil {
 		return nil

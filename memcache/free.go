@@ -21,6 +21,9 @@ func (c *Cache) freeBlock(b Block) (was freed, err error) {
 	if c.history.Load() != nil {
 		was.stack = c.stack(StacksAll)
 	}
+	if c.config.NoCaching {
+		return c.freeUncached(b)
+	}
 	s := b.meta.lock()
 	uses, fits, err := s.giveBack(b, &was, false)
 	s.mu.Unlock()
@@ -201,9 +204,9 @@ func (s *shard) release(m *meta) {
 // absorb takes the neighbour n out of its index and into m. s.mu is held.
 func (s *shard) absorb(m, n *meta) {
 	if n.unmapped {
-		s.unmapped[n.kind].remove(n)
+		n.segment.unmapped.remove(n)
 	} else {
-		s.free[n.kind].remove(n)
+		n.segment.free.remove(n)
 		s.merges++
 	}
 	m.absorb(n)
@@ -213,5 +216,5 @@ func (s *shard) absorb(m, n *meta) {
 // makeFree puts a block into the index. s.mu is held.
 func (s *shard) makeFree(m *meta) {
 	m.born = s.cache.calls[m.kind].Load()
-	s.free[m.kind].insert(m)
+	m.segment.free.insert(m)
 }

@@ -33,7 +33,7 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error)
 	m := s.newMeta()
 	m.segment = &segment{ptr: p, bytes: bytes, first: m}
 	m.ptr, m.size, m.kind = p, bytes, r.kind
-	s.segments[p] = m.segment
+	s.own(m.segment, r.pool)
 	c.stats.Segment.add(r.kind, 1)
 	c.stats.NumDeviceAlloc++
 	if bytes >= c.rules.maxSplit {

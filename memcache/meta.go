@@ -99,14 +99,14 @@ func (s *shard) newMeta() *meta {
 	}
 	m := s.spare
 	s.spare = m.next
-	m.requested, m.next, m.prev, m.segment, m.scope = 0, nil, nil, nil, nil
+	m.requested, m.next, m.prev, m.scope = 0, nil, nil, nil
 	m.unmapped, m.born = false, 0
 	return m
 }
 
 // recycle keeps a meta that describes no memory any more. s.mu is held.
 func (s *shard) recycle(m *meta) {
-	m.serial = 0
+	m.serial, m.segment = 0, nil
 	m.next = s.spare
 	s.spare = m
 }

@@ -26,6 +26,10 @@ type OutOfMemoryError struct {
 	Reserved  int64  // segments held from the driver
 	Largest   int64  // the largest free block of the request's pool and stream
 
+	// PrivatePools are the free blocks of private pools, of which default requests get none; PyTorch's
+	// message counts them as allocated.
+	PrivatePools int64
+
 	// Err is the driver's error; nil if the limit or the request's size was in the way.
 	Err error
 
@@ -47,6 +51,9 @@ func (e *OutOfMemoryError) Error() string {
 	}
 	fmt.Fprintf(&s, "; %s are reserved: %s allocated, %s freed but in use by a recorded stream, %s free",
 		formatBytes(e.Reserved), formatBytes(e.Allocated), formatBytes(e.Pending), formatBytes(e.Reserved-e.Allocated-e.Pending))
+	if e.PrivatePools > 0 {
+		fmt.Fprintf(&s, ", of which %s belong to private pools", formatBytes(e.PrivatePools))
+	}
 	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
 	return s.String()
 }
@@ -77,8 +84,15 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	if m := r.shard.free[r.kind].before(nil); m != nil {
-		e.Largest = m.size
+	if l := r.shard.of(r.pool); l != nil {
+		if m := l.free[r.kind].before(nil); m != nil {
+			e.Largest = m.size
+		}
+	}
+	for _, s := range c.table.Load().list {
+		for _, l := range s.private {
+			e.PrivatePools += l.bytes()
+		}
 	}
 	return e
 }

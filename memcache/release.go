@@ -7,15 +7,16 @@ import (
 )
 
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
-// (torch.cuda.empty_cache). Segments with a block in use stay.
+// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
+// released.
 func (c *Cache) EmptyCache(ctx context.Context) error {
 	ctx, op := c.start(ctx, OpEmptyCache)
-	err := c.emptyCache(ctx)
+	err := c.emptyCache(ctx, nil)
 	c.end(op, Event{Op: OpEmptyCache, Err: err})
 	return err
 }
 
-func (c *Cache) emptyCache(ctx context.Context) error {
+func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
@@ -26,12 +27,15 @@ func (c *Cache) emptyCache(ctx context.Context) error {
 	if c.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
-	return c.flush(ctx)
+	return c.flushPool(ctx, p)
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock
 // is held.
-func (c *Cache) flush(ctx context.Context) error {
+func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) }
+
+// flushPool is flush; for a private pool its free segments alone are returned.
+func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	c.all.Lock()
 	c.stats.NumSyncAllStreams++
 	c.all.Unlock()
@@ -42,7 +46,7 @@ func (c *Cache) flush(ctx context.Context) error {
 		return err
 	}
 
-	free, expandable := c.takeFree()
+	free, expandable := c.takeFree(p)
 	err = c.driverFreeAll(ctx, free)
 	for _, m := range expandable {
 		if err == nil {
@@ -54,32 +58,48 @@ func (c *Cache) flush(ctx context.Context) error {
 	return errors.Join(err, c.unreserve())
 }
 
-// takeFree takes out of the index what a flush gives back: whole segments, the large pool first, and free
-// blocks of expandable segments.
-func (c *Cache) takeFree() (free, expandable []*meta) {
+// takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
+// segments. It takes the default pool's, large before small, and those of the released private pools in
+// their order, small before large; or those of the pool p.
+func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
 	c.lockAll()
 	defer c.unlockAll()
-	for _, kind := range []poolKind{largePool, smallPool} {
-		for _, s := range c.table.Load().list {
+	shards := c.table.Load().list
+	take := func(p *Pool, kind poolKind) {
+		for _, s := range shards {
+			l := s.of(p)
+			if l == nil {
+				continue
+			}
 			from := [2]int{len(free), len(expandable)}
-			s.free[kind].all(func(m *meta) {
+			l.free[kind].all(func(m *meta) {
 				if m.segment.expandable {
 					expandable = append(expandable, m)
 				} else if m.whole() {
 					free = append(free, m)
 				}
 			})
-			s.takeOut(free[from[0]:])
-			s.takeOut(expandable[from[1]:])
+			takeOut(free[from[0]:])
+			takeOut(expandable[from[1]:])
 		}
+	}
+	pools := []*Pool{p}
+	if p == nil {
+		take(nil, largePool)
+		take(nil, smallPool)
+		pools = c.releasedPools()
+	}
+	for _, p := range pools {
+		take(p, smallPool)
+		take(p, largePool)
 	}
 	return free, expandable
 }
 
-// takeOut takes blocks out of the index, so that nobody hands them out. s.mu is held.
-func (s *shard) takeOut(blocks []*meta) {
+// takeOut takes blocks out of the index, so that nobody hands them out. Their shards are locked.
+func takeOut(blocks []*meta) {
 	for _, m := range blocks {
-		s.free[m.kind].remove(m)
+		m.segment.free.remove(m)
 	}
 }
 
@@ -115,8 +135,8 @@ func (c *Cache) unreserve() error {
 		for _, seg := range s.segments {
 			if m := seg.first; m.unmapped && m.whole() {
 				empty = append(empty, seg)
-				s.unmapped[m.kind].remove(m)
-				delete(s.segments, seg.ptr)
+				m.segment.unmapped.remove(m)
+				s.disown(seg)
 				s.recycle(m)
 			}
 		}
@@ -146,6 +166,16 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
 // driverFree returns a segment, whose block is not in the index, to the driver (release_block). The growth
 // lock is held.
 func (c *Cache) driverFree(ctx context.Context, s *segment) error {
+	if err := c.callFree(ctx, s); err != nil {
+		return err
+	}
+	c.lockAll()
+	defer c.unlockAll()
+	c.drop(s)
+	return nil
+}
+
+func (c *Cache) callFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
@@ -153,8 +183,12 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	return nil
+}
+
+// drop forgets a segment that the driver took back. All shards are locked.
+func (c *Cache) drop(s *segment) {
+	m := s.first
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
@@ -163,7 +197,6 @@ func (c *Cache) driverFree(ctx context.Context, s *segment) error {
 	}
 	owner := m.shard.Load()
 	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, owner.id, nil)
-	delete(owner.segments, s.ptr)
+	owner.disown(s)
 	owner.recycle(m)
-	return nil
 }

@@ -48,13 +48,11 @@ type Own struct {
 	Allocations int64 // blocks handed out
 }
 
-type scopeKey struct{}
-
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	parent, _ := ctx.Value(scopeKey{}).(*Scope)
-	s := &Scope{cache: c, parent: parent, name: name}
+	v := carriedOf(ctx)
+	s := &Scope{cache: c, parent: v.scope, name: name}
 	c.lockAll()
 	defer c.unlockAll()
 	s.base = c.sum()
@@ -66,7 +64,7 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	for _, sh := range c.table.Load().list {
 		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
 	}
-	return context.WithValue(ctx, scopeKey{}, s), s
+	return context.WithValue(ctx, carriedKey{}, &carried{scope: s, pools: v.pools}), s
 }
 
 // Name is the scope's name.
@@ -141,12 +139,6 @@ func since(now, then int64) int64 {
 		return now
 	}
 	return now - then
-}
-
-// scopeOf is the innermost scope of this cache that ctx carries.
-func (c *Cache) scopeOf(ctx context.Context) *Scope {
-	s, _ := ctx.Value(scopeKey{}).(*Scope)
-	return s.of(c)
 }
 
 // of is the innermost scope of the chain that belongs to c.

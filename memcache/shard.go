@@ -18,7 +18,8 @@ type shard struct {
 	id     uint64
 	stream device.Stream
 
-	lists
+	lists    // of the default pool
+	private  map[*Pool]*lists
 	segments map[device.Ptr]*segment
 	levels
 	spare *meta // unused metas, linked by next
@@ -31,12 +32,6 @@ type shard struct {
 	hits, misses, splits, merges int64
 
 	_ [64]byte // the next shard's lock is not in this one's cache line
-}
-
-// lists are the blocks of a pool and stream that are not in use, by poolKind.
-type lists struct {
-	free     [2]index
-	unmapped [2]tree // parts of expandable segments, by address
 }
 
 // shardTable finds a stream's shard. It is never changed, but replaced.
@@ -87,7 +82,7 @@ func (c *Cache) shardOf(stream device.Stream) *shard {
 	}
 	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
 	s.scopes = make([]scopeQuota, len(c.windows))
-	s.unmapped[smallPool].byAddress, s.unmapped[largePool].byAddress = true, true
+	s.lists.init(nil)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1

@@ -43,7 +43,7 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 			s.absorb(m, n)
 		}
 	}
-	s.unmapped[m.kind].insert(m)
+	m.segment.unmapped.insert(m)
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
 	c.noteSegment(ActionSegmentUnmap, from, bytes, s.id, nil)

@@ -23,6 +23,7 @@ type SegmentSnapshot struct {
 	RequestedSize int64 // what was asked for in the active blocks
 	Stream        uint64
 	Pool          string // "small" or "large"
+	PoolID        PoolID // of the private pool; zero: the default pool (segment_pool_id)
 	Expandable    bool
 	Blocks        []BlockSnapshot // by address; they tile the segment
 }
@@ -80,7 +81,7 @@ func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnaps
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), Expandable: s.expandable})
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), PoolID: s.lists.pool.ID(), Expandable: s.expandable})
 		}
 		l := &list[len(list)-1]
 		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}
