@@ -94,7 +94,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		return nil, err
 	}
 	if config.NoCaching {
-		config.ExpandableSegments, config.GarbageCollectionThreshold = false, 0
+		config.ExpandableSegments = false
 	}
 	c := &Cache{
 		dev:    dev,

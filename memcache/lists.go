@@ -45,6 +45,7 @@ func (s *shard) own(g *segment, p *Pool) {
 func (s *shard) disown(g *segment) {
 	delete(s.segments, g.ptr)
 	l := g.lists
+	g.lists, g.free, g.unmapped = nil, nil, nil // unused metas may still name the segment
 	if l.segments--; l.segments == 0 && l.pool != nil {
 		delete(s.private, l.pool)
 	}

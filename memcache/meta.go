@@ -106,7 +106,7 @@ func (s *shard) newMeta() *meta {
 
 // recycle keeps a meta that describes no memory any more. s.mu is held.
 func (s *shard) recycle(m *meta) {
-	m.serial, m.segment = 0, nil
+	m.serial = 0
 	m.next = s.spare
 	s.spare = m
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,10 +16,10 @@ import (
 )
 
 func TestNoCaching(t *testing.T) {
-	c, dev := newCache(t, Config{NoCaching: true, RoundupPower2Divisions: AllDivisions(4), ExpandableSegments: true})
+	c, dev := newCache(t, Config{NoCaching: true, RoundupPower2Divisions: AllDivisions(4), ExpandableSegments: true, MaxSplitSizeMB: 20})
 	s := dev.stream(1)
 	ctx, scope := c.Scope(context.Background(), "step")
-	for _, bytes := range []int64{1, 700, 5<<20 + 3} {
+	for _, bytes := range []int64{1, 700, 30<<20 + 3} {
 		dev.calls = nil
 		b := allocIn(t, ctx, c, bytes, s)
 		require.Equal(t, map[device.Ptr]int64{b.Ptr(): bytes}, dev.live)
@@ -36,8 +37,9 @@ func TestNoCaching(t *testing.T) {
 	}
 	st := c.Stats()
 	require.Equal(t, []int64{0, 3, 3, 3}, []int64{st.Hits, st.Misses, st.NumDeviceAlloc, st.NumDeviceFree})
-	require.EqualValues(t, 5<<20+3, st.AllocatedBytes.All.Peak)
+	require.EqualValues(t, 30<<20+3, st.AllocatedBytes.All.Peak)
 	require.Zero(t, st.ActiveBytes.All.Current)
+	require.Equal(t, []int64{0, 0, -1}, []int64{st.OversizeAllocations.Peak, st.OversizeSegments.Peak, st.MaxSplitSize})
 	require.Zero(t, scope.Own().Live)
 	scope.End()
 
@@ -107,6 +109,34 @@ type gatedStream struct {
 func (s *gatedStream) Synchronize(context.Context) error {
 	s.entered <- struct{}{}
 	return <-s.leave
+}
+
+// TestNoCachingWaitsForFrees: a request that needs the memory of a Free under way gets it, and Close waits.
+func TestNoCachingWaitsForFrees(t *testing.T) {
+	c, dev := newCache(t, Config{NoCaching: true, MemoryLimit: 1000})
+	waiting := &gatedStream{scriptedStream: dev.stream(2), entered: make(chan struct{}), leave: make(chan error)}
+	var wg sync.WaitGroup
+	freeing := func() {
+		b := mustAlloc(t, c, 600, dev.stream(1))
+		require.NoError(t, b.RecordStream(waiting))
+		wg.Go(func() { require.NoError(t, b.Free()) })
+		<-waiting.entered
+	}
+	freeing()
+	wg.Go(func() {
+		b, err := c.Alloc(context.Background(), 1000, dev.stream(1))
+		require.NoError(t, errors.Join(err, b.Free()))
+	})
+	time.Sleep(10 * time.Millisecond)
+	waiting.leave <- nil
+	wg.Wait()
+	freeing()
+	wg.Go(func() { require.NoError(t, c.Close()) })
+	time.Sleep(10 * time.Millisecond)
+	require.Len(t, dev.live, 1, "Close waits")
+	waiting.leave <- nil
+	wg.Wait()
+	require.Empty(t, dev.live)
 }
 
 func TestNoCachingLimits(t *testing.T) {

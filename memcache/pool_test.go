@@ -244,6 +244,35 @@ func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	require.EqualValues(t, 90<<20, c.MemoryReserved())
 }
 
+// TestUseOnOOMGrowsTheDefaultPool: a request that no pool serves is the default pool's in every later step.
+func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
+	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
+	s := dev.stream(1)
+	_, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
+	require.NoError(t, errors.Join(allocIn(t, ctx, c, 20<<20, s).Free(), mustAlloc(t, c, 150<<20, s).Free()))
+	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).meta.segment.lists.pool)
+}
+
+// TestUseOnOOMAfterTheFlush: the flush may complete a block that can be lent. Exactly as PyTorch it is not
+// looked for.
+func TestUseOnOOMAfterTheFlush(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25, Exact: exact})
+		s, other := dev.stream(1), dev.stream(2)
+		p, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
+		b := allocIn(t, ctx, c, 200<<20, s)
+		other.busy = true
+		require.NoError(t, errors.Join(b.RecordStream(other), b.Free()))
+		lent, err := c.Alloc(context.Background(), 100<<20, s)
+		if exact {
+			require.ErrorIs(t, err, ErrOutOfMemory)
+			continue
+		}
+		require.NoError(t, err)
+		require.Same(t, p, lent.meta.segment.lists.pool)
+	}
+}
+
 func TestNoSplit(t *testing.T) {
 	for _, test := range []struct{ request, block, segment int64 }{
 		{1, 2 << 20, 2 << 20}, {1 << 20, 2 << 20, 2 << 20}, {3 << 20, 20 << 20, 20 << 20}, {12<<20 + 1, 14 << 20, 14 << 20},
@@ -338,6 +367,7 @@ func TestBadPools(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, p.Release())
+	require.Empty(t, c.lenders, "the cache forgets it")
 	require.ErrorIs(t, p.EmptyCache(canceled), context.Canceled)
 	require.NoError(t, b.Free())
 	q, inQ := newPool(t, c, PoolOptions{})
