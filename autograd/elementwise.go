@@ -127,7 +127,13 @@ func (t *Tape) Pow(x *Variable, c float64) *Variable {
 	}
 	y, err := t.rt.PowScalar(t.ctx, x.value, c)
 	return t.push("Pow", t.result("Pow", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
-		slope, err := t.rt.PowScalar(t.ctx, x.value, c-1)
+		var slope *tensor.Tensor
+		var err error
+		if c == 0 { // as in PyTorch; else 0 * Inf at x = 0
+			slope, err = t.rt.Zeros(t.ctx, x.value.Dtype(), x.value.Shape()...)
+		} else {
+			slope, err = t.rt.PowScalar(t.ctx, x.value, c-1)
+		}
 		n.done(x)
 		if err == nil {
 			err = t.rt.MulScalarInPlace(t.ctx, slope, c)

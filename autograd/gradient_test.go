@@ -27,6 +27,7 @@ func functions() []function {
 		unary("Softmax", (*Tape).Softmax), unary("Transpose", (*Tape).Transpose),
 		unary("Scale", func(t *Tape, x *Variable) *Variable { return t.Scale(x, -2.5) }),
 		unary("AddScalar", func(t *Tape, x *Variable) *Variable { return t.AddScalar(x, -2.5) }),
+		unary("ReLU of both signs", func(t *Tape, x *Variable) *Variable { return t.ReLU(t.AddScalar(x, -1)) }),
 		unary("Pow", func(t *Tape, x *Variable) *Variable { return t.Pow(x, 2.5) }),
 		unary("Reshape", func(t *Tape, x *Variable) *Variable { return t.Reshape(x, 2, -1) }),
 		unary("Flatten", func(t *Tape, x *Variable) *Variable { return Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2)) }),
@@ -148,6 +149,19 @@ func TestGradientsAgainstFiniteDifferences(t *testing.T) {
 				assert.InDelta(t, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
 			}
 		}
+	}
+}
+
+// TestTheGradientOfAPowerAtZero is PyTorch's: no NaN for the powers 0 and 1.
+func TestTheGradientOfAPowerAtZero(t *testing.T) {
+	b := open(t, 64<<20)
+	for power, want := range map[float64][]float64{0: {0, 0}, 1: {1, 1}, 2: {0, 4}} {
+		tape := NewTape(b.ctx, b.rt)
+		x := tape.Leaf(upload(b, []float64{0, 2}))
+		_, err := tape.Backward(tape.Sum(tape.Pow(x, power)))
+		require.NoError(t, err)
+		assert.Equal(t, want, read[float64](b, x.Grad()), "power %v", power)
+		require.NoError(t, tape.Close())
 	}
 }
 

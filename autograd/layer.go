@@ -2,9 +2,11 @@ package autograd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	gtensor "gorgonia.org/tensor"
@@ -32,8 +34,11 @@ func NewRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 // NewLinear makes a dense layer of dtype float32 or float64. Weights and biases are drawn uniformly from
 // ±1/sqrt(in), PyTorch's default, in float64 and in the order of the parameters.
 func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in, out int, random *rand.Rand) (*Linear, error) {
-	if in < 1 || out < 1 || random == nil {
-		return nil, fmt.Errorf("autograd: NewLinear(%d, %d): %w: want at least one input and one output, and a random generator", in, out, ErrInvalid)
+	if rt == nil || in < 1 || out < 1 || random == nil {
+		return nil, fmt.Errorf("autograd: NewLinear(%d, %d): %w: want a runtime, at least one input and one output, and a random generator", in, out, ErrInvalid)
+	}
+	if !slices.Contains([]gtensor.Dtype{gtensor.Float32, gtensor.Float64}, dtype) {
+		return nil, fmt.Errorf("autograd: NewLinear: %w: parameters must be float32 or float64", tensor.ErrDtype)
 	}
 	bound := 1 / math.Sqrt(float64(in))
 	weight, err := uniform(ctx, rt, dtype, bound, random, out, in)
@@ -48,24 +53,20 @@ func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in,
 	return &Linear{Weight: weight, Bias: bias}, nil
 }
 
+// uniform allocates before it draws: a size that the device can't hold is an error, not the end of the program.
 func uniform(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, bound float64, random *rand.Rand, shape ...int) (*Parameter, error) {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
 	ctx = tensor.Detached(ctx)
-	var t *tensor.Tensor
-	var err error
-	switch dtype {
-	case gtensor.Float32:
-		t, err = tensor.FromSlice(ctx, rt, draw[float32](n, bound, random), shape...)
-	case gtensor.Float64:
-		t, err = tensor.FromSlice(ctx, rt, draw[float64](n, bound, random), shape...)
-	default:
-		err = fmt.Errorf("%w: parameters must be float32 or float64", tensor.ErrDtype)
-	}
+	t, err := rt.New(ctx, dtype, shape...)
 	if err != nil {
 		return nil, fmt.Errorf("autograd: NewLinear: %w", err)
+	}
+	if dtype == gtensor.Float32 {
+		err = tensor.CopyFrom(ctx, t, draw[float32](t.Elements(), bound, random))
+	} else {
+		err = tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), bound, random))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.Release())
 	}
 	return NewParameter(t)
 }
@@ -82,6 +83,10 @@ func draw[T float32 | float64](n int, bound float64, random *rand.Rand) []T {
 func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x, false) }
 
 func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
+	if l == nil {
+		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert()
+	}
 	var bias *Variable
 	if l.Bias != nil {
 		bias = t.Param(l.Bias)
@@ -94,6 +99,9 @@ func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 
 // Parameters are "weight" and, if there is one, "bias".
 func (l *Linear) Parameters() Parameters {
+	if l == nil {
+		return nil
+	}
 	ps := Parameters{{"weight", l.Weight}}
 	if l.Bias != nil {
 		ps = append(ps, Named{"bias", l.Bias})

@@ -23,7 +23,7 @@ type Optimizer interface {
 	// LR is the learning rate, and SetLR changes it for the steps to come.
 	LR() float64
 	SetLR(lr float64) error
-	// Close frees the state. The parameters stay. It is idempotent.
+	// Close frees the state. The parameters stay. It is idempotent. A Step after it starts anew, as the first one.
 	Close() error
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	gtensor "gorgonia.org/tensor"
+
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -13,12 +15,23 @@ type Parameter struct {
 	value, grad *tensor.Tensor
 }
 
-// NewParameter makes a parameter that owns value.
+// NewParameter makes a parameter that owns value, of float32 or float64.
 func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	if value.Released() {
 		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)
 	}
+	if err := trainable(value); err != nil {
+		return nil, fmt.Errorf("autograd: NewParameter: %w", err)
+	}
 	return &Parameter{value: value}, nil
+}
+
+// trainable refuses tensors that can't have a gradient.
+func trainable(t *tensor.Tensor) error {
+	if d := t.Dtype(); d != gtensor.Float32 && d != gtensor.Float64 {
+		return fmt.Errorf("%w: %v: gradients are float32 or float64", tensor.ErrDtype, d)
+	}
+	return nil
 }
 
 // Value returns the tensor. It stays the parameter's; optimisers write it in place.

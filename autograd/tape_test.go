@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -229,6 +230,27 @@ func TestNamesOfParameters(t *testing.T) {
 	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
 }
 
+func TestNewLinearRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	random := NewRand(1)
+	for name, c := range map[string]struct {
+		rt      *tensor.Runtime
+		dtype   gtensor.Dtype
+		in, out int
+		want    error
+	}{
+		"no runtime":            {nil, gtensor.Float32, 2, 2, ErrInvalid},
+		"no inputs":             {b.rt, gtensor.Float32, 0, 2, ErrInvalid},
+		"whole numbers":         {b.rt, gtensor.Int32, 2, 2, tensor.ErrDtype},
+		"no dtype":              {b.rt, gtensor.Dtype{}, 2, 2, tensor.ErrDtype},
+		"a size that overflows": {b.rt, gtensor.Float32, 1 << 31, 1 << 31, tensor.ErrShape},
+		"more than there is":    {b.rt, gtensor.Float64, 1 << 20, 1 << 20, memcache.ErrOutOfMemory},
+	} {
+		_, err := NewLinear(b.ctx, c.rt, c.dtype, c.in, c.out, random)
+		assert.ErrorIs(t, err, c.want, name)
+	}
+}
+
 func TestInitialisationIsSeeded(t *testing.T) {
 	b := open(t, 64<<20)
 	draw := func(seed uint64) []float64 {
@@ -274,4 +296,30 @@ func TestTensorsOfATapeBelongToNoScope(t *testing.T) {
 		assert.False(t, model.Parameters()[0].Grad().Released())
 	}
 	require.NoError(t, opt.Close())
+}
+
+func TestIntegersHaveNoGradient(t *testing.T) {
+	b := open(t, 1<<24)
+	labels, err := tensor.Labels(b.ctx, b.rt, []int{1, 0}, 2)
+	require.NoError(t, err)
+	defer labels.Release()
+	_, err = NewParameter(labels)
+	require.ErrorIs(t, err, tensor.ErrDtype)
+	tape := NewTape(b.ctx, b.rt)
+	tape.Leaf(labels)
+	require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
+	_ = tape.Close()
+}
+
+func TestNilLayer(t *testing.T) {
+	b := open(t, 1<<24)
+	x, err := tensor.FromSlice(b.ctx, b.rt, []float32{1, 2}, 1, 2)
+	require.NoError(t, err)
+	defer x.Release()
+	model := Sequential{(*Linear)(nil), ReLU{}}
+	require.Empty(t, model.Parameters())
+	tape := NewTape(b.ctx, b.rt)
+	model.Forward(tape, tape.Input(x))
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	_ = tape.Close()
 }

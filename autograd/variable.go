@@ -36,7 +36,14 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 // Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
 func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	v := t.Input(x)
-	v.needsGrad = t.record && v.value != nil
+	if v.value == nil {
+		return v
+	}
+	if err := trainable(x); err != nil {
+		t.fail("Leaf", err)
+		return t.inert()
+	}
+	v.needsGrad = t.record
 	return v
 }
 

@@ -48,12 +48,12 @@ func Drivers() []string {
 // Open opens a device: "host", "host?capacity=2GiB", "cuda:0". Options follow the name as in a URL. Opening
 // a GPU that is already open returns the same device, to be closed once more; each Open of "host" makes a
 // device of its own. A name whose backend is not built into the program is an error that wraps
-// [ErrNoBackend] and says what to do.
+// [ErrNoBackend] and says what to do; options that can't be read wrap [ErrInvalid].
 func Open(name string) (Device, error) {
 	base, query, _ := strings.Cut(name, "?")
 	options, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, fmt.Errorf("device: the options of %q: %w", name, err)
+		return nil, fmt.Errorf("device: Open(%q): %w: its options: %w", name, ErrInvalid, err)
 	}
 	backend, _, _ := strings.Cut(base, ":")
 	drivers.RLock()
@@ -62,16 +62,13 @@ func Open(name string) (Device, error) {
 	if d != nil {
 		return d.Open(base, options)
 	}
-	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint(backend))
+	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint())
 }
 
-func hint(backend string) string {
+func hint() string {
 	have := "this program has none: import _ \"github.com/cistern-ml/cistern/device/host\""
 	if names := Drivers(); len(names) > 0 {
 		have = "this program has " + strings.Join(names, ", ")
 	}
-	if backend == "cuda" {
-		return have + "; for NVIDIA GPUs build it with the tag cuda"
-	}
-	return have
+	return have + "; a backend is there when its package is imported"
 }

@@ -8,15 +8,20 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// request is one call of Alloc.
+// request is one call of Alloc, and what it leaves for the observer.
 type request struct {
 	bytes   int64
 	rounded int64
 	segment int64 // what the driver is asked for
-	kind    poolKind
-	stream  device.Stream
-	id      uint64 // of the stream
+	shard   *shard
 	scope   *Scope
+	stack   []uintptr // with the history's stacks
+	pool    *Pool     // nil: the default pool
+	kind    poolKind
+
+	closed   bool // the shard was found closed
+	hit      bool // served without the driver
+	sequence uint64
 }
 
 // Alloc hands out a block of at least bytes bytes for work on stream. The contents are undefined: work that
@@ -27,68 +32,82 @@ type request struct {
 // Alloc waits for the frees that are pending, returns all free segments, tries again, and asks the
 // reclaimers of OnPressure, before it returns an [*OutOfMemoryError].
 //
-// Zero bytes give the zero Block. ctx carries the scope, is the parent of what observers see, and ends
+// Zero bytes give the zero Block. ctx carries the scope and the private pool, is the parent of what observers see, and ends
 // waiting; when it is done at the start nothing changes.
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
 		return Block{}, nil
 	}
-	if c.config.Observer == nil {
-		b, _, err := c.alloc(ctx, bytes, stream)
-		return b, err
+	if c.config.Observer != nil {
+		return c.allocObserved(ctx, bytes, stream)
 	}
-	return c.allocObserved(ctx, bytes, stream)
+	var r request
+	m, err := c.alloc(ctx, bytes, stream, &r)
+	return m.block(), err
 }
 
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	ctx, op := c.start(ctx, OpAlloc)
-	b, result, err := c.alloc(ctx, bytes, stream)
+	var r request
+	m, err := c.alloc(ctx, bytes, stream, &r)
+	b := m.block()
 	if op != nil {
 		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
-			e.Stream = stream.ID()
+			e.Stream, e.Shard = stream.ID(), stream.ID()
 		}
-		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, result.hit, result.sequence
+		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, r.hit, r.sequence
 		c.end(op, e)
 	}
 	return b, err
 }
 
-// outcome is what an allocation leaves for the observer.
-type outcome struct {
-	hit      bool
-	sequence uint64
+// block is the handle of a block that was just handed out: nobody else has one yet, so no lock is needed.
+func (m *meta) block() Block {
+	if m == nil {
+		return Block{}
+	}
+	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.shard.Load().id}
 }
 
-func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, outcome, error) {
+func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*meta, error) {
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
-	r := request{bytes: bytes, rounded: c.rules.round(bytes), stream: stream, id: stream.ID(), scope: c.scopeOf(ctx)}
-	r.segment, r.kind = c.rules.segment(r.rounded), poolFor(r.rounded)
+	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
+	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
+		r.scope, r.pool = v.scope.of(c), v.pool(c)
+	}
+	r.kind = poolFor(r.rounded)
+	if c.history.Load() != nil {
+		r.stack = c.stack(StacksState)
+	}
+	if c.config.NoCaching {
+		return c.allocUncached(ctx, stream, r)
+	}
+	if c.alert.Load() != 0 {
+		if err := c.attend(r); err != nil {
+			return nil, err
+		}
+	}
+	m, err := c.search(r)
+	if m != nil || err != nil {
+		return m, err
+	}
+	r.segment = c.rules.segment(r.rounded)
+	return c.allocMiss(ctx, stream, r)
+}
 
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(bytes), ErrClosed)
+// attend does what a request has to do besides looking at its shard. What the poll makes free is as old as the searches
+// before this one.
+func (c *Cache) attend(r *request) error {
+	if err := c.poll(); err != nil {
+		return err
 	}
-	err := c.poll()
-	if err == nil {
-		if c.collects() {
-			c.calls[r.kind]++
-		}
-		if m := c.find(&r); m != nil {
-			b := c.take(m, &r)
-			result := outcome{hit: true, sequence: c.sequence}
-			c.mu.Unlock()
-			return b, result, nil
-		}
+	if r.pool == nil && c.alert.Load() >= collecting {
+		c.calls[r.kind].Add(1)
 	}
-	c.mu.Unlock()
-	if err != nil {
-		return Block{}, outcome{}, err
-	}
-	return c.allocMiss(ctx, &r)
+	return nil
 }
 
 func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
@@ -110,182 +129,187 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// take hands out a free block, split if the rest is worth keeping (alloc_found_block). c.mu is held.
-func (c *Cache) take(m *meta, r *request) Block {
-	c.stats.Hits++
-	c.free[m.kind].remove(m)
-	return c.handOut(m, r)
+// search serves the request from a free block, if there is one.
+func (c *Cache) search(r *request) (*meta, error) {
+	s := r.shard
+	s.mu.Lock()
+	m, fits := s.take(r, false)
+	s.mu.Unlock()
+	if !fits {
+		c.lockAll()
+		m, _ = s.take(r, true)
+		c.unlockAll()
+	}
+	if !r.closed {
+		return m, nil
+	}
+	return nil, r.closedError()
 }
 
-// handOut is take for a block that is not in the index. c.mu is held.
-func (c *Cache) handOut(m *meta, r *request) Block {
-	s, wasPart, kind, fixed := &c.stats, !m.whole(), m.kind, !m.segment.expandable
-	if c.worthSplitting(m, r) {
-		rest := m.size - r.rounded
-		m = c.splitFront(m, r.rounded)
-		switch {
-		case !fixed:
-		case wasPart:
-			s.InactiveSplitBytes.sub(kind, r.rounded)
-		default:
-			s.InactiveSplitBytes.add(kind, rest)
-			s.InactiveSplit.add(kind, 1)
-		}
-	} else if wasPart && fixed {
-		s.InactiveSplitBytes.sub(kind, m.size)
-		s.InactiveSplit.sub(kind, 1)
-	}
-	c.serial++
-	c.sequence++
-	m.serial, m.requested = c.serial, r.bytes
-	s.Allocation.add(kind, 1)
-	s.AllocatedBytes.add(kind, m.size)
-	s.Active.add(kind, 1)
-	s.ActiveBytes.add(kind, m.size)
-	s.RequestedBytes.add(kind, r.bytes)
-	if m.size >= c.rules.maxSplit {
-		s.OversizeAllocations.add(1)
-	}
-	c.charge(m, r.scope)
-	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.stream}
+// refuses reports whether the shard, its cache or the request's pool has ended. s.mu is held.
+func (s *shard) refuses(r *request) bool {
+	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
 }
 
-// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. c.mu is held.
-func (c *Cache) splitFront(m *meta, size int64) *meta {
-	front := c.newMeta()
-	front.segment, front.ptr, front.size, front.kind, front.stream = m.segment, m.ptr, size, m.kind, m.stream
-	front.prev, front.next = m.prev, m
-	if m.prev != nil {
-		m.prev.next = front
-	} else {
-		m.segment.first = front
+// closedError says what has ended.
+func (r *request) closedError() error {
+	switch {
+	case r.pool.isReleased():
+		return fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
+			formatBytes(r.bytes), ErrReleased, r.pool)
+	case r.shard.retired:
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.bytes), r.shard.id, device.ErrClosed)
+	default:
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
 	}
-	m.prev = front
+}
+
+// take hands out the free block that serves the request, if there is one. Unless all shards are locked it
+// does nothing if that would go beyond a quota, and says so. s.mu is held.
+func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
+	if r.closed = s.refuses(r); r.closed {
+		return nil, true
+	}
+	l := s.of(r.pool)
+	if l == nil {
+		return nil, true
+	}
+	x := &l.free[r.kind]
+	if m = s.find(x, r); m == nil {
+		return nil, true
+	}
+	split := s.cache.worthSplitting(m, r)
+	var d change
+	s.handOutChange(m, r, split, &d)
+	if fits = s.fits(r.kind, &d) || !all && s.borrow(r.kind, &d); !fits && !all {
+		return nil, false
+	}
+	s.hits++
+	r.hit = true
+	x.remove(m)
+	m = s.handOut(m, r, split, &d)
+	if !fits {
+		s.cache.raise(s, r.kind)
+	}
+	return m, true
+}
+
+// handOutChange is what handing m out changes (alloc_found_block).
+func (s *shard) handOutChange(m *meta, r *request, split bool, d *change) {
+	size, part := m.size, !m.whole()
+	if split {
+		size = r.rounded
+	}
+	switch {
+	case m.segment.expandable:
+	case split && part:
+		d[gaugeInactiveSplitBytes] = -size
+	case split:
+		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = 1, m.size-size
+	case part:
+		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = -1, -size
+	}
+	d[gaugeAllocation], d[gaugeAllocatedBytes] = 1, size
+	d[gaugeActive], d[gaugeActiveBytes] = 1, size
+	d[gaugeRequestedBytes] = r.bytes
+	if size >= s.cache.rules.maxSplit {
+		d[gaugeOversize] = 1
+	}
+}
+
+// handOut hands out a free block that is not in the index. s.mu is held; unless the change fits, all shards
+// are locked and raise follows.
+func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
+	if split {
+		m = s.splitFront(m, r.rounded)
+	}
+	s.sequence++
+	r.sequence = s.sequence
+	m.serial, m.requested = s.nextSerial(), r.bytes
+	m.stack = r.stack
+	s.apply(m.kind, d)
+	s.note(ActionAlloc, m, m.serial, r.stack)
+	if r.scope != nil {
+		m.charge(s.cache, r.scope)
+	}
+	return m
+}
+
+// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. s.mu is held.
+func (s *shard) splitFront(m *meta, size int64) *meta {
+	front := s.cut(m, m.ptr, size)
+	m.insertBefore(front)
 	m.ptr += device.Ptr(size)
 	m.size -= size
-	c.makeFree(m)
-	c.stats.Splits++
+	s.makeFree(m)
+	s.splits++
 	return front
 }
 
 // allocMiss serves a request that found no free block.
-func (c *Cache) allocMiss(ctx context.Context, r *request) (Block, outcome, error) {
+func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
 	asked := 0
 	for {
-		b, result, err := c.allocGrowing(ctx, r)
+		m, err := c.allocGrowing(ctx, stream, r)
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
-			return b, result, err
+			return m, err
 		}
 		if asked = c.reclaim(ctx, r.segment, asked); asked < 0 {
-			c.mu.Lock()
+			c.all.Lock()
 			c.stats.NumOOMs++
-			c.stats.Misses++
-			c.mu.Unlock()
-			return b, result, err
+			c.counts.misses++
+			c.all.Unlock()
+			c.noteOOM(r, err)
+			return nil, err
 		}
 	}
 }
 
 // allocGrowing searches once more, asks the driver, flushes, and asks again.
-func (c *Cache) allocGrowing(ctx context.Context, r *request) (Block, outcome, error) {
+func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
 	if err := c.lockGrowth(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	defer c.unlockGrowth()
-	b, result, err := c.search(r, true)
-	if err != nil || result.hit {
-		return b, result, err
+	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
+	if !c.config.Exact {
+		c.adopt(r)
+	}
+	if c.config.NoCaching {
+		return c.growUncached(ctx, r)
+	}
+	if m, err := c.search(r); m != nil || err != nil {
+		return m, err
 	}
 	if err := c.collect(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
-	b, result, err = c.grow(ctx, r, false)
+	m, err := c.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
-		return b, result, err
+		return m, err
+	}
+	if m := c.borrow(r); m != nil {
+		return m, nil
 	}
 	released, err := c.releaseOversize(ctx, r)
 	if err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	if released {
-		b, result, err = c.grow(ctx, r, false)
-		if !errors.Is(err, ErrOutOfMemory) {
-			return b, result, err
+		if m, err = c.grow(ctx, r, false); !errors.Is(err, ErrOutOfMemory) {
+			return m, err
 		}
 	}
 	if err := c.flush(ctx); err != nil {
-		return Block{}, outcome{}, err
+		return nil, err
 	}
 	if !c.config.Exact {
-		b, result, err := c.search(r, false)
-		if err != nil || result.hit {
-			return b, result, err
+		if m, err := c.search(r); m != nil || err != nil {
+			return m, err
+		}
+		if m := c.borrow(r); m != nil {
+			return m, nil
 		}
 	}
 	return c.grow(ctx, r, true)
-}
-
-// search looks for a free block again, after adopting those of closed streams if adopt is set.
-func (c *Cache) search(r *request, adopt bool) (Block, outcome, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), ErrClosed)
-	}
-	if adopt && !c.config.Exact {
-		c.adopt(r)
-	}
-	m := c.find(r)
-	if m == nil {
-		return Block{}, outcome{}, nil
-	}
-	b := c.take(m, r)
-	return b, outcome{hit: true, sequence: c.sequence}, nil
-}
-
-// grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) (Block, outcome, error) {
-	bytes := r.segment
-	c.mu.Lock()
-	if retry {
-		c.stats.NumAllocRetries++
-	}
-	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
-	c.mu.Unlock()
-	if limited {
-		return Block{}, outcome{}, c.outOfMemory(r, nil)
-	}
-	if c.config.ExpandableSegments {
-		return c.expand(ctx, r)
-	}
-	p, err := c.driverAlloc(ctx, bytes, r)
-	if err != nil {
-		if errors.Is(err, device.ErrOutOfMemory) {
-			return Block{}, outcome{}, c.outOfMemory(r, err)
-		}
-		return Block{}, outcome{}, fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.newMeta()
-	m.segment = &segment{ptr: p, bytes: bytes, first: m}
-	m.ptr, m.size, m.kind, m.stream = p, bytes, r.kind, r.id
-	c.segments[p] = m.segment
-	c.streams[r.id] = r.stream
-	c.stats.Segment.add(r.kind, 1)
-	c.stats.ReservedBytes.add(r.kind, bytes)
-	if bytes >= c.rules.maxSplit {
-		c.stats.OversizeSegments.add(1)
-	}
-	c.stats.NumDeviceAlloc++
-	c.stats.Misses++
-	b := c.handOut(m, r)
-	return b, outcome{sequence: c.sequence}, nil
-}
-
-func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
-	_, op := c.start(ctx, OpDriverAlloc)
-	p, err := c.dev.Alloc(bytes)
-	c.end(op, Event{Op: OpDriverAlloc, Stream: r.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
-	return p, err
 }

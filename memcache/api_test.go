@@ -12,18 +12,24 @@ import (
 // What follows is compiled, not run: it writes down how other parts of the project, some of them to come,
 // call this package, so that it need not change for them.
 
-// A pool is named by the context, as scopes are: Alloc keeps its signature when private pools come.
-func inPool(ctx context.Context, c *memcache.Cache, s device.Stream, pool func(context.Context) context.Context) (memcache.Block, error) {
-	return c.Alloc(pool(ctx), 1<<20, s)
+// A pool is named by the context, as scopes are. Blocks go back to it by themselves.
+func inPool(ctx context.Context, c *memcache.Cache, s device.Stream) error {
+	pool, err := c.NewPool(memcache.PoolOptions{UseOnOOM: true, NoSplit: true})
+	if err != nil {
+		return err
+	}
+	a, errA := c.Alloc(pool.Context(ctx), 1<<20, s)
+	b, errB := c.Alloc(c.WithoutPool(pool.Context(ctx)), 1<<20, s)
+	return errors.Join(errA, errB, b.Free(), pool.Release(), a.Free(), pool.EmptyCache(ctx))
 }
 
 // A capture allocates from its pool on the captured stream, and frees as everybody does; what RecordStream
 // and Free defer until the capture ends is the cache's affair.
-func capture(ctx context.Context, c *memcache.Cache, captured, other device.Stream, begin, end func(device.Stream) error, pool func(context.Context) context.Context) error {
+func capture(ctx context.Context, c *memcache.Cache, captured, other device.Stream, begin, end func(device.Stream) error, pool *memcache.Pool) error {
 	if err := begin(captured); err != nil {
 		return err
 	}
-	b, err := c.Alloc(pool(ctx), 512, captured)
+	b, err := c.Alloc(pool.Context(ctx), 512, captured)
 	if err != nil {
 		return err
 	}

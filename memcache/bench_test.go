@@ -15,12 +15,15 @@ func TestHitsAllocateNothing(t *testing.T) {
 	s := dev.stream(1)
 	ctx, scope := c.Scope(context.Background(), "step")
 	defer scope.End()
-	keep := mustAlloc(t, c, 1000, s)
-	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		b, _ := c.Alloc(ctx, 5000, s)
-		_ = b.Free()
-	}))
-	require.NoError(t, keep.Free())
+	pool, _ := newPool(t, c, PoolOptions{})
+	for _, ctx := range []context.Context{ctx, pool.Context(ctx)} {
+		keep := allocIn(t, ctx, c, 1000, s)
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			b, _ := c.Alloc(ctx, 5000, s)
+			_ = b.Free()
+		}))
+		require.NoError(t, keep.Free())
+	}
 }
 
 func BenchmarkAllocFree(b *testing.B) {
@@ -31,6 +34,33 @@ func BenchmarkAllocFree(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				block, err := c.Alloc(ctx, bytes, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
+// BenchmarkCarried is AllocFree with a scope, a pool, or both in the context.
+func BenchmarkCarried(b *testing.B) {
+	for _, name := range []string{"scope", "pool", "both"} {
+		b.Run(name+"/1048576", func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			s, ctx := dev.stream(1), context.Background()
+			if name != "pool" {
+				var scope *Scope
+				ctx, scope = c.Scope(ctx, "step")
+				defer scope.End()
+			}
+			if name != "scope" {
+				pool, _ := newPool(b, c, PoolOptions{})
+				ctx = pool.Context(ctx)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 1<<20, s)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -55,23 +85,105 @@ func BenchmarkRecordStream(b *testing.B) {
 	}
 }
 
+// BenchmarkChurn frees a random block and allocates another, 512 B to 8 MiB, log-uniform.
 func BenchmarkChurn(b *testing.B) {
+	const prepared = 1 << 16
+	r := rand.New(rand.NewPCG(7, 7))
+	sizes, victims := make([]int64, prepared), make([]int, prepared)
+	for i := range sizes {
+		sizes[i], victims[i] = int64(math.Exp2(9+14*r.Float64())), r.IntN(1<<30)
+	}
 	for _, n := range []int{64, 1000, 10_000} {
 		b.Run(fmt.Sprintf("live/%d", n), func(b *testing.B) {
 			dev := newScripted(1 << 50)
 			c, err := New(dev, Config{})
 			require.NoError(b, err)
-			s, ctx, r := dev.stream(1), context.Background(), rand.New(rand.NewPCG(1, 1))
+			s, ctx := dev.stream(1), context.Background()
 			live := make([]Block, n)
 			for i := range live {
-				live[i] = mustAlloc(b, c, int64(512*math.Exp2(r.Float64()*14)), s)
+				live[i] = mustAlloc(b, c, sizes[i%prepared], s)
+			}
+			i := 0
+			step := func() {
+				k := victims[i%prepared] % n
+				_ = live[k].Free()
+				live[k], _ = c.Alloc(ctx, sizes[(i*11+5)%prepared], s)
+				i++
+			}
+			for range 100_000 {
+				step()
 			}
 			b.ReportAllocs()
-			for b.Loop() {
-				i := r.IntN(n)
-				_ = live[i].Free()
-				live[i], _ = c.Alloc(ctx, int64(512*math.Exp2(r.Float64()*14)), s)
+			b.ResetTimer()
+			for range b.N {
+				step()
 			}
 		})
 	}
+}
+
+// BenchmarkReplay repeats what the callers of a recorded workload did, on one stream; ns/op is for one call.
+func BenchmarkReplay(b *testing.B) {
+	for _, name := range []string{"mnist_cnn", "resnet50", "gpt2", "segmentation"} {
+		b.Run(name, func(b *testing.B) {
+			calls, slots := callsOf(b, "testdata/recordings/"+name+".jsonl.gz")
+			dev := newScripted(1 << 50)
+			c, err := New(dev, Config{})
+			require.NoError(b, err)
+			s, ctx := dev.stream(1), context.Background()
+			blocks := make([]Block, slots)
+			round := func() {
+				for _, call := range calls {
+					if call.bytes > 0 {
+						blocks[call.slot], _ = c.Alloc(ctx, call.bytes, s)
+					} else {
+						_ = blocks[call.slot].Free()
+					}
+				}
+				for i, block := range blocks {
+					if block.meta != nil && block.meta.serial == block.serial {
+						_ = block.Free()
+					}
+					blocks[i] = Block{}
+				}
+			}
+			round()
+			b.ResetTimer()
+			for range b.N {
+				round()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(calls)), "ns/call")
+		})
+	}
+}
+
+// call allocates into a slot, or frees it.
+type call struct {
+	slot  int
+	bytes int64
+}
+
+func callsOf(b *testing.B, file string) (calls []call, slots int) {
+	at := map[int64]int{}
+	var free []int
+	for _, e := range readRecording(b, file).entries {
+		switch e.action {
+		case "alloc":
+			k := slots
+			if n := len(free); n > 0 {
+				k, free = free[n-1], free[:n-1]
+			} else {
+				slots++
+			}
+			at[e.address] = k
+			calls = append(calls, call{k, e.size})
+		case "free_requested":
+			if k, ok := at[e.address]; ok {
+				delete(at, e.address)
+				free = append(free, k)
+				calls = append(calls, call{k, 0})
+			}
+		}
+	}
+	return calls, slots
 }

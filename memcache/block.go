@@ -25,7 +25,7 @@ type Block struct {
 func (b Block) Ptr() device.Ptr { return b.ptr }
 
 // Size is the block's bytes: the request rounded to a multiple of 512 or, where the rest of a free block
-// was not worth keeping, up to 1 MiB more.
+// was not worth keeping, up to 1 MiB more; in a pool with NoSplit a whole segment, and with NoCaching the request.
 func (b Block) Size() int64 { return b.size }
 
 // StreamID is the ID of the stream that the block was allocated on.
@@ -58,14 +58,13 @@ func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.meta.cache
-	if err := c.checkStream("RecordStream", s); err != nil {
+	if err := b.meta.shard.Load().cache.checkStream("RecordStream", s); err != nil {
 		return err
 	}
 	id := s.ID()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.live(b); err != nil {
+	owner := b.meta.lock()
+	defer owner.mu.Unlock()
+	if err := owner.live(b); err != nil {
 		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
 	}
 	if id == b.stream || s.Closed() {
@@ -84,7 +83,8 @@ func (b Block) RecordStream(s device.Stream) error {
 // stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
 // A second Free is an error.
 //
-// Free waits only where recording an event does: when a recorded stream's queue is full.
+// Free waits only where recording an event does: when a recorded stream's queue is full. With NoCaching it
+// waits for the recorded streams and for the driver.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
 // FreeContext is Free; ctx is the parent of what observers see. Cancelling it changes nothing.
@@ -92,10 +92,17 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.meta.cache
+	c := b.meta.shard.Load().cache
+	if c.config.Observer == nil {
+		_, err := c.freeBlock(b)
+		return err
+	}
 	_, op := c.start(ctx, OpFree)
-	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size}
-	e.Err = c.freeBlock(b, &e)
+	was, err := c.freeBlock(b)
+	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
+	if was.sequence > 0 {
+		e.Shard, e.Seq, e.Requested, e.Pool = was.shard, was.sequence, was.requested, was.kind.String()
+	}
 	c.end(op, e)
-	return e.Err
+	return err
 }

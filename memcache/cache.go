@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -32,26 +35,40 @@ type Cache struct {
 	vmm    device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
-	// and while a flush waits. It is never taken with mu held.
+	// and while a flush waits.
 	growth chan struct{}
 
-	// mu guards what follows, and every meta. Nothing waits with it held.
-	mu         sync.Mutex
-	closed     bool
-	limit      int64    // bytes; math.MaxInt64: none
-	free       [2]index // by poolKind
-	unmapped   [2]index // by poolKind, in address order: parts of expandable segments
-	calls      [2]int64 // searches, while garbage collection is armed: the clock of its ages
-	segments   map[device.Ptr]*segment
-	streams    map[uint64]device.Stream // those that have segments
-	pending    pending
-	stats      Stats
-	serial     uint64
-	sequence   uint64
-	spare      *meta    // unused metas, linked by next
-	windows    []*Scope // open scopes
+	// alert is not 0 while a request has more to do than to look at its shard: the number of events of
+	// pending frees, and collecting while garbage collection is armed.
+	alert atomic.Int64
+	calls [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of its ages
+
+	table   atomic.Pointer[shardTable]
+	history atomic.Pointer[history] // nil: off
+
+	// What is above every request reads; what is below is written. They share no cache line.
+	_       [64]byte
+	serials atomic.Uint64 // leased to shards
+	pending pending
+	_       [64]byte
+
+	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
+	all        sync.Mutex
+	closed     bool  // changed with all shards locked: one shard's lock is enough to look
+	limit      int64 // bytes; math.MaxInt64: none
+	stats      Stats // but for what the shards keep
+	peaks      [rows]change
+	retired    [2]change    // the increases of shards that are gone
+	forgotten  [rows]change // what was in use when the sums were last reset
+	counts     counts       // of shards that are gone
+	windows    []*Scope     // open scopes
 	reclaimers []*reclaimer
+	pools      uint64  // the number of the last private pool
+	lenders    []*Pool // with UseOnOOM and not released, by number
 }
+
+// collecting is the part of alert that says that garbage collection is armed.
+const collecting = 1 << 40
 
 // segment is memory from the driver or, if it is expandable, a range of addresses.
 type segment struct {
@@ -59,6 +76,12 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	lists      *lists // where its blocks belong, in the shard that its blocks name
+
+	// Of lists, for the segment's poolKind.
+	free     *index
+	unmapped *tree
 }
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
@@ -70,16 +93,17 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{
-		dev:      dev,
-		config:   config,
-		rules:    rules,
-		unmapped: [2]index{{byAddress: true}, {byAddress: true}},
-		growth:   make(chan struct{}, 1),
-		limit:    math.MaxInt64,
-		segments: make(map[device.Ptr]*segment),
-		streams:  make(map[uint64]device.Stream),
+	if config.NoCaching {
+		config.ExpandableSegments = false
 	}
+	c := &Cache{
+		dev:    dev,
+		config: config,
+		rules:  rules,
+		growth: make(chan struct{}, 1),
+		limit:  math.MaxInt64,
+	}
+	c.table.Store(newShardTable(nil))
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
@@ -98,7 +122,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		return nil, err
 	}
 	if config.MemoryLimit > 0 {
-		c.limit = config.MemoryLimit
+		c.setLimit(config.MemoryLimit)
 	}
 	return c, nil
 }
@@ -116,10 +140,20 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.limit = limit
+	c.setLimit(limit)
 	return nil
+}
+
+func (c *Cache) setLimit(limit int64) {
+	c.all.Lock()
+	defer c.all.Unlock()
+	armed := c.collects()
+	c.limit = limit
+	if now := c.collects(); now && !armed {
+		c.alert.Add(collecting)
+	} else if armed && !now {
+		c.alert.Add(-collecting)
+	}
 }
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
@@ -130,23 +164,24 @@ func (c *Cache) Close() error {
 		return err
 	}
 	defer c.unlockGrowth()
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
+	if c.isClosed() {
 		return nil
 	}
-	c.mu.Unlock()
 	errs := []error{c.settle(context.Background())}
 
-	c.mu.Lock()
+	c.lockAll()
 	c.closed = true
-	if n := c.stats.Allocation.All.Current; n > 0 {
-		errs = append(errs, fmt.Errorf("memcache: Close: %d blocks of %s were never freed",
-			n, formatBytes(c.stats.AllocatedBytes.All.Current)))
+	if t := c.sum(); t.Allocation.All.Current > 0 {
+		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
+			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
-	segments := c.segments
-	c.segments, c.streams, c.free, c.unmapped, c.spare = nil, nil, [2]index{}, [2]index{}, nil
-	c.mu.Unlock()
+	var segments []*segment
+	for _, s := range c.table.Load().list {
+		segments = slices.AppendSeq(segments, maps.Values(s.segments))
+		s.lists, s.private = lists{}, nil
+	}
+	c.lenders = nil
+	c.unlockAll()
 	for _, s := range segments {
 		if s.expandable {
 			errs = append(errs, c.dissolve(context.Background(), s))
@@ -158,7 +193,13 @@ func (c *Cache) Close() error {
 	return errors.Join(errs...)
 }
 
-// limited reports whether the bytes reserved are limited. c.mu is held.
+func (c *Cache) isClosed() bool {
+	c.all.Lock()
+	defer c.all.Unlock()
+	return c.closed
+}
+
+// limited reports whether the bytes reserved are limited. c.all is held.
 func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
 
 // checkStream refuses streams that can't use the cache's memory.
@@ -173,9 +214,9 @@ func (c *Cache) checkStream(op string, s device.Stream) error {
 	return nil
 }
 
-// live checks that b is handed out. c.mu is held.
-func (c *Cache) live(b Block) error {
-	if c.closed {
+// live checks that b is handed out. s.mu is held.
+func (s *shard) live(b Block) error {
+	if s.cache.closed {
 		return ErrClosed
 	}
 	if b.meta.serial != b.serial {
@@ -199,22 +240,3 @@ func (c *Cache) lockGrowth(ctx context.Context) error {
 }
 
 func (c *Cache) unlockGrowth() { <-c.growth }
-
-// newMeta returns an unused meta. c.mu is held.
-func (c *Cache) newMeta() *meta {
-	m := c.spare
-	if m == nil {
-		return &meta{cache: c}
-	}
-	c.spare = m.next
-	uses := m.uses
-	*m = meta{cache: c, uses: uses}
-	return m
-}
-
-// recycle keeps a meta that describes no memory any more. c.mu is held.
-func (c *Cache) recycle(m *meta) {
-	m.serial = 0
-	m.next = c.spare
-	c.spare = m
-}

@@ -1,34 +1,38 @@
 package memcache
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
-// collects reports whether garbage collection is armed. c.mu is held.
+// collects reports whether garbage collection is armed. c.all is held.
 func (c *Cache) collects() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
 
-// collect returns old free segments of the large pool while more than the threshold is reserved
+// collect returns old free segments of the large pool, of no private one, while more than the threshold is reserved
 // (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free; each pass
 // frees those of at least the mean age. The growth lock is held.
 func (c *Cache) collect(ctx context.Context) error {
-	c.mu.Lock()
+	c.lockAll()
 	if !c.collects() {
-		c.mu.Unlock()
+		c.unlockAll()
 		return nil
 	}
 	excess := c.stats.ReservedBytes.All.Current - int64(c.config.GarbageCollectionThreshold*float64(c.limit))
 	var candidates []*meta
 	if excess > 0 {
-		c.free[largePool].all(func(m *meta) {
-			if m.whole() && !m.segment.expandable {
-				candidates = append(candidates, m)
-			}
-		})
+		for _, s := range c.table.Load().list {
+			s.free[largePool].all(func(m *meta) {
+				if m.whole() && !m.segment.expandable {
+					candidates = append(candidates, m)
+				}
+			})
+		}
 	}
-	now := c.calls[largePool]
-	victims := oldest(candidates, excess, now)
+	victims := oldest(candidates, excess, c.calls[largePool].Load())
 	for _, m := range victims {
-		c.free[largePool].remove(m)
+		m.segment.free.remove(m)
 	}
-	c.mu.Unlock()
+	c.unlockAll()
 	return c.driverFreeAll(ctx, victims)
 }
 
@@ -61,20 +65,26 @@ func oldest(candidates []*meta, excess, now int64) (victims []*meta) {
 // the largest ones that together are, and reports whether it did (release_available_cached_blocks). The
 // growth lock is held.
 func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
-	if c.stats.MaxSplitSize < 0 {
+	if c.rules.maxSplit == math.MaxInt64 {
 		return false, nil
 	}
 	need := max(r.rounded, c.rules.maxSplit)
-	c.mu.Lock()
-	x := &c.free[r.kind]
-	m := x.from(r.id, need)
+	s := r.shard
+	s.mu.Lock()
+	l := s.of(r.pool)
+	if l == nil {
+		s.mu.Unlock()
+		return false, nil
+	}
+	x := &l.free[r.kind]
+	m := x.from(need)
 	var victims []*meta
-	enough := m != nil && m.stream == r.id && !m.segment.expandable
+	enough := m != nil && !m.segment.expandable
 	if enough {
 		victims = append(victims, m)
 	} else {
 		var sum int64
-		for m = x.before(m); m != nil && sum < need && m.size >= c.rules.maxSplit && m.stream == r.id; m = x.before(m) {
+		for m = x.before(m); m != nil && sum < need && m.size >= c.rules.maxSplit; m = x.before(m) {
 			if !m.segment.expandable {
 				victims = append(victims, m)
 				sum += m.size
@@ -82,9 +92,7 @@ func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
 		}
 		enough = sum >= need
 	}
-	for _, m := range victims {
-		x.remove(m)
-	}
-	c.mu.Unlock()
+	takeOut(victims)
+	s.mu.Unlock()
 	return enough, c.driverFreeAll(ctx, victims)
 }

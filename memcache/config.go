@@ -37,6 +37,13 @@ type Config struct {
 	// ReleaseLockOnCudaMalloc is accepted for PyTorch's sake: the driver is never called under a lock that a
 	// cached allocation needs.
 	ReleaseLockOnCudaMalloc bool
+	// NoCaching asks the driver for every block, of the exact size, and returns it at once
+	// (PYTORCH_NO_CUDA_MEMORY_CACHING): slow, and good for finding out whether reuse hides a mistake, and for
+	// tools that check the driver's allocations. Free waits for the streams that were recorded, then for the
+	// driver, and may be called where a stream can be waited for. Options about rounding, splitting, garbage
+	// collection and expandable segments don't matter; limits hold. The statistics count what happens, unlike
+	// PyTorch's, which stay 0: each block is a segment, and what is reserved is what is allocated.
+	NoCaching bool
 
 	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
 	// the driver is asked, and free segments of a closed stream pass to other streams.
@@ -108,14 +115,20 @@ func (c *Config) rules() (rules, error) {
 	if v := c.MemoryLimit; v < 0 {
 		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
 	}
+	if c.NoCaching {
+		r.divisions, r.maxSplit = Divisions{}, math.MaxInt64
+	}
 	return r, nil
 }
 
 // RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512, or
 // of a step of RoundupPower2Divisions, and 0 for 0 or less (PyTorch's round_size). The block that Alloc
 // returns may be larger: a free block is only split where the rest is worth keeping. The configuration must
-// be valid.
+// be valid. With NoCaching both are the request.
 func (c Config) RoundSize(bytes int64) int64 {
+	if c.NoCaching {
+		return max(bytes, 0)
+	}
 	r, _ := c.rules()
 	return r.round(bytes)
 }
@@ -124,6 +137,9 @@ func (c Config) RoundSize(bytes int64) int64 {
 // bytes: 2 MiB, the large segment, or from 10 MiB on the next multiple of 2 MiB (PyTorch's
 // get_allocation_size). Expandable segments grow by less. The configuration must be valid.
 func (c Config) SegmentSize(bytes int64) int64 {
+	if c.NoCaching {
+		return max(bytes, 0)
+	}
 	r, _ := c.rules()
 	return r.segment(r.round(bytes))
 }

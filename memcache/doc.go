@@ -20,6 +20,33 @@
 // cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
 // then returns when every recorded stream is past the free, which later allocations notice.
 //
+// # Options
+//
+// The fields of [Config] are PyTorch's options under PyTorch's names, and [ParseConfig] reads PyTorch's string:
+//
+//	config, err := memcache.ParseConfig("expandable_segments:True,garbage_collection_threshold:0.8")
+//
+// [Config.NoCaching] asks the driver for every block, to find out whether reuse hides a mistake.
+//
+// # Private pools
+//
+// A private pool has segments of its own. Which pool serves a request is the context's affair; a freed block
+// returns to its own:
+//
+//	pool, err := cache.NewPool(memcache.PoolOptions{})
+//	block, err := cache.Alloc(pool.Context(ctx), bytes, stream)
+//	...
+//	err = block.Free()
+//	err = pool.Release()  // its segments may go
+//	err = pool.EmptyCache(ctx)
+//
+// Requests outside of a pool notice nothing of it, but for what it reserves; see [Pool].
+//
+// # Goroutines
+//
+// Each stream has a part of the cache to itself: goroutines that work on different streams don't wait for each
+// other, unless they need the driver.
+//
 // # Accounting
 //
 // [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats] answer

@@ -1,19 +1,18 @@
 package memcache
 
 // find returns the free block that serves the request, or nil (get_free_block): the smallest of the stream
-// that fits, at the lowest address, unless its size is not for this request. c.mu is held.
-func (c *Cache) find(r *request) *meta {
-	x := &c.free[r.kind]
-	m := x.from(r.id, r.rounded)
-	if m == nil || m.stream != r.id {
+// and pool that fits, at the lowest address, unless its size is not for this request. s.mu is held.
+func (s *shard) find(x *index, r *request) *meta {
+	m := x.from(r.rounded)
+	if m == nil {
 		return nil
 	}
-	m = c.awayFromTail(x, m)
-	limit := c.rules.maxSplit
+	m = awayFromTail(x, m)
+	limit := s.cache.rules.maxSplit
 	if r.rounded < limit && m.size >= limit {
 		return nil // that would split what is to stay whole
 	}
-	if r.rounded >= limit && m.size >= r.rounded+c.rules.maxNonSplitRounding {
+	if r.rounded >= limit && m.size >= r.rounded+s.cache.rules.maxNonSplitRounding {
 		return nil // that would waste too much
 	}
 	return m
@@ -21,10 +20,10 @@ func (c *Cache) find(r *request) *meta {
 
 // awayFromTail goes on from m to a block that has less room to grow, in an expandable segment: holes are used
 // before the end, which can be given back.
-func (c *Cache) awayFromTail(x *index, m *meta) *meta {
+func awayFromTail(x *index, m *meta) *meta {
 	for m.segment.expandable {
 		next := x.after(m)
-		if next == nil || next.stream != m.stream || room(next) >= room(m) {
+		if next == nil || room(next) >= room(m) {
 			break
 		}
 		m = next

@@ -8,62 +8,95 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// freed is what a free leaves for the observer.
+type freed struct {
+	shard, sequence uint64
+	requested       int64
+	kind            poolKind
+	stack           []uintptr // with the history's stacks
+}
+
 // freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
-func (c *Cache) freeBlock(b Block, e *Event) error {
-	c.mu.Lock()
-	if err := c.live(b); err != nil {
-		c.mu.Unlock()
-		return fmt.Errorf("memcache: Free of %s: %w", b, err)
+func (c *Cache) freeBlock(b Block) (was freed, err error) {
+	if c.history.Load() != nil {
+		was.stack = c.stack(StacksAll)
+	}
+	if c.config.NoCaching {
+		return c.freeUncached(b)
+	}
+	s := b.meta.lock()
+	uses, fits, err := s.giveBack(b, &was, false)
+	s.mu.Unlock()
+	if !fits {
+		c.lockAll()
+		uses, _, err = b.meta.shard.Load().giveBack(b, &was, true)
+		c.unlockAll()
+	}
+	if err != nil {
+		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
+	}
+	if len(uses) > 0 {
+		return was, c.recordUses(b.meta, uses)
+	}
+	return was, nil
+}
+
+// giveBack ends the hand-out. If streams are recorded it returns them, and the block waits. Unless all shards
+// are locked it does nothing if a quota is in the way, and says so. s.mu is held.
+func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, fits bool, err error) {
+	if err := s.live(b); err != nil {
+		return nil, true, err
 	}
 	m := b.meta
-	c.sequence++
-	e.Seq, e.Requested, e.Pool = c.sequence, m.requested, m.kind.String()
-	m.serial = 0
-	c.discharge(m)
-	c.stats.Allocation.sub(m.kind, 1)
-	c.stats.AllocatedBytes.sub(m.kind, m.size)
-	if m.size >= c.rules.maxSplit {
-		c.stats.OversizeAllocations.sub(1)
+	d := change{gaugeAllocation: -1, gaugeAllocatedBytes: -m.size}
+	if m.size >= s.cache.rules.maxSplit {
+		d[gaugeOversize] = -1
 	}
+	fits = true
 	if len(m.uses) == 0 {
-		c.release(m)
-		c.mu.Unlock()
-		return nil
+		s.releaseChange(m, &d)
+		if fits = s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d); !fits && !all {
+			return nil, false, nil
+		}
 	}
-	m.events = len(m.uses)
-	uses := m.uses
-	c.mu.Unlock()
-	return c.recordUses(m, uses)
+	s.sequence++
+	was.shard, was.sequence, was.requested, was.kind = s.id, s.sequence, m.requested, m.kind
+	s.note(ActionFreeRequested, m, m.serial, was.stack)
+	m.stack, m.last = nil, m.serial
+	m.serial = 0
+	if m.charged > 0 {
+		m.discharge(s.cache)
+	}
+	s.apply(m.kind, &d)
+	if len(m.uses) > 0 {
+		m.pending, m.recording, m.events = true, true, len(m.uses)
+		return m.uses, true, nil
+	}
+	kind := m.kind
+	s.release(m)
+	if !fits {
+		s.cache.raise(s, kind)
+	}
+	return nil, true, nil
 }
 
 // recordUses records an event on each stream that uses the freed block m. Recording may wait for a full
 // queue, so no lock is held; nobody else touches m's uses until its last event is complete.
 func (c *Cache) recordUses(m *meta, uses []device.Stream) error {
 	var errs []error
-	for _, s := range uses {
-		w, err := c.record(s)
+	for _, stream := range uses {
+		w, err := c.record(stream)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		c.mu.Lock()
-		switch {
-		case w == nil:
-			m.events--
-		case c.closed:
-			m.events--
-			errs = append(errs, w.event.Close())
-		default:
-			w.meta = m
-			c.pending.push(s.ID(), w)
+		if err := c.pending.push(c, stream.ID(), w, m); err != nil {
+			errs = append(errs, err)
 		}
-		c.mu.Unlock()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	clear(uses)
 	m.uses = uses[:0]
-	if m.events == 0 && !c.closed {
-		c.release(m)
+	if c.pending.recorded(m) {
+		c.complete(m)
 	}
 	return errors.Join(errs...)
 }
@@ -71,9 +104,7 @@ func (c *Cache) recordUses(m *meta, uses []device.Stream) error {
 // record records an event on s. It returns nil when s is past the block already: closed, or waited for
 // because no event could be had.
 func (c *Cache) record(s device.Stream) (*waiting, error) {
-	c.mu.Lock()
 	w := c.pending.unused()
-	c.mu.Unlock()
 	if w == nil {
 		e, err := c.dev.NewEvent(device.EventOptions{})
 		if err != nil {
@@ -81,13 +112,10 @@ func (c *Cache) record(s device.Stream) (*waiting, error) {
 		}
 		w = &waiting{event: e}
 	}
-	err := s.Record(w.event)
-	if err == nil {
+	if err := s.Record(w.event); err == nil {
 		return w, nil
 	}
-	c.mu.Lock()
-	c.pending.reuse(w)
-	c.mu.Unlock()
+	c.pending.giveBack(w)
 	if s.Closed() {
 		return nil, nil
 	}
@@ -101,57 +129,92 @@ func (c *Cache) synchronize(s device.Stream) error {
 	return nil
 }
 
-// release makes a freed block available: it absorbs its free neighbours and enters the index (free_block).
-// c.mu is held.
-func (c *Cache) release(m *meta) {
-	s, kind, size := &c.stats, m.kind, m.size
-	var count, bytes int64 // by how much the parts of segments change
-	for _, n := range [2]*meta{m.prev, m.next} {
-		if n != nil && n.indexed && !n.unmapped {
-			count--
-			bytes -= n.size
-			c.absorb(m, n)
-		}
+// complete releases a block whose last event is complete.
+func (c *Cache) complete(m *meta) {
+	s := m.lock()
+	ok := s.tryRelease(m, false)
+	s.mu.Unlock()
+	if !ok {
+		c.lockAll()
+		m.shard.Load().tryRelease(m, true)
+		c.unlockAll()
 	}
-	c.makeFree(m)
-	if !m.whole() {
-		count++
-		bytes += m.size
-	}
-	if !m.segment.expandable {
-		s.InactiveSplit.move(kind, count)
-		s.InactiveSplitBytes.move(kind, bytes)
-	}
-	s.Active.sub(kind, 1)
-	s.ActiveBytes.sub(kind, size)
-	s.RequestedBytes.sub(kind, m.requested)
 }
 
-// absorb takes the neighbour n out of its index and into m. c.mu is held.
-func (c *Cache) absorb(m, n *meta) {
+// tryRelease is release with its changes, for a pending block. Unless all shards are locked it does nothing
+// if a quota is in the way, and says so. s.mu is held.
+func (s *shard) tryRelease(m *meta, all bool) bool {
+	if s.cache.closed {
+		return true
+	}
+	var d change
+	s.releaseChange(m, &d)
+	fits := s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d)
+	if !fits && !all {
+		return false
+	}
+	s.apply(m.kind, &d)
+	kind := m.kind
+	s.release(m)
+	if !fits {
+		s.cache.raise(s, kind)
+	}
+	return true
+}
+
+// releaseChange adds what release changes to d: m is not active any more, its free neighbours are not parts,
+// and what they become together may be one.
+func (s *shard) releaseChange(m *meta, d *change) {
+	d[gaugeActive]--
+	d[gaugeActiveBytes] -= m.size
+	d[gaugeRequestedBytes] -= m.requested
+	if m.segment.expandable {
+		return
+	}
+	size, before, after := m.size, m.prev, m.next
+	if before.mergeable() {
+		d[gaugeInactiveSplit]--
+		d[gaugeInactiveSplitBytes] -= before.size
+		size, before = size+before.size, before.prev
+	}
+	if after.mergeable() {
+		d[gaugeInactiveSplit]--
+		d[gaugeInactiveSplitBytes] -= after.size
+		size, after = size+after.size, after.next
+	}
+	if before != nil || after != nil {
+		d[gaugeInactiveSplit]++
+		d[gaugeInactiveSplitBytes] += size
+	}
+}
+
+// release makes a block available: it absorbs its free neighbours and enters the index (free_block). s.mu is
+// held.
+func (s *shard) release(m *meta) {
+	m.pending = false
+	s.note(ActionFreeCompleted, m, m.last, nil)
+	for _, n := range [2]*meta{m.prev, m.next} {
+		if n.mergeable() {
+			s.absorb(m, n)
+		}
+	}
+	s.makeFree(m)
+}
+
+// absorb takes the neighbour n out of its index and into m. s.mu is held.
+func (s *shard) absorb(m, n *meta) {
 	if n.unmapped {
-		c.unmapped[n.kind].remove(n)
+		n.segment.unmapped.remove(n)
 	} else {
-		c.free[n.kind].remove(n)
-		c.stats.Merges++
+		n.segment.free.remove(n)
+		s.merges++
 	}
 	m.absorb(n)
-	c.recycle(n)
+	s.recycle(n)
 }
 
-// rejoin makes a part of an expandable segment free that was out of the index while no lock was held, in
-// which its neighbours may have become free. c.mu is held.
-func (c *Cache) rejoin(m *meta) {
-	for _, n := range [2]*meta{m.prev, m.next} {
-		if n != nil && n.indexed && !n.unmapped {
-			c.absorb(m, n)
-		}
-	}
-	c.makeFree(m)
-}
-
-// makeFree puts a block into the index. c.mu is held.
-func (c *Cache) makeFree(m *meta) {
-	m.born = c.calls[m.kind]
-	c.free[m.kind].insert(m)
+// makeFree puts a block into the index. s.mu is held.
+func (s *shard) makeFree(m *meta) {
+	m.born = s.cache.calls[m.kind].Load()
+	m.segment.free.insert(m)
 }

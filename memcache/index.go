@@ -1,89 +1,114 @@
 package memcache
 
-// index is a set of blocks, ordered as PyTorch orders them: by stream, size, address, or by stream and
-// address. It is a treap whose links are in the blocks, so that it allocates nothing, and everything is
-// logarithmic.
+import "math/bits"
+
+// index is a set of free blocks of one stream and pool, in PyTorch's order: by size, then by address. Sizes
+// are multiples of 512 bytes; there is a tree for each size up to that of a large segment, and a bit that
+// says whether it is empty, so that the smallest size that fits is found by looking at a few words. Larger
+// blocks share one tree.
 type index struct {
-	root      *meta
-	seed      uint32
-	len       int
-	byAddress bool
+	words []uint64            // a bit for each size
+	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: shards share no cache line
+	trees []*[64]tree         // for each word, made when it is needed
+	large tree
+	len   int
 }
 
-func (x *index) less(a, b *meta) bool {
-	if a.stream != b.stream {
-		return a.stream < b.stream
+const (
+	indexedSizes = largeSegment/minBlock + 1 // that have a tree of their own
+	indexedWords = (indexedSizes + 63) / 64
+	indexedTops  = (indexedWords + 63) / 64
+)
+
+// at returns the tree of a size, and its number; -1 for the large one's.
+func (x *index) at(size int64) (*tree, int) {
+	n := int(size / minBlock)
+	if n >= indexedSizes {
+		return &x.large, -1
 	}
-	if a.size != b.size && !x.byAddress {
-		return a.size < b.size
+	if x.words == nil {
+		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)
 	}
-	return a.ptr < b.ptr
+	page := x.trees[n/64]
+	if page == nil {
+		page = new([64]tree)
+		x.trees[n/64] = page
+	}
+	return &page[n%64], n
 }
 
 func (x *index) insert(m *meta) {
-	x.seed = x.seed*1664525 + 1013904223
-	m.priority, m.left, m.right, m.indexed = x.seed, nil, nil, true
-	link := &x.root
-	for *link != nil && (*link).priority >= m.priority {
-		link = x.descend(*link, m)
+	t, n := x.at(m.size)
+	t.insert(m)
+	if n >= 0 {
+		x.words[n/64] |= 1 << (n % 64)
+		x.top[n/64/64] |= 1 << (n / 64 % 64)
 	}
-	m.left, m.right = x.split(*link, m)
-	*link = m
 	x.len++
 }
 
 func (x *index) remove(m *meta) {
-	link := &x.root
-	for *link != m {
-		link = x.descend(*link, m)
+	t, n := x.at(m.size)
+	t.remove(m)
+	if n >= 0 && t.root == nil {
+		if x.words[n/64] &^= 1 << (n % 64); x.words[n/64] == 0 {
+			x.top[n/64/64] &^= 1 << (n / 64 % 64)
+		}
 	}
-	*link = join(m.left, m.right)
-	m.left, m.right, m.indexed = nil, nil, false
 	x.len--
 }
 
-// from returns the first block that is not before one of the stream with size bytes at address 0, which may
-// be another stream's, or nil.
-func (x *index) from(stream uint64, size int64) *meta {
-	var first *meta
-	for m := x.root; m != nil; {
-		if m.stream < stream || m.stream == stream && m.size < size && !x.byAddress {
-			m = m.right
-		} else {
-			first, m = m, m.left
+// from returns the first block with at least size bytes, or nil.
+func (x *index) from(size int64) *meta {
+	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
+		m := x.trees[n/64][n%64].root
+		for m.left != nil {
+			m = m.left
 		}
+		return m
 	}
-	return first
+	return x.large.from(size)
 }
 
 // after returns the block after m, or nil.
 func (x *index) after(m *meta) *meta {
-	var next *meta
-	for t := x.root; t != nil; {
-		if x.less(m, t) {
-			next, t = t, t.left
-		} else {
-			t = t.right
-		}
+	t, n := x.at(m.size)
+	if next := t.after(m); next != nil || n < 0 {
+		return next
 	}
-	return next
+	return x.from(m.size + minBlock)
 }
 
 // before returns the block before m, or the last one if m is nil, or nil.
 func (x *index) before(m *meta) *meta {
-	var last *meta
-	for t := x.root; t != nil; {
-		if m == nil || x.less(t, m) {
-			last, t = t, t.right
-		} else {
-			t = t.left
+	n := indexedSizes
+	if m == nil {
+		if last := x.large.before(nil); last != nil {
+			return last
+		}
+	} else {
+		var t *tree
+		t, n = x.at(m.size)
+		if before := t.before(m); before != nil {
+			return before
+		}
+		if n < 0 {
+			n = indexedSizes
 		}
 	}
-	return last
+	if n = x.previous(n - 1); n < 0 {
+		return nil
+	}
+	return x.trees[n/64][n%64].before(nil)
 }
 
 // all calls yield with every block in order. yield must not change the index.
-func (x *index) all(yield func(*meta)) { walk(x.root, yield) }
+func (x *index) all(yield func(*meta)) {
+	for n := x.next(0); n >= 0; n = x.next(n + 1) {
+		walk(x.trees[n/64][n%64].root, yield)
+	}
+	walk(x.large.root, yield)
+}
 
 func walk(m *meta, yield func(*meta)) {
 	if m != nil {
@@ -93,45 +118,39 @@ func walk(m *meta, yield func(*meta)) {
 	}
 }
 
-func (x *index) descend(at, m *meta) **meta {
-	if x.less(m, at) {
-		return &at.left
+// next is the first size, in units of 512 bytes, from n on that has blocks; -1: none.
+func (x *index) next(n int) int {
+	w := n / 64
+	if w >= len(x.words) {
+		return -1
 	}
-	return &at.right
-}
-
-// split divides t into the blocks before m and those after it.
-func (x *index) split(t, m *meta) (before, after *meta) {
-	toBefore, toAfter := &before, &after
-	for t != nil {
-		if x.less(t, m) {
-			*toBefore = t
-			toBefore, t = &t.right, t.right
-		} else {
-			*toAfter = t
-			toAfter, t = &t.left, t.left
+	if b := x.words[w] >> (n % 64); b != 0 {
+		return n + bits.TrailingZeros64(b)
+	}
+	w++
+	for i := w / 64; i < len(x.top); i++ {
+		b := x.top[i]
+		if i == w/64 {
+			b = b >> (w % 64) << (w % 64)
+		}
+		if b != 0 {
+			w = i*64 + bits.TrailingZeros64(b)
+			return w*64 + bits.TrailingZeros64(x.words[w])
 		}
 	}
-	*toBefore, *toAfter = nil, nil
-	return before, after
+	return -1
 }
 
-// join is the treap of a's and b's blocks, all of a before all of b.
-func join(a, b *meta) *meta {
-	var root *meta
-	link := &root
-	for a != nil && b != nil {
-		if a.priority >= b.priority {
-			*link = a
-			link, a = &a.right, a.right
-		} else {
-			*link = b
-			link, b = &b.left, b.left
+// previous is the last size up to n that has blocks; -1: none.
+func (x *index) previous(n int) int {
+	for w := min(n/64, len(x.words)-1); n >= 0 && w >= 0; w-- {
+		b := x.words[w]
+		if w == n/64 {
+			b = b << (63 - n%64) >> (63 - n%64)
+		}
+		if b != 0 {
+			return w*64 + 63 - bits.LeadingZeros64(b)
 		}
 	}
-	if a == nil {
-		a = b
-	}
-	*link = a
-	return root
+	return -1
 }

@@ -1,12 +1,18 @@
 package memcache
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // meta is the allocator's own record of a block. The metas of one segment form a list in address order
-// that tiles it. Everything in it but cache is guarded by cache.mu. Metas are recycled, never returned to
-// another cache, so a stale Block may look at one safely.
+// that tiles it. It is guarded by the lock of its shard, but for the fields that say otherwise. Metas are
+// recycled, never returned to another cache, so a stale Block may look at one safely.
 type meta struct {
-	cache *Cache
+	// shard is the owner. It changes when a closed stream's segment passes to another stream, with all
+	// shards locked.
+	shard atomic.Pointer[shard]
 	// serial is the number of the present hand-out; 0 when the block is not handed out.
 	serial uint64
 
@@ -14,19 +20,27 @@ type meta struct {
 	size      int64
 	requested int64 // of the present or, in a free block, of an earlier hand-out
 	kind      poolKind
-	stream    uint64
 
 	segment    *segment
 	prev, next *meta // neighbours in the segment
 
-	// uses are the streams recorded since the hand-out; events counts the completions that are still
-	// missing after the free. A block is in the index only when both are empty.
-	uses   []device.Stream
-	events int
+	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that
+	// records the events.
+	uses    []device.Stream
+	pending bool // freed, and waiting for a recorded stream
+
+	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are
+	// being recorded.
+	events    int
+	recording bool
+	done      *meta // the next one whose last event is complete
 
 	// scope is the innermost scope that the block was charged to, and charged the number of scopes.
 	scope   *Scope
 	charged int
+
+	stack []uintptr // of the hand-out, with the history's stacks
+	last  uint64    // the serial of the last hand-out
 
 	unmapped bool  // addresses without memory, in an expandable segment
 	born     int64 // the pool's clock when the block became free
@@ -37,8 +51,23 @@ type meta struct {
 	indexed     bool
 }
 
+// lock locks the owner.
+func (m *meta) lock() *shard {
+	for {
+		s := m.shard.Load()
+		s.mu.Lock()
+		if m.shard.Load() == s {
+			return s
+		}
+		s.mu.Unlock()
+	}
+}
+
 // whole reports whether the block is a segment of its own.
 func (m *meta) whole() bool { return m.prev == nil && m.next == nil }
+
+// mergeable reports whether a freed neighbour absorbs the block.
+func (m *meta) mergeable() bool { return m != nil && m.indexed && !m.unmapped }
 
 // absorb takes in the neighbour n, which is free and not in the index.
 func (m *meta) absorb(n *meta) {
@@ -56,4 +85,55 @@ func (m *meta) absorb(n *meta) {
 		}
 	}
 	m.size += n.size
+}
+
+// newMeta returns an unused meta. s.mu is held.
+func (s *shard) newMeta() *meta {
+	if s.spare == nil {
+		// Several at a time, so that metas of two shards share no cache line.
+		fresh := make([]meta, 16)
+		for i := range fresh {
+			fresh[i].shard.Store(s)
+			s.recycle(&fresh[i])
+		}
+	}
+	m := s.spare
+	s.spare = m.next
+	m.requested, m.next, m.prev, m.scope = 0, nil, nil, nil
+	m.unmapped, m.born = false, 0
+	return m
+}
+
+// recycle keeps a meta that describes no memory any more. s.mu is held.
+func (s *shard) recycle(m *meta) {
+	m.serial = 0
+	m.next = s.spare
+	s.spare = m
+}
+
+// cut is a new meta in m's segment. s.mu is held.
+func (s *shard) cut(m *meta, p device.Ptr, size int64) *meta {
+	n := s.newMeta()
+	n.segment, n.ptr, n.size, n.kind = m.segment, p, size, m.kind
+	return n
+}
+
+// insertBefore links n into the segment before m.
+func (m *meta) insertBefore(n *meta) {
+	n.prev, n.next = m.prev, m
+	if m.prev != nil {
+		m.prev.next = n
+	} else {
+		m.segment.first = n
+	}
+	m.prev = n
+}
+
+// insertAfter links n into the segment after m.
+func (m *meta) insertAfter(n *meta) {
+	n.prev, n.next = m, m.next
+	if m.next != nil {
+		m.next.prev = n
+	}
+	m.next = n
 }

@@ -52,17 +52,17 @@ func TestObserver(t *testing.T) {
 	dn := "scripted"
 	require.Equal(t, []Event{
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 2 << 20, Pool: "small"},
-		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 1, Seq: 1, Requested: 100, Bytes: 512, Pool: "small"},
+		{Op: OpAlloc, Device: dn, Stream: 9, Shard: 9, Serial: 1, Seq: 1, Requested: 100, Bytes: 512, Pool: "small"},
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 20 << 20, Pool: "large"},
-		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 2, Seq: 2, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
-		{Op: OpFree, Device: dn, Stream: 9, Serial: 1, Seq: 3, Requested: 100, Bytes: 512, Pool: "small"},
-		{Op: OpFree, Device: dn, Stream: 9, Serial: 2, Seq: 4, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
-		{Op: OpAlloc, Device: dn, Stream: 9, Serial: 3, Seq: 5, Requested: 600, Bytes: 1024, Pool: "small", Hit: true},
+		{Op: OpAlloc, Device: dn, Stream: 9, Shard: 9, Serial: 2, Seq: 2, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
+		{Op: OpFree, Device: dn, Stream: 9, Shard: 9, Serial: 1, Seq: 3, Requested: 100, Bytes: 512, Pool: "small"},
+		{Op: OpFree, Device: dn, Stream: 9, Shard: 9, Serial: 2, Seq: 4, Requested: 2 << 20, Bytes: 2 << 20, Pool: "large"},
+		{Op: OpAlloc, Device: dn, Stream: 9, Shard: 9, Serial: 3, Seq: 5, Requested: 600, Bytes: 1024, Pool: "small", Hit: true},
 		{Op: OpSynchronize, Device: dn},
 		{Op: OpDriverFree, Device: dn, Stream: 9, Bytes: 20 << 20, Pool: "large"},
 		{Op: OpEmptyCache, Device: dn},
 		{Op: OpFree, Device: dn, Stream: 9, Serial: 1, Bytes: 512},
-		{Op: OpFree, Device: dn, Stream: 9, Serial: 3, Seq: 6, Requested: 600, Bytes: 1024, Pool: "small"},
+		{Op: OpFree, Device: dn, Stream: 9, Shard: 9, Serial: 3, Seq: 6, Requested: 600, Bytes: 1024, Pool: "small"},
 	}, s.events)
 	require.Equal(t, []int{1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0}, s.depths)
 	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), Op(99).String()})

@@ -26,6 +26,10 @@ type OutOfMemoryError struct {
 	Reserved  int64  // segments held from the driver
 	Largest   int64  // the largest free block of the request's pool and stream
 
+	// PrivatePools are the free blocks of private pools, of which default requests get none; PyTorch's
+	// message counts them as allocated.
+	PrivatePools int64
+
 	// Err is the driver's error; nil if the limit or the request's size was in the way.
 	Err error
 
@@ -47,6 +51,9 @@ func (e *OutOfMemoryError) Error() string {
 	}
 	fmt.Fprintf(&s, "; %s are reserved: %s allocated, %s freed but in use by a recorded stream, %s free",
 		formatBytes(e.Reserved), formatBytes(e.Allocated), formatBytes(e.Pending), formatBytes(e.Reserved-e.Allocated-e.Pending))
+	if e.PrivatePools > 0 {
+		fmt.Fprintf(&s, ", of which %s belong to private pools", formatBytes(e.PrivatePools))
+	}
 	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
 	return s.String()
 }
@@ -64,24 +71,39 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if err != nil {
 		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
+	t := c.sum()
 	e := &OutOfMemoryError{
 		Requested: r.bytes, Segment: r.segment, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
-		Allocated: c.stats.AllocatedBytes.All.Current,
-		Pending:   c.stats.ActiveBytes.All.Current - c.stats.AllocatedBytes.All.Current,
-		Reserved:  c.stats.ReservedBytes.All.Current,
+		Allocated: t.AllocatedBytes.All.Current,
+		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
+		Reserved:  t.ReservedBytes.All.Current,
 		Err:       cause,
 	}
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	c.free[r.kind].all(func(m *meta) {
-		if m.stream == r.id {
-			e.Largest = max(e.Largest, m.size)
+	if l := r.shard.of(r.pool); l != nil {
+		if m := l.free[r.kind].before(nil); m != nil {
+			e.Largest = m.size
 		}
-	})
+	}
+	for _, s := range c.table.Load().list {
+		for _, l := range s.private {
+			e.PrivatePools += l.bytes()
+		}
+	}
 	return e
+}
+
+// noteOOM records a request that failed.
+func (c *Cache) noteOOM(r *request, err error) {
+	h := c.history.Load()
+	var oom *OutOfMemoryError
+	if h != nil && errors.As(err, &oom) {
+		h.add(HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Stack: r.stack})
+	}
 }
 
 type reclaimer struct {
@@ -94,12 +116,12 @@ type reclaimer struct {
 // allocation of its own that fails asks it again. remove ends the registration.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.all.Lock()
+	defer c.all.Unlock()
 	c.reclaimers = append(slices.Clip(c.reclaimers), r)
 	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.all.Lock()
+		defer c.all.Unlock()
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
 }
@@ -107,9 +129,9 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 // reclaim asks the reclaimers from number first on, until one frees something, and returns the number to go
 // on with; -1 if none did.
 func (c *Cache) reclaim(ctx context.Context, need int64, first int) int {
-	c.mu.Lock()
+	c.all.Lock()
 	reclaimers := c.reclaimers
-	c.mu.Unlock()
+	c.all.Unlock()
 	for i := first; i < len(reclaimers); i++ {
 		if reclaimers[i].free(ctx, need) > 0 {
 			return i + 1

@@ -55,8 +55,30 @@ var environment = []string{"CISTERN_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYT
 
 // ConfigFromEnv reads the options from CISTERN_ALLOC_CONF or, if that is not set, from PyTorch's variables:
 // PYTORCH_CUDA_ALLOC_CONF, PYTORCH_HIP_ALLOC_CONF, PYTORCH_ALLOC_CONF. New never does: it is for programs to
-// call. Without any of them it is the zero Config.
+// call. CISTERN_NO_CACHING or, if that is not set, PYTORCH_NO_CUDA_MEMORY_CACHING set NoCaching: 1 or true, 0
+// or false; an empty value is none. (PyTorch takes any value for 1.) Without any of them it is the zero Config.
 func ConfigFromEnv() (Config, error) {
+	c, err := optionsFromEnv()
+	if err != nil {
+		return c, err
+	}
+	for _, name := range []string{"CISTERN_NO_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"} {
+		v, ok := os.LookupEnv(name)
+		if !ok {
+			continue
+		}
+		if v == "" {
+			break
+		}
+		if c.NoCaching, err = strconv.ParseBool(v); err != nil {
+			return Config{}, fmt.Errorf("memcache: the variable %s is %q: %w: want 1 or 0", name, v, ErrInvalid)
+		}
+		break
+	}
+	return c, nil
+}
+
+func optionsFromEnv() (Config, error) {
 	for _, name := range environment {
 		if v, ok := os.LookupEnv(name); ok {
 			c, err := ParseConfig(v)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -13,14 +14,18 @@ import (
 // pending are the freed blocks that wait for events, one queue for each stream that an event was recorded
 // on: the events of one stream complete in order, and no stream holds up another.
 type pending struct {
+	mu     sync.Mutex
 	queues []*queue // not empty, by stream: the order in which completions are seen
 	number uint64   // of the last waiting that was pushed
 	spare  *waiting
+	empty  *queue // unused ones, linked by next
+	closed bool
 }
 
 type queue struct {
 	stream     uint64
 	head, tail *waiting
+	next       *queue
 }
 
 // waiting is one event of a freed block. It is reused, with its event.
@@ -32,21 +37,49 @@ type waiting struct {
 	next   *waiting
 }
 
-func (p *pending) push(stream uint64, w *waiting) {
-	p.number++
-	w.number, w.next = p.number, nil
-	i, ok := slices.BinarySearchFunc(p.queues, stream, func(q *queue, stream uint64) int { return cmp.Compare(q.stream, stream) })
-	if ok {
-		q := p.queues[i]
-		q.tail.next = w
-		q.tail = w
-		return
+// push counts one of m's recorded streams as past the block, if w is nil, or adds w to the stream's queue.
+func (p *pending) push(c *Cache, stream uint64, w *waiting, m *meta) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w == nil || p.closed {
+		m.events--
+		if w != nil {
+			return w.event.Close()
+		}
+		return nil
 	}
-	p.queues = slices.Insert(p.queues, i, &queue{stream: stream, head: w, tail: w})
+	c.alert.Add(1)
+	p.number++
+	w.meta, w.number, w.next = m, p.number, nil
+	i, found := slices.BinarySearchFunc(p.queues, stream, func(q *queue, stream uint64) int { return cmp.Compare(q.stream, stream) })
+	if found {
+		p.queues[i].tail.next = w
+		p.queues[i].tail = w
+		return nil
+	}
+	q := p.empty
+	if q == nil {
+		q = new(queue)
+	} else {
+		p.empty = q.next
+	}
+	*q = queue{stream: stream, head: w, tail: w}
+	p.queues = slices.Insert(p.queues, i, q)
+	return nil
+}
+
+// recorded says that no more events of m are to come, and reports whether all are complete.
+func (p *pending) recorded(m *meta) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.recording = false
+	return m.events == 0
 }
 
 // unused returns a waiting whose event may be recorded, or nil.
 func (p *pending) unused() *waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	w := p.spare
 	if w != nil {
 		p.spare, w.next = w.next, nil
@@ -54,6 +87,13 @@ func (p *pending) unused() *waiting {
 	return w
 }
 
+func (p *pending) giveBack(w *waiting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reuse(w)
+}
+
+// reuse keeps an unused waiting. p.mu is held.
 func (p *pending) reuse(w *waiting) {
 	w.meta, w.next = nil, p.spare
 	p.spare = w
@@ -61,6 +101,9 @@ func (p *pending) reuse(w *waiting) {
 
 // close closes the events.
 func (p *pending) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
 	var errs []error
 	for w := p.spare; w != nil; w = w.next {
 		errs = append(errs, w.event.Close())
@@ -74,67 +117,83 @@ func (p *pending) close() error {
 	return errors.Join(errs...)
 }
 
-// poll releases the blocks whose events are complete (process_events). It never waits. c.mu is held.
+// poll releases the blocks whose events are complete (process_events). It never waits.
 func (c *Cache) poll() error {
-	p := &c.pending
-	for i := 0; i < len(p.queues); {
-		q := p.queues[i]
+	done, err := c.pending.poll(c)
+	for done != nil {
+		m := done
+		done, m.done = m.done, nil
+		c.complete(m)
+	}
+	return err
+}
+
+// poll takes the complete events out, and returns the blocks whose last event that was, in order.
+func (p *pending) poll(c *Cache) (done *meta, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := &done
+	kept := p.queues[:0]
+	for i, q := range p.queues {
 		for q.head != nil {
-			done, err := q.head.event.Query()
+			ready, err := q.head.event.Query()
 			if err != nil {
-				return fmt.Errorf("memcache: querying the event of a freed block: %w", err)
+				p.queues = append(kept, p.queues[i:]...)
+				return done, fmt.Errorf("memcache: querying the event of a freed block: %w", err)
 			}
-			if !done {
+			if !ready {
 				break
 			}
 			w := q.head
 			q.head = w.next
-			c.complete(w)
+			c.alert.Add(-1)
+			m := w.meta
+			w.meta = nil
+			if w.pins == 0 {
+				p.reuse(w)
+			}
+			if m.events--; m.events == 0 && !m.recording {
+				*last = m
+				last = &m.done
+			}
 		}
 		if q.head == nil {
-			p.queues = append(p.queues[:i], p.queues[i+1:]...)
+			q.next, p.empty = p.empty, q
 		} else {
-			i++
+			kept = append(kept, q)
 		}
 	}
-	return nil
-}
-
-// complete counts one event of a freed block. c.mu is held.
-func (c *Cache) complete(w *waiting) {
-	m := w.meta
-	w.meta = nil
-	if w.pins == 0 {
-		c.pending.reuse(w)
-	}
-	if m.events--; m.events == 0 && len(m.uses) == 0 {
-		c.release(m)
-	}
+	clear(p.queues[len(kept):])
+	p.queues = kept
+	return done, nil
 }
 
 // settle waits until all events that are pending now are complete, and releases their blocks.
 func (c *Cache) settle(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last := c.pending.number
+	p := &c.pending
+	p.mu.Lock()
+	until := p.number
 	for {
-		w := c.pending.oldest()
-		if w == nil || w.number > last {
+		w := p.oldest()
+		if w == nil || w.number > until {
+			p.mu.Unlock()
 			return nil
 		}
 		w.pins++
-		c.mu.Unlock()
+		p.mu.Unlock()
 		err := w.event.Synchronize(ctx)
-		c.mu.Lock()
+		p.mu.Lock()
 		if w.pins--; w.pins == 0 && w.meta == nil {
-			c.pending.reuse(w)
+			p.reuse(w)
 		}
+		p.mu.Unlock()
 		if err != nil {
 			return fmt.Errorf("memcache: waiting for freed blocks: %w", err)
 		}
 		if err := c.poll(); err != nil {
 			return err
 		}
+		p.mu.Lock()
 	}
 }
 

@@ -41,7 +41,7 @@ type entry struct {
 
 func (e entry) releases() bool { return e.action == "segment_free" || e.action == "segment_unmap" }
 
-func readRecording(t *testing.T, file string) *recording {
+func readRecording(t testing.TB, file string) *recording {
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
@@ -139,6 +139,7 @@ func newReplay(t *testing.T, r *recording) *replay {
 	}
 	cache, err := New(dev, config)
 	require.NoError(t, err)
+	require.NoError(t, cache.RecordHistory(HistoryOptions{Entries: len(r.entries)}))
 	return &replay{
 		t: t, r: r, dev: dev, cache: cache, next: 1 << 62,
 		streams: make(map[uint64]*scriptedStream), blocks: make(map[int64]Block), uses: make(map[int64]*scriptedStream),
@@ -172,8 +173,24 @@ func (p *replay) run() {
 		}
 	}
 	p.emptyCache(&inside)
+	p.compareHistory()
 	p.compareStats()
 	p.compareBlocks()
+}
+
+// compareHistory requires the recorded events, in their order, to be those of the recording.
+func (p *replay) compareHistory() {
+	var got []entry
+	for _, e := range p.cache.History() {
+		got = append(got, entry{string(e.Action), int64(e.Address), e.Size, e.Stream})
+	}
+	want := slices.Clone(p.r.entries)
+	for i := range want {
+		if want[i].action == "oom" {
+			want[i].address = 0 // the driver's free bytes: other programs had some
+		}
+	}
+	require.Equal(p.t, want, got)
 }
 
 // emptyCache calls EmptyCache if segments were released outside of an allocation.

@@ -7,15 +7,16 @@ import (
 )
 
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
-// (torch.cuda.empty_cache). Segments with a block in use stay.
+// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
+// released.
 func (c *Cache) EmptyCache(ctx context.Context) error {
 	ctx, op := c.start(ctx, OpEmptyCache)
-	err := c.emptyCache(ctx)
+	err := c.emptyCache(ctx, nil)
 	c.end(op, Event{Op: OpEmptyCache, Err: err})
 	return err
 }
 
-func (c *Cache) emptyCache(ctx context.Context) error {
+func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
@@ -23,21 +24,21 @@ func (c *Cache) emptyCache(ctx context.Context) error {
 		return err
 	}
 	defer c.unlockGrowth()
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
+	if c.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
-	return c.flush(ctx)
+	return c.flushPool(ctx, p)
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock
 // is held.
-func (c *Cache) flush(ctx context.Context) error {
-	c.mu.Lock()
+func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) }
+
+// flushPool is flush; for a private pool its free segments alone are returned.
+func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
+	c.all.Lock()
 	c.stats.NumSyncAllStreams++
-	c.mu.Unlock()
+	c.all.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
 	err := c.settle(waitCtx)
 	c.end(op, Event{Op: OpSynchronize, Err: err})
@@ -45,7 +46,7 @@ func (c *Cache) flush(ctx context.Context) error {
 		return err
 	}
 
-	free, expandable := c.takeFree()
+	free, expandable := c.takeFree(p)
 	err = c.driverFreeAll(ctx, free)
 	for _, m := range expandable {
 		if err == nil {
@@ -57,48 +58,90 @@ func (c *Cache) flush(ctx context.Context) error {
 	return errors.Join(err, c.unreserve())
 }
 
-// takeFree takes out of the index what a flush gives back: whole segments, the large pool first, and free
-// blocks of expandable segments.
-func (c *Cache) takeFree() (free, expandable []*meta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, kind := range []poolKind{largePool, smallPool} {
-		c.free[kind].all(func(m *meta) {
-			if m.segment.expandable {
-				expandable = append(expandable, m)
-			} else if m.whole() {
-				free = append(free, m)
+// takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
+// segments. It takes the default pool's, large before small, and those of the released private pools in
+// their order, small before large; or those of the pool p.
+func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
+	c.lockAll()
+	defer c.unlockAll()
+	shards := c.table.Load().list
+	take := func(p *Pool, kind poolKind) {
+		for _, s := range shards {
+			l := s.of(p)
+			if l == nil {
+				continue
 			}
-		})
+			from := [2]int{len(free), len(expandable)}
+			l.free[kind].all(func(m *meta) {
+				if m.segment.expandable {
+					expandable = append(expandable, m)
+				} else if m.whole() {
+					free = append(free, m)
+				}
+			})
+			takeOut(free[from[0]:])
+			takeOut(expandable[from[1]:])
+		}
 	}
-	for _, m := range append(free, expandable...) {
-		c.free[m.kind].remove(m)
+	pools := []*Pool{p}
+	if p == nil {
+		take(nil, largePool)
+		take(nil, smallPool)
+		pools = c.releasedPools()
+	}
+	for _, p := range pools {
+		take(p, smallPool)
+		take(p, largePool)
 	}
 	return free, expandable
 }
 
-// putBack undoes takeFree for a block, whose age goes on.
+// takeOut takes blocks out of the index, so that nobody hands them out. Their shards are locked.
+func takeOut(blocks []*meta) {
+	for _, m := range blocks {
+		m.segment.free.remove(m)
+	}
+}
+
+// putBack undoes takeOut for a block, whose age goes on.
 func (c *Cache) putBack(m *meta) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := m.lock()
+	defer s.mu.Unlock()
 	born := m.born
-	c.rejoin(m)
+	s.rejoin(m)
 	m.born = born
+}
+
+// rejoin makes a block free that was out of the index while no lock was held, in which its neighbours may
+// have become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu
+// is held.
+func (s *shard) rejoin(m *meta) {
+	for _, n := range [2]*meta{m.prev, m.next} {
+		if n.mergeable() {
+			s.absorb(m, n)
+		}
+	}
+	s.makeFree(m)
 }
 
 // unreserve gives the addresses of expandable segments back that have no memory any more.
 func (c *Cache) unreserve() error {
-	c.mu.Lock()
+	if !c.config.ExpandableSegments {
+		return nil
+	}
+	c.lockAll()
 	var empty []*segment
-	for _, s := range c.segments {
-		if s.expandable && s.first.unmapped && s.first.whole() {
-			empty = append(empty, s)
-			c.unmapped[s.first.kind].remove(s.first)
-			delete(c.segments, s.ptr)
-			c.recycle(s.first)
+	for _, s := range c.table.Load().list {
+		for _, seg := range s.segments {
+			if m := seg.first; m.unmapped && m.whole() {
+				empty = append(empty, seg)
+				m.segment.unmapped.remove(m)
+				s.disown(seg)
+				s.recycle(m)
+			}
 		}
 	}
-	c.mu.Unlock()
+	c.unlockAll()
 	var errs []error
 	for _, s := range empty {
 		errs = append(errs, c.vmm.Unreserve(s.ptr))
@@ -123,22 +166,37 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
 // driverFree returns a segment, whose block is not in the index, to the driver (release_block). The growth
 // lock is held.
 func (c *Cache) driverFree(ctx context.Context, s *segment) error {
+	if err := c.callFree(ctx, s); err != nil {
+		return err
+	}
+	c.lockAll()
+	defer c.unlockAll()
+	c.drop(s)
+	return nil
+}
+
+func (c *Cache) callFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
-	c.end(op, Event{Op: OpDriverFree, Stream: m.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, Event{Op: OpDriverFree, Stream: m.shard.Load().id, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	return nil
+}
+
+// drop forgets a segment that the driver took back. All shards are locked.
+func (c *Cache) drop(s *segment) {
+	m := s.first
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
 	if s.bytes >= c.rules.maxSplit {
 		c.stats.OversizeSegments.sub(1)
 	}
-	delete(c.segments, s.ptr)
-	c.recycle(m)
-	return nil
+	owner := m.shard.Load()
+	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, owner.id, nil)
+	owner.disown(s)
+	owner.recycle(m)
 }

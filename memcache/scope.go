@@ -1,6 +1,10 @@
 package memcache
 
-import "context"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
 // Scope is a span of a program whose memory is accounted for, such as a training step or a forward pass. It
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes
@@ -10,11 +14,14 @@ type Scope struct {
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.mu.
+	// Guarded by cache.all, with all shards locked for the peaks.
 	ended  bool
-	own    Own
 	window Window
 	base   Stats
+
+	mu   sync.Mutex // taken under a shard's lock
+	shut bool       // ended, for the blocks
+	own  Own
 }
 
 // Level is a number of bytes over a scope.
@@ -41,22 +48,23 @@ type Own struct {
 	Allocations int64 // blocks handed out
 }
 
-type scopeKey struct{}
-
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	parent, _ := ctx.Value(scopeKey{}).(*Scope)
-	s := &Scope{cache: c, parent: parent, name: name}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.base = c.stats
+	v := carriedOf(ctx)
+	s := &Scope{cache: c, parent: v.scope, name: name}
+	c.lockAll()
+	defer c.unlockAll()
+	s.base = c.sum()
 	for _, l := range s.levels() {
-		v := l.of(&c.stats)
+		v := l.of(&s.base)
 		*l.level = Level{Start: v, Current: v, Peak: v}
 	}
 	c.windows = append(c.windows, s)
-	return context.WithValue(ctx, scopeKey{}, s), s
+	for _, sh := range c.table.Load().list {
+		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
+	}
+	return context.WithValue(ctx, carriedKey{}, &carried{scope: s, pools: v.pools}), s
 }
 
 // Name is the scope's name.
@@ -64,8 +72,8 @@ func (s *Scope) Name() string { return s.name }
 
 // Window returns the cache's figures since the scope began, up to End.
 func (s *Scope) Window() Window {
-	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
+	s.cache.lockAll()
+	defer s.cache.unlockAll()
 	if !s.ended {
 		s.count()
 	}
@@ -74,29 +82,29 @@ func (s *Scope) Window() Window {
 
 // Own returns the figures of the scope's own blocks.
 func (s *Scope) Own() Own {
-	s.cache.mu.Lock()
-	defer s.cache.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.own
 }
 
 // End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
 // scope. It is idempotent.
 func (s *Scope) End() {
+	s.mu.Lock()
+	s.shut = true
+	s.mu.Unlock()
 	c := s.cache
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	if s.ended {
 		return
 	}
 	s.count()
 	s.ended = true
-	for i, w := range c.windows {
-		if w == s {
-			last := len(c.windows) - 1
-			c.windows[i], c.windows[last] = c.windows[last], nil
-			c.windows = c.windows[:last]
-			return
-		}
+	i := slices.Index(c.windows, s)
+	c.windows = slices.Delete(c.windows, i, i+1)
+	for _, sh := range c.table.Load().list {
+		sh.scopes = slices.Delete(sh.scopes, i, i+1)
 	}
 }
 
@@ -113,11 +121,11 @@ func (s *Scope) levels() [3]leveled {
 	}
 }
 
-// count brings the window up to date. cache.mu is held.
+// count brings the window up to date. All shards are locked.
 func (s *Scope) count() {
-	t, w := &s.cache.stats, &s.window
+	t, w := s.cache.sum(), &s.window
 	for _, l := range s.levels() {
-		l.level.Current = l.of(t)
+		l.level.Current = l.of(&t)
 	}
 	w.Allocations = since(t.Allocation.All.Allocated, s.base.Allocation.All.Allocated)
 	w.Hits = since(t.Hits, s.base.Hits)
@@ -133,23 +141,6 @@ func since(now, then int64) int64 {
 	return now - then
 }
 
-// raise notes a new level in the peaks of the open windows. c.mu is held.
-func (c *Cache) raise() {
-	t := &c.stats
-	for _, s := range c.windows {
-		w := &s.window
-		w.Allocated.Peak = max(w.Allocated.Peak, t.AllocatedBytes.All.Current)
-		w.Requested.Peak = max(w.Requested.Peak, t.RequestedBytes.All.Current)
-		w.Reserved.Peak = max(w.Reserved.Peak, t.ReservedBytes.All.Current)
-	}
-}
-
-// scopeOf is the innermost scope of this cache that ctx carries.
-func (c *Cache) scopeOf(ctx context.Context) *Scope {
-	s, _ := ctx.Value(scopeKey{}).(*Scope)
-	return s.of(c)
-}
-
 // of is the innermost scope of the chain that belongs to c.
 func (s *Scope) of(c *Cache) *Scope {
 	for s != nil && s.cache != c {
@@ -158,25 +149,42 @@ func (s *Scope) of(c *Cache) *Scope {
 	return s
 }
 
-// charge counts a block in the open scopes of the chain that starts with s. c.mu is held.
-func (c *Cache) charge(m *meta, s *Scope) {
-	for s != nil && s.ended {
-		s = s.parent.of(c)
-	}
-	m.scope, m.charged = s, 0
-	for ; s != nil && !s.ended; s = s.parent.of(c) {
-		s.own.Live += m.size
-		s.own.Peak = max(s.own.Peak, s.own.Live)
-		s.own.Allocations++
+// charge counts a block in the open scopes of the chain that starts with s. The block's shard is locked.
+func (m *meta) charge(c *Cache, s *Scope) {
+	m.scope, m.charged = nil, 0
+	for ; s != nil; s = s.parent.of(c) {
+		if !s.take(m.size) {
+			if m.charged > 0 {
+				break
+			}
+			continue
+		}
+		if m.charged == 0 {
+			m.scope = s
+		}
 		m.charged++
 	}
-	c.raise()
 }
 
-// discharge takes a block out of the scopes that it was charged to. c.mu is held.
-func (c *Cache) discharge(m *meta) {
+// take counts a block of so many bytes, unless the scope has ended.
+func (s *Scope) take(bytes int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		return false
+	}
+	s.own.Live += bytes
+	s.own.Peak = max(s.own.Peak, s.own.Live)
+	s.own.Allocations++
+	return true
+}
+
+// discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
+func (m *meta) discharge(c *Cache) {
 	for s := m.scope; m.charged > 0; s = s.parent.of(c) {
+		s.mu.Lock()
 		s.own.Live -= m.size
+		s.mu.Unlock()
 		m.charged--
 	}
 	m.scope = nil

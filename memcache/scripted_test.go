@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
@@ -11,6 +13,7 @@ import (
 
 // scripted is a device without memory: addresses, failures and the completion of events are the test's.
 type scripted struct {
+	mu sync.Mutex // of what the driver calls change
 	device.PinnedMemory
 	total    int64
 	next     []device.Ptr // addresses to hand out; then made up
@@ -41,6 +44,8 @@ func (d *scripted) Alloc(bytes int64) (device.Ptr, error) {
 	if d.hang != nil {
 		d.hang()
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.failures > 0 {
 		d.failures--
 		return 0, &device.Error{Op: "Alloc", Device: "scripted", Bytes: bytes, Code: 2, Err: device.ErrOutOfMemory}
@@ -57,6 +62,8 @@ func (d *scripted) Alloc(bytes int64) (device.Ptr, error) {
 }
 
 func (d *scripted) Free(p device.Ptr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.calls = append(d.calls, fmt.Sprintf("segment_free %d %d", p, d.live[p]))
 	delete(d.live, p)
 	return nil
@@ -123,6 +130,8 @@ func (d *scripted) Unmap(p device.Ptr, bytes int64) error {
 }
 
 func (d *scripted) MemInfo() (int64, int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	free := d.total
 	for _, n := range d.mapped {
 		free -= n
@@ -152,16 +161,16 @@ type scriptedStream struct {
 	dev           *scripted
 	id            uint64
 	busy          bool
-	closed        bool
+	closed        atomic.Bool
 	records       []*scriptedEvent
 }
 
 func (s *scriptedStream) ID() uint64                        { return s.id }
 func (s *scriptedStream) Device() device.Device             { return s.dev }
-func (s *scriptedStream) Closed() bool                      { return s.closed }
+func (s *scriptedStream) Closed() bool                      { return s.closed.Load() }
 func (s *scriptedStream) Synchronize(context.Context) error { s.finish(); return nil }
 func (s *scriptedStream) Record(e device.Event) error {
-	if s.closed {
+	if s.closed.Load() {
 		return device.ErrClosed
 	}
 	ev := e.(*scriptedEvent)

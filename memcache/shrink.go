@@ -24,45 +24,30 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 		c.putBack(m)
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
+	s := m.shard.Load()
 	if front := int64(from - m.ptr); front > 0 {
-		n := c.cut(m, m.ptr, front)
-		n.prev, n.next = m.prev, m
-		if n.prev != nil {
-			n.prev.next = n
-		} else {
-			m.segment.first = n
-		}
-		m.prev = n
-		c.rejoin(n)
+		n := s.cut(m, m.ptr, front)
+		m.insertBefore(n)
+		s.rejoin(n)
 	}
 	if back := int64(m.ptr + device.Ptr(m.size) - to); back > 0 {
-		n := c.cut(m, to, back)
-		n.prev, n.next = m, m.next
-		if n.next != nil {
-			n.next.prev = n
-		}
-		m.next = n
-		c.rejoin(n)
+		n := s.cut(m, to, back)
+		m.insertAfter(n)
+		s.rejoin(n)
 	}
 	m.ptr, m.size, m.unmapped = from, bytes, true
 	for _, n := range [2]*meta{m.prev, m.next} {
 		if n != nil && n.unmapped {
-			c.absorb(m, n)
+			s.absorb(m, n)
 		}
 	}
-	c.unmapped[m.kind].insert(m)
+	m.segment.unmapped.insert(m)
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
+	c.noteSegment(ActionSegmentUnmap, from, bytes, s.id, nil)
 	return nil
-}
-
-// cut is a new block in m's segment.
-func (c *Cache) cut(m *meta, p device.Ptr, size int64) *meta {
-	n := c.newMeta()
-	n.segment, n.ptr, n.size, n.kind, n.stream = m.segment, p, size, m.kind, m.stream
-	return n
 }
 
 // unmap gives the memory of some granules back.
@@ -72,7 +57,7 @@ func (c *Cache) unmap(ctx context.Context, m *meta, from device.Ptr, bytes int64
 	for done, granule := int64(0), c.granule(m.kind); done < bytes && err == nil; done += granule {
 		err = c.vmm.Unmap(from+device.Ptr(done), granule)
 	}
-	c.end(op, Event{Op: OpDriverFree, Stream: m.stream, Bytes: bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, Event{Op: OpDriverFree, Stream: m.shard.Load().id, Bytes: bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: unmapping %s: %w", formatBytes(bytes), err)
 	}
@@ -104,8 +89,8 @@ func (c *Cache) unmapRun(ctx context.Context, m *meta, from device.Ptr, bytes, g
 	if err := c.unmap(ctx, m, from, bytes/granule*granule); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.all.Lock()
+	defer c.all.Unlock()
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
 	return nil

@@ -79,6 +79,9 @@ func poolFor(rounded int64) poolKind {
 
 // worthSplitting is PyTorch's should_split: whether a free block keeps what a request leaves of it.
 func (c *Cache) worthSplitting(m *meta, r *request) bool {
+	if m.segment.whole {
+		return false
+	}
 	rest := m.size - r.rounded
 	if m.kind == smallPool || c.config.ExpandableSegments {
 		return rest >= minBlock

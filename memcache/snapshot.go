@@ -10,6 +10,7 @@ import (
 type Snapshot struct {
 	Device   string
 	Segments []SegmentSnapshot // by address
+	History  []HistoryEntry    // what RecordHistory recorded, the oldest first
 }
 
 // SegmentSnapshot is memory from the driver: a segment, or a contiguous mapped part of an expandable one. Sizes
@@ -22,6 +23,7 @@ type SegmentSnapshot struct {
 	RequestedSize int64 // what was asked for in the active blocks
 	Stream        uint64
 	Pool          string // "small" or "large"
+	PoolID        PoolID // of the private pool; zero: the default pool (segment_pool_id)
 	Expandable    bool
 	Blocks        []BlockSnapshot // by address; they tile the segment
 }
@@ -33,6 +35,8 @@ type BlockSnapshot struct {
 	RequestedSize int64 // of the present hand-out; in an inactive block of an earlier one, or 0
 	State         BlockState
 	Serial        uint64 // of the hand-out; 0 if the block is not handed out
+	// Stack are the program counters of the call that allocated the block, with StacksState; else nil.
+	Stack []uintptr
 }
 
 // BlockState is what a block is used for.
@@ -47,11 +51,17 @@ const (
 
 // Snapshot returns the segments and blocks. It holds up allocations while it copies them.
 func (c *Cache) Snapshot() Snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	s := Snapshot{Device: c.dev.Name()}
-	for _, seg := range c.segments {
-		s.Segments = seg.appendTo(s.Segments)
+	for _, shard := range c.table.Load().list {
+		for _, seg := range shard.segments {
+			s.Segments = seg.appendTo(s.Segments, shard.id)
+		}
+	}
+	if h := c.history.Load(); h != nil {
+		s.History = h.list()
+		h.add(HistoryEntry{Action: ActionSnapshot, Size: c.total(allPools, gaugeActiveBytes).Current})
 	}
 	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
 		if a.Address < b.Address {
@@ -62,7 +72,7 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnapshot {
 	open := false
 	for m := s.first; m != nil; m = m.next {
 		if m.unmapped {
@@ -71,15 +81,15 @@ func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: m.stream, Pool: m.kind.String(), Expandable: s.expandable})
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), PoolID: s.lists.pool.ID(), Expandable: s.expandable})
 		}
 		l := &list[len(list)-1]
-		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial}
+		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}
 		switch {
 		case m.serial != 0:
 			b.State = BlockAllocated
 			l.AllocatedSize += m.size
-		case m.events > 0:
+		case m.pending:
 			b.State = BlockPendingFree
 		}
 		if b.State != BlockInactive {

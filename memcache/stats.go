@@ -77,16 +77,6 @@ func (a *StatArray) sub(k poolKind, n int64) {
 	a.pool(k).sub(n)
 }
 
-// move adds n, which may be negative; zero is no change at all.
-func (a *StatArray) move(k poolKind, n int64) {
-	switch {
-	case n > 0:
-		a.add(k, n)
-	case n < 0:
-		a.sub(k, -n)
-	}
-}
-
 // each calls f with every Stat.
 func (s *Stats) each(f func(*Stat)) {
 	for _, a := range []*StatArray{
@@ -104,27 +94,64 @@ func (s *Stats) each(f func(*Stat)) {
 // Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
 // count as active, as in PyTorch.
 func (c *Cache) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
+	c.lockAll()
+	defer c.unlockAll()
+	return c.sum()
+}
+
+// sum adds the shards' gauges to what the cache counts itself. All shards are locked.
+func (c *Cache) sum() Stats {
+	s := c.stats
+	array := func(g gauge) StatArray {
+		return StatArray{All: c.total(allPools, g), SmallPool: c.total(int(smallPool), g), LargePool: c.total(int(largePool), g)}
+	}
+	s.Allocation, s.AllocatedBytes = array(gaugeAllocation), array(gaugeAllocatedBytes)
+	s.Active, s.ActiveBytes = array(gaugeActive), array(gaugeActiveBytes)
+	s.InactiveSplit, s.InactiveSplitBytes = array(gaugeInactiveSplit), array(gaugeInactiveSplitBytes)
+	s.RequestedBytes = array(gaugeRequestedBytes)
+	s.OversizeAllocations = c.total(allPools, gaugeOversize)
+	n := c.counts
+	for _, sh := range c.table.Load().list {
+		n.add(sh)
+	}
+	s.Hits, s.Misses, s.Splits, s.Merges = n.hits, n.misses, n.splits, n.merges
+	return s
 }
 
 // ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
 func (c *Cache) ResetPeakStats() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lockAll()
+	defer c.unlockAll()
 	c.stats.each(func(s *Stat) { s.Peak = s.Current })
+	c.peaks = [rows]change{}
+	for _, s := range c.table.Load().list {
+		for row := range s.quota {
+			for g := range gauges {
+				s.quota[row][g] = s.at(row, g)
+				c.peaks[row][g] += s.at(row, g)
+			}
+		}
+	}
 }
 
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
 // Freed of each Stat, and the counts.
 func (c *Cache) ResetAccumulatedStats() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := &c.stats
-	s.each(func(s *Stat) { s.Allocated, s.Freed = 0, 0 })
-	s.NumAllocRetries, s.NumOOMs, s.NumSyncAllStreams, s.NumDeviceAlloc, s.NumDeviceFree = 0, 0, 0, 0, 0
-	s.Hits, s.Misses, s.Splits, s.Merges = 0, 0, 0, 0
+	c.lockAll()
+	defer c.unlockAll()
+	t := &c.stats
+	t.each(func(s *Stat) { s.Allocated, s.Freed = 0, 0 })
+	t.NumAllocRetries, t.NumOOMs, t.NumSyncAllStreams, t.NumDeviceAlloc, t.NumDeviceFree = 0, 0, 0, 0, 0
+	c.retired, c.counts, c.forgotten = [2]change{}, counts{}, [rows]change{}
+	for _, s := range c.table.Load().list {
+		s.up = [2]change{}
+		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
+		for row := range s.quota {
+			for g := range gauges {
+				c.forgotten[row][g] -= s.at(row, g)
+			}
+		}
+	}
 }
 
 // MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).

@@ -85,11 +85,11 @@ func TestClosedStreams(t *testing.T) {
 	s, gone := dev.stream(1), dev.stream(2)
 	b, d := mustAlloc(t, c, 1<<20, s), mustAlloc(t, c, 1<<20, s)
 	require.NoError(t, b.RecordStream(gone))
-	gone.closed = true
+	gone.closed.Store(true)
 	require.NoError(t, errors.Join(d.RecordStream(gone), b.Free(), d.Free()))
 	require.Zero(t, c.Stats().Active.All.Current, "a closed stream's uses are complete")
 
-	s.closed = true
+	s.closed.Store(true)
 	_, err := c.Alloc(context.Background(), 1, s)
 	require.ErrorIs(t, err, device.ErrClosed)
 
@@ -97,10 +97,10 @@ func TestClosedStreams(t *testing.T) {
 	for id := range uint64(1000) {
 		s := dev.stream(10 + id)
 		require.NoError(t, mustAlloc(t, c, 1<<20, s).Free())
-		s.closed = true
+		s.closed.Store(true)
 	}
 	require.EqualValues(t, 2<<20, c.MemoryReserved())
-	require.LessOrEqual(t, len(c.streams), 2)
+	require.LessOrEqual(t, len(c.table.Load().list), 2)
 	require.NoError(t, c.check())
 }
 
@@ -141,7 +141,7 @@ func TestBadArguments(t *testing.T) {
 	require.ErrorIs(t, b.Free(), ErrFreed)
 
 	leak := mustAlloc(t, c, 1000, s)
-	require.ErrorContains(t, c.Close(), "1 blocks of 1024 bytes")
+	require.ErrorContains(t, c.Close(), "never freed: 1, of 1024 bytes")
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)
 	require.ErrorIs(t, leak.Free(), ErrClosed)

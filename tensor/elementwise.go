@@ -8,6 +8,7 @@ import (
 
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -85,10 +86,12 @@ func (rt *Runtime) zipInPlace(op kernel.Binary, a, b *Tensor) error {
 
 // overlaps reports whether a and b share memory other than element for element.
 func (t *Tensor) overlaps(b *Tensor) bool {
-	if t.store != b.store || (t.offset == b.offset && slices.Equal(t.shape, b.shape)) {
-		return false
-	}
-	return t.offset < b.offset+b.bytes && b.offset < t.offset+t.bytes
+	return t.shares(b) && !(t.ptr() == b.ptr() && slices.Equal(t.shape, b.shape))
+}
+
+// shares reports whether a byte belongs to both tensors. Those of FromBlock may share one without a storage.
+func (t *Tensor) shares(b *Tensor) bool {
+	return t.ptr() < b.ptr()+device.Ptr(b.bytes) && b.ptr() < t.ptr()+device.Ptr(t.bytes)
 }
 
 func overlapError(op string) error {
@@ -206,6 +209,9 @@ func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
 		return err
 	}
 	defer c.end()
+	if x.overlaps(bias) {
+		return overlapError(op)
+	}
 	return rt.host.addBias(x, x, bias, relu)
 }
 

@@ -16,23 +16,33 @@ const faultBytes = 16
 type faultWord struct {
 	mu     sync.Mutex
 	word   *storage
-	armed  bool // a kernel may have written it since it was read
+	armed  bool // a kernel that may write it was queued since it was read
 	closed bool
 }
 
-// take returns the word, held for the caller, or nil.
-func (w *faultWord) take(onlyArmed bool) *storage {
+// take returns the word, held for the caller, or nil. With toRead it is nil unless armed, and disarmed.
+func (w *faultWord) take(toRead bool) *storage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.word == nil || (onlyArmed && !w.armed) || !w.word.retain() {
+	if w.word == nil || (toRead && !w.armed) || !w.word.retain() {
 		return nil
 	}
-	w.armed = !onlyArmed
+	if toRead {
+		w.armed = false
+	}
 	return w.word
 }
 
-// arm returns the word, held for the caller, for a kernel that may write its fault to it.
-func (rt *Runtime) arm(ctx context.Context) (*storage, error) {
+// arm makes the next read look at the word. It is called when the kernel is queued: a read of another goroutine
+// before that would disarm the word and find nothing.
+func (w *faultWord) arm() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.armed = true
+}
+
+// faultWord returns the word, held for the caller, for a kernel that may write its fault to it.
+func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 	w := &rt.faults
 	if word := w.take(false); word != nil {
 		return word, nil
@@ -70,9 +80,7 @@ func (rt *Runtime) checkFaults(ctx context.Context, op string) error {
 	defer func() { rt.parked.add(word.release(ctx)) }()
 	var b [faultBytes]byte
 	if err := rt.pool.Download(ctx, rt.stream, b[:], word.block, 0); err != nil {
-		rt.faults.mu.Lock()
-		rt.faults.armed = true
-		rt.faults.mu.Unlock()
+		rt.faults.arm()
 		return fmt.Errorf("tensor: %s: %w", op, err)
 	}
 	f := elementsOf[kernel.Fault](b[:])[0]

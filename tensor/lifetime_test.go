@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"math"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -69,6 +70,22 @@ func TestOverlappingViewsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	assert.ErrorIs(t, r.AddInPlace(r.ctx, a, b), ErrInvalid)
 	assert.NoError(t, r.AddInPlace(r.ctx, a, a))
+
+	m, err := r.Reshape(r.ctx, x, 2, 2)
+	require.NoError(t, err)
+	row, err := r.Rows(r.ctx, x, 0, 2)
+	require.NoError(t, err)
+	assert.ErrorIs(t, r.AddBiasInPlace(r.ctx, m, row), ErrInvalid)
+	assert.ErrorIs(t, r.AddBiasReLUInPlace(r.ctx, m, row), ErrInvalid)
+
+	block, err := r.cache.Alloc(r.ctx, 16, r.Stream())
+	require.NoError(t, err)
+	p, err := r.FromBlock(block, gtensor.Float32, 2, 2)
+	require.NoError(t, err)
+	q, err := r.FromBlock(block, gtensor.Float32, 2)
+	require.NoError(t, err)
+	assert.ErrorIs(t, r.AddInPlace(r.ctx, p, q), ErrInvalid, "two tensors of one block")
+	require.NoError(t, block.Free())
 }
 
 func TestReshape(t *testing.T) {
@@ -78,6 +95,9 @@ func TestReshape(t *testing.T) {
 		_, err := r.Reshape(r.ctx, x, shape...)
 		assert.ErrorIs(t, err, ErrShape, "%v", shape)
 	}
+	one := put(r, []float32{1})
+	_, err := r.Reshape(r.ctx, one, math.MaxInt, math.MaxInt)
+	assert.ErrorIs(t, err, ErrShape, "the product wraps to 1")
 	y, err := r.Reshape(r.ctx, x, 2, -1, 3)
 	require.NoError(t, err)
 	assert.Equal(t, gtensor.Shape{2, 2, 3}, y.Shape())
@@ -256,6 +276,37 @@ func TestBorrowedBlocks(t *testing.T) {
 	_, err = r.FromBlock(block, gtensor.Float32, 1000)
 	assert.ErrorIs(t, err, ErrShape)
 	require.NoError(t, block.Free())
+	_, err = r.FromBlock(block, gtensor.Float32, 5)
+	assert.ErrorIs(t, err, memcache.ErrFreed)
+
+	other := newRig(t, 64<<20)
+	block, err = other.cache.Alloc(r.ctx, 100, other.Stream())
+	require.NoError(t, err)
+	_, err = r.FromBlock(block, gtensor.Float32, 5)
+	assert.ErrorIs(t, err, memcache.ErrInvalid, "a block of another device")
+	require.NoError(t, block.Free())
+}
+
+// TestFromBlockRecordsTheStream of the runtime: a block of another stream is not reused under a kernel.
+func TestFromBlockRecordsTheStream(t *testing.T) {
+	r := newRig(t, 64<<20)
+	side, err := r.dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	block, err := r.cache.Alloc(r.ctx, 100, side)
+	require.NoError(t, err)
+	x, err := r.FromBlock(block, gtensor.Float32, 25)
+	require.NoError(t, err)
+	hold := make(chan struct{})
+	require.NoError(t, r.Stream().Launch(&device.Launch{Name: "hold", Func: func() { <-hold }}))
+	require.NoError(t, r.Zero(r.ctx, x))
+	require.NoError(t, x.Release())
+	require.NoError(t, block.Free())
+	next, err := r.cache.Alloc(r.ctx, 100, side)
+	require.NoError(t, err)
+	assert.NotEqual(t, block.Ptr(), next.Ptr())
+	close(hold)
+	require.NoError(t, next.Free())
+	require.NoError(t, side.Close())
 }
 
 func TestRecordStream(t *testing.T) {

@@ -128,3 +128,8 @@ func TestAFailedAllocationLeavesNothing(t *testing.T) {
 		assert.Equal(t, before, r.cache.MemoryAllocated())
 	}
 }
+
+func TestFromSliceWithoutRuntime(t *testing.T) {
+	_, err := FromSlice(context.Background(), nil, []float32{1})
+	require.ErrorIs(t, err, ErrInvalid)
+}

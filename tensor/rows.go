@@ -75,7 +75,7 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*T
 		return nil, err
 	}
 	defer c.end()
-	fault, err := rt.arm(ctx)
+	fault, err := rt.faultWord(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
@@ -84,7 +84,9 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*T
 	if err != nil {
 		return nil, err
 	}
-	return loss.or(rt.host.crossEntropy(loss, logits, labels, fault))
+	err = rt.host.crossEntropy(loss, logits, labels, fault)
+	rt.faults.arm()
+	return loss.or(err)
 }
 
 // CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy], (softmax(row) - onehot(label)) / n,

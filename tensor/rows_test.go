@@ -1,8 +1,10 @@
 package tensor
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -101,6 +103,26 @@ func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
 	_, err = Labels(r.ctx, r.Runtime, []int{0, 1, 2}, 2)
 	require.ErrorIs(t, err, ErrLabel)
 	require.ErrorContains(t, err, "label 2 at 2")
+	_, err = Labels(r.ctx, r.Runtime, []int64{1 << 31}, 1<<40)
+	require.ErrorIs(t, err, ErrInvalid, "it would wrap to a negative int32")
+}
+
+// TestABadLabelIsNotLostToAnotherReader reads a tensor while another goroutine queues the loss.
+func TestABadLabelIsNotLostToAnotherReader(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	logits, bad := put(r, make([]float32, 6), 2, 3), put(r, []int32{0, 7})
+	for range 1000 {
+		var errs [3]error
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			loss, err := r.CrossEntropy(r.ctx, logits, bad)
+			errs[0] = errors.Join(err, loss.Release())
+		})
+		wg.Go(func() { _, errs[1] = ToSlice[float32](r.ctx, logits, nil) })
+		wg.Wait()
+		errs[2] = r.Synchronize(r.ctx)
+		require.ErrorIs(t, errors.Join(errs[:]...), ErrLabel)
+	}
 }
 
 func TestNoRows(t *testing.T) {

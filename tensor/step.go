@@ -69,7 +69,7 @@ func (rt *Runtime) useStep(op string, ts ...*Tensor) (held, error) {
 				c.end()
 				return held{}, err
 			}
-			if u.store == t.store && t.bytes > 0 {
+			if u.shares(t) {
 				c.end()
 				return held{}, overlapError(op)
 			}

@@ -93,8 +93,8 @@ func (t *Tensor) Runtime() *Runtime {
 }
 
 // Block returns the block that holds the elements, which start [Tensor.Offset] bytes into it. It stays the
-// tensor's: it must not be freed, and not be used after Release. A tensor without elements has the zero
-// Block.
+// tensor's: it must not be freed, and not be used after Release, nor when the garbage collector may have found the
+// tensor (see runtime.KeepAlive). A tensor without elements has the zero Block.
 func (t *Tensor) Block() memcache.Block {
 	if t == nil {
 		return memcache.Block{}

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"math"
 
 	gtensor "gorgonia.org/tensor"
 )
@@ -11,6 +12,9 @@ import (
 // soon as FromSlice returns. Without a shape the tensor has one dimension. The copy is queued on the runtime's
 // stream.
 func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...int) (*Tensor, error) {
+	if rt == nil {
+		return nil, fmt.Errorf("tensor: FromSlice: %w: the runtime is nil", ErrInvalid)
+	}
 	if len(shape) == 0 {
 		shape = []int{len(data)}
 	}
@@ -30,6 +34,9 @@ func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...i
 // Labels is FromSlice for class labels: int32 numbers in [0, classes). The first one outside is an error that
 // wraps [ErrLabel].
 func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, labels []T, classes int) (*Tensor, error) {
+	if classes > math.MaxInt32 {
+		return nil, fmt.Errorf("tensor: Labels: %w: %d classes: want at most %d", ErrInvalid, classes, math.MaxInt32)
+	}
 	narrow := make([]int32, len(labels))
 	for i, l := range labels {
 		if l < 0 || int64(l) >= int64(classes) {

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"math"
 
 	gtensor "gorgonia.org/tensor"
 
@@ -11,7 +12,8 @@ import (
 
 // FromBlock makes a tensor of the first bytes of a block that somebody else owns, such as a batch of a loader
 // (torch.from_blob). The tensor must be released before the block is freed; releasing it frees nothing. If
-// the block's stream is not the runtime's, the caller orders the streams with events and calls RecordStream.
+// the block's stream is not the runtime's, FromBlock records the runtime's on it, and the caller orders the two
+// with events. A block of another device, or one that was freed, is an error.
 func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
 	if rt.closed.Load() {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", ErrClosed)
@@ -22,6 +24,9 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ..
 	}
 	if bytes > block.Size() {
 		return nil, fmt.Errorf("tensor: FromBlock: %w: %v %v takes %d bytes, and the block has %d", ErrShape, dtype, gtensor.Shape(shape), bytes, block.Size())
+	}
+	if err := block.RecordStream(rt.stream); err != nil {
+		return nil, fmt.Errorf("tensor: FromBlock: %w", err)
 	}
 	return rt.newTensor(context.Background(), "FromBlock", newStorage(block, true), 0, dtype, shape)
 }
@@ -48,6 +53,8 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 			free = i
 		case d < 0:
 			return nil, fmt.Errorf("tensor: Reshape: %w %v: want dimensions of at least 0, and at most one -1", ErrShape, to)
+		case d > 0 && known > math.MaxInt/d:
+			return nil, fmt.Errorf("tensor: Reshape: %w %v: its size overflows 63 bits", ErrShape, to)
 		default:
 			known *= d
 		}

@@ -64,7 +64,6 @@ func (p *Profiler) poll(wait bool) {
 			p.drain <- struct{}{}
 		}
 		empty, _ := p.complete(device.Event.Query) // an error is kept for Flush
-		<-p.drain
 		if !empty || p.pending() == 0 {
 			return
 		}
@@ -72,9 +71,10 @@ func (p *Profiler) poll(wait bool) {
 }
 
 // complete completes the open steps in order, up to the first that done says no to, and reports whether it
-// came to the end of them. p.drain is held. An error of done is returned if the device may still answer; then
-// the step stays open.
+// came to the end of them. The caller has taken p.drain, and complete gives it back, also when OnProfile panics. An
+// error of done is returned if the device may still answer; then the step stays open.
 func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, err error) {
+	defer func() { <-p.drain }()
 	for {
 		p.mu.Lock()
 		if len(p.open) == 0 {
@@ -107,13 +107,12 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		p.discard(s.from)
 		return true, nil
 	}
-	race.Disable()
-	ok, err := done(s.to)
-	var took time.Duration
-	if ok && err == nil {
-		took, err = p.config.Cache.Device().Elapsed(s.from, s.to)
-	}
-	race.Enable()
+	r, err := race.Quietly(func() (r reading, err error) {
+		if r.done, err = done(s.to); r.done && err == nil {
+			r.took, err = p.config.Cache.Device().Elapsed(s.from, s.to)
+		}
+		return r, err
+	})
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return false, err
@@ -122,14 +121,27 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		p.discard(s.from)
 		p.discard(s.to)
 		return true, nil
-	case !ok:
+	case !r.done:
 		return false, nil
 	}
 	p.mu.Lock()
-	p.spare = append(p.spare, s.from, s.to)
-	s.profile.DeviceTime, s.profile.DeviceTimed = took, true
+	s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
+	closed := p.closed
+	if !closed {
+		p.spare = append(p.spare, s.from, s.to)
+	}
 	p.mu.Unlock()
+	if closed { // Close may have been here before
+		p.discard(s.from)
+		p.discard(s.to)
+	}
 	return true, nil
+}
+
+// reading is what a step's events say.
+type reading struct {
+	done bool
+	took time.Duration
 }
 
 // close ends the step's span, at the time of its End, and hands its profile out.

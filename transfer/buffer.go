@@ -77,7 +77,16 @@ func (b *Buffer) check() error {
 	if b.queueing > 0 {
 		return b.inFlight()
 	}
+	if b.tainted {
+		return fmt.Errorf("transfer: %w", b.endless())
+	}
 	return nil
+}
+
+// endless is the error of a tainted buffer.
+func (b *Buffer) endless() error {
+	return fmt.Errorf("a buffer of %d bytes is %w, and nothing says until when: Release it and Get another",
+		len(b.bytes), ErrInFlight)
 }
 
 func (b *Buffer) inFlight() error {
@@ -85,7 +94,8 @@ func (b *Buffer) inFlight() error {
 }
 
 // Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not the
-// copies.
+// copies. After a copy that was queued, but returned an error as no event could be recorded behind it, there is
+// nothing to wait for: the error wraps [ErrInFlight].
 func (b *Buffer) Wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -108,6 +118,11 @@ func (b *Buffer) Wait(ctx context.Context) error {
 // may be released as soon as they are queued. A second Release wraps [ErrReleased]; one while another
 // goroutine queues a copy wraps [ErrInFlight]; both change nothing.
 func (b *Buffer) Release() error {
+	// Before anything changes: Close either waits for this call, or finds the buffer with all its copies.
+	open := b.slab != nil && b.pool.gate.enter()
+	if open {
+		defer b.pool.gate.leave()
+	}
 	b.mu.Lock()
 	if b.released {
 		b.mu.Unlock()
@@ -119,15 +134,16 @@ func (b *Buffer) Release() error {
 	}
 	b.released = true
 	uses, tainted := b.uses, b.tainted
-	b.uses = nil
+	if open {
+		b.uses = nil
+	}
 	b.mu.Unlock()
 	if b.slab == nil {
 		return nil
 	}
-	if !b.pool.gate.enter() {
+	if !open {
 		return fmt.Errorf("transfer: Release of a buffer of %d bytes: the pool of %s is %w", len(b.bytes), b.pool.dev.Name(), ErrClosed)
 	}
-	defer b.pool.gate.leave()
 	b.pool.release(b, uses, tainted)
 	return nil
 }

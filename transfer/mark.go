@@ -154,7 +154,8 @@ func (m *mark) wait(ctx context.Context) error {
 
 // quietWait is wait for bookkeeping: like peek it orders nothing.
 func (m *mark) quietWait(ctx context.Context) error {
-	return quietly(func() error { return m.wait(ctx) })
+	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, m.wait(ctx) })
+	return err
 }
 
 // before makes s wait for the copy.

@@ -27,6 +27,11 @@ func TestCopyWithoutAnEnd(t *testing.T) {
 		b := r.get(t, 64)
 		_, err := r.pool.H2D(t.Context(), unrecordable{r.a}, block, 0, b, 0, 64)
 		require.ErrorIs(t, err, errRecord)
+		require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
+		require.Nil(t, b.Bytes())
+		require.ErrorIs(t, b.Wait(t.Context()), transfer.ErrInFlight)
+		_, err = r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 64)
+		require.ErrorIs(t, err, transfer.ErrInFlight)
 		require.NoError(t, b.Release())
 	}
 	st := r.pool.Stats()

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -114,7 +115,8 @@ func (s *slot) hand(compute device.Stream) error {
 // await waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
 // it orders nothing.
 func (s *slot) await(ctx context.Context) error {
-	return quietly(func() error { return s.consumed.Synchronize(ctx) })
+	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
+	return err
 }
 
 func (s *slot) bytes() int64 {

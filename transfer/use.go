@@ -14,6 +14,9 @@ func (b *Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
 	if b.released {
 		return nil, fmt.Errorf("a buffer of %d bytes that was %w", len(b.bytes), ErrReleased)
 	}
+	if b.tainted {
+		return nil, b.endless()
+	}
 	if b.queueing > 0 && (writes || b.writing) {
 		return nil, fmt.Errorf("a buffer of %d bytes that another goroutine is queueing a copy of: %w", len(b.bytes), ErrInFlight)
 	}

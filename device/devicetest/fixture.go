@@ -154,8 +154,8 @@ func (f *fixture) waits(release func(), call func()) {
 	var released atomic.Bool
 	early := make(chan bool, 1)
 	go func() {
+		defer func() { early <- !released.Load() }() // also when call ends the goroutine with FailNow
 		call()
-		early <- !released.Load()
 	}()
 	// A call that does not wait has time to show it. One that waits passes whatever the time.
 	for range 20 {

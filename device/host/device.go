@@ -86,6 +86,15 @@ func (d *Device) usable(op string) error {
 	return d.stuckError()
 }
 
+// refuse returns err, which says that the table does not have something, or that the device is closed: then that is
+// why, for a call that began before.
+func (d *Device) refuse(op string, err error) error {
+	if closed := d.open(op); closed != nil {
+		return closed
+	}
+	return err
+}
+
 func (d *Device) closedError(op string) error {
 	return &device.Error{Op: op, Device: "host", Code: device.CodeDeinitialized, Detail: "open another device",
 		Err: device.ErrClosed}

@@ -17,6 +17,7 @@
 //   - a record, and a wait for that record, or a query or synchronize that finds it complete
 //   - everything queued on a stream, and a Query, Synchronize or Close of the stream that finds it done
 //   - what was queued before an OnDone, and its callback; callbacks are not ordered among themselves
+//   - an operation on mapped memory, and those on what is mapped at the same addresses after its Unmap
 //   - what raised a sticky error, and the calls that return it
 //
 // To the detector an operation reads and writes the ranges that it names, whatever it really does, from its

@@ -1,5 +1,11 @@
 package host
 
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
 // The functions of this file take the table's lock and touch what it guards.
 
 //go:norace
@@ -50,12 +56,35 @@ func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
 		s := newSegment(mapped, r.data[from:from+bytes:from+bytes])
 		s.home = r
 		if ok = t.insert(s); ok {
+			handOver(&r.past, &s.before)
 			r.mapped += bytes
 		}
 		break
 	}
 	t.unlock()
 	return found, ok
+}
+
+// handOver makes what came before releases of from come before what acquires to, in race builds: new memory has old
+// addresses. It does so on a goroutine of its own, as the caller is not to learn of it: Unmap waits for the operations
+// that name the memory, but is no synchronization with their streams.
+//
+//go:norace
+func handOver(from, to *byte) {
+	if race.Enabled {
+		done := make(chan struct{})
+		go carry(from, to, done)
+		<-done
+	}
+}
+
+//go:norace
+func carry(from, to *byte, done chan struct{}) {
+	race.Acquire(unsafe.Pointer(from))
+	race.ReleaseMerge(unsafe.Pointer(to))
+	race.Disable()
+	close(done)
+	race.Enable()
 }
 
 // unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live
@@ -93,6 +122,7 @@ func (t *table) unmapRange(addr uintptr, bytes int64) bool {
 			if t.closed {
 				break
 			}
+			handOver(&s.after, &s.home.past)
 			s.home.mapped -= int64(len(s.data))
 			t.used -= int64(len(s.data))
 			t.remove(t.above(s.base), 1)

@@ -31,10 +31,13 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	return device.Ptr(s.base), nil
 }
 
-// aligned makes bytes bytes whose address is a multiple of align. Large slices are by themselves.
+// aligned makes bytes bytes whose address is a multiple of align. Large slices begin with a page of the Go heap, 8 KiB;
+// more than that would be luck, at the price of a slice for the garbage collector.
 func aligned(bytes, align int64) []byte {
-	if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
-		return b
+	if align <= 8<<10 {
+		if b := make([]byte, bytes); int64(uintptr(unsafe.Pointer(&b[0])))%align == 0 {
+			return b
+		}
 	}
 	b := make([]byte, bytes+align-1)
 	skip := -int64(uintptr(unsafe.Pointer(&b[0]))) & (align - 1)
@@ -49,7 +52,8 @@ func (d *Device) Free(p device.Ptr) error {
 	if d.mem.free(uintptr(p), allocated, &d.mem.used) {
 		return nil
 	}
-	return invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
+	return d.refuse("Free", invalid("Free", 0,
+		"the address is not, or no longer, that of an allocation; free what Alloc returned, once"))
 }
 
 // MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned
@@ -70,9 +74,6 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	}
 	var u uses
 	if err := d.name("Bytes", &u, uintptr(p), bytes, true, false); err != nil {
-		if err := d.open("Bytes"); err != nil {
-			return nil, err
-		}
 		return nil, err
 	}
 	d.mem.drop(&u)
@@ -88,9 +89,15 @@ func (d *Device) name(op string, u *uses, addr uintptr, bytes int64, write, onHo
 		return nil
 	}
 	m, ok := d.mem.name(u, addr, bytes, write, onHost)
-	switch {
-	case ok:
+	if ok {
 		return nil
+	}
+	return d.refuse(op, d.miss(op, m, addr, bytes, onHost))
+}
+
+// miss is the error of a range that can't be named.
+func (d *Device) miss(op string, m miss, addr uintptr, bytes int64, onHost bool) error {
+	switch {
 	case onHost && !m.live:
 		return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
 			Detail: "use memory from AllocPinned, or Register the slice first"}

@@ -38,7 +38,8 @@ func (d *Device) FreePinned(b []byte) error {
 	if d.mem.free(address(b), pinned, &d.mem.pinnedBytes) {
 		return nil
 	}
-	return invalid("FreePinned", 0, "the slice does not, or no longer, begin where one from AllocPinned began")
+	return d.refuse("FreePinned", invalid("FreePinned", 0,
+		"the slice does not, or no longer, begin where one from AllocPinned began"))
 }
 
 // Register lets copies use b, which stays where it is, as Go memory always does.
@@ -50,10 +51,8 @@ func (d *Device) Register(b []byte) error {
 		return d.badSize("Register", 0)
 	}
 	if !d.mem.add(newSegment(registered, b[:len(b):len(b)])) {
-		if err := d.open("Register"); err != nil {
-			return err
-		}
-		return invalid("Register", int64(len(b)), "the slice overlaps memory that is pinned, registered or the device's")
+		return d.refuse("Register", invalid("Register", int64(len(b)),
+			"the slice overlaps memory that is pinned, registered or the device's"))
 	}
 	return nil
 }
@@ -66,7 +65,8 @@ func (d *Device) Unregister(b []byte) error {
 	if d.mem.free(address(b), registered, nil) {
 		return nil
 	}
-	return invalid("Unregister", 0, "the slice does not, or no longer, begin where a registered one began")
+	return d.refuse("Unregister", invalid("Unregister", 0,
+		"the slice does not, or no longer, begin where a registered one began"))
 }
 
 // MappedPtr is the address of b's first byte: the host device uses memory where it is.

@@ -1,6 +1,10 @@
 package host
 
-import "github.com/cistern-ml/cistern/internal/race"
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
 
 // use is one range that an operation names. A range that spans several mappings has a use for each, and
 // the first has all of the bytes.
@@ -15,18 +19,22 @@ type uses struct {
 	n    int
 	item [4]use
 	more *uses
+	last *uses // of the first: where the next use goes, or nil if that is here
 }
 
 //go:norace
 func (u *uses) add(x use) {
-	for u.n == len(u.item) {
-		if u.more == nil {
-			u.more = new(uses)
-		}
-		u = u.more
+	to := u
+	if u.last != nil {
+		to = u.last
 	}
-	u.item[u.n] = x
-	u.n++
+	if to.n == len(to.item) {
+		to.more = new(uses)
+		to = to.more
+		u.last = to
+	}
+	to.item[to.n] = x
+	to.n++
 }
 
 // miss says why a range can't be named.
@@ -93,6 +101,38 @@ func (t *table) drop(u *uses) {
 		}
 	}
 	race.Enable()
+}
+
+// acquire orders the operation, which starts, after those that used mapped memory at its addresses before.
+//
+//go:norace
+func (u *uses) acquire() {
+	if !race.Enabled {
+		return
+	}
+	for ; u != nil; u = u.more {
+		for i := 0; i < u.n; i++ {
+			if s := u.item[i].seg; s.kind == mapped {
+				race.Acquire(unsafe.Pointer(&s.before))
+			}
+		}
+	}
+}
+
+// release is for those that use mapped memory at the addresses after.
+//
+//go:norace
+func (u *uses) release() {
+	if !race.Enabled {
+		return
+	}
+	for ; u != nil; u = u.more {
+		for i := 0; i < u.n; i++ {
+			if s := u.item[i].seg; s.kind == mapped {
+				race.ReleaseMerge(unsafe.Pointer(&s.after))
+			}
+		}
+	}
 }
 
 // declare tells the race detector what the operation is about to read and write.

@@ -203,6 +203,31 @@ var scenarios = map[string]func(x *bench){
 		}
 		x.host[7] = 3
 	},
+	"mapped again": func(x *bench) {
+		// New memory at old addresses: nothing orders the streams, and nothing has to.
+		p := must1(x.dev.Reserve(granularity))
+		must(x.dev.Map(p, granularity))
+		x.kernel(x.a, p, true)
+		x.busy()
+		if !x.wrong {
+			must(x.dev.Unmap(p, granularity))
+			must(x.dev.Map(p, granularity))
+		}
+		x.kernel(x.b, p, true)
+	},
+	"unmapped while the host reads": func(x *bench) {
+		// As with Free: Unmap waits for the operation, but is no synchronization with it, nor is Map.
+		p := must1(x.dev.Reserve(granularity))
+		must(x.dev.Map(p, granularity))
+		must(x.a.CopyD2H(x.host, p))
+		x.busy()
+		must(x.dev.Unmap(p, granularity))
+		must(x.dev.Map(p, granularity))
+		if !x.wrong {
+			must(x.a.Synchronize(context.Background()))
+		}
+		x.host[7] = 3
+	},
 }
 
 func scenarioNames() []string { return slices.Sorted(maps.Keys(scenarios)) }

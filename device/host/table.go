@@ -30,6 +30,10 @@ type segment struct {
 	dying bool         // waits for its last operation; no other may name it
 	uses  atomic.Int32 // queued operations that name it
 	await atomic.Bool  // someone waits for uses == 0
+
+	// Of mapped, in race builds: their addresses carry the edges to the operations from those that used the addresses
+	// before, and from the operations.
+	before, after byte
 }
 
 //go:norace
@@ -40,12 +44,13 @@ func newSegment(k kind, data []byte) *segment {
 	return &segment{base: uintptr(unsafe.Pointer(unsafe.SliceData(data))), data: data, kind: k}
 }
 
-// reservation is address space of [Device.Reserve]. Pages that nobody touches cost nothing.
+// reservation is address space of [Device.Reserve]. Fresh pages that nobody touches cost nothing.
 type reservation struct {
 	base   uintptr
 	data   []byte
 	mapped int64
 	next   *reservation
+	past   byte // its address carries the edges from what was unmapped, in race builds
 }
 
 //go:norace

@@ -10,8 +10,8 @@ const granularity = 2 << 20
 // Granularity is 2 MiB.
 func (d *Device) Granularity() int64 { return granularity }
 
-// Reserve reserves address space: Go memory that costs nothing until it is touched. All reservations together are at
-// most 9/8 of the capacity.
+// Reserve reserves address space: Go memory, of which fresh pages cost nothing until they are touched. Where the Go
+// heap has used the pages before, it clears them first. All reservations together are at most 9/8 of the capacity.
 func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Reserve"); err != nil {
 		return 0, err
@@ -38,7 +38,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	found, mapped := d.mem.unreserve(uintptr(p))
 	switch {
 	case !found:
-		return invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation")
+		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
 	case mapped > 0:
 		return invalid("Unreserve", 0, "%d bytes of the reservation are still mapped; Unmap them first", mapped)
 	}
@@ -67,9 +67,9 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	}
 	d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
 	if !found {
-		return invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes)
+		return d.refuse("Map", invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes))
 	}
-	return invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes)
+	return d.refuse("Map", invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes))
 }
 
 // Unmap takes the memory out of whole mappings, after waiting for the queued operations that name it.
@@ -81,7 +81,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 		return err
 	}
 	if !d.mem.unmapRange(uintptr(p), bytes) {
-		return invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes)
+		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ func (s *stream) work() {
 //go:norace
 func (s *stream) finish(o *op) {
 	s.running = nil
+	o.uses.release()
 	s.dev.mem.drop(&o.uses)
 	s.queue.finish(o)
 	o.recycle()
@@ -63,6 +64,7 @@ func (s *stream) run(o *op) {
 		s.dev.stick(o.fault)
 		return
 	}
+	o.uses.acquire()
 	switch o.kind {
 	case opWait:
 		o.rec.wait(nil)

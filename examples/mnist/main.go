@@ -34,6 +34,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = runOptions(ctx, o, stdout, stderr)
 	}
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		fmt.Fprintln(stdout, "interrupted before the first step")
+		return 0
+	}
 	if err != nil {
 		text := err.Error()
 		if !strings.HasPrefix(text, "mnist: ") {
@@ -57,6 +61,7 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	stdout = &shared{w: stdout} // by the exporters of -trace stdout
 	telemetry, err := newTelemetry(ctx, o.trace, stdout)
 	if err != nil {
 		return err
@@ -96,7 +101,7 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 	for epoch := 1; epoch <= epochs && !r.Interrupted; epoch++ {
 		step, done := progress(stderr, epoch, epochs, batches.batches())
-		start := time.Now()
+		start, before := time.Now(), t.step
 		loss, err := t.epoch(ctx, batches.epoch(epoch), batches.batches(), step)
 		done()
 		trained := time.Since(start)
@@ -105,12 +110,15 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 			return err
 		}
 		if r.Interrupted {
-			fmt.Fprintf(stdout, "interrupted in step %d\n", t.step)
+			fmt.Fprintf(stdout, "interrupted after step %d\n", t.step)
+			if t.step == before {
+				return nil // between two epochs: there is nothing new to tell
+			}
 		}
 		if r.TestAccuracy, err = t.accuracy(context.WithoutCancel(ctx), tests.epoch(0)); err != nil {
 			return err
 		}
-		r.Loss = append(r.Loss, loss)
+		r.Loss = append(r.Loss, number(loss))
 		if !r.Interrupted {
 			r.Epochs++
 		}

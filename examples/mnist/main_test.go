@@ -22,7 +22,8 @@ func TestBadInput(t *testing.T) {
 		"-device cuda:0":             "no such backend",
 		"-device nonsense":           "no such backend",
 		"-capacity 1MiB":             "out of memory",
-		"-capacity 24MiB":            "out of memory", // the model fits, the training does not
+		"-capacity 24MiB":            "out of memory",       // the model fits, the training does not
+		"-capacity 27MiB":            "LinearReLU backward", // the first step
 		"-capacity much":             "not a size",
 		"-capacity -5":               "not a size",
 		"-capacity 1GiB -device x":   "only the device host",
@@ -46,7 +47,8 @@ func TestBadInput(t *testing.T) {
 			var out, errs bytes.Buffer
 			require.Equal(t, 1, run(context.Background(), strings.Fields(args), &out, &errs))
 			require.Contains(t, errs.String(), want)
-			require.Equal(t, 1, strings.Count(errs.String(), "mnist: "), errs.String())
+			require.True(t, strings.HasPrefix(errs.String(), "mnist: "), errs.String())
+			require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
 			require.NotContains(t, errs.String(), "goroutine")
 		})
 	}
@@ -87,6 +89,76 @@ func TestInterrupted(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.True(t, r.Interrupted)
 	require.Zero(t, r.Epochs)
+}
+
+// small is a folder with a data set of 20 pictures for training and 10 for testing.
+func small(t *testing.T) string {
+	dir := t.TempDir()
+	for part, n := range map[split]int{train: 20, test: 10} {
+		write(t, dir, string(part)+"-images-idx3-ubyte", pictures(n))
+		write(t, dir, string(part)+"-labels-idx1-ubyte", labelsOf(make([]byte, n)...))
+	}
+	return dir
+}
+
+// TestInterruptedBetweenEpochs: the epoch that has no step yet has no loss either.
+func TestInterruptedBetweenEpochs(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	out := &stopAfter{lines: 2, stop: cancel} // the second line is that of the first epoch
+	file := filepath.Join(t.TempDir(), "r.json")
+	var errs bytes.Buffer
+	require.Zero(t, run(ctx, []string{"-data", small(t), "-batch", "10", "-json", file}, out, &errs), errs.String())
+	require.Contains(t, out.String(), "interrupted after step 2\n")
+	require.NotContains(t, out.String(), "epoch 2/3")
+	var r result
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &r))
+	require.True(t, r.Interrupted)
+	require.Equal(t, 1, r.Epochs)
+	require.Len(t, r.Loss, 1)
+	require.Equal(t, 1.0, r.TestAccuracy, "all pictures are the same")
+}
+
+// TestDivergedTraining: a loss of NaN is a result, which JSON has no number for.
+func TestDivergedTraining(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	var out, errs bytes.Buffer
+	args := []string{"-data", small(t), "-epochs", "1", "-batch", "2", "-optimizer", "sgd", "-lr", "1e38", "-json", file}
+	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
+	require.Contains(t, out.String(), "loss NaN")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Regexp(t, `"loss": \[\s*null\s*\]`, string(text))
+}
+
+// TestTraceAndResultsShareTheOutput: spans are exported while the program writes. The race detector is the test.
+func TestTraceAndResultsShareTheOutput(t *testing.T) {
+	var out bytes.Buffer
+	w := &shared{w: &out}
+	telemetry, err := newTelemetry(t.Context(), "stdout", w)
+	require.NoError(t, err)
+	for range 2000 { // a full queue is exported at once, on a goroutine of the SDK's
+		_, span := telemetry.provider.Tracer("test").Start(t.Context(), "x")
+		span.End()
+		_, err := w.Write([]byte("a line of results\n"))
+		require.NoError(t, err)
+	}
+	telemetry.close()
+	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
+}
+
+// TestEndpointGiven: what decides whether the exporters speak TLS.
+func TestEndpointGiven(t *testing.T) {
+	for _, name := range []string{"", "TRACES_", "METRICS_"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
+	}
+	require.False(t, endpointGiven("TRACES"))
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://collector.test")
+	require.False(t, endpointGiven("TRACES"))
+	require.True(t, endpointGiven("METRICS"))
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.test")
+	require.True(t, endpointGiven("TRACES"))
 }
 
 // TestRun trains for real, in big steps, with the telemetry on.

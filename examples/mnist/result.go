@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/dustin/go-humanize"
@@ -13,23 +15,34 @@ import (
 
 // result is what -json writes.
 type result struct {
-	Device       string    `json:"device"`
-	Model        string    `json:"model"`
-	Optimizer    string    `json:"optimizer"`
-	Batch        int       `json:"batch"`
-	Seed         uint64    `json:"seed"`
-	TestAccuracy float64   `json:"test_accuracy"` // 0 to 1
-	Epochs       int       `json:"epochs"`        // finished
-	Loss         []float64 `json:"loss"`          // the mean of each epoch; of the last, if it was interrupted, so far
-	Steps        int       `json:"steps"`
-	Seconds      float64   `json:"seconds"` // of training and testing
-	Interrupted  bool      `json:"interrupted"`
+	Device       string   `json:"device"`
+	Model        string   `json:"model"`
+	Optimizer    string   `json:"optimizer"`
+	Batch        int      `json:"batch"`
+	Seed         uint64   `json:"seed"`
+	TestAccuracy float64  `json:"test_accuracy"` // 0 to 1
+	Epochs       int      `json:"epochs"`        // finished
+	Loss         []number `json:"loss"`          // the mean of each epoch; of the last, if it was interrupted, so far
+	Steps        int      `json:"steps"`
+	Seconds      float64  `json:"seconds"` // of training and testing
+	Interrupted  bool     `json:"interrupted"`
 
 	Memory             trace.Summary `json:"memory"` // per training step; sizes in bytes, times in ns
 	MemoryAllocated    int64         `json:"memory_allocated"`
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
 	MemoryReserved     int64         `json:"memory_reserved"`
 	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
+}
+
+// number is a float64 that may be NaN or infinite, as the loss of a training that diverged: then it is null.
+type number float64
+
+// MarshalJSON writes what JSON has no number for as null.
+func (n number) MarshalJSON() ([]byte, error) {
+	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
 }
 
 // measure notes the memory figures.
@@ -64,11 +77,16 @@ func writable(file string) error {
 	if file == "" {
 		return nil
 	}
+	_, missing := os.Stat(file)
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return fmt.Errorf("mnist: -json: %w", err)
 	}
-	return f.Close()
+	err = f.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(file)) // a run that fails leaves none
+	}
+	return err
 }
 
 func (r *result) write(file string) error {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +29,8 @@ const allEvery = 100
 // telemetry is the OpenTelemetry SDK with an exporter, or nothing.
 type telemetry struct {
 	tracer   *trace.Tracer // nil without -trace
-	exported atomic.Int64  // spans that an exporter took
+	provider *sdktrace.TracerProvider
+	exported atomic.Int64 // spans that an exporter took
 	failures atomic.Int64
 	failure  atomic.Pointer[error] // the first
 	shutdown []func(context.Context) error
@@ -47,6 +50,7 @@ func newTelemetry(ctx context.Context, where string, out io.Writer) (*telemetry,
 	res := resource.NewSchemaless(semconv.ServiceName("mnist"))
 	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{spans, &t.exported}))
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics)))
+	t.provider = provider
 	t.shutdown = append(t.shutdown, provider.Shutdown, meters.Shutdown)
 	t.tracer, err = trace.New(trace.Config{TracerProvider: provider, MeterProvider: meters, AllEvery: allEvery})
 	return t, err
@@ -61,12 +65,26 @@ func exporters(ctx context.Context, where string, out io.Writer) (sdktrace.SpanE
 		metrics, err := stdoutmetric.New(stdoutmetric.WithWriter(out))
 		return spans, metrics, err
 	}
-	spans, err := otlptracehttp.New(ctx)
+	var spanOptions []otlptracehttp.Option
+	if !endpointGiven("TRACES") {
+		spanOptions = append(spanOptions, otlptracehttp.WithInsecure())
+	}
+	spans, err := otlptracehttp.New(ctx, spanOptions...)
 	if err != nil {
 		return nil, nil, err
 	}
-	metrics, err := otlpmetrichttp.New(ctx)
+	var metricOptions []otlpmetrichttp.Option
+	if !endpointGiven("METRICS") {
+		metricOptions = append(metricOptions, otlpmetrichttp.WithInsecure())
+	}
+	metrics, err := otlpmetrichttp.New(ctx, metricOptions...)
 	return spans, metrics, err
+}
+
+// endpointGiven reports whether the environment says where a signal goes. Where it does not, the exporters take
+// localhost:4318, and TLS, which a collector with its default settings does not speak there.
+func endpointGiven(signal string) bool {
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
 }
 
 // fail keeps the first error of an exporter; one line at the end tells of it.
@@ -100,6 +118,19 @@ func (t *telemetry) report(w io.Writer) {
 	if err := t.failure.Load(); err != nil {
 		fmt.Fprintf(w, "the exporter failed %d times, first with: %v\n", t.failures.Load(), *err)
 	}
+}
+
+// shared is a writer for several goroutines.
+type shared struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write writes p as a whole.
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
 }
 
 // counting counts the spans that an exporter takes.

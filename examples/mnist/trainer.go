@@ -171,7 +171,7 @@ func (t *trainer) train(ctx context.Context, batch *transfer.Batch) (n int, err 
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
 	tape := autograd.NewTape(ctx, t.runtime)
-	defer func() { err = errors.Join(err, tape.Close()) }()
+	defer func() { err = closeTape(tape, err) }()
 
 	logits := t.model.Forward(tape, tape.Input(x))
 	loss, err := tape.Backward(tape.CrossEntropy(logits, y))
@@ -189,6 +189,14 @@ func (t *trainer) train(ctx context.Context, batch *transfer.Batch) (n int, err 
 		t.runtime.MulScalarInPlace(ctx, loss, float64(n)),
 		t.runtime.AddInPlace(ctx, t.loss, loss),
 	)
+}
+
+// closeTape closes the tape and returns err or, if that is nil, the error that sticks to the tape: they are the same.
+func closeTape(tape *autograd.Tape, err error) error {
+	if stuck := tape.Close(); err == nil {
+		return stuck
+	}
+	return err
 }
 
 // tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
@@ -234,7 +242,7 @@ func (t *trainer) count(ctx context.Context, batch *transfer.Batch) (right, n in
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
 	tape := autograd.NoGrad(ctx, t.runtime)
-	defer func() { err = errors.Join(err, tape.Close()) }()
+	defer func() { err = closeTape(tape, err) }()
 	logits := t.model.Forward(tape, tape.Input(x))
 	if err := tape.Err(); err != nil {
 		return 0, 0, err

@@ -51,7 +51,7 @@ func run(t *testing.T, binary string, args ...string) (reported int) {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			cmd := exec.Command(binary, args...)
-			cmd.Env = append(os.Environ(), "GORACE=")
+			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=100")
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			raced := errors.As(err, &exit) && exit.ExitCode() == 66 && strings.Contains(string(out), "DATA RACE")

@@ -1,0 +1,30 @@
+package memcache
+
+import "context"
+
+// carried is what a context carries for the caches. It is never changed. One value holds everything, so that
+// a request looks up one key.
+type carried struct {
+	scope *Scope  // the innermost one, of any cache
+	pools []*Pool // at most one of each cache
+}
+
+type carriedKey struct{}
+
+// carriedOf is what ctx carries, never nil.
+func carriedOf(ctx context.Context) *carried {
+	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
+		return v
+	}
+	return &carried{}
+}
+
+// pool is the pool of c, or nil.
+func (v *carried) pool(c *Cache) *Pool {
+	for _, p := range v.pools {
+		if p.cache == c {
+			return p
+		}
+	}
+	return nil
+}

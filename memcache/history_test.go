@@ -1,0 +1,106 @@
+package memcache
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHistoryRing(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(5)
+	require.Nil(t, c.History())
+	for _, o := range []HistoryOptions{{Entries: -1}, {Entries: maxHistory + 1}, {Entries: 1, Stacks: 9}} {
+		require.ErrorIs(t, c.RecordHistory(o), ErrInvalid)
+	}
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 4}))
+	require.Empty(t, c.History())
+	a := mustAlloc(t, c, 100, s)
+	b := mustAlloc(t, c, 200, s)
+	require.NoError(t, a.Free())
+	var got []HistoryEntry
+	for _, e := range c.History() {
+		require.False(t, e.Time.IsZero())
+		require.Nil(t, e.Stack)
+		e.Time = got0
+		got = append(got, e)
+	}
+	require.Equal(t, []HistoryEntry{
+		{Action: ActionAlloc, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial()},
+		{Action: ActionAlloc, Address: b.Ptr(), Size: 200, Stream: 5, Serial: b.Serial()},
+		{Action: ActionFreeRequested, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial()},
+		{Action: ActionFreeCompleted, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial()},
+	}, got, "the oldest is forgotten")
+	require.NoError(t, c.RecordHistory(HistoryOptions{}))
+	require.Nil(t, c.History())
+}
+
+var got0 time.Time
+
+func functions(stack []uintptr) string {
+	var names []string
+	frames := runtime.CallersFrames(stack)
+	for {
+		f, more := frames.Next()
+		names = append(names, f.Function)
+		if !more {
+			return strings.Join(names, " ")
+		}
+	}
+}
+
+func TestHistoryStacks(t *testing.T) {
+	for _, level := range []Stacks{StacksNone, StacksState, StacksAlloc, StacksAll} {
+		c, dev := newCache(t, Config{})
+		s := dev.stream(1)
+		require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 10, Stacks: level}))
+		b := mustAlloc(t, c, 100, s)
+		for _, block := range c.Snapshot().Segments[0].Blocks[:1] {
+			require.Equal(t, level >= StacksState, strings.Contains(functions(block.Stack), "mustAlloc"))
+		}
+		require.NoError(t, b.Free())
+		require.Nil(t, c.Snapshot().Segments[0].Blocks[0].Stack, "a free block has none")
+		h := c.Snapshot().History
+		require.Equal(t, []Action{ActionSegmentAlloc, ActionAlloc, ActionSnapshot, ActionFreeRequested, ActionFreeCompleted, ActionSnapshot},
+			[]Action{h[0].Action, h[1].Action, h[2].Action, h[3].Action, h[4].Action, h[5].Action})
+		require.EqualValues(t, 512, h[2].Size)
+		require.Equal(t, level >= StacksAlloc, strings.Contains(functions(h[1].Stack), "TestHistoryStacks"))
+		require.Equal(t, level >= StacksAll, strings.Contains(functions(h[3].Stack), "TestHistoryStacks"))
+	}
+}
+
+func TestHistoryOfFailures(t *testing.T) {
+	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.5})
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 10}))
+	_, err := c.Alloc(context.Background(), 600<<20+1, dev.stream(1))
+	require.ErrorIs(t, err, ErrOutOfMemory)
+	h := c.History()
+	require.Len(t, h, 1)
+	require.Equal(t, ActionOOM, h[0].Action)
+	require.EqualValues(t, 600<<20+512, h[0].Size)
+	require.EqualValues(t, 1<<30, h[0].Free)
+}
+
+func TestHistoryConcurrentSafe(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 1000, Stacks: StacksAll}))
+	together(4, func(g int) {
+		for range 200 {
+			b := mustAlloc(t, c, 1000, dev.stream(uint64(g)))
+			require.NoError(t, b.Free())
+			c.History()
+		}
+	})
+	last := map[uint64]uint64{}
+	for _, e := range c.History() {
+		if e.Action == ActionAlloc {
+			require.Greater(t, e.Serial, last[e.Stream], "a stream's entries are in order")
+			last[e.Stream] = e.Serial
+		}
+	}
+	require.NoError(t, c.RecordHistory(HistoryOptions{}))
+}

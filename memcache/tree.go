@@ -1,0 +1,122 @@
+package memcache
+
+// tree is a set of blocks, ordered by size and address, or by address alone. It is a treap whose links are in
+// the blocks, so that it allocates nothing, and everything is logarithmic.
+type tree struct {
+	root      *meta
+	byAddress bool
+}
+
+func (x *tree) less(a, b *meta) bool {
+	if a.size != b.size && !x.byAddress {
+		return a.size < b.size
+	}
+	return a.ptr < b.ptr
+}
+
+func (x *tree) insert(m *meta) {
+	m.left, m.right, m.indexed = nil, nil, true
+	if x.root == nil {
+		x.root = m
+		return
+	}
+	// Addresses are spread by a multiplication, so that priorities are as good as random.
+	m.priority = uint32(uint64(m.ptr) * 0x9E3779B97F4A7C15 >> 32)
+	link := &x.root
+	for *link != nil && (*link).priority >= m.priority {
+		link = x.descend(*link, m)
+	}
+	m.left, m.right = x.split(*link, m)
+	*link = m
+}
+
+func (x *tree) remove(m *meta) {
+	link := &x.root
+	for *link != m {
+		link = x.descend(*link, m)
+	}
+	*link = join(m.left, m.right)
+	m.left, m.right, m.indexed = nil, nil, false
+}
+
+// from returns the first block with at least size bytes, or nil. In address order it is the first of all.
+func (x *tree) from(size int64) *meta {
+	var first *meta
+	for m := x.root; m != nil; {
+		if m.size < size && !x.byAddress {
+			m = m.right
+		} else {
+			first, m = m, m.left
+		}
+	}
+	return first
+}
+
+// after returns the block after m, or nil.
+func (x *tree) after(m *meta) *meta {
+	var next *meta
+	for t := x.root; t != nil; {
+		if x.less(m, t) {
+			next, t = t, t.left
+		} else {
+			t = t.right
+		}
+	}
+	return next
+}
+
+// before returns the block before m, or the last one if m is nil, or nil.
+func (x *tree) before(m *meta) *meta {
+	var last *meta
+	for t := x.root; t != nil; {
+		if m == nil || x.less(t, m) {
+			last, t = t, t.right
+		} else {
+			t = t.left
+		}
+	}
+	return last
+}
+
+func (x *tree) descend(at, m *meta) **meta {
+	if x.less(m, at) {
+		return &at.left
+	}
+	return &at.right
+}
+
+// split divides t into the blocks before m and those after it.
+func (x *tree) split(t, m *meta) (before, after *meta) {
+	toBefore, toAfter := &before, &after
+	for t != nil {
+		if x.less(t, m) {
+			*toBefore = t
+			toBefore, t = &t.right, t.right
+		} else {
+			*toAfter = t
+			toAfter, t = &t.left, t.left
+		}
+	}
+	*toBefore, *toAfter = nil, nil
+	return before, after
+}
+
+// join is the treap of a's and b's blocks, all of a before all of b.
+func join(a, b *meta) *meta {
+	var root *meta
+	link := &root
+	for a != nil && b != nil {
+		if a.priority >= b.priority {
+			*link = a
+			link, a = &a.right, a.right
+		} else {
+			*link = b
+			link, b = &b.left, b.left
+		}
+	}
+	if a == nil {
+		a = b
+	}
+	*link = a
+	return root
+}

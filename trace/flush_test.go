@@ -1,0 +1,82 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// A Flush that is cancelled makes an error, with package fmt and the context. The race detector must see the locks of
+// both, or it reports them.
+func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+	_, step := p.StartStep(t.Context(), 1)
+	unblock := block(t, f.stream)
+	defer unblock()
+	step.End()
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(50 * time.Microsecond):
+					_ = fmt.Sprintf("buffer %d of those that the error uses", 1)
+				}
+			}
+		})
+	}
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Microsecond)
+		require.ErrorIs(t, p.Flush(ctx), context.DeadlineExceeded)
+		cancel()
+	}
+	close(stop)
+	others.Wait()
+}
+
+// A program that recovers, or that closes the profiler on its way out of a panic, must not wait for ever.
+func TestProfilerOutlivesAPanicOfOnProfile(t *testing.T) {
+	f := newFixture(t, Config{})
+	var profiles []int64
+	p := f.profiler(t, ProfilerConfig{OnProfile: func(s StepProfile) {
+		if profiles = append(profiles, s.Step); s.Step == 1 {
+			panic("on purpose")
+		}
+	}})
+	_, step := p.StartStep(t.Context(), 1)
+	require.Panics(t, func() { step.End() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, p.Flush(ctx))
+	_, step = p.StartStep(t.Context(), 2)
+	step.End()
+	assert.Equal(t, []int64{1, 2}, profiles)
+}
+
+// The events of a step whose End meets Close are closed, too.
+func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+	step := &Step{profiler: p, from: p.mark(), to: p.mark()}
+	require.NoError(t, p.Close())
+	require.NoError(t, f.stream.Synchronize(t.Context()))
+	done, err := step.takeDeviceTime(device.Event.Query)
+	require.NoError(t, err)
+	assert.True(t, done)
+	assert.True(t, step.profile.DeviceTimed)
+	for _, e := range []device.Event{step.from, step.to} {
+		_, err := e.Query()
+		assert.ErrorIs(t, err, device.ErrClosed)
+	}
+}
