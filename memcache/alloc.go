@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // request is one call of Alloc, and what it leaves for the observer.
@@ -35,6 +36,9 @@ type request struct {
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
 		return Block{}, nil
+	}
+	if invariants.Enabled {
+		defer c.verify()
 	}
 	if c.config.Observer != nil {
 		return c.allocObserved(ctx, bytes, stream)

@@ -58,6 +58,8 @@ type Cache struct {
 	counts     counts       // of shards that are gone
 	windows    []*Scope     // open scopes
 	reclaimers []*reclaimer
+
+	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
 // collecting is the part of alert that says that garbage collection is armed.

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
 // (torch.cuda.empty_cache). Segments with a block in use stay.
 func (c *Cache) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer c.verify()
+	}
 	ctx, op := c.start(ctx, OpEmptyCache)
 	err := c.emptyCache(ctx)
 	c.end(op, Event{Op: OpEmptyCache, Err: err})
