@@ -19,22 +19,24 @@ func (c *Cache) granule(k poolKind) int64 {
 // (try_allocate_expandable_block). The growth lock is held: nobody else touches unmapped blocks.
 func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	s := r.shard
-	s.mu.Lock()
-	m := s.candidate(r)
-	if m != nil && !m.unmapped {
-		s.free[r.kind].remove(m) // so that nobody takes it meanwhile
-	}
-	s.mu.Unlock()
-	if m == nil {
-		var err error
-		if m, err = c.reserveRange(r); err != nil {
-			return nil, c.growError(r, err)
-		}
+	m, err := c.room(r)
+	if err != nil {
+		return nil, err
 	}
 	for m.unmapped || m.size < r.rounded {
 		tail, missing := m, r.rounded
 		if !m.unmapped {
+			s.mu.Lock()
 			tail, missing = m.next, r.rounded-m.size
+			taken := tail == nil || !tail.unmapped // a hit took the free block that was there
+			s.mu.Unlock()
+			if taken {
+				c.putBack(m)
+				if m, err = c.room(r); err != nil {
+					return nil, err
+				}
+				continue
+			}
 		}
 		if err := c.mapFront(ctx, tail, min(tail.size, missing), r); err != nil {
 			if !m.unmapped {
@@ -59,6 +61,25 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	c.lockAll()
 	defer c.unlockAll()
 	return s.first(m, r), nil
+}
+
+// room is the block that is to grow for the request, outside of the index, or an unmapped one.
+func (c *Cache) room(r *request) (*meta, error) {
+	s := r.shard
+	s.mu.Lock()
+	m := s.candidate(r)
+	if m != nil && !m.unmapped {
+		s.free[r.kind].remove(m) // so that nobody takes it meanwhile
+	}
+	s.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	m, err := c.reserveRange(r)
+	if err != nil {
+		return nil, c.growError(r, err)
+	}
+	return m, nil
 }
 
 // candidate is the first block, by address, from which on free and unmapped neighbours have room for the

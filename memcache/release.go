@@ -60,7 +60,7 @@ func (c *Cache) flush(ctx context.Context) error {
 }
 
 // takeFree takes out of the index what a flush gives back: whole segments, the large pool first, and free
-// blocks of expandable segments.
+// blocks of expandable segments that have a whole granule.
 func (c *Cache) takeFree() (free, expandable []*meta) {
 	c.lockAll()
 	defer c.unlockAll()
@@ -69,6 +69,9 @@ func (c *Cache) takeFree() (free, expandable []*meta) {
 			from := [2]int{len(free), len(expandable)}
 			s.free[kind].all(func(m *meta) {
 				if m.segment.expandable {
+					if from, to := c.granules(m); from >= to {
+						return
+					}
 					expandable = append(expandable, m)
 				} else if m.whole() {
 					free = append(free, m)
