@@ -102,11 +102,18 @@ func (s *shard) candidate(r *request) *meta {
 	return nil
 }
 
-// reserveRange makes an expandable segment, which has no memory yet.
+// reserveRange makes an expandable segment, which has no memory yet. It has room for more than the whole
+// device; where addresses are scarce, as on the host, for a sixteenth of it or for the request.
 func (c *Cache) reserveRange(r *request) (*meta, error) {
-	total := c.dev.Properties().TotalMemory
-	bytes := roundUp(total+total/8, c.granule(r.kind))
+	total, granule := c.dev.Properties().TotalMemory, c.granule(r.kind)
+	bytes := roundUp(total+total/8, granule) + granule
 	p, err := c.vmm.Reserve(bytes)
+	for _, part := range [...]int64{total / 16, 0} {
+		if errors.Is(err, device.ErrOutOfMemory) {
+			bytes = roundUp(max(part, r.rounded), granule)
+			p, err = c.vmm.Reserve(bytes)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
