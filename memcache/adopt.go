@@ -1,6 +1,6 @@
 package memcache
 
-// adopt moves whole free segments of closed streams to the request's stream, and drops the shards of closed
+// adopt moves the free segments of closed streams to the request's stream, and drops the shards of closed
 // streams that have no segment any more. The growth lock is held.
 func (c *Cache) adopt(r *request) {
 	closed := false
@@ -17,18 +17,40 @@ func (c *Cache) adopt(r *request) {
 			continue
 		}
 		for p, seg := range s.segments {
-			m := seg.first
-			if !m.indexed || !m.whole() || seg.expandable {
+			if !seg.unused() {
 				continue
 			}
-			s.free[m.kind].remove(m)
 			delete(s.segments, p)
-			m.shard.Store(r.shard)
 			r.shard.segments[p] = seg
-			r.shard.free[m.kind].insert(m)
+			for m := seg.first; m != nil; m = m.next {
+				s.index(m).remove(m)
+				m.shard.Store(r.shard)
+				r.shard.index(m).insert(m)
+			}
 		}
 		if len(s.segments) == 0 {
 			c.retire(s, r.shard)
 		}
 	}
+}
+
+// unused reports whether every block is free.
+func (s *segment) unused() bool {
+	for m := s.first; m != nil; m = m.next {
+		if !m.indexed {
+			return false
+		}
+	}
+	return true
+}
+
+// index is where a block that is not in use belongs.
+func (s *shard) index(m *meta) interface {
+	insert(*meta)
+	remove(*meta)
+} {
+	if m.unmapped {
+		return &s.unmapped[m.kind]
+	}
+	return &s.free[m.kind]
 }

@@ -44,6 +44,7 @@ type Cache struct {
 	calls [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of its ages
 
 	table   atomic.Pointer[shardTable]
+	gone    *shard        // has no blocks; owns the unused metas of shards that are gone
 	serials atomic.Uint64 // leased to shards
 	pending pending
 
@@ -90,6 +91,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		limit:  math.MaxInt64,
 	}
 	c.table.Store(newShardTable(nil))
+	c.gone = &shard{cache: c, retired: true}
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
@@ -201,6 +203,9 @@ func (c *Cache) checkStream(op string, s device.Stream) error {
 
 // live checks that b is handed out. s.mu is held.
 func (s *shard) live(b Block) error {
+	if s.retired { // and not locked by Close
+		return ErrFreed
+	}
 	if s.cache.closed {
 		return ErrClosed
 	}
