@@ -12,7 +12,7 @@ func (c *Cache) granule(k poolKind) int64 {
 	if k == smallPool {
 		return smallSegment
 	}
-	return c.rules.largeSegment
+	return c.rules.granule
 }
 
 // expand serves the request by mapping memory into an expandable segment of its stream and pool
