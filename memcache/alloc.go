@@ -248,6 +248,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if err := c.collect(ctx); err != nil {
 		return nil, err
 	}
+	if err := c.remap(ctx, r); err != nil {
+		return nil, err
+	}
 	m, err := c.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
 		return m, err

@@ -32,6 +32,10 @@ type Config struct {
 	// ExpandableGranuleMB is the unit in which expandable segments of the large pool grow and shrink, in place of
 	// LargeSegmentSizeMB: less is left over at their ends, for more driver calls. An even number; 0: PyTorch's.
 	ExpandableGranuleMB int64
+	// ExpandableRemap lets an expandable segment grow by the memory of free granules that don't fit the request,
+	// of any stream and pool, before the driver is asked for more. It needs ExpandableSegments, works best with
+	// an ExpandableGranuleMB of 2, and costs driver calls, which wait for the streams.
+	ExpandableRemap bool
 	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory, between 0
 	// and 1. 0 and 1 are no limit.
 	PerProcessMemoryFraction float64
@@ -95,6 +99,9 @@ func (c *Config) rules() (rules, error) {
 			return invalid("ExpandableGranuleMB", v, "an even number of MiB, or 0 for the large segment's")
 		}
 		r.granule = v * mib
+	}
+	if c.ExpandableRemap && !c.ExpandableSegments {
+		return invalid("ExpandableRemap", true, "ExpandableSegments as well")
 	}
 	r.maxNonSplitRounding = r.largeSegment
 	atLeast := fmt.Sprintf("at least the large segment's %d MiB, or 0", r.largeSegment/mib)

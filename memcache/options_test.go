@@ -123,6 +123,8 @@ func TestOptionsChangeNoResults(t *testing.T) {
 		"expandable":            {ExpandableSegments: true},
 		"expandable, exact":     {ExpandableSegments: true, Exact: true},
 		"expandable, max split": {ExpandableSegments: true, MaxSplitSizeMB: 20},
+		"expandable, remap":     {ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true},
+		"remap, large granules": {ExpandableSegments: true, ExpandableRemap: true, MaxSplitSizeMB: 20},
 		"everything": {ExpandableSegments: true, MaxSplitSizeMB: 64, MaxNonSplitRoundingMB: 80, LargeSegmentSizeMB: 32,
 			RoundupPower2Divisions: AllDivisions(8), GarbageCollectionThreshold: 0.05, PerProcessMemoryFraction: 0.9},
 	}
