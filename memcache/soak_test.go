@@ -66,14 +66,12 @@ func TestManyStreams(t *testing.T) {
 // TestSoak runs some million operations with recorded streams, flushes and many sizes: records of blocks, events
 // and queues are reused, so that the program does not grow.
 func TestSoak(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long")
-	}
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	r := rand.New(rand.NewPCG(8, 9))
 	streams := []*scriptedStream{dev.stream(1), dev.stream(2), dev.stream(3)}
 	var live [200]Block
-	n := scaled(3_000_000)
+	const full = 3_000_000
+	n := scaled(full)
 	var held int64
 	for i := range n {
 		s := streams[i%len(streams)]
@@ -103,7 +101,9 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	require.NoError(t, c.check())
-	require.Less(t, heap()-held, int64(512<<10), "%d operations", n)
+	if n == full { // a shorter run is still filling its tables
+		require.Less(t, heap()-held, int64(512<<10))
+	}
 	require.EqualValues(t, n, c.Stats().Allocation.All.Allocated)
 	runtime.KeepAlive(&live)
 }
