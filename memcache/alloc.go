@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // request is one call of Alloc, and what it leaves for the observer.
@@ -37,6 +38,9 @@ type request struct {
 func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	if bytes == 0 {
 		return Block{}, nil
+	}
+	if invariants.Enabled {
+		defer c.verify()
 	}
 	if c.config.Observer != nil {
 		return c.allocObserved(ctx, bytes, stream)
@@ -282,6 +286,9 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 		return m, err
 	}
 	if err := c.collect(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.remap(ctx, r); err != nil {
 		return nil, err
 	}
 	m, err := c.grow(ctx, r, false)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // Block is a piece of device memory that Alloc handed out. It is a small value: copies are the same block.
@@ -60,6 +61,9 @@ func (b Block) RecordStream(s device.Stream) error {
 	}
 	if err := b.meta.shard.Load().cache.checkStream("RecordStream", s); err != nil {
 		return err
+	}
+	if invariants.Enabled {
+		defer b.meta.shard.Load().cache.verify()
 	}
 	id := s.ID()
 	owner := b.meta.lock()

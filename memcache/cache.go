@@ -48,6 +48,7 @@ type Cache struct {
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_       [64]byte
+	gone    *shard        // has no blocks; owns the unused metas of shards that are gone
 	serials atomic.Uint64 // leased to shards
 	pending pending
 	_       [64]byte
@@ -65,6 +66,8 @@ type Cache struct {
 	reclaimers []*reclaimer
 	pools      uint64  // the number of the last private pool
 	lenders    []*Pool // with UseOnOOM and not released, by number
+
+	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
 // collecting is the part of alert that says that garbage collection is armed.
@@ -104,6 +107,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		limit:  math.MaxInt64,
 	}
 	c.table.Store(newShardTable(nil))
+	c.gone = &shard{cache: c, retired: true}
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
@@ -216,6 +220,9 @@ func (c *Cache) checkStream(op string, s device.Stream) error {
 
 // live checks that b is handed out. s.mu is held.
 func (s *shard) live(b Block) error {
+	if s.retired { // and not locked by Close
+		return ErrFreed
+	}
 	if s.cache.closed {
 		return ErrClosed
 	}

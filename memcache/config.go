@@ -8,7 +8,7 @@ import (
 
 // Config configures a cache. The fields bear the names of PyTorch's options (PYTORCH_CUDA_ALLOC_CONF) and
 // mean the same; sizes in their names are MiB. The zero value behaves as PyTorch 2.11 does by default, with
-// two improvements: see Exact.
+// the improvements that Exact names.
 type Config struct {
 	// MaxSplitSizeMB keeps free blocks of at least this size whole: smaller requests don't get a part of
 	// one, and larger requests don't get one that is too large for them. At least LargeSegmentSizeMB; 0: no
@@ -29,6 +29,13 @@ type Config struct {
 	// ExpandableSegments gives each stream and pool one range of addresses that memory is mapped into, in
 	// place of separate segments. The device must implement device.VirtualMemory.
 	ExpandableSegments bool
+	// ExpandableGranuleMB is the unit in which expandable segments of the large pool grow and shrink, in place of
+	// LargeSegmentSizeMB: less is left over at their ends, for more driver calls. An even number; 0: PyTorch's.
+	ExpandableGranuleMB int64
+	// ExpandableRemap lets an expandable segment grow by the memory of free granules that don't fit the request,
+	// of any stream and pool, before the driver is asked for more. It needs ExpandableSegments, works best with
+	// an ExpandableGranuleMB of 2, and costs driver calls, which wait for the streams.
+	ExpandableRemap bool
 	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory, between 0
 	// and 1. 0 and 1 are no limit.
 	PerProcessMemoryFraction float64
@@ -46,7 +53,9 @@ type Config struct {
 	NoCaching bool
 
 	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
-	// the driver is asked, and free segments of a closed stream pass to other streams.
+	// the driver is asked, free segments of a closed stream pass to other streams, and MaxSplitSizeMB does
+	// not keep requests from the free parts of expandable segments, which would grow without bound
+	// (pytorch/pytorch#193400).
 	Exact bool
 	// Observer sees every operation; nil: nobody does.
 	Observer Observer
@@ -76,6 +85,7 @@ type rules struct {
 	maxSplit            int64 // math.MaxInt64: no limit
 	maxNonSplitRounding int64
 	largeSegment        int64
+	granule             int64 // of expandable segments of the large pool
 }
 
 func (c *Config) rules() (rules, error) {
@@ -89,6 +99,16 @@ func (c *Config) rules() (rules, error) {
 			return invalid("LargeSegmentSizeMB", v, "more than 10, or 0 for 20")
 		}
 		r.largeSegment = v * mib
+	}
+	r.granule = r.largeSegment
+	if v := c.ExpandableGranuleMB; v != 0 {
+		if v < 2 || v%2 != 0 || v > maxRequest/mib {
+			return invalid("ExpandableGranuleMB", v, "an even number of MiB, or 0 for the large segment's")
+		}
+		r.granule = v * mib
+	}
+	if c.ExpandableRemap && !c.ExpandableSegments {
+		return invalid("ExpandableRemap", true, "ExpandableSegments as well")
 	}
 	r.maxNonSplitRounding = r.largeSegment
 	atLeast := fmt.Sprintf("at least the large segment's %d MiB, or 0", r.largeSegment/mib)

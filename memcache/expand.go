@@ -12,29 +12,31 @@ func (c *Cache) granule(k poolKind) int64 {
 	if k == smallPool {
 		return smallSegment
 	}
-	return c.rules.largeSegment
+	return c.rules.granule
 }
 
 // expand serves the request by mapping memory into an expandable segment of its stream and pool
 // (try_allocate_expandable_block). The growth lock is held: nobody else touches unmapped blocks.
 func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	s := r.shard
-	s.mu.Lock()
-	m := s.candidate(r)
-	if m != nil && !m.unmapped {
-		m.segment.free.remove(m) // so that nobody takes it meanwhile
-	}
-	s.mu.Unlock()
-	if m == nil {
-		var err error
-		if m, err = c.reserveRange(r); err != nil {
-			return nil, c.growError(r, err)
-		}
+	m, err := c.room(r)
+	if err != nil {
+		return nil, err
 	}
 	for m.unmapped || m.size < r.rounded {
 		tail, missing := m, r.rounded
 		if !m.unmapped {
+			s.mu.Lock()
 			tail, missing = m.next, r.rounded-m.size
+			taken := tail == nil || !tail.unmapped // a hit took the free block that was there
+			s.mu.Unlock()
+			if taken {
+				c.putBack(m)
+				if m, err = c.room(r); err != nil {
+					return nil, err
+				}
+				continue
+			}
 		}
 		if err := c.mapFront(ctx, tail, min(tail.size, missing), r); err != nil {
 			if !m.unmapped {
@@ -61,6 +63,25 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	return s.first(m, r), nil
 }
 
+// room is the block that is to grow for the request, outside of the index, or an unmapped one.
+func (c *Cache) room(r *request) (*meta, error) {
+	s := r.shard
+	s.mu.Lock()
+	m := s.candidate(r)
+	if m != nil && !m.unmapped {
+		m.segment.free.remove(m) // so that nobody takes it meanwhile
+	}
+	s.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	m, err := c.reserveRange(r)
+	if err != nil {
+		return nil, c.growError(r, err)
+	}
+	return m, nil
+}
+
 // candidate is the first block, by address, from which on free and unmapped neighbours have room for the
 // request: an unmapped one, or the free one before it. s.mu is held.
 func (s *shard) candidate(r *request) *meta {
@@ -85,11 +106,18 @@ func (s *shard) candidate(r *request) *meta {
 	return nil
 }
 
-// reserveRange makes an expandable segment, which has no memory yet.
+// reserveRange makes an expandable segment, which has no memory yet. It has room for more than the whole
+// device; where addresses are scarce, as on the host, for a sixteenth of it or for the request.
 func (c *Cache) reserveRange(r *request) (*meta, error) {
-	total := c.dev.Properties().TotalMemory
-	bytes := roundUp(total+total/8, c.granule(r.kind))
+	total, granule := c.dev.Properties().TotalMemory, c.granule(r.kind)
+	bytes := roundUp(total+total/8, granule) + granule
 	p, err := c.vmm.Reserve(bytes)
+	for _, part := range [...]int64{total / 16, 0} {
+		if errors.Is(err, device.ErrOutOfMemory) {
+			bytes = roundUp(max(part, r.rounded), granule)
+			p, err = c.vmm.Reserve(bytes)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

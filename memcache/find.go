@@ -8,6 +8,9 @@ func (s *shard) find(x *index, r *request) *meta {
 		return nil
 	}
 	m = awayFromTail(x, m)
+	if m.segment.expandable && !s.cache.config.Exact {
+		return m // what is left can be split off, and given back
+	}
 	limit := s.cache.rules.maxSplit
 	if r.rounded < limit && m.size >= limit {
 		return nil // that would split what is to stay whole

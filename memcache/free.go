@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // freed is what a free leaves for the observer.
@@ -18,6 +19,9 @@ type freed struct {
 
 // freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
 func (c *Cache) freeBlock(b Block) (was freed, err error) {
+	if invariants.Enabled {
+		defer c.verify()
+	}
 	if c.history.Load() != nil {
 		was.stack = c.stack(StacksAll)
 	}
@@ -35,7 +39,7 @@ func (c *Cache) freeBlock(b Block) (was freed, err error) {
 	if err != nil {
 		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
-	if len(uses) > 0 {
+	if len(uses) > 0 || c.poisons() {
 		return was, c.recordUses(b.meta, uses)
 	}
 	return was, nil
@@ -53,7 +57,8 @@ func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, f
 		d[gaugeOversize] = -1
 	}
 	fits = true
-	if len(m.uses) == 0 {
+	waits := len(m.uses) > 0 || s.cache.poisons()
+	if !waits {
 		s.releaseChange(m, &d)
 		if fits = s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d); !fits && !all {
 			return nil, false, nil
@@ -68,7 +73,7 @@ func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, f
 		m.discharge(s.cache)
 	}
 	s.apply(m.kind, &d)
-	if len(m.uses) > 0 {
+	if waits {
 		m.pending, m.recording, m.events = true, true, len(m.uses)
 		return m.uses, true, nil
 	}
@@ -131,6 +136,9 @@ func (c *Cache) synchronize(s device.Stream) error {
 
 // complete releases a block whose last event is complete.
 func (c *Cache) complete(m *meta) {
+	if c.poisons() {
+		c.poison(m)
+	}
 	s := m.lock()
 	ok := s.tryRelease(m, false)
 	s.mu.Unlock()

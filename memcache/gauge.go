@@ -76,6 +76,7 @@ func (l *levels) apply(k poolKind, d *change) {
 	used, up := &l.used[k], &l.up[k]
 	for g, n := range d {
 		used[g] += n
+		notNegative("a gauge", used[g])
 		up[g] += max(n, 0)
 	}
 }

@@ -146,12 +146,13 @@ func (p *pending) poll(c *Cache) (done *meta, err error) {
 			}
 			w := q.head
 			q.head = w.next
-			c.alert.Add(-1)
+			notNegative("the number of pending events", c.alert.Add(-1))
 			m := w.meta
 			w.meta = nil
 			if w.pins == 0 {
 				p.reuse(w)
 			}
+			notNegative("a block's number of events", int64(m.events)-1)
 			if m.events--; m.events == 0 && !m.recording {
 				*last = m
 				last = &m.done

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
 // (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
 // released.
 func (c *Cache) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer c.verify()
+	}
 	ctx, op := c.start(ctx, OpEmptyCache)
 	err := c.emptyCache(ctx, nil)
 	c.end(op, Event{Op: OpEmptyCache, Err: err})
@@ -59,7 +64,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 }
 
 // takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
-// segments. It takes the default pool's, large before small, and those of the released private pools in
+// segments that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
 // their order, small before large; or those of the pool p.
 func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
 	c.lockAll()
@@ -74,6 +79,9 @@ func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
 			from := [2]int{len(free), len(expandable)}
 			l.free[kind].all(func(m *meta) {
 				if m.segment.expandable {
+					if from, to := c.granules(m); from >= to {
+						return
+					}
 					expandable = append(expandable, m)
 				} else if m.whole() {
 					free = append(free, m)

@@ -184,6 +184,7 @@ func (m *meta) discharge(c *Cache) {
 	for s := m.scope; m.charged > 0; s = s.parent.of(c) {
 		s.mu.Lock()
 		s.own.Live -= m.size
+		notNegative("a scope's live bytes", s.own.Live)
 		s.mu.Unlock()
 		m.charged--
 	}

@@ -24,7 +24,8 @@ type scripted struct {
 	bases    []device.Ptr
 	reserved map[device.Ptr]int64
 	mapped   map[device.Ptr]int64
-	hang     func() // called by Alloc, if set
+	hang     func()                                       // called by Alloc, if set
+	gate     func(ctx context.Context, call string) error // called by every driver call, if set
 	streams  uint64
 }
 
@@ -44,6 +45,9 @@ func (d *scripted) Alloc(bytes int64) (device.Ptr, error) {
 	if d.hang != nil {
 		d.hang()
 	}
+	if err := d.pass(context.Background(), "Alloc"); err != nil {
+		return 0, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failures > 0 {
@@ -61,7 +65,18 @@ func (d *scripted) Alloc(bytes int64) (device.Ptr, error) {
 	return p, nil
 }
 
+// pass goes through the gate.
+func (d *scripted) pass(ctx context.Context, call string) error {
+	if d == nil || d.gate == nil {
+		return nil
+	}
+	return d.gate(ctx, call)
+}
+
 func (d *scripted) Free(p device.Ptr) error {
+	if err := d.pass(context.Background(), "Free"); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, fmt.Sprintf("segment_free %d %d", p, d.live[p]))
@@ -86,6 +101,11 @@ func (d *scripted) log(call string, p device.Ptr, bytes int64) {
 func (d *scripted) Granularity() int64 { return 2 << 20 }
 
 func (d *scripted) Reserve(bytes int64) (device.Ptr, error) {
+	if err := d.pass(context.Background(), "Reserve"); err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	p := d.bump
 	if len(d.bases) > 0 {
 		p, d.bases = d.bases[0], d.bases[1:]
@@ -97,6 +117,8 @@ func (d *scripted) Reserve(bytes int64) (device.Ptr, error) {
 }
 
 func (d *scripted) Unreserve(p device.Ptr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.reserved[p] == 0 {
 		return fmt.Errorf("unreserve of %d", p)
 	}
@@ -108,6 +130,11 @@ func (d *scripted) Map(p device.Ptr, bytes int64) error {
 	if d.hang != nil {
 		d.hang()
 	}
+	if err := d.pass(context.Background(), "Map"); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.mapped[p] != 0 {
 		return fmt.Errorf("%d is mapped twice", p)
 	}
@@ -121,6 +148,11 @@ func (d *scripted) Map(p device.Ptr, bytes int64) error {
 }
 
 func (d *scripted) Unmap(p device.Ptr, bytes int64) error {
+	if err := d.pass(context.Background(), "Unmap"); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.mapped[p] != bytes {
 		return fmt.Errorf("unmap of %d: %d bytes, and %d are mapped", p, bytes, d.mapped[p])
 	}
@@ -146,7 +178,9 @@ func (d *scripted) NewStream(device.StreamOptions) (device.Stream, error) {
 	d.streams++
 	return d.stream(d.streams), nil
 }
-func (d *scripted) NewEvent(device.EventOptions) (device.Event, error) { return &scriptedEvent{}, nil }
+func (d *scripted) NewEvent(device.EventOptions) (device.Event, error) {
+	return &scriptedEvent{dev: d}, nil
+}
 func (d *scripted) Elapsed(device.Event, device.Event) (time.Duration, error) {
 	return 0, nil
 }
@@ -188,11 +222,18 @@ func (s *scriptedStream) finish() {
 }
 
 type scriptedEvent struct {
+	dev   *scripted
 	ready bool
 	err   error
 }
 
-func (e *scriptedEvent) Query() (bool, error)              { return e.ready, e.err }
-func (e *scriptedEvent) Synchronize(context.Context) error { e.ready = true; return e.err }
-func (e *scriptedEvent) Timed() bool                       { return false }
-func (e *scriptedEvent) Close() error                      { return nil }
+func (e *scriptedEvent) Query() (bool, error) { return e.ready, e.err }
+func (e *scriptedEvent) Timed() bool          { return false }
+func (e *scriptedEvent) Close() error         { return nil }
+func (e *scriptedEvent) Synchronize(ctx context.Context) error {
+	if err := e.dev.pass(ctx, "Synchronize"); err != nil {
+		return err
+	}
+	e.ready = true
+	return e.err
+}

@@ -126,6 +126,15 @@ func (c *Cache) retire(s, into *shard) {
 		into.scopes[i].requested += q.requested
 	}
 	c.counts.add(s)
+	for m := s.spare; m != nil; {
+		// Metas are allocated together, so one that lives on in another shard keeps these: nothing of the
+		// shard may hang on them.
+		next := m.next
+		m.next, m.prev, m.segment = nil, nil, nil
+		m.shard.Store(c.gone)
+		m = next
+	}
+	s.spare = nil
 	s.retired = true
 	old := c.table.Load().list
 	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))

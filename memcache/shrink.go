@@ -8,17 +8,18 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// granules are the whole granules inside m, a block of an expandable segment; from >= to: none.
+func (c *Cache) granules(m *meta) (from, to device.Ptr) {
+	granule, base := device.Ptr(c.granule(m.kind)), m.segment.ptr
+	from = base + (m.ptr-base+granule-1)/granule*granule
+	to = base + (m.ptr+device.Ptr(m.size)-base)/granule*granule
+	return from, to
+}
+
 // shrink unmaps the whole granules of a free block of an expandable segment, which is not in the index
-// (unmap_block). What is left at its ends becomes free again. The growth lock is held.
+// (unmap_block), of which there is at least one. What is left at its ends becomes free again. The growth lock is held.
 func (c *Cache) shrink(ctx context.Context, m *meta) error {
-	granule := device.Ptr(c.granule(m.kind))
-	base := m.segment.ptr
-	from := base + (m.ptr-base+granule-1)/granule*granule
-	to := base + (m.ptr+device.Ptr(m.size)-base)/granule*granule
-	if from >= to {
-		c.putBack(m)
-		return nil
-	}
+	from, to := c.granules(m)
 	bytes := int64(to - from)
 	if err := c.unmap(ctx, m, from, bytes); err != nil {
 		c.putBack(m)

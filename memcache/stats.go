@@ -1,10 +1,6 @@
 package memcache
 
-import (
-	"fmt"
-
-	"github.com/cistern-ml/cistern/internal/invariants"
-)
+import "github.com/cistern-ml/cistern/internal/invariants"
 
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
@@ -55,9 +51,7 @@ func (s *Stat) add(n int64) {
 func (s *Stat) sub(n int64) {
 	s.Current -= n
 	s.Freed += n
-	if invariants.Enabled && s.Current < 0 {
-		panic(fmt.Sprintf("memcache: a statistic fell to %d after a decrease of %d", s.Current, n))
-	}
+	notNegative("a statistic", s.Current)
 }
 
 func (a *StatArray) pool(k poolKind) *Stat {
@@ -120,6 +114,9 @@ func (c *Cache) sum() Stats {
 
 // ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
 func (c *Cache) ResetPeakStats() {
+	if invariants.Enabled {
+		defer c.verify()
+	}
 	c.lockAll()
 	defer c.unlockAll()
 	c.stats.each(func(s *Stat) { s.Peak = s.Current })
@@ -137,6 +134,9 @@ func (c *Cache) ResetPeakStats() {
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
 // Freed of each Stat, and the counts.
 func (c *Cache) ResetAccumulatedStats() {
+	if invariants.Enabled {
+		defer c.verify()
+	}
 	c.lockAll()
 	defer c.unlockAll()
 	t := &c.stats

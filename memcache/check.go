@@ -1,0 +1,207 @@
+package memcache
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// check reports what is inconsistent in the cache's structures.
+func (c *Cache) check() error {
+	_, err := c.checkBlocks()
+	return err
+}
+
+// checkBlocks is check, and counts the blocks that it looked at. It may run at any time: blocks that the
+// holder of the growth lock works on, outside of the index, belong to nobody else.
+func (c *Cache) checkBlocks() (blocks int64, err error) {
+	c.lockAll()
+	defer c.unlockAll()
+	if c.closed {
+		return 0, nil
+	}
+	blocks, err = c.checkLocked()
+	return blocks, err
+}
+
+func (c *Cache) checkLocked() (blocks int64, err error) {
+	var want Stats
+	for _, sh := range c.table.Load().list {
+		n, err := sh.check(&want)
+		if err != nil {
+			return blocks, err
+		}
+		blocks += n
+	}
+	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
+}
+
+// checkQuotas requires what exact peaks rest on. All shards are locked.
+func (c *Cache) checkQuotas() error {
+	for row := range rows {
+		for g := range gauges {
+			var quotas int64
+			for _, sh := range c.table.Load().list {
+				if used := sh.at(row, g); used > sh.quota[row][g] || used < 0 {
+					return fmt.Errorf("shard %d, row %d, gauge %d: %d used, the quota is %d", sh.id, row, g, used, sh.quota[row][g])
+				}
+				quotas += sh.quota[row][g]
+			}
+			if quotas != c.peaks[row][g] {
+				return fmt.Errorf("row %d, gauge %d: the quotas are %d, the peak is %d", row, g, quotas, c.peaks[row][g])
+			}
+		}
+	}
+	for i, w := range c.windows {
+		var quotas scopeQuota
+		for _, sh := range c.table.Load().list {
+			q := sh.scopes[i]
+			if sh.at(allPools, gaugeAllocatedBytes) > q.allocated || sh.at(allPools, gaugeRequestedBytes) > q.requested {
+				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, w.name)
+			}
+			quotas.allocated += q.allocated
+			quotas.requested += q.requested
+		}
+		if quotas.allocated != w.window.Allocated.Peak || quotas.requested != w.window.Requested.Peak {
+			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", w.name, quotas, w.window)
+		}
+	}
+	return nil
+}
+
+// checkStats compares the statistics with what the blocks say. All shards are locked.
+func (c *Cache) checkStats(want *Stats) error {
+	stats := c.sum()
+	var got, expected []int64
+	stats.each(func(s *Stat) { got = append(got, s.Current) })
+	want.each(func(s *Stat) { expected = append(expected, s.Current) })
+	if fmt.Sprint(got) != fmt.Sprint(expected) {
+		return fmt.Errorf("current statistics %v, the blocks say %v", got, expected)
+	}
+	var wrong error
+	stats.each(func(s *Stat) {
+		if s.Peak < s.Current || s.Current < 0 || s.Allocated < 0 || s.Freed < 0 {
+			wrong = fmt.Errorf("statistic %+v", *s)
+		}
+	})
+	return wrong
+}
+
+// check reports what is inconsistent in the shard, and adds what its blocks say to want.
+func (s *shard) check(want *Stats) (blocks int64, err error) {
+	found := map[*lists]*census{&s.lists: {}}
+	for p, l := range s.private {
+		if l.pool != p || l.segments == 0 {
+			return 0, fmt.Errorf("the lists of %s have %d segments and name %s", p, l.segments, l.pool)
+		}
+		found[l] = new(census)
+	}
+	growing := len(s.cache.growth) > 0
+	for p, seg := range s.segments {
+		at, prev := p, (*meta)(nil)
+		n := found[seg.lists]
+		if n == nil || seg.free != &seg.lists.free[seg.first.kind] || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
+			return blocks, fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
+		}
+		n.segments++
+		if !seg.expandable {
+			want.Segment.add(seg.first.kind, 1)
+		}
+		for m := seg.first; m != nil; prev, m = m, m.next {
+			k := m.kind
+			blocks++
+			held := growing && !m.indexed && m.serial == 0 && !m.pending
+			switch {
+			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
+				return blocks, fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
+			case m.size <= 0 || m.size%minBlock != 0 && !s.cache.config.NoCaching:
+				return blocks, fmt.Errorf("block of %d bytes", m.size)
+			case m.indexed && prev != nil && prev.indexed && m.unmapped == prev.unmapped:
+				return blocks, fmt.Errorf("two free neighbours at %d and %d", prev.ptr, m.ptr)
+			case !held && m.indexed == (m.serial != 0 || m.pending) || m.serial != 0 && m.pending:
+				return blocks, fmt.Errorf("block at %d: free %v, serial %d, pending %v", m.ptr, m.indexed, m.serial, m.pending)
+			}
+			if !m.unmapped {
+				want.ReservedBytes.add(k, m.size)
+			}
+			switch {
+			case m.unmapped:
+				n.unmapped[k]++
+			case held:
+			case m.indexed:
+				n.indexed[k]++
+				if !m.whole() && !seg.expandable {
+					want.InactiveSplit.add(k, 1)
+					want.InactiveSplitBytes.add(k, m.size)
+				}
+			default:
+				want.Active.add(k, 1)
+				want.ActiveBytes.add(k, m.size)
+				want.RequestedBytes.add(k, m.requested)
+			}
+			if m.serial != 0 {
+				want.Allocation.add(k, 1)
+				want.AllocatedBytes.add(k, m.size)
+				if m.size >= s.cache.rules.maxSplit {
+					want.OversizeAllocations.add(1)
+				}
+			}
+			at += device.Ptr(m.size)
+		}
+		if at != p+device.Ptr(seg.bytes) {
+			return blocks, fmt.Errorf("the blocks of the segment at %d end at %d", p, at)
+		}
+		if !seg.expandable && seg.bytes >= s.cache.rules.maxSplit {
+			want.OversizeSegments.add(1)
+		}
+	}
+	for l, n := range found {
+		if err := l.check(n); err != nil {
+			return blocks, err
+		}
+	}
+	return blocks, nil
+}
+
+// census is what the segments say of a shard's lists.
+type census struct {
+	segments          int
+	indexed, unmapped [2]int // blocks, by poolKind
+}
+
+// check compares the lists with what the segments say.
+func (l *lists) check(want *census) error {
+	if want.segments != l.segments {
+		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
+	}
+	for k := range l.free {
+		if err := l.free[k].check(l, poolKind(k), want.indexed[k]); err != nil {
+			return err
+		}
+		n := 0
+		walk(l.unmapped[k].root, func(*meta) { n++ })
+		if n != want.unmapped[k] {
+			return fmt.Errorf("the %s pool has %d unmapped ranges, its index %d", poolKind(k), want.unmapped[k], n)
+		}
+	}
+	return nil
+}
+
+// check requires the index to hold want blocks of the pool, in order.
+func (x *index) check(l *lists, k poolKind, want int) error {
+	var last *meta
+	var err error
+	n := 0
+	x.all(func(m *meta) {
+		n++
+		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
+			err = fmt.Errorf("the index of the %s pool is out of order", k)
+		}
+		last = m
+	})
+	if err == nil && (n != want || n != x.len) {
+		err = fmt.Errorf("the %s pool has %d free blocks, its index %d (%d)", k, want, n, x.len)
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package memcache
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
+
+// TestChecksFindMistakes breaks one thing at a time: checks that accept everything would prove nothing.
+func TestChecksFindMistakes(t *testing.T) {
+	for name, corrupt := range map[string]func(c *Cache, m *meta){
+		"a size":               func(_ *Cache, m *meta) { m.size += 512 },
+		"a link":               func(_ *Cache, m *meta) { m.next.prev = nil },
+		"a state":              func(_ *Cache, m *meta) { m.pending = true },
+		"a gauge":              func(_ *Cache, m *meta) { m.shard.Load().used[m.kind][gaugeActive]++ },
+		"a quota":              func(_ *Cache, m *meta) { m.shard.Load().quota[allPools][gaugeAllocatedBytes]++ },
+		"a peak":               func(c *Cache, m *meta) { c.peaks[m.kind][gaugeRequestedBytes]-- },
+		"the reserved bytes":   func(c *Cache, m *meta) { c.stats.ReservedBytes.add(m.kind, 512) },
+		"a block not in index": func(_ *Cache, m *meta) { m.shard.Load().free[m.kind].remove(m.next) },
+		"a split counted twice": func(_ *Cache, m *meta) {
+			m.shard.Load().used[m.kind][gaugeInactiveSplit]++
+		},
+		"an owner": func(_ *Cache, m *meta) { m.shard.Store(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, dev := newCache(t, Config{})
+			b := mustAlloc(t, c, 1000, dev.stream(1))
+			require.NoError(t, c.check())
+			corrupt(c, b.meta)
+			require.Error(t, c.check())
+			c.unverified.Store(0)
+			require.Panics(t, c.verify)
+		})
+	}
+}
+
+func TestCountersBelowZeroPanic(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("only in builds with the tag invariants")
+	}
+	var s Stat
+	s.add(1)
+	require.Panics(t, func() { s.sub(2) })
+	var l levels
+	require.Panics(t, func() { l.apply(smallPool, &change{gaugeActive: -1}) })
+}
+
+// TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner
+// wrote.
+func TestFreedBlocksArePoisoned(t *testing.T) {
+	dev, err := host.New(host.Config{Capacity: 64 << 20})
+	require.NoError(t, err)
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	s, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	other, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	for _, recorded := range []bool{false, true} {
+		b, err := c.Alloc(t.Context(), 1000, s)
+		require.NoError(t, err)
+		require.NoError(t, s.Memset(b.Ptr(), 7, 1000))
+		memory, err := dev.Bytes(b.Ptr(), 1000)
+		require.NoError(t, err)
+		if recorded {
+			require.NoError(t, b.RecordStream(other))
+		}
+		require.NoError(t, errors.Join(b.Free(), other.Synchronize(t.Context())))
+		_, err = c.Alloc(t.Context(), 4<<20, s) // notices that the other stream is past the block
+		require.NoError(t, err)
+		var first, last byte
+		require.NoError(t, s.Launch(&device.Launch{Func: func() { first, last = memory[0], memory[999] }}))
+		require.NoError(t, s.Synchronize(t.Context()))
+		want := byte(7)
+		if invariants.Enabled {
+			want = poison
+		}
+		require.Equal(t, []byte{want, want}, []byte{first, last})
+	}
+	require.Error(t, errors.Join(c.Close(), dev.Close()), "two blocks were kept")
+}

@@ -1,0 +1,49 @@
+package memcache
+
+import "context"
+
+// remap unmaps free granules, of any stream and size, in the request's pool, for as many bytes as the request's
+// segment is about to grow by: none of them fits the request, and so their memory does. The growth lock is held.
+func (c *Cache) remap(ctx context.Context, r *request) error {
+	if !c.config.ExpandableRemap {
+		return nil
+	}
+	var err error
+	for _, m := range c.takeGranules(r) {
+		if err == nil {
+			err = c.shrink(ctx, m)
+		} else {
+			c.putBack(m)
+		}
+	}
+	return err
+}
+
+// takeGranules takes out of the index, the largest first, free blocks with as many granules as the request
+// lacks; not the block that is to grow.
+func (c *Cache) takeGranules(r *request) (victims []*meta) {
+	c.lockAll()
+	defer c.unlockAll()
+	grows, need := r.shard.candidate(r), r.rounded
+	if grows != nil && !grows.unmapped {
+		need -= grows.size
+	}
+	for _, s := range c.table.Load().list {
+		l := s.of(r.pool)
+		if l == nil {
+			continue
+		}
+		for k := range l.free {
+			from := len(victims)
+			x := &l.free[k]
+			for m := x.before(nil); m != nil && need > 0; m = x.before(m) {
+				if first, end := c.granules(m); m != grows && first < end {
+					victims = append(victims, m)
+					need -= int64(end - first)
+				}
+			}
+			takeOut(victims[from:])
+		}
+	}
+	return victims
+}
