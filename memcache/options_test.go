@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // act is one step of a program whose course does not depend on the allocator.
@@ -128,7 +129,11 @@ func TestOptionsChangeNoResults(t *testing.T) {
 		"everything": {ExpandableSegments: true, MaxSplitSizeMB: 64, MaxNonSplitRoundingMB: 80, LargeSegmentSizeMB: 32,
 			RoundupPower2Divisions: AllDivisions(8), GarbageCollectionThreshold: 0.05, PerProcessMemoryFraction: 0.9},
 	}
-	for seed := range uint64(3) {
+	seeds := uint64(3)
+	if race.Enabled {
+		seeds = 1
+	}
+	for seed := range seeds {
 		calls := randomCalls(seed, 1200)
 		want := runCalls(t, Config{}, calls)
 		for name, config := range options {

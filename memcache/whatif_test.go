@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // whatIf makes the calls of a recording's program on a cache with other options. A pending block's stream is
@@ -59,6 +61,9 @@ func ratioOf(s Stats) float64 {
 // TestExpandablePeaks compares peak reserved ÷ peak allocated with expandable segments with what PyTorch had: in its
 // own recording with them where there is one, and else without.
 func TestExpandablePeaks(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long")
+	}
 	files, err := filepath.Glob("testdata/recordings/*.jsonl.gz")
 	require.NoError(t, err)
 	recorded := map[string]*recording{}
