@@ -78,8 +78,8 @@ var opcodes = [256]opcode{
 	'j':  {bytes4, scalar, 0},   // LONG_BINGET
 }
 
-// Containers and other values that an entry of a snapshot needs, generously: an entry is a dict of about ten keys and
-// values, and may have a stack of dicts.
+// Containers, marks among them, and other values that an entry of a snapshot needs, generously: an entry is a dict of
+// about ten keys and values with a list of frames, which are shared.
 const (
 	containersPerRecord = 4
 	scalarsPerRecord    = 48
@@ -88,7 +88,7 @@ const (
 // scan checks, without decoding anything, that a pickle is made of plain values within the limits.
 func scan(data []byte, limits Limits) error {
 	var count [3]int64
-	most := [3]int64{scalar: int64(limits.Records)*scalarsPerRecord + 4096, container: int64(limits.Records)*containersPerRecord*2 + 4096}
+	most := [3]int64{scalar: int64(limits.Records)*scalarsPerRecord + 4096, container: int64(limits.Records)*containersPerRecord + 4096}
 	marks := 0
 	for at := 0; ; {
 		if at >= len(data) {

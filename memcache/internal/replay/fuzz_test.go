@@ -10,6 +10,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
+// impatient lets searches end soon, for the test's time.
+func impatient(t testing.TB, steps int) {
+	before := patience
+	patience = steps
+	t.Cleanup(func() { patience = before })
+}
+
 // FuzzReplay: whatever a recording claims, replays end, and count.
 func FuzzReplay(f *testing.F) {
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:20,garbage_collection_threshold:0.5"} {
@@ -20,7 +27,7 @@ func FuzzReplay(f *testing.F) {
 			"[\"alloc\",8194304,30000000,0]\n[\"free_requested\",8194304,30000000,0]\n"))
 	}
 	f.Add([]byte("{\"conf\":\"expandable_segments:True\"}\n[\"segment_map\",12345,1152921504606846975,7]\n[\"alloc\",9223372036854775807,1152921504606846975,7]\n"))
-	patience = 2000
+	impatient(f, 2000)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Limits{Bytes: 1 << 14, Records: 100})
 		if err != nil {

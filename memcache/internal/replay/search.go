@@ -31,7 +31,7 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 // budget bounds a search, in steps replayed.
 type budget struct{ steps, limit int }
 
-// patience is how many steps a search replays, at least; a variable for fuzzing.
+// patience is how many steps a search replays, at least; a variable for tests.
 var patience = 8_000_000
 
 // newBudget is the part of one of so many searches.
