@@ -21,11 +21,11 @@ func (u *undo) before(c *null.Call) {
 	u.failed = c.Op == null.OpMap || u.failed && c.Op == null.OpUnmap
 }
 
-// append adds a call that was made to a list of driver calls, and reports whether it is one.
-func (u *undo) append(list []recording.Entry, c null.Call) ([]recording.Entry, bool) {
+// append adds a call that was made to a list of driver calls, if it is one.
+func (u *undo) append(list []recording.Entry, c null.Call) []recording.Entry {
 	action, ok := driverActions[c.Op]
 	if !ok {
-		return list, false
+		return list
 	}
 	if c.Op == null.OpMap {
 		u.failed = false
@@ -36,11 +36,11 @@ func (u *undo) append(list []recording.Entry, c null.Call) ([]recording.Entry, b
 			if last.Size -= c.Bytes; last.Size == 0 {
 				list = list[:n-1]
 			}
-			return list, true
+			return list
 		}
 		u.failed = false
 	}
-	return join(list, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes, Block: -1}), true
+	return join(list, recording.Entry{Action: action, Addr: c.Ptr, Size: c.Bytes, Block: -1})
 }
 
 // join adds e to a list of driver calls. A mapping that goes on where the one before it ended is a part of it.

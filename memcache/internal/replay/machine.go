@@ -122,7 +122,7 @@ func (m *machine) outOfMemory(op string, bytes int64) error {
 
 // after notes a driver call.
 func (m *machine) after(c null.Call) {
-	m.got, _ = m.undo.append(m.got, c)
+	m.got = m.undo.append(m.got, c)
 	m.wanted = len(m.got)
 }
 

@@ -32,7 +32,7 @@ func TestRandomRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(4) {
-				rec := record(t, seed, w).rec
+				rec := record(t, seed, w)
 				verifies(t, rec)
 				rec.LimitKnown, rec.Limit = false, 0
 				if seed%2 == 0 {
@@ -96,7 +96,7 @@ func TestDepartures(t *testing.T) {
 		"the options":     func(rec *recording.Recording) { rec.Conf = "max_split_size_mb:25" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			rec := record(t, 3, workload{capacity: 1 << 36, limit: 400 << 20, sides: 3, steps: 600, largest: 26}).rec
+			rec := record(t, 3, workload{capacity: 1 << 36, limit: 400 << 20, sides: 3, steps: 600, largest: 26})
 			verifies(t, rec)
 			change(&rec)
 			p, err := recording.NewProgram(&rec)
