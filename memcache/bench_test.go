@@ -86,7 +86,6 @@ func BenchmarkRecordStream(b *testing.B) {
 		}
 		_ = block.RecordStream(other)
 		_ = block.Free()
-		other.records = other.records[:0]
 	}
 }
 

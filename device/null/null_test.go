@@ -168,7 +168,7 @@ func TestWaitsReachTheScript(t *testing.T) {
 		require.NoError(t, s.Record(e))
 		d.SetScript(null.Script{Before: func(c *null.Call) {
 			calls++
-			require.Equal(t, null.Call{Op: null.OpSynchronize, Stream: s.ID()}, *c)
+			require.Equal(t, null.Call{Op: null.OpSynchronize, Stream: s.ID(), Context: background}, *c)
 			release()
 		}})
 		require.NoError(t, wait(background))

@@ -84,7 +84,7 @@ func (s *Stream) step() bool {
 
 // past waits until operation n is done.
 func (s *Stream) past(ctx context.Context, n uint64) error {
-	_, err := s.dev.do(Call{Op: OpSynchronize, Stream: s.id}, func(*Call) error { return nil })
+	_, err := s.dev.do(Call{Op: OpSynchronize, Stream: s.id, Context: ctx}, func(*Call) error { return nil })
 	if err != nil {
 		return err
 	}

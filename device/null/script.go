@@ -1,6 +1,10 @@
 package null
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // Op is a kind of call that a script sees.
 type Op uint8
@@ -33,8 +37,9 @@ type Call struct {
 	Ptr device.Ptr
 	// Bytes is the size; of Free and Unreserve, that of what is freed.
 	Bytes int64
-	// Stream is the ID of the stream that a wait is for.
-	Stream uint64
+	// Stream is the ID of the stream that a wait is for, and Context the wait's own.
+	Stream  uint64
+	Context context.Context
 	// Err, set by the script before the call, makes the call fail with it and change nothing.
 	Err error
 }
