@@ -17,6 +17,7 @@ type Device struct {
 	capacity int64
 	start    time.Time
 	closed   atomic.Bool
+	ended    atomic.Bool // Close has waited for everything
 	script   atomic.Pointer[Script]
 
 	// mu guards what follows, and the queues of the streams. No script runs with it held.
@@ -25,9 +26,9 @@ type Device struct {
 	used      int64         // of capacity
 	next      device.Ptr    // where the device puts what the script doesn't place
 	memory    table
-	host      table // pinned and registered memory
-	streams   map[*Stream]struct{}
-	waits     int // operations queued by Wait
+	host      table                // pinned and registered memory
+	streams   map[*Stream]struct{} // those that something is queued on
+	waits     int                  // operations queued by Wait
 	callbacks callbacks
 }
 
@@ -80,7 +81,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.usable("Synchronize"); err != nil {
 		return err
 	}
-	for _, s := range d.open() {
+	for _, s := range d.busy() {
 		if err := s.settle(ctx); err != nil {
 			return err
 		}
@@ -88,8 +89,8 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	return nil
 }
 
-// open lists the streams that are not closed.
-func (d *Device) open() []*Stream {
+// busy lists the streams that something is queued on.
+func (d *Device) busy() []*Stream {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]*Stream, 0, len(d.streams))
@@ -105,9 +106,10 @@ func (d *Device) Close() error {
 	if d.closed.Swap(true) {
 		return nil
 	}
-	for _, s := range d.open() {
+	for _, s := range d.busy() {
 		s.close()
 	}
+	d.ended.Store(true)
 	d.callbacks.close(d)
 	d.mu.Lock()
 	defer d.mu.Unlock()

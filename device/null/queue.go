@@ -35,6 +35,10 @@ func (s *Stream) push(o op) uint64 {
 	s.queue = append(s.queue, o)
 	s.busy.Store(true)
 	s.advance()
+	if s.busy.Load() && !s.listed {
+		s.listed = true
+		s.dev.streams[s] = struct{}{}
+	}
 	return n
 }
 
@@ -76,6 +80,10 @@ func (s *Stream) step() bool {
 	if s.head == len(s.queue) {
 		s.queue, s.head = s.queue[:0], 0
 		s.busy.Store(false)
+		if s.listed {
+			s.listed = false
+			delete(s.dev.streams, s)
+		}
 	} else if s.head > len(s.queue)/2 {
 		s.queue, s.head = s.queue[:copy(s.queue, s.queue[s.head:])], 0
 	}

@@ -20,6 +20,7 @@ type Stream struct {
 
 	// What follows is guarded by dev.mu.
 	closing bool
+	listed  bool // in dev.streams
 	queue   []op // from head on
 	head    int
 	queued  uint64 // operations, ever, that went through the queue
@@ -44,11 +45,7 @@ func (d *Device) newStream(id uint64, opts device.StreamOptions) (*Stream, error
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	s := &Stream{id: id, priority: opts.Priority, dev: d}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.streams[s] = struct{}{}
-	return s, nil
+	return &Stream{id: id, priority: opts.Priority, dev: d}, nil
 }
 
 // ID is the stream's ID.
@@ -209,7 +206,7 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 }
 
 // Closed reports whether Close has finished.
-func (s *Stream) Closed() bool { return s.closed.Load() }
+func (s *Stream) Closed() bool { return s.closed.Load() || s.dev.ended.Load() }
 
 // Close waits for everything queued and ends the stream.
 func (s *Stream) Close() error {
@@ -225,5 +222,4 @@ func (s *Stream) close() {
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
 	s.closed.Store(true)
-	delete(s.dev.streams, s)
 }
