@@ -1,0 +1,60 @@
+package replay
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// TestFreeThatTheNextCallWaitedFor: a free whose completion comes right after it looks complete at once. If the next
+// call's flush waited for it, that call must not find its block before.
+func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
+	w := workload{capacity: 1 << 36, limit: 64 << 20}
+	dev, err := null.New(null.Config{Capacity: w.capacity})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{Exact: true, MemoryLimit: w.limit})
+	require.NoError(t, err)
+	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100}))
+	s, err := dev.NewStreamWithID(0)
+	require.NoError(t, err)
+	side, err := dev.NewStreamWithID(1)
+	require.NoError(t, err)
+	alloc := func(s device.Stream) memcache.Block {
+		b, err := cache.Alloc(context.Background(), 40<<20, s)
+		require.NoError(t, err)
+		return b
+	}
+	b := alloc(s)
+	release, err := side.Hold()
+	require.NoError(t, err)
+	dev.SetScript(null.Script{Before: func(c *null.Call) {
+		if c.Op == null.OpSynchronize {
+			release()
+		}
+	}})
+	require.NoError(t, b.RecordStream(side))
+	require.NoError(t, b.Free())
+	alloc(s)
+
+	rec := recorded(cache, w)
+	var actions []recording.Action
+	for _, e := range rec.Entries {
+		actions = append(actions, e.Action)
+	}
+	require.Equal(t, []recording.Action{recording.SegmentAlloc, recording.Alloc, recording.FreeRequested, recording.FreeCompleted,
+		recording.SegmentFree, recording.SegmentAlloc, recording.Alloc}, actions)
+	verifies(t, rec)
+	p, err := recording.NewProgram(&rec)
+	require.NoError(t, err)
+	scenario, err := NewScenario(p)
+	require.NoError(t, err)
+	e, err := scenario.Estimate(memcache.Config{}, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, e.Retries, "the free is late here too")
+}
