@@ -188,6 +188,9 @@ func (q *queue) isClosed() bool {
 	return closed
 }
 
+// isGone reports whether everything is done for good, and acquires it if so: who knows it may reuse memory
+// that the stream used.
+//
 //go:norace
 func (q *queue) isGone() bool {
 	race.Disable()
@@ -195,5 +198,8 @@ func (q *queue) isGone() bool {
 	gone := q.gone
 	q.mu.Unlock()
 	race.Enable()
+	if gone {
+		race.Acquire(unsafe.Pointer(&q.idle))
+	}
 	return gone
 }

@@ -134,6 +134,23 @@ var scenarios = map[string]func(x *bench){
 		}
 		x.host[7] = 3
 	},
+	"stream closed by another goroutine": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		end := make(chan struct{})
+		var closed quiet
+		go func() {
+			must(x.a.Close())
+			closed.set()
+			<-end
+		}()
+		closed.wait()
+		if !x.wrong && !x.a.Closed() {
+			panic("the stream is not closed")
+		}
+		x.host[7] = 3
+		close(end)
+	},
 	"callback reads, stream goes on": func(x *bench) {
 		done := make(chan struct{})
 		b := must1(x.dev.Bytes(x.mem, scenarioBytes))
