@@ -19,6 +19,10 @@ var (
 	ErrNotPinned = errors.New("host memory is not pinned")
 	// ErrNoBackend: no backend of that name is built into the program.
 	ErrNoBackend = errors.New("no such backend")
+	// ErrNoDevice: the backend is built in, but the machine has no such device, or no driver for it.
+	ErrNoDevice = errors.New("no such device")
+	// ErrUnsupported: the device, its driver or a library of its lacks the feature.
+	ErrUnsupported = errors.New("not supported")
 	// ErrSticky: work on the device failed; the device can only be closed.
 	ErrSticky = errors.New("device is unusable after an earlier error")
 )
