@@ -7,9 +7,10 @@ func (s *shard) find(x *index, r *request) *meta {
 	if m == nil {
 		return nil
 	}
-	m = awayFromTail(x, m)
-	if m.segment.expandable && !s.cache.config.Exact {
-		return m // what is left can be split off, and given back
+	if m.segment.expandable {
+		if m = awayFromTail(x, m); !s.cache.config.Exact {
+			return m // what is left can be split off, and given back
+		}
 	}
 	limit := s.cache.rules.maxSplit
 	if r.rounded < limit && m.size >= limit {

@@ -48,17 +48,22 @@ func (l *levels) at(row int, g gauge) int64 {
 	return l.used[row][g]
 }
 
-// fits reports whether the change leaves every gauge within its quota.
+// fits reports whether the change leaves every gauge within its quota. Those that fall always are. This and
+// apply are on the path of every hit: unrolled, and without a branch for each gauge.
 func (l *levels) fits(k poolKind, d *change) bool {
 	used, other, pool, all := &l.used[k], &l.used[1-k], &l.quota[k], &l.quota[allPools]
-	for g, n := range d {
-		if n <= 0 {
-			continue
-		}
-		if u := used[g] + n; u > pool[g] || u+other[g] > all[g] {
-			return false
-		}
+	beyond := func(g gauge) int64 { // negative if it is
+		u := used[g] + d[g]
+		return (pool[g] - u) | (all[g] - u - other[g])
 	}
+	if beyond(gaugeAllocation)|beyond(gaugeAllocatedBytes)|beyond(gaugeActive)|beyond(gaugeActiveBytes)|
+		beyond(gaugeInactiveSplit)|beyond(gaugeInactiveSplitBytes)|beyond(gaugeRequestedBytes)|beyond(gaugeOversize) < 0 {
+		return false
+	}
+	return len(l.scopes) == 0 || l.fitsScopes(d)
+}
+
+func (l *levels) fitsScopes(d *change) bool {
 	for i := range l.scopes {
 		q := &l.scopes[i]
 		if n := d[gaugeAllocatedBytes]; n > 0 && l.at(allPools, gaugeAllocatedBytes)+n > q.allocated {
@@ -74,11 +79,19 @@ func (l *levels) fits(k poolKind, d *change) bool {
 // apply changes the gauges. Unless the change fits, all shards are locked and raise follows.
 func (l *levels) apply(k poolKind, d *change) {
 	used, up := &l.used[k], &l.up[k]
-	for g, n := range d {
-		used[g] += n
+	add := func(g gauge) {
+		used[g] += d[g]
 		notNegative("a gauge", used[g])
-		up[g] += max(n, 0)
+		up[g] += max(d[g], 0)
 	}
+	add(gaugeAllocation)
+	add(gaugeAllocatedBytes)
+	add(gaugeActive)
+	add(gaugeActiveBytes)
+	add(gaugeInactiveSplit)
+	add(gaugeInactiveSplitBytes)
+	add(gaugeRequestedBytes)
+	add(gaugeOversize)
 }
 
 // borrow takes what the change needs out of the unused quotas of other shards, and reports whether that was

@@ -39,7 +39,12 @@ func (x *index) at(size int64) (*tree, int) {
 
 func (x *index) insert(m *meta) {
 	t, n := x.at(m.size)
-	t.insert(m)
+	if t.root == nil { // the usual case, without a call
+		m.left, m.right, m.indexed = nil, nil, true
+		t.root = m
+	} else {
+		t.insert(m)
+	}
 	if n >= 0 {
 		x.words[n/64] |= 1 << (n % 64)
 		x.top[n/64/64] |= 1 << (n / 64 % 64)
@@ -49,7 +54,11 @@ func (x *index) insert(m *meta) {
 
 func (x *index) remove(m *meta) {
 	t, n := x.at(m.size)
-	t.remove(m)
+	if t.root == m && m.left == nil && m.right == nil {
+		t.root, m.indexed = nil, false
+	} else {
+		t.remove(m)
+	}
 	if n >= 0 && t.root == nil {
 		if x.words[n/64] &^= 1 << (n % 64); x.words[n/64] == 0 {
 			x.top[n/64/64] &^= 1 << (n / 64 % 64)

@@ -10,24 +10,32 @@ import (
 // that tiles it. It is guarded by the lock of its shard, but for the fields that say otherwise. Metas are
 // recycled, never returned to another cache, so a stale Block may look at one safely.
 type meta struct {
+	// What every hit touches comes first, in two cache lines.
+
 	// shard is the owner. It changes when a closed stream's segment passes to another stream, with all
 	// shards locked.
 	shard atomic.Pointer[shard]
 	// serial is the number of the present hand-out; 0 when the block is not handed out.
 	serial uint64
 
-	ptr       device.Ptr
-	size      int64
-	requested int64 // of the present or, in a free block, of an earlier hand-out
-	kind      poolKind
-
+	ptr        device.Ptr
+	size       int64
 	segment    *segment
 	prev, next *meta // neighbours in the segment
 
+	left, right *meta // the index's links
+	priority    uint32
+	indexed     bool
+	kind        poolKind
+	unmapped    bool  // addresses without memory, in an expandable segment
+	pending     bool  // freed, and waiting for a recorded stream
+	requested   int64 // of the present or, in a free block, of an earlier hand-out
+	born        int64 // the pool's clock when the block became free
+	charged     int   // the number of scopes that the block was charged to
+
 	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that
 	// records the events.
-	uses    []device.Stream
-	pending bool // freed, and waiting for a recorded stream
+	uses []device.Stream
 
 	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are
 	// being recorded.
@@ -35,20 +43,9 @@ type meta struct {
 	recording bool
 	done      *meta // the next one whose last event is complete
 
-	// scope is the innermost scope that the block was charged to, and charged the number of scopes.
-	scope   *Scope
-	charged int
-
+	scope *Scope    // the innermost one that the block was charged to
 	stack []uintptr // of the hand-out, with the history's stacks
 	last  uint64    // the serial of the last hand-out
-
-	unmapped bool  // addresses without memory, in an expandable segment
-	born     int64 // the pool's clock when the block became free
-
-	// The index's links.
-	left, right *meta
-	priority    uint32
-	indexed     bool
 }
 
 // lock locks the owner.
