@@ -1,0 +1,19 @@
+//go:build !cuda
+
+package cuda
+
+import (
+	"net/url"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+func init() { device.Register("cuda", driver{}) }
+
+type driver struct{}
+
+// Open says what to do for a program with GPUs.
+func (driver) Open(name string, _ url.Values) (device.Device, error) {
+	return nil, &device.Error{Op: "Open", Device: name, Err: device.ErrNoBackend,
+		Detail: "this program was built without GPUs; build it with -tags cuda (see `make cuda`)"}
+}

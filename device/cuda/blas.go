@@ -1,0 +1,187 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time, so each product
+// takes one that nobody else uses.
+type blas struct {
+	path string // absolute; empty: wherever the dynamic linker finds it
+
+	once sync.Once
+	err  error
+	lib  C.cistern_blas
+
+	mu   sync.Mutex
+	free []C.uint64_t
+	all  []C.uint64_t
+}
+
+// Workspaces that cuBLAS itself would take, by the GPU.
+const (
+	hopperWorkspace = 32 << 20
+	otherWorkspace  = 4 << 20
+)
+
+// MatMulWorkspace is 32 MiB from Hopper on and 4 MiB before.
+func (d *Device) MatMulWorkspace() (int64, error) {
+	if err := d.enter("MatMulWorkspace"); err != nil {
+		return 0, err
+	}
+	defer d.gate.leave()
+	if err := d.blas.open(d); err != nil {
+		return 0, err
+	}
+	if d.major >= 9 {
+		return hopperWorkspace, nil
+	}
+	return otherWorkspace, nil
+}
+
+func (b *blas) open(d *Device) error {
+	b.once.Do(func() {
+		path := C.CString(b.path)
+		defer C.free(unsafe.Pointer(path))
+		var problem [512]C.char
+		if C.cistern_blas_open(path, &b.lib, &problem[0], C.int(len(problem))) == 0 {
+			b.err = &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported,
+				Detail: "cuBLAS can't be opened: " + C.GoString(&problem[0])}
+		}
+	})
+	return b.err
+}
+
+func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
+	s, ok := on.(*stream)
+	if !ok || s == nil || s.dev != d {
+		return d.invalid("MatMul", 0, "the stream is not one of this device")
+	}
+	if err := s.enter("MatMul"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	if err := d.blas.open(d); err != nil {
+		return err
+	}
+	if err := d.checkGemm(g); err != nil {
+		return err
+	}
+	if g.M == 0 || g.N == 0 {
+		return nil
+	}
+	h, err := d.blas.take(d)
+	if err != nil {
+		return err
+	}
+	defer d.blas.giveBack(h)
+	call := C.cistern_gemm_call{stream: s.handle,
+		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
+		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
+		m: C.int(g.M), n: C.int(g.N), k: C.int(g.K), lda: C.int(g.LDA), ldb: C.int(g.LDB), ldc: C.int(g.LDC),
+		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), alpha: C.double(g.Alpha), beta: C.double(g.Beta)}
+	return d.blasError("MatMul", C.cistern_gemm(d.c, &d.blas.lib, h, &call))
+}
+
+func flag(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// checkGemm refuses what cuBLAS would refuse without saying why, and memory that is not there.
+func (d *Device) checkGemm(g *device.Gemm) error {
+	if g == nil {
+		return d.invalid("MatMul", 0, "the product is nil")
+	}
+	element := int64(4)
+	if g.Float64 {
+		element = 8
+	}
+	for _, x := range []struct {
+		name       string
+		ptr        device.Ptr
+		rows, cols int
+		trans      bool
+		ld         int
+	}{{"A", g.A, g.M, g.K, g.TransA, g.LDA}, {"B", g.B, g.K, g.N, g.TransB, g.LDB}, {"C", g.C, g.M, g.N, false, g.LDC}} {
+		rows, cols := x.rows, x.cols
+		if x.trans {
+			rows, cols = cols, rows
+		}
+		if rows < 0 || cols < 0 || x.ld < max(cols, 1) || max(rows, x.ld) > math.MaxInt32 {
+			return d.invalid("MatMul", 0, "%s is stored as %d rows of %d, %d apart; want sizes from 0 to %d and rows that don't overlap",
+				x.name, rows, cols, x.ld, math.MaxInt32)
+		}
+		if rows == 0 || cols == 0 {
+			continue
+		}
+		if err := d.named("MatMul", uint64(x.ptr), element*(int64(rows-1)*int64(x.ld)+int64(cols)), false); err != nil {
+			return fmt.Errorf("%w (%s)", err, x.name)
+		}
+	}
+	return d.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
+}
+
+func (b *blas) take(d *Device) (C.uint64_t, error) {
+	b.mu.Lock()
+	if n := len(b.free); n > 0 {
+		h := b.free[n-1]
+		b.free = b.free[:n-1]
+		b.mu.Unlock()
+		return h, nil
+	}
+	b.mu.Unlock()
+	var h C.uint64_t
+	if err := d.blasError("MatMul", C.cistern_blas_create(d.c, &b.lib, &h)); err != nil {
+		return 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, h)
+	return h, nil
+}
+
+func (b *blas) giveBack(h C.uint64_t) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free = append(b.free, h)
+}
+
+// blasError tells the driver's codes from those of cuBLAS.
+func (d *Device) blasError(op string, code C.int) error {
+	if code >= 0 {
+		return d.check(op, 0, code)
+	}
+	class := device.ErrUnsupported
+	switch -code {
+	case 3:
+		class = device.ErrOutOfMemory
+	case 7:
+		class = device.ErrInvalid
+	}
+	return &device.Error{Op: op, Device: d.name, Code: int(-code), Err: class, Detail: "a code of cuBLAS (cublasStatus_t)"}
+}
+
+// close destroys the handles and closes the library. Nobody is inside any more.
+func (b *blas) close(d *Device) {
+	if d.stuck.Load() == nil {
+		for _, h := range b.all {
+			C.cistern_blas_destroy(d.c, &b.lib, h)
+		}
+	}
+	b.all, b.free = nil, nil
+	C.cistern_blas_close(&b.lib)
+}

@@ -1,0 +1,28 @@
+//go:build cuda
+
+package cuda
+
+// #cgo CFLAGS: -I/usr/local/cuda/include
+// #cgo LDFLAGS: -L${SRCDIR}/link -Wl,--as-needed -ldl
+//
+// #cgo noescape cistern_init
+// #cgo noescape cistern_alloc
+// #cgo noescape cistern_event_elapsed
+// #cgo noescape cistern_launch
+// #cgo noescape cistern_d2h_batch
+// #cgo noescape cistern_gemm
+// #cgo nocallback cistern_launch
+// #cgo nocallback cistern_event_record
+// #cgo nocallback cistern_event_query
+// #cgo nocallback cistern_stream_query
+// #cgo nocallback cistern_stream_wait
+// #cgo nocallback cistern_h2d
+// #cgo nocallback cistern_d2h
+// #cgo nocallback cistern_d2d
+// #cgo nocallback cistern_memset
+// #cgo nocallback cistern_gemm
+// #include "shim.h"
+// #include "blas.h"
+import "C"
+
+//go:generate go run symbols.go

@@ -1,0 +1,100 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import "github.com/cistern-ml/cistern/device"
+
+func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
+	if err := s.enter("CopyH2D"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	n := int64(len(src))
+	if err := s.dev.copyable("CopyH2D", uint64(dst), address(src), n, false, true); err != nil || n == 0 {
+		return err
+	}
+	return s.dev.check("CopyH2D", n,
+		C.cistern_h2d(s.dev.c, s.handle, C.uint64_t(dst), C.uint64_t(address(src)), C.size_t(n)))
+}
+
+func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
+	if err := s.enter("CopyD2H"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	n := int64(len(dst))
+	if err := s.dev.copyable("CopyD2H", address(dst), uint64(src), n, true, false); err != nil || n == 0 {
+		return err
+	}
+	return s.dev.check("CopyD2H", n,
+		C.cistern_d2h(s.dev.c, s.handle, C.uint64_t(address(dst)), C.uint64_t(src), C.size_t(n)))
+}
+
+func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
+	if err := s.enter("CopyD2D"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	apart := max(dst, src) - min(dst, src)
+	if bytes > 0 && uint64(apart) < uint64(bytes) {
+		return s.dev.invalid("CopyD2D", bytes, "source and destination are %d bytes apart; ranges of %d bytes overlap",
+			apart, bytes)
+	}
+	if err := s.dev.copyable("CopyD2D", uint64(dst), uint64(src), bytes, false, false); err != nil || bytes == 0 {
+		return err
+	}
+	return s.dev.check("CopyD2D", bytes,
+		C.cistern_d2d(s.dev.c, s.handle, C.uint64_t(dst), C.uint64_t(src), C.size_t(bytes)))
+}
+
+// copyable checks both ranges of a copy. toHost and fromHost say which side must be pinned.
+func (d *Device) copyable(op string, to, from uint64, bytes int64, toHost, fromHost bool) error {
+	if err := d.named(op, from, bytes, fromHost); err != nil {
+		return err
+	}
+	return d.named(op, to, bytes, toHost)
+}
+
+// CopyD2HBatch is one call of the driver where it has batches (CUDA 12.8), else one for each range.
+func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	if err := s.enter("CopyD2HBatch"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	if len(dst) != len(src) {
+		return s.dev.invalid("CopyD2HBatch", 0, "%d destinations and %d sources; give one source for each", len(dst), len(src))
+	}
+	words := make([]C.uint64_t, 2*len(dst))
+	to, from, bytes := words[:0:len(dst)], words[len(dst):len(dst)], make([]C.size_t, 0, len(dst))
+	sum := int64(0)
+	for i, b := range dst {
+		n := int64(len(b))
+		if err := s.dev.copyable("CopyD2HBatch", address(b), uint64(src[i]), n, true, false); err != nil {
+			return err
+		}
+		if n > 0 {
+			to, from, bytes = append(to, C.uint64_t(address(b))), append(from, C.uint64_t(src[i])), append(bytes, C.size_t(n))
+			sum += n
+		}
+	}
+	if len(to) == 0 {
+		return nil
+	}
+	return s.dev.check("CopyD2HBatch", sum,
+		C.cistern_d2h_batch(s.dev.c, s.handle, &to[0], &from[0], &bytes[0], C.size_t(len(to))))
+}
+
+func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
+	if err := s.enter("Memset"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	if err := s.dev.named("Memset", uint64(dst), bytes, false); err != nil || bytes == 0 {
+		return err
+	}
+	return s.dev.check("Memset", bytes,
+		C.cistern_memset(s.dev.c, s.handle, C.uint64_t(dst), C.uchar(value), C.size_t(bytes)))
+}

@@ -1,0 +1,206 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Device is a GPU.
+type Device struct {
+	name    string
+	ordinal int
+	id      uint64
+	props   device.Properties
+	unit    int64 // of virtual memory, in bytes
+	major   int   // of the compute capability
+	c       *C.cistern_device
+
+	gate      gate
+	stuck     atomic.Pointer[device.Error]
+	table     table
+	virtual   virtual
+	streams   streams
+	events    [2]pool // untimed, timed
+	callbacks callbacks
+	modules   modules
+	blas      blas
+
+	refs int           // of drivers
+	gone chan struct{} // closed once the context is
+}
+
+var (
+	_ device.Device           = (*Device)(nil)
+	_ device.VirtualMemory    = (*Device)(nil)
+	_ device.ModuleLoader     = (*Device)(nil)
+	_ device.MatrixMultiplier = (*Device)(nil)
+)
+
+// newDevice retains the primary context of a GPU.
+func newDevice(ordinal int, blasPath string) (*Device, error) {
+	d := &Device{name: fmt.Sprintf("cuda:%d", ordinal), ordinal: ordinal, id: device.NewID(), refs: 1,
+		gone: make(chan struct{})}
+	d.streams.open = make(map[*stream]struct{})
+	d.modules.open = make(map[*module]struct{})
+	d.events[1].timed = true
+	d.callbacks.init(d)
+	d.virtual.init()
+	d.blas.path = blasPath
+	failed := func(err error) error {
+		return &device.Error{Op: "Open", Device: d.name, Err: err}
+	}
+	gpu := cu.Device(ordinal)
+	model, err := gpu.Name()
+	if err != nil {
+		return nil, failed(err)
+	}
+	total, err := gpu.TotalMem()
+	if err != nil {
+		return nil, failed(err)
+	}
+	if d.major, err = gpu.Attribute(cu.ComputeCapabilityMajor); err != nil {
+		return nil, failed(err)
+	}
+	context, err := gpu.RetainPrimaryCtx()
+	if err != nil {
+		return nil, failed(err)
+	}
+	d.c = (*C.cistern_device)(C.malloc(C.size_t(unsafe.Sizeof(C.cistern_device{}))))
+	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // its only field
+	d.c.serial = C.uint64_t(d.id)
+	d.props = device.Properties{Backend: "cuda", Model: model, TotalMemory: total, Alignment: 256}
+	var unit C.size_t
+	if err := d.check("Open", 0, C.cistern_granularity(d.c, C.int(ordinal), &unit)); err != nil {
+		return nil, errors.Join(err, d.dropContext())
+	}
+	d.unit = int64(unit)
+	return d, nil
+}
+
+func (d *Device) Name() string                  { return d.name }
+func (d *Device) ID() uint64                    { return d.id }
+func (d *Device) Properties() device.Properties { return d.props }
+
+// befriend lets kernels and copies of each device touch memory of the other, where the machine can.
+func (d *Device) befriend(peer *Device) {
+	if C.cistern_enable_peer(d.c, peer.c) == codeSuccess {
+		d.virtual.addPeer(peer.ordinal)
+	}
+	if C.cistern_enable_peer(peer.c, d.c) == codeSuccess {
+		peer.virtual.addPeer(d.ordinal)
+	}
+}
+
+func (d *Device) Synchronize(ctx context.Context) error {
+	if err := d.enter("Synchronize"); err != nil {
+		return err
+	}
+	idle := func() (bool, error) {
+		for _, s := range d.streams.all() {
+			done, err := d.ready("Synchronize", C.cistern_stream_query(d.c, s.handle))
+			if !done || err != nil {
+				return done, err
+			}
+		}
+		return true, nil
+	}
+	wait := func() error { return d.check("Synchronize", 0, C.cistern_synchronize(d.c)) }
+	return d.await(ctx, "Synchronize", d.gate.leave, idle, wait)
+}
+
+// Close is the last use of the device unless it was opened again.
+func (d *Device) Close() error {
+	if !drivers.release(d) {
+		return nil
+	}
+	defer drivers.forget(d)
+	var errs []error
+	for _, s := range d.streams.all() {
+		errs = append(errs, s.Close())
+	}
+	d.callbacks.close()
+	d.gate.shutAndWait()
+	d.streams.end()
+	for _, s := range d.streams.all() { // made while the others were closed
+		errs = append(errs, s.Close())
+	}
+	errs = append(errs, d.leftover())
+	d.blas.close(d)
+	d.modules.close(d)
+	for i := range d.events {
+		d.events[i].close(d)
+	}
+	errs = append(errs, d.dropContext())
+	if err := d.stuckError(); err != nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+// dropContext gives the primary context back. If it is lost, it is reset, so that the GPU can be used again.
+func (d *Device) dropContext() error {
+	var err error
+	gpu := cu.Device(d.ordinal)
+	if d.stuck.Load() != nil {
+		err = gpu.ResetPrimaryCtx()
+	}
+	err = errors.Join(err, gpu.ReleasePrimaryCtx())
+	C.free(unsafe.Pointer(d.c))
+	d.c = nil
+	if err != nil {
+		return &device.Error{Op: "Close", Device: d.name, Err: err}
+	}
+	return nil
+}
+
+// streams are the open ones.
+type streams struct {
+	mu    sync.Mutex
+	open  map[*stream]struct{}
+	ended bool
+}
+
+func (t *streams) add(s *stream) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.open[s] = struct{}{}
+	}
+	return !t.ended
+}
+
+func (t *streams) remove(s *stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, s)
+}
+
+func (t *streams) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+}
+
+func (t *streams) all() []*stream {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]*stream, 0, len(t.open))
+	for s := range t.open {
+		all = append(all, s)
+	}
+	return all
+}

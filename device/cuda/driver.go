@@ -1,0 +1,152 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gorgonia.org/cu"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+func init() { device.Register("cuda", &drivers) }
+
+// driver has the open devices.
+type driver struct {
+	mu   sync.Mutex
+	open map[int]*Device
+}
+
+var drivers = driver{open: make(map[int]*Device)}
+
+// Open opens a GPU by its number in the driver's order, or returns the device that is open.
+func (v *driver) Open(name string, options url.Values) (device.Device, error) {
+	ordinal, blas, err := parse(name, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := available(name); err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for v.closing(ordinal) {
+		gone := v.open[ordinal].gone
+		v.mu.Unlock()
+		<-gone
+		v.mu.Lock()
+	}
+	if d := v.open[ordinal]; d != nil {
+		if blas != "" && blas != d.blas.path {
+			return nil, &device.Error{Op: "Open", Device: name, Code: device.CodeInvalidValue, Err: device.ErrInvalid,
+				Detail: fmt.Sprintf("the device is open with cublas=%q; close it first", d.blas.path)}
+		}
+		d.refs++
+		return d, nil
+	}
+	n, err := cu.NumDevices()
+	if err != nil {
+		return nil, &device.Error{Op: "Open", Device: name, Err: device.ErrNoDevice, Detail: err.Error()}
+	}
+	if ordinal >= n {
+		return nil, &device.Error{Op: "Open", Device: name, Code: codeInvalidDevice, Err: device.ErrNoDevice,
+			Detail: fmt.Sprintf("the machine has %d: cuda:0 to cuda:%d", n, n-1)}
+	}
+	d, err := newDevice(ordinal, blas)
+	if err != nil {
+		return nil, err // not d: a nil *Device in the interface would not be nil
+	}
+	for _, peer := range v.open {
+		d.befriend(peer)
+	}
+	v.open[ordinal] = d
+	return d, nil
+}
+
+// closing reports whether the last Close of a GPU is under way. v.mu is held.
+func (v *driver) closing(ordinal int) bool {
+	d := v.open[ordinal]
+	return d != nil && d.refs == 0
+}
+
+func parse(name string, options url.Values) (ordinal int, blas string, err error) {
+	invalid := func(format string, args ...any) error {
+		return &device.Error{Op: "Open", Device: name, Code: device.CodeInvalidValue, Err: device.ErrInvalid,
+			Detail: fmt.Sprintf(format, args...)}
+	}
+	_, number, given := strings.Cut(name, ":")
+	if given {
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			return 0, "", invalid("%q is not the number of a GPU; the first one is cuda:0", number)
+		}
+		ordinal = int(n)
+	}
+	for key, values := range options {
+		if key != "cublas" {
+			return 0, "", invalid("unknown option %q; a GPU has the option cublas", key)
+		}
+		if len(values) != 1 || !filepath.IsAbs(values[0]) {
+			return 0, "", invalid("cublas=%q: give one absolute path of the library", strings.Join(values, ","))
+		}
+		blas = values[0]
+	}
+	return ordinal, blas, nil
+}
+
+// available says why there is no GPU.
+func available(name string) error {
+	var loaded C.int
+	var reason [256]C.char
+	code := C.cistern_init(&loaded, &reason[0], C.int(len(reason)))
+	if code == codeSuccess {
+		return nil
+	}
+	e := &device.Error{Op: "Open", Device: name, Code: int(code), Err: device.ErrNoDevice}
+	if loaded == 0 {
+		e.Detail = "NVIDIA's driver is not installed: " + C.GoString(&reason[0])
+	} else {
+		e.Detail = "NVIDIA's driver finds no GPU: " + nameOf(int(code))
+	}
+	return e
+}
+
+// release undoes one Open, and reports whether it was the last.
+func (v *driver) release(d *Device) (last bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if d.refs == 0 {
+		return false
+	}
+	d.refs--
+	return d.refs == 0
+}
+
+// forget makes room for another Open, once d's context is gone.
+func (v *driver) forget(d *Device) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.open, d.ordinal)
+	close(d.gone)
+}
+
+// others are the open devices but d.
+func (v *driver) others(d *Device) (all []*Device) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, o := range v.open {
+		if o != d {
+			all = append(all, o)
+		}
+	}
+	return all
+}

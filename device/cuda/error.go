@@ -1,0 +1,106 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// The driver's codes that mean something here (CUresult).
+const (
+	codeSuccess         = 0
+	codeNoDevice        = 100
+	codeInvalidDevice   = 101
+	codeInvalidHandle   = 400
+	codeNotFound        = 500
+	codeNotReady        = 600
+	codeAlreadyPinned   = 712
+	codeNotPinned       = 713
+	codePeerUnsupported = 217
+	codeNotPermitted    = 800
+	codeNotSupported    = 801
+)
+
+// sticky reports whether no work is possible after the error: the context is lost.
+func sticky(code int) bool {
+	switch code {
+	case 214, 220, 226, // ECC, NVLink, contained memory errors
+		700, 702, 710, // illegal address, timeout, assertion
+		714, 715, 716, 717, 718, 719, // stack, instruction, alignment, address space, program counter, launch
+		721, 999:
+		return true
+	}
+	return false
+}
+
+// check makes an error of what the driver returned. A sticky one stays the device's.
+func (d *Device) check(op string, bytes int64, code C.int) error {
+	if code == codeSuccess {
+		return nil
+	}
+	return d.fail(op, bytes, int(code))
+}
+
+func (d *Device) fail(op string, bytes int64, code int) error {
+	e := &device.Error{Op: op, Device: d.name, Bytes: bytes, Code: code, Err: errors.New(nameOf(code))}
+	switch {
+	case sticky(code):
+		e.Detail, e.Err = nameOf(code), device.ErrSticky
+		d.stuck.CompareAndSwap(nil, e)
+		return d.stuck.Load()
+	case code == device.CodeOutOfMemory:
+		e.Err = device.ErrOutOfMemory
+	case code == device.CodeInvalidValue:
+		e.Detail, e.Err = nameOf(code), device.ErrInvalid
+	case code == codeNotSupported, code == codeNotPermitted, code == codeNotFound:
+		e.Detail, e.Err = nameOf(code), device.ErrUnsupported
+	case code == codeNoDevice, code == codeInvalidDevice:
+		e.Detail, e.Err = nameOf(code), device.ErrNoDevice
+	}
+	return e
+}
+
+// nameOf is the driver's name of a code, such as CUDA_ERROR_ILLEGAL_ADDRESS.
+func nameOf(code int) string {
+	var name [64]C.char
+	C.cistern_error_name(C.int(code), &name[0], C.int(len(name)))
+	return C.GoString(&name[0])
+}
+
+// stuckError is the sticky error, if there is one.
+func (d *Device) stuckError() error {
+	if e := d.stuck.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (d *Device) closedError(op, detail string) error {
+	return &device.Error{Op: op, Device: d.name, Code: device.CodeDeinitialized, Detail: detail, Err: device.ErrClosed}
+}
+
+func (d *Device) invalid(op string, bytes int64, format string, args ...any) error {
+	return &device.Error{Op: op, Device: d.name, Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
+		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}
+}
+
+// enter begins a call that needs the device. The caller leaves d.gate.
+func (d *Device) enter(op string) error {
+	if !d.gate.enter() {
+		return d.closedError(op, "")
+	}
+	if err := d.stuckError(); err != nil {
+		d.gate.leave()
+		return err
+	}
+	return nil
+}
+
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -1,0 +1,218 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// event is a CUevent out of the device's pool.
+type event struct {
+	dev      *Device
+	handle   C.uint64_t
+	timed    bool
+	recorded atomic.Bool
+	closed   atomic.Bool
+	gate     gate
+}
+
+func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
+	if err := d.enter("NewEvent"); err != nil {
+		return nil, err
+	}
+	defer d.gate.leave()
+	h, err := d.pool(opts.Timed).get(d)
+	if err != nil {
+		return nil, err
+	}
+	e := &event{dev: d, handle: h, timed: opts.Timed}
+	e.gate.emptied = e.giveBack
+	return e, nil
+}
+
+func (d *Device) pool(timed bool) *pool {
+	if timed {
+		return &d.events[1]
+	}
+	return &d.events[0]
+}
+
+func (e *event) Timed() bool { return e.timed }
+
+// enter begins a call that needs the device, too. The caller leaves both gates.
+func (e *event) enter(op string) error {
+	if err := e.dev.enter(op); err != nil {
+		return err
+	}
+	if !e.gate.enter() {
+		e.dev.gate.leave()
+		return e.closedError(op)
+	}
+	return nil
+}
+
+func (e *event) leave() {
+	e.gate.leave()
+	e.dev.gate.leave()
+}
+
+func (e *event) closedError(op string) error {
+	err := e.dev.closedError(op, "the event is closed").(*device.Error)
+	err.Code = codeInvalidHandle
+	return err
+}
+
+func (e *event) Query() (bool, error) {
+	if err := e.enter("Query"); err != nil {
+		return false, err
+	}
+	defer e.leave()
+	return e.query()
+}
+
+func (e *event) query() (bool, error) {
+	if !e.recorded.Load() {
+		return true, nil
+	}
+	return e.dev.ready("Query", C.cistern_event_query(e.dev.c, e.handle))
+}
+
+func (e *event) Synchronize(ctx context.Context) error {
+	if err := e.enter("Synchronize"); err != nil {
+		return err
+	}
+	wait := func() error {
+		return e.dev.check("Synchronize", 0, C.cistern_event_synchronize(e.dev.c, e.handle))
+	}
+	return e.dev.await(ctx, "Synchronize", e.leave, e.query, wait)
+}
+
+// Close gives the event back to the pool. Waits that are queued keep the record that they are for.
+func (e *event) Close() error {
+	if !e.closed.Swap(true) {
+		e.gate.shut()
+	}
+	return nil
+}
+
+// giveBack is called once nobody uses the event any more.
+func (e *event) giveBack() { e.dev.pool(e.timed).put(e.handle) }
+
+func (s *stream) Record(e device.Event) error {
+	if err := s.enter("Record"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	ev, ok := e.(*event)
+	if !ok || ev == nil || ev.dev != s.dev {
+		return s.dev.invalid("Record", 0, "the event is not one of this device")
+	}
+	if !ev.gate.enter() {
+		return ev.closedError("Record")
+	}
+	defer ev.gate.leave()
+	err := s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, ev.handle, s.handle))
+	if err == nil {
+		ev.recorded.Store(true)
+	}
+	return err
+}
+
+func (s *stream) Wait(e device.Event) error {
+	if err := s.enter("Wait"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	ev, ok := e.(*event)
+	if !ok || ev == nil {
+		return s.dev.invalid("Wait", 0, "the event is not one of a GPU")
+	}
+	if !ev.gate.enter() {
+		return ev.closedError("Wait")
+	}
+	defer ev.gate.leave()
+	if !ev.recorded.Load() {
+		return nil
+	}
+	return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
+}
+
+// Elapsed has a resolution of half a microsecond.
+func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
+	var events [2]*event
+	for i, e := range [2]device.Event{start, end} {
+		ev, ok := e.(*event)
+		if !ok || ev == nil || ev.dev != d {
+			return 0, d.invalid("Elapsed", 0, "the event is not one of this device")
+		}
+		if err := ev.enter("Elapsed"); err != nil {
+			return 0, err
+		}
+		defer ev.leave()
+		if !ev.timed || !ev.recorded.Load() {
+			return 0, d.invalid("Elapsed", 0, "both events must be timed and recorded")
+		}
+		if done, err := ev.query(); err != nil {
+			return 0, err
+		} else if !done {
+			return 0, d.invalid("Elapsed", 0, "the record of an event is not complete; wait for it first")
+		}
+		events[i] = ev
+	}
+	var ms C.float
+	err := d.check("Elapsed", 0, C.cistern_event_elapsed(d.c, events[0].handle, events[1].handle, &ms))
+	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+}
+
+// pool keeps CUevents for later: making one costs the driver more than using it.
+type pool struct {
+	timed bool
+	mu    sync.Mutex
+	free  []C.uint64_t
+	all   []C.uint64_t
+}
+
+func (p *pool) get(d *Device) (C.uint64_t, error) {
+	p.mu.Lock()
+	if n := len(p.free); n > 0 {
+		h := p.free[n-1]
+		p.free = p.free[:n-1]
+		p.mu.Unlock()
+		return h, nil
+	}
+	p.mu.Unlock()
+	var h C.uint64_t
+	timed := C.int(0)
+	if p.timed {
+		timed = 1
+	}
+	if err := d.check("NewEvent", 0, C.cistern_event_create(d.c, timed, &h)); err != nil {
+		return 0, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all = append(p.all, h)
+	return h, nil
+}
+
+func (p *pool) put(h C.uint64_t) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, h)
+}
+
+// close destroys them all.
+func (p *pool) close(d *Device) {
+	for _, h := range p.all {
+		C.cistern_event_destroy(d.c, h)
+	}
+	p.all, p.free = nil, nil
+}

@@ -1,0 +1,77 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// maxArgs is what a kernel takes: 4 KiB.
+const maxArgs = 512
+
+// Launch queues l.Kernel, with one crossing to C and without memory of its own: the driver copies the arguments.
+func (s *stream) Launch(l *device.Launch) error {
+	if err := s.enter("Launch"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	k, err := s.dev.launchable(l)
+	if err != nil {
+		return err
+	}
+	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
+	for i := range 3 {
+		config.grid[i], config.block[i] = C.uint32_t(l.Grid[i]), C.uint32_t(l.Block[i])
+	}
+	args := (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(l.Args)))
+	code := C.cistern_launch(s.dev.c, &config, args)
+	if code == codeSuccess {
+		return nil
+	}
+	return s.dev.launchError(l, int(code))
+}
+
+// launchable checks everything that can be checked here.
+func (d *Device) launchable(l *device.Launch) (*kernel, error) {
+	if l == nil {
+		return nil, d.invalid("Launch", 0, "the launch is nil")
+	}
+	k, ok := l.Kernel.(*kernel)
+	switch {
+	case !ok || k == nil:
+		return nil, d.invalid("Launch", 0, "%s: Kernel is %T; use what Module.Kernel of this device returned", l.Name, l.Kernel)
+	case k.module.dev != d:
+		return nil, d.invalid("Launch", 0, "%s: the kernel was loaded on %s", l.Name, k.module.dev.name)
+	case k.module.unloaded.Load():
+		return nil, d.invalid("Launch", 0, "%s: the kernel's module is closed", l.Name)
+	case len(l.Args) > maxArgs:
+		return nil, d.invalid("Launch", 0, "%s: %d arguments; at most %d", l.Name, len(l.Args), maxArgs)
+	}
+	for i := range 3 {
+		if l.Grid[i] == 0 || l.Block[i] == 0 {
+			return nil, d.invalid("Launch", 0, "%s: grid %v, block %v: each must be at least 1", l.Name, l.Grid, l.Block)
+		}
+	}
+	for _, ranges := range [2][]device.Range{l.Reads, l.Writes} {
+		for _, r := range ranges {
+			if err := d.named("Launch", uint64(r.Ptr), r.Bytes, false); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return k, nil
+}
+
+func (d *Device) launchError(l *device.Launch, code int) error {
+	err := d.fail("Launch", 0, code)
+	if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
+		e.Detail = d.invalid("Launch", 0, "%s: %s: grid %v, block %v, %d bytes of shared memory, %d arguments", l.Name,
+			nameOf(code), l.Grid, l.Block, l.SharedBytes, len(l.Args)).(*device.Error).Detail
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// modules are the loaded ones.
+type modules struct {
+	mu   sync.Mutex
+	open map[*module]struct{}
+}
+
+type module struct {
+	dev      *Device
+	handle   C.uint64_t
+	once     sync.Once
+	unloaded atomic.Bool
+}
+
+// kernel is what a launch takes.
+type kernel struct {
+	module *module
+	handle C.uint64_t
+}
+
+func (d *Device) LoadModule(image []byte) (device.Module, error) {
+	if err := d.enter("LoadModule"); err != nil {
+		return nil, err
+	}
+	defer d.gate.leave()
+	if len(image) == 0 {
+		return nil, d.invalid("LoadModule", 0, "the image is empty")
+	}
+	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero
+	defer C.free(text)
+	var log [4096]C.char
+	m := &module{dev: d}
+	code := C.cistern_module_load(d.c, text, &m.handle, &log[0], C.int(len(log)))
+	if code != codeSuccess {
+		err := d.fail("LoadModule", int64(len(image)), int(code))
+		if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
+			e.Detail = strings.TrimSpace(nameOf(int(code)) + ": " + C.GoString(&log[0]))
+		}
+		return nil, err
+	}
+	d.modules.mu.Lock()
+	defer d.modules.mu.Unlock()
+	d.modules.open[m] = struct{}{}
+	return m, nil
+}
+
+func (m *module) Kernel(name string) (any, error) {
+	if err := m.dev.enter("Kernel"); err != nil {
+		return nil, err
+	}
+	defer m.dev.gate.leave()
+	if m.unloaded.Load() {
+		return nil, m.dev.closedError("Kernel", "the module is closed")
+	}
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	k := &kernel{module: m}
+	code := C.cistern_module_kernel(m.dev.c, m.handle, c, &k.handle)
+	if code == codeNotFound {
+		return nil, m.dev.invalid("Kernel", 0, "the module has no kernel %q", name)
+	}
+	if err := m.dev.check("Kernel", 0, code); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+func (m *module) Close() error {
+	if !m.dev.gate.enter() {
+		return nil // the device's Close unloads it
+	}
+	defer m.dev.gate.leave()
+	return m.unload()
+}
+
+func (m *module) unload() (err error) {
+	m.once.Do(func() {
+		m.unloaded.Store(true)
+		if err = m.dev.check("Close", 0, C.cistern_synchronize(m.dev.c)); err == nil {
+			err = m.dev.check("Close", 0, C.cistern_module_unload(m.dev.c, m.handle))
+		}
+		t := &m.dev.modules
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.open, m)
+	})
+	return err
+}
+
+// close unloads what is left. The device's gate is shut.
+func (t *modules) close(d *Device) {
+	t.mu.Lock()
+	var left []*module
+	for m := range t.open {
+		left = append(left, m)
+	}
+	t.mu.Unlock()
+	for _, m := range left {
+		_ = m.unload() // if the context is lost so is the module
+	}
+}

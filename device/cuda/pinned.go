@@ -1,0 +1,135 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// maxHost is more than any machine has, and less than what sums of addresses can't hold.
+const maxHost = 1 << 46
+
+func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
+	if err := d.enter("AllocPinned"); err != nil {
+		return nil, err
+	}
+	defer d.gate.leave()
+	if bytes <= 0 {
+		return nil, d.badSize("AllocPinned", bytes)
+	}
+	var p C.uint64_t
+	code := C.int(device.CodeOutOfMemory)
+	if bytes <= maxHost {
+		code = C.cistern_host_alloc(d.c, C.size_t(bytes), &p)
+	}
+	if code == device.CodeOutOfMemory {
+		return nil, &device.Error{Op: "AllocPinned", Device: d.name, Bytes: bytes, Code: device.CodeOutOfMemory,
+			Err: device.ErrOutOfMemory, Detail: "the machine has too little memory that can be pinned"}
+	}
+	if err := d.check("AllocPinned", bytes, code); err != nil {
+		return nil, err
+	}
+	m := memory{base: uint64(p), bytes: uint64(bytes), kind: pinned}
+	if err := d.addHost("AllocPinned", m); err != nil {
+		C.cistern_host_free(d.c, p)
+		return nil, err
+	}
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), nil
+}
+
+// addHost puts host memory into the table, with its address for kernels.
+func (d *Device) addHost(op string, m memory) error {
+	var p C.uint64_t
+	if err := d.check(op, int64(m.bytes), C.cistern_host_pointer(d.c, C.uint64_t(m.base), &p)); err != nil {
+		return err
+	}
+	m.mapped = uint64(p)
+	d.table.add(m)
+	if m.mapped != m.base {
+		d.table.add(memory{base: m.mapped, bytes: m.bytes, kind: alias})
+	}
+	return nil
+}
+
+// takeHost takes host memory that begins where b does out of the table.
+func (d *Device) takeHost(b []byte, k kind) (m memory, ok bool) {
+	if cap(b) == 0 {
+		return memory{}, false
+	}
+	if m, ok = d.table.take(address(b), k); ok && m.mapped != m.base {
+		d.table.take(m.mapped, alias)
+	}
+	return m, ok
+}
+
+func (d *Device) FreePinned(b []byte) error {
+	if err := d.enter("FreePinned"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	m, ok := d.takeHost(b, pinned)
+	if !ok {
+		return d.invalid("FreePinned", int64(len(b)),
+			"the slice does not begin where pinned memory does; free what AllocPinned returned, once")
+	}
+	return d.free(m)
+}
+
+func (d *Device) Register(b []byte) error {
+	if err := d.enter("Register"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	if len(b) == 0 {
+		return d.invalid("Register", 0, "the slice is empty; there is nothing to pin")
+	}
+	m := memory{base: address(b), bytes: uint64(len(b)), kind: registered, slice: b}
+	if d.table.overlaps(m.base, m.bytes) {
+		return d.invalid("Register", int64(len(b)), "the slice overlaps memory that is pinned or registered already")
+	}
+	code := C.cistern_host_register(d.c, C.uint64_t(m.base), C.size_t(m.bytes))
+	if code == codeAlreadyPinned {
+		return d.invalid("Register", int64(len(b)), "the slice shares a page with memory that is registered already; "+
+			"register slices that begin and end at pages, or one slice around both")
+	}
+	if err := d.check("Register", int64(len(b)), code); err != nil {
+		return err
+	}
+	if err := d.addHost("Register", m); err != nil {
+		C.cistern_host_unregister(d.c, C.uint64_t(m.base))
+		return err
+	}
+	return nil
+}
+
+func (d *Device) Unregister(b []byte) error {
+	if err := d.enter("Unregister"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	m, ok := d.takeHost(b, registered)
+	if !ok {
+		return d.invalid("Unregister", int64(len(b)), "the slice does not begin where a registered one does")
+	}
+	return d.free(m)
+}
+
+func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
+	if err := d.enter("MappedPtr"); err != nil {
+		return 0, err
+	}
+	defer d.gate.leave()
+	if len(b) == 0 {
+		return 0, d.invalid("MappedPtr", 0, "the slice is empty; it has no address")
+	}
+	m, why, ok := d.table.find(address(b), uint64(len(b)), true)
+	if !ok {
+		return 0, d.unnamed("MappedPtr", why, address(b), int64(len(b)), true)
+	}
+	return device.Ptr(m.mapped + (address(b) - m.base)), nil
+}

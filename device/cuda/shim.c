@@ -1,0 +1,231 @@
+//go:build cuda
+
+#include "shim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static __thread uint64_t bound;
+
+static inline int bind(dev d) {
+	if (bound == d->serial)
+		return CUDA_SUCCESS;
+	CUresult r = cuCtxSetCurrent(d->context);
+	bound = r == CUDA_SUCCESS ? d->serial : 0;
+	return r;
+}
+
+// CALL binds the thread and makes one call.
+#define CALL(call) do { int bad = bind(d); return bad ? bad : (int)(call); } while (0)
+
+int cistern_bind(dev d) { return bind(d); }
+
+void cistern_error_name(int code, char *name, int size) {
+	const char *s = NULL;
+	if (cuGetErrorName(code, &s) != CUDA_SUCCESS || s == NULL)
+		s = "unknown error";
+	snprintf(name, size, "%s", s);
+}
+
+int cistern_alloc(dev d, size_t bytes, uint64_t *p) {
+	*p = 0;
+	CALL(cuMemAlloc((CUdeviceptr *)p, bytes));
+}
+
+int cistern_free(dev d, uint64_t p) { CALL(cuMemFree(p)); }
+
+int cistern_mem_info(dev d, size_t *free, size_t *total) { CALL(cuMemGetInfo(free, total)); }
+
+int cistern_host_alloc(dev d, size_t bytes, uint64_t *p) {
+	void *host = NULL;
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuMemHostAlloc(&host, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+	*p = (uint64_t)host;
+	return r;
+}
+
+int cistern_host_free(dev d, uint64_t p) { CALL(cuMemFreeHost((void *)p)); }
+
+int cistern_host_register(dev d, uint64_t p, size_t bytes) {
+	CALL(cuMemHostRegister((void *)p, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+}
+
+int cistern_host_unregister(dev d, uint64_t p) { CALL(cuMemHostUnregister((void *)p)); }
+
+int cistern_host_pointer(dev d, uint64_t host, uint64_t *p) {
+	CALL(cuMemHostGetDevicePointer((CUdeviceptr *)p, (void *)host, 0));
+}
+
+int cistern_enable_peer(dev d, dev peer) {
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuCtxEnablePeerAccess(peer->context, 0);
+	return r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : r;
+}
+
+static CUmemAllocationProp properties(int ordinal) {
+	CUmemAllocationProp p;
+	memset(&p, 0, sizeof p);
+	p.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	p.location.id = ordinal;
+	return p;
+}
+
+int cistern_granularity(dev d, int ordinal, size_t *bytes) {
+	CUmemAllocationProp p = properties(ordinal);
+	CALL(cuMemGetAllocationGranularity(bytes, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+}
+
+int cistern_reserve(dev d, size_t bytes, uint64_t *p) { CALL(cuMemAddressReserve((CUdeviceptr *)p, bytes, 0, 0, 0)); }
+
+int cistern_unreserve(dev d, uint64_t p, size_t bytes) { CALL(cuMemAddressFree(p, bytes)); }
+
+int cistern_map(dev d, int ordinal, uint64_t p, size_t bytes, const int *peers, int n) {
+	CUmemAllocationProp prop = properties(ordinal);
+	CUmemGenericAllocationHandle h;
+	CUmemAccessDesc access[64];
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuMemCreate(&h, bytes, &prop, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = cuMemMap(p, bytes, 0, h, 0);
+	if (r == CUDA_SUCCESS) {
+		int m = 0;
+		for (int i = -1; i < n && m < 64; i++, m++) {
+			access[m].location = prop.location;
+			if (i >= 0)
+				access[m].location.id = peers[i];
+			access[m].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		}
+		r = cuMemSetAccess(p, bytes, access, m);
+		if (r != CUDA_SUCCESS)
+			cuMemUnmap(p, bytes);
+	}
+	cuMemRelease(h); // the mapping keeps the memory
+	return r;
+}
+
+int cistern_unmap(dev d, uint64_t p, size_t bytes) { CALL(cuMemUnmap(p, bytes)); }
+
+int cistern_stream_create(dev d, int priority, uint64_t *s) {
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuStreamCreateWithPriority((CUstream *)s, CU_STREAM_NON_BLOCKING, priority);
+	return r;
+}
+
+int cistern_stream_destroy(dev d, uint64_t s) { CALL(cuStreamDestroy((CUstream)s)); }
+int cistern_stream_query(dev d, uint64_t s) { CALL(cuStreamQuery((CUstream)s)); }
+int cistern_stream_synchronize(dev d, uint64_t s) { CALL(cuStreamSynchronize((CUstream)s)); }
+int cistern_synchronize(dev d) { CALL(cuCtxSynchronize()); }
+
+int cistern_event_create(dev d, int timed, uint64_t *e) {
+	CALL(cuEventCreate((CUevent *)e, timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING));
+}
+
+int cistern_event_destroy(dev d, uint64_t e) { CALL(cuEventDestroy((CUevent)e)); }
+int cistern_event_record(dev d, uint64_t e, uint64_t s) { CALL(cuEventRecord((CUevent)e, (CUstream)s)); }
+int cistern_event_query(dev d, uint64_t e) { CALL(cuEventQuery((CUevent)e)); }
+int cistern_event_synchronize(dev d, uint64_t e) { CALL(cuEventSynchronize((CUevent)e)); }
+int cistern_stream_wait(dev d, uint64_t s, uint64_t e) { CALL(cuStreamWaitEvent((CUstream)s, (CUevent)e, 0)); }
+
+int cistern_event_elapsed(dev d, uint64_t start, uint64_t end, float *ms) {
+	CALL(cuEventElapsedTime(ms, (CUevent)start, (CUevent)end));
+}
+
+int cistern_h2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
+	CALL(cuMemcpyHtoDAsync(to, (const void *)from, bytes, (CUstream)s));
+}
+
+int cistern_d2h(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
+	CALL(cuMemcpyDtoHAsync((void *)to, from, bytes, (CUstream)s));
+}
+
+// cuMemcpyAsync, and not cuMemcpyDtoDAsync: with unified addresses it copies across devices too.
+int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
+	CALL(cuMemcpyAsync(to, from, bytes, (CUstream)s));
+}
+
+int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t bytes) {
+	CALL(cuMemsetD8Async(p, value, bytes, (CUstream)s));
+}
+
+// The driver's batch copy, with the types of CUDA 12.8; older headers don't have them.
+typedef struct {
+	int type, id;
+} location;
+
+typedef struct {
+	int source_order; // 1: in the order of the stream
+	location source, destination;
+	unsigned flags;
+} attributes;
+
+typedef CUresult (*batch_12)(uint64_t *, uint64_t *, size_t *, size_t, attributes *, size_t *, size_t, size_t *, CUstream);
+
+int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n) {
+	static batch_12 batch;
+	static int looked;
+	if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
+		batch = (batch_12)cistern_symbol("cuMemcpyBatchAsync");
+		__atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
+	}
+	int r = bind(d);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (batch != NULL) {
+		attributes a;
+		size_t first = 0, failed = 0;
+		memset(&a, 0, sizeof a);
+		a.source_order = 1;
+		r = batch(to, from, bytes, n, &a, &first, 1, &failed, (CUstream)s);
+		if (r != CUDA_ERROR_NOT_SUPPORTED && r != CUDA_ERROR_INVALID_VALUE)
+			return r;
+	}
+	for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
+		r = cuMemcpyDtoHAsync((void *)to[i], from[i], bytes[i], (CUstream)s);
+	return r;
+}
+
+int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int size) {
+	CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+	void *values[] = {log, (void *)(uintptr_t)size};
+	CALL(cuModuleLoadDataEx((CUmodule *)m, image, 2, options, values));
+}
+
+// The driver loads kernels lazily, at their first launch, and waits for the device then: that would be a
+// deadlock behind a kernel that waits for a later one. So each is loaded when it is looked up.
+int cistern_module_kernel(dev d, uint64_t m, const char *name, uint64_t *k) {
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuModuleGetFunction((CUfunction *)k, (CUmodule)m, name);
+	if (r != CUDA_SUCCESS)
+		return r;
+	CUresult (*load)(CUfunction) = (CUresult (*)(CUfunction))cistern_symbol("cuFuncLoad");
+	if (load != NULL)
+		return load((CUfunction)*k);
+	int registers;
+	return cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, (CUfunction)*k);
+}
+
+int cistern_module_unload(dev d, uint64_t m) { CALL(cuModuleUnload((CUmodule)m)); }
+
+enum { max_args = 512 }; // 4 KiB, what a kernel may take
+
+int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
+	void *params[max_args];
+	for (uint32_t i = 0; i < c->n; i++)
+		params[i] = &args[i];
+	CALL(cuLaunchKernel((CUfunction)c->kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+		c->shared, (CUstream)c->stream, params, NULL));
+}
+
+int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times) {
+	int r = 0;
+	for (int i = 0; i < times && r == 0; i++)
+		r = cistern_launch(d, c, args);
+	return r;
+}

@@ -1,0 +1,75 @@
+// What gorgonia.org/cu lacks, and the calls that must be cheap: each one crossing from Go, which binds the
+// calling thread to the device's context first, at the cost of a compare when it is bound already.
+#pragma once
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+	CUcontext context;
+	uint64_t serial; // never reused, so that a thread can't be taken for bound to a context that is gone
+} cistern_device;
+
+typedef const cistern_device *dev;
+
+int cistern_init(int *loaded, char *reason, int size);
+int cistern_bind(dev d);
+void cistern_error_name(int code, char *name, int size);
+
+int cistern_alloc(dev d, size_t bytes, uint64_t *p);
+int cistern_free(dev d, uint64_t p);
+int cistern_mem_info(dev d, size_t *free, size_t *total);
+int cistern_host_alloc(dev d, size_t bytes, uint64_t *p);
+int cistern_host_free(dev d, uint64_t p);
+int cistern_host_register(dev d, uint64_t p, size_t bytes);
+int cistern_host_unregister(dev d, uint64_t p);
+int cistern_host_pointer(dev d, uint64_t host, uint64_t *p);
+int cistern_enable_peer(dev d, dev peer);
+
+int cistern_granularity(dev d, int ordinal, size_t *bytes);
+int cistern_reserve(dev d, size_t bytes, uint64_t *p);
+int cistern_unreserve(dev d, uint64_t p, size_t bytes);
+int cistern_map(dev d, int ordinal, uint64_t p, size_t bytes, const int *peers, int n);
+int cistern_unmap(dev d, uint64_t p, size_t bytes);
+
+int cistern_stream_create(dev d, int priority, uint64_t *s);
+int cistern_stream_destroy(dev d, uint64_t s);
+int cistern_stream_query(dev d, uint64_t s);
+int cistern_stream_synchronize(dev d, uint64_t s);
+int cistern_synchronize(dev d);
+
+int cistern_event_create(dev d, int timed, uint64_t *e);
+int cistern_event_destroy(dev d, uint64_t e);
+int cistern_event_record(dev d, uint64_t e, uint64_t s);
+int cistern_event_query(dev d, uint64_t e);
+int cistern_event_synchronize(dev d, uint64_t e);
+int cistern_event_elapsed(dev d, uint64_t start, uint64_t end, float *ms);
+int cistern_stream_wait(dev d, uint64_t s, uint64_t e);
+
+int cistern_h2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
+int cistern_d2h(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
+int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
+int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n);
+int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t bytes);
+
+int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int size);
+int cistern_module_kernel(dev d, uint64_t m, const char *name, uint64_t *k);
+int cistern_module_unload(dev d, uint64_t m);
+
+typedef struct {
+	uint64_t kernel, stream;
+	uint32_t grid[3], block[3], shared;
+	uint32_t n;
+} cistern_launch_config;
+
+int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args);
+int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times);
+
+// cistern_symbol is an entry point of the driver by name, or NULL.
+void *cistern_symbol(const char *name);
+
+// The calls of cuBLAS return its own codes, as negative numbers.
+#include "blas.h"
+int cistern_blas_create(dev d, const cistern_blas *b, uint64_t *handle);
+void cistern_blas_destroy(dev d, const cistern_blas *b, uint64_t handle);
+int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_gemm_call *g);

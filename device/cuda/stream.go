@@ -1,0 +1,114 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// stream is a CUstream that does not wait for the legacy default stream.
+type stream struct {
+	id       uint64
+	priority int
+	dev      *Device
+	handle   C.uint64_t
+
+	gate    gate
+	closing sync.Once
+	closed  atomic.Bool
+}
+
+var (
+	_ device.Stream      = (*stream)(nil)
+	_ device.BatchCopier = (*stream)(nil)
+)
+
+// NewStream makes a stream. Priorities beyond the GPU's range are cut to it.
+func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
+	if err := d.enter("NewStream"); err != nil {
+		return nil, err
+	}
+	defer d.gate.leave()
+	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
+	if err := d.check("NewStream", 0, C.cistern_stream_create(d.c, C.int(opts.Priority), &s.handle)); err != nil {
+		return nil, err
+	}
+	if !d.streams.add(s) {
+		C.cistern_stream_destroy(d.c, s.handle)
+		return nil, d.closedError("NewStream", "")
+	}
+	return s, nil
+}
+
+func (s *stream) ID() uint64            { return s.id }
+func (s *stream) Device() device.Device { return s.dev }
+func (s *stream) Priority() int         { return s.priority }
+func (s *stream) Closed() bool          { return s.closed.Load() }
+
+// enter begins a call. The caller leaves s.gate.
+func (s *stream) enter(op string) error {
+	if !s.gate.enter() {
+		e := s.dev.closedError(op, fmt.Sprintf("stream %d", s.id)).(*device.Error)
+		e.Code = codeInvalidHandle
+		return e
+	}
+	if err := s.dev.stuckError(); err != nil {
+		s.gate.leave()
+		return err
+	}
+	return nil
+}
+
+func (s *stream) Query() (bool, error) {
+	if err := s.enter("Query"); err != nil {
+		return false, err
+	}
+	defer s.gate.leave()
+	return s.query()
+}
+
+func (s *stream) query() (bool, error) {
+	return s.dev.ready("Query", C.cistern_stream_query(s.dev.c, s.handle))
+}
+
+func (s *stream) Synchronize(ctx context.Context) error {
+	if err := s.enter("Synchronize"); err != nil {
+		return err
+	}
+	return s.dev.await(ctx, "Synchronize", s.gate.leave, s.query, s.wait)
+}
+
+func (s *stream) wait() error {
+	return s.dev.check("Synchronize", 0, C.cistern_stream_synchronize(s.dev.c, s.handle))
+}
+
+func (s *stream) OnDone(fn func(error)) error {
+	if err := s.enter("OnDone"); err != nil {
+		return err
+	}
+	defer s.gate.leave()
+	if fn == nil {
+		return s.dev.invalid("OnDone", 0, "the function is nil")
+	}
+	return s.dev.callbacks.push(s, fn)
+}
+
+// Close waits for everything queued. The first Close returns the device's sticky error, if any.
+func (s *stream) Close() (err error) {
+	s.closing.Do(func() {
+		s.gate.shutAndWait()
+		err = s.wait()
+		C.cistern_stream_destroy(s.dev.c, s.handle)
+		s.closed.Store(true)
+		s.dev.streams.remove(s)
+	})
+	return err
+}

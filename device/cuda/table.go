@@ -1,0 +1,166 @@
+//go:build cuda
+
+package cuda
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// memory is one range that operations may name.
+type memory struct {
+	base, bytes uint64
+	kind        kind
+	home        uint64 // of a mapping: its reservation
+	mapped      uint64 // of host memory: its address for kernels
+	slice       []byte // of registered memory: kept alive
+}
+
+type kind uint8
+
+const (
+	allocated  kind = iota // by Alloc
+	mapping                // by Map
+	pinned                 // by AllocPinned
+	registered             // by Register
+	alias                  // the device's address of host memory, where it is another one
+)
+
+func (k kind) onHost() bool { return k == pinned || k == registered }
+
+// table is everything that operations may name, by address: host and device memory share one address space.
+// Looking something up takes no lock.
+type table struct {
+	mu  sync.Mutex // of changes
+	all atomic.Pointer[[]memory]
+}
+
+func (t *table) load() []memory {
+	if p := t.all.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// above is the index of the first range that starts beyond addr.
+func above(all []memory, addr uint64) int {
+	low, high := 0, len(all)
+	for low < high {
+		if mid := (low + high) / 2; all[mid].base <= addr {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+func (t *table) add(m memory) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := slices.Insert(slices.Clone(t.load()), above(t.load(), m.base), m)
+	t.all.Store(&next)
+}
+
+// take removes the range that starts at base and is of that kind. ok is false if there is none.
+func (t *table) take(base uint64, k kind) (m memory, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.load()
+	i := above(all, base) - 1
+	for i >= 0 && all[i].base == base && all[i].kind != k {
+		i--
+	}
+	if i < 0 || all[i].base != base {
+		return memory{}, false
+	}
+	m = all[i]
+	next := slices.Delete(slices.Clone(all), i, i+1)
+	t.all.Store(&next)
+	return m, true
+}
+
+// overlaps reports whether host memory of the table lies in [base, base+bytes).
+func (t *table) overlaps(base, bytes uint64) bool {
+	for _, m := range t.load() {
+		if m.kind.onHost() && base < m.base+m.bytes && m.base < base+bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// miss says why a range can't be named.
+type miss struct {
+	live   bool   // it starts in live memory
+	offset uint64 // where in it
+	size   uint64 // of it
+}
+
+// find reports whether [addr, addr+bytes) lies in one live range, or in adjacent mappings of one reservation.
+func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why miss, ok bool) {
+	all := t.load()
+	i := above(all, addr) - 1
+	if i < 0 || addr-all[i].base >= all[i].bytes || onHost && !all[i].kind.onHost() {
+		return memory{}, miss{}, false
+	}
+	m = all[i]
+	offset, size := addr-m.base, m.bytes
+	for i++; bytes > size-offset && m.kind == mapping && i < len(all); i++ {
+		if all[i].home != m.home || all[i].kind != mapping || all[i].base != m.base+size {
+			break
+		}
+		size += all[i].bytes
+	}
+	return m, miss{true, offset, size}, bytes <= size-offset
+}
+
+// named checks a range of an operation. Memory of the other open devices counts too: the driver knows whether the
+// devices can reach each other.
+func (d *Device) named(op string, addr uint64, bytes int64, onHost bool) error {
+	if bytes < 0 {
+		return d.invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
+	}
+	if bytes == 0 {
+		return nil
+	}
+	_, why, ok := d.table.find(addr, uint64(bytes), onHost)
+	if ok {
+		return nil
+	}
+	if !why.live {
+		for _, o := range drivers.others(d) {
+			if _, _, ok := o.table.find(addr, uint64(bytes), onHost); ok {
+				return nil
+			}
+		}
+	}
+	return d.unnamed(op, why, addr, bytes, onHost)
+}
+
+// unnamed is the error of a range that can't be named.
+func (d *Device) unnamed(op string, why miss, addr uint64, bytes int64, onHost bool) error {
+	if err := d.stuckError(); err != nil {
+		return err
+	}
+	left := why.size - why.offset
+	switch {
+	case onHost:
+		e := &device.Error{Op: op, Device: d.name, Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
+			Detail: "use memory from AllocPinned, or Register the slice first"}
+		if why.live {
+			e.Detail = d.invalid(op, 0, "only its first %d bytes are", left).(*device.Error).Detail
+		}
+		return e
+	case why.live:
+		return d.invalid(op, bytes, "the range of %d bytes begins %d bytes into an allocation of %d: %d bytes too many",
+			bytes, why.offset, why.size, uint64(bytes)-left)
+	case addr == 0:
+		return d.invalid(op, bytes, "the address is null")
+	default:
+		return d.invalid(op, bytes, "the range of %d bytes begins in no live allocation", bytes)
+	}
+}

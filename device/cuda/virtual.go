@@ -1,0 +1,194 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// virtual is the address space that was reserved.
+type virtual struct {
+	mu       sync.Mutex // of reservations, and of the mappings in them
+	reserved map[uint64]uint64
+	peers    []C.int // that may touch what is mapped
+}
+
+func (v *virtual) init() { v.reserved = make(map[uint64]uint64) }
+
+func (v *virtual) addPeer(ordinal int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !slices.Contains(v.peers, C.int(ordinal)) {
+		v.peers = append(v.peers, C.int(ordinal))
+	}
+}
+
+func (d *Device) Granularity() int64 { return d.unit }
+
+func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
+	if err := d.enter("Reserve"); err != nil {
+		return 0, err
+	}
+	defer d.gate.leave()
+	if err := d.wholeUnits("Reserve", bytes); err != nil {
+		return 0, err
+	}
+	var p C.uint64_t
+	code := C.int(device.CodeOutOfMemory)
+	if bytes <= maxHost {
+		code = C.cistern_reserve(d.c, C.size_t(bytes), &p)
+	}
+	if code == device.CodeOutOfMemory {
+		return 0, &device.Error{Op: "Reserve", Device: d.name, Bytes: bytes, Code: device.CodeOutOfMemory,
+			Err: device.ErrOutOfMemory, Detail: "the device has too little address space"}
+	}
+	if err := d.check("Reserve", bytes, code); err != nil {
+		return 0, err
+	}
+	d.virtual.mu.Lock()
+	defer d.virtual.mu.Unlock()
+	d.virtual.reserved[uint64(p)] = uint64(bytes)
+	return device.Ptr(p), nil
+}
+
+func (d *Device) Unreserve(p device.Ptr) error {
+	if err := d.enter("Unreserve"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	v := &d.virtual
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	bytes, ok := v.reserved[uint64(p)]
+	if !ok {
+		return d.invalid("Unreserve", 0, "the address is not that of a reservation")
+	}
+	if used := d.mapped(uint64(p)); used > 0 {
+		return d.invalid("Unreserve", 0, "%d bytes are mapped in the reservation; unmap them first", used)
+	}
+	delete(v.reserved, uint64(p))
+	return d.check("Unreserve", int64(bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(bytes)))
+}
+
+// mapped are the bytes mapped in a reservation.
+func (d *Device) mapped(home uint64) (sum uint64) {
+	for _, m := range d.table.load() {
+		if m.kind == mapping && m.home == home {
+			sum += m.bytes
+		}
+	}
+	return sum
+}
+
+func (d *Device) Map(p device.Ptr, bytes int64) error {
+	if err := d.enter("Map"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	v := &d.virtual
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	home, err := d.home("Map", uint64(p), bytes)
+	if err != nil {
+		return err
+	}
+	for _, m := range d.table.load() {
+		if m.kind == mapping && m.base < uint64(p)+uint64(bytes) && uint64(p) < m.base+m.bytes {
+			return d.invalid("Map", bytes, "part of the range is mapped already")
+		}
+	}
+	var peers *C.int
+	if len(v.peers) > 0 {
+		peers = &v.peers[0]
+	}
+	code := C.cistern_map(d.c, C.int(d.ordinal), C.uint64_t(p), C.size_t(bytes), peers, C.int(len(v.peers)))
+	if code == device.CodeOutOfMemory {
+		return d.outOfMemory("Map", bytes)
+	}
+	if err := d.check("Map", bytes, code); err != nil {
+		return err
+	}
+	d.table.add(memory{base: uint64(p), bytes: uint64(bytes), kind: mapping, home: home})
+	return nil
+}
+
+func (d *Device) Unmap(p device.Ptr, bytes int64) error {
+	if err := d.enter("Unmap"); err != nil {
+		return err
+	}
+	defer d.gate.leave()
+	d.virtual.mu.Lock()
+	parts, err := d.wholeMappings(uint64(p), bytes)
+	if err == nil {
+		for _, m := range parts {
+			d.table.take(m.base, mapping)
+		}
+	}
+	d.virtual.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(parts))
+	for i, m := range parts {
+		errs[i] = d.free(m)
+	}
+	return errors.Join(errs...)
+}
+
+// wholeMappings are the mappings that tile [p, p+bytes).
+func (d *Device) wholeMappings(p uint64, bytes int64) (parts []memory, err error) {
+	if _, err := d.home("Unmap", p, bytes); err != nil {
+		return nil, err
+	}
+	end := p
+	for _, m := range d.table.load() {
+		if m.kind == mapping && m.base == end && end < p+uint64(bytes) {
+			parts, end = append(parts, m), end+m.bytes
+		}
+	}
+	if end != p+uint64(bytes) {
+		return nil, d.invalid("Unmap", bytes, "the range is not one of whole mappings")
+	}
+	return parts, nil
+}
+
+// home is the reservation around [p, p+bytes).
+func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
+	if err := d.wholeUnits(op, bytes); err != nil {
+		return 0, err
+	}
+	for base, n := range d.virtual.reserved {
+		if p >= base && p-base < n && uint64(bytes) <= n-(p-base) && (p-base)%uint64(d.unit) == 0 {
+			return base, nil
+		}
+	}
+	return 0, d.invalid(op, bytes, "the range does not lie in one reservation, at a multiple of %d bytes", d.unit)
+}
+
+func (d *Device) wholeUnits(op string, bytes int64) error {
+	if bytes <= 0 || bytes%d.unit != 0 {
+		return d.invalid(op, bytes, "%d bytes; want a positive multiple of %d", bytes, d.unit)
+	}
+	return nil
+}
+
+// close gives back what is reserved.
+func (v *virtual) close(d *Device) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var errs []error
+	for p, bytes := range v.reserved {
+		if d.stuck.Load() == nil {
+			errs = append(errs, d.check("Unreserve", int64(bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(bytes))))
+		}
+	}
+	clear(v.reserved)
+	return errors.Join(errs...)
+}

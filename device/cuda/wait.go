@@ -1,0 +1,54 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// ready reads the answer of a query.
+func (d *Device) ready(op string, code C.int) (bool, error) {
+	if code == codeNotReady {
+		return false, nil
+	}
+	err := d.check(op, 0, code)
+	return err == nil, err
+}
+
+// await waits in the driver, unless done is at once, and calls leave when nobody waits any more. Only a context that
+// can be cancelled takes another goroutine, which ends with the work.
+func (d *Device) await(ctx context.Context, op string, leave func(), done func() (bool, error), wait func() error) error {
+	ok, err := done()
+	if ok || err != nil {
+		leave()
+		return err
+	}
+	if ctx == nil || ctx.Done() == nil {
+		defer leave()
+		return wait()
+	}
+	if ctx.Err() != nil {
+		leave()
+		return d.cancelled(ctx, op)
+	}
+	result := make(chan error, 1)
+	go func() {
+		defer leave()
+		result <- wait()
+	}()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return d.cancelled(ctx, op)
+	}
+}
+
+func (d *Device) cancelled(ctx context.Context, op string) error {
+	return &device.Error{Op: op, Device: d.name, Detail: "the work goes on", Err: context.Cause(ctx)}
+}
