@@ -22,10 +22,10 @@ import (
 
 // gpu is what the tests of RecordStream on a GPU work with: a kernel that waits for the host before it reads.
 type gpu struct {
-	device.Device
-	spinCopy any
-	flag     []byte // mapped memory that the kernel watches
-	ready    device.Ptr
+	device.Device // not to be given to others in place of the device: streams know their own
+	spinCopy      any
+	flag          []byte // mapped memory that the kernel watches
+	ready         device.Ptr
 }
 
 func openGPU(t *testing.T, name string) *gpu {
@@ -79,7 +79,7 @@ func TestRecordStreamMattersOnGPU(t *testing.T) {
 		for _, recorded := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/recorded=%t", name, recorded), func(t *testing.T) {
 				g := openGPU(t, "cuda:0")
-				c, err := memcache.New(g, config)
+				c, err := memcache.New(g.Device, config)
 				require.NoError(t, err)
 				for range 10 {
 					got := g.reuse(t, c, recorded)
@@ -151,7 +151,7 @@ func TestContentsOnGPU(t *testing.T) {
 		"no caching": {NoCaching: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := memcache.New(g, config)
+			c, err := memcache.New(g.Device, config)
 			require.NoError(t, err)
 			p := &gpuProgram{gpu: g, t: t, c: c}
 			p.run(2000)

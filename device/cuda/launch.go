@@ -24,16 +24,33 @@ func (s *stream) Launch(l *device.Launch) error {
 	if err != nil {
 		return err
 	}
+	config := s.config(k, l)
+	if code := C.cistern_launch(s.dev.c, &config, arguments(l)); code != codeSuccess {
+		return s.dev.launchError(l, int(code))
+	}
+	return nil
+}
+
+func (s *stream) config(k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
 	for i := range 3 {
 		config.grid[i], config.block[i] = C.uint32_t(l.Grid[i]), C.uint32_t(l.Block[i])
 	}
-	args := (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(l.Args)))
-	code := C.cistern_launch(s.dev.c, &config, args)
-	if code == codeSuccess {
-		return nil
+	return config
+}
+
+func arguments(l *device.Launch) *C.uint64_t {
+	return (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(l.Args)))
+}
+
+// launchLoop queues the same launch so many times in C: what a launch costs without Go.
+func (s *stream) launchLoop(l *device.Launch, times int) error {
+	k, err := s.dev.launchable(l)
+	if err != nil {
+		return err
 	}
-	return s.dev.launchError(l, int(code))
+	config := s.config(k, l)
+	return s.dev.check("Launch", 0, C.cistern_launch_loop(s.dev.c, &config, arguments(l), C.int(times)))
 }
 
 // launchable checks everything that can be checked here.

@@ -22,11 +22,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if bytes <= 0 {
 		return nil, d.badSize("AllocPinned", bytes)
 	}
-	var p C.uint64_t
-	code := C.int(device.CodeOutOfMemory)
-	if bytes <= maxHost {
-		code = C.cistern_host_alloc(d.c, C.size_t(bytes), &p)
-	}
+	b, code := d.pin(bytes)
 	if code == device.CodeOutOfMemory {
 		return nil, &device.Error{Op: "AllocPinned", Device: d.name, Bytes: bytes, Code: device.CodeOutOfMemory,
 			Err: device.ErrOutOfMemory, Detail: "the machine has too little memory that can be pinned"}
@@ -34,26 +30,44 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.check("AllocPinned", bytes, code); err != nil {
 		return nil, err
 	}
-	m := memory{base: uint64(p), bytes: uint64(bytes), kind: pinned}
-	if err := d.addHost("AllocPinned", m); err != nil {
-		C.cistern_host_free(d.c, p)
+	if err := d.addHost("AllocPinned", memory{base: address(b), bytes: uint64(bytes), kind: pinned}); err != nil {
+		C.cistern_host_free(d.c, C.uint64_t(address(b)))
 		return nil, err
 	}
-	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), nil
+	return b, nil
+}
+
+// pin allocates pinned memory, and returns the driver's code.
+func (d *Device) pin(bytes int64) ([]byte, C.int) {
+	if bytes > maxHost {
+		return nil, device.CodeOutOfMemory
+	}
+	var p C.uint64_t
+	if code := C.cistern_host_alloc(d.c, C.size_t(bytes), &p); code != codeSuccess {
+		return nil, code
+	}
+	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), codeSuccess
 }
 
 // addHost puts host memory into the table, with its address for kernels.
 func (d *Device) addHost(op string, m memory) error {
-	var p C.uint64_t
-	if err := d.check(op, int64(m.bytes), C.cistern_host_pointer(d.c, C.uint64_t(m.base), &p)); err != nil {
+	p, err := d.mappedAddress(op, m.base)
+	if err != nil {
 		return err
 	}
-	m.mapped = uint64(p)
+	m.mapped = p
 	d.table.add(m)
 	if m.mapped != m.base {
 		d.table.add(memory{base: m.mapped, bytes: m.bytes, kind: alias})
 	}
 	return nil
+}
+
+// mappedAddress is the address of pinned memory for kernels.
+func (d *Device) mappedAddress(op string, host uint64) (uint64, error) {
+	var p C.uint64_t
+	err := d.check(op, 0, C.cistern_host_pointer(d.c, C.uint64_t(host), &p))
+	return uint64(p), err
 }
 
 // takeHost takes host memory that begins where b does out of the table.

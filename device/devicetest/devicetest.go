@@ -25,6 +25,9 @@ type Backend struct {
 	Fault func(t testing.TB, d device.Device, s device.Stream)
 	// NoContents says that the device's memory keeps nothing: what compares contents is left out.
 	NoContents bool
+	// FreeWaits says that freeing memory waits for everything that is queued on the device: the test that it waits
+	// for nothing else is left out.
+	FreeWaits bool
 	// Shared says that others use the device's memory too, so that MemInfo moves by itself.
 	Shared bool
 }

@@ -20,7 +20,8 @@ type fixture struct {
 	*testing.T
 	Backend
 	dev   device.Device
-	stuck bool // the device has a sticky error, or is closed: cleaning up fails
+	stuck bool     // the device has a sticky error, or is closed: cleaning up fails
+	reads [][]byte // pinned memory of read: freeing it may wait for every stream
 }
 
 var background = context.Background()
@@ -29,6 +30,11 @@ func open(t *testing.T, b Backend) *fixture {
 	before := goleak.IgnoreCurrent()
 	f := &fixture{T: t, Backend: b, dev: b.Open(t)}
 	t.Cleanup(func() {
+		for _, b := range f.reads {
+			if err := f.dev.FreePinned(b); !f.stuck {
+				require.NoError(t, err)
+			}
+		}
 		err := f.dev.Close()
 		if !f.stuck {
 			require.NoError(t, err)
@@ -132,11 +138,10 @@ func (f *fixture) read(s device.Stream, p device.Ptr, bytes int64) []byte {
 	f.Helper()
 	b, err := f.dev.AllocPinned(bytes)
 	require.NoError(f, err)
+	f.reads = append(f.reads, b)
 	require.NoError(f, s.CopyD2H(b, p))
 	f.synchronize(s)
-	c := append([]byte(nil), b...)
-	require.NoError(f, f.dev.FreePinned(b))
-	return c
+	return append([]byte(nil), b...)
 }
 
 // filled is bytes bytes of value.

@@ -45,6 +45,7 @@ var pinnedTests = []test{
 			f.waits(release, func() { require.NoError(f, f.dev.FreePinned(b)) })
 			f.refused(queue(b), device.ErrNotPinned)
 
+			b = make([]byte, 64)
 			require.NoError(f, f.dev.Register(b))
 			release = f.block(s)
 			require.NoError(f, queue(b))

@@ -1,0 +1,131 @@
+//go:build cuda
+
+package cuda_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/cuda"
+)
+
+// bench opens the GPU and a stream.
+func bench(b *testing.B) (device.Device, device.Stream) {
+	d := open(b)
+	s, err := d.NewStream(device.StreamOptions{})
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		require.NoError(b, s.Close())
+		require.NoError(b, d.Close())
+	})
+	return d, s
+}
+
+// BenchmarkLaunch launches an empty kernel, from Go and in a loop in C; every 500 it waits for the GPU, in both.
+func BenchmarkLaunch(b *testing.B) {
+	const batch = 500
+	d, s := bench(b)
+	p, err := d.Alloc(1 << 20)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, d.Free(p)) }()
+	l := &device.Launch{Name: "nothing", Kernel: kernel(b, d, "nothing"), Grid: one, Block: one}
+	named := *l
+	named.Args = nil
+	named.Reads, named.Writes = []device.Range{{Ptr: p, Bytes: 1 << 19}}, []device.Range{{Ptr: p + 1<<19, Bytes: 1 << 19}}
+	for _, x := range []struct {
+		name string
+		run  func() error
+	}{
+		{"c", func() error { return cuda.LaunchLoop(s, l, batch) }},
+		{"go", func() error { return repeat(batch, func() error { return s.Launch(l) }) }},
+		{"go with ranges", func() error { return repeat(batch, func() error { return s.Launch(&named) }) }},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				if err := x.run(); err != nil {
+					b.Fatal(err)
+				}
+				n += batch
+				b.StopTimer()
+				require.NoError(b, s.Synchronize(context.Background()))
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/launch")
+		})
+	}
+}
+
+func repeat(n int, f func() error) error {
+	for range n {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func BenchmarkEvent(b *testing.B) {
+	d, s := bench(b)
+	e, err := d.NewEvent(device.EventOptions{})
+	require.NoError(b, err)
+	defer e.Close()
+	require.NoError(b, s.Record(e))
+	require.NoError(b, s.Synchronize(context.Background()))
+	b.Run("query", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if done, err := e.Query(); !done || err != nil {
+				b.Fatal(done, err)
+			}
+		}
+	})
+	b.Run("record", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := s.Record(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("wait", func(b *testing.B) {
+		for b.Loop() {
+			if err := s.Wait(e); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkCopy(b *testing.B) {
+	d, s := bench(b)
+	for _, bytes := range []int64{64 << 10, 16 << 20, 1 << 30} {
+		p, err := d.Alloc(bytes)
+		require.NoError(b, err)
+		host, err := d.AllocPinned(bytes)
+		require.NoError(b, err)
+		for name, queue := range map[string]func() error{
+			"h2d": func() error { return s.CopyH2D(p, host) },
+			"d2h": func() error { return s.CopyD2H(host, p) },
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, bytes), func(b *testing.B) {
+				b.SetBytes(bytes)
+				for b.Loop() {
+					if err := queue(); err != nil {
+						b.Fatal(err)
+					}
+					if err := s.Synchronize(context.Background()); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		require.NoError(b, d.Free(p))
+		require.NoError(b, d.FreePinned(host))
+	}
+}

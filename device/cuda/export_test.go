@@ -1,0 +1,22 @@
+//go:build cuda
+
+package cuda
+
+import "github.com/cistern-ml/cistern/device"
+
+// Flag is a word of mapped memory, zero, that the device does not know of.
+func Flag(on device.Device) ([]byte, device.Ptr, error) {
+	d := on.(*Device)
+	b, code := d.pin(4)
+	if err := d.check("Flag", 4, code); err != nil {
+		return nil, 0, err
+	}
+	clear(b)
+	p, err := d.mappedAddress("Flag", address(b))
+	return b, device.Ptr(p), err
+}
+
+// LaunchLoop queues a kernel so many times out of C.
+func LaunchLoop(s device.Stream, l *device.Launch, times int) error {
+	return s.(*stream).launchLoop(l, times)
+}
