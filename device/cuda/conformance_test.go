@@ -3,6 +3,8 @@
 package cuda_test
 
 import (
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,9 +13,12 @@ import (
 	"github.com/cistern-ml/cistern/device/devicetest"
 )
 
+// faulty is set in processes of their own: a sticky error outlives the device.
+const faulty = "CISTERN_FAULTY_GPU"
+
 func TestConformance(t *testing.T) {
 	require.NoError(t, open(t).Close()) // one skip where there is no GPU
-	devicetest.Run(t, devicetest.Backend{
+	backend := devicetest.Backend{
 		Open:  func(t testing.TB) device.Device { return open(t) },
 		Block: func(t testing.TB, s device.Stream) func() { return block(t, s) },
 		Fill: func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch {
@@ -22,11 +27,51 @@ func TestConformance(t *testing.T) {
 		AddOne: func(t testing.TB, d device.Device, p device.Ptr, bytes int64) *device.Launch {
 			return overBytes(t, d, "addOne", p, bytes)
 		},
-		Fault: func(t testing.TB, d device.Device, s device.Stream) {
-			require.NoError(t, s.Launch(&device.Launch{Name: "fault", Kernel: kernel(t, d, "fault"), Grid: one, Block: one,
-				Args: []uint64{0}}))
-		},
 		Shared:    true,
 		FreeWaits: true,
-	})
+	}
+	if os.Getenv(faulty) != "" {
+		backend.Fault = func(t testing.TB, d device.Device, s device.Stream) { fault(t, d, s) }
+	}
+	devicetest.Run(t, backend)
+}
+
+func fault(t testing.TB, d device.Device, s device.Stream) {
+	require.NoError(t, s.Launch(&device.Launch{Name: "fault", Kernel: kernel(t, d, "fault"), Grid: one, Block: one,
+		Args: []uint64{0}}))
+}
+
+// TestSticky runs each of the suite's tests of sticky errors in a process of its own.
+func TestSticky(t *testing.T) {
+	require.NoError(t, open(t).Close())
+	for _, name := range []string{"failed_work_makes_every_later_call_fail", "what_is_queued_behind_it_ends,_with_the_error",
+		"who_waits_in_a_call_gets_it", "Close_works,_and_returns_it"} {
+		t.Run(name, func(t *testing.T) {
+			again(t, "TestConformance/Sticky/"+name+"$", "--- PASS: TestConformance/Sticky/"+name)
+		})
+	}
+	t.Run("a lost GPU can't be opened", func(t *testing.T) { again(t, "TestLost$", "--- PASS: TestLost") })
+}
+
+// again runs a test in a process in which GPUs may fail.
+func again(t *testing.T, name, passed string) {
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", name)
+	cmd.Env = append(os.Environ(), faulty+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), passed)
+}
+
+func TestLost(t *testing.T) {
+	if os.Getenv(faulty) == "" {
+		t.Skip("TestSticky runs it")
+	}
+	d := open(t)
+	s, err := d.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	fault(t, d, s)
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+	_, err = device.Open("cuda:0")
+	require.ErrorIs(t, err, device.ErrSticky)
+	require.ErrorContains(t, err, "start it again")
 }

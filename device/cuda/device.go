@@ -151,14 +151,9 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// dropContext gives the primary context back. If it is lost, it is reset, so that the GPU can be used again.
+// dropContext gives the primary context back.
 func (d *Device) dropContext() error {
-	var err error
-	gpu := cu.Device(d.ordinal)
-	if d.stuck.Load() != nil {
-		err = gpu.ResetPrimaryCtx()
-	}
-	err = errors.Join(err, gpu.ReleasePrimaryCtx())
+	err := cu.Device(d.ordinal).ReleasePrimaryCtx()
 	C.free(unsafe.Pointer(d.c))
 	d.c = nil
 	if err != nil {

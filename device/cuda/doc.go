@@ -25,5 +25,6 @@
 // know which kernels use what. memcache calls them as rarely as it can.
 //
 // An error that the driver calls sticky, such as an illegal address in a kernel, makes every later call return
-// it, on every stream. Close then resets the GPU's primary context, and the device can be opened again.
+// it, on every stream. It outlives the device: the driver lets the process use the GPU no more, so Open returns it,
+// too. Only a new process helps.
 package cuda

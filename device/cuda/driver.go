@@ -24,9 +24,10 @@ func init() { device.Register("cuda", &drivers) }
 type driver struct {
 	mu   sync.Mutex
 	open map[int]*Device
+	lost map[int]*device.Error // the sticky errors of GPUs that were closed
 }
 
-var drivers = driver{open: make(map[int]*Device)}
+var drivers = driver{open: make(map[int]*Device), lost: make(map[int]*device.Error)}
 
 // Open opens a GPU by its number in the driver's order, or returns the device that is open.
 func (v *driver) Open(name string, options url.Values) (device.Device, error) {
@@ -52,6 +53,11 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 		}
 		d.refs++
 		return d, nil
+	}
+	if e := v.lost[ordinal]; e != nil {
+		again := *e
+		again.Op, again.Detail = "Open", "this process can't use the GPU any more, start it again: "+e.Op+": "+e.Detail
+		return nil, &again
 	}
 	n, err := cu.NumDevices()
 	if err != nil {
@@ -136,6 +142,9 @@ func (v *driver) forget(d *Device) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.open, d.ordinal)
+	if e := d.stuck.Load(); e != nil {
+		v.lost[d.ordinal] = e
+	}
 	close(d.gone)
 }
 
