@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -21,6 +22,7 @@ type Adam struct {
 	slots
 	cfg       AdamConfig
 	decoupled bool
+	updates   []tensor.AdamUpdate // of one Step
 }
 
 // NewAdam makes an optimiser of the parameters whose weight decay joins the gradient (torch.optim.Adam).
@@ -59,10 +61,22 @@ func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Ada
 
 // Step updates every parameter that has a gradient.
 func (o *Adam) Step(ctx context.Context) error {
-	return o.each(ctx, "Adam step", func(p *Parameter, step int, state []*tensor.Tensor) error {
-		return p.value.Runtime().StepAdam(ctx, tensor.AdamStep{
+	due, err := o.due(ctx)
+	if err != nil {
+		return err
+	}
+	o.updates = o.updates[:0]
+	for _, i := range due {
+		p := o.params[i]
+		o.updates = append(o.updates, tensor.AdamUpdate{AdamStep: tensor.AdamStep{
 			LR: o.lr, Beta1: o.cfg.Beta1, Beta2: o.cfg.Beta2, Eps: o.cfg.Eps, WeightDecay: o.cfg.WeightDecay,
-			Decoupled: o.decoupled, Step: step,
-		}, p.value, p.grad, state[0], state[1])
-	})
+			Decoupled: o.decoupled, Step: o.steps[i] + 1,
+		}, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1]})
+	}
+	if err := o.runtime().StepAdamAll(ctx, o.updates); err != nil {
+		return fmt.Errorf("autograd: Adam step: %w", err)
+	}
+	clear(o.updates) // the gradients are not the optimiser's to keep
+	o.stepped(due)
+	return nil
 }

@@ -34,6 +34,8 @@ type slots struct {
 	n      int
 	steps  []int
 	state  [][]*tensor.Tensor
+
+	pending []int // of due
 }
 
 func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
@@ -109,22 +111,29 @@ func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error 
 	return nil
 }
 
-// each calls f for every parameter that has a gradient, with the number of its step and its state.
-func (s *slots) each(ctx context.Context, op string, f func(p *Parameter, step int, state []*tensor.Tensor) error) error {
+// due returns the parameters that have a gradient, by number, and gives them their state.
+func (s *slots) due(ctx context.Context) ([]int, error) {
 	if err := s.prepare(ctx, func(p *Parameter) bool { return p.grad != nil }); err != nil {
-		return err
+		return nil, err
 	}
+	s.pending = s.pending[:0]
 	for i, p := range s.params {
-		if p.grad == nil {
-			continue
+		if p.grad != nil {
+			s.pending = append(s.pending, i)
 		}
-		if err := f(p.Parameter, s.steps[i]+1, s.state[i]); err != nil {
-			return fmt.Errorf("autograd: %s of parameter %q: %w", op, p.Name, err)
-		}
+	}
+	return s.pending, nil
+}
+
+// stepped counts a step of each of the parameters.
+func (s *slots) stepped(due []int) {
+	for _, i := range due {
 		s.steps[i]++
 	}
-	return nil
 }
+
+// runtime is where all parameters live.
+func (s *slots) runtime() *tensor.Runtime { return s.params[0].value.Runtime() }
 
 func within(op, what string, v, lo, hi float64) error {
 	if !(v >= lo && v <= hi) {

@@ -21,7 +21,8 @@ type SGDConfig struct {
 // SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
 type SGD struct {
 	slots
-	cfg SGDConfig
+	cfg     SGDConfig
+	updates []tensor.SGDUpdate // of one Step
 }
 
 // NewSGD makes an optimiser of the parameters.
@@ -51,14 +52,26 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 
 // Step updates every parameter that has a gradient.
 func (o *SGD) Step(ctx context.Context) error {
-	return o.each(ctx, "SGD step", func(p *Parameter, step int, state []*tensor.Tensor) error {
-		var buf *tensor.Tensor
-		if len(state) > 0 {
-			buf = state[0]
-		}
-		return p.value.Runtime().StepSGD(ctx, tensor.SGDStep{
+	due, err := o.due(ctx)
+	if err != nil {
+		return err
+	}
+	o.updates = o.updates[:0]
+	for _, i := range due {
+		p := o.params[i]
+		u := tensor.SGDUpdate{SGDStep: tensor.SGDStep{
 			LR: o.lr, Momentum: o.cfg.Momentum, Dampening: o.cfg.Dampening, WeightDecay: o.cfg.WeightDecay,
-			Nesterov: o.cfg.Nesterov, First: step == 1,
-		}, p.value, p.grad, buf)
-	})
+			Nesterov: o.cfg.Nesterov, First: o.steps[i] == 0,
+		}, P: p.value, G: p.grad}
+		if o.n > 0 {
+			u.Buf = o.state[i][0]
+		}
+		o.updates = append(o.updates, u)
+	}
+	if err := o.runtime().StepSGDAll(ctx, o.updates); err != nil {
+		return fmt.Errorf("autograd: SGD step: %w", err)
+	}
+	clear(o.updates) // the gradients are not the optimiser's to keep
+	o.stepped(due)
+	return nil
 }

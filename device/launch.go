@@ -20,7 +20,8 @@ type Launch struct {
 	Grid, Block [3]uint32
 	// SharedBytes is the dynamic shared memory in bytes.
 	SharedBytes uint32
-	// Args are the kernel's arguments, each in the low bits of one word.
+	// Args are the kernel's arguments, each in the low bits of one word. The last one may be a struct of 8-byte
+	// fields: as many words.
 	Args []uint64
 
 	// Reads and Writes name the memory that the kernel reads and writes. Each range must lie inside one

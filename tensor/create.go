@@ -51,7 +51,7 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype gtensor.Dtype,
 	if err != nil {
 		return nil, err
 	}
-	return t.or(rt.host.fill(t, value))
+	return t.or(rt.kernels.fill(t, value))
 }
 
 // Zero sets every element of t to 0.

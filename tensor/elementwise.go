@@ -46,7 +46,7 @@ func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Te
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.binary(op, out, a, b))
+	return out.or(rt.kernels.binary(op, out, a, b))
 }
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
@@ -81,7 +81,7 @@ func (rt *Runtime) zipInPlace(op kernel.Binary, a, b *Tensor) error {
 	if a.overlaps(b) {
 		return overlapError(name)
 	}
-	return rt.host.binary(op, a, a, b)
+	return rt.kernels.binary(op, a, a, b)
 }
 
 // overlaps reports whether a and b share memory other than element for element.
@@ -160,7 +160,7 @@ func (rt *Runtime) MulScalarInPlace(_ context.Context, x *Tensor, c float64) err
 		return err
 	}
 	defer h.end()
-	return rt.host.unary(kernel.MulConst, x, x, c)
+	return rt.kernels.unary(kernel.MulConst, x, x, c)
 }
 
 func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float64) (*Tensor, error) {
@@ -176,7 +176,7 @@ func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float6
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.unary(u, out, x, c))
+	return out.or(rt.kernels.unary(u, out, x, c))
 }
 
 // AddBias returns x + bias for every row of x (rows, n); bias has n elements.
@@ -190,7 +190,7 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.addBias(out, x, bias, false))
+	return out.or(rt.kernels.addBias(out, x, bias, false))
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, n); bias has n elements.
@@ -212,7 +212,7 @@ func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
 	if x.overlaps(bias) {
 		return overlapError(op)
 	}
-	return rt.host.addBias(x, x, bias, relu)
+	return rt.kernels.addBias(x, x, bias, relu)
 }
 
 func (rt *Runtime) useBias(op string, x, bias *Tensor) (held, error) {
@@ -241,5 +241,5 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype gtensor.Dtype) 
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.convert(out, x))
+	return out.or(rt.kernels.convert(out, x))
 }

@@ -53,7 +53,7 @@ func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tenso
 	if err := sameShape(op.Name(), dy, y); err != nil {
 		return nil, err
 	}
-	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{y}, func(out *Tensor) error { return rt.host.binary(op, out, dy, y) })
+	return rt.into(ctx, op.Name(), dst, dy, []*Tensor{y}, func(out *Tensor) error { return rt.kernels.binary(op, out, dy, y) })
 }
 
 // into runs a kernel whose result goes to dst or, if that is nil, to a new tensor, of the shape and dtype of

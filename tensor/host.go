@@ -9,12 +9,14 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// hostKernels are the operations of a device whose memory the host can touch. Each queues one launch. Their
-// arguments are checked; a device of another kind needs the same methods.
+// hostKernels are the operations of a device whose memory the host can touch. Each queues one launch.
 type hostKernels struct {
+	rt     *Runtime
 	mem    device.HostVisible
 	stream device.Stream
 }
+
+func (h *hostKernels) close() error { return nil }
 
 // launch collects the memory of one kernel. The first error sticks.
 type launch struct {

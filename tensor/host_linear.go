@@ -1,6 +1,9 @@
 package tensor
 
 import (
+	"context"
+	"fmt"
+
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
@@ -8,7 +11,16 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (h *hostKernels) matmul(p kernel.MatMul, dst, a, b *Tensor, scratch memcache.Block) error {
+func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
+	var scratch memcache.Block
+	if n := p.Scratch(); n > 0 {
+		var err error
+		scratch, err = h.rt.cache.Alloc(ctx, int64(n)*int64(a.dtype.Size()), h.stream)
+		if err != nil {
+			return fmt.Errorf("tensor: MatMul: scratch memory: %w", err)
+		}
+	}
+	defer func() { h.rt.parked.add(scratch.FreeContext(ctx)) }()
 	l := &launch{h: h, name: "matmul"}
 	if dst.dtype == gtensor.Float32 {
 		return matmul[float32](l, p, dst, a, b, scratch)
@@ -44,7 +56,6 @@ func transpose[T kernel.Float](l *launch, dst, x *Tensor) error {
 	return l.run(func() { kernel.Transpose(out, in, rows, cols) })
 }
 
-// sum sets dst to scale times the sums of x; kept is dst's shape with the summed dimensions 1.
 func (h *hostKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
 	l := &launch{h: h, name: "sum"}
 	if dst.dtype == gtensor.Float32 {

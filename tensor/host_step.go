@@ -6,12 +6,17 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (h *hostKernels) sgd(s kernel.SGD, p, g, buf *Tensor) error {
-	l := &launch{h: h, name: "sgd step"}
-	if p.dtype == gtensor.Float32 {
-		return sgd[float32](l, s, p, g, buf)
+func (h *hostKernels) sgd(all []sgdUpdate) error {
+	for _, u := range all {
+		l, step := &launch{h: h, name: "sgd step"}, sgd[float64]
+		if u.p.dtype == gtensor.Float32 {
+			step = sgd[float32]
+		}
+		if err := step(l, kernel.SGD(u.SGDStep), u.p, u.g, u.buf); err != nil {
+			return err
+		}
 	}
-	return sgd[float64](l, s, p, g, buf)
+	return nil
 }
 
 func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
@@ -26,12 +31,17 @@ func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
 	return l.run(func() { kernel.StepSGD(s, w, d, b) })
 }
 
-func (h *hostKernels) adam(s kernel.Adam, p, g, m, v *Tensor) error {
-	l := &launch{h: h, name: "adam step"}
-	if p.dtype == gtensor.Float32 {
-		return adam[float32](l, s, p, g, m, v)
+func (h *hostKernels) adam(all []adamUpdate) error {
+	for _, u := range all {
+		l, step := &launch{h: h, name: "adam step"}, adam[float64]
+		if u.p.dtype == gtensor.Float32 {
+			step = adam[float32]
+		}
+		if err := step(l, u.Adam, u.p, u.g, u.m, u.v); err != nil {
+			return err
+		}
 	}
-	return adam[float64](l, s, p, g, m, v)
+	return nil
 }
 
 func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v *Tensor) error {

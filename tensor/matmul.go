@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // MatMul returns the matrix product op(a) op(b), where op transposes its operand if the flag says so: a is
 // (m, k), or (k, m) if transA; b is (k, n), or (n, k) if transB; the result is (m, n). Scratch memory of at
-// most the size of a and b is taken from the cache while the product is queued.
+// most the size of a and b is taken from the cache while the product is queued; on a GPU the first product takes a
+// workspace for cuBLAS, which the runtime keeps until Close.
 func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, transA, transB bool) (*Tensor, error) {
 	c, err := rt.useFloats("MatMul", a, b)
 	if err != nil {
@@ -32,17 +32,7 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 	if out.bytes == 0 {
 		return nil
 	}
-	var scratch memcache.Block
-	if n := p.Scratch(); n > 0 {
-		var err error
-		scratch, err = rt.cache.Alloc(ctx, int64(n)*int64(a.dtype.Size()), rt.stream)
-		if err != nil {
-			return fmt.Errorf("tensor: MatMul: scratch memory: %w", err)
-		}
-	}
-	err := rt.host.matmul(p, out, a, b, scratch)
-	rt.parked.add(scratch.FreeContext(ctx))
-	return err
+	return rt.kernels.matmul(ctx, p, out, a, b)
 }
 
 func planMatMul(a, b *Tensor, transA, transB bool) (kernel.MatMul, error) {
@@ -88,5 +78,5 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.transpose(out, x))
+	return out.or(rt.kernels.transpose(out, x))
 }

@@ -7,6 +7,7 @@ type Option interface {
 
 type config struct {
 	onLeak func(Leak)
+	tf32   bool
 }
 
 func newConfig(options []Option) config {
@@ -29,4 +30,10 @@ func (f optionFunc) apply(c config) config { return f(c) }
 // device. Without this option such tensors are reclaimed in silence.
 func OnLeak(f func(Leak)) Option {
 	return optionFunc(func(c config) config { c.onLeak = f; return c })
+}
+
+// AllowTF32 lets matrix products of float32 cut their factors to 10 bits of mantissa, on GPUs that are faster then
+// (torch.backends.cuda.matmul.allow_tf32). Elsewhere it changes nothing.
+func AllowTF32() Option {
+	return optionFunc(func(c config) config { c.tf32 = true; return c })
 }

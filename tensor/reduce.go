@@ -37,7 +37,7 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.sum(out, kept, x, scale))
+	return out.or(rt.kernels.sum(out, kept, x, scale))
 }
 
 // reducedShape is shape with the axes 1, and without them.
@@ -80,7 +80,7 @@ func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.sum(out, out.shape, x, 1))
+	return out.or(rt.kernels.sum(out, out.shape, x, 1))
 }
 
 // BroadcastTo returns x repeated to the given shape, in memory of its own.
@@ -97,7 +97,7 @@ func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*T
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.repeat(out, x))
+	return out.or(rt.kernels.repeat(out, x))
 }
 
 func broadcastsTo(op string, from, to gtensor.Shape) error {

@@ -18,7 +18,7 @@ func (rt *Runtime) Softmax(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.softmax(out, x))
+	return out.or(rt.kernels.softmax(out, x))
 }
 
 // SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the last dimension.
@@ -35,7 +35,7 @@ func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor) (*Tensor, err
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.softmaxGrad(out, dy, y))
+	return out.or(rt.kernels.softmaxGrad(out, dy, y))
 }
 
 // ArgMax returns the index of the greatest element along the last dimension, as int32; the first of several.
@@ -54,7 +54,7 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.host.argMax(out, x))
+	return out.or(rt.kernels.argMax(out, x))
 }
 
 func (rt *Runtime) useRows(op string, ts ...*Tensor) (held, error) {
@@ -84,7 +84,7 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*T
 	if err != nil {
 		return nil, err
 	}
-	err = rt.host.crossEntropy(loss, logits, labels, fault)
+	err = rt.kernels.crossEntropy(loss, logits, labels, fault)
 	rt.faults.arm()
 	return loss.or(err)
 }
@@ -108,7 +108,7 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
 	}
 	return rt.into(ctx, op, dst, logits, []*Tensor{labels, dloss}, func(out *Tensor) error {
-		return rt.host.crossEntropyGrad(out, logits, labels, dloss)
+		return rt.kernels.crossEntropyGrad(out, logits, labels, dloss)
 	})
 }
 

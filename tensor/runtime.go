@@ -21,8 +21,9 @@ type Runtime struct {
 	cache  *memcache.Cache
 	pool   *transfer.Pool
 	stream device.Stream
-	host   hostKernels
 	onLeak func(Leak)
+
+	kernels kernels
 
 	live   handles
 	faults faultWord
@@ -53,13 +54,12 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 		return nil, fmt.Errorf("tensor: NewRuntime: %w: the transfer pool is of device %s and the stream of %s: want one device",
 			ErrInvalid, pool.Device().Name(), dev.Name())
 	}
-	mem, ok := dev.(device.HostVisible)
-	if !ok {
-		return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: this build has kernels only for devices whose memory the host can touch",
-			dev.Name(), ErrUnsupported)
-	}
 	cfg := newConfig(options)
-	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak, host: hostKernels{mem: mem, stream: stream}}
+	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak}
+	var err error
+	if rt.kernels, err = newKernels(rt, cfg.tf32); err != nil {
+		return nil, err
+	}
 	rt.removePressure = cache.OnPressure(rt.reclaim)
 	return rt, nil
 }
@@ -98,7 +98,7 @@ func (rt *Runtime) Close() error {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
-		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.parked.take())
+		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take())
 	})
 	return rt.closeErr
 }

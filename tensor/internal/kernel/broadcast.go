@@ -26,6 +26,10 @@ func NewBroadcast(out, a, b []int) *Broadcast {
 	return p
 }
 
+// Strides are the dimensions of the result, outermost first, and the strides of a and b in elements, 0 where the array
+// repeats.
+func (p *Broadcast) Strides() (dims, a, b []int) { return p.dims, p.a, p.b }
+
 // offsets is where a row (everything but the innermost dimension) of the result starts in a and b.
 func (p *Broadcast) offsets(row int) (oa, ob int) {
 	for i := len(p.dims) - 2; i >= 0; i-- {

@@ -26,6 +26,33 @@ func NewReduction(in, out []int) *Reduction {
 	return p
 }
 
+// Dim is a dimension of an array: its size, and the distance in elements between neighbours along it.
+type Dim struct{ Size, Stride int }
+
+// Walk is a Reduction as two lists of dimensions, each outermost first.
+type Walk struct {
+	Kept, Summed []Dim
+	InnerSummed  bool // the innermost dimension is summed
+}
+
+// Strides says how to walk the array.
+func (p *Reduction) Strides() (w Walk) {
+	stride := 1
+	for _, d := range p.dims {
+		stride *= d
+	}
+	for i, d := range p.dims {
+		stride /= d
+		w.InnerSummed = p.summed[i]
+		if p.summed[i] {
+			w.Summed = append(w.Summed, Dim{d, stride})
+		} else {
+			w.Kept = append(w.Kept, Dim{d, stride})
+		}
+	}
+	return w
+}
+
 // Sum sets dst to scale times the sums of x. Sums are taken in float64 along a run and do not depend on the
 // number of processors. dst must not be x.
 func Sum[T Float](dst, x []T, scale float64, p *Reduction) {

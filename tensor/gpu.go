@@ -1,0 +1,154 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/ptx"
+)
+
+// gpuKernels are the operations of a device that runs compiled kernels. Each is one launch; matrix products go to
+// the device's library, if it has one.
+type gpuKernels struct {
+	rt     *Runtime
+	stream device.Stream
+	module device.Module
+	tf32   bool
+	blas   device.MatrixMultiplier // nil: the device has no library
+
+	mu        sync.Mutex
+	kernels   map[string]any
+	workspace memcache.Block // of blas
+
+	launches sync.Pool
+}
+
+func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (kernels, error) {
+	m, err := dev.LoadModule(ptx.Image)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)
+	}
+	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[string]any)}, nil
+}
+
+func (g *gpuKernels) close() error {
+	g.mu.Lock()
+	w := g.workspace
+	g.workspace = memcache.Block{}
+	g.mu.Unlock()
+	err := w.Free()
+	if closing := g.module.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// kernel finds the edition of a kernel for a dtype.
+func (g *gpuKernels) kernel(name string) (any, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if k := g.kernels[name]; k != nil {
+		return k, nil
+	}
+	k, err := g.module.Kernel(name)
+	if err == nil {
+		g.kernels[strings.Clone(name)] = k
+	}
+	return k, err
+}
+
+// gpuLaunch is one launch. It is reused.
+type gpuLaunch struct {
+	device.Launch
+	args          [512]uint64
+	reads, writes [4 * maxParameters]device.Range
+}
+
+// newLaunch begins the launch of a kernel's edition for dt over n elements, with 256 threads a block.
+func (g *gpuKernels) newLaunch(name string, dt gtensor.Dtype, n int) *gpuLaunch {
+	l, _ := g.launches.Get().(*gpuLaunch)
+	if l == nil {
+		l = new(gpuLaunch)
+	}
+	l.Launch = device.Launch{Name: name, Grid: [3]uint32{blocks(n, 256), 1, 1}, Block: [3]uint32{256, 1, 1},
+		Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
+	if dt == gtensor.Float32 {
+		l.Kernel = "_f32"
+	} else {
+		l.Kernel = "_f64"
+	}
+	return l
+}
+
+// maxBlocks is enough to fill any GPU several times; kernels stride over what is more.
+const maxBlocks = 1 << 12
+
+// blocks are enough for n elements, each at a time.
+func blocks(n, each int) uint32 { return uint32(min(max((n+each-1)/each, 1), maxBlocks)) }
+
+func (l *gpuLaunch) word(v ...int) {
+	for _, x := range v {
+		l.Args = append(l.Args, uint64(x))
+	}
+}
+
+// number is a parameter of the kernel's floating-point type.
+func (l *gpuLaunch) number(v float64) {
+	if l.Kernel == "_f32" {
+		l.Args = append(l.Args, uint64(math.Float32bits(float32(v))))
+	} else {
+		l.double(v)
+	}
+}
+
+func (l *gpuLaunch) double(v float64) { l.Args = append(l.Args, math.Float64bits(v)) }
+
+func (l *gpuLaunch) flag(v bool) {
+	if v {
+		l.word(1)
+	} else {
+		l.word(0)
+	}
+}
+
+func (l *gpuLaunch) write(t *Tensor) {
+	l.Args = append(l.Args, uint64(t.ptr()))
+	l.Writes = append(l.Writes, t.memory())
+}
+
+func (l *gpuLaunch) read(t *Tensor) {
+	l.Args = append(l.Args, uint64(t.ptr()))
+	l.Reads = append(l.Reads, t.memory())
+}
+
+// update is for memory that the kernel reads and writes.
+func (l *gpuLaunch) update(t *Tensor) {
+	l.read(t)
+	l.Writes = append(l.Writes, t.memory())
+}
+
+// count is the number of elements.
+func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
+
+// run queues the launch.
+func (g *gpuKernels) run(l *gpuLaunch) error {
+	return g.runAs(l, strings.ReplaceAll(l.Name, " ", "_")+l.Kernel.(string))
+}
+
+// runAs queues the launch of the kernel of that name.
+func (g *gpuKernels) runAs(l *gpuLaunch, kernel string) (err error) {
+	if l.Kernel, err = g.kernel(kernel); err == nil {
+		err = g.stream.Launch(&l.Launch)
+	}
+	if err != nil {
+		err = fmt.Errorf("tensor: %s: %w", l.Name, err)
+	}
+	g.launches.Put(l)
+	return err
+}

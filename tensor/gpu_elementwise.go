@@ -1,0 +1,100 @@
+package tensor
+
+import (
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func (g *gpuKernels) fill(t *Tensor, v float64) error {
+	if t.bytes == 0 {
+		return nil
+	}
+	l := g.newLaunch("fill", t.dtype, t.count())
+	l.write(t)
+	l.word(t.count())
+	switch t.dtype {
+	case gtensor.Float32, gtensor.Float64:
+		l.number(v)
+	case gtensor.Int32:
+		l.word(int(uint32(int32(v))))
+	case gtensor.Int64:
+		l.word(int(int64(v)))
+	default:
+		l.word(int(uint8(v)))
+	}
+	return g.runAs(l, fmt.Sprintf("fill_%d", t.dtype.Size()))
+}
+
+func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	l := g.newLaunch(u.Name(), dst.dtype, dst.count())
+	l.write(dst)
+	l.read(x)
+	l.word(dst.count(), int(u))
+	l.number(c)
+	return g.runAs(l, "unary"+l.Kernel.(string))
+}
+
+// maxDims is the number of dimensions that kernels take, after those that walk alike were merged.
+const maxDims = 8
+
+func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	dims, sa, sb := kernel.NewBroadcast(dst.shape, a.shape, b.shape).Strides()
+	if len(dims) > maxDims {
+		return fmt.Errorf("tensor: %s: %w: broadcasting %v and %v has %d different dimensions; kernels take %d",
+			op.Name(), ErrUnsupported, a.shape, b.shape, len(dims), maxDims)
+	}
+	l := g.newLaunch(op.Name(), dst.dtype, dst.count())
+	l.write(dst)
+	l.read(a)
+	l.read(b)
+	l.word(dst.count(), int(op), len(dims))
+	for _, v := range [][]int{dims, sa, sb} {
+		l.word(v...)
+		l.pad(maxDims - len(v))
+	}
+	return g.runAs(l, "binary"+l.Kernel.(string))
+}
+
+// pad adds n words of 0.
+func (l *gpuLaunch) pad(n int) {
+	for range n {
+		l.word(0)
+	}
+}
+
+func (g *gpuKernels) repeat(dst, x *Tensor) error { return g.binary(kernel.First, dst, x, x) }
+
+func (g *gpuKernels) addBias(dst, x, bias *Tensor, relu bool) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	l := g.newLaunch("add bias", dst.dtype, dst.count())
+	l.write(dst)
+	l.read(x)
+	l.read(bias)
+	l.word(dst.count(), bias.count())
+	l.flag(relu)
+	return g.run(l)
+}
+
+func (g *gpuKernels) convert(dst, x *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	from := map[gtensor.Dtype]string{gtensor.Float32: "f32", gtensor.Float64: "f64", gtensor.Int32: "i32",
+		gtensor.Int64: "i64", gtensor.Uint8: "u8"}[x.dtype]
+	l := g.newLaunch("convert", dst.dtype, dst.count())
+	l.write(dst)
+	l.read(x)
+	l.word(dst.count())
+	return g.runAs(l, "convert_"+from+l.Kernel.(string))
+}

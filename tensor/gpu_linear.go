@@ -1,0 +1,155 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// multiplier is the device's library of matrix products, or nil.
+func multiplier(dev any) device.MatrixMultiplier {
+	m, ok := dev.(device.MatrixMultiplier)
+	if !ok {
+		return nil
+	}
+	if _, err := m.MatMulWorkspace(); err != nil {
+		return nil
+	}
+	return m
+}
+
+func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	if p.K == 0 {
+		return g.fill(dst, 0)
+	}
+	if g.blas == nil {
+		return g.multiply(p, dst, a, b)
+	}
+	workspace, err := g.takeWorkspace(ctx)
+	if err != nil {
+		return err
+	}
+	gemm := device.Gemm{Float64: dst.dtype == gtensor.Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
+		M: p.M, N: p.N, K: p.K, LDA: a.shape[1], LDB: b.shape[1], LDC: p.N,
+		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
+	if err := g.blas.MatMul(g.stream, &gemm); err != nil {
+		return fmt.Errorf("tensor: MatMul: %w", err)
+	}
+	return nil
+}
+
+// takeWorkspace returns the library's workspace, allocated by the first product. Products follow each other on the
+// stream, so one is enough.
+func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
+	bytes, err := g.blas.MatMulWorkspace()
+	if err != nil {
+		return device.Range{}, fmt.Errorf("tensor: MatMul: %w", err)
+	}
+	g.mu.Lock()
+	w := g.workspace
+	g.mu.Unlock()
+	if w.IsZero() {
+		fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
+		if err != nil {
+			return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
+		}
+		g.mu.Lock()
+		if w = g.workspace; w.IsZero() {
+			g.workspace, w = fresh, fresh
+		}
+		g.mu.Unlock()
+		if w != fresh {
+			g.rt.parked.add(fresh.Free())
+		}
+	}
+	return w.Range(0, bytes), nil
+}
+
+// multiply is the product without a library.
+func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
+	l := g.newLaunch("matmul", dst.dtype, 0)
+	l.Grid[0] = blocks(tiles(p.M)*tiles(p.N), 1)
+	l.Block = [3]uint32{tileSide, 8, 1}
+	l.write(dst)
+	l.read(a)
+	l.read(b)
+	l.word(p.M, p.N, p.K)
+	if p.TransA {
+		l.word(1, p.M)
+	} else {
+		l.word(p.K, 1)
+	}
+	if p.TransB {
+		l.word(1, p.K)
+	} else {
+		l.word(p.N, 1)
+	}
+	return g.run(l)
+}
+
+// tileSide is the side of the square that a block of the matrix kernels works on.
+const tileSide = 32
+
+func tiles(n int) int { return (n + tileSide - 1) / tileSide }
+
+func (g *gpuKernels) transpose(dst, x *Tensor) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	l := g.newLaunch("transpose", dst.dtype, 0)
+	l.Grid[0] = blocks(tiles(x.shape[0])*tiles(x.shape[1]), 1)
+	l.Block = [3]uint32{tileSide, 8, 1}
+	l.write(dst)
+	l.read(x)
+	l.word(x.shape[0], x.shape[1])
+	return g.run(l)
+}
+
+func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+	if dst.bytes == 0 {
+		return nil
+	}
+	if x.bytes == 0 {
+		return g.fill(dst, 0)
+	}
+	r := kernel.NewReduction(x.shape, kept).Strides()
+	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
+		return fmt.Errorf("tensor: sum: %w: %v to %v has more than %d different dimensions", ErrUnsupported, x.shape, kept, maxDims)
+	}
+	outputs := dst.count()
+	count := x.count() / outputs
+	name := "sum_columns"
+	l := g.newLaunch("sum", dst.dtype, 0)
+	l.Grid[0], l.Block = blocks(outputs, 32), [3]uint32{32, 8, 1}
+	if r.InnerSummed {
+		name = "sum_rows"
+		threads := uint32(32)
+		for threads < 1024 && int(threads)*4 < count {
+			threads *= 2
+		}
+		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads, 1, 1}
+	}
+	l.write(dst)
+	l.read(x)
+	l.word(outputs, count)
+	l.double(scale)
+	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
+		l.word(len(part))
+		for _, d := range part {
+			l.word(d.Size)
+		}
+		l.pad(maxDims - len(part))
+		for _, d := range part {
+			l.word(d.Stride)
+		}
+		l.pad(maxDims - len(part))
+	}
+	return g.runAs(l, name+l.Kernel.(string))
+}

@@ -1,0 +1,120 @@
+package tensor
+
+import "github.com/cistern-ml/cistern/tensor/internal/kernel"
+
+// maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB of arguments.
+const maxParameters = 48
+
+// alike is the length of the first run of updates that one launch can do.
+func alike[U any](all []U, same func(a, b U) bool) int {
+	n := 1
+	for n < len(all) && n < maxParameters && same(all[0], all[n]) {
+		n++
+	}
+	return n
+}
+
+// stepLaunch begins a launch over n parameters, the largest of which has so many elements.
+func (g *gpuKernels) stepLaunch(name string, first *Tensor, n, largest int) *gpuLaunch {
+	l := g.newLaunch(name, first.dtype, largest)
+	l.Grid[1] = uint32(n)
+	return l
+}
+
+func (g *gpuKernels) sgd(all []sgdUpdate) error {
+	for len(all) > 0 {
+		n := alike(all, func(a, b sgdUpdate) bool {
+			x, y := a.SGDStep, b.SGDStep
+			x.First, y.First = false, false
+			return x == y && a.p.dtype == b.p.dtype
+		})
+		if err := g.sgdStep(all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
+	largest := 0
+	for _, u := range all {
+		largest = max(largest, u.p.count())
+	}
+	if largest == 0 {
+		return nil
+	}
+	s := all[0].SGDStep
+	l := g.stepLaunch("sgd", all[0].p, len(all), largest)
+	for _, v := range []float64{s.LR, s.Momentum, 1 - s.Dampening, s.WeightDecay} {
+		l.double(v)
+	}
+	l.flag(s.Nesterov)
+	for _, u := range all {
+		l.update(u.p)
+		l.read(u.g)
+		if u.buf != nil {
+			l.update(u.buf)
+		} else {
+			l.word(0)
+		}
+		l.word(u.p.count())
+		l.flag(u.First)
+	}
+	return g.run(l)
+}
+
+func (g *gpuKernels) adam(all []adamUpdate) error {
+	for len(all) > 0 {
+		n := alike(all, func(a, b adamUpdate) bool {
+			x, y := a.Adam, b.Adam
+			x.StepSize, y.StepSize, x.Correction, y.Correction = 0, 0, 0, 0
+			return x == y && a.p.dtype == b.p.dtype
+		})
+		if err := g.adamStep(all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+func (g *gpuKernels) adamStep(all []adamUpdate) error {
+	largest := 0
+	for _, u := range all {
+		largest = max(largest, u.p.count())
+	}
+	if largest == 0 {
+		return nil
+	}
+	s := all[0].Adam
+	l := g.stepLaunch("adam", all[0].p, len(all), largest)
+	for _, v := range []float64{shrink(s), decay(s), 1 - s.Beta1, s.Beta2, 1 - s.Beta2, s.Eps} {
+		l.double(v)
+	}
+	for _, u := range all {
+		l.update(u.p)
+		l.read(u.g)
+		l.update(u.m)
+		l.update(u.v)
+		l.word(u.p.count())
+		l.double(u.StepSize)
+		l.double(u.Correction)
+	}
+	return g.run(l)
+}
+
+// shrink is what the step multiplies the parameters with, and decay what it adds of them to the gradient.
+func shrink(s kernel.Adam) float64 {
+	if s.Decoupled {
+		return 1 - s.LR*s.WeightDecay
+	}
+	return 1
+}
+
+func decay(s kernel.Adam) float64 {
+	if s.Decoupled {
+		return 0
+	}
+	return s.WeightDecay
+}

@@ -1,0 +1,47 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// kernels are the operations of one sort of device. Each is queued on the runtime's stream; the arguments are
+// checked, and nothing is queued for results without elements.
+type kernels interface {
+	fill(t *Tensor, v float64) error
+	unary(u kernel.Unary, dst, x *Tensor, c float64) error
+	binary(op kernel.Binary, dst, a, b *Tensor) error
+	addBias(dst, x, bias *Tensor, relu bool) error
+	convert(dst, x *Tensor) error
+	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error
+	transpose(dst, x *Tensor) error
+	// sum sets dst to scale times the sums of x; kept is dst's shape with the summed dimensions 1.
+	sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error
+	repeat(dst, x *Tensor) error
+	softmax(dst, x *Tensor) error
+	softmaxGrad(dst, dy, y *Tensor) error
+	argMax(dst, x *Tensor) error
+	crossEntropy(loss, logits, labels *Tensor, fault *storage) error
+	crossEntropyGrad(dst, logits, labels, dloss *Tensor) error
+	sgd(all []sgdUpdate) error
+	adam(all []adamUpdate) error
+
+	close() error
+}
+
+// newKernels finds the kernels for the runtime's device.
+func newKernels(rt *Runtime, tf32 bool) (kernels, error) {
+	switch dev := rt.stream.Device().(type) {
+	case device.HostVisible:
+		return &hostKernels{rt: rt, mem: dev, stream: rt.stream}, nil
+	case device.ModuleLoader:
+		return newGPUKernels(rt, dev, tf32)
+	}
+	return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
+		"and for those that load PTX", rt.stream.Device().Name(), ErrUnsupported)
+}
