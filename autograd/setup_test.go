@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,16 +23,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bench struct {
 	t     testing.TB
 	ctx   context.Context
-	dev   *host.Device
+	dev   device.Device
 	cache *memcache.Cache
 	rt    *tensor.Runtime
 }
 
 func open(t testing.TB, capacity int64) *bench {
 	t.Helper()
-	dev, err := host.New(host.Config{Capacity: capacity})
-	require.NoError(t, err)
-	cache, err := memcache.New(dev, memcache.Config{})
+	dev, config := openDevice(t, capacity)
+	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
@@ -49,6 +49,20 @@ func open(t testing.TB, capacity int64) *bench {
 		assert.NoError(t, dev.Close())
 	})
 	return b
+}
+
+// openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device with so many bytes. Another device is
+// limited to them by the cache.
+func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
+	t.Helper()
+	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
+		dev, err := device.Open(name)
+		require.NoError(t, err)
+		return dev, memcache.Config{MemoryLimit: capacity}
+	}
+	dev, err := host.New(host.Config{Capacity: capacity})
+	require.NoError(t, err)
+	return dev, memcache.Config{}
 }
 
 func upload[T tensor.Element](b *bench, data []T, shape ...int) *tensor.Tensor {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,7 +22,7 @@ type rig struct {
 	*Runtime
 	t     testing.TB
 	ctx   context.Context
-	dev   *host.Device
+	dev   device.Device
 	cache *memcache.Cache
 	leaky bool // the test leaves tensors behind
 }
@@ -33,9 +34,9 @@ func newRig(t testing.TB, capacity int64, options ...Option) *rig {
 
 func newObservedRig(t testing.TB, capacity int64, observer memcache.Observer, options ...Option) *rig {
 	t.Helper()
-	dev, err := host.New(host.Config{Capacity: capacity})
-	require.NoError(t, err)
-	cache, err := memcache.New(dev, memcache.Config{Observer: observer})
+	dev, config := openDevice(t, capacity)
+	config.Observer = observer
+	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
@@ -55,6 +56,20 @@ func newObservedRig(t testing.TB, capacity int64, observer memcache.Observer, op
 		assert.NoError(t, dev.Close())
 	})
 	return r
+}
+
+// openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device with so many bytes. Another device is
+// limited to them by the cache.
+func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
+	t.Helper()
+	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
+		dev, err := device.Open(name)
+		require.NoError(t, err)
+		return dev, memcache.Config{MemoryLimit: capacity}
+	}
+	dev, err := host.New(host.Config{Capacity: capacity})
+	require.NoError(t, err)
+	return dev, memcache.Config{}
 }
 
 // scoped gives the rig's context a scope that ends with the test.

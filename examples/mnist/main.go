@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	_ "github.com/cistern-ml/cistern/device/cuda"
 	_ "github.com/cistern-ml/cistern/device/host"
 )
 
