@@ -136,7 +136,7 @@ func TestGradientsAgainstFiniteDifferences(t *testing.T) {
 			}
 		}
 		_, grads := b.value(f, args, true)
-		assert.Zero(t, b.cache.MemoryAllocated(), "%s left memory behind", f.name)
+		assert.Zero(t, b.bytes(), "%s left memory behind", f.name)
 		const h = 1e-5
 		for i := range args {
 			for j, v := range args[i] {

@@ -26,6 +26,9 @@ type bench struct {
 	dev   device.Device
 	cache *memcache.Cache
 	rt    *tensor.Runtime
+
+	// What the runtime keeps for itself: a GPU's workspace of matrix products.
+	ownBlocks, ownBytes int64
 }
 
 func open(t testing.TB, capacity int64) *bench {
@@ -40,6 +43,7 @@ func open(t testing.TB, capacity int64) *bench {
 	rt, err := tensor.NewRuntime(cache, pool, stream)
 	require.NoError(t, err)
 	b := &bench{t: t, ctx: context.Background(), dev: dev, cache: cache, rt: rt}
+	b.warmUp()
 	t.Cleanup(func() {
 		assert.NoError(t, rt.Close())
 		assert.Zero(t, cache.Stats().Allocation.All.Current, "live blocks")
@@ -51,6 +55,24 @@ func open(t testing.TB, capacity int64) *bench {
 	return b
 }
 
+// warmUp lets the runtime take its own memory, and leaves nothing else behind.
+func (b *bench) warmUp() {
+	x, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1, 1)
+	require.NoError(b.t, err)
+	y, err := b.rt.MatMul(b.ctx, x, x, false, false)
+	require.NoError(b.t, err)
+	require.NoError(b.t, x.Release())
+	require.NoError(b.t, y.Release())
+	require.NoError(b.t, b.cache.EmptyCache(b.ctx))
+	b.cache.ResetPeakStats()
+	s := b.cache.Stats()
+	b.ownBlocks, b.ownBytes = s.Allocation.All.Current, s.AllocatedBytes.All.Current
+}
+
+// live is the number of blocks, and bytes their bytes, without the runtime's own.
+func (b *bench) live() int64  { return b.cache.Stats().Allocation.All.Current - b.ownBlocks }
+func (b *bench) bytes() int64 { return b.cache.MemoryAllocated() - b.ownBytes }
+
 // openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device with so many bytes. Another device is
 // limited to them by the cache.
 func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
@@ -58,6 +80,11 @@ func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
 	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
 		dev, err := device.Open(name)
 		require.NoError(t, err)
+		if m, ok := dev.(device.MatrixMultiplier); ok {
+			if workspace, err := m.MatMulWorkspace(); err == nil {
+				capacity += workspace
+			}
+		}
 		return dev, memcache.Config{MemoryLimit: capacity}
 	}
 	dev, err := host.New(host.Config{Capacity: capacity})

@@ -12,8 +12,6 @@ import (
 )
 
 // live is the number of blocks that are allocated.
-func (b *bench) live() int64 { return b.cache.Stats().Allocation.All.Current }
-
 func TestTheFirstErrorSticks(t *testing.T) {
 	b := open(t, 64<<20)
 	x, y := upload(b, make([]float32, 6), 2, 3), upload(b, make([]float32, 6), 2, 3)

@@ -117,7 +117,7 @@ func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float
 		return nil
 	}
 	if x.bytes == 0 {
-		return g.fill(dst, 0)
+		return g.fill(dst, 0*scale) // NaN for the mean of nothing
 	}
 	r := kernel.NewReduction(x.shape, kept).Strides()
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {

@@ -72,6 +72,16 @@ func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
 	return dev, memcache.Config{}
 }
 
+// needsHost skips a test that only the host device can do.
+func (r *rig) needsHost(why string) *host.Device {
+	r.t.Helper()
+	dev, ok := r.dev.(*host.Device)
+	if !ok {
+		r.t.Skip("only on the host device: " + why)
+	}
+	return dev
+}
+
 // scoped gives the rig's context a scope that ends with the test.
 func (r *rig) scoped() *rig {
 	ctx, scope := Scope(r.ctx)

@@ -18,7 +18,7 @@ import (
 // blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time, so each product
 // takes one that nobody else uses.
 type blas struct {
-	path string // absolute; empty: wherever the dynamic linker finds it
+	path string // absolute; noBLAS; empty: wherever the dynamic linker finds it
 
 	once sync.Once
 	err  error
@@ -52,6 +52,10 @@ func (d *Device) MatMulWorkspace() (int64, error) {
 
 func (b *blas) open(d *Device) error {
 	b.once.Do(func() {
+		if b.path == noBLAS {
+			b.err = &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with cublas=none"}
+			return
+		}
 		path := C.CString(b.path)
 		defer C.free(unsafe.Pointer(path))
 		var problem [512]C.char

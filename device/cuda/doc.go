@@ -11,8 +11,8 @@
 // # Devices
 //
 // A device uses the GPU's primary context, as CUDA's runtime and PyTorch do. Opening it twice gives the same
-// device, to be closed as often. The option cublas=/absolute/path names the library of matrix products; without
-// it libcublas.so.13, .12 or .11 is looked for where the dynamic linker looks. Besides [device.Device] it
+// device, to be closed as often. The option cublas=/absolute/path names the library of matrix products, and
+// cublas=none does without; otherwise libcublas.so.13, .12 or .11 is looked for where the dynamic linker looks. Besides [device.Device] it
 // implements [device.VirtualMemory], [device.ModuleLoader] and [device.MatrixMultiplier]; its streams implement
 // [device.BatchCopier].
 //

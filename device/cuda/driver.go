@@ -101,13 +101,16 @@ func parse(name string, options url.Values) (ordinal int, blas string, err error
 		if key != "cublas" {
 			return 0, "", invalid("unknown option %q; a GPU has the option cublas", key)
 		}
-		if len(values) != 1 || !filepath.IsAbs(values[0]) {
-			return 0, "", invalid("cublas=%q: give one absolute path of the library", strings.Join(values, ","))
+		if len(values) != 1 || values[0] != noBLAS && !filepath.IsAbs(values[0]) {
+			return 0, "", invalid("cublas=%q: give one absolute path of the library, or none", strings.Join(values, ","))
 		}
 		blas = values[0]
 	}
 	return ordinal, blas, nil
 }
+
+// noBLAS is the option of a device without a library of matrix products.
+const noBLAS = "none"
 
 // available says why there is no GPU.
 func available(name string) error {
