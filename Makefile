@@ -3,7 +3,11 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz bench
+# The header of CUDA 13 needs help; see device/cuda/include.
+CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
+GPU ?= cuda:0
+
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -14,7 +18,7 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint tidy nocgo invariants race sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint tidy kernels-check nocgo invariants race sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -52,3 +56,21 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 
 bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...
+
+cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
+	@echo '#include <cuda.h>' | $(or $(CC),gcc) -I/usr/local/cuda/include -E - >/dev/null 2>&1 || { \
+		echo "cuda.h is missing: install CUDA's toolkit, or on Debian the packages gcc and nvidia-cuda-dev (component non-free)"; exit 1; }
+	$(CUDA) go build -tags cuda ./...
+	$(CUDA) go vet -tags cuda ./...
+
+test-cuda: cuda ## run the tests on a GPU (GPU=cuda:0)
+	CISTERN_TEST_DEVICE=$(GPU) $(CUDA) go test -count=1 -tags cuda ./device/... ./memcache ./transfer ./tensor/... ./autograd ./trace
+
+bundle: ## write dist/: tests and example for a machine with a GPU and without Go
+	$(CUDA) sh device/cuda/bundle.sh
+
+kernels: ## compile every .cu to PTX; needs nvcc
+	sh device/cuda/kernels.sh
+
+kernels-check: ## fail if a PTX was not made of its source
+	sh device/cuda/kernels.sh check

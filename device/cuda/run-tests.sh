@@ -1,0 +1,28 @@
+#!/bin/sh
+# Runs the test binaries beside it, on the device that CISTERN_TEST_DEVICE names (cuda:0), and prints a summary. The
+# arguments go to every binary, such as -test.count 20. The logs are in the folder that CISTERN_TEST_LOGS names, or in
+# one that is named at the end.
+cd "$(dirname "$0")" || exit 1
+here=$PWD
+export CISTERN_TEST_DEVICE="${CISTERN_TEST_DEVICE:-cuda:0}"
+logs=${CISTERN_TEST_LOGS:-$(mktemp -d)}
+mkdir -p "$logs"
+status=0
+printf '%-14s %8s %8s %8s %8s\n' package passed failed skipped seconds
+for binary in $(find . -name package.test | sort); do
+	package=$(dirname "${binary#./}")
+	log=$logs/$(echo "$package" | tr / -).log
+	began=$(date +%s)
+	cd "$here/$package" || exit 1
+	./package.test -test.v "$@" >"$log" 2>&1
+	code=$?
+	count() { grep -c -- "--- $1" "$log"; }
+	printf '%-14s %8d %8d %8d %8d' "$package" "$(count PASS)" "$(count FAIL)" "$(count SKIP)" $(($(date +%s) - began))
+	if [ $code -ne 0 ]; then
+		status=1
+		printf '   exit status %d' $code
+	fi
+	echo
+done
+echo "logs: $logs"
+exit $status

@@ -1,0 +1,42 @@
+//go:build cuda
+
+package cuda_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// opening is what a process says that finds this driver.
+func opening(t *testing.T, driver string) string {
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "TestOpenSaysWhy$")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(driver))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS: TestOpenSaysWhy")
+	return string(out)
+}
+
+func TestStartsWithoutDriver(t *testing.T) {
+	driver := filepath.Join(t.TempDir(), "libcuda.so.1")
+	require.NoError(t, os.WriteFile(driver, nil, 0o644))
+	out := opening(t, driver)
+	require.Contains(t, out, "no such device")
+	require.Contains(t, out, "NVIDIA's driver is not installed: "+driver)
+}
+
+func TestStartsWithoutGPU(t *testing.T) {
+	driver := filepath.Join(t.TempDir(), "libcuda.so.1")
+	source := driver + ".c"
+	require.NoError(t, os.WriteFile(source, []byte(`
+int cuInit(unsigned flags) { return 100; }
+int cuGetErrorName(int code, const char **name) { *name = "A_DRIVER_WITHOUT_GPU"; return 0; }
+`), 0o644))
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", driver, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, opening(t, driver), "NVIDIA's driver finds no GPU: A_DRIVER_WITHOUT_GPU")
+}
