@@ -154,6 +154,34 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
+// TestOwnOptions: each has its effect.
+func TestOwnOptions(t *testing.T) {
+	estimates := func(file string, configs ...string) []map[string]any {
+		var args []string
+		for _, c := range configs {
+			args = append(args, "-config", c)
+		}
+		status, stdout, stderr := replays(t, append(args, "-json", testdata+file)...)
+		require.Equal(t, exitOK, status, stderr)
+		return objects(t, stdout)
+	}
+	reserved := func(o map[string]any) float64 { return o["peak_reserved"].(float64) }
+
+	list := estimates("segmentation.jsonl.gz", "expandable_segments:True", "expandable_segments:True,expandable_granule_mb:2",
+		"expandable_segments:True,expandable_granule_mb:2,expandable_remap:True", "memory_limit:2147483648", "no_caching:True")
+	require.Greater(t, list[1]["driver_calls"], list[0]["driver_calls"])
+	require.Less(t, reserved(list[2]), reserved(list[1]))
+	require.LessOrEqual(t, reserved(list[3]), float64(2<<30))
+	require.Positive(t, list[3]["retries"])
+	require.EqualValues(t, 1, list[4]["ratio"])
+	require.Greater(t, list[4]["driver_calls"], 1.5*list[4]["allocs"].(float64))
+
+	list = estimates("spin3.jsonl.gz", "", "exact:True", "exact:False", "per_process_memory_fraction:1.0")
+	require.Equal(t, list[0]["retries"], list[1]["retries"])
+	require.Less(t, list[2]["retries"], list[1]["retries"], "after a flush the free blocks are searched before the driver is asked")
+	require.Zero(t, list[3]["retries"], "the recorded limit is lifted")
+}
+
 func TestPlot(t *testing.T) {
 	for _, name := range []string{"plot.svg", "plot.html"} {
 		file := filepath.Join(t.TempDir(), name)

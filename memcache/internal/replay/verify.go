@@ -55,7 +55,6 @@ func verify(p *recording.Program) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Exact = true
 	if p.TotalMemory == 0 {
 		config.PerProcessMemoryFraction = 0 // of an unknown size: inferred as a limit
 	}
@@ -106,9 +105,17 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	return append(list[:enough:enough], 0), nil
 }
 
+// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False.
+func ParseOptions(options string) (memcache.Config, error) {
+	if c, err := memcache.ParseConfig(options); err != nil {
+		return c, err
+	}
+	return memcache.ParseConfig("exact:True," + options)
+}
+
 // Config is the configuration of a recording.
 func Config(p *recording.Program) (memcache.Config, error) {
-	config, err := memcache.ParseConfig(p.Conf)
+	config, err := ParseOptions(p.Conf)
 	if err != nil {
 		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
 	}

@@ -74,12 +74,11 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	return s, nil
 }
 
-// Estimate replays the program under a configuration, as PyTorch's allocator would behave. The recorded memory limit holds
-// unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
+// Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
+// memory limit holds unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
 // that failed when it was recorded is tried, and freed at once if it succeeds; one that fails now is missing from
 // then on. samples is the number of samples to take.
 func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
-	config.Exact = true
 	if config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0 {
 		config.MemoryLimit = s.limit
 	}
