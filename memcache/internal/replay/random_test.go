@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
@@ -40,6 +41,23 @@ func TestRandomRecordings(t *testing.T) {
 				}
 				verifies(t, rec)
 			}
+		})
+	}
+}
+
+// TestLongRecordings: most readings are right at once, however many there are. A search of a few replays is enough.
+func TestLongRecordings(t *testing.T) {
+	if race.Enabled {
+		t.Skip("one goroutine, and long")
+	}
+	impatient(t, 1)
+	for name, w := range workloads() {
+		t.Run(name, func(t *testing.T) {
+			w.steps = 8000
+			rec := record(t, 100, w)
+			verifies(t, rec)
+			rec.LimitKnown, rec.Limit = false, 0
+			verifies(t, rec)
 		})
 	}
 }

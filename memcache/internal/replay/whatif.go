@@ -66,9 +66,9 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	}
 	s.limit = best.config.MemoryLimit
 	for _, c := range best.best.choices {
-		s.readings[c.step] = c.readings[c.pick]
+		s.readings[c.step] = c.reading()
 		if p.Steps[c.step].Kind == recording.StepFree {
-			s.readings[c.step+1] = c.readings[c.pick] // it was read together with the call after it
+			s.readings[c.step+1] = c.reading() // it was read together with the call after it
 		}
 	}
 	return s, nil
@@ -131,8 +131,8 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		if err := m.emptyCache(); err != nil {
 			return err
 		}
-	} else if !how.late && len(inside) > 0 {
-		m.completeAll(inside[:shapeOf(inside).lead-int(how.waited)])
+	} else if !how.waits() {
+		m.completeAll(inside[:shapeOf(inside).lead])
 	}
 	e.Allocs++
 	b, err := m.allocate(step)
