@@ -154,7 +154,7 @@ func TestHostile(t *testing.T) {
 		"no mark":            {[]byte{0x80, 2, ']', 'e', '.'}, "corrupt"},
 		"an odd dict":        {[]byte{0x80, 2, '}', '(', 'N', 'u', '.'}, "corrupt"},
 		"a long of 0":        {[]byte{0x80, 2, 0x8a, 0, '.'}, "corrupt"},
-		"a frame":            {[]byte{0x80, 4, 0x95, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "truncated"},
+		"a frame":            {[]byte{0x80, 4, 0x95, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "corrupt"},
 		"a string":           {[]byte{0x80, 4, 0x8d, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "too large"},
 		"a list on top":      {pickled([]any{}), "the snapshot is a list; want a dict"},
 		"no history":         {pickled(snapshot()), "_record_memory_history"},
@@ -199,6 +199,31 @@ func TestSharedValues(t *testing.T) {
 	require.Len(t, list, 100)
 	_, err = readBytes(p.b, Limits{Records: 9_999})
 	require.ErrorIs(t, err, ErrLimit)
+}
+
+// TestPickleMemory: what a pickle's values need is bounded, whatever they are; entries that were read, and their frames,
+// need little.
+func TestPickleMemory(t *testing.T) {
+	const records = 2000
+	for name, value := range map[string]string{"integers": "J1234", "strings": "\x8c\x01a", "memos": "N\x940", "lists": "]",
+		"tuples": "N\x85", "long integers": "\x8a\x09123456780", "frames of nothing": "](NNNNNNNNe"} {
+		data := "\x80\x04](" + strings.Repeat(value, 200_000) + "e."
+		_, err := readBytes([]byte(data), Limits{Records: records})
+		require.ErrorIs(t, err, ErrLimit, name)
+	}
+
+	frames := make([]any, 50)
+	var entries []any
+	for range records - 3 {
+		e := entry("alloc", 4096, 1)
+		e[len(e)-1] = frames
+		entries = append(entries, e)
+	}
+	// Without the opcodes of a memo, strings are values of their own.
+	text := pickled(snapshot(entries...))
+	list, err := readBytes(text, Limits{Records: records})
+	require.NoError(t, err)
+	require.Len(t, list[0].Entries, records-3)
 }
 
 func TestLimits(t *testing.T) {
