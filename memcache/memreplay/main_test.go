@@ -182,6 +182,16 @@ func TestOwnOptions(t *testing.T) {
 	require.Zero(t, list[3]["retries"], "the recorded limit is lifted")
 }
 
+func TestMarks(t *testing.T) {
+	for most, want := range map[int64]int64{1: 1, 7: 1, 8: 2, 1<<20 - 1: 1 << 17, 3 << 30: 1 << 29, 1 << 40: 1 << 38} {
+		require.Equal(t, want, powerStep(most), most)
+	}
+	for most, want := range map[int]int{0: 1, 9: 1, 12: 2, 49: 5, 60: 10, 2994: 500, 16484: 2000, 1 << 31: 200_000_000} {
+		require.Equal(t, want, decimalStep(most), most)
+	}
+	require.Equal(t, []string{"0", "999", "1,000", "12,345,678"}, []string{thousands(0), thousands(999), thousands(1000), thousands(12345678)})
+}
+
 func TestPlot(t *testing.T) {
 	for _, name := range []string{"plot.svg", "plot.html"} {
 		file := filepath.Join(t.TempDir(), name)
@@ -212,7 +222,10 @@ func TestPlot(t *testing.T) {
 			}
 		}
 		require.Equal(t, 8, lines, "two lines for each file and configuration")
-		require.Contains(t, string(text), "max_split_size_mb:64: reserved")
+		for _, part := range []string{">tight.jsonl.gz<", ">spin3.jsonl.gz<", ">max_split_size_mb:64<", "reserved, peak 2996.0 MiB<", "allocated, peak 2631.2 MiB<",
+			">0.5 GiB<", ">calls: allocations and frees<", ">1,000<", "prefers-color-scheme: dark"} {
+			require.True(t, strings.Contains(string(text), part), part)
+		}
 	}
 	status, _, stderr := replays(t, "-config", "", "-plot", filepath.Join(t.TempDir(), "no", "plot.svg"), testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
