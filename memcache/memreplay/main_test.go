@@ -12,13 +12,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 const testdata = "../testdata/recordings/"
 
-func recordings(t testing.TB) []string {
-	files, err := filepath.Glob(testdata + "*.jsonl.gz")
+// recordings are all there are; the short ones with the race detector, which sees one goroutine.
+func recordings(t testing.TB) (files []string) {
+	all, err := filepath.Glob(testdata + "*.jsonl.gz")
 	require.NoError(t, err)
+	for _, file := range all {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		if !race.Enabled || info.Size() < 32<<10 {
+			files = append(files, file)
+		}
+	}
 	require.NotEmpty(t, files)
 	return files
 }
@@ -66,7 +76,7 @@ func TestVerifyEveryRecording(t *testing.T) {
 	require.Equal(t, exitOK, status)
 	require.Equal(t, 1+len(files)+2, strings.Count(stdout, "\n"), "two have a remark")
 	require.Contains(t, stdout, "mnist_mlp.pickle.gz: the recording has no statistics to compare\n")
-	require.Contains(t, stdout, "tight.maxsplit64gc08.jsonl.gz     1500    0 ")
+	require.Regexp(t, `(?m)^tight\.maxsplit64gc08\.jsonl\.gz +1500 +0 `, stdout)
 }
 
 // TestDeparture: one byte more in the header's statistics fails the verification of that file, and no other.

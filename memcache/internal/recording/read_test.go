@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 func readBytes(data []byte, limits Limits) ([]*Recording, error) {
@@ -110,6 +112,10 @@ func TestHostile(t *testing.T) {
 	deep := func(open, shut string) []byte {
 		return []byte(`{"x":` + strings.Repeat(open, 1_000_000) + strings.Repeat(shut, 1_000_000) + "}")
 	}
+	large := 80 << 20
+	if race.Enabled {
+		large = 8 << 20
+	}
 	good := pickled(snapshot(entry("alloc", 4<<20, 100)))
 	header := "{}\n"
 	for name, c := range map[string]struct {
@@ -121,8 +127,8 @@ func TestHostile(t *testing.T) {
 		"protocol 0":         {[]byte("(dp0\n."), "neither JSON lines nor a pickle"},
 		"a gzip header":      {[]byte{0x1f, 0x8b, 8}, "truncated"},
 		"half a gzip":        {gzipped(t, good)[:50], "truncated"},
-		"a gzip bomb":        {gzipped(t, append([]byte(`{"conf":"`), bytes.Repeat([]byte("a"), 80<<20)...)), "too large"},
-		"a pickle bomb":      {gzipped(t, append([]byte{0x80, 2}, bytes.Repeat([]byte("]"), 30<<20)...)), "too large"},
+		"a gzip bomb":        {gzipped(t, append([]byte(`{"conf":"`), bytes.Repeat([]byte("a"), large)...)), "too large"},
+		"a pickle bomb":      {gzipped(t, append([]byte{0x80, 2}, bytes.Repeat([]byte("]"), large)...)), "too large"},
 		"many marks":         {append([]byte{0x80, 2}, bytes.Repeat([]byte("("), 1_000_000)...), "more than 64 nested values"},
 		"deep lists":         {append(append([]byte{0x80, 2, ']'}, bytes.Repeat([]byte{0x85}, 1_000_000)...), '.'), "too large"},
 		"deep JSON lists":    {deep("[", "]"), "exceeded max depth"},
@@ -167,7 +173,7 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, err := readBytes(c.data, Limits{Bytes: 64 << 20, Records: 1 << 16})
+			_, err := readBytes(c.data, Limits{Bytes: int64(large) / 4 * 3, Records: 1 << 16})
 			require.ErrorContains(t, err, "memreplay: file: ")
 			require.ErrorContains(t, err, c.want)
 			require.Less(t, len(err.Error()), 400)

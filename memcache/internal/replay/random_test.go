@@ -32,7 +32,11 @@ func workloads() map[string]workload {
 func TestRandomRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(4) {
+			seeds := uint64(4)
+			if race.Enabled { // one goroutine
+				seeds, w.steps = 1, w.steps/3
+			}
+			for seed := range seeds {
 				rec := record(t, seed, w)
 				verifies(t, rec)
 				rec.LimitKnown, rec.Limit = false, 0
