@@ -2,6 +2,7 @@ package replay
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,9 @@ func TestLongRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			w.steps = 8000
+			if strings.HasPrefix(name, "expandable") {
+				w.steps = 16_000
+			}
 			rec := record(t, 100, w)
 			verifies(t, rec)
 			rec.LimitKnown, rec.Limit = false, 0
