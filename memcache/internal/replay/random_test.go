@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
@@ -52,7 +53,7 @@ func TestRandomRecordings(t *testing.T) {
 
 // TestLongRecordings: most readings are right at once, however many there are. A search of a few replays is enough.
 func TestLongRecordings(t *testing.T) {
-	if race.Enabled {
+	if race.Enabled || invariants.Enabled {
 		t.Skip("one goroutine, and long")
 	}
 	impatient(t, 1)
