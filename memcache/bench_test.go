@@ -126,6 +126,37 @@ func BenchmarkChurn(b *testing.B) {
 	}
 }
 
+// BenchmarkHoles allocates and frees 1 KiB where so many free blocks of another size lie between live ones.
+func BenchmarkHoles(b *testing.B) {
+	for _, n := range []int{4 << 10, 16 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("free/%d", n), func(b *testing.B) {
+			dev := newScripted(1 << 50)
+			c, err := New(dev, Config{})
+			require.NoError(b, err)
+			s, ctx := dev.stream(1), context.Background()
+			var holes []Block
+			for range n {
+				hole, err := c.Alloc(ctx, 1<<10, s)
+				require.NoError(b, err)
+				holes = append(holes, hole)
+				_, err = c.Alloc(ctx, 512, s)
+				require.NoError(b, err)
+			}
+			for _, hole := range holes {
+				require.NoError(b, hole.Free())
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 1<<10, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
 // BenchmarkReplay repeats what the callers of a recorded workload did, on one stream; ns/op is for one call.
 func BenchmarkReplay(b *testing.B) {
 	for _, name := range []string{"mnist_cnn", "resnet50", "gpt2", "segmentation"} {

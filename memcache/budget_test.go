@@ -106,6 +106,23 @@ func TestCollectionInABudget(t *testing.T) {
 	}
 }
 
+// TestCollectionStopsAtTheTarget: once as much was returned as is reserved above the threshold, younger segments stay.
+func TestCollectionStopsAtTheTarget(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	a, b, other := mustAlloc(t, c, 10*mib, s), mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 30*mib, s)
+	require.NoError(t, a.Free())
+	for range 2 { // a grows older
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 30*mib, s)
+	}
+	require.NoError(t, b.Free())
+	mustAlloc(t, c, 22*mib, s)
+	st := c.Stats()
+	require.EqualValues(t, 1, st.NumDeviceFree)
+	require.EqualValues(t, (60-10+22)*mib, st.ReservedBytes.All.Current)
+}
+
 // TestStatisticsByExactDeltas: peaks, sums and their resets, call by call.
 func TestStatisticsByExactDeltas(t *testing.T) {
 	c, dev := newCache(t, Config{})

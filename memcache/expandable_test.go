@@ -42,3 +42,30 @@ func TestReservedStaysBounded(t *testing.T) {
 		t.Logf("%-26s peak reserved %6d MiB, peak allocated %4d MiB", name, st.ReservedBytes.All.Peak/mib, st.AllocatedBytes.All.Peak/mib)
 	}
 }
+
+// TestBatchesThatGrow: the next step's activations are a little larger than the last one's, so that no free block of 50
+// layers fits, and separate segments leave slivers. Expandable segments don't.
+func TestBatchesThatGrow(t *testing.T) {
+	ratio := func(config Config) float64 {
+		c, err := New(newScripted(140<<30), config)
+		require.NoError(t, err)
+		s := c.dev.(*scripted).stream(1)
+		for batch := int64(32); batch < 48; batch++ {
+			var layers []Block
+			for layer := range int64(50) {
+				layers = append(layers, mustAlloc(t, c, batch*(400+10*layer)<<10, s))
+			}
+			for len(layers) > 0 { // the backward pass needs a gradient beside each activation
+				last := layers[len(layers)-1]
+				gradient := mustAlloc(t, c, last.Size(), s)
+				require.NoError(t, errors.Join(last.Free(), gradient.Free()))
+				layers = layers[:len(layers)-1]
+			}
+		}
+		require.NoError(t, c.check())
+		return ratioOf(c.Stats())
+	}
+	require.Greater(t, ratio(Config{}), 1.2)
+	require.Less(t, ratio(Config{ExpandableSegments: true}), 1.03)
+	require.Less(t, ratio(Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true}), 1.01)
+}

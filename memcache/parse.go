@@ -11,6 +11,9 @@ import (
 // ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]". Options
 // that concern pinned host memory, and backend:native, are accepted and change nothing here. An unknown
 // option, or a value that PyTorch would not take, is an error.
+//
+// The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
+// memory_limit (in bytes), no_caching and exact. PyTorch refuses them.
 func ParseConfig(options string) (Config, error) {
 	var c Config
 	fail := func(format string, args ...any) (Config, error) {
@@ -102,6 +105,11 @@ var setters = map[string]setter{
 	"per_process_memory_fraction":       ratio(func(c *Config) *float64 { return &c.PerProcessMemoryFraction }, "0 to 1", func(v float64) bool { return v >= 0 && v <= 1 }),
 	"expandable_segments":               boolean(func(c *Config) *bool { return &c.ExpandableSegments }),
 	"release_lock_on_cudamalloc":        boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
+	"expandable_granule_mb":             mebibytes(func(c *Config) *int64 { return &c.ExpandableGranuleMB }),
+	"expandable_remap":                  boolean(func(c *Config) *bool { return &c.ExpandableRemap }),
+	"memory_limit":                      number(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
+	"no_caching":                        boolean(func(c *Config) *bool { return &c.NoCaching }),
+	"exact":                             boolean(func(c *Config) *bool { return &c.Exact }),
 	"graph_capture_record_stream_reuse": boolean(nil),
 	"pinned_use_cuda_host_register":     boolean(nil),
 	"pinned_use_background_threads":     boolean(nil),
@@ -115,11 +123,13 @@ var setters = map[string]setter{
 	},
 }
 
-func mebibytes(field func(*Config) *int64) setter {
+func mebibytes(field func(*Config) *int64) setter { return number(field, "MiB") }
+
+func number(field func(*Config) *int64, unit string) setter {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n <= 0 {
-			return fmt.Errorf("want a number of MiB")
+			return fmt.Errorf("want a number of %s", unit)
 		}
 		*field(c) = n
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // program is a random caller. It interprets bytes, so that a fuzzer can write it.
@@ -168,8 +169,12 @@ var programs = []Config{
 }
 
 func TestRandomPrograms(t *testing.T) {
+	seeds := uint64(14)
+	if race.Enabled { // one goroutine
+		seeds = 2
+	}
 	for i, config := range programs {
-		for seed := range uint64(14) {
+		for seed := range seeds {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			p := newProgram(t, config)
 			for range 2000 {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // A recording is what PyTorch 2.11's allocator did for one workload.
@@ -70,6 +71,9 @@ func TestRecordings(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".jsonl.gz"), func(t *testing.T) {
 			t.Parallel()
+			if info, err := os.Stat(file); race.Enabled && err == nil && info.Size() > 32<<10 {
+				t.Skip("one goroutine, and long")
+			}
 			newReplay(t, readRecording(t, file)).run()
 		})
 	}

@@ -11,7 +11,15 @@
 // blocks. What a recording leaves out (calls of record_stream and empty_cache, a memory limit) is inferred.
 //
 // OPTIONS is the value of PYTORCH_CUDA_ALLOC_CONF to try, such as "expandable_segments:True"; "" is PyTorch's
-// default, and "recorded" what the file was recorded with. The flag can be given several times.
+// default, and "recorded" what the file was recorded with. The flag can be given several times. A recorded memory limit
+// holds unless the options have one; "per_process_memory_fraction:1.0" lifts it. Names that PyTorch does not have are
+// memcache's own:
+//
+//	expandable_granule_mb:2   expandable segments of the large pool grow in granules of 2 MiB in place of 20
+//	expandable_remap:True     memory of free granules moves to where it is needed; with expandable_segments:True
+//	memory_limit:BYTES        a memory limit
+//	no_caching:True           a driver call for every allocation and every free
+//	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset
 //
 // The exit status is 0, 1 if a verification or a file failed, and 2 if the command line is wrong.
 package main

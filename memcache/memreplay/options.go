@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/replay"
 )
 
 // options are what the command line says.
@@ -37,11 +38,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		fmt.Fprintln(stderr, "usage: memreplay [-config OPTIONS]... [-json] [-plot FILE] FILE...")
 		f.PrintDefaults()
 	}
-	f.Func("config", "replay under these `OPTIONS` (PYTORCH_CUDA_ALLOC_CONF; \"recorded\": the file's own); can be repeated", o.addConfig)
+	f.Func("config", "replay under these `OPTIONS` (PYTORCH_CUDA_ALLOC_CONF, and our own; \"recorded\": the file's); can be repeated", o.addConfig)
 	f.BoolVar(&o.json, "json", false, "print a JSON object for each file, or for each file and configuration")
 	f.StringVar(&o.plot, "plot", "", "with -config: write reserved and allocated memory over time to `FILE`, .svg or .html")
 	f.Int64Var(&o.limits.Bytes, "max-bytes", 0, "read at most this many `bytes` of a file, decompressed (default 1 GiB)")
-	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 2097152)")
+	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 1048576)")
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil, nil
@@ -72,7 +73,7 @@ func (o *options) addConfig(text string) error {
 	c := config{text: text}
 	if text != recorded {
 		var err error
-		if c.parsed, err = memcache.ParseConfig(text); err != nil {
+		if c.parsed, err = replay.ParseOptions(text); err != nil {
 			return err
 		}
 	}

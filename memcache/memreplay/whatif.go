@@ -44,7 +44,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 		for _, p := range programs {
 			panel := panel{title: p.Name, calls: len(p.Steps)}
 			if err := o.estimates(p, func(c string, e *replay.Estimate) {
-				panel.lines = append(panel.lines, line{c, e.Samples})
+				panel.lines = append(panel.lines, line{c, e.PeakReserved, e.PeakAllocated, e.Samples})
 				if o.json {
 					printJSON(stdout, estimated{p.Name, c, e.Allocs, e.PeakAllocated, e.PeakReserved, e.Ratio(), e.DriverCalls,
 						e.Retries, e.OOMs, e.NsPerOp()})

@@ -2,44 +2,87 @@ package recording
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/nlpodyssey/gopickle/pickle"
+	"github.com/nlpodyssey/gopickle/types"
 )
 
 // readPickle reads what torch.cuda.memory._dump_snapshot wrote.
 func readPickle(in *bufio.Reader, limits Limits) ([]*Recording, error) {
-	data, err := io.ReadAll(in)
+	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits}
+	value, err := s.unpickle()
 	if err != nil {
 		return nil, err
 	}
-	if err := scan(data, limits); err != nil {
-		return nil, err
-	}
-	value, err := unpickle(data)
-	if err != nil {
-		return nil, err
-	}
-	return newSnapshot(value, limits)
+	return s.recordings(value)
 }
 
-// unpickle decodes what scan has accepted. The decoder panics on some pickles that put values in the wrong place.
-func unpickle(data []byte) (value any, err error) {
+// snapshotReader reads a snapshot. The entries, which are most of it, become small as soon as they are read.
+type snapshotReader struct {
+	*scanner
+	limits  Limits
+	entries []Entry
+}
+
+// unpickle decodes what the scanner accepts. The decoder panics on some pickles that put values in the wrong place.
+func (s *snapshotReader) unpickle() (value any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the pickle is corrupt: %v", r)
 		}
 	}()
-	u := pickle.NewUnpickler(bytes.NewReader(data))
-	refuse := errors.New("the pickle names a class")
-	u.FindClass = func(string, string) (any, error) { return nil, refuse }
-	u.PersistentLoad = func(any) (any, error) { return nil, refuse }
+	u := pickle.NewUnpickler(s.scanner)
+	u.FindClass = func(string, string) (any, error) { return nil, errors.New("the pickle names a class") }
+	u.PersistentLoad = s.shrink // of every dict: the scanner asks for it
 	value, err = u.Load()
-	if err != nil {
-		err = fmt.Errorf("the pickle is corrupt: %w", err)
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case errors.Is(err, ErrLimit):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("the pickle is corrupt: %w", err)
 	}
-	return value, err
+	return value, nil
+}
+
+// entryIndex is what is left of a dict that was an entry.
+type entryIndex int
+
+// shrink empties a dict that is an entry, and the list of its frames. One with a mistake stays, for an error that says
+// where it is.
+func (s *snapshotReader) shrink(v any) (any, error) {
+	d, ok := v.(*types.Dict)
+	if !ok {
+		return v, nil
+	}
+	if _, ok := field(d, "action"); !ok {
+		return v, nil
+	}
+	e, ok, err := traceEntry(d, "")
+	if err != nil || !ok {
+		return v, nil
+	}
+	if frames, ok := field(d, "frames"); ok {
+		if list, ok := frames.(*types.List); ok && *list != nil {
+			s.spent -= int64(len(*list))*int64(scalar) + int64(container) - listBytes
+			*list = nil
+		}
+	}
+	s.spent -= 2*int64(len(*d))*int64(scalar) + int64(container) - entryBytes
+	*d = types.Dict{{Value: entryIndex(len(s.entries))}}
+	s.entries = append(s.entries, e)
+	return d, nil
+}
+
+// shrunk is the entry that a dict was.
+func (s *snapshotReader) shrunk(v any) (Entry, bool) {
+	if d, ok := v.(*types.Dict); ok && len(*d) > 0 {
+		if i, ok := (*d)[0].Value.(entryIndex); ok && (*d)[0].Key == nil {
+			return s.entries[i], true
+		}
+	}
+	return Entry{}, false
 }

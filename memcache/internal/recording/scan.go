@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -29,13 +30,16 @@ const (
 	frame // a length of 8 bytes, of what comes
 )
 
-// cost is what an opcode makes.
-type cost uint8
+// cost is the memory of what an opcode makes, in bytes: a value in an interface and its place in a container, or a
+// container with its first places.
+type cost int64
 
 const (
-	nothing cost = iota
-	scalar
-	container
+	nothing   cost = 0
+	memoized  cost = 56
+	scalar    cost = 64
+	long      cost = 100
+	container cost = 128
 )
 
 // opcodes are those of plain values in protocols 2 to 5. All others, those that name or call a class among them, are
@@ -44,7 +48,7 @@ var opcodes = [256]opcode{
 	0x80: {bytes1, nothing, 0}, // PROTO
 	0x95: {frame, nothing, 0},  // FRAME
 	'.':  {none, nothing, 0},   // STOP
-	'(':  {none, container, 1}, // MARK
+	'(':  {none, nothing, 1},   // MARK
 	'0':  {none, nothing, 0},   // POP
 	'N':  {none, scalar, 0},    // NONE
 	0x88: {none, scalar, 0},    // NEWTRUE
@@ -53,7 +57,7 @@ var opcodes = [256]opcode{
 	'K':  {bytes1, scalar, 0},  // BININT1
 	'M':  {bytes2, scalar, 0},  // BININT2
 	'G':  {bytes8, scalar, 0},  // BINFLOAT
-	0x8a: {length1, scalar, 0}, // LONG1
+	0x8a: {length1, long, 0},   // LONG1
 	0x8c: {length1, scalar, 0}, // SHORT_BINUNICODE
 	'X':  {length4, scalar, 0}, // BINUNICODE
 	0x8d: {length8, scalar, 0}, // BINUNICODE8
@@ -71,76 +75,124 @@ var opcodes = [256]opcode{
 	'e':  {none, nothing, -1},   // APPENDS
 	's':  {none, nothing, 0},    // SETITEM
 	'u':  {none, nothing, -1},   // SETITEMS
-	'q':  {bytes1, scalar, 0},   // BINPUT
-	'r':  {bytes4, scalar, 0},   // LONG_BINPUT
-	0x94: {none, scalar, 0},     // MEMOIZE
+	'q':  {bytes1, memoized, 0}, // BINPUT
+	'r':  {bytes4, memoized, 0}, // LONG_BINPUT
+	0x94: {none, memoized, 0},   // MEMOIZE
 	'h':  {bytes1, scalar, 0},   // BINGET
 	'j':  {bytes4, scalar, 0},   // LONG_BINGET
 }
 
-// Containers, marks among them, and other values that an entry of a snapshot needs, generously: an entry is a dict of
-// about ten keys and values with a list of frames, which are shared.
+// bytesPerRecord is the memory that a pickle's values may need, by the limit of records. An entry that was read needs
+// entryBytes, and its list of frames listBytes.
 const (
-	containersPerRecord = 4
-	scalarsPerRecord    = 48
+	bytesPerRecord = 288
+	entryBytes     = 100
+	listBytes      = 24
 )
 
-// scan checks, without decoding anything, that a pickle is made of plain values within the limits.
-func scan(data []byte, limits Limits) error {
-	var count [3]int64
-	most := [3]int64{scalar: int64(limits.Records)*scalarsPerRecord + 4096, container: int64(limits.Records)*containersPerRecord + 4096}
-	marks := 0
-	for at := 0; ; {
-		if at >= len(data) {
-			return io.ErrUnexpectedEOF
+// scanner passes a pickle on as it is read, once it has seen that it is made of plain values within the limits. It
+// leaves out the frames, and puts an opcode behind each dict that lets the unpickler show it.
+type scanner struct {
+	in          *bufio.Reader
+	limits      Limits
+	at          int64 // bytes read
+	spent, most int64 // bytes of memory
+	marks       int
+	out         []byte // what is to be passed on
+	err         error
+}
+
+func newScanner(in *bufio.Reader, limits Limits) *scanner {
+	return &scanner{in: in, limits: limits, most: int64(limits.Records)*bytesPerRecord + 1<<20}
+}
+
+func (s *scanner) Read(p []byte) (int, error) {
+	if len(s.out) == 0 {
+		if s.err == nil {
+			s.err = s.next()
 		}
-		code := data[at]
+		if s.err != nil {
+			s.out = nil
+			return 0, s.err
+		}
+	}
+	n := copy(p, s.out)
+	s.out = s.out[n:]
+	return n, nil
+}
+
+func (s *scanner) ReadByte() (byte, error) {
+	var b [1]byte
+	_, err := s.Read(b[:])
+	return b[0], err
+}
+
+// next reads an opcode that is to be passed on.
+func (s *scanner) next() error {
+	for {
+		code, err := s.in.ReadByte()
+		if err != nil {
+			return truncated(err)
+		}
 		op := opcodes[code]
 		if op.arg == unknown {
 			return fmt.Errorf("the pickle has opcode %#x at byte %d, which names a class or is not of protocols 2 to 5: "+
-				"a snapshot has plain values only", code, at)
+				"a snapshot has plain values only", code, s.at)
 		}
-		if count[op.cost]++; op.cost != nothing && count[op.cost] > most[op.cost] {
-			return tooMuch("values in the pickle", most[op.cost])
+		s.out = append(s.out[:0], code)
+		if err := s.argument(op.arg); err != nil {
+			return fmt.Errorf("the opcode %#x at byte %d: %w", code, s.at, err)
 		}
-		if marks += op.mark; marks > limits.Depth {
-			return tooMuch("nested values", int64(limits.Depth))
+		s.at += int64(len(s.out))
+		if s.spent += int64(op.cost); op.cost != nothing && s.spent > s.most {
+			return tooMuch("bytes of values in the pickle", s.most)
 		}
-		at++
-		n, err := argumentLength(op.arg, data[at:], limits)
-		if err != nil {
-			return fmt.Errorf("the opcode %#x at byte %d: %w", code, at-1, err)
+		if s.marks += op.mark; s.marks > s.limits.Depth {
+			return tooMuch("nested values", int64(s.limits.Depth))
 		}
-		if code == 0x80 && data[at] > 5 {
-			return fmt.Errorf("the pickle has protocol %d; this reads 2 to 5", data[at])
+		switch code {
+		case 0x80:
+			if s.out[1] > 5 {
+				return fmt.Errorf("the pickle has protocol %d; this reads 2 to 5", s.out[1])
+			}
+		case 0x95:
+			continue
+		case 's', 'u', 'd':
+			s.out = append(s.out, 'Q') // BINPERSID
 		}
-		if at += n; code == '.' {
-			return nil
-		}
+		return nil
 	}
 }
 
-// argumentLength is the length of an argument at the beginning of data.
-func argumentLength(arg argument, data []byte, limits Limits) (int, error) {
+// argument reads an opcode's argument.
+func (s *scanner) argument(arg argument) error {
 	size := argumentSizes[arg]
-	if len(data) < size {
-		return 0, io.ErrUnexpectedEOF
-	}
-	if arg < length1 {
-		return size, nil
+	if err := s.take(size); err != nil || arg < length1 || arg == frame {
+		return err
 	}
 	var wide [8]byte
-	copy(wide[:], data[:size])
+	copy(wide[:], s.out[1:])
 	n := binary.LittleEndian.Uint64(wide[:])
-	switch {
-	case arg != frame && n > uint64(limits.String):
-		return 0, tooMuch("bytes in a string", int64(limits.String))
-	case n > uint64(len(data)-size):
-		return 0, io.ErrUnexpectedEOF
-	case arg == frame:
-		return size, nil
+	if n > uint64(s.limits.String) {
+		return tooMuch("bytes in a string", int64(s.limits.String))
 	}
-	return size + int(n), nil
+	s.spent += int64(n)
+	return s.take(int(n))
+}
+
+// take reads n bytes.
+func (s *scanner) take(n int) error {
+	from := len(s.out)
+	s.out = append(s.out, make([]byte, n)...)
+	_, err := io.ReadFull(s.in, s.out[from:])
+	return truncated(err)
+}
+
+func truncated(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 var argumentSizes = [...]int{none: 0, bytes1: 1, bytes2: 2, bytes4: 4, bytes8: 8, length1: 1, length4: 4, length8: 8, frame: 8}

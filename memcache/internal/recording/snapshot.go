@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// newSnapshot makes a recording of each device in a snapshot that has entries.
-func newSnapshot(value any, limits Limits) ([]*Recording, error) {
+// recordings makes a recording of each device in a snapshot that has entries.
+func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	top, err := dictOf(value, "the snapshot")
 	if err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func newSnapshot(value any, limits Limits) ([]*Recording, error) {
 	}
 	var list []*Recording
 	byDevice := make(map[int64]*Recording)
-	left := limits.Records
+	left := s.limits.Records
 	for i, v := range traces {
 		what := fmt.Sprintf("device_traces[%d]", i)
 		trace, ok := v.(*types.List)
@@ -34,10 +34,10 @@ func newSnapshot(value any, limits Limits) ([]*Recording, error) {
 			continue
 		}
 		if left -= len(*trace); left < 0 {
-			return nil, tooMuch("entries", int64(limits.Records))
+			return nil, tooMuch("entries", int64(s.limits.Records))
 		}
 		rec := &Recording{Segments: []Segment{}}
-		if rec.Entries, err = traceEntries(*trace, what); err != nil {
+		if rec.Entries, err = s.traceEntries(*trace, what); err != nil {
 			return nil, err
 		}
 		list = append(list, rec)
@@ -46,46 +46,55 @@ func newSnapshot(value any, limits Limits) ([]*Recording, error) {
 	if len(list) == 0 {
 		return nil, errors.New("the snapshot has no history: call torch.cuda.memory._record_memory_history() before the program allocates")
 	}
-	if err := addSegments(top, byDevice, limits); err != nil {
+	if err := addSegments(top, byDevice, s.limits); err != nil {
 		return nil, err
 	}
 	return list, addSettings(top, list)
 }
 
-func traceEntries(trace types.List, what string) ([]Entry, error) {
+func (s *snapshotReader) traceEntries(trace types.List, what string) ([]Entry, error) {
 	entries := make([]Entry, 0, len(trace))
 	for i, v := range trace {
+		if e, ok := s.shrunk(v); ok {
+			entries = append(entries, e)
+			continue
+		}
 		what := what + "[" + strconv.Itoa(i) + "]"
 		d, err := dictOf(v, what)
 		if err != nil {
 			return nil, err
 		}
-		action, err := textField(d, "action", what)
+		e, ok, err := traceEntry(d, what)
 		if err != nil {
 			return nil, err
-		}
-		if ignored[action] {
-			continue
-		}
-		key := "addr"
-		if action == OOM.String() {
-			key = "device_free"
-		}
-		addr, err1 := uintField(d, key, what)
-		size, err2 := intField(d, "size", what)
-		stream, err3 := uintField(d, "stream", what)
-		if err := errors.Join(err1, err2, err3); err != nil {
-			return nil, err
-		}
-		e, ok, err := newEntry(action, addr, size, stream)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		if ok {
 			entries = append(entries, e)
 		}
 	}
 	return entries, nil
+}
+
+// traceEntry reads an entry. ok is false for one that is to be ignored.
+func traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
+	action, err := textField(d, "action", what)
+	if err != nil || ignored[action] {
+		return e, false, err
+	}
+	key := "addr"
+	if action == OOM.String() {
+		key = "device_free"
+	}
+	addr, err1 := uintField(d, key, what)
+	size, err2 := intField(d, "size", what)
+	stream, err3 := uintField(d, "stream", what)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return e, false, err
+	}
+	if e, ok, err = newEntry(action, addr, size, stream); err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return e, ok, err
 }
 
 // addSegments gives each device's recording its segments.

@@ -45,7 +45,7 @@ func FuzzReplay(f *testing.F) {
 		require.Equal(t, v.Mismatches() > 0, v.First != "")
 		s, err := NewScenario(p)
 		require.NoError(t, err)
-		e, err := s.Estimate(memcache.Config{ExpandableSegments: len(data)%2 == 0}, 10)
+		e, err := s.Estimate(memcache.Config{Exact: true, ExpandableSegments: len(data)%2 == 0}, 10)
 		if err == nil {
 			require.Equal(t, v.Allocs, e.Allocs)
 			require.LessOrEqual(t, e.PeakAllocated, e.PeakReserved)

@@ -55,7 +55,7 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	scenario, err := NewScenario(p)
 	require.NoError(t, err)
-	e, err := scenario.Estimate(memcache.Config{}, 0)
+	e, err := scenario.Estimate(memcache.Config{Exact: true}, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, e.Retries, "the free is late here too")
 
@@ -70,4 +70,41 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, v.CallMismatches)
 	require.Contains(t, v.First, "0 frees are pending here, and 1 in the recording")
+}
+
+// TestFlushThatReleasedNothing: a free looks complete at once, and the next allocation as if it had found the block. But
+// the driver had refused to grow the segment, and the flush waited for the free: only the counters tell.
+func TestFlushThatReleasedNothing(t *testing.T) {
+	w := workload{capacity: 20 << 20, conf: "expandable_segments:True"}
+	dev, err := null.New(null.Config{Capacity: w.capacity})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{Exact: true, ExpandableSegments: true})
+	require.NoError(t, err)
+	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100}))
+	s, err := dev.NewStreamWithID(0)
+	require.NoError(t, err)
+	side, err := dev.NewStreamWithID(1)
+	require.NoError(t, err)
+	alloc := func(mib int64) memcache.Block {
+		b, err := cache.Alloc(context.Background(), mib<<20, s)
+		require.NoError(t, err)
+		return b
+	}
+	alloc(4)
+	b := alloc(10)
+	release, err := side.Hold()
+	require.NoError(t, err)
+	dev.SetScript(null.Script{Before: func(c *null.Call) {
+		if c.Op == null.OpSynchronize {
+			release()
+		}
+	}})
+	require.NoError(t, b.RecordStream(side))
+	require.NoError(t, b.Free())
+	require.Equal(t, b.Ptr(), alloc(12).Ptr())
+
+	rec := recorded(cache, w)
+	require.Len(t, rec.Entries, 6)
+	require.EqualValues(t, 1, rec.Stats["num_alloc_retries"])
+	verifies(t, rec)
 }

@@ -17,6 +17,9 @@ func limits(p *recording.Program, config memcache.Config) []int64 {
 	if p.LimitKnown {
 		return []int64{p.Limit}
 	}
+	if config.MemoryLimit > 0 {
+		return []int64{config.MemoryLimit}
+	}
 	b := bound(p, config)
 	if !b.released && b.high == math.MaxInt64 {
 		return []int64{0}

@@ -2,10 +2,13 @@ package replay
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
@@ -31,7 +34,11 @@ func workloads() map[string]workload {
 func TestRandomRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(4) {
+			seeds := uint64(4)
+			if race.Enabled { // one goroutine
+				seeds, w.steps = 1, w.steps/3
+			}
+			for seed := range seeds {
 				rec := record(t, seed, w)
 				verifies(t, rec)
 				rec.LimitKnown, rec.Limit = false, 0
@@ -40,6 +47,26 @@ func TestRandomRecordings(t *testing.T) {
 				}
 				verifies(t, rec)
 			}
+		})
+	}
+}
+
+// TestLongRecordings: most readings are right at once, however many there are. A search of a few replays is enough.
+func TestLongRecordings(t *testing.T) {
+	if race.Enabled || invariants.Enabled {
+		t.Skip("one goroutine, and long")
+	}
+	impatient(t, 1)
+	for name, w := range workloads() {
+		t.Run(name, func(t *testing.T) {
+			w.steps = 8000
+			if strings.HasPrefix(name, "expandable") {
+				w.steps = 16_000
+			}
+			rec := record(t, 100, w)
+			verifies(t, rec)
+			rec.LimitKnown, rec.Limit = false, 0
+			verifies(t, rec)
 		})
 	}
 }

@@ -10,11 +10,14 @@ import (
 // a completed free was noticed by the poll at a call's start or waited for by a flush later in it, whether
 // the flush belonged to the call or was an empty_cache before it, and what the driver refused.
 type reading struct {
-	late   bool  // a free that looks complete at once was pending: the next call's flush waited for it
-	empty  bool  // an empty_cache came before the call, and did all but its growth
-	full   bool  // the driver had no more memory than the entries show
-	waited int32 // so many of the completions at the call's start, the last ones, were waited for
+	late   bool // a free that looks complete at once was pending: the next call's flush waited for it
+	empty  bool // an empty_cache came before the call, and did all but its growth
+	full   bool // the driver had no more memory than the entries show
+	waited bool // the completions at the call's start were waited for; if only some were, it comes to the same
 }
+
+// waits reports whether the call's flush waited for frees that could have been polled.
+func (h reading) waits() bool { return h.late || h.waited }
 
 // shape is what the entries inside a call look like.
 type shape struct {
@@ -43,14 +46,14 @@ func shapeOf(inside []recording.Entry) (s shape) {
 
 // assumptions are what is known of a whole recording.
 type assumptions struct {
-	limited bool // there is a memory limit
-	emptied int  // calls of empty_cache; -1: unknown
-	retried bool // allocations were tried again after a flush, or nobody knows
-	waited  bool // completions at the start of a call were rather waited for than polled
+	limited    bool // there is a memory limit
+	expandable bool // segments are
+	emptied    int  // calls of empty_cache; -1: unknown
+	retried    bool // allocations were tried again after a flush, or nobody knows
 }
 
-func assume(p *recording.Program, limited bool) assumptions {
-	a := assumptions{limited: limited, emptied: -1, retried: true}
+func assume(p *recording.Program, limited, expandable bool) assumptions {
+	a := assumptions{limited: limited, expandable: expandable, emptied: -1, retried: true}
 	retries, ok := p.Stats["num_alloc_retries"]
 	syncs, ok2 := p.Stats["num_sync_all_streams"]
 	if ok && ok2 && syncs >= retries {
@@ -59,17 +62,17 @@ func assume(p *recording.Program, limited bool) assumptions {
 	return a
 }
 
-// readings are the ways to read a step, likely ones first; nil if there is one only, or if the step before it was read
-// together with it.
+// readings are the ways to read a step, likely ones first; nil if there is nothing to read, or if the step before it was
+// read together with it.
 func (a assumptions) readings(p *recording.Program, i int) []reading {
 	s := &p.Steps[i]
 	if s.Kind == recording.StepFree {
-		if !paired(p, i) {
+		if !a.paired(p, i) {
 			return nil
 		}
 		return a.callReadings(p, i+1, []reading{{late: true}, {late: true, full: true}})
 	}
-	if s.Kind == recording.StepEmpty || i > 0 && paired(p, i-1) {
+	if s.Kind == recording.StepEmpty || i > 0 && a.paired(p, i-1) {
 		return nil
 	}
 	return a.callReadings(p, i, nil)
@@ -77,24 +80,31 @@ func (a assumptions) readings(p *recording.Program, i int) []reading {
 
 // paired reports whether step i is a free that looks complete at once, before a call that may have flushed: it can be
 // that call that completed it.
-func paired(p *recording.Program, i int) bool {
+func (a assumptions) paired(p *recording.Program, i int) bool {
 	s := &p.Steps[i]
-	return s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && flushes(p, i+1)
+	return s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && a.flushes(p, i+1)
 }
 
-// flushes reports whether step i is an allocation that may have flushed.
-func flushes(p *recording.Program, i int) bool {
+// flushes reports whether step i is an allocation that may have flushed: that failed, released something, or grew an
+// expandable segment by what the flush completed.
+func (a assumptions) flushes(p *recording.Program, i int) bool {
 	s := &p.Steps[i]
-	return s.Kind == recording.StepOOM || s.Kind == recording.StepAlloc && s.From < s.To && shapeOf(p.Inside(s)).releases
+	if s.Kind != recording.StepAlloc {
+		return s.Kind == recording.StepOOM
+	}
+	return a.expandable && a.retried || s.From < s.To && shapeOf(p.Inside(s)).releases
 }
 
 // callReadings are those of an allocation. late are those that concern the free before it.
 func (a assumptions) callReadings(p *recording.Program, i int, late []reading) []reading {
-	if !flushes(p, i) {
+	if !a.flushes(p, i) {
 		return nil
 	}
 	s := &p.Steps[i]
 	sh := shapeOf(p.Inside(s))
+	if s.Kind == recording.StepAlloc && !sh.releases {
+		return a.unreleased(sh, len(late) > 0)
+	}
 	own := append(a.own(sh), late...)
 	if !sh.releases || a.emptied == 0 {
 		return own
@@ -112,14 +122,27 @@ func (a assumptions) callReadings(p *recording.Program, i int, late []reading) [
 	return append(own, before...)
 }
 
+// unreleased are the readings of an allocation that released nothing: it can have flushed all the same if a free
+// completed in it.
+func (a assumptions) unreleased(sh shape, late bool) []reading {
+	list := []reading{{}}
+	if sh.lead > 0 {
+		list = append(list, reading{waited: true, full: !a.limited})
+	}
+	if late {
+		list = append(list, reading{late: true, full: !a.limited})
+	}
+	if len(list) == 1 {
+		return nil
+	}
+	return list
+}
+
 // own are the readings without an empty_cache.
 func (a assumptions) own(sh shape) []reading {
-	var list []reading
-	for n := range sh.lead + 1 {
-		list = append(list, reading{waited: int32(n)})
-	}
-	if a.waited {
-		slices.Reverse(list)
+	list := []reading{{}}
+	if sh.lead > 0 {
+		list = append(list, reading{waited: true})
 	}
 	full := slices.Clone(list)
 	for i := range full {
@@ -131,9 +154,12 @@ func (a assumptions) own(sh shape) []reading {
 	return append(list, full...)
 }
 
-// choice is a step that can be read in several ways, and the one tried.
+// choice is a step that has to be read, and the reading tried.
 type choice struct {
 	step     int
 	readings []reading
 	pick     int
+	retries  int64 // how many attempts the cache tried again in it
 }
+
+func (c *choice) reading() reading { return c.readings[c.pick] }

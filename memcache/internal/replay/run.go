@@ -30,6 +30,8 @@ func (o *outcome) note(n int, count *int, format string, args ...any) {
 type run struct {
 	*machine
 	outcome
+	config      memcache.Config
+	limit       int64 // of the memory, in bytes; 0: none
 	assumptions assumptions
 	choices     []choice // those at the start are given, others are added as they come
 	next        int      // choice
@@ -94,7 +96,7 @@ func (r *run) play1(i int) {
 
 // read is the reading of step i.
 func (r *run) read(i int) reading {
-	if i > 0 && paired(r.p, i-1) {
+	if i > 0 && r.assumptions.paired(r.p, i-1) {
 		return r.ahead
 	}
 	r.ahead = r.choose(i)
@@ -102,29 +104,27 @@ func (r *run) read(i int) reading {
 }
 
 func (r *run) choose(i int) reading {
-	if r.next < len(r.choices) && r.choices[r.next].step == i {
-		c := &r.choices[r.next]
-		r.next++
-		return c.readings[c.pick]
-	}
-	if r.next < len(r.choices) {
-		return reading{}
-	}
-	list := r.assumptions.readings(r.p, i)
-	if len(list) < 2 {
-		if len(list) == 1 {
-			return list[0]
+	if r.next == len(r.choices) {
+		list := r.assumptions.readings(r.p, i)
+		if list == nil {
+			return reading{}
 		}
+		r.choices = append(r.choices, choice{step: i, readings: r.plausible(i, list)})
+	}
+	c := &r.choices[r.next]
+	if c.step != i {
 		return reading{}
 	}
-	r.choices = append(r.choices, choice{step: i, readings: list})
 	r.next++
-	return list[0]
+	return c.reading()
 }
 
 // poll lets the completions that the call's poll saw come true, and counts all that the call has.
 func (r *run) poll(inside []recording.Entry, how reading) {
-	polled := shapeOf(inside).lead - int(how.waited)
+	polled := shapeOf(inside).lead
+	if how.waited {
+		polled = 0
+	}
 	for i, e := range inside {
 		if e.Action == recording.FreeCompleted {
 			r.pending--
@@ -158,7 +158,13 @@ func (r *run) flush(i int, entries []recording.Entry) {
 // request makes an allocation, and compares its address.
 func (r *run) request(i int, s *recording.Step) {
 	e := &r.p.Entries[s.Entry]
+	before := r.cache.Stats().NumAllocRetries
 	b, err := r.allocate(s)
+	if r.next > 0 {
+		if c := &r.choices[r.next-1]; c.step == i || c.step == i-1 && r.assumptions.paired(r.p, i-1) {
+			c.retries = r.cache.Stats().NumAllocRetries - before
+		}
+	}
 	oom := errors.Is(err, memcache.ErrOutOfMemory)
 	switch {
 	case err != nil && !oom:

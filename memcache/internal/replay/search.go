@@ -14,6 +14,7 @@ import (
 type search struct {
 	p           *recording.Program
 	config      memcache.Config
+	limit       int64 // of the memory, in bytes; 0: none
 	assumptions assumptions
 	budget      *budget
 
@@ -24,8 +25,10 @@ type search struct {
 
 func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget) *search {
 	config.MemoryLimit = limit
-	limited := limit > 0 || config.PerProcessMemoryFraction > 0 && config.PerProcessMemoryFraction < 1
-	return &search{p: p, config: config, assumptions: assume(p, limited), budget: b}
+	if f := config.PerProcessMemoryFraction; limit == 0 && f > 0 && f < 1 {
+		limit = int64(f * float64(p.TotalMemory))
+	}
+	return &search{p: p, config: config, limit: limit, assumptions: assume(p, limit > 0, config.ExpandableSegments), budget: b}
 }
 
 // budget bounds a search, in steps replayed.
@@ -56,7 +59,7 @@ func (s *search) replay(choices []choice, stop bool) (*run, error) {
 		return nil, err
 	}
 	defer m.close()
-	r := &run{machine: m, assumptions: s.assumptions, choices: choices, stop: stop}
+	r := &run{machine: m, config: s.config, limit: s.limit, assumptions: s.assumptions, choices: choices, stop: stop}
 	r.play(s.emptied)
 	s.budget.steps += r.step
 	if r.step == len(s.p.Steps) {
@@ -80,7 +83,7 @@ func (s *search) solve() error {
 		if r.step == len(s.p.Steps) {
 			return s.repair()
 		}
-		choices = cloneChoices(r.choices)
+		choices = slices.Clone(r.choices)
 		for len(choices) > 0 {
 			last := &choices[len(choices)-1]
 			if last.pick++; last.pick < len(last.readings) {
@@ -92,95 +95,6 @@ func (s *search) solve() error {
 			return nil
 		}
 	}
-}
-
-// repair changes one reading after the other where all calls agree and the counters at the end do not. A collection, a
-// flush and an empty_cache may release the same blocks, and only the counters tell them apart.
-func (s *search) repair() error {
-	for _, useful := range []func(r, now reading) bool{
-		func(r, now reading) bool { return r.empty != now.empty && r.empty == (s.retries() > 0) },
-		func(r, now reading) bool { return r.full == now.full },
-	} {
-		for i := 0; i < len(s.best.choices) && s.retries() != 0; i++ {
-			if err := s.reread(i, useful); err != nil {
-				return err
-			}
-		}
-	}
-	return s.reveal()
-}
-
-// retries is how many more attempts were tried again than in the recording.
-func (s *search) retries() int64 {
-	want, ok := s.p.Stats["num_alloc_retries"]
-	if !ok || s.budget.spent() {
-		return 0
-	}
-	return s.best.final.NumAllocRetries - want
-}
-
-// reread tries the other readings of choice i, and keeps what is closer to the recording.
-func (s *search) reread(i int, useful func(r, now reading) bool) error {
-	for pick, r := range s.best.choices[i].readings {
-		now := s.best.choices[i]
-		if pick == now.pick || !useful(r, now.readings[now.pick]) || s.retries() == 0 {
-			continue
-		}
-		choices := cloneChoices(s.best.choices)
-		choices[i].pick = pick
-		r, err := s.replay(choices, true)
-		if err != nil {
-			return err
-		}
-		if r.step == len(s.p.Steps) && r.distance() < s.best.distance() {
-			s.best = r
-			if i >= len(r.choices) {
-				break
-			}
-		}
-	}
-	return nil
-}
-
-// distance is how far the end of a replay is from the end of the recording. Flushes that are missing count for
-// nothing: each may have been an empty_cache.
-func (r *run) distance() int64 {
-	d := int64(r.addresses + r.calls + r.outcome.blocks + r.outcome.stats)
-	want, ok := r.p.Stats["num_alloc_retries"]
-	syncs, ok2 := r.p.Stats["num_sync_all_streams"]
-	if !ok || !ok2 {
-		return d
-	}
-	d -= min(1, abs(r.final.NumSyncAllStreams-syncs))
-	d += 2 * abs(r.final.NumAllocRetries-want)
-	return d + max(0, r.final.NumSyncAllStreams-r.final.NumAllocRetries-(syncs-want))
-}
-
-func abs(n int64) int64 { return max(n, -n) }
-
-// maxHidden bounds the calls of empty_cache that left no entry.
-const maxHidden = 100_000
-
-func cloneChoices(c []choice) []choice { return slices.Clone(c) }
-
-// reveal explains flushes that only the counters show by calls of empty_cache that released nothing.
-func (s *search) reveal() error {
-	got, want := s.best.final, s.p.Stats
-	missing := want["num_sync_all_streams"] - got.NumSyncAllStreams
-	if s.best.mismatches() == 0 || missing <= 0 || missing > maxHidden || got.NumAllocRetries != want["num_alloc_retries"] {
-		return nil
-	}
-	s.emptied = int(missing)
-	r, err := s.replay(cloneChoices(s.best.choices), true)
-	if err != nil {
-		return err
-	}
-	if r.mismatches() < s.best.mismatches() {
-		s.best = r
-	} else {
-		s.emptied = 0
-	}
-	return nil
 }
 
 // verification makes the last replay, without stopping, and counts.

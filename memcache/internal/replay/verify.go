@@ -55,7 +55,6 @@ func verify(p *recording.Program) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Exact = true
 	if p.TotalMemory == 0 {
 		config.PerProcessMemoryFraction = 0 // of an unknown size: inferred as a limit
 	}
@@ -64,22 +63,16 @@ func verify(p *recording.Program) (*search, error) {
 		return nil, err
 	}
 	var best *search
-	for _, waited := range []bool{false, true} {
-		for _, limit := range list {
-			s := newSearch(p, config, limit, newBudget(p, len(list)))
-			s.assumptions.waited = waited
-			if err := s.solve(); err != nil {
-				return nil, err
-			}
-			if best == nil || s.better(best) {
-				best = s
-			}
-			if best.best.mismatches() == 0 {
-				return best, nil
-			}
+	for _, limit := range list {
+		s := newSearch(p, config, limit, newBudget(p, len(list)))
+		if err := s.solve(); err != nil {
+			return nil, err
 		}
-		if len(best.best.choices) == 0 {
-			break // there is nothing to read in another way
+		if best == nil || s.better(best) {
+			best = s
+		}
+		if best.best.mismatches() == 0 {
+			break
 		}
 	}
 	return best, nil
@@ -92,9 +85,17 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	if len(list) <= enough+1 {
 		return list, nil
 	}
-	got := make(map[int64]int)
+	if !assume(p, true, false).retried { // likely there is none
+		if s := newSearch(p, config, 0, newBudget(p, 4)); s.solve() == nil && s.best.mismatches() == 0 {
+			return []int64{0}, nil
+		}
+	}
+	got, budget := make(map[int64]int), newBudget(p, 1)
 	for _, limit := range list {
-		r, err := newSearch(p, config, limit, newBudget(p, 1)).replay(nil, true)
+		if budget.spent() {
+			break
+		}
+		r, err := newSearch(p, config, limit, budget).replay(nil, true)
 		if err != nil {
 			return nil, err
 		}
@@ -106,9 +107,17 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	return append(list[:enough:enough], 0), nil
 }
 
+// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False.
+func ParseOptions(options string) (memcache.Config, error) {
+	if c, err := memcache.ParseConfig(options); err != nil {
+		return c, err
+	}
+	return memcache.ParseConfig("exact:True," + options)
+}
+
 // Config is the configuration of a recording.
 func Config(p *recording.Program) (memcache.Config, error) {
-	config, err := memcache.ParseConfig(p.Conf)
+	config, err := ParseOptions(p.Conf)
 	if err != nil {
 		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
 	}

@@ -66,20 +66,19 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	}
 	s.limit = best.config.MemoryLimit
 	for _, c := range best.best.choices {
-		s.readings[c.step] = c.readings[c.pick]
+		s.readings[c.step] = c.reading()
 		if p.Steps[c.step].Kind == recording.StepFree {
-			s.readings[c.step+1] = c.readings[c.pick] // it was read together with the call after it
+			s.readings[c.step+1] = c.reading() // it was read together with the call after it
 		}
 	}
 	return s, nil
 }
 
-// Estimate replays the program under a configuration, as PyTorch's allocator would behave. The recorded memory limit holds
-// unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
+// Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
+// memory limit holds unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
 // that failed when it was recorded is tried, and freed at once if it succeeds; one that fails now is missing from
 // then on. samples is the number of samples to take.
 func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
-	config.Exact = true
 	if config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0 {
 		config.MemoryLimit = s.limit
 	}
@@ -132,8 +131,8 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		if err := m.emptyCache(); err != nil {
 			return err
 		}
-	} else if !how.late && len(inside) > 0 {
-		m.completeAll(inside[:shapeOf(inside).lead-int(how.waited)])
+	} else if !how.waits() {
+		m.completeAll(inside[:shapeOf(inside).lead])
 	}
 	e.Allocs++
 	b, err := m.allocate(step)

@@ -1,0 +1,117 @@
+package replay
+
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/memcache/internal/recording"
+)
+
+// plausible keeps the readings of an allocation, or of a free and the allocation after it, that the cache as it is now
+// agrees with. All are kept if none is left.
+func (r *run) plausible(i int, list []reading) []reading {
+	if len(list) < 2 {
+		return list
+	}
+	var freed device.Ptr // by a free just before
+	if r.p.Steps[i].Kind == recording.StepFree {
+		freed = r.p.Entries[r.p.Steps[i].Entry].Addr
+		i++
+	}
+	s := &r.p.Steps[i]
+	e, inside := &r.p.Entries[s.Entry], r.p.Inside(s)
+	sh := shapeOf(inside)
+	released := sh.releases || s.Kind == recording.StepOOM
+	reserved := r.cache.Stats().ReservedBytes.All.Current
+	over := r.limit > 0 && reserved+r.config.SegmentSize(e.Size) > r.limit
+	collects := r.limit > 0 && r.config.GarbageCollectionThreshold > 0 && !r.config.ExpandableSegments &&
+		reserved > int64(r.config.GarbageCollectionThreshold*float64(r.limit))
+	left := keep(list, func(how reading) bool {
+		if how.empty || !released && !how.waits() {
+			return true
+		}
+		return how.full != over || collects && !how.full // the limit or the driver refused, or there was a collection
+	})
+	if len(left) > 1 {
+		segments := r.cache.Snapshot().Segments
+		left = keep(left, func(how reading) bool {
+			if how.empty || !released && !how.waits() {
+				return true
+			}
+			free := make(map[device.Ptr]bool)
+			free[freed] = !how.late
+			if !how.waits() {
+				for _, e := range inside[:sh.lead] {
+					free[e.Addr] = true
+				}
+			}
+			return !r.finds(segments, e, free) && !(how.waits() && r.releasesFirst(segments, e, collects))
+		})
+	}
+	if len(left) == 0 {
+		return list
+	}
+	return left
+}
+
+func keep(list []reading, ok func(reading) bool) (kept []reading) {
+	for _, how := range list {
+		if ok(how) {
+			kept = append(kept, how)
+		}
+	}
+	return kept
+}
+
+// releasesFirst reports whether an allocation that fails releases free blocks before it waits for frees: by a collection, or
+// because of max_split_size_mb.
+func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, e *recording.Entry, collects bool) bool {
+	split := r.config.MaxSplitSizeMB << 20
+	for _, s := range segments {
+		if s.Expandable || s.Pool == "small" || len(s.Blocks) > 1 || s.Blocks[0].State != memcache.BlockInactive {
+			continue
+		}
+		if collects || split > 0 && s.TotalSize >= split && s.Stream == e.Stream && r.config.RoundSize(e.Size) > 1<<20 {
+			return true
+		}
+	}
+	return false
+}
+
+// finds reports whether a request is served by a free block, with those of free among them.
+func (r *run) finds(segments []memcache.SegmentSnapshot, e *recording.Entry, free map[device.Ptr]bool) bool {
+	bytes, pool := r.config.RoundSize(e.Size), "small"
+	if bytes > 1<<20 {
+		pool = "large"
+	}
+	best := int64(math.MaxInt64)
+	for _, s := range segments {
+		if s.Stream != e.Stream || s.Pool != pool {
+			continue
+		}
+		var size int64 // of the free blocks up to here, which merge
+		for i, b := range s.Blocks {
+			if b.State == memcache.BlockInactive || free[b.Address] {
+				if size += b.Size; i+1 < len(s.Blocks) {
+					continue
+				}
+			}
+			if size >= bytes {
+				best = min(best, size)
+			}
+			size = 0
+		}
+	}
+	if best == math.MaxInt64 {
+		return false
+	}
+	if split := r.config.MaxSplitSizeMB << 20; split > 0 {
+		rounding := max(r.config.MaxNonSplitRoundingMB, r.config.LargeSegmentSizeMB)
+		if rounding == 0 {
+			rounding = 20
+		}
+		return bytes < split == (best < split) && (bytes < split || best < bytes+rounding<<20)
+	}
+	return true
+}
