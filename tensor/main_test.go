@@ -65,7 +65,10 @@ func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
 	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
 		dev, err := device.Open(name)
 		require.NoError(t, err)
-		return dev, memcache.Config{MemoryLimit: capacity}
+		config, err := memcache.ConfigFromEnv() // such as NoCaching, for compute-sanitizer
+		require.NoError(t, err)
+		config.MemoryLimit = capacity
+		return dev, config
 	}
 	dev, err := host.New(host.Config{Capacity: capacity})
 	require.NoError(t, err)
