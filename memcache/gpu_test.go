@@ -18,6 +18,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // gpu is what the tests of RecordStream on a GPU work with: a kernel that waits for the host before it reads.
@@ -252,4 +253,101 @@ func (p *gpuProgram) look() {
 		at += f.bytes
 	}
 	p.read, p.used = p.read[:0], 0
+}
+
+// TestPinnedReuseMattersOnGPU: a copy to the GPU is queued behind a kernel that waits. A buffer of the pool that is
+// released meanwhile is not handed out again before the copy has read it; memory that somebody overwrites by hand is
+// read too late, and the test says so.
+func TestPinnedReuseMattersOnGPU(t *testing.T) {
+	const n = 1 << 20
+	ctx := context.Background()
+	g := openGPU(t, "cuda:0")
+	c, err := memcache.New(g.Device, memcache.Config{})
+	require.NoError(t, err)
+	pool, err := transfer.New(g.Device, transfer.Config{})
+	require.NoError(t, err)
+	s, err := g.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	to, err := c.Alloc(ctx, n, s)
+	require.NoError(t, err)
+	small, err := c.Alloc(ctx, 512, s)
+	require.NoError(t, err)
+	read := func() []byte {
+		g.letGo()
+		got := make([]byte, n)
+		require.NoError(t, pool.Download(ctx, s, got, to, 0))
+		return got
+	}
+	hold := func() {
+		g.hold()
+		g.copyLate(t, s, small.Range(0, 256), small.Range(256, 256))
+	}
+	for range 10 {
+		hold()
+		b, err := pool.Get(ctx, n)
+		require.NoError(t, err)
+		setAll(b.Bytes(), 0x11)
+		_, err = pool.H2D(ctx, s, to, 0, b, 0, n)
+		require.NoError(t, err)
+		require.NoError(t, b.Release())
+		other, err := pool.Get(ctx, n)
+		require.NoError(t, err)
+		setAll(other.Bytes(), 0x22)
+		require.Equal(t, bytes.Repeat([]byte{0x11}, n), read())
+		require.NoError(t, other.Release())
+	}
+	raw, err := g.AllocPinned(n)
+	require.NoError(t, err)
+	setAll(raw, 0x11)
+	hold()
+	require.NoError(t, s.CopyH2D(to.Ptr(), raw))
+	setAll(raw, 0x22)
+	require.Equal(t, bytes.Repeat([]byte{0x22}, n), read())
+	require.NoError(t, errors.Join(g.FreePinned(raw), to.Free(), small.Free(), pool.Close(), s.Close(), c.Close()))
+}
+
+func setAll(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+// BenchmarkGPU is the allocator on a GPU: with a stream of its own and, for RecordStream, the driver's events.
+func BenchmarkGPU(b *testing.B) {
+	ctx := context.Background()
+	dev, err := device.Open("cuda:0")
+	if errors.Is(err, device.ErrNoDevice) {
+		b.Skip(err)
+	}
+	require.NoError(b, err)
+	c, err := memcache.New(dev, memcache.Config{})
+	require.NoError(b, err)
+	s, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(b, err)
+	other, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(b, err)
+	for _, bytes := range []int64{512, 1 << 20, 256 << 20} {
+		b.Run(fmt.Sprintf("AllocFree/%d", bytes), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, bytes, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+		b.Run(fmt.Sprintf("RecordStream/%d", bytes), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, bytes, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.RecordStream(other)
+				_ = block.Free()
+			}
+		})
+	}
+	require.NoError(b, errors.Join(s.Close(), other.Close(), c.Close(), dev.Close()))
 }
