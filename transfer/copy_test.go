@@ -139,7 +139,7 @@ func TestCopyFaults(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.faulted = true
 	block := r.alloc(t, 1<<10, r.a)
-	r.dev.Fail(host.FaultCopy, 2)
+	r.host(t).Fail(host.FaultCopy, 2)
 	_, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 1<<10))
 	require.NoError(t, err)
 	dst := fill(make([]byte, 1<<10), 5)

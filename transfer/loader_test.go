@@ -59,7 +59,7 @@ func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
 	var views [2][]byte
 	var reads []device.Range
 	for i := range views {
-		v, err := r.dev.Bytes(b.Field(i).Ptr(), b.Bytes(i))
+		v, err := r.host(t).Bytes(b.Field(i).Ptr(), b.Bytes(i))
 		require.NoError(t, err)
 		views[i] = v
 		reads = append(reads, b.Field(i).Range(0, b.Bytes(i)))

@@ -1,6 +1,7 @@
 package transfer_test
 
 import (
+	"os"
 	"sync"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
 type rig struct {
-	dev     *host.Device
+	dev     device.Device
 	cache   *memcache.Cache
 	pool    *transfer.Pool
 	a, b    device.Stream
@@ -26,9 +27,9 @@ type rig struct {
 
 func newRig(t testing.TB, cfg transfer.Config) *rig {
 	t.Helper()
-	dev, err := host.New(host.Config{Capacity: 256 << 20})
-	require.NoError(t, err)
+	dev := openDevice(t)
 	r := &rig{dev: dev}
+	var err error
 	r.cache, err = memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	r.pool, err = transfer.New(dev, cfg)
@@ -36,6 +37,29 @@ func newRig(t testing.TB, cfg transfer.Config) *rig {
 	r.a, r.b = r.stream(t), r.stream(t)
 	t.Cleanup(func() { r.close(t) })
 	return r
+}
+
+// openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device.
+func openDevice(t testing.TB) device.Device {
+	t.Helper()
+	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
+		dev, err := device.Open(name)
+		require.NoError(t, err)
+		return dev
+	}
+	dev, err := host.New(host.Config{Capacity: 256 << 20})
+	require.NoError(t, err)
+	return dev
+}
+
+// host skips a test that only the host device can do: faults on demand, kernels in Go.
+func (r *rig) host(t testing.TB) *host.Device {
+	t.Helper()
+	dev, ok := r.dev.(*host.Device)
+	if !ok {
+		t.Skip("only on the host device")
+	}
+	return dev
 }
 
 func (r *rig) stream(t testing.TB) device.Stream {
@@ -52,7 +76,7 @@ func (r *rig) close(t testing.TB) {
 	require.Zero(t, st.CachedBytes.Current)
 	require.Zero(t, st.ActiveBytes.Current)
 	require.Zero(t, st.Pending)
-	errs := []error{err, r.cache.Close(), r.a.Close(), r.b.Close(), r.dev.Close()}
+	errs := []error{err, r.cache.Close(), r.a.Close(), r.b.Close(), freeFlags(r.dev), r.dev.Close()}
 	if !r.faulted {
 		for _, err := range errs {
 			require.NoError(t, err)
@@ -77,6 +101,11 @@ func (r *rig) get(t testing.TB, bytes int64) *transfer.Buffer {
 // hold makes s wait until the function it returns is called.
 func hold(t testing.TB, s device.Stream) (open func()) {
 	t.Helper()
+	if _, ok := s.Device().(device.HostVisible); !ok {
+		open = spin(t, s)
+		t.Cleanup(open)
+		return open
+	}
 	gate := make(chan struct{})
 	require.NoError(t, s.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
 	open = sync.OnceFunc(func() { close(gate) })

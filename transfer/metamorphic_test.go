@@ -141,7 +141,7 @@ func (p *program) upload(v *variable, s device.Stream, offset int64, data []byte
 }
 
 func (p *program) kernel(v *variable, s device.Stream, offset, bytes int64) {
-	mem, err := p.dev.Bytes(v.block.Ptr()+device.Ptr(offset), bytes)
+	mem, err := p.host(p.t).Bytes(v.block.Ptr()+device.Ptr(offset), bytes)
 	if !p.check(err) {
 		return
 	}
@@ -201,7 +201,7 @@ func run(t *testing.T, seed uint64, cfg transfer.Config, fault func(*host.Device
 	}
 	if fault != nil {
 		r.faulted = true
-		fault(r.dev)
+		fault(r.host(t))
 	}
 	for i := 0; i < 150 && !p.failed; i++ {
 		p.step()

@@ -102,7 +102,7 @@ func TestObserverOfFaults(t *testing.T) {
 	r := newRig(t, transfer.Config{Observer: rec})
 	r.faulted = true
 	block := r.alloc(t, 1<<10, r.a)
-	r.dev.Fail(host.FaultCopy, 1)
+	r.host(t).Fail(host.FaultCopy, 1)
 	open := hold(t, r.a) // until the copy's event is queued, too
 	c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
 	require.NoError(t, err)

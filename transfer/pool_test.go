@@ -296,7 +296,7 @@ func TestCloseWaits(t *testing.T) {
 func TestOutOfPinnedMemory(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	require.NoError(t, r.get(t, 1<<20).Release())
-	r.dev.Fail(host.FaultPinned, 1)
+	r.host(t).Fail(host.FaultPinned, 1)
 	b := r.get(t, 2<<20)
 	st := r.pool.Stats()
 	require.Zero(t, st.CachedBytes.Current)

@@ -83,7 +83,7 @@ func mistake(t *testing.T, with, now bool, do func(*testing.T, *rig), ops int) {
 	l.mu.Unlock()
 	do(t, r)
 	require.NoError(t, block.RecordStream(r.a))
-	mem, err := r.dev.Bytes(block.Ptr(), 4096)
+	mem, err := r.host(t).Bytes(block.Ptr(), 4096)
 	require.NoError(t, err)
 	require.NoError(t, r.a.Launch(&device.Launch{Reads: []device.Range{block.Range(0, 4096)}, Func: func() {
 		if mem[0] != 0 {

@@ -4,6 +4,7 @@
 # one that is named at the end.
 cd "$(dirname "$0")" || exit 1
 here=$PWD
+export CISTERN_MNIST="$here/data"
 export CISTERN_TEST_DEVICE="${CISTERN_TEST_DEVICE:-cuda:0}"
 logs=${CISTERN_TEST_LOGS:-$(mktemp -d)}
 mkdir -p "$logs"
