@@ -76,7 +76,7 @@ func (r *rig) close(t testing.TB) {
 	require.Zero(t, st.CachedBytes.Current)
 	require.Zero(t, st.ActiveBytes.Current)
 	require.Zero(t, st.Pending)
-	errs := []error{err, r.cache.Close(), r.a.Close(), r.b.Close(), freeFlags(r.dev), r.dev.Close()}
+	errs := []error{err, r.cache.Close(), freeFlags(r.dev), r.a.Close(), r.b.Close(), r.dev.Close()}
 	if !r.faulted {
 		for _, err := range errs {
 			require.NoError(t, err)

@@ -41,17 +41,13 @@ func TestRaceDetectorSeesStreams(t *testing.T) {
 					t.Parallel()
 					reported := 0
 					for range runs {
-						cmd := exec.Command(self)
-						cmd.Env = append(os.Environ(), scenarioVariable+"="+full,
-							"GORACE=exitcode=66 halt_on_error=0 atexit_sleep_ms=0")
-						out, err := cmd.CombinedOutput()
-						switch {
-						case cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 66:
+						raced := runScenarioOnce(t, self, full, wrong)
+						if wrong && !raced { // on a busy machine the detector forgets, once in some hundred runs
+							t.Log("a run without a report; once more")
+							raced = runScenarioOnce(t, self, full, wrong)
+						}
+						if raced {
 							reported++
-							require.Contains(t, string(out), "DATA RACE")
-							require.True(t, wrong, "false report:\n%s", out)
-						default:
-							require.NoError(t, err, "%s", out)
 						}
 					}
 					if wrong {
@@ -61,4 +57,19 @@ func TestRaceDetectorSeesStreams(t *testing.T) {
 			}
 		}
 	}
+}
+
+// runScenarioOnce runs a scenario in a process of its own, with the longest history that the detector has.
+func runScenarioOnce(t *testing.T, self, full string, wrong bool) (raced bool) {
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), scenarioVariable+"="+full,
+		"GORACE=exitcode=66 halt_on_error=0 atexit_sleep_ms=0 history_size=7")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 66 {
+		require.Contains(t, string(out), "DATA RACE")
+		require.True(t, wrong, "false report:\n%s", out)
+		return true
+	}
+	require.NoError(t, err, "%s", out)
+	return false
 }

@@ -4,6 +4,7 @@ package sanitizer
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,9 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// run counts the runs that report a data race. A run that fails in another way is an error.
+// run counts the runs that report a data race. A run that fails in another way is an error. The detector's memory is
+// short: on a busy machine about one run in 500 of those with 2,000 further operations says nothing, so a mistake that a
+// run does not report gets a second one, and the log says so.
 func run(t *testing.T, binary string, args ...string) (reported int) {
 	var (
 		mu    sync.Mutex
@@ -50,20 +53,36 @@ func run(t *testing.T, binary string, args ...string) (reported int) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			cmd := exec.Command(binary, args...)
-			cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=100")
-			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			raced := errors.As(err, &exit) && exit.ExitCode() == 66 && strings.Contains(string(out), "DATA RACE")
+			raced, err := once(binary, args)
+			if err == nil && !raced && args[len(args)-1] == "mistake" {
+				t.Log("a run without a report; once more")
+				raced, err = once(binary, args)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if raced {
 				reported++
-			} else if err != nil {
-				t.Errorf("%v: %v\n%s", args, err, out)
+			}
+			if err != nil {
+				t.Errorf("%v: %v", args, err)
 			}
 		})
 	}
 	wg.Wait()
 	return reported
+}
+
+// once runs the program, with the longest history that the detector has.
+func once(binary string, args []string) (raced bool, err error) {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=100 history_size=7")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 66 && strings.Contains(string(out), "DATA RACE") {
+		return true, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return false, err
 }
