@@ -53,11 +53,19 @@ func counter(n int, each func()) transfer.Source {
 	}
 }
 
-// step uses a batch as a kernel does: into sum[index], without waiting.
+// step uses a batch as a kernel does: into sum[index], without waiting where the kernel can be one in Go.
 func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
 	t.Helper()
 	var views [2][]byte
 	var reads []device.Range
+	if _, ok := r.dev.(device.HostVisible); !ok {
+		for i := range views {
+			views[i] = make([]byte, b.Bytes(i))
+			require.NoError(t, r.pool.Download(t.Context(), r.a, views[i], b.Field(i), 0))
+		}
+		count(views, sums, b.Index(), work)
+		return
+	}
 	for i := range views {
 		v, err := r.host(t).Bytes(b.Field(i).Ptr(), b.Bytes(i))
 		require.NoError(t, err)
@@ -65,16 +73,18 @@ func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
 		reads = append(reads, b.Field(i).Range(0, b.Bytes(i)))
 	}
 	i := b.Index()
-	require.NoError(t, r.a.Launch(&device.Launch{Name: "step", Reads: reads, Func: func() {
-		if work != nil {
-			work()
+	require.NoError(t, r.a.Launch(&device.Launch{Name: "step", Reads: reads, Func: func() { count(views, sums, i, work) }}))
+}
+
+func count(views [2][]byte, sums []int, index int64, work func()) {
+	if work != nil {
+		work()
+	}
+	for _, v := range views {
+		for _, x := range v {
+			sums[index] += int(x)
 		}
-		for _, v := range views {
-			for _, x := range v {
-				sums[i] += int(x)
-			}
-		}
-	}}))
+	}
 }
 
 func epoch(t testing.TB, r *rig, l *transfer.Loader, n int, each, work func()) {
@@ -326,6 +336,7 @@ func TestLoaderContexts(t *testing.T) {
 
 func TestLoaderBadConfig(t *testing.T) {
 	r, other := newRig(t, transfer.Config{}), newRig(t, transfer.Config{})
+	r.host(t) // its other devices are others, and small
 	good := transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: []int64{10}}
 	for _, c := range []struct {
 		change func(*transfer.LoaderConfig)

@@ -141,16 +141,23 @@ func (p *program) upload(v *variable, s device.Stream, offset int64, data []byte
 }
 
 func (p *program) kernel(v *variable, s device.Stream, offset, bytes int64) {
-	mem, err := p.host(p.t).Bytes(v.block.Ptr()+device.Ptr(offset), bytes)
-	if !p.check(err) {
-		return
-	}
 	r := []device.Range{v.block.Range(offset, bytes)}
-	if !p.check(v.block.RecordStream(s)) || !p.check(s.Launch(&device.Launch{Name: "add", Reads: r, Writes: r, Func: func() {
-		for i := range mem {
-			mem[i] += 3
+	l := &device.Launch{Name: "add", Reads: r, Writes: r}
+	if dev, ok := p.dev.(device.HostVisible); ok {
+		mem, err := dev.Bytes(v.block.Ptr()+device.Ptr(offset), bytes)
+		if !p.check(err) {
+			return
 		}
-	}})) {
+		l.Func = func() {
+			for i := range mem {
+				mem[i] += 3
+			}
+		}
+	} else {
+		l.Kernel, l.Args = gpuKernel(p.t, p.dev, "add"), []uint64{uint64(r[0].Ptr), uint64(bytes), 3}
+		l.Grid, l.Block = [3]uint32{1, 1, 1}, [3]uint32{256, 1, 1}
+	}
+	if !p.check(v.block.RecordStream(s)) || !p.check(s.Launch(l)) {
 		return
 	}
 	for i := range bytes {

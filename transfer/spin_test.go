@@ -21,23 +21,35 @@ var flags sync.Map
 func spin(t testing.TB, s device.Stream) (open func()) {
 	t.Helper()
 	dev := s.Device()
-	image, err := os.ReadFile("../memcache/testdata/kernels/spin.ptx")
-	require.NoError(t, err)
-	module, err := dev.(device.ModuleLoader).LoadModule(image)
-	require.NoError(t, err)
-	kernel, err := module.Kernel("spin")
-	require.NoError(t, err)
 	flag, err := dev.AllocPinned(4)
 	require.NoError(t, err)
 	clear(flag)
 	p, err := dev.MappedPtr(flag)
 	require.NoError(t, err)
-	require.NoError(t, s.Launch(&device.Launch{Name: "spin", Kernel: kernel, Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1},
+	require.NoError(t, s.Launch(&device.Launch{Name: "spin", Kernel: gpuKernel(t, dev, "spin"), Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1},
 		Args: []uint64{uint64(p)}, Reads: []device.Range{{Ptr: p, Bytes: 4}}}))
 	old, _ := flags.Load(dev.ID())
 	all, _ := old.([][]byte)
 	flags.Store(dev.ID(), append(all, flag))
 	return func() { atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(flag))), 1) }
+}
+
+// modules are the loaded kernels, by the device's ID. They end with the device.
+var modules sync.Map
+
+func gpuKernel(t testing.TB, dev device.Device, name string) any {
+	t.Helper()
+	m, ok := modules.Load(dev.ID())
+	if !ok {
+		image, err := os.ReadFile("../memcache/testdata/kernels/spin.ptx")
+		require.NoError(t, err)
+		loaded, err := dev.(device.ModuleLoader).LoadModule(image)
+		require.NoError(t, err)
+		m, _ = modules.LoadOrStore(dev.ID(), loaded)
+	}
+	k, err := m.(device.Module).Kernel(name)
+	require.NoError(t, err)
+	return k
 }
 
 func freeFlags(dev device.Device) error {
