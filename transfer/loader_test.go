@@ -53,19 +53,11 @@ func counter(n int, each func()) transfer.Source {
 	}
 }
 
-// step uses a batch as a kernel does: into sum[index], without waiting where the kernel can be one in Go.
+// step uses a batch as a kernel does: into sum[index], without waiting.
 func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
 	t.Helper()
 	var views [2][]byte
 	var reads []device.Range
-	if _, ok := r.dev.(device.HostVisible); !ok {
-		for i := range views {
-			views[i] = make([]byte, b.Bytes(i))
-			require.NoError(t, r.pool.Download(t.Context(), r.a, views[i], b.Field(i), 0))
-		}
-		count(views, sums, b.Index(), work)
-		return
-	}
 	for i := range views {
 		v, err := r.host(t).Bytes(b.Field(i).Ptr(), b.Bytes(i))
 		require.NoError(t, err)
@@ -121,6 +113,7 @@ func TestLoaderEpochs(t *testing.T) {
 		for _, ahead := range []int{1, 2, 5} {
 			t.Run(fmt.Sprint(speed.name, " ", ahead), func(t *testing.T) {
 				r := newRig(t, transfer.Config{})
+				r.host(t) // its kernels are in Go
 				l := newLoader(t, r, ahead)
 				reserved, pinned := r.cache.MemoryReserved(), r.pool.Stats().AllocatedBytes.Current
 				require.EqualValues(t, (ahead+1)*(imageBytes/512*512+512+512), r.cache.MemoryAllocated())
@@ -147,6 +140,7 @@ func TestLoaderEpochs(t *testing.T) {
 // At most N steps are in flight: Next waits for the step N before, and honours its context.
 func TestLoaderThrottles(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	open := hold(t, r.a)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
@@ -180,6 +174,7 @@ func TestLoaderThrottles(t *testing.T) {
 
 func TestLoaderHeldBatches(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 	var held []*transfer.Batch
@@ -206,6 +201,7 @@ func TestLoaderHeldBatches(t *testing.T) {
 // The ring's blocks are not handed out again while the compute stream still uses them.
 func TestLoaderCloseUnderCompute(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 1)
 	sums := make([]int, 1)
 	require.NoError(t, l.Start(t.Context(), counter(1, nil)))
@@ -230,6 +226,7 @@ func TestLoaderCloseUnderCompute(t *testing.T) {
 func TestLoaderGivesUp(t *testing.T) {
 	for stop := range 6 {
 		r := newRig(t, transfer.Config{})
+		r.host(t) // its kernels are in Go
 		l := newLoader(t, r, 2)
 		sums := make([]int, 10)
 		require.NoError(t, l.Start(t.Context(), counter(10, nil)))
@@ -286,6 +283,7 @@ func TestLoaderSourceErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, transfer.Config{})
+			r.host(t) // its kernels are in Go
 			l := newLoader(t, r, 2)
 			good := counter(10, nil)
 			n := 0

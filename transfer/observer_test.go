@@ -123,6 +123,7 @@ func TestObserverOfFaults(t *testing.T) {
 func TestObserverOfLoader(t *testing.T) {
 	rec := &recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
+	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	epoch(t, r, l, 20, nil, nil)
 	require.NoError(t, l.Close())
