@@ -81,7 +81,7 @@ func TestObserver(t *testing.T) {
 	require.False(t, e.Done.Before(e.Queued))
 	e.Done, e.Queued = downs[0].Done, downs[0].Queued
 	require.Equal(t, transfer.Event{
-		Op: transfer.OpH2D, Device: "host", Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
+		Op: transfer.OpH2D, Device: r.dev.Name(), Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
 		Done: e.Done, Queued: e.Queued,
 	}, e)
 	allocs, frees := rec.of(transfer.OpPinnedAlloc), rec.of(transfer.OpPinnedFree)

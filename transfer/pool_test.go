@@ -197,6 +197,7 @@ func TestBadArguments(t *testing.T) {
 	_, err := transfer.New(nil, transfer.Config{})
 	require.ErrorIs(t, err, transfer.ErrInvalid)
 	r := newRig(t, transfer.Config{})
+	r.host(t) // another rig has another device
 	other := newRig(t, transfer.Config{})
 	for _, n := range []int64{-1, 1 << 47, -1 << 63, 1<<63 - 1} {
 		_, err := r.pool.Get(t.Context(), n)
