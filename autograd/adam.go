@@ -73,10 +73,14 @@ func (o *Adam) Step(ctx context.Context) error {
 			Decoupled: o.decoupled, Step: o.steps[i] + 1,
 		}, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1]})
 	}
-	if err := o.runtime().StepAdamAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: Adam step: %w", err)
+	defer clear(o.updates) // the gradients are not the optimiser's to keep
+	for from := 0; from < len(due); {
+		rt, to := o.run(due, from)
+		if err := rt.StepAdamAll(ctx, o.updates[from:to]); err != nil {
+			return fmt.Errorf("autograd: Adam step: %w", err)
+		}
+		o.stepped(due[from:to])
+		from = to
 	}
-	clear(o.updates) // the gradients are not the optimiser's to keep
-	o.stepped(due)
 	return nil
 }

@@ -132,8 +132,13 @@ func (s *slots) stepped(due []int) {
 	}
 }
 
-// runtime is where all parameters live.
-func (s *slots) runtime() *tensor.Runtime { return s.params[0].value.Runtime() }
+// run is the end of the first run of due parameters, from the given one on, that live in one runtime.
+func (s *slots) run(due []int, from int) (rt *tensor.Runtime, to int) {
+	rt = s.params[due[from]].value.Runtime()
+	for to = from + 1; to < len(due) && s.params[due[to]].value.Runtime() == rt; to++ {
+	}
+	return rt, to
+}
 
 func within(op, what string, v, lo, hi float64) error {
 	if !(v >= lo && v <= hi) {

@@ -78,3 +78,40 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	require.NoError(t, opt.Close())
 	require.NoError(t, opt.ZeroGrad())
 }
+
+// TestStepsParametersOfTwoRuntimes: parameters may live on two devices; each is updated where it is.
+func TestStepsParametersOfTwoRuntimes(t *testing.T) {
+	a, b := open(t, 64<<20), open(t, 64<<20)
+	var params Parameters
+	for _, x := range []*bench{a, b, a} {
+		l, err := NewLinear(x.ctx, x.rt, gtensor.Float32, 1, 1, NewRand(1))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Parameters().Release()) })
+		params = append(params, l.Parameters()...)
+		tape := NewTape(x.ctx, x.rt)
+		_, err = tape.Backward(tape.Sum(l.Forward(tape, tape.Input(upload(x, []float32{1}, 1, 1)))))
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+	}
+	for name, make := range optimizers {
+		opt, err := make(params)
+		require.NoError(t, err, name)
+		before := values(a, b, params)
+		require.NoError(t, opt.Step(t.Context()), name)
+		for i, v := range values(a, b, params) {
+			require.Less(t, v, before[i], "%s, parameter %d: its gradient is 1", name, i)
+		}
+		require.NoError(t, opt.Close())
+	}
+}
+
+func values(a, b *bench, params Parameters) (all []float32) {
+	for _, p := range params {
+		x := a
+		if p.Value().Runtime() == b.rt {
+			x = b
+		}
+		all = append(all, read[float32](x, p.Value())[0])
+	}
+	return all
+}

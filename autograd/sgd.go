@@ -68,10 +68,14 @@ func (o *SGD) Step(ctx context.Context) error {
 		}
 		o.updates = append(o.updates, u)
 	}
-	if err := o.runtime().StepSGDAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: SGD step: %w", err)
+	defer clear(o.updates) // the gradients are not the optimiser's to keep
+	for from := 0; from < len(due); {
+		rt, to := o.run(due, from)
+		if err := rt.StepSGDAll(ctx, o.updates[from:to]); err != nil {
+			return fmt.Errorf("autograd: SGD step: %w", err)
+		}
+		o.stepped(due[from:to])
+		from = to
 	}
-	clear(o.updates) // the gradients are not the optimiser's to keep
-	o.stepped(due)
 	return nil
 }

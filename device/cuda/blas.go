@@ -24,9 +24,7 @@ type blas struct {
 	err  error
 	lib  C.cistern_blas
 
-	mu   sync.Mutex
-	free []C.uint64_t
-	all  []C.uint64_t
+	handles
 }
 
 // Workspaces that cuBLAS itself would take, by the GPU.
@@ -85,11 +83,13 @@ func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 	if g.M == 0 || g.N == 0 {
 		return nil
 	}
-	h, err := d.blas.take(d)
+	h, err := d.blas.take(func(h *C.uint64_t) error {
+		return d.blasError("MatMul", C.cistern_blas_create(d.c, &d.blas.lib, h))
+	})
 	if err != nil {
 		return err
 	}
-	defer d.blas.giveBack(h)
+	defer d.blas.put(h)
 	call := C.cistern_gemm_call{stream: s.handle,
 		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
 		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
@@ -137,31 +137,6 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 		}
 	}
 	return d.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
-}
-
-func (b *blas) take(d *Device) (C.uint64_t, error) {
-	b.mu.Lock()
-	if n := len(b.free); n > 0 {
-		h := b.free[n-1]
-		b.free = b.free[:n-1]
-		b.mu.Unlock()
-		return h, nil
-	}
-	b.mu.Unlock()
-	var h C.uint64_t
-	if err := d.blasError("MatMul", C.cistern_blas_create(d.c, &b.lib, &h)); err != nil {
-		return 0, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all = append(b.all, h)
-	return h, nil
-}
-
-func (b *blas) giveBack(h C.uint64_t) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.free = append(b.free, h)
 }
 
 // blasError tells the driver's codes from those of cuBLAS.

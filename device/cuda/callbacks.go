@@ -47,8 +47,8 @@ func (c *callbacks) init(d *Device) {
 
 // push queues fn behind what is queued on s.
 func (c *callbacks) push(s *stream, fn func(error)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock() // two callbacks of a stream are in the order of their events
+	s.onDone.Lock() // recording waits while the stream's queue is full: not under c.mu, which all streams share
+	defer s.onDone.Unlock()
 	h, err := c.dev.pool(false).get(c.dev)
 	if err != nil {
 		return err
@@ -58,6 +58,8 @@ func (c *callbacks) push(s *stream, fn func(error)) error {
 		return err
 	}
 	k := &callback{event: h, fn: fn}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	l := c.lines[s]
 	if l == nil {
 		l = &line{first: k}

@@ -111,7 +111,14 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	}
 	idle := func() (bool, error) {
 		for _, s := range d.streams.all() {
-			done, err := d.ready("Synchronize", C.cistern_stream_query(d.c, s.handle))
+			if !s.gate.enter() { // Close destroys the handle once it has waited
+				if !s.closed.Load() {
+					return false, nil
+				}
+				continue
+			}
+			done, err := s.query()
+			s.gate.leave()
 			if !done || err != nil {
 				return done, err
 			}
@@ -132,12 +139,12 @@ func (d *Device) Close() error {
 	for _, s := range d.streams.all() {
 		errs = append(errs, s.Close())
 	}
-	d.callbacks.close()
 	d.gate.shutAndWait()
 	d.streams.end()
 	for _, s := range d.streams.all() { // made while the others were closed
 		errs = append(errs, s.Close())
 	}
+	d.callbacks.close()
 	errs = append(errs, d.leftover())
 	d.blas.close(d)
 	d.modules.close(d)

@@ -15,17 +15,15 @@ import (
 
 // The driver's codes that mean something here (CUresult).
 const (
-	codeSuccess         = 0
-	codeNoDevice        = 100
-	codeInvalidDevice   = 101
-	codeInvalidHandle   = 400
-	codeNotFound        = 500
-	codeNotReady        = 600
-	codeAlreadyPinned   = 712
-	codeNotPinned       = 713
-	codePeerUnsupported = 217
-	codeNotPermitted    = 800
-	codeNotSupported    = 801
+	codeSuccess       = 0
+	codeNoDevice      = 100
+	codeInvalidDevice = 101
+	codeInvalidHandle = 400
+	codeNotFound      = 500
+	codeNotReady      = 600
+	codeAlreadyPinned = 712
+	codeNotPermitted  = 800
+	codeNotSupported  = 801
 )
 
 // sticky reports whether no work is possible after the error: the context is lost.

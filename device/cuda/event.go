@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -175,38 +174,17 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 // pool keeps CUevents for later: making one costs the driver more than using it.
 type pool struct {
 	timed bool
-	mu    sync.Mutex
-	free  []C.uint64_t
-	all   []C.uint64_t
+	handles
 }
 
 func (p *pool) get(d *Device) (C.uint64_t, error) {
-	p.mu.Lock()
-	if n := len(p.free); n > 0 {
-		h := p.free[n-1]
-		p.free = p.free[:n-1]
-		p.mu.Unlock()
-		return h, nil
-	}
-	p.mu.Unlock()
-	var h C.uint64_t
-	timed := C.int(0)
-	if p.timed {
-		timed = 1
-	}
-	if err := d.check("NewEvent", 0, C.cistern_event_create(d.c, timed, &h)); err != nil {
-		return 0, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all = append(p.all, h)
-	return h, nil
-}
-
-func (p *pool) put(h C.uint64_t) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free = append(p.free, h)
+	return p.take(func(h *C.uint64_t) error {
+		timed := C.int(0)
+		if p.timed {
+			timed = 1
+		}
+		return d.check("NewEvent", 0, C.cistern_event_create(d.c, timed, h))
+	})
 }
 
 // close destroys them all.

@@ -182,8 +182,9 @@ int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *b
 		memset(&a, 0, sizeof a);
 		a.source_order = 1;
 		r = batch(to, from, bytes, n, &a, &first, 1, &failed, (CUstream)s);
-		if (r != CUDA_ERROR_NOT_SUPPORTED && r != CUDA_ERROR_INVALID_VALUE)
+		if (r != CUDA_ERROR_NOT_SUPPORTED)
 			return r;
+		r = CUDA_SUCCESS;
 	}
 	for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
 		r = cuMemcpyDtoHAsync((void *)to[i], from[i], bytes[i], (CUstream)s);

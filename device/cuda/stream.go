@@ -24,6 +24,8 @@ type stream struct {
 	gate    gate
 	closing sync.Once
 	closed  atomic.Bool
+
+	onDone sync.Mutex // keeps the callbacks in the order of their events
 }
 
 var (

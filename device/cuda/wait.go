@@ -50,5 +50,5 @@ func (d *Device) await(ctx context.Context, op string, leave func(), done func()
 }
 
 func (d *Device) cancelled(ctx context.Context, op string) error {
-	return &device.Error{Op: op, Device: d.name, Detail: "the work goes on", Err: context.Cause(ctx)}
+	return &device.Error{Op: op, Device: d.name, Detail: "the work goes on", Err: ctx.Err()}
 }
