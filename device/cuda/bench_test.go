@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,27 +103,40 @@ func BenchmarkEvent(b *testing.B) {
 	})
 }
 
+// BenchmarkCopy times copies that are queued one behind another, by events, as PyTorch's benchmark does.
 func BenchmarkCopy(b *testing.B) {
 	d, s := bench(b)
-	for _, bytes := range []int64{64 << 10, 16 << 20, 1 << 30} {
+	var events [2]device.Event
+	for i := range events {
+		var err error
+		events[i], err = d.NewEvent(device.EventOptions{Timed: true})
+		require.NoError(b, err)
+		defer events[i].Close()
+	}
+	for _, bytes := range []int64{64 << 10, 1 << 20, 16 << 20, 1 << 30} {
 		p, err := d.Alloc(bytes)
 		require.NoError(b, err)
 		host, err := d.AllocPinned(bytes)
 		require.NoError(b, err)
+		batch := int(max(3, min(500, 2<<30/bytes)))
 		for name, queue := range map[string]func() error{
 			"h2d": func() error { return s.CopyH2D(p, host) },
 			"d2h": func() error { return s.CopyD2H(host, p) },
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, bytes), func(b *testing.B) {
-				b.SetBytes(bytes)
+				var took time.Duration
+				n := 0
 				for b.Loop() {
-					if err := queue(); err != nil {
-						b.Fatal(err)
-					}
-					if err := s.Synchronize(context.Background()); err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, s.Record(events[0]))
+					require.NoError(b, repeat(batch, queue))
+					require.NoError(b, s.Record(events[1]))
+					require.NoError(b, s.Synchronize(context.Background()))
+					t, err := d.Elapsed(events[0], events[1])
+					require.NoError(b, err)
+					took += t
+					n += batch
 				}
+				b.ReportMetric(float64(bytes)*float64(n)/float64(took.Nanoseconds()), "GB/s")
 			})
 		}
 		require.NoError(b, d.Free(p))
