@@ -54,7 +54,13 @@ type Stream interface {
 }
 
 // BatchCopier is implemented by streams that copy many ranges in one operation (cuMemcpyBatchAsync).
+//
+// The ranges of a batch are copied in any order, so none may overlap what another one writes. The slices that name
+// them may be reused as soon as the call returns; the memory may not.
 type BatchCopier interface {
+	// CopyH2DBatch copies len(src[i]) bytes from src[i] to dst[i], for every i, as one queued operation.
+	// The rules are those of CopyH2D; if any range is wrong nothing is queued.
+	CopyH2DBatch(dst []Ptr, src [][]byte) error
 	// CopyD2HBatch copies len(dst[i]) bytes from src[i] to dst[i], for every i, as one queued operation.
 	// The rules are those of CopyD2H; if any range is wrong nothing is queued.
 	CopyD2HBatch(dst [][]byte, src []Ptr) error

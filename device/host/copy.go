@@ -26,15 +26,30 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	return s.copy("CopyD2D", transfer{to: uintptr(dst), from: uintptr(src), bytes: bytes})
 }
 
+func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
+	if len(dst) != len(src) {
+		return unpaired("CopyH2DBatch", len(dst), len(src))
+	}
+	all := make([]transfer, len(src))
+	for i, b := range src {
+		all[i] = transfer{to: uintptr(dst[i]), from: address(b), bytes: int64(len(b)), fromHost: true}
+	}
+	return s.copy("CopyH2DBatch", all...)
+}
+
 func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
 	if len(dst) != len(src) {
-		return invalid("CopyD2HBatch", 0, "%d destinations and %d sources; give one source for each", len(dst), len(src))
+		return unpaired("CopyD2HBatch", len(dst), len(src))
 	}
 	all := make([]transfer, len(dst))
-	for i := range dst {
-		all[i] = transfer{to: address(dst[i]), from: uintptr(src[i]), bytes: int64(len(dst[i])), toHost: true}
+	for i, b := range dst {
+		all[i] = transfer{to: address(b), from: uintptr(src[i]), bytes: int64(len(b)), toHost: true}
 	}
 	return s.copy("CopyD2HBatch", all...)
+}
+
+func unpaired(op string, dst, src int) error {
+	return invalid(op, 0, "%d destinations and %d sources; give one source for each", dst, src)
 }
 
 // transfer is one range of a copy.

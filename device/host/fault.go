@@ -20,7 +20,7 @@ const (
 	// FaultMap is the same of Map.
 	FaultMap
 	// FaultCopy: a copy returns nil, but when its turn comes the device gets the sticky error
-	// [device.CodeIllegalAddress]. Each CopyH2D, CopyD2H, CopyD2D and CopyD2HBatch counts as one.
+	// [device.CodeIllegalAddress]. Each copy counts as one, a batch too.
 	FaultCopy
 	// FaultLaunch: a Launch returns nil, but instead of running its kernel the device gets the sticky error
 	// [device.CodeLaunchFailed].

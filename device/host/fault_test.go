@@ -85,6 +85,9 @@ func TestFailWork(t *testing.T) {
 		{host.FaultCopy, device.CodeIllegalAddress, func(s device.Stream, p device.Ptr, b []byte) error {
 			return s.(device.BatchCopier).CopyD2HBatch([][]byte{b[:1], b[1:]}, []device.Ptr{p, p})
 		}},
+		{host.FaultCopy, device.CodeIllegalAddress, func(s device.Stream, p device.Ptr, b []byte) error {
+			return s.(device.BatchCopier).CopyH2DBatch([]device.Ptr{p, p + 1}, [][]byte{b[:1], b[1:]})
+		}},
 		{host.FaultLaunch, device.CodeLaunchFailed, func(s device.Stream, p device.Ptr, b []byte) error {
 			return s.Launch(&device.Launch{Name: "k", Func: func() { b[0]++ }})
 		}},
