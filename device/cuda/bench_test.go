@@ -4,6 +4,7 @@ package cuda_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -141,5 +142,55 @@ func BenchmarkCopy(b *testing.B) {
 		}
 		require.NoError(b, d.Free(p))
 		require.NoError(b, d.FreePinned(host))
+	}
+}
+
+// BenchmarkBatch copies 1,000 ranges of 4 KiB and waits for them: as a batch, by the driver's batch, and one by one.
+func BenchmarkBatch(b *testing.B) {
+	const n, each = 1000, 4 << 10
+	d, s := bench(b)
+	p, err := d.Alloc(2 * n * each)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, d.Free(p)) }()
+	memory, err := d.AllocPinned(n * each)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, d.FreePinned(memory)) }()
+	var host [][]byte
+	var dev []device.Ptr
+	for i := range n {
+		host = append(host, memory[i*each:(i+1)*each])
+		dev = append(dev, p+device.Ptr(2*i*each)) // every other 4 KiB
+	}
+	wait := func() error { return s.Synchronize(context.Background()) }
+	oneByOne := func(copy func(i int) error, after func() error) func() error {
+		return func() error {
+			for i := range n {
+				if err := errors.Join(copy(i), after()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	d2h := func(i int) error { return s.CopyD2H(host[i], dev[i]) }
+	for _, x := range []struct {
+		name  string
+		queue func() error
+	}{
+		{"d2h batch", func() error { return s.(device.BatchCopier).CopyD2HBatch(host, dev) }},
+		{"h2d batch", func() error { return s.(device.BatchCopier).CopyH2DBatch(dev, host) }},
+		{"d2h batch of the driver", func() error { return cuda.DriverBatch(s, host, dev) }},
+		{"d2h single", oneByOne(d2h, func() error { return nil })},
+		{"d2h single, each waited for", oneByOne(d2h, wait)},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := errors.Join(x.queue(), wait()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(n*each)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GB/s")
+		})
 	}
 }

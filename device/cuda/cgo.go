@@ -9,7 +9,8 @@ package cuda
 // #cgo noescape cistern_alloc
 // #cgo noescape cistern_event_elapsed
 // #cgo noescape cistern_launch
-// #cgo noescape cistern_d2h_batch
+// #cgo noescape cistern_batch
+// #cgo noescape cistern_copy_ranges
 // #cgo noescape cistern_gemm
 // #cgo nocallback cistern_launch
 // #cgo nocallback cistern_event_record
@@ -19,6 +20,8 @@ package cuda
 // #cgo nocallback cistern_h2d
 // #cgo nocallback cistern_d2h
 // #cgo nocallback cistern_d2d
+// #cgo nocallback cistern_batch
+// #cgo nocallback cistern_copy_ranges
 // #cgo nocallback cistern_memset
 // #cgo nocallback cistern_gemm
 // #include "shim.h"

@@ -58,35 +58,6 @@ func (d *Device) copyable(op string, to, from uint64, bytes int64, toHost, fromH
 	return d.named(op, to, bytes, toHost)
 }
 
-// CopyD2HBatch is one call of the driver where it has batches (CUDA 12.8), else one for each range.
-func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
-	if err := s.enter("CopyD2HBatch"); err != nil {
-		return err
-	}
-	defer s.gate.leave()
-	if len(dst) != len(src) {
-		return s.dev.invalid("CopyD2HBatch", 0, "%d destinations and %d sources; give one source for each", len(dst), len(src))
-	}
-	words := make([]C.uint64_t, 2*len(dst))
-	to, from, bytes := words[:0:len(dst)], words[len(dst):len(dst)], make([]C.size_t, 0, len(dst))
-	sum := int64(0)
-	for i, b := range dst {
-		n := int64(len(b))
-		if err := s.dev.copyable("CopyD2HBatch", address(b), uint64(src[i]), n, true, false); err != nil {
-			return err
-		}
-		if n > 0 {
-			to, from, bytes = append(to, C.uint64_t(address(b))), append(from, C.uint64_t(src[i])), append(bytes, C.size_t(n))
-			sum += n
-		}
-	}
-	if len(to) == 0 {
-		return nil
-	}
-	return s.dev.check("CopyD2HBatch", sum,
-		C.cistern_d2h_batch(s.dev.c, s.handle, &to[0], &from[0], &bytes[0], C.size_t(len(to))))
-}
-
 func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 	if err := s.enter("Memset"); err != nil {
 		return err

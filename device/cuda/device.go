@@ -37,6 +37,7 @@ type Device struct {
 	events    [2]pool // untimed, timed
 	callbacks callbacks
 	modules   modules
+	gather    C.uint64_t // the kernel of batches; 0: there is none
 	blas      blas
 
 	refs int           // of drivers
@@ -88,6 +89,7 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 		return nil, errors.Join(err, d.dropContext())
 	}
 	d.unit = int64(unit)
+	d.loadGather()
 	return d, nil
 }
 

@@ -145,5 +145,5 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if !ok {
 		return 0, d.unnamed("MappedPtr", why, address(b), int64(len(b)), true)
 	}
-	return device.Ptr(m.mapped + (address(b) - m.base)), nil
+	return device.Ptr(m.forKernels(address(b))), nil
 }

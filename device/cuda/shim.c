@@ -166,7 +166,7 @@ typedef struct {
 
 typedef CUresult (*batch_12)(uint64_t *, uint64_t *, size_t *, size_t, attributes *, size_t *, size_t, size_t *, CUstream);
 
-int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n) {
+int cistern_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n) {
 	static batch_12 batch;
 	static int looked;
 	if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
@@ -176,7 +176,7 @@ int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *b
 	int r = bind(d);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (batch != NULL) {
+	if (batch != NULL && n > 1) {
 		attributes a;
 		size_t first = 0, failed = 0;
 		memset(&a, 0, sizeof a);
@@ -187,7 +187,7 @@ int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *b
 		r = CUDA_SUCCESS;
 	}
 	for (size_t i = 0; i < n && r == CUDA_SUCCESS; i++)
-		r = cuMemcpyDtoHAsync((void *)to[i], from[i], bytes[i], (CUstream)s);
+		r = cuMemcpyAsync(to[i], from[i], bytes[i], (CUstream)s);
 	return r;
 }
 
@@ -222,6 +222,33 @@ int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
 		params[i] = &args[i];
 	CALL(cuLaunchKernel((CUfunction)c->kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
 		c->shared, (CUstream)c->stream, params, NULL));
+}
+
+enum {
+	max_ranges = 170,    // of one launch; kernels.cu has it too
+	threads = 256,       // of a block
+	block_bytes = 16384, // what a block copies without waiting for its loads twice
+};
+
+int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, size_t n) {
+	cistern_range rest[max_ranges];
+	int bad = bind(d);
+	while (n > 0 && bad == 0) {
+		size_t some = n < max_ranges ? n : max_ranges;
+		uint64_t most = 0;
+		for (size_t i = 0; i < some; i++)
+			most = r[i].bytes > most ? r[i].bytes : most;
+		void *params[] = {r};
+		if (some < max_ranges) { // the driver reads as many as the kernel takes
+			memset(rest, 0, sizeof rest);
+			params[0] = memcpy(rest, r, some * sizeof *r);
+		}
+		bad = cuLaunchKernel((CUfunction)kernel, some, (most + block_bytes - 1) / block_bytes, 1, threads, 1, 1, 0, (CUstream)s,
+			params, NULL);
+		r += some;
+		n -= some;
+	}
+	return bad;
 }
 
 int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times) {

@@ -49,7 +49,7 @@ int cistern_stream_wait(dev d, uint64_t s, uint64_t e);
 int cistern_h2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
 int cistern_d2h(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
 int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
-int cistern_d2h_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n);
+int cistern_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n);
 int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t bytes);
 
 int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int size);
@@ -64,6 +64,13 @@ typedef struct {
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args);
 int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times);
+
+// A range for the kernel copy_ranges, with addresses that kernels can use. It has at most 2 GiB.
+typedef struct {
+	uint64_t to, from, bytes;
+} cistern_range;
+
+int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, size_t n);
 
 // cistern_symbol is an entry point of the driver by name, or NULL.
 void *cistern_symbol(const char *name);

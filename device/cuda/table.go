@@ -31,6 +31,14 @@ const (
 
 func (k kind) onHost() bool { return k == pinned || k == registered }
 
+// forKernels is the address at which kernels find what is at addr, in m.
+func (m *memory) forKernels(addr uint64) uint64 {
+	if m.kind.onHost() {
+		return m.mapped + (addr - m.base)
+	}
+	return addr
+}
+
 // table is everything that operations may name, by address: host and device memory share one address space.
 // Looking something up takes no lock.
 type table struct {
@@ -118,27 +126,33 @@ func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why miss, ok bo
 	return m, miss{true, offset, size}, bytes <= size-offset
 }
 
-// named checks a range of an operation. Memory of the other open devices counts too: the driver knows whether the
-// devices can reach each other.
+// named checks a range of an operation.
 func (d *Device) named(op string, addr uint64, bytes int64, onHost bool) error {
+	_, err := d.locate(op, addr, bytes, onHost)
+	return err
+}
+
+// locate checks a range of an operation, and says where it is for kernels. Memory of the other open devices counts too:
+// the driver knows whether the devices can reach each other. Its address for kernels, and that of no bytes, is 0.
+func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint64, error) {
 	if bytes < 0 {
-		return d.invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
+		return 0, d.invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
 	}
 	if bytes == 0 {
-		return nil
+		return 0, nil
 	}
-	_, why, ok := d.table.find(addr, uint64(bytes), onHost)
+	m, why, ok := d.table.find(addr, uint64(bytes), onHost)
 	if ok {
-		return nil
+		return m.forKernels(addr), nil
 	}
 	if !why.live {
 		for _, o := range drivers.others(d) {
 			if _, _, ok := o.table.find(addr, uint64(bytes), onHost); ok {
-				return nil
+				return 0, nil
 			}
 		}
 	}
-	return d.unnamed(op, why, addr, bytes, onHost)
+	return 0, d.unnamed(op, why, addr, bytes, onHost)
 }
 
 // unnamed is the error of a range that can't be named.
