@@ -14,8 +14,10 @@ const (
 	KeyHit         = attribute.Key("cistern.cache.hit")            // served without the driver
 	KeyResult      = attribute.Key("cistern.allocation.result")    // "hit", "miss", "oom"
 	KeyState       = attribute.Key("cistern.memory.state")         // what memory is doing; see Watch
-	KeyDirection   = attribute.Key("cistern.transfer.direction")   // "h2d", "d2h"
+	KeyDirection   = attribute.Key("cistern.transfer.direction")   // "h2d", "d2h", "d2d", "fill", "batch", "launch"
 	KeyCopyBytes   = attribute.Key("cistern.transfer.size")        // bytes of the copy
+	KeyCopyQueued  = attribute.Key("cistern.transfer.queued")      // seconds behind the stream's earlier work
+	KeyBandwidth   = attribute.Key("cistern.transfer.bandwidth")   // bytes a second while the copy ran
 	KeyPinnedBytes = attribute.Key("cistern.pinned.size")          // bytes of a pinned allocation
 	KeyWaited      = attribute.Key("cistern.loader.waited")        // time that a batch waited for data
 

@@ -22,8 +22,9 @@
 //	memcache.alloc, memcache.free                             All
 //	memcache.driver_alloc, memcache.driver_free               Slow
 //	memcache.synchronize, memcache.empty_cache                Slow
-//	transfer.h2d, transfer.d2h, transfer.next                 Slow
-//	transfer.pinned_alloc, transfer.pinned_free               Slow
+//	transfer.h2d, .d2h, .d2d, .fill, .batch, .launch, .next   Slow
+//	transfer.pinned_alloc, .pinned_free                       Slow
+//	transfer.register, .unregister                            Slow
 //	step                                                      Steps
 //
 // An allocation that fails is a span with an error at All, and at Slow the event "memcache.alloc.failed" of

@@ -10,13 +10,12 @@ import (
 )
 
 // transferSpans are the names of the spans of a pool's operations. All have the detail Slow.
-var transferSpans = [...]string{
-	transfer.OpH2D:         "transfer.h2d",
-	transfer.OpD2H:         "transfer.d2h",
-	transfer.OpPinnedAlloc: "transfer.pinned_alloc",
-	transfer.OpPinnedFree:  "transfer.pinned_free",
-	transfer.OpNext:        "transfer.next",
-}
+var transferSpans = func() (names [transfer.OpNext + 1]string) {
+	for op := range names {
+		names[op] = "transfer." + transfer.Op(op).String()
+	}
+	return names
+}()
 
 // Transfer returns the observer for [transfer.Config]; of a nil Tracer it is nil. One observer serves any
 // number of pools. The span of a copy lasts until the device has finished the copy.
@@ -35,7 +34,7 @@ func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Co
 		return ctx, nil
 	}
 	spans := o.tracer.detail(ctx, Slow) >= Slow
-	timed := op <= transfer.OpD2H && o.tracer.copyDuration.enabled(ctx)
+	timed := op.Queued() && o.tracer.copyDuration.enabled(ctx)
 	if !spans && !timed {
 		return ctx, nil
 	}
@@ -64,13 +63,17 @@ func (o *transferOperation) End(e transfer.Event) {
 		return
 	}
 	if o.span.IsRecording() {
-		attributes := make([]attribute.KeyValue, 0, 6)
+		attributes := make([]attribute.KeyValue, 0, 8)
 		attributes = append(attributes, KeyDevice.String(e.Device))
-		switch e.Op {
-		case transfer.OpH2D, transfer.OpD2H:
+		switch {
+		case e.Op.Queued():
 			attributes = append(attributes, KeyDirection.String(e.Op.String()), KeyStream.Int64(int64(e.Stream)),
 				KeySerial.Int64(int64(e.Serial)), KeyCopyBytes.Int64(e.Bytes))
-		case transfer.OpNext:
+			if e.Busy > 0 {
+				attributes = append(attributes, KeyCopyQueued.Float64((e.Done.Sub(e.Queued) - e.Busy).Seconds()),
+					KeyBandwidth.Float64(float64(e.Bytes)/e.Busy.Seconds()))
+			}
+		case e.Op == transfer.OpNext:
 			attributes = append(attributes, KeyCopyBytes.Int64(e.Bytes), KeyWaited.Float64(e.Waited.Seconds()))
 		default:
 			attributes = append(attributes, KeyPinnedBytes.Int64(e.Bytes))

@@ -42,10 +42,17 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 	}{{"h2d", 1000}, {"d2h", 500}} {
 		spans := f.named("transfer." + want.direction)
 		require.Len(t, spans, 1)
+		a := attributes(spans[0])
+		lasted := spans[0].EndTime().Sub(spans[0].StartTime()).Seconds()
+		assert.InDelta(t, lasted, a[KeyCopyQueued], lasted, "of the span, the rest is the copy")
+		assert.Greater(t, a[KeyCopyQueued], 0.0, "it waited for what was queued before")
+		assert.Greater(t, a[KeyBandwidth], 0.0)
+		delete(a, KeyCopyQueued)
+		delete(a, KeyBandwidth)
 		assert.Equal(t, map[attribute.Key]any{
 			KeyDevice: "host", KeyStream: int64(f.stream.ID()), KeySerial: int64(b.Serial()),
 			KeyDirection: want.direction, KeyCopyBytes: want.bytes,
-		}, attributes(spans[0]))
+		}, a)
 		assert.Equal(t, parent.SpanContext().SpanID(), spans[0].Parent().SpanID())
 		assert.False(t, spans[0].EndTime().Before(released), "it ended when the copy did")
 		assert.True(t, spans[0].StartTime().Before(released))

@@ -4,198 +4,304 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"sync/atomic"
-	"time"
+	"sync"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Batch is one batch on the device. It is valid until Release.
+// Batch is a list of copies and kernels that one Submit queues on a stream, with one completion: uploads to blocks,
+// kernels, and outputs that blocks are read back to. Nothing runs before Submit; then they run in the order in which they
+// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]). All data lies in
+// a few pinned buffers.
+//
+//	b := pool.NewBatch()
+//	defer b.Close()
+//	err := b.Upload(ctx, in, 0, data)
+//	err = b.Launch(kernel, in, out)
+//	slot, err := b.Output(ctx, out, 0, n)
+//	_, err = b.Submit(ctx, stream)
+//	err = b.CollectOne(ctx, slot, &result)
+//
+// Its methods may be called from any goroutine; each waits for the other.
 type Batch struct {
-	loader   *Loader
-	slot     *slot
-	index    int64
-	waited   time.Duration
-	bytes    []int64
-	released atomic.Bool
+	pool *Pool
+
+	mu      sync.Mutex
+	state   batchState
+	steps   []step
+	arenas  []arena
+	outputs []output
+	blocks  []memcache.Block
+	done    *Copy
+	err     error // of a Submit that failed
 }
 
-// Index counts the batches of the epoch from 0.
-func (b *Batch) Index() int64 { return b.index }
+type batchState uint8
 
-// Fields is the number of fields.
-func (b *Batch) Fields() int { return len(b.bytes) }
+const (
+	building batchState = iota
+	submitted
+	failed
+	batchClosed
+)
 
-// Field is the block of field i. Its first Bytes(i) bytes are the source's; the loader owns it, so it must
-// not be freed. Work queued on the compute stream until Release may use it. Of a batch that was released,
-// and for an i that is not 0 to Fields()-1, it is the zero Block.
-func (b *Batch) Field(i int) memcache.Block {
-	if i < 0 || i >= len(b.bytes) || b.released.Load() {
-		return memcache.Block{}
-	}
-	return b.slot.blocks[i]
+// arena is a pinned buffer that a batch fills from its start.
+type arena struct {
+	buffer Buffer
+	used   int64
+	writes bool // outputs are written to it
 }
 
-// Bytes is how many bytes the source filled in field i. It is 0 for an i that is not 0 to Fields()-1.
-func (b *Batch) Bytes(i int) int64 {
-	if i < 0 || i >= len(b.bytes) {
-		return 0
-	}
-	return b.bytes[i]
+// output is where an output lies.
+type output struct {
+	memory []byte // of the bytes that were asked for, without padding
 }
 
-// Waited is how long Next waited for this batch's data: near 0 if the source keeps up. Time spent because N
-// steps were in flight is not in it.
-func (b *Batch) Waited() time.Duration { return b.waited }
+// step is one kind of operation on a stream.
+type step struct {
+	op     Op // OpH2D, OpD2H or OpLaunch
+	host   [][]byte
+	device []device.Ptr
+	launch device.Launch
+}
 
-// Release ends the batch: the compute stream has all the work that uses it. The slot is overwritten when
-// that is done. A second Release wraps [ErrReleased], one after the loader's Close [ErrClosed].
-func (b *Batch) Release() error {
-	if !b.released.CompareAndSwap(false, true) {
-		return fmt.Errorf("transfer: Release of batch %d, which was %w before", b.index, ErrReleased)
+const (
+	minArena   = 64 << 10
+	maxArena   = 4 << 20
+	batchAlign = 64 // of what lies in an arena
+)
+
+// NewBatch begins a batch. It must be closed.
+func (p *Pool) NewBatch() *Batch { return &Batch{pool: p} }
+
+// Upload adds a copy of src to dst, at offset. src may be reused when Upload returns; dst is recorded on the stream by
+// Submit, and may be freed after it. Ranges are checked as by [Pool.H2D]; an error leaves the batch as it was. An empty
+// src adds nothing.
+func (b *Batch) Upload(ctx context.Context, dst memcache.Block, offset int64, src []byte) error {
+	return b.UploadPadded(ctx, dst, offset, src, int64(len(src)))
+}
+
+// UploadPadded is Upload of size bytes: src, and zeros behind it. A size less than len(src) wraps [ErrRange].
+func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int64, src []byte, size int64) error {
+	return b.upload(ctx, "UploadPadded", dst, offset, int64(len(src)), size, func(to []byte) error {
+		copy(to, src)
+		return nil
+	})
+}
+
+// UploadWords adds an upload of words to dst, at offset, each in little-endian order on any host, padded with zeros to
+// size bytes. A size of 0 is that of the words.
+func UploadWords[T Word](ctx context.Context, b *Batch, dst memcache.Block, offset int64, words []T, size int64) error {
+	n := int64(len(Bytes(words)))
+	if size == 0 {
+		size = n
 	}
-	l := b.loader
-	if !l.gate.enter() {
-		return fmt.Errorf("transfer: Release of batch %d: the loader is %w", b.index, ErrClosed)
+	return b.upload(ctx, "UploadWords", dst, offset, n, size, func(to []byte) error { return encode(to, words) })
+}
+
+func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, offset, n, size int64, fill func([]byte) error) error {
+	if size < n {
+		return fmt.Errorf("transfer: %s: %d bytes padded to %d: %w: want a size of at least the data's", call, n, size, ErrRange)
 	}
-	defer l.gate.leave()
-	err := l.compute.Record(b.slot.consumed)
-	b.slot.used = err == nil
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held--
-	switch {
-	case err == nil:
-		l.steps = append(l.steps, b.slot)
-	case !l.compute.Closed():
-		// Nothing says when the slot is free, so it is not used again, and the loader is over.
-		err = fmt.Errorf("transfer: Release of batch %d: %w", b.index, err)
-		if l.lost == nil {
-			l.lost = err
-			close(l.broken)
-		}
+	if err := checkRange(call, dst, offset, size, dst.Size()); err != nil {
 		return err
 	}
-	l.free <- b.slot
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open(call); err != nil || size == 0 {
+		return err
+	}
+	mem, err := b.take(ctx, size, false)
+	if err != nil {
+		return fmt.Errorf("transfer: %s: %w", call, err)
+	}
+	if err := fill(mem[:n]); err != nil {
+		return err
+	}
+	clear(mem[n:])
+	b.add(OpH2D, mem, dst, offset)
 	return nil
 }
 
-// Next returns the next batch of the epoch. Work that is then queued on the compute stream runs after its
-// upload. io.EOF means that the epoch is over; the source's error, or the context's of Start, comes once, in
-// the place of the batch, and io.EOF after it.
-//
-// Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost, and the
-// batch comes with the next call. A loop that holds all N+1 batches gets [ErrInFlight].
-func (l *Loader) Next(ctx context.Context) (*Batch, error) {
-	if err := l.take(ctx, "Next"); err != nil {
-		return nil, err
-	}
-	defer l.pass()
-	if l.epoch == nil {
-		return nil, fmt.Errorf("transfer: Next before Start: %w", ErrInvalid)
-	}
-	end := l.pool.startNext(ctx)
-	b, err := l.next(ctx)
-	end(b, err)
-	return b, err
+// Output adds a read-back of bytes bytes of src, at offset, and returns its slot: 0, 1, 2, … in this order. src is
+// recorded on the stream by Submit, and may be freed after it. An error leaves the batch as it was.
+func (b *Batch) Output(ctx context.Context, src memcache.Block, offset, bytes int64) (slot int, err error) {
+	return b.OutputPadded(ctx, src, offset, bytes, bytes)
 }
 
-func (l *Loader) next(ctx context.Context) (*Batch, error) {
-	if err := l.throttle(ctx); err != nil {
+// OutputPadded is Output of a copy of size bytes, of which the first bytes bytes are the slot's. A size less than bytes
+// wraps [ErrRange].
+func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, bytes, size int64) (slot int, err error) {
+	if bytes < 0 || size < bytes {
+		return 0, fmt.Errorf("transfer: OutputPadded: %d bytes of %d: %w: want 0 to the size", bytes, size, ErrRange)
+	}
+	if err := checkRange("OutputPadded", src, offset, size, src.Size()); err != nil {
+		return 0, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open("Output"); err != nil {
+		return 0, err
+	}
+	var mem []byte
+	if size > 0 {
+		if mem, err = b.take(ctx, size, true); err != nil {
+			return 0, fmt.Errorf("transfer: Output: %w", err)
+		}
+		b.add(OpD2H, mem, src, offset)
+	}
+	b.outputs = append(b.outputs, output{mem[:bytes:bytes]})
+	return len(b.outputs) - 1, nil
+}
+
+// Launch adds a kernel. The blocks that it uses are recorded on the stream by Submit. l is copied, its slices are not:
+// they must stay as they are until Submit.
+func (b *Batch) Launch(l *device.Launch, blocks ...memcache.Block) error {
+	if l == nil {
+		return fmt.Errorf("transfer: Launch: %w: the launch is nil", ErrInvalid)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open("Launch"); err != nil {
+		return err
+	}
+	b.steps = append(b.steps, step{op: OpLaunch, launch: *l})
+	b.blocks = append(b.blocks, blocks...)
+	return nil
+}
+
+// open says why nothing can be added.
+func (b *Batch) open(call string) error {
+	switch b.state {
+	case building:
+		return nil
+	case batchClosed:
+		return fmt.Errorf("transfer: %s: the batch is %w", call, ErrClosed)
+	default:
+		return fmt.Errorf("transfer: %s: the batch was submitted: %w: want another batch", call, ErrInvalid)
+	}
+}
+
+// take finds size bytes of pinned memory.
+func (b *Batch) take(ctx context.Context, size int64, writes bool) ([]byte, error) {
+	next := int64(minArena)
+	for i := range b.arenas {
+		a := &b.arenas[i]
+		if a.writes != writes {
+			continue
+		}
+		if size <= a.buffer.bytes-a.used {
+			mem := a.buffer.memory()[a.used : a.used+size]
+			a.used = min(a.buffer.bytes, (a.used+size+batchAlign-1)/batchAlign*batchAlign)
+			return mem, nil
+		}
+		next = max(next, min(2*a.buffer.bytes, maxArena))
+	}
+	buf, err := b.pool.Get(ctx, max(next, size))
+	if err != nil {
 		return nil, err
 	}
-	begin := time.Now()
-	it, ok, err := l.receive(ctx)
-	waited := time.Since(begin)
-	l.mu.Lock()
-	l.stats.Waited += waited
-	l.mu.Unlock()
+	b.arenas = append(b.arenas, arena{buf, min(buf.bytes, (size+batchAlign-1)/batchAlign*batchAlign), writes})
+	return buf.memory()[:size], nil
+}
+
+// add adds a copy to the last step, or begins one.
+func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
+	if n := len(b.steps); n == 0 || b.steps[n-1].op != op {
+		b.steps = append(b.steps, step{op: op})
+	}
+	s := &b.steps[len(b.steps)-1]
+	s.host = append(s.host, host)
+	s.device = append(s.device, block.Ptr()+device.Ptr(offset))
+	if n := len(b.blocks); n == 0 || b.blocks[n-1] != block {
+		b.blocks = append(b.blocks, block)
+	}
+}
+
+// Submit queues everything on stream, and returns the handle of its end. Everything is checked first. A batch is
+// submitted once; after an error it can only be closed. An empty batch is done at once.
+func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
+	if err := b.pool.checkStream("Submit", stream); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open("Submit"); err != nil {
+		return nil, err
+	}
+	w := work{op: OpBatch, stream: stream, blocks: b.blocks}
+	var count [copyOps]struct{ copies, bytes int64 }
+	for _, s := range b.steps {
+		w.kernels = w.kernels || s.op == OpLaunch
+		for _, h := range s.host {
+			count[s.op].copies++
+			count[s.op].bytes += int64(len(h))
+			w.bytes += int64(len(h))
+		}
+	}
+	for _, a := range b.arenas {
+		w.buffers = append(w.buffers, BufferUse{a.buffer, a.writes})
+	}
+	c, err := b.pool.submit(ctx, &w, func() error { return b.queue(&w) })
+	if err != nil {
+		b.state, b.err = failed, err
+		return nil, err
+	}
+	for op, n := range count {
+		b.pool.copied[op].copies.Add(n.copies)
+		b.pool.copied[op].bytes.Add(n.bytes)
+	}
+	b.state, b.done = submitted, c
+	return c, nil
+}
+
+// queue queues the steps.
+func (b *Batch) queue(w *work) error {
+	for i := range b.steps {
+		if err := b.steps[i].queue(w); err != nil {
+			return err
+		}
+		w.partial = true
+	}
+	return nil
+}
+
+func (s *step) queue(w *work) error {
+	batch, ok := w.stream.(device.BatchCopier)
 	switch {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return nil, io.EOF
-	case it.err != nil:
-		return nil, it.err
+	case s.op == OpLaunch:
+		return w.stream.Launch(&s.launch)
+	case s.op == OpH2D && ok:
+		return batch.CopyH2DBatch(s.device, s.host)
+	case ok:
+		return batch.CopyD2HBatch(s.host, s.device)
 	}
-	if err := it.slot.hand(l.compute); err != nil {
-		l.free <- it.slot
-		return nil, fmt.Errorf("transfer: Next: %w", err)
+	for i, h := range s.host {
+		var err error
+		if s.op == OpH2D {
+			err = w.stream.CopyH2D(s.device[i], h)
+		} else {
+			err = w.stream.CopyD2H(h, s.device[i])
+		}
+		if err != nil {
+			return err
+		}
+		w.partial = true
 	}
-	b := &Batch{loader: l, slot: it.slot, index: it.index, waited: waited, bytes: make([]int64, len(it.slot.fields))}
-	for i, f := range it.slot.fields {
-		b.bytes[i] = int64(len(f))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held++
-	l.stats.Batches++
-	l.stats.Bytes += it.slot.bytes()
-	return b, nil
+	return nil
 }
 
-// throttle waits until fewer than N steps are in flight.
-func (l *Loader) throttle(ctx context.Context) error {
-	begin := time.Now()
-	for {
-		l.mu.Lock()
-		if l.lost != nil {
-			defer l.mu.Unlock()
-			return l.lost
-		}
-		if l.held == len(l.slots) {
-			l.mu.Unlock()
-			return fmt.Errorf("transfer: Next: all %d batches of the ring are %w: Release one", len(l.slots), ErrInFlight)
-		}
-		if len(l.steps) == 0 || len(l.steps)+l.held < len(l.slots)-1 {
-			l.stats.Throttled += time.Since(begin)
-			l.mu.Unlock()
-			return nil
-		}
-		oldest := l.steps[0]
-		l.mu.Unlock()
-		if err := oldest.await(ctx); err != nil {
-			return fmt.Errorf("transfer: Next: waiting for an earlier step: %w", err)
-		}
-		l.mu.Lock()
-		l.steps = append(l.steps[:0], l.steps[1:]...)
-		l.mu.Unlock()
+// Close gives the batch's memory back, when the copies that use it are done. It does not wait, and outputs can't be
+// collected any more. It is idempotent.
+func (b *Batch) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state = batchClosed
+	var errs []error
+	for _, a := range b.arenas {
+		errs = append(errs, a.buffer.Release())
 	}
-}
-
-// receive waits for an item of the epoch.
-func (l *Loader) receive(ctx context.Context) (item, bool, error) {
-	select {
-	case it, ok := <-l.epoch.ready:
-		return it, ok, nil
-	case <-ctx.Done():
-		return item{}, false, fmt.Errorf("transfer: Next: %w", ctx.Err())
-	case <-l.broken:
-		return item{}, false, l.lost
-	case <-l.closed:
-		return item{}, false, fmt.Errorf("transfer: Next: the loader is %w", ErrClosed)
-	}
-}
-
-// startNext tells the observer that Next begins. The function it returns ends it.
-func (p *Pool) startNext(ctx context.Context) func(*Batch, error) {
-	if p.observer == nil {
-		return func(*Batch, error) {}
-	}
-	e := Event{Op: OpNext, Device: p.dev.Name(), Queued: time.Now()}
-	_, o := p.observer.Start(ctx, OpNext)
-	if o == nil {
-		return func(*Batch, error) {}
-	}
-	return func(b *Batch, err error) {
-		e.Done = time.Now()
-		if b != nil {
-			e.Bytes, e.Waited = b.slot.bytes(), b.waited
-		}
-		if !errors.Is(err, io.EOF) {
-			e.Err = err
-		}
-		o.End(e)
-	}
+	b.arenas, b.steps, b.outputs, b.blocks = nil, nil, nil, nil
+	return errors.Join(errs...)
 }

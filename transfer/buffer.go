@@ -4,170 +4,212 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 )
 
 // Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that use it
 // are not done, and it ends with Release.
 //
+// A Buffer is a small value; its copies are the same buffer, and all are stale after Release, which every method
+// says. The zero Buffer has 0 bytes, is always idle, and its Release does nothing.
+//
 // Its methods may be called from any goroutine, but its bytes belong to one at a time.
 type Buffer struct {
-	pool  *Pool
-	slab  *slab // nil if the buffer is empty
-	bytes []byte
-
-	mu       sync.Mutex
-	uses     []use
-	queueing int  // copies that are being queued
-	writing  bool // the one that is being queued writes the buffer
-	released bool
-	closed   bool // the pool was closed while the buffer was out
-	tainted  bool // a copy was queued and no event follows it
-}
-
-// use is the last copy of a buffer on one stream.
-type use struct {
-	stream uint64
-	mark   *mark
-	wrote  bool // this copy, or one before it on the stream, writes the buffer
+	slab   *slab // nil if the buffer is empty
+	serial uint64
+	bytes  int64
 }
 
 // Len is the size in bytes that Get was asked for.
-func (b *Buffer) Len() int { return len(b.bytes) }
+func (b Buffer) Len() int { return int(b.bytes) }
+
+// IsZero reports whether the buffer is the empty one.
+func (b Buffer) IsZero() bool { return b.slab == nil }
 
 // String is "buffer of N bytes".
-func (b *Buffer) String() string { return fmt.Sprintf("buffer of %d bytes", len(b.bytes)) }
+func (b Buffer) String() string { return fmt.Sprintf("buffer of %d bytes", b.bytes) }
+
+// memory is the buffer's bytes, whatever its state.
+func (b Buffer) memory() []byte {
+	if b.slab == nil {
+		return nil
+	}
+	return b.slab.mem[:b.bytes:b.bytes]
+}
 
 // Bytes is the buffer's memory. It is nil while a copy is in flight, also one that only reads, and after
 // Release; [Buffer.Check] says which. The slice must not be used once a copy is queued, until that is
 // done, and never after Release.
-func (b *Buffer) Bytes() []byte {
-	if b.Check() != nil {
+func (b Buffer) Bytes() []byte {
+	if b.slab == nil || b.Check() != nil {
 		return nil
 	}
-	return b.bytes
+	return b.memory()
 }
 
 // Check returns nil if the host may touch the buffer: if all its copies are done. Otherwise the error wraps
 // [ErrInFlight] or [ErrReleased], or it is the device's own. It never waits.
-func (b *Buffer) Check() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b Buffer) Check() error {
+	if b.slab == nil {
+		return nil
+	}
+	b.slab.mu.Lock()
+	defer b.slab.mu.Unlock()
 	return b.check()
 }
 
-func (b *Buffer) check() error {
-	if b.released {
-		return fmt.Errorf("transfer: a buffer of %d bytes was %w: Get another", len(b.bytes), ErrReleased)
+// stale says why the handle is no buffer any more. The slab is locked.
+func (b Buffer) stale() error {
+	if b.slab.serial.Load() != b.serial {
+		return fmt.Errorf("%s that was %w: Get another", b, ErrReleased)
 	}
-	if b.closed {
-		return fmt.Errorf("transfer: a buffer of %d bytes: the pool of %s is %w", len(b.bytes), b.pool.dev.Name(), ErrClosed)
+	if b.slab.pool.closed.Load() {
+		return fmt.Errorf("%s: the pool of %s is %w", b, b.slab.pool.dev.Name(), ErrClosed)
 	}
-	for i, u := range b.uses {
+	return nil
+}
+
+func (b Buffer) check() error {
+	if err := b.stale(); err != nil {
+		return fmt.Errorf("transfer: a %w", err)
+	}
+	s := b.slab
+	for i, u := range s.uses {
 		done, err := u.mark.done()
 		if err != nil {
-			return fmt.Errorf("transfer: a buffer of %d bytes: %w", len(b.bytes), err)
+			return fmt.Errorf("transfer: a %s: %w", b, err)
 		}
 		if !done {
-			b.uses = b.uses[i:]
+			s.uses = append(s.uses[:0], s.uses[i:]...)
 			return b.inFlight()
 		}
 	}
-	b.uses = nil
-	if b.queueing > 0 {
+	s.uses = s.uses[:0]
+	if s.queueing > 0 {
 		return b.inFlight()
 	}
-	if b.tainted {
+	if s.tainted {
 		return fmt.Errorf("transfer: %w", b.endless())
 	}
 	return nil
 }
 
 // endless is the error of a tainted buffer.
-func (b *Buffer) endless() error {
-	return fmt.Errorf("a buffer of %d bytes is %w, and nothing says until when: Release it and Get another",
-		len(b.bytes), ErrInFlight)
+func (b Buffer) endless() error {
+	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
 }
 
-func (b *Buffer) inFlight() error {
-	return fmt.Errorf("transfer: a buffer of %d bytes is %w: Wait for its copies first", len(b.bytes), ErrInFlight)
+func (b Buffer) inFlight() error {
+	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }
 
 // Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not the
 // copies. After a copy that was queued, but returned an error as no event could be recorded behind it, there is
 // nothing to wait for: the error wraps [ErrInFlight].
-func (b *Buffer) Wait(ctx context.Context) error {
-	for {
-		b.mu.Lock()
+func (b Buffer) Wait(ctx context.Context) error {
+	for b.slab != nil {
+		b.slab.mu.Lock()
 		err := b.check()
 		var m *mark
-		if len(b.uses) > 0 {
-			m = b.uses[0].mark
+		if len(b.slab.uses) > 0 {
+			m = b.slab.uses[0].mark
 		}
-		b.mu.Unlock()
+		b.slab.mu.Unlock()
 		if m == nil || !errors.Is(err, ErrInFlight) {
 			return err
 		}
 		if err := m.wait(ctx); err != nil {
-			return fmt.Errorf("transfer: waiting for a buffer of %d bytes: %w", len(b.bytes), err)
+			return fmt.Errorf("transfer: waiting for a %s: %w", b, err)
 		}
 	}
+	return nil
 }
 
 // Release gives the buffer back. Its memory is handed out again when the copies that use it are done, so it
 // may be released as soon as they are queued. A second Release wraps [ErrReleased]; one while another
 // goroutine queues a copy wraps [ErrInFlight]; both change nothing.
-func (b *Buffer) Release() error {
-	// Before anything changes: Close either waits for this call, or finds the buffer with all its copies.
-	open := b.slab != nil && b.pool.gate.enter()
-	if open {
-		defer b.pool.gate.leave()
-	}
-	b.mu.Lock()
-	if b.released {
-		b.mu.Unlock()
-		return fmt.Errorf("transfer: Release of a buffer of %d bytes that was %w before", len(b.bytes), ErrReleased)
-	}
-	if b.queueing > 0 {
-		b.mu.Unlock()
-		return fmt.Errorf("transfer: Release of a buffer of %d bytes while a copy is being queued: %w", len(b.bytes), ErrInFlight)
-	}
-	b.released = true
-	uses, tainted := b.uses, b.tainted
-	if open {
-		b.uses = nil
-	}
-	b.mu.Unlock()
-	if b.slab == nil {
+//
+// Release of a registered slice waits for its copies, and unregisters it.
+func (b Buffer) Release() error {
+	s := b.slab
+	if s == nil {
 		return nil
 	}
-	if !open {
-		return fmt.Errorf("transfer: Release of a buffer of %d bytes: the pool of %s is %w", len(b.bytes), b.pool.dev.Name(), ErrClosed)
+	if s.registered {
+		return b.unregister()
 	}
-	b.pool.release(b, uses, tainted)
+	sh := s.pool.hint()
+	over, fits, err := sh.release(b)
+	if !fits {
+		over, err = s.pool.releaseSlow(sh, b)
+	}
+	if err != nil {
+		return fmt.Errorf("transfer: Release of a %w", err)
+	}
+	if over && s.pool.gate.enter() { // else Close frees it
+		s.pool.settle(context.Background())
+		s.pool.gate.leave()
+	}
 	return nil
 }
 
-// release takes back the slab of b.
-func (p *Pool) release(b *Buffer, uses []use, tainted bool) {
+// release ends the buffer, unless that would raise a peak and the shards are not all locked. over says that the caller
+// must settle.
+func (sh *shard) release(b Buffer) (over, fits bool, err error) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := takenBack(b.slab.size(), b.bytes)
+	if !sh.fits(&d) {
+		return false, false, nil
+	}
+	if err := b.end(sh); err != nil {
+		return false, true, err
+	}
+	sh.apply(&d)
+	return sh.takeBack(b.slab), true, nil
+}
+
+func (p *Pool) releaseSlow(sh *shard, b Buffer) (over bool, err error) {
+	p.lockAll()
+	defer p.unlockAll()
+	if err := b.end(sh); err != nil {
+		return false, err
+	}
+	d := takenBack(b.slab.size(), b.bytes)
+	sh.apply(&d)
+	p.raise(sh)
+	return sh.takeBack(b.slab), nil
+}
+
+// end makes the handle stale. The shard is locked: Close either finds the slab there, or the buffer out.
+func (b Buffer) end(sh *shard) error {
 	s := b.slab
-	p.mu.Lock()
-	p.takeBack(s)
-	s.tainted = tainted
-	for _, u := range uses {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.serial.Load() != b.serial {
+		return fmt.Errorf("%s that was %w before", b, ErrReleased)
+	}
+	if s.queueing > 0 {
+		return fmt.Errorf("%s while a copy is being queued: %w", b, ErrInFlight)
+	}
+	s.serial.Add(1)
+	if sh.closed {
+		return fmt.Errorf("%s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
+	}
+	return nil
+}
+
+// takeBack gives the slab of a buffer that has ended to the shard, and reports whether the caller must settle.
+func (sh *shard) takeBack(s *slab) (over bool) {
+	for _, u := range s.uses {
 		s.marks = append(s.marks, u.mark)
-		p.enqueue(u.mark, s)
+		sh.enqueue(u.mark, s)
 	}
+	clear(s.uses)
+	s.uses = s.uses[:0]
 	if s.waiting > 0 {
-		p.stats.Pending++
-	} else {
-		p.retire(s)
+		sh.pending++
+		return false
 	}
-	var victims []*slab
-	if p.stats.CachedBytes.Current > p.budget || tainted {
-		p.collect()
-		victims = p.trim()
-	}
-	p.mu.Unlock()
-	p.freeAll(context.Background(), victims)
+	sh.retire(s)
+	return sh.unsettled()
 }

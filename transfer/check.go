@@ -4,29 +4,28 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
 )
 
-// call is the method that an operation belongs to.
-func (op Op) call() string {
-	if op == OpD2H {
-		return "D2H"
+// checkCopy is every check of a copy between a buffer and a block that needs no driver.
+func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
+	if err := p.checkStream(call, s); err != nil {
+		return err
 	}
-	return "H2D"
+	if err := p.checkBuffer(call, b); err != nil {
+		return err
+	}
+	if err := checkRange(call, b, bufferOffset, bytes, b.bytes); err != nil {
+		return err
+	}
+	return checkRange(call, block, blockOffset, bytes, block.Size())
 }
 
-// check is every check of a copy that needs no driver.
-func (p *Pool) check(t transfer) error {
-	call := t.op.call()
-	if err := p.checkStream(call, t.stream); err != nil {
-		return err
+func (p *Pool) checkBuffer(call string, b Buffer) error {
+	if b.slab != nil && b.slab.pool != p {
+		return fmt.Errorf("transfer: %s of a %s of another pool: %w: want a buffer of this pool", call, b, ErrInvalid)
 	}
-	if t.buffer == nil || t.buffer.pool != p {
-		return fmt.Errorf("transfer: %s: %w: want a buffer of this pool", call, ErrInvalid)
-	}
-	if err := checkRange(call, t.buffer, t.bufferOffset, t.bytes, int64(len(t.buffer.bytes))); err != nil {
-		return err
-	}
-	return checkRange(call, t.block, t.blockOffset, t.bytes, t.block.Size())
+	return nil
 }
 
 func (p *Pool) checkStream(call string, s device.Stream) error {

@@ -21,27 +21,33 @@ func (p *Pool) Close() error {
 
 func (p *Pool) close() error {
 	p.gate.shut()
-	var errs []error
+	p.lockAll()
+	p.closed.Store(true)
+	for _, sh := range p.shards {
+		sh.closed = true
+	}
+	p.unlockAll()
 	for _, m := range p.marks() {
 		// An error here is the device's: it is dead, and the copies with it.
 		_ = m.quietWait(context.Background())
 	}
-	p.mu.Lock()
-	p.collect()
+	p.lockAll()
+	p.collectAll()
 	victims := p.drain()
-	var out, outBytes int64
-	for p.first != nil {
-		s := p.first
-		out++
-		outBytes += int64(s.owner.Len())
-		p.takeBack(s)
-		p.disown([]*slab{s})
-		victims = append(victims, s)
-	}
-	p.mu.Unlock()
-	if out > 0 {
+	bytes := p.total(gaugeRequested).Current + p.registered.Current
+	out := p.takeOut()
+	p.unlockAll()
+	var errs []error
+	if len(out) > 0 {
 		errs = append(errs, fmt.Errorf("transfer: Close of the pool of %s with %d buffers of %s out: Release them first",
-			p.dev.Name(), out, humanize.IBytes(uint64(outBytes))))
+			p.dev.Name(), len(out), humanize.IBytes(uint64(bytes))))
+	}
+	for _, s := range out {
+		if s.registered {
+			errs = append(errs, p.unregister(context.Background(), s))
+		} else {
+			victims = append(victims, s)
+		}
 	}
 	p.freeAll(context.Background(), victims)
 	if err := p.unpark(); err != nil {
@@ -51,32 +57,45 @@ func (p *Pool) close() error {
 		p.notifier.close()
 	}
 	p.events.close()
+	p.timed.close()
 	return errors.Join(errs...)
 }
 
-// marks are those of released buffers and of buffers that are out, which end here.
+// takeOut takes what is left off the books: the slabs of buffers that are out. All shards are locked.
+func (p *Pool) takeOut() (out []*slab) {
+	for p.first != nil {
+		s := p.first
+		out = append(out, s)
+		p.forgetSlab(s)
+	}
+	for _, sh := range p.shards {
+		for _, g := range [...]gauge{gaugeRequests, gaugeActive, gaugeRequested} {
+			sh.used[g] = 0
+		}
+	}
+	return out
+}
+
+// marks are those of released buffers and of buffers that are out.
 func (p *Pool) marks() []*mark {
-	p.mu.Lock()
 	var marks []*mark
-	var owners []*Buffer
-	for _, q := range p.queues {
-		for _, w := range q.entries {
-			marks = append(marks, w.mark)
+	p.lockAll()
+	for _, sh := range p.shards {
+		for _, q := range sh.queues {
+			for _, w := range q.entries {
+				marks = append(marks, w.mark)
+			}
 		}
 	}
+	p.unlockAll()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for s := p.first; s != nil; s = s.next {
-		if s.owner != nil {
-			owners = append(owners, s.owner)
-		}
-	}
-	p.mu.Unlock()
-	for _, b := range owners {
-		b.mu.Lock()
-		b.closed = true
-		for _, u := range b.uses {
+		s.mu.Lock()
+		for _, u := range s.uses {
 			marks = append(marks, u.mark)
 		}
-		b.mu.Unlock()
+		s.mu.Unlock()
 	}
 	return marks
 }

@@ -9,6 +9,8 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrRange: a size or range is negative, too large, or outside of its buffer or block. Nothing changed.
 	ErrRange = errors.New("out of range")
+	// ErrLimit: the pool may not hold so much pinned memory; the error is a [LimitError].
+	ErrLimit = errors.New("limit")
 	// ErrInFlight: a copy that uses the buffer is not done, or every batch of the ring is held.
 	ErrInFlight = errors.New("in flight")
 	// ErrReleased: the buffer or batch was released before.

@@ -101,7 +101,7 @@ func ExampleLoader() {
 		return err
 	})
 	for err == nil {
-		var batch *transfer.Batch
+		var batch *transfer.Minibatch
 		if batch, err = loader.Next(ctx); err != nil {
 			break
 		}

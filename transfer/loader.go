@@ -31,7 +31,7 @@ type LoaderConfig struct {
 // It has a ring of N+1 slots, each with pinned memory and a block for every field, all allocated by
 // NewLoader. Its goroutine lets the source fill a slot's pinned memory and queues the upload on the copy
 // stream, up to N batches ahead. [Loader.Next] makes the compute stream wait for the upload, and
-// [Batch.Release] makes the copy stream wait, before it overwrites the slot, for what the compute stream
+// [Minibatch.Release] makes the copy stream wait, before it overwrites the slot, for what the compute stream
 // was given until then. The host waits only in Next: for data, and so that at most N steps are in flight.
 //
 // Next and Start are for one goroutine at a time; a second one waits for the first. Batches may be released

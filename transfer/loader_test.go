@@ -54,7 +54,7 @@ func counter(n int, each func()) transfer.Source {
 }
 
 // step uses a batch as a kernel does: into sum[index], without waiting.
-func step(t testing.TB, r *rig, b *transfer.Batch, sums []int, work func()) {
+func step(t testing.TB, r *rig, b *transfer.Minibatch, sums []int, work func()) {
 	t.Helper()
 	var views [2][]byte
 	var reads []device.Range
@@ -177,7 +177,7 @@ func TestLoaderHeldBatches(t *testing.T) {
 	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
-	var held []*transfer.Batch
+	var held []*transfer.Minibatch
 	for range 3 {
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestLoaderContexts(t *testing.T) {
 	require.NoError(t, l.Start(ctx, counter(100, nil)))
 	cancel()
 	for err == nil || !errors.Is(err, context.Canceled) {
-		var b *transfer.Batch
+		var b *transfer.Minibatch
 		if b, err = l.Next(t.Context()); err == nil {
 			require.NoError(t, b.Release())
 		}

@@ -91,7 +91,7 @@ func (r *rig) alloc(t testing.TB, bytes int64, s device.Stream) memcache.Block {
 	return b
 }
 
-func (r *rig) get(t testing.TB, bytes int64) *transfer.Buffer {
+func (r *rig) get(t testing.TB, bytes int64) transfer.Buffer {
 	t.Helper()
 	b, err := r.pool.Get(t.Context(), bytes)
 	require.NoError(t, err)

@@ -28,6 +28,7 @@ type mark struct {
 // events are the events of a pool that no mark holds.
 type events struct {
 	dev    device.Device
+	timed  bool
 	seq    atomic.Uint64
 	mu     sync.Mutex
 	free   []device.Event
@@ -57,7 +58,7 @@ func (e *events) get() (device.Event, error) {
 		return ev, nil
 	}
 	e.mu.Unlock()
-	return e.dev.NewEvent(device.EventOptions{})
+	return e.dev.NewEvent(device.EventOptions{Timed: e.timed})
 }
 
 func (e *events) put(ev device.Event) {

@@ -36,7 +36,7 @@ type variable struct {
 // readback is a copy to a buffer that nobody has looked at yet.
 type readback struct {
 	copy   *transfer.Copy
-	buffer *transfer.Buffer
+	buffer transfer.Buffer
 	want   []byte
 }
 

@@ -19,18 +19,67 @@ import (
 type notifier struct {
 	mu    sync.Mutex
 	wake  sync.Cond
-	head  *record // done, the last one first
+	head  *observed // done, the last one first
 	ended bool
-	open  sync.WaitGroup // records that are followed
+	open  sync.WaitGroup // operations that are followed
 	exit  chan struct{}
 }
 
-// record is one operation whose copy is queued.
-type record struct {
-	n     *notifier
-	op    Operation
-	event Event
-	next  *record
+// observed is one operation that an observer wants to know about. A nil one does nothing.
+type observed struct {
+	pool     *Pool
+	op       Operation
+	event    Event
+	from, to device.Event // timed; nil: none
+	next     *observed
+}
+
+// fail ends an operation that was not queued.
+func (o *observed) fail(err error) {
+	if o != nil {
+		o.event.Done, o.event.Err = time.Now(), err
+		o.giveBack()
+		o.op.End(o.event)
+	}
+}
+
+// started records the device's time before the work on s.
+func (o *observed) started(s device.Stream) error {
+	if o == nil {
+		return nil
+	}
+	var err error
+	if o.from, err = o.pool.timed.get(); err == nil {
+		o.to, err = o.pool.timed.get()
+	}
+	if err != nil {
+		return err
+	}
+	return s.Record(o.from)
+}
+
+// ended records the device's time after the work on s.
+func (o *observed) ended(s device.Stream) error {
+	if o == nil {
+		return nil
+	}
+	return s.Record(o.to)
+}
+
+// measure fills in what the work took. It orders nothing.
+func (o *observed) measure() {
+	if o.event.Err == nil {
+		o.event.Busy, _ = race.Quietly(func() (time.Duration, error) { return o.pool.dev.Elapsed(o.from, o.to) })
+	}
+	o.giveBack()
+}
+
+func (o *observed) giveBack() {
+	for _, e := range [...]device.Event{o.from, o.to} {
+		if e != nil {
+			o.pool.timed.put(e)
+		}
+	}
 }
 
 func newNotifier() *notifier {
@@ -40,14 +89,12 @@ func newNotifier() *notifier {
 	return n
 }
 
-// follow ends op when everything queued on s is done.
-func (n *notifier) follow(s device.Stream, op Operation, e Event) {
-	r := &record{n: n, op: op, event: e}
+// follow ends o when everything queued on s is done.
+func (n *notifier) follow(s device.Stream, o *observed) {
 	n.open.Add(1)
-	race.ReleaseMerge(unsafe.Pointer(r))
-	if err := s.OnDone(r.done); err != nil {
-		r.event.Done, r.event.Err = time.Now(), err
-		op.End(r.event)
+	race.ReleaseMerge(unsafe.Pointer(o))
+	if err := s.OnDone(o.done); err != nil {
+		o.fail(err)
 		n.open.Done()
 	}
 }
@@ -55,15 +102,15 @@ func (n *notifier) follow(s device.Stream, op Operation, e Event) {
 // done runs on the device's completion goroutine.
 //
 //go:norace
-func (r *record) done(err error) {
+func (o *observed) done(err error) {
 	if err != nil {
-		race.ReleaseMerge(unsafe.Pointer(&r.event)) // the device is dead, and err is its
+		race.ReleaseMerge(unsafe.Pointer(&o.event)) // the device is dead, and err is its
 	}
 	race.Disable()
-	r.event.Done, r.event.Err = time.Now(), err
-	n := r.n
+	o.event.Done, o.event.Err = time.Now(), err
+	n := o.pool.notifier
 	n.mu.Lock()
-	r.next, n.head = n.head, r
+	o.next, n.head = n.head, o
 	n.wake.Signal()
 	n.mu.Unlock()
 	race.Enable()
@@ -86,7 +133,7 @@ func (n *notifier) run() {
 // next waits for records, and returns them in the order in which they were done.
 //
 //go:norace
-func (n *notifier) next() (list *record, ended bool) {
+func (n *notifier) next() (list *observed, ended bool) {
 	race.Disable()
 	n.mu.Lock()
 	for n.head == nil && !n.ended {
@@ -106,14 +153,15 @@ func (n *notifier) next() (list *record, ended bool) {
 // end tells the observer, and returns the next record.
 //
 //go:norace
-func (r *record) end() *record {
-	race.Acquire(unsafe.Pointer(r))
-	if r.event.Err != nil {
-		race.Acquire(unsafe.Pointer(&r.event))
+func (o *observed) end() *observed {
+	race.Acquire(unsafe.Pointer(o))
+	if o.event.Err != nil {
+		race.Acquire(unsafe.Pointer(&o.event))
 	}
-	next := r.next
-	r.op.End(r.event)
-	r.n.open.Done()
+	next := o.next
+	o.measure()
+	o.op.End(o.event)
+	o.pool.notifier.open.Done()
 	return next
 }
 

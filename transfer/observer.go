@@ -13,23 +13,48 @@ const (
 	OpH2D Op = iota
 	// OpD2H is a copy from a block to pinned host memory.
 	OpD2H
+	// OpD2D is a copy from a block to a block.
+	OpD2D
+	// OpFill sets the bytes of a block.
+	OpFill
+	// OpBatch is a [Batch]: what [Batch.Submit] queues.
+	OpBatch
+	// OpLaunch is a kernel that uses buffers in place.
+	OpLaunch
 	// OpPinnedAlloc is a driver call that allocates pinned memory: a miss of the pool.
 	OpPinnedAlloc
 	// OpPinnedFree is a driver call that frees pinned memory.
 	OpPinnedFree
+	// OpRegister and OpUnregister are driver calls that pin a Go slice in place, and end that.
+	OpRegister
+	OpUnregister
 	// OpNext is a wait of [Loader.Next]: for the device to be less than N steps behind, and for data.
 	OpNext
 )
 
-var opNames = [...]string{"h2d", "d2h", "pinned_alloc", "pinned_free", "next"}
+// copyOps are the operations that a stream runs, and that copies are counted of.
+const copyOps = OpD2D + 1
 
-// String is "h2d", "d2h", "pinned_alloc", "pinned_free" or "next".
+var ops = [...]struct{ name, call string }{
+	OpH2D: {"h2d", "H2D"}, OpD2H: {"d2h", "D2H"}, OpD2D: {"d2d", "D2D"}, OpFill: {"fill", "Fill"},
+	OpBatch: {"batch", "Submit"}, OpLaunch: {"launch", "Launch"},
+	OpPinnedAlloc: {"pinned_alloc", "Get"}, OpPinnedFree: {"pinned_free", "Release"},
+	OpRegister: {"register", "Register"}, OpUnregister: {"unregister", "Release"}, OpNext: {"next", "Next"},
+}
+
+// String is such as "h2d", "pinned_alloc" or "next".
 func (op Op) String() string {
-	if int(op) < len(opNames) {
-		return opNames[op]
+	if int(op) < len(ops) {
+		return ops[op].name
 	}
 	return "unknown"
 }
+
+// Queued reports whether the operation is queued on a stream, and ends when the device has done it.
+func (op Op) Queued() bool { return op <= OpLaunch }
+
+// call is the method that the operation belongs to.
+func (op Op) call() string { return ops[op].call }
 
 // Event is a finished operation.
 type Event struct {
@@ -37,17 +62,20 @@ type Event struct {
 	Op Op
 	// Device is the device's name.
 	Device string
-	// Stream is the ID of the copy's stream; 0 for other operations.
+	// Stream is the ID of the stream; 0 for operations that are not queued.
 	Stream uint64
-	// Serial is the serial of the copy's block; 0 for other operations.
+	// Serial is the serial of the block that is copied, or copied to; 0 for other operations.
 	Serial uint64
-	// Bytes is the size of the copy, of the pinned allocation, or of the batch.
+	// Bytes is the size of what is copied, allocated or registered.
 	Bytes int64
 	// Queued is when the copy was queued, or the call began.
 	Queued time.Time
 	// Done is when the copy was complete, or the call ended. Between them lie the stream's earlier work
 	// and the copy itself.
 	Done time.Time
+	// Busy is what the copy itself took, by the device's clock; 0 if that is not known. Done - Queued - Busy was
+	// spent behind the stream's earlier work, and Bytes / Busy is the bandwidth.
+	Busy time.Duration
 	// Waited is the time that Next waited for data: the share of Done - Queued that a faster source would
 	// save.
 	Waited time.Duration

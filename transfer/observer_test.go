@@ -79,7 +79,9 @@ func TestObserver(t *testing.T) {
 	require.Len(t, downs, 1)
 	e := ups[0]
 	require.False(t, e.Done.Before(e.Queued))
-	e.Done, e.Queued = downs[0].Done, downs[0].Queued
+	require.Positive(t, e.Busy)
+	require.LessOrEqual(t, e.Busy, e.Done.Sub(e.Queued), "the copy ran between the two")
+	e.Done, e.Queued, e.Busy = downs[0].Done, downs[0].Queued, 0
 	require.Equal(t, transfer.Event{
 		Op: transfer.OpH2D, Device: r.dev.Name(), Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
 		Done: e.Done, Queued: e.Queued,
@@ -88,7 +90,7 @@ func TestObserver(t *testing.T) {
 	require.Len(t, allocs, 1)
 	require.Len(t, frees, 1)
 	require.EqualValues(t, 1024, allocs[0].Bytes)
-	require.Equal(t, "h2d d2h pinned_alloc pinned_free next unknown", func() (s string) {
+	require.Equal(t, "h2d d2h d2d fill batch launch pinned_alloc pinned_free register unregister next unknown", func() (s string) {
 		for op := range transfer.OpNext + 2 {
 			s += op.String() + " "
 		}

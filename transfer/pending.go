@@ -23,11 +23,12 @@ func (p *Pool) forget(m *mark) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.enqueue(m, nil)
-	if p.forgotten++; p.forgotten >= maxForgotten {
-		p.collect()
+	sh := p.hint()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.enqueue(m, nil)
+	if sh.forgotten++; sh.forgotten >= maxForgotten {
+		sh.collect()
 	}
 }
 
@@ -35,32 +36,32 @@ func (p *Pool) forget(m *mark) {
 const maxForgotten = 64
 
 // enqueue lets s wait for m.
-func (p *Pool) enqueue(m *mark, s *slab) {
+func (sh *shard) enqueue(m *mark, s *slab) {
 	if s != nil {
 		s.waiting++
 	}
-	q := p.queueOf(m.stream)
+	q := sh.queueOf(m.stream)
 	q.entries = append(q.entries, waiting{m, s})
 	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].mark.seq > m.seq; i-- {
 		q.entries[i], q.entries[i-1] = q.entries[i-1], q.entries[i]
 	}
 }
 
-func (p *Pool) queueOf(stream uint64) *queue {
-	for _, q := range p.queues {
+func (sh *shard) queueOf(stream uint64) *queue {
+	for _, q := range sh.queues {
 		if q.stream == stream {
 			return q
 		}
 	}
 	q := &queue{stream: stream}
-	p.queues = append(p.queues, q)
+	sh.queues = append(sh.queues, q)
 	return q
 }
 
 // collect makes the slabs idle whose copies are all done. It never waits.
-func (p *Pool) collect() {
-	kept := p.queues[:0]
-	for _, q := range p.queues {
+func (sh *shard) collect() {
+	kept := sh.queues[:0]
+	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
 			w := q.entries[n]
@@ -69,13 +70,13 @@ func (p *Pool) collect() {
 				break
 			}
 			if w.slab == nil {
-				p.forgotten--
+				sh.forgotten--
 				continue
 			}
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
-				p.stats.Pending--
-				p.retire(w.slab)
+				sh.pending--
+				sh.retire(w.slab)
 			}
 		}
 		if rest := copy(q.entries, q.entries[n:]); rest > 0 {
@@ -84,28 +85,36 @@ func (p *Pool) collect() {
 			kept = append(kept, q)
 		}
 	}
-	clear(p.queues[len(kept):])
-	p.queues = kept
+	clear(sh.queues[len(kept):])
+	sh.queues = kept
 }
 
-// retire puts a slab that nothing uses into the list of its class. If a copy failed, what the device does
-// with the memory is unknown, and it goes back to the driver instead.
-func (p *Pool) retire(s *slab) {
-	if s.tainted {
-		p.tainted = append(p.tainted, s)
-		return
+// collectAll is collect in every shard. All are locked.
+func (p *Pool) collectAll() {
+	for _, sh := range p.shards {
+		sh.collect()
 	}
-	p.clock++
-	s.since = p.clock
-	p.idle[s.class] = append(p.idle[s.class], s)
 }
 
-// last is a mark that slabs wait for, the last one of its stream that is not after seq; or nil.
+// retire takes back a slab that nothing uses. If a copy failed, what the device does with the memory is unknown, and it
+// goes to the driver instead.
+func (sh *shard) retire(s *slab) {
+	switch {
+	case s.tainted:
+		sh.tainted = append(sh.tainted, s)
+	case !sh.put(s):
+		sh.excess = append(sh.excess, s)
+	}
+}
+
+// last is a mark that slabs wait for, the last one of its stream that is not after seq; or nil. All shards are locked.
 func (p *Pool) last(seq uint64) *mark {
-	for _, q := range p.queues {
-		for _, w := range slices.Backward(q.entries) {
-			if w.slab != nil && w.mark.seq <= seq {
-				return w.mark
+	for _, sh := range p.shards {
+		for _, q := range sh.queues {
+			for _, w := range slices.Backward(q.entries) {
+				if w.slab != nil && w.mark.seq <= seq {
+					return w.mark
+				}
 			}
 		}
 	}

@@ -4,21 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
 )
 
-// DefaultMaxCachedBytes is the budget of a Config without one.
-const DefaultMaxCachedBytes = 256 << 20
+// The limits of a Config without its own.
+const (
+	DefaultMaxCachedBytes   = 256 << 20
+	DefaultMaxCachedBuffers = 1024
+)
 
 // Config are the options of a [Pool].
 type Config struct {
 	// MaxCachedBytes is how much pinned memory the pool keeps for later Gets. What is over it goes back to
-	// the driver, least recently used first. 0 is [DefaultMaxCachedBytes]; negative keeps none.
+	// the driver, about the least recently used first. 0 is [DefaultMaxCachedBytes]; negative keeps none.
 	MaxCachedBytes int64
+	// MaxCachedBuffers is how many allocations of one size class it keeps. What is over it goes back to the driver at
+	// once. 0 is [DefaultMaxCachedBuffers]; negative keeps none.
+	MaxCachedBuffers int
+	// MaxBytes is how much pinned memory the pool may hold: what is out and what is cached. A Get that needs
+	// more gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
+	MaxBytes int64
 	// Observer is told of copies and driver calls. nil: nobody is, and it costs nothing.
 	Observer Observer
 }
@@ -26,25 +37,38 @@ type Config struct {
 // Pool is a cache of pinned host memory, and the copies between it and the blocks of a memcache.Cache on
 // the same device.
 //
-// All methods may be called from any goroutine.
+// All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take the lock of
+// one of several shards, which goroutines on different processors do not share.
 type Pool struct {
 	dev      device.Device
 	budget   int64
+	slots    int32
+	limit    int64
 	observer Observer
 	notifier *notifier // nil without an observer
 	events   events
+	timed    events // for observers
 	gate     gate
-	copied   [2]struct{ copies, bytes atomic.Int64 } // by OpH2D, OpD2H
+	closed   atomic.Bool
+	copied   [copyOps]struct{ copies, bytes atomic.Int64 }
 
-	mu        sync.Mutex
-	idle      [classes][]*slab // by class, the last released last
-	tainted   []*slab          // to be freed
-	queues    []*queue         // of released buffers whose copies are not done, by stream
-	forgotten int              // marks without a slab in queues
-	first     *slab            // all of the pool's slabs
-	clock     uint64           // counts what became idle
-	stats     Stats
-	parked    error // of a free that nobody could be told about
+	shards []*shard
+	hints  sync.Pool // of *shard: which one a processor uses
+	turn   atomic.Uint32
+
+	// Guarded by the locks of all shards.
+	bytesLeft int64 // of the budget, not given to a shard
+	slotsLeft [classes]int32
+	peaks     [gauges]int64
+
+	mu                          sync.Mutex
+	first                       *slab // all of the pool's slabs
+	allocations, allocatedBytes memcache.Stat
+	registered                  memcache.Stat // bytes
+	reserved                    int64         // bytes that are being allocated
+	misses                      int64
+	allocTime, freeTime         DurationStat
+	parked                      error // of a free that nobody could be told about
 
 	closing  sync.Once
 	closeErr error
@@ -55,31 +79,56 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("transfer: New without a device: %w", ErrInvalid)
 	}
-	p := &Pool{dev: dev, budget: cfg.MaxCachedBytes, observer: cfg.Observer, events: events{dev: dev}}
-	switch {
-	case p.budget == 0:
-		p.budget = DefaultMaxCachedBytes
-	case p.budget < 0:
-		p.budget = 0
+	if cfg.MaxBytes < 0 {
+		return nil, fmt.Errorf("transfer: New with MaxBytes %d: %w: want 1 or more, or 0 for no limit", cfg.MaxBytes, ErrRange)
 	}
+	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
+}
+
+func newPool(dev device.Device, cfg Config, shards int) *Pool {
+	p := &Pool{
+		dev: dev, observer: cfg.Observer, events: events{dev: dev}, timed: events{dev: dev, timed: true}, limit: cfg.MaxBytes,
+		budget: orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
+		slots:  int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
+	}
+	p.bytesLeft = p.budget
+	for i := range p.slotsLeft {
+		p.slotsLeft[i] = p.slots
+	}
+	for range shards {
+		p.shards = append(p.shards, &shard{pool: p})
+	}
+	p.hints.New = func() any { return p.shards[p.turn.Add(1)%uint32(len(p.shards))] }
 	if p.observer != nil {
 		p.notifier = newNotifier()
 	}
-	return p, nil
+	return p
+}
+
+// orDefault is n, the default for 0, and 0 for less.
+func orDefault(n, normal int64) int64 {
+	if n == 0 {
+		return normal
+	}
+	return max(n, 0)
 }
 
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
-// enter begins a call; the caller leaves p.gate.
+// enter begins a call that reaches the driver; the caller leaves p.gate.
 func (p *Pool) enter(ctx context.Context, call string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("transfer: %s: %w", call, err)
 	}
 	if !p.gate.enter() {
-		return fmt.Errorf("transfer: %s: the pool of %s is %w", call, p.dev.Name(), ErrClosed)
+		return p.closedError(call)
 	}
 	return nil
+}
+
+func (p *Pool) closedError(call string) error {
+	return fmt.Errorf("transfer: %s: the pool of %s is %w", call, p.dev.Name(), ErrClosed)
 }
 
 // start tells the observer that a driver call begins. The function it returns ends it.
@@ -100,96 +149,70 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 
 // Get returns a buffer of bytes bytes of pinned memory, and keeps it out until [Buffer.Release]. Its
 // contents are undefined. Cached memory is used if all copies that used it are done, otherwise the driver
-// allocates ([RoundSize] bytes); if it can't, the pool gives back what it has cached and asks once more.
+// allocates ([RoundSize] bytes); if it can't, or Config.MaxBytes forbids it, the pool gives back what it has cached,
+// after the copies that still use that, and tries once more.
 //
-// 0 bytes give an empty buffer that touches nothing and counts nowhere. Sizes that are negative or over 64
+// 0 bytes give the empty [Buffer], which touches nothing and counts nowhere. Sizes that are negative or over 64
 // TiB wrap [ErrRange].
-func (p *Pool) Get(ctx context.Context, bytes int64) (*Buffer, error) {
+func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	if bytes < 0 || bytes > maxBytes {
-		return nil, fmt.Errorf("transfer: Get of %d bytes: %w: want 0 to %d", bytes, ErrRange, int64(maxBytes))
+		return Buffer{}, fmt.Errorf("transfer: Get of %d bytes: %w: want 0 to %d", bytes, ErrRange, int64(maxBytes))
 	}
-	if err := p.enter(ctx, "Get"); err != nil {
-		return nil, err
+	if err := ctx.Err(); err != nil {
+		return Buffer{}, fmt.Errorf("transfer: Get: %w", err)
 	}
-	defer p.gate.leave()
-	b := &Buffer{pool: p}
 	if bytes == 0 {
-		return b, nil
+		if p.closed.Load() {
+			return Buffer{}, p.closedError("Get")
+		}
+		return Buffer{}, nil
 	}
 	class, size := classOf(bytes)
-	s := p.take(class, bytes, b)
-	if s == nil {
+	sh := p.hint()
+	s, over := sh.take(class, bytes)
+	if s == nil || over {
 		var err error
-		if s, err = p.grow(ctx, class, size); err != nil {
-			return nil, fmt.Errorf("transfer: Get of %d bytes: %w", bytes, err)
+		if s, err = p.getSlow(ctx, sh, s, class, size, bytes); err != nil {
+			return Buffer{}, err
 		}
-		p.adopt(s, bytes, b)
 	}
-	s.acquire()
-	b.slab, b.bytes = s, s.mem[:bytes:bytes]
-	return b, nil
+	return s.handOut(bytes), nil
 }
 
-// take hands out an idle slab, or nil.
-func (p *Pool) take(class int, requested int64, b *Buffer) *slab {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.idle[class]) == 0 {
-		p.collect()
+// getSlow finds memory in other shards, or asks the driver, unless s has been found.
+func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, class int, size, bytes int64) (*slab, error) {
+	if !p.gate.enter() {
+		if s != nil {
+			return s, nil // the pool closes, and counts it as out
+		}
+		return nil, p.closedError("Get")
 	}
-	list := p.idle[class]
-	if len(list) == 0 {
-		return nil
+	defer p.gate.leave()
+	p.settle(ctx)
+	if s == nil {
+		s = p.steal(sh, class, bytes)
 	}
-	s := list[len(list)-1]
-	list[len(list)-1] = nil
-	p.idle[class] = list[:len(list)-1]
-	p.stats.Hits++
-	down(&p.stats.CachedBytes, s.size())
-	p.handOut(s, requested, b)
-	return s
+	if s != nil {
+		return s, nil
+	}
+	s, err := p.grow(ctx, class, size)
+	if err != nil {
+		return nil, fmt.Errorf("transfer: Get of %d bytes: %w", bytes, err)
+	}
+	p.adopt(sh, s, bytes)
+	return s, nil
 }
 
 // grow asks the driver for a slab.
 func (p *Pool) grow(ctx context.Context, class int, size int64) (*slab, error) {
-	mem, err := p.allocPinned(ctx, size)
-	if errors.Is(err, device.ErrOutOfMemory) {
+	s, err := p.allocSlab(ctx, class, size)
+	if errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, ErrLimit) {
 		if flushErr := p.flush(ctx); flushErr != nil {
 			return nil, errors.Join(err, flushErr)
 		}
-		mem, err = p.allocPinned(ctx, size)
+		s, err = p.allocSlab(ctx, class, size)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &slab{mem: mem, class: class}, nil
-}
-
-// adopt adds a new slab to the pool, and hands it out.
-func (p *Pool) adopt(s *slab, requested int64, b *Buffer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.link(s)
-	p.stats.Misses++
-	up(&p.stats.Allocations, 1)
-	up(&p.stats.AllocatedBytes, s.size())
-	p.handOut(s, requested, b)
-}
-
-func (p *Pool) handOut(s *slab, requested int64, b *Buffer) {
-	s.owner = b
-	up(&p.stats.ActiveRequests, 1)
-	up(&p.stats.ActiveBytes, s.size())
-	up(&p.stats.RequestedBytes, requested)
-}
-
-// takeBack undoes handOut.
-func (p *Pool) takeBack(s *slab) {
-	down(&p.stats.ActiveRequests, 1)
-	down(&p.stats.ActiveBytes, s.size())
-	down(&p.stats.RequestedBytes, int64(s.owner.Len()))
-	up(&p.stats.CachedBytes, s.size())
-	s.owner = nil
+	return s, err
 }
 
 // EmptyCache gives all cached memory back to the driver. It waits for the copies that released buffers wait
@@ -210,11 +233,11 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 func (p *Pool) flush(ctx context.Context) error {
 	now := p.events.seq.Load()
 	for {
-		p.mu.Lock()
-		p.collect()
+		p.lockAll()
+		p.collectAll()
 		victims := p.drain()
 		wait := p.last(now)
-		p.mu.Unlock()
+		p.unlockAll()
 		p.freeAll(ctx, victims)
 		if wait == nil {
 			return nil

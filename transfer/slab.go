@@ -2,33 +2,61 @@ package transfer
 
 import (
 	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// slab is one pinned allocation. The pool's lock guards it, but for mem and class, which never change.
+// slab is one pinned allocation, or one registered slice. It belongs to the buffer that is out, or to a shard.
 type slab struct {
+	pool       *Pool
 	mem        []byte
 	class      int
-	owner      *Buffer // nil while it is cached
-	next, prev *slab   // all slabs of the pool
-	marks      []*mark // of the copies that its last owner queued
-	waiting    int     // how many of them are in queues
-	tainted    bool    // a copy failed, or can't be followed: it is not used again
-	since      uint64  // the pool's clock when it became idle
+	registered bool // it is a Go slice of the caller
+	pinner     *runtime.Pinner
+
+	// serial is the generation of the handles: odd while a buffer is out. A handle with another one is stale.
+	serial atomic.Uint64
+
+	mu       sync.Mutex // of the buffer that is out
+	uses     []use
+	queueing int  // copies that are being queued
+	writing  bool // the one that is being queued writes the buffer
+	tainted  bool // a copy failed, or nothing says when it is done: the memory is not used again
+
+	// Guarded by the lock of a shard.
+	above, below *slab   // in the stack of idle ones
+	since        uint64  // the shard's tick when it became idle
+	marks        []*mark // of the copies that its last owner queued
+	waiting      int     // how many of them are in queues
+
+	next, prev *slab // all slabs of the pool, guarded by its lock
+
+	_ [64]byte // the next slab is not in this one's last cache line
+}
+
+// use is the last copy of a buffer on one stream.
+type use struct {
+	stream uint64
+	mark   *mark
+	wrote  bool // this copy, or one before it on the stream, writes the buffer
 }
 
 func (s *slab) size() int64 { return int64(len(s.mem)) }
 
-// acquire orders the copies of the last owner, which are done, before the new owner.
-func (s *slab) acquire() {
+// handOut begins a buffer.
+func (s *slab) handOut(bytes int64) Buffer {
 	if race.Enabled {
-		for _, m := range s.marks {
+		for _, m := range s.marks { // the copies of the last owner, which are done
 			m.done()
 		}
 	}
-	s.marks = nil
+	clear(s.marks)
+	s.marks = s.marks[:0]
+	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
 }
 
 func (p *Pool) link(s *slab) {
@@ -38,7 +66,10 @@ func (p *Pool) link(s *slab) {
 	p.first = s
 }
 
-func (p *Pool) unlink(s *slab) {
+// forgetSlab takes a slab off the books of allocations.
+func (p *Pool) forgetSlab(s *slab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
@@ -48,68 +79,19 @@ func (p *Pool) unlink(s *slab) {
 		s.next.prev = s.prev
 	}
 	s.next, s.prev = nil, nil
-}
-
-// drain takes all idle slabs out of the pool. The caller frees them.
-func (p *Pool) drain() []*slab {
-	victims := p.tainted
-	p.tainted = nil
-	for class, list := range p.idle {
-		victims = append(victims, list...)
-		p.idle[class] = nil
+	if s.registered {
+		down(&p.registered, s.size())
+		return
 	}
-	p.disown(victims)
-	return victims
+	down(&p.allocations, 1)
+	down(&p.allocatedBytes, s.size())
 }
 
-// trim takes idle slabs out of the pool until it is within its budget, the least recently used first. The
-// caller frees them. What waits for copies can't go yet, so the budget may be exceeded for a while.
-func (p *Pool) trim() []*slab {
-	victims := p.tainted
-	p.tainted = nil
-	for over := p.stats.CachedBytes.Current - p.budget; over > 0; {
-		var oldest *slab
-		for _, list := range p.idle {
-			if len(list) > 0 && (oldest == nil || list[0].since < oldest.since) {
-				oldest = list[0]
-			}
-		}
-		if oldest == nil {
-			break
-		}
-		list := p.idle[oldest.class]
-		p.idle[oldest.class] = append(list[:0], list[1:]...)
-		victims = append(victims, oldest)
-		over -= oldest.size()
+// allocSlab makes a slab, which is on the books.
+func (p *Pool) allocSlab(ctx context.Context, class int, size int64) (*slab, error) {
+	if err := p.reserve(size); err != nil {
+		return nil, err
 	}
-	p.disown(victims)
-	return victims
-}
-
-// disown takes cached slabs off the books, before the driver gets them.
-func (p *Pool) disown(victims []*slab) {
-	for _, s := range victims {
-		p.unlink(s)
-		down(&p.stats.CachedBytes, s.size())
-		down(&p.stats.Allocations, 1)
-		down(&p.stats.AllocatedBytes, s.size())
-	}
-}
-
-// freeAll gives slabs to the driver. What it refuses is the pool's no more; the first error is parked.
-func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
-	for _, s := range victims {
-		if err := p.freePinned(ctx, s); err != nil {
-			p.mu.Lock()
-			if p.parked == nil {
-				p.parked = err
-			}
-			p.mu.Unlock()
-		}
-	}
-}
-
-func (p *Pool) allocPinned(ctx context.Context, size int64) ([]byte, error) {
 	end := p.start(ctx, OpPinnedAlloc, size)
 	begin := time.Now()
 	mem, err := p.dev.AllocPinned(size)
@@ -117,20 +99,31 @@ func (p *Pool) allocPinned(ctx context.Context, size int64) ([]byte, error) {
 	end(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stats.HostAllocs++
-	p.stats.HostAllocTime += took
-	return mem, err
+	p.reserved -= size
+	p.allocTime.add(took)
+	if err != nil {
+		return nil, err
+	}
+	s := &slab{pool: p, mem: mem, class: class}
+	p.link(s)
+	up(&p.allocations, 1)
+	up(&p.allocatedBytes, size)
+	return s, nil
 }
 
-func (p *Pool) freePinned(ctx context.Context, s *slab) error {
-	end := p.start(ctx, OpPinnedFree, s.size())
-	begin := time.Now()
-	err := p.dev.FreePinned(s.mem)
-	took := time.Since(begin)
-	end(err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stats.HostFrees++
-	p.stats.HostFreeTime += took
-	return err
+// freeAll gives slabs to the driver. What it refuses is the pool's no more; the first error is parked.
+func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
+	for _, s := range victims {
+		end := p.start(ctx, OpPinnedFree, s.size())
+		begin := time.Now()
+		err := p.dev.FreePinned(s.mem)
+		took := time.Since(begin)
+		end(err)
+		p.mu.Lock()
+		p.freeTime.add(took)
+		if p.parked == nil {
+			p.parked = err
+		}
+		p.mu.Unlock()
+	}
 }

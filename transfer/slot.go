@@ -14,7 +14,7 @@ import (
 // slot is one place of a loader's ring.
 type slot struct {
 	blocks   []memcache.Block
-	stages   []*Buffer
+	stages   []Buffer
 	whole    [][]byte     // the stages' memory
 	fields   [][]byte     // what the source made of it
 	uploaded device.Event // recorded on the copy stream
@@ -42,7 +42,7 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg LoaderConfig) error 
 			return fmt.Errorf("field %d: %w", i, err)
 		}
 		s.stages = append(s.stages, stage)
-		s.whole = append(s.whole, stage.bytes)
+		s.whole = append(s.whole, stage.memory())
 	}
 	for _, e := range [...]*device.Event{&s.uploaded, &s.consumed} {
 		var err error

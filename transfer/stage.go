@@ -3,25 +3,29 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A large upload is staged in chunks through a few buffers: while the device copies one, the host fills the
-// next.
+// A large copy from or to ordinary memory is staged in chunks, by several goroutines: one processor copies memory more
+// slowly than the device does. Each goroutine has two pinned buffers, and uses one while the device copies the other.
 const (
-	chunkBytes = 4 << 20
-	maxStages  = 3
+	chunkBytes  = 2 << 20
+	maxStagers  = 8
+	wholeStaged = 32 << 20 // up to here Download writes nothing before it has everything
 )
 
 // Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which the call
 // stages through pinned buffers; it may be reused when Upload returns. dst may be freed at once. The Copy
 // ends with the last byte.
 //
-// Up to 4 MiB Upload returns without waiting for the device. Of more it waits until the device has copied
-// all but the last 12 MiB; an error on the way, ctx's included, leaves a part of dst written. Checks and
-// errors before that are those of [Pool.H2D].
+// Up to 2 MiB Upload returns without waiting for the device. Of more it waits until the device has copied
+// all but the last 4 MiB a processor, 32 at most; an error on the way, ctx's included, leaves a part of dst written.
+// Checks and errors before that are those of [Pool.H2D].
 func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src []byte) (*Copy, error) {
 	bytes := int64(len(src))
 	if err := p.checkStream("Upload", stream); err != nil {
@@ -31,47 +35,47 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 		return nil, err
 	}
 	if bytes == 0 {
-		return p.H2D(ctx, stream, dst, dstOffset, &Buffer{pool: p}, 0, 0)
+		return p.H2D(ctx, stream, dst, dstOffset, Buffer{}, 0, 0)
 	}
-	var stages [maxStages]*Buffer
-	defer func() {
-		for _, b := range stages {
-			if b != nil {
-				// It can't fail: no one else has the buffer, and a closed pool has it already.
-				_ = b.Release()
+	put := func(ctx context.Context, b Buffer, at, n int64) (*Copy, error) {
+		if err := b.Wait(ctx); err != nil {
+			return nil, err
+		}
+		copy(b.memory(), src[at:at+n])
+		return p.H2D(ctx, stream, dst, dstOffset+at, b, 0, n)
+	}
+	if bytes <= chunkBytes {
+		b, err := p.Get(ctx, bytes)
+		if err != nil {
+			return nil, fmt.Errorf("transfer: Upload: %w", err)
+		}
+		defer b.Release()
+		return put(ctx, b, 0, bytes)
+	}
+	err := p.staged(ctx, bytes, func(ctx context.Context, stages [2]Buffer, chunks func() (at, n int64, ok bool)) error {
+		for i := 0; ; i++ {
+			at, n, ok := chunks()
+			if !ok {
+				return nil
+			}
+			if _, err := put(ctx, stages[i%2], at, n); err != nil {
+				return err
 			}
 		}
-	}()
-	var last *Copy
-	for done, i := int64(0), 0; done < bytes; i++ {
-		n := min(bytes-done, chunkBytes)
-		b, err := p.stage(ctx, &stages[i%maxStages], n)
-		if err != nil {
-			return nil, fmt.Errorf("transfer: Upload of %d bytes after %d: %w", bytes, done, err)
+	})
+	if err == nil {
+		var m *mark
+		if m, err = p.fence(stream); err == nil {
+			return &Copy{m, bytes}, nil
 		}
-		copy(b.bytes, src[done:done+n])
-		if last, err = p.H2D(ctx, stream, dst, dstOffset+done, b, 0, n); err != nil {
-			return nil, fmt.Errorf("transfer: Upload of %d bytes after %d: %w", bytes, done, err)
-		}
-		done += n
 	}
-	return &Copy{last.mark, bytes}, nil
-}
-
-// stage makes *b a buffer that may be filled with n bytes.
-func (p *Pool) stage(ctx context.Context, b **Buffer, n int64) (*Buffer, error) {
-	if *b != nil {
-		return *b, (*b).Wait(ctx)
-	}
-	var err error
-	*b, err = p.Get(ctx, n)
-	return *b, err
+	return nil, fmt.Errorf("transfer: Upload of %d bytes: %w", bytes, err)
 }
 
 // Download copies len(dst) bytes from src, at srcOffset, to dst, which is ordinary Go memory: it queues the
-// copy on stream, behind what is queued there, into a pinned buffer, waits, and fills dst. On any error dst
-// is as it was. When ctx ends first the copy goes on, and the buffer is reused when it is done. Checks and
-// errors are those of [Pool.D2H].
+// copy on stream, behind what is queued there, into pinned buffers, waits, and fills dst. On an error dst
+// is as it was; if it has more than 32 MiB, one of the device or of ctx may leave a part of it written. When ctx ends
+// first the copy goes on, and the buffers are reused when it is done. Checks and errors are those of [Pool.D2H].
 func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	bytes := int64(len(dst))
 	if err := p.checkStream("Download", stream); err != nil {
@@ -79,6 +83,9 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	}
 	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {
 		return err
+	}
+	if bytes > wholeStaged {
+		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}
 	b, err := p.Get(ctx, bytes)
 	if err != nil {
@@ -92,6 +99,90 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := c.Wait(ctx); err != nil {
 		return fmt.Errorf("transfer: Download: %w", err)
 	}
-	copy(dst, b.bytes)
+	copy(dst, b.memory())
 	return nil
+}
+
+func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
+	err := p.staged(ctx, int64(len(dst)), func(ctx context.Context, stages [2]Buffer, chunks func() (at, n int64, ok bool)) error {
+		var queued [2]struct {
+			copy  *Copy
+			at, n int64
+		}
+		for i := 0; ; i++ {
+			at, n, ok := chunks()
+			if ok {
+				c, err := p.D2H(ctx, stream, stages[i%2], 0, src, srcOffset+at, n)
+				if err != nil {
+					return err
+				}
+				queued[i%2].copy, queued[i%2].at, queued[i%2].n = c, at, n
+			}
+			// The one before is on its way while this one is queued.
+			q := &queued[(i+1)%2]
+			if q.copy != nil {
+				if err := q.copy.Wait(ctx); err != nil {
+					return err
+				}
+				copy(dst[q.at:q.at+q.n], stages[(i+1)%2].memory())
+				q.copy = nil
+			} else if !ok {
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("transfer: Download of %d bytes: %w", len(dst), err)
+	}
+	return nil
+}
+
+// staged calls work on several goroutines, each with two buffers of chunkBytes and a function that gives it the next
+// chunk of bytes. It waits for all, and returns the first error, which ends the others' chunks.
+func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Context, [2]Buffer, func() (at, n int64, ok bool)) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	chunks := func() (at, n int64, ok bool) {
+		if ctx.Err() != nil {
+			return 0, 0, false
+		}
+		at = next.Add(chunkBytes) - chunkBytes
+		return at, min(bytes-at, chunkBytes), at < bytes
+	}
+	run := func() error {
+		var stages [2]Buffer
+		for i := range stages {
+			b, err := p.Get(ctx, chunkBytes)
+			if err != nil {
+				return err
+			}
+			defer b.Release()
+			stages[i] = b
+		}
+		return work(ctx, stages, chunks)
+	}
+	var group sync.WaitGroup
+	for range min(int64(min(runtime.GOMAXPROCS(0), maxStagers)), (bytes+chunkBytes-1)/chunkBytes) {
+		group.Go(func() {
+			if err := run(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	group.Wait()
+	return context.Cause(ctx)
+}
+
+// fence is an event after everything that stream has queued.
+func (p *Pool) fence(stream device.Stream) (*mark, error) {
+	ev, err := p.events.get()
+	if err != nil {
+		return nil, err
+	}
+	m, err := p.events.record(stream, ev)
+	if err == nil {
+		p.forget(m)
+	}
+	return m, err
 }

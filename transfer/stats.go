@@ -7,7 +7,7 @@ import (
 )
 
 // Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A Stat has
-// the present value, its peak, and the sums of what went up and down.
+// the present value, its peak, and the sums of what went up and down. AllocatedBytes is ActiveBytes and CachedBytes.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
@@ -24,39 +24,107 @@ type Stats struct {
 
 	// Hits counts the Gets that were served from the cache, Misses those that needed the driver.
 	Hits, Misses int64
-	// HostAllocs and HostFrees count driver calls, HostAllocTime and HostFreeTime is what they took.
-	HostAllocs, HostFrees       int64
-	HostAllocTime, HostFreeTime time.Duration
+	// HostAllocs and HostFrees count driver calls, failed ones included.
+	HostAllocs, HostFrees int64
+	// HostAllocTime and HostFreeTime are what they took.
+	HostAllocTime, HostFreeTime DurationStat
 
 	// Pending counts the released buffers that wait for copies to be done.
 	Pending int64
 
-	// H2DCopies and D2HCopies count copies when they are queued, H2DBytes and D2HBytes their bytes.
-	H2DCopies, D2HCopies int64
-	H2DBytes, D2HBytes   int64
+	// Registered is what [Pool.Register] has registered, in bytes.
+	Registered memcache.Stat
+
+	// H2DCopies, D2HCopies and D2DCopies count copies when they are queued, H2DBytes, D2HBytes and D2DBytes their bytes.
+	H2DCopies, D2HCopies, D2DCopies int64
+	H2DBytes, D2HBytes, D2DBytes    int64
+}
+
+// DurationStat is how long calls of one kind took.
+type DurationStat struct {
+	// Count is the number of calls, Total the sum of their times.
+	Count int64
+	Total time.Duration
+	// Min and Max are 0 without calls.
+	Min, Max time.Duration
+}
+
+// Average is Total / Count, or 0 without calls.
+func (d DurationStat) Average() time.Duration {
+	if d.Count == 0 {
+		return 0
+	}
+	return d.Total / time.Duration(d.Count)
+}
+
+func (d *DurationStat) add(took time.Duration) {
+	if d.Count == 0 || took < d.Min {
+		d.Min = took
+	}
+	d.Max = max(d.Max, took)
+	d.Count++
+	d.Total += took
 }
 
 // Stats returns the pool's statistics. It polls the copies that released buffers wait for.
 func (p *Pool) Stats() Stats {
+	var st Stats
+	p.lockAll()
+	p.collectAll()
+	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActive)
+	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequested), p.total(gaugeCached)
+	for _, sh := range p.shards {
+		st.Hits += sh.hits
+		st.Pending += sh.pending
+	}
 	p.mu.Lock()
-	p.collect()
-	st := p.stats
+	st.Allocations, st.AllocatedBytes, st.Registered = p.allocations, p.allocatedBytes, p.registered
+	st.Misses = p.misses
+	st.HostAllocs, st.HostAllocTime = p.allocTime.Count, p.allocTime
+	st.HostFrees, st.HostFreeTime = p.freeTime.Count, p.freeTime
 	p.mu.Unlock()
+	p.unlockAll()
 	st.H2DCopies, st.H2DBytes = p.copied[OpH2D].copies.Load(), p.copied[OpH2D].bytes.Load()
 	st.D2HCopies, st.D2HBytes = p.copied[OpD2H].copies.Load(), p.copied[OpD2H].bytes.Load()
+	st.D2DCopies, st.D2DBytes = p.copied[OpD2D].copies.Load(), p.copied[OpD2D].bytes.Load()
 	return st
 }
 
 // ResetPeakStats sets every peak to the present value (reset_peak_host_memory_stats).
 func (p *Pool) ResetPeakStats() {
+	p.lockAll()
+	defer p.unlockAll()
+	for g := range gauges {
+		p.peaks[g] = 0
+		for _, sh := range p.shards {
+			sh.quota[g] = sh.used[g]
+			p.peaks[g] += sh.used[g]
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st := &p.stats
-	for _, s := range [...]*memcache.Stat{
-		&st.Allocations, &st.AllocatedBytes, &st.ActiveRequests, &st.ActiveBytes, &st.RequestedBytes, &st.CachedBytes,
-	} {
+	for _, s := range [...]*memcache.Stat{&p.allocations, &p.allocatedBytes, &p.registered} {
 		s.Peak = s.Current
 	}
+}
+
+// Map has the statistics under the names of PyTorch's host_memory_stats, times in microseconds: such as
+// "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max". It does not have that function's faults: a free lowers
+// what was active, and a peak is one of the sum and not a sum of peaks.
+func (s Stats) Map() map[string]int64 {
+	m := map[string]int64{"num_host_alloc": s.HostAllocs, "num_host_free": s.HostFrees}
+	for name, stat := range map[string]memcache.Stat{
+		"allocations": s.Allocations, "allocated_bytes": s.AllocatedBytes,
+		"active_requests": s.ActiveRequests, "active_bytes": s.ActiveBytes,
+	} {
+		m[name+".current"], m[name+".peak"] = stat.Current, stat.Peak
+		m[name+".allocated"], m[name+".freed"] = stat.Allocated, stat.Freed
+	}
+	for name, d := range map[string]DurationStat{"host_alloc_time": s.HostAllocTime, "host_free_time": s.HostFreeTime} {
+		m[name+".total"], m[name+".count"] = d.Total.Microseconds(), d.Count
+		m[name+".max"], m[name+".min"], m[name+".avg"] = d.Max.Microseconds(), d.Min.Microseconds(), d.Average().Microseconds()
+	}
+	return m
 }
 
 func up(s *memcache.Stat, n int64) {

@@ -8,22 +8,23 @@ import (
 
 // begin announces a copy on s, and returns the copies on other streams that it has to run after: all if it
 // writes the buffer, otherwise those that do. It is followed by commit or abort.
-func (b *Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.released {
-		return nil, fmt.Errorf("a buffer of %d bytes that was %w", len(b.bytes), ErrReleased)
+func (b Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
+	sl := b.slab
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	if err := b.stale(); err != nil {
+		return nil, err
 	}
-	if b.tainted {
+	if sl.tainted {
 		return nil, b.endless()
 	}
-	if b.queueing > 0 && (writes || b.writing) {
-		return nil, fmt.Errorf("a buffer of %d bytes that another goroutine is queueing a copy of: %w", len(b.bytes), ErrInFlight)
+	if sl.queueing > 0 && (writes || sl.writing) {
+		return nil, fmt.Errorf("%s that another goroutine is queueing a copy of: %w", b, ErrInFlight)
 	}
-	b.queueing++
-	b.writing = writes
+	sl.queueing++
+	sl.writing = writes
 	var earlier []*mark
-	for _, u := range b.uses {
+	for _, u := range sl.uses {
 		if u.stream != s.ID() && (writes || u.wrote) {
 			earlier = append(earlier, u.mark)
 		}
@@ -32,13 +33,13 @@ func (b *Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
 }
 
 // commit notes that the copy is queued and ends with m. It returns the mark that m takes the place of, if any.
-func (b *Buffer) commit(m *mark, writes bool) (replaced *mark) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queueing--
-	b.writing = false
-	for i := range b.uses {
-		if u := &b.uses[i]; u.stream == m.stream {
+func (s *slab) commit(m *mark, writes bool) (replaced *mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queueing--
+	s.writing = false
+	for i := range s.uses {
+		if u := &s.uses[i]; u.stream == m.stream {
 			u.wrote = u.wrote || writes
 			if u.mark.seq > m.seq {
 				return m
@@ -47,15 +48,15 @@ func (b *Buffer) commit(m *mark, writes bool) (replaced *mark) {
 			return replaced
 		}
 	}
-	b.uses = append(b.uses, use{m.stream, m, writes})
+	s.uses = append(s.uses, use{m.stream, m, writes})
 	return nil
 }
 
 // abort notes that the copy was not queued, or that it was and nothing says when it is done.
-func (b *Buffer) abort(queued bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.queueing--
-	b.writing = false
-	b.tainted = b.tainted || queued
+func (s *slab) abort(queued bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queueing--
+	s.writing = false
+	s.tainted = s.tainted || queued
 }

@@ -13,11 +13,11 @@ type Number interface {
 // As is the buffer as a slice of T in the host's byte order. It shares the buffer's memory, and the rules of
 // [Buffer.Bytes] hold for it. A buffer that is in flight or released is an error (see [Buffer.Check]); a
 // length that is no multiple of T's size wraps [ErrRange].
-func As[T Number](b *Buffer) ([]T, error) {
+func As[T Number](b Buffer) ([]T, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
 	}
-	return View[T](b.bytes)
+	return View[T](b.memory())
 }
 
 // View is b as a slice of T that shares its memory, as a [Source] needs it. The length must be a multiple of
@@ -37,4 +37,10 @@ func View[T Number](b []byte) ([]T, error) {
 		return []T{}, nil
 	}
 	return unsafe.Slice((*T)(p), len(b)/size), nil
+}
+
+// Bytes is s as bytes, in the host's byte order; it shares the memory of s. It is the reverse of [View].
+func Bytes[T Number](s []T) []byte {
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
 }

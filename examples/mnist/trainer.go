@@ -164,7 +164,7 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 }
 
 // train computes the loss and its gradients, and updates the parameters.
-func (t *trainer) train(ctx context.Context, batch *transfer.Batch) (n int, err error) {
+func (t *trainer) train(ctx context.Context, batch *transfer.Minibatch) (n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return 0, err
@@ -200,7 +200,7 @@ func closeTape(tape *autograd.Tape, err error) error {
 }
 
 // tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
-func (t *trainer) tensors(batch *transfer.Batch) (x, y *tensor.Tensor, err error) {
+func (t *trainer) tensors(batch *transfer.Minibatch) (x, y *tensor.Tensor, err error) {
 	n := int(batch.Bytes(labelField) / 4)
 	if x, err = t.runtime.FromBlock(batch.Field(imageField), gtensor.Float32, n, pixels); err != nil {
 		return nil, nil, err
@@ -235,7 +235,7 @@ func (t *trainer) accuracy(ctx context.Context, source transfer.Source) (float64
 }
 
 // count returns how many pictures of a batch the model gets right, of how many.
-func (t *trainer) count(ctx context.Context, batch *transfer.Batch) (right, n int, err error) {
+func (t *trainer) count(ctx context.Context, batch *transfer.Minibatch) (right, n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return 0, 0, err

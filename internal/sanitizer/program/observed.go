@@ -40,7 +40,7 @@ func (b *bench) observed(f *form) error {
 	}
 	var profiler *trace.Profiler
 	var step *trace.Step
-	buffers := make(map[device.Stream]*transfer.Buffer)
+	buffers := make(map[device.Stream]transfer.Buffer)
 	f.begin = func() (err error) {
 		profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: b.cache, Pool: pool, Stream: b.consumer, Tracer: tracer})
 		if err != nil {

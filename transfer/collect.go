@@ -1,0 +1,125 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+)
+
+// Outputs is the number of slots.
+func (b *Batch) Outputs() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.outputs)
+}
+
+// Collect waits until the batch is done, and copies its outputs to *dst, one slice a slot. *dst, and each slice in it, keep
+// their memory where it is large enough. On an error, ctx's included, *dst and what it holds are as they were.
+func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
+	outputs, unlock, err := b.results(ctx, "Collect")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if have := cap(*dst); have < len(outputs) {
+		*dst = append((*dst)[:have], make([][]byte, len(outputs)-have)...)
+	}
+	*dst = (*dst)[:len(outputs)]
+	for i, o := range outputs {
+		(*dst)[i] = append((*dst)[i][:0], o.memory...)
+	}
+	return nil
+}
+
+// CollectInto is Collect for slices that the caller holds: dst must have one for each slot, else the error wraps
+// [ErrRange]. dst[i] keeps its memory where it is large enough.
+func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
+	outputs, unlock, err := b.results(ctx, "CollectInto")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if len(dst) != len(outputs) {
+		return fmt.Errorf("transfer: CollectInto %d slices: %w: the batch has %d outputs", len(dst), ErrRange, len(outputs))
+	}
+	for i, o := range outputs {
+		dst[i] = append(dst[i][:0], o.memory...)
+	}
+	return nil
+}
+
+// CollectOne is Collect for one slot. *dst keeps its memory where it is large enough; a slot that there is not wraps
+// [ErrRange].
+func (b *Batch) CollectOne(ctx context.Context, slot int, dst *[]byte) error {
+	return b.collect(ctx, "CollectOne", slot, 0, -1, dst)
+}
+
+// CollectRange is CollectOne of the slot's bytes bytes at offset. A range outside of the slot wraps [ErrRange].
+func (b *Batch) CollectRange(ctx context.Context, slot int, offset, bytes int64, dst *[]byte) error {
+	if bytes < 0 {
+		return fmt.Errorf("transfer: CollectRange of %d bytes: %w: want 0 or more", bytes, ErrRange)
+	}
+	return b.collect(ctx, "CollectRange", slot, offset, bytes, dst)
+}
+
+// collect takes what lies behind offset if bytes is negative.
+func (b *Batch) collect(ctx context.Context, call string, slot int, offset, bytes int64, dst *[]byte) error {
+	outputs, unlock, err := b.results(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if slot < 0 || slot >= len(outputs) {
+		return fmt.Errorf("transfer: %s of slot %d: %w: the batch has %d outputs", call, slot, ErrRange, len(outputs))
+	}
+	mem := outputs[slot].memory
+	if bytes < 0 {
+		bytes = int64(len(mem))
+	}
+	if err := checkRange(call, outputs[slot], offset, bytes, int64(len(mem))); err != nil {
+		return err
+	}
+	*dst = append((*dst)[:0], mem[offset:offset+bytes]...)
+	return nil
+}
+
+// String is "an output of N bytes".
+func (o output) String() string { return fmt.Sprintf("an output of %d bytes", len(o.memory)) }
+
+// results waits for the outputs, and keeps them until unlock.
+func (b *Batch) results(ctx context.Context, call string) (outputs []output, unlock func(), err error) {
+	b.mu.Lock()
+	done, err := b.done, b.collectable(call)
+	b.mu.Unlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := done.Wait(ctx); err != nil {
+		return nil, nil, fmt.Errorf("transfer: %s: %w", call, err)
+	}
+	if !b.pool.gate.enter() {
+		return nil, nil, b.pool.closedError(call)
+	}
+	b.mu.Lock()
+	unlock = func() {
+		b.mu.Unlock()
+		b.pool.gate.leave()
+	}
+	if err := b.collectable(call); err != nil { // closed while we waited
+		unlock()
+		return nil, nil, err
+	}
+	return b.outputs, unlock, nil
+}
+
+func (b *Batch) collectable(call string) error {
+	switch b.state {
+	case submitted:
+		return nil
+	case failed:
+		return fmt.Errorf("transfer: %s: the batch failed: %w", call, b.err)
+	case batchClosed:
+		return fmt.Errorf("transfer: %s: the batch is %w", call, ErrClosed)
+	default:
+		return fmt.Errorf("transfer: %s: %w: Submit the batch first", call, ErrInvalid)
+	}
+}

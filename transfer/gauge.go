@@ -1,0 +1,78 @@
+package transfer
+
+import "github.com/cistern-ml/cistern/memcache"
+
+// gauge is one of the statistics that a shard keeps.
+type gauge uint8
+
+const (
+	gaugeRequests  gauge = iota // buffers that are out
+	gaugeActive                 // bytes of their allocations
+	gaugeRequested              // bytes that were asked for
+	gaugeCached                 // bytes of released allocations
+	gauges
+)
+
+// change is what an operation does to the gauges.
+type change [gauges]int64
+
+// levels are a shard's gauges, and its share of the peaks. The sum of the shards' quotas is the peak, and no shard is
+// over its quota; so no sum of uses exceeds the peak, whatever the shards do at the same time, and a peak is exact.
+// What would break it runs with all shards locked: see raise. A use may be negative: a buffer is released in
+// another shard than it was handed out in.
+type levels struct {
+	used, up, quota change
+}
+
+func handedOut(size, requested int64) change {
+	return change{gaugeRequests: 1, gaugeActive: size, gaugeRequested: requested}
+}
+
+// takenBack undoes handedOut.
+func takenBack(size, requested int64) change {
+	return change{gaugeRequests: -1, gaugeActive: -size, gaugeRequested: -requested, gaugeCached: size}
+}
+
+// fits reports whether the change leaves every gauge within its quota.
+func (l *levels) fits(d *change) bool {
+	beyond := func(g gauge) int64 { return l.quota[g] - l.used[g] - d[g] } // negative if it is
+	return beyond(gaugeRequests)|beyond(gaugeActive)|beyond(gaugeRequested)|beyond(gaugeCached) >= 0
+}
+
+// apply changes the gauges. Unless the change fits, all shards are locked and raise follows.
+func (l *levels) apply(d *change) {
+	for g, n := range d {
+		l.used[g] += n
+		l.up[g] += max(n, 0)
+	}
+}
+
+// raise makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
+// peak. All shards are locked.
+func (p *Pool) raise(sh *shard) {
+	for g := range gauges {
+		missing := sh.used[g] - sh.quota[g]
+		for _, o := range p.shards {
+			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 {
+				o.quota[g] -= n
+				sh.quota[g] += n
+				missing -= n
+			}
+		}
+		if missing > 0 {
+			sh.quota[g] += missing
+			p.peaks[g] += missing
+		}
+	}
+}
+
+// total is the sum of a gauge over the shards, which are all locked.
+func (p *Pool) total(g gauge) memcache.Stat {
+	t := memcache.Stat{Peak: p.peaks[g]}
+	for _, sh := range p.shards {
+		t.Current += sh.used[g]
+		t.Allocated += sh.up[g]
+	}
+	t.Freed = t.Allocated - t.Current
+	return t
+}

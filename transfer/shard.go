@@ -1,0 +1,145 @@
+package transfer
+
+import "sync"
+
+// maxShards bounds what a miss looks at.
+const maxShards = 64
+
+// shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed: a processor
+// keeps to one, by a hint that the garbage collector may drop.
+type shard struct {
+	pool *Pool
+
+	mu        sync.Mutex
+	closed    bool
+	levels           // of the gauges
+	hits      int64  // Gets that were served from a cache
+	tick      uint64 // counts what becomes idle
+	bytesLeft int64  // how much more may become idle here
+	slotsLeft [classes]int32
+	idle      [classes]stack
+	excess    []*slab  // nothing uses it, and there was no room: settle places it
+	tainted   []*slab  // to be freed
+	queues    []*queue // of released buffers whose copies are not done, by stream
+	pending   int64    // buffers in queues
+	forgotten int      // marks without a slab in queues
+
+	_ [64]byte // the next shard's lock is not in this one's last cache line
+}
+
+// stack are the idle slabs of a class, the last released on top.
+type stack struct{ top, bottom *slab }
+
+func (p *Pool) hint() *shard {
+	sh := p.hints.Get().(*shard)
+	p.hints.Put(sh)
+	return sh
+}
+
+func (p *Pool) lockAll() {
+	for _, sh := range p.shards {
+		sh.mu.Lock()
+	}
+}
+
+func (p *Pool) unlockAll() {
+	for _, sh := range p.shards {
+		sh.mu.Unlock()
+	}
+}
+
+// take hands out an idle slab, or nil. over says that the caller must settle.
+func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.closed {
+		return nil, false
+	}
+	if sh.idle[class].top == nil && len(sh.queues) > 0 {
+		sh.collect()
+		over = sh.unsettled()
+	}
+	s = sh.idle[class].top
+	if s == nil {
+		return nil, over
+	}
+	d := handedOut(s.size(), requested)
+	d[gaugeCached] = -s.size()
+	if !sh.fits(&d) {
+		return nil, over
+	}
+	sh.remove(s)
+	sh.apply(&d)
+	sh.hits++
+	return s, over
+}
+
+// steal is take from any shard, also where that raises a peak.
+func (p *Pool) steal(sh *shard, class int, requested int64) *slab {
+	p.lockAll()
+	defer p.unlockAll()
+	from := sh
+	for i := 0; from.idle[class].top == nil; i++ {
+		if i == len(p.shards) {
+			return nil
+		}
+		from = p.shards[i]
+	}
+	s := from.idle[class].top
+	from.remove(s)
+	from.apply(&change{gaugeCached: -s.size()})
+	d := handedOut(s.size(), requested)
+	sh.apply(&d)
+	sh.hits++
+	p.raise(sh)
+	return s
+}
+
+// adopt counts a new slab, which is out.
+func (p *Pool) adopt(sh *shard, s *slab, requested int64) {
+	p.lockAll()
+	defer p.unlockAll()
+	d := handedOut(s.size(), requested)
+	sh.apply(&d)
+	p.raise(sh)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.misses++
+}
+
+// put adds a slab that nothing uses, if there is room for it.
+func (sh *shard) put(s *slab) bool {
+	if s.size() > sh.bytesLeft || sh.slotsLeft[s.class] == 0 {
+		return false
+	}
+	sh.bytesLeft -= s.size()
+	sh.slotsLeft[s.class]--
+	sh.tick++
+	s.since = sh.tick
+	list := &sh.idle[s.class]
+	if s.below = list.top; s.below != nil {
+		s.below.above = s
+	} else {
+		list.bottom = s
+	}
+	list.top = s
+	return true
+}
+
+// remove undoes put.
+func (sh *shard) remove(s *slab) {
+	sh.bytesLeft += s.size()
+	sh.slotsLeft[s.class]++
+	list := &sh.idle[s.class]
+	if s.above != nil {
+		s.above.below = s.below
+	} else {
+		list.top = s.below
+	}
+	if s.below != nil {
+		s.below.above = s.above
+	} else {
+		list.bottom = s.above
+	}
+	s.above, s.below = nil, nil
+}
