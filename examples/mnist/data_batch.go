@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -31,33 +28,25 @@ type batcher struct {
 	seed uint64
 	// inOrder leaves the pictures as they are, for tests.
 	inOrder bool
-	// whole leaves out what doesn't fill a batch at the end of an epoch.
-	whole bool
+}
+
+func (b batcher) sampler() transfer.Sampler {
+	return transfer.Sampler{
+		Samples: b.data.len(), Batch: b.size, Fields: []int64{imageField: pixels * 4, labelField: 4},
+		Shuffle: !b.inOrder, Seed: b.seed,
+	}
 }
 
 // fields are the capacities in bytes of a batch's fields.
-func (b batcher) fields() []int64 {
-	return []int64{imageField: int64(b.size) * pixels * 4, labelField: int64(b.size) * 4}
-}
+func (b batcher) fields() []int64 { return b.sampler().Capacities() }
 
 // batches is the number of batches of an epoch.
-func (b batcher) batches() int {
-	if b.whole {
-		return b.data.len() / b.size
-	}
-	return (b.data.len() + b.size - 1) / b.size
-}
+func (b batcher) batches() int { return b.sampler().Batches() }
 
 // epoch is the source of the batches of an epoch: the same ones for the same seed and number, on every
 // machine.
 func (b batcher) epoch(number int) transfer.Source {
-	order := b.order(number)
-	next, left := 0, b.batches()
-	return func(_ context.Context, fields [][]byte) error {
-		if left == 0 {
-			return io.EOF
-		}
-		n := min(b.size, len(order)-next)
+	source, err := b.sampler().Epoch(number, func(_ context.Context, samples []int, fields [][]byte) error {
 		images, err := transfer.View[float32](fields[imageField])
 		if err != nil {
 			return err
@@ -66,36 +55,19 @@ func (b batcher) epoch(number int) transfer.Source {
 		if err != nil {
 			return err
 		}
-		if len(images) < n*pixels || len(labels) < n {
-			return fmt.Errorf("mnist: a batch of %d pictures needs %d and %d bytes, the loader's fields have %d and %d",
-				n, n*pixels*4, n*4, len(fields[imageField]), len(fields[labelField]))
-		}
-		b.fill(images, labels, order[next:next+n])
-		fields[imageField] = fields[imageField][:n*pixels*4]
-		fields[labelField] = fields[labelField][:n*4]
-		next += n
-		left--
+		b.fill(images, labels, samples)
 		return nil
+	})
+	if err != nil {
+		return func(context.Context, [][]byte) error { return err } // Next returns it
 	}
-}
-
-// order is the order of the pictures in an epoch.
-func (b batcher) order(epoch int) []int32 {
-	order := make([]int32, b.data.len())
-	for i := range order {
-		order[i] = int32(i)
-	}
-	if !b.inOrder {
-		r := rand.New(rand.NewPCG(b.seed, uint64(epoch)))
-		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	}
-	return order
+	return source
 }
 
 // fill writes the pictures that order names.
-func (b batcher) fill(images []float32, labels []int32, order []int32) {
+func (b batcher) fill(images []float32, labels []int32, order []int) {
 	for k, i := range order {
-		from := b.data.image(int(i))
+		from := b.data.image(i)
 		to := images[k*pixels : (k+1)*pixels]
 		for j, v := range from {
 			to[j] = intensity[v]

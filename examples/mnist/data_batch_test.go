@@ -65,50 +65,16 @@ func TestAnEpochHasEveryPictureOnce(t *testing.T) {
 	}
 }
 
-func TestWholeBatchesOnly(t *testing.T) {
-	b := batcher{data: numbered(100), size: 32, seed: 1, whole: true}
-	_, sizes := read(t, b, 0)
-	assert.Equal(t, []int{32, 32, 32}, sizes)
-	assert.Equal(t, 3, b.batches())
-}
-
-func TestOrderComesFromSeedAndEpoch(t *testing.T) {
-	b := batcher{data: numbered(500), size: 32, seed: 1}
-	first, _ := read(t, b, 3)
-	same, _ := read(t, b, 3)
-	assert.Equal(t, first, same)
-	other, _ := read(t, b, 4)
-	assert.NotEqual(t, first, other)
-	b.seed = 2
-	other, _ = read(t, b, 3)
-	assert.NotEqual(t, first, other)
-	b.inOrder = true
-	other, _ = read(t, b, 3)
-	assert.True(t, slices.IsSorted(other))
-}
-
-// The order is part of what makes two runs comparable: it must not change with the program.
-func TestOrderIsFixed(t *testing.T) {
-	order := batcher{data: numbered(10), size: 1, seed: 42}.order(1)
-	assert.Equal(t, []int32{3, 6, 9, 2, 7, 8, 4, 0, 5, 1}, order)
-}
-
 func TestIntensity(t *testing.T) {
 	assert.Equal(t, float32(0), intensity[0])
 	assert.Equal(t, float32(1), intensity[255])
 	assert.InDelta(t, 0.5, intensity[127], 0.002)
 }
 
-func TestFieldsThatAreTooSmall(t *testing.T) {
-	b := batcher{data: numbered(4), size: 4}
-	err := b.epoch(0)(t.Context(), [][]byte{make([]byte, 4), make([]byte, 16)})
-	assert.ErrorContains(t, err, "a batch of 4 pictures needs 12544 and 16 bytes")
-}
-
 func BenchmarkFill(b *testing.B) {
 	source := batcher{data: numbered(1024), size: 128, seed: 1}
 	images, labels := make([]float32, 128*pixels), make([]int32, 128)
-	order := source.order(0)
+	order := source.sampler().Order(0)
 	b.SetBytes(128 * pixels * 4)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

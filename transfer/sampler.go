@@ -1,0 +1,103 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+)
+
+// Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's shuffle, batch_size and
+// drop_last).
+type Sampler struct {
+	// Samples is the number of samples in the data set, Batch that in a batch; each at least 1.
+	Samples, Batch int
+	// Fields are the bytes that one sample takes in each field of a batch; each at least 1.
+	Fields []int64
+	// Shuffle orders the samples at random, differently in each epoch: the same order for the same Seed and epoch, on any
+	// machine. Otherwise they come as they are.
+	Shuffle bool
+	Seed    uint64
+	// DropLast leaves out what does not fill a batch at the end of an epoch.
+	DropLast bool
+}
+
+// Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields.
+func (s Sampler) Capacities() []int64 {
+	c := make([]int64, len(s.Fields))
+	for i, n := range s.Fields {
+		c[i] = n * int64(s.Batch)
+	}
+	return c
+}
+
+// Batches is the number of batches in an epoch.
+func (s Sampler) Batches() int {
+	if s.Batch < 1 {
+		return 0
+	}
+	if s.DropLast {
+		return s.Samples / s.Batch
+	}
+	return (s.Samples + s.Batch - 1) / s.Batch
+}
+
+// Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine, with the numbers of the
+// samples and the fields cut to their sizes: read writes sample samples[k] at fields[i][k*Fields[i]:]. The slices are read's
+// until it returns. Numbers of a Sampler that can't be used wrap [ErrRange].
+func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	order, next := s.Order(number), 0
+	return func(ctx context.Context, fields [][]byte) error {
+		n := min(s.Batch, len(order)-next)
+		if n == 0 {
+			return io.EOF
+		}
+		if len(fields) != len(s.Fields) {
+			return fmt.Errorf("transfer: the loader has %d fields, the sampler %d: %w: want LoaderConfig.Fields from Capacities",
+				len(fields), len(s.Fields), ErrRange)
+		}
+		for i, f := range fields {
+			want := int64(n) * s.Fields[i]
+			if int64(len(f)) < want {
+				return fmt.Errorf("transfer: %d samples take %d bytes of field %d: %w: the loader's has %d", n, want, i, ErrRange, len(f))
+			}
+			fields[i] = f[:want]
+		}
+		samples := order[next : next+n]
+		next += n
+		return read(ctx, samples, fields)
+	}, nil
+}
+
+// Order is the order of an epoch's samples, without those that DropLast leaves out.
+func (s Sampler) Order(epoch int) []int {
+	order := make([]int, max(s.Samples, 0))
+	for i := range order {
+		order[i] = i
+	}
+	if s.Shuffle {
+		r := rand.New(rand.NewPCG(s.Seed, uint64(epoch)))
+		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	if s.DropLast {
+		order = order[:s.Batches()*s.Batch]
+	}
+	return order
+}
+
+func (s Sampler) check() error {
+	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
+		return fmt.Errorf("transfer: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
+			s.Samples, s.Batch, len(s.Fields), ErrRange)
+	}
+	for i, n := range s.Fields {
+		if n < 1 || n > maxBytes/int64(s.Batch) {
+			return fmt.Errorf("transfer: a Sampler with %d bytes a sample in field %d: %w: want 1 to %d for batches of %d",
+				n, i, ErrRange, maxBytes/int64(s.Batch), s.Batch)
+		}
+	}
+	return nil
+}
