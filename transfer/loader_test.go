@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,72 +54,106 @@ func counter(n int, each func()) transfer.Source {
 	}
 }
 
-// step uses a batch as a kernel does: into sum[index], without waiting.
-func step(t testing.TB, r *rig, b *transfer.Minibatch, sums []int, work func()) {
-	t.Helper()
-	var views [2][]byte
-	var reads []device.Range
-	for i := range views {
-		v, err := r.host(t).Bytes(b.Field(i).Ptr(), b.Bytes(i))
-		require.NoError(t, err)
-		views[i] = v
-		reads = append(reads, b.Field(i).Range(0, b.Bytes(i)))
-	}
-	i := b.Index()
-	require.NoError(t, r.a.Launch(&device.Launch{Name: "step", Reads: reads, Func: func() { count(views, sums, i, work) }}))
+// sink is where the compute stream copies batches to: memory that is neither the cache's nor the pool's.
+type sink struct {
+	*rig
+	t       testing.TB
+	mem     []byte     // of each batch, one behind the other
+	scratch device.Ptr // of slow work
 }
 
-func count(views [2][]byte, sums []int, index int64, work func()) {
-	if work != nil {
-		work()
+const (
+	batchBytes   = imageBytes + labelBytes
+	scratchBytes = 256 << 10
+)
+
+func newSink(t testing.TB, r *rig, batches int) *sink {
+	t.Helper()
+	k := &sink{rig: r, t: t}
+	var err error
+	k.mem, err = r.dev.AllocPinned(int64(batches) * batchBytes)
+	require.NoError(t, err)
+	k.scratch, err = r.dev.Alloc(scratchBytes)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, errors.Join(r.dev.FreePinned(k.mem), r.dev.Free(k.scratch))) })
+	return k
+}
+
+// step uses a batch on the compute stream, without waiting.
+func (k *sink) step(b *transfer.Minibatch, slow bool) {
+	k.t.Helper()
+	if slow {
+		k.work()
 	}
-	for _, v := range views {
-		for _, x := range v {
-			sums[index] += int(x)
+	at := b.Index() * batchBytes
+	for i := range b.Fields() {
+		require.NoError(k.t, k.a.CopyD2H(k.mem[at:at+b.Bytes(i)], b.Field(i).Ptr()))
+		at += b.Bytes(i)
+	}
+}
+
+// work queues what takes the compute stream some time.
+func (k *sink) work() {
+	r := []device.Range{{Ptr: k.scratch, Bytes: scratchBytes}}
+	l := &device.Launch{Name: "work", Reads: r, Writes: r}
+	if _, ok := k.dev.(device.HostVisible); ok {
+		l.Func = func() { time.Sleep(200 * time.Microsecond) }
+	} else {
+		l.Kernel, l.Args = gpuKernel(k.t, k.dev, "add"), []uint64{uint64(k.scratch), scratchBytes, 1}
+		l.Grid, l.Block = [3]uint32{1, 1, 1}, [3]uint32{32, 1, 1}
+	}
+	require.NoError(k.t, k.a.Launch(l))
+}
+
+// check waits, and looks at what the compute stream saw of the counter's n batches.
+func (k *sink) check(n int) {
+	k.t.Helper()
+	require.NoError(k.t, k.a.Synchronize(k.t.Context()))
+	for i := range n {
+		bytes := batchBytes
+		if i == n-1 {
+			bytes /= 2
 		}
+		want := slices.Repeat([]byte{byte(i + 1)}, bytes)
+		require.Equal(k.t, want, k.mem[i*batchBytes:i*batchBytes+bytes], "batch %d of %d", i, n)
 	}
 }
 
-func epoch(t testing.TB, r *rig, l *transfer.Loader, n int, each, work func()) {
+// epoch takes the counter's n batches to their end.
+func (k *sink) epoch(l *transfer.Loader, n int, each func(), slow bool) {
+	t := k.t
 	t.Helper()
-	sums := make([]int, n)
 	require.NoError(t, l.Start(t.Context(), counter(n, each)))
 	for i := range n {
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, i, b.Index())
-		step(t, r, b, sums, work)
+		k.step(b, slow)
 		require.NoError(t, b.Release())
 	}
 	for range 2 {
 		_, err := l.Next(t.Context())
 		require.Equal(t, io.EOF, err)
 	}
-	require.NoError(t, r.a.Synchronize(t.Context()))
-	for i, got := range sums {
-		want := (i + 1) % 256 * (imageBytes + labelBytes)
-		if i == n-1 {
-			want /= 2
-		}
-		require.Equal(t, want, got, "batch %d of %d", i, n)
-	}
+	k.check(n)
 }
 
 func TestLoaderEpochs(t *testing.T) {
 	pause := func() { time.Sleep(200 * time.Microsecond) }
 	for _, speed := range []struct {
-		name       string
-		each, work func()
-	}{{"even", nil, nil}, {"slow source", pause, nil}, {"slow compute", nil, pause}} {
+		name string
+		each func()
+		slow bool
+	}{{"even", nil, false}, {"slow source", pause, false}, {"slow compute", nil, true}} {
 		for _, ahead := range []int{1, 2, 5} {
 			t.Run(fmt.Sprint(speed.name, " ", ahead), func(t *testing.T) {
 				r := newRig(t, transfer.Config{})
-				r.host(t) // its kernels are in Go
+				k := newSink(t, r, 40)
 				l := newLoader(t, r, ahead)
 				reserved, pinned := r.cache.MemoryReserved(), r.pool.Stats().AllocatedBytes.Current
 				require.EqualValues(t, (ahead+1)*(imageBytes/512*512+512+512), r.cache.MemoryAllocated())
 				for range 3 {
-					epoch(t, r, l, 40, speed.each, speed.work)
+					k.epoch(l, 40, speed.each, speed.slow)
 				}
 				require.Equal(t, reserved, r.cache.MaxMemoryReserved())
 				require.Equal(t, pinned, r.pool.Stats().AllocatedBytes.Peak)
@@ -140,15 +175,14 @@ func TestLoaderEpochs(t *testing.T) {
 // At most N steps are in flight: Next waits for the step N before, and honours its context.
 func TestLoaderThrottles(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	open := hold(t, r.a)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
-	sums := make([]int, 10)
+	k := newSink(t, r, 10)
 	for range 2 {
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
-		step(t, r, b, sums, nil)
+		k.step(b, false)
 		require.NoError(t, b.Release())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -174,7 +208,6 @@ func TestLoaderThrottles(t *testing.T) {
 
 func TestLoaderHeldBatches(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 2)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 	var held []*transfer.Minibatch
@@ -201,14 +234,13 @@ func TestLoaderHeldBatches(t *testing.T) {
 // The ring's blocks are not handed out again while the compute stream still uses them.
 func TestLoaderCloseUnderCompute(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	r.host(t) // its kernels are in Go
 	l := newLoader(t, r, 1)
-	sums := make([]int, 1)
+	k := newSink(t, r, 1)
 	require.NoError(t, l.Start(t.Context(), counter(1, nil)))
 	b, err := l.Next(t.Context())
 	require.NoError(t, err)
 	open := hold(t, r.a)
-	step(t, r, b, sums, nil)
+	k.step(b, false)
 	require.NoError(t, b.Release())
 	require.NoError(t, l.Close())
 	for range 8 {
@@ -218,25 +250,23 @@ func TestLoaderCloseUnderCompute(t *testing.T) {
 	}
 	require.NoError(t, r.b.Synchronize(t.Context()))
 	open()
-	require.NoError(t, r.a.Synchronize(t.Context()))
-	require.Equal(t, (imageBytes+labelBytes)/2, sums[0])
+	k.check(1)
 }
 
 // A new epoch and a Close give up an epoch wherever it is.
 func TestLoaderGivesUp(t *testing.T) {
 	for stop := range 6 {
 		r := newRig(t, transfer.Config{})
-		r.host(t) // its kernels are in Go
 		l := newLoader(t, r, 2)
-		sums := make([]int, 10)
+		k := newSink(t, r, 10)
 		require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 		for range stop {
 			b, err := l.Next(t.Context())
 			require.NoError(t, err)
-			step(t, r, b, sums, nil)
+			k.step(b, false)
 			require.NoError(t, b.Release())
 		}
-		epoch(t, r, l, 7, nil, nil)
+		k.epoch(l, 7, nil, false)
 		require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 		for range stop {
 			b, err := l.Next(t.Context())
@@ -283,7 +313,7 @@ func TestLoaderSourceErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, transfer.Config{})
-			r.host(t) // its kernels are in Go
+			k := newSink(t, r, 5)
 			l := newLoader(t, r, 2)
 			good := counter(10, nil)
 			n := 0
@@ -306,7 +336,7 @@ func TestLoaderSourceErrors(t *testing.T) {
 			}
 			_, err = l.Next(t.Context())
 			require.Equal(t, io.EOF, err)
-			epoch(t, r, l, 5, nil, nil)
+			k.epoch(l, 5, nil, false)
 			require.NoError(t, l.Close())
 		})
 	}
@@ -359,4 +389,35 @@ func TestLoaderBadConfig(t *testing.T) {
 	l, err := transfer.NewLoader(t.Context(), r.pool, good)
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
+}
+
+// The uploads of the next batches run while the compute stream is busy with this one: they end before it does.
+func TestLoaderOverlapsCompute(t *testing.T) {
+	rec := &recorder{}
+	r := newRig(t, transfer.Config{Observer: rec})
+	k := newSink(t, r, 9)
+	l := newLoader(t, r, 2)
+	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
+	for i := 0; i < 9; i += 3 {
+		open := hold(t, r.a)
+		b, err := l.Next(t.Context())
+		require.NoError(t, err)
+		k.step(b, false)
+		require.Eventually(t, func() bool { return len(rec.of(transfer.OpH2D)) == 2*(i+3) }, 10*time.Second, time.Millisecond,
+			"the uploads of the next two batches wait for compute")
+		done, err := r.a.Query()
+		require.NoError(t, err)
+		require.False(t, done, "compute is busy all the time")
+		require.NoError(t, b.Release())
+		open()
+		for range 2 {
+			b, err := l.Next(t.Context())
+			require.NoError(t, err)
+			k.step(b, false)
+			require.NoError(t, r.a.Synchronize(t.Context()))
+			require.NoError(t, b.Release())
+		}
+	}
+	require.NoError(t, l.Close())
+	k.check(9)
 }

@@ -125,9 +125,9 @@ func TestObserverOfFaults(t *testing.T) {
 func TestObserverOfLoader(t *testing.T) {
 	rec := &recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
-	r.host(t) // its kernels are in Go
+	k := newSink(t, r, 20)
 	l := newLoader(t, r, 2)
-	epoch(t, r, l, 20, nil, nil)
+	k.epoch(l, 20, nil, false)
 	require.NoError(t, l.Close())
 	require.NoError(t, r.pool.Close())
 	require.Zero(t, rec.open)
