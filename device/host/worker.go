@@ -70,12 +70,18 @@ func (s *stream) run(o *op) {
 		o.rec.wait(nil)
 	case opCopy:
 		o.uses.copy()
+	case opCopy2D:
+		o.rows.copy(&o.uses)
 	case opMemset:
 		o.uses.set(o.value)
 	case opLaunch:
 		s.launch(o)
 	}
 	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
+	if o.rows != nil {
+		o.rows.declare(&o.uses)
+		return
+	}
 	o.uses.declare()
 }
 
