@@ -78,11 +78,9 @@ func (s *stream) run(o *op) {
 		s.launch(o)
 	}
 	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
-	if o.rows != nil {
-		o.rows.declare(&o.uses)
-		return
+	if o.rows == nil {
+		o.uses.declare()
 	}
-	o.uses.declare()
 }
 
 // copy copies from each use that is read to the written one after it.
