@@ -24,6 +24,11 @@ type Stream interface {
 	CopyD2H(dst []byte, src Ptr) error
 	// CopyD2D copies bytes bytes inside the device (cuMemcpyDtoDAsync). The ranges must not overlap.
 	CopyD2D(dst, src Ptr, bytes int64) error
+	// Copy2D copies rows (cuMemcpy2DAsync), up, down or inside the device. The rules are those of CopyH2D, CopyD2H and
+	// CopyD2D, where the ranges are those from the first row to the last: they must be live, or pinned, as a whole, and
+	// inside the device must not overlap. What lies between the rows is not touched, and others may use it meanwhile. c
+	// may be reused as soon as Copy2D returns.
+	Copy2D(c *Copy2D) error
 	// Memset sets bytes bytes to value (cuMemsetD8Async).
 	Memset(dst Ptr, value byte, bytes int64) error
 	// Launch runs a kernel (cuLaunchKernel). l and its slices may be reused as soon as Launch returns.

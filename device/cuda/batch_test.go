@@ -3,10 +3,7 @@
 package cuda_test
 
 import (
-	_ "embed"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,32 +12,6 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 )
-
-var (
-	//go:embed internal/ptx/kernels.cu
-	kernelSource string
-	//go:embed testdata/test.cu
-	testSource string
-)
-
-// onProcessor runs tests of this binary with the driver of testdata/driver.c, which runs the kernels of this package on
-// the processor, and returns what they print.
-func onProcessor(t *testing.T, tests string, env ...string) string {
-	dir := t.TempDir()
-	kernels := strings.ReplaceAll(kernelSource+testSource, `extern "C"`, "")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "kernels.h"), []byte(kernels), 0o644))
-	out, err := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-w", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
-		"-I", dir, "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/driver.c").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", tests)
-	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir, processor+"=1"), env...)
-	out, err = cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
-}
-
-// processor is set where the driver is that of testdata/driver.c.
-const processor = "CISTERN_PROCESSOR_GPU"
 
 // TestBatch runs the suite's tests of batches, but for those with work that waits, by the kernel and without it.
 func TestBatch(t *testing.T) {

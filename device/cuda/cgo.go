@@ -11,6 +11,7 @@ package cuda
 // #cgo noescape cistern_launch
 // #cgo noescape cistern_batch
 // #cgo noescape cistern_copy_ranges
+// #cgo noescape cistern_copy_2d
 // #cgo noescape cistern_gemm
 // #cgo nocallback cistern_launch
 // #cgo nocallback cistern_event_record
@@ -22,6 +23,7 @@ package cuda
 // #cgo nocallback cistern_d2d
 // #cgo nocallback cistern_batch
 // #cgo nocallback cistern_copy_ranges
+// #cgo nocallback cistern_copy_2d
 // #cgo nocallback cistern_memset
 // #cgo nocallback cistern_gemm
 // #include "shim.h"

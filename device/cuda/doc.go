@@ -19,6 +19,12 @@
 // Every call binds the thread that it runs on to the device's context, if another device's call was the last
 // there. Code that binds threads to contexts of its own must do it in every call too.
 //
+// # Batches
+//
+// The ranges of a batch that have up to 64 KiB are copied by a kernel, up to 170 of them in a launch: it reads or writes
+// the host's memory in place. So they wait for multiprocessors, where kernels of other streams fill the GPU; longer ranges
+// and all other copies don't. Opening a device loads the kernel.
+//
 // # Waiting
 //
 // Free, FreePinned, Unregister and Unmap wait for everything that is queued on the device: the driver does not

@@ -149,6 +149,22 @@ int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes) {
 	CALL(cuMemcpyAsync(to, from, bytes, (CUstream)s));
 }
 
+int cistern_copy_2d(dev d, uint64_t s, const cistern_rows *r) {
+	CUDA_MEMCPY2D c;
+	memset(&c, 0, sizeof c);
+	c.srcMemoryType = r->from_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
+	c.srcHost = (const void *)r->from;
+	c.srcDevice = r->from;
+	c.srcPitch = r->from_pitch;
+	c.dstMemoryType = r->to_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
+	c.dstHost = (void *)r->to;
+	c.dstDevice = r->to;
+	c.dstPitch = r->to_pitch;
+	c.WidthInBytes = r->width;
+	c.Height = r->height;
+	CALL(cuMemcpy2DAsync(&c, (CUstream)s));
+}
+
 int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t bytes) {
 	CALL(cuMemsetD8Async(p, value, bytes, (CUstream)s));
 }

@@ -2,6 +2,7 @@
 // calling thread to the device's context first, at the cost of a compare when it is bound already.
 #pragma once
 #include <cuda.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +51,14 @@ int cistern_h2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
 int cistern_d2h(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
 int cistern_d2d(dev d, uint64_t s, uint64_t to, uint64_t from, size_t bytes);
 int cistern_batch(dev d, uint64_t s, uint64_t *to, uint64_t *from, size_t *bytes, size_t n);
+
+typedef struct {
+	uint64_t to, from;
+	size_t to_pitch, from_pitch, width, height; // in bytes, and rows
+	bool to_host, from_host;
+} cistern_rows;
+
+int cistern_copy_2d(dev d, uint64_t s, const cistern_rows *r);
 int cistern_memset(dev d, uint64_t s, uint64_t p, unsigned char value, size_t bytes);
 
 int cistern_module_load(dev d, const void *image, uint64_t *m, char *log, int size);

@@ -27,6 +27,7 @@ var closeTests = []test{
 		require.NoError(f, s.Close())
 		for _, err := range []error{
 			s.Memset(p, 1, 64), s.CopyH2D(p, host), s.CopyD2H(host, p), s.CopyD2D(p, p+32, 32),
+			s.Copy2D(&device.Copy2D{Width: 8, Height: 2, Dst: p, DstPitch: 8, SrcHost: host, SrcPitch: 8}),
 			s.Launch(launch), s.Record(e), s.Wait(e), s.OnDone(func(error) {}),
 			s.Synchronize(background),
 		} {

@@ -45,6 +45,7 @@ func Run(t *testing.T, b Backend) {
 		{"OnDone", onDoneTests},
 		{"Copy", copyTests},
 		{"Batch", batchTests},
+		{"Copy2D", copy2DTests},
 		{"Launch", launchTests},
 		{"Memory", memoryTests},
 		{"Pinned", pinnedTests},

@@ -16,6 +16,7 @@ var stickyTests = []test{
 		for _, err := range []error{
 			f.dev.Synchronize(background), other.Synchronize(background),
 			s.Memset(p, 1, 64), other.CopyH2D(p, host), other.CopyD2H(host, p), other.CopyD2D(p, p+32, 32),
+			other.Copy2D(&device.Copy2D{Width: 8, Height: 2, Dst: p, DstPitch: 8, SrcHost: host, SrcPitch: 8}),
 			other.Launch(launch), other.Record(e), other.Wait(e), other.OnDone(func(error) {}),
 			f.dev.Free(p), f.dev.FreePinned(host), f.dev.Register(make([]byte, 10)),
 			e.Synchronize(background),

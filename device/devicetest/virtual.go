@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +29,12 @@ var virtualTests = []test{
 			require.NoError(f, err)
 			require.Equal(f, want, b)
 		}
+		rows := &device.Copy2D{Width: 16, Height: 3, Dst: p + device.Ptr(g) - 28, DstPitch: 20, Src: p + device.Ptr(g) + 28, SrcPitch: 16}
+		require.NoError(f, s.Memset(rows.Src, 5, 48))
+		require.NoError(f, s.Copy2D(rows))
+		row := append(filled(16, 5), filled(4, 1)...)
+		want = slices.Concat(row, row, row[:16])
+		f.same(want, f.read(s, rows.Dst, 56))
 		require.Zero(f, int64(p)%v.Granularity())
 	}},
 	{"a hole ends a range", func(f *fixture) {

@@ -88,6 +88,9 @@ func TestFailWork(t *testing.T) {
 		{host.FaultCopy, device.CodeIllegalAddress, func(s device.Stream, p device.Ptr, b []byte) error {
 			return s.(device.BatchCopier).CopyH2DBatch([]device.Ptr{p, p + 1}, [][]byte{b[:1], b[1:]})
 		}},
+		{host.FaultCopy, device.CodeIllegalAddress, func(s device.Stream, p device.Ptr, b []byte) error {
+			return s.Copy2D(&device.Copy2D{Width: 5, Height: 9, DstHost: b, DstPitch: 10, Src: p, SrcPitch: 5})
+		}},
 		{host.FaultLaunch, device.CodeLaunchFailed, func(s device.Stream, p device.Ptr, b []byte) error {
 			return s.Launch(&device.Launch{Name: "k", Func: func() { b[0]++ }})
 		}},

@@ -11,6 +11,7 @@ type opKind uint8
 
 const (
 	opCopy opKind = iota
+	opCopy2D
 	opMemset
 	opLaunch
 	opRecord
@@ -23,6 +24,7 @@ type op struct {
 	kind   opKind
 	value  byte          // of memset
 	uses   uses          // copies: source and destination in turn
+	rows   *rows         // of Copy2D, whose uses are its spans
 	kernel func()        // of a launch
 	name   string        // of a launch
 	rec    *record       // recorded or waited for

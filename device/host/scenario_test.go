@@ -45,6 +45,26 @@ var scenarios = map[string]func(x *bench){
 		x.handOver()
 		must(x.b.Memset(x.mem, 1, scenarioBytes))
 	},
+	"rows, and what lies between": func(x *bench) {
+		// Rows of 64 bytes, 128 apart: b writes one of them or, if all is well, beside it.
+		must(x.a.Copy2D(&device.Copy2D{Width: 64, Height: 32, DstHost: x.host, DstPitch: 64, Src: x.mem, SrcPitch: 128}))
+		x.busy()
+		p := x.mem + 128*7
+		if !x.wrong {
+			p += 64
+		}
+		must(x.b.Memset(p, 1, 64))
+	},
+	"rows of the host, and what lies between": func(x *bench) {
+		must(x.a.Copy2D(&device.Copy2D{Width: 64, Height: 32, DstHost: x.host, DstPitch: 128, Src: x.mem, SrcPitch: 64}))
+		x.busy()
+		if x.wrong {
+			x.host[128*7+63] = 1
+		} else {
+			x.host[128*7+64] = 1
+		}
+		must(x.a.Synchronize(context.Background()))
+	},
 	"declared only": func(x *bench) {
 		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
 		must(x.a.Launch(&device.Launch{Func: func() {}, Writes: r}))

@@ -70,13 +70,17 @@ func (s *stream) run(o *op) {
 		o.rec.wait(nil)
 	case opCopy:
 		o.uses.copy()
+	case opCopy2D:
+		o.rows.copy(&o.uses)
 	case opMemset:
 		o.uses.set(o.value)
 	case opLaunch:
 		s.launch(o)
 	}
 	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
-	o.uses.declare()
+	if o.rows == nil {
+		o.uses.declare()
+	}
 }
 
 // copy copies from each use that is read to the written one after it.

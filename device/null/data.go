@@ -25,6 +25,24 @@ func (s *Stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	return s.data("CopyD2D", nil, device.Range{Ptr: dst, Bytes: bytes}, device.Range{Ptr: src, Bytes: bytes})
 }
 
+// Copy2D is accepted if its ranges are live and pinned, and copies nothing.
+func (s *Stream) Copy2D(c *device.Copy2D) error {
+	if err := s.usable("Copy2D"); err != nil {
+		return err
+	}
+	dst, src, err := c.Spans("null")
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.DstHost != nil:
+		return s.data("Copy2D", c.DstHost[:dst], device.Range{Ptr: c.Src, Bytes: src})
+	case c.SrcHost != nil:
+		return s.data("Copy2D", c.SrcHost[:src], device.Range{Ptr: c.Dst, Bytes: dst})
+	}
+	return s.data("Copy2D", nil, device.Range{Ptr: c.Dst, Bytes: dst}, device.Range{Ptr: c.Src, Bytes: src})
+}
+
 // Memset is accepted if the range is live, and sets nothing.
 func (s *Stream) Memset(dst device.Ptr, _ byte, bytes int64) error {
 	return s.data("Memset", nil, device.Range{Ptr: dst, Bytes: bytes})

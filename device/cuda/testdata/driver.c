@@ -20,7 +20,7 @@ int cuInit(unsigned flags) { return 0; }
 int cuGetErrorName(int code, const char **name) { *name = "A_CODE_OF_THE_TESTS"; return 0; }
 int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGetName(char *name, int n, int d) { return snprintf(name, n, "processor") < 0; }
-int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 64 << 20; return 0; }
+int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 4ULL << 30; return 0; }
 int cuDeviceGetAttribute(int *v, int attribute, int d) { *v = 7; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &gridDim; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
@@ -83,6 +83,35 @@ int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) {
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) { memcpy((void *)to, from, n); return 0; }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { memcpy(to, (void *)from, n); return 0; }
+
+struct side {
+	size_t x, y;
+	int type; // 1: host, 4: unified
+	char *host;
+	uint64_t p;
+	void *array;
+	size_t pitch;
+};
+struct rows {
+	struct side from, to;
+	size_t width, height;
+};
+
+static char *start(const struct side *s) {
+	if (s->x || s->y || s->array || s->type != 1 && s->type != 4)
+		return NULL;
+	return s->type == 1 ? s->host : (char *)s->p;
+}
+
+int cuMemcpy2DAsync_v2(const struct rows *r, void *s) {
+	char *from = start(&r->from), *to = start(&r->to);
+	fprintf(stderr, "copy from %d to %d of %zu rows\n", r->from.type, r->to.type, r->height);
+	if (!from || !to || r->from.pitch < r->width || r->to.pitch < r->width)
+		return 1;
+	for (size_t i = 0; i < r->height; i++)
+		memcpy(to + i * r->to.pitch, from + i * r->from.pitch, r->width);
+	return 0;
+}
 int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *s) { memset((void *)p, v, n); return 0; }
 
 static char fill_, addOne_, copy_ranges_, other_;
