@@ -137,8 +137,9 @@ func (b Buffer) Release() error {
 	if s.registered {
 		return b.unregister()
 	}
-	sh := s.pool.hint()
+	sh := s.pool.lockShard()
 	over, fits, err := sh.release(b)
+	sh.mu.Unlock()
 	if !fits {
 		over, err = s.pool.releaseSlow(sh, b)
 	}
@@ -153,10 +154,8 @@ func (b Buffer) Release() error {
 }
 
 // release ends the buffer, unless that would raise a peak and the shards are not all locked. over says that the caller
-// must settle.
+// must settle. The shard is locked.
 func (sh *shard) release(b Buffer) (over, fits bool, err error) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	d := takenBack(b.slab.size(), b.bytes)
 	if !sh.fits(&d) {
 		return false, false, nil

@@ -23,8 +23,7 @@ func (p *Pool) forget(m *mark) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough
 	}
-	sh := p.hint()
-	sh.mu.Lock()
+	sh := p.lockShard()
 	defer sh.mu.Unlock()
 	sh.enqueue(m, nil)
 	if sh.forgotten++; sh.forgotten >= maxForgotten {

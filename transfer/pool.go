@@ -82,7 +82,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	if cfg.MaxBytes < 0 {
 		return nil, fmt.Errorf("transfer: New with MaxBytes %d: %w: want 1 or more, or 0 for no limit", cfg.MaxBytes, ErrRange)
 	}
-	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
+	return newPool(dev, cfg, min(2*runtime.GOMAXPROCS(0), maxShards)), nil
 }
 
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
@@ -168,8 +168,9 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 		return Buffer{}, nil
 	}
 	class, size := classOf(bytes)
-	sh := p.hint()
+	sh := p.lockShard()
 	s, over := sh.take(class, bytes)
+	sh.mu.Unlock()
 	if s == nil || over {
 		var err error
 		if s, err = p.getSlow(ctx, sh, s, class, size, bytes); err != nil {

@@ -46,8 +46,7 @@ func (b Buffer) unregister() error {
 		return fmt.Errorf("transfer: Release of a %s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
 	}
 	defer s.pool.gate.leave()
-	sh := s.pool.hint()
-	sh.mu.Lock()
+	sh := s.pool.lockShard()
 	err := b.end(sh)
 	sh.mu.Unlock()
 	if err != nil {

@@ -1,6 +1,9 @@
 package transfer
 
-import "sync"
+import (
+	"math/rand/v2"
+	"sync"
+)
 
 // maxShards bounds what a miss looks at.
 const maxShards = 64
@@ -30,9 +33,19 @@ type shard struct {
 // stack are the idle slabs of a class, the last released on top.
 type stack struct{ top, bottom *slab }
 
-func (p *Pool) hint() *shard {
+// lockShard locks the shard that this processor uses. Where two use the same, one of them finds it locked sooner or
+// later, and moves to another.
+func (p *Pool) lockShard() *shard {
 	sh := p.hints.Get().(*shard)
+	for range 4 {
+		if sh.mu.TryLock() {
+			p.hints.Put(sh)
+			return sh
+		}
+		sh = p.shards[rand.IntN(len(p.shards))]
+	}
 	p.hints.Put(sh)
+	sh.mu.Lock()
 	return sh
 }
 
@@ -48,10 +61,8 @@ func (p *Pool) unlockAll() {
 	}
 }
 
-// take hands out an idle slab, or nil. over says that the caller must settle.
+// take hands out an idle slab, or nil. over says that the caller must settle. The shard is locked.
 func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	if sh.closed {
 		return nil, false
 	}
