@@ -1,6 +1,10 @@
 package transfer
 
-import "github.com/cistern-ml/cistern/memcache"
+import (
+	"time"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
 
 // gauge is one of the statistics that a shard keeps.
 type gauge uint8
@@ -17,12 +21,20 @@ const (
 type change [gauges]int64
 
 // levels are a shard's gauges, and its share of the peaks. The sum of the shards' quotas is the peak, and no shard is
-// over its quota; so no sum of uses exceeds the peak, whatever the shards do at the same time, and a peak is exact.
-// What would break it runs with all shards locked: see raise. A use may be negative: a buffer is released in
-// another shard than it was handed out in.
+// over its quota; so no sum of uses exceeds the peak, whatever the shards do at the same time. What would break it runs with
+// all shards locked: see raise. A use may be negative: a buffer is released in another shard than it was handed out in.
 type levels struct {
 	used, up, quota change
+	robbed          time.Time // when another shard took a part of quota
+	robberies       int       // in a row, that were noticed within a moment
 }
+
+// Two shards whose processors hand out and take back all the time would take one quota from each other for ever, where the
+// peak is less than both use. After so many times within a moment each, what they use counts as simultaneous.
+const (
+	manyRobberies = 8
+	moment        = 100 * time.Microsecond
+)
 
 func handedOut(size, requested int64) change {
 	return change{gaugeRequests: 1, gaugeActive: size, gaugeRequested: requested}
@@ -50,13 +62,20 @@ func (l *levels) apply(d *change) {
 // raise makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
 // peak. All shards are locked.
 func (p *Pool) raise(sh *shard) {
+	now := time.Now()
+	if sh.robberies++; now.Sub(sh.robbed) > moment {
+		sh.robberies = 0
+	}
+	rob := sh.robberies < manyRobberies
 	for g := range gauges {
 		missing := sh.used[g] - sh.quota[g]
 		for _, o := range p.shards {
-			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 {
+			// What is negative was handed out in another shard: it is no use that comes back.
+			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 && (rob || o.used[g] < 0) {
 				o.quota[g] -= n
 				sh.quota[g] += n
 				missing -= n
+				o.robbed = now
 			}
 		}
 		if missing > 0 {

@@ -56,6 +56,8 @@ type Pool struct {
 	hints  sync.Pool // of *shard: which one a processor uses
 	turn   atomic.Uint32
 
+	lockingAll atomic.Bool
+
 	// Guarded by the locks of all shards.
 	bytesLeft int64 // of the budget, not given to a shard
 	slotsLeft [classes]int32

@@ -5,8 +5,10 @@ import (
 	"sync"
 )
 
-// maxShards bounds what a miss looks at.
-const maxShards = 64
+const (
+	maxShards      = 64 // bounds what a miss looks at
+	manyCollisions = 16 // of two processors in a shard, before one moves
+)
 
 // shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed: a processor
 // keeps to one, by a hint that the garbage collector may drop.
@@ -15,6 +17,7 @@ type shard struct {
 
 	mu        sync.Mutex
 	closed    bool
+	crowded   int    // how often it was found locked
 	levels           // of the gauges
 	hits      int64  // Gets that were served from a cache
 	tick      uint64 // counts what becomes idle
@@ -33,29 +36,33 @@ type shard struct {
 // stack are the idle slabs of a class, the last released on top.
 type stack struct{ top, bottom *slab }
 
-// lockShard locks the shard that this processor uses. Where two use the same, one of them finds it locked sooner or
-// later, and moves to another.
+// lockShard locks the shard that this processor uses. Where two use the same, one of them moves to another soon.
 func (p *Pool) lockShard() *shard {
 	sh := p.hints.Get().(*shard)
-	for range 4 {
-		if sh.mu.TryLock() {
-			p.hints.Put(sh)
-			return sh
+	next := sh
+	if !sh.mu.TryLock() {
+		all := p.lockingAll.Load()
+		sh.mu.Lock()
+		if sh.crowded++; all {
+			sh.crowded = 0
+		} else if sh.crowded == manyCollisions {
+			sh.crowded = 0
+			next = p.shards[rand.IntN(len(p.shards))]
 		}
-		sh = p.shards[rand.IntN(len(p.shards))]
 	}
-	p.hints.Put(sh)
-	sh.mu.Lock()
+	p.hints.Put(next)
 	return sh
 }
 
 func (p *Pool) lockAll() {
+	p.lockingAll.Store(true)
 	for _, sh := range p.shards {
 		sh.mu.Lock()
 	}
 }
 
 func (p *Pool) unlockAll() {
+	p.lockingAll.Store(false)
 	for _, sh := range p.shards {
 		sh.mu.Unlock()
 	}
