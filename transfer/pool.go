@@ -173,6 +173,9 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	sh := p.lockShard()
 	s, over := sh.take(class, bytes)
 	sh.mu.Unlock()
+	if s == nil && !over {
+		s, over = p.takeElsewhere(class, bytes)
+	}
 	if s == nil || over {
 		var err error
 		if s, err = p.getSlow(ctx, sh, s, class, size, bytes); err != nil {

@@ -92,6 +92,21 @@ func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
 	return s, over
 }
 
+// takeElsewhere is take from a shard that nobody has locked. It waits for none: a goroutine that waits wakes on another
+// processor, and misses what it released on this one.
+func (p *Pool) takeElsewhere(class int, requested int64) (s *slab, over bool) {
+	for _, sh := range p.shards {
+		if sh.mu.TryLock() {
+			s, over = sh.take(class, requested)
+			sh.mu.Unlock()
+			if s != nil || over {
+				return s, over
+			}
+		}
+	}
+	return nil, false
+}
+
 // steal is take from any shard, also where that raises a peak.
 func (p *Pool) steal(sh *shard, class int, requested int64) *slab {
 	p.lockAll()
