@@ -85,6 +85,8 @@ type Properties struct {
 	TotalMemory int64
 	// Alignment is the alignment in bytes of what Alloc returns.
 	Alignment int64
+	// Peers says that copies may name memory of the other open devices of the backend, too.
+	Peers bool
 }
 
 // StreamOptions are the options of a new stream.

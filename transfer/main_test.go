@@ -27,7 +27,11 @@ type rig struct {
 
 func newRig(t testing.TB, cfg transfer.Config) *rig {
 	t.Helper()
-	dev := openDevice(t)
+	return rigOn(t, openDevice(t), cfg)
+}
+
+func rigOn(t testing.TB, dev device.Device, cfg transfer.Config) *rig {
+	t.Helper()
 	r := &rig{dev: dev}
 	var err error
 	r.cache, err = memcache.New(dev, memcache.Config{})

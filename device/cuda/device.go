@@ -83,7 +83,7 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 	d.c = (*C.cistern_device)(C.malloc(C.size_t(unsafe.Sizeof(C.cistern_device{}))))
 	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // its only field
 	d.c.serial = C.uint64_t(d.id)
-	d.props = device.Properties{Backend: "cuda", Model: model, TotalMemory: total, Alignment: 256}
+	d.props = device.Properties{Backend: "cuda", Model: model, TotalMemory: total, Alignment: 256, Peers: true}
 	var unit C.size_t
 	if err := d.check("Open", 0, C.cistern_granularity(d.c, C.int(ordinal), &unit)); err != nil {
 		return nil, errors.Join(err, d.dropContext())

@@ -1,0 +1,89 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Side is one side of a copy across devices: a block, and a stream of its device that the copy takes its place on.
+type Side struct {
+	// Pool is a pool of the block's device.
+	Pool   *Pool
+	Stream device.Stream
+	Block  memcache.Block
+	Offset int64 // bytes
+}
+
+// CopyPeer copies bytes bytes from a block of one device to a block of another (cuMemcpyAsync). It runs after what both
+// streams have queued, and what either queues later runs after it; so both blocks may be freed at once. Where one device
+// can't reach the other's memory, and between backends, the copy is staged through the host, and CopyPeer waits for it; an
+// error on the way leaves a part of dst written. Checks are those of [Pool.D2D]; sides of one device are that.
+func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
+	for _, s := range [...]Side{dst, src} {
+		if s.Pool == nil {
+			return nil, fmt.Errorf("transfer: CopyPeer: %w: a side has no pool", ErrInvalid)
+		}
+		err := s.Pool.checkStream("CopyPeer", s.Stream)
+		if err == nil {
+			err = checkRange("CopyPeer", s.Block, s.Offset, bytes, s.Block.Size())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	to, from := dst.Pool.dev, src.Pool.dev
+	switch peers := to.Properties().Peers && to.Properties().Backend == from.Properties().Backend; {
+	case bytes == 0:
+		return &Copy{}, nil
+	case to.ID() == from.ID() || peers:
+		return copyDirect(ctx, dst, src, bytes)
+	}
+	return copyStaged(ctx, dst, src, bytes)
+}
+
+// copyDirect queues the copy on dst's stream, between two events.
+func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
+	if err := src.Block.RecordStream(src.Stream); err != nil {
+		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
+	}
+	before, err := src.Pool.fence(src.Stream)
+	if err == nil {
+		err = before.before(dst.Stream)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
+	}
+	w := work{op: OpD2D, stream: dst.Stream, bytes: bytes, blocks: []memcache.Block{dst.Block}}
+	c, err := dst.Pool.submit(ctx, &w, func() error {
+		return dst.Stream.CopyD2D(dst.Block.Ptr()+device.Ptr(dst.Offset), src.Block.Ptr()+device.Ptr(src.Offset), bytes)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.mark.before(src.Stream); err != nil {
+		// What src's stream does next would not wait: the host does, so that src may be freed all the same.
+		return nil, errors.Join(fmt.Errorf("transfer: CopyPeer: %w", err), c.Wait(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+// copyStaged copies in pieces through ordinary memory.
+func copyStaged(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
+	piece := make([]byte, min(bytes, wholeStaged))
+	var c *Copy
+	for at := int64(0); at < bytes; at += int64(len(piece)) {
+		piece = piece[:min(bytes-at, int64(len(piece)))]
+		err := src.Pool.Download(ctx, src.Stream, piece, src.Block, src.Offset+at)
+		if err == nil {
+			c, err = dst.Pool.Upload(ctx, dst.Stream, dst.Block, dst.Offset+at, piece)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("transfer: CopyPeer of %d bytes after %d: %w", bytes, at, err)
+		}
+	}
+	return &Copy{c.mark, bytes}, nil
+}
