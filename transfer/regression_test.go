@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -28,4 +30,20 @@ func TestWaitBesideRelease(t *testing.T) {
 		})
 		wg.Wait()
 	}
+}
+
+// After the pool's Close the batch's memory is the driver's.
+func TestBatchOfAClosedPoolIsNotWritten(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	pool, err := transfer.New(r.dev, transfer.Config{})
+	require.NoError(t, err)
+	block := r.alloc(t, 512, r.a)
+	b := pool.NewBatch()
+	require.NoError(t, b.Upload(t.Context(), block, 0, make([]byte, 8)))
+	require.ErrorContains(t, pool.Close(), "1 buffers")
+	require.ErrorIs(t, b.Upload(t.Context(), block, 0, make([]byte, 8)), transfer.ErrClosed)
+	_, err = b.Output(t.Context(), block, 0, 8)
+	require.ErrorIs(t, err, transfer.ErrClosed)
+	require.ErrorIs(t, b.Close(), transfer.ErrClosed)
+	require.NoError(t, block.Free())
 }
