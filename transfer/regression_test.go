@@ -123,3 +123,50 @@ func TestCloseWaitsForStaging(t *testing.T) {
 		})
 	}
 }
+
+// anyOrder is a stream whose batches copy the last range first, which [device.BatchCopier] allows.
+type anyOrder struct{ device.Stream }
+
+func (s anyOrder) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
+	for i := len(dst) - 1; i >= 0; i-- {
+		if err := s.CopyH2D(dst[i], src[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s anyOrder) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	return s.Stream.(device.BatchCopier).CopyD2HBatch(dst, src)
+}
+
+// Uploads run in the order in which they were added, also those to one place.
+func TestBatchKeepsTheOrderOfUploadsThatOverlap(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	s := anyOrder{r.a}
+	block, other := r.alloc(t, 512, s), r.alloc(t, 512, s)
+	b := r.pool.NewBatch()
+	for _, u := range []struct {
+		offset int64
+		src    string
+	}{{0, "........"}, {8, "XY"}, {2, "abc"}, {4, "de"}, {6, "f"}, {9, "Z"}} {
+		require.NoError(t, b.Upload(t.Context(), block, u.offset, []byte(u.src)))
+		require.NoError(t, b.Upload(t.Context(), other, u.offset, []byte(u.src)))
+	}
+	for _, from := range []int64{0, 0} {
+		_, err := b.Output(t.Context(), block, from, 10)
+		require.NoError(t, err)
+	}
+	_, err := b.Output(t.Context(), other, 0, 10)
+	require.NoError(t, err)
+	_, err = b.Submit(t.Context(), s)
+	require.NoError(t, err)
+	var got [][]byte
+	require.NoError(t, b.Collect(t.Context(), &got))
+	for _, g := range got {
+		require.Equal(t, "..abdef.XZ", string(g))
+	}
+	require.NoError(t, b.Close())
+	require.NoError(t, block.Free())
+	require.NoError(t, other.Free())
+}
