@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -169,4 +170,18 @@ func TestBatchKeepsTheOrderOfUploadsThatOverlap(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.NoError(t, block.Free())
 	require.NoError(t, other.Free())
+}
+
+// A large copy is staged in what memory there is, on any number of processors.
+func TestStagingFitsMaxBytes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	r := newRig(t, transfer.Config{MaxBytes: 5 << 20})
+	const size = 40 << 20
+	block := r.alloc(t, size, r.a)
+	src, dst := fill(make([]byte, size), 3), make([]byte, size)
+	_, err := r.pool.Upload(t.Context(), r.a, block, 0, src)
+	require.NoError(t, err)
+	require.NoError(t, r.pool.Download(t.Context(), r.a, dst, block, 0))
+	require.True(t, slices.Equal(src, dst))
+	require.NoError(t, block.Free())
 }
