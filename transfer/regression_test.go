@@ -185,3 +185,18 @@ func TestStagingFitsMaxBytes(t *testing.T) {
 	require.True(t, slices.Equal(src, dst))
 	require.NoError(t, block.Free())
 }
+
+func TestCollectWithoutADestination(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	block := r.alloc(t, 512, r.a)
+	b := r.pool.NewBatch()
+	_, err := b.Output(t.Context(), block, 0, 8)
+	require.NoError(t, err)
+	_, err = b.Submit(t.Context(), r.a)
+	require.NoError(t, err)
+	require.ErrorIs(t, b.Collect(t.Context(), nil), transfer.ErrInvalid)
+	require.ErrorIs(t, b.CollectOne(t.Context(), 0, nil), transfer.ErrInvalid)
+	require.ErrorIs(t, b.CollectRange(t.Context(), 0, 0, 1, nil), transfer.ErrInvalid)
+	require.NoError(t, b.Close())
+	require.NoError(t, block.Free())
+}
