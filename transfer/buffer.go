@@ -208,8 +208,8 @@ func (sh *shard) takeBack(s *slab) (over bool) {
 	s.uses = s.uses[:0]
 	if s.waiting > 0 {
 		sh.pending++
-		return false
+	} else {
+		sh.retire(s)
 	}
-	sh.retire(s)
 	return sh.unsettled()
 }

@@ -209,3 +209,29 @@ func TestSamplerRefusesWhatNoEpochCanHold(t *testing.T) {
 	_, err = transfer.Sampler{Samples: 1, Batch: 1, Fields: []int64{1}}.Epoch(0, nil)
 	require.ErrorIs(t, err, transfer.ErrInvalid)
 }
+
+// What was found done while others looked at the pool, and is over the budget, goes with the next Release, also with one
+// that waits for a copy.
+func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one shard
+	r := newRig(t, transfer.Config{MaxCachedBytes: 1 << 20})
+	r.host(t) // CUDA's free may wait for all work, also what is held
+	small, big := [2]transfer.Buffer{r.get(t, 64), r.get(t, 64)}, r.get(t, 2<<20)
+	for _, b := range small {
+		require.NoError(t, b.Release())
+	}
+	block := r.alloc(t, 2<<20, r.a)
+	c, err := r.pool.H2D(t.Context(), r.a, block, 0, big, 0, 2<<20)
+	require.NoError(t, err)
+	open := hold(t, r.a)
+	again := r.get(t, 64)
+	_, err = r.pool.H2D(t.Context(), r.a, block, 0, again, 0, 64)
+	require.NoError(t, err)
+	require.NoError(t, big.Release())
+	require.NoError(t, c.Wait(t.Context()))
+	require.Zero(t, r.pool.Stats().Pending)
+	require.NoError(t, again.Release())
+	require.Less(t, r.pool.Stats().CachedBytes.Current, int64(1<<20))
+	open()
+	require.NoError(t, block.Free())
+}
