@@ -12,8 +12,8 @@ import (
 
 // Batch is a list of copies and kernels that one Submit queues on a stream, with one completion: uploads to blocks,
 // kernels, and outputs that blocks are read back to. Nothing runs before Submit; then they run in the order in which they
-// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]). All data lies in
-// a few pinned buffers.
+// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]) and no upload overlaps
+// another. All data lies in a few pinned buffers.
 //
 //	b := pool.NewBatch()
 //	defer b.Close()
@@ -60,10 +60,11 @@ type output struct {
 
 // step is one kind of operation on a stream.
 type step struct {
-	op     Op // OpH2D, OpD2H or OpLaunch
-	host   [][]byte
-	device []device.Ptr
-	launch device.Launch
+	op        Op // OpH2D, OpD2H or OpLaunch
+	host      [][]byte
+	device    []device.Ptr
+	low, high device.Ptr // what device spans
+	launch    device.Launch
 }
 
 const (
@@ -107,6 +108,10 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	if err := checkRange(call, dst, offset, size, dst.Size()); err != nil {
 		return err
 	}
+	if err := b.pool.enter(ctx, call); err != nil {
+		return err
+	}
+	defer b.pool.gate.leave() // until then the arenas are not freed
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open(call); err != nil || size == 0 {
@@ -139,6 +144,10 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 	if err := checkRange("OutputPadded", src, offset, size, src.Size()); err != nil {
 		return 0, err
 	}
+	if err := b.pool.enter(ctx, "Output"); err != nil {
+		return 0, err
+	}
+	defer b.pool.gate.leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open("Output"); err != nil {
@@ -208,15 +217,31 @@ func (b *Batch) take(ctx context.Context, size int64, writes bool) ([]byte, erro
 
 // add adds a copy to the last step, or begins one.
 func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
-	if n := len(b.steps); n == 0 || b.steps[n-1].op != op {
-		b.steps = append(b.steps, step{op: op})
+	low := block.Ptr() + device.Ptr(offset)
+	high := low + device.Ptr(len(host))
+	if n := len(b.steps); n == 0 || b.steps[n-1].op != op || b.steps[n-1].writes(low, high) {
+		b.steps = append(b.steps, step{op: op, low: low, high: high})
 	}
 	s := &b.steps[len(b.steps)-1]
 	s.host = append(s.host, host)
-	s.device = append(s.device, block.Ptr()+device.Ptr(offset))
+	s.device = append(s.device, low)
+	s.low, s.high = min(s.low, low), max(s.high, high)
 	if n := len(b.blocks); n == 0 || b.blocks[n-1] != block {
 		b.blocks = append(b.blocks, block)
 	}
+}
+
+// writes reports whether the step uploads to a part of [low, high). Uploads of one step run in any order.
+func (s *step) writes(low, high device.Ptr) bool {
+	if s.op != OpH2D || high <= s.low || s.high <= low {
+		return false
+	}
+	for i, d := range s.device {
+		if d < high && low < d+device.Ptr(len(s.host[i])) {
+			return true
+		}
+	}
+	return false
 }
 
 // Submit queues everything on stream, and returns the handle of its end. Everything is checked first. A batch is

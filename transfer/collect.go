@@ -15,6 +15,9 @@ func (b *Batch) Outputs() int {
 // Collect waits until the batch is done, and copies its outputs to *dst, one slice a slot. *dst, and each slice in it, keep
 // their memory where it is large enough. On an error, ctx's included, *dst and what it holds are as they were.
 func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
+	if dst == nil {
+		return noDestination("Collect")
+	}
 	outputs, unlock, err := b.results(ctx, "Collect")
 	if err != nil {
 		return err
@@ -63,6 +66,9 @@ func (b *Batch) CollectRange(ctx context.Context, slot int, offset, bytes int64,
 
 // collect takes what lies behind offset if bytes is negative.
 func (b *Batch) collect(ctx context.Context, call string, slot int, offset, bytes int64, dst *[]byte) error {
+	if dst == nil {
+		return noDestination(call)
+	}
 	outputs, unlock, err := b.results(ctx, call)
 	if err != nil {
 		return err
@@ -80,6 +86,10 @@ func (b *Batch) collect(ctx context.Context, call string, slot int, offset, byte
 	}
 	*dst = append((*dst)[:0], mem[offset:offset+bytes]...)
 	return nil
+}
+
+func noDestination(call string) error {
+	return fmt.Errorf("transfer: %s to a nil pointer: %w: want where the output goes", call, ErrInvalid)
 }
 
 // String is "an output of N bytes".

@@ -10,7 +10,8 @@ import (
 // Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's shuffle, batch_size and
 // drop_last).
 type Sampler struct {
-	// Samples is the number of samples in the data set, Batch that in a batch; each at least 1.
+	// Samples is the number of samples in the data set, Batch that in a batch; each at least 1. An epoch's order takes 8
+	// bytes a sample.
 	Samples, Batch int
 	// Fields are the bytes that one sample takes in each field of a batch; each at least 1.
 	Fields []int64
@@ -21,6 +22,8 @@ type Sampler struct {
 	// DropLast leaves out what does not fill a batch at the end of an epoch.
 	DropLast bool
 }
+
+const maxSamples = 1 << 36 // the order of so many takes 512 GiB
 
 // Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields.
 func (s Sampler) Capacities() []int64 {
@@ -44,10 +47,13 @@ func (s Sampler) Batches() int {
 
 // Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine, with the numbers of the
 // samples and the fields cut to their sizes: read writes sample samples[k] at fields[i][k*Fields[i]:]. The slices are read's
-// until it returns. Numbers of a Sampler that can't be used wrap [ErrRange].
+// until it returns. Numbers of a Sampler that can't be used wrap [ErrRange], a nil read [ErrInvalid].
 func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	if err := s.check(); err != nil {
 		return nil, err
+	}
+	if read == nil {
+		return nil, fmt.Errorf("transfer: Epoch without a function that reads samples: %w", ErrInvalid)
 	}
 	order, next := s.Order(number), 0
 	return func(ctx context.Context, fields [][]byte) error {
@@ -92,6 +98,9 @@ func (s Sampler) check() error {
 	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
 		return fmt.Errorf("transfer: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
 			s.Samples, s.Batch, len(s.Fields), ErrRange)
+	}
+	if int64(s.Samples) > maxSamples {
+		return fmt.Errorf("transfer: a Sampler of %d samples: %w: want %d at most", s.Samples, ErrRange, int64(maxSamples))
 	}
 	for i, n := range s.Fields {
 		if n < 1 || n > maxBytes/int64(s.Batch) {

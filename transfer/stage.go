@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -34,8 +35,12 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 	if err := checkRange("Upload", dst, dstOffset, bytes, dst.Size()); err != nil {
 		return nil, err
 	}
+	if err := p.enter(ctx, "Upload"); err != nil {
+		return nil, err
+	}
+	defer p.gate.leave() // until then no buffer is freed
 	if bytes == 0 {
-		return p.H2D(ctx, stream, dst, dstOffset, Buffer{}, 0, 0)
+		return &Copy{}, nil
 	}
 	put := func(ctx context.Context, b Buffer, at, n int64) (*Copy, error) {
 		if err := b.Wait(ctx); err != nil {
@@ -84,6 +89,10 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {
 		return err
 	}
+	if err := p.enter(ctx, "Download"); err != nil {
+		return err
+	}
+	defer p.gate.leave() // until then no buffer is freed
 	if bytes > wholeStaged {
 		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}
@@ -137,8 +146,9 @@ func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []b
 	return nil
 }
 
-// staged calls work on several goroutines, each with two buffers of chunkBytes and a function that gives it the next
-// chunk of bytes. It waits for all, and returns the first error, which ends the others' chunks.
+// staged calls work on several goroutines, as many as there is memory for, each with two buffers of chunkBytes and a
+// function that gives it the next chunk of bytes. It waits for all, and returns the first error, which ends the others'
+// chunks.
 func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Context, [2]Buffer, func() (at, n int64, ok bool)) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -150,28 +160,36 @@ func (p *Pool) staged(ctx context.Context, bytes int64, work func(context.Contex
 		at = next.Add(chunkBytes) - chunkBytes
 		return at, min(bytes-at, chunkBytes), at < bytes
 	}
-	run := func() error {
-		var stages [2]Buffer
-		for i := range stages {
-			b, err := p.Get(ctx, chunkBytes)
-			if err != nil {
-				return err
-			}
-			defer b.Release()
-			stages[i] = b
-		}
-		return work(ctx, stages, chunks)
-	}
 	var group sync.WaitGroup
-	for range min(int64(min(runtime.GOMAXPROCS(0), maxStagers)), (bytes+chunkBytes-1)/chunkBytes) {
+	for i := range min(int64(min(runtime.GOMAXPROCS(0), maxStagers)), (bytes+chunkBytes-1)/chunkBytes) {
+		stages, err := p.stages(ctx)
+		if i > 0 && (errors.Is(err, ErrLimit) || errors.Is(err, device.ErrOutOfMemory)) {
+			break
+		}
+		if err != nil {
+			cancel(err)
+			break
+		}
 		group.Go(func() {
-			if err := run(); err != nil {
+			defer stages[0].Release()
+			defer stages[1].Release()
+			if err := work(ctx, stages, chunks); err != nil {
 				cancel(err)
 			}
 		})
 	}
 	group.Wait()
 	return context.Cause(ctx)
+}
+
+// stages are the buffers of one goroutine.
+func (p *Pool) stages(ctx context.Context) (stages [2]Buffer, err error) {
+	for i := range stages {
+		if stages[i], err = p.Get(ctx, chunkBytes); err != nil {
+			return stages, errors.Join(err, stages[0].Release())
+		}
+	}
+	return stages, nil
 }
 
 // fence is an event after everything that stream has queued.

@@ -1,0 +1,237 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// A stale handle only compares its number: what the slab's present owner, or the pool, does with it is not looked at.
+func TestWaitBesideRelease(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	for range 200 {
+		b := r.get(t, 64)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for range 3 {
+				if err := b.Wait(t.Context()); err != nil && !errors.Is(err, transfer.ErrReleased) {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Go(func() {
+			if err := b.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+	}
+}
+
+// After the pool's Close the batch's memory is the driver's.
+func TestBatchOfAClosedPoolIsNotWritten(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	pool, err := transfer.New(r.dev, transfer.Config{})
+	require.NoError(t, err)
+	block := r.alloc(t, 512, r.a)
+	b := pool.NewBatch()
+	require.NoError(t, b.Upload(t.Context(), block, 0, make([]byte, 8)))
+	require.ErrorContains(t, pool.Close(), "1 buffers")
+	require.ErrorIs(t, b.Upload(t.Context(), block, 0, make([]byte, 8)), transfer.ErrClosed)
+	_, err = b.Output(t.Context(), block, 0, 8)
+	require.ErrorIs(t, err, transfer.ErrClosed)
+	require.ErrorIs(t, b.Close(), transfer.ErrClosed)
+	require.NoError(t, block.Free())
+}
+
+// pinnedHook is a device that calls after when it has allocated pinned memory, and free when it is to free some.
+type pinnedHook struct {
+	device.Device
+	after, free func()
+}
+
+func (d *pinnedHook) AllocPinned(bytes int64) ([]byte, error) {
+	b, err := d.Device.AllocPinned(bytes)
+	d.after()
+	return b, err
+}
+
+func (d *pinnedHook) FreePinned(b []byte) error {
+	d.free()
+	return d.Device.FreePinned(b)
+}
+
+// hookContext calls hook whenever it is asked for its error.
+type hookContext struct {
+	context.Context
+	hook func()
+}
+
+func (c hookContext) Err() error {
+	c.hook()
+	return c.Context.Err()
+}
+
+// Close waits for an Upload or Download that is running: it does not free the memory that they stage in.
+func TestCloseWaitsForStaging(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *transfer.Pool, device.Stream, memcache.Block) error{
+		"upload": func(ctx context.Context, p *transfer.Pool, s device.Stream, b memcache.Block) error {
+			_, err := p.Upload(ctx, s, b, 0, make([]byte, 512))
+			return err
+		},
+		"download": func(ctx context.Context, p *transfer.Pool, s device.Stream, b memcache.Block) error {
+			return p.Download(ctx, s, make([]byte, 512), b, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, transfer.Config{})
+			block := r.alloc(t, 512, r.a)
+			var pool *transfer.Pool
+			var once sync.Once
+			allocated, freed, closed := false, make(chan struct{}), make(chan error, 1)
+			dev := &pinnedHook{Device: r.dev, after: func() { allocated = true }, free: func() { close(freed) }}
+			pool, err := transfer.New(dev, transfer.Config{})
+			require.NoError(t, err)
+			ctx := hookContext{t.Context(), func() {
+				if !allocated {
+					return
+				}
+				once.Do(func() {
+					go func() { closed <- pool.Close() }()
+					for pool.EmptyCache(t.Context()) == nil {
+						runtime.Gosched()
+					}
+					select {
+					case <-freed:
+						t.Error("the memory was freed during the call")
+					case <-time.After(20 * time.Millisecond): // long enough for a Close that does not wait
+					}
+				})
+			}}
+			require.ErrorIs(t, call(ctx, pool, r.a, block), transfer.ErrClosed)
+			require.NoError(t, <-closed)
+			require.NoError(t, block.Free())
+		})
+	}
+}
+
+// anyOrder is a stream whose batches copy the last range first, which [device.BatchCopier] allows.
+type anyOrder struct{ device.Stream }
+
+func (s anyOrder) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
+	for i := len(dst) - 1; i >= 0; i-- {
+		if err := s.CopyH2D(dst[i], src[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s anyOrder) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
+	return s.Stream.(device.BatchCopier).CopyD2HBatch(dst, src)
+}
+
+// Uploads run in the order in which they were added, also those to one place.
+func TestBatchKeepsTheOrderOfUploadsThatOverlap(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	s := anyOrder{r.a}
+	block, other := r.alloc(t, 512, s), r.alloc(t, 512, s)
+	b := r.pool.NewBatch()
+	for _, u := range []struct {
+		offset int64
+		src    string
+	}{{0, "........"}, {8, "XY"}, {2, "abc"}, {4, "de"}, {6, "f"}, {9, "Z"}} {
+		require.NoError(t, b.Upload(t.Context(), block, u.offset, []byte(u.src)))
+		require.NoError(t, b.Upload(t.Context(), other, u.offset, []byte(u.src)))
+	}
+	for _, from := range []int64{0, 0} {
+		_, err := b.Output(t.Context(), block, from, 10)
+		require.NoError(t, err)
+	}
+	_, err := b.Output(t.Context(), other, 0, 10)
+	require.NoError(t, err)
+	_, err = b.Submit(t.Context(), s)
+	require.NoError(t, err)
+	var got [][]byte
+	require.NoError(t, b.Collect(t.Context(), &got))
+	for _, g := range got {
+		require.Equal(t, "..abdef.XZ", string(g))
+	}
+	require.NoError(t, b.Close())
+	require.NoError(t, block.Free())
+	require.NoError(t, other.Free())
+}
+
+// A large copy is staged in what memory there is, on any number of processors.
+func TestStagingFitsMaxBytes(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	r := newRig(t, transfer.Config{MaxBytes: 5 << 20})
+	const size = 40 << 20
+	block := r.alloc(t, size, r.a)
+	src, dst := fill(make([]byte, size), 3), make([]byte, size)
+	_, err := r.pool.Upload(t.Context(), r.a, block, 0, src)
+	require.NoError(t, err)
+	require.NoError(t, r.pool.Download(t.Context(), r.a, dst, block, 0))
+	require.True(t, slices.Equal(src, dst))
+	require.NoError(t, block.Free())
+}
+
+func TestCollectWithoutADestination(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	block := r.alloc(t, 512, r.a)
+	b := r.pool.NewBatch()
+	_, err := b.Output(t.Context(), block, 0, 8)
+	require.NoError(t, err)
+	_, err = b.Submit(t.Context(), r.a)
+	require.NoError(t, err)
+	require.ErrorIs(t, b.Collect(t.Context(), nil), transfer.ErrInvalid)
+	require.ErrorIs(t, b.CollectOne(t.Context(), 0, nil), transfer.ErrInvalid)
+	require.ErrorIs(t, b.CollectRange(t.Context(), 0, 0, 1, nil), transfer.ErrInvalid)
+	require.NoError(t, b.Close())
+	require.NoError(t, block.Free())
+}
+
+func TestSamplerRefusesWhatNoEpochCanHold(t *testing.T) {
+	read := func(context.Context, []int, [][]byte) error { return nil }
+	_, err := transfer.Sampler{Samples: math.MaxInt, Batch: 2, Fields: []int64{1}}.Epoch(0, read)
+	require.ErrorIs(t, err, transfer.ErrRange)
+	_, err = transfer.Sampler{Samples: 1, Batch: 1, Fields: []int64{1}}.Epoch(0, nil)
+	require.ErrorIs(t, err, transfer.ErrInvalid)
+}
+
+// What was found done while others looked at the pool, and is over the budget, goes with the next Release, also with one
+// that waits for a copy.
+func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one shard
+	r := newRig(t, transfer.Config{MaxCachedBytes: 1 << 20})
+	r.host(t) // CUDA's free may wait for all work, also what is held
+	small, big := [2]transfer.Buffer{r.get(t, 64), r.get(t, 64)}, r.get(t, 2<<20)
+	for _, b := range small {
+		require.NoError(t, b.Release())
+	}
+	block := r.alloc(t, 2<<20, r.a)
+	c, err := r.pool.H2D(t.Context(), r.a, block, 0, big, 0, 2<<20)
+	require.NoError(t, err)
+	open := hold(t, r.a)
+	again := r.get(t, 64)
+	_, err = r.pool.H2D(t.Context(), r.a, block, 0, again, 0, 64)
+	require.NoError(t, err)
+	require.NoError(t, big.Release())
+	require.NoError(t, c.Wait(t.Context()))
+	require.Zero(t, r.pool.Stats().Pending)
+	require.NoError(t, again.Release())
+	require.Less(t, r.pool.Stats().CachedBytes.Current, int64(1<<20))
+	open()
+	require.NoError(t, block.Free())
+}
