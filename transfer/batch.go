@@ -107,6 +107,10 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	if err := checkRange(call, dst, offset, size, dst.Size()); err != nil {
 		return err
 	}
+	if err := b.pool.enter(ctx, call); err != nil { // Close frees the arenas
+		return err
+	}
+	defer b.pool.gate.leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open(call); err != nil || size == 0 {
@@ -139,6 +143,10 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 	if err := checkRange("OutputPadded", src, offset, size, src.Size()); err != nil {
 		return 0, err
 	}
+	if err := b.pool.enter(ctx, "Output"); err != nil {
+		return 0, err
+	}
+	defer b.pool.gate.leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open("Output"); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,4 +96,13 @@ func cancelled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
+}
+
+// waitFor waits until cond is true.
+func waitFor(t testing.TB, cond func() bool) {
+	t.Helper()
+	for !cond() {
+		require.NoError(t, t.Context().Err())
+		time.Sleep(100 * time.Microsecond)
+	}
 }

@@ -34,8 +34,12 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 	if err := checkRange("Upload", dst, dstOffset, bytes, dst.Size()); err != nil {
 		return nil, err
 	}
+	if err := p.enter(ctx, "Upload"); err != nil { // Close frees the buffers that it writes
+		return nil, err
+	}
+	defer p.gate.leave()
 	if bytes == 0 {
-		return p.H2D(ctx, stream, dst, dstOffset, Buffer{}, 0, 0)
+		return &Copy{}, nil
 	}
 	put := func(ctx context.Context, b Buffer, at, n int64) (*Copy, error) {
 		if err := b.Wait(ctx); err != nil {
@@ -84,6 +88,10 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {
 		return err
 	}
+	if err := p.enter(ctx, "Download"); err != nil { // Close frees the buffers that it reads
+		return err
+	}
+	defer p.gate.leave()
 	if bytes > wholeStaged {
 		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}
