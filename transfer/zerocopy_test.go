@@ -1,0 +1,252 @@
+package transfer_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// inPlace is a launch that adds v to bytes bytes of b, at offset, where they are.
+func (r *rig) inPlace(t testing.TB, b transfer.Buffer, mem []byte, offset, bytes int64, v byte) *device.Launch {
+	t.Helper()
+	at, err := b.Range(offset, bytes)
+	require.NoError(t, err)
+	return add(t, r.dev, at, mem[offset:offset+bytes], v)
+}
+
+// A kernel reads and writes pinned memory where it is, and the buffer is in flight until it is done.
+func TestLaunchInPlace(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	b := r.get(t, 5000)
+	mem := fill(b.Bytes(), 1)
+	open := hold(t, r.a)
+	c, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 100, 3000, 7), transfer.BufferUse{Buffer: b, Writes: true})
+	require.NoError(t, err)
+	require.False(t, c.Done())
+	require.Nil(t, b.Bytes())
+	require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
+	_, err = b.WriteAt([]byte{1}, 0)
+	require.ErrorIs(t, err, transfer.ErrInFlight)
+	_, err = b.Range(0, 1)
+	require.NoError(t, err, "another kernel may be queued behind")
+	open()
+	require.NoError(t, c.Wait(t.Context()))
+	want := fill(make([]byte, 5000), 1)
+	for i := range 3000 {
+		want[100+i] += 7
+	}
+	require.Equal(t, want, b.Bytes())
+	require.NoError(t, b.Release())
+	_, err = b.Range(0, 1)
+	require.ErrorIs(t, err, transfer.ErrReleased)
+	st := r.pool.Stats()
+	require.Zero(t, st.H2DCopies+st.D2HCopies)
+	idle(t, r.pool)
+}
+
+// Memory under a kernel is not handed out, also when the kernel only reads it.
+func TestLaunchKeepsTheBuffer(t *testing.T) {
+	for _, writes := range []bool{true, false} {
+		r := newRig(t, transfer.Config{})
+		b := r.get(t, 4096)
+		at, mem := address(b), fill(b.Bytes(), 1)
+		open := hold(t, r.a)
+		c, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 0, 4096, 1), transfer.BufferUse{Buffer: b, Writes: writes})
+		require.NoError(t, err)
+		require.NoError(t, b.Release())
+		next := r.get(t, 4096)
+		require.NotEqual(t, at, address(next), "handed out under a kernel")
+		open()
+		require.NoError(t, c.Wait(t.Context()))
+		require.NoError(t, next.Release())
+	}
+}
+
+// Kernels and copies of one buffer on two streams need no event of the caller's.
+func TestLaunchesOfOneBufferAreOrdered(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	b, block := r.get(t, 4096), r.alloc(t, 4096, r.b)
+	mem := fill(b.Bytes(), 1)
+	use := transfer.BufferUse{Buffer: b, Writes: true}
+	open := hold(t, r.a)
+	for i := range 3 {
+		s := [2]device.Stream{r.a, r.b}[i%2]
+		_, err := r.pool.Launch(t.Context(), s, r.inPlace(t, b, mem, 0, 4096, 5), use)
+		require.NoError(t, err)
+	}
+	_, err := r.pool.H2D(t.Context(), r.b, block, 0, b, 0, 4096)
+	require.NoError(t, err)
+	_, err = r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 0, 4096, 100), use) // after r.b has read it
+	require.NoError(t, err)
+	done, err := r.b.Query()
+	require.NoError(t, err)
+	require.False(t, done, "it did not wait for the other stream")
+	open()
+	require.Equal(t, fill(make([]byte, 4096), 16), r.read(t, r.b, block))
+	require.NoError(t, b.Wait(t.Context()))
+	require.Equal(t, fill(make([]byte, 4096), 116), b.Bytes())
+	require.NoError(t, b.Release())
+	require.NoError(t, block.Free())
+}
+
+func TestLaunchMistakes(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	b, released := r.get(t, 512), r.get(t, 512)
+	mem := fill(b.Bytes(), 1)
+	l := r.inPlace(t, b, mem, 0, 512, 1)
+	require.NoError(t, released.Release())
+	p, err := transfer.New(r.dev, transfer.Config{})
+	require.NoError(t, err)
+	foreign, err := p.Get(t.Context(), 512)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		s     device.Stream
+		l     *device.Launch
+		uses  []transfer.BufferUse
+		class error
+		text  string
+	}{
+		{nil, l, nil, transfer.ErrInvalid, "without a stream"},
+		{inertStream{dev: inert{id: 1 << 60}}, l, nil, transfer.ErrInvalid, "on a stream of inert"},
+		{r.a, nil, nil, transfer.ErrInvalid, "the launch is nil"},
+		{r.a, l, []transfer.BufferUse{{b, false}, {b, true}}, transfer.ErrInvalid, "a buffer of 512 bytes is listed twice"},
+		{r.a, l, []transfer.BufferUse{{b, true}, {foreign, true}}, transfer.ErrInvalid, "of another pool"},
+		{r.a, l, []transfer.BufferUse{{b, true}, {released, false}}, transfer.ErrReleased, "Get another"},
+	} {
+		_, err := r.pool.Launch(t.Context(), c.s, c.l, c.uses...)
+		require.ErrorIs(t, err, c.class)
+		require.ErrorContains(t, err, c.text)
+		require.NoError(t, b.Check(), "in flight after a refused launch")
+	}
+	require.Equal(t, fill(make([]byte, 512), 1), b.Bytes())
+	_, err = r.pool.Launch(t.Context(), r.a, l, transfer.BufferUse{}, transfer.BufferUse{Buffer: b, Writes: true}, transfer.BufferUse{})
+	require.NoError(t, err, "empty buffers are nobody's")
+	require.NoError(t, errors.Join(b.Release(), foreign.Release(), p.Close()))
+}
+
+// registrar counts registrations.
+type registrar struct {
+	device.Device
+	in, out atomic.Int64
+}
+
+func (d *registrar) Register(b []byte) error {
+	d.in.Add(1)
+	return d.Device.Register(b)
+}
+
+func (d *registrar) Unregister(b []byte) error {
+	d.out.Add(1)
+	return d.Device.Unregister(b)
+}
+
+// A registered slice is copied from and to in place: no staging, and Release ends it once.
+func TestRegister(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	const n = 100_000
+	dev := &registrar{Device: r.dev}
+	p, err := transfer.New(dev, transfer.Config{})
+	require.NoError(t, err)
+	block, mine := r.alloc(t, n, r.a), fill(make([]byte, n), 5)
+	b, err := p.Register(t.Context(), mine)
+	require.NoError(t, err)
+	require.Same(t, &mine[0], &b.Bytes()[0])
+	for _, again := range [][]byte{mine, mine[:n/2], mine[n/2:], mine[n/4 : n/2]} {
+		_, err := p.Register(t.Context(), again)
+		require.ErrorContains(t, err, "transfer: Register of ")
+	}
+	_, err = p.H2D(t.Context(), r.a, block, 0, b, 0, n)
+	require.NoError(t, err)
+	_, err = p.Launch(t.Context(), r.a, r.inPlace(t, b, mine, 10, 1000, 3), transfer.BufferUse{Buffer: b, Writes: true})
+	require.NoError(t, err)
+	_, err = p.D2H(t.Context(), r.a, b, n/2, block, 0, n/2)
+	require.NoError(t, err)
+	require.NoError(t, b.Wait(t.Context()))
+	want := fill(make([]byte, n), 5)
+	copy(want[n/2:], fill(make([]byte, n/2), 5))
+	for i := range 1000 {
+		want[10+i] += 3
+	}
+	require.Equal(t, want, mine)
+	require.Equal(t, fill(make([]byte, n), 5), r.read(t, r.a, block)[:n])
+	st := p.Stats()
+	require.Zero(t, st.AllocatedBytes.Allocated+st.HostAllocs+st.ActiveRequests.Allocated, "it was staged")
+	require.Equal(t, memcache.Stat{Current: n, Peak: n, Allocated: n}, st.Registered)
+
+	var ends atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := b.Release(); err == nil {
+				ends.Add(1)
+			} else if !errors.Is(err, transfer.ErrReleased) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, ends.Load())
+	require.EqualValues(t, 1, dev.out.Load())
+	require.ErrorIs(t, b.Release(), transfer.ErrReleased)
+	require.Nil(t, b.Bytes())
+	_, err = p.H2D(t.Context(), r.a, block, 0, b, 0, 1)
+	require.ErrorIs(t, err, transfer.ErrReleased)
+	require.Equal(t, memcache.Stat{Peak: n, Allocated: n, Freed: n}, p.Stats().Registered)
+
+	// Close ends what is still registered, and says so.
+	b, err = p.Register(t.Context(), mine)
+	require.NoError(t, err)
+	require.ErrorContains(t, p.Close(), "1 buffers of 98 KiB out")
+	require.EqualValues(t, 2, dev.out.Load())
+	require.Zero(t, p.Stats().Registered.Current)
+	require.ErrorIs(t, b.Release(), transfer.ErrClosed)
+	_, err = p.Register(t.Context(), mine)
+	require.ErrorIs(t, err, transfer.ErrClosed)
+	_, err = r.pool.Register(cancelled(), mine)
+	require.ErrorIs(t, err, cancelled().Err())
+	b, err = r.pool.Register(t.Context(), mine)
+	require.NoError(t, err, "Close left it registered")
+	require.NoError(t, b.Release())
+	require.NoError(t, block.Free())
+}
+
+// Release of a registered slice waits for its copies; then the memory is the caller's alone, without another wait.
+func TestUnregisterWaits(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	const n = 1 << 16
+	block := r.alloc(t, n, r.a)
+	_, err := r.pool.Fill(t.Context(), r.a, block, 0, n, 9)
+	require.NoError(t, err)
+	require.NoError(t, r.a.Synchronize(t.Context()))
+	open := hold(t, r.b)
+	mine := make([]byte, n)
+	b, err := r.pool.Register(t.Context(), mine)
+	require.NoError(t, err)
+	_, err = r.pool.D2H(t.Context(), r.b, b, 0, block, 0, n)
+	require.NoError(t, err)
+	released := make(chan error, 1)
+	go func() { released <- b.Release() }()
+	waitFor(t, func() bool { return r.pool.Stats().Registered.Current == 0 })
+	require.ErrorIs(t, b.Check(), transfer.ErrReleased)
+	select {
+	case err := <-released:
+		t.Fatal("Release did not wait for the copy", err)
+	default:
+	}
+	open()
+	require.NoError(t, <-released)
+	for i := range mine {
+		if mine[i] != 9 {
+			t.Fatal("the copy came after Release")
+		}
+		mine[i] = 0
+	}
+	require.NoError(t, block.Free())
+}
