@@ -261,12 +261,12 @@ func TestSeedFaults(t *testing.T) {
 		host.FaultPinned: device.ErrOutOfMemory, host.FaultCopy: device.ErrSticky, host.FaultLaunch: device.ErrSticky,
 	} {
 		t.Run(fmt.Sprint("fault ", f), func(t *testing.T) {
-			for n := 1; n <= 7; n++ {
+			for n := 1; n <= 8; n++ {
 				r := newRig(t, transfer.Config{})
 				r.faulted = true
 				r.host(t).Fail(f, n)
 				ok := check(t, r, r.pool, class)
-				faults := map[host.Fault]int{host.FaultCopy: 4, host.FaultLaunch: 2}[f] // pinned: the pool asks again
+				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool asks again
 				require.Equal(t, n > faults, ok, "n = %d", n)
 			}
 		})
