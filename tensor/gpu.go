@@ -23,7 +23,7 @@ type gpuKernels struct {
 	blas   device.MatrixMultiplier // nil: the device has no library
 
 	mu        sync.Mutex
-	kernels   map[string]any
+	kernels   map[edition]any
 	workspace memcache.Block // of blas
 
 	launches sync.Pool
@@ -34,7 +34,7 @@ func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (kernels, er
 	if err != nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)
 	}
-	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[string]any)}, nil
+	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[edition]any)}, nil
 }
 
 func (g *gpuKernels) close() error {
@@ -49,16 +49,21 @@ func (g *gpuKernels) close() error {
 	return err
 }
 
-// kernel finds the edition of a kernel for a dtype.
-func (g *gpuKernels) kernel(name string) (any, error) {
+// edition names a kernel: for a dtype, or for none.
+type edition struct {
+	name   string // of the operation
+	suffix string // "_f32", "_f64" or ""
+}
+
+func (g *gpuKernels) kernel(e edition) (any, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if k := g.kernels[name]; k != nil {
+	if k := g.kernels[e]; k != nil {
 		return k, nil
 	}
-	k, err := g.module.Kernel(name)
+	k, err := g.module.Kernel(strings.ReplaceAll(e.name, " ", "_") + e.suffix)
 	if err == nil {
-		g.kernels[strings.Clone(name)] = k
+		g.kernels[e] = k
 	}
 	return k, err
 }
@@ -66,6 +71,7 @@ func (g *gpuKernels) kernel(name string) (any, error) {
 // gpuLaunch is one launch. It is reused.
 type gpuLaunch struct {
 	device.Launch
+	suffix        string // of its kernel
 	args          [512]uint64
 	reads, writes [4 * maxParameters]device.Range
 }
@@ -78,10 +84,9 @@ func (g *gpuKernels) newLaunch(name string, dt gtensor.Dtype, n int) *gpuLaunch 
 	}
 	l.Launch = device.Launch{Name: name, Grid: [3]uint32{blocks(n, 256), 1, 1}, Block: [3]uint32{256, 1, 1},
 		Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
+	l.suffix = "_f64"
 	if dt == gtensor.Float32 {
-		l.Kernel = "_f32"
-	} else {
-		l.Kernel = "_f64"
+		l.suffix = "_f32"
 	}
 	return l
 }
@@ -100,7 +105,7 @@ func (l *gpuLaunch) word(v ...int) {
 
 // number is a parameter of the kernel's floating-point type.
 func (l *gpuLaunch) number(v float64) {
-	if l.Kernel == "_f32" {
+	if l.suffix == "_f32" {
 		l.Args = append(l.Args, uint64(math.Float32bits(float32(v))))
 	} else {
 		l.double(v)
@@ -137,13 +142,11 @@ func (l *gpuLaunch) update(t *Tensor) {
 func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
 
 // run queues the launch.
-func (g *gpuKernels) run(l *gpuLaunch) error {
-	return g.runAs(l, strings.ReplaceAll(l.Name, " ", "_")+l.Kernel.(string))
-}
+func (g *gpuKernels) run(l *gpuLaunch) error { return g.runAs(l, edition{l.Name, l.suffix}) }
 
-// runAs queues the launch of the kernel of that name.
-func (g *gpuKernels) runAs(l *gpuLaunch, kernel string) (err error) {
-	if l.Kernel, err = g.kernel(kernel); err == nil {
+// runAs queues the launch of another kernel.
+func (g *gpuKernels) runAs(l *gpuLaunch, e edition) (err error) {
+	if l.Kernel, err = g.kernel(e); err == nil {
 		err = g.stream.Launch(&l.Launch)
 	}
 	if err != nil {

@@ -25,8 +25,10 @@ func (g *gpuKernels) fill(t *Tensor, v float64) error {
 	default:
 		l.word(int(uint8(v)))
 	}
-	return g.runAs(l, fmt.Sprintf("fill_%d", t.dtype.Size()))
+	return g.runAs(l, edition{"fill", fillSuffix[t.dtype.Size()]})
 }
+
+var fillSuffix = [...]string{1: "_1", 4: "_4", 8: "_8"}
 
 func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	if dst.bytes == 0 {
@@ -37,7 +39,7 @@ func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	l.read(x)
 	l.word(dst.count(), int(u))
 	l.number(c)
-	return g.runAs(l, "unary"+l.Kernel.(string))
+	return g.runAs(l, edition{"unary", l.suffix})
 }
 
 // maxDims is the number of dimensions that kernels take, after those that walk alike were merged.
@@ -61,7 +63,7 @@ func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 		l.word(v...)
 		l.pad(maxDims - len(v))
 	}
-	return g.runAs(l, "binary"+l.Kernel.(string))
+	return g.runAs(l, edition{"binary", l.suffix})
 }
 
 // pad adds n words of 0.
@@ -86,15 +88,16 @@ func (g *gpuKernels) addBias(dst, x, bias *Tensor, relu bool) error {
 	return g.run(l)
 }
 
+var convertName = map[gtensor.Dtype]string{gtensor.Float32: "convert_f32", gtensor.Float64: "convert_f64",
+	gtensor.Int32: "convert_i32", gtensor.Int64: "convert_i64", gtensor.Uint8: "convert_u8"}
+
 func (g *gpuKernels) convert(dst, x *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	from := map[gtensor.Dtype]string{gtensor.Float32: "f32", gtensor.Float64: "f64", gtensor.Int32: "i32",
-		gtensor.Int64: "i64", gtensor.Uint8: "u8"}[x.dtype]
 	l := g.newLaunch("convert", dst.dtype, dst.count())
 	l.write(dst)
 	l.read(x)
 	l.word(dst.count())
-	return g.runAs(l, "convert_"+from+l.Kernel.(string))
+	return g.runAs(l, edition{convertName[x.dtype], l.suffix})
 }

@@ -151,5 +151,5 @@ func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float
 		}
 		l.pad(maxDims - len(part))
 	}
-	return g.runAs(l, name+l.Kernel.(string))
+	return g.runAs(l, edition{name, l.suffix})
 }

@@ -102,10 +102,13 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
 	for epoch := 1; epoch <= epochs && !r.Interrupted; epoch++ {
 		step, done := progress(stderr, epoch, epochs, batches.batches())
-		start, before := time.Now(), t.step
+		start, before, waited := time.Now(), t.step, t.loader.Stats().Waited
 		loss, err := t.epoch(ctx, batches.epoch(epoch), batches.batches(), step)
 		done()
 		trained := time.Since(start)
+		waited = t.loader.Stats().Waited - waited
+		r.TrainSeconds += trained.Seconds()
+		r.DataWaitSeconds += waited.Seconds()
 		r.Interrupted = ctx.Err() != nil
 		if err != nil && !(r.Interrupted && errors.Is(err, ctx.Err())) {
 			return err
@@ -123,8 +126,8 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 		if !r.Interrupted {
 			r.Epochs++
 		}
-		fmt.Fprintf(stdout, "epoch %d/%d   loss %.4f   test accuracy %.2f %%   %.1f s\n",
-			epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds())
+		fmt.Fprintf(stdout, "epoch %d/%d   loss %.4f   test accuracy %.2f %%   %.1f s   waited for data %.1f %%\n",
+			epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds(), 100*waited.Seconds()/trained.Seconds())
 	}
 	return nil
 }

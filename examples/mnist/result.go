@@ -27,6 +27,9 @@ type result struct {
 	Seconds      float64  `json:"seconds"` // of training and testing
 	Interrupted  bool     `json:"interrupted"`
 
+	TrainSeconds    float64 `json:"train_seconds"`     // of training alone
+	DataWaitSeconds float64 `json:"data_wait_seconds"` // of these, waiting for data
+
 	Memory             trace.Summary `json:"memory"` // per training step; sizes in bytes, times in ns
 	MemoryAllocated    int64         `json:"memory_allocated"`
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
