@@ -244,8 +244,9 @@ func (s *step) writes(low, high device.Ptr) bool {
 	return false
 }
 
-// Submit queues everything on stream, and returns the handle of its end. Everything is checked first. A batch is
-// submitted once; after an error it can only be closed. An empty batch is done at once.
+// Submit queues everything on stream, and returns the handle of its end. A block that was freed is found before anything
+// is queued; a kernel that the device refuses leaves what was added before it queued. A batch is submitted once; after an
+// error, ctx's included, it can only be closed. An empty batch is done at once.
 func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
 	if err := b.pool.checkStream("Submit", stream); err != nil {
 		return nil, err
@@ -317,8 +318,8 @@ func (s *step) queue(w *work) error {
 	return nil
 }
 
-// Close gives the batch's memory back, when the copies that use it are done. It does not wait, and outputs can't be
-// collected any more. It is idempotent.
+// Close gives the batch's memory back, when the copies that use it are done. It does not wait for them, and outputs can't
+// be collected any more. It is idempotent; after the pool's Close, which took the memory, it returns [ErrClosed] once.
 func (b *Batch) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
