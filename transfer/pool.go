@@ -234,9 +234,9 @@ func (p *Pool) flush(ctx context.Context) error {
 	now := p.events.seq.Load()
 	for {
 		p.lockAll()
+		wait := p.last(now) // if there is none, collectAll finds all done
 		p.collectAll()
 		victims := p.drain()
-		wait := p.last(now)
 		p.unlockAll()
 		p.freeAll(ctx, victims)
 		if wait == nil {
