@@ -1,9 +1,11 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
@@ -12,8 +14,8 @@ import (
 
 // Batch is a list of copies and kernels that one Submit queues on a stream, with one completion: uploads to blocks,
 // kernels, and outputs that blocks are read back to. Nothing runs before Submit; then they run in the order in which they
-// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]) and no upload overlaps
-// another. All data lies in a few pinned buffers.
+// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]) and no two of them write
+// the same bytes. All data lies in a few pinned buffers.
 //
 //	b := pool.NewBatch()
 //	defer b.Close()
@@ -60,11 +62,10 @@ type output struct {
 
 // step is one kind of operation on a stream.
 type step struct {
-	op        Op // OpH2D, OpD2H or OpLaunch
-	host      [][]byte
-	device    []device.Ptr
-	low, high device.Ptr // what device spans
-	launch    device.Launch
+	op     Op // OpH2D, OpD2H or OpLaunch
+	host   [][]byte
+	device []device.Ptr
+	launch device.Launch
 }
 
 const (
@@ -217,35 +218,20 @@ func (b *Batch) take(ctx context.Context, size int64, writes bool) ([]byte, erro
 
 // add adds a copy to the last step, or begins one.
 func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
-	low := block.Ptr() + device.Ptr(offset)
-	high := low + device.Ptr(len(host))
-	if n := len(b.steps); n == 0 || b.steps[n-1].op != op || b.steps[n-1].writes(low, high) {
-		b.steps = append(b.steps, step{op: op, low: low, high: high})
+	if n := len(b.steps); n == 0 || b.steps[n-1].op != op {
+		b.steps = append(b.steps, step{op: op})
 	}
 	s := &b.steps[len(b.steps)-1]
 	s.host = append(s.host, host)
-	s.device = append(s.device, low)
-	s.low, s.high = min(s.low, low), max(s.high, high)
+	s.device = append(s.device, block.Ptr()+device.Ptr(offset))
 	if n := len(b.blocks); n == 0 || b.blocks[n-1] != block {
 		b.blocks = append(b.blocks, block)
 	}
 }
 
-// writes reports whether the step uploads to a part of [low, high). Uploads of one step run in any order.
-func (s *step) writes(low, high device.Ptr) bool {
-	if s.op != OpH2D || high <= s.low || s.high <= low {
-		return false
-	}
-	for i, d := range s.device {
-		if d < high && low < d+device.Ptr(len(s.host[i])) {
-			return true
-		}
-	}
-	return false
-}
-
-// Submit queues everything on stream, and returns the handle of its end. Everything is checked first. A batch is
-// submitted once; after an error it can only be closed. An empty batch is done at once.
+// Submit queues everything on stream, and returns the handle of its end. A block that was freed is found before anything
+// is queued; a kernel that the device refuses leaves what was added before it queued. A batch is submitted once; after an
+// error, ctx's included, it can only be closed. An empty batch is done at once.
 func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
 	if err := b.pool.checkStream("Submit", stream); err != nil {
 		return nil, err
@@ -297,9 +283,9 @@ func (s *step) queue(w *work) error {
 	switch {
 	case s.op == OpLaunch:
 		return w.stream.Launch(&s.launch)
-	case s.op == OpH2D && ok:
+	case s.op == OpH2D && ok && !s.overlap():
 		return batch.CopyH2DBatch(s.device, s.host)
-	case ok:
+	case s.op == OpD2H && ok:
 		return batch.CopyD2HBatch(s.host, s.device)
 	}
 	for i, h := range s.host {
@@ -317,8 +303,24 @@ func (s *step) queue(w *work) error {
 	return nil
 }
 
-// Close gives the batch's memory back, when the copies that use it are done. It does not wait, and outputs can't be
-// collected any more. It is idempotent.
+// overlap reports whether two uploads write the same bytes. One operation would do them in any order.
+func (s *step) overlap() bool {
+	order := make([]int, len(s.device))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(s.device[i], s.device[j]) })
+	for k, i := range order[1:] {
+		before := order[k]
+		if s.device[i]-s.device[before] < device.Ptr(len(s.host[before])) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close gives the batch's memory back, when the copies that use it are done. It does not wait for them, and outputs can't
+// be collected any more. It is idempotent; after the pool's Close, which took the memory, it returns [ErrClosed] once.
 func (b *Batch) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

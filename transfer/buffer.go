@@ -104,7 +104,7 @@ func (b Buffer) inFlight() error {
 
 // Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not the
 // copies. After a copy that was queued, but returned an error as no event could be recorded behind it, there is
-// nothing to wait for: the error wraps [ErrInFlight].
+// nothing to wait for: the error wraps [ErrInFlight], as it does while another goroutine is queueing a copy.
 func (b Buffer) Wait(ctx context.Context) error {
 	for b.slab != nil {
 		b.slab.mu.Lock()

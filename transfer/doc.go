@@ -21,9 +21,10 @@
 // streams are ordered where one of them writes it. Ordering the use of a block on several streams is the
 // caller's.
 //
-// [Pool.Upload] and [Pool.Download] copy ordinary Go slices, by way of a pinned buffer.
+// [Pool.Upload] and [Pool.Download] copy ordinary Go slices, by way of pinned buffers. A [Batch] queues many copies and
+// kernels at once. [Pool.Register] pins a Go slice in place, and [Pool.Launch] runs a kernel that uses buffers in place.
 //
-// # Batches
+// # The loader
 //
 // A [Loader] calls a [Source] ahead of a training loop and uploads what it gives while earlier batches are
 // used:
@@ -48,8 +49,8 @@
 //
 // Everything that can be checked is checked before anything is queued; such an error changes nothing. A copy
 // that fails on the device makes the device unusable, and the copy's handle and later calls return that.
-// On every path buffers go back to the pool. The classes are [ErrRange], [ErrInFlight], [ErrReleased],
-// [ErrInvalid] and [ErrClosed], and those of packages device and memcache.
+// On every path buffers go back to the pool. The classes are [ErrRange], [ErrLimit], [ErrInFlight],
+// [ErrReleased], [ErrInvalid] and [ErrClosed], and those of packages device and memcache.
 //
 // # Race builds
 //

@@ -32,7 +32,7 @@ const (
 	OpNext
 )
 
-// copyOps are the operations that a stream runs, and that copies are counted of.
+// copyOps is how many operations are copies, which Stats counts: the first ones.
 const copyOps = OpD2D + 1
 
 var ops = [...]struct{ name, call string }{
@@ -64,7 +64,8 @@ type Event struct {
 	Device string
 	// Stream is the ID of the stream; 0 for operations that are not queued.
 	Stream uint64
-	// Serial is the serial of the block that is copied, or copied to; 0 for other operations.
+	// Serial is the serial of the block that is copied from the host, to the host, or filled; for OpD2D that of the
+	// destination, and 0 for other operations.
 	Serial uint64
 	// Bytes is the size of what is copied, allocated or registered.
 	Bytes int64
@@ -83,7 +84,8 @@ type Event struct {
 	Err error
 }
 
-// Observer is told of copies and of driver calls. Its methods are called without locks, from any goroutine.
+// Observer is told of copies and of driver calls. Its methods are called without locks, from any goroutine; only the
+// [Batch] whose call it is waits meanwhile.
 type Observer interface {
 	// Start is called before an operation, on the caller's goroutine. A nil Operation means: not observed,
 	// no cost.

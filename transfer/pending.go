@@ -106,12 +106,18 @@ func (sh *shard) retire(s *slab) {
 	}
 }
 
-// last is a mark that slabs wait for, the last one of its stream that is not after seq; or nil. All shards are locked.
+// last is a mark that holds up slabs and is not done, the last one of its stream that is not after seq; or nil. An event
+// may be recorded after that of a later mark, so that the last mark of all is done first. All shards are locked.
 func (p *Pool) last(seq uint64) *mark {
 	for _, sh := range p.shards {
 		for _, q := range sh.queues {
+			holdsUp := false
 			for _, w := range slices.Backward(q.entries) {
-				if w.slab != nil && w.mark.seq <= seq {
+				holdsUp = holdsUp || w.slab != nil && w.mark.seq <= seq
+				if !holdsUp {
+					continue
+				}
+				if done, _ := w.mark.peek(); !done {
 					return w.mark
 				}
 			}

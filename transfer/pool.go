@@ -27,8 +27,8 @@ type Config struct {
 	// MaxCachedBuffers is how many allocations of one size class it keeps. What is over it goes back to the driver at
 	// once. 0 is [DefaultMaxCachedBuffers]; negative keeps none.
 	MaxCachedBuffers int
-	// MaxBytes is how much pinned memory the pool may hold: what is out and what is cached. A Get that needs
-	// more gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
+	// MaxBytes is how much pinned memory the pool may hold: what is out and what is cached, but not what is registered.
+	// A Get that needs more gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
 	MaxBytes int64
 	// Observer is told of copies and driver calls. nil: nobody is, and it costs nothing.
 	Observer Observer
@@ -98,7 +98,7 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 		p.slotsLeft[i] = p.slots
 	}
 	for range shards {
-		p.shards = append(p.shards, &shard{pool: p})
+		p.shards = append(p.shards, new(shard))
 	}
 	p.hints.New = func() any { return p.shards[p.turn.Add(1)%uint32(len(p.shards))] }
 	if p.observer != nil {
@@ -240,9 +240,9 @@ func (p *Pool) flush(ctx context.Context) error {
 	now := p.events.seq.Load()
 	for {
 		p.lockAll()
+		wait := p.last(now) // if there is none, collectAll finds all done
 		p.collectAll()
 		victims := p.drain()
-		wait := p.last(now)
 		p.unlockAll()
 		p.freeAll(ctx, victims)
 		if wait == nil {

@@ -162,3 +162,37 @@ func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 	open()
 	require.NoError(t, block.Free())
 }
+
+// eventList is an observer that keeps what it is told.
+type eventList struct {
+	mu     sync.Mutex
+	events []transfer.Event
+}
+
+func (l *eventList) Start(ctx context.Context, _ transfer.Op) (context.Context, transfer.Operation) {
+	return ctx, l
+}
+
+func (l *eventList) End(e transfer.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+// A batch is of many blocks, so its event has the serial of none.
+func TestEventOfABatchHasNoSerial(t *testing.T) {
+	list := new(eventList)
+	r := newRig(t, transfer.Config{Observer: list})
+	block := r.alloc(t, 512, r.a)
+	b := r.pool.NewBatch()
+	require.NoError(t, b.Upload(t.Context(), block, 0, make([]byte, 8)))
+	_, err := b.Submit(t.Context(), r.a)
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+	require.NoError(t, block.Free())
+	require.NoError(t, r.pool.Close())
+	list.mu.Lock()
+	defer list.mu.Unlock()
+	i := slices.IndexFunc(list.events, func(e transfer.Event) bool { return e.Op == transfer.OpBatch })
+	require.Zero(t, list.events[i].Serial)
+}

@@ -13,8 +13,6 @@ const (
 // shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed: a processor
 // keeps to one, by a hint that the garbage collector may drop.
 type shard struct {
-	pool *Pool
-
 	mu        sync.Mutex
 	closed    bool
 	crowded   int    // how often it was found locked

@@ -16,6 +16,7 @@ type Rows struct {
 	DstPitch, SrcPitch int64
 }
 
+// String gives the rows and the pitches.
 func (r Rows) String() string {
 	return fmt.Sprintf("%d rows of %d bytes with pitches %d and %d", r.Height, r.Width, r.DstPitch, r.SrcPitch)
 }

@@ -147,7 +147,7 @@ func (p *Pool) observe(ctx context.Context, w *work) *observed {
 	o := &observed{pool: p, op: op, event: Event{
 		Op: w.op, Device: p.dev.Name(), Stream: w.stream.ID(), Bytes: w.bytes, Queued: time.Now(),
 	}}
-	if len(w.blocks) > 0 {
+	if w.op != OpBatch && len(w.blocks) > 0 {
 		o.event.Serial = w.blocks[0].Serial()
 	}
 	return o
