@@ -47,6 +47,10 @@ func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
 
 // copyDirect queues the copy on dst's stream, between two events.
 func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
+	if err := src.Pool.enter(ctx, "CopyPeer"); err != nil {
+		return nil, err
+	}
+	defer src.Pool.gate.leave()
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}

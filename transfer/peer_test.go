@@ -80,3 +80,16 @@ func TestCopyPeerBadArguments(t *testing.T) {
 	require.True(t, c.Done())
 	require.NoError(t, errors.Join(x.Free(), y.Free()))
 }
+
+// The source's pool takes part, so it must be open.
+func TestCopyPeerFromAClosedPool(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	pool, err := transfer.New(r.dev, transfer.Config{})
+	require.NoError(t, err)
+	require.NoError(t, pool.Close())
+	a, b := r.alloc(t, 512, r.a), r.alloc(t, 512, r.b)
+	_, err = transfer.CopyPeer(t.Context(), transfer.Side{Pool: r.pool, Stream: r.b, Block: b}, transfer.Side{Pool: pool, Stream: r.a, Block: a}, 512)
+	require.NoError(t, a.Free())
+	require.NoError(t, b.Free())
+	require.ErrorIs(t, err, transfer.ErrClosed)
+}
