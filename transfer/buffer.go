@@ -110,11 +110,11 @@ func (b Buffer) Wait(ctx context.Context) error {
 		b.slab.mu.Lock()
 		err := b.check()
 		var m *mark
-		if len(b.slab.uses) > 0 {
+		if errors.Is(err, ErrInFlight) && len(b.slab.uses) > 0 { // a stale handle's uses are another's
 			m = b.slab.uses[0].mark
 		}
 		b.slab.mu.Unlock()
-		if m == nil || !errors.Is(err, ErrInFlight) {
+		if m == nil {
 			return err
 		}
 		if err := m.wait(ctx); err != nil {
