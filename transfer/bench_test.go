@@ -1,14 +1,18 @@
 package transfer_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"strings"
+	"sync"
 	"testing"
-
-	"context"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -25,21 +29,90 @@ func BenchmarkBuffer(b *testing.B) {
 			buf.Release()
 		}
 	})
-	b.Run("get+put/parallel", func(b *testing.B) {
-		r := newRig(b, transfer.Config{})
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			ctx := context.Background()
-			for pb.Next() {
-				buf, err := r.pool.Get(ctx, 64<<10)
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				buf.Release()
+	for _, n := range []int{1, 16} {
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
+			r := newRig(b, transfer.Config{})
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for g := range n {
+				pairs := (b.N + g) / n
+				wg.Go(func() {
+					ctx := context.Background()
+					for range pairs {
+						buf, err := r.pool.Get(ctx, 64<<10)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						buf.Release()
+					}
+				})
 			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()+1), "pairs/us")
 		})
-	})
+	}
+}
+
+// An operation is 1,000 outputs of 4 KiB.
+func BenchmarkBatch(b *testing.B) {
+	const outputs, size = 1000, 4096
+	for _, batched := range []bool{true, false} {
+		b.Run(map[bool]string{true: "batch", false: "one by one"}[batched], func(b *testing.B) {
+			r := newRig(b, transfer.Config{})
+			ctx := context.Background()
+			block := r.alloc(b, outputs*size, r.a)
+			got := make([][]byte, outputs)
+			b.SetBytes(outputs * size)
+			b.ReportAllocs()
+			for b.Loop() {
+				var err error
+				if batched {
+					err = readBatch(ctx, r, block, size, got)
+				} else {
+					err = readEach(ctx, r, block, size, got)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			require.NoError(b, block.Free())
+		})
+	}
+}
+
+func readBatch(ctx context.Context, r *rig, block memcache.Block, size int64, got [][]byte) error {
+	batch := r.pool.NewBatch()
+	defer batch.Close()
+	for i := range got {
+		if _, err := batch.Output(ctx, block, int64(i)*size, size); err != nil {
+			return err
+		}
+	}
+	if _, err := batch.Submit(ctx, r.a); err != nil {
+		return err
+	}
+	return batch.CollectInto(ctx, got)
+}
+
+func readEach(ctx context.Context, r *rig, block memcache.Block, size int64, got [][]byte) error {
+	buf, err := r.pool.Get(ctx, size)
+	if err != nil {
+		return err
+	}
+	defer buf.Release()
+	for i := range got {
+		c, err := r.pool.D2H(ctx, r.a, buf, 0, block, int64(i)*size, size)
+		if err != nil {
+			return err
+		}
+		if err := c.Wait(ctx); err != nil {
+			return err
+		}
+		got[i] = append(got[i][:0], buf.Bytes()...)
+	}
+	return nil
 }
 
 func BenchmarkH2D(b *testing.B) {
@@ -79,6 +152,51 @@ func BenchmarkUpload(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			require.NoError(b, block.Free())
+		})
+	}
+}
+
+// 1 GiB of ordinary and of registered memory, both ways; only on a GPU.
+func BenchmarkGiB(b *testing.B) {
+	const size = 1 << 30
+	for _, name := range []string{"upload", "download", "h2d registered", "d2h registered"} {
+		b.Run(name, func(b *testing.B) {
+			r := newRig(b, transfer.Config{})
+			if _, ok := r.dev.(device.HostVisible); ok {
+				b.Skip("only on a GPU")
+			}
+			ctx := context.Background()
+			block := r.alloc(b, size, r.a)
+			mem := bytes.Repeat([]byte{1}, size)
+			var reg transfer.Buffer
+			if strings.HasSuffix(name, "registered") {
+				var err error
+				reg, err = r.pool.Register(ctx, mem)
+				require.NoError(b, err)
+			}
+			b.SetBytes(size)
+			for b.Loop() {
+				var c *transfer.Copy
+				var err error
+				switch name {
+				case "upload":
+					c, err = r.pool.Upload(ctx, r.a, block, 0, mem)
+				case "download":
+					err = r.pool.Download(ctx, r.a, mem, block, 0)
+				case "h2d registered":
+					c, err = r.pool.H2D(ctx, r.a, block, 0, reg, 0, size)
+				case "d2h registered":
+					c, err = r.pool.D2H(ctx, r.a, reg, 0, block, 0, size)
+				}
+				if err == nil && c != nil {
+					err = c.Wait(ctx)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			require.NoError(b, reg.Release())
 			require.NoError(b, block.Free())
 		})
 	}

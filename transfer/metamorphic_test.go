@@ -23,6 +23,7 @@ type program struct {
 	pool    *transfer.Pool
 	vars    [4]variable
 	pending []readback
+	batches []pendingBatch
 	failed  bool // the device is dead: only errors from now on
 }
 
@@ -63,7 +64,7 @@ func (p *program) use() (v *variable, s device.Stream, offset, bytes int64, ok b
 }
 
 func (p *program) step() {
-	switch p.rng.IntN(9) {
+	switch p.rng.IntN(15) {
 	case 0, 1: // upload, plain or pinned
 		v, s, offset, bytes, ok := p.use()
 		if !ok {
@@ -122,6 +123,16 @@ func (p *program) step() {
 		p.renew(v, s)
 	case 8:
 		p.check(p.pool.EmptyCache(p.t.Context()))
+	case 9, 10:
+		p.batch()
+	case 11:
+		p.registered()
+	case 12:
+		p.inPlace()
+	case 13:
+		p.deviceCopy()
+	case 14:
+		p.fill()
 	}
 }
 
@@ -141,21 +152,9 @@ func (p *program) upload(v *variable, s device.Stream, offset int64, data []byte
 }
 
 func (p *program) kernel(v *variable, s device.Stream, offset, bytes int64) {
-	r := []device.Range{v.block.Range(offset, bytes)}
-	l := &device.Launch{Name: "add", Reads: r, Writes: r}
-	if dev, ok := p.dev.(device.HostVisible); ok {
-		mem, err := dev.Bytes(v.block.Ptr()+device.Ptr(offset), bytes)
-		if !p.check(err) {
-			return
-		}
-		l.Func = func() {
-			for i := range mem {
-				mem[i] += 3
-			}
-		}
-	} else {
-		l.Kernel, l.Args = gpuKernel(p.t, p.dev, "add"), []uint64{uint64(r[0].Ptr), uint64(bytes), 3}
-		l.Grid, l.Block = [3]uint32{1, 1, 1}, [3]uint32{256, 1, 1}
+	l, ok := p.add(v, offset, bytes)
+	if !ok {
+		return
 	}
 	if !p.check(v.block.RecordStream(s)) || !p.check(s.Launch(l)) {
 		return
@@ -181,6 +180,7 @@ func (p *program) collect(wait bool) {
 		require.NoError(p.t, r.buffer.Release())
 	}
 	p.pending = kept
+	p.collectBatches(wait)
 }
 
 // renew gives v another block, with contents that come from s.
