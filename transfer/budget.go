@@ -115,10 +115,8 @@ func (p *Pool) lendSlot(sh *shard, class int) {
 // oldest finds the slab that was not used for longest; there is one.
 func (p *Pool) oldest() (from *shard, s *slab) {
 	for _, sh := range p.shards {
-		for class := range sh.idle {
-			if b := sh.idle[class].bottom; b != nil && (s == nil || b.since < s.since) {
-				from, s = sh, b
-			}
+		if o := sh.oldest; o != nil && (s == nil || o.since < s.since) {
+			from, s = sh, o
 		}
 	}
 	return from, s
@@ -131,11 +129,9 @@ func (p *Pool) drain() (victims []*slab) {
 			victims = p.disown(sh, s, victims)
 		}
 		sh.tainted, sh.excess = nil, nil
-		for class := range sh.idle {
-			for s := sh.idle[class].bottom; s != nil; s = sh.idle[class].bottom {
-				sh.remove(s)
-				victims = p.disown(sh, s, victims)
-			}
+		for s := sh.oldest; s != nil; s = sh.oldest {
+			sh.remove(s)
+			victims = p.disown(sh, s, victims)
 		}
 	}
 	return victims

@@ -23,8 +23,8 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 		return err
 	}
 	defer unlock()
-	if have := cap(*dst); have < len(outputs) {
-		*dst = append((*dst)[:have], make([][]byte, len(outputs)-have)...)
+	if have := len(*dst); have < len(outputs) { // what lies beyond is not *dst's to reuse
+		*dst = append(*dst, make([][]byte, len(outputs)-have)...)
 	}
 	*dst = (*dst)[:len(outputs)]
 	for i, o := range outputs {

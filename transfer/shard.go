@@ -21,7 +21,9 @@ type shard struct {
 	tick      uint64 // counts what becomes idle
 	bytesLeft int64  // how much more may become idle here
 	slotsLeft [classes]int32
-	idle      [classes]stack
+	idle      [classes]*slab // by class, the last released on top
+	newest    *slab          // of all idle ones
+	oldest    *slab
 	excess    []*slab  // nothing uses it, and there was no room: settle places it
 	tainted   []*slab  // to be freed
 	queues    []*queue // of released buffers whose copies are not done, by stream
@@ -30,9 +32,6 @@ type shard struct {
 
 	_ [64]byte // the next shard's lock is not in this one's last cache line
 }
-
-// stack are the idle slabs of a class, the last released on top.
-type stack struct{ top, bottom *slab }
 
 // lockShard locks the shard that this processor uses. Where two use the same, one of them moves to another soon.
 func (p *Pool) lockShard() *shard {
@@ -71,11 +70,11 @@ func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
 	if sh.closed {
 		return nil, false
 	}
-	if sh.idle[class].top == nil && len(sh.queues) > 0 {
+	if sh.idle[class] == nil && len(sh.queues) > 0 {
 		sh.collect()
 		over = sh.unsettled()
 	}
-	s = sh.idle[class].top
+	s = sh.idle[class]
 	if s == nil {
 		return nil, over
 	}
@@ -110,13 +109,13 @@ func (p *Pool) steal(sh *shard, class int, requested int64) *slab {
 	p.lockAll()
 	defer p.unlockAll()
 	from := sh
-	for i := 0; from.idle[class].top == nil; i++ {
+	for i := 0; from.idle[class] == nil; i++ {
 		if i == len(p.shards) {
 			return nil
 		}
 		from = p.shards[i]
 	}
-	s := from.idle[class].top
+	s := from.idle[class]
 	from.remove(s)
 	from.apply(&change{gaugeCached: -s.size()})
 	d := handedOut(s.size(), requested)
@@ -147,13 +146,17 @@ func (sh *shard) put(s *slab) bool {
 	sh.slotsLeft[s.class]--
 	sh.tick++
 	s.since = sh.tick
-	list := &sh.idle[s.class]
-	if s.below = list.top; s.below != nil {
+	top := &sh.idle[s.class]
+	if s.below = *top; s.below != nil {
 		s.below.above = s
-	} else {
-		list.bottom = s
 	}
-	list.top = s
+	*top = s
+	if s.older = sh.newest; s.older != nil {
+		s.older.newer = s
+	} else {
+		sh.oldest = s
+	}
+	sh.newest = s
 	return true
 }
 
@@ -161,16 +164,24 @@ func (sh *shard) put(s *slab) bool {
 func (sh *shard) remove(s *slab) {
 	sh.bytesLeft += s.size()
 	sh.slotsLeft[s.class]++
-	list := &sh.idle[s.class]
 	if s.above != nil {
 		s.above.below = s.below
 	} else {
-		list.top = s.below
+		sh.idle[s.class] = s.below
 	}
 	if s.below != nil {
 		s.below.above = s.above
-	} else {
-		list.bottom = s.above
 	}
+	if s.newer != nil {
+		s.newer.older = s.older
+	} else {
+		sh.newest = s.older
+	}
+	if s.older != nil {
+		s.older.newer = s.newer
+	} else {
+		sh.oldest = s.newer
+	}
+	s.newer, s.older = nil, nil
 	s.above, s.below = nil, nil
 }

@@ -28,7 +28,8 @@ type slab struct {
 	tainted  bool // a copy failed, or nothing says when it is done: the memory is not used again
 
 	// Guarded by the lock of a shard.
-	above, below *slab   // in the stack of idle ones
+	above, below *slab   // in the stack of idle ones of its class
+	newer, older *slab   // among all idle ones
 	since        uint64  // the shard's tick when it became idle
 	marks        []*mark // of the copies that its last owner queued
 	waiting      int     // how many of them are in queues
