@@ -1,6 +1,9 @@
 package transfer_test
 
 import (
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,4 +43,51 @@ func TestBatchQueuedInPart(t *testing.T) {
 	require.Equal(t, data, r.read(t, r.a, block))
 	require.NoError(t, block.Free())
 	require.NoError(t, r.pool.EmptyCache(t.Context()))
+}
+
+// Goroutines may share a batch: each entry is whole, each slot is its own, and one Submit succeeds.
+func TestBatchOfManyGoroutines(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	b := r.pool.NewBatch()
+	var mu sync.Mutex
+	want := map[int][]byte{}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		block := r.alloc(t, 8<<10, r.a)
+		defer block.Free()
+		wg.Go(func() {
+			for i := range 30 {
+				data := fill(make([]byte, 250), byte(30*g+i))
+				err := b.Upload(t.Context(), block, int64(250*i), data)
+				slot, outputErr := b.Output(t.Context(), block, int64(250*i), 250)
+				if err != nil || outputErr != nil {
+					t.Error(err, outputErr)
+				}
+				mu.Lock()
+				want[slot] = data
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	var submitted atomic.Int64
+	for range 4 {
+		wg.Go(func() {
+			if _, err := b.Submit(t.Context(), r.a); err == nil {
+				submitted.Add(1)
+			} else if !errors.Is(err, transfer.ErrInvalid) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, submitted.Load())
+	require.Len(t, want, b.Outputs())
+	var got [][]byte
+	require.NoError(t, b.Collect(t.Context(), &got))
+	for slot, data := range want {
+		require.Equal(t, data, got[slot])
+	}
+	require.NoError(t, b.Close())
+	idle(t, r.pool)
 }
