@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -43,6 +44,34 @@ func TestBatchQueuedInPart(t *testing.T) {
 	require.Equal(t, data, r.read(t, r.a, block))
 	require.NoError(t, block.Free())
 	require.NoError(t, r.pool.EmptyCache(t.Context()))
+}
+
+// Memory under a copy that failed is not handed out again: nobody knows what the device still does with it.
+func TestMemoryOfAFailedCopy(t *testing.T) {
+	for _, released := range []bool{true, false} { // before the copy has failed, or after
+		r := newRig(t, transfer.Config{})
+		dev := r.host(t)
+		r.faulted = true
+		block := r.alloc(t, 4096, r.a)
+		b := r.get(t, 4096)
+		open := hold(t, r.a)
+		dev.Fail(host.FaultCopy, 1)
+		c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 4096)
+		require.NoError(t, err)
+		if released {
+			require.NoError(t, b.Release())
+		}
+		open()
+		require.ErrorIs(t, c.Wait(t.Context()), device.ErrSticky)
+		if !released {
+			require.ErrorIs(t, b.Check(), device.ErrSticky)
+			require.Nil(t, b.Bytes())
+			require.NoError(t, b.Release())
+		}
+		_, err = r.pool.Get(t.Context(), 4096)
+		require.ErrorIs(t, err, device.ErrSticky)
+		require.Zero(t, r.pool.Stats().AllocatedBytes.Current, "it is still cached")
+	}
 }
 
 // Goroutines may share a batch: each entry is whole, each slot is its own, and one Submit succeeds.
