@@ -13,6 +13,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -47,6 +48,26 @@ func TestLargeUploadDownload(t *testing.T) {
 		require.NoError(t, block.Free())
 	}
 	idle(t, r.pool)
+}
+
+// The events of large uploads are used again, though nobody asks about the copies.
+func TestLargeUploadsReuseEvents(t *testing.T) {
+	if race.Enabled {
+		t.Skip("in race builds the garbage collector brings events back")
+	}
+	r := newRig(t, transfer.Config{})
+	dev := &eventCounter{Device: r.dev}
+	p, err := transfer.New(dev, transfer.Config{})
+	require.NoError(t, err)
+	block, data := r.alloc(t, 2<<20+1, r.a), make([]byte, 2<<20+1)
+	for range 200 {
+		_, err := p.Upload(t.Context(), r.a, block, 0, data)
+		require.NoError(t, err)
+		require.NoError(t, r.a.Synchronize(t.Context()))
+	}
+	require.Less(t, len(dev.events), 150)
+	require.NoError(t, p.Close())
+	require.NoError(t, block.Free())
 }
 
 // canceller cancels a context when the n-th operation of one kind begins.

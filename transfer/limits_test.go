@@ -1,11 +1,14 @@
 package transfer_test
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -69,6 +72,55 @@ func TestLimitWaitsForCopies(t *testing.T) {
 	require.NoError(t, <-got)
 	require.Equal(t, fill(make([]byte, 4<<10), 1), r.read(t, r.a, block))
 	require.NoError(t, block.Free())
+}
+
+// slow is a device whose driver calls for pinned memory last until open is closed.
+type slow struct {
+	device.Device
+	calls atomic.Int64
+	open  chan struct{}
+}
+
+func (d *slow) AllocPinned(bytes int64) ([]byte, error) {
+	d.calls.Add(1)
+	<-d.open
+	return d.Device.AllocPinned(bytes)
+}
+
+// Memory that the driver is still allocating counts, too.
+func TestLimitCountsWhatIsOnItsWay(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	dev := &slow{Device: r.dev, open: make(chan struct{})}
+	p, err := transfer.New(dev, transfer.Config{MaxBytes: 4 << 10})
+	require.NoError(t, err)
+	got := make(chan transfer.Buffer, 1)
+	go func() {
+		b, err := p.Get(t.Context(), 3<<10)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- b
+	}()
+	waitFor(t, func() bool { return dev.calls.Load() == 1 })
+	large := make(chan error, 1)
+	go func() {
+		b, err := p.Get(t.Context(), 2<<10)
+		large <- errors.Join(err, b.Release())
+	}()
+	fits := make(chan error, 1)
+	go func() {
+		b, err := p.Get(t.Context(), 1<<10)
+		fits <- errors.Join(err, b.Release())
+	}()
+	waitFor(t, func() bool { return dev.calls.Load() == 2 && len(large) == 1 || dev.calls.Load() == 3 })
+	close(dev.open)
+	var limit *transfer.LimitError
+	require.ErrorAs(t, <-large, &limit)
+	require.GreaterOrEqual(t, limit.Allocated, int64(3<<10))
+	require.NoError(t, <-fits)
+	require.NoError(t, (<-got).Release())
+	require.LessOrEqual(t, p.Stats().AllocatedBytes.Peak, int64(4<<10))
+	require.NoError(t, p.Close())
 }
 
 // idleExcept checks the books of a pool with n buffers out.

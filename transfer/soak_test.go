@@ -13,13 +13,18 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Mixed use takes no more pinned memory and no more Go objects the longer it lasts.
+// Mixed use takes no more pinned memory, no more events and no more Go objects the longer it lasts.
 func TestSoak(t *testing.T) {
 	steps := 20_000
 	if testing.Short() || race.Enabled {
 		steps = 2_000
 	}
-	r := newRig(t, transfer.Config{Observer: &canceller{op: transfer.OpNext}})
+	r := newRig(t, transfer.Config{})
+	require.NoError(t, r.pool.Close())
+	dev := &eventCounter{Device: r.dev}
+	var err error
+	r.pool, err = transfer.New(dev, transfer.Config{Observer: &canceller{op: transfer.OpNext}})
+	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(5, 6))
 	blocks := [2]memcache.Block{r.alloc(t, 64<<10, r.a), r.alloc(t, 64<<10, r.b)}
 	mine := make([]byte, 64<<10)
@@ -33,6 +38,7 @@ func TestSoak(t *testing.T) {
 		return int64(m.HeapObjects)
 	}
 	var first, peak int64
+	var events int
 	for step := range steps {
 		i := rng.IntN(2)
 		mixed(t, r, rng, [2]device.Stream{r.a, r.b}[i], blocks[i], mine, data)
@@ -46,11 +52,12 @@ func TestSoak(t *testing.T) {
 		require.Zero(t, st.ActiveRequests.Current)
 		require.Zero(t, st.Registered.Current)
 		if first == 0 {
-			first, peak = n, st.AllocatedBytes.Peak
+			first, peak, events = n, st.AllocatedBytes.Peak, len(dev.events)
 			continue
 		}
 		if !race.Enabled { // there the garbage collector brings events back, when it likes
 			require.Less(t, n, first+500, "Go objects after %d steps", step+1)
+			require.Less(t, len(dev.events), events+100, "events after %d steps", step+1)
 		}
 		require.LessOrEqual(t, st.AllocatedBytes.Peak, 2*peak, "pinned bytes after %d steps", step+1)
 	}
