@@ -144,8 +144,9 @@ func TestLargeFailures(t *testing.T) {
 		for _, up := range []bool{true, false} {
 			t.Run(fmt.Sprint("copy ", at, " ", up), func(t *testing.T) {
 				r := newRig(t, transfer.Config{})
+				dev := r.host(t)
 				block := r.alloc(t, 33<<20, r.a)
-				r.host(t).Fail(host.FaultCopy, at)
+				dev.Fail(host.FaultCopy, at)
 				r.faulted = true
 				var err error
 				if up {

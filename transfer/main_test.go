@@ -1,6 +1,7 @@
 package transfer_test
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -14,7 +15,28 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(held{m}) }
+
+// held keeps the GPU open meanwhile: each test opens it again, which is quick then.
+type held struct{ *testing.M }
+
+func (m held) Run() int {
+	name := os.Getenv("CISTERN_TEST_DEVICE")
+	if name == "" {
+		return m.M.Run()
+	}
+	dev, err := device.Open(name)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.M.Run()
+	if err := dev.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
 
 // rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
 type rig struct {

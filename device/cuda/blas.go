@@ -157,10 +157,9 @@ func (d *Device) blasError(op string, code C.int) error {
 // close destroys the handles and closes the library. Nobody is inside any more.
 func (b *blas) close(d *Device) {
 	if d.stuck.Load() == nil {
-		for _, h := range b.all {
+		for _, h := range b.end() {
 			C.cistern_blas_destroy(d.c, &b.lib, h)
 		}
 	}
-	b.all, b.free = nil, nil
 	C.cistern_blas_close(&b.lib)
 }

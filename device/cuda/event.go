@@ -189,8 +189,7 @@ func (p *pool) get(d *Device) (C.uint64_t, error) {
 
 // close destroys them all.
 func (p *pool) close(d *Device) {
-	for _, h := range p.all {
+	for _, h := range p.end() {
 		C.cistern_event_destroy(d.c, h)
 	}
-	p.all, p.free = nil, nil
 }

@@ -12,6 +12,8 @@ type handles struct {
 	mu   sync.Mutex
 	free []C.uint64_t
 	all  []C.uint64_t // that were ever made
+
+	ended bool
 }
 
 // take returns one that nobody uses, made if there is none.
@@ -38,5 +40,16 @@ func (p *handles) take(fresh func(*C.uint64_t) error) (C.uint64_t, error) {
 func (p *handles) put(h C.uint64_t) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, h)
+	if !p.ended {
+		p.free = append(p.free, h)
+	}
+}
+
+// end takes them all, to be destroyed. What is given back later is gone already.
+func (p *handles) end() []C.uint64_t {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.all
+	p.all, p.free, p.ended = nil, nil, true
+	return all
 }
