@@ -36,7 +36,8 @@ func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx,
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	_, scope := tensor.Scope(tensor.Detached(ctx))
-	t := &Tape{rt: rt, scope: scope, ctx: scope.Attach(ctx), record: record, params: make(map[*Parameter]*Variable)}
+	t := &Tape{rt: rt, scope: scope, record: record, params: make(map[*Parameter]*Variable)}
+	t.setContext("NewTape", ctx)
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
 	}
@@ -45,7 +46,15 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 
 // SetContext changes the context of the tape's allocations and frees, so that the phases of a step can have
 // spans and memory scopes of their own.
-func (t *Tape) SetContext(ctx context.Context) { t.ctx = t.scope.Attach(ctx) }
+func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
+
+func (t *Tape) setContext(call string, ctx context.Context) {
+	if ctx == nil {
+		t.fail(call, fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
+		return
+	}
+	t.ctx = t.scope.Attach(ctx)
+}
 
 // Runtime is the runtime that the tape computes on.
 func (t *Tape) Runtime() *tensor.Runtime { return t.rt }

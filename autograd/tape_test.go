@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,6 +37,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 func TestBackwardRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, make([]float64, 6), 2, 3)
+	var none context.Context
 	for name, c := range map[string]struct {
 		run  func(tape *Tape) *Variable
 		tape *Tape
@@ -56,6 +58,7 @@ func TestBackwardRefuses(t *testing.T) {
 			return tape.Add(tape.Leaf(x), other.Leaf(x))
 		}, NewTape(b.ctx, b.rt), ErrTape},
 		"no runtime":     {func(tape *Tape) *Variable { return tape.Leaf(x) }, NewTape(b.ctx, nil), ErrInvalid},
+		"no context":     {func(tape *Tape) *Variable { return tape.Sum(tape.Exp(tape.Leaf(x))) }, NewTape(none, b.rt), ErrInvalid},
 		"no parameter":   {func(tape *Tape) *Variable { return tape.Param(nil) }, NewTape(b.ctx, b.rt), ErrInvalid},
 		"a scalar, flat": {func(tape *Tape) *Variable { return Flatten{}.Forward(tape, tape.Sum(tape.Leaf(x))) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
 		"a nil layer": {func(tape *Tape) *Variable {

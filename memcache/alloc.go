@@ -115,6 +115,9 @@ func (c *Cache) attend(r *request) error {
 }
 
 func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
+	if ctx == nil {
+		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(bytes), err)
 	}

@@ -13,10 +13,21 @@ type carriedKey struct{}
 
 // carriedOf is what ctx carries, never nil.
 func carriedOf(ctx context.Context) *carried {
+	if ctx == nil {
+		return &carried{}
+	}
 	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
 		return v
 	}
 	return &carried{}
+}
+
+// in returns a context that carries v. A nil context stays nil, which Alloc refuses.
+func (v *carried) in(ctx context.Context) context.Context {
+	if ctx == nil {
+		return nil
+	}
+	return context.WithValue(ctx, carriedKey{}, v)
 }
 
 // pool is the pool of c, or nil.

@@ -97,7 +97,7 @@ func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 			next.pools = append(next.pools, o)
 		}
 	}
-	return context.WithValue(ctx, carriedKey{}, next)
+	return next.in(ctx)
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks

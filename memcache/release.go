@@ -22,6 +22,9 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 }
 
 func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
+	if ctx == nil {
+		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
+	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}

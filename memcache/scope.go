@@ -64,7 +64,7 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	for _, sh := range c.table.Load().list {
 		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
 	}
-	return context.WithValue(ctx, carriedKey{}, &carried{scope: s, pools: v.pools}), s
+	return (&carried{scope: s, pools: v.pools}).in(ctx), s
 }
 
 // Name is the scope's name.

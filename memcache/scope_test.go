@@ -104,3 +104,20 @@ func TestScopesConcurrentSafe(t *testing.T) {
 	wg.Wait()
 	require.NoError(t, c.check())
 }
+
+func TestNilContext(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	pool, err := c.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	var none context.Context
+	scoped, scope := c.Scope(none, "of nothing")
+	defer scope.End()
+	for _, ctx := range []context.Context{none, scoped, pool.Context(none), c.WithoutPool(none)} {
+		_, err := c.Alloc(ctx, 512, dev.stream(1))
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "context.Background()")
+		require.ErrorIs(t, c.EmptyCache(ctx), ErrInvalid)
+	}
+	require.NoError(t, mustAlloc(t, c, 512, dev.stream(1)).FreeContext(none))
+	require.NoError(t, pool.Release())
+}

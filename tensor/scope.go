@@ -29,7 +29,7 @@ type scopeKey struct{}
 // Scopes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
 func Scope(ctx context.Context) (context.Context, *Lifetime) {
 	l := &Lifetime{outer: lifetimeOf(ctx), owned: make(map[*Tensor]struct{})}
-	return context.WithValue(ctx, scopeKey{}, l), l
+	return l.Attach(ctx), l
 }
 
 // Detached returns a context whose tensors belong to no scope.
@@ -37,15 +37,22 @@ func Detached(ctx context.Context) context.Context {
 	if lifetimeOf(ctx) == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, scopeKey{}, (*Lifetime)(nil))
+	return (*Lifetime)(nil).Attach(ctx)
 }
 
-// Attach returns a context whose tensors belong to l, whatever scope ctx has.
+// Attach returns a context whose tensors belong to l, whatever scope ctx has. A nil context stays nil, which
+// operations refuse.
 func (l *Lifetime) Attach(ctx context.Context) context.Context {
+	if ctx == nil {
+		return nil
+	}
 	return context.WithValue(ctx, scopeKey{}, l)
 }
 
 func lifetimeOf(ctx context.Context) *Lifetime {
+	if ctx == nil {
+		return nil
+	}
 	l, _ := ctx.Value(scopeKey{}).(*Lifetime)
 	return l
 }

@@ -72,7 +72,8 @@ func upload(ctx context.Context, t *Tensor, op string, data []byte) error {
 }
 
 // ToSlice waits for t and returns its elements, row-major, in dst if that has the capacity and in a new slice
-// otherwise. On an error dst's elements are untouched. It also returns what kernels found wrong in their data
+// otherwise. On an error dst's elements are untouched, unless they are more than 32 MiB: then a part may have been
+// written. It also returns what kernels found wrong in their data
 // since the last read ([ErrLabel]).
 func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
 	c, err := useElements[T]("ToSlice", t)

@@ -22,7 +22,7 @@ func (t *Tracer) detail(ctx context.Context, need Detail) Detail {
 	if t.config.Detail < need && t.allSteps.Load() == 0 {
 		return none
 	}
-	if !recording(ctx) {
+	if ctx == nil || !recording(ctx) {
 		return none
 	}
 	if s, ok := ctx.Value(stepKey{}).(*Step); ok && s.profiler.config.Tracer == t && !s.over.Load() {

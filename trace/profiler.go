@@ -79,6 +79,9 @@ func (p *Profiler) Flush(ctx context.Context) error {
 	if p.off() {
 		return nil
 	}
+	if ctx == nil {
+		return fmt.Errorf("trace: Flush: %w: the context is nil; use context.Background()", ErrInvalid)
+	}
 	select {
 	case p.drain <- struct{}{}:
 	case <-ctx.Done():

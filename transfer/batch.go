@@ -25,12 +25,14 @@ import (
 //	_, err = b.Submit(ctx, stream)
 //	err = b.CollectOne(ctx, slot, &result)
 //
-// Its methods may be called from any goroutine; each waits for the other.
+// Its methods may be called from any goroutine. Nothing waits while another asks the driver for memory or submits: what
+// is added meanwhile is in the batch, or refused if that was too late.
 type Batch struct {
 	pool *Pool
 
 	mu      sync.Mutex
 	state   batchState
+	closing bool // Close came while it was submitted
 	steps   []step
 	arenas  []arena
 	outputs []output
@@ -43,6 +45,7 @@ type batchState uint8
 
 const (
 	building batchState = iota
+	submitting
 	submitted
 	failed
 	batchClosed
@@ -118,9 +121,9 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	if err := b.open(call); err != nil || size == 0 {
 		return err
 	}
-	mem, err := b.take(ctx, size, false)
+	mem, err := b.take(ctx, call, size, false)
 	if err != nil {
-		return fmt.Errorf("transfer: %s: %w", call, err)
+		return err
 	}
 	if err := fill(mem[:n]); err != nil {
 		return err
@@ -156,8 +159,8 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 	}
 	var mem []byte
 	if size > 0 {
-		if mem, err = b.take(ctx, size, true); err != nil {
-			return 0, fmt.Errorf("transfer: Output: %w", err)
+		if mem, err = b.take(ctx, "Output", size, true); err != nil {
+			return 0, err
 		}
 		b.add(OpD2H, mem, src, offset)
 	}
@@ -193,27 +196,42 @@ func (b *Batch) open(call string) error {
 	}
 }
 
-// take finds size bytes of pinned memory.
-func (b *Batch) take(ctx context.Context, size int64, writes bool) ([]byte, error) {
-	next := int64(minArena)
+// take finds size bytes of pinned memory. It unlocks the batch while it asks the pool for more.
+func (b *Batch) take(ctx context.Context, call string, size int64, writes bool) ([]byte, error) {
+	mem, next := b.place(size, writes)
+	if mem != nil {
+		return mem, nil
+	}
+	b.mu.Unlock()
+	buf, err := b.pool.Get(ctx, next)
+	b.mu.Lock()
+	if err != nil {
+		return nil, fmt.Errorf("transfer: %s: %w", call, err)
+	}
+	if err := b.open(call); err != nil { // by now
+		return nil, errors.Join(err, buf.Release())
+	}
+	b.arenas = append(b.arenas, arena{buffer: buf, writes: writes})
+	mem, _ = b.place(size, writes)
+	return mem, nil
+}
+
+// place takes size bytes of an arena. If none has them it returns how large the next one has to be.
+func (b *Batch) place(size int64, writes bool) (mem []byte, next int64) {
+	next = max(minArena, size)
 	for i := range b.arenas {
 		a := &b.arenas[i]
 		if a.writes != writes {
 			continue
 		}
 		if size <= a.buffer.bytes-a.used {
-			mem := a.buffer.memory()[a.used : a.used+size]
+			mem = a.buffer.memory()[a.used : a.used+size]
 			a.used = min(a.buffer.bytes, (a.used+size+batchAlign-1)/batchAlign*batchAlign)
-			return mem, nil
+			return mem, 0
 		}
 		next = max(next, min(2*a.buffer.bytes, maxArena))
 	}
-	buf, err := b.pool.Get(ctx, max(next, size))
-	if err != nil {
-		return nil, err
-	}
-	b.arenas = append(b.arenas, arena{buf, min(buf.bytes, (size+batchAlign-1)/batchAlign*batchAlign), writes})
-	return buf.memory()[:size], nil
+	return nil, next
 }
 
 // add adds a copy to the last step, or begins one.
@@ -237,10 +255,26 @@ func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error)
 		return nil, err
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	if err := b.open("Submit"); err != nil {
+		b.mu.Unlock()
 		return nil, err
 	}
+	b.state = submitting // until it changes, nothing else does
+	b.mu.Unlock()
+	c, err := b.submit(ctx, stream)
+	b.mu.Lock()
+	if b.state, b.done, b.err = submitted, c, err; err != nil {
+		b.state = failed
+	}
+	closing := b.closing
+	b.mu.Unlock()
+	if closing {
+		err = errors.Join(err, b.Close())
+	}
+	return c, err
+}
+
+func (b *Batch) submit(ctx context.Context, stream device.Stream) (*Copy, error) {
 	w := work{op: OpBatch, stream: stream, blocks: b.blocks}
 	var count [copyOps]struct{ copies, bytes int64 }
 	for _, s := range b.steps {
@@ -256,14 +290,12 @@ func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error)
 	}
 	c, err := b.pool.submit(ctx, &w, func() error { return b.queue(&w) })
 	if err != nil {
-		b.state, b.err = failed, err
 		return nil, err
 	}
 	for op, n := range count {
 		b.pool.copied[op].copies.Add(n.copies)
 		b.pool.copied[op].bytes.Add(n.bytes)
 	}
-	b.state, b.done = submitted, c
 	return c, nil
 }
 
@@ -320,15 +352,22 @@ func (s *step) overlap() bool {
 }
 
 // Close gives the batch's memory back, when the copies that use it are done. It does not wait for them, and outputs can't
-// be collected any more. It is idempotent; after the pool's Close, which took the memory, it returns [ErrClosed] once.
+// be collected any more; beside a Submit, that gives it back. It is idempotent; after the pool's Close, which took the
+// memory, it returns [ErrClosed] once.
 func (b *Batch) Close() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	if b.state == submitting {
+		b.closing = true
+		b.mu.Unlock()
+		return nil
+	}
+	arenas := b.arenas
 	b.state = batchClosed
+	b.arenas, b.steps, b.outputs, b.blocks = nil, nil, nil, nil
+	b.mu.Unlock()
 	var errs []error
-	for _, a := range b.arenas {
+	for _, a := range arenas {
 		errs = append(errs, a.buffer.Release())
 	}
-	b.arenas, b.steps, b.outputs, b.blocks = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -45,6 +45,7 @@ func (sh *shard) unsettled() bool { return len(sh.excess)+len(sh.tainted) > 0 }
 // settle finds room for what a shard had none for, and frees the rest. It polls all copies. No lock is held.
 func (p *Pool) settle(ctx context.Context) {
 	p.lockAll()
+	p.due.Store(false)
 	p.collectAll()
 	tick := uint64(0)
 	for _, sh := range p.shards {

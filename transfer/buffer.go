@@ -106,6 +106,9 @@ func (b Buffer) inFlight() error {
 // copies. After a copy that was queued, but returned an error as no event could be recorded behind it, there is
 // nothing to wait for: the error wraps [ErrInFlight], as it does while another goroutine is queueing a copy.
 func (b Buffer) Wait(ctx context.Context) error {
+	if ctx == nil {
+		return checkContext("Wait", ctx)
+	}
 	for b.slab != nil {
 		b.slab.mu.Lock()
 		err := b.check()
@@ -146,7 +149,7 @@ func (b Buffer) Release() error {
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	if over && s.pool.gate.enter() { // else Close frees it
+	if (over || s.pool.due.Load()) && s.pool.gate.enter() { // else Close frees it
 		s.pool.settle(context.Background())
 		s.pool.gate.leave()
 	}

@@ -43,6 +43,9 @@ func (c *Copy) Wait(ctx context.Context) error {
 	if c.mark == nil {
 		return nil
 	}
+	if ctx == nil {
+		return checkContext("Wait", ctx)
+	}
 	if err := c.mark.wait(ctx); err != nil {
 		return fmt.Errorf("transfer: waiting for a copy of %d bytes: %w", c.bytes, err)
 	}

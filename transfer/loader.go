@@ -77,7 +77,7 @@ func NewLoader(ctx context.Context, p *Pool, cfg LoaderConfig) (*Loader, error) 
 	if ahead == 0 {
 		ahead = 2
 	}
-	if err := checkLoader(p, cfg); err != nil {
+	if err := errors.Join(checkContext("NewLoader", ctx), checkLoader(p, cfg)); err != nil {
 		return nil, err
 	}
 	l := &Loader{
@@ -146,8 +146,8 @@ func (l *Loader) take(ctx context.Context, call string) error {
 		return fmt.Errorf("transfer: %s: the loader is %w", call, ErrClosed)
 	default:
 	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("transfer: %s: %w", call, err)
+	if err := checkContext(call, ctx); err != nil {
+		return err
 	}
 	select {
 	case l.turn <- struct{}{}:

@@ -27,7 +27,9 @@ func (p *Pool) forget(m *mark) {
 	defer sh.mu.Unlock()
 	sh.enqueue(m, nil)
 	if sh.forgotten++; sh.forgotten >= maxForgotten {
-		sh.collect()
+		if sh.collect(); sh.unsettled() {
+			p.due.Store(true)
+		}
 	}
 }
 

@@ -57,6 +57,7 @@ type Pool struct {
 	turn   atomic.Uint32
 
 	lockingAll atomic.Bool
+	due        atomic.Bool // somebody found slabs for settle, and left them
 
 	// Guarded by the locks of all shards.
 	bytesLeft int64 // of the budget, not given to a shard
@@ -120,8 +121,8 @@ func (p *Pool) Device() device.Device { return p.dev }
 
 // enter begins a call that reaches the driver; the caller leaves p.gate.
 func (p *Pool) enter(ctx context.Context, call string) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("transfer: %s: %w", call, err)
+	if err := checkContext(call, ctx); err != nil {
+		return err
 	}
 	if !p.gate.enter() {
 		return p.closedError(call)
@@ -160,8 +161,8 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	if bytes < 0 || bytes > maxBytes {
 		return Buffer{}, fmt.Errorf("transfer: Get of %d bytes: %w: want 0 to %d", bytes, ErrRange, int64(maxBytes))
 	}
-	if err := ctx.Err(); err != nil {
-		return Buffer{}, fmt.Errorf("transfer: Get: %w", err)
+	if err := checkContext("Get", ctx); err != nil {
+		return Buffer{}, err
 	}
 	if bytes == 0 {
 		if p.closed.Load() {

@@ -76,6 +76,9 @@ func (p *Pool) Stats() Stats {
 	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActive)
 	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequested), p.total(gaugeCached)
 	for _, sh := range p.shards {
+		if sh.unsettled() {
+			p.due.Store(true)
+		}
 		st.Hits += sh.hits
 		st.Pending += sh.pending
 	}

@@ -23,12 +23,16 @@ func (d *Device) ready(op string, code C.int) (bool, error) {
 // await waits in the driver, unless done is at once, and calls leave when nobody waits any more. Only a context that
 // can be cancelled takes another goroutine, which ends with the work.
 func (d *Device) await(ctx context.Context, op string, leave func(), done func() (bool, error), wait func() error) error {
+	if ctx == nil {
+		leave()
+		return d.invalid(op, 0, "the context is nil; use context.Background()")
+	}
 	ok, err := done()
 	if ok || err != nil {
 		leave()
 		return err
 	}
-	if ctx == nil || ctx.Done() == nil {
+	if ctx.Done() == nil {
 		defer leave()
 		return wait()
 	}

@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
 )
 
 var queueTests = []test{
@@ -55,6 +57,17 @@ var queueTests = []test{
 		release()
 		f.same(filled(16, 9), f.read(s, p, 16))
 		require.NoError(f, s.Synchronize(ctx), "nothing is left to wait for")
+	}},
+	{"Synchronize without a context is refused", func(f *fixture) {
+		s := f.stream()
+		e := f.recorded(s)
+		var none context.Context
+		for range 2 { // the second time nothing is left to wait for
+			f.refused(s.Synchronize(none), device.ErrInvalid)
+			f.refused(e.Synchronize(none), device.ErrInvalid)
+			f.refused(f.dev.Synchronize(none), device.ErrInvalid)
+			f.synchronize(s)
+		}
 	}},
 	{"Synchronize doesn't wait for what is queued after the call", func(f *fixture) {
 		s := f.stream()

@@ -105,6 +105,9 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.open("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	for _, s := range d.streams.list(false) {
 		if err := s.synchronize(ctx); err != nil {
 			return err

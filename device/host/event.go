@@ -64,6 +64,9 @@ func (e *event) Synchronize(ctx context.Context) error {
 	if err := e.open("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	if r := e.present(); r != nil {
 		if err := r.synchronize(ctx); err != nil {
 			return err
@@ -72,13 +75,14 @@ func (e *event) Synchronize(ctx context.Context) error {
 	return e.dev.stuckError()
 }
 
+func withoutContext() error {
+	return invalid("Synchronize", 0, "the context is nil; use context.Background()")
+}
+
 // synchronize waits for r or ctx.
 func (r *record) synchronize(ctx context.Context) error {
 	if r.query() {
 		return nil
-	}
-	if ctx == nil {
-		return invalid("Synchronize", 0, "the context is nil; use context.Background()")
 	}
 	cancel := ctx.Done()
 	if r.wait(cancel) {

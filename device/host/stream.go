@@ -100,6 +100,9 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	if err := s.open("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	if err := s.synchronize(ctx); err != nil {
 		return err
 	}

@@ -70,6 +70,10 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // invalid is the error of a wrong argument.
+func withoutContext() error {
+	return invalid("Synchronize", 0, "the context is nil; use context.Background()")
+}
+
 func invalid(op string, bytes int64, format string, args ...any) error {
 	return &device.Error{Op: op, Device: "null", Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
 		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}

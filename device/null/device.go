@@ -81,6 +81,9 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.usable("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	for _, s := range d.busy() {
 		if err := s.settle(ctx); err != nil {
 			return err

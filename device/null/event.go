@@ -67,6 +67,9 @@ func (e *event) Synchronize(ctx context.Context) error {
 	if err := e.usable("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	if !e.pending.Load() {
 		return nil
 	}

@@ -202,6 +202,9 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 	if err := s.usable("Synchronize"); err != nil {
 		return err
 	}
+	if ctx == nil {
+		return withoutContext()
+	}
 	return s.settle(ctx)
 }
 
