@@ -43,33 +43,34 @@ func (o *observed) fail(err error) {
 	}
 }
 
-// started records the device's time before the work on s.
-func (o *observed) started(s device.Stream) error {
+// started records the device's time before the work on s. Without it the work is done all the same, and not measured.
+func (o *observed) started(s device.Stream) {
 	if o == nil {
-		return nil
+		return
 	}
 	var err error
 	if o.from, err = o.pool.timed.get(); err == nil {
 		o.to, err = o.pool.timed.get()
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.Record(o.from)
 	}
-	return s.Record(o.from)
+	if err != nil {
+		o.giveBack()
+	}
 }
 
 // ended records the device's time after the work on s.
-func (o *observed) ended(s device.Stream) error {
-	if o == nil {
-		return nil
+func (o *observed) ended(s device.Stream) {
+	if o != nil && o.to != nil && s.Record(o.to) != nil {
+		o.giveBack()
 	}
-	return s.Record(o.to)
 }
 
 // measure fills in what the work took. It orders nothing.
 func (o *observed) measure() {
-	if o.event.Err == nil {
-		o.event.Busy, _ = race.Quietly(func() (time.Duration, error) { return o.pool.dev.Elapsed(o.from, o.to) })
+	if dev, from, to := o.pool.dev, o.from, o.to; o.event.Err == nil && to != nil {
+		o.event.Busy, _ = race.Quietly(func() (time.Duration, error) { return dev.Elapsed(from, to) })
 	}
 	o.giveBack()
 }
@@ -80,6 +81,7 @@ func (o *observed) giveBack() {
 			o.pool.timed.put(e)
 		}
 	}
+	o.from, o.to = nil, nil
 }
 
 func newNotifier() *notifier {

@@ -57,3 +57,53 @@ func TestLoaderWithoutAnEnd(t *testing.T) {
 	}
 	require.NoError(t, l.Close())
 }
+
+// untimed is a device without events that measure.
+type untimed struct{ device.Device }
+
+func (d untimed) NewEvent(o device.EventOptions) (device.Event, error) {
+	if o.Timed {
+		return nil, errRecord
+	}
+	return d.Device.NewEvent(o)
+}
+
+// timeless is a stream on which events that measure can't be recorded.
+type timeless struct{ device.Stream }
+
+func (s timeless) Record(e device.Event) error {
+	if e.Timed() {
+		return errRecord
+	}
+	return s.Stream.Record(e)
+}
+
+// A copy that can't be measured is a copy all the same.
+func TestObserverWithoutTimes(t *testing.T) {
+	for _, lacks := range []string{"events", "records"} {
+		t.Run(lacks, func(t *testing.T) {
+			rec := &recorder{}
+			r := newRig(t, transfer.Config{})
+			p, s := r.pool, r.a
+			var err error
+			if lacks == "events" {
+				p, err = transfer.New(untimed{r.dev}, transfer.Config{Observer: rec})
+			} else {
+				p, err = transfer.New(r.dev, transfer.Config{Observer: rec})
+				s = timeless{r.a}
+			}
+			require.NoError(t, err)
+			block := r.alloc(t, 64, r.a)
+			buf, err := p.Get(t.Context(), 64)
+			require.NoError(t, err)
+			c, err := p.H2D(t.Context(), s, block, 0, buf, 0, 64)
+			require.NoError(t, err)
+			require.NoError(t, c.Wait(t.Context()))
+			require.NoError(t, errors.Join(buf.Release(), block.Free(), p.Close()))
+			require.Len(t, rec.of(transfer.OpH2D), 1)
+			e := rec.of(transfer.OpH2D)[0]
+			require.NoError(t, e.Err)
+			require.Zero(t, e.Busy)
+		})
+	}
+}

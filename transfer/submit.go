@@ -68,9 +68,7 @@ func (p *Pool) submit(ctx context.Context, w *work, queue func() error) (*Copy, 
 func (p *Pool) queue(w *work, ev device.Event, o *observed, queue func() error) (*mark, error) {
 	err := w.begin()
 	if err == nil {
-		err = o.started(w.stream)
-	}
-	if err == nil {
+		o.started(w.stream)
 		err = queue()
 	}
 	if err != nil && !w.partial {
@@ -78,9 +76,7 @@ func (p *Pool) queue(w *work, ev device.Event, o *observed, queue func() error) 
 		p.events.put(ev)
 		return nil, err
 	}
-	if err == nil {
-		err = o.ended(w.stream)
-	}
+	o.ended(w.stream)
 	m, recordErr := p.events.record(w.stream, ev)
 	if recordErr != nil {
 		w.abort(true)
