@@ -26,14 +26,16 @@ type change [gauges]int64
 type levels struct {
 	used, up, quota change
 	robbed          time.Time // when another shard took a part of quota
-	robberies       int       // in a row, that were noticed within a moment
+	robberies       int       // in a row, that were noticed within a moment, while somebody waited for another
+	waits           int64     // of the pool, at the last one
 }
 
 // Two shards whose processors hand out and take back all the time would take one quota from each other for ever, where the
-// peak is less than both use. After so many times within a moment each, what they use counts as simultaneous.
+// peak is less than both use. After so many times within a moment each, what they use counts as simultaneous. Where nobody
+// ever waits there is one goroutine, or one at a time, and peaks are exact.
 const (
 	manyRobberies = 8
-	moment        = 100 * time.Microsecond
+	moment        = time.Millisecond
 )
 
 func handedOut(size, requested int64) change {
@@ -62,10 +64,13 @@ func (l *levels) apply(d *change) {
 // raise makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
 // peak. All shards are locked.
 func (p *Pool) raise(sh *shard) {
-	now := time.Now()
-	if sh.robberies++; now.Sub(sh.robbed) > moment {
+	now, waits := time.Now(), p.waits.Load()
+	if now.Sub(sh.robbed) > moment {
 		sh.robberies = 0
+	} else if waits != sh.waits {
+		sh.robberies++
 	}
+	sh.waits = waits
 	rob := sh.robberies < manyRobberies
 	for g := range gauges {
 		missing := sh.used[g] - sh.quota[g]

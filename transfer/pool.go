@@ -57,12 +57,15 @@ type Pool struct {
 	turn   atomic.Uint32
 
 	lockingAll atomic.Bool
-	due        atomic.Bool // somebody found slabs for settle, and left them
+	waits      atomic.Int64 // for who locked all
+	due        atomic.Bool  // somebody found slabs for settle, and left them
 
 	// Guarded by the locks of all shards.
 	bytesLeft int64 // of the budget, not given to a shard
 	slotsLeft [classes]int32
 	peaks     [gauges]int64
+	late      int // Gets in a row, each within a moment, that others were faster than
+	lateAt    time.Time
 
 	mu                          sync.Mutex
 	first                       *slab // all of the pool's slabs
@@ -153,7 +156,8 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 // Get returns a buffer of bytes bytes of pinned memory, and keeps it out until [Buffer.Release]. Its
 // contents are undefined. Cached memory is used if all copies that used it are done, otherwise the driver
 // allocates ([RoundSize] bytes); if it can't, or Config.MaxBytes forbids it, the pool gives back what it has cached,
-// after the copies that still use that, and tries once more.
+// after the copies that still use that, and tries once more. Where goroutines on several processors take their memory from
+// each other all the time, it allocates up to one buffer more for each, if those are small beside the budget.
 //
 // 0 bytes give the empty [Buffer], which touches nothing and counts nowhere. Sizes that are negative or over 64
 // TiB wrap [ErrRange].
@@ -174,20 +178,22 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	sh := p.lockShard()
 	s, over := sh.take(class, bytes)
 	sh.mu.Unlock()
+	busy := false
 	if s == nil && !over {
-		s, over = p.takeElsewhere(class, bytes)
+		s, over, busy = p.takeElsewhere(class, bytes)
 	}
 	if s == nil || over {
 		var err error
-		if s, err = p.getSlow(ctx, sh, s, class, size, bytes); err != nil {
+		if s, err = p.getSlow(ctx, sh, s, over, busy, class, size, bytes); err != nil {
 			return Buffer{}, err
 		}
 	}
 	return s.handOut(bytes), nil
 }
 
-// getSlow finds memory in other shards, or asks the driver, unless s has been found.
-func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, class int, size, bytes int64) (*slab, error) {
+// getSlow finds memory in other shards, or asks the driver, unless s has been found. over says that it must settle, busy
+// that a shard that was locked was passed over.
+func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool, class int, size, bytes int64) (*slab, error) {
 	if !p.gate.enter() {
 		if s != nil {
 			return s, nil // the pool closes, and counts it as out
@@ -195,9 +201,21 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, class int, size,
 		return nil, p.closedError("Get")
 	}
 	defer p.gate.leave()
-	p.settle(ctx)
+	short := false
+	if s == nil && !over {
+		s, short = p.steal(sh, class, size, bytes, busy)
+	}
+	if short {
+		if more, err := p.allocSlab(ctx, class, size); err == nil {
+			p.adopt(sh, more, bytes)
+			return more, nil
+		}
+	}
+	if s == nil || over {
+		p.settle(ctx)
+	}
 	if s == nil {
-		s = p.steal(sh, class, bytes)
+		s, _ = p.steal(sh, class, size, bytes, false)
 	}
 	if s != nil {
 		return s, nil

@@ -84,14 +84,13 @@ func TestObserverWithoutTimes(t *testing.T) {
 		t.Run(lacks, func(t *testing.T) {
 			rec := &recorder{}
 			r := newRig(t, transfer.Config{})
-			p, s := r.pool, r.a
-			var err error
+			dev, s := r.dev, r.a
 			if lacks == "events" {
-				p, err = transfer.New(untimed{r.dev}, transfer.Config{Observer: rec})
+				dev = untimed{r.dev}
 			} else {
-				p, err = transfer.New(r.dev, transfer.Config{Observer: rec})
 				s = timeless{r.a}
 			}
+			p, err := transfer.New(dev, transfer.Config{Observer: rec})
 			require.NoError(t, err)
 			block := r.alloc(t, 64, r.a)
 			buf, err := p.Get(t.Context(), 64)

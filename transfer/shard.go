@@ -3,11 +3,13 @@ package transfer
 import (
 	"math/rand/v2"
 	"sync"
+	"time"
 )
 
 const (
 	maxShards      = 64 // bounds what a miss looks at
 	manyCollisions = 16 // of two processors in a shard, before one moves
+	manyLate       = 16 // Gets that others were faster than, before there is a slab more
 )
 
 // shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed: a processor
@@ -39,6 +41,9 @@ func (p *Pool) lockShard() *shard {
 	next := sh
 	if !sh.mu.TryLock() {
 		all := p.lockingAll.Load()
+		if all {
+			p.waits.Add(1)
+		}
 		sh.mu.Lock()
 		if sh.crowded++; all {
 			sh.crowded = 0
@@ -90,39 +95,66 @@ func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
 }
 
 // takeElsewhere is take from a shard that nobody has locked. It waits for none: a goroutine that waits wakes on another
-// processor, and misses what it released on this one.
-func (p *Pool) takeElsewhere(class int, requested int64) (s *slab, over bool) {
+// processor, and misses what it released on this one. busy says that it found nothing, but passed over some.
+func (p *Pool) takeElsewhere(class int, requested int64) (s *slab, over, busy bool) {
 	for _, sh := range p.shards {
-		if sh.mu.TryLock() {
-			s, over = sh.take(class, requested)
-			sh.mu.Unlock()
-			if s != nil || over {
-				return s, over
-			}
+		if !sh.mu.TryLock() {
+			busy = true
+			continue
+		}
+		s, over = sh.take(class, requested)
+		sh.mu.Unlock()
+		if s != nil || over {
+			return s, over, false
 		}
 	}
-	return nil, false
+	return nil, false, busy
 }
 
-// steal is take from any shard, also where that raises a peak.
-func (p *Pool) steal(sh *shard, class int, requested int64) *slab {
+// steal is take from any shard, also where that raises a peak. short says that one slab more is better: processors that
+// have fewer than one each between them take them from each other all the time.
+func (p *Pool) steal(sh *shard, class int, size, requested int64, busy bool) (s *slab, short bool) {
 	p.lockAll()
 	defer p.unlockAll()
+	if busy && p.short(class, size) {
+		return nil, true
+	}
 	from := sh
 	for i := 0; from.idle[class] == nil; i++ {
 		if i == len(p.shards) {
-			return nil
+			return nil, false
 		}
 		from = p.shards[i]
 	}
-	s := from.idle[class]
+	s = from.idle[class]
 	from.remove(s)
 	from.apply(&change{gaugeCached: -s.size()})
 	d := handedOut(s.size(), requested)
 	sh.apply(&d)
 	sh.hits++
 	p.raise(sh)
-	return s
+	return s, false
+}
+
+// short reports whether Gets find nothing again and again, for others are faster, where not every processor has a slab to
+// itself, and one more is small beside the budget. All shards are locked.
+func (p *Pool) short(class int, size int64) bool {
+	now := time.Now()
+	if p.late++; now.Sub(p.lateAt) > moment {
+		p.late = 0
+	}
+	p.lateAt = now
+	if p.late < manyLate || 8*size > p.budget/int64(len(p.shards)) {
+		return false
+	}
+	p.late = 0
+	idle := 0
+	for _, sh := range p.shards {
+		for s := sh.idle[class]; s != nil; s = s.below {
+			idle++
+		}
+	}
+	return 2*idle < len(p.shards)
 }
 
 // adopt counts a new slab, which is out.
