@@ -3,6 +3,9 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 )
 
 // Outputs is the number of slots.
@@ -27,9 +30,7 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 		*dst = append(*dst, make([][]byte, len(outputs)-have)...)
 	}
 	*dst = (*dst)[:len(outputs)]
-	for i, o := range outputs {
-		(*dst)[i] = append((*dst)[i][:0], o.memory...)
-	}
+	copyOut(*dst, outputs)
 	return nil
 }
 
@@ -44,11 +45,32 @@ func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	if len(dst) != len(outputs) {
 		return fmt.Errorf("transfer: CollectInto %d slices: %w: the batch has %d outputs", len(dst), ErrRange, len(outputs))
 	}
-	for i, o := range outputs {
-		dst[i] = append(dst[i][:0], o.memory...)
-	}
+	copyOut(dst, outputs)
 	return nil
 }
+
+// copyOut fills dst, on several goroutines if there is much to copy.
+func copyOut(dst [][]byte, outputs []output) {
+	var bytes int64
+	for _, o := range outputs {
+		bytes += int64(len(o.memory))
+	}
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(len(outputs)); i = next.Add(1) - 1 {
+			dst[i] = append(dst[i][:0], outputs[i].memory...)
+		}
+	}
+	var others sync.WaitGroup
+	for range min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+}
+
+// collectBytes is how much one goroutine copies before another helps.
+const collectBytes = 512 << 10
 
 // CollectOne is Collect for one slot. *dst keeps its memory where it is large enough; a slot that there is not wraps
 // [ErrRange].
