@@ -54,12 +54,13 @@ func (b Block) String() string {
 
 // RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
 // is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
-// stream, a stream twice, or a closed stream does nothing. Call it before Free; there is no un-record.
+// stream, a stream twice, or a closed stream does nothing. s may be a stream of another device that reaches this one's
+// memory ([device.Properties].Peers). Call it before Free; there is no un-record.
 func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	if err := b.meta.shard.Load().cache.checkStream("RecordStream", s); err != nil {
+	if err := b.meta.shard.Load().cache.checkUser("RecordStream", s); err != nil {
 		return err
 	}
 	if invariants.Enabled {

@@ -218,6 +218,17 @@ func (c *Cache) checkStream(op string, s device.Stream) error {
 	return nil
 }
 
+// checkUser is checkStream of a stream whose work may use the device's memory.
+func (c *Cache) checkUser(op string, s device.Stream) error {
+	if s != nil && s.Device() != c.dev {
+		mine, other := c.dev.Properties(), s.Device().Properties()
+		if mine.Peers && other.Peers && mine.Backend == other.Backend {
+			return nil
+		}
+	}
+	return c.checkStream(op, s)
+}
+
 // live checks that b is handed out. s.mu is held.
 func (s *shard) live(b Block) error {
 	if s.retired { // and not locked by Close

@@ -109,13 +109,17 @@ func (c *Cache) recordUses(m *meta, uses []device.Stream) error {
 // record records an event on s. It returns nil when s is past the block already: closed, or waited for
 // because no event could be had.
 func (c *Cache) record(s device.Stream) (*waiting, error) {
-	w := c.pending.unused()
+	var w *waiting
+	foreign := s.Device() != c.dev
+	if !foreign {
+		w = c.pending.unused()
+	}
 	if w == nil {
-		e, err := c.dev.NewEvent(device.EventOptions{})
+		e, err := s.Device().NewEvent(device.EventOptions{})
 		if err != nil {
 			return nil, c.synchronize(s)
 		}
-		w = &waiting{event: e}
+		w = &waiting{event: e, foreign: foreign}
 	}
 	if err := s.Record(w.event); err == nil {
 		return w, nil

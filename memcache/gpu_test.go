@@ -83,7 +83,7 @@ func TestRecordStreamMattersOnGPU(t *testing.T) {
 				c, err := memcache.New(g.Device, config)
 				require.NoError(t, err)
 				for range 10 {
-					got := g.reuse(t, c, recorded)
+					got := g.reuse(t, c, g, c, recorded)
 					want := byte(0x11)
 					if !recorded {
 						want = 0x22
@@ -96,26 +96,44 @@ func TestRecordStreamMattersOnGPU(t *testing.T) {
 	}
 }
 
-// reuse returns what B read of a block that held 0x11, and after whose free A wrote 0x22 to a block of its size.
-func (g *gpu) reuse(t *testing.T, c *memcache.Cache, record bool) []byte {
+// TestRecordStreamMattersOnTwoGPUs is the same with B on another GPU, which reads this one's memory.
+func TestRecordStreamMattersOnTwoGPUs(t *testing.T) {
+	near, far := openGPU(t, "cuda:0"), openGPU(t, "cuda:1")
+	c, err := memcache.New(near.Device, memcache.Config{})
+	require.NoError(t, err)
+	other, err := memcache.New(far.Device, memcache.Config{})
+	require.NoError(t, err)
+	for i := range 20 {
+		got, want := near.reuse(t, c, far, other, i%2 == 0), byte(0x11)
+		if i%2 == 1 {
+			want = 0x22
+		}
+		require.Equal(t, bytes.Repeat([]byte{want}, len(got)), got)
+	}
+	require.NoError(t, errors.Join(c.Close(), other.Close()))
+}
+
+// reuse returns what B, a stream of far, read of a block that held 0x11, and after whose free A wrote 0x22 to a block of
+// its size.
+func (g *gpu) reuse(t *testing.T, c *memcache.Cache, far *gpu, other *memcache.Cache, record bool) []byte {
 	const n = 3 << 20
 	ctx := context.Background()
 	a, err := g.NewStream(device.StreamOptions{})
 	require.NoError(t, err)
-	b, err := g.NewStream(device.StreamOptions{})
+	b, err := far.NewStream(device.StreamOptions{})
 	require.NoError(t, err)
 	e, err := g.NewEvent(device.EventOptions{})
 	require.NoError(t, err)
-	g.hold()
+	far.hold()
 
 	block, err := c.Alloc(ctx, n, a)
 	require.NoError(t, err)
-	result, err := c.Alloc(ctx, n, b)
+	result, err := other.Alloc(ctx, n, b)
 	require.NoError(t, err)
 	require.NoError(t, a.Memset(block.Ptr(), 0x11, n))
 	require.NoError(t, a.Record(e))
 	require.NoError(t, b.Wait(e))
-	g.copyLate(t, b, result.Range(0, n), block.Range(0, n))
+	far.copyLate(t, b, result.Range(0, n), block.Range(0, n))
 	if record {
 		require.NoError(t, block.RecordStream(b))
 	}
@@ -126,9 +144,9 @@ func (g *gpu) reuse(t *testing.T, c *memcache.Cache, record bool) []byte {
 	require.Equal(t, !record, next.Ptr() == block.Ptr(), "whether the freed block was handed out again")
 	require.NoError(t, a.Memset(next.Ptr(), 0x22, n))
 	require.NoError(t, a.Synchronize(ctx))
-	g.letGo()
+	far.letGo()
 
-	host, err := g.AllocPinned(n)
+	host, err := far.AllocPinned(n)
 	require.NoError(t, err)
 	require.NoError(t, b.CopyD2H(host, result.Ptr()))
 	require.NoError(t, b.Synchronize(ctx))
@@ -138,7 +156,7 @@ func (g *gpu) reuse(t *testing.T, c *memcache.Cache, record bool) []byte {
 	if record {
 		require.Equal(t, block.Ptr(), again.Ptr(), "B is past the block: it is handed out again")
 	}
-	require.NoError(t, errors.Join(again.Free(), next.Free(), result.Free(), g.FreePinned(host), e.Close(), a.Close(), b.Close()))
+	require.NoError(t, errors.Join(again.Free(), next.Free(), result.Free(), far.FreePinned(host), e.Close(), a.Close(), b.Close()))
 	return got
 }
 

@@ -30,11 +30,21 @@ type queue struct {
 
 // waiting is one event of a freed block. It is reused, with its event.
 type waiting struct {
-	event  device.Event
-	meta   *meta // nil when it is complete
-	number uint64
-	pins   int // goroutines that wait for the event without the lock
-	next   *waiting
+	event   device.Event
+	foreign bool  // the event is another device's, and not reused
+	meta    *meta // nil when it is complete
+	number  uint64
+	pins    int // goroutines that wait for the event without the lock
+	next    *waiting
+}
+
+// past is what a query or a wait for the event says. Another device that fails, or is closed, uses memory no more, and
+// does not keep it from this one.
+func (w *waiting) past(ready bool, err error) (bool, error) {
+	if w.foreign && err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return true, nil
+	}
+	return ready, err
 }
 
 // push counts one of m's recorded streams as past the block, if w is nil, or adds w to the stream's queue.
@@ -95,6 +105,10 @@ func (p *pending) giveBack(w *waiting) {
 
 // reuse keeps an unused waiting. p.mu is held.
 func (p *pending) reuse(w *waiting) {
+	if w.foreign {
+		_ = w.event.Close()
+		return
+	}
 	w.meta, w.next = nil, p.spare
 	p.spare = w
 }
@@ -136,7 +150,7 @@ func (p *pending) poll(c *Cache) (done *meta, err error) {
 	kept := p.queues[:0]
 	for i, q := range p.queues {
 		for q.head != nil {
-			ready, err := q.head.event.Query()
+			ready, err := q.head.past(q.head.event.Query())
 			if err != nil {
 				p.queues = append(kept, p.queues[i:]...)
 				return done, fmt.Errorf("memcache: querying the event of a freed block: %w", err)
@@ -182,7 +196,7 @@ func (c *Cache) settle(ctx context.Context) error {
 		}
 		w.pins++
 		p.mu.Unlock()
-		err := w.event.Synchronize(ctx)
+		_, err := w.past(true, w.event.Synchronize(ctx))
 		p.mu.Lock()
 		if w.pins--; w.pins == 0 && w.meta == nil {
 			p.reuse(w)

@@ -20,6 +20,7 @@ type scripted struct {
 	failures int                                          // allocations and mappings still to fail
 	hang     func()                                       // called by every allocation and mapping, if set
 	gate     func(ctx context.Context, call string) error // called by every driver call, if set
+	peers    bool
 
 	mu       sync.Mutex // of what follows
 	calls    []string   // the driver calls
@@ -43,7 +44,7 @@ func newScripted(total int64) *scripted {
 func (d *scripted) Name() string { return "scripted" }
 func (d *scripted) Close() error { return nil }
 func (d *scripted) Properties() device.Properties {
-	return device.Properties{Backend: "scripted", TotalMemory: d.total, Alignment: 512}
+	return device.Properties{Backend: "scripted", TotalMemory: d.total, Alignment: 512, Peers: d.peers}
 }
 
 func (d *scripted) MemInfo() (free, total int64, err error) {

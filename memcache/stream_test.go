@@ -53,6 +53,34 @@ func TestRecordStream(t *testing.T) {
 	require.ErrorIs(t, a.RecordStream(other), ErrFreed)
 }
 
+// A stream of another device is recorded like one of the cache's own, where both reach each other's memory, and when its
+// device is closed it does not keep the block.
+func TestRecordStreamOfAPeer(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	far := newScripted(1 << 30)
+	s, user := dev.stream(device.NewID()), far.stream(device.NewID())
+	a := mustAlloc(t, c, 3<<20, s)
+	require.ErrorIs(t, a.RecordStream(user), ErrInvalid)
+	dev.peers = true
+	require.ErrorIs(t, a.RecordStream(user), ErrInvalid)
+	far.peers = true
+	for _, end := range []func(){user.finish, func() {
+		require.NoError(t, c.EmptyCache(t.Context()), "waits for it")
+	}, func() { require.NoError(t, far.Device.Close()) }} {
+		user.busy = true
+		require.NoError(t, errors.Join(a.RecordStream(user), a.Free()))
+		b := mustAlloc(t, c, 3<<20, s)
+		require.NotEqual(t, a.Ptr(), b.Ptr())
+		require.NoError(t, b.Free())
+		end()
+		_, err := c.Alloc(t.Context(), 3<<20, s) // polls
+		require.NoError(t, err)
+		require.Zero(t, c.alert.Load(), "nothing is pending")
+		a = mustAlloc(t, c, 3<<20, s)
+	}
+	require.ErrorContains(t, c.Close(), "never freed")
+}
+
 // TestNoStreamHoldsUpAnother: frees that are done on one stream return while another stream is busy.
 func TestNoStreamHoldsUpAnother(t *testing.T) {
 	c, dev := newCache(t, Config{})
