@@ -55,14 +55,18 @@ func copyOut(dst [][]byte, outputs []output) {
 	for _, o := range outputs {
 		bytes += int64(len(o.memory))
 	}
+	workers := max(1, min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers))
+	share := int64(len(outputs))/(4*workers) + 1 // so that two don't write the same cache line of dst
 	var next atomic.Int64
 	work := func() {
-		for i := next.Add(1) - 1; i < int64(len(outputs)); i = next.Add(1) - 1 {
-			dst[i] = append(dst[i][:0], outputs[i].memory...)
+		for i := next.Add(share) - share; i < int64(len(outputs)); i = next.Add(share) - share {
+			for k := i; k < min(i+share, int64(len(outputs))); k++ {
+				dst[k] = append(dst[k][:0], outputs[k].memory...)
+			}
 		}
 	}
 	var others sync.WaitGroup
-	for range min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers) - 1 {
+	for range workers - 1 {
 		others.Go(work)
 	}
 	work()
