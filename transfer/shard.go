@@ -9,7 +9,7 @@ import (
 const (
 	maxShards      = 64 // bounds what a miss looks at
 	manyCollisions = 16 // of two processors in a shard, before one moves
-	manyLate       = 16 // Gets that others were faster than, before there is a slab more
+	manyLate       = 4  // Gets that others were faster than, before there is a slab more
 )
 
 // shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed: a processor
