@@ -75,6 +75,7 @@ func newSink(t testing.TB, r *rig, batches int) *sink {
 	require.NoError(t, err)
 	k.scratch, err = r.dev.Alloc(scratchBytes)
 	require.NoError(t, err)
+	require.NoError(t, r.a.Memset(k.scratch, 0, scratchBytes))
 	t.Cleanup(func() { require.NoError(t, errors.Join(r.dev.FreePinned(k.mem), r.dev.Free(k.scratch))) })
 	return k
 }

@@ -60,6 +60,7 @@ var concurrentTests = []test{
 			s, err := f.dev.NewStream(device.StreamOptions{})
 			require.NoError(f, err)
 			p := f.alloc(64)
+			require.NoError(f, s.Memset(p, 0, 64))
 			f.together(4, func(g int) error {
 				if g == 0 {
 					return s.Close()

@@ -108,6 +108,7 @@ var copyTests = []test{
 	{"negative, overflowing and overlapping ranges are refused", func(f *fixture) {
 		const n = 4096
 		s, p, q := f.stream(), f.alloc(n), f.alloc(n)
+		require.NoError(f, s.Memset(p, 0, n))
 		for _, bytes := range []int64{-1, -1 << 63, 1<<63 - 1, 1 << 62} {
 			f.refused(s.CopyD2D(q, p, bytes), device.ErrInvalid)
 			f.refused(s.Memset(p, 0, bytes), device.ErrInvalid)
@@ -123,6 +124,7 @@ var copyTests = []test{
 	{"host memory that is not pinned is refused", func(f *fixture) {
 		s, p, host := f.stream(), f.alloc(4096), f.pinned(64)
 		pageable := make([]byte, 4096)
+		require.NoError(f, s.Memset(p, 0, 4096))
 		require.Equal(f, 64, cap(host), "the slice must not reach beyond what is pinned")
 		f.refused(s.CopyH2D(p, pageable), device.ErrNotPinned)
 		f.refused(s.CopyD2H(pageable, p), device.ErrNotPinned)

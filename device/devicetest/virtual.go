@@ -124,6 +124,7 @@ var virtualTests = []test{
 		s := f.stream()
 		require.NoError(f, v.Map(p, g))
 		require.NoError(f, v.Map(p+device.Ptr(g), g))
+		require.NoError(f, s.Memset(p+device.Ptr(g)-8, 0, 16))
 		release := f.block(s)
 		f.addOne(s, p+device.Ptr(g)-8, 16)
 		f.waits(release, func() { require.NoError(f, v.Unmap(p, 2*g)) })
