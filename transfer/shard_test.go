@@ -1,0 +1,126 @@
+package transfer
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device/host"
+)
+
+// newShards is a pool of so many shards, of which every call uses the last, on a device of its own.
+func newShards(t *testing.T, cfg Config, shards int) *Pool {
+	dev, err := host.New(host.Config{})
+	require.NoError(t, err)
+	p := newPool(dev, cfg, shards)
+	p.hints.New = func() any { return p.shards[shards-1] }
+	t.Cleanup(func() {
+		require.NoError(t, p.Close())
+		require.NoError(t, dev.Close())
+	})
+	return p
+}
+
+// idleIn makes a slab that nothing uses, in a shard, which gets room for it if it is not larger than the budget.
+func (p *Pool) idleIn(t *testing.T, sh *shard, bytes int64) {
+	class, size := classOf(bytes)
+	s, err := p.allocSlab(t.Context(), class, size)
+	require.NoError(t, err)
+	if size <= p.budget {
+		p.lend(sh, size)
+		p.lendSlot(sh, class)
+	}
+	sh.retire(s)
+	sh.apply(&change{gaugeCached: size})
+	p.raise(sh)
+}
+
+// Gets that lose to others again and again make one slab more, up to half as many idle ones as there are shards, and no
+// large ones; once in a while they don't.
+func TestShort(t *testing.T) {
+	const shards = 8
+	p := newShards(t, Config{}, shards)
+	class, size := classOf(64 << 10)
+	lose := func(class int, size int64, apart time.Duration) bool {
+		p.late = 0
+		for range manyLate - 1 {
+			p.lateAt = time.Now().Add(-apart)
+			if p.short(class, size) {
+				return true
+			}
+		}
+		p.lateAt = time.Now().Add(-apart)
+		return p.short(class, size)
+	}
+	require.False(t, lose(class, size, time.Hour))
+	large, largeSize := classOf(DefaultMaxCachedBytes/shards/8 + 1)
+	require.False(t, lose(large, largeSize, -time.Hour))
+	for n := range shards {
+		require.Equal(t, 2*n < shards, lose(class, size, -time.Hour), "with %d idle", n)
+		p.idleIn(t, p.shards[n], size)
+	}
+}
+
+// A Get that came late too often gets a slab of its own, though one has just become idle; unless that is forbidden.
+func TestLateGets(t *testing.T) {
+	const size = 64 << 10
+	for name, c := range map[string]struct {
+		before int
+		limit  int64
+		want   int64
+	}{"for the first time": {0, 0, 1}, "again and again": {manyLate - 1, 0, 2}, "at the limit": {manyLate - 1, size, 1}} {
+		t.Run(name, func(t *testing.T) {
+			p := newShards(t, Config{MaxBytes: c.limit}, 4)
+			p.idleIn(t, p.shards[0], size)
+			p.late, p.lateAt = c.before, time.Now().Add(time.Hour)
+			p.shards[0].mu.Lock() // by another processor
+			got := make(chan error)
+			go func() {
+				b, err := p.Get(t.Context(), size)
+				if err == nil {
+					err = b.Release()
+				}
+				got <- err
+			}()
+			for !p.lockingAll.Load() {
+				runtime.Gosched()
+			}
+			p.shards[0].mu.Unlock()
+			require.NoError(t, <-got)
+			require.Equal(t, c.want, p.Stats().Allocations.Current)
+		})
+	}
+}
+
+// What Stats finds to be over the budget the next Release frees, in whatever shard that is.
+func TestReleaseFreesWhatStatsFound(t *testing.T) {
+	p := newShards(t, Config{MaxCachedBytes: 1 << 20}, 4)
+	b, err := p.Get(t.Context(), 64)
+	require.NoError(t, err)
+	p.idleIn(t, p.shards[3], 64)
+	p.idleIn(t, p.shards[0], 2<<20) // as if a copy had ended just now
+	require.EqualValues(t, 2<<20+64, p.Stats().CachedBytes.Current)
+	require.NoError(t, b.Release())
+	require.Less(t, p.Stats().CachedBytes.Current, int64(1<<20))
+}
+
+// Two shards that use the same quota in turn keep the peak, if nobody ever waits for another; if somebody does, they have one
+// each after a while.
+func TestPeaksOfTurns(t *testing.T) {
+	for waits, want := range map[int64]int64{0: 1, 1: 2} {
+		p := newShards(t, Config{}, 2)
+		for i := range 100 {
+			sh := p.shards[i%2]
+			p.waits.Add(waits)
+			out := handedOut(64, 64)
+			sh.apply(&out)
+			p.raise(sh)
+			back := change{gaugeRequests: -1, gaugeActive: -64, gaugeRequested: -64}
+			sh.apply(&back)
+		}
+		require.Equal(t, want, p.Stats().ActiveRequests.Peak)
+		require.Equal(t, 64*want, p.Stats().ActiveBytes.Peak)
+	}
+}
