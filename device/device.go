@@ -32,7 +32,7 @@ type Device interface {
 	// (cuEventElapsedTime). Events that are untimed, never recorded or not complete are an error.
 	Elapsed(start, end Event) (time.Duration, error)
 	// Synchronize waits until everything queued on every stream of the device is done, and returns the
-	// device's sticky error, if any. Cancelling ctx ends the waiting, not the work.
+	// device's sticky error, if any. Cancelling ctx ends the waiting, not the work; a nil ctx wraps ErrInvalid.
 	Synchronize(ctx context.Context) error
 
 	// Close waits for all streams, closes them, and frees what is left. It is idempotent and leaves no

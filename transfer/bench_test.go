@@ -82,6 +82,31 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
+// Outputs of 64 MiB together are copied to slices that have the memory.
+func BenchmarkCollect(b *testing.B) {
+	const outputs, size = 64, 1 << 20
+	r := newRig(b, transfer.Config{})
+	ctx := context.Background()
+	block := r.alloc(b, outputs*size, r.a)
+	batch := r.pool.NewBatch()
+	for i := range outputs {
+		_, err := batch.Output(ctx, block, int64(i)*size, size)
+		require.NoError(b, err)
+	}
+	_, err := batch.Submit(ctx, r.a)
+	require.NoError(b, err)
+	got := make([][]byte, outputs)
+	require.NoError(b, batch.CollectInto(ctx, got))
+	b.SetBytes(outputs * size)
+	for b.Loop() {
+		if err := batch.CollectInto(ctx, got); err != nil {
+			b.Fatal(err)
+		}
+	}
+	require.NoError(b, batch.Close())
+	require.NoError(b, block.Free())
+}
+
 func readBatch(ctx context.Context, r *rig, block memcache.Block, size int64, got [][]byte) error {
 	batch := r.pool.NewBatch()
 	defer batch.Close()

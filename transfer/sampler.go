@@ -78,9 +78,13 @@ func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int,
 	}, nil
 }
 
-// Order is the order of an epoch's samples, without those that DropLast leaves out.
+// Order is the order of an epoch's samples, without those that DropLast leaves out. It is nil where Epoch refuses the number
+// of samples.
 func (s Sampler) Order(epoch int) []int {
-	order := make([]int, max(s.Samples, 0))
+	if s.Samples < 1 || int64(s.Samples) > maxSamples {
+		return nil
+	}
+	order := make([]int, s.Samples)
 	for i := range order {
 		order[i] = i
 	}

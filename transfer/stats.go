@@ -8,8 +8,8 @@ import (
 
 // Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A Stat has
 // the present value, its peak, and the sums of what went up and down. AllocatedBytes is ActiveBytes and CachedBytes.
-// Peaks are exact but for one thing: what several processors hand out and take back all the time, within microseconds of
-// each other, may count as out at the same time.
+// Peaks are exact but for one thing: what several processors hand out and take back all the time, within a millisecond of
+// each other and waiting for each other, may count as out at the same time.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
