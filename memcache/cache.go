@@ -55,9 +55,10 @@ type Cache struct {
 
 	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	all        sync.Mutex
-	closed     bool  // changed with all shards locked: one shard's lock is enough to look
-	limit      int64 // bytes; math.MaxInt64: none
-	stats      Stats // but for what the shards keep
+	closed     bool   // changed with all shards locked: one shard's lock is enough to look
+	ends       uint64 // scopes that have ended; the same
+	limit      int64  // bytes; math.MaxInt64: none
+	stats      Stats  // but for what the shards keep
 	peaks      [rows]change
 	retired    [2]change    // the increases of shards that are gone
 	forgotten  [rows]change // what was in use when the sums were last reset

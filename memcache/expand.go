@@ -23,20 +23,29 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	for m.unmapped || m.size < r.rounded {
+	for {
+		// While no lock is held the neighbours may be freed, and don't merge with m.
+		c.lockAll()
+		if !m.unmapped && m.next.mergeable() {
+			s.absorb(m, m.next)
+		}
+		if !m.unmapped && m.size >= r.rounded {
+			m = s.first(m, r)
+			c.unlockAll()
+			return m, nil
+		}
 		tail, missing := m, r.rounded
 		if !m.unmapped {
-			s.mu.Lock()
 			tail, missing = m.next, r.rounded-m.size
-			taken := tail == nil || !tail.unmapped // a hit took the free block that was there
-			s.mu.Unlock()
-			if taken {
-				c.putBack(m)
-				if m, err = c.room(r); err != nil {
-					return nil, err
-				}
-				continue
+		}
+		taken := tail == nil || !tail.unmapped // a hit took the free block that was there
+		c.unlockAll()
+		if taken {
+			c.putBack(m)
+			if m, err = c.room(r); err != nil {
+				return nil, err
 			}
+			continue
 		}
 		if err := c.mapFront(ctx, tail, min(tail.size, missing), r); err != nil {
 			if !m.unmapped {
@@ -53,14 +62,8 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 		} else if m.prev.mergeable() {
 			s.absorb(m, m.prev)
 		}
-		if m.next.mergeable() {
-			s.absorb(m, m.next)
-		}
 		s.mu.Unlock()
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	return s.first(m, r), nil
 }
 
 // room is the block that is to grow for the request, outside of the index, or an unmapped one.
