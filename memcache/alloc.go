@@ -279,9 +279,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	}
 	defer c.unlockGrowth()
 	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
-	if !c.config.Exact {
-		c.adopt(r)
-	}
+	c.adopt(r)
 	if c.config.NoCaching {
 		return c.growUncached(ctx, r)
 	}

@@ -80,7 +80,9 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	mapped     bool   // expandable, and has had memory
 	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	stream     uint64 // whose it is, or was when that closed
 	lists      *lists // where its blocks belong, in the shard that its blocks name
 
 	// Of lists, for the segment's poolKind.
@@ -163,7 +165,7 @@ func (c *Cache) setLimit(limit int64) {
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
 // still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
-// Close is idempotent.
+// The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
 func (c *Cache) Close() error {
 	if err := c.lockGrowth(context.Background()); err != nil {
 		return err
@@ -184,6 +186,7 @@ func (c *Cache) Close() error {
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
 		s.lists, s.private = lists{}, nil
+		s.used = [2]change{} // leaked blocks too have no memory any more
 	}
 	c.lenders = nil
 	c.unlockAll()
