@@ -4,7 +4,7 @@
 //	model := autograd.Sequential{autograd.Flatten{}, hidden, autograd.ReLU{}, output}
 //	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: 1e-3})
 //	for x, y := range batches {
-//		err = opt.ZeroGrad()
+//		err = opt.ZeroGrad(ctx)
 //		tape := autograd.NewTape(ctx, rt)
 //		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 //		err = opt.Step(ctx)

@@ -53,7 +53,7 @@ func Example() {
 	defer y.Release()
 
 	for range 100 {
-		check(opt.ZeroGrad())
+		check(opt.ZeroGrad(ctx))
 		tape := autograd.NewTape(ctx, rt)
 		_, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		check(err)

@@ -47,7 +47,7 @@ func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in,
 	}
 	bias, err := uniform(ctx, rt, dtype, bound, random, out)
 	if err != nil {
-		_ = weight.Release()
+		_ = weight.ReleaseContext(ctx)
 		return nil, err
 	}
 	return &Linear{Weight: weight, Bias: bias}, nil
@@ -66,7 +66,7 @@ func uniform(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, bound
 		err = tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), bound, random))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.Release())
+		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.ReleaseContext(ctx))
 	}
 	return NewParameter(t)
 }

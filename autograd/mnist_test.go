@@ -120,7 +120,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 		y, err := tensor.Labels(ctx, b.rt, labels[step*64:(step+1)*64], 10)
 		require.NoError(t, err)
 
-		require.NoError(t, opt.ZeroGrad())
+		require.NoError(t, opt.ZeroGrad(b.ctx))
 		tape := NewTape(ctx, b.rt)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 				require.NoError(t, err)
 				y, err := tensor.Labels(ctx, b.rt, labels[from:from+n], 10)
 				require.NoError(t, err)
-				require.NoError(t, opt.ZeroGrad())
+				require.NoError(t, opt.ZeroGrad(b.ctx))
 				tape := NewTape(ctx, b.rt)
 				_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), scope.Close()))
@@ -197,7 +197,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 					right++
 				}
 			}
-			require.NoError(t, errors.Join(tape.Close(), scope.Close(), model.Parameters().ZeroGrad()))
+			require.NoError(t, errors.Join(tape.Close(), scope.Close(), model.Parameters().ZeroGrad(b.ctx)))
 			want := ref.Results[name+" float32"].Accuracy
 			t.Logf("accuracy %.4f, PyTorch's %.4f", float64(right)/10_000, want)
 			require.InDelta(t, want, float64(right)/10_000, 0.005)

@@ -18,8 +18,8 @@ type Optimizer interface {
 	// Step updates every parameter that has a gradient. If there is no memory for the state nothing is
 	// updated.
 	Step(ctx context.Context) error
-	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)).
-	ZeroGrad() error
+	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). The spans of the frees have their parent in ctx.
+	ZeroGrad(ctx context.Context) error
 	// LR is the learning rate, and SetLR changes it for the steps to come.
 	LR() float64
 	SetLR(lr float64) error
@@ -69,7 +69,7 @@ func (s *slots) SetLR(lr float64) error {
 }
 
 // ZeroGrad frees the gradients.
-func (s *slots) ZeroGrad() error { return s.params.ZeroGrad() }
+func (s *slots) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
 
 // Close frees the state.
 func (s *slots) Close() error {
@@ -100,7 +100,7 @@ func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error 
 			t, err := p.value.Runtime().Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
 			if err != nil {
 				for _, t := range ts {
-					err = errors.Join(err, t.Release())
+					err = errors.Join(err, t.ReleaseContext(ctx))
 				}
 				return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, err)
 			}

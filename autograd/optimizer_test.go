@@ -53,7 +53,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	opt, err := NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: 0.5})
 	require.NoError(t, err)
 	step := func(ps ...*Parameter) {
-		require.NoError(t, opt.ZeroGrad())
+		require.NoError(t, opt.ZeroGrad(b.ctx))
 		tape := NewTape(b.ctx, b.rt)
 		loss := tape.Param(ps[0])
 		for _, p := range ps[1:] {
@@ -76,7 +76,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	step(p, q)
 	assert.InDelta(t, 0.5, value(q), 1e-8, "q's first step, with a first step's correction")
 	require.NoError(t, opt.Close())
-	require.NoError(t, opt.ZeroGrad())
+	require.NoError(t, opt.ZeroGrad(b.ctx))
 }
 
 // TestStepsParametersOfTwoRuntimes: parameters may live on two devices; each is updated where it is.

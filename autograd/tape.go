@@ -44,7 +44,7 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	return t
 }
 
-// SetContext changes the context of the tape's allocations and frees, so that the phases of a step can have
+// SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
 // spans and memory scopes of their own.
 func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
 
@@ -69,7 +69,7 @@ func (t *Tape) Close() error {
 	t.state = "closed"
 	t.nodes, t.values = nil, nil
 	clear(t.params)
-	if err := t.scope.Close(); err != nil {
+	if err := t.scope.CloseContext(t.ctx); err != nil {
 		t.fail("Close", err)
 	}
 	return t.err

@@ -137,10 +137,14 @@ func (t *Tensor) RecordStream(s device.Stream) error {
 // nothing.
 func (t *Tensor) Release() error { return t.ReleaseContext(context.Background()) }
 
-// ReleaseContext is Release; the observer's span of the free has its parent in ctx.
+// ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed whether ctx
+// has ended or not; nil is context.Background().
 func (t *Tensor) ReleaseContext(ctx context.Context) error {
 	if t == nil {
 		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	freed, err := t.h.release(ctx)
 	if !freed {
