@@ -77,12 +77,14 @@ func idx(t *testing.T, name string, n int) []byte {
 }
 
 var optimizers = map[string]func(Parameters) (Optimizer, error){
-	"sgd_lr0_1": func(p Parameters) (Optimizer, error) { return NewSGD(p, SGDConfig{LR: 0.1}) },
+	"sgd_lr0_1": func(p Parameters) (Optimizer, error) { return NewSGD(p, SGDConfig{LR: new(0.1)}) },
 	"sgd_lr0_05_momentum0_9": func(p Parameters) (Optimizer, error) {
-		return NewSGD(p, SGDConfig{LR: 0.05, Momentum: 0.9})
+		return NewSGD(p, SGDConfig{LR: new(0.05), Momentum: 0.9})
 	},
-	"adam_lr1e_3":         func(p Parameters) (Optimizer, error) { return NewAdam(p, AdamConfig{LR: 1e-3}) },
-	"adamw_lr1e_3_wd0_01": func(p Parameters) (Optimizer, error) { return NewAdamW(p, AdamConfig{LR: 1e-3, WeightDecay: 0.01}) },
+	"adam_lr1e_3": func(p Parameters) (Optimizer, error) { return NewAdam(p, AdamConfig{LR: new(1e-3)}) },
+	"adamw_lr1e_3_wd0_01": func(p Parameters) (Optimizer, error) {
+		return NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: 0.01})
+	},
 }
 
 // TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's.

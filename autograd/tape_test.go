@@ -46,7 +46,7 @@ func TestBackwardRefuses(t *testing.T) {
 		"a loss of six elements": {func(tape *Tape) *Variable { return tape.Exp(tape.Leaf(x)) }, NewTape(b.ctx, b.rt), tensor.ErrShape},
 		"nothing to train":       {func(tape *Tape) *Variable { return tape.Sum(tape.Input(x)) }, NewTape(b.ctx, b.rt), ErrNoGrad},
 		"no-gradient mode":       {func(tape *Tape) *Variable { return tape.Sum(tape.Leaf(x)) }, NoGrad(b.ctx, b.rt), ErrNoGrad},
-		"nil":                    {func(tape *Tape) *Variable { return nil }, NewTape(b.ctx, b.rt), ErrTape},
+		"nil":                    {func(tape *Tape) *Variable { return nil }, NewTape(b.ctx, b.rt), ErrInvalid},
 		"a released loss": {func(tape *Tape) *Variable {
 			l := tape.Scale(tape.Sum(tape.Leaf(x)), 2)
 			l.Release()
