@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
@@ -23,10 +24,16 @@ var (
 	soakSeed  = flag.Uint64("soak.seed", 1, "the first seed of the soaks")
 )
 
+// soakLength is not 0 if the command line asks for a soak.
+func soakLength() int64 { return int64(*soakFor) + *soakCalls }
+
 // soak runs rounds with ascending seeds on GOMAXPROCS goroutines, until the time or the number of calls of the command
 // line is over or, without them, for about calls. A round returns the number of its calls. The first failure ends it.
 func soak(t *testing.T, calls int64, round func(seed uint64) (calls int64, err error)) {
-	if *soakFor > 0 || *soakCalls > 0 {
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("the devices' addresses have 64 bits")
+	}
+	if soakLength() > 0 {
 		t.Parallel() // all soaks have the same time
 		calls = *soakCalls
 	} else if testing.Short() || race.Enabled || invariants.Enabled {
@@ -59,7 +66,7 @@ func soak(t *testing.T, calls int64, round func(seed uint64) (calls int64, err e
 		text := fmt.Sprintf("%s: %s: %d calls in %d rounds, seeds %d to %d, %v (%.0f ns a call on each of %d processors), %d failures",
 			t.Name(), state, made.Load(), rounds.Load(), *soakSeed, *soakSeed+seed.Load()-1, took.Round(time.Millisecond),
 			float64(took.Nanoseconds())*float64(runtime.GOMAXPROCS(0))/float64(max(made.Load(), 1)), runtime.GOMAXPROCS(0), failures.Load())
-		if *soakFor > 0 || *soakCalls > 0 {
+		if soakLength() > 0 {
 			fmt.Println(text)
 		} else {
 			t.Log(text)
@@ -198,11 +205,11 @@ func shrink(words []uint32, fails func([]uint32) bool) []uint32 {
 //
 //	go test ./memcache -run SoakPrograms -soak.calls 1000000000 -timeout 0
 func TestSoakPrograms(t *testing.T) {
-	soak(t, 600_000, func(seed uint64) (calls int64, err error) {
+	soak(t, 400_000, func(seed uint64) (calls int64, err error) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := lengths[r.IntN(len(lengths))]
-		if testing.Short() {
-			n = min(n, 2000)
+		if soakLength() == 0 {
+			n = min(n, 20_000)
 		}
 		words := randomProgram(seed, n)
 		setting := settingOf(seed)
@@ -236,7 +243,7 @@ func TestSoakPrograms(t *testing.T) {
 //
 //	go test ./memcache -run SoakModel -soak.calls 10000000 -timeout 0
 func TestSoakModel(t *testing.T) {
-	soak(t, 60_000, func(seed uint64) (calls int64, err error) {
+	soak(t, 50_000, func(seed uint64) (calls int64, err error) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		words := randomProgram(seed, lengths[r.IntN(3)])
 		setting := int(seed) % len(settings)

@@ -61,7 +61,7 @@ func (m *Model) hit(r *request, p *Pool) *Block {
 func (m *Model) free(id uint64, p *Pool, k Kind, size int64) []*Block {
 	var list []*Block
 	for g := range m.Stats.segments {
-		if g.Stream != id || g.Pool != p || g.Kind != k {
+		if g.owner() != id || g.Pool != p || g.Kind != k {
 			continue
 		}
 		for _, b := range g.Blocks {
@@ -142,9 +142,7 @@ func (m *Model) handOut(b *Block, r *request) *Block {
 
 // miss serves a request with the driver's help.
 func (m *Model) miss(r *request) *Block {
-	if !m.o.Exact {
-		m.adopt(r.stream)
-	}
+	m.adopt(r.stream)
 	if m.o.NoCaching {
 		return m.grow(r, false)
 	}
@@ -176,7 +174,7 @@ func (m *Model) miss(r *request) *Block {
 	return m.grow(r, true)
 }
 
-// adopt moves free segments of closed streams to the stream of a request.
+// adopt moves free segments of closed streams to the stream of a request or, where that is exact, to nobody.
 func (m *Model) adopt(id uint64) {
 	for g := range m.Stats.segments {
 		if g.Stream == id || !m.streams[g.Stream].closed {
@@ -186,7 +184,10 @@ func (m *Model) adopt(id uint64) {
 		for _, b := range g.Blocks {
 			unused = unused && (b.State == Free || b.State == Hole)
 		}
-		if unused {
+		switch {
+		case unused && m.o.Exact:
+			g.orphan = true
+		case unused:
 			g.Stream = id
 		}
 	}

@@ -21,7 +21,7 @@ func (m *Model) granules(b *Block) (from, to int64) {
 func (m *Model) candidate(r *request) *Block {
 	var ranges []*Segment
 	for g := range m.Stats.segments {
-		if g.Expandable && g.Stream == r.stream && g.Pool == r.pool && g.Kind == r.kind {
+		if g.Expandable && g.owner() == r.stream && g.Pool == r.pool && g.Kind == r.kind {
 			ranges = append(ranges, g)
 		}
 	}
@@ -84,9 +84,6 @@ func (m *Model) expand(r *request) *Block {
 func (m *Model) reserve(r *request) *Block {
 	n := m.granule(r.kind)
 	bytes := (m.o.Total + m.o.Total/8 + n - 1) / n * n
-	if !m.o.Exact {
-		bytes += n
-	}
 	at, ok := m.driver.Reserve(bytes)
 	if !ok {
 		return nil
@@ -115,7 +112,7 @@ func (m *Model) mapFront(b *Block, size int64) bool {
 		g.insert(&Block{At: b.At + bytes, Size: b.Size - bytes, State: Hole, Segment: g}, b, 1)
 		b.Size = bytes
 	}
-	b.State = Free
+	b.State, g.mapped = Free, true
 	m.Stats.Allocs++
 	m.Stats.driver++
 	m.trace("segment_map", b.At, bytes, g.Stream)

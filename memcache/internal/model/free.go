@@ -126,7 +126,7 @@ func (m *Model) flush(p *Pool) {
 		m.unmap(b)
 	}
 	for _, g := range m.Segments() {
-		if len(g.Blocks) == 1 && g.Blocks[0].State == Hole {
+		if g.mapped && len(g.Blocks) == 1 && g.Blocks[0].State == Hole {
 			m.driver.Unreserve(g.At)
 			delete(m.Stats.segments, g)
 		}

@@ -5,7 +5,10 @@
 // It was written from a description of PyTorch's allocator and of what memcache does differently.
 package model
 
-import "sort"
+import (
+	"math"
+	"sort"
+)
 
 // Options are an allocator's options; sizes are bytes.
 type Options struct {
@@ -82,11 +85,14 @@ const (
 // Segment is memory of the driver, or a range of addresses.
 type Segment struct {
 	At, Bytes  int64
-	Stream     uint64
+	Stream     uint64 // whose it is, or was when that closed
 	Kind       Kind
 	Pool       *Pool
 	Expandable bool
 	Blocks     []*Block // they tile it
+
+	orphan bool // of a closed stream, and served to nobody
+	mapped bool // an expandable one that has had memory
 }
 
 // State is what a block is used for.
@@ -131,10 +137,21 @@ const (
 )
 
 const (
-	kib, mib = 1 << 10, 1 << 20
-	unit     = 512
-	none     = int64(1) << 62
+	mib  = 1 << 20
+	unit = 512
+	none = int64(1) << 62
+
+	// orphans stands for the streams whose segments are served to nobody any more; it comes after all others.
+	orphans = math.MaxUint64
 )
+
+// owner is the stream that the segment's blocks are for.
+func (g *Segment) owner() uint64 {
+	if g.orphan {
+		return orphans
+	}
+	return g.Stream
+}
 
 // New is an empty allocator.
 func New(o Options, d Driver) *Model {
@@ -155,6 +172,7 @@ func New(o Options, d Driver) *Model {
 	}
 	m := &Model{o: o, driver: d, streams: map[uint64]*stream{}, pools: []*Pool{{}}}
 	m.Stats.segments = map[*Segment]bool{}
+	m.Open(orphans)
 	return m
 }
 
