@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,6 +53,12 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+mutants: ## break the code on purpose and see that tests notice (PKG=./memcache; all lists without it)
+	CGO_ENABLED=1 go run ./internal/mutants $(PKG)
+
+gremlins: ## break every operator that a change touches (BASE=origin/main), and print what the tests let pass
+	.ci/gremlins
 
 bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...

@@ -127,18 +127,8 @@ func (s *Scope) count() {
 	for _, l := range s.levels() {
 		l.level.Current = l.of(&t)
 	}
-	w.Allocations = since(t.Allocation.All.Allocated, s.base.Allocation.All.Allocated)
-	w.Hits = since(t.Hits, s.base.Hits)
-	w.Misses = since(t.Misses, s.base.Misses)
-	w.DriverAllocs = since(t.NumDeviceAlloc, s.base.NumDeviceAlloc)
-}
-
-// since is how far a counter went, also if it was reset in between.
-func since(now, then int64) int64 {
-	if now < then {
-		return now
-	}
-	return now - then
+	t = t.Since(s.base)
+	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
 // of is the innermost scope of the chain that belongs to c.
