@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,19 +19,23 @@ import (
 
 const testdata = "../testdata/recordings/"
 
-// recordings are all there are; the short ones with the race detector, which sees one goroutine.
+// recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
 func recordings(t testing.TB) (files []string) {
 	all, err := filepath.Glob(testdata + "*.jsonl.gz")
 	require.NoError(t, err)
 	for _, file := range all {
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		if !race.Enabled || info.Size() < 32<<10 {
+		if !race.Enabled && !testing.Short() || !large(t, file) {
 			files = append(files, file)
 		}
 	}
 	require.NotEmpty(t, files)
 	return files
+}
+
+func large(t testing.TB, file string) bool {
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	return info.Size() > 64<<10
 }
 
 // replays runs the command.
@@ -72,6 +77,7 @@ func TestVerifyEveryRecording(t *testing.T) {
 			require.Contains(t, o, key)
 		}
 	}
+	files = slices.DeleteFunc(files, func(name string) bool { return large(t, name) })
 	status, stdout, _ = replays(t, files...)
 	require.Equal(t, exitOK, status)
 	require.Equal(t, 1+len(files)+2, strings.Count(stdout, "\n"), "two have a remark")
