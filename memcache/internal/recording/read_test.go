@@ -106,7 +106,7 @@ func TestPyTorchsOwn(t *testing.T) {
 	}
 }
 
-var long = flag.Bool("long", false, "hostile files of full size")
+var fullSize = flag.Bool("long", false, "hostile files of full size")
 
 // TestHostile: files that are wrong in every way get an error that says how, soon and without much memory.
 func TestHostile(t *testing.T) {
@@ -114,7 +114,7 @@ func TestHostile(t *testing.T) {
 		return []byte(`{"x":` + strings.Repeat(open, 1_000_000) + strings.Repeat(shut, 1_000_000) + "}")
 	}
 	large := 8 << 20
-	if *long {
+	if *fullSize {
 		large = 80 << 20
 	}
 	good := pickled(snapshot(entry("alloc", 4<<20, 100)))
