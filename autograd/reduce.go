@@ -81,7 +81,11 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor) *Variable {
 	}
 	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels)
 	out := t.result("CrossEntropy", loss, err)
-	if !t.record || !logits.needsGrad {
+	if !t.record {
+		t.spend("CrossEntropy", []*Variable{logits})
+		return out
+	}
+	if !logits.needsGrad {
 		return out
 	}
 	classes := t.Input(labels)

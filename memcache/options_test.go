@@ -98,10 +98,10 @@ func runCalls(t *testing.T, config Config, calls []act) (common [][2]int64) {
 	}
 	require.NoError(t, c.EmptyCache(context.Background()))
 	st := c.Stats()
-	st.each(func(s *Stat) {
+	for _, s := range st.quantities() {
 		require.Zero(t, s.Current)
 		require.Equal(t, s.Allocated, s.Freed)
-	})
+	}
 	require.Empty(t, dev.live)
 	require.Empty(t, dev.mapped)
 	require.Empty(t, dev.reserved)

@@ -121,7 +121,7 @@ func (s *Step) finish() {
 func (s *Step) measure(took time.Duration) StepProfile {
 	p := s.profiler
 	s.scope.End()
-	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats()
+	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats().Since(s.stats)
 	r := StepProfile{
 		Step:           s.number,
 		Start:          s.began,
@@ -135,9 +135,9 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		Hits:           window.Hits,
 		Misses:         window.Misses,
 		DriverAllocs:   window.DriverAllocs,
-		Retries:        since(stats.NumAllocRetries, s.stats.NumAllocRetries),
-		OutOfMemory:    since(stats.NumOOMs, s.stats.NumOOMs),
-		Frees:          since(stats.Allocation.All.Freed, s.stats.Allocation.All.Freed),
+		Retries:        stats.NumAllocRetries,
+		OutOfMemory:    stats.NumOOMs,
+		Frees:          stats.Allocation.All.Freed,
 		OwnPeak:        own.Peak,
 		OwnLive:        own.Live,
 		OwnAllocations: own.Allocations,
@@ -145,8 +145,8 @@ func (s *Step) measure(took time.Duration) StepProfile {
 	}
 	if p.config.Pool != nil {
 		copied := p.config.Pool.Stats()
-		r.H2DBytes = since(copied.H2DBytes, s.copied.H2DBytes)
-		r.D2HBytes = since(copied.D2HBytes, s.copied.D2HBytes)
+		r.H2DBytes = copied.H2DBytes - s.copied.H2DBytes
+		r.D2HBytes = copied.D2HBytes - s.copied.D2HBytes
 	}
 	return r
 }
@@ -164,12 +164,4 @@ func (s *Step) tell(r *StepProfile) {
 		t.counts.skipped.Add(r.Allocations + r.Frees)
 	}
 	s.span.SetAttributes(r.attributes()...)
-}
-
-// since is how far a counter went, also if it was reset in between.
-func since(now, then int64) int64 {
-	if now < then {
-		return now
-	}
-	return now - then
 }
