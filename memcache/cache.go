@@ -55,9 +55,10 @@ type Cache struct {
 
 	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	all        sync.Mutex
-	closed     bool  // changed with all shards locked: one shard's lock is enough to look
-	limit      int64 // bytes; math.MaxInt64: none
-	stats      Stats // but for what the shards keep
+	closed     bool   // changed with all shards locked: one shard's lock is enough to look
+	ends       uint64 // scopes that have ended; the same
+	limit      int64  // bytes; math.MaxInt64: none
+	stats      Stats  // but for what the shards keep
 	peaks      [rows]change
 	retired    [2]change    // the increases of shards that are gone
 	forgotten  [rows]change // what was in use when the sums were last reset
@@ -79,7 +80,9 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	mapped     bool   // expandable, and has had memory
 	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	stream     uint64 // whose it is, or was when that closed
 	lists      *lists // where its blocks belong, in the shard that its blocks name
 
 	// Of lists, for the segment's poolKind.
@@ -162,7 +165,7 @@ func (c *Cache) setLimit(limit int64) {
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
 // still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
-// Close is idempotent.
+// The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
 func (c *Cache) Close() error {
 	if err := c.lockGrowth(context.Background()); err != nil {
 		return err
@@ -183,6 +186,7 @@ func (c *Cache) Close() error {
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
 		s.lists, s.private = lists{}, nil
+		s.used = [2]change{} // leaked blocks too have no memory any more
 	}
 	c.lenders = nil
 	c.unlockAll()
