@@ -138,8 +138,16 @@ func (g *graph) addLeaf(random choice, i int) {
 
 // pick finds an operation and operands that fit each other, away from kinks and poles.
 func (g *graph) pick(random choice, base []array, live []int) (graphStep, array) {
-	for range 40 {
-		st := graphStep{op: random.IntN(len(graphOps)+1) - 1}
+	op, tries := 0, 0
+	for range 60 {
+		if tries == 0 { // operations of several operands rarely fit the first ones
+			op = random.IntN(len(graphOps)+1) - 1
+			if tries = 1; op != detached && graphOps[op].arity > 1 {
+				tries = 10 * graphOps[op].arity
+			}
+		}
+		tries--
+		st := graphStep{op: op}
 		arity := 1
 		if st.op != detached {
 			arity = graphOps[st.op].arity
