@@ -6,9 +6,8 @@ import (
 )
 
 // Ptr is a device address. It is a number, never a Go pointer: only the device's own operations and, where
-// the host can touch the memory, [HostVisible] turn it into memory. It has 64 bits wherever the program runs.
-// The null address is 0.
-type Ptr uint64
+// the host can touch the memory, [HostVisible] turn it into memory. The null address is 0.
+type Ptr uintptr
 
 // Device is one accelerator, or the host acting as one.
 //

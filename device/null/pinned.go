@@ -1,14 +1,13 @@
 package null
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
 // maxPinned bounds one piece of pinned memory, which is real.
-const maxPinned = min(1<<36, math.MaxInt/2)
+const maxPinned = 1 << 36
 
 // AllocPinned returns ordinary Go memory, which copies accept.
 func (d *Device) AllocPinned(bytes int64) ([]byte, error) {

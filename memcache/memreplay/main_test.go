@@ -148,7 +148,7 @@ func TestWhatIf(t *testing.T) {
 	list := objects(t, stdout)
 	require.Len(t, list, 2)
 	require.Equal(t, "", list[0]["config"])
-	require.EqualValues(t, int64(2772434944), list[0]["peak_reserved"])
+	require.EqualValues(t, 2772434944, list[0]["peak_reserved"])
 	require.Equal(t, "expandable_segments:True", list[1]["config"])
 	require.Less(t, list[1]["ratio"], 1.03)
 	for _, key := range []string{"allocs", "peak_allocated", "driver_calls", "retries", "ooms", "ns_per_op"} {
@@ -196,7 +196,7 @@ func TestMarks(t *testing.T) {
 	for most, want := range map[int64]int64{1: 1, 7: 1, 8: 2, 1<<20 - 1: 1 << 17, 3 << 30: 1 << 29, 1 << 40: 1 << 38} {
 		require.Equal(t, want, powerStep(most), most)
 	}
-	for most, want := range map[int]int{0: 1, 9: 1, 12: 2, 49: 5, 60: 10, 2994: 500, 16484: 2000, 2_000_000_000: 200_000_000} {
+	for most, want := range map[int]int{0: 1, 9: 1, 12: 2, 49: 5, 60: 10, 2994: 500, 16484: 2000, 1 << 31: 200_000_000} {
 		require.Equal(t, want, decimalStep(most), most)
 	}
 	require.Equal(t, []string{"0", "999", "1,000", "12,345,678"}, []string{thousands(0), thousands(999), thousands(1000), thousands(12345678)})
