@@ -66,8 +66,8 @@ func ReLUGrad(dy, y float64) float64 {
 	return dy
 }
 
-// TanhGrad is dy(1-y²).
-func TanhGrad(dy, y float64) float64 { return dy * (1 - y) * (1 + y) }
+// TanhGrad is dy(1-y²), with 1-y² rounded once.
+func TanhGrad(dy, y float64) float64 { return dy * math.FMA(-y, y, 1) }
 
 // SigmoidGrad is dy·y(1-y).
 func SigmoidGrad(dy, y float64) float64 { return dy * (y * (1 - y)) }
