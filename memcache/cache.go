@@ -30,6 +30,7 @@ var (
 // next allocation. Work on other streams needs RecordStream.
 type Cache struct {
 	dev    device.Device
+	number uint64 // unique in the process
 	config Config
 	rules  rules
 	vmm    device.VirtualMemory // with expandable segments
@@ -72,6 +73,9 @@ type Cache struct {
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
+// numbers counts the caches of the process.
+var numbers atomic.Uint64
+
 // collecting is the part of alert that says that garbage collection is armed.
 const collecting = 1 << 40
 
@@ -105,6 +109,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	}
 	c := &Cache{
 		dev:    dev,
+		number: numbers.Add(1),
 		config: config,
 		rules:  rules,
 		growth: make(chan struct{}, 1),
