@@ -14,6 +14,15 @@ import (
 // use.
 type Parameter struct {
 	value, grad *tensor.Tensor
+	name        string // that an optimiser knows it by
+}
+
+// label is the parameter's name for an error.
+func (p *Parameter) label() string {
+	if p.name == "" {
+		return "a parameter"
+	}
+	return fmt.Sprintf("parameter %q", p.name)
 }
 
 // NewParameter makes a parameter that owns value, of float32 or float64.

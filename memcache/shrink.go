@@ -47,7 +47,7 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 	m.segment.unmapped.insert(m)
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
-	c.noteSegment(ActionSegmentUnmap, from, bytes, s.id, nil)
+	c.noteSegment(ActionSegmentUnmap, from, bytes, m.segment.stream, nil)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (c *Cache) unmap(ctx context.Context, m *meta, from device.Ptr, bytes int64
 	for done, granule := int64(0), c.granule(m.kind); done < bytes && err == nil; done += granule {
 		err = c.vmm.Unmap(from+device.Ptr(done), granule)
 	}
-	c.end(op, Event{Op: OpDriverFree, Stream: m.shard.Load().id, Bytes: bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, Event{Op: OpDriverFree, Stream: m.segment.stream, Bytes: bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: unmapping %s: %w", formatBytes(bytes), err)
 	}

@@ -24,7 +24,7 @@ type Sampler struct {
 	DropLast bool
 }
 
-const maxSamples = 1 << 36 // the order of so many takes 512 GiB
+const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
 // Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields. Where a product is no number of bytes, it is 0
 // or math.MaxInt64, which [NewLoader] refuses, as Epoch does its factors.
