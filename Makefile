@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer long invariants nocgo fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint tidy kernels-check nocgo invariants race sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint tidy kernels-check nocgo invariants race long sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -38,6 +38,9 @@ race: ## all tests under the race detector, which is the stream sanitizer
 
 sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
 	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/sanitizer
+
+long: ## what make test does a part of: training against the losses of PyTorch, all 100 steps
+	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 
 invariants: ## the tests of the allocator, with its structures checked
 	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/...
