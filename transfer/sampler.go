@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 )
 
@@ -23,7 +24,7 @@ type Sampler struct {
 	DropLast bool
 }
 
-const maxSamples = 1 << 36 // the order of so many takes 512 GiB
+const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
 // Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields.
 func (s Sampler) Capacities() []int64 {

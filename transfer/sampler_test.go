@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"testing"
 
@@ -84,7 +85,7 @@ func TestSamplerBadInput(t *testing.T) {
 	read := func(context.Context, []int, [][]byte) error { return nil }
 	for _, s := range []transfer.Sampler{
 		{}, {Samples: 1, Batch: 1}, {Samples: -1, Batch: 1, Fields: []int64{1}}, {Samples: 1, Batch: -1, Fields: []int64{1}},
-		{Samples: 1, Batch: 1, Fields: []int64{0}}, {Samples: 1, Batch: 1 << 40, Fields: []int64{1 << 40}},
+		{Samples: 1, Batch: 1, Fields: []int64{0}}, {Samples: 1, Batch: math.MaxInt, Fields: []int64{1 << 40}},
 		{Samples: 1, Batch: 2, Fields: []int64{1, -1}},
 	} {
 		_, err := s.Epoch(0, read)
