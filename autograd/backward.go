@@ -11,29 +11,65 @@ import (
 type node struct {
 	op    string
 	out   *Variable
-	saved []*Variable // whose values the backward step reads
+	saved []saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
 }
 
+// saved is a value that the backward step of an operation reads, at the version that the operation had read.
+type saved struct {
+	*Variable
+	version uint64
+}
+
+// fresh is an error if the value was overwritten since it was saved: the gradient would be that of another one.
+func (s saved) fresh() error {
+	now := s.value.Version()
+	if now == s.version {
+		return nil
+	}
+	what, advice := "a value", "overwrite it after Backward"
+	if s.param != nil {
+		what, advice = s.param.label(), "take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again"
+	}
+	return fmt.Errorf("%w: %s, %v %v, is at version %d, and its gradient needs version %d: %s",
+		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
+}
+
 // push records an operation if one of its inputs needs a gradient. saved are the variables, among inputs and
-// out, whose values back reads.
-func (t *Tape) push(op string, out *Variable, inputs, saved []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
-	if t.err != nil || !t.record || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
+// out, whose values back reads. A tape that records nothing frees inputs that nobody keeps.
+func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
+	if !t.record {
+		t.spend(op, inputs)
+		return out
+	}
+	if t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
 		return out
 	}
 	out.needsGrad = true
-	for _, v := range saved {
+	n := &node{op: op, out: out, back: back}
+	for _, v := range reads {
 		v.users++
+		n.saved = append(n.saved, saved{v, v.value.Version()})
 	}
-	t.nodes = append(t.nodes, &node{op: op, out: out, saved: saved, back: back})
+	t.nodes = append(t.nodes, n)
 	return out
+}
+
+// fresh is an error if a value that the backward step reads was overwritten.
+func (n *node) fresh() error {
+	for _, s := range n.saved {
+		if err := s.fresh(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // done ends the node's use of a saved value.
 func (n *node) done(v *Variable) {
-	if i := slices.Index(n.saved, v); i >= 0 {
+	if i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v }); i >= 0 {
 		n.saved = slices.Delete(n.saved, i, i+1)
 		v.drop()
 	}
@@ -45,7 +81,8 @@ func (n *node) done(v *Variable) {
 //
 // The gradients of parameters are added to those that the parameters have (zero_grad sets them to none). The
 // loss is returned as a tensor of the tape's: read it before Close, or not at all, as a read waits for the
-// device. After an error the parameters have the gradients that they had before; those that had one may have
+// device. A value that the gradients need and that was overwritten since the forward pass,
+// such as a parameter by an optimiser's step, is an error that wraps [ErrStale]. After an error the parameters have the gradients that they had before; those that had one may have
 // been added to.
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
@@ -87,10 +124,14 @@ func (t *Tape) backward(loss *Variable) {
 		t.nodes[i] = nil
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
+			if err := n.fresh(); err != nil {
+				t.fail(n.op+" backward", err)
+				return
+			}
 			n.back(n, g)
 		}
-		for _, v := range n.saved {
-			v.drop()
+		for _, s := range n.saved {
+			s.drop()
 		}
 	}
 	t.nodes = nil

@@ -28,7 +28,7 @@ func BenchmarkStep(b *testing.B) {
 		x, y := upload(bn, images, 128, 784), upload(bn, labels, 128)
 		b.ReportAllocs()
 		for b.Loop() {
-			require.NoError(b, opt.ZeroGrad())
+			require.NoError(b, opt.ZeroGrad(bn.ctx))
 			tape := NewTape(bn.ctx, bn.rt)
 			loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 			require.NoError(b, err)

@@ -2,9 +2,9 @@
 // and optimisers.
 //
 //	model := autograd.Sequential{autograd.Flatten{}, hidden, autograd.ReLU{}, output}
-//	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: 1e-3})
+//	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)})
 //	for x, y := range batches {
-//		err = opt.ZeroGrad()
+//		err = opt.ZeroGrad(ctx)
 //		tape := autograd.NewTape(ctx, rt)
 //		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 //		err = opt.Step(ctx)
@@ -23,7 +23,7 @@
 // each value after its last use and each gradient when it is consumed, so that at the peak of a step there
 // are parameters, gradients, the optimiser's state and little else. A program that composes operations itself
 // helps with [Variable.Release], and holds what it wants to read later with [Variable.Keep]. [NoGrad] is for
-// evaluation: it keeps nothing.
+// evaluation: an operation frees what it has read, unless the program keeps it.
 //
 // Gradients of parameters add up over several tapes until ZeroGrad, which frees them.
 //

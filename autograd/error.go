@@ -4,12 +4,14 @@ import "errors"
 
 // Classes of errors, for errors.Is. Errors of operations wrap those of package tensor.
 var (
-	// ErrTape: the variable belongs to another tape, or is nil.
+	// ErrTape: the variable belongs to another tape.
 	ErrTape = errors.New("variable of another tape")
 	// ErrSpent: the tape was run backward or closed and takes no more operations.
 	ErrSpent = errors.New("tape is spent")
 	// ErrNoGrad: there is nothing to differentiate.
 	ErrNoGrad = errors.New("no gradient")
+	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
+	ErrStale = errors.New("overwritten since the forward pass")
 	// ErrInvalid: an argument is wrong.
 	ErrInvalid = errors.New("invalid argument")
 )

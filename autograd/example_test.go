@@ -41,7 +41,7 @@ func Example() {
 	check(err)
 	model := autograd.Sequential{hidden, autograd.ReLU{}, output}
 	defer model.Parameters().Release()
-	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: 0.05})
+	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
 	check(err)
 	defer opt.Close()
 
@@ -53,7 +53,7 @@ func Example() {
 	defer y.Release()
 
 	for range 100 {
-		check(opt.ZeroGrad())
+		check(opt.ZeroGrad(ctx))
 		tape := autograd.NewTape(ctx, rt)
 		_, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		check(err)

@@ -17,7 +17,7 @@ import (
 
 // smallStep is a training step in which every tensor fits one block of 512 bytes.
 func smallStep(ctx context.Context, model Sequential, opt Optimizer, x, y *tensor.Tensor) error {
-	if err := opt.ZeroGrad(); err != nil {
+	if err := opt.ZeroGrad(ctx); err != nil {
 		return err
 	}
 	tape := NewTape(ctx, x.Runtime())
@@ -59,7 +59,7 @@ func TestOutOfMemoryAnywhereLeaksNothing(t *testing.T) {
 		fill(free)
 		before := b.live()
 		err := smallStep(b.ctx, model, opt, x, y)
-		require.NoError(t, model.Parameters().ZeroGrad())
+		require.NoError(t, model.Parameters().ZeroGrad(b.ctx))
 		if err == nil {
 			break
 		}
@@ -76,7 +76,7 @@ func TestOutOfMemoryAnywhereLeaksNothing(t *testing.T) {
 	require.NoError(t, opt.Close())
 	require.NoError(t, smallStep(b.ctx, model, opt, x, y), "the model still trains")
 	require.NoError(t, opt.Close())
-	require.NoError(t, model.Parameters().ZeroGrad())
+	require.NoError(t, model.Parameters().ZeroGrad(b.ctx))
 	assert.Equal(t, int64(6+2+1), b.live(), "parameters, batch, and the word for faults")
 }
 

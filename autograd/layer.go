@@ -47,7 +47,7 @@ func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in,
 	}
 	bias, err := uniform(ctx, rt, dtype, bound, random, out)
 	if err != nil {
-		_ = weight.Release()
+		_ = weight.ReleaseContext(ctx)
 		return nil, err
 	}
 	return &Linear{Weight: weight, Bias: bias}, nil
@@ -66,7 +66,7 @@ func uniform(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, bound
 		err = tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), bound, random))
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.Release())
+		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.ReleaseContext(ctx))
 	}
 	return NewParameter(t)
 }
@@ -83,6 +83,7 @@ func draw[T float32 | float64](n int, bound float64, random *rand.Rand) []T {
 func (l *Linear) Forward(t *Tape, x *Variable) *Variable { return l.forward(t, x, false) }
 
 func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
+	defer x.spare()()
 	if l == nil {
 		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
@@ -113,7 +114,10 @@ func (l *Linear) Parameters() Parameters {
 type ReLU struct{}
 
 // Forward returns max(x, 0).
-func (ReLU) Forward(t *Tape, x *Variable) *Variable { return t.ReLU(x) }
+func (ReLU) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	return t.ReLU(x)
+}
 
 // Parameters is empty.
 func (ReLU) Parameters() Parameters { return nil }
@@ -123,6 +127,7 @@ type Flatten struct{}
 
 // Forward returns x as (rows, the rest), in the same memory.
 func (Flatten) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
 	if !t.begin("Flatten", x) {
 		return t.inert()
 	}
@@ -147,9 +152,11 @@ type Sequential []Layer
 // Forward applies the layers one after the other. It releases what is between them as soon as the next layer
 // has it, and computes a [Linear] with a [ReLU] after it as one, in place.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
 	y := x
 	for i := 0; i < len(s); i++ {
 		last := y
+		end := last.spare()
 		linear, fuse := s[i].(*Linear)
 		if fuse && i+1 < len(s) {
 			_, fuse = s[i+1].(ReLU)
@@ -164,6 +171,7 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 		default:
 			y = s[i].Forward(t, last)
 		}
+		end()
 		if last != x && last != y {
 			last.Release()
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// Optimizer updates parameters in place from their gradients. Its state is device memory. It is not safe for
+// Optimizer updates the parameters of one runtime in place from their gradients. Its state is device memory. It is not safe for
 // concurrent use.
 type Optimizer interface {
 	// Prepare allocates the state, zeroed, so that the first step takes no more memory than the others.
@@ -18,8 +18,8 @@ type Optimizer interface {
 	// Step updates every parameter that has a gradient. If there is no memory for the state nothing is
 	// updated.
 	Step(ctx context.Context) error
-	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)).
-	ZeroGrad() error
+	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). The spans of the frees have their parent in ctx.
+	ZeroGrad(ctx context.Context) error
 	// LR is the learning rate, and SetLR changes it for the steps to come.
 	LR() float64
 	SetLR(lr float64) error
@@ -29,6 +29,7 @@ type Optimizer interface {
 
 // slots is the state of an optimiser: for every parameter its number of steps and n tensors of its shape.
 type slots struct {
+	rt     *tensor.Runtime
 	params Parameters
 	lr     float64
 	n      int
@@ -44,7 +45,7 @@ func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
 		return s, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
 	for i, p := range params {
-		if p.Parameter == nil {
+		if p.Parameter == nil || p.value == nil {
 			return s, fmt.Errorf("autograd: %s: %w: parameter %q is nil", op, ErrInvalid, p.Name)
 		}
 		for _, q := range params[:i] {
@@ -52,8 +53,19 @@ func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
 				return s, fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, q.Name, p.Name)
 			}
 		}
+		rt := p.value.Runtime()
+		if s.rt != nil && rt != s.rt {
+			return s, fmt.Errorf("autograd: %s: %w: parameters %q and %q live in two runtimes: make an optimiser for each", op, tensor.ErrRuntime, params[0].Name, p.Name)
+		}
+		s.rt = rt
 	}
-	return s, s.SetLR(lr)
+	if err := s.SetLR(lr); err != nil {
+		return s, err
+	}
+	for _, p := range params {
+		p.name = p.Name
+	}
+	return s, nil
 }
 
 // LR returns the learning rate.
@@ -69,7 +81,7 @@ func (s *slots) SetLR(lr float64) error {
 }
 
 // ZeroGrad frees the gradients.
-func (s *slots) ZeroGrad() error { return s.params.ZeroGrad() }
+func (s *slots) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
 
 // Close frees the state.
 func (s *slots) Close() error {
@@ -97,10 +109,10 @@ func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error 
 		}
 		var ts []*tensor.Tensor
 		for range s.n {
-			t, err := p.value.Runtime().Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
+			t, err := s.rt.Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
 			if err != nil {
 				for _, t := range ts {
-					err = errors.Join(err, t.Release())
+					err = errors.Join(err, t.ReleaseContext(ctx))
 				}
 				return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, err)
 			}
@@ -132,12 +144,12 @@ func (s *slots) stepped(due []int) {
 	}
 }
 
-// run is the end of the first run of due parameters, from the given one on, that live in one runtime.
-func (s *slots) run(due []int, from int) (rt *tensor.Runtime, to int) {
-	rt = s.params[due[from]].value.Runtime()
-	for to = from + 1; to < len(due) && s.params[due[to]].value.Runtime() == rt; to++ {
+// or is *p, or standard if p is nil.
+func or(p *float64, standard float64) float64 {
+	if p == nil {
+		return standard
 	}
-	return rt, to
+	return *p
 }
 
 func within(op, what string, v, lo, hi float64) error {

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -19,16 +20,16 @@ func TestOptimizersRefuse(t *testing.T) {
 		"no parameters":         func() (Optimizer, error) { return NewSGD(nil, SGDConfig{}) },
 		"a parameter twice":     func() (Optimizer, error) { return NewSGD(append(ps, ps[0]), SGDConfig{}) },
 		"a nil parameter":       func() (Optimizer, error) { return NewSGD(Parameters{{Name: "w"}}, SGDConfig{}) },
-		"NaN":                   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: nan}) },
-		"a negative rate":       func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: -1}) },
-		"an infinite rate":      func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: math.Inf(1)}) },
+		"NaN":                   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(nan)}) },
+		"a negative rate":       func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(-1.0)}) },
+		"an infinite rate":      func() (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(math.Inf(1))}) },
 		"a negative momentum":   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Momentum: -1}) },
 		"Nesterov without":      func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Nesterov: true}) },
-		"a beta of 1":           func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Beta1: 1}) },
-		"a beta of NaN":         func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{Beta2: nan}) },
+		"a beta of 1":           func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Beta1: new(1.0)}) },
+		"a beta of NaN":         func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{Beta2: new(nan)}) },
 		"a negative decay":      func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: -1}) },
 		"a decay that is NaN":   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{WeightDecay: nan}) },
-		"an eps below 0":        func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Eps: -1}) },
+		"an eps below 0":        func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Eps: new(-1.0)}) },
 		"a dampening of NaN":    func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Dampening: nan}) },
 		"dampened Nesterov":     func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Nesterov: true, Momentum: 1, Dampening: 1}) },
 		"an infinite dampening": func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Dampening: math.Inf(-1)}) },
@@ -50,10 +51,10 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	require.NoError(t, err)
 	q, err := NewParameter(upload(b, []float64{1}))
 	require.NoError(t, err)
-	opt, err := NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: 0.5})
+	opt, err := NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{LR: new(0.5)})
 	require.NoError(t, err)
 	step := func(ps ...*Parameter) {
-		require.NoError(t, opt.ZeroGrad())
+		require.NoError(t, opt.ZeroGrad(b.ctx))
 		tape := NewTape(b.ctx, b.rt)
 		loss := tape.Param(ps[0])
 		for _, p := range ps[1:] {
@@ -76,42 +77,62 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	step(p, q)
 	assert.InDelta(t, 0.5, value(q), 1e-8, "q's first step, with a first step's correction")
 	require.NoError(t, opt.Close())
-	require.NoError(t, opt.ZeroGrad())
+	require.NoError(t, opt.ZeroGrad(b.ctx))
 }
 
-// TestStepsParametersOfTwoRuntimes: parameters may live on two devices; each is updated where it is.
-func TestStepsParametersOfTwoRuntimes(t *testing.T) {
+// TestParametersOfTwoRuntimes: one step is on one stream, so an optimiser has parameters of one runtime.
+func TestParametersOfTwoRuntimes(t *testing.T) {
 	a, b := open(t, 64<<20), open(t, 64<<20)
-	var params Parameters
-	for _, x := range []*bench{a, b, a} {
-		l, err := NewLinear(x.ctx, x.rt, gtensor.Float32, 1, 1, NewRand(1))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, l.Parameters().Release()) })
-		params = append(params, l.Parameters()...)
-		tape := NewTape(x.ctx, x.rt)
-		_, err = tape.Backward(tape.Sum(l.Forward(tape, tape.Input(upload(x, []float32{1}, 1, 1)))))
-		require.NoError(t, err)
-		require.NoError(t, tape.Close())
-	}
+	params := append(a.mlp(gtensor.Float32, 1, 1).Parameters(), b.mlp(gtensor.Float32, 1, 1).Parameters()...)
 	for name, make := range optimizers {
-		opt, err := make(params)
+		_, err := make(params)
+		require.ErrorIs(t, err, tensor.ErrRuntime, name)
+		require.ErrorContains(t, err, `parameters "1.weight" and "1.weight" live in two runtimes`, name)
+		_, err = make(params[2:])
 		require.NoError(t, err, name)
-		before := values(a, b, params)
-		require.NoError(t, opt.Step(t.Context()), name)
-		for i, v := range values(a, b, params) {
-			require.Less(t, v, before[i], "%s, parameter %d: its gradient is 1", name, i)
+	}
+}
+
+// TestZeroIsANumber: 0 is a learning rate and a beta of its own, not the default.
+func TestZeroIsANumber(t *testing.T) {
+	b := open(t, 64<<20)
+	p, err := NewParameter(upload(b, []float64{1}))
+	require.NoError(t, err)
+	ps := Parameters{{"p", p}}
+	train := func(opt Optimizer, err error) (values []float64) {
+		require.NoError(t, err)
+		require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
+		for _, factor := range []float64{3, -1} { // the gradients
+			tape := NewTape(b.ctx, b.rt)
+			_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), factor)))
+			require.NoError(t, err)
+			require.NoError(t, errors.Join(tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)))
+			values = append(values, read[float64](b, p.Value())[0])
 		}
 		require.NoError(t, opt.Close())
+		return values
 	}
-}
+	assert.Equal(t, []float64{1, 1}, train(NewSGD(ps, SGDConfig{LR: new(0.0)})))
+	assert.Equal(t, []float64{1, 1}, train(NewAdam(ps, AdamConfig{LR: new(0.0)})))
+	assert.InDeltaSlice(t, []float64{0.997, 0.998}, train(NewSGD(ps, SGDConfig{})), 1e-12, "1e-3 is the default")
 
-func values(a, b *bench, params Parameters) (all []float32) {
-	for _, p := range params {
-		x := a
-		if p.Value().Runtime() == b.rt {
-			x = b
-		}
-		all = append(all, read[float32](x, p.Value())[0])
+	// Without a first moment the second step is against its own gradient, -1, alone.
+	second := func(beta1, beta2, eps float64) float64 {
+		m1, m2 := 3*(1-beta1), 9*(1-beta2)
+		m1, m2 = beta1*m1-(1-beta1), beta2*m2+(1-beta2)
+		return m1 / (1 - beta1*beta1) / (math.Sqrt(m2/(1-beta2*beta2)) + eps)
 	}
-	return all
+	for name, c := range map[string]struct {
+		cfg               AdamConfig
+		beta1, beta2, eps float64
+	}{
+		"defaults": {AdamConfig{LR: new(0.5)}, 0.9, 0.999, 1e-8},
+		"Beta1: 0": {AdamConfig{LR: new(0.5), Beta1: new(0.0)}, 0, 0.999, 1e-8},
+		"Beta2: 0": {AdamConfig{LR: new(0.5), Beta2: new(0.0)}, 0.9, 0, 1e-8},
+		"Eps: 0":   {AdamConfig{LR: new(0.5), Eps: new(0.0)}, 0.9, 0.999, 0},
+		"Eps: 1":   {AdamConfig{LR: new(0.5), Eps: new(1.0)}, 0.9, 0.999, 1},
+	} {
+		first := 1 - 0.5*3/(3+c.eps)
+		assert.InDeltaSlice(t, []float64{first, first - 0.5*second(c.beta1, c.beta2, c.eps)}, train(NewAdam(ps, c.cfg)), 1e-12, name)
+	}
 }

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -13,6 +14,15 @@ import (
 // use.
 type Parameter struct {
 	value, grad *tensor.Tensor
+	name        string // that an optimiser knows it by
+}
+
+// label is the parameter's name for an error.
+func (p *Parameter) label() string {
+	if p.name == "" {
+		return "a parameter"
+	}
+	return fmt.Sprintf("parameter %q", p.name)
 }
 
 // NewParameter makes a parameter that owns value, of float32 or float64.
@@ -40,15 +50,26 @@ func (p *Parameter) Value() *tensor.Tensor { return p.value }
 // Grad returns the gradient, or nil if there is none. It stays the parameter's, until ZeroGrad.
 func (p *Parameter) Grad() *tensor.Tensor { return p.grad }
 
-// ZeroGrad frees the gradient (zero_grad(set_to_none=True)).
-func (p *Parameter) ZeroGrad() error {
+// ZeroGrad frees the gradient (zero_grad(set_to_none=True)). The span of the free has its parent in ctx.
+func (p *Parameter) ZeroGrad(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
 	g := p.grad
 	p.grad = nil
-	return g.Release()
+	return g.ReleaseContext(ctx)
 }
 
 // Release frees value and gradient. It is idempotent.
-func (p *Parameter) Release() error { return errors.Join(p.ZeroGrad(), p.value.Release()) }
+func (p *Parameter) Release() error { return p.ReleaseContext(context.Background()) }
+
+// ReleaseContext is Release; the spans of the frees have their parent in ctx.
+func (p *Parameter) ReleaseContext(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	return errors.Join(p.ZeroGrad(ctx), p.value.ReleaseContext(ctx))
+}
 
 // Named is a parameter with its name in a model, such as "0.weight".
 type Named struct {
@@ -59,20 +80,23 @@ type Named struct {
 // Parameters are the parameters of a model, in the order of its layers.
 type Parameters []Named
 
-// ZeroGrad frees all gradients.
-func (ps Parameters) ZeroGrad() error {
+// ZeroGrad frees all gradients. The spans of the frees have their parent in ctx.
+func (ps Parameters) ZeroGrad(ctx context.Context) error {
 	var errs []error
 	for _, p := range ps {
-		errs = append(errs, p.ZeroGrad())
+		errs = append(errs, p.ZeroGrad(ctx))
 	}
 	return errors.Join(errs...)
 }
 
 // Release frees all values and gradients.
-func (ps Parameters) Release() error {
+func (ps Parameters) Release() error { return ps.ReleaseContext(context.Background()) }
+
+// ReleaseContext is Release; the spans of the frees have their parent in ctx.
+func (ps Parameters) ReleaseContext(ctx context.Context) error {
 	var errs []error
 	for _, p := range ps {
-		errs = append(errs, p.Release())
+		errs = append(errs, p.ReleaseContext(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -34,7 +34,7 @@ func TestPeakMemoryOfAStep(t *testing.T) {
 		require.NoError(t, err)
 		y, err := tensor.Labels(b.ctx, b.rt, make([]int, batch), 10)
 		require.NoError(t, err)
-		require.NoError(t, opt.ZeroGrad())
+		require.NoError(t, opt.ZeroGrad(b.ctx))
 		tape := NewTape(b.ctx, b.rt)
 		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
 		require.NoError(t, err)

@@ -23,7 +23,8 @@ func randomProgram(random *rand.Rand, leaves, steps int) (p program) {
 }
 
 // run evaluates the program on n leaves of shape (2, 2), and returns the sum of all results. If early, it
-// releases each variable after its last use.
+// releases each variable after its last use. A tape that records nothing frees what was read, so it keeps what is
+// read again.
 func (p program) run(t *Tape, vs []*Variable, early bool) *Variable {
 	leaves := len(vs)
 	last := make([]int, leaves+len(p.steps))
@@ -54,7 +55,9 @@ func (p program) run(t *Tape, vs []*Variable, early bool) *Variable {
 		default:
 			v = t.LinearReLU(a, b, t.Sum(a, 0))
 		}
-		vs = append(vs, v)
+		if vs = append(vs, v); !t.record && last[leaves+i] > 0 {
+			v.Keep()
+		}
 		sum = t.Add(sum, t.Mean(v))
 		for j := leaves; early && j < len(vs); j++ {
 			if last[j] <= i {
@@ -113,6 +116,6 @@ func TestReleasingEarlyChangesNothingButMemory(t *testing.T) {
 		require.Equal(t, loss, plainLoss)
 		require.Equal(t, grads, earlyGrads)
 		assert.LessOrEqual(t, earlyPeak, peak)
-		assert.LessOrEqual(t, plainPeak, earlyPeak)
+		assert.LessOrEqual(t, plainPeak, peak)
 	}
 }

@@ -81,17 +81,24 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor) *Variable {
 	}
 	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels)
 	out := t.result("CrossEntropy", loss, err)
-	if !t.record || !logits.needsGrad {
+	if !t.record {
+		t.spend("CrossEntropy", []*Variable{logits})
+		return out
+	}
+	if !logits.needsGrad {
 		return out
 	}
 	classes := t.Input(labels)
 	t.push("CrossEntropy", out, []*Variable{logits}, []*Variable{logits, classes}, func(n *node, g *tensor.Tensor) {
 		var dst *tensor.Tensor
+		var err error
 		if logits.owned && logits.users == 1 && logits.value.Exclusive() {
-			dst = logits.value // nobody reads it again: the gradient takes its memory
-			logits.owned = false
+			dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
 		}
-		d, err := t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, classes.value, g)
+		d := dst
+		if err == nil {
+			d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, classes.value, g)
+		}
 		n.done(logits)
 		n.done(classes)
 		t.free(g)

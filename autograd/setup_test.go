@@ -33,7 +33,13 @@ type bench struct {
 
 func open(t testing.TB, capacity int64) *bench {
 	t.Helper()
+	return openObserved(t, capacity, nil)
+}
+
+func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *bench {
+	t.Helper()
 	dev, config := openDevice(t, capacity)
+	config.Observer = observer
 	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
 	pool, err := transfer.New(dev, transfer.Config{})

@@ -9,9 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// SGDConfig are the options of torch.optim.SGD.
+// SGDConfig are the options of torch.optim.SGD. LR is a pointer, as 0 is a learning rate too: new(0.1).
 type SGDConfig struct {
-	LR          float64 // 0: 1e-3
+	LR          *float64 // nil: 1e-3
 	Momentum    float64
 	Dampening   float64
 	WeightDecay float64
@@ -27,9 +27,6 @@ type SGD struct {
 
 // NewSGD makes an optimiser of the parameters.
 func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
-	if cfg.LR == 0 {
-		cfg.LR = 1e-3
-	}
 	if cfg.Nesterov && (cfg.Momentum == 0 || cfg.Dampening != 0) {
 		return nil, fmt.Errorf("autograd: NewSGD: %w: Nesterov needs Momentum, and no Dampening", ErrInvalid)
 	}
@@ -43,7 +40,7 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 	if cfg.Momentum != 0 {
 		n = 1
 	}
-	s, err := newSlots("NewSGD", params, cfg.LR, n)
+	s, err := newSlots("NewSGD", params, or(cfg.LR, 1e-3), n)
 	if err != nil {
 		return nil, err
 	}
@@ -69,13 +66,9 @@ func (o *SGD) Step(ctx context.Context) error {
 		o.updates = append(o.updates, u)
 	}
 	defer clear(o.updates) // the gradients are not the optimiser's to keep
-	for from := 0; from < len(due); {
-		rt, to := o.run(due, from)
-		if err := rt.StepSGDAll(ctx, o.updates[from:to]); err != nil {
-			return fmt.Errorf("autograd: SGD step: %w", err)
-		}
-		o.stepped(due[from:to])
-		from = to
+	if err := o.rt.StepSGDAll(ctx, o.updates); err != nil {
+		return fmt.Errorf("autograd: SGD step: %w", err)
 	}
+	o.stepped(due)
 	return nil
 }

@@ -22,7 +22,7 @@ type Tape struct {
 	err    error
 
 	nodes  []*node
-	values []*Variable // those that the tape owns
+	values []*Variable // those that Backward releases
 	params map[*Parameter]*Variable
 }
 
@@ -31,7 +31,9 @@ type Tape struct {
 func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, true) }
 
 // NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an error, and
-// nothing is kept for it. What a layer leaves behind is freed at once.
+// nothing is kept for it. What an operation made is freed by the first operation that reads it, and what a layer made
+// on its way by the layer. Inputs and arguments of layers stay, and what the program calls Keep on: call it on what is
+// read more than once; a second reading of anything else is an error that says so.
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
@@ -44,7 +46,7 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	return t
 }
 
-// SetContext changes the context of the tape's allocations and frees, so that the phases of a step can have
+// SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
 // spans and memory scopes of their own.
 func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
 
@@ -69,7 +71,7 @@ func (t *Tape) Close() error {
 	t.state = "closed"
 	t.nodes, t.values = nil, nil
 	clear(t.params)
-	if err := t.scope.Close(); err != nil {
+	if err := t.scope.CloseContext(t.ctx); err != nil {
 		t.fail("Close", err)
 	}
 	return t.err
@@ -88,9 +90,14 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 	if t.err == nil && t.state != "" {
 		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step", ErrSpent, t.state))
 	}
-	for _, v := range vs {
-		if v == nil || v.tape != t {
-			t.fail(op, fmt.Errorf("%w: bring tensors to this tape with Input, Leaf or Param", ErrTape))
+	for i, v := range vs {
+		switch {
+		case v == nil:
+			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
+		case v.tape != t:
+			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
+		case v.released():
+			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
 		}
 	}
 	return t.err == nil
@@ -103,8 +110,10 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 		t.fail(op, err)
 		return v
 	}
-	v.value, v.owned, v.held, v.users = value, true, true, 1
-	t.values = append(t.values, v)
+	v.value, v.owned, v.held, v.made, v.users = value, true, true, true, 1
+	if t.record {
+		t.values = append(t.values, v)
+	}
 	return v
 }
 

@@ -17,10 +17,13 @@ type Variable struct {
 	param *Parameter
 
 	needsGrad bool
-	owned     bool // the tape releases the value
-	held      bool // the program has not released it
-	kept      bool // Backward does not take the program's hold
-	users     int  // the program, and the recorded operations that read the value in the backward pass
+	owned     bool   // the tape releases the value
+	held      bool   // the program has not released it
+	kept      bool   // nothing takes the program's hold before Close
+	spared    int    // layers that leave the value to their callers
+	made      bool   // by an operation
+	spentBy   string // the operation that was the last one to read the value, on a tape that records nothing
+	users     int    // the program, and the recorded operations that read the value in the backward pass
 }
 
 // Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
@@ -30,7 +33,9 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 		return t.inert()
 	}
 	shared, err := t.rt.Share(t.ctx, x)
-	return t.result("Input", shared, err)
+	v := t.result("Input", shared, err)
+	v.made = false
+	return v
 }
 
 // Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
@@ -66,35 +71,80 @@ func (t *Tape) Param(p *Parameter) *Variable {
 }
 
 // Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it
-// is the loss, and by Close. It is nil for the inert result of an operation after an error.
-func (v *Variable) Value() *tensor.Tensor { return v.value }
+// is the loss, by Close, and on a [NoGrad] tape by the operation that reads it, unless Keep was called. It is nil for
+// the inert result of an operation after an error.
+func (v *Variable) Value() *tensor.Tensor {
+	if v == nil {
+		return nil
+	}
+	return v.value
+}
 
 // Shape returns the shape of the value; nil for an inert variable.
-func (v *Variable) Shape() gtensor.Shape { return v.value.Shape() }
+func (v *Variable) Shape() gtensor.Shape { return v.Value().Shape() }
 
 // Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
 // parameters are with the parameter, all others are freed as soon as they are consumed.
 func (v *Variable) Grad() *tensor.Tensor {
+	if v == nil {
+		return nil
+	}
 	if v.param != nil {
 		return v.param.grad
 	}
 	return v.grad
 }
 
-// Keep lets the value live until Close, for a program that reads it after Backward, and returns v.
+// Keep lets the value live until Close, for a program that reads it after Backward, or more than once on a [NoGrad]
+// tape, and returns v. To keep what was released is an error that sticks to the tape.
 func (v *Variable) Keep() *Variable {
+	if v == nil {
+		return nil
+	}
+	if v.released() {
+		v.tape.fail("Keep", v.releasedError("the variable"))
+	}
 	v.kept = true
 	return v
 }
 
 // Release tells the tape that the program is done with the value. It is freed now, or as soon as the backward
-// pass no longer needs it. Releasing again, or a parameter, does nothing.
+// pass no longer needs it; an operation on it is an error from now on. Releasing again, a parameter, or what Keep was
+// called on does nothing.
 func (v *Variable) Release() {
-	if !v.held {
+	if v == nil || !v.held || v.kept {
 		return
 	}
 	v.held = false
 	v.drop()
+}
+
+func (v *Variable) released() bool { return v.owned && !v.held }
+
+func (v *Variable) releasedError(what string) error {
+	if v.spentBy != "" {
+		return fmt.Errorf("%w: %s was freed when %s had read it: Keep what is read again on a tape of NoGrad", tensor.ErrReleased, what, v.spentBy)
+	}
+	return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
+}
+
+// spend frees what op has read on a tape that records nothing, unless the program or a layer's caller keeps it.
+func (t *Tape) spend(op string, inputs []*Variable) {
+	for _, v := range inputs {
+		if t.err == nil && v.made && v.held && !v.kept && v.spared == 0 {
+			v.spentBy = op
+			v.Release()
+		}
+	}
+}
+
+// spare leaves v to the caller of a layer, until the function that it returns is called.
+func (v *Variable) spare() (end func()) {
+	if v == nil {
+		return func() {}
+	}
+	v.spared++
+	return func() { v.spared-- }
 }
 
 // drop takes one user away and frees the value after the last.

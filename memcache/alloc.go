@@ -255,13 +255,13 @@ func (s *shard) splitFront(m *meta, size int64) *meta {
 
 // allocMiss serves a request that found no free block.
 func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
-	asked := 0
+	var p pressure
 	for {
 		m, err := c.allocGrowing(ctx, stream, r)
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
 			return m, err
 		}
-		if asked = c.reclaim(ctx, r.segment, asked); asked < 0 {
+		if !c.reclaim(ctx, r.segment, &p) {
 			c.all.Lock()
 			c.stats.NumOOMs++
 			c.counts.misses++
@@ -279,9 +279,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	}
 	defer c.unlockGrowth()
 	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
-	if !c.config.Exact {
-		c.adopt(r)
-	}
+	c.adopt(r)
 	if c.config.NoCaching {
 		return c.growUncached(ctx, r)
 	}

@@ -157,6 +157,44 @@ func BenchmarkHoles(b *testing.B) {
 	}
 }
 
+// BenchmarkStrides allocates and frees 1 KiB where 20,000 free blocks of that size lie so many bytes apart, in one range of
+// addresses.
+func BenchmarkStrides(b *testing.B) {
+	for _, stride := range append([]int64{499_712 - 512, 499_712 + 512}, strides...) {
+		if stride <= 1<<10 || stride > 4*mib {
+			continue
+		}
+		b.Run(fmt.Sprint(stride), func(b *testing.B) {
+			dev := newScripted(1 << 50)
+			c, err := New(dev, Config{ExpandableSegments: true})
+			require.NoError(b, err)
+			s, ctx := dev.stream(1), context.Background()
+			var holes []Block
+			for range 20_000 {
+				hole, err := c.Alloc(ctx, 1<<10, s)
+				require.NoError(b, err)
+				holes = append(holes, hole)
+				for rest := stride - 1<<10; rest > 0; rest -= mib { // more at a time would be of the other pool
+					_, err = c.Alloc(ctx, min(rest, mib), s)
+					require.NoError(b, err)
+				}
+			}
+			require.Equal(b, stride*19_999, int64(holes[19_999].Ptr()-holes[0].Ptr()))
+			for _, hole := range holes {
+				require.NoError(b, hole.Free())
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 1<<10, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
 // BenchmarkReplay repeats what the callers of a recorded workload did, on one stream; ns/op is for one call.
 func BenchmarkReplay(b *testing.B) {
 	for _, name := range []string{"mnist_cnn", "resnet50", "gpt2", "segmentation"} {

@@ -104,6 +104,9 @@ func (b Block) FreeContext(ctx context.Context) error {
 	}
 	_, op := c.start(ctx, OpFree)
 	was, err := c.freeBlock(b)
+	if op == nil {
+		return err
+	}
 	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
 	if was.sequence > 0 {
 		e.Shard, e.Seq, e.Requested, e.Pool = was.shard, was.sequence, was.requested, was.kind.String()

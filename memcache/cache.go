@@ -30,6 +30,7 @@ var (
 // next allocation. Work on other streams needs RecordStream.
 type Cache struct {
 	dev    device.Device
+	number uint64 // unique in the process
 	config Config
 	rules  rules
 	vmm    device.VirtualMemory // with expandable segments
@@ -37,6 +38,7 @@ type Cache struct {
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
 	// and while a flush waits.
 	growth chan struct{}
+	claims claims // guarded by growth
 
 	// alert is not 0 while a request has more to do than to look at its shard: the number of events of
 	// pending frees, and collecting while garbage collection is armed.
@@ -55,9 +57,10 @@ type Cache struct {
 
 	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	all        sync.Mutex
-	closed     bool  // changed with all shards locked: one shard's lock is enough to look
-	limit      int64 // bytes; math.MaxInt64: none
-	stats      Stats // but for what the shards keep
+	closed     bool   // changed with all shards locked: one shard's lock is enough to look
+	ends       uint64 // scopes that have ended; the same
+	limit      int64  // bytes; math.MaxInt64: none
+	stats      Stats  // but for what the shards keep
 	peaks      [rows]change
 	retired    [2]change    // the increases of shards that are gone
 	forgotten  [rows]change // what was in use when the sums were last reset
@@ -70,6 +73,9 @@ type Cache struct {
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
+// numbers counts the caches of the process.
+var numbers atomic.Uint64
+
 // collecting is the part of alert that says that garbage collection is armed.
 const collecting = 1 << 40
 
@@ -79,7 +85,9 @@ type segment struct {
 	bytes      int64
 	first      *meta // the block at ptr
 	expandable bool
+	mapped     bool   // expandable, and has had memory
 	whole      bool   // its blocks are not split: PoolOptions.NoSplit
+	stream     uint64 // whose it is, or was when that closed
 	lists      *lists // where its blocks belong, in the shard that its blocks name
 
 	// Of lists, for the segment's poolKind.
@@ -101,6 +109,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	}
 	c := &Cache{
 		dev:    dev,
+		number: numbers.Add(1),
 		config: config,
 		rules:  rules,
 		growth: make(chan struct{}, 1),
@@ -162,7 +171,7 @@ func (c *Cache) setLimit(limit int64) {
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
 // still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
-// Close is idempotent.
+// The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
 func (c *Cache) Close() error {
 	if err := c.lockGrowth(context.Background()); err != nil {
 		return err
@@ -183,6 +192,7 @@ func (c *Cache) Close() error {
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
 		s.lists, s.private = lists{}, nil
+		s.used = [2]change{} // leaked blocks too have no memory any more
 	}
 	c.lenders = nil
 	c.unlockAll()

@@ -74,18 +74,19 @@ func (c *Cache) checkQuotas() error {
 func (c *Cache) checkStats(want *Stats) error {
 	stats := c.sum()
 	var got, expected []int64
-	stats.each(func(s *Stat) { got = append(got, s.Current) })
-	want.each(func(s *Stat) { expected = append(expected, s.Current) })
+	says := want.quantities()
+	for i, s := range stats.quantities() {
+		got, expected = append(got, s.Current), append(expected, says[i].Current)
+	}
 	if fmt.Sprint(got) != fmt.Sprint(expected) {
 		return fmt.Errorf("current statistics %v, the blocks say %v", got, expected)
 	}
-	var wrong error
-	stats.each(func(s *Stat) {
+	for _, s := range stats.quantities() {
 		if s.Peak < s.Current || s.Current < 0 || s.Allocated < 0 || s.Freed < 0 {
-			wrong = fmt.Errorf("statistic %+v", *s)
+			return fmt.Errorf("statistic %+v", *s)
 		}
-	})
-	return wrong
+	}
+	return nil
 }
 
 // check reports what is inconsistent in the shard, and adds what its blocks say to want.

@@ -37,7 +37,7 @@ type Config struct {
 	// an ExpandableGranuleMB of 2, and costs driver calls, which wait for the streams.
 	ExpandableRemap bool
 	// PerProcessMemoryFraction limits the bytes reserved to this fraction of the device's memory, between 0
-	// and 1. 0 and 1 are no limit.
+	// and 1. 0 and 1 are no limit. (ParseConfig reads 0.0 as PyTorch does: nothing at all may be reserved.)
 	PerProcessMemoryFraction float64
 	// MemoryLimit limits the bytes reserved in place of the fraction. 0: the fraction holds.
 	MemoryLimit int64

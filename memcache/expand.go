@@ -23,20 +23,29 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 	if err != nil {
 		return nil, err
 	}
-	for m.unmapped || m.size < r.rounded {
+	for {
+		// While no lock is held the neighbours may be freed, and don't merge with m.
+		c.lockAll()
+		if !m.unmapped && m.next.mergeable() {
+			s.absorb(m, m.next)
+		}
+		if !m.unmapped && m.size >= r.rounded {
+			m = s.first(m, r)
+			c.unlockAll()
+			return m, nil
+		}
 		tail, missing := m, r.rounded
 		if !m.unmapped {
-			s.mu.Lock()
 			tail, missing = m.next, r.rounded-m.size
-			taken := tail == nil || !tail.unmapped // a hit took the free block that was there
-			s.mu.Unlock()
-			if taken {
-				c.putBack(m)
-				if m, err = c.room(r); err != nil {
-					return nil, err
-				}
-				continue
+		}
+		taken := tail == nil || !tail.unmapped // a hit took the free block that was there
+		c.unlockAll()
+		if taken {
+			c.putBack(m)
+			if m, err = c.room(r); err != nil {
+				return nil, err
 			}
+			continue
 		}
 		if err := c.mapFront(ctx, tail, min(tail.size, missing), r); err != nil {
 			if !m.unmapped {
@@ -53,14 +62,8 @@ func (c *Cache) expand(ctx context.Context, r *request) (*meta, error) {
 		} else if m.prev.mergeable() {
 			s.absorb(m, m.prev)
 		}
-		if m.next.mergeable() {
-			s.absorb(m, m.next)
-		}
 		s.mu.Unlock()
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	return s.first(m, r), nil
 }
 
 // room is the block that is to grow for the request, outside of the index, or an unmapped one.
@@ -107,18 +110,35 @@ func (s *shard) candidate(r *request) *meta {
 }
 
 // reserveRange makes an expandable segment, which has no memory yet. It has room for more than the whole
-// device; where addresses are scarce, as on the host, for a sixteenth of it or for the request.
+// device; where addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request.
 func (c *Cache) reserveRange(r *request) (*meta, error) {
 	total, granule := c.dev.Properties().TotalMemory, c.granule(r.kind)
-	bytes := roundUp(total+total/8, granule) + granule
-	p, err := c.vmm.Reserve(bytes)
-	for _, part := range [...]int64{total / 16, 0} {
+	sizes := []int64{total + total/8, total / 16, 0}
+	if _, host := c.dev.(device.HostVisible); host {
+		sizes = sizes[1:] // the first range would leave nothing for a second one
+	}
+	var bytes int64
+	var p device.Ptr
+	reserve := func(size int64) (err error) {
+		bytes = roundUp(max(size, r.rounded), granule)
+		p, err = c.vmm.Reserve(bytes)
+		return err
+	}
+	err := reserve(sizes[0])
+	if errors.Is(err, device.ErrOutOfMemory) {
+		if err := c.unreserve(true); err != nil {
+			return nil, err
+		}
+	}
+	for _, size := range sizes {
 		if errors.Is(err, device.ErrOutOfMemory) {
-			bytes = roundUp(max(part, r.rounded), granule)
-			p, err = c.vmm.Reserve(bytes)
+			err = reserve(size)
 		}
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := c.claims.add(p, bytes); err != nil {
 		return nil, err
 	}
 	s := r.shard
@@ -154,7 +174,7 @@ func (c *Cache) mapFront(ctx context.Context, m *meta, size int64, r *request) e
 		m.size = bytes
 		m.segment.unmapped.insert(n)
 	}
-	m.unmapped = false
+	m.unmapped, m.segment.mapped = false, true
 	c.reserve(m.kind, bytes)
 	c.noteSegment(ActionSegmentMap, m.ptr, bytes, s.id, r.stack)
 	c.stats.NumDeviceAlloc++

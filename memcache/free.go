@@ -69,7 +69,7 @@ func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, f
 	s.note(ActionFreeRequested, m, m.serial, was.stack)
 	m.stack, m.last = nil, m.serial
 	m.serial = 0
-	if m.charged > 0 {
+	if m.scope != nil {
 		m.discharge(s.cache)
 	}
 	s.apply(m.kind, &d)

@@ -110,3 +110,26 @@ func TestFailedDevice(t *testing.T) {
 	require.NoError(t, cache.Close())
 	_ = dev.Close()
 }
+
+// TestRangesOnAHost: addresses are scarce on a host device, and one stream's range leaves room for those of the others, also
+// where 9/8 of the capacity are whole granules.
+func TestRangesOnAHost(t *testing.T) {
+	for _, exact := range []bool{false, true} {
+		dev, err := host.New(host.Config{Capacity: 160 << 20})
+		require.NoError(t, err)
+		cache, err := memcache.New(dev, memcache.Config{ExpandableSegments: true, Exact: exact})
+		require.NoError(t, err)
+		var errs []error
+		for range 3 {
+			s, err := dev.NewStream(device.StreamOptions{})
+			require.NoError(t, err)
+			for _, bytes := range []int64{1000, 3 << 20} {
+				b, err := cache.Alloc(t.Context(), bytes, s)
+				require.NoError(t, err)
+				errs = append(errs, b.Free())
+			}
+			errs = append(errs, s.Close())
+		}
+		require.NoError(t, errors.Join(append(errs, cache.Close(), dev.Close())...))
+	}
+}

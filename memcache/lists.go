@@ -38,6 +38,9 @@ func (s *shard) own(g *segment, p *Pool) {
 	k := g.first.kind
 	g.lists, g.free, g.unmapped = l, &l.free[k], &l.unmapped[k]
 	g.whole = p != nil && p.options.NoSplit
+	if s.id != orphanStream {
+		g.stream = s.id
+	}
 	s.segments[g.ptr] = g
 }
 

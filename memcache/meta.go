@@ -27,11 +27,11 @@ type meta struct {
 	priority    uint32
 	indexed     bool
 	kind        poolKind
-	unmapped    bool  // addresses without memory, in an expandable segment
-	pending     bool  // freed, and waiting for a recorded stream
-	requested   int64 // of the present or, in a free block, of an earlier hand-out
-	born        int64 // the pool's clock when the block became free
-	charged     int   // the number of scopes that the block was charged to
+	unmapped    bool   // addresses without memory, in an expandable segment
+	pending     bool   // freed, and waiting for a recorded stream
+	requested   int64  // of the present or, in a free block, of an earlier hand-out
+	born        int64  // the pool's clock when the block became free
+	ends        uint64 // the number of scopes that had ended when the block was charged
 
 	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that
 	// records the events.
@@ -43,7 +43,7 @@ type meta struct {
 	recording bool
 	done      *meta // the next one whose last event is complete
 
-	scope *Scope    // the innermost one that the block was charged to
+	scope *Scope    // the innermost one that the block was charged to, or nil
 	stack []uintptr // of the hand-out, with the history's stacks
 	last  uint64    // the serial of the last hand-out
 }

@@ -47,7 +47,7 @@ func (c *Cache) freeUncached(b Block) (was freed, err error) {
 	was = freed{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind}
 	s.note(ActionFreeRequested, m, m.serial, nil)
 	m.serial, m.last, m.pending = 0, m.serial, true
-	if m.charged > 0 {
+	if m.scope != nil {
 		m.discharge(c)
 	}
 	s.apply(m.kind, &change{gaugeAllocation: -1, gaugeAllocatedBytes: -m.size})

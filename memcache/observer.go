@@ -28,8 +28,9 @@ func (op Op) String() string {
 type Event struct {
 	Op        Op
 	Device    string
+	Cache     uint64 // the cache's number, unique in the process
 	Stream    uint64 // the block's or segment's stream
-	Serial    uint64 // the hand-out's number, never reused; the address may be
+	Serial    uint64 // the hand-out's number, never reused by the cache; the address may be
 	Shard     uint64 // where Seq counts
 	Seq       uint64 // the order of hand-outs and frees inside a shard
 	Requested int64  // bytes asked for
@@ -63,7 +64,7 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 
 func (c *Cache) end(o Operation, e Event) {
 	if o != nil {
-		e.Device = c.dev.Name()
+		e.Device, e.Cache = c.dev.Name(), c.number
 		o.End(e)
 	}
 }

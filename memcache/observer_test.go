@@ -47,8 +47,11 @@ func TestObserver(t *testing.T) {
 	require.ErrorIs(t, a.Free(), ErrFreed)
 	require.NoError(t, d.Free())
 	for i := range s.events {
-		s.events[i].Err = nil
+		require.Equal(t, c.number, s.events[i].Cache)
+		s.events[i].Err, s.events[i].Cache = nil, 0
 	}
+	other, _ := newCache(t, Config{})
+	require.NotEqual(t, c.number, other.number, "serials are unique in a cache only")
 	dn := "scripted"
 	require.Equal(t, []Event{
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 2 << 20, Pool: "small"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -111,31 +112,54 @@ type reclaimer struct {
 }
 
 // OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
-// segment of need bytes fits. It returns the bytes that it freed; if that is more than 0 the allocation is
-// tried again. It runs on the goroutine of the allocation, without locks, and may use the cache, but an
-// allocation of its own that fails asks it again. remove ends the registration.
+// segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
+// tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
+// none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
+// allocation, without locks, and may use the cache, but an allocation of its own that fails asks it again. remove ends the
+// registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
 	c.all.Lock()
 	defer c.all.Unlock()
-	c.reclaimers = append(slices.Clip(c.reclaimers), r)
+	c.reclaimers = append(c.reclaimers, r)
 	return func() {
 		c.all.Lock()
 		defer c.all.Unlock()
+		// Failing requests go through the list as it was when they failed, so it is replaced.
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
 }
 
-// reclaim asks the reclaimers from number first on, until one frees something, and returns the number to go
-// on with; -1 if none did.
-func (c *Cache) reclaim(ctx context.Context, need int64, first int) int {
-	c.all.Lock()
-	reclaimers := c.reclaimers
-	c.all.Unlock()
-	for i := first; i < len(reclaimers); i++ {
-		if reclaimers[i].free(ctx, need) > 0 {
-			return i + 1
+// pressure is how far a request that found no memory has come with the reclaimers.
+type pressure struct {
+	asked   bool
+	left    []*reclaimer // of those that were registered when it first failed; the first one may have more
+	claimed int64        // bytes that the first of left says it freed
+}
+
+// reclaim asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
+// try. The bytes of one that says that it freed more than the device has are not believed any more.
+func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
+	if !p.asked {
+		c.all.Lock()
+		p.asked, p.left = true, c.reclaimers
+		c.all.Unlock()
+	}
+	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.claimed = p.left[1:], 0 {
+		r := p.left[0]
+		if p.claimed > c.dev.Properties().TotalMemory || !c.registered(r) {
+			continue
+		}
+		if freed := r.free(ctx, need); freed > 0 {
+			p.claimed += min(freed, math.MaxInt64-p.claimed)
+			return true
 		}
 	}
-	return -1
+	return false
+}
+
+func (c *Cache) registered(r *reclaimer) bool {
+	c.all.Lock()
+	defer c.all.Unlock()
+	return slices.Contains(c.reclaimers, r)
 }

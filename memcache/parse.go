@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"os"
 	"strconv"
@@ -102,7 +103,7 @@ var setters = map[string]setter{
 	"large_segment_size_mb":             mebibytes(func(c *Config) *int64 { return &c.LargeSegmentSizeMB }),
 	"roundup_power2_divisions":          setDivisions,
 	"garbage_collection_threshold":      ratio(func(c *Config) *float64 { return &c.GarbageCollectionThreshold }, "more than 0 and less than 1", func(v float64) bool { return v > 0 && v < 1 }),
-	"per_process_memory_fraction":       ratio(func(c *Config) *float64 { return &c.PerProcessMemoryFraction }, "0 to 1", func(v float64) bool { return v >= 0 && v <= 1 }),
+	"per_process_memory_fraction":       setFraction,
 	"expandable_segments":               boolean(func(c *Config) *bool { return &c.ExpandableSegments }),
 	"release_lock_on_cudamalloc":        boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
 	"expandable_granule_mb":             mebibytes(func(c *Config) *int64 { return &c.ExpandableGranuleMB }),
@@ -145,6 +146,17 @@ func ratio(field func(*Config) *float64, want string, valid func(float64) bool) 
 		*field(c) = f
 		return nil
 	}
+}
+
+// setFraction takes 0 for what it says, as SetMemoryFraction does: the field's 0 is no limit, and the least number above it
+// limits to 0 bytes.
+func setFraction(c *Config, v string) error {
+	set := ratio(func(c *Config) *float64 { return &c.PerProcessMemoryFraction }, "0 to 1", func(v float64) bool { return v >= 0 && v <= 1 })
+	if err := set(c, v); err != nil {
+		return err
+	}
+	c.PerProcessMemoryFraction = max(c.PerProcessMemoryFraction, math.SmallestNonzeroFloat64)
+	return nil
 }
 
 func boolean(field func(*Config) *bool) setter {

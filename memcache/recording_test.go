@@ -334,5 +334,5 @@ func TestReference(t *testing.T) {
 
 	table, err := os.ReadFile("testdata/memory_summary.txt")
 	require.NoError(t, err)
-	require.Equal(t, string(table), strings.Replace(c.Summary(), "device ID scripted ", "device ID 0        ", 1))
+	require.Equal(t, string(table), strings.Replace(c.Summary(), "device scripted", "device ID 0    ", 1))
 }

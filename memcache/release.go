@@ -63,7 +63,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 			c.putBack(m)
 		}
 	}
-	return errors.Join(err, c.unreserve())
+	return errors.Join(err, c.unreserve(false))
 }
 
 // takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
@@ -135,8 +135,9 @@ func (s *shard) rejoin(m *meta) {
 	s.makeFree(m)
 }
 
-// unreserve gives the addresses of expandable segments back that have no memory any more.
-func (c *Cache) unreserve() error {
+// unreserve gives the addresses of expandable segments back that have no memory any more; with fresh also of those that
+// never had any, as their first mapping failed.
+func (c *Cache) unreserve(fresh bool) error {
 	if !c.config.ExpandableSegments {
 		return nil
 	}
@@ -144,7 +145,7 @@ func (c *Cache) unreserve() error {
 	var empty []*segment
 	for _, s := range c.table.Load().list {
 		for _, seg := range s.segments {
-			if m := seg.first; m.unmapped && m.whole() {
+			if m := seg.first; m.unmapped && m.whole() && (fresh || seg.mapped) {
 				empty = append(empty, seg)
 				m.segment.unmapped.remove(m)
 				s.disown(seg)
@@ -155,6 +156,7 @@ func (c *Cache) unreserve() error {
 	c.unlockAll()
 	var errs []error
 	for _, s := range empty {
+		c.claims.remove(s.ptr)
 		errs = append(errs, c.vmm.Unreserve(s.ptr))
 	}
 	return errors.Join(errs...)
@@ -190,7 +192,7 @@ func (c *Cache) callFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
-	c.end(op, Event{Op: OpDriverFree, Stream: m.shard.Load().id, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, Event{Op: OpDriverFree, Stream: s.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}
@@ -200,6 +202,7 @@ func (c *Cache) callFree(ctx context.Context, s *segment) error {
 // drop forgets a segment that the driver took back. All shards are locked.
 func (c *Cache) drop(s *segment) {
 	m := s.first
+	c.claims.remove(s.ptr)
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)
@@ -207,7 +210,7 @@ func (c *Cache) drop(s *segment) {
 		c.stats.OversizeSegments.sub(1)
 	}
 	owner := m.shard.Load()
-	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, owner.id, nil)
+	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, s.stream, nil)
 	owner.disown(s)
 	owner.recycle(m)
 }

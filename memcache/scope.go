@@ -15,13 +15,15 @@ type Scope struct {
 	name   string
 
 	// Guarded by cache.all, with all shards locked for the peaks.
-	ended  bool
 	window Window
 	base   Stats
 
-	mu   sync.Mutex // taken under a shard's lock
-	shut bool       // ended, for the blocks
-	own  Own
+	// ended is the number of the scope's end among those of its cache, 0 while it is open. It changes with all shards
+	// locked: one shard's lock is enough to look.
+	ended uint64
+
+	mu  sync.Mutex // taken under a shard's lock
+	own Own
 }
 
 // Level is a number of bytes over a scope.
@@ -74,7 +76,7 @@ func (s *Scope) Name() string { return s.name }
 func (s *Scope) Window() Window {
 	s.cache.lockAll()
 	defer s.cache.unlockAll()
-	if !s.ended {
+	if s.ended == 0 {
 		s.count()
 	}
 	return s.window
@@ -88,19 +90,17 @@ func (s *Scope) Own() Own {
 }
 
 // End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
-// scope. It is idempotent.
+// scopes that are open. It is idempotent.
 func (s *Scope) End() {
-	s.mu.Lock()
-	s.shut = true
-	s.mu.Unlock()
 	c := s.cache
 	c.lockAll()
 	defer c.unlockAll()
-	if s.ended {
+	if s.ended != 0 {
 		return
 	}
 	s.count()
-	s.ended = true
+	c.ends++
+	s.ended = c.ends
 	i := slices.Index(c.windows, s)
 	c.windows = slices.Delete(c.windows, i, i+1)
 	for _, sh := range c.table.Load().list {
@@ -127,18 +127,8 @@ func (s *Scope) count() {
 	for _, l := range s.levels() {
 		l.level.Current = l.of(&t)
 	}
-	w.Allocations = since(t.Allocation.All.Allocated, s.base.Allocation.All.Allocated)
-	w.Hits = since(t.Hits, s.base.Hits)
-	w.Misses = since(t.Misses, s.base.Misses)
-	w.DriverAllocs = since(t.NumDeviceAlloc, s.base.NumDeviceAlloc)
-}
-
-// since is how far a counter went, also if it was reset in between.
-func since(now, then int64) int64 {
-	if now < then {
-		return now
-	}
-	return now - then
+	t = t.Since(s.base)
+	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
 // of is the innermost scope of the chain that belongs to c.
@@ -149,44 +139,36 @@ func (s *Scope) of(c *Cache) *Scope {
 	return s
 }
 
-// charge counts a block in the open scopes of the chain that starts with s. The block's shard is locked.
+// charge counts a block in the open scopes of the chain that starts with s. Scopes end in any order, so these need not
+// follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
+// or not at all. The block's shard is locked.
 func (m *meta) charge(c *Cache, s *Scope) {
-	m.scope, m.charged = nil, 0
+	m.scope, m.ends = nil, c.ends
 	for ; s != nil; s = s.parent.of(c) {
-		if !s.take(m.size) {
-			if m.charged > 0 {
-				break
-			}
+		if s.ended != 0 {
 			continue
 		}
-		if m.charged == 0 {
+		if m.scope == nil {
 			m.scope = s
 		}
-		m.charged++
+		s.mu.Lock()
+		s.own.Live += m.size
+		s.own.Peak = max(s.own.Peak, s.own.Live)
+		s.own.Allocations++
+		s.mu.Unlock()
 	}
-}
-
-// take counts a block of so many bytes, unless the scope has ended.
-func (s *Scope) take(bytes int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut {
-		return false
-	}
-	s.own.Live += bytes
-	s.own.Peak = max(s.own.Peak, s.own.Live)
-	s.own.Allocations++
-	return true
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
 func (m *meta) discharge(c *Cache) {
-	for s := m.scope; m.charged > 0; s = s.parent.of(c) {
+	for s := m.scope; s != nil; s = s.parent.of(c) {
+		if s.ended != 0 && s.ended <= m.ends {
+			continue
+		}
 		s.mu.Lock()
 		s.own.Live -= m.size
 		notNegative("a scope's live bytes", s.own.Live)
 		s.mu.Unlock()
-		m.charged--
 	}
 	m.scope = nil
 }

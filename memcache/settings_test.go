@@ -1,6 +1,7 @@
 package memcache
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,8 @@ func TestSettings(t *testing.T) {
 		"garbage_collection_threshold:0.8":                          {GarbageCollectionThreshold: 0.8},
 		"per_process_memory_fraction:0.5":                           {PerProcessMemoryFraction: 0.5},
 		"per_process_memory_fraction:1.0":                           {PerProcessMemoryFraction: 1},
+		"per_process_memory_fraction:0.0":                           {PerProcessMemoryFraction: math.SmallestNonzeroFloat64},
+		"per_process_memory_fraction:0":                             {PerProcessMemoryFraction: math.SmallestNonzeroFloat64},
 		"expandable_segments:True":                                  {ExpandableSegments: true},
 		"expandable_segments:False,release_lock_on_cudamalloc:True": {ReleaseLockOnCudaMalloc: true},
 		"expandable_segments:True,expandable_segments:False":        {},
@@ -41,6 +44,24 @@ func TestSettings(t *testing.T) {
 		_, err = New(newScripted(1<<30), c)
 		require.NoError(t, err, options)
 	}
+}
+
+// TestFractionOfZero: written out, 0 lets nothing be reserved, as SetMemoryFraction says; left out, it is no limit.
+func TestFractionOfZero(t *testing.T) {
+	config, err := ParseConfig("per_process_memory_fraction:0.0")
+	require.NoError(t, err)
+	c, dev := newCache(t, config)
+	_, err = c.Alloc(t.Context(), 1, dev.stream(1))
+	var oom *OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.Zero(t, oom.Limit)
+	c, dev = newCache(t, Config{})
+	require.NoError(t, mustAlloc(t, c, 1, dev.stream(1)).Free())
+	require.NoError(t, c.SetMemoryFraction(0))
+	require.NoError(t, c.EmptyCache(t.Context()))
+	_, err = c.Alloc(t.Context(), 1, dev.stream(1))
+	require.ErrorAs(t, err, &oom)
+	require.Zero(t, oom.Limit)
 }
 
 // TestRefusedSettings has the strings that PyTorch refuses; the first seven are of its own test.

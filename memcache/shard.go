@@ -69,8 +69,9 @@ func (t *shardTable) find(id uint64) *shard {
 }
 
 // shardOf returns the stream's shard, and makes it for the stream's first request.
-func (c *Cache) shardOf(stream device.Stream) *shard {
-	id := stream.ID()
+func (c *Cache) shardOf(stream device.Stream) *shard { return c.shardWith(stream.ID(), stream) }
+
+func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := c.table.Load().find(id); s != nil {
 		return s
 	}

@@ -56,7 +56,7 @@ func (c *Cache) Snapshot() Snapshot {
 	s := Snapshot{Device: c.dev.Name()}
 	for _, shard := range c.table.Load().list {
 		for _, seg := range shard.segments {
-			s.Segments = seg.appendTo(s.Segments, shard.id)
+			s.Segments = seg.appendTo(s.Segments)
 		}
 	}
 	if h := c.history.Load(); h != nil {
@@ -72,7 +72,7 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnapshot {
+func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 	open := false
 	for m := s.first; m != nil; m = m.next {
 		if m.unmapped {
@@ -81,7 +81,7 @@ func (s *segment) appendTo(list []SegmentSnapshot, stream uint64) []SegmentSnaps
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: stream, Pool: m.kind.String(), PoolID: s.lists.pool.ID(), Expandable: s.expandable})
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: s.stream, Pool: m.kind.String(), PoolID: s.lists.pool.ID(), Expandable: s.expandable})
 		}
 		l := &list[len(list)-1]
 		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}

@@ -26,8 +26,8 @@ type Stats struct {
 	InactiveSplitBytes StatArray // their bytes
 	RequestedBytes     StatArray // what callers asked for the active blocks, before rounding
 
-	OversizeAllocations Stat // always 0: max_split_size is unlimited
-	OversizeSegments    Stat // always 0: max_split_size is unlimited
+	OversizeAllocations Stat // blocks handed out of at least MaxSplitSize bytes; 0 where that is unlimited
+	OversizeSegments    Stat // segments of at least MaxSplitSize bytes, none of expandable ones; 0 where that is unlimited
 
 	NumAllocRetries   int64 // driver allocations tried again after a flush
 	NumOOMs           int64 // requests that failed
@@ -40,6 +40,10 @@ type Stats struct {
 	Misses int64 // requests that needed one, or failed
 	Splits int64 // blocks split in two
 	Merges int64 // free blocks absorbed by a freed neighbour
+
+	// beforeReset has the sums and counts from New up to the last ResetAccumulatedStats; nil if there was none. It is never
+	// changed, but replaced.
+	beforeReset *Stats
 }
 
 func (s *Stat) add(n int64) {
@@ -71,18 +75,52 @@ func (a *StatArray) sub(k poolKind, n int64) {
 	a.pool(k).sub(n)
 }
 
-// each calls f with every Stat.
-func (s *Stats) each(f func(*Stat)) {
-	for _, a := range []*StatArray{
+// quantities are all that a Stats has of Stat, in one order.
+func (s *Stats) quantities() [29]*Stat {
+	var list [29]*Stat
+	for i, a := range [...]*StatArray{
 		&s.Allocation, &s.AllocatedBytes, &s.Segment, &s.ReservedBytes, &s.Active, &s.ActiveBytes,
 		&s.InactiveSplit, &s.InactiveSplitBytes, &s.RequestedBytes,
 	} {
-		f(&a.All)
-		f(&a.SmallPool)
-		f(&a.LargePool)
+		list[3*i], list[3*i+1], list[3*i+2] = &a.All, &a.SmallPool, &a.LargePool
 	}
-	f(&s.OversizeAllocations)
-	f(&s.OversizeSegments)
+	list[27], list[28] = &s.OversizeAllocations, &s.OversizeSegments
+	return list
+}
+
+// counts are the numbers that only grow, in one order.
+func (s *Stats) counts() [9]*int64 {
+	return [...]*int64{
+		&s.NumAllocRetries, &s.NumOOMs, &s.NumSyncAllStreams, &s.NumDeviceAlloc, &s.NumDeviceFree,
+		&s.Hits, &s.Misses, &s.Splits, &s.Merges,
+	}
+}
+
+// Since returns s with what only grows counted from then on: Allocated and Freed of each Stat, and the counts, less what
+// they were in then, which are earlier statistics of the same cache. ResetAccumulatedStats in between, or before, makes
+// no difference. Since(Stats{}) counts from New on.
+func (s Stats) Since(then Stats) Stats {
+	s.addSums(s.beforeReset, 1)
+	s.addSums(then.beforeReset, -1)
+	s.addSums(&then, -1)
+	s.beforeReset = nil
+	return s
+}
+
+// addSums adds sign times the sums and counts of o, if there are any.
+func (s *Stats) addSums(o *Stats, sign int64) {
+	if o == nil {
+		return
+	}
+	theirs := o.quantities()
+	for i, q := range s.quantities() {
+		q.Allocated += sign * theirs[i].Allocated
+		q.Freed += sign * theirs[i].Freed
+	}
+	counts := o.counts()
+	for i, n := range s.counts() {
+		*n += sign * *counts[i]
+	}
 }
 
 // Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
@@ -119,7 +157,9 @@ func (c *Cache) ResetPeakStats() {
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	c.stats.each(func(s *Stat) { s.Peak = s.Current })
+	for _, s := range c.stats.quantities() {
+		s.Peak = s.Current
+	}
 	c.peaks = [rows]change{}
 	for _, s := range c.table.Load().list {
 		for row := range s.quota {
@@ -132,16 +172,21 @@ func (c *Cache) ResetPeakStats() {
 }
 
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
-// Freed of each Stat, and the counts.
+// Freed of each Stat, and the counts. Scopes are unaffected, and so is [Stats.Since].
 func (c *Cache) ResetAccumulatedStats() {
 	if invariants.Enabled {
 		defer c.verify()
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	t := &c.stats
-	t.each(func(s *Stat) { s.Allocated, s.Freed = 0, 0 })
-	t.NumAllocRetries, t.NumOOMs, t.NumSyncAllStreams, t.NumDeviceAlloc, t.NumDeviceFree = 0, 0, 0, 0, 0
+	total := c.sum().Since(Stats{})
+	c.stats.beforeReset = &total
+	for _, s := range c.stats.quantities() {
+		s.Allocated, s.Freed = 0, 0
+	}
+	for _, n := range c.stats.counts() {
+		*n = 0
+	}
 	c.retired, c.counts, c.forgotten = [2]change{}, counts{}, [rows]change{}
 	for _, s := range c.table.Load().list {
 		s.up = [2]change{}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Summary returns the statistics as the table of torch.cuda.memory_summary.
+// Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
 func (c *Cache) Summary() string {
 	s := c.Stats()
 	var t strings.Builder
@@ -13,7 +13,7 @@ func (c *Cache) Summary() string {
 	rule := func(char string) { line(strings.Repeat(char, 75)) }
 
 	rule("=")
-	line(fmt.Sprintf("                  PyTorch CUDA memory summary, device ID %-17s ", c.dev.Name()))
+	line(fmt.Sprintf("                  PyTorch CUDA memory summary, device %-20s ", c.dev.Name()))
 	rule("-")
 	line(fmt.Sprintf("            CUDA OOMs: %-12d |        cudaMalloc retries: %-8d  ", s.NumOOMs, s.NumAllocRetries))
 	rule("=")

@@ -1,5 +1,7 @@
 package memcache
 
+import "github.com/cistern-ml/cistern/device"
+
 // tree is a set of blocks, ordered by size and address, or by address alone. It is a treap whose links are in
 // the blocks, so that it allocates nothing, and everything is logarithmic.
 type tree struct {
@@ -20,14 +22,23 @@ func (x *tree) insert(m *meta) {
 		x.root = m
 		return
 	}
-	// Addresses are spread by a multiplication, so that priorities are as good as random.
-	m.priority = uint32(uint64(m.ptr) * 0x9E3779B97F4A7C15 >> 32)
+	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
 		link = x.descend(*link, m)
 	}
 	m.left, m.right = x.split(*link, m)
 	*link = m
+}
+
+// priority mixes an address so that each bit depends on all of its bits (the finalizer of MurmurHash3): blocks lie at regular
+// distances, and whatever those are their priorities must be as good as random, or the tree becomes a list. One
+// multiplication alone is monotone along many distances.
+func priority(p device.Ptr) uint32 {
+	h := uint64(p)
+	h = (h ^ h>>33) * 0xFF51AFD7ED558CCD
+	h = (h ^ h>>33) * 0xC4CEB9FE1A85EC53
+	return uint32(h >> 32)
 }
 
 func (x *tree) remove(m *meta) {

@@ -61,6 +61,7 @@ func (rt *Runtime) Zero(_ context.Context, t *Tensor) error {
 		return err
 	}
 	defer c.end()
+	t.overwritten()
 	return rt.memset("Zero", t)
 }
 

@@ -81,6 +81,7 @@ func (rt *Runtime) zipInPlace(op kernel.Binary, a, b *Tensor) error {
 	if a.overlaps(b) {
 		return overlapError(name)
 	}
+	a.overwritten()
 	return rt.kernels.binary(op, a, a, b)
 }
 
@@ -160,6 +161,7 @@ func (rt *Runtime) MulScalarInPlace(_ context.Context, x *Tensor, c float64) err
 		return err
 	}
 	defer h.end()
+	x.overwritten()
 	return rt.kernels.unary(kernel.MulConst, x, x, c)
 }
 
@@ -212,6 +214,7 @@ func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
 	if x.overlaps(bias) {
 		return overlapError(op)
 	}
+	x.overwritten()
 	return rt.kernels.addBias(x, x, bias, relu)
 }
 

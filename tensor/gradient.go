@@ -79,5 +79,6 @@ func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, other
 			return nil, overlapError(op)
 		}
 	}
+	dst.overwritten()
 	return dst, run(dst)
 }

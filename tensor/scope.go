@@ -10,6 +10,7 @@ import (
 // be used from several goroutines. See [Scope].
 type Lifetime struct {
 	outer *Lifetime
+	ctx   context.Context // of the frees of Close
 
 	mu     sync.Mutex
 	owned  map[*Tensor]struct{}
@@ -28,7 +29,7 @@ type scopeKey struct{}
 //
 // Scopes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
 func Scope(ctx context.Context) (context.Context, *Lifetime) {
-	l := &Lifetime{outer: lifetimeOf(ctx), owned: make(map[*Tensor]struct{})}
+	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx, owned: make(map[*Tensor]struct{})}
 	return l.Attach(ctx), l
 }
 
@@ -71,15 +72,18 @@ func (l *Lifetime) Keep(ts ...*Tensor) {
 }
 
 // Close releases what the lifetime still owns. It is idempotent. Tensors made with its context afterwards
-// pass to the lifetime around it.
-func (l *Lifetime) Close() error {
+// pass to the lifetime around it. The spans of the frees have their parent in the context that Scope was given.
+func (l *Lifetime) Close() error { return l.CloseContext(l.ctx) }
+
+// CloseContext is Close; the spans of the frees have their parent in ctx.
+func (l *Lifetime) CloseContext(ctx context.Context) error {
 	l.mu.Lock()
 	owned := l.owned
 	l.owned, l.closed = nil, true
 	l.mu.Unlock()
 	var errs []error
 	for t := range owned {
-		errs = append(errs, t.Release())
+		errs = append(errs, t.ReleaseContext(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -52,6 +52,12 @@ func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 		}
 		all[i] = sgdUpdate{u.SGDStep, u.P, u.G, u.Buf}
 	}
+	for _, u := range all {
+		u.p.overwritten()
+		if u.buf != nil {
+			u.buf.overwritten()
+		}
+	}
 	return rt.kernels.sgd(all)
 }
 
@@ -94,6 +100,11 @@ func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 			return err
 		}
 		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V}
+	}
+	for _, u := range all {
+		u.p.overwritten()
+		u.m.overwritten()
+		u.v.overwritten()
 	}
 	return rt.kernels.adam(all)
 }

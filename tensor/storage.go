@@ -13,6 +13,7 @@ type storage struct {
 	block    memcache.Block
 	borrowed bool // somebody else frees the block
 	refs     atomic.Int32
+	version  atomic.Uint64 // the writes in place
 }
 
 func newStorage(b memcache.Block, borrowed bool) *storage {

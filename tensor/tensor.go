@@ -116,6 +116,19 @@ func (t *Tensor) Released() bool { return t == nil || t.h.released.Load() }
 // Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
 func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.refs.Load() == 1 }
 
+// Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
+// (Tensor._version). Package autograd finds by it what was overwritten before its gradient needed it. Kernels of the
+// program's own are not counted.
+func (t *Tensor) Version() uint64 {
+	if t == nil {
+		return 0
+	}
+	return t.store.version.Load()
+}
+
+// overwritten counts a write in place.
+func (t *Tensor) overwritten() { t.store.version.Add(1) }
+
 // RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is not reused
 // before that work is done. The caller orders the work with events: s waits for one recorded on the
 // runtime's stream before it reads what was computed there.
@@ -137,10 +150,14 @@ func (t *Tensor) RecordStream(s device.Stream) error {
 // nothing.
 func (t *Tensor) Release() error { return t.ReleaseContext(context.Background()) }
 
-// ReleaseContext is Release; the observer's span of the free has its parent in ctx.
+// ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed whether ctx
+// has ended or not; nil is context.Background().
 func (t *Tensor) ReleaseContext(ctx context.Context) error {
 	if t == nil {
 		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
 	}
 	freed, err := t.h.release(ctx)
 	if !freed {

@@ -58,6 +58,7 @@ func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
 	if len(data) != t.Elements() {
 		return fmt.Errorf("tensor: CopyFrom: %w: %d elements for %v, which has %d", ErrShape, len(data), t.shape, t.Elements())
 	}
+	t.overwritten()
 	return upload(ctx, t, "CopyFrom", bytesOf(data))
 }
 

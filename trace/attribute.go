@@ -21,19 +21,22 @@ const (
 	KeyPinnedBytes = attribute.Key("cistern.pinned.size")          // bytes of a pinned allocation
 	KeyWaited      = attribute.Key("cistern.loader.waited")        // time that a batch waited for data
 
-	KeyStep            = attribute.Key("cistern.step.number")          // the caller's number
-	KeyStepDetail      = attribute.Key("cistern.step.detail")          // the Detail of its spans
-	KeyStepStart       = attribute.Key("cistern.step.allocated.start") // bytes allocated when it started
-	KeyStepEnd         = attribute.Key("cistern.step.allocated.end")   // bytes allocated when it ended
-	KeyStepPeak        = attribute.Key("cistern.step.allocated.peak")  // the most in between
-	KeyStepRequested   = attribute.Key("cistern.step.requested.peak")  // the same before rounding
-	KeyStepReserved    = attribute.Key("cistern.step.reserved.peak")   // the most bytes held from the driver
-	KeyStepAllocations = attribute.Key("cistern.step.allocations")     // requests served
-	KeyStepHits        = attribute.Key("cistern.step.hits")            // of these, by the cache
-	KeyStepMisses      = attribute.Key("cistern.step.misses")          // by the driver, or failed
-	KeyStepRetries     = attribute.Key("cistern.step.retries")         // driver allocations after a flush
-	KeyStepOOMs        = attribute.Key("cistern.step.out_of_memory")   // requests that failed
-	KeyStepH2D         = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device
-	KeyStepD2H         = attribute.Key("cistern.step.d2h.size")        // bytes copied to the host
-	KeyStepDeviceTime  = attribute.Key("cistern.step.device.time")     // on the compute stream
+	KeyStep               = attribute.Key("cistern.step.number")          // the caller's number
+	KeyStepDetail         = attribute.Key("cistern.step.detail")          // the Detail of its spans
+	KeyStepStart          = attribute.Key("cistern.step.allocated.start") // bytes allocated when it started
+	KeyStepEnd            = attribute.Key("cistern.step.allocated.end")   // bytes allocated when it ended
+	KeyStepPeak           = attribute.Key("cistern.step.allocated.peak")  // the most in between
+	KeyStepRequested      = attribute.Key("cistern.step.requested.peak")  // the same before rounding
+	KeyStepReserved       = attribute.Key("cistern.step.reserved.peak")   // the most bytes held from the driver
+	KeyStepAllocations    = attribute.Key("cistern.step.allocations")     // requests served
+	KeyStepHits           = attribute.Key("cistern.step.hits")            // of these, by the cache
+	KeyStepMisses         = attribute.Key("cistern.step.misses")          // by the driver, or failed
+	KeyStepRetries        = attribute.Key("cistern.step.retries")         // driver allocations after a flush
+	KeyStepOOMs           = attribute.Key("cistern.step.out_of_memory")   // requests that failed
+	KeyStepOwnPeak        = attribute.Key("cistern.step.own.peak")        // the most bytes in the step's own blocks
+	KeyStepOwnLive        = attribute.Key("cistern.step.own.live")        // bytes of own blocks not freed when it ended
+	KeyStepOwnAllocations = attribute.Key("cistern.step.own.allocations") // own blocks handed out
+	KeyStepH2D            = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device
+	KeyStepD2H            = attribute.Key("cistern.step.d2h.size")        // bytes copied to the host
+	KeyStepDeviceTime     = attribute.Key("cistern.step.device.time")     // on the compute stream
 )

@@ -18,7 +18,7 @@ func BenchmarkAllocObserved(b *testing.B) {
 	parent, span := recorded.Tracer("bench").Start(b.Context(), "parent")
 	defer span.End()
 
-	run := func(name string, config Config, ctx context.Context, observed bool) {
+	run := func(name string, config Config, ctx context.Context, observed, inStep bool) {
 		b.Run(name, func(b *testing.B) {
 			f := newFixture(b, config)
 			cache := f.cache
@@ -27,6 +27,17 @@ func BenchmarkAllocObserved(b *testing.B) {
 				cache, err = memcache.New(f.dev, memcache.Config{})
 				require.NoError(b, err)
 				defer cache.Close()
+			}
+			if inStep {
+				var step *Step
+				ctx, step = f.profiler(b, ProfilerConfig{Cache: cache, Tracer: f.tracer}).StartStep(ctx, 1)
+				defer step.End()
+			}
+			if f.tracer.config.AllEvery > 1 { // a block lives whose allocation has a span
+				in, step := f.profiler(b, ProfilerConfig{Tracer: f.tracer}).StartStep(ctx, 1)
+				traced := f.alloc(b, in, 512)
+				step.End()
+				defer traced.Free()
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -40,25 +51,35 @@ func BenchmarkAllocObserved(b *testing.B) {
 			}
 		})
 	}
-	run("none", Config{}, b.Context(), false)
+	run("none", Config{}, b.Context(), false, false)
 	situations := unobserved(b)
 	for _, name := range []string{"global", "noop", "no parent", "unsampled", "other steps"} {
-		run(name, situations[name].config, situations[name].ctx, true)
+		run(name, situations[name].config, situations[name].ctx, true, false)
 	}
+	silent := situations["noop"].config
+	run("step/none", silent, b.Context(), false, true) // a step costs, without an observer too
+	run("step/noop", silent, b.Context(), true, true)
+	run("step/global", situations["global"].config, b.Context(), true, true)
+	run("step/unsampled", situations["unsampled"].config, b.Context(), true, true)
+	run("beside a traced block", Config{TracerProvider: recorded, AllEvery: 1 << 30}, b.Context(), true, false)
 	all := situations["unsampled"].config
 	all.Detail = All
-	run("unsampled/all", all, situations["unsampled"].ctx, true)
-	run("recording/steps", Config{TracerProvider: recorded, Detail: Steps}, parent, true)
-	run("recording/slow", Config{TracerProvider: recorded}, parent, true)
-	run("recording/all", Config{TracerProvider: recorded, Detail: All}, parent, true)
+	run("unsampled/all", all, situations["unsampled"].ctx, true, false)
+	run("recording/steps", Config{TracerProvider: recorded, Detail: Steps}, parent, true, false)
+	run("recording/slow", Config{TracerProvider: recorded}, parent, true, false)
+	run("recording/all", Config{TracerProvider: recorded, Detail: All}, parent, true, false)
 }
 
 // The guard alone.
 func BenchmarkGuard(b *testing.B) {
 	situations := unobserved(b)
-	for _, name := range []string{"no parent", "unsampled"} {
+	for _, name := range []string{"noop", "global", "no parent", "unsampled"} {
 		b.Run(name, func(b *testing.B) {
-			f := newFixture(b, Config{Detail: All})
+			config := situations[name].config
+			if name == "unsampled" {
+				config.Detail = All
+			}
+			f := newFixture(b, config)
 			o, ctx := f.tracer.Memory(), situations[name].ctx
 			b.ReportAllocs()
 			for b.Loop() {

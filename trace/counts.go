@@ -8,14 +8,18 @@ import "sync/atomic"
 // backend, counted by an exporter that wraps the program's own; the example shows it.
 type Counts struct {
 	Started    int64 `json:"started"`     // begun and recording
-	Ended      int64 `json:"ended"`       // of these, ended
+	Ended      int64 `json:"ended"`       // of these, ended: a span counts before a processor gets it
 	SampledOut int64 `json:"sampled_out"` // begun, but the SDK's sampler said no
 	// Skipped are the allocations and frees inside recorded steps that got no span because the step's
 	// detail was below All. Steps that overlap count each other's.
 	Skipped int64 `json:"skipped"`
 }
 
-type counts struct{ started, ended, sampledOut, skipped atomic.Int64 }
+type counts struct {
+	started, ended, sampledOut, skipped atomic.Int64
+
+	tied atomic.Int64 // frees that got a span only because their allocations had one
+}
 
 // Counts returns the counts up to now. Spans of copies and steps end when the device is done with them.
 func (t *Tracer) Counts() Counts {

@@ -2,7 +2,8 @@ package trace
 
 import "fmt"
 
-// Detail is what gets a span under a recording parent. A higher detail includes the lower ones.
+// Detail is what gets a span. A higher detail includes the lower ones. Below All a span is made under a recording
+// parent only, but for those of steps.
 type Detail int8
 
 // The levels of detail. A span costs 1 to 3 µs with an SDK and a batch processor, an allocation from the
@@ -13,7 +14,8 @@ const (
 	// Slow: also what takes microseconds or more: driver calls, waits for pending frees, emptying the
 	// cache, copies. An allocation that fails is an event on the parent's span. The default.
 	Slow Detail = 0
-	// All: also every allocation and free.
+	// All: also every allocation and free. As [Config.Detail] it covers what has no parent, too: each such operation is
+	// the first span of a trace of its own, if the sampler takes it; a free belongs to the span of its allocation.
 	All Detail = 1
 )
 

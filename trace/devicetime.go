@@ -90,6 +90,7 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		p.open[0] = nil
 		p.open = p.open[1:]
 		p.summary.add(&s.profile)
+		s.complete = true
 		profile := s.profile
 		p.mu.Unlock()
 		s.close(&profile)

@@ -42,6 +42,7 @@ func errorType(err error) attribute.KeyValue {
 		{transfer.ErrReleased, "released"},
 		{device.ErrNotPinned, "not_pinned"},
 		{device.ErrSticky, "sticky"},
+		{errPanicked, "panic"},
 	} {
 		if errors.Is(err, class.err) {
 			return semconv.ErrorTypeKey.String(class.name)

@@ -49,6 +49,9 @@ func TestNoGoHeapAllocationsWithoutRecordingParent(t *testing.T) {
 	for name, tt := range unobserved(t) {
 		for _, detail := range []Detail{Steps, Slow, All} {
 			t.Run(name+"/"+detail.String(), func(t *testing.T) {
+				if detail == All && name == "no parent" {
+					t.Skip("the sampler is asked about each")
+				}
 				config := tt.config
 				config.Detail = detail
 				if detail == All {

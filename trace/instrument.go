@@ -2,7 +2,6 @@ package trace
 
 import (
 	"errors"
-	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -42,21 +41,4 @@ func (i *instruments) err() error { return errors.Join(i.errs...) }
 func series(device string, caller []attribute.KeyValue, own ...attribute.KeyValue) []metric.ObserveOption {
 	all := append([]attribute.KeyValue{KeyDevice.String(device)}, caller...)
 	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(append(all, own...)...))}
-}
-
-// total keeps a total from falling when its source starts again at zero.
-type total struct {
-	mu         sync.Mutex
-	last, base int64
-}
-
-// next is the total when the source stands at n.
-func (t *total) next(n int64) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n < t.last {
-		t.base += t.last
-	}
-	t.last = n
-	return t.base + n
 }

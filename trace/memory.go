@@ -47,28 +47,32 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 	}
 	detail := o.tracer.detail(ctx, need)
 	timed := op == memcache.OpDriverAlloc && o.tracer.allocDuration.enabled(ctx)
-	if detail < need && !timed {
+	late := op == memcache.OpFree && (detail >= need && !recording(ctx) || detail < need && !o.tracer.blocks.empty())
+	if detail < need && !timed && !late {
 		return ctx, nil
 	}
 	run := memoryOperations.Get().(*memoryOperation)
 	run.tracer = o.tracer
-	if detail >= memorySpans[op].detail {
+	if late {
+		run.root = detail >= need
+	} else if detail >= memorySpans[op].detail {
 		ctx, run.span = o.tracer.start(ctx, memorySpans[op].name)
 	}
-	if timed {
+	if timed || late {
 		run.began = time.Now()
 	}
 	run.ctx = ctx
 	return ctx, run
 }
 
-// memoryOperation is one operation, perhaps without a span: then it is timed, or an allocation that may fail.
-// It is pooled, as most allocations of the latter kind end without a trace.
+// memoryOperation is one operation, perhaps without a span: then it is timed, an allocation that may fail, or a free
+// whose allocation may have had a span. It is pooled, as most of the latter kinds end without a trace.
 type memoryOperation struct {
 	tracer     *Tracer
 	ctx        context.Context
 	span       oteltrace.Span // nil: none
 	began      time.Time      // zero: not timed
+	root       bool           // of a free: has a span without a parent, unless it belongs to its allocation
 	attributes []attribute.KeyValue
 }
 
@@ -77,13 +81,19 @@ var memoryOperations = sync.Pool{New: func() any { return new(memoryOperation) }
 // End describes the span with what is known now, and ends it. A failed allocation without a span is an event
 // on its parent's.
 func (o *memoryOperation) End(e memcache.Event) {
-	if !o.began.IsZero() {
+	switch {
+	case e.Op == memcache.OpFree:
+		o.tie(e)
+	case !o.began.IsZero():
 		o.tracer.allocDuration.record(o.ctx, time.Since(o.began), durationKey{device: e.Device, label: e.Pool}, e.Err)
 	}
 	switch {
 	case o.span != nil:
 		o.describe(e)
 		o.span.SetAttributes(o.attributes...)
+		if e.Op == memcache.OpAlloc && e.Err == nil && o.span.IsRecording() && o.span.SpanContext().IsSampled() {
+			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, o.span.SpanContext())
+		}
 		o.tracer.end(o.span, e.Err)
 	case e.Err != nil && e.Op == memcache.OpAlloc:
 		o.describe(e)

@@ -35,14 +35,12 @@ type memorySeries struct {
 
 	peakAllocated, peakReserved []metric.ObserveOption
 	hit, miss, oom, device      []metric.ObserveOption
-	hits, misses, ooms, retried total
 }
 
 // poolSeries are the series of the small or the large pool.
 type poolSeries struct {
 	pool                              []metric.ObserveOption
 	allocated, pending, split, cached []metric.ObserveOption
-	total                             total
 }
 
 func (m *memoryMetrics) register(cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
@@ -69,16 +67,16 @@ func (m *memoryMetrics) register(cache *memcache.Cache, caller []attribute.KeyVa
 }
 
 func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
-	stats := s.cache.Stats()
+	stats := s.cache.Stats().Since(memcache.Stats{}) // totals must not fall, and a reset of the statistics makes those
 	s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
 	s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
 	o.ObserveInt64(s.peak, stats.AllocatedBytes.All.Peak, s.peakAllocated...)
 	o.ObserveInt64(s.peak, stats.ReservedBytes.All.Peak, s.peakReserved...)
 	// A request that failed is a miss too.
-	o.ObserveInt64(s.allocations, s.hits.next(stats.Hits), s.hit...)
-	o.ObserveInt64(s.allocations, s.misses.next(stats.Misses-stats.NumOOMs), s.miss...)
-	o.ObserveInt64(s.allocations, s.ooms.next(stats.NumOOMs), s.oom...)
-	o.ObserveInt64(s.retries, s.retried.next(stats.NumAllocRetries), s.device...)
+	o.ObserveInt64(s.allocations, stats.Hits, s.hit...)
+	o.ObserveInt64(s.allocations, stats.Misses-stats.NumOOMs, s.miss...)
+	o.ObserveInt64(s.allocations, stats.NumOOMs, s.oom...)
+	o.ObserveInt64(s.retries, stats.NumAllocRetries, s.device...)
 	return nil
 }
 
@@ -92,5 +90,5 @@ func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *
 	o.ObserveInt64(s.usage, reserved-active-split, p.cached...)
 	o.ObserveInt64(s.reserved, reserved, p.pool...)
 	o.ObserveInt64(s.segments, of(stats.Segment).Current, p.pool...)
-	o.ObserveInt64(s.allocated, p.total.next(of(stats.AllocatedBytes).Allocated), p.pool...)
+	o.ObserveInt64(s.allocated, of(stats.AllocatedBytes).Allocated, p.pool...)
 }

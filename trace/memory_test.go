@@ -141,9 +141,10 @@ func TestDetailLevels(t *testing.T) {
 }
 
 func TestNoSpanWithoutRecordingParent(t *testing.T) {
-	f := newFixture(t, Config{Detail: All})
+	f := newFixture(t, Config{})
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
-
+	require.NoError(t, f.cache.EmptyCache(t.Context()))
+	f = newFixture(t, Config{Detail: All})
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	ctx, span := never.Tracer("test").Start(t.Context(), "unsampled")
 	defer span.End()

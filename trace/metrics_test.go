@@ -150,6 +150,18 @@ func TestTotalsSurviveAReset(t *testing.T) {
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
 	before["cistern.allocation.result=hit"]++
 	assert.Equal(t, before, points(t, f.collect(t)["cistern.device.allocations"]))
+	// Neither what a reset took away uncollected is lost, nor what goes beyond the last total.
+	for range 4 {
+		require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	}
+	f.cache.ResetAccumulatedStats()
+	for range 10 {
+		require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	}
+	before["cistern.allocation.result=hit"] += 14
+	m := f.collect(t)
+	assert.Equal(t, before, points(t, m["cistern.device.allocations"]))
+	assert.Equal(t, int64(18*512), points(t, m["cistern.device.allocated"])[small])
 }
 
 func TestWatchStops(t *testing.T) {

@@ -13,6 +13,8 @@ type StepProfile struct {
 	Step  int64     `json:"step"`  // the caller's number
 	Start time.Time `json:"start"` // on the host
 
+	Failed bool `json:"failed"` // the step's Fail was called, or it panicked
+
 	AllocatedStart int64 `json:"allocated_start"` // handed out when the step started
 	AllocatedEnd   int64 `json:"allocated_end"`   // and when it ended
 	AllocatedPeak  int64 `json:"allocated_peak"`  // the most in between
@@ -68,6 +70,9 @@ func (p *StepProfile) attributes() []attribute.KeyValue {
 		KeyStepMisses.Int64(p.Misses),
 		KeyStepRetries.Int64(p.Retries),
 		KeyStepOOMs.Int64(p.OutOfMemory),
+		KeyStepOwnPeak.Int64(p.OwnPeak),
+		KeyStepOwnLive.Int64(p.OwnLive),
+		KeyStepOwnAllocations.Int64(p.OwnAllocations),
 		KeyStepH2D.Int64(p.H2DBytes),
 		KeyStepD2H.Int64(p.D2HBytes),
 	}

@@ -2,6 +2,8 @@ package trace
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +22,9 @@ type Step struct {
 	ctx      context.Context
 	span     oteltrace.Span // nil without a Tracer
 	detail   Detail
-	sampled  bool // runs at All because of Config.AllEvery
+	sampled  bool  // runs at All because of Config.AllEvery
+	outer    *Step // the step around it, perhaps of another Tracer
+	tied     int64 // counts.tied at the start
 	scope    *memcache.Scope
 	stats    memcache.Stats // at the start
 	copied   transfer.Stats // at the start
@@ -31,8 +35,13 @@ type Step struct {
 	from, to device.Event // timed; nil: no device time
 
 	// Guarded by profiler.mu.
-	profile StepProfile
+	failed   bool
+	complete bool
+	profile  StepProfile
 }
+
+// errPanicked is the class of a step's failure by a panic.
+var errPanicked = errors.New("the step panicked")
 
 // StartStep starts a step with the caller's number. The context that it returns is to be used inside the
 // step: it is the parent of the spans and carries the step's memcache.Scope. The step must be ended.
@@ -43,6 +52,8 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	s := &Step{profiler: p, number: number, began: time.Now()}
 	if t := p.config.Tracer; t != nil {
 		s.detail, s.sampled = t.nextDetail()
+		s.outer = stepOf(ctx)
+		s.tied = t.counts.tied.Load()
 		ctx, s.span = t.start(ctx, "step", oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
 			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()), KeyDevice.String(p.config.Cache.Device().Name())))
 		ctx = context.WithValue(ctx, stepKey{}, s)
@@ -60,6 +71,26 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	return ctx, s
 }
 
+// stepOf is the innermost step that ctx is inside of, and that runs; nil: there is none.
+func stepOf(ctx context.Context) *Step {
+	if ctx == nil {
+		return nil
+	}
+	s, _ := ctx.Value(stepKey{}).(*Step)
+	for s != nil && s.over.Load() {
+		s = s.outer
+	}
+	return s
+}
+
+// running is the innermost step of t's, from s outwards, that runs; nil: there is none.
+func (s *Step) running(t *Tracer) *Step {
+	for s != nil && (s.over.Load() || s.profiler.config.Tracer != t) {
+		s = s.outer
+	}
+	return s
+}
+
 // nextDetail is the detail of the next step, and whether it is one of Config.AllEvery.
 func (t *Tracer) nextDetail() (detail Detail, sampled bool) {
 	if n := int64(t.config.AllEvery); n > 0 && (t.steps.Add(1)-1)%n == 0 {
@@ -71,9 +102,19 @@ func (t *Tracer) nextDetail() (detail Detail, sampled bool) {
 // End ends the step and returns its profile. The device time is missing if the device is not done and
 // ProfilerConfig.Synchronize is not set: a later End or Flush fills it in, see Profile, and only then ends
 // the span, at the time of this End. A second End returns the profile. Ending a nil Step does nothing.
+//
+// Deferred by itself ("defer step.End()") it sees a panic: the step has failed, and the panic goes on.
 func (s *Step) End() StepProfile {
 	if s == nil {
 		return StepProfile{}
+	}
+	if r := recover(); r != nil {
+		defer panic(r)
+		err, ok := r.(error)
+		if !ok {
+			err = fmt.Errorf("%v", r)
+		}
+		s.Fail(fmt.Errorf("trace: %w: %w", errPanicked, err))
 	}
 	s.end.Do(s.finish)
 	return s.Profile()
@@ -89,11 +130,29 @@ func (s *Step) Profile() StepProfile {
 	return s.profile
 }
 
-// Fail records on the step's span that the step failed with err; nil does nothing. The step is still to be
-// ended.
+// Fail records that the step failed with err, in its profile and on its span; nil does nothing. The step is still to be
+// ended. A Fail after End still counts. Only if the span has ended by then, which without a compute stream it has,
+// it can't be told any more: the next Flush returns err.
 func (s *Step) Fail(err error) {
-	if s != nil && s.span != nil && err != nil {
+	if s == nil || err == nil {
+		return
+	}
+	if s.span != nil {
 		recordError(s.span, err)
+	}
+	p := s.profiler
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	again := s.failed
+	s.failed, s.profile.Failed = true, s.over.Load()
+	if !s.complete {
+		return
+	}
+	if !again {
+		p.summary.fail(&s.profile)
+	}
+	if p.err == nil && s.span != nil && s.span.SpanContext().IsSampled() {
+		p.err = fmt.Errorf("trace: Fail of step %d after its span had ended: %w", s.number, err)
 	}
 }
 
@@ -111,6 +170,7 @@ func (s *Step) finish() {
 		s.tell(&r)
 	}
 	p.mu.Lock()
+	r.Failed = s.failed
 	s.profile = r
 	p.open = append(p.open, s)
 	p.mu.Unlock()
@@ -121,7 +181,7 @@ func (s *Step) finish() {
 func (s *Step) measure(took time.Duration) StepProfile {
 	p := s.profiler
 	s.scope.End()
-	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats()
+	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats().Since(s.stats)
 	r := StepProfile{
 		Step:           s.number,
 		Start:          s.began,
@@ -135,9 +195,9 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		Hits:           window.Hits,
 		Misses:         window.Misses,
 		DriverAllocs:   window.DriverAllocs,
-		Retries:        since(stats.NumAllocRetries, s.stats.NumAllocRetries),
-		OutOfMemory:    since(stats.NumOOMs, s.stats.NumOOMs),
-		Frees:          since(stats.Allocation.All.Freed, s.stats.Allocation.All.Freed),
+		Retries:        stats.NumAllocRetries,
+		OutOfMemory:    stats.NumOOMs,
+		Frees:          stats.Allocation.All.Freed,
 		OwnPeak:        own.Peak,
 		OwnLive:        own.Live,
 		OwnAllocations: own.Allocations,
@@ -145,8 +205,8 @@ func (s *Step) measure(took time.Duration) StepProfile {
 	}
 	if p.config.Pool != nil {
 		copied := p.config.Pool.Stats()
-		r.H2DBytes = since(copied.H2DBytes, s.copied.H2DBytes)
-		r.D2HBytes = since(copied.D2HBytes, s.copied.D2HBytes)
+		r.H2DBytes = copied.H2DBytes - s.copied.H2DBytes
+		r.D2HBytes = copied.D2HBytes - s.copied.D2HBytes
 	}
 	return r
 }
@@ -161,15 +221,8 @@ func (s *Step) tell(r *StepProfile) {
 		return
 	}
 	if s.detail < All {
-		t.counts.skipped.Add(r.Allocations + r.Frees)
+		tied := t.counts.tied.Load() - s.tied
+		t.counts.skipped.Add(max(0, r.Allocations+r.Frees-tied))
 	}
 	s.span.SetAttributes(r.attributes()...)
-}
-
-// since is how far a counter went, also if it was reset in between.
-func since(now, then int64) int64 {
-	if now < then {
-		return now
-	}
-	return now - then
 }

@@ -5,10 +5,13 @@ import (
 	"time"
 )
 
-// Summary sums up the complete profiles of a Profiler.
+// Summary sums up the complete profiles of a Profiler. A step that failed is no example of the others: only Failed,
+// OutOfMemory and LastFailed tell of it.
 type Summary struct {
-	Steps   int64 `json:"steps"`   // complete profiles
-	Pending int64 `json:"pending"` // steps that ended and wait for the device; Flush completes them
+	Steps       int64 `json:"steps"`         // complete profiles
+	Failed      int64 `json:"failed"`        // of these
+	Pending     int64 `json:"pending"`       // steps that ended and wait for the device; Flush completes them
+	OutOfMemory int64 `json:"out_of_memory"` // requests that failed, in all steps
 
 	First   StepProfile `json:"first"`
 	Second  StepProfile `json:"second"`  // zero if there are fewer steps than 2
@@ -16,9 +19,14 @@ type Summary struct {
 	Largest StepProfile `json:"largest"` // by the peak of bytes allocated
 	// Mean has the mean of each figure, rounded; the device time is that of the steps that have one.
 	Mean StepProfile `json:"mean"`
-	// HitRate is the share of all requests that the cache served; 0 if there were none.
+	// HitRate is the share of the steps' requests that the cache served; 0 if there were none.
 	HitRate float64 `json:"hit_rate"`
+
+	LastFailed StepProfile `json:"last_failed"` // zero if none failed
 }
+
+// succeeded is the number of steps in the means.
+func (s *Summary) succeeded() int64 { return s.Steps - s.Failed }
 
 // Summary returns the sum of the steps completed so far.
 func (p *Profiler) Summary() Summary {
@@ -57,7 +65,13 @@ type collector struct {
 func (c *collector) add(p *StepProfile) {
 	k := &c.kept
 	k.Steps++
-	switch k.Steps {
+	k.OutOfMemory += p.OutOfMemory
+	if p.Failed {
+		k.Failed++
+		k.LastFailed = *p
+		return
+	}
+	switch k.succeeded() {
 	case 1:
 		k.First, k.Slowest, k.Largest = *p, *p, *p
 	case 2:
@@ -69,24 +83,37 @@ func (c *collector) add(p *StepProfile) {
 	if p.AllocatedPeak > k.Largest.AllocatedPeak {
 		k.Largest = *p
 	}
+	c.sum(p, 1)
+}
+
+// fail takes a step that turns out to have failed back out of the means. What it was the first, second, slowest or
+// largest of it stays.
+func (c *collector) fail(p *StepProfile) {
+	c.kept.Failed++
+	c.kept.LastFailed = *p
+	c.sum(p, -1)
+}
+
+// sum adds a profile's figures so many times.
+func (c *collector) sum(p *StepProfile, times float64) {
 	for i, f := range p.figures() {
-		c.sums[i] += float64(*f)
+		c.sums[i] += times * float64(*f)
 	}
-	c.hits += float64(p.Hits)
-	c.misses += float64(p.Misses)
+	c.hits += times * float64(p.Hits)
+	c.misses += times * float64(p.Misses)
 	if p.DeviceTimed {
-		c.timed++
-		c.deviceTime += float64(p.DeviceTime)
+		c.timed += times
+		c.deviceTime += times * float64(p.DeviceTime)
 	}
 }
 
 func (c *collector) summary() Summary {
 	s := c.kept
-	if s.Steps == 0 {
+	if s.succeeded() == 0 {
 		return s
 	}
 	for i, f := range s.Mean.figures() {
-		*f = int64(math.Round(c.sums[i] / float64(s.Steps)))
+		*f = int64(math.Round(c.sums[i] / float64(s.succeeded())))
 	}
 	if c.timed > 0 {
 		s.Mean.DeviceTime, s.Mean.DeviceTimed = time.Duration(math.Round(c.deviceTime/c.timed)), true

@@ -95,13 +95,13 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, example().Table(&out))
 	assert.Equal(t, strings.TrimPrefix(`
-                 allocated  allocated                                   cache  copied to  copied to    host  device
-           step   at start     at end     peak  reserved  allocations    hits     device       host    time    time
-  first       0        0 B    1.0 MiB  3.0 MiB    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
-  second      1    1.0 MiB    1.0 MiB  3.0 MiB    22 MiB           60  100.0%    196 KiB        4 B   3.7ms     3ms
-  slowest     0        0 B    1.0 MiB  3.0 MiB    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
-  largest     3    1.0 MiB    1.0 MiB  3.0 MiB    22 MiB           60  100.0%    196 KiB        4 B  4.94ms     4ms
-  mean of     5    819 KiB    1.0 MiB  3.0 MiB    22 MiB           60   98.3%    196 KiB        4 B  24.9ms  2.75ms
+                 allocated  allocated            own     own                          cache  copied to  copied to    host  device
+           step   at start     at end     peak  peak  at end  reserved  allocations    hits     device       host    time    time
+  first       0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
+  second      1    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B   3.7ms     3ms
+  slowest     0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
+  largest     3    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B  4.94ms     4ms
+  mean of     5    819 KiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   98.3%    196 KiB        4 B  24.9ms  2.75ms
 `, "\n"), out.String())
 }
 

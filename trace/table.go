@@ -10,31 +10,60 @@ import (
 )
 
 // Table prints memory per training step as an aligned table with the rows first, second, slowest, largest
-// (by peak) and mean. Steps that wait for the device are not in it: Flush first.
+// (by peak) and mean of the steps that did not fail, and the last one that did. The columns named own are of the blocks
+// that were allocated with the step's context; what they hold at the end the step left behind. Steps that wait for
+// the device are not in it: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
 func (s Summary) Table(w io.Writer) error {
-	t := &table{out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)}
-	t.line("", "", "allocated", "allocated", "", "", "", "cache", "copied to", "copied to", "host", "device")
-	t.line("", "step", "at start", "at end", "peak", "reserved", "allocations", "hits", "device", "host", "time", "time")
-	t.row("first", s.First, s.First.HitRate(), s.Steps >= 1)
-	t.row("second", s.Second, s.Second.HitRate(), s.Steps >= 2)
-	t.row("slowest", s.Slowest, s.Slowest.HitRate(), s.Steps >= 1)
-	t.row("largest", s.Largest, s.Largest.HitRate(), s.Steps >= 1)
+	t := &table{out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight), ooms: s.OutOfMemory > 0}
+	t.head()
+	n := s.succeeded()
+	t.row("first", s.First, s.First.HitRate(), n >= 1)
+	t.row("second", s.Second, s.Second.HitRate(), n >= 2)
+	t.row("slowest", s.Slowest, s.Slowest.HitRate(), n >= 1)
+	t.row("largest", s.Largest, s.Largest.HitRate(), n >= 1)
 	mean := s.Mean
-	mean.Step = s.Steps
-	t.row("mean of", mean, s.HitRate, s.Steps >= 1)
+	mean.Step = n
+	t.row("mean of", mean, s.HitRate, n >= 1)
+	t.row("failed", s.LastFailed, s.LastFailed.HitRate(), s.Failed >= 1)
 	if t.err != nil {
 		return t.err
 	}
-	return t.out.Flush()
+	if err := t.out.Flush(); err != nil {
+		return err
+	}
+	return s.failures(w)
+}
+
+// failures prints what the table's rows don't count.
+func (s Summary) failures(w io.Writer) (err error) {
+	if s.Failed > 0 {
+		_, err = fmt.Fprintf(w, "steps that failed: %s of %s, the last one was %s\n",
+			humanize.Comma(s.Failed), humanize.Comma(s.Steps), humanize.Comma(s.LastFailed.Step))
+	}
+	if s.OutOfMemory > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "requests that ran out of memory: %s\n", humanize.Comma(s.OutOfMemory))
+	}
+	return err
 }
 
 // table is a tabwriter that keeps its first error.
 type table struct {
-	out *tabwriter.Writer
-	err error
+	out  *tabwriter.Writer
+	ooms bool // has the column of requests that failed
+	err  error
+}
+
+func (t *table) head() {
+	over := []string{"", "allocated", "allocated", "", "own", "own", "", "", "cache", "copied to", "copied to", "host", "device"}
+	under := []string{"step", "at start", "at end", "peak", "peak", "at end", "reserved", "allocations", "hits", "device", "host", "time", "time"}
+	if t.ooms {
+		over, under = append(over, "out of"), append(under, "memory")
+	}
+	t.line("", over...)
+	t.line("", under...)
 }
 
 func (t *table) line(label string, cells ...string) {
@@ -63,9 +92,14 @@ func (t *table) row(label string, p StepProfile, hitRate float64, present bool) 
 	if p.DeviceTimed {
 		deviceTime = formatDuration(p.DeviceTime)
 	}
-	t.line(label, humanize.Comma(p.Step), formatBytes(p.AllocatedStart), formatBytes(p.AllocatedEnd),
-		formatBytes(p.AllocatedPeak), formatBytes(p.Reserved), humanize.Comma(p.Allocations), hits,
-		formatBytes(p.H2DBytes), formatBytes(p.D2HBytes), formatDuration(p.HostTime), deviceTime)
+	cells := []string{humanize.Comma(p.Step), formatBytes(p.AllocatedStart), formatBytes(p.AllocatedEnd),
+		formatBytes(p.AllocatedPeak), formatBytes(p.OwnPeak), formatBytes(p.OwnLive), formatBytes(p.Reserved),
+		humanize.Comma(p.Allocations), hits, formatBytes(p.H2DBytes), formatBytes(p.D2HBytes),
+		formatDuration(p.HostTime), deviceTime}
+	if t.ooms {
+		cells = append(cells, humanize.Comma(p.OutOfMemory))
+	}
+	t.line(label, cells...)
 }
 
 func formatBytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 )
 
 // ScopeName is the instrumentation scope of every span and metric of this package.
@@ -23,9 +25,12 @@ type Tracer struct {
 	config   Config
 	tracer   oteltrace.Tracer
 	meter    metric.Meter
+	noop     bool         // the provider is OpenTelemetry's no-op
+	idle     atomic.Bool  // the provider gave a span that is none
 	steps    atomic.Int64 // started, to sample them
 	allSteps atomic.Int64 // running at All because they were sampled
 	counts   counts
+	blocks   blockSpans
 
 	allocDuration, copyDuration durations
 
@@ -56,6 +61,7 @@ func New(config Config) (*Tracer, error) {
 			metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)),
 		watched: make(map[any]*watch),
 	}
+	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
 	var err1, err2 error
 	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
 		"Time that the driver takes to make a segment.", KeyPool)
@@ -92,6 +98,9 @@ func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.Sp
 		t.counts.started.Add(1)
 	} else {
 		t.counts.sampledOut.Add(1)
+		if !span.SpanContext().IsValid() && !t.idle.Load() {
+			t.idle.Store(reflect.TypeOf(t.config.TracerProvider).Comparable()) // silent compares it
+		}
 	}
 	return ctx, span
 }
@@ -104,6 +113,6 @@ func (t *Tracer) end(span oteltrace.Span, err error, options ...oteltrace.SpanEn
 	if err != nil {
 		recordError(span, err)
 	}
+	t.counts.ended.Add(1) // before a processor sees the span, so that no backend has more than Ended
 	span.End(options...)
-	t.counts.ended.Add(1)
 }

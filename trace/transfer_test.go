@@ -81,7 +81,7 @@ func TestFailedCopy(t *testing.T) {
 }
 
 func TestNoCopySpanWithoutRecordingParent(t *testing.T) {
-	f := newFixture(t, Config{Detail: All})
+	f := newFixture(t, Config{})
 	b := f.alloc(t, t.Context(), 512)
 	c, err := f.pool.Upload(t.Context(), f.stream, b, 0, make([]byte, 512))
 	require.NoError(t, err)

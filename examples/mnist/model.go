@@ -36,12 +36,12 @@ func newOptimizer(name string, lr float64, params autograd.Parameters) (autograd
 	}
 	switch name {
 	case "adam":
-		return autograd.NewAdam(params, autograd.AdamConfig{LR: or(1e-3)})
+		return autograd.NewAdam(params, autograd.AdamConfig{LR: new(or(1e-3))})
 	case "adamw":
-		return autograd.NewAdamW(params, autograd.AdamConfig{LR: or(1e-3), WeightDecay: 0.01})
+		return autograd.NewAdamW(params, autograd.AdamConfig{LR: new(or(1e-3)), WeightDecay: 0.01})
 	case "momentum":
-		return autograd.NewSGD(params, autograd.SGDConfig{LR: or(0.05), Momentum: 0.9})
+		return autograd.NewSGD(params, autograd.SGDConfig{LR: new(or(0.05)), Momentum: 0.9})
 	default:
-		return autograd.NewSGD(params, autograd.SGDConfig{LR: or(0.1)})
+		return autograd.NewSGD(params, autograd.SGDConfig{LR: new(or(0.1))})
 	}
 }

@@ -185,7 +185,7 @@ func (t *trainer) train(ctx context.Context, batch *transfer.Minibatch) (n int, 
 	}
 	return n, errors.Join(
 		t.optimizer.Step(ctx),
-		t.optimizer.ZeroGrad(),
+		t.optimizer.ZeroGrad(ctx),
 		t.runtime.MulScalarInPlace(ctx, loss, float64(n)),
 		t.runtime.AddInPlace(ctx, t.loss, loss),
 	)
@@ -251,7 +251,7 @@ func (t *trainer) count(ctx context.Context, batch *transfer.Minibatch) (right, 
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, best.Release()) }()
+	defer func() { err = errors.Join(err, best.ReleaseContext(ctx)) }()
 	got, err := tensor.ToSlice[int32](ctx, best, nil)
 	if err != nil {
 		return 0, 0, err

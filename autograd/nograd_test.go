@@ -1,0 +1,206 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestNoGradFreesWhatHasNoName: of a chain of operations two values are alive at a time.
+func TestNoGradFreesWhatHasNoName(t *testing.T) {
+	const mib = 1 << 20
+	b := open(t, 64*mib)
+	x, err := b.rt.Zeros(b.ctx, gtensor.Float32, mib/4)
+	require.NoError(t, err)
+	b.cache.ResetPeakStats()
+	tape := NoGrad(b.ctx, b.rt)
+	h := tape.Input(x)
+	for range 50 {
+		h = tape.AddScalar(h, 1)
+	}
+	require.NoError(t, tape.Err())
+	assert.LessOrEqual(t, b.cache.MaxMemoryAllocated()-b.ownBytes, int64(3*mib), "the input, an operand, a result")
+	assert.Equal(t, int64(2*mib), b.bytes(), "the input and the result")
+	assert.Equal(t, float32(50), read[float32](b, h.Value())[mib/4-1])
+	assert.Empty(t, tape.values, "nothing is kept for Backward")
+	require.NoError(t, tape.Close())
+	require.NoError(t, x.Release())
+}
+
+// TestNoGradOfEveryOperation: each frees the operands that operations made, and nothing else.
+func TestNoGradOfEveryOperation(t *testing.T) {
+	b := open(t, 64<<20)
+	x, row := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{5, 6})
+	labels := upload(b, []int32{1, 0})
+	weight, err := NewParameter(upload(b, []float64{1, 2, 3, 4}, 2, 2))
+	require.NoError(t, err)
+	for name, f := range map[string]func(t *Tape, a, c, r *Variable) *Variable{
+		"Add":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(a, c) },
+		"Sub":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(a, c) },
+		"Mul":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(a, c) },
+		"Div":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Div(a, c) },
+		"itself":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(t.Add(a, a), c) },
+		"MatMul":    func(t *Tape, a, c, _ *Variable) *Variable { return t.MatMul(a, c, false, true) },
+		"AddBias":   func(t *Tape, a, c, r *Variable) *Variable { return t.Add(c, t.AddBias(a, r)) },
+		"Linear":    func(t *Tape, a, c, r *Variable) *Variable { return t.Linear(a, c, r) },
+		"no bias":   func(t *Tape, a, c, _ *Variable) *Variable { return t.LinearReLU(a, c, nil) },
+		"parameter": func(t *Tape, a, c, r *Variable) *Variable { return t.Add(c, t.LinearReLU(a, t.Param(weight), r)) },
+		"Reshape":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(c, t.Reshape(a, 2, 2)) },
+		"Transpose": func(t *Tape, a, c, _ *Variable) *Variable { return t.Sub(c, t.Transpose(a)) },
+		"Sum":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Sum(a, 1)) },
+		"Mean":      func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Mean(a, 0)) },
+		"Softmax":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Softmax(a)) },
+		"Pow":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Pow(a, 2)) },
+		"Square":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Square(a)) },
+		"entropy":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.CrossEntropy(a, labels)) },
+	} {
+		run := func(tape *Tape) []float64 {
+			before := b.live()
+			in, r := tape.Input(x), tape.Input(row)
+			a, c, bias := tape.AddScalar(in, 1), tape.Scale(in, 3), tape.AddScalar(r, 1)
+			y := f(tape, a, c, bias)
+			require.NoError(t, tape.Err(), name)
+			if !tape.record {
+				assert.True(t, a.Value().Released(), "%s: an operand", name)
+				assert.True(t, c.Value().Released(), "%s: an operand", name)
+				assert.False(t, in.Value().Released(), "%s: an input", name)
+				own := int64(1) // the result
+				if !bias.Value().Released() {
+					own++
+				}
+				if name == "entropy" {
+					own++ // the word for faults
+				}
+				assert.LessOrEqual(t, b.live()-before, own, "%s: nothing but the result and what was not read", name)
+			}
+			value := read[float64](b, y.Value())
+			require.NoError(t, tape.Close(), name)
+			return value
+		}
+		assert.Equal(t, run(NewTape(b.ctx, b.rt)), run(NoGrad(b.ctx, b.rt)), name)
+	}
+	assert.False(t, weight.Value().Released())
+}
+
+// TestNoGradReadsAgainWhatIsKept, and says so of anything else.
+func TestNoGradReadsAgainWhatIsKept(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2})
+	tape := NoGrad(b.ctx, b.rt)
+	h := tape.AddScalar(tape.Input(x), 1).Keep()
+	y := tape.Add(tape.Square(h), tape.Exp(h))
+	require.NoError(t, tape.Err())
+	assert.InDeltaSlice(t, []float64{4 + 7.389056, 9 + 20.085537}, read[float64](b, y.Value()), 1e-6)
+	h.Release()
+	require.False(t, h.Value().Released(), "until Close")
+	require.NoError(t, tape.Close())
+	require.True(t, h.Value().Released())
+
+	tape = NoGrad(b.ctx, b.rt)
+	h = tape.AddScalar(tape.Input(x), 1)
+	tape.Square(h)
+	tape.Exp(h)
+	require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
+	require.ErrorContains(t, tape.Err(), "autograd: Exp: ")
+	require.ErrorContains(t, tape.Err(), "operand 1 was freed when Square had read it: Keep what is read again")
+	require.Error(t, tape.Close())
+}
+
+// TestLayersLeaveTheirArgument to the caller on every tape, and free what they made themselves.
+func TestLayersLeaveTheirArgument(t *testing.T) {
+	b := open(t, 64<<20)
+	linear, ok := b.mlp(gtensor.Float64, 2, 2)[1].(*Linear)
+	require.True(t, ok)
+	x := upload(b, []float64{1, 2}, 1, 2)
+	for name, layer := range map[string]Layer{
+		"Linear": linear, "ReLU": ReLU{}, "Flatten": Flatten{}, "Sequential": Sequential{Flatten{}, linear, ReLU{}, linear, ReLU{}},
+		"nothing": Sequential{}, "nested": Sequential{Sequential{Sequential{}, linear}, linear},
+	} {
+		for _, record := range []bool{true, false} {
+			before := b.live()
+			tape := newTape(b.ctx, b.rt, record)
+			h := tape.AddScalar(tape.Input(x), 1)
+			y := layer.Forward(tape, h)
+			require.NoError(t, tape.Err(), name)
+			require.False(t, h.Value().Released(), name)
+			require.Zero(t, h.spared, name)
+			tape.Add(tape.Exp(h.Keep()), y)
+			require.NoError(t, tape.Err(), name)
+			if !record && name != "nothing" {
+				assert.LessOrEqual(t, b.live()-before, int64(2), "%s: its argument and the sum", name)
+			}
+			require.NoError(t, tape.Close(), name)
+		}
+	}
+}
+
+// TestKeepWinsOverRelease on every tape, and comes too late after it.
+func TestKeepWinsOverRelease(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2})
+	for _, record := range []bool{true, false} {
+		tape := newTape(b.ctx, b.rt, record)
+		h := tape.AddScalar(tape.Leaf(x), 1)
+		h.Keep()
+		h.Release()
+		y := tape.Square(h)
+		require.NoError(t, tape.Err(), "record %v", record)
+		assert.Equal(t, []float64{4, 9}, read[float64](b, y.Value()))
+		if record {
+			_, err := tape.Backward(tape.Sum(y))
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []float64{2, 3}, read[float64](b, h.Value()))
+		require.NoError(t, tape.Close())
+
+		tape = newTape(b.ctx, b.rt, record)
+		h = tape.AddScalar(tape.Leaf(x), 1)
+		h.Release()
+		h.Keep()
+		require.ErrorIs(t, tape.Err(), tensor.ErrReleased, "record %v", record)
+		require.ErrorContains(t, tape.Err(), "autograd: Keep: ")
+		require.Error(t, tape.Close())
+	}
+}
+
+// TestWhatIsReleasedCanNotBeRead, whether the backward pass still needs it or not.
+func TestWhatIsReleasedCanNotBeRead(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2})
+	for _, record := range []bool{true, false} {
+		for _, saved := range []bool{true, false} {
+			tape := newTape(b.ctx, b.rt, record)
+			h := tape.AddScalar(tape.Leaf(x), 1)
+			if saved {
+				tape.Square(h)
+			}
+			h.Release()
+			tape.Add(tape.Input(x), h)
+			require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
+			require.ErrorContains(t, tape.Err(), "operand 2")
+			require.Error(t, tape.Close())
+		}
+	}
+}
+
+func TestNilVariables(t *testing.T) {
+	b := open(t, 64<<20)
+	var none *Variable
+	none.Release()
+	assert.Nil(t, none.Keep())
+	assert.Nil(t, none.Value())
+	assert.Nil(t, none.Shape())
+	assert.Nil(t, none.Grad())
+	tape := NewTape(b.ctx, b.rt)
+	tape.Mul(tape.Leaf(upload(b, []float64{1})), none)
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.NotErrorIs(t, tape.Err(), ErrTape)
+	require.EqualError(t, tape.Close(), "autograd: Mul: invalid argument: operand 2 is nil")
+	tape = NoGrad(b.ctx, b.rt)
+	Sequential{ReLU{}}.Forward(tape, nil)
+	require.EqualError(t, tape.Close(), "autograd: ReLU: invalid argument: operand 1 is nil")
+}

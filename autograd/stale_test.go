@@ -1,0 +1,131 @@
+package autograd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestAStaleParameterIsAnError: its gradient would be that of the new value.
+func TestAStaleParameterIsAnError(t *testing.T) {
+	b := open(t, 64<<20)
+	w, err := NewParameter(upload(b, []float64{3}))
+	require.NoError(t, err)
+	opt, err := NewSGD(Parameters{{"0.weight", w}}, SGDConfig{LR: new(0.5)})
+	require.NoError(t, err)
+	square := func() (*Tape, *Variable) {
+		tape := NewTape(b.ctx, b.rt)
+		return tape, tape.Sum(tape.Mul(tape.Param(w), tape.Param(w)))
+	}
+	train := func() error {
+		tape, loss := square()
+		_, err := tape.Backward(loss)
+		return errors.Join(err, opt.Step(b.ctx), opt.ZeroGrad(b.ctx), tape.Close())
+	}
+	stale, loss := square()
+	require.NoError(t, train())
+	require.Equal(t, []float64{0}, read[float64](b, w.Value()))
+	before := w.Value().Version()
+	_, err = stale.Backward(loss)
+	require.ErrorIs(t, err, ErrStale)
+	require.EqualError(t, err, `autograd: Mul backward: overwritten since the forward pass: parameter "0.weight", float64 (1), is at version 1, and its gradient needs version 0: `+
+		"take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again")
+	assert.Nil(t, w.Grad())
+	require.ErrorIs(t, stale.Close(), ErrStale)
+	assert.Equal(t, int64(1), b.live(), "the parameter alone")
+	assert.Equal(t, before, w.Value().Version())
+	require.NoError(t, train(), "a new forward pass reads the new value")
+	require.NoError(t, opt.Close())
+}
+
+// TestOnlyWhatAGradientNeedsCanBeStale: a sum does not need its operands, nor the first layer its weight.
+func TestOnlyWhatAGradientNeedsCanBeStale(t *testing.T) {
+	b := open(t, 64<<20)
+	value := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	w, err := NewParameter(value)
+	require.NoError(t, err)
+	x := upload(b, []float64{5, 6}, 1, 2)
+	for name, c := range map[string]struct {
+		f     func(tape *Tape, x *Variable) *Variable
+		write func() error
+		stale bool
+	}{
+		"a sum":                {func(tape *Tape, x *Variable) *Variable { return tape.Add(tape.Param(w), x) }, func() error { return b.rt.AddInPlace(b.ctx, value, x) }, false},
+		"the weight of inputs": {func(tape *Tape, x *Variable) *Variable { return tape.Linear(x, tape.Param(w), nil) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		"the inputs":           {func(tape *Tape, x *Variable) *Variable { return tape.Linear(x, tape.Param(w), nil) }, func() error { return b.rt.Zero(b.ctx, x) }, true},
+		"the weight of activations": {func(tape *Tape, x *Variable) *Variable {
+			return tape.Linear(tape.Linear(x, tape.Param(w), nil), tape.Param(w), nil)
+		}, func() error { return b.rt.Zero(b.ctx, value) }, true},
+		"a constant factor": {func(tape *Tape, x *Variable) *Variable { return tape.Mul(tape.Param(w), x) }, func() error { return b.rt.Zero(b.ctx, value) }, false},
+		"a result":          {func(tape *Tape, x *Variable) *Variable { return tape.Exp(tape.Add(tape.Param(w), x)) }, func() error { return nil }, false},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(c.f(tape, tape.Input(x)))
+		require.NoError(t, c.write())
+		_, err := tape.Backward(loss)
+		if c.stale {
+			require.ErrorIs(t, err, ErrStale, name)
+		} else {
+			require.NoError(t, err, name)
+		}
+		_ = tape.Close()
+		require.NoError(t, w.ZeroGrad(b.ctx))
+	}
+}
+
+// TestEveryWriteInPlaceMakesStale: each of the operations that write, through a view too.
+func TestEveryWriteInPlaceMakesStale(t *testing.T) {
+	b := open(t, 64<<20)
+	fresh := func() *tensor.Tensor { return upload(b, []float64{1, 2, 3, 4}, 2, 2) }
+	other, row := fresh(), upload(b, []float64{1, 2})
+	m, v := fresh(), fresh()
+	for name, write := range map[string]func(x *tensor.Tensor) error{
+		"AddInPlace":         func(x *tensor.Tensor) error { return b.rt.AddInPlace(b.ctx, x, other) },
+		"SubInPlace":         func(x *tensor.Tensor) error { return b.rt.SubInPlace(b.ctx, x, other) },
+		"MulInPlace":         func(x *tensor.Tensor) error { return b.rt.MulInPlace(b.ctx, x, other) },
+		"MulScalarInPlace":   func(x *tensor.Tensor) error { return b.rt.MulScalarInPlace(b.ctx, x, 2) },
+		"AddBiasInPlace":     func(x *tensor.Tensor) error { return b.rt.AddBiasInPlace(b.ctx, x, row) },
+		"AddBiasReLUInPlace": func(x *tensor.Tensor) error { return b.rt.AddBiasReLUInPlace(b.ctx, x, row) },
+		"Zero":               func(x *tensor.Tensor) error { return b.rt.Zero(b.ctx, x) },
+		"CopyFrom":           func(x *tensor.Tensor) error { return tensor.CopyFrom(b.ctx, x, make([]float64, 4)) },
+		"ReLUGrad": func(x *tensor.Tensor) error {
+			_, err := b.rt.ReLUGrad(b.ctx, x, x, other)
+			return err
+		},
+		"StepSGD": func(x *tensor.Tensor) error {
+			return b.rt.StepSGD(b.ctx, tensor.SGDStep{LR: 1}, x, other, nil)
+		},
+		"momentum": func(x *tensor.Tensor) error {
+			return b.rt.StepSGD(b.ctx, tensor.SGDStep{LR: 1, Momentum: 1}, m, other, x)
+		},
+		"StepAdam": func(x *tensor.Tensor) error {
+			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, x, other, m, v)
+		},
+		"first moment": func(x *tensor.Tensor) error {
+			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, m, other, x, v)
+		},
+		"second moment": func(x *tensor.Tensor) error {
+			return b.rt.StepAdam(b.ctx, tensor.AdamStep{LR: 1, Step: 1}, m, other, v, x)
+		},
+	} {
+		x := fresh()
+		view, err := b.rt.Reshape(b.ctx, x, 2, 2)
+		require.NoError(t, err)
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(tape.Square(tape.Leaf(x)))
+		require.NoError(t, write(view), name)
+		require.Equal(t, uint64(1), x.Version(), name)
+		_, err = tape.Backward(loss)
+		require.ErrorIs(t, err, ErrStale, name)
+		require.ErrorContains(t, err, "a value, float64 (2, 2), is at version 1, and its gradient needs version 0: overwrite it after Backward", name)
+		require.Error(t, tape.Close())
+		require.NoError(t, view.Release())
+	}
+	assert.Zero(t, other.Version(), "gradients and operands are read only")
+	assert.Zero(t, row.Version())
+	assert.Zero(t, (*tensor.Tensor)(nil).Version())
+}

@@ -1,0 +1,207 @@
+// Mutants breaks the code on purpose, one small change at a time, and says which changes the tests notice.
+//
+//	go run ./internal/mutants ./memcache ./transfer
+//
+// The changes of a package stand in its testdata/mutants.txt, which is read as follows.
+//
+//	# A comment, between mutants.
+//	mutant: a free neighbour is not merged
+//	file: free.go
+//	run: TestMerge
+//	--- old
+//		b = b.mergeNext()
+//	--- new
+//	--- end
+//
+// A file is relative to the package's folder, and the old text must stand in it once. "run" is go test's -run; "killer: race" means that the race
+// detector notices, where tests alone need not; "test: ./tensor" names another package whose tests notice; "tags" are build
+// tags; "survives: <reason>" is for what no test can see. The tree is not touched: the changed file is laid over it (go test -overlay).
+//
+// The exit status is 1 if a mutant survives that should not, dies that should survive, or can't be tried; without packages all lists of the module are run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	name := flag.String("run", "", "only mutants whose name matches this `regexp`")
+	workers := flag.Int("j", runtime.NumCPU(), "mutants at a time")
+	timeout := flag.Duration("timeout", time.Minute, "for the tests of one mutant; one that hangs is killed by it")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, flag.Args(), *name, max(1, *workers), *timeout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, packages []string, name string, workers int, timeout time.Duration) error {
+	only, err := regexp.Compile(name)
+	if err != nil {
+		return fmt.Errorf("mutants: -run: %w", err)
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	if len(packages) == 0 {
+		if packages, err = packagesWithLists(root); err != nil {
+			return err
+		}
+	}
+	var mutants []*mutant
+	for _, pkg := range packages {
+		list, err := readList(root, "./"+filepath.ToSlash(filepath.Clean(pkg)))
+		if err != nil {
+			return err
+		}
+		mutants = append(mutants, slices.DeleteFunc(list, func(m *mutant) bool { return !only.MatchString(m.name) })...)
+	}
+	if len(mutants) == 0 {
+		return errors.New("mutants: none to try")
+	}
+	if err := clean(ctx, root, mutants); err != nil {
+		return err
+	}
+	return report(tryAll(ctx, root, mutants, workers, timeout))
+}
+
+// moduleRoot is the folder of go.mod.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("mutants: go env GOMOD: %w", err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+func packagesWithLists(root string) ([]string, error) {
+	var packages []string
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if dir, file := filepath.Split(path); err == nil && file == "mutants.txt" && filepath.Base(dir) == "testdata" {
+			pkg, err := filepath.Rel(root, filepath.Dir(filepath.Clean(dir)))
+			packages = append(packages, pkg)
+			return err
+		}
+		return err
+	})
+	return packages, err
+}
+
+// clean runs the packages' tests on the tree as it is: where they fail, mutants say nothing.
+func clean(ctx context.Context, root string, mutants []*mutant) error {
+	done := map[mutant]bool{}
+	for _, m := range mutants {
+		whole := mutant{test: m.test, race: m.race, tags: m.tags}
+		if done[whole] {
+			continue
+		}
+		done[whole] = true
+		if out, err := goTest(ctx, root, 10*time.Minute, &whole); err != nil {
+			return fmt.Errorf("mutants: the tests of %s fail without a mutant: %w\n%s", m.test, err, out)
+		}
+	}
+	return nil
+}
+
+// tryAll tries the mutants on several goroutines, prints each as it ends, and gives all verdicts in the order of the lists.
+func tryAll(ctx context.Context, root string, mutants []*mutant, workers int, timeout time.Duration) []verdict {
+	verdicts := make([]verdict, len(mutants))
+	next := make(chan int)
+	var group sync.WaitGroup
+	var printing sync.Mutex
+	for range workers {
+		group.Go(func() {
+			for i := range next {
+				v := mutants[i].try(ctx, root, timeout)
+				verdicts[i] = v
+				printing.Lock()
+				fmt.Printf("%-9s %5.1fs  %-12s %s%s\n", v.word(), v.took.Seconds(), v.mutant.pkg[2:], v.mutant.name, v.because())
+				printing.Unlock()
+			}
+		})
+	}
+	for i := range mutants {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+	return verdicts
+}
+
+func (v *verdict) word() string {
+	switch {
+	case v.err != nil:
+		return "ERROR"
+	case v.killed && v.mutant.survives != "":
+		return "KILLED"
+	case v.killed:
+		return "killed"
+	case v.mutant.survives != "":
+		return "survives"
+	}
+	return "SURVIVES"
+}
+
+func (v *verdict) because() string {
+	switch {
+	case v.err != nil:
+		return ": " + v.err.Error()
+	case v.killed && v.mutant.survives != "":
+		return ": by " + v.by + ", though the list says that it survives"
+	case v.killed:
+		return ": " + v.by
+	case v.mutant.survives != "":
+		return ": " + v.mutant.survives
+	}
+	return ""
+}
+
+// report prints the count of each package, and is an error if a mutant did not end as its list says.
+func report(verdicts []verdict) error {
+	type count struct{ killed, survive, wrong int }
+	counts := map[string]*count{}
+	var packages []string
+	wrong := 0
+	for _, v := range verdicts {
+		c := counts[v.mutant.pkg]
+		if c == nil {
+			c = &count{}
+			counts[v.mutant.pkg], packages = c, append(packages, v.mutant.pkg)
+		}
+		switch v.word() {
+		case "killed":
+			c.killed++
+		case "survives":
+			c.survive++
+		default:
+			c.wrong++
+			wrong++
+		}
+	}
+	fmt.Println()
+	for _, pkg := range packages {
+		c := counts[pkg]
+		fmt.Printf("%-20s %3d killed, %d survive for a reason, %d not as their list says\n", pkg[2:], c.killed, c.survive, c.wrong)
+	}
+	if wrong > 0 {
+		return fmt.Errorf("mutants: %d of %d did not end as their list says", wrong, len(verdicts))
+	}
+	return nil
+}

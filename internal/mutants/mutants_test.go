@@ -1,0 +1,139 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestListsFit says at once which mutants a change of the code has made stale.
+func TestListsFit(t *testing.T) {
+	root, err := moduleRoot(t.Context())
+	require.NoError(t, err)
+	packages, err := packagesWithLists(root)
+	require.NoError(t, err)
+	for _, pkg := range packages {
+		list, err := readList(root, "./"+pkg)
+		require.NoError(t, err)
+		for _, m := range list {
+			_, err := m.apply(root)
+			require.NoError(t, err)
+			require.DirExists(t, filepath.Join(root, m.test), m.name)
+		}
+	}
+}
+
+// module writes a module of one function, its test, and a list of mutants.
+func module(t *testing.T, list string) string {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":                   "module example.com/m\n\ngo 1.26\n",
+		"sum/sum.go":               "package sum\n\nfunc Sum(a, b int) int {\n\tif a == 0 {\n\t\treturn b\n\t}\n\treturn a + b\n}\n",
+		"sum/sum_test.go":          "package sum\n\nimport \"testing\"\n\nfunc TestSum(t *testing.T) {\n\tif Sum(1, 2) != 3 || Sum(0, 2) != 2 {\n\t\tt.Fatal()\n\t}\n}\n",
+		"sum/testdata/mutants.txt": list,
+	} {
+		name = filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	return root
+}
+
+const list = `# three mutants
+
+mutant: minus
+file: sum.go
+run: TestSum
+--- old
+	return a + b
+--- new
+	return a - b
+--- end
+
+mutant: the short way is dropped
+file: sum.go
+survives: the long way gives the same
+--- old
+	if a == 0 {
+--- new
+	if false {
+--- end
+
+mutant: no program
+file: sum.go
+--- old
+	return a + b
+--- new
+--- end
+
+mutant: no test
+file: sum.go
+run: TestNothing
+--- old
+	return a + b
+--- new
+	return a
+--- end
+`
+
+func TestTry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
+	root := module(t, list)
+	mutants, err := readList(root, "./sum")
+	require.NoError(t, err)
+	require.NoError(t, clean(t.Context(), root, mutants))
+	verdicts := tryAll(t.Context(), root, mutants, 2, time.Minute)
+	require.Len(t, verdicts, 4)
+	require.Equal(t, "killed", verdicts[0].word())
+	require.Equal(t, "TestSum", verdicts[0].by)
+	require.Equal(t, "survives", verdicts[1].word())
+	require.Equal(t, "ERROR", verdicts[2].word())
+	require.ErrorContains(t, verdicts[2].err, "does not compile")
+	require.ErrorContains(t, verdicts[3].err, `no test of ./sum matches -run "TestNothing"`)
+	require.ErrorContains(t, report(verdicts), "2 of 4")
+	require.NoError(t, report(verdicts[:2]))
+	mutants[0].survives, mutants[1].survives = "wrongly", ""
+	require.Equal(t, "KILLED", verdicts[0].word())
+	require.Equal(t, "SURVIVES", verdicts[1].word())
+	source, err := os.ReadFile(mutants[0].source(root))
+	require.NoError(t, err)
+	require.Contains(t, string(source), "return a + b")
+}
+
+// TestCleanFails is about mutants of a tree whose tests fail anyway: none may count as killed.
+func TestCleanFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the go command")
+	}
+	root := module(t, list)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sum/fail_test.go"), []byte("package sum\n\nimport \"testing\"\n\nfunc TestFail(t *testing.T) { t.Fatal() }\n"), 0o600))
+	mutants, err := readList(root, "./sum")
+	require.NoError(t, err)
+	require.ErrorContains(t, clean(t.Context(), root, mutants), "TestFail")
+}
+
+func TestListErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"mutant: a\nfile: sum.go\n--- old\nx\n--- new\n":             `"a" has no end`,
+		"mutant: a\n--- old\nx\n--- new\n--- end\n":                  "needs a file",
+		"mutant: a\nfile: sum.go\n--- old\nx\n--- new\nx\n--- end\n": "another new one",
+		"file: sum.go\n":             "outside of a mutant",
+		"mutant: a\nfiles: sum.go\n": "is no line of a mutant",
+		"mutant: a\nkiller: me\n":    "is no line of a mutant",
+		strings.Repeat("mutant: a\nfile: sum.go\n--- old\nx\n--- new\ny\n--- end\n", 2): "stands at line 1 too",
+	} {
+		_, err := readList(module(t, text), "./sum")
+		require.ErrorContains(t, err, want, text)
+	}
+	root := module(t, "mutant: a\nfile: sum.go\n--- old\nnothing\n--- new\n--- end\n")
+	mutants, err := readList(root, "./sum")
+	require.NoError(t, err)
+	_, err = mutants[0].apply(root)
+	require.ErrorContains(t, err, "stands 0 times")
+}

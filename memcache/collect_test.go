@@ -1,0 +1,68 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAgeGoesOnAfterAFailedFree: a free segment that the driver does not take back is as old as it was, for the next
+// collection, which returns the older one of two alone.
+func TestAgeGoesOnAfterAFailedFree(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	old, young, other := mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 12*mib, s)
+	require.NoError(t, old.Free())
+	for range 8 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 12*mib, s)
+	}
+	require.NoError(t, young.Free())
+	refused := errors.New("free refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Free" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	dev.gate = nil
+	mustAlloc(t, c, 24*mib, s)
+	require.NotContains(t, dev.live, old.Ptr())
+	require.Contains(t, dev.live, young.Ptr())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+}
+
+// walk makes free segments of these MiB and returns those that are left after a request for which the largest are to go.
+func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 20, MaxNonSplitRoundingMB: 20})
+	s := dev.stream(1)
+	var blocks []Block
+	for _, size := range free {
+		blocks = append(blocks, mustAlloc(t, c, size*mib, s))
+	}
+	freeAll(t, blocks)
+	c.setLimit(c.MemoryReserved())
+	got := mustAlloc(t, c, request*mib, s)
+	require.Zero(t, c.Stats().NumSyncAllStreams, "no flush")
+	for i, b := range blocks {
+		if _, ok := dev.live[b.Ptr()]; ok && b.Ptr() != got.Ptr() {
+			left = append(left, free[i])
+		}
+	}
+	require.NoError(t, c.check())
+	return left
+}
+
+// TestOversizeRelease: one segment that is large enough goes, the smallest such; or the largest ones, as few as together
+// are as large as the request.
+func TestOversizeRelease(t *testing.T) {
+	require.Equal(t, []int64{22}, oversizeWalk(t, 60, 22, 30, 30), "just enough")
+	require.Equal(t, []int64{20, 22}, oversizeWalk(t, 58, 20, 22, 30, 30))
+	require.Equal(t, []int64{22}, oversizeWalk(t, 62, 22, 30, 32))
+	require.Equal(t, []int64{12}, oversizeWalk(t, 64, 12, 20, 22, 22), "20 MiB are as large as the limit of splitting")
+	require.Equal(t, []int64{24, 80}, oversizeWalk(t, 30, 24, 70, 80), "20 MiB more would be wasted")
+}

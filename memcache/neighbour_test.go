@@ -1,0 +1,244 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// between runs f with c.all locked after another goroutine, which waits for it from about a millisecond after the call on,
+// has had it once, and before it can have it again: a mutex that somebody has waited for longer than a millisecond passes
+// on from one to the next in the order in which they came.
+func between(c *Cache, f func()) {
+	c.all.Lock()
+	time.Sleep(3 * time.Millisecond)
+	var next sync.WaitGroup
+	next.Go(func() {
+		c.all.Lock()
+		defer c.all.Unlock()
+		time.Sleep(time.Millisecond) // the other one goes on to where it locks again
+		f()
+	})
+	time.Sleep(2 * time.Millisecond)
+	c.all.Unlock() // wakes the other one,
+	c.all.Lock()   // who finds it locked, and has waited long enough
+	time.Sleep(time.Millisecond)
+	c.all.Unlock()
+	next.Wait()
+}
+
+// TestFreeWhileASegmentExpands: a block that is freed when the hole before it has just been mapped, and not yet handed
+// out, merges with what is left of the hole.
+func TestFreeWhileASegmentExpandsConcurrentSafe(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true})
+	s := dev.stream(1)
+	const granule = 20 * mib
+	for round := range 10 {
+		left, hole, right := mustAlloc(t, c, granule, s), mustAlloc(t, c, granule, s), mustAlloc(t, c, granule, s)
+		last := mustAlloc(t, c, granule, s)
+		require.NoError(t, hole.Free())
+		require.NoError(t, c.EmptyCache(t.Context()))
+		var freed sync.WaitGroup
+		dev.hang = func() {
+			dev.hang = nil
+			freed.Go(func() {
+				between(c, func() {
+					if err := right.Free(); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+			time.Sleep(time.Millisecond) // so that between has the lock
+		}
+		part := mustAlloc(t, c, 5*mib, s)
+		freed.Wait()
+		require.Equal(t, hole.Ptr(), part.Ptr())
+		require.NoError(t, c.check())
+		whole := mustAlloc(t, c, 2*granule-5*mib, s)
+		require.Equal(t, part.Ptr()+5*mib, whole.Ptr(), "round %d: two free neighbours stay apart", round)
+		for _, b := range []Block{left, part, whole, last} {
+			require.NoError(t, b.Free())
+		}
+		require.NoError(t, c.EmptyCache(t.Context()))
+	}
+}
+
+// pieces are the free and the unmapped pieces of the only expandable segment of the large pool, by offset.
+func pieces(c *Cache) (free, unmapped [][2]int64) {
+	c.lockAll()
+	defer c.unlockAll()
+	for _, s := range c.table.Load().list {
+		for _, g := range s.segments {
+			for m := g.first; m != nil; m = m.next {
+				at := [2]int64{int64(m.ptr-g.ptr) / mib, int64(m.ptr-g.ptr)/mib + m.size/mib}
+				switch {
+				case m.unmapped && m.next != nil: // the rest of the range is of no interest
+					unmapped = append(unmapped, at)
+				case m.indexed && !m.unmapped:
+					free = append(free, at)
+				}
+			}
+		}
+	}
+	return free, unmapped
+}
+
+// TestNeighboursFreedDuringAnUnmap: while a flush unmaps the middle of a free block, which nobody finds meanwhile, its
+// neighbours are freed. What is left at its ends merges with them, and so does the whole block where the unmapping fails.
+func TestNeighboursFreedDuringAnUnmap(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		c, dev := newCache(t, Config{ExpandableSegments: true})
+		s := dev.stream(1)
+		a, b, d := mustAlloc(t, c, 30*mib, s), mustAlloc(t, c, 40*mib, s), mustAlloc(t, c, 30*mib, s)
+		end := mustAlloc(t, c, 20*mib, s)
+		require.NoError(t, b.Free()) // from 30 to 70 MiB, with a granule from 40 to 60
+		h := hangAt(dev, "Unmap")
+		gate := dev.gate
+		refused := errors.New("unmap refused")
+		dev.gate = func(ctx context.Context, call string) error {
+			err := gate(ctx, call)
+			if call == "Unmap" && fails {
+				return refused
+			}
+			return err
+		}
+		wait := async(func() error { return c.EmptyCache(context.Background()) })
+		<-h.entered
+		require.NoError(t, errors.Join(a.Free(), d.Free()))
+		close(h.leave)
+		err := wait()
+		require.NoError(t, c.check())
+		free, unmapped := pieces(c)
+		if fails {
+			require.ErrorIs(t, err, refused)
+			require.Equal(t, [][2]int64{{0, 100}}, free)
+			require.Empty(t, unmapped)
+			require.EqualValues(t, 120*mib, c.MemoryReserved())
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, [][2]int64{{0, 40}, {60, 100}}, free)
+			require.Equal(t, [][2]int64{{40, 60}}, unmapped)
+			require.EqualValues(t, 100*mib, c.MemoryReserved())
+			dev.gate = nil
+			// The next flush unmaps what is left on both sides: the holes become one.
+			require.NoError(t, c.EmptyCache(t.Context()))
+			free, unmapped = pieces(c)
+			require.Empty(t, free)
+			require.Equal(t, [][2]int64{{0, 100}}, unmapped)
+		}
+		require.NoError(t, c.check())
+		dev.gate = nil
+		require.NoError(t, end.Free())
+		require.NoError(t, c.EmptyCache(t.Context()))
+		require.Zero(t, c.MemoryReserved())
+		require.Empty(t, dev.reserved)
+	}
+}
+
+// TestFrontFreedDuringAMap: a request maps the unmapped addresses after a live block, which is freed meanwhile: the mapped
+// memory begins where that began.
+func TestFrontFreedDuringAMap(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		c, dev := newCache(t, Config{ExpandableSegments: true})
+		s := dev.stream(1)
+		front := mustAlloc(t, c, 20*mib, s)
+		h := hangAt(dev, "Map")
+		if fails {
+			dev.failures = 2 // the flush and the retry don't help
+		}
+		var got Block
+		wait := async(func() (err error) {
+			got, err = c.Alloc(context.Background(), 30*mib, s)
+			return err
+		})
+		<-h.entered
+		require.NoError(t, front.Free())
+		close(h.leave)
+		err := wait()
+		require.NoError(t, c.check())
+		if fails {
+			require.ErrorIs(t, err, ErrOutOfMemory)
+			mustAlloc(t, c, 30*mib, s)
+			require.EqualValues(t, 40*mib, c.MemoryReserved())
+			require.EqualValues(t, 1, c.Stats().Active.All.Current)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, front.Ptr(), got.Ptr())
+		free, _ := pieces(c)
+		require.Equal(t, [][2]int64{{30, 60}}, free)
+	}
+}
+
+// TestGrowsFromAFreeFront: a free block at the end of what is mapped is used, and only what it lacks is mapped; where that
+// fails it is free again, as old as it was.
+func TestGrowsFromAFreeFront(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true})
+	s := dev.stream(1)
+	first := mustAlloc(t, c, 25*mib, s) // of 40: 15 are free
+	dev.failures = 2
+	_, err := c.Alloc(t.Context(), 30*mib, s)
+	require.ErrorIs(t, err, ErrOutOfMemory)
+	free, _ := pieces(c)
+	require.Equal(t, [][2]int64{{25, 40}}, free)
+	require.NoError(t, c.check())
+	second := mustAlloc(t, c, 30*mib, s)
+	require.Equal(t, first.Ptr()+25*mib, second.Ptr())
+	require.EqualValues(t, 60*mib, c.MemoryReserved())
+	free, _ = pieces(c)
+	require.Equal(t, [][2]int64{{55, 60}}, free)
+}
+
+// TestMapsOverFreeBlocksBetweenHoles: holes and the free memory between them make one block, each hole mapped by itself.
+func TestMapsOverFreeBlocksBetweenHoles(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true})
+	s := dev.stream(1)
+	var b []Block
+	for range 7 {
+		b = append(b, mustAlloc(t, c, 20*mib, s))
+	}
+	require.NoError(t, errors.Join(b[1].Free(), b[3].Free(), b[5].Free()))
+	require.NoError(t, c.EmptyCache(t.Context()))
+	require.NoError(t, errors.Join(b[2].Free(), b[4].Free()))
+	dev.calls = nil
+	got := mustAlloc(t, c, 95*mib, s)
+	require.Equal(t, b[1].Ptr(), got.Ptr())
+	require.Len(t, dev.calls, 3)
+	free, unmapped := pieces(c)
+	require.Equal(t, [][2]int64{{115, 120}}, free)
+	require.Empty(t, unmapped)
+	require.NoError(t, c.check())
+}
+
+// TestFailedMapLeavesNothingMapped: of the granules of one mapping all are mapped or none.
+func TestFailedMapLeavesNothingMapped(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		c, dev := newCache(t, Config{ExpandableSegments: true})
+		s := dev.stream(1)
+		granules := 0
+		dev.gate = func(_ context.Context, call string) error {
+			if call != "Map" {
+				return nil
+			}
+			if granules++; granules < at {
+				return nil
+			}
+			granules = 0
+			return &device.Error{Op: call, Device: "scripted", Err: device.ErrOutOfMemory}
+		}
+		_, err := c.Alloc(t.Context(), 60*mib, s)
+		require.ErrorIs(t, err, ErrOutOfMemory)
+		require.Empty(t, dev.mapped)
+		require.Zero(t, c.MemoryReserved())
+		require.NoError(t, c.check())
+		dev.gate = nil
+		mustAlloc(t, c, 60*mib, s)
+		require.Len(t, dev.mapped, 3)
+	}
+}

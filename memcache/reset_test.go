@@ -1,0 +1,77 @@
+package memcache
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWindowAcrossReset: a window counts what happened before a reset of the statistics and after it, also where the
+// counters have gone beyond where they were when the window opened.
+func TestWindowAcrossReset(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	pairs := func(n int) {
+		for range n {
+			require.NoError(t, mustAlloc(t, c, 512, s).Free())
+		}
+	}
+	pairs(100)
+	_, scope := c.Scope(context.Background(), "across a reset")
+	pairs(10)
+	c.ResetAccumulatedStats()
+	pairs(150)
+	w := scope.Window()
+	require.EqualValues(t, 160, w.Allocations)
+	require.EqualValues(t, 160, w.Hits)
+	require.Zero(t, w.Misses)
+	mustAlloc(t, c, 3*mib, s)
+	c.ResetAccumulatedStats()
+	scope.End()
+	w = scope.Window()
+	require.EqualValues(t, 161, w.Allocations)
+	require.EqualValues(t, 1, w.Misses)
+	require.EqualValues(t, 1, w.DriverAllocs)
+}
+
+// TestSinceCountsAcrossResets compares Since of random moments with a second cache that runs the same program and is
+// never reset.
+func TestSinceCountsAcrossResets(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 32, PerProcessMemoryFraction: 0.1})
+	ref, refDev := newCache(t, Config{MaxSplitSizeMB: 32, PerProcessMemoryFraction: 0.1})
+	type moment struct{ reset, plain Stats }
+	moments := []moment{{}}
+	var live [][2]Block
+	for range 1000 {
+		switch n := r.IntN(20); {
+		case n == 0:
+			c.ResetAccumulatedStats()
+		case n == 1:
+			moments = append(moments, moment{c.Stats(), ref.Stats()})
+		case n == 2:
+			require.NoError(t, c.EmptyCache(t.Context()))
+			require.NoError(t, ref.EmptyCache(t.Context()))
+		case n < 10 && len(live) > 0:
+			i := r.IntN(len(live))
+			require.NoError(t, live[i][0].Free())
+			require.NoError(t, live[i][1].Free())
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+		default:
+			bytes, id := int64(1)<<r.IntN(27), uint64(r.IntN(3))
+			a, err := c.Alloc(t.Context(), bytes, dev.stream(id))
+			b, refErr := ref.Alloc(t.Context(), bytes, refDev.stream(id))
+			require.Equal(t, refErr == nil, err == nil)
+			if err == nil {
+				live = append(live, [2]Block{a, b})
+			}
+		}
+		then := moments[r.IntN(len(moments))]
+		require.Equal(t, ref.Stats().Since(then.plain), c.Stats().Since(then.reset))
+	}
+	require.Positive(t, ref.Stats().NumOOMs)
+	require.Positive(t, ref.Stats().OversizeSegments.Freed)
+}

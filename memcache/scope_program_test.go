@@ -1,0 +1,118 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// plainScope is a scope as its documentation says it, without anything shared: blocks are charged to the scopes that are
+// open then.
+type plainScope struct {
+	scope  *Scope
+	ctx    context.Context
+	parent *plainScope
+	ended  bool
+	own    Own
+}
+
+type plainBlock struct {
+	block   Block
+	charged []*plainScope
+}
+
+// scopeProgram runs random scopes, whose ends are not nested, on two caches, and compares every Own after every step.
+func scopeProgram(t *testing.T, seed uint64, steps int) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	var caches [2]*Cache
+	var devices [2]*scripted
+	for i := range caches {
+		caches[i], devices[i] = newCache(t, Config{NoCaching: seed%8 == 7})
+	}
+	root := &plainScope{ctx: context.Background()}
+	scopes := []*plainScope{root}
+	var live []plainBlock
+	for range steps {
+		which := r.IntN(2)
+		c, s := caches[which], devices[which].stream(1)
+		at := scopes[r.IntN(len(scopes))]
+		switch r.IntN(8) {
+		case 0, 1:
+			n := &plainScope{parent: at}
+			n.ctx, n.scope = c.Scope(at.ctx, fmt.Sprint(len(scopes)))
+			scopes = append(scopes, n)
+		case 2:
+			if at.scope != nil {
+				at.scope.End()
+				at.ended = true
+			}
+		case 3, 4:
+			if len(live) == 0 {
+				continue
+			}
+			i := r.IntN(len(live))
+			b := live[i]
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+			require.NoError(t, b.block.Free())
+			for _, o := range b.charged {
+				o.own.Live -= b.block.Size()
+			}
+		default:
+			b, err := c.Alloc(at.ctx, int64(1+r.IntN(5000)), s)
+			require.NoError(t, err)
+			p := plainBlock{block: b}
+			for o := at; o != root; o = o.parent {
+				if o.scope.cache == c && !o.ended {
+					o.own.Live += b.Size()
+					o.own.Peak = max(o.own.Peak, o.own.Live)
+					o.own.Allocations++
+					p.charged = append(p.charged, o)
+				}
+			}
+			live = append(live, p)
+		}
+		for _, o := range scopes[1:] {
+			require.Equal(t, o.own, o.scope.Own(), "seed %d, scope %s", seed, o.scope.Name())
+		}
+	}
+	for _, b := range live {
+		require.NoError(t, b.block.Free())
+	}
+	for _, o := range scopes[1:] {
+		require.Zero(t, o.scope.Own().Live)
+		o.scope.End()
+	}
+	require.NoError(t, caches[0].check())
+}
+
+func TestScopePrograms(t *testing.T) {
+	for seed := range uint64(max(scaled(150), 8)) {
+		scopeProgram(t, seed, 100)
+	}
+}
+
+// TestScopeBeyondAnEndedOne: the scope in the middle ends first; the outer one still counts what the inner one allocates.
+func TestScopeBeyondAnEndedOne(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	ctx, outer := c.Scope(t.Context(), "outer")
+	ctx, mid := c.Scope(ctx, "mid")
+	ctx, inner := c.Scope(ctx, "inner")
+	early, err := c.Alloc(ctx, 1024, dev.stream(1))
+	require.NoError(t, err)
+	mid.End()
+	b, err := c.Alloc(ctx, 512, dev.stream(1))
+	require.NoError(t, err)
+	require.EqualValues(t, 1536, inner.Own().Live)
+	require.EqualValues(t, 1024, mid.Own().Live)
+	require.EqualValues(t, 1536, outer.Own().Live)
+	require.NoError(t, b.Free())
+	require.NoError(t, early.Free())
+	for _, s := range []*Scope{outer, mid, inner} {
+		require.Zero(t, s.Own().Live)
+		s.End()
+	}
+}

@@ -1,0 +1,298 @@
+package trace
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// serials are the blocks of the ended spans of that name, each once.
+func (f *fixture) serials(t *testing.T, name string) map[int64]sdktrace.ReadOnlySpan {
+	t.Helper()
+	found := make(map[int64]sdktrace.ReadOnlySpan)
+	for _, s := range f.named(name) {
+		serial := attributes(s)[KeySerial].(int64)
+		require.NotContains(t, found, serial, "two spans")
+		found[serial] = s
+	}
+	return found
+}
+
+// In training whose steps are fully traced every block that has a span of its allocation has one of its free, wherever it
+// is freed, and the other way round.
+func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	p := f.traced(t)
+	rt, err := tensor.NewRuntime(f.cache, f.pool, f.stream)
+	require.NoError(t, err)
+	linear, err := autograd.NewLinear(t.Context(), rt, gtensor.Float32, 20, 5, autograd.NewRand(1))
+	require.NoError(t, err)
+	model := autograd.Sequential{linear, autograd.ReLU{}}
+	adam, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{})
+	require.NoError(t, err)
+	var last []*tensor.Tensor // of a step, released in the next one
+	for n := range int64(5) {
+		ctx, step := p.StartStep(t.Context(), n)
+		x, err := tensor.FromSlice(ctx, rt, make([]float32, 4*20), 4, 20)
+		require.NoError(t, err)
+		y, err := tensor.Labels(ctx, rt, []int{1, 2, 3, 4}, 5)
+		require.NoError(t, err)
+		tape := autograd.NewTape(ctx, rt)
+		_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
+		require.NoError(t, err)
+		require.NoError(t, adam.Step(ctx))
+		require.NoError(t, adam.ZeroGrad(ctx))
+		require.NoError(t, tape.Close())
+		for _, old := range last {
+			require.NoError(t, old.Release())
+		}
+		last = []*tensor.Tensor{x, y}
+		step.End()
+	}
+	require.NoError(t, p.Flush(t.Context()))
+	for _, old := range last {
+		require.NoError(t, old.Release())
+	}
+	require.NoError(t, adam.Close())
+	require.NoError(t, model.Parameters().Release()) // have no spans: they were allocated before the steps
+	require.NoError(t, rt.Close())
+
+	allocs, frees := f.serials(t, "memcache.alloc"), f.serials(t, "memcache.free")
+	assert.GreaterOrEqual(t, len(allocs), 50)
+	for serial := range allocs {
+		assert.Contains(t, frees, serial, "the free of block %d", serial)
+	}
+	assert.Len(t, frees, len(allocs))
+	assert.Zero(t, f.tracer.blocks.kept.Load(), "nothing is kept of blocks that were freed")
+}
+
+// A free without a context belongs to the span of the allocation; one that has a parent stays there, with a link.
+func TestFreeBelongsToItsAllocation(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 2})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0)
+	var blocks []memcache.Block
+	for range 5 {
+		blocks = append(blocks, f.alloc(t, ctx, 512))
+	}
+	allocs := f.serials(t, "memcache.alloc")
+	alloc := func(i int) oteltrace.SpanContext { return allocs[int64(blocks[i].Serial())].SpanContext() }
+	require.NoError(t, blocks[0].FreeContext(ctx))
+	step.End()
+
+	require.NoError(t, blocks[1].Free())
+	var noContext context.Context
+	require.NoError(t, blocks[2].FreeContext(noContext))
+	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	unsampled, span := never.Tracer("test").Start(t.Context(), "unsampled")
+	defer span.End()
+	require.NoError(t, blocks[3].FreeContext(unsampled))
+	slow, second := p.StartStep(t.Context(), 1)
+	require.NoError(t, blocks[4].FreeContext(slow))
+	untraced := f.alloc(t, slow, 512)
+	require.NoError(t, untraced.FreeContext(slow))
+	second.End()
+
+	frees := f.serials(t, "memcache.free")
+	require.Len(t, frees, 5)
+	for i, b := range blocks {
+		free := frees[int64(b.Serial())]
+		a := attributes(free)
+		assert.Equal(t, []any{"host", "small", int64(512)}, []any{a[KeyDevice], a[KeyPool], a[KeyBytes]})
+		assert.False(t, free.EndTime().Before(free.StartTime()))
+		if i == 0 || i == 4 {
+			parent := step
+			if i == 4 {
+				parent = second
+			}
+			assert.Equal(t, parent.span.SpanContext().SpanID(), free.Parent().SpanID())
+			require.Len(t, free.Links(), 1)
+			assert.Equal(t, alloc(i), free.Links()[0].SpanContext)
+			continue
+		}
+		assert.Equal(t, alloc(i).SpanID(), free.Parent().SpanID(), "free %d", i)
+		assert.Equal(t, alloc(i).TraceID(), free.SpanContext().TraceID())
+		assert.Empty(t, free.Links())
+	}
+	require.NoError(t, p.Flush(t.Context()))
+	assert.Equal(t, int64(2), f.tracer.Counts().Skipped, "the second step's own pair; the other free has a span")
+	assert.Zero(t, f.tracer.blocks.kept.Load())
+}
+
+// key is where the tracer keeps the span of b's allocation.
+func (f *fixture) key(t *testing.T, b memcache.Block) blockKey {
+	for i := range f.tracer.blocks.shards {
+		for k := range f.tracer.blocks.shards[i].spans {
+			if k.serial == b.Serial() {
+				return k
+			}
+		}
+	}
+	t.Fatalf("%s has no span", b)
+	return blockKey{}
+}
+
+// The span of a free that belongs to its allocation is as long as the free.
+func TestFreeOfATracedBlockTakesItsTime(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0)
+	b := f.alloc(t, ctx, 512)
+	step.End()
+	before := time.Now()
+	_, run := f.tracer.Memory().Start(t.Context(), memcache.OpFree)
+	time.Sleep(2 * time.Millisecond)
+	k := f.key(t, b)
+	run.End(memcache.Event{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial})
+	free := f.named("memcache.free")[0]
+	assert.GreaterOrEqual(t, free.EndTime().Sub(free.StartTime()), 2*time.Millisecond)
+	assert.False(t, free.StartTime().Before(before))
+	require.NoError(t, b.Free())
+}
+
+// Serials are unique in a cache only.
+func TestBlocksOfTwoCachesAreToldApart(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	second, err := memcache.New(f.dev, memcache.Config{Observer: f.tracer.Memory()})
+	require.NoError(t, err)
+	p := f.traced(t)
+	plain, err := second.Alloc(t.Context(), 512, f.stream) // outside of any step: no span
+	require.NoError(t, err)
+	ctx, step := p.StartStep(t.Context(), 0)
+	traced := f.alloc(t, ctx, 512)
+	step.End()
+	require.Equal(t, plain.Serial(), traced.Serial())
+	require.NoError(t, plain.Free())
+	assert.Empty(t, f.named("memcache.free"))
+	require.NoError(t, traced.Free())
+	assert.Len(t, f.named("memcache.free"), 1)
+	require.NoError(t, second.Close())
+}
+
+// A second free is an error that does not take the first one's span.
+func TestSecondFreeTakesNoSpan(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0)
+	b := f.alloc(t, ctx, 512)
+	other := f.alloc(t, ctx, 512)
+	step.End()
+	_, late := f.tracer.Memory().Start(t.Context(), memcache.OpFree) // loses the race against the next one
+	k := f.key(t, b)
+	late.End(memcache.Event{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial, Err: memcache.ErrFreed})
+	assert.Empty(t, f.named("memcache.free"))
+	require.NoError(t, b.Free())
+	assert.Len(t, f.named("memcache.free"), 1)
+	require.ErrorIs(t, b.Free(), memcache.ErrFreed)
+	assert.Len(t, f.named("memcache.free"), 1)
+	require.NoError(t, other.Free())
+}
+
+// What has no span of its allocation, or one that nobody gets, is not kept.
+func TestOnlySampledAllocationsAreKept(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	ctx, _ := f.parent(t)
+	_, err := f.cache.Alloc(ctx, 100*mib, f.stream)
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+	assert.Zero(t, f.tracer.blocks.kept.Load(), "it failed")
+
+	never := newFixture(t, Config{Detail: All, TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
+	b := never.alloc(t, t.Context(), 512)
+	assert.Zero(t, never.tracer.blocks.kept.Load())
+	require.NoError(t, b.Free())
+
+	recorded := newFixture(t, Config{Detail: All, TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(recordOnly{}))})
+	b = recorded.alloc(t, t.Context(), 512)
+	assert.Positive(t, recorded.tracer.Counts().Started)
+	assert.Zero(t, recorded.tracer.blocks.kept.Load(), "recorded for local processors, and not sampled")
+	require.NoError(t, b.Free())
+}
+
+// recordOnly is a sampler that records and does not sample.
+type recordOnly struct{}
+
+func (recordOnly) ShouldSample(sdktrace.SamplingParameters) sdktrace.SamplingResult {
+	return sdktrace.SamplingResult{Decision: sdktrace.RecordOnly}
+}
+
+func (recordOnly) Description() string { return "record only" }
+
+// What is kept is bounded, and a block that found no room is freed like any other.
+func TestKeptSpansAreBounded(t *testing.T) {
+	var b blockSpans
+	span := oteltrace.NewSpanContext(oteltrace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}})
+	for i := range uint64(maxBlockSpans + 100) {
+		b.keep(blockKey{1, i}, span)
+	}
+	assert.Equal(t, int64(maxBlockSpans), b.kept.Load())
+	got, ok := b.take(blockKey{1, 5})
+	assert.True(t, ok)
+	assert.Equal(t, span, got)
+	_, ok = b.take(blockKey{1, 5})
+	assert.False(t, ok, "taken")
+	_, ok = b.take(blockKey{1, maxBlockSpans + 1})
+	assert.False(t, ok, "there was no room")
+	assert.Equal(t, int64(maxBlockSpans-1), b.kept.Load())
+	b.keep(blockKey{1, 5 + maxBlockSpans}, span)
+	assert.Equal(t, int64(maxBlockSpans), b.kept.Load(), "there is room again")
+}
+
+// While a traced block lives, the frees of others look for their spans, and allocate nothing on the Go heap.
+func TestNoGoHeapAllocationsBesideATracedBlock(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	f := newFixture(t, Config{AllEvery: 1000})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0)
+	traced := f.alloc(t, ctx, 512)
+	step.End()
+	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		b, _ := f.cache.Alloc(t.Context(), 512, f.stream)
+		_ = b.Free()
+	}))
+	require.NoError(t, traced.Free())
+}
+
+func TestKeptSpansConcurrentSafe(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	p := f.traced(t)
+	const goroutines, rounds = 4, 100
+	blocks := make(chan memcache.Block, 16)
+	var makers, takers sync.WaitGroup
+	for range goroutines {
+		makers.Go(func() {
+			ctx, step := p.StartStep(t.Context(), 1)
+			defer step.End()
+			for range rounds {
+				b, err := f.cache.Alloc(ctx, 512, f.stream)
+				if assert.NoError(t, err) {
+					blocks <- b
+				}
+			}
+		})
+		takers.Go(func() {
+			for b := range blocks {
+				assert.NoError(t, b.Free())
+			}
+		})
+	}
+	makers.Wait()
+	close(blocks)
+	takers.Wait()
+	assert.Len(t, f.serials(t, "memcache.free"), goroutines*rounds)
+	assert.Zero(t, f.tracer.blocks.kept.Load())
+}

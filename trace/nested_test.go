@@ -1,0 +1,81 @@
+package trace
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// pairSpans is how many spans an allocation and a free with ctx make.
+func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	before := len(f.named("memcache.alloc")) + len(f.named("memcache.free"))
+	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+	return len(f.named("memcache.alloc")) + len(f.named("memcache.free")) - before
+}
+
+// After an inner step the context that it gave is inside of the outer one, in whose detail the rest is told.
+func TestNestedStepsFallBackToTheOuterDetail(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 3})
+	p := f.traced(t)
+	all, outer := p.StartStep(t.Context(), 0)
+	mid, middle := p.StartStep(all, 1)
+	in, inner := p.StartStep(mid, 2)
+	require.Equal(t, []Detail{All, Slow, Slow}, []Detail{outer.detail, middle.detail, inner.detail})
+	assert.Equal(t, 0, f.pairSpans(t, in))
+	assert.Equal(t, 0, f.pairSpans(t, mid))
+	assert.Equal(t, 2, f.pairSpans(t, all))
+	inner.End()
+	assert.Equal(t, 0, f.pairSpans(t, in), "inside of the middle one")
+	middle.End()
+	assert.Equal(t, 2, f.pairSpans(t, in), "inside of the outer one")
+	assert.Equal(t, 2, f.pairSpans(t, mid))
+	outer.End()
+	assert.Equal(t, 0, f.pairSpans(t, in))
+	assert.Equal(t, 0, f.pairSpans(t, all))
+}
+
+// Steps may end in any order; the innermost that runs counts.
+func TestOuterStepEndsFirst(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 2})
+	p := f.traced(t)
+	_, sampled := p.StartStep(t.Context(), 0)
+	sampled.End()
+	slow, outer := p.StartStep(t.Context(), 1)
+	all, inner := p.StartStep(slow, 2)
+	outer.End()
+	assert.Equal(t, 2, f.pairSpans(t, all))
+	late, last := p.StartStep(all, 3) // around it is one that runs, and one that does not
+	last.End()
+	assert.Equal(t, 2, f.pairSpans(t, late))
+	inner.End()
+	assert.Equal(t, 0, f.pairSpans(t, late))
+}
+
+// Each tracer sees its own steps, wherever they are in the context.
+func TestNestedStepsOfTwoTracers(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 1})
+	other := newFixture(t, Config{TracerProvider: f.provider})
+	all, outer := f.traced(t).StartStep(t.Context(), 0)
+	foreign, inner := other.traced(t).StartStep(all, 1)
+	assert.Equal(t, 2, f.pairSpans(t, foreign), "the cache's tracer is at All")
+	inner.End()
+	assert.Equal(t, 2, f.pairSpans(t, foreign))
+	outer.End()
+	assert.Equal(t, 0, f.pairSpans(t, foreign))
+}
+
+// Steps that are over are not held on to by those that are started with their contexts.
+func TestStepsOverAreLetGo(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.traced(t)
+	ctx := t.Context()
+	for n := range int64(5) {
+		next, step := p.StartStep(ctx, n)
+		assert.Nil(t, step.outer)
+		step.End()
+		ctx = next
+	}
+}

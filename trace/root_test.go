@@ -1,0 +1,148 @@
+package trace
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	oteltrace "go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Whoever asks for everything gets it, also where the program has no span of its own.
+func TestAllNeedsNoParent(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	b := f.alloc(t, t.Context(), 512)
+	c, err := f.pool.Upload(t.Context(), f.stream, b, 0, make([]byte, 512))
+	require.NoError(t, err)
+	require.NoError(t, c.Wait(t.Context()))
+	require.NoError(t, b.Free())
+	require.NoError(t, f.cache.EmptyCache(t.Context()))
+	require.NoError(t, f.pool.Close()) // every End was called
+
+	alloc, free := f.named("memcache.alloc")[0], f.named("memcache.free")[0]
+	assert.False(t, alloc.Parent().IsValid())
+	assert.Equal(t, alloc.SpanContext().SpanID(), f.named("memcache.driver_alloc")[0].Parent().SpanID())
+	assert.Equal(t, alloc.SpanContext().SpanID(), free.Parent().SpanID(), "the free is known to be this block's")
+	assert.Empty(t, free.Links())
+	var zero memcache.Block
+	require.NoError(t, zero.Free())
+	require.ErrorIs(t, b.Free(), memcache.ErrFreed)
+	require.Len(t, f.named("memcache.free"), 2)
+	assert.False(t, f.named("memcache.free")[1].Parent().IsValid(), "of an allocation that is told already")
+	assert.Equal(t, "freed", attributes(f.named("memcache.free")[1])["error.type"])
+	require.Len(t, f.named("transfer.h2d"), 1)
+	assert.False(t, f.named("transfer.h2d")[0].Parent().IsValid())
+	assert.Len(t, f.named("memcache.empty_cache"), 1)
+}
+
+// A sampler that said no to a parent is not asked again, and a parent in another process is a parent.
+func TestAllHeedsTheParent(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	sampledOut := oteltrace.SpanContextConfig{TraceID: [16]byte{1}, SpanID: [8]byte{2}}
+	for name, tt := range map[string]struct {
+		remote bool
+		flags  oteltrace.TraceFlags
+		spans  int
+	}{
+		"local, sampled out":  {false, 0, 0},
+		"remote, sampled out": {true, 0, 0},
+		"remote, sampled":     {true, oteltrace.FlagsSampled, 1},
+	} {
+		c := sampledOut
+		c.Remote, c.TraceFlags = tt.remote, tt.flags
+		ctx := oteltrace.ContextWithSpanContext(t.Context(), oteltrace.NewSpanContext(c))
+		before := f.tracer.Counts()
+		require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+		require.Len(t, f.named("memcache.alloc"), tt.spans, name)
+		require.Len(t, f.named("memcache.free"), tt.spans, name)
+		if !tt.remote {
+			assert.Equal(t, before, f.tracer.Counts(), "the sampler was not asked: %s", name)
+		}
+	}
+	assert.Equal(t, oteltrace.SpanID{2}, f.named("memcache.alloc")[0].Parent().SpanID())
+}
+
+// Below All only a step starts a trace.
+func TestSlowNeedsAParent(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 2})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0) // at All, for its own context
+	outside := f.alloc(t, t.Context(), 512)
+	inside := f.alloc(t, ctx, 512)
+	require.NoError(t, outside.Free())
+	require.NoError(t, inside.FreeContext(ctx))
+	step.End()
+	assert.Len(t, f.named("memcache.alloc"), 1)
+	assert.Len(t, f.named("memcache.free"), 1)
+	assert.Empty(t, f.named("memcache.driver_alloc"), "the one driver call had no parent")
+}
+
+// Inside of a step that nobody records, the guard costs no look at the context.
+func TestSilentTracersLookAtNoContext(t *testing.T) {
+	f := newFixture(t, Config{TracerProvider: nooptrace.NewTracerProvider()})
+	assert.True(t, f.tracer.silent())
+	assert.Equal(t, none, f.tracer.detail(counted{t.Context(), t}, Slow))
+
+	f = newFixture(t, Config{TracerProvider: otel.GetTracerProvider(), Detail: All})
+	p := f.traced(t)
+	assert.False(t, f.tracer.silent(), "an SDK may be there")
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	assert.True(t, f.tracer.silent(), "there is none")
+	assert.Equal(t, none, f.tracer.detail(counted{t.Context(), t}, Slow))
+	assert.Equal(t, none, f.tracer.detail(nil, Slow)) //lint:ignore SA1012 an observer may get one
+}
+
+// counted is a context that must not be looked at.
+type counted struct {
+	context.Context
+	t *testing.T
+}
+
+func (c counted) Value(key any) any {
+	assert.Fail(c.t, "the context was asked", "%v", key)
+	return nil
+}
+
+// uncomparable is a provider of no spans that can't be compared.
+type uncomparable struct {
+	nooptrace.TracerProvider
+	_ []int
+}
+
+func TestProviderThatCannotBeCompared(t *testing.T) {
+	f := newFixture(t, Config{TracerProvider: uncomparable{}, Detail: All})
+	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	assert.False(t, f.tracer.silent())
+	assert.False(t, f.tracer.idle.Load())
+}
+
+const lateSDK = "CISTERN_TRACE_LATE_SDK"
+
+// A tracer made before the SDK is installed records from then on, also if it has found no SDK before.
+func TestSDKInstalledLater(t *testing.T) {
+	if os.Getenv(lateSDK) == "" { // in a process of its own: the global provider is
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSDKInstalledLater$", "-test.v")
+		cmd.Env = append(os.Environ(), lateSDK+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	f := newFixture(t, Config{TracerProvider: otel.GetTracerProvider(), Detail: All})
+	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	require.True(t, f.tracer.silent())
+	otel.SetTracerProvider(f.provider)
+	assert.False(t, f.tracer.silent())
+	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
+	assert.Len(t, f.named("memcache.alloc"), 1)
+	ctx, run := f.tracer.Memory().Start(t.Context(), memcache.OpEmptyCache)
+	assert.True(t, recording(ctx))
+	run.End(memcache.Event{Op: memcache.OpEmptyCache})
+}
