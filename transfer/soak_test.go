@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,6 +79,25 @@ func TestSoak(t *testing.T) {
 	took := time.Since(begin)
 	t.Logf("%d calls, seeds %d to %d, in %v: %v a call on each of %d processors", calls.Load(), *soakSeed, *soakSeed+seeds-1,
 		took.Round(time.Millisecond), took*time.Duration(runtime.GOMAXPROCS(0))/time.Duration(calls.Load()), runtime.GOMAXPROCS(0))
+}
+
+// The statistics, peaks and driver calls included, are those of a simple model, whatever shard a call meets and whatever the
+// pool's options are.
+func TestStatsAreExact(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the detector does not see the locks of the simulated device")
+	}
+	var calls atomic.Int64
+	rng := rand.New(rand.NewPCG(3, 4))
+	for seed := range uint64(60) {
+		p := &program{seed: seed, device: "sim", steps: [][]step{randomSteps(rng, 1000)}}
+		p.steps[0] = slices.DeleteFunc(p.steps[0], func(s step) bool {
+			return !slices.Contains([]string{"get", "release", "shard", "peaks", "empty", "h2d", "run"}, s.op)
+		})
+		if err := p.run(&calls); err != nil {
+			t.Fatalf("%v\n\n%s", err, shortest(p, &calls))
+		}
+	}
 }
 
 // soak runs the programs of one seed after the other on every processor, until ended says so, and returns how many.
