@@ -51,6 +51,7 @@ func (m *model) get(n int64) bool {
 		m.st.HostAllocs++
 		set(&m.st.Allocations, 1)
 		set(&m.st.AllocatedBytes, size)
+		set(&m.st.HeldBytes, size)
 	}
 	set(&m.st.ActiveRequests, 1)
 	set(&m.st.ActiveBytes, size)
@@ -62,30 +63,37 @@ func (m *model) release(b modelled) {
 	n := int64(b.buffer.Len())
 	size := transfer.RoundSize(n)
 	set(&m.st.ActiveRequests, -1)
-	set(&m.st.ActiveBytes, -size)
 	set(&m.st.RequestedBytes, -n)
-	set(&m.st.CachedBytes, size)
-	switch {
-	case b.held:
+	if b.held {
 		m.pending[size]++
 		m.st.Pending++
-	case m.idle[size] == m.slots:
-		m.free(size)
-	default:
-		m.idle[size]++
+		return
 	}
+	m.unused(size)
+}
+
+// unused is what becomes of memory that nothing uses any more.
+func (m *model) unused(size int64) {
+	set(&m.st.ActiveBytes, -size)
+	if m.idle[size] == m.slots {
+		m.free(size)
+		return
+	}
+	set(&m.st.CachedBytes, size)
+	m.idle[size]++
 }
 
 func (m *model) free(size int64) {
 	m.st.HostFrees++
-	set(&m.st.CachedBytes, -size)
 	set(&m.st.Allocations, -1)
 	set(&m.st.AllocatedBytes, -size)
+	set(&m.st.HeldBytes, -size)
 }
 
 func (m *model) flush() {
 	for size, n := range m.idle {
 		for range n {
+			set(&m.st.CachedBytes, -size)
 			m.free(size)
 		}
 		delete(m.idle, size)
@@ -98,7 +106,9 @@ func (m *model) copied() {
 		m.out[i].held = false
 	}
 	for size, n := range m.pending {
-		m.idle[size] += n
+		for range n {
+			m.unused(size)
+		}
 		m.st.Pending -= n
 		delete(m.pending, size)
 	}
@@ -173,8 +183,8 @@ func script(t *testing.T, r *rig, m *model, rng *rand.Rand, copies bool) {
 			m.flush()
 		case k == 98:
 			r.pool.ResetPeakStats()
-			for _, s := range []*memcache.Stat{&m.st.Allocations, &m.st.AllocatedBytes, &m.st.ActiveRequests, &m.st.ActiveBytes,
-				&m.st.RequestedBytes, &m.st.CachedBytes} {
+			for _, s := range []*memcache.Stat{&m.st.Allocations, &m.st.AllocatedBytes, &m.st.HeldBytes, &m.st.ActiveRequests,
+				&m.st.ActiveBytes, &m.st.RequestedBytes, &m.st.CachedBytes} {
 				s.Peak = s.Current
 			}
 		case k == 99: // the next calls meet another shard
