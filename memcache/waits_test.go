@@ -212,3 +212,244 @@ func TestFailedRequestIsAMiss(t *testing.T) {
 	st := c.Stats()
 	require.Equal(t, []int64{1, 0, 1, 1}, []int64{st.Misses, st.Hits, st.NumOOMs, st.NumAllocRetries})
 }
+
+// TestFlushWaitsForWhatWasPendingWhenItBegan, the oldest first, and not for what is freed meanwhile.
+func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(10)
+	pend := func(side *scriptedStream) {
+		side.busy = true
+		b := mustAlloc(t, c, 3*mib, s)
+		require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+	}
+	a, b, later := dev.stream(5), dev.stream(6), dev.stream(1)
+	pend(b)
+	pend(a)
+	h := hangAt(dev, "Synchronize")
+	flush := async(func() error { return c.EmptyCache(context.Background()) })
+	<-h.entered
+	pend(later)
+	close(h.leave)
+	require.NoError(t, flush())
+	require.EqualValues(t, 1, c.alert.Load())
+	require.Equal(t, uint64(1), c.pending.queues[0].stream)
+	later.finish()
+	require.NoError(t, c.Close())
+}
+
+// moody is a device whose events are counted, and fail when it says so.
+type moody struct {
+	*scripted
+	made, closed  int
+	create, query error
+}
+
+type moodyEvent struct {
+	device.Event
+	dev *moody
+}
+
+func (d *moody) NewEvent(o device.EventOptions) (device.Event, error) {
+	if d.create != nil {
+		return nil, d.create
+	}
+	e, err := d.scripted.NewEvent(o)
+	d.made++
+	return &moodyEvent{e, d}, err
+}
+
+func (e *moodyEvent) Query() (bool, error) {
+	if e.dev.query != nil {
+		return false, e.dev.query
+	}
+	return e.Event.Query()
+}
+
+func (e *moodyEvent) Close() error {
+	e.dev.closed++
+	return e.Event.Close()
+}
+
+type moodyStream struct {
+	*scriptedStream
+	dev    *moody
+	record error
+	waits  int
+	wait   error
+}
+
+func (s *moodyStream) Device() device.Device { return s.dev }
+
+func (s *moodyStream) Record(e device.Event) error {
+	if s.record != nil {
+		return s.record
+	}
+	return s.scriptedStream.Record(e.(*moodyEvent).Event)
+}
+
+func (s *moodyStream) Synchronize(ctx context.Context) error {
+	s.waits++
+	return errors.Join(s.wait, s.scriptedStream.Synchronize(ctx))
+}
+
+func newMoody(t *testing.T) (*Cache, *moody, func(id uint64) *moodyStream) {
+	dev := &moody{scripted: newScripted(1 << 30)}
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	return c, dev, func(id uint64) *moodyStream { return &moodyStream{scriptedStream: dev.scripted.stream(id), dev: dev} }
+}
+
+// TestEventsAreMadeOnceAndClosed: a free reuses the event of an earlier one, and Close closes all.
+func TestEventsAreMadeOnceAndClosed(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, side := stream(1), stream(2)
+	for range 10 {
+		for range 3 {
+			b := mustAlloc(t, c, 1000, s)
+			require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+		}
+	}
+	require.Equal(t, []int{1, 0}, []int{dev.made, dev.closed})
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(side))
+	side.record = errors.New("refused")
+	require.NoError(t, b.Free())
+	require.Equal(t, 1, side.waits, "no event could be recorded")
+	side.record = nil
+	d := mustAlloc(t, c, 1000, s)
+	require.NoError(t, errors.Join(d.RecordStream(side), d.Free()))
+	require.Equal(t, 1, dev.made, "the event that was not recorded is kept")
+	require.Nil(t, d.meta.uses[:1][0], "the block does not keep the stream")
+	require.NoError(t, c.Close())
+	require.Equal(t, 1, dev.closed)
+}
+
+// TestFreeWithoutEvents waits for the stream instead, and says what went wrong there.
+func TestFreeWithoutEvents(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, side := stream(1), stream(2)
+	free := func() error {
+		b := mustAlloc(t, c, 1000, s)
+		require.NoError(t, b.RecordStream(side))
+		err := b.Free()
+		require.Zero(t, c.Stats().Active.All.Current)
+		return err
+	}
+	dev.create = errors.New("no events")
+	require.NoError(t, free())
+	require.Equal(t, 1, side.waits)
+	side.wait = errors.New("faulted")
+	require.ErrorIs(t, free(), side.wait)
+	side.closed.Store(true)
+	require.NoError(t, free(), "recorded nothing")
+	require.NoError(t, c.check())
+}
+
+// TestQueryThatFails: the request fails, the frees before it are complete, and the others wait on.
+func TestQueryThatFails(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, first, second := stream(1), stream(2), stream(3)
+	first.busy, second.busy = true, true
+	a, b := mustAlloc(t, c, 1000, s), mustAlloc(t, c, 1000, s)
+	require.NoError(t, errors.Join(a.RecordStream(first), a.Free(), b.RecordStream(second), b.Free()))
+	first.finish()
+	failing := &failsOnce{err: errors.New("lost")}
+	c.pending.queues[1].head.event = &failingEvent{c.pending.queues[1].head.event, failing}
+	_, err := c.Alloc(t.Context(), 1000, s)
+	require.ErrorIs(t, err, failing.err)
+	require.EqualValues(t, 1, c.Stats().Active.All.Current, "the first is complete")
+	require.Len(t, c.pending.queues, 1)
+	second.finish()
+	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.NoError(t, errors.Join(c.check(), c.Close()))
+	require.Equal(t, dev.made, dev.closed)
+}
+
+type failsOnce struct{ err error }
+
+type failingEvent struct {
+	device.Event
+	fails *failsOnce
+}
+
+func (e *failingEvent) Query() (bool, error) {
+	if f := e.fails; f != nil {
+		e.fails = nil
+		return false, f.err
+	}
+	return e.Event.Query()
+}
+
+// TestEventsOfAPeerAreClosed: they are of no use for the cache's own streams.
+func TestEventsOfAPeerAreClosed(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	far := &moody{scripted: newScripted(1 << 30)}
+	dev.peers, far.peers = true, true
+	s, user := dev.stream(device.NewID()), &moodyStream{scriptedStream: far.scripted.stream(device.NewID()), dev: far}
+	for range 3 {
+		b := mustAlloc(t, c, 1000, s)
+		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
+	}
+	require.NoError(t, c.poll())
+	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
+}
+
+// TestRecordedFreesAllocateNothing in the Go program, once the first ones are over.
+func TestRecordedFreesAllocateNothing(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, sides := dev.stream(1), []*scriptedStream{dev.stream(2), dev.stream(3)}
+	n := testing.AllocsPerRun(100, func() {
+		b, err := c.Alloc(context.Background(), 1000, s)
+		for _, side := range sides {
+			err = errors.Join(err, b.RecordStream(side))
+		}
+		if err = errors.Join(err, b.Free(), c.poll()); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Zero(t, n)
+	require.Empty(t, c.pending.queues)
+	for _, q := range c.pending.queues[:cap(c.pending.queues)] {
+		require.Nil(t, q, "unused queues are linked to each other alone")
+	}
+}
+
+// TestLockOfABlockThatChangesItsOwner takes the new owner's lock, and leaves the old one's.
+func TestLockOfABlockThatChangesItsOwner(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	m := mustAlloc(t, c, 1000, dev.stream(1)).meta
+	before, after := m.shard.Load(), c.shardOf(dev.stream(2))
+	before.mu.Lock()
+	var owner *shard
+	locked := async(func() error { owner = m.lock(); return nil })
+	time.Sleep(time.Millisecond)
+	m.shard.Store(after)
+	before.mu.Unlock()
+	require.NoError(t, locked())
+	require.Same(t, after, owner)
+	require.False(t, after.mu.TryLock())
+	require.True(t, before.mu.TryLock())
+	before.mu.Unlock()
+	after.mu.Unlock()
+	m.shard.Store(before)
+}
+
+// TestFirstRequestsOfOneStream at the same time make one shard.
+func TestFirstRequestsOfOneStream(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	c.all.Lock()
+	var found [3]*shard
+	var wg sync.WaitGroup
+	for i := range found {
+		wg.Go(func() { found[i] = c.shardOf(s) })
+	}
+	time.Sleep(time.Millisecond)
+	c.all.Unlock()
+	wg.Wait()
+	require.Len(t, c.table.Load().list, 1)
+	for _, f := range found {
+		require.Same(t, c.table.Load().list[0], f)
+	}
+}
