@@ -251,6 +251,17 @@ var scenarios = map[string]func(x *bench){
 		x.host[7] = 3
 		close(end)
 	},
+	"two readers": func(x *bench) {
+		// Who reads needs no order with who reads.
+		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
+		must(x.a.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		x.busy()
+		if x.wrong {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Writes: r}))
+		} else {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		}
+	},
 	"stream closed": func(x *bench) {
 		must(x.a.CopyD2H(x.host, x.mem))
 		x.busy()
