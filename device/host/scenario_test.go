@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -227,6 +228,31 @@ var scenarios = map[string]func(x *bench){
 			<-done
 		}
 		must(x.event.Synchronize(context.Background()))
+		x.host[0] = 3
+		close(end)
+	},
+	"two goroutines wait for the same record": func(x *bench) {
+		gate, done, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+		must(x.a.Record(x.event))
+		r := x.event.(*event).present()
+		go func() {
+			waitedFor(r)
+			time.Sleep(20 * time.Millisecond) // until both wait: which of them does nobody can tell
+			close(gate)
+			<-end
+		}()
+		go func() {
+			x.host[0] = 2
+			must(x.event.Synchronize(context.Background()))
+			close(done)
+			<-end
+		}()
+		waitedFor(r)
+		must(x.event.Synchronize(context.Background()))
+		if !x.wrong {
+			<-done
+		}
 		x.host[0] = 3
 		close(end)
 	},
