@@ -150,6 +150,21 @@ func TestRefusedCallsDontCount(t *testing.T) {
 	require.ErrorIs(t, d.Close(), device.ErrSticky)
 
 	d, s = newDevice(t, 1<<20)
+	p, err = d.Alloc(100)
+	require.NoError(t, err)
+	b, err := d.AllocPinned(100)
+	require.NoError(t, err)
+	d.Fail(host.FaultCopy, 2)
+	batch := func() error {
+		return s.(device.BatchCopier).CopyH2DBatch([]device.Ptr{p, p + 10, p + 20}, [][]byte{b[:10], b[10:20], b[20:30]})
+	}
+	require.NoError(t, batch())
+	require.NoError(t, s.Synchronize(background), "a batch is one copy")
+	require.NoError(t, batch())
+	require.ErrorContains(t, s.Synchronize(background), "CopyH2DBatch")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+
+	d, s = newDevice(t, 1<<20)
 	d.Fail(host.FaultLaunch, 1)
 	for _, ranges := range [][]device.Range{{{Ptr: 0, Bytes: 1}}, {{Ptr: 0, Bytes: -1}}} {
 		require.ErrorIs(t, s.Launch(&device.Launch{Func: func() {}, Reads: ranges}), device.ErrInvalid)
