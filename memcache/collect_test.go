@@ -66,3 +66,42 @@ func TestOversizeRelease(t *testing.T) {
 	require.Equal(t, []int64{12}, oversizeWalk(t, 64, 12, 20, 22, 22), "20 MiB are as large as the limit of splitting")
 	require.Equal(t, []int64{24, 80}, oversizeWalk(t, 30, 24, 70, 80), "20 MiB more would be wasted")
 }
+
+// TestOrphansKeepTheirAge: with Exact what a closed stream left is as old as it was.
+func TestOrphansKeepTheirAge(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5, Exact: true})
+	s, gone := dev.stream(1), dev.stream(2)
+	old, young, other := mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 22*mib, gone), mustAlloc(t, c, 12*mib, s)
+	require.NoError(t, old.Free())
+	for range 8 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 12*mib, s)
+	}
+	require.NoError(t, young.Free())
+	gone.closed.Store(true)
+	mustAlloc(t, c, 24*mib, s)
+	require.NotContains(t, dev.live, old.Ptr())
+	require.Contains(t, dev.live, young.Ptr())
+	require.NoError(t, c.check())
+}
+
+// TestEmptyCacheFails: what was not unmapped, because the driver refused something before it, is free again.
+func TestEmptyCacheFails(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2})
+	s := dev.stream(1)
+	freeAll(t, holes(t, c, s, nil, 6, 4, 8))
+	refused := errors.New("unmap refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Unmap" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	hits := c.Stats().Hits
+	for _, size := range []int64{8, 6, 4} {
+		mustAlloc(t, c, size*mib, s)
+	}
+	require.Equal(t, hits+3, c.Stats().Hits)
+}
