@@ -7,7 +7,7 @@ FUZZTIME ?= 10s
 CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer invariants nocgo fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer long invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +18,7 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint tidy kernels-check nocgo invariants race sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint tidy kernels-check nocgo platforms invariants race long sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -39,12 +39,23 @@ race: ## all tests under the race detector, which is the stream sanitizer
 sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
 	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/sanitizer
 
+long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, more and longer recordings
+	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
+	go test -timeout 30m ./memcache/internal/recording ./memcache/internal/replay -long
+
 invariants: ## the tests of the allocator, with its structures checked
 	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/...
 
 nocgo: ## build and test without cgo
 	CGO_ENABLED=0 go build ./...
 	CGO_ENABLED=0 go test ./...
+
+platforms: ## go vet for other systems; the tests on 32 bits, where the machine runs them
+	@set -e; for p in linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64 linux/386; do \
+		echo "vet for $$p"; \
+		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./...; \
+	done
+	@case $$(go env GOHOSTOS)/$$(go env GOHOSTARCH) in linux/amd64 | linux/386) CGO_ENABLED=0 GOARCH=386 go test -timeout 30m ./... ;; esac
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@set -e; for pkg in $$(go list ./...); do \
@@ -64,8 +75,10 @@ bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...
 
 cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
-	@echo '#include <cuda.h>' | $(or $(CC),gcc) -I/usr/local/cuda/include -E - >/dev/null 2>&1 || { \
-		echo "cuda.h is missing: install CUDA's toolkit, or on Debian the packages gcc and nvidia-cuda-dev (component non-free)"; exit 1; }
+	@echo '#include <stdlib.h>' | $$(go env CC) -E - >/dev/null 2>&1 || { \
+		echo "there is no C compiler, $$(go env CC), with its headers: on Debian install gcc and libc6-dev"; exit 1; }
+	@echo '#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1 || { \
+		echo "cuda.h is missing: install CUDA's toolkit, or on Debian nvidia-cuda-dev, of the components contrib and non-free"; exit 1; }
 	$(CUDA) go build -tags cuda ./...
 	$(CUDA) go vet -tags cuda ./...
 

@@ -91,11 +91,14 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor) *Variable {
 	classes := t.Input(labels)
 	t.push("CrossEntropy", out, []*Variable{logits}, []*Variable{logits, classes}, func(n *node, g *tensor.Tensor) {
 		var dst *tensor.Tensor
+		var err error
 		if logits.owned && logits.users == 1 && logits.value.Exclusive() {
-			dst = logits.value // nobody reads it again: the gradient takes its memory
-			logits.owned = false
+			dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
 		}
-		d, err := t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, classes.value, g)
+		d := dst
+		if err == nil {
+			d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, classes.value, g)
+		}
 		n.done(logits)
 		n.done(classes)
 		t.free(g)

@@ -6,8 +6,9 @@ import (
 )
 
 // Ptr is a device address. It is a number, never a Go pointer: only the device's own operations and, where
-// the host can touch the memory, [HostVisible] turn it into memory. The null address is 0.
-type Ptr uintptr
+// the host can touch the memory, [HostVisible] turn it into memory. It has 64 bits wherever the program runs.
+// The null address is 0.
+type Ptr uint64
 
 // Device is one accelerator, or the host acting as one.
 //

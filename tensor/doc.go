@@ -30,6 +30,13 @@
 // them. A tensor that is dropped without Release is reclaimed when the garbage collector finds it, or when an
 // allocation fails; [OnLeak] tells where it was made. [Runtime.Close] reports those that are still live.
 //
+// # Accuracy
+//
+// Additions, products, quotients and square roots are those of IEEE 754. Exponentials and the like, sums, means,
+// softmax and cross entropy are computed in float64 and rounded once; sums are taken in pairs, so that in float64
+// their errors grow with the logarithm of the number of terms. Matrix products add in their own type. NaN and
+// infinities reach every result that depends on them. Results are the same in every run on one machine.
+//
 // # Errors
 //
 // Wrong shapes, dtypes and arguments, released tensors and tensors of another runtime are errors of the call,

@@ -112,12 +112,12 @@ func (g *gpuKernels) transpose(dst, x *Tensor) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
 	if dst.bytes == 0 {
 		return nil
 	}
 	if x.bytes == 0 {
-		return g.fill(dst, 0*scale) // NaN for the mean of nothing
+		return g.fill(dst, 0/divisor) // NaN for the mean of nothing
 	}
 	r := kernel.NewReduction(x.shape, kept).Strides()
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
@@ -139,7 +139,7 @@ func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float
 	l.write(dst)
 	l.read(x)
 	l.word(outputs, count)
-	l.double(scale)
+	l.double(divisor)
 	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
 		l.word(len(part))
 		for _, d := range part {

@@ -56,21 +56,21 @@ func transpose[T kernel.Float](l *launch, dst, x *Tensor) error {
 	return l.run(func() { kernel.Transpose(out, in, rows, cols) })
 }
 
-func (h *hostKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+func (h *hostKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
 	l := &launch{h: h, name: "sum"}
 	if dst.dtype == gtensor.Float32 {
-		return sum[float32](l, dst, kept, x, scale)
+		return sum[float32](l, dst, kept, x, divisor)
 	}
-	return sum[float64](l, dst, kept, x, scale)
+	return sum[float64](l, dst, kept, x, divisor)
 }
 
-func sum[T kernel.Float](l *launch, dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error {
+func sum[T kernel.Float](l *launch, dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
 	if dst.bytes == 0 {
 		return nil
 	}
 	plan := kernel.NewReduction(x.shape, kept)
 	in, out := read[T](l, x), write[T](l, dst)
-	return l.run(func() { kernel.Sum(out, in, scale, plan) })
+	return l.run(func() { kernel.Sum(out, in, divisor, plan) })
 }
 
 func (h *hostKernels) repeat(dst, x *Tensor) error {

@@ -20,8 +20,8 @@ type kernels interface {
 	convert(dst, x *Tensor) error
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error
 	transpose(dst, x *Tensor) error
-	// sum sets dst to scale times the sums of x; kept is dst's shape with the summed dimensions 1.
-	sum(dst *Tensor, kept gtensor.Shape, x *Tensor, scale float64) error
+	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
+	sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
 	softmax(dst, x *Tensor) error
 	softmaxGrad(dst, dy, y *Tensor) error

@@ -29,15 +29,15 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if err != nil {
 		return nil, err
 	}
-	scale := 1.0
+	divisor := 1.0
 	if mean {
-		scale = float64(elements(kept)) / float64(x.Elements())
+		divisor = float64(x.Elements()) / float64(elements(kept))
 	}
 	out, err := rt.alloc(ctx, op, x.dtype, shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.sum(out, kept, x, scale))
+	return out.or(rt.kernels.sum(out, kept, x, divisor))
 }
 
 // reducedShape is shape with the axes 1, and without them.

@@ -103,8 +103,10 @@ func TestALabelOutOfRangeIsOneErrorAndNoMore(t *testing.T) {
 	_, err = Labels(r.ctx, r.Runtime, []int{0, 1, 2}, 2)
 	require.ErrorIs(t, err, ErrLabel)
 	require.ErrorContains(t, err, "label 2 at 2")
-	_, err = Labels(r.ctx, r.Runtime, []int64{1 << 31}, 1<<40)
-	require.ErrorIs(t, err, ErrInvalid, "it would wrap to a negative int32")
+	if math.MaxInt > math.MaxInt32 { // elsewhere there are no such classes
+		_, err = Labels(r.ctx, r.Runtime, []int64{1 << 31}, math.MaxInt)
+		require.ErrorIs(t, err, ErrInvalid, "it would wrap to a negative int32")
+	}
 }
 
 // TestABadLabelIsNotLostToAnotherReader reads a tensor while another goroutine queues the loss.

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	gtensor "gorgonia.org/tensor"
@@ -27,8 +28,8 @@ func byteSize(op string, dtype gtensor.Dtype, shape []int) (int64, error) {
 		if d < 0 {
 			return 0, fmt.Errorf("tensor: %s: %w %v: dimensions must not be negative", op, ErrShape, gtensor.Shape(shape))
 		}
-		if d > 0 && n > math.MaxInt64/size/int64(d) {
-			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows 63 bits", op, ErrShape, gtensor.Shape(shape))
+		if d > 0 && n > min(math.MaxInt64/size, math.MaxInt)/int64(d) {
+			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows %d bits", op, ErrShape, gtensor.Shape(shape), bits.UintSize-1)
 		}
 		n *= int64(d)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 
 	gtensor "gorgonia.org/tensor"
 
@@ -54,7 +55,7 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 		case d < 0:
 			return nil, fmt.Errorf("tensor: Reshape: %w %v: want dimensions of at least 0, and at most one -1", ErrShape, to)
 		case d > 0 && known > math.MaxInt/d:
-			return nil, fmt.Errorf("tensor: Reshape: %w %v: its size overflows 63 bits", ErrShape, to)
+			return nil, fmt.Errorf("tensor: Reshape: %w %v: its size overflows %d bits", ErrShape, to, bits.UintSize-1)
 		default:
 			known *= d
 		}

@@ -8,13 +8,14 @@ func (t *table) init(capacity, pinnable int64) {
 	t.capacity, t.reservable, t.pinnable = capacity, capacity+capacity/8, pinnable
 }
 
-// charge adds bytes to the account, one of t's, unless that exceeds limit. It returns what was free before.
+// charge adds bytes to the account, one of t's, unless that exceeds limit or is more than one piece can have. It returns
+// what was free before.
 //
 //go:norace
 func (t *table) charge(account *int64, limit, bytes int64) (free int64, ok bool) {
 	t.lock()
 	free = limit - *account
-	if bytes <= free {
+	if bytes <= min(free, maxPiece) {
 		*account += bytes
 		ok = true
 	}

@@ -21,7 +21,7 @@ type Config struct {
 	Capacity int64
 }
 
-const defaultCapacity = min(4<<30, maxCapacity)
+const defaultCapacity = min(4<<30, math.MaxInt/2)
 
 func init() { device.Register("host", driver{}) }
 
@@ -78,8 +78,11 @@ func (c Config) capacity() (int64, error) {
 	return defaultCapacity, nil
 }
 
-// maxCapacity is what slices can be made of, with 9/8 of it reserved.
-const maxCapacity = min(1<<46, math.MaxInt/2)
+// maxCapacity is less than any machine has addresses for.
+const maxCapacity = 1 << 46
+
+// maxPiece is the most that one slice has, with the bytes that align it: on machines of 32 bits just below 2 GiB.
+const maxPiece = min(2*maxCapacity, math.MaxInt-granularity)
 
 // ramBytes is the machine's memory in bytes, or 0 if nobody says.
 func ramBytes() int64 {

@@ -6,12 +6,12 @@ import (
 
 func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
 	n := int64(len(src))
-	return s.copy("CopyH2D", transfer{to: uintptr(dst), from: address(src), bytes: n, fromHost: true})
+	return s.copy("CopyH2D", transfer{to: inProcess(dst), from: address(src), bytes: n, fromHost: true})
 }
 
 func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
 	n := int64(len(dst))
-	return s.copy("CopyD2H", transfer{to: address(dst), from: uintptr(src), bytes: n, toHost: true})
+	return s.copy("CopyD2H", transfer{to: address(dst), from: inProcess(src), bytes: n, toHost: true})
 }
 
 func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
@@ -23,7 +23,7 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 		return invalid("CopyD2D", bytes, "source and destination are %d bytes apart; ranges of %d bytes overlap",
 			apart, bytes)
 	}
-	return s.copy("CopyD2D", transfer{to: uintptr(dst), from: uintptr(src), bytes: bytes})
+	return s.copy("CopyD2D", transfer{to: inProcess(dst), from: inProcess(src), bytes: bytes})
 }
 
 func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
@@ -32,7 +32,7 @@ func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
 	}
 	all := make([]transfer, len(src))
 	for i, b := range src {
-		all[i] = transfer{to: uintptr(dst[i]), from: address(b), bytes: int64(len(b)), fromHost: true}
+		all[i] = transfer{to: inProcess(dst[i]), from: address(b), bytes: int64(len(b)), fromHost: true}
 	}
 	return s.copy("CopyH2DBatch", all...)
 }
@@ -43,7 +43,7 @@ func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
 	}
 	all := make([]transfer, len(dst))
 	for i, b := range dst {
-		all[i] = transfer{to: address(b), from: uintptr(src[i]), bytes: int64(len(b)), toHost: true}
+		all[i] = transfer{to: address(b), from: inProcess(src[i]), bytes: int64(len(b)), toHost: true}
 	}
 	return s.copy("CopyD2HBatch", all...)
 }
@@ -100,7 +100,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 		return err
 	}
 	o := newOp(opMemset)
-	if err := s.dev.name("Memset", &o.uses, uintptr(dst), bytes, true, false); err != nil || bytes == 0 {
+	if err := s.dev.name("Memset", &o.uses, inProcess(dst), bytes, true, false); err != nil || bytes == 0 {
 		return s.abandon(o, err)
 	}
 	o.value = value

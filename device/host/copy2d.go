@@ -13,7 +13,7 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 	if err != nil {
 		return err
 	}
-	to, from := uintptr(c.Dst), uintptr(c.Src)
+	to, from := inProcess(c.Dst), inProcess(c.Src)
 	if c.DstHost != nil {
 		to = address(c.DstHost)
 	}

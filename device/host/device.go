@@ -46,7 +46,7 @@ func New(cfg Config) (*Device, error) {
 		return nil, err
 	}
 	d := &Device{id: device.NewID(), start: time.Now()}
-	d.mem.init(capacity, max(ramBytes(), capacity))
+	d.mem.init(capacity, max(min(ramBytes(), maxPiece), capacity))
 	d.callbacks.init(d)
 	return d, nil
 }

@@ -16,12 +16,12 @@ func (s *stream) Launch(l *device.Launch) error {
 	o := newOp(opLaunch)
 	o.kernel, o.name = l.Func, l.Name
 	for _, r := range l.Reads {
-		if err := s.dev.name("Launch", &o.uses, uintptr(r.Ptr), r.Bytes, false, false); err != nil {
+		if err := s.dev.name("Launch", &o.uses, inProcess(r.Ptr), r.Bytes, false, false); err != nil {
 			return s.abandon(o, err)
 		}
 	}
 	for _, r := range l.Writes {
-		if err := s.dev.name("Launch", &o.uses, uintptr(r.Ptr), r.Bytes, true, false); err != nil {
+		if err := s.dev.name("Launch", &o.uses, inProcess(r.Ptr), r.Bytes, true, false); err != nil {
 			return s.abandon(o, err)
 		}
 	}

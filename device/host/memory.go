@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/dustin/go-humanize"
@@ -44,12 +45,20 @@ func aligned(bytes, align int64) []byte {
 	return b[skip : skip+bytes : skip+bytes]
 }
 
+// inProcess is p as an address of this process. One that has too many bits for that is where nothing lies.
+func inProcess(p device.Ptr) uintptr {
+	if addr := uintptr(p); device.Ptr(addr) == p {
+		return addr
+	}
+	return math.MaxUint
+}
+
 // Free frees what Alloc returned, after waiting for the queued operations that name it.
 func (d *Device) Free(p device.Ptr) error {
 	if err := d.usable("Free"); err != nil {
 		return err
 	}
-	if d.mem.free(uintptr(p), allocated, &d.mem.used) {
+	if d.mem.free(inProcess(p), allocated, &d.mem.used) {
 		return nil
 	}
 	return d.refuse("Free", invalid("Free", 0,
@@ -73,7 +82,7 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 		return nil, err
 	}
 	var u uses
-	if err := d.name("Bytes", &u, uintptr(p), bytes, true, false); err != nil {
+	if err := d.name("Bytes", &u, inProcess(p), bytes, true, false); err != nil {
 		return nil, err
 	}
 	d.mem.drop(&u)

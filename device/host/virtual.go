@@ -35,7 +35,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	if err := d.usable("Unreserve"); err != nil {
 		return err
 	}
-	found, mapped := d.mem.unreserve(uintptr(p))
+	found, mapped := d.mem.unreserve(inProcess(p))
 	switch {
 	case !found:
 		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
@@ -57,9 +57,9 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	if !ok {
 		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
 	}
-	found, ok := d.mem.mapRange(uintptr(p), bytes)
+	found, ok := d.mem.mapRange(inProcess(p), bytes)
 	if ok && d.fails(FaultMap) {
-		d.mem.unmapRange(uintptr(p), bytes)
+		d.mem.unmapRange(inProcess(p), bytes)
 		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
 	}
 	if ok {
@@ -80,7 +80,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := d.badUnits("Unmap", p, bytes); err != nil {
 		return err
 	}
-	if !d.mem.unmapRange(uintptr(p), bytes) {
+	if !d.mem.unmapRange(inProcess(p), bytes) {
 		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	return nil

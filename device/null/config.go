@@ -64,7 +64,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, invalid("New", 0, "Config.Capacity is %d bytes; it is 1 to %d, or 0 for the default", c.Capacity, int64(maxCapacity))
 	}
 	if c.Base%granularity != 0 {
-		return c, invalid("New", 0, "Config.Base is %#x; it is a multiple of %d", uintptr(c.Base), granularity)
+		return c, invalid("New", 0, "Config.Base is %#x; it is a multiple of %d", c.Base, granularity)
 	}
 	return c, nil
 }

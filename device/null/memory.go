@@ -38,7 +38,7 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 func (d *Device) place(c *Call, align device.Ptr) error {
 	if c.Ptr != 0 {
 		if !d.vacant(c.Ptr, c.Bytes) {
-			return invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps what is live", uintptr(c.Ptr))
+			return invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps what is live", c.Ptr)
 		}
 		return nil
 	}

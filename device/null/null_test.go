@@ -33,7 +33,7 @@ func stream(t testing.TB, d *null.Device) *null.Stream {
 func TestOpen(t *testing.T) {
 	d, err := device.Open("null?capacity=140GiB")
 	require.NoError(t, err)
-	require.EqualValues(t, 140<<30, d.Properties().TotalMemory)
+	require.Equal(t, int64(140<<30), d.Properties().TotalMemory)
 	require.NoError(t, d.Close())
 	for name, want := range map[string]string{
 		"null:1": "there is no device", "null?size=3": "has the option capacity", "null?capacity=1GiB&capacity=2GiB": "given 2 times",

@@ -1,13 +1,14 @@
 package null
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
 // maxPinned bounds one piece of pinned memory, which is real.
-const maxPinned = 1 << 36
+const maxPinned = min(1<<36, math.MaxInt/2)
 
 // AllocPinned returns ordinary Go memory, which copies accept.
 func (d *Device) AllocPinned(bytes int64) ([]byte, error) {

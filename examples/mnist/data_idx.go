@@ -58,13 +58,14 @@ func decodeIDX(file io.Reader, kind idxKind, limit int) (n int, data []byte, err
 		defer z.Close()
 		r = z
 	}
-	n, record, err := readHeader(r, kind)
+	records, record, err := readHeader(r, kind)
 	if err != nil {
 		return 0, nil, err
 	}
-	if n == 0 || n > limit {
-		return 0, nil, fmt.Errorf("the header says %s records: want 1 to %s", humanize.Comma(int64(n)), humanize.Comma(int64(limit)))
+	if records == 0 || records > int64(limit) {
+		return 0, nil, fmt.Errorf("the header says %s records: want 1 to %s", humanize.Comma(records), humanize.Comma(int64(limit)))
 	}
+	n = int(records)
 	want := n * record
 	data, err = readUpTo(r, want)
 	if err != nil {
@@ -85,7 +86,7 @@ func decodeIDX(file io.Reader, kind idxKind, limit int) (n int, data []byte, err
 }
 
 // readHeader reads the magic number, the number of records and the dimensions of one.
-func readHeader(r io.Reader, kind idxKind) (n, record int, err error) {
+func readHeader(r io.Reader, kind idxKind) (n int64, record int, err error) {
 	head := make([]byte, 4*(2+len(kind.record)))
 	got, err := io.ReadFull(r, head)
 	magic := binary.BigEndian.Uint32(head)
@@ -104,7 +105,7 @@ func readHeader(r io.Reader, kind idxKind) (n, record int, err error) {
 		}
 		record *= want
 	}
-	return int(binary.BigEndian.Uint32(head[4:])), record, nil
+	return int64(binary.BigEndian.Uint32(head[4:])), record, nil
 }
 
 // guess says what a file with the wrong start may be.

@@ -26,6 +26,8 @@ func (p *pickler) put(v any) {
 	case bool:
 		p.b = append(p.b, map[bool]byte{true: 0x88, false: 0x89}[v])
 	case int:
+		p.put(int64(v))
+	case int64:
 		p.b = append(p.b, 0x8a, 8)
 		p.b = binary.LittleEndian.AppendUint64(p.b, uint64(v))
 	case uint64: // beyond int64
@@ -80,6 +82,6 @@ func snapshot(entries ...any) dict {
 	}
 }
 
-func entry(action string, addr, size int) dict {
+func entry(action string, addr, size int64) dict {
 	return dict{"action", action, "addr", addr, "size", size, "stream", uint64(1<<64 - 1), "time_us", 7, "frames", []any{dict{"line", 1}}}
 }

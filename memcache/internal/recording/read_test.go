@@ -3,6 +3,7 @@ package recording
 import (
 	"bytes"
 	"compress/gzip"
+	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,8 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/cistern-ml/cistern/internal/race"
 )
 
 func readBytes(data []byte, limits Limits) ([]*Recording, error) {
@@ -107,14 +106,16 @@ func TestPyTorchsOwn(t *testing.T) {
 	}
 }
 
+var fullSize = flag.Bool("long", false, "hostile files of full size")
+
 // TestHostile: files that are wrong in every way get an error that says how, soon and without much memory.
 func TestHostile(t *testing.T) {
 	deep := func(open, shut string) []byte {
 		return []byte(`{"x":` + strings.Repeat(open, 1_000_000) + strings.Repeat(shut, 1_000_000) + "}")
 	}
-	large := 80 << 20
-	if race.Enabled {
-		large = 8 << 20
+	large := 8 << 20
+	if *fullSize {
+		large = 80 << 20
 	}
 	good := pickled(snapshot(entry("alloc", 4<<20, 100)))
 	header := "{}\n"

@@ -116,7 +116,7 @@ func (e Entry) String() string {
 	if e.Action == OOM {
 		return fmt.Sprintf("oom of %d bytes", e.Size)
 	}
-	return fmt.Sprintf("%v of %d bytes at %#x", e.Action, e.Size, uintptr(e.Addr))
+	return fmt.Sprintf("%v of %d bytes at %#x", e.Action, e.Size, e.Addr)
 }
 
 // maxSize is beyond what any allocator takes.

@@ -38,17 +38,17 @@ func (r *run) compareBlocks() {
 		delete(want, s.Address)
 		switch {
 		case !ok:
-			r.note(max(1, len(s.Blocks)), &r.outcome.blocks, "the segment of %d bytes at %#x is not in the recording", s.TotalSize, uintptr(s.Address))
+			r.note(max(1, len(s.Blocks)), &r.outcome.blocks, "the segment of %d bytes at %#x is not in the recording", s.TotalSize, s.Address)
 		case w.Size != s.TotalSize || w.Stream != s.Stream:
 			r.note(1, &r.outcome.blocks, "the segment at %#x has %d bytes and stream %d here, and %d and %d in the recording",
-				uintptr(s.Address), s.TotalSize, s.Stream, w.Size, w.Stream)
+				s.Address, s.TotalSize, s.Stream, w.Size, w.Stream)
 		}
 		if ok {
 			r.compareSegment(s, w)
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(want)) {
-		r.note(max(1, len(want[address].Blocks)), &r.outcome.blocks, "the segment at %#x is missing here", uintptr(address))
+		r.note(max(1, len(want[address].Blocks)), &r.outcome.blocks, "the segment at %#x is missing here", address)
 	}
 }
 

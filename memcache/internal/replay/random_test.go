@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
+
+var long = flag.Bool("long", false, "more and longer recordings of random callers")
 
 // workloads are what callers do that no recording at hand does.
 func workloads() map[string]workload {
@@ -34,8 +37,12 @@ func workloads() map[string]workload {
 func TestRandomRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
-			seeds := uint64(4)
-			if race.Enabled { // one goroutine
+			t.Parallel()
+			seeds := uint64(2)
+			switch {
+			case *long:
+				seeds = 8
+			case race.Enabled || testing.Short(): // one goroutine
 				seeds, w.steps = 1, w.steps/3
 			}
 			for seed := range seeds {
@@ -53,15 +60,19 @@ func TestRandomRecordings(t *testing.T) {
 
 // TestLongRecordings: most readings are right at once, however many there are. A search of a few replays is enough.
 func TestLongRecordings(t *testing.T) {
-	if race.Enabled || invariants.Enabled {
+	if race.Enabled || invariants.Enabled || testing.Short() {
 		t.Skip("one goroutine, and long")
 	}
 	impatient(t, 1)
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
-			w.steps = 8000
+			t.Parallel()
+			w.steps = 2000
+			if *long {
+				w.steps = 8000
+			}
 			if strings.HasPrefix(name, "expandable") {
-				w.steps = 16_000
+				w.steps *= 2
 			}
 			rec := record(t, 100, w)
 			verifies(t, rec)

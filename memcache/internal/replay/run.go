@@ -172,7 +172,7 @@ func (r *run) request(i int, s *recording.Step) {
 	case oom != (s.Kind == recording.StepOOM):
 		r.note(1, &r.addresses, "entry %d: %v: out of memory is %t here", s.Entry, e, oom)
 	case b.Ptr() != e.Addr:
-		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, uintptr(b.Ptr()))
+		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, b.Ptr())
 	}
 	r.compare(i, nil)
 }

@@ -20,14 +20,14 @@ func program(t testing.TB, path string) *recording.Program {
 	return p
 }
 
-// recordings are all there are; the short ones with the race detector, which sees one goroutine.
+// recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
 func recordings(t testing.TB) (files []string) {
 	all, err := filepath.Glob("../../testdata/recordings/*.jsonl.gz")
 	require.NoError(t, err)
 	for _, file := range all {
 		info, err := os.Stat(file)
 		require.NoError(t, err)
-		if !race.Enabled || info.Size() < 32<<10 {
+		if !race.Enabled && !testing.Short() || info.Size() < 32<<10 {
 			files = append(files, file)
 		}
 	}
@@ -39,6 +39,7 @@ func recordings(t testing.TB) (files []string) {
 func TestVerify(t *testing.T) {
 	for _, file := range recordings(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
 			p := program(t, file)
 			require.Len(t, p.Stats, 122)
 			require.NotEmpty(t, p.Segments)

@@ -13,6 +13,7 @@ import (
 func TestEstimateOfTheRecordedOptions(t *testing.T) {
 	for _, file := range recordings(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
 			p := program(t, file)
 			s, err := NewScenario(p)
 			require.NoError(t, err)

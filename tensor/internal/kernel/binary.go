@@ -11,7 +11,7 @@ const (
 	Mul
 	Div
 	ReLUGrad    // dy if y > 0, else 0
-	TanhGrad    // dy * (1 - y*y)
+	TanhGrad    // dy * (1 - y)(1 + y)
 	SigmoidGrad // dy * y * (1 - y)
 	SqrtGrad    // dy / (2*y)
 	SquareGrad  // dy * 2*x
@@ -71,7 +71,7 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 		return func(dst, dy, y []T, sa, sb int) {
 			for i := range dst {
 				v := y[i*sb]
-				dst[i] = dy[i*sa] * (1 - v*v)
+				dst[i] = dy[i*sa] * ((1 - v) * (1 + v)) // 1-v*v loses all digits near 1
 			}
 		}
 	case SigmoidGrad:
@@ -96,7 +96,7 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 	default:
 		return func(dst, dy, x []T, sa, sb int) {
 			for i := range dst {
-				dst[i] = dy[i*sa] * 2 * x[i*sb]
+				dst[i] = dy[i*sa] * (2 * x[i*sb])
 			}
 		}
 	}
@@ -141,9 +141,10 @@ func reluGradLoop[T Float](dst, dy, y []T, sa, sb int) {
 		return
 	}
 	for i := range dst {
-		dst[i] = 0
-		if v := dy[i*sa]; !(y[i*sb] <= 0) {
-			dst[i] = v
+		v := dy[i*sa] // before dst[i] is written: they may be the same memory
+		if y[i*sb] <= 0 {
+			v = 0
 		}
+		dst[i] = v
 	}
 }

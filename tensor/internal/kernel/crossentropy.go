@@ -21,16 +21,9 @@ func CrossEntropy[T Float](loss, logits []T, labels []int32, cols int, fault *Fa
 	var sums [parts]float64
 	split(parts, max(1, grainMath*parts/max(1, len(logits))), func(lo, hi int) {
 		for p := lo; p < hi; p++ {
-			for i := p * len(labels) / parts; i < (p+1)*len(labels)/parts; i++ {
-				label := labels[i]
-				if uint32(label) >= uint32(cols) {
-					sums[p] = math.NaN()
-					continue
-				}
-				row := logits[i*cols:][:cols]
-				top, exps := logSum(row)
-				sums[p] += math.Log(exps) + top - float64(row[label])
-			}
+			sums[p] = sumOf(p*len(labels)/parts, (p+1)*len(labels)/parts, func(i int) float64 {
+				return surprise(logits[i*cols:][:cols], labels[i])
+			})
 		}
 	})
 	sum := 0.0
@@ -41,6 +34,16 @@ func CrossEntropy[T Float](loss, logits []T, labels []int32, cols int, fault *Fa
 		noteLabel(labels, cols, fault)
 	}
 	loss[0] = T(sum / float64(len(labels)))
+}
+
+// surprise is -log softmax(row)[label], and NaN if the label is no class. The logarithm is added last: beside large
+// logits it would be lost.
+func surprise[T Float](row []T, label int32) float64 {
+	if uint32(label) >= uint32(len(row)) {
+		return math.NaN()
+	}
+	top, exps := logSum(row)
+	return top - float64(row[label]) + math.Log(exps)
 }
 
 func noteLabel(labels []int32, cols int, fault *Fault) {

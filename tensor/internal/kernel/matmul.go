@@ -32,6 +32,10 @@ const (
 	tileInner          = 2048
 )
 
+// rowsInner is how many rows of a plain B are added one after the other: rounding errors grow with it, and each part
+// costs as much again as one row.
+const rowsInner = 256
+
 // turnA: a vector reads the same either way.
 func (p MatMul) turnA() bool { return p.TransA && p.M > 1 && p.K > 1 }
 
@@ -45,9 +49,23 @@ func (p MatMul) turnB() bool {
 	return p.K >= shortInner && p.M >= fewRows
 }
 
+// plainB: B is multiplied in the form [k,n], by adding its rows.
+func (p MatMul) plainB() bool {
+	switch {
+	case p.turnB():
+		return p.TransB
+	case p.N == 1 || p.K == 1:
+		return p.N != 1
+	}
+	return !p.TransB
+}
+
 // Scratch is the number of elements of scratch memory that the plan needs.
 func (p MatMul) Scratch() int {
 	n := 0
+	if p.plainB() && p.K > rowsInner {
+		n += p.M * p.N
+	}
 	if p.turnA() {
 		n += p.M * p.K
 	}
@@ -72,21 +90,17 @@ func Multiply[T Float](p MatMul, c, a, b, scratch []T) {
 		Transpose(t, a, p.K, p.M)
 		a, scratch = t, scratch[len(t):]
 	}
-	transB := p.TransB
-	switch {
-	case p.turnB():
+	if p.turnB() {
 		t := scratch[:p.K*p.N]
 		if p.TransB {
 			Transpose(t, b, p.N, p.K)
 		} else {
 			Transpose(t, b, p.K, p.N)
 		}
-		b, transB = t, !p.TransB
-	case p.N == 1 || p.K == 1:
-		transB = p.N == 1
+		b, scratch = t, scratch[len(t):]
 	}
-	if !transB {
-		gemm(blas.NoTrans, p.M, p.N, p.K, a, p.K, b, p.N, 0, c, p.N)
+	if p.plainB() {
+		multiplyRows(p, c, a, b, scratch)
 		return
 	}
 	tilesN := (p.N + tileCols - 1) / tileCols
@@ -102,6 +116,54 @@ func Multiply[T Float](p MatMul, c, a, b, scratch []T) {
 	})
 }
 
+// multiplyRows is the product with a plain B.
+func multiplyRows[T Float](p MatMul, c, a, b, scratch []T) {
+	for k := 0; k < p.K; k += rowsInner {
+		part := c
+		if k > 0 {
+			part = scratch[:len(c)]
+		}
+		inner := min(rowsInner, p.K-k)
+		gemm(blas.NoTrans, p.M, p.N, inner, a[k:], p.K, b[k*p.N:], p.N, 0, part, p.N)
+		if k > 0 {
+			addLoop(c, c, part, 1, 1)
+		}
+	}
+	addSkipped(p, c, a, b)
+}
+
+// addSkipped adds what gonum leaves out of a product with a plain B: it skips the rows of B whose factor is 0, and 0
+// times an infinity or NaN is NaN. Looking at B once costs little beside many rows; beside few, looking at a skipped
+// row costs less than skipping it saved.
+func addSkipped[T Float](p MatMul, c, a, b []T) {
+	if p.M >= fewRows && finite(b) {
+		return
+	}
+	for k := range p.K {
+		i := 0
+		for i < p.M && a[i*p.K+k] != 0 {
+			i++
+		}
+		row := b[k*p.N : (k+1)*p.N]
+		if i == p.M || finite(row) {
+			continue
+		}
+		for ; i < p.M; i++ {
+			if f := a[i*p.K+k]; f == 0 {
+				for j, v := range row {
+					c[i*p.N+j] += f * v
+				}
+			}
+		}
+	}
+}
+
+// finite reports whether no element is an infinity or NaN. It may be wrong about huge elements, never about others.
+func finite[T Float](row []T) bool {
+	d := normSquared(row)
+	return d-d == 0
+}
+
 // gemm is gonum's: C = A op(B) + beta C.
 func gemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
 	var impl gonum.Implementation
@@ -111,4 +173,16 @@ func gemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb in
 	case []float64:
 		impl.Dgemm(blas.NoTrans, op, m, n, k, 1, any(a).([]float64), lda, any(b).([]float64), ldb, float64(beta), c, ldc)
 	}
+}
+
+// normSquared is the sum of the squares of x, for its vector instructions.
+func normSquared[T Float](x []T) T {
+	var impl gonum.Implementation
+	switch x := any(x).(type) {
+	case []float32:
+		return T(impl.Sdot(len(x), x, 1, x, 1))
+	case []float64:
+		return T(impl.Ddot(len(x), x, 1, x, 1))
+	}
+	return 0
 }

@@ -42,7 +42,7 @@ func (p *Reduction) Strides() (w Walk) {
 		stride *= d
 	}
 	for i, d := range p.dims {
-		stride /= d
+		stride /= max(1, d)
 		w.InnerSummed = p.summed[i]
 		if p.summed[i] {
 			w.Summed = append(w.Summed, Dim{d, stride})
@@ -53,82 +53,123 @@ func (p *Reduction) Strides() (w Walk) {
 	return w
 }
 
-// Sum sets dst to scale times the sums of x. Sums are taken in float64 along a run and do not depend on the
-// number of processors. dst must not be x.
-func Sum[T Float](dst, x []T, scale float64, p *Reduction) {
-	clear(dst)
-	if len(x) > 0 {
-		accumulate(dst, x, p.dims, p.summed)
+// at is where the i-th combination of indices of dims, in row-major order, lies in the array.
+func at(dims []Dim, i int) (offset int) {
+	for d := len(dims) - 1; d >= 0; d-- {
+		offset += i % dims[d].Size * dims[d].Stride
+		i /= dims[d].Size
 	}
-	if scale != 1 {
+	return offset
+}
+
+func count(dims []Dim) int {
+	n := 1
+	for _, d := range dims {
+		n *= d.Size
+	}
+	return n
+}
+
+// cut takes the innermost dimension off dims, as a run of neighbours; a run of 1 if there is none.
+func cut(dims []Dim) (outer []Dim, run int) {
+	if len(dims) == 0 {
+		return nil, 1
+	}
+	last := len(dims) - 1
+	return dims[:last], dims[last].Size
+}
+
+// Sum sets dst to the sums of x over divisor: 1, or the number of elements for a mean. They are taken in float64 and
+// in pairs, in an order that does not depend on the number of processors, and rounded once. dst must not be x.
+func Sum[T Float](dst, x []T, divisor float64, p *Reduction) {
+	w := p.Strides()
+	switch {
+	case len(x) == 0:
 		for i := range dst {
-			dst[i] *= T(scale)
+			dst[i] = T(0 / divisor)
 		}
+	case w.InnerSummed:
+		sumRuns(dst, x, divisor, w)
+	default:
+		sumColumns(dst, x, divisor, w)
 	}
 }
 
-// accumulate adds the sums of x to dst.
-func accumulate[T Float](dst, x []T, dims []int, summed []bool) {
-	switch len(dims) {
-	case 0:
-		dst[0] += x[0]
-		return
-	case 1:
-		if summed[0] {
-			dst[0] += T(total(x))
-			return
-		}
-		addLoop(dst, dst, x, 1, 1)
-		return
-	case 2:
-		if summed[0] {
-			sumColumns(dst, x, dims[0])
-			return
-		}
-	}
-	stepX, stepD := len(x)/dims[0], 0
-	if !summed[0] {
-		stepD = len(dst) / dims[0]
-	}
-	for i := range dims[0] {
-		accumulate(dst[i*stepD:], x[i*stepX:(i+1)*stepX], dims[1:], summed[1:])
-	}
+// runs are the elements of one sum, which lie in runs of neighbours.
+type runs[T Float] struct {
+	from  []T // the first run, and everything behind
+	outer []Dim
+	run   int
 }
 
-// total sums in four lanes, in an order that depends on nothing but the length.
-func total[T Float](x []T) float64 {
-	var a, b, c, d float64
-	for ; len(x) >= 4; x = x[4:] {
-		a += float64(x[0])
-		b += float64(x[1])
-		c += float64(x[2])
-		d += float64(x[3])
-	}
-	for _, v := range x {
-		a += float64(v)
-	}
-	return (a + b) + (c + d)
+// sumRuns is for sums whose elements lie in runs of neighbours.
+func sumRuns[T Float](dst, x []T, divisor float64, w Walk) {
+	outer, run := cut(w.Summed)
+	n := count(outer)
+	split(len(dst), max(1, grainCheap/(n*run)), func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			dst[o] = T(runs[T]{x[at(w.Kept, o):], outer, run}.sum(0, n) / divisor)
+		}
+	})
 }
 
-// sumColumns adds the column sums of x, which has rows rows, to dst.
-func sumColumns[T Float](dst, x []T, rows int) {
-	const lanes = 64
-	cols := len(x) / rows
-	split(cols, max(lanes, grainCheap/rows), func(lo, hi int) {
+// sum is the sum of runs [lo, hi).
+func (r runs[T]) sum(lo, hi int) float64 {
+	if (hi-lo)*r.run > leaf && hi-lo > 1 {
+		mid := lo + (hi-lo)/2
+		return r.sum(lo, mid) + r.sum(mid, hi)
+	}
+	sum := 0.0
+	for i := lo; i < hi; i++ {
+		sum += total(r.from[at(r.outer, i):][:r.run])
+	}
+	return sum
+}
+
+// lanes is the number of neighbouring columns that are summed at a time.
+const lanes = 64
+
+// columns are neighbouring sums, whose elements lie in rows.
+type columns[T Float] struct {
+	from  []T // the first row's elements, and everything behind
+	outer []Dim
+}
+
+// sumColumns is for sums whose neighbours are neighbours in x as well.
+func sumColumns[T Float](dst, x []T, divisor float64, w Walk) {
+	kept, cols := cut(w.Kept)
+	rows := count(w.Summed)
+	blocks := (cols + lanes - 1) / lanes
+	split(count(kept)*blocks, max(1, grainCheap/(rows*min(cols, lanes))), func(lo, hi int) {
 		var sums [lanes]float64
-		for ; lo < hi; lo += lanes {
-			n := min(lanes, hi-lo)
-			acc := sums[:n]
-			clear(acc)
-			for r := range rows {
-				row := x[r*cols+lo:][:n]
-				for j, v := range row {
-					acc[j] += float64(v)
-				}
-			}
-			for j, v := range acc {
-				dst[lo+j] += T(v)
+		for b := lo; b < hi; b++ {
+			o, j := b/blocks, b%blocks*lanes
+			out := dst[o*cols+j : o*cols+min(j+lanes, cols)]
+			acc := sums[:len(out)]
+			columns[T]{x[at(kept, o)+j:], w.Summed}.sum(acc, 0, rows)
+			for i, v := range acc {
+				out[i] = T(v / divisor)
 			}
 		}
 	})
+}
+
+// sum sets acc to the sums of rows [lo, hi).
+func (c columns[T]) sum(acc []float64, lo, hi int) {
+	if hi-lo > leaf {
+		var second [lanes]float64
+		mid := lo + half(hi-lo)
+		c.sum(acc, lo, mid)
+		c.sum(second[:len(acc)], mid, hi)
+		for i := range acc {
+			acc[i] += second[i]
+		}
+		return
+	}
+	clear(acc)
+	for r := lo; r < hi; r++ {
+		for i, v := range c.from[at(c.outer, r):][:len(acc)] {
+			acc[i] += float64(v)
+		}
+	}
 }

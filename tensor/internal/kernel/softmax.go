@@ -26,12 +26,9 @@ func SoftmaxGrad[T Float](dst, dy, y []T, cols int) {
 	}
 	for i := 0; i < len(dst); i += cols {
 		g, v := dy[i:i+cols], y[i:i+cols]
-		dot := 0.0
+		d := dot(g, v)
 		for j := range v {
-			dot += float64(g[j]) * float64(v[j])
-		}
-		for j := range v {
-			dst[i+j] = T(float64(v[j]) * (float64(g[j]) - dot))
+			dst[i+j] = T(float64(v[j]) * (float64(g[j]) - d))
 		}
 	}
 }
@@ -59,8 +56,17 @@ func logSum[T Float](row []T) (top, sum float64) {
 			top = float64(v)
 		}
 	}
+	return top, sumExp(row, top)
+}
+
+// sumExp is the sum of exp(v - top).
+func sumExp[T Float](row []T, top float64) (sum float64) {
+	if len(row) > leaf {
+		h := half(len(row))
+		return sumExp(row[:h], top) + sumExp(row[h:], top)
+	}
 	for _, v := range row {
 		sum += math.Exp(float64(v) - top)
 	}
-	return top, sum
+	return sum
 }

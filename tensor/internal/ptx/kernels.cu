@@ -68,10 +68,10 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 	case MUL: return a * b;
 	case DIV: return a / b;
 	case RELU_GRAD: return b <= 0 ? (T)0 : a;
-	case TANH_GRAD: return a * (1 - b * b);
+	case TANH_GRAD: return a * ((1 - b) * (1 + b)); // 1-b*b loses all digits near 1
 	case SIGMOID_GRAD: return a * b * (1 - b);
 	case SQRT_GRAD: return a / (2 * b);
-	case SQUARE_GRAD: return a * 2 * b;
+	case SQUARE_GRAD: return a * (2 * b);
 	default: return a;
 	}
 }
@@ -142,9 +142,12 @@ FLOATS(TRANSPOSE)
 					sb[y][x] = l + y < k && j + x < n ? b[(l + y) * bk + (j + x) * bj] : (T)0; \
 				} \
 				__syncthreads(); \
+				T part[4] = {0, 0, 0, 0}; /* rounding errors grow with the number of tiles, not of products */ \
 				for (int x = 0; x < tile; x++) \
 					for (int q = 0; q < 4; q++) \
-						sum[q] += sa[threadIdx.y + 8 * q][x] * sb[x][threadIdx.x]; \
+						part[q] += sa[threadIdx.y + 8 * q][x] * sb[x][threadIdx.x]; \
+				for (int q = 0; q < 4; q++) \
+					sum[q] += part[q]; \
 				__syncthreads(); \
 			} \
 			for (int q = 0; q < 4; q++) \
@@ -171,6 +174,22 @@ static __device__ u64 offset(u64 i, i64 n, const i64 *dims, const i64 *strides) 
 	return n > 0 ? at + i * strides[0] : at;
 }
 
+// total is a sum that one thread takes. float loses nothing in double; double keeps what each addition rounds off.
+template <class T> struct total {
+	double sum = 0;
+	__device__ void add(double v) { sum += v; }
+	__device__ double value() const { return sum; }
+};
+template <> struct total<double> {
+	double sum = 0, lost = 0;
+	__device__ void add(double v) {
+		double t = sum + v, back = t - sum;
+		lost += (sum - (t - back)) + (v - back);
+		sum = t;
+	}
+	__device__ double value() const { return lost == lost ? sum + lost : sum; } // lost is NaN beside infinities
+};
+
 // block_sum is the sum of v over the block's threads, for each of them. s has 33 places.
 static __device__ double block_sum(double v, double *s) {
 	for (int d = 16; d > 0; d /= 2)
@@ -190,38 +209,39 @@ static __device__ double block_sum(double v, double *s) {
 
 // sum_rows: a block for each output, whose threads walk the summed elements.
 #define SUM_ROWS(T, t) \
-	extern "C" __global__ void sum_rows_##t(T *dst, const T *x, u64 outputs, u64 count, double scale, reduction r) { \
+	extern "C" __global__ void sum_rows_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, reduction r) { \
 		__shared__ double s[33]; \
 		for (u64 o = blockIdx.x; o < outputs; o += gridDim.x) { \
 			const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
-			double v = 0; \
+			total<T> own; \
 			for (u64 i = threadIdx.x; i < count; i += blockDim.x) \
-				v += from[offset(i, r.summed, r.summed_dims, r.summed_strides)]; \
-			v = block_sum(v, s); \
+				own.add(from[offset(i, r.summed, r.summed_dims, r.summed_strides)]); \
+			double v = block_sum(own.value(), s); \
 			if (threadIdx.x == 0) \
-				dst[o] = (T)v * (T)scale; \
+				dst[o] = (T)(v / divisor); \
 		} \
 	}
 FLOATS(SUM_ROWS)
 
 // sum_columns: 32 outputs for each block of 32 by 8 threads; a column of threads shares one.
 #define SUM_COLUMNS(T, t) \
-	extern "C" __global__ void sum_columns_##t(T *dst, const T *x, u64 outputs, u64 count, double scale, reduction r) { \
+	extern "C" __global__ void sum_columns_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, reduction r) { \
 		__shared__ double s[8][33]; \
 		for (u64 first = blockIdx.x * (u64)32; first < outputs; first += gridDim.x * (u64)32) { \
 			u64 o = first + threadIdx.x; \
-			double v = 0; \
+			total<T> own; \
 			if (o < outputs) { \
 				const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
 				for (u64 i = threadIdx.y; i < count; i += 8) \
-					v += from[offset(i, r.summed, r.summed_dims, r.summed_strides)]; \
+					own.add(from[offset(i, r.summed, r.summed_dims, r.summed_strides)]); \
 			} \
+			double v = own.value(); \
 			s[threadIdx.y][threadIdx.x] = v; \
 			__syncthreads(); \
 			if (threadIdx.y == 0 && o < outputs) { \
 				for (int y = 1; y < 8; y++) \
 					v += s[y][threadIdx.x]; \
-				dst[o] = (T)v * (T)scale; \
+				dst[o] = (T)(v / divisor); \
 			} \
 			__syncthreads(); \
 		} \
@@ -248,13 +268,14 @@ static __device__ double block_max(double v, double *s) {
 
 // log_sum returns the greatest element of a row and the sum of exp(v - greatest). A NaN is in the sum.
 template <class T> static __device__ void log_sum(const T *row, u64 cols, double *s, double *top, double *sum) {
-	double t = -INFINITY, e = 0;
+	double t = -INFINITY;
 	for (u64 j = threadIdx.x; j < cols; j += blockDim.x)
 		t = fmax(t, (double)row[j]);
 	*top = t = block_max(t, s);
+	total<T> e;
 	for (u64 j = threadIdx.x; j < cols; j += blockDim.x)
-		e += exp((double)row[j] - t);
-	*sum = block_sum(e, s);
+		e.add(exp((double)row[j] - t));
+	*sum = block_sum(e.value(), s);
 }
 
 #define ROWS(i, rows) for (u64 i = blockIdx.x; i < (rows); i += gridDim.x)
@@ -276,10 +297,10 @@ FLOATS(SOFTMAX)
 		__shared__ double s[33]; \
 		ROWS(i, rows) { \
 			const T *g = dy + i * cols, *v = y + i * cols; \
-			double dot = 0; \
+			total<T> d; \
 			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) \
-				dot += (double)g[j] * (double)v[j]; \
-			dot = block_sum(dot, s); \
+				d.add((double)g[j] * (double)v[j]); \
+			double dot = block_sum(d.value(), s); \
 			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) \
 				dst[i * cols + j] = (T)((double)v[j] * ((double)g[j] - dot)); \
 		} \
@@ -328,27 +349,30 @@ struct fault {
 		if (threadIdx.x == 0) \
 			bad = ~0u; \
 		__syncthreads(); \
-		double sum = 0; \
+		total<T> own; \
 		for (u64 i = warp; i < rows; i += 32) { \
 			int label = labels[i]; \
 			if (label < 0 || label >= (i64)cols) { \
 				if (lane == 0) \
 					atomicMin(&bad, (unsigned)i); \
-				sum = NAN; \
+				own.add(NAN); \
 				continue; \
 			} \
 			const T *row = logits + i * cols; \
-			double top = -INFINITY, e = 0; \
+			double top = -INFINITY; \
+			total<T> part; \
 			for (u64 j = lane; j < cols; j += 32) \
 				top = fmax(top, (double)row[j]); \
 			for (int d = 16; d > 0; d /= 2) \
 				top = fmax(top, __shfl_xor_sync(~0u, top, d)); \
 			for (u64 j = lane; j < cols; j += 32) \
-				e += exp((double)row[j] - top); \
+				part.add(exp((double)row[j] - top)); \
+			double e = part.value(); \
 			for (int d = 16; d > 0; d /= 2) \
 				e += __shfl_xor_sync(~0u, e, d); \
-			sum += log(e) + top - (double)row[label]; \
+			own.add(top - (double)row[label] + log(e)); /* beside large logits the logarithm would be lost */ \
 		} \
+		double sum = own.value(); \
 		if (lane == 0) \
 			s[warp] = sum; \
 		__syncthreads(); \

@@ -1,0 +1,201 @@
+package autograd
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// near tells whether two numbers are equal but for rounding.
+func near(want, got, tolerance float64) bool {
+	return math.Abs(want-got) <= tolerance*(1+math.Abs(want))
+}
+
+func (b *bench) matches(what string, want array, x *tensor.Tensor, tolerance float64) error {
+	if fmt.Sprint(want.shape) != fmt.Sprint([]int(x.Shape())) {
+		return fmt.Errorf("%s has shape %v, want %v", what, x.Shape(), want.shape)
+	}
+	got, err := tensor.ToSlice[float64](b.ctx, x, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for i, v := range want.data {
+		if !near(v, got[i], tolerance) {
+			return fmt.Errorf("%s is %v, want %v", what, got, want.data)
+		}
+	}
+	return nil
+}
+
+const valueTolerance, slopeTolerance = 1e-10, 1e-6
+
+// check runs the graph and compares every value with the reference, every gradient with central differences, and what
+// lives with what was kept. Errors of the device are returned as they are.
+func (g *graph) check(b *bench) (err error) {
+	ts, err := g.tensors(b)
+	var ps []*Parameter
+	if err == nil {
+		ps, err = g.parameters(ts)
+	}
+	defer func() {
+		if r := releaseAll(ts, ps); err == nil {
+			err = r
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	values := make([]array, len(g.leaves))
+	for i, l := range g.leaves {
+		values[i] = l.value
+	}
+	base, want := g.naive(values, nil)
+
+	tape := NewTape(b.ctx, b.rt)
+	defer tape.Close()
+	if err := g.checkTape(b, tape, ts, ps, base, want); err != nil {
+		return err
+	}
+	return g.checkNoGrad(b, ts, ps, base, want)
+}
+
+func (g *graph) checkTape(b *bench, tape *Tape, ts []*tensor.Tensor, ps []*Parameter, base []array, want float64) error {
+	vs, loss := g.forward(tape, ts, ps)
+	if err := tape.Err(); err != nil {
+		return err
+	}
+	for i, v := range vs {
+		if v.Value().Released() {
+			continue // by the program, and no gradient needs it
+		}
+		if err := b.matches(fmt.Sprintf("v%d", i), base[i], v.Value(), valueTolerance); err != nil {
+			return err
+		}
+	}
+	result, err := tape.Backward(loss)
+	if g.lossNeeds() == 0 {
+		if err == nil {
+			return fmt.Errorf("a loss of constants has a gradient")
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.matches("the loss", array{nil, []float64{want}}, result, valueTolerance); err != nil {
+		return err
+	}
+	for i, v := range vs {
+		kept := i >= len(g.leaves) && g.steps[i-len(g.leaves)].keep
+		param := i < len(g.leaves) && g.leaves[i].kind == asParam
+		switch {
+		case v.Value().Released() == (kept || param):
+			return fmt.Errorf("v%d: released: %v, kept: %v", i, v.Value().Released(), kept)
+		case kept:
+			if err := b.matches(fmt.Sprintf("v%d after Backward", i), base[i], v.Value(), valueTolerance); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range g.leaves {
+		if err := g.checkGradient(b, vs[i], i, base); err != nil {
+			return err
+		}
+	}
+	return tape.Close()
+}
+
+func (g *graph) checkGradient(b *bench, v *Variable, leaf int, base []array) error {
+	if g.lossNeeds()&(1<<leaf) == 0 {
+		if v.Grad() != nil {
+			return fmt.Errorf("v%d has a gradient", leaf)
+		}
+		return nil
+	}
+	slopes := zeros(base[leaf].shape...)
+	for i := range slopes.data {
+		slopes.data[i] = g.slope(base, leaf, i)
+	}
+	return b.matches(fmt.Sprintf("the gradient of v%d", leaf), slopes, v.Grad(), slopeTolerance)
+}
+
+func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*Parameter, base []array, want float64) error {
+	tape := NoGrad(b.ctx, b.rt)
+	defer tape.Close()
+	vs, loss := g.forward(tape, ts, ps)
+	if err := tape.Err(); err != nil {
+		return err
+	}
+	for i, v := range vs {
+		if g.reads[i] > 1 || (i >= len(g.leaves) && g.steps[i-len(g.leaves)].keep) {
+			if err := b.matches(fmt.Sprintf("v%d without gradients", i), base[i], v.Value(), valueTolerance); err != nil && !v.released() {
+				return err
+			}
+		}
+	}
+	return b.matches("the loss without gradients", array{nil, []float64{want}}, loss.Value(), valueTolerance)
+}
+
+// TestGraphsAgainstFiniteDifferences runs random graphs: broadcasts, variables that are read several times, operands
+// that are one tensor, values kept and released on the way, and parts computed without gradients.
+func TestGraphsAgainstFiniteDifferences(t *testing.T) {
+	b := open(t, 64<<20)
+	graphs := 300
+	if testing.Short() {
+		graphs = 40
+	}
+	random := rand.New(rand.NewPCG(10, uint64(graphs)))
+	used := make(map[string]int)
+	for i := range graphs {
+		g := newGraph(random, 1+random.IntN(14))
+		before := b.live()
+		require.NoError(t, g.check(b), "graph %d:\n%v", i, g)
+		require.LessOrEqual(t, b.live(), max(before, 1), "graph %d leaked (one is the word for faults):\n%v", i, g)
+		for _, st := range g.steps {
+			if st.op != detached {
+				used[graphOps[st.op].name]++
+			}
+		}
+	}
+	if !testing.Short() {
+		for _, op := range graphOps {
+			assert.GreaterOrEqual(t, used[op.name], 5, "%s is too rare to be tested", op.name)
+		}
+	}
+}
+
+// byteChoice makes the choices that a fuzzer's bytes say, and the first one when they have ended.
+type byteChoice struct{ rest []byte }
+
+func (c *byteChoice) IntN(n int) int {
+	if len(c.rest) == 0 {
+		return 0
+	}
+	v := int(c.rest[0])
+	c.rest = c.rest[1:]
+	return v % n
+}
+
+// FuzzGraph takes bytes for a graph and holds it to the reference.
+func FuzzGraph(f *testing.F) {
+	random := rand.New(rand.NewPCG(11, 11))
+	for n := range 8 {
+		seed := make([]byte, 40*n)
+		for i := range seed {
+			seed[i] = byte(random.IntN(256))
+		}
+		f.Add(uint8(n), seed)
+	}
+	f.Fuzz(func(t *testing.T, steps uint8, choices []byte) {
+		b := open(t, 16<<20)
+		g := newGraph(&byteChoice{choices}, int(steps%16))
+		require.NoError(t, g.check(b), "%v", g)
+		require.LessOrEqual(t, b.live(), int64(1), "%v", g)
+	})
+}

@@ -1,0 +1,217 @@
+package autograd
+
+import (
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// choice is where a random graph comes from: a generator, or the bytes of a fuzzer.
+type choice interface{ IntN(n int) int }
+
+// params are what an operation takes besides its operands.
+type params struct {
+	c              float64
+	axes, shape    []int
+	transA, transB bool
+	labels         []int32
+}
+
+// domain tells how far operands are from where a function has a kink, a pole or an end. Differences across one are no
+// gradients.
+type domain struct{ margin float64 }
+
+func (d *domain) keepFrom(a array, edge float64) {
+	for _, v := range a.data {
+		d.margin = min(d.margin, math.Abs(v-edge))
+	}
+}
+
+func (d *domain) keepAbove(a array, edge float64) {
+	for _, v := range a.data {
+		d.margin = min(d.margin, v-edge)
+	}
+}
+
+// graphOp is an operation of random graphs, as the tape and as the reference have it. naive is false if the operation
+// does not take the operands.
+type graphOp struct {
+	name    string
+	arity   int
+	options func(random choice, xs []array) params
+	naive   func(d *domain, p params, xs []array) (array, bool)
+	tape    func(t *Tape, p params, vs []*Variable) *Variable
+}
+
+func elementwise(name string, f func(float64) float64, tape func(*Tape, *Variable) *Variable) graphOp {
+	return graphOp{name, 1, nil, func(_ *domain, _ params, xs []array) (array, bool) { return xs[0].each(f), true },
+		func(t *Tape, _ params, vs []*Variable) *Variable { return tape(t, vs[0]) }}
+}
+
+func (op graphOp) within(check func(d *domain, p params, xs []array)) graphOp {
+	inner := op.naive
+	op.naive = func(d *domain, p params, xs []array) (array, bool) {
+		check(d, p, xs)
+		return inner(d, p, xs)
+	}
+	return op
+}
+
+func zipped(name string, f func(x, y float64) float64, tape func(t *Tape, a, b *Variable) *Variable) graphOp {
+	return graphOp{name, 2, nil, func(_ *domain, _ params, xs []array) (array, bool) { return zip(xs[0], xs[1], f) },
+		func(t *Tape, _ params, vs []*Variable) *Variable { return tape(t, vs[0], vs[1]) }}
+}
+
+func scalar(name string, scalars []float64, f func(x, c float64) float64, tape func(t *Tape, x *Variable, c float64) *Variable) graphOp {
+	return graphOp{name, 1, func(random choice, _ []array) params { return params{c: scalars[random.IntN(len(scalars))]} },
+		func(_ *domain, p params, xs []array) (array, bool) {
+			return xs[0].each(func(x float64) float64 { return f(x, p.c) }), true
+		},
+		func(t *Tape, p params, vs []*Variable) *Variable { return tape(t, vs[0], p.c) }}
+}
+
+func relu(x float64) float64 { return max(x, 0) }
+
+// dense is a linear layer of two or three operands, with or without ReLU.
+func dense(name string, bias, rectified bool) graphOp {
+	op := graphOp{name: name, arity: 2}
+	if bias {
+		op.arity = 3
+	}
+	op.naive = func(d *domain, _ params, xs []array) (array, bool) {
+		y, ok := matmul(xs[0], xs[1], false, true)
+		if ok && bias {
+			if ok = slices.Equal(xs[2].shape, y.shape[1:]); ok {
+				y, ok = zip(y, xs[2], func(x, y float64) float64 { return x + y })
+			}
+		}
+		if ok && rectified {
+			d.keepFrom(y, 0)
+			y = y.each(relu)
+		}
+		return y, ok
+	}
+	op.tape = func(t *Tape, _ params, vs []*Variable) *Variable {
+		var b *Variable
+		if bias {
+			b = vs[2]
+		}
+		if rectified {
+			return t.LinearReLU(vs[0], vs[1], b)
+		}
+		return t.Linear(vs[0], vs[1], b)
+	}
+	return op
+}
+
+func someAxes(random choice, xs []array) params {
+	var p params
+	for d := range xs[0].shape {
+		switch random.IntN(4) {
+		case 0:
+			p.axes = append(p.axes, d)
+		case 1:
+			p.axes = append(p.axes, d-len(xs[0].shape))
+		}
+	}
+	return p
+}
+
+func flags(random choice, _ []array) params {
+	form := random.IntN(4)
+	return params{transA: form&1 != 0, transB: form&2 != 0}
+}
+
+// factors is a random shape of the same number of elements.
+func factors(random choice, xs []array) params {
+	n := len(xs[0].data)
+	if n == 0 {
+		return params{shape: xs[0].shape}
+	}
+	shape := []int{}
+	for _, d := range []int{2, 3, 2, 3, 5} {
+		if n%d == 0 && random.IntN(2) == 0 {
+			shape, n = append(shape, d), n/d
+		}
+	}
+	return params{shape: slices.Insert(shape, random.IntN(len(shape)+1), n)}
+}
+
+var graphOps = []graphOp{
+	zipped("Add", func(x, y float64) float64 { return x + y }, (*Tape).Add),
+	zipped("Sub", func(x, y float64) float64 { return x - y }, (*Tape).Sub),
+	zipped("Mul", func(x, y float64) float64 { return x * y }, (*Tape).Mul),
+	zipped("Div", func(x, y float64) float64 { return x / y }, (*Tape).Div).
+		within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[1], 0) }),
+	elementwise("Neg", func(x float64) float64 { return -x }, (*Tape).Neg),
+	elementwise("Exp", math.Exp, (*Tape).Exp),
+	elementwise("Log", math.Log, (*Tape).Log).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
+	elementwise("Tanh", math.Tanh, (*Tape).Tanh),
+	elementwise("Sigmoid", func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }, (*Tape).Sigmoid),
+	elementwise("Sqrt", math.Sqrt, (*Tape).Sqrt).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
+	elementwise("Square", func(x float64) float64 { return x * x }, (*Tape).Square),
+	elementwise("ReLU", relu, (*Tape).ReLU).within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[0], 0) }),
+	scalar("Scale", []float64{-2, 0.5, 0, 1}, func(x, c float64) float64 { return x * c }, (*Tape).Scale),
+	scalar("AddScalar", []float64{-1, 0.75, 3}, func(x, c float64) float64 { return x + c }, (*Tape).AddScalar),
+	scalar("Pow", []float64{0, 1, 2, 3, -1, 0.5, 2.5}, math.Pow, (*Tape).Pow).
+		within(func(d *domain, p params, xs []array) {
+			if p.c != math.Trunc(p.c) || p.c < 0 {
+				d.keepAbove(xs[0], 0)
+			}
+		}),
+	{"Sum", 1, someAxes, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].sum(p.axes, false), true },
+		func(t *Tape, p params, vs []*Variable) *Variable { return t.Sum(vs[0], p.axes...) }},
+	{"Mean", 1, someAxes, func(_ *domain, p params, xs []array) (array, bool) {
+		return xs[0].sum(p.axes, true), len(xs[0].data) > 0
+	},
+		func(t *Tape, p params, vs []*Variable) *Variable { return t.Mean(vs[0], p.axes...) }},
+	{"Reshape", 1, factors, func(_ *domain, p params, xs []array) (array, bool) { return array{p.shape, xs[0].data}, true },
+		func(t *Tape, p params, vs []*Variable) *Variable { return t.Reshape(vs[0], p.shape...) }},
+	{"Flatten", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
+		if len(xs[0].shape) == 0 || len(xs[0].data) == 0 {
+			return array{}, false
+		}
+		return array{[]int{xs[0].shape[0], len(xs[0].data) / xs[0].shape[0]}, xs[0].data}, true
+	}, func(t *Tape, _ params, vs []*Variable) *Variable { return Flatten{}.Forward(t, vs[0]) }},
+	{"Transpose", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
+		return xs[0].transposedIf(len(xs[0].shape) == 2), len(xs[0].shape) == 2
+	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.Transpose(vs[0]) }},
+	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax() },
+		func(t *Tape, _ params, vs []*Variable) *Variable { return t.Softmax(vs[0]) }},
+	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },
+		func(t *Tape, p params, vs []*Variable) *Variable { return t.MatMul(vs[0], vs[1], p.transA, p.transB) }},
+	{"AddBias", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
+		if len(xs[0].shape) != 2 || !slices.Equal(xs[0].shape[1:], xs[1].shape) {
+			return array{}, false
+		}
+		return zip(xs[0], xs[1], func(x, y float64) float64 { return x + y })
+	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.AddBias(vs[0], vs[1]) }},
+	dense("Linear", true, false), dense("Linear without bias", false, false),
+	dense("LinearReLU", true, true), dense("LinearReLU without bias", false, true),
+	{"CrossEntropy", 1, func(random choice, xs []array) (p params) {
+		if len(xs[0].shape) == 2 && len(xs[0].data) > 0 {
+			for range xs[0].shape[0] {
+				p.labels = append(p.labels, int32(random.IntN(xs[0].shape[1])))
+			}
+		}
+		return p
+	}, func(_ *domain, p params, xs []array) (array, bool) {
+		if len(p.labels) == 0 {
+			return array{}, false
+		}
+		return xs[0].crossEntropy(p.labels), true
+	}, func(t *Tape, p params, vs []*Variable) *Variable {
+		labels, err := tensor.FromSlice(t.ctx, t.rt, p.labels)
+		if err != nil {
+			t.fail("labels", err)
+			return t.inert()
+		}
+		defer t.free(labels) // the tape shares it
+		return t.CrossEntropy(vs[0], labels)
+	}},
+}
+
+// detach is the value that a tape of NoGrad computes, as a constant; the reference takes it from the run without
+// differences.
+const detach = "detach"

@@ -1,0 +1,167 @@
+package autograd
+
+import (
+	"math"
+	"slices"
+)
+
+// array is what the naive reference computes with: loops over indices in float64, without a line in common with the
+// kernels.
+type array struct {
+	shape []int
+	data  []float64
+}
+
+func zeros(shape ...int) array {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return array{slices.Clone(shape), make([]float64, n)}
+}
+
+// each calls f with every index of the shape, in row-major order.
+func each(shape []int, f func(i int, index []int)) {
+	n := len(zeros(shape...).data)
+	index := make([]int, len(shape))
+	for i := range n {
+		rest := i
+		for d := len(shape) - 1; d >= 0; d-- {
+			index[d], rest = rest%shape[d], rest/shape[d]
+		}
+		f(i, index)
+	}
+}
+
+// at is the element at an index of a shape that a broadcasts to.
+func (a array) at(index []int) float64 { return a.data[a.offset(index)] }
+
+func (a array) offset(index []int) int {
+	at, lead := 0, len(index)-len(a.shape)
+	for d, size := range a.shape {
+		at *= size
+		if size > 1 {
+			at += index[lead+d]
+		}
+	}
+	return at
+}
+
+func (a array) each(f func(float64) float64) array {
+	y := zeros(a.shape...)
+	for i, v := range a.data {
+		y.data[i] = f(v)
+	}
+	return y
+}
+
+// zip is false if the shapes don't broadcast.
+func zip(a, b array, f func(x, y float64) float64) (array, bool) {
+	rank := max(len(a.shape), len(b.shape))
+	shape := make([]int, rank)
+	for d := range rank {
+		size := func(s []int) int {
+			if i := d - rank + len(s); i >= 0 {
+				return s[i]
+			}
+			return 1
+		}
+		m, n := size(a.shape), size(b.shape)
+		switch {
+		case m == n || n == 1:
+			shape[d] = m
+		case m == 1:
+			shape[d] = n
+		default:
+			return array{}, false
+		}
+	}
+	y := zeros(shape...)
+	each(shape, func(i int, index []int) { y.data[i] = f(a.at(index), b.at(index)) })
+	return y, true
+}
+
+// sum adds over the axes, all of them if there are none, and divides by the number of terms for a mean.
+func (a array) sum(axes []int, mean bool) array {
+	var without []int
+	dropped := func(d int) bool {
+		return len(axes) == 0 || slices.Contains(axes, d) || slices.Contains(axes, d-len(a.shape))
+	}
+	terms := 1
+	for d, size := range a.shape {
+		if dropped(d) {
+			terms *= size
+		} else {
+			without = append(without, size)
+		}
+	}
+	y := zeros(without...)
+	each(a.shape, func(i int, index []int) {
+		var to []int
+		for d, j := range index {
+			if !dropped(d) {
+				to = append(to, j)
+			}
+		}
+		y.data[y.offset(to)] += a.data[i]
+	})
+	if mean {
+		return y.each(func(v float64) float64 { return v / float64(terms) })
+	}
+	return y
+}
+
+// matmul is false if the shapes are not those of a product.
+func matmul(a, b array, transA, transB bool) (array, bool) {
+	if len(a.shape) != 2 || len(b.shape) != 2 {
+		return array{}, false
+	}
+	a, b = a.transposedIf(transA), b.transposedIf(transB)
+	if a.shape[1] != b.shape[0] {
+		return array{}, false
+	}
+	y := zeros(a.shape[0], b.shape[1])
+	each(y.shape, func(i int, index []int) {
+		for k := range a.shape[1] {
+			y.data[i] += a.at([]int{index[0], k}) * b.at([]int{k, index[1]})
+		}
+	})
+	return y, true
+}
+
+func (a array) transposedIf(yes bool) array {
+	if !yes {
+		return a
+	}
+	y := zeros(a.shape[1], a.shape[0])
+	each(y.shape, func(i int, index []int) { y.data[i] = a.at([]int{index[1], index[0]}) })
+	return y
+}
+
+// softmax is of the rows along the last dimension, and false for a scalar.
+func (a array) softmax() (array, bool) {
+	if len(a.shape) == 0 {
+		return array{}, false
+	}
+	y, n := zeros(a.shape...), a.shape[len(a.shape)-1]
+	for from := 0; from < len(a.data); from += n {
+		total := 0.0
+		for _, v := range a.data[from : from+n] {
+			total += math.Exp(v)
+		}
+		for j, v := range a.data[from : from+n] {
+			y.data[from+j] = math.Exp(v) / total
+		}
+	}
+	return y, true
+}
+
+// crossEntropy is the mean of -log softmax at the labels.
+func (a array) crossEntropy(labels []int32) array {
+	p, _ := a.softmax()
+	y := zeros()
+	for row, label := range labels {
+		y.data[0] -= math.Log(p.at([]int{row, int(label)})) / float64(len(labels))
+	}
+	return y
+}

@@ -1,0 +1,187 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func TestSumAlternatingAxes(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	data := make([]float64, 120)
+	for i := range data {
+		data[i] = float64(i)
+	}
+	x := put(r, data, 2, 4, 3, 5)
+	want := []float64{490, 590, 690, 1690, 1790, 1890}
+	y, err := r.Sum(r.ctx, x, 1, 3)
+	assert.Equal(t, want, get[float64](r, y, err))
+	y, err = r.SumTo(r.ctx, x, 2, 1, 3, 1)
+	assert.Equal(t, want, get[float64](r, y, err))
+	y, err = r.Mean(r.ctx, x, 1, 3)
+	for i, v := range get[float64](r, y, err) {
+		assert.Equal(t, want[i]/20, v)
+	}
+	y, err = r.Sum(r.ctx, x, 0, 2)
+	assert.Equal(t, []float64{210, 216, 222, 228, 234}, get[float64](r, y, err)[:5])
+}
+
+func TestGradientOfOneElementInPlace(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	for _, shape := range [][]int{{1}, {1, 1}, {2}} {
+		n := elements(shape)
+		dy, y := put(r, slices.Repeat([]float64{-1}, n), shape...), put(r, slices.Repeat([]float64{3}, n), shape...)
+		_, err := r.ReLUGrad(r.ctx, dy, dy, y)
+		assert.Equal(t, slices.Repeat([]float64{-1}, n), get[float64](r, dy, err))
+		_, err = r.ReLUGrad(r.ctx, y, dy, y)
+		assert.Equal(t, slices.Repeat([]float64{-1}, n), get[float64](r, y, err))
+	}
+}
+
+func TestMeanOfBatchNorm(t *testing.T) {
+	r := newRig(t, 256<<20).scoped()
+	shape := []int{100_000, 2, 50}
+	data := spread[float32](elements(shape), 0, 1)
+	y, err := r.Mean(r.ctx, put(r, data, shape...), 0, 2)
+	want := reference.SumTo(arrayOf(shape, data), []int{1, 2, 1}, 5e6)
+	for i, v := range get[float32](r, y, err) {
+		assert.Equal(t, float32(want.Data[i]), v)
+	}
+	big := put(r, slices.Repeat([]float32{3e38}, 10))
+	y, err = r.Mean(r.ctx, big)
+	assert.Equal(t, []float32{3e38}, get[float32](r, y, err), "the sum is more than float32 holds, the mean is not")
+}
+
+func TestZeroTimesInfinityIsNaN(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	inf := math.Inf(1)
+	for _, rows := range []int{1, 2, 20} { // few and many rows take different ways
+		for _, inner := range []int{2, 30, 300} {
+			a, b := make([]float64, rows*inner), slices.Repeat([]float64{1}, 2*inner)
+			b[2*(inner-1)], b[2*(inner-1)+1] = math.NaN(), -inf // times 0
+			y, err := r.MatMul(r.ctx, put(r, a, rows, inner), put(r, b, inner, 2), false, false)
+			for _, v := range get[float64](r, y, err) {
+				require.True(t, math.IsNaN(v), "%d rows, inner dimension %d: %v", rows, inner, v)
+			}
+			turned := make([]float64, len(b))
+			for i, v := range b {
+				turned[i%2*inner+i/2] = v
+			}
+			y, err = r.MatMul(r.ctx, put(r, a, rows, inner), put(r, turned, 2, inner), false, true)
+			for _, v := range get[float64](r, y, err) {
+				require.True(t, math.IsNaN(v), "%d rows, inner dimension %d, transposed: %v", rows, inner, v)
+			}
+		}
+	}
+	y, err := r.MatMul(r.ctx, put(r, []float32{0, 1e30}, 1, 2), put(r, []float32{3e38, 3e38, 1, 2}, 2, 2), false, false)
+	assert.Equal(t, []float32{1e30, 2e30}, get[float32](r, y, err), "huge numbers are no infinities")
+}
+
+func TestCrossEntropyOfLargeLogits(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	for _, v := range []float64{1e30, -1e30, 1e300} {
+		loss, err := r.CrossEntropy(r.ctx, put(r, slices.Repeat([]float64{v}, 6), 2, 3), put(r, []int32{0, 2}))
+		assert.InDelta(t, math.Log(3), get[float64](r, loss, err)[0], 1e-15, "logits of %v", v)
+	}
+	loss, err := r.CrossEntropy(r.ctx, put(r, slices.Repeat([]float32{1e30}, 6), 2, 3), put(r, []int32{0, 2}))
+	assert.Equal(t, []float32{float32(math.Log(3))}, get[float32](r, loss, err))
+}
+
+// spread are numbers in [lo, hi) that look random, the same in every language: 24 bits of a hash of the index.
+func spread[T kernel.Float](n int, lo, hi T) []T {
+	x := make([]T, n)
+	for i := range x {
+		h := uint32(i)*2654435761 + 12345
+		h = (h ^ h>>16) * 0x45d9f3b
+		h ^= h >> 16
+		x[i] = lo + (hi-lo)*(T(h>>8)/(1<<24))
+	}
+	return x
+}
+
+// TestSumsOfMany: errors of float64 grow with the logarithm of the number of terms. One after the other they would
+// be a hundred times the bound.
+func TestSumsOfMany(t *testing.T) {
+	r := newRig(t, 512<<20).scoped()
+	const n = 1 << 18
+	x := spread[float64](n, 1, 1.1)
+	bound := 24 * 0x1p-53
+	check := func(what string, want reference.Result, y *Tensor, err error) {
+		t.Helper()
+		for i, v := range get[float64](r, y, err) {
+			require.LessOrEqual(t, math.Abs(v-want.Data[i]), bound*want.Size[i], what)
+		}
+	}
+	for _, c := range [][2][]int{{{n}, {}}, {{n / 4, 4}, {4}}, {{2, n / 4, 2}, {2, 1, 1}}, {{n / 8, 4, 2}, {1, 4, 1}}, {{n / 256, 2, 128}, {1, 2, 1}}} {
+		y, err := r.SumTo(r.ctx, put(r, x, c[0]...), c[1]...)
+		check(fmt.Sprintf("the sum of %v to %v", c[0], c[1]), reference.SumTo(arrayOf(c[0], x), c[1], 1), y, err)
+	}
+	rows := reference.Array{Shape: []int{1, n}, Data: x}
+	y, err := r.Softmax(r.ctx, put(r, x, 1, n))
+	check("softmax", reference.Softmax(rows), y, err)
+	y, err = r.SoftmaxGrad(r.ctx, put(r, x, 1, n), put(r, x, 1, n))
+	check("the gradient of softmax", reference.SoftmaxGrad(rows, rows), y, err)
+	labels := make([]int32, n/2)
+	y, err = r.CrossEntropy(r.ctx, put(r, x, n/2, 2), put(r, labels))
+	check("cross entropy", reference.CrossEntropy(reference.Array{Shape: []int{n / 2, 2}, Data: x}, labels), y, err)
+}
+
+// TestErrorsOfFloat32 says how far results of float32 are from the reference, in the worst element, and relative to
+// the terms that it is the sum of; with -v it prints them. The bounds are about twice what was found.
+func TestErrorsOfFloat32(t *testing.T) {
+	r := newRig(t, 512<<20).scoped()
+	report := func(what string, bound float64, want reference.Result, y *Tensor, err error) {
+		t.Helper()
+		worst, sum := 0.0, 0.0
+		got := get[float32](r, y, err)
+		for i, v := range got {
+			if e := math.Abs(float64(v) - want.Data[i]); e > 0 {
+				e /= want.Size[i] * 0x1p-23
+				worst, sum = max(worst, e), sum+e
+			}
+		}
+		t.Logf("%-44s worst %8.4f eps, mean %8.4f eps", what, worst, sum/float64(len(got)))
+		assert.LessOrEqual(t, worst, bound, what)
+	}
+	for _, s := range []struct {
+		shape, to []int
+		lo        float32
+	}{
+		{[]int{1_000_000}, []int{}, 0}, {[]int{1_000_000}, []int{}, -1}, {[]int{4096, 256}, []int{256}, 0}, {[]int{256, 4096}, []int{256, 1}, 0},
+		{[]int{32, 3, 56, 56}, []int{1, 3, 1, 1}, -1},
+	} {
+		x := spread(elements(s.shape), s.lo, 1)
+		y, err := r.SumTo(r.ctx, put(r, x, s.shape...), s.to...)
+		report(fmt.Sprintf("sum %v to %v of [%v, 1)", s.shape, s.to, s.lo), 0.5, reference.SumTo(arrayOf(s.shape, x), s.to, 1), y, err)
+	}
+	for _, s := range []struct {
+		m, n, k int
+		bound   float64
+	}{{128, 64, 784, 1}, {64, 64, 2048, 1}, {8, 16, 5000, 1}, {1, 1, 100_000, 3}, {1, 10, 50_000, 1}, {128, 10, 512, 1}} {
+		x, w := spread[float32](s.m*s.k, -1, 1), spread[float32](s.k*s.n, -1, 1)
+		y, err := r.MatMul(r.ctx, put(r, x, s.m, s.k), put(r, w, s.k, s.n), false, false)
+		want := reference.MatMul(arrayOf([]int{s.m, s.k}, x), arrayOf([]int{s.k, s.n}, w), false, false)
+		report(fmt.Sprintf("matmul (%d, %d) by (%d, %d)", s.m, s.k, s.k, s.n), s.bound, want, y, err)
+	}
+	for _, s := range [][2]int{{128, 1000}, {16, 50_000}, {1024, 10}} {
+		x, labels := spread[float32](s[0]*s[1], -10, 10), make([]int32, s[0])
+		for i := range labels {
+			labels[i] = int32(i * 7 % s[1])
+		}
+		in, on := arrayOf(s[:], x), put(r, labels)
+		logits := put(r, x, s[0], s[1])
+		y, err := r.Softmax(r.ctx, logits)
+		report(fmt.Sprintf("softmax %v", s), 0.51, reference.Softmax(in), y, err)
+		y, err = r.CrossEntropy(r.ctx, logits, on)
+		report(fmt.Sprintf("cross entropy %v", s), 0.51, reference.CrossEntropy(in, labels), y, err)
+		y, err = r.CrossEntropyGrad(r.ctx, nil, logits, on, put(r, []float32{1}))
+		report(fmt.Sprintf("gradient of cross entropy %v", s), 0.51, reference.CrossEntropyGrad(in, labels, 1), y, err)
+	}
+}

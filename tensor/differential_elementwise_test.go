@@ -1,0 +1,246 @@
+package tensor
+
+import (
+	"context"
+	"math"
+	"math/big"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+// exact: IEEE 754 rounds these operations once.
+var exact = tolerance{}
+
+// transcendental functions have two units in the last place in float64, and are rounded once more in float32.
+func transcendental[T kernel.Float]() tolerance { return inDouble[T](8) }
+
+// inDouble is for results that were computed in float64 with so many roundings, and rounded to T.
+func inDouble[T kernel.Float](roundings float64) tolerance {
+	return tolerance{result: 1 + roundings*0x1p-53/unit[T]()}
+}
+
+func elementwiseOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{
+		{"binary", binaryTrial[T]}, {"binary", binaryTrial[T]}, {"binary in place", binaryInPlaceTrial[T]}, {"unary", unaryTrial[T]},
+		{"unary", unaryTrial[T]}, {"mul scalar in place", scalarInPlaceTrial[T]}, {"bias", biasTrial[T]}, {"convert", convertTrial[T]},
+		{"movement", movementTrial[T]},
+	}
+}
+
+// binaryOps are the operations of two tensors that broadcast.
+func binaryOps(r *rig) (name []string, run []func(context.Context, *Tensor, *Tensor) (*Tensor, error), f []func(a, b float64) float64) {
+	return []string{"Add", "Sub", "Mul", "Div"},
+		[]func(context.Context, *Tensor, *Tensor) (*Tensor, error){r.Add, r.Sub, r.Mul, r.Div},
+		[]func(a, b float64) float64{
+			func(a, b float64) float64 { return a + b }, func(a, b float64) float64 { return a - b },
+			func(a, b float64) float64 { return a * b }, func(a, b float64) float64 { return a / b },
+		}
+}
+
+// other is a second operand for a: of a shape that broadcasts, or sharing a's memory.
+func (c *trial[T]) other(a *operand[T], shape []int) *operand[T] {
+	switch c.rand.IntN(6) {
+	case 0:
+		return a
+	case 1:
+		share, err := c.r.Share(c.ctx, a.Tensor)
+		require.NoError(c.t, err)
+		b := *a
+		b.Tensor = share
+		return &b
+	case 2:
+		if len(a.shape) > 0 && a.shape[0] > 1 { // one of a's rows
+			b, row := *a, elements(a.shape[1:])
+			i := c.rand.IntN(a.shape[0])
+			var err error
+			b.Tensor, err = c.r.Rows(c.ctx, a.Tensor, i, i+1)
+			require.NoError(c.t, err)
+			b.data, b.from = a.data[i*row:(i+1)*row], a.from+i*row
+			return &b
+		}
+	}
+	return c.operand(shape...)
+}
+
+func binaryTrial[T kernel.Float](c *trial[T]) {
+	out := c.shape()
+	a := c.operand(c.narrowed(out)...)
+	b := c.other(a, c.narrowed(out))
+	if c.rand.IntN(2) == 0 {
+		a, b = b, a
+	}
+	names, run, f := binaryOps(c.r)
+	i := c.rand.IntN(len(names))
+	c.dirty()
+	y, err := run[i](c.ctx, a.Tensor, b.Tensor)
+	c.gave(names[i], y, err, reference.Binary(a.array(), b.array(), f[i]), exact)
+	a.unchanged(names[i])
+	b.unchanged(names[i])
+}
+
+func binaryInPlaceTrial[T kernel.Float](c *trial[T]) {
+	a := c.operand(c.shape()...)
+	b := c.other(a, c.narrowed(a.shape))
+	names, _, f := binaryOps(c.r)
+	run := []func(context.Context, *Tensor, *Tensor) error{c.r.AddInPlace, c.r.SubInPlace, c.r.MulInPlace}
+	i := c.rand.IntN(len(run))
+	err := run[i](c.ctx, a.Tensor, b.Tensor)
+	if a.whole == b.whole && !slices.Equal(a.shape, b.shape) && a.bytes > 0 {
+		require.ErrorIs(c.t, err, ErrInvalid, "overlapping operands")
+		a.unchanged(names[i])
+		return
+	}
+	require.NoError(c.t, err)
+	want := reference.Binary(a.array(), b.array(), f[i])
+	a.became(names[i], want, exact)
+	if a.whole != b.whole {
+		b.unchanged(names[i])
+	}
+}
+
+// unaryOp is an operation of one tensor, what it should give, and how near.
+type unaryOp struct {
+	name string
+	run  func(ctx context.Context, x *Tensor) (*Tensor, error)
+	f    func(float64) float64
+	tol  tolerance
+}
+
+func unaryOps[T kernel.Float](r *rig, scalar float64) []unaryOp {
+	near, k := transcendental[T](), float64(T(scalar)) // a scalar has the type of the elements
+	withScalar := func(f func(context.Context, *Tensor, float64) (*Tensor, error)) func(context.Context, *Tensor) (*Tensor, error) {
+		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, scalar) }
+	}
+	return []unaryOp{
+		{"Neg", r.Neg, func(v float64) float64 { return -v }, exact},
+		{"Exp", r.Exp, reference.Exp, near},
+		{"Log", r.Log, reference.Log, near},
+		{"Tanh", r.Tanh, reference.Tanh, near},
+		{"Sigmoid", r.Sigmoid, reference.Sigmoid, near},
+		{"ReLU", r.ReLU, reference.ReLU, exact},
+		{"Sqrt", r.Sqrt, math.Sqrt, exact},
+		{"Square", r.Square, func(v float64) float64 { return v * v }, exact},
+		{"AddScalar", withScalar(r.AddScalar), func(v float64) float64 { return v + k }, exact},
+		{"MulScalar", withScalar(r.MulScalar), func(v float64) float64 { return v * k }, exact},
+		{"PowScalar", withScalar(r.PowScalar), func(v float64) float64 { return reference.Pow(v, k) }, near},
+	}
+}
+
+// scalar is one of those that are used, and others.
+func (c *trial[T]) scalar() float64 {
+	list := []float64{0, 1, -1, 2, 3, 0.5, -0.5, 1.5, -2, 0.1, 1e-30, math.Inf(1), c.rand.Float64()*8 - 4}
+	return list[c.rand.IntN(len(list))]
+}
+
+func unaryTrial[T kernel.Float](c *trial[T]) {
+	x := c.operand(c.shape()...)
+	ops := unaryOps[T](c.r, c.scalar())
+	op := ops[c.rand.IntN(len(ops))]
+	c.dirty()
+	y, err := op.run(c.ctx, x.Tensor)
+	c.gave(op.name, y, err, reference.Unary(x.array(), op.f), op.tol)
+	x.unchanged(op.name)
+}
+
+func scalarInPlaceTrial[T kernel.Float](c *trial[T]) {
+	x, k := c.operand(c.shape()...), c.scalar()
+	require.NoError(c.t, c.r.MulScalarInPlace(c.ctx, x.Tensor, k))
+	x.became("MulScalarInPlace", reference.Unary(x.array(), func(v float64) float64 { return v * float64(T(k)) }), exact)
+}
+
+func biasTrial[T kernel.Float](c *trial[T]) {
+	rows, cols := c.matrix()
+	x, bias := c.operand(rows, cols), c.operand(cols)
+	add := func(a, b float64) float64 { return a + b }
+	addReLU := func(a, b float64) float64 { return reference.ReLU(a + b) }
+	switch c.rand.IntN(3) {
+	case 0:
+		c.dirty()
+		y, err := c.r.AddBias(c.ctx, x.Tensor, bias.Tensor)
+		c.gave("AddBias", y, err, reference.Binary(x.array(), bias.array(), add), exact)
+		x.unchanged("AddBias")
+	case 1:
+		require.NoError(c.t, c.r.AddBiasInPlace(c.ctx, x.Tensor, bias.Tensor))
+		x.became("AddBias", reference.Binary(x.array(), bias.array(), add), exact)
+	default:
+		require.NoError(c.t, c.r.AddBiasReLUInPlace(c.ctx, x.Tensor, bias.Tensor))
+		x.became("AddBiasReLU", reference.Binary(x.array(), bias.array(), addReLU), exact)
+	}
+	bias.unchanged("AddBias")
+}
+
+func convertTrial[T kernel.Float](c *trial[T]) {
+	shape := c.shape()
+	switch c.rand.IntN(5) {
+	case 0:
+		convertFrom(c, shape, func() float32 { return float32(c.number()) })
+	case 1:
+		convertFrom(c, shape, func() float64 { return float64(c.number()) })
+	case 2:
+		convertFrom(c, shape, func() int32 { return int32(c.rand.Uint64()) >> c.rand.IntN(32) })
+	case 3:
+		convertFrom(c, shape, func() int64 { return int64(c.rand.Uint64()) >> c.rand.IntN(64) })
+	default:
+		convertFrom(c, shape, func() uint8 { return uint8(c.rand.Uint64()) })
+	}
+}
+
+func convertFrom[S Element, T kernel.Float](c *trial[T], shape []int, number func() S) {
+	data := make([]S, elements(shape))
+	want := reference.Result{Array: reference.Array{Shape: shape, Data: make([]float64, len(data))}, Size: make([]float64, len(data))}
+	for i := range data {
+		data[i] = number()
+		if n, ok := any(data[i]).(int64); ok && single[T]() { // at once, not by way of float64
+			f, _ := new(big.Float).SetInt64(n).Float32()
+			want.Data[i] = float64(f)
+			continue
+		}
+		want.Data[i] = float64(data[i])
+	}
+	x, err := c.r.New(c.ctx, DtypeOf[S](), shape...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, CopyFrom(c.ctx, x, data))
+	c.dirty()
+	y, err := c.r.Convert(c.ctx, x, DtypeOf[T]())
+	c.gave("Convert from "+x.dtype.String(), y, err, want, exact)
+}
+
+// movementTrial is what computes nothing.
+func movementTrial[T kernel.Float](c *trial[T]) {
+	x := c.operand(c.shape()...)
+	same := reference.Unary(x.array(), func(v float64) float64 { return v })
+	c.dirty()
+	switch c.rand.IntN(5) {
+	case 0:
+		y, err := c.r.Copy(c.ctx, x.Tensor)
+		c.gave("Copy", y, err, same, exact)
+		require.NoError(c.t, c.r.Zero(c.ctx, x.Tensor))
+		c.gave("Copy after Zero of its source", y, nil, same, exact)
+		x.became("Zero", reference.Unary(x.array(), func(float64) float64 { return 0 }), exact)
+		return
+	case 1:
+		same.Shape = []int{len(x.data)}
+		y, err := c.r.Reshape(c.ctx, x.Tensor, len(x.data))
+		c.gave("Reshape", y, err, same, exact)
+	case 2:
+		k := c.scalar()
+		y, err := c.r.Full(c.ctx, k, DtypeOf[T](), x.shape...)
+		c.gave("Full", y, err, reference.Unary(x.array(), func(float64) float64 { return float64(T(k)) }), exact)
+	case 3:
+		y, err := c.r.Zeros(c.ctx, DtypeOf[T](), x.shape...)
+		c.gave("Zeros", y, err, reference.Unary(x.array(), func(float64) float64 { return 0 }), exact)
+	default:
+		for _, dtype := range []gtensor.Dtype{gtensor.Int32, gtensor.Int64, gtensor.Uint8} {
+			y, err := c.r.Full(c.ctx, 77, dtype, x.shape...)
+			require.NoError(c.t, err)
+			z, err := c.r.Convert(c.ctx, y, DtypeOf[T]())
+			c.gave("Full", z, err, reference.Unary(x.array(), func(float64) float64 { return 77 }), exact)
+		}
+	}
+	x.unchanged("movement")
+}

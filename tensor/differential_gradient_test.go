@@ -1,0 +1,137 @@
+package tensor
+
+import (
+	"context"
+	"math"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func gradientOps[T kernel.Float]() []operation[T] {
+	ops := []operation[T]{{"SoftmaxGrad", softmaxGradTrial[T]}, {"CrossEntropyGrad", crossEntropyGradTrial[T]}}
+	for i := range gradientKinds[T](&rig{}) {
+		ops = append(ops, operation[T]{"gradient", func(c *trial[T]) { gradientTrial(c, gradientKinds[T](c.r)[i]) }})
+	}
+	return ops
+}
+
+// gradientKind is the gradient of an elementwise function.
+type gradientKind struct {
+	name   string
+	run    func(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error)
+	f      func(dy, y float64) float64
+	tol    tolerance
+	lo, hi float64 // where the function's results are
+}
+
+func gradientKinds[T kernel.Float](r *rig) []gradientKind {
+	inf, u := math.Inf(1), tolerance{result: 5}
+	return []gradientKind{
+		{"ReLUGrad", r.ReLUGrad, reference.ReLUGrad, exact, -inf, inf},
+		{"TanhGrad", r.TanhGrad, reference.TanhGrad, u, -1, 1},
+		{"SigmoidGrad", r.SigmoidGrad, reference.SigmoidGrad, u, 0, 1},
+		{"SqrtGrad", r.SqrtGrad, reference.SqrtGrad, exact, -1e30, 1e30},
+		{"SquareGrad", r.SquareGrad, reference.SquareGrad, exact, -1e30, 1e30},
+		{"MulGrad", r.MulGrad, func(dy, y float64) float64 { return dy * y }, exact, -inf, inf},
+		{"DivGrad", r.DivGrad, func(dy, y float64) float64 { return dy / y }, exact, -inf, inf},
+	}
+}
+
+// within moves numbers into [lo, hi]; NaN stays.
+func within[T kernel.Float](data []T, lo, hi float64) []T {
+	for i, v := range data {
+		switch {
+		case float64(v) > hi:
+			data[i] = T(hi)
+		case float64(v) < lo:
+			data[i] = T(lo)
+		}
+	}
+	return data
+}
+
+// destination is where a gradient goes: nowhere yet, to dy, to another handle of dy, to y, or somewhere else.
+func (c *trial[T]) destination(dy, y *operand[T]) (dst *operand[T]) {
+	switch c.rand.IntN(6) {
+	case 0:
+		return dy
+	case 1:
+		share, err := c.r.Share(c.ctx, dy.Tensor)
+		require.NoError(c.t, err)
+		dst := *dy
+		dst.Tensor = share
+		return &dst
+	case 2:
+		if y != nil {
+			return y
+		}
+	case 3:
+		return c.operand(dy.shape...)
+	}
+	return nil
+}
+
+// went checks a gradient wherever it went.
+func (c *trial[T]) went(op string, dst *operand[T], y *Tensor, err error, want reference.Result, tol tolerance, read ...*operand[T]) {
+	c.t.Helper()
+	if dst == nil {
+		c.gave(op, y, err, want, tol)
+	} else {
+		require.NoError(c.t, err)
+		require.Same(c.t, dst.Tensor, y, op)
+		dst.became(op, want, tol)
+	}
+	for _, o := range read {
+		if dst == nil || dst.whole != o.whole {
+			o.unchanged(op)
+		}
+	}
+}
+
+func gradientTrial[T kernel.Float](c *trial[T], g gradientKind) {
+	shape := c.shape()
+	if c.rand.IntN(8) == 0 {
+		shape = []int{1, 1, 1}[:c.rand.IntN(4)]
+	}
+	dy, y := c.operand(shape...), c.operand(shape...)
+	y = c.operandOf(within(y.data, g.lo, g.hi), shape)
+	want := reference.Binary(dy.array(), y.array(), g.f)
+	dst := c.destination(dy, y)
+	c.dirty()
+	out, err := g.run(c.ctx, dst.tensor(), dy.Tensor, y.Tensor)
+	c.went(g.name, dst, out, err, want, g.tol, dy, y)
+}
+
+// tensor is the operand's, or nil.
+func (o *operand[T]) tensor() *Tensor {
+	if o == nil {
+		return nil
+	}
+	return o.Tensor
+}
+
+func softmaxGradTrial[T kernel.Float](c *trial[T]) {
+	shape := c.ranked()
+	dy, y := c.operand(shape...), c.operand(shape...)
+	want := reference.SoftmaxGrad(dy.array(), y.array())
+	c.dirty()
+	out, err := c.r.SoftmaxGrad(c.ctx, dy.Tensor, y.Tensor)
+	tol := rowSum[T](shape[len(shape)-1])
+	tol.inside = 1
+	c.gave("SoftmaxGrad", out, err, want, tol)
+	dy.unchanged("SoftmaxGrad")
+	y.unchanged("SoftmaxGrad")
+}
+
+func crossEntropyGradTrial[T kernel.Float](c *trial[T]) {
+	logits, labels, on, _ := c.classes()
+	dloss := c.operandOf([]T{T(c.rand.Float64()*6 - 3)}, [][]int{{}, {1}, {1, 1}}[c.rand.IntN(3)])
+	want := reference.CrossEntropyGrad(logits.array(), labels, float64(dloss.data[0]))
+	dst := c.destination(logits, nil)
+	c.dirty()
+	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), logits.Tensor, on, dloss.Tensor)
+	c.went("CrossEntropyGrad", dst, out, err, want, rowSum[T](len(logits.data)), logits, dloss)
+}

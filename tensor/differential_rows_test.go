@@ -1,0 +1,88 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func rowOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{{"Softmax", softmaxTrial[T]}, {"ArgMax", argMaxTrial[T]}, {"CrossEntropy", crossEntropyTrial[T]}}
+}
+
+// ranked is a shape with at least one dimension.
+func (c *trial[T]) ranked() []int {
+	shape := c.shape()
+	if len(shape) == 0 {
+		return []int{1 + c.rand.IntN(5)}
+	}
+	return shape
+}
+
+// rowSum is for rows of n numbers that are summed in float64 and rounded to T at the end.
+func rowSum[T kernel.Float](n int) tolerance {
+	tol := inDouble[T](2)
+	tol.terms = (16 + math.Log2(float64(max(1, n)))) * 0x1p-53
+	return tol
+}
+
+func softmaxTrial[T kernel.Float](c *trial[T]) {
+	x := c.operand(c.ranked()...)
+	c.dirty()
+	y, err := c.r.Softmax(c.ctx, x.Tensor)
+	c.gave("Softmax", y, err, reference.Softmax(x.array()), rowSum[T](x.shape[len(x.shape)-1]))
+	x.unchanged("Softmax")
+}
+
+func argMaxTrial[T kernel.Float](c *trial[T]) {
+	x := c.operand(c.ranked()...)
+	last := len(x.shape) - 1
+	c.dirty()
+	y, err := c.r.ArgMax(c.ctx, x.Tensor)
+	if x.shape[last] == 0 {
+		c.refused("ArgMax", y, err, ErrShape)
+		return
+	}
+	require.NoError(c.t, err)
+	require.Equal(c.t, gtensor.Int32, y.Dtype())
+	require.Equal(c.t, append([]int{}, x.shape[:last]...), append([]int{}, y.shape...))
+	got, err := ToSlice[int32](c.ctx, y, nil)
+	require.NoError(c.t, err)
+	require.Equal(c.t, reference.ArgMax(x.array()), append([]int32{}, got...), "ArgMax of %v", x.data)
+	x.unchanged("ArgMax")
+}
+
+// classes are logits and labels, and whether one of these is no class.
+func (c *trial[T]) classes() (logits *operand[T], labels []int32, on *Tensor, bad bool) {
+	rows, cols := c.matrix()
+	logits, labels = c.operand(rows, cols), make([]int32, rows)
+	for i := range labels {
+		labels[i] = int32(c.rand.IntN(max(1, cols)))
+		if c.rand.IntN(200) == 0 {
+			labels[i] = []int32{-1, int32(cols), math.MinInt32, math.MaxInt32}[c.rand.IntN(4)]
+		}
+		bad = bad || labels[i] < 0 || int(labels[i]) >= cols
+	}
+	on, err := c.r.New(c.ctx, gtensor.Int32, rows)
+	require.NoError(c.t, err)
+	require.NoError(c.t, CopyFrom(c.ctx, on, labels))
+	return logits, labels, on, bad
+}
+
+func crossEntropyTrial[T kernel.Float](c *trial[T]) {
+	logits, labels, on, bad := c.classes()
+	c.dirty()
+	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on)
+	require.NoError(c.t, err)
+	if bad {
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+	}
+	tol := rowSum[T](len(logits.data))
+	tol.inside = 1
+	c.gave("CrossEntropy", loss, err, reference.CrossEntropy(logits.array(), labels), tol)
+	logits.unchanged("CrossEntropy")
+}

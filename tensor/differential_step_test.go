@@ -1,0 +1,101 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func stepOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{{"SGD", sgdTrial[T]}, {"Adam", adamTrial[T]}}
+}
+
+// parameters is how many parameters one step updates: sometimes more than a launch on a GPU takes.
+func (c *trial[T]) parameters() int {
+	if c.rand.IntN(8) == 0 {
+		return 40 + c.rand.IntN(60)
+	}
+	return c.rand.IntN(4)
+}
+
+func sgdTrial[T kernel.Float](c *trial[T]) {
+	tol := tolerance{terms: 8 * unit[T](), inside: 100}
+	var updates []SGDUpdate
+	var check []func()
+	var s reference.SGD
+	for i := range c.parameters() {
+		if i == 0 || c.rand.IntN(3) == 0 { // otherwise as the one before
+			s = reference.SGD{LR: 0.1 + c.rand.Float64(), Nesterov: c.rand.IntN(2) == 0}
+			s.Momentum = []float64{0, 0.9}[c.rand.IntN(2)]
+			s.Dampening = []float64{0, 0.3}[c.rand.IntN(2)]
+			s.WeightDecay = []float64{0, 0.05}[c.rand.IntN(2)]
+		}
+		s := s
+		s.First = c.rand.IntN(2) == 0
+		shape := c.stepShape()
+		p, g, buf := c.operand(shape...), c.operand(shape...), c.operand(shape...)
+		param, momentum := reference.StepSGD(s, p.array(), g.array(), buf.array())
+		u := SGDUpdate{SGDStep: SGDStep(s), P: p.Tensor, G: g.Tensor, Buf: buf.Tensor}
+		if s.Momentum == 0 {
+			u.Buf = nil
+		}
+		updates = append(updates, u)
+		check = append(check, func() {
+			p.became("StepSGD", param, tol)
+			g.unchanged("StepSGD")
+			if s.Momentum == 0 {
+				buf.unchanged("StepSGD")
+			} else {
+				buf.became("StepSGD: the momentum", momentum, tol)
+			}
+		})
+	}
+	require.NoError(c.t, c.r.StepSGDAll(c.ctx, updates))
+	for _, f := range check {
+		f()
+	}
+}
+
+// stepShape is small, since there are many.
+func (c *trial[T]) stepShape() []int {
+	return []int{1, 1 + c.rand.IntN(40), c.rand.IntN(4)}[:c.rand.IntN(4)]
+}
+
+// adamTrial has no numbers whose squares overflow or are 0: the step divides by their root.
+func adamTrial[T kernel.Float](c *trial[T]) {
+	c.kind %= special
+	tol := tolerance{terms: 16 * unit[T]()}
+	var updates []AdamUpdate
+	var check []func()
+	var s reference.Adam
+	for i := range c.parameters() {
+		if i == 0 || c.rand.IntN(3) == 0 {
+			s = reference.Adam{LR: 0.1 + c.rand.Float64(), Beta1: 0.5 + 0.4*c.rand.Float64(), Beta2: 0.9 + 0.09*c.rand.Float64(),
+				Eps: []float64{1e-3, 1e-8}[c.rand.IntN(2)], WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Decoupled: c.rand.IntN(2) == 0}
+		}
+		s := s
+		s.Step = 1 + c.rand.IntN(4)
+		shape := c.stepShape()
+		p, g, m := c.operand(shape...), c.operand(shape...), c.operand(shape...)
+		squares := make([]T, len(p.data))
+		for i := range squares {
+			squares[i] = T(math.Abs(float64(c.number())))
+		}
+		v := c.operandOf(squares, shape)
+		param, first, second := reference.StepAdam(s, p.array(), g.array(), m.array(), v.array())
+		updates = append(updates, AdamUpdate{AdamStep: AdamStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor, V: v.Tensor})
+		check = append(check, func() {
+			p.became("StepAdam", param, tol)
+			g.unchanged("StepAdam")
+			m.became("StepAdam: the first moment", first, tol)
+			v.became("StepAdam: the second moment", second, tol)
+		})
+	}
+	require.NoError(c.t, c.r.StepAdamAll(c.ctx, updates))
+	for _, f := range check {
+		f()
+	}
+}

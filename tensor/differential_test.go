@@ -1,0 +1,261 @@
+package tensor
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+// The operations are compared with package reference on random shapes and numbers, on whatever device the tests
+// run. A case is named by its number, so that one that fails can be run alone:
+//
+//	go test ./tensor -run TestOperationsAgainstReference/float32/1234$ -cases 2000
+var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1500, with -short 300")
+
+func caseCount() int {
+	switch {
+	case *cases > 0:
+		return *cases
+	case testing.Short():
+		return 300
+	}
+	return 1500
+}
+
+// trial is one random case.
+type trial[T kernel.Float] struct {
+	t    testing.TB
+	r    *rig
+	ctx  context.Context
+	rand *rand.Rand
+	kind numbers
+}
+
+// numbers are what sort of numbers a trial has.
+type numbers int
+
+const (
+	ordinary numbers = iota
+	positive
+	tied    // few different ones
+	special // with NaN, infinities, zeros of both signs, subnormal numbers
+	large   // around 1e30
+	tiny    // subnormal, and a little more
+	kinds
+)
+
+// operation is one sort of case.
+type operation[T kernel.Float] struct {
+	name string
+	run  func(c *trial[T])
+}
+
+func operationsOf[T kernel.Float]() []operation[T] {
+	return slices.Concat(elementwiseOps[T](), reductionOps[T](), productOps[T](), rowOps[T](), gradientOps[T](), stepOps[T]())
+}
+
+func TestOperationsAgainstReference(t *testing.T) {
+	r := newRig(t, 1<<30)
+	t.Run("float32", func(t *testing.T) { testAgainstReference[float32](t, r) })
+	t.Run("float64", func(t *testing.T) { testAgainstReference[float64](t, r) })
+}
+
+func testAgainstReference[T kernel.Float](t *testing.T, r *rig) {
+	ops := operationsOf[T]()
+	for i := range caseCount() {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			runTrial(t, r, rand.New(rand.NewPCG(uint64(i), 0)), ops[i%len(ops)])
+		})
+	}
+}
+
+// runTrial runs one case, which leaves nothing behind.
+func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
+	ctx, scope := Scope(context.Background())
+	defer func() {
+		require.NoError(t, scope.Close())
+		n, _ := r.Live()
+		require.Zero(t, n, "%s: live tensors", op.name)
+	}()
+	op.run(&trial[T]{t, r, ctx, rand, numbers(rand.IntN(int(kinds)))})
+}
+
+// FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.
+func FuzzOperations(f *testing.F) {
+	fuzzTrials(f, slices.Concat(elementwiseOps[float32](), reductionOps[float32](), productOps[float32](), rowOps[float32]()),
+		slices.Concat(elementwiseOps[float64](), reductionOps[float64](), productOps[float64](), rowOps[float64]()))
+}
+
+// FuzzGradients is FuzzOperations for gradients and optimisers.
+func FuzzGradients(f *testing.F) {
+	fuzzTrials(f, slices.Concat(gradientOps[float32](), stepOps[float32]()), slices.Concat(gradientOps[float64](), stepOps[float64]()))
+}
+
+func fuzzTrials(f *testing.F, singles []operation[float32], doubles []operation[float64]) {
+	for i := range 2 * len(singles) {
+		f.Add(uint8(i), []byte{byte(i), 3, 200, 17, 90, 255, 0, 128})
+	}
+	f.Fuzz(func(t *testing.T, op uint8, choices []byte) {
+		r := newRig(t, 64<<20)
+		source := newChoices(choices)
+		if n := int(op) % (2 * len(singles)); n < len(singles) {
+			runTrial(t, r, rand.New(source), singles[n])
+		} else {
+			runTrial(t, r, rand.New(source), doubles[n-len(singles)])
+		}
+	})
+}
+
+// choices is a source of random numbers that are bytes as long as there are some, one for a number.
+type choices struct {
+	bytes []byte
+	rest  *rand.PCG
+}
+
+func newChoices(b []byte) *choices {
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return &choices{b, rand.NewPCG(h.Sum64(), uint64(len(b)))}
+}
+
+func (c *choices) Uint64() uint64 {
+	if len(c.bytes) == 0 {
+		return c.rest.Uint64()
+	}
+	b := c.bytes[0]
+	c.bytes = c.bytes[1:]
+	return uint64(b) * 0x0101010101010101
+}
+
+// shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several
+// goroutines.
+func (c *trial[T]) shape() []int {
+	shape := make([]int, c.rand.IntN(7))
+	most := 2048
+	if c.rand.IntN(40) == 0 {
+		most = 140_000
+	}
+	left := most
+	for i := range shape {
+		switch c.rand.IntN(8) {
+		case 0, 1:
+			shape[i] = 1
+		case 2:
+			shape[i] = min(c.rand.IntN(10)/9*2, 1) ^ 1 // 1, seldom 0
+		case 3:
+			shape[i] = 1 + c.rand.IntN(max(1, left))
+		default:
+			shape[i] = 1 + c.rand.IntN(5)
+		}
+		if shape[i] > left {
+			shape[i] = 1
+		}
+		left /= max(1, shape[i])
+	}
+	c.rand.Shuffle(len(shape), func(i, j int) { shape[i], shape[j] = shape[j], shape[i] })
+	return shape
+}
+
+// matrix is a shape of two dimensions.
+func (c *trial[T]) matrix() (rows, cols int) {
+	some := func() int {
+		switch c.rand.IntN(6) {
+		case 0:
+			return c.rand.IntN(2)
+		case 1:
+			return 1 + c.rand.IntN(300)
+		}
+		return 1 + c.rand.IntN(20)
+	}
+	return some(), some()
+}
+
+// narrowed is a shape that broadcasts to the given one.
+func (c *trial[T]) narrowed(shape []int) []int {
+	s := slices.Clone(shape)
+	if c.rand.IntN(3) == 0 {
+		s = s[c.rand.IntN(len(s)+1):]
+	}
+	for i := range s {
+		if c.rand.IntN(3) == 0 {
+			s[i] = 1
+		}
+	}
+	return s
+}
+
+// number is a random one of the trial's kind.
+func (c *trial[T]) number() T {
+	v := T(c.rand.Float64()*8 - 4)
+	switch c.kind {
+	case positive:
+		return v/8 + 0.75
+	case tied:
+		return T(c.rand.IntN(5) - 2)
+	case large:
+		return v * 1e30
+	case tiny:
+		return v * smallest[T]() * 64
+	case special:
+		if c.rand.IntN(3) == 0 {
+			list := specials[T]()
+			return list[c.rand.IntN(len(list))]
+		}
+	}
+	return v
+}
+
+// specials are the numbers at which arithmetic changes.
+func specials[T kernel.Float]() []T {
+	inf := T(math.Inf(1))
+	list := []T{T(math.NaN()), inf, 0, smallest[T](), greatest[T](), 1e30, 1, 2 / greatest[T]() * 4}
+	for _, v := range slices.Clone(list) {
+		list = append(list, -v)
+	}
+	return append(list, T(math.Copysign(0, -1)))
+}
+
+func smallest[T kernel.Float]() T {
+	if single[T]() {
+		return T(math.SmallestNonzeroFloat32)
+	}
+	v := math.SmallestNonzeroFloat64
+	return T(v)
+}
+
+func greatest[T kernel.Float]() T {
+	if single[T]() {
+		return T(math.MaxFloat32)
+	}
+	v := math.MaxFloat64
+	return T(v)
+}
+
+// unit is the relative error of rounding to T.
+func unit[T kernel.Float]() float64 {
+	if single[T]() {
+		return 0x1p-24
+	}
+	return 0x1p-53
+}
+
+func single[T kernel.Float]() bool { return DtypeOf[T]() == gtensor.Float32 }
+
+func arrayOf[T kernel.Float](shape []int, data []T) reference.Array {
+	a := reference.Array{Shape: shape, Data: make([]float64, len(data))}
+	for i, v := range data {
+		a.Data[i] = float64(v)
+	}
+	return a
+}

@@ -1,0 +1,65 @@
+package reference
+
+import "math"
+
+// SGD are the numbers of torch.optim.SGD.
+type SGD struct {
+	LR, Momentum, Dampening, WeightDecay float64
+	Nesterov, First                      bool
+}
+
+// StepSGD is the parameters and the momentum after a step; buf is nil if there is no momentum.
+func StepSGD(s SGD, p, g, buf Array) (param, momentum Result) {
+	param, momentum = newResult(p.Shape), newResult(p.Shape)
+	for i, w := range p.Data {
+		d := g.Data[i] + s.WeightDecay*w
+		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		if s.Momentum != 0 {
+			m, msize := d, size
+			if !s.First {
+				m = s.Momentum*buf.Data[i] + (1-s.Dampening)*d
+				msize = math.Abs(s.Momentum*buf.Data[i]) + math.Abs(1-s.Dampening)*size
+			}
+			momentum.Data[i], momentum.Size[i] = m, msize
+			if s.Nesterov {
+				d, size = d+s.Momentum*m, size+s.Momentum*msize
+			} else {
+				d, size = m, msize
+			}
+		}
+		param.Data[i], param.Size[i] = w-s.LR*d, math.Abs(w)+math.Abs(s.LR)*size
+	}
+	return param, momentum
+}
+
+// Adam are the numbers of torch.optim.Adam, and AdamW if the decay is decoupled.
+type Adam struct {
+	LR, Beta1, Beta2, Eps, WeightDecay float64
+	Decoupled                          bool
+	Step                               int
+}
+
+// StepAdam is the parameters and both moments after a step.
+func StepAdam(s Adam, p, g, m, v Array) (param, first, second Result) {
+	param, first, second = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
+	t := float64(s.Step)
+	for i, w := range p.Data {
+		d := g.Data[i]
+		size := math.Abs(d)
+		if s.Decoupled {
+			w -= s.LR * s.WeightDecay * w
+		} else {
+			d += s.WeightDecay * w
+			size += math.Abs(s.WeightDecay * w)
+		}
+		m1 := s.Beta1*m.Data[i] + (1-s.Beta1)*d
+		m2 := s.Beta2*v.Data[i] + (1-s.Beta2)*d*d
+		bottom := math.Sqrt(m2/(1-math.Pow(s.Beta2, t))) + s.Eps
+		move := s.LR / (1 - math.Pow(s.Beta1, t)) / bottom
+		first.Data[i], first.Size[i] = m1, math.Abs(m.Data[i])+size
+		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*size*size
+		param.Data[i] = w - move*m1
+		param.Size[i] = math.Abs(w) + math.Abs(move)*(math.Abs(m.Data[i])+size)
+	}
+	return param, first, second
+}

@@ -1,0 +1,152 @@
+package tensor
+
+import (
+	"math"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+// operand is a tensor with known elements, alone or as rows in the middle of a larger one.
+type operand[T kernel.Float] struct {
+	*Tensor
+	c     *trial[T]
+	data  []T
+	whole *Tensor // the larger one
+	image []T     // its elements
+	from  int     // where data starts in it
+}
+
+// operand makes one with random numbers.
+func (c *trial[T]) operand(shape ...int) *operand[T] {
+	data := make([]T, elements(shape))
+	for i := range data {
+		data[i] = c.number()
+	}
+	return c.operandOf(data, shape)
+}
+
+func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
+	o := &operand[T]{c: c, data: data, image: slices.Clone(data)}
+	if len(shape) == 0 || c.rand.IntN(3) > 0 {
+		o.whole = c.tensor(data, shape)
+		o.Tensor = o.whole
+		return o
+	}
+	row := elements(shape[1:])
+	larger := slices.Clone(shape)
+	larger[0] += 2
+	o.from = row
+	edge := slices.Repeat([]T{T(math.NaN())}, row)
+	o.image = slices.Concat(edge, data, edge)
+	o.whole = c.tensor(o.image, larger)
+	var err error
+	o.Tensor, err = c.r.Rows(c.ctx, o.whole, 1, 1+shape[0])
+	require.NoError(c.t, err)
+	return o
+}
+
+// tensor makes one with the given elements.
+func (c *trial[T]) tensor(data []T, shape []int) *Tensor {
+	t, err := c.r.New(c.ctx, DtypeOf[T](), shape...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, CopyFrom(c.ctx, t, data))
+	return t
+}
+
+func (o *operand[T]) array() reference.Array { return arrayOf(o.shape, o.data) }
+
+// unchanged checks that nothing was written.
+func (o *operand[T]) unchanged(op string) {
+	o.c.t.Helper()
+	got, err := ToSlice[T](o.c.ctx, o.whole, nil)
+	require.NoError(o.c.t, err)
+	require.Equal(o.c.t, bytesOf(o.image), bytesOf(got), "%s changed an operand", op)
+}
+
+// became checks that the operand has other elements now, and that what is around it does not.
+func (o *operand[T]) became(op string, want reference.Result, tol tolerance) {
+	o.c.t.Helper()
+	got, err := ToSlice[T](o.c.ctx, o.whole, nil)
+	require.NoError(o.c.t, err)
+	to := o.from + len(o.data)
+	require.Equal(o.c.t, bytesOf(o.image[:o.from]), bytesOf(got[:o.from]), "%s wrote before its operand", op)
+	require.Equal(o.c.t, bytesOf(o.image[to:]), bytesOf(got[to:]), "%s wrote behind its operand", op)
+	o.data = slices.Clone(got[o.from:to])
+	copy(o.image[o.from:], o.data)
+	o.c.close(op+" in place", o.data, want, tol)
+}
+
+// gave checks a result.
+func (c *trial[T]) gave(op string, got *Tensor, err error, want reference.Result, tol tolerance) {
+	c.t.Helper()
+	require.NoError(c.t, err, op)
+	require.Equal(c.t, append([]int{}, want.Shape...), append([]int{}, got.Shape()...), op)
+	require.Equal(c.t, DtypeOf[T](), got.Dtype(), op)
+	elements, err := ToSlice[T](c.ctx, got, nil)
+	require.NoError(c.t, err)
+	c.close(op, elements, want, tol)
+}
+
+// refused checks that an operation returned an error of a class.
+func (c *trial[T]) refused(op string, got *Tensor, err, class error) {
+	c.t.Helper()
+	require.ErrorIs(c.t, err, class, op)
+	require.Nil(c.t, got, op)
+}
+
+// dirty leaves NaNs in the memory that the next results will have.
+func (c *trial[T]) dirty() {
+	t, err := c.r.Full(c.ctx, math.NaN(), gtensor.Float64, 1<<11)
+	require.NoError(c.t, err)
+	require.NoError(c.t, t.Release())
+}
+
+// tolerance is how far a result may be from the reference. Its zero value: the nearest number, with the right sign
+// for a zero.
+type tolerance struct {
+	result float64 // roundings of the result, in units of its last place's half
+	terms  float64 // roundings of the terms that it is the sum of, relative to the sum of their magnitudes
+	inside float64 // intermediate results are up to so many times the size, and may overflow
+}
+
+// close compares a result with the reference.
+func (c *trial[T]) close(op string, got []T, want reference.Result, tol tolerance) {
+	c.t.Helper()
+	require.Len(c.t, got, len(want.Data), op)
+	for i, v := range got {
+		w := want.Data[i]
+		if !agrees(v, w, want.Size[i], tol) {
+			require.Failf(c.t, "wrong", "%s, numbers of kind %d: element %d of %v is %v; want %v (%v), its terms sum up to %v",
+				op, c.kind, i, want.Shape, v, T(w), w, want.Size[i])
+		}
+	}
+}
+
+func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
+	g, nearest := float64(got), float64(T(want))
+	switch {
+	case tol.inside > 0 && !(tol.inside*size <= float64(greatest[T]())/2) && !(finite(g) && finite(want)):
+		return true // something on the way was too large
+	case math.IsNaN(want):
+		return math.IsNaN(g)
+	case g == nearest:
+		return tol != tolerance{} || math.Signbit(g) == math.Signbit(nearest)
+	case math.IsInf(want, 0) || math.IsNaN(g):
+		return false
+	}
+	if math.IsInf(g, 0) || math.IsInf(nearest, 0) { // just below and just above the greatest number
+		return tol != tolerance{} && math.Abs(want) > float64(greatest[T]())*(1-0x1p-20)
+	}
+	bound := tol.result*unit[T]()*math.Abs(want) + tol.terms*size
+	if (tol != tolerance{}) { // a rounding of a subnormal number
+		bound += (tol.result + tol.terms/unit[T]()) * float64(smallest[T]())
+	}
+	return math.Abs(g-want) <= bound
+}
+
+func finite(v float64) bool { return v-v == 0 }
