@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,4 +105,42 @@ func TestEmptyCacheFails(t *testing.T) {
 		mustAlloc(t, c, size*mib, s)
 	}
 	require.Equal(t, hits+3, c.Stats().Hits)
+}
+
+// TestOversizeReleaseFallsShort: segments below the limit of splitting are no part of it. What it returned stays so, and a
+// flush follows.
+func TestOversizeReleaseFallsShort(t *testing.T) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
+	s := dev.stream(1)
+	freeAll(t, []Block{mustAlloc(t, c, 12*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 24*mib, s)})
+	c.setLimit(c.MemoryReserved())
+	dev.calls = nil
+	mustAlloc(t, c, 50*mib, s)
+	st := c.Stats()
+	require.EqualValues(t, 1, st.NumSyncAllStreams)
+	require.EqualValues(t, 1, st.NumAllocRetries)
+	require.EqualValues(t, 3, st.NumDeviceFree)
+	require.Len(t, dev.calls, 4)
+	require.Contains(t, dev.calls[0], fmt.Sprint(24*mib), "the largest first")
+	require.Contains(t, dev.calls[2], fmt.Sprint(12*mib))
+}
+
+// TestCollectionLeavesParts: a free part of a segment that is in use is no candidate, however old.
+func TestCollectionLeavesParts(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	part, rest := mustAlloc(t, c, 5*mib, s), mustAlloc(t, c, 5*mib, s)
+	require.NoError(t, rest.Free())
+	whole, other := mustAlloc(t, c, 30*mib, s), mustAlloc(t, c, 16*mib, s) // more than the part has
+	for range 5 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 16*mib, s)
+	}
+	require.NoError(t, whole.Free())
+	mustAlloc(t, c, 34*mib, s)
+	require.Contains(t, dev.live, part.Ptr())
+	require.NotContains(t, dev.live, whole.Ptr())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+	require.NoError(t, c.check())
+	require.Equal(t, rest.Ptr(), mustAlloc(t, c, 5*mib, s).Ptr())
 }
