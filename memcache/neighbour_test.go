@@ -236,7 +236,9 @@ func TestFailedMapLeavesNothingMapped(t *testing.T) {
 			return &device.Error{Op: call, Device: "scripted", Err: device.ErrOutOfMemory}
 		}
 		_, err := c.Alloc(t.Context(), 60*mib, s)
-		require.ErrorIs(t, err, ErrOutOfMemory)
+		var oom *OutOfMemoryError
+		require.ErrorAs(t, err, &oom)
+		require.IsType(t, &device.Error{}, oom.Err, "and nothing of an unmapping")
 		require.Empty(t, dev.mapped)
 		require.Equal(t, 2*(at-1), unmaps, "those that were mapped, of the first attempt and of the retry")
 		require.Zero(t, c.MemoryReserved())
