@@ -25,6 +25,9 @@ func (c *Cache) adopt(r *request) {
 	}
 	c.lockAll()
 	defer c.unlockAll()
+	if c.closed {
+		return // the shards stay, to tell callers so
+	}
 	for _, s := range c.table.Load().list {
 		if s == r.shard || s == into || !s.stream.Closed() {
 			continue

@@ -38,6 +38,7 @@ type Cache struct {
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
 	// and while a flush waits.
 	growth chan struct{}
+	claims claims // guarded by growth
 
 	// alert is not 0 while a request has more to do than to look at its shard: the number of events of
 	// pending frees, and collecting while garbage collection is armed.

@@ -52,3 +52,18 @@ func TestOversizeStatistics(t *testing.T) {
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.Equal(t, Stat{Peak: 2, Allocated: 2, Freed: 2}, c.Stats().OversizeSegments)
 }
+
+// TestRequestThatFindsTheCacheClosedWhileItGrows: it leaves everything as Close did, and blocks of closed streams still say
+// that the cache is closed.
+func TestRequestThatFindsTheCacheClosedWhileItGrows(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, other := dev.stream(1), dev.stream(2)
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, mustAlloc(t, c, 1000, other).Free())
+	s.closed.Store(true)
+	require.Error(t, c.Close())
+	_, err := c.allocGrowing(t.Context(), other, &request{bytes: 1000, rounded: 1024, segment: smallSegment})
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, b.RecordStream(other), ErrClosed)
+	require.ErrorIs(t, b.Free(), ErrClosed)
+}

@@ -138,6 +138,9 @@ func (c *Cache) reserveRange(r *request) (*meta, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.claims.add(p, bytes); err != nil {
+		return nil, err
+	}
 	s := r.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()

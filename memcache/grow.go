@@ -27,6 +27,9 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error)
 	if err != nil {
 		return nil, c.growError(r, err)
 	}
+	if err := c.claims.add(p, bytes); err != nil {
+		return nil, c.growError(r, err)
+	}
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard

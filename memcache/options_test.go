@@ -178,3 +178,26 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 }
+
+// TestUnmapThatFailsHalfWay: granules that the driver took back before one that it refused are gone, the others stay free
+// memory, and both serve the next requests.
+func TestUnmapThatFailsHalfWay(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true})
+	s := dev.stream(1)
+	b := mustAlloc(t, c, 80*mib, s)
+	require.NoError(t, b.Free())
+	n, refused := 0, errors.New("refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if n++; call == "Unmap" && n == 3 {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	require.EqualValues(t, 40*mib, c.MemoryReserved())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+	require.Equal(t, b.Ptr()+40*mib, mustAlloc(t, c, 40*mib, s).Ptr(), "still mapped")
+	require.Equal(t, b.Ptr(), mustAlloc(t, c, 40*mib, s).Ptr(), "mapped again")
+	require.NoError(t, c.check())
+}

@@ -156,6 +156,7 @@ func (c *Cache) unreserve(fresh bool) error {
 	c.unlockAll()
 	var errs []error
 	for _, s := range empty {
+		c.claims.remove(s.ptr)
 		errs = append(errs, c.vmm.Unreserve(s.ptr))
 	}
 	return errors.Join(errs...)
@@ -201,6 +202,7 @@ func (c *Cache) callFree(ctx context.Context, s *segment) error {
 // drop forgets a segment that the driver took back. All shards are locked.
 func (c *Cache) drop(s *segment) {
 	m := s.first
+	c.claims.remove(s.ptr)
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
 	c.stats.ReservedBytes.sub(m.kind, s.bytes)

@@ -17,14 +17,16 @@ func (c *Cache) granules(m *meta) (from, to device.Ptr) {
 }
 
 // shrink unmaps the whole granules of a free block of an expandable segment, which is not in the index
-// (unmap_block), of which there is at least one. What is left at its ends becomes free again. The growth lock is held.
+// (unmap_block), of which there is at least one. What is left at its ends becomes free again; after an error that is all
+// that the driver still maps. The growth lock is held.
 func (c *Cache) shrink(ctx context.Context, m *meta) error {
 	from, to := c.granules(m)
-	bytes := int64(to - from)
-	if err := c.unmap(ctx, m, from, bytes); err != nil {
+	bytes, err := c.unmap(ctx, m, from, int64(to-from))
+	if bytes == 0 {
 		c.putBack(m)
 		return err
 	}
+	to = from + device.Ptr(bytes)
 	c.lockAll()
 	defer c.unlockAll()
 	s := m.shard.Load()
@@ -48,21 +50,22 @@ func (c *Cache) shrink(ctx context.Context, m *meta) error {
 	c.stats.ReservedBytes.sub(m.kind, bytes)
 	c.stats.NumDeviceFree++
 	c.noteSegment(ActionSegmentUnmap, from, bytes, m.segment.stream, nil)
-	return nil
+	return err
 }
 
-// unmap gives the memory of some granules back.
-func (c *Cache) unmap(ctx context.Context, m *meta, from device.Ptr, bytes int64) error {
+// unmap gives the memory of some granules back, one after the other, and returns how many bytes that were before an error.
+func (c *Cache) unmap(ctx context.Context, m *meta, from device.Ptr, bytes int64) (done int64, err error) {
 	_, op := c.start(ctx, OpDriverFree)
-	var err error
-	for done, granule := int64(0), c.granule(m.kind); done < bytes && err == nil; done += granule {
-		err = c.vmm.Unmap(from+device.Ptr(done), granule)
+	for granule := c.granule(m.kind); done < bytes; done += granule {
+		if err = c.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
+			break
+		}
 	}
 	c.end(op, Event{Op: OpDriverFree, Stream: m.segment.stream, Bytes: bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
-		return fmt.Errorf("memcache: unmapping %s: %w", formatBytes(bytes), err)
+		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", formatBytes(bytes), formatBytes(done), err)
 	}
-	return nil
+	return done, nil
 }
 
 // dissolve unmaps everything of an expandable segment and gives its addresses back.
@@ -87,12 +90,13 @@ func (c *Cache) unmapRun(ctx context.Context, m *meta, from device.Ptr, bytes, g
 	if bytes == 0 {
 		return nil
 	}
-	if err := c.unmap(ctx, m, from, bytes/granule*granule); err != nil {
+	done, err := c.unmap(ctx, m, from, bytes/granule*granule)
+	if done == 0 {
 		return err
 	}
 	c.all.Lock()
 	defer c.all.Unlock()
-	c.stats.ReservedBytes.sub(m.kind, bytes)
+	c.stats.ReservedBytes.sub(m.kind, done)
 	c.stats.NumDeviceFree++
-	return nil
+	return err
 }

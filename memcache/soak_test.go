@@ -63,14 +63,14 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// TestSoak runs some million operations with recorded streams, flushes and many sizes: records of blocks, events
+// TestSoak runs a million operations with recorded streams, flushes and many sizes: records of blocks, events
 // and queues are reused, so that the program does not grow.
 func TestSoak(t *testing.T) {
 	c, dev := newCache(t, Config{ExpandableSegments: true})
 	r := rand.New(rand.NewPCG(8, 9))
 	streams := []*scriptedStream{dev.stream(1), dev.stream(2), dev.stream(3)}
 	var live [200]Block
-	const full = 3_000_000
+	const full = 1_000_000
 	n := scaled(full)
 	var held int64
 	for i := range n {

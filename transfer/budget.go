@@ -28,15 +28,40 @@ func (e *LimitError) Error() string {
 // Unwrap returns [ErrLimit].
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// reserve takes size bytes off the limit.
-func (p *Pool) reserve(size int64) error {
+// reserve takes size bytes off the limit, before the driver is asked for them. It may wait where memory that the driver is
+// freeing would make room.
+func (p *Pool) reserve(ctx context.Context, size int64, wait bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if held := p.allocatedBytes.Current + p.reserved; p.limit > 0 && size > p.limit-held {
-		return &LimitError{Requested: size, Allocated: held, Limit: p.limit}
+	for {
+		held := p.held.Current + p.reserved
+		if p.limit == 0 || size <= p.limit-held {
+			p.reserved += size
+			return nil
+		}
+		if !wait || size > p.limit-held+p.freeing {
+			return &LimitError{Requested: size, Allocated: held, Limit: p.limit}
+		}
+		if err := p.awaitFree(ctx); err != nil {
+			return err
+		}
 	}
-	p.reserved += size
-	return nil
+}
+
+// awaitFree waits until the driver has freed something. The pool is locked, but not meanwhile.
+func (p *Pool) awaitFree(ctx context.Context) error {
+	if p.freed == nil {
+		p.freed = make(chan struct{})
+	}
+	freed := p.freed
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	select {
+	case <-freed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // unsettled reports whether slabs wait for settle.
@@ -44,44 +69,42 @@ func (sh *shard) unsettled() bool { return len(sh.excess)+len(sh.tainted) > 0 }
 
 // settle finds room for what a shard had none for, and frees the rest. It polls all copies. No lock is held.
 func (p *Pool) settle(ctx context.Context) {
-	p.lockAll()
-	p.due.Store(false)
-	p.collectAll()
-	tick := uint64(0)
-	for _, sh := range p.shards {
-		tick = max(tick, sh.tick)
-	}
-	var victims []*slab
-	for _, sh := range p.shards {
-		sh.tick = tick // so that the ages of different shards compare
-		for _, s := range sh.tainted {
-			victims = p.disown(sh, s, victims)
-		}
-		for _, s := range sh.excess {
-			victims = p.place(sh, s, victims)
-		}
-		sh.tainted, sh.excess = nil, nil
-	}
-	p.unlockAll()
-	p.freeAll(ctx, victims)
+	p.freeAll(ctx, p.collectDoomed())
 }
 
-// place makes s idle. What has to go for it is added to victims: s itself if its class is full or it is larger than
-// the budget, otherwise what was not used for longest. All shards are locked.
-func (p *Pool) place(sh *shard, s *slab, victims []*slab) []*slab {
+func (p *Pool) collectDoomed() []*slab {
+	p.lockAll()
+	defer p.unlockAll()
+	p.due.Store(false)
+	p.collectAll()
+	return p.takeDoomed()
+}
+
+// place makes s idle. What has to go for it is disowned: s itself if its class is full or it is larger than the budget,
+// otherwise what was not used for longest. All shards are locked.
+func (p *Pool) place(sh *shard, s *slab) {
+	for !p.makeIdle(sh, s) {
+		if sh.slotsLeft[s.class] == 0 || s.size() > p.budget {
+			p.dismiss(sh, s)
+			return
+		}
+		from, old := p.oldest()
+		from.remove(old)
+		p.disown(old)
+	}
+}
+
+// makeIdle puts s among the idle ones of sh, if all shards together have room. All are locked.
+func (p *Pool) makeIdle(sh *shard, s *slab) bool {
 	if sh.slotsLeft[s.class] == 0 {
 		p.lendSlot(sh, s.class)
 	}
-	if sh.slotsLeft[s.class] == 0 || s.size() > p.budget {
-		return p.disown(sh, s, victims)
-	}
-	for p.lend(sh, s.size()); sh.bytesLeft < s.size(); p.lend(sh, s.size()) {
-		from, old := p.oldest()
-		from.remove(old)
-		victims = p.disown(from, old, victims)
+	if p.lend(sh, s.size()); sh.slotsLeft[s.class] == 0 || sh.bytesLeft < s.size() {
+		return false
 	}
 	sh.put(s)
-	return victims
+	p.raise(sh)
+	return true
 }
 
 // lend raises sh.bytesLeft towards need: by a good piece of what no shard has, else by what others don't use.
@@ -123,24 +146,51 @@ func (p *Pool) oldest() (from *shard, s *slab) {
 	return from, s
 }
 
-// drain takes all idle slabs out of the pool. The caller frees them. All shards are locked.
-func (p *Pool) drain() (victims []*slab) {
-	for _, sh := range p.shards {
-		for _, s := range append(sh.tainted, sh.excess...) {
-			victims = p.disown(sh, s, victims)
-		}
-		sh.tainted, sh.excess = nil, nil
-		for s := sh.oldest; s != nil; s = sh.oldest {
-			sh.remove(s)
-			victims = p.disown(sh, s, victims)
-		}
-	}
-	return victims
+// drain disowns all idle slabs, and returns them for the driver, and a mark that holds up others and is not after seq, if there
+// is one.
+func (p *Pool) drain(seq uint64) (victims []*slab, wait *mark) {
+	p.lockAll()
+	defer p.unlockAll()
+	wait = p.last(seq) // if there is none, collectAll finds all done
+	p.collectAll()
+	p.disownIdle()
+	return p.takeDoomed(), wait
 }
 
-// disown takes a cached slab off the books, before the driver gets it. All shards are locked.
-func (p *Pool) disown(sh *shard, s *slab, victims []*slab) []*slab {
-	sh.apply(&change{gaugeCached: -s.size()})
-	p.forgetSlab(s)
-	return append(victims, s)
+// disownIdle disowns all idle slabs. All shards are locked.
+func (p *Pool) disownIdle() {
+	for _, sh := range p.shards {
+		for s := sh.oldest; s != nil; s = sh.oldest {
+			sh.remove(s)
+			p.disown(s)
+		}
+	}
+}
+
+// dismiss is disown of a slab that counts as active, as it has no place among the idle ones.
+func (p *Pool) dismiss(sh *shard, s *slab) {
+	sh.used[gaugeActive] -= s.size()
+	p.disown(s)
+}
+
+// disown takes a slab from the pool's allocations. Its bytes are held until the driver has freed them. All shards are locked.
+func (p *Pool) disown(s *slab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlink(s)
+	p.down(&p.allocations, 1, "allocations")
+	p.down(&p.allocatedBytes, s.size(), "allocated bytes")
+	p.doomed = append(p.doomed, s)
+}
+
+// takeDoomed returns what was disowned; the caller frees it. All shards are locked.
+func (p *Pool) takeDoomed() []*slab {
+	victims := p.doomed
+	p.doomed = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range victims {
+		p.freeing += s.size()
+	}
+	return victims
 }

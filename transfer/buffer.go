@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that use it
@@ -137,15 +139,15 @@ func (b Buffer) Release() error {
 	if s == nil {
 		return nil
 	}
+	if invariants.Enabled {
+		defer s.pool.verify()
+	}
 	if s.registered {
 		return b.unregister()
 	}
 	sh := s.pool.lockShard()
-	over, fits, err := sh.release(b)
+	over, err := sh.release(b)
 	sh.mu.Unlock()
-	if !fits {
-		over, err = s.pool.releaseSlow(sh, b)
-	}
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
@@ -156,29 +158,13 @@ func (b Buffer) Release() error {
 	return nil
 }
 
-// release ends the buffer, unless that would raise a peak and the shards are not all locked. over says that the caller
-// must settle. The shard is locked.
-func (sh *shard) release(b Buffer) (over, fits bool, err error) {
-	d := takenBack(b.slab.size(), b.bytes)
-	if !sh.fits(&d) {
-		return false, false, nil
-	}
-	if err := b.end(sh); err != nil {
-		return false, true, err
-	}
-	sh.apply(&d)
-	return sh.takeBack(b.slab), true, nil
-}
-
-func (p *Pool) releaseSlow(sh *shard, b Buffer) (over bool, err error) {
-	p.lockAll()
-	defer p.unlockAll()
+// release ends the buffer, and reports whether the caller must settle. The shard is locked.
+func (sh *shard) release(b Buffer) (over bool, err error) {
 	if err := b.end(sh); err != nil {
 		return false, err
 	}
-	d := takenBack(b.slab.size(), b.bytes)
-	sh.apply(&d)
-	p.raise(sh)
+	sh.used[gaugeRequests]--
+	sh.used[gaugeRequested] -= b.bytes
 	return sh.takeBack(b.slab), nil
 }
 

@@ -33,9 +33,10 @@ func (p *Pool) close() error {
 	}
 	p.lockAll()
 	p.collectAll()
-	victims := p.drain()
 	bytes := p.total(gaugeRequested).Current + p.registered.Current
+	p.disownIdle()
 	out := p.takeOut()
+	victims := p.takeDoomed()
 	p.unlockAll()
 	var errs []error
 	if len(out) > 0 {
@@ -45,8 +46,6 @@ func (p *Pool) close() error {
 	for _, s := range out {
 		if s.registered {
 			errs = append(errs, p.unregister(context.Background(), s))
-		} else {
-			victims = append(victims, s)
 		}
 	}
 	p.freeAll(context.Background(), victims)
@@ -61,12 +60,17 @@ func (p *Pool) close() error {
 	return errors.Join(errs...)
 }
 
-// takeOut takes what is left off the books: the slabs of buffers that are out. All shards are locked.
+// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver gets those that it
+// allocated. All shards are locked.
 func (p *Pool) takeOut() (out []*slab) {
 	for p.first != nil {
 		s := p.first
 		out = append(out, s)
-		p.forgetSlab(s)
+		if s.registered {
+			p.forgetRegistered(s)
+		} else {
+			p.disown(s)
+		}
 	}
 	for _, sh := range p.shards {
 		for _, g := range [...]gauge{gaugeRequests, gaugeActive, gaugeRequested} {

@@ -16,7 +16,7 @@ func (b *Batch) Outputs() int {
 }
 
 // Collect waits until the batch is done, and copies its outputs to *dst, one slice a slot. *dst, and each slice in it, keep
-// their memory where it is large enough. On an error, ctx's included, *dst and what it holds are as they were.
+// their memory where its capacity is enough, as with append. On an error, ctx's included, *dst and what it holds are as they were.
 func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	if dst == nil {
 		return noDestination("Collect")
@@ -30,12 +30,12 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 		*dst = append(*dst, make([][]byte, len(outputs)-have)...)
 	}
 	*dst = (*dst)[:len(outputs)]
-	copyOut(*dst, outputs)
+	copyOut(*dst, outputs, func(b []byte) []byte { return b[:0] })
 	return nil
 }
 
 // CollectInto is Collect for slices that the caller holds: dst must have one for each slot, else the error wraps
-// [ErrRange]. dst[i] keeps its memory where it is large enough.
+// [ErrRange]. dst[i] keeps its memory where its length is enough; what lies behind that is not its, and may be another's.
 func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	outputs, unlock, err := b.results(ctx, "CollectInto")
 	if err != nil {
@@ -45,12 +45,12 @@ func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	if len(dst) != len(outputs) {
 		return fmt.Errorf("transfer: CollectInto %d slices: %w: the batch has %d outputs", len(dst), ErrRange, len(outputs))
 	}
-	copyOut(dst, outputs)
+	copyOut(dst, outputs, func(b []byte) []byte { return b[:0:len(b)] })
 	return nil
 }
 
-// copyOut fills dst, on several goroutines if there is much to copy.
-func copyOut(dst [][]byte, outputs []output) {
+// copyOut fills dst, on several goroutines if there is much to copy. It appends to what start makes of each slice.
+func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	var bytes int64
 	for _, o := range outputs {
 		bytes += int64(len(o.memory))
@@ -61,7 +61,7 @@ func copyOut(dst [][]byte, outputs []output) {
 	work := func() {
 		for i := next.Add(share) - share; i < int64(len(outputs)); i = next.Add(share) - share {
 			for k := i; k < min(i+share, int64(len(outputs))); k++ {
-				dst[k] = append(dst[k][:0], outputs[k].memory...)
+				dst[k] = append(start(dst[k]), outputs[k].memory...)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"math"
 	"time"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -11,9 +12,9 @@ type gauge uint8
 
 const (
 	gaugeRequests  gauge = iota // buffers that are out
-	gaugeActive                 // bytes of their allocations
+	gaugeActive                 // bytes of allocations that are out, or released and not idle yet
 	gaugeRequested              // bytes that were asked for
-	gaugeCached                 // bytes of released allocations
+	gaugeCached                 // bytes of idle allocations
 	gauges
 )
 
@@ -42,11 +43,6 @@ func handedOut(size, requested int64) change {
 	return change{gaugeRequests: 1, gaugeActive: size, gaugeRequested: requested}
 }
 
-// takenBack undoes handedOut.
-func takenBack(size, requested int64) change {
-	return change{gaugeRequests: -1, gaugeActive: -size, gaugeRequested: -requested, gaugeCached: size}
-}
-
 // fits reports whether the change leaves every gauge within its quota.
 func (l *levels) fits(d *change) bool {
 	beyond := func(g gauge) int64 { return l.quota[g] - l.used[g] - d[g] } // negative if it is
@@ -62,7 +58,7 @@ func (l *levels) apply(d *change) {
 }
 
 // raise makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
-// peak. All shards are locked.
+// peak. The peak of what is cached stays within the budget, as the bytes do. All shards are locked.
 func (p *Pool) raise(sh *shard) {
 	now, waits := time.Now(), p.waits.Load()
 	if now.Sub(sh.robbed) > moment {
@@ -71,12 +67,16 @@ func (p *Pool) raise(sh *shard) {
 		sh.robberies++
 	}
 	sh.waits = waits
-	rob := sh.robberies < manyRobberies
 	for g := range gauges {
 		missing := sh.used[g] - sh.quota[g]
+		most := int64(math.MaxInt64)
+		if g == gaugeCached {
+			most = p.budget
+		}
 		for _, o := range p.shards {
 			// What is negative was handed out in another shard: it is no use that comes back.
-			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 && (rob || o.used[g] < 0) {
+			rob := sh.robberies < manyRobberies || o.used[g] < 0 || missing > most-p.peaks[g]
+			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 && rob {
 				o.quota[g] -= n
 				sh.quota[g] += n
 				missing -= n

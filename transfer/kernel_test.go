@@ -51,9 +51,10 @@ func (r *rig) read(t testing.TB, s device.Stream, b memcache.Block) []byte {
 	return got
 }
 
-// idle checks that nothing is out of the pool and that its books add up.
+// idle waits for the copies of released buffers, and checks that nothing is out of the pool and that its books add up.
 func idle(t testing.TB, p *transfer.Pool) {
 	t.Helper()
+	waitFor(t, func() bool { return p.Stats().Pending == 0 })
 	st := p.Stats()
 	require.Zero(t, st.ActiveRequests.Current, "buffers out")
 	require.Zero(t, st.ActiveBytes.Current)
@@ -101,8 +102,8 @@ func cancelled() context.Context {
 // waitFor waits until cond is true.
 func waitFor(t testing.TB, cond func() bool) {
 	t.Helper()
-	for !cond() {
-		require.NoError(t, t.Context().Err())
+	for begin := time.Now(); !cond(); {
+		require.Less(t, time.Since(begin), 20*time.Second, "it did not happen")
 		time.Sleep(100 * time.Microsecond)
 	}
 }

@@ -90,10 +90,22 @@ func (sh *shard) collect() {
 	sh.queues = kept
 }
 
-// collectAll is collect in every shard. All are locked.
+// collectAll is collect in every shard, and finds a place for what a shard had none for. All are locked.
 func (p *Pool) collectAll() {
+	tick := uint64(0)
 	for _, sh := range p.shards {
 		sh.collect()
+		tick = max(tick, sh.tick)
+	}
+	for _, sh := range p.shards {
+		sh.tick = tick // so that the ages of different shards compare
+		for _, s := range sh.tainted {
+			p.dismiss(sh, s)
+		}
+		for _, s := range sh.excess {
+			p.place(sh, s)
+		}
+		sh.tainted, sh.excess = nil, nil
 	}
 }
 
@@ -103,7 +115,9 @@ func (sh *shard) retire(s *slab) {
 	switch {
 	case s.tainted:
 		sh.tainted = append(sh.tainted, s)
-	case !sh.put(s):
+	case sh.room(s):
+		sh.put(s)
+	default:
 		sh.excess = append(sh.excess, s)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -27,8 +28,9 @@ type Config struct {
 	// MaxCachedBuffers is how many allocations of one size class it keeps. What is over it goes back to the driver at
 	// once. 0 is [DefaultMaxCachedBuffers]; negative keeps none.
 	MaxCachedBuffers int
-	// MaxBytes is how much pinned memory the pool may hold: what is out and what is cached, but not what is registered.
-	// A Get that needs more gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
+	// MaxBytes is how much pinned memory the driver may hold for the pool at any moment: what is out, cached, being allocated,
+	// being freed, and what it refused to free; but not what is registered. A Get that needs more waits for what is being freed,
+	// gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
 	MaxBytes int64
 	// Observer is told of copies and driver calls. nil: nobody is, and it costs nothing.
 	Observer Observer
@@ -58,7 +60,7 @@ type Pool struct {
 
 	lockingAll atomic.Bool
 	waits      atomic.Int64 // for who locked all
-	due        atomic.Bool  // somebody found slabs for settle, and left them
+	due        atomic.Bool  // somebody left work to settle
 
 	// Guarded by the locks of all shards.
 	bytesLeft int64 // of the budget, not given to a shard
@@ -67,14 +69,21 @@ type Pool struct {
 	late      int // Gets in a row, each within a moment, that others were faster than
 	lateAt    time.Time
 
-	mu                          sync.Mutex
-	first                       *slab // all of the pool's slabs
-	allocations, allocatedBytes memcache.Stat
-	registered                  memcache.Stat // bytes
-	reserved                    int64         // bytes that are being allocated
-	misses                      int64
-	allocTime, freeTime         DurationStat
-	parked                      error // of a free that nobody could be told about
+	allocations, allocatedBytes memcache.Stat // of active and cached slabs
+	doomed                      []*slab       // disowned, for the next settle to free
+
+	mu                  sync.Mutex
+	first               *slab         // all of the pool's slabs
+	registered          memcache.Stat // bytes
+	held                memcache.Stat // bytes that the driver has allocated and not freed
+	reserved            int64         // bytes that are being allocated
+	freeing             int64         // bytes of held that are being freed
+	freed               chan struct{} // closed when the driver has freed something; nil if nobody waits
+	misses              int64
+	allocTime, freeTime DurationStat
+	parked              error // of a free that nobody could be told about
+
+	unverified atomic.Int64 // operations until the next audit, in builds that have them
 
 	closing  sync.Once
 	closeErr error
@@ -162,6 +171,9 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 // 0 bytes give the empty [Buffer], which touches nothing and counts nowhere. Sizes that are negative or over 64
 // TiB wrap [ErrRange].
 func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
+	if invariants.Enabled {
+		defer p.verify()
+	}
 	if bytes < 0 || bytes > maxBytes {
 		return Buffer{}, fmt.Errorf("transfer: Get of %d bytes: %w: want 0 to %d", bytes, ErrRange, int64(maxBytes))
 	}
@@ -206,7 +218,7 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool,
 		s, short = p.steal(sh, class, size, bytes, busy)
 	}
 	if short {
-		if more, err := p.allocSlab(ctx, class, size); err == nil {
+		if more, err := p.allocSlab(ctx, class, size, false); err == nil {
 			p.adopt(sh, more, bytes)
 			return more, nil
 		}
@@ -230,12 +242,12 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool,
 
 // grow asks the driver for a slab.
 func (p *Pool) grow(ctx context.Context, class int, size int64) (*slab, error) {
-	s, err := p.allocSlab(ctx, class, size)
+	s, err := p.allocSlab(ctx, class, size, true)
 	if errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, ErrLimit) {
 		if flushErr := p.flush(ctx); flushErr != nil {
 			return nil, errors.Join(err, flushErr)
 		}
-		s, err = p.allocSlab(ctx, class, size)
+		s, err = p.allocSlab(ctx, class, size, true)
 	}
 	return s, err
 }
@@ -244,6 +256,9 @@ func (p *Pool) grow(ctx context.Context, class int, size int64) (*slab, error) {
 // for; when ctx ends first, what those use stays. It returns also the error of an earlier free that
 // nobody could be told about.
 func (p *Pool) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer p.verify()
+	}
 	if err := p.enter(ctx, "EmptyCache"); err != nil {
 		return err
 	}
@@ -258,11 +273,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 func (p *Pool) flush(ctx context.Context) error {
 	now := p.events.seq.Load()
 	for {
-		p.lockAll()
-		wait := p.last(now) // if there is none, collectAll finds all done
-		p.collectAll()
-		victims := p.drain()
-		p.unlockAll()
+		victims, wait := p.drain(now)
 		p.freeAll(ctx, victims)
 		if wait == nil {
 			return nil
@@ -270,6 +281,13 @@ func (p *Pool) flush(ctx context.Context) error {
 		if err := wait.quietWait(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}
+	}
+}
+
+// park keeps an error that nobody can be told about now, unless there is one. The pool is locked.
+func (p *Pool) park(err error) {
+	if p.parked == nil {
+		p.parked = err
 	}
 }
 

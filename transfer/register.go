@@ -52,8 +52,16 @@ func (b Buffer) unregister() error {
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	s.pool.forgetSlab(s)
+	s.pool.forgetRegistered(s)
 	return s.pool.unregister(context.Background(), s)
+}
+
+// forgetRegistered takes a registered slab off the books.
+func (p *Pool) forgetRegistered(s *slab) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlink(s)
+	p.down(&p.registered, s.size(), "registered bytes")
 }
 
 // unregister ends a registration that is off the books. The device waits for its copies.

@@ -26,24 +26,32 @@ type Sampler struct {
 
 const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
-// Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields.
+// Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields. Where a product is no number of bytes, it is 0
+// or math.MaxInt64, which [NewLoader] refuses, as Epoch does its factors.
 func (s Sampler) Capacities() []int64 {
 	c := make([]int64, len(s.Fields))
 	for i, n := range s.Fields {
-		c[i] = n * int64(s.Batch)
+		switch {
+		case n < 1 || s.Batch < 1:
+		case n > math.MaxInt64/int64(s.Batch):
+			c[i] = math.MaxInt64
+		default:
+			c[i] = n * int64(s.Batch)
+		}
 	}
 	return c
 }
 
-// Batches is the number of batches in an epoch.
+// Batches is the number of batches in an epoch. It is 0 if there are no samples, or none in a batch.
 func (s Sampler) Batches() int {
-	if s.Batch < 1 {
+	if s.Samples < 1 || s.Batch < 1 {
 		return 0
 	}
-	if s.DropLast {
-		return s.Samples / s.Batch
+	n := s.Samples / s.Batch
+	if !s.DropLast && s.Samples%s.Batch > 0 {
+		n++
 	}
-	return (s.Samples + s.Batch - 1) / s.Batch
+	return n
 }
 
 // Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine, with the numbers of the

@@ -103,3 +103,33 @@ func TestSamplerBadInput(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, source(t.Context(), [][]byte{make([]byte, 12544), make([]byte, 16)}), failed)
 }
+
+// What is counted in batches and bytes is right for numbers that no data set has, too, or says that there is no such number.
+func TestSamplerOfHugeNumbers(t *testing.T) {
+	for _, c := range []struct {
+		samples, batch int
+		drop           bool
+		want           int
+	}{
+		{math.MaxInt, 1, false, math.MaxInt}, {math.MaxInt, 2, false, math.MaxInt/2 + 1}, {math.MaxInt, 2, true, math.MaxInt / 2},
+		{math.MaxInt, math.MaxInt, false, 1}, {math.MaxInt, math.MaxInt, true, 1}, {math.MaxInt - 1, math.MaxInt, false, 1},
+		{math.MaxInt - 1, math.MaxInt, true, 0}, {1, math.MaxInt, false, 1}, {0, 1, false, 0}, {-1, 1, false, 0},
+		{math.MinInt, 1, false, 0}, {math.MinInt, 2, true, 0}, {7, 0, false, 0}, {7, -1, false, 0}, {7, math.MinInt, true, 0},
+	} {
+		s := transfer.Sampler{Samples: c.samples, Batch: c.batch, DropLast: c.drop}
+		require.Equal(t, c.want, s.Batches(), "%+v", c)
+	}
+	s := transfer.Sampler{Batch: 4, Fields: []int64{3, 0, -1, math.MinInt64, math.MaxInt64 / 4, math.MaxInt64/4 + 1, math.MaxInt64}}
+	require.Equal(t, []int64{12, 0, 0, 0, math.MaxInt64 / 4 * 4, math.MaxInt64, math.MaxInt64}, s.Capacities())
+	for _, batch := range []int{0, -1, math.MinInt} {
+		s.Batch = batch
+		require.Equal(t, make([]int64, 7), s.Capacities())
+	}
+	r := newRig(t, transfer.Config{})
+	for _, s := range []transfer.Sampler{
+		{Samples: 1, Batch: 1 << 10, Fields: []int64{1 << 60}}, {Samples: 1, Batch: 1 << 10, Fields: []int64{-1 << 60}},
+	} {
+		_, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: s.Capacities()})
+		require.ErrorIs(t, err, transfer.ErrRange)
+	}
+}

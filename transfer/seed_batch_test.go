@@ -101,6 +101,26 @@ func TestSeedCollectKeepsCapacity(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
+// CollectInto writes dst[i] and nothing behind its length, which may be another slice's, or somebody else's.
+func TestCollectIntoKeepsToItsLengths(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	for _, sizes := range [][2]int64{{8, 4}, {4, 8}, {4, 4}, {3, 9}, {0, 5}, {5, 0}} {
+		b, want := r.outputs(t, sizes[0], sizes[1])
+		whole := fill(make([]byte, 16), 99)
+		dst := [][]byte{whole[:4], whole[4:8]}
+		require.NoError(t, b.CollectInto(t.Context(), dst))
+		for i := range want {
+			require.True(t, bytes.Equal(want[i], dst[i]), "%v: output %d is %v", sizes, i, dst[i])
+			if len(want[i]) > 0 {
+				require.Equal(t, len(want[i]) <= 4, &dst[i][0] == &whole[4*i], "%v: output %d", sizes, i)
+			}
+		}
+		require.Equal(t, fill(make([]byte, 16), 99)[8:], whole[8:], "%v", sizes)
+		require.ErrorIs(t, b.CollectInto(t.Context(), append(dst, nil)), transfer.ErrRange, "a slice without an output")
+		require.NoError(t, b.Close())
+	}
+}
+
 // outputs is a submitted batch with outputs of the given sizes, and what is in them.
 func (r *rig) outputs(t *testing.T, sizes ...int64) (*transfer.Batch, [][]byte) {
 	t.Helper()

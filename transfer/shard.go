@@ -26,7 +26,7 @@ type shard struct {
 	idle      [classes]*slab // by class, the last released on top
 	newest    *slab          // of all idle ones
 	oldest    *slab
-	excess    []*slab  // nothing uses it, and there was no room: settle places it
+	excess    []*slab  // nothing uses it, and there was no room here: collectAll places it
 	tainted   []*slab  // to be freed
 	queues    []*queue // of released buffers whose copies are not done, by stream
 	pending   int64    // buffers in queues
@@ -84,7 +84,6 @@ func (sh *shard) take(class int, requested int64) (s *slab, over bool) {
 		return nil, over
 	}
 	d := handedOut(s.size(), requested)
-	d[gaugeCached] = -s.size()
 	if !sh.fits(&d) {
 		return nil, over
 	}
@@ -128,7 +127,6 @@ func (p *Pool) steal(sh *shard, class int, size, requested int64, busy bool) (s 
 	}
 	s = from.idle[class]
 	from.remove(s)
-	from.apply(&change{gaugeCached: -s.size()})
 	d := handedOut(s.size(), requested)
 	sh.apply(&d)
 	sh.hits++
@@ -157,7 +155,8 @@ func (p *Pool) short(class int, size int64) bool {
 	return 2*idle < len(p.shards)
 }
 
-// adopt counts a new slab, which is out.
+// adopt makes a new slab one of the pool's, which is out. Everything is counted at once: whoever looks finds the allocated
+// bytes to be the active and the cached ones.
 func (p *Pool) adopt(sh *shard, s *slab, requested int64) {
 	p.lockAll()
 	defer p.unlockAll()
@@ -166,14 +165,22 @@ func (p *Pool) adopt(sh *shard, s *slab, requested int64) {
 	p.raise(sh)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.link(s)
+	up(&p.allocations, 1)
+	up(&p.allocatedBytes, s.size())
 	p.misses++
 }
 
-// put adds a slab that nothing uses, if there is room for it.
-func (sh *shard) put(s *slab) bool {
-	if s.size() > sh.bytesLeft || sh.slotsLeft[s.class] == 0 {
-		return false
-	}
+// room reports whether the shard may put the slab among its idle ones, without another shard's part of anything.
+func (sh *shard) room(s *slab) bool {
+	return s.size() <= sh.bytesLeft && sh.slotsLeft[s.class] > 0 && s.size() <= sh.quota[gaugeCached]-sh.used[gaugeCached]
+}
+
+// put makes a slab idle that nothing uses. Unless there is room, all shards are locked and raise follows.
+func (sh *shard) put(s *slab) {
+	sh.used[gaugeActive] -= s.size()
+	sh.used[gaugeCached] += s.size()
+	sh.up[gaugeCached] += s.size()
 	sh.bytesLeft -= s.size()
 	sh.slotsLeft[s.class]--
 	sh.tick++
@@ -189,11 +196,11 @@ func (sh *shard) put(s *slab) bool {
 		sh.oldest = s
 	}
 	sh.newest = s
-	return true
 }
 
-// remove undoes put.
+// remove takes a slab from the idle ones, and from what is cached. The caller counts it as what it becomes.
 func (sh *shard) remove(s *slab) {
+	sh.used[gaugeCached] -= s.size()
 	sh.bytesLeft += s.size()
 	sh.slotsLeft[s.class]++
 	if s.above != nil {

@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -67,10 +69,8 @@ func (p *Pool) link(s *slab) {
 	p.first = s
 }
 
-// forgetSlab takes a slab off the books of allocations.
-func (p *Pool) forgetSlab(s *slab) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// unlink undoes link. The pool is locked.
+func (p *Pool) unlink(s *slab) {
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
@@ -80,51 +80,73 @@ func (p *Pool) forgetSlab(s *slab) {
 		s.next.prev = s.prev
 	}
 	s.next, s.prev = nil, nil
-	if s.registered {
-		down(&p.registered, s.size())
-		return
-	}
-	down(&p.allocations, 1)
-	down(&p.allocatedBytes, s.size())
 }
 
-// allocSlab makes a slab, which is on the books.
-func (p *Pool) allocSlab(ctx context.Context, class int, size int64) (*slab, error) {
-	if err := p.reserve(size); err != nil {
+// allocSlab asks the driver for a slab, for adopt. If MaxBytes has no room for it, it may wait for memory that the driver is
+// freeing.
+func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) (*slab, error) {
+	if err := p.reserve(ctx, size, wait); err != nil {
 		return nil, err
 	}
 	end := p.start(ctx, OpPinnedAlloc, size)
 	begin := time.Now()
 	mem, err := p.dev.AllocPinned(size)
 	took := time.Since(begin)
+	mem = mem[:min(int64(len(mem)), size)]
+	if err != nil {
+		mem = nil
+	} else if int64(len(mem)) < size {
+		err = fmt.Errorf("the driver of %s gave %d bytes of pinned memory for %d, and no error", p.dev.Name(), len(mem), size)
+	}
+	end(err)
+	p.mu.Lock()
+	p.reserved -= size
+	p.allocTime.add(took)
+	up(&p.held, int64(len(mem)))
+	if err != nil {
+		p.freeing += int64(len(mem))
+	}
+	p.mu.Unlock()
+	switch {
+	case err == nil:
+		return &slab{pool: p, mem: mem[:size:size], class: class}, nil
+	case cap(mem) > 0:
+		return nil, errors.Join(err, p.giveBack(ctx, mem))
+	default:
+		return nil, err
+	}
+}
+
+// freeAll gives slabs that were disowned to the driver. The first error is parked.
+func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
+	for _, s := range victims {
+		if err := p.giveBack(ctx, s.mem); err != nil {
+			p.mu.Lock()
+			p.park(err)
+			p.mu.Unlock()
+		}
+	}
+}
+
+// giveBack frees pinned memory that counts as freeing. What the driver refuses stays counted as held: nobody knows what has
+// become of it, so it is not used again, and not freed again.
+func (p *Pool) giveBack(ctx context.Context, mem []byte) error {
+	size := int64(len(mem))
+	end := p.start(ctx, OpPinnedFree, size)
+	begin := time.Now()
+	err := p.dev.FreePinned(mem)
+	took := time.Since(begin)
 	end(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reserved -= size
-	p.allocTime.add(took)
-	if err != nil {
-		return nil, err
+	p.freeTime.add(took)
+	p.freeing -= size
+	if err == nil {
+		p.down(&p.held, size, "held bytes")
 	}
-	s := &slab{pool: p, mem: mem, class: class}
-	p.link(s)
-	up(&p.allocations, 1)
-	up(&p.allocatedBytes, size)
-	return s, nil
-}
-
-// freeAll gives slabs to the driver. What it refuses is the pool's no more; the first error is parked.
-func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
-	for _, s := range victims {
-		end := p.start(ctx, OpPinnedFree, s.size())
-		begin := time.Now()
-		err := p.dev.FreePinned(s.mem)
-		took := time.Since(begin)
-		end(err)
-		p.mu.Lock()
-		p.freeTime.add(took)
-		if p.parked == nil {
-			p.parked = err
-		}
-		p.mu.Unlock()
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
 	}
+	return err
 }

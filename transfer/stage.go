@@ -81,6 +81,9 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 // copy on stream, behind what is queued there, into pinned buffers, waits, and fills dst. On an error dst
 // is as it was; if it has more than 32 MiB, one of the device or of ctx may leave a part of it written. When ctx ends
 // first the copy goes on, and the buffers are reused when it is done. Checks and errors are those of [Pool.D2H].
+//
+// Where there is no pinned memory for all of it at once, up to 32 MiB go by way of as much ordinary memory, in pieces of 2 MiB
+// like what is larger. For these there must be two buffers at least; else the error is a [LimitError], or the device's.
 func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	bytes := int64(len(dst))
 	if err := p.checkStream("Download", stream); err != nil {
@@ -96,7 +99,15 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if bytes > wholeStaged {
 		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}
-	b, err := p.Get(ctx, bytes)
+	b, err := p.getWhole(ctx, bytes)
+	if bytes > chunkBytes && (errors.Is(err, ErrLimit) || errors.Is(err, device.ErrOutOfMemory)) {
+		whole := make([]byte, bytes)
+		if err := p.downloadStaged(ctx, stream, whole, src, srcOffset); err != nil {
+			return err
+		}
+		copy(dst, whole)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("transfer: Download: %w", err)
 	}
@@ -110,6 +121,14 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	}
 	copy(dst, b.memory())
 	return nil
+}
+
+// getWhole is Get, but gives nothing cached back for a buffer that is larger than all that the pool may hold.
+func (p *Pool) getWhole(ctx context.Context, bytes int64) (Buffer, error) {
+	if size := RoundSize(bytes); p.limit > 0 && size > p.limit {
+		return Buffer{}, &LimitError{Requested: size, Limit: p.limit}
+	}
+	return p.Get(ctx, bytes)
 }
 
 func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {

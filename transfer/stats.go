@@ -1,27 +1,34 @@
 package transfer
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
 // Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A Stat has
-// the present value, its peak, and the sums of what went up and down. AllocatedBytes is ActiveBytes and CachedBytes.
-// Peaks are exact but for one thing: what several processors hand out and take back all the time, within a millisecond of
-// each other and waiting for each other, may count as out at the same time.
+// the present value, its peak, and the sums of what went up and down. In all Stats AllocatedBytes is the sum of ActiveBytes and
+// CachedBytes, whatever happens meanwhile, and HeldBytes is at least that. Peaks are exact but for one thing: what several processors hand out and take back all the time, within a millisecond of
+// each other and waiting for each other, may count as out at the same time. Those of HeldBytes and CachedBytes are never over
+// Config.MaxBytes and Config.MaxCachedBytes.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
 	// AllocatedBytes is their size.
 	AllocatedBytes memcache.Stat
+	// HeldBytes is what the driver holds for the pool: AllocatedBytes, what it is freeing, and what it refused to free.
+	// Config.MaxBytes is the limit of this, and of what is being allocated.
+	HeldBytes memcache.Stat
 	// ActiveRequests counts the buffers that are out: from Get to Release.
 	ActiveRequests memcache.Stat
-	// ActiveBytes is the size of their allocations.
+	// ActiveBytes is the size of their allocations, and of those of released buffers until the pool finds their copies done
+	// (Pending), as in PyTorch.
 	ActiveBytes memcache.Stat
-	// RequestedBytes is the sum of what was asked for: ActiveBytes without the waste of rounding.
+	// RequestedBytes is the sum of what was asked for, of buffers that are out.
 	RequestedBytes memcache.Stat
-	// CachedBytes is the size of the allocations that wait for the next Get, Pending ones included.
+	// CachedBytes is the size of the allocations that wait for the next Get.
 	CachedBytes memcache.Stat
 
 	// Hits counts the Gets that were served from the cache, Misses those that needed the driver.
@@ -72,31 +79,38 @@ func (d *DurationStat) add(took time.Duration) {
 func (p *Pool) Stats() Stats {
 	var st Stats
 	p.lockAll()
+	defer p.unlockAll()
 	p.collectAll()
 	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActive)
 	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequested), p.total(gaugeCached)
+	if len(p.doomed) > 0 {
+		p.due.Store(true)
+	}
 	for _, sh := range p.shards {
-		if sh.unsettled() {
-			p.due.Store(true)
-		}
 		st.Hits += sh.hits
 		st.Pending += sh.pending
 	}
 	p.mu.Lock()
-	st.Allocations, st.AllocatedBytes, st.Registered = p.allocations, p.allocatedBytes, p.registered
+	defer p.mu.Unlock()
+	st.Allocations, st.AllocatedBytes = p.allocations, p.allocatedBytes
+	st.HeldBytes, st.Registered = p.held, p.registered
 	st.Misses = p.misses
 	st.HostAllocs, st.HostAllocTime = p.allocTime.Count, p.allocTime
 	st.HostFrees, st.HostFreeTime = p.freeTime.Count, p.freeTime
-	p.mu.Unlock()
-	p.unlockAll()
 	st.H2DCopies, st.H2DBytes = p.copied[OpH2D].copies.Load(), p.copied[OpH2D].bytes.Load()
 	st.D2HCopies, st.D2HBytes = p.copied[OpD2H].copies.Load(), p.copied[OpD2H].bytes.Load()
 	st.D2DCopies, st.D2DBytes = p.copied[OpD2D].copies.Load(), p.copied[OpD2D].bytes.Load()
+	if err := st.check(); err != nil {
+		p.broken(err)
+	}
 	return st
 }
 
 // ResetPeakStats sets every peak to the present value (reset_peak_host_memory_stats).
 func (p *Pool) ResetPeakStats() {
+	if invariants.Enabled {
+		defer p.verify()
+	}
 	p.lockAll()
 	defer p.unlockAll()
 	for g := range gauges {
@@ -108,7 +122,7 @@ func (p *Pool) ResetPeakStats() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range [...]*memcache.Stat{&p.allocations, &p.allocatedBytes, &p.registered} {
+	for _, s := range [...]*memcache.Stat{&p.allocations, &p.allocatedBytes, &p.held, &p.registered} {
 		s.Peak = s.Current
 	}
 }
@@ -138,7 +152,11 @@ func up(s *memcache.Stat, n int64) {
 	s.Peak = max(s.Peak, s.Current)
 }
 
-func down(s *memcache.Stat, n int64) {
+// down lowers a statistic. The pool is locked.
+func (p *Pool) down(s *memcache.Stat, n int64, name string) {
 	s.Current -= n
 	s.Freed += n
+	if s.Current < 0 {
+		p.broken(fmt.Errorf("%s fell to %d", name, s.Current))
+	}
 }

@@ -82,7 +82,9 @@ func TestNobodySeesAnothersBuffer(t *testing.T) {
 			if cfg.MaxCachedBytes > 0 {
 				require.LessOrEqual(t, st.CachedBytes.Current, cfg.MaxCachedBytes)
 			}
-			require.Equal(t, st.CachedBytes.Allocated, st.ActiveBytes.Freed)
+			if cfg.MaxCachedBytes == 0 { // nothing had no place
+				require.Equal(t, st.CachedBytes.Allocated, st.ActiveBytes.Freed)
+			}
 		})
 	}
 }

@@ -2,13 +2,22 @@
 
 package cuda
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"errors"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// HasAddress is the check of what the driver gives, for a device that is none.
+func HasAddress(name, op string, bytes int64, p uint64) error {
+	return (&Device{name: name}).hasAddress(op, bytes, p)
+}
 
 // Flag is a word of mapped memory, zero, that the device does not know of.
 func Flag(on device.Device) ([]byte, device.Ptr, error) {
 	d := on.(*Device)
 	b, code := d.pin(4)
-	if err := d.check("Flag", 4, code); err != nil {
+	if err := errors.Join(d.check("Flag", 4, code), d.hasAddress("Flag", 4, address(b))); err != nil {
 		return nil, 0, err
 	}
 	clear(b)

@@ -33,6 +33,9 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if err := d.check("Alloc", bytes, code); err != nil {
 		return 0, err
 	}
+	if err := d.hasAddress("Alloc", bytes, uint64(p)); err != nil {
+		return 0, err
+	}
 	d.table.add(memory{base: uint64(p), bytes: uint64(bytes), kind: allocated})
 	return device.Ptr(p), nil
 }
@@ -75,6 +78,17 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	var f, t C.size_t
 	err = d.check("MemInfo", 0, C.cistern_mem_info(d.c, &f, &t))
 	return int64(f), int64(t), err
+}
+
+// errNoAddress is a driver's success without memory.
+var errNoAddress = errors.New("the driver gave the address 0, and no error")
+
+// hasAddress refuses what a driver gave if that is nothing.
+func (d *Device) hasAddress(op string, bytes int64, p uint64) error {
+	if p != 0 {
+		return nil
+	}
+	return &device.Error{Op: op, Device: d.name, Bytes: bytes, Err: errNoAddress}
 }
 
 func (d *Device) badSize(op string, bytes int64) error {

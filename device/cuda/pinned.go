@@ -30,6 +30,9 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.check("AllocPinned", bytes, code); err != nil {
 		return nil, err
 	}
+	if err := d.hasAddress("AllocPinned", bytes, address(b)); err != nil {
+		return nil, err
+	}
 	if err := d.addHost("AllocPinned", memory{base: address(b), bytes: uint64(bytes), kind: pinned}); err != nil {
 		C.cistern_host_free(d.c, C.uint64_t(address(b)))
 		return nil, err
@@ -37,7 +40,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// pin allocates pinned memory, and returns the driver's code.
+// pin allocates pinned memory, and returns the driver's code. The memory is nil if the driver gave none.
 func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	if bytes > maxHost {
 		return nil, device.CodeOutOfMemory
@@ -45,6 +48,9 @@ func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	var p C.uint64_t
 	if code := C.cistern_host_alloc(d.c, C.size_t(bytes), &p); code != codeSuccess {
 		return nil, code
+	}
+	if p == 0 {
+		return nil, codeSuccess
 	}
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), codeSuccess
 }

@@ -52,6 +52,9 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.check("Reserve", bytes, code); err != nil {
 		return 0, err
 	}
+	if err := d.hasAddress("Reserve", bytes, uint64(p)); err != nil {
+		return 0, err
+	}
 	d.virtual.mu.Lock()
 	defer d.virtual.mu.Unlock()
 	d.virtual.reserved[uint64(p)] = uint64(bytes)

@@ -1,0 +1,18 @@
+//go:build cuda
+
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device/cuda"
+)
+
+// A driver that says success and gives the address 0 is not believed.
+func TestNoAddressIsAnError(t *testing.T) {
+	require.NoError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 256))
+	require.EqualError(t, cuda.HasAddress("cuda:0", "Alloc", 1024, 0),
+		"device: Alloc of 1.0 KiB on cuda:0: the driver gave the address 0, and no error")
+}

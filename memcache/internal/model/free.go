@@ -1,0 +1,210 @@
+package model
+
+import "math"
+
+// Free ends a block's use.
+func (m *Model) Free(b *Block) {
+	g := b.Segment
+	m.trace("free_requested", b.At, b.Requested, g.Stream)
+	b.discharge()
+	if m.o.NoCaching {
+		b.State = Pending
+		m.step()
+		for _, id := range b.uses {
+			m.Finish(id)
+		}
+		m.trace("free_completed", b.At, b.Requested, g.Stream)
+		m.giveBack(g)
+		return
+	}
+	if len(b.uses) == 0 {
+		m.complete(b)
+		return
+	}
+	b.State = Pending
+	m.step()
+	for _, id := range b.uses {
+		if s := m.streams[id]; !s.closed {
+			m.events = append(m.events, &event{stream: id, block: b, ready: !s.held})
+			b.events++
+		}
+	}
+	b.uses = b.uses[:0]
+	if b.events == 0 {
+		m.complete(b)
+	}
+}
+
+// complete makes a block free, with its free neighbours.
+func (m *Model) complete(b *Block) {
+	g := b.Segment
+	m.trace("free_completed", b.At, b.Requested, g.Stream)
+	m.join(b)
+	b.State, b.born = Free, m.clock[g.Kind]
+	m.step()
+}
+
+// join merges the free neighbours into a block.
+func (m *Model) join(b *Block) {
+	for _, by := range []int{-1, +1} {
+		if n := b.Segment.neighbour(b, by); n != nil && n.State == Free {
+			b.Segment.swallow(b, n)
+			m.Stats.Merges++
+		}
+	}
+}
+
+// poll makes the blocks free whose events are over: stream by stream, up to the first that is not.
+func (m *Model) poll() {
+	var done []*Block
+	for _, id := range m.order {
+		for i := 0; i < len(m.events); {
+			e := m.events[i]
+			if e.stream != id {
+				i++
+				continue
+			}
+			if !e.ready {
+				break
+			}
+			m.events = append(m.events[:i:i], m.events[i+1:]...)
+			if e.block.events--; e.block.events == 0 {
+				done = append(done, e.block)
+			}
+		}
+	}
+	for _, b := range done {
+		m.complete(b)
+	}
+}
+
+// EmptyCache waits for all events and returns what is free.
+func (m *Model) EmptyCache() { m.flush(nil) }
+
+// EmptyPool is EmptyCache for one released pool alone.
+func (m *Model) EmptyPool(p *Pool) { m.flush(p) }
+
+func (m *Model) flush(p *Pool) {
+	m.Stats.Flushes++
+	for len(m.events) > 0 {
+		if e := m.events[0]; !e.ready {
+			m.Finish(e.stream)
+		}
+		m.poll()
+	}
+	var whole, parts []*Block
+	gather := func(p *Pool, k Kind) {
+		for _, id := range m.order {
+			for _, b := range m.free(id, p, k, 0) {
+				if b.Segment.Expandable {
+					if from, to := m.granules(b); from < to {
+						parts = append(parts, b)
+					}
+				} else if len(b.Segment.Blocks) == 1 {
+					whole = append(whole, b)
+				}
+			}
+		}
+	}
+	if p == nil {
+		gather(m.Default(), Large)
+		gather(m.Default(), Small)
+		for _, p := range m.pools {
+			if p.released {
+				gather(p, Small)
+				gather(p, Large)
+			}
+		}
+	} else {
+		gather(p, Small)
+		gather(p, Large)
+	}
+	for _, b := range whole {
+		m.giveBack(b.Segment)
+	}
+	for _, b := range parts {
+		m.unmap(b)
+	}
+	for _, g := range m.Segments() {
+		if g.mapped && len(g.Blocks) == 1 && g.Blocks[0].State == Hole {
+			m.driver.Unreserve(g.At)
+			delete(m.Stats.segments, g)
+		}
+	}
+}
+
+// giveBack returns a segment to the driver.
+func (m *Model) giveBack(g *Segment) {
+	m.driver.Free(g.At, g.Bytes)
+	delete(m.Stats.segments, g)
+	m.Stats.Frees++
+	m.trace("segment_free", g.At, g.Bytes, g.Stream)
+	m.step()
+}
+
+// collect returns old segments of the default large pool.
+func (m *Model) collect() {
+	if !m.collects() {
+		return
+	}
+	over := m.Stats.Arrays[ReservedBytes][0].Current - int64(math.Floor(m.o.Threshold*float64(m.o.Limit)))
+	var list, chosen []*Block
+	for _, id := range m.order {
+		for _, b := range m.free(id, m.Default(), Large, 0) {
+			if !b.Segment.Expandable && len(b.Segment.Blocks) == 1 {
+				list = append(list, b)
+			}
+		}
+	}
+	for over > 0 && len(list) > 0 {
+		sum := 0.0
+		for _, b := range list {
+			sum += float64(m.clock[Large] - b.born)
+		}
+		mean := sum / float64(len(list))
+		var rest []*Block
+		for _, b := range list {
+			if float64(m.clock[Large]-b.born) < mean {
+				rest = append(rest, b)
+				continue
+			}
+			chosen = append(chosen, b)
+			over -= b.Size
+		}
+		list = rest
+	}
+	for _, b := range chosen {
+		m.giveBack(b.Segment)
+	}
+}
+
+// releaseOversize returns one large enough free block that is not to be split, or the largest ones that together are
+// large enough, and reports whether they were.
+func (m *Model) releaseOversize(r *request) bool {
+	if m.o.MaxSplit == none {
+		return false
+	}
+	need := max(r.size, m.o.MaxSplit)
+	list := m.free(r.stream, r.pool, r.kind, 0)
+	at := 0
+	for at < len(list) && list[at].Size < need {
+		at++
+	}
+	if at < len(list) && !list[at].Segment.Expandable {
+		m.giveBack(list[at].Segment)
+		return true
+	}
+	var sum int64
+	if at == len(list) {
+		at--
+	} else {
+		at-- // an expandable one: those before it
+	}
+	for ; at >= 0 && sum < need && list[at].Size >= m.o.MaxSplit; at-- {
+		if !list[at].Segment.Expandable {
+			sum += list[at].Size
+			m.giveBack(list[at].Segment)
+		}
+	}
+	return sum >= need
+}

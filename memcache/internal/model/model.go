@@ -1,0 +1,337 @@
+// Package model is a second allocator with the rules of package memcache, for tests. It shares nothing with it: blocks
+// are in plain lists in address order, everything is found by looking at all of them, and each statistic is counted anew
+// after each step. It is made for being right; it knows one goroutine and no device.
+//
+// It was written from a description of PyTorch's allocator and of what memcache does differently.
+package model
+
+import (
+	"math"
+	"sort"
+)
+
+// Options are an allocator's options; sizes are bytes.
+type Options struct {
+	MaxSplit            int64 // 0: no limit
+	MaxNonSplitRounding int64 // 0: the large segment
+	LargeSegment        int64 // 0: 20 MiB
+	Divisions           [16]int
+	Threshold           float64 // of garbage collection; 0: none
+	Limit               int64   // of what is reserved; a negative one is none
+	Total               int64   // the device's memory
+	Expandable          bool
+	Granule             int64 // of large expandable segments; 0: the large segment
+	Remap               bool
+	Exact               bool
+	NoCaching           bool
+}
+
+// Driver is the device. A false result says that there is no memory.
+type Driver interface {
+	Alloc(bytes int64) (at int64, ok bool)
+	Free(at, bytes int64)
+	Reserve(bytes int64) (at int64, ok bool)
+	Unreserve(at int64)
+	Map(at, bytes int64) bool
+	Unmap(at, bytes int64)
+}
+
+// Model is an allocator.
+type Model struct {
+	o       Options
+	driver  Driver
+	streams map[uint64]*stream
+	order   []uint64 // the streams' IDs, ascending
+	pools   []*Pool  // the default one first
+	events  []*event // the oldest first
+	clock   [2]int64 // of the pools' ages
+	scopes  []*Scope // open ones
+
+	// Reclaim is asked when there is no memory, as long as it says that it freed something.
+	Reclaim func(need int64) bool
+
+	Stats Stats
+	Trace []Entry // what happened, if Tracing
+	// Tracing keeps the Trace.
+	Tracing bool
+}
+
+type stream struct {
+	held, closed bool
+}
+
+// event is what a freed block waits for.
+type event struct {
+	stream uint64
+	block  *Block
+	ready  bool
+}
+
+// Pool is a set of segments.
+type Pool struct {
+	lends, whole bool
+	released     bool
+}
+
+// Kind tells the small pool from the large one.
+type Kind int
+
+// The kinds.
+const (
+	Small Kind = iota
+	Large
+)
+
+// Segment is memory of the driver, or a range of addresses.
+type Segment struct {
+	At, Bytes  int64
+	Stream     uint64 // whose it is, or was when that closed
+	Kind       Kind
+	Pool       *Pool
+	Expandable bool
+	Blocks     []*Block // they tile it
+
+	orphan bool // of a closed stream, and served to nobody
+	mapped bool // an expandable one that has had memory
+}
+
+// State is what a block is used for.
+type State int
+
+// The states of a block.
+const (
+	Free State = iota
+	Used
+	Pending // freed, and waiting for events
+	Hole    // addresses without memory
+)
+
+// Block is a part of a segment.
+type Block struct {
+	At, Size, Requested int64
+	State               State
+	Segment             *Segment
+
+	uses   []uint64 // streams that were recorded
+	events int      // not seen complete
+	born   int64
+	scopes []*Scope
+}
+
+// Entry is one thing that happened.
+type Entry struct {
+	Action   string
+	At, Size int64
+	Stream   uint64
+}
+
+// Failure is why a call failed.
+type Failure int
+
+// The failures.
+const (
+	None Failure = iota
+	OutOfMemory
+	Released
+	Closed
+)
+
+const (
+	mib  = 1 << 20
+	unit = 512
+	none = int64(1) << 62
+
+	// orphans stands for the streams whose segments are served to nobody any more; it comes after all others.
+	orphans = math.MaxUint64
+)
+
+// owner is the stream that the segment's blocks are for.
+func (g *Segment) owner() uint64 {
+	if g.orphan {
+		return orphans
+	}
+	return g.Stream
+}
+
+// New is an empty allocator.
+func New(o Options, d Driver) *Model {
+	if o.LargeSegment == 0 {
+		o.LargeSegment = 20 * mib
+	}
+	if o.MaxSplit == 0 || o.NoCaching {
+		o.MaxSplit = none
+	}
+	if o.MaxNonSplitRounding == 0 {
+		o.MaxNonSplitRounding = o.LargeSegment
+	}
+	if o.Granule == 0 {
+		o.Granule = o.LargeSegment
+	}
+	if o.NoCaching {
+		o.Expandable, o.Remap = false, false
+	}
+	m := &Model{o: o, driver: d, streams: map[uint64]*stream{}, pools: []*Pool{{}}}
+	m.Stats.segments = map[*Segment]bool{}
+	m.Open(orphans)
+	return m
+}
+
+// Default is the default pool.
+func (m *Model) Default() *Pool { return m.pools[0] }
+
+// NewPool makes a private pool.
+func (m *Model) NewPool(lends, whole bool) *Pool {
+	p := &Pool{lends: lends, whole: whole}
+	m.pools = append(m.pools, p)
+	return p
+}
+
+// Number counts the pools; the default one has 0.
+func (m *Model) Number(p *Pool) int {
+	for i, o := range m.pools {
+		if o == p {
+			return i
+		}
+	}
+	return -1
+}
+
+// Release ends a pool.
+func (m *Model) Release(p *Pool) { p.released = true }
+
+// Open makes a stream.
+func (m *Model) Open(id uint64) {
+	m.streams[id] = &stream{}
+	m.order = append(m.order, id)
+	sort.Slice(m.order, func(i, j int) bool { return m.order[i] < m.order[j] })
+}
+
+// Hold lets what is queued on the stream from now on wait for Finish.
+func (m *Model) Hold(id uint64) { m.streams[id].held = true }
+
+// Finish lets the stream do all it has.
+func (m *Model) Finish(id uint64) {
+	m.streams[id].held = false
+	for _, e := range m.events {
+		if e.stream == id {
+			e.ready = true
+		}
+	}
+}
+
+// Close ends a stream.
+func (m *Model) Close(id uint64) {
+	m.Finish(id)
+	m.streams[id].closed = true
+}
+
+// SetLimit limits what is reserved; a negative limit is none.
+func (m *Model) SetLimit(bytes int64) { m.o.Limit = bytes }
+
+// collects reports whether free segments grow old.
+func (m *Model) collects() bool { return m.o.Threshold > 0 && m.o.Limit >= 0 }
+
+// Record says that the stream uses the block.
+func (m *Model) Record(b *Block, id uint64) {
+	if id == b.Segment.Stream || m.streams[id].closed {
+		return
+	}
+	for _, u := range b.uses {
+		if u == id {
+			return
+		}
+	}
+	b.uses = append(b.uses, id)
+}
+
+// round is the size of the block for a request.
+func (m *Model) round(bytes int64) int64 {
+	if m.o.NoCaching {
+		return bytes
+	}
+	if bytes < unit {
+		return unit
+	}
+	floor, log := int64(1), 0
+	for floor*2 <= bytes {
+		floor, log = floor*2, log+1
+	}
+	d := int64(m.o.Divisions[min(max(log-20, 0), 15)])
+	if d > 1 && bytes > unit*d {
+		for at := floor; ; at += floor / d {
+			if at >= bytes {
+				return at
+			}
+		}
+	}
+	return (bytes + unit - 1) / unit * unit
+}
+
+func kindOf(size int64) Kind {
+	if size > mib {
+		return Large
+	}
+	return Small
+}
+
+// segmentFor is what the driver is asked for.
+func (m *Model) segmentFor(size int64) int64 {
+	switch {
+	case m.o.NoCaching:
+		return size
+	case size <= mib:
+		return 2 * mib
+	case size < 10*mib:
+		return m.o.LargeSegment
+	}
+	return (size + 2*mib - 1) / (2 * mib) * (2 * mib)
+}
+
+func (m *Model) trace(action string, at, size int64, stream uint64) {
+	if m.Tracing {
+		m.Trace = append(m.Trace, Entry{action, at, size, stream})
+	}
+}
+
+// Segments are all segments, by address.
+func (m *Model) Segments() []*Segment {
+	list := make([]*Segment, 0, len(m.Stats.segments))
+	for g := range m.Stats.segments {
+		list = append(list, g)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].At < list[j].At })
+	return list
+}
+
+func (g *Segment) index(b *Block) int {
+	for i, o := range g.Blocks {
+		if o == b {
+			return i
+		}
+	}
+	panic("the block is in another segment")
+}
+
+func (g *Segment) neighbour(b *Block, by int) *Block {
+	i := g.index(b) + by
+	if i < 0 || i >= len(g.Blocks) {
+		return nil
+	}
+	return g.Blocks[i]
+}
+
+// insert puts n beside b.
+func (g *Segment) insert(n, b *Block, after int) {
+	i := g.index(b) + after
+	g.Blocks = append(g.Blocks, nil)
+	copy(g.Blocks[i+1:], g.Blocks[i:])
+	g.Blocks[i] = n
+}
+
+// swallow lets b have its neighbour's memory.
+func (g *Segment) swallow(b, n *Block) {
+	i := g.index(n)
+	g.Blocks = append(g.Blocks[:i], g.Blocks[i+1:]...)
+	b.At = min(b.At, n.At)
+	b.Size += n.Size
+}
