@@ -27,13 +27,10 @@ func (b *bench) parameter(shape ...int) *Parameter {
 	return p
 }
 
-// TestWhatBackwardLeaves: the loss and the gradients, of each of these losses.
-func TestWhatBackwardLeaves(t *testing.T) {
-	b := open(t, 64<<20)
-	p, q := b.parameter(2, 2), b.parameter(2)
-	labels := upload(b, []int32{1, 0})
-	c := upload(b, []float64{1, 2, 3, 4}, 2, 2)
-	for name, f := range map[string]func(t *Tape, p, q, c *Variable) *Variable{
+// lossesOfTwo are functions of the parameters p, (2, 2), and q, (2), and of a constant c, (2, 2), whose gradients meet in
+// every way: in place, shared, broadcast, of constants.
+func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *Tape, p, q, c *Variable) *Variable {
+	return map[string]func(t *Tape, p, q, c *Variable) *Variable{
 		"added in place":       func(t *Tape, p, q, _ *Variable) *Variable { return t.Mul(t.Mul(p, p), t.Mul(p, q)) },
 		"added to what shares": func(t *Tape, p, q, _ *Variable) *Variable { h := t.Add(p, q); return t.Add(t.Add(h, p), h) },
 		"shared, then added": func(t *Tape, p, q, _ *Variable) *Variable {
@@ -52,7 +49,16 @@ func TestWhatBackwardLeaves(t *testing.T) {
 		"rows": func(t *Tape, p, q, _ *Variable) *Variable {
 			return t.Mul(t.Softmax(p), t.Transpose(t.Pow(t.Add(p, q), 3)))
 		},
-	} {
+	}
+}
+
+// TestWhatBackwardLeaves: the loss and the gradients, of each of these losses.
+func TestWhatBackwardLeaves(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q := b.parameter(2, 2), b.parameter(2)
+	labels := upload(b, []int32{1, 0})
+	c := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for name, f := range lossesOfTwo(labels) {
 		for range 2 { // the second tape adds to the gradients of the first
 			before, _ := b.rt.Live()
 			for _, x := range []*Parameter{p, q} {
@@ -73,6 +79,40 @@ func TestWhatBackwardLeaves(t *testing.T) {
 	}
 }
 
+// TestLossesWithoutMemory: whichever allocation fails, the parameters have no gradients, and nothing stays.
+func TestLossesWithoutMemory(t *testing.T) {
+	b := open(t, 2<<20)
+	p, q := b.parameter(2, 2), b.parameter(2)
+	labels := upload(b, []int32{1, 0})
+	c := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for name, f := range lossesOfTwo(labels) {
+		var want [][]float64
+		for free := 100; free >= 0; free-- { // at first there is enough
+			filler := b.fill(free)
+			before := b.live()
+			tape := NewTape(b.ctx, b.rt)
+			_, err := tape.Backward(tape.Mean(f(tape, tape.Param(p), tape.Param(q), tape.Input(c))))
+			_ = tape.Close()
+			for _, block := range filler {
+				require.NoError(t, block.Free())
+			}
+			if err != nil {
+				require.ErrorIs(t, err, memcache.ErrOutOfMemory, name)
+				require.Nil(t, p.Grad(), "%s, %d free blocks", name, free)
+				require.Nil(t, q.Grad(), "%s, %d free blocks", name, free)
+				require.LessOrEqual(t, b.live(), before-int64(len(filler))+1, "%s, %d free blocks (one is the word for faults)", name, free)
+				continue
+			}
+			got := [][]float64{read[float64](b, p.Grad()), read[float64](b, q.Grad())}
+			if want == nil {
+				want, free = got, 16
+			}
+			require.Equal(t, want, got, "%s, %d free blocks", name, free)
+			require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), q.ZeroGrad(b.ctx)))
+		}
+	}
+}
+
 // TestGradientsAreAddedInPlace, so that adding up takes no memory; unless somebody shares them.
 func TestGradientsAreAddedInPlace(t *testing.T) {
 	b := open(t, 64<<20)
@@ -82,7 +122,9 @@ func TestGradientsAreAddedInPlace(t *testing.T) {
 		_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), 3)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 	}
+	before := b.cache.Stats().Allocation.All.Allocated
 	backward()
+	assert.Equal(t, before+4, b.cache.Stats().Allocation.All.Allocated, "3p, the loss, and their gradients: p's is in the memory of 3p's")
 	first := p.Grad()
 	backward()
 	assert.Same(t, first, p.Grad())
