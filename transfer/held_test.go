@@ -219,6 +219,29 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	r.faulted = true // the device closes with what it refused to free
 }
 
+// Errors of frees come from any goroutine; one of them is told.
+func TestRefusedFreesOfManyGoroutines(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	refused := errors.New("refused")
+	r.on(t, &meter{Device: r.dev, freeing: func() error { return refused }}, transfer.Config{MaxCachedBytes: -1})
+	r.faulted = true
+	var bufs []transfer.Buffer
+	for range 8 {
+		bufs = append(bufs, r.get(t, 64))
+	}
+	var group sync.WaitGroup
+	for _, b := range bufs {
+		group.Go(func() {
+			if err := b.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
+	require.EqualValues(t, 8*64, r.pool.Stats().HeldBytes.Current)
+}
+
 // Close tells of a free that failed long before, and of those that fail now.
 func TestCloseTellsOfRefusedFrees(t *testing.T) {
 	for _, cached := range []int64{-1, 0} {
