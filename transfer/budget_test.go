@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,8 +138,10 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	require.NoError(t, err)
 	block, err := cache.Alloc(t.Context(), 64, stream)
 	require.NoError(t, err)
-	open := make(chan struct{})
-	require.NoError(t, stream.Launch(&device.Launch{Name: "hold", Func: func() { <-open }}))
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	require.NoError(t, stream.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
 	before := p.events.seq.Load()
 	require.Nil(t, p.last(before))
 	var marks []*mark
@@ -159,7 +162,7 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	require.Same(t, marks[2], p.last(p.events.seq.Load()))
 	_, wait := p.drain(before)
 	require.Nil(t, wait)
-	close(open)
+	open()
 	require.NoError(t, stream.Synchronize(context.Background()))
 	require.Nil(t, p.last(p.events.seq.Load()), "all are done")
 	require.NoError(t, block.Free())
@@ -176,4 +179,42 @@ func TestDurations(t *testing.T) {
 	}
 	require.Equal(t, DurationStat{Count: 4, Total: 20, Min: 3, Max: 7}, d)
 	require.EqualValues(t, 5, d.Average())
+}
+
+// Each size has a class of its own, in their order, and no class is left over.
+func TestClasses(t *testing.T) {
+	last, lastSize, size := -1, int64(0), int64(0)
+	for n := int64(1); n <= maxBytes; n = size + 1 {
+		var class int
+		class, size = classOf(n)
+		require.Equal(t, last+1, class, "%d bytes", n)
+		require.GreaterOrEqual(t, size, n)
+		if n <= linear {
+			require.EqualValues(t, grain, size-lastSize, "%d bytes", n)
+		}
+		again, same := classOf(size)
+		require.Equal(t, class, again)
+		require.Equal(t, size, same)
+		last, lastSize = class, size
+	}
+	require.Equal(t, classes-1, last)
+	require.EqualValues(t, maxBytes, size)
+}
+
+// A slab for which its class is full goes, and others stay, however old they are.
+func TestFullClassLeavesOthersAlone(t *testing.T) {
+	p := newShards(t, Config{MaxCachedBuffers: 1}, 2)
+	p.idleIn(t, p.shards[0], 64)
+	var bufs [2]Buffer
+	for i := range bufs {
+		var err error
+		bufs[i], err = p.Get(t.Context(), 1000)
+		require.NoError(t, err)
+	}
+	for _, b := range bufs {
+		require.NoError(t, b.Release())
+	}
+	require.Equal(t, []int{1, 0}, p.idles(64))
+	require.Equal(t, []int{0, 1}, p.idles(1000))
+	require.EqualValues(t, 1, p.Stats().HostFrees)
 }

@@ -151,16 +151,28 @@ func plausible(st transfer.Stats, limit, budget int64) error {
 // What the driver is still freeing counts, and a Get that needs its room waits for it, as long as its context lasts.
 func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	freeing, open := make(chan struct{}, 9), make(chan struct{})
-	dev := &meter{Device: r.dev, freeing: func() error { freeing <- struct{}{}; <-open; return nil }}
+	freeing, gate := make(chan struct{}, 9), make(chan struct{})
+	dev := &meter{Device: r.dev, freeing: func() error { freeing <- struct{}{}; <-gate; return nil }}
 	r.on(t, dev, transfer.Config{MaxBytes: 4 << 10})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
 	require.NoError(t, r.get(t, 4<<10).Release())
-	got := make(chan error, 2)
+	got := make(chan error, 9)
+	result := func() error {
+		select {
+		case err := <-got:
+			return err
+		case <-time.After(10 * time.Second):
+			return errors.New("it waits")
+		}
+	}
 	get := func(ctx context.Context, bytes int64) {
 		b, err := r.pool.Get(ctx, bytes)
 		got <- errors.Join(err, b.Release())
 	}
-	go get(t.Context(), 1<<10) // gives back what is cached
+	long, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	go get(long, 1<<10) // gives back what is cached
 	<-freeing
 	stat := memcache.Stat{Current: 4 << 10, Peak: 4 << 10, Allocated: 4 << 10}
 	require.Equal(t, stat, r.pool.Stats().HeldBytes)
@@ -176,14 +188,16 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	cancel()
-	require.ErrorIs(t, <-got, context.Canceled)
-	_, err := r.pool.Get(t.Context(), 5<<10) // more than all of it
+	require.ErrorIs(t, result(), context.Canceled)
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := r.pool.Get(ctx, 5<<10) // more than all of it
 	require.ErrorIs(t, err, transfer.ErrLimit)
-	go get(t.Context(), 3<<10)
+	go get(long, 3<<10)
 	time.Sleep(time.Millisecond)
-	close(open)
-	require.NoError(t, <-got)
-	require.NoError(t, <-got)
+	open()
+	require.NoError(t, result())
+	require.NoError(t, result())
 	require.LessOrEqual(t, dev.most(), int64(4<<10))
 }
 
