@@ -218,3 +218,24 @@ func TestFullClassLeavesOthersAlone(t *testing.T) {
 	require.Equal(t, []int{0, 1}, p.idles(1000))
 	require.EqualValues(t, 1, p.Stats().HostFrees)
 }
+
+// A shard has room for a slab where its parts of the budget, of the slots and of the peak all suffice, to the byte.
+func TestRoom(t *testing.T) {
+	class, size := classOf(64)
+	s := &slab{mem: make([]byte, size), class: class}
+	for name, c := range map[string]struct {
+		change func(sh *shard)
+		want   bool
+	}{
+		"enough":    {func(*shard) {}, true},
+		"no budget": {func(sh *shard) { sh.bytesLeft-- }, false},
+		"no slot":   {func(sh *shard) { sh.slotsLeft[class]-- }, false},
+		"no quota":  {func(sh *shard) { sh.quota[gaugeCached]-- }, false},
+		"in use":    {func(sh *shard) { sh.used[gaugeCached]++ }, false},
+	} {
+		sh := new(shard)
+		sh.bytesLeft, sh.slotsLeft[class], sh.quota[gaugeCached] = size, 1, size
+		c.change(sh)
+		require.Equal(t, c.want, sh.room(s), name)
+	}
+}

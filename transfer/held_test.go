@@ -205,6 +205,8 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 // next call that gives memory back.
 func TestRefusedFreeStaysHeld(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
 	refused := errors.New("refused")
 	var err error
 	dev := &meter{Device: r.dev, freeing: func() error { return err }}
@@ -214,7 +216,7 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	err = nil
 	st := r.pool.Stats()
 	require.Equal(t, [3]int64{0, 3 << 10, 1}, [3]int64{st.AllocatedBytes.Current, st.HeldBytes.Current, st.HostFrees})
-	_, getErr := r.pool.Get(t.Context(), 2<<10)
+	_, getErr := r.pool.Get(ctx, 2<<10)
 	var limit *transfer.LimitError
 	require.ErrorAs(t, getErr, &limit)
 	require.Equal(t, transfer.LimitError{Requested: 2 << 10, Allocated: 3 << 10, Limit: 4 << 10}, *limit)
@@ -227,7 +229,7 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	require.NoError(t, b.Release())
 	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
 	require.EqualValues(t, 4<<10, r.pool.Stats().HeldBytes.Current)
-	_, getErr = r.pool.Get(t.Context(), 1)
+	_, getErr = r.pool.Get(ctx, 1)
 	require.ErrorIs(t, getErr, transfer.ErrLimit)
 	require.NoError(t, r.pool.Close())
 	r.faulted = true // the device closes with what it refused to free
