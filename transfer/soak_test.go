@@ -1,123 +1,168 @@
 package transfer_test
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
+	"runtime/pprof"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Mixed use takes no more pinned memory, no more events and no more Go objects the longer it lasts.
+var (
+	soakTime    = flag.Duration("soak", 0, "how long TestSoak runs")
+	soakCalls   = flag.Int64("soak.calls", 0, "how many calls of the pool TestSoak makes, if it has the time")
+	soakSeed    = flag.Uint64("soak.seed", 1, "the first of TestSoak's seeds")
+	soakProgram = flag.String("soak.program", "", "a program, as TestSoak prints it, to run in its place")
+)
+
+// soakPrograms makes the program of a seed: most are of one goroutine on the simulated device, where everything is known at
+// every call; the others are of several goroutines. In race builds all are on the host device, whose streams the detector sees.
+func soakPrograms(seed uint64) *program {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &program{seed: seed, device: "sim", steps: make([][]step, 1)}
+	n := 1000
+	switch kind := rng.IntN(8); {
+	case kind < 2 && !race.Enabled:
+		p.steps = make([][]step, 2+rng.IntN(7))
+		n = 400
+	case kind == 2 || race.Enabled:
+		p.device, n = "host", 200
+		p.steps = make([][]step, 1+rng.IntN(4))
+		if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
+			p.device = name
+		}
+	}
+	for i := range p.steps {
+		p.steps[i] = randomSteps(rng, 1+rng.IntN(2*n))
+	}
+	return p
+}
+
+// Random programs on pools with random options: contents, states, statistics and what is left are those of simple models.
+// It takes a moment, or as long as -soak says:
+//
+//	go test ./transfer -run Soak -soak 1h -timeout 0
+//
+// A program that fails is shortened, and printed as -soak.program takes it.
 func TestSoak(t *testing.T) {
-	steps := 20_000
-	if testing.Short() || race.Enabled {
-		steps = 2_000
+	var calls atomic.Int64
+	if *soakProgram != "" {
+		p, err := parseProgram(*soakProgram)
+		if err == nil {
+			err = p.run(&calls)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
-	r := newRig(t, transfer.Config{})
-	require.NoError(t, r.pool.Close())
-	dev := &eventCounter{Device: r.dev}
-	var err error
-	r.pool, err = transfer.New(dev, transfer.Config{Observer: &canceller{op: transfer.OpNext}})
-	require.NoError(t, err)
-	rng := rand.New(rand.NewPCG(5, 6))
-	blocks := [2]memcache.Block{r.alloc(t, 64<<10, r.a), r.alloc(t, 64<<10, r.b)}
-	mine := make([]byte, 64<<10)
-	data := fill(make([]byte, 64<<10), 1)
-	objects := func() int64 {
-		require.NoError(t, r.dev.Synchronize(t.Context()))
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapObjects)
+	limit, most := *soakTime, *soakCalls
+	switch {
+	case limit > 0 || most > 0:
+	case testing.Short() || race.Enabled:
+		most = 20_000
+	default:
+		most = 200_000
 	}
-	var first, peak int64
-	var events int
-	for step := range steps {
-		i := rng.IntN(2)
-		mixed(t, r, rng, [2]device.Stream{r.a, r.b}[i], blocks[i], mine, data)
-		if step%50 == 0 { // the streams' depth bounds what may be pending
-			require.NoError(t, r.dev.Synchronize(t.Context()))
-		}
-		if (step+1)%(steps/4) > 0 {
-			continue
-		}
-		n, st := objects(), r.pool.Stats()
-		require.Zero(t, st.ActiveRequests.Current)
-		require.Zero(t, st.Registered.Current)
-		if first == 0 {
-			first, peak, events = n, st.AllocatedBytes.Peak, len(dev.events)
-			continue
-		}
-		if !race.Enabled { // there the garbage collector brings events back, when it likes
-			require.Less(t, n, first+500, "Go objects after %d steps", step+1)
-			require.Less(t, len(dev.events), events+100, "events after %d steps", step+1)
-		}
-		require.LessOrEqual(t, st.AllocatedBytes.Peak, 2*peak, "pinned bytes after %d steps", step+1)
+	begin := time.Now()
+	seeds := soak(t, &calls, func() bool {
+		return (most > 0 && calls.Load() >= most) || (limit > 0 && time.Since(begin) > limit)
+	})
+	took := time.Since(begin)
+	t.Logf("%d calls, seeds %d to %d, in %v: %v a call on each of %d processors", calls.Load(), *soakSeed, *soakSeed+seeds-1,
+		took.Round(time.Millisecond), took*time.Duration(runtime.GOMAXPROCS(0))/time.Duration(calls.Load()), runtime.GOMAXPROCS(0))
+}
+
+// The statistics, peaks and driver calls included, are those of a simple model, whatever shard a call meets and whatever the
+// pool's options are.
+func TestStatsAreExact(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the detector does not see the locks of the simulated device")
 	}
-	require.Greater(t, r.pool.Stats().H2DCopies, int64(steps)/3)
-	require.NoError(t, r.pool.EmptyCache(t.Context()))
-	require.Zero(t, r.pool.Stats().AllocatedBytes.Current)
-	for _, b := range blocks {
-		require.NoError(t, b.Free())
+	var calls atomic.Int64
+	rng := rand.New(rand.NewPCG(3, 4))
+	for seed := range uint64(60) {
+		p := &program{seed: seed, device: "sim", steps: [][]step{randomSteps(rng, 1000)}}
+		p.steps[0] = slices.DeleteFunc(p.steps[0], func(s step) bool {
+			return !slices.Contains([]string{"get", "release", "shard", "peaks", "empty", "h2d", "run"}, s.op)
+		})
+		if err := p.run(&calls); err != nil {
+			t.Fatalf("%v\n\n%s", err, shortest(p, &calls))
+		}
 	}
 }
 
-// mixed does one thing, and waits for it now and then.
-func mixed(t *testing.T, r *rig, rng *rand.Rand, s device.Stream, block memcache.Block, mine, data []byte) {
-	ctx, n := t.Context(), int64(1+rng.IntN(64<<10))
-	var c *transfer.Copy
-	var err error
-	switch rng.IntN(8) {
-	case 0:
-		c, err = r.pool.Upload(ctx, s, block, 0, data[:n])
-	case 1:
-		err = r.pool.Download(ctx, s, make([]byte, n), block, 0)
-	case 2:
-		c, err = r.pool.Fill(ctx, s, block, 0, n, 3)
-	case 3:
-		b := r.get(t, n)
-		if c, err = r.pool.H2D(ctx, s, block, 0, b, 0, n); err == nil && n%2 == 0 {
-			c, err = r.pool.D2H(ctx, s, b, 0, block, 0, n)
-		}
-		require.NoError(t, b.Release())
-		require.ErrorIs(t, b.Release(), transfer.ErrReleased)
-	case 4:
-		batch := r.pool.NewBatch()
-		require.NoError(t, batch.UploadPadded(ctx, block, 0, data[:n/2], n))
-		_, err := batch.Output(ctx, block, 0, n)
-		require.NoError(t, err)
-		c, err = batch.Submit(ctx, s)
-		require.NoError(t, err)
-		if n%3 == 0 {
-			var out [][]byte
-			require.NoError(t, batch.Collect(ctx, &out))
-		}
-		require.NoError(t, batch.Close())
-	case 5:
-		reg, err := r.pool.Register(ctx, mine)
-		require.NoError(t, err)
-		c, err = r.pool.H2D(ctx, s, block, 0, reg, 0, n)
-		require.NoError(t, err)
-		require.NoError(t, reg.Release())
-	case 6:
-		b := r.get(t, n)
-		c, err = r.pool.Launch(ctx, s, r.inPlace(t, b, b.Bytes(), 0, n, 1), transfer.BufferUse{Buffer: b, Writes: true})
-		require.NoError(t, b.Release())
-	case 7: // mistakes
-		_, err := r.pool.H2D(ctx, s, block, n, transfer.Buffer{}, 0, n)
-		require.ErrorIs(t, err, transfer.ErrRange)
-		_, err = r.pool.Get(cancelled(), n)
-		require.ErrorIs(t, err, cancelled().Err())
+// soak runs the programs of one seed after the other on every processor, until ended says so, and returns how many.
+func soak(t *testing.T, calls *atomic.Int64, ended func() bool) uint64 {
+	var next atomic.Uint64
+	var failed atomic.Bool
+	stop := watchdog(calls)
+	defer stop()
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for !ended() && !failed.Load() {
+				seed := *soakSeed + next.Add(1) - 1
+				p := soakPrograms(seed)
+				if err := p.run(calls); err != nil && failed.CompareAndSwap(false, true) {
+					t.Errorf("seed %d on %s: %v\n\n%s", seed, p.device, err, shortest(p, calls))
+				}
+			}
+		})
 	}
-	require.NoError(t, err)
-	if c != nil && rng.IntN(4) == 0 {
-		require.NoError(t, c.Wait(ctx))
-	}
+	group.Wait()
+	return next.Load()
+}
+
+// shortest says how to see the failure again.
+func shortest(p *program, calls *atomic.Int64) string {
+	until := time.Now().Add(20 * time.Second)
+	var last error
+	short := p.shrink(func(p *program) bool {
+		if time.Now().After(until) {
+			return false
+		}
+		tries := 1
+		if len(p.steps) > 1 || p.device != "sim" {
+			tries = 20
+		}
+		for range tries {
+			if err := p.run(calls); err != nil {
+				last = err
+				return true
+			}
+		}
+		return false
+	})
+	return fmt.Sprintf("As short as it was made:\n%v\n\ngo test ./transfer -run Soak -soak.program '%v'", last, short)
+}
+
+// watchdog prints all goroutines, and ends the process, when no call has been made for a minute.
+func watchdog(calls *atomic.Int64) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		for last := int64(-1); ; {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Minute):
+			}
+			now := calls.Load()
+			if now == last {
+				fmt.Fprintln(os.Stderr, "no call for a minute: a deadlock")
+				_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+				os.Exit(2)
+			}
+			last = now
+		}
+	}()
+	return func() { close(done) }
 }

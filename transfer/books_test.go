@@ -1,0 +1,376 @@
+package transfer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// books are what a pool's statistics must be after calls of one goroutine, whatever shards they meet: a model without shards,
+// queues and quotas, which is told of each Get and Release and of the driver's calls.
+type books struct {
+	*actor
+	budget, slots, limit int64
+
+	idle      map[int64]int64 // slabs that nothing uses, by their size
+	ages      []group         // the same, the least recently used first
+	doomed    map[int64]int64 // slabs that the driver is to get
+	pending   []pendingSlab
+	calls     []pinnedCall // of the driver, not yet looked at
+	held      int64        // bytes, by the calls that were looked at
+	st        transfer.Stats
+	parked    bool // the driver refused to free something
+	flushes   bool // since the last look, so that it is not known what was idle at the same time
+	evictions int
+	loose     bool // it is not known what was idle for longest
+}
+
+// group are the sizes of slabs that became idle at the same time.
+type group []int64
+
+// pendingSlab is of a buffer that was released while its copies were not known to be done.
+type pendingSlab struct {
+	size    int64
+	uses    []*simRecord
+	tainted bool
+}
+
+func newBooks(a *actor, cfg transfer.Config) *books {
+	orDefault := func(n, normal int64) int64 {
+		if n == 0 {
+			return normal
+		}
+		return max(n, 0)
+	}
+	return &books{
+		actor: a, limit: cfg.MaxBytes, idle: map[int64]int64{}, doomed: map[int64]int64{},
+		budget: orDefault(cfg.MaxCachedBytes, transfer.DefaultMaxCachedBytes),
+		slots:  orDefault(int64(cfg.MaxCachedBuffers), transfer.DefaultMaxCachedBuffers),
+	}
+}
+
+func set(s *memcache.Stat, n int64) {
+	s.Current += n
+	s.Allocated += max(n, 0)
+	s.Freed += max(-n, 0)
+	s.Peak = max(s.Peak, s.Current)
+}
+
+// poll finds what is done.
+func (m *books) poll() {
+	m.ages = append(m.ages, nil)
+	kept := m.pending[:0]
+	var last int64
+	sizes, evictions := 0, m.evictions
+	for _, s := range m.pending {
+		if inFlight(s.uses) {
+			kept = append(kept, s)
+			continue
+		}
+		if s.size != last {
+			last, sizes = s.size, sizes+1
+		}
+		m.retire(s)
+	}
+	if sizes > 1 && m.evictions > evictions { // in which order they were found matters
+		m.loose = true
+	}
+	clear(m.pending[len(kept):])
+	m.pending = kept
+	if n := len(m.ages) - 1; len(m.ages[n]) == 0 {
+		m.ages = m.ages[:n]
+	}
+}
+
+// retire is what becomes of a slab that nothing uses.
+func (m *books) retire(s pendingSlab) {
+	set(&m.st.ActiveBytes, -s.size)
+	if m.loose {
+		return
+	}
+	if s.tainted || s.size > m.budget || m.idle[s.size] == m.slots {
+		m.doom(s.size)
+		return
+	}
+	for m.st.CachedBytes.Current+s.size > m.budget && !m.loose {
+		m.evict()
+	}
+	set(&m.st.CachedBytes, s.size)
+	m.idle[s.size]++
+	n := len(m.ages) - 1
+	m.ages[n] = append(m.ages[n], s.size)
+}
+
+// evict dooms what was idle for longest, if that is known.
+func (m *books) evict() {
+	oldest := m.ages[0]
+	if len(oldest) == 0 || m.w.shards > 1 || slices.Min(oldest) != slices.Max(oldest) {
+		m.loose = true
+		return
+	}
+	m.evictions++
+	m.unidle(oldest[0], 0)
+	m.doom(oldest[0])
+}
+
+// unidle takes a slab of group i from the idle ones.
+func (m *books) unidle(size int64, i int) {
+	m.idle[size]--
+	set(&m.st.CachedBytes, -size)
+	k := slices.Index(m.ages[i], size)
+	m.ages[i] = slices.Delete(slices.Clone(m.ages[i]), k, k+1)
+	if len(m.ages[i]) == 0 && i < len(m.ages)-1 {
+		m.ages = slices.Delete(m.ages, i, i+1)
+	}
+}
+
+// newest is the group of the last slab of a size that became idle.
+func (m *books) newest(size int64) int {
+	for i := len(m.ages) - 1; i > 0; i-- {
+		if slices.Contains(m.ages[i], size) {
+			return i
+		}
+	}
+	return 0
+}
+
+func (m *books) doom(size int64) {
+	m.doomed[size]++
+	set(&m.st.Allocations, -1)
+	set(&m.st.AllocatedBytes, -size)
+}
+
+// look takes the driver's calls since the last look.
+func (m *books) look() {
+	d := m.w.sim
+	d.mu.Lock()
+	m.calls = append(m.calls, d.log...)
+	d.log = d.log[:0]
+	d.mu.Unlock()
+}
+
+// frees takes the driver's next calls as long as they are frees of what must go.
+func (m *books) frees() {
+	if m.loose {
+		m.calls = slices.DeleteFunc(m.calls, func(c pinnedCall) bool {
+			if c.bytes > 0 || c.bytes%64 != 0 { // it goes with an allocation that gave too little
+				return false
+			}
+			if m.parked = m.parked || c.failed; !c.failed {
+				m.held += c.bytes
+			}
+			return true
+		})
+		return
+	}
+	for len(m.calls) > 0 && m.calls[0].bytes < 0 && m.doomed[-m.calls[0].bytes] > 0 {
+		c := m.calls[0]
+		m.calls = m.calls[1:]
+		m.doomed[-c.bytes]--
+		if m.parked = m.parked || c.failed; !c.failed {
+			m.held += c.bytes
+		}
+	}
+}
+
+// get is a Get of n bytes, of a call that returned err. It says what the Get must fail with, if it must.
+func (m *books) get(n int64, err error) error {
+	size := transfer.RoundSize(n)
+	switch {
+	case m.loose:
+		if err := m.looseGet(size, err); err != nil {
+			return err
+		}
+	case m.idle[size] > 0:
+		m.st.Hits++
+		m.unidle(size, m.newest(size))
+		m.frees()
+	default:
+		if err := m.miss(size); err != nil {
+			return err
+		}
+	}
+	set(&m.st.ActiveRequests, 1)
+	set(&m.st.ActiveBytes, size)
+	set(&m.st.RequestedBytes, n)
+	return nil
+}
+
+// looseGet is a Get of which it is not known whether it finds anything.
+func (m *books) looseGet(size int64, err error) error {
+	m.frees()
+	asked := false
+	for i := 0; i < len(m.calls); i++ {
+		c := m.calls[i]
+		if c.bytes != size {
+			continue
+		}
+		m.calls = slices.Delete(m.calls, i, i+1)
+		i--
+		if !c.failed && !c.flawed {
+			m.st.Misses++
+			m.held += size
+			return nil
+		}
+		asked = true
+		if c.flawed {
+			m.tooLittle(size)
+			break
+		}
+	}
+	if asked || m.limit > 0 && errors.Is(err, transfer.ErrLimit) {
+		return err
+	}
+	m.st.Hits++
+	return nil
+}
+
+// miss is a Get that needs the driver: when that can't, or may not, all that is idle goes, and it is asked once more.
+func (m *books) miss(size int64) (err error) {
+	for range 2 {
+		m.frees()
+		if m.limit > 0 && m.held+size > m.limit {
+			err = transfer.ErrLimit
+		} else {
+			if len(m.calls) == 0 || m.calls[0].bytes != size {
+				m.fail("a Get of %d bytes, of which none are idle, did not ask the driver", size)
+			}
+			call := m.calls[0]
+			m.calls = m.calls[1:]
+			switch {
+			case call.flawed:
+				m.tooLittle(size)
+				return errSim
+			case !call.failed:
+				m.held += size
+				m.st.Misses++
+				set(&m.st.Allocations, 1)
+				set(&m.st.AllocatedBytes, size)
+				return nil
+			case m.w.dead():
+				return errSim
+			}
+			err = errSim
+		}
+		if m.flushed(); m.interrupted && len(m.pending) > 0 {
+			return context.Canceled
+		}
+	}
+	return err
+}
+
+// tooLittle takes the free of what the driver gave in place of size bytes.
+func (m *books) tooLittle(size int64) {
+	if i := slices.IndexFunc(m.calls, func(c pinnedCall) bool { return c.bytes == 1-size }); i >= 0 {
+		if m.calls[i].failed {
+			m.held += size - 1
+		}
+		m.calls = slices.Delete(m.calls, i, i+1)
+	}
+}
+
+// flushed looks at a flush: it has waited, and the driver gets everything that was cached.
+func (m *books) flushed() {
+	if m.loose {
+		m.flushes = true
+		m.poll()
+		m.frees()
+		return
+	}
+	m.flushes = m.flushes || len(m.pending) > 0
+	m.poll()
+	for size, n := range m.idle {
+		for range n {
+			m.unidle(size, m.newest(size))
+			m.doom(size)
+		}
+	}
+	m.frees()
+	if n := len(m.pending); n > 0 && !m.interrupted {
+		m.fail("%d buffers still wait", n)
+	}
+}
+
+// release is the Release of a buffer of n bytes.
+func (m *books) release(n int64, uses []*simRecord, tainted bool) {
+	size := transfer.RoundSize(n)
+	set(&m.st.ActiveRequests, -1)
+	set(&m.st.RequestedBytes, -n)
+	s := pendingSlab{size, uses, tainted}
+	if len(uses) > 0 {
+		m.pending = append(m.pending, s)
+	} else {
+		m.ages = append(m.ages, nil)
+		m.retire(s)
+	}
+	if len(m.calls) > 0 && m.calls[0].bytes < 0 { // it has looked at everything
+		m.poll()
+	}
+	m.frees()
+}
+
+// check compares the statistics, but for the clock's.
+func (m *books) check() {
+	if len(m.calls) > 0 {
+		m.fail("the driver was called without need: %v", m.calls)
+	}
+	st := m.pool.Stats()
+	m.w.calls.Add(1)
+	m.poll()
+	if st.HostAllocs != st.HostAllocTime.Count || st.HostFrees != st.HostFreeTime.Count {
+		m.fail("%d and %d driver calls, %d and %d times", st.HostAllocs, st.HostFrees, st.HostAllocTime.Count, st.HostFreeTime.Count)
+	}
+	st.HostAllocTime, st.HostFreeTime = transfer.DurationStat{}, transfer.DurationStat{}
+	d := m.w.sim
+	m.st.HostAllocs, m.st.HostFrees = d.allocCalls, d.freeCalls
+	m.st.HeldBytes.Current, m.st.HeldBytes.Peak = d.held, d.peak
+	m.st.HeldBytes.Allocated, m.st.HeldBytes.Freed = d.given, d.given-d.held
+	m.st.Pending = int64(len(m.pending))
+	m.adopt(&st)
+	if st != m.st {
+		m.fail("the statistics are wrong: %s", unequal(st, m.st))
+	}
+	m.w.invariants(m.actor, st)
+}
+
+// unequal says which statistics differ.
+func unequal(got, want transfer.Stats) (s string) {
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	for i := range g.NumField() {
+		if !g.Field(i).Equal(w.Field(i)) {
+			s += fmt.Sprintf("\n%s is %+v, and must be %+v", g.Type().Field(i).Name, g.Field(i), w.Field(i))
+		}
+	}
+	return s
+}
+
+// adopt takes over what the books can't know, if it is plausible.
+func (m *books) adopt(st *transfer.Stats) {
+	if m.flushes || m.loose {
+		if st.CachedBytes.Current != m.st.CachedBytes.Current && !m.loose || st.CachedBytes.Peak > m.budget {
+			m.fail("the statistics are wrong: %s", unequal(*st, m.st))
+		}
+		m.st.CachedBytes = st.CachedBytes
+	}
+	if m.loose {
+		m.st.Allocations, m.st.AllocatedBytes = st.Allocations, st.AllocatedBytes
+		m.st.ActiveBytes.Peak = min(m.st.ActiveBytes.Peak, st.ActiveBytes.Peak) // whether a Get waited for what was pending
+	}
+	m.flushes = false
+}
+
+// resetPeaks is ResetPeakStats.
+func (m *books) resetPeaks() {
+	for _, s := range []*memcache.Stat{&m.st.Allocations, &m.st.AllocatedBytes, &m.st.ActiveRequests, &m.st.ActiveBytes,
+		&m.st.RequestedBytes, &m.st.CachedBytes, &m.st.Registered} {
+		s.Peak = s.Current
+	}
+	m.w.sim.mu.Lock()
+	m.w.sim.peak = m.w.sim.held
+	m.w.sim.mu.Unlock()
+}
