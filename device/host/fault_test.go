@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -121,6 +123,74 @@ func TestFailWork(t *testing.T) {
 			require.EqualValues(t, 1, b[0], "the first ran, the others didn't")
 		}
 	}
+}
+
+// TestRefusedCallsDontCount: the fault meets the next call whose arguments are good, and that one alone.
+func TestRefusedCallsDontCount(t *testing.T) {
+	d, s := newDevice(t, 1<<20)
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	d.Fail(host.FaultAlloc, 1)
+	_, err = d.Alloc(-1)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, err = d.Alloc(2 << 20)
+	require.ErrorContains(t, err, "asked for 2097152 bytes, 1048476 of 1048576 are free")
+	_, err = d.Alloc(5)
+	require.ErrorContains(t, err, "asked for 5 bytes, 1048476 of 1048576 are free")
+	d.Fail(host.FaultCopy, 1)
+	d.Fail(host.FaultLaunch, 1)
+	d.Fail(host.Fault(99), 1)
+	require.ErrorIs(t, s.CopyD2D(p, p+50, 51), device.ErrInvalid)
+	require.NoError(t, s.CopyD2D(p, p, 0))
+	require.ErrorIs(t, s.Copy2D(&device.Copy2D{Width: -1}), device.ErrInvalid)
+	require.ErrorIs(t, s.Launch(&device.Launch{}), device.ErrInvalid)
+	require.ErrorIs(t, s.Launch(&device.Launch{Func: func() {}, Writes: []device.Range{{Ptr: p, Bytes: 101}}}), device.ErrInvalid)
+	require.NoError(t, s.Memset(p, 1, 100))
+	require.NoError(t, s.Synchronize(background), "nothing has failed")
+	require.NoError(t, s.CopyD2D(p, p+50, 50))
+	require.ErrorContains(t, s.Synchronize(background), "CopyD2D on host: "+device.ErrSticky.Error()+" (code 700)")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+}
+
+// TestOneOfManyCallsFails, whoever makes it.
+func TestOneOfManyCallsFails(t *testing.T) {
+	d, _ := newDevice(t, 1<<30)
+	for range 200 {
+		d.Fail(host.FaultAlloc, 9)
+		var failed atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 5 {
+					p, err := d.Alloc(1)
+					if err != nil {
+						failed.Add(1)
+						continue
+					}
+					_ = d.Free(p)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, failed.Load())
+	}
+	require.NoError(t, d.Close())
+}
+
+// TestTheFirstErrorStays: what fails later doesn't replace the device's error.
+func TestTheFirstErrorStays(t *testing.T) {
+	d, a := newDevice(t, 1<<20)
+	b, err := d.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	gate, begun := make(chan struct{}), make(chan struct{})
+	require.NoError(t, b.Launch(&device.Launch{Name: "second", Func: func() { close(begun); <-gate; panic("second") }}))
+	<-begun
+	require.NoError(t, a.Launch(&device.Launch{Name: "first", Func: func() { panic("first") }}))
+	require.ErrorContains(t, a.Synchronize(background), "first: the kernel panicked: first")
+	close(gate)
+	require.ErrorContains(t, b.Synchronize(background), "first: the kernel panicked: first")
+	require.ErrorContains(t, b.Close(), "first: the kernel panicked: first")
+	require.ErrorContains(t, d.Close(), "first: the kernel panicked: first")
 }
 
 func TestKernelsThatDontReturn(t *testing.T) {

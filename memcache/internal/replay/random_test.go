@@ -44,6 +44,8 @@ func TestRandomRecordings(t *testing.T) {
 				seeds = 8
 			case race.Enabled || testing.Short(): // one goroutine
 				seeds, w.steps = 1, w.steps/3
+			default:
+				w.steps /= 2
 			}
 			for seed := range seeds {
 				rec := record(t, seed, w)
