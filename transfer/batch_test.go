@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -167,6 +168,16 @@ func TestBatchMistakes(t *testing.T) {
 
 	_, err = b.Submit(t.Context(), r.a) // it is still empty
 	require.NoError(t, err)
+	roomy := r.pool.NewBatch() // its memory has room for more
+	_, err = roomy.Output(t.Context(), block, 0, 1)
+	require.NoError(t, errors.Join(err, roomy.Upload(t.Context(), block, 0, []byte{7})))
+	_, err = roomy.Submit(t.Context(), r.a)
+	require.NoError(t, err)
+	_, err = roomy.Output(t.Context(), block, 0, 1)
+	require.ErrorIs(t, err, transfer.ErrInvalid)
+	require.ErrorIs(t, roomy.Upload(t.Context(), block, 0, []byte{8}), transfer.ErrInvalid)
+	require.Equal(t, 1, roomy.Outputs())
+	require.NoError(t, roomy.Close())
 	_, err = b.Submit(t.Context(), r.a)
 	require.ErrorIs(t, err, transfer.ErrInvalid)
 	for _, err := range add() {
@@ -225,4 +236,25 @@ func TestBatchCollectUnderClose(t *testing.T) {
 		wg.Wait()
 	}
 	idle(t, r.pool)
+}
+
+// What a Collect copies is kept until it has copied it: a Close beside it waits, and the memory's next owner with it.
+func TestCollectKeepsItsMemory(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	for i := range 5 {
+		b, want := r.outputs(t, 60_000)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var got [][]byte
+			if err := b.Collect(t.Context(), &got); err == nil && string(got[0]) != string(want[0]) || err != nil && !errors.Is(err, transfer.ErrClosed) {
+				t.Error("wrong contents", err)
+			}
+		})
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		require.NoError(t, b.Close())
+		next := r.get(t, 64<<10)
+		fill(next.Bytes(), 0xee)
+		wg.Wait()
+		require.NoError(t, next.Release())
+	}
 }

@@ -75,6 +75,31 @@ func TestCopyPeerWaitsWhereTheStreamCannot(t *testing.T) {
 	require.NoError(t, errors.Join(src.Free(), dst.Free()))
 }
 
+// Both sides are checked where the devices reach each other, too.
+func TestCopyPeerChecksBothSides(t *testing.T) {
+	a, b := simPeers(t)
+	x, y := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
+	for i := range 2 {
+		for _, c := range []struct {
+			change func(*transfer.Side)
+			want   error
+		}{
+			{func(s *transfer.Side) { s.Pool = nil }, transfer.ErrInvalid},
+			{func(s *transfer.Side) { s.Stream = nil }, transfer.ErrInvalid},
+			{func(s *transfer.Side) { s.Offset = s.Block.Size() - 63 }, transfer.ErrRange},
+			{func(s *transfer.Side) { s.Offset = -1 }, transfer.ErrRange},
+		} {
+			sides := [2]transfer.Side{{Pool: a.pool, Stream: a.a, Block: x}, {Pool: b.pool, Stream: b.a, Block: y}}
+			c.change(&sides[i])
+			_, err := transfer.CopyPeer(t.Context(), sides[0], sides[1], 64)
+			require.ErrorIs(t, err, c.want)
+		}
+	}
+	require.Empty(t, raw(a.a).queue)
+	require.Empty(t, raw(b.a).queue)
+	require.NoError(t, errors.Join(x.Free(), y.Free()))
+}
+
 // What goes through the host goes in pieces, each to its place.
 func TestCopyPeerInPieces(t *testing.T) {
 	a := newRig(t, transfer.Config{})

@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +23,10 @@ type stuckStream struct {
 }
 
 func (s stuckStream) wait() {
-	s.called <- struct{}{}
+	select {
+	case s.called <- struct{}{}:
+	case <-s.may:
+	}
 	<-s.may
 }
 
@@ -36,8 +40,11 @@ func (s stuckStream) CopyD2H(dst []byte, src device.Ptr) error {
 	return s.Stream.CopyD2H(dst, src)
 }
 
-func stuck(s device.Stream) stuckStream {
-	return stuckStream{s, make(chan struct{}), make(chan struct{})}
+func stuck(t *testing.T, s device.Stream) (stream stuckStream, open func()) {
+	stream = stuckStream{s, make(chan struct{}), make(chan struct{})}
+	open = sync.OnceFunc(func() { close(stream.may) })
+	t.Cleanup(open)
+	return stream, open
 }
 
 // While a goroutine queues a copy of a buffer nobody else writes it, reads it if the copy writes, or ends it; and the host
@@ -47,8 +54,9 @@ func TestUseWhileACopyIsBeingQueued(t *testing.T) {
 		r := newRig(t, transfer.Config{})
 		r.host(t)
 		block, other := r.alloc(t, 64, r.a), r.alloc(t, 64, r.b)
-		b, s := r.get(t, 64), stuck(r.a)
-		queued := make(chan error)
+		b := r.get(t, 64)
+		s, open := stuck(t, r.a)
+		queued := make(chan error, 1)
 		go func() {
 			var err error
 			if writes {
@@ -72,7 +80,7 @@ func TestUseWhileACopyIsBeingQueued(t *testing.T) {
 			require.ErrorIs(t, b.Release(), transfer.ErrInFlight, "the first is still being queued")
 		}
 		require.EqualValues(t, 1, r.pool.Stats().ActiveRequests.Current)
-		close(s.may)
+		open()
 		require.NoError(t, <-queued)
 		_, read = r.pool.H2D(t.Context(), r.b, other, 0, b, 0, 64)
 		require.NoError(t, read)
@@ -87,10 +95,11 @@ func TestReadersQueueBesideEachOtherAfterAWrite(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
 	block, other := r.alloc(t, 64, r.a), r.alloc(t, 64, r.b)
-	b, s := r.get(t, 64), stuck(r.a)
+	b := r.get(t, 64)
+	s, open := stuck(t, r.a)
 	_, err := r.pool.D2H(t.Context(), r.a, b, 0, block, 0, 64)
 	require.NoError(t, err)
-	queued := make(chan error)
+	queued := make(chan error, 1)
 	go func() {
 		_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
 		queued <- err
@@ -98,7 +107,7 @@ func TestReadersQueueBesideEachOtherAfterAWrite(t *testing.T) {
 	<-s.called
 	_, err = r.pool.H2D(t.Context(), r.b, other, 0, b, 0, 64)
 	require.NoError(t, err)
-	close(s.may)
+	open()
 	require.NoError(t, <-queued)
 	require.NoError(t, b.Release())
 	require.NoError(t, errors.Join(block.Free(), other.Free()))
@@ -110,11 +119,12 @@ func TestCloseWaitsForWhatIsBeingQueued(t *testing.T) {
 	r.host(t)
 	p, err := transfer.New(r.dev, transfer.Config{})
 	require.NoError(t, err)
-	block, s := r.alloc(t, 64, r.a), stuck(r.a)
+	block := r.alloc(t, 64, r.a)
+	s, open := stuck(t, r.a)
 	b, err := p.Get(t.Context(), 64)
 	require.NoError(t, err)
 	fill(b.Bytes(), 7)
-	queued, closed := make(chan error), make(chan error)
+	queued, closed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := p.H2D(t.Context(), s, block, 0, b, 0, 64)
 		queued <- err
@@ -126,7 +136,7 @@ func TestCloseWaitsForWhatIsBeingQueued(t *testing.T) {
 		t.Fatal("it did not wait")
 	case <-time.After(5 * time.Millisecond):
 	}
-	close(s.may)
+	open()
 	require.NoError(t, <-queued)
 	require.ErrorContains(t, <-closed, "1 buffers of 64 B out")
 	require.Equal(t, fill(make([]byte, 64), 7), r.read(t, r.a, block)[:64])
@@ -187,8 +197,9 @@ func TestTaintStays(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
-	s, breaks := stuck(refusing{r.b}), new(atomic.Bool)
-	queued := make(chan error)
+	breaks := new(atomic.Bool)
+	s, open := stuck(t, refusing{r.b})
+	queued := make(chan error, 1)
 	go func() {
 		_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
 		queued <- err
@@ -197,7 +208,7 @@ func TestTaintStays(t *testing.T) {
 	breaks.Store(true)
 	_, err := r.pool.H2D(t.Context(), brokenRecord{r.a, breaks}, block, 0, b, 0, 64)
 	require.ErrorIs(t, err, errRecord)
-	close(s.may)
+	open()
 	require.ErrorIs(t, <-queued, errRecord)
 	require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
 	require.NoError(t, b.Release())
@@ -211,31 +222,64 @@ type refusing struct{ device.Stream }
 func (refusing) CopyH2D(device.Ptr, []byte) error { return errRecord }
 func (refusing) CopyD2H([]byte, device.Ptr) error { return errRecord }
 
-// Two goroutines' copies on one stream may be recorded in the other order: the buffer waits for the later one.
+// lateReturn is a stream whose first Record has recorded long before it returns.
+type lateReturn struct {
+	device.Stream
+	later       *atomic.Bool
+	called, may chan struct{}
+}
+
+func (s lateReturn) Record(e device.Event) error {
+	err := s.Stream.Record(e)
+	if s.later.CompareAndSwap(false, true) {
+		close(s.called)
+		<-s.may
+	}
+	return err
+}
+
+// Two goroutines queue copies of a buffer on one stream, and the first notes its own after the second: the buffer waits for
+// the second all the same.
 func TestLaterMarkOfABufferStays(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
 	block, b := r.alloc(t, 512, r.a), r.get(t, 64)
-	s := lateRecord{r.a, new(atomic.Bool), make(chan struct{}), make(chan struct{})}
-	queued := make(chan error)
+	s := lateReturn{r.a, new(atomic.Bool), make(chan struct{}), make(chan struct{})}
+	queued := make(chan error, 1)
 	go func() {
 		_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
 		queued <- err
 	}()
-	<-s.called // it has its place, before the next one
+	<-s.called
 	open := hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 64, b, 0, 64)
-	require.NoError(t, err)
 	close(s.may)
+	require.NoError(t, err)
 	require.NoError(t, <-queued)
+	require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
 	require.NoError(t, b.Release())
 	require.EqualValues(t, 1, r.pool.Stats().Pending)
-	require.False(t, c.Done())
 	open()
 	require.NoError(t, c.Wait(t.Context()))
-	require.NoError(t, r.a.Synchronize(t.Context()))
 	require.Zero(t, r.pool.Stats().Pending)
 	require.NoError(t, block.Free())
+}
+
+// A stream that can't wait for another's copy of the buffer gets no copy.
+func TestCopyWhoseStreamCannotWait(t *testing.T) {
+	dev := newSim()
+	r := rigOn(t, dev, transfer.Config{})
+	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
+	_, err := r.pool.D2H(t.Context(), r.a, b, 0, block, 0, 64)
+	require.NoError(t, err)
+	dev.begin()
+	dev.left[failWait] = 1
+	_, err = r.pool.H2D(t.Context(), r.b, block, 0, b, 0, 64)
+	parts, _ := dev.end()
+	require.ErrorIs(t, err, errSim)
+	require.Zero(t, parts)
+	require.Zero(t, r.pool.Stats().H2DCopies)
+	require.NoError(t, errors.Join(b.Release(), block.Free()))
 }
 
 // A launch is refused as a whole if one of its buffers is: the others are as they were.
@@ -256,7 +300,17 @@ func TestLaunchThatFailsAtItsSecondBuffer(t *testing.T) {
 	_, err := r.pool.Launch(t.Context(), refusingLaunch{r.a}, nothing, transfer.BufferUse{}, transfer.BufferUse{Buffer: first, Writes: true})
 	require.ErrorIs(t, err, errRecord)
 	require.NoError(t, first.Check())
-	require.NoError(t, errors.Join(first.Release(), last.Release()))
+	block, queued := r.alloc(t, 64, r.a), make(chan error, 1)
+	s, open := stuck(t, r.a)
+	go func() {
+		_, err := r.pool.H2D(t.Context(), s, block, 0, last, 0, 64)
+		queued <- err
+	}()
+	<-s.called
+	require.ErrorIs(t, last.Release(), transfer.ErrInFlight, "it is taken for one that was queued")
+	open()
+	require.NoError(t, <-queued)
+	require.NoError(t, errors.Join(first.Release(), last.Release(), block.Free()))
 }
 
 type refusingLaunch struct{ device.Stream }
