@@ -1,6 +1,7 @@
 package transfer_test
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -240,21 +241,23 @@ func TestBatchCollectUnderClose(t *testing.T) {
 
 // What a Collect copies is kept until it has copied it: a Close beside it waits, and the memory's next owner with it.
 func TestCollectKeepsItsMemory(t *testing.T) {
+	const n = 8 << 20
 	r := newRig(t, transfer.Config{})
-	for i := range 5 {
-		b, want := r.outputs(t, 60_000)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			var got [][]byte
-			if err := b.Collect(t.Context(), &got); err == nil && string(got[0]) != string(want[0]) || err != nil && !errors.Is(err, transfer.ErrClosed) {
-				t.Error("wrong contents", err)
-			}
-		})
-		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+	for i := range 6 {
+		b, want := r.outputs(t, n)
+		require.NoError(t, r.a.Synchronize(t.Context()))
+		got := [][]byte{make([]byte, n)}
+		collected := make(chan error, 1)
+		go func() { collected <- b.Collect(t.Context(), &got) }()
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
 		require.NoError(t, b.Close())
-		next := r.get(t, 64<<10)
-		fill(next.Bytes(), 0xee)
-		wg.Wait()
+		next := r.get(t, n)
+		clear(next.Bytes())
+		if err := <-collected; err != nil {
+			require.ErrorIs(t, err, transfer.ErrClosed)
+		} else {
+			require.True(t, bytes.Equal(want[0], got[0]))
+		}
 		require.NoError(t, next.Release())
 	}
 }

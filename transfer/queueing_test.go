@@ -251,6 +251,7 @@ func TestLaterMarkOfABufferStays(t *testing.T) {
 		queued <- err
 	}()
 	<-s.called
+	require.NoError(t, r.a.Synchronize(t.Context()))
 	open := hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 64, b, 0, 64)
 	close(s.may)
