@@ -69,10 +69,9 @@ func (n *node) fresh() error {
 
 // done ends the node's use of a saved value.
 func (n *node) done(v *Variable) {
-	if i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v }); i >= 0 {
-		n.saved = slices.Delete(n.saved, i, i+1)
-		v.drop()
-	}
+	i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v })
+	n.saved = slices.Delete(n.saved, i, i+1)
+	v.drop()
 }
 
 // Backward computes the gradients of loss, which has one element, with respect to every parameter and leaf
@@ -109,7 +108,7 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 
 func (t *Tape) backward(loss *Variable) {
 	for _, v := range t.values {
-		if v != loss && !v.kept {
+		if v != loss {
 			v.Release()
 		}
 	}
@@ -121,7 +120,6 @@ func (t *Tape) backward(loss *Variable) {
 	t.give("Backward", loss, seed, err)
 	for i := len(t.nodes) - 1; i >= 0 && t.err == nil; i-- {
 		n := t.nodes[i]
-		t.nodes[i] = nil
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
 			if err := n.fresh(); err != nil {
@@ -173,7 +171,7 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 
 // assign makes g the gradient of p, in memory that nobody shares.
 func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
-	if t.err != nil || g == nil || g == p.grad {
+	if t.err != nil || g == p.grad {
 		return
 	}
 	if !g.Exclusive() {

@@ -96,4 +96,8 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	var nobody *Parameter
 	require.NoError(t, nobody.ZeroGrad(b.ctx))
 	require.NoError(t, Parameters{{"w", nobody}}.ReleaseContext(b.ctx))
+	assert.Nil(t, nobody.Value())
+	assert.Nil(t, nobody.Grad())
+	assert.Zero(t, Parameters{{"w", nobody}}.Elements())
+	assert.Zero(t, Parameters{{"w", nobody}}.Bytes())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -60,12 +61,18 @@ func (g *graph) check(b *bench) (err error) {
 	tape := NewTape(b.ctx, b.rt)
 	defer tape.Close()
 	if err := g.checkTape(b, tape, ts, ps, base, want); err != nil {
+		for i, p := range ps {
+			if p.Grad() != nil && tape.Err() != nil {
+				return fmt.Errorf("after an error v%d has a gradient", i)
+			}
+		}
 		return err
 	}
 	return g.checkNoGrad(b, ts, ps, base, want)
 }
 
 func (g *graph) checkTape(b *bench, tape *Tape, ts []*tensor.Tensor, ps []*Parameter, base []array, want float64) error {
+	before, _ := b.rt.Live()
 	vs, loss := g.forward(tape, ts, ps)
 	if err := tape.Err(); err != nil {
 		return err
@@ -103,12 +110,35 @@ func (g *graph) checkTape(b *bench, tape *Tape, ts []*tensor.Tensor, ps []*Param
 			}
 		}
 	}
+	if err := g.checkLeft(b, before, vs); err != nil {
+		return err
+	}
 	for i := range g.leaves {
 		if err := g.checkGradient(b, vs[i], i, base); err != nil {
 			return err
 		}
 	}
 	return tape.Close()
+}
+
+// checkLeft counts what Backward leaves: the loss, what was kept, and the gradients of leaves.
+func (g *graph) checkLeft(b *bench, before int, vs []*Variable) error {
+	want := before + 1
+	for i, v := range vs {
+		if v.Grad() != nil {
+			want++
+		}
+		if i >= len(g.leaves) && g.steps[i-len(g.leaves)].keep {
+			want++
+		}
+		if i >= len(g.leaves) && v.Grad() != nil {
+			return fmt.Errorf("v%d, which is no leaf, has a gradient after Backward", i)
+		}
+	}
+	if now, _ := b.rt.Live(); now != want && !b.shared {
+		return fmt.Errorf("%d tensors live after Backward, want %d", now, want)
+	}
+	return nil
 }
 
 func (g *graph) checkGradient(b *bench, v *Variable, leaf int, base []array) error {
@@ -167,6 +197,38 @@ func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 		for _, op := range graphOps {
 			assert.GreaterOrEqual(t, used[op.name], 5, "%s is too rare to be tested", op.name)
 		}
+	}
+}
+
+// TestGraphsWithoutMemory lets memory run out at every allocation of random graphs: what comes is the error, or the right
+// numbers.
+func TestGraphsWithoutMemory(t *testing.T) {
+	b := open(t, 2<<20) // one segment
+	random := rand.New(rand.NewPCG(12, 0))
+	graphs := 25
+	if testing.Short() {
+		graphs = 5
+	}
+	for i := range graphs {
+		g := newGraph(random, 6)
+		failures := 0
+		for free := 0; ; free++ {
+			require.Less(t, free, 100)
+			filler := b.fill(free)
+			before := b.live()
+			err := g.check(b)
+			after := b.live()
+			for _, block := range filler {
+				require.NoError(t, block.Free())
+			}
+			if err == nil {
+				break
+			}
+			failures++
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory, "graph %d, %d free blocks:\n%v", i, free, g)
+			require.LessOrEqual(t, after, before+1, "graph %d, %d free blocks (one is the word for faults):\n%v", i, free, g)
+		}
+		require.Greater(t, failures, 3)
 	}
 }
 

@@ -45,10 +45,20 @@ func trainable(t *tensor.Tensor) error {
 }
 
 // Value returns the tensor. It stays the parameter's; optimisers write it in place.
-func (p *Parameter) Value() *tensor.Tensor { return p.value }
+func (p *Parameter) Value() *tensor.Tensor {
+	if p == nil {
+		return nil
+	}
+	return p.value
+}
 
 // Grad returns the gradient, or nil if there is none. It stays the parameter's, until ZeroGrad.
-func (p *Parameter) Grad() *tensor.Tensor { return p.grad }
+func (p *Parameter) Grad() *tensor.Tensor {
+	if p == nil {
+		return nil
+	}
+	return p.grad
+}
 
 // ZeroGrad frees the gradient (zero_grad(set_to_none=True)). The span of the free has its parent in ctx.
 func (p *Parameter) ZeroGrad(ctx context.Context) error {
@@ -105,7 +115,7 @@ func (ps Parameters) ReleaseContext(ctx context.Context) error {
 func (ps Parameters) Elements() int {
 	n := 0
 	for _, p := range ps {
-		n += p.value.Elements()
+		n += p.Value().Elements()
 	}
 	return n
 }
@@ -114,7 +124,7 @@ func (ps Parameters) Elements() int {
 func (ps Parameters) Bytes() int64 {
 	var n int64
 	for _, p := range ps {
-		n += p.value.Bytes()
+		n += p.Value().Bytes()
 	}
 	return n
 }

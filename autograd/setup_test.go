@@ -27,6 +27,8 @@ type bench struct {
 	cache *memcache.Cache
 	rt    *tensor.Runtime
 
+	shared bool // others use the runtime as well
+
 	// What the runtime keeps for itself: a GPU's workspace of matrix products.
 	ownBlocks, ownBytes int64
 }
@@ -99,6 +101,37 @@ func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
 	dev, err := host.New(host.Config{Capacity: capacity})
 	require.NoError(t, err)
 	return dev, memcache.Config{}
+}
+
+// fill takes all memory but for so many blocks of 512 bytes.
+func (b *bench) fill(free int) (filler []memcache.Block) {
+	b.t.Helper()
+	for range 120 {
+		block, err := b.cache.Alloc(b.ctx, 512, b.rt.Stream())
+		require.NoError(b.t, err)
+		filler = append(filler, block)
+	}
+	for size := int64(1 << 20); size >= 512; size /= 2 {
+		for {
+			block, err := b.cache.Alloc(b.ctx, size, b.rt.Stream())
+			if err != nil {
+				require.ErrorIs(b.t, err, memcache.ErrOutOfMemory)
+				break
+			}
+			filler = append(filler, block)
+		}
+	}
+	kept := filler[:0:0]
+	for i := len(filler) - 1; i >= 0; i-- {
+		if free > 0 && filler[i].Size() == 512 {
+			require.NoError(b.t, filler[i].Free())
+			free--
+			continue
+		}
+		kept = append(kept, filler[i])
+	}
+	require.Zero(b.t, free, "too few blocks of 512 bytes")
+	return kept
 }
 
 func upload[T tensor.Element](b *bench, data []T, shape ...int) *tensor.Tensor {

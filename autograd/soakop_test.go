@@ -379,7 +379,7 @@ func (w *world) graph(c command) error {
 	random := rand.New(rand.NewPCG(uint64(c.a), uint64(c.b)))
 	g := newGraph(random, 1+int(c.c)%10)
 	w.calls += int64(2*len(g.leaves) + 3*len(g.steps)) // forward twice, backward once
-	b := &bench{ctx: w.ctx(), rt: w.sides[c.a%2].rt}
+	b := &bench{ctx: w.ctx(), rt: w.sides[c.a%2].rt, shared: w.dropped}
 	if err := w.unexpected(g.check(b)); err != nil {
 		return fmt.Errorf("%w:\n%v", err, g)
 	}

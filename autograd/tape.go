@@ -87,7 +87,7 @@ func (t *Tape) fail(op string, err error) {
 // begin tells whether the operation can start: no error sticks, and every argument is a live variable of this
 // tape.
 func (t *Tape) begin(op string, vs ...*Variable) bool {
-	if t.err == nil && t.state != "" {
+	if t.state != "" {
 		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step", ErrSpent, t.state))
 	}
 	for i, v := range vs {

@@ -210,6 +210,8 @@ func TestGradientsOfParametersShareNothing(t *testing.T) {
 	tape := NewTape(b.ctx, b.rt)
 	_, err = tape.Backward(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))))
 	require.NoError(t, err)
+	live, _ := b.rt.Live()
+	require.Equal(t, 5, live, "two values, two gradients, and the loss")
 	require.NoError(t, tape.Close())
 	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, p.Grad(), 5))
 	assert.Equal(t, []float64{5, 5}, read[float64](b, p.Grad()))

@@ -128,10 +128,11 @@ func (v *Variable) releasedError(what string) error {
 	return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
 }
 
-// spend frees what op has read on a tape that records nothing, unless the program or a layer's caller keeps it.
+// spend frees what op has read on a tape that records nothing, unless the program keeps it, or a layer leaves it to its
+// caller.
 func (t *Tape) spend(op string, inputs []*Variable) {
 	for _, v := range inputs {
-		if t.err == nil && v.made && v.held && !v.kept && v.spared == 0 {
+		if v.made && v.spared == 0 {
 			v.spentBy = op
 			v.Release()
 		}

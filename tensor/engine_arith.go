@@ -1,6 +1,12 @@
 package tensor
 
-import gtensor "gorgonia.org/tensor"
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	gtensor "gorgonia.org/tensor"
+)
 
 type (
 	binaryFunc = func(gtensor.StdEng, gtensor.Tensor, gtensor.Tensor, ...gtensor.FuncOpt) (gtensor.Tensor, error)
@@ -37,6 +43,39 @@ func (e *Engine) scalar(op string, f scalarFunc, t gtensor.Tensor, s any, left b
 	return r, err
 }
 
+// noZeros refuses integers of which one is 0 as divisors. StdEng panics in Mod and Inv; in Div it writes zeros before it
+// returns an error, and none at all for views.
+func noZeros(op string, divisor gtensor.Tensor) error {
+	d, ok := divisor.(*gtensor.Dense)
+	if !ok || usable(d) != nil || d.IsMasked() || !integer(d.Dtype()) {
+		return nil
+	}
+	size := int(d.Dtype().Size())
+	zero := make([]byte, size)
+	it := d.Iterator()
+	for i, err := it.Start(); err == nil; i, err = it.Next() {
+		if bytes.Equal(d.Raw[i*size:(i+1)*size], zero) {
+			return fmt.Errorf("tensor: %s: %w: integer division by zero", op, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func noZeroDivisor(op string, t gtensor.Tensor, s any, left bool) error {
+	operand, tensor := s.(gtensor.Tensor)
+	switch v := reflect.ValueOf(s); {
+	case !left:
+		return noZeros(op, t)
+	case tensor:
+		return noZeros(op, operand)
+	case v.IsValid() && (v.CanInt() || v.CanUint()) && v.IsZero():
+		return fmt.Errorf("tensor: %s: %w: integer division by zero", op, ErrInvalid)
+	}
+	return nil
+}
+
+func integer(dt gtensor.Dtype) bool { return dt.Kind() >= reflect.Int && dt.Kind() <= reflect.Uintptr }
+
 // Add is a + b.
 func (e *Engine) Add(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	return e.binary("Add", gtensor.StdEng.Add, a, b, opts)
@@ -69,11 +108,17 @@ func (e *Engine) MulScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 
 // Div is a / b.
 func (e *Engine) Div(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
+	if err := noZeros("Div", b); err != nil {
+		return nil, err
+	}
 	return e.binary("Div", gtensor.StdEng.Div, a, b, opts)
 }
 
 // DivScalar is Div with a number, which is the right operand if left is true.
 func (e *Engine) DivScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
+	if err := noZeroDivisor("DivScalar", t, s, left); err != nil {
+		return nil, err
+	}
 	return e.scalar("DivScalar", gtensor.StdEng.DivScalar, t, s, left, opts)
 }
 
@@ -89,11 +134,17 @@ func (e *Engine) PowScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.F
 
 // Mod is a modulo b.
 func (e *Engine) Mod(a, b gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
+	if err := noZeros("Mod", b); err != nil {
+		return nil, err
+	}
 	return e.binary("Mod", gtensor.StdEng.Mod, a, b, opts)
 }
 
 // ModScalar is Mod with a number, which is the right operand if left is true.
 func (e *Engine) ModScalar(t gtensor.Tensor, s any, left bool, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
+	if err := noZeroDivisor("ModScalar", t, s, left); err != nil {
+		return nil, err
+	}
 	return e.scalar("ModScalar", gtensor.StdEng.ModScalar, t, s, left, opts)
 }
 

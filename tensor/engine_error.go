@@ -53,6 +53,17 @@ func recoverEngine(op string, err *error) {
 	}
 }
 
+// recoverLibrary turns a panic of the library into *err; those of its calls of the engine pass, see recoverEngine.
+func recoverLibrary(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *EngineError:
+		panic(r)
+	default:
+		*err = fmt.Errorf("%w: gorgonia.org/tensor panics: %v", ErrInvalid, r)
+	}
+}
+
 // notReleased is the report of what is left at Close.
 func notReleased(left []*engineMemory) error {
 	if len(left) == 0 {

@@ -1,6 +1,10 @@
 package tensor
 
-import gtensor "gorgonia.org/tensor"
+import (
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+)
 
 // product runs a product of a and b into out. gonum's kernels take transposed operands but no strides, so
 // other views are copied first, and the result is copied into out.
@@ -70,19 +74,36 @@ func (e *Engine) Inner(a, b gtensor.Tensor) (r any, err error) {
 }
 
 // Dot is the product of two tensors: of numbers, vectors, matrices, or over the last axis of x and the one
-// before the last of y. With WithIncr it leaves no temporary behind.
+// before the last of y. With WithIncr it leaves no temporary behind. Vectors, also of shapes (n, 1) and (1, n), have
+// an inner product, a number: a tensor to reuse or to add it to has one element.
 func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (r gtensor.Tensor, err error) {
 	reuse, incr, _ := options(opts)
 	err = e.run("Dot", func() error {
 		a, b := x, y
 		switch {
-		case x.Dims() > 2 || y.Dims() > 2:
-			a, b = onHeap(x), onHeap(y)
-		case x.Dims() == 1 && y.Dims() == 2: // it transposes y for a moment, and loses an earlier T
+		case x.Dims() > 2 || y.Dims() > 2: // it ignores strides
+			var done func()
+			a, done = compact(x)
+			defer done()
+			b, done = compact(y)
+			defer done()
+			a, b = onHeap(a), onHeap(b)
+		case x.Shape().IsVector() && y.Shape().IsMatrix(): // it transposes y for a moment, and loses an earlier T
 			var done func()
 			b, done = compact(y)
 			defer done()
 			b = sameData(b)
+		}
+		if x.Shape().IsVector() && y.Shape().IsVector() && reuse != nil && incr == nil { // which StdEng ignores
+			r, err = e.std.Dot(a, b)
+			if r, err = e.deliver(r, err); err != nil {
+				return err
+			}
+			defer discard(r)
+			if err = setNumber(reuse, r); err == nil {
+				r = reuse
+			}
+			return err
 		}
 		if incr == nil {
 			r, err = e.std.Dot(a, b, opts...)
@@ -97,7 +118,22 @@ func (e *Engine) Dot(x, y gtensor.Tensor, opts ...gtensor.FuncOpt) (r gtensor.Te
 		}, reuse)
 		return err
 	}, x, y, reuse, incr)
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// setNumber sets a tensor of one element.
+func setNumber(t, number gtensor.Tensor) error {
+	switch {
+	case t.Size() != 1:
+		return fmt.Errorf("%w: the result is a number, and the tensor to reuse has shape %v", ErrShape, t.Shape())
+	case t.Dtype() != number.Dtype():
+		return fmt.Errorf("%w: the result is of %v, and the tensor to reuse of %v", ErrDtype, number.Dtype(), t.Dtype())
+	}
+	t.(*gtensor.Dense).Set(0, number.(*gtensor.Dense).Get(0))
+	return nil
 }
 
 // onHeap is t with another handle, on which the library makes its temporaries in Go memory: those of

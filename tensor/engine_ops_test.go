@@ -127,6 +127,8 @@ func values(t testing.TB, x g.Tensor) []float64 {
 			out = append(out, v.Float())
 		case v.CanInt():
 			out = append(out, float64(v.Int()))
+		case v.CanUint():
+			out = append(out, float64(v.Uint()))
 		case v.Bool():
 			out = append(out, 1)
 		default:

@@ -11,10 +11,23 @@ type reduceFunc = func(gtensor.StdEng, gtensor.Tensor, ...int) (gtensor.Tensor, 
 // one runs an operation that needs a compact operand and always makes a new result.
 func (e *Engine) one(op string, a gtensor.Tensor, f func(a gtensor.Tensor) (gtensor.Tensor, error)) (r gtensor.Tensor, err error) {
 	err = e.run(op, func() error {
-		c, done := compact(a)
-		defer done()
-		r, err = f(c)
-		r, err = e.deliver(r, err)
+		r, err = e.oneResult(a, f)
+		return err
+	}, a)
+	return r, err
+}
+
+func (e *Engine) oneResult(a gtensor.Tensor, f func(a gtensor.Tensor) (gtensor.Tensor, error)) (gtensor.Tensor, error) {
+	c, done := compact(a)
+	defer done()
+	r, err := f(c)
+	return e.deliver(r, err)
+}
+
+// fold is one for operations with functions of the user's.
+func (e *Engine) fold(op string, a gtensor.Tensor, f func(a gtensor.Tensor) (gtensor.Tensor, error)) (r gtensor.Tensor, err error) {
+	err = e.runCallback(op, func() error {
+		r, err = e.oneResult(a, f)
 		return err
 	}, a)
 	return r, err
@@ -52,14 +65,14 @@ func (e *Engine) Max(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
 
 // Reduce folds the elements along an axis with fn.
 func (e *Engine) Reduce(fn any, a gtensor.Tensor, axis int, defaultValue any, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.one("Reduce", a, func(a gtensor.Tensor) (gtensor.Tensor, error) {
+	return e.fold("Reduce", a, func(a gtensor.Tensor) (gtensor.Tensor, error) {
 		return e.std.Reduce(fn, a, axis, defaultValue, opts...)
 	})
 }
 
 // OptimizedReduce is Reduce with functions for the first, the last and other axes.
 func (e *Engine) OptimizedReduce(a gtensor.Tensor, axis int, firstFn, lastFn, defaultFn, defaultValue any, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
-	return e.one("OptimizedReduce", a, func(a gtensor.Tensor) (gtensor.Tensor, error) {
+	return e.fold("OptimizedReduce", a, func(a gtensor.Tensor) (gtensor.Tensor, error) {
 		return e.std.OptimizedReduce(a, axis, firstFn, lastFn, defaultFn, defaultValue, opts...)
 	})
 }

@@ -17,8 +17,17 @@ func (e *Engine) Do(f func() error) (err error) {
 	return f()
 }
 
-// run does one operation of the library on operands, once the streams are done with them.
-func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) (err error) {
+// run does one operation of the library on operands, once the streams are done with them. If the library panics,
+// which it does for some operands, that is an error.
+func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) error {
+	return e.runCallback(op, func() (err error) {
+		defer recoverLibrary(&err)
+		return f()
+	}, operands...)
+}
+
+// runCallback is run for operations that call functions of the user's, whose panics pass.
+func (e *Engine) runCallback(op string, f func() error, operands ...gtensor.Tensor) (err error) {
 	for _, t := range operands {
 		if err := usable(t); err != nil {
 			return fmt.Errorf("tensor: %s: %w", op, err)
@@ -173,6 +182,9 @@ func (e *Engine) accumulate(incr gtensor.Tensor, f func() (gtensor.Tensor, error
 	}
 	if !slices.Contains(given, r) {
 		defer discard(r)
+	}
+	if incr.Size() != r.Size() {
+		return nil, fmt.Errorf("%w: the result has shape %v, and the tensor to add it to %v", ErrShape, r.Shape(), incr.Shape())
 	}
 	if !incr.Shape().Eq(r.Shape()) {
 		if err := incr.Reshape(r.Shape().Clone()...); err != nil {

@@ -24,7 +24,7 @@ func (e *Engine) unary(op string, f unaryFunc, a gtensor.Tensor, opts []gtensor.
 func (e *Engine) Map(fn any, a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
 	reuse, incr, _ := options(opts)
 	var r gtensor.Tensor
-	err := e.run("Map", func() (err error) {
+	err := e.runCallback("Map", func() (err error) {
 		r, err = e.std.Map(fn, a, opts...)
 		r, err = e.deliver(r, err, a, reuse, incr)
 		return err
@@ -46,6 +46,9 @@ func (e *Engine) Neg(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor,
 
 // Inv is 1 / a, elementwise.
 func (e *Engine) Inv(a gtensor.Tensor, opts ...gtensor.FuncOpt) (gtensor.Tensor, error) {
+	if err := noZeros("Inv", a); err != nil {
+		return nil, err
+	}
 	return e.unary("Inv", gtensor.StdEng.Inv, a, opts)
 }
 

@@ -88,6 +88,7 @@ func (o *memoryOperation) tie(e memcache.Event) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	ctx, _ = inside(ctx)
 	switch {
 	case !ok:
 	case recording(ctx):

@@ -45,7 +45,7 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 	if op == memcache.OpAlloc {
 		need = Slow // failures are told from there on
 	}
-	detail := o.tracer.detail(ctx, need)
+	ctx, detail := o.tracer.detail(ctx, need)
 	timed := op == memcache.OpDriverAlloc && o.tracer.allocDuration.enabled(ctx)
 	late := op == memcache.OpFree && (detail >= need && !recording(ctx) || detail < need && !o.tracer.blocks.empty())
 	if detail < need && !timed && !late {

@@ -79,3 +79,65 @@ func TestStepsOverAreLetGo(t *testing.T) {
 		ctx = next
 	}
 }
+
+// What is done with a step's context after its end is inside of what was around the step, whether the device is done with the
+// step by then or not.
+func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
+	f := newFixture(t, Config{AllEvery: 2})
+	p := f.traced(t)
+	around, root := f.parent(t)
+	ctx, step := p.StartStep(around, 0)
+	b, c := f.alloc(t, ctx, 512), f.alloc(t, ctx, 512)
+	unblock := block(t, f.stream)
+	step.End()
+	require.True(t, recording(ctx), "the device is not done")
+	require.NoError(t, b.FreeContext(ctx))
+	require.NoError(t, f.cache.EmptyCache(ctx))
+	next, second := p.StartStep(ctx, 1)
+	assert.Nil(t, second.outer)
+	unblock()
+	second.End()
+	require.NoError(t, p.Flush(t.Context()))
+	require.False(t, recording(next), "the device is done")
+	require.NoError(t, c.FreeContext(next))
+	require.NoError(t, f.cache.EmptyCache(next))
+
+	inside := root.SpanContext().SpanID()
+	for _, name := range []string{"memcache.free", "memcache.empty_cache", "step"} {
+		spans := f.named(name)
+		require.Len(t, spans, 2, name)
+		for _, s := range spans {
+			assert.Equal(t, inside, s.Parent().SpanID(), name)
+		}
+	}
+	for _, s := range f.named("memcache.free") {
+		assert.Len(t, s.Links(), 1)
+	}
+}
+
+// A span of the program's own inside of a step is where it is, also after the step.
+func TestOwnSpanOutlivesItsStep(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.traced(t)
+	ctx, step := p.StartStep(t.Context(), 0)
+	ctx, own := f.provider.Tracer("test").Start(ctx, "own")
+	step.End()
+	require.NoError(t, p.Flush(t.Context()))
+	require.NoError(t, f.cache.EmptyCache(ctx))
+	own.End()
+	require.NoError(t, f.cache.EmptyCache(ctx))
+	spans := f.named("memcache.empty_cache")
+	require.Len(t, spans, 1, "the parent has ended before the second one")
+	assert.Equal(t, own.SpanContext().SpanID(), spans[0].Parent().SpanID())
+}
+
+// At All the operations of a step that is over, with nothing around it, are as those without any parent.
+func TestAllAfterAStep(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	p := f.profiler(t, ProfilerConfig{Tracer: f.tracer})
+	ctx, step := p.StartStep(t.Context(), 0)
+	step.End()
+	require.NoError(t, f.cache.EmptyCache(ctx))
+	require.Len(t, f.named("memcache.empty_cache"), 1)
+	assert.False(t, f.named("memcache.empty_cache")[0].Parent().IsValid())
+}

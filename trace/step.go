@@ -22,9 +22,10 @@ type Step struct {
 	ctx      context.Context
 	span     oteltrace.Span // nil without a Tracer
 	detail   Detail
-	sampled  bool  // runs at All because of Config.AllEvery
-	outer    *Step // the step around it, perhaps of another Tracer
-	tied     int64 // counts.tied at the start
+	sampled  bool           // runs at All because of Config.AllEvery
+	outer    *Step          // the step around it, perhaps of another Tracer
+	around   oteltrace.Span // the span around it
+	tied     int64          // counts.tied at the start
 	scope    *memcache.Scope
 	stats    memcache.Stats // at the start
 	copied   transfer.Stats // at the start
@@ -52,7 +53,11 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	s := &Step{profiler: p, number: number, began: time.Now()}
 	if t := p.config.Tracer; t != nil {
 		s.detail, s.sampled = t.nextDetail()
-		s.outer = stepOf(ctx)
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, s.outer = inside(ctx)
+		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
 		ctx, s.span = t.start(ctx, "step", oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
 			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()), KeyDevice.String(p.config.Cache.Device().Name())))
@@ -69,26 +74,6 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	s.ctx = ctx
 	s.from = p.mark()
 	return ctx, s
-}
-
-// stepOf is the innermost step that ctx is inside of, and that runs; nil: there is none.
-func stepOf(ctx context.Context) *Step {
-	if ctx == nil {
-		return nil
-	}
-	s, _ := ctx.Value(stepKey{}).(*Step)
-	for s != nil && s.over.Load() {
-		s = s.outer
-	}
-	return s
-}
-
-// running is the innermost step of t's, from s outwards, that runs; nil: there is none.
-func (s *Step) running(t *Tracer) *Step {
-	for s != nil && (s.over.Load() || s.profiler.config.Tracer != t) {
-		s = s.outer
-	}
-	return s
 }
 
 // nextDetail is the detail of the next step, and whether it is one of Config.AllEvery.

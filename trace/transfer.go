@@ -33,7 +33,8 @@ func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Co
 	if int(op) >= len(transferSpans) {
 		return ctx, nil
 	}
-	spans := o.tracer.detail(ctx, Slow) >= Slow
+	ctx, detail := o.tracer.detail(ctx, Slow)
+	spans := detail >= Slow
 	timed := op.Queued() && o.tracer.copyDuration.enabled(ctx)
 	if !spans && !timed {
 		return ctx, nil

@@ -52,6 +52,7 @@ func Run(t *testing.T, b Backend) {
 		{"Virtual", virtualTests},
 		{"Sticky", stickyTests},
 		{"Close", closeTests},
+		{"Overtaken", overtakenTests},
 		{"Identity", identityTests},
 		{"Concurrent", concurrentTests},
 	} {

@@ -62,8 +62,16 @@ func TestDefaultCapacity(t *testing.T) {
 	total := d.Properties().TotalMemory
 	require.Positive(t, total)
 	require.LessOrEqual(t, total, int64(4<<30))
+	want := int64(4 << 30)
+	if math.MaxInt == math.MaxInt32 {
+		want = 1<<30 - 1
+	}
 	if ram := ramBytes(); ram > 0 {
-		require.LessOrEqual(t, total, ram/2)
+		want = min(want, ram/2)
+	}
+	require.Equal(t, want, total)
+	for ram, want := range map[int64]int64{0: defaultCapacity, 1 << 30: 512 << 20, 1<<20 + 1: 512 << 10, 1 << 44: defaultCapacity} {
+		require.Equal(t, want, defaultFor(ram))
 	}
 	_, err = New(Config{Capacity: -1})
 	require.ErrorIs(t, err, device.ErrInvalid)

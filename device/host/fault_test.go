@@ -123,6 +123,73 @@ func TestFailWork(t *testing.T) {
 	}
 }
 
+// TestRefusedCallsDontCount: the fault meets the next call whose arguments are good, and that one alone.
+func TestRefusedCallsDontCount(t *testing.T) {
+	d, s := newDevice(t, 1<<20)
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	d.Fail(host.FaultAlloc, 1)
+	_, err = d.Alloc(-1)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, err = d.Alloc(2 << 20)
+	require.ErrorContains(t, err, "asked for 2097152 bytes, 1048476 of 1048576 are free")
+	_, err = d.Alloc(5)
+	require.ErrorContains(t, err, "asked for 5 bytes, 1048476 of 1048576 are free")
+	d.Fail(host.FaultCopy, 1)
+	d.Fail(host.FaultLaunch, 1)
+	d.Fail(host.Fault(99), 1)
+	require.ErrorIs(t, s.CopyD2D(p, p+50, 51), device.ErrInvalid)
+	require.NoError(t, s.CopyD2D(p, p, 0))
+	require.ErrorIs(t, s.Copy2D(&device.Copy2D{Width: -1}), device.ErrInvalid)
+	require.ErrorIs(t, s.Launch(&device.Launch{}), device.ErrInvalid)
+	require.ErrorIs(t, s.Launch(&device.Launch{Func: func() {}, Writes: []device.Range{{Ptr: p, Bytes: 101}}}), device.ErrInvalid)
+	require.NoError(t, s.Memset(p, 1, 100))
+	require.NoError(t, s.Synchronize(background), "nothing has failed")
+	require.NoError(t, s.CopyD2D(p, p+50, 50))
+	require.ErrorContains(t, s.Synchronize(background), "CopyD2D on host: "+device.ErrSticky.Error()+" (code 700)")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+
+	d, s = newDevice(t, 1<<20)
+	p, err = d.Alloc(100)
+	require.NoError(t, err)
+	b, err := d.AllocPinned(100)
+	require.NoError(t, err)
+	d.Fail(host.FaultCopy, 2)
+	batch := func() error {
+		return s.(device.BatchCopier).CopyH2DBatch([]device.Ptr{p, p + 10, p + 20}, [][]byte{b[:10], b[10:20], b[20:30]})
+	}
+	require.NoError(t, batch())
+	require.NoError(t, s.Synchronize(background), "a batch is one copy")
+	require.NoError(t, batch())
+	require.ErrorContains(t, s.Synchronize(background), "CopyH2DBatch")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+
+	d, s = newDevice(t, 1<<20)
+	d.Fail(host.FaultLaunch, 1)
+	for _, ranges := range [][]device.Range{{{Ptr: 0, Bytes: 1}}, {{Ptr: 0, Bytes: -1}}} {
+		require.ErrorIs(t, s.Launch(&device.Launch{Func: func() {}, Reads: ranges}), device.ErrInvalid)
+	}
+	require.NoError(t, s.Launch(&device.Launch{Name: "k", Func: func() {}}))
+	require.ErrorContains(t, s.Synchronize(background), "k: launch failure on demand")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+}
+
+// TestTheFirstErrorStays: what fails later doesn't replace the device's error.
+func TestTheFirstErrorStays(t *testing.T) {
+	d, a := newDevice(t, 1<<20)
+	b, err := d.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	gate, begun := make(chan struct{}), make(chan struct{})
+	require.NoError(t, b.Launch(&device.Launch{Name: "second", Func: func() { close(begun); <-gate; panic("second") }}))
+	<-begun
+	require.NoError(t, a.Launch(&device.Launch{Name: "first", Func: func() { panic("first") }}))
+	require.ErrorContains(t, a.Synchronize(background), "first: the kernel panicked: first")
+	close(gate)
+	require.ErrorContains(t, b.Synchronize(background), "first: the kernel panicked: first")
+	require.ErrorContains(t, b.Close(), "first: the kernel panicked: first")
+	require.ErrorContains(t, d.Close(), "first: the kernel panicked: first")
+}
+
 func TestKernelsThatDontReturn(t *testing.T) {
 	for want, kernel := range map[string]func(){
 		"gemm: the kernel panicked: boom":                                                func() { panic(errors.New("boom")) },

@@ -66,19 +66,14 @@ func (r *record) wait(cancel <-chan struct{}) bool {
 	if r.wake == nil {
 		r.wake = make(chan struct{})
 	}
-	wake := r.wake
-	if r.done.Load() {
-		r.mu.Unlock()
-		race.Enable()
-		r.acquire()
-		return true
-	}
+	wake, done := r.wake, r.done.Load()
 	r.mu.Unlock()
-	done := false
-	select {
-	case <-wake:
-		done = true
-	case <-cancel:
+	if !done {
+		select {
+		case <-wake:
+			done = true
+		case <-cancel:
+		}
 	}
 	race.Enable()
 	if done {

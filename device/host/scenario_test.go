@@ -3,11 +3,13 @@ package host
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -229,6 +231,94 @@ var scenarios = map[string]func(x *bench){
 		x.host[0] = 3
 		close(end)
 	},
+	"two goroutines wait for the same record": func(x *bench) {
+		gate, done, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+		must(x.a.Record(x.event))
+		r := x.event.(*event).present()
+		go func() {
+			waitedFor(r)
+			time.Sleep(20 * time.Millisecond) // until both wait: which of them does nobody can tell
+			close(gate)
+			<-end
+		}()
+		go func() {
+			x.host[0] = 2
+			must(x.event.Synchronize(context.Background()))
+			close(done)
+			<-end
+		}()
+		waitedFor(r)
+		must(x.event.Synchronize(context.Background()))
+		if !x.wrong {
+			<-done
+		}
+		x.host[0] = 3
+		close(end)
+	},
+	"event synchronized while it is not complete": func(x *bench) {
+		gate, end := make(chan struct{}), make(chan struct{})
+		if x.wrong {
+			must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+			must(x.a.Record(x.event))
+			must(x.a.CopyD2H(x.host, x.mem))
+		} else {
+			must(x.a.CopyD2H(x.host, x.mem))
+			must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+			must(x.a.Record(x.event))
+		}
+		go func() {
+			waitedFor(x.event.(*event).present())
+			close(gate)
+			<-end
+		}()
+		must(x.event.Synchronize(context.Background()))
+		drain(x.a)
+		x.host[7] = 3
+		close(end)
+	},
+	"two readers": func(x *bench) {
+		// Who reads needs no order with who reads.
+		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
+		must(x.a.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		x.busy()
+		if x.wrong {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Writes: r}))
+		} else {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		}
+	},
+	"stream closed": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		if x.wrong {
+			must(x.b.Close())
+		} else {
+			must(x.a.Close())
+		}
+		x.host[7] = 3
+	},
+	"device closed": func(x *bench) {
+		must(x.a.CopyD2H(x.host, x.mem))
+		x.busy()
+		if !x.wrong {
+			_ = x.dev.Close()
+		}
+		x.host[7] = 3
+	},
+	"a kernel fails": func(x *bench) {
+		// Who gets the error knows what came before it.
+		x.busy()
+		must(x.a.CopyD2H(x.host, x.mem))
+		must(x.a.Launch(&device.Launch{Func: func() { panic("on purpose") }}))
+		drain(x.a)
+		if !x.wrong {
+			if _, err := x.dev.NewEvent(device.EventOptions{}); err == nil {
+				panic("the device does not have the error")
+			}
+		}
+		x.host[7] = 3
+	},
 	"freed by another goroutine": func(x *bench) {
 		// Free waits for the operation, but is no synchronization with it.
 		other := must1(x.dev.Alloc(scenarioBytes))
@@ -287,7 +377,10 @@ func runScenario(full string) {
 	must(x.a.Record(x.early))
 	must(x.early.Synchronize(context.Background()))
 	scenarios[name](x)
-	must(d.Synchronize(context.Background()))
+	err := d.Synchronize(context.Background())
+	if !errors.Is(err, device.ErrSticky) && !errors.Is(err, device.ErrClosed) { // some scenarios end the device
+		must(err)
+	}
 	_ = d.Close() // reports what the scenario did not free
 }
 

@@ -3,8 +3,6 @@ package host
 import (
 	"time"
 	"unsafe"
-
-	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // work is the stream's goroutine. The functions of this file are go:norace also to keep the detector's
@@ -13,7 +11,6 @@ import (
 //go:norace
 func (s *stream) work() {
 	defer s.leave()
-	race.Acquire(unsafe.Pointer(&s.queue.idle)) // of the goroutine before this one, if any
 	for {
 		o := s.queue.next()
 		if o == nil {

@@ -67,8 +67,8 @@ func (s *Stream) data(name string, host []byte, ranges ...device.Range) error {
 	d := s.dev
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.closing {
-		return s.closedError(name)
+	if err := s.shut(name); err != nil {
+		return err
 	}
 	var o op
 	for _, r := range ranges {

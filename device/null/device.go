@@ -19,6 +19,7 @@ type Device struct {
 	closed   atomic.Bool
 	ended    atomic.Bool // Close has waited for everything
 	script   atomic.Pointer[Script]
+	closing  sync.Mutex // held by Close
 
 	// mu guards what follows, and the queues of the streams. No script runs with it held.
 	mu        sync.Mutex
@@ -27,6 +28,7 @@ type Device struct {
 	next      device.Ptr    // where the device puts what the script doesn't place
 	memory    table
 	host      table                // pinned and registered memory
+	forgotten bool                 // memory and host are empty for good, after Close
 	streams   map[*Stream]struct{} // those that something is queued on
 	waits     int                  // operations queued by Wait
 	callbacks callbacks
@@ -71,6 +73,15 @@ func (d *Device) usable(op string) error {
 	return nil
 }
 
+// refuse returns err, which says that the device does not have something, or that it is closed: then that is why, for a
+// call that began before.
+func (d *Device) refuse(op string, err error) error {
+	if closed := d.usable(op); closed != nil {
+		return closed
+	}
+	return err
+}
+
 func (d *Device) outOfMemory(op string, bytes, free int64) error {
 	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
 		Detail: fmt.Sprintf("%d of %d bytes are free", free, d.capacity), Err: device.ErrOutOfMemory}
@@ -106,6 +117,8 @@ func (d *Device) busy() []*Stream {
 // Close waits for all streams and callbacks, closes the streams, and forgets all memory. It returns an error that
 // says what was still allocated, mapped, reserved or pinned. Closing again returns nil.
 func (d *Device) Close() error {
+	d.closing.Lock()
+	defer d.closing.Unlock()
 	if d.closed.Swap(true) {
 		return nil
 	}
@@ -117,7 +130,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := errors.Join(d.memory.left(), d.host.left())
-	d.memory, d.host = table{}, table{}
+	d.memory, d.host, d.forgotten = table{}, table{}, true
 	return err
 }
 

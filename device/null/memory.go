@@ -77,7 +77,7 @@ func (d *Device) Free(p device.Ptr) error {
 		return err
 	}
 	if s == nil {
-		return invalid("Free", 0, "the address is not, or no longer, one from Alloc")
+		return d.refuse("Free", invalid("Free", 0, "the address is not, or no longer, one from Alloc"))
 	}
 	_, err = d.do(Call{Op: OpFree, Ptr: p, Bytes: s.bytes}, func(*Call) error {
 		d.memory.spans = remove(d.memory.spans, s)

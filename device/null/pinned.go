@@ -22,7 +22,10 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		return nil, d.outOfMemory("AllocPinned", bytes, maxPinned)
 	}
 	b := make([]byte, bytes)
-	return b, d.pin("AllocPinned", b, pinned)
+	if err := d.pin("AllocPinned", b, pinned); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // FreePinned forgets memory from AllocPinned, after waiting for the queued operations that name it.
@@ -50,7 +53,7 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(b) == 0 || inside(d.host.spans, address(b), int64(len(b))) == nil {
-		return 0, invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory")
+		return 0, d.refuse("MappedPtr", invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory"))
 	}
 	return address(b), nil
 }
@@ -59,6 +62,9 @@ func (d *Device) pin(name string, b []byte, k kind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := &span{ptr: address(b), bytes: int64(len(b)), kind: k, data: b}
+	if d.forgotten {
+		return d.usable(name)
+	}
 	if !vacant(d.host.spans, s.ptr, s.bytes) {
 		return invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
 	}
@@ -75,7 +81,7 @@ func (d *Device) unpin(name string, b []byte, k kind) error {
 		return err
 	}
 	if s == nil {
-		return invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began")
+		return d.refuse(name, invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -82,7 +82,12 @@ func (d *Device) do(c Call, run func(*Call) error) (Call, error) {
 		}
 	}
 	d.mu.Lock()
-	err := run(&c)
+	var err error
+	if d.forgotten {
+		err = d.usable(c.Op.name())
+	} else {
+		err = run(&c)
+	}
 	d.mu.Unlock()
 	if err == nil && s.After != nil {
 		s.After(c)

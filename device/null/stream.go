@@ -93,12 +93,20 @@ func (s *Stream) closedError(op string) error {
 		Err: device.ErrClosed}
 }
 
+// shut is the error of a call that queues while the stream or the device closes. dev.mu is held.
+func (s *Stream) shut(op string) error {
+	if s.closing {
+		return s.closedError(op)
+	}
+	return s.dev.usable(op)
+}
+
 // enqueue is push for a stream that may be closed.
 func (s *Stream) enqueue(name string, o op) (uint64, error) {
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
-	if s.closing {
-		return 0, s.closedError(name)
+	if err := s.shut(name); err != nil {
+		return 0, err
 	}
 	return s.push(o), nil
 }
@@ -118,8 +126,8 @@ func (s *Stream) Record(e device.Event) error {
 	}
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
-	if s.closing {
-		return s.closedError("Record")
+	if err := s.shut("Record"); err != nil {
+		return err
 	}
 	own.stream, own.number, own.marked = s, s.queued, false
 	own.pending.Store(true)
@@ -152,8 +160,8 @@ func (s *Stream) Wait(e device.Event) error {
 	}
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
-	if s.closing {
-		return s.closedError("Wait")
+	if err := s.shut("Wait"); err != nil {
+		return err
 	}
 	if !own.complete() {
 		s.push(op{on: own.stream, until: own.number})

@@ -66,9 +66,12 @@ func vacant(list []*span, p device.Ptr, bytes int64) bool {
 
 func insert(list []*span, s *span) []*span { return slices.Insert(list, find(list, s.ptr), s) }
 
+// remove takes s out of list, unless the device's Close has forgotten it.
 func remove(list []*span, s *span) []*span {
-	i := find(list, s.ptr)
-	return slices.Delete(list, i, i+1)
+	if i := find(list, s.ptr); i < len(list) && list[i] == s {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
 }
 
 // left is an error that says what is live, or nil.

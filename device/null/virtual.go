@@ -45,7 +45,7 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	r := at(d.memory.reservations, p)
 	d.mu.Unlock()
 	if r == nil {
-		return invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation")
+		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
 	}
 	_, err := d.do(Call{Op: OpUnreserve, Ptr: p, Bytes: r.bytes}, func(*Call) error {
 		if !vacant(d.memory.spans, r.ptr, r.bytes) {
@@ -96,7 +96,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	}
 	d.mu.Unlock()
 	if list == nil {
-		return invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes)
+		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	for _, s := range list {
 		_ = d.wait(context.Background(), func() bool { return s.uses == 0 })

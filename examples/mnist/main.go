@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	_ "github.com/cistern-ml/cistern/device/cuda"
@@ -20,13 +18,13 @@ import (
 )
 
 func main() {
-	// The first Ctrl-C ends the run after the present step; the second one ends the program.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	ctx, stop := untilSignal(context.Background())
+	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
 }
 
-// run is the program; it returns the exit status.
+// run is the program; it returns the exit status: 0, 1 after an error, or that of the signal that ended ctx.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -35,11 +33,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		err = runOptions(ctx, o, stdout, stderr)
 	}
-	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+	switch {
+	case interrupted(ctx, err):
 		fmt.Fprintln(stdout, "interrupted before the first step")
-		return 0
-	}
-	if err != nil {
+	case err != nil:
 		text := err.Error()
 		if !strings.HasPrefix(text, "mnist: ") {
 			text = "mnist: " + text
@@ -47,19 +44,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, text)
 		return 1
 	}
-	return 0
+	return exitStatus(ctx)
 }
 
+// runOptions runs what the command line says, tells what it did with memory, also if it fails, and sends the telemetry.
 func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if err := writable(o.json); err != nil {
-		return err
-	}
-	training, err := loadDataset(ctx, o.data, train)
-	if err != nil {
-		return err
-	}
-	testing, err := loadDataset(ctx, o.data, test)
-	if err != nil {
 		return err
 	}
 	stdout = &shared{w: stdout} // by the exporters of -trace stdout
@@ -67,33 +57,43 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	spanned, span := telemetry.start(ctx, o)
+	r, err := o.run(spanned, telemetry, stdout, stderr)
+	telemetry.end(ctx, span, err)
+	if r != nil && (err == nil || r.Memory.Steps > 0) {
+		err = errors.Join(err, r.print(stdout))
+	}
+	telemetry.report(stdout)
+	if err == nil && o.json != "" {
+		err = r.write(o.json)
+	}
+	return err
+}
+
+// run trains and tests; the result is nil if it did not get that far.
+func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr io.Writer) (r *result, err error) {
+	training, err := loadDataset(ctx, o.data, train)
+	if err != nil {
+		return nil, err
+	}
+	testing, err := loadDataset(ctx, o.data, test)
+	if err != nil {
+		return nil, err
+	}
 	batches := batcher{data: training, size: min(o.batch, training.len()), seed: o.seed}
 	tests := batcher{data: testing, size: batches.size, inOrder: true}
-	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry.tracer)
+	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry)
 	if err != nil {
-		telemetry.close()
-		return err
+		return nil, err
 	}
-	r := &result{Device: t.dev.Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
+	r = &result{Device: t.dev.Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
 	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d, tested on %d\n",
 		o.model, t.dev.Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), batches.size, testing.len())
 
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
 	r.measure(t)
-	err = errors.Join(err, t.close())
-	telemetry.close()
-	if err != nil {
-		return err
-	}
-	if err := r.print(stdout); err != nil {
-		return err
-	}
-	telemetry.report(stdout)
-	if o.json != "" {
-		return r.write(o.json)
-	}
-	return nil
+	return r, errors.Join(err, t.close())
 }
 
 // train trains and tests epoch by epoch, until ctx is done.

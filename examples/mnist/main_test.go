@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
 // TestBadInput: one clear line, exit status 1, and no stack trace.
@@ -18,6 +20,7 @@ func TestBadInput(t *testing.T) {
 	for _, name := range []string{"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"} {
 		require.NoError(t, os.WriteFile(filepath.Join(cut, name), []byte{0, 0, 8, 3, 0, 0, 0, 9}, 0o600))
 	}
+	data := dataOf(t, 128, 10)
 	for args, want := range map[string]string{
 		"-device cuda:0":             "no such backend",
 		"-device nonsense":           "no such backend",
@@ -45,7 +48,8 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			require.Equal(t, 1, run(context.Background(), strings.Fields(args), &out, &errs))
+			// The last -data counts.
+			require.Equal(t, 1, run(context.Background(), append([]string{"-data", data}, strings.Fields(args)...), &out, &errs))
 			require.Contains(t, errs.String(), want)
 			require.True(t, strings.HasPrefix(errs.String(), "mnist: "), errs.String())
 			require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
@@ -80,8 +84,8 @@ func TestInterrupted(t *testing.T) {
 	out := &stopAfter{lines: 1, stop: cancel} // after the first line: before the first step
 	file := filepath.Join(t.TempDir(), "r.json")
 	var errs bytes.Buffer
-	require.Zero(t, run(ctx, []string{"-json", file}, out, &errs), errs.String())
-	require.Contains(t, out.String(), "interrupted")
+	require.Equal(t, 130, run(ctx, []string{"-data", small(t), "-json", file}, out, &errs), errs.String())
+	require.Contains(t, out.String(), "interrupted after step 0\n")
 	require.Contains(t, out.String(), "MaxMemoryAllocated")
 	var r result
 	text, err := os.ReadFile(file)
@@ -91,15 +95,18 @@ func TestInterrupted(t *testing.T) {
 	require.Zero(t, r.Epochs)
 }
 
-// small is a folder with a data set of 20 pictures for training and 10 for testing.
-func small(t *testing.T) string {
+// dataOf is a folder with a data set of so many pictures, all alike.
+func dataOf(t *testing.T, training, testing int) string {
 	dir := t.TempDir()
-	for part, n := range map[split]int{train: 20, test: 10} {
+	for part, n := range map[split]int{train: training, test: testing} {
 		write(t, dir, string(part)+"-images-idx3-ubyte", pictures(n))
 		write(t, dir, string(part)+"-labels-idx1-ubyte", labelsOf(make([]byte, n)...))
 	}
 	return dir
 }
+
+// small is a folder with a data set of 20 pictures for training and 10 for testing.
+func small(t *testing.T) string { return dataOf(t, 20, 10) }
 
 // TestInterruptedBetweenEpochs: the epoch that has no step yet has no loss either.
 func TestInterruptedBetweenEpochs(t *testing.T) {
@@ -107,7 +114,7 @@ func TestInterruptedBetweenEpochs(t *testing.T) {
 	out := &stopAfter{lines: 2, stop: cancel} // the second line is that of the first epoch
 	file := filepath.Join(t.TempDir(), "r.json")
 	var errs bytes.Buffer
-	require.Zero(t, run(ctx, []string{"-data", small(t), "-batch", "10", "-json", file}, out, &errs), errs.String())
+	require.Equal(t, 130, run(ctx, []string{"-data", small(t), "-batch", "10", "-json", file}, out, &errs), errs.String())
 	require.Contains(t, out.String(), "interrupted after step 2\n")
 	require.NotContains(t, out.String(), "epoch 2/3")
 	var r result
@@ -144,7 +151,7 @@ func TestTraceAndResultsShareTheOutput(t *testing.T) {
 		_, err := w.Write([]byte("a line of results\n"))
 		require.NoError(t, err)
 	}
-	telemetry.close()
+	telemetry.end(t.Context(), oteltrace.SpanFromContext(t.Context()), nil)
 	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
 }
 
@@ -161,11 +168,31 @@ func TestEndpointGiven(t *testing.T) {
 	require.True(t, endpointGiven("TRACES"))
 }
 
-// TestRun trains for real, in big steps, with the telemetry on.
+var full = flag.Bool("full", false, "train on all real pictures, not on the first 2,400")
+
+// someOfTheReal is a folder with the first real pictures.
+func someOfTheReal(t *testing.T) string {
+	dir := t.TempDir()
+	for part, n := range map[split]int{train: 2400, test: 400} {
+		d, err := loadDataset(t.Context(), "", part)
+		require.NoError(t, err)
+		write(t, dir, string(part)+"-images-idx3-ubyte", idx(imageFile.magic, []uint32{uint32(n), side, side}, d.images[:n*pixels]...))
+		write(t, dir, string(part)+"-labels-idx1-ubyte", labelsOf(d.labels[:n]...))
+	}
+	return dir
+}
+
+// TestRun trains for real, in 60 steps, with the telemetry on; on all pictures with -full.
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	file := filepath.Join(t.TempDir(), "r.json")
 	var out, errs bytes.Buffer
-	args := []string{"-epochs", "1", "-batch", "2000", "-trace", "stdout", "-json", file, "-optimizer", "adamw"}
+	args := []string{"-epochs", "1", "-batch", "1000", "-trace", "stdout", "-json", file, "-optimizer", "adamw"}
+	if !*full {
+		args = append(args, "-batch", "40", "-data", someOfTheReal(t))
+	}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, out.String())
 	require.Contains(t, out.String(), `"Name":"step"`)
@@ -177,8 +204,8 @@ func TestRun(t *testing.T) {
 	require.Greater(t, r.TestAccuracy, 0.8)
 	require.LessOrEqual(t, r.TestAccuracy, 1.0)
 	require.Len(t, r.Loss, 1)
-	require.Equal(t, []int{30, 1}, []int{r.Steps, r.Epochs})
-	require.EqualValues(t, 30, r.Memory.Steps)
+	require.Equal(t, []int{60, 1}, []int{r.Steps, r.Epochs})
+	require.EqualValues(t, 60, r.Memory.Steps)
 	require.Positive(t, r.Memory.Mean.H2DBytes)
 	require.Equal(t, r.MaxMemoryAllocated, r.Memory.Largest.AllocatedPeak)
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"math"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +15,13 @@ import (
 	"github.com/cistern-ml/cistern/trace"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if args, ok := os.LookupEnv(childArgs); ok { // the program itself, for the tests of signals
+		os.Args = append(os.Args[:1], strings.Split(args, "\n")...)
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // synthetic is a data set of patterns, so that tests need no files.
 func synthetic(n int) *dataset {
@@ -74,12 +82,15 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 	}{
 		{"as it comes", 64, runtime.NumCPU(), 0},
 		{"one processor", 64, 1, 0},
-		{"slow loader", 4, runtime.NumCPU(), 100 * time.Millisecond},
+		{"slow loader", 4, runtime.NumCPU(), 30 * time.Millisecond},
 		{"fast loader", 256, runtime.NumCPU(), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if testing.Short() && c.batch > 64 {
+				t.Skip("takes half a second")
+			}
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
-			b := batcher{data: synthetic(12 * c.batch), size: c.batch, inOrder: true}
+			b := batcher{data: synthetic(8 * c.batch), size: c.batch, inOrder: true}
 			tr, profiles := profiled(t, options{device: "host", optimizer: "adam", seed: 1}, b, b.batches())
 			source := b.epoch(0)
 			loss, err := tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
@@ -91,7 +102,7 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 			cache, pool := tr.cache, tr.pool
 			require.NoError(t, tr.close(), "nothing may be live")
 
-			require.Len(t, *profiles, 12)
+			require.Len(t, *profiles, 8)
 			first, third := (*profiles)[0], (*profiles)[2] // reserved may grow in the first three
 			for _, p := range *profiles {
 				require.Equal(t, first.AllocatedPeak, p.AllocatedPeak, "step %d", p.Step)
@@ -110,7 +121,10 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 // TestLearns trains on patterns that are easy to tell apart.
 func TestLearns(t *testing.T) {
 	for _, optimizer := range optimizers {
-		b := batcher{data: synthetic(640), size: 64, seed: 1}
+		if testing.Short() && optimizer != "adam" {
+			continue
+		}
+		b := batcher{data: synthetic(320), size: 32, seed: 1}
 		tr, err := newTrainer(context.Background(), options{device: "host", optimizer: optimizer, seed: 1}, b.fields(), 40, nil)
 		require.NoError(t, err)
 		before, err := tr.accuracy(context.Background(), b.epoch(0))

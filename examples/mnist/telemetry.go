@@ -2,38 +2,41 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
-	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/trace"
 )
 
-// allEvery gives every allocation and free of one step in so many a span.
-const allEvery = 100
+const (
+	// allEvery gives every allocation and free of one step in so many a span.
+	allEvery = 100
+	// sending is how long the program may take to send what is left.
+	sending = 5 * time.Second
+	// scopeName is the instrumentation scope of the program's own span.
+	scopeName = "github.com/cistern-ml/cistern/examples/mnist"
+)
 
-// telemetry is the OpenTelemetry SDK with an exporter, or nothing.
+// telemetry is the OpenTelemetry SDK with an exporter, or nothing: so is nil.
 type telemetry struct {
 	tracer   *trace.Tracer // nil without -trace
 	provider *sdktrace.TracerProvider
-	exported atomic.Int64 // spans that an exporter took
+	meters   *sdkmetric.MeterProvider
+	exported atomic.Int64 // spans of tracer that an exporter took
 	failures atomic.Int64
 	failure  atomic.Pointer[error] // the first
-	shutdown []func(context.Context) error
+	until    time.Time             // for sending what is left
 }
 
 // newTelemetry sets up where the flag -trace says; stdout writes to out.
@@ -48,102 +51,87 @@ func newTelemetry(ctx context.Context, where string, out io.Writer) (*telemetry,
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.fail))
 	res := resource.NewSchemaless(semconv.ServiceName("mnist"))
-	provider := sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{spans, &t.exported}))
-	meters := sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics)))
-	t.provider = provider
-	t.shutdown = append(t.shutdown, provider.Shutdown, meters.Shutdown)
-	t.tracer, err = trace.New(trace.Config{TracerProvider: provider, MeterProvider: meters, AllEvery: allEvery})
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{spans, &t.exported}))
+	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics)))
+	t.tracer, err = trace.New(trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, AllEvery: allEvery})
 	return t, err
 }
 
-func exporters(ctx context.Context, where string, out io.Writer) (sdktrace.SpanExporter, sdkmetric.Exporter, error) {
-	if where == "stdout" {
-		spans, err := stdouttrace.New(stdouttrace.WithWriter(out))
-		if err != nil {
-			return nil, nil, err
-		}
-		metrics, err := stdoutmetric.New(stdoutmetric.WithWriter(out))
-		return spans, metrics, err
+// on reports whether there is an SDK.
+func (t *telemetry) on() bool { return t != nil && t.tracer != nil }
+
+// observer is what observes caches, pools and steps; nil without an SDK.
+func (t *telemetry) observer() *trace.Tracer {
+	if t == nil {
+		return nil
 	}
-	var spanOptions []otlptracehttp.Option
-	if !endpointGiven("TRACES") {
-		spanOptions = append(spanOptions, otlptracehttp.WithInsecure())
-	}
-	spans, err := otlptracehttp.New(ctx, spanOptions...)
-	if err != nil {
-		return nil, nil, err
-	}
-	var metricOptions []otlpmetrichttp.Option
-	if !endpointGiven("METRICS") {
-		metricOptions = append(metricOptions, otlpmetrichttp.WithInsecure())
-	}
-	metrics, err := otlpmetrichttp.New(ctx, metricOptions...)
-	return spans, metrics, err
+	return t.tracer
 }
 
-// endpointGiven reports whether the environment says where a signal goes. Where it does not, the exporters take
-// localhost:4318, and TLS, which a collector with its default settings does not speak there.
-func endpointGiven(signal string) bool {
-	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT") != ""
+// start begins the span of the whole run. It is the parent of everything: a copy or a driver call has a span only inside of
+// another, and half of them belong to no step.
+func (t *telemetry) start(ctx context.Context, o options) (context.Context, oteltrace.Span) {
+	if !t.on() {
+		return ctx, oteltrace.SpanFromContext(ctx)
+	}
+	return t.provider.Tracer(scopeName).Start(ctx, "mnist", oteltrace.WithAttributes(
+		attribute.String("mnist.device", o.device), attribute.String("mnist.model", o.model),
+		attribute.String("mnist.optimizer", o.optimizer), attribute.Int("mnist.batch", o.batch), attribute.Int("mnist.epochs", o.epochs)))
+}
+
+// stopWatching sends the metrics as they are now, and leaves it at that: when everything is closed they are 0.
+func (t *telemetry) stopWatching() {
+	if !t.on() {
+		return
+	}
+	ctx, cancel := t.left()
+	defer cancel()
+	t.fail(t.meters.ForceFlush(ctx))
+	t.fail(t.tracer.Close())
+}
+
+// end ends the run's span and sends what is left. ctx is that of the run, which ended with err.
+func (t *telemetry) end(ctx context.Context, span oteltrace.Span, err error) {
+	if !t.on() {
+		return
+	}
+	if err != nil && !interrupted(ctx, err) {
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.SetAttributes(attribute.Bool("mnist.interrupted", ctx.Err() != nil))
+	span.End()
+	ctx, cancel := t.left()
+	defer cancel()
+	t.fail(t.provider.Shutdown(ctx))
+	t.fail(t.meters.Shutdown(ctx))
+}
+
+// left is a context for what is left of the time to send; the first call starts the clock.
+func (t *telemetry) left() (context.Context, context.CancelFunc) {
+	if t.until.IsZero() {
+		t.until = time.Now().Add(sending)
+	}
+	return context.WithDeadline(context.Background(), t.until)
 }
 
 // fail keeps the first error of an exporter; one line at the end tells of it.
 func (t *telemetry) fail(err error) {
-	t.failures.Add(1)
-	t.failure.CompareAndSwap(nil, &err)
-}
-
-// close sends what is left, for 5 seconds at most.
-func (t *telemetry) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	var errs []error
-	for _, f := range t.shutdown {
-		errs = append(errs, f(ctx))
-	}
-	t.shutdown = nil
-	if err := errors.Join(errs...); err != nil {
-		t.fail(err)
+	if err != nil {
+		t.failures.Add(1)
+		t.failure.CompareAndSwap(nil, &err)
 	}
 }
 
-// report says how complete the trace is. It is called after close.
+// report says how complete the trace is. It is called after end.
 func (t *telemetry) report(w io.Writer) {
-	if t.tracer == nil {
+	if !t.on() {
 		return
 	}
-	c, exported := t.tracer.Counts(), t.exported.Load()
+	exported := t.exported.Load() // first: what has been exported was counted before
+	c := t.tracer.Counts()
 	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (allocations and frees: one step in %d has them all), %d dropped\n",
 		c.Started, c.SampledOut+c.Skipped, allEvery, c.Started-exported)
 	if err := t.failure.Load(); err != nil {
 		fmt.Fprintf(w, "the exporter failed %d times, first with: %v\n", t.failures.Load(), *err)
 	}
-}
-
-// shared is a writer for several goroutines.
-type shared struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// Write writes p as a whole.
-func (s *shared) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(p)
-}
-
-// counting counts the spans that an exporter takes.
-type counting struct {
-	sdktrace.SpanExporter
-	n *atomic.Int64
-}
-
-// ExportSpans exports the spans.
-func (c *counting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	err := c.SpanExporter.ExportSpans(ctx, spans)
-	if err == nil {
-		c.n.Add(int64(len(spans)))
-	}
-	return err
 }

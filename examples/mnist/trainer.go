@@ -34,12 +34,14 @@ type trainer struct {
 
 	step, steps int     // taken, and planned
 	lr          float64 // of the first step
+	telemetry   *telemetry
 	closers     []func() error
 }
 
 // newTrainer makes a trainer that takes the given number of steps.
-func newTrainer(ctx context.Context, o options, fields []int64, steps int, tracer *trace.Tracer) (t *trainer, err error) {
-	t = &trainer{steps: steps}
+func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry) (t *trainer, err error) {
+	t = &trainer{steps: steps, telemetry: telemetry}
+	tracer := telemetry.observer()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
@@ -105,8 +107,9 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, trace
 
 func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
 
-// close closes everything; what was not freed by then is an error.
+// close closes everything; what was not freed by then is an error. Before that it lets the metrics tell how it was.
 func (t *trainer) close() error {
+	t.telemetry.stopWatching()
 	var errs []error
 	for i := len(t.closers) - 1; i >= 0; i-- {
 		errs = append(errs, t.closers[i]())
@@ -148,10 +151,8 @@ func (t *trainer) epoch(ctx context.Context, source transfer.Source, steps int, 
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	ctx, step := t.profiler.StartStep(ctx, int64(t.step+1))
-	defer func() {
-		step.Fail(err)
-		step.End()
-	}()
+	defer step.End() // by itself, to notice a panic
+	defer func() { step.Fail(err) }()
 	batch, err := t.loader.Next(ctx)
 	if err != nil {
 		return 0, err

@@ -35,6 +35,7 @@ func workloads() map[string]workload {
 // TestRandomRecordings verifies recordings of random callers under every kind of option, with and without what a
 // snapshot does not have: the limit and the statistics.
 func TestRandomRecordings(t *testing.T) {
+	t.Parallel()
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,6 +45,8 @@ func TestRandomRecordings(t *testing.T) {
 				seeds = 8
 			case race.Enabled || testing.Short(): // one goroutine
 				seeds, w.steps = 1, w.steps/3
+			default:
+				w.steps /= 2
 			}
 			for seed := range seeds {
 				rec := record(t, seed, w)
@@ -67,7 +70,7 @@ func TestLongRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w.steps = 2000
+			w.steps = 1500
 			if *long {
 				w.steps = 8000
 			}

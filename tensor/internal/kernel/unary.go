@@ -66,11 +66,11 @@ func unaryLoop[T Float](u Unary, c T) (loop func(dst, x []T), grain int) {
 			}
 		}, grainCheap
 	case PowConst:
-		return mathLoop[T](func(v float64) float64 { return math.Pow(v, float64(c)) }), grainMath
+		return mathLoop[T](func(v float64) float64 { return pow(v, float64(c)) }), grainMath
 	case Exp:
-		return mathLoop[T](math.Exp), grainMath
+		return mathLoop[T](exp), grainMath
 	case Log:
-		return mathLoop[T](math.Log), grainMath
+		return mathLoop[T](log), grainMath
 	case Tanh:
 		return mathLoop[T](math.Tanh), grainMath
 	default:

@@ -40,14 +40,6 @@ func Unary(x Array, f func(float64) float64) Result {
 	return r
 }
 
-// Sigmoid is 1/(1+exp(-x)), which for large negative x is exp(x).
-func Sigmoid(x float64) float64 {
-	if x < -700 {
-		return math.Exp(x)
-	}
-	return 1 / (1 + math.Exp(-x))
-}
-
 // ReLU is x if it is not negative: NaN stays NaN.
 func ReLU(x float64) float64 {
 	if x < 0 {

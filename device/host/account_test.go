@@ -1,0 +1,230 @@
+package host
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// TestAccountsToTheByte: what is allocated, mapped, reserved and pinned is counted, each on its own, also when a call fails.
+func TestAccountsToTheByte(t *testing.T) {
+	const g = granularity
+	d, err := New(Config{Capacity: 4 * g})
+	require.NoError(t, err)
+	d.mem.pinnable = 1000
+	accounts := func(used, reserved, pinned int64) {
+		t.Helper()
+		require.Equal(t, []int64{used, reserved, pinned}, []int64{d.mem.used, d.mem.reserved, d.mem.pinnedBytes})
+	}
+	a, err := d.AllocPinned(600)
+	require.NoError(t, err)
+	_, err = d.AllocPinned(401)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	require.ErrorContains(t, err, "asked for 401 bytes, 400 of 1000 are free")
+	b, err := d.AllocPinned(400)
+	require.NoError(t, err)
+	mine := make([]byte, 5000)
+	require.NoError(t, d.Register(mine))
+	accounts(0, 0, 1000)
+	require.NoError(t, d.FreePinned(a))
+	accounts(0, 0, 400)
+	d.Fail(FaultPinned, 1)
+	_, err = d.AllocPinned(0)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, err = d.AllocPinned(601)
+	require.ErrorContains(t, err, "asked for 601 bytes")
+	_, err = d.AllocPinned(600)
+	require.ErrorContains(t, err, "asked for 600 bytes, 600 of 1000 are free")
+	accounts(0, 0, 400)
+	require.NoError(t, d.FreePinned(b))
+	require.NoError(t, d.Unregister(mine))
+	accounts(0, 0, 0)
+
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	r, err := d.Reserve(4 * g)
+	require.NoError(t, err)
+	require.NoError(t, d.Map(r, 2*g))
+	accounts(2*g+100, 4*g, 0)
+	require.ErrorIs(t, d.Map(r+g, 2*g), device.ErrOutOfMemory)
+	require.ErrorIs(t, d.Map(r+g, g), device.ErrInvalid)
+	require.ErrorIs(t, d.Map(r+4*g, g), device.ErrInvalid)
+	d.Fail(FaultMap, 1)
+	require.ErrorIs(t, d.Map(r+1, g), device.ErrInvalid)
+	require.ErrorIs(t, d.Map(r+g, g), device.ErrInvalid)
+	require.ErrorIs(t, d.Map(r+2*g, g), device.ErrOutOfMemory)
+	require.NoError(t, d.Map(r+2*g, g), "refused calls did not count")
+	require.NoError(t, d.Unmap(r+2*g, g))
+	d.Fail(FaultAlloc, 1)
+	_, err = d.Alloc(g)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	accounts(2*g+100, 4*g, 0)
+	_, err = d.Alloc(2*g - 100)
+	require.NoError(t, err, "all of it")
+	_, err = d.Alloc(1)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	require.NoError(t, d.Free(p))
+	require.NoError(t, d.Unmap(r, 2*g))
+	accounts(2*g-100, 4*g, 0)
+	require.NoError(t, d.Unreserve(r))
+	accounts(2*g-100, 0, 0)
+	require.ErrorContains(t, d.Close(), "1 allocations (Free) of 4.0 MiB")
+}
+
+// TestPieceThatNoSliceHolds: more than one slice can have is out of memory, whatever is free.
+func TestPieceThatNoSliceHolds(t *testing.T) {
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	d.mem.capacity, d.mem.pinnable, d.mem.reservable = 1<<62, 1<<62, 1<<62
+	const most = maxPiece / granularity * granularity
+	_, err = d.Alloc(most + granularity)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	_, err = d.AllocPinned(most + granularity)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	_, err = d.Reserve(most + granularity)
+	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	require.NoError(t, d.Close())
+}
+
+// TestReservationsInAnyOrder: each can be given back, wherever it is in the list; its neighbours stay.
+func TestReservationsInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}} {
+		d, err := New(Config{Capacity: 16 * granularity})
+		require.NoError(t, err)
+		var all []device.Ptr
+		for range 4 {
+			p, err := d.Reserve(granularity)
+			require.NoError(t, err)
+			all = append(all, p)
+		}
+		for n, i := range order {
+			require.NoError(t, d.Unreserve(all[i]))
+			require.ErrorIs(t, d.Unreserve(all[i]), device.ErrInvalid)
+			for _, left := range order[n+1:] {
+				require.NoError(t, d.Map(all[left], granularity))
+				require.ErrorIs(t, d.Unreserve(all[left]), device.ErrInvalid)
+				require.NoError(t, d.Unmap(all[left], granularity))
+			}
+		}
+		require.NoError(t, d.Close())
+	}
+}
+
+// TestAdjacentReservations: what is mapped in two of them is not one range, though the addresses follow each other.
+func TestAdjacentReservations(t *testing.T) {
+	const g = granularity
+	d, err := New(Config{Capacity: 8 * g})
+	require.NoError(t, err)
+	data := aligned(2*g, g)
+	p := device.Ptr(address(data))
+	for _, i := range []int{1, 0} {
+		part := data[i*g : (i+1)*g : (i+1)*g]
+		require.True(t, d.mem.reserve(&reservation{base: address(part), data: part}))
+		if i == 0 {
+			require.NoError(t, d.Map(p+g, g), "the first ends where the second begins")
+			require.NoError(t, d.Unmap(p+g, g))
+		}
+	}
+	require.ErrorIs(t, d.Map(p, 2*g), device.ErrInvalid)
+	require.NoError(t, d.Map(p, g))
+	require.NoError(t, d.Map(p+g, g))
+	_, err = d.Bytes(p, 2*g)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	require.ErrorIs(t, d.Unmap(p, 2*g), device.ErrInvalid)
+	require.NoError(t, d.Unmap(p, g))
+	require.NoError(t, d.Unmap(p+g, g))
+	require.NoError(t, d.Unreserve(p))
+	require.NoError(t, d.Unreserve(p+g))
+	require.NoError(t, d.Close())
+}
+
+// TestOneOfManyCallsFails, whoever makes it: the last one of all.
+func TestOneOfManyCallsFails(t *testing.T) {
+	const goroutines, each = 8, 20_000
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	d.Fail(FaultCopy, goroutines*each)
+	failed := make(chan int)
+	for range goroutines {
+		go func() {
+			n := 0
+			for range each {
+				if d.fails(FaultCopy) {
+					n++
+				}
+			}
+			failed <- n
+		}()
+	}
+	sum := 0
+	for range goroutines {
+		sum += <-failed
+	}
+	require.Equal(t, 1, sum)
+	require.False(t, d.fails(FaultCopy))
+	require.NoError(t, d.Close())
+}
+
+// TestTableAgainstAList: insertions, look-ups and removals at random places, beside a list that is searched from its start.
+func TestTableAgainstAList(t *testing.T) {
+	var mem table
+	mem.init(1<<30, 1<<30)
+	space := make([]byte, 64*16)
+	var model []*segment
+	at := func(i int) uintptr { return address(space[i:]) }
+	for step := range 4000 {
+		i := step * 7919 % 61 * 16
+		n := 1 + step*31%48
+		s := newSegment(registered, space[i:i+n])
+		overlaps := slices.ContainsFunc(model, func(o *segment) bool { return o.base < s.end() && s.base < o.end() })
+		require.Equal(t, !overlaps, mem.insert(s))
+		if !overlaps {
+			model = append(model, s)
+		}
+		if len(model) > 12 {
+			k := step % len(model)
+			mem.remove(mem.above(model[k].base), 1)
+			model = slices.Delete(model, k, k+1)
+		}
+		for _, s := range model {
+			require.Same(t, s, mem.find(s.base, registered))
+			require.Nil(t, mem.find(s.base, pinned))
+			require.Nil(t, mem.find(s.base+1, registered))
+			require.Same(t, s, mem.segs[mem.above(s.end()-1)])
+		}
+		require.Equal(t, len(model), mem.n)
+		for _, rest := range mem.segs[mem.n:] {
+			require.Nil(t, rest, "what is removed is garbage")
+		}
+	}
+	require.Zero(t, mem.above(at(0)-1))
+}
+
+// TestCloseLeavesOutWhatIsBeingFreed: a Free that waits has said so, and is no leak.
+func TestCloseLeavesOutWhatIsBeingFreed(t *testing.T) {
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	_, err = d.Alloc(200)
+	require.NoError(t, err)
+	d.mem.find(inProcess(p), allocated).dying = true
+	require.ErrorContains(t, d.Close(), "1 allocations (Free) of 200 B")
+}
+
+// TestAddressesBeyondTheProcess: on machines of 32 bits an address of 64 does not become another one.
+func TestAddressesBeyondTheProcess(t *testing.T) {
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	far := p + 1<<32
+	_, err = d.Bytes(far, 100)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	require.ErrorIs(t, d.Free(far), device.ErrInvalid)
+	require.NoError(t, d.Free(p))
+	require.NoError(t, d.Close())
+}

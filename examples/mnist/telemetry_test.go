@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spanJSON is a span as the exporter prints it.
+type spanJSON struct {
+	Name                string
+	SpanContext, Parent struct{ TraceID, SpanID string }
+	Status              struct{ Code, Description string }
+	Attributes          []struct {
+		Key   string
+		Value struct{ Value any }
+	}
+	InstrumentationScope struct{ Name string }
+}
+
+func (s spanJSON) attribute(key string) any {
+	for _, a := range s.Attributes {
+		if a.Key == key {
+			return a.Value.Value
+		}
+	}
+	return nil
+}
+
+// metricsJSON are the metrics of one collection.
+type metricsJSON struct {
+	ScopeMetrics []struct {
+		Metrics []struct {
+			Name string
+			Data struct {
+				DataPoints []struct {
+					Attributes []struct{ Value struct{ Value any } }
+					Value      any
+				}
+			}
+		}
+	}
+}
+
+// printed is what a run with -trace stdout has printed.
+type printed struct {
+	spans   []spanJSON
+	metrics []metricsJSON
+	text    string // the rest
+}
+
+func parse(t *testing.T, out string) (p printed) {
+	t.Helper()
+	for line := range strings.Lines(out) {
+		switch {
+		case strings.HasPrefix(line, `{"Name":`):
+			var s spanJSON
+			require.NoError(t, json.Unmarshal([]byte(line), &s), line)
+			p.spans = append(p.spans, s)
+		case strings.HasPrefix(line, "{"):
+			var m metricsJSON
+			require.NoError(t, json.Unmarshal([]byte(line), &m), line)
+			p.metrics = append(p.metrics, m)
+		default:
+			p.text += line
+		}
+	}
+	return p
+}
+
+func (p printed) named(name string) (found []spanJSON) {
+	for _, s := range p.spans {
+		if s.Name == name {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// last is the sum of the points of a metric, of those with this value of an attribute if that is not empty, when it was
+// told last.
+func (p printed) last(t *testing.T, name, value string) (sum float64) {
+	t.Helper()
+	found := false
+	for _, m := range p.metrics {
+		for _, scope := range m.ScopeMetrics {
+			for _, metric := range scope.Metrics {
+				if metric.Name != name {
+					continue
+				}
+				found, sum = true, 0
+				for _, point := range metric.Data.DataPoints {
+					counts := value == ""
+					for _, a := range point.Attributes {
+						counts = counts || a.Value.Value == value
+					}
+					if counts {
+						sum += point.Value.(float64)
+					}
+				}
+			}
+		}
+	}
+	require.True(t, found, "no metric %s", name)
+	return sum
+}
+
+// usage is the memory allocated by the last metrics that tell it.
+func (p printed) usage(t *testing.T) float64 {
+	t.Helper()
+	return p.last(t, "cistern.device.memory.usage", "allocated")
+}
+
+// TestTelemetryOfARun: everything is in one trace, below one span, and the metrics are those before the end.
+func TestTelemetryOfARun(t *testing.T) {
+	var out, errs bytes.Buffer
+	args := []string{"-data", small(t), "-batch", "10", "-epochs", "2", "-trace", "stdout"}
+	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
+	p := parse(t, out.String())
+	roots := p.named("mnist")
+	require.Len(t, roots, 1)
+	require.Equal(t, "mlp", roots[0].attribute("mnist.model"))
+	require.Equal(t, false, roots[0].attribute("mnist.interrupted"))
+	ids := make(map[string]bool)
+	for _, s := range p.spans {
+		require.Equal(t, roots[0].SpanContext.TraceID, s.SpanContext.TraceID, s.Name)
+		ids[s.SpanContext.SpanID] = true
+	}
+	for _, s := range p.spans {
+		require.Equal(t, s.Name != "mnist", ids[s.Parent.SpanID], "the parent of %s", s.Name)
+	}
+	require.Len(t, p.named("step"), 4)
+	require.Positive(t, p.last(t, "cistern.transfer.copies", "d2h"))
+	for _, direction := range []string{"h2d", "d2h"} {
+		require.Len(t, p.named("transfer."+direction), int(p.last(t, "cistern.transfer.copies", direction)), "each copy has a span")
+	}
+	require.Len(t, p.named("memcache.driver_alloc"), int(p.last(t, "cistern.device.segment.count", "")), "each segment has a span")
+	require.NotEmpty(t, p.named("transfer.pinned_alloc"))
+	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
+	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")
+}
+
+// TestFailedRunsSendTheirTelemetry: also those that fail before the first step.
+func TestFailedRunsSendTheirTelemetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no data":                 {[]string{"-data", t.TempDir()}, "no train-images"},
+		"no device":               {[]string{"-device", "nonsense"}, "no such backend"},
+		"no memory for the model": {[]string{"-capacity", "6MiB"}, "out of memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			require.Equal(t, 1, run(context.Background(), append([]string{"-trace", "stdout", "-data", small(t)}, c.args...), &out, &errs))
+			p := parse(t, out.String())
+			require.Len(t, p.named("mnist"), 1)
+			status := p.named("mnist")[0].Status
+			require.Equal(t, "Error", status.Code)
+			require.Contains(t, status.Description, c.want)
+			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
+			if name == "no memory for the model" {
+				require.NotEmpty(t, p.named("memcache.driver_alloc"))
+				require.Positive(t, p.usage(t), "what was allocated by then")
+			}
+		})
+	}
+}
+
+// TestOutOfMemoryIsInTheTable: a run that fails while it trains tells of its steps, with the step that failed.
+func TestOutOfMemoryIsInTheTable(t *testing.T) {
+	var out, errs bytes.Buffer
+	args := []string{"-trace", "stdout", "-data", dataOf(t, 128, 10), "-capacity", "27MiB"}
+	require.Equal(t, 1, run(context.Background(), args, &out, &errs))
+	require.Contains(t, errs.String(), "out of memory")
+	p := parse(t, out.String())
+	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\nrequests that ran out of memory: 1\n")
+	require.Len(t, p.named("step"), 1)
+	require.Equal(t, "Error", p.named("step")[0].Status.Code)
+	require.Equal(t, "out_of_memory", p.named("step")[0].attribute("error.type"))
+	require.Positive(t, p.usage(t))
+	require.Contains(t, p.text, "0 dropped\n")
+}
+
+// TestInterruptedBeforeTheFirstStep: there is nothing to tell but the trace.
+func TestInterruptedBeforeTheFirstStep(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	require.Equal(t, 130, run(ctx, []string{"-trace", "stdout", "-data", small(t)}, &out, &errs), errs.String())
+	require.Empty(t, errs.String())
+	p := parse(t, out.String())
+	require.Contains(t, p.text, "interrupted before the first step\n")
+	require.Len(t, p.named("mnist"), 1)
+	require.Equal(t, true, p.named("mnist")[0].attribute("mnist.interrupted"))
+}
+
+// TestDroppedSpansOfOthersDontCount: the program's own span is no span of the tracer.
+func TestDroppedSpansOfOthersDontCount(t *testing.T) {
+	var out bytes.Buffer
+	telemetry, err := newTelemetry(t.Context(), "stdout", &shared{w: &out})
+	require.NoError(t, err)
+	_, span := telemetry.start(t.Context(), options{})
+	telemetry.end(t.Context(), span, nil)
+	telemetry.end(t.Context(), span, nil)
+	out.Reset()
+	telemetry.report(&out)
+	require.Contains(t, out.String(), "spans: 0 made, 0 sampled out (allocations and frees: one step in 100 has them all), 0 dropped\n")
+}
