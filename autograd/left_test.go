@@ -33,6 +33,15 @@ func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *Tape, p, q, c *Variab
 		"shared, then added": func(t *Tape, p, q, _ *Variable) *Variable {
 			return t.Add(t.Reshape(p, 2, 2), t.Add(q, t.Add(p, p)))
 		},
+		"shared functions":  func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.Tanh(p), t.Exp(p)), q) },
+		"shared and scaled": func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.Scale(p, 2), t.Neg(p)), t.Neg(q)) },
+		"shared means":      func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Mean(p, 0), t.Mean(t.Square(q))) },
+		"shared products": func(t *Tape, p, q, c *Variable) *Variable {
+			return t.Add(t.Add(t.LinearReLU(c, p, q), t.LinearReLU(p, c, q)), t.Pow(p, 2))
+		},
+		"shared views": func(t *Tape, p, q, _ *Variable) *Variable {
+			return t.Add(t.Add(t.Transpose(p), t.Reshape(t.Softmax(p), 2, 2)), t.Div(q, q))
+		},
 		"of a constant":     func(t *Tape, p, q, c *Variable) *Variable { return t.Sub(t.Add(c, p), t.AddBias(c, q)) },
 		"of constants":      func(t *Tape, p, q, c *Variable) *Variable { return t.Add(t.Sub(c, q), t.Div(c, p)) },
 		"a divided one":     func(t *Tape, p, q, c *Variable) *Variable { return t.Add(t.Div(q, c), t.Div(p, q)) },
