@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -21,7 +20,7 @@ import (
 // run. A case is named by its number, so that one that fails can be run alone:
 //
 //	go test ./tensor -run TestOperationsAgainstReference/float32/1234$ -cases 2000
-var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1500, with -short 300")
+var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1000, with -short 300")
 
 func caseCount() int {
 	switch {
@@ -30,7 +29,7 @@ func caseCount() int {
 	case testing.Short():
 		return 300
 	}
-	return 1500
+	return 1000
 }
 
 // trial is one random case.
@@ -108,34 +107,13 @@ func fuzzTrials(f *testing.F, singles []operation[float32], doubles []operation[
 	}
 	f.Fuzz(func(t *testing.T, op uint8, choices []byte) {
 		r := newRig(t, 64<<20)
-		source := newChoices(choices)
+		source := reference.NewChoices(choices)
 		if n := int(op) % (2 * len(singles)); n < len(singles) {
 			runTrial(t, r, rand.New(source), singles[n])
 		} else {
 			runTrial(t, r, rand.New(source), doubles[n-len(singles)])
 		}
 	})
-}
-
-// choices is a source of random numbers that are bytes as long as there are some, one for a number.
-type choices struct {
-	bytes []byte
-	rest  *rand.PCG
-}
-
-func newChoices(b []byte) *choices {
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return &choices{b, rand.NewPCG(h.Sum64(), uint64(len(b)))}
-}
-
-func (c *choices) Uint64() uint64 {
-	if len(c.bytes) == 0 {
-		return c.rest.Uint64()
-	}
-	b := c.bytes[0]
-	c.bytes = c.bytes[1:]
-	return uint64(b) * 0x0101010101010101
 }
 
 // shape has up to 6 dimensions, of 0, 1 and more, and few elements, but now and then as many as are worth several

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -17,6 +16,7 @@ import (
 	g "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
 // The engine is compared with StdEng on random operations: the engine gets its operands as views, transposed, or as
@@ -201,29 +201,8 @@ func FuzzEngine(f *testing.F) {
 		f.Add([]byte{byte(i * 16), 3, byte(i), 17, 90, 255, 0, 128})
 	}
 	f.Fuzz(func(t *testing.T, choices []byte) {
-		runEngineTrial(t, newEngine(t, "host"), rand.New(newBytes(choices)))
+		runEngineTrial(t, newEngine(t, "host"), rand.New(reference.NewChoices(choices)))
 	})
-}
-
-// bytesSource gives bytes as random numbers as long as there are some.
-type bytesSource struct {
-	bytes []byte
-	rest  *rand.PCG
-}
-
-func newBytes(b []byte) *bytesSource {
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return &bytesSource{b, rand.NewPCG(h.Sum64(), uint64(len(b)))}
-}
-
-func (s *bytesSource) Uint64() uint64 {
-	if len(s.bytes) == 0 {
-		return s.rest.Uint64()
-	}
-	b := s.bytes[0]
-	s.bytes = s.bytes[1:]
-	return uint64(b) * 0x0101010101010101
 }
 
 func runEngineTrial(t testing.TB, e engineRig, r *rand.Rand) {
