@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,4 +66,81 @@ func TestOversizeRelease(t *testing.T) {
 	require.Equal(t, []int64{22}, oversizeWalk(t, 62, 22, 30, 32))
 	require.Equal(t, []int64{12}, oversizeWalk(t, 64, 12, 20, 22, 22), "20 MiB are as large as the limit of splitting")
 	require.Equal(t, []int64{24, 80}, oversizeWalk(t, 30, 24, 70, 80), "20 MiB more would be wasted")
+}
+
+// TestOrphansKeepTheirAge: with Exact what a closed stream left is as old as it was.
+func TestOrphansKeepTheirAge(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5, Exact: true})
+	s, gone := dev.stream(1), dev.stream(2)
+	old, young, other := mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 22*mib, gone), mustAlloc(t, c, 12*mib, s)
+	require.NoError(t, old.Free())
+	for range 8 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 12*mib, s)
+	}
+	require.NoError(t, young.Free())
+	gone.closed.Store(true)
+	mustAlloc(t, c, 24*mib, s)
+	require.NotContains(t, dev.live, old.Ptr())
+	require.Contains(t, dev.live, young.Ptr())
+	require.NoError(t, c.check())
+}
+
+// TestEmptyCacheFails: what was not unmapped, because the driver refused something before it, is free again.
+func TestEmptyCacheFails(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2})
+	s := dev.stream(1)
+	freeAll(t, holes(t, c, s, nil, 6, 4, 8))
+	refused := errors.New("unmap refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Unmap" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	hits := c.Stats().Hits
+	for _, size := range []int64{8, 6, 4} {
+		mustAlloc(t, c, size*mib, s)
+	}
+	require.Equal(t, hits+3, c.Stats().Hits)
+}
+
+// TestOversizeReleaseFallsShort: segments below the limit of splitting are no part of it. What it returned stays so, and a
+// flush follows.
+func TestOversizeReleaseFallsShort(t *testing.T) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
+	s := dev.stream(1)
+	freeAll(t, []Block{mustAlloc(t, c, 12*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 24*mib, s)})
+	c.setLimit(c.MemoryReserved())
+	dev.calls = nil
+	mustAlloc(t, c, 50*mib, s)
+	st := c.Stats()
+	require.EqualValues(t, 1, st.NumSyncAllStreams)
+	require.EqualValues(t, 1, st.NumAllocRetries)
+	require.EqualValues(t, 3, st.NumDeviceFree)
+	require.Len(t, dev.calls, 4)
+	require.Contains(t, dev.calls[0], fmt.Sprint(24*mib), "the largest first")
+	require.Contains(t, dev.calls[2], fmt.Sprint(12*mib))
+}
+
+// TestCollectionLeavesParts: a free part of a segment that is in use is no candidate, however old.
+func TestCollectionLeavesParts(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	part, rest := mustAlloc(t, c, 5*mib, s), mustAlloc(t, c, 5*mib, s)
+	require.NoError(t, rest.Free())
+	whole, other := mustAlloc(t, c, 30*mib, s), mustAlloc(t, c, 16*mib, s) // more than the part has
+	for range 5 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 16*mib, s)
+	}
+	require.NoError(t, whole.Free())
+	mustAlloc(t, c, 34*mib, s)
+	require.Contains(t, dev.live, part.Ptr())
+	require.NotContains(t, dev.live, whole.Ptr())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+	require.NoError(t, c.check())
+	require.Equal(t, rest.Ptr(), mustAlloc(t, c, 5*mib, s).Ptr())
 }

@@ -119,17 +119,19 @@ func TestRangesOnAHost(t *testing.T) {
 		require.NoError(t, err)
 		cache, err := memcache.New(dev, memcache.Config{ExpandableSegments: true, Exact: exact})
 		require.NoError(t, err)
-		var errs []error
+		var ends []func() error
 		for range 3 {
 			s, err := dev.NewStream(device.StreamOptions{})
 			require.NoError(t, err)
 			for _, bytes := range []int64{1000, 3 << 20} {
 				b, err := cache.Alloc(t.Context(), bytes, s)
 				require.NoError(t, err)
-				errs = append(errs, b.Free())
+				ends = append(ends, b.Free)
 			}
-			errs = append(errs, s.Close())
+			ends = append(ends, s.Close)
 		}
-		require.NoError(t, errors.Join(append(errs, cache.Close(), dev.Close())...))
+		for _, end := range append(ends, cache.Close, dev.Close) {
+			require.NoError(t, end())
+		}
 	}
 }

@@ -13,12 +13,12 @@ import (
 func TestRequestedPeakOfAScope(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
-	require.NoError(t, mustAlloc(t, c, 1024, s).Free()) // the cache's own peak is not raised again
-	less := mustAlloc(t, c, 600, s)
+	require.NoError(t, mustAlloc(t, c, 1024, s).Free()) // the cache's own peaks are not raised again
+	less := mustAlloc(t, c, 999, s)
 	_, scope := c.Scope(t.Context(), "requested")
 	require.NoError(t, less.Free())
 	b := mustAlloc(t, c, 1000, s)
-	require.Equal(t, Level{Start: 600, Current: 1000, Peak: 1000}, scope.Window().Requested)
+	require.Equal(t, Level{Start: 999, Current: 1000, Peak: 1000}, scope.Window().Requested)
 	require.Equal(t, Level{Start: 1024, Current: 1024, Peak: 1024}, scope.Window().Allocated)
 	require.NoError(t, c.check())
 	require.NoError(t, b.Free())
@@ -29,7 +29,7 @@ func TestRequestedPeakOfAScope(t *testing.T) {
 func TestAllocatedPeakOfAScope(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
-	require.NoError(t, mustAlloc(t, c, 4096, s).Free())
+	freeAll(t, []Block{mustAlloc(t, c, 4096, s), mustAlloc(t, c, 4096, s)}) // the cache's own peaks are not raised again
 	b := mustAlloc(t, c, 1024, s)
 	_, scope := c.Scope(t.Context(), "allocated")
 	require.NoError(t, b.Free())
@@ -164,4 +164,21 @@ func TestFailedRequestsAreMisses(t *testing.T) {
 		require.EqualValues(t, 4, st.Misses)
 		require.Zero(t, st.Hits)
 	}
+}
+
+// TestReservedPeakOfAScope: the most that was held from the driver since the window opened.
+func TestReservedPeakOfAScope(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	require.NoError(t, mustAlloc(t, c, 100*mib, s).Free())
+	require.NoError(t, c.EmptyCache(t.Context()))
+	mustAlloc(t, c, 1, s)
+	_, scope := c.Scope(t.Context(), "reserved")
+	require.NoError(t, mustAlloc(t, c, 50*mib, s).Free())
+	require.NoError(t, c.EmptyCache(t.Context()))
+	mustAlloc(t, c, 3*mib, s)
+	require.Equal(t, Level{Start: 2 * mib, Current: 22 * mib, Peak: 52 * mib}, scope.Window().Reserved)
+	scope.End()
+	mustAlloc(t, c, 80*mib, s)
+	require.Equal(t, Level{Start: 2 * mib, Current: 22 * mib, Peak: 52 * mib}, scope.Window().Reserved)
 }

@@ -107,14 +107,19 @@ func TestReclaimerOfOneEntryACall(t *testing.T) {
 func TestReclaimerThatSaysMoreThanThereIs(t *testing.T) {
 	c, s, held := pressed(t) // of a device of 1 GiB
 	lies, asked := int64(100*mib), 0
-	c.OnPressure(func(context.Context, int64) int64 { asked++; return lies })
+	c.OnPressure(func(context.Context, int64) int64 {
+		if asked++; asked == 1 {
+			return min(lies, 1)
+		}
+		return lies
+	})
 	_, err := c.Alloc(t.Context(), 16*mib, s)
 	require.ErrorIs(t, err, ErrOutOfMemory)
-	require.Equal(t, 11, asked)
+	require.Equal(t, 12, asked)
 	asked, lies = 0, math.MaxInt64
 	_, err = c.Alloc(t.Context(), 16*mib, s)
 	require.ErrorIs(t, err, ErrOutOfMemory)
-	require.Equal(t, 1, asked)
+	require.Equal(t, 2, asked)
 	require.EqualValues(t, 2, c.Stats().NumOOMs)
 
 	asked, lies = 0, 1
@@ -132,4 +137,31 @@ func TestReclaimerThatSaysMoreThanThereIs(t *testing.T) {
 	for _, b := range held {
 		require.NoError(t, b.Free())
 	}
+}
+
+// TestReclaimerWithNothingLeft is asked once for a request, however often the next one frees something; and what one says
+// of itself does not count against another.
+func TestReclaimerWithNothingLeft(t *testing.T) {
+	c, s, held := pressed(t)
+	nothing, lied := 0, false
+	c.OnPressure(func(context.Context, int64) int64 { nothing++; return 0 })
+	c.OnPressure(func(context.Context, int64) int64 {
+		if lied {
+			return 0
+		}
+		lied = true
+		return 5 << 30
+	})
+	c.OnPressure(func(context.Context, int64) int64 {
+		b := held[0]
+		held = held[1:]
+		require.NoError(t, b.Free())
+		return b.Size()
+	})
+	mustAlloc(t, c, 48*mib, s)
+	require.Equal(t, 1, nothing)
+	require.Len(t, held, 13)
+	_, err := c.Alloc(t.Context(), 16*mib, s)
+	require.NoError(t, err)
+	require.Equal(t, 2, nothing, "once for each request")
 }

@@ -75,3 +75,28 @@ func TestSinceCountsAcrossResets(t *testing.T) {
 	require.Positive(t, ref.Stats().NumOOMs)
 	require.Positive(t, ref.Stats().OversizeSegments.Freed)
 }
+
+// TestResetPeaks: every peak becomes what is now, those that the shards keep and those of segments; windows keep theirs.
+func TestResetPeaks(t *testing.T) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 32})
+	a, b := dev.stream(1), dev.stream(2)
+	mustAlloc(t, c, 700, a)
+	_, scope := c.Scope(t.Context(), "window")
+	freeAll(t, []Block{mustAlloc(t, c, 64*mib, a), mustAlloc(t, c, 3*mib, b), mustAlloc(t, c, 30*mib, b), mustAlloc(t, c, 1000, b)})
+	require.NoError(t, c.EmptyCache(t.Context()))
+	c.ResetPeakStats()
+	st := c.Stats()
+	for i, q := range st.quantities() {
+		require.Equal(t, q.Current, q.Peak, "quantity %d", i)
+	}
+	require.EqualValues(t, 2*mib, c.MaxMemoryReserved())
+	require.EqualValues(t, 1024, c.MaxMemoryAllocated())
+	w := scope.Window()
+	require.EqualValues(t, 97*mib+2048, w.Allocated.Peak)
+	require.EqualValues(t, 97*mib+1700, w.Requested.Peak)
+	require.NoError(t, c.check())
+	mustAlloc(t, c, 512, b)
+	require.EqualValues(t, 1536, c.MaxMemoryAllocated())
+	require.EqualValues(t, 4*mib, c.MaxMemoryReserved())
+	scope.End()
+}

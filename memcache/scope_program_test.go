@@ -17,18 +17,38 @@ type plainScope struct {
 	parent *plainScope
 	ended  bool
 	own    Own
+	window Window // but for what is reserved
 }
 
 type plainBlock struct {
 	block   Block
+	which   int // of the caches
+	bytes   int64
 	charged []*plainScope
 }
 
-// scopeProgram runs random scopes, whose ends are not nested, on two caches, and compares every Own after every step.
+// moved brings the open windows of a cache up to date after a call.
+func moved(scopes []*plainScope, c *Cache, allocated, requested, blocks int64) {
+	for _, o := range scopes {
+		if o.scope == nil || o.scope.cache != c || o.ended {
+			continue
+		}
+		w := &o.window
+		w.Allocated.Current += allocated
+		w.Allocated.Peak = max(w.Allocated.Peak, w.Allocated.Current)
+		w.Requested.Current += requested
+		w.Requested.Peak = max(w.Requested.Peak, w.Requested.Current)
+		w.Allocations += blocks
+	}
+}
+
+// scopeProgram runs random scopes, whose ends are not nested, on two caches, and compares every Own and every Window after
+// every step.
 func scopeProgram(t *testing.T, seed uint64, steps int) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var caches [2]*Cache
 	var devices [2]*scripted
+	var allocated, requested [2]int64
 	for i := range caches {
 		caches[i], devices[i] = newCache(t, Config{NoCaching: seed%8 == 7})
 	}
@@ -37,14 +57,20 @@ func scopeProgram(t *testing.T, seed uint64, steps int) {
 	var live []plainBlock
 	for range steps {
 		which := r.IntN(2)
-		c, s := caches[which], devices[which].stream(1)
+		c, s := caches[which], devices[which].stream(uint64(r.IntN(3)))
 		at := scopes[r.IntN(len(scopes))]
 		switch r.IntN(8) {
 		case 0, 1:
 			n := &plainScope{parent: at}
 			n.ctx, n.scope = c.Scope(at.ctx, fmt.Sprint(len(scopes)))
+			n.window.Allocated = Level{Start: allocated[which], Current: allocated[which], Peak: allocated[which]}
+			n.window.Requested = Level{Start: requested[which], Current: requested[which], Peak: requested[which]}
 			scopes = append(scopes, n)
 		case 2:
+			if r.IntN(4) == 0 {
+				c.ResetPeakStats()
+				c.ResetAccumulatedStats()
+			}
 			if at.scope != nil {
 				at.scope.End()
 				at.ended = true
@@ -58,13 +84,20 @@ func scopeProgram(t *testing.T, seed uint64, steps int) {
 			live[i] = live[len(live)-1]
 			live = live[:len(live)-1]
 			require.NoError(t, b.block.Free())
+			allocated[b.which] -= b.block.Size()
+			requested[b.which] -= b.bytes
+			moved(scopes, caches[b.which], -b.block.Size(), -b.bytes, 0)
 			for _, o := range b.charged {
 				o.own.Live -= b.block.Size()
 			}
 		default:
-			b, err := c.Alloc(at.ctx, int64(1+r.IntN(5000)), s)
+			bytes := int64(1 + r.IntN(5000))
+			b, err := c.Alloc(at.ctx, bytes, s)
 			require.NoError(t, err)
-			p := plainBlock{block: b}
+			allocated[which] += b.Size()
+			requested[which] += bytes
+			moved(scopes, c, b.Size(), bytes, 1)
+			p := plainBlock{block: b, which: which, bytes: bytes}
 			for o := at; o != root; o = o.parent {
 				if o.scope.cache == c && !o.ended {
 					o.own.Live += b.Size()
@@ -77,6 +110,10 @@ func scopeProgram(t *testing.T, seed uint64, steps int) {
 		}
 		for _, o := range scopes[1:] {
 			require.Equal(t, o.own, o.scope.Own(), "seed %d, scope %s", seed, o.scope.Name())
+			w := o.scope.Window()
+			require.Equal(t, o.window, Window{Allocated: w.Allocated, Requested: w.Requested, Allocations: w.Allocations},
+				"seed %d, scope %s", seed, o.scope.Name())
+			require.Equal(t, w.Allocations, w.Hits+w.Misses)
 		}
 	}
 	for _, b := range live {
@@ -90,7 +127,7 @@ func scopeProgram(t *testing.T, seed uint64, steps int) {
 }
 
 func TestScopePrograms(t *testing.T) {
-	for seed := range uint64(max(scaled(150), 8)) {
+	for seed := range uint64(max(scaled(60), 8)) {
 		scopeProgram(t, seed, 100)
 	}
 }

@@ -3,6 +3,7 @@ package memcache
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,7 @@ func depth(m *meta) (height int, mean float64) {
 func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 	const n = 20_000
 	all := strides
-	for stride := int64(0); len(all) < len(strides)+max(scaled(40), 5); {
+	for stride := int64(0); len(all) < len(strides)+max(scaled(20), 2); {
 		stride += 7919 * 512 * int64(len(all))
 		all = append(all, stride)
 	}
@@ -53,7 +54,7 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 			case 2:
 				at = k * 7919 % n
 			}
-			metas[at] = meta{ptr: 1<<40 + device.Ptr(int64(at)*stride), size: 1024}
+			metas[at] = meta{ptr: 1<<20 + device.Ptr(int64(at)*stride), size: 1024}
 			x.insert(&metas[at])
 		}
 		height, mean := depth(x.root)
@@ -61,4 +62,40 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 		require.LessOrEqual(t, height, int(4.5*log), fmt.Sprintf("stride %d", stride))
 		require.LessOrEqual(t, mean, 2*log, fmt.Sprintf("stride %d", stride))
 	}
+}
+
+// TestTreeKeepsItsOrders: along with the order of the blocks, which TestIndex looks at, that of the priorities, through
+// insertions and removals; the depth stays what it is at random.
+func TestTreeKeepsItsOrders(t *testing.T) {
+	const n = 4000
+	r := rand.New(rand.NewPCG(6, 7))
+	var x tree
+	metas := make([]meta, n)
+	for i := range metas {
+		metas[i] = meta{ptr: 1<<20 + device.Ptr(i*4096), size: int64(512 * (1 + i%5))}
+	}
+	ordered := func() {
+		walk(x.root, func(m *meta) {
+			for _, child := range [2]*meta{m.left, m.right} {
+				if child != nil {
+					require.LessOrEqual(t, child.priority, m.priority)
+				}
+			}
+		})
+	}
+	for i := range 40_000 {
+		if m := &metas[r.IntN(n)]; m.indexed {
+			x.remove(m)
+		} else {
+			x.insert(m)
+		}
+		if i%1000 == 0 {
+			ordered()
+		}
+	}
+	ordered()
+	height, mean := depth(x.root)
+	log := math.Log2(n / 2)
+	require.LessOrEqual(t, height, int(4.5*log))
+	require.LessOrEqual(t, mean, 2*log)
 }

@@ -152,8 +152,8 @@ func (b Buffer) Release() error {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
 	if (over || s.pool.due.Load()) && s.pool.gate.enter() { // else Close frees it
+		defer s.pool.gate.leave()
 		s.pool.settle(context.Background())
-		s.pool.gate.leave()
 	}
 	return nil
 }

@@ -2,7 +2,9 @@ package transfer_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,4 +88,37 @@ func TestBatchAfterCloseOfThePool(t *testing.T) {
 	require.ErrorIs(t, b.Close(), transfer.ErrClosed)
 	require.NoError(t, b.Close())
 	require.NoError(t, block.Free())
+}
+
+// Memory goes back to the driver when the copies that use it are done, not before: of a buffer that is out, and of one that was
+// released.
+func TestCloseFreesAfterCopies(t *testing.T) {
+	for _, released := range []bool{false, true} {
+		r := newRig(t, transfer.Config{})
+		var freed atomic.Int64
+		p, err := transfer.New(&meter{Device: r.dev, freeing: func() error { freed.Add(1); return nil }}, transfer.Config{})
+		require.NoError(t, err)
+		block := r.alloc(t, 64, r.a)
+		b, err := p.Get(t.Context(), 64)
+		require.NoError(t, err)
+		open := hold(t, r.a)
+		_, err = p.H2D(t.Context(), r.a, block, 0, b, 0, 64)
+		require.NoError(t, err)
+		if released {
+			require.NoError(t, b.Release())
+		}
+		closed := make(chan error)
+		go func() { closed <- p.Close() }()
+		time.Sleep(20 * time.Millisecond)
+		require.Zero(t, freed.Load())
+		open()
+		if err := <-closed; released {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "1 buffers")
+		}
+		require.EqualValues(t, 1, freed.Load())
+		require.Zero(t, p.Stats().HeldBytes.Current)
+		require.NoError(t, block.Free())
+	}
 }

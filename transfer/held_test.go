@@ -151,16 +151,28 @@ func plausible(st transfer.Stats, limit, budget int64) error {
 // What the driver is still freeing counts, and a Get that needs its room waits for it, as long as its context lasts.
 func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	freeing, open := make(chan struct{}, 9), make(chan struct{})
-	dev := &meter{Device: r.dev, freeing: func() error { freeing <- struct{}{}; <-open; return nil }}
+	freeing, gate := make(chan struct{}, 9), make(chan struct{})
+	dev := &meter{Device: r.dev, freeing: func() error { freeing <- struct{}{}; <-gate; return nil }}
 	r.on(t, dev, transfer.Config{MaxBytes: 4 << 10})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
 	require.NoError(t, r.get(t, 4<<10).Release())
-	got := make(chan error, 2)
+	got := make(chan error, 9)
+	result := func() error {
+		select {
+		case err := <-got:
+			return err
+		case <-time.After(10 * time.Second):
+			return errors.New("it waits")
+		}
+	}
 	get := func(ctx context.Context, bytes int64) {
 		b, err := r.pool.Get(ctx, bytes)
 		got <- errors.Join(err, b.Release())
 	}
-	go get(t.Context(), 1<<10) // gives back what is cached
+	long, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	go get(long, 1<<10) // gives back what is cached
 	<-freeing
 	stat := memcache.Stat{Current: 4 << 10, Peak: 4 << 10, Allocated: 4 << 10}
 	require.Equal(t, stat, r.pool.Stats().HeldBytes)
@@ -176,14 +188,16 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	cancel()
-	require.ErrorIs(t, <-got, context.Canceled)
-	_, err := r.pool.Get(t.Context(), 5<<10) // more than all of it
+	require.ErrorIs(t, result(), context.Canceled)
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := r.pool.Get(ctx, 5<<10) // more than all of it
 	require.ErrorIs(t, err, transfer.ErrLimit)
-	go get(t.Context(), 3<<10)
+	go get(long, 3<<10)
 	time.Sleep(time.Millisecond)
-	close(open)
-	require.NoError(t, <-got)
-	require.NoError(t, <-got)
+	open()
+	require.NoError(t, result())
+	require.NoError(t, result())
 	require.LessOrEqual(t, dev.most(), int64(4<<10))
 }
 
@@ -191,6 +205,8 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 // next call that gives memory back.
 func TestRefusedFreeStaysHeld(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
 	refused := errors.New("refused")
 	var err error
 	dev := &meter{Device: r.dev, freeing: func() error { return err }}
@@ -200,7 +216,7 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	err = nil
 	st := r.pool.Stats()
 	require.Equal(t, [3]int64{0, 3 << 10, 1}, [3]int64{st.AllocatedBytes.Current, st.HeldBytes.Current, st.HostFrees})
-	_, getErr := r.pool.Get(t.Context(), 2<<10)
+	_, getErr := r.pool.Get(ctx, 2<<10)
 	var limit *transfer.LimitError
 	require.ErrorAs(t, getErr, &limit)
 	require.Equal(t, transfer.LimitError{Requested: 2 << 10, Allocated: 3 << 10, Limit: 4 << 10}, *limit)
@@ -213,10 +229,33 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	require.NoError(t, b.Release())
 	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
 	require.EqualValues(t, 4<<10, r.pool.Stats().HeldBytes.Current)
-	_, getErr = r.pool.Get(t.Context(), 1)
+	_, getErr = r.pool.Get(ctx, 1)
 	require.ErrorIs(t, getErr, transfer.ErrLimit)
 	require.NoError(t, r.pool.Close())
 	r.faulted = true // the device closes with what it refused to free
+}
+
+// Errors of frees come from any goroutine; one of them is told.
+func TestRefusedFreesOfManyGoroutines(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	refused := errors.New("refused")
+	r.on(t, &meter{Device: r.dev, freeing: func() error { return refused }}, transfer.Config{MaxCachedBytes: -1})
+	r.faulted = true
+	var bufs []transfer.Buffer
+	for range 8 {
+		bufs = append(bufs, r.get(t, 64))
+	}
+	var group sync.WaitGroup
+	for _, b := range bufs {
+		group.Go(func() {
+			if err := b.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
+	require.EqualValues(t, 8*64, r.pool.Stats().HeldBytes.Current)
 }
 
 // Close tells of a free that failed long before, and of those that fail now.

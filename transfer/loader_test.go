@@ -422,3 +422,28 @@ func TestLoaderOverlapsCompute(t *testing.T) {
 	require.NoError(t, l.Close())
 	k.check(9)
 }
+
+// A source that fails, or ends, as often as it likes costs no slot of the ring.
+func TestLoaderKeepsTheSlotsOfSourcesThatEnd(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l := newLoader(t, r, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	failed := errors.New("failed")
+	for i := range 5 {
+		end := []error{failed, io.EOF}[i%2]
+		require.NoError(t, l.Start(ctx, func(context.Context, [][]byte) error { return end }))
+		_, err := l.Next(ctx)
+		require.ErrorIs(t, err, end)
+		_, err = l.Next(ctx)
+		require.Equal(t, io.EOF, err)
+	}
+	require.NoError(t, l.Start(ctx, counter(3, nil)))
+	for i := range 3 {
+		b, err := l.Next(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, i, b.Index())
+		require.NoError(t, b.Release())
+	}
+	require.NoError(t, l.Close())
+}

@@ -1,10 +1,12 @@
 package transfer_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -119,7 +121,9 @@ func (r *rig) alloc(t testing.TB, bytes int64, s device.Stream) memcache.Block {
 
 func (r *rig) get(t testing.TB, bytes int64) transfer.Buffer {
 	t.Helper()
-	b, err := r.pool.Get(t.Context(), bytes)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	b, err := r.pool.Get(ctx, bytes)
 	require.NoError(t, err)
 	return b
 }

@@ -142,6 +142,36 @@ func TestBudgetOfPending(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
+// A buffer with copies on several streams is idle after the last of them.
+func TestIdleAfterAllCopies(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	for _, held := range []device.Stream{r.a, r.b} {
+		block := r.alloc(t, 64, r.a)
+		b := r.get(t, 64)
+		open := hold(t, held)
+		for _, s := range []device.Stream{r.a, r.b} {
+			_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
+			require.NoError(t, err)
+		}
+		require.NoError(t, b.Release())
+		other := r.a
+		if held == r.a {
+			other = r.b
+		}
+		require.NoError(t, other.Synchronize(t.Context()))
+		misses := r.pool.Stats().Misses
+		require.EqualValues(t, 1, r.pool.Stats().Pending)
+		next := r.get(t, 64)
+		require.Equal(t, misses+1, r.pool.Stats().Misses, "handed out under a copy")
+		open()
+		require.NoError(t, held.Synchronize(t.Context()))
+		require.Zero(t, r.pool.Stats().Pending)
+		require.NoError(t, next.Release())
+		require.NoError(t, r.pool.EmptyCache(t.Context()))
+		require.NoError(t, block.Free())
+	}
+}
+
 func TestEmptyCache(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 512, r.a)
@@ -254,10 +284,18 @@ func TestCloseReportsWhatIsOut(t *testing.T) {
 	require.Nil(t, b.Bytes())
 	require.ErrorIs(t, b.Check(), transfer.ErrClosed)
 	require.ErrorIs(t, b.Release(), transfer.ErrClosed)
-	_, err = pool.Get(t.Context(), 1)
-	require.ErrorIs(t, err, transfer.ErrClosed)
+	for _, n := range []int64{0, 1, 1000} {
+		_, err = pool.Get(t.Context(), n)
+		require.ErrorIs(t, err, transfer.ErrClosed)
+	}
 	require.ErrorIs(t, pool.EmptyCache(t.Context()), transfer.ErrClosed)
-	require.Zero(t, pool.Stats().AllocatedBytes.Current)
+	st := pool.Stats()
+	for _, stat := range []memcache.Stat{st.Allocations, st.AllocatedBytes, st.HeldBytes, st.ActiveRequests, st.ActiveBytes,
+		st.RequestedBytes, st.CachedBytes} {
+		require.Zero(t, stat.Current)
+		require.Positive(t, stat.Peak)
+		require.Equal(t, stat.Allocated, stat.Freed)
+	}
 	require.NoError(t, dev.Close())
 }
 

@@ -1,0 +1,241 @@
+package transfer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// idles are how many idle slabs of a class each shard has.
+func (p *Pool) idles(bytes int64) []int {
+	class, _ := classOf(bytes)
+	var n []int
+	for _, sh := range p.shards {
+		k := 0
+		for s := sh.idle[class]; s != nil; s = s.below {
+			k++
+		}
+		n = append(n, k)
+	}
+	return n
+}
+
+// What goes for something newer is what was not used for longest, whatever shard it is in.
+func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
+	p := newShards(t, Config{MaxCachedBytes: 4 * 64}, 4)
+	for _, i := range []int{2, 1, 3} {
+		p.idleIn(t, p.shards[i], 64)
+		p.settle(t.Context())
+	}
+	var bufs [2]Buffer
+	for i := range bufs {
+		var err error
+		bufs[i], err = p.Get(t.Context(), 65)
+		require.NoError(t, err)
+	}
+	require.NoError(t, bufs[0].Release())
+	require.Equal(t, []int{0, 1, 0, 1}, p.idles(64), "of 64, 64, 64 and 128 the first has to go")
+	require.Equal(t, []int{0, 0, 0, 1}, p.idles(128))
+	b, err := p.Get(t.Context(), 64)
+	require.NoError(t, err)
+	require.NoError(t, b.Release())
+	require.Equal(t, []int{0, 1, 0, 1}, p.idles(64))
+	require.NoError(t, bufs[1].Release())
+	require.Equal(t, []int{0, 0, 0, 1}, p.idles(64), "the one that was used again is the newest of them")
+	require.Equal(t, []int{0, 0, 0, 1}, p.idles(128))
+	require.EqualValues(t, 4*64, p.Stats().CachedBytes.Peak)
+}
+
+// A shard gets the budget and the slots that others don't use, and all of it if need be.
+func TestShardsLendTheirParts(t *testing.T) {
+	const shards = 4
+	p := newShards(t, Config{MaxCachedBytes: 64 * shards, MaxCachedBuffers: shards}, shards)
+	for i := range shards { // each has a part of what is left
+		p.idleIn(t, p.shards[i], 64)
+	}
+	var bufs []Buffer
+	for range shards {
+		b, err := p.Get(t.Context(), 64)
+		require.NoError(t, err)
+		bufs = append(bufs, b)
+	}
+	require.Equal(t, make([]int, shards), p.idles(64))
+	for _, b := range bufs {
+		require.NoError(t, b.Release())
+	}
+	require.Equal(t, []int{0, 0, 0, shards}, p.idles(64), "the last shard, which all calls use, has all")
+	require.Zero(t, p.Stats().HostFrees)
+	_, err := p.audit()
+	require.NoError(t, err)
+}
+
+// Shards that have idle slabs in turn keep the peak within the budget, also where they would get more than they use.
+func TestPeakOfCachedBytesOfTurns(t *testing.T) {
+	const shards = 4
+	p := newShards(t, Config{MaxCachedBytes: 2 * 64}, shards)
+	p.idleIn(t, p.shards[0], 64)
+	class, _ := classOf(64)
+	for i := range 100 {
+		from, to := p.shards[i%shards], p.shards[(i+1)%shards]
+		p.waits.Add(1)
+		s := from.idle[class]
+		from.remove(s)
+		from.used[gaugeActive] += s.size()
+		p.raise(from)
+		require.True(t, p.makeIdle(to, s))
+		require.LessOrEqual(t, p.Stats().CachedBytes.Peak, int64(2*64))
+		_, err := p.audit()
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 64, p.Stats().CachedBytes.Current)
+}
+
+// What is released in another shard makes room there, which is taken also where shards that take from each other stop doing so.
+func TestPeakOfWhatIsReleasedElsewhere(t *testing.T) {
+	p := newShards(t, Config{}, 2)
+	a, b := p.shards[0], p.shards[1]
+	for range 100 {
+		a.robbed, a.robberies, a.waits = time.Now().Add(time.Hour), manyRobberies, p.waits.Load()
+		out := handedOut(64, 60)
+		a.apply(&out)
+		p.raise(a)
+		back := change{gaugeRequests: -1, gaugeActive: -64, gaugeRequested: -60}
+		b.apply(&back)
+	}
+	for g, want := range map[gauge]int64{gaugeRequests: 1, gaugeActive: 64, gaugeRequested: 60} {
+		require.Equal(t, memcache.Stat{Peak: want, Allocated: 100 * want, Freed: 100 * want}, p.total(g))
+	}
+}
+
+// Two goroutines may note their copies on one stream in the other order: the buffer waits for the later one, and what wrote is
+// not forgotten.
+func TestCopiesNotedInAnotherOrder(t *testing.T) {
+	s := &slab{queueing: 3, writing: true}
+	first, second, third := &mark{stream: 7, seq: 1}, &mark{stream: 7, seq: 2}, &mark{stream: 7, seq: 3}
+	require.Nil(t, s.commit(second, false))
+	require.Same(t, first, s.commit(first, true), "it ends before the other")
+	require.Equal(t, []use{{7, second, true}}, s.uses)
+	require.Same(t, second, s.commit(third, false))
+	require.Equal(t, []use{{7, third, true}}, s.uses)
+	require.Zero(t, s.queueing)
+	require.False(t, s.writing)
+	require.Nil(t, s.commit(&mark{stream: 8, seq: 1}, false), "another stream's copies are apart")
+	require.Len(t, s.uses, 2)
+}
+
+// EmptyCache waits for what was queued before it, and not for what others queue meanwhile.
+func TestLastOfWhatHoldsUp(t *testing.T) {
+	p := newShards(t, Config{}, 2)
+	stream, err := p.dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	cache, err := memcache.New(p.dev, memcache.Config{})
+	require.NoError(t, err)
+	block, err := cache.Alloc(t.Context(), 64, stream)
+	require.NoError(t, err)
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	require.NoError(t, stream.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
+	before := p.events.seq.Load()
+	require.Nil(t, p.last(before))
+	var marks []*mark
+	for range 3 {
+		b, err := p.Get(t.Context(), 64)
+		require.NoError(t, err)
+		c, err := p.H2D(t.Context(), stream, block, 0, b, 0, 64)
+		require.NoError(t, err)
+		require.NoError(t, b.Release())
+		marks = append(marks, c.mark)
+	}
+	require.Nil(t, p.last(before), "all came later")
+	_, err = p.fence(stream) // holds up nothing
+	require.NoError(t, err)
+	for _, m := range marks {
+		require.Same(t, m, p.last(m.seq))
+	}
+	require.Same(t, marks[2], p.last(p.events.seq.Load()))
+	_, wait := p.drain(before)
+	require.Nil(t, wait)
+	open()
+	require.NoError(t, stream.Synchronize(context.Background()))
+	require.Nil(t, p.last(p.events.seq.Load()), "all are done")
+	require.NoError(t, block.Free())
+	require.NoError(t, cache.Close())
+	require.NoError(t, stream.Close())
+}
+
+// Durations add up, and know the shortest and the longest.
+func TestDurations(t *testing.T) {
+	var d DurationStat
+	require.Zero(t, d.Average())
+	for _, took := range []time.Duration{5, 3, 7, 5} {
+		d.add(took)
+	}
+	require.Equal(t, DurationStat{Count: 4, Total: 20, Min: 3, Max: 7}, d)
+	require.EqualValues(t, 5, d.Average())
+}
+
+// Each size has a class of its own, in their order, and no class is left over.
+func TestClasses(t *testing.T) {
+	last, lastSize, size := -1, int64(0), int64(0)
+	for n := int64(1); n <= maxBytes; n = size + 1 {
+		var class int
+		class, size = classOf(n)
+		require.Equal(t, last+1, class, "%d bytes", n)
+		require.GreaterOrEqual(t, size, n)
+		if n <= linear {
+			require.EqualValues(t, grain, size-lastSize, "%d bytes", n)
+		}
+		again, same := classOf(size)
+		require.Equal(t, class, again)
+		require.Equal(t, size, same)
+		last, lastSize = class, size
+	}
+	require.Equal(t, classes-1, last)
+	require.EqualValues(t, maxBytes, size)
+}
+
+// A slab for which its class is full goes, and others stay, however old they are.
+func TestFullClassLeavesOthersAlone(t *testing.T) {
+	p := newShards(t, Config{MaxCachedBuffers: 1}, 2)
+	p.idleIn(t, p.shards[0], 64)
+	var bufs [2]Buffer
+	for i := range bufs {
+		var err error
+		bufs[i], err = p.Get(t.Context(), 1000)
+		require.NoError(t, err)
+	}
+	for _, b := range bufs {
+		require.NoError(t, b.Release())
+	}
+	require.Equal(t, []int{1, 0}, p.idles(64))
+	require.Equal(t, []int{0, 1}, p.idles(1000))
+	require.EqualValues(t, 1, p.Stats().HostFrees)
+}
+
+// A shard has room for a slab where its parts of the budget, of the slots and of the peak all suffice, to the byte.
+func TestRoom(t *testing.T) {
+	class, size := classOf(64)
+	s := &slab{mem: make([]byte, size), class: class}
+	for name, c := range map[string]struct {
+		change func(sh *shard)
+		want   bool
+	}{
+		"enough":    {func(*shard) {}, true},
+		"no budget": {func(sh *shard) { sh.bytesLeft-- }, false},
+		"no slot":   {func(sh *shard) { sh.slotsLeft[class]-- }, false},
+		"no quota":  {func(sh *shard) { sh.quota[gaugeCached]-- }, false},
+		"in use":    {func(sh *shard) { sh.used[gaugeCached]++ }, false},
+	} {
+		sh := new(shard)
+		sh.bytesLeft, sh.slotsLeft[class], sh.quota[gaugeCached] = size, 1, size
+		c.change(sh)
+		require.Equal(t, c.want, sh.room(s), name)
+	}
+}
