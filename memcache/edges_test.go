@@ -190,3 +190,72 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.Empty(t, c.shardOf(s).private)
 }
+
+// TestCancelledWhileAnotherGrows: a call that gives up waiting for the growth lock leaves it to its holder.
+func TestCancelledWhileAnotherGrows(t *testing.T) {
+	x := newScene(t, Config{})
+	h := hangAt(x.dev, "Alloc")
+	first := async(func() error { return grow(context.Background(), x) })
+	<-h.entered
+	for _, call := range []func(ctx context.Context) error{
+		func(ctx context.Context) error { return x.c.EmptyCache(ctx) },
+		func(ctx context.Context) error { _, err := x.c.Alloc(ctx, 100*mib, x.other); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+		before := x.c.Stats()
+		require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
+		cancel()
+		require.Equal(t, before, x.c.Stats())
+		require.Len(t, x.c.growth, 1)
+	}
+	close(h.leave)
+	require.NoError(t, first())
+	require.Empty(t, x.c.growth)
+}
+
+// TestRecordsOfReturnedSegmentsAreUsedAgain, those of ranges as well.
+func TestRecordsOfReturnedSegmentsAreUsedAgain(t *testing.T) {
+	for _, config := range []Config{{}, {ExpandableSegments: true}, {NoCaching: true}} {
+		c, dev := newCache(t, config)
+		s := dev.stream(1)
+		for range 50 {
+			require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
+			require.NoError(t, c.EmptyCache(t.Context()))
+		}
+		n := 0
+		for m := c.shardOf(s).spare; m != nil; m = m.next {
+			n++
+		}
+		require.Equal(t, 16, n, "as many as were made at once")
+	}
+}
+
+// TestFirstHoleByAddress: memory is mapped into the first hole that is large enough, not into the smallest.
+func TestFirstHoleByAddress(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true})
+	s := dev.stream(1)
+	large, a, small, b := mustAlloc(t, c, 60*mib, s), mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 20*mib, s)
+	require.NoError(t, errors.Join(large.Free(), small.Free(), c.EmptyCache(t.Context())))
+	require.Equal(t, large.Ptr(), mustAlloc(t, c, 20*mib, s).Ptr())
+	require.NoError(t, errors.Join(a.Free(), b.Free()))
+}
+
+// TestSizesOfNothing are 0.
+func TestSizesOfNothing(t *testing.T) {
+	for _, bytes := range []int64{0, -1, -5000} {
+		require.Zero(t, RoundSize(bytes))
+		require.Zero(t, SegmentSize(bytes))
+	}
+}
+
+// TestOpenStreamsKeepTheirSegments when a request takes those of closed ones.
+func TestOpenStreamsKeepTheirSegments(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	open, gone, s := dev.stream(1), dev.stream(2), dev.stream(3)
+	mine, left := mustAlloc(t, c, 30*mib, open), mustAlloc(t, c, 30*mib, gone)
+	require.NoError(t, errors.Join(mine.Free(), left.Free()))
+	gone.closed.Store(true)
+	require.Equal(t, left.Ptr(), mustAlloc(t, c, 30*mib, s).Ptr())
+	require.NotEqual(t, mine.Ptr(), mustAlloc(t, c, 30*mib, s).Ptr())
+	require.Equal(t, mine.Ptr(), mustAlloc(t, c, 30*mib, open).Ptr())
+}

@@ -201,4 +201,9 @@ func TestOversizeRounding(t *testing.T) {
 	require.NotEqual(t, b.Ptr(), mustAlloc(t, c, 20*mib, s).Ptr(), "and from there on it would waste 40 MiB")
 	again = mustAlloc(t, c, 31*mib, s)
 	require.Equal(t, b.Ptr(), again.Ptr())
+	d := mustAlloc(t, c, 44*mib, s)
+	require.NoError(t, d.Free())
+	again = mustAlloc(t, c, 20*mib, s)
+	require.Equal(t, d.Ptr(), again.Ptr())
+	require.EqualValues(t, 44*mib, again.Size(), "from MaxSplitSizeMB on nothing is split off")
 }

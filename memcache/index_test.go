@@ -52,4 +52,16 @@ func TestIndex(t *testing.T) {
 	x.all(func(m *meta) { all = append(all, m) })
 	require.Equal(t, set, all)
 	require.Equal(t, len(set), x.len)
+	for i, m := range set[1:] {
+		require.Same(t, m, x.after(set[i]))
+		require.Same(t, set[i], x.before(m))
+	}
+	for len(set) > 0 { // the last one, whichever tree has it
+		last := set[len(set)-1]
+		require.Same(t, last, x.before(nil))
+		x.remove(last)
+		set = set[:len(set)-1]
+	}
+	require.Nil(t, x.before(nil))
+	require.Nil(t, x.from(0))
 }

@@ -359,7 +359,9 @@ func TestQueryThatFails(t *testing.T) {
 	require.ErrorIs(t, err, failing.err)
 	require.EqualValues(t, 1, c.Stats().Active.All.Current, "the first is complete")
 	require.Len(t, c.pending.queues, 1)
+	c.pending.queues[0].head.event.(*failingEvent).fails = failing
 	second.finish()
+	require.ErrorIs(t, c.EmptyCache(t.Context()), failing.err)
 	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.NoError(t, errors.Join(c.check(), c.Close()))
