@@ -173,7 +173,11 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	long, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
 	go get(long, 1<<10) // gives back what is cached
-	<-freeing
+	select {
+	case <-freeing:
+	case err := <-got:
+		t.Fatal("nothing is given back", err)
+	}
 	stat := memcache.Stat{Current: 4 << 10, Peak: 4 << 10, Allocated: 4 << 10}
 	require.Equal(t, stat, r.pool.Stats().HeldBytes)
 	require.Zero(t, r.pool.Stats().AllocatedBytes.Current)
@@ -239,7 +243,15 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	refused := errors.New("refused")
-	r.on(t, &meter{Device: r.dev, freeing: func() error { return refused }}, transfer.Config{MaxCachedBytes: -1})
+	var calls atomic.Int64
+	together := func() error {
+		calls.Add(1)
+		for begin := time.Now(); calls.Load() < 3 && time.Since(begin) < 50*time.Millisecond; {
+			runtime.Gosched()
+		}
+		return refused
+	}
+	r.on(t, &meter{Device: r.dev, freeing: together}, transfer.Config{MaxCachedBytes: -1})
 	r.faulted = true
 	var bufs []transfer.Buffer
 	for range 8 {
