@@ -2,12 +2,13 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
+SOAK ?= 10s
 
 # The header of CUDA 13 needs help; see device/cuda/include.
 CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer long invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint tidy race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +19,7 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint tidy kernels-check nocgo platforms invariants race long sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint tidy kernels-check nocgo platforms invariants race long soak sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -42,6 +43,11 @@ sanitizer: ## the two stream mistakes as programs: all reported; their corrected
 long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, more and longer recordings
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test -timeout 30m ./memcache/internal/recording ./memcache/internal/replay -long
+
+soak: ## random programs against models for SOAK (10s) each, with faults injected; failures are printed as short programs
+	go test -count=1 -timeout 0 -run Soak ./memcache -soak $(SOAK)
+	go test -count=1 -timeout 0 -run Soak ./transfer -soak $(SOAK)
+	go test -count=1 -timeout 0 -run Soak ./autograd -soak $(SOAK)
 
 invariants: ## the tests of the allocator, with its structures checked
 	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/...

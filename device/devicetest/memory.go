@@ -2,6 +2,8 @@ package devicetest
 
 import (
 	"math"
+	"runtime"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,6 +110,46 @@ var memoryTests = []test{
 		}
 		require.NoError(f, f.dev.Free(p))
 		f.refused(f.dev.Free(p), device.ErrInvalid)
+	}},
+	{"of two calls that free the same memory one is refused", func(f *fixture) {
+		s, q := f.stream(), f.alloc(64)
+		for name, get := range map[string]func() (use, free func() error){
+			"Free": func() (use, free func() error) {
+				p, err := f.dev.Alloc(64)
+				require.NoError(f, err)
+				return func() error { return s.CopyD2D(q, p, 64) }, func() error { return f.dev.Free(p) }
+			},
+			"FreePinned": func() (use, free func() error) {
+				b, err := f.dev.AllocPinned(64)
+				require.NoError(f, err)
+				return func() error { return s.CopyH2D(q, b) }, func() error { return f.dev.FreePinned(b) }
+			},
+			"Unregister": func() (use, free func() error) {
+				b := make([]byte, 64)
+				require.NoError(f, f.dev.Register(b))
+				return func() error { return s.CopyH2D(q, b) }, func() error { return f.dev.Unregister(b) }
+			},
+		} {
+			use, free := get()
+			require.NoError(f, s.Memset(q, 0, 64))
+			release := f.block(s)
+			require.NoError(f, use())
+			results := make(chan error, 2)
+			for range 2 {
+				go func() { results <- free() }()
+			}
+			for range 20 { // both have time to begin
+				runtime.Gosched()
+				time.Sleep(time.Millisecond)
+			}
+			release()
+			first, second := <-results, <-results
+			if first == nil {
+				first, second = second, first
+			}
+			f.refused(first, device.ErrInvalid)
+			require.NoError(f, second, name)
+		}
 	}},
 	{"Bytes is the memory", func(f *fixture) {
 		visible, ok := f.dev.(device.HostVisible)

@@ -81,6 +81,7 @@ var virtualTests = []test{
 		}
 		f.refused(v.Map(p+1, g), device.ErrInvalid)
 		f.refused(v.Map(p, 5*g), device.ErrInvalid)
+		f.refused(v.Map(p+3*gp, 2*g), device.ErrInvalid)
 		f.refused(v.Map(p-gp, 2*g), device.ErrInvalid)
 		f.refused(v.Map(0, g), device.ErrInvalid)
 		f.refused(v.Unmap(p, g), device.ErrInvalid)
@@ -89,6 +90,7 @@ var virtualTests = []test{
 		f.refused(v.Map(p+gp, 2*g), device.ErrInvalid)
 		f.refused(v.Unmap(p, g), device.ErrInvalid)
 		f.refused(v.Unmap(p+gp, g), device.ErrInvalid)
+		f.refused(v.Unmap(p+gp, 2*g), device.ErrInvalid)
 		f.refused(v.Unmap(p, 3*g), device.ErrInvalid)
 		f.refused(v.Unreserve(p), device.ErrInvalid)
 		f.refused(v.Unreserve(p+gp), device.ErrInvalid)

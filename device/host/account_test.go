@@ -32,6 +32,10 @@ func TestAccountsToTheByte(t *testing.T) {
 	require.NoError(t, d.FreePinned(a))
 	accounts(0, 0, 400)
 	d.Fail(FaultPinned, 1)
+	_, err = d.AllocPinned(0)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	_, err = d.AllocPinned(601)
+	require.ErrorContains(t, err, "asked for 601 bytes")
 	_, err = d.AllocPinned(600)
 	require.ErrorContains(t, err, "asked for 600 bytes, 600 of 1000 are free")
 	accounts(0, 0, 400)
@@ -49,7 +53,11 @@ func TestAccountsToTheByte(t *testing.T) {
 	require.ErrorIs(t, d.Map(r+g, g), device.ErrInvalid)
 	require.ErrorIs(t, d.Map(r+4*g, g), device.ErrInvalid)
 	d.Fail(FaultMap, 1)
+	require.ErrorIs(t, d.Map(r+1, g), device.ErrInvalid)
+	require.ErrorIs(t, d.Map(r+g, g), device.ErrInvalid)
 	require.ErrorIs(t, d.Map(r+2*g, g), device.ErrOutOfMemory)
+	require.NoError(t, d.Map(r+2*g, g), "refused calls did not count")
+	require.NoError(t, d.Unmap(r+2*g, g))
 	d.Fail(FaultAlloc, 1)
 	_, err = d.Alloc(g)
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
@@ -112,9 +120,13 @@ func TestAdjacentReservations(t *testing.T) {
 	require.NoError(t, err)
 	data := aligned(2*g, g)
 	p := device.Ptr(address(data))
-	for i := range 2 {
+	for _, i := range []int{1, 0} {
 		part := data[i*g : (i+1)*g : (i+1)*g]
 		require.True(t, d.mem.reserve(&reservation{base: address(part), data: part}))
+		if i == 0 {
+			require.NoError(t, d.Map(p+g, g), "the first ends where the second begins")
+			require.NoError(t, d.Unmap(p+g, g))
+		}
 	}
 	require.ErrorIs(t, d.Map(p, 2*g), device.ErrInvalid)
 	require.NoError(t, d.Map(p, g))
@@ -126,6 +138,33 @@ func TestAdjacentReservations(t *testing.T) {
 	require.NoError(t, d.Unmap(p+g, g))
 	require.NoError(t, d.Unreserve(p))
 	require.NoError(t, d.Unreserve(p+g))
+	require.NoError(t, d.Close())
+}
+
+// TestOneOfManyCallsFails, whoever makes it: the last one of all.
+func TestOneOfManyCallsFails(t *testing.T) {
+	const goroutines, each = 8, 20_000
+	d, err := New(Config{Capacity: 1 << 20})
+	require.NoError(t, err)
+	d.Fail(FaultCopy, goroutines*each)
+	failed := make(chan int)
+	for range goroutines {
+		go func() {
+			n := 0
+			for range each {
+				if d.fails(FaultCopy) {
+					n++
+				}
+			}
+			failed <- n
+		}()
+	}
+	sum := 0
+	for range goroutines {
+		sum += <-failed
+	}
+	require.Equal(t, 1, sum)
+	require.False(t, d.fails(FaultCopy))
 	require.NoError(t, d.Close())
 }
 

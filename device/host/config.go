@@ -72,10 +72,15 @@ func (c Config) capacity() (int64, error) {
 	case c.Capacity > 0:
 		return c.Capacity, nil
 	}
-	if ram := ramBytes(); ram > 0 {
-		return min(int64(defaultCapacity), ram/2), nil
+	return defaultFor(ramBytes()), nil
+}
+
+// defaultFor is the capacity of a device on a machine with so much memory, or 0 if nobody says.
+func defaultFor(ram int64) int64 {
+	if ram > 0 {
+		return min(int64(defaultCapacity), ram/2)
 	}
-	return defaultCapacity, nil
+	return defaultCapacity
 }
 
 // maxCapacity is less than any machine has addresses for.

@@ -70,6 +70,9 @@ func TestDefaultCapacity(t *testing.T) {
 		want = min(want, ram/2)
 	}
 	require.Equal(t, want, total)
+	for ram, want := range map[int64]int64{0: defaultCapacity, 1 << 30: 512 << 20, 1<<20 + 1: 512 << 10, 1 << 44: defaultCapacity} {
+		require.Equal(t, want, defaultFor(ram))
+	}
 	_, err = New(Config{Capacity: -1})
 	require.ErrorIs(t, err, device.ErrInvalid)
 	_, err = New(Config{Capacity: math.MaxInt64})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -150,31 +148,30 @@ func TestRefusedCallsDontCount(t *testing.T) {
 	require.NoError(t, s.CopyD2D(p, p+50, 50))
 	require.ErrorContains(t, s.Synchronize(background), "CopyD2D on host: "+device.ErrSticky.Error()+" (code 700)")
 	require.ErrorIs(t, d.Close(), device.ErrSticky)
-}
 
-// TestOneOfManyCallsFails, whoever makes it.
-func TestOneOfManyCallsFails(t *testing.T) {
-	d, _ := newDevice(t, 1<<30)
-	for range 200 {
-		d.Fail(host.FaultAlloc, 9)
-		var failed atomic.Int32
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 5 {
-					p, err := d.Alloc(1)
-					if err != nil {
-						failed.Add(1)
-						continue
-					}
-					_ = d.Free(p)
-				}
-			})
-		}
-		all.Wait()
-		require.EqualValues(t, 1, failed.Load())
+	d, s = newDevice(t, 1<<20)
+	p, err = d.Alloc(100)
+	require.NoError(t, err)
+	b, err := d.AllocPinned(100)
+	require.NoError(t, err)
+	d.Fail(host.FaultCopy, 2)
+	batch := func() error {
+		return s.(device.BatchCopier).CopyH2DBatch([]device.Ptr{p, p + 10, p + 20}, [][]byte{b[:10], b[10:20], b[20:30]})
 	}
-	require.NoError(t, d.Close())
+	require.NoError(t, batch())
+	require.NoError(t, s.Synchronize(background), "a batch is one copy")
+	require.NoError(t, batch())
+	require.ErrorContains(t, s.Synchronize(background), "CopyH2DBatch")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
+
+	d, s = newDevice(t, 1<<20)
+	d.Fail(host.FaultLaunch, 1)
+	for _, ranges := range [][]device.Range{{{Ptr: 0, Bytes: 1}}, {{Ptr: 0, Bytes: -1}}} {
+		require.ErrorIs(t, s.Launch(&device.Launch{Func: func() {}, Reads: ranges}), device.ErrInvalid)
+	}
+	require.NoError(t, s.Launch(&device.Launch{Name: "k", Func: func() {}}))
+	require.ErrorContains(t, s.Synchronize(background), "k: launch failure on demand")
+	require.ErrorIs(t, d.Close(), device.ErrSticky)
 }
 
 // TestTheFirstErrorStays: what fails later doesn't replace the device's error.

@@ -20,3 +20,19 @@ func TestCallsOvertakenByClose(t *testing.T) {
 	}
 	require.ErrorIs(t, d.refuse("Unmap", invalid("Unmap", 0, "why")), device.ErrClosed)
 }
+
+// TestTheTableClosesDuringACall: memory that nobody would free again is not given, nor charged.
+func TestTheTableClosesDuringACall(t *testing.T) {
+	d, err := New(Config{Capacity: 8 * granularity})
+	require.NoError(t, err)
+	d.mem.close()
+	_, err = d.Alloc(64)
+	require.ErrorIs(t, err, device.ErrClosed)
+	_, err = d.AllocPinned(64)
+	require.ErrorIs(t, err, device.ErrClosed)
+	_, err = d.Reserve(granularity)
+	require.ErrorIs(t, err, device.ErrClosed)
+	require.Zero(t, d.mem.used)
+	require.Zero(t, d.mem.pinnedBytes)
+	require.NoError(t, d.Close())
+}

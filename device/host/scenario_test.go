@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -230,6 +231,31 @@ var scenarios = map[string]func(x *bench){
 		x.host[0] = 3
 		close(end)
 	},
+	"two goroutines wait for the same record": func(x *bench) {
+		gate, done, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		must(x.a.Launch(&device.Launch{Func: func() { <-gate }}))
+		must(x.a.Record(x.event))
+		r := x.event.(*event).present()
+		go func() {
+			waitedFor(r)
+			time.Sleep(20 * time.Millisecond) // until both wait: which of them does nobody can tell
+			close(gate)
+			<-end
+		}()
+		go func() {
+			x.host[0] = 2
+			must(x.event.Synchronize(context.Background()))
+			close(done)
+			<-end
+		}()
+		waitedFor(r)
+		must(x.event.Synchronize(context.Background()))
+		if !x.wrong {
+			<-done
+		}
+		x.host[0] = 3
+		close(end)
+	},
 	"event synchronized while it is not complete": func(x *bench) {
 		gate, end := make(chan struct{}), make(chan struct{})
 		if x.wrong {
@@ -250,6 +276,17 @@ var scenarios = map[string]func(x *bench){
 		drain(x.a)
 		x.host[7] = 3
 		close(end)
+	},
+	"two readers": func(x *bench) {
+		// Who reads needs no order with who reads.
+		r := []device.Range{{Ptr: x.mem, Bytes: scenarioBytes}}
+		must(x.a.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		x.busy()
+		if x.wrong {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Writes: r}))
+		} else {
+			must(x.b.Launch(&device.Launch{Func: func() {}, Reads: r}))
+		}
 	},
 	"stream closed": func(x *bench) {
 		must(x.a.CopyD2H(x.host, x.mem))

@@ -115,6 +115,19 @@ func TestRecordCompletesWhileItIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestRecordCompletesBeforeTheWaiterIsNoted: the waiter has looked, and has not yet said that it waits.
+func TestRecordCompletesBeforeTheWaiterIsNoted(t *testing.T) {
+	for range 5 {
+		r, done := new(record), make(chan bool)
+		r.mu.Lock()
+		go func() { done <- r.wait(nil) }()
+		time.Sleep(5 * time.Millisecond)
+		r.done.Store(true)
+		r.mu.Unlock()
+		require.True(t, <-done)
+	}
+}
+
 // TestWaitersOnAFullQueue: each operation that is done lets one in, and Close lets all go.
 func TestWaitersOnAFullQueue(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})

@@ -144,6 +144,31 @@ func TestScript(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+// TestCloseOvertakesACall: what a script lets wait until the device is closed says so.
+func TestCloseOvertakesACall(t *testing.T) {
+	for name, call := range map[null.Op]func(d *null.Device, p, r device.Ptr) error{
+		null.OpAlloc:     func(d *null.Device, _, _ device.Ptr) error { _, err := d.Alloc(512); return err },
+		null.OpFree:      func(d *null.Device, p, _ device.Ptr) error { return d.Free(p) },
+		null.OpReserve:   func(d *null.Device, _, _ device.Ptr) error { _, err := d.Reserve(2 << 20); return err },
+		null.OpMap:       func(d *null.Device, _, r device.Ptr) error { return d.Map(r+2<<20, 2<<20) },
+		null.OpUnmap:     func(d *null.Device, _, r device.Ptr) error { return d.Unmap(r, 2<<20) },
+		null.OpUnreserve: func(d *null.Device, _, r device.Ptr) error { return d.Unreserve(r) },
+	} {
+		d := open(t, null.Config{})
+		p, err := d.Alloc(512)
+		require.NoError(t, err)
+		r, err := d.Reserve(4 << 20)
+		require.NoError(t, err)
+		require.NoError(t, d.Map(r, 2<<20))
+		d.SetScript(null.Script{Before: func(c *null.Call) {
+			if c.Op == name {
+				require.ErrorContains(t, d.Close(), "512 B are still allocated")
+			}
+		}})
+		require.ErrorIs(t, call(d, p, r), device.ErrClosed, name)
+	}
+}
+
 func TestFailNext(t *testing.T) {
 	d := open(t, null.Config{})
 	r, err := d.Reserve(2 << 20)

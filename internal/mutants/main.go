@@ -22,10 +22,12 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -42,40 +44,64 @@ func main() {
 	name := flag.String("run", "", "only mutants whose name matches this `regexp`")
 	workers := flag.Int("j", runtime.NumCPU(), "mutants at a time")
 	timeout := flag.Duration("timeout", time.Minute, "for the tests of one mutant; one that hangs is killed by it")
+	sample := flag.Int("sample", 0, "try so many of the mutants, drawn at random; 0: all")
+	seed := flag.String("seed", "", "what the sample is drawn with, such as the name of a commit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, flag.Args(), *name, max(1, *workers), *timeout); err != nil {
+	mutants, root, err := read(ctx, flag.Args(), *name)
+	if err == nil {
+		err = run(ctx, root, draw(mutants, *sample, *seed), max(1, *workers), *timeout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, packages []string, name string, workers int, timeout time.Duration) error {
+// read gives the mutants of the packages' lists whose name matches, and the module's root.
+func read(ctx context.Context, packages []string, name string) (mutants []*mutant, root string, err error) {
 	only, err := regexp.Compile(name)
 	if err != nil {
-		return fmt.Errorf("mutants: -run: %w", err)
+		return nil, "", fmt.Errorf("mutants: -run: %w", err)
 	}
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return err
+	if root, err = moduleRoot(ctx); err != nil {
+		return nil, "", err
 	}
 	if len(packages) == 0 {
 		if packages, err = packagesWithLists(root); err != nil {
-			return err
+			return nil, "", err
 		}
 	}
-	var mutants []*mutant
 	for _, pkg := range packages {
 		list, err := readList(root, "./"+filepath.ToSlash(filepath.Clean(pkg)))
 		if err != nil {
-			return err
+			return nil, "", err
 		}
 		mutants = append(mutants, slices.DeleteFunc(list, func(m *mutant) bool { return !only.MatchString(m.name) })...)
 	}
 	if len(mutants) == 0 {
-		return errors.New("mutants: none to try")
+		return nil, "", errors.New("mutants: none to try")
 	}
+	return mutants, root, nil
+}
+
+// draw gives n of the mutants, or all, in their order. The same seed draws the same of the same lists.
+func draw(mutants []*mutant, n int, seed string) []*mutant {
+	if n <= 0 || n >= len(mutants) {
+		return mutants
+	}
+	places := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed)))).Perm(len(mutants))[:n]
+	slices.Sort(places)
+	drawn := make([]*mutant, n)
+	for i, place := range places {
+		drawn[i] = mutants[place]
+	}
+	fmt.Printf("%d of %d mutants, drawn with seed %q\n", n, len(mutants), seed)
+	return drawn
+}
+
+func run(ctx context.Context, root string, mutants []*mutant, workers int, timeout time.Duration) error {
 	if err := clean(ctx, root, mutants); err != nil {
 		return err
 	}

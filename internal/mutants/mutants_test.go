@@ -16,6 +16,7 @@ func TestListsFit(t *testing.T) {
 	require.NoError(t, err)
 	packages, err := packagesWithLists(root)
 	require.NoError(t, err)
+	require.NotEmpty(t, packages)
 	for _, pkg := range packages {
 		list, err := readList(root, "./"+pkg)
 		require.NoError(t, err)
@@ -116,6 +117,22 @@ func TestCleanFails(t *testing.T) {
 	mutants, err := readList(root, "./sum")
 	require.NoError(t, err)
 	require.ErrorContains(t, clean(t.Context(), root, mutants), "TestFail")
+}
+
+func TestDraw(t *testing.T) {
+	mutants, err := readList(module(t, list), "./sum")
+	require.NoError(t, err)
+	require.Equal(t, mutants, draw(mutants, 0, ""))
+	require.Equal(t, mutants, draw(mutants, 9, ""))
+	drawn := map[string]bool{}
+	for _, seed := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		two := draw(mutants, 2, seed)
+		require.Equal(t, two, draw(mutants, 2, seed))
+		require.Subset(t, mutants, two)
+		require.Less(t, two[0].line, two[1].line)
+		drawn[two[0].name+two[1].name] = true
+	}
+	require.Greater(t, len(drawn), 2)
 }
 
 func TestListErrors(t *testing.T) {

@@ -124,12 +124,35 @@ func TestBadFiles(t *testing.T) {
 	require.Contains(t, lines[0], "memreplay: empty: the file is truncated")
 	require.Contains(t, lines[1], "no such file")
 
-	status, _, stderr = replays(t, "-max-bytes", "1000", testdata+"mnist_mlp.jsonl.gz")
+	status, stdout, stderr = replays(t, "-max-bytes", "1000", testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
+	require.Empty(t, stdout, "no head of a table without rows")
 	require.Contains(t, stderr, "more than 1000 bytes")
-	status, _, stderr = replays(t, "-config", "", "-max-records", "1000", testdata+"mnist_mlp.jsonl.gz")
+	status, stdout, stderr = replays(t, "-config", "", "-max-records", "1000", testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
+	require.Empty(t, stdout)
 	require.Contains(t, stderr, "more than 1000 entries")
+
+	for _, args := range [][]string{nil, {"-config", ""}} {
+		status, stdout, _ = replays(t, append(args, missing, testdata+"mnist_mlp.jsonl.gz", empty)...)
+		require.Equal(t, exitFailed, status)
+		require.Equal(t, 1, strings.Count(stdout, "trace  "), "one head: %s", stdout)
+		require.Equal(t, 0, strings.Index(stdout, "trace  "))
+	}
+}
+
+// broken is a writer that fails, like a pipe that nobody reads.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+// TestOutputThatCannotBeWritten: a table that got lost is an error.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	for _, args := range [][]string{nil, {"-config", ""}} {
+		var errs bytes.Buffer
+		require.Equal(t, exitFailed, run(append(args, testdata+"mnist_mlp.jsonl.gz"), broken{}, &errs))
+		require.Contains(t, errs.String(), "broken pipe")
+	}
 }
 
 func TestUsage(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 	"github.com/cistern-ml/cistern/memcache/internal/replay"
@@ -46,11 +45,7 @@ type verified struct {
 // verify is memreplay FILE...
 func (o *options) verify(stdout, stderr io.Writer) int {
 	status := exitOK
-	var table *tabwriter.Writer
-	if !o.json {
-		table = tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
-	}
+	table := newTable(stdout, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
 	var remarks []string
 	for _, file := range o.files {
 		programs, err := o.programs(file)
@@ -73,13 +68,14 @@ func (o *options) verify(stdout, stderr io.Writer) int {
 				printJSON(stdout, toJSON(p, v))
 				continue
 			}
-			fmt.Fprintf(table, "%s\t%d\t%d\t%s\t%s\t%d\t%d\t%.0f\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
+			table.row("%s\t%d\t%d\t%s\t%s\t%d\t%d\t%.0f\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
 				formatBytes(v.PeakReserved), v.Retries, v.OOMs, v.NsPerOp())
 			remarks = append(remarks, remark(p, v)...)
 		}
 	}
-	if table != nil {
-		_ = table.Flush()
+	if err := table.out.Flush(); err != nil {
+		fmt.Fprintln(stderr, err)
+		status = exitFailed
 	}
 	for _, r := range remarks {
 		fmt.Fprintln(stdout, r)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 	"github.com/cistern-ml/cistern/memcache/internal/replay"
@@ -30,10 +29,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, err)
 		status = exitFailed
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	if !o.json {
-		fmt.Fprintln(table, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
-	}
+	table := newTable(stdout, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
 	var panels []panel
 	for _, file := range o.files {
 		programs, err := o.programs(file)
@@ -50,7 +46,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 						e.Retries, e.OOMs, e.NsPerOp()})
 					return
 				}
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(c), formatBytes(e.PeakAllocated),
+				table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(c), formatBytes(e.PeakAllocated),
 					formatBytes(e.PeakReserved), e.Ratio(), e.DriverCalls, e.Retries, e.OOMs, e.NsPerOp())
 			}); err != nil {
 				fail(err)
@@ -58,7 +54,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 			panels = append(panels, panel)
 		}
 	}
-	if err := table.Flush(); err != nil {
+	if err := table.out.Flush(); err != nil {
 		fail(err)
 	}
 	if o.plot != "" {

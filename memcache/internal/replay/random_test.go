@@ -35,6 +35,7 @@ func workloads() map[string]workload {
 // TestRandomRecordings verifies recordings of random callers under every kind of option, with and without what a
 // snapshot does not have: the limit and the statistics.
 func TestRandomRecordings(t *testing.T) {
+	t.Parallel()
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +70,7 @@ func TestLongRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w.steps = 2000
+			w.steps = 1500
 			if *long {
 				w.steps = 8000
 			}

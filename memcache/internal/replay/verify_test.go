@@ -37,6 +37,7 @@ func recordings(t testing.TB) (files []string) {
 
 // TestVerify replays all recordings of PyTorch, also without what a snapshot does not have.
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	for _, file := range recordings(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()

@@ -11,6 +11,7 @@ import (
 
 // TestEstimateOfTheRecordedOptions: asking what the recorded options would have cost gives what they did cost.
 func TestEstimateOfTheRecordedOptions(t *testing.T) {
+	t.Parallel()
 	for _, file := range recordings(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
@@ -39,6 +40,7 @@ func TestEstimateOfTheRecordedOptions(t *testing.T) {
 // TestEstimateOfOtherOptions: with expandable segments the same programs reserve less; under half of the memory
 // they fail.
 func TestEstimateOfOtherOptions(t *testing.T) {
+	t.Parallel()
 	p := program(t, "../../testdata/recordings/segmentation.jsonl.gz")
 	s, err := NewScenario(p)
 	require.NoError(t, err)
