@@ -168,5 +168,5 @@ func TestCollectionIsArmed(t *testing.T) {
 	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
 	require.Zero(t, without.alert.Load())
 	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
-	require.EqualValues(t, collecting, with.alert.Load())
+	require.EqualValues(t, uint64(collecting), with.alert.Load())
 }

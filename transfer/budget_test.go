@@ -197,7 +197,7 @@ func TestClasses(t *testing.T) {
 		last, lastSize = class, size
 	}
 	require.Equal(t, classes-1, last)
-	require.EqualValues(t, maxBytes, size)
+	require.EqualValues(t, int64(maxBytes), size)
 }
 
 // A slab for which its class is full goes, and others stay, however old they are.
