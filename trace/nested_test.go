@@ -18,8 +18,17 @@ func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
 
 // After an inner step the context that it gave is inside of the outer one, in whose detail the rest is told.
 func TestNestedStepsFallBackToTheOuterDetail(t *testing.T) {
-	f := newFixture(t, Config{AllEvery: 3})
-	p := f.traced(t)
+	t.Run("with device times", func(t *testing.T) {
+		f := newFixture(t, Config{AllEvery: 3})
+		nestedSteps(t, f, f.traced(t))
+	})
+	t.Run("without", func(t *testing.T) { // spans end at once
+		f := newFixture(t, Config{AllEvery: 3})
+		nestedSteps(t, f, f.profiler(t, ProfilerConfig{Tracer: f.tracer}))
+	})
+}
+
+func nestedSteps(t *testing.T, f *fixture, p *Profiler) {
 	all, outer := p.StartStep(t.Context(), 0)
 	mid, middle := p.StartStep(all, 1)
 	in, inner := p.StartStep(mid, 2)
