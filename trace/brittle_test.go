@@ -158,6 +158,7 @@ func TestClosedProfilerLeavesTheStreamAlone(t *testing.T) {
 	_, step = p.StartStep(t.Context(), 2)
 	assert.False(t, step.End().DeviceTimed)
 	assert.Equal(t, []int{made, recorded}, []int{d.made, s.recorded})
+	require.NoError(t, p.Close())
 	assert.Equal(t, d.made, d.closed)
 	assert.Equal(t, int64(2), p.Summary().Steps)
 }

@@ -136,3 +136,46 @@ func TestFormatDuration(t *testing.T) {
 		assert.Equal(t, want, formatDuration(d))
 	}
 }
+
+func TestSummaryOfFewSteps(t *testing.T) {
+	var c collector
+	c.add(&StepProfile{Step: 7})
+	s := c.summary()
+	assert.Equal(t, []int64{7, 7, 7, 0}, []int64{s.First.Step, s.Slowest.Step, s.Largest.Step, s.Second.Step})
+	assert.Zero(t, s.HitRate, "there were no requests")
+	assert.Zero(t, s.First.HitRate())
+	_, err := json.Marshal(s)
+	assert.NoError(t, err)
+
+	c.add(&StepProfile{Step: 8, Frees: 3, HostTime: 2, DeviceTime: 9, DeviceTimed: true})
+	c.add(&StepProfile{Step: 9, HostTime: 5})
+	s = c.summary()
+	assert.Equal(t, int64(8), s.Slowest.Step, "the device took longest")
+	assert.Equal(t, int64(1), s.Mean.Frees)
+	c.add(&StepProfile{Step: 10, HostTime: 12, Frees: 3})
+	s = c.summary()
+	assert.Equal(t, int64(10), s.Slowest.Step, "the host took longest")
+	assert.Equal(t, int64(2), s.Mean.Frees, "1.5 is 2")
+	assert.Equal(t, time.Duration(9), s.Mean.DeviceTime)
+}
+
+// What is written after an error of the writer is nothing.
+func TestTableStopsAtAnError(t *testing.T) {
+	w := &limited{left: 1}
+	s := Summary{Steps: 1, Failed: 1, OutOfMemory: 1}
+	assert.ErrorIs(t, s.failures(w), errBroken)
+	assert.Equal(t, 1, w.wrote)
+	assert.ErrorIs(t, s.Table(w), errBroken)
+}
+
+// limited takes so many writes.
+type limited struct{ left, wrote int }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left--; l.left <= 0 {
+		l.wrote++
+		return 0, errBroken
+	}
+	l.wrote++
+	return len(p), nil
+}
