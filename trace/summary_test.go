@@ -116,6 +116,7 @@ func TestTableOfNothing(t *testing.T) {
 	out.Reset()
 	require.NoError(t, p.Table(&out))
 	assert.NotContains(t, out.String(), "second")
+	assert.Regexp(t, `first +1 .* 0 +- +0 B +0 B`, out.String(), "there is no hit rate without requests")
 	assert.NotContains(t, out.String(), "NaN")
 }
 
@@ -127,6 +128,21 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestTableReturnsTheWritersError(t *testing.T) {
 	assert.ErrorIs(t, example().Table(broken{}), errBroken)
+}
+
+// The hit rate of the mean is that of all requests, not that of rounded means.
+func TestHitRateOfTheMean(t *testing.T) {
+	var c collector
+	for i, hits := range []int64{3, 0, 0} {
+		c.add(&StepProfile{Step: int64(i), Allocations: 1, Hits: hits, Misses: int64(i % 2)})
+	}
+	var out bytes.Buffer
+	require.NoError(t, c.summary().Table(&out))
+	assert.Regexp(t, `mean of +3 .* 1 +75.0%`, out.String())
+}
+
+func TestFormatBytes(t *testing.T) {
+	assert.Equal(t, []string{"0 B", "0 B", "1.5 KiB"}, []string{formatBytes(-5), formatBytes(0), formatBytes(1536)})
 }
 
 func TestFormatDuration(t *testing.T) {
