@@ -132,6 +132,9 @@ func TestSumsOfMany(t *testing.T) {
 	labels := make([]int32, n/2)
 	y, err = r.CrossEntropy(r.ctx, put(r, x, n/2, 2), put(r, labels))
 	check("cross entropy", reference.CrossEntropy(reference.Array{Shape: []int{n / 2, 2}, Data: x}, labels), y, err)
+	// Errors of equal numbers do not cancel.
+	y, err = r.CrossEntropy(r.ctx, put(r, make([]float64, 3*n), n, 3), put(r, make([]int32, n)))
+	assert.InDelta(t, math.Log(3), get[float64](r, y, err)[0], bound, "cross entropy of zeros")
 }
 
 // TestErrorsOfFloat32 says how far results of float32 are from the reference, in the worst element, and relative to

@@ -75,12 +75,13 @@ func binaryTrial[T kernel.Float](c *trial[T]) {
 		a, b = b, a
 	}
 	names, run, f := binaryOps(c.r)
-	i := c.rand.IntN(len(names))
-	c.dirty()
-	y, err := run[i](c.ctx, a.Tensor, b.Tensor)
-	c.gave(names[i], y, err, reference.Binary(a.array(), b.array(), f[i]), exact)
-	a.unchanged(names[i])
-	b.unchanged(names[i])
+	for i, name := range names {
+		c.dirty()
+		y, err := run[i](c.ctx, a.Tensor, b.Tensor)
+		c.gave(name, y, err, reference.Binary(a.array(), b.array(), f[i]), exact)
+		a.unchanged(name)
+		b.unchanged(name)
+	}
 }
 
 func binaryInPlaceTrial[T kernel.Float](c *trial[T]) {
@@ -139,12 +140,12 @@ func (c *trial[T]) scalar() float64 {
 
 func unaryTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
-	ops := unaryOps[T](c.r, c.scalar())
-	op := ops[c.rand.IntN(len(ops))]
-	c.dirty()
-	y, err := op.run(c.ctx, x.Tensor)
-	c.gave(op.name, y, err, reference.Unary(x.array(), op.f), op.tol)
-	x.unchanged(op.name)
+	for _, op := range unaryOps[T](c.r, c.scalar()) {
+		c.dirty()
+		y, err := op.run(c.ctx, x.Tensor)
+		c.gave(op.name, y, err, reference.Unary(x.array(), op.f), op.tol)
+		x.unchanged(op.name)
+	}
 }
 
 func scalarInPlaceTrial[T kernel.Float](c *trial[T]) {

@@ -39,7 +39,12 @@ func softmaxTrial[T kernel.Float](c *trial[T]) {
 }
 
 func argMaxTrial[T kernel.Float](c *trial[T]) {
-	x := c.operand(c.ranked()...)
+	for c.kind = range kinds {
+		argMaxOf(c, c.operand(c.ranked()...))
+	}
+}
+
+func argMaxOf[T kernel.Float](c *trial[T], x *operand[T]) {
 	last := len(x.shape) - 1
 	c.dirty()
 	y, err := c.r.ArgMax(c.ctx, x.Tensor)

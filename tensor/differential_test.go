@@ -20,16 +20,16 @@ import (
 // run. A case is named by its number, so that one that fails can be run alone:
 //
 //	go test ./tensor -run TestOperationsAgainstReference/float32/1234$ -cases 2000
-var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1000, with -short 300")
+var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1500, with -short 500")
 
 func caseCount() int {
 	switch {
 	case *cases > 0:
 		return *cases
 	case testing.Short():
-		return 300
+		return 500
 	}
-	return 1000
+	return 1500
 }
 
 // trial is one random case.
@@ -197,7 +197,7 @@ func (c *trial[T]) number() T {
 // specials are the numbers at which arithmetic changes.
 func specials[T kernel.Float]() []T {
 	inf := T(math.Inf(1))
-	list := []T{T(math.NaN()), inf, 0, smallest[T](), greatest[T](), 1e30, 1, 2 / greatest[T]() * 4}
+	list := []T{T(math.NaN()), inf, 0, smallest[T](), greatest[T](), 1e30, 1, 2 / greatest[T]() * 4, 20, 100, 720}
 	for _, v := range slices.Clone(list) {
 		list = append(list, -v)
 	}

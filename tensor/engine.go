@@ -23,6 +23,15 @@ import (
 // have memory from the cache too. The few that StdEng can only deliver in Go memory (comparisons, reductions,
 // Argmax, Concat, Stack, ByIndices, SVD) cost one more copy.
 //
+// # Where it differs from StdEng
+//
+// Views and transposed tensors have the results of the same numbers one after the other; StdEng ignores strides in
+// places (Dot of more than two dimensions, comparisons with a number on the left and AsSameType). Panics of the library
+// are errors (MinBetween and MaxBetween with UseUnsafe, ByIndices of some shapes, Dot with dimensions of 1). Integer division by zero is
+// an error in Div, Mod and Inv, and nothing is written; StdEng panics, or writes zeros with or without an error. A
+// comparison refuses a tensor to reuse that is not of the result's type, into which StdEng writes bools. Dot honours
+// WithIncr, and WithReuse for an inner product. Floats divided by 0 are StdEng's: +Inf, but for views, where they are as in IEEE 754.
+//
 // # Releasing
 //
 // gorgonia.org/tensor never frees: a tensor that is dropped keeps its block until [Engine.Release], until the
@@ -34,7 +43,7 @@ import (
 //
 // Some methods of *Dense make temporaries that nobody gets to see, and only a scope frees: TensorMul, Norm,
 // ReadNpy into a tensor that has memory, and MatMul, MatVecMul and Outer with WithIncr (the package function
-// Dot with WithIncr has none). Call gtensor.ReturnTensor only on tensors that were released: it forgets the
+// Dot with WithIncr has none) or if they fail; so do operations in which the library panics. Call gtensor.ReturnTensor only on tensors that were released: it forgets the
 // block, and hands the *Dense to somebody else.
 //
 // # Views

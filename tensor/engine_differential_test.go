@@ -183,7 +183,7 @@ func engineCases() int {
 		return n
 	}
 	if testing.Short() {
-		return 300
+		return 500
 	}
 	return 2000
 }

@@ -92,7 +92,8 @@ func TestAllocWaitsForTheEarlierOwnersWork(t *testing.T) {
 	require.NoError(t, b.Free())
 	d := g.New(g.WithEngine(e.Engine), g.Of(g.Uint8), g.WithShape(512))
 	require.EqualValues(t, b.Ptr(), d.Uintptr())
-	assert.Equal(t, make([]byte, 512), d.Data())
+	require.NoError(t, e.Sync(t.Context()))
+	assert.Equal(t, make([]byte, 512), d.Data(), "the earlier owner's work came after the zeros")
 }
 
 func TestOperationsWaitForTheStream(t *testing.T) {
@@ -476,4 +477,81 @@ func TestTypesWithPointersAreRefused(t *testing.T) {
 	_, err = e.New(g.WithShape(2, 2), g.WithBacking(count(6)))
 	assert.ErrorContains(t, err, "sanity check failed")
 	assert.Zero(t, e.cache.MemoryAllocated())
+}
+
+// StdEng ignores what WithReuse and WithIncr are given for an inner product, and strides in products of more dimensions.
+func TestDotIntoATensor(t *testing.T) {
+	e := newEngine(t, "host")
+	a, b := of(t, e, []float32{3, 4}, 2, 1), of(t, e, []float32{2, 1.5}, 1, 2)
+	square, number := of(t, e, count(4), 2, 2), of(t, e, []float32{100}, 1)
+	r, err := g.Dot(a, b)
+	require.NoError(t, err)
+	assert.Equal(t, float32(12), r.Data(), "vectors of any shape have an inner product")
+	for _, opt := range []g.FuncOpt{g.WithReuse(square), g.WithIncr(square)} {
+		r, err = g.Dot(a, b, opt)
+		assert.ErrorIs(t, err, tensor.ErrShape)
+		assert.Nil(t, r)
+		assert.Equal(t, count(4), square.Data())
+	}
+	r, err = g.Dot(a, b, g.WithIncr(number))
+	require.NoError(t, err)
+	assert.Same(t, number, r)
+	assert.Equal(t, []float64{112}, values(t, number))
+	r, err = g.Dot(a, b, g.WithReuse(number))
+	require.NoError(t, err)
+	assert.Same(t, number, r)
+	assert.Equal(t, []float64{12}, values(t, number))
+	_, err = g.Dot(a, b, g.WithReuse(of(t, e, []float64{1}, 1)))
+	assert.Error(t, err, "of another dtype")
+}
+
+func TestDotOfStridedViews(t *testing.T) {
+	e := newEngine(t, "host")
+	plain := g.New(g.WithShape(2, 3, 2), g.WithBacking(count(12)))
+	m := g.New(g.WithShape(2, 2), g.WithBacking(count(4)))
+	want, err := g.Dot(plain, m)
+	require.NoError(t, err)
+	got, err := g.Dot(of(t, e, count(12), 2, 3, 2), transposed(t, e, m))
+	require.NoError(t, err)
+	assert.Equal(t, values(t, want), values(t, got))
+	got, err = g.Dot(of(t, e, count(12), 2, 3, 2), window(t, e, m, 1, 1))
+	require.NoError(t, err)
+	assert.Equal(t, values(t, want), values(t, got))
+
+	row := of(t, e, count(2), 1, 2)
+	turned := transposed(t, e, m)
+	got, err = g.Dot(row, turned)
+	require.NoError(t, err)
+	assert.Equal(t, []float64{7, 10}, values(t, got))
+	assert.Equal(t, values(t, m), values(t, turned), "the operand is still transposed")
+}
+
+func TestPanicsOfTheLibraryAreErrors(t *testing.T) {
+	e := newEngine(t, "host")
+	view := window(t, e, g.New(g.WithShape(2, 3), g.WithBacking(count(6))), 1, 1)
+	for _, opt := range []g.FuncOpt{g.WithReuse(of(t, e, count(6), 2, 3)), g.WithIncr(of(t, e, count(6), 2, 3))} {
+		_, err := g.Gt(float32(3), view, opt)
+		assert.ErrorIs(t, err, tensor.ErrDtype)
+		_, err = g.Lte(view, view, opt)
+		assert.ErrorIs(t, err, tensor.ErrDtype)
+	}
+	bools, err := e.New(g.Of(g.Bool), g.WithShape(2, 3))
+	require.NoError(t, err)
+	_, err = g.Gt(float32(3), view, g.WithReuse(bools))
+	require.NoError(t, err)
+	assert.Equal(t, []float64{1, 1, 0, 0, 0, 0}, values(t, bools))
+
+	ints := of(t, e, []int{1, 0, 3}, 3)
+	for name, f := range map[string]func() (g.Tensor, error){
+		"Div": func() (g.Tensor, error) { return g.Div(ints, ints) }, "Mod": func() (g.Tensor, error) { return g.Mod(ints, ints) },
+		"Inv": func() (g.Tensor, error) { return g.Inv(ints) }, "Div by 0": func() (g.Tensor, error) { return g.Div(ints, 0) },
+		"Mod by 0": func() (g.Tensor, error) { return g.Mod(ints, 0) }, "7 / x": func() (g.Tensor, error) { return g.Div(7, ints) },
+		"unsafe maximum": func() (g.Tensor, error) { return g.MaxBetween(ints, ints, g.UseUnsafe()) },
+	} {
+		_, err := f()
+		assert.ErrorIs(t, err, tensor.ErrInvalid, name)
+	}
+	assert.Equal(t, []int{1, 0, 3}, ints.Data())
+	assert.Panics(t, func() { _, _ = ints.Apply(func(int) int { panic("the user's own") }) })
+	assert.Panics(t, func() { _, _ = ints.Reduce(func(a, b int) int { panic("the user's own") }, 0, 0) })
 }

@@ -22,6 +22,22 @@ func TestStorageIsNotRetainedAfterItsLastRelease(t *testing.T) {
 	require.False(t, s.retain(), "its memory is somebody else's now")
 }
 
+func TestReleasedTensorsOfSharedMemory(t *testing.T) {
+	r := newRig(t, 64<<20)
+	x := put(r, []float32{1, 2})
+	v, err := r.Share(r.ctx, x)
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, x.Release())
+		_, err = r.Exp(r.ctx, x)
+		assert.ErrorIs(t, err, ErrReleased, "though the memory is there")
+		n, _ := r.Live()
+		assert.Equal(t, 1, n)
+	}
+	assert.Equal(t, []float32{1, 2}, get[float32](r, v, nil))
+	require.NoError(t, v.Release())
+}
+
 func TestOperandsAreHeld(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float32{1, 2})
