@@ -80,9 +80,11 @@ func (n *node) done(v *Variable) {
 //
 // The gradients of parameters are added to those that the parameters have (zero_grad sets them to none). The
 // loss is returned as a tensor of the tape's: read it before Close, or not at all, as a read waits for the
-// device. A value that the gradients need and that was overwritten since the forward pass,
-// such as a parameter by an optimiser's step, is an error that wraps [ErrStale]. After an error the parameters have the gradients that they had before; those that had one may have
-// been added to.
+// device.
+//
+// A value that the gradients need and that was overwritten since the forward pass, such as a parameter by an
+// optimiser's step, is an error that wraps [ErrStale]. After an error the parameters have the gradients that they
+// had before; those that had one may have been added to.
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
 		return nil, t.err

@@ -25,7 +25,9 @@
 // helps with [Variable.Release], and holds what it wants to read later with [Variable.Keep]. [NoGrad] is for
 // evaluation: an operation frees what it has read, unless the program keeps it.
 //
-// Gradients of parameters add up over several tapes until ZeroGrad, which frees them.
+// Gradients of parameters add up over several tapes until ZeroGrad, which frees them. A gradient of a value that was
+// overwritten after the forward pass, such as a parameter by the step of another tape's optimiser, is refused; see
+// [ErrStale].
 //
 // # As in PyTorch
 //

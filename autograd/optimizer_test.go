@@ -74,6 +74,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 	step(p)
 	assert.InDelta(t, 0.5, value(p), 1e-8)
 	assert.Equal(t, 1.0, value(q))
+	assert.Nil(t, opt.state[1], "q has no state yet")
 	step(p, q)
 	assert.InDelta(t, 0.5, value(q), 1e-8, "q's first step, with a first step's correction")
 	require.NoError(t, opt.Close())

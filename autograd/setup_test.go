@@ -103,6 +103,14 @@ func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
 	return dev, memcache.Config{}
 }
 
+// needsHost skips a test of what only the host device does.
+func (b *bench) needsHost(why string) {
+	b.t.Helper()
+	if _, ok := b.dev.(*host.Device); !ok {
+		b.t.Skip("only on the host device: " + why)
+	}
+}
+
 // fill takes all memory but for so many blocks of 512 bytes.
 func (b *bench) fill(free int) (filler []memcache.Block) {
 	b.t.Helper()

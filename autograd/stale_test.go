@@ -30,8 +30,10 @@ func TestAStaleParameterIsAnError(t *testing.T) {
 	require.NoError(t, train())
 	require.Equal(t, []float64{0}, read[float64](b, w.Value()))
 	before := w.Value().Version()
+	allocations := b.cache.Stats().Allocation.All.Allocated
 	_, err = stale.Backward(loss)
 	require.ErrorIs(t, err, ErrStale)
+	assert.Equal(t, allocations+2, b.cache.Stats().Allocation.All.Allocated, "the gradients of the loss and of the product, and no more")
 	require.EqualError(t, err, `autograd: Mul backward: overwritten since the forward pass: parameter "0.weight", float64 (1), is at version 1, and its gradient needs version 0: `+
 		"take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again")
 	assert.Nil(t, w.Grad())

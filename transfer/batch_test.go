@@ -1,10 +1,12 @@
 package transfer_test
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -167,6 +169,16 @@ func TestBatchMistakes(t *testing.T) {
 
 	_, err = b.Submit(t.Context(), r.a) // it is still empty
 	require.NoError(t, err)
+	roomy := r.pool.NewBatch() // its memory has room for more
+	_, err = roomy.Output(t.Context(), block, 0, 1)
+	require.NoError(t, errors.Join(err, roomy.Upload(t.Context(), block, 0, []byte{7})))
+	_, err = roomy.Submit(t.Context(), r.a)
+	require.NoError(t, err)
+	_, err = roomy.Output(t.Context(), block, 0, 1)
+	require.ErrorIs(t, err, transfer.ErrInvalid)
+	require.ErrorIs(t, roomy.Upload(t.Context(), block, 0, []byte{8}), transfer.ErrInvalid)
+	require.Equal(t, 1, roomy.Outputs())
+	require.NoError(t, roomy.Close())
 	_, err = b.Submit(t.Context(), r.a)
 	require.ErrorIs(t, err, transfer.ErrInvalid)
 	for _, err := range add() {
@@ -225,4 +237,27 @@ func TestBatchCollectUnderClose(t *testing.T) {
 		wg.Wait()
 	}
 	idle(t, r.pool)
+}
+
+// What a Collect copies is kept until it has copied it: a Close beside it waits, and the memory's next owner with it.
+func TestCollectKeepsItsMemory(t *testing.T) {
+	const n = 8 << 20
+	r := newRig(t, transfer.Config{})
+	for i := range 6 {
+		b, want := r.outputs(t, n)
+		require.NoError(t, r.a.Synchronize(t.Context()))
+		got := [][]byte{make([]byte, n)}
+		collected := make(chan error, 1)
+		go func() { collected <- b.Collect(t.Context(), &got) }()
+		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+		require.NoError(t, b.Close())
+		next := r.get(t, n)
+		clear(next.Bytes())
+		if err := <-collected; err != nil {
+			require.ErrorIs(t, err, transfer.ErrClosed)
+		} else {
+			require.True(t, bytes.Equal(want[0], got[0]))
+		}
+		require.NoError(t, next.Release())
+	}
 }

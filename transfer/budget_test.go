@@ -124,7 +124,6 @@ func TestCopiesNotedInAnotherOrder(t *testing.T) {
 	require.Same(t, second, s.commit(third, false))
 	require.Equal(t, []use{{7, third, true}}, s.uses)
 	require.Zero(t, s.queueing)
-	require.False(t, s.writing)
 	require.Nil(t, s.commit(&mark{stream: 8, seq: 1}, false), "another stream's copies are apart")
 	require.Len(t, s.uses, 2)
 }

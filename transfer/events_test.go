@@ -61,3 +61,48 @@ func TestEventsAreReused(t *testing.T) {
 	}
 	require.NoError(t, block.Free())
 }
+
+// An event that was waited for is used again at once.
+func TestEventOfACopyThatWasWaitedFor(t *testing.T) {
+	if race.Enabled {
+		t.Skip("in race builds the garbage collector brings events back")
+	}
+	dev := newSim()
+	r := rigOn(t, dev, transfer.Config{})
+	block := r.alloc(t, 64, r.a)
+	b := r.get(t, 64)
+	for range 50 {
+		c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 64)
+		require.NoError(t, err)
+		require.NoError(t, c.Wait(t.Context()))
+	}
+	require.LessOrEqual(t, dev.events, 2)
+	require.NoError(t, b.Release())
+	require.NoError(t, block.Free())
+}
+
+// Events that could not be recorded are used again, and one that comes back after Close is closed.
+func TestEventsOfFailedRecords(t *testing.T) {
+	dev := newSim()
+	r := rigOn(t, dev, transfer.Config{})
+	block := r.alloc(t, 64, r.a)
+	for range 20 {
+		_, err := r.pool.Fill(t.Context(), unrecordable{r.a}, block, 0, 64, 1)
+		require.ErrorIs(t, err, errRecord)
+	}
+	require.LessOrEqual(t, dev.events, 1)
+	require.NoError(t, block.Free())
+}
+
+// A copy needs no wait for those before it on its own stream.
+func TestCopyOnOneStreamNeedsNoWait(t *testing.T) {
+	r := rigOn(t, newSim(), transfer.Config{})
+	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
+	for range 3 {
+		_, err := r.pool.D2H(t.Context(), r.a, b, 0, block, 0, 64)
+		require.NoError(t, err)
+	}
+	require.Len(t, raw(r.a).queue, 6, "three copies and their events")
+	require.NoError(t, b.Release())
+	require.NoError(t, block.Free())
+}

@@ -379,6 +379,7 @@ func TestLoaderBadConfig(t *testing.T) {
 		{func(c *transfer.LoaderConfig) { c.Fields = nil }, transfer.ErrInvalid},
 		{func(c *transfer.LoaderConfig) { c.Fields = []int64{1, 0} }, transfer.ErrRange},
 		{func(c *transfer.LoaderConfig) { c.Fields = []int64{100 << 20} }, memcache.ErrOutOfMemory},
+		{func(c *transfer.LoaderConfig) { c.Fields = []int64{10, 1 << 40} }, memcache.ErrOutOfMemory}, // the first is there
 	} {
 		cfg := good
 		c.change(&cfg)

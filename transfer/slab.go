@@ -26,7 +26,7 @@ type slab struct {
 	mu       sync.Mutex // of the buffer that is out
 	uses     []use
 	queueing int  // copies that are being queued
-	writing  bool // the one that is being queued writes the buffer
+	writing  bool // if there is one, it writes the buffer
 	tainted  bool // a copy failed, or nothing says when it is done: the memory is not used again
 
 	// Guarded by the lock of a shard.

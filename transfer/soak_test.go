@@ -124,7 +124,7 @@ func soak(t *testing.T, calls *atomic.Int64, ended func() bool) uint64 {
 
 // shortest says how to see the failure again.
 func shortest(p *program, calls *atomic.Int64) string {
-	until := time.Now().Add(20 * time.Second)
+	until := time.Now().Add(max(time.Second, min(*soakTime, 20*time.Second)))
 	var last error
 	short := p.shrink(func(p *program) bool {
 		if time.Now().After(until) {

@@ -37,7 +37,6 @@ func (s *slab) commit(m *mark, writes bool) (replaced *mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queueing--
-	s.writing = false
 	for i := range s.uses {
 		if u := &s.uses[i]; u.stream == m.stream {
 			u.wrote = u.wrote || writes
@@ -57,6 +56,5 @@ func (s *slab) abort(queued bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queueing--
-	s.writing = false
 	s.tainted = s.tainted || queued
 }

@@ -1,0 +1,106 @@
+package autograd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestNewLinearWithoutMemory leaves nothing behind, whichever allocation fails.
+func TestNewLinearWithoutMemory(t *testing.T) {
+	b := open(t, 2<<20)
+	for free := range 2 {
+		filler := b.fill(free)
+		before := b.live()
+		_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		assert.Equal(t, before, b.live())
+		for _, block := range filler {
+			require.NoError(t, block.Free())
+		}
+	}
+}
+
+// TestParametersBelongToNoScope, wherever they are made.
+func TestParametersBelongToNoScope(t *testing.T) {
+	b := open(t, 64<<20)
+	ctx, scope := tensor.Scope(b.ctx)
+	l, err := NewLinear(ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
+	require.NoError(t, err)
+	require.NoError(t, scope.Close())
+	assert.False(t, l.Weight.Value().Released())
+	assert.False(t, l.Bias.Value().Released())
+	require.NoError(t, l.Parameters().Release())
+}
+
+// identity is a layer that returns its argument, and probe one that looks at it.
+type (
+	identity struct{}
+	probe    struct{ before func(x *Variable) }
+)
+
+func (identity) Forward(_ *Tape, x *Variable) *Variable { return x }
+
+func (identity) Parameters() Parameters { return nil }
+
+func (p probe) Forward(t *Tape, x *Variable) *Variable { p.before(x); return t.Tanh(x) }
+
+func (probe) Parameters() Parameters { return nil }
+
+// TestIdentityLayer: what a layer passes on is still the next one's.
+func TestIdentityLayer(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 1, 2)
+	for _, record := range []bool{true, false} {
+		tape := newTape(b.ctx, b.rt, record)
+		h := tape.Scale(tape.Input(x), 0.5)
+		y := Sequential{identity{}, ReLU{}, identity{}, ReLU{}, identity{}}.Forward(tape, h)
+		require.NoError(t, tape.Err())
+		assert.Equal(t, []float64{0.5, 1}, read[float64](b, y.Value()))
+		assert.False(t, h.Value().Released())
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestSequentialReleasesWhatIsBetween its layers, as soon as the next one has it.
+func TestSequentialReleasesWhatIsBetween(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 1, 2)
+	for _, record := range []bool{true, false} {
+		tape := newTape(b.ctx, b.rt, record)
+		var seen []*Variable
+		look := probe{func(x *Variable) {
+			for _, v := range seen[min(1, len(seen)):] {
+				assert.True(t, v.Value().Released(), "the argument of a layer before")
+			}
+			seen = append(seen, x)
+		}}
+		Sequential{look, look, look, look}.Forward(tape, tape.Input(x))
+		require.NoError(t, tape.Err())
+		require.Len(t, seen, 4)
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestABiasAloneIsTrained: the others are constants.
+func TestABiasAloneIsTrained(t *testing.T) {
+	b := open(t, 64<<20)
+	c, p := upload(b, []float64{1, 2, 3, 4}, 2, 2), b.parameter(2)
+	for name, f := range map[string]func(t *Tape, c, bias *Variable) *Variable{
+		"Linear":     func(t *Tape, c, bias *Variable) *Variable { return t.Linear(c, c, bias) },
+		"LinearReLU": func(t *Tape, c, bias *Variable) *Variable { return t.LinearReLU(c, c, bias) },
+		"AddBias":    func(t *Tape, c, bias *Variable) *Variable { return t.AddBias(c, bias) },
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(f(tape, tape.Input(c), tape.Param(p))))
+		require.NoError(t, err, name)
+		assert.Equal(t, []float64{2, 2}, read[float64](b, p.Grad()), name)
+		require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+	}
+}

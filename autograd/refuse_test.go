@@ -1,0 +1,194 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestFreesThatFailAreErrors of the tape: here a block that the program freed behind its back.
+func TestFreesThatFailAreErrors(t *testing.T) {
+	for name, end := range map[string]func(tape *Tape, v *Variable) error{
+		"Release": func(tape *Tape, v *Variable) error { v.Release(); return tape.Err() },
+		"Close":   func(tape *Tape, _ *Variable) error { return tape.Close() },
+	} {
+		b := open(t, 64<<20)
+		tape := NewTape(b.ctx, b.rt)
+		v := tape.Exp(tape.Input(upload(b, []float64{1})))
+		require.NoError(t, v.Value().Block().Free())
+		err := end(tape, v)
+		require.ErrorIs(t, err, memcache.ErrFreed, name)
+		require.ErrorContains(t, err, "autograd: ", name)
+		require.Error(t, tape.Close(), name)
+	}
+}
+
+// TestErrorsAfterTheFirst are not told, and nothing is done.
+func TestErrorsAfterTheFirst(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1})
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Leaf(x)
+	tape.Reshape(v, 2)
+	first := tape.Err()
+	require.ErrorIs(t, first, tensor.ErrShape)
+	before := b.cache.Stats().Allocation.All.Allocated
+	assert.Nil(t, tape.Exp(nil).Value())
+	assert.Nil(t, tape.Exp(v).Value())
+	assert.Nil(t, tape.Leaf(x).Value())
+	assert.Nil(t, tape.Param(nil).Value())
+	assert.Nil(t, tape.Input(nil).Value())
+	var none context.Context
+	tape.SetContext(none)
+	assert.Equal(t, first, tape.Err())
+	assert.Equal(t, before, b.cache.Stats().Allocation.All.Allocated)
+	assert.Equal(t, first, tape.Close())
+}
+
+// TestReleasedParametersAreRefused, where they come to a tape and as a loss.
+func TestReleasedParametersAreRefused(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.parameter(1)
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Param(p)
+	assert.Same(t, v, tape.Param(p))
+	require.NoError(t, p.Release())
+	_, err := tape.Backward(v)
+	require.ErrorIs(t, err, tensor.ErrReleased)
+	assert.Nil(t, p.Grad())
+	require.Error(t, tape.Close())
+	tape = NewTape(b.ctx, b.rt)
+	tape.Param(p)
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.ErrorContains(t, tape.Err(), "autograd: Param: ")
+	require.Error(t, tape.Close())
+	tape.Param(b.parameter(1))
+	tape = NewTape(b.ctx, b.rt)
+	require.NoError(t, tape.Close())
+	tape.Param(b.parameter(1))
+	require.ErrorIs(t, tape.Err(), ErrSpent)
+}
+
+// TestGradOfAParametersVariable is the parameter's, also when that is gone.
+func TestGradOfAParametersVariable(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.parameter(1)
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Param(p)
+	h := tape.Scale(v, 2).Keep()
+	_, err := tape.Backward(tape.Sum(h))
+	require.NoError(t, err)
+	assert.Same(t, p.Grad(), v.Grad())
+	assert.Nil(t, h.Grad(), "consumed")
+	require.NoError(t, p.ZeroGrad(b.ctx))
+	assert.Nil(t, v.Grad())
+	require.NoError(t, tape.Close())
+}
+
+// TestMessagesNameTheOperand and the way out.
+func TestMessagesNameTheOperand(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1})
+	other := NewTape(b.ctx, b.rt)
+	defer other.Close()
+	for want, f := range map[string]func(tape *Tape, v *Variable){
+		"autograd: Add: variable of another tape: operand 2: bring tensors to this tape with Input, Leaf or Param": func(tape *Tape, v *Variable) {
+			tape.Add(v, other.Leaf(x))
+		},
+		"autograd: Sub: tensor was released: operand 1: release what no later operation reads, or Keep it": func(tape *Tape, v *Variable) {
+			h := tape.Exp(v)
+			h.Release()
+			tape.Sub(h, v)
+		},
+		"autograd: Backward: no gradient: no parameter or leaf is part of the loss": func(tape *Tape, _ *Variable) {
+			_, _ = tape.Backward(tape.Sum(tape.Input(x)))
+		},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		f(tape, tape.Leaf(x))
+		assert.EqualError(t, tape.Close(), want)
+	}
+	tape := NoGrad(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Sum(tape.Leaf(x)))
+	assert.EqualError(t, err, "autograd: Backward: no gradient: the tape was made with NoGrad")
+	require.Error(t, tape.Close())
+}
+
+// TestReleaseFreesGradients and values, of many parameters too, and joins the errors.
+func TestReleaseFreesGradients(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q := b.parameter(2), b.parameter(3)
+	ps := Parameters{{"p", p}, {"q", q}}
+	tape := NewTape(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	require.Equal(t, int64(4), b.live())
+	require.NoError(t, q.grad.Block().Free())
+	require.ErrorIs(t, ps.ZeroGrad(b.ctx), memcache.ErrFreed)
+	assert.Equal(t, int64(2), b.live(), "p's gradient is freed all the same")
+	require.NoError(t, q.value.Block().Free())
+	require.ErrorIs(t, ps.Release(), memcache.ErrFreed)
+	assert.Zero(t, b.live())
+	require.NoError(t, ps.Release())
+}
+
+// TestEveryOperationRefuses operands that are nil or of another tape, and a tape that is closed.
+func TestEveryOperationRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	row := upload(b, []float64{1, 2})
+	p := params{c: 2, axes: []int{0}, shape: []int{4}, labels: []int32{1, 0}}
+	other := NewTape(b.ctx, b.rt)
+	defer other.Close()
+	for _, op := range graphOps {
+		operands := func(tape *Tape) []*Variable {
+			vs := []*Variable{tape.Leaf(x), tape.Leaf(x), tape.Leaf(row)}
+			if op.name == "AddBias" {
+				vs[1] = vs[2]
+			}
+			return vs[:op.arity]
+		}
+		tape := NewTape(b.ctx, b.rt)
+		op.tape(tape, p, operands(tape))
+		require.NoError(t, tape.Err(), op.name)
+		require.NoError(t, tape.Close())
+		for wrong := range op.arity {
+			for want, v := range map[error]*Variable{ErrTape: other.Leaf(x), ErrInvalid: nil} {
+				if op.name == "LinearReLU" || op.name == "Linear" {
+					if wrong == 2 && v == nil {
+						continue // no bias
+					}
+				}
+				tape := NewTape(b.ctx, b.rt)
+				vs := operands(tape)
+				vs[wrong] = v
+				y := op.tape(tape, p, vs)
+				require.ErrorIs(t, tape.Err(), want, op.name)
+				require.Nil(t, y.Value(), op.name)
+				require.Error(t, tape.Close())
+			}
+		}
+		tape = NewTape(b.ctx, b.rt)
+		vs := operands(tape)
+		require.NoError(t, tape.Close())
+		y := op.tape(tape, p, vs)
+		require.Nil(t, y.Value(), op.name)
+		require.ErrorIs(t, tape.Err(), ErrSpent, op.name)
+	}
+}
+
+func TestNewParameterRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	_, err := NewParameter(nil)
+	require.ErrorIs(t, err, ErrInvalid)
+	x := upload(b, []float64{1})
+	require.NoError(t, x.Release())
+	_, err = NewParameter(x)
+	require.ErrorIs(t, err, ErrInvalid)
+}

@@ -1,0 +1,169 @@
+package autograd
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestOptimizersAgainstPlainFormulas: three steps with all options, in plain float64.
+func TestOptimizersAgainstPlainFormulas(t *testing.T) {
+	b := open(t, 64<<20)
+	const rate, decay = 0.1, 0.2
+	grads := []float64{3, -1, 0.5}
+	adam := func(decoupled bool) func() []float64 {
+		return func() (ws []float64) {
+			w, m, v := 1.0, 0.0, 0.0
+			for i, g := range grads {
+				if decoupled {
+					w -= rate * decay * w
+				} else {
+					g += decay * w
+				}
+				m, v = 0.8*m+0.2*g, 0.7*v+0.3*g*g
+				n := float64(i + 1)
+				w -= rate * m / (1 - math.Pow(0.8, n)) / (math.Sqrt(v/(1-math.Pow(0.7, n))) + 1e-3)
+				ws = append(ws, w)
+			}
+			return ws
+		}
+	}
+	sgd := func(momentum, dampening float64, nesterov bool) func() []float64 {
+		return func() (ws []float64) {
+			w, buf := 1.0, 0.0
+			for i, g := range grads {
+				g += decay * w
+				if i == 0 {
+					buf = g
+				} else {
+					buf = momentum*buf + (1-dampening)*g
+				}
+				switch {
+				case nesterov:
+					g += momentum * buf
+				case momentum != 0:
+					g = buf
+				}
+				w -= rate * g
+				ws = append(ws, w)
+			}
+			return ws
+		}
+	}
+	cfg := AdamConfig{LR: new(9.0), Beta1: new(0.8), Beta2: new(0.7), Eps: new(1e-3), WeightDecay: decay}
+	for name, c := range map[string]struct {
+		make func(Parameters) (Optimizer, error)
+		want func() []float64
+	}{
+		"Adam":  {func(ps Parameters) (Optimizer, error) { return NewAdam(ps, cfg) }, adam(false)},
+		"AdamW": {func(ps Parameters) (Optimizer, error) { return NewAdamW(ps, cfg) }, adam(true)},
+		"SGD":   {func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(9.0), WeightDecay: decay}) }, sgd(0, 0, false)},
+		"momentum": {func(ps Parameters) (Optimizer, error) {
+			return NewSGD(ps, SGDConfig{Momentum: 0.9, Dampening: 0.3, WeightDecay: decay})
+		}, sgd(0.9, 0.3, false)},
+		"Nesterov": {func(ps Parameters) (Optimizer, error) {
+			return NewSGD(ps, SGDConfig{Momentum: 0.9, Nesterov: true, WeightDecay: decay})
+		}, sgd(0.9, 0, true)},
+	} {
+		p := b.parameter(1)
+		opt, err := c.make(Parameters{{"p", p}})
+		require.NoError(t, err, name)
+		require.NoError(t, opt.SetLR(rate))
+		assert.Equal(t, rate, opt.LR())
+		for round := range 2 { // the second one after Close, which starts anew
+			require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
+			if round == 1 {
+				require.NoError(t, opt.Prepare(b.ctx))
+				require.NoError(t, opt.Prepare(b.ctx))
+			}
+			var got []float64
+			for _, g := range grads {
+				tape := NewTape(b.ctx, b.rt)
+				_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), g)))
+				require.NoError(t, errors.Join(err, tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)), name)
+				got = append(got, read[float64](b, p.Value())[0])
+			}
+			assert.InDeltaSlice(t, c.want(), got, 1e-12, "%s, round %d", name, round)
+			require.NoError(t, opt.Close())
+			require.NoError(t, opt.Close())
+		}
+	}
+}
+
+// TestOptimizersNameParameters in their errors.
+func TestOptimizersNameParameters(t *testing.T) {
+	b := open(t, 2<<20)
+	p, q := b.parameter(1), b.parameter(1)
+	opt, err := NewAdam(Parameters{{"first", p}, {"second", q}}, AdamConfig{})
+	require.NoError(t, err)
+	filler := b.fill(3)
+	before := b.live()
+	err = opt.Prepare(b.ctx)
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+	require.ErrorContains(t, err, `autograd: state of parameter "second"`)
+	assert.Equal(t, before+2, b.live(), "the first one has its state, the second one nothing")
+	for _, block := range filler {
+		require.NoError(t, block.Free())
+	}
+	require.NoError(t, opt.Prepare(b.ctx))
+	assert.Len(t, opt.state[1], 2)
+	require.NoError(t, opt.Close())
+	_, err = NewSGD(Parameters{{"first", p}, {"again", p}}, SGDConfig{})
+	require.ErrorContains(t, err, `"first" and "again" are the same`)
+	_, err = NewSGD(Parameters{{"first", p}, {"empty", &Parameter{}}}, SGDConfig{})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, `parameter "empty" is nil`)
+	require.NoError(t, p.Release())
+	q.grad = b.parameter(1).value
+	opt, err = NewAdam(Parameters{{"second", q}}, AdamConfig{})
+	require.NoError(t, err)
+	require.NoError(t, q.value.Release())
+	require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased)
+	assert.Zero(t, opt.steps[0], "a step that failed")
+	require.NoError(t, opt.Close())
+}
+
+// TestStepsThatFail are errors, count nothing, and leave no gradient with the optimiser.
+func TestStepsThatFail(t *testing.T) {
+	b := open(t, 2<<20)
+	for name, make := range optimizers {
+		p := b.parameter(1)
+		opt, err := make(Parameters{{"p", p}})
+		require.NoError(t, err)
+		tape := NewTape(b.ctx, b.rt)
+		_, err = tape.Backward(tape.Sum(tape.Param(p)))
+		require.NoError(t, errors.Join(err, tape.Close()))
+		if name != "sgd_lr0_1" { // which has no state
+			filler := b.fill(0)
+			require.ErrorIs(t, opt.Step(b.ctx), memcache.ErrOutOfMemory, name)
+			for _, block := range filler {
+				require.NoError(t, block.Free())
+			}
+		}
+		assert.Equal(t, []float64{1}, read[float64](b, p.Value()), name)
+		require.NoError(t, opt.Step(b.ctx))
+		grad := p.grad
+		require.NoError(t, p.ZeroGrad(b.ctx))
+		p.grad = grad // which is released
+		require.ErrorIs(t, opt.Step(b.ctx), tensor.ErrReleased, name)
+		require.ErrorContains(t, opt.Step(b.ctx), "autograd: ", name)
+		switch o := opt.(type) {
+		case *Adam:
+			assert.Equal(t, []int{1}, o.steps, name)
+			assert.Nil(t, o.updates[0].G, name)
+		case *SGD:
+			assert.Equal(t, []int{1}, o.steps, name)
+			assert.Nil(t, o.updates[0].G, name)
+		}
+		p.grad = nil
+		require.NoError(t, opt.SetLR(math.MaxFloat64))
+		require.NoError(t, opt.SetLR(0))
+		require.NoError(t, opt.Close())
+	}
+}
