@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
-
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -173,7 +172,11 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	long, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
 	go get(long, 1<<10) // gives back what is cached
-	<-freeing
+	select {
+	case <-freeing:
+	case err := <-got:
+		t.Fatal("nothing is given back", err)
+	}
 	stat := memcache.Stat{Current: 4 << 10, Peak: 4 << 10, Allocated: 4 << 10}
 	require.Equal(t, stat, r.pool.Stats().HeldBytes)
 	require.Zero(t, r.pool.Stats().AllocatedBytes.Current)
@@ -239,23 +242,35 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	refused := errors.New("refused")
-	r.on(t, &meter{Device: r.dev, freeing: func() error { return refused }}, transfer.Config{MaxCachedBytes: -1})
+	const rounds, each = 3, 8
+	var calls atomic.Int64
+	together := func() error {
+		calls.Add(1)
+		for begin := time.Now(); calls.Load() < each && time.Since(begin) < 100*time.Millisecond; {
+			runtime.Gosched()
+		}
+		return refused
+	}
+	r.on(t, &meter{Device: r.dev, freeing: together}, transfer.Config{MaxCachedBytes: -1})
 	r.faulted = true
-	var bufs []transfer.Buffer
-	for range 8 {
-		bufs = append(bufs, r.get(t, 64))
+	for range rounds {
+		var bufs []transfer.Buffer
+		for range each {
+			bufs = append(bufs, r.get(t, 64))
+		}
+		calls.Store(0)
+		var group sync.WaitGroup
+		for _, b := range bufs {
+			group.Go(func() {
+				if err := b.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
 	}
-	var group sync.WaitGroup
-	for _, b := range bufs {
-		group.Go(func() {
-			if err := b.Release(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
-	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
-	require.EqualValues(t, 8*64, r.pool.Stats().HeldBytes.Current)
+	require.EqualValues(t, rounds*each*64, r.pool.Stats().HeldBytes.Current)
 }
 
 // Close tells of a free that failed long before, and of those that fail now.
@@ -331,7 +346,7 @@ func TestDriverGivesTooLittle(t *testing.T) {
 			r.on(t, dev, transfer.Config{MaxBytes: 4 << 10})
 			for i := range 2 {
 				b, err := r.pool.Get(t.Context(), 4<<10)
-				require.ErrorContains(t, err, "transfer: Get of 4096 bytes: the driver of host gave "+c.bytes+" of pinned memory for 4096")
+				require.ErrorContains(t, err, "transfer: Get of 4096 bytes: the driver of "+r.dev.Name()+" gave "+c.bytes+" of pinned memory for 4096")
 				require.True(t, b.IsZero())
 				require.Len(t, dev.free, (i+1)*c.freed)
 			}
@@ -414,6 +429,8 @@ func TestDownloadInOnePiece(t *testing.T) {
 	}
 	require.NoError(t, block.Free())
 
+	// Two processors take 8 MiB of pinned memory for the pieces.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	limited := newRig(t, transfer.Config{MaxBytes: 12 << 20})
 	block = limited.alloc(t, 20<<20, limited.a)
 	_, err = limited.pool.Fill(t.Context(), limited.a, block, 0, 20<<20, 1)

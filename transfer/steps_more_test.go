@@ -229,6 +229,9 @@ func (w *world) closeRest(actors []*actor) {
 	if w.other != nil {
 		errs = append(errs, w.other.pool.Close(), w.other.block.Free(), w.other.cache.Close())
 	}
+	if w.reader != nil {
+		errs = append(errs, w.reader.Close())
+	}
 	errs = append(errs, w.cache.Close())
 	for _, a := range actors {
 		for _, s := range a.streams {
