@@ -144,3 +144,29 @@ func TestCollectionLeavesParts(t *testing.T) {
 	require.NoError(t, c.check())
 	require.Equal(t, rest.Ptr(), mustAlloc(t, c, 5*mib, s).Ptr())
 }
+
+// TestCollectionIsArmed while there is a limit and a threshold, however often the limit changes; only then requests count
+// their searches.
+func TestCollectionIsArmed(t *testing.T) {
+	c, dev := newCache(t, Config{GarbageCollectionThreshold: 0.5})
+	s, busy := dev.stream(1), dev.stream(2)
+	busy.busy = true
+	pending := mustAlloc(t, c, 5*mib, s) // requests have that to look at in any case
+	require.NoError(t, errors.Join(pending.RecordStream(busy), pending.Free()))
+	for _, f := range []struct {
+		fraction float64
+		armed    int64
+	}{{0.5, 1}, {0.6, 1}, {1, 0}, {1, 0}, {0, 1}, {0.9, 1}, {1, 0}} {
+		require.NoError(t, c.SetMemoryFraction(f.fraction))
+		require.Equal(t, 1+f.armed*collecting, c.alert.Load(), "%v", f.fraction)
+		if f.fraction > 0 {
+			before := c.calls[smallPool].Load()
+			require.NoError(t, mustAlloc(t, c, 512, s).Free())
+			require.Equal(t, f.armed, c.calls[smallPool].Load()-before)
+		}
+	}
+	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
+	require.Zero(t, without.alert.Load())
+	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	require.EqualValues(t, collecting, with.alert.Load())
+}

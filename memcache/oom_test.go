@@ -164,3 +164,38 @@ func (c *lateContext) Err() error {
 	}
 	return c.Context.Err()
 }
+
+// TestFiguresOfAFailure has every figure of the error apart from the others.
+func TestFiguresOfAFailure(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 250 << 20})
+	s, other, busy := dev.stream(1), dev.stream(2), dev.stream(3)
+	mustAlloc(t, c, 30<<20, s)
+	part := mustAlloc(t, c, 5<<20, s) // of 20 MiB
+	mustAlloc(t, c, 2<<20, s)
+	require.NoError(t, part.Free()) // free: 5 and 13 MiB
+	mustAlloc(t, c, 3<<20, other)   // 17 free, of another stream
+	mustAlloc(t, c, 1000, s)        // small
+	busy.busy = true
+	pending := mustAlloc(t, c, 40<<20, s)
+	require.NoError(t, errors.Join(pending.RecordStream(busy), pending.Free()))
+	first := true
+	dev.gate = func(_ context.Context, call string) error {
+		if call != "Synchronize" || !first {
+			return nil
+		}
+		// A flush waits for the pending free: this is what a failure before it says.
+		first = false
+		var oom *OutOfMemoryError
+		require.ErrorAs(t, c.outOfMemory(&request{shard: c.shardOf(s), kind: largePool}, nil), &oom)
+		require.Equal(t, []int64{40 << 20, 35<<20 + 1024, 112 << 20}, []int64{oom.Pending, oom.Allocated, oom.Reserved})
+		return nil
+	}
+	_, err := c.Alloc(t.Context(), 220<<20-1, s)
+	var oom *OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.Equal(t, OutOfMemoryError{
+		Requested: 220<<20 - 1, Segment: 220 << 20, Device: "scripted", Total: 1 << 30, Free: 1<<30 - 72<<20, Limit: 250 << 20,
+		Allocated: 35<<20 + 1024, Reserved: 72 << 20, Largest: 13 << 20,
+	}, *oom)
+	require.ErrorContains(t, err, "37.00 MiB free")
+}

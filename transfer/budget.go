@@ -96,13 +96,13 @@ func (p *Pool) place(sh *shard, s *slab) {
 
 // makeIdle puts s among the idle ones of sh, if all shards together have room. All are locked.
 func (p *Pool) makeIdle(sh *shard, s *slab) bool {
-	if s.size() > p.budget {
-		return false
-	}
 	if sh.slotsLeft[s.class] == 0 {
 		p.lendSlot(sh, s.class)
 	}
-	if p.lend(sh, s.size()); sh.slotsLeft[s.class] == 0 || sh.bytesLeft < s.size() {
+	if s.size() <= p.budget {
+		p.lend(sh, s.size())
+	}
+	if sh.slotsLeft[s.class] == 0 || sh.bytesLeft < s.size() {
 		return false
 	}
 	sh.put(s)

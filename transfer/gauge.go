@@ -76,7 +76,7 @@ func (p *Pool) raise(sh *shard) {
 		for _, o := range p.shards {
 			// What is negative was handed out in another shard: it is no use that comes back.
 			rob := sh.robberies < manyRobberies || o.used[g] < 0 || missing > most-p.peaks[g]
-			if n := min(missing, o.quota[g]-o.used[g]); o != sh && n > 0 && rob {
+			if n := min(missing, o.quota[g]-o.used[g]); n > 0 && rob {
 				o.quota[g] -= n
 				sh.quota[g] += n
 				missing -= n

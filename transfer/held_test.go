@@ -173,7 +173,11 @@ func TestGetWaitsForTheDriverToFree(t *testing.T) {
 	long, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
 	go get(long, 1<<10) // gives back what is cached
-	<-freeing
+	select {
+	case <-freeing:
+	case err := <-got:
+		t.Fatal("nothing is given back", err)
+	}
 	stat := memcache.Stat{Current: 4 << 10, Peak: 4 << 10, Allocated: 4 << 10}
 	require.Equal(t, stat, r.pool.Stats().HeldBytes)
 	require.Zero(t, r.pool.Stats().AllocatedBytes.Current)
@@ -239,23 +243,35 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	refused := errors.New("refused")
-	r.on(t, &meter{Device: r.dev, freeing: func() error { return refused }}, transfer.Config{MaxCachedBytes: -1})
+	const rounds, each = 3, 8
+	var calls atomic.Int64
+	together := func() error {
+		calls.Add(1)
+		for begin := time.Now(); calls.Load() < each && time.Since(begin) < 100*time.Millisecond; {
+			runtime.Gosched()
+		}
+		return refused
+	}
+	r.on(t, &meter{Device: r.dev, freeing: together}, transfer.Config{MaxCachedBytes: -1})
 	r.faulted = true
-	var bufs []transfer.Buffer
-	for range 8 {
-		bufs = append(bufs, r.get(t, 64))
+	for range rounds {
+		var bufs []transfer.Buffer
+		for range each {
+			bufs = append(bufs, r.get(t, 64))
+		}
+		calls.Store(0)
+		var group sync.WaitGroup
+		for _, b := range bufs {
+			group.Go(func() {
+				if err := b.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
 	}
-	var group sync.WaitGroup
-	for _, b := range bufs {
-		group.Go(func() {
-			if err := b.Release(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	group.Wait()
-	require.ErrorIs(t, r.pool.EmptyCache(t.Context()), refused)
-	require.EqualValues(t, 8*64, r.pool.Stats().HeldBytes.Current)
+	require.EqualValues(t, rounds*each*64, r.pool.Stats().HeldBytes.Current)
 }
 
 // Close tells of a free that failed long before, and of those that fail now.

@@ -172,6 +172,26 @@ func TestIdleAfterAllCopies(t *testing.T) {
 	}
 }
 
+// Buffers may be released in another order than that of their copies: each is idle when its own are done.
+func TestReleasedInAnotherOrder(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	block := r.alloc(t, 64, r.a)
+	first, second := r.get(t, 64), r.get(t, 64)
+	c, err := r.pool.H2D(t.Context(), r.a, block, 0, first, 0, 64)
+	require.NoError(t, err)
+	open := hold(t, r.a)
+	_, err = r.pool.H2D(t.Context(), r.a, block, 0, second, 0, 64)
+	require.NoError(t, err)
+	require.NoError(t, second.Release())
+	require.NoError(t, first.Release())
+	require.NoError(t, c.Wait(t.Context()))
+	require.EqualValues(t, 1, r.pool.Stats().Pending)
+	open()
+	require.NoError(t, r.a.Synchronize(t.Context()))
+	require.Zero(t, r.pool.Stats().Pending)
+	require.NoError(t, block.Free())
+}
+
 func TestEmptyCache(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 512, r.a)

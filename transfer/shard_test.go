@@ -105,8 +105,10 @@ func TestReleaseFreesWhatStatsFound(t *testing.T) {
 	b, err := p.Get(t.Context(), 64) // its place is kept
 	require.NoError(t, err)
 	p.idleIn(t, p.shards[0], 2<<20) // as if a copy had ended just now
+	left := p.shards[3].bytesLeft
 	for range 2 {
 		st := p.Stats()
+		require.Equal(t, left, p.shards[3].bytesLeft, "no budget is enough for what was found")
 		require.EqualValues(t, 64, st.CachedBytes.Current)
 		require.EqualValues(t, 128, st.AllocatedBytes.Current)
 		require.EqualValues(t, 2<<20+128, st.HeldBytes.Current)

@@ -39,12 +39,12 @@ func TestRandomRecordings(t *testing.T) {
 	for name, w := range workloads() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seeds := uint64(2)
+			seeds := uint64(1)
 			switch {
 			case *long:
 				seeds = 8
 			case race.Enabled || testing.Short(): // one goroutine
-				seeds, w.steps = 1, w.steps/3
+				w.steps /= 3
 			default:
 				w.steps /= 2
 			}
