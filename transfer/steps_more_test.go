@@ -82,7 +82,7 @@ func (a *actor) loader(s step) {
 		clear(a.w.sim.left[:])
 		a.w.sim.mu.Unlock()
 	}
-	a.begin()
+	a.w.calls.Add(1)
 	l, err := transfer.NewLoader(background, a.pool, cfg)
 	if a.books != nil {
 		a.books.look()
@@ -228,6 +228,9 @@ func (w *world) closeRest(actors []*actor) {
 	}
 	if w.other != nil {
 		errs = append(errs, w.other.pool.Close(), w.other.block.Free(), w.other.cache.Close())
+	}
+	if w.reader != nil {
+		errs = append(errs, w.reader.Close())
 	}
 	errs = append(errs, w.cache.Close())
 	for _, a := range actors {

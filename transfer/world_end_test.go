@@ -53,7 +53,7 @@ func (a *actor) contents() {
 		if ok {
 			got, err = visible.Bytes(v.block.Ptr(), blockBytes)
 		} else {
-			err = a.pool.Download(background, a.streams[0], got, v.block, 0)
+			err = a.w.reader.Download(background, a.streams[0], got, v.block, 0)
 		}
 		a.require(err)
 		if !bytes.Equal(got, v.want) {

@@ -22,6 +22,7 @@ type world struct {
 	sim    *sim // nil on other devices
 	cache  *memcache.Cache
 	pool   *transfer.Pool
+	reader *transfer.Pool // looks at the contents of blocks that the host can't touch; nil if it can
 	cfg    transfer.Config
 	counts countingObserver
 	shards int
@@ -153,6 +154,9 @@ func newWorld(p *program, calls *atomic.Int64) (*world, error) {
 		return nil, err
 	}
 	w.pool = transfer.NewOfShards(w.dev, w.cfg, w.shards)
+	if _, ok := w.dev.(device.HostVisible); !ok {
+		w.reader = transfer.NewOfShards(w.dev, transfer.Config{}, 1)
+	}
 	if w.alone && rng.IntN(3) == 0 {
 		w.other = newOther(w.sim, rng.IntN(2) == 0)
 	}
