@@ -89,6 +89,7 @@ func TestClaimsAreForgotten(t *testing.T) {
 	require.Error(t, l.add(900, 500))
 	require.Error(t, l.add(^device.Ptr(0)-5, 100))
 	l.remove(1150)
+	l.remove(5000)
 	require.Len(t, l, 3)
 	l.remove(1100)
 	require.NoError(t, l.add(1150, 50))

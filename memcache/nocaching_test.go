@@ -235,3 +235,41 @@ func TestNoCachingFromEnv(t *testing.T) {
 		require.Equal(t, test.options != "-", config.ExpandableSegments)
 	}
 }
+
+// TestNoCachingFreeThatTheDriverRefuses keeps the block until Close, and says so.
+func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
+	o := &spy{}
+	c, dev := newCache(t, Config{NoCaching: true, Observer: o})
+	o.cache = c
+	s := dev.stream(7)
+	a, b := mustAlloc(t, c, 100, s), mustAlloc(t, c, 200, s)
+	refused := errors.New("refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Free" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, a.Free(), refused)
+	dev.gate = nil
+	require.NoError(t, b.Free())
+	require.NoError(t, c.check())
+	require.Equal(t, BlockPendingFree, c.Snapshot().Segments[0].Blocks[0].State)
+	require.EqualValues(t, 100, c.MemoryReserved())
+	var frees []Event
+	for _, e := range o.events {
+		if e.Op == OpFree {
+			frees = append(frees, e)
+		}
+	}
+	require.Len(t, frees, 2)
+	require.ErrorIs(t, frees[0].Err, refused)
+	for i, e := range frees {
+		require.Equal(t, []uint64{7, 7, uint64(3 + i), uint64(1 + i)}, []uint64{e.Stream, e.Shard, e.Seq, e.Serial})
+		require.Equal(t, []int64{100 * int64(1+i), 100 * int64(1+i)}, []int64{e.Requested, e.Bytes})
+		require.Equal(t, "small", e.Pool)
+	}
+	require.NoError(t, c.Close())
+	require.Empty(t, dev.live)
+	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), (OpEmptyCache + 1).String()})
+}

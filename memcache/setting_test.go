@@ -26,6 +26,7 @@ var settings = func() []setting {
 	add("max split", Config{MaxSplitSizeMB: 20})
 	add("max split 25, rounding 30, exact", Config{MaxSplitSizeMB: 25, MaxNonSplitRoundingMB: 30, Exact: true})
 	add("large segment 12", Config{LargeSegmentSizeMB: 12})
+	add("large segment 12, max split 12", Config{LargeSegmentSizeMB: 12, MaxSplitSizeMB: 12, Exact: true})
 	add("4 divisions", Config{RoundupPower2Divisions: AllDivisions(4)})
 	add("divisions by size", Config{RoundupPower2Divisions: Divisions{8, 0, 2, 1, 16, 4, 2, 2}})
 	add("collection", collecting(Config{}))

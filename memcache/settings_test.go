@@ -83,7 +83,7 @@ func TestRefusedSettings(t *testing.T) {
 		"per_process_memory_fraction:1.01", "per_process_memory_fraction:-0.1", "per_process_memory_fraction:nan",
 		"roundup_power2_divisions:0", "roundup_power2_divisions:3", "roundup_power2_divisions:[", "roundup_power2_divisions:[3:4]",
 		"roundup_power2_divisions:[4:3]", "roundup_power2_divisions:[x:4]", "roundup_power2_divisions:[]",
-		"roundup_power2_divisions:[1:2]x",
+		"roundup_power2_divisions:[1:2]x", "roundup_power2_divisions:[1:2]max_split_size_mb:20",
 		"pinned_num_register_threads:3", "pinned_reserve_segment_size_mb:0", "backend:other",
 		"expandable_remap:True", "expandable_granule_mb:3", "memory_limit:0", "memory_limit:1GiB", "no_caching:1", "exact:yes",
 	} {

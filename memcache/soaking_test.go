@@ -19,9 +19,10 @@ import (
 )
 
 var (
-	soakFor   = flag.Duration("soak", 0, "how long each soak runs")
-	soakCalls = flag.Int64("soak.calls", 0, "how many calls each soak makes, over all goroutines")
-	soakSeed  = flag.Uint64("soak.seed", 1, "the first seed of the soaks")
+	soakFor    = flag.Duration("soak", 0, "how long each soak runs")
+	soakCalls  = flag.Int64("soak.calls", 0, "how many calls each soak makes, over all goroutines")
+	soakShrink = flag.Duration("soak.shrink", 2*time.Second, "how long a program that fails is shrunk")
+	soakSeed   = flag.Uint64("soak.seed", 1, "the first seed of the soaks")
 )
 
 // soakLength is not 0 if the command line asks for a soak.
@@ -179,7 +180,7 @@ func decode(data []byte) (setting, mode int, words []uint32) {
 // shrink returns a part of the words that still fails, from which no word can be left out: larger and smaller pieces
 // are left out as long as that works (delta debugging).
 func shrink(words []uint32, fails func([]uint32) bool) []uint32 {
-	until := time.Now().Add(time.Minute)
+	until := time.Now().Add(*soakShrink)
 	for size := len(words) / 2; size > 0; {
 		left := false
 		for from := 0; from < len(words) && time.Now().Before(until); {

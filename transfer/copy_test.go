@@ -107,6 +107,7 @@ func FuzzRanges(f *testing.F) {
 	f.Add(int64(24), int64(0), int64(1000))
 	f.Add(int64(25), int64(0), int64(1000))
 	f.Add(int64(-1), int64(1), int64(1))
+	f.Add(int64(1), int64(1), int64(-1))
 	f.Add(int64(math.MaxInt64), int64(1), int64(math.MaxInt64))
 	f.Add(int64(1), int64(math.MaxInt64), int64(-1))
 	f.Add(int64(1024), int64(1000), int64(0))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -103,6 +104,13 @@ func TestCopyOnOneStreamNeedsNoWait(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Len(t, raw(r.a).queue, 6, "three copies and their events")
+	other, side := r.alloc(t, 64, r.a), func(b memcache.Block) transfer.Side {
+		return transfer.Side{Pool: r.pool, Stream: r.a, Block: b}
+	}
+	_, err := transfer.CopyPeer(t.Context(), side(other), side(block), 64)
+	require.NoError(t, err)
+	require.Len(t, raw(r.a).queue, 9, "a copy between two events")
+	require.NoError(t, other.Free())
 	require.NoError(t, b.Release())
 	require.NoError(t, block.Free())
 }

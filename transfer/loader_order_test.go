@@ -285,6 +285,9 @@ func TestLoaderClosesItsOwnStream(t *testing.T) {
 	require.Len(t, dev.streams, before+1)
 	require.NoError(t, l.Close())
 	require.Len(t, dev.streams, before)
+	l = newLoader(t, r, 1) // on a stream that it is given
+	require.NoError(t, l.Close())
+	require.False(t, r.b.Closed())
 }
 
 // Close waits until the source has returned: it may still write the pinned memory.

@@ -82,7 +82,7 @@ func (a *actor) loader(s step) {
 		clear(a.w.sim.left[:])
 		a.w.sim.mu.Unlock()
 	}
-	a.begin()
+	a.w.calls.Add(1)
 	l, err := transfer.NewLoader(background, a.pool, cfg)
 	if a.books != nil {
 		a.books.look()

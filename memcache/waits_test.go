@@ -1,0 +1,457 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// recorder is a stream whose Record enters and waits, and notes the event.
+type recorder struct {
+	*scriptedStream
+	entered, leave chan struct{}
+	event          device.Event
+}
+
+func newRecorder(dev *scripted, id uint64) *recorder {
+	return &recorder{scriptedStream: dev.stream(id), entered: make(chan struct{}), leave: make(chan struct{})}
+}
+
+func (s *recorder) Record(e device.Event) error {
+	s.event = e
+	close(s.entered)
+	<-s.leave
+	return s.scriptedStream.Record(e)
+}
+
+// TestRecordStreamOfTheOwnStreamDoesNothing, also while it is busy: the next request there comes after whatever uses the
+// block.
+func TestRecordStreamOfTheOwnStreamDoesNothing(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	a := mustAlloc(t, c, 3*mib, s)
+	s.busy = true
+	require.NoError(t, errors.Join(a.RecordStream(s), a.Free()))
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.Equal(t, a.Ptr(), mustAlloc(t, c, 3*mib, s).Ptr())
+}
+
+// TestCloseWaitsForPendingFrees before it gives memory back that a stream still uses.
+func TestCloseWaitsForPendingFrees(t *testing.T) {
+	for _, expandable := range []bool{false, true} {
+		c, dev := newCache(t, Config{ExpandableSegments: expandable})
+		s, side := dev.stream(1), dev.stream(2)
+		side.busy = true
+		b := mustAlloc(t, c, 3*mib, s)
+		require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+		var order []string
+		dev.gate = func(_ context.Context, call string) error {
+			order = append(order, call)
+			return nil
+		}
+		require.NoError(t, c.Close())
+		last := map[bool]string{false: "Free", true: "Unmap"}[expandable]
+		require.Equal(t, []string{"Synchronize", last}, order)
+	}
+}
+
+// TestFreeThatEndsAfterClose: a Free whose stream has no room for its event while Close runs finds the cache gone. Its
+// event is closed, and the block, whose memory went back, is left alone.
+func TestFreeThatEndsAfterClose(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, slow := dev.stream(1), newRecorder(dev, 2)
+	b, neighbour := mustAlloc(t, c, 1000, s), mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(slow))
+	free := async(b.Free)
+	<-slow.entered
+	require.ErrorContains(t, c.Close(), "never freed: 1")
+	after := c.Stats()
+	close(slow.leave)
+	require.NoError(t, free())
+	require.Equal(t, after, c.Stats())
+	require.Empty(t, c.pending.queues)
+	require.Zero(t, c.alert.Load())
+	_, err := slow.event.Query()
+	require.ErrorIs(t, err, device.ErrClosed, "nobody would close it later")
+	require.ErrorIs(t, neighbour.Free(), ErrClosed)
+}
+
+// TestEventThatIsWaitedForIsNotReused: a poll may find an event complete that a flush still waits for. It is recorded
+// again only after that, and then it is.
+func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, side := dev.stream(1), dev.stream(2)
+	side.busy = true
+	b := mustAlloc(t, c, 3*mib, s)
+	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+	h := hangAt(dev, "Synchronize")
+	flush := async(func() error { return c.EmptyCache(context.Background()) })
+	<-h.entered
+	side.finish()
+	mustAlloc(t, c, 3*mib, s) // polls
+	require.Zero(t, c.alert.Load())
+	require.Nil(t, c.pending.spare, "the flush waits for the event")
+	close(h.leave)
+	require.NoError(t, flush())
+	w := c.pending.spare
+	require.NotNil(t, w, "nobody waits for it now")
+	b = mustAlloc(t, c, 1000, s)
+	side.busy = true
+	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+	require.Nil(t, c.pending.spare)
+	require.Same(t, w, c.pending.queues[0].head)
+	side.finish()
+	require.NoError(t, c.EmptyCache(t.Context()))
+	require.Same(t, w, c.pending.spare)
+}
+
+// TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has recorded all is
+// released once, by the Free.
+func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	var wg sync.WaitGroup
+	for g := range uint64(4) {
+		wg.Go(func() {
+			s, a, b := dev.stream(10*g), dev.stream(10*g+1), dev.stream(10*g+2)
+			for range scaled(20_000) {
+				x, err := c.Alloc(context.Background(), 1000, s)
+				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.poll()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, c.poll())
+	require.NoError(t, c.check())
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.EqualValues(t, 4*smallSegment, c.MemoryReserved())
+}
+
+// TestCancelledWaitForAPeer ends the call, and leaves the block to the other device.
+func TestCancelledWaitForAPeer(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	far := newScripted(1 << 30)
+	dev.peers, far.peers = true, true
+	s, user := dev.stream(device.NewID()), far.stream(device.NewID())
+	b := mustAlloc(t, c, 3*mib, s)
+	user.busy = true
+	require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
+	for _, end := range []struct {
+		after time.Duration
+		want  error
+	}{{0, context.Canceled}, {time.Millisecond, context.DeadlineExceeded}} {
+		ctx, cancel := context.WithTimeout(t.Context(), end.after+time.Hour*time.Duration(boolToInt(end.after == 0)))
+		n := 0
+		far.gate = func(ctx context.Context, call string) error {
+			if n++; n > 5 {
+				panic("the flush goes on with a context that has ended")
+			}
+			if end.after == 0 {
+				cancel()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		require.ErrorIs(t, c.EmptyCache(ctx), end.want)
+		cancel()
+		st := c.Stats()
+		require.EqualValues(t, 1, st.Active.All.Current-st.Allocation.All.Current)
+		require.NotEqual(t, b.Ptr(), mustAlloc(t, c, 3*mib, s).Ptr(), "the peer still uses it")
+	}
+}
+
+// TestStreamRecordedTwice costs one event.
+func TestStreamRecordedTwice(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, side := dev.stream(1), dev.stream(2)
+	side.busy = true
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, errors.Join(b.RecordStream(side), b.RecordStream(side), b.Free()))
+	require.EqualValues(t, 1, c.alert.Load())
+}
+
+// TestClosedStreamsAreNotRecorded: the block does not keep them.
+func TestClosedStreamsAreNotRecorded(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, gone := dev.stream(1), dev.stream(2)
+	gone.closed.Store(true)
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(gone))
+	require.Empty(t, b.meta.uses)
+}
+
+// TestCloseWaitsForARequestThatGrows: the segment that the driver is making is closed too.
+func TestCloseWaitsForARequestThatGrows(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	h := hangAt(dev, "Alloc")
+	alloc := async(func() error { _, err := c.Alloc(context.Background(), 1000, s); return err })
+	<-h.entered
+	closed := async(c.Close)
+	time.Sleep(5 * time.Millisecond)
+	close(h.leave)
+	require.NoError(t, alloc())
+	require.ErrorContains(t, closed(), "never freed: 1")
+	require.Empty(t, dev.live)
+	require.NoError(t, c.Close(), "a second time it has nothing to say")
+}
+
+// TestFailedRequestIsAMiss, and not more than one, however often it is tried.
+func TestFailedRequestIsAMiss(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 20 * mib})
+	c.OnPressure(func(context.Context, int64) int64 { return 0 })
+	_, err := c.Alloc(t.Context(), 30*mib, dev.stream(1))
+	require.ErrorIs(t, err, ErrOutOfMemory)
+	st := c.Stats()
+	require.Equal(t, []int64{1, 0, 1, 1}, []int64{st.Misses, st.Hits, st.NumOOMs, st.NumAllocRetries})
+}
+
+// TestFlushWaitsForWhatWasPendingWhenItBegan, the oldest first, and not for what is freed meanwhile.
+func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(10)
+	pend := func(side *scriptedStream) {
+		side.busy = true
+		b := mustAlloc(t, c, 3*mib, s)
+		require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+	}
+	a, b, later := dev.stream(5), dev.stream(6), dev.stream(1)
+	pend(b)
+	pend(a)
+	h := hangAt(dev, "Synchronize")
+	flush := async(func() error { return c.EmptyCache(context.Background()) })
+	<-h.entered
+	pend(later)
+	close(h.leave)
+	require.NoError(t, flush())
+	require.EqualValues(t, 1, c.alert.Load())
+	require.Equal(t, uint64(1), c.pending.queues[0].stream)
+	later.finish()
+	require.NoError(t, c.Close())
+}
+
+// moody is a device whose events are counted, and fail when it says so.
+type moody struct {
+	*scripted
+	made, closed  int
+	create, query error
+}
+
+type moodyEvent struct {
+	device.Event
+	dev *moody
+}
+
+func (d *moody) NewEvent(o device.EventOptions) (device.Event, error) {
+	if d.create != nil {
+		return nil, d.create
+	}
+	e, err := d.scripted.NewEvent(o)
+	d.made++
+	return &moodyEvent{e, d}, err
+}
+
+func (e *moodyEvent) Query() (bool, error) {
+	if e.dev.query != nil {
+		return false, e.dev.query
+	}
+	return e.Event.Query()
+}
+
+func (e *moodyEvent) Close() error {
+	e.dev.closed++
+	return e.Event.Close()
+}
+
+type moodyStream struct {
+	*scriptedStream
+	dev    *moody
+	record error
+	waits  int
+	wait   error
+}
+
+func (s *moodyStream) Device() device.Device { return s.dev }
+
+func (s *moodyStream) Record(e device.Event) error {
+	if s.record != nil {
+		return s.record
+	}
+	return s.scriptedStream.Record(e.(*moodyEvent).Event)
+}
+
+func (s *moodyStream) Synchronize(ctx context.Context) error {
+	s.waits++
+	return errors.Join(s.wait, s.scriptedStream.Synchronize(ctx))
+}
+
+func newMoody(t *testing.T) (*Cache, *moody, func(id uint64) *moodyStream) {
+	dev := &moody{scripted: newScripted(1 << 30)}
+	c, err := New(dev, Config{})
+	require.NoError(t, err)
+	return c, dev, func(id uint64) *moodyStream { return &moodyStream{scriptedStream: dev.scripted.stream(id), dev: dev} }
+}
+
+// TestEventsAreMadeOnceAndClosed: a free reuses the event of an earlier one, and Close closes all.
+func TestEventsAreMadeOnceAndClosed(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, side := stream(1), stream(2)
+	for range 10 {
+		for range 3 {
+			b := mustAlloc(t, c, 1000, s)
+			require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
+		}
+	}
+	require.Equal(t, []int{1, 0}, []int{dev.made, dev.closed})
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(side))
+	side.record = errors.New("refused")
+	require.NoError(t, b.Free())
+	require.Equal(t, 1, side.waits, "no event could be recorded")
+	side.record = nil
+	d := mustAlloc(t, c, 1000, s)
+	require.NoError(t, errors.Join(d.RecordStream(side), d.Free()))
+	require.Equal(t, 1, dev.made, "the event that was not recorded is kept")
+	require.Nil(t, d.meta.uses[:1][0], "the block does not keep the stream")
+	require.NoError(t, c.Close())
+	require.Equal(t, 1, dev.closed)
+}
+
+// TestFreeWithoutEvents waits for the stream instead, and says what went wrong there.
+func TestFreeWithoutEvents(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, side := stream(1), stream(2)
+	free := func() error {
+		b := mustAlloc(t, c, 1000, s)
+		require.NoError(t, b.RecordStream(side))
+		err := b.Free()
+		require.Zero(t, c.Stats().Active.All.Current)
+		return err
+	}
+	dev.create = errors.New("no events")
+	require.NoError(t, free())
+	require.Equal(t, 1, side.waits)
+	side.wait = errors.New("faulted")
+	require.ErrorIs(t, free(), side.wait)
+	side.closed.Store(true)
+	require.NoError(t, free(), "recorded nothing")
+	require.NoError(t, c.check())
+}
+
+// TestQueryThatFails: the request fails, the frees before it are complete, and the others wait on.
+func TestQueryThatFails(t *testing.T) {
+	c, dev, stream := newMoody(t)
+	s, first, second := stream(1), stream(2), stream(3)
+	first.busy, second.busy = true, true
+	a, b := mustAlloc(t, c, 1000, s), mustAlloc(t, c, 1000, s)
+	require.NoError(t, errors.Join(a.RecordStream(first), a.Free(), b.RecordStream(second), b.Free()))
+	first.finish()
+	failing := &failsOnce{err: errors.New("lost")}
+	c.pending.queues[1].head.event = &failingEvent{c.pending.queues[1].head.event, failing}
+	_, err := c.Alloc(t.Context(), 1000, s)
+	require.ErrorIs(t, err, failing.err)
+	require.EqualValues(t, 1, c.Stats().Active.All.Current, "the first is complete")
+	require.Len(t, c.pending.queues, 1)
+	c.pending.queues[0].head.event.(*failingEvent).fails = failing
+	second.finish()
+	require.ErrorIs(t, c.EmptyCache(t.Context()), failing.err)
+	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.NoError(t, errors.Join(c.check(), c.Close()))
+	require.Equal(t, dev.made, dev.closed)
+}
+
+type failsOnce struct{ err error }
+
+type failingEvent struct {
+	device.Event
+	fails *failsOnce
+}
+
+func (e *failingEvent) Query() (bool, error) {
+	if f := e.fails; f != nil {
+		e.fails = nil
+		return false, f.err
+	}
+	return e.Event.Query()
+}
+
+// TestEventsOfAPeerAreClosed: they are of no use for the cache's own streams.
+func TestEventsOfAPeerAreClosed(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	far := &moody{scripted: newScripted(1 << 30)}
+	dev.peers, far.peers = true, true
+	s, user := dev.stream(device.NewID()), &moodyStream{scriptedStream: far.scripted.stream(device.NewID()), dev: far}
+	for range 3 {
+		b := mustAlloc(t, c, 1000, s)
+		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
+	}
+	require.NoError(t, c.poll())
+	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
+}
+
+// TestRecordedFreesAllocateNothing in the Go program, once the first ones are over.
+func TestRecordedFreesAllocateNothing(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, sides := dev.stream(1), []*scriptedStream{dev.stream(2), dev.stream(3)}
+	n := testing.AllocsPerRun(100, func() {
+		b, err := c.Alloc(context.Background(), 1000, s)
+		for _, side := range sides {
+			err = errors.Join(err, b.RecordStream(side))
+		}
+		if err = errors.Join(err, b.Free(), c.poll()); err != nil {
+			t.Error(err)
+		}
+	})
+	require.Zero(t, n)
+	require.Empty(t, c.pending.queues)
+	for _, q := range c.pending.queues[:cap(c.pending.queues)] {
+		require.Nil(t, q, "unused queues are linked to each other alone")
+	}
+}
+
+// TestLockOfABlockThatChangesItsOwner takes the new owner's lock, and leaves the old one's.
+func TestLockOfABlockThatChangesItsOwner(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	m := mustAlloc(t, c, 1000, dev.stream(1)).meta
+	before, after := m.shard.Load(), c.shardOf(dev.stream(2))
+	before.mu.Lock()
+	var owner *shard
+	locked := async(func() error { owner = m.lock(); return nil })
+	time.Sleep(time.Millisecond)
+	m.shard.Store(after)
+	before.mu.Unlock()
+	require.NoError(t, locked())
+	require.Same(t, after, owner)
+	require.False(t, after.mu.TryLock())
+	require.True(t, before.mu.TryLock())
+	before.mu.Unlock()
+	after.mu.Unlock()
+	m.shard.Store(before)
+}
+
+// TestFirstRequestsOfOneStream at the same time make one shard.
+func TestFirstRequestsOfOneStream(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	c.all.Lock()
+	var found [3]*shard
+	var wg sync.WaitGroup
+	for i := range found {
+		wg.Go(func() { found[i] = c.shardOf(s) })
+	}
+	time.Sleep(time.Millisecond)
+	c.all.Unlock()
+	wg.Wait()
+	require.Len(t, c.table.Load().list, 1)
+	for _, f := range found {
+		require.Same(t, c.table.Load().list[0], f)
+	}
+}
