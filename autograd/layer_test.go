@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // TestNewLinearWithoutMemory leaves nothing behind, whichever allocation fails.
@@ -25,6 +26,16 @@ func TestNewLinearWithoutMemory(t *testing.T) {
 			require.NoError(t, block.Free())
 		}
 	}
+}
+
+// TestNewLinearWithoutPinnedMemory: the weights have memory, and no way there.
+func TestNewLinearWithoutPinnedMemory(t *testing.T) {
+	b := open(t, 64<<20)
+	require.NoError(t, b.rt.Pool().Close())
+	_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
+	require.ErrorIs(t, err, transfer.ErrClosed)
+	require.ErrorContains(t, err, "autograd: NewLinear: ")
+	assert.Zero(t, b.live())
 }
 
 // TestParametersBelongToNoScope, wherever they are made.

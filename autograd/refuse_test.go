@@ -123,11 +123,14 @@ func TestMessagesNameTheOperand(t *testing.T) {
 // TestReleaseFreesGradients and values, of many parameters too, and joins the errors.
 func TestReleaseFreesGradients(t *testing.T) {
 	b := open(t, 64<<20)
-	p, q := b.parameter(2), b.parameter(3)
+	p, q, r := b.parameter(2), b.parameter(3), b.parameter(4)
 	ps := Parameters{{"p", p}, {"q", q}}
 	tape := NewTape(b.ctx, b.rt)
-	_, err := tape.Backward(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))))
+	_, err := tape.Backward(tape.Add(tape.Add(tape.Sum(tape.Param(p)), tape.Sum(tape.Param(q))), tape.Sum(tape.Param(r))))
 	require.NoError(t, errors.Join(err, tape.Close()))
+	require.Equal(t, int64(6), b.live())
+	require.NoError(t, r.Release())
+	assert.Nil(t, r.Grad())
 	require.Equal(t, int64(4), b.live())
 	require.NoError(t, q.grad.Block().Free())
 	require.ErrorIs(t, ps.ZeroGrad(b.ctx), memcache.ErrFreed)

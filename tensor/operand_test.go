@@ -149,4 +149,4 @@ func agrees[T kernel.Float](got T, want, size float64, tol tolerance) bool {
 	return math.Abs(g-want) <= bound
 }
 
-func finite(v float64) bool { return v-v == 0 }
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

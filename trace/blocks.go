@@ -96,8 +96,6 @@ func (o *memoryOperation) tie(e memcache.Event) {
 	default:
 		ctx = oteltrace.ContextWithSpanContext(ctx, alloc)
 	}
-	if !o.root {
-		o.tracer.counts.tied.Add(1)
-	}
+	o.tracer.counts.tied.Add(1)
 	_, o.span = o.tracer.start(ctx, memorySpans[e.Op].name, options...)
 }

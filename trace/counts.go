@@ -18,7 +18,7 @@ type Counts struct {
 type counts struct {
 	started, ended, sampledOut, skipped atomic.Int64
 
-	tied atomic.Int64 // frees that got a span only because their allocations had one
+	tied atomic.Int64 // frees whose span does not come from the detail of a step
 }
 
 // Counts returns the counts up to now. Spans of copies and steps end when the device is done with them.

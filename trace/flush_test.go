@@ -80,3 +80,50 @@ func TestEventsOfAStepThatEndsDuringClose(t *testing.T) {
 		assert.ErrorIs(t, err, device.ErrClosed)
 	}
 }
+
+// A Flush that waits for another to end can be cancelled, too.
+func TestFlushThatWaitsForAnotherIsCancelled(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{})
+	p.drain <- struct{}{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, p.Flush(ctx), context.Canceled)
+	<-p.drain
+	var none context.Context
+	assert.ErrorIs(t, p.Flush(none), ErrInvalid)
+}
+
+// Close waits for the steps that the device is not done with.
+func TestCloseCompletesSteps(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+	unblock := block(t, f.stream)
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	time.AfterFunc(2*time.Millisecond, unblock)
+	require.NoError(t, p.Close())
+	assert.Equal(t, int64(1), p.Summary().Steps)
+	assert.True(t, step.Profile().DeviceTimed)
+}
+
+// Steps that end while a profile is handed out are completed by whoever hands it out.
+func TestStepsThatEndMeanwhile(t *testing.T) {
+	f := newFixture(t, Config{})
+	var p *Profiler
+	var told []int64
+	p = f.profiler(t, ProfilerConfig{OnProfile: func(s StepProfile) {
+		if told = append(told, s.Step); s.Step == 1 {
+			done := make(chan struct{})
+			go func() {
+				_, step := p.StartStep(t.Context(), 2)
+				step.End()
+				close(done)
+			}()
+			<-done
+		}
+	}})
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	assert.Equal(t, []int64{1, 2}, told)
+}

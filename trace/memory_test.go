@@ -188,7 +188,26 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		a := mapped(events[0].Attributes)
 		assert.Equal(t, "out_of_memory", a["error.type"])
 		assert.Equal(t, err.Error(), a["exception.message"])
+		assert.Equal(t, int64(10*mib), a[KeyRequested])
+		assert.Equal(t, "large", a[KeyPool])
 	})
+}
+
+// At Steps neither failures nor copies are told to the span that they happen in.
+func TestStepsTellsOfNoFailures(t *testing.T) {
+	f := newFixture(t, Config{Detail: Steps})
+	ctx, parent := f.parent(t)
+	_, err := f.cache.Alloc(ctx, 100*mib, f.stream) // the driver is asked, and timed
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+	b := f.alloc(t, ctx, 512)
+	c, err := f.pool.Upload(ctx, f.stream, b, 0, make([]byte, 512))
+	require.NoError(t, err)
+	require.NoError(t, c.Wait(ctx))
+	require.NoError(t, b.FreeContext(ctx))
+	require.NoError(t, f.pool.Close())
+	parent.End()
+	assert.Len(t, f.spans.Ended(), 1)
+	assert.Empty(t, f.named("parent")[0].Events())
 }
 
 func TestErrorClasses(t *testing.T) {

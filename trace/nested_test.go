@@ -18,8 +18,17 @@ func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
 
 // After an inner step the context that it gave is inside of the outer one, in whose detail the rest is told.
 func TestNestedStepsFallBackToTheOuterDetail(t *testing.T) {
-	f := newFixture(t, Config{AllEvery: 3})
-	p := f.traced(t)
+	t.Run("with device times", func(t *testing.T) {
+		f := newFixture(t, Config{AllEvery: 3})
+		nestedSteps(t, f, f.traced(t))
+	})
+	t.Run("without", func(t *testing.T) { // spans end at once
+		f := newFixture(t, Config{AllEvery: 3})
+		nestedSteps(t, f, f.profiler(t, ProfilerConfig{Tracer: f.tracer}))
+	})
+}
+
+func nestedSteps(t *testing.T, f *fixture, p *Profiler) {
 	all, outer := p.StartStep(t.Context(), 0)
 	mid, middle := p.StartStep(all, 1)
 	in, inner := p.StartStep(mid, 2)
@@ -63,8 +72,9 @@ func TestNestedStepsOfTwoTracers(t *testing.T) {
 	assert.Equal(t, 2, f.pairSpans(t, foreign), "the cache's tracer is at All")
 	inner.End()
 	assert.Equal(t, 2, f.pairSpans(t, foreign))
+	foreign, _ = other.traced(t).StartStep(all, 2)
 	outer.End()
-	assert.Equal(t, 0, f.pairSpans(t, foreign))
+	assert.Equal(t, 0, f.pairSpans(t, foreign), "only the other tracer's step runs")
 }
 
 // Steps that are over are not held on to by those that are started with their contexts.

@@ -42,6 +42,18 @@ func TestAllNeedsNoParent(t *testing.T) {
 	assert.Len(t, f.named("memcache.empty_cache"), 1)
 }
 
+// An operation without any context is refused by the cache, whatever is traced.
+func TestAllWithoutAContext(t *testing.T) {
+	f := newFixture(t, Config{Detail: All})
+	var none context.Context
+	_, err := f.cache.Alloc(none, 512, f.stream)
+	assert.ErrorIs(t, err, memcache.ErrInvalid)
+	require.NoError(t, f.alloc(t, t.Context(), 512).FreeContext(none))
+	ctx, step := f.profiler(t, ProfilerConfig{Tracer: f.tracer}).StartStep(none, 1)
+	assert.True(t, recording(ctx))
+	step.End()
+}
+
 // A sampler that said no to a parent is not asked again, and a parent in another process is a parent.
 func TestAllHeedsTheParent(t *testing.T) {
 	f := newFixture(t, Config{Detail: All})

@@ -175,11 +175,29 @@ func TestUnsampledSteps(t *testing.T) {
 	for i := range int64(3) {
 		ctx, step := p.StartStep(t.Context(), i)
 		require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+		assert.Zero(t, f.tracer.allSteps.Load(), "nobody records it")
 		step.End()
 	}
 	require.NoError(t, p.Flush(t.Context()))
 	assert.Equal(t, Counts{SampledOut: 3}, f.tracer.Counts())
 	assert.Equal(t, int64(3), p.Summary().Steps)
+
+	f = newFixture(t, Config{TracerProvider: never})
+	ctx, step := f.traced(t).StartStep(t.Context(), 1)
+	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
+	step.End()
+	assert.Equal(t, Counts{SampledOut: 1}, f.tracer.Counts(), "nothing is left out of a step that is not recorded")
+}
+
+// What is allocated with a step's context after its end is not the step's own.
+func TestOwnBlocksEndWithTheStep(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, step := f.profiler(t, ProfilerConfig{}).StartStep(t.Context(), 1)
+	require.NoError(t, f.alloc(t, ctx, 512).Free())
+	step.End()
+	require.NoError(t, f.alloc(t, ctx, 512).Free())
+	assert.Equal(t, int64(1), step.scope.Own().Allocations)
+	assert.Equal(t, int64(1), step.scope.Window().Allocations)
 }
 
 func TestFailedStep(t *testing.T) {

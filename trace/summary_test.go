@@ -116,6 +116,7 @@ func TestTableOfNothing(t *testing.T) {
 	out.Reset()
 	require.NoError(t, p.Table(&out))
 	assert.NotContains(t, out.String(), "second")
+	assert.Regexp(t, `first +1 .* 0 +- +0 B +0 B`, out.String(), "there is no hit rate without requests")
 	assert.NotContains(t, out.String(), "NaN")
 }
 
@@ -129,10 +130,68 @@ func TestTableReturnsTheWritersError(t *testing.T) {
 	assert.ErrorIs(t, example().Table(broken{}), errBroken)
 }
 
+// The hit rate of the mean is that of all requests, not that of rounded means.
+func TestHitRateOfTheMean(t *testing.T) {
+	var c collector
+	for i, hits := range []int64{3, 0, 0} {
+		c.add(&StepProfile{Step: int64(i), Allocations: 1, Hits: hits, Misses: int64(i % 2)})
+	}
+	var out bytes.Buffer
+	require.NoError(t, c.summary().Table(&out))
+	assert.Regexp(t, `mean of +3 .* 1 +75.0%`, out.String())
+}
+
+func TestFormatBytes(t *testing.T) {
+	assert.Equal(t, []string{"0 B", "0 B", "1.5 KiB"}, []string{formatBytes(-5), formatBytes(0), formatBytes(1536)})
+}
+
 func TestFormatDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 999: "999ns", 1234: "1.23µs", 1234567: "1.23ms", 98765432: "98.8ms", 61234 * time.Millisecond: "1m1.2s",
 	} {
 		assert.Equal(t, want, formatDuration(d))
 	}
+}
+
+func TestSummaryOfFewSteps(t *testing.T) {
+	var c collector
+	c.add(&StepProfile{Step: 7})
+	s := c.summary()
+	assert.Equal(t, []int64{7, 7, 7, 0}, []int64{s.First.Step, s.Slowest.Step, s.Largest.Step, s.Second.Step})
+	assert.Zero(t, s.HitRate, "there were no requests")
+	assert.Zero(t, s.First.HitRate())
+	_, err := json.Marshal(s)
+	assert.NoError(t, err)
+
+	c.add(&StepProfile{Step: 8, Frees: 3, HostTime: 2, DeviceTime: 9, DeviceTimed: true})
+	c.add(&StepProfile{Step: 9, HostTime: 5})
+	s = c.summary()
+	assert.Equal(t, int64(8), s.Slowest.Step, "the device took longest")
+	assert.Equal(t, int64(1), s.Mean.Frees)
+	c.add(&StepProfile{Step: 10, HostTime: 12, Frees: 3})
+	s = c.summary()
+	assert.Equal(t, int64(10), s.Slowest.Step, "the host took longest")
+	assert.Equal(t, int64(2), s.Mean.Frees, "1.5 is 2")
+	assert.Equal(t, time.Duration(9), s.Mean.DeviceTime)
+}
+
+// What is written after an error of the writer is nothing.
+func TestTableStopsAtAnError(t *testing.T) {
+	w := &limited{left: 1}
+	s := Summary{Steps: 1, Failed: 1, OutOfMemory: 1}
+	assert.ErrorIs(t, s.failures(w), errBroken)
+	assert.Equal(t, 1, w.wrote)
+	assert.ErrorIs(t, s.Table(w), errBroken)
+}
+
+// limited takes so many writes.
+type limited struct{ left, wrote int }
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left--; l.left <= 0 {
+		l.wrote++
+		return 0, errBroken
+	}
+	l.wrote++
+	return len(p), nil
 }

@@ -9,8 +9,10 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -58,7 +60,9 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 		assert.True(t, spans[0].StartTime().Before(released))
 	}
 	assert.Len(t, f.named("transfer.pinned_alloc"), 1)
-	assert.NotContains(t, f.named("transfer.pinned_alloc")[0].Attributes(), KeyStream)
+	pinned := attributes(f.named("transfer.pinned_alloc")[0])
+	assert.NotContains(t, pinned, KeyStream)
+	assert.Equal(t, f.pool.Stats().AllocatedBytes.Peak, pinned[KeyPinnedBytes])
 }
 
 func TestFailedCopy(t *testing.T) {
@@ -94,14 +98,33 @@ func TestNoCopySpanWithoutRecordingParent(t *testing.T) {
 func TestCopyTimesAreTheDevices(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)
-	_, run := f.tracer.Transfer().Start(ctx, transfer.OpD2H)
+	inside, run := f.tracer.Transfer().Start(ctx, transfer.OpD2H)
 	queued := time.Now()
 	done := queued.Add(3 * time.Second)
 	run.End(transfer.Event{Op: transfer.OpD2H, Device: "host", Queued: queued, Done: done})
 	assert.True(t, done.Equal(f.named("transfer.d2h")[0].EndTime()))
 	h := f.collect(t)["cistern.transfer.duration"].Data.(metricdata.Histogram[float64])
 	assert.InDelta(t, 3, h.DataPoints[0].Sum, 1e-9)
-	assert.Len(t, h.DataPoints[0].Exemplars, 1, "the duration points at its span")
+	require.Len(t, h.DataPoints[0].Exemplars, 1)
+	id := f.named("transfer.d2h")[0].SpanContext().SpanID()
+	assert.Equal(t, id[:], h.DataPoints[0].Exemplars[0].SpanID, "the duration points at its span")
+	assert.Equal(t, id, oteltrace.SpanFromContext(inside).SpanContext().SpanID())
+	a := attributes(f.named("transfer.d2h")[0])
+	assert.NotContains(t, a, KeyBandwidth, "the copy's own time is not known")
+	assert.NotContains(t, a, KeyCopyQueued)
+}
+
+// A copy that was never queued has no duration, and an operation that the tracer does not know is not observed.
+func TestWhatIsNoCopy(t *testing.T) {
+	f := newFixture(t, Config{})
+	ctx, _ := f.parent(t)
+	_, run := f.tracer.Transfer().Start(ctx, transfer.OpH2D)
+	run.End(transfer.Event{Op: transfer.OpH2D, Device: "host", Queued: time.Now(), Err: device.ErrClosed})
+	assert.NotContains(t, f.collect(t), "cistern.transfer.duration")
+	_, run = f.tracer.Transfer().Start(ctx, transfer.OpNext+1)
+	assert.Nil(t, run)
+	_, op := f.tracer.Memory().Start(ctx, memcache.OpEmptyCache+1)
+	assert.Nil(t, op)
 }
 
 func TestWaitForTheLoader(t *testing.T) {

@@ -209,3 +209,13 @@ func TestRun(t *testing.T) {
 	require.Positive(t, r.Memory.Mean.H2DBytes)
 	require.Equal(t, r.MaxMemoryAllocated, r.Memory.Largest.AllocatedPeak)
 }
+
+// TestFailedRunLeavesNoResults, whatever it has printed.
+func TestFailedRunLeavesNoResults(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "r.json")
+	var out, errs bytes.Buffer
+	args := []string{"-data", dataOf(t, 128, 10), "-capacity", "27MiB", "-json", file}
+	require.Equal(t, 1, run(context.Background(), args, &out, &errs))
+	require.Contains(t, out.String(), "steps that failed: 1 of 1")
+	require.NoFileExists(t, file)
+}

@@ -171,3 +171,28 @@ func TestSourceFails(t *testing.T) {
 	require.Equal(t, 3, tr.step)
 	require.NoError(t, tr.close())
 }
+
+// TestLearningRateFalls in a straight line to 0.
+func TestLearningRateFalls(t *testing.T) {
+	b := batcher{data: synthetic(32), size: 8, inOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil)
+	require.NoError(t, err)
+	_, err = tr.epoch(context.Background(), b.epoch(0), 4, func() {})
+	require.NoError(t, err)
+	require.InDelta(t, 0.1, tr.optimizer.LR(), 1e-9, "of the last step")
+	require.NoError(t, tr.close())
+}
+
+// TestStepThatPanics has failed.
+func TestStepThatPanics(t *testing.T) {
+	b := batcher{data: synthetic(32), size: 8, inOrder: true}
+	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 4, nil)
+	require.NoError(t, err)
+	optimizer := tr.optimizer
+	tr.optimizer = nil
+	require.Panics(t, func() { _, _ = tr.epoch(context.Background(), b.epoch(0), 4, func() {}) })
+	tr.optimizer = optimizer
+	require.NoError(t, tr.profiler.Flush(t.Context()))
+	require.EqualValues(t, 1, tr.profiler.Summary().Failed)
+	_ = tr.close() // the batch was never released
+}

@@ -4,10 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/cistern-ml/cistern/trace"
 )
 
 // spanJSON is a span as the exporter prints it.
@@ -210,4 +217,22 @@ func TestDroppedSpansOfOthersDontCount(t *testing.T) {
 	out.Reset()
 	telemetry.report(&out)
 	require.Contains(t, out.String(), "spans: 0 made, 0 sampled out (allocations and frees: one step in 100 has them all), 0 dropped\n")
+}
+
+// refusingExporter exports nothing, and says err.
+type refusingExporter struct {
+	sdktrace.SpanExporter
+	err error
+}
+
+func (e refusingExporter) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error { return e.err }
+
+// TestRefusedSpansAreDropped: a span that the exporter refuses has not been exported.
+func TestRefusedSpansAreDropped(t *testing.T) {
+	var n atomic.Int64
+	spans := tracetest.SpanStubs{{InstrumentationScope: instrumentation.Scope{Name: trace.ScopeName}}}.Snapshots()
+	require.Error(t, (&counting{refusingExporter{err: errors.New("no connection")}, &n}).ExportSpans(t.Context(), spans))
+	require.Zero(t, n.Load())
+	require.NoError(t, (&counting{refusingExporter{}, &n}).ExportSpans(t.Context(), spans))
+	require.EqualValues(t, 1, n.Load())
 }

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"math"
+
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
 )
@@ -160,8 +162,8 @@ func addSkipped[T Float](p MatMul, c, a, b []T) {
 
 // finite reports whether no element is an infinity or NaN. It may be wrong about huge elements, never about others.
 func finite[T Float](row []T) bool {
-	d := normSquared(row)
-	return d-d == 0
+	d := float64(normSquared(row))
+	return !math.IsNaN(d) && !math.IsInf(d, 0)
 }
 
 // gemm is gonum's: C = A op(B) + beta C.

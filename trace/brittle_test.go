@@ -1,0 +1,164 @@
+package trace
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// brittle is a device whose events are counted and fail on demand.
+type brittle struct {
+	*host.Device
+	made, closed              int
+	making, elapsing, closing error
+}
+
+func (d *brittle) NewEvent(o device.EventOptions) (device.Event, error) {
+	if d.making != nil {
+		return nil, d.making
+	}
+	e, err := d.Device.NewEvent(o)
+	d.made++
+	return &brittleEvent{e, d}, err
+}
+
+func (d *brittle) Elapsed(from, to device.Event) (took time.Duration, err error) {
+	if d.elapsing != nil {
+		return 0, d.elapsing
+	}
+	return d.Device.Elapsed(from.(*brittleEvent).Event, to.(*brittleEvent).Event)
+}
+
+type brittleEvent struct {
+	device.Event
+	device *brittle
+}
+
+func (e *brittleEvent) Close() error {
+	e.device.closed++
+	return errors.Join(e.Event.Close(), e.device.closing)
+}
+
+type brittleStream struct {
+	device.Stream
+	device    *brittle
+	recording error
+	recorded  int
+}
+
+func (s *brittleStream) Device() device.Device { return s.device }
+
+func (s *brittleStream) Record(e device.Event) error {
+	if s.recording != nil {
+		return s.recording
+	}
+	s.recorded++
+	return s.Stream.Record(e.(*brittleEvent).Event)
+}
+
+var errEvent = errors.New("no more events")
+
+// newBrittle makes a profiler on a brittle device.
+func newBrittle(t *testing.T, synchronize bool) (*brittle, *brittleStream, *Profiler) {
+	inner, err := host.New(host.Config{Capacity: 16 * mib})
+	require.NoError(t, err)
+	d := &brittle{Device: inner}
+	stream, err := inner.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	s := &brittleStream{Stream: stream, device: d}
+	cache, err := memcache.New(d, memcache.Config{})
+	require.NoError(t, err)
+	p, err := NewProfiler(ProfilerConfig{Cache: cache, Stream: s, Synchronize: synchronize})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, stream.Close())
+		require.NoError(t, cache.Close())
+		require.NoError(t, inner.Close())
+	})
+	return d, s, p
+}
+
+// Whatever fails about a step's events, the step is complete, Flush tells, and no event is left behind.
+func TestEventsThatFail(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail   func(*brittle, *brittleStream)
+		closed int // before Close
+	}{
+		"making":    {func(d *brittle, _ *brittleStream) { d.making = errEvent }, 0},
+		"recording": {func(_ *brittle, s *brittleStream) { s.recording = errEvent }, 1},
+		"elapsing":  {func(d *brittle, _ *brittleStream) { d.elapsing = errEvent }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, s, p := newBrittle(t, true)
+			c.fail(d, s)
+			_, step := p.StartStep(t.Context(), 1)
+			assert.False(t, step.End().DeviceTimed)
+			assert.Equal(t, int64(1), p.Summary().Steps)
+			assert.Equal(t, []int{d.made, c.closed}, []int{c.closed, d.closed}, "what can't be used is closed")
+			assert.ErrorIs(t, p.Flush(t.Context()), errEvent)
+			require.NoError(t, p.Close())
+			assert.Equal(t, d.made, d.closed)
+		})
+	}
+}
+
+// The step's second event fails: the first one is closed, and the step has no device time.
+func TestSecondEventFails(t *testing.T) {
+	d, s, p := newBrittle(t, true)
+	_, step := p.StartStep(t.Context(), 1)
+	s.recording = errEvent
+	assert.False(t, step.End().DeviceTimed)
+	assert.Equal(t, []int{2, 2}, []int{d.made, d.closed})
+	assert.ErrorIs(t, p.Close(), errEvent)
+	assert.Equal(t, 1, s.recorded)
+}
+
+// An event that can't be closed is an error of Flush, and of Close.
+func TestEventsThatCannotBeClosed(t *testing.T) {
+	d, s, p := newBrittle(t, true)
+	d.closing = errors.New("can't be closed")
+	s.recording = errEvent
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	assert.ErrorIs(t, p.Flush(t.Context()), errEvent, "the first error is told")
+	s.recording, d.elapsing = nil, d.closing
+	_, step = p.StartStep(t.Context(), 2)
+	step.End()
+	assert.ErrorIs(t, p.Flush(t.Context()), d.closing)
+	d.elapsing = nil
+	_, step = p.StartStep(t.Context(), 3)
+	assert.True(t, step.End().DeviceTimed)
+	assert.ErrorIs(t, p.Close(), d.closing, "of the spare events")
+	p.discard(&brittleEvent{device: d, Event: freshEvent(t, d)})
+	assert.ErrorIs(t, p.Flush(t.Context()), d.closing)
+	d.closing = nil
+	require.NoError(t, p.Close())
+}
+
+func freshEvent(t *testing.T, d *brittle) device.Event {
+	e, err := d.Device.NewEvent(device.EventOptions{})
+	require.NoError(t, err)
+	return e
+}
+
+// A profiler that is closed makes no events and records none.
+func TestClosedProfilerLeavesTheStreamAlone(t *testing.T) {
+	d, s, p := newBrittle(t, true)
+	_, step := p.StartStep(t.Context(), 1)
+	assert.True(t, step.End().DeviceTimed)
+	require.NoError(t, p.Close())
+	made, recorded := d.made, s.recorded
+	_, step = p.StartStep(t.Context(), 2)
+	assert.False(t, step.End().DeviceTimed)
+	assert.Equal(t, []int{made, recorded}, []int{d.made, s.recorded})
+	require.NoError(t, p.Close())
+	assert.Equal(t, d.made, d.closed)
+	assert.Equal(t, int64(2), p.Summary().Steps)
+}
