@@ -98,7 +98,7 @@ func TestAges(t *testing.T) {
 	check(0, 0)
 	for range 2 {
 		require.NoError(t, c.SetMemoryFraction(0.5))
-		require.EqualValues(t, collecting, c.alert.Load())
+		require.EqualValues(t, uint64(collecting), c.alert.Load())
 		check(1, 2)
 	}
 	side := dev.stream(2)
