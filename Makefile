@@ -40,9 +40,10 @@ race: ## all tests under the race detector, which is the stream sanitizer
 sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
 	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/sanitizer
 
-long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, more and longer recordings
+long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, more and longer recordings, training on every picture
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test -timeout 30m ./memcache/internal/recording ./memcache/internal/replay -long
+	go test ./examples/mnist -count=1 -run 'TestRun$$' -full
 
 soak: ## random programs against models for SOAK (10s) each, with faults injected; failures are printed as short programs
 	go test -count=1 -timeout 0 -run Soak ./memcache -soak $(SOAK)

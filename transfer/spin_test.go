@@ -31,7 +31,8 @@ func spin(t testing.TB, s device.Stream) (open func()) {
 	old, _ := flags.Load(dev.ID())
 	all, _ := old.([][]byte)
 	flags.Store(dev.ID(), append(all, flag))
-	return func() { atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(flag))), 1) }
+	// Once: the flag may be freed by the time of a test's cleanup.
+	return sync.OnceFunc(func() { atomic.StoreUint32((*uint32)(unsafe.Pointer(unsafe.SliceData(flag))), 1) })
 }
 
 // modules are the loaded kernels, by the device's ID. They end with the device.
