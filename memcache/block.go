@@ -88,8 +88,8 @@ func (b Block) RecordStream(s device.Stream) error {
 // stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
 // A second Free is an error.
 //
-// Free waits only where recording an event does: when a recorded stream's queue is full. With NoCaching it
-// waits for the recorded streams and for the driver.
+// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
+// With NoCaching it waits for the recorded streams and for the driver.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
 // FreeContext is Free; ctx is the parent of what observers see. Cancelling it changes nothing.

@@ -110,8 +110,10 @@ func (c *Cache) recordUses(m *meta, uses []device.Stream) error {
 // because no event could be had.
 func (c *Cache) record(s device.Stream) (*waiting, error) {
 	var w *waiting
-	foreign := s.Device() != c.dev
-	if !foreign {
+	var foreign device.Stream
+	if s.Device() != c.dev {
+		foreign = s
+	} else {
 		w = c.pending.unused()
 	}
 	if w == nil {
@@ -131,8 +133,14 @@ func (c *Cache) record(s device.Stream) (*waiting, error) {
 	return nil, c.synchronize(s)
 }
 
+// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
+// goes on; but every Close waits for that, whichever is first.
 func (c *Cache) synchronize(s device.Stream) error {
-	if err := s.Synchronize(context.Background()); err != nil && !s.Closed() {
+	err := s.Synchronize(context.Background())
+	if errors.Is(err, device.ErrClosed) {
+		err = s.Close()
+	}
+	if err != nil && !s.Closed() {
 		return fmt.Errorf("memcache: Free: waiting for stream %d: %w", s.ID(), err)
 	}
 	return nil

@@ -31,20 +31,36 @@ type queue struct {
 // waiting is one event of a freed block. It is reused, with its event.
 type waiting struct {
 	event   device.Event
-	foreign bool  // the event is another device's, and not reused
-	meta    *meta // nil when it is complete
+	foreign device.Stream // set if the event is another device's, and not reused
+	meta    *meta         // nil when it is complete
 	number  uint64
 	pins    int // goroutines that wait for the event without the lock
 	next    *waiting
 }
 
 // past is what a query or a wait for the event says. Another device that fails, or is closed, uses memory no more, and
-// does not keep it from this one.
+// does not keep it from this one. While it is being closed its work goes on.
 func (w *waiting) past(ready bool, err error) (bool, error) {
-	if w.foreign && err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return true, nil
+	if w.foreign == nil || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return ready, err
 	}
-	return ready, err
+	return !errors.Is(err, device.ErrClosed) || w.foreign.Closed(), nil
+}
+
+// wait waits for the event or, if another device is being closed, for the stream: every Close waits, whichever is first.
+func (w *waiting) wait(ctx context.Context) error {
+	err := w.event.Synchronize(ctx)
+	if w.foreign != nil && errors.Is(err, device.ErrClosed) {
+		closed := make(chan error, 1)
+		go func() { closed <- w.foreign.Close() }()
+		select {
+		case err = <-closed:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	_, err = w.past(true, err)
+	return err
 }
 
 // push counts one of m's recorded streams as past the block, if w is nil, or adds w to the stream's queue.
@@ -105,7 +121,7 @@ func (p *pending) giveBack(w *waiting) {
 
 // reuse keeps an unused waiting. p.mu is held.
 func (p *pending) reuse(w *waiting) {
-	if w.foreign {
+	if w.foreign != nil {
 		_ = w.event.Close()
 		return
 	}
@@ -196,7 +212,7 @@ func (c *Cache) settle(ctx context.Context) error {
 		}
 		w.pins++
 		p.mu.Unlock()
-		_, err := w.past(true, w.event.Synchronize(ctx))
+		err := w.wait(ctx)
 		p.mu.Lock()
 		if w.pins--; w.pins == 0 && w.meta == nil {
 			p.reuse(w)

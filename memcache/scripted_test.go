@@ -151,7 +151,7 @@ type scriptedStream struct {
 }
 
 func (s *scriptedStream) Device() device.Device             { return s.dev }
-func (s *scriptedStream) Closed() bool                      { return s.closed.Load() }
+func (s *scriptedStream) Closed() bool                      { return s.closed.Load() || s.Stream.Closed() }
 func (s *scriptedStream) Synchronize(context.Context) error { s.finish(); return nil }
 
 func (s *scriptedStream) Record(e device.Event) error {

@@ -265,6 +265,13 @@ func (e *moodyEvent) Query() (bool, error) {
 	return e.Event.Query()
 }
 
+func (e *moodyEvent) Synchronize(ctx context.Context) error {
+	if e.dev.query != nil {
+		return e.dev.query
+	}
+	return e.Event.Synchronize(ctx)
+}
+
 func (e *moodyEvent) Close() error {
 	e.dev.closed++
 	return e.Event.Close()

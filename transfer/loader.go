@@ -141,25 +141,34 @@ func (l *Loader) Stats() LoaderStats {
 
 // take takes the turn of Next and Start.
 func (l *Loader) take(ctx context.Context, call string) error {
-	select {
-	case <-l.closed:
-		return fmt.Errorf("transfer: %s: the loader is %w", call, ErrClosed)
-	default:
+	if l.open() {
+		if err := checkContext(call, ctx); err != nil {
+			return err
+		}
+		select {
+		case l.turn <- struct{}{}:
+			if l.open() {
+				return nil
+			}
+			l.pass() // Close had it before
+		case <-l.closed:
+		case <-ctx.Done():
+			return fmt.Errorf("transfer: %s: %w", call, ctx.Err())
+		}
 	}
-	if err := checkContext(call, ctx); err != nil {
-		return err
-	}
-	select {
-	case l.turn <- struct{}{}:
-		return nil
-	case <-l.closed:
-		return fmt.Errorf("transfer: %s: the loader is %w", call, ErrClosed)
-	case <-ctx.Done():
-		return fmt.Errorf("transfer: %s: %w", call, ctx.Err())
-	}
+	return fmt.Errorf("transfer: %s: the loader is %w", call, ErrClosed)
 }
 
 func (l *Loader) pass() { <-l.turn }
+
+func (l *Loader) open() bool {
+	select {
+	case <-l.closed:
+		return false
+	default:
+		return true
+	}
+}
 
 // Close gives up the epoch, waits for its source to return, and gives back the ring. Batches still held are
 // reported as an error, and their blocks are freed too: after what the compute stream has queued by now.

@@ -332,3 +332,34 @@ func TestLoaderCloseBesideNext(t *testing.T) {
 		}
 	}
 }
+
+// duringSelect is a context that calls a function when somebody is about to wait for its end.
+type duringSelect struct {
+	context.Context
+	call func()
+}
+
+func (c duringSelect) Done() <-chan struct{} {
+	c.call()
+	return c.Context.Done()
+}
+
+// A Next or a Start that gets its turn after Close has had it finds the loader closed.
+func TestLoaderClosedBeforeItsTurn(t *testing.T) {
+	for range 30 {
+		r := newRig(t, transfer.Config{})
+		l := newLoader(t, r, 1)
+		require.NoError(t, l.Start(t.Context(), counter(100, nil)))
+		ctx := duringSelect{t.Context(), func() { require.NoError(t, l.Close()) }}
+		_, err := l.Next(ctx)
+		require.ErrorIs(t, err, transfer.ErrClosed)
+
+		l = newLoader(t, r, 1)
+		ctx.call = func() { require.NoError(t, l.Close()) }
+		require.ErrorIs(t, l.Start(ctx, counter(100, nil)), transfer.ErrClosed)
+		require.False(t, l.Taken(), "a Close that comes later would wait for ever")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, l.Start(over, counter(100, nil)), transfer.ErrClosed)
+	}
+}

@@ -21,7 +21,8 @@ type Side struct {
 // CopyPeer copies bytes bytes from a block of one device to a block of another (cuMemcpyAsync). It runs after what both
 // streams have queued, and what either queues later runs after it; so both blocks may be freed at once. Where one device
 // can't reach the other's memory, and between backends, the copy is staged through the host, and CopyPeer waits for it; an
-// error on the way leaves a part of dst written. Checks are those of [Pool.D2D]; sides of one device are that.
+// error on the way leaves a part of dst written. A copy that was queued before something else failed is done when CopyPeer
+// returns. Checks are those of [Pool.D2D]; sides of one device are that.
 func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
 	for _, s := range [...]Side{dst, src} {
 		if s.Pool == nil {
@@ -62,17 +63,23 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
 	w := work{op: OpD2D, stream: dst.Stream, bytes: bytes, blocks: []memcache.Block{dst.Block}}
+	queued := false
 	c, err := dst.Pool.submit(ctx, &w, func() error {
-		return dst.Stream.CopyD2D(dst.Block.Ptr()+device.Ptr(dst.Offset), src.Block.Ptr()+device.Ptr(src.Offset), bytes)
+		err := dst.Stream.CopyD2D(dst.Block.Ptr()+device.Ptr(dst.Offset), src.Block.Ptr()+device.Ptr(src.Offset), bytes)
+		queued = err == nil
+		return err
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		if err = c.mark.before(src.Stream); err == nil {
+			return c, nil
+		}
+		err = fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
-	if err := c.mark.before(src.Stream); err != nil {
+	if queued {
 		// What src's stream does next would not wait: the host does, so that src may be freed all the same.
-		return nil, errors.Join(fmt.Errorf("transfer: CopyPeer: %w", err), c.Wait(context.WithoutCancel(ctx)))
+		err = errors.Join(err, dst.Stream.Synchronize(context.WithoutCancel(ctx)))
 	}
-	return c, nil
+	return nil, err
 }
 
 // copyStaged copies in pieces through ordinary memory.

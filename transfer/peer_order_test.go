@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 
@@ -72,6 +73,28 @@ func TestCopyPeerWaitsWhereTheStreamCannot(t *testing.T) {
 	dev.end()
 	require.ErrorIs(t, err, errSim)
 	require.EqualValues(t, 1, b.pool.Stats().D2DCopies, "nothing was queued")
+	require.NoError(t, errors.Join(src.Free(), dst.Free()))
+}
+
+// Where no event could be recorded after the copy nothing else would let the source's stream wait for it.
+func TestCopyPeerWaitsWhereNothingIsRecorded(t *testing.T) {
+	a, b := simPeers(t)
+	src, dst := a.alloc(t, 64, a.a), b.alloc(t, 64, b.a)
+	_, err := a.pool.Fill(t.Context(), a.a, src, 0, 64, 2)
+	require.NoError(t, err)
+	dev := a.dev.(*sim)
+	dev.begin()
+	dev.left[failRecord] = 2 // the first is the source's
+	ctx, cancel := context.WithCancel(t.Context())
+	dev.cancel = cancel
+	_, err = transfer.CopyPeer(ctx, transfer.Side{Pool: b.pool, Stream: b.a, Block: dst}, transfer.Side{Pool: a.pool, Stream: a.a, Block: src}, 64)
+	dev.end()
+	require.ErrorIs(t, err, errSim)
+	require.NotErrorIs(t, err, context.Canceled)
+	fill, err := a.pool.Fill(t.Context(), a.a, src, 0, 64, 3)
+	require.NoError(t, err)
+	require.NoError(t, fill.Wait(t.Context()))
+	require.Equal(t, bytes.Repeat([]byte{2}, 64), b.read(t, b.a, dst)[:64], "the source was overwritten before it was copied")
 	require.NoError(t, errors.Join(src.Free(), dst.Free()))
 }
 

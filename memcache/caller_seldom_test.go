@@ -1,0 +1,185 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+func (p *caller) changePools(size, x byte) error {
+	if len(p.pools) < 3 {
+		o := PoolOptions{UseOnOOM: size&1 != 0, NoSplit: size&2 != 0}
+		pool, err := p.cache.NewPool(o)
+		if err != nil {
+			return err
+		}
+		if p.twin != nil {
+			p.twin.newPool(o)
+		}
+		p.pools = append(p.pools, pool)
+		p.contexts()
+		return nil
+	}
+	i := int(x) % 3
+	pool := p.pools[i]
+	ctx := p.in[1+i]
+	err := pool.Release()
+	p.pools = append(p.pools[:i:i], p.pools[i+1:]...)
+	p.contexts()
+	if _, refused := p.cache.Alloc(ctx, 1, p.streams[0].Stream); !errors.Is(refused, ErrReleased) {
+		return fmt.Errorf("a released pool: %w", refused)
+	}
+	if p.twin != nil {
+		p.twin.releasePool(i)
+	}
+	if size&1 != 0 {
+		err = errors.Join(err, pool.EmptyCache(p.ctx))
+		if p.twin != nil {
+			p.twin.model.EmptyPool(p.twin.last)
+		}
+	}
+	return errors.Join(err, p.compare())
+}
+
+// refused makes calls that are errors, and change nothing.
+func (p *caller) refused(x byte) error {
+	ended, cancel := context.WithCancel(p.ctx)
+	cancel()
+	s := p.streams[x%callerStreams].Stream
+	for _, r := range []struct {
+		ctx   context.Context
+		bytes int64
+		s     device.Stream
+		want  error
+	}{
+		{ended, 100, s, context.Canceled}, {p.ctx, -1, s, ErrInvalid}, {p.ctx, 1, nil, ErrInvalid}, {p.ctx, maxRequest, s, ErrOutOfMemory},
+	} {
+		if _, err := p.cache.Alloc(r.ctx, r.bytes, r.s); !errors.Is(err, r.want) {
+			return fmt.Errorf("an allocation of %d bytes: got %w, want %w", r.bytes, err, r.want)
+		}
+	}
+	if b, err := p.cache.Alloc(p.ctx, 0, s); err != nil || !b.IsZero() {
+		return fmt.Errorf("no bytes gave %v, %w", b, err)
+	}
+	if err := p.cache.EmptyCache(ended); !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("a cancelled EmptyCache: %w", err)
+	}
+	return p.compare()
+}
+
+func (p *caller) changeScopes(size byte) error {
+	if n := len(p.scopes); n < 3 {
+		var s *Scope
+		p.ctx, s = p.cache.Scope(p.ctx, "scope")
+		p.scopes = append(p.scopes, s)
+		if p.twin != nil {
+			p.twin.openScope()
+		}
+	} else {
+		p.scopes[n-1].End() // the outer ones last
+		own, w := p.scopes[n-1].Own(), p.scopes[n-1].Window()
+		if own.Live > own.Peak || w.Allocated.Current > w.Allocated.Peak || w.Requested.Current > w.Requested.Peak || w.Allocated.Current != p.bytes {
+			return fmt.Errorf("a scope's own is %+v, its window %+v; %d bytes are live", own, w, p.bytes)
+		}
+		if err := p.endScopes(n - 1); err != nil {
+			return err
+		}
+		if size&1 != 0 {
+			if err := p.endScopes(0); err != nil {
+				return err
+			}
+		}
+	}
+	p.contexts()
+	return p.compare()
+}
+
+// endScopes ends the scopes from number n on, the outer ones first.
+func (p *caller) endScopes(n int) (err error) {
+	for _, s := range p.scopes[n:] {
+		s.End()
+	}
+	if p.twin != nil {
+		err = p.twin.endScopes(n)
+	}
+	p.scopes = p.scopes[:n]
+	p.ctx = context.Background()
+	if n > 0 {
+		p.ctx = (&carried{scope: p.scopes[n-1]}).in(p.ctx)
+	}
+	return err
+}
+
+// limit changes the limit around what the configuration has.
+func (p *caller) limit(size byte) {
+	if !p.o.tight {
+		return
+	}
+	limit := int64(math.MaxInt64)
+	if size%8 != 0 {
+		limit = p.o.config.MemoryLimit/2 + int64(size)*p.o.config.MemoryLimit/256
+	}
+	p.cache.setLimit(limit)
+	if p.twin != nil {
+		p.twin.model.SetLimit(modelLimit(limit))
+	}
+}
+
+// replaceStream closes a stream and makes another.
+func (p *caller) replaceStream(i int) error {
+	s := p.streams[i]
+	p.finish(i)
+	if err := s.Close(); err != nil {
+		return err
+	}
+	if p.twin != nil {
+		p.twin.model.Close(s.ID())
+	}
+	if _, err := p.cache.Alloc(p.ctx, 1, s.Stream); !errors.Is(err, device.ErrClosed) {
+		return fmt.Errorf("a closed stream: %w", err)
+	}
+	return errors.Join(p.newStream(i), p.compare())
+}
+
+func (p *caller) reset(x byte) {
+	if x&1 != 0 {
+		p.cache.ResetPeakStats()
+	} else {
+		p.cache.ResetAccumulatedStats()
+	}
+	if p.twin != nil {
+		p.twin.model.Reset(x&1 != 0)
+	}
+}
+
+// reclaim registers a reclaimer that frees a few blocks, one at a time; or removes it.
+func (p *caller) reclaim(x byte) {
+	if p.remove != nil {
+		p.remove()
+		p.remove = nil
+		return
+	}
+	p.asks = int(x % 8)
+	if p.twin != nil {
+		p.twin.asks = p.asks
+	}
+	p.remove = p.cache.OnPressure(func(context.Context, int64) int64 {
+		for i := range p.slots {
+			if v := &p.slots[i]; p.asks > 0 && !v.b.IsZero() {
+				p.asks--
+				n := v.b.Size()
+				twin := p.twin
+				p.twin = nil // it asks by itself
+				if err := p.free(v); err != nil {
+					panic(err)
+				}
+				p.twin = twin
+				return n
+			}
+		}
+		return 0
+	})
+}
