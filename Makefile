@@ -62,7 +62,7 @@ platforms: ## go vet for other systems; the tests on 32 bits, where the machine 
 		echo "vet for $$p"; \
 		CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} go vet ./...; \
 	done
-	@case $$(go env GOHOSTOS)/$$(go env GOHOSTARCH) in linux/amd64 | linux/386) CGO_ENABLED=0 GOARCH=386 go test -timeout 30m ./... ;; esac
+	@case $$(go env GOHOSTOS)/$$(go env GOHOSTARCH) in linux/amd64 | linux/386) CGO_ENABLED=0 GOARCH=386 go test -short -timeout 30m ./... ;; esac
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@set -e; for pkg in $$(go list ./...); do \

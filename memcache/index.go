@@ -22,10 +22,10 @@ const (
 
 // at returns the tree of a size, and its number; -1 for the large one's.
 func (x *index) at(size int64) (*tree, int) {
-	n := int(size / minBlock)
-	if n >= indexedSizes {
+	if size >= indexedSizes*minBlock { // in bytes: the number may be more than an int holds
 		return &x.large, -1
 	}
+	n := int(size / minBlock)
 	if x.words == nil {
 		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)
 	}
@@ -69,6 +69,9 @@ func (x *index) remove(m *meta) {
 
 // from returns the first block with at least size bytes, or nil.
 func (x *index) from(size int64) *meta {
+	if size > largeSegment {
+		return x.large.from(size)
+	}
 	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {

@@ -74,12 +74,11 @@ const (
 var errSim = errors.New("the simulated device refuses")
 
 type simSpan struct {
-	at     uintptr
-	mem    []byte
-	kind   spanKind
-	owner  *sim
-	uses   int // by what is queued
-	number int64
+	at    uintptr
+	mem   []byte
+	kind  spanKind
+	owner *sim
+	uses  int // by what is queued
 }
 
 type spanKind uint8
@@ -192,7 +191,7 @@ func (d *sim) remove(p uintptr, kind spanKind) ([]byte, error) {
 var segments = sync.Pool{New: func() any { return new([2 << 20]byte) }}
 
 func (d *sim) Alloc(bytes int64) (device.Ptr, error) {
-	mem := make([]byte, 0)
+	var mem []byte
 	if bytes == 2<<20 {
 		mem = segments.Get().(*[2 << 20]byte)[:]
 	} else {

@@ -206,7 +206,7 @@ func (a *actor) collectBatch(s step) {
 	case s.b%3 == 1 && s.d%2 == 1: // each is as long as its output
 		err = h.batch.CollectInto(a.ctx, got)
 	default:
-		i := int(s.c) % len(got)
+		i := int(s.c % uint32(len(got)))
 		err = h.batch.CollectOne(a.ctx, i, &got[i])
 		want = slices.Clone(before)
 		want[i] = h.want[i]

@@ -19,18 +19,18 @@ const (
 
 // Stats are the statistics.
 type Stats struct {
-	Arrays             [arrays][3]Stat // each for both pools together, the small one, the large one
-	OversizeBlocks     Stat
-	OversizeSegments   Stat
-	Retries, OOMs      int64
-	Flushes            int64
-	Allocs, Frees      int64 // of the driver
-	Hits, Misses       int64
-	Splits, Merges     int64
-	segments           map[*Segment]bool
-	allocations, asked int64 // ever, for scopes
-	hits, misses       int64
-	driver             int64
+	Arrays           [arrays][3]Stat // each for both pools together, the small one, the large one
+	OversizeBlocks   Stat
+	OversizeSegments Stat
+	Retries, OOMs    int64
+	Flushes          int64
+	Allocs, Frees    int64 // of the driver
+	Hits, Misses     int64
+	Splits, Merges   int64
+	segments         map[*Segment]bool
+	allocations      int64 // ever, for scopes
+	hits, misses     int64
+	driver           int64
 }
 
 func (s *Stat) set(n int64) {

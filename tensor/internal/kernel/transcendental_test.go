@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -63,4 +64,13 @@ func TestPow(t *testing.T) {
 		}
 	}
 	t.Logf("at most %.2f units in the last place", worst)
+}
+
+func TestNearest(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 100_000 {
+		v := int64(r.Uint64()) >> r.IntN(64)
+		want, _ := new(big.Float).SetInt64(v).Float32()
+		assert.Equal(t, want, nearest(v), "%d", v)
+	}
 }
