@@ -23,6 +23,7 @@ type request struct {
 	closed   bool // the shard was found closed
 	hit      bool // served without the driver
 	sequence uint64
+	block    Block // what was handed out, as it was under the lock: Close may be next
 }
 
 // Alloc hands out a block of at least bytes bytes for work on stream. The contents are undefined: work that
@@ -46,15 +47,15 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 		return c.allocObserved(ctx, bytes, stream)
 	}
 	var r request
-	m, err := c.alloc(ctx, bytes, stream, &r)
-	return m.block(), err
+	_, err := c.alloc(ctx, bytes, stream, &r)
+	return r.block, err
 }
 
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	ctx, op := c.start(ctx, OpAlloc)
 	var r request
-	m, err := c.alloc(ctx, bytes, stream, &r)
-	b := m.block()
+	_, err := c.alloc(ctx, bytes, stream, &r)
+	b := r.block
 	if op != nil {
 		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
@@ -64,14 +65,6 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 		c.end(op, e)
 	}
 	return b, err
-}
-
-// block is the handle of a block that was just handed out: nobody else has one yet, so no lock is needed.
-func (m *meta) block() Block {
-	if m == nil {
-		return Block{}
-	}
-	return Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: m.shard.Load().id}
 }
 
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*meta, error) {
@@ -239,6 +232,7 @@ func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
 	if r.scope != nil {
 		m.charge(s.cache, r.scope)
 	}
+	r.block = Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: s.id}
 	return m
 }
 

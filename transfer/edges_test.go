@@ -196,12 +196,12 @@ func TestUnregisterThatFails(t *testing.T) {
 // Of buffers that a launch lists only the empty one may come twice, and none is another pool's.
 func TestLaunchListsEachBufferOnce(t *testing.T) {
 	r := newRig(t, transfer.Config{})
+	r.host(t)
 	other, err := transfer.New(r.dev, transfer.Config{})
 	require.NoError(t, err)
 	foreign, err := other.Get(t.Context(), 64)
 	require.NoError(t, err)
 	b, l := r.get(t, 64), &device.Launch{Name: "nothing", Func: func() {}}
-	r.host(t)
 	for _, uses := range [][]transfer.BufferUse{{{Buffer: b}, {}, {Buffer: b}}, {{Buffer: b}, {Buffer: foreign}}} {
 		_, err = r.pool.Launch(t.Context(), r.a, l, uses...)
 		require.ErrorIs(t, err, transfer.ErrInvalid)
