@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -62,13 +64,16 @@ func set(s *memcache.Stat, n int64) {
 }
 
 // poll finds what is done.
-func (m *books) poll() {
+func (m *books) poll() { m.pollUntil(math.MaxInt64) }
+
+// pollUntil finds what was done at a moment of the device.
+func (m *books) pollUntil(now time.Duration) {
 	m.ages = append(m.ages, nil)
 	kept := m.pending[:0]
 	var last int64
 	sizes, evictions := 0, m.evictions
 	for _, s := range m.pending {
-		if inFlight(s.uses) {
+		if inFlightAt(s.uses, now) {
 			kept = append(kept, s)
 			continue
 		}
@@ -84,6 +89,27 @@ func (m *books) poll() {
 	m.pending = kept
 	if n := len(m.ages) - 1; len(m.ages[n]) == 0 {
 		m.ages = m.ages[:n]
+	}
+}
+
+// overdue looks at what a Get finds done before it asks the driver: a free in an earlier call of the same step may have waited
+// for copies, and nobody has looked since. Where one of several shards has what the Get wants, it is not known which looked.
+func (m *books) overdue(size int64) {
+	m.w.sim.mu.Lock()
+	began := m.w.sim.began
+	m.w.sim.mu.Unlock()
+	done, found := false, m.idle[size] > 0
+	for _, s := range m.pending {
+		if !inFlightAt(s.uses, began) {
+			done, found = true, found || s.size == size
+		}
+	}
+	switch {
+	case m.loose || !done:
+	case found && m.w.shards > 1:
+		m.loose = true
+	case m.idle[size] == 0:
+		m.pollUntil(began)
 	}
 }
 
@@ -181,6 +207,7 @@ func (m *books) frees() {
 // get is a Get of n bytes, of a call that returned err. It says what the Get must fail with, if it must.
 func (m *books) get(n int64, err error) error {
 	size := transfer.RoundSize(n)
+	m.overdue(size)
 	switch {
 	case m.loose:
 		if err := m.looseGet(size, err); err != nil {

@@ -43,7 +43,8 @@ type simWorld struct {
 	cancel     func() // called in place of the next wait
 	parts      int    // copies, fills and kernels that were queued since begin
 	operations int64
-	events     int // not closed
+	began      time.Duration // operations that were done at begin
+	events     int           // not closed
 	registered int64
 }
 
@@ -118,7 +119,7 @@ func (w *simWorld) fails(f simFault) bool {
 // begin is called before a call of which the program wants to know what happened.
 func (w *simWorld) begin() {
 	w.mu.Lock()
-	w.enabled, w.parts, w.fired = true, 0, [simFaults]bool{}
+	w.enabled, w.parts, w.fired, w.began = true, 0, [simFaults]bool{}, time.Duration(w.operations)
 	w.mu.Unlock()
 }
 

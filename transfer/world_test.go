@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -317,10 +319,13 @@ func lastOf(s device.Stream) *simRecord {
 	return nil
 }
 
-func inFlight(uses []*simRecord) bool {
+func inFlight(uses []*simRecord) bool { return inFlightAt(uses, math.MaxInt64) }
+
+// inFlightAt reports whether one of uses was not done at a moment of the device.
+func inFlightAt(uses []*simRecord, now time.Duration) bool {
 	for _, u := range uses {
 		u.stream.dev.mu.Lock()
-		done := u.done
+		done := u.done && u.at <= now
 		u.stream.dev.mu.Unlock()
 		if !done {
 			return true
