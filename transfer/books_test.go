@@ -325,6 +325,15 @@ func (m *books) flushed() {
 
 // release is the Release of a buffer of n bytes.
 func (m *books) release(n int64, uses []*simRecord, tainted bool) {
+	m.released(n, uses, tainted)
+	if len(m.calls) > 0 && m.calls[0].bytes < 0 { // it has looked at everything
+		m.poll()
+	}
+	m.frees()
+}
+
+// released is release before anything looks at what is done.
+func (m *books) released(n int64, uses []*simRecord, tainted bool) {
 	size := transfer.RoundSize(n)
 	set(&m.st.ActiveRequests, -1)
 	set(&m.st.RequestedBytes, -n)
@@ -335,10 +344,6 @@ func (m *books) release(n int64, uses []*simRecord, tainted bool) {
 		m.ages = append(m.ages, nil)
 		m.retire(s)
 	}
-	if len(m.calls) > 0 && m.calls[0].bytes < 0 { // it has looked at everything
-		m.poll()
-	}
-	m.frees()
 }
 
 // check compares the statistics, but for the clock's.

@@ -148,9 +148,11 @@ func (a *actor) loader(s step) {
 	done := []*simRecord{{stream: raw(up), done: true}}
 	for range ahead + 1 {
 		for _, n := range fields {
-			a.books.release(n, done, false)
+			a.books.released(n, done, false)
 		}
 	}
+	a.books.poll() // at once: it is not known which of them were found together
+	a.books.frees()
 	// How far ahead it was in the end is not known.
 	st, was := a.pool.Stats(), a.books.st
 	if n := st.H2DCopies - was.H2DCopies; n < int64(given*len(fields)) || n > int64(epochs*batches*len(fields)) {
