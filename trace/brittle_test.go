@@ -109,6 +109,18 @@ func TestEventsThatFail(t *testing.T) {
 	}
 }
 
+// Events are used again by later steps, and closed with the profiler.
+func TestEventsAreClosedWithTheProfiler(t *testing.T) {
+	d, _, p := newBrittle(t, true)
+	for i := range int64(3) {
+		_, step := p.StartStep(t.Context(), i)
+		assert.True(t, step.End().DeviceTimed)
+	}
+	assert.Equal(t, []int{2, 0}, []int{d.made, d.closed})
+	require.NoError(t, p.Close())
+	assert.Equal(t, []int{2, 2}, []int{d.made, d.closed})
+}
+
 // The step's second event fails: the first one is closed, and the step has no device time.
 func TestSecondEventFails(t *testing.T) {
 	d, s, p := newBrittle(t, true)
