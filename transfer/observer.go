@@ -28,7 +28,7 @@ const (
 	// OpRegister and OpUnregister are driver calls that pin a Go slice in place, and end that.
 	OpRegister
 	OpUnregister
-	// OpNext is a wait of [Loader.Next]: for the device to be less than N steps behind, and for data.
+	// OpNext is a wait of a loader's Next (package transfer/loader): for the device to be less than N steps behind, and for data.
 	OpNext
 )
 

@@ -121,23 +121,3 @@ func TestObserverOfFaults(t *testing.T) {
 		require.NotEmpty(t, e.Err.Error())
 	}
 }
-
-func TestObserverOfLoader(t *testing.T) {
-	rec := &recorder{}
-	r := newRig(t, transfer.Config{Observer: rec})
-	k := newSink(t, r, 20)
-	l := newLoader(t, r, 2)
-	k.epoch(l, 20, nil, false)
-	require.NoError(t, l.Close())
-	require.NoError(t, r.pool.Close())
-	require.Zero(t, rec.open)
-	nexts := rec.of(transfer.OpNext)
-	require.Len(t, nexts, 22)
-	for i, e := range nexts {
-		require.NoError(t, e.Err)
-		if i < 19 {
-			require.EqualValues(t, imageBytes+labelBytes, e.Bytes)
-		}
-	}
-	require.Len(t, rec.of(transfer.OpH2D), 40)
-}

@@ -3,7 +3,6 @@ package transfer_test
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -127,14 +126,6 @@ func TestCollectWithoutADestination(t *testing.T) {
 	require.ErrorIs(t, b.CollectRange(t.Context(), 0, 0, 1, nil), transfer.ErrInvalid)
 	require.NoError(t, b.Close())
 	require.NoError(t, block.Free())
-}
-
-func TestSamplerRefusesWhatNoEpochCanHold(t *testing.T) {
-	read := func(context.Context, []int, [][]byte) error { return nil }
-	_, err := transfer.Sampler{Samples: math.MaxInt, Batch: 2, Fields: []int64{1}}.Epoch(0, read)
-	require.ErrorIs(t, err, transfer.ErrRange)
-	_, err = transfer.Sampler{Samples: 1, Batch: 1, Fields: []int64{1}}.Epoch(0, nil)
-	require.ErrorIs(t, err, transfer.ErrInvalid)
 }
 
 // What was found done while others looked at the pool, and is over the budget, goes with the next Release, also with one

@@ -34,7 +34,7 @@ func (p *Pool) submit(ctx context.Context, w *work, queue func() error) (*Copy, 
 	if err := p.enter(ctx, w.op.call()); err != nil {
 		return nil, err
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	if w.bytes == 0 && !w.kernels {
 		return &Copy{}, nil
 	}
