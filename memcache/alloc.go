@@ -57,7 +57,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	_, err := c.alloc(ctx, bytes, stream, &r)
 	b := r.block
 	if op != nil {
-		e := Event{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
+		e := OpInfo{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
 		if stream != nil {
 			e.Stream, e.Shard = stream.ID(), stream.ID()
 		}

@@ -107,7 +107,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if op == nil {
 		return err
 	}
-	e := Event{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
+	e := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
 	if was.sequence > 0 {
 		e.Shard, e.Seq, e.Requested, e.Pool = was.shard, was.sequence, was.requested, was.kind.String()
 	}

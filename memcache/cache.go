@@ -19,8 +19,8 @@ var (
 	ErrClosed = errors.New("cache is closed")
 	// ErrFreed: the block was freed before.
 	ErrFreed = errors.New("block was already freed")
-	// ErrInvalid: an argument is wrong. Nothing changed.
-	ErrInvalid = errors.New("invalid argument")
+	// ErrInvalid: an argument is wrong, and nothing changed; it is [device.ErrInvalid].
+	ErrInvalid = device.ErrInvalid
 )
 
 // Cache is a caching allocator for one device. All methods may be called from any goroutine.

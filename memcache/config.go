@@ -163,9 +163,3 @@ func (c Config) SegmentSize(bytes int64) int64 {
 	r, _ := c.rules()
 	return r.segment(r.round(bytes))
 }
-
-// RoundSize is [Config.RoundSize] with default options.
-func RoundSize(bytes int64) int64 { return Config{}.RoundSize(bytes) }
-
-// SegmentSize is [Config.SegmentSize] with default options.
-func SegmentSize(bytes int64) int64 { return Config{}.SegmentSize(bytes) }

@@ -247,8 +247,8 @@ func TestFirstHoleByAddress(t *testing.T) {
 // TestSizesOfNothing are 0.
 func TestSizesOfNothing(t *testing.T) {
 	for _, bytes := range []int64{0, -1, -5000} {
-		require.Zero(t, RoundSize(bytes))
-		require.Zero(t, SegmentSize(bytes))
+		require.Zero(t, Config{}.RoundSize(bytes))
+		require.Zero(t, Config{}.SegmentSize(bytes))
 	}
 }
 

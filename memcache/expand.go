@@ -159,7 +159,7 @@ func (c *Cache) mapFront(ctx context.Context, m *meta, size int64, r *request) e
 	bytes := roundUp(size, granule)
 	_, op := c.start(ctx, OpDriverAlloc)
 	err := c.mapGranules(m.ptr, bytes, granule)
-	c.end(op, Event{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return err
 	}

@@ -76,6 +76,6 @@ func (c *Cache) growError(r *request, err error) error {
 func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
 	_, op := c.start(ctx, OpDriverAlloc)
 	p, err := c.dev.Alloc(bytes)
-	c.end(op, Event{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
+	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
 	return p, err
 }

@@ -14,7 +14,7 @@ import (
 
 // clocked is a call as its observer saw it: what it changed, and when it began and ended by one clock.
 type clocked struct {
-	Event
+	OpInfo
 	from, to int64
 	delta    int64 // bytes
 }
@@ -37,7 +37,7 @@ func (c *clock) Start(ctx context.Context, _ Op) (context.Context, Operation) {
 	return ctx, ticking{c, from}
 }
 
-func (o ticking) End(e Event) {
+func (o ticking) End(e OpInfo) {
 	to := o.now.Add(1)
 	if e.Err != nil || e.Op != OpAlloc && e.Op != OpFree {
 		return
@@ -217,7 +217,7 @@ func TestPeakIsOfSomeOrderConcurrentSafe(t *testing.T) {
 // TestOrders: the check of orders itself, on calls of two shards.
 func TestOrders(t *testing.T) {
 	at := func(shard, seq uint64, from, to, delta int64) clocked {
-		return clocked{Event{Shard: shard, Seq: seq}, from, to, delta}
+		return clocked{OpInfo{Shard: shard, Seq: seq}, from, to, delta}
 	}
 	concurrent := newOrder([]clocked{at(1, 1, 1, 10, 5), at(1, 2, 11, 12, -5), at(2, 1, 2, 20, 7)})
 	least, most := concurrent.bounds(0)

@@ -256,7 +256,7 @@ func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	require.NoError(t, c.check())
 	require.Equal(t, BlockPendingFree, c.Snapshot().Segments[0].Blocks[0].State)
 	require.EqualValues(t, 100, c.MemoryReserved())
-	var frees []Event
+	var frees []OpInfo
 	for _, e := range o.events {
 		if e.Op == OpFree {
 			frees = append(frees, e)

@@ -128,7 +128,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	}
 	ctx, op := p.cache.start(ctx, OpEmptyCache)
 	err := p.cache.emptyCache(ctx, p)
-	p.cache.end(op, Event{Op: OpEmptyCache, Err: err})
+	p.cache.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
 

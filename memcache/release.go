@@ -17,7 +17,7 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	}
 	ctx, op := c.start(ctx, OpEmptyCache)
 	err := c.emptyCache(ctx, nil)
-	c.end(op, Event{Op: OpEmptyCache, Err: err})
+	c.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
 
@@ -49,7 +49,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	c.all.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
 	err := c.settle(waitCtx)
-	c.end(op, Event{Op: OpSynchronize, Err: err})
+	c.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (c *Cache) callFree(ctx context.Context, s *segment) error {
 	m := s.first
 	_, op := c.start(ctx, OpDriverFree)
 	err := c.dev.Free(s.ptr)
-	c.end(op, Event{Op: OpDriverFree, Stream: s.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, OpInfo{Op: OpDriverFree, Stream: s.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
 	}

@@ -61,7 +61,7 @@ func (c *Cache) unmap(ctx context.Context, m *meta, from device.Ptr, bytes int64
 			break
 		}
 	}
-	c.end(op, Event{Op: OpDriverFree, Stream: m.segment.stream, Bytes: bytes, Pool: m.kind.String(), Err: err})
+	c.end(op, OpInfo{Op: OpDriverFree, Stream: m.segment.stream, Bytes: bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
 		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", formatBytes(bytes), formatBytes(done), err)
 	}

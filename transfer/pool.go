@@ -155,7 +155,7 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 	if p.observer == nil {
 		return func(error) {}
 	}
-	e := Event{Op: op, Device: p.dev.Name(), Bytes: bytes, Queued: time.Now()}
+	e := OpInfo{Op: op, Device: p.dev.Name(), Bytes: bytes, Queued: time.Now()}
 	_, o := p.observer.Start(ctx, op)
 	if o == nil {
 		return func(error) {}

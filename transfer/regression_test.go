@@ -158,14 +158,14 @@ func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 // eventList is an observer that keeps what it is told.
 type eventList struct {
 	mu     sync.Mutex
-	events []transfer.Event
+	events []transfer.OpInfo
 }
 
 func (l *eventList) Start(ctx context.Context, _ transfer.Op) (context.Context, transfer.Operation) {
 	return ctx, l
 }
 
-func (l *eventList) End(e transfer.Event) {
+func (l *eventList) End(e transfer.OpInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
@@ -185,6 +185,6 @@ func TestEventOfABatchHasNoSerial(t *testing.T) {
 	require.NoError(t, r.pool.Close())
 	list.mu.Lock()
 	defer list.mu.Unlock()
-	i := slices.IndexFunc(list.events, func(e transfer.Event) bool { return e.Op == transfer.OpBatch })
+	i := slices.IndexFunc(list.events, func(e transfer.OpInfo) bool { return e.Op == transfer.OpBatch })
 	require.Zero(t, list.events[i].Serial)
 }

@@ -140,7 +140,7 @@ func (p *Pool) observe(ctx context.Context, w *work) *observed {
 	if op == nil {
 		return nil
 	}
-	o := &observed{pool: p, op: op, event: Event{
+	o := &observed{pool: p, op: op, event: OpInfo{
 		Op: w.op, Device: p.dev.Name(), Stream: w.stream.ID(), Bytes: w.bytes, Queued: time.Now(),
 	}}
 	if w.op != OpBatch && len(w.blocks) > 0 {

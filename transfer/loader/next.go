@@ -113,7 +113,7 @@ func (l *Loader) observeNext(ctx context.Context) func(*Minibatch, error) {
 	if observer == nil {
 		return func(*Minibatch, error) {}
 	}
-	e := transfer.Event{Op: transfer.OpNext, Device: l.pool.Device().Name(), Queued: time.Now()}
+	e := transfer.OpInfo{Op: transfer.OpNext, Device: l.pool.Device().Name(), Queued: time.Now()}
 	_, o := observer.Start(ctx, transfer.OpNext)
 	if o == nil {
 		return func(*Minibatch, error) {}

@@ -13,7 +13,7 @@ import (
 // recorder keeps what an observer of the pool is told.
 type recorder struct {
 	mu    sync.Mutex
-	infos []transfer.Event
+	infos []transfer.OpInfo
 	open  int
 }
 
@@ -29,7 +29,7 @@ func (r *recorder) Start(ctx context.Context, op transfer.Op) (context.Context, 
 	return ctx, &operation{r, op}
 }
 
-func (o *operation) End(e transfer.Event) {
+func (o *operation) End(e transfer.OpInfo) {
 	if e.Op != o.op {
 		panic("an operation ended with another's event")
 	}
@@ -39,7 +39,7 @@ func (o *operation) End(e transfer.Event) {
 	o.r.infos = append(o.r.infos, e)
 }
 
-func (r *recorder) of(op transfer.Op) (infos []transfer.Event) {
+func (r *recorder) of(op transfer.Op) (infos []transfer.OpInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.infos {

@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"errors"
@@ -8,14 +8,13 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	g "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
@@ -26,7 +25,7 @@ import (
 // engineTrial is one random case.
 type engineTrial struct {
 	t      testing.TB
-	e      engineRig
+	e      rig
 	rand   *rand.Rand
 	kind   numberKind
 	finite bool // no infinities, which gonum's products lose or not, as the layout has it
@@ -177,12 +176,13 @@ func (c *engineTrial) shape() []int {
 	return shape
 }
 
-// engineCases is what -cases says.
+var cases = flag.Int("cases", 0, "random operations of a differential test; 0: 2,000, or 500 with -short")
+
 func engineCases() int {
-	if n, err := strconv.Atoi(flag.Lookup("cases").Value.String()); err == nil && n > 0 {
-		return n
-	}
-	if testing.Short() {
+	switch {
+	case *cases > 0:
+		return *cases
+	case testing.Short():
 		return 500
 	}
 	return 2000
@@ -205,9 +205,9 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-func runEngineTrial(t testing.TB, e engineRig, r *rand.Rand) {
-	scope := e.Scope()
-	defer func() { require.NoError(t, scope.Close()) }()
+func runEngineTrial(t testing.TB, e rig, r *rand.Rand) {
+	lifetime := e.NewLifetime()
+	defer func() { require.NoError(t, lifetime.Close()) }()
 	c := &engineTrial{t: t, e: e, rand: r, kind: numberKinds[r.IntN(len(numberKinds))]}
 	call := engineCalls[r.IntN(len(engineCalls))](c)
 	c.compare(call)
@@ -224,7 +224,7 @@ type engineCall struct {
 	unsafe   bool
 	refused  error                                                 // what the engine says to what StdEng should not do
 	instead  func(in []*g.Dense, given *g.Dense) (g.Tensor, error) // what StdEng should do
-	leaves   bool                                                  // memory that only a scope frees, if it fails or adds to a tensor
+	leaves   bool                                                  // memory that only a lifetime frees, if it fails or adds to a tensor
 	near     bool                                                  // not to the last bit: sums of products in another order
 }
 
@@ -242,7 +242,7 @@ func (c *engineTrial) dividing(call engineCall, divisor any) engineCall {
 		all = []float64{reflect.ValueOf(divisor).Convert(reflect.TypeFor[float64]()).Float()}
 	}
 	if slices.Contains(all, 0) {
-		call.refused = tensor.ErrInvalid
+		call.refused = gorgonia.ErrInvalid
 	}
 	return call
 }

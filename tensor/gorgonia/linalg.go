@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"fmt"
@@ -50,7 +50,7 @@ func (e *Engine) StackDense(t gtensor.DenseTensor, axis int, others ...gtensor.D
 func (e *Engine) Repeat(t gtensor.Tensor, axis int, repeats ...int) (gtensor.Tensor, error) {
 	shape, _, _, err := t.Shape().Repeat(axis, repeats...)
 	if err != nil {
-		return nil, fmt.Errorf("tensor: Repeat: %w", err)
+		return nil, fmt.Errorf("gorgonia: Repeat: %w", err)
 	}
 	var out *gtensor.Dense
 	err = e.run("Repeat", func() error {

@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
 // The library keeps the address only, of what Alloc returned.
@@ -42,16 +42,16 @@ func TestMemoryIsFoundByItsAddress(t *testing.T) {
 }
 
 // Nobody calls Free: what is dropped stays allocated, whatever the garbage collector does.
-func TestDroppedTensorsStayUntilTheScopeCloses(t *testing.T) {
+func TestDroppedTensorsStayUntilTheLifetimeCloses(t *testing.T) {
 	e := newEngine(t, "host")
-	scope := e.Scope()
+	lifetime := e.NewLifetime()
 	for range 100 {
 		g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(128))
 	}
 	runtime.GC()
 	runtime.GC()
 	assert.EqualValues(t, 100*512, e.cache.MemoryAllocated())
-	require.NoError(t, scope.Close())
+	require.NoError(t, lifetime.Close())
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
@@ -174,7 +174,7 @@ func TestSerialisation(t *testing.T) {
 	var back g.Dense
 	require.NoError(t, back.GobDecode(data))
 	assert.Equal(t, count(6), back.Data())
-	assert.ErrorIs(t, e.Release(&back), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Release(&back), gorgonia.ErrForeign)
 	require.NoError(t, e.Adopt(&back))
 	require.NoError(t, e.Adopt(&back))
 	assert.Equal(t, count(6), back.Data())
@@ -297,9 +297,9 @@ func TestTensorsWithoutElements(t *testing.T) {
 	assert.Equal(t, g.Shape{0, 3}, d.Shape())
 	c := d.Clone().(*g.Dense)
 	_, err = g.Add(d, c) // StdEng panics
-	assert.ErrorIs(t, err, tensor.ErrShape)
+	assert.ErrorIs(t, err, gorgonia.ErrShape)
 	_, err = g.Sum(d)
-	assert.ErrorIs(t, err, tensor.ErrShape)
+	assert.ErrorIs(t, err, gorgonia.ErrShape)
 	block, _, err := e.Block(d)
 	require.NoError(t, err)
 	assert.True(t, block.IsZero())
@@ -319,7 +319,7 @@ func TestBackingIsCopiedIn(t *testing.T) {
 
 	// The library's New keeps the slice: such a tensor is not the engine's, its results are.
 	d = g.New(g.WithEngine(e.Engine), g.WithShape(2, 3), g.WithBacking(backing))
-	assert.ErrorIs(t, e.Release(d), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Release(d), gorgonia.ErrForeign)
 	neg, err := g.Neg(d)
 	require.NoError(t, err)
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
@@ -340,25 +340,25 @@ func TestFromMemory(t *testing.T) {
 	assert.Equal(t, []float32{1.5, 1.5, 1.5, 1.5, 1.5, 1.5}, d.Data())
 	assert.Equal(t, mem.Uintptr(), d.Uintptr())
 	require.NoError(t, e.Release(d))
-	assert.ErrorIs(t, e.Free(mem, 24), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Free(mem, 24), gorgonia.ErrForeign)
 	_, err = e.Accessible(mem)
-	assert.ErrorIs(t, err, tensor.ErrForeign)
+	assert.ErrorIs(t, err, gorgonia.ErrForeign)
 
 	// Memory inside and behind that of a tensor.
 	d = of(t, e, count(6), 6)
 	inside := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(2), g.FromMemory(d.Uintptr()+8, 8))
 	assert.ErrorContains(t, e.Release(inside), "starts inside the memory of another")
 	behind := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(2), g.FromMemory(d.Uintptr()+24, 8))
-	assert.ErrorIs(t, e.Release(behind), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Release(behind), gorgonia.ErrForeign)
 	_, _, err = e.Block(behind)
-	assert.ErrorIs(t, err, tensor.ErrForeign)
+	assert.ErrorIs(t, err, gorgonia.ErrForeign)
 	require.NoError(t, e.Release(d))
 
 	// A size that is not the shape's is an error, not a panic, and nothing is lost.
 	mem, err = e.Alloc(256)
 	require.NoError(t, err)
 	_, err = e.New(g.Of(g.Float32), g.WithShape(2, 3), g.FromMemory(mem.Uintptr(), mem.MemSize()))
-	assert.ErrorContains(t, err, "tensor: New: sanity check failed")
+	assert.ErrorContains(t, err, "gorgonia: New: sanity check failed")
 	require.NoError(t, e.Free(mem, 256))
 	assert.Zero(t, e.cache.MemoryAllocated())
 }

@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"fmt"
@@ -198,31 +198,31 @@ func plainOperands(r *rand.Rand) operands {
 }
 
 // layouts put the numbers of operands into the engine's memory in different ways.
-var layouts = map[string]func(testing.TB, engineRig, operands) operands{
-	"compact": func(t testing.TB, e engineRig, p operands) operands {
+var layouts = map[string]func(testing.TB, rig, operands) operands{
+	"compact": func(t testing.TB, e rig, p operands) operands {
 		return operands{
 			a: of(t, e, p.a.Float32s(), 4, 6), b: of(t, e, p.b.Float32s(), 4, 6), c: of(t, e, p.c.Float32s(), 6, 4),
 			v: of(t, e, p.v.Float32s(), 6), indices: of(t, e, p.indices.Ints(), 4),
 		}
 	},
-	"rows of another": func(t testing.TB, e engineRig, p operands) operands { // contiguous views
+	"rows of another": func(t testing.TB, e rig, p operands) operands { // contiguous views
 		return operands{
 			a: rows(t, e, p.a), b: rows(t, e, p.b), c: rows(t, e, p.c), v: rows(t, e, p.v), indices: rows(t, e, p.indices),
 		}
 	},
-	"window of another": func(t testing.TB, e engineRig, p operands) operands {
+	"window of another": func(t testing.TB, e rig, p operands) operands {
 		return operands{
 			a: window(t, e, p.a, 1, 0), b: window(t, e, p.b, 2, 0), c: window(t, e, p.c, 1, 0),
 			v: of(t, e, p.v.Float32s(), 6), indices: of(t, e, p.indices.Ints(), 4),
 		}
 	},
-	"transposed": func(t testing.TB, e engineRig, p operands) operands {
+	"transposed": func(t testing.TB, e rig, p operands) operands {
 		return operands{
 			a: transposed(t, e, p.a), b: transposed(t, e, p.b), c: transposed(t, e, p.c),
 			v: of(t, e, p.v.Float32s(), 6), indices: of(t, e, p.indices.Ints(), 4),
 		}
 	},
-	"columns of another": func(t testing.TB, e engineRig, p operands) operands { // strided views
+	"columns of another": func(t testing.TB, e rig, p operands) operands { // strided views
 		return operands{
 			a: window(t, e, p.a, 1, 2), b: window(t, e, p.b, 0, 1), c: window(t, e, p.c, 1, 3),
 			v: column(t, e, p.v), indices: of(t, e, p.indices.Ints(), 4),
@@ -231,7 +231,7 @@ var layouts = map[string]func(testing.TB, engineRig, operands) operands{
 }
 
 // transposed is the matrix as a transposed one whose data was not moved.
-func transposed(t testing.TB, e engineRig, m *g.Dense) *g.Dense {
+func transposed(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	t.Helper()
 	moved, err := g.Transpose(m)
 	require.NoError(t, err)
@@ -241,7 +241,7 @@ func transposed(t testing.TB, e engineRig, m *g.Dense) *g.Dense {
 }
 
 // window is the matrix as a view of a larger one, at an offset.
-func window(t testing.TB, e engineRig, m *g.Dense, row, col int) *g.Dense {
+func window(t testing.TB, e rig, m *g.Dense, row, col int) *g.Dense {
 	t.Helper()
 	r, c := m.Shape()[0], m.Shape()[1]
 	parent, err := e.New(g.Of(g.Float32), g.WithShape(r+3, c+col+col/2))
@@ -254,7 +254,7 @@ func window(t testing.TB, e engineRig, m *g.Dense, row, col int) *g.Dense {
 }
 
 // rows is the tensor as rows of a larger one.
-func rows(t testing.TB, e engineRig, m *g.Dense) *g.Dense {
+func rows(t testing.TB, e rig, m *g.Dense) *g.Dense {
 	t.Helper()
 	shape := m.Shape().Clone()
 	shape[0] += 3
@@ -267,7 +267,7 @@ func rows(t testing.TB, e engineRig, m *g.Dense) *g.Dense {
 }
 
 // column is the vector as a column of a matrix.
-func column(t testing.TB, e engineRig, v *g.Dense) *g.Dense {
+func column(t testing.TB, e rig, v *g.Dense) *g.Dense {
 	t.Helper()
 	parent, err := e.New(g.Of(g.Float32), g.WithShape(v.Size(), 3))
 	require.NoError(t, err)

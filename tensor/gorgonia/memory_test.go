@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	g "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
 func TestEngineMemory(t *testing.T) {
@@ -47,7 +47,7 @@ func TestEngineMemory(t *testing.T) {
 	e.Memclr(none)
 	require.NoError(t, e.Free(none, 0))
 	require.NoError(t, e.Free(mem, 16))
-	assert.ErrorIs(t, e.Free(mem, 16), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Free(mem, 16), gorgonia.ErrForeign)
 	require.NoError(t, e.Free(odd, 3))
 }
 
@@ -183,13 +183,13 @@ func TestEngineConcurrentSafe(t *testing.T) {
 				return
 			}
 			defer stream.Close()
-			own, err := tensor.NewEngine(e.cache, stream)
+			own, err := gorgonia.NewEngine(e.cache, stream)
 			if !assert.NoError(t, err) {
 				return
 			}
 			defer func() { assert.NoError(t, own.Close()) }()
 			for range 20 {
-				scope := own.Scope()
+				lifetime := own.NewLifetime()
 				m, err := g.MatMul(shared, shared)
 				if !assert.NoError(t, err) {
 					return
@@ -205,7 +205,7 @@ func TestEngineConcurrentSafe(t *testing.T) {
 				assert.NoError(t, e.Release(d.(*g.Dense)))
 				assert.NoError(t, e.Release(m.(*g.Dense)))
 				assert.NoError(t, e.Release(v))
-				assert.NoError(t, scope.Close())
+				assert.NoError(t, lifetime.Close())
 			}
 		})
 	}

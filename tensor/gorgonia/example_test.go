@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
 // Tensors of gorgonia.org/tensor with memory of the cache.
@@ -30,7 +30,7 @@ func ExampleEngine() {
 		log.Fatal(err)
 	}
 	defer cache.Close()
-	engine, err := tensor.NewEngine(cache, stream)
+	engine, err := gorgonia.NewEngine(cache, stream)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func ExampleEngine() {
 	}
 	defer engine.Release(weights)
 
-	scope := engine.Scope() // frees what the step allocates
+	lifetime := engine.NewLifetime() // frees what the step allocates
 	x := gtensor.New(gtensor.WithEngine(engine), gtensor.Of(gtensor.Float32), gtensor.WithShape(2, 3))
 	x.Memset(float32(2))
 	y, err := gtensor.MatMul(x, weights)
@@ -55,7 +55,7 @@ func ExampleEngine() {
 	}
 	fmt.Println(sum)
 	fmt.Println(cache.MemoryAllocated(), "bytes in the step")
-	if err := scope.Close(); err != nil {
+	if err := lifetime.Close(); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(cache.MemoryAllocated(), "bytes after it")

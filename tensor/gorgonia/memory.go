@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"context"
@@ -12,26 +12,26 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// engineMemory is the memory of one tensor: what Alloc returns.
-type engineMemory struct {
+// memory is the memory of one tensor: what Alloc returns.
+type memory struct {
 	data  []byte // exactly what was asked for
 	block memcache.Block
-	site  engineSite
-	owner engineRef // the tensor's own reference
-	refs  int       // owner and views; guarded by the engine
+	site  site
+	owner ref // the tensor's own reference
+	refs  int // owner and views; guarded by the engine
 }
 
 // noBytes is where tensors without elements are.
 var noBytes [1]byte
 
 // Uintptr is the address of the first byte.
-func (m *engineMemory) Uintptr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) }
+func (m *memory) Uintptr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) }
 
 // MemSize is the number of bytes that were asked for; the block may be larger.
-func (m *engineMemory) MemSize() uintptr { return uintptr(len(m.data)) }
+func (m *memory) MemSize() uintptr { return uintptr(len(m.data)) }
 
 // Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
-// error is an [*EngineError].
+// error is an [*MemoryError].
 func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 	m, err := e.alloc(size)
 	if err != nil {
@@ -40,27 +40,27 @@ func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 	return m, nil
 }
 
-func (e *Engine) alloc(size int64) (*engineMemory, error) {
+func (e *Engine) alloc(size int64) (*memory, error) {
 	if size < 0 {
-		return nil, &EngineError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
+		return nil, &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
 	}
 	if e.isClosed() {
-		return nil, &EngineError{"Alloc", size, ErrEngineClosed}
+		return nil, &MemoryError{"Alloc", size, ErrClosed}
 	}
 	if size == 0 {
-		return &engineMemory{data: noBytes[:0]}, nil
+		return &memory{data: noBytes[:0]}, nil
 	}
 	block, err := e.cache.Alloc(context.Background(), size, e.stream)
 	if err != nil {
-		return nil, &EngineError{"Alloc", size, err}
+		return nil, &MemoryError{"Alloc", size, err}
 	}
-	m := &engineMemory{block: block, site: callSite()}
+	m := &memory{block: block, site: callSite()}
 	if m.data, err = e.bytes(block, size); err != nil {
-		return nil, &EngineError{"Alloc", size, errors.Join(err, block.Free())}
+		return nil, &MemoryError{"Alloc", size, errors.Join(err, block.Free())}
 	}
 	clear(m.data)
 	if !e.insert(m) {
-		return nil, &EngineError{"Alloc", size, errors.Join(ErrEngineClosed, block.Free())}
+		return nil, &MemoryError{"Alloc", size, errors.Join(ErrClosed, block.Free())}
 	}
 	return m, nil
 }
@@ -93,19 +93,19 @@ func (e *Engine) Free(mem gtensor.Memory, _ int64) error {
 // bytes are repeated.
 func (e *Engine) Memset(mem gtensor.Memory, val any) error {
 	if err := e.ready(); err != nil {
-		return fmt.Errorf("tensor: Memset: %w", err)
+		return fmt.Errorf("gorgonia: Memset: %w", err)
 	}
-	m, ok := mem.(*engineMemory)
+	m, ok := mem.(*memory)
 	if !ok {
 		return e.std.Memset(mem, val)
 	}
 	v := reflect.ValueOf(val)
 	if !v.IsValid() || !plainKind(v.Kind()) {
-		return fmt.Errorf("tensor: Memset to a %T: memory is set to a number or a bool", val)
+		return fmt.Errorf("gorgonia: Memset to a %T: memory is set to a number or a bool", val)
 	}
 	size := int(v.Type().Size())
 	if len(m.data)%size != 0 {
-		return fmt.Errorf("tensor: Memset of %d bytes to a %T of %d bytes: the size must be a multiple", len(m.data), val, size)
+		return fmt.Errorf("gorgonia: Memset of %d bytes to a %T of %d bytes: the size must be a multiple", len(m.data), val, size)
 	}
 	if len(m.data) == 0 {
 		return nil
@@ -122,10 +122,10 @@ func (e *Engine) Memset(mem gtensor.Memory, val any) error {
 // Memclr sets memory to zero. An error of the stream is returned by the next call that can.
 func (e *Engine) Memclr(mem gtensor.Memory) {
 	if err := e.ready(); err != nil {
-		e.park(fmt.Errorf("tensor: Memclr: %w", err))
+		e.park(fmt.Errorf("gorgonia: Memclr: %w", err))
 		return
 	}
-	if m, ok := mem.(*engineMemory); ok {
+	if m, ok := mem.(*memory); ok {
 		clear(m.data)
 		return
 	}
@@ -136,7 +136,7 @@ func (e *Engine) Memclr(mem gtensor.Memory) {
 // bytes as both have. Tensors of different types are an error.
 func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	if err := e.ready(); err != nil {
-		return &EngineError{"Memcpy", 0, err} // the library panics with it
+		return &MemoryError{"Memcpy", 0, err} // the library panics with it
 	}
 	to, ok := rawBytes(dst)
 	from, ok2 := rawBytes(src)
@@ -145,7 +145,7 @@ func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	}
 	if a, ok := dst.(*gtensor.Dense); ok {
 		if b, ok := src.(*gtensor.Dense); ok && a.Dtype() != b.Dtype() {
-			return fmt.Errorf("tensor: Memcpy from a tensor of %v to one of %v: the types must be the same", b.Dtype(), a.Dtype())
+			return fmt.Errorf("gorgonia: Memcpy from a tensor of %v to one of %v: the types must be the same", b.Dtype(), a.Dtype())
 		}
 	}
 	copy(to, from)
@@ -155,10 +155,10 @@ func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 // Accessible returns mem once the stream is done with it: Go code may touch it then.
 func (e *Engine) Accessible(mem gtensor.Memory) (gtensor.Memory, error) {
 	if err := e.ready(); err != nil {
-		return nil, fmt.Errorf("tensor: Accessible: %w", err)
+		return nil, fmt.Errorf("gorgonia: Accessible: %w", err)
 	}
-	if m, ok := mem.(*engineMemory); ok && len(m.data) > 0 && e.find(m.data) != m {
-		return nil, fmt.Errorf("tensor: Accessible: %w: it was freed", ErrForeign)
+	if m, ok := mem.(*memory); ok && len(m.data) > 0 && e.find(m.data) != m {
+		return nil, fmt.Errorf("gorgonia: Accessible: %w: it was freed", ErrForeign)
 	}
 	return mem, nil
 }
@@ -166,7 +166,7 @@ func (e *Engine) Accessible(mem gtensor.Memory) (gtensor.Memory, error) {
 // rawBytes are the bytes of memory whose type is known here.
 func rawBytes(mem gtensor.Memory) ([]byte, bool) {
 	switch m := mem.(type) {
-	case *engineMemory:
+	case *memory:
 		return m.data, true
 	case *gtensor.Dense:
 		return m.Raw, true

@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// engineSite is the place in the user's code that allocated: known in builds with the tag invariants.
-type engineSite uintptr
+// site is the place in the user's code that allocated: known in builds with the tag invariants.
+type site uintptr
 
 // callSite finds the caller outside this type and the library.
-func callSite() engineSite {
+func callSite() site {
 	if !invariants.Enabled {
 		return 0
 	}
@@ -21,8 +21,8 @@ func callSite() engineSite {
 	frames := runtime.CallersFrames(pcs[:n])
 	for {
 		f, more := frames.Next()
-		if !strings.Contains(f.Function, "/tensor.(*Engine).") && !strings.HasPrefix(f.Function, "gorgonia.org/tensor.") {
-			return engineSite(f.PC)
+		if !strings.Contains(f.Function, "/tensor/gorgonia.(*") && !strings.HasPrefix(f.Function, "gorgonia.org/tensor.") {
+			return site(f.PC)
 		}
 		if !more {
 			return 0
@@ -31,7 +31,7 @@ func callSite() engineSite {
 }
 
 // String is " allocated at FILE:LINE", or empty.
-func (s engineSite) String() string {
+func (s site) String() string {
 	if s == 0 {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"errors"
@@ -9,42 +9,42 @@ import (
 	"github.com/stretchr/testify/require"
 	g "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-func TestScopeFreesAllButWhatIsKept(t *testing.T) {
+func TestLifetimeFreesAllButWhatIsKept(t *testing.T) {
 	e := newEngine(t, "host")
 	outside := of(t, e, count(6), 6)
-	scope := e.Scope()
+	lifetime := e.NewLifetime()
 	a := of(t, e, count(6), 6)
 	b, err := g.Add(a, outside)
 	require.NoError(t, err)
 	kept, err := g.Mul(b, outside)
 	require.NoError(t, err)
-	require.NoError(t, scope.Keep(kept.(*g.Dense), outside))
+	require.NoError(t, lifetime.Keep(kept.(*g.Dense), outside))
 	assert.EqualValues(t, 4*512, e.cache.MemoryAllocated())
-	require.NoError(t, scope.Close())
-	require.NoError(t, scope.Close())
+	require.NoError(t, lifetime.Close())
+	require.NoError(t, lifetime.Close())
 	assert.EqualValues(t, 2*512, e.cache.MemoryAllocated())
 	assert.Equal(t, []float32{2, 8, 18, 32, 50, 72}, kept.Data())
-	assert.ErrorContains(t, scope.Keep(outside), "the scope is closed")
+	assert.ErrorContains(t, lifetime.Keep(outside), "the lifetime is closed")
 	require.NoError(t, e.Release(kept.(*g.Dense)))
 	require.NoError(t, e.Release(outside))
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
-func TestScopesNest(t *testing.T) {
+func TestLifetimesNest(t *testing.T) {
 	e := newEngine(t, "host")
-	outer := e.Scope()
+	outer := e.NewLifetime()
 	a := of(t, e, count(6), 6)
-	inner := e.Scope()
+	inner := e.NewLifetime()
 	b := of(t, e, count(6), 6)
 	c := of(t, e, count(6), 6)
-	innermost := e.Scope()
+	innermost := e.NewLifetime()
 	require.NoError(t, innermost.Keep(a)) // is further out already
 	of(t, e, count(6), 6)
-	require.NoError(t, inner.Keep(b)) // now the outer scope's
-	assert.ErrorIs(t, inner.Keep(c, g.New(g.WithBacking(count(6)))), tensor.ErrForeign)
+	require.NoError(t, inner.Keep(b)) // now the outer lifetime's
+	assert.ErrorIs(t, inner.Keep(c, g.New(g.WithBacking(count(6)))), gorgonia.ErrForeign)
 	require.NoError(t, inner.Close()) // closes the innermost too
 	require.NoError(t, innermost.Close())
 	assert.EqualValues(t, 2*512, e.cache.MemoryAllocated())
@@ -82,20 +82,20 @@ func TestViewsKeepTheMemory(t *testing.T) {
 	assert.Zero(t, e.cache.MemoryAllocated())
 
 	_, err = e.View(g.New(g.WithBacking(count(6))), g.S(0))
-	assert.ErrorIs(t, err, tensor.ErrForeign)
+	assert.ErrorIs(t, err, gorgonia.ErrForeign)
 	_, err = e.View(d, g.S(0))
-	assert.ErrorIs(t, err, tensor.ErrReleased)
+	assert.ErrorIs(t, err, gorgonia.ErrReleased)
 	d = of(t, e, count(6), 6)
 	_, err = e.View(d, g.S(9))
-	assert.ErrorContains(t, err, "tensor: View: ")
+	assert.ErrorContains(t, err, "gorgonia: View: ")
 	require.NoError(t, e.Release(d))
 }
 
-func TestViewsInScopes(t *testing.T) {
+func TestViewsInLifetimes(t *testing.T) {
 	e := newEngine(t, "host")
-	outer := e.Scope()
+	outer := e.NewLifetime()
 	d := of(t, e, count(24), 4, 6)
-	inner := e.Scope()
+	inner := e.NewLifetime()
 	kept, err := e.View(d, g.S(1))
 	require.NoError(t, err)
 	_, err = e.View(d, g.S(2))
@@ -104,7 +104,7 @@ func TestViewsInScopes(t *testing.T) {
 	require.NoError(t, inner.Close())
 	require.NoError(t, outer.Keep(kept))
 	require.NoError(t, outer.Close())
-	assert.EqualValues(t, 512, e.cache.MemoryAllocated(), "the view keeps what the scope freed")
+	assert.EqualValues(t, 512, e.cache.MemoryAllocated(), "the view keeps what the lifetime freed")
 	assert.Equal(t, []float32{7, 8, 9, 10, 11, 12}, kept.Data())
 	require.NoError(t, e.Release(kept))
 	assert.Zero(t, e.cache.MemoryAllocated())
@@ -120,8 +120,8 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 			owner int // index of the memory
 		}
 		var live []held
-		var scopes []*tensor.EngineScope
-		var depth []int // of live[i]: the number of scopes that were open
+		var lifetimes []*gorgonia.Lifetime
+		var depth []int // of live[i]: the number of lifetimes that were open
 		refs := map[int]int{}
 		bytes := map[int]int64{}
 		next := 0
@@ -145,7 +145,7 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 			case k < 4 || len(live) == 0:
 				n := 1 + r.IntN(2000)
 				d := of(t, e, make([]float32, n), n)
-				live, depth = append(live, held{d, next}), append(depth, len(scopes))
+				live, depth = append(live, held{d, next}), append(depth, len(lifetimes))
 				refs[next], bytes[next] = 1, rounded(d)
 				next++
 			case k < 6:
@@ -156,7 +156,7 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 				}
 				v, err := e.View(from.d, g.S(r.IntN(n-1), n))
 				require.NoError(t, err)
-				live, depth = append(live, held{v, from.owner}), append(depth, len(scopes))
+				live, depth = append(live, held{v, from.owner}), append(depth, len(lifetimes))
 				refs[from.owner]++
 			case k < 8:
 				i := r.IntN(len(live))
@@ -164,15 +164,15 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 				require.NoError(t, e.Release(live[i].d))
 				drop(i)
 			case k == 8:
-				scopes = append(scopes, e.Scope())
-			case len(scopes) > 0:
-				last := len(scopes) - 1
+				lifetimes = append(lifetimes, e.NewLifetime())
+			case len(lifetimes) > 0:
+				last := len(lifetimes) - 1
 				if i := r.IntN(len(live)); depth[i] == last+1 {
-					require.NoError(t, scopes[last].Keep(live[i].d))
+					require.NoError(t, lifetimes[last].Keep(live[i].d))
 					depth[i]--
 				}
-				require.NoError(t, scopes[last].Close())
-				scopes = scopes[:last]
+				require.NoError(t, lifetimes[last].Close())
+				lifetimes = lifetimes[:last]
 				for i := len(live) - 1; i >= 0; i-- {
 					if depth[i] > last {
 						drop(i)
@@ -186,17 +186,17 @@ func TestAccountingUnderRandomUse(t *testing.T) {
 			drop(0)
 			check()
 		}
-		for _, s := range scopes {
+		for _, s := range lifetimes {
 			require.NoError(t, s.Close())
 		}
 	}
 	assert.NoError(t, e.Close(), "nothing is left")
 }
 
-// Temporaries that only the library knows are the scope's.
-func TestScopeFreesTheLibrarysTemporaries(t *testing.T) {
+// Temporaries that only the library knows are the lifetime's.
+func TestLifetimeFreesTheLibrarysTemporaries(t *testing.T) {
 	e := newEngine(t, "host")
-	scope := e.Scope()
+	lifetime := e.NewLifetime()
 	a, b, c := of(t, e, count(24), 2, 3, 4), of(t, e, count(24), 4, 3, 2), of(t, e, count(4), 2, 2)
 	x, y := of(t, e, count(6), 2, 3), of(t, e, count(6), 3, 2)
 	_, err := a.TensorMul(b, []int{1, 2}, []int{1, 0})
@@ -206,48 +206,48 @@ func TestScopeFreesTheLibrarysTemporaries(t *testing.T) {
 	_, err = a.Norm(g.UnorderedNorm())
 	require.NoError(t, err)
 	assert.Greater(t, e.cache.MemoryAllocated(), int64(6*512))
-	require.NoError(t, scope.Close())
+	require.NoError(t, lifetime.Close())
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
 // Where the engine is asked, it leaves no temporaries: also those that StdEng loses.
 func TestNoTemporariesAreLost(t *testing.T) {
-	for name, f := range map[string]func(e engineRig, in *given) (g.Tensor, error){
-		"unary incr": func(e engineRig, in *given) (g.Tensor, error) { return g.Square(in.a, g.WithIncr(in.b)) },
-		"clamp incr": func(e engineRig, in *given) (g.Tensor, error) {
+	for name, f := range map[string]func(e rig, in *given) (g.Tensor, error){
+		"unary incr": func(e rig, in *given) (g.Tensor, error) { return g.Square(in.a, g.WithIncr(in.b)) },
+		"clamp incr": func(e rig, in *given) (g.Tensor, error) {
 			return g.Clamp(in.a, float32(1), float32(2), g.WithIncr(in.b))
 		},
-		"unary reuse":    func(e engineRig, in *given) (g.Tensor, error) { return g.Square(in.a, g.WithReuse(in.b)) },
-		"unary unsafe":   func(e engineRig, in *given) (g.Tensor, error) { return g.Square(in.a, g.UseUnsafe()) },
-		"softmax reuse":  func(e engineRig, in *given) (g.Tensor, error) { return g.SoftMax(in.a, 1, g.WithReuse(in.b)) },
-		"softmax unsafe": func(e engineRig, in *given) (g.Tensor, error) { return g.SoftMax(in.a, 1, g.UseUnsafe()) },
-		"indices reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"unary reuse":    func(e rig, in *given) (g.Tensor, error) { return g.Square(in.a, g.WithReuse(in.b)) },
+		"unary unsafe":   func(e rig, in *given) (g.Tensor, error) { return g.Square(in.a, g.UseUnsafe()) },
+		"softmax reuse":  func(e rig, in *given) (g.Tensor, error) { return g.SoftMax(in.a, 1, g.WithReuse(in.b)) },
+		"softmax unsafe": func(e rig, in *given) (g.Tensor, error) { return g.SoftMax(in.a, 1, g.UseUnsafe()) },
+		"indices reuse": func(e rig, in *given) (g.Tensor, error) {
 			return g.ByIndices(in.a, in.indices, 0, g.WithReuse(in.b))
 		},
-		"indices gradient reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"indices gradient reuse": func(e rig, in *given) (g.Tensor, error) {
 			return g.ByIndicesB(in.a, in.b, in.indices, 0, g.WithReuse(in.b))
 		},
-		"compare reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"compare reuse": func(e rig, in *given) (g.Tensor, error) {
 			return g.Gt(in.a, in.b, g.WithReuse(in.b), g.AsSameType())
 		},
-		"compare unsafe": func(e engineRig, in *given) (g.Tensor, error) { return g.Gt(in.a, in.b, g.UseUnsafe()) },
-		"repeat reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"compare unsafe": func(e rig, in *given) (g.Tensor, error) { return g.Gt(in.a, in.b, g.UseUnsafe()) },
+		"repeat reuse": func(e rig, in *given) (g.Tensor, error) {
 			if err := in.b.Reshape(24); err != nil {
 				return nil, err
 			}
 			return g.RepeatReuse(in.v, in.b, 0, 4)
 		},
-		"apply incr": func(e engineRig, in *given) (g.Tensor, error) {
+		"apply incr": func(e rig, in *given) (g.Tensor, error) {
 			return in.a.Apply(func(x float32) float32 { return x + 1 }, g.WithIncr(in.b))
 		},
-		"matmul reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"matmul reuse": func(e rig, in *given) (g.Tensor, error) {
 			return g.MatMul(in.a, in.c, g.WithReuse(in.square(e)))
 		},
-		"dot incr": func(e engineRig, in *given) (g.Tensor, error) { return g.Dot(in.a, in.c, g.WithIncr(in.square(e))) },
-		"dot incr and reuse": func(e engineRig, in *given) (g.Tensor, error) {
+		"dot incr": func(e rig, in *given) (g.Tensor, error) { return g.Dot(in.a, in.c, g.WithIncr(in.square(e))) },
+		"dot incr and reuse": func(e rig, in *given) (g.Tensor, error) {
 			return g.Dot(in.a, in.c, g.WithReuse(in.square(e)), g.WithIncr(in.square(e)))
 		},
-		"fma": func(e engineRig, in *given) (g.Tensor, error) { return g.FMA(in.a, float32(3), in.b) },
+		"fma": func(e rig, in *given) (g.Tensor, error) { return g.FMA(in.a, float32(3), in.b) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, "host")
@@ -267,7 +267,7 @@ type given struct {
 	squares []*g.Dense
 }
 
-func (in *given) square(e engineRig) *g.Dense {
+func (in *given) square(e rig) *g.Dense {
 	d := g.New(g.WithEngine(e.Engine), g.Of(g.Float32), g.WithShape(4, 4))
 	in.squares = append(in.squares, d)
 	return d
@@ -280,7 +280,7 @@ func TestOutOfMemory(t *testing.T) {
 			for layout, make := range layouts {
 				e := newEngine(t, "host?capacity=4MiB")
 				in := make(t, e, plainOperands(rand.New(rand.NewPCG(1, 1))))
-				fill := e.Scope()
+				fill := e.NewLifetime()
 				for size := int64(2 << 20); size >= 512; {
 					if _, err := e.Alloc(size); err != nil {
 						size /= 2
@@ -291,7 +291,7 @@ func TestOutOfMemory(t *testing.T) {
 					_, err := op.do(in)
 					return err
 				})
-				var alloc *tensor.EngineError
+				var alloc *gorgonia.MemoryError
 				require.ErrorAs(t, err, &alloc, layout)
 				assert.Equal(t, before, e.cache.MemoryAllocated(), layout)
 				require.NoError(t, fill.Close())

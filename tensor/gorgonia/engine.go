@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"context"
@@ -35,13 +35,13 @@ import (
 // # Releasing
 //
 // gorgonia.org/tensor never frees: a tensor that is dropped keeps its block until [Engine.Release], until the
-// [EngineScope] in which it was made closes, or until [Engine.Close], which reports it. The garbage collector
-// frees nothing. Use a scope around every step, and Release for what lives longer:
+// [Lifetime] in which it was made closes, or until [Engine.Close], which reports it. The garbage collector
+// frees nothing. Use a lifetime around every step, and Release for what lives longer:
 //
-//	scope := engine.Scope()
-//	defer scope.Close()
+//	lifetime := engine.NewLifetime()
+//	defer lifetime.Close()
 //
-// Some methods of *Dense make temporaries that nobody gets to see, and only a scope frees: TensorMul, Norm,
+// Some methods of *Dense make temporaries that nobody gets to see, and only a lifetime frees: TensorMul, Norm,
 // ReadNpy into a tensor that has memory, and MatMul, MatVecMul and Outer with WithIncr (the package function
 // Dot with WithIncr has none) or if they fail; so do operations in which the library panics. Call gtensor.ReturnTensor only on tensors that were released: it forgets the
 // block, and hands the *Dense to somebody else.
@@ -53,7 +53,7 @@ import (
 //
 // # Out of memory
 //
-// The library panics when an engine has no memory, with an [*EngineError]. Operations called through the
+// The library panics when an engine has no memory, with an [*MemoryError]. Operations called through the
 // engine's methods, and all package functions that lead there (gtensor.Add and so on), return it as an
 // error; so does [Engine.New]. For what else allocates (Clone, SafeT, Materialize, MatMul without a reuse
 // tensor, and gtensor.New itself) wrap the calls in [Engine.Do].
@@ -65,8 +65,8 @@ import (
 // without an operation (Data, At, Set, Zero, Format, ...) do not wait: call [Engine.Sync] before them if
 // work on the tensor may be queued.
 //
-// An Engine is safe for concurrent use by goroutines that use different tensors. A scope collects what every
-// goroutine allocates; goroutines that want scopes of their own use engines of their own, which cost little.
+// An Engine is safe for concurrent use by goroutines that use different tensors. A lifetime collects what every
+// goroutine allocates; goroutines that want lifetimes of their own use engines of their own, which cost little.
 //
 // # Limits
 //
@@ -81,13 +81,13 @@ type Engine struct {
 	host   device.HostVisible
 
 	// mu guards what follows. Nothing is allocated, freed or waited for with it held.
-	mu     sync.Mutex
-	table  engineTable
-	views  map[*gtensor.Dense]*engineRef
-	root   *EngineScope
-	scope  *EngineScope // the innermost open one
-	parked error
-	closed bool
+	mu       sync.Mutex
+	table    table
+	views    map[*gtensor.Dense]*ref
+	root     *Lifetime
+	lifetime *Lifetime // the innermost open one
+	parked   error
+	closed   bool
 }
 
 // NewEngine makes an engine whose tensors have memory of cache, allocated on stream. The device's memory
@@ -95,21 +95,21 @@ type Engine struct {
 // read and write addresses that fault. The caller keeps cache and stream, and closes them after the engine.
 func NewEngine(cache *memcache.Cache, stream device.Stream) (*Engine, error) {
 	if cache == nil || stream == nil {
-		return nil, fmt.Errorf("tensor: NewEngine: %w: the cache or the stream is nil", ErrInvalid)
+		return nil, fmt.Errorf("gorgonia: NewEngine: %w: the cache or the stream is nil", ErrInvalid)
 	}
 	dev := cache.Device()
 	if d := stream.Device(); d != dev {
-		return nil, fmt.Errorf("tensor: NewEngine: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
+		return nil, fmt.Errorf("gorgonia: NewEngine: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
 			ErrInvalid, stream.ID(), d.ID(), d.Name(), dev.ID(), dev.Name())
 	}
 	host, ok := dev.(device.HostVisible)
 	if !ok {
-		return nil, fmt.Errorf("tensor: NewEngine: %w: the host can't touch the memory of %s, which gorgonia.org/tensor "+
+		return nil, fmt.Errorf("gorgonia: NewEngine: %w: the host can't touch the memory of %s, which gorgonia.org/tensor "+
 			"needs: open a host device, or use this package's own Tensor", ErrUnsupported, dev.Name())
 	}
-	e := &Engine{cache: cache, stream: stream, host: host, views: make(map[*gtensor.Dense]*engineRef)}
-	e.root = &EngineScope{engine: e, refs: make(map[*engineRef]struct{})}
-	e.scope = e.root
+	e := &Engine{cache: cache, stream: stream, host: host, views: make(map[*gtensor.Dense]*ref)}
+	e.root = &Lifetime{engine: e, refs: make(map[*ref]struct{})}
+	e.lifetime = e.root
 	return e, nil
 }
 
@@ -137,18 +137,18 @@ func (e *Engine) Sync(ctx context.Context) error {
 		err = nil // all it ever did is complete
 	}
 	if err != nil {
-		err = fmt.Errorf("tensor: Sync: %w", err)
+		err = fmt.Errorf("gorgonia: Sync: %w", err)
 	}
 	return errors.Join(e.unpark(), err)
 }
 
-// Close closes all scopes and frees the memory of every tensor of the engine, whose use must be over.
+// Close closes all lifetimes and frees the memory of every tensor of the engine, whose use must be over.
 // Tensors that were not released are reported: an error that wraps [ErrLeaked]. Close is idempotent;
-// later allocations and operations are errors that wrap [ErrEngineClosed].
+// later allocations and operations are errors that wrap [ErrClosed].
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	blocks, left := e.closeScopes(e.root)
+	blocks, left := e.closeLifetimes(e.root)
 	err := e.parked
 	e.parked = nil
 	e.mu.Unlock()

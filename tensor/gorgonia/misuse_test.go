@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"runtime"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	g "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
 func TestReleasedTensors(t *testing.T) {
@@ -18,9 +18,9 @@ func TestReleasedTensors(t *testing.T) {
 	require.NoError(t, e.Release(a))
 	require.NoError(t, e.Release(nil))
 	_, err := g.Add(b, a)
-	assert.ErrorIs(t, err, tensor.ErrReleased)
+	assert.ErrorIs(t, err, gorgonia.ErrReleased)
 	_, err = g.Add(b, b, g.WithReuse(a))
-	assert.ErrorIs(t, err, tensor.ErrReleased)
+	assert.ErrorIs(t, err, gorgonia.ErrReleased)
 	assert.Panics(t, func() { a.Data() })
 	copied := b.ShallowClone()
 	view, err := e.View(b, g.S(1, 3))
@@ -28,12 +28,12 @@ func TestReleasedTensors(t *testing.T) {
 	require.NoError(t, e.Release(b))
 	assert.ErrorContains(t, e.Release(copied), "only views hold its memory")
 	require.NoError(t, e.Release(view))
-	assert.ErrorIs(t, e.Release(copied), tensor.ErrForeign)
+	assert.ErrorIs(t, e.Release(copied), gorgonia.ErrForeign)
 	b = of(t, e, count(6), 6)
 
 	other := newEngine(t, "host")
-	assert.ErrorIs(t, other.Release(b), tensor.ErrForeign)
-	assert.ErrorIs(t, e.Release(g.New(g.WithBacking(count(6)))), tensor.ErrForeign)
+	assert.ErrorIs(t, other.Release(b), gorgonia.ErrForeign)
+	assert.ErrorIs(t, e.Release(g.New(g.WithBacking(count(6)))), gorgonia.ErrForeign)
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
 }
 
@@ -43,15 +43,15 @@ func TestFailedOperations(t *testing.T) {
 	a := of(t, e, []int{1, 2, 3}, 3)
 	before := e.cache.MemoryAllocated()
 	_, err := g.Pow(a, a)
-	assert.ErrorContains(t, err, "tensor: Pow: ")
+	assert.ErrorContains(t, err, "gorgonia: Pow: ")
 	_, err = g.Sqrt(a)
 	assert.Error(t, err)
 	_, err = g.SoftMax(a, 0)
-	assert.ErrorContains(t, err, "tensor: SoftMax: type int not supported")
+	assert.ErrorContains(t, err, "gorgonia: SoftMax: type int not supported")
 	_, err = g.Repeat(a, 0, 1, 2)
 	assert.Error(t, err)
 	_, err = g.Add(a, of(t, e, count(6), 6))
-	assert.ErrorContains(t, err, "tensor: Add: ")
+	assert.ErrorContains(t, err, "gorgonia: Add: ")
 	assert.Equal(t, before+512, e.cache.MemoryAllocated())
 }
 
@@ -68,11 +68,11 @@ func TestRecycledHandles(t *testing.T) {
 	}
 	assert.Zero(t, e.cache.MemoryAllocated())
 
-	// Returned without a release: the memory stays until the scope closes.
-	scope := e.Scope()
+	// Returned without a release: the memory stays until the lifetime closes.
+	lifetime := e.NewLifetime()
 	g.ReturnTensor(of(t, e, count(6), 6))
 	assert.EqualValues(t, 512, e.cache.MemoryAllocated())
-	require.NoError(t, scope.Close())
+	require.NoError(t, lifetime.Close())
 	assert.Zero(t, e.cache.MemoryAllocated())
 }
 
@@ -98,9 +98,9 @@ func TestTypesWithPointersAreRefused(t *testing.T) {
 	_, err = e.New(g.WithShape(2))
 	assert.ErrorContains(t, err, "the type is missing")
 	_, err = e.New(g.Of(g.Float32), g.WithShape(-1, 3))
-	assert.ErrorContains(t, err, "tensor: New: negative dimension")
+	assert.ErrorContains(t, err, "gorgonia: New: negative dimension")
 	_, err = e.Alloc(-8)
-	assert.ErrorContains(t, err, "tensor: Alloc of -8 bytes: the size is negative")
+	assert.ErrorContains(t, err, "gorgonia: Alloc of -8 bytes: the size is negative")
 	_, err = e.New(g.WithBacking(5))
 	assert.ErrorContains(t, err, "Expected a slice")
 	_, err = e.New(g.WithShape(2, 2), g.WithBacking(count(6)))
@@ -118,7 +118,7 @@ func TestDotIntoATensor(t *testing.T) {
 	assert.Equal(t, float32(12), r.Data(), "vectors of any shape have an inner product")
 	for _, opt := range []g.FuncOpt{g.WithReuse(square), g.WithIncr(square)} {
 		r, err = g.Dot(a, b, opt)
-		assert.ErrorIs(t, err, tensor.ErrShape)
+		assert.ErrorIs(t, err, gorgonia.ErrShape)
 		assert.Nil(t, r)
 		assert.Equal(t, count(4), square.Data())
 	}
@@ -160,9 +160,9 @@ func TestPanicsOfTheLibraryAreErrors(t *testing.T) {
 	view := window(t, e, g.New(g.WithShape(2, 3), g.WithBacking(count(6))), 1, 1)
 	for _, opt := range []g.FuncOpt{g.WithReuse(of(t, e, count(6), 2, 3)), g.WithIncr(of(t, e, count(6), 2, 3))} {
 		_, err := g.Gt(float32(3), view, opt)
-		assert.ErrorIs(t, err, tensor.ErrDtype)
+		assert.ErrorIs(t, err, gorgonia.ErrDtype)
 		_, err = g.Lte(view, view, opt)
-		assert.ErrorIs(t, err, tensor.ErrDtype)
+		assert.ErrorIs(t, err, gorgonia.ErrDtype)
 	}
 	bools, err := e.New(g.Of(g.Bool), g.WithShape(2, 3))
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestPanicsOfTheLibraryAreErrors(t *testing.T) {
 		"unsafe maximum": func() (g.Tensor, error) { return g.MaxBetween(ints, ints, g.UseUnsafe()) },
 	} {
 		_, err := f()
-		assert.ErrorIs(t, err, tensor.ErrInvalid, name)
+		assert.ErrorIs(t, err, gorgonia.ErrInvalid, name)
 	}
 	assert.Equal(t, []int{1, 0, 3}, ints.Data())
 	assert.Panics(t, func() { _, _ = ints.Apply(func(int) int { panic("the user's own") }) })

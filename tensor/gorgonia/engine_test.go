@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"testing"
@@ -11,18 +11,18 @@ import (
 	_ "github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
-type engineRig struct {
-	*tensor.Engine
+type rig struct {
+	*gorgonia.Engine
 	cache  *memcache.Cache
 	stream device.Stream
 	dev    device.Device
 }
 
 // newEngine makes an engine with everything below it, and checks at the end that nothing is left.
-func newEngine(t testing.TB, name string) engineRig {
+func newEngine(t testing.TB, name string) rig {
 	t.Helper()
 	e := openEngine(t, name)
 	t.Cleanup(func() {
@@ -35,7 +35,7 @@ func newEngine(t testing.TB, name string) engineRig {
 	return e
 }
 
-func openEngine(t testing.TB, name string) engineRig {
+func openEngine(t testing.TB, name string) rig {
 	t.Helper()
 	dev, err := device.Open(name)
 	require.NoError(t, err)
@@ -43,13 +43,13 @@ func openEngine(t testing.TB, name string) engineRig {
 	require.NoError(t, err)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
-	e, err := tensor.NewEngine(cache, stream)
+	e, err := gorgonia.NewEngine(cache, stream)
 	require.NoError(t, err)
-	return engineRig{e, cache, stream, dev}
+	return rig{e, cache, stream, dev}
 }
 
 // of makes a tensor of the engine with the given elements.
-func of[T any](t testing.TB, e engineRig, data []T, shape ...int) *gtensor.Dense {
+func of[T any](t testing.TB, e rig, data []T, shape ...int) *gtensor.Dense {
 	t.Helper()
 	d, err := e.New(gtensor.WithShape(shape...), gtensor.WithBacking(data))
 	require.NoError(t, err)
@@ -85,11 +85,11 @@ func TestNewTakesItsMemoryFromTheCache(t *testing.T) {
 func TestNewEngineRefuses(t *testing.T) {
 	e := newEngine(t, "host")
 	other := newEngine(t, "host")
-	_, err := tensor.NewEngine(nil, e.stream)
-	assert.ErrorIs(t, err, tensor.ErrInvalid)
-	_, err = tensor.NewEngine(e.cache, nil)
-	assert.ErrorIs(t, err, tensor.ErrInvalid)
-	_, err = tensor.NewEngine(e.cache, other.stream)
+	_, err := gorgonia.NewEngine(nil, e.stream)
+	assert.ErrorIs(t, err, gorgonia.ErrInvalid)
+	_, err = gorgonia.NewEngine(e.cache, nil)
+	assert.ErrorIs(t, err, gorgonia.ErrInvalid)
+	_, err = gorgonia.NewEngine(e.cache, other.stream)
 	assert.ErrorContains(t, err, "belongs to device")
 }
 
@@ -102,9 +102,9 @@ func TestNewEngineNeedsMemoryThatTheHostCanTouch(t *testing.T) {
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	defer cache.Close()
-	_, err = tensor.NewEngine(cache, blindStream{e.stream, dev})
+	_, err = gorgonia.NewEngine(cache, blindStream{e.stream, dev})
 	assert.ErrorContains(t, err, "the host can't touch the memory of host")
-	assert.ErrorIs(t, err, tensor.ErrUnsupported)
+	assert.ErrorIs(t, err, gorgonia.ErrUnsupported)
 }
 
 type blindStream struct {
@@ -118,32 +118,32 @@ func TestCloseReportsWhatIsLive(t *testing.T) {
 	e := newEngine(t, "host")
 	a := of(t, e, count(4), 4)
 	b := of(t, e, count(300), 300)
-	scope := e.Scope()
+	lifetime := e.NewLifetime()
 	of(t, e, count(4), 4)
 	require.NoError(t, e.Release(a))
 	err := e.Close()
-	assert.ErrorIs(t, err, tensor.ErrLeaked)
+	assert.ErrorIs(t, err, gorgonia.ErrLeaked)
 	assert.ErrorContains(t, err, "2 gorgonia tensors of 2.0 KiB")
 	if invariants.Enabled {
 		assert.ErrorContains(t, err, "engine_test.go:")
 	}
 	assert.Zero(t, e.cache.MemoryAllocated())
 	assert.NoError(t, e.Close())
-	assert.NoError(t, scope.Close())
+	assert.NoError(t, lifetime.Close())
 
 	_, err = e.Add(b, b)
-	assert.ErrorIs(t, err, tensor.ErrEngineClosed)
+	assert.ErrorIs(t, err, gorgonia.ErrClosed)
 	_, err = e.New(gtensor.Of(gtensor.Int), gtensor.WithShape(2))
-	assert.ErrorIs(t, err, tensor.ErrEngineClosed)
+	assert.ErrorIs(t, err, gorgonia.ErrClosed)
 	for _, size := range []int64{0, 8} {
 		_, err = e.Alloc(size)
-		assert.ErrorIs(t, err, tensor.ErrEngineClosed)
+		assert.ErrorIs(t, err, gorgonia.ErrClosed)
 	}
-	assert.NoError(t, e.Scope().Close())
+	assert.NoError(t, e.NewLifetime().Close())
 }
 
 func TestEngineHasAllThatStdEngCan(t *testing.T) {
-	var e any = (*tensor.Engine)(nil)
+	var e any = (*gorgonia.Engine)(nil)
 	_ = e.(interface {
 		gtensor.Engine
 		gtensor.NonStdEngine

@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"bytes"
@@ -55,7 +55,7 @@ func noZeros(op string, divisor gtensor.Tensor) error {
 	it := d.Iterator()
 	for i, err := it.Start(); err == nil; i, err = it.Next() {
 		if bytes.Equal(d.Raw[i*size:(i+1)*size], zero) {
-			return fmt.Errorf("tensor: %s: %w: integer division by zero", op, ErrInvalid)
+			return fmt.Errorf("gorgonia: %s: %w: integer division by zero", op, ErrInvalid)
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func noZeroDivisor(op string, t gtensor.Tensor, s any, left bool) error {
 	case tensor:
 		return noZeros(op, operand)
 	case v.IsValid() && (v.CanInt() || v.CanUint()) && v.IsZero():
-		return fmt.Errorf("tensor: %s: %w: integer division by zero", op, ErrInvalid)
+		return fmt.Errorf("gorgonia: %s: %w: integer division by zero", op, ErrInvalid)
 	}
 	return nil
 }

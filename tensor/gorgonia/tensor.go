@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"errors"
@@ -22,22 +22,22 @@ func (e *Engine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
 		case runtime.Error:
 			panic(r)
 		case error:
-			err = fmt.Errorf("tensor: New: %w", r)
+			err = fmt.Errorf("gorgonia: New: %w", r)
 		case string:
-			err = errors.New("tensor: New: " + r)
+			err = errors.New("gorgonia: New: " + r)
 		default:
 			panic(r)
 		}
 		t = nil
 	}()
 	if err := e.ready(); err != nil {
-		return nil, fmt.Errorf("tensor: New: %w", err)
+		return nil, fmt.Errorf("gorgonia: New: %w", err)
 	}
 	all := append(opts[:len(opts):len(opts)], gtensor.WithEngine(e), refusePointers)
 	t = gtensor.New(all...)
 	if len(t.Raw) > 0 && e.find(t.Raw) == nil {
 		if err := e.rehome(t); err != nil {
-			return nil, fmt.Errorf("tensor: New: %w", err)
+			return nil, fmt.Errorf("gorgonia: New: %w", err)
 		}
 	}
 	return t, nil
@@ -61,14 +61,14 @@ func refusePointers(t gtensor.Tensor) {
 func (e *Engine) Adopt(t *gtensor.Dense) error {
 	switch {
 	case t == nil || t.Dtype().Type == nil:
-		return errors.New("tensor: Adopt: the tensor is nil or empty")
+		return errors.New("gorgonia: Adopt: the tensor is nil or empty")
 	case t.IsView():
-		return errors.New("tensor: Adopt: the tensor is a view: Materialize it first")
+		return errors.New("gorgonia: Adopt: the tensor is a view: Materialize it first")
 	case !plainKind(t.Dtype().Kind()):
-		return fmt.Errorf("tensor: Adopt: type %v may hold Go pointers: use a numeric type or bool", t.Dtype())
+		return fmt.Errorf("gorgonia: Adopt: type %v may hold Go pointers: use a numeric type or bool", t.Dtype())
 	}
 	if err := e.ready(t); err != nil {
-		return fmt.Errorf("tensor: Adopt: %w", err)
+		return fmt.Errorf("gorgonia: Adopt: %w", err)
 	}
 	if e.find(t.Raw) != nil {
 		return nil
@@ -90,21 +90,21 @@ func (e *Engine) rehome(t *gtensor.Dense) error {
 }
 
 // View is t.Slice(slices...), as a view that keeps the memory (and its parent) until it is released itself
-// or its scope closes, also after t was released.
+// or its lifetime closes, also after t was released.
 func (e *Engine) View(t *gtensor.Dense, slices ...gtensor.Slice) (*gtensor.Dense, error) {
 	if t == nil || t.Engine() != gtensor.Engine(e) {
-		return nil, fmt.Errorf("tensor: View: %w: the tensor has another engine", ErrForeign)
+		return nil, fmt.Errorf("gorgonia: View: %w: the tensor has another engine", ErrForeign)
 	}
 	if err := usable(t); err != nil {
-		return nil, fmt.Errorf("tensor: View: %w", err)
+		return nil, fmt.Errorf("gorgonia: View: %w", err)
 	}
 	v, err := t.Slice(slices...)
 	if err != nil {
-		return nil, fmt.Errorf("tensor: View: %w", err)
+		return nil, fmt.Errorf("gorgonia: View: %w", err)
 	}
 	view := v.(*gtensor.Dense)
 	if err := e.retain(view, t); err != nil {
-		return nil, fmt.Errorf("tensor: View: %w", err)
+		return nil, fmt.Errorf("gorgonia: View: %w", err)
 	}
 	return view, nil
 }
@@ -120,7 +120,7 @@ func (e *Engine) retain(view, parent *gtensor.Dense) error {
 	if m == nil {
 		return ErrForeign
 	}
-	e.link(&engineRef{mem: m, view: view, parent: parent})
+	e.link(&ref{mem: m, view: view, parent: parent})
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (e *Engine) Release(t *gtensor.Dense) error {
 	if err != nil || r == nil {
 		e.mu.Unlock()
 		if err != nil {
-			err = fmt.Errorf("tensor: Release: %w", err)
+			err = fmt.Errorf("gorgonia: Release: %w", err)
 		}
 		return err
 	}
@@ -153,7 +153,7 @@ func (e *Engine) Release(t *gtensor.Dense) error {
 }
 
 // reference finds what t holds: nil if it has no memory. e.mu is held.
-func (e *Engine) reference(t *gtensor.Dense) (*engineRef, error) {
+func (e *Engine) reference(t *gtensor.Dense) (*ref, error) {
 	if t == nil || t.Engine() != gtensor.Engine(e) {
 		return nil, fmt.Errorf("%w: the tensor has another engine", ErrForeign)
 	}
@@ -173,7 +173,7 @@ func (e *Engine) reference(t *gtensor.Dense) (*engineRef, error) {
 		return nil, fmt.Errorf("%w: a view made by Slice holds none (use Engine.View)", ErrForeign)
 	case m.Uintptr() != addr:
 		return nil, fmt.Errorf("%w: the tensor starts inside the memory of another", ErrForeign)
-	case m.owner.scope == nil:
+	case m.owner.lifetime == nil:
 		return nil, fmt.Errorf("%w: the tensor was released and only views hold its memory", ErrForeign)
 	}
 	return &m.owner, nil
@@ -183,9 +183,9 @@ func (e *Engine) reference(t *gtensor.Dense) (*engineRef, error) {
 func (e *Engine) releaseOwner(op string, addr uintptr) error {
 	e.mu.Lock()
 	m := e.table.find(addr)
-	if m == nil || m.Uintptr() != addr || m.owner.scope == nil {
+	if m == nil || m.Uintptr() != addr || m.owner.lifetime == nil {
 		e.mu.Unlock()
-		return fmt.Errorf("tensor: %s: %w: it is not live, or not the start of an allocation", op, ErrForeign)
+		return fmt.Errorf("gorgonia: %s: %w: it is not live, or not the start of an allocation", op, ErrForeign)
 	}
 	last := e.unlink(&m.owner)
 	e.mu.Unlock()
@@ -199,14 +199,14 @@ func (e *Engine) releaseOwner(op string, addr uintptr) error {
 // tensor starts offset bytes into it. It is valid until the tensor is released.
 func (e *Engine) Block(t *gtensor.Dense) (block memcache.Block, offset int64, err error) {
 	if t == nil || t.Engine() != gtensor.Engine(e) {
-		return memcache.Block{}, 0, fmt.Errorf("tensor: Block: %w", ErrForeign)
+		return memcache.Block{}, 0, fmt.Errorf("gorgonia: Block: %w", ErrForeign)
 	}
 	if len(t.Raw) == 0 {
 		return memcache.Block{}, 0, nil
 	}
 	m := e.find(t.Raw)
 	if m == nil {
-		return memcache.Block{}, 0, fmt.Errorf("tensor: Block: %w", ErrForeign)
+		return memcache.Block{}, 0, fmt.Errorf("gorgonia: Block: %w", ErrForeign)
 	}
 	return m.block, int64(address(t.Raw) - m.Uintptr()), nil
 }

@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 )
 
 // Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
-// memory, and the library panics for it, the error is that [*EngineError]. Other panics pass.
+// memory, and the library panics for it, the error is that [*MemoryError]. Other panics pass.
 //
 //	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
 func (e *Engine) Do(f func() error) (err error) {
-	defer recoverEngine("Do", &err)
+	defer recoverMemory("Do", &err)
 	return f()
 }
 
@@ -30,15 +30,15 @@ func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) erro
 func (e *Engine) runCallback(op string, f func() error, operands ...gtensor.Tensor) (err error) {
 	for _, t := range operands {
 		if err := usable(t); err != nil {
-			return fmt.Errorf("tensor: %s: %w", op, err)
+			return fmt.Errorf("gorgonia: %s: %w", op, err)
 		}
 	}
 	if err := e.ready(operands...); err != nil {
-		return fmt.Errorf("tensor: %s: %w", op, err)
+		return fmt.Errorf("gorgonia: %s: %w", op, err)
 	}
-	defer recoverEngine(op, &err)
+	defer recoverMemory(op, &err)
 	if err := f(); err != nil {
-		return fmt.Errorf("tensor: %s: %w", op, err)
+		return fmt.Errorf("gorgonia: %s: %w", op, err)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (e *Engine) ready(operands ...gtensor.Tensor) error {
 		return err
 	}
 	if closed {
-		return ErrEngineClosed
+		return ErrClosed
 	}
 	if err := e.wait(); err != nil {
 		return err

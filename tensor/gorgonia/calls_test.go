@@ -1,4 +1,4 @@
-package tensor_test
+package gorgonia_test
 
 import (
 	"reflect"
@@ -6,7 +6,7 @@ import (
 
 	g "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia"
 )
 
 // engineCalls make a random call each.
@@ -107,7 +107,7 @@ func (c *engineTrial) asComparison(call engineCall) engineCall {
 	if c.rand.IntN(2) == 0 {
 		call = c.withOptions(call, c.kind.dtype, shape)
 		if call.reuse != nil {
-			call.refused = tensor.ErrDtype // but with AsSameType
+			call.refused = gorgonia.ErrDtype // but with AsSameType
 		}
 	}
 	if c.rand.IntN(2) == 0 {
@@ -264,7 +264,7 @@ func dotCall(c *engineTrial) engineCall {
 			return r, err
 		}
 		if r.Size() != given.Size() {
-			return nil, tensor.ErrShape
+			return nil, gorgonia.ErrShape
 		}
 		for i := range r.Size() {
 			v := reflect.ValueOf(r.(*g.Dense).Get(i)).Float()

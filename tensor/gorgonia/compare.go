@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func fitsComparison(op string, operand gtensor.Tensor, opts []gtensor.FuncOpt) e
 		want = operand.Dtype()
 	}
 	if given.Dtype() != want {
-		return fmt.Errorf("tensor: %s: %w: the tensor to reuse is of %v and the result of %v: see gtensor.AsSameType", op, ErrDtype, given.Dtype(), want)
+		return fmt.Errorf("gorgonia: %s: %w: the tensor to reuse is of %v and the result of %v: see gtensor.AsSameType", op, ErrDtype, given.Dtype(), want)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package tensor
+package gorgonia
 
 import (
 	"slices"
@@ -7,25 +7,25 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// engineTable finds memory by any address inside it: the library forgets what Alloc returned and keeps the
+// table finds memory by any address inside it: the library forgets what Alloc returned and keeps the
 // address. The memory of each page is in address order; what spans pages is in each of them.
-type engineTable struct {
-	pages map[uintptr][]*engineMemory
+type table struct {
+	pages map[uintptr][]*memory
 }
 
-// enginePage is the size in bytes, as a power of two, of a page: a small segment of the cache.
-const enginePage = 21
+// pageBits is the size in bytes, as a power of two, of a page: a small segment of the cache.
+const pageBits = 21
 
-// engineRef is one reference to memory: the tensor's own, or that of a view.
-type engineRef struct {
-	mem          *engineMemory
+// ref is one reference to memory: the tensor's own, or that of a view.
+type ref struct {
+	mem          *memory
 	view, parent *gtensor.Dense // of a view; the parent is kept alive
-	scope        *EngineScope   // nil: dropped
+	lifetime     *Lifetime      // nil: dropped
 }
 
-func (t *engineTable) insert(m *engineMemory) {
+func (t *table) insert(m *memory) {
 	if t.pages == nil {
-		t.pages = make(map[uintptr][]*engineMemory)
+		t.pages = make(map[uintptr][]*memory)
 	}
 	first, last := m.pages()
 	for p := first; p <= last; p++ {
@@ -34,7 +34,7 @@ func (t *engineTable) insert(m *engineMemory) {
 	}
 }
 
-func (t *engineTable) remove(m *engineMemory) {
+func (t *table) remove(m *memory) {
 	first, last := m.pages()
 	for p := first; p <= last; p++ {
 		if i, ok := search(t.pages[p], m.Uintptr()); ok {
@@ -44,8 +44,8 @@ func (t *engineTable) remove(m *engineMemory) {
 }
 
 // find returns the memory that has the byte at addr, or nil.
-func (t *engineTable) find(addr uintptr) *engineMemory {
-	page := t.pages[addr>>enginePage]
+func (t *table) find(addr uintptr) *memory {
+	page := t.pages[addr>>pageBits]
 	i, exact := search(page, addr)
 	if !exact {
 		i--
@@ -56,12 +56,12 @@ func (t *engineTable) find(addr uintptr) *engineMemory {
 	return page[i]
 }
 
-func (m *engineMemory) pages() (first, last uintptr) {
-	return m.Uintptr() >> enginePage, (m.Uintptr() + m.MemSize() - 1) >> enginePage
+func (m *memory) pages() (first, last uintptr) {
+	return m.Uintptr() >> pageBits, (m.Uintptr() + m.MemSize() - 1) >> pageBits
 }
 
-func search(page []*engineMemory, addr uintptr) (int, bool) {
-	return slices.BinarySearchFunc(page, addr, func(m *engineMemory, addr uintptr) int {
+func search(page []*memory, addr uintptr) (int, bool) {
+	return slices.BinarySearchFunc(page, addr, func(m *memory, addr uintptr) int {
 		switch a := m.Uintptr(); {
 		case a < addr:
 			return -1
@@ -75,8 +75,8 @@ func search(page []*engineMemory, addr uintptr) (int, bool) {
 // address is where b starts.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// insert makes m live, in the innermost scope. It reports false if the engine is closed.
-func (e *Engine) insert(m *engineMemory) bool {
+// insert makes m live, in the innermost lifetime. It reports false if the engine is closed.
+func (e *Engine) insert(m *memory) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -89,7 +89,7 @@ func (e *Engine) insert(m *engineMemory) bool {
 }
 
 // find returns the live memory that b starts in, or nil.
-func (e *Engine) find(b []byte) *engineMemory {
+func (e *Engine) find(b []byte) *memory {
 	if len(b) == 0 {
 		return nil
 	}
@@ -98,11 +98,11 @@ func (e *Engine) find(b []byte) *engineMemory {
 	return e.table.find(address(b))
 }
 
-// link counts a new reference, in the innermost scope. e.mu is held.
-func (e *Engine) link(r *engineRef) {
+// link counts a new reference, in the innermost lifetime. e.mu is held.
+func (e *Engine) link(r *ref) {
 	r.mem.refs++
-	r.scope = e.scope
-	r.scope.refs[r] = struct{}{}
+	r.lifetime = e.lifetime
+	r.lifetime.refs[r] = struct{}{}
 	if r.view != nil {
 		e.views[r.view] = r
 	}
@@ -110,9 +110,9 @@ func (e *Engine) link(r *engineRef) {
 
 // unlink drops a reference, and reports whether it was the last one of its memory, whose block the caller
 // frees after e.mu, which is held.
-func (e *Engine) unlink(r *engineRef) (last bool) {
-	delete(r.scope.refs, r)
-	r.scope = nil
+func (e *Engine) unlink(r *ref) (last bool) {
+	delete(r.lifetime.refs, r)
+	r.lifetime = nil
 	if r.view != nil {
 		delete(e.views, r.view)
 	}
