@@ -1,4 +1,4 @@
-package transfer
+package loader
 
 import (
 	"context"
@@ -9,12 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // slot is one place of a loader's ring.
 type slot struct {
 	blocks   []memcache.Block
-	stages   []Buffer
+	stages   []transfer.Buffer
 	whole    [][]byte     // the stages' memory
 	fields   [][]byte     // what the source made of it
 	uploaded device.Event // recorded on the copy stream
@@ -22,7 +23,7 @@ type slot struct {
 	used     bool         // consumed is recorded: the next upload waits for it
 }
 
-func (l *Loader) newSlot(ctx context.Context, cfg LoaderConfig) (*slot, error) {
+func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
 	s := &slot{fields: make([][]byte, len(cfg.Fields))}
 	if err := s.allocate(ctx, l, cfg); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -30,7 +31,7 @@ func (l *Loader) newSlot(ctx context.Context, cfg LoaderConfig) (*slot, error) {
 	return s, nil
 }
 
-func (s *slot) allocate(ctx context.Context, l *Loader, cfg LoaderConfig) error {
+func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	for i, n := range cfg.Fields {
 		block, err := cfg.Cache.Alloc(ctx, n, l.copy)
 		if err != nil {
@@ -42,11 +43,11 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg LoaderConfig) error 
 			return fmt.Errorf("field %d: %w", i, err)
 		}
 		s.stages = append(s.stages, stage)
-		s.whole = append(s.whole, stage.memory())
+		s.whole = append(s.whole, stage.Bytes())
 	}
 	for _, e := range [...]*device.Event{&s.uploaded, &s.consumed} {
 		var err error
-		if *e, err = l.pool.dev.NewEvent(device.EventOptions{}); err != nil {
+		if *e, err = l.pool.Device().NewEvent(device.EventOptions{}); err != nil {
 			return err
 		}
 	}
@@ -88,7 +89,7 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 	}
 	if s.used {
 		if err := l.copy.Wait(s.consumed); err != nil {
-			return fmt.Errorf("transfer: loader: %w", err)
+			return fmt.Errorf("loader: %w", err)
 		}
 	}
 	for i, f := range s.fields {
@@ -97,13 +98,13 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 		}
 	}
 	if err := l.copy.Record(s.uploaded); err != nil {
-		return fmt.Errorf("transfer: loader: %w", err)
+		return fmt.Errorf("loader: %w", err)
 	}
 	return nil
 }
 
-// hand makes the compute stream wait for the upload.
-func (s *slot) hand(compute device.Stream) error {
+// handOver makes the compute stream wait for the upload.
+func (s *slot) handOver(compute device.Stream) error {
 	for _, b := range s.blocks {
 		if err := b.RecordStream(compute); err != nil {
 			return err
@@ -112,9 +113,9 @@ func (s *slot) hand(compute device.Stream) error {
 	return compute.Wait(s.uploaded)
 }
 
-// await waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
+// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
 // it orders nothing.
-func (s *slot) await(ctx context.Context) error {
+func (s *slot) awaitConsumed(ctx context.Context) error {
 	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
 	return err
 }

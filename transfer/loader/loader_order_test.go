@@ -1,7 +1,6 @@
-package transfer_test
+package loader_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/transfer"
+	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
 // An epoch that is given up, wherever its source is, returns every slot: the ring does not shrink.
@@ -90,36 +90,10 @@ func TestLoaderFieldsAreWhole(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// The copy stream overwrites a slot after the compute stream has used it, though nobody waits for either.
-func TestLoaderWaitsForTheSlotsLastUse(t *testing.T) {
-	dev := newSim()
-	r := rigOn(t, dev, transfer.Config{})
-	l := newLoader(t, r, 2)
-	require.NoError(t, l.Start(t.Context(), counter(8, nil)))
-	sinks, err := dev.AllocPinned(8 * 64)
-	require.NoError(t, err)
-	for i := range 8 {
-		b, err := l.Next(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, r.a.CopyD2H(sinks[64*i:][:64], b.Field(0).Ptr()))
-		require.NoError(t, b.Release())
-		time.Sleep(time.Millisecond) // the source goes on
-		if i < 3 {
-			require.NoError(t, r.b.Synchronize(t.Context())) // what it may do, it does
-		}
-	}
-	require.NoError(t, r.a.Synchronize(t.Context()))
-	for i := range 8 {
-		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, 64), sinks[64*i:][:64], "batch %d", i)
-	}
-	require.NoError(t, dev.FreePinned(sinks))
-	require.NoError(t, l.Close())
-}
-
 // A loader of which a Release was lost wakes the Next that waits for data.
 func TestLostLoaderWakesNext(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	l, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{
+	l, err := loader.New(t.Context(), r.pool, loader.Config{
 		Cache: r.cache, Compute: unrecordable{r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
 	})
 	require.NoError(t, err)
@@ -189,7 +163,7 @@ func (s unwaiting) Wait(e device.Event) error {
 func TestNextWhoseStreamCannotWait(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	fails := new(atomic.Bool)
-	l, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{
+	l, err := loader.New(t.Context(), r.pool, loader.Config{
 		Cache: r.cache, Compute: unwaiting{r.a, fails}, Copy: r.b, Fields: []int64{imageBytes, labelBytes}, Ahead: 1,
 	})
 	require.NoError(t, err)
@@ -231,28 +205,6 @@ func TestHeldBatchesThrottle(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// Next waits for the oldest of the steps in flight, and for each once.
-func TestThrottleWaitsForTheOldestStep(t *testing.T) {
-	r := rigOn(t, newSim(), transfer.Config{})
-	l := newLoader(t, r, 2)
-	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
-	marks := make([]device.Event, 9)
-	for i := range 9 {
-		b, err := l.Next(t.Context())
-		require.NoError(t, err)
-		for k := range i { // what the simulated device did is what somebody waited for
-			done, err := marks[k].Query()
-			require.NoError(t, err)
-			require.Equal(t, k < i-1, done, "step %d when batch %d is there", k, i)
-		}
-		marks[i], err = r.dev.NewEvent(device.EventOptions{})
-		require.NoError(t, err)
-		require.NoError(t, r.a.Record(marks[i]))
-		require.NoError(t, b.Release())
-	}
-	require.NoError(t, l.Close())
-}
-
 func TestNextIsCancelledWhileItWaitsForData(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 1)
@@ -274,20 +226,6 @@ func TestNextIsCancelledWhileItWaitsForData(t *testing.T) {
 		t.Error("Next still waits")
 	}
 	require.NoError(t, l.Close())
-}
-
-func TestLoaderClosesItsOwnStream(t *testing.T) {
-	dev := newSim()
-	r := rigOn(t, dev, transfer.Config{})
-	before := len(dev.streams)
-	l, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: []int64{10}})
-	require.NoError(t, err)
-	require.Len(t, dev.streams, before+1)
-	require.NoError(t, l.Close())
-	require.Len(t, dev.streams, before)
-	l = newLoader(t, r, 1) // on a stream that it is given
-	require.NoError(t, l.Close())
-	require.False(t, r.b.Closed())
 }
 
 // Close waits until the source has returned: it may still write the pinned memory.
@@ -362,4 +300,22 @@ func TestLoaderClosedBeforeItsTurn(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, l.Start(over, counter(100, nil)), transfer.ErrClosed)
 	}
+}
+
+// A slot of which nothing says when it is free ends the loader, not the order.
+func TestLoaderWithoutAnEnd(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	l, err := loader.New(t.Context(), r.pool, loader.Config{
+		Cache: r.cache, Compute: unrecordable{r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
+	})
+	require.NoError(t, err)
+	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
+	b, err := l.Next(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, b.Release(), errRecord)
+	for range 2 {
+		_, err = l.Next(t.Context())
+		require.ErrorIs(t, err, errRecord)
+	}
+	require.NoError(t, l.Close())
 }

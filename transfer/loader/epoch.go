@@ -1,9 +1,11 @@
-package transfer
+package loader
 
 import (
 	"context"
 	"fmt"
 	"io"
+
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // epoch is one run of a source.
@@ -28,12 +30,12 @@ type item struct {
 // ctx is the source's and the uploads', for as long as the epoch lasts; when it ends, Next returns its error.
 func (l *Loader) Start(ctx context.Context, source Source) error {
 	if source == nil {
-		return fmt.Errorf("transfer: Start without a source: %w", ErrInvalid)
+		return fmt.Errorf("loader: Start without a source: %w", transfer.ErrInvalid)
 	}
-	if err := l.take(ctx, "Start"); err != nil {
+	if err := l.takeTurn(ctx, "Start"); err != nil {
 		return err
 	}
-	defer l.pass()
+	defer l.passTurn()
 	if err := l.giveUp(ctx); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (l *Loader) giveUp(ctx context.Context) error {
 	select {
 	case <-l.epoch.done:
 	case <-ctx.Done():
-		return fmt.Errorf("transfer: Start: waiting for the last epoch's source to return: %w", ctx.Err())
+		return fmt.Errorf("loader: Start: waiting for the last epoch's source to return: %w", ctx.Err())
 	}
 	for it := range l.epoch.ready {
 		if it.slot != nil {
@@ -90,7 +92,7 @@ func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 		select {
 		case busy = <-l.free:
 		case <-ctx.Done():
-			last.err, goexit = fmt.Errorf("transfer: loader: %w", ctx.Err()), false
+			last.err, goexit = fmt.Errorf("loader: %w", ctx.Err()), false
 			return
 		}
 		if last.err = busy.fill(ctx, l, source, last.index); last.err != nil {

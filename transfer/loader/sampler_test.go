@@ -1,4 +1,4 @@
-package transfer_test
+package loader_test
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/transfer"
+	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
 // drain reads an epoch whose samples are their numbers: one byte in field 0, two in field 1.
-func drain(t *testing.T, s transfer.Sampler, epoch int) (samples, sizes []int) {
+func drain(t *testing.T, s loader.Sampler, epoch int) (samples, sizes []int) {
 	t.Helper()
 	source, err := s.Epoch(epoch, func(_ context.Context, samples []int, fields [][]byte) error {
 		for k, n := range samples {
@@ -46,7 +47,7 @@ func TestSamplerHasEverySampleOnce(t *testing.T) {
 	for _, n := range []int{1, 31, 32, 33, 1000} {
 		for _, drop := range []bool{false, true} {
 			t.Run(fmt.Sprint(n, " ", drop), func(t *testing.T) {
-				s := transfer.Sampler{Samples: n, Batch: 32, Fields: []int64{1, 2}, Shuffle: true, Seed: 1, DropLast: drop}
+				s := loader.Sampler{Samples: n, Batch: 32, Fields: []int64{1, 2}, Shuffle: true, Seed: 1, DropLast: drop}
 				samples, sizes := drain(t, s, 0)
 				require.Len(t, sizes, s.Batches())
 				want := n
@@ -65,7 +66,7 @@ func TestSamplerHasEverySampleOnce(t *testing.T) {
 }
 
 func TestSamplerOrder(t *testing.T) {
-	s := transfer.Sampler{Samples: 500, Batch: 32, Fields: []int64{1, 2}, Shuffle: true, Seed: 1}
+	s := loader.Sampler{Samples: 500, Batch: 32, Fields: []int64{1, 2}, Shuffle: true, Seed: 1}
 	first, _ := drain(t, s, 3)
 	same, _ := drain(t, s, 3)
 	require.Equal(t, first, same)
@@ -78,12 +79,12 @@ func TestSamplerOrder(t *testing.T) {
 	other, _ = drain(t, s, 3)
 	require.True(t, slices.IsSorted(other))
 	// The order is part of what makes two runs comparable: it must not change with the program.
-	require.Equal(t, []int{3, 6, 9, 2, 7, 8, 4, 0, 5, 1}, transfer.Sampler{Samples: 10, Batch: 1, Shuffle: true, Seed: 42}.Order(1))
+	require.Equal(t, []int{3, 6, 9, 2, 7, 8, 4, 0, 5, 1}, loader.Sampler{Samples: 10, Batch: 1, Shuffle: true, Seed: 42}.Order(1))
 }
 
 func TestSamplerBadInput(t *testing.T) {
 	read := func(context.Context, []int, [][]byte) error { return nil }
-	for _, s := range []transfer.Sampler{
+	for _, s := range []loader.Sampler{
 		{}, {Samples: 1, Batch: 1}, {Samples: -1, Batch: 1, Fields: []int64{1}}, {Samples: 1, Batch: -1, Fields: []int64{1}},
 		{Samples: 1, Batch: 1, Fields: []int64{0}}, {Samples: 1, Batch: math.MaxInt, Fields: []int64{1 << 40}},
 		{Samples: 1, Batch: 2, Fields: []int64{1, -1}},
@@ -91,7 +92,7 @@ func TestSamplerBadInput(t *testing.T) {
 		_, err := s.Epoch(0, read)
 		require.ErrorIs(t, err, transfer.ErrRange)
 	}
-	s := transfer.Sampler{Samples: 4, Batch: 4, Fields: []int64{3136, 4}}
+	s := loader.Sampler{Samples: 4, Batch: 4, Fields: []int64{3136, 4}}
 	source, err := s.Epoch(0, read)
 	require.NoError(t, err)
 	err = source(t.Context(), [][]byte{make([]byte, 4), make([]byte, 16)})
@@ -116,20 +117,28 @@ func TestSamplerOfHugeNumbers(t *testing.T) {
 		{math.MaxInt - 1, math.MaxInt, true, 0}, {1, math.MaxInt, false, 1}, {0, 1, false, 0}, {-1, 1, false, 0},
 		{math.MinInt, 1, false, 0}, {math.MinInt, 2, true, 0}, {7, 0, false, 0}, {7, -1, false, 0}, {7, math.MinInt, true, 0},
 	} {
-		s := transfer.Sampler{Samples: c.samples, Batch: c.batch, DropLast: c.drop}
+		s := loader.Sampler{Samples: c.samples, Batch: c.batch, DropLast: c.drop}
 		require.Equal(t, c.want, s.Batches(), "%+v", c)
 	}
-	s := transfer.Sampler{Batch: 4, Fields: []int64{3, 0, -1, math.MinInt64, math.MaxInt64 / 4, math.MaxInt64/4 + 1, math.MaxInt64}}
+	s := loader.Sampler{Batch: 4, Fields: []int64{3, 0, -1, math.MinInt64, math.MaxInt64 / 4, math.MaxInt64/4 + 1, math.MaxInt64}}
 	require.Equal(t, []int64{12, 0, 0, 0, math.MaxInt64 / 4 * 4, math.MaxInt64, math.MaxInt64}, s.Capacities())
 	for _, batch := range []int{0, -1, math.MinInt} {
 		s.Batch = batch
 		require.Equal(t, make([]int64, 7), s.Capacities())
 	}
 	r := newRig(t, transfer.Config{})
-	for _, s := range []transfer.Sampler{
+	for _, s := range []loader.Sampler{
 		{Samples: 1, Batch: 1 << 10, Fields: []int64{1 << 60}}, {Samples: 1, Batch: 1 << 10, Fields: []int64{-1 << 60}},
 	} {
-		_, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: s.Capacities()})
+		_, err := loader.New(t.Context(), r.pool, loader.Config{Cache: r.cache, Compute: r.a, Fields: s.Capacities()})
 		require.ErrorIs(t, err, transfer.ErrRange)
 	}
+}
+
+func TestSamplerRefusesWhatNoEpochCanHold(t *testing.T) {
+	read := func(context.Context, []int, [][]byte) error { return nil }
+	_, err := loader.Sampler{Samples: math.MaxInt, Batch: 2, Fields: []int64{1}}.Epoch(0, read)
+	require.ErrorIs(t, err, transfer.ErrRange)
+	_, err = loader.Sampler{Samples: 1, Batch: 1, Fields: []int64{1}}.Epoch(0, nil)
+	require.ErrorIs(t, err, transfer.ErrInvalid)
 }

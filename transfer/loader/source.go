@@ -1,4 +1,4 @@
-package transfer
+package loader
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"io"
 	"runtime/debug"
 	"unsafe"
+
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // Source fills the next batch of a [Loader]. fields[i] is pinned host memory of the capacity of field i, with
@@ -15,7 +17,7 @@ import (
 //	n := copy(fields[0], next)
 //	fields[0] = fields[0][:n]
 //
-// It must not keep the memory. [View] makes it a slice of numbers. The loader calls the source on one
+// It must not keep the memory. [transfer.View] makes it a slice of numbers. The loader calls the source on one
 // goroutine of its own, ahead of the batches' use.
 //
 // io.EOF, itself and not wrapped, ends the epoch without a batch. Any other error, and a panic, end it too,
@@ -56,9 +58,9 @@ func (s Source) call(ctx context.Context, fields [][]byte) (err error) {
 func batchError(index int64, err error) error {
 	if errors.Is(err, io.EOF) {
 		// Next's io.EOF means a whole epoch, and this is not one.
-		return fmt.Errorf("transfer: the source at batch %d: %w: %v", index, io.ErrUnexpectedEOF, err)
+		return fmt.Errorf("loader: the source at batch %d: %w: %v", index, io.ErrUnexpectedEOF, err)
 	}
-	return fmt.Errorf("transfer: the source at batch %d: %w", index, err)
+	return fmt.Errorf("loader: the source at batch %d: %w", index, err)
 }
 
 // checkFields checks what a source made of the fields that it got.
@@ -66,7 +68,7 @@ func checkFields(got, want [][]byte) error {
 	for i, f := range got {
 		if len(f) > 0 && (unsafe.SliceData(f) != unsafe.SliceData(want[i]) || len(f) > len(want[i])) {
 			return fmt.Errorf("it replaced field %d by another slice of %d bytes: %w: want a prefix of the %d bytes that it got",
-				i, len(f), ErrInvalid, len(want[i]))
+				i, len(f), transfer.ErrInvalid, len(want[i]))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package transfer
+package loader
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's shuffle, batch_size and
@@ -26,8 +28,8 @@ type Sampler struct {
 
 const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
-// Capacities are the bytes of a whole batch in each field: [LoaderConfig].Fields. Where a product is no number of bytes, it is 0
-// or math.MaxInt64, which [NewLoader] refuses, as Epoch does its factors.
+// Capacities are the bytes of a whole batch in each field: [Config].Fields. Where a product is no number of bytes, it is 0
+// or math.MaxInt64, which [New] refuses, as Epoch does its factors.
 func (s Sampler) Capacities() []int64 {
 	c := make([]int64, len(s.Fields))
 	for i, n := range s.Fields {
@@ -56,13 +58,13 @@ func (s Sampler) Batches() int {
 
 // Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine, with the numbers of the
 // samples and the fields cut to their sizes: read writes sample samples[k] at fields[i][k*Fields[i]:]. The slices are read's
-// until it returns. Numbers of a Sampler that can't be used wrap [ErrRange], a nil read [ErrInvalid].
+// until it returns. Numbers of a Sampler that can't be used wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
 func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	if read == nil {
-		return nil, fmt.Errorf("transfer: Epoch without a function that reads samples: %w", ErrInvalid)
+		return nil, fmt.Errorf("loader: Epoch without a function that reads samples: %w", transfer.ErrInvalid)
 	}
 	order, next := s.Order(number), 0
 	return func(ctx context.Context, fields [][]byte) error {
@@ -71,13 +73,13 @@ func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int,
 			return io.EOF
 		}
 		if len(fields) != len(s.Fields) {
-			return fmt.Errorf("transfer: the loader has %d fields, the sampler %d: %w: want LoaderConfig.Fields from Capacities",
-				len(fields), len(s.Fields), ErrRange)
+			return fmt.Errorf("loader: the loader has %d fields, the sampler %d: %w: want Config.Fields from Capacities",
+				len(fields), len(s.Fields), transfer.ErrRange)
 		}
 		for i, f := range fields {
 			want := int64(n) * s.Fields[i]
 			if int64(len(f)) < want {
-				return fmt.Errorf("transfer: %d samples take %d bytes of field %d: %w: the loader's has %d", n, want, i, ErrRange, len(f))
+				return fmt.Errorf("loader: %d samples take %d bytes of field %d: %w: the loader's has %d", n, want, i, transfer.ErrRange, len(f))
 			}
 			fields[i] = f[:want]
 		}
@@ -109,16 +111,16 @@ func (s Sampler) Order(epoch int) []int {
 
 func (s Sampler) check() error {
 	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
-		return fmt.Errorf("transfer: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
-			s.Samples, s.Batch, len(s.Fields), ErrRange)
+		return fmt.Errorf("loader: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
+			s.Samples, s.Batch, len(s.Fields), transfer.ErrRange)
 	}
 	if int64(s.Samples) > maxSamples {
-		return fmt.Errorf("transfer: a Sampler of %d samples: %w: want %d at most", s.Samples, ErrRange, int64(maxSamples))
+		return fmt.Errorf("loader: a Sampler of %d samples: %w: want %d at most", s.Samples, transfer.ErrRange, int64(maxSamples))
 	}
 	for i, n := range s.Fields {
-		if n < 1 || n > maxBytes/int64(s.Batch) {
-			return fmt.Errorf("transfer: a Sampler with %d bytes a sample in field %d: %w: want 1 to %d for batches of %d",
-				n, i, ErrRange, maxBytes/int64(s.Batch), s.Batch)
+		if n < 1 || n > maxField/int64(s.Batch) {
+			return fmt.Errorf("loader: a Sampler with %d bytes a sample in field %d: %w: want 1 to %d for batches of %d",
+				n, i, transfer.ErrRange, maxField/int64(s.Batch), s.Batch)
 		}
 	}
 	return nil
