@@ -62,6 +62,15 @@ func (h *heap) Free(mem gtensor.Memory, _ int64) error {
 	return h.releaseOwner("Free", mem.Uintptr())
 }
 
+// Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
+// memory, and the library panics for it, the error is that [*MemoryError]. Other panics pass.
+//
+//	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
+func (h *heap) Do(f func() error) (err error) {
+	defer recoverMemory("Do", &err)
+	return f()
+}
+
 // View is t.Slice(slices...), as a view that keeps the memory (and its parent) until it is released itself
 // or its lifetime closes, also after t was released.
 func (h *heap) View(t *gtensor.Dense, slices ...gtensor.Slice) (*gtensor.Dense, error) {

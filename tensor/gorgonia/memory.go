@@ -16,10 +16,11 @@ import (
 // memory is the memory of one tensor: what Alloc returns.
 type memory struct {
 	addr   uintptr
-	size   int64          // in bytes: exactly what was asked for; the block may be larger
-	data   []byte         // the same, if the host can touch it
-	block  memcache.Block // of an Engine
-	tensor *tensor.Tensor // of a DeviceEngine: it holds the block
+	size   int64            // in bytes: exactly what was asked for; the block may be larger
+	data   []byte           // the same, if the host can touch it
+	block  memcache.Block   // of an Engine
+	tensor *tensor.Tensor   // of a DeviceEngine: it holds the block
+	shares []*tensor.Tensor // others that do: for other parts of it
 	site   site
 	owner  ref // the tensor's own reference
 	refs   int // owner and views; guarded by the heap
@@ -47,10 +48,14 @@ func (m *memory) holder() memcache.Block {
 
 // free gives the memory back, which nothing refers to any more.
 func (m *memory) free() error {
-	if m.tensor != nil {
-		return m.tensor.Release()
+	if m.tensor == nil {
+		return m.block.Free()
 	}
-	return m.block.Free()
+	errs := []error{m.tensor.Release()}
+	for _, t := range m.shares {
+		errs = append(errs, t.Release())
+	}
+	return errors.Join(errs...)
 }
 
 // Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An

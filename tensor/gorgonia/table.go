@@ -93,9 +93,14 @@ func (h *heap) find(b []byte) *memory {
 	if len(b) == 0 {
 		return nil
 	}
+	return h.findAt(address(b))
+}
+
+// findAt returns the live memory that has the byte at addr, or nil.
+func (h *heap) findAt(addr uintptr) *memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.table.find(address(b))
+	return h.table.find(addr)
 }
 
 // link counts a new reference, in the innermost lifetime. h.mu is held.

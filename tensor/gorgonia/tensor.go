@@ -12,22 +12,7 @@ import (
 // memory of the cache. Too little memory, options that contradict each other, and types with Go pointers are
 // errors.
 func (e *Engine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
-	defer func() {
-		// The library rejects options by panicking with an error or a text.
-		switch r := recover().(type) {
-		case nil:
-			return
-		case runtime.Error:
-			panic(r)
-		case error:
-			err = fmt.Errorf("gorgonia: New: %w", r)
-		case string:
-			err = errors.New("gorgonia: New: " + r)
-		default:
-			panic(r)
-		}
-		t = nil
-	}()
+	defer recoverOptions(&t, &err)
 	if err := e.ready(); err != nil {
 		return nil, fmt.Errorf("gorgonia: New: %w", err)
 	}
@@ -39,6 +24,23 @@ func (e *Engine) New(opts ...gtensor.ConsOpt) (t *gtensor.Dense, err error) {
 		}
 	}
 	return t, nil
+}
+
+// recoverOptions turns a panic of the library, which rejects options with an error or a text, into *err.
+func recoverOptions(t **gtensor.Dense, err *error) {
+	switch r := recover().(type) {
+	case nil:
+		return
+	case runtime.Error:
+		panic(r)
+	case error:
+		*err = fmt.Errorf("gorgonia: New: %w", r)
+	case string:
+		*err = errors.New("gorgonia: New: " + r)
+	default:
+		panic(r)
+	}
+	*t = nil
 }
 
 // refusePointers is a construction option that comes last, before the memory is allocated.
