@@ -206,10 +206,10 @@ func (c *call) dot(x, y operand) (*tensor.Tensor, gtensor.Shape, error) {
 		p, err := c.inner(x, y)
 		return p, gtensor.Shape{}, err
 	}
-	if x.d.Shape().IsVector() {
+	switch { // a matrix of one column or row beside a matrix is a vector; beside more dimensions it is a matrix
+	case x.d.Shape().IsVector() && len(b.Dims) == 2:
 		a = reshaped(a, []int{x.Len()})
-	}
-	if y.d.Shape().IsVector() {
+	case y.d.Shape().IsVector() && len(a.Dims) == 2:
 		b = reshaped(b, []int{y.Len()})
 	}
 	k := len(a.Dims) - 1
