@@ -34,11 +34,15 @@ import (
 //
 // # Where it differs from StdEng
 //
-// Division by 0 is IEEE 754's. NaN is the least and the greatest of a reduction; Argmin and Argmax give its first
-// index. Transcendental functions of float32 are computed in float64, and so are sums; products of matrices add in another order.
-// A reuse tensor may be a view, and MinBetween and MaxBetween take UseUnsafe. Whatever gorgonia's panics are, they are errors
-// here. As in [Engine], comparisons refuse a tensor to reuse of another type than the result's, Dot honours WithIncr and
+// Arithmetic is IEEE 754's, also division by 0. Transcendental functions of float32 are computed in float64, and so are sums; products
+// of matrices add in another order. NaN is the least and the greatest of a reduction, and Argmin and Argmax give its first index, or
+// that of the first of several infinities. A line of SoftMax or LogSoftMax with NaN or +Inf is NaN, and no other line is. Operands
+// never change. As in [Engine], comparisons refuse a tensor to reuse of another type than the result's, Dot honours WithIncr and
 // WithReuse, and SoftMax WithReuse. Tensors with masks are errors.
+//
+// Where StdEng panics or is wrong the engine is right: reductions along an inner axis of more than three dimensions, Dot of more
+// than two with one of 1 to sum over, Repeat of a (1, n) along its first axis, MinBetween and MaxBetween with UseUnsafe, and a
+// number on the left of a tensor of one element with UseUnsafe.
 //
 // # What gorgonia.org/tensor itself does with such tensors
 //
