@@ -18,16 +18,16 @@ type shard struct {
 	id     uint64
 	stream device.Stream
 
-	lists    // of the default pool
-	private  map[*Pool]*lists
-	segments map[device.Ptr]*segment
-	levels
-	spare *meta // unused metas, linked by next
+	freeLists // of the default pool
+	private   map[*Pool]*freeLists
+	segments  map[device.Ptr]*segment
+	usage
+	unusedChunks *chunk // unused metas, linked by next
 
-	serial, serials uint64 // the last one given, and the last one of the lease
-	sequence        uint64 // of the events that observers see
-	lender          int    // the shard that borrow asked last
-	retired         bool   // not in the table any more
+	serial, leaseEnd uint64 // the last one given, and the last one of the lease
+	sequence         uint64 // of the events that observers see
+	quotaDonor       int    // the shard that borrow asked last
+	retired          bool   // not in the table any more
 
 	hits, misses, splits, merges int64
 
@@ -47,7 +47,7 @@ func newShardTable(list []*shard) *shardTable {
 	}
 	t := &shardTable{list: list, hash: make([]*shard, size)}
 	for _, s := range list {
-		i := t.slot(s.id)
+		i := t.bucket(s.id)
 		for t.hash[i] != nil {
 			i = (i + 1) & (size - 1)
 		}
@@ -56,12 +56,12 @@ func newShardTable(list []*shard) *shardTable {
 	return t
 }
 
-func (t *shardTable) slot(id uint64) int {
+func (t *shardTable) bucket(id uint64) int {
 	return int(id*0x9E3779B97F4A7C15>>32) & (len(t.hash) - 1)
 }
 
 func (t *shardTable) find(id uint64) *shard {
-	for i := t.slot(id); ; i = (i + 1) & (len(t.hash) - 1) {
+	for i := t.bucket(id); ; i = (i + 1) & (len(t.hash) - 1) {
 		if s := t.hash[i]; s == nil || s.id == id {
 			return s
 		}
@@ -75,15 +75,15 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := c.table.Load().find(id); s != nil {
 		return s
 	}
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	old := c.table.Load()
 	if s := old.find(id); s != nil {
 		return s
 	}
 	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
-	s.scopes = make([]scopeQuota, len(c.windows))
-	s.lists.init(nil)
+	s.scopes = make([]scopeQuota, len(c.openScopes))
+	s.freeLists.init(nil)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1
@@ -96,7 +96,7 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 
 // lockAll locks every shard, and keeps the table as it is.
 func (c *Cache) lockAll() {
-	c.all.Lock()
+	c.mu.Lock()
 	for _, s := range c.table.Load().list {
 		s.mu.Lock()
 	}
@@ -106,36 +106,36 @@ func (c *Cache) unlockAll() {
 	for _, s := range c.table.Load().list {
 		s.mu.Unlock()
 	}
-	c.all.Unlock()
+	c.mu.Unlock()
 }
 
 // retire drops a shard that has no segments any more. Its sums are kept, its quotas go to the shard into. All
 // shards are locked.
-func (c *Cache) retire(s, into *shard) {
+func (c *Cache) retireShard(s, into *shard) {
 	for row := range s.quota {
 		for g := range gauges {
 			into.quota[row][g] += s.quota[row][g]
 		}
 	}
-	for k := range s.up {
+	for k := range s.increases {
 		for g := range gauges {
-			c.retired[k][g] += s.up[k][g]
+			c.retiredTotals[k][g] += s.increases[k][g]
 		}
 	}
 	for i, q := range s.scopes {
 		into.scopes[i].allocated += q.allocated
 		into.scopes[i].requested += q.requested
 	}
-	c.counts.add(s)
-	for m := s.spare; m != nil; {
+	c.baseCounts.add(s)
+	for m := s.unusedChunks; m != nil; {
 		// Metas are allocated together, so one that lives on in another shard keeps these: nothing of the
 		// shard may hang on them.
 		next := m.next
 		m.next, m.prev, m.segment = nil, nil, nil
-		m.shard.Store(c.gone)
+		m.shard.Store(c.deadShard)
 		m = next
 	}
-	s.spare = nil
+	s.unusedChunks = nil
 	s.retired = true
 	old := c.table.Load().list
 	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))
@@ -143,9 +143,9 @@ func (c *Cache) retire(s, into *shard) {
 }
 
 // counts are what shards counted that are gone.
-type counts struct{ hits, misses, splits, merges int64 }
+type shardCounts struct{ hits, misses, splits, merges int64 }
 
-func (n *counts) add(s *shard) {
+func (n *shardCounts) add(s *shard) {
 	n.hits += s.hits
 	n.misses += s.misses
 	n.splits += s.splits
@@ -157,9 +157,9 @@ const leaseSize = 1 << 16
 
 // nextSerial numbers a hand-out. s.mu is held.
 func (s *shard) nextSerial() uint64 {
-	if s.serial == s.serials {
-		s.serials = s.cache.serials.Add(leaseSize)
-		s.serial = s.serials - leaseSize
+	if s.serial == s.leaseEnd {
+		s.leaseEnd = s.cache.serials.Add(leaseSize)
+		s.serial = s.leaseEnd - leaseSize
 	}
 	s.serial++
 	return s.serial

@@ -2,8 +2,8 @@ package memcache
 
 // find returns the free block that serves the request, or nil (get_free_block): the smallest of the stream
 // and pool that fits, at the lowest address, unless its size is not for this request. s.mu is held.
-func (s *shard) find(x *index, r *request) *meta {
-	m := x.from(r.rounded)
+func (s *shard) bestFit(x *index, r *request) *chunk {
+	m := x.atLeast(r.rounded)
 	if m == nil {
 		return nil
 	}
@@ -12,11 +12,11 @@ func (s *shard) find(x *index, r *request) *meta {
 			return m // what is left can be split off, and given back
 		}
 	}
-	limit := s.cache.rules.maxSplit
+	limit := s.cache.sizing.maxSplit
 	if r.rounded < limit && m.size >= limit {
 		return nil // that would split what is to stay whole
 	}
-	if r.rounded >= limit && m.size >= r.rounded+s.cache.rules.maxNonSplitRounding {
+	if r.rounded >= limit && m.size >= r.rounded+s.cache.sizing.maxNonSplitRounding {
 		return nil // that would waste too much
 	}
 	return m
@@ -24,10 +24,10 @@ func (s *shard) find(x *index, r *request) *meta {
 
 // awayFromTail goes on from m to a block that has less room to grow, in an expandable segment: holes are used
 // before the end, which can be given back.
-func awayFromTail(x *index, m *meta) *meta {
+func awayFromTail(x *index, m *chunk) *chunk {
 	for m.segment.expandable {
 		next := x.after(m)
-		if next == nil || room(next) >= room(m) {
+		if next == nil || sizeWithTail(next) >= sizeWithTail(m) {
 			break
 		}
 		m = next
@@ -36,7 +36,7 @@ func awayFromTail(x *index, m *meta) *meta {
 }
 
 // room is a block's size with the unmapped addresses after it.
-func room(m *meta) int64 {
+func sizeWithTail(m *chunk) int64 {
 	if m.next != nil && m.next.unmapped {
 		return m.size + m.next.size
 	}

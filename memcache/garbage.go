@@ -6,29 +6,29 @@ import (
 )
 
 // collects reports whether garbage collection is armed. c.all is held.
-func (c *Cache) collects() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
+func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
 
 // collect returns old free segments of the large pool, of no private one, while more than the threshold is reserved
 // (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free; each pass
 // frees those of at least the mean age. The growth lock is held.
-func (c *Cache) collect(ctx context.Context) error {
+func (c *Cache) collectGarbage(ctx context.Context) error {
 	c.lockAll()
-	if !c.collects() {
+	if !c.gcArmed() {
 		c.unlockAll()
 		return nil
 	}
 	excess := c.stats.ReservedBytes.All.Current - int64(c.config.GarbageCollectionThreshold*float64(c.limit))
-	var candidates []*meta
+	var candidates []*chunk
 	if excess > 0 {
 		for _, s := range c.table.Load().list {
-			s.free[largePool].all(func(m *meta) {
-				if m.whole() && !m.segment.expandable {
+			s.free[largePool].each(func(m *chunk) {
+				if m.isSegment() && !m.segment.expandable {
 					candidates = append(candidates, m)
 				}
 			})
 		}
 	}
-	victims := oldest(candidates, excess, c.calls[largePool].Load())
+	victims := oldest(candidates, excess, c.gcClock[largePool].Load())
 	for _, m := range victims {
 		m.segment.free.remove(m)
 	}
@@ -37,16 +37,16 @@ func (c *Cache) collect(ctx context.Context) error {
 }
 
 // oldest chooses blocks of together at least excess bytes, or all, in passes.
-func oldest(candidates []*meta, excess, now int64) (victims []*meta) {
+func oldest(candidates []*chunk, excess, now int64) (victims []*chunk) {
 	for excess > 0 && len(candidates) > 0 {
 		var total int64
 		for _, m := range candidates {
-			total += now - m.born
+			total += now - m.freeSince
 		}
 		cut, count := float64(total)/float64(len(candidates)), len(victims)
-		var younger []*meta
+		var younger []*chunk
 		for _, m := range candidates {
-			if float64(now-m.born) >= cut {
+			if float64(now-m.freeSince) >= cut {
 				victims = append(victims, m)
 				excess -= m.size
 			} else {
@@ -65,26 +65,26 @@ func oldest(candidates []*meta, excess, now int64) (victims []*meta) {
 // the largest ones that together are, and reports whether it did (release_available_cached_blocks). The
 // growth lock is held.
 func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
-	if c.rules.maxSplit == math.MaxInt64 {
+	if c.sizing.maxSplit == math.MaxInt64 {
 		return false, nil
 	}
-	need := max(r.rounded, c.rules.maxSplit)
+	need := max(r.rounded, c.sizing.maxSplit)
 	s := r.shard
 	s.mu.Lock()
-	l := s.of(r.pool)
+	l := s.listsFor(r.pool)
 	if l == nil {
 		s.mu.Unlock()
 		return false, nil
 	}
 	x := &l.free[r.kind]
-	m := x.from(need)
-	var victims []*meta
+	m := x.atLeast(need)
+	var victims []*chunk
 	enough := m != nil && !m.segment.expandable
 	if enough {
 		victims = append(victims, m)
 	} else {
 		var sum int64
-		for m = x.before(m); m != nil && sum < need && m.size >= c.rules.maxSplit; m = x.before(m) {
+		for m = x.before(m); m != nil && sum < need && m.size >= c.sizing.maxSplit; m = x.before(m) {
 			if !m.segment.expandable {
 				victims = append(victims, m)
 				sum += m.size

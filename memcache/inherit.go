@@ -9,7 +9,7 @@ const orphanStream = math.MaxUint64
 // adopt moves the free segments of closed streams to the request's stream, or with Exact, which passes nothing on, to the
 // shard of orphans, and drops the shards of closed streams that have no segment any more. Each segment stays in its pool.
 // The growth lock is held.
-func (c *Cache) adopt(r *request) {
+func (c *Cache) inheritSegments(r *request) {
 	var closed *shard
 	for _, s := range c.table.Load().list {
 		if s != r.shard && s.id != orphanStream && s.stream.Closed() {
@@ -33,38 +33,38 @@ func (c *Cache) adopt(r *request) {
 			continue
 		}
 		for _, seg := range s.segments {
-			if seg.unused() {
-				s.pass(seg, into)
+			if seg.allFree() {
+				s.moveSegment(seg, into)
 			}
 		}
 		if len(s.segments) == 0 {
-			c.retire(s, r.shard)
+			c.retireShard(s, r.shard)
 		}
 	}
 }
 
 // pass makes a segment without a block in use another shard's. All shards are locked.
-func (s *shard) pass(g *segment, into *shard) {
-	pool := g.lists.pool
-	for m := g.first; m != nil; m = m.next {
-		g.index(m).remove(m)
+func (s *shard) moveSegment(seg *segment, into *shard) {
+	pool := seg.freeLists.pool
+	for m := seg.first; m != nil; m = m.next {
+		seg.indexFor(m).remove(m)
 	}
-	s.disown(g)
-	into.own(g, pool)
-	for m := g.first; m != nil; m = m.next {
+	s.removeSegment(seg)
+	into.addSegment(seg, pool)
+	for m := seg.first; m != nil; m = m.next {
 		if into.id == orphanStream {
 			m = s.copyTo(m, into)
 		}
 		m.shard.Store(into)
-		g.index(m).insert(m)
+		seg.indexFor(m).insert(m)
 	}
 }
 
 // copyTo replaces the free block m by a copy among the records of another shard. One that stayed would keep the records
 // alive that were made together with it: of each closed stream some, for as long as its segment is kept.
-func (s *shard) copyTo(m *meta, into *shard) *meta {
-	n := into.cut(m, m.ptr, m.size)
-	n.unmapped, n.requested, n.born = m.unmapped, m.requested, m.born
+func (s *shard) copyTo(m *chunk, into *shard) *chunk {
+	n := into.newPart(m, m.ptr, m.size)
+	n.unmapped, n.requested, n.freeSince = m.unmapped, m.requested, m.freeSince
 	m.insertBefore(n)
 	n.next = m.next
 	if n.next != nil {
@@ -75,8 +75,8 @@ func (s *shard) copyTo(m *meta, into *shard) *meta {
 }
 
 // unused reports whether every block is free.
-func (s *segment) unused() bool {
-	for m := s.first; m != nil; m = m.next {
+func (seg *segment) allFree() bool {
+	for m := seg.first; m != nil; m = m.next {
 		if !m.indexed {
 			return false
 		}
@@ -85,12 +85,12 @@ func (s *segment) unused() bool {
 }
 
 // index is where a block that is not in use belongs.
-func (s *segment) index(m *meta) interface {
-	insert(*meta)
-	remove(*meta)
+func (seg *segment) indexFor(m *chunk) interface {
+	insert(*chunk)
+	remove(*chunk)
 } {
 	if m.unmapped {
-		return s.unmapped
+		return seg.unmapped
 	}
-	return s.free
+	return seg.free
 }

@@ -9,13 +9,13 @@ import (
 
 // claims are the ranges of addresses that the driver gave, in order. A driver that gives the address 0, or memory shorter
 // than asked for, would let blocks overlap: the cache finds out before it hands any out. Guarded by the growth lock.
-type claims []claim
+type driverRanges []addressRange
 
-type claim struct{ from, to device.Ptr }
+type addressRange struct{ from, to device.Ptr }
 
 // find is the first range that ends after p.
-func (l claims) find(p device.Ptr) int {
-	i, _ := slices.BinarySearchFunc(l, p, func(c claim, p device.Ptr) int {
+func (l driverRanges) find(p device.Ptr) int {
+	i, _ := slices.BinarySearchFunc(l, p, func(c addressRange, p device.Ptr) int {
 		if c.to <= p {
 			return -1
 		}
@@ -26,7 +26,7 @@ func (l claims) find(p device.Ptr) int {
 
 // add notes what the driver gave, unless it can't be true. What is refused is not returned to the driver: what it has
 // there is not known.
-func (l *claims) add(p device.Ptr, bytes int64) error {
+func (l *driverRanges) add(p device.Ptr, bytes int64) error {
 	to := p + device.Ptr(bytes)
 	if p == 0 || to < p {
 		return fmt.Errorf("the driver gave %s at an address that can't be", formatBytes(bytes))
@@ -35,12 +35,12 @@ func (l *claims) add(p device.Ptr, bytes int64) error {
 	if i < len(*l) && (*l)[i].from < to {
 		return fmt.Errorf("the driver gave %s that overlap memory that it gave before", formatBytes(bytes))
 	}
-	*l = slices.Insert(*l, i, claim{p, to})
+	*l = slices.Insert(*l, i, addressRange{p, to})
 	return nil
 }
 
 // remove forgets a range that the driver took back.
-func (l *claims) remove(p device.Ptr) {
+func (l *driverRanges) remove(p device.Ptr) {
 	if i := l.find(p); i < len(*l) && (*l)[i].from == p {
 		*l = slices.Delete(*l, i, i+1)
 	}
