@@ -9,7 +9,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// request is one call of Alloc, and what it leaves for the observer.
+// The way of a request: alloc checks it and looks for a free chunk of its shard (searchShard, allocCached, bestFit), which
+// is all that a hit does. A miss goes on in allocMiss with the growth lock: inherit, collect, remap, grow, lend, release,
+// flush, grow again, in PyTorch's order, and last the reclaimers.
+
+// request is one call of Alloc, and what it leaves for the observer. It lives on the caller's stack.
 type request struct {
 	bytes        int64
 	rounded      int64
@@ -20,7 +24,7 @@ type request struct {
 	pool         *Pool     // nil: the default pool
 	kind         poolKind
 
-	refused  bool // the shard was found closed
+	refused  bool // the shard, the cache or the pool has ended; see closedError
 	hit      bool // served without the driver
 	sequence uint64
 	block    Block // what was handed out, as it was under the lock: Close may be next
@@ -95,8 +99,8 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	return c.allocMiss(ctx, stream, r)
 }
 
-// attend does what a request has to do besides looking at its shard. What the poll makes free is as old as the searches
-// before this one.
+// pollAndAge releases the chunks whose events have completed and, while garbage collection is armed, advances the clock of
+// ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
 func (c *Cache) pollAndAge(r *request) error {
 	if err := c.poll(); err != nil {
 		return err
@@ -129,7 +133,8 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// search serves the request from a free block, if there is one.
+// searchShard serves the request from a free chunk of its shard, if there is one; else it returns nil. If a quota is in the
+// way it tries again with all shards locked. No lock is held.
 func (c *Cache) searchShard(r *request) (*chunk, error) {
 	s := r.shard
 	s.mu.Lock()
@@ -146,7 +151,7 @@ func (c *Cache) searchShard(r *request) (*chunk, error) {
 	return nil, r.closedError()
 }
 
-// refuses reports whether the shard, its cache or the request's pool has ended. s.mu is held.
+// refuses reports whether the shard, its cache or the request's pool has ended, since the request chose them. s.mu is held.
 func (s *shard) refuses(r *request) bool {
 	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
 }
@@ -164,8 +169,8 @@ func (r *request) closedError() error {
 	}
 }
 
-// take hands out the free block that serves the request, if there is one. Unless all shards are locked it
-// does nothing if that would go beyond a quota, and says so. s.mu is held.
+// allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
+// nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
 func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	if r.refused = s.refuses(r); r.refused {
 		return nil, true
@@ -194,7 +199,8 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	return m, true
 }
 
-// handOutChange is what handing m out changes (alloc_found_block).
+// handOutDelta sets d to what handing m out adds to the gauges (alloc_found_block): m counts as a part of a segment no more,
+// and what is split off it does.
 func (s *shard) handOutDelta(m *chunk, r *request, split bool, d *delta) {
 	size, part := m.size, !m.isSegment()
 	if split {
@@ -217,8 +223,8 @@ func (s *shard) handOutDelta(m *chunk, r *request, split bool, d *delta) {
 	}
 }
 
-// handOut hands out a free block that is not in the index. s.mu is held; unless the change fits, all shards
-// are locked and raise follows.
+// handOut hands out a free chunk that is not in the index. s.mu is held; unless the delta fits, all shards are locked and
+// raisePeaks follows.
 func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	if split {
 		m = s.splitFront(m, r.rounded)
@@ -236,7 +242,7 @@ func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	return m
 }
 
-// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. s.mu is held.
+// splitFront takes the first size bytes off m as a new chunk; m keeps the rest and enters the index. s.mu is held.
 func (s *shard) splitFront(m *chunk, size int64) *chunk {
 	front := s.newPart(m, m.ptr, size)
 	m.insertBefore(front)
@@ -247,7 +253,8 @@ func (s *shard) splitFront(m *chunk, size int64) *chunk {
 	return front
 }
 
-// allocMiss serves a request that found no free block.
+// allocMiss serves a request that found no free chunk. As long as it runs out of memory and a reclaimer frees something it
+// tries again. No lock is held, so that a reclaimer may use the cache.
 func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
 	var p pressure
 	for {
@@ -266,7 +273,8 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 	}
 }
 
-// allocGrowing searches once more, asks the driver, flushes, and asks again.
+// allocGrowing searches once more, since another request may have grown the cache meanwhile, asks the driver, flushes, and
+// asks again. It holds the growth lock throughout: two requests never flush what the other one is about to use.
 func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
 	if err := c.lockGrowth(ctx); err != nil {
 		return nil, err

@@ -1,7 +1,9 @@
 package memcache
 
-// find returns the free block that serves the request, or nil (get_free_block): the smallest of the stream
-// and pool that fits, at the lowest address, unless its size is not for this request. s.mu is held.
+// bestFit returns the free chunk that serves the request, or nil (get_free_block): the smallest of the stream and pool that
+// fits, at the lowest address, unless its size is not for this request. Best fit with the lowest address keeps the large
+// free chunks whole for large requests; it is PyTorch's policy, and recordings of PyTorch replay to the same addresses
+// only with it. s.mu is held.
 func (s *shard) bestFit(x *index, r *request) *chunk {
 	m := x.atLeast(r.rounded)
 	if m == nil {
@@ -22,8 +24,8 @@ func (s *shard) bestFit(x *index, r *request) *chunk {
 	return m
 }
 
-// awayFromTail goes on from m to a block that has less room to grow, in an expandable segment: holes are used
-// before the end, which can be given back.
+// awayFromTail goes on from m to a chunk that has less room to grow, in an expandable segment: holes are used before the
+// end, which can be given back.
 func awayFromTail(x *index, m *chunk) *chunk {
 	for m.segment.expandable {
 		next := x.after(m)
@@ -35,7 +37,7 @@ func awayFromTail(x *index, m *chunk) *chunk {
 	return m
 }
 
-// room is a block's size with the unmapped addresses after it.
+// sizeWithTail is a chunk's size with the unmapped addresses after it, into which it can grow.
 func sizeWithTail(m *chunk) int64 {
 	if m.next != nil && m.next.unmapped {
 		return m.size + m.next.size

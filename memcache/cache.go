@@ -28,6 +28,11 @@ var (
 // The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block there needs
 // no synchronisation: what was queued on the stream before the free runs before what is queued after the
 // next allocation. Work on other streams needs RecordStream.
+//
+// Inside, a request and a free of a stream work on that stream's shard, under its lock; all else is the slow path, which
+// begins with the growth lock. Locks are taken in this order: growth, mu, the shards' by stream ID, the pending frees', and
+// a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
+// lock but growth, so that hits go on meanwhile.
 type Cache struct {
 	dev    device.Device
 	number uint64 // unique in the process
@@ -36,61 +41,62 @@ type Cache struct {
 	vmm    device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
-	// and while a flush waits.
+	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
 	growth       chan struct{}
 	driverRanges driverRanges // guarded by growth
 
-	// alert is not 0 while a request has more to do than to look at its shard: the number of events of
-	// pending frees, and collecting while garbage collection is armed.
+	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
+	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
 	slowWork atomic.Int64
-	gcClock  [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of its ages
+	gcClock  [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of ages, see chunk.freeSince
 
 	table   atomic.Pointer[shardTable]
 	history atomic.Pointer[history] // nil: off
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_         [64]byte
-	deadShard *shard        // has no blocks; owns the unused metas of shards that are gone
+	deadShard *shard        // has no segment; owns the unused chunks of retired shards
 	serials   atomic.Uint64 // leased to shards
 	pending   pendingFrees
 	_         [64]byte
 
-	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
+	// mu guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	mu             sync.Mutex
 	closed         bool   // changed with all shards locked: one shard's lock is enough to look
-	scopesEnded    uint64 // scopes that have ended; the same
+	scopesEnded    uint64 // how many have; as closed
 	limit          int64  // bytes; math.MaxInt64: none
 	stats          Stats  // but for what the shards keep
 	peaks          [rows]delta
-	retiredTotals  [2]delta    // the increases of shards that are gone
-	resetBaseline  [rows]delta // what was in use when the sums were last reset
-	baseCounts     shardCounts // of shards that are gone
-	openScopes     []*Scope    // open scopes
+	retiredTotals  [2]delta    // the increases of retired shards
+	resetBaseline  [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
+	baseCounts     shardCounts // of retired shards, and the misses of failed requests
+	openScopes     []*Scope    // in the order in which they were opened
 	reclaimers     []*reclaimer
-	lastPoolNumber uint64  // the number of the last private pool
-	oomPools       []*Pool // with UseOnOOM and not released, by number
+	lastPoolNumber uint64  // the number of the last one that was made
+	oomPools       []*Pool // those with UseOnOOM that were not released, by number
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
-// numbers counts the caches of the process.
+// lastCacheNumber counts the caches of the process.
 var lastCacheNumber atomic.Uint64
 
-// collecting is the part of alert that says that garbage collection is armed.
+// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
 const gcWork = 1 << 40
 
-// segment is memory from the driver or, if it is expandable, a range of addresses.
+// segment is memory from the driver or, if it is expandable, a range of addresses that memory is mapped into. It belongs
+// to the shard that its chunks name, whose lock guards it.
 type segment struct {
 	ptr        device.Ptr
 	bytes      int64
-	first      *chunk // the block at ptr
+	first      *chunk // the chunk at ptr
 	expandable bool
 	everMapped bool       // expandable, and has had memory
-	noSplit    bool       // its blocks are not split: PoolOptions.NoSplit
-	stream     uint64     // whose it is, or was when that closed
-	freeLists  *freeLists // where its blocks belong, in the shard that its blocks name
+	noSplit    bool       // its chunks are not split: PoolOptions.NoSplit
+	stream     uint64     // whose it is, or was when that closed, with Exact
+	freeLists  *freeLists // where its free chunks belong, in the shard
 
-	// Of lists, for the segment's poolKind.
+	// Of freeLists, for the segment's poolKind: a free looks nothing up.
 	free     *index
 	unmapped *tree
 }
@@ -213,10 +219,10 @@ func (c *Cache) isClosed() bool {
 	return c.closed
 }
 
-// limited reports whether the bytes reserved are limited. c.all is held.
+// limited reports whether the bytes reserved are limited. c.mu is held.
 func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
 
-// checkStream refuses streams that can't use the cache's memory.
+// checkStream refuses streams that can't allocate from the cache.
 func (c *Cache) checkStream(op string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
@@ -239,7 +245,7 @@ func (c *Cache) checkUser(op string, s device.Stream) error {
 	return c.checkStream(op, s)
 }
 
-// live checks that b is handed out. s.mu is held.
+// checkLive says why b is not in use, if it is not. s.mu, of the shard that owns the chunk, is held.
 func (s *shard) checkLive(b Block) error {
 	if s.retired { // and not locked by Close
 		return ErrFreed
@@ -253,6 +259,7 @@ func (s *shard) checkLive(b Block) error {
 	return nil
 }
 
+// lockGrowth takes the growth lock, unless ctx ends first.
 func (c *Cache) lockGrowth(ctx context.Context) error {
 	select {
 	case c.growth <- struct{}{}:

@@ -6,14 +6,22 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// meta is the allocator's own record of a block. The metas of one segment form a list in address order
-// that tiles it. It is guarded by the lock of its shard, but for the fields that say otherwise. Metas are
-// recycled, never returned to another cache, so a stale Block may look at one safely.
+// A chunk is one piece of a segment, in use or free: PyTorch calls it a block, which is here the handle that a caller
+// holds. The chunks of a segment form a list in address order that tiles it; splitting adds a chunk, merging with a free
+// neighbour takes one away. (Variables of this type are called m, for memory: c is the cache.)
+//
+// A chunk is guarded by the lock of the shard that it names, but for the fields that say otherwise. A Block keeps a pointer
+// to its chunk and the serial number of its hand-out. A chunk that describes nothing any more is kept for the next split
+// of its shard, and is never given to another cache: so a Block that was freed long ago may look at its chunk safely,
+// finds another serial number there, and says that it was freed. That costs no table of live blocks, no reference count
+// and no allocation by Go on a hit.
+//
+// The links of the free index are in the chunk as well, so that a set of free chunks allocates nothing.
 type chunk struct {
 	// What every hit touches comes first, in two cache lines.
 
-	// shard is the owner. It changes when a closed stream's segment passes to another stream, with all
-	// shards locked.
+	// shard is the owner. It changes when the segment of a closed stream moves to another stream's shard, with all
+	// shards locked: see lockOwner.
 	shard atomic.Pointer[shard]
 	// serial is the number of the present hand-out; 0 when the block is not handed out.
 	serial uint64
@@ -23,7 +31,7 @@ type chunk struct {
 	segment    *segment
 	prev, next *chunk // neighbours in the segment
 
-	left, right       *chunk // the index's links
+	left, right       *chunk // the links of the tree that it is in
 	priority          uint32
 	indexed           bool
 	kind              poolKind
@@ -48,7 +56,8 @@ type chunk struct {
 	lastSerial uint64    // the serial of the last hand-out
 }
 
-// lock locks the owner.
+// lockOwner locks the shard that owns the chunk, and returns it. The owner may change while its lock is waited for: then
+// the new one is tried.
 func (m *chunk) lockOwner() *shard {
 	for {
 		s := m.shard.Load()
@@ -60,13 +69,13 @@ func (m *chunk) lockOwner() *shard {
 	}
 }
 
-// whole reports whether the block is a segment of its own.
+// isSegment reports whether the chunk is a whole segment: only such a one can go back to the driver.
 func (m *chunk) isSegment() bool { return m.prev == nil && m.next == nil }
 
 // mergeable reports whether a freed neighbour absorbs the block.
 func (m *chunk) mergeable() bool { return m != nil && m.indexed && !m.unmapped }
 
-// absorb takes in the neighbour n, which is free and not in the index.
+// absorb takes in the neighbour n, which is free and not in the index. n is no longer part of the segment.
 func (m *chunk) absorb(n *chunk) {
 	if n == m.prev {
 		m.ptr, m.prev = n.ptr, n.prev
@@ -84,10 +93,10 @@ func (m *chunk) absorb(n *chunk) {
 	m.size += n.size
 }
 
-// newMeta returns an unused meta. s.mu is held.
+// newChunk returns an unused chunk, which the caller links into a segment. s.mu is held.
 func (s *shard) newChunk() *chunk {
 	if s.unusedChunks == nil {
-		// Several at a time, so that metas of two shards share no cache line.
+		// Several at a time, so that chunks of two shards share no cache line.
 		fresh := make([]chunk, 16)
 		for i := range fresh {
 			fresh[i].shard.Store(s)
@@ -101,14 +110,15 @@ func (s *shard) newChunk() *chunk {
 	return m
 }
 
-// recycle keeps a meta that describes no memory any more. s.mu is held.
+// recycle keeps a chunk that describes no memory any more. Its serial number is cleared, so that Blocks that still point
+// to it are recognised as freed. s.mu is held.
 func (s *shard) recycle(m *chunk) {
 	m.serial = 0
 	m.next = s.unusedChunks
 	s.unusedChunks = m
 }
 
-// cut is a new meta in m's segment. s.mu is held.
+// newPart returns a chunk for a part of m's memory; the caller links it in and takes that part off m. s.mu is held.
 func (s *shard) newPart(m *chunk, p device.Ptr, size int64) *chunk {
 	n := s.newChunk()
 	n.segment, n.ptr, n.size, n.kind = m.segment, p, size, m.kind

@@ -2,8 +2,9 @@ package memcache
 
 import "context"
 
-// carried is what a context carries for the caches. It is never changed. One value holds everything, so that
-// a request looks up one key.
+// ctxState is what a context carries for the caches: the scope and the private pools that requests belong to. It is never
+// changed, but replaced in a new context. One value holds everything, so that a request looks up one key: a look-up in a
+// context costs some nanoseconds for each value that was put on top.
 type ctxState struct {
 	scope *Scope  // the innermost one, of any cache
 	pools []*Pool // at most one of each cache
@@ -11,7 +12,7 @@ type ctxState struct {
 
 type ctxKey struct{}
 
-// carriedOf is what ctx carries, never nil.
+// ctxStateOf returns what ctx carries, never nil.
 func ctxStateOf(ctx context.Context) *ctxState {
 	if ctx == nil {
 		return &ctxState{}
@@ -22,7 +23,7 @@ func ctxStateOf(ctx context.Context) *ctxState {
 	return &ctxState{}
 }
 
-// in returns a context that carries v. A nil context stays nil, which Alloc refuses.
+// attachTo returns a context that carries v. A nil context stays nil, which Alloc refuses.
 func (state *ctxState) attachTo(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil
@@ -30,7 +31,7 @@ func (state *ctxState) attachTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ctxKey{}, state)
 }
 
-// pool is the pool of c, or nil.
+// poolOf returns the pool of c that the context chose, or nil for the default pool.
 func (state *ctxState) poolOf(c *Cache) *Pool {
 	for _, p := range state.pools {
 		if p.cache == c {

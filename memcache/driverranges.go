@@ -7,13 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// claims are the ranges of addresses that the driver gave, in order. A driver that gives the address 0, or memory shorter
-// than asked for, would let blocks overlap: the cache finds out before it hands any out. Guarded by the growth lock.
+// driverRanges are the ranges of addresses that the driver gave and has not taken back, in order. A driver that gives the
+// address 0, or memory that overlaps what it gave before, as one does that gives less than it was asked for, would let
+// blocks overlap: two tensors would overwrite each other much later. The cache finds out before it hands any of it out,
+// and the request fails. It costs a binary search for each call of the driver, which itself takes microseconds and more.
+// Guarded by the growth lock.
 type driverRanges []addressRange
 
 type addressRange struct{ from, to device.Ptr }
 
-// find is the first range that ends after p.
+// find returns the number of the first range that ends after p.
 func (l driverRanges) find(p device.Ptr) int {
 	i, _ := slices.BinarySearchFunc(l, p, func(c addressRange, p device.Ptr) int {
 		if c.to <= p {
@@ -24,7 +27,7 @@ func (l driverRanges) find(p device.Ptr) int {
 	return i
 }
 
-// add notes what the driver gave, unless it can't be true. What is refused is not returned to the driver: what it has
+// add enters what the driver gave, unless it can't be true. What is refused is not returned to the driver: what it has
 // there is not known.
 func (l *driverRanges) add(p device.Ptr, bytes int64) error {
 	to := p + device.Ptr(bytes)
@@ -39,7 +42,7 @@ func (l *driverRanges) add(p device.Ptr, bytes int64) error {
 	return nil
 }
 
-// remove forgets a range that the driver took back.
+// remove takes out a range that the driver took back.
 func (l *driverRanges) remove(p device.Ptr) {
 	if i := l.find(p); i < len(*l) && (*l)[i].from == p {
 		*l = slices.Delete(*l, i, i+1)

@@ -9,7 +9,12 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// freed is what a free leaves for the observer.
+// The way of a free: endHandOut takes the block from the caller, with PyTorch's history's word free_requested. Without
+// recorded streams the chunk becomes free in the same breath (completeFree, free_completed). With some it is pending:
+// recordEvents records an event on each stream, pending.go keeps them, and the poll that sees the last one complete ends
+// the free (completePending). A chunk that is pending is still active in the statistics.
+
+// freeRecord is what a free leaves for the observer.
 type freeRecord struct {
 	shard, sequence uint64
 	requested       int64
@@ -17,7 +22,7 @@ type freeRecord struct {
 	stack           []uintptr // with the history's stacks
 }
 
-// freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
+// freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. No lock is held.
 func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	if invariants.Enabled {
 		defer c.verify()
@@ -45,8 +50,9 @@ func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	return was, nil
 }
 
-// giveBack ends the hand-out. If streams are recorded it returns them, and the block waits. Unless all shards
-// are locked it does nothing if a quota is in the way, and says so. s.mu is held.
+// endHandOut takes the block from the caller. If streams are recorded it returns them, and the chunk is pending. Unless all
+// shards are locked it does nothing if a quota is in the way, and says so: what merges may be a larger inactive part than
+// there was. s.mu, of the shard that owns the chunk, is held.
 func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []device.Stream, fits bool, err error) {
 	if err := s.checkLive(b); err != nil {
 		return nil, true, err
@@ -85,8 +91,8 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	return nil, true, nil
 }
 
-// recordUses records an event on each stream that uses the freed block m. Recording may wait for a full
-// queue, so no lock is held; nobody else touches m's uses until its last event is complete.
+// recordEvents records an event on each stream that uses the freed chunk m. Recording may wait for a full queue, so no
+// lock is held; nobody else touches m's uses until its last event is complete and recordingDone was called.
 func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	var errs []error
 	for _, stream := range uses {
@@ -106,7 +112,7 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	return errors.Join(errs...)
 }
 
-// record records an event on s. It returns nil when s is past the block already: closed, or waited for
+// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
 // because no event could be had.
 func (c *Cache) recordEvent(s device.Stream) (*pendingEvent, error) {
 	var w *pendingEvent
@@ -146,7 +152,7 @@ func (c *Cache) synchronize(s device.Stream) error {
 	return nil
 }
 
-// complete releases a block whose last event is complete.
+// completePending ends the free of a chunk whose last event is complete. No lock is held; nobody else has the chunk.
 func (c *Cache) completePending(m *chunk) {
 	if c.poisons() {
 		c.poison(m)
@@ -161,8 +167,8 @@ func (c *Cache) completePending(m *chunk) {
 	}
 }
 
-// tryRelease is release with its changes, for a pending block. Unless all shards are locked it does nothing
-// if a quota is in the way, and says so. s.mu is held.
+// tryCompleteFree is completeFree with its delta, for a pending chunk. Unless all shards are locked it does nothing if a
+// quota is in the way, and says so. s.mu is held.
 func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 	if s.cache.closed {
 		return true
@@ -182,8 +188,8 @@ func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 	return true
 }
 
-// releaseChange adds what release changes to d: m is not active any more, its free neighbours are not parts,
-// and what they become together may be one.
+// freeDelta adds to d what completeFree changes: m is not active any more, its free neighbours are no inactive parts of a
+// segment, and what they become together may be one. s.mu is held.
 func (s *shard) freeDelta(m *chunk, d *delta) {
 	d[gaugeActiveBlocks]--
 	d[gaugeActiveBytes] -= m.size
@@ -208,8 +214,8 @@ func (s *shard) freeDelta(m *chunk, d *delta) {
 	}
 }
 
-// release makes a block available: it absorbs its free neighbours and enters the index (free_block). s.mu is
-// held.
+// completeFree makes a chunk available: it absorbs its free neighbours and enters the index (free_block). s.mu is held, and
+// the delta was applied.
 func (s *shard) completeFree(m *chunk) {
 	m.pending = false
 	s.recordHistory(ActionFreeCompleted, m, m.lastSerial, nil)
@@ -233,7 +239,7 @@ func (s *shard) absorb(m, n *chunk) {
 	s.recycle(n)
 }
 
-// makeFree puts a block into the index. s.mu is held.
+// insertFree puts a chunk into the index, as of now. s.mu is held.
 func (s *shard) insertFree(m *chunk) {
 	m.freeSince = s.cache.gcClock[m.kind].Load()
 	m.segment.free.insert(m)

@@ -5,12 +5,15 @@ import (
 	"math"
 )
 
-// collects reports whether garbage collection is armed. c.all is held.
+// gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
+// c.mu is held.
 func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
 
-// collect returns old free segments of the large pool, of no private one, while more than the threshold is reserved
-// (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free; each pass
-// frees those of at least the mean age. The growth lock is held.
+// collectGarbage returns old free segments of the large pool, of no private one, while more than the threshold is reserved
+// (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free, by gcClock, which is
+// advanced only while collection is armed; each pass frees those of at least the mean age. Segments that were used a
+// moment ago stay, where a flush would return them too and the next step would ask the driver for them again. The growth
+// lock is held; no shard is locked while the driver works.
 func (c *Cache) collectGarbage(ctx context.Context) error {
 	c.lockAll()
 	if !c.gcArmed() {
@@ -36,7 +39,8 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 	return c.driverFreeAll(ctx, victims)
 }
 
-// oldest chooses blocks of together at least excess bytes, or all, in passes.
+// oldest chooses chunks of together at least excess bytes, or all, in passes that each take those of at least the mean age.
+// now is the clock of the ages.
 func oldest(candidates []*chunk, excess, now int64) (victims []*chunk) {
 	for excess > 0 && len(candidates) > 0 {
 		var total int64

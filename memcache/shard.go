@@ -7,11 +7,15 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// shard is the part of the cache that belongs to one stream. A request that finds a free block touches
-// nothing else.
+// shard is the part of the cache that belongs to one stream: its segments, free lists, share of the statistics and of the
+// serial numbers. A request that finds a free chunk, and a free, touch nothing else that is written, so that goroutines on
+// different streams do not wait for each other. Chunks are reused on their own stream anyway: a shard for each stream
+// splits the cache where it falls apart by itself, and what is placed where does not depend on how goroutines run.
+// A shard for each processor would serve two goroutines on one stream better, but placement would then be chance, and
+// chunks of one stream could not merge across shards.
 //
-// Lock order: growth, then all, then shards by stream ID. The lock of the pending frees comes last. Under a
-// shard's lock nothing waits, and nobody outside of the package is called.
+// Under a shard's lock nothing waits, and nobody outside of the package is called. Cache says in which order locks are
+// taken.
 type shard struct {
 	mu     sync.Mutex
 	cache  *Cache
@@ -22,11 +26,11 @@ type shard struct {
 	private   map[*Pool]*freeLists
 	segments  map[device.Ptr]*segment
 	usage
-	unusedChunks *chunk // unused metas, linked by next
+	unusedChunks *chunk // linked by next; see newChunk
 
-	serial, leaseEnd uint64 // the last one given, and the last one of the lease
-	sequence         uint64 // of the events that observers see
-	quotaDonor       int    // the shard that borrow asked last
+	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
+	sequence         uint64 // of hand-outs and frees, for observers
+	quotaDonor       int    // the shard that claimQuota asked last
 	retired          bool   // not in the table any more
 
 	hits, misses, splits, merges int64
@@ -34,7 +38,8 @@ type shard struct {
 	_ [64]byte // the next shard's lock is not in this one's cache line
 }
 
-// shardTable finds a stream's shard. It is never changed, but replaced.
+// shardTable finds a stream's shard without a lock: every request does. It is never changed, but replaced under Cache.mu,
+// when a stream makes its first request or the shard of a closed stream is retired.
 type shardTable struct {
 	list []*shard // by stream ID
 	hash []*shard // open addressing; a power of two, at most half full
@@ -56,6 +61,7 @@ func newShardTable(list []*shard) *shardTable {
 	return t
 }
 
+// bucket is where the search for a stream begins. Stream IDs are small and consecutive: Fibonacci hashing spreads them.
 func (t *shardTable) bucket(id uint64) int {
 	return int(id*0x9E3779B97F4A7C15>>32) & (len(t.hash) - 1)
 }
@@ -68,7 +74,8 @@ func (t *shardTable) find(id uint64) *shard {
 	}
 }
 
-// shardOf returns the stream's shard, and makes it for the stream's first request.
+// shardOf returns the stream's shard, and makes it for the stream's first request. Without the growth lock the shard may be
+// retired before it is locked: refuses finds that out.
 func (c *Cache) shardOf(stream device.Stream) *shard { return c.shardWith(stream.ID(), stream) }
 
 func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
@@ -94,7 +101,8 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	return s
 }
 
-// lockAll locks every shard, and keeps the table as it is.
+// lockAll locks mu and every shard, in the order of stream IDs, and so keeps the table and everything else as it is. It
+// holds up every request: what is done under it is short, and calls nobody outside.
 func (c *Cache) lockAll() {
 	c.mu.Lock()
 	for _, s := range c.table.Load().list {
@@ -109,8 +117,8 @@ func (c *Cache) unlockAll() {
 	c.mu.Unlock()
 }
 
-// retire drops a shard that has no segments any more. Its sums are kept, its quotas go to the shard into. All
-// shards are locked.
+// retireShard drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
+// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
 func (c *Cache) retireShard(s, into *shard) {
 	for row := range s.quota {
 		for g := range gauges {
@@ -128,8 +136,8 @@ func (c *Cache) retireShard(s, into *shard) {
 	}
 	c.baseCounts.add(s)
 	for m := s.unusedChunks; m != nil; {
-		// Metas are allocated together, so one that lives on in another shard keeps these: nothing of the
-		// shard may hang on them.
+		// Chunks are allocated together, so one that lives on in another shard, or in a Block, keeps these:
+		// nothing of the shard may hang on them.
 		next := m.next
 		m.next, m.prev, m.segment = nil, nil, nil
 		m.shard.Store(c.deadShard)
@@ -142,7 +150,7 @@ func (c *Cache) retireShard(s, into *shard) {
 	s.mu.Unlock() // unlockAll will not find it
 }
 
-// counts are what shards counted that are gone.
+// shardCounts are sums of what shards count.
 type shardCounts struct{ hits, misses, splits, merges int64 }
 
 func (n *shardCounts) add(s *shard) {
@@ -152,7 +160,7 @@ func (n *shardCounts) add(s *shard) {
 	n.merges += s.merges
 }
 
-// leaseSize is how many serials a shard takes at a time.
+// leaseSize is how many serial numbers a shard takes at a time: a hit touches the counter of all shards once in so many.
 const leaseSize = 1 << 16
 
 // nextSerial numbers a hand-out. s.mu is held.
