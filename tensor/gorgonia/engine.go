@@ -91,7 +91,7 @@ type Engine struct {
 }
 
 // NewEngine makes an engine whose tensors have memory of cache, allocated on stream. The device's memory
-// must be visible to the host ([device.HostVisible]): on other devices most of gorgonia.org/tensor would
+// must be accessible ([device.Properties]): on other devices most of gorgonia.org/tensor would
 // read and write addresses that fault. The caller keeps cache and stream, and closes them after the engine.
 func NewEngine(cache *memcache.Cache, stream device.Stream) (*Engine, error) {
 	if cache == nil || stream == nil {
@@ -103,7 +103,7 @@ func NewEngine(cache *memcache.Cache, stream device.Stream) (*Engine, error) {
 			ErrInvalid, stream.ID(), d.ID(), d.Name(), dev.ID(), dev.Name())
 	}
 	host, ok := dev.(device.HostVisible)
-	if !ok {
+	if !ok || !dev.Properties().Accessible {
 		return nil, fmt.Errorf("gorgonia: NewEngine: %w: the host can't touch the memory of %s, which gorgonia.org/tensor "+
 			"needs: open a host device, or use this package's own Tensor", ErrUnsupported, dev.Name())
 	}

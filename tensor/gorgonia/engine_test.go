@@ -1,6 +1,7 @@
 package gorgonia_test
 
 import (
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -104,6 +105,22 @@ func TestNewEngineNeedsMemoryThatTheHostCanTouch(t *testing.T) {
 	defer cache.Close()
 	_, err = gorgonia.NewEngine(cache, blindStream{e.stream, dev})
 	assert.ErrorContains(t, err, "the host can't touch the memory of host")
+	assert.ErrorIs(t, err, gorgonia.ErrUnsupported)
+}
+
+func TestNewEngineRefusesInaccessibleMemory(t *testing.T) {
+	if bits.UintSize < 64 {
+		t.Skip("needs addresses of 64 bits")
+	}
+	dev, err := device.Open("host?accessible=false")
+	require.NoError(t, err)
+	defer dev.Close()
+	stream, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	defer cache.Close()
+	_, err = gorgonia.NewEngine(cache, stream)
 	assert.ErrorIs(t, err, gorgonia.ErrUnsupported)
 }
 
