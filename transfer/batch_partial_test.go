@@ -51,7 +51,7 @@ func TestMemoryOfAFailedCopy(t *testing.T) {
 	for _, released := range []bool{true, false} { // before the copy has failed, or after
 		r := newRig(t, transfer.Config{})
 		dev := r.host(t)
-		r.faulted = true
+		r.Faulted = true
 		block := r.alloc(t, 4096, r.a)
 		b := r.get(t, 4096)
 		open := hold(t, r.a)

@@ -138,7 +138,7 @@ func FuzzRanges(f *testing.F) {
 // A copy that fails on the device says so, and everything goes back all the same.
 func TestCopyFaults(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	r.faulted = true
+	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
 	r.host(t).Fail(host.FaultCopy, 2)
 	_, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 1<<10))

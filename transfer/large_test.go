@@ -147,7 +147,7 @@ func TestLargeFailures(t *testing.T) {
 				dev := r.host(t)
 				block := r.alloc(t, 33<<20, r.a)
 				dev.Fail(host.FaultCopy, at)
-				r.faulted = true
+				r.Faulted = true
 				var err error
 				if up {
 					var c *transfer.Copy

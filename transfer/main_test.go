@@ -2,9 +2,9 @@ package transfer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +13,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(held{m}) }
 type held struct{ *testing.M }
 
 func (m held) Run() int {
-	name := os.Getenv("CISTERN_TEST_DEVICE")
+	name := cisterntest.Named()
 	if name == "" {
 		return m.M.Run()
 	}
@@ -43,11 +45,11 @@ func (m held) Run() int {
 
 // rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
 type rig struct {
-	dev     device.Device
-	cache   *memcache.Cache
-	pool    *transfer.Pool
-	a, b    device.Stream
-	faulted bool // a fault was injected: closing may return its error
+	*stacktest.Stack // Faulted after a fault was injected
+	dev              device.Device
+	cache            *memcache.Cache
+	pool             *transfer.Pool
+	a, b             device.Stream
 }
 
 func newRig(t testing.TB, cfg transfer.Config) *rig {
@@ -60,13 +62,9 @@ func rigOn(t testing.TB, dev device.Device, cfg transfer.Config) *rig {
 	if _, ok := dev.(*sim); ok && race.Enabled {
 		t.Skip("the detector does not see the locks of the simulated device")
 	}
-	r := &rig{dev: dev}
-	var err error
-	r.cache, err = memcache.New(dev, memcache.Config{})
-	require.NoError(t, err)
-	r.pool, err = transfer.New(dev, cfg)
-	require.NoError(t, err)
-	r.a, r.b = r.stream(t), r.stream(t)
+	s := stacktest.New(t, stacktest.Config{Device: dev, Pool: cfg})
+	r := &rig{Stack: s, dev: dev, cache: s.Cache, pool: s.Pool, a: s.Stream}
+	r.b = r.stream(t)
 	t.Cleanup(func() { r.close(t) })
 	return r
 }
@@ -74,30 +72,17 @@ func rigOn(t testing.TB, dev device.Device, cfg transfer.Config) *rig {
 // openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device.
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
-	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
-		dev, err := device.Open(name)
-		require.NoError(t, err)
-		return dev
-	}
-	dev, err := host.New(host.Config{Capacity: 256 << 20})
-	require.NoError(t, err)
-	return dev
+	return cisterntest.Open(t, 256<<20)
 }
 
 // host skips a test that only the host device can do: faults on demand, kernels in Go.
 func (r *rig) host(t testing.TB) *host.Device {
 	t.Helper()
-	dev, ok := r.dev.(*host.Device)
-	if !ok {
-		t.Skip("only on the host device")
-	}
-	return dev
+	return cisterntest.OnlyHost(t, r.dev, "it fails on demand, and runs kernels in Go")
 }
 
 func (r *rig) stream(t testing.TB) device.Stream {
-	s, err := r.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	return s
+	return cisterntest.Stream(t, r.dev)
 }
 
 func (r *rig) close(t testing.TB) {
@@ -108,11 +93,9 @@ func (r *rig) close(t testing.TB) {
 	require.Zero(t, st.CachedBytes.Current)
 	require.Zero(t, st.ActiveBytes.Current)
 	require.Zero(t, st.Pending)
-	errs := []error{err, r.cache.Close(), freeFlags(r.dev), r.a.Close(), r.b.Close(), r.dev.Close()}
-	if !r.faulted {
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+	err = errors.Join(err, freeFlags(r.dev), r.b.Close())
+	if !r.Faulted {
+		require.NoError(t, err)
 	}
 }
 
@@ -140,11 +123,7 @@ func hold(t testing.TB, s device.Stream) (open func()) {
 		t.Cleanup(open)
 		return open
 	}
-	gate := make(chan struct{})
-	require.NoError(t, s.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
-	open = sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open)
-	return open
+	return cisterntest.Hold(t, s)
 }
 
 func fill(b []byte, seed byte) []byte {

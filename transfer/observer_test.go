@@ -102,7 +102,7 @@ func TestObserver(t *testing.T) {
 func TestObserverOfFaults(t *testing.T) {
 	rec := &recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
-	r.faulted = true
+	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
 	r.host(t).Fail(host.FaultCopy, 1)
 	open := hold(t, r.a) // until the copy's event is queued, too

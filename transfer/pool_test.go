@@ -11,6 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -289,8 +290,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestCloseReportsWhatIsOut(t *testing.T) {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
 	b, err := pool.Get(t.Context(), 1000)
@@ -321,14 +321,12 @@ func TestCloseReportsWhatIsOut(t *testing.T) {
 
 // Close waits for copies, of buffers that are released and of buffers that are out.
 func TestCloseWaits(t *testing.T) {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
-	s, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
 	block, err := cache.Alloc(t.Context(), 1000, s)
 	require.NoError(t, err)
 	open := hold(t, s)

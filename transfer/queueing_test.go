@@ -322,7 +322,7 @@ func (refusingLaunch) Launch(*device.Launch) error { return errRecord }
 func TestHandleOfAFailedCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dev := r.host(t)
-	r.faulted = true
+	r.Faulted = true
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
 	dev.Fail(host.FaultCopy, 1)
 	open := hold(t, r.a)
@@ -372,7 +372,7 @@ func TestBatchStepQueuedInPart(t *testing.T) {
 	require.Equal(t, fill(make([]byte, 64), 1), r.read(t, r.a, one)[:64])
 	require.NoError(t, errors.Join(one.Free(), two.Free()))
 	require.ErrorContains(t, r.pool.Close(), "1 buffers")
-	r.faulted = true
+	r.Faulted = true
 }
 
 // An observer of a copy inside the device is told of the destination.

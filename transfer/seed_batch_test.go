@@ -283,7 +283,7 @@ func TestSeedFaults(t *testing.T) {
 		t.Run(fmt.Sprint("fault ", f), func(t *testing.T) {
 			for n := 1; n <= 8; n++ {
 				r := newRig(t, transfer.Config{})
-				r.faulted = true
+				r.Faulted = true
 				r.host(t).Fail(f, n)
 				ok := check(t, r, r.pool, class)
 				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool asks again

@@ -8,20 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/devicetest"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 func TestConformance(t *testing.T) {
 	devicetest.Run(t, devicetest.Backend{
-		Open: func(t testing.TB) device.Device {
-			d, err := host.New(host.Config{Capacity: 64 << 20})
-			require.NoError(t, err)
-			return d
-		},
-		Block: func(t testing.TB, s device.Stream) func() {
-			gate := make(chan struct{})
-			require.NoError(t, s.Launch(&device.Launch{Name: "block", Func: func() { <-gate }}))
-			return func() { close(gate) }
-		},
+		Open:  func(t testing.TB) device.Device { return cisterntest.Host(t, 64<<20) },
+		Block: cisterntest.Hold,
 		Fill: func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch {
 			return kernel(t, d, p, bytes, func(byte) byte { return value })
 		},
