@@ -45,6 +45,6 @@
 //
 // # Tensors of gorgonia.org/tensor
 //
-// [Engine] is for programs that have tensors of gorgonia.org/tensor: it gives them memory of the cache. The
-// two worlds share shapes and dtypes, not tensors.
+// Package tensor/gorgonia is for programs that have tensors of gorgonia.org/tensor: it gives them memory of the
+// cache. The two worlds share shapes and dtypes, not tensors.
 package tensor

@@ -3,7 +3,6 @@ package tensor
 import (
 	"errors"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -252,26 +251,4 @@ func TestCloseEndsReclaiming(t *testing.T) {
 	_, err := r.cache.Alloc(r.ctx, 1<<30, r.Stream())
 	require.Error(t, err)
 	assert.EqualValues(t, 1, r.gc.bytes, "the cache asked a closed runtime")
-}
-
-func TestTheEnginesTable(t *testing.T) {
-	var table engineTable
-	big := &engineMemory{data: make([]byte, 3<<enginePage)}
-	table.insert(big)
-	addr := big.Uintptr()
-	for _, at := range []uintptr{0, 1, 1 << enginePage, 2<<enginePage + 5, 3<<enginePage - 1} {
-		assert.Same(t, big, table.find(addr+at), "%d bytes into it", at)
-	}
-	assert.Nil(t, table.find(addr+3<<enginePage), "one behind its end")
-	assert.Nil(t, table.find(addr-1))
-	parts := unsafe.Slice(unsafe.SliceData(big.data), len(big.data))
-	table.remove(big)
-	for _, at := range []uintptr{0, 1 << enginePage, 3<<enginePage - 1} {
-		assert.Nil(t, table.find(addr+at), "removed, %d bytes into it", at)
-	}
-	first, second := &engineMemory{data: parts[:512]}, &engineMemory{data: parts[512:1024]}
-	table.insert(second)
-	table.insert(first)
-	assert.Same(t, first, table.find(addr+511))
-	assert.Same(t, second, table.find(addr+512))
 }

@@ -178,7 +178,7 @@ func TestTableAgainstAList(t *testing.T) {
 	for step := range 4000 {
 		i := step * 7919 % 61 * 16
 		n := 1 + step*31%48
-		s := newSegment(registered, space[i:i+n])
+		s := new(table).newSegment(registered, space[i:i+n])
 		overlaps := slices.ContainsFunc(model, func(o *segment) bool { return o.base < s.end() && s.base < o.end() })
 		require.Equal(t, !overlaps, mem.insert(s))
 		if !overlaps {

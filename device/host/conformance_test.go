@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,9 +12,22 @@ import (
 	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conformance(t, host.Config{Capacity: 64 << 20}) }
+
+func TestConformanceOfInaccessibleMemory(t *testing.T) {
+	if bits.UintSize < 64 {
+		t.Skip("needs addresses of 64 bits")
+	}
+	conformance(t, host.Config{Capacity: 64 << 20, Inaccessible: true})
+}
+
+func conformance(t *testing.T, config host.Config) {
 	devicetest.Run(t, devicetest.Backend{
-		Open:  func(t testing.TB) device.Device { return cisterntest.Host(t, 64<<20) },
+		Open: func(t testing.TB) device.Device {
+			d, err := host.New(config)
+			require.NoError(t, err)
+			return d
+		},
 		Block: cisterntest.Hold,
 		Fill: func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch {
 			return kernel(t, d, p, bytes, func(byte) byte { return value })
