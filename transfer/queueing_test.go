@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -252,7 +253,7 @@ func TestLaterMarkOfABufferStays(t *testing.T) {
 	}()
 	<-s.called
 	require.NoError(t, r.a.Synchronize(t.Context()))
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 64, b, 0, 64)
 	close(s.may)
 	require.NoError(t, err)
@@ -325,7 +326,7 @@ func TestHandleOfAFailedCopy(t *testing.T) {
 	r.Faulted = true
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
 	dev.Fail(host.FaultCopy, 1)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 64)
 	require.NoError(t, err)
 	require.False(t, c.Done())

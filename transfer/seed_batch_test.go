@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -151,7 +152,7 @@ func TestSeedCollectErrors(t *testing.T) {
 	refused := r.pool.NewBatch()
 	_, err := refused.Submit(cancelled(), r.a)
 	require.ErrorIs(t, err, cancelled().Err())
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	late, _ := r.outputs(t, 100, 50)
 
 	good := [][]byte{fill(make([]byte, 100), 1), fill(make([]byte, 80), 2)}

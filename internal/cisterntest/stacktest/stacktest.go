@@ -36,7 +36,8 @@ type Stack struct {
 	Faulted bool // work was made to fail: closing may return its error
 }
 
-// New makes a stack. The test's clean-up closes it, in the right order, after what was registered later.
+// New makes a stack. The test's clean-up closes it, in the right order, after what was registered later, and checks
+// that the pool gave all of its memory back.
 func New(t testing.TB, cfg Config) *Stack {
 	t.Helper()
 	s := &Stack{Dev: cfg.Device}
@@ -73,9 +74,20 @@ func (cfg Config) open(t testing.TB) (device.Device, memcache.Config) {
 }
 
 func (s *Stack) close(t testing.TB) {
-	for _, c := range []interface{ Close() error }{s.Pool, s.Stream, s.Cache, s.Dev} {
-		if err := c.Close(); !s.Faulted {
-			assert.NoError(t, err, "closing %T", c)
+	check := func(err error) {
+		if !s.Faulted {
+			assert.NoError(t, err)
 		}
 	}
+	check(s.Pool.Close())
+	st := s.Pool.Stats()
+	assert.Zero(t, st.AllocatedBytes.Current, "pinned bytes after Close")
+	assert.Zero(t, st.Allocations.Current)
+	assert.Zero(t, st.CachedBytes.Current)
+	assert.Zero(t, st.ActiveBytes.Current)
+	assert.Zero(t, st.Pending)
+	check(cisterntest.FreeFlags(s.Dev))
+	check(s.Stream.Close())
+	check(s.Cache.Close())
+	check(s.Dev.Close())
 }
