@@ -62,9 +62,9 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 	return c.config.Observer.Start(ctx, op)
 }
 
-func (c *Cache) end(o Operation, e OpInfo) {
+func (c *Cache) end(o Operation, info OpInfo) {
 	if o != nil {
-		e.Device, e.Cache = c.dev.Name(), c.number
-		o.End(e)
+		info.Device, info.Cache = c.dev.Name(), c.number
+		o.End(info)
 	}
 }

@@ -158,15 +158,15 @@ func TestCollectionIsArmed(t *testing.T) {
 		armed    int64
 	}{{0.5, 1}, {0.6, 1}, {1, 0}, {1, 0}, {0, 1}, {0.9, 1}, {1, 0}} {
 		require.NoError(t, c.SetMemoryFraction(f.fraction))
-		require.Equal(t, 1+f.armed*collecting, c.alert.Load(), "%v", f.fraction)
+		require.Equal(t, 1+f.armed*gcWork, c.slowWork.Load(), "%v", f.fraction)
 		if f.fraction > 0 {
-			before := c.calls[smallPool].Load()
+			before := c.gcClock[smallPool].Load()
 			require.NoError(t, mustAlloc(t, c, 512, s).Free())
-			require.Equal(t, f.armed, c.calls[smallPool].Load()-before)
+			require.Equal(t, f.armed, c.gcClock[smallPool].Load()-before)
 		}
 	}
 	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
-	require.Zero(t, without.alert.Load())
+	require.Zero(t, without.slowWork.Load())
 	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
-	require.EqualValues(t, uint64(collecting), with.alert.Load())
+	require.EqualValues(t, uint64(gcWork), with.slowWork.Load())
 }

@@ -76,10 +76,10 @@ func TestClaimsAreForgotten(t *testing.T) {
 			b := mustAlloc(t, c, 20*mib, s)
 			require.NoError(t, b.Free())
 			require.NoError(t, c.EmptyCache(t.Context()))
-			require.Empty(t, c.claims)
+			require.Empty(t, c.driverRanges)
 		}
 	}
-	var l claims
+	var l driverRanges
 	require.NoError(t, l.add(1000, 100))
 	require.NoError(t, l.add(1200, 100))
 	require.NoError(t, l.add(1100, 100), "what touches does not overlap")
@@ -93,5 +93,5 @@ func TestClaimsAreForgotten(t *testing.T) {
 	require.Len(t, l, 3)
 	l.remove(1100)
 	require.NoError(t, l.add(1150, 50))
-	require.Equal(t, claims{{1000, 1100}, {1150, 1200}, {1200, 1300}}, l)
+	require.Equal(t, driverRanges{{1000, 1100}, {1150, 1200}, {1200, 1300}}, l)
 }
