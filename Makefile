@@ -99,7 +99,7 @@ cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
 	$(CUDA) go vet -tags cuda ./...
 
 test-cuda: cuda ## run the tests on a GPU (GPU=cuda:0)
-	CISTERN_TEST_DEVICE=$(GPU) $(CUDA) go test -count=1 -tags cuda ./device/... ./memcache ./transfer ./tensor/... ./autograd ./trace
+	CISTERN_TEST_DEVICE=$(GPU) $(CUDA) go test -count=1 -tags cuda ./device/... ./memcache ./transfer ./transfer/loader ./tensor/... ./autograd ./trace
 
 bundle: ## write dist/: tests and example for a machine with a GPU and without Go
 	$(CUDA) sh device/cuda/bundle.sh

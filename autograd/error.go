@@ -1,6 +1,10 @@
 package autograd
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // Classes of errors, for errors.Is. Errors of operations wrap those of package tensor.
 var (
@@ -12,6 +16,6 @@ var (
 	ErrNoGrad = errors.New("no gradient")
 	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
 	ErrStale = errors.New("overwritten since the forward pass")
-	// ErrInvalid: an argument is wrong.
-	ErrInvalid = errors.New("invalid argument")
+	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
+	ErrInvalid = device.ErrInvalid
 )

@@ -67,7 +67,7 @@ func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *ben
 func (b *bench) warmUp() {
 	x, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1, 1)
 	require.NoError(b.t, err)
-	y, err := b.rt.MatMul(b.ctx, x, x, false, false)
+	y, err := b.rt.MatMul(b.ctx, x, x)
 	require.NoError(b.t, err)
 	require.NoError(b.t, x.Release())
 	require.NoError(b.t, y.Release())

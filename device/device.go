@@ -86,6 +86,8 @@ type Properties struct {
 	TotalMemory int64
 	// Alignment is the alignment in bytes of what Alloc returns.
 	Alignment int64
+	// Accessible says that Go code can touch device memory where its address is, when no queued work uses it.
+	Accessible bool
 	// Peers says that copies may name memory of the other open devices of the backend, too.
 	Peers bool
 }
@@ -103,7 +105,7 @@ type EventOptions struct {
 	Timed bool
 }
 
-// HostVisible is implemented by devices whose memory the host can touch.
+// HostVisible is implemented by devices whose kernels are Go functions.
 type HostVisible interface {
 	// Bytes is the memory at [p, p+bytes), which must lie inside one live allocation. Work on the slice
 	// belongs in a launch that names the range: outside of one nothing orders it with the streams.

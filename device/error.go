@@ -13,7 +13,8 @@ var (
 	ErrOutOfMemory = errors.New("out of memory")
 	// ErrClosed: the device, stream or event is closed.
 	ErrClosed = errors.New("closed")
-	// ErrInvalid: an argument is wrong. Nothing changed.
+	// ErrInvalid: an argument is wrong. Nothing changed. It is the class of every package of this module: their
+	// ErrInvalid are this one, so that errors.Is tells a wrong argument whatever layer found it.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrNotPinned: the host memory of a copy is neither pinned nor registered.
 	ErrNotPinned = errors.New("host memory is not pinned")

@@ -43,7 +43,7 @@ func (c *Cache) checkQuotas() error {
 		for g := range gauges {
 			var quotas int64
 			for _, sh := range c.table.Load().list {
-				if used := sh.at(row, g); used > sh.quota[row][g] || used < 0 {
+				if used := sh.inUse(row, g); used > sh.quota[row][g] || used < 0 {
 					return fmt.Errorf("shard %d, row %d, gauge %d: %d used, the quota is %d", sh.id, row, g, used, sh.quota[row][g])
 				}
 				quotas += sh.quota[row][g]
@@ -53,18 +53,18 @@ func (c *Cache) checkQuotas() error {
 			}
 		}
 	}
-	for i, w := range c.windows {
+	for i, scope := range c.openScopes {
 		var quotas scopeQuota
 		for _, sh := range c.table.Load().list {
 			q := sh.scopes[i]
-			if sh.at(allPools, gaugeAllocatedBytes) > q.allocated || sh.at(allPools, gaugeRequestedBytes) > q.requested {
-				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, w.name)
+			if sh.inUse(allPools, gaugeAllocatedBytes) > q.allocated || sh.inUse(allPools, gaugeRequestedBytes) > q.requested {
+				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, scope.name)
 			}
 			quotas.allocated += q.allocated
 			quotas.requested += q.requested
 		}
-		if quotas.allocated != w.window.Allocated.Peak || quotas.requested != w.window.Requested.Peak {
-			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", w.name, quotas, w.window)
+		if quotas.allocated != scope.window.Allocated.Peak || quotas.requested != scope.window.Requested.Peak {
+			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", scope.name, quotas, scope.window)
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func (c *Cache) checkQuotas() error {
 
 // checkStats compares the statistics with what the blocks say. All shards are locked.
 func (c *Cache) checkStats(want *Stats) error {
-	stats := c.sum()
+	stats := c.sumStats()
 	var got, expected []int64
 	says := want.quantities()
 	for i, s := range stats.quantities() {
@@ -91,7 +91,7 @@ func (c *Cache) checkStats(want *Stats) error {
 
 // check reports what is inconsistent in the shard, and adds what its blocks say to want.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	found := map[*lists]*census{&s.lists: {}}
+	found := map[*freeLists]*census{&s.freeLists: {}}
 	for p, l := range s.private {
 		if l.pool != p || l.segments == 0 {
 			return 0, fmt.Errorf("the lists of %s have %d segments and name %s", p, l.segments, l.pool)
@@ -100,9 +100,9 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 	}
 	growing := len(s.cache.growth) > 0
 	for p, seg := range s.segments {
-		at, prev := p, (*meta)(nil)
-		n := found[seg.lists]
-		if n == nil || seg.free != &seg.lists.free[seg.first.kind] || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
+		at, prev := p, (*chunk)(nil)
+		n := found[seg.freeLists]
+		if n == nil || seg.free != &seg.freeLists.free[seg.first.kind] || seg.noSplit != (seg.freeLists.pool != nil && seg.freeLists.pool.options.NoSplit) {
 			return blocks, fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
 		}
 		n.segments++
@@ -132,7 +132,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			case held:
 			case m.indexed:
 				n.indexed[k]++
-				if !m.whole() && !seg.expandable {
+				if !m.isSegment() && !seg.expandable {
 					want.InactiveSplit.add(k, 1)
 					want.InactiveSplitBytes.add(k, m.size)
 				}
@@ -144,7 +144,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			if m.serial != 0 {
 				want.Allocation.add(k, 1)
 				want.AllocatedBytes.add(k, m.size)
-				if m.size >= s.cache.rules.maxSplit {
+				if m.size >= s.cache.sizing.maxSplit {
 					want.OversizeAllocations.add(1)
 				}
 			}
@@ -153,7 +153,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		if at != p+device.Ptr(seg.bytes) {
 			return blocks, fmt.Errorf("the blocks of the segment at %d end at %d", p, at)
 		}
-		if !seg.expandable && seg.bytes >= s.cache.rules.maxSplit {
+		if !seg.expandable && seg.bytes >= s.cache.sizing.maxSplit {
 			want.OversizeSegments.add(1)
 		}
 	}
@@ -172,7 +172,7 @@ type census struct {
 }
 
 // check compares the lists with what the segments say.
-func (l *lists) check(want *census) error {
+func (l *freeLists) check(want *census) error {
 	if want.segments != l.segments {
 		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
 	}
@@ -181,7 +181,7 @@ func (l *lists) check(want *census) error {
 			return err
 		}
 		n := 0
-		walk(l.unmapped[k].root, func(*meta) { n++ })
+		walk(l.unmapped[k].root, func(*chunk) { n++ })
 		if n != want.unmapped[k] {
 			return fmt.Errorf("the %s pool has %d unmapped ranges, its index %d", poolKind(k), want.unmapped[k], n)
 		}
@@ -190,13 +190,13 @@ func (l *lists) check(want *census) error {
 }
 
 // check requires the index to hold want blocks of the pool, in order.
-func (x *index) check(l *lists, k poolKind, want int) error {
-	var last *meta
+func (x *index) check(l *freeLists, k poolKind, want int) error {
+	var last *chunk
 	var err error
 	n := 0
-	x.all(func(m *meta) {
+	x.each(func(m *chunk) {
 		n++
-		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
+		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.freeLists != l {
 			err = fmt.Errorf("the index of the %s pool is out of order", k)
 		}
 		last = m

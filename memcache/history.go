@@ -132,14 +132,14 @@ func (c *Cache) stack(level Stacks) []uintptr {
 }
 
 // note records an event about the block. s.mu is held.
-func (s *shard) note(a Action, m *meta, serial uint64, stack []uintptr) {
+func (s *shard) recordHistory(a Action, m *chunk, serial uint64, stack []uintptr) {
 	if h := s.cache.history.Load(); h != nil {
 		h.add(HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Stack: stack})
 	}
 }
 
 // noteSegment records an event about memory from the driver.
-func (c *Cache) noteSegment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
+func (c *Cache) recordSegment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
 	if h := c.history.Load(); h != nil {
 		h.add(HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Stack: stack})
 	}

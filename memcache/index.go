@@ -21,7 +21,7 @@ const (
 )
 
 // at returns the tree of a size, and its number; -1 for the large one's.
-func (x *index) at(size int64) (*tree, int) {
+func (x *index) treeOf(size int64) (*tree, int) {
 	if size >= indexedSizes*minBlock { // in bytes: the number may be more than an int holds
 		return &x.large, -1
 	}
@@ -37,8 +37,8 @@ func (x *index) at(size int64) (*tree, int) {
 	return &page[n%64], n
 }
 
-func (x *index) insert(m *meta) {
-	t, n := x.at(m.size)
+func (x *index) insert(m *chunk) {
+	t, n := x.treeOf(m.size)
 	if t.root == nil { // the usual case, without a call
 		m.left, m.right, m.indexed = nil, nil, true
 		t.root = m
@@ -52,8 +52,8 @@ func (x *index) insert(m *meta) {
 	x.len++
 }
 
-func (x *index) remove(m *meta) {
-	t, n := x.at(m.size)
+func (x *index) remove(m *chunk) {
+	t, n := x.treeOf(m.size)
 	if t.root == m && m.left == nil && m.right == nil {
 		t.root, m.indexed = nil, false
 	} else {
@@ -68,9 +68,9 @@ func (x *index) remove(m *meta) {
 }
 
 // from returns the first block with at least size bytes, or nil.
-func (x *index) from(size int64) *meta {
+func (x *index) atLeast(size int64) *chunk {
 	if size > largeSegment {
-		return x.large.from(size)
+		return x.large.atLeast(size)
 	}
 	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
 		m := x.trees[n/64][n%64].root
@@ -79,20 +79,20 @@ func (x *index) from(size int64) *meta {
 		}
 		return m
 	}
-	return x.large.from(size)
+	return x.large.atLeast(size)
 }
 
 // after returns the block after m, or nil.
-func (x *index) after(m *meta) *meta {
-	t, n := x.at(m.size)
+func (x *index) after(m *chunk) *chunk {
+	t, n := x.treeOf(m.size)
 	if next := t.after(m); next != nil || n < 0 {
 		return next
 	}
-	return x.from(m.size + minBlock)
+	return x.atLeast(m.size + minBlock)
 }
 
 // before returns the block before m, or the last one if m is nil, or nil.
-func (x *index) before(m *meta) *meta {
+func (x *index) before(m *chunk) *chunk {
 	n := indexedSizes
 	if m == nil {
 		if last := x.large.before(nil); last != nil {
@@ -100,7 +100,7 @@ func (x *index) before(m *meta) *meta {
 		}
 	} else {
 		var t *tree
-		t, n = x.at(m.size)
+		t, n = x.treeOf(m.size)
 		if before := t.before(m); before != nil {
 			return before
 		}
@@ -115,14 +115,14 @@ func (x *index) before(m *meta) *meta {
 }
 
 // all calls yield with every block in order. yield must not change the index.
-func (x *index) all(yield func(*meta)) {
+func (x *index) each(yield func(*chunk)) {
 	for n := x.next(0); n >= 0; n = x.next(n + 1) {
 		walk(x.trees[n/64][n%64].root, yield)
 	}
 	walk(x.large.root, yield)
 }
 
-func walk(m *meta, yield func(*meta)) {
+func walk(m *chunk, yield func(*chunk)) {
 	if m != nil {
 		walk(m.left, yield)
 		yield(m)

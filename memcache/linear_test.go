@@ -14,7 +14,7 @@ import (
 
 // clocked is a call as its observer saw it: what it changed, and when it began and ended by one clock.
 type clocked struct {
-	Event
+	OpInfo
 	from, to int64
 	delta    int64 // bytes
 }
@@ -37,18 +37,18 @@ func (c *clock) Start(ctx context.Context, _ Op) (context.Context, Operation) {
 	return ctx, ticking{c, from}
 }
 
-func (o ticking) End(e Event) {
+func (o ticking) End(info OpInfo) {
 	to := o.now.Add(1)
-	if e.Err != nil || e.Op != OpAlloc && e.Op != OpFree {
+	if info.Err != nil || info.Op != OpAlloc && info.Op != OpFree {
 		return
 	}
-	delta := e.Bytes
-	if e.Op == OpFree {
+	delta := info.Bytes
+	if info.Op == OpFree {
 		delta = -delta
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.seen = append(o.seen, clocked{e, o.from, to, delta})
+	o.seen = append(o.seen, clocked{info, o.from, to, delta})
 }
 
 // order is the constraint that a total order of the calls must meet: each shard's calls by their sequence, and a call
@@ -217,7 +217,7 @@ func TestPeakIsOfSomeOrderConcurrentSafe(t *testing.T) {
 // TestOrders: the check of orders itself, on calls of two shards.
 func TestOrders(t *testing.T) {
 	at := func(shard, seq uint64, from, to, delta int64) clocked {
-		return clocked{Event{Shard: shard, Seq: seq}, from, to, delta}
+		return clocked{OpInfo{Shard: shard, Seq: seq}, from, to, delta}
 	}
 	concurrent := newOrder([]clocked{at(1, 1, 1, 10, 5), at(1, 2, 11, 12, -5), at(2, 1, 2, 20, 7)})
 	least, most := concurrent.bounds(0)

@@ -256,18 +256,18 @@ func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	require.NoError(t, c.check())
 	require.Equal(t, BlockPendingFree, c.Snapshot().Segments[0].Blocks[0].State)
 	require.EqualValues(t, 100, c.MemoryReserved())
-	var frees []Event
-	for _, e := range o.events {
-		if e.Op == OpFree {
-			frees = append(frees, e)
+	var frees []OpInfo
+	for _, info := range o.events {
+		if info.Op == OpFree {
+			frees = append(frees, info)
 		}
 	}
 	require.Len(t, frees, 2)
 	require.ErrorIs(t, frees[0].Err, refused)
-	for i, e := range frees {
-		require.Equal(t, []uint64{7, 7, uint64(3 + i), uint64(1 + i)}, []uint64{e.Stream, e.Shard, e.Seq, e.Serial})
-		require.Equal(t, []int64{100 * int64(1+i), 100 * int64(1+i)}, []int64{e.Requested, e.Bytes})
-		require.Equal(t, "small", e.Pool)
+	for i, info := range frees {
+		require.Equal(t, []uint64{7, 7, uint64(3 + i), uint64(1 + i)}, []uint64{info.Stream, info.Shard, info.Seq, info.Serial})
+		require.Equal(t, []int64{100 * int64(1+i), 100 * int64(1+i)}, []int64{info.Requested, info.Bytes})
+		require.Equal(t, "small", info.Pool)
 	}
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)

@@ -24,8 +24,8 @@ func (op Op) String() string {
 	return "unknown"
 }
 
-// Event is what an operation did. Fields that don't apply to it are zero.
-type Event struct {
+// OpInfo is what an operation did. Fields that don't apply to it are zero.
+type OpInfo struct {
 	Op        Op
 	Device    string
 	Cache     uint64 // the cache's number, unique in the process
@@ -51,7 +51,7 @@ type Observer interface {
 // Operation is one observed operation.
 type Operation interface {
 	// End is called once, when the operation is over.
-	End(Event)
+	End(OpInfo)
 }
 
 // start tells the observer, if there is one.
@@ -62,9 +62,9 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 	return c.config.Observer.Start(ctx, op)
 }
 
-func (c *Cache) end(o Operation, e Event) {
+func (c *Cache) end(o Operation, info OpInfo) {
 	if o != nil {
-		e.Device, e.Cache = c.dev.Name(), c.number
-		o.End(e)
+		info.Device, info.Cache = c.dev.Name(), c.number
+		o.End(info)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // spy notes what it sees, and uses the cache while it is told: no lock may be held.
 type spy struct {
 	cache  *Cache
-	events []Event
+	events []OpInfo
 	depths []int
 }
 
@@ -27,9 +27,9 @@ type spied struct {
 	depth int
 }
 
-func (s spied) End(e Event) {
+func (s spied) End(info OpInfo) {
 	s.cache.Stats()
-	s.events = append(s.events, e)
+	s.events = append(s.events, info)
 	s.depths = append(s.depths, s.depth)
 }
 
@@ -53,7 +53,7 @@ func TestObserver(t *testing.T) {
 	other, _ := newCache(t, Config{})
 	require.NotEqual(t, c.number, other.number, "serials are unique in a cache only")
 	dn := "scripted"
-	require.Equal(t, []Event{
+	require.Equal(t, []OpInfo{
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 2 << 20, Pool: "small"},
 		{Op: OpAlloc, Device: dn, Stream: 9, Shard: 9, Serial: 1, Seq: 1, Requested: 100, Bytes: 512, Pool: "small"},
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 20 << 20, Pool: "large"},

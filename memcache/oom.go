@@ -74,9 +74,9 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	t := c.sum()
+	t := c.sumStats()
 	e := &OutOfMemoryError{
-		Requested: r.bytes, Segment: r.segment, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
+		Requested: r.bytes, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
 		Allocated: t.AllocatedBytes.All.Current,
 		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
 		Reserved:  t.ReservedBytes.All.Current,
@@ -85,7 +85,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	if l := r.shard.of(r.pool); l != nil {
+	if l := r.shard.listsFor(r.pool); l != nil {
 		if m := l.free[r.kind].before(nil); m != nil {
 			e.Largest = m.size
 		}
@@ -99,7 +99,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 }
 
 // noteOOM records a request that failed.
-func (c *Cache) noteOOM(r *request, err error) {
+func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
@@ -119,12 +119,12 @@ type reclaimer struct {
 // registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.reclaimers = append(c.reclaimers, r)
 	return func() {
-		c.all.Lock()
-		defer c.all.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		// Failing requests go through the list as it was when they failed, so it is replaced.
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
@@ -132,26 +132,26 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 
 // pressure is how far a request that found no memory has come with the reclaimers.
 type pressure struct {
-	asked   bool
-	left    []*reclaimer // of those that were registered when it first failed; the first one may have more
-	claimed int64        // bytes that the first of left says it freed
+	asked    bool
+	left     []*reclaimer // of those that were registered when it first failed; the first one may have more
+	reported int64        // bytes that the first of left says it freed
 }
 
 // reclaim asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
 // try. The bytes of one that says that it freed more than the device has are not believed any more.
 func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 	if !p.asked {
-		c.all.Lock()
+		c.mu.Lock()
 		p.asked, p.left = true, c.reclaimers
-		c.all.Unlock()
+		c.mu.Unlock()
 	}
-	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.claimed = p.left[1:], 0 {
+	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.reported = p.left[1:], 0 {
 		r := p.left[0]
-		if p.claimed > c.dev.Properties().TotalMemory || !c.registered(r) {
+		if p.reported > c.dev.Properties().TotalMemory || !c.registered(r) {
 			continue
 		}
 		if freed := r.free(ctx, need); freed > 0 {
-			p.claimed += min(freed, math.MaxInt64-p.claimed)
+			p.reported += min(freed, math.MaxInt64-p.reported)
 			return true
 		}
 	}
@@ -159,7 +159,7 @@ func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 }
 
 func (c *Cache) registered(r *reclaimer) bool {
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return slices.Contains(c.reclaimers, r)
 }

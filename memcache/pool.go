@@ -42,15 +42,15 @@ type Pool struct {
 
 // NewPool makes a private pool, which has no memory yet.
 func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("memcache: NewPool: %w: make pools before Close", ErrClosed)
 	}
-	c.pools++
-	p := &Pool{cache: c, id: PoolID{0, c.pools}, options: options}
+	c.lastPoolNumber++
+	p := &Pool{cache: c, id: PoolID{0, c.lastPoolNumber}, options: options}
 	if options.UseOnOOM {
-		c.lenders = append(c.lenders, p)
+		c.oomPools = append(c.oomPools, p)
 	}
 	return p, nil
 }
@@ -87,17 +87,17 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
-	v := carriedOf(ctx)
-	next := &carried{scope: v.scope}
+	state := ctxStateOf(ctx)
+	next := &ctxState{scope: state.scope}
 	if p != nil {
 		next.pools = append(next.pools, p)
 	}
-	for _, o := range v.pools {
+	for _, o := range state.pools {
 		if o.cache != c {
 			next.pools = append(next.pools, o)
 		}
 	}
-	return next.in(ctx)
+	return next.attachTo(ctx)
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks
@@ -112,7 +112,7 @@ func (p *Pool) Release() error {
 	c.lockAll()
 	defer c.unlockAll()
 	p.released.Store(true)
-	c.lenders = slices.DeleteFunc(c.lenders, func(o *Pool) bool { return o == p })
+	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	}
 	ctx, op := p.cache.start(ctx, OpEmptyCache)
 	err := p.cache.emptyCache(ctx, p)
-	p.cache.end(op, Event{Op: OpEmptyCache, Err: err})
+	p.cache.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
 

@@ -21,15 +21,15 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 
 // takeGranules takes out of the index, the largest first, free blocks with as many granules as the request
 // lacks; not the block that is to grow.
-func (c *Cache) takeGranules(r *request) (victims []*meta) {
+func (c *Cache) takeGranules(r *request) (victims []*chunk) {
 	c.lockAll()
 	defer c.unlockAll()
-	grows, need := r.shard.candidate(r), r.rounded
+	grows, need := r.shard.findGrowable(r), r.rounded
 	if grows != nil && !grows.unmapped {
 		need -= grows.size
 	}
 	for _, s := range c.table.Load().list {
-		l := s.of(r.pool)
+		l := s.listsFor(r.pool)
 		if l == nil {
 			continue
 		}
@@ -37,7 +37,7 @@ func (c *Cache) takeGranules(r *request) (victims []*meta) {
 			from := len(victims)
 			x := &l.free[k]
 			for m := x.before(nil); m != nil && need > 0; m = x.before(m) {
-				if first, end := c.granules(m); m != grows && first < end {
+				if first, end := c.wholeGranules(m); m != grows && first < end {
 					victims = append(victims, m)
 					need -= int64(end - first)
 				}

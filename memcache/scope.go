@@ -53,20 +53,20 @@ type Own struct {
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	v := carriedOf(ctx)
-	s := &Scope{cache: c, parent: v.scope, name: name}
+	state := ctxStateOf(ctx)
+	s := &Scope{cache: c, parent: state.scope, name: name}
 	c.lockAll()
 	defer c.unlockAll()
-	s.base = c.sum()
+	s.base = c.sumStats()
 	for _, l := range s.levels() {
-		v := l.of(&s.base)
+		v := l.current(&s.base)
 		*l.level = Level{Start: v, Current: v, Peak: v}
 	}
-	c.windows = append(c.windows, s)
+	c.openScopes = append(c.openScopes, s)
 	for _, sh := range c.table.Load().list {
-		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
+		sh.scopes = append(sh.scopes, scopeQuota{sh.inUse(allPools, gaugeAllocatedBytes), sh.inUse(allPools, gaugeRequestedBytes)})
 	}
-	return (&carried{scope: s, pools: v.pools}).in(ctx), s
+	return (&ctxState{scope: s, pools: state.pools}).attachTo(ctx), s
 }
 
 // Name is the scope's name.
@@ -77,7 +77,7 @@ func (s *Scope) Window() Window {
 	s.cache.lockAll()
 	defer s.cache.unlockAll()
 	if s.ended == 0 {
-		s.count()
+		s.updateWindow()
 	}
 	return s.window
 }
@@ -98,23 +98,23 @@ func (s *Scope) End() {
 	if s.ended != 0 {
 		return
 	}
-	s.count()
-	c.ends++
-	s.ended = c.ends
-	i := slices.Index(c.windows, s)
-	c.windows = slices.Delete(c.windows, i, i+1)
+	s.updateWindow()
+	c.scopesEnded++
+	s.ended = c.scopesEnded
+	i := slices.Index(c.openScopes, s)
+	c.openScopes = slices.Delete(c.openScopes, i, i+1)
 	for _, sh := range c.table.Load().list {
 		sh.scopes = slices.Delete(sh.scopes, i, i+1)
 	}
 }
 
-type leveled struct {
-	level *Level
-	of    func(*Stats) int64
+type windowLevel struct {
+	level   *Level
+	current func(*Stats) int64
 }
 
-func (s *Scope) levels() [3]leveled {
-	return [3]leveled{
+func (s *Scope) levels() [3]windowLevel {
+	return [3]windowLevel{
 		{&s.window.Allocated, func(t *Stats) int64 { return t.AllocatedBytes.All.Current }},
 		{&s.window.Requested, func(t *Stats) int64 { return t.RequestedBytes.All.Current }},
 		{&s.window.Reserved, func(t *Stats) int64 { return t.ReservedBytes.All.Current }},
@@ -122,17 +122,17 @@ func (s *Scope) levels() [3]leveled {
 }
 
 // count brings the window up to date. All shards are locked.
-func (s *Scope) count() {
-	t, w := s.cache.sum(), &s.window
+func (s *Scope) updateWindow() {
+	t, w := s.cache.sumStats(), &s.window
 	for _, l := range s.levels() {
-		l.level.Current = l.of(&t)
+		l.level.Current = l.current(&t)
 	}
 	t = t.Since(s.base)
 	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
 // of is the innermost scope of the chain that belongs to c.
-func (s *Scope) of(c *Cache) *Scope {
+func (s *Scope) innermostOf(c *Cache) *Scope {
 	for s != nil && s.cache != c {
 		s = s.parent
 	}
@@ -142,9 +142,9 @@ func (s *Scope) of(c *Cache) *Scope {
 // charge counts a block in the open scopes of the chain that starts with s. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
-func (m *meta) charge(c *Cache, s *Scope) {
-	m.scope, m.ends = nil, c.ends
-	for ; s != nil; s = s.parent.of(c) {
+func (m *chunk) charge(c *Cache, s *Scope) {
+	m.scope, m.scopesEndedBefore = nil, c.scopesEnded
+	for ; s != nil; s = s.parent.innermostOf(c) {
 		if s.ended != 0 {
 			continue
 		}
@@ -160,9 +160,9 @@ func (m *meta) charge(c *Cache, s *Scope) {
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (m *meta) discharge(c *Cache) {
-	for s := m.scope; s != nil; s = s.parent.of(c) {
-		if s.ended != 0 && s.ended <= m.ends {
+func (m *chunk) discharge(c *Cache) {
+	for s := m.scope; s != nil; s = s.parent.innermostOf(c) {
+		if s.ended != 0 && s.ended <= m.scopesEndedBefore {
 			continue
 		}
 		s.mu.Lock()

@@ -15,8 +15,8 @@ func TestRounding(t *testing.T) {
 		{10<<20 - 512, 10<<20 - 512, 20 << 20}, {10<<20 - 1, 10 << 20, 10 << 20}, {10 << 20, 10 << 20, 10 << 20},
 		{10<<20 + 1, 10<<20 + 512, 12 << 20}, {33<<20 + 7, 33<<20 + 512, 34 << 20},
 	} {
-		require.Equal(t, c.block, RoundSize(c.bytes), "%d bytes", c.bytes)
-		require.Equal(t, c.segment, SegmentSize(c.bytes), "%d bytes", c.bytes)
+		require.Equal(t, c.block, Config{}.RoundSize(c.bytes), "%d bytes", c.bytes)
+		require.Equal(t, c.segment, Config{}.SegmentSize(c.bytes), "%d bytes", c.bytes)
 	}
 }
 

@@ -5,18 +5,18 @@ import "github.com/cistern-ml/cistern/device"
 // tree is a set of blocks, ordered by size and address, or by address alone. It is a treap whose links are in
 // the blocks, so that it allocates nothing, and everything is logarithmic.
 type tree struct {
-	root      *meta
+	root      *chunk
 	byAddress bool
 }
 
-func (x *tree) less(a, b *meta) bool {
+func (x *tree) less(a, b *chunk) bool {
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
 	}
 	return a.ptr < b.ptr
 }
 
-func (x *tree) insert(m *meta) {
+func (x *tree) insert(m *chunk) {
 	m.left, m.right, m.indexed = nil, nil, true
 	if x.root == nil {
 		x.root = m
@@ -41,7 +41,7 @@ func priority(p device.Ptr) uint32 {
 	return uint32(h >> 32)
 }
 
-func (x *tree) remove(m *meta) {
+func (x *tree) remove(m *chunk) {
 	link := &x.root
 	for *link != m {
 		link = x.descend(*link, m)
@@ -51,8 +51,8 @@ func (x *tree) remove(m *meta) {
 }
 
 // from returns the first block with at least size bytes, or nil. In address order it is the first of all.
-func (x *tree) from(size int64) *meta {
-	var first *meta
+func (x *tree) atLeast(size int64) *chunk {
+	var first *chunk
 	for m := x.root; m != nil; {
 		if m.size < size && !x.byAddress {
 			m = m.right
@@ -64,8 +64,8 @@ func (x *tree) from(size int64) *meta {
 }
 
 // after returns the block after m, or nil.
-func (x *tree) after(m *meta) *meta {
-	var next *meta
+func (x *tree) after(m *chunk) *chunk {
+	var next *chunk
 	for t := x.root; t != nil; {
 		if x.less(m, t) {
 			next, t = t, t.left
@@ -77,8 +77,8 @@ func (x *tree) after(m *meta) *meta {
 }
 
 // before returns the block before m, or the last one if m is nil, or nil.
-func (x *tree) before(m *meta) *meta {
-	var last *meta
+func (x *tree) before(m *chunk) *chunk {
+	var last *chunk
 	for t := x.root; t != nil; {
 		if m == nil || x.less(t, m) {
 			last, t = t, t.right
@@ -89,7 +89,7 @@ func (x *tree) before(m *meta) *meta {
 	return last
 }
 
-func (x *tree) descend(at, m *meta) **meta {
+func (x *tree) descend(at, m *chunk) **chunk {
 	if x.less(m, at) {
 		return &at.left
 	}
@@ -97,7 +97,7 @@ func (x *tree) descend(at, m *meta) **meta {
 }
 
 // split divides t into the blocks before m and those after it.
-func (x *tree) split(t, m *meta) (before, after *meta) {
+func (x *tree) split(t, m *chunk) (before, after *chunk) {
 	toBefore, toAfter := &before, &after
 	for t != nil {
 		if x.less(t, m) {
@@ -113,8 +113,8 @@ func (x *tree) split(t, m *meta) (before, after *meta) {
 }
 
 // join is the treap of a's and b's blocks, all of a before all of b.
-func join(a, b *meta) *meta {
-	var root *meta
+func join(a, b *chunk) *chunk {
+	var root *chunk
 	link := &root
 	for a != nil && b != nil {
 		if a.priority >= b.priority {

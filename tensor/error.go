@@ -1,6 +1,10 @@
 package tensor
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // Classes of errors, for errors.Is.
 var (
@@ -12,8 +16,8 @@ var (
 	ErrReleased = errors.New("tensor was released")
 	// ErrRuntime: the tensor belongs to another runtime.
 	ErrRuntime = errors.New("tensor of another runtime")
-	// ErrInvalid: an argument other than a shape or dtype is wrong.
-	ErrInvalid = errors.New("invalid argument")
+	// ErrInvalid: an argument other than a shape or dtype is wrong; it is [device.ErrInvalid].
+	ErrInvalid = device.ErrInvalid
 	// ErrLabel: a class label is not in [0, classes).
 	ErrLabel = errors.New("label out of range")
 	// ErrClosed: the runtime is closed.

@@ -107,10 +107,10 @@ func TestReshape(t *testing.T) {
 	assert.Equal(t, gtensor.Shape{0, 2}, y.Shape())
 }
 
-func TestScopesReleaseWhatWasNotKept(t *testing.T) {
+func TestLifetimesReleaseWhatWasNotKept(t *testing.T) {
 	r := newRig(t, 64<<20)
-	outerCtx, outer := Scope(r.ctx)
-	innerCtx, inner := Scope(outerCtx)
+	outerCtx, outer := WithLifetime(r.ctx)
+	innerCtx, inner := WithLifetime(outerCtx)
 	mk := func(ctx context.Context) *Tensor {
 		x, err := r.Zeros(ctx, gtensor.Float32, 3)
 		require.NoError(t, err)

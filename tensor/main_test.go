@@ -87,9 +87,9 @@ func (r *rig) needsHost(why string) *host.Device {
 
 // scoped gives the rig's context a scope that ends with the test.
 func (r *rig) scoped() *rig {
-	ctx, scope := Scope(r.ctx)
+	ctx, life := WithLifetime(r.ctx)
 	r.ctx = ctx
-	r.t.Cleanup(func() { assert.NoError(r.t, scope.Close()) })
+	r.t.Cleanup(func() { assert.NoError(r.t, life.Close()) })
 	return r
 }
 

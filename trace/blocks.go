@@ -69,7 +69,7 @@ func (b *blockSpans) take(k blockKey) (span oteltrace.SpanContext, ok bool) {
 
 // tie connects a free with the span of the block's allocation, if that had one: as a link if the free has a recording
 // parent of its own, and as the parent if it has none.
-func (o *memoryOperation) tie(e memcache.Event) {
+func (o *memoryOperation) tie(e memcache.OpInfo) {
 	var alloc oteltrace.SpanContext
 	var ok bool
 	if !errors.Is(e.Err, memcache.ErrFreed) { // else it belongs to the free that came first

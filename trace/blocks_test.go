@@ -155,7 +155,7 @@ func TestFreeOfATracedBlockTakesItsTime(t *testing.T) {
 	_, run := f.tracer.Memory().Start(t.Context(), memcache.OpFree)
 	time.Sleep(2 * time.Millisecond)
 	k := f.key(t, b)
-	run.End(memcache.Event{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial})
+	run.End(memcache.OpInfo{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial})
 	free := f.named("memcache.free")[0]
 	assert.GreaterOrEqual(t, free.EndTime().Sub(free.StartTime()), 2*time.Millisecond)
 	assert.False(t, free.StartTime().Before(before))
@@ -191,7 +191,7 @@ func TestSecondFreeTakesNoSpan(t *testing.T) {
 	step.End()
 	_, late := f.tracer.Memory().Start(t.Context(), memcache.OpFree) // loses the race against the next one
 	k := f.key(t, b)
-	late.End(memcache.Event{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial, Err: memcache.ErrFreed})
+	late.End(memcache.OpInfo{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial, Err: memcache.ErrFreed})
 	assert.Empty(t, f.named("memcache.free"))
 	require.NoError(t, b.Free())
 	assert.Len(t, f.named("memcache.free"), 1)

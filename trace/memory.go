@@ -80,7 +80,7 @@ var memoryOperations = sync.Pool{New: func() any { return new(memoryOperation) }
 
 // End describes the span with what is known now, and ends it. A failed allocation without a span is an event
 // on its parent's.
-func (o *memoryOperation) End(e memcache.Event) {
+func (o *memoryOperation) End(e memcache.OpInfo) {
 	switch {
 	case e.Op == memcache.OpFree:
 		o.tie(e)
@@ -105,7 +105,7 @@ func (o *memoryOperation) End(e memcache.Event) {
 }
 
 // describe collects the attributes of e that apply. The SDK copies them.
-func (o *memoryOperation) describe(e memcache.Event) {
+func (o *memoryOperation) describe(e memcache.OpInfo) {
 	a := append(o.attributes, KeyDevice.String(e.Device))
 	if e.Op <= memcache.OpDriverFree {
 		a = append(a, KeyStream.Int64(int64(e.Stream)))

@@ -118,7 +118,7 @@ type told struct {
 }
 
 // End notes what only the driver knows.
-func (m told) End(e memcache.Event) {
+func (m told) End(e memcache.OpInfo) {
 	switch e.Op {
 	case memcache.OpDriverAlloc:
 		if m.call.synchronized {

@@ -159,5 +159,5 @@ func TestSDKInstalledLater(t *testing.T) {
 	assert.Len(t, f.named("memcache.alloc"), 1)
 	ctx, run := f.tracer.Memory().Start(t.Context(), memcache.OpEmptyCache)
 	assert.True(t, recording(ctx))
-	run.End(memcache.Event{Op: memcache.OpEmptyCache})
+	run.End(memcache.OpInfo{Op: memcache.OpEmptyCache})
 }

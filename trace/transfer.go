@@ -56,7 +56,7 @@ type transferOperation struct {
 }
 
 // End describes the span and ends it at the time of the event: it may be told later.
-func (o *transferOperation) End(e transfer.Event) {
+func (o *transferOperation) End(e transfer.OpInfo) {
 	if o.ctx != nil && !e.Done.IsZero() {
 		o.tracer.copyDuration.record(o.ctx, e.Done.Sub(e.Queued), durationKey{device: e.Device, label: e.Op.String()}, e.Err)
 	}

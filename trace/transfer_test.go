@@ -101,7 +101,7 @@ func TestCopyTimesAreTheDevices(t *testing.T) {
 	inside, run := f.tracer.Transfer().Start(ctx, transfer.OpD2H)
 	queued := time.Now()
 	done := queued.Add(3 * time.Second)
-	run.End(transfer.Event{Op: transfer.OpD2H, Device: "host", Queued: queued, Done: done})
+	run.End(transfer.OpInfo{Op: transfer.OpD2H, Device: "host", Queued: queued, Done: done})
 	assert.True(t, done.Equal(f.named("transfer.d2h")[0].EndTime()))
 	h := f.collect(t)["cistern.transfer.duration"].Data.(metricdata.Histogram[float64])
 	assert.InDelta(t, 3, h.DataPoints[0].Sum, 1e-9)
@@ -119,7 +119,7 @@ func TestWhatIsNoCopy(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)
 	_, run := f.tracer.Transfer().Start(ctx, transfer.OpH2D)
-	run.End(transfer.Event{Op: transfer.OpH2D, Device: "host", Queued: time.Now(), Err: device.ErrClosed})
+	run.End(transfer.OpInfo{Op: transfer.OpH2D, Device: "host", Queued: time.Now(), Err: device.ErrClosed})
 	assert.NotContains(t, f.collect(t), "cistern.transfer.duration")
 	_, run = f.tracer.Transfer().Start(ctx, transfer.OpNext+1)
 	assert.Nil(t, run)
@@ -131,7 +131,7 @@ func TestWaitForTheLoader(t *testing.T) {
 	f := newFixture(t, Config{})
 	ctx, _ := f.parent(t)
 	_, run := f.tracer.Transfer().Start(ctx, transfer.OpNext)
-	run.End(transfer.Event{Op: transfer.OpNext, Device: "host", Bytes: 100, Waited: time.Second, Err: transfer.ErrClosed})
+	run.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Bytes: 100, Waited: time.Second, Err: transfer.ErrClosed})
 	a := attributes(f.named("transfer.next")[0])
 	assert.Equal(t, map[attribute.Key]any{
 		KeyDevice: "host", KeyCopyBytes: int64(100), KeyWaited: 1.0, "error.type": "closed",

@@ -115,7 +115,7 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	if err := b.pool.enter(ctx, call); err != nil {
 		return err
 	}
-	defer b.pool.gate.leave() // until then the arenas are not freed
+	defer b.pool.gate.Leave() // until then the arenas are not freed
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open(call); err != nil || size == 0 {
@@ -151,7 +151,7 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 	if err := b.pool.enter(ctx, "Output"); err != nil {
 		return 0, err
 	}
-	defer b.pool.gate.leave()
+	defer b.pool.gate.Leave()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.open("Output"); err != nil {

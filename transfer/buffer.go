@@ -151,8 +151,8 @@ func (b Buffer) Release() error {
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	if (over || s.pool.due.Load()) && s.pool.gate.enter() { // else Close frees it
-		defer s.pool.gate.leave()
+	if (over || s.pool.due.Load()) && s.pool.gate.Enter() { // else Close frees it
+		defer s.pool.gate.Leave()
 		s.pool.settle(context.Background())
 	}
 	return nil

@@ -20,7 +20,7 @@ func (p *Pool) Close() error {
 }
 
 func (p *Pool) close() error {
-	p.gate.shut()
+	p.gate.Shut()
 	p.lockAll()
 	p.closed.Store(true)
 	for _, sh := range p.shards {

@@ -132,13 +132,13 @@ func (b *Batch) results(ctx context.Context, call string) (outputs []output, unl
 	if err := done.Wait(ctx); err != nil {
 		return nil, nil, fmt.Errorf("transfer: %s: %w", call, err)
 	}
-	if !b.pool.gate.enter() {
+	if !b.pool.gate.Enter() {
 		return nil, nil, b.pool.closedError(call)
 	}
 	b.mu.Lock()
 	unlock = func() {
 		b.mu.Unlock()
-		b.pool.gate.leave()
+		b.pool.gate.Leave()
 	}
 	if err := b.collectable(call); err != nil { // closed while we waited
 		unlock()

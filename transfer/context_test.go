@@ -12,7 +12,7 @@ import (
 
 func TestNilContext(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	p, buf, block, l, batch := r.pool, r.get(t, 100), r.alloc(t, 100, r.a), newLoader(t, r, 1), r.pool.NewBatch()
+	p, buf, block, batch := r.pool, r.get(t, 100), r.alloc(t, 100, r.a), r.pool.NewBatch()
 	c, err := p.H2D(t.Context(), r.a, block, 0, buf, 0, 100)
 	require.NoError(t, err)
 	var none context.Context
@@ -31,9 +31,6 @@ func TestNilContext(t *testing.T) {
 		"Batch.Upload":   func() error { return batch.Upload(none, block, 0, mem) },
 		"Batch.Output":   func() error { _, err := batch.Output(none, block, 0, 10); return err },
 		"Batch.Submit":   func() error { _, err := batch.Submit(none, r.a); return err },
-		"NewLoader":      func() error { _, err := newLoaderIn(none, r); return err },
-		"Loader.Start":   func() error { return l.Start(none, counter(1, nil)) },
-		"Loader.Next":    func() error { _, err := l.Next(none); return err },
 	} {
 		t.Run(call, func(t *testing.T) {
 			err := f()
@@ -43,9 +40,4 @@ func TestNilContext(t *testing.T) {
 	}
 	require.NoError(t, buf.Wait(t.Context()))
 	require.NoError(t, errors.Join(buf.Release(), block.Free(), batch.Close()))
-	require.NoError(t, l.Close())
-}
-
-func newLoaderIn(ctx context.Context, r *rig) (*transfer.Loader, error) {
-	return transfer.NewLoader(ctx, r.pool, transfer.LoaderConfig{Cache: r.cache, Compute: r.a, Fields: []int64{10}})
 }

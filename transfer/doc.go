@@ -24,26 +24,7 @@
 // [Pool.Upload] and [Pool.Download] copy ordinary Go slices, by way of pinned buffers. A [Batch] queues many copies and
 // kernels at once. [Pool.Register] pins a Go slice in place, and [Pool.Launch] runs a kernel that uses buffers in place.
 //
-// # The loader
-//
-// A [Loader] calls a [Source] ahead of a training loop and uploads what it gives while earlier batches are
-// used:
-//
-//	loader, err := transfer.NewLoader(ctx, pool, transfer.LoaderConfig{
-//		Cache: cache, Compute: stream, Fields: []int64{imageBytes, labelBytes},
-//	})
-//	defer loader.Close()
-//	for range epochs {
-//		err := loader.Start(ctx, source)
-//		for {
-//			batch, err := loader.Next(ctx)
-//			if err == io.EOF {
-//				break
-//			}
-//			// queue work on stream that uses batch.Field(0), of which batch.Bytes(0) bytes are valid
-//			err = batch.Release()
-//		}
-//	}
+// Package transfer/loader fills and uploads the batches of a training loop ahead of their use.
 //
 // # Errors
 //
@@ -56,5 +37,5 @@
 //
 // With -race the detector checks the streams of the host device. A program that reads what an unfinished copy
 // writes is reported, and so is a missing event between two streams: what the pool itself looks at (copies
-// of other buffers, steps that bound the loader, completions that an [Observer] is told of) orders nothing.
+// of other buffers, completions that an [Observer] is told of) orders nothing.
 package transfer

@@ -295,7 +295,7 @@ func (o *slowObserver) Start(ctx context.Context, _ transfer.Op) (context.Contex
 	return ctx, o
 }
 
-func (o *slowObserver) End(e transfer.Event) {
+func (o *slowObserver) End(e transfer.OpInfo) {
 	<-o.open
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,6 +1,10 @@
 package transfer
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // Classes of errors, for errors.Is. Errors of the device and of memcache are wrapped, so their classes hold
 // too.
@@ -16,6 +20,6 @@ var (
 	// ErrReleased: the buffer or batch was released before.
 	ErrReleased = errors.New("released")
 	// ErrInvalid: an argument can't be used here: a nil stream, a stream of another device, a buffer of
-	// another pool. Nothing changed.
-	ErrInvalid = errors.New("invalid argument")
+	// another pool. Nothing changed. It is [device.ErrInvalid].
+	ErrInvalid = device.ErrInvalid
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/host"
@@ -71,48 +70,4 @@ func ExamplePool_Upload() {
 	// <nil>
 	// hello
 	// true
-}
-
-func ExampleLoader() {
-	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
-
-	loader, err := transfer.NewLoader(ctx, pool, transfer.LoaderConfig{
-		Cache: cache, Compute: stream, Fields: []int64{3 * 4},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer loader.Close()
-
-	data := []float32{1, 2, 3, 4, 5, 6, 7}
-	err = loader.Start(ctx, func(_ context.Context, fields [][]byte) error {
-		if len(data) == 0 {
-			return io.EOF
-		}
-		field, err := transfer.View[float32](fields[0])
-		n := copy(field, data)
-		data, fields[0] = data[n:], fields[0][:4*n]
-		return err
-	})
-	for err == nil {
-		var batch *transfer.Minibatch
-		if batch, err = loader.Next(ctx); err != nil {
-			break
-		}
-		// A real program launches kernels on stream here.
-		fmt.Println("batch", batch.Index(), "has", batch.Bytes(0)/4, "numbers")
-		err = batch.Release()
-	}
-	fmt.Println(err)
-	// Output:
-	// batch 0 has 3 numbers
-	// batch 1 has 3 numbers
-	// batch 2 has 1 numbers
-	// EOF
 }

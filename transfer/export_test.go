@@ -10,6 +10,3 @@ func (p *Pool) UseShard(i int) {
 	p.hints.Get()
 	p.hints.Put(p.shards[i%len(p.shards)])
 }
-
-// Taken reports whether somebody has the turn of Next and Start.
-func (l *Loader) Taken() bool { return len(l.turn) > 0 }

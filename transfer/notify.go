@@ -29,7 +29,7 @@ type notifier struct {
 type observed struct {
 	pool     *Pool
 	op       Operation
-	event    Event
+	event    OpInfo
 	from, to device.Event // timed; nil: none
 	next     *observed
 }

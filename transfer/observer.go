@@ -28,7 +28,7 @@ const (
 	// OpRegister and OpUnregister are driver calls that pin a Go slice in place, and end that.
 	OpRegister
 	OpUnregister
-	// OpNext is a wait of [Loader.Next]: for the device to be less than N steps behind, and for data.
+	// OpNext is a wait of a loader's Next (package transfer/loader): for the device to be less than N steps behind, and for data.
 	OpNext
 )
 
@@ -56,8 +56,8 @@ func (op Op) Queued() bool { return op <= OpLaunch }
 // call is the method that the operation belongs to.
 func (op Op) call() string { return ops[op].call }
 
-// Event is a finished operation.
-type Event struct {
+// OpInfo is a finished operation.
+type OpInfo struct {
 	// Op is the operation.
 	Op Op
 	// Device is the device's name.
@@ -95,5 +95,5 @@ type Observer interface {
 type Operation interface {
 	// End is called once, when the operation is complete: for a copy when the device has finished it, on a
 	// goroutine of the pool that must not be blocked for long.
-	End(Event)
+	End(OpInfo)
 }

@@ -16,7 +16,7 @@ import (
 // recorder keeps the events of operations whose context has a name.
 type recorder struct {
 	mu     sync.Mutex
-	events []transfer.Event
+	events []transfer.OpInfo
 	open   int
 }
 
@@ -35,7 +35,7 @@ func (r *recorder) Start(ctx context.Context, op transfer.Op) (context.Context, 
 	return ctx, &operation{r, op}
 }
 
-func (o *operation) End(e transfer.Event) {
+func (o *operation) End(e transfer.OpInfo) {
 	if e.Op != o.op {
 		panic("an operation ended with another's event")
 	}
@@ -45,7 +45,7 @@ func (o *operation) End(e transfer.Event) {
 	o.r.events = append(o.r.events, e)
 }
 
-func (r *recorder) of(op transfer.Op) (events []transfer.Event) {
+func (r *recorder) of(op transfer.Op) (events []transfer.OpInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
@@ -82,7 +82,7 @@ func TestObserver(t *testing.T) {
 	require.Positive(t, e.Busy)
 	require.LessOrEqual(t, e.Busy, e.Done.Sub(e.Queued), "the copy ran between the two")
 	e.Done, e.Queued, e.Busy = downs[0].Done, downs[0].Queued, 0
-	require.Equal(t, transfer.Event{
+	require.Equal(t, transfer.OpInfo{
 		Op: transfer.OpH2D, Device: r.dev.Name(), Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
 		Done: e.Done, Queued: e.Queued,
 	}, e)
@@ -120,24 +120,4 @@ func TestObserverOfFaults(t *testing.T) {
 		require.ErrorIs(t, e.Err, device.ErrSticky)
 		require.NotEmpty(t, e.Err.Error())
 	}
-}
-
-func TestObserverOfLoader(t *testing.T) {
-	rec := &recorder{}
-	r := newRig(t, transfer.Config{Observer: rec})
-	k := newSink(t, r, 20)
-	l := newLoader(t, r, 2)
-	k.epoch(l, 20, nil, false)
-	require.NoError(t, l.Close())
-	require.NoError(t, r.pool.Close())
-	require.Zero(t, rec.open)
-	nexts := rec.of(transfer.OpNext)
-	require.Len(t, nexts, 22)
-	for i, e := range nexts {
-		require.NoError(t, e.Err)
-		if i < 19 {
-			require.EqualValues(t, imageBytes+labelBytes, e.Bytes)
-		}
-	}
-	require.Len(t, rec.of(transfer.OpH2D), 40)
 }

@@ -51,7 +51,7 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 	if err := src.Pool.enter(ctx, "CopyPeer"); err != nil {
 		return nil, err
 	}
-	defer src.Pool.gate.leave()
+	defer src.Pool.gate.Leave()
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
 
 // The limits of a Config without its own.
@@ -50,7 +51,7 @@ type Pool struct {
 	notifier *notifier // nil without an observer
 	events   events
 	timed    events // for observers
-	gate     gate
+	gate     callgate.Gate
 	closed   atomic.Bool
 	copied   [copyOps]struct{ copies, bytes atomic.Int64 }
 
@@ -131,12 +132,15 @@ func orDefault(n, normal int64) int64 {
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
+// Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its own to tell of, as a loader.
+func (p *Pool) Observer() Observer { return p.observer }
+
 // enter begins a call that reaches the driver; the caller leaves p.gate.
 func (p *Pool) enter(ctx context.Context, call string) error {
 	if err := checkContext(call, ctx); err != nil {
 		return err
 	}
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return p.closedError(call)
 	}
 	return nil
@@ -151,7 +155,7 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 	if p.observer == nil {
 		return func(error) {}
 	}
-	e := Event{Op: op, Device: p.dev.Name(), Bytes: bytes, Queued: time.Now()}
+	e := OpInfo{Op: op, Device: p.dev.Name(), Bytes: bytes, Queued: time.Now()}
 	_, o := p.observer.Start(ctx, op)
 	if o == nil {
 		return func(error) {}
@@ -206,13 +210,13 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 // getSlow finds memory in other shards, or asks the driver, unless s has been found. over says that it must settle, busy
 // that a shard that was locked was passed over.
 func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool, class int, size, bytes int64) (*slab, error) {
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		if s != nil {
 			return s, nil // the pool closes, and counts it as out
 		}
 		return nil, p.closedError("Get")
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	short := false
 	if s == nil && !over {
 		s, short = p.steal(sh, class, size, bytes, busy)
@@ -262,7 +266,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	if err := p.enter(ctx, "EmptyCache"); err != nil {
 		return err
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	if err := errors.Join(p.flush(ctx), p.unpark()); err != nil {
 		return fmt.Errorf("transfer: EmptyCache: %w", err)
 	}

@@ -56,7 +56,7 @@ func (l *locker) Start(ctx context.Context, _ transfer.Op) (context.Context, tra
 	return ctx, l
 }
 
-func (l *locker) End(transfer.Event) {
+func (l *locker) End(transfer.OpInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 }

@@ -40,24 +40,6 @@ func TestCopyWithoutAnEnd(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-// A slot of which nothing says when it is free ends the loader, not the order.
-func TestLoaderWithoutAnEnd(t *testing.T) {
-	r := newRig(t, transfer.Config{})
-	l, err := transfer.NewLoader(t.Context(), r.pool, transfer.LoaderConfig{
-		Cache: r.cache, Compute: unrecordable{r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
-	})
-	require.NoError(t, err)
-	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
-	b, err := l.Next(t.Context())
-	require.NoError(t, err)
-	require.ErrorIs(t, b.Release(), errRecord)
-	for range 2 {
-		_, err = l.Next(t.Context())
-		require.ErrorIs(t, err, errRecord)
-	}
-	require.NoError(t, l.Close())
-}
-
 // untimed is a device without events that measure.
 type untimed struct{ device.Device }
 

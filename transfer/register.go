@@ -18,7 +18,7 @@ func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 	if err := p.enter(ctx, "Register"); err != nil {
 		return Buffer{}, err
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	if len(b) == 0 {
 		return Buffer{}, nil
 	}
@@ -42,10 +42,10 @@ func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 // unregister is Release of a registered slice.
 func (b Buffer) unregister() error {
 	s := b.slab
-	if !s.pool.gate.enter() {
+	if !s.pool.gate.Enter() {
 		return fmt.Errorf("transfer: Release of a %s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
 	}
-	defer s.pool.gate.leave()
+	defer s.pool.gate.Leave()
 	sh := s.pool.lockShard()
 	err := b.end(sh)
 	sh.mu.Unlock()

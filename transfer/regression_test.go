@@ -3,7 +3,6 @@ package transfer_test
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -129,14 +128,6 @@ func TestCollectWithoutADestination(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
-func TestSamplerRefusesWhatNoEpochCanHold(t *testing.T) {
-	read := func(context.Context, []int, [][]byte) error { return nil }
-	_, err := transfer.Sampler{Samples: math.MaxInt, Batch: 2, Fields: []int64{1}}.Epoch(0, read)
-	require.ErrorIs(t, err, transfer.ErrRange)
-	_, err = transfer.Sampler{Samples: 1, Batch: 1, Fields: []int64{1}}.Epoch(0, nil)
-	require.ErrorIs(t, err, transfer.ErrInvalid)
-}
-
 // What was found done while others looked at the pool, and is over the budget, goes with the next Release, also with one
 // that waits for a copy.
 func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
@@ -167,14 +158,14 @@ func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 // eventList is an observer that keeps what it is told.
 type eventList struct {
 	mu     sync.Mutex
-	events []transfer.Event
+	events []transfer.OpInfo
 }
 
 func (l *eventList) Start(ctx context.Context, _ transfer.Op) (context.Context, transfer.Operation) {
 	return ctx, l
 }
 
-func (l *eventList) End(e transfer.Event) {
+func (l *eventList) End(e transfer.OpInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
@@ -194,6 +185,6 @@ func TestEventOfABatchHasNoSerial(t *testing.T) {
 	require.NoError(t, r.pool.Close())
 	list.mu.Lock()
 	defer list.mu.Unlock()
-	i := slices.IndexFunc(list.events, func(e transfer.Event) bool { return e.Op == transfer.OpBatch })
+	i := slices.IndexFunc(list.events, func(e transfer.OpInfo) bool { return e.Op == transfer.OpBatch })
 	require.Zero(t, list.events[i].Serial)
 }

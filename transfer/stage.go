@@ -38,7 +38,7 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 	if err := p.enter(ctx, "Upload"); err != nil {
 		return nil, err
 	}
-	defer p.gate.leave() // until then no buffer is freed
+	defer p.gate.Leave() // until then no buffer is freed
 	if bytes == 0 {
 		return &Copy{}, nil
 	}
@@ -95,7 +95,7 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 	if err := p.enter(ctx, "Download"); err != nil {
 		return err
 	}
-	defer p.gate.leave() // until then no buffer is freed
+	defer p.gate.Leave() // until then no buffer is freed
 	if bytes > wholeStaged {
 		return p.downloadStaged(ctx, stream, dst, src, srcOffset)
 	}

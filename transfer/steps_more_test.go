@@ -9,6 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/transfer"
+	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
 // copyPeer copies between a block and the other device's.
@@ -76,14 +77,14 @@ func (a *actor) loader(s step) {
 	}
 	compute, up := a.stream(s.a), a.stream(s.b)
 	ahead, fields := 1+int(s.c%3), []int64{1 + int64(s.c>>8%200), 1 + int64(s.c>>16%100)}[:1+s.c>>4%2]
-	cfg := transfer.LoaderConfig{Cache: a.w.cache, Compute: compute, Copy: up, Fields: fields, Ahead: ahead}
+	cfg := loader.Config{Cache: a.w.cache, Compute: compute, Copy: up, Fields: fields, Ahead: ahead}
 	if a.w.sim != nil {
 		a.w.sim.mu.Lock()
 		clear(a.w.sim.left[:])
 		a.w.sim.mu.Unlock()
 	}
 	a.w.calls.Add(1)
-	l, err := transfer.NewLoader(background, a.pool, cfg)
+	l, err := loader.New(background, a.pool, cfg)
 	if a.books != nil {
 		a.books.look()
 		for range ahead + 1 {
@@ -162,7 +163,7 @@ func (a *actor) loader(s step) {
 }
 
 // counted is a source of n batches, of which each has its number and the first in every byte.
-func counted(n int, first byte) transfer.Source {
+func counted(n int, first byte) loader.Source {
 	i := 0
 	return func(_ context.Context, fields [][]byte) error {
 		if i == n {

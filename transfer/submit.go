@@ -34,7 +34,7 @@ func (p *Pool) submit(ctx context.Context, w *work, queue func() error) (*Copy, 
 	if err := p.enter(ctx, w.op.call()); err != nil {
 		return nil, err
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	if w.bytes == 0 && !w.kernels {
 		return &Copy{}, nil
 	}
@@ -140,7 +140,7 @@ func (p *Pool) observe(ctx context.Context, w *work) *observed {
 	if op == nil {
 		return nil
 	}
-	o := &observed{pool: p, op: op, event: Event{
+	o := &observed{pool: p, op: op, event: OpInfo{
 		Op: w.op, Device: p.dev.Name(), Stream: w.stream.ID(), Bytes: w.bytes, Queued: time.Now(),
 	}}
 	if w.op != OpBatch && len(w.blocks) > 0 {

@@ -118,7 +118,7 @@ func (o *countingObserver) Start(ctx context.Context, op transfer.Op) (context.C
 	return ctx, countedOperation{o, op}
 }
 
-func (c countedOperation) End(transfer.Event) { c.o.ended[c.op].Add(1) }
+func (c countedOperation) End(transfer.OpInfo) { c.o.ended[c.op].Add(1) }
 
 // newWorld makes what the program's seed says.
 func newWorld(p *program, calls *atomic.Int64) (*world, error) {

@@ -143,7 +143,7 @@ func TestAdjacentReservations(t *testing.T) {
 
 // TestOneOfManyCallsFails, whoever makes it: the last one of all.
 func TestOneOfManyCallsFails(t *testing.T) {
-	const goroutines, each = 8, 20_000
+	const goroutines, each = 8, 200_000
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
 	d.Fail(FaultCopy, goroutines*each)
@@ -178,7 +178,7 @@ func TestTableAgainstAList(t *testing.T) {
 	for step := range 4000 {
 		i := step * 7919 % 61 * 16
 		n := 1 + step*31%48
-		s := newSegment(registered, space[i:i+n])
+		s := new(table).newSegment(registered, space[i:i+n])
 		overlaps := slices.ContainsFunc(model, func(o *segment) bool { return o.base < s.end() && s.base < o.end() })
 		require.Equal(t, !overlaps, mem.insert(s))
 		if !overlaps {

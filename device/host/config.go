@@ -19,6 +19,10 @@ import (
 type Config struct {
 	// Capacity is the device's memory in bytes. 0 is the smaller of 4 GiB and half of the machine's RAM.
 	Capacity int64
+	// Inaccessible makes the device's addresses ones that the process has no memory at, as those of a GPU are: a
+	// program that touches one ends with a fault, and copies and kernels work as ever. It is for tests, and needs a
+	// machine of 64 bits.
+	Inaccessible bool
 }
 
 const defaultCapacity = min(4<<30, math.MaxInt/2)
@@ -27,7 +31,7 @@ func init() { device.Register("host", driver{}) }
 
 type driver struct{}
 
-// Open opens "host" with the option capacity, such as "2GiB" or a number of bytes.
+// Open opens "host" with the options capacity, such as "2GiB" or a number of bytes, and accessible, true or false.
 func (driver) Open(name string, options url.Values) (device.Device, error) {
 	if name != "host" {
 		return nil, invalid("Open", 0, "there is no device %q; the host device is %q, with options as in %q",
@@ -47,11 +51,19 @@ func (driver) Open(name string, options url.Values) (device.Device, error) {
 func parse(options url.Values) (Config, error) {
 	var cfg Config
 	for key, values := range options {
-		if key != "capacity" {
-			return cfg, invalid("Open", 0, "unknown option %q; the host device has the option capacity", key)
+		if key != "capacity" && key != "accessible" {
+			return cfg, invalid("Open", 0, "unknown option %q; the host device has the options capacity and accessible", key)
 		}
 		if len(values) != 1 {
-			return cfg, invalid("Open", 0, "the option capacity is given %d times; give it once", len(values))
+			return cfg, invalid("Open", 0, "the option %s is given %d times; give it once", key, len(values))
+		}
+		if key == "accessible" {
+			yes, err := strconv.ParseBool(values[0])
+			if err != nil {
+				return cfg, invalid("Open", 0, "accessible=%q is neither true nor false", values[0])
+			}
+			cfg.Inaccessible = !yes
+			continue
 		}
 		n, err := humanize.ParseBytes(values[0])
 		if err != nil || n == 0 || n > math.MaxInt64 {

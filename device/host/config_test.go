@@ -21,7 +21,8 @@ func TestOpen(t *testing.T) {
 	}
 	for name, hint := range map[string]string{
 		"host:1":                         `the host device is "host"`,
-		"host?size=1GiB":                 "has the option capacity",
+		"host?size=1GiB":                 "has the options capacity and accessible",
+		"host?accessible=maybe":          "neither true nor false",
 		"host?capacity=":                 "such as 2GiB",
 		"host?capacity=0":                "use a positive one",
 		"host?capacity=-5":               "use a positive one",

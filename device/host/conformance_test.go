@@ -1,6 +1,7 @@
 package host_test
 
 import (
+	"math/bits"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,10 +11,19 @@ import (
 	"github.com/cistern-ml/cistern/device/host"
 )
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conformance(t, host.Config{Capacity: 64 << 20}) }
+
+func TestConformanceOfInaccessibleMemory(t *testing.T) {
+	if bits.UintSize < 64 {
+		t.Skip("needs addresses of 64 bits")
+	}
+	conformance(t, host.Config{Capacity: 64 << 20, Inaccessible: true})
+}
+
+func conformance(t *testing.T, config host.Config) {
 	devicetest.Run(t, devicetest.Backend{
 		Open: func(t testing.TB) device.Device {
-			d, err := host.New(host.Config{Capacity: 64 << 20})
+			d, err := host.New(config)
 			require.NoError(t, err)
 			return d
 		},

@@ -45,7 +45,12 @@ func New(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	apart, err := cfg.apart()
+	if err != nil {
+		return nil, err
+	}
 	d := &Device{id: device.NewID(), start: time.Now()}
+	d.mem.apart = apart
 	d.mem.init(capacity, max(min(ramBytes(), maxPiece), capacity))
 	d.callbacks.init(d)
 	return d, nil
@@ -64,6 +69,7 @@ func (d *Device) Properties() device.Properties {
 		Model:       fmt.Sprintf("Go heap (%s/%s, %d CPUs)", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
 		TotalMemory: d.mem.capacity,
 		Alignment:   alignment,
+		Accessible:  d.mem.apart == 0,
 	}
 }
 

@@ -125,7 +125,7 @@ func TestOneKindIsNotAnother(t *testing.T) {
 	require.NoError(t, err)
 	data := aligned(g, g)
 	p := device.Ptr(address(data))
-	require.True(t, d.mem.add(newSegment(allocated, data)))
+	require.True(t, d.mem.add(new(table).newSegment(allocated, data)))
 	require.ErrorIs(t, d.Unmap(p, g), device.ErrInvalid)
 	_, err = d.MappedPtr(data)
 	require.ErrorIs(t, err, device.ErrNotPinned)
@@ -134,6 +134,6 @@ func TestOneKindIsNotAnother(t *testing.T) {
 	d.mem.used += g
 	require.NoError(t, d.Free(p))
 	d.mem.close()
-	require.False(t, d.mem.add(newSegment(allocated, data)), "nothing comes into a table that is closed")
+	require.False(t, d.mem.add(new(table).newSegment(allocated, data)), "nothing comes into a table that is closed")
 	require.NoError(t, d.Close())
 }

@@ -53,7 +53,7 @@ func (t *table) mapRange(addr uintptr, bytes int64) (found, ok bool) {
 			break
 		}
 		found = true
-		s := newSegment(mapped, r.data[from:from+bytes:from+bytes])
+		s := t.newSegment(mapped, r.data[from:from+bytes:from+bytes])
 		s.home = r
 		if ok = t.insert(s); ok {
 			handOver(&r.past, &s.before)

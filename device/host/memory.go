@@ -24,7 +24,7 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if d.fails(FaultAlloc) {
 		return 0, d.outOfMemory("Alloc", bytes, d.mem.refund(&d.mem.used, d.mem.capacity, bytes), d.mem.capacity)
 	}
-	s := newSegment(allocated, aligned(bytes, alignment))
+	s := d.mem.newSegment(allocated, aligned(bytes, alignment))
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
 		return 0, d.closedError("Alloc")
@@ -76,7 +76,7 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 
 // Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one
 // reservation, or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device
-// closes.
+// closes. It finds the memory of a device that is not accessible too: for its kernels.
 func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	if err := d.stuckError(); err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		free := d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
 		return nil, d.outOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
 	}
-	s := newSegment(pinned, aligned(bytes, alignment))
+	s := d.mem.newSegment(pinned, aligned(bytes, alignment))
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
 		return nil, d.closedError("AllocPinned")
@@ -50,7 +50,7 @@ func (d *Device) Register(b []byte) error {
 	if len(b) == 0 {
 		return d.badSize("Register", 0)
 	}
-	if !d.mem.add(newSegment(registered, b[:len(b):len(b)])) {
+	if !d.mem.add(d.mem.newSegment(registered, b[:len(b):len(b)])) {
 		return d.refuse("Register", invalid("Register", int64(len(b)),
 			"the slice overlaps memory that is pinned, registered or the device's"))
 	}

@@ -3,7 +3,6 @@ package host
 import (
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/cistern-ml/cistern/internal/race"
 )
@@ -23,7 +22,7 @@ func (k kind) onHost() bool { return k >= pinned }
 
 // segment is memory that operations may name.
 type segment struct {
-	base  uintptr // of data
+	base  uintptr // of data, as operations name it
 	data  []byte
 	kind  kind
 	home  *reservation // of mapped
@@ -40,8 +39,12 @@ type segment struct {
 func (s *segment) end() uintptr { return s.base + uintptr(len(s.data)) }
 
 //go:norace
-func newSegment(k kind, data []byte) *segment {
-	return &segment{base: uintptr(unsafe.Pointer(unsafe.SliceData(data))), data: data, kind: k}
+func (t *table) newSegment(k kind, data []byte) *segment {
+	s := &segment{base: address(data), data: data, kind: k}
+	if !k.onHost() {
+		s.base += t.apart
+	}
+	return s
 }
 
 // reservation is address space of [Device.Reserve]. Fresh pages that nobody touches cost nothing.
@@ -67,9 +70,10 @@ type table struct {
 
 	reservations *reservation
 
-	capacity, used        int64 // of device memory
-	reservable, reserved  int64 // of address space
-	pinnable, pinnedBytes int64 // of AllocPinned
+	apart                 uintptr // how far the device's addresses are from the process's: 0, or see hidden.go
+	capacity, used        int64   // of device memory
+	reservable, reserved  int64   // of address space
+	pinnable, pinnedBytes int64   // of AllocPinned
 	closed                bool
 }
 

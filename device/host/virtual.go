@@ -23,7 +23,7 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 		return 0, d.outOfMemory("Reserve", bytes, free, d.mem.reservable)
 	}
 	data := aligned(bytes, granularity)
-	r := &reservation{base: address(data), data: data}
+	r := &reservation{base: address(data) + d.mem.apart, data: data}
 	if !d.mem.reserve(r) {
 		return 0, d.closedError("Reserve")
 	}

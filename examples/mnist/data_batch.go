@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/transfer"
+	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
 // The fields of a batch.
@@ -20,7 +21,7 @@ var intensity = func() (t [256]float32) {
 	return t
 }()
 
-// batcher cuts a data set into batches for a transfer.Loader.
+// batcher cuts a data set into batches for a loader.Loader.
 type batcher struct {
 	data *dataset
 	size int // pictures in a batch
@@ -30,8 +31,8 @@ type batcher struct {
 	inOrder bool
 }
 
-func (b batcher) sampler() transfer.Sampler {
-	return transfer.Sampler{
+func (b batcher) sampler() loader.Sampler {
+	return loader.Sampler{
 		Samples: b.data.len(), Batch: b.size, Fields: []int64{imageField: pixels * 4, labelField: 4},
 		Shuffle: !b.inOrder, Seed: b.seed,
 	}
@@ -45,7 +46,7 @@ func (b batcher) batches() int { return b.sampler().Batches() }
 
 // epoch is the source of the batches of an epoch: the same ones for the same seed and number, on every
 // machine.
-func (b batcher) epoch(number int) transfer.Source {
+func (b batcher) epoch(number int) loader.Source {
 	source, err := b.sampler().Epoch(number, func(_ context.Context, samples []int, fields [][]byte) error {
 		images, err := transfer.View[float32](fields[imageField])
 		if err != nil {

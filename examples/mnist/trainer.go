@@ -14,6 +14,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer"
+	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
 // ahead is how many batches are on their way while one is used.
@@ -26,7 +27,7 @@ type trainer struct {
 	pool      *transfer.Pool
 	stream    device.Stream
 	runtime   *tensor.Runtime
-	loader    *transfer.Loader
+	loader    *loader.Loader
 	model     autograd.Sequential
 	optimizer autograd.Optimizer
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
@@ -73,7 +74,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.runtime.Close)
-	t.loader, err = transfer.NewLoader(ctx, t.pool, transfer.LoaderConfig{
+	t.loader, err = loader.New(ctx, t.pool, loader.Config{
 		Cache: t.cache, Compute: t.stream, Fields: fields, Ahead: ahead,
 	})
 	if err != nil {
@@ -121,7 +122,7 @@ func (t *trainer) close() error {
 // epoch takes the given number of steps, on the batches of one epoch, and returns the mean loss. It calls
 // progress after every step. When ctx is done it ends after the present step, with ctx's error and the mean so
 // far.
-func (t *trainer) epoch(ctx context.Context, source transfer.Source, steps int, progress func()) (loss float64, err error) {
+func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, progress func()) (loss float64, err error) {
 	if err := t.runtime.Zero(ctx, t.loss); err != nil {
 		return 0, err
 	}
@@ -165,7 +166,7 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 }
 
 // train computes the loss and its gradients, and updates the parameters.
-func (t *trainer) train(ctx context.Context, batch *transfer.Minibatch) (n int, err error) {
+func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return 0, err
@@ -201,7 +202,7 @@ func closeTape(tape *autograd.Tape, err error) error {
 }
 
 // tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
-func (t *trainer) tensors(batch *transfer.Minibatch) (x, y *tensor.Tensor, err error) {
+func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err error) {
 	n := int(batch.Bytes(labelField) / 4)
 	if x, err = t.runtime.FromBlock(batch.Field(imageField), gtensor.Float32, n, pixels); err != nil {
 		return nil, nil, err
@@ -213,7 +214,7 @@ func (t *trainer) tensors(batch *transfer.Minibatch) (x, y *tensor.Tensor, err e
 }
 
 // accuracy is the share of pictures of the source that the model gets right.
-func (t *trainer) accuracy(ctx context.Context, source transfer.Source) (float64, error) {
+func (t *trainer) accuracy(ctx context.Context, source loader.Source) (float64, error) {
 	if err := t.loader.Start(ctx, source); err != nil {
 		return 0, err
 	}
@@ -236,7 +237,7 @@ func (t *trainer) accuracy(ctx context.Context, source transfer.Source) (float64
 }
 
 // count returns how many pictures of a batch the model gets right, of how many.
-func (t *trainer) count(ctx context.Context, batch *transfer.Minibatch) (right, n int, err error) {
+func (t *trainer) count(ctx context.Context, batch *loader.Minibatch) (right, n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return 0, 0, err

@@ -1,0 +1,156 @@
+package memcache
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// PyTorch's sizes, in bytes.
+const (
+	minBlock     = 512      // every block is a multiple of this
+	smallLimit   = 1 << 20  // up to this a request is served from the small pool
+	smallSegment = 2 << 20  // a segment of the small pool
+	minLarge     = 10 << 20 // from this on a request gets a segment of its own
+	largeSegment = 20 << 20 // the segment for requests between smallLimit and minLarge, by default
+	roundLarge   = 2 << 20  // segments of their own are multiples of this
+	maxRequest   = 1 << 60  // from this on nothing is tried
+)
+
+// rules are a configuration's sizes, in bytes.
+type sizing struct {
+	divisions           Divisions
+	maxSplit            int64 // math.MaxInt64: no limit
+	maxNonSplitRounding int64
+	largeSegment        int64
+	granule             int64 // of expandable segments of the large pool
+}
+
+func (c *Config) sizing() (sizing, error) {
+	const mib = 1 << 20
+	r := sizing{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
+	invalid := func(option string, value any, want string) (sizing, error) {
+		return sizing{}, fmt.Errorf("memcache: %s is %v: %w: want %s", option, value, ErrInvalid, want)
+	}
+	if v := c.LargeSegmentSizeMB; v != 0 {
+		if v <= 10 || v > maxRequest/mib {
+			return invalid("LargeSegmentSizeMB", v, "more than 10, or 0 for 20")
+		}
+		r.largeSegment = v * mib
+	}
+	r.granule = r.largeSegment
+	if v := c.ExpandableGranuleMB; v != 0 {
+		if v < 2 || v%2 != 0 || v > maxRequest/mib {
+			return invalid("ExpandableGranuleMB", v, "an even number of MiB, or 0 for the large segment's")
+		}
+		r.granule = v * mib
+	}
+	if c.ExpandableRemap && !c.ExpandableSegments {
+		return invalid("ExpandableRemap", true, "ExpandableSegments as well")
+	}
+	r.maxNonSplitRounding = r.largeSegment
+	atLeast := fmt.Sprintf("at least the large segment's %d MiB, or 0", r.largeSegment/mib)
+	if v := c.MaxSplitSizeMB; v != 0 {
+		if v < r.largeSegment/mib {
+			return invalid("MaxSplitSizeMB", v, atLeast+" for no limit")
+		}
+		r.maxSplit = min(v, maxRequest/mib) * mib
+	}
+	if v := c.MaxNonSplitRoundingMB; v != 0 {
+		if v < r.largeSegment/mib {
+			return invalid("MaxNonSplitRoundingMB", v, atLeast)
+		}
+		r.maxNonSplitRounding = min(v, maxRequest/mib) * mib
+	}
+	for _, d := range c.RoundupPower2Divisions {
+		if d < 0 || d&(d-1) != 0 || d > 1<<30 {
+			return invalid("RoundupPower2Divisions", c.RoundupPower2Divisions, "powers of two, or 0")
+		}
+	}
+	if v := c.GarbageCollectionThreshold; !(v >= 0 && v < 1) {
+		return invalid("GarbageCollectionThreshold", v, "a number between 0 and 1, or 0 for none")
+	}
+	if v := c.MemoryLimit; v < 0 {
+		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
+	}
+	if c.NoCaching {
+		r.divisions, r.maxSplit = Divisions{}, math.MaxInt64
+	}
+	return r, nil
+}
+
+// round is PyTorch's round_size.
+func (r *sizing) roundSize(bytes int64) int64 {
+	if bytes <= 0 {
+		return 0
+	}
+	if bytes > minBlock {
+		if d := int64(r.divisions[division(bytes)]); d > 1 && bytes > minBlock*d {
+			return roundDivision(bytes, d)
+		}
+	}
+	return roundUp(bytes, minBlock)
+}
+
+// roundDivision rounds up to one of d steps between the powers of two around bytes.
+func roundDivision(bytes, d int64) int64 {
+	floor := int64(1) << (bits.Len64(uint64(bytes)) - 1)
+	if bytes == floor {
+		return bytes
+	}
+	step := floor / d
+	if step == 0 {
+		return 2 * floor
+	}
+	return roundUp(bytes, step)
+}
+
+func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
+
+// segment is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
+func (r *sizing) segmentSize(rounded int64) int64 {
+	switch {
+	case rounded == 0:
+		return 0
+	case rounded <= smallLimit:
+		return smallSegment
+	case rounded < minLarge:
+		return r.largeSegment
+	default:
+		return roundUp(rounded, roundLarge)
+	}
+}
+
+// poolKind tells PyTorch's two pools apart. Its values index the statistics.
+type poolKind uint8
+
+const (
+	smallPool poolKind = iota
+	largePool
+)
+
+func (k poolKind) String() string {
+	if k == smallPool {
+		return "small"
+	}
+	return "large"
+}
+
+func kindFor(rounded int64) poolKind {
+	if rounded <= smallLimit {
+		return smallPool
+	}
+	return largePool
+}
+
+// worthSplitting is PyTorch's should_split: whether a free block keeps what a request leaves of it.
+func (c *Cache) shouldSplit(m *chunk, r *request) bool {
+	if m.segment.noSplit {
+		return false
+	}
+	rest := m.size - r.rounded
+	if m.kind == smallPool || c.config.ExpandableSegments {
+		return rest >= minBlock
+	}
+	return r.rounded < c.sizing.maxSplit && rest > smallLimit
+}

@@ -1,0 +1,109 @@
+package gorgonia
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Classes of errors, for errors.Is. Those that package tensor has too are the same values.
+var (
+	// ErrForeign: the tensor's memory is not, or no longer, this engine's.
+	ErrForeign = errors.New("memory is not this engine's")
+	// ErrClosed: the engine is closed.
+	ErrClosed = errors.New("engine is closed")
+	// ErrShape: the shapes do not fit the operation, or each other.
+	ErrShape = tensor.ErrShape
+	// ErrDtype: the operation does not take elements of this type.
+	ErrDtype = tensor.ErrDtype
+	// ErrReleased: the tensor was released.
+	ErrReleased = tensor.ErrReleased
+	// ErrInvalid: an argument other than a shape or dtype is wrong.
+	ErrInvalid = tensor.ErrInvalid
+	// ErrUnsupported: the engine does not work on this device.
+	ErrUnsupported = tensor.ErrUnsupported
+	// ErrLeaked: tensors were still live when the engine closed.
+	ErrLeaked = tensor.ErrLeaked
+)
+
+// MemoryError is an error of a call that the library makes to its engine, and panics with; see [Engine.Do].
+// That of Alloc wraps the cache's error: errors.Is(err, memcache.ErrOutOfMemory).
+type MemoryError struct {
+	Op    string // "Alloc" or "Memcpy"
+	Bytes int64  // the request of Alloc
+	Err   error
+}
+
+// Error is "gorgonia: Alloc of BYTES: REASON" or "gorgonia: Memcpy: REASON".
+func (a *MemoryError) Error() string {
+	size := ""
+	switch {
+	case a.Bytes < 0:
+		size = fmt.Sprintf(" of %d bytes", a.Bytes)
+	case a.Op == "Alloc":
+		size = " of " + humanize.IBytes(uint64(a.Bytes))
+	}
+	return fmt.Sprintf("gorgonia: %s%s: %v", a.Op, size, a.Err)
+}
+
+// Unwrap returns the reason.
+func (a *MemoryError) Unwrap() error { return a.Err }
+
+// recoverMemory turns a panic of the library with an MemoryError into *err, and lets others pass.
+func recoverMemory(op string, err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *MemoryError:
+		*err = fmt.Errorf("gorgonia: %s: %w", op, r)
+	default:
+		panic(r)
+	}
+}
+
+// recoverLibrary turns a panic of the library into *err; those of its calls of the engine pass, see recoverMemory.
+func recoverLibrary(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *MemoryError:
+		panic(r)
+	default:
+		*err = fmt.Errorf("%w: gorgonia.org/tensor panics: %v", ErrInvalid, r)
+	}
+}
+
+// notReleased is the report of what is left at Close.
+func notReleased(left []*memory) error {
+	if len(left) == 0 {
+		return nil
+	}
+	const most = 8
+	slices.SortFunc(left, func(a, b *memory) int { return int(a.block.Serial()) - int(b.block.Serial()) })
+	var bytes int64
+	var list []string
+	for _, m := range left {
+		bytes += m.block.Size()
+		if len(list) < most {
+			list = append(list, m.block.String()+m.site.String())
+		}
+	}
+	if n := len(left) - len(list); n > 0 {
+		list = append(list, fmt.Sprintf("%d more", n))
+	}
+	return fmt.Errorf("gorgonia: Close of an engine: %w: %d gorgonia tensors of %s: %s",
+		ErrLeaked, len(left), humanize.IBytes(uint64(bytes)), strings.Join(list, ", "))
+}
+
+// freeBlocks frees them all and returns what went wrong.
+func freeBlocks(blocks []memcache.Block) error {
+	var errs []error
+	for _, b := range blocks {
+		errs = append(errs, b.Free())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+package gorgonia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// memory is the memory of one tensor: what Alloc returns.
+type memory struct {
+	data  []byte // exactly what was asked for
+	block memcache.Block
+	site  site
+	owner ref // the tensor's own reference
+	refs  int // owner and views; guarded by the engine
+}
+
+// noBytes is where tensors without elements are.
+var noBytes [1]byte
+
+// Uintptr is the address of the first byte.
+func (m *memory) Uintptr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) }
+
+// MemSize is the number of bytes that were asked for; the block may be larger.
+func (m *memory) MemSize() uintptr { return uintptr(len(m.data)) }
+
+// Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
+// error is an [*MemoryError].
+func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
+	m, err := e.alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (e *Engine) alloc(size int64) (*memory, error) {
+	if size < 0 {
+		return nil, &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
+	}
+	if e.isClosed() {
+		return nil, &MemoryError{"Alloc", size, ErrClosed}
+	}
+	if size == 0 {
+		return &memory{data: noBytes[:0]}, nil
+	}
+	block, err := e.cache.Alloc(context.Background(), size, e.stream)
+	if err != nil {
+		return nil, &MemoryError{"Alloc", size, err}
+	}
+	m := &memory{block: block, site: callSite()}
+	if m.data, err = e.bytes(block, size); err != nil {
+		return nil, &MemoryError{"Alloc", size, errors.Join(err, block.Free())}
+	}
+	clear(m.data)
+	if !e.insert(m) {
+		return nil, &MemoryError{"Alloc", size, errors.Join(ErrClosed, block.Free())}
+	}
+	return m, nil
+}
+
+// bytes is the first size bytes of a new block, once the stream no longer uses them for an earlier owner.
+func (e *Engine) bytes(block memcache.Block, size int64) ([]byte, error) {
+	if err := e.wait(); err != nil {
+		return nil, err
+	}
+	b, err := e.host.Bytes(block.Ptr(), size)
+	return b[:len(b):len(b)], err
+}
+
+func (e *Engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
+}
+
+// Free gives memory from Alloc back; views made by [Engine.View] keep it until they are released. size is
+// not used. Memory that is not live is an error that wraps [ErrForeign].
+func (e *Engine) Free(mem gtensor.Memory, _ int64) error {
+	if isNil(mem) || mem.MemSize() == 0 {
+		return nil
+	}
+	return e.releaseOwner("Free", mem.Uintptr())
+}
+
+// Memset sets memory to val: a tensor to a value of its type; memory from Alloc to a number or bool, whose
+// bytes are repeated.
+func (e *Engine) Memset(mem gtensor.Memory, val any) error {
+	if err := e.ready(); err != nil {
+		return fmt.Errorf("gorgonia: Memset: %w", err)
+	}
+	m, ok := mem.(*memory)
+	if !ok {
+		return e.std.Memset(mem, val)
+	}
+	v := reflect.ValueOf(val)
+	if !v.IsValid() || !plainKind(v.Kind()) {
+		return fmt.Errorf("gorgonia: Memset to a %T: memory is set to a number or a bool", val)
+	}
+	size := int(v.Type().Size())
+	if len(m.data)%size != 0 {
+		return fmt.Errorf("gorgonia: Memset of %d bytes to a %T of %d bytes: the size must be a multiple", len(m.data), val, size)
+	}
+	if len(m.data) == 0 {
+		return nil
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	n := copy(m.data, unsafe.Slice((*byte)(p.UnsafePointer()), size))
+	for n < len(m.data) {
+		n += copy(m.data[n:], m.data[:n])
+	}
+	return nil
+}
+
+// Memclr sets memory to zero. An error of the stream is returned by the next call that can.
+func (e *Engine) Memclr(mem gtensor.Memory) {
+	if err := e.ready(); err != nil {
+		e.park(fmt.Errorf("gorgonia: Memclr: %w", err))
+		return
+	}
+	if m, ok := mem.(*memory); ok {
+		clear(m.data)
+		return
+	}
+	e.std.Memclr(mem)
+}
+
+// Memcpy copies between tensors, and memory from Alloc, on this or another engine or in Go memory: as many
+// bytes as both have. Tensors of different types are an error.
+func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
+	if err := e.ready(); err != nil {
+		return &MemoryError{"Memcpy", 0, err} // the library panics with it
+	}
+	to, ok := rawBytes(dst)
+	from, ok2 := rawBytes(src)
+	if !ok || !ok2 {
+		return e.std.Memcpy(dst, src) // the library's own arrays
+	}
+	if a, ok := dst.(*gtensor.Dense); ok {
+		if b, ok := src.(*gtensor.Dense); ok && a.Dtype() != b.Dtype() {
+			return fmt.Errorf("gorgonia: Memcpy from a tensor of %v to one of %v: the types must be the same", b.Dtype(), a.Dtype())
+		}
+	}
+	copy(to, from)
+	return nil
+}
+
+// Accessible returns mem once the stream is done with it: Go code may touch it then.
+func (e *Engine) Accessible(mem gtensor.Memory) (gtensor.Memory, error) {
+	if err := e.ready(); err != nil {
+		return nil, fmt.Errorf("gorgonia: Accessible: %w", err)
+	}
+	if m, ok := mem.(*memory); ok && len(m.data) > 0 && e.find(m.data) != m {
+		return nil, fmt.Errorf("gorgonia: Accessible: %w: it was freed", ErrForeign)
+	}
+	return mem, nil
+}
+
+// rawBytes are the bytes of memory whose type is known here.
+func rawBytes(mem gtensor.Memory) ([]byte, bool) {
+	switch m := mem.(type) {
+	case *memory:
+		return m.data, true
+	case *gtensor.Dense:
+		return m.Raw, true
+	}
+	return nil, false
+}
+
+func isNil(mem gtensor.Memory) bool {
+	d, ok := mem.(*gtensor.Dense)
+	return mem == nil || ok && (d == nil || len(d.Raw) == 0)
+}
+
+// plainKind reports whether values of kind k hold no Go pointers.
+func plainKind(k reflect.Kind) bool { return k >= reflect.Bool && k <= reflect.Complex128 }

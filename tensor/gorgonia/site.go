@@ -1,0 +1,40 @@
+package gorgonia
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
+
+// site is the place in the user's code that allocated: known in builds with the tag invariants.
+type site uintptr
+
+// callSite finds the caller outside this type and the library.
+func callSite() site {
+	if !invariants.Enabled {
+		return 0
+	}
+	var pcs [32]uintptr
+	n := runtime.Callers(2, pcs[:])
+	frames := runtime.CallersFrames(pcs[:n])
+	for {
+		f, more := frames.Next()
+		if !strings.Contains(f.Function, "/tensor/gorgonia.(*") && !strings.HasPrefix(f.Function, "gorgonia.org/tensor.") {
+			return site(f.PC)
+		}
+		if !more {
+			return 0
+		}
+	}
+}
+
+// String is " allocated at FILE:LINE", or empty.
+func (s site) String() string {
+	if s == 0 {
+		return ""
+	}
+	f, _ := runtime.CallersFrames([]uintptr{uintptr(s) + 1}).Next()
+	return fmt.Sprintf(" allocated at %s:%d", f.File, f.Line)
+}

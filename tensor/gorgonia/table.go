@@ -1,0 +1,125 @@
+package gorgonia
+
+import (
+	"slices"
+	"unsafe"
+
+	gtensor "gorgonia.org/tensor"
+)
+
+// table finds memory by any address inside it: the library forgets what Alloc returned and keeps the
+// address. The memory of each page is in address order; what spans pages is in each of them.
+type table struct {
+	pages map[uintptr][]*memory
+}
+
+// pageBits is the size in bytes, as a power of two, of a page: a small segment of the cache.
+const pageBits = 21
+
+// ref is one reference to memory: the tensor's own, or that of a view.
+type ref struct {
+	mem          *memory
+	view, parent *gtensor.Dense // of a view; the parent is kept alive
+	lifetime     *Lifetime      // nil: dropped
+}
+
+func (t *table) insert(m *memory) {
+	if t.pages == nil {
+		t.pages = make(map[uintptr][]*memory)
+	}
+	first, last := m.pages()
+	for p := first; p <= last; p++ {
+		i, _ := search(t.pages[p], m.Uintptr())
+		t.pages[p] = slices.Insert(t.pages[p], i, m)
+	}
+}
+
+func (t *table) remove(m *memory) {
+	first, last := m.pages()
+	for p := first; p <= last; p++ {
+		if i, ok := search(t.pages[p], m.Uintptr()); ok {
+			t.pages[p] = slices.Delete(t.pages[p], i, i+1)
+		}
+	}
+}
+
+// find returns the memory that has the byte at addr, or nil.
+func (t *table) find(addr uintptr) *memory {
+	page := t.pages[addr>>pageBits]
+	i, exact := search(page, addr)
+	if !exact {
+		i--
+	}
+	if i < 0 || addr-page[i].Uintptr() >= page[i].MemSize() {
+		return nil
+	}
+	return page[i]
+}
+
+func (m *memory) pages() (first, last uintptr) {
+	return m.Uintptr() >> pageBits, (m.Uintptr() + m.MemSize() - 1) >> pageBits
+}
+
+func search(page []*memory, addr uintptr) (int, bool) {
+	return slices.BinarySearchFunc(page, addr, func(m *memory, addr uintptr) int {
+		switch a := m.Uintptr(); {
+		case a < addr:
+			return -1
+		case a > addr:
+			return 1
+		}
+		return 0
+	})
+}
+
+// address is where b starts.
+func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+
+// insert makes m live, in the innermost lifetime. It reports false if the engine is closed.
+func (e *Engine) insert(m *memory) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.table.insert(m)
+	m.owner.mem = m
+	e.link(&m.owner)
+	return true
+}
+
+// find returns the live memory that b starts in, or nil.
+func (e *Engine) find(b []byte) *memory {
+	if len(b) == 0 {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.table.find(address(b))
+}
+
+// link counts a new reference, in the innermost lifetime. e.mu is held.
+func (e *Engine) link(r *ref) {
+	r.mem.refs++
+	r.lifetime = e.lifetime
+	r.lifetime.refs[r] = struct{}{}
+	if r.view != nil {
+		e.views[r.view] = r
+	}
+}
+
+// unlink drops a reference, and reports whether it was the last one of its memory, whose block the caller
+// frees after e.mu, which is held.
+func (e *Engine) unlink(r *ref) (last bool) {
+	delete(r.lifetime.refs, r)
+	r.lifetime = nil
+	if r.view != nil {
+		delete(e.views, r.view)
+	}
+	r.mem.refs--
+	if r.mem.refs > 0 {
+		return false
+	}
+	e.table.remove(r.mem)
+	return true
+}

@@ -1,0 +1,83 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Config are the options of a [Loader].
+type Config struct {
+	// Cache gives the device memory of the ring.
+	Cache *memcache.Cache
+	// Compute is the stream that the batches are used on.
+	Compute device.Stream
+	// Copy is the stream that uploads. nil: the loader makes one, and closes it.
+	Copy device.Stream
+	// Fields are the capacities in bytes of a batch's fields, such as images and labels; each at least 1, and at most 64 TiB.
+	Fields []int64
+	// Ahead is N: how many batches are ready or on their way while one is used, and how many steps may
+	// be in flight. 0 is 2.
+	Ahead int
+}
+
+const (
+	maxAhead = 1 << 10
+	maxField = 1 << 46 // bytes, as of [transfer.Pool.Get]
+)
+
+// check is every check of New that needs no driver.
+func check(p *transfer.Pool, cfg Config) error {
+	if p == nil || cfg.Cache == nil {
+		return fmt.Errorf("loader: New without a pool or a cache: %w", transfer.ErrInvalid)
+	}
+	if cfg.Cache.Device().ID() != p.Device().ID() {
+		return fmt.Errorf("loader: New with a cache of %s: %w: want one of the pool's device %s",
+			cfg.Cache.Device().Name(), transfer.ErrInvalid, p.Device().Name())
+	}
+	if err := checkStream(p, cfg.Compute); err != nil {
+		return err
+	}
+	if cfg.Copy != nil {
+		if err := checkStream(p, cfg.Copy); err != nil {
+			return err
+		}
+	}
+	if cfg.Ahead < 0 || cfg.Ahead > maxAhead {
+		return fmt.Errorf("loader: New with Ahead %d: %w: want 1 to %d, or 0 for 2", cfg.Ahead, transfer.ErrRange, maxAhead)
+	}
+	if len(cfg.Fields) == 0 {
+		return fmt.Errorf("loader: New without fields: %w: want the capacity of each", transfer.ErrInvalid)
+	}
+	for i, n := range cfg.Fields {
+		if n < 1 || n > maxField {
+			return fmt.Errorf("loader: New: field %d of %d bytes: %w: want 1 to %d", i, n, transfer.ErrRange, int64(maxField))
+		}
+	}
+	return nil
+}
+
+func checkStream(p *transfer.Pool, s device.Stream) error {
+	if s == nil {
+		return fmt.Errorf("loader: New without a stream: %w", transfer.ErrInvalid)
+	}
+	if s.Device().ID() != p.Device().ID() {
+		return fmt.Errorf("loader: New on a stream of %s: %w: want a stream of the pool's device %s",
+			s.Device().Name(), transfer.ErrInvalid, p.Device().Name())
+	}
+	return nil
+}
+
+// checkContext says why a call with ctx does not begin.
+func checkContext(call string, ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("loader: %s: %w: the context is nil; use context.Background()", call, transfer.ErrInvalid)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("loader: %s: %w", call, err)
+	}
+	return nil
+}

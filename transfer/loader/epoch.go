@@ -1,0 +1,106 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// epoch is one run of a source.
+type epoch struct {
+	cancel context.CancelFunc
+	ready  chan item     // never full; closed at the end
+	done   chan struct{} // closed when the goroutine has ended
+}
+
+// item is a batch, or the error in its place.
+type item struct {
+	slot  *slot
+	index int64
+	err   error
+}
+
+// Start begins an epoch: the loader's goroutine calls source until it returns io.EOF or an error. An epoch
+// that has not ended is given up first: Start waits until its source has returned, and its batches that
+// Next has not returned are lost. Batches that are still held stay valid. The ring is used again, so that
+// epochs take no further memory.
+//
+// ctx is the source's and the uploads', for as long as the epoch lasts; when it ends, Next returns its error.
+func (l *Loader) Start(ctx context.Context, source Source) error {
+	if source == nil {
+		return fmt.Errorf("loader: Start without a source: %w", transfer.ErrInvalid)
+	}
+	if err := l.takeTurn(ctx, "Start"); err != nil {
+		return err
+	}
+	defer l.passTurn()
+	if err := l.giveUp(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	e := &epoch{cancel: cancel, ready: make(chan item, len(l.slots)+1), done: make(chan struct{})}
+	l.epoch = e
+	l.mu.Lock()
+	l.stats.Epochs++
+	l.mu.Unlock()
+	go e.run(ctx, l, source)
+	return nil
+}
+
+// giveUp ends the present epoch.
+func (l *Loader) giveUp(ctx context.Context) error {
+	if l.epoch == nil {
+		return nil
+	}
+	l.epoch.cancel()
+	select {
+	case <-l.epoch.done:
+	case <-ctx.Done():
+		return fmt.Errorf("loader: Start: waiting for the last epoch's source to return: %w", ctx.Err())
+	}
+	for it := range l.epoch.ready {
+		if it.slot != nil {
+			l.free <- it.slot
+		}
+	}
+	l.epoch = nil
+	return nil
+}
+
+// run is the epoch's goroutine.
+func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
+	var last item
+	goexit := true
+	var busy *slot
+	defer func() {
+		e.cancel()
+		if busy != nil {
+			l.free <- busy
+		}
+		if goexit {
+			last.err = batchError(last.index, errGoexit)
+		}
+		if last.err != io.EOF {
+			e.ready <- last
+		}
+		close(e.ready)
+		close(e.done)
+	}()
+	for {
+		select {
+		case busy = <-l.free:
+		case <-ctx.Done():
+			last.err, goexit = fmt.Errorf("loader: %w", ctx.Err()), false
+			return
+		}
+		if last.err = busy.fill(ctx, l, source, last.index); last.err != nil {
+			goexit = false
+			return
+		}
+		e.ready <- item{slot: busy, index: last.index}
+		busy = nil
+		last.index++
+	}
+}

@@ -1,0 +1,131 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Next returns the next batch of the epoch. Work that is then queued on the compute stream runs after its
+// upload. io.EOF means that the epoch is over; the source's error, or the context's of Start, comes once, in
+// the place of the batch, and io.EOF after it.
+//
+// Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost, and the
+// batch comes with the next call. A loop that holds all N+1 batches gets [transfer.ErrInFlight].
+func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
+	if err := l.takeTurn(ctx, "Next"); err != nil {
+		return nil, err
+	}
+	defer l.passTurn()
+	if l.epoch == nil {
+		return nil, fmt.Errorf("loader: Next before Start: %w", transfer.ErrInvalid)
+	}
+	end := l.observeNext(ctx)
+	b, err := l.next(ctx)
+	end(b, err)
+	return b, err
+}
+
+func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
+	if err := l.throttle(ctx); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	it, ok, err := l.receive(ctx)
+	waited := time.Since(begin)
+	l.mu.Lock()
+	l.stats.Waited += waited
+	l.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, io.EOF
+	case it.err != nil:
+		return nil, it.err
+	}
+	if err := it.slot.handOver(l.compute); err != nil {
+		l.free <- it.slot
+		return nil, fmt.Errorf("loader: Next: %w", err)
+	}
+	b := &Minibatch{loader: l, slot: it.slot, index: it.index, waited: waited, bytes: make([]int64, len(it.slot.fields))}
+	for i, f := range it.slot.fields {
+		b.bytes[i] = int64(len(f))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held++
+	l.stats.Batches++
+	l.stats.Bytes += it.slot.bytes()
+	return b, nil
+}
+
+// throttle waits until fewer than N steps are in flight.
+func (l *Loader) throttle(ctx context.Context) error {
+	begin := time.Now()
+	for {
+		l.mu.Lock()
+		if l.lost != nil {
+			defer l.mu.Unlock()
+			return l.lost
+		}
+		if l.held == len(l.slots) {
+			l.mu.Unlock()
+			return fmt.Errorf("loader: Next: all %d batches of the ring are %w: Release one", len(l.slots), transfer.ErrInFlight)
+		}
+		if len(l.steps) == 0 || len(l.steps)+l.held < len(l.slots)-1 {
+			l.stats.Throttled += time.Since(begin)
+			l.mu.Unlock()
+			return nil
+		}
+		oldest := l.steps[0]
+		l.mu.Unlock()
+		if err := oldest.awaitConsumed(ctx); err != nil {
+			return fmt.Errorf("loader: Next: waiting for an earlier step: %w", err)
+		}
+		l.mu.Lock()
+		l.steps = append(l.steps[:0], l.steps[1:]...)
+		l.mu.Unlock()
+	}
+}
+
+// receive waits for an item of the epoch.
+func (l *Loader) receive(ctx context.Context) (item, bool, error) {
+	select {
+	case it, ok := <-l.epoch.ready:
+		return it, ok, nil
+	case <-ctx.Done():
+		return item{}, false, fmt.Errorf("loader: Next: %w", ctx.Err())
+	case <-l.broken:
+		return item{}, false, l.lost
+	case <-l.closed:
+		return item{}, false, fmt.Errorf("loader: Next: the loader is %w", transfer.ErrClosed)
+	}
+}
+
+// observeNext tells the pool's observer that Next begins. The function it returns ends it.
+func (l *Loader) observeNext(ctx context.Context) func(*Minibatch, error) {
+	observer := l.pool.Observer()
+	if observer == nil {
+		return func(*Minibatch, error) {}
+	}
+	e := transfer.OpInfo{Op: transfer.OpNext, Device: l.pool.Device().Name(), Queued: time.Now()}
+	_, o := observer.Start(ctx, transfer.OpNext)
+	if o == nil {
+		return func(*Minibatch, error) {}
+	}
+	return func(b *Minibatch, err error) {
+		e.Done = time.Now()
+		if b != nil {
+			e.Bytes, e.Waited = b.slot.bytes(), b.waited
+		}
+		if !errors.Is(err, io.EOF) {
+			e.Err = err
+		}
+		o.End(e)
+	}
+}

@@ -1,0 +1,129 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// slot is one place of a loader's ring.
+type slot struct {
+	blocks   []memcache.Block
+	stages   []transfer.Buffer
+	whole    [][]byte     // the stages' memory
+	fields   [][]byte     // what the source made of it
+	uploaded device.Event // recorded on the copy stream
+	consumed device.Event // recorded on the compute stream
+	used     bool         // consumed is recorded: the next upload waits for it
+}
+
+func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
+	s := &slot{fields: make([][]byte, len(cfg.Fields))}
+	if err := s.allocate(ctx, l, cfg); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
+	for i, n := range cfg.Fields {
+		block, err := cfg.Cache.Alloc(ctx, n, l.copy)
+		if err != nil {
+			return fmt.Errorf("field %d: %w", i, err)
+		}
+		s.blocks = append(s.blocks, block)
+		stage, err := l.pool.Get(ctx, n)
+		if err != nil {
+			return fmt.Errorf("field %d: %w", i, err)
+		}
+		s.stages = append(s.stages, stage)
+		s.whole = append(s.whole, stage.Bytes())
+	}
+	for _, e := range [...]*device.Event{&s.uploaded, &s.consumed} {
+		var err error
+		if *e, err = l.pool.Device().NewEvent(device.EventOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *slot) close() error {
+	var errs []error
+	for _, b := range s.blocks {
+		errs = append(errs, b.Free())
+	}
+	for _, b := range s.stages {
+		errs = append(errs, b.Release())
+	}
+	for _, e := range [...]device.Event{s.uploaded, s.consumed} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fill lets the source fill the slot, and queues its upload.
+func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) error {
+	for _, b := range s.stages {
+		if err := b.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	copy(s.fields, s.whole)
+	if err := source.call(ctx, s.fields); err != nil {
+		if err == io.EOF {
+			return err
+		}
+		return batchError(index, err)
+	}
+	if err := checkFields(s.fields, s.whole); err != nil {
+		return batchError(index, err)
+	}
+	if s.used {
+		if err := l.copy.Wait(s.consumed); err != nil {
+			return fmt.Errorf("loader: %w", err)
+		}
+	}
+	for i, f := range s.fields {
+		if _, err := l.pool.H2D(ctx, l.copy, s.blocks[i], 0, s.stages[i], 0, int64(len(f))); err != nil {
+			return err
+		}
+	}
+	if err := l.copy.Record(s.uploaded); err != nil {
+		return fmt.Errorf("loader: %w", err)
+	}
+	return nil
+}
+
+// handOver makes the compute stream wait for the upload.
+func (s *slot) handOver(compute device.Stream) error {
+	for _, b := range s.blocks {
+		if err := b.RecordStream(compute); err != nil {
+			return err
+		}
+	}
+	return compute.Wait(s.uploaded)
+}
+
+// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
+// it orders nothing.
+func (s *slot) awaitConsumed(ctx context.Context) error {
+	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
+	return err
+}
+
+func (s *slot) bytes() int64 {
+	var n int64
+	for _, f := range s.fields {
+		n += int64(len(f))
+	}
+	return n
+}
