@@ -74,7 +74,7 @@ func TestMemoryOfAFailedCopy(t *testing.T) {
 	}
 }
 
-// Goroutines may share a batch: each entry is whole, each slot is its own, and one Submit succeeds.
+// Goroutines may share a batch: each entry is whole, each output is its own, and one Submit succeeds.
 func TestBatchOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.pool.NewBatch()
@@ -88,12 +88,12 @@ func TestBatchOfManyGoroutines(t *testing.T) {
 			for i := range 30 {
 				data := fill(make([]byte, 250), byte(30*g+i))
 				err := b.Upload(t.Context(), block, int64(250*i), data)
-				slot, outputErr := b.Output(t.Context(), block, int64(250*i), 250)
+				index, outputErr := b.Output(t.Context(), block, int64(250*i), 250)
 				if err != nil || outputErr != nil {
 					t.Error(err, outputErr)
 				}
 				mu.Lock()
-				want[slot] = data
+				want[index] = data
 				mu.Unlock()
 			}
 		})
@@ -114,8 +114,8 @@ func TestBatchOfManyGoroutines(t *testing.T) {
 	require.Len(t, want, b.Outputs())
 	var got [][]byte
 	require.NoError(t, b.Collect(t.Context(), &got))
-	for slot, data := range want {
-		require.Equal(t, data, got[slot])
+	for index, data := range want {
+		require.Equal(t, data, got[index])
 	}
 	require.NoError(t, b.Close())
 	idle(t, r.pool)

@@ -24,9 +24,9 @@ func TestBatchOrder(t *testing.T) {
 	b := r.pool.NewBatch()
 	want := [][]byte{}
 	output := func() {
-		slot, err := b.Output(t.Context(), block, 0, 512)
+		index, err := b.Output(t.Context(), block, 0, 512)
 		require.NoError(t, err)
-		require.Equal(t, len(want), slot)
+		require.Equal(t, len(want), index)
 		want = append(want, append([]byte(nil), data...))
 	}
 	output()

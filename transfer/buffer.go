@@ -76,31 +76,31 @@ func (b Buffer) check() error {
 	}
 	s := b.slab
 	for i, u := range s.uses {
-		done, err := u.mark.done()
+		done, err := u.last.done()
 		if err != nil {
 			return fmt.Errorf("transfer: a %s: %w", b, err)
 		}
 		if !done {
 			s.uses = append(s.uses[:0], s.uses[i:]...)
-			return b.inFlight()
+			return b.inFlightError()
 		}
 	}
 	s.uses = s.uses[:0]
 	if s.queueing > 0 {
-		return b.inFlight()
+		return b.inFlightError()
 	}
 	if s.tainted {
-		return fmt.Errorf("transfer: %w", b.endless())
+		return fmt.Errorf("transfer: %w", b.taintedError())
 	}
 	return nil
 }
 
-// endless is the error of a tainted buffer.
-func (b Buffer) endless() error {
+// taintedError is the error of a tainted buffer.
+func (b Buffer) taintedError() error {
 	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
 }
 
-func (b Buffer) inFlight() error {
+func (b Buffer) inFlightError() error {
 	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }
 
@@ -114,15 +114,15 @@ func (b Buffer) Wait(ctx context.Context) error {
 	for b.slab != nil {
 		b.slab.mu.Lock()
 		err := b.check()
-		var m *mark
+		var end *completion
 		if errors.Is(err, ErrInFlight) && len(b.slab.uses) > 0 { // of a stale handle the uses are another's
-			m = b.slab.uses[0].mark
+			end = b.slab.uses[0].last
 		}
 		b.slab.mu.Unlock()
-		if m == nil {
+		if end == nil {
 			return err
 		}
-		if err := m.wait(ctx); err != nil {
+		if err := end.wait(ctx); err != nil {
 			return fmt.Errorf("transfer: waiting for a %s: %w", b, err)
 		}
 	}
@@ -146,30 +146,30 @@ func (b Buffer) Release() error {
 		return b.unregister()
 	}
 	sh := s.pool.lockShard()
-	over, err := sh.release(b)
+	unbalanced, err := sh.endBuffer(b)
 	sh.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	if (over || s.pool.due.Load()) && s.pool.gate.Enter() { // else Close frees it
+	if (unbalanced || s.pool.rebalanceDue.Load()) && s.pool.gate.Enter() { // else Close frees it
 		defer s.pool.gate.Leave()
-		s.pool.settle(context.Background())
+		s.pool.rebalance(context.Background())
 	}
 	return nil
 }
 
-// release ends the buffer, and reports whether the caller must settle. The shard is locked.
-func (sh *shard) release(b Buffer) (over bool, err error) {
-	if err := b.end(sh); err != nil {
+// endBuffer ends the buffer, and reports whether the caller must rebalance. The shard is locked.
+func (sh *shard) endBuffer(b Buffer) (unbalanced bool, err error) {
+	if err := b.expire(sh); err != nil {
 		return false, err
 	}
 	sh.used[gaugeRequests]--
-	sh.used[gaugeRequested] -= b.bytes
-	return sh.takeBack(b.slab), nil
+	sh.used[gaugeRequestedBytes] -= b.bytes
+	return sh.returnSlab(b.slab), nil
 }
 
-// end makes the handle stale. The shard is locked: Close either finds the slab there, or the buffer out.
-func (b Buffer) end(sh *shard) error {
+// expire makes the handle stale. The shard is locked: Close either finds the slab there, or the buffer out.
+func (b Buffer) expire(sh *shard) error {
 	s := b.slab
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,18 +186,18 @@ func (b Buffer) end(sh *shard) error {
 	return nil
 }
 
-// takeBack gives the slab of a buffer that has ended to the shard, and reports whether the caller must settle.
-func (sh *shard) takeBack(s *slab) (over bool) {
+// returnSlab gives the slab of a buffer that has ended to the shard, and reports whether the caller must rebalance.
+func (sh *shard) returnSlab(s *slab) (unbalanced bool) {
 	for _, u := range s.uses {
-		s.marks = append(s.marks, u.mark)
-		sh.enqueue(u.mark, s)
+		s.completions = append(s.completions, u.last)
+		sh.addPending(u.last, s)
 	}
 	clear(s.uses)
 	s.uses = s.uses[:0]
 	if s.waiting > 0 {
 		sh.pending++
 	} else {
-		sh.retire(s)
+		sh.reclaim(s)
 	}
-	return sh.unsettled()
+	return sh.needsRebalance()
 }

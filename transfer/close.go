@@ -27,16 +27,16 @@ func (p *Pool) close() error {
 		sh.closed = true
 	}
 	p.unlockAll()
-	for _, m := range p.marks() {
+	for _, end := range p.completions() {
 		// An error here is the device's: it is dead, and the copies with it.
-		_ = m.quietWait(context.Background())
+		_ = end.quietWait(context.Background())
 	}
 	p.lockAll()
-	p.collectAll()
-	bytes := p.total(gaugeRequested).Current + p.registered.Current
-	p.disownIdle()
+	p.pollAll()
+	bytes := p.total(gaugeRequestedBytes).Current + p.registered.Current
+	p.evictIdle()
 	out := p.takeOut()
-	victims := p.takeDoomed()
+	victims := p.takeEvicted()
 	p.unlockAll()
 	var errs []error
 	if len(out) > 0 {
@@ -67,27 +67,27 @@ func (p *Pool) takeOut() (out []*slab) {
 		s := p.first
 		out = append(out, s)
 		if s.registered {
-			p.forgetRegistered(s)
+			p.removeRegistered(s)
 		} else {
-			p.disown(s)
+			p.evict(s)
 		}
 	}
 	for _, sh := range p.shards {
-		for _, g := range [...]gauge{gaugeRequests, gaugeActive, gaugeRequested} {
+		for _, g := range [...]gauge{gaugeRequests, gaugeActiveBytes, gaugeRequestedBytes} {
 			sh.used[g] = 0
 		}
 	}
 	return out
 }
 
-// marks are those of released buffers and of buffers that are out.
-func (p *Pool) marks() []*mark {
-	var marks []*mark
+// completions are those of released buffers and of buffers that are out.
+func (p *Pool) completions() []*completion {
+	var completions []*completion
 	p.lockAll()
 	for _, sh := range p.shards {
 		for _, q := range sh.queues {
 			for _, w := range q.entries {
-				marks = append(marks, w.mark)
+				completions = append(completions, w.until)
 			}
 		}
 	}
@@ -97,9 +97,9 @@ func (p *Pool) marks() []*mark {
 	for s := p.first; s != nil; s = s.next {
 		s.mu.Lock()
 		for _, u := range s.uses {
-			marks = append(marks, u.mark)
+			completions = append(completions, u.last)
 		}
 		s.mu.Unlock()
 	}
-	return marks
+	return completions
 }

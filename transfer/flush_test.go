@@ -29,7 +29,7 @@ func (s lateRecord) Record(e device.Event) error {
 }
 
 // Two goroutines that queue copies on one stream may record their events in the other order. The copies are waited for, with
-// the context, though the mark that is last in the pool's order is done long before the first.
+// the context, though the completion that is last in the pool's order is done long before the first.
 func TestEmptyCacheWaitsForEventsRecordedInAnotherOrder(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)

@@ -131,7 +131,7 @@ func idleExcept(t testing.TB, p *transfer.Pool, n int64) {
 	require.Equal(t, st.AllocatedBytes.Current, st.ActiveBytes.Current+st.CachedBytes.Current)
 }
 
-// Whatever many goroutines do, at rest the cache is within its budget and its slots, to the byte, and as full as they let
+// Whatever many goroutines do, at rest the cache is within its budget and its number of buffers, to the byte, and as full as they let
 // it be.
 func TestLimitsUnderLoad(t *testing.T) {
 	for _, c := range []struct {
@@ -140,10 +140,10 @@ func TestLimitsUnderLoad(t *testing.T) {
 		cached, buffers int64 // at rest; 0: whatever is less
 	}{
 		{"budget", transfer.Config{MaxCachedBytes: 20 << 10}, 20 << 10, 20},
-		{"slots", transfer.Config{MaxCachedBuffers: 13}, 13 << 10, 13},
+		{"buffers", transfer.Config{MaxCachedBuffers: 13}, 13 << 10, 13},
 		{"both", transfer.Config{MaxCachedBuffers: 21, MaxCachedBytes: 19<<10 + 1}, 19 << 10, 19},
 		{"none", transfer.Config{MaxCachedBytes: -1}, 0, 0},
-		{"no slots", transfer.Config{MaxCachedBuffers: -1}, 0, 0},
+		{"no buffers", transfer.Config{MaxCachedBuffers: -1}, 0, 0},
 		{"limit", transfer.Config{MaxBytes: 33 << 10}, 33 << 10, 33},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (p *Pool) Launch(ctx context.Context, stream device.Stream, l *device.Launc
 	if err := p.checkUses(l, uses); err != nil {
 		return nil, err
 	}
-	return p.submit(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
+	return p.enqueue(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
 }
 
 func (p *Pool) checkUses(l *device.Launch, uses []BufferUse) error {

@@ -43,41 +43,41 @@ type Config struct {
 // All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take the lock of
 // one of several shards, which goroutines on different processors do not share.
 type Pool struct {
-	dev      device.Device
-	budget   int64
-	slots    int32
-	limit    int64
-	observer Observer
-	notifier *notifier // nil without an observer
-	events   events
-	timed    events // for observers
-	gate     callgate.Gate
-	closed   atomic.Bool
-	copied   [copyOps]struct{ copies, bytes atomic.Int64 }
+	dev         device.Device
+	budget      int64
+	maxPerClass int32
+	limit       int64
+	observer    Observer
+	notifier    *notifier // nil without an observer
+	events      events
+	timed       events // for observers
+	gate        callgate.Gate
+	closed      atomic.Bool
+	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
 
-	shards []*shard
-	hints  sync.Pool // of *shard: which one a processor uses
-	turn   atomic.Uint32
+	shards    []*shard
+	hints     sync.Pool // of *shard: which one a processor uses
+	nextShard atomic.Uint32
 
-	lockingAll atomic.Bool
-	waits      atomic.Int64 // for who locked all
-	due        atomic.Bool  // somebody left work to settle
+	lockingAll   atomic.Bool
+	lockAllWaits atomic.Int64 // for who locked all
+	rebalanceDue atomic.Bool  // somebody left work to rebalance
 
 	// Guarded by the locks of all shards.
-	bytesLeft int64 // of the budget, not given to a shard
-	slotsLeft [classes]int32
-	peaks     [gauges]int64
-	late      int // Gets in a row, each within a moment, that others were faster than
-	lateAt    time.Time
+	byteAllowance   int64 // of the budget, not given to a shard
+	bufferAllowance [classes]int32
+	peaks           [gauges]int64
+	lostRaces       int // Gets in a row, each within a moment, that others were faster than
+	lastLostRace    time.Time
 
 	allocations, allocatedBytes memcache.Stat // of active and cached slabs
-	doomed                      []*slab       // disowned, for the next settle to free
+	evicted                     []*slab       // evicted, for the next rebalance to free
 
 	mu                  sync.Mutex
 	first               *slab         // all of the pool's slabs
 	registered          memcache.Stat // bytes
 	held                memcache.Stat // bytes that the driver has allocated and not freed
-	reserved            int64         // bytes that are being allocated
+	allocating          int64         // bytes that are being allocated
 	freeing             int64         // bytes of held that are being freed
 	freed               chan struct{} // closed when the driver has freed something; nil if nobody waits
 	misses              int64
@@ -104,17 +104,17 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	p := &Pool{
 		dev: dev, observer: cfg.Observer, events: events{dev: dev}, timed: events{dev: dev, timed: true}, limit: cfg.MaxBytes,
-		budget: orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
-		slots:  int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
+		budget:      orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
+		maxPerClass: int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
 	}
-	p.bytesLeft = p.budget
-	for i := range p.slotsLeft {
-		p.slotsLeft[i] = p.slots
+	p.byteAllowance = p.budget
+	for i := range p.bufferAllowance {
+		p.bufferAllowance[i] = p.maxPerClass
 	}
 	for range shards {
 		p.shards = append(p.shards, new(shard))
 	}
-	p.hints.New = func() any { return p.shards[p.turn.Add(1)%uint32(len(p.shards))] }
+	p.hints.New = func() any { return p.shards[p.nextShard.Add(1)%uint32(len(p.shards))] }
 	if p.observer != nil {
 		p.notifier = newNotifier()
 	}
@@ -192,24 +192,24 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 	}
 	class, size := classOf(bytes)
 	sh := p.lockShard()
-	s, over := sh.take(class, bytes)
+	s, unbalanced := sh.take(class, bytes)
 	sh.mu.Unlock()
-	busy := false
-	if s == nil && !over {
-		s, over, busy = p.takeElsewhere(class, bytes)
+	passedOver := false
+	if s == nil && !unbalanced {
+		s, unbalanced, passedOver = p.takeElsewhere(class, bytes)
 	}
-	if s == nil || over {
+	if s == nil || unbalanced {
 		var err error
-		if s, err = p.getSlow(ctx, sh, s, over, busy, class, size, bytes); err != nil {
+		if s, err = p.getSlow(ctx, sh, s, unbalanced, passedOver, class, size, bytes); err != nil {
 			return Buffer{}, err
 		}
 	}
 	return s.handOut(bytes), nil
 }
 
-// getSlow finds memory in other shards, or asks the driver, unless s has been found. over says that it must settle, busy
-// that a shard that was locked was passed over.
-func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool, class int, size, bytes int64) (*slab, error) {
+// getSlow finds memory in other shards, or asks the driver, unless s has been found. unbalanced says that it must rebalance, passedOver
+// that a locked shard was passed over.
+func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, unbalanced, passedOver bool, class int, size, bytes int64) (*slab, error) {
 	if !p.gate.Enter() {
 		if s != nil {
 			return s, nil // the pool closes, and counts it as out
@@ -217,18 +217,18 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool,
 		return nil, p.closedError("Get")
 	}
 	defer p.gate.Leave()
-	short := false
-	if s == nil && !over {
-		s, short = p.steal(sh, class, size, bytes, busy)
+	extra := false
+	if s == nil && !unbalanced {
+		s, extra = p.steal(sh, class, size, bytes, passedOver)
 	}
-	if short {
+	if extra {
 		if more, err := p.allocSlab(ctx, class, size, false); err == nil {
-			p.adopt(sh, more, bytes)
+			p.addSlab(sh, more, bytes)
 			return more, nil
 		}
 	}
-	if s == nil || over {
-		p.settle(ctx)
+	if s == nil || unbalanced {
+		p.rebalance(ctx)
 	}
 	if s == nil {
 		s, _ = p.steal(sh, class, size, bytes, false)
@@ -240,7 +240,7 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, over, busy bool,
 	if err != nil {
 		return nil, fmt.Errorf("transfer: Get of %d bytes: %w", bytes, err)
 	}
-	p.adopt(sh, s, bytes)
+	p.addSlab(sh, s, bytes)
 	return s, nil
 }
 

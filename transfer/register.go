@@ -47,17 +47,17 @@ func (b Buffer) unregister() error {
 	}
 	defer s.pool.gate.Leave()
 	sh := s.pool.lockShard()
-	err := b.end(sh)
+	err := b.expire(sh)
 	sh.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	s.pool.forgetRegistered(s)
+	s.pool.removeRegistered(s)
 	return s.pool.unregister(context.Background(), s)
 }
 
-// forgetRegistered takes a registered slab off the books.
-func (p *Pool) forgetRegistered(s *slab) {
+// removeRegistered takes a registered slab off the books.
+func (p *Pool) removeRegistered(s *slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unlink(s)
@@ -68,7 +68,7 @@ func (p *Pool) forgetRegistered(s *slab) {
 func (p *Pool) unregister(ctx context.Context, s *slab) error {
 	for _, u := range s.uses {
 		// So that what the copies did comes before what the owner does next; the device's own errors are Unregister's.
-		_ = u.mark.wait(ctx)
+		_ = u.last.wait(ctx)
 	}
 	end := p.start(ctx, OpUnregister, s.size())
 	err := p.dev.Unregister(s.mem)

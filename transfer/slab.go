@@ -30,22 +30,15 @@ type slab struct {
 	tainted  bool // a copy failed, or nothing says when it is done: the memory is not used again
 
 	// Guarded by the lock of a shard.
-	above, below *slab   // in the stack of idle ones of its class
-	newer, older *slab   // among all idle ones
-	since        uint64  // the shard's tick when it became idle
-	marks        []*mark // of the copies that its last owner queued
-	waiting      int     // how many of them are in queues
+	above, below *slab         // in the stack of idle ones of its class
+	newer, older *slab         // among all idle ones
+	since        uint64        // the shard's tick when it became idle
+	completions  []*completion // of the copies that its last owner queued
+	waiting      int           // how many of them are in queues
 
 	next, prev *slab // all slabs of the pool, guarded by its lock
 
 	_ [64]byte // the next slab is not in this one's last cache line
-}
-
-// use is the last copy of a buffer on one stream.
-type use struct {
-	stream uint64
-	mark   *mark
-	wrote  bool // this copy, or one before it on the stream, writes the buffer
 }
 
 func (s *slab) size() int64 { return int64(len(s.mem)) }
@@ -53,12 +46,12 @@ func (s *slab) size() int64 { return int64(len(s.mem)) }
 // handOut begins a buffer.
 func (s *slab) handOut(bytes int64) Buffer {
 	if race.Enabled {
-		for _, m := range s.marks { // the copies of the last owner, which are done
-			m.done()
+		for _, end := range s.completions { // the copies of the last owner, which are done
+			end.done()
 		}
 	}
-	clear(s.marks)
-	s.marks = s.marks[:0]
+	clear(s.completions)
+	s.completions = s.completions[:0]
 	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
 }
 
@@ -82,10 +75,10 @@ func (p *Pool) unlink(s *slab) {
 	s.next, s.prev = nil, nil
 }
 
-// allocSlab asks the driver for a slab, for adopt. If MaxBytes has no room for it, it may wait for memory that the driver is
+// allocSlab asks the driver for a slab, for addSlab. If MaxBytes has no room for it, it may wait for memory that the driver is
 // freeing.
 func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) (*slab, error) {
-	if err := p.reserve(ctx, size, wait); err != nil {
+	if err := p.admit(ctx, size, wait); err != nil {
 		return nil, err
 	}
 	end := p.start(ctx, OpPinnedAlloc, size)
@@ -100,7 +93,7 @@ func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) 
 	}
 	end(err)
 	p.mu.Lock()
-	p.reserved -= size
+	p.allocating -= size
 	p.allocTime.add(took)
 	up(&p.held, int64(len(mem)))
 	if err != nil {
@@ -111,16 +104,16 @@ func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) 
 	case err == nil:
 		return &slab{pool: p, mem: mem[:size:size], class: class}, nil
 	case cap(mem) > 0:
-		return nil, errors.Join(err, p.giveBack(ctx, mem))
+		return nil, errors.Join(err, p.freePinned(ctx, mem))
 	default:
 		return nil, err
 	}
 }
 
-// freeAll gives slabs that were disowned to the driver. The first error is parked.
+// freeAll gives slabs that were evicted to the driver. The first error is parked.
 func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
 	for _, s := range victims {
-		if err := p.giveBack(ctx, s.mem); err != nil {
+		if err := p.freePinned(ctx, s.mem); err != nil {
 			p.mu.Lock()
 			p.park(err)
 			p.mu.Unlock()
@@ -128,9 +121,9 @@ func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
 	}
 }
 
-// giveBack frees pinned memory that counts as freeing. What the driver refuses stays counted as held: nobody knows what has
+// freePinned frees pinned memory that counts as freeing. What the driver refuses stays counted as held: nobody knows what has
 // become of it, so it is not used again, and not freed again.
-func (p *Pool) giveBack(ctx context.Context, mem []byte) error {
+func (p *Pool) freePinned(ctx context.Context, mem []byte) error {
 	size := int64(len(mem))
 	end := p.start(ctx, OpPinnedFree, size)
 	begin := time.Now()

@@ -69,9 +69,9 @@ func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Bl
 		}
 	})
 	if err == nil {
-		var m *mark
-		if m, err = p.fence(stream); err == nil {
-			return &Copy{m, bytes}, nil
+		var end *completion
+		if end, err = p.recordEnd(stream); err == nil {
+			return &Copy{end, bytes}, nil
 		}
 	}
 	return nil, fmt.Errorf("transfer: Upload of %d bytes: %w", bytes, err)
@@ -211,15 +211,15 @@ func (p *Pool) stages(ctx context.Context) (stages [2]Buffer, err error) {
 	return stages, nil
 }
 
-// fence is an event after everything that stream has queued.
-func (p *Pool) fence(stream device.Stream) (*mark, error) {
+// recordEnd records an event after everything that stream has queued.
+func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
 	ev, err := p.events.get()
 	if err != nil {
 		return nil, err
 	}
-	m, err := p.events.record(stream, ev)
+	end, err := p.events.record(stream, ev)
 	if err == nil {
-		p.forget(m)
+		p.addOrphan(end)
 	}
-	return m, err
+	return end, err
 }

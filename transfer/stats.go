@@ -80,11 +80,11 @@ func (p *Pool) Stats() Stats {
 	var st Stats
 	p.lockAll()
 	defer p.unlockAll()
-	p.collectAll()
-	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActive)
-	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequested), p.total(gaugeCached)
-	if len(p.doomed) > 0 {
-		p.due.Store(true)
+	p.pollAll()
+	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActiveBytes)
+	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequestedBytes), p.total(gaugeCachedBytes)
+	if len(p.evicted) > 0 {
+		p.rebalanceDue.Store(true)
 	}
 	for _, sh := range p.shards {
 		st.Hits += sh.hits
