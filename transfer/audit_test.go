@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -16,12 +16,10 @@ import (
 // busyPool is a pool of two shards with idle slabs of two classes, a registered slice, a buffer that is out, and a released one
 // whose two copies are held up. It is not closed: the test breaks it.
 func busyPool(t *testing.T) *Pool {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, Config{MaxCachedBytes: 1 << 20}, 2)
 	p.hints.New = func() any { return p.shards[0] }
-	stream, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, dev)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	block, err := cache.Alloc(t.Context(), 64, stream)
@@ -155,8 +153,7 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 			"64 bytes are allocated, 0 active, 64 cached and 63 held"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dev, err := host.New(host.Config{})
-			require.NoError(t, err)
+			dev := cisterntest.Host(t, 0)
 			p := newPool(dev, Config{}, 2)
 			p.idleIn(t, p.shards[0], 64)
 			registered := p.register(100)

@@ -2,13 +2,12 @@ package transfer
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -131,16 +130,12 @@ func TestCopiesNotedInAnotherOrder(t *testing.T) {
 // EmptyCache waits for what was queued before it, and not for what others queue meanwhile.
 func TestLastOfWhatHoldsUp(t *testing.T) {
 	p := newShards(t, Config{}, 2)
-	stream, err := p.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, p.dev)
 	cache, err := memcache.New(p.dev, memcache.Config{})
 	require.NoError(t, err)
 	block, err := cache.Alloc(t.Context(), 64, stream)
 	require.NoError(t, err)
-	gate := make(chan struct{})
-	open := sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open)
-	require.NoError(t, stream.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
+	open := cisterntest.Hold(t, stream)
 	before := p.events.seq.Load()
 	require.Nil(t, p.lastPending(before))
 	var ends []*completion

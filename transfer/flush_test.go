@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -45,7 +46,7 @@ func TestEmptyCacheWaitsForEventsRecordedInAnotherOrder(t *testing.T) {
 	<-s.called
 	c, err := r.pool.H2D(t.Context(), s, block, 64, second, 0, 64)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	close(s.may)
 	group.Wait()
 	require.NoError(t, first.Release())

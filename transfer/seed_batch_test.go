@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -151,7 +152,7 @@ func TestSeedCollectErrors(t *testing.T) {
 	refused := r.pool.NewBatch()
 	_, err := refused.Submit(cancelled(), r.a)
 	require.ErrorIs(t, err, cancelled().Err())
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	late, _ := r.outputs(t, 100, 50)
 
 	good := [][]byte{fill(make([]byte, 100), 1), fill(make([]byte, 80), 2)}
@@ -283,7 +284,7 @@ func TestSeedFaults(t *testing.T) {
 		t.Run(fmt.Sprint("fault ", f), func(t *testing.T) {
 			for n := 1; n <= 8; n++ {
 				r := newRig(t, transfer.Config{})
-				r.faulted = true
+				r.Faulted = true
 				r.host(t).Fail(f, n)
 				ok := check(t, r, r.pool, class)
 				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool asks again

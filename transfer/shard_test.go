@@ -7,13 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 // newShards is a pool of so many shards, of which every call uses the last, on a device of its own.
 func newShards(t *testing.T, cfg Config, shards int) *Pool {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, cfg, shards)
 	p.hints.New = func() any { return p.shards[shards-1] }
 	t.Cleanup(func() {
