@@ -7,6 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
+// every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
+
 // check reports what is inconsistent in the cache's structures.
 func (c *Cache) check() error {
 	_, err := c.checkBlocks()
@@ -37,7 +40,8 @@ func (c *Cache) checkLocked() (blocks int64, err error) {
 	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
 }
 
-// checkQuotas requires what exact peaks rest on. All shards are locked.
+// checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
+// All shards are locked.
 func (c *Cache) checkQuotas() error {
 	for row := range rows {
 		for g := range gauges {
@@ -165,13 +169,13 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 	return blocks, nil
 }
 
-// census is what the segments say of a shard's lists.
+// census is what the segments say of a shard's free lists.
 type census struct {
 	segments          int
 	indexed, unmapped [2]int // blocks, by poolKind
 }
 
-// check compares the lists with what the segments say.
+// check compares the free lists with what the segments say.
 func (l *freeLists) check(want *census) error {
 	if want.segments != l.segments {
 		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
@@ -189,7 +193,7 @@ func (l *freeLists) check(want *census) error {
 	return nil
 }
 
-// check requires the index to hold want blocks of the pool, in order.
+// check requires the index to hold want chunks of the pool, in order.
 func (x *index) check(l *freeLists, k poolKind, want int) error {
 	var last *chunk
 	var err error

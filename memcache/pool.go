@@ -86,6 +86,7 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 // cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
+// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	state := ctxStateOf(ctx)
 	next := &ctxState{scope: state.scope}
@@ -134,7 +135,8 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 
 func (p *Pool) isReleased() bool { return p != nil && p.released.Load() }
 
-// releasedPools are the released pools that still have segments, by number. All shards are locked.
+// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
+// All shards are locked.
 func (c *Cache) releasedPools() []*Pool {
 	var pools []*Pool
 	for _, s := range c.table.Load().list {

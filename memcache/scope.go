@@ -14,7 +14,7 @@ type Scope struct {
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.all, with all shards locked for the peaks.
+	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Stats
 
@@ -22,7 +22,7 @@ type Scope struct {
 	// locked: one shard's lock is enough to look.
 	ended uint64
 
-	mu  sync.Mutex // taken under a shard's lock
+	mu  sync.Mutex // taken under a shard's lock, for a block that carries the scope; nothing is locked under it
 	own Own
 }
 
@@ -108,6 +108,7 @@ func (s *Scope) End() {
 	}
 }
 
+// windowLevel is one figure of a window and where its present value is.
 type windowLevel struct {
 	level   *Level
 	current func(*Stats) int64
@@ -121,7 +122,7 @@ func (s *Scope) levels() [3]windowLevel {
 	}
 }
 
-// count brings the window up to date. All shards are locked.
+// updateWindow brings the window up to date; its peaks always are. All shards are locked.
 func (s *Scope) updateWindow() {
 	t, w := s.cache.sumStats(), &s.window
 	for _, l := range s.levels() {
@@ -131,7 +132,8 @@ func (s *Scope) updateWindow() {
 	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
-// of is the innermost scope of the chain that belongs to c.
+// innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for
+// all caches.
 func (s *Scope) innermostOf(c *Cache) *Scope {
 	for s != nil && s.cache != c {
 		s = s.parent

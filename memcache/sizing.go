@@ -17,7 +17,7 @@ const (
 	maxRequest   = 1 << 60  // from this on nothing is tried
 )
 
-// rules are a configuration's sizes, in bytes.
+// sizing is what a configuration says about sizes, in bytes, checked and with the defaults in place. It never changes.
 type sizing struct {
 	divisions           Divisions
 	maxSplit            int64 // math.MaxInt64: no limit
@@ -26,6 +26,7 @@ type sizing struct {
 	granule             int64 // of expandable segments of the large pool
 }
 
+// sizing checks the configuration's numbers.
 func (c *Config) sizing() (sizing, error) {
 	const mib = 1 << 20
 	r := sizing{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
@@ -79,7 +80,7 @@ func (c *Config) sizing() (sizing, error) {
 	return r, nil
 }
 
-// round is PyTorch's round_size.
+// roundSize is the size of the chunk that a request needs (PyTorch's round_size).
 func (r *sizing) roundSize(bytes int64) int64 {
 	if bytes <= 0 {
 		return 0
@@ -107,7 +108,7 @@ func roundDivision(bytes, d int64) int64 {
 
 func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
 
-// segment is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
+// segmentSize is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
 func (r *sizing) segmentSize(rounded int64) int64 {
 	switch {
 	case rounded == 0:
@@ -121,7 +122,8 @@ func (r *sizing) segmentSize(rounded int64) int64 {
 	}
 }
 
-// poolKind tells PyTorch's two pools apart. Its values index the statistics.
+// poolKind tells PyTorch's small and large pool apart, which every pool, default or private, has of its own: small blocks
+// that live long would keep large segments from being free as a whole. Its values index the statistics.
 type poolKind uint8
 
 const (
@@ -136,6 +138,7 @@ func (k poolKind) String() string {
 	return "large"
 }
 
+// kindFor is the kind of pool that serves a request of rounded bytes.
 func kindFor(rounded int64) poolKind {
 	if rounded <= smallLimit {
 		return smallPool
@@ -143,7 +146,8 @@ func kindFor(rounded int64) poolKind {
 	return largePool
 }
 
-// worthSplitting is PyTorch's should_split: whether a free block keeps what a request leaves of it.
+// shouldSplit is PyTorch's should_split: whether what a request leaves of a free chunk becomes a chunk of its own. If not,
+// the block is larger than was asked for.
 func (c *Cache) shouldSplit(m *chunk, r *request) bool {
 	if m.segment.noSplit {
 		return false

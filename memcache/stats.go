@@ -131,7 +131,8 @@ func (c *Cache) Stats() Stats {
 	return c.sumStats()
 }
 
-// sum adds the shards' gauges to what the cache counts itself. All shards are locked.
+// sumStats adds the shards' gauges to what the cache counts itself. All shards are locked: what it returns was true at one
+// moment.
 func (c *Cache) sumStats() Stats {
 	s := c.stats
 	array := func(g gauge) StatArray {
