@@ -96,11 +96,11 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	var errs []error
 	for _, stream := range uses {
-		w, err := c.recordEvent(stream)
+		e, err := c.recordEvent(stream)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if err := c.pending.push(c, stream.ID(), w, m); err != nil {
+		if err := c.pending.push(c, stream.ID(), e, m); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -115,24 +115,24 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 // recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
 // because no event could be had.
 func (c *Cache) recordEvent(s device.Stream) (*pendingEvent, error) {
-	var w *pendingEvent
+	var e *pendingEvent
 	var foreign device.Stream
 	if s.Device() != c.dev {
 		foreign = s
 	} else {
-		w = c.pending.unused()
+		e = c.pending.takeSpare()
 	}
-	if w == nil {
-		e, err := s.Device().NewEvent(device.EventOptions{})
+	if e == nil {
+		event, err := s.Device().NewEvent(device.EventOptions{})
 		if err != nil {
 			return nil, c.synchronize(s)
 		}
-		w = &pendingEvent{event: e, foreign: foreign}
+		e = &pendingEvent{event: event, foreign: foreign}
 	}
-	if err := s.Record(w.event); err == nil {
-		return w, nil
+	if err := s.Record(e.event); err == nil {
+		return e, nil
 	}
-	c.pending.giveBack(w)
+	c.pending.putSpare(e)
 	if s.Closed() {
 		return nil, nil
 	}
