@@ -4,17 +4,20 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
-// PyTorch's sizes, in bytes.
+// PyTorch's sizes, in bytes, and what is never tried.
 const (
-	minBlock     = 512      // every block is a multiple of this
-	smallLimit   = 1 << 20  // up to this a request is served from the small pool
-	smallSegment = 2 << 20  // a segment of the small pool
-	minLarge     = 10 << 20 // from this on a request gets a segment of its own
-	largeSegment = 20 << 20 // the segment for requests between smallLimit and minLarge, by default
-	roundLarge   = 2 << 20  // segments of their own are multiples of this
-	maxRequest   = 1 << 60  // from this on nothing is tried
+	minBlock     = sizes.MinBlock
+	smallLimit   = sizes.SmallLimit
+	smallSegment = sizes.SmallSegment
+	minLarge     = sizes.MinLarge
+	largeSegment = sizes.LargeSegment
+	roundLarge   = sizes.RoundLarge
+
+	maxRequest = 1 << 60 // from this on a request is refused at once
 )
 
 // sizing is what a configuration says about sizes, in bytes, checked and with the defaults in place. It never changes.
