@@ -63,6 +63,8 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
+	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
+	// and not under a lock.
 	waits := len(m.uses) > 0 || s.cache.poisons()
 	if !waits {
 		s.freeDelta(m, &d)
@@ -80,6 +82,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	}
 	s.apply(m.kind, &d)
 	if waits {
+		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
 		m.pending, m.recording, m.eventsLeft = true, true, len(m.uses)
 		return m.uses, true, nil
 	}
@@ -96,6 +99,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	var errs []error
 	for _, stream := range uses {
+		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
 		e, err := c.recordEvent(stream)
 		if err != nil {
 			errs = append(errs, err)
@@ -104,6 +108,8 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 			errs = append(errs, err)
 		}
 	}
+	// The slice stays with the chunk, so that the next hand-out records without allocating; cleared, so that it keeps no
+	// stream alive.
 	clear(uses)
 	m.uses = uses[:0]
 	if c.pending.recordingDone(m) {
@@ -227,7 +233,8 @@ func (s *shard) completeFree(m *chunk) {
 	s.insertFree(m)
 }
 
-// absorb takes the neighbour n out of its index and into m. s.mu is held.
+// absorb takes the neighbour n out of its index and into m, and recycles its record. Unmapped neighbours are merged by growth
+// alone and are no merges for the statistics. s.mu is held.
 func (s *shard) absorb(m, n *chunk) {
 	if n.unmapped {
 		n.segment.unmapped.remove(n)

@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// Memory that goes back to the driver before it has to: old segments, while garbage collection is armed, and segments that
+// are too large to be split, in place of a flush of everything.
+
 // gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
 // c.mu is held.
 func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }

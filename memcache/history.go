@@ -9,6 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// The history is a ring of the last events under one lock, in place of a log of all: it is for the minute before a failure,
+// and its memory is bounded. Off, it costs a hit one load of a pointer.
+
 // Action is what a history entry is about, with PyTorch's names.
 type Action string
 

@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 )
 
+// Private pools share nothing with the default pool but the driver: each has free lists of its own in every shard that has a
+// segment of it (freeLists), and each segment names the lists that its chunks return to. So a pool costs the requests
+// outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
+
 // ErrReleased: the private pool was released, and hands out no more blocks.
 var ErrReleased = errors.New("private pool was released")
 

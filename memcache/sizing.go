@@ -8,6 +8,15 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
+// Sizes of blocks and segments, as PyTorch chooses them. With default options:
+//
+//	request          block                    segment, if no free block fits
+//	1 to 1 MiB       next multiple of 512     2 MiB, of the small pool
+//	up to 10 MiB     next multiple of 512     20 MiB
+//	from 10 MiB      next multiple of 512     the next multiple of 2 MiB
+//
+// A free block is split if at least 512 bytes are left over in the small pool, or more than 1 MiB in the large one.
+
 // PyTorch's sizes, in bytes, and what is never tried.
 const (
 	minBlock     = sizes.MinBlock

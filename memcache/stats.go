@@ -2,6 +2,12 @@ package memcache
 
 import "github.com/cistern-ml/cistern/internal/invariants"
 
+// Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
+// somebody asks. What needs the driver is in Cache.stats, under Cache.mu: segments, bytes reserved, calls, failures. Peaks
+// are in Cache.peaks, for the former. Sums that only grow stay right when a shard is retired (retiredTotals, baseCounts),
+// and are counted from the last reset on (resetBaseline); Since adds what was before it, so that two readings of
+// somebody else's reset can still be compared.
+
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
 	Current   int64 // now
@@ -46,12 +52,14 @@ type Stats struct {
 	beforeReset *Stats
 }
 
+// add counts an increase. Cache.mu is held.
 func (s *Stat) add(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
+// sub counts a decrease. Cache.mu is held.
 func (s *Stat) sub(n int64) {
 	s.Current -= n
 	s.Freed += n
