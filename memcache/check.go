@@ -28,6 +28,7 @@ func (c *Cache) checkBlocks() (blocks int64, err error) {
 	return blocks, err
 }
 
+// checkLocked is checkBlocks with all shards locked.
 func (c *Cache) checkLocked() (blocks int64, err error) {
 	var want Stats
 	for _, sh := range c.table.Load().list {
@@ -116,7 +117,10 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		for m := seg.first; m != nil; prev, m = m, m.next {
 			k := m.kind
 			blocks++
+			// held: the holder of the growth lock has taken it out of the index.
 			held := growing && !m.indexed && m.serial == 0 && !m.pending
+			// The chunks tile the segment and name it and the shard; sizes are whole; free neighbours have merged; and
+			// each chunk is in one state.
 			switch {
 			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
 				return blocks, fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
@@ -127,6 +131,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			case !held && m.indexed == (m.serial != 0 || m.pending) || m.serial != 0 && m.pending:
 				return blocks, fmt.Errorf("block at %d: free %v, serial %d, pending %v", m.ptr, m.indexed, m.serial, m.pending)
 			}
+			// What the statistics must say of it.
 			if !m.unmapped {
 				want.ReservedBytes.add(k, m.size)
 			}

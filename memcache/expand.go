@@ -33,6 +33,8 @@ func (c *Cache) expand(ctx context.Context, r *request) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	// m is free and taken out of the index, or unmapped. Each round maps what is missing behind it, as far as the unmapped
+	// chunk there goes; a segment with holes may need several.
 	for {
 		// While no shard is locked the neighbours may be freed. They don't merge with m, which is in no index: so do it now.
 		c.lockAll()
@@ -65,7 +67,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (*chunk, error) {
 		}
 		s.mu.Lock()
 		if m != tail {
-			// The mapped piece absorbs what is before it.
+			// The mapped piece absorbs m, which is before it. Neither is in an index.
 			tail.absorb(m)
 			s.recycle(m)
 			m = tail
@@ -195,6 +197,7 @@ func (c *Cache) mapFront(ctx context.Context, m *chunk, size int64, r *request) 
 
 // mapGranules maps each granule by itself, so that each can be unmapped by itself; all or none.
 func (c *Cache) mapGranules(p device.Ptr, bytes, granule int64) error {
+	// A range is given to the driver granule by granule, for it can unmap only what was mapped in one call.
 	for done := int64(0); done < bytes; done += granule {
 		if err := c.vmm.Map(p+device.Ptr(done), granule); err != nil {
 			for done -= granule; done >= 0; done -= granule {

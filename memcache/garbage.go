@@ -34,6 +34,7 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 			})
 		}
 	}
+	// They are taken out of the index before the locks are given up, so that no hit takes them while the driver works.
 	victims := oldest(candidates, excess, c.gcClock[largePool].Load())
 	for _, m := range victims {
 		m.segment.free.remove(m)

@@ -82,6 +82,7 @@ func (x *index) atLeast(size int64) *chunk {
 	if size > largeSegment {
 		return x.large.atLeast(size)
 	}
+	// The tree that is found is not empty: its first chunk has the lowest address.
 	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {
@@ -143,6 +144,7 @@ func walk(m *chunk, yield func(*chunk)) {
 
 // next is the first size, in units of 512 bytes, from n on that has chunks; -1: none.
 func (x *index) next(n int) int {
+	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
 	w := n / 64
 	if w >= len(x.words) {
 		return -1

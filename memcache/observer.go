@@ -66,6 +66,7 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 	return c.config.Observer.Start(ctx, op)
 }
 
+// end tells the observer's operation, if there is one, what was done.
 func (c *Cache) end(o Operation, info OpInfo) {
 	if o != nil {
 		info.Device, info.Cache = c.dev.Name(), c.number

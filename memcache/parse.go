@@ -130,8 +130,10 @@ var setters = map[string]setter{
 	},
 }
 
+// mebibytes takes a number of MiB.
 func mebibytes(field func(*Config) *int64) setter { return number(field, "MiB") }
 
+// number takes a whole number that is not negative.
 func number(field func(*Config) *int64, unit string) setter {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
@@ -143,6 +145,7 @@ func number(field func(*Config) *int64, unit string) setter {
 	}
 }
 
+// ratio takes a number that is valid, of which want says what is.
 func ratio(field func(*Config) *float64, want string, valid func(float64) bool) setter {
 	return func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)

@@ -116,6 +116,7 @@ func (p *Pool) Release() error {
 	c := p.cache
 	c.lockAll()
 	defer c.unlockAll()
+	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.released.Store(true)
 	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
 	return nil
@@ -137,6 +138,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// isReleased reports whether the pool was released; the default pool, nil, never is.
 func (p *Pool) isReleased() bool { return p != nil && p.released.Load() }
 
 // releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.

@@ -26,6 +26,7 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
@@ -59,6 +60,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 		return err
 	}
 
+	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
 	free, expandable := c.takeReleasable(p)
 	err = c.driverFreeAll(ctx, free)
 	for _, m := range expandable {
@@ -84,6 +86,7 @@ func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
 			if l == nil {
 				continue
 			}
+			// What is found is taken out after the walk: the index must not change during it.
 			from := [2]int{len(free), len(expandable)}
 			l.free[kind].each(func(m *chunk) {
 				if m.segment.expandable {

@@ -120,6 +120,7 @@ type windowLevel struct {
 	current func(*Stats) int64
 }
 
+// levels are the window's figures that have a peak.
 func (s *Scope) levels() [3]windowLevel {
 	return [3]windowLevel{
 		{&s.window.Allocated, func(t *Stats) int64 { return t.AllocatedBytes.All.Current }},
@@ -147,7 +148,8 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 	return s
 }
 
-// charge counts a block in the open scopes of the chain that starts with s. Scopes end in any order, so these need not
+// charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
+// may be charged from several shards at once, so it has a lock of its own. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
 func (m *chunk) charge(c *Cache, s *Scope) {

@@ -42,6 +42,7 @@ func (c *Cache) shrink(ctx context.Context, m *chunk) error {
 		s.mergeAndInsert(n)
 	}
 	m.ptr, m.size, m.unmapped = from, bytes, true
+	// Unmapped neighbours are one chunk always, so that findGrowable sees all the room there is.
 	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n != nil && n.unmapped {
 			s.absorb(m, n)

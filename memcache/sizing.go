@@ -118,6 +118,7 @@ func roundDivision(bytes, d int64) int64 {
 	return roundUp(bytes, step)
 }
 
+// roundUp is the next multiple of unit, from bytes on.
 func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
 
 // segmentSize is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
@@ -143,6 +144,7 @@ const (
 	largePool
 )
 
+// String is PyTorch's name of the kind.
 func (k poolKind) String() string {
 	if k == smallPool {
 		return "small"
@@ -164,6 +166,7 @@ func (c *Cache) shouldSplit(m *chunk, r *request) bool {
 	if m.segment.noSplit {
 		return false
 	}
+	// PyTorch looks at the option here, not at the segment: with it small rests are kept in either kind of segment.
 	rest := m.size - r.rounded
 	if m.kind == smallPool || c.config.ExpandableSegments {
 		return rest >= minBlock

@@ -66,6 +66,7 @@ func (s *Stat) sub(n int64) {
 	notNegative("a statistic", s.Current)
 }
 
+// ofKind is the statistic of a kind of pool.
 func (a *StatArray) ofKind(k poolKind) *Stat {
 	if k == smallPool {
 		return &a.SmallPool
@@ -73,11 +74,13 @@ func (a *StatArray) ofKind(k poolKind) *Stat {
 	return &a.LargePool
 }
 
+// add counts an increase, of the kind and of all together.
 func (a *StatArray) add(k poolKind, n int64) {
 	a.All.add(n)
 	a.ofKind(k).add(n)
 }
 
+// sub counts a decrease, of the kind and of all together.
 func (a *StatArray) sub(k poolKind, n int64) {
 	a.All.sub(n)
 	a.ofKind(k).sub(n)
@@ -197,6 +200,7 @@ func (c *Cache) ResetAccumulatedStats() {
 		*n = 0
 	}
 	c.retiredTotals, c.baseCounts, c.resetBaseline = [2]delta{}, shardCounts{}, [rows]delta{}
+	// Freed is what was allocated less what is in use: what is in use now was not allocated since.
 	for _, s := range c.table.Load().list {
 		s.increases = [2]delta{}
 		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0

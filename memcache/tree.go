@@ -12,6 +12,7 @@ type tree struct {
 	byAddress bool
 }
 
+// less is the order of the tree. No two chunks have one address.
 func (x *tree) less(a, b *chunk) bool {
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
@@ -22,10 +23,11 @@ func (x *tree) less(a, b *chunk) bool {
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *tree) insert(m *chunk) {
 	m.left, m.right, m.indexed = nil, nil, true
-	if x.root == nil {
+	if x.root == nil { // the first one, with the priority that it had last: any will do
 		x.root = m
 		return
 	}
+	// Down to where a chunk of a lower priority stands: m takes its place, and what is below is split around m.
 	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {

@@ -57,6 +57,7 @@ type usage struct {
 	scopes []scopeQuota
 }
 
+// scopeQuota is a shard's share of the peaks of one scope's window.
 type scopeQuota struct{ allocated, requested int64 }
 
 // inUse is a gauge's value in a row.
@@ -71,6 +72,7 @@ func (u *usage) inUse(row int, g gauge) int64 {
 // the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
 func (u *usage) fits(k poolKind, d *delta) bool {
 	used, other, pool, all := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools]
+	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
 	beyond := func(g gauge) int64 { // negative if it is
 		sum := used[g] + d[g]
 		return (pool[g] - sum) | (all[g] - sum - other[g])
@@ -82,6 +84,7 @@ func (u *usage) fits(k poolKind, d *delta) bool {
 	return len(u.scopes) == 0 || u.fitsScopes(d)
 }
 
+// fitsScopes is fits for the windows of the open scopes, which have peaks of two gauges, of both pool kinds together.
 func (u *usage) fitsScopes(d *delta) bool {
 	for i := range u.scopes {
 		q := &u.scopes[i]
