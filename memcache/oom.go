@@ -13,7 +13,7 @@ import (
 // know what the program can do without, are asked one after the other; then the request fails with an error that says
 // where the memory is. The device stays usable after it, and so does the cache.
 
-// ErrOutOfMemory: the device, or the cache's limit, has too little free memory. The error is an
+// ErrOutOfMemory says that the device, or the cache's limit, has too little free memory. The error is an
 // [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 

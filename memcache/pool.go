@@ -12,7 +12,7 @@ import (
 // segment of it (freeLists), and each segment names the lists that its chunks return to. So a pool costs the requests
 // outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
 
-// ErrReleased: the private pool was released, and hands out no more blocks.
+// ErrReleased says that the private pool was released: it hands out no more blocks.
 var ErrReleased = errors.New("private pool was released")
 
 // PoolOptions configure a private pool.

@@ -26,49 +26,49 @@ func (rt *Runtime) check(op string, ts ...*Tensor) error {
 	return nil
 }
 
-// held keeps the memory of an operation's operands until its work is queued, whoever releases them
-// meanwhile.
-type held struct {
+// operands holds the memory of an operation's operands until its work is queued, whoever releases the tensors
+// meanwhile. It needs no lock: it belongs to the call, and holds a reference to each storage.
+type operands struct {
 	rt     *Runtime
 	stores [5]*storage
 	n      int
 }
 
-// use checks the operands and holds them until end.
-func (rt *Runtime) use(op string, ts ...*Tensor) (held, error) {
-	h := held{rt: rt}
+// acquire checks the tensors and holds their memory until release.
+func (rt *Runtime) acquire(op string, ts ...*Tensor) (operands, error) {
+	in := operands{rt: rt}
 	if err := rt.check(op, ts...); err != nil {
-		return h, err
+		return in, err
 	}
 	for _, t := range ts {
 		if !t.store.retain() {
-			h.end()
-			return held{}, fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
+			in.release()
+			return operands{}, fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
 		}
-		h.stores[h.n] = t.store
-		h.n++
+		in.stores[in.n] = t.store
+		in.n++
 	}
-	return h, nil
+	return in, nil
 }
 
-// useFloats is use for operands that must have one floating-point dtype.
-func (rt *Runtime) useFloats(op string, ts ...*Tensor) (held, error) {
-	h, err := rt.use(op, ts...)
+// acquireFloats is acquire for operands that must have one floating-point dtype.
+func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (operands, error) {
+	in, err := rt.acquire(op, ts...)
 	if err != nil {
-		return h, err
+		return in, err
 	}
 	if err := wantFloats(op, ts...); err != nil {
-		h.end()
-		return held{}, err
+		in.release()
+		return operands{}, err
 	}
-	return h, nil
+	return in, nil
 }
 
-func (h *held) end() {
-	for _, s := range h.stores[:h.n] {
-		h.rt.parked.add(s.release(context.Background()))
+func (in *operands) release() {
+	for _, s := range in.stores[:in.n] {
+		in.rt.parked.add(s.release(context.Background()))
 	}
-	h.n = 0
+	in.n = 0
 }
 
 func (t *Tensor) ptr() device.Ptr { return t.store.block.Ptr() + device.Ptr(t.offset) }

@@ -7,7 +7,7 @@ import (
 )
 
 // Lifetime owns the tensors that were made with its context, and releases at Close what was not kept. It may
-// be used from several goroutines. See [Scope].
+// be used from several goroutines. See [WithLifetime].
 type Lifetime struct {
 	outer *Lifetime
 	ctx   context.Context // of the frees of Close
@@ -17,23 +17,23 @@ type Lifetime struct {
 	closed bool
 }
 
-type scopeKey struct{}
+type lifetimeKey struct{}
 
-// Scope opens a lifetime: every tensor made with the returned context, by whatever operation, is released
+// WithLifetime opens a lifetime: every tensor made with the returned context, by whatever operation, is released
 // when it closes.
 //
-//	ctx, scope := tensor.Scope(ctx)
-//	defer scope.Close()
+//	ctx, life := tensor.WithLifetime(ctx)
+//	defer life.Close()
 //	...
-//	scope.Keep(result)
+//	life.Keep(result)
 //
-// Scopes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
-func Scope(ctx context.Context) (context.Context, *Lifetime) {
+// Lifetimes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
+func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
 	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx, owned: make(map[*Tensor]struct{})}
 	return l.Attach(ctx), l
 }
 
-// Detached returns a context whose tensors belong to no scope.
+// Detached returns a context whose tensors belong to no lifetime.
 func Detached(ctx context.Context) context.Context {
 	if lifetimeOf(ctx) == nil {
 		return ctx
@@ -41,20 +41,20 @@ func Detached(ctx context.Context) context.Context {
 	return (*Lifetime)(nil).Attach(ctx)
 }
 
-// Attach returns a context whose tensors belong to l, whatever scope ctx has. A nil context stays nil, which
+// Attach returns a context whose tensors belong to l, whatever lifetime ctx has. A nil context stays nil, which
 // operations refuse.
 func (l *Lifetime) Attach(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil
 	}
-	return context.WithValue(ctx, scopeKey{}, l)
+	return context.WithValue(ctx, lifetimeKey{}, l)
 }
 
 func lifetimeOf(ctx context.Context) *Lifetime {
 	if ctx == nil {
 		return nil
 	}
-	l, _ := ctx.Value(scopeKey{}).(*Lifetime)
+	l, _ := ctx.Value(lifetimeKey{}).(*Lifetime)
 	return l
 }
 
@@ -72,7 +72,7 @@ func (l *Lifetime) Keep(ts ...*Tensor) {
 }
 
 // Close releases what the lifetime still owns. It is idempotent. Tensors made with its context afterwards
-// pass to the lifetime around it. The spans of the frees have their parent in the context that Scope was given.
+// pass to the lifetime around it. The spans of the frees have their parent in the context that WithLifetime was given.
 func (l *Lifetime) Close() error { return l.CloseContext(l.ctx) }
 
 // CloseContext is Close; the spans of the frees have their parent in ctx.
