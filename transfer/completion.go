@@ -171,3 +171,16 @@ func (c *completion) orderBefore(s device.Stream) error {
 	defer c.unref()
 	return s.Wait(c.event)
 }
+
+// recordEnd records an event after everything that stream has queued.
+func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
+	ev, err := p.events.get()
+	if err != nil {
+		return nil, err
+	}
+	end, err := p.events.record(stream, ev)
+	if err == nil {
+		p.addOrphan(end)
+	}
+	return end, err
+}

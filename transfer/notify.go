@@ -9,7 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// notifier ends the operations of an observer when their copies are done, on a goroutine of its own.
+// notifier ends the operations of an observer when their copies are done, on a goroutine of its own. There is one for a pool
+// with an observer and none for others, so that whoever observes nothing pays nothing. It costs two more events and a callback
+// of the driver for each copy that the observer wants to know about.
 //
 // The device's completion goroutine knows, to the race detector, everything that its streams did. If it
 // called the observer, the observer's locks would pass that knowledge on to whoever takes them next, and an
