@@ -60,8 +60,6 @@ func (p *Pool) close() error {
 	if p.notifier != nil {
 		p.notifier.close()
 	}
-	p.events.close()
-	p.timed.close()
 	return errors.Join(errs...)
 }
 

@@ -32,7 +32,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 // flush frees what is idle, waits for what is pending, and frees that too. It waits for what was released before it began, and
 // for nothing later: else a program that goes on copying would hold it up for ever. Between two waits it holds no lock.
 func (p *Pool) flush(ctx context.Context) error {
-	now := p.events.seq.Load()
+	now := p.recorded.Load()
 	for {
 		victims, wait := p.drain(now)
 		p.freeAll(ctx, victims)

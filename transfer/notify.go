@@ -51,8 +51,8 @@ func (o *observed) started(s device.Stream) {
 		return
 	}
 	var err error
-	if o.from, err = o.pool.timed.get(); err == nil {
-		o.to, err = o.pool.timed.get()
+	if o.from, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true}); err == nil {
+		o.to, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true})
 	}
 	if err == nil {
 		err = s.Record(o.from)
@@ -80,7 +80,7 @@ func (o *observed) measure() {
 func (o *observed) closeEvents() {
 	for _, e := range [...]device.Event{o.from, o.to} {
 		if e != nil {
-			o.pool.timed.put(e)
+			e.Close()
 		}
 	}
 	o.from, o.to = nil, nil

@@ -24,9 +24,8 @@ type Pool struct {
 	maxPerClass int32
 	limit       int64
 	observer    Observer
-	notifier    *notifier // nil without an observer
-	events      events
-	timed       events // for observers
+	notifier    *notifier     // nil without an observer
+	recorded    atomic.Uint64 // completions: each has the number of its record
 	gate        callgate.Gate
 	closed      atomic.Bool
 	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
@@ -79,7 +78,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	p := &Pool{
-		dev: dev, observer: cfg.Observer, events: events{dev: dev}, timed: events{dev: dev, timed: true}, limit: cfg.MaxBytes,
+		dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes,
 		budget:      orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
 		maxPerClass: int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
 	}
