@@ -185,7 +185,7 @@ func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
 		t.free(g)
 		g = own
 	}
-	t.scope.Keep(g)
+	t.lifetime.Keep(g)
 	t.fail("Backward", p.grad.ReleaseContext(t.ctx))
 	p.grad = g
 }

@@ -52,7 +52,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	require.NoError(t, opt.Prepare(b.ctx))
 	seen.reset()
 
-	ctx, scope := tensor.Scope(phase(b.ctx, "scope"))
+	ctx, life := tensor.WithLifetime(phase(b.ctx, "scope"))
 	x, err := tensor.FromSlice(ctx, b.rt, make([]float32, 16), 2, 8)
 	require.NoError(t, err)
 	y, err := tensor.FromSlice(ctx, b.rt, []int32{1, 2})
@@ -68,7 +68,7 @@ func TestEveryFreeHasAContext(t *testing.T) {
 	tape.SetContext(phase(ctx, "close"))
 	require.NoError(t, tape.Close())
 	assert.Equal(t, 1, seen.frees["close"], "the loss")
-	require.NoError(t, scope.Close())
+	require.NoError(t, life.Close())
 	assert.Equal(t, 2, seen.frees["scope"], "pictures and labels")
 	allocs, frees := 0, 0
 	for _, n := range seen.allocs {

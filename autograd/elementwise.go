@@ -85,17 +85,17 @@ func (t *Tape) Div(a, b *Variable) *Variable {
 }
 
 // Neg returns -x.
-func (t *Tape) Neg(x *Variable) *Variable { return t.Scale(x, -1) }
+func (t *Tape) Neg(x *Variable) *Variable { return t.MulScalar(x, -1) }
 
-// Scale returns x * c.
-func (t *Tape) Scale(x *Variable, c float64) *Variable {
-	if !t.begin("Scale", x) {
+// MulScalar returns x * c.
+func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
+	if !t.begin("MulScalar", x) {
 		return t.inert()
 	}
 	y, err := t.rt.MulScalar(t.ctx, x.value, c)
-	return t.push("Scale", t.result("Scale", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	return t.push("MulScalar", t.result("MulScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
-		t.give("Scale", x, g, err)
+		t.give("MulScalar", x, g, err)
 	})
 }
 
@@ -120,13 +120,13 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 	})
 }
 
-// Pow returns x to the power of c.
-func (t *Tape) Pow(x *Variable, c float64) *Variable {
-	if !t.begin("Pow", x) {
+// PowScalar returns x to the power of c.
+func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
+	if !t.begin("PowScalar", x) {
 		return t.inert()
 	}
 	y, err := t.rt.PowScalar(t.ctx, x.value, c)
-	return t.push("Pow", t.result("Pow", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
+	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
 		var slope *tensor.Tensor
 		var err error
 		if c == 0 { // as in PyTorch; else 0 * Inf at x = 0
@@ -142,7 +142,7 @@ func (t *Tape) Pow(x *Variable, c float64) *Variable {
 			err = t.rt.MulInPlace(t.ctx, slope, g)
 		}
 		t.free(g)
-		t.give("Pow", x, slope, err)
+		t.give("PowScalar", x, slope, err)
 	})
 }
 

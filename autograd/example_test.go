@@ -78,8 +78,8 @@ func Example() {
 func ExampleTape_Leaf() {
 	rt, done := runtime()
 	defer done()
-	ctx, scope := tensor.Scope(context.Background())
-	defer scope.Close()
+	ctx, life := tensor.WithLifetime(context.Background())
+	defer life.Close()
 
 	value, err := tensor.FromSlice(ctx, rt, []float64{0, 1, 2})
 	check(err)

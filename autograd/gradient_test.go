@@ -25,10 +25,10 @@ func functions() []function {
 		unary("Neg", (*Tape).Neg), unary("Exp", (*Tape).Exp), unary("Log", (*Tape).Log), unary("Tanh", (*Tape).Tanh),
 		unary("Sigmoid", (*Tape).Sigmoid), unary("ReLU", (*Tape).ReLU), unary("Sqrt", (*Tape).Sqrt), unary("Square", (*Tape).Square),
 		unary("Softmax", (*Tape).Softmax), unary("Transpose", (*Tape).Transpose),
-		unary("Scale", func(t *Tape, x *Variable) *Variable { return t.Scale(x, -2.5) }),
+		unary("MulScalar", func(t *Tape, x *Variable) *Variable { return t.MulScalar(x, -2.5) }),
 		unary("AddScalar", func(t *Tape, x *Variable) *Variable { return t.AddScalar(x, -2.5) }),
 		unary("ReLU of both signs", func(t *Tape, x *Variable) *Variable { return t.ReLU(t.AddScalar(x, -1)) }),
-		unary("Pow", func(t *Tape, x *Variable) *Variable { return t.Pow(x, 2.5) }),
+		unary("PowScalar", func(t *Tape, x *Variable) *Variable { return t.PowScalar(x, 2.5) }),
 		unary("Reshape", func(t *Tape, x *Variable) *Variable { return t.Reshape(x, 2, -1) }),
 		unary("Flatten", func(t *Tape, x *Variable) *Variable { return Flatten{}.Forward(t, t.Reshape(x, 2, 3, 2)) }),
 		unary("Sum", func(t *Tape, x *Variable) *Variable { return t.Sum(x) }),
@@ -45,7 +45,7 @@ func functions() []function {
 		}),
 		unary("residual", func(t *Tape, x *Variable) *Variable { h := t.Neg(x); return t.Add(t.ReLU(h), h) }),
 		{"a gradient that two share, then one adds to", [][]int{{3, 4}, {3, 4}}, func(t *Tape, v []*Variable) *Variable {
-			return t.Add(t.Scale(v[0], 2), t.Add(v[0], v[1]))
+			return t.Add(t.MulScalar(v[0], 2), t.Add(v[0], v[1]))
 		}},
 		{"a gradient that two share, then one masks", [][]int{{3, 5}, {3, 4}, {5, 4}, {5}}, func(t *Tape, v []*Variable) *Variable {
 			return t.Add(v[0], t.LinearReLU(t.AddScalar(v[1], -1), v[2], v[3]))
@@ -77,7 +77,7 @@ func functions() []function {
 			b = []int{5, 4}
 		}
 		fs = append(fs, function{"MatMul", [][]int{a, b}, func(t *Tape, v []*Variable) *Variable {
-			return t.MatMul(v[0], v[1], transA, transB)
+			return t.MatMul(v[0], v[1], transpose(transA, transB))
 		}})
 	}
 	return fs
@@ -158,7 +158,7 @@ func TestTheGradientOfAPowerAtZero(t *testing.T) {
 	for power, want := range map[float64][]float64{0: {0, 0}, 1: {1, 1}, 2: {0, 4}} {
 		tape := NewTape(b.ctx, b.rt)
 		x := tape.Leaf(upload(b, []float64{0, 2}))
-		_, err := tape.Backward(tape.Sum(tape.Pow(x, power)))
+		_, err := tape.Backward(tape.Sum(tape.PowScalar(x, power)))
 		require.NoError(t, err)
 		assert.Equal(t, want, read[float64](b, x.Grad()), "power %v", power)
 		require.NoError(t, tape.Close())
@@ -170,7 +170,7 @@ func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
 	labels := upload(b, []int32{2, 0, 1})
 	for name, logits := range map[string]func(t *Tape, x *Variable) *Variable{
 		"of a leaf":                     func(t *Tape, x *Variable) *Variable { return x },
-		"of what nobody else needs":     func(t *Tape, x *Variable) *Variable { return t.Scale(x, 0.5) },
+		"of what nobody else needs":     func(t *Tape, x *Variable) *Variable { return t.MulScalar(x, 0.5) },
 		"of what Tanh's gradient needs": func(t *Tape, x *Variable) *Variable { return t.Tanh(x) },
 	} {
 		t.Run(name, func(t *testing.T) { crossEntropyGradient(t, b, labels, logits) })
@@ -179,7 +179,7 @@ func TestCrossEntropyGradientAgainstFiniteDifferences(t *testing.T) {
 
 func crossEntropyGradient(t *testing.T, b *bench, labels *tensor.Tensor, logits func(t *Tape, x *Variable) *Variable) {
 	f := function{"CrossEntropy", [][]int{{3, 4}}, func(t *Tape, v []*Variable) *Variable {
-		return t.Scale(t.CrossEntropy(logits(t, v[0]), labels), 3)
+		return t.MulScalar(t.CrossEntropy(logits(t, v[0]), labels), 3)
 	}}
 	args := [][]float64{{1, -2, 3, 0.5, 0, 0.1, 0.2, 0.3, 5, 4, 3, 2}}
 	_, grads := b.value(f, args, true)

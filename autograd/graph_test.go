@@ -300,7 +300,7 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 		if l.mean {
 			y = t.Mean
 		}
-		term := t.Scale(y(vs[l.v]), l.c)
+		term := t.MulScalar(y(vs[l.v]), l.c)
 		if loss == nil {
 			loss = term
 		} else {
@@ -313,7 +313,7 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 // detachedFrom is a constant that a tape of NoGrad computes of x.
 func detachedFrom(t *Tape, x *Variable) *Variable {
 	inner := NoGrad(t.ctx, t.rt)
-	y := inner.Tanh(inner.Scale(inner.Input(x.Value()), 0.5))
+	y := inner.Tanh(inner.MulScalar(inner.Input(x.Value()), 0.5))
 	v := t.inert()
 	if inner.Err() == nil {
 		v = t.Input(y.Value())

@@ -152,9 +152,9 @@ var graphOps = []graphOp{
 	elementwise("Sqrt", math.Sqrt, (*Tape).Sqrt).within(func(d *domain, _ params, xs []array) { d.keepAbove(xs[0], 0) }),
 	elementwise("Square", func(x float64) float64 { return x * x }, (*Tape).Square),
 	elementwise("ReLU", relu, (*Tape).ReLU).within(func(d *domain, _ params, xs []array) { d.keepFrom(xs[0], 0) }),
-	scalar("Scale", []float64{-2, 0.5, 0, 1}, func(x, c float64) float64 { return x * c }, (*Tape).Scale),
+	scalar("MulScalar", []float64{-2, 0.5, 0, 1}, func(x, c float64) float64 { return x * c }, (*Tape).MulScalar),
 	scalar("AddScalar", []float64{-1, 0.75, 3}, func(x, c float64) float64 { return x + c }, (*Tape).AddScalar),
-	scalar("Pow", []float64{0, 1, 2, 3, -1, 0.5, 2.5}, math.Pow, (*Tape).Pow).
+	scalar("PowScalar", []float64{0, 1, 2, 3, -1, 0.5, 2.5}, math.Pow, (*Tape).PowScalar).
 		within(func(d *domain, p params, xs []array) {
 			if p.c != math.Trunc(p.c) || p.c < 0 {
 				d.keepAbove(xs[0], 0)
@@ -180,7 +180,9 @@ var graphOps = []graphOp{
 	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax() },
 		func(t *Tape, _ params, vs []*Variable) *Variable { return t.Softmax(vs[0]) }},
 	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },
-		func(t *Tape, p params, vs []*Variable) *Variable { return t.MatMul(vs[0], vs[1], p.transA, p.transB) }},
+		func(t *Tape, p params, vs []*Variable) *Variable {
+			return t.MatMul(vs[0], vs[1], transpose(p.transA, p.transB))
+		}},
 	{"AddBias", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
 		if len(xs[0].shape) != 2 || !slices.Equal(xs[0].shape[1:], xs[1].shape) {
 			return array{}, false

@@ -41,10 +41,10 @@ func TestNewLinearWithoutPinnedMemory(t *testing.T) {
 // TestParametersBelongToNoScope, wherever they are made.
 func TestParametersBelongToNoScope(t *testing.T) {
 	b := open(t, 64<<20)
-	ctx, scope := tensor.Scope(b.ctx)
+	ctx, life := tensor.WithLifetime(b.ctx)
 	l, err := NewLinear(ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
 	require.NoError(t, err)
-	require.NoError(t, scope.Close())
+	require.NoError(t, life.Close())
 	assert.False(t, l.Weight.Value().Released())
 	assert.False(t, l.Bias.Value().Released())
 	require.NoError(t, l.Parameters().Release())
@@ -70,7 +70,7 @@ func TestIdentityLayer(t *testing.T) {
 	x := upload(b, []float64{1, 2}, 1, 2)
 	for _, record := range []bool{true, false} {
 		tape := newTape(b.ctx, b.rt, record)
-		h := tape.Scale(tape.Input(x), 0.5)
+		h := tape.MulScalar(tape.Input(x), 0.5)
 		y := Sequential{identity{}, ReLU{}, identity{}, ReLU{}, identity{}}.Forward(tape, h)
 		require.NoError(t, tape.Err())
 		assert.Equal(t, []float64{0.5, 1}, read[float64](b, y.Value()))

@@ -34,10 +34,10 @@ func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *Tape, p, q, c *Variab
 			return t.Add(t.Reshape(p, 2, 2), t.Add(q, t.Add(p, p)))
 		},
 		"shared functions":  func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.Tanh(p), t.Exp(p)), q) },
-		"shared and scaled": func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.Scale(p, 2), t.Neg(p)), t.Neg(q)) },
+		"shared and scaled": func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Add(t.MulScalar(p, 2), t.Neg(p)), t.Neg(q)) },
 		"shared means":      func(t *Tape, p, q, _ *Variable) *Variable { return t.Add(t.Mean(p, 0), t.Mean(t.Square(q))) },
 		"shared products": func(t *Tape, p, q, c *Variable) *Variable {
-			return t.Add(t.Add(t.LinearReLU(c, p, q), t.LinearReLU(p, c, q)), t.Pow(p, 2))
+			return t.Add(t.Add(t.LinearReLU(c, p, q), t.LinearReLU(p, c, q)), t.PowScalar(p, 2))
 		},
 		"shared views": func(t *Tape, p, q, _ *Variable) *Variable {
 			return t.Add(t.Add(t.Transpose(p), t.Reshape(t.Softmax(p), 2, 2)), t.Div(q, q))
@@ -50,10 +50,10 @@ func lossesOfTwo(labels *tensor.Tensor) map[string]func(t *Tape, p, q, c *Variab
 		"a layer of layers": func(t *Tape, p, q, c *Variable) *Variable { return t.LinearReLU(t.Linear(c, p, q), p, q) },
 		"entropy":           func(t *Tape, p, q, c *Variable) *Variable { return t.CrossEntropy(t.Linear(c, p, q), labels) },
 		"products": func(t *Tape, p, q, c *Variable) *Variable {
-			return t.Add(t.MatMul(t.MatMul(p, c, true, false), p, false, true), q)
+			return t.Add(t.MatMul(t.MatMul(p, c, tensor.TransA), p, tensor.TransB), q)
 		},
 		"rows": func(t *Tape, p, q, _ *Variable) *Variable {
-			return t.Mul(t.Softmax(p), t.Transpose(t.Pow(t.Add(p, q), 3)))
+			return t.Mul(t.Softmax(p), t.Transpose(t.PowScalar(t.Add(p, q), 3)))
 		},
 	}
 }
@@ -125,7 +125,7 @@ func TestGradientsAreAddedInPlace(t *testing.T) {
 	p := b.parameter(2)
 	backward := func() {
 		tape := NewTape(b.ctx, b.rt)
-		_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), 3)))
+		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 3)))
 		require.NoError(t, errors.Join(err, tape.Close()))
 	}
 	before := b.cache.Stats().Allocation.All.Allocated
@@ -157,7 +157,7 @@ func TestASharedGradientSurvivesAnError(t *testing.T) {
 
 	tape = NewTape(b.ctx, b.rt)
 	late := tape.Square(tape.Param(w))
-	loss := tape.Sum(tape.Add(late, tape.Scale(tape.Param(p), 2)))
+	loss := tape.Sum(tape.Add(late, tape.MulScalar(tape.Param(p), 2)))
 	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, w.Value(), 2))
 	_, err = tape.Backward(loss)
 	require.ErrorIs(t, err, ErrStale)
@@ -175,7 +175,7 @@ func TestEverySavedValueIsLookedAt(t *testing.T) {
 		ps := []*Parameter{b.parameter(2, 2), b.parameter(2, 2)}
 		for name, f := range map[string]func(t *Tape, x, y *Variable) *Variable{
 			"Mul":    (*Tape).Mul,
-			"MatMul": func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y, false, false) },
+			"MatMul": func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y) },
 			"Linear": func(t *Tape, x, y *Variable) *Variable { return t.Linear(x, y, nil) },
 		} {
 			tape := NewTape(b.ctx, b.rt)
@@ -208,18 +208,18 @@ func TestPeaksAndAllocationsOfBackward(t *testing.T) {
 		f                 func(t *Tape, x, y *Variable) *Variable
 		peak, allocations int64
 	}{
-		"Pow":     {func(t *Tape, x, _ *Variable) *Variable { return t.Pow(x, 3) }, 2, 3},
-		"Square":  {func(t *Tape, x, _ *Variable) *Variable { return t.Square(x) }, 2, 2},
-		"ReLU":    {func(t *Tape, x, _ *Variable) *Variable { return t.ReLU(x) }, 2, 2},
-		"Mul":     {(*Tape).Mul, 2, 4},
-		"MatMul":  {func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y, false, false) }, 3, 5},
-		"Linear":  {func(t *Tape, x, y *Variable) *Variable { return t.Linear(x, y, nil) }, 3, 5},
-		"Div":     {(*Tape).Div, 2, 4},
-		"Tanh":    {func(t *Tape, x, _ *Variable) *Variable { return t.Tanh(t.Tanh(x)) }, 2, 2},
-		"Softmax": {func(t *Tape, x, _ *Variable) *Variable { return t.Softmax(t.Softmax(x)) }, 2, 4},
+		"PowScalar": {func(t *Tape, x, _ *Variable) *Variable { return t.PowScalar(x, 3) }, 2, 3},
+		"Square":    {func(t *Tape, x, _ *Variable) *Variable { return t.Square(x) }, 2, 2},
+		"ReLU":      {func(t *Tape, x, _ *Variable) *Variable { return t.ReLU(x) }, 2, 2},
+		"Mul":       {(*Tape).Mul, 2, 4},
+		"MatMul":    {func(t *Tape, x, y *Variable) *Variable { return t.MatMul(x, y) }, 3, 5},
+		"Linear":    {func(t *Tape, x, y *Variable) *Variable { return t.Linear(x, y, nil) }, 3, 5},
+		"Div":       {(*Tape).Div, 2, 4},
+		"Tanh":      {func(t *Tape, x, _ *Variable) *Variable { return t.Tanh(t.Tanh(x)) }, 2, 2},
+		"Softmax":   {func(t *Tape, x, _ *Variable) *Variable { return t.Softmax(t.Softmax(x)) }, 2, 4},
 	} {
 		tape := NewTape(b.ctx, b.rt)
-		x, y := tape.Scale(tape.Param(p), 2), tape.Scale(tape.Param(q), 3)
+		x, y := tape.MulScalar(tape.Param(p), 2), tape.MulScalar(tape.Param(q), 3)
 		z := c.f(tape, x, y)
 		loss := tape.Sum(z)
 		x.Release()
@@ -248,12 +248,12 @@ func TestNothingIsComputedForConstants(t *testing.T) {
 		"Mul":       {func(t *Tape, p, c *Variable) *Variable { return t.Mul(p, c) }, 3},
 		"other Mul": {func(t *Tape, p, c *Variable) *Variable { return t.Mul(c, p) }, 3},
 		"dividend":  {func(t *Tape, p, c *Variable) *Variable { return t.Div(p, c) }, 3},
-		"MatMul":    {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(p, c, false, false) }, 3},
-		"right":     {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(c, p, false, false) }, 4},
+		"MatMul":    {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(p, c) }, 3},
+		"right":     {func(t *Tape, p, c *Variable) *Variable { return t.MatMul(c, p) }, 4},
 		"weight":    {func(t *Tape, p, c *Variable) *Variable { return t.Linear(c, p, nil) }, 4},
 		"input":     {func(t *Tape, p, c *Variable) *Variable { return t.Linear(p, c, nil) }, 3},
 		"bias":      {func(t *Tape, p, c *Variable) *Variable { return t.AddBias(p, t.Reshape(t.Sum(c, 0), 2)) }, 2},
-		"scaled":    {func(t *Tape, p, c *Variable) *Variable { return t.Scale(t.Neg(p), 3) }, 2},
+		"scaled":    {func(t *Tape, p, c *Variable) *Variable { return t.MulScalar(t.Neg(p), 3) }, 2},
 		"mean":      {func(t *Tape, p, c *Variable) *Variable { return t.Mean(p, 0) }, 3},
 	} {
 		tape := NewTape(b.ctx, b.rt)
@@ -276,12 +276,12 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 		kept bool
 	}{
 		"Add":             {func(t *Tape, h *Variable) *Variable { return t.Add(h, h) }, false},
-		"Scale":           {func(t *Tape, h *Variable) *Variable { return t.Scale(h, 2) }, false},
+		"MulScalar":       {func(t *Tape, h *Variable) *Variable { return t.MulScalar(h, 2) }, false},
 		"Sum":             {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, false},
 		"ReLU":            {func(t *Tape, h *Variable) *Variable { return t.ReLU(h) }, false},
 		"Sqrt":            {func(t *Tape, h *Variable) *Variable { return t.Sqrt(h) }, false},
 		"Log":             {func(t *Tape, h *Variable) *Variable { return t.Log(h) }, true},
-		"Pow":             {func(t *Tape, h *Variable) *Variable { return t.Pow(h, 3) }, true},
+		"PowScalar":       {func(t *Tape, h *Variable) *Variable { return t.PowScalar(h, 3) }, true},
 		"Softmax":         {func(t *Tape, h *Variable) *Variable { return t.Softmax(h) }, false},
 		"Tanh":            {func(t *Tape, h *Variable) *Variable { return t.Tanh(h) }, false},
 		"Square":          {func(t *Tape, h *Variable) *Variable { return t.Square(h) }, true},
@@ -291,8 +291,8 @@ func TestALayerKeepsNoMoreThanItsGradientsNeed(t *testing.T) {
 		"divisor":         {func(t *Tape, h *Variable) *Variable { return t.Div(t.Input(c), h) }, true},
 		"constant weight": {func(t *Tape, h *Variable) *Variable { return t.LinearReLU(h, t.Input(c), nil) }, false},
 		"weight":          {func(t *Tape, h *Variable) *Variable { return t.Linear(h, t.Param(p), nil) }, true},
-		"constant matrix": {func(t *Tape, h *Variable) *Variable { return t.MatMul(h, t.Input(c), false, false) }, false},
-		"matrix":          {func(t *Tape, h *Variable) *Variable { return t.MatMul(t.Param(p), h, true, false) }, true},
+		"constant matrix": {func(t *Tape, h *Variable) *Variable { return t.MatMul(h, t.Input(c)) }, false},
+		"matrix":          {func(t *Tape, h *Variable) *Variable { return t.MatMul(t.Param(p), h, tensor.TransA) }, true},
 	} {
 		tape := NewTape(b.ctx, b.rt)
 		h := tape.AddScalar(tape.Param(p), 1)
@@ -312,10 +312,10 @@ func TestCrossEntropyReusesTheLogits(t *testing.T) {
 		logits func(t *Tape) *Variable
 		peak   int64 // the loss's gradient and, if they are not reused, that of the logits
 	}{
-		"reused":    {func(t *Tape) *Variable { return t.Scale(t.Param(p), 2) }, 1},
-		"kept":      {func(t *Tape) *Variable { return t.Scale(t.Param(p), 2).Keep() }, 2},
+		"reused":    {func(t *Tape) *Variable { return t.MulScalar(t.Param(p), 2) }, 1},
+		"kept":      {func(t *Tape) *Variable { return t.MulScalar(t.Param(p), 2).Keep() }, 2},
 		"parameter": {func(t *Tape) *Variable { return t.Param(p) }, 2},
-		"a view":    {func(t *Tape) *Variable { return t.Reshape(t.Scale(t.Param(p), 2).Keep(), 2, 2) }, 2},
+		"a view":    {func(t *Tape) *Variable { return t.Reshape(t.MulScalar(t.Param(p), 2).Keep(), 2, 2) }, 2},
 	} {
 		tape := NewTape(b.ctx, b.rt)
 		logits := c.logits(tape)

@@ -6,13 +6,18 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MatMul returns the matrix product op(a) op(b), where op transposes its operand if the flag says so; see
+// MatMul returns the matrix product a b; [tensor.TransA] and [tensor.TransB] transpose a factor, see
 // [tensor.Runtime.MatMul] for the shapes.
-func (t *Tape) MatMul(a, b *Variable, transA, transB bool) *Variable {
+func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
 	}
-	y, err := t.rt.MatMul(t.ctx, a.value, b.value, transA, transB)
+	y, err := t.rt.MatMul(t.ctx, a.value, b.value, options...)
+	var all tensor.MatMulOption
+	for _, o := range options {
+		all |= o
+	}
+	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
 	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
 	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
 		if b.needsGrad {
@@ -20,7 +25,7 @@ func (t *Tape) MatMul(a, b *Variable, transA, transB bool) *Variable {
 			if transB {
 				x, y, tx, ty = g, a.value, true, transA
 			}
-			d, err := t.rt.MatMul(t.ctx, x, y, tx, ty)
+			d, err := t.rt.MatMul(t.ctx, x, y, transpose(tx, ty))
 			n.done(a)
 			t.give("MatMul", b, d, err)
 		}
@@ -29,11 +34,22 @@ func (t *Tape) MatMul(a, b *Variable, transA, transB bool) *Variable {
 			if transA {
 				x, y, tx, ty = b.value, g, transB, true
 			}
-			d, err := t.rt.MatMul(t.ctx, x, y, tx, ty)
+			d, err := t.rt.MatMul(t.ctx, x, y, transpose(tx, ty))
 			t.give("MatMul", a, d, err)
 		}
 		t.free(g)
 	})
+}
+
+// transpose is the options that transpose the first factor, the second, both or none.
+func transpose(first, second bool) (o tensor.MatMulOption) {
+	if first {
+		o = tensor.TransA
+	}
+	if second {
+		o |= tensor.TransB
+	}
+	return o
 }
 
 // AddBias returns x + bias for every row of x (rows, n); bias has n elements.
@@ -72,7 +88,7 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 	if !t.begin(op, inputs...) {
 		return t.inert()
 	}
-	y, err := t.rt.MatMul(t.ctx, x.value, w.value, false, true)
+	y, err := t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
 	out := t.result(op, y, err)
 	if b != nil && t.err == nil {
 		add := t.rt.AddBiasInPlace
@@ -92,12 +108,12 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 			t.give(op, b, d, err)
 		}
 		if w.needsGrad && t.err == nil {
-			d, err := t.rt.MatMul(t.ctx, g, x.value, true, false)
+			d, err := t.rt.MatMul(t.ctx, g, x.value, tensor.TransA)
 			n.done(x)
 			t.give(op, w, d, err)
 		}
 		if x.needsGrad && t.err == nil {
-			d, err := t.rt.MatMul(t.ctx, g, w.value, false, false)
+			d, err := t.rt.MatMul(t.ctx, g, w.value)
 			t.give(op, x, d, err)
 		}
 		t.free(g)

@@ -123,7 +123,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 	defer func() { assert.NoError(t, opt.Close()) }()
 
 	for step := range steps {
-		ctx, scope := tensor.Scope(b.ctx)
+		ctx, life := tensor.WithLifetime(b.ctx)
 		x, err := tensor.FromSlice(ctx, b.rt, scaled[T](pixels[step*64*784:(step+1)*64*784]), 64, 28, 28)
 		require.NoError(t, err)
 		y, err := tensor.Labels(ctx, b.rt, labels[step*64:(step+1)*64], 10)
@@ -152,7 +152,7 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 		}
 		require.NoError(t, opt.Step(ctx))
 		require.NoError(t, tape.Close())
-		require.NoError(t, scope.Close())
+		require.NoError(t, life.Close())
 	}
 }
 
@@ -184,7 +184,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 			defer func() { assert.NoError(t, opt.Close()) }()
 			for from := 0; from < 60_000; from += 64 {
 				n := min(64, 60_000-from)
-				ctx, scope := tensor.Scope(b.ctx)
+				ctx, life := tensor.WithLifetime(b.ctx)
 				x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](pixels[from*784:(from+n)*784]), n, 28, 28)
 				require.NoError(t, err)
 				y, err := tensor.Labels(ctx, b.rt, labels[from:from+n], 10)
@@ -192,9 +192,9 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 				require.NoError(t, opt.ZeroGrad(b.ctx))
 				tape := NewTape(ctx, b.rt)
 				_, err = tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
-				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), scope.Close()))
+				require.NoError(t, errors.Join(err, opt.Step(ctx), tape.Close(), life.Close()))
 			}
-			ctx, scope := tensor.Scope(b.ctx)
+			ctx, life := tensor.WithLifetime(b.ctx)
 			x, err := tensor.FromSlice(ctx, b.rt, scaled[float32](testPixels), 10_000, 28, 28)
 			require.NoError(t, err)
 			tape := NoGrad(ctx, b.rt)
@@ -206,7 +206,7 @@ func TestAnEpochAsPyTorch(t *testing.T) {
 					right++
 				}
 			}
-			require.NoError(t, errors.Join(tape.Close(), scope.Close(), model.Parameters().ZeroGrad(b.ctx)))
+			require.NoError(t, errors.Join(tape.Close(), life.Close(), model.Parameters().ZeroGrad(b.ctx)))
 			want := ref.Results[name+" float32"].Accuracy
 			t.Logf("accuracy %.4f, PyTorch's %.4f", float64(right)/10_000, want)
 			require.InDelta(t, want, float64(right)/10_000, 0.005)

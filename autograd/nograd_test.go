@@ -44,7 +44,7 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 		"Mul":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(a, c) },
 		"Div":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Div(a, c) },
 		"itself":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Mul(t.Add(a, a), c) },
-		"MatMul":    func(t *Tape, a, c, _ *Variable) *Variable { return t.MatMul(a, c, false, true) },
+		"MatMul":    func(t *Tape, a, c, _ *Variable) *Variable { return t.MatMul(a, c, tensor.TransB) },
 		"AddBias":   func(t *Tape, a, c, r *Variable) *Variable { return t.Add(c, t.AddBias(a, r)) },
 		"Linear":    func(t *Tape, a, c, r *Variable) *Variable { return t.Linear(a, c, r) },
 		"no bias":   func(t *Tape, a, c, _ *Variable) *Variable { return t.LinearReLU(a, c, nil) },
@@ -54,14 +54,14 @@ func TestNoGradOfEveryOperation(t *testing.T) {
 		"Sum":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Sum(a, 1)) },
 		"Mean":      func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Mean(a, 0)) },
 		"Softmax":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Softmax(a)) },
-		"Pow":       func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Pow(a, 2)) },
+		"PowScalar": func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.PowScalar(a, 2)) },
 		"Square":    func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.Square(a)) },
 		"entropy":   func(t *Tape, a, c, _ *Variable) *Variable { return t.Add(c, t.CrossEntropy(a, labels)) },
 	} {
 		run := func(tape *Tape) []float64 {
 			before := b.live()
 			in, r := tape.Input(x), tape.Input(row)
-			a, c, bias := tape.AddScalar(in, 1), tape.Scale(in, 3), tape.AddScalar(r, 1)
+			a, c, bias := tape.AddScalar(in, 1), tape.MulScalar(in, 3), tape.AddScalar(r, 1)
 			y := f(tape, a, c, bias)
 			require.NoError(t, tape.Err(), name)
 			if !tape.record {

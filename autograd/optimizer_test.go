@@ -60,7 +60,7 @@ func TestParametersWithoutGradientAreSkipped(t *testing.T) {
 		for _, p := range ps[1:] {
 			loss = tape.Add(loss, tape.Param(p))
 		}
-		_, err := tape.Backward(tape.Sum(tape.Scale(loss, 3)))
+		_, err := tape.Backward(tape.Sum(tape.MulScalar(loss, 3)))
 		require.NoError(t, err)
 		require.NoError(t, tape.Close())
 		require.NoError(t, opt.Step(b.ctx))
@@ -105,7 +105,7 @@ func TestZeroIsANumber(t *testing.T) {
 		require.NoError(t, tensor.CopyFrom(b.ctx, p.Value(), []float64{1}))
 		for _, factor := range []float64{3, -1} { // the gradients
 			tape := NewTape(b.ctx, b.rt)
-			_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), factor)))
+			_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), factor)))
 			require.NoError(t, err)
 			require.NoError(t, errors.Join(tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)))
 			values = append(values, read[float64](b, p.Value())[0])

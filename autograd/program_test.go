@@ -43,11 +43,11 @@ func (p program) run(t *Tape, vs []*Variable, early bool) *Variable {
 		case 2:
 			v = t.Mul(t.Tanh(a), t.Sigmoid(b))
 		case 3:
-			v = t.Tanh(t.MatMul(a, b, i%2 == 0, i%3 == 0))
+			v = t.Tanh(t.MatMul(a, b, transpose(i%2 == 0, i%3 == 0)))
 		case 4:
 			v = t.ReLU(a)
 		case 5:
-			v = t.Scale(a, 0.5)
+			v = t.MulScalar(a, 0.5)
 		case 6:
 			v = t.Reshape(t.Transpose(t.Reshape(a, 2, 2)), 2, 2)
 		case 7:

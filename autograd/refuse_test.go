@@ -81,7 +81,7 @@ func TestGradOfAParametersVariable(t *testing.T) {
 	p := b.parameter(1)
 	tape := NewTape(b.ctx, b.rt)
 	v := tape.Param(p)
-	h := tape.Scale(v, 2).Keep()
+	h := tape.MulScalar(v, 2).Keep()
 	_, err := tape.Backward(tape.Sum(h))
 	require.NoError(t, err)
 	assert.Same(t, p.Grad(), v.Grad())

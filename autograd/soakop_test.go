@@ -116,7 +116,7 @@ var runtimeOps = map[string]runtimeOp{
 	"Log": unaryOp((*tensor.Runtime).Log), "Tanh": unaryOp((*tensor.Runtime).Tanh), "Sigmoid": unaryOp((*tensor.Runtime).Sigmoid),
 	"Sqrt": unaryOp((*tensor.Runtime).Sqrt), "Square": unaryOp((*tensor.Runtime).Square), "ReLU": unaryOp((*tensor.Runtime).ReLU),
 	"Softmax": unaryOp((*tensor.Runtime).Softmax), "Transpose": unaryOp((*tensor.Runtime).Transpose),
-	"Scale": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
+	"MulScalar": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 		return rt.MulScalar(ctx, ts[0], p.c)
 	},
 	"AddScalar": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
@@ -129,7 +129,7 @@ var runtimeOps = map[string]runtimeOp{
 		return rt.Mean(ctx, ts[0], p.axes...)
 	},
 	"MatMul": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
-		return rt.MatMul(ctx, ts[0], ts[1], p.transA, p.transB)
+		return rt.MatMul(ctx, ts[0], ts[1], transpose(p.transA, p.transB))
 	},
 }
 
@@ -334,7 +334,7 @@ func (w *world) cancelled(c command) error {
 
 func (w *world) openScope(command) error {
 	if len(w.scopes) < 4 {
-		ctx, life := tensor.Scope(w.ctx())
+		ctx, life := tensor.WithLifetime(w.ctx())
 		w.scopes = append(w.scopes, &scopeModel{ctx, life})
 	}
 	return nil

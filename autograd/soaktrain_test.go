@@ -58,7 +58,7 @@ func (tr *trainee) step(ctx context.Context, rt *tensor.Runtime, c float64) (err
 	stale, tape := NewTape(ctx, rt), NewTape(ctx, rt)
 	defer stale.Close()
 	defer tape.Close()
-	square := func(t *Tape) *Variable { return t.Scale(t.Sum(t.Mul(t.Param(tr.p), t.Param(tr.p))), c) }
+	square := func(t *Tape) *Variable { return t.MulScalar(t.Sum(t.Mul(t.Param(tr.p), t.Param(tr.p))), c) }
 	late := square(stale)
 	if _, err := tape.Backward(square(tape)); err != nil {
 		return err

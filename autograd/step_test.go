@@ -85,7 +85,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 			var got []float64
 			for _, g := range grads {
 				tape := NewTape(b.ctx, b.rt)
-				_, err := tape.Backward(tape.Sum(tape.Scale(tape.Param(p), g)))
+				_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), g)))
 				require.NoError(t, errors.Join(err, tape.Close(), opt.Step(b.ctx), opt.ZeroGrad(b.ctx)), name)
 				got = append(got, read[float64](b, p.Value())[0])
 			}

@@ -14,12 +14,12 @@ import (
 // Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
 // tape still holds, after an error too.
 type Tape struct {
-	rt     *tensor.Runtime
-	ctx    context.Context
-	scope  *tensor.Lifetime
-	record bool
-	state  string // why no operations are taken any more; empty: they are
-	err    error
+	rt       *tensor.Runtime
+	ctx      context.Context
+	lifetime *tensor.Lifetime
+	record   bool
+	state    string // why no operations are taken any more; empty: they are
+	err      error
 
 	nodes  []*node
 	values []*Variable // those that Backward releases
@@ -27,7 +27,7 @@ type Tape struct {
 }
 
 // NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of
-// the tape belong to the tape and to no scope in ctx.
+// the tape belong to the tape and to no lifetime in ctx.
 func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, true) }
 
 // NoGrad makes a tape that records nothing (torch.no_grad): its operations compute, Backward is an error, and
@@ -37,8 +37,8 @@ func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
-	_, scope := tensor.Scope(tensor.Detached(ctx))
-	t := &Tape{rt: rt, scope: scope, record: record, params: make(map[*Parameter]*Variable)}
+	_, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
+	t := &Tape{rt: rt, lifetime: lifetime, record: record, params: make(map[*Parameter]*Variable)}
 	t.setContext("NewTape", ctx)
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
@@ -55,7 +55,7 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		t.fail(call, fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 		return
 	}
-	t.ctx = t.scope.Attach(ctx)
+	t.ctx = t.lifetime.Attach(ctx)
 }
 
 // Runtime is the runtime that the tape computes on.
@@ -71,7 +71,7 @@ func (t *Tape) Close() error {
 	t.state = "closed"
 	t.nodes, t.values = nil, nil
 	clear(t.params)
-	if err := t.scope.CloseContext(t.ctx); err != nil {
+	if err := t.lifetime.CloseContext(t.ctx); err != nil {
 		t.fail("Close", err)
 	}
 	return t.err

@@ -20,7 +20,7 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	before := b.live()
 	tape := NewTape(b.ctx, b.rt)
 	u, v := tape.Leaf(x), tape.Leaf(y)
-	bad := tape.MatMul(u, v, false, false)
+	bad := tape.MatMul(u, v)
 	assert.Nil(t, bad.Value())
 	assert.Nil(t, bad.Shape())
 	first := tape.Err()
@@ -49,7 +49,7 @@ func TestBackwardRefuses(t *testing.T) {
 		"no-gradient mode":       {func(tape *Tape) *Variable { return tape.Sum(tape.Leaf(x)) }, NoGrad(b.ctx, b.rt), ErrNoGrad},
 		"nil":                    {func(tape *Tape) *Variable { return nil }, NewTape(b.ctx, b.rt), ErrInvalid},
 		"a released loss": {func(tape *Tape) *Variable {
-			l := tape.Scale(tape.Sum(tape.Leaf(x)), 2)
+			l := tape.MulScalar(tape.Sum(tape.Leaf(x)), 2)
 			l.Release()
 			return l
 		}, NewTape(b.ctx, b.rt), tensor.ErrReleased},
@@ -121,7 +121,7 @@ func TestUseOfAReleasedVariable(t *testing.T) {
 	b := open(t, 64<<20)
 	tape := NewTape(b.ctx, b.rt)
 	x := tape.Exp(tape.Leaf(upload(b, []float32{1})))
-	y := tape.Scale(tape.Scale(x, 2), 2)
+	y := tape.MulScalar(tape.MulScalar(x, 2), 2)
 	y.Release()
 	tape.Exp(y)
 	require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
@@ -164,7 +164,7 @@ func TestTheFusedModelEqualsItsParts(t *testing.T) {
 	want := grads(func(tape *Tape, v *Variable) *Variable {
 		for _, l := range model {
 			if dense, ok := l.(*Linear); ok {
-				v = tape.AddBias(tape.MatMul(v, tape.Param(dense.Weight), false, true), tape.Param(dense.Bias))
+				v = tape.AddBias(tape.MatMul(v, tape.Param(dense.Weight), tensor.TransB), tape.Param(dense.Bias))
 			} else {
 				v = l.Forward(tape, v)
 			}
@@ -290,12 +290,12 @@ func TestTensorsOfATapeBelongToNoScope(t *testing.T) {
 	opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
 	require.NoError(t, err)
 	for range 2 {
-		ctx, scope := tensor.Scope(b.ctx)
+		ctx, life := tensor.WithLifetime(b.ctx)
 		tape := NewTape(ctx, b.rt)
 		_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
 		require.NoError(t, err)
 		require.NoError(t, opt.Step(ctx))
-		require.NoError(t, scope.Close(), "must take neither gradients nor state nor values of the tape")
+		require.NoError(t, life.Close(), "must take neither gradients nor state nor values of the tape")
 		require.NoError(t, tape.Close())
 		assert.False(t, model.Parameters()[0].Grad().Released())
 	}

@@ -62,13 +62,21 @@ func Open(name string) (Device, error) {
 	if d != nil {
 		return d.Open(base, options)
 	}
-	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint())
+	return nil, fmt.Errorf("device: Open(%q): %w: %s", name, ErrNoBackend, hint(backend))
 }
 
-func hint() string {
-	have := "this program has none: import _ \"github.com/cistern-ml/cistern/device/host\""
+// hint says what the program has, and what to import for the backend that it asked for.
+func hint(backend string) string {
+	have := "this program has none"
 	if names := Drivers(); len(names) > 0 {
 		have = "this program has " + strings.Join(names, ", ")
 	}
-	return have + "; a backend is there when its package is imported"
+	have += "; a backend is there when its package is imported"
+	switch backend {
+	case "host", "null":
+		return fmt.Sprintf("%s: import _ \"github.com/cistern-ml/cistern/device/%s\"", have, backend)
+	case "cuda":
+		return have + ": import _ \"github.com/cistern-ml/cistern/device/cuda\", and build with -tags cuda"
+	}
+	return have
 }

@@ -52,7 +52,11 @@ func TestOpenWithoutABackend(t *testing.T) {
 		require.True(t, strings.HasPrefix(err.Error(), "device: "))
 	}
 	_, err := device.Open("cuda:0")
-	require.ErrorContains(t, err, "package is imported", "it says what to do")
+	require.ErrorContains(t, err, `package is imported: import _ "github.com/cistern-ml/cistern/device/cuda", and build with -tags cuda`)
+	_, err = device.Open("null")
+	require.ErrorContains(t, err, `import _ "github.com/cistern-ml/cistern/device/null"`)
+	_, err = device.Open("tpu")
+	require.NotContains(t, err.Error(), "import _", "nobody knows its package")
 }
 
 func TestOpenWithBadOptions(t *testing.T) {

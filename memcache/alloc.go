@@ -9,18 +9,22 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// request is one call of Alloc, and what it leaves for the observer.
-type request struct {
-	bytes   int64
-	rounded int64
-	segment int64 // what the driver is asked for
-	shard   *shard
-	scope   *Scope
-	stack   []uintptr // with the history's stacks
-	pool    *Pool     // nil: the default pool
-	kind    poolKind
+// The way of a request: alloc checks it and looks for a free chunk of its shard (searchShard, allocCached, bestFit), which
+// is all that a hit does. A miss goes on in allocMiss with the growth lock: inherit, collect, remap, grow, lend, release,
+// flush, grow again, in PyTorch's order, and last the reclaimers.
 
-	closed   bool // the shard was found closed
+// request is one call of Alloc, and what it leaves for the observer. It lives on the caller's stack.
+type request struct {
+	bytes        int64
+	rounded      int64
+	segmentBytes int64 // what the driver is asked for
+	shard        *shard
+	scope        *Scope
+	stack        []uintptr // with the history's stacks
+	pool         *Pool     // nil: the default pool
+	kind         poolKind
+
+	refused  bool // the shard, the cache or the pool has ended; see closedError
 	hit      bool // served without the driver
 	sequence uint64
 	block    Block // what was handed out, as it was under the lock: Close may be next
@@ -51,62 +55,69 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	return r.block, err
 }
 
+// allocObserved is Alloc with an observer. What the request did is told from r, which was filled in under the shard's lock:
+// the block may be freed, and its chunk handed out again, by the time the observer looks.
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	ctx, op := c.start(ctx, OpAlloc)
 	var r request
 	_, err := c.alloc(ctx, bytes, stream, &r)
 	b := r.block
 	if op != nil {
-		e := OpInfo{Op: OpAlloc, Requested: bytes, Pool: poolFor(c.rules.round(bytes)).String(), Err: err}
+		info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: kindFor(c.sizing.roundSize(bytes)).String(), Err: err}
 		if stream != nil {
-			e.Stream, e.Shard = stream.ID(), stream.ID()
+			info.Stream, info.Shard = stream.ID(), stream.ID()
 		}
-		e.Serial, e.Bytes, e.Hit, e.Seq = b.serial, b.size, r.hit, r.sequence
-		c.end(op, e)
+		info.Serial, info.Bytes, info.Hit, info.Seq = b.serial, b.size, r.hit, r.sequence
+		c.end(op, info)
 	}
 	return b, err
 }
 
-func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*meta, error) {
+// alloc serves a request, and leaves in r what there is to tell of it. It is the path of every hit: it makes no allocation
+// by Go, takes one lock, and calls nobody outside but the stream, for its ID.
+func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*chunk, error) {
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return nil, err
 	}
-	r.bytes, r.rounded, r.shard = bytes, c.rules.round(bytes), c.shardOf(stream)
-	if v, ok := ctx.Value(carriedKey{}).(*carried); ok {
-		r.scope, r.pool = v.scope.of(c), v.pool(c)
+	r.bytes, r.rounded, r.shard = bytes, c.sizing.roundSize(bytes), c.shardOf(stream)
+	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
+		r.scope, r.pool = state.scope.innermostOf(c), state.poolOf(c)
 	}
-	r.kind = poolFor(r.rounded)
+	r.kind = kindFor(r.rounded)
 	if c.history.Load() != nil {
 		r.stack = c.stack(StacksState)
 	}
 	if c.config.NoCaching {
 		return c.allocUncached(ctx, stream, r)
 	}
-	if c.alert.Load() != 0 {
-		if err := c.attend(r); err != nil {
+	// Usually no free is pending, and then this word is all that a hit reads outside of its shard.
+	if c.slowWork.Load() != 0 {
+		if err := c.pollAndAge(r); err != nil {
 			return nil, err
 		}
 	}
-	m, err := c.search(r)
+	m, err := c.searchShard(r)
 	if m != nil || err != nil {
 		return m, err
 	}
-	r.segment = c.rules.segment(r.rounded)
+	r.segmentBytes = c.sizing.segmentSize(r.rounded)
 	return c.allocMiss(ctx, stream, r)
 }
 
-// attend does what a request has to do besides looking at its shard. What the poll makes free is as old as the searches
-// before this one.
-func (c *Cache) attend(r *request) error {
+// pollAndAge releases the chunks whose events have completed and, while garbage collection is armed, advances the clock of
+// ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
+func (c *Cache) pollAndAge(r *request) error {
 	if err := c.poll(); err != nil {
 		return err
 	}
-	if r.pool == nil && c.alert.Load() >= collecting {
-		c.calls[r.kind].Add(1)
+	if r.pool == nil && c.slowWork.Load() >= gcWork {
+		c.gcClock[r.kind].Add(1)
 	}
 	return nil
 }
 
+// checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
+// that the block is for.
 func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
@@ -129,24 +140,25 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// search serves the request from a free block, if there is one.
-func (c *Cache) search(r *request) (*meta, error) {
+// searchShard serves the request from a free chunk of its shard, if there is one; else it returns nil. If a quota is in the
+// way it tries again with all shards locked. No lock is held.
+func (c *Cache) searchShard(r *request) (*chunk, error) {
 	s := r.shard
 	s.mu.Lock()
-	m, fits := s.take(r, false)
+	m, fits := s.allocCached(r, false)
 	s.mu.Unlock()
 	if !fits {
 		c.lockAll()
-		m, _ = s.take(r, true)
+		m, _ = s.allocCached(r, true)
 		c.unlockAll()
 	}
-	if !r.closed {
+	if !r.refused {
 		return m, nil
 	}
 	return nil, r.closedError()
 }
 
-// refuses reports whether the shard, its cache or the request's pool has ended. s.mu is held.
+// refuses reports whether the shard, its cache or the request's pool has ended, since the request chose them. s.mu is held.
 func (s *shard) refuses(r *request) bool {
 	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
 }
@@ -164,24 +176,26 @@ func (r *request) closedError() error {
 	}
 }
 
-// take hands out the free block that serves the request, if there is one. Unless all shards are locked it
-// does nothing if that would go beyond a quota, and says so. s.mu is held.
-func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
-	if r.closed = s.refuses(r); r.closed {
+// allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
+// nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
+func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
+	if r.refused = s.refuses(r); r.refused {
 		return nil, true
 	}
-	l := s.of(r.pool)
+	l := s.listsFor(r.pool)
 	if l == nil {
 		return nil, true
 	}
 	x := &l.free[r.kind]
-	if m = s.find(x, r); m == nil {
+	if m = s.bestFit(x, r); m == nil {
 		return nil, true
 	}
-	split := s.cache.worthSplitting(m, r)
-	var d change
-	s.handOutChange(m, r, split, &d)
-	if fits = s.fits(r.kind, &d) || !all && s.borrow(r.kind, &d); !fits && !all {
+	// What is about to change is known before anything does, so that a request that would raise a peak can be left alone
+	// here and be served with all shards locked. Other shards' unused quotas are tried in between.
+	split := s.cache.shouldSplit(m, r)
+	var d delta
+	s.handOutDelta(m, r, split, &d)
+	if fits = s.fits(r.kind, &d) || !allLocked && s.claimQuota(r.kind, &d); !fits && !allLocked {
 		return nil, false
 	}
 	s.hits++
@@ -189,37 +203,40 @@ func (s *shard) take(r *request, all bool) (m *meta, fits bool) {
 	x.remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
-		s.cache.raise(s, r.kind)
+		s.cache.raisePeaks(s, r.kind)
 	}
 	return m, true
 }
 
-// handOutChange is what handing m out changes (alloc_found_block).
-func (s *shard) handOutChange(m *meta, r *request, split bool, d *change) {
-	size, part := m.size, !m.whole()
+// handOutDelta sets d to what handing m out adds to the gauges (alloc_found_block): m counts as a part of a segment no more,
+// and what is split off it does.
+func (s *shard) handOutDelta(m *chunk, r *request, split bool, d *delta) {
+	size, part := m.size, !m.isSegment()
 	if split {
 		size = r.rounded
 	}
+	// An inactive part is a free chunk that keeps its segment from going back to the driver. What expandable segments have
+	// free can be unmapped, whatever is beside it: nothing there counts.
 	switch {
 	case m.segment.expandable:
 	case split && part:
 		d[gaugeInactiveSplitBytes] = -size
 	case split:
-		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = 1, m.size-size
+		d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = 1, m.size-size
 	case part:
-		d[gaugeInactiveSplit], d[gaugeInactiveSplitBytes] = -1, -size
+		d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = -1, -size
 	}
-	d[gaugeAllocation], d[gaugeAllocatedBytes] = 1, size
-	d[gaugeActive], d[gaugeActiveBytes] = 1, size
+	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, size
+	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, size
 	d[gaugeRequestedBytes] = r.bytes
-	if size >= s.cache.rules.maxSplit {
-		d[gaugeOversize] = 1
+	if size >= s.cache.sizing.maxSplit {
+		d[gaugeOversizeBlocks] = 1
 	}
 }
 
-// handOut hands out a free block that is not in the index. s.mu is held; unless the change fits, all shards
-// are locked and raise follows.
-func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
+// handOut hands out a free chunk that is not in the index. s.mu is held; unless the delta fits, all shards are locked and
+// raisePeaks follows.
+func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	if split {
 		m = s.splitFront(m, r.rounded)
 	}
@@ -228,59 +245,62 @@ func (s *shard) handOut(m *meta, r *request, split bool, d *change) *meta {
 	m.serial, m.requested = s.nextSerial(), r.bytes
 	m.stack = r.stack
 	s.apply(m.kind, d)
-	s.note(ActionAlloc, m, m.serial, r.stack)
+	s.recordHistory(ActionAlloc, m, m.serial, r.stack)
 	if r.scope != nil {
 		m.charge(s.cache, r.scope)
 	}
-	r.block = Block{meta: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: s.id}
+	r.block = Block{chunk: m, serial: m.serial, ptr: m.ptr, size: m.size, stream: s.id}
 	return m
 }
 
-// splitFront cuts the first size bytes off m as a new block; m keeps the rest and is free. s.mu is held.
-func (s *shard) splitFront(m *meta, size int64) *meta {
-	front := s.cut(m, m.ptr, size)
+// splitFront takes the first size bytes off m as a new chunk; m keeps the rest and enters the index. s.mu is held.
+func (s *shard) splitFront(m *chunk, size int64) *chunk {
+	front := s.newPart(m, m.ptr, size)
 	m.insertBefore(front)
 	m.ptr += device.Ptr(size)
 	m.size -= size
-	s.makeFree(m)
+	s.insertFree(m)
 	s.splits++
 	return front
 }
 
-// allocMiss serves a request that found no free block.
-func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
+// allocMiss serves a request that found no free chunk. As long as it runs out of memory and a reclaimer frees something it
+// tries again. No lock is held, so that a reclaimer may use the cache.
+func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
 	var p pressure
 	for {
 		m, err := c.allocGrowing(ctx, stream, r)
 		if err == nil || !errors.Is(err, ErrOutOfMemory) {
 			return m, err
 		}
-		if !c.reclaim(ctx, r.segment, &p) {
-			c.all.Lock()
+		if !c.reclaim(ctx, r.segmentBytes, &p) {
+			c.mu.Lock()
 			c.stats.NumOOMs++
-			c.counts.misses++
-			c.all.Unlock()
-			c.noteOOM(r, err)
+			c.baseCounts.misses++
+			c.mu.Unlock()
+			c.recordOOM(r, err)
 			return nil, err
 		}
 	}
 }
 
-// allocGrowing searches once more, asks the driver, flushes, and asks again.
-func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
+// allocGrowing searches once more, since another request may have grown the cache meanwhile, asks the driver, flushes, and
+// asks again. It holds the growth lock throughout: two requests never flush what the other one is about to use.
+func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
 	if err := c.lockGrowth(ctx); err != nil {
 		return nil, err
 	}
 	defer c.unlockGrowth()
-	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
-	c.adopt(r)
+	r.shard = c.shardOf(stream) // shards are retired under the growth lock only: this one stays until the end
+	c.inheritSegments(r)
 	if c.config.NoCaching {
 		return c.growUncached(ctx, r)
 	}
-	if m, err := c.search(r); m != nil || err != nil {
+	if m, err := c.searchShard(r); m != nil || err != nil {
 		return m, err
 	}
-	if err := c.collect(ctx); err != nil {
+	// What was idle for long goes back first, so that the limit is not reached.
+	if err := c.collectGarbage(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.remap(ctx, r); err != nil {
@@ -290,7 +310,8 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !errors.Is(err, ErrOutOfMemory) {
 		return m, err
 	}
-	if m := c.borrow(r); m != nil {
+	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
+	if m := c.allocFromLendingPool(r); m != nil {
 		return m, nil
 	}
 	released, err := c.releaseOversize(ctx, r)
@@ -302,14 +323,17 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 			return m, err
 		}
 	}
+	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
 	if err := c.flush(ctx); err != nil {
 		return nil, err
 	}
+	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.
+	// PyTorch does not look again.
 	if !c.config.Exact {
-		if m, err := c.search(r); m != nil || err != nil {
+		if m, err := c.searchShard(r); m != nil || err != nil {
 			return m, err
 		}
-		if m := c.borrow(r); m != nil {
+		if m := c.allocFromLendingPool(r); m != nil {
 			return m, nil
 		}
 	}

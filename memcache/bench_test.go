@@ -214,7 +214,7 @@ func BenchmarkReplay(b *testing.B) {
 					}
 				}
 				for i, block := range blocks {
-					if block.meta != nil && block.meta.serial == block.serial {
+					if block.chunk != nil && block.chunk.serial == block.serial {
 						_ = block.Free()
 					}
 					blocks[i] = Block{}

@@ -15,7 +15,7 @@ import (
 // freed. RecordStream and Free may be called from any goroutine; a block that was freed is an error that
 // wraps [ErrFreed].
 type Block struct {
-	meta   *meta
+	chunk  *chunk
 	serial uint64
 	ptr    device.Ptr
 	size   int64
@@ -36,7 +36,7 @@ func (b Block) StreamID() uint64 { return b.stream }
 func (b Block) Serial() uint64 { return b.serial }
 
 // IsZero reports whether b is the zero Block.
-func (b Block) IsZero() bool { return b.meta == nil }
+func (b Block) IsZero() bool { return b.chunk == nil }
 
 // Range is the part of the block at [offset, offset+bytes), for a launch. It is not checked here: the
 // stream that gets it does that.
@@ -60,27 +60,27 @@ func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	if err := b.meta.shard.Load().cache.checkUser("RecordStream", s); err != nil {
+	if err := b.chunk.shard.Load().cache.checkUser("RecordStream", s); err != nil {
 		return err
 	}
 	if invariants.Enabled {
-		defer b.meta.shard.Load().cache.verify()
+		defer b.chunk.shard.Load().cache.verify()
 	}
 	id := s.ID()
-	owner := b.meta.lock()
+	owner := b.chunk.lockOwner()
 	defer owner.mu.Unlock()
-	if err := owner.live(b); err != nil {
+	if err := owner.checkLive(b); err != nil {
 		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
 	}
 	if id == b.stream || s.Closed() {
 		return nil
 	}
-	for _, u := range b.meta.uses {
+	for _, u := range b.chunk.uses {
 		if u.ID() == id {
 			return nil
 		}
 	}
-	b.meta.uses = append(b.meta.uses, s)
+	b.chunk.uses = append(b.chunk.uses, s)
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.meta.shard.Load().cache
+	c := b.chunk.shard.Load().cache
 	if c.config.Observer == nil {
 		_, err := c.freeBlock(b)
 		return err
@@ -107,10 +107,10 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if op == nil {
 		return err
 	}
-	e := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
+	info := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
 	if was.sequence > 0 {
-		e.Shard, e.Seq, e.Requested, e.Pool = was.shard, was.sequence, was.requested, was.kind.String()
+		info.Shard, info.Seq, info.Requested, info.Pool = was.shard, was.sequence, was.requested, was.kind.String()
 	}
-	c.end(op, e)
+	c.end(op, info)
 	return err
 }

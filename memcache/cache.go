@@ -13,6 +13,31 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// Where things are, for those who change the package:
+//
+//	config, parse, sizing      options, PyTorch's string for them, and the sizes that follow
+//	cache                      the Cache: what all streams share, limits, Close, checks of arguments
+//	shard                      what one stream has to itself, and the table that finds it
+//	alloc, free, block         the two paths that are hot, and the handle
+//	chunk, freelists           pieces of segments; those that are not in use
+//	index, tree, bestfit       free chunks by size and address, and which one serves a request
+//	usage, quota               statistics of hits, with exact peaks that streams don't contend for
+//	pending                    freed chunks that other streams still use
+//	grow, expand, release,     memory from the driver and back to it, under the growth lock
+//	shrink, garbage, remap
+//	inherit                    what closed streams leave
+//	pool, lending, context     private pools, and how a request finds its own
+//	scope, stats, statmap,     what is told of all that
+//	summary, snapshot,
+//	history, observer
+//	oom                        the error, and who is asked before it
+//	nocaching                  the cache without a cache
+//	driverranges, check,       what must hold whatever the driver does, and what must hold of the cache
+//	invariants
+//
+// Hits and frees (shard and what is above it in this list, down to pending) know nothing of the slow path; it takes chunks
+// away from them under their locks, works on what it took, and gives it back.
+
 // Classes of errors, for errors.Is.
 var (
 	// ErrClosed: the cache is closed.
@@ -28,69 +53,75 @@ var (
 // The blocks of a stream are reused on that stream only. Allocating, freeing and reusing a block there needs
 // no synchronisation: what was queued on the stream before the free runs before what is queued after the
 // next allocation. Work on other streams needs RecordStream.
+//
+// Inside, a request and a free of a stream work on that stream's shard, under its lock; all else is the slow path, which
+// begins with the growth lock. Locks are taken in this order: growth, mu, the shards' by stream ID, the pending frees', and
+// a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
+// lock but growth, so that hits go on meanwhile.
 type Cache struct {
 	dev    device.Device
 	number uint64 // unique in the process
 	config Config
-	rules  rules
+	sizing sizing
 	vmm    device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
-	// and while a flush waits.
-	growth chan struct{}
-	claims claims // guarded by growth
+	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
+	growth       chan struct{}
+	driverRanges driverRanges // guarded by growth
 
-	// alert is not 0 while a request has more to do than to look at its shard: the number of events of
-	// pending frees, and collecting while garbage collection is armed.
-	alert atomic.Int64
-	calls [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of its ages
+	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
+	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
+	slowWork atomic.Int64
+	gcClock  [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of ages, see chunk.freeSince
 
 	table   atomic.Pointer[shardTable]
 	history atomic.Pointer[history] // nil: off
 
 	// What is above every request reads; what is below is written. They share no cache line.
-	_       [64]byte
-	gone    *shard        // has no blocks; owns the unused metas of shards that are gone
-	serials atomic.Uint64 // leased to shards
-	pending pending
-	_       [64]byte
+	_         [64]byte
+	deadShard *shard        // has no segment; owns the unused chunks of retired shards
+	serials   atomic.Uint64 // leased to shards
+	pending   pendingFrees
+	_         [64]byte
 
-	// all guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
-	all        sync.Mutex
-	closed     bool   // changed with all shards locked: one shard's lock is enough to look
-	ends       uint64 // scopes that have ended; the same
-	limit      int64  // bytes; math.MaxInt64: none
-	stats      Stats  // but for what the shards keep
-	peaks      [rows]change
-	retired    [2]change    // the increases of shards that are gone
-	forgotten  [rows]change // what was in use when the sums were last reset
-	counts     counts       // of shards that are gone
-	windows    []*Scope     // open scopes
-	reclaimers []*reclaimer
-	pools      uint64  // the number of the last private pool
-	lenders    []*Pool // with UseOnOOM and not released, by number
+	// mu guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
+	mu             sync.Mutex
+	closed         bool   // changed with all shards locked: one shard's lock is enough to look
+	scopesEnded    uint64 // how many have; as closed
+	limit          int64  // bytes; math.MaxInt64: none
+	stats          Stats  // but for what the shards keep
+	peaks          [rows]delta
+	retiredTotals  [2]delta    // the increases of retired shards
+	resetBaseline  [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
+	baseCounts     shardCounts // of retired shards, and the misses of failed requests
+	openScopes     []*Scope    // in the order in which they were opened
+	reclaimers     []*reclaimer
+	lastPoolNumber uint64  // the number of the last one that was made
+	oomPools       []*Pool // those with UseOnOOM that were not released, by number
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
-// numbers counts the caches of the process.
-var numbers atomic.Uint64
+// lastCacheNumber counts the caches of the process.
+var lastCacheNumber atomic.Uint64
 
-// collecting is the part of alert that says that garbage collection is armed.
-const collecting = 1 << 40
+// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
+const gcWork = 1 << 40
 
-// segment is memory from the driver or, if it is expandable, a range of addresses.
+// segment is memory from the driver or, if it is expandable, a range of addresses that memory is mapped into. It belongs
+// to the shard that its chunks name, whose lock guards it.
 type segment struct {
 	ptr        device.Ptr
 	bytes      int64
-	first      *meta // the block at ptr
+	first      *chunk // the chunk at ptr
 	expandable bool
-	mapped     bool   // expandable, and has had memory
-	whole      bool   // its blocks are not split: PoolOptions.NoSplit
-	stream     uint64 // whose it is, or was when that closed
-	lists      *lists // where its blocks belong, in the shard that its blocks name
+	everMapped bool       // expandable, and has had memory
+	noSplit    bool       // its chunks are not split: PoolOptions.NoSplit
+	stream     uint64     // whose it is, or was when that closed, with Exact
+	freeLists  *freeLists // where its free chunks belong, in the shard
 
-	// Of lists, for the segment's poolKind.
+	// Of freeLists, for the segment's poolKind: a free looks nothing up.
 	free     *index
 	unmapped *tree
 }
@@ -100,7 +131,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
 	}
-	rules, err := config.rules()
+	rules, err := config.sizing()
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +140,14 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	}
 	c := &Cache{
 		dev:    dev,
-		number: numbers.Add(1),
+		number: lastCacheNumber.Add(1),
 		config: config,
-		rules:  rules,
+		sizing: rules,
 		growth: make(chan struct{}, 1),
 		limit:  math.MaxInt64,
 	}
 	c.table.Store(newShardTable(nil))
-	c.gone = &shard{cache: c, retired: true}
+	c.deadShard = &shard{cache: c, retired: true}
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
@@ -157,15 +188,16 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	return nil
 }
 
+// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
 func (c *Cache) setLimit(limit int64) {
-	c.all.Lock()
-	defer c.all.Unlock()
-	armed := c.collects()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	armed := c.gcArmed()
 	c.limit = limit
-	if now := c.collects(); now && !armed {
-		c.alert.Add(collecting)
+	if now := c.gcArmed(); now && !armed {
+		c.slowWork.Add(gcWork)
 	} else if armed && !now {
-		c.alert.Add(-collecting)
+		c.slowWork.Add(-gcWork)
 	}
 }
 
@@ -180,27 +212,29 @@ func (c *Cache) Close() error {
 	if c.isClosed() {
 		return nil
 	}
-	errs := []error{c.settle(context.Background())}
+	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
+	errs := []error{c.waitForPending(context.Background())}
 
 	c.lockAll()
 	c.closed = true
-	if t := c.sum(); t.Allocation.All.Current > 0 {
+	if t := c.sumStats(); t.Allocation.All.Current > 0 {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
 			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
 	var segments []*segment
 	for _, s := range c.table.Load().list {
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
-		s.lists, s.private = lists{}, nil
-		s.used = [2]change{} // leaked blocks too have no memory any more
+		s.freeLists, s.private = freeLists{}, nil
+		s.used = [2]delta{} // leaked blocks too have no memory any more
 	}
-	c.lenders = nil
+	c.oomPools = nil
+	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.unlockAll()
-	for _, s := range segments {
-		if s.expandable {
-			errs = append(errs, c.dissolve(context.Background(), s))
+	for _, seg := range segments {
+		if seg.expandable {
+			errs = append(errs, c.dissolve(context.Background(), seg))
 		} else {
-			errs = append(errs, c.driverFree(context.Background(), s))
+			errs = append(errs, c.driverFree(context.Background(), seg))
 		}
 	}
 	errs = append(errs, c.pending.close())
@@ -208,15 +242,15 @@ func (c *Cache) Close() error {
 }
 
 func (c *Cache) isClosed() bool {
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.closed
 }
 
-// limited reports whether the bytes reserved are limited. c.all is held.
+// limited reports whether the bytes reserved are limited. c.mu is held.
 func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
 
-// checkStream refuses streams that can't use the cache's memory.
+// checkStream refuses streams that can't allocate from the cache.
 func (c *Cache) checkStream(op string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
@@ -239,20 +273,21 @@ func (c *Cache) checkUser(op string, s device.Stream) error {
 	return c.checkStream(op, s)
 }
 
-// live checks that b is handed out. s.mu is held.
-func (s *shard) live(b Block) error {
+// checkLive says why b is not in use, if it is not. s.mu, of the shard that owns the chunk, is held.
+func (s *shard) checkLive(b Block) error {
 	if s.retired { // and not locked by Close
 		return ErrFreed
 	}
 	if s.cache.closed {
 		return ErrClosed
 	}
-	if b.meta.serial != b.serial {
+	if b.chunk.serial != b.serial {
 		return ErrFreed
 	}
 	return nil
 }
 
+// lockGrowth takes the growth lock, unless ctx ends first.
 func (c *Cache) lockGrowth(ctx context.Context) error {
 	select {
 	case c.growth <- struct{}{}:

@@ -108,7 +108,7 @@ func (p *caller) endScopes(n int) (err error) {
 	p.scopes = p.scopes[:n]
 	p.ctx = context.Background()
 	if n > 0 {
-		p.ctx = (&carried{scope: p.scopes[n-1]}).in(p.ctx)
+		p.ctx = (&ctxState{scope: p.scopes[n-1]}).attachTo(p.ctx)
 	}
 	return err
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
+// every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
+
 // check reports what is inconsistent in the cache's structures.
 func (c *Cache) check() error {
 	_, err := c.checkBlocks()
@@ -25,6 +28,7 @@ func (c *Cache) checkBlocks() (blocks int64, err error) {
 	return blocks, err
 }
 
+// checkLocked is checkBlocks with all shards locked.
 func (c *Cache) checkLocked() (blocks int64, err error) {
 	var want Stats
 	for _, sh := range c.table.Load().list {
@@ -37,13 +41,14 @@ func (c *Cache) checkLocked() (blocks int64, err error) {
 	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
 }
 
-// checkQuotas requires what exact peaks rest on. All shards are locked.
+// checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
+// All shards are locked.
 func (c *Cache) checkQuotas() error {
 	for row := range rows {
 		for g := range gauges {
 			var quotas int64
 			for _, sh := range c.table.Load().list {
-				if used := sh.at(row, g); used > sh.quota[row][g] || used < 0 {
+				if used := sh.inUse(row, g); used > sh.quota[row][g] || used < 0 {
 					return fmt.Errorf("shard %d, row %d, gauge %d: %d used, the quota is %d", sh.id, row, g, used, sh.quota[row][g])
 				}
 				quotas += sh.quota[row][g]
@@ -53,18 +58,18 @@ func (c *Cache) checkQuotas() error {
 			}
 		}
 	}
-	for i, w := range c.windows {
+	for i, scope := range c.openScopes {
 		var quotas scopeQuota
 		for _, sh := range c.table.Load().list {
 			q := sh.scopes[i]
-			if sh.at(allPools, gaugeAllocatedBytes) > q.allocated || sh.at(allPools, gaugeRequestedBytes) > q.requested {
-				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, w.name)
+			if sh.inUse(allPools, gaugeAllocatedBytes) > q.allocated || sh.inUse(allPools, gaugeRequestedBytes) > q.requested {
+				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, scope.name)
 			}
 			quotas.allocated += q.allocated
 			quotas.requested += q.requested
 		}
-		if quotas.allocated != w.window.Allocated.Peak || quotas.requested != w.window.Requested.Peak {
-			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", w.name, quotas, w.window)
+		if quotas.allocated != scope.window.Allocated.Peak || quotas.requested != scope.window.Requested.Peak {
+			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", scope.name, quotas, scope.window)
 		}
 	}
 	return nil
@@ -72,7 +77,7 @@ func (c *Cache) checkQuotas() error {
 
 // checkStats compares the statistics with what the blocks say. All shards are locked.
 func (c *Cache) checkStats(want *Stats) error {
-	stats := c.sum()
+	stats := c.sumStats()
 	var got, expected []int64
 	says := want.quantities()
 	for i, s := range stats.quantities() {
@@ -91,7 +96,7 @@ func (c *Cache) checkStats(want *Stats) error {
 
 // check reports what is inconsistent in the shard, and adds what its blocks say to want.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	found := map[*lists]*census{&s.lists: {}}
+	found := map[*freeLists]*census{&s.freeLists: {}}
 	for p, l := range s.private {
 		if l.pool != p || l.segments == 0 {
 			return 0, fmt.Errorf("the lists of %s have %d segments and name %s", p, l.segments, l.pool)
@@ -100,9 +105,9 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 	}
 	growing := len(s.cache.growth) > 0
 	for p, seg := range s.segments {
-		at, prev := p, (*meta)(nil)
-		n := found[seg.lists]
-		if n == nil || seg.free != &seg.lists.free[seg.first.kind] || seg.whole != (seg.lists.pool != nil && seg.lists.pool.options.NoSplit) {
+		at, prev := p, (*chunk)(nil)
+		n := found[seg.freeLists]
+		if n == nil || seg.free != &seg.freeLists.free[seg.first.kind] || seg.noSplit != (seg.freeLists.pool != nil && seg.freeLists.pool.options.NoSplit) {
 			return blocks, fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
 		}
 		n.segments++
@@ -112,7 +117,10 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		for m := seg.first; m != nil; prev, m = m, m.next {
 			k := m.kind
 			blocks++
+			// held: the holder of the growth lock has taken it out of the index.
 			held := growing && !m.indexed && m.serial == 0 && !m.pending
+			// The chunks tile the segment and name it and the shard; sizes are whole; free neighbours have merged; and
+			// each chunk is in one state.
 			switch {
 			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
 				return blocks, fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
@@ -123,6 +131,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			case !held && m.indexed == (m.serial != 0 || m.pending) || m.serial != 0 && m.pending:
 				return blocks, fmt.Errorf("block at %d: free %v, serial %d, pending %v", m.ptr, m.indexed, m.serial, m.pending)
 			}
+			// What the statistics must say of it.
 			if !m.unmapped {
 				want.ReservedBytes.add(k, m.size)
 			}
@@ -132,7 +141,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			case held:
 			case m.indexed:
 				n.indexed[k]++
-				if !m.whole() && !seg.expandable {
+				if !m.isSegment() && !seg.expandable {
 					want.InactiveSplit.add(k, 1)
 					want.InactiveSplitBytes.add(k, m.size)
 				}
@@ -144,7 +153,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			if m.serial != 0 {
 				want.Allocation.add(k, 1)
 				want.AllocatedBytes.add(k, m.size)
-				if m.size >= s.cache.rules.maxSplit {
+				if m.size >= s.cache.sizing.maxSplit {
 					want.OversizeAllocations.add(1)
 				}
 			}
@@ -153,7 +162,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		if at != p+device.Ptr(seg.bytes) {
 			return blocks, fmt.Errorf("the blocks of the segment at %d end at %d", p, at)
 		}
-		if !seg.expandable && seg.bytes >= s.cache.rules.maxSplit {
+		if !seg.expandable && seg.bytes >= s.cache.sizing.maxSplit {
 			want.OversizeSegments.add(1)
 		}
 	}
@@ -165,14 +174,14 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 	return blocks, nil
 }
 
-// census is what the segments say of a shard's lists.
+// census is what the segments say of a shard's free lists.
 type census struct {
 	segments          int
 	indexed, unmapped [2]int // blocks, by poolKind
 }
 
-// check compares the lists with what the segments say.
-func (l *lists) check(want *census) error {
+// check compares the free lists with what the segments say.
+func (l *freeLists) check(want *census) error {
 	if want.segments != l.segments {
 		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
 	}
@@ -181,7 +190,7 @@ func (l *lists) check(want *census) error {
 			return err
 		}
 		n := 0
-		walk(l.unmapped[k].root, func(*meta) { n++ })
+		walk(l.unmapped[k].root, func(*chunk) { n++ })
 		if n != want.unmapped[k] {
 			return fmt.Errorf("the %s pool has %d unmapped ranges, its index %d", poolKind(k), want.unmapped[k], n)
 		}
@@ -189,14 +198,14 @@ func (l *lists) check(want *census) error {
 	return nil
 }
 
-// check requires the index to hold want blocks of the pool, in order.
-func (x *index) check(l *lists, k poolKind, want int) error {
-	var last *meta
+// check requires the index to hold want chunks of the pool, in order.
+func (x *index) check(l *freeLists, k poolKind, want int) error {
+	var last *chunk
 	var err error
 	n := 0
-	x.all(func(m *meta) {
+	x.each(func(m *chunk) {
 		n++
-		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
+		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.freeLists != l {
 			err = fmt.Errorf("the index of the %s pool is out of order", k)
 		}
 		last = m

@@ -62,7 +62,7 @@ func TestRequestThatFindsTheCacheClosedWhileItGrows(t *testing.T) {
 	require.NoError(t, mustAlloc(t, c, 1000, other).Free())
 	s.closed.Store(true)
 	require.Error(t, c.Close())
-	_, err := c.allocGrowing(t.Context(), other, &request{bytes: 1000, rounded: 1024, segment: smallSegment})
+	_, err := c.allocGrowing(t.Context(), other, &request{bytes: 1000, rounded: 1024, segmentBytes: smallSegment})
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, b.RecordStream(other), ErrClosed)
 	require.ErrorIs(t, b.Free(), ErrClosed)

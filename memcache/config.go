@@ -1,8 +1,6 @@
 package memcache
 
 import (
-	"fmt"
-	"math"
 	"math/bits"
 )
 
@@ -79,68 +77,6 @@ func division(bytes int64) int {
 	return min(max(bits.Len64(uint64(bytes))-1-20, 0), len(Divisions{})-1)
 }
 
-// rules are a configuration's sizes, in bytes.
-type rules struct {
-	divisions           Divisions
-	maxSplit            int64 // math.MaxInt64: no limit
-	maxNonSplitRounding int64
-	largeSegment        int64
-	granule             int64 // of expandable segments of the large pool
-}
-
-func (c *Config) rules() (rules, error) {
-	const mib = 1 << 20
-	r := rules{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
-	invalid := func(option string, value any, want string) (rules, error) {
-		return rules{}, fmt.Errorf("memcache: %s is %v: %w: want %s", option, value, ErrInvalid, want)
-	}
-	if v := c.LargeSegmentSizeMB; v != 0 {
-		if v <= 10 || v > maxRequest/mib {
-			return invalid("LargeSegmentSizeMB", v, "more than 10, or 0 for 20")
-		}
-		r.largeSegment = v * mib
-	}
-	r.granule = r.largeSegment
-	if v := c.ExpandableGranuleMB; v != 0 {
-		if v < 2 || v%2 != 0 || v > maxRequest/mib {
-			return invalid("ExpandableGranuleMB", v, "an even number of MiB, or 0 for the large segment's")
-		}
-		r.granule = v * mib
-	}
-	if c.ExpandableRemap && !c.ExpandableSegments {
-		return invalid("ExpandableRemap", true, "ExpandableSegments as well")
-	}
-	r.maxNonSplitRounding = r.largeSegment
-	atLeast := fmt.Sprintf("at least the large segment's %d MiB, or 0", r.largeSegment/mib)
-	if v := c.MaxSplitSizeMB; v != 0 {
-		if v < r.largeSegment/mib {
-			return invalid("MaxSplitSizeMB", v, atLeast+" for no limit")
-		}
-		r.maxSplit = min(v, maxRequest/mib) * mib
-	}
-	if v := c.MaxNonSplitRoundingMB; v != 0 {
-		if v < r.largeSegment/mib {
-			return invalid("MaxNonSplitRoundingMB", v, atLeast)
-		}
-		r.maxNonSplitRounding = min(v, maxRequest/mib) * mib
-	}
-	for _, d := range c.RoundupPower2Divisions {
-		if d < 0 || d&(d-1) != 0 || d > 1<<30 {
-			return invalid("RoundupPower2Divisions", c.RoundupPower2Divisions, "powers of two, or 0")
-		}
-	}
-	if v := c.GarbageCollectionThreshold; !(v >= 0 && v < 1) {
-		return invalid("GarbageCollectionThreshold", v, "a number between 0 and 1, or 0 for none")
-	}
-	if v := c.MemoryLimit; v < 0 {
-		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
-	}
-	if c.NoCaching {
-		r.divisions, r.maxSplit = Divisions{}, math.MaxInt64
-	}
-	return r, nil
-}
-
 // RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512, or
 // of a step of RoundupPower2Divisions, and 0 for 0 or less (PyTorch's round_size). The block that Alloc
 // returns may be larger: a free block is only split where the rest is worth keeping. The configuration must
@@ -149,8 +85,8 @@ func (c Config) RoundSize(bytes int64) int64 {
 	if c.NoCaching {
 		return max(bytes, 0)
 	}
-	r, _ := c.rules()
-	return r.round(bytes)
+	r, _ := c.sizing()
+	return r.roundSize(bytes)
 }
 
 // SegmentSize returns the bytes that are asked of the driver when no free block fits a request of bytes
@@ -160,6 +96,6 @@ func (c Config) SegmentSize(bytes int64) int64 {
 	if c.NoCaching {
 		return max(bytes, 0)
 	}
-	r, _ := c.rules()
-	return r.segment(r.round(bytes))
+	r, _ := c.sizing()
+	return r.segmentSize(r.roundSize(bytes))
 }

@@ -22,7 +22,7 @@ func TestRequestWhoseShardIsGone(t *testing.T) {
 	s.closed.Store(true)
 	mustAlloc(t, c, 1000, other) // takes what the stream had
 	require.Len(t, c.table.Load().list, 1)
-	m, err := c.search(r)
+	m, err := c.searchShard(r)
 	require.Nil(t, m)
 	require.ErrorIs(t, err, device.ErrClosed)
 }
@@ -188,9 +188,9 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	s := dev.stream(1)
 	pool, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 1000, s).Free())
-	require.Len(t, c.lenders, 1)
+	require.Len(t, c.oomPools, 1)
 	require.NoError(t, errors.Join(pool.Release(), pool.Release()))
-	require.Empty(t, c.lenders)
+	require.Empty(t, c.oomPools)
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.Empty(t, c.shardOf(s).private)
 }
@@ -227,7 +227,7 @@ func TestRecordsOfReturnedSegmentsAreUsedAgain(t *testing.T) {
 			require.NoError(t, c.EmptyCache(t.Context()))
 		}
 		n := 0
-		for m := c.shardOf(s).spare; m != nil; m = m.next {
+		for m := c.shardOf(s).unusedChunks; m != nil; m = m.next {
 			n++
 		}
 		require.Equal(t, 16, n, "as many as were made at once")

@@ -82,23 +82,23 @@ func TestAges(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	search := func() (small, large int64) {
-		before := [2]int64{c.calls[smallPool].Load(), c.calls[largePool].Load()}
+		before := [2]int64{c.gcClock[smallPool].Load(), c.gcClock[largePool].Load()}
 		require.NoError(t, mustAlloc(t, c, 1000, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, allocIn(t, ctx, c, 3*mib, s).Free())
-		return c.calls[smallPool].Load() - before[smallPool], c.calls[largePool].Load() - before[largePool]
+		return c.gcClock[smallPool].Load() - before[smallPool], c.gcClock[largePool].Load() - before[largePool]
 	}
 	check := func(wantSmall, wantLarge int64) {
 		t.Helper()
 		small, large := search()
 		require.Equal(t, []int64{wantSmall, wantLarge}, []int64{small, large})
 	}
-	require.Zero(t, c.alert.Load())
+	require.Zero(t, c.slowWork.Load())
 	check(0, 0)
 	for range 2 {
 		require.NoError(t, c.SetMemoryFraction(0.5))
-		require.EqualValues(t, uint64(collecting), c.alert.Load())
+		require.EqualValues(t, uint64(gcWork), c.slowWork.Load())
 		check(1, 2)
 	}
 	side := dev.stream(2)
@@ -107,7 +107,7 @@ func TestAges(t *testing.T) {
 	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
 	for range 2 {
 		require.NoError(t, c.SetMemoryFraction(1))
-		require.EqualValues(t, 1, c.alert.Load())
+		require.EqualValues(t, 1, c.slowWork.Load())
 		check(0, 0) // also while frees are pending
 	}
 }
@@ -131,9 +131,9 @@ func TestClosedCacheServesNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	require.NoError(t, pool.Release())
 	require.ErrorIs(t, pool.EmptyCache(t.Context()), ErrClosed)
-	require.Empty(t, c.lenders)
+	require.Empty(t, c.oomPools)
 	for _, s := range c.table.Load().list {
-		require.Zero(t, s.lists.bytes())
+		require.Zero(t, s.freeLists.bytes())
 		require.Nil(t, s.private)
 	}
 	require.Len(t, dev.calls, calls)

@@ -9,16 +9,21 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// freed is what a free leaves for the observer.
-type freed struct {
+// The way of a free: endHandOut takes the block from the caller, with PyTorch's history's word free_requested. Without
+// recorded streams the chunk becomes free in the same breath (completeFree, free_completed). With some it is pending:
+// recordEvents records an event on each stream, pending.go keeps them, and the poll that sees the last one complete ends
+// the free (completePending). A chunk that is pending is still active in the statistics.
+
+// freeRecord is what a free leaves for the observer.
+type freeRecord struct {
 	shard, sequence uint64
 	requested       int64
 	kind            poolKind
 	stack           []uintptr // with the history's stacks
 }
 
-// freeBlock ends b's hand-out. Its memory returns at once, or after the recorded streams.
-func (c *Cache) freeBlock(b Block) (was freed, err error) {
+// freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. No lock is held.
+func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	if invariants.Enabled {
 		defer c.verify()
 	}
@@ -28,105 +33,112 @@ func (c *Cache) freeBlock(b Block) (was freed, err error) {
 	if c.config.NoCaching {
 		return c.freeUncached(b)
 	}
-	s := b.meta.lock()
-	uses, fits, err := s.giveBack(b, &was, false)
+	s := b.chunk.lockOwner()
+	uses, fits, err := s.endHandOut(b, &was, false)
 	s.mu.Unlock()
 	if !fits {
 		c.lockAll()
-		uses, _, err = b.meta.shard.Load().giveBack(b, &was, true)
+		uses, _, err = b.chunk.shard.Load().endHandOut(b, &was, true)
 		c.unlockAll()
 	}
 	if err != nil {
 		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.poisons() {
-		return was, c.recordUses(b.meta, uses)
+		return was, c.recordEvents(b.chunk, uses)
 	}
 	return was, nil
 }
 
-// giveBack ends the hand-out. If streams are recorded it returns them, and the block waits. Unless all shards
-// are locked it does nothing if a quota is in the way, and says so. s.mu is held.
-func (s *shard) giveBack(b Block, was *freed, all bool) (uses []device.Stream, fits bool, err error) {
-	if err := s.live(b); err != nil {
+// endHandOut takes the block from the caller. If streams are recorded it returns them, and the chunk is pending. Unless all
+// shards are locked it does nothing if a quota is in the way, and says so: what merges may be a larger inactive part than
+// there was. s.mu, of the shard that owns the chunk, is held.
+func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []device.Stream, fits bool, err error) {
+	if err := s.checkLive(b); err != nil {
 		return nil, true, err
 	}
-	m := b.meta
-	d := change{gaugeAllocation: -1, gaugeAllocatedBytes: -m.size}
-	if m.size >= s.cache.rules.maxSplit {
-		d[gaugeOversize] = -1
+	m := b.chunk
+	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.size}
+	if m.size >= s.cache.sizing.maxSplit {
+		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
+	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
+	// and not under a lock.
 	waits := len(m.uses) > 0 || s.cache.poisons()
 	if !waits {
-		s.releaseChange(m, &d)
-		if fits = s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d); !fits && !all {
+		s.freeDelta(m, &d)
+		if fits = s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d); !fits && !allLocked {
 			return nil, false, nil
 		}
 	}
 	s.sequence++
 	was.shard, was.sequence, was.requested, was.kind = s.id, s.sequence, m.requested, m.kind
-	s.note(ActionFreeRequested, m, m.serial, was.stack)
-	m.stack, m.last = nil, m.serial
+	s.recordHistory(ActionFreeRequested, m, m.serial, was.stack)
+	m.stack, m.lastSerial = nil, m.serial
 	m.serial = 0
 	if m.scope != nil {
 		m.discharge(s.cache)
 	}
 	s.apply(m.kind, &d)
 	if waits {
-		m.pending, m.recording, m.events = true, true, len(m.uses)
+		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
+		m.pending, m.recording, m.eventsLeft = true, true, len(m.uses)
 		return m.uses, true, nil
 	}
 	kind := m.kind
-	s.release(m)
+	s.completeFree(m)
 	if !fits {
-		s.cache.raise(s, kind)
+		s.cache.raisePeaks(s, kind)
 	}
 	return nil, true, nil
 }
 
-// recordUses records an event on each stream that uses the freed block m. Recording may wait for a full
-// queue, so no lock is held; nobody else touches m's uses until its last event is complete.
-func (c *Cache) recordUses(m *meta, uses []device.Stream) error {
+// recordEvents records an event on each stream that uses the freed chunk m. Recording may wait for a full queue, so no
+// lock is held; nobody else touches m's uses until its last event is complete and recordingDone was called.
+func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	var errs []error
 	for _, stream := range uses {
-		w, err := c.record(stream)
+		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
+		e, err := c.recordEvent(stream)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if err := c.pending.push(c, stream.ID(), w, m); err != nil {
+		if err := c.pending.push(c, stream.ID(), e, m); err != nil {
 			errs = append(errs, err)
 		}
 	}
+	// The slice stays with the chunk, so that the next hand-out records without allocating; cleared, so that it keeps no
+	// stream alive.
 	clear(uses)
 	m.uses = uses[:0]
-	if c.pending.recorded(m) {
-		c.complete(m)
+	if c.pending.recordingDone(m) {
+		c.completePending(m)
 	}
 	return errors.Join(errs...)
 }
 
-// record records an event on s. It returns nil when s is past the block already: closed, or waited for
+// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
 // because no event could be had.
-func (c *Cache) record(s device.Stream) (*waiting, error) {
-	var w *waiting
+func (c *Cache) recordEvent(s device.Stream) (*pendingEvent, error) {
+	var e *pendingEvent
 	var foreign device.Stream
 	if s.Device() != c.dev {
 		foreign = s
 	} else {
-		w = c.pending.unused()
+		e = c.pending.takeSpare()
 	}
-	if w == nil {
-		e, err := s.Device().NewEvent(device.EventOptions{})
+	if e == nil {
+		event, err := s.Device().NewEvent(device.EventOptions{})
 		if err != nil {
 			return nil, c.synchronize(s)
 		}
-		w = &waiting{event: e, foreign: foreign}
+		e = &pendingEvent{event: event, foreign: foreign}
 	}
-	if err := s.Record(w.event); err == nil {
-		return w, nil
+	if err := s.Record(e.event); err == nil {
+		return e, nil
 	}
-	c.pending.giveBack(w)
+	c.pending.putSpare(e)
 	if s.Closed() {
 		return nil, nil
 	}
@@ -146,46 +158,46 @@ func (c *Cache) synchronize(s device.Stream) error {
 	return nil
 }
 
-// complete releases a block whose last event is complete.
-func (c *Cache) complete(m *meta) {
+// completePending ends the free of a chunk whose last event is complete. No lock is held; nobody else has the chunk.
+func (c *Cache) completePending(m *chunk) {
 	if c.poisons() {
 		c.poison(m)
 	}
-	s := m.lock()
-	ok := s.tryRelease(m, false)
+	s := m.lockOwner()
+	ok := s.tryCompleteFree(m, false)
 	s.mu.Unlock()
 	if !ok {
 		c.lockAll()
-		m.shard.Load().tryRelease(m, true)
+		m.shard.Load().tryCompleteFree(m, true)
 		c.unlockAll()
 	}
 }
 
-// tryRelease is release with its changes, for a pending block. Unless all shards are locked it does nothing
-// if a quota is in the way, and says so. s.mu is held.
-func (s *shard) tryRelease(m *meta, all bool) bool {
+// tryCompleteFree is completeFree with its delta, for a pending chunk. Unless all shards are locked it does nothing if a
+// quota is in the way, and says so. s.mu is held.
+func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 	if s.cache.closed {
 		return true
 	}
-	var d change
-	s.releaseChange(m, &d)
-	fits := s.fits(m.kind, &d) || !all && s.borrow(m.kind, &d)
-	if !fits && !all {
+	var d delta
+	s.freeDelta(m, &d)
+	fits := s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d)
+	if !fits && !allLocked {
 		return false
 	}
 	s.apply(m.kind, &d)
 	kind := m.kind
-	s.release(m)
+	s.completeFree(m)
 	if !fits {
-		s.cache.raise(s, kind)
+		s.cache.raisePeaks(s, kind)
 	}
 	return true
 }
 
-// releaseChange adds what release changes to d: m is not active any more, its free neighbours are not parts,
-// and what they become together may be one.
-func (s *shard) releaseChange(m *meta, d *change) {
-	d[gaugeActive]--
+// freeDelta adds to d what completeFree changes: m is not active any more, its free neighbours are no inactive parts of a
+// segment, and what they become together may be one. s.mu is held.
+func (s *shard) freeDelta(m *chunk, d *delta) {
+	d[gaugeActiveBlocks]--
 	d[gaugeActiveBytes] -= m.size
 	d[gaugeRequestedBytes] -= m.requested
 	if m.segment.expandable {
@@ -193,36 +205,37 @@ func (s *shard) releaseChange(m *meta, d *change) {
 	}
 	size, before, after := m.size, m.prev, m.next
 	if before.mergeable() {
-		d[gaugeInactiveSplit]--
+		d[gaugeInactiveSplitBlocks]--
 		d[gaugeInactiveSplitBytes] -= before.size
 		size, before = size+before.size, before.prev
 	}
 	if after.mergeable() {
-		d[gaugeInactiveSplit]--
+		d[gaugeInactiveSplitBlocks]--
 		d[gaugeInactiveSplitBytes] -= after.size
 		size, after = size+after.size, after.next
 	}
 	if before != nil || after != nil {
-		d[gaugeInactiveSplit]++
+		d[gaugeInactiveSplitBlocks]++
 		d[gaugeInactiveSplitBytes] += size
 	}
 }
 
-// release makes a block available: it absorbs its free neighbours and enters the index (free_block). s.mu is
-// held.
-func (s *shard) release(m *meta) {
+// completeFree makes a chunk available: it absorbs its free neighbours and enters the index (free_block). s.mu is held, and
+// the delta was applied.
+func (s *shard) completeFree(m *chunk) {
 	m.pending = false
-	s.note(ActionFreeCompleted, m, m.last, nil)
-	for _, n := range [2]*meta{m.prev, m.next} {
+	s.recordHistory(ActionFreeCompleted, m, m.lastSerial, nil)
+	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n.mergeable() {
 			s.absorb(m, n)
 		}
 	}
-	s.makeFree(m)
+	s.insertFree(m)
 }
 
-// absorb takes the neighbour n out of its index and into m. s.mu is held.
-func (s *shard) absorb(m, n *meta) {
+// absorb takes the neighbour n out of its index and into m, and recycles its record. Unmapped neighbours are merged by growth
+// alone and are no merges for the statistics. s.mu is held.
+func (s *shard) absorb(m, n *chunk) {
 	if n.unmapped {
 		n.segment.unmapped.remove(n)
 	} else {
@@ -233,8 +246,8 @@ func (s *shard) absorb(m, n *meta) {
 	s.recycle(n)
 }
 
-// makeFree puts a block into the index. s.mu is held.
-func (s *shard) makeFree(m *meta) {
-	m.born = s.cache.calls[m.kind].Load()
+// insertFree puts a chunk into the index, as of now. s.mu is held.
+func (s *shard) insertFree(m *chunk) {
+	m.freeSince = s.cache.gcClock[m.kind].Load()
 	m.segment.free.insert(m)
 }

@@ -8,15 +8,22 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error) {
-	bytes := r.segment
-	c.all.Lock()
+// Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
+// microseconds to milliseconds and may wait for the device, so no shard is locked meanwhile: hits, and frees, of all
+// streams go on. Two requests that miss at once therefore don't both grow the cache by a segment of which the first one's
+// rest would have served the second: the second searches again when it gets the lock. PyTorch holds its one lock through
+// all of it, or gives it up around the driver's allocation (release_lock_on_cudamalloc) and then may grow twice.
+
+// grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
+// retry says that a flush went before. The growth lock is held.
+func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error) {
+	bytes := r.segmentBytes
+	c.mu.Lock()
 	if retry {
 		c.stats.NumAllocRetries++
 	}
 	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
-	c.all.Unlock()
+	c.mu.Unlock()
 	if limited {
 		return nil, c.outOfMemory(r, nil)
 	}
@@ -27,45 +34,47 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*meta, error)
 	if err != nil {
 		return nil, c.growError(r, err)
 	}
-	if err := c.claims.add(p, bytes); err != nil {
+	if err := c.driverRanges.add(p, bytes); err != nil {
 		return nil, c.growError(r, err)
 	}
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard
-	m := s.newMeta()
+	m := s.newChunk()
 	m.segment = &segment{ptr: p, bytes: bytes, first: m}
 	m.ptr, m.size, m.kind = p, bytes, r.kind
-	s.own(m.segment, r.pool)
+	s.addSegment(m.segment, r.pool)
 	c.stats.Segment.add(r.kind, 1)
 	c.stats.NumDeviceAlloc++
-	if bytes >= c.rules.maxSplit {
+	if bytes >= c.sizing.maxSplit {
 		c.stats.OversizeSegments.add(1)
 	}
-	c.reserve(r.kind, bytes)
-	c.noteSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
-	return s.first(m, r), nil
+	c.countReserved(r.kind, bytes)
+	c.recordSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
+	return s.allocFresh(m, r), nil
 }
 
-// first hands out a block for which the driver was asked. All shards are locked.
-func (s *shard) first(m *meta, r *request) *meta {
+// allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
+// before. All shards are locked.
+func (s *shard) allocFresh(m *chunk, r *request) *chunk {
 	s.misses++
-	split := s.cache.worthSplitting(m, r)
-	var d change
-	s.handOutChange(m, r, split, &d)
+	split := s.cache.shouldSplit(m, r)
+	var d delta
+	s.handOutDelta(m, r, split, &d)
 	m = s.handOut(m, r, split, &d)
-	s.cache.raise(s, r.kind)
+	s.cache.raisePeaks(s, r.kind)
 	return m
 }
 
-// reserve counts memory from the driver. c.all is held.
-func (c *Cache) reserve(k poolKind, bytes int64) {
+// countReserved counts memory from the driver. c.mu is held.
+func (c *Cache) countReserved(k poolKind, bytes int64) {
 	c.stats.ReservedBytes.add(k, bytes)
-	for _, w := range c.windows {
-		w.window.Reserved.Peak = max(w.window.Reserved.Peak, c.stats.ReservedBytes.All.Current)
+	for _, scope := range c.openScopes {
+		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, c.stats.ReservedBytes.All.Current)
 	}
 }
 
+// growError is what the request is told when the driver, or its figures, failed it.
 func (c *Cache) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return c.outOfMemory(r, err)
@@ -73,6 +82,7 @@ func (c *Cache) growError(r *request, err error) error {
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)
 }
 
+// driverAlloc calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
 	_, op := c.start(ctx, OpDriverAlloc)
 	p, err := c.dev.Alloc(bytes)

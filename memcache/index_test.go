@@ -14,8 +14,8 @@ import (
 func TestIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var x index
-	var set []*meta
-	order := func(a, b *meta) int {
+	var set []*chunk
+	order := func(a, b *chunk) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
 	}
 	for i := range 6000 {
@@ -25,8 +25,8 @@ func TestIndex(t *testing.T) {
 			set = append(set[:k], set[k+1:]...)
 		} else {
 			sizes := []int64{r.Int64N(20), r.Int64N(5000), largeSegment/512 + r.Int64N(3) - 1, r.Int64N(200_000)}
-			m := &meta{size: 512 * (1 + sizes[r.IntN(4)]), ptr: device.Ptr(r.Uint32N(1<<30) | 1<<30 + uint32(i%2))}
-			if slices.ContainsFunc(set, func(o *meta) bool { return order(o, m) == 0 }) {
+			m := &chunk{size: 512 * (1 + sizes[r.IntN(4)]), ptr: device.Ptr(r.Uint32N(1<<30) | 1<<30 + uint32(i%2))}
+			if slices.ContainsFunc(set, func(o *chunk) bool { return order(o, m) == 0 }) {
 				continue
 			}
 			x.insert(m)
@@ -34,22 +34,22 @@ func TestIndex(t *testing.T) {
 			slices.SortFunc(set, order)
 		}
 		size := r.Int64N(1 << uint(r.IntN(28)+1))
-		at, _ := slices.BinarySearchFunc(set, &meta{size: size}, order)
-		at2 := func(i int) *meta {
+		at, _ := slices.BinarySearchFunc(set, &chunk{size: size}, order)
+		at2 := func(i int) *chunk {
 			if i < 0 || i >= len(set) {
 				return nil
 			}
 			return set[i]
 		}
-		require.Same(t, at2(at), x.from(size))
+		require.Same(t, at2(at), x.atLeast(size))
 		require.Same(t, at2(len(set)-1), x.before(nil))
 		if m := at2(at); m != nil {
 			require.Same(t, at2(at+1), x.after(m))
 			require.Same(t, at2(at-1), x.before(m))
 		}
 	}
-	var all []*meta
-	x.all(func(m *meta) { all = append(all, m) })
+	var all []*chunk
+	x.each(func(m *chunk) { all = append(all, m) })
 	require.Equal(t, set, all)
 	require.Equal(t, len(set), x.len)
 	for i, m := range set[1:] {
@@ -63,5 +63,5 @@ func TestIndex(t *testing.T) {
 		set = set[:len(set)-1]
 	}
 	require.Nil(t, x.before(nil))
-	require.Nil(t, x.from(0))
+	require.Nil(t, x.atLeast(0))
 }

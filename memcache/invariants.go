@@ -41,7 +41,7 @@ func (c *Cache) poisons() bool {
 // poison fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
 // the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
 // nothing any more.
-func (c *Cache) poison(m *meta) {
+func (c *Cache) poison(m *chunk) {
 	_ = m.shard.Load().stream.Memset(m.ptr, poison, m.size)
 }
 

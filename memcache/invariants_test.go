@@ -7,31 +7,31 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // TestChecksFindMistakes breaks one thing at a time: checks that accept everything would prove nothing.
 func TestChecksFindMistakes(t *testing.T) {
-	for name, corrupt := range map[string]func(c *Cache, m *meta){
-		"a size":               func(_ *Cache, m *meta) { m.size += 512 },
-		"a link":               func(_ *Cache, m *meta) { m.next.prev = nil },
-		"a state":              func(_ *Cache, m *meta) { m.pending = true },
-		"a gauge":              func(_ *Cache, m *meta) { m.shard.Load().used[m.kind][gaugeActive]++ },
-		"a quota":              func(_ *Cache, m *meta) { m.shard.Load().quota[allPools][gaugeAllocatedBytes]++ },
-		"a peak":               func(c *Cache, m *meta) { c.peaks[m.kind][gaugeRequestedBytes]-- },
-		"the reserved bytes":   func(c *Cache, m *meta) { c.stats.ReservedBytes.add(m.kind, 512) },
-		"a block not in index": func(_ *Cache, m *meta) { m.shard.Load().free[m.kind].remove(m.next) },
-		"a split counted twice": func(_ *Cache, m *meta) {
-			m.shard.Load().used[m.kind][gaugeInactiveSplit]++
+	for name, corrupt := range map[string]func(c *Cache, m *chunk){
+		"a size":               func(_ *Cache, m *chunk) { m.size += 512 },
+		"a link":               func(_ *Cache, m *chunk) { m.next.prev = nil },
+		"a state":              func(_ *Cache, m *chunk) { m.pending = true },
+		"a gauge":              func(_ *Cache, m *chunk) { m.shard.Load().used[m.kind][gaugeActiveBlocks]++ },
+		"a quota":              func(_ *Cache, m *chunk) { m.shard.Load().quota[allPools][gaugeAllocatedBytes]++ },
+		"a peak":               func(c *Cache, m *chunk) { c.peaks[m.kind][gaugeRequestedBytes]-- },
+		"the reserved bytes":   func(c *Cache, m *chunk) { c.stats.ReservedBytes.add(m.kind, 512) },
+		"a block not in index": func(_ *Cache, m *chunk) { m.shard.Load().free[m.kind].remove(m.next) },
+		"a split counted twice": func(_ *Cache, m *chunk) {
+			m.shard.Load().used[m.kind][gaugeInactiveSplitBlocks]++
 		},
-		"an owner": func(_ *Cache, m *meta) { m.shard.Store(nil) },
+		"an owner": func(_ *Cache, m *chunk) { m.shard.Store(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, dev := newCache(t, Config{})
 			b := mustAlloc(t, c, 1000, dev.stream(1))
 			require.NoError(t, c.check())
-			corrupt(c, b.meta)
+			corrupt(c, b.chunk)
 			require.Error(t, c.check())
 			c.unverified.Store(0)
 			require.Panics(t, c.verify)
@@ -46,21 +46,18 @@ func TestCountersBelowZeroPanic(t *testing.T) {
 	var s Stat
 	s.add(1)
 	require.Panics(t, func() { s.sub(2) })
-	var l levels
-	require.Panics(t, func() { l.apply(smallPool, &change{gaugeActive: -1}) })
+	var l usage
+	require.Panics(t, func() { l.apply(smallPool, &delta{gaugeActiveBlocks: -1}) })
 }
 
 // TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner
 // wrote.
 func TestFreedBlocksArePoisoned(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{})
 	require.NoError(t, err)
-	s, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	other, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	other := cisterntest.Stream(t, dev)
 	for _, recorded := range []bool{false, true} {
 		b, err := c.Alloc(t.Context(), 1000, s)
 		require.NoError(t, err)

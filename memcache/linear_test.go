@@ -37,18 +37,18 @@ func (c *clock) Start(ctx context.Context, _ Op) (context.Context, Operation) {
 	return ctx, ticking{c, from}
 }
 
-func (o ticking) End(e OpInfo) {
+func (o ticking) End(info OpInfo) {
 	to := o.now.Add(1)
-	if e.Err != nil || e.Op != OpAlloc && e.Op != OpFree {
+	if info.Err != nil || info.Op != OpAlloc && info.Op != OpFree {
 		return
 	}
-	delta := e.Bytes
-	if e.Op == OpFree {
+	delta := info.Bytes
+	if info.Op == OpFree {
 		delta = -delta
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.seen = append(o.seen, clocked{e, o.from, to, delta})
+	o.seen = append(o.seen, clocked{info, o.from, to, delta})
 }
 
 // order is the constraint that a total order of the calls must meet: each shard's calls by their sequence, and a call

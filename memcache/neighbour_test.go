@@ -13,24 +13,24 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// between runs f with c.all locked after another goroutine, which waits for it from about a millisecond after the call on,
+// between runs f with c.mu locked after another goroutine, which waits for it from about a millisecond after the call on,
 // has had it once, and before it can have it again: a mutex that somebody has waited for longer than a millisecond passes
 // on from one to the next in the order in which they came.
 func between(c *Cache, f func()) {
-	c.all.Lock()
+	c.mu.Lock()
 	time.Sleep(3 * time.Millisecond)
 	var next sync.WaitGroup
 	next.Go(func() {
-		c.all.Lock()
-		defer c.all.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		time.Sleep(time.Millisecond) // the other one goes on to where it locks again
 		f()
 	})
 	time.Sleep(2 * time.Millisecond)
-	c.all.Unlock() // wakes the other one,
-	c.all.Lock()   // who finds it locked, and has waited long enough
+	c.mu.Unlock() // wakes the other one,
+	c.mu.Lock()   // who finds it locked, and has waited long enough
 	time.Sleep(time.Millisecond)
-	c.all.Unlock()
+	c.mu.Unlock()
 	next.Wait()
 }
 
@@ -78,9 +78,9 @@ func pieces(c *Cache) (free, unmapped [][2]int64) {
 	c.lockAll()
 	defer c.unlockAll()
 	for _, s := range c.table.Load().list {
-		for _, g := range s.segments {
-			for m := g.first; m != nil; m = m.next {
-				at := [2]int64{int64(m.ptr-g.ptr) / mib, int64(m.ptr-g.ptr)/mib + m.size/mib}
+		for _, seg := range s.segments {
+			for m := seg.first; m != nil; m = m.next {
+				at := [2]int64{int64(m.ptr-seg.ptr) / mib, int64(m.ptr-seg.ptr)/mib + m.size/mib}
 				switch {
 				case m.unmapped && m.next != nil: // the rest of the range is of no interest
 					unmapped = append(unmapped, at)

@@ -8,22 +8,23 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// With Config.NoCaching each block is a segment of its own, whose block is in no index. Every Alloc and Free
-// holds the growth lock: a request never fails for want of memory that a Free is about to return, and Close
-// waits for those that are under way.
+// With Config.NoCaching each block is a segment of its own, whose one chunk is in no index. Every Alloc and Free calls the
+// driver and holds the growth lock meanwhile: a request never fails for want of memory that a Free is about to return, and
+// Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
+// of its shortcuts: the driver's own tools see each block come and go.
 
 // allocUncached serves a request from the driver.
-func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) (*meta, error) {
-	r.rounded, r.segment = r.bytes, r.bytes
+func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
+	r.rounded, r.segmentBytes = r.bytes, r.bytes
 	return c.allocMiss(ctx, stream, r)
 }
 
 // growUncached asks the driver once: there is nothing to flush. The growth lock is held.
-func (c *Cache) growUncached(ctx context.Context, r *request) (*meta, error) {
+func (c *Cache) growUncached(ctx context.Context, r *request) (*chunk, error) {
 	r.shard.mu.Lock()
-	r.closed = r.shard.refuses(r)
+	r.refused = r.shard.refuses(r)
 	r.shard.mu.Unlock()
-	if r.closed {
+	if r.refused {
 		return nil, r.closedError()
 	}
 	return c.grow(ctx, r, false)
@@ -31,26 +32,26 @@ func (c *Cache) growUncached(ctx context.Context, r *request) (*meta, error) {
 
 // freeUncached ends b's hand-out, waits for the recorded streams, and returns the memory to the driver. If
 // one of that fails the block is pending for good, and Close frees it.
-func (c *Cache) freeUncached(b Block) (was freed, err error) {
+func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	ctx := context.Background()
 	if err := c.lockGrowth(ctx); err != nil {
 		return was, err
 	}
 	defer c.unlockGrowth()
-	s := b.meta.lock()
-	if err := s.live(b); err != nil {
+	s := b.chunk.lockOwner()
+	if err := s.checkLive(b); err != nil {
 		s.mu.Unlock()
 		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
-	m := b.meta
+	m := b.chunk
 	s.sequence++
-	was = freed{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind}
-	s.note(ActionFreeRequested, m, m.serial, nil)
-	m.serial, m.last, m.pending = 0, m.serial, true
+	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind}
+	s.recordHistory(ActionFreeRequested, m, m.serial, nil)
+	m.serial, m.lastSerial, m.pending = 0, m.serial, true
 	if m.scope != nil {
 		m.discharge(c)
 	}
-	s.apply(m.kind, &change{gaugeAllocation: -1, gaugeAllocatedBytes: -m.size})
+	s.apply(m.kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.size})
 	uses := m.uses
 	s.mu.Unlock()
 
@@ -68,8 +69,8 @@ func (c *Cache) freeUncached(b Block) (was freed, err error) {
 	defer c.unlockAll()
 	clear(uses)
 	m.uses, m.pending, m.stack = uses[:0], false, nil
-	s.note(ActionFreeCompleted, m, m.last, nil)
-	s.apply(m.kind, &change{gaugeActive: -1, gaugeActiveBytes: -m.size, gaugeRequestedBytes: -m.requested})
-	c.drop(m.segment)
+	s.recordHistory(ActionFreeCompleted, m, m.lastSerial, nil)
+	s.apply(m.kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.size, gaugeRequestedBytes: -m.requested})
+	c.forgetSegment(m.segment)
 	return was, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 func TestNoCaching(t *testing.T) {
@@ -172,14 +172,12 @@ func boolToInt(b bool) int64 {
 
 // TestNoCachingConcurrentSafe uses the host device under the race detector, with double frees.
 func TestNoCachingConcurrentSafe(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{NoCaching: true})
 	require.NoError(t, err)
 	streams := make([]device.Stream, 3)
 	for i := range streams {
-		streams[i], err = dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
+		streams[i] = cisterntest.Stream(t, dev)
 	}
 	var wg sync.WaitGroup
 	for id := range uint64(4) {
@@ -257,17 +255,17 @@ func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	require.Equal(t, BlockPendingFree, c.Snapshot().Segments[0].Blocks[0].State)
 	require.EqualValues(t, 100, c.MemoryReserved())
 	var frees []OpInfo
-	for _, e := range o.events {
-		if e.Op == OpFree {
-			frees = append(frees, e)
+	for _, info := range o.events {
+		if info.Op == OpFree {
+			frees = append(frees, info)
 		}
 	}
 	require.Len(t, frees, 2)
 	require.ErrorIs(t, frees[0].Err, refused)
-	for i, e := range frees {
-		require.Equal(t, []uint64{7, 7, uint64(3 + i), uint64(1 + i)}, []uint64{e.Stream, e.Shard, e.Seq, e.Serial})
-		require.Equal(t, []int64{100 * int64(1+i), 100 * int64(1+i)}, []int64{e.Requested, e.Bytes})
-		require.Equal(t, "small", e.Pool)
+	for i, info := range frees {
+		require.Equal(t, []uint64{7, 7, uint64(3 + i), uint64(1 + i)}, []uint64{info.Stream, info.Shard, info.Seq, info.Serial})
+		require.Equal(t, []int64{100 * int64(1+i), 100 * int64(1+i)}, []int64{info.Requested, info.Bytes})
+		require.Equal(t, "small", info.Pool)
 	}
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)

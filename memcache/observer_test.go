@@ -27,9 +27,9 @@ type spied struct {
 	depth int
 }
 
-func (s spied) End(e OpInfo) {
+func (s spied) End(info OpInfo) {
 	s.cache.Stats()
-	s.events = append(s.events, e)
+	s.events = append(s.events, info)
 	s.depths = append(s.depths, s.depth)
 }
 

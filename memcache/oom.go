@@ -9,7 +9,11 @@ import (
 	"strings"
 )
 
-// ErrOutOfMemory: the device, or the cache's limit, has too little free memory. The error is an
+// What happens when there is no memory. The cache itself gives back all it can before (allocGrowing); then reclaimers, which
+// know what the program can do without, are asked one after the other; then the request fails with an error that says
+// where the memory is. The device stays usable after it, and so does the cache.
+
+// ErrOutOfMemory says that the device, or the cache's limit, has too little free memory. The error is an
 // [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 
@@ -67,6 +71,8 @@ func (e *OutOfMemoryError) Unwrap() []error {
 	return []error{ErrOutOfMemory, e.Err}
 }
 
+// outOfMemory is the error of a request that found no memory, with the figures of this moment. The growth lock is held, and
+// no other.
 func (c *Cache) outOfMemory(r *request, cause error) error {
 	free, total, err := c.dev.MemInfo()
 	if err != nil {
@@ -74,9 +80,9 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	t := c.sum()
+	t := c.sumStats()
 	e := &OutOfMemoryError{
-		Requested: r.bytes, Segment: r.segment, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
+		Requested: r.bytes, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
 		Allocated: t.AllocatedBytes.All.Current,
 		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
 		Reserved:  t.ReservedBytes.All.Current,
@@ -85,7 +91,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	if l := r.shard.of(r.pool); l != nil {
+	if l := r.shard.listsFor(r.pool); l != nil {
 		if m := l.free[r.kind].before(nil); m != nil {
 			e.Largest = m.size
 		}
@@ -98,8 +104,8 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	return e
 }
 
-// noteOOM records a request that failed.
-func (c *Cache) noteOOM(r *request, err error) {
+// recordOOM records a request that failed.
+func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
@@ -107,6 +113,7 @@ func (c *Cache) noteOOM(r *request, err error) {
 	}
 }
 
+// reclaimer is a registered function; its address is what tells registrations apart.
 type reclaimer struct {
 	free func(ctx context.Context, need int64) (freed int64)
 }
@@ -119,12 +126,12 @@ type reclaimer struct {
 // registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.reclaimers = append(c.reclaimers, r)
 	return func() {
-		c.all.Lock()
-		defer c.all.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		// Failing requests go through the list as it was when they failed, so it is replaced.
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
@@ -132,34 +139,36 @@ func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)
 
 // pressure is how far a request that found no memory has come with the reclaimers.
 type pressure struct {
-	asked   bool
-	left    []*reclaimer // of those that were registered when it first failed; the first one may have more
-	claimed int64        // bytes that the first of left says it freed
+	asked    bool
+	left     []*reclaimer // of those that were registered when it first failed; the first one may have more
+	reported int64        // bytes that the first of left says it freed
 }
 
 // reclaim asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
-// try. The bytes of one that says that it freed more than the device has are not believed any more.
+// try. One that says that it freed more than the device has altogether is not believed any more, so that a request ends
+// whatever reclaimers say. No lock is held while one runs.
 func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 	if !p.asked {
-		c.all.Lock()
+		c.mu.Lock()
 		p.asked, p.left = true, c.reclaimers
-		c.all.Unlock()
+		c.mu.Unlock()
 	}
-	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.claimed = p.left[1:], 0 {
+	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.reported = p.left[1:], 0 {
 		r := p.left[0]
-		if p.claimed > c.dev.Properties().TotalMemory || !c.registered(r) {
+		if p.reported > c.dev.Properties().TotalMemory || !c.registered(r) {
 			continue
 		}
 		if freed := r.free(ctx, need); freed > 0 {
-			p.claimed += min(freed, math.MaxInt64-p.claimed)
+			p.reported += min(freed, math.MaxInt64-p.reported)
 			return true
 		}
 	}
 	return false
 }
 
+// registered reports whether a reclaimer was not removed meanwhile.
 func (c *Cache) registered(r *reclaimer) bool {
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return slices.Contains(c.reclaimers, r)
 }

@@ -8,7 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// ErrReleased: the private pool was released, and hands out no more blocks.
+// Private pools share nothing with the default pool but the driver: each has free lists of its own in every shard that has a
+// segment of it (freeLists), and each segment names the lists that its chunks return to. So a pool costs the requests
+// outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
+
+// ErrReleased says that the private pool was released: it hands out no more blocks.
 var ErrReleased = errors.New("private pool was released")
 
 // PoolOptions configure a private pool.
@@ -42,15 +46,15 @@ type Pool struct {
 
 // NewPool makes a private pool, which has no memory yet.
 func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("memcache: NewPool: %w: make pools before Close", ErrClosed)
 	}
-	c.pools++
-	p := &Pool{cache: c, id: PoolID{0, c.pools}, options: options}
+	c.lastPoolNumber++
+	p := &Pool{cache: c, id: PoolID{0, c.lastPoolNumber}, options: options}
 	if options.UseOnOOM {
-		c.lenders = append(c.lenders, p)
+		c.oomPools = append(c.oomPools, p)
 	}
 	return p, nil
 }
@@ -86,18 +90,19 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 // cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
+// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
-	v := carriedOf(ctx)
-	next := &carried{scope: v.scope}
+	state := ctxStateOf(ctx)
+	next := &ctxState{scope: state.scope}
 	if p != nil {
 		next.pools = append(next.pools, p)
 	}
-	for _, o := range v.pools {
+	for _, o := range state.pools {
 		if o.cache != c {
 			next.pools = append(next.pools, o)
 		}
 	}
-	return next.in(ctx)
+	return next.attachTo(ctx)
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks
@@ -111,8 +116,9 @@ func (p *Pool) Release() error {
 	c := p.cache
 	c.lockAll()
 	defer c.unlockAll()
+	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.released.Store(true)
-	c.lenders = slices.DeleteFunc(c.lenders, func(o *Pool) bool { return o == p })
+	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
 	return nil
 }
 
@@ -132,9 +138,11 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// isReleased reports whether the pool was released; the default pool, nil, never is.
 func (p *Pool) isReleased() bool { return p != nil && p.released.Load() }
 
-// releasedPools are the released pools that still have segments, by number. All shards are locked.
+// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
+// All shards are locked.
 func (c *Cache) releasedPools() []*Pool {
 	var pools []*Pool
 	for _, s := range c.table.Load().list {

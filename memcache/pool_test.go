@@ -67,7 +67,7 @@ func TestPoolContexts(t *testing.T) {
 	q, _ := newPool(t, c, PoolOptions{})
 	o, _ := newPool(t, other, PoolOptions{})
 	of := func(ctx context.Context, c *Cache, s device.Stream) *Pool {
-		return allocIn(t, ctx, c, 1, s).meta.segment.lists.pool
+		return allocIn(t, ctx, c, 1, s).chunk.segment.freeLists.pool
 	}
 	both := o.Context(inP)
 	require.Same(t, p, of(both, c, s))
@@ -235,7 +235,7 @@ func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	p, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 200<<20, s).Free())
 	lent := mustAlloc(t, c, 90<<20, s)
-	require.Same(t, p, lent.meta.segment.lists.pool)
+	require.Same(t, p, lent.chunk.segment.freeLists.pool)
 	require.NoError(t, p.Release())
 	_, err := c.Alloc(context.Background(), 90<<20, s)
 	require.ErrorIs(t, err, ErrOutOfMemory)
@@ -250,7 +250,7 @@ func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, errors.Join(allocIn(t, ctx, c, 20<<20, s).Free(), mustAlloc(t, c, 150<<20, s).Free()))
-	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).meta.segment.lists.pool)
+	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).chunk.segment.freeLists.pool)
 }
 
 // TestUseOnOOMAfterTheFlush: the flush may complete a block that can be lent. Exactly as PyTorch it is not
@@ -269,7 +269,7 @@ func TestUseOnOOMAfterTheFlush(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Same(t, p, lent.meta.segment.lists.pool)
+		require.Same(t, p, lent.chunk.segment.freeLists.pool)
 	}
 }
 
@@ -333,9 +333,9 @@ func TestCollectionPassesOverPools(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	require.NoError(t, allocIn(t, ctx, c, 100<<20, s).Free())
-	before := c.calls[largePool].Load()
+	before := c.gcClock[largePool].Load()
 	allocIn(t, ctx, c, 110<<20, s)
-	require.Equal(t, before, c.calls[largePool].Load())
+	require.Equal(t, before, c.gcClock[largePool].Load())
 	mustAlloc(t, c, 120<<20, s)
 	require.EqualValues(t, 330<<20, c.MemoryReserved())
 	require.Zero(t, c.Stats().NumDeviceFree)
@@ -367,7 +367,7 @@ func TestBadPools(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, p.Release())
-	require.Empty(t, c.lenders, "the cache forgets it")
+	require.Empty(t, c.oomPools, "the cache forgets it")
 	require.ErrorIs(t, p.EmptyCache(canceled), context.Canceled)
 	require.NoError(t, b.Free())
 	q, inQ := newPool(t, c, PoolOptions{})

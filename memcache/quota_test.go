@@ -63,7 +63,7 @@ func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 		blocks = append(blocks, mustAlloc(t, c, bytes, a))
 	}
 	freeAll(t, blocks)
-	c.all.Lock()
+	c.mu.Lock()
 	done := make(chan error, 1)
 	go func() {
 		for range 3 {
@@ -93,7 +93,7 @@ func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("a stream waits for the lock that all share")
 	}
-	c.all.Unlock()
+	c.mu.Unlock()
 	require.NoError(t, c.check())
 	scope.End()
 }

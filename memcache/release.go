@@ -8,6 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
+// Memory goes back to the driver: in a flush, which waits for the pending frees and returns all free segments, and in parts
+// of one, which garbage.go chooses. In each case the chunks are taken out of the index with their shards locked, so that
+// no hit takes them; then the driver is called with the growth lock alone; then the segments are forgotten, or after an
+// error put back, with all shards locked again.
+
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
 // (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
 // released.
@@ -21,6 +26,7 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
@@ -38,23 +44,24 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	return c.flushPool(ctx, p)
 }
 
-// flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock
-// is held.
+// flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock is held, and no
+// other: it waits for streams.
 func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) }
 
 // flushPool is flush; for a private pool its free segments alone are returned.
 func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
-	c.all.Lock()
+	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
-	c.all.Unlock()
+	c.mu.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
-	err := c.settle(waitCtx)
+	err := c.waitForPending(waitCtx)
 	c.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err
 	}
 
-	free, expandable := c.takeFree(p)
+	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
+	free, expandable := c.takeReleasable(p)
 	err = c.driverFreeAll(ctx, free)
 	for _, m := range expandable {
 		if err == nil {
@@ -63,30 +70,31 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 			c.putBack(m)
 		}
 	}
-	return errors.Join(err, c.unreserve(false))
+	return errors.Join(err, c.returnAddresses(false))
 }
 
-// takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
-// segments that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
-// their order, small before large; or those of the pool p.
-func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
+// takeReleasable takes out of the index what a flush gives back: whole segments, and free chunks of expandable segments
+// that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
+// their order, small before large, as PyTorch does; or those of the pool p.
+func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
 	c.lockAll()
 	defer c.unlockAll()
 	shards := c.table.Load().list
 	take := func(p *Pool, kind poolKind) {
 		for _, s := range shards {
-			l := s.of(p)
+			l := s.listsFor(p)
 			if l == nil {
 				continue
 			}
+			// What is found is taken out after the walk: the index must not change during it.
 			from := [2]int{len(free), len(expandable)}
-			l.free[kind].all(func(m *meta) {
+			l.free[kind].each(func(m *chunk) {
 				if m.segment.expandable {
-					if from, to := c.granules(m); from >= to {
+					if from, to := c.wholeGranules(m); from >= to {
 						return
 					}
 					expandable = append(expandable, m)
-				} else if m.whole() {
+				} else if m.isSegment() {
 					free = append(free, m)
 				}
 			})
@@ -107,37 +115,36 @@ func (c *Cache) takeFree(p *Pool) (free, expandable []*meta) {
 	return free, expandable
 }
 
-// takeOut takes blocks out of the index, so that nobody hands them out. Their shards are locked.
-func takeOut(blocks []*meta) {
+// takeOut takes chunks out of the index, so that nobody hands them out. Their shards are locked.
+func takeOut(blocks []*chunk) {
 	for _, m := range blocks {
 		m.segment.free.remove(m)
 	}
 }
 
-// putBack undoes takeOut for a block, whose age goes on.
-func (c *Cache) putBack(m *meta) {
-	s := m.lock()
+// putBack undoes takeOut for a chunk, whose age goes on. No lock but growth is held.
+func (c *Cache) putBack(m *chunk) {
+	s := m.lockOwner()
 	defer s.mu.Unlock()
-	born := m.born
-	s.rejoin(m)
-	m.born = born
+	born := m.freeSince
+	s.mergeAndInsert(m)
+	m.freeSince = born
 }
 
-// rejoin makes a block free that was out of the index while no lock was held, in which its neighbours may
-// have become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu
-// is held.
-func (s *shard) rejoin(m *meta) {
-	for _, n := range [2]*meta{m.prev, m.next} {
+// mergeAndInsert makes a chunk free that was out of the index while no shard was locked, in which its neighbours may have
+// become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu is held.
+func (s *shard) mergeAndInsert(m *chunk) {
+	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n.mergeable() {
 			s.absorb(m, n)
 		}
 	}
-	s.makeFree(m)
+	s.insertFree(m)
 }
 
-// unreserve gives the addresses of expandable segments back that have no memory any more; with fresh also of those that
-// never had any, as their first mapping failed.
-func (c *Cache) unreserve(fresh bool) error {
+// returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
+// that never had any, as their first mapping failed. The growth lock is held.
+func (c *Cache) returnAddresses(fresh bool) error {
 	if !c.config.ExpandableSegments {
 		return nil
 	}
@@ -145,26 +152,26 @@ func (c *Cache) unreserve(fresh bool) error {
 	var empty []*segment
 	for _, s := range c.table.Load().list {
 		for _, seg := range s.segments {
-			if m := seg.first; m.unmapped && m.whole() && (fresh || seg.mapped) {
+			if m := seg.first; m.unmapped && m.isSegment() && (fresh || seg.everMapped) {
 				empty = append(empty, seg)
 				m.segment.unmapped.remove(m)
-				s.disown(seg)
+				s.removeSegment(seg)
 				s.recycle(m)
 			}
 		}
 	}
 	c.unlockAll()
 	var errs []error
-	for _, s := range empty {
-		c.claims.remove(s.ptr)
-		errs = append(errs, c.vmm.Unreserve(s.ptr))
+	for _, seg := range empty {
+		c.driverRanges.remove(seg.ptr)
+		errs = append(errs, c.vmm.Unreserve(seg.ptr))
 	}
 	return errors.Join(errs...)
 }
 
-// driverFreeAll returns segments, whose blocks are not in the index, to the driver. After an error the others
-// stay. The growth lock is held.
-func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
+// driverFreeAll returns segments, whose chunks are not in the index, to the driver. After an error the others are put back.
+// The growth lock is held.
+func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
 	for i, m := range blocks {
 		if err := c.driverFree(ctx, m.segment); err != nil {
 			for _, m := range blocks[i:] {
@@ -176,41 +183,42 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*meta) error {
 	return nil
 }
 
-// driverFree returns a segment, whose block is not in the index, to the driver (release_block). The growth
-// lock is held.
-func (c *Cache) driverFree(ctx context.Context, s *segment) error {
-	if err := c.callFree(ctx, s); err != nil {
+// driverFree returns a segment, whose chunk is not in the index, to the driver (release_block). After an error the chunk
+// is still in no index: the caller puts it back. The growth lock is held.
+func (c *Cache) driverFree(ctx context.Context, seg *segment) error {
+	if err := c.callFree(ctx, seg); err != nil {
 		return err
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	c.drop(s)
+	c.forgetSegment(seg)
 	return nil
 }
 
-func (c *Cache) callFree(ctx context.Context, s *segment) error {
-	m := s.first
+// callFree calls the driver, beside the observer. Only the growth lock is held.
+func (c *Cache) callFree(ctx context.Context, seg *segment) error {
+	m := seg.first
 	_, op := c.start(ctx, OpDriverFree)
-	err := c.dev.Free(s.ptr)
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: s.stream, Bytes: s.bytes, Pool: m.kind.String(), Err: err})
+	err := c.dev.Free(seg.ptr)
+	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.stream, Bytes: seg.bytes, Pool: m.kind.String(), Err: err})
 	if err != nil {
-		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(s.bytes), err)
+		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.bytes), err)
 	}
 	return nil
 }
 
-// drop forgets a segment that the driver took back. All shards are locked.
-func (c *Cache) drop(s *segment) {
-	m := s.first
-	c.claims.remove(s.ptr)
+// forgetSegment drops a segment that the driver took back from the books. All shards are locked.
+func (c *Cache) forgetSegment(seg *segment) {
+	m := seg.first
+	c.driverRanges.remove(seg.ptr)
 	c.stats.NumDeviceFree++
 	c.stats.Segment.sub(m.kind, 1)
-	c.stats.ReservedBytes.sub(m.kind, s.bytes)
-	if s.bytes >= c.rules.maxSplit {
+	c.stats.ReservedBytes.sub(m.kind, seg.bytes)
+	if seg.bytes >= c.sizing.maxSplit {
 		c.stats.OversizeSegments.sub(1)
 	}
 	owner := m.shard.Load()
-	c.noteSegment(ActionSegmentFree, s.ptr, s.bytes, s.stream, nil)
-	owner.disown(s)
+	c.recordSegment(ActionSegmentFree, seg.ptr, seg.bytes, seg.stream, nil)
+	owner.removeSegment(seg)
 	owner.recycle(m)
 }

@@ -6,6 +6,12 @@ import (
 	"sync"
 )
 
+// Two figures for two questions. How much memory did the device need while a part of the program ran? That is the window,
+// of the whole cache: its peaks are exact, as the global ones are, by quotas of their own (usage.scopes), which each open
+// scope adds to every hit. And what did that part allocate, and leave behind? Those are its own blocks, which carry the
+// scope from the request's context to their free, on whatever goroutine that is. ResetPeakStats in the middle of a
+// program would answer the first question too, but for one part at a time, and takes the global peaks away from others.
+
 // Scope is a span of a program whose memory is accounted for, such as a training step or a forward pass. It
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes
 // nest, overlap and run on several goroutines; none touches the peaks of Stats or of another scope.
@@ -14,7 +20,7 @@ type Scope struct {
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.all, with all shards locked for the peaks.
+	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Stats
 
@@ -22,7 +28,7 @@ type Scope struct {
 	// locked: one shard's lock is enough to look.
 	ended uint64
 
-	mu  sync.Mutex // taken under a shard's lock
+	mu  sync.Mutex // taken under a shard's lock, for a block that carries the scope; nothing is locked under it
 	own Own
 }
 
@@ -53,20 +59,20 @@ type Own struct {
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	v := carriedOf(ctx)
-	s := &Scope{cache: c, parent: v.scope, name: name}
+	state := ctxStateOf(ctx)
+	s := &Scope{cache: c, parent: state.scope, name: name}
 	c.lockAll()
 	defer c.unlockAll()
-	s.base = c.sum()
+	s.base = c.sumStats()
 	for _, l := range s.levels() {
-		v := l.of(&s.base)
+		v := l.current(&s.base)
 		*l.level = Level{Start: v, Current: v, Peak: v}
 	}
-	c.windows = append(c.windows, s)
+	c.openScopes = append(c.openScopes, s)
 	for _, sh := range c.table.Load().list {
-		sh.scopes = append(sh.scopes, scopeQuota{sh.at(allPools, gaugeAllocatedBytes), sh.at(allPools, gaugeRequestedBytes)})
+		sh.scopes = append(sh.scopes, scopeQuota{sh.inUse(allPools, gaugeAllocatedBytes), sh.inUse(allPools, gaugeRequestedBytes)})
 	}
-	return (&carried{scope: s, pools: v.pools}).in(ctx), s
+	return (&ctxState{scope: s, pools: state.pools}).attachTo(ctx), s
 }
 
 // Name is the scope's name.
@@ -77,7 +83,7 @@ func (s *Scope) Window() Window {
 	s.cache.lockAll()
 	defer s.cache.unlockAll()
 	if s.ended == 0 {
-		s.count()
+		s.updateWindow()
 	}
 	return s.window
 }
@@ -98,53 +104,57 @@ func (s *Scope) End() {
 	if s.ended != 0 {
 		return
 	}
-	s.count()
-	c.ends++
-	s.ended = c.ends
-	i := slices.Index(c.windows, s)
-	c.windows = slices.Delete(c.windows, i, i+1)
+	s.updateWindow()
+	c.scopesEnded++
+	s.ended = c.scopesEnded
+	i := slices.Index(c.openScopes, s)
+	c.openScopes = slices.Delete(c.openScopes, i, i+1)
 	for _, sh := range c.table.Load().list {
 		sh.scopes = slices.Delete(sh.scopes, i, i+1)
 	}
 }
 
-type leveled struct {
-	level *Level
-	of    func(*Stats) int64
+// windowLevel is one figure of a window and where its present value is.
+type windowLevel struct {
+	level   *Level
+	current func(*Stats) int64
 }
 
-func (s *Scope) levels() [3]leveled {
-	return [3]leveled{
+// levels are the window's figures that have a peak.
+func (s *Scope) levels() [3]windowLevel {
+	return [3]windowLevel{
 		{&s.window.Allocated, func(t *Stats) int64 { return t.AllocatedBytes.All.Current }},
 		{&s.window.Requested, func(t *Stats) int64 { return t.RequestedBytes.All.Current }},
 		{&s.window.Reserved, func(t *Stats) int64 { return t.ReservedBytes.All.Current }},
 	}
 }
 
-// count brings the window up to date. All shards are locked.
-func (s *Scope) count() {
-	t, w := s.cache.sum(), &s.window
+// updateWindow brings the window up to date; its peaks always are. All shards are locked.
+func (s *Scope) updateWindow() {
+	t, w := s.cache.sumStats(), &s.window
 	for _, l := range s.levels() {
-		l.level.Current = l.of(&t)
+		l.level.Current = l.current(&t)
 	}
 	t = t.Since(s.base)
 	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
-// of is the innermost scope of the chain that belongs to c.
-func (s *Scope) of(c *Cache) *Scope {
+// innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for
+// all caches.
+func (s *Scope) innermostOf(c *Cache) *Scope {
 	for s != nil && s.cache != c {
 		s = s.parent
 	}
 	return s
 }
 
-// charge counts a block in the open scopes of the chain that starts with s. Scopes end in any order, so these need not
+// charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
+// may be charged from several shards at once, so it has a lock of its own. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
-func (m *meta) charge(c *Cache, s *Scope) {
-	m.scope, m.ends = nil, c.ends
-	for ; s != nil; s = s.parent.of(c) {
+func (m *chunk) charge(c *Cache, s *Scope) {
+	m.scope, m.scopesEndedBefore = nil, c.scopesEnded
+	for ; s != nil; s = s.parent.innermostOf(c) {
 		if s.ended != 0 {
 			continue
 		}
@@ -160,9 +170,9 @@ func (m *meta) charge(c *Cache, s *Scope) {
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (m *meta) discharge(c *Cache) {
-	for s := m.scope; s != nil; s = s.parent.of(c) {
-		if s.ended != 0 && s.ended <= m.ends {
+func (m *chunk) discharge(c *Cache) {
+	for s := m.scope; s != nil; s = s.parent.innermostOf(c) {
+		if s.ended != 0 && s.ended <= m.scopesEndedBefore {
 			continue
 		}
 		s.mu.Lock()

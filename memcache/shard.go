@@ -7,39 +7,45 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// shard is the part of the cache that belongs to one stream. A request that finds a free block touches
-// nothing else.
+// shard is the part of the cache that belongs to one stream: its segments, free lists, share of the statistics and of the
+// serial numbers. A request that finds a free chunk, and a free, touch nothing else that is written, so that goroutines on
+// different streams do not wait for each other. Chunks are reused on their own stream anyway: a shard for each stream
+// splits the cache where it falls apart by itself, and what is placed where does not depend on how goroutines run.
+// A shard for each processor would serve two goroutines on one stream better, but placement would then be chance, and
+// chunks of one stream could not merge across shards.
 //
-// Lock order: growth, then all, then shards by stream ID. The lock of the pending frees comes last. Under a
-// shard's lock nothing waits, and nobody outside of the package is called.
+// Under a shard's lock nothing waits, and nobody outside of the package is called. Cache says in which order locks are
+// taken.
 type shard struct {
 	mu     sync.Mutex
 	cache  *Cache
 	id     uint64
 	stream device.Stream
 
-	lists    // of the default pool
-	private  map[*Pool]*lists
-	segments map[device.Ptr]*segment
-	levels
-	spare *meta // unused metas, linked by next
+	freeLists // of the default pool
+	private   map[*Pool]*freeLists
+	segments  map[device.Ptr]*segment
+	usage
+	unusedChunks *chunk // linked by next; see newChunk
 
-	serial, serials uint64 // the last one given, and the last one of the lease
-	sequence        uint64 // of the events that observers see
-	lender          int    // the shard that borrow asked last
-	retired         bool   // not in the table any more
+	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
+	sequence         uint64 // of hand-outs and frees, for observers
+	quotaDonor       int    // the shard that claimQuota asked last
+	retired          bool   // not in the table any more
 
 	hits, misses, splits, merges int64
 
 	_ [64]byte // the next shard's lock is not in this one's cache line
 }
 
-// shardTable finds a stream's shard. It is never changed, but replaced.
+// shardTable finds a stream's shard without a lock: every request does. It is never changed, but replaced under Cache.mu,
+// when a stream makes its first request or the shard of a closed stream is retired.
 type shardTable struct {
 	list []*shard // by stream ID
 	hash []*shard // open addressing; a power of two, at most half full
 }
 
+// newShardTable makes the table of some shards, which are in the order of their stream IDs.
 func newShardTable(list []*shard) *shardTable {
 	size := 4
 	for size < 2*len(list) {
@@ -47,7 +53,7 @@ func newShardTable(list []*shard) *shardTable {
 	}
 	t := &shardTable{list: list, hash: make([]*shard, size)}
 	for _, s := range list {
-		i := t.slot(s.id)
+		i := t.bucket(s.id)
 		for t.hash[i] != nil {
 			i = (i + 1) & (size - 1)
 		}
@@ -56,34 +62,38 @@ func newShardTable(list []*shard) *shardTable {
 	return t
 }
 
-func (t *shardTable) slot(id uint64) int {
+// bucket is where the search for a stream begins. Stream IDs are small and consecutive: Fibonacci hashing spreads them.
+func (t *shardTable) bucket(id uint64) int {
 	return int(id*0x9E3779B97F4A7C15>>32) & (len(t.hash) - 1)
 }
 
+// find returns the shard of a stream, or nil. The table is at most half full, so that the search ends, and soon.
 func (t *shardTable) find(id uint64) *shard {
-	for i := t.slot(id); ; i = (i + 1) & (len(t.hash) - 1) {
+	for i := t.bucket(id); ; i = (i + 1) & (len(t.hash) - 1) {
 		if s := t.hash[i]; s == nil || s.id == id {
 			return s
 		}
 	}
 }
 
-// shardOf returns the stream's shard, and makes it for the stream's first request.
+// shardOf returns the stream's shard, and makes it for the stream's first request. Without the growth lock the shard may be
+// retired before it is locked: refuses finds that out.
 func (c *Cache) shardOf(stream device.Stream) *shard { return c.shardWith(stream.ID(), stream) }
 
+// shardWith is shardOf for an ID that need not be the stream's: orphans have one of their own.
 func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := c.table.Load().find(id); s != nil {
 		return s
 	}
-	c.all.Lock()
-	defer c.all.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	old := c.table.Load()
 	if s := old.find(id); s != nil {
-		return s
+		return s // another goroutine's request was first
 	}
 	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
-	s.scopes = make([]scopeQuota, len(c.windows))
-	s.lists.init(nil)
+	s.scopes = make([]scopeQuota, len(c.openScopes))
+	s.freeLists.init(nil)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1
@@ -94,72 +104,75 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	return s
 }
 
-// lockAll locks every shard, and keeps the table as it is.
+// lockAll locks mu and every shard, in the order of stream IDs, and so keeps the table and everything else as it is. It
+// holds up every request: what is done under it is short, and calls nobody outside.
 func (c *Cache) lockAll() {
-	c.all.Lock()
+	c.mu.Lock()
 	for _, s := range c.table.Load().list {
 		s.mu.Lock()
 	}
 }
 
+// unlockAll undoes lockAll. A shard that was retired meanwhile has been unlocked, and is not in the table.
 func (c *Cache) unlockAll() {
 	for _, s := range c.table.Load().list {
 		s.mu.Unlock()
 	}
-	c.all.Unlock()
+	c.mu.Unlock()
 }
 
-// retire drops a shard that has no segments any more. Its sums are kept, its quotas go to the shard into. All
-// shards are locked.
-func (c *Cache) retire(s, into *shard) {
+// retireShard drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
+// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
+func (c *Cache) retireShard(s, into *shard) {
 	for row := range s.quota {
 		for g := range gauges {
 			into.quota[row][g] += s.quota[row][g]
 		}
 	}
-	for k := range s.up {
+	for k := range s.increases {
 		for g := range gauges {
-			c.retired[k][g] += s.up[k][g]
+			c.retiredTotals[k][g] += s.increases[k][g]
 		}
 	}
 	for i, q := range s.scopes {
 		into.scopes[i].allocated += q.allocated
 		into.scopes[i].requested += q.requested
 	}
-	c.counts.add(s)
-	for m := s.spare; m != nil; {
-		// Metas are allocated together, so one that lives on in another shard keeps these: nothing of the
-		// shard may hang on them.
+	c.baseCounts.add(s)
+	for m := s.unusedChunks; m != nil; {
+		// Chunks are allocated together, so one that lives on in another shard, or in a Block, keeps these:
+		// nothing of the shard may hang on them.
 		next := m.next
 		m.next, m.prev, m.segment = nil, nil, nil
-		m.shard.Store(c.gone)
+		m.shard.Store(c.deadShard)
 		m = next
 	}
-	s.spare = nil
+	s.unusedChunks = nil
 	s.retired = true
 	old := c.table.Load().list
 	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))
 	s.mu.Unlock() // unlockAll will not find it
 }
 
-// counts are what shards counted that are gone.
-type counts struct{ hits, misses, splits, merges int64 }
+// shardCounts are sums of what shards count.
+type shardCounts struct{ hits, misses, splits, merges int64 }
 
-func (n *counts) add(s *shard) {
+// add counts what a shard has counted. Its lock is held.
+func (n *shardCounts) add(s *shard) {
 	n.hits += s.hits
 	n.misses += s.misses
 	n.splits += s.splits
 	n.merges += s.merges
 }
 
-// leaseSize is how many serials a shard takes at a time.
+// leaseSize is how many serial numbers a shard takes at a time: a hit touches the counter of all shards once in so many.
 const leaseSize = 1 << 16
 
 // nextSerial numbers a hand-out. s.mu is held.
 func (s *shard) nextSerial() uint64 {
-	if s.serial == s.serials {
-		s.serials = s.cache.serials.Add(leaseSize)
-		s.serial = s.serials - leaseSize
+	if s.serial == s.leaseEnd {
+		s.leaseEnd = s.cache.serials.Add(leaseSize)
+		s.serial = s.leaseEnd - leaseSize
 	}
 	s.serial++
 	return s.serial

@@ -6,6 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// A snapshot is a copy, made with all shards locked: it shows one moment, in which blocks tile segments and sums agree with
+// Stats. It takes about as long as walking all blocks, and every request waits for it.
+
 // Snapshot is the cache's memory at one moment, as torch.cuda.memory._snapshot shows it.
 type Snapshot struct {
 	Device   string
@@ -61,7 +64,7 @@ func (c *Cache) Snapshot() Snapshot {
 	}
 	if h := c.history.Load(); h != nil {
 		s.History = h.list()
-		h.add(HistoryEntry{Action: ActionSnapshot, Size: c.total(allPools, gaugeActiveBytes).Current})
+		h.add(HistoryEntry{Action: ActionSnapshot, Size: c.sumGauge(allPools, gaugeActiveBytes).Current})
 	}
 	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
 		if a.Address < b.Address {
@@ -72,16 +75,18 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
-func (s *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+// appendTo adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
+// locked.
+func (seg *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 	open := false
-	for m := s.first; m != nil; m = m.next {
+	for m := seg.first; m != nil; m = m.next {
 		if m.unmapped {
 			open = false
 			continue
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: s.stream, Pool: m.kind.String(), PoolID: s.lists.pool.ID(), Expandable: s.expandable})
+			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: seg.stream, Pool: m.kind.String(), PoolID: seg.freeLists.pool.ID(), Expandable: seg.expandable})
 		}
 		l := &list[len(list)-1]
 		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}

@@ -2,6 +2,12 @@ package memcache
 
 import "github.com/cistern-ml/cistern/internal/invariants"
 
+// Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
+// somebody asks. What needs the driver is in Cache.stats, under Cache.mu: segments, bytes reserved, calls, failures. Peaks
+// are in Cache.peaks, for the former. Sums that only grow stay right when a shard is retired (retiredTotals, baseCounts),
+// and are counted from the last reset on (resetBaseline); Since adds what was before it, so that two readings of
+// somebody else's reset can still be compared.
+
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
 	Current   int64 // now
@@ -46,33 +52,38 @@ type Stats struct {
 	beforeReset *Stats
 }
 
+// add counts an increase. Cache.mu is held.
 func (s *Stat) add(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
+// sub counts a decrease. Cache.mu is held.
 func (s *Stat) sub(n int64) {
 	s.Current -= n
 	s.Freed += n
 	notNegative("a statistic", s.Current)
 }
 
-func (a *StatArray) pool(k poolKind) *Stat {
+// ofKind is the statistic of a kind of pool.
+func (a *StatArray) ofKind(k poolKind) *Stat {
 	if k == smallPool {
 		return &a.SmallPool
 	}
 	return &a.LargePool
 }
 
+// add counts an increase, of the kind and of all together.
 func (a *StatArray) add(k poolKind, n int64) {
 	a.All.add(n)
-	a.pool(k).add(n)
+	a.ofKind(k).add(n)
 }
 
+// sub counts a decrease, of the kind and of all together.
 func (a *StatArray) sub(k poolKind, n int64) {
 	a.All.sub(n)
-	a.pool(k).sub(n)
+	a.ofKind(k).sub(n)
 }
 
 // quantities are all that a Stats has of Stat, in one order.
@@ -128,21 +139,22 @@ func (s *Stats) addSums(o *Stats, sign int64) {
 func (c *Cache) Stats() Stats {
 	c.lockAll()
 	defer c.unlockAll()
-	return c.sum()
+	return c.sumStats()
 }
 
-// sum adds the shards' gauges to what the cache counts itself. All shards are locked.
-func (c *Cache) sum() Stats {
+// sumStats adds the shards' gauges to what the cache counts itself. All shards are locked: what it returns was true at one
+// moment.
+func (c *Cache) sumStats() Stats {
 	s := c.stats
 	array := func(g gauge) StatArray {
-		return StatArray{All: c.total(allPools, g), SmallPool: c.total(int(smallPool), g), LargePool: c.total(int(largePool), g)}
+		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(smallPool), g), LargePool: c.sumGauge(int(largePool), g)}
 	}
-	s.Allocation, s.AllocatedBytes = array(gaugeAllocation), array(gaugeAllocatedBytes)
-	s.Active, s.ActiveBytes = array(gaugeActive), array(gaugeActiveBytes)
-	s.InactiveSplit, s.InactiveSplitBytes = array(gaugeInactiveSplit), array(gaugeInactiveSplitBytes)
+	s.Allocation, s.AllocatedBytes = array(gaugeAllocatedBlocks), array(gaugeAllocatedBytes)
+	s.Active, s.ActiveBytes = array(gaugeActiveBlocks), array(gaugeActiveBytes)
+	s.InactiveSplit, s.InactiveSplitBytes = array(gaugeInactiveSplitBlocks), array(gaugeInactiveSplitBytes)
 	s.RequestedBytes = array(gaugeRequestedBytes)
-	s.OversizeAllocations = c.total(allPools, gaugeOversize)
-	n := c.counts
+	s.OversizeAllocations = c.sumGauge(allPools, gaugeOversizeBlocks)
+	n := c.baseCounts
 	for _, sh := range c.table.Load().list {
 		n.add(sh)
 	}
@@ -160,12 +172,12 @@ func (c *Cache) ResetPeakStats() {
 	for _, s := range c.stats.quantities() {
 		s.Peak = s.Current
 	}
-	c.peaks = [rows]change{}
+	c.peaks = [rows]delta{}
 	for _, s := range c.table.Load().list {
 		for row := range s.quota {
 			for g := range gauges {
-				s.quota[row][g] = s.at(row, g)
-				c.peaks[row][g] += s.at(row, g)
+				s.quota[row][g] = s.inUse(row, g)
+				c.peaks[row][g] += s.inUse(row, g)
 			}
 		}
 	}
@@ -179,7 +191,7 @@ func (c *Cache) ResetAccumulatedStats() {
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	total := c.sum().Since(Stats{})
+	total := c.sumStats().Since(Stats{})
 	c.stats.beforeReset = &total
 	for _, s := range c.stats.quantities() {
 		s.Allocated, s.Freed = 0, 0
@@ -187,13 +199,14 @@ func (c *Cache) ResetAccumulatedStats() {
 	for _, n := range c.stats.counts() {
 		*n = 0
 	}
-	c.retired, c.counts, c.forgotten = [2]change{}, counts{}, [rows]change{}
+	c.retiredTotals, c.baseCounts, c.resetBaseline = [2]delta{}, shardCounts{}, [rows]delta{}
+	// Freed is what was allocated less what is in use: what is in use now was not allocated since.
 	for _, s := range c.table.Load().list {
-		s.up = [2]change{}
+		s.increases = [2]delta{}
 		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
 		for row := range s.quota {
 			for g := range gauges {
-				c.forgotten[row][g] -= s.at(row, g)
+				c.resetBaseline[row][g] -= s.inUse(row, g)
 			}
 		}
 	}

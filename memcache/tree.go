@@ -2,26 +2,32 @@ package memcache
 
 import "github.com/cistern-ml/cistern/device"
 
-// tree is a set of blocks, ordered by size and address, or by address alone. It is a treap whose links are in
-// the blocks, so that it allocates nothing, and everything is logarithmic.
+// tree is a set of chunks, ordered by size and address, or by address alone. It is a treap: a search tree whose shape is
+// that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
+// lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
+// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing. The shard's lock
+// guards it.
 type tree struct {
-	root      *meta
+	root      *chunk
 	byAddress bool
 }
 
-func (x *tree) less(a, b *meta) bool {
+// less is the order of the tree. No two chunks have one address.
+func (x *tree) less(a, b *chunk) bool {
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
 	}
 	return a.ptr < b.ptr
 }
 
-func (x *tree) insert(m *meta) {
+// insert adds a chunk that is in no set. Its size and address must not change until remove.
+func (x *tree) insert(m *chunk) {
 	m.left, m.right, m.indexed = nil, nil, true
-	if x.root == nil {
+	if x.root == nil { // the first one, with the priority that it had last: any will do
 		x.root = m
 		return
 	}
+	// Down to where a chunk of a lower priority stands: m takes its place, and what is below is split around m.
 	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
@@ -41,7 +47,8 @@ func priority(p device.Ptr) uint32 {
 	return uint32(h >> 32)
 }
 
-func (x *tree) remove(m *meta) {
+// remove takes out a chunk that is in the tree.
+func (x *tree) remove(m *chunk) {
 	link := &x.root
 	for *link != m {
 		link = x.descend(*link, m)
@@ -50,9 +57,9 @@ func (x *tree) remove(m *meta) {
 	m.left, m.right, m.indexed = nil, nil, false
 }
 
-// from returns the first block with at least size bytes, or nil. In address order it is the first of all.
-func (x *tree) from(size int64) *meta {
-	var first *meta
+// atLeast returns the first chunk with at least size bytes, or nil. In address order it is the first of all.
+func (x *tree) atLeast(size int64) *chunk {
+	var first *chunk
 	for m := x.root; m != nil; {
 		if m.size < size && !x.byAddress {
 			m = m.right
@@ -63,9 +70,9 @@ func (x *tree) from(size int64) *meta {
 	return first
 }
 
-// after returns the block after m, or nil.
-func (x *tree) after(m *meta) *meta {
-	var next *meta
+// after returns the chunk after m, or nil.
+func (x *tree) after(m *chunk) *chunk {
+	var next *chunk
 	for t := x.root; t != nil; {
 		if x.less(m, t) {
 			next, t = t, t.left
@@ -76,9 +83,9 @@ func (x *tree) after(m *meta) *meta {
 	return next
 }
 
-// before returns the block before m, or the last one if m is nil, or nil.
-func (x *tree) before(m *meta) *meta {
-	var last *meta
+// before returns the chunk before m, or the last one if m is nil, or nil.
+func (x *tree) before(m *chunk) *chunk {
+	var last *chunk
 	for t := x.root; t != nil; {
 		if m == nil || x.less(t, m) {
 			last, t = t, t.right
@@ -89,15 +96,16 @@ func (x *tree) before(m *meta) *meta {
 	return last
 }
 
-func (x *tree) descend(at, m *meta) **meta {
+// descend is the link from at towards m.
+func (x *tree) descend(at, m *chunk) **chunk {
 	if x.less(m, at) {
 		return &at.left
 	}
 	return &at.right
 }
 
-// split divides t into the blocks before m and those after it.
-func (x *tree) split(t, m *meta) (before, after *meta) {
+// split divides the tree below t into the chunks before m and those after it.
+func (x *tree) split(t, m *chunk) (before, after *chunk) {
 	toBefore, toAfter := &before, &after
 	for t != nil {
 		if x.less(t, m) {
@@ -112,9 +120,9 @@ func (x *tree) split(t, m *meta) (before, after *meta) {
 	return before, after
 }
 
-// join is the treap of a's and b's blocks, all of a before all of b.
-func join(a, b *meta) *meta {
-	var root *meta
+// join is the treap of a's and b's chunks, all of a before all of b.
+func join(a, b *chunk) *chunk {
+	var root *chunk
 	link := &root
 	for a != nil && b != nil {
 		if a.priority >= b.priority {

@@ -19,10 +19,10 @@ var strides = []int64{
 }
 
 // depth is the height of the tree, and the mean depth of its blocks.
-func depth(m *meta) (height int, mean float64) {
+func depth(m *chunk) (height int, mean float64) {
 	blocks, sum := 0, 0
-	var visit func(m *meta, d int)
-	visit = func(m *meta, d int) {
+	var visit func(m *chunk, d int)
+	visit = func(m *chunk, d int) {
 		if m == nil {
 			return
 		}
@@ -43,10 +43,10 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 		stride += 7919 * 512 * int64(len(all))
 		all = append(all, stride)
 	}
-	metas := make([]meta, n)
+	chunks := make([]chunk, n)
 	for i, stride := range all {
 		x := tree{byAddress: i%2 == 0}
-		for k := range metas {
+		for k := range chunks {
 			at := k
 			switch i % 3 {
 			case 1:
@@ -54,8 +54,8 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 			case 2:
 				at = k * 7919 % n
 			}
-			metas[at] = meta{ptr: 1<<20 + device.Ptr(int64(at)*stride), size: 1024}
-			x.insert(&metas[at])
+			chunks[at] = chunk{ptr: 1<<20 + device.Ptr(int64(at)*stride), size: 1024}
+			x.insert(&chunks[at])
 		}
 		height, mean := depth(x.root)
 		log := math.Log2(n)
@@ -70,13 +70,13 @@ func TestTreeKeepsItsOrders(t *testing.T) {
 	const n = 4000
 	r := rand.New(rand.NewPCG(6, 7))
 	var x tree
-	metas := make([]meta, n)
-	for i := range metas {
-		metas[i] = meta{ptr: 1<<20 + device.Ptr(i*4096), size: int64(512 * (1 + i%5))}
+	chunks := make([]chunk, n)
+	for i := range chunks {
+		chunks[i] = chunk{ptr: 1<<20 + device.Ptr(i*4096), size: int64(512 * (1 + i%5))}
 	}
 	ordered := func() {
-		walk(x.root, func(m *meta) {
-			for _, child := range [2]*meta{m.left, m.right} {
+		walk(x.root, func(m *chunk) {
+			for _, child := range [2]*chunk{m.left, m.right} {
 				if child != nil {
 					require.LessOrEqual(t, child.priority, m.priority)
 				}
@@ -84,7 +84,7 @@ func TestTreeKeepsItsOrders(t *testing.T) {
 		})
 	}
 	for i := range 40_000 {
-		if m := &metas[r.IntN(n)]; m.indexed {
+		if m := &chunks[r.IntN(n)]; m.indexed {
 			x.remove(m)
 		} else {
 			x.insert(m)

@@ -77,7 +77,7 @@ func TestFreeThatEndsAfterClose(t *testing.T) {
 	require.NoError(t, free())
 	require.Equal(t, after, c.Stats())
 	require.Empty(t, c.pending.queues)
-	require.Zero(t, c.alert.Load())
+	require.Zero(t, c.slowWork.Load())
 	_, err := slow.event.Query()
 	require.ErrorIs(t, err, device.ErrClosed, "nobody would close it later")
 	require.ErrorIs(t, neighbour.Free(), ErrClosed)
@@ -96,20 +96,20 @@ func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	<-h.entered
 	side.finish()
 	mustAlloc(t, c, 3*mib, s) // polls
-	require.Zero(t, c.alert.Load())
-	require.Nil(t, c.pending.spare, "the flush waits for the event")
+	require.Zero(t, c.slowWork.Load())
+	require.Nil(t, c.pending.spareEvents, "the flush waits for the event")
 	close(h.leave)
 	require.NoError(t, flush())
-	w := c.pending.spare
-	require.NotNil(t, w, "nobody waits for it now")
+	e := c.pending.spareEvents
+	require.NotNil(t, e, "nobody waits for it now")
 	b = mustAlloc(t, c, 1000, s)
 	side.busy = true
 	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
-	require.Nil(t, c.pending.spare)
-	require.Same(t, w, c.pending.queues[0].head)
+	require.Nil(t, c.pending.spareEvents)
+	require.Same(t, e, c.pending.queues[0].head)
 	side.finish()
 	require.NoError(t, c.EmptyCache(t.Context()))
-	require.Same(t, w, c.pending.spare)
+	require.Same(t, e, c.pending.spareEvents)
 }
 
 // TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has recorded all is
@@ -175,7 +175,7 @@ func TestStreamRecordedTwice(t *testing.T) {
 	side.busy = true
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, errors.Join(b.RecordStream(side), b.RecordStream(side), b.Free()))
-	require.EqualValues(t, 1, c.alert.Load())
+	require.EqualValues(t, 1, c.slowWork.Load())
 }
 
 // TestClosedStreamsAreNotRecorded: the block does not keep them.
@@ -185,7 +185,7 @@ func TestClosedStreamsAreNotRecorded(t *testing.T) {
 	gone.closed.Store(true)
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, b.RecordStream(gone))
-	require.Empty(t, b.meta.uses)
+	require.Empty(t, b.chunk.uses)
 }
 
 // TestCloseWaitsForARequestThatGrows: the segment that the driver is making is closed too.
@@ -232,7 +232,7 @@ func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
 	pend(later)
 	close(h.leave)
 	require.NoError(t, flush())
-	require.EqualValues(t, 1, c.alert.Load())
+	require.EqualValues(t, 1, c.slowWork.Load())
 	require.Equal(t, uint64(1), c.pending.queues[0].stream)
 	later.finish()
 	require.NoError(t, c.Close())
@@ -327,7 +327,7 @@ func TestEventsAreMadeOnceAndClosed(t *testing.T) {
 	d := mustAlloc(t, c, 1000, s)
 	require.NoError(t, errors.Join(d.RecordStream(side), d.Free()))
 	require.Equal(t, 1, dev.made, "the event that was not recorded is kept")
-	require.Nil(t, d.meta.uses[:1][0], "the block does not keep the stream")
+	require.Nil(t, d.chunk.uses[:1][0], "the block does not keep the stream")
 	require.NoError(t, c.Close())
 	require.Equal(t, 1, dev.closed)
 }
@@ -431,11 +431,11 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 // TestLockOfABlockThatChangesItsOwner takes the new owner's lock, and leaves the old one's.
 func TestLockOfABlockThatChangesItsOwner(t *testing.T) {
 	c, dev := newCache(t, Config{})
-	m := mustAlloc(t, c, 1000, dev.stream(1)).meta
+	m := mustAlloc(t, c, 1000, dev.stream(1)).chunk
 	before, after := m.shard.Load(), c.shardOf(dev.stream(2))
 	before.mu.Lock()
 	var owner *shard
-	locked := async(func() error { owner = m.lock(); return nil })
+	locked := async(func() error { owner = m.lockOwner(); return nil })
 	time.Sleep(time.Millisecond)
 	m.shard.Store(after)
 	before.mu.Unlock()
@@ -452,14 +452,14 @@ func TestLockOfABlockThatChangesItsOwner(t *testing.T) {
 func TestFirstRequestsOfOneStream(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
-	c.all.Lock()
+	c.mu.Lock()
 	var found [3]*shard
 	var wg sync.WaitGroup
 	for i := range found {
 		wg.Go(func() { found[i] = c.shardOf(s) })
 	}
 	time.Sleep(time.Millisecond)
-	c.all.Unlock()
+	c.mu.Unlock()
 	wg.Wait()
 	require.Len(t, c.table.Load().list, 1)
 	for _, f := range found {

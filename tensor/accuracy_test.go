@@ -68,7 +68,7 @@ func TestZeroTimesInfinityIsNaN(t *testing.T) {
 		for _, inner := range []int{2, 30, 300} {
 			a, b := make([]float64, rows*inner), slices.Repeat([]float64{1}, 2*inner)
 			b[2*(inner-1)], b[2*(inner-1)+1] = math.NaN(), -inf // times 0
-			y, err := r.MatMul(r.ctx, put(r, a, rows, inner), put(r, b, inner, 2), false, false)
+			y, err := r.MatMul(r.ctx, put(r, a, rows, inner), put(r, b, inner, 2))
 			for _, v := range get[float64](r, y, err) {
 				require.True(t, math.IsNaN(v), "%d rows, inner dimension %d: %v", rows, inner, v)
 			}
@@ -76,13 +76,13 @@ func TestZeroTimesInfinityIsNaN(t *testing.T) {
 			for i, v := range b {
 				turned[i%2*inner+i/2] = v
 			}
-			y, err = r.MatMul(r.ctx, put(r, a, rows, inner), put(r, turned, 2, inner), false, true)
+			y, err = r.MatMul(r.ctx, put(r, a, rows, inner), put(r, turned, 2, inner), TransB)
 			for _, v := range get[float64](r, y, err) {
 				require.True(t, math.IsNaN(v), "%d rows, inner dimension %d, transposed: %v", rows, inner, v)
 			}
 		}
 	}
-	y, err := r.MatMul(r.ctx, put(r, []float32{0, 1e30}, 1, 2), put(r, []float32{3e38, 3e38, 1, 2}, 2, 2), false, false)
+	y, err := r.MatMul(r.ctx, put(r, []float32{0, 1e30}, 1, 2), put(r, []float32{3e38, 3e38, 1, 2}, 2, 2))
 	assert.Equal(t, []float32{1e30, 2e30}, get[float32](r, y, err), "huge numbers are no infinities")
 }
 
@@ -171,7 +171,7 @@ func TestErrorsOfFloat32(t *testing.T) {
 		bound   float64
 	}{{128, 64, 784, 1}, {64, 64, 2048, 1}, {8, 16, 5000, 1}, {1, 1, 100_000, 3}, {1, 10, 50_000, 1}, {128, 10, 512, 1}} {
 		x, w := spread[float32](s.m*s.k, -1, 1), spread[float32](s.k*s.n, -1, 1)
-		y, err := r.MatMul(r.ctx, put(r, x, s.m, s.k), put(r, w, s.k, s.n), false, false)
+		y, err := r.MatMul(r.ctx, put(r, x, s.m, s.k), put(r, w, s.k, s.n))
 		want := reference.MatMul(arrayOf([]int{s.m, s.k}, x), arrayOf([]int{s.k, s.n}, w), false, false)
 		if _, ok := r.dev.(*host.Device); !ok {
 			s.bound = math.Sqrt(float64(s.k)) // whatever the device's library does

@@ -12,13 +12,13 @@ import (
 // weights and for the argument.
 func BenchmarkMatMul(b *testing.B) {
 	for _, c := range []struct {
-		name           string
-		a, b           [2]int
-		transA, transB bool
+		name   string
+		a, b   [2]int
+		option MatMulOption
 	}{
-		{"NT/128x512x784", [2]int{128, 784}, [2]int{512, 784}, false, true},
-		{"TN/512x784x128", [2]int{128, 512}, [2]int{128, 784}, true, false},
-		{"NN/128x784x512", [2]int{128, 512}, [2]int{512, 784}, false, false},
+		{"NT/128x512x784", [2]int{128, 784}, [2]int{512, 784}, TransB},
+		{"TN/512x784x128", [2]int{128, 512}, [2]int{128, 784}, TransA},
+		{"NN/128x784x512", [2]int{128, 512}, [2]int{512, 784}, 0},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := newRig(b, 64<<20).scoped()
@@ -28,7 +28,7 @@ func BenchmarkMatMul(b *testing.B) {
 			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
-				z, err := r.MatMul(r.ctx, x, y, c.transA, c.transB)
+				z, err := r.MatMul(r.ctx, x, y, c.option)
 				require.NoError(b, err)
 				require.NoError(b, z.Release())
 				require.NoError(b, r.Synchronize(r.ctx))

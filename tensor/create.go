@@ -4,18 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	gtensor "gorgonia.org/tensor"
 )
 
 // New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
 // have a dimension of 0: such a tensor holds no memory and operations on it do nothing, but for sums, which
 // are 0, and means, which are NaN.
-func (rt *Runtime) New(ctx context.Context, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+func (rt *Runtime) New(ctx context.Context, dtype Dtype, shape ...int) (*Tensor, error) {
 	return rt.alloc(ctx, "New", dtype, shape)
 }
 
-func (rt *Runtime) alloc(ctx context.Context, op string, dtype gtensor.Dtype, shape gtensor.Shape) (*Tensor, error) {
+func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
 	bytes, err := byteSize(op, dtype, shape)
 	if err != nil {
 		return nil, err
@@ -31,16 +29,16 @@ func (rt *Runtime) alloc(ctx context.Context, op string, dtype gtensor.Dtype, sh
 }
 
 // Zeros makes a tensor of zeros.
-func (rt *Runtime) Zeros(ctx context.Context, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+func (rt *Runtime) Zeros(ctx context.Context, dtype Dtype, shape ...int) (*Tensor, error) {
 	t, err := rt.alloc(ctx, "Zeros", dtype, shape)
 	if err != nil {
 		return nil, err
 	}
-	return t.or(rt.memset("Zeros", t))
+	return t.orRelease(rt.memset("Zeros", t))
 }
 
 // Full makes a tensor whose elements are all value, which a dtype of whole numbers must be able to hold.
-func (rt *Runtime) Full(ctx context.Context, value float64, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+func (rt *Runtime) Full(ctx context.Context, value float64, dtype Dtype, shape ...int) (*Tensor, error) {
 	if err := checkDtype("Full", dtype); err != nil {
 		return nil, err
 	}
@@ -51,16 +49,16 @@ func (rt *Runtime) Full(ctx context.Context, value float64, dtype gtensor.Dtype,
 	if err != nil {
 		return nil, err
 	}
-	return t.or(rt.kernels.fill(t, value))
+	return t.orRelease(rt.kernels.fill(t, value))
 }
 
 // Zero sets every element of t to 0.
 func (rt *Runtime) Zero(_ context.Context, t *Tensor) error {
-	c, err := rt.use("Zero", t)
+	in, err := rt.acquire("Zero", t)
 	if err != nil {
 		return err
 	}
-	defer c.end()
+	defer in.release()
 	t.overwritten()
 	return rt.memset("Zero", t)
 }
@@ -75,8 +73,8 @@ func (rt *Runtime) memset(op string, t *Tensor) error {
 	return nil
 }
 
-// or returns t, or, if err is not nil, releases it.
-func (t *Tensor) or(err error) (*Tensor, error) {
+// orRelease returns t, or, if err is not nil, releases it.
+func (t *Tensor) orRelease(err error) (*Tensor, error) {
 	if err == nil {
 		return t, nil
 	}
@@ -84,14 +82,14 @@ func (t *Tensor) or(err error) (*Tensor, error) {
 	return nil, err
 }
 
-func checkValue(v float64, dtype gtensor.Dtype) error {
+func checkValue(v float64, dtype Dtype) error {
 	lo, hi := 0.0, 255.0
 	switch dtype {
-	case gtensor.Int32:
+	case Int32:
 		lo, hi = math.MinInt32, math.MaxInt32
-	case gtensor.Int64:
+	case Int64:
 		lo, hi = -1<<53, 1<<53
-	case gtensor.Uint8:
+	case Uint8:
 	default:
 		return nil
 	}

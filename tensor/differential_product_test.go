@@ -27,7 +27,7 @@ func matMulTrial[T kernel.Float](c *trial[T]) {
 		b = c.operand(sb...)
 	} // else a matrix times its transpose
 	c.dirty()
-	y, err := c.r.MatMul(c.ctx, a.Tensor, b.Tensor, transA, transB)
+	y, err := c.r.MatMul(c.ctx, a.Tensor, b.Tensor, transposing(transA, transB)...)
 	c.gave("MatMul", y, err, reference.MatMul(a.array(), b.array(), transA, transB),
 		tolerance{terms: float64(k+1) * unit[T](), inside: 1})
 	a.unchanged("MatMul")

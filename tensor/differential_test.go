@@ -81,9 +81,9 @@ func testAgainstReference[T kernel.Float](t *testing.T, r *rig) {
 
 // runTrial runs one case, which leaves nothing behind.
 func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
-	ctx, scope := Scope(context.Background())
+	ctx, life := WithLifetime(context.Background())
 	defer func() {
-		require.NoError(t, scope.Close())
+		require.NoError(t, life.Close())
 		n, _ := r.Live()
 		require.Zero(t, n, "%s: live tensors", op.name)
 	}()

@@ -6,7 +6,7 @@
 //	rt, err := tensor.NewRuntime(cache, pool, stream)
 //	x, err := tensor.FromSlice(ctx, rt, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 //	w, err := rt.Full(ctx, 0.5, gtensor.Float32, 3, 2)
-//	y, err := rt.MatMul(ctx, x, w, false, false)
+//	y, err := rt.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
 // Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32 or
@@ -21,10 +21,10 @@
 // # Memory
 //
 // A tensor's memory is a block of the cache. [Tensor.Release] gives it back, and work that is already queued
-// still finds it. [Scope] releases everything that was made with its context and not kept:
+// still finds it. [WithLifetime] releases everything that was made with its context and not kept:
 //
-//	ctx, scope := tensor.Scope(ctx)
-//	defer scope.Close()
+//	ctx, life := tensor.WithLifetime(ctx)
+//	defer life.Close()
 //
 // Views ([Runtime.Reshape], [Runtime.Rows], [Runtime.Share]) share their memory; it is freed with the last of
 // them. A tensor that is dropped without Release is reclaimed when the garbage collector finds it, or when an

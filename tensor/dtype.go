@@ -7,6 +7,22 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
+// Dtype is the type of a tensor's elements, and Shape its dimensions, the slowest first. Both are gorgonia's, under names
+// that spare a program the import.
+type (
+	Dtype = gtensor.Dtype
+	Shape = gtensor.Shape
+)
+
+// The types of elements. Arithmetic takes Float32 and Float64.
+var (
+	Float32 = gtensor.Float32
+	Float64 = gtensor.Float64
+	Int32   = gtensor.Int32
+	Int64   = gtensor.Int64
+	Uint8   = gtensor.Uint8
+)
+
 // Element are the Go types of tensor elements. Arithmetic takes float32 and float64; int32 is for class
 // labels and indices, the others for data on their way in.
 type Element interface {
@@ -14,25 +30,25 @@ type Element interface {
 }
 
 // DtypeOf is gorgonia's dtype of the Go type T.
-func DtypeOf[T Element]() gtensor.Dtype {
+func DtypeOf[T Element]() Dtype {
 	var v T
 	switch any(v).(type) {
 	case float32:
-		return gtensor.Float32
+		return Float32
 	case float64:
-		return gtensor.Float64
+		return Float64
 	case int32:
-		return gtensor.Int32
+		return Int32
 	case int64:
-		return gtensor.Int64
+		return Int64
 	default:
-		return gtensor.Uint8
+		return Uint8
 	}
 }
 
-func checkDtype(op string, dtype gtensor.Dtype) error {
+func checkDtype(op string, dtype Dtype) error {
 	switch dtype {
-	case gtensor.Float32, gtensor.Float64, gtensor.Int32, gtensor.Int64, gtensor.Uint8:
+	case Float32, Float64, Int32, Int64, Uint8:
 		return nil
 	}
 	name := "none"
@@ -42,7 +58,7 @@ func checkDtype(op string, dtype gtensor.Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, int32, int64 or uint8", op, ErrDtype, name)
 }
 
-func isFloat(dtype gtensor.Dtype) bool { return dtype == gtensor.Float32 || dtype == gtensor.Float64 }
+func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 }
 
 // wantFloats checks that the tensors have one floating-point dtype.
 func wantFloats(op string, ts ...*Tensor) error {

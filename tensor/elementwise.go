@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -33,11 +31,11 @@ func (rt *Runtime) Div(ctx context.Context, a, b *Tensor) (*Tensor, error) {
 }
 
 func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Tensor, error) {
-	c, err := rt.useFloats(op.Name(), a, b)
+	in, err := rt.acquireFloats(op.Name(), a, b)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	shape, err := broadcastShape(op.Name(), a.shape, b.shape)
 	if err != nil {
 		return nil, err
@@ -46,7 +44,7 @@ func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Te
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.binary(op, out, a, b))
+	return out.orRelease(rt.kernels.binary(op, out, a, b))
 }
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
@@ -66,11 +64,11 @@ func (rt *Runtime) MulInPlace(_ context.Context, a, b *Tensor) error {
 
 func (rt *Runtime) zipInPlace(op kernel.Binary, a, b *Tensor) error {
 	name := op.Name() + " in place"
-	c, err := rt.useFloats(name, a, b)
+	in, err := rt.acquireFloats(name, a, b)
 	if err != nil {
 		return err
 	}
-	defer c.end()
+	defer in.release()
 	shape, err := broadcastShape(name, a.shape, b.shape)
 	if err != nil {
 		return err
@@ -156,21 +154,21 @@ func (rt *Runtime) PowScalar(ctx context.Context, x *Tensor, c float64) (*Tensor
 
 // MulScalarInPlace multiplies x by c.
 func (rt *Runtime) MulScalarInPlace(_ context.Context, x *Tensor, c float64) error {
-	h, err := rt.useFloats("mul scalar in place", x)
+	in, err := rt.acquireFloats("mul scalar in place", x)
 	if err != nil {
 		return err
 	}
-	defer h.end()
+	defer in.release()
 	x.overwritten()
 	return rt.kernels.unary(kernel.MulConst, x, x, c)
 }
 
 func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float64) (*Tensor, error) {
-	h, err := rt.useFloats(u.Name(), x)
+	in, err := rt.acquireFloats(u.Name(), x)
 	if err != nil {
 		return nil, err
 	}
-	defer h.end()
+	defer in.release()
 	if math.IsNaN(c) {
 		return nil, fmt.Errorf("tensor: %s: %w: the scalar is NaN", u.Name(), ErrInvalid)
 	}
@@ -178,21 +176,21 @@ func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float6
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.unary(u, out, x, c))
+	return out.orRelease(rt.kernels.unary(u, out, x, c))
 }
 
 // AddBias returns x + bias for every row of x (rows, n); bias has n elements.
 func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error) {
-	c, err := rt.useBias("AddBias", x, bias)
+	in, err := rt.acquireBias("AddBias", x, bias)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	out, err := rt.alloc(ctx, "AddBias", x.dtype, x.shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.addBias(out, x, bias, false))
+	return out.orRelease(rt.kernels.addBias(out, x, bias, false))
 }
 
 // AddBiasInPlace adds bias to every row of x (rows, n); bias has n elements.
@@ -206,11 +204,11 @@ func (rt *Runtime) AddBiasReLUInPlace(_ context.Context, x, bias *Tensor) error 
 }
 
 func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
-	c, err := rt.useBias(op, x, bias)
+	in, err := rt.acquireBias(op, x, bias)
 	if err != nil {
 		return err
 	}
-	defer c.end()
+	defer in.release()
 	if x.overlaps(bias) {
 		return overlapError(op)
 	}
@@ -218,25 +216,25 @@ func (rt *Runtime) addBiasInPlace(op string, x, bias *Tensor, relu bool) error {
 	return rt.kernels.addBias(x, x, bias, relu)
 }
 
-func (rt *Runtime) useBias(op string, x, bias *Tensor) (held, error) {
-	c, err := rt.useFloats(op, x, bias)
+func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
+	in, err := rt.acquireFloats(op, x, bias)
 	if err != nil {
-		return c, err
+		return in, err
 	}
 	if len(x.shape) != 2 || len(bias.shape) != 1 || bias.shape[0] != x.shape[1] {
-		c.end()
-		return held{}, fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, n) and (n)", op, ErrShape, x.shape, bias.shape)
+		in.release()
+		return operands{}, fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, n) and (n)", op, ErrShape, x.shape, bias.shape)
 	}
-	return c, nil
+	return in, nil
 }
 
 // Convert returns x with another dtype, float32 or float64 (Tensor.to).
-func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype gtensor.Dtype) (*Tensor, error) {
-	c, err := rt.use("Convert", x)
+func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor, error) {
+	in, err := rt.acquire("Convert", x)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if !isFloat(dtype) {
 		return nil, fmt.Errorf("tensor: Convert: %w: want float32 or float64 as the result", ErrDtype)
 	}
@@ -244,5 +242,5 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype gtensor.Dtype) 
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.convert(out, x))
+	return out.orRelease(rt.kernels.convert(out, x))
 }

@@ -32,13 +32,13 @@ func ExampleRuntime() {
 	must(err)
 	defer rt.Close()
 
-	ctx, scope := tensor.Scope(ctx) // releases everything below
-	defer scope.Close()
+	ctx, life := tensor.WithLifetime(ctx) // releases everything below
+	defer life.Close()
 	x, err := tensor.FromSlice(ctx, rt, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
 	must(err)
 	w, err := rt.Full(ctx, 0.5, gtensor.Float32, 3, 2)
 	must(err)
-	y, err := rt.MatMul(ctx, x, w, false, false)
+	y, err := rt.MatMul(ctx, x, w)
 	must(err)
 	fmt.Println(y)
 	values, err := tensor.ToSlice[float32](ctx, y, nil)

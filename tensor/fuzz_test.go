@@ -46,7 +46,7 @@ func FuzzShapes(f *testing.F) {
 		} else {
 			require.ErrorIs(t, err, ErrShape)
 		}
-		if y, err := r.MatMul(r.ctx, a, b, len(third)&1 != 0, len(third)&2 != 0); err == nil {
+		if y, err := r.MatMul(r.ctx, a, b, transposing(len(third)&1 != 0, len(third)&2 != 0)...); err == nil {
 			inner := a.shape[1-len(third)&1]
 			for _, v := range get[float64](r, y, nil) {
 				require.Equal(t, float64(2*inner), v)

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/ptx"
@@ -23,7 +21,7 @@ type gpuKernels struct {
 	blas   device.MatrixMultiplier // nil: the device has no library
 
 	mu        sync.Mutex
-	kernels   map[edition]any
+	kernels   map[kernelKey]any
 	workspace memcache.Block // of blas
 
 	launches sync.Pool
@@ -34,7 +32,7 @@ func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (kernels, er
 	if err != nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)
 	}
-	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[edition]any)}, nil
+	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[kernelKey]any)}, nil
 }
 
 func (g *gpuKernels) close() error {
@@ -49,21 +47,21 @@ func (g *gpuKernels) close() error {
 	return err
 }
 
-// edition names a kernel: for a dtype, or for none.
-type edition struct {
+// kernelKey names a kernel: for a dtype, or for none.
+type kernelKey struct {
 	name   string // of the operation
 	suffix string // "_f32", "_f64" or ""
 }
 
-func (g *gpuKernels) kernel(e edition) (any, error) {
+func (g *gpuKernels) kernel(key kernelKey) (any, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if k := g.kernels[e]; k != nil {
+	if k := g.kernels[key]; k != nil {
 		return k, nil
 	}
-	k, err := g.module.Kernel(strings.ReplaceAll(e.name, " ", "_") + e.suffix)
+	k, err := g.module.Kernel(strings.ReplaceAll(key.name, " ", "_") + key.suffix)
 	if err == nil {
-		g.kernels[e] = k
+		g.kernels[key] = k
 	}
 	return k, err
 }
@@ -76,8 +74,8 @@ type gpuLaunch struct {
 	reads, writes [4 * maxParameters]device.Range
 }
 
-// newLaunch begins the launch of a kernel's edition for dt over n elements, with 256 threads a block.
-func (g *gpuKernels) newLaunch(name string, dt gtensor.Dtype, n int) *gpuLaunch {
+// newLaunch begins the launch of a kernel's kernelKey for dt over n elements, with 256 threads a block.
+func (g *gpuKernels) newLaunch(name string, dt Dtype, n int) *gpuLaunch {
 	l, _ := g.launches.Get().(*gpuLaunch)
 	if l == nil {
 		l = new(gpuLaunch)
@@ -85,7 +83,7 @@ func (g *gpuKernels) newLaunch(name string, dt gtensor.Dtype, n int) *gpuLaunch 
 	l.Launch = device.Launch{Name: name, Grid: [3]uint32{blocks(n, 256), 1, 1}, Block: [3]uint32{256, 1, 1},
 		Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
 	l.suffix = "_f64"
-	if dt == gtensor.Float32 {
+	if dt == Float32 {
 		l.suffix = "_f32"
 	}
 	return l
@@ -142,11 +140,11 @@ func (l *gpuLaunch) update(t *Tensor) {
 func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
 
 // run queues the launch.
-func (g *gpuKernels) run(l *gpuLaunch) error { return g.runAs(l, edition{l.Name, l.suffix}) }
+func (g *gpuKernels) run(l *gpuLaunch) error { return g.runAs(l, kernelKey{l.Name, l.suffix}) }
 
 // runAs queues the launch of another kernel.
-func (g *gpuKernels) runAs(l *gpuLaunch, e edition) (err error) {
-	if l.Kernel, err = g.kernel(e); err == nil {
+func (g *gpuKernels) runAs(l *gpuLaunch, key kernelKey) (err error) {
+	if l.Kernel, err = g.kernel(key); err == nil {
 		err = g.stream.Launch(&l.Launch)
 	}
 	if err != nil {

@@ -3,8 +3,6 @@ package tensor
 import (
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -16,16 +14,16 @@ func (g *gpuKernels) fill(t *Tensor, v float64) error {
 	l.write(t)
 	l.word(t.count())
 	switch t.dtype {
-	case gtensor.Float32, gtensor.Float64:
+	case Float32, Float64:
 		l.number(v)
-	case gtensor.Int32:
+	case Int32:
 		l.word(int(uint32(int32(v))))
-	case gtensor.Int64:
+	case Int64:
 		l.word(int(int64(v)))
 	default:
 		l.word(int(uint8(v)))
 	}
-	return g.runAs(l, edition{"fill", fillSuffix[t.dtype.Size()]})
+	return g.runAs(l, kernelKey{"fill", fillSuffix[t.dtype.Size()]})
 }
 
 var fillSuffix = [...]string{1: "_1", 4: "_4", 8: "_8"}
@@ -39,7 +37,7 @@ func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	l.read(x)
 	l.word(dst.count(), int(u))
 	l.number(c)
-	return g.runAs(l, edition{"unary", l.suffix})
+	return g.runAs(l, kernelKey{"unary", l.suffix})
 }
 
 // maxDims is the number of dimensions that kernels take, after those that walk alike were merged.
@@ -63,7 +61,7 @@ func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 		l.word(v...)
 		l.pad(maxDims - len(v))
 	}
-	return g.runAs(l, edition{"binary", l.suffix})
+	return g.runAs(l, kernelKey{"binary", l.suffix})
 }
 
 // pad adds n words of 0.
@@ -88,8 +86,8 @@ func (g *gpuKernels) addBias(dst, x, bias *Tensor, relu bool) error {
 	return g.run(l)
 }
 
-var convertName = map[gtensor.Dtype]string{gtensor.Float32: "convert_f32", gtensor.Float64: "convert_f64",
-	gtensor.Int32: "convert_i32", gtensor.Int64: "convert_i64", gtensor.Uint8: "convert_u8"}
+var convertName = map[Dtype]string{Float32: "convert_f32", Float64: "convert_f64",
+	Int32: "convert_i32", Int64: "convert_i64", Uint8: "convert_u8"}
 
 func (g *gpuKernels) convert(dst, x *Tensor) error {
 	if dst.bytes == 0 {
@@ -99,5 +97,5 @@ func (g *gpuKernels) convert(dst, x *Tensor) error {
 	l.write(dst)
 	l.read(x)
 	l.word(dst.count())
-	return g.runAs(l, edition{convertName[x.dtype], l.suffix})
+	return g.runAs(l, kernelKey{convertName[x.dtype], l.suffix})
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -36,7 +34,7 @@ func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Ten
 	if err != nil {
 		return err
 	}
-	gemm := device.Gemm{Float64: dst.dtype == gtensor.Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
+	gemm := device.Gemm{Float64: dst.dtype == Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
 		M: p.M, N: p.N, K: p.K, LDA: a.shape[1], LDB: b.shape[1], LDC: p.N,
 		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
 	if err := g.blas.MatMul(g.stream, &gemm); err != nil {
@@ -112,7 +110,7 @@ func (g *gpuKernels) transpose(dst, x *Tensor) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
+func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	if dst.bytes == 0 {
 		return nil
 	}
@@ -151,5 +149,5 @@ func (g *gpuKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor flo
 		}
 		l.pad(maxDims - len(part))
 	}
-	return g.runAs(l, edition{name, l.suffix})
+	return g.runAs(l, kernelKey{name, l.suffix})
 }

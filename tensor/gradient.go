@@ -45,11 +45,11 @@ func (rt *Runtime) DivGrad(ctx context.Context, dst, dy, divisor *Tensor) (*Tens
 }
 
 func (rt *Runtime) grad(ctx context.Context, op kernel.Binary, dst, dy, y *Tensor) (*Tensor, error) {
-	c, err := rt.useFloats(op.Name(), dy, y)
+	in, err := rt.acquireFloats(op.Name(), dy, y)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := sameShape(op.Name(), dy, y); err != nil {
 		return nil, err
 	}
@@ -64,13 +64,13 @@ func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, other
 		if err != nil {
 			return nil, err
 		}
-		return out.or(run(out))
+		return out.orRelease(run(out))
 	}
-	c, err := rt.useFloats(op, dst, like)
+	in, err := rt.acquireFloats(op, dst, like)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := sameShape(op, dst, like); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"weak"
 
 	"github.com/dustin/go-humanize"
-	gtensor "gorgonia.org/tensor"
 )
 
 // handle is the part of a tensor that outlives it: what to free if the garbage collector finds the tensor
@@ -18,8 +17,8 @@ import (
 type handle struct {
 	rt       *Runtime
 	store    *storage
-	shape    gtensor.Shape
-	dtype    gtensor.Dtype
+	shape    Shape
+	dtype    Dtype
 	bytes    int64
 	tensor   weak.Pointer[Tensor]
 	made     []uintptr // the call stack, with OnLeak

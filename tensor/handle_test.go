@@ -171,11 +171,11 @@ func TestAccessors(t *testing.T) {
 	require.Error(t, x.RecordStream(nil))
 }
 
-// TestScopesForgetWhatIsReleased, and pass on what was kept with its new owner.
-func TestScopesForgetWhatIsReleased(t *testing.T) {
+// TestLifetimesForgetWhatIsReleased, and pass on what was kept with its new owner.
+func TestLifetimesForgetWhatIsReleased(t *testing.T) {
 	r := newRig(t, 64<<20)
-	outerCtx, outer := Scope(r.ctx)
-	ctx, inner := Scope(outerCtx)
+	outerCtx, outer := WithLifetime(r.ctx)
+	ctx, inner := WithLifetime(outerCtx)
 	x, y := r.zeros(ctx, 3), r.zeros(ctx, 3)
 	assert.Len(t, inner.owned, 2)
 	require.NoError(t, x.Release())
@@ -196,18 +196,18 @@ func TestScopesForgetWhatIsReleased(t *testing.T) {
 	require.NoError(t, late.Release())
 
 	var none context.Context
-	plain, alone := Scope(none)
+	plain, alone := WithLifetime(none)
 	assert.Nil(t, plain)
 	require.NoError(t, alone.Close())
 	assert.Equal(t, r.ctx, Detached(r.ctx))
 	assert.Nil(t, Detached(none))
 
-	ctx, scope := Scope(r.ctx)
+	ctx, life := WithLifetime(r.ctx)
 	bad, good := r.zeros(ctx, 3), r.zeros(ctx, 4)
 	require.NoError(t, bad.Block().Free())
-	require.ErrorIs(t, scope.Close(), memcache.ErrFreed)
+	require.ErrorIs(t, life.Close(), memcache.ErrFreed)
 	assert.True(t, good.Released())
-	require.NoError(t, scope.Close())
+	require.NoError(t, life.Close())
 }
 
 // TestReclaimCountsWhatItFreed, once, and collects at most once a second, and only if there is something to find.
@@ -291,9 +291,9 @@ func TestEveryCleanupIsWaitedFor(t *testing.T) {
 	h := &handle{rt: rt}
 	h.released.Store(true)
 	done := make(chan struct{})
-	go func() { gc.settle(); close(done) }()
-	rt.gc.settled = make(chan struct{})
-	settled := rt.gc.settled
+	go func() { gc.awaitCleanups(); close(done) }()
+	rt.gc.idle = make(chan struct{})
+	settled := rt.gc.idle
 	h.died()
 	select {
 	case <-settled:
@@ -306,13 +306,13 @@ func TestEveryCleanupIsWaitedFor(t *testing.T) {
 	rt.gc.mu.Unlock()
 	h.died()
 	<-settled
-	assert.Nil(t, rt.gc.settled)
+	assert.Nil(t, rt.gc.idle)
 	assert.Zero(t, rt.gc.dying)
 
-	require.Eventually(t, func() bool { gc.mu.Lock(); defer gc.mu.Unlock(); return gc.settled != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { gc.mu.Lock(); defer gc.mu.Unlock(); return gc.idle != nil }, 10*time.Second, time.Millisecond)
 	gc.mu.Lock()
-	close(gc.settled)
-	gc.settled = nil
+	close(gc.idle)
+	gc.idle = nil
 	gc.mu.Unlock()
 	<-done
 }
@@ -354,20 +354,20 @@ func TestSynchronizeTellsParkedErrors(t *testing.T) {
 func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	x, y := put(r, []float32{1, 2}), put(r, []float32{3, 4})
-	h, err := r.use("test", x, y, x)
+	in, err := r.acquire("test", x, y, x)
 	require.NoError(t, err)
 	assert.Equal(t, int32(3), x.store.refs.Load())
 	assert.Equal(t, int32(2), y.store.refs.Load())
 	require.NoError(t, y.Release())
 	assert.Equal(t, int32(1), y.store.refs.Load())
-	h.end()
-	h.end()
+	in.release()
+	in.release()
 	assert.Equal(t, int32(1), x.store.refs.Load())
 	assert.Zero(t, y.store.refs.Load())
 
 	gone := put(r, []float32{5})
 	require.NoError(t, gone.store.release(r.ctx)) // between the check and the use
-	_, err = r.use("test", x, gone)
+	_, err = r.acquire("test", x, gone)
 	require.ErrorIs(t, err, ErrReleased)
 	assert.Equal(t, int32(1), x.store.refs.Load())
 	_, err = r.Share(r.ctx, gone)
@@ -377,7 +377,7 @@ func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 
 	whole, err := r.Full(r.ctx, 1, gtensor.Int32, 2)
 	require.NoError(t, err)
-	_, err = r.useFloats("test", x, whole)
+	_, err = r.acquireFloats("test", x, whole)
 	require.ErrorIs(t, err, ErrDtype)
 	assert.Equal(t, int32(1), x.store.refs.Load())
 }

@@ -3,8 +3,6 @@ package tensor
 import (
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -83,13 +81,13 @@ func (h *hostKernels) fill(t *Tensor, v float64) error {
 	}
 	l := &launch{h: h, name: "fill"}
 	switch t.dtype {
-	case gtensor.Float32:
+	case Float32:
 		return fill(l, t, float32(v))
-	case gtensor.Float64:
+	case Float64:
 		return fill(l, t, v)
-	case gtensor.Int32:
+	case Int32:
 		return fill(l, t, int32(v))
-	case gtensor.Int64:
+	case Int64:
 		return fill(l, t, int64(v))
 	default:
 		return fill(l, t, uint8(v))
@@ -107,7 +105,7 @@ func fill[T Element](l *launch, t *Tensor, v T) error {
 
 func (h *hostKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	l := &launch{h: h, name: u.Name()}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return unary[float32](l, u, dst, x, c)
 	}
 	return unary[float64](l, u, dst, x, c)
@@ -123,7 +121,7 @@ func unary[T kernel.Float](l *launch, u kernel.Unary, dst, x *Tensor, c float64)
 
 func (h *hostKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	l := &launch{h: h, name: op.Name()}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return binary[float32](l, op, dst, a, b)
 	}
 	return binary[float64](l, op, dst, a, b)
@@ -143,7 +141,7 @@ func (h *hostKernels) addBias(dst, x, bias *Tensor, relu bool) error {
 	if relu {
 		l.name = "add bias, relu"
 	}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return addBias[float32](l, dst, x, bias, relu)
 	}
 	return addBias[float64](l, dst, x, bias, relu)

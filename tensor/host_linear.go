@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -22,7 +20,7 @@ func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Te
 	}
 	defer func() { h.rt.parked.add(scratch.FreeContext(ctx)) }()
 	l := &launch{h: h, name: "matmul"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return matmul[float32](l, p, dst, a, b, scratch)
 	}
 	return matmul[float64](l, p, dst, a, b, scratch)
@@ -41,7 +39,7 @@ func matmul[T kernel.Float](l *launch, p kernel.MatMul, dst, a, b *Tensor, scrat
 
 func (h *hostKernels) transpose(dst, x *Tensor) error {
 	l := &launch{h: h, name: "transpose"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return transpose[float32](l, dst, x)
 	}
 	return transpose[float64](l, dst, x)
@@ -56,15 +54,15 @@ func transpose[T kernel.Float](l *launch, dst, x *Tensor) error {
 	return l.run(func() { kernel.Transpose(out, in, rows, cols) })
 }
 
-func (h *hostKernels) sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
+func (h *hostKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	l := &launch{h: h, name: "sum"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return sum[float32](l, dst, kept, x, divisor)
 	}
 	return sum[float64](l, dst, kept, x, divisor)
 }
 
-func sum[T kernel.Float](l *launch, dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error {
+func sum[T kernel.Float](l *launch, dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	if dst.bytes == 0 {
 		return nil
 	}
@@ -75,7 +73,7 @@ func sum[T kernel.Float](l *launch, dst *Tensor, kept gtensor.Shape, x *Tensor, 
 
 func (h *hostKernels) repeat(dst, x *Tensor) error {
 	l := &launch{h: h, name: "broadcast"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return repeat[float32](l, dst, x)
 	}
 	return repeat[float64](l, dst, x)

@@ -1,15 +1,13 @@
 package tensor
 
 import (
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 func (h *hostKernels) softmax(dst, x *Tensor) error {
 	l := &launch{h: h, name: "softmax"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return softmax[float32](l, dst, x)
 	}
 	return softmax[float64](l, dst, x)
@@ -26,7 +24,7 @@ func softmax[T kernel.Float](l *launch, dst, x *Tensor) error {
 
 func (h *hostKernels) softmaxGrad(dst, dy, y *Tensor) error {
 	l := &launch{h: h, name: "softmax grad"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return softmaxGrad[float32](l, dst, dy, y)
 	}
 	return softmaxGrad[float64](l, dst, dy, y)
@@ -43,7 +41,7 @@ func softmaxGrad[T kernel.Float](l *launch, dst, dy, y *Tensor) error {
 
 func (h *hostKernels) argMax(dst, x *Tensor) error {
 	l := &launch{h: h, name: "argmax"}
-	if x.dtype == gtensor.Float32 {
+	if x.dtype == Float32 {
 		return argMax[float32](l, dst, x)
 	}
 	return argMax[float64](l, dst, x)
@@ -60,7 +58,7 @@ func argMax[T kernel.Float](l *launch, dst, x *Tensor) error {
 
 func (h *hostKernels) crossEntropy(loss, logits, labels *Tensor, fault *storage) error {
 	l := &launch{h: h, name: "cross entropy"}
-	if loss.dtype == gtensor.Float32 {
+	if loss.dtype == Float32 {
 		return crossEntropy[float32](l, loss, logits, labels, fault)
 	}
 	return crossEntropy[float64](l, loss, logits, labels, fault)
@@ -77,7 +75,7 @@ func crossEntropy[T kernel.Float](l *launch, loss, logits, labels *Tensor, fault
 
 func (h *hostKernels) crossEntropyGrad(dst, logits, labels, dloss *Tensor) error {
 	l := &launch{h: h, name: "cross entropy grad"}
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return crossEntropyGrad[float32](l, dst, logits, labels, dloss)
 	}
 	return crossEntropyGrad[float64](l, dst, logits, labels, dloss)

@@ -1,15 +1,13 @@
 package tensor
 
 import (
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 func (h *hostKernels) sgd(all []sgdUpdate) error {
 	for _, u := range all {
 		l, step := &launch{h: h, name: "sgd step"}, sgd[float64]
-		if u.p.dtype == gtensor.Float32 {
+		if u.p.dtype == Float32 {
 			step = sgd[float32]
 		}
 		if err := step(l, kernel.SGD(u.SGDStep), u.p, u.g, u.buf); err != nil {
@@ -34,7 +32,7 @@ func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
 func (h *hostKernels) adam(all []adamUpdate) error {
 	for _, u := range all {
 		l, step := &launch{h: h, name: "adam step"}, adam[float64]
-		if u.p.dtype == gtensor.Float32 {
+		if u.p.dtype == Float32 {
 			step = adam[float32]
 		}
 		if err := step(l, u.Adam, u.p, u.g, u.m, u.v); err != nil {
@@ -55,13 +53,13 @@ func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v *Tensor) error {
 func (h *hostKernels) convert(dst, x *Tensor) error {
 	l := &launch{h: h, name: "convert"}
 	switch x.dtype {
-	case gtensor.Float32:
+	case Float32:
 		return convert[float32](l, dst, x)
-	case gtensor.Float64:
+	case Float64:
 		return convert[float64](l, dst, x)
-	case gtensor.Int32:
+	case Int32:
 		return convert[int32](l, dst, x)
-	case gtensor.Int64:
+	case Int64:
 		return convert[int64](l, dst, x)
 	default:
 		return convert[uint8](l, dst, x)
@@ -69,7 +67,7 @@ func (h *hostKernels) convert(dst, x *Tensor) error {
 }
 
 func convert[S Element](l *launch, dst, x *Tensor) error {
-	if dst.dtype == gtensor.Float32 {
+	if dst.dtype == Float32 {
 		return convertTo[float32, S](l, dst, x)
 	}
 	return convertTo[float64, S](l, dst, x)

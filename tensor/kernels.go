@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -21,7 +19,7 @@ type kernels interface {
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error
 	transpose(dst, x *Tensor) error
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
-	sum(dst *Tensor, kept gtensor.Shape, x *Tensor, divisor float64) error
+	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
 	softmax(dst, x *Tensor) error
 	softmaxGrad(dst, dy, y *Tensor) error

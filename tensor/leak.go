@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	gtensor "gorgonia.org/tensor"
 )
 
 // Leak is a tensor that became unreachable without having been released.
 type Leak struct {
-	Shape gtensor.Shape
-	Dtype gtensor.Dtype
+	Shape Shape
+	Dtype Dtype
 	Bytes int64
 	Stack []uintptr // the call stack that made it, for runtime.CallersFrames
 }

@@ -7,17 +7,27 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// MatMul returns the matrix product op(a) op(b), where op transposes its operand if the flag says so: a is
-// (m, k), or (k, m) if transA; b is (k, n), or (n, k) if transB; the result is (m, n). Scratch memory of at
-// most the size of a and b is taken from the cache while the product is queued; on a GPU the first product takes a
-// workspace for cuBLAS, which the runtime keeps until Close.
-func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, transA, transB bool) (*Tensor, error) {
-	c, err := rt.useFloats("MatMul", a, b)
+// MatMulOption says how MatMul reads a factor. Options may be given one by one or joined by |.
+type MatMulOption uint8
+
+const (
+	// TransA transposes the first factor: it is (k, m).
+	TransA MatMulOption = 1 << iota
+	// TransB transposes the second factor: it is (n, k).
+	TransB
+)
+
+// MatMul returns the matrix product a b, of (m, k) and (k, n): a matrix (m, n). [TransA] and [TransB] transpose a
+// factor on its way in, without a copy of it. Scratch memory of at most the size of a and b is taken from the cache
+// while the product is queued; on a GPU the first product takes a workspace for cuBLAS, which the runtime keeps until
+// Close.
+func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
+	in, err := rt.acquireFloats("MatMul", a, b)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
-	p, err := planMatMul(a, b, transA, transB)
+	defer in.release()
+	p, err := planMatMul(a, b, options)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +35,7 @@ func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, transA, transB bool
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.matmul(ctx, p, out, a, b))
+	return out.orRelease(rt.matmul(ctx, p, out, a, b))
 }
 
 func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tensor) error {
@@ -35,30 +45,37 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 	return rt.kernels.matmul(ctx, p, out, a, b)
 }
 
-func planMatMul(a, b *Tensor, transA, transB bool) (kernel.MatMul, error) {
-	var p kernel.MatMul
+func planMatMul(a, b *Tensor, options []MatMulOption) (kernel.MatMul, error) {
+	var all MatMulOption
+	for _, o := range options {
+		all |= o
+	}
+	if all&^(TransA|TransB) != 0 {
+		return kernel.MatMul{}, fmt.Errorf("tensor: MatMul: %w: option %#x: want TransA, TransB or both", ErrInvalid, uint8(all))
+	}
 	for _, t := range []*Tensor{a, b} {
 		if err := wantRank("MatMul", t, 2); err != nil {
-			return p, err
+			return kernel.MatMul{}, err
 		}
 	}
-	p = kernel.MatMul{M: a.shape[0], K: a.shape[1], N: b.shape[1], TransA: transA, TransB: transB}
+	p := kernel.MatMul{M: a.shape[0], K: a.shape[1], N: b.shape[1], TransA: all&TransA != 0, TransB: all&TransB != 0}
 	inner := b.shape[0]
-	if transA {
+	if p.TransA {
 		p.M, p.K = p.K, p.M
 	}
-	if transB {
+	if p.TransB {
 		p.N, inner = inner, p.N
 	}
 	if p.K != inner {
 		return p, fmt.Errorf("tensor: MatMul: %w: %v%s times %v%s has inner dimensions %d and %d: want them equal",
-			ErrShape, a.shape, mark(transA), b.shape, mark(transB), p.K, inner)
+			ErrShape, a.shape, transposed(p.TransA), b.shape, transposed(p.TransB), p.K, inner)
 	}
 	return p, nil
 }
 
-func mark(trans bool) string {
-	if trans {
+// transposed is what an error says after a factor's shape.
+func transposed(yes bool) string {
+	if yes {
 		return " transposed"
 	}
 	return ""
@@ -66,11 +83,11 @@ func mark(trans bool) string {
 
 // Transpose returns the transpose of the matrix x, in memory of its own.
 func (rt *Runtime) Transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
-	c, err := rt.useFloats("Transpose", x)
+	in, err := rt.acquireFloats("Transpose", x)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := wantRank("Transpose", x, 2); err != nil {
 		return nil, err
 	}
@@ -78,5 +95,5 @@ func (rt *Runtime) Transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.transpose(out, x))
+	return out.orRelease(rt.kernels.transpose(out, x))
 }

@@ -13,7 +13,7 @@ func TestMatMulWithALongInnerDimension(t *testing.T) {
 	const k = 5000 // more than one tile
 	ones, err := r.Full(r.ctx, 1, gtensor.Float32, 3, k)
 	require.NoError(t, err)
-	y, err := r.MatMul(r.ctx, ones, ones, false, true)
+	y, err := r.MatMul(r.ctx, ones, ones, TransB)
 	for _, v := range get[float32](r, y, err) {
 		require.Equal(t, float32(k), v)
 	}
@@ -28,4 +28,34 @@ func TestAddBias(t *testing.T) {
 	require.Equal(t, []float64{2, 0, 4, 6}, get[float64](r, x, nil))
 	require.NoError(t, r.AddBiasInPlace(r.ctx, x, b))
 	require.Equal(t, []float64{3, 2, 5, 8}, get[float64](r, x, nil))
+}
+
+// transposing are the options that transpose the first factor, the second, both or none.
+func transposing(first, second bool) (options []MatMulOption) {
+	if first {
+		options = append(options, TransA)
+	}
+	if second {
+		options = append(options, TransB)
+	}
+	return options
+}
+
+// TestMatMulOptions may be given one by one, joined or twice; what is none is an error.
+func TestMatMulOptions(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	a, b := put(r, []float64{1, 2, 3, 4, 5, 6}, 3, 2), put(r, []float64{1, 0, 2, 0, 1, 3}, 2, 3)
+	want := []float64{11, 18, 14, 22}
+	for _, options := range [][]MatMulOption{{TransA, TransB}, {TransA | TransB}, {0, TransB, TransA, TransA}} {
+		y, err := r.MatMul(r.ctx, a, b, options...)
+		require.Equal(t, want, get[float64](r, y, err), "%v", options)
+	}
+	y, err := r.MatMul(r.ctx, a, b)
+	require.NoError(t, err)
+	require.Equal(t, Shape{3, 3}, y.Shape())
+	for _, bad := range []MatMulOption{4, 255} {
+		_, err = r.MatMul(r.ctx, a, b, TransA, bad)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "want TransA, TransB or both")
+	}
 }

@@ -40,11 +40,11 @@ func TestReleasedTensorsOfSharedMemory(t *testing.T) {
 func TestOperandsAreHeld(t *testing.T) {
 	r := newRig(t, 64<<20)
 	x := put(r, []float32{1, 2})
-	c, err := r.use("test", x)
+	in, err := r.acquire("test", x)
 	require.NoError(t, err)
 	require.NoError(t, x.Release())
 	assert.NotZero(t, r.cache.MemoryAllocated(), "an operation still uses it")
-	c.end()
+	in.release()
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 
@@ -79,17 +79,17 @@ func TestLiveHandles(t *testing.T) {
 	}
 }
 
-func TestScopesForgetWhatWasReleased(t *testing.T) {
+func TestLifetimesForgetWhatWasReleased(t *testing.T) {
 	r := newRig(t, 64<<20)
-	ctx, scope := Scope(r.ctx)
+	ctx, life := WithLifetime(r.ctx)
 	for range 3 {
 		x, err := r.Zeros(ctx, gtensor.Float32, 3)
 		require.NoError(t, err)
-		require.Len(t, scope.owned, 1)
+		require.Len(t, life.owned, 1)
 		require.NoError(t, x.Release())
-		require.Empty(t, scope.owned, "a scope that lives long would keep them from the garbage collector")
+		require.Empty(t, life.owned, "a scope that lives long would keep them from the garbage collector")
 	}
-	require.NoError(t, scope.Close())
+	require.NoError(t, life.Close())
 }
 
 func TestViewsOfViews(t *testing.T) {
@@ -148,7 +148,7 @@ func TestAFailedKernelLeavesNothing(t *testing.T) {
 	before := r.cache.MemoryAllocated()
 	_, err := r.Exp(r.ctx, x)
 	require.ErrorContains(t, err, "no launch")
-	_, err = r.MatMul(r.ctx, x, x, true, true)
+	_, err = r.MatMul(r.ctx, x, x, TransA, TransB)
 	require.ErrorContains(t, err, "no launch")
 	assert.Equal(t, before, r.cache.MemoryAllocated())
 }
@@ -194,7 +194,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		{"Exp", func() *Tensor { return result(r.Exp(r.ctx, a)) }, list(a), nil},
 		{"AddBiasInPlace", func() *Tensor { return result(nil, r.AddBiasInPlace(r.ctx, a, v)) }, list(a, v), list(a)},
 		{"Convert", func() *Tensor { return result(r.Convert(r.ctx, a, gtensor.Float64)) }, list(a), nil},
-		{"MatMul", func() *Tensor { return result(r.MatMul(r.ctx, a, b, false, true)) }, list(a, b), nil},
+		{"MatMul", func() *Tensor { return result(r.MatMul(r.ctx, a, b, TransB)) }, list(a, b), nil},
 		{"Transpose", func() *Tensor { return result(r.Transpose(r.ctx, a)) }, list(a), nil},
 		{"Sum", func() *Tensor { return result(r.Sum(r.ctx, a)) }, list(a), nil},
 		{"BroadcastTo", func() *Tensor { return result(r.BroadcastTo(r.ctx, v, 3, 4)) }, list(v), nil},
@@ -217,7 +217,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 			assert.Contains(t, s.last.Writes, x.memory(), "%s writes %v", c.name, x)
 		}
 	}
-	y, err := r.MatMul(r.ctx, a, b, true, true)
+	y, err := r.MatMul(r.ctx, a, b, TransA, TransB)
 	require.NoError(t, err)
 	require.Equal(t, 3, len(s.last.Reads), "both factors and the scratch memory")
 	require.Equal(t, 2, len(s.last.Writes), "the result %v and the scratch memory", y)

@@ -1,5 +1,11 @@
 package tensor
 
+import (
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
 // Option configures a [Runtime].
 type Option interface {
 	apply(config) config
@@ -8,6 +14,11 @@ type Option interface {
 type config struct {
 	onLeak func(Leak)
 	tf32   bool
+
+	cache   memcache.Config
+	pool    transfer.Config
+	stream  device.StreamOptions
+	forOpen []string // the options that were given and configure what Open alone makes
 }
 
 func newConfig(options []Option) config {
@@ -36,4 +47,28 @@ func OnLeak(f func(Leak)) Option {
 // (torch.backends.cuda.matmul.allow_tf32). Elsewhere it changes nothing.
 func AllowTF32() Option {
 	return optionFunc(func(c config) config { c.tf32 = true; return c })
+}
+
+// CacheConfig configures the cache that [Open] makes.
+func CacheConfig(cfg memcache.Config) Option {
+	return openOption("CacheConfig", func(c *config) { c.cache = cfg })
+}
+
+// PoolConfig configures the pool of pinned memory that [Open] makes.
+func PoolConfig(cfg transfer.Config) Option {
+	return openOption("PoolConfig", func(c *config) { c.pool = cfg })
+}
+
+// StreamOptions are the options of the stream that [Open] makes.
+func StreamOptions(o device.StreamOptions) Option {
+	return openOption("StreamOptions", func(c *config) { c.stream = o })
+}
+
+// openOption is an option that NewRuntime refuses.
+func openOption(name string, set func(*config)) Option {
+	return optionFunc(func(c config) config {
+		set(&c)
+		c.forOpen = append(c.forOpen, name)
+		return c
+	})
 }

@@ -12,7 +12,7 @@ type reclaimer struct {
 	mu      sync.Mutex
 	bytes   int64         // freed because a tensor was found dead, since the cache last asked
 	dying   int           // cleanups that are at it
-	settled chan struct{} // closed when dying becomes 0, if somebody waits for that
+	idle    chan struct{} // closed when dying becomes 0, if somebody waits for that
 	running *collection   // the one that goes on, or nil
 	last    time.Time     // when the last one ended
 }
@@ -54,9 +54,9 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 
 	var dead []*handle
 	if due {
-		dead = rt.collect()
+		dead = rt.collectGarbage()
 	}
-	gc.settle()
+	gc.awaitCleanups()
 
 	gc.mu.Lock()
 	c.freed, gc.bytes, gc.running = gc.bytes, 0, nil
@@ -71,9 +71,9 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	return c.freed
 }
 
-// collect does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
+// collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
 // collection has ended.
-func (rt *Runtime) collect() (dead []*handle) {
+func (rt *Runtime) collectGarbage() (dead []*handle) {
 	runtime.GC()
 	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
 		if h.reclaim() {
@@ -83,16 +83,16 @@ func (rt *Runtime) collect() (dead []*handle) {
 	return dead
 }
 
-// settle waits for the cleanups that are at it.
-func (gc *reclaimer) settle() {
+// awaitCleanups waits for the cleanups that are at it.
+func (gc *reclaimer) awaitCleanups() {
 	gc.mu.Lock()
-	if gc.dying > 0 && gc.settled == nil {
-		gc.settled = make(chan struct{})
+	if gc.dying > 0 && gc.idle == nil {
+		gc.idle = make(chan struct{})
 	}
-	settled := gc.settled
+	idle := gc.idle
 	gc.mu.Unlock()
-	if settled != nil {
-		<-settled
+	if idle != nil {
+		<-idle
 	}
 }
 
@@ -106,9 +106,9 @@ func (h *handle) died() {
 	ok := h.reclaim()
 
 	gc.mu.Lock()
-	if gc.dying--; gc.dying == 0 && gc.settled != nil {
-		close(gc.settled)
-		gc.settled = nil
+	if gc.dying--; gc.dying == 0 && gc.idle != nil {
+		close(gc.idle)
+		gc.idle = nil
 	}
 	gc.mu.Unlock()
 	if ok {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-
-	gtensor "gorgonia.org/tensor"
 )
 
 // Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
@@ -20,11 +18,11 @@ func (rt *Runtime) Mean(ctx context.Context, x *Tensor, axes ...int) (*Tensor, e
 }
 
 func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axes []int) (*Tensor, error) {
-	c, err := rt.useFloats(op, x)
+	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	kept, shape, err := reducedShape(op, x.shape, axes)
 	if err != nil {
 		return nil, err
@@ -37,11 +35,11 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.sum(out, kept, x, divisor))
+	return out.orRelease(rt.kernels.sum(out, kept, x, divisor))
 }
 
 // reducedShape is shape with the axes 1, and without them.
-func reducedShape(op string, shape gtensor.Shape, axes []int) (kept, without gtensor.Shape, err error) {
+func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err error) {
 	kept = shape.Clone()
 	drop := make([]bool, len(shape))
 	for _, a := range axes {
@@ -54,7 +52,7 @@ func reducedShape(op string, shape gtensor.Shape, axes []int) (kept, without gte
 		}
 		drop[i] = true
 	}
-	without = gtensor.Shape{}
+	without = Shape{}
 	for i, d := range shape {
 		if drop[i] || len(axes) == 0 {
 			kept[i] = 1
@@ -68,11 +66,11 @@ func reducedShape(op string, shape gtensor.Shape, axes []int) (kept, without gte
 // SumTo returns the sum of x over the dimensions in which shape was broadcast to x's shape: the gradient of a
 // broadcast.
 func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
-	c, err := rt.useFloats("SumTo", x)
+	in, err := rt.acquireFloats("SumTo", x)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := broadcastsTo("SumTo", shape, x.shape); err != nil {
 		return nil, err
 	}
@@ -80,16 +78,16 @@ func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.sum(out, out.shape, x, 1))
+	return out.orRelease(rt.kernels.sum(out, out.shape, x, 1))
 }
 
 // BroadcastTo returns x repeated to the given shape, in memory of its own.
 func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor, error) {
-	c, err := rt.useFloats("BroadcastTo", x)
+	in, err := rt.acquireFloats("BroadcastTo", x)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := broadcastsTo("BroadcastTo", x.shape, shape); err != nil {
 		return nil, err
 	}
@@ -97,10 +95,10 @@ func (rt *Runtime) BroadcastTo(ctx context.Context, x *Tensor, shape ...int) (*T
 	if err != nil {
 		return nil, err
 	}
-	return out.or(rt.kernels.repeat(out, x))
+	return out.orRelease(rt.kernels.repeat(out, x))
 }
 
-func broadcastsTo(op string, from, to gtensor.Shape) error {
+func broadcastsTo(op string, from, to Shape) error {
 	out, err := broadcastShape(op, from, to)
 	if err != nil {
 		return err

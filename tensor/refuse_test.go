@@ -36,8 +36,8 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"another runtime":                  {one(r.Add(r.ctx, m23, foreign)), ErrRuntime},
 		"a NaN scalar":                     {one(r.MulScalar(r.ctx, m23, math.NaN())), ErrInvalid},
 		"a larger shape in place":          {r.AddInPlace(r.ctx, v3, m23), ErrShape},
-		"inner dimensions":                 {one(r.MatMul(r.ctx, m23, m23, false, false)), ErrShape},
-		"a vector times a matrix":          {one(r.MatMul(r.ctx, v3, m32, false, false)), ErrShape},
+		"inner dimensions":                 {one(r.MatMul(r.ctx, m23, m23)), ErrShape},
+		"a vector times a matrix":          {one(r.MatMul(r.ctx, v3, m32)), ErrShape},
 		"a transposed vector":              {one(r.Transpose(r.ctx, v3)), ErrShape},
 		"a bias that is too long":          {one(r.AddBias(r.ctx, m32, v3)), ErrShape},
 		"an axis too many":                 {one(r.Sum(r.ctx, m23, 2)), ErrShape},
@@ -125,7 +125,7 @@ func TestAFailedAllocationLeavesNothing(t *testing.T) {
 		require.NoError(t, r.cache.EmptyCache(r.ctx))
 		dev.Fail(host.FaultAlloc, n)
 		before := r.cache.MemoryAllocated()
-		y, err := r.MatMul(r.ctx, x, x, true, false)
+		y, err := r.MatMul(r.ctx, x, x, TransA)
 		dev.Fail(host.FaultAlloc, 0)
 		if err == nil {
 			require.NoError(t, y.Release())

@@ -13,11 +13,13 @@ import (
 )
 
 // Runtime is where tensors live and are computed: a cache for their memory, a pool of pinned memory for their
-// way in and out, and the stream on which every operation on them is queued.
+// way in and out, and the stream on which every operation on them is queued. [Open] makes all of it; [NewRuntime]
+// takes what the program has made.
 //
 // Its methods return as soon as the work is queued; only reads ([ToSlice], [Item], Synchronize) wait. They
 // may be called from any goroutine; operations that depend on each other must be called in order.
 type Runtime struct {
+	own    *owned // what Open made; nil: everything is the program's
 	cache  *memcache.Cache
 	pool   *transfer.Pool
 	stream device.Stream
@@ -55,6 +57,13 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 			ErrInvalid, pool.Device().Name(), dev.Name())
 	}
 	cfg := newConfig(options)
+	if len(cfg.forOpen) > 0 {
+		return nil, fmt.Errorf("tensor: NewRuntime: %w: %s is for Open: the cache, the pool and the stream are made already", ErrInvalid, cfg.forOpen[0])
+	}
+	return newRuntime(cache, pool, stream, cfg)
+}
+
+func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
 	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak}
 	var err error
 	if rt.kernels, err = newKernels(rt, cfg.tf32); err != nil {
@@ -63,6 +72,9 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 	rt.removePressure = cache.OnPressure(rt.reclaim)
 	return rt, nil
 }
+
+// Device is the device that the runtime computes on.
+func (rt *Runtime) Device() device.Device { return rt.stream.Device() }
 
 // Cache is the cache that the runtime's memory comes from.
 func (rt *Runtime) Cache() *memcache.Cache { return rt.cache }
@@ -91,14 +103,17 @@ func (rt *Runtime) Synchronize(ctx context.Context) error {
 }
 
 // Close releases every tensor that is still live and the runtime's own memory. Later calls of its methods
-// return [ErrClosed]; tensors are released. It is idempotent. Tensors that were still live are an error that
-// wraps [ErrLeaked], but nothing stays allocated.
+// return [ErrClosed]; tensors are released. It is idempotent: every call returns what the first found. Tensors that were
+// still live are an error that wraps [ErrLeaked], but nothing stays allocated.
+//
+// A runtime of [Open] waits for its stream and closes its pool, stream, cache and device as well, whatever fails on the
+// way. What the program made on them, such as blocks, buffers and loaders, is freed or closed before.
 func (rt *Runtime) Close() error {
 	rt.closeOnce.Do(func() {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
-		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take())
+		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"math/bits"
 	"slices"
-
-	gtensor "gorgonia.org/tensor"
 )
 
 // elements is the number of elements of a shape without negative dimensions. No dimensions: a scalar, 1.
@@ -19,17 +17,17 @@ func elements(shape []int) int {
 }
 
 // byteSize checks the dtype and shape of a tensor, and returns its size.
-func byteSize(op string, dtype gtensor.Dtype, shape []int) (int64, error) {
+func byteSize(op string, dtype Dtype, shape []int) (int64, error) {
 	if err := checkDtype(op, dtype); err != nil {
 		return 0, err
 	}
 	n, size := int64(1), int64(dtype.Size())
 	for _, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("tensor: %s: %w %v: dimensions must not be negative", op, ErrShape, gtensor.Shape(shape))
+			return 0, fmt.Errorf("tensor: %s: %w %v: dimensions must not be negative", op, ErrShape, Shape(shape))
 		}
 		if d > 0 && n > min(math.MaxInt64/size, math.MaxInt)/int64(d) {
-			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows %d bits", op, ErrShape, gtensor.Shape(shape), bits.UintSize-1)
+			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows %d bits", op, ErrShape, Shape(shape), bits.UintSize-1)
 		}
 		n *= int64(d)
 	}
@@ -38,7 +36,7 @@ func byteSize(op string, dtype gtensor.Dtype, shape []int) (int64, error) {
 
 // broadcastShape is the shape that a and b broadcast to after NumPy's rules: aligned at the last dimension,
 // equal or one of them 1.
-func broadcastShape(op string, a, b gtensor.Shape) (gtensor.Shape, error) {
+func broadcastShape(op string, a, b Shape) (Shape, error) {
 	long, short := a, b
 	if len(b) > len(a) {
 		long, short = b, a
@@ -59,7 +57,7 @@ func broadcastShape(op string, a, b gtensor.Shape) (gtensor.Shape, error) {
 }
 
 // axisOf turns an axis, counted from the end if negative, into an index.
-func axisOf(op string, shape gtensor.Shape, axis int) (int, error) {
+func axisOf(op string, shape Shape, axis int) (int, error) {
 	i := axis
 	if i < 0 {
 		i += len(shape)

@@ -38,16 +38,16 @@ type sgdUpdate struct {
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 	all := make([]sgdUpdate, len(updates))
-	var uses uses
-	defer uses.end()
+	var held stepOperands
+	defer held.release()
 	for i, u := range updates {
-		operands := []*Tensor{u.P, u.G}
+		ts := []*Tensor{u.P, u.G}
 		if u.Buf != nil {
-			operands = append(operands, u.Buf)
+			ts = append(ts, u.Buf)
 		} else if u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
-		if err := uses.step(rt, "StepSGD", operands...); err != nil {
+		if err := held.acquire(rt, "StepSGD", ts...); err != nil {
 			return err
 		}
 		all[i] = sgdUpdate{u.SGDStep, u.P, u.G, u.Buf}
@@ -90,13 +90,13 @@ type adamUpdate struct {
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 	all := make([]adamUpdate, len(updates))
-	var uses uses
-	defer uses.end()
+	var held stepOperands
+	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := uses.step(rt, "StepAdam", u.P, u.G, u.M, u.V); err != nil {
+		if err := held.acquire(rt, "StepAdam", u.P, u.G, u.M, u.V); err != nil {
 			return err
 		}
 		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V}
@@ -118,39 +118,39 @@ func (s AdamStep) kernel() kernel.Adam {
 	}
 }
 
-// uses are the tensors of many updates.
-type uses []held
+// stepOperands are the operands of many updates, held until one launch is queued for all.
+type stepOperands []operands
 
-func (u *uses) end() {
-	for i := range *u {
-		(*u)[i].end()
+func (all *stepOperands) release() {
+	for i := range *all {
+		(*all)[i].release()
 	}
 }
 
-func (u *uses) step(rt *Runtime, op string, ts ...*Tensor) error {
-	h, err := rt.useStep(op, ts...)
+func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
+	in, err := rt.acquireStep(op, ts...)
 	if err == nil {
-		*u = append(*u, h)
+		*all = append(*all, in)
 	}
 	return err
 }
 
-func (rt *Runtime) useStep(op string, ts ...*Tensor) (held, error) {
-	c, err := rt.useFloats(op, ts...)
+func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
+	in, err := rt.acquireFloats(op, ts...)
 	if err != nil {
-		return c, err
+		return in, err
 	}
 	for i, t := range ts {
 		for _, u := range ts[:i] {
 			if err := sameShape(op, u, t); err != nil {
-				c.end()
-				return held{}, err
+				in.release()
+				return operands{}, err
 			}
 			if u.shares(t) {
-				c.end()
-				return held{}, overlapError(op)
+				in.release()
+				return operands{}, overlapError(op)
 			}
 		}
 	}
-	return c, nil
+	return in, nil
 }

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"weak"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -23,8 +21,8 @@ type Tensor struct {
 	rt      *Runtime
 	h       *handle
 	store   *storage
-	shape   gtensor.Shape
-	dtype   gtensor.Dtype
+	shape   Shape
+	dtype   Dtype
 	offset  int64 // bytes into the block
 	bytes   int64
 	owner   atomic.Pointer[Lifetime]
@@ -32,7 +30,7 @@ type Tensor struct {
 }
 
 // newTensor takes over one reference to store, whatever happens.
-func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, offset int64, dtype gtensor.Dtype, shape gtensor.Shape) (*Tensor, error) {
+func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, offset int64, dtype Dtype, shape Shape) (*Tensor, error) {
 	bytes := int64(elements(shape)) * int64(dtype.Size())
 	t := &Tensor{rt: rt, store: store, shape: shape.Clone(), dtype: dtype, offset: offset, bytes: bytes}
 	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
@@ -53,7 +51,7 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, off
 }
 
 // Shape returns a copy of the shape. A scalar has no dimensions.
-func (t *Tensor) Shape() gtensor.Shape {
+func (t *Tensor) Shape() Shape {
 	if t == nil {
 		return nil
 	}
@@ -61,9 +59,9 @@ func (t *Tensor) Shape() gtensor.Shape {
 }
 
 // Dtype returns the type of the elements.
-func (t *Tensor) Dtype() gtensor.Dtype {
+func (t *Tensor) Dtype() Dtype {
 	if t == nil {
-		return gtensor.Dtype{}
+		return Dtype{}
 	}
 	return t.dtype
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	gtensor "gorgonia.org/tensor"
 )
 
 // FromSlice makes a tensor with a copy of data, which has as many elements as the shape and may be reused as
@@ -22,13 +20,13 @@ func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...i
 		return nil, err
 	}
 	if n := elements(shape); n != len(data) {
-		return nil, fmt.Errorf("tensor: FromSlice: %w: %d elements for %v, which has %d", ErrShape, len(data), gtensor.Shape(shape), n)
+		return nil, fmt.Errorf("tensor: FromSlice: %w: %d elements for %v, which has %d", ErrShape, len(data), Shape(shape), n)
 	}
 	t, err := rt.alloc(ctx, "FromSlice", DtypeOf[T](), shape)
 	if err != nil {
 		return nil, err
 	}
-	return t.or(upload(ctx, t, "FromSlice", bytesOf(data)))
+	return t.orRelease(upload(ctx, t, "FromSlice", bytesOf(data)))
 }
 
 // Labels is FromSlice for class labels: int32 numbers in [0, classes). The first one outside is an error that
@@ -50,11 +48,11 @@ func Labels[T int | int32 | int64 | uint8](ctx context.Context, rt *Runtime, lab
 // CopyFrom overwrites t with data, which has the same number and type of elements and may be reused as soon
 // as CopyFrom returns.
 func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
-	c, err := useElements[T]("CopyFrom", t)
+	in, err := acquireElements[T]("CopyFrom", t)
 	if err != nil {
 		return err
 	}
-	defer c.end()
+	defer in.release()
 	if len(data) != t.Elements() {
 		return fmt.Errorf("tensor: CopyFrom: %w: %d elements for %v, which has %d", ErrShape, len(data), t.shape, t.Elements())
 	}
@@ -77,11 +75,11 @@ func upload(ctx context.Context, t *Tensor, op string, data []byte) error {
 // written. It also returns what kernels found wrong in their data
 // since the last read ([ErrLabel]).
 func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
-	c, err := useElements[T]("ToSlice", t)
+	in, err := acquireElements[T]("ToSlice", t)
 	if err != nil {
 		return dst, err
 	}
-	defer c.end()
+	defer in.release()
 	if err := t.rt.checkFaults(ctx, "ToSlice"); err != nil {
 		return dst, err
 	}
@@ -110,30 +108,30 @@ func Item[T Element](ctx context.Context, t *Tensor) (T, error) {
 	return v[0], err
 }
 
-// useElements is use for a tensor whose elements must have type T.
-func useElements[T Element](op string, t *Tensor) (held, error) {
+// acquireElements is acquire for a tensor whose elements must have type T.
+func acquireElements[T Element](op string, t *Tensor) (operands, error) {
 	if t == nil {
-		return held{}, fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+		return operands{}, fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
 	}
 	if t.dtype != DtypeOf[T]() {
-		return held{}, fmt.Errorf("tensor: %s: %w: the tensor is %v and the slice %v", op, ErrDtype, t.dtype, DtypeOf[T]())
+		return operands{}, fmt.Errorf("tensor: %s: %w: the tensor is %v and the slice %v", op, ErrDtype, t.dtype, DtypeOf[T]())
 	}
-	return t.rt.use(op, t)
+	return t.rt.acquire(op, t)
 }
 
 // Copy returns a copy of t in memory of its own (torch.clone).
 func (rt *Runtime) Copy(ctx context.Context, t *Tensor) (*Tensor, error) {
-	c, err := rt.use("Copy", t)
+	in, err := rt.acquire("Copy", t)
 	if err != nil {
 		return nil, err
 	}
-	defer c.end()
+	defer in.release()
 	out, err := rt.alloc(ctx, "Copy", t.dtype, t.shape)
 	if err != nil || t.bytes == 0 {
 		return out, err
 	}
 	if err := rt.stream.CopyD2D(out.ptr(), t.ptr(), t.bytes); err != nil {
-		return out.or(fmt.Errorf("tensor: Copy of %v %v: %w", t.dtype, t.shape, err))
+		return out.orRelease(fmt.Errorf("tensor: Copy of %v %v: %w", t.dtype, t.shape, err))
 	}
 	return out, nil
 }

@@ -6,8 +6,6 @@ import (
 	"math"
 	"math/bits"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -15,7 +13,7 @@ import (
 // (torch.from_blob). The tensor must be released before the block is freed; releasing it frees nothing. If
 // the block's stream is not the runtime's, FromBlock records the runtime's on it, and the caller orders the two
 // with events. A block of another device, or one that was freed, is an error.
-func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*Tensor, error) {
 	if rt.closed.Load() {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", ErrClosed)
 	}
@@ -24,7 +22,7 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype gtensor.Dtype, shape ..
 		return nil, err
 	}
 	if bytes > block.Size() {
-		return nil, fmt.Errorf("tensor: FromBlock: %w: %v %v takes %d bytes, and the block has %d", ErrShape, dtype, gtensor.Shape(shape), bytes, block.Size())
+		return nil, fmt.Errorf("tensor: FromBlock: %w: %v %v takes %d bytes, and the block has %d", ErrShape, dtype, Shape(shape), bytes, block.Size())
 	}
 	if err := block.RecordStream(rt.stream); err != nil {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", err)
@@ -47,7 +45,7 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 	if err := rt.check("Reshape", t); err != nil {
 		return nil, err
 	}
-	to, free, known := gtensor.Shape(shape).Clone(), -1, 1
+	to, free, known := Shape(shape).Clone(), -1, 1
 	for i, d := range to {
 		switch {
 		case d == -1 && free < 0:
@@ -65,7 +63,7 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 		known = t.Elements()
 	}
 	if known != t.Elements() || (free >= 0 && to[free] < 0) {
-		return nil, fmt.Errorf("tensor: Reshape: %w: %v has %d elements and can't become %v", ErrShape, t.shape, t.Elements(), gtensor.Shape(shape))
+		return nil, fmt.Errorf("tensor: Reshape: %w: %v has %d elements and can't become %v", ErrShape, t.shape, t.Elements(), Shape(shape))
 	}
 	return t.view(ctx, "Reshape", 0, to)
 }
@@ -87,7 +85,7 @@ func (rt *Runtime) Rows(ctx context.Context, t *Tensor, from, to int) (*Tensor, 
 
 // ViewAs returns a tensor of the given dtype and shape whose elements are t's bytes from offset on: it shares t's memory
 // (Tensor.view with a dtype). They must lie inside of t, and begin at a multiple of the dtype's size.
-func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype gtensor.Dtype, shape ...int) (*Tensor, error) {
+func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype Dtype, shape ...int) (*Tensor, error) {
 	if err := rt.check("ViewAs", t); err != nil {
 		return nil, err
 	}
@@ -97,7 +95,7 @@ func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype gt
 	}
 	if offset < 0 || offset > t.bytes || bytes > t.bytes-offset {
 		return nil, fmt.Errorf("tensor: ViewAs: %w: %v %v takes %d bytes from byte %d on, and %v %v has %d",
-			ErrShape, dtype, gtensor.Shape(shape), bytes, offset, t.dtype, t.shape, t.bytes)
+			ErrShape, dtype, Shape(shape), bytes, offset, t.dtype, t.shape, t.bytes)
 	}
 	if size := int64(dtype.Size()); (t.offset+offset)%size != 0 {
 		return nil, fmt.Errorf("tensor: ViewAs: %w: byte %d of the block is no multiple of the %d of a %v", ErrInvalid, t.offset+offset, size, dtype)
@@ -105,11 +103,11 @@ func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype gt
 	return t.viewOf(ctx, "ViewAs", offset, dtype, shape)
 }
 
-func (t *Tensor) view(ctx context.Context, op string, offset int64, shape gtensor.Shape) (*Tensor, error) {
+func (t *Tensor) view(ctx context.Context, op string, offset int64, shape Shape) (*Tensor, error) {
 	return t.viewOf(ctx, op, offset, t.dtype, shape)
 }
 
-func (t *Tensor) viewOf(ctx context.Context, op string, offset int64, dtype gtensor.Dtype, shape gtensor.Shape) (*Tensor, error) {
+func (t *Tensor) viewOf(ctx context.Context, op string, offset int64, dtype Dtype, shape Shape) (*Tensor, error) {
 	if t.Released() || !t.store.retain() {
 		return nil, fmt.Errorf("tensor: %s: %w", op, ErrReleased)
 	}

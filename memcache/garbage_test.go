@@ -1,0 +1,172 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAgeGoesOnAfterAFailedFree: a free segment that the driver does not take back is as old as it was, for the next
+// collection, which returns the older one of two alone.
+func TestAgeGoesOnAfterAFailedFree(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	old, young, other := mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 12*mib, s)
+	require.NoError(t, old.Free())
+	for range 8 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 12*mib, s)
+	}
+	require.NoError(t, young.Free())
+	refused := errors.New("free refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Free" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	dev.gate = nil
+	mustAlloc(t, c, 24*mib, s)
+	require.NotContains(t, dev.live, old.Ptr())
+	require.Contains(t, dev.live, young.Ptr())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+}
+
+// walk makes free segments of these MiB and returns those that are left after a request for which the largest are to go.
+func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 20, MaxNonSplitRoundingMB: 20})
+	s := dev.stream(1)
+	var blocks []Block
+	for _, size := range free {
+		blocks = append(blocks, mustAlloc(t, c, size*mib, s))
+	}
+	freeAll(t, blocks)
+	c.setLimit(c.MemoryReserved())
+	got := mustAlloc(t, c, request*mib, s)
+	require.Zero(t, c.Stats().NumSyncAllStreams, "no flush")
+	for i, b := range blocks {
+		if _, ok := dev.live[b.Ptr()]; ok && b.Ptr() != got.Ptr() {
+			left = append(left, free[i])
+		}
+	}
+	require.NoError(t, c.check())
+	return left
+}
+
+// TestOversizeRelease: one segment that is large enough goes, the smallest such; or the largest ones, as few as together
+// are as large as the request.
+func TestOversizeRelease(t *testing.T) {
+	require.Equal(t, []int64{22}, oversizeWalk(t, 60, 22, 30, 30), "just enough")
+	require.Equal(t, []int64{20, 22}, oversizeWalk(t, 58, 20, 22, 30, 30))
+	require.Equal(t, []int64{22}, oversizeWalk(t, 62, 22, 30, 32))
+	require.Equal(t, []int64{12}, oversizeWalk(t, 64, 12, 20, 22, 22), "20 MiB are as large as the limit of splitting")
+	require.Equal(t, []int64{24, 80}, oversizeWalk(t, 30, 24, 70, 80), "20 MiB more would be wasted")
+}
+
+// TestOrphansKeepTheirAge: with Exact what a closed stream left is as old as it was.
+func TestOrphansKeepTheirAge(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5, Exact: true})
+	s, gone := dev.stream(1), dev.stream(2)
+	old, young, other := mustAlloc(t, c, 20*mib, s), mustAlloc(t, c, 22*mib, gone), mustAlloc(t, c, 12*mib, s)
+	require.NoError(t, old.Free())
+	for range 8 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 12*mib, s)
+	}
+	require.NoError(t, young.Free())
+	gone.closed.Store(true)
+	mustAlloc(t, c, 24*mib, s)
+	require.NotContains(t, dev.live, old.Ptr())
+	require.Contains(t, dev.live, young.Ptr())
+	require.NoError(t, c.check())
+}
+
+// TestEmptyCacheFails: what was not unmapped, because the driver refused something before it, is free again.
+func TestEmptyCacheFails(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2})
+	s := dev.stream(1)
+	freeAll(t, holes(t, c, s, nil, 6, 4, 8))
+	refused := errors.New("unmap refused")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Unmap" {
+			return refused
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.EmptyCache(t.Context()), refused)
+	require.NoError(t, c.check())
+	hits := c.Stats().Hits
+	for _, size := range []int64{8, 6, 4} {
+		mustAlloc(t, c, size*mib, s)
+	}
+	require.Equal(t, hits+3, c.Stats().Hits)
+}
+
+// TestOversizeReleaseFallsShort: segments below the limit of splitting are no part of it. What it returned stays so, and a
+// flush follows.
+func TestOversizeReleaseFallsShort(t *testing.T) {
+	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
+	s := dev.stream(1)
+	freeAll(t, []Block{mustAlloc(t, c, 12*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 24*mib, s)})
+	c.setLimit(c.MemoryReserved())
+	dev.calls = nil
+	mustAlloc(t, c, 50*mib, s)
+	st := c.Stats()
+	require.EqualValues(t, 1, st.NumSyncAllStreams)
+	require.EqualValues(t, 1, st.NumAllocRetries)
+	require.EqualValues(t, 3, st.NumDeviceFree)
+	require.Len(t, dev.calls, 4)
+	require.Contains(t, dev.calls[0], fmt.Sprint(24*mib), "the largest first")
+	require.Contains(t, dev.calls[2], fmt.Sprint(12*mib))
+}
+
+// TestCollectionLeavesParts: a free part of a segment that is in use is no candidate, however old.
+func TestCollectionLeavesParts(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	s := dev.stream(1)
+	part, rest := mustAlloc(t, c, 5*mib, s), mustAlloc(t, c, 5*mib, s)
+	require.NoError(t, rest.Free())
+	whole, other := mustAlloc(t, c, 30*mib, s), mustAlloc(t, c, 16*mib, s) // more than the part has
+	for range 5 {
+		require.NoError(t, other.Free())
+		other = mustAlloc(t, c, 16*mib, s)
+	}
+	require.NoError(t, whole.Free())
+	mustAlloc(t, c, 34*mib, s)
+	require.Contains(t, dev.live, part.Ptr())
+	require.NotContains(t, dev.live, whole.Ptr())
+	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
+	require.NoError(t, c.check())
+	require.Equal(t, rest.Ptr(), mustAlloc(t, c, 5*mib, s).Ptr())
+}
+
+// TestCollectionIsArmed while there is a limit and a threshold, however often the limit changes; only then requests count
+// their searches.
+func TestCollectionIsArmed(t *testing.T) {
+	c, dev := newCache(t, Config{GarbageCollectionThreshold: 0.5})
+	s, busy := dev.stream(1), dev.stream(2)
+	busy.busy = true
+	pending := mustAlloc(t, c, 5*mib, s) // requests have that to look at in any case
+	require.NoError(t, errors.Join(pending.RecordStream(busy), pending.Free()))
+	for _, f := range []struct {
+		fraction float64
+		armed    int64
+	}{{0.5, 1}, {0.6, 1}, {1, 0}, {1, 0}, {0, 1}, {0.9, 1}, {1, 0}} {
+		require.NoError(t, c.SetMemoryFraction(f.fraction))
+		require.Equal(t, 1+f.armed*gcWork, c.slowWork.Load(), "%v", f.fraction)
+		if f.fraction > 0 {
+			before := c.gcClock[smallPool].Load()
+			require.NoError(t, mustAlloc(t, c, 512, s).Free())
+			require.Equal(t, f.armed, c.gcClock[smallPool].Load()-before)
+		}
+	}
+	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
+	require.Zero(t, without.slowWork.Load())
+	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
+	require.EqualValues(t, uint64(gcWork), with.slowWork.Load())
+}

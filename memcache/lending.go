@@ -1,0 +1,21 @@
+package memcache
+
+// allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM, in the order in which they
+// were made, if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
+// lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
+// that the search cannot be refused for a quota and no pool is released under it.
+func (c *Cache) allocFromLendingPool(r *request) *chunk {
+	if r.pool != nil || c.config.Exact && c.config.ExpandableSegments {
+		return nil
+	}
+	c.lockAll()
+	defer c.unlockAll()
+	for _, p := range c.oomPools {
+		r.pool = p
+		if m, _ := r.shard.allocCached(r, true); m != nil {
+			return m
+		}
+	}
+	r.pool = nil
+	return nil
+}

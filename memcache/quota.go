@@ -1,0 +1,96 @@
+package memcache
+
+// How a shard gets more quota than it has; usage.go says what quotas are for. First from other shards, with two locks
+// (claimQuota): that serves programs whose streams take turns, so that the sum stays below the peak while each stream's
+// use rises and falls. Then with all shards locked (raisePeaks), which alone may raise a peak.
+
+// claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
+// sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
+// matter, and a shard that is busy is passed over. The search begins behind the donor of the last time.
+func (s *shard) claimQuota(k poolKind, d *delta) bool {
+	shards := s.cache.table.Load().list
+	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
+	// which is as good a place as any.
+	for range shards {
+		s.quotaDonor++
+		o := shards[s.quotaDonor%len(shards)]
+		if o == s || !o.mu.TryLock() {
+			continue
+		}
+		s.claimQuotaFrom(o, k, d)
+		o.mu.Unlock()
+		if s.fits(k, d) {
+			return true
+		}
+	}
+	return false
+}
+
+// claimQuotaFrom moves unused quotas of o to s, as far as the delta needs them. Both are locked.
+func (s *shard) claimQuotaFrom(o *shard, k poolKind, d *delta) {
+	// Only what rises can be in the way. What falls leaves its quota where it is.
+	for _, row := range [2]int{int(k), allPools} {
+		for g, n := range d {
+			if n > 0 {
+				g := gauge(g)
+				moveQuota(&s.quota[row][g], s.inUse(row, g)+n, &o.quota[row][g], o.inUse(row, g))
+			}
+		}
+	}
+	for i := range s.scopes {
+		mine, theirs := &s.scopes[i], &o.scopes[i]
+		g := gaugeAllocatedBytes
+		moveQuota(&mine.allocated, s.inUse(allPools, g)+max(d[g], 0), &theirs.allocated, o.inUse(allPools, g))
+		g = gaugeRequestedBytes
+		moveQuota(&mine.requested, s.inUse(allPools, g)+max(d[g], 0), &theirs.requested, o.inUse(allPools, g))
+	}
+}
+
+// moveQuota raises the quota to need with what the other one has beyond its use, and returns what is still missing.
+func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int64) {
+	if missing = need - *quota; missing <= 0 {
+		return 0
+	}
+	n := min(missing, *other-used)
+	*quota += n
+	*other -= n
+	return missing - n
+}
+
+// raisePeaks makes the quotas of s fit again after a delta was applied that did not fit: with what other shards don't use
+// and, if that is not enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum.
+// All shards are locked.
+func (c *Cache) raisePeaks(s *shard, k poolKind) {
+	for _, row := range [2]int{int(k), allPools} {
+		for g := range gauges {
+			c.coverPeak(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] })
+		}
+	}
+	for i, scope := range c.openScopes {
+		c.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
+			return s.inUse(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
+		})
+		c.coverPeak(s, &scope.window.Requested.Peak, func(s *shard) (int64, *int64) {
+			return s.inUse(allPools, gaugeRequestedBytes), &s.scopes[i].requested
+		})
+	}
+}
+
+// coverPeak is raisePeaks for one peak; of gives a shard's use and its quota in it.
+func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) {
+	need, quota := of(s)
+	missing := need - *quota
+	for _, o := range c.table.Load().list {
+		if missing <= 0 {
+			return
+		}
+		if o != s {
+			used, other := of(o)
+			missing = moveQuota(quota, need, other, used)
+		}
+	}
+	if missing > 0 {
+		*quota += missing
+		*peak += missing
+	}
+}

@@ -1,0 +1,74 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// check tells whether the tensors can be used by an operation of rt.
+func (rt *Runtime) check(op string, ts ...*Tensor) error {
+	if rt.closed.Load() {
+		return fmt.Errorf("tensor: %s: %w", op, ErrClosed)
+	}
+	for _, t := range ts {
+		switch {
+		case t == nil:
+			return fmt.Errorf("tensor: %s: %w: an operand is nil", op, ErrInvalid)
+		case t.rt != rt:
+			return fmt.Errorf("tensor: %s: %w: it is on stream %d of %s, and the operation on stream %d of %s: use the tensor's own runtime, or copy it",
+				op, ErrRuntime, t.rt.stream.ID(), t.rt.stream.Device().Name(), rt.stream.ID(), rt.stream.Device().Name())
+		case t.Released():
+			return fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
+		}
+	}
+	return nil
+}
+
+// operands holds the memory of an operation's operands until its work is queued, whoever releases the tensors
+// meanwhile. It needs no lock: it belongs to the call, and holds a reference to each storage.
+type operands struct {
+	rt     *Runtime
+	stores [5]*storage
+	n      int
+}
+
+// acquire checks the tensors and holds their memory until release.
+func (rt *Runtime) acquire(op string, ts ...*Tensor) (operands, error) {
+	in := operands{rt: rt}
+	if err := rt.check(op, ts...); err != nil {
+		return in, err
+	}
+	for _, t := range ts {
+		if !t.store.retain() {
+			in.release()
+			return operands{}, fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
+		}
+		in.stores[in.n] = t.store
+		in.n++
+	}
+	return in, nil
+}
+
+// acquireFloats is acquire for operands that must have one floating-point dtype.
+func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (operands, error) {
+	in, err := rt.acquire(op, ts...)
+	if err != nil {
+		return in, err
+	}
+	if err := wantFloats(op, ts...); err != nil {
+		in.release()
+		return operands{}, err
+	}
+	return in, nil
+}
+
+func (in *operands) release() {
+	for _, s := range in.stores[:in.n] {
+		in.rt.parked.add(s.release(context.Background()))
+	}
+	in.n = 0
+}
+
+func (t *Tensor) ptr() device.Ptr { return t.store.block.Ptr() + device.Ptr(t.offset) }
