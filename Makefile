@@ -6,9 +6,10 @@ SOAK ?= 10s
 
 # The header of CUDA 13 needs help; see device/cuda/include.
 CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/local/cuda/include"
+HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint tidy race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,17 +20,28 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint tidy kernels-check nocgo platforms invariants race long soak sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint vuln tidy install kernels-check nocgo platforms invariants race long soak sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 
-vet: ## go vet, in each build
-	go vet ./...
-	go vet -tags invariants ./...
+# The tags of all builds but cuda's, which needs headers; "make cuda" says how to get them.
+TAGS = none invariants sanitizer
 
-lint: ## staticcheck
-	go run $(STATICCHECK) ./...
+vet: ## go vet, in each build
+	@set -e; for tags in $(TAGS); do echo "go vet -tags $$tags"; go vet -tags $$tags ./...; done
+	CGO_ENABLED=1 go vet -race ./...
+	@if $(HEADERS); then $(CUDA) go vet -tags cuda ./...; else echo "NOT VETTED with the tag cuda: cuda.h is missing"; fi
+
+lint: ## staticcheck, in each build; staticcheck.conf asks for comments on exported names
+	@set -e; for tags in $(TAGS); do echo "staticcheck -tags $$tags"; go run $(STATICCHECK) -tags $$tags ./...; done
+	@if $(HEADERS); then echo "staticcheck -tags cuda"; $(CUDA) go run $(STATICCHECK) -tags cuda ./...; else echo "NOT LINTED with the tag cuda: cuda.h is missing"; fi
+
+vuln: ## known vulnerabilities in what is imported, where their database can be reached
+	.ci/vulncheck
+
+install: ## install memreplay as a user would, from a module proxy made of TAG (or of the last commit), and run it
+	.ci/install $(TAG)
 
 tidy: ## fail if go mod tidy would change go.mod or go.sum
 	go mod tidy -diff
@@ -84,7 +96,7 @@ bench: ## the benchmarks, 5 times each
 cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
 	@echo '#include <stdlib.h>' | $$(go env CC) -E - >/dev/null 2>&1 || { \
 		echo "there is no C compiler, $$(go env CC), with its headers: on Debian install gcc and libc6-dev"; exit 1; }
-	@echo '#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1 || { \
+	@$(HEADERS) || { \
 		echo "cuda.h is missing: install CUDA's toolkit, or on Debian nvidia-cuda-dev, of the components contrib and non-free"; exit 1; }
 	$(CUDA) go build -tags cuda ./...
 	$(CUDA) go vet -tags cuda ./...

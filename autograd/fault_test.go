@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer"
@@ -94,14 +95,12 @@ func TestAFailedKernelAnywhereLeaksNothing(t *testing.T) {
 
 func failLaunch(t *testing.T, n int) (survived bool) {
 	ctx := context.Background()
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
-	stream, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, dev)
 	rt, err := tensor.NewRuntime(cache, pool, stream)
 	require.NoError(t, err)
 	model := Sequential{}

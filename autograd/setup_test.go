@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,10 +10,10 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
-	"github.com/cistern-ml/cistern/transfer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,25 +39,14 @@ func open(t testing.TB, capacity int64) *bench {
 
 func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *bench {
 	t.Helper()
-	dev, config := openDevice(t, capacity)
-	config.Observer = observer
-	cache, err := memcache.New(dev, config)
+	s := stacktest.New(t, stacktest.Config{Capacity: capacity, Workspace: true, Cache: memcache.Config{Observer: observer}})
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
-	pool, err := transfer.New(dev, transfer.Config{})
-	require.NoError(t, err)
-	stream, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(cache, pool, stream)
-	require.NoError(t, err)
-	b := &bench{t: t, ctx: context.Background(), dev: dev, cache: cache, rt: rt}
+	b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}
 	b.warmUp()
 	t.Cleanup(func() {
 		assert.NoError(t, rt.Close())
-		assert.Zero(t, cache.Stats().Allocation.All.Current, "live blocks")
-		assert.NoError(t, pool.Close())
-		assert.NoError(t, stream.Close())
-		assert.NoError(t, cache.Close())
-		assert.NoError(t, dev.Close())
+		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks")
 	})
 	return b
 }
@@ -81,34 +69,10 @@ func (b *bench) warmUp() {
 func (b *bench) live() int64  { return b.cache.Stats().Allocation.All.Current - b.ownBlocks }
 func (b *bench) bytes() int64 { return b.cache.MemoryAllocated() - b.ownBytes }
 
-// openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device with so many bytes. Another device is
-// limited to them by the cache.
-func openDevice(t testing.TB, capacity int64) (device.Device, memcache.Config) {
-	t.Helper()
-	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
-		dev, err := device.Open(name)
-		require.NoError(t, err)
-		if m, ok := dev.(device.MatrixMultiplier); ok {
-			if workspace, err := m.MatMulWorkspace(); err == nil {
-				capacity += workspace
-			}
-		}
-		config, err := memcache.ConfigFromEnv() // such as NoCaching, for compute-sanitizer
-		require.NoError(t, err)
-		config.MemoryLimit = capacity
-		return dev, config
-	}
-	dev, err := host.New(host.Config{Capacity: capacity})
-	require.NoError(t, err)
-	return dev, memcache.Config{}
-}
-
 // needsHost skips a test of what only the host device does.
 func (b *bench) needsHost(why string) {
 	b.t.Helper()
-	if _, ok := b.dev.(*host.Device); !ok {
-		b.t.Skip("only on the host device: " + why)
-	}
+	cisterntest.OnlyHost(b.t, b.dev, why)
 }
 
 // fill takes all memory but for so many blocks of 512 bytes.

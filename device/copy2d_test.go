@@ -70,26 +70,3 @@ func TestCopy2DSpans(t *testing.T) {
 		require.ErrorContains(t, err, "more than any memory")
 	}
 }
-
-// TestNewIDIsNeverReused, also by goroutines that ask at the same time.
-func TestNewIDIsNeverReused(t *testing.T) {
-	const goroutines, each = 8, 5000
-	lists := make(chan []uint64)
-	for range goroutines {
-		go func() {
-			var list []uint64
-			for range each {
-				list = append(list, device.NewID())
-			}
-			lists <- list
-		}()
-	}
-	seen := map[uint64]bool{}
-	for range goroutines {
-		for _, id := range <-lists {
-			require.False(t, seen[id])
-			seen[id] = true
-		}
-	}
-	require.False(t, seen[0])
-}

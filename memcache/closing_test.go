@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 // closingStream is a stream that is being closed: it refuses every call while its work goes on, until Close is over.
@@ -68,14 +68,11 @@ func TestFreeWhileACloseFails(t *testing.T) {
 // TestFreeWhileAHostStreamIsClosed does the same where the stream has work.
 func TestFreeWhileAHostStreamIsClosed(t *testing.T) {
 	for _, config := range []Config{{}, {NoCaching: true}} {
-		dev, err := host.New(host.Config{Capacity: 64 << 20})
-		require.NoError(t, err)
+		dev := cisterntest.Host(t, 64<<20)
 		c, err := New(dev, config)
 		require.NoError(t, err)
-		s, err := dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
-		user, err := dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
+		s := cisterntest.Stream(t, dev)
+		user := cisterntest.Stream(t, dev)
 		b := mustAlloc(t, c, 4096, s)
 		release, errs := make(chan struct{}), make(chan error, 2)
 		require.NoError(t, user.Launch(&device.Launch{Func: func() { <-release }, Writes: []device.Range{b.Range(0, 4096)}}))

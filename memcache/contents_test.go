@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -55,17 +55,14 @@ func TestContentsOfManyBlocks(t *testing.T) {
 		"max split":  {MaxSplitSizeMB: 20, GarbageCollectionThreshold: 0.2, PerProcessMemoryFraction: 0.9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dev, err := host.New(host.Config{Capacity: 256 << 20})
-			require.NoError(t, err)
+			dev := cisterntest.Host(t, 256<<20)
 			c, err := memcache.New(dev, config)
 			require.NoError(t, err)
 			var streams [2]device.Stream
 			for i := range streams {
-				streams[i], err = dev.NewStream(device.StreamOptions{})
-				require.NoError(t, err)
+				streams[i] = cisterntest.Stream(t, dev)
 			}
-			side, err := dev.NewStream(device.StreamOptions{})
-			require.NoError(t, err)
+			side := cisterntest.Stream(t, dev)
 			wrong, wrongAside := make([]int, len(streams)), 0
 
 			r := rand.New(rand.NewPCG(1, 2))
@@ -118,14 +115,11 @@ func TestContentsOfManyBlocks(t *testing.T) {
 // get the memory while that lasts, and must get it after the second stream is synchronized.
 func TestRecordStreamOnTheHost(t *testing.T) {
 	for _, config := range []memcache.Config{{}, {Exact: true}, {ExpandableSegments: true}} {
-		dev, err := host.New(host.Config{Capacity: 64 << 20})
-		require.NoError(t, err)
+		dev := cisterntest.Host(t, 64<<20)
 		c, err := memcache.New(dev, config)
 		require.NoError(t, err)
-		own, err := dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
-		side, err := dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
+		own := cisterntest.Stream(t, dev)
+		side := cisterntest.Stream(t, dev)
 
 		b, err := c.Alloc(t.Context(), 5<<20, own)
 		require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/cuda"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -36,12 +36,7 @@ func openGPU(t *testing.T, name string) *gpu {
 	}
 	require.NoError(t, err)
 	g := &gpu{Device: dev}
-	image, err := os.ReadFile("testdata/kernels/spin.ptx")
-	require.NoError(t, err)
-	module, err := dev.(device.ModuleLoader).LoadModule(image)
-	require.NoError(t, err)
-	g.spinCopy, err = module.Kernel("spinCopy")
-	require.NoError(t, err)
+	g.spinCopy = cisterntest.Kernel(t, dev, "spinCopy")
 	g.flag, err = dev.AllocPinned(4)
 	require.NoError(t, err)
 	g.hold()
@@ -49,7 +44,7 @@ func openGPU(t *testing.T, name string) *gpu {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		g.letGo()
-		require.NoError(t, errors.Join(dev.FreePinned(g.flag), module.Close(), dev.Close()))
+		require.NoError(t, errors.Join(dev.FreePinned(g.flag), dev.Close()))
 	})
 	return g
 }

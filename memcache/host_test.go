@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -22,12 +23,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // detector, reuse that comes too early is a data race. The streams want up to 88 MiB of segments and the device
 // has 64, so now and then one runs out of memory for a moment.
 func TestContentsConcurrentSafe(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
-	side, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	side := cisterntest.Stream(t, dev)
 	var wg sync.WaitGroup
 	for id := range uint64(4) {
 		wg.Go(func() {
@@ -90,14 +89,11 @@ func newEvent(dev device.Device) device.Event {
 
 // TestFailedDevice: after a kernel faulted, the cache reports it and can still be closed.
 func TestFailedDevice(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
-	s, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	other, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	other := cisterntest.Stream(t, dev)
 	b, err := cache.Alloc(context.Background(), 100, s)
 	require.NoError(t, err)
 	require.NoError(t, s.Launch(&device.Launch{Func: func() { panic("kernel bug") }}))
@@ -115,14 +111,12 @@ func TestFailedDevice(t *testing.T) {
 // where 9/8 of the capacity are whole granules.
 func TestRangesOnAHost(t *testing.T) {
 	for _, exact := range []bool{false, true} {
-		dev, err := host.New(host.Config{Capacity: 160 << 20})
-		require.NoError(t, err)
+		dev := cisterntest.Host(t, 160<<20)
 		cache, err := memcache.New(dev, memcache.Config{ExpandableSegments: true, Exact: exact})
 		require.NoError(t, err)
 		var ends []func() error
 		for range 3 {
-			s, err := dev.NewStream(device.StreamOptions{})
-			require.NoError(t, err)
+			s := cisterntest.Stream(t, dev)
 			for _, bytes := range []int64{1000, 3 << 20} {
 				b, err := cache.Alloc(t.Context(), bytes, s)
 				require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
@@ -53,14 +53,11 @@ func TestCountersBelowZeroPanic(t *testing.T) {
 // TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner
 // wrote.
 func TestFreedBlocksArePoisoned(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{})
 	require.NoError(t, err)
-	s, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	other, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
+	other := cisterntest.Stream(t, dev)
 	for _, recorded := range []bool{false, true} {
 		b, err := c.Alloc(t.Context(), 1000, s)
 		require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 func TestNoCaching(t *testing.T) {
@@ -172,14 +172,12 @@ func boolToInt(b bool) int64 {
 
 // TestNoCachingConcurrentSafe uses the host device under the race detector, with double frees.
 func TestNoCachingConcurrentSafe(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 64 << 20})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 64<<20)
 	c, err := New(dev, Config{NoCaching: true})
 	require.NoError(t, err)
 	streams := make([]device.Stream, 3)
 	for i := range streams {
-		streams[i], err = dev.NewStream(device.StreamOptions{})
-		require.NoError(t, err)
+		streams[i] = cisterntest.Stream(t, dev)
 	}
 	var wg sync.WaitGroup
 	for id := range uint64(4) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ErrOutOfMemory: the device, or the cache's limit, has too little free memory. The error is an
+// ErrOutOfMemory says that the device, or the cache's limit, has too little free memory. The error is an
 // [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
 

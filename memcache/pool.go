@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrReleased: the private pool was released, and hands out no more blocks.
+// ErrReleased says that the private pool was released: it hands out no more blocks.
 var ErrReleased = errors.New("private pool was released")
 
 // PoolOptions configure a private pool.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -294,21 +294,19 @@ func TestBorrowedBlocks(t *testing.T) {
 func TestFromBlockRecordsTheStream(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its kernel waits for the test")
-	side, err := r.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	side := cisterntest.Stream(t, r.dev)
 	block, err := r.cache.Alloc(r.ctx, 100, side)
 	require.NoError(t, err)
 	x, err := r.FromBlock(block, gtensor.Float32, 25)
 	require.NoError(t, err)
-	hold := make(chan struct{})
-	require.NoError(t, r.Stream().Launch(&device.Launch{Name: "hold", Func: func() { <-hold }}))
+	release := cisterntest.Hold(t, r.Stream())
 	require.NoError(t, r.Zero(r.ctx, x))
 	require.NoError(t, x.Release())
 	require.NoError(t, block.Free())
 	next, err := r.cache.Alloc(r.ctx, 100, side)
 	require.NoError(t, err)
 	assert.NotEqual(t, block.Ptr(), next.Ptr())
-	close(hold)
+	release()
 	require.NoError(t, next.Free())
 	require.NoError(t, side.Close())
 }
@@ -316,18 +314,16 @@ func TestFromBlockRecordsTheStream(t *testing.T) {
 func TestRecordStream(t *testing.T) {
 	r := newRig(t, 64<<20)
 	r.needsHost("its kernel waits for the test")
-	other, err := r.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	other := cisterntest.Stream(t, r.dev)
 	defer other.Close()
 	x := put(r, []float32{1})
 	require.NoError(t, x.RecordStream(other))
-	gate := make(chan struct{})
-	require.NoError(t, other.Launch(&device.Launch{Name: "gate", Func: func() { <-gate }}))
+	release := cisterntest.Hold(t, other)
 	before := x.Block().Ptr()
 	require.NoError(t, x.Release())
 	y := put(r, []float32{2})
 	assert.NotEqual(t, before, y.Block().Ptr(), "the memory is still in use by the other stream")
-	close(gate)
+	release()
 	require.NoError(t, y.Release())
 	require.NoError(t, other.Synchronize(r.ctx))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -67,11 +68,9 @@ var errEvent = errors.New("no more events")
 
 // newBrittle makes a profiler on a brittle device.
 func newBrittle(t *testing.T, synchronize bool) (*brittle, *brittleStream, *Profiler) {
-	inner, err := host.New(host.Config{Capacity: 16 * mib})
-	require.NoError(t, err)
+	inner := cisterntest.Host(t, 16*mib)
 	d := &brittle{Device: inner}
-	stream, err := inner.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, inner)
 	s := &brittleStream{Stream: stream, device: d}
 	cache, err := memcache.New(d, memcache.Config{})
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -56,7 +57,7 @@ func TestStepThatPanics(t *testing.T) {
 func TestFailAfterEnd(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.traced(t)
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	_, step := p.StartStep(t.Context(), 1)
 	step.End()
 	step.Fail(errBad)

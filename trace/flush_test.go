@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 // A Flush that is cancelled makes an error, with package fmt and the context. The race detector must see the locks of
@@ -19,7 +20,7 @@ func TestFlushThatIsCancelledIsNoDataRace(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
 	_, step := p.StartStep(t.Context(), 1)
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	defer unblock()
 	step.End()
 	stop := make(chan struct{})
@@ -98,7 +99,7 @@ func TestFlushThatWaitsForAnotherIsCancelled(t *testing.T) {
 func TestCloseCompletesSteps(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	_, step := p.StartStep(t.Context(), 1)
 	step.End()
 	time.AfterFunc(2*time.Millisecond, unblock)

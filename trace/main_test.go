@@ -15,6 +15,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -50,23 +52,15 @@ func newFixture(t testing.TB, config Config) *fixture {
 	var err error
 	f.tracer, err = New(config)
 	require.NoError(t, err)
-	f.dev, err = host.New(host.Config{Capacity: 64 * mib})
-	require.NoError(t, err)
-	f.stream, err = f.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	f.cache, err = memcache.New(f.dev, memcache.Config{Observer: f.tracer.Memory()})
-	require.NoError(t, err)
-	f.pool, err = transfer.New(f.dev, transfer.Config{Observer: f.tracer.Transfer()})
-	require.NoError(t, err)
 	t.Cleanup(func() {
-		assert.NoError(t, f.tracer.Close())
-		assert.NoError(t, f.pool.Close())
-		assert.NoError(t, f.stream.Close())
-		assert.NoError(t, f.cache.Close())
-		assert.NoError(t, f.dev.Close())
 		assert.NoError(t, meters.Shutdown(context.Background()))
 		assert.NoError(t, f.provider.Shutdown(context.Background()))
 	})
+	f.dev = cisterntest.Host(t, 64*mib)
+	s := stacktest.New(t, stacktest.Config{Device: f.dev, Cache: memcache.Config{Observer: f.tracer.Memory()},
+		Pool: transfer.Config{Observer: f.tracer.Transfer()}})
+	f.stream, f.cache, f.pool = s.Stream, s.Cache, s.Pool
+	t.Cleanup(func() { assert.NoError(t, f.tracer.Close()) })
 	return f
 }
 
@@ -106,16 +100,4 @@ func mapped(kvs []attribute.KeyValue) map[attribute.Key]any {
 	return m
 }
 
-// block keeps the stream busy until the returned function is called.
-func block(t testing.TB, s device.Stream) (unblock func()) {
-	t.Helper()
-	gate := make(chan struct{})
-	require.NoError(t, s.Launch(&device.Launch{Name: "block", Func: func() { <-gate }}))
-	return func() { close(gate) }
-}
-
-func (f *fixture) newStream(t testing.TB) device.Stream {
-	s, err := f.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	return s
-}
+func (f *fixture) newStream(t testing.TB) device.Stream { return cisterntest.Stream(t, f.dev) }

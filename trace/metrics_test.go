@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -107,7 +108,7 @@ func TestMemoryMetrics(t *testing.T) {
 // recordedElsewhere records b on another stream that is blocked until unblock; done closes the stream.
 func (f *fixture) recordedElsewhere(t testing.TB, b memcache.Block) (done func() error, unblock func()) {
 	s := f.newStream(t)
-	unblock = block(t, s)
+	unblock = cisterntest.Hold(t, s)
 	require.NoError(t, b.RecordStream(s))
 	return s.Close, unblock
 }

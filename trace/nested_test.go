@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 // pairSpans is how many spans an allocation and a free with ctx make.
@@ -98,7 +100,7 @@ func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
 	around, root := f.parent(t)
 	ctx, step := p.StartStep(around, 0)
 	b, c := f.alloc(t, ctx, 512), f.alloc(t, ctx, 512)
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	step.End()
 	require.True(t, recording(ctx), "the device is not done")
 	require.NoError(t, b.FreeContext(ctx))

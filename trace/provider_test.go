@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -84,7 +85,7 @@ func TestPendingBuffersAndPeaks(t *testing.T) {
 	for _, bytes := range []int64{1 << 20, 4096} {
 		buffer, err := f.pool.Get(t.Context(), bytes)
 		require.NoError(t, err)
-		unblock := block(t, f.stream)
+		unblock := cisterntest.Hold(t, f.stream)
 		c, err := f.pool.H2D(t.Context(), f.stream, b, 0, buffer, 0, 4096)
 		require.NoError(t, err)
 		require.NoError(t, buffer.Release())

@@ -3,14 +3,16 @@
 package trace
 
 import (
-	"os"
-	"os/exec"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 // What is done between the two halves of a mistake must not hide it from the race detector.
@@ -45,7 +47,7 @@ func mistake(t *testing.T, with bool, do func(*testing.T, *fixture, *Profiler)) 
 	other := f.newStream(t)
 	ctx, step := p.StartStep(t.Context(), 1)
 	b := f.alloc(t, ctx, 4096)
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	_, err = f.pool.Upload(ctx, f.stream, b, 0, make([]byte, 4096))
 	require.NoError(t, err)
 	step.End()
@@ -70,36 +72,12 @@ func mistake(t *testing.T, with bool, do func(*testing.T, *fixture, *Profiler)) 
 	require.NoError(t, other.Close())
 }
 
-const child = "CISTERN_TRACE_MISTAKE"
-
 // TestMistake is one mistake or its corrected twin, in a process of its own.
 func TestMistake(t *testing.T) {
-	name := os.Getenv(child)
-	if name == "" {
-		t.Skip("run by TestMistakesAreReported")
-	}
-	mistake(t, os.Getenv(child+"_TWIN") != "", between[name])
+	name, corrected := child.Mistake(t)
+	mistake(t, corrected, between[name])
 }
 
 func TestMistakesAreReported(t *testing.T) {
-	for name := range between {
-		t.Run(name, func(t *testing.T) {
-			for range 2 {
-				require.Contains(t, runMistake(name, false), "WARNING: DATA RACE", "the mistake was hidden")
-				twin := runMistake(name, true)
-				require.NotContains(t, twin, "DATA RACE")
-				require.Contains(t, twin, "PASS")
-			}
-		})
-	}
-}
-
-func runMistake(name string, twin bool) string {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMistake$", "-test.v")
-	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=10")
-	if twin {
-		cmd.Env = append(cmd.Env, child+"_TWIN=1")
-	}
-	out, _ := cmd.CombinedOutput() // the detector's exit status is not 0
-	return string(out)
+	child.Mistakes(t, "TestMistake", slices.Collect(maps.Keys(between)), 2)
 }

@@ -3,7 +3,6 @@ package trace
 import (
 	"context"
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,6 +11,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -144,9 +144,7 @@ const lateSDK = "CISTERN_TRACE_LATE_SDK"
 // A tracer made before the SDK is installed records from then on, also if it has found no SDK before.
 func TestSDKInstalledLater(t *testing.T) {
 	if os.Getenv(lateSDK) == "" { // in a process of its own: the global provider is
-		cmd := exec.Command(os.Args[0], "-test.run=^TestSDKInstalledLater$", "-test.v")
-		cmd.Env = append(os.Environ(), lateSDK+"=1")
-		out, err := cmd.CombinedOutput()
+		out, err := child.Test("^TestSDKInstalledLater$", lateSDK+"=1")
 		require.NoError(t, err, "%s", out)
 		return
 	}

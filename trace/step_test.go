@@ -15,6 +15,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -104,7 +105,7 @@ func TestDeviceTimeComesLater(t *testing.T) {
 		assert.True(t, r.DeviceTimed)
 		complete = append(complete, r.Step)
 	}})
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	_, first := p.StartStep(t.Context(), 1)
 	assert.False(t, first.End().DeviceTimed)
 	_, second := p.StartStep(t.Context(), 2)
@@ -303,7 +304,7 @@ func TestEventsAreReused(t *testing.T) {
 func TestSynchronizeIsCancelled(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Synchronize: true})
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, step := p.StartStep(ctx, 1)
 	cancel()
@@ -327,10 +328,8 @@ func TestNilProfiler(t *testing.T) {
 
 // Work that fails on the device leaves the profile without a device time, and Flush tells why.
 func TestStepsOfAFailedDevice(t *testing.T) {
-	dev, err := host.New(host.Config{Capacity: 16 * mib})
-	require.NoError(t, err)
-	stream, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 16*mib)
+	stream := cisterntest.Stream(t, dev)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	p, err := NewProfiler(ProfilerConfig{Cache: cache, Stream: stream})

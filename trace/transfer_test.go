@@ -12,6 +12,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -22,7 +23,7 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 	b := f.alloc(t, ctx, 4096)
 	buffer, err := f.pool.Get(ctx, 1000)
 	require.NoError(t, err)
-	unblock := block(t, f.stream)
+	unblock := cisterntest.Hold(t, f.stream)
 	up, err := f.pool.H2D(ctx, f.stream, b, 0, buffer, 0, 1000)
 	require.NoError(t, err)
 	down, err := f.pool.D2H(ctx, f.stream, buffer, 0, b, 0, 500)
@@ -71,8 +72,7 @@ func TestFailedCopy(t *testing.T) {
 	b := f.alloc(t, ctx, 512)
 	buffer, err := f.pool.Get(ctx, 512)
 	require.NoError(t, err)
-	closed, err := f.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	closed := cisterntest.Stream(t, f.dev)
 	require.NoError(t, closed.Close())
 	_, err = f.pool.H2D(ctx, closed, b, 0, buffer, 0, 512)
 	require.ErrorIs(t, err, device.ErrClosed)

@@ -6,6 +6,11 @@ import (
 	"slices"
 )
 
+// Builds with the tag invariants compare everything that is counted with everything that is there, after every operation: the
+// lists of each shard, the quotas and allowances, the bytes of each kind. An audit locks all shards and looks at every slab, so
+// that large pools are audited after some operations only: the cost for each operation stays the same. What tests with
+// random programs find is found where it began, and not where it shows.
+
 // slabsPerOperation is how many slabs the audits of builds with the tag invariants look at per operation, on average: a pool
 // with fewer is audited after every one.
 const slabsPerOperation = 64
@@ -48,16 +53,16 @@ func (p *Pool) audit() (slabs int64, err error) {
 			registered, p.allocations.Current, p.allocatedBytes.Current, p.registered.Current)
 	}
 	leaving := p.freeing
-	for _, s := range p.doomed {
+	for _, s := range p.evicted {
 		leaving += s.size()
 	}
-	if p.reserved < 0 || p.freeing < 0 || p.held.Current < bytes+leaving {
-		return 0, fmt.Errorf("%d bytes are allocated, %d being freed, %d reserved, and %d held", bytes, leaving, p.reserved, p.held.Current)
+	if p.allocating < 0 || p.freeing < 0 || p.held.Current < bytes+leaving {
+		return 0, fmt.Errorf("%d bytes are allocated, %d being freed, %d being allocated, and %d held", bytes, leaving, p.allocating, p.held.Current)
 	}
-	if held := p.held.Current + p.reserved; p.limit > 0 && held > p.limit {
+	if held := p.held.Current + p.allocating; p.limit > 0 && held > p.limit {
 		return 0, fmt.Errorf("%d bytes are held and reserved, MaxBytes is %d", held, p.limit)
 	}
-	if active, cached := p.total(gaugeActive).Current, p.total(gaugeCached).Current; active+cached != bytes {
+	if active, cached := p.total(gaugeActiveBytes).Current, p.total(gaugeCachedBytes).Current; active+cached != bytes {
 		return 0, fmt.Errorf("%d bytes are active, %d cached and %d allocated", active, cached, bytes)
 	}
 	if err := p.auditQuotas(); err != nil {
@@ -80,33 +85,33 @@ func (p *Pool) auditQuotas() error {
 			return fmt.Errorf("gauge %d: the quotas are %d, the peak is %d, %d are used", g, quotas, p.peaks[g], t.Current)
 		}
 	}
-	if p.peaks[gaugeCached] > p.budget {
-		return fmt.Errorf("the peak of cached bytes is %d, the budget %d", p.peaks[gaugeCached], p.budget)
+	if p.peaks[gaugeCachedBytes] > p.budget {
+		return fmt.Errorf("the peak of cached bytes is %d, the budget %d", p.peaks[gaugeCachedBytes], p.budget)
 	}
 	return nil
 }
 
-// auditBudget requires that nothing of the budget and of the slots gets lost. All shards are locked.
+// auditBudget requires that nothing of the budget and of the places for buffers gets lost. All shards are locked.
 func (p *Pool) auditBudget() error {
-	bytes, slots := p.bytesLeft, p.slotsLeft
+	bytes, buffers := p.byteAllowance, p.bufferAllowance
 	for i, sh := range p.shards {
 		if err := sh.audit(); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
-		bytes += sh.bytesLeft + sh.used[gaugeCached]
-		for class := range slots {
-			slots[class] += sh.slotsLeft[class]
+		bytes += sh.byteAllowance + sh.used[gaugeCachedBytes]
+		for class := range buffers {
+			buffers[class] += sh.bufferAllowance[class]
 			for s := sh.idle[class]; s != nil; s = s.below {
-				slots[class]++
+				buffers[class]++
 			}
 		}
 	}
 	if bytes != p.budget {
 		return fmt.Errorf("the shards' parts of the budget of %d bytes are %d", p.budget, bytes)
 	}
-	for class, n := range slots {
-		if n != p.slots {
-			return fmt.Errorf("class %d has %d slots of %d", class, n, p.slots)
+	for class, n := range buffers {
+		if n != p.maxPerClass {
+			return fmt.Errorf("class %d has places for %d buffers of %d", class, n, p.maxPerClass)
 		}
 	}
 	return nil
@@ -134,25 +139,25 @@ func (sh *shard) audit() error {
 	if n := len(byAge); n > 0 && sh.newest != byAge[n-1] || n == 0 && sh.newest != nil {
 		return fmt.Errorf("the newest idle slab is not the last of %d", n)
 	}
-	if bytes != sh.used[gaugeCached] || len(byAge) != len(idle) || sh.bytesLeft < 0 {
+	if bytes != sh.used[gaugeCachedBytes] || len(byAge) != len(idle) || sh.byteAllowance < 0 {
 		return fmt.Errorf("%d slabs of %d bytes are idle, %d by age, %d bytes counted, %d left", len(idle), bytes, len(byAge),
-			sh.used[gaugeCached], sh.bytesLeft)
+			sh.used[gaugeCachedBytes], sh.byteAllowance)
 	}
-	marks, slabs := 0, map[*slab]int{}
+	orphans, slabs := 0, map[*slab]int{}
 	for _, q := range sh.queues {
-		if !slices.IsSortedFunc(q.entries, func(a, b waiting) int { return cmp.Compare(a.mark.seq, b.mark.seq) }) {
+		if !slices.IsSortedFunc(q.entries, func(a, b waiting) int { return cmp.Compare(a.until.seq, b.until.seq) }) {
 			return fmt.Errorf("the queue of stream %d is out of order", q.stream)
 		}
 		for _, w := range q.entries {
 			if w.slab == nil {
-				marks++
+				orphans++
 			} else {
 				slabs[w.slab]++
 			}
 		}
 	}
-	if marks != sh.forgotten || int64(len(slabs)) != sh.pending {
-		return fmt.Errorf("%d marks and %d slabs are queued, %d and %d counted", marks, len(slabs), sh.forgotten, sh.pending)
+	if orphans != sh.orphans || int64(len(slabs)) != sh.pending {
+		return fmt.Errorf("%d orphans and %d slabs are queued, %d and %d counted", orphans, len(slabs), sh.orphans, sh.pending)
 	}
 	for s, n := range slabs {
 		if n != s.waiting {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -16,12 +16,10 @@ import (
 // busyPool is a pool of two shards with idle slabs of two classes, a registered slice, a buffer that is out, and a released one
 // whose two copies are held up. It is not closed: the test breaks it.
 func busyPool(t *testing.T) *Pool {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, Config{MaxCachedBytes: 1 << 20}, 2)
 	p.hints.New = func() any { return p.shards[0] }
-	stream, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, dev)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
 	block, err := cache.Alloc(t.Context(), 64, stream)
@@ -64,15 +62,18 @@ func (p *Pool) register(bytes int64) *slab {
 // TestAuditFindsMistakes breaks one thing at a time: an audit that accepts everything would prove nothing.
 func TestAuditFindsMistakes(t *testing.T) {
 	for name, corrupt := range map[string]func(p *Pool, sh *shard, top *slab){
-		"a gauge":                      func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeActive]-- },
-		"a gauge above its quota":      func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeRequests] += 9 },
-		"a gauge below zero":           func(p *Pool, sh *shard, _ *slab) { sh.used[gaugeRequested] -= 1 << 20 },
-		"a quota":                      func(_ *Pool, sh *shard, _ *slab) { sh.quota[gaugeRequests]++ },
-		"a peak":                       func(p *Pool, _ *shard, _ *slab) { p.peaks[gaugeCached]-- },
-		"a peak above the budget":      func(p *Pool, sh *shard, _ *slab) { p.peaks[gaugeCached] += 1 << 20; sh.quota[gaugeCached] += 1 << 20 },
-		"the budget":                   func(p *Pool, _ *shard, _ *slab) { p.bytesLeft -= 64 },
-		"a shard's part of the budget": func(p *Pool, sh *shard, _ *slab) { p.bytesLeft += sh.bytesLeft + 1; sh.bytesLeft = -1 },
-		"a slot":                       func(_ *Pool, sh *shard, top *slab) { sh.slotsLeft[top.class]++ },
+		"a gauge":                 func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeActiveBytes]-- },
+		"a gauge above its quota": func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeRequests] += 9 },
+		"a gauge below zero":      func(p *Pool, sh *shard, _ *slab) { sh.used[gaugeRequestedBytes] -= 1 << 20 },
+		"a quota":                 func(_ *Pool, sh *shard, _ *slab) { sh.quota[gaugeRequests]++ },
+		"a peak":                  func(p *Pool, _ *shard, _ *slab) { p.peaks[gaugeCachedBytes]-- },
+		"a peak above the budget": func(p *Pool, sh *shard, _ *slab) {
+			p.peaks[gaugeCachedBytes] += 1 << 20
+			sh.quota[gaugeCachedBytes] += 1 << 20
+		},
+		"the budget":                   func(p *Pool, _ *shard, _ *slab) { p.byteAllowance -= 64 },
+		"a shard's part of the budget": func(p *Pool, sh *shard, _ *slab) { p.byteAllowance += sh.byteAllowance + 1; sh.byteAllowance = -1 },
+		"a place":                      func(_ *Pool, sh *shard, top *slab) { sh.bufferAllowance[top.class]++ },
 		"an idle slab less":            func(_ *Pool, sh *shard, top *slab) { sh.idle[top.class] = top.below },
 		"a link of a stack":            func(_ *Pool, _ *shard, top *slab) { top.below.above = nil },
 		"a class":                      func(_ *Pool, _ *shard, top *slab) { top.class++ },
@@ -95,13 +96,13 @@ func TestAuditFindsMistakes(t *testing.T) {
 				p.allocatedBytes.Current += s.size()
 			}
 		},
-		"the held bytes":      func(p *Pool, _ *shard, _ *slab) { p.held.Current -= 64 },
-		"the limit":           func(p *Pool, _ *shard, _ *slab) { p.limit = p.held.Current - 1 },
-		"what is reserved":    func(p *Pool, _ *shard, _ *slab) { p.reserved = -1 },
-		"what is being freed": func(p *Pool, _ *shard, _ *slab) { p.freeing = 1 << 20 },
-		"a slab to be freed":  func(p *Pool, _ *shard, top *slab) { p.doomed = append(p.doomed, top) },
-		"the pending ones":    func(_ *Pool, sh *shard, _ *slab) { sh.pending++ },
-		"the forgotten marks": func(_ *Pool, sh *shard, _ *slab) { sh.forgotten++ },
+		"the held bytes":          func(p *Pool, _ *shard, _ *slab) { p.held.Current -= 64 },
+		"the limit":               func(p *Pool, _ *shard, _ *slab) { p.limit = p.held.Current - 1 },
+		"what is being allocated": func(p *Pool, _ *shard, _ *slab) { p.allocating = -1 },
+		"what is being freed":     func(p *Pool, _ *shard, _ *slab) { p.freeing = 1 << 20 },
+		"a slab to be freed":      func(p *Pool, _ *shard, top *slab) { p.evicted = append(p.evicted, top) },
+		"the pending ones":        func(_ *Pool, sh *shard, _ *slab) { sh.pending++ },
+		"the orphans":             func(_ *Pool, sh *shard, _ *slab) { sh.orphans++ },
 		"what a slab waits for": func(_ *Pool, sh *shard, _ *slab) {
 			for _, w := range sh.queues[0].entries {
 				if w.slab != nil {
@@ -111,8 +112,8 @@ func TestAuditFindsMistakes(t *testing.T) {
 		},
 		"the order of a queue": func(_ *Pool, sh *shard, _ *slab) {
 			q := sh.queues[0]
-			q.entries = append(q.entries, waiting{mark: &mark{stream: q.stream}})
-			sh.forgotten++
+			q.entries = append(q.entries, waiting{until: &completion{stream: q.stream}})
+			sh.orphans++
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,17 +144,16 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 		"allocations":        {func(p *Pool) { p.allocations.Current = 0 }, empty, "allocations fell to -1"},
 		"allocated bytes":    {func(p *Pool) { p.allocatedBytes.Current = 63 }, empty, "allocated bytes fell to -1"},
 		"held bytes":         {func(p *Pool) { p.held.Current = 63 }, empty, "held bytes fell to -1"},
-		"registered bytes":   {func(p *Pool) { p.registered.Current = 99 }, (*Pool).forgetRegistered, "registered bytes fell to -1"},
+		"registered bytes":   {func(p *Pool) { p.registered.Current = 99 }, (*Pool).removeRegistered, "registered bytes fell to -1"},
 		"below zero":         {func(p *Pool) { p.shards[0].used[gaugeRequests] = -1 }, stats, "ActiveRequests is {Current:-1"},
 		"above the peak":     {func(p *Pool) { p.allocations.Peak = 0 }, stats, "Allocations is {Current:1 Peak:0"},
 		"not what came":      {func(p *Pool) { p.held.Allocated++ }, stats, "HeldBytes is {Current:64 Peak:64 Allocated:65 Freed:0}"},
-		"neither of the two": {func(p *Pool) { p.shards[1].used[gaugeActive]++; p.peaks[gaugeActive]++ }, stats, "64 bytes are allocated, 1 active, 64 cached"},
+		"neither of the two": {func(p *Pool) { p.shards[1].used[gaugeActiveBytes]++; p.peaks[gaugeActiveBytes]++ }, stats, "64 bytes are allocated, 1 active, 64 cached"},
 		"less held": {func(p *Pool) { p.held = memcache.Stat{Current: 63, Peak: 64, Allocated: 64, Freed: 1} }, stats,
 			"64 bytes are allocated, 0 active, 64 cached and 63 held"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dev, err := host.New(host.Config{})
-			require.NoError(t, err)
+			dev := cisterntest.Host(t, 0)
 			p := newPool(dev, Config{}, 2)
 			p.idleIn(t, p.shards[0], 64)
 			registered := p.register(100)

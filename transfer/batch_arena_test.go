@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -138,7 +139,7 @@ func TestBatchOfKernels(t *testing.T) {
 	block := r.alloc(t, 64, r.a)
 	_, err := r.pool.Fill(t.Context(), r.a, block, 0, 64, 1)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.pool.NewBatch()
 	require.NoError(t, b.Launch(r.addTo(t, block, 0, 64, 5), block))
 	c, err := b.Submit(t.Context(), r.a)
@@ -205,7 +206,7 @@ func TestCollectOfAClosedPool(t *testing.T) {
 func TestCollectOfABatchThatIsClosedMeanwhile(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 64, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.pool.NewBatch()
 	_, err := b.Output(t.Context(), block, 0, 64)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -19,7 +20,7 @@ func TestBatchQueuedInPart(t *testing.T) {
 	block, data := r.alloc(t, 4096, r.a), fill(make([]byte, 4096), 1)
 	_, err := r.pool.Fill(t.Context(), r.a, block, 0, 4096, 9)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.pool.NewBatch()
 	require.NoError(t, b.Upload(t.Context(), block, 0, data))
 	require.NoError(t, b.Launch(&device.Launch{Name: "nothing to run"}, block))
@@ -51,10 +52,10 @@ func TestMemoryOfAFailedCopy(t *testing.T) {
 	for _, released := range []bool{true, false} { // before the copy has failed, or after
 		r := newRig(t, transfer.Config{})
 		dev := r.host(t)
-		r.faulted = true
+		r.Faulted = true
 		block := r.alloc(t, 4096, r.a)
 		b := r.get(t, 4096)
-		open := hold(t, r.a)
+		open := cisterntest.Hold(t, r.a)
 		dev.Fail(host.FaultCopy, 1)
 		c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 4096)
 		require.NoError(t, err)
@@ -74,7 +75,7 @@ func TestMemoryOfAFailedCopy(t *testing.T) {
 	}
 }
 
-// Goroutines may share a batch: each entry is whole, each slot is its own, and one Submit succeeds.
+// Goroutines may share a batch: each entry is whole, each output is its own, and one Submit succeeds.
 func TestBatchOfManyGoroutines(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.pool.NewBatch()
@@ -88,12 +89,12 @@ func TestBatchOfManyGoroutines(t *testing.T) {
 			for i := range 30 {
 				data := fill(make([]byte, 250), byte(30*g+i))
 				err := b.Upload(t.Context(), block, int64(250*i), data)
-				slot, outputErr := b.Output(t.Context(), block, int64(250*i), 250)
+				index, outputErr := b.Output(t.Context(), block, int64(250*i), 250)
 				if err != nil || outputErr != nil {
 					t.Error(err, outputErr)
 				}
 				mu.Lock()
-				want[slot] = data
+				want[index] = data
 				mu.Unlock()
 			}
 		})
@@ -114,8 +115,8 @@ func TestBatchOfManyGoroutines(t *testing.T) {
 	require.Len(t, want, b.Outputs())
 	var got [][]byte
 	require.NoError(t, b.Collect(t.Context(), &got))
-	for slot, data := range want {
-		require.Equal(t, data, got[slot])
+	for index, data := range want {
+		require.Equal(t, data, got[index])
 	}
 	require.NoError(t, b.Close())
 	idle(t, r.pool)

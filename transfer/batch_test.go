@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -24,9 +25,9 @@ func TestBatchOrder(t *testing.T) {
 	b := r.pool.NewBatch()
 	want := [][]byte{}
 	output := func() {
-		slot, err := b.Output(t.Context(), block, 0, 512)
+		index, err := b.Output(t.Context(), block, 0, 512)
 		require.NoError(t, err)
-		require.Equal(t, len(want), slot)
+		require.Equal(t, len(want), index)
 		want = append(want, append([]byte(nil), data...))
 	}
 	output()
@@ -98,7 +99,7 @@ func TestBatchKeepsItsMemory(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.a.Synchronize(t.Context()))
 	require.NoError(t, r.pool.EmptyCache(t.Context()))
-	open := hold(t, r.b)
+	open := cisterntest.Hold(t, r.b)
 	b := r.pool.NewBatch()
 	require.NoError(t, b.Upload(t.Context(), to, 0, data))
 	require.NoError(t, b.Upload(t.Context(), kept, 0, data))

@@ -17,11 +17,11 @@ import (
 // queues and quotas, which is told of each Get and Release and of the driver's calls.
 type books struct {
 	*actor
-	budget, slots, limit int64
+	budget, perClass, limit int64
 
 	idle      map[int64]int64 // slabs that nothing uses, by their size
 	ages      []group         // the same, the least recently used first
-	doomed    map[int64]int64 // slabs that the driver is to get
+	evicted   map[int64]int64 // slabs that the driver is to get
 	pending   []pendingSlab
 	calls     []pinnedCall // of the driver, not yet looked at
 	held      int64        // bytes, by the calls that were looked at
@@ -50,9 +50,9 @@ func newBooks(a *actor, cfg transfer.Config) *books {
 		return max(n, 0)
 	}
 	return &books{
-		actor: a, limit: cfg.MaxBytes, idle: map[int64]int64{}, doomed: map[int64]int64{},
-		budget: orDefault(cfg.MaxCachedBytes, transfer.DefaultMaxCachedBytes),
-		slots:  orDefault(int64(cfg.MaxCachedBuffers), transfer.DefaultMaxCachedBuffers),
+		actor: a, limit: cfg.MaxBytes, idle: map[int64]int64{}, evicted: map[int64]int64{},
+		budget:   orDefault(cfg.MaxCachedBytes, transfer.DefaultMaxCachedBytes),
+		perClass: orDefault(int64(cfg.MaxCachedBuffers), transfer.DefaultMaxCachedBuffers),
 	}
 }
 
@@ -80,7 +80,7 @@ func (m *books) pollUntil(now time.Duration) {
 		if s.size != last {
 			last, sizes = s.size, sizes+1
 		}
-		m.retire(s)
+		m.reclaim(s)
 	}
 	if sizes > 1 && m.evictions > evictions { // in which order they were found matters
 		m.loose = true
@@ -113,13 +113,13 @@ func (m *books) overdue(size int64) {
 	}
 }
 
-// retire is what becomes of a slab that nothing uses.
-func (m *books) retire(s pendingSlab) {
+// reclaim is what becomes of a slab that nothing uses.
+func (m *books) reclaim(s pendingSlab) {
 	set(&m.st.ActiveBytes, -s.size)
 	if m.loose {
 		return
 	}
-	if s.tainted || s.size > m.budget || m.idle[s.size] == m.slots {
+	if s.tainted || s.size > m.budget || m.idle[s.size] == m.perClass {
 		m.doom(s.size)
 		return
 	}
@@ -166,7 +166,7 @@ func (m *books) newest(size int64) int {
 }
 
 func (m *books) doom(size int64) {
-	m.doomed[size]++
+	m.evicted[size]++
 	set(&m.st.Allocations, -1)
 	set(&m.st.AllocatedBytes, -size)
 }
@@ -194,10 +194,10 @@ func (m *books) frees() {
 		})
 		return
 	}
-	for len(m.calls) > 0 && m.calls[0].bytes < 0 && m.doomed[-m.calls[0].bytes] > 0 {
+	for len(m.calls) > 0 && m.calls[0].bytes < 0 && m.evicted[-m.calls[0].bytes] > 0 {
 		c := m.calls[0]
 		m.calls = m.calls[1:]
-		m.doomed[-c.bytes]--
+		m.evicted[-c.bytes]--
 		if m.parked = m.parked || c.failed; !c.failed {
 			m.held += c.bytes
 		}
@@ -342,7 +342,7 @@ func (m *books) released(n int64, uses []*simRecord, tainted bool) {
 		m.pending = append(m.pending, s)
 	} else {
 		m.ages = append(m.ages, nil)
-		m.retire(s)
+		m.reclaim(s)
 	}
 }
 
@@ -363,7 +363,7 @@ func (m *books) check() {
 	m.st.HeldBytes.Current, m.st.HeldBytes.Peak = d.held, d.peak
 	m.st.HeldBytes.Allocated, m.st.HeldBytes.Freed = d.given, d.given-d.held
 	m.st.Pending = int64(len(m.pending))
-	m.adopt(&st)
+	m.takeOver(&st)
 	if st != m.st {
 		m.fail("the statistics are wrong: %s", unequal(st, m.st))
 	}
@@ -381,8 +381,8 @@ func unequal(got, want transfer.Stats) (s string) {
 	return s
 }
 
-// adopt takes over what the books can't know, if it is plausible.
-func (m *books) adopt(st *transfer.Stats) {
+// takeOver takes over what the books can't know, if it is plausible.
+func (m *books) takeOver(st *transfer.Stats) {
 	if m.flushes || m.loose {
 		if st.CachedBytes.Current != m.st.CachedBytes.Current && !m.loose || st.CachedBytes.Peak > m.budget {
 			m.fail("the statistics are wrong: %s", unequal(*st, m.st))

@@ -2,13 +2,12 @@ package transfer
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -31,7 +30,7 @@ func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBytes: 4 * 64}, 4)
 	for _, i := range []int{2, 1, 3} {
 		p.idleIn(t, p.shards[i], 64)
-		p.settle(t.Context())
+		p.rebalance(t.Context())
 	}
 	var bufs [2]Buffer
 	for i := range bufs {
@@ -52,7 +51,7 @@ func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
 	require.EqualValues(t, 4*64, p.Stats().CachedBytes.Peak)
 }
 
-// A shard gets the budget and the slots that others don't use, and all of it if need be.
+// A shard gets the budget and the places that others don't use, and all of it if need be.
 func TestShardsLendTheirParts(t *testing.T) {
 	const shards = 4
 	p := newShards(t, Config{MaxCachedBytes: 64 * shards, MaxCachedBuffers: shards}, shards)
@@ -83,12 +82,12 @@ func TestPeakOfCachedBytesOfTurns(t *testing.T) {
 	class, _ := classOf(64)
 	for i := range 100 {
 		from, to := p.shards[i%shards], p.shards[(i+1)%shards]
-		p.waits.Add(1)
+		p.lockAllWaits.Add(1)
 		s := from.idle[class]
-		from.remove(s)
-		from.used[gaugeActive] += s.size()
-		p.raise(from)
-		require.True(t, p.makeIdle(to, s))
+		from.removeIdle(s)
+		from.used[gaugeActiveBytes] += s.size()
+		p.raisePeaks(from)
+		require.True(t, p.tryCache(to, s))
 		require.LessOrEqual(t, p.Stats().CachedBytes.Peak, int64(2*64))
 		_, err := p.audit()
 		require.NoError(t, err)
@@ -101,14 +100,14 @@ func TestPeakOfWhatIsReleasedElsewhere(t *testing.T) {
 	p := newShards(t, Config{}, 2)
 	a, b := p.shards[0], p.shards[1]
 	for range 100 {
-		a.robbed, a.robberies, a.waits = time.Now().Add(time.Hour), manyRobberies, p.waits.Load()
-		out := handedOut(64, 60)
+		a.quotaTakenAt, a.quotaTakes, a.waitsSeen = time.Now().Add(time.Hour), maxQuotaTakes, p.lockAllWaits.Load()
+		out := handOutDelta(64, 60)
 		a.apply(&out)
-		p.raise(a)
-		back := change{gaugeRequests: -1, gaugeActive: -64, gaugeRequested: -60}
+		p.raisePeaks(a)
+		back := delta{gaugeRequests: -1, gaugeActiveBytes: -64, gaugeRequestedBytes: -60}
 		b.apply(&back)
 	}
-	for g, want := range map[gauge]int64{gaugeRequests: 1, gaugeActive: 64, gaugeRequested: 60} {
+	for g, want := range map[gauge]int64{gaugeRequests: 1, gaugeActiveBytes: 64, gaugeRequestedBytes: 60} {
 		require.Equal(t, memcache.Stat{Peak: want, Allocated: 100 * want, Freed: 100 * want}, p.total(g))
 	}
 }
@@ -117,53 +116,49 @@ func TestPeakOfWhatIsReleasedElsewhere(t *testing.T) {
 // not forgotten.
 func TestCopiesNotedInAnotherOrder(t *testing.T) {
 	s := &slab{queueing: 3, writing: true}
-	first, second, third := &mark{stream: 7, seq: 1}, &mark{stream: 7, seq: 2}, &mark{stream: 7, seq: 3}
+	first, second, third := &completion{stream: 7, seq: 1}, &completion{stream: 7, seq: 2}, &completion{stream: 7, seq: 3}
 	require.Nil(t, s.commit(second, false))
 	require.Same(t, first, s.commit(first, true), "it ends before the other")
 	require.Equal(t, []use{{7, second, true}}, s.uses)
 	require.Same(t, second, s.commit(third, false))
 	require.Equal(t, []use{{7, third, true}}, s.uses)
 	require.Zero(t, s.queueing)
-	require.Nil(t, s.commit(&mark{stream: 8, seq: 1}, false), "another stream's copies are apart")
+	require.Nil(t, s.commit(&completion{stream: 8, seq: 1}, false), "another stream's copies are apart")
 	require.Len(t, s.uses, 2)
 }
 
 // EmptyCache waits for what was queued before it, and not for what others queue meanwhile.
 func TestLastOfWhatHoldsUp(t *testing.T) {
 	p := newShards(t, Config{}, 2)
-	stream, err := p.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	stream := cisterntest.Stream(t, p.dev)
 	cache, err := memcache.New(p.dev, memcache.Config{})
 	require.NoError(t, err)
 	block, err := cache.Alloc(t.Context(), 64, stream)
 	require.NoError(t, err)
-	gate := make(chan struct{})
-	open := sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open)
-	require.NoError(t, stream.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
-	before := p.events.seq.Load()
-	require.Nil(t, p.last(before))
-	var marks []*mark
+	open := cisterntest.Hold(t, stream)
+	before := p.recorded.Load()
+	require.Nil(t, p.lastPending(before))
+	var ends []*completion
 	for range 3 {
 		b, err := p.Get(t.Context(), 64)
 		require.NoError(t, err)
 		c, err := p.H2D(t.Context(), stream, block, 0, b, 0, 64)
 		require.NoError(t, err)
 		require.NoError(t, b.Release())
-		marks = append(marks, c.mark)
+		ends = append(ends, c.end)
 	}
-	require.Nil(t, p.last(before), "all came later")
-	_, err = p.fence(stream) // holds up nothing
+	require.Nil(t, p.lastPending(before), "all came later")
+	_, err = p.recordEnd(stream) // holds up nothing
 	require.NoError(t, err)
-	for _, m := range marks {
-		require.Same(t, m, p.last(m.seq))
+	for _, m := range ends {
+		require.Same(t, m, p.lastPending(m.seq))
 	}
-	require.Same(t, marks[2], p.last(p.events.seq.Load()))
+	require.Same(t, ends[2], p.lastPending(p.recorded.Load()))
 	_, wait := p.drain(before)
 	require.Nil(t, wait)
 	open()
 	require.NoError(t, stream.Synchronize(context.Background()))
-	require.Nil(t, p.last(p.events.seq.Load()), "all are done")
+	require.Nil(t, p.lastPending(p.recorded.Load()), "all are done")
 	require.NoError(t, block.Free())
 	require.NoError(t, cache.Close())
 	require.NoError(t, stream.Close())
@@ -218,7 +213,7 @@ func TestFullClassLeavesOthersAlone(t *testing.T) {
 	require.EqualValues(t, 1, p.Stats().HostFrees)
 }
 
-// A shard has room for a slab where its parts of the budget, of the slots and of the peak all suffice, to the byte.
+// A shard has room for a slab where its parts of the budget, of the places and of the peak all suffice, to the byte.
 func TestRoom(t *testing.T) {
 	class, size := classOf(64)
 	s := &slab{mem: make([]byte, size), class: class}
@@ -227,14 +222,14 @@ func TestRoom(t *testing.T) {
 		want   bool
 	}{
 		"enough":    {func(*shard) {}, true},
-		"no budget": {func(sh *shard) { sh.bytesLeft-- }, false},
-		"no slot":   {func(sh *shard) { sh.slotsLeft[class]-- }, false},
-		"no quota":  {func(sh *shard) { sh.quota[gaugeCached]-- }, false},
-		"in use":    {func(sh *shard) { sh.used[gaugeCached]++ }, false},
+		"no budget": {func(sh *shard) { sh.byteAllowance-- }, false},
+		"no place":  {func(sh *shard) { sh.bufferAllowance[class]-- }, false},
+		"no quota":  {func(sh *shard) { sh.quota[gaugeCachedBytes]-- }, false},
+		"in use":    {func(sh *shard) { sh.used[gaugeCachedBytes]++ }, false},
 	} {
 		sh := new(shard)
-		sh.bytesLeft, sh.slotsLeft[class], sh.quota[gaugeCached] = size, 1, size
+		sh.byteAllowance, sh.bufferAllowance[class], sh.quota[gaugeCachedBytes] = size, 1, size
 		c.change(sh)
-		require.Equal(t, c.want, sh.room(s), name)
+		require.Equal(t, c.want, sh.hasRoom(s), name)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
 // Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that use it
@@ -76,31 +74,31 @@ func (b Buffer) check() error {
 	}
 	s := b.slab
 	for i, u := range s.uses {
-		done, err := u.mark.done()
+		done, err := u.last.done()
 		if err != nil {
 			return fmt.Errorf("transfer: a %s: %w", b, err)
 		}
 		if !done {
 			s.uses = append(s.uses[:0], s.uses[i:]...)
-			return b.inFlight()
+			return b.inFlightError()
 		}
 	}
 	s.uses = s.uses[:0]
 	if s.queueing > 0 {
-		return b.inFlight()
+		return b.inFlightError()
 	}
 	if s.tainted {
-		return fmt.Errorf("transfer: %w", b.endless())
+		return fmt.Errorf("transfer: %w", b.taintedError())
 	}
 	return nil
 }
 
-// endless is the error of a tainted buffer.
-func (b Buffer) endless() error {
+// taintedError is the error of a tainted buffer.
+func (b Buffer) taintedError() error {
 	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
 }
 
-func (b Buffer) inFlight() error {
+func (b Buffer) inFlightError() error {
 	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }
 
@@ -114,90 +112,17 @@ func (b Buffer) Wait(ctx context.Context) error {
 	for b.slab != nil {
 		b.slab.mu.Lock()
 		err := b.check()
-		var m *mark
+		var end *completion
 		if errors.Is(err, ErrInFlight) && len(b.slab.uses) > 0 { // of a stale handle the uses are another's
-			m = b.slab.uses[0].mark
+			end = b.slab.uses[0].last
 		}
 		b.slab.mu.Unlock()
-		if m == nil {
+		if end == nil {
 			return err
 		}
-		if err := m.wait(ctx); err != nil {
+		if err := end.wait(ctx); err != nil {
 			return fmt.Errorf("transfer: waiting for a %s: %w", b, err)
 		}
 	}
 	return nil
-}
-
-// Release gives the buffer back. Its memory is handed out again when the copies that use it are done, so it
-// may be released as soon as they are queued. A second Release wraps [ErrReleased]; one while another
-// goroutine queues a copy wraps [ErrInFlight]; both change nothing.
-//
-// Release of a registered slice waits for its copies, and unregisters it.
-func (b Buffer) Release() error {
-	s := b.slab
-	if s == nil {
-		return nil
-	}
-	if invariants.Enabled {
-		defer s.pool.verify()
-	}
-	if s.registered {
-		return b.unregister()
-	}
-	sh := s.pool.lockShard()
-	over, err := sh.release(b)
-	sh.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("transfer: Release of a %w", err)
-	}
-	if (over || s.pool.due.Load()) && s.pool.gate.Enter() { // else Close frees it
-		defer s.pool.gate.Leave()
-		s.pool.settle(context.Background())
-	}
-	return nil
-}
-
-// release ends the buffer, and reports whether the caller must settle. The shard is locked.
-func (sh *shard) release(b Buffer) (over bool, err error) {
-	if err := b.end(sh); err != nil {
-		return false, err
-	}
-	sh.used[gaugeRequests]--
-	sh.used[gaugeRequested] -= b.bytes
-	return sh.takeBack(b.slab), nil
-}
-
-// end makes the handle stale. The shard is locked: Close either finds the slab there, or the buffer out.
-func (b Buffer) end(sh *shard) error {
-	s := b.slab
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.serial.Load() != b.serial {
-		return fmt.Errorf("%s that was %w before", b, ErrReleased)
-	}
-	if s.queueing > 0 {
-		return fmt.Errorf("%s while a copy is being queued: %w", b, ErrInFlight)
-	}
-	s.serial.Add(1)
-	if sh.closed {
-		return fmt.Errorf("%s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
-	}
-	return nil
-}
-
-// takeBack gives the slab of a buffer that has ended to the shard, and reports whether the caller must settle.
-func (sh *shard) takeBack(s *slab) (over bool) {
-	for _, u := range s.uses {
-		s.marks = append(s.marks, u.mark)
-		sh.enqueue(u.mark, s)
-	}
-	clear(s.uses)
-	s.uses = s.uses[:0]
-	if s.waiting > 0 {
-		sh.pending++
-	} else {
-		sh.retire(s)
-	}
-	return sh.unsettled()
 }

@@ -8,6 +8,11 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
+// Close has four steps: no call may begin, and those that run end; shards refuse what is released from now on, so that each slab
+// is either there or out; every copy is waited for, since the driver must not get memory that one uses; and everything goes,
+// also what is out. Buffers that are still out are a mistake of the program, which the error counts; their memory is given back
+// all the same, so that a closed pool never holds any.
+
 // Close waits for calls that are running and for every copy, and gives all pinned memory back to the
 // driver: also that of buffers that are still out, which must not be touched any more. It returns an error
 // that counts those, and the errors of earlier frees that nobody could be told about. It leaves no
@@ -27,16 +32,16 @@ func (p *Pool) close() error {
 		sh.closed = true
 	}
 	p.unlockAll()
-	for _, m := range p.marks() {
+	for _, end := range p.completions() {
 		// An error here is the device's: it is dead, and the copies with it.
-		_ = m.quietWait(context.Background())
+		_ = end.quietWait(context.Background())
 	}
 	p.lockAll()
-	p.collectAll()
-	bytes := p.total(gaugeRequested).Current + p.registered.Current
-	p.disownIdle()
+	p.pollAll()
+	bytes := p.total(gaugeRequestedBytes).Current + p.registered.Current
+	p.evictIdle()
 	out := p.takeOut()
-	victims := p.takeDoomed()
+	victims := p.takeEvicted()
 	p.unlockAll()
 	var errs []error
 	if len(out) > 0 {
@@ -55,8 +60,6 @@ func (p *Pool) close() error {
 	if p.notifier != nil {
 		p.notifier.close()
 	}
-	p.events.close()
-	p.timed.close()
 	return errors.Join(errs...)
 }
 
@@ -67,27 +70,27 @@ func (p *Pool) takeOut() (out []*slab) {
 		s := p.first
 		out = append(out, s)
 		if s.registered {
-			p.forgetRegistered(s)
+			p.removeRegistered(s)
 		} else {
-			p.disown(s)
+			p.evict(s)
 		}
 	}
 	for _, sh := range p.shards {
-		for _, g := range [...]gauge{gaugeRequests, gaugeActive, gaugeRequested} {
+		for _, g := range [...]gauge{gaugeRequests, gaugeActiveBytes, gaugeRequestedBytes} {
 			sh.used[g] = 0
 		}
 	}
 	return out
 }
 
-// marks are those of released buffers and of buffers that are out.
-func (p *Pool) marks() []*mark {
-	var marks []*mark
+// completions are those of released buffers and of buffers that are out.
+func (p *Pool) completions() []*completion {
+	var completions []*completion
 	p.lockAll()
 	for _, sh := range p.shards {
 		for _, q := range sh.queues {
 			for _, w := range q.entries {
-				marks = append(marks, w.mark)
+				completions = append(completions, w.until)
 			}
 		}
 	}
@@ -97,9 +100,9 @@ func (p *Pool) marks() []*mark {
 	for s := p.first; s != nil; s = s.next {
 		s.mu.Lock()
 		for _, u := range s.uses {
-			marks = append(marks, u.mark)
+			completions = append(completions, u.last)
 		}
 		s.mu.Unlock()
 	}
-	return marks
+	return completions
 }

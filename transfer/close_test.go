@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -37,16 +38,16 @@ func TestCloseWaitsForStaging(t *testing.T) {
 		c, err := r.pool.Upload(t.Context(), r.a, block, 0, data)
 		require.NoError(t, err)
 		require.NoError(t, c.Wait(t.Context()))
-		open := hold(t, r.a)
+		open := cisterntest.Hold(t, r.a)
 		got, read, written := make([]byte, n), make(chan error, 1), make(chan error, 1)
 		go func() { read <- p.Download(t.Context(), r.a, got, block, 0) }()
-		waitFor(t, func() bool { return p.Stats().D2HCopies > 0 })
+		cisterntest.WaitFor(t, func() bool { return p.Stats().D2HCopies > 0 })
 		go func() {
 			_, err := p.Upload(t.Context(), r.a, block, 0, data)
 			written <- err
 		}()
 		if i%2 == 0 {
-			waitFor(t, func() bool { return p.Stats().H2DCopies > 0 })
+			cisterntest.WaitFor(t, func() bool { return p.Stats().H2DCopies > 0 })
 		}
 		closed := make(chan error, 1)
 		go func() { closed <- p.Close() }()
@@ -101,7 +102,7 @@ func TestCloseFreesAfterCopies(t *testing.T) {
 		block := r.alloc(t, 64, r.a)
 		b, err := p.Get(t.Context(), 64)
 		require.NoError(t, err)
-		open := hold(t, r.a)
+		open := cisterntest.Hold(t, r.a)
 		_, err = p.H2D(t.Context(), r.a, block, 0, b, 0, 64)
 		require.NoError(t, err)
 		if released {

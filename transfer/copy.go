@@ -10,7 +10,7 @@ import (
 
 // Copy is queued work: a copy, a batch of them, or a kernel that uses buffers. It needs no closing.
 type Copy struct {
-	mark  *mark // nil: there was nothing to do
+	end   *completion // nil: there was nothing to do
 	bytes int64
 }
 
@@ -20,19 +20,19 @@ func (c *Copy) Bytes() int64 { return c.bytes }
 // Done reports whether the copy is done. It never waits. What the copy wrote may be read once it is true. A
 // copy that failed with its device counts as done; Err has the error.
 func (c *Copy) Done() bool {
-	if c.mark == nil {
+	if c.end == nil {
 		return true
 	}
-	done, _ := c.mark.done()
+	done, _ := c.end.done()
 	return done
 }
 
 // Err is the device's error if the copy is known to have failed, otherwise nil. It never waits.
 func (c *Copy) Err() error {
-	if c.mark == nil {
+	if c.end == nil {
 		return nil
 	}
-	if _, err := c.mark.done(); err != nil {
+	if _, err := c.end.done(); err != nil {
 		return fmt.Errorf("transfer: a copy of %d bytes: %w", c.bytes, err)
 	}
 	return nil
@@ -40,13 +40,13 @@ func (c *Copy) Err() error {
 
 // Wait waits until the copy is done, and returns Err. Cancelling ctx ends the waiting, not the copy.
 func (c *Copy) Wait(ctx context.Context) error {
-	if c.mark == nil {
+	if c.end == nil {
 		return nil
 	}
 	if ctx == nil {
 		return checkContext("Wait", ctx)
 	}
-	if err := c.mark.wait(ctx); err != nil {
+	if err := c.end.wait(ctx); err != nil {
 		return fmt.Errorf("transfer: waiting for a copy of %d bytes: %w", c.bytes, err)
 	}
 	return nil
@@ -65,7 +65,7 @@ func (p *Pool) H2D(ctx context.Context, stream device.Stream, dst memcache.Block
 		return nil, err
 	}
 	w := work{op: OpH2D, stream: stream, bytes: bytes, blocks: []memcache.Block{dst}, buffers: []BufferUse{{Buffer: src}}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.CopyH2D(dst.Ptr()+device.Ptr(dstOffset), src.memory()[srcOffset:srcOffset+bytes])
 	})
 }
@@ -78,7 +78,7 @@ func (p *Pool) D2H(ctx context.Context, stream device.Stream, dst Buffer, dstOff
 		return nil, err
 	}
 	w := work{op: OpD2H, stream: stream, bytes: bytes, blocks: []memcache.Block{src}, buffers: []BufferUse{{Buffer: dst, Writes: true}}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.CopyD2H(dst.memory()[dstOffset:dstOffset+bytes], src.Ptr()+device.Ptr(srcOffset))
 	})
 }
@@ -98,7 +98,7 @@ func (p *Pool) D2D(ctx context.Context, stream device.Stream, dst memcache.Block
 		return nil, err
 	}
 	w := work{op: OpD2D, stream: stream, bytes: bytes, blocks: []memcache.Block{dst, src}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.CopyD2D(dst.Ptr()+device.Ptr(dstOffset), src.Ptr()+device.Ptr(srcOffset), bytes)
 	})
 }
@@ -114,7 +114,7 @@ func (p *Pool) Fill(ctx context.Context, stream device.Stream, dst memcache.Bloc
 		return nil, err
 	}
 	w := work{op: OpFill, stream: stream, bytes: bytes, blocks: []memcache.Block{dst}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.Memset(dst.Ptr()+device.Ptr(offset), value, bytes)
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -47,7 +48,7 @@ func TestCopyRecordsItsStream(t *testing.T) {
 	for _, upload := range []bool{false, true} {
 		r := newRig(t, transfer.Config{})
 		block := r.alloc(t, 1<<10, r.a)
-		open := hold(t, r.b)
+		open := cisterntest.Hold(t, r.b)
 		b := r.get(t, 1<<10)
 		fill(b.Bytes(), 7)
 		var err error
@@ -75,7 +76,7 @@ func TestCopiesOfOneBufferAreOrdered(t *testing.T) {
 	_, err := r.pool.Upload(t.Context(), r.a, from, 0, want)
 	require.NoError(t, err)
 	b := r.get(t, 1<<10)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	_, err = r.pool.D2H(t.Context(), r.a, b, 0, from, 0, 1<<10)
 	require.NoError(t, err)
 	_, err = r.pool.H2D(t.Context(), r.b, to, 0, b, 0, 1<<10)
@@ -138,7 +139,7 @@ func FuzzRanges(f *testing.F) {
 // A copy that fails on the device says so, and everything goes back all the same.
 func TestCopyFaults(t *testing.T) {
 	r := newRig(t, transfer.Config{})
-	r.faulted = true
+	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
 	r.host(t).Fail(host.FaultCopy, 2)
 	_, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 1<<10))

@@ -77,7 +77,7 @@ func TestUsesOfTheLastOwnerAreGone(t *testing.T) {
 	b = r.get(t, 64)
 	require.NoError(t, other.Release())
 	require.NoError(t, b.Release())
-	require.EqualValues(t, 1, dev.freeCalls, "there is no slot for it")
+	require.EqualValues(t, 1, dev.freeCalls, "there is no place for it")
 	require.NoError(t, block.Free())
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -29,7 +30,7 @@ func (s lateRecord) Record(e device.Event) error {
 }
 
 // Two goroutines that queue copies on one stream may record their events in the other order. The copies are waited for, with
-// the context, though the mark that is last in the pool's order is done long before the first.
+// the context, though the completion that is last in the pool's order is done long before the first.
 func TestEmptyCacheWaitsForEventsRecordedInAnotherOrder(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	r.host(t)
@@ -45,7 +46,7 @@ func TestEmptyCacheWaitsForEventsRecordedInAnotherOrder(t *testing.T) {
 	<-s.called
 	c, err := r.pool.H2D(t.Context(), s, block, 64, second, 0, 64)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	close(s.may)
 	group.Wait()
 	require.NoError(t, first.Release())

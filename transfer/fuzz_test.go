@@ -51,7 +51,7 @@ func FuzzBatchRanges(f *testing.F) {
 		} else {
 			require.ErrorIs(t, err, transfer.ErrRange)
 		}
-		slot, outErr := b.OutputPadded(ctx, block, outAt, outBytes, outSize)
+		index, outErr := b.OutputPadded(ctx, block, outAt, outBytes, outSize)
 		fits := outBytes >= 0 && outBytes <= outSize && within(outAt, outSize, blockBytes)
 		if !fits {
 			require.ErrorIs(t, outErr, transfer.ErrRange)
@@ -60,7 +60,7 @@ func FuzzBatchRanges(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, want, r.read(t, r.a, block))
 		got := []byte{1, 2, 3}
-		err = b.CollectRange(ctx, slot, at, n, &got)
+		err = b.CollectRange(ctx, index, at, n, &got)
 		if fits && within(at, n, outBytes) {
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(want[outAt+at:outAt+at+n], got))

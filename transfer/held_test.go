@@ -235,7 +235,7 @@ func TestRefusedFreeStaysHeld(t *testing.T) {
 	_, getErr = r.pool.Get(ctx, 1)
 	require.ErrorIs(t, getErr, transfer.ErrLimit)
 	require.NoError(t, r.pool.Close())
-	r.faulted = true // the device closes with what it refused to free
+	r.Faulted = true // the device closes with what it refused to free
 }
 
 // Errors of frees come from any goroutine; one of them is told.
@@ -252,7 +252,7 @@ func TestRefusedFreesOfManyGoroutines(t *testing.T) {
 		return refused
 	}
 	r.on(t, &meter{Device: r.dev, freeing: together}, transfer.Config{MaxCachedBytes: -1})
-	r.faulted = true
+	r.Faulted = true
 	for range rounds {
 		var bufs []transfer.Buffer
 		for range each {
@@ -286,7 +286,7 @@ func TestCloseTellsOfRefusedFrees(t *testing.T) {
 		err = p.Close()
 		require.ErrorIs(t, err, refused)
 		require.ErrorContains(t, err, "transfer: Close: ")
-		r.faulted = true
+		r.Faulted = true
 	}
 }
 

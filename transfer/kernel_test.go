@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -26,7 +26,7 @@ func add(t testing.TB, dev device.Device, at device.Range, mem []byte, v byte) *
 		}
 		return l
 	}
-	l.Kernel, l.Args = gpuKernel(t, dev, "add"), []uint64{uint64(at.Ptr), uint64(at.Bytes), uint64(v)}
+	l.Kernel, l.Args = cisterntest.Kernel(t, dev, "add"), []uint64{uint64(at.Ptr), uint64(at.Bytes), uint64(v)}
 	l.Grid, l.Block = [3]uint32{1, 1, 1}, [3]uint32{256, 1, 1}
 	return l
 }
@@ -54,7 +54,7 @@ func (r *rig) read(t testing.TB, s device.Stream, b memcache.Block) []byte {
 // idle waits for the copies of released buffers, and checks that nothing is out of the pool and that its books add up.
 func idle(t testing.TB, p *transfer.Pool) {
 	t.Helper()
-	waitFor(t, func() bool { return p.Stats().Pending == 0 })
+	cisterntest.WaitFor(t, func() bool { return p.Stats().Pending == 0 })
 	st := p.Stats()
 	require.Zero(t, st.ActiveRequests.Current, "buffers out")
 	require.Zero(t, st.ActiveBytes.Current)
@@ -97,13 +97,4 @@ func cancelled() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
-}
-
-// waitFor waits until cond is true.
-func waitFor(t testing.TB, cond func() bool) {
-	t.Helper()
-	for begin := time.Now(); !cond(); {
-		require.Less(t, time.Since(begin), 20*time.Second, "it did not happen")
-		time.Sleep(100 * time.Microsecond)
-	}
 }

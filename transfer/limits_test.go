@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -46,7 +47,7 @@ func TestLimit(t *testing.T) {
 func TestLimitWaitsForCopies(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxBytes: 4 << 10})
 	block := r.alloc(t, 4<<10, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.get(t, 4<<10)
 	fill(b.Bytes(), 1)
 	_, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 4<<10)
@@ -62,7 +63,7 @@ func TestLimitWaitsForCopies(t *testing.T) {
 		}
 		got <- err
 	}()
-	waitFor(t, func() bool { return r.pool.Stats().Pending == 1 })
+	cisterntest.WaitFor(t, func() bool { return r.pool.Stats().Pending == 1 })
 	select {
 	case err := <-got:
 		t.Fatal("it did not wait", err)
@@ -101,7 +102,7 @@ func TestLimitCountsWhatIsOnItsWay(t *testing.T) {
 		}
 		got <- b
 	}()
-	waitFor(t, func() bool { return dev.calls.Load() == 1 })
+	cisterntest.WaitFor(t, func() bool { return dev.calls.Load() == 1 })
 	large := make(chan error, 1)
 	go func() {
 		b, err := p.Get(t.Context(), 2<<10)
@@ -112,7 +113,7 @@ func TestLimitCountsWhatIsOnItsWay(t *testing.T) {
 		b, err := p.Get(t.Context(), 1<<10)
 		fits <- errors.Join(err, b.Release())
 	}()
-	waitFor(t, func() bool { return dev.calls.Load() == 2 && len(large) == 1 || dev.calls.Load() == 3 })
+	cisterntest.WaitFor(t, func() bool { return dev.calls.Load() == 2 && len(large) == 1 || dev.calls.Load() == 3 })
 	close(dev.open)
 	var limit *transfer.LimitError
 	require.ErrorAs(t, <-large, &limit)
@@ -131,7 +132,7 @@ func idleExcept(t testing.TB, p *transfer.Pool, n int64) {
 	require.Equal(t, st.AllocatedBytes.Current, st.ActiveBytes.Current+st.CachedBytes.Current)
 }
 
-// Whatever many goroutines do, at rest the cache is within its budget and its slots, to the byte, and as full as they let
+// Whatever many goroutines do, at rest the cache is within its budget and its number of buffers, to the byte, and as full as they let
 // it be.
 func TestLimitsUnderLoad(t *testing.T) {
 	for _, c := range []struct {
@@ -140,10 +141,10 @@ func TestLimitsUnderLoad(t *testing.T) {
 		cached, buffers int64 // at rest; 0: whatever is less
 	}{
 		{"budget", transfer.Config{MaxCachedBytes: 20 << 10}, 20 << 10, 20},
-		{"slots", transfer.Config{MaxCachedBuffers: 13}, 13 << 10, 13},
+		{"buffers", transfer.Config{MaxCachedBuffers: 13}, 13 << 10, 13},
 		{"both", transfer.Config{MaxCachedBuffers: 21, MaxCachedBytes: 19<<10 + 1}, 19 << 10, 19},
 		{"none", transfer.Config{MaxCachedBytes: -1}, 0, 0},
-		{"no slots", transfer.Config{MaxCachedBuffers: -1}, 0, 0},
+		{"no buffers", transfer.Config{MaxCachedBuffers: -1}, 0, 0},
 		{"limit", transfer.Config{MaxBytes: 33 << 10}, 33 << 10, 33},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -2,52 +2,30 @@ package transfer_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"sync"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(held{m}) }
-
-// held keeps the GPU open meanwhile: each test opens it again, which is quick then.
-type held struct{ *testing.M }
-
-func (m held) Run() int {
-	name := os.Getenv("CISTERN_TEST_DEVICE")
-	if name == "" {
-		return m.M.Run()
-	}
-	dev, err := device.Open(name)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.M.Run()
-	if err := dev.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { cisterntest.Main(m) }
 
 // rig is a host device with a cache, a pool and two streams. Its cleanup checks that nothing is left.
 type rig struct {
-	dev     device.Device
-	cache   *memcache.Cache
-	pool    *transfer.Pool
-	a, b    device.Stream
-	faulted bool // a fault was injected: closing may return its error
+	*stacktest.Stack // Faulted after a fault was injected
+	dev              device.Device
+	cache            *memcache.Cache
+	pool             *transfer.Pool
+	a, b             device.Stream
 }
 
 func newRig(t testing.TB, cfg transfer.Config) *rig {
@@ -60,13 +38,9 @@ func rigOn(t testing.TB, dev device.Device, cfg transfer.Config) *rig {
 	if _, ok := dev.(*sim); ok && race.Enabled {
 		t.Skip("the detector does not see the locks of the simulated device")
 	}
-	r := &rig{dev: dev}
-	var err error
-	r.cache, err = memcache.New(dev, memcache.Config{})
-	require.NoError(t, err)
-	r.pool, err = transfer.New(dev, cfg)
-	require.NoError(t, err)
-	r.a, r.b = r.stream(t), r.stream(t)
+	s := stacktest.New(t, stacktest.Config{Device: dev, Pool: cfg})
+	r := &rig{Stack: s, dev: dev, cache: s.Cache, pool: s.Pool, a: s.Stream}
+	r.b = r.stream(t)
 	t.Cleanup(func() { r.close(t) })
 	return r
 }
@@ -74,45 +48,23 @@ func rigOn(t testing.TB, dev device.Device, cfg transfer.Config) *rig {
 // openDevice opens the device that CISTERN_TEST_DEVICE names, or a host device.
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
-	if name := os.Getenv("CISTERN_TEST_DEVICE"); name != "" {
-		dev, err := device.Open(name)
-		require.NoError(t, err)
-		return dev
-	}
-	dev, err := host.New(host.Config{Capacity: 256 << 20})
-	require.NoError(t, err)
-	return dev
+	return cisterntest.Open(t, 256<<20)
 }
 
 // host skips a test that only the host device can do: faults on demand, kernels in Go.
 func (r *rig) host(t testing.TB) *host.Device {
 	t.Helper()
-	dev, ok := r.dev.(*host.Device)
-	if !ok {
-		t.Skip("only on the host device")
-	}
-	return dev
+	return cisterntest.OnlyHost(t, r.dev, "it fails on demand, and runs kernels in Go")
 }
 
 func (r *rig) stream(t testing.TB) device.Stream {
-	s, err := r.dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	return s
+	return cisterntest.Stream(t, r.dev)
 }
 
 func (r *rig) close(t testing.TB) {
-	err := r.pool.Close()
-	st := r.pool.Stats()
-	require.Zero(t, st.AllocatedBytes.Current, "pinned bytes after Close")
-	require.Zero(t, st.Allocations.Current)
-	require.Zero(t, st.CachedBytes.Current)
-	require.Zero(t, st.ActiveBytes.Current)
-	require.Zero(t, st.Pending)
-	errs := []error{err, r.cache.Close(), freeFlags(r.dev), r.a.Close(), r.b.Close(), r.dev.Close()}
-	if !r.faulted {
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+	// The pool first: with its buffers it waits for both streams.
+	if err := errors.Join(r.pool.Close(), r.b.Close()); !r.Faulted {
+		require.NoError(t, err)
 	}
 }
 
@@ -130,21 +82,6 @@ func (r *rig) get(t testing.TB, bytes int64) transfer.Buffer {
 	b, err := r.pool.Get(ctx, bytes)
 	require.NoError(t, err)
 	return b
-}
-
-// hold makes s wait until the function it returns is called.
-func hold(t testing.TB, s device.Stream) (open func()) {
-	t.Helper()
-	if _, ok := s.Device().(device.HostVisible); !ok {
-		open = spin(t, s)
-		t.Cleanup(open)
-		return open
-	}
-	gate := make(chan struct{})
-	require.NoError(t, s.Launch(&device.Launch{Name: "hold", Func: func() { <-gate }}))
-	open = sync.OnceFunc(func() { close(gate) })
-	t.Cleanup(open)
-	return open
 }
 
 func fill(b []byte, seed byte) []byte {

@@ -7,6 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// Zero-copy: a kernel reads and writes pinned memory where it is. Each access of a GPU crosses the bus, at a small part of the
+// speed of its own memory, so this pays for what is touched once and is small, as parameters and results are. For the order
+// of what uses a buffer a kernel is like a copy: it is announced to the buffer before and has a completion after.
+
 // Range is where kernels find bytes bytes of the buffer, at offset, to read and write in place, without a copy
 // (cuMemHostGetDevicePointer): zero-copy. On a GPU each access goes over the bus, so it pays for what is touched once.
 // A launch names it in Reads or Writes, and is queued with [Pool.Launch], so that the buffer is in flight until the
@@ -40,7 +44,7 @@ func (p *Pool) Launch(ctx context.Context, stream device.Stream, l *device.Launc
 	if err := p.checkUses(l, uses); err != nil {
 		return nil, err
 	}
-	return p.submit(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
+	return p.enqueue(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
 }
 
 func (p *Pool) checkUses(l *device.Launch, uses []BufferUse) error {

@@ -9,7 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// notifier ends the operations of an observer when their copies are done, on a goroutine of its own.
+// notifier ends the operations of an observer when their copies are done, on a goroutine of its own. There is one for a pool
+// with an observer and none for others, so that whoever observes nothing pays nothing. It costs two more events and a callback
+// of the driver for each copy that the observer wants to know about.
 //
 // The device's completion goroutine knows, to the race detector, everything that its streams did. If it
 // called the observer, the observer's locks would pass that knowledge on to whoever takes them next, and an
@@ -29,7 +31,7 @@ type notifier struct {
 type observed struct {
 	pool     *Pool
 	op       Operation
-	event    OpInfo
+	info     OpInfo
 	from, to device.Event // timed; nil: none
 	next     *observed
 }
@@ -37,9 +39,9 @@ type observed struct {
 // fail ends an operation that was not queued.
 func (o *observed) fail(err error) {
 	if o != nil {
-		o.event.Done, o.event.Err = time.Now(), err
-		o.giveBack()
-		o.op.End(o.event)
+		o.info.Done, o.info.Err = time.Now(), err
+		o.closeEvents()
+		o.op.End(o.info)
 	}
 }
 
@@ -49,36 +51,36 @@ func (o *observed) started(s device.Stream) {
 		return
 	}
 	var err error
-	if o.from, err = o.pool.timed.get(); err == nil {
-		o.to, err = o.pool.timed.get()
+	if o.from, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true}); err == nil {
+		o.to, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true})
 	}
 	if err == nil {
 		err = s.Record(o.from)
 	}
 	if err != nil {
-		o.giveBack()
+		o.closeEvents()
 	}
 }
 
 // ended records the device's time after the work on s.
 func (o *observed) ended(s device.Stream) {
 	if o != nil && o.to != nil && s.Record(o.to) != nil {
-		o.giveBack()
+		o.closeEvents()
 	}
 }
 
 // measure fills in what the work took. It orders nothing.
 func (o *observed) measure() {
-	if dev, from, to := o.pool.dev, o.from, o.to; o.event.Err == nil && to != nil {
-		o.event.Busy, _ = race.Quietly(func() (time.Duration, error) { return dev.Elapsed(from, to) })
+	if dev, from, to := o.pool.dev, o.from, o.to; o.info.Err == nil && to != nil {
+		o.info.Busy, _ = race.Quietly(func() (time.Duration, error) { return dev.Elapsed(from, to) })
 	}
-	o.giveBack()
+	o.closeEvents()
 }
 
-func (o *observed) giveBack() {
+func (o *observed) closeEvents() {
 	for _, e := range [...]device.Event{o.from, o.to} {
 		if e != nil {
-			o.pool.timed.put(e)
+			e.Close()
 		}
 	}
 	o.from, o.to = nil, nil
@@ -106,10 +108,10 @@ func (n *notifier) follow(s device.Stream, o *observed) {
 //go:norace
 func (o *observed) done(err error) {
 	if err != nil {
-		race.ReleaseMerge(unsafe.Pointer(&o.event)) // the device is dead, and err is its
+		race.ReleaseMerge(unsafe.Pointer(&o.info)) // the device is dead, and err is its
 	}
 	race.Disable()
-	o.event.Done, o.event.Err = time.Now(), err
+	o.info.Done, o.info.Err = time.Now(), err
 	n := o.pool.notifier
 	n.mu.Lock()
 	o.next, n.head = n.head, o
@@ -157,12 +159,12 @@ func (n *notifier) next() (list *observed, ended bool) {
 //go:norace
 func (o *observed) end() *observed {
 	race.Acquire(unsafe.Pointer(o))
-	if o.event.Err != nil {
-		race.Acquire(unsafe.Pointer(&o.event))
+	if o.info.Err != nil {
+		race.Acquire(unsafe.Pointer(&o.info))
 	}
 	next := o.next
 	o.measure()
-	o.op.End(o.event)
+	o.op.End(o.info)
 	o.pool.notifier.open.Done()
 	return next
 }

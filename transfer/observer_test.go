@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -62,7 +63,7 @@ func TestObserver(t *testing.T) {
 	rec := &recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	block := r.alloc(t, 1<<10, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	src := r.get(t, 1<<10)
 	up, err := r.pool.H2D(t.Context(), r.a, block, 0, src, 0, 1000)
 	require.NoError(t, err)
@@ -102,10 +103,10 @@ func TestObserver(t *testing.T) {
 func TestObserverOfFaults(t *testing.T) {
 	rec := &recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
-	r.faulted = true
+	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
 	r.host(t).Fail(host.FaultCopy, 1)
-	open := hold(t, r.a) // until the copy's event is queued, too
+	open := cisterntest.Hold(t, r.a) // until the copy's event is queued, too
 	c, err := r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
 	require.NoError(t, err)
 	open()

@@ -9,6 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// A copy across devices is queued on the destination's stream, between two events: it waits for what the source's stream has
+// queued, and the source's stream waits for it, so that either block may be freed at once. Where the devices can't reach
+// each other it goes through ordinary memory in pieces of 32 MiB, and the caller waits: nothing but the host could order it.
+
 // Side is one side of a copy across devices: a block, and a stream of its device that the copy takes its place on.
 type Side struct {
 	// Pool is a pool of the block's device.
@@ -55,22 +59,22 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
-	before, err := src.Pool.fence(src.Stream)
+	reached, err := src.Pool.recordEnd(src.Stream)
 	if err == nil {
-		err = before.before(dst.Stream)
+		err = reached.orderBefore(dst.Stream)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
 	w := work{op: OpD2D, stream: dst.Stream, bytes: bytes, blocks: []memcache.Block{dst.Block}}
 	queued := false
-	c, err := dst.Pool.submit(ctx, &w, func() error {
+	c, err := dst.Pool.enqueue(ctx, &w, func() error {
 		err := dst.Stream.CopyD2D(dst.Block.Ptr()+device.Ptr(dst.Offset), src.Block.Ptr()+device.Ptr(src.Offset), bytes)
 		queued = err == nil
 		return err
 	})
 	if err == nil {
-		if err = c.mark.before(src.Stream); err == nil {
+		if err = c.end.orderBefore(src.Stream); err == nil {
 			return c, nil
 		}
 		err = fmt.Errorf("transfer: CopyPeer: %w", err)
@@ -96,5 +100,5 @@ func copyStaged(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 			return nil, fmt.Errorf("transfer: CopyPeer of %d bytes after %d: %w", bytes, at, err)
 		}
 	}
-	return &Copy{c.mark, bytes}, nil
+	return &Copy{c.end, bytes}, nil
 }

@@ -6,44 +6,54 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// queue are released slabs that wait for copies on one stream, in the order of the copies. A slow copy
-// holds up its own stream's queue and no other.
+// A released buffer whose copies are not done waits in the queues of the shard that it was released in: one for each stream,
+// in the stream's order, so that polling looks at the first of each queue until one is not done, and at none behind it. A
+// slow copy holds up its own stream's queue and no other. A buffer with copies on several streams is in several queues, and
+// is reclaimed by the last.
+//
+// Nothing waits here and no callback is registered: who looks for memory, releases it or asks for statistics polls. A
+// callback of the driver for each copy would cost a driver call for each, and a goroutine that takes the shard's lock.
+
+// queue are the slabs of a shard that wait for copies on one stream, in the order of the copies.
 type queue struct {
 	stream  uint64
 	entries []waiting
 }
 
+// waiting is a slab that waits for a completion.
 type waiting struct {
-	mark *mark
-	slab *slab // nil: only the mark's event is wanted back
+	until *completion
+	slab  *slab // nil: an orphan: only its event is wanted back
 }
 
-// forget takes back the event of a mark that no buffer needs any more.
-func (p *Pool) forget(m *mark) {
+// addOrphan queues a completion that no buffer needs any more, because another took its place or the work uses none, so that
+// its event goes back when it is complete.
+func (p *Pool) addOrphan(end *completion) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough
 	}
 	sh := p.lockShard()
 	defer sh.mu.Unlock()
-	sh.enqueue(m, nil)
-	if sh.forgotten++; sh.forgotten >= maxForgotten {
-		if sh.collect(); sh.unsettled() {
-			p.due.Store(true)
+	sh.addPending(end, nil)
+	if sh.orphans++; sh.orphans >= maxOrphans {
+		if sh.pollPending(); sh.needsRebalance() {
+			p.rebalanceDue.Store(true)
 		}
 	}
 }
 
-// maxForgotten is how many marks without a slab may be queued before they are looked at.
-const maxForgotten = 64
+// maxOrphans is how many orphans a shard may queue before they are looked at.
+const maxOrphans = 64
 
-// enqueue lets s wait for m.
-func (sh *shard) enqueue(m *mark, s *slab) {
+// addPending lets s wait for end; a nil s is an orphan's. Completions are recorded beside each other, so one may come after a
+// later one of its stream.
+func (sh *shard) addPending(end *completion, s *slab) {
 	if s != nil {
 		s.waiting++
 	}
-	q := sh.queueOf(m.stream)
-	q.entries = append(q.entries, waiting{m, s})
-	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].mark.seq > m.seq; i-- {
+	q := sh.queueOf(end.stream)
+	q.entries = append(q.entries, waiting{end, s})
+	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].until.seq > end.seq; i-- {
 		q.entries[i], q.entries[i-1] = q.entries[i-1], q.entries[i]
 	}
 }
@@ -59,25 +69,25 @@ func (sh *shard) queueOf(stream uint64) *queue {
 	return q
 }
 
-// collect makes the slabs idle whose copies are all done. It never waits.
-func (sh *shard) collect() {
+// pollPending makes the slabs idle whose copies are all done. It never waits.
+func (sh *shard) pollPending() {
 	kept := sh.queues[:0]
 	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
 			w := q.entries[n]
-			done, err := w.mark.peek()
+			done, err := w.until.peek()
 			if !done {
 				break
 			}
 			if w.slab == nil {
-				sh.forgotten--
+				sh.orphans--
 				continue
 			}
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
 				sh.pending--
-				sh.retire(w.slab)
+				sh.reclaim(w.slab)
 			}
 		}
 		if rest := copy(q.entries, q.entries[n:]); rest > 0 {
@@ -90,51 +100,51 @@ func (sh *shard) collect() {
 	sh.queues = kept
 }
 
-// collectAll is collect in every shard, and finds a place for what a shard had none for. All are locked.
-func (p *Pool) collectAll() {
+// pollAll is pollPending in every shard, and finds a place for what a shard had none for. All are locked.
+func (p *Pool) pollAll() {
 	tick := uint64(0)
 	for _, sh := range p.shards {
-		sh.collect()
+		sh.pollPending()
 		tick = max(tick, sh.tick)
 	}
 	for _, sh := range p.shards {
 		sh.tick = tick // so that the ages of different shards compare
 		for _, s := range sh.tainted {
-			p.dismiss(sh, s)
+			p.evictActive(sh, s)
 		}
 		for _, s := range sh.excess {
-			p.place(sh, s)
+			p.cacheOrEvict(sh, s)
 		}
 		sh.tainted, sh.excess = nil, nil
 	}
 }
 
-// retire takes back a slab that nothing uses. If a copy failed, what the device does with the memory is unknown, and it
+// reclaim takes back a slab that nothing uses. If a copy failed, what the device does with the memory is unknown, and it
 // goes to the driver instead.
-func (sh *shard) retire(s *slab) {
+func (sh *shard) reclaim(s *slab) {
 	switch {
 	case s.tainted:
 		sh.tainted = append(sh.tainted, s)
-	case sh.room(s):
-		sh.put(s)
+	case sh.hasRoom(s):
+		sh.pushIdle(s)
 	default:
 		sh.excess = append(sh.excess, s)
 	}
 }
 
-// last is a mark that holds up slabs and is not done, the last one of its stream that is not after seq; or nil. An event
-// may be recorded after that of a later mark, so that the last mark of all is done first. All shards are locked.
-func (p *Pool) last(seq uint64) *mark {
+// lastPending is a completion that holds up slabs and is not done, the last one of its stream that is not after seq; or nil. An event
+// may be recorded after that of a later completion, so that the last one of all is done first. All shards are locked.
+func (p *Pool) lastPending(seq uint64) *completion {
 	for _, sh := range p.shards {
 		for _, q := range sh.queues {
 			holdsUp := false
 			for _, w := range slices.Backward(q.entries) {
-				holdsUp = holdsUp || w.slab != nil && w.mark.seq <= seq
+				holdsUp = holdsUp || w.slab != nil && w.until.seq <= seq
 				if !holdsUp {
 					continue
 				}
-				if done, _ := w.mark.peek(); !done {
-					return w.mark
+				if done, _ := w.until.peek(); !done {
+					return w.until
 				}
 			}
 		}

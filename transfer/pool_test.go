@@ -11,6 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -43,7 +44,7 @@ func TestPoolReuses(t *testing.T) {
 func TestReuseWaitsForTheCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 4096, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 
 	slow := r.get(t, 4096)
 	memory := address(slow)
@@ -128,7 +129,7 @@ func TestBudget(t *testing.T) {
 func TestBudgetOfPending(t *testing.T) {
 	r := newRig(t, transfer.Config{MaxCachedBytes: -1})
 	block := r.alloc(t, 512, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.get(t, 512)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 512)
 	require.NoError(t, err)
@@ -148,7 +149,7 @@ func TestIdleAfterAllCopies(t *testing.T) {
 	for _, held := range []device.Stream{r.a, r.b} {
 		block := r.alloc(t, 64, r.a)
 		b := r.get(t, 64)
-		open := hold(t, held)
+		open := cisterntest.Hold(t, held)
 		for _, s := range []device.Stream{r.a, r.b} {
 			_, err := r.pool.H2D(t.Context(), s, block, 0, b, 0, 64)
 			require.NoError(t, err)
@@ -179,7 +180,7 @@ func TestReleasedInAnotherOrder(t *testing.T) {
 	first, second := r.get(t, 64), r.get(t, 64)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, first, 0, 64)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	_, err = r.pool.H2D(t.Context(), r.a, block, 0, second, 0, 64)
 	require.NoError(t, err)
 	require.NoError(t, second.Release())
@@ -195,7 +196,7 @@ func TestReleasedInAnotherOrder(t *testing.T) {
 func TestEmptyCache(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	block := r.alloc(t, 512, r.a)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	b := r.get(t, 512)
 	_, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 512)
 	require.NoError(t, err)
@@ -289,8 +290,7 @@ func TestBadArguments(t *testing.T) {
 }
 
 func TestCloseReportsWhatIsOut(t *testing.T) {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
 	b, err := pool.Get(t.Context(), 1000)
@@ -321,17 +321,15 @@ func TestCloseReportsWhatIsOut(t *testing.T) {
 
 // Close waits for copies, of buffers that are released and of buffers that are out.
 func TestCloseWaits(t *testing.T) {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	pool, err := transfer.New(dev, transfer.Config{})
 	require.NoError(t, err)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
-	s, err := dev.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
+	s := cisterntest.Stream(t, dev)
 	block, err := cache.Alloc(t.Context(), 1000, s)
 	require.NoError(t, err)
-	open := hold(t, s)
+	open := cisterntest.Hold(t, s)
 	out, err := pool.Get(t.Context(), 1000)
 	require.NoError(t, err)
 	c, err := pool.H2D(t.Context(), s, block, 0, out, 0, 1000)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -252,7 +253,7 @@ func TestLaterMarkOfABufferStays(t *testing.T) {
 	}()
 	<-s.called
 	require.NoError(t, r.a.Synchronize(t.Context()))
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 64, b, 0, 64)
 	close(s.may)
 	require.NoError(t, err)
@@ -322,10 +323,10 @@ func (refusingLaunch) Launch(*device.Launch) error { return errRecord }
 func TestHandleOfAFailedCopy(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	dev := r.host(t)
-	r.faulted = true
+	r.Faulted = true
 	block, b := r.alloc(t, 64, r.a), r.get(t, 64)
 	dev.Fail(host.FaultCopy, 1)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, b, 0, 64)
 	require.NoError(t, err)
 	require.False(t, c.Done())
@@ -372,7 +373,7 @@ func TestBatchStepQueuedInPart(t *testing.T) {
 	require.Equal(t, fill(make([]byte, 64), 1), r.read(t, r.a, one)[:64])
 	require.NoError(t, errors.Join(one.Free(), two.Free()))
 	require.ErrorContains(t, r.pool.Close(), "1 buffers")
-	r.faulted = true
+	r.Faulted = true
 }
 
 // An observer of a copy inside the device is told of the destination.
@@ -388,8 +389,8 @@ func TestObserverSerialOfADeviceCopy(t *testing.T) {
 	require.Equal(t, want, list.events[0].Serial)
 }
 
-// The events of copies that use no buffer are used again, too.
-func TestEventsOfDeviceCopiesAreReused(t *testing.T) {
+// The events of copies that use no buffer are closed, too.
+func TestEventsOfDeviceCopiesAreClosed(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
 	block := r.alloc(t, 512, r.a)

@@ -3,14 +3,15 @@
 package transfer_test
 
 import (
-	"os"
-	"os/exec"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -76,14 +77,9 @@ var inPlaceMistakes = map[string]func(t *testing.T, r *rig, b transfer.Buffer, m
 	},
 }
 
-const inPlaceChild = "CISTERN_TRANSFER_IN_PLACE"
-
 // TestInPlaceMistake is one of them, in a process of its own.
 func TestInPlaceMistake(t *testing.T) {
-	do := inPlaceMistakes[os.Getenv(inPlaceChild)]
-	if do == nil {
-		t.Skip("run by TestInPlaceMistakesAreReported")
-	}
+	name, corrected := child.Mistake(t)
 	r := newRig(t, transfer.Config{})
 	r.host(t)
 	b := r.get(t, 4096)
@@ -91,25 +87,10 @@ func TestInPlaceMistake(t *testing.T) {
 	_, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 0, 4096, 1), transfer.BufferUse{Buffer: b, Writes: true})
 	require.NoError(t, err)
 	time.Sleep(10 * time.Millisecond)
-	do(t, r, b, mem, os.Getenv(inPlaceChild+"_TWIN") != "")
+	inPlaceMistakes[name](t, r, b, mem, corrected)
 	require.NoError(t, b.Release())
 }
 
 func TestInPlaceMistakesAreReported(t *testing.T) {
-	for name := range inPlaceMistakes {
-		t.Run(name, func(t *testing.T) {
-			for _, twin := range []string{"", "1"} {
-				cmd := exec.Command(os.Args[0], "-test.run=^TestInPlaceMistake$", "-test.v")
-				cmd.Env = append(os.Environ(), inPlaceChild+"="+name, inPlaceChild+"_TWIN="+twin, "GORACE=atexit_sleep_ms=10",
-					"CISTERN_TEST_DEVICE=") // the detector sees the host
-				out, _ := cmd.CombinedOutput() // the detector's exit status is not 0
-				if twin == "" {
-					require.Contains(t, string(out), "WARNING: DATA RACE", "the mistake was hidden")
-				} else {
-					require.NotContains(t, string(out), "DATA RACE")
-					require.Contains(t, string(out), "PASS")
-				}
-			}
-		})
-	}
+	child.Mistakes(t, "TestInPlaceMistake", slices.Collect(maps.Keys(inPlaceMistakes)), 1)
 }

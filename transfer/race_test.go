@@ -4,8 +4,8 @@ package transfer_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -102,36 +103,12 @@ func mistake(t *testing.T, with, now bool, do func(*testing.T, *rig), ops int) {
 	require.NoError(t, block.Free())
 }
 
-const child = "CISTERN_TRANSFER_MISTAKE"
-
 // TestMistake is one mistake or its corrected twin, in a process of its own.
 func TestMistake(t *testing.T) {
-	name, twin := os.Getenv(child), os.Getenv(child+"_TWIN") != ""
-	if name == "" {
-		t.Skip("run by TestMistakesAreReported")
-	}
-	mistake(t, twin, name == "wait for copies", between[name], 10)
+	name, corrected := child.Mistake(t)
+	mistake(t, corrected, name == "wait for copies", between[name], 10)
 }
 
 func TestMistakesAreReported(t *testing.T) {
-	for name := range between {
-		t.Run(name, func(t *testing.T) {
-			for range 2 {
-				require.Contains(t, runMistake(name, false), "WARNING: DATA RACE", "the mistake was hidden")
-				twin := runMistake(name, true)
-				require.NotContains(t, twin, "DATA RACE")
-				require.Contains(t, twin, "PASS")
-			}
-		})
-	}
-}
-
-func runMistake(name string, twin bool) string {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestMistake$", "-test.v")
-	cmd.Env = append(os.Environ(), child+"="+name, "GORACE=atexit_sleep_ms=10", "CISTERN_TEST_DEVICE=") // the detector sees the host
-	if twin {
-		cmd.Env = append(cmd.Env, child+"_TWIN=1")
-	}
-	out, _ := cmd.CombinedOutput() // the detector's exit status is not 0
-	return string(out)
+	child.Mistakes(t, "TestMistake", slices.Collect(maps.Keys(between)), 2)
 }

@@ -7,6 +7,10 @@ import (
 	"unsafe"
 )
 
+// A registered slice is a slab that the caller owns: a Buffer of it is copied and ordered as any other, but it is never idle,
+// is in no shard, counts in Registered alone, and its Release waits. The Go memory is pinned in the runtime's sense too (package
+// runtime, Pinner) until it is unregistered: the driver knows its address, and the garbage collector must not free it.
+
 // Register pins b in place (cuMemHostRegister), so that copies reach it without staging, and returns a buffer that is
 // b: its copies, [Buffer.Range] and states are those of any buffer. It costs about as much as allocating pinned
 // memory, so it is for slices that stay. Until the buffer's Release, which waits for its copies and unregisters, b is
@@ -47,17 +51,17 @@ func (b Buffer) unregister() error {
 	}
 	defer s.pool.gate.Leave()
 	sh := s.pool.lockShard()
-	err := b.end(sh)
+	err := b.expire(sh)
 	sh.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	s.pool.forgetRegistered(s)
+	s.pool.removeRegistered(s)
 	return s.pool.unregister(context.Background(), s)
 }
 
-// forgetRegistered takes a registered slab off the books.
-func (p *Pool) forgetRegistered(s *slab) {
+// removeRegistered takes a registered slab off the books.
+func (p *Pool) removeRegistered(s *slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unlink(s)
@@ -68,7 +72,7 @@ func (p *Pool) forgetRegistered(s *slab) {
 func (p *Pool) unregister(ctx context.Context, s *slab) error {
 	for _, u := range s.uses {
 		// So that what the copies did comes before what the owner does next; the device's own errors are Unregister's.
-		_ = u.mark.wait(ctx)
+		_ = u.last.wait(ctx)
 	}
 	end := p.start(ctx, OpUnregister, s.size())
 	err := p.dev.Unregister(s.mem)

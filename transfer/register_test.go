@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -107,7 +108,7 @@ func TestUnregisterWaits(t *testing.T) {
 	_, err := r.pool.Fill(t.Context(), r.a, block, 0, n, 9)
 	require.NoError(t, err)
 	require.NoError(t, r.a.Synchronize(t.Context()))
-	open := hold(t, r.b)
+	open := cisterntest.Hold(t, r.b)
 	mine := make([]byte, n)
 	b, err := r.pool.Register(t.Context(), mine)
 	require.NoError(t, err)
@@ -115,7 +116,7 @@ func TestUnregisterWaits(t *testing.T) {
 	require.NoError(t, err)
 	released := make(chan error, 1)
 	go func() { released <- b.Release() }()
-	waitFor(t, func() bool { return r.pool.Stats().Registered.Current == 0 })
+	cisterntest.WaitFor(t, func() bool { return r.pool.Stats().Registered.Current == 0 })
 	require.ErrorIs(t, b.Check(), transfer.ErrReleased)
 	select {
 	case err := <-released:

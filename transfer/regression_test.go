@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -141,7 +142,7 @@ func TestReleaseInFlightGivesBackWhatIsOverTheBudget(t *testing.T) {
 	block := r.alloc(t, 2<<20, r.a)
 	c, err := r.pool.H2D(t.Context(), r.a, block, 0, big, 0, 2<<20)
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	again := r.get(t, 64)
 	_, err = r.pool.H2D(t.Context(), r.a, block, 0, again, 0, 64)
 	require.NoError(t, err)

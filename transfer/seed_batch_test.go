@@ -9,6 +9,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -76,7 +77,7 @@ func TestSeedCollectKeepsCapacity(t *testing.T) {
 	same(before[0], all[0])
 	require.NotSame(t, &before[2][0], &all[2][0])
 	hidden := fill(make([]byte, 300), 9)
-	grown := append(before[:2], hidden)[:2] // the third slot's place lies behind the length: what is there is somebody's
+	grown := append(before[:2], hidden)[:2] // the third output's place lies behind the length: what is there is somebody's
 	require.NoError(t, b.Collect(t.Context(), &grown))
 	require.Equal(t, want[2], grown[2])
 	require.Equal(t, fill(make([]byte, 300), 9), hidden)
@@ -151,7 +152,7 @@ func TestSeedCollectErrors(t *testing.T) {
 	refused := r.pool.NewBatch()
 	_, err := refused.Submit(cancelled(), r.a)
 	require.ErrorIs(t, err, cancelled().Err())
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	late, _ := r.outputs(t, 100, 50)
 
 	good := [][]byte{fill(make([]byte, 100), 1), fill(make([]byte, 80), 2)}
@@ -188,8 +189,8 @@ func TestSeedCollectErrors(t *testing.T) {
 	}{
 		{ready.CollectInto(t.Context(), good[:1]), "CollectInto 1 slices: out of range: the batch has 2 outputs"},
 		{ready.CollectInto(t.Context(), nil), "CollectInto 0 slices"},
-		{ready.CollectOne(t.Context(), 2, &one), "slot 2: out of range: the batch has 2 outputs"},
-		{ready.CollectOne(t.Context(), -1, &one), "slot -1"},
+		{ready.CollectOne(t.Context(), 2, &one), "output 2: out of range: the batch has 2 outputs"},
+		{ready.CollectOne(t.Context(), -1, &one), "output -1"},
 		{ready.CollectRange(t.Context(), 1, 40, 11, &one), "11 bytes at offset 40 of an output of 50 bytes: out of range: it has 50 bytes"},
 		{ready.CollectRange(t.Context(), 1, 1<<62, 1<<62, &one), "it has 50 bytes"},
 		{ready.CollectRange(t.Context(), 1, -1, 2, &one), "offset -1"},
@@ -283,7 +284,7 @@ func TestSeedFaults(t *testing.T) {
 		t.Run(fmt.Sprint("fault ", f), func(t *testing.T) {
 			for n := 1; n <= 8; n++ {
 				r := newRig(t, transfer.Config{})
-				r.faulted = true
+				r.Faulted = true
 				r.host(t).Fail(f, n)
 				ok := check(t, r, r.pool, class)
 				faults := map[host.Fault]int{host.FaultCopy: 6, host.FaultLaunch: 2}[f] // pinned: the pool asks again

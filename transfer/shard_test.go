@@ -7,13 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 // newShards is a pool of so many shards, of which every call uses the last, on a device of its own.
 func newShards(t *testing.T, cfg Config, shards int) *Pool {
-	dev, err := host.New(host.Config{})
-	require.NoError(t, err)
+	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, cfg, shards)
 	p.hints.New = func() any { return p.shards[shards-1] }
 	t.Cleanup(func() {
@@ -28,16 +27,16 @@ func (p *Pool) idleIn(t *testing.T, sh *shard, bytes int64) {
 	class, size := classOf(bytes)
 	s, err := p.allocSlab(t.Context(), class, size, false)
 	require.NoError(t, err)
-	p.adopt(sh, s, bytes)
-	sh.apply(&change{gaugeRequests: -1, gaugeRequested: -bytes})
+	p.addSlab(sh, s, bytes)
+	sh.apply(&delta{gaugeRequests: -1, gaugeRequestedBytes: -bytes})
 	if size > p.budget {
-		sh.retire(s)
+		sh.reclaim(s)
 		return
 	}
-	p.lend(sh, size)
-	p.lendSlot(sh, class)
-	sh.put(s)
-	p.raise(sh)
+	p.grantBytes(sh, size)
+	p.grantBuffer(sh, class)
+	sh.pushIdle(s)
+	p.raisePeaks(sh)
 }
 
 // Gets that lose to others again and again make one slab more, up to half as many idle ones as there are shards, and no
@@ -47,15 +46,15 @@ func TestShort(t *testing.T) {
 	p := newShards(t, Config{}, shards)
 	class, size := classOf(64 << 10)
 	lose := func(class int, size int64, apart time.Duration) bool {
-		p.late = 0
-		for range manyLate - 1 {
-			p.lateAt = time.Now().Add(-apart)
-			if p.short(class, size) {
+		p.lostRaces = 0
+		for range manyLostRaces - 1 {
+			p.lastLostRace = time.Now().Add(-apart)
+			if p.needsExtraSlab(class, size) {
 				return true
 			}
 		}
-		p.lateAt = time.Now().Add(-apart)
-		return p.short(class, size)
+		p.lastLostRace = time.Now().Add(-apart)
+		return p.needsExtraSlab(class, size)
 	}
 	require.False(t, lose(class, size, time.Hour))
 	large, largeSize := classOf(DefaultMaxCachedBytes/shards/8 + 1)
@@ -73,11 +72,11 @@ func TestLateGets(t *testing.T) {
 		before int
 		limit  int64
 		want   int64
-	}{"for the first time": {0, 0, 1}, "again and again": {manyLate - 1, 0, 2}, "at the limit": {manyLate - 1, size, 1}} {
+	}{"for the first time": {0, 0, 1}, "again and again": {manyLostRaces - 1, 0, 2}, "at the limit": {manyLostRaces - 1, size, 1}} {
 		t.Run(name, func(t *testing.T) {
 			p := newShards(t, Config{MaxBytes: c.limit}, 4)
 			p.idleIn(t, p.shards[0], size)
-			p.late, p.lateAt = c.before, time.Now().Add(time.Hour)
+			p.lostRaces, p.lastLostRace = c.before, time.Now().Add(time.Hour)
 			p.shards[0].mu.Lock() // by another processor
 			got := make(chan error)
 			go func() {
@@ -105,10 +104,10 @@ func TestReleaseFreesWhatStatsFound(t *testing.T) {
 	b, err := p.Get(t.Context(), 64) // its place is kept
 	require.NoError(t, err)
 	p.idleIn(t, p.shards[0], 2<<20) // as if a copy had ended just now
-	left := p.shards[3].bytesLeft
+	left := p.shards[3].byteAllowance
 	for range 2 {
 		st := p.Stats()
-		require.Equal(t, left, p.shards[3].bytesLeft, "no budget is enough for what was found")
+		require.Equal(t, left, p.shards[3].byteAllowance, "no budget is enough for what was found")
 		require.EqualValues(t, 64, st.CachedBytes.Current)
 		require.EqualValues(t, 128, st.AllocatedBytes.Current)
 		require.EqualValues(t, 2<<20+128, st.HeldBytes.Current)
@@ -124,11 +123,11 @@ func TestPeaksOfTurns(t *testing.T) {
 		p := newShards(t, Config{}, 2)
 		for i := range 100 {
 			sh := p.shards[i%2]
-			p.waits.Add(waits)
-			out := handedOut(64, 64)
+			p.lockAllWaits.Add(waits)
+			out := handOutDelta(64, 64)
 			sh.apply(&out)
-			p.raise(sh)
-			back := change{gaugeRequests: -1, gaugeActive: -64, gaugeRequested: -64}
+			p.raisePeaks(sh)
+			back := delta{gaugeRequests: -1, gaugeActiveBytes: -64, gaugeRequestedBytes: -64}
 			sh.apply(&back)
 		}
 		require.Equal(t, want, p.Stats().ActiveRequests.Peak)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -43,7 +44,7 @@ func TestStageErrorsLeaveDstAlone(t *testing.T) {
 	require.ErrorIs(t, err, transfer.ErrRange)
 	require.ErrorContains(t, err, "13 bytes at offset 500 of block")
 
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error)
 	go func() { failed <- r.pool.Download(ctx, r.a, dst[:512], block, 0) }()
@@ -57,7 +58,7 @@ func TestStageErrorsLeaveDstAlone(t *testing.T) {
 
 	// An upload that is cancelled on its way keeps no buffer.
 	big := r.alloc(t, 32<<20, r.b)
-	open = hold(t, r.b)
+	open = cisterntest.Hold(t, r.b)
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
 		_, err := r.pool.Upload(ctx, r.b, big, 0, make([]byte, 32<<20))

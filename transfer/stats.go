@@ -66,6 +66,7 @@ func (d DurationStat) Average() time.Duration {
 	return d.Total / time.Duration(d.Count)
 }
 
+// add counts a call. The pool is locked.
 func (d *DurationStat) add(took time.Duration) {
 	if d.Count == 0 || took < d.Min {
 		d.Min = took
@@ -80,11 +81,11 @@ func (p *Pool) Stats() Stats {
 	var st Stats
 	p.lockAll()
 	defer p.unlockAll()
-	p.collectAll()
-	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActive)
-	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequested), p.total(gaugeCached)
-	if len(p.doomed) > 0 {
-		p.due.Store(true)
+	p.pollAll()
+	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActiveBytes)
+	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequestedBytes), p.total(gaugeCachedBytes)
+	if len(p.evicted) > 0 {
+		p.rebalanceDue.Store(true)
 	}
 	for _, sh := range p.shards {
 		st.Hits += sh.hits
@@ -146,6 +147,7 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
+// up raises a statistic and its peak. Whatever guards the statistic is locked.
 func up(s *memcache.Stat, n int64) {
 	s.Current += n
 	s.Allocated += n

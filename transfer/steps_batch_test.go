@@ -87,15 +87,15 @@ func (a *actor) batch(s step) {
 				effects = append(effects, func() { v.want[at], v.want[at+1] = byte(x), byte(x>>8) })
 			}
 		case 3:
-			var slot int
-			slot, err = h.batch.OutputPadded(background, v.block, int64(at), int64(n/2), int64(n))
+			var index int
+			index, err = h.batch.OutputPadded(background, v.block, int64(at), int64(n/2), int64(n))
 			a.end()
 			if a.placed(h, int64(n), true, err) {
-				if slot != len(h.want) {
-					a.fail("output %d is slot %d", len(h.want), slot)
+				if index != len(h.want) {
+					a.fail("output %d has index %d", len(h.want), index)
 				}
 				h.want = append(h.want, nil)
-				effects = append(effects, func() { h.want[slot] = slices.Clone(v.want[at : at+n/2]) })
+				effects = append(effects, func() { h.want[index] = slices.Clone(v.want[at : at+n/2]) })
 			}
 		case 4:
 			l := &device.Launch{Name: "add", Reads: []device.Range{v.block.Range(int64(at), int64(n))}}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -149,7 +150,7 @@ func TestCloseUnderEverything(t *testing.T) {
 				}
 			})
 		}
-		waitFor(t, func() bool { return p.Stats().H2DCopies > 50 })
+		cisterntest.WaitFor(t, func() bool { return p.Stats().H2DCopies > 50 })
 		if err := p.Close(); err != nil {
 			require.ErrorContains(t, err, "Release them first")
 		}

@@ -9,6 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// A strided copy is one operation of the driver, where a copy for each row would be one for each. The checks add the offsets and
+// pitches without overflowing, and before anything is queued: a range is the rows' span, what lies between them included.
+
 // Rows are what a strided copy copies: Height rows of Width bytes. A pitch is the bytes from the start of a row to the
 // start of the next, at least Width.
 type Rows struct {
@@ -62,7 +65,7 @@ func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcach
 		return nil, err
 	}
 	w := work{op: OpH2D, stream: stream, bytes: rows.bytes(), blocks: []memcache.Block{dst}, buffers: []BufferUse{{Buffer: src}}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.Copy2D(&device.Copy2D{
 			Width: rows.Width, Height: rows.Height, Dst: dst.Ptr() + device.Ptr(dstOffset), DstPitch: rows.DstPitch,
 			SrcHost: src.memory()[srcOffset:], SrcPitch: rows.SrcPitch,
@@ -87,7 +90,7 @@ func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer,
 		return nil, err
 	}
 	w := work{op: OpD2H, stream: stream, bytes: rows.bytes(), blocks: []memcache.Block{src}, buffers: []BufferUse{{Buffer: dst, Writes: true}}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.Copy2D(&device.Copy2D{
 			Width: rows.Width, Height: rows.Height, DstHost: dst.memory()[dstOffset:], DstPitch: rows.DstPitch,
 			Src: src.Ptr() + device.Ptr(srcOffset), SrcPitch: rows.SrcPitch,
@@ -112,7 +115,7 @@ func (p *Pool) D2DStrided(ctx context.Context, stream device.Stream, dst memcach
 		return nil, err
 	}
 	w := work{op: OpD2D, stream: stream, bytes: rows.bytes(), blocks: []memcache.Block{dst, src}}
-	return p.submit(ctx, &w, func() error {
+	return p.enqueue(ctx, &w, func() error {
 		return stream.Copy2D(&device.Copy2D{
 			Width: rows.Width, Height: rows.Height, Dst: dst.Ptr() + device.Ptr(dstOffset), DstPitch: rows.DstPitch,
 			Src: src.Ptr() + device.Ptr(srcOffset), SrcPitch: rows.SrcPitch,

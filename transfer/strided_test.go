@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -156,7 +157,7 @@ func TestDeviceCopies(t *testing.T) {
 	require.Equal(t, want, r.read(t, r.a, b))
 
 	// On another stream that has not begun: neither block is handed out.
-	open := hold(t, r.b)
+	open := cisterntest.Hold(t, r.b)
 	_, err = r.pool.D2D(t.Context(), r.b, b, 0, a, 0, 4096)
 	require.NoError(t, err)
 	filled := r.alloc(t, 4096, r.a)

@@ -6,9 +6,24 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// begin announces a copy on s, and returns the copies on other streams that it has to run after: all if it
+// A buffer remembers, for each stream, its last copy there and whether any copy there wrote it: as many entries as streams,
+// however many copies. Two copies of one buffer on different streams are ordered where either writes it, as readers and
+// writers are; copies that only read run beside each other. All of it is guarded by the slab's lock, which is never held
+// across a wait.
+//
+// Two goroutines that queue copies of one buffer at once are refused where one of them writes: which copy came first is
+// known only when both are recorded, and a wait can't be inserted behind a copy that is queued.
+
+// use is the last copy of a buffer on one stream.
+type use struct {
+	stream uint64
+	last   *completion
+	wrote  bool // this copy, or one before it on the stream, writes the buffer
+}
+
+// announce announces a copy on s, and returns the copies on other streams that it has to run after: all if it
 // writes the buffer, otherwise those that do. It is followed by commit or abort.
-func (b Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
+func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	sl := b.slab
 	sl.mu.Lock()
 	defer sl.mu.Unlock()
@@ -16,38 +31,39 @@ func (b Buffer) begin(s device.Stream, writes bool) ([]*mark, error) {
 		return nil, err
 	}
 	if sl.tainted {
-		return nil, b.endless()
+		return nil, b.taintedError()
 	}
 	if sl.queueing > 0 && (writes || sl.writing) {
 		return nil, fmt.Errorf("%s that another goroutine is queueing a copy of: %w", b, ErrInFlight)
 	}
 	sl.queueing++
 	sl.writing = writes
-	var earlier []*mark
+	var earlier []*completion
 	for _, u := range sl.uses {
 		if u.stream != s.ID() && (writes || u.wrote) {
-			earlier = append(earlier, u.mark)
+			earlier = append(earlier, u.last)
 		}
 	}
 	return earlier, nil
 }
 
-// commit notes that the copy is queued and ends with m. It returns the mark that m takes the place of, if any.
-func (s *slab) commit(m *mark, writes bool) (replaced *mark) {
+// commit notes that the copy is queued and ends with end. It returns the completion that end takes the place of, if any.
+// Another goroutine may have recorded a later one on the stream first: then end itself is no longer needed.
+func (s *slab) commit(end *completion, writes bool) (replaced *completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queueing--
 	for i := range s.uses {
-		if u := &s.uses[i]; u.stream == m.stream {
+		if u := &s.uses[i]; u.stream == end.stream {
 			u.wrote = u.wrote || writes
-			if u.mark.seq > m.seq {
-				return m
+			if u.last.seq > end.seq {
+				return end
 			}
-			replaced, u.mark = u.mark, m
+			replaced, u.last = u.last, end
 			return replaced
 		}
 	}
-	s.uses = append(s.uses, use{m.stream, m, writes})
+	s.uses = append(s.uses, use{end.stream, end, writes})
 	return nil
 }
 

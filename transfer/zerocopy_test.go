@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
@@ -23,7 +24,7 @@ func TestLaunchInPlace(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b := r.get(t, 5000)
 	mem := fill(b.Bytes(), 1)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	c, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 100, 3000, 7), transfer.BufferUse{Buffer: b, Writes: true})
 	require.NoError(t, err)
 	require.False(t, c.Done())
@@ -54,7 +55,7 @@ func TestLaunchKeepsTheBuffer(t *testing.T) {
 		r := newRig(t, transfer.Config{})
 		b := r.get(t, 4096)
 		at, mem := address(b), fill(b.Bytes(), 1)
-		open := hold(t, r.a)
+		open := cisterntest.Hold(t, r.a)
 		c, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 0, 4096, 1), transfer.BufferUse{Buffer: b, Writes: writes})
 		require.NoError(t, err)
 		require.NoError(t, b.Release())
@@ -72,7 +73,7 @@ func TestLaunchesOfOneBufferAreOrdered(t *testing.T) {
 	b, block := r.get(t, 4096), r.alloc(t, 4096, r.b)
 	mem := fill(b.Bytes(), 1)
 	use := transfer.BufferUse{Buffer: b, Writes: true}
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	for i := range 3 {
 		s := [2]device.Stream{r.a, r.b}[i%2]
 		_, err := r.pool.Launch(t.Context(), s, r.inPlace(t, b, mem, 0, 4096, 5), use)
@@ -98,7 +99,7 @@ func TestLaunchWaitsForReaders(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	b, block := r.get(t, 4096), r.alloc(t, 4096, r.b)
 	mem := fill(b.Bytes(), 1)
-	open := hold(t, r.b)
+	open := cisterntest.Hold(t, r.b)
 	_, err := r.pool.H2D(t.Context(), r.b, block, 0, b, 0, 4096)
 	require.NoError(t, err)
 	c, err := r.pool.Launch(t.Context(), r.a, r.inPlace(t, b, mem, 0, 4096, 5), transfer.BufferUse{Buffer: b, Writes: true})

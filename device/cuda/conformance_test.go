@@ -4,13 +4,13 @@ package cuda_test
 
 import (
 	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/devicetest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 // faulty is set in processes of their own: a sticky error outlives the device.
@@ -55,11 +55,9 @@ func TestSticky(t *testing.T) {
 
 // again runs a test in a process in which GPUs may fail.
 func again(t *testing.T, name, passed string) {
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", name)
-	cmd.Env = append(os.Environ(), faulty+"=1")
-	out, err := cmd.CombinedOutput()
+	out, err := child.Test(name, faulty+"=1")
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), passed)
+	require.Contains(t, out, passed)
 }
 
 func TestLost(t *testing.T) {

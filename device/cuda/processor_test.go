@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 var (
@@ -29,11 +31,9 @@ func onProcessor(t *testing.T, tests string, env ...string) string {
 	out, err := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-w", "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 		"-I", dir, "-o", filepath.Join(dir, "libcuda.so.1"), "testdata/driver.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", tests)
-	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir, processor+"=1"), env...)
-	out, err = cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
+	printed, err := child.Test(tests, append(env, "LD_LIBRARY_PATH="+dir, processor+"=1")...)
+	require.NoError(t, err, "%s", printed)
+	return printed
 }
 
 // processor is set where the driver is that of testdata/driver.c.

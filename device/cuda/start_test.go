@@ -9,16 +9,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 // opening is what a process says that finds this driver.
 func opening(t *testing.T, driver string) string {
-	cmd := exec.Command(os.Args[0], "-test.v", "-test.run", "TestOpenSaysWhy$")
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(driver))
-	out, err := cmd.CombinedOutput()
+	out, err := child.Test("TestOpenSaysWhy$", "LD_LIBRARY_PATH="+filepath.Dir(driver))
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "PASS: TestOpenSaysWhy")
-	return string(out)
+	require.Contains(t, out, "PASS: TestOpenSaysWhy")
+	return out
 }
 
 func TestStartsWithoutDriver(t *testing.T) {

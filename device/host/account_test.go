@@ -143,7 +143,7 @@ func TestAdjacentReservations(t *testing.T) {
 
 // TestOneOfManyCallsFails, whoever makes it: the last one of all.
 func TestOneOfManyCallsFails(t *testing.T) {
-	const goroutines, each = 8, 20_000
+	const goroutines, each = 8, 200_000
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
 	d.Fail(FaultCopy, goroutines*each)

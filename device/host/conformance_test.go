@@ -9,6 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/devicetest"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 func TestConformance(t *testing.T) { conformance(t, host.Config{Capacity: 64 << 20}) }
@@ -27,11 +28,7 @@ func conformance(t *testing.T, config host.Config) {
 			require.NoError(t, err)
 			return d
 		},
-		Block: func(t testing.TB, s device.Stream) func() {
-			gate := make(chan struct{})
-			require.NoError(t, s.Launch(&device.Launch{Name: "block", Func: func() { <-gate }}))
-			return func() { close(gate) }
-		},
+		Block: cisterntest.Hold,
 		Fill: func(t testing.TB, d device.Device, p device.Ptr, bytes int64, value byte) *device.Launch {
 			return kernel(t, d, p, bytes, func(byte) byte { return value })
 		},

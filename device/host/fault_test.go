@@ -10,16 +10,14 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 )
 
 var background = context.Background()
 
 func newDevice(t testing.TB, capacity int64) (*host.Device, device.Stream) {
-	d, err := host.New(host.Config{Capacity: capacity})
-	require.NoError(t, err)
-	s, err := d.NewStream(device.StreamOptions{})
-	require.NoError(t, err)
-	return d, s
+	d := cisterntest.Host(t, capacity)
+	return d, cisterntest.Stream(t, d)
 }
 
 func TestFailAllocations(t *testing.T) {
@@ -100,8 +98,7 @@ func TestFailWork(t *testing.T) {
 		require.NoError(t, err)
 		b, err := d.AllocPinned(100)
 		require.NoError(t, err)
-		gate := make(chan struct{})
-		require.NoError(t, s.Launch(&device.Launch{Func: func() { <-gate }}))
+		release := cisterntest.Hold(t, s)
 		d.Fail(c.fault, 2)
 		for range 3 {
 			require.NoError(t, c.queue(s, p, b), "the failure is asynchronous")
@@ -109,7 +106,7 @@ func TestFailWork(t *testing.T) {
 		done, err := s.Query()
 		require.NoError(t, err)
 		require.False(t, done)
-		close(gate)
+		release()
 		err = s.Synchronize(background)
 		require.ErrorIs(t, err, device.ErrSticky)
 		var e *device.Error

@@ -3,7 +3,6 @@ package host
 import (
 	"math/bits"
 	"os"
-	"os/exec"
 	"testing"
 	"unsafe"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 func openInaccessible(t testing.TB) *Device {
@@ -49,11 +49,9 @@ func TestTouchingInaccessibleMemoryEndsTheProgram(t *testing.T) {
 		readAt(r)
 	default:
 		for _, what := range []string{"allocated", "mapped"} {
-			child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-			child.Env = append(os.Environ(), "CISTERN_TOUCH="+what)
-			out, err := child.CombinedOutput()
+			out, err := child.Test("^"+t.Name()+"$", "CISTERN_TOUCH="+what)
 			assert.Error(t, err, what)
-			assert.Contains(t, string(out), "fault", what)
+			assert.Contains(t, out, "fault", what)
 		}
 	}
 	require.NoError(t, d.Unmap(r, granularity))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -62,14 +63,9 @@ func TestRaceDetectorSeesStreams(t *testing.T) {
 // runScenarioOnce runs a scenario in a process of its own, with the longest history that the detector has.
 func runScenarioOnce(t *testing.T, self, full string, wrong bool) (raced bool) {
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), scenarioVariable+"="+full,
-		"GORACE=exitcode=66 halt_on_error=0 atexit_sleep_ms=0 history_size=7")
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState != nil && cmd.ProcessState.ExitCode() == 66 {
-		require.Contains(t, string(out), "DATA RACE")
-		require.True(t, wrong, "false report:\n%s", out)
-		return true
-	}
-	require.NoError(t, err, "%s", out)
-	return false
+	cmd.Env = append(os.Environ(), scenarioVariable+"="+full)
+	raced, out, err := child.Raced(cmd, 0)
+	require.NoError(t, err)
+	require.False(t, raced && !wrong, "false report:\n%s", out)
+	return raced
 }

@@ -3,17 +3,16 @@
 package sanitizer
 
 import (
-	"errors"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
 const runs = 20
@@ -53,10 +52,10 @@ func run(t *testing.T, binary string, args ...string) (reported int) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			raced, err := once(binary, args)
+			raced, _, err := child.Raced(exec.Command(binary, args...), 100*time.Millisecond)
 			if err == nil && !raced && args[len(args)-1] == "mistake" {
 				t.Log("a run without a report; once more")
-				raced, err = once(binary, args)
+				raced, _, err = child.Raced(exec.Command(binary, args...), 100*time.Millisecond)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -70,19 +69,4 @@ func run(t *testing.T, binary string, args ...string) (reported int) {
 	}
 	wg.Wait()
 	return reported
-}
-
-// once runs the program, with the longest history that the detector has.
-func once(binary string, args []string) (raced bool, err error) {
-	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=100 history_size=7")
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 66 && strings.Contains(string(out), "DATA RACE") {
-		return true, nil
-	}
-	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, out)
-	}
-	return false, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -37,7 +38,7 @@ func TestLoaderGivesUpAgainAndAgain(t *testing.T) {
 		if round%3 == 1 {
 			want = 3
 		}
-		waitFor(t, func() bool { return filled.Load() == want })
+		cisterntest.WaitFor(t, func() bool { return filled.Load() == want })
 		if round%3 == 2 {
 			b, err := l.Next(t.Context())
 			require.NoError(t, err)
@@ -137,7 +138,7 @@ func TestLoaderCountsItsWaits(t *testing.T) {
 	require.Positive(t, b.Waited())
 	require.GreaterOrEqual(t, l.Stats().Waited, b.Waited())
 	require.Less(t, l.Stats().Throttled, l.Stats().Waited)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	require.NoError(t, b.Release())
 	time.AfterFunc(pause, open)
 	_, err = l.Next(t.Context())
@@ -187,7 +188,7 @@ func TestHeldBatchesThrottle(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 2)
 	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	held, err := l.Next(t.Context())
 	require.NoError(t, err)
 	released, err := l.Next(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -101,7 +102,7 @@ func (k *sink) work() {
 	if _, ok := k.dev.(device.HostVisible); ok {
 		l.Func = func() { time.Sleep(200 * time.Microsecond) }
 	} else {
-		l.Kernel, l.Args = gpuKernel(k.t, k.dev, "add"), []uint64{uint64(k.scratch), scratchBytes, 1}
+		l.Kernel, l.Args = cisterntest.Kernel(k.t, k.dev, "add"), []uint64{uint64(k.scratch), scratchBytes, 1}
 		l.Grid, l.Block = [3]uint32{1, 1, 1}, [3]uint32{32, 1, 1}
 	}
 	require.NoError(k.t, k.a.Launch(l))
@@ -178,7 +179,7 @@ func TestLoaderEpochs(t *testing.T) {
 func TestLoaderThrottles(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l := newLoader(t, r, 2)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	require.NoError(t, l.Start(t.Context(), counter(10, nil)))
 	k := newSink(t, r, 10)
 	for range 2 {
@@ -241,7 +242,7 @@ func TestLoaderCloseUnderCompute(t *testing.T) {
 	require.NoError(t, l.Start(t.Context(), counter(1, nil)))
 	b, err := l.Next(t.Context())
 	require.NoError(t, err)
-	open := hold(t, r.a)
+	open := cisterntest.Hold(t, r.a)
 	k.step(b, false)
 	require.NoError(t, b.Release())
 	require.NoError(t, l.Close())
@@ -402,7 +403,7 @@ func TestLoaderOverlapsCompute(t *testing.T) {
 	l := newLoader(t, r, 2)
 	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
 	for i := 0; i < 9; i += 3 {
-		open := hold(t, r.a)
+		open := cisterntest.Hold(t, r.a)
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
 		k.step(b, false)

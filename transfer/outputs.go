@@ -8,14 +8,22 @@ import (
 	"sync/atomic"
 )
 
-// Outputs is the number of slots.
+// Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes afterwards. The caller's
+// slices are written when everything is there, and not before: after an error they have what they had.
+
+// output is where an output lies.
+type output struct {
+	memory []byte // of the bytes that were asked for, without padding
+}
+
+// Outputs is the number of outputs.
 func (b *Batch) Outputs() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.outputs)
 }
 
-// Collect waits until the batch is done, and copies its outputs to *dst, one slice a slot. *dst, and each slice in it, keep
+// Collect waits until the batch is done, and copies its outputs to *dst, one slice an output. *dst, and each slice in it, keep
 // their memory where its capacity is enough, as with append. On an error, ctx's included, *dst and what it holds are as they were.
 func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	if dst == nil {
@@ -34,7 +42,7 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	return nil
 }
 
-// CollectInto is Collect for slices that the caller holds: dst must have one for each slot, else the error wraps
+// CollectInto is Collect for slices that the caller holds: dst must have one for each output, else the error wraps
 // [ErrRange]. dst[i] keeps its memory where its length is enough; what lies behind that is not its, and may be another's.
 func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	outputs, unlock, err := b.results(ctx, "CollectInto")
@@ -73,25 +81,26 @@ func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	others.Wait()
 }
 
-// collectBytes is how much one goroutine copies before another helps.
+// collectBytes is how much one goroutine copies before another helps: less takes no longer than starting it.
 const collectBytes = 512 << 10
 
-// CollectOne is Collect for one slot. *dst keeps its memory where it is large enough; a slot that there is not wraps
+// CollectOne is Collect for one output, that Output returned index for. *dst keeps its memory where it is large enough; an
+// index that there is not wraps
 // [ErrRange].
-func (b *Batch) CollectOne(ctx context.Context, slot int, dst *[]byte) error {
-	return b.collect(ctx, "CollectOne", slot, 0, -1, dst)
+func (b *Batch) CollectOne(ctx context.Context, index int, dst *[]byte) error {
+	return b.collect(ctx, "CollectOne", index, 0, -1, dst)
 }
 
-// CollectRange is CollectOne of the slot's bytes bytes at offset. A range outside of the slot wraps [ErrRange].
-func (b *Batch) CollectRange(ctx context.Context, slot int, offset, bytes int64, dst *[]byte) error {
+// CollectRange is CollectOne of the output's bytes bytes at offset. A range outside of the output wraps [ErrRange].
+func (b *Batch) CollectRange(ctx context.Context, index int, offset, bytes int64, dst *[]byte) error {
 	if bytes < 0 {
 		return fmt.Errorf("transfer: CollectRange of %d bytes: %w: want 0 or more", bytes, ErrRange)
 	}
-	return b.collect(ctx, "CollectRange", slot, offset, bytes, dst)
+	return b.collect(ctx, "CollectRange", index, offset, bytes, dst)
 }
 
 // collect takes what lies behind offset if bytes is negative.
-func (b *Batch) collect(ctx context.Context, call string, slot int, offset, bytes int64, dst *[]byte) error {
+func (b *Batch) collect(ctx context.Context, call string, index int, offset, bytes int64, dst *[]byte) error {
 	if dst == nil {
 		return noDestination(call)
 	}
@@ -100,20 +109,21 @@ func (b *Batch) collect(ctx context.Context, call string, slot int, offset, byte
 		return err
 	}
 	defer unlock()
-	if slot < 0 || slot >= len(outputs) {
-		return fmt.Errorf("transfer: %s of slot %d: %w: the batch has %d outputs", call, slot, ErrRange, len(outputs))
+	if index < 0 || index >= len(outputs) {
+		return fmt.Errorf("transfer: %s of output %d: %w: the batch has %d outputs", call, index, ErrRange, len(outputs))
 	}
-	mem := outputs[slot].memory
+	mem := outputs[index].memory
 	if bytes < 0 {
 		bytes = int64(len(mem))
 	}
-	if err := checkRange(call, outputs[slot], offset, bytes, int64(len(mem))); err != nil {
+	if err := checkRange(call, outputs[index], offset, bytes, int64(len(mem))); err != nil {
 		return err
 	}
 	*dst = append((*dst)[:0], mem[offset:offset+bytes]...)
 	return nil
 }
 
+// noDestination is the error of a nil pointer.
 func noDestination(call string) error {
 	return fmt.Errorf("transfer: %s to a nil pointer: %w: want where the output goes", call, ErrInvalid)
 }
@@ -121,7 +131,8 @@ func noDestination(call string) error {
 // String is "an output of N bytes".
 func (o output) String() string { return fmt.Sprintf("an output of %d bytes", len(o.memory)) }
 
-// results waits for the outputs, and keeps them until unlock.
+// results waits for the outputs, and keeps them until unlock: it holds the batch's lock, so that no Close takes their memory, and
+// the pool's gate, so that no Close of the pool frees it. It waits with neither.
 func (b *Batch) results(ctx context.Context, call string) (outputs []output, unlock func(), err error) {
 	b.mu.Lock()
 	done, err := b.done, b.collectable(call)
@@ -147,6 +158,7 @@ func (b *Batch) results(ctx context.Context, call string) (outputs []output, unl
 	return b.outputs, unlock, nil
 }
 
+// collectable says why there is nothing to collect. The batch is locked.
 func (b *Batch) collectable(call string) error {
 	switch b.state {
 	case submitted:

@@ -1,0 +1,6 @@
+//go:build cuda
+
+package structure
+
+// tags are the build tags that the packages are looked at with.
+const tags = "cuda"

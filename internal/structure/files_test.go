@@ -1,0 +1,56 @@
+package structure
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sources calls f with each source file of the module, by its path from the root.
+func sources(t *testing.T, f func(path string, text []byte)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		path, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		path = filepath.ToSlash(path)
+		if d.IsDir() {
+			if slices.Contains([]string{".git", "bin", "dist"}, path) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !slices.Contains([]string{".go", ".c", ".h", ".cu"}, filepath.Ext(path)) || strings.Contains(path, "testdata/") {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		f(path, text)
+		return nil
+	}))
+}
+
+// TestFilesAreShort leaves out what programs write.
+func TestFilesAreShort(t *testing.T) {
+	files := 0
+	sources(t, func(path string, text []byte) {
+		files++
+		lines := bytes.Count(text, []byte("\n"))
+		if lines >= 500 && !bytes.Contains(text[:min(len(text), 400)], []byte("enerated")) {
+			t.Errorf("%s has %d lines, 500 or more", path, lines)
+		}
+	})
+	require.Greater(t, files, 400)
+}

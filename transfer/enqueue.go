@@ -1,0 +1,177 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// How work gets onto a stream. Every copy, fill, kernel and batch takes the same three steps:
+//
+//	Pool.enqueue   checks that the pool is open, records the blocks on the stream, and tells the observer
+//	Pool.fence     queues waits for other streams' copies of the same buffers, then the work, then an event
+//	run            is the work itself: one call of the stream, or a batch's steps (Batch.runSteps)
+//
+// A buffer is announced before the work is queued and committed after the event is recorded. Between the two no lock is
+// held, since the stream's calls may wait for room in its queue; another goroutine that wants the same buffer meanwhile
+// gets ErrInFlight (see use.go). A completion is made for each work, and not for each buffer: a batch of a thousand copies
+// costs one event.
+
+// BufferUse is how queued work uses a buffer.
+type BufferUse struct {
+	Buffer Buffer
+	// Writes says that the work writes the buffer; else it only reads it.
+	Writes bool
+}
+
+// work is what is queued on one stream, and what it touches. It has been checked.
+type work struct {
+	op        Op
+	stream    device.Stream
+	bytes     int64
+	blocks    []memcache.Block
+	buffers   []BufferUse // each buffer once; empty ones are allowed
+	kernels   bool        // there is more to do than copies
+	counts    copyCounts  // for Stats: of a batch's copies
+	announced int         // how many of buffers are announced
+	partial   bool        // something was queued before run failed
+}
+
+// copyCounts are how many copies there are of each direction, and their bytes.
+type copyCounts [copyOps]struct{ copies, bytes int64 }
+
+// enqueue queues work, between waits for what other streams do with its buffers and an event that says when it is done.
+// Its blocks are recorded on the stream. If there is nothing to do nothing happens.
+func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, error) {
+	if err := p.enter(ctx, w.op.call()); err != nil {
+		return nil, err
+	}
+	defer p.gate.Leave()
+	if w.bytes == 0 && !w.kernels {
+		return &Copy{}, nil
+	}
+	for _, b := range w.blocks {
+		if err := b.RecordStream(w.stream); err != nil {
+			return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
+		}
+	}
+	ev, err := p.dev.NewEvent(device.EventOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
+	}
+	o := p.observe(ctx, w)
+	end, err := p.fence(w, ev, o, run)
+	if err != nil {
+		err = fmt.Errorf("transfer: %s of %d bytes on stream %d: %w", w.op.call(), w.bytes, w.stream.ID(), err)
+		o.fail(err)
+		return nil, err
+	}
+	p.count(w)
+	if o != nil {
+		p.notifier.follow(w.stream, o)
+	}
+	return &Copy{end, w.bytes}, nil
+}
+
+// count counts what was queued: a single copy by its own direction, a batch by those of its copies.
+func (p *Pool) count(w *work) {
+	switch {
+	case w.op < copyOps:
+		p.copied[w.op].copies.Add(1)
+		p.copied[w.op].bytes.Add(w.bytes)
+	case w.op == OpBatch:
+		for op, n := range w.counts {
+			p.copied[op].copies.Add(n.copies)
+			p.copied[op].bytes.Add(n.bytes)
+		}
+	}
+}
+
+// fence queues the work, after what other streams do with its buffers, and ev after it. If run fails and has queued nothing,
+// the buffers are as they were. If the event can't be recorded nothing says when the work is done: its buffers are tainted.
+func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*completion, error) {
+	err := w.announce()
+	if err == nil {
+		o.started(w.stream)
+		err = run()
+	}
+	if err != nil && !w.partial {
+		w.abort(false)
+		ev.Close()
+		return nil, err
+	}
+	o.ended(w.stream)
+	end, recordErr := p.record(w.stream, ev)
+	if recordErr != nil {
+		w.abort(true)
+		if err == nil {
+			err = recordErr
+		}
+		return nil, err
+	}
+	held := false
+	for _, u := range w.buffers {
+		if u.Buffer.slab == nil {
+			continue
+		}
+		held = true
+		if replaced := u.Buffer.slab.commit(end, u.Writes); replaced != nil {
+			p.addOrphan(replaced)
+		}
+	}
+	if !held {
+		p.addOrphan(end)
+	}
+	return end, err
+}
+
+// announce announces the work to its buffers, and lets the stream wait for what uses them on other streams.
+func (w *work) announce() error {
+	for _, u := range w.buffers {
+		if u.Buffer.slab == nil {
+			w.announced++
+			continue
+		}
+		earlier, err := u.Buffer.announce(w.stream, u.Writes)
+		if err != nil {
+			return err
+		}
+		w.announced++
+		for _, end := range earlier {
+			if err := end.orderBefore(w.stream); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// abort notes that the work was not queued, or that it was and nothing says when it is done.
+func (w *work) abort(queued bool) {
+	for _, u := range w.buffers[:w.announced] {
+		if u.Buffer.slab != nil {
+			u.Buffer.slab.abort(queued)
+		}
+	}
+}
+
+// observe tells the observer that the work is about to be queued. It returns nil if nobody wants to know.
+func (p *Pool) observe(ctx context.Context, w *work) *observed {
+	if p.observer == nil {
+		return nil
+	}
+	_, op := p.observer.Start(ctx, w.op)
+	if op == nil {
+		return nil
+	}
+	o := &observed{pool: p, op: op, info: OpInfo{
+		Op: w.op, Device: p.dev.Name(), Stream: w.stream.ID(), Bytes: w.bytes, Queued: time.Now(),
+	}}
+	if w.op != OpBatch && len(w.blocks) > 0 {
+		o.info.Serial = w.blocks[0].Serial()
+	}
+	return o
+}
