@@ -9,7 +9,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -92,6 +92,9 @@ gremlins: ## break every operator that a change touches (BASE=origin/main), and 
 
 bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...
+
+compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs of runs that alternate: make compare PKG=./memcache BENCH=AllocFree
+	.ci/compare $(PKG) '$(or $(BENCH),.)'
 
 cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
 	@echo '#include <stdlib.h>' | $$(go env CC) -E - >/dev/null 2>&1 || { \
