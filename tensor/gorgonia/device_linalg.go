@@ -73,14 +73,14 @@ func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, er
 	if err != nil {
 		return nil, err
 	}
-	var turned []tensor.MatMulOption
+	var turned tensor.MatMulOption
 	if transA {
-		turned = append(turned, tensor.TransA)
+		turned |= tensor.TransA
 	}
 	if transB {
-		turned = append(turned, tensor.TransB)
+		turned |= tensor.TransB
 	}
-	return c.rt.MatMul(context.Background(), a, b, turned...)
+	return c.rt.MatMul(context.Background(), a, b, turned)
 }
 
 // matrix is a matrix for the runtime's product, which is told if it lies transposed.
