@@ -33,9 +33,10 @@ vet: ## go vet, in each build
 	CGO_ENABLED=1 go vet -race ./...
 	@if $(HEADERS); then $(CUDA) go vet -tags cuda ./...; else echo "NOT VETTED with the tag cuda: cuda.h is missing"; fi
 
-lint: ## staticcheck, in each build; staticcheck.conf asks for comments on exported names
+lint: ## staticcheck, in each build; staticcheck.conf asks for comments on exported names; mutants that are no programs
 	@set -e; for tags in $(TAGS); do echo "staticcheck -tags $$tags"; go run $(STATICCHECK) -tags $$tags ./...; done
 	@if $(HEADERS); then echo "staticcheck -tags cuda"; $(CUDA) go run $(STATICCHECK) -tags cuda ./...; else echo "NOT LINTED with the tag cuda: cuda.h is missing"; fi
+	go run ./internal/mutants -check
 
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
