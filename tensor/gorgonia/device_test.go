@@ -573,6 +573,27 @@ func TestSpecialNumbersOfADevice(t *testing.T) {
 	}
 }
 
+func TestLogSoftMaxOfLargeNumbers(t *testing.T) {
+	e := newDeviceEngine(t)
+	lifetime := e.NewLifetime()
+	defer func() { require.NoError(t, lifetime.Close()) }()
+	s, err := g.LogSoftMax(put(t, e, []float32{1000, 1001, -1000, -1000}, 2, 2), 1)
+	require.NoError(t, err)
+	assert.InDeltaSlice(t, []float32{-1.3132617, -0.3132617, -math.Ln2, -math.Ln2}, get[float32](t, e, s.(*g.Dense)), 1e-5)
+}
+
+func TestMasks(t *testing.T) {
+	e := newDeviceEngine(t)
+	d := put(t, e, count(3), 3)
+	require.NoError(t, d.ResetMask(true))
+	_, err := g.Add(d, d)
+	assert.ErrorIs(t, err, gorgonia.ErrUnsupported)
+	assert.ErrorContains(t, err, "mask")
+	_, err = e.New(g.WithShape(2), g.WithBacking(count(2), []bool{true, false}))
+	assert.ErrorIs(t, err, gorgonia.ErrUnsupported)
+	require.NoError(t, e.Release(d))
+}
+
 func TestLargeOperandsOnADevice(t *testing.T) {
 	e := newDeviceEngine(t)
 	lifetime := e.NewLifetime()

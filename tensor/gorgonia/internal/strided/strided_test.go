@@ -256,6 +256,41 @@ func TestArrays(t *testing.T) {
 	assert.Equal(t, 1, Dense(1, 4).Len())
 }
 
+// listening keeps the launches of a stream.
+type listening struct {
+	device.Stream
+	launches []*device.Launch
+}
+
+func (l *listening) Launch(launch *device.Launch) error {
+	l.launches = append(l.launches, launch)
+	return l.Stream.Launch(launch)
+}
+
+func TestLaunchesNameTheirMemory(t *testing.T) {
+	b := newBench(t)
+	heard := &listening{Stream: b.stream}
+	b.k.stream = heard
+	dst := Array{Ptr: b.base, Size: 4, Dims: []int{2, 2}, Strides: []int{4, 1}}
+	x, y := Dense(b.base+64, 4, 2, 2), Dense(b.base+128, 4, 2, 2).Permute(1, 0)
+	require.NoError(t, b.k.Copy(dst, x))
+	require.NoError(t, b.k.Map(Neg, Float32, dst, x, 0, 0, true))
+	require.NoError(t, b.k.Zip(Add, Float32, dst, Operand{Array: x}, Operand{Array: y}, false))
+	require.NoError(t, b.k.Fold(true, true, Float32, b.base+256, x, []int{0}, []int{1}))
+	to, from, other := dst.Span(), x.Span(), y.Span()
+	assert.Equal(t, device.Range{Ptr: b.base, Bytes: 24}, to)
+	require.Len(t, heard.launches, 4)
+	for i, want := range []struct{ reads, writes []device.Range }{
+		{[]device.Range{from}, []device.Range{to}},
+		{[]device.Range{from, to}, []device.Range{to}},
+		{[]device.Range{from, other}, []device.Range{to}},
+		{[]device.Range{from}, []device.Range{{Ptr: b.base + 256, Bytes: 16}}},
+	} {
+		assert.ElementsMatch(t, want.reads, heard.launches[i].Reads, "launch %d", i)
+		assert.Equal(t, want.writes, heard.launches[i].Writes, "launch %d", i)
+	}
+}
+
 func TestTooManyDimensions(t *testing.T) {
 	b := newBench(t)
 	dims := []int{2, 2, 2, 2, 2, 2, 2, 2, 2}
