@@ -104,7 +104,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	return c.allocMiss(ctx, stream, r)
 }
 
-// pollAndAge releases the chunks whose events have completed and, while garbage collection is armed, advances the clock of
+// pollAndAge ends the frees of the chunks whose events have completed and, while garbage collection is armed, advances the clock of
 // ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
 func (c *Cache) pollAndAge(r *request) error {
 	if err := c.poll(); err != nil {
@@ -240,6 +240,8 @@ func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	if split {
 		m = s.splitFront(m, r.rounded)
 	}
+	// Everything that tells who has the chunk is set before the lock is given up: a Block that finds its serial number in
+	// the chunk may trust the rest.
 	s.sequence++
 	r.sequence = s.sequence
 	m.serial, m.requested = s.nextSerial(), r.bytes

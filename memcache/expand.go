@@ -131,6 +131,8 @@ func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	if _, host := c.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
 	}
+	// Addresses cost nothing on a GPU: a range that is longer than the device's memory never has to be left for another. If
+	// there are too few the ranges that have no memory are given back first.
 	var bytes int64
 	var p device.Ptr
 	reserve := func(size int64) (err error) {

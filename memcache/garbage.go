@@ -46,6 +46,7 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 // oldest chooses chunks of together at least excess bytes, or all, in passes that each take those of at least the mean age.
 // now is the clock of the ages.
 func oldest(candidates []*chunk, excess, now int64) (victims []*chunk) {
+	// PyTorch's passes: the mean is of what is left, so that each pass goes down to younger ones.
 	for excess > 0 && len(candidates) > 0 {
 		var total int64
 		for _, m := range candidates {
@@ -84,6 +85,8 @@ func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
 		s.mu.Unlock()
 		return false, nil
 	}
+	// One segment that is large enough is best; else the largest ones, down to max_split_size, until they are enough. They go
+	// back also if they are not, as in PyTorch.
 	x := &l.free[r.kind]
 	m := x.atLeast(need)
 	var victims []*chunk

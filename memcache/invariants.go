@@ -16,6 +16,7 @@ const blocksPerOperation = 64
 
 // verify panics if the cache's structures are inconsistent. It is called after every operation.
 func (c *Cache) verify() {
+	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
 	if c.unverified.Add(-1) > 0 {
 		return
 	}

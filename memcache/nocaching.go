@@ -55,6 +55,8 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	uses := m.uses
 	s.mu.Unlock()
 
+	// The block is pending from here on: nobody has it, and nobody but this call will free it. Errors leave it so, since
+	// memory that a stream may still use must not go back.
 	var errs []error
 	for _, stream := range uses {
 		errs = append(errs, c.synchronize(stream))

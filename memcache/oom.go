@@ -78,6 +78,8 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if err != nil {
 		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
 	}
+	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
+	// more, so that what is active and not allocated is pending.
 	c.lockAll()
 	defer c.unlockAll()
 	t := c.sumStats()

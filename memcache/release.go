@@ -149,6 +149,7 @@ func (c *Cache) returnAddresses(fresh bool) error {
 		return nil
 	}
 	c.lockAll()
+	// One unmapped chunk from end to end: nothing is mapped.
 	var empty []*segment
 	for _, s := range c.table.Load().list {
 		for _, seg := range s.segments {

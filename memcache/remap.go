@@ -28,6 +28,7 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 func (c *Cache) takeGranules(r *request) (victims []*chunk) {
 	c.lockAll()
 	defer c.unlockAll()
+	// What the chunk that grows has already is not needed.
 	grows, need := r.shard.findGrowable(r), r.rounded
 	if grows != nil && !grows.unmapped {
 		need -= grows.size

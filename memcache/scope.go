@@ -61,6 +61,7 @@ type Own struct {
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
 	state := ctxStateOf(ctx)
 	s := &Scope{cache: c, parent: state.scope, name: name}
+	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
 	c.lockAll()
 	defer c.unlockAll()
 	s.base = c.sumStats()

@@ -124,6 +124,7 @@ func (c *Cache) unlockAll() {
 // retireShard drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
 // quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
 func (c *Cache) retireShard(s, into *shard) {
+	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
 	for row := range s.quota {
 		for g := range gauges {
 			into.quota[row][g] += s.quota[row][g]

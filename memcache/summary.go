@@ -73,6 +73,7 @@ func countCell(v, reference int64) string {
 
 // scale divides v until the reference is below the threshold or the units run out.
 func scale(v, reference, threshold, divisor int64, units []string) (int64, string) {
+	// One unit for a whole row, chosen by its first cell, so that the cells can be compared.
 	i := 0
 	for ; i < len(units)-1 && reference >= threshold; i++ {
 		v /= divisor

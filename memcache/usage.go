@@ -118,6 +118,7 @@ func (u *usage) apply(k poolKind, d *delta) {
 
 // sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
 func (c *Cache) sumGauge(row int, g gauge) Stat {
+	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
 	t := Stat{Peak: c.peaks[row][g]}
 	for k := range c.retiredTotals {
 		if row == k || row == allPools {
