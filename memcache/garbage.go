@@ -18,6 +18,7 @@ func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 
 // moment ago stay, where a flush would return them too and the next step would ask the driver for them again. The growth
 // lock is held; no shard is locked while the driver works.
 func (c *Cache) collectGarbage(ctx context.Context) error {
+	// All shards: the threshold is of what the whole cache has reserved, and the oldest segment may be any stream's.
 	c.lockAll()
 	if !c.gcArmed() {
 		c.unlockAll()

@@ -35,6 +35,7 @@ func (c *Cache) poisons() bool {
 	if !invariants.Enabled {
 		return false
 	}
+	// Where the host can read freed memory a test sees the poison, and the race detector the write.
 	_, visible := c.dev.(device.HostVisible)
 	return visible
 }

@@ -19,7 +19,8 @@ func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *requ
 	return c.allocMiss(ctx, stream, r)
 }
 
-// growUncached asks the driver once: there is nothing to flush. The growth lock is held.
+// growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
+// that what is checked here stays true.
 func (c *Cache) growUncached(ctx context.Context, r *request) (*chunk, error) {
 	r.shard.mu.Lock()
 	r.refused = r.shard.refuses(r)

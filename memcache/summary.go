@@ -10,6 +10,7 @@ import (
 
 // Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
 func (c *Cache) Summary() string {
+	// Three lines for each quantity: all, and of the large and the small pool.
 	s := c.Stats()
 	var t strings.Builder
 	line := func(text string) { fmt.Fprintf(&t, "|%-75s|\n", text) }

@@ -4,6 +4,9 @@ package memcache
 // bytes reserved, is counted once for the cache, in Cache.stats.
 type gauge uint8
 
+// The gauges, with what PyTorch calls them: allocation, active, inactive_split, requested_bytes, oversize_allocations. The
+// bytes are rounded, except for those that were requested. A block that is allocated is active too; one that is pending is
+// active alone.
 const (
 	gaugeAllocatedBlocks gauge = iota
 	gaugeAllocatedBytes
