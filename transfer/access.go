@@ -6,6 +6,10 @@ import (
 	"io"
 )
 
+// Host access of a buffer by offset, for bytes and for little-endian words at any offset, aligned or not. Each call checks that
+// no copy is in flight; between the check and the access the buffer is the caller's, as its bytes belong to one goroutine at
+// a time.
+
 // at is the memory of [offset, offset+bytes), which the host may touch.
 func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 	if err := b.Check(); err != nil {
@@ -77,6 +81,7 @@ func GetWords[T Word](b Buffer, offset int64, words []T) error {
 	return nil
 }
 
+// encode writes words in little-endian order.
 func encode[T Word](dst []byte, words []T) error {
 	if _, err := binary.Encode(dst, binary.LittleEndian, words); err != nil {
 		return fmt.Errorf("transfer: writing %d words: %w", len(words), err)

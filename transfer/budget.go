@@ -61,10 +61,12 @@ func (p *Pool) tryCache(sh *shard, s *slab) bool {
 
 // grantBytes raises sh.byteAllowance towards need: by a good piece of what no shard has, else by what others don't use.
 func (p *Pool) grantBytes(sh *shard, need int64) {
+	// A good piece, so that a shard that fills its cache asks a few times and not for each slab.
 	if n := min(p.byteAllowance, max(need-sh.byteAllowance, p.budget/int64(2*len(p.shards)))); sh.byteAllowance < need {
 		p.byteAllowance -= n
 		sh.byteAllowance += n
 	}
+	// The others give what they don't use, but no more than is needed: they would come for it soon.
 	for _, other := range p.shards {
 		if n := min(need-sh.byteAllowance, other.byteAllowance); other != sh && n > 0 {
 			other.byteAllowance -= n

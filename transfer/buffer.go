@@ -68,6 +68,8 @@ func (b Buffer) stale() error {
 	return nil
 }
 
+// check is Check. The slab is locked. It drops the uses that it finds done, so that the next Check asks the driver about the
+// first that is not, and about none before it.
 func (b Buffer) check() error {
 	if err := b.stale(); err != nil {
 		return fmt.Errorf("transfer: a %w", err)
@@ -98,6 +100,7 @@ func (b Buffer) taintedError() error {
 	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
 }
 
+// inFlightError is the error of a buffer that a copy uses.
 func (b Buffer) inFlightError() error {
 	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }

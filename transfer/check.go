@@ -25,6 +25,7 @@ func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset in
 	return checkRange(call, block, blockOffset, bytes, block.Size())
 }
 
+// checkBuffer requires a buffer of this pool, or the empty one.
 func (p *Pool) checkBuffer(call string, b Buffer) error {
 	if b.slab != nil && b.slab.pool != p {
 		return fmt.Errorf("transfer: %s of a %s of another pool: %w: want a buffer of this pool", call, b, ErrInvalid)
@@ -32,6 +33,7 @@ func (p *Pool) checkBuffer(call string, b Buffer) error {
 	return nil
 }
 
+// checkStream requires a stream of the pool's device.
 func (p *Pool) checkStream(call string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("transfer: %s without a stream: %w", call, ErrInvalid)

@@ -26,6 +26,7 @@ func (p *Pool) Close() error {
 
 func (p *Pool) close() error {
 	p.gate.Shut()
+	// A Release that comes from now on finds its shard closed, and says so.
 	p.lockAll()
 	p.closed.Store(true)
 	for _, sh := range p.shards {
@@ -36,6 +37,7 @@ func (p *Pool) close() error {
 		// An error here is the device's: it is dead, and the copies with it.
 		_ = end.quietWait(context.Background())
 	}
+	// All copies are done: polling empties the queues, and what is then not idle is out.
 	p.lockAll()
 	p.pollAll()
 	bytes := p.total(gaugeRequestedBytes).Current + p.registered.Current
@@ -57,6 +59,7 @@ func (p *Pool) close() error {
 	if err := p.unpark(); err != nil {
 		errs = append(errs, fmt.Errorf("transfer: Close: %w", err))
 	}
+	// After the frees, which an observer is told of too.
 	if p.notifier != nil {
 		p.notifier.close()
 	}
@@ -75,6 +78,7 @@ func (p *Pool) takeOut() (out []*slab) {
 			p.evict(s)
 		}
 	}
+	// What was handed out in one shard may have come back in another: only the sums are 0, unless each is made so.
 	for _, sh := range p.shards {
 		for _, g := range [...]gauge{gaugeRequests, gaugeActiveBytes, gaugeRequestedBytes} {
 			sh.used[g] = 0

@@ -58,13 +58,14 @@ func (c *completion) ref() bool {
 	}
 }
 
+// unref ends a use of the event. The last one closes it.
 func (c *completion) unref() {
 	if !race.Enabled && c.refs.Add(-1) == 0 {
 		c.event.Close()
 	}
 }
 
-// finish notes that the event is complete.
+// finish notes that the event is complete, whoever sees it first. The error is kept: of an event that is closed nobody can ask.
 func (c *completion) finish(err error) {
 	if !race.Enabled && c.ended.CompareAndSwap(false, true) {
 		c.err = err

@@ -8,6 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// Single copies. Each checks its arguments, describes itself as work, and is enqueued (enqueue.go); the function that it passes on
+// is the one call of the stream. So a new kind of copy is its checks and that call, and gets order, completion, statistics and
+// the observer's report from there.
+
 // Copy is queued work: a copy, a batch of them, or a kernel that uses buffers. It needs no closing.
 type Copy struct {
 	end   *completion // nil: there was nothing to do

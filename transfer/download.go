@@ -9,6 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// A Download fills ordinary memory, so it must wait for the device. Up to 32 MiB it waits once, with all of it in one pinned buffer,
+// and writes nothing before it has everything; beyond, pieces of 2 MiB arrive while others are copied out.
+
 // Download copies len(dst) bytes from src, at srcOffset, to dst, which is ordinary Go memory: it queues the
 // copy on stream, behind what is queued there, into pinned buffers, waits, and fills dst. On an error dst
 // is as it was; if it has more than 32 MiB, one of the device or of ctx may leave a part of it written. When ctx ends
@@ -63,6 +66,7 @@ func (p *Pool) getWhole(ctx context.Context, bytes int64) (Buffer, error) {
 	return p.Get(ctx, bytes)
 }
 
+// downloadStaged is a Download in chunks. Each goroutine copies a chunk out while its next one is on its way.
 func (p *Pool) downloadStaged(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	err := p.staged(ctx, int64(len(dst)), func(ctx context.Context, stages [2]Buffer, chunks func() (at, n int64, ok bool)) error {
 		var queued [2]struct {

@@ -21,6 +21,7 @@ func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) 
 	begin := time.Now()
 	mem, err := p.dev.AllocPinned(size)
 	took := time.Since(begin)
+	// A driver is not believed: it may give less than it says, or something beside an error.
 	mem = mem[:min(int64(len(mem)), size)]
 	if err != nil {
 		mem = nil
@@ -29,6 +30,7 @@ func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) 
 	}
 	end(err)
 	p.mu.Lock()
+	// From being allocated to held in one step, so that the limit holds at each moment.
 	p.allocating -= size
 	p.allocTime.add(took)
 	up(&p.held, int64(len(mem)))
@@ -39,6 +41,7 @@ func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) 
 	switch {
 	case err == nil:
 		return &slab{pool: p, mem: mem[:size:size], class: class}, nil
+	// What came is too little to use, and goes back.
 	case cap(mem) > 0:
 		return nil, errors.Join(err, p.freePinned(ctx, mem))
 	default:
@@ -73,6 +76,7 @@ func (p *Pool) freePinned(ctx context.Context, mem []byte) error {
 	if err == nil {
 		p.down(&p.held, size, "held bytes")
 	}
+	// Also after an error: who waits must see that nothing came of it.
 	if p.freed != nil {
 		close(p.freed)
 		p.freed = nil

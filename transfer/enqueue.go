@@ -53,6 +53,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 	if w.bytes == 0 && !w.kernels {
 		return &Copy{}, nil
 	}
+	// Recording comes first: a block that was freed is found here, before anything is queued.
 	for _, b := range w.blocks {
 		if err := b.RecordStream(w.stream); err != nil {
 			return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
@@ -98,6 +99,7 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 		o.started(w.stream)
 		err = run()
 	}
+	// Nothing was queued: the buffers are as before. Waits that were queued hurt nobody.
 	if err != nil && !w.partial {
 		w.abort(false)
 		ev.Close()
@@ -112,6 +114,7 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 		}
 		return nil, err
 	}
+	// A completion that no buffer holds must be polled all the same, for its event to be closed.
 	held := false
 	for _, u := range w.buffers {
 		if u.Buffer.slab == nil {

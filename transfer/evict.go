@@ -10,7 +10,8 @@ import (
 
 // What leaves the pool goes to the driver in two steps. Evicting takes a slab off the books, with all shards locked, and puts
 // it in Pool.evicted. Freeing (freeAll) happens later without any lock, since the driver takes its time, and may wait for its
-// whole device. In between the bytes count as being freed, which Config.MaxBytes counts in.
+// whole device. In between the bytes are no longer allocated, but still
+// held: Config.MaxBytes limits those.
 
 // EmptyCache gives all cached memory back to the driver. It waits for the copies that released buffers wait
 // for; when ctx ends first, what those use stays. It returns also the error of an earlier free that
@@ -32,6 +33,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 // flush frees what is idle, waits for what is pending, and frees that too. It waits for what was released before it began, and
 // for nothing later: else a program that goes on copying would hold it up for ever. Between two waits it holds no lock.
 func (p *Pool) flush(ctx context.Context) error {
+	// Completions are numbered as they are recorded: what has a higher number was queued after this call began.
 	now := p.recorded.Load()
 	for {
 		victims, wait := p.drain(now)

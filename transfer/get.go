@@ -45,6 +45,7 @@ func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
 		}
 		return Buffer{}, nil
 	}
+	// From here to the end of getSlow the slab belongs to this goroutine as soon as it is found, and counts as out.
 	class, size := classOf(bytes)
 	sh := p.lockShard()
 	s, unbalanced := sh.take(class, bytes)
@@ -68,6 +69,7 @@ func (sh *shard) take(class int, requested int64) (s *slab, unbalanced bool) {
 	if sh.closed {
 		return nil, false
 	}
+	// Polling asks the driver, so it is for when the cache has nothing.
 	if sh.idle[class] == nil && len(sh.queues) > 0 {
 		sh.pollPending()
 		unbalanced = sh.needsRebalance()
@@ -77,6 +79,7 @@ func (sh *shard) take(class int, requested int64) (s *slab, unbalanced bool) {
 		return nil, unbalanced
 	}
 	d := handOutDelta(s.size(), requested)
+	// Beyond a quota the peaks may rise, which takes all locks: steal does that.
 	if !sh.fits(&d) {
 		return nil, unbalanced
 	}
@@ -104,8 +107,7 @@ func (p *Pool) takeElsewhere(class int, requested int64) (s *slab, unbalanced, p
 }
 
 // getSlow finds memory in other shards, or asks the driver, unless s has been found. It holds the pool's gate, so that Close
-// waits for it, and no lock. unbalanced says that it must rebalance, passedOver
-// that a locked shard was passed over.
+// waits for it, and no lock. unbalanced says that it must rebalance, passedOver that a locked shard was passed over.
 func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, unbalanced, passedOver bool, class int, size, bytes int64) (*slab, error) {
 	if !p.gate.Enter() {
 		if s != nil {
@@ -118,12 +120,14 @@ func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, unbalanced, pass
 	if s == nil && !unbalanced {
 		s, extra = p.steal(sh, class, size, bytes, passedOver)
 	}
+	// An allocation that would have to wait, or fails, is no loss: the buffer of another processor does.
 	if extra {
 		if more, err := p.allocSlab(ctx, class, size, false); err == nil {
 			p.addSlab(sh, more, bytes)
 			return more, nil
 		}
 	}
+	// What is found done by now may serve this Get. What is over the budget is this Get's to free, even if it has a slab.
 	if s == nil || unbalanced {
 		p.rebalance(ctx)
 	}
@@ -149,6 +153,7 @@ func (p *Pool) steal(sh *shard, class int, size, requested int64, passedOver boo
 	if passedOver && p.needsExtraSlab(class, size) {
 		return nil, true
 	}
+	// The own shard comes first: there may be an idle slab that only lacked a quota.
 	from := sh
 	for i := 0; from.idle[class] == nil; i++ {
 		if i == len(p.shards) {
@@ -172,8 +177,8 @@ const manyLostRaces = 4
 // itself, and one more is small beside the budget. All shards are locked.
 //
 // Without it, where there were fewer buffers than processors, sixteen goroutines were sixteen times as fast as one or only
-// two to seven times, as chance had it; with it they are sixteen times. What it costs is up to one buffer more for each processor than a program has out at
-// a time, each an eighth of a shard's part of the budget at most.
+// two to seven times, as chance had it; with it they are sixteen times. What it costs is up to one buffer more for each
+// processor than a program has out at a time, each an eighth of a shard's part of the budget at most.
 func (p *Pool) needsExtraSlab(class int, size int64) bool {
 	now := time.Now()
 	if p.lostRaces++; now.Sub(p.lastLostRace) > moment {

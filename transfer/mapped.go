@@ -47,6 +47,7 @@ func (p *Pool) Launch(ctx context.Context, stream device.Stream, l *device.Launc
 	return p.enqueue(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
 }
 
+// checkUses requires each buffer once: one that is read and written is written.
 func (p *Pool) checkUses(l *device.Launch, uses []BufferUse) error {
 	if l == nil {
 		return fmt.Errorf("transfer: Launch: %w: the launch is nil", ErrInvalid)

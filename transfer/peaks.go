@@ -72,6 +72,7 @@ func (u *usage) apply(d *delta) {
 // raisePeaks makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
 // peak. The peak of what is cached stays within the budget, as the bytes do. All shards are locked.
 func (p *Pool) raisePeaks(sh *shard) {
+	// Did another shard take a part of this quota just now, while somebody waited? Then the two hand out at the same time.
 	now, waits := time.Now(), p.lockAllWaits.Load()
 	if now.Sub(sh.quotaTakenAt) > moment {
 		sh.quotaTakes = 0
@@ -81,6 +82,7 @@ func (p *Pool) raisePeaks(sh *shard) {
 	sh.waitsSeen = waits
 	for g := range gauges {
 		missing := sh.used[g] - sh.quota[g]
+		// The budget bounds the peak of what is cached, and a quota beyond it is no one's: there the others must give.
 		most := int64(math.MaxInt64)
 		if g == gaugeCachedBytes {
 			most = p.budget
@@ -95,6 +97,7 @@ func (p *Pool) raisePeaks(sh *shard) {
 				o.quotaTakenAt = now
 			}
 		}
+		// All that the others don't use is not enough: the sum is at a new maximum.
 		if missing > 0 {
 			sh.quota[g] += missing
 			p.peaks[g] += missing

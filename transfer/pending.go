@@ -53,6 +53,7 @@ func (sh *shard) addPending(end *completion, s *slab) {
 	}
 	q := sh.queueOf(end.stream)
 	q.entries = append(q.entries, waiting{end, s})
+	// Nearly always it is the last already.
 	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].until.seq > end.seq; i-- {
 		q.entries[i], q.entries[i-1] = q.entries[i-1], q.entries[i]
 	}
@@ -75,6 +76,7 @@ func (sh *shard) pollPending() {
 	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
+			// The first that is not done ends the queue: those behind it come later on the same stream.
 			w := q.entries[n]
 			done, err := w.until.peek()
 			if !done {
@@ -84,12 +86,14 @@ func (sh *shard) pollPending() {
 				sh.orphans--
 				continue
 			}
+			// A device that failed may still write the memory.
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
 				sh.pending--
 				sh.reclaim(w.slab)
 			}
 		}
+		// A queue that is empty goes, so that closed streams leave nothing behind.
 		if rest := copy(q.entries, q.entries[n:]); rest > 0 {
 			clear(q.entries[rest:])
 			q.entries = q.entries[:rest]

@@ -8,6 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// An Upload copies its source before it returns, and needs no more of it. A small one does not wait for the device at all; a large
+// one waits for its own earlier chunks, since pinned memory for all of it at once would be as large as the source.
+
 // Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which the call
 // stages through pinned buffers; it may be reused when Upload returns. dst may be freed at once. The Copy
 // ends with the last byte.

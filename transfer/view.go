@@ -5,6 +5,9 @@ import (
 	"unsafe"
 )
 
+// Views are slices of the same memory, with no copy and in the host's byte order, as kernels expect it. Go lets memory be seen as
+// another type only if its address is aligned for that type; pinned memory is, and what lies inside of it is checked.
+
 // Number is what a view can have as elements.
 type Number interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64 | ~complex64 | ~complex128

@@ -8,6 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
+// An epoch is a goroutine that fills slots and sends them to Next, in order, until the source ends. It owns one slot at a time,
+// between taking it from the loader's free ones and sending it; ready has room for all slots and one error, so that sending
+// never blocks and an epoch that is given up ends as soon as its source returns. Whoever ends it takes the slots out of ready.
+
 // epoch is one run of a source.
 type epoch struct {
 	cancel context.CancelFunc
@@ -69,7 +73,8 @@ func (l *Loader) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// run is the epoch's goroutine.
+// run is the epoch's goroutine. Whatever ends it, a panic of the source or its Goexit included, the slot goes back, and ready and
+// done are closed.
 func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 	var last item
 	goexit := true

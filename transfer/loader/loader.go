@@ -95,7 +95,8 @@ func (l *Loader) Stats() Stats {
 	return l.stats
 }
 
-// takeTurn takes the turn of Next and Start; passTurn ends it.
+// takeTurn takes the turn of Next and Start. It is a channel and not a lock, since who waits for it must wake when ctx ends or
+// the loader closes.
 func (l *Loader) takeTurn(ctx context.Context, call string) error {
 	if l.open() {
 		if err := checkContext(call, ctx); err != nil {
@@ -115,8 +116,10 @@ func (l *Loader) takeTurn(ctx context.Context, call string) error {
 	return fmt.Errorf("loader: %s: the loader is %w", call, transfer.ErrClosed)
 }
 
+// passTurn ends a turn.
 func (l *Loader) passTurn() { <-l.turn }
 
+// open reports whether Close was not called.
 func (l *Loader) open() bool {
 	select {
 	case <-l.closed:
@@ -134,6 +137,7 @@ func (l *Loader) Close() error {
 	return l.closeErr
 }
 
+// close ends what runs, in this order: who waits, the epoch with its source, and Releases; then nobody uses the slots.
 func (l *Loader) close() error {
 	close(l.closed)
 	l.turn <- struct{}{}

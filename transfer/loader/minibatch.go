@@ -58,6 +58,7 @@ func (b *Minibatch) Release() error {
 		return fmt.Errorf("loader: Release of batch %d: the loader is %w", b.index, transfer.ErrClosed)
 	}
 	defer l.releases.Leave()
+	// Before the slot is free: its next upload waits for this record.
 	err := l.compute.Record(b.slot.consumed)
 	b.slot.used = err == nil
 	l.mu.Lock()

@@ -109,6 +109,7 @@ func (s Sampler) Order(epoch int) []int {
 	return order
 }
 
+// check says why there is no epoch: numbers below 1, or a batch larger than a field may be.
 func (s Sampler) check() error {
 	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
 		return fmt.Errorf("loader: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",
