@@ -8,17 +8,19 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Close has four steps: no call may begin, and those that run end; shards refuse what is released from now on, so that each slab
-// is either there or out; every copy is waited for, since the driver must not get memory that one uses; and everything goes,
-// also what is out. Buffers that are still out are a mistake of the program, which the error counts; their memory is given back
-// all the same, so that a closed pool never holds any.
+// Close has four steps: no call may begin, and those that run end; shards refuse what is released
+// from now on, so that each slab is either there or out; every copy is waited for, since the driver
+// must not get memory that one uses; and everything goes, also what is out. Buffers that are still
+// out are a mistake of the program, which the error counts; their memory is given back all the
+// same, so that a closed pool never holds any.
 
-// Close waits for calls that are running and for every copy, and gives all pinned memory back to the
-// driver: also that of buffers that are still out, which must not be touched any more. It returns an error
-// that counts those, and the errors of earlier frees that nobody could be told about. It leaves no
-// goroutine. Calling it again returns the same error.
+// Close waits for calls that are running and for every copy, and gives all pinned memory back to
+// the driver: also that of buffers that are still out, which must not be touched any more. It
+// returns an error that counts those, and the errors of earlier frees that nobody could be told
+// about. It leaves no goroutine. Calling it again returns the same error.
 //
-// The pool's streams and device must be open or properly closed: a stream that is stuck holds up Close.
+// The pool's streams and device must be open or properly closed: a stream that is stuck holds up
+// Close.
 func (p *Pool) Close() error {
 	p.closing.Do(func() { p.closeErr = p.close() })
 	return p.closeErr
@@ -66,8 +68,8 @@ func (p *Pool) close() error {
 	return errors.Join(errs...)
 }
 
-// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver gets those that it
-// allocated. All shards are locked.
+// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver
+// gets those that it allocated. All shards are locked.
 func (p *Pool) takeOut() (out []*slab) {
 	for p.first != nil {
 		s := p.first

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// The calls of the driver for pinned memory, and what is counted around them. No lock is held during a call: it takes
-// long, and may wait for the device. Before an allocation its size is admitted (limit.go); afterwards what came is
-// held, whether it is what was asked for or not, until the driver has taken it back.
+// The calls of the driver for pinned memory, and what is counted around them. No lock is held
+// during a call: it takes long, and may wait for the device. Before an allocation its size is
+// admitted (limit.go); afterwards what came is held, whether it is what was asked for or not, until
+// the driver has taken it back.
 
-// allocSlab asks the driver for a slab, for addSlab. If MaxBytes has no room for it, it may wait for memory that the driver is
-// freeing.
+// allocSlab asks the driver for a slab, for addSlab. If MaxBytes has no room for it, it may wait
+// for memory that the driver is freeing.
 func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) (*slab, error) {
 	if err := p.admit(ctx, size, wait); err != nil {
 		return nil, err
@@ -60,8 +61,8 @@ func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
 	}
 }
 
-// freePinned frees pinned memory that counts as freeing. What the driver refuses stays counted as held: nobody knows what has
-// become of it, so it is not used again, and not freed again.
+// freePinned frees pinned memory that counts as freeing. What the driver refuses stays counted as
+// held: nobody knows what has become of it, so it is not used again, and not freed again.
 func (p *Pool) freePinned(ctx context.Context, mem []byte) error {
 	size := int64(len(mem))
 	end := p.start(ctx, OpPinnedFree, size)

@@ -13,11 +13,11 @@ import (
 	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
 
-// Pool is a cache of pinned host memory, and the copies between it and the blocks of a memcache.Cache on
-// the same device.
+// Pool is a cache of pinned host memory, and the copies between it and the blocks of a
+// memcache.Cache on the same device.
 //
-// All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take the lock of
-// one of several shards, which goroutines on different processors do not share.
+// All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take
+// the lock of one of several shards, which goroutines on different processors do not share.
 type Pool struct {
 	dev         device.Device
 	budget      int64 // Config.MaxCachedBytes
@@ -66,7 +66,8 @@ type Pool struct {
 	closeErr error
 }
 
-// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the device.
+// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the
+// device.
 func New(dev device.Device, cfg Config) (*Pool, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("transfer: New without a device: %w", ErrInvalid)
@@ -101,7 +102,8 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
-// Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its own to tell of, as a loader.
+// Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its
+// own to tell of, as a loader.
 func (p *Pool) Observer() Observer { return p.observer }
 
 // enter begins a call that reaches the driver; the caller leaves p.gate.

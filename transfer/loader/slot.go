@@ -12,9 +12,10 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// A slot goes round: free → filled by the source → uploaded → handed to compute → released → free. Two events order it, and no
-// host wait: uploaded lets the compute stream wait for the copy stream, consumed the other way. The source fills pinned memory
-// while the upload of the slot before is on its way, so a slot has as many pinned bytes as device bytes.
+// A slot goes round: free → filled by the source → uploaded → handed to compute → released → free.
+// Two events order it, and no host wait: uploaded lets the compute stream wait for the copy stream,
+// consumed the other way. The source fills pinned memory while the upload of the slot before is on
+// its way, so a slot has as many pinned bytes as device bytes.
 
 // slot is one place of a loader's ring. Whoever took it from a channel has it alone.
 type slot struct {
@@ -60,7 +61,8 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	return nil
 }
 
-// close gives everything back. The blocks are freed after what the streams that they were recorded on have queued.
+// close gives everything back. The blocks are freed after what the streams that they were recorded
+// on have queued.
 func (s *slot) close() error {
 	var errs []error
 	for _, b := range s.blocks {
@@ -123,8 +125,8 @@ func (s *slot) handOver(compute device.Stream) error {
 	return compute.Wait(s.uploaded)
 }
 
-// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
-// it orders nothing.
+// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the
+// steps in flight, so it orders nothing.
 func (s *slot) awaitConsumed(ctx context.Context) error {
 	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
 	return err
