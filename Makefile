@@ -9,7 +9,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint vuln tidy race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,7 +20,7 @@ mnist: ## train on the real MNIST digits, on the host device
 test: ## run all tests; needs Go alone
 	go test ./...
 
-check: fmt vet lint vuln tidy kernels-check nocgo platforms invariants race long soak sanitizer fuzz ## everything else that must hold; needs a C compiler
+check: fmt vet lint vuln tidy install kernels-check nocgo platforms invariants race long soak sanitizer fuzz ## everything else that must hold; needs a C compiler
 
 fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
@@ -39,6 +39,9 @@ lint: ## staticcheck, in each build; staticcheck.conf asks for comments on expor
 
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
+
+install: ## install memreplay as a user would, from a module proxy made of TAG (or of the last commit), and run it
+	.ci/install $(TAG)
 
 tidy: ## fail if go mod tidy would change go.mod or go.sum
 	go mod tidy -diff

@@ -55,6 +55,8 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	return r.block, err
 }
 
+// allocObserved is Alloc with an observer. What the request did is told from r, which was filled in under the shard's lock:
+// the block may be freed, and its chunk handed out again, by the time the observer looks.
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
 	ctx, op := c.start(ctx, OpAlloc)
 	var r request
@@ -71,6 +73,8 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	return b, err
 }
 
+// alloc serves a request, and leaves in r what there is to tell of it. It is the path of every hit: it makes no allocation
+// by Go, takes one lock, and calls nobody outside but the stream, for its ID.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*chunk, error) {
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return nil, err
@@ -86,6 +90,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if c.config.NoCaching {
 		return c.allocUncached(ctx, stream, r)
 	}
+	// Usually no free is pending, and then this word is all that a hit reads outside of its shard.
 	if c.slowWork.Load() != 0 {
 		if err := c.pollAndAge(r); err != nil {
 			return nil, err
@@ -111,6 +116,8 @@ func (c *Cache) pollAndAge(r *request) error {
 	return nil
 }
 
+// checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
+// that the block is for.
 func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
@@ -183,6 +190,8 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	if m = s.bestFit(x, r); m == nil {
 		return nil, true
 	}
+	// What is about to change is known before anything does, so that a request that would raise a peak can be left alone
+	// here and be served with all shards locked. Other shards' unused quotas are tried in between.
 	split := s.cache.shouldSplit(m, r)
 	var d delta
 	s.handOutDelta(m, r, split, &d)
@@ -206,6 +215,8 @@ func (s *shard) handOutDelta(m *chunk, r *request, split bool, d *delta) {
 	if split {
 		size = r.rounded
 	}
+	// An inactive part is a free chunk that keeps its segment from going back to the driver. What expandable segments have
+	// free can be unmapped, whatever is beside it: nothing there counts.
 	switch {
 	case m.segment.expandable:
 	case split && part:
@@ -280,7 +291,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 		return nil, err
 	}
 	defer c.unlockGrowth()
-	r.shard = c.shardOf(stream) // shards are retired under the growth lock only
+	r.shard = c.shardOf(stream) // shards are retired under the growth lock only: this one stays until the end
 	c.inheritSegments(r)
 	if c.config.NoCaching {
 		return c.growUncached(ctx, r)
@@ -288,6 +299,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if m, err := c.searchShard(r); m != nil || err != nil {
 		return m, err
 	}
+	// What was idle for long goes back first, so that the limit is not reached.
 	if err := c.collectGarbage(ctx); err != nil {
 		return nil, err
 	}
@@ -298,6 +310,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	if !errors.Is(err, ErrOutOfMemory) {
 		return m, err
 	}
+	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
 	if m := c.allocFromLendingPool(r); m != nil {
 		return m, nil
 	}
@@ -310,9 +323,12 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 			return m, err
 		}
 	}
+	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
 	if err := c.flush(ctx); err != nil {
 		return nil, err
 	}
+	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.
+	// PyTorch does not look again.
 	if !c.config.Exact {
 		if m, err := c.searchShard(r); m != nil || err != nil {
 			return m, err

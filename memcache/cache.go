@@ -13,6 +13,31 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// Where things are, for those who change the package:
+//
+//	config, parse, sizing      options, PyTorch's string for them, and the sizes that follow
+//	cache                      the Cache: what all streams share, limits, Close, checks of arguments
+//	shard                      what one stream has to itself, and the table that finds it
+//	alloc, free, block         the two paths that are hot, and the handle
+//	chunk, freelists           pieces of segments; those that are not in use
+//	index, tree, bestfit       free chunks by size and address, and which one serves a request
+//	usage, quota               statistics of hits, with exact peaks that streams don't contend for
+//	pending                    freed chunks that other streams still use
+//	grow, expand, release,     memory from the driver and back to it, under the growth lock
+//	shrink, garbage, remap
+//	inherit                    what closed streams leave
+//	pool, lending, context     private pools, and how a request finds its own
+//	scope, stats, statmap,     what is told of all that
+//	summary, snapshot,
+//	history, observer
+//	oom                        the error, and who is asked before it
+//	nocaching                  the cache without a cache
+//	driverranges, check,       what must hold whatever the driver does, and what must hold of the cache
+//	invariants
+//
+// Hits and frees (shard and what is above it in this list, down to pending) know nothing of the slow path; it takes chunks
+// away from them under their locks, works on what it took, and gives it back.
+
 // Classes of errors, for errors.Is.
 var (
 	// ErrClosed: the cache is closed.
@@ -163,6 +188,7 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	return nil
 }
 
+// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
 func (c *Cache) setLimit(limit int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,6 +212,7 @@ func (c *Cache) Close() error {
 	if c.isClosed() {
 		return nil
 	}
+	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
 	errs := []error{c.waitForPending(context.Background())}
 
 	c.lockAll()
@@ -201,6 +228,7 @@ func (c *Cache) Close() error {
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 	}
 	c.oomPools = nil
+	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.unlockAll()
 	for _, seg := range segments {
 		if seg.expandable {

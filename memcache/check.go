@@ -7,6 +7,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
+// every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
+
 // check reports what is inconsistent in the cache's structures.
 func (c *Cache) check() error {
 	_, err := c.checkBlocks()
@@ -25,6 +28,7 @@ func (c *Cache) checkBlocks() (blocks int64, err error) {
 	return blocks, err
 }
 
+// checkLocked is checkBlocks with all shards locked.
 func (c *Cache) checkLocked() (blocks int64, err error) {
 	var want Stats
 	for _, sh := range c.table.Load().list {
@@ -37,7 +41,8 @@ func (c *Cache) checkLocked() (blocks int64, err error) {
 	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
 }
 
-// checkQuotas requires what exact peaks rest on. All shards are locked.
+// checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
+// All shards are locked.
 func (c *Cache) checkQuotas() error {
 	for row := range rows {
 		for g := range gauges {
@@ -112,7 +117,10 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		for m := seg.first; m != nil; prev, m = m, m.next {
 			k := m.kind
 			blocks++
+			// held: the holder of the growth lock has taken it out of the index.
 			held := growing && !m.indexed && m.serial == 0 && !m.pending
+			// The chunks tile the segment and name it and the shard; sizes are whole; free neighbours have merged; and
+			// each chunk is in one state.
 			switch {
 			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
 				return blocks, fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
@@ -123,6 +131,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			case !held && m.indexed == (m.serial != 0 || m.pending) || m.serial != 0 && m.pending:
 				return blocks, fmt.Errorf("block at %d: free %v, serial %d, pending %v", m.ptr, m.indexed, m.serial, m.pending)
 			}
+			// What the statistics must say of it.
 			if !m.unmapped {
 				want.ReservedBytes.add(k, m.size)
 			}
@@ -165,13 +174,13 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 	return blocks, nil
 }
 
-// census is what the segments say of a shard's lists.
+// census is what the segments say of a shard's free lists.
 type census struct {
 	segments          int
 	indexed, unmapped [2]int // blocks, by poolKind
 }
 
-// check compares the lists with what the segments say.
+// check compares the free lists with what the segments say.
 func (l *freeLists) check(want *census) error {
 	if want.segments != l.segments {
 		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
@@ -189,7 +198,7 @@ func (l *freeLists) check(want *census) error {
 	return nil
 }
 
-// check requires the index to hold want blocks of the pool, in order.
+// check requires the index to hold want chunks of the pool, in order.
 func (x *index) check(l *freeLists, k poolKind, want int) error {
 	var last *chunk
 	var err error

@@ -17,6 +17,18 @@ import (
 // and no allocation by Go on a hit.
 //
 // The links of the free index are in the chunk as well, so that a set of free chunks allocates nothing.
+//
+// A chunk is in one of these states:
+//
+//	in use     serial != 0             a caller has it
+//	pending    pending                 it was freed, and events of other streams are waited for
+//	free       indexed, !unmapped      it is in the free index of its lists
+//	unmapped   indexed, unmapped       addresses of an expandable segment without memory
+//	taken out  none of these           the holder of the growth lock works on it: grows, returns or unmaps it
+//	unused     linked by next alone    it describes no memory; see newChunk
+//
+// A pending chunk belongs to nobody but its events, one that is taken out to the goroutine with the growth lock: both may
+// be looked at without the shard's lock there, and neither merges with a neighbour that is freed meanwhile.
 type chunk struct {
 	// What every hit touches comes first, in two cache lines.
 

@@ -10,6 +10,7 @@ type ctxState struct {
 	pools []*Pool // at most one of each cache
 }
 
+// ctxKey is the key of the ctxState in a context.
 type ctxKey struct{}
 
 // ctxStateOf returns what ctx carries, never nil.

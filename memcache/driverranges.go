@@ -14,6 +14,7 @@ import (
 // Guarded by the growth lock.
 type driverRanges []addressRange
 
+// addressRange is the addresses from, and up to but without to.
 type addressRange struct{ from, to device.Ptr }
 
 // find returns the number of the first range that ends after p.

@@ -50,6 +50,29 @@ func Example() {
 	// reserved 0
 }
 
+func ExampleCache_Alloc() {
+	cache, stream, done := open()
+	defer done()
+	ctx := context.Background()
+
+	first, err := cache.Alloc(ctx, 1000, stream)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(first.Size(), "bytes for 1000")
+	_ = first.Free()
+	// What the stream still does with the first block it does before the work that is queued with the second.
+	second, _ := cache.Alloc(ctx, 600, stream)
+	fmt.Println("the same memory:", second.Ptr() == first.Ptr())
+	_ = second.Free()
+	fmt.Println("freed twice:", errors.Is(second.Free(), memcache.ErrFreed))
+	// Output:
+	// 1024 bytes for 1000
+	// the same memory: true
+	// freed twice: true
+}
+
 func ExampleBlock_RecordStream() {
 	cache, compute, done := open()
 	defer done()
@@ -105,4 +128,90 @@ func ExampleOutOfMemoryError() {
 	}
 	// Output:
 	// memcache: out of memory on host: 300.00 MiB are asked for (a segment of 300.00 MiB); the device has 1024.00 MiB, of which 1024.00 MiB are free; the cache may reserve 256.00 MiB; 0 bytes are reserved: 0 bytes allocated, 0 bytes freed but in use by a recorded stream, 0 bytes free (the largest free block of this pool and stream has 0 bytes)
+}
+
+// A private pool's blocks share no segment with others, such as those of a part of the program that comes and goes.
+func ExampleCache_NewPool() {
+	cache, stream, done := open()
+	defer done()
+	ctx := context.Background()
+
+	pool, _ := cache.NewPool(memcache.PoolOptions{})
+	inside := pool.Context(ctx) // which pool serves a request is the context's affair
+	a, _ := cache.Alloc(inside, 1<<20, stream)
+	_ = a.Free() // without the context: the block returns to its own pool
+	b, _ := cache.Alloc(ctx, 1<<20, stream)
+	c, _ := cache.Alloc(inside, 1<<20, stream)
+	fmt.Println("outside it is not reused:", b.Ptr() != a.Ptr())
+	fmt.Println("inside it is:", c.Ptr() == a.Ptr())
+	fmt.Println("reserved", cache.MemoryReserved())
+
+	_ = errors.Join(b.Free(), c.Free())
+	_ = pool.Release()
+	_ = pool.EmptyCache(ctx)
+	fmt.Println("reserved without the pool", cache.MemoryReserved())
+	_, err := cache.Alloc(inside, 1<<20, stream)
+	fmt.Println(errors.Is(err, memcache.ErrReleased))
+	// Output:
+	// outside it is not reused: true
+	// inside it is: true
+	// reserved 4194304
+	// reserved without the pool 2097152
+	// true
+}
+
+// A limit keeps the rest of the device for others. Free blocks of the cache are returned before it is exceeded.
+func ExampleCache_SetMemoryFraction() {
+	cache, stream, done := open() // of a device with 1 GiB
+	defer done()
+	ctx := context.Background()
+
+	_ = cache.SetMemoryFraction(0.25)
+	a, _ := cache.Alloc(ctx, 200<<20, stream)
+	_, err := cache.Alloc(ctx, 100<<20, stream)
+	fmt.Println("beside 200 MiB:", errors.Is(err, memcache.ErrOutOfMemory))
+	_ = a.Free()
+	b, err := cache.Alloc(ctx, 100<<20, stream)
+	fmt.Println("in place of them:", err)
+	_ = b.Free()
+	// Output:
+	// beside 200 MiB: true
+	// in place of them: <nil>
+}
+
+// Before a request fails, the program may give up what it can do without.
+func ExampleCache_OnPressure() {
+	cache, stream, done := open()
+	defer done()
+	ctx := context.Background()
+
+	keep, _ := cache.Alloc(ctx, 900<<20, stream) // such as results that can be computed again
+	remove := cache.OnPressure(func(ctx context.Context, need int64) (freed int64) {
+		if keep.IsZero() {
+			return 0
+		}
+		freed = keep.Size()
+		_ = keep.Free()
+		keep = memcache.Block{}
+		fmt.Println("asked for", need>>20, "MiB")
+		return freed
+	})
+	defer remove()
+	block, err := cache.Alloc(ctx, 500<<20, stream)
+	fmt.Println(block.Size()>>20, err)
+	_ = block.Free()
+	// Output:
+	// asked for 500 MiB
+	// 500 <nil>
+}
+
+// The options of a program that was ported from PyTorch.
+func ExampleParseConfig() {
+	config, err := memcache.ParseConfig("expandable_segments:True,garbage_collection_threshold:0.8")
+	fmt.Println(config.ExpandableSegments, config.GarbageCollectionThreshold, err)
+	_, err = memcache.ParseConfig("max_split_size_mb:2")
+	fmt.Println(err)
+	// Output:
+	// true 0.8 <nil>
+	// memcache: ParseConfig("max_split_size_mb:2"): memcache: MaxSplitSizeMB is 2: invalid argument: want at least the large segment's 20 MiB, or 0 for no limit
 }

@@ -7,7 +7,17 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// granule is the unit in which an expandable segment of a pool grows, in bytes.
+// Expandable segments (PyTorch's expandable_segments). Each stream, pool and kind has one long range of addresses, and
+// memory is mapped into it where a request needs more. Segments of fixed sizes fragment: a request that is larger than
+// every free chunk needs a new segment, though the free chunks together would do. Here a free chunk at the end grows, and
+// what is free as a whole granule can be unmapped in the middle and mapped elsewhere (shrink.go, remap.go). It costs more
+// and slower calls of the driver, one for each granule, which some drivers make wait for the device.
+//
+// A range is tiled by chunks like every segment; those without memory are marked unmapped and are in an index of their
+// own, by address. Only the holder of the growth lock changes them. Chunks with memory are allocated, freed and merged by
+// hits meanwhile: wherever a lock was given up to call the driver, the neighbours are looked at again.
+
+// granuleSize is the unit in which an expandable segment of a pool grows, in bytes.
 func (c *Cache) granuleSize(k poolKind) int64 {
 	if k == smallPool {
 		return smallSegment
@@ -23,8 +33,10 @@ func (c *Cache) expand(ctx context.Context, r *request) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	// m is free and taken out of the index, or unmapped. Each round maps what is missing behind it, as far as the unmapped
+	// chunk there goes; a segment with holes may need several.
 	for {
-		// While no lock is held the neighbours may be freed, and don't merge with m.
+		// While no shard is locked the neighbours may be freed. They don't merge with m, which is in no index: so do it now.
 		c.lockAll()
 		if !m.unmapped && m.next.mergeable() {
 			s.absorb(m, m.next)
@@ -55,7 +67,7 @@ func (c *Cache) expand(ctx context.Context, r *request) (*chunk, error) {
 		}
 		s.mu.Lock()
 		if m != tail {
-			// The mapped piece absorbs what is before it.
+			// The mapped piece absorbs m, which is before it. Neither is in an index.
 			tail.absorb(m)
 			s.recycle(m)
 			m = tail
@@ -66,7 +78,8 @@ func (c *Cache) expand(ctx context.Context, r *request) (*chunk, error) {
 	}
 }
 
-// room is the block that is to grow for the request, outside of the index, or an unmapped one.
+// takeGrowable returns the chunk that is to grow for the request: a free one, which it takes out of the index so that no
+// hit takes it, or an unmapped one, in a new range if no other has room. The growth lock is held, and no other.
 func (c *Cache) takeGrowable(r *request) (*chunk, error) {
 	s := r.shard
 	s.mu.Lock()
@@ -85,8 +98,8 @@ func (c *Cache) takeGrowable(r *request) (*chunk, error) {
 	return m, nil
 }
 
-// candidate is the first block, by address, from which on free and unmapped neighbours have room for the
-// request: an unmapped one, or the free one before it. s.mu is held.
+// findGrowable returns the first chunk, by address, from which on free and unmapped neighbours have room for the request:
+// an unmapped one, or the free one before it; nil if there is none. s.mu is held.
 func (s *shard) findGrowable(r *request) *chunk {
 	l := s.listsFor(r.pool)
 	if l == nil {
@@ -109,8 +122,9 @@ func (s *shard) findGrowable(r *request) *chunk {
 	return nil
 }
 
-// reserveRange makes an expandable segment, which has no memory yet. It has room for more than the whole
-// device; where addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request.
+// reserveAddresses makes an expandable segment, which has no memory yet. It has room for more than the whole device; where
+// addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request. The growth
+// lock is held.
 func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	total, granule := c.dev.Properties().TotalMemory, c.granuleSize(r.kind)
 	sizes := []int64{total + total/8, total / 16, 0}
@@ -152,8 +166,8 @@ func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	return m, nil
 }
 
-// mapFront maps memory for at least the first size bytes of m, which becomes a free block outside the index;
-// what is left of it stays unmapped. If it fails nothing is mapped. The growth lock is held.
+// mapFront maps memory for at least the first size bytes of the unmapped chunk m, which becomes a free one outside the index;
+// what is left of it stays unmapped. If it fails nothing is mapped. The growth lock is held, and no other.
 func (c *Cache) mapFront(ctx context.Context, m *chunk, size int64, r *request) error {
 	granule := c.granuleSize(m.kind)
 	bytes := roundUp(size, granule)
@@ -183,6 +197,7 @@ func (c *Cache) mapFront(ctx context.Context, m *chunk, size int64, r *request) 
 
 // mapGranules maps each granule by itself, so that each can be unmapped by itself; all or none.
 func (c *Cache) mapGranules(p device.Ptr, bytes, granule int64) error {
+	// A range is given to the driver granule by granule, for it can unmap only what was mapped in one call.
 	for done := int64(0); done < bytes; done += granule {
 		if err := c.vmm.Map(p+device.Ptr(done), granule); err != nil {
 			for done -= granule; done >= 0; done -= granule {

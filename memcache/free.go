@@ -63,6 +63,8 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
+	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
+	// and not under a lock.
 	waits := len(m.uses) > 0 || s.cache.poisons()
 	if !waits {
 		s.freeDelta(m, &d)
@@ -80,6 +82,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	}
 	s.apply(m.kind, &d)
 	if waits {
+		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
 		m.pending, m.recording, m.eventsLeft = true, true, len(m.uses)
 		return m.uses, true, nil
 	}
@@ -96,14 +99,17 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	var errs []error
 	for _, stream := range uses {
-		w, err := c.recordEvent(stream)
+		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
+		e, err := c.recordEvent(stream)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if err := c.pending.push(c, stream.ID(), w, m); err != nil {
+		if err := c.pending.push(c, stream.ID(), e, m); err != nil {
 			errs = append(errs, err)
 		}
 	}
+	// The slice stays with the chunk, so that the next hand-out records without allocating; cleared, so that it keeps no
+	// stream alive.
 	clear(uses)
 	m.uses = uses[:0]
 	if c.pending.recordingDone(m) {
@@ -115,24 +121,24 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 // recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
 // because no event could be had.
 func (c *Cache) recordEvent(s device.Stream) (*pendingEvent, error) {
-	var w *pendingEvent
+	var e *pendingEvent
 	var foreign device.Stream
 	if s.Device() != c.dev {
 		foreign = s
 	} else {
-		w = c.pending.unused()
+		e = c.pending.takeSpare()
 	}
-	if w == nil {
-		e, err := s.Device().NewEvent(device.EventOptions{})
+	if e == nil {
+		event, err := s.Device().NewEvent(device.EventOptions{})
 		if err != nil {
 			return nil, c.synchronize(s)
 		}
-		w = &pendingEvent{event: e, foreign: foreign}
+		e = &pendingEvent{event: event, foreign: foreign}
 	}
-	if err := s.Record(w.event); err == nil {
-		return w, nil
+	if err := s.Record(e.event); err == nil {
+		return e, nil
 	}
-	c.pending.giveBack(w)
+	c.pending.putSpare(e)
 	if s.Closed() {
 		return nil, nil
 	}
@@ -227,7 +233,8 @@ func (s *shard) completeFree(m *chunk) {
 	s.insertFree(m)
 }
 
-// absorb takes the neighbour n out of its index and into m. s.mu is held.
+// absorb takes the neighbour n out of its index and into m, and recycles its record. Unmapped neighbours are merged by growth
+// alone and are no merges for the statistics. s.mu is held.
 func (s *shard) absorb(m, n *chunk) {
 	if n.unmapped {
 		n.segment.unmapped.remove(n)

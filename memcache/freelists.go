@@ -10,6 +10,8 @@ type freeLists struct {
 	segments int     // whose chunks belong here; with the last one the lists of a private pool go
 }
 
+// init readies the lists of a pool, nil for the default one; they must not be copied afterwards, since segments point into
+// them.
 func (l *freeLists) init(p *Pool) {
 	l.pool = p
 	l.unmapped[smallPool].byAddress, l.unmapped[largePool].byAddress = true, true

@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// Memory that goes back to the driver before it has to: old segments, while garbage collection is armed, and segments that
+// are too large to be split, in place of a flush of everything.
+
 // gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
 // c.mu is held.
 func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
@@ -31,6 +34,7 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 			})
 		}
 	}
+	// They are taken out of the index before the locks are given up, so that no hit takes them while the driver works.
 	victims := oldest(candidates, excess, c.gcClock[largePool].Load())
 	for _, m := range victims {
 		m.segment.free.remove(m)

@@ -8,7 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// grow asks the driver for a segment and serves the request from it (alloc_block). The growth lock is held.
+// Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
+// microseconds to milliseconds and may wait for the device, so no shard is locked meanwhile: hits, and frees, of all
+// streams go on. Two requests that miss at once therefore don't both grow the cache by a segment of which the first one's
+// rest would have served the second: the second searches again when it gets the lock. PyTorch holds its one lock through
+// all of it, or gives it up around the driver's allocation (release_lock_on_cudamalloc) and then may grow twice.
+
+// grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
+// retry says that a flush went before. The growth lock is held.
 func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error) {
 	bytes := r.segmentBytes
 	c.mu.Lock()
@@ -47,7 +54,8 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error
 	return s.allocFresh(m, r), nil
 }
 
-// first hands out a block for which the driver was asked. All shards are locked.
+// allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
+// before. All shards are locked.
 func (s *shard) allocFresh(m *chunk, r *request) *chunk {
 	s.misses++
 	split := s.cache.shouldSplit(m, r)
@@ -58,7 +66,7 @@ func (s *shard) allocFresh(m *chunk, r *request) *chunk {
 	return m
 }
 
-// reserve counts memory from the driver. c.all is held.
+// countReserved counts memory from the driver. c.mu is held.
 func (c *Cache) countReserved(k poolKind, bytes int64) {
 	c.stats.ReservedBytes.add(k, bytes)
 	for _, scope := range c.openScopes {
@@ -66,6 +74,7 @@ func (c *Cache) countReserved(k poolKind, bytes int64) {
 	}
 }
 
+// growError is what the request is told when the driver, or its figures, failed it.
 func (c *Cache) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
 		return c.outOfMemory(r, err)
@@ -73,6 +82,7 @@ func (c *Cache) growError(r *request, err error) error {
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)
 }
 
+// driverAlloc calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
 	_, op := c.start(ctx, OpDriverAlloc)
 	p, err := c.dev.Alloc(bytes)

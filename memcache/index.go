@@ -2,12 +2,20 @@ package memcache
 
 import "math/bits"
 
-// index is a set of free blocks of one stream and pool, in PyTorch's order: by size, then by address. Sizes
-// are multiples of 512 bytes; there is a tree for each size up to that of a large segment, and a bit that
-// says whether it is empty, so that the smallest size that fits is found by looking at a few words. Larger
-// blocks share one tree.
+// index is the set of free chunks of one stream, pool and kind, in PyTorch's order: by size, then by address. Every hit
+// takes the first one that is large enough, and every free enters one.
+//
+// PyTorch has one balanced tree (std::set). One treap was measured: a free and an allocation of random sizes took
+// 1.2 times as long as now with 64 chunks in use, 2 times with 1,000 (650 ns, not 330) and 1.5 times with 10,000
+// (BenchmarkChurn), on the way down through chunks that are not in the processor's cache. But sizes are multiples of 512
+// bytes, and up to that of a large segment there are 40,961 of them: so each has a tree of its own, by address, and one bit
+// that says whether it is empty. The smallest size that fits is found by looking at a few words of bits, and the trees
+// have few chunks each, usually one or none. Larger chunks, which are few, share one tree by size and address.
+//
+// It costs 10 KiB of Go memory for an index that has had a chunk, and 1 KiB for each run of 64 sizes (32 KiB) that had one,
+// which is never given back. The shard's lock guards it.
 type index struct {
-	words []uint64            // a bit for each size
+	words []uint64            // a bit for each size that has a chunk
 	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: shards share no cache line
 	trees []*[64]tree         // for each word, made when it is needed
 	large tree
@@ -20,7 +28,7 @@ const (
 	indexedTops  = (indexedWords + 63) / 64
 )
 
-// at returns the tree of a size, and its number; -1 for the large one's.
+// treeOf returns the tree of a size, and its number; -1 for the one of larger sizes.
 func (x *index) treeOf(size int64) (*tree, int) {
 	if size >= indexedSizes*minBlock { // in bytes: the number may be more than an int holds
 		return &x.large, -1
@@ -37,6 +45,7 @@ func (x *index) treeOf(size int64) (*tree, int) {
 	return &page[n%64], n
 }
 
+// insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *index) insert(m *chunk) {
 	t, n := x.treeOf(m.size)
 	if t.root == nil { // the usual case, without a call
@@ -52,6 +61,7 @@ func (x *index) insert(m *chunk) {
 	x.len++
 }
 
+// remove takes out a chunk that is in the set.
 func (x *index) remove(m *chunk) {
 	t, n := x.treeOf(m.size)
 	if t.root == m && m.left == nil && m.right == nil {
@@ -67,11 +77,12 @@ func (x *index) remove(m *chunk) {
 	x.len--
 }
 
-// from returns the first block with at least size bytes, or nil.
+// atLeast returns the first chunk with at least size bytes, or nil.
 func (x *index) atLeast(size int64) *chunk {
 	if size > largeSegment {
 		return x.large.atLeast(size)
 	}
+	// The tree that is found is not empty: its first chunk has the lowest address.
 	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {
@@ -82,7 +93,7 @@ func (x *index) atLeast(size int64) *chunk {
 	return x.large.atLeast(size)
 }
 
-// after returns the block after m, or nil.
+// after returns the chunk after m in the order of the index, or nil.
 func (x *index) after(m *chunk) *chunk {
 	t, n := x.treeOf(m.size)
 	if next := t.after(m); next != nil || n < 0 {
@@ -91,7 +102,7 @@ func (x *index) after(m *chunk) *chunk {
 	return x.atLeast(m.size + minBlock)
 }
 
-// before returns the block before m, or the last one if m is nil, or nil.
+// before returns the chunk before m, or the last one if m is nil, or nil.
 func (x *index) before(m *chunk) *chunk {
 	n := indexedSizes
 	if m == nil {
@@ -114,7 +125,7 @@ func (x *index) before(m *chunk) *chunk {
 	return x.trees[n/64][n%64].before(nil)
 }
 
-// all calls yield with every block in order. yield must not change the index.
+// each calls yield with every chunk in order. yield must not change the index.
 func (x *index) each(yield func(*chunk)) {
 	for n := x.next(0); n >= 0; n = x.next(n + 1) {
 		walk(x.trees[n/64][n%64].root, yield)
@@ -122,6 +133,7 @@ func (x *index) each(yield func(*chunk)) {
 	walk(x.large.root, yield)
 }
 
+// walk calls yield with every chunk of a tree in order.
 func walk(m *chunk, yield func(*chunk)) {
 	if m != nil {
 		walk(m.left, yield)
@@ -130,8 +142,9 @@ func walk(m *chunk, yield func(*chunk)) {
 	}
 }
 
-// next is the first size, in units of 512 bytes, from n on that has blocks; -1: none.
+// next is the first size, in units of 512 bytes, from n on that has chunks; -1: none.
 func (x *index) next(n int) int {
+	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
 	w := n / 64
 	if w >= len(x.words) {
 		return -1
@@ -153,7 +166,8 @@ func (x *index) next(n int) int {
 	return -1
 }
 
-// previous is the last size up to n that has blocks; -1: none.
+// previous is the last size up to n that has chunks; -1: none. It looks at one word after the other: only the rare walks
+// from the largest chunk down use it.
 func (x *index) previous(n int) int {
 	for w := min(n/64, len(x.words)-1); n >= 0 && w >= 0; w-- {
 		b := x.words[w]

@@ -17,6 +17,7 @@ const orphanStream = math.MaxUint64
 // shard of orphans, and retires the shards of closed streams that have no segment any more. Each segment stays in its
 // pool. The growth lock is held: under it alone shards are retired.
 func (c *Cache) inheritSegments(r *request) {
+	// Usually no stream was closed: that is seen without locking the shards.
 	var closed *shard
 	for _, s := range c.table.Load().list {
 		if s != r.shard && s.id != orphanStream && s.stream.Closed() {

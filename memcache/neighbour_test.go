@@ -13,7 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// between runs f with c.all locked after another goroutine, which waits for it from about a millisecond after the call on,
+// between runs f with c.mu locked after another goroutine, which waits for it from about a millisecond after the call on,
 // has had it once, and before it can have it again: a mutex that somebody has waited for longer than a millisecond passes
 // on from one to the next in the order in which they came.
 func between(c *Cache, f func()) {

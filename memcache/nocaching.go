@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// With Config.NoCaching each block is a segment of its own, whose block is in no index. Every Alloc and Free
-// holds the growth lock: a request never fails for want of memory that a Free is about to return, and Close
-// waits for those that are under way.
+// With Config.NoCaching each block is a segment of its own, whose one chunk is in no index. Every Alloc and Free calls the
+// driver and holds the growth lock meanwhile: a request never fails for want of memory that a Free is about to return, and
+// Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
+// of its shortcuts: the driver's own tools see each block come and go.
 
 // allocUncached serves a request from the driver.
 func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {

@@ -9,6 +9,10 @@ import (
 	"strings"
 )
 
+// What happens when there is no memory. The cache itself gives back all it can before (allocGrowing); then reclaimers, which
+// know what the program can do without, are asked one after the other; then the request fails with an error that says
+// where the memory is. The device stays usable after it, and so does the cache.
+
 // ErrOutOfMemory says that the device, or the cache's limit, has too little free memory. The error is an
 // [*OutOfMemoryError].
 var ErrOutOfMemory = errors.New("out of memory")
@@ -67,6 +71,8 @@ func (e *OutOfMemoryError) Unwrap() []error {
 	return []error{ErrOutOfMemory, e.Err}
 }
 
+// outOfMemory is the error of a request that found no memory, with the figures of this moment. The growth lock is held, and
+// no other.
 func (c *Cache) outOfMemory(r *request, cause error) error {
 	free, total, err := c.dev.MemInfo()
 	if err != nil {
@@ -98,7 +104,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	return e
 }
 
-// noteOOM records a request that failed.
+// recordOOM records a request that failed.
 func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
@@ -107,6 +113,7 @@ func (c *Cache) recordOOM(r *request, err error) {
 	}
 }
 
+// reclaimer is a registered function; its address is what tells registrations apart.
 type reclaimer struct {
 	free func(ctx context.Context, need int64) (freed int64)
 }
@@ -138,7 +145,8 @@ type pressure struct {
 }
 
 // reclaim asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
-// try. The bytes of one that says that it freed more than the device has are not believed any more.
+// try. One that says that it freed more than the device has altogether is not believed any more, so that a request ends
+// whatever reclaimers say. No lock is held while one runs.
 func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 	if !p.asked {
 		c.mu.Lock()
@@ -158,6 +166,7 @@ func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 	return false
 }
 
+// registered reports whether a reclaimer was not removed meanwhile.
 func (c *Cache) registered(r *reclaimer) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,6 +9,10 @@ import (
 	"strings"
 )
 
+// PyTorch's option string, so that a program that is ported keeps its settings, and a recording can be replayed with the ones
+// that it was made with. What PyTorch refuses is refused, with what would be right; its options for pinned memory are
+// checked, and otherwise nothing.
+
 // ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]". Options
 // that concern pinned host memory, and backend:native, are accepted and change nothing here. An unknown
 // option, or a value that PyTorch would not take, is an error.
@@ -82,6 +86,7 @@ func ConfigFromEnv() (Config, error) {
 	return c, nil
 }
 
+// optionsFromEnv reads the first variable that is set, also if it is empty.
 func optionsFromEnv() (Config, error) {
 	for _, name := range environment {
 		if v, ok := os.LookupEnv(name); ok {
@@ -95,6 +100,7 @@ func optionsFromEnv() (Config, error) {
 	return Config{}, nil
 }
 
+// setter checks the text of an option and puts it into the configuration.
 type setter func(c *Config, value string) error
 
 var setters = map[string]setter{
@@ -124,8 +130,10 @@ var setters = map[string]setter{
 	},
 }
 
+// mebibytes takes a number of MiB.
 func mebibytes(field func(*Config) *int64) setter { return number(field, "MiB") }
 
+// number takes a whole number that is not negative.
 func number(field func(*Config) *int64, unit string) setter {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
@@ -137,6 +145,7 @@ func number(field func(*Config) *int64, unit string) setter {
 	}
 }
 
+// ratio takes a number that is valid, of which want says what is.
 func ratio(field func(*Config) *float64, want string, valid func(float64) bool) setter {
 	return func(c *Config, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
@@ -159,6 +168,7 @@ func setFraction(c *Config, v string) error {
 	return nil
 }
 
+// boolean takes True and False, as PyTorch does. field is nil for an option that changes nothing here.
 func boolean(field func(*Config) *bool) setter {
 	return func(c *Config, v string) error {
 		if v != "True" && v != "False" {
@@ -171,6 +181,7 @@ func boolean(field func(*Config) *bool) setter {
 	}
 }
 
+// ignoredCount checks the number of an option that changes nothing here.
 func ignoredCount(valid func(int64) bool, want string) setter {
 	return func(_ *Config, v string) error {
 		if n, err := strconv.ParseInt(v, 10, 64); err != nil || !valid(n) {
@@ -223,6 +234,7 @@ func setDivisions(c *Config, v string) error {
 	return nil
 }
 
+// powerOfTwo reads a power of two, or 0.
 func powerOfTwo(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 31)
 	if err == nil && n&(n-1) != 0 {

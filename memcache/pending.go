@@ -11,24 +11,37 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// pending are the freed blocks that wait for events, one queue for each stream that an event was recorded
-// on: the events of one stream complete in order, and no stream holds up another.
+// pendingFrees are the chunks that were freed while other streams may still use them (Block.RecordStream). For each such
+// stream an event was recorded at the free; when the last event of a chunk is complete, the chunk is free. Nobody is told
+// that an event is complete: requests ask, each time before they look for a free chunk, as PyTorch's do. A callback of the
+// driver in place of that would run on a thread of the driver, where the driver must not be called, and would make the moment
+// at which memory returns, and so every later address, a matter of chance.
+//
+// There is a queue for each stream that an event was recorded on: the events of one stream complete in order, so that a
+// poll asks for the first of each queue, and no stream holds up another.
+//
+// An event is used again for the next free, together with the record of it that waits here. Making and closing one for
+// each free was measured: 570 ns and two allocations by Go for an allocation, RecordStream and a free (BenchmarkRecordStream),
+// where it is 410 ns and none.
+//
+// Its lock comes after the shards'; no driver's wait runs under it, only Query, which never waits.
 type pendingFrees struct {
-	mu     sync.Mutex
-	queues []*eventQueue // not empty, by stream: the order in which completions are seen
-	number uint64        // of the last waiting that was pushed
-	spare  *pendingEvent
-	empty  *eventQueue // unused ones, linked by next
-	closed bool
+	mu          sync.Mutex
+	queues      []*eventQueue // not empty, by stream: the order in which completions are seen
+	lastNumber  uint64        // of the last event that was pushed
+	spareEvents *pendingEvent
+	emptyQueues *eventQueue // unused ones, linked by next
+	closed      bool
 }
 
+// eventQueue are the events of one stream, the earliest first.
 type eventQueue struct {
 	stream     uint64
 	head, tail *pendingEvent
 	next       *eventQueue
 }
 
-// waiting is one event of a freed block. It is reused, with its event.
+// pendingEvent is one event of a pending chunk. It is reused, with its event.
 type pendingEvent struct {
 	event   device.Event
 	foreign device.Stream // set if the event is another device's, and not reused
@@ -38,63 +51,66 @@ type pendingEvent struct {
 	next    *pendingEvent
 }
 
-// past is what a query or a wait for the event says. Another device that fails, or is closed, uses memory no more, and
-// does not keep it from this one. While it is being closed its work goes on.
-func (w *pendingEvent) completed(ready bool, err error) (bool, error) {
-	if w.foreign == nil || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+// completed turns what a query or a wait for the event says into whether the stream is done with the chunk. Another device
+// that fails, or is closed, uses memory no more, and does not keep it from this one. While it is being closed its work
+// goes on.
+func (e *pendingEvent) completed(ready bool, err error) (bool, error) {
+	if e.foreign == nil || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return ready, err
 	}
-	return !errors.Is(err, device.ErrClosed) || w.foreign.Closed(), nil
+	return !errors.Is(err, device.ErrClosed) || e.foreign.Closed(), nil
 }
 
 // wait waits for the event or, if another device is being closed, for the stream: every Close waits, whichever is first.
-func (w *pendingEvent) wait(ctx context.Context) error {
-	err := w.event.Synchronize(ctx)
-	if w.foreign != nil && errors.Is(err, device.ErrClosed) {
+func (e *pendingEvent) wait(ctx context.Context) error {
+	err := e.event.Synchronize(ctx)
+	if e.foreign != nil && errors.Is(err, device.ErrClosed) {
 		closed := make(chan error, 1)
-		go func() { closed <- w.foreign.Close() }()
+		go func() { closed <- e.foreign.Close() }()
 		select {
 		case err = <-closed:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
 	}
-	_, err = w.completed(true, err)
+	_, err = e.completed(true, err)
 	return err
 }
 
-// push counts one of m's recorded streams as past the block, if w is nil, or adds w to the stream's queue.
-func (p *pendingFrees) push(c *Cache, stream uint64, w *pendingEvent, m *chunk) error {
+// push adds e, which waits for m's work on the stream, to the stream's queue. If e is nil that work is done, and one event
+// less of m is waited for; if the cache was closed meanwhile e is closed, since nobody would do it later.
+func (p *pendingFrees) push(c *Cache, stream uint64, e *pendingEvent, m *chunk) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w == nil || p.closed {
+	if e == nil || p.closed {
 		m.eventsLeft--
-		if w != nil {
-			return w.event.Close()
+		if e != nil {
+			return e.event.Close()
 		}
 		return nil
 	}
 	c.slowWork.Add(1)
-	p.number++
-	w.chunk, w.number, w.next = m, p.number, nil
+	p.lastNumber++
+	e.chunk, e.number, e.next = m, p.lastNumber, nil
 	i, found := slices.BinarySearchFunc(p.queues, stream, func(q *eventQueue, stream uint64) int { return cmp.Compare(q.stream, stream) })
 	if found {
-		p.queues[i].tail.next = w
-		p.queues[i].tail = w
+		p.queues[i].tail.next = e
+		p.queues[i].tail = e
 		return nil
 	}
-	q := p.empty
+	q := p.emptyQueues
 	if q == nil {
 		q = new(eventQueue)
 	} else {
-		p.empty = q.next
+		p.emptyQueues = q.next
 	}
-	*q = eventQueue{stream: stream, head: w, tail: w}
+	*q = eventQueue{stream: stream, head: e, tail: e}
 	p.queues = slices.Insert(p.queues, i, q)
 	return nil
 }
 
-// recorded says that no more events of m are to come, and reports whether all are complete.
+// recordingDone says that no more events of m are to come, and reports whether all are complete: then its caller ends the
+// free, since the polls have left it alone. One of both does, as both look at m under p.mu.
 func (p *pendingFrees) recordingDone(m *chunk) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,52 +118,55 @@ func (p *pendingFrees) recordingDone(m *chunk) bool {
 	return m.eventsLeft == 0
 }
 
-// unused returns a waiting whose event may be recorded, or nil.
-func (p *pendingFrees) unused() *pendingEvent {
+// takeSpare returns an unused pendingEvent whose event may be recorded, or nil.
+func (p *pendingFrees) takeSpare() *pendingEvent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.spare
-	if w != nil {
-		p.spare, w.next = w.next, nil
+	e := p.spareEvents
+	if e != nil {
+		p.spareEvents, e.next = e.next, nil
 	}
-	return w
+	return e
 }
 
-func (p *pendingFrees) giveBack(w *pendingEvent) {
+// putSpare undoes takeSpare.
+func (p *pendingFrees) putSpare(e *pendingEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reuse(w)
+	p.keepSpare(e)
 }
 
-// reuse keeps an unused waiting. p.mu is held.
-func (p *pendingFrees) reuse(w *pendingEvent) {
-	if w.foreign != nil {
-		_ = w.event.Close()
+// keepSpare keeps e for the next free, or closes its event if it is another device's: on this device's streams it could not
+// be recorded. p.mu is held.
+func (p *pendingFrees) keepSpare(e *pendingEvent) {
+	if e.foreign != nil {
+		_ = e.event.Close()
 		return
 	}
-	w.chunk, w.next = nil, p.spare
-	p.spare = w
+	e.chunk, e.next = nil, p.spareEvents
+	p.spareEvents = e
 }
 
-// close closes the events.
+// close closes the events, and makes push close those that come later.
 func (p *pendingFrees) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
 	var errs []error
-	for w := p.spare; w != nil; w = w.next {
-		errs = append(errs, w.event.Close())
+	for e := p.spareEvents; e != nil; e = e.next {
+		errs = append(errs, e.event.Close())
 	}
 	for _, q := range p.queues {
-		for w := q.head; w != nil; w = w.next {
-			errs = append(errs, w.event.Close())
+		for e := q.head; e != nil; e = e.next {
+			errs = append(errs, e.event.Close())
 		}
 	}
-	p.queues, p.spare = nil, nil
+	p.queues, p.spareEvents = nil, nil
 	return errors.Join(errs...)
 }
 
-// poll releases the blocks whose events are complete (process_events). It never waits.
+// poll ends the frees of the chunks whose events are complete (process_events), in the order in which they were seen to be.
+// It never waits. No lock is held.
 func (c *Cache) poll() error {
 	done, err := c.pending.poll(c)
 	for done != nil {
@@ -158,7 +177,8 @@ func (c *Cache) poll() error {
 	return err
 }
 
-// poll takes the complete events out, and returns the blocks whose last event that was, in order.
+// poll takes the complete events out, and returns the chunks whose last event that was, in order, linked by nextDone. After
+// an error the events that were not looked at stay.
 func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,13 +194,13 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 			if !ready {
 				break
 			}
-			w := q.head
-			q.head = w.next
+			e := q.head
+			q.head = e.next
 			notNegative("the number of pending events", c.slowWork.Add(-1))
-			m := w.chunk
-			w.chunk = nil
-			if w.pins == 0 {
-				p.reuse(w)
+			m := e.chunk
+			e.chunk = nil
+			if e.pins == 0 {
+				p.keepSpare(e)
 			}
 			notNegative("a block's number of events", int64(m.eventsLeft)-1)
 			if m.eventsLeft--; m.eventsLeft == 0 && !m.recording {
@@ -189,7 +209,7 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 			}
 		}
 		if q.head == nil {
-			q.next, p.empty = p.empty, q
+			q.next, p.emptyQueues = p.emptyQueues, q
 		} else {
 			kept = append(kept, q)
 		}
@@ -199,23 +219,25 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 	return done, nil
 }
 
-// settle waits until all events that are pending now are complete, and releases their blocks.
+// waitForPending waits until all events that are pending now are complete, and ends their frees. Those of frees that begin
+// meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
+// so that a poll which finds it complete does not hand it to another free.
 func (c *Cache) waitForPending(ctx context.Context) error {
 	p := &c.pending
 	p.mu.Lock()
-	until := p.number
+	until := p.lastNumber
 	for {
-		w := p.oldest()
-		if w == nil || w.number > until {
+		e := p.oldest()
+		if e == nil || e.number > until {
 			p.mu.Unlock()
 			return nil
 		}
-		w.pins++
+		e.pins++
 		p.mu.Unlock()
-		err := w.wait(ctx)
+		err := e.wait(ctx)
 		p.mu.Lock()
-		if w.pins--; w.pins == 0 && w.chunk == nil {
-			p.reuse(w)
+		if e.pins--; e.pins == 0 && e.chunk == nil {
+			p.keepSpare(e)
 		}
 		p.mu.Unlock()
 		if err != nil {
@@ -228,6 +250,7 @@ func (c *Cache) waitForPending(ctx context.Context) error {
 	}
 }
 
+// oldest is the event that was pushed first, of all streams, or nil. p.mu is held.
 func (p *pendingFrees) oldest() *pendingEvent {
 	var first *pendingEvent
 	for _, q := range p.queues {

@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 )
 
+// Private pools share nothing with the default pool but the driver: each has free lists of its own in every shard that has a
+// segment of it (freeLists), and each segment names the lists that its chunks return to. So a pool costs the requests
+// outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
+
 // ErrReleased says that the private pool was released: it hands out no more blocks.
 var ErrReleased = errors.New("private pool was released")
 
@@ -86,6 +90,7 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 // cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
+// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	state := ctxStateOf(ctx)
 	next := &ctxState{scope: state.scope}
@@ -111,6 +116,7 @@ func (p *Pool) Release() error {
 	c := p.cache
 	c.lockAll()
 	defer c.unlockAll()
+	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.released.Store(true)
 	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
 	return nil
@@ -132,9 +138,11 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// isReleased reports whether the pool was released; the default pool, nil, never is.
 func (p *Pool) isReleased() bool { return p != nil && p.released.Load() }
 
-// releasedPools are the released pools that still have segments, by number. All shards are locked.
+// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
+// All shards are locked.
 func (c *Cache) releasedPools() []*Pool {
 	var pools []*Pool
 	for _, s := range c.table.Load().list {

@@ -9,6 +9,8 @@ package memcache
 // matter, and a shard that is busy is passed over. The search begins behind the donor of the last time.
 func (s *shard) claimQuota(k poolKind, d *delta) bool {
 	shards := s.cache.table.Load().list
+	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
+	// which is as good a place as any.
 	for range shards {
 		s.quotaDonor++
 		o := shards[s.quotaDonor%len(shards)]
@@ -26,6 +28,7 @@ func (s *shard) claimQuota(k poolKind, d *delta) bool {
 
 // claimQuotaFrom moves unused quotas of o to s, as far as the delta needs them. Both are locked.
 func (s *shard) claimQuotaFrom(o *shard, k poolKind, d *delta) {
+	// Only what rises can be in the way. What falls leaves its quota where it is.
 	for _, row := range [2]int{int(k), allPools} {
 		for g, n := range d {
 			if n > 0 {

@@ -8,6 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
+// Memory goes back to the driver: in a flush, which waits for the pending frees and returns all free segments, and in parts
+// of one, which garbage.go chooses. In each case the chunks are taken out of the index with their shards locked, so that
+// no hit takes them; then the driver is called with the growth lock alone; then the segments are forgotten, or after an
+// error put back, with all shards locked again.
+
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
 // (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
 // released.
@@ -21,6 +26,7 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	return err
 }
 
+// emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
@@ -38,8 +44,8 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	return c.flushPool(ctx, p)
 }
 
-// flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock
-// is held.
+// flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock is held, and no
+// other: it waits for streams.
 func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) }
 
 // flushPool is flush; for a private pool its free segments alone are returned.
@@ -54,6 +60,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 		return err
 	}
 
+	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
 	free, expandable := c.takeReleasable(p)
 	err = c.driverFreeAll(ctx, free)
 	for _, m := range expandable {
@@ -66,9 +73,9 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	return errors.Join(err, c.returnAddresses(false))
 }
 
-// takeFree takes out of the index what a flush gives back: whole segments, and free blocks of expandable
-// segments that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
-// their order, small before large; or those of the pool p.
+// takeReleasable takes out of the index what a flush gives back: whole segments, and free chunks of expandable segments
+// that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
+// their order, small before large, as PyTorch does; or those of the pool p.
 func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
 	c.lockAll()
 	defer c.unlockAll()
@@ -79,6 +86,7 @@ func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
 			if l == nil {
 				continue
 			}
+			// What is found is taken out after the walk: the index must not change during it.
 			from := [2]int{len(free), len(expandable)}
 			l.free[kind].each(func(m *chunk) {
 				if m.segment.expandable {
@@ -107,14 +115,14 @@ func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
 	return free, expandable
 }
 
-// takeOut takes blocks out of the index, so that nobody hands them out. Their shards are locked.
+// takeOut takes chunks out of the index, so that nobody hands them out. Their shards are locked.
 func takeOut(blocks []*chunk) {
 	for _, m := range blocks {
 		m.segment.free.remove(m)
 	}
 }
 
-// putBack undoes takeOut for a block, whose age goes on.
+// putBack undoes takeOut for a chunk, whose age goes on. No lock but growth is held.
 func (c *Cache) putBack(m *chunk) {
 	s := m.lockOwner()
 	defer s.mu.Unlock()
@@ -123,9 +131,8 @@ func (c *Cache) putBack(m *chunk) {
 	m.freeSince = born
 }
 
-// rejoin makes a block free that was out of the index while no lock was held, in which its neighbours may
-// have become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu
-// is held.
+// mergeAndInsert makes a chunk free that was out of the index while no shard was locked, in which its neighbours may have
+// become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu is held.
 func (s *shard) mergeAndInsert(m *chunk) {
 	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n.mergeable() {
@@ -135,8 +142,8 @@ func (s *shard) mergeAndInsert(m *chunk) {
 	s.insertFree(m)
 }
 
-// unreserve gives the addresses of expandable segments back that have no memory any more; with fresh also of those that
-// never had any, as their first mapping failed.
+// returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
+// that never had any, as their first mapping failed. The growth lock is held.
 func (c *Cache) returnAddresses(fresh bool) error {
 	if !c.config.ExpandableSegments {
 		return nil
@@ -162,8 +169,8 @@ func (c *Cache) returnAddresses(fresh bool) error {
 	return errors.Join(errs...)
 }
 
-// driverFreeAll returns segments, whose blocks are not in the index, to the driver. After an error the others
-// stay. The growth lock is held.
+// driverFreeAll returns segments, whose chunks are not in the index, to the driver. After an error the others are put back.
+// The growth lock is held.
 func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
 	for i, m := range blocks {
 		if err := c.driverFree(ctx, m.segment); err != nil {
@@ -176,8 +183,8 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
 	return nil
 }
 
-// driverFree returns a segment, whose block is not in the index, to the driver (release_block). The growth
-// lock is held.
+// driverFree returns a segment, whose chunk is not in the index, to the driver (release_block). After an error the chunk
+// is still in no index: the caller puts it back. The growth lock is held.
 func (c *Cache) driverFree(ctx context.Context, seg *segment) error {
 	if err := c.callFree(ctx, seg); err != nil {
 		return err
@@ -188,6 +195,7 @@ func (c *Cache) driverFree(ctx context.Context, seg *segment) error {
 	return nil
 }
 
+// callFree calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) callFree(ctx context.Context, seg *segment) error {
 	m := seg.first
 	_, op := c.start(ctx, OpDriverFree)
@@ -199,7 +207,7 @@ func (c *Cache) callFree(ctx context.Context, seg *segment) error {
 	return nil
 }
 
-// drop forgets a segment that the driver took back. All shards are locked.
+// forgetSegment drops a segment that the driver took back from the books. All shards are locked.
 func (c *Cache) forgetSegment(seg *segment) {
 	m := seg.first
 	c.driverRanges.remove(seg.ptr)

@@ -2,8 +2,12 @@ package memcache
 
 import "context"
 
-// remap unmaps free granules, of any stream and size, in the request's pool, for as many bytes as the request's
-// segment is about to grow by: none of them fits the request, and so their memory does. The growth lock is held.
+// remap unmaps free granules, of any stream and size, in the request's pool, for as many bytes as the request's segment is
+// about to grow by. None of the free chunks fits the request by itself, but their memory does, at other addresses: the
+// cache then reserves no more than before. PyTorch unmaps only in a flush, when the driver has nothing left. It costs
+// an unmapping and a mapping for each granule, and pays where memory is short: it is off without Config.ExpandableRemap.
+// Free chunks of other streams may be taken too: their streams may still be using them, but unmapping waits for what is
+// queued, which is also why it is slow. The growth lock is held.
 func (c *Cache) remap(ctx context.Context, r *request) error {
 	if !c.config.ExpandableRemap {
 		return nil
@@ -19,8 +23,8 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 	return err
 }
 
-// takeGranules takes out of the index, the largest first, free blocks with as many granules as the request
-// lacks; not the block that is to grow.
+// takeGranules takes out of the index, the largest first, free chunks with as many granules as the request lacks; not the
+// chunk that is to grow, which comes first by itself.
 func (c *Cache) takeGranules(r *request) (victims []*chunk) {
 	c.lockAll()
 	defer c.unlockAll()

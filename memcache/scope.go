@@ -6,6 +6,12 @@ import (
 	"sync"
 )
 
+// Two figures for two questions. How much memory did the device need while a part of the program ran? That is the window,
+// of the whole cache: its peaks are exact, as the global ones are, by quotas of their own (usage.scopes), which each open
+// scope adds to every hit. And what did that part allocate, and leave behind? Those are its own blocks, which carry the
+// scope from the request's context to their free, on whatever goroutine that is. ResetPeakStats in the middle of a
+// program would answer the first question too, but for one part at a time, and takes the global peaks away from others.
+
 // Scope is a span of a program whose memory is accounted for, such as a training step or a forward pass. It
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes
 // nest, overlap and run on several goroutines; none touches the peaks of Stats or of another scope.
@@ -14,7 +20,7 @@ type Scope struct {
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.all, with all shards locked for the peaks.
+	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Stats
 
@@ -22,7 +28,7 @@ type Scope struct {
 	// locked: one shard's lock is enough to look.
 	ended uint64
 
-	mu  sync.Mutex // taken under a shard's lock
+	mu  sync.Mutex // taken under a shard's lock, for a block that carries the scope; nothing is locked under it
 	own Own
 }
 
@@ -108,11 +114,13 @@ func (s *Scope) End() {
 	}
 }
 
+// windowLevel is one figure of a window and where its present value is.
 type windowLevel struct {
 	level   *Level
 	current func(*Stats) int64
 }
 
+// levels are the window's figures that have a peak.
 func (s *Scope) levels() [3]windowLevel {
 	return [3]windowLevel{
 		{&s.window.Allocated, func(t *Stats) int64 { return t.AllocatedBytes.All.Current }},
@@ -121,7 +129,7 @@ func (s *Scope) levels() [3]windowLevel {
 	}
 }
 
-// count brings the window up to date. All shards are locked.
+// updateWindow brings the window up to date; its peaks always are. All shards are locked.
 func (s *Scope) updateWindow() {
 	t, w := s.cache.sumStats(), &s.window
 	for _, l := range s.levels() {
@@ -131,7 +139,8 @@ func (s *Scope) updateWindow() {
 	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
 }
 
-// of is the innermost scope of the chain that belongs to c.
+// innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for
+// all caches.
 func (s *Scope) innermostOf(c *Cache) *Scope {
 	for s != nil && s.cache != c {
 		s = s.parent
@@ -139,7 +148,8 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 	return s
 }
 
-// charge counts a block in the open scopes of the chain that starts with s. Scopes end in any order, so these need not
+// charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
+// may be charged from several shards at once, so it has a lock of its own. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
 func (m *chunk) charge(c *Cache, s *Scope) {

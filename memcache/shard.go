@@ -45,6 +45,7 @@ type shardTable struct {
 	hash []*shard // open addressing; a power of two, at most half full
 }
 
+// newShardTable makes the table of some shards, which are in the order of their stream IDs.
 func newShardTable(list []*shard) *shardTable {
 	size := 4
 	for size < 2*len(list) {
@@ -66,6 +67,7 @@ func (t *shardTable) bucket(id uint64) int {
 	return int(id*0x9E3779B97F4A7C15>>32) & (len(t.hash) - 1)
 }
 
+// find returns the shard of a stream, or nil. The table is at most half full, so that the search ends, and soon.
 func (t *shardTable) find(id uint64) *shard {
 	for i := t.bucket(id); ; i = (i + 1) & (len(t.hash) - 1) {
 		if s := t.hash[i]; s == nil || s.id == id {
@@ -78,6 +80,7 @@ func (t *shardTable) find(id uint64) *shard {
 // retired before it is locked: refuses finds that out.
 func (c *Cache) shardOf(stream device.Stream) *shard { return c.shardWith(stream.ID(), stream) }
 
+// shardWith is shardOf for an ID that need not be the stream's: orphans have one of their own.
 func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := c.table.Load().find(id); s != nil {
 		return s
@@ -86,7 +89,7 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	defer c.mu.Unlock()
 	old := c.table.Load()
 	if s := old.find(id); s != nil {
-		return s
+		return s // another goroutine's request was first
 	}
 	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
 	s.scopes = make([]scopeQuota, len(c.openScopes))
@@ -110,6 +113,7 @@ func (c *Cache) lockAll() {
 	}
 }
 
+// unlockAll undoes lockAll. A shard that was retired meanwhile has been unlocked, and is not in the table.
 func (c *Cache) unlockAll() {
 	for _, s := range c.table.Load().list {
 		s.mu.Unlock()
@@ -153,6 +157,7 @@ func (c *Cache) retireShard(s, into *shard) {
 // shardCounts are sums of what shards count.
 type shardCounts struct{ hits, misses, splits, merges int64 }
 
+// add counts what a shard has counted. Its lock is held.
 func (n *shardCounts) add(s *shard) {
 	n.hits += s.hits
 	n.misses += s.misses

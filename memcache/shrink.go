@@ -8,7 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// granules are the whole granules inside m, a block of an expandable segment; from >= to: none.
+// wholeGranules are the granules that lie inside m, a chunk of an expandable segment: those that can be unmapped while its
+// neighbours are in use. from >= to: none.
 func (c *Cache) wholeGranules(m *chunk) (from, to device.Ptr) {
 	granule, base := device.Ptr(c.granuleSize(m.kind)), m.segment.ptr
 	from = base + (m.ptr-base+granule-1)/granule*granule
@@ -16,9 +17,9 @@ func (c *Cache) wholeGranules(m *chunk) (from, to device.Ptr) {
 	return from, to
 }
 
-// shrink unmaps the whole granules of a free block of an expandable segment, which is not in the index
-// (unmap_block), of which there is at least one. What is left at its ends becomes free again; after an error that is all
-// that the driver still maps. The growth lock is held.
+// shrink unmaps the whole granules of a free chunk of an expandable segment, which is not in the index (unmap_block) and
+// has at least one. What is left at its ends becomes free again; after an error that is all that the driver still maps.
+// The growth lock is held; the driver is called before all shards are locked, while the chunk is out of everybody's reach.
 func (c *Cache) shrink(ctx context.Context, m *chunk) error {
 	from, to := c.wholeGranules(m)
 	bytes, err := c.unmap(ctx, m, from, int64(to-from))
@@ -41,6 +42,7 @@ func (c *Cache) shrink(ctx context.Context, m *chunk) error {
 		s.mergeAndInsert(n)
 	}
 	m.ptr, m.size, m.unmapped = from, bytes, true
+	// Unmapped neighbours are one chunk always, so that findGrowable sees all the room there is.
 	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n != nil && n.unmapped {
 			s.absorb(m, n)
@@ -68,7 +70,8 @@ func (c *Cache) unmap(ctx context.Context, m *chunk, from device.Ptr, bytes int6
 	return done, nil
 }
 
-// dissolve unmaps everything of an expandable segment and gives its addresses back.
+// dissolve unmaps everything of an expandable segment and gives its addresses back, for Close: nobody uses the cache any
+// more, and its chunks may be in any state.
 func (c *Cache) dissolve(ctx context.Context, seg *segment) error {
 	var errs []error
 	granule := c.granuleSize(seg.first.kind)
@@ -86,6 +89,7 @@ func (c *Cache) dissolve(ctx context.Context, seg *segment) error {
 	return errors.Join(errs...)
 }
 
+// unmapRun unmaps the memory between two unmapped chunks, for dissolve. m tells the pool kind and the stream.
 func (c *Cache) unmapRun(ctx context.Context, m *chunk, from device.Ptr, bytes, granule int64) error {
 	if bytes == 0 {
 		return nil

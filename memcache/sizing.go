@@ -4,20 +4,32 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+
+	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
-// PyTorch's sizes, in bytes.
+// Sizes of blocks and segments, as PyTorch chooses them. With default options:
+//
+//	request          block                    segment, if no free block fits
+//	1 to 1 MiB       next multiple of 512     2 MiB, of the small pool
+//	up to 10 MiB     next multiple of 512     20 MiB
+//	from 10 MiB      next multiple of 512     the next multiple of 2 MiB
+//
+// A free block is split if at least 512 bytes are left over in the small pool, or more than 1 MiB in the large one.
+
+// PyTorch's sizes, in bytes, and what is never tried.
 const (
-	minBlock     = 512      // every block is a multiple of this
-	smallLimit   = 1 << 20  // up to this a request is served from the small pool
-	smallSegment = 2 << 20  // a segment of the small pool
-	minLarge     = 10 << 20 // from this on a request gets a segment of its own
-	largeSegment = 20 << 20 // the segment for requests between smallLimit and minLarge, by default
-	roundLarge   = 2 << 20  // segments of their own are multiples of this
-	maxRequest   = 1 << 60  // from this on nothing is tried
+	minBlock     = sizes.MinBlock
+	smallLimit   = sizes.SmallLimit
+	smallSegment = sizes.SmallSegment
+	minLarge     = sizes.MinLarge
+	largeSegment = sizes.LargeSegment
+	roundLarge   = sizes.RoundLarge
+
+	maxRequest = 1 << 60 // from this on a request is refused at once
 )
 
-// rules are a configuration's sizes, in bytes.
+// sizing is what a configuration says about sizes, in bytes, checked and with the defaults in place. It never changes.
 type sizing struct {
 	divisions           Divisions
 	maxSplit            int64 // math.MaxInt64: no limit
@@ -26,6 +38,7 @@ type sizing struct {
 	granule             int64 // of expandable segments of the large pool
 }
 
+// sizing checks the configuration's numbers.
 func (c *Config) sizing() (sizing, error) {
 	const mib = 1 << 20
 	r := sizing{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
@@ -79,7 +92,7 @@ func (c *Config) sizing() (sizing, error) {
 	return r, nil
 }
 
-// round is PyTorch's round_size.
+// roundSize is the size of the chunk that a request needs (PyTorch's round_size).
 func (r *sizing) roundSize(bytes int64) int64 {
 	if bytes <= 0 {
 		return 0
@@ -105,9 +118,10 @@ func roundDivision(bytes, d int64) int64 {
 	return roundUp(bytes, step)
 }
 
+// roundUp is the next multiple of unit, from bytes on.
 func roundUp(bytes, unit int64) int64 { return (bytes + unit - 1) / unit * unit }
 
-// segment is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
+// segmentSize is what the driver is asked for, for a request of rounded bytes (PyTorch's get_allocation_size).
 func (r *sizing) segmentSize(rounded int64) int64 {
 	switch {
 	case rounded == 0:
@@ -121,7 +135,8 @@ func (r *sizing) segmentSize(rounded int64) int64 {
 	}
 }
 
-// poolKind tells PyTorch's two pools apart. Its values index the statistics.
+// poolKind tells PyTorch's small and large pool apart, which every pool, default or private, has of its own: small blocks
+// that live long would keep large segments from being free as a whole. Its values index the statistics.
 type poolKind uint8
 
 const (
@@ -129,6 +144,7 @@ const (
 	largePool
 )
 
+// String is PyTorch's name of the kind.
 func (k poolKind) String() string {
 	if k == smallPool {
 		return "small"
@@ -136,6 +152,7 @@ func (k poolKind) String() string {
 	return "large"
 }
 
+// kindFor is the kind of pool that serves a request of rounded bytes.
 func kindFor(rounded int64) poolKind {
 	if rounded <= smallLimit {
 		return smallPool
@@ -143,11 +160,13 @@ func kindFor(rounded int64) poolKind {
 	return largePool
 }
 
-// worthSplitting is PyTorch's should_split: whether a free block keeps what a request leaves of it.
+// shouldSplit is PyTorch's should_split: whether what a request leaves of a free chunk becomes a chunk of its own. If not,
+// the block is larger than was asked for.
 func (c *Cache) shouldSplit(m *chunk, r *request) bool {
 	if m.segment.noSplit {
 		return false
 	}
+	// PyTorch looks at the option here, not at the segment: with it small rests are kept in either kind of segment.
 	rest := m.size - r.rounded
 	if m.kind == smallPool || c.config.ExpandableSegments {
 		return rest >= minBlock

@@ -6,6 +6,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// A snapshot is a copy, made with all shards locked: it shows one moment, in which blocks tile segments and sums agree with
+// Stats. It takes about as long as walking all blocks, and every request waits for it.
+
 // Snapshot is the cache's memory at one moment, as torch.cuda.memory._snapshot shows it.
 type Snapshot struct {
 	Device   string
@@ -72,6 +75,8 @@ func (c *Cache) Snapshot() Snapshot {
 	return s
 }
 
+// appendTo adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
+// locked.
 func (seg *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 	open := false
 	for m := seg.first; m != nil; m = m.next {

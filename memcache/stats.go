@@ -2,6 +2,12 @@ package memcache
 
 import "github.com/cistern-ml/cistern/internal/invariants"
 
+// Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
+// somebody asks. What needs the driver is in Cache.stats, under Cache.mu: segments, bytes reserved, calls, failures. Peaks
+// are in Cache.peaks, for the former. Sums that only grow stay right when a shard is retired (retiredTotals, baseCounts),
+// and are counted from the last reset on (resetBaseline); Since adds what was before it, so that two readings of
+// somebody else's reset can still be compared.
+
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
 	Current   int64 // now
@@ -46,18 +52,21 @@ type Stats struct {
 	beforeReset *Stats
 }
 
+// add counts an increase. Cache.mu is held.
 func (s *Stat) add(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
+// sub counts a decrease. Cache.mu is held.
 func (s *Stat) sub(n int64) {
 	s.Current -= n
 	s.Freed += n
 	notNegative("a statistic", s.Current)
 }
 
+// ofKind is the statistic of a kind of pool.
 func (a *StatArray) ofKind(k poolKind) *Stat {
 	if k == smallPool {
 		return &a.SmallPool
@@ -65,11 +74,13 @@ func (a *StatArray) ofKind(k poolKind) *Stat {
 	return &a.LargePool
 }
 
+// add counts an increase, of the kind and of all together.
 func (a *StatArray) add(k poolKind, n int64) {
 	a.All.add(n)
 	a.ofKind(k).add(n)
 }
 
+// sub counts a decrease, of the kind and of all together.
 func (a *StatArray) sub(k poolKind, n int64) {
 	a.All.sub(n)
 	a.ofKind(k).sub(n)
@@ -131,7 +142,8 @@ func (c *Cache) Stats() Stats {
 	return c.sumStats()
 }
 
-// sum adds the shards' gauges to what the cache counts itself. All shards are locked.
+// sumStats adds the shards' gauges to what the cache counts itself. All shards are locked: what it returns was true at one
+// moment.
 func (c *Cache) sumStats() Stats {
 	s := c.stats
 	array := func(g gauge) StatArray {
@@ -188,6 +200,7 @@ func (c *Cache) ResetAccumulatedStats() {
 		*n = 0
 	}
 	c.retiredTotals, c.baseCounts, c.resetBaseline = [2]delta{}, shardCounts{}, [rows]delta{}
+	// Freed is what was allocated less what is in use: what is in use now was not allocated since.
 	for _, s := range c.table.Load().list {
 		s.increases = [2]delta{}
 		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0

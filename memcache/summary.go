@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// The table of torch.cuda.memory_summary, character by character, but for the head's device: tools and eyes that know one
+// read the other. A golden file made by PyTorch holds it to that.
+
 // Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
 func (c *Cache) Summary() string {
 	s := c.Stats()
@@ -56,11 +59,13 @@ func row(name string, s, reference Stat, cell func(v, reference int64) string) s
 		cell(s.Allocated, reference.Allocated), cell(s.Freed, reference.Freed))
 }
 
+// sizeCell is a number of bytes in the unit that suits the reference.
 func sizeCell(v, reference int64) string {
 	v, unit := scale(v, reference, 768*1024, 1024, []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"})
 	return fmt.Sprintf("%6d %-3s", v, unit)
 }
 
+// countCell is a count in the unit that suits the reference.
 func countCell(v, reference int64) string {
 	v, unit := scale(v, reference, 750_000, 1000, []string{" ", "K", "M"})
 	return fmt.Sprintf("%7d %s ", v, unit)

@@ -2,13 +2,17 @@ package memcache
 
 import "github.com/cistern-ml/cistern/device"
 
-// tree is a set of blocks, ordered by size and address, or by address alone. It is a treap whose links are in
-// the blocks, so that it allocates nothing, and everything is logarithmic.
+// tree is a set of chunks, ordered by size and address, or by address alone. It is a treap: a search tree whose shape is
+// that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
+// lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
+// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing. The shard's lock
+// guards it.
 type tree struct {
 	root      *chunk
 	byAddress bool
 }
 
+// less is the order of the tree. No two chunks have one address.
 func (x *tree) less(a, b *chunk) bool {
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
@@ -16,12 +20,14 @@ func (x *tree) less(a, b *chunk) bool {
 	return a.ptr < b.ptr
 }
 
+// insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *tree) insert(m *chunk) {
 	m.left, m.right, m.indexed = nil, nil, true
-	if x.root == nil {
+	if x.root == nil { // the first one, with the priority that it had last: any will do
 		x.root = m
 		return
 	}
+	// Down to where a chunk of a lower priority stands: m takes its place, and what is below is split around m.
 	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
@@ -41,6 +47,7 @@ func priority(p device.Ptr) uint32 {
 	return uint32(h >> 32)
 }
 
+// remove takes out a chunk that is in the tree.
 func (x *tree) remove(m *chunk) {
 	link := &x.root
 	for *link != m {
@@ -50,7 +57,7 @@ func (x *tree) remove(m *chunk) {
 	m.left, m.right, m.indexed = nil, nil, false
 }
 
-// from returns the first block with at least size bytes, or nil. In address order it is the first of all.
+// atLeast returns the first chunk with at least size bytes, or nil. In address order it is the first of all.
 func (x *tree) atLeast(size int64) *chunk {
 	var first *chunk
 	for m := x.root; m != nil; {
@@ -63,7 +70,7 @@ func (x *tree) atLeast(size int64) *chunk {
 	return first
 }
 
-// after returns the block after m, or nil.
+// after returns the chunk after m, or nil.
 func (x *tree) after(m *chunk) *chunk {
 	var next *chunk
 	for t := x.root; t != nil; {
@@ -76,7 +83,7 @@ func (x *tree) after(m *chunk) *chunk {
 	return next
 }
 
-// before returns the block before m, or the last one if m is nil, or nil.
+// before returns the chunk before m, or the last one if m is nil, or nil.
 func (x *tree) before(m *chunk) *chunk {
 	var last *chunk
 	for t := x.root; t != nil; {
@@ -89,6 +96,7 @@ func (x *tree) before(m *chunk) *chunk {
 	return last
 }
 
+// descend is the link from at towards m.
 func (x *tree) descend(at, m *chunk) **chunk {
 	if x.less(m, at) {
 		return &at.left
@@ -96,7 +104,7 @@ func (x *tree) descend(at, m *chunk) **chunk {
 	return &at.right
 }
 
-// split divides t into the blocks before m and those after it.
+// split divides the tree below t into the chunks before m and those after it.
 func (x *tree) split(t, m *chunk) (before, after *chunk) {
 	toBefore, toAfter := &before, &after
 	for t != nil {
@@ -112,7 +120,7 @@ func (x *tree) split(t, m *chunk) (before, after *chunk) {
 	return before, after
 }
 
-// join is the treap of a's and b's blocks, all of a before all of b.
+// join is the treap of a's and b's chunks, all of a before all of b.
 func join(a, b *chunk) *chunk {
 	var root *chunk
 	link := &root

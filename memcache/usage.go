@@ -41,6 +41,14 @@ type delta [gauges]int64
 // program whose steps repeat, the peak stops rising, and the slow way ends. What it costs is that each operation knows
 // what it is going to change before it does it (handOutDelta, freeDelta), and comparisons for eight gauges: they are
 // written without branches.
+//
+// An example, for one gauge and three shards (used/quota):
+//
+//	A 40/60  B 30/30  C 0/10   peak 100   the sum is 70, and was 100 before
+//	A takes 15                 55/60: nothing else is looked at
+//	B takes 5                  35 > 30: it claims 5 of A's or C's unused quota, here C's: 35/35, C 0/5
+//	B takes 20                 55 > 35: it claims A's 5 and C's 5, which is not enough. With all shards locked the
+//	                           peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0
 type usage struct {
 	used      [2]delta    // by poolKind
 	increases [2]delta    // by poolKind: the sum of all increases
@@ -49,6 +57,7 @@ type usage struct {
 	scopes []scopeQuota
 }
 
+// scopeQuota is a shard's share of the peaks of one scope's window.
 type scopeQuota struct{ allocated, requested int64 }
 
 // inUse is a gauge's value in a row.
@@ -63,6 +72,7 @@ func (u *usage) inUse(row int, g gauge) int64 {
 // the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
 func (u *usage) fits(k poolKind, d *delta) bool {
 	used, other, pool, all := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools]
+	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
 	beyond := func(g gauge) int64 { // negative if it is
 		sum := used[g] + d[g]
 		return (pool[g] - sum) | (all[g] - sum - other[g])
@@ -74,6 +84,7 @@ func (u *usage) fits(k poolKind, d *delta) bool {
 	return len(u.scopes) == 0 || u.fitsScopes(d)
 }
 
+// fitsScopes is fits for the windows of the open scopes, which have peaks of two gauges, of both pool kinds together.
 func (u *usage) fitsScopes(d *delta) bool {
 	for i := range u.scopes {
 		q := &u.scopes[i]

@@ -97,19 +97,19 @@ func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	side.finish()
 	mustAlloc(t, c, 3*mib, s) // polls
 	require.Zero(t, c.slowWork.Load())
-	require.Nil(t, c.pending.spare, "the flush waits for the event")
+	require.Nil(t, c.pending.spareEvents, "the flush waits for the event")
 	close(h.leave)
 	require.NoError(t, flush())
-	w := c.pending.spare
-	require.NotNil(t, w, "nobody waits for it now")
+	e := c.pending.spareEvents
+	require.NotNil(t, e, "nobody waits for it now")
 	b = mustAlloc(t, c, 1000, s)
 	side.busy = true
 	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
-	require.Nil(t, c.pending.spare)
-	require.Same(t, w, c.pending.queues[0].head)
+	require.Nil(t, c.pending.spareEvents)
+	require.Same(t, e, c.pending.queues[0].head)
 	side.finish()
 	require.NoError(t, c.EmptyCache(t.Context()))
-	require.Same(t, w, c.pending.spare)
+	require.Same(t, e, c.pending.spareEvents)
 }
 
 // TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has recorded all is

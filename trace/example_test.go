@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -115,4 +117,32 @@ func ExampleTracer_Counts() {
 	counts := tracer.Counts()
 	fmt.Println("spans:", counts.Ended, "lost:", counts.Ended-exported.Load(), "left out:", counts.Skipped)
 	// Output: spans: 2 lost: 0 left out: 2
+}
+
+// The statistics of a cache are metrics, read when the program's reader collects.
+func ExampleTracer_Watch() {
+	ctx := context.Background()
+	reader := metric.NewManualReader()
+	tracer, _ := trace.New(trace.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	defer tracer.Close()
+	cache, stream, close := open(tracer.Memory())
+	defer close()
+	unwatch, _ := tracer.Watch(cache)
+	defer unwatch()
+
+	block, _ := cache.Alloc(ctx, 3<<20, stream)
+	defer block.Free()
+	var collected metricdata.ResourceMetrics
+	reader.Collect(ctx, &collected)
+	for _, m := range collected.ScopeMetrics[0].Metrics {
+		if reserved, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "cistern.device.memory.reserved" {
+			for _, p := range reserved.DataPoints {
+				pool, _ := p.Attributes.Value(trace.KeyPool)
+				fmt.Println(pool.AsString(), p.Value, m.Unit)
+			}
+		}
+	}
+	// Unordered output:
+	// large 20971520 By
+	// small 0 By
 }

@@ -6,6 +6,11 @@ import (
 	"slices"
 )
 
+// Builds with the tag invariants compare everything that is counted with everything that is there, after every operation: the
+// lists of each shard, the quotas and allowances, the bytes of each kind. An audit locks all shards and looks at every slab, so
+// that large pools are audited after some operations only: the cost for each operation stays the same. What tests with
+// random programs find is found where it began, and not where it shows.
+
 // slabsPerOperation is how many slabs the audits of builds with the tag invariants look at per operation, on average: a pool
 // with fewer is audited after every one.
 const slabsPerOperation = 64

@@ -136,7 +136,7 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	block, err := cache.Alloc(t.Context(), 64, stream)
 	require.NoError(t, err)
 	open := cisterntest.Hold(t, stream)
-	before := p.events.seq.Load()
+	before := p.recorded.Load()
 	require.Nil(t, p.lastPending(before))
 	var ends []*completion
 	for range 3 {
@@ -153,12 +153,12 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	for _, m := range ends {
 		require.Same(t, m, p.lastPending(m.seq))
 	}
-	require.Same(t, ends[2], p.lastPending(p.events.seq.Load()))
+	require.Same(t, ends[2], p.lastPending(p.recorded.Load()))
 	_, wait := p.drain(before)
 	require.Nil(t, wait)
 	open()
 	require.NoError(t, stream.Synchronize(context.Background()))
-	require.Nil(t, p.lastPending(p.events.seq.Load()), "all are done")
+	require.Nil(t, p.lastPending(p.recorded.Load()), "all are done")
 	require.NoError(t, block.Free())
 	require.NoError(t, cache.Close())
 	require.NoError(t, stream.Close())

@@ -8,6 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// What can be checked is checked here, before anything is queued, announced or allocated: an error from these changes nothing.
+// Each names the call that the user made, the figures, and what would have been right.
+
 // checkCopy is every check of a copy between a buffer and a block that needs no driver.
 func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
 	if err := p.checkStream(call, s); err != nil {

@@ -25,9 +25,9 @@ func classOf(bytes int64) (class int, size int64) {
 	return linear/grain + 8*(k-9) + int(n-1), 1<<k + n*step
 }
 
-// RoundSize is the size in bytes of the pinned allocation that serves a request of bytes bytes: at most
+// roundSize is the size in bytes of the pinned allocation that serves a request of bytes bytes: at most
 // 12.5 % more above 512 bytes, at most 63 bytes more below. It is 0 for sizes that [Pool.Get] refuses.
-func RoundSize(bytes int64) int64 {
+func roundSize(bytes int64) int64 {
 	if bytes <= 0 || bytes > maxBytes {
 		return 0
 	}

@@ -8,6 +8,11 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
+// Close has four steps: no call may begin, and those that run end; shards refuse what is released from now on, so that each slab
+// is either there or out; every copy is waited for, since the driver must not get memory that one uses; and everything goes,
+// also what is out. Buffers that are still out are a mistake of the program, which the error counts; their memory is given back
+// all the same, so that a closed pool never holds any.
+
 // Close waits for calls that are running and for every copy, and gives all pinned memory back to the
 // driver: also that of buffers that are still out, which must not be touched any more. It returns an error
 // that counts those, and the errors of earlier frees that nobody could be told about. It leaves no
@@ -55,8 +60,6 @@ func (p *Pool) close() error {
 	if p.notifier != nil {
 		p.notifier.close()
 	}
-	p.events.close()
-	p.timed.close()
 	return errors.Join(errs...)
 }
 

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
@@ -11,83 +10,39 @@ import (
 )
 
 // completion is a point in a stream: the end of one piece of work. A [Copy] has one, and so have the buffers that the work
-// uses, which may outlive the Copy or be outlived by it. Its event goes back to the pool of events as soon as anybody has
-// seen it complete and nobody is using it; from then on the answer is a field, and asking costs no driver call.
+// uses, which may outlive the Copy or be outlived by it. Its event is closed as soon as anybody has seen it complete and nobody
+// is using it; from then on the answer is a field, and asking costs no driver call. Events are not kept for the next copy:
+// package device promises that making and closing one is cheap, and backends where it is not keep them.
 //
-// No lock guards it: refs counts who uses the event, and the last of them gives it back, so that a goroutine that waits
-// holds up none that only asks.
+// No lock guards it: refs counts who uses the event, and the last of them closes it, so that a goroutine that waits holds
+// up none that only asks.
 //
 // In race builds every holder of a completion asks the event itself, because each of them needs the edge from the
-// stream; the event is reused when the garbage collector finds the completion.
+// stream; the event is closed when the garbage collector finds the completion.
 type completion struct {
 	stream uint64
-	seq    uint64 // grows along a stream
+	seq    uint64 // of the pool: grows along a stream
 	event  device.Event
-	events *events
 	refs   atomic.Int32 // goroutines that use event, and 1 until it is complete
 	ended  atomic.Bool
 	err    error // valid when refs is 0
 }
 
-// events are the events of a pool that no completion holds, and the order of those that are recorded.
-type events struct {
-	dev    device.Device
-	timed  bool
-	seq    atomic.Uint64
-	mu     sync.Mutex
-	free   []device.Event
-	closed bool
-}
-
-// record records ev on s. If that fails, ev goes back.
-func (e *events) record(s device.Stream, ev device.Event) (*completion, error) {
-	c := &completion{stream: s.ID(), seq: e.seq.Add(1), event: ev, events: e}
+// record records ev, which is new, on s. If that fails ev is closed.
+func (p *Pool) record(s device.Stream, ev device.Event) (*completion, error) {
+	c := &completion{stream: s.ID(), seq: p.recorded.Add(1), event: ev}
 	c.refs.Store(1)
 	if err := s.Record(ev); err != nil {
-		e.put(ev)
+		ev.Close()
 		return nil, err
 	}
 	if race.Enabled {
-		runtime.AddCleanup(c, e.put, ev)
+		runtime.AddCleanup(c, func(ev device.Event) { ev.Close() }, ev)
 	}
 	return c, nil
 }
 
-func (e *events) get() (device.Event, error) {
-	e.mu.Lock()
-	if n := len(e.free); n > 0 {
-		ev := e.free[n-1]
-		e.free = e.free[:n-1]
-		e.mu.Unlock()
-		return ev, nil
-	}
-	e.mu.Unlock()
-	return e.dev.NewEvent(device.EventOptions{Timed: e.timed})
-}
-
-func (e *events) put(ev device.Event) {
-	e.mu.Lock()
-	if !e.closed {
-		e.free = append(e.free, ev)
-		ev = nil
-	}
-	e.mu.Unlock()
-	if ev != nil {
-		ev.Close()
-	}
-}
-
-func (e *events) close() {
-	e.mu.Lock()
-	free := e.free
-	e.free, e.closed = nil, true
-	e.mu.Unlock()
-	for _, ev := range free {
-		ev.Close()
-	}
-}
-
-// ref keeps the event from being reused. It returns false if it is complete already.
+// ref keeps the event from being closed. It returns false if it is complete already.
 func (c *completion) ref() bool {
 	if race.Enabled {
 		return true
@@ -105,7 +60,7 @@ func (c *completion) ref() bool {
 
 func (c *completion) unref() {
 	if !race.Enabled && c.refs.Add(-1) == 0 {
-		c.events.put(c.event)
+		c.event.Close()
 	}
 }
 
@@ -170,4 +125,17 @@ func (c *completion) orderBefore(s device.Stream) error {
 	}
 	defer c.unref()
 	return s.Wait(c.event)
+}
+
+// recordEnd records an event after everything that stream has queued.
+func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
+	ev, err := p.dev.NewEvent(device.EventOptions{})
+	if err != nil {
+		return nil, err
+	}
+	end, err := p.record(stream, ev)
+	if err == nil {
+		p.addOrphan(end)
+	}
+	return end, err
 }

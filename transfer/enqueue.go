@@ -58,7 +58,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 			return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
 		}
 	}
-	ev, err := p.events.get()
+	ev, err := p.dev.NewEvent(device.EventOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
 	}
@@ -100,11 +100,11 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 	}
 	if err != nil && !w.partial {
 		w.abort(false)
-		p.events.put(ev)
+		ev.Close()
 		return nil, err
 	}
 	o.ended(w.stream)
-	end, recordErr := p.events.record(w.stream, ev)
+	end, recordErr := p.record(w.stream, ev)
 	if recordErr != nil {
 		w.abort(true)
 		if err == nil {

@@ -10,3 +10,6 @@ func (p *Pool) UseShard(i int) {
 	p.hints.Get()
 	p.hints.Put(p.shards[i%len(p.shards)])
 }
+
+// RoundSize is roundSize.
+func RoundSize(bytes int64) int64 { return roundSize(bytes) }

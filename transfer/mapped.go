@@ -7,6 +7,10 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// Zero-copy: a kernel reads and writes pinned memory where it is. Each access of a GPU crosses the bus, at a small part of the
+// speed of its own memory, so this pays for what is touched once and is small, as parameters and results are. For the order
+// of what uses a buffer a kernel is like a copy: it is announced to the buffer before and has a completion after.
+
 // Range is where kernels find bytes bytes of the buffer, at offset, to read and write in place, without a copy
 // (cuMemHostGetDevicePointer): zero-copy. On a GPU each access goes over the bus, so it pays for what is touched once.
 // A launch names it in Reads or Writes, and is queued with [Pool.Launch], so that the buffer is in flight until the

@@ -9,7 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// notifier ends the operations of an observer when their copies are done, on a goroutine of its own.
+// notifier ends the operations of an observer when their copies are done, on a goroutine of its own. There is one for a pool
+// with an observer and none for others, so that whoever observes nothing pays nothing. It costs two more events and a callback
+// of the driver for each copy that the observer wants to know about.
 //
 // The device's completion goroutine knows, to the race detector, everything that its streams did. If it
 // called the observer, the observer's locks would pass that knowledge on to whoever takes them next, and an
@@ -49,8 +51,8 @@ func (o *observed) started(s device.Stream) {
 		return
 	}
 	var err error
-	if o.from, err = o.pool.timed.get(); err == nil {
-		o.to, err = o.pool.timed.get()
+	if o.from, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true}); err == nil {
+		o.to, err = o.pool.dev.NewEvent(device.EventOptions{Timed: true})
 	}
 	if err == nil {
 		err = s.Record(o.from)
@@ -78,7 +80,7 @@ func (o *observed) measure() {
 func (o *observed) closeEvents() {
 	for _, e := range [...]device.Event{o.from, o.to} {
 		if e != nil {
-			o.pool.timed.put(e)
+			e.Close()
 		}
 	}
 	o.from, o.to = nil, nil

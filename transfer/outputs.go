@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 )
 
+// Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes afterwards. The caller's
+// slices are written when everything is there, and not before: after an error they have what they had.
+
 // output is where an output lies.
 type output struct {
 	memory []byte // of the bytes that were asked for, without padding
@@ -78,7 +81,7 @@ func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	others.Wait()
 }
 
-// collectBytes is how much one goroutine copies before another helps.
+// collectBytes is how much one goroutine copies before another helps: less takes no longer than starting it.
 const collectBytes = 512 << 10
 
 // CollectOne is Collect for one output, that Output returned index for. *dst keeps its memory where it is large enough; an
@@ -120,6 +123,7 @@ func (b *Batch) collect(ctx context.Context, call string, index int, offset, byt
 	return nil
 }
 
+// noDestination is the error of a nil pointer.
 func noDestination(call string) error {
 	return fmt.Errorf("transfer: %s to a nil pointer: %w: want where the output goes", call, ErrInvalid)
 }
@@ -127,7 +131,8 @@ func noDestination(call string) error {
 // String is "an output of N bytes".
 func (o output) String() string { return fmt.Sprintf("an output of %d bytes", len(o.memory)) }
 
-// results waits for the outputs, and keeps them until unlock.
+// results waits for the outputs, and keeps them until unlock: it holds the batch's lock, so that no Close takes their memory, and
+// the pool's gate, so that no Close of the pool frees it. It waits with neither.
 func (b *Batch) results(ctx context.Context, call string) (outputs []output, unlock func(), err error) {
 	b.mu.Lock()
 	done, err := b.done, b.collectable(call)
@@ -153,6 +158,7 @@ func (b *Batch) results(ctx context.Context, call string) (outputs []output, unl
 	return b.outputs, unlock, nil
 }
 
+// collectable says why there is nothing to collect. The batch is locked.
 func (b *Batch) collectable(call string) error {
 	switch b.state {
 	case submitted:

@@ -9,6 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// A copy across devices is queued on the destination's stream, between two events: it waits for what the source's stream has
+// queued, and the source's stream waits for it, so that either block may be freed at once. Where the devices can't reach
+// each other it goes through ordinary memory in pieces of 32 MiB, and the caller waits: nothing but the host could order it.
+
 // Side is one side of a copy across devices: a block, and a stream of its device that the copy takes its place on.
 type Side struct {
 	// Pool is a pool of the block's device.

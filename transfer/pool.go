@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -10,32 +9,9 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
-
-// The limits of a Config without its own.
-const (
-	DefaultMaxCachedBytes   = 256 << 20
-	DefaultMaxCachedBuffers = 1024
-)
-
-// Config are the options of a [Pool].
-type Config struct {
-	// MaxCachedBytes is how much pinned memory the pool keeps for later Gets. What is over it goes back to
-	// the driver, about the least recently used first. 0 is [DefaultMaxCachedBytes]; negative keeps none.
-	MaxCachedBytes int64
-	// MaxCachedBuffers is how many allocations of one size class it keeps. What is over it goes back to the driver at
-	// once. 0 is [DefaultMaxCachedBuffers]; negative keeps none.
-	MaxCachedBuffers int
-	// MaxBytes is how much pinned memory the driver may hold for the pool at any moment: what is out, cached, being allocated,
-	// being freed, and what it refused to free; but not what is registered. A Get that needs more waits for what is being freed,
-	// gives back what is cached, and fails with a [LimitError] if that is not enough. 0 is no limit.
-	MaxBytes int64
-	// Observer is told of copies and driver calls. nil: nobody is, and it costs nothing.
-	Observer Observer
-}
 
 // Pool is a cache of pinned host memory, and the copies between it and the blocks of a memcache.Cache on
 // the same device.
@@ -48,9 +24,8 @@ type Pool struct {
 	maxPerClass int32
 	limit       int64
 	observer    Observer
-	notifier    *notifier // nil without an observer
-	events      events
-	timed       events // for observers
+	notifier    *notifier     // nil without an observer
+	recorded    atomic.Uint64 // completions: each has the number of its record
 	gate        callgate.Gate
 	closed      atomic.Bool
 	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
@@ -103,7 +78,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	p := &Pool{
-		dev: dev, observer: cfg.Observer, events: events{dev: dev}, timed: events{dev: dev, timed: true}, limit: cfg.MaxBytes,
+		dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes,
 		budget:      orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
 		maxPerClass: int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
 	}
@@ -119,14 +94,6 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 		p.notifier = newNotifier()
 	}
 	return p
-}
-
-// orDefault is n, the default for 0, and 0 for less.
-func orDefault(n, normal int64) int64 {
-	if n == 0 {
-		return normal
-	}
-	return max(n, 0)
 }
 
 // Device is the pool's device.
@@ -163,128 +130,6 @@ func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 	return func(err error) {
 		e.Done, e.Err = time.Now(), err
 		o.End(e)
-	}
-}
-
-// Get returns a buffer of bytes bytes of pinned memory, and keeps it out until [Buffer.Release]. Its
-// contents are undefined. Cached memory is used if all copies that used it are done, otherwise the driver
-// allocates ([RoundSize] bytes); if it can't, or Config.MaxBytes forbids it, the pool gives back what it has cached,
-// after the copies that still use that, and tries once more. Where goroutines on several processors take their memory from
-// each other all the time, it allocates up to one buffer more for each, if those are small beside the budget.
-//
-// 0 bytes give the empty [Buffer], which touches nothing and counts nowhere. Sizes that are negative or over 64
-// TiB wrap [ErrRange].
-func (p *Pool) Get(ctx context.Context, bytes int64) (Buffer, error) {
-	if invariants.Enabled {
-		defer p.verify()
-	}
-	if bytes < 0 || bytes > maxBytes {
-		return Buffer{}, fmt.Errorf("transfer: Get of %d bytes: %w: want 0 to %d", bytes, ErrRange, int64(maxBytes))
-	}
-	if err := checkContext("Get", ctx); err != nil {
-		return Buffer{}, err
-	}
-	if bytes == 0 {
-		if p.closed.Load() {
-			return Buffer{}, p.closedError("Get")
-		}
-		return Buffer{}, nil
-	}
-	class, size := classOf(bytes)
-	sh := p.lockShard()
-	s, unbalanced := sh.take(class, bytes)
-	sh.mu.Unlock()
-	passedOver := false
-	if s == nil && !unbalanced {
-		s, unbalanced, passedOver = p.takeElsewhere(class, bytes)
-	}
-	if s == nil || unbalanced {
-		var err error
-		if s, err = p.getSlow(ctx, sh, s, unbalanced, passedOver, class, size, bytes); err != nil {
-			return Buffer{}, err
-		}
-	}
-	return s.handOut(bytes), nil
-}
-
-// getSlow finds memory in other shards, or asks the driver, unless s has been found. unbalanced says that it must rebalance, passedOver
-// that a locked shard was passed over.
-func (p *Pool) getSlow(ctx context.Context, sh *shard, s *slab, unbalanced, passedOver bool, class int, size, bytes int64) (*slab, error) {
-	if !p.gate.Enter() {
-		if s != nil {
-			return s, nil // the pool closes, and counts it as out
-		}
-		return nil, p.closedError("Get")
-	}
-	defer p.gate.Leave()
-	extra := false
-	if s == nil && !unbalanced {
-		s, extra = p.steal(sh, class, size, bytes, passedOver)
-	}
-	if extra {
-		if more, err := p.allocSlab(ctx, class, size, false); err == nil {
-			p.addSlab(sh, more, bytes)
-			return more, nil
-		}
-	}
-	if s == nil || unbalanced {
-		p.rebalance(ctx)
-	}
-	if s == nil {
-		s, _ = p.steal(sh, class, size, bytes, false)
-	}
-	if s != nil {
-		return s, nil
-	}
-	s, err := p.grow(ctx, class, size)
-	if err != nil {
-		return nil, fmt.Errorf("transfer: Get of %d bytes: %w", bytes, err)
-	}
-	p.addSlab(sh, s, bytes)
-	return s, nil
-}
-
-// grow asks the driver for a slab.
-func (p *Pool) grow(ctx context.Context, class int, size int64) (*slab, error) {
-	s, err := p.allocSlab(ctx, class, size, true)
-	if errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, ErrLimit) {
-		if flushErr := p.flush(ctx); flushErr != nil {
-			return nil, errors.Join(err, flushErr)
-		}
-		s, err = p.allocSlab(ctx, class, size, true)
-	}
-	return s, err
-}
-
-// EmptyCache gives all cached memory back to the driver. It waits for the copies that released buffers wait
-// for; when ctx ends first, what those use stays. It returns also the error of an earlier free that
-// nobody could be told about.
-func (p *Pool) EmptyCache(ctx context.Context) error {
-	if invariants.Enabled {
-		defer p.verify()
-	}
-	if err := p.enter(ctx, "EmptyCache"); err != nil {
-		return err
-	}
-	defer p.gate.Leave()
-	if err := errors.Join(p.flush(ctx), p.unpark()); err != nil {
-		return fmt.Errorf("transfer: EmptyCache: %w", err)
-	}
-	return nil
-}
-
-// flush frees what is idle, waits for what is pending, and frees that too.
-func (p *Pool) flush(ctx context.Context) error {
-	now := p.events.seq.Load()
-	for {
-		victims, wait := p.drain(now)
-		p.freeAll(ctx, victims)
-		if wait == nil {
-			return nil
-		}
-		if err := wait.quietWait(ctx); err != nil && ctx.Err() != nil {
-			return err
-		}
 	}
 }
 

@@ -389,8 +389,8 @@ func TestObserverSerialOfADeviceCopy(t *testing.T) {
 	require.Equal(t, want, list.events[0].Serial)
 }
 
-// The events of copies that use no buffer are used again, too.
-func TestEventsOfDeviceCopiesAreReused(t *testing.T) {
+// The events of copies that use no buffer are closed, too.
+func TestEventsOfDeviceCopiesAreClosed(t *testing.T) {
 	dev := newSim()
 	r := rigOn(t, dev, transfer.Config{})
 	block := r.alloc(t, 512, r.a)

@@ -7,6 +7,10 @@ import (
 	"unsafe"
 )
 
+// A registered slice is a slab that the caller owns: a Buffer of it is copied and ordered as any other, but it is never idle,
+// is in no shard, counts in Registered alone, and its Release waits. The Go memory is pinned in the runtime's sense too (package
+// runtime, Pinner) until it is unregistered: the driver knows its address, and the garbage collector must not free it.
+
 // Register pins b in place (cuMemHostRegister), so that copies reach it without staging, and returns a buffer that is
 // b: its copies, [Buffer.Range] and states are those of any buffer. It costs about as much as allocating pinned
 // memory, so it is for slices that stay. Until the buffer's Release, which waits for its copies and unregisters, b is

@@ -1,16 +1,16 @@
 package transfer
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cistern-ml/cistern/internal/race"
 )
+
+// A slab is the pool's, for as long as the driver's allocation lasts; a Buffer is a handle of it for one Get, with the slab's
+// serial number of then. A handle whose number is not the slab's any more is stale, and says so, whoever has the memory now.
+// Handles are values: a Get makes no Go object.
 
 // slab is one pinned allocation, or one registered slice. It belongs to the buffer that is out, or to a shard.
 type slab struct {
@@ -23,7 +23,7 @@ type slab struct {
 	// serial is the generation of the handles: odd while a buffer is out. A handle with another one is stale.
 	serial atomic.Uint64
 
-	mu       sync.Mutex // of the buffer that is out
+	mu       sync.Mutex // of the buffer that is out; guards what follows up to tainted
 	uses     []use
 	queueing int  // copies that are being queued
 	writing  bool // if there is one, it writes the buffer
@@ -43,7 +43,7 @@ type slab struct {
 
 func (s *slab) size() int64 { return int64(len(s.mem)) }
 
-// handOut begins a buffer.
+// handOut begins a buffer. Nobody else has the slab: it was taken from a shard, or is new.
 func (s *slab) handOut(bytes int64) Buffer {
 	if race.Enabled {
 		for _, end := range s.completions { // the copies of the last owner, which are done
@@ -55,6 +55,7 @@ func (s *slab) handOut(bytes int64) Buffer {
 	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
 }
 
+// link puts the slab in the list of all. The pool is locked.
 func (p *Pool) link(s *slab) {
 	if s.next = p.first; s.next != nil {
 		s.next.prev = s
@@ -73,73 +74,4 @@ func (p *Pool) unlink(s *slab) {
 		s.next.prev = s.prev
 	}
 	s.next, s.prev = nil, nil
-}
-
-// allocSlab asks the driver for a slab, for addSlab. If MaxBytes has no room for it, it may wait for memory that the driver is
-// freeing.
-func (p *Pool) allocSlab(ctx context.Context, class int, size int64, wait bool) (*slab, error) {
-	if err := p.admit(ctx, size, wait); err != nil {
-		return nil, err
-	}
-	end := p.start(ctx, OpPinnedAlloc, size)
-	begin := time.Now()
-	mem, err := p.dev.AllocPinned(size)
-	took := time.Since(begin)
-	mem = mem[:min(int64(len(mem)), size)]
-	if err != nil {
-		mem = nil
-	} else if int64(len(mem)) < size {
-		err = fmt.Errorf("the driver of %s gave %d bytes of pinned memory for %d, and no error", p.dev.Name(), len(mem), size)
-	}
-	end(err)
-	p.mu.Lock()
-	p.allocating -= size
-	p.allocTime.add(took)
-	up(&p.held, int64(len(mem)))
-	if err != nil {
-		p.freeing += int64(len(mem))
-	}
-	p.mu.Unlock()
-	switch {
-	case err == nil:
-		return &slab{pool: p, mem: mem[:size:size], class: class}, nil
-	case cap(mem) > 0:
-		return nil, errors.Join(err, p.freePinned(ctx, mem))
-	default:
-		return nil, err
-	}
-}
-
-// freeAll gives slabs that were evicted to the driver. The first error is parked.
-func (p *Pool) freeAll(ctx context.Context, victims []*slab) {
-	for _, s := range victims {
-		if err := p.freePinned(ctx, s.mem); err != nil {
-			p.mu.Lock()
-			p.park(err)
-			p.mu.Unlock()
-		}
-	}
-}
-
-// freePinned frees pinned memory that counts as freeing. What the driver refuses stays counted as held: nobody knows what has
-// become of it, so it is not used again, and not freed again.
-func (p *Pool) freePinned(ctx context.Context, mem []byte) error {
-	size := int64(len(mem))
-	end := p.start(ctx, OpPinnedFree, size)
-	begin := time.Now()
-	err := p.dev.FreePinned(mem)
-	took := time.Since(begin)
-	end(err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.freeTime.add(took)
-	p.freeing -= size
-	if err == nil {
-		p.down(&p.held, size, "held bytes")
-	}
-	if p.freed != nil {
-		close(p.freed)
-		p.freed = nil
-	}
-	return err
 }

@@ -66,6 +66,7 @@ func (d DurationStat) Average() time.Duration {
 	return d.Total / time.Duration(d.Count)
 }
 
+// add counts a call. The pool is locked.
 func (d *DurationStat) add(took time.Duration) {
 	if d.Count == 0 || took < d.Min {
 		d.Min = took
@@ -146,6 +147,7 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
+// up raises a statistic and its peak. Whatever guards the statistic is locked.
 func up(s *memcache.Stat, n int64) {
 	s.Current += n
 	s.Allocated += n

@@ -9,6 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// A strided copy is one operation of the driver, where a copy for each row would be one for each. The checks add the offsets and
+// pitches without overflowing, and before anything is queued: a range is the rows' span, what lies between them included.
+
 // Rows are what a strided copy copies: Height rows of Width bytes. A pitch is the bytes from the start of a row to the
 // start of the next, at least Width.
 type Rows struct {

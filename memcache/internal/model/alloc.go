@@ -142,7 +142,7 @@ func (m *Model) handOut(b *Block, r *request) *Block {
 
 // miss serves a request with the driver's help.
 func (m *Model) miss(r *request) *Block {
-	m.adopt(r.stream)
+	m.inheritSegments(r.stream)
 	if m.o.NoCaching {
 		return m.grow(r, false)
 	}
@@ -174,8 +174,8 @@ func (m *Model) miss(r *request) *Block {
 	return m.grow(r, true)
 }
 
-// adopt moves free segments of closed streams to the stream of a request or, where that is exact, to nobody.
-func (m *Model) adopt(id uint64) {
+// inheritSegments moves free segments of closed streams to the stream of a request or, where that is exact, to nobody.
+func (m *Model) inheritSegments(id uint64) {
 	for g := range m.Stats.segments {
 		if g.Stream == id || !m.streams[g.Stream].closed {
 			continue

@@ -14,7 +14,7 @@ func (m *Model) Free(b *Block) {
 			m.Finish(id)
 		}
 		m.trace("free_completed", b.At, b.Requested, g.Stream)
-		m.giveBack(g)
+		m.returnSegment(g)
 		return
 	}
 	if len(b.uses) == 0 {
@@ -120,7 +120,7 @@ func (m *Model) flush(p *Pool) {
 		gather(p, Large)
 	}
 	for _, b := range whole {
-		m.giveBack(b.Segment)
+		m.returnSegment(b.Segment)
 	}
 	for _, b := range parts {
 		m.unmap(b)
@@ -133,8 +133,8 @@ func (m *Model) flush(p *Pool) {
 	}
 }
 
-// giveBack returns a segment to the driver.
-func (m *Model) giveBack(g *Segment) {
+// returnSegment returns a segment to the driver.
+func (m *Model) returnSegment(g *Segment) {
 	m.driver.Free(g.At, g.Bytes)
 	delete(m.Stats.segments, g)
 	m.Stats.Frees++
@@ -174,7 +174,7 @@ func (m *Model) collect() {
 		list = rest
 	}
 	for _, b := range chosen {
-		m.giveBack(b.Segment)
+		m.returnSegment(b.Segment)
 	}
 }
 
@@ -191,7 +191,7 @@ func (m *Model) releaseOversize(r *request) bool {
 		at++
 	}
 	if at < len(list) && !list[at].Segment.Expandable {
-		m.giveBack(list[at].Segment)
+		m.returnSegment(list[at].Segment)
 		return true
 	}
 	var sum int64
@@ -203,7 +203,7 @@ func (m *Model) releaseOversize(r *request) bool {
 	for ; at >= 0 && sum < need && list[at].Size >= m.o.MaxSplit; at-- {
 		if !list[at].Segment.Expandable {
 			sum += list[at].Size
-			m.giveBack(list[at].Segment)
+			m.returnSegment(list[at].Segment)
 		}
 	}
 	return sum >= need

@@ -5,10 +5,11 @@ import (
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
 // granule divides the size of every segment, in bytes.
-const granule = 2 << 20
+const granule = sizes.SmallSegment
 
 // limits are the memory limits to try, in bytes, likely ones first; 0 is none. Every attempt to get a
 // segment bounds an unknown limit: with r bytes reserved, success says that the limit is at least r and the segment, an

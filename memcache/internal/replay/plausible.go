@@ -6,6 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
 // plausible keeps the readings of an allocation, or of a free and the allocation after it, that the cache as it is now
@@ -72,7 +73,7 @@ func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, e *recording.En
 		if s.Expandable || s.Pool == "small" || len(s.Blocks) > 1 || s.Blocks[0].State != memcache.BlockInactive {
 			continue
 		}
-		if collects || split > 0 && s.TotalSize >= split && s.Stream == e.Stream && r.config.RoundSize(e.Size) > 1<<20 {
+		if collects || split > 0 && s.TotalSize >= split && s.Stream == e.Stream && e.Size > sizes.SmallLimit {
 			return true
 		}
 	}
@@ -82,7 +83,7 @@ func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, e *recording.En
 // finds reports whether a request is served by a free block, with those of free among them.
 func (r *run) finds(segments []memcache.SegmentSnapshot, e *recording.Entry, free map[device.Ptr]bool) bool {
 	bytes, pool := r.config.RoundSize(e.Size), "small"
-	if bytes > 1<<20 {
+	if bytes > sizes.SmallLimit {
 		pool = "large"
 	}
 	best := int64(math.MaxInt64)
@@ -107,11 +108,11 @@ func (r *run) finds(segments []memcache.SegmentSnapshot, e *recording.Entry, fre
 		return false
 	}
 	if split := r.config.MaxSplitSizeMB << 20; split > 0 {
-		rounding := max(r.config.MaxNonSplitRoundingMB, r.config.LargeSegmentSizeMB)
+		rounding := max(r.config.MaxNonSplitRoundingMB, r.config.LargeSegmentSizeMB) << 20
 		if rounding == 0 {
-			rounding = 20
+			rounding = sizes.LargeSegment
 		}
-		return bytes < split == (best < split) && (bytes < split || best < bytes+rounding<<20)
+		return bytes < split == (best < split) && (bytes < split || best < bytes+rounding)
 	}
 	return true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
 // unknownMemory is the memory of a device of unknown size, in bytes, if nothing bounds it.
@@ -25,7 +26,7 @@ func totalMemory(p *recording.Program) int64 {
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		pool := uint64(1)
-		if p.Entries[s.Entry].Size > 1<<20 {
+		if p.Entries[s.Entry].Size > sizes.SmallLimit {
 			pool = 2
 		}
 		for _, e := range p.Inside(s) {

@@ -1,0 +1,13 @@
+// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of memreplay, which reasons about what a
+// cache with unknown limits did. (The model of the tests has its own, to find what is wrong here.)
+package sizes
+
+// What PyTorch 2.11 does without options.
+const (
+	MinBlock     = 512      // every block is a multiple of this
+	SmallLimit   = 1 << 20  // up to this a request is served from the small pool
+	SmallSegment = 2 << 20  // a segment of the small pool
+	MinLarge     = 10 << 20 // from this on a request gets a segment of its own
+	LargeSegment = 20 << 20 // the segment for requests between SmallLimit and MinLarge, by default
+	RoundLarge   = 2 << 20  // segments of their own are multiples of this
+)
