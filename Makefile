@@ -9,7 +9,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -33,9 +33,10 @@ vet: ## go vet, in each build
 	CGO_ENABLED=1 go vet -race ./...
 	@if $(HEADERS); then $(CUDA) go vet -tags cuda ./...; else echo "NOT VETTED with the tag cuda: cuda.h is missing"; fi
 
-lint: ## staticcheck, in each build; staticcheck.conf asks for comments on exported names
+lint: ## staticcheck, in each build; staticcheck.conf asks for comments on exported names; mutants that are no programs
 	@set -e; for tags in $(TAGS); do echo "staticcheck -tags $$tags"; go run $(STATICCHECK) -tags $$tags ./...; done
 	@if $(HEADERS); then echo "staticcheck -tags cuda"; $(CUDA) go run $(STATICCHECK) -tags cuda ./...; else echo "NOT LINTED with the tag cuda: cuda.h is missing"; fi
+	go run ./internal/mutants -check
 
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
@@ -92,6 +93,9 @@ gremlins: ## break every operator that a change touches (BASE=origin/main), and 
 
 bench: ## the benchmarks, 5 times each
 	go test -run '^$$' -bench . -benchmem -count 5 ./...
+
+compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs of runs that alternate: make compare PKG=./memcache BENCH=AllocFree
+	.ci/compare $(PKG) '$(or $(BENCH),.)'
 
 cuda: ## build and vet with GPUs; needs a C compiler and CUDA's headers
 	@echo '#include <stdlib.h>' | $$(go env CC) -E - >/dev/null 2>&1 || { \

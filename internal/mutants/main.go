@@ -17,7 +17,8 @@
 // detector notices, where tests alone need not; "test: ./tensor" names another package whose tests notice; "tags" are build
 // tags; "survives: <reason>" is for what no test can see. The tree is not touched: the changed file is laid over it (go test -overlay).
 //
-// The exit status is 1 if a mutant survives that should not, dies that should survive, or can't be tried; without packages all lists of the module are run.
+// The exit status is 1 if a mutant survives that should not, dies that should survive, or can't be tried, and when one is no program; without packages all lists
+// of the module are run.
 package main
 
 import (
@@ -46,12 +47,17 @@ func main() {
 	timeout := flag.Duration("timeout", time.Minute, "for the tests of one mutant; one that hangs is killed by it")
 	sample := flag.Int("sample", 0, "try so many of the mutants, drawn at random; 0: all")
 	seed := flag.String("seed", "", "what the sample is drawn with, such as the name of a commit")
+	check := flag.Bool("check", false, "only say which mutants are no programs: none is tried")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	mutants, root, err := read(ctx, flag.Args(), *name)
 	if err == nil {
-		err = run(ctx, root, draw(mutants, *sample, *seed), max(1, *workers), *timeout)
+		mutants = draw(mutants, *sample, *seed)
+		err = compile(ctx, root, mutants)
+	}
+	if err == nil && !*check {
+		err = run(ctx, root, mutants, max(1, *workers), *timeout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -22,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+var update = flag.Bool("update", false, "write docs/api and the table in THIRD_PARTY_NOTICES.md")
+
 const (
 	module = "github.com/cistern-ml/cistern"
 	root   = "../.."
@@ -29,9 +32,10 @@ const (
 
 // listed is what the go command says of a package.
 type listed struct {
-	Name, ImportPath, Dir, Export      string
-	GoFiles, CgoFiles                  []string
-	Imports, TestImports, XTestImports []string
+	Name, ImportPath, Dir, Export string
+	GoFiles, CgoFiles             []string
+	Module                        *struct{ Path string }
+	Imports                       []string
 }
 
 // short is the package's path in the module.
@@ -46,7 +50,7 @@ func (p *listed) ours() bool {
 // list asks the go command for the module's packages and everything that they import. Export data lies in the build cache: the
 // tests of the other packages have put it there, so that this takes a second.
 var list = sync.OnceValues(func() ([]*listed, error) {
-	cmd := exec.Command("go", "list", "-deps", "-export", "-tags="+tags, "-json=Name,ImportPath,Dir,Export,GoFiles,CgoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.Command("go", "list", "-deps", "-export", "-tags="+tags, "-json=Name,ImportPath,Dir,Export,GoFiles,CgoFiles,Module,Imports", "./...")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
