@@ -3,6 +3,7 @@ package device_test
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,8 @@ type eventMaker struct {
 
 type madeEvent struct {
 	device.Event
-	by *eventMaker
+	by    *eventMaker
+	owned atomic.Bool
 }
 
 func (m *eventMaker) NewEvent(o device.EventOptions) (device.Event, error) {
@@ -33,7 +35,7 @@ func (m *eventMaker) NewEvent(o device.EventOptions) (device.Event, error) {
 	}
 	m.made++
 	e, err := m.Device.NewEvent(o)
-	return &madeEvent{e, m}, err
+	return &madeEvent{Event: e, by: m}, err
 }
 
 func (e *madeEvent) Close() error {
@@ -125,16 +127,16 @@ func TestEventPoolConcurrentSafe(t *testing.T) {
 	host := cisterntest.Host(t, 1<<20)
 	dev := &eventMaker{Device: host}
 	p := device.EventPool{Device: dev}
-	var owned sync.Map
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for range 2000 {
+			for range 50_000 {
 				e, err := p.Get()
-				if _, taken := owned.LoadOrStore(e, true); taken || err != nil {
+				if err != nil || e.(*madeEvent).owned.Swap(true) {
 					t.Error("an event with two owners", err)
+					return
 				}
-				owned.Delete(e)
+				e.(*madeEvent).owned.Store(false)
 				if err := p.Put(e); err != nil {
 					t.Error(err)
 				}
