@@ -57,7 +57,7 @@ func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Ada
 // Step updates every parameter that has a gradient.
 func (o *Adam) Step(ctx context.Context) error {
 	due, err := o.due(ctx)
-	if err != nil {
+	if err != nil || len(due) == 0 {
 		return err
 	}
 	o.updates = o.updates[:0]

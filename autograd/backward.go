@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -106,6 +107,17 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 		return nil, t.err
 	}
 	return loss.value, nil
+}
+
+// Minimize is one step of a training: Backward of the loss, the optimiser's Step, and its ZeroGrad. An error sticks to the
+// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them.
+func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
+	if opt == nil {
+		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
+	}
+	if _, err := t.Backward(loss); err == nil {
+		t.err = errors.Join(opt.Step(t.ctx), opt.ZeroGrad(t.ctx))
+	}
 }
 
 func (t *Tape) backward(loss *Variable) {

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ func BenchmarkStep(b *testing.B) {
 		require.NoError(b, err)
 		defer opt.Close()
 		images, labels := make([]float32, 128*784), make([]int32, 128)
-		random := NewRand(2)
+		random := rand.New(rand.NewPCG(2, 0))
 		for i := range images {
 			images[i] = random.Float32()
 		}

@@ -2,88 +2,74 @@ package autograd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/device"
-	_ "github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
-	"github.com/cistern-ml/cistern/transfer"
 )
 
 // A model of two layers learns exclusive or.
 func Example() {
 	ctx := context.Background()
-	dev, err := device.Open("host")
+	env, err := tensor.Open("host")
 	check(err)
-	defer dev.Close()
-	cache, err := memcache.New(dev, memcache.Config{})
-	check(err)
-	defer cache.Close()
-	pool, err := transfer.New(dev, transfer.Config{})
-	check(err)
-	defer pool.Close()
-	stream, err := dev.NewStream(device.StreamOptions{})
-	check(err)
-	defer stream.Close()
-	rt, err := tensor.NewRuntime(cache, pool, stream)
-	check(err)
-	defer rt.Close()
-
-	random := autograd.NewRand(1)
-	hidden, err := autograd.NewLinear(ctx, rt, gtensor.Float32, 2, 16, random)
-	check(err)
-	output, err := autograd.NewLinear(ctx, rt, gtensor.Float32, 16, 2, random)
-	check(err)
-	model := autograd.Sequential{hidden, autograd.ReLU{}, output}
-	defer model.Parameters().Release()
-	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
-	check(err)
-	defer opt.Close()
-
-	x, err := tensor.FromSlice(ctx, rt, []float32{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2)
-	check(err)
-	defer x.Release()
-	y, err := tensor.Labels(ctx, rt, []int{0, 1, 1, 0}, 2)
-	check(err)
-	defer y.Release()
-
-	for range 100 {
-		check(opt.ZeroGrad(ctx))
-		tape := autograd.NewTape(ctx, rt)
-		_, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
-		check(err)
-		check(opt.Step(ctx))
-		check(tape.Close())
+	in := autograd.Init(ctx, env, autograd.Seed(1))
+	x := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2)
+	y := in.Labels([]int{0, 1, 1, 0}, 2)
+	model := autograd.Sequential{in.Linear(2, 16), autograd.ReLU{}, in.Linear(16, 2)}
+	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(0.05)})
+	for _, tape := range in.Steps(100) {
+		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
 	}
+	check(in.Err())
 
-	tape := autograd.NoGrad(ctx, rt)
-	defer tape.Close()
+	tape := autograd.NoGrad(ctx, env)
 	logits := model.Forward(tape, tape.Input(x))
 	check(tape.Err())
-	best, err := rt.ArgMax(ctx, logits.Value())
+	best, err := env.ArgMax(ctx, logits.Value())
 	check(err)
-	defer best.Release()
 	answers, err := tensor.ToSlice[int32](ctx, best, nil)
-	check(err)
+	check(errors.Join(err, best.Release(), tape.Close(), in.Close(), env.Close()))
 	fmt.Println(answers)
 	// Output: [0 1 1 0]
 }
 
+// Every step by hand, for a program that does something between them.
+func ExampleTape_Backward() {
+	ctx := context.Background()
+	env, err := tensor.Open("host")
+	check(err)
+	in := autograd.Init(ctx, env, autograd.Dtype(tensor.Float64))
+	w := in.Parameter([]float64{1, 2})
+	sgd := in.SGD(autograd.Parameters{{Name: "w", Parameter: w}}, autograd.SGDConfig{LR: new(0.25)})
+	check(in.Err())
+
+	tape := autograd.NewTape(ctx, env)
+	loss, err := tape.Backward(tape.Sum(tape.Square(tape.Param(w))))
+	check(err)
+	value, err := tensor.Item[float64](ctx, loss)
+	check(err)
+	slope, err := tensor.ToSlice[float64](ctx, w.Grad(), nil)
+	check(errors.Join(err, sgd.Step(ctx), sgd.ZeroGrad(ctx), tape.Close()))
+	weights, err := tensor.ToSlice[float64](ctx, w.Value(), nil)
+	check(errors.Join(err, in.Close(), env.Close()))
+	fmt.Println(value, slope, weights)
+	// Output: 5 [2 4] [0.5 1]
+}
+
 // Gradients of any expression: d/dx of sum(x² tanh(x)).
 func ExampleTape_Leaf() {
-	rt, done := runtime()
-	defer done()
+	env, err := tensor.Open("host")
+	check(err)
+	defer env.Close()
 	ctx, life := tensor.WithLifetime(context.Background())
 	defer life.Close()
 
-	value, err := tensor.FromSlice(ctx, rt, []float64{0, 1, 2})
+	value, err := tensor.FromSlice(ctx, env, []float64{0, 1, 2})
 	check(err)
-	tape := autograd.NewTape(ctx, rt)
+	tape := autograd.NewTape(ctx, env)
 	defer tape.Close()
 	x := tape.Leaf(value)
 	_, err = tape.Backward(tape.Sum(tape.Mul(tape.Square(x), tape.Tanh(x))))
@@ -94,25 +80,45 @@ func ExampleTape_Leaf() {
 	// Output: [0.0000 1.9432 4.1387]
 }
 
-// runtime is a runtime on the host device, and what ends it.
-func runtime() (*tensor.Runtime, func()) {
-	dev, err := device.Open("host")
+// swiGLU is a layer of the program's own: it makes parameters with an initialiser and frees, in a frame, what is between.
+type swiGLU struct{ gate, up, down *autograd.Linear }
+
+func newSwiGLU(in *autograd.Initializer, n, hidden int) swiGLU {
+	return swiGLU{in.Linear(n, hidden), in.Linear(n, hidden), in.Linear(hidden, n)}
+}
+
+func (l swiGLU) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		gate := l.gate.Forward(t, x)
+		swish := t.Mul(gate, t.Sigmoid(gate)) // gate is read twice: no matter, in a frame
+		return l.down.Forward(t, t.Mul(swish, l.up.Forward(t, x)))
+	})
+}
+
+func (l swiGLU) Parameters() autograd.Parameters {
+	return autograd.Sequential{l.gate, l.up, l.down}.Parameters()
+}
+
+// A layer of the program's own, in a model, with gradients and without.
+func ExampleTape_Frame() {
+	ctx := context.Background()
+	env, err := tensor.Open("host")
 	check(err)
-	cache, err := memcache.New(dev, memcache.Config{})
-	check(err)
-	pool, err := transfer.New(dev, transfer.Config{})
-	check(err)
-	stream, err := dev.NewStream(device.StreamOptions{})
-	check(err)
-	rt, err := tensor.NewRuntime(cache, pool, stream)
-	check(err)
-	return rt, func() {
-		check(rt.Close())
-		check(pool.Close())
-		check(cache.Close())
-		check(stream.Close())
-		check(dev.Close())
-	}
+	in := autograd.Init(ctx, env, autograd.Seed(1))
+	model := autograd.Sequential{newSwiGLU(in, 4, 8), newSwiGLU(in, 4, 8)}
+	x := in.Tensor([]float64{1, 2, 3, 4}, 1, 4)
+	check(in.Err())
+	fmt.Println(model.Parameters()[6].Name, model.Parameters().Elements())
+
+	before := env.Cache().MemoryAllocated()
+	tape := autograd.NoGrad(ctx, env)
+	y := model.Forward(tape, tape.Input(x))
+	check(tape.Err())
+	fmt.Println(y.Shape(), env.Cache().MemoryAllocated()-before, "bytes: the result's block")
+	check(errors.Join(tape.Close(), in.Close(), env.Close()))
+	// Output:
+	// 1.0.weight 232
+	// (1, 4) 512 bytes: the result's block
 }
 
 func check(err error) {

@@ -105,9 +105,9 @@ func failLaunch(t *testing.T, n int) (survived bool) {
 	require.NoError(t, err)
 	model := Sequential{}
 	for _, outputs := range []int{8, 3} {
-		l, err := NewLinear(ctx, rt, gtensor.Float32, 8, outputs, NewRand(1))
-		require.NoError(t, err)
-		model = append(model, l, ReLU{})
+		in := Init(ctx, rt, Seed(1))
+		model = append(model, in.Linear(8, outputs), ReLU{})
+		require.NoError(t, in.Err())
 	}
 	model = model[:3]
 	x, err := tensor.FromSlice(ctx, rt, make([]float32, 32), 4, 8)

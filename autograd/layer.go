@@ -1,15 +1,8 @@
 package autograd
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
-	"slices"
 	"strconv"
-
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -26,57 +19,6 @@ type Layer interface {
 type Linear struct {
 	Weight *Parameter // (out, in)
 	Bias   *Parameter // (out); nil: none
-}
-
-// NewRand returns a random number generator (PCG) that gives the same numbers for the same seed.
-func NewRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
-
-// NewLinear makes a dense layer of dtype float32 or float64. Weights and biases are drawn uniformly from
-// ±1/sqrt(in), PyTorch's default, in float64 and in the order of the parameters.
-func NewLinear(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, in, out int, random *rand.Rand) (*Linear, error) {
-	if rt == nil || in < 1 || out < 1 || random == nil {
-		return nil, fmt.Errorf("autograd: NewLinear(%d, %d): %w: want a runtime, at least one input and one output, and a random generator", in, out, ErrInvalid)
-	}
-	if !slices.Contains([]gtensor.Dtype{gtensor.Float32, gtensor.Float64}, dtype) {
-		return nil, fmt.Errorf("autograd: NewLinear: %w: parameters must be float32 or float64", tensor.ErrDtype)
-	}
-	bound := 1 / math.Sqrt(float64(in))
-	weight, err := uniform(ctx, rt, dtype, bound, random, out, in)
-	if err != nil {
-		return nil, err
-	}
-	bias, err := uniform(ctx, rt, dtype, bound, random, out)
-	if err != nil {
-		_ = weight.ReleaseContext(ctx)
-		return nil, err
-	}
-	return &Linear{Weight: weight, Bias: bias}, nil
-}
-
-// uniform allocates before it draws: a size that the device can't hold is an error, not the end of the program.
-func uniform(ctx context.Context, rt *tensor.Runtime, dtype gtensor.Dtype, bound float64, random *rand.Rand, shape ...int) (*Parameter, error) {
-	ctx = tensor.Detached(ctx)
-	t, err := rt.New(ctx, dtype, shape...)
-	if err != nil {
-		return nil, fmt.Errorf("autograd: NewLinear: %w", err)
-	}
-	if dtype == gtensor.Float32 {
-		err = tensor.CopyFrom(ctx, t, draw[float32](t.Elements(), bound, random))
-	} else {
-		err = tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), bound, random))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("autograd: NewLinear: %w", err), t.ReleaseContext(ctx))
-	}
-	return NewParameter(t)
-}
-
-func draw[T float32 | float64](n int, bound float64, random *rand.Rand) []T {
-	s := make([]T, n)
-	for i := range s {
-		s[i] = T((2*random.Float64() - 1) * bound)
-	}
-	return s
 }
 
 // Forward returns x Weightᵀ + Bias.

@@ -6,49 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	gtensor "gorgonia.org/tensor"
-
-	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/tensor"
-	"github.com/cistern-ml/cistern/transfer"
 )
-
-// TestNewLinearWithoutMemory leaves nothing behind, whichever allocation fails.
-func TestNewLinearWithoutMemory(t *testing.T) {
-	b := open(t, 2<<20)
-	for free := range 2 {
-		filler := b.fill(free)
-		before := b.live()
-		_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
-		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
-		assert.Equal(t, before, b.live())
-		for _, block := range filler {
-			require.NoError(t, block.Free())
-		}
-	}
-}
-
-// TestNewLinearWithoutPinnedMemory: the weights have memory, and no way there.
-func TestNewLinearWithoutPinnedMemory(t *testing.T) {
-	b := open(t, 64<<20)
-	require.NoError(t, b.rt.Pool().Close())
-	_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
-	require.ErrorIs(t, err, transfer.ErrClosed)
-	require.ErrorContains(t, err, "autograd: NewLinear: ")
-	assert.Zero(t, b.live())
-}
-
-// TestParametersBelongToNoScope, wherever they are made.
-func TestParametersBelongToNoScope(t *testing.T) {
-	b := open(t, 64<<20)
-	ctx, life := tensor.WithLifetime(b.ctx)
-	l, err := NewLinear(ctx, b.rt, gtensor.Float64, 2, 2, NewRand(1))
-	require.NoError(t, err)
-	require.NoError(t, life.Close())
-	assert.False(t, l.Weight.Value().Released())
-	assert.False(t, l.Bias.Value().Released())
-	require.NoError(t, l.Parameters().Release())
-}
 
 // identity is a layer that returns its argument, and probe one that looks at it.
 type (

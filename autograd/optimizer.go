@@ -46,7 +46,7 @@ func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
 	}
 	for i, p := range params {
 		if p.Parameter == nil || p.value == nil {
-			return s, fmt.Errorf("autograd: %s: %w: parameter %q is nil", op, ErrInvalid, p.Name)
+			return s, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.unusable())
 		}
 		for _, q := range params[:i] {
 			if p.Parameter == q.Parameter {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,6 +13,20 @@ import (
 type Parameter struct {
 	value, grad *tensor.Tensor
 	name        string // that an optimiser knows it by
+	missing     error  // why there is no value: an initialiser's error
+}
+
+// unusable tells why the parameter has no value, or nil.
+func (p *Parameter) unusable() error {
+	switch {
+	case p != nil && p.missing != nil:
+		return fmt.Errorf("%w: the parameter was not made: %w", ErrInvalid, p.missing)
+	case p == nil || p.value == nil:
+		return fmt.Errorf("%w: the parameter is nil", ErrInvalid)
+	case p.value.Released():
+		return fmt.Errorf("%w: the parameter was released", ErrInvalid)
+	}
+	return nil
 }
 
 // label is the parameter's name for an error.
@@ -38,7 +50,7 @@ func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 
 // trainable refuses tensors that can't have a gradient.
 func trainable(t *tensor.Tensor) error {
-	if d := t.Dtype(); d != gtensor.Float32 && d != gtensor.Float64 {
+	if d := t.Dtype(); d != tensor.Float32 && d != tensor.Float64 {
 		return fmt.Errorf("%w: %v: gradients are float32 or float64", tensor.ErrDtype, d)
 	}
 	return nil

@@ -124,16 +124,15 @@ func read[T tensor.Element](b *bench, x *tensor.Tensor) []T {
 // mlp is the model of the reference, 784-512-512-10, with parameters drawn from the seed.
 func (b *bench) mlp(dtype gtensor.Dtype, sizes ...int) Sequential {
 	b.t.Helper()
-	random := NewRand(1)
+	in := Init(b.ctx, b.rt, Seed(1), Dtype(dtype))
 	model := Sequential{Flatten{}}
 	for i := range len(sizes) - 1 {
-		l, err := NewLinear(b.ctx, b.rt, dtype, sizes[i], sizes[i+1], random)
-		require.NoError(b.t, err)
 		if i > 0 {
 			model = append(model, ReLU{})
 		}
-		model = append(model, l)
+		model = append(model, in.Linear(sizes[i], sizes[i+1]))
 	}
+	require.NoError(b.t, in.Err())
 	b.t.Cleanup(func() { assert.NoError(b.t, model.Parameters().Release()) })
 	return model
 }

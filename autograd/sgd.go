@@ -50,7 +50,7 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 // Step updates every parameter that has a gradient.
 func (o *SGD) Step(ctx context.Context) error {
 	due, err := o.due(ctx)
-	if err != nil {
+	if err != nil || len(due) == 0 {
 		return err
 	}
 	o.updates = o.updates[:0]

@@ -118,7 +118,7 @@ func TestOptimizersNameParameters(t *testing.T) {
 	require.ErrorContains(t, err, `"first" and "again" are the same`)
 	_, err = NewSGD(Parameters{{"first", p}, {"empty", &Parameter{}}}, SGDConfig{})
 	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, `parameter "empty" is nil`)
+	require.ErrorContains(t, err, `parameter "empty": invalid argument: the parameter is nil`)
 	require.NoError(t, p.Release())
 	q.grad = b.parameter(1).value
 	opt, err = NewAdam(Parameters{{"second", q}}, AdamConfig{})

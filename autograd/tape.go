@@ -22,7 +22,8 @@ type Tape struct {
 	err      error
 
 	nodes  []*node
-	values []*Variable // those that Backward releases
+	values []*Variable // those that Backward, or the frame that made them, releases
+	frames int         // that the program is in
 	params map[*Parameter]*Variable
 }
 
@@ -111,7 +112,7 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 		return v
 	}
 	v.value, v.owned, v.held, v.made, v.users = value, true, true, true, 1
-	if t.record {
+	if t.record || t.frames > 0 {
 		t.values = append(t.values, v)
 	}
 	return v

@@ -2,14 +2,12 @@ package autograd
 
 import (
 	"context"
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -232,55 +230,6 @@ func TestNamesOfParameters(t *testing.T) {
 	assert.Equal(t, int64(4*23), model.Parameters().Bytes())
 	nested := Sequential{model, ReLU{}}
 	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
-}
-
-func TestNewLinearRefuses(t *testing.T) {
-	b := open(t, 64<<20)
-	random := NewRand(1)
-	for name, c := range map[string]struct {
-		rt      *tensor.Runtime
-		dtype   gtensor.Dtype
-		in, out int
-		want    error
-	}{
-		"no runtime":            {nil, gtensor.Float32, 2, 2, ErrInvalid},
-		"no inputs":             {b.rt, gtensor.Float32, 0, 2, ErrInvalid},
-		"whole numbers":         {b.rt, gtensor.Int32, 2, 2, tensor.ErrDtype},
-		"no dtype":              {b.rt, gtensor.Dtype{}, 2, 2, tensor.ErrDtype},
-		"a size that overflows": {b.rt, gtensor.Float32, math.MaxInt, math.MaxInt, tensor.ErrShape},
-		"more than there is":    {b.rt, gtensor.Float64, 1 << 14, 1 << 13, memcache.ErrOutOfMemory},
-	} {
-		_, err := NewLinear(b.ctx, c.rt, c.dtype, c.in, c.out, random)
-		assert.ErrorIs(t, err, c.want, name)
-	}
-}
-
-func TestInitialisationIsSeeded(t *testing.T) {
-	b := open(t, 64<<20)
-	draw := func(seed uint64) []float64 {
-		l, err := NewLinear(b.ctx, b.rt, gtensor.Float64, 100, 50, NewRand(seed))
-		require.NoError(t, err)
-		defer l.Parameters().Release()
-		return read[float64](b, l.Weight.Value())
-	}
-	w := draw(1)
-	assert.Equal(t, w, draw(1))
-	assert.NotEqual(t, w, draw(2))
-	low, high, sum := w[0], w[0], 0.0
-	for _, v := range w {
-		low, high, sum = min(low, v), max(high, v), sum+v
-	}
-	assert.InDelta(t, -0.1, low, 1e-3)
-	assert.InDelta(t, 0.1, high, 1e-3)
-	assert.InDelta(t, 0, sum/float64(len(w)), 5e-3)
-	for _, bad := range [][2]int{{0, 1}, {1, 0}, {-1, 1}} {
-		_, err := NewLinear(b.ctx, b.rt, gtensor.Float64, bad[0], bad[1], NewRand(1))
-		assert.ErrorIs(t, err, ErrInvalid)
-	}
-	_, err := NewLinear(b.ctx, b.rt, gtensor.Int32, 1, 1, NewRand(1))
-	assert.ErrorIs(t, err, tensor.ErrDtype)
-	_, err = NewLinear(b.ctx, b.rt, gtensor.Float64, 1, 1, nil)
-	assert.ErrorIs(t, err, ErrInvalid)
 }
 
 func TestTensorsOfATapeBelongToNoScope(t *testing.T) {

@@ -1,9 +1,9 @@
 package autograd
 
 import (
+	"context"
 	"fmt"
-
-	gtensor "gorgonia.org/tensor"
+	"math"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -38,6 +38,18 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 	return v
 }
 
+// Upload brings a copy of data to the tape as a constant; see [tensor.FromSlice]. It is the tape's: it is freed after its
+// last use, or by Close.
+func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
+	if !t.begin("Upload") {
+		return t.inert()
+	}
+	x, err := tensor.FromSlice(t.ctx, t.rt, data, shape...)
+	v := t.result("Upload", x, err)
+	v.made = false
+	return v
+}
+
 // Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
 func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	v := t.Input(x)
@@ -61,8 +73,8 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	if v := t.params[p]; v != nil {
 		return v
 	}
-	if p == nil || p.value.Released() {
-		t.fail("Param", fmt.Errorf("%w: the parameter is nil or was released", ErrInvalid))
+	if err := p.unusable(); err != nil {
+		t.fail("Param", err)
 		return t.inert()
 	}
 	v := &Variable{tape: t, value: p.value, param: p, needsGrad: t.record}
@@ -80,8 +92,39 @@ func (v *Variable) Value() *tensor.Tensor {
 	return v.value
 }
 
+// Item waits for the value, which has one element, and returns it (torch.Tensor.item). An error sticks to the tape, and the
+// result is NaN, as it is for an inert variable.
+func (v *Variable) Item() float64 {
+	if v == nil || v.value == nil {
+		return math.NaN()
+	}
+	x, err := number(v.tape.ctx, v.value)
+	v.tape.fail("Item", err)
+	return x
+}
+
+func number(ctx context.Context, x *tensor.Tensor) (float64, error) {
+	switch x.Dtype() {
+	case tensor.Float32:
+		v, err := tensor.Item[float32](ctx, x)
+		return orNaN(float64(v), err)
+	case tensor.Int32:
+		v, err := tensor.Item[int32](ctx, x)
+		return orNaN(float64(v), err)
+	default:
+		return orNaN(tensor.Item[float64](ctx, x))
+	}
+}
+
+func orNaN(v float64, err error) (float64, error) {
+	if err != nil {
+		return math.NaN(), err
+	}
+	return v, nil
+}
+
 // Shape returns the shape of the value; nil for an inert variable.
-func (v *Variable) Shape() gtensor.Shape { return v.Value().Shape() }
+func (v *Variable) Shape() tensor.Shape { return v.Value().Shape() }
 
 // Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
 // parameters are with the parameter, all others are freed as soon as they are consumed.
@@ -128,9 +171,12 @@ func (v *Variable) releasedError(what string) error {
 	return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
 }
 
-// spend frees what op has read on a tape that records nothing, unless the program keeps it, or a layer leaves it to its
-// caller.
+// spend frees what op has read on a tape that records nothing, unless the program keeps it, a layer leaves it to its
+// caller, or a frame is open.
 func (t *Tape) spend(op string, inputs []*Variable) {
+	if t.frames > 0 {
+		return // the frame frees it
+	}
 	for _, v := range inputs {
 		if v.made && v.spared == 0 {
 			v.spentBy = op

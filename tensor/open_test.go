@@ -177,6 +177,7 @@ func TestOpenFails(t *testing.T) {
 	watched.noClose = stuck
 	env, err := Open("watched", PoolConfig(transfer.Config{MaxBytes: -1}))
 	require.Nil(t, env)
+	require.NoError(t, env.Close(), "which a program may defer, or join, without a look at the error")
 	require.ErrorContains(t, err, "MaxBytes -1")
 	require.ErrorIs(t, err, stuck, "what fails on the way back is told as well")
 	require.Equal(t, []string{"open", "stream", "device"}, watchedLog())

@@ -107,8 +107,12 @@ func (rt *Runtime) Synchronize(ctx context.Context) error {
 // still live are an error that wraps [ErrLeaked], but nothing stays allocated.
 //
 // A runtime of [Open] waits for its stream and closes its pool, stream, cache and device as well, whatever fails on the
-// way. What the program made on them, such as blocks, buffers and loaders, is freed or closed before.
+// way. What the program made on them, such as blocks, buffers and loaders, is freed or closed before. Close of nil does
+// nothing.
 func (rt *Runtime) Close() error {
+	if rt == nil {
+		return nil
+	}
 	rt.closeOnce.Do(func() {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")

@@ -83,9 +83,33 @@ func (rt *Runtime) Rows(ctx context.Context, t *Tensor, from, to int) (*Tensor, 
 	return t.view(ctx, "Rows", int64(from)*row, shape)
 }
 
+// ViewAs returns a tensor of the given dtype and shape whose elements are t's bytes from offset on: it shares t's memory
+// (Tensor.view with a dtype). They must lie inside of t, and begin at a multiple of the dtype's size.
+func (rt *Runtime) ViewAs(ctx context.Context, t *Tensor, offset int64, dtype Dtype, shape ...int) (*Tensor, error) {
+	if err := rt.check("ViewAs", t); err != nil {
+		return nil, err
+	}
+	bytes, err := byteSize("ViewAs", dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if offset < 0 || offset > t.bytes || bytes > t.bytes-offset {
+		return nil, fmt.Errorf("tensor: ViewAs: %w: %v %v takes %d bytes from byte %d on, and %v %v has %d",
+			ErrShape, dtype, Shape(shape), bytes, offset, t.dtype, t.shape, t.bytes)
+	}
+	if size := int64(dtype.Size()); (t.offset+offset)%size != 0 {
+		return nil, fmt.Errorf("tensor: ViewAs: %w: byte %d of the block is no multiple of the %d of a %v", ErrInvalid, t.offset+offset, size, dtype)
+	}
+	return t.viewOf(ctx, "ViewAs", offset, dtype, shape)
+}
+
 func (t *Tensor) view(ctx context.Context, op string, offset int64, shape Shape) (*Tensor, error) {
+	return t.viewOf(ctx, op, offset, t.dtype, shape)
+}
+
+func (t *Tensor) viewOf(ctx context.Context, op string, offset int64, dtype Dtype, shape Shape) (*Tensor, error) {
 	if t.Released() || !t.store.retain() {
 		return nil, fmt.Errorf("tensor: %s: %w", op, ErrReleased)
 	}
-	return t.rt.newTensor(ctx, op, t.store, t.offset+offset, t.dtype, shape)
+	return t.rt.newTensor(ctx, op, t.store, t.offset+offset, dtype, shape)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/internal/race"
@@ -37,9 +36,9 @@ func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	p := f.traced(t)
 	rt, err := tensor.NewRuntime(f.cache, f.pool, f.stream)
 	require.NoError(t, err)
-	linear, err := autograd.NewLinear(t.Context(), rt, gtensor.Float32, 20, 5, autograd.NewRand(1))
-	require.NoError(t, err)
-	model := autograd.Sequential{linear, autograd.ReLU{}}
+	in := autograd.Init(t.Context(), rt, autograd.Seed(1))
+	model := autograd.Sequential{in.Linear(20, 5), autograd.ReLU{}}
+	require.NoError(t, in.Err())
 	adam, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{})
 	require.NoError(t, err)
 	var last []*tensor.Tensor // of a step, released in the next one

@@ -144,6 +144,8 @@ func TestNoSpanWithoutRecordingParent(t *testing.T) {
 	f := newFixture(t, Config{})
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
 	require.NoError(t, f.cache.EmptyCache(t.Context()))
+	assert.Empty(t, f.spans.Started())
+	assert.Zero(t, f.tracer.Counts())
 	f = newFixture(t, Config{Detail: All})
 	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	ctx, span := never.Tracer("test").Start(t.Context(), "unsampled")

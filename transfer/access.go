@@ -6,6 +6,10 @@ import (
 	"io"
 )
 
+// Host access of a buffer by offset, for bytes and for little-endian words at any offset, aligned
+// or not. Each call checks that no copy is in flight; between the check and the access the buffer
+// is the caller's, as its bytes belong to one goroutine at a time.
+
 // at is the memory of [offset, offset+bytes), which the host may touch.
 func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 	if err := b.Check(); err != nil {
@@ -17,9 +21,9 @@ func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 	return b.memory()[offset : offset+bytes], nil
 }
 
-// ReadAt copies from the buffer's bytes at offset to dst (io.ReaderAt): past the end it reads what there is and
-// returns io.EOF. An offset outside of the buffer wraps [ErrRange]; a buffer that is in flight or released is an error,
-// as for [Buffer.Check].
+// ReadAt copies from the buffer's bytes at offset to dst (io.ReaderAt): past the end it reads what
+// there is and returns io.EOF. An offset outside of the buffer wraps [ErrRange]; a buffer that is
+// in flight or released is an error, as for [Buffer.Check].
 func (b Buffer) ReadAt(dst []byte, offset int64) (n int, err error) {
 	n = len(dst)
 	if left := b.bytes - offset; offset >= 0 && left >= 0 && int64(n) > left {
@@ -32,8 +36,9 @@ func (b Buffer) ReadAt(dst []byte, offset int64) (n int, err error) {
 	return copy(dst, src), err
 }
 
-// WriteAt copies src to the buffer's bytes at offset (io.WriterAt): all of it, or nothing and an error that wraps
-// [ErrRange]; a buffer that is in flight or released is an error, as for [Buffer.Check].
+// WriteAt copies src to the buffer's bytes at offset (io.WriterAt): all of it, or nothing and an
+// error that wraps [ErrRange]; a buffer that is in flight or released is an error, as for
+// [Buffer.Check].
 func (b Buffer) WriteAt(src []byte, offset int64) (int, error) {
 	dst, err := b.at("WriteAt", offset, int64(len(src)))
 	if err != nil {
@@ -54,8 +59,8 @@ func (b Buffer) Zero(offset, bytes int64) error {
 // Word is what a buffer takes in little-endian order.
 type Word interface{ uint16 | uint32 | uint64 }
 
-// PutWords writes words at offset, in bytes, each in little-endian order on any host. Errors are those of
-// [Buffer.WriteAt].
+// PutWords writes words at offset, in bytes, each in little-endian order on any host. Errors are
+// those of [Buffer.WriteAt].
 func PutWords[T Word](b Buffer, offset int64, words []T) error {
 	dst, err := b.at("PutWords", offset, int64(binary.Size(words)))
 	if err != nil {
@@ -64,8 +69,8 @@ func PutWords[T Word](b Buffer, offset int64, words []T) error {
 	return encode(dst, words)
 }
 
-// GetWords fills words with the little-endian ones at offset, in bytes. On an error words is as it was; errors are those
-// of [Buffer.WriteAt].
+// GetWords fills words with the little-endian ones at offset, in bytes. On an error words is as it
+// was; errors are those of [Buffer.WriteAt].
 func GetWords[T Word](b Buffer, offset int64, words []T) error {
 	src, err := b.at("GetWords", offset, int64(binary.Size(words)))
 	if err != nil {
@@ -77,6 +82,7 @@ func GetWords[T Word](b Buffer, offset int64, words []T) error {
 	return nil
 }
 
+// encode writes words in little-endian order.
 func encode[T Word](dst []byte, words []T) error {
 	if _, err := binary.Encode(dst, binary.LittleEndian, words); err != nil {
 		return fmt.Errorf("transfer: writing %d words: %w", len(words), err)

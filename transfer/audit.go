@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// Builds with the tag invariants compare everything that is counted with everything that is there, after every operation: the
-// lists of each shard, the quotas and allowances, the bytes of each kind. An audit locks all shards and looks at every slab, so
-// that large pools are audited after some operations only: the cost for each operation stays the same. What tests with
-// random programs find is found where it began, and not where it shows.
+// Builds with the tag invariants compare everything that is counted with everything that is there,
+// after every operation: the lists of each shard, the quotas and allowances, the bytes of each
+// kind. An audit locks all shards and looks at every slab, so that large pools are audited after
+// some operations only: the cost for each operation stays the same. What tests with random programs
+// find is found where it began, and not where it shows.
 
-// slabsPerOperation is how many slabs the audits of builds with the tag invariants look at per operation, on average: a pool
-// with fewer is audited after every one.
+// slabsPerOperation is how many slabs the audits of builds with the tag invariants look at per
+// operation, on average: a pool with fewer is audited after every one.
 const slabsPerOperation = 64
 
 // verify panics if the pool's structures are inconsistent. It is called after every operation.
@@ -27,7 +28,8 @@ func (p *Pool) verify() {
 	p.unverified.Store(slabs / slabsPerOperation)
 }
 
-// audit compares what the pool counts with what its shards and its list of slabs have, and returns how many slabs it looked at.
+// audit compares what the pool counts with what its shards and its list of slabs have, and returns
+// how many slabs it looked at.
 func (p *Pool) audit() (slabs int64, err error) {
 	p.lockAll()
 	defer p.unlockAll()
@@ -36,6 +38,7 @@ func (p *Pool) audit() (slabs int64, err error) {
 	if p.closed.Load() {
 		return 0, nil
 	}
+	// The list of all slabs is what there is; every count must agree with it.
 	var owned, bytes, registered int64
 	for s := p.first; s != nil; s = s.next {
 		if s.next != nil && s.next.prev != s {
@@ -52,6 +55,7 @@ func (p *Pool) audit() (slabs int64, err error) {
 		return 0, fmt.Errorf("%d slabs of %d bytes and %d registered bytes are listed, %d of %d and %d are counted", owned, bytes,
 			registered, p.allocations.Current, p.allocatedBytes.Current, p.registered.Current)
 	}
+	// What is held is at least what is allocated, evicted and being freed; more of it was refused by the driver.
 	leaving := p.freeing
 	for _, s := range p.evicted {
 		leaving += s.size()
@@ -60,8 +64,9 @@ func (p *Pool) audit() (slabs int64, err error) {
 		return 0, fmt.Errorf("%d bytes are allocated, %d being freed, %d being allocated, and %d held", bytes, leaving, p.allocating, p.held.Current)
 	}
 	if held := p.held.Current + p.allocating; p.limit > 0 && held > p.limit {
-		return 0, fmt.Errorf("%d bytes are held and reserved, MaxBytes is %d", held, p.limit)
+		return 0, fmt.Errorf("%d bytes are held and being allocated, MaxBytes is %d", held, p.limit)
 	}
+	// Registered slices are in no gauge of bytes.
 	if active, cached := p.total(gaugeActiveBytes).Current, p.total(gaugeCachedBytes).Current; active+cached != bytes {
 		return 0, fmt.Errorf("%d bytes are active, %d cached and %d allocated", active, cached, bytes)
 	}
@@ -91,7 +96,8 @@ func (p *Pool) auditQuotas() error {
 	return nil
 }
 
-// auditBudget requires that nothing of the budget and of the places for buffers gets lost. All shards are locked.
+// auditBudget requires that nothing of the budget and of the places for buffers gets lost. All
+// shards are locked.
 func (p *Pool) auditBudget() error {
 	bytes, buffers := p.byteAllowance, p.bufferAllowance
 	for i, sh := range p.shards {
@@ -119,6 +125,7 @@ func (p *Pool) auditBudget() error {
 
 // audit compares the shard's lists.
 func (sh *shard) audit() error {
+	// The stacks by class and the list by age have the same slabs.
 	var idle, byAge []*slab
 	var bytes int64
 	for class, top := range sh.idle {
@@ -143,6 +150,7 @@ func (sh *shard) audit() error {
 		return fmt.Errorf("%d slabs of %d bytes are idle, %d by age, %d bytes counted, %d left", len(idle), bytes, len(byAge),
 			sh.used[gaugeCachedBytes], sh.byteAllowance)
 	}
+	// A slab is queued once for each copy that it waits for.
 	orphans, slabs := 0, map[*slab]int{}
 	for _, q := range sh.queues {
 		if !slices.IsSortedFunc(q.entries, func(a, b waiting) int { return cmp.Compare(a.until.seq, b.until.seq) }) {

@@ -10,10 +10,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Batch is a list of copies and kernels that one Submit queues on a stream, with one completion: uploads to blocks,
-// kernels, and outputs that blocks are read back to. Nothing runs before Submit; then they run in the order in which they
-// were added, neighbours of one kind as one operation where the device can ([device.BatchCopier]) and no two of them write
-// the same bytes. All data lies in a few pinned buffers.
+// Batch is a list of copies and kernels that one Submit queues on a stream, with one completion:
+// uploads to blocks, kernels, and outputs that blocks are read back to. Nothing runs before Submit;
+// then they run in the order in which they were added, neighbours of one kind as one operation
+// where the device can ([device.BatchCopier]) and no two of them write the same bytes. All data
+// lies in a few pinned buffers.
 //
 //	b := pool.NewBatch()
 //	defer b.Close()
@@ -23,8 +24,8 @@ import (
 //	_, err = b.Submit(ctx, stream)
 //	err = b.CollectOne(ctx, i, &result)
 //
-// Its methods may be called from any goroutine. Nothing waits while another asks the driver for memory or submits: what
-// is added meanwhile is in the batch, or refused if that was too late.
+// Its methods may be called from any goroutine. Nothing waits while another asks the driver for
+// memory or submits: what is added meanwhile is in the batch, or refused if that was too late.
 type Batch struct {
 	pool *Pool
 
@@ -64,9 +65,10 @@ func (b *Batch) open(call string) error {
 	}
 }
 
-// Submit queues everything on stream, and returns the handle of its end. A block that was freed is found before anything
-// is queued; a kernel that the device refuses leaves what was added before it queued. A batch is submitted once; after an
-// error, ctx's included, it can only be closed. An empty batch is done at once.
+// Submit queues everything on stream, and returns the handle of its end. A block that was freed is
+// found before anything is queued; a kernel that the device refuses leaves what was added before it
+// queued. A batch is submitted once; after an error, ctx's included, it can only be closed. An
+// empty batch is done at once.
 func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
 	if err := b.pool.checkStream("Submit", stream); err != nil {
 		return nil, err
@@ -109,9 +111,9 @@ func (b *Batch) work(stream device.Stream) *work {
 	return w
 }
 
-// Close gives the batch's memory back, when the copies that use it are done. It does not wait for them, and outputs can't
-// be collected any more; beside a Submit, that gives it back. It is idempotent; after the pool's Close, which took the
-// memory, it returns [ErrClosed] once.
+// Close gives the batch's memory back, when the copies that use it are done. It does not wait for
+// them, and outputs can't be collected any more; beside a Submit, that gives it back. It is
+// idempotent; after the pool's Close, which took the memory, it returns [ErrClosed] once.
 func (b *Batch) Close() error {
 	b.mu.Lock()
 	if b.state == submitting {

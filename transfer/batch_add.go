@@ -9,11 +9,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What a batch uploads, and what it reads back, lies side by side in arenas: pinned buffers that are filled from their
-// start, each twice as large as the one before, from 64 KiB up to 4 MiB. A thousand small outputs take a few buffers, and so a few
-// waits and one event, where a buffer for each would be a thousand of all. Uploads and outputs have arenas of their own:
-// what a batch only reads may be read by other streams at the same time. Each piece begins at a multiple of 64 bytes, so
-// that two of them share no cache line.
+// What a batch uploads, and what it reads back, lies side by side in arenas: pinned buffers that
+// are filled from their start, each twice as large as the one before, from 64 KiB up to 4 MiB. A
+// thousand small outputs take a few buffers, and so a few waits and one event, where a buffer for
+// each would be a thousand of all. Uploads and outputs have arenas of their own: what a batch only
+// reads may be read by other streams at the same time. Each piece begins at a multiple of 64 bytes,
+// so that two of them share no cache line.
 
 // arena is a pinned buffer that a batch fills from its start.
 type arena struct {
@@ -28,14 +29,15 @@ const (
 	batchAlign = 64 // of what lies in an arena
 )
 
-// Upload adds a copy of src to dst, at offset. src may be reused when Upload returns; dst is recorded on the stream by
-// Submit, and may be freed after it. Ranges are checked as by [Pool.H2D]; an error leaves the batch as it was. An empty
-// src adds nothing.
+// Upload adds a copy of src to dst, at offset. src may be reused when Upload returns; dst is
+// recorded on the stream by Submit, and may be freed after it. Ranges are checked as by [Pool.H2D];
+// an error leaves the batch as it was. An empty src adds nothing.
 func (b *Batch) Upload(ctx context.Context, dst memcache.Block, offset int64, src []byte) error {
 	return b.UploadPadded(ctx, dst, offset, src, int64(len(src)))
 }
 
-// UploadPadded is Upload of size bytes: src, and zeros behind it. A size less than len(src) wraps [ErrRange].
+// UploadPadded is Upload of size bytes: src, and zeros behind it. A size less than len(src) wraps
+// [ErrRange].
 func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int64, src []byte, size int64) error {
 	return b.upload(ctx, "UploadPadded", dst, offset, int64(len(src)), size, func(to []byte) error {
 		copy(to, src)
@@ -43,8 +45,8 @@ func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int
 	})
 }
 
-// UploadWords adds an upload of words to dst, at offset, each in little-endian order on any host, padded with zeros to
-// size bytes. A size of 0 is that of the words.
+// UploadWords adds an upload of words to dst, at offset, each in little-endian order on any host,
+// padded with zeros to size bytes. A size of 0 is that of the words.
 func UploadWords[T Word](ctx context.Context, b *Batch, dst memcache.Block, offset int64, words []T, size int64) error {
 	n := int64(len(Bytes(words)))
 	if size == 0 {
@@ -81,14 +83,15 @@ func (b *Batch) upload(ctx context.Context, call string, dst memcache.Block, off
 	return nil
 }
 
-// Output adds a read-back of bytes bytes of src, at offset, and returns its index: 0, 1, 2, … in this order. src is
-// recorded on the stream by Submit, and may be freed after it. An error leaves the batch as it was.
+// Output adds a read-back of bytes bytes of src, at offset, and returns its index: 0, 1, 2, … in
+// this order. src is recorded on the stream by Submit, and may be freed after it. An error leaves
+// the batch as it was.
 func (b *Batch) Output(ctx context.Context, src memcache.Block, offset, bytes int64) (index int, err error) {
 	return b.OutputPadded(ctx, src, offset, bytes, bytes)
 }
 
-// OutputPadded is Output of a copy of size bytes, of which the first bytes bytes are the output's. A size less than bytes
-// wraps [ErrRange].
+// OutputPadded is Output of a copy of size bytes, of which the first bytes bytes are the output's.
+// A size less than bytes wraps [ErrRange].
 func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, bytes, size int64) (index int, err error) {
 	if bytes < 0 || size < bytes {
 		return 0, fmt.Errorf("transfer: OutputPadded: %d bytes of %d: %w: want 0 to the size", bytes, size, ErrRange)
@@ -116,8 +119,8 @@ func (b *Batch) OutputPadded(ctx context.Context, src memcache.Block, offset, by
 	return len(b.outputs) - 1, nil
 }
 
-// Launch adds a kernel. The blocks that it uses are recorded on the stream by Submit. l is copied, its slices are not:
-// they must stay as they are until Submit.
+// Launch adds a kernel. The blocks that it uses are recorded on the stream by Submit. l is copied,
+// its slices are not: they must stay as they are until Submit.
 func (b *Batch) Launch(l *device.Launch, blocks ...memcache.Block) error {
 	if l == nil {
 		return fmt.Errorf("transfer: Launch: %w: the launch is nil", ErrInvalid)
@@ -144,6 +147,7 @@ func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool
 	if err != nil {
 		return nil, fmt.Errorf("transfer: %s: %w", call, err)
 	}
+	// The batch was unlocked: it may have been submitted or closed.
 	if err := b.open(call); err != nil { // by now
 		return nil, errors.Join(err, buf.Release())
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that use it
-// are not done, and it ends with Release.
+// Buffer is pinned host memory that a [Pool] handed out. It is idle, or in flight while copies that
+// use it are not done, and it ends with Release.
 //
-// A Buffer is a small value; its copies are the same buffer, and all are stale after Release, which every method
-// says. The zero Buffer has 0 bytes, is always idle, and its Release does nothing.
+// A Buffer is a small value; its copies are the same buffer, and all are stale after Release, which
+// every method says. The zero Buffer has 0 bytes, is always idle, and its Release does nothing.
 //
 // Its methods may be called from any goroutine, but its bytes belong to one at a time.
 type Buffer struct {
@@ -36,9 +36,9 @@ func (b Buffer) memory() []byte {
 	return b.slab.mem[:b.bytes:b.bytes]
 }
 
-// Bytes is the buffer's memory. It is nil while a copy is in flight, also one that only reads, and after
-// Release; [Buffer.Check] says which. The slice must not be used once a copy is queued, until that is
-// done, and never after Release.
+// Bytes is the buffer's memory. It is nil while a copy is in flight, also one that only reads, and
+// after Release; [Buffer.Check] says which. The slice must not be used once a copy is queued, until
+// that is done, and never after Release.
 func (b Buffer) Bytes() []byte {
 	if b.slab == nil || b.Check() != nil {
 		return nil
@@ -46,8 +46,8 @@ func (b Buffer) Bytes() []byte {
 	return b.memory()
 }
 
-// Check returns nil if the host may touch the buffer: if all its copies are done. Otherwise the error wraps
-// [ErrInFlight] or [ErrReleased], or it is the device's own. It never waits.
+// Check returns nil if the host may touch the buffer: if all its copies are done. Otherwise the
+// error wraps [ErrInFlight] or [ErrReleased], or it is the device's own. It never waits.
 func (b Buffer) Check() error {
 	if b.slab == nil {
 		return nil
@@ -68,6 +68,8 @@ func (b Buffer) stale() error {
 	return nil
 }
 
+// check is Check. The slab is locked. It drops the uses that it finds done, so that the next Check
+// asks the driver about the first that is not, and about none before it.
 func (b Buffer) check() error {
 	if err := b.stale(); err != nil {
 		return fmt.Errorf("transfer: a %w", err)
@@ -98,13 +100,15 @@ func (b Buffer) taintedError() error {
 	return fmt.Errorf("a %s is %w, and nothing says until when: Release it and Get another", b, ErrInFlight)
 }
 
+// inFlightError is the error of a buffer that a copy uses.
 func (b Buffer) inFlightError() error {
 	return fmt.Errorf("transfer: a %s is %w: Wait for its copies first", b, ErrInFlight)
 }
 
-// Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not the
-// copies. After a copy that was queued, but returned an error as no event could be recorded behind it, there is
-// nothing to wait for: the error wraps [ErrInFlight], as it does while another goroutine is queueing a copy.
+// Wait waits until all copies that use the buffer are done. Cancelling ctx ends the waiting, not
+// the copies. After a copy that was queued, but returned an error as no event could be recorded
+// behind it, there is nothing to wait for: the error wraps [ErrInFlight], as it does while another
+// goroutine is queueing a copy.
 func (b Buffer) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return checkContext("Wait", ctx)

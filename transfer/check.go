@@ -8,8 +8,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What can be checked is checked here, before anything is queued, announced or allocated: an error from these changes nothing.
-// Each names the call that the user made, the figures, and what would have been right.
+// What can be checked is checked here, before anything is queued, announced or allocated: an error
+// from these changes nothing. Each names the call that the user made, the figures, and what would
+// have been right.
 
 // checkCopy is every check of a copy between a buffer and a block that needs no driver.
 func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
@@ -25,6 +26,7 @@ func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset in
 	return checkRange(call, block, blockOffset, bytes, block.Size())
 }
 
+// checkBuffer requires a buffer of this pool, or the empty one.
 func (p *Pool) checkBuffer(call string, b Buffer) error {
 	if b.slab != nil && b.slab.pool != p {
 		return fmt.Errorf("transfer: %s of a %s of another pool: %w: want a buffer of this pool", call, b, ErrInvalid)
@@ -32,6 +34,7 @@ func (p *Pool) checkBuffer(call string, b Buffer) error {
 	return nil
 }
 
+// checkStream requires a stream of the pool's device.
 func (p *Pool) checkStream(call string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("transfer: %s without a stream: %w", call, ErrInvalid)

@@ -2,10 +2,10 @@ package transfer
 
 import "math/bits"
 
-// Sizes of pinned allocations: multiples of 64 bytes up to 512, and above that eight steps to each power of
-// two: 576, 640, ..., 1024, 1152, 1280, ... So an allocation is less than one eighth of the request larger
-// than it, 12.5 %, where a power of two wastes up to 100 %; and 64 bytes keep two buffers out of one cache
-// line.
+// Sizes of pinned allocations: multiples of 64 bytes up to 512, and above that eight steps to each
+// power of two: 576, 640, ..., 1024, 1152, 1280, ... So an allocation is less than one eighth of
+// the request larger than it, 12.5 %, where a power of two wastes up to 100 %; and 64 bytes keep
+// two buffers out of one cache line.
 const (
 	grain    = 64
 	linear   = 512 // below it, classes are multiples of grain

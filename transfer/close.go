@@ -8,17 +8,19 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Close has four steps: no call may begin, and those that run end; shards refuse what is released from now on, so that each slab
-// is either there or out; every copy is waited for, since the driver must not get memory that one uses; and everything goes,
-// also what is out. Buffers that are still out are a mistake of the program, which the error counts; their memory is given back
-// all the same, so that a closed pool never holds any.
+// Close has four steps: no call may begin, and those that run end; shards refuse what is released
+// from now on, so that each slab is either there or out; every copy is waited for, since the driver
+// must not get memory that one uses; and everything goes, also what is out. Buffers that are still
+// out are a mistake of the program, which the error counts; their memory is given back all the
+// same, so that a closed pool never holds any.
 
-// Close waits for calls that are running and for every copy, and gives all pinned memory back to the
-// driver: also that of buffers that are still out, which must not be touched any more. It returns an error
-// that counts those, and the errors of earlier frees that nobody could be told about. It leaves no
-// goroutine. Calling it again returns the same error.
+// Close waits for calls that are running and for every copy, and gives all pinned memory back to
+// the driver: also that of buffers that are still out, which must not be touched any more. It
+// returns an error that counts those, and the errors of earlier frees that nobody could be told
+// about. It leaves no goroutine. Calling it again returns the same error.
 //
-// The pool's streams and device must be open or properly closed: a stream that is stuck holds up Close.
+// The pool's streams and device must be open or properly closed: a stream that is stuck holds up
+// Close.
 func (p *Pool) Close() error {
 	p.closing.Do(func() { p.closeErr = p.close() })
 	return p.closeErr
@@ -26,6 +28,7 @@ func (p *Pool) Close() error {
 
 func (p *Pool) close() error {
 	p.gate.Shut()
+	// A Release that comes from now on finds its shard closed, and says so.
 	p.lockAll()
 	p.closed.Store(true)
 	for _, sh := range p.shards {
@@ -36,6 +39,7 @@ func (p *Pool) close() error {
 		// An error here is the device's: it is dead, and the copies with it.
 		_ = end.quietWait(context.Background())
 	}
+	// All copies are done: polling empties the queues, and what is then not idle is out.
 	p.lockAll()
 	p.pollAll()
 	bytes := p.total(gaugeRequestedBytes).Current + p.registered.Current
@@ -57,14 +61,15 @@ func (p *Pool) close() error {
 	if err := p.unpark(); err != nil {
 		errs = append(errs, fmt.Errorf("transfer: Close: %w", err))
 	}
+	// After the frees, which an observer is told of too.
 	if p.notifier != nil {
 		p.notifier.close()
 	}
 	return errors.Join(errs...)
 }
 
-// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver gets those that it
-// allocated. All shards are locked.
+// takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver
+// gets those that it allocated. All shards are locked.
 func (p *Pool) takeOut() (out []*slab) {
 	for p.first != nil {
 		s := p.first
@@ -75,6 +80,7 @@ func (p *Pool) takeOut() (out []*slab) {
 			p.evict(s)
 		}
 	}
+	// What was handed out in one shard may have come back in another: only the sums are 0, unless each is made so.
 	for _, sh := range p.shards {
 		for _, g := range [...]gauge{gaugeRequests, gaugeActiveBytes, gaugeRequestedBytes} {
 			sh.used[g] = 0

@@ -9,16 +9,17 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// completion is a point in a stream: the end of one piece of work. A [Copy] has one, and so have the buffers that the work
-// uses, which may outlive the Copy or be outlived by it. Its event is closed as soon as anybody has seen it complete and nobody
-// is using it; from then on the answer is a field, and asking costs no driver call. Events are not kept for the next copy:
-// package device promises that making and closing one is cheap, and backends where it is not keep them.
+// completion is a point in a stream: the end of one piece of work. A [Copy] has one, and so have
+// the buffers that the work uses, which may outlive the Copy or be outlived by it. Its event is
+// closed as soon as anybody has seen it complete and nobody is using it; from then on the answer is
+// a field, and asking costs no driver call. Events are not kept for the next copy: package device
+// promises that making and closing one is cheap, and backends where it is not keep them.
 //
-// No lock guards it: refs counts who uses the event, and the last of them closes it, so that a goroutine that waits holds
-// up none that only asks.
+// No lock guards it: refs counts who uses the event, and the last of them closes it, so that a
+// goroutine that waits holds up none that only asks.
 //
-// In race builds every holder of a completion asks the event itself, because each of them needs the edge from the
-// stream; the event is closed when the garbage collector finds the completion.
+// In race builds every holder of a completion asks the event itself, because each of them needs the
+// edge from the stream; the event is closed when the garbage collector finds the completion.
 type completion struct {
 	stream uint64
 	seq    uint64 // of the pool: grows along a stream
@@ -36,6 +37,7 @@ func (p *Pool) record(s device.Stream, ev device.Event) (*completion, error) {
 		ev.Close()
 		return nil, err
 	}
+	// Nobody closes it sooner: each holder may still ask.
 	if race.Enabled {
 		runtime.AddCleanup(c, func(ev device.Event) { ev.Close() }, ev)
 	}
@@ -58,13 +60,15 @@ func (c *completion) ref() bool {
 	}
 }
 
+// unref ends a use of the event. The last one closes it.
 func (c *completion) unref() {
 	if !race.Enabled && c.refs.Add(-1) == 0 {
 		c.event.Close()
 	}
 }
 
-// finish notes that the event is complete.
+// finish notes that the event is complete, whoever sees it first. The error is kept: of an event
+// that is closed nobody can ask.
 func (c *completion) finish(err error) {
 	if !race.Enabled && c.ended.CompareAndSwap(false, true) {
 		c.err = err
@@ -72,8 +76,8 @@ func (c *completion) finish(err error) {
 	}
 }
 
-// done reports whether the copy is done, and orders it before what follows. A device that failed counts as
-// done, with its error.
+// done reports whether the copy is done, and orders it before what follows. A device that failed
+// counts as done, with its error.
 func (c *completion) done() (bool, error) {
 	if !c.ref() {
 		return true, c.err

@@ -8,6 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// Single copies. Each checks its arguments, describes itself as work, and is enqueued (enqueue.go);
+// the function that it passes on is the one call of the stream. So a new kind of copy is its checks
+// and that call, and gets order, completion, statistics and the observer's report from there.
+
 // Copy is queued work: a copy, a batch of them, or a kernel that uses buffers. It needs no closing.
 type Copy struct {
 	end   *completion // nil: there was nothing to do
@@ -17,8 +21,8 @@ type Copy struct {
 // Bytes is how many bytes are copied.
 func (c *Copy) Bytes() int64 { return c.bytes }
 
-// Done reports whether the copy is done. It never waits. What the copy wrote may be read once it is true. A
-// copy that failed with its device counts as done; Err has the error.
+// Done reports whether the copy is done. It never waits. What the copy wrote may be read once it is
+// true. A copy that failed with its device counts as done; Err has the error.
 func (c *Copy) Done() bool {
 	if c.end == nil {
 		return true
@@ -52,14 +56,15 @@ func (c *Copy) Wait(ctx context.Context) error {
 	return nil
 }
 
-// H2D queues on stream a copy of bytes bytes from src, at srcOffset, to dst, at dstOffset (cuMemcpyHtoDAsync).
-// src is in flight until the copy is done; it may be released at once. dst is recorded on stream, and may be
-// freed at once. The copy runs after what stream has queued, and after copies of other streams that write
-// src; work of other streams on dst is the caller's to order.
+// H2D queues on stream a copy of bytes bytes from src, at srcOffset, to dst, at dstOffset
+// (cuMemcpyHtoDAsync). src is in flight until the copy is done; it may be released at once. dst is
+// recorded on stream, and may be freed at once. The copy runs after what stream has queued, and
+// after copies of other streams that write src; work of other streams on dst is the caller's to
+// order.
 //
 // Everything is checked before anything is queued: ranges wrap [ErrRange], a released buffer
-// [ErrReleased], a nil stream, or one or a buffer of another device or pool, [ErrInvalid]. 0 bytes touch
-// nothing. H2D waits only while the stream's queue is full.
+// [ErrReleased], a nil stream, or one or a buffer of another device or pool, [ErrInvalid]. 0 bytes
+// touch nothing. H2D waits only while the stream's queue is full.
 func (p *Pool) H2D(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src Buffer, srcOffset, bytes int64) (*Copy, error) {
 	if err := p.checkCopy("H2D", stream, src, srcOffset, dst, dstOffset, bytes); err != nil {
 		return nil, err
@@ -71,8 +76,8 @@ func (p *Pool) H2D(ctx context.Context, stream device.Stream, dst memcache.Block
 }
 
 // D2H queues on stream a copy of bytes bytes from src, at srcOffset, to dst, at dstOffset
-// (cuMemcpyDtoHAsync). It is the reverse of H2D, with its rules; the copy runs also after copies of other
-// streams that read dst.
+// (cuMemcpyDtoHAsync). It is the reverse of H2D, with its rules; the copy runs also after copies of
+// other streams that read dst.
 func (p *Pool) D2H(ctx context.Context, stream device.Stream, dst Buffer, dstOffset int64, src memcache.Block, srcOffset, bytes int64) (*Copy, error) {
 	if err := p.checkCopy("D2H", stream, dst, dstOffset, src, srcOffset, bytes); err != nil {
 		return nil, err
@@ -83,9 +88,9 @@ func (p *Pool) D2H(ctx context.Context, stream device.Stream, dst Buffer, dstOff
 	})
 }
 
-// D2D queues on stream a copy of bytes bytes from src, at srcOffset, to dst, at dstOffset (cuMemcpyDtoDAsync). Both are
-// blocks of the pool's device; within one block the ranges must not overlap. Both are recorded on stream, and may be
-// freed at once. Checks are those of H2D.
+// D2D queues on stream a copy of bytes bytes from src, at srcOffset, to dst, at dstOffset
+// (cuMemcpyDtoDAsync). Both are blocks of the pool's device; within one block the ranges must not
+// overlap. Both are recorded on stream, and may be freed at once. Checks are those of H2D.
 func (p *Pool) D2D(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src memcache.Block, srcOffset, bytes int64) (*Copy, error) {
 	err := p.checkStream("D2D", stream)
 	if err == nil {
@@ -103,8 +108,8 @@ func (p *Pool) D2D(ctx context.Context, stream device.Stream, dst memcache.Block
 	})
 }
 
-// Fill queues on stream that bytes bytes of dst, at offset, become value (cuMemsetD8Async). dst is recorded on stream,
-// and may be freed at once. Checks are those of H2D.
+// Fill queues on stream that bytes bytes of dst, at offset, become value (cuMemsetD8Async). dst is
+// recorded on stream, and may be freed at once. Checks are those of H2D.
 func (p *Pool) Fill(ctx context.Context, stream device.Stream, dst memcache.Block, offset, bytes int64, value byte) (*Copy, error) {
 	err := p.checkStream("Fill", stream)
 	if err == nil {

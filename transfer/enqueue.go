@@ -15,10 +15,10 @@ import (
 //	Pool.fence     queues waits for other streams' copies of the same buffers, then the work, then an event
 //	run            is the work itself: one call of the stream, or a batch's steps (Batch.runSteps)
 //
-// A buffer is announced before the work is queued and committed after the event is recorded. Between the two no lock is
-// held, since the stream's calls may wait for room in its queue; another goroutine that wants the same buffer meanwhile
-// gets ErrInFlight (see use.go). A completion is made for each work, and not for each buffer: a batch of a thousand copies
-// costs one event.
+// A buffer is announced before the work is queued and committed after the event is recorded.
+// Between the two no lock is held, since the stream's calls may wait for room in its queue; another
+// goroutine that wants the same buffer meanwhile gets ErrInFlight (see use.go). A completion is
+// made for each work, and not for each buffer: a batch of a thousand copies costs one event.
 
 // BufferUse is how queued work uses a buffer.
 type BufferUse struct {
@@ -43,8 +43,9 @@ type work struct {
 // copyCounts are how many copies there are of each direction, and their bytes.
 type copyCounts [copyOps]struct{ copies, bytes int64 }
 
-// enqueue queues work, between waits for what other streams do with its buffers and an event that says when it is done.
-// Its blocks are recorded on the stream. If there is nothing to do nothing happens.
+// enqueue queues work, between waits for what other streams do with its buffers and an event that
+// says when it is done. Its blocks are recorded on the stream. If there is nothing to do nothing
+// happens.
 func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, error) {
 	if err := p.enter(ctx, w.op.call()); err != nil {
 		return nil, err
@@ -53,6 +54,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 	if w.bytes == 0 && !w.kernels {
 		return &Copy{}, nil
 	}
+	// Recording comes first: a block that was freed is found here, before anything is queued.
 	for _, b := range w.blocks {
 		if err := b.RecordStream(w.stream); err != nil {
 			return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
@@ -90,14 +92,16 @@ func (p *Pool) count(w *work) {
 	}
 }
 
-// fence queues the work, after what other streams do with its buffers, and ev after it. If run fails and has queued nothing,
-// the buffers are as they were. If the event can't be recorded nothing says when the work is done: its buffers are tainted.
+// fence queues the work, after what other streams do with its buffers, and ev after it. If run
+// fails and has queued nothing, the buffers are as they were. If the event can't be recorded
+// nothing says when the work is done: its buffers are tainted.
 func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*completion, error) {
 	err := w.announce()
 	if err == nil {
 		o.started(w.stream)
 		err = run()
 	}
+	// Nothing was queued: the buffers are as before. Waits that were queued hurt nobody.
 	if err != nil && !w.partial {
 		w.abort(false)
 		ev.Close()
@@ -112,6 +116,7 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 		}
 		return nil, err
 	}
+	// A completion that no buffer holds must be polled all the same, for its event to be closed.
 	held := false
 	for _, u := range w.buffers {
 		if u.Buffer.slab == nil {
@@ -128,7 +133,8 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 	return end, err
 }
 
-// announce announces the work to its buffers, and lets the stream wait for what uses them on other streams.
+// announce announces the work to its buffers, and lets the stream wait for what uses them on other
+// streams.
 func (w *work) announce() error {
 	for _, u := range w.buffers {
 		if u.Buffer.slab == nil {
@@ -158,7 +164,8 @@ func (w *work) abort(queued bool) {
 	}
 }
 
-// observe tells the observer that the work is about to be queued. It returns nil if nobody wants to know.
+// observe tells the observer that the work is about to be queued. It returns nil if nobody wants to
+// know.
 func (p *Pool) observe(ctx context.Context, w *work) *observed {
 	if p.observer == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Classes of errors, for errors.Is. Errors of the device and of memcache are wrapped, so their classes hold
-// too.
+// Classes of errors, for errors.Is. Errors of the device and of memcache are wrapped, so their
+// classes hold too.
 var (
 	// ErrClosed: the pool or loader is closed.
 	ErrClosed = errors.New("closed")

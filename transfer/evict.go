@@ -8,13 +8,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// What leaves the pool goes to the driver in two steps. Evicting takes a slab off the books, with all shards locked, and puts
-// it in Pool.evicted. Freeing (freeAll) happens later without any lock, since the driver takes its time, and may wait for its
-// whole device. In between the bytes count as being freed, which Config.MaxBytes counts in.
+// What leaves the pool goes to the driver in two steps. Evicting takes a slab off the books, with
+// all shards locked, and puts it in Pool.evicted. Freeing (freeAll) happens later without any lock,
+// since the driver takes its time, and may wait for its whole device. In between the bytes are no
+// longer allocated, but still held: Config.MaxBytes limits those.
 
-// EmptyCache gives all cached memory back to the driver. It waits for the copies that released buffers wait
-// for; when ctx ends first, what those use stays. It returns also the error of an earlier free that
-// nobody could be told about.
+// EmptyCache gives all cached memory back to the driver. It waits for the copies that released
+// buffers wait for; when ctx ends first, what those use stays. It returns also the error of an
+// earlier free that nobody could be told about.
 func (p *Pool) EmptyCache(ctx context.Context) error {
 	if invariants.Enabled {
 		defer p.verify()
@@ -29,9 +30,11 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return nil
 }
 
-// flush frees what is idle, waits for what is pending, and frees that too. It waits for what was released before it began, and
-// for nothing later: else a program that goes on copying would hold it up for ever. Between two waits it holds no lock.
+// flush frees what is idle, waits for what is pending, and frees that too. It waits for what was
+// released before it began, and for nothing later: else a program that goes on copying would hold
+// it up for ever. Between two waits it holds no lock.
 func (p *Pool) flush(ctx context.Context) error {
+	// Completions are numbered as they are recorded: what has a higher number was queued after this call began.
 	now := p.recorded.Load()
 	for {
 		victims, wait := p.drain(now)
@@ -45,8 +48,8 @@ func (p *Pool) flush(ctx context.Context) error {
 	}
 }
 
-// drain evicts all idle slabs, and returns them for the driver, and a completion that holds up others and
-// is not after seq, if there is one.
+// drain evicts all idle slabs, and returns them for the driver, and a completion that holds up
+// others and is not after seq, if there is one.
 func (p *Pool) drain(seq uint64) (victims []*slab, wait *completion) {
 	p.lockAll()
 	defer p.unlockAll()
@@ -66,8 +69,8 @@ func (p *Pool) evictIdle() {
 	}
 }
 
-// oldest finds the slab that was not used for longest; there is one. Shards count time by their own ticks, which pollAll
-// brings together, so it is about the oldest.
+// oldest finds the slab that was not used for longest; there is one. Shards count time by their own
+// ticks, which pollAll brings together, so it is about the oldest.
 func (p *Pool) oldest() (from *shard, s *slab) {
 	for _, sh := range p.shards {
 		if o := sh.oldest; o != nil && (s == nil || o.since < s.since) {
@@ -83,7 +86,8 @@ func (p *Pool) evictActive(sh *shard, s *slab) {
 	p.evict(s)
 }
 
-// evict takes a slab from the pool's allocations. Its bytes are held until the driver has freed them. All shards are locked.
+// evict takes a slab from the pool's allocations. Its bytes are held until the driver has freed
+// them. All shards are locked.
 func (p *Pool) evict(s *slab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,11 +7,12 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// The accounting is checked in every build, where that costs nothing to speak of: when the books go down, and by Stats. Builds
-// with the tag invariants look at every slab, too, after every operation.
+// The accounting is checked in every build, where that costs nothing to speak of: when the books go
+// down, and by Stats. Builds with the tag invariants look at every slab, too, after every
+// operation.
 
-// broken reports that the accounting is wrong, which is a mistake of this package: builds with the tag invariants panic, others
-// park the error. The pool is locked.
+// broken reports that the accounting is wrong, which is a mistake of this package: builds with the
+// tag invariants panic, others park the error. The pool is locked.
 func (p *Pool) broken(err error) {
 	err = fmt.Errorf("transfer: the accounting of the pool of %s is broken: %w", p.dev.Name(), err)
 	if invariants.Enabled {

@@ -7,13 +7,14 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Config.MaxBytes is a limit of what the driver holds, not of what the pool has: memory that is being freed, that the driver
-// refused to free, or that it is about to allocate counts. So the sum is changed under one lock, Pool.mu, before an
-// allocation and after a free, around driver calls that take longer than any lock. A Get that finds no room waits, without
-// that lock, while memory on its way back would make room.
+// Config.MaxBytes is a limit of what the driver holds, not of what the pool has: memory that is
+// being freed, that the driver refused to free, or that it is about to allocate counts. So the sum
+// is changed under one lock, Pool.mu, before an allocation and after a free, around driver calls
+// that take longer than any lock. A Get that finds no room waits, without that lock, while memory
+// on its way back would make room.
 
-// LimitError is what Get returns when it needs more than Config.MaxBytes allows, after the cache was given back. It
-// wraps [ErrLimit].
+// LimitError is what Get returns when it needs more than Config.MaxBytes allows, after the cache
+// was given back. It wraps [ErrLimit].
 type LimitError struct {
 	// Requested is the size in bytes of the pinned allocation that was not made.
 	Requested int64
@@ -30,8 +31,8 @@ func (e *LimitError) Error() string {
 // Unwrap returns [ErrLimit].
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// admit takes size bytes off the limit, before the driver is asked for them. It may wait where memory that the driver is
-// freeing would make room.
+// admit takes size bytes off the limit, before the driver is asked for them. It may wait where
+// memory that the driver is freeing would make room.
 func (p *Pool) admit(ctx context.Context, size int64, wait bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,6 +42,7 @@ func (p *Pool) admit(ctx context.Context, size int64, wait bool) error {
 			p.allocating += size
 			return nil
 		}
+		// Waiting helps only if what is on its way to the driver makes enough room.
 		if !wait || size > p.limit-held+p.freeing {
 			return &LimitError{Requested: size, Allocated: held, Limit: p.limit}
 		}

@@ -9,15 +9,16 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// notifier ends the operations of an observer when their copies are done, on a goroutine of its own. There is one for a pool
-// with an observer and none for others, so that whoever observes nothing pays nothing. It costs two more events and a callback
-// of the driver for each copy that the observer wants to know about.
+// notifier ends the operations of an observer when their copies are done, on a goroutine of its
+// own. There is one for a pool with an observer and none for others, so that whoever observes
+// nothing pays nothing. It costs two more events and a callback of the driver for each copy that
+// the observer wants to know about.
 //
-// The device's completion goroutine knows, to the race detector, everything that its streams did. If it
-// called the observer, the observer's locks would pass that knowledge on to whoever takes them next, and an
-// event that the program lacks would never be reported. So the completion goroutine only hands over a
-// record, in a region that the detector does not see; the goroutine here has edges from those that queued
-// the copies, and from no device.
+// The device's completion goroutine knows, to the race detector, everything that its streams did.
+// If it called the observer, the observer's locks would pass that knowledge on to whoever takes
+// them next, and an event that the program lacks would never be reported. So the completion
+// goroutine only hands over a record, in a region that the detector does not see; the goroutine
+// here has edges from those that queued the copies, and from no device.
 type notifier struct {
 	mu    sync.Mutex
 	wake  sync.Cond
@@ -45,7 +46,8 @@ func (o *observed) fail(err error) {
 	}
 }
 
-// started records the device's time before the work on s. Without it the work is done all the same, and not measured.
+// started records the device's time before the work on s. Without it the work is done all the same,
+// and not measured.
 func (o *observed) started(s device.Stream) {
 	if o == nil {
 		return

@@ -84,7 +84,8 @@ type OpInfo struct {
 	Err error
 }
 
-// Observer is told of copies and of driver calls. Its methods are called without locks, from any goroutine.
+// Observer is told of copies and of driver calls. Its methods are called without locks, from any
+// goroutine.
 type Observer interface {
 	// Start is called before an operation, on the caller's goroutine. A nil Operation means: not observed,
 	// no cost.

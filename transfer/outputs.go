@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes afterwards. The caller's
-// slices are written when everything is there, and not before: after an error they have what they had.
+// Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes
+// afterwards. The caller's slices are written when everything is there, and not before: after an
+// error they have what they had.
 
 // output is where an output lies.
 type output struct {
@@ -23,8 +24,9 @@ func (b *Batch) Outputs() int {
 	return len(b.outputs)
 }
 
-// Collect waits until the batch is done, and copies its outputs to *dst, one slice an output. *dst, and each slice in it, keep
-// their memory where its capacity is enough, as with append. On an error, ctx's included, *dst and what it holds are as they were.
+// Collect waits until the batch is done, and copies its outputs to *dst, one slice an output. *dst,
+// and each slice in it, keep their memory where its capacity is enough, as with append. On an
+// error, ctx's included, *dst and what it holds are as they were.
 func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	if dst == nil {
 		return noDestination("Collect")
@@ -42,8 +44,9 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 	return nil
 }
 
-// CollectInto is Collect for slices that the caller holds: dst must have one for each output, else the error wraps
-// [ErrRange]. dst[i] keeps its memory where its length is enough; what lies behind that is not its, and may be another's.
+// CollectInto is Collect for slices that the caller holds: dst must have one for each output, else
+// the error wraps [ErrRange]. dst[i] keeps its memory where its length is enough; what lies behind
+// that is not its, and may be another's.
 func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	outputs, unlock, err := b.results(ctx, "CollectInto")
 	if err != nil {
@@ -57,12 +60,14 @@ func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	return nil
 }
 
-// copyOut fills dst, on several goroutines if there is much to copy. It appends to what start makes of each slice.
+// copyOut fills dst, on several goroutines if there is much to copy. It appends to what start makes
+// of each slice.
 func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	var bytes int64
 	for _, o := range outputs {
 		bytes += int64(len(o.memory))
 	}
+	// One processor copies memory more slowly than the bus brings it. A caller with little to copy starts nobody.
 	workers := max(1, min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers))
 	share := int64(len(outputs))/(4*workers) + 1 // so that two don't write the same cache line of dst
 	var next atomic.Int64
@@ -81,17 +86,18 @@ func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	others.Wait()
 }
 
-// collectBytes is how much one goroutine copies before another helps: less takes no longer than starting it.
+// collectBytes is how much one goroutine copies before another helps: less takes no longer than
+// starting it.
 const collectBytes = 512 << 10
 
-// CollectOne is Collect for one output, that Output returned index for. *dst keeps its memory where it is large enough; an
-// index that there is not wraps
-// [ErrRange].
+// CollectOne is Collect for one output, that Output returned index for. *dst keeps its memory where
+// it is large enough; an index that there is not wraps [ErrRange].
 func (b *Batch) CollectOne(ctx context.Context, index int, dst *[]byte) error {
 	return b.collect(ctx, "CollectOne", index, 0, -1, dst)
 }
 
-// CollectRange is CollectOne of the output's bytes bytes at offset. A range outside of the output wraps [ErrRange].
+// CollectRange is CollectOne of the output's bytes bytes at offset. A range outside of the output
+// wraps [ErrRange].
 func (b *Batch) CollectRange(ctx context.Context, index int, offset, bytes int64, dst *[]byte) error {
 	if bytes < 0 {
 		return fmt.Errorf("transfer: CollectRange of %d bytes: %w: want 0 or more", bytes, ErrRange)
@@ -131,9 +137,11 @@ func noDestination(call string) error {
 // String is "an output of N bytes".
 func (o output) String() string { return fmt.Sprintf("an output of %d bytes", len(o.memory)) }
 
-// results waits for the outputs, and keeps them until unlock: it holds the batch's lock, so that no Close takes their memory, and
-// the pool's gate, so that no Close of the pool frees it. It waits with neither.
+// results waits for the outputs, and keeps them until unlock: it holds the batch's lock, so that no
+// Close takes their memory, and the pool's gate, so that no Close of the pool frees it. It waits
+// with neither.
 func (b *Batch) results(ctx context.Context, call string) (outputs []output, unlock func(), err error) {
+	// A batch is collected from as often as one likes, by anyone, until it is closed.
 	b.mu.Lock()
 	done, err := b.done, b.collectable(call)
 	b.mu.Unlock()

@@ -7,14 +7,16 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Peaks are exact, though no counter is shared: each shard has a quota of each peak and counts within it, under its own lock.
-// The sum of the quotas is the peak. A shard that would exceed its quota locks all shards, takes what the others do not use,
-// and raises the peak only where that is not enough: then the true sum is at a new maximum. One counter for all, even an
-// atomic one, would be a cache line that every Get and Release fights for: that is what limits a pool to one processor.
+// Peaks are exact, though no counter is shared: each shard has a quota of each peak and counts
+// within it, under its own lock. The sum of the quotas is the peak. A shard that would exceed its
+// quota locks all shards, takes what the others do not use, and raises the peak only where that is
+// not enough: then the true sum is at a new maximum. One counter for all, even an atomic one, would
+// be a cache line that every Get and Release fights for: that is what limits a pool to one
+// processor.
 //
-// What it costs: a Get in a shard without quota takes all locks, and processors that hand out and take back all the time
-// would take one quota from each other for ever; see maxQuotaTakes for the end of that, where peaks may be too high by what
-// two processors use at about the same time.
+// What it costs: a Get in a shard without quota takes all locks, and processors that hand out and
+// take back all the time would take one quota from each other for ever; see maxQuotaTakes for the
+// end of that, where peaks may be too high by what two processors use at about the same time.
 
 // gauge is one of the statistics that a shard keeps.
 type gauge uint8
@@ -30,9 +32,10 @@ const (
 // delta is what an operation does to the gauges.
 type delta [gauges]int64
 
-// usage is a shard's gauges, and its share of the peaks. The sum of the shards' quotas is the peak, and no shard is
-// over its quota; so no sum of uses exceeds the peak, whatever the shards do at the same time. What would break it runs with
-// all shards locked: see raisePeaks. A use may be negative: a buffer is released in another shard than it was handed out in.
+// usage is a shard's gauges, and its share of the peaks. The sum of the shards' quotas is the peak,
+// and no shard is over its quota; so no sum of uses exceeds the peak, whatever the shards do at the
+// same time. What would break it runs with all shards locked: see raisePeaks. A use may be
+// negative: a buffer is released in another shard than it was handed out in.
 type usage struct {
 	used         delta     // now
 	added        delta     // the sum of all that was added
@@ -42,9 +45,10 @@ type usage struct {
 	waitsSeen    int64     // of the pool, at the last one
 }
 
-// Two shards whose processors hand out and take back all the time would take one quota from each other for ever, where the
-// peak is less than both use. After so many times within a moment each, what they use counts as simultaneous. Where nobody
-// ever waits there is one goroutine, or one at a time, and peaks are exact.
+// Two shards whose processors hand out and take back all the time would take one quota from each
+// other for ever, where the peak is less than both use. After so many times within a moment each,
+// what they use counts as simultaneous. Where nobody ever waits there is one goroutine, or one at a
+// time, and peaks are exact.
 const (
 	maxQuotaTakes = 8
 	moment        = time.Millisecond
@@ -69,9 +73,11 @@ func (u *usage) apply(d *delta) {
 	}
 }
 
-// raisePeaks makes the quotas of sh fit again: with what other shards don't use and, if that is not enough, by raising the
-// peak. The peak of what is cached stays within the budget, as the bytes do. All shards are locked.
+// raisePeaks makes the quotas of sh fit again: with what other shards don't use and, if that is not
+// enough, by raising the peak. The peak of what is cached stays within the budget, as the bytes do.
+// All shards are locked.
 func (p *Pool) raisePeaks(sh *shard) {
+	// Did another shard take a part of this quota just now, while somebody waited? Then the two hand out at the same time.
 	now, waits := time.Now(), p.lockAllWaits.Load()
 	if now.Sub(sh.quotaTakenAt) > moment {
 		sh.quotaTakes = 0
@@ -81,6 +87,7 @@ func (p *Pool) raisePeaks(sh *shard) {
 	sh.waitsSeen = waits
 	for g := range gauges {
 		missing := sh.used[g] - sh.quota[g]
+		// The budget bounds the peak of what is cached, and a quota beyond it is no one's: there the others must give.
 		most := int64(math.MaxInt64)
 		if g == gaugeCachedBytes {
 			most = p.budget
@@ -95,6 +102,7 @@ func (p *Pool) raisePeaks(sh *shard) {
 				o.quotaTakenAt = now
 			}
 		}
+		// All that the others don't use is not enough: the sum is at a new maximum.
 		if missing > 0 {
 			sh.quota[g] += missing
 			p.peaks[g] += missing

@@ -9,11 +9,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// A copy across devices is queued on the destination's stream, between two events: it waits for what the source's stream has
-// queued, and the source's stream waits for it, so that either block may be freed at once. Where the devices can't reach
-// each other it goes through ordinary memory in pieces of 32 MiB, and the caller waits: nothing but the host could order it.
+// A copy across devices is queued on the destination's stream, between two events: it waits for
+// what the source's stream has queued, and the source's stream waits for it, so that either block
+// may be freed at once. Where the devices can't reach each other it goes through ordinary memory in
+// pieces of 32 MiB, and the caller waits: nothing but the host could order it.
 
-// Side is one side of a copy across devices: a block, and a stream of its device that the copy takes its place on.
+// Side is one side of a copy across devices: a block, and a stream of its device that the copy
+// takes its place on.
 type Side struct {
 	// Pool is a pool of the block's device.
 	Pool   *Pool
@@ -22,11 +24,12 @@ type Side struct {
 	Offset int64 // bytes
 }
 
-// CopyPeer copies bytes bytes from a block of one device to a block of another (cuMemcpyAsync). It runs after what both
-// streams have queued, and what either queues later runs after it; so both blocks may be freed at once. Where one device
-// can't reach the other's memory, and between backends, the copy is staged through the host, and CopyPeer waits for it; an
-// error on the way leaves a part of dst written. A copy that was queued before something else failed is done when CopyPeer
-// returns. Checks are those of [Pool.D2D]; sides of one device are that.
+// CopyPeer copies bytes bytes from a block of one device to a block of another (cuMemcpyAsync). It
+// runs after what both streams have queued, and what either queues later runs after it; so both
+// blocks may be freed at once. Where one device can't reach the other's memory, and between
+// backends, the copy is staged through the host, and CopyPeer waits for it; an error on the way
+// leaves a part of dst written. A copy that was queued before something else failed is done when
+// CopyPeer returns. Checks are those of [Pool.D2D]; sides of one device are that.
 func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
 	for _, s := range [...]Side{dst, src} {
 		if s.Pool == nil {
@@ -59,6 +62,7 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 	if err := src.Block.RecordStream(src.Stream); err != nil {
 		return nil, fmt.Errorf("transfer: CopyPeer: %w", err)
 	}
+	// dst's stream waits for what made the source's data …
 	reached, err := src.Pool.recordEnd(src.Stream)
 	if err == nil {
 		err = reached.orderBefore(dst.Stream)
@@ -74,6 +78,7 @@ func copyDirect(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) 
 		return err
 	})
 	if err == nil {
+		// … and what the source's stream does next waits for the copy.
 		if err = c.end.orderBefore(src.Stream); err == nil {
 			return c, nil
 		}

@@ -6,13 +6,15 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A released buffer whose copies are not done waits in the queues of the shard that it was released in: one for each stream,
-// in the stream's order, so that polling looks at the first of each queue until one is not done, and at none behind it. A
-// slow copy holds up its own stream's queue and no other. A buffer with copies on several streams is in several queues, and
-// is reclaimed by the last.
+// A released buffer whose copies are not done waits in the queues of the shard that it was released
+// in: one for each stream, in the stream's order, so that polling looks at the first of each queue
+// until one is not done, and at none behind it. A slow copy holds up its own stream's queue and no
+// other. A buffer with copies on several streams is in several queues, and is reclaimed by the
+// last.
 //
-// Nothing waits here and no callback is registered: who looks for memory, releases it or asks for statistics polls. A
-// callback of the driver for each copy would cost a driver call for each, and a goroutine that takes the shard's lock.
+// Nothing waits here and no callback is registered: who looks for memory, releases it or asks for
+// statistics polls. A callback of the driver for each copy would cost a driver call for each, and a
+// goroutine that takes the shard's lock.
 
 // queue are the slabs of a shard that wait for copies on one stream, in the order of the copies.
 type queue struct {
@@ -26,8 +28,8 @@ type waiting struct {
 	slab  *slab // nil: an orphan: only its event is wanted back
 }
 
-// addOrphan queues a completion that no buffer needs any more, because another took its place or the work uses none, so that
-// its event goes back when it is complete.
+// addOrphan queues a completion that no buffer needs any more, because another took its place or
+// the work uses none, so that its event goes back when it is complete.
 func (p *Pool) addOrphan(end *completion) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough
@@ -45,14 +47,15 @@ func (p *Pool) addOrphan(end *completion) {
 // maxOrphans is how many orphans a shard may queue before they are looked at.
 const maxOrphans = 64
 
-// addPending lets s wait for end; a nil s is an orphan's. Completions are recorded beside each other, so one may come after a
-// later one of its stream.
+// addPending lets s wait for end; a nil s is an orphan's. Completions are recorded beside each
+// other, so one may come after a later one of its stream.
 func (sh *shard) addPending(end *completion, s *slab) {
 	if s != nil {
 		s.waiting++
 	}
 	q := sh.queueOf(end.stream)
 	q.entries = append(q.entries, waiting{end, s})
+	// Nearly always it is the last already.
 	for i := len(q.entries) - 1; i > 0 && q.entries[i-1].until.seq > end.seq; i-- {
 		q.entries[i], q.entries[i-1] = q.entries[i-1], q.entries[i]
 	}
@@ -75,6 +78,7 @@ func (sh *shard) pollPending() {
 	for _, q := range sh.queues {
 		n := 0
 		for ; n < len(q.entries); n++ {
+			// The first that is not done ends the queue: those behind it come later on the same stream.
 			w := q.entries[n]
 			done, err := w.until.peek()
 			if !done {
@@ -84,12 +88,14 @@ func (sh *shard) pollPending() {
 				sh.orphans--
 				continue
 			}
+			// A device that failed may still write the memory.
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
 				sh.pending--
 				sh.reclaim(w.slab)
 			}
 		}
+		// A queue that is empty goes, so that closed streams leave nothing behind.
 		if rest := copy(q.entries, q.entries[n:]); rest > 0 {
 			clear(q.entries[rest:])
 			q.entries = q.entries[:rest]
@@ -100,7 +106,8 @@ func (sh *shard) pollPending() {
 	sh.queues = kept
 }
 
-// pollAll is pollPending in every shard, and finds a place for what a shard had none for. All are locked.
+// pollAll is pollPending in every shard, and finds a place for what a shard had none for. All are
+// locked.
 func (p *Pool) pollAll() {
 	tick := uint64(0)
 	for _, sh := range p.shards {
@@ -119,8 +126,8 @@ func (p *Pool) pollAll() {
 	}
 }
 
-// reclaim takes back a slab that nothing uses. If a copy failed, what the device does with the memory is unknown, and it
-// goes to the driver instead.
+// reclaim takes back a slab that nothing uses. If a copy failed, what the device does with the
+// memory is unknown, and it goes to the driver instead.
 func (sh *shard) reclaim(s *slab) {
 	switch {
 	case s.tainted:
@@ -132,8 +139,9 @@ func (sh *shard) reclaim(s *slab) {
 	}
 }
 
-// lastPending is a completion that holds up slabs and is not done, the last one of its stream that is not after seq; or nil. An event
-// may be recorded after that of a later completion, so that the last one of all is done first. All shards are locked.
+// lastPending is a completion that holds up slabs and is not done, the last one of its stream that
+// is not after seq; or nil. An event may be recorded after that of a later completion, so that the
+// last one of all is done first. All shards are locked.
 func (p *Pool) lastPending(seq uint64) *completion {
 	for _, sh := range p.shards {
 		for _, q := range sh.queues {

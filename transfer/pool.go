@@ -13,16 +13,16 @@ import (
 	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
 
-// Pool is a cache of pinned host memory, and the copies between it and the blocks of a memcache.Cache on
-// the same device.
+// Pool is a cache of pinned host memory, and the copies between it and the blocks of a
+// memcache.Cache on the same device.
 //
-// All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take the lock of
-// one of several shards, which goroutines on different processors do not share.
+// All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take
+// the lock of one of several shards, which goroutines on different processors do not share.
 type Pool struct {
 	dev         device.Device
-	budget      int64
-	maxPerClass int32
-	limit       int64
+	budget      int64 // Config.MaxCachedBytes
+	maxPerClass int32 // Config.MaxCachedBuffers
+	limit       int64 // Config.MaxBytes; 0: none
 	observer    Observer
 	notifier    *notifier     // nil without an observer
 	recorded    atomic.Uint64 // completions: each has the number of its record
@@ -30,24 +30,25 @@ type Pool struct {
 	closed      atomic.Bool
 	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
 
-	shards    []*shard
-	hints     sync.Pool // of *shard: which one a processor uses
-	nextShard atomic.Uint32
+	shards    []*shard      // as many as twice the processors, 64 at most
+	hints     sync.Pool     // of *shard: which one a processor uses
+	nextShard atomic.Uint32 // of the next processor that has no hint
 
 	lockingAll   atomic.Bool
 	lockAllWaits atomic.Int64 // for who locked all
 	rebalanceDue atomic.Bool  // somebody left work to rebalance
 
 	// Guarded by the locks of all shards.
-	byteAllowance   int64 // of the budget, not given to a shard
-	bufferAllowance [classes]int32
-	peaks           [gauges]int64
-	lostRaces       int // Gets in a row, each within a moment, that others were faster than
+	byteAllowance   int64          // of the budget, not given to a shard
+	bufferAllowance [classes]int32 // of maxPerClass, not given to a shard
+	peaks           [gauges]int64  // the sums of the shards' quotas
+	lostRaces       int            // Gets in a row, each within a moment, that others were faster than
 	lastLostRace    time.Time
 
 	allocations, allocatedBytes memcache.Stat // of active and cached slabs
 	evicted                     []*slab       // evicted, for the next rebalance to free
 
+	// Guarded by mu, which is taken after the shards' and never while the driver is asked.
 	mu                  sync.Mutex
 	first               *slab         // all of the pool's slabs
 	registered          memcache.Stat // bytes
@@ -65,7 +66,8 @@ type Pool struct {
 	closeErr error
 }
 
-// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the device.
+// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the
+// device.
 func New(dev device.Device, cfg Config) (*Pool, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("transfer: New without a device: %w", ErrInvalid)
@@ -76,6 +78,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	return newPool(dev, cfg, min(2*runtime.GOMAXPROCS(0), maxShards)), nil
 }
 
+// newPool is New with checked options.
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
 	p := &Pool{
 		dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes,
@@ -99,7 +102,8 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
-// Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its own to tell of, as a loader.
+// Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its
+// own to tell of, as a loader.
 func (p *Pool) Observer() Observer { return p.observer }
 
 // enter begins a call that reaches the driver; the caller leaves p.gate.
@@ -113,11 +117,12 @@ func (p *Pool) enter(ctx context.Context, call string) error {
 	return nil
 }
 
+// closedError is the error of a call that Close came before.
 func (p *Pool) closedError(call string) error {
 	return fmt.Errorf("transfer: %s: the pool of %s is %w", call, p.dev.Name(), ErrClosed)
 }
 
-// start tells the observer that a driver call begins. The function it returns ends it.
+// start tells the observer that a driver call begins, without a lock. The function it returns ends it.
 func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
 	if p.observer == nil {
 		return func(error) {}
@@ -140,6 +145,7 @@ func (p *Pool) park(err error) {
 	}
 }
 
+// unpark returns the parked error, once.
 func (p *Pool) unpark() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,17 +7,19 @@ import (
 	"unsafe"
 )
 
-// A registered slice is a slab that the caller owns: a Buffer of it is copied and ordered as any other, but it is never idle,
-// is in no shard, counts in Registered alone, and its Release waits. The Go memory is pinned in the runtime's sense too (package
-// runtime, Pinner) until it is unregistered: the driver knows its address, and the garbage collector must not free it.
+// A registered slice is a slab that the caller owns: a Buffer of it is copied and ordered as any
+// other, but it is never idle, is in no shard, counts in Registered alone, and its Release waits.
+// The Go memory is pinned in the runtime's sense too (package runtime, Pinner) until it is
+// unregistered: the driver knows its address, and the garbage collector must not free it.
 
-// Register pins b in place (cuMemHostRegister), so that copies reach it without staging, and returns a buffer that is
-// b: its copies, [Buffer.Range] and states are those of any buffer. It costs about as much as allocating pinned
-// memory, so it is for slices that stay. Until the buffer's Release, which waits for its copies and unregisters, b is
-// kept alive and must not be used while a copy is in flight.
+// Register pins b in place (cuMemHostRegister), so that copies reach it without staging, and
+// returns a buffer that is b: its copies, [Buffer.Range] and states are those of any buffer. It
+// costs about as much as allocating pinned memory, so it is for slices that stay. Until the
+// buffer's Release, which waits for its copies and unregisters, b is kept alive and must not be
+// used while a copy is in flight.
 //
-// A slice that overlaps pinned or registered memory is an error of the device; on a GPU whole pages are pinned, and two
-// slices in one page can't both be registered. An empty b is the empty buffer.
+// A slice that overlaps pinned or registered memory is an error of the device; on a GPU whole pages
+// are pinned, and two slices in one page can't both be registered. An empty b is the empty buffer.
 func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 	if err := p.enter(ctx, "Register"); err != nil {
 		return Buffer{}, err
@@ -27,6 +29,7 @@ func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 		return Buffer{}, nil
 	}
 	s := &slab{pool: p, mem: b[:len(b):len(b)], registered: true}
+	// The driver knows the address until Unregister, whatever becomes of the caller's slice.
 	s.pinner = new(runtime.Pinner)
 	s.pinner.Pin(unsafe.SliceData(b))
 	end := p.start(ctx, OpRegister, s.size())

@@ -7,12 +7,14 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// A Release ends the handle, by a new serial number in the slab, and gives the slab to the shard that the releasing processor
-// uses, which may not be the one it was handed out in: so a shard's use of a gauge may be negative. Nothing waits for copies.
+// A Release ends the handle, by a new serial number in the slab, and gives the slab to the shard
+// that the releasing processor uses, which may not be the one it was handed out in: so a shard's
+// use of a gauge may be negative. Nothing waits for copies, but for those of a registered slice,
+// whose memory the caller wants back.
 
-// Release gives the buffer back. Its memory is handed out again when the copies that use it are done, so it
-// may be released as soon as they are queued. A second Release wraps [ErrReleased]; one while another
-// goroutine queues a copy wraps [ErrInFlight]; both change nothing.
+// Release gives the buffer back. Its memory is handed out again when the copies that use it are
+// done, so it may be released as soon as they are queued. A second Release wraps [ErrReleased]; one
+// while another goroutine queues a copy wraps [ErrInFlight]; both change nothing.
 //
 // Release of a registered slice waits for its copies, and unregisters it.
 func (b Buffer) Release() error {
@@ -49,7 +51,8 @@ func (sh *shard) endBuffer(b Buffer) (unbalanced bool, err error) {
 	return sh.returnSlab(b.slab), nil
 }
 
-// expire makes the handle stale. The shard is locked: Close either finds the slab there, or the buffer out.
+// expire makes the handle stale. The shard is locked: Close either finds the slab there, or the
+// buffer out.
 func (b Buffer) expire(sh *shard) error {
 	s := b.slab
 	s.mu.Lock()
@@ -60,6 +63,7 @@ func (b Buffer) expire(sh *shard) error {
 	if s.queueing > 0 {
 		return fmt.Errorf("%s while a copy is being queued: %w", b, ErrInFlight)
 	}
+	// Even if the pool is closed the handle is over.
 	s.serial.Add(1)
 	if sh.closed {
 		return fmt.Errorf("%s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
@@ -67,8 +71,10 @@ func (b Buffer) expire(sh *shard) error {
 	return nil
 }
 
-// returnSlab gives the slab of a buffer that has ended to the shard, and reports whether the caller must rebalance.
+// returnSlab gives the slab of a buffer that has ended to the shard, and reports whether the caller
+// must rebalance.
 func (sh *shard) returnSlab(s *slab) (unbalanced bool) {
+	// The last copy on each stream is enough: those before it are done when it is.
 	for _, u := range s.uses {
 		s.completions = append(s.completions, u.last)
 		sh.addPending(u.last, s)

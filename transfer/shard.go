@@ -10,16 +10,18 @@ const (
 	manyCollisions = 16 // of two processors in a shard, before one moves
 )
 
-// A pool is cut into shards so that goroutines on different processors share no lock. A Get from a processor's own shard and
-// the Release back to it take 71 ns together and no Go memory; with one lock for the pool and buffers on the Go heap it was
-// 168 ns. Go has no number of a processor to ask for; a sync.Pool of hints comes near, since each processor has its own part.
+// A pool is cut into shards so that goroutines on different processors share no lock. A Get from a
+// processor's own shard and the Release back to it take 71 ns together and no Go memory; with one
+// lock for the pool and buffers on the Go heap it was 168 ns. Go has no number of a processor to
+// ask for; a sync.Pool of hints comes near, since each processor has its own part.
 //
-// A Get looks into its own shard, then into those that nobody has locked, then, with all locked, into each; only then does
-// it ask the driver. Where there are fewer buffers than processors the last step comes again and again, all locks each time:
-// needsExtraSlab is for that.
+// A Get looks into its own shard, then into those that nobody has locked, then, with all locked,
+// into each; only then does it ask the driver. Where there are fewer buffers than processors the
+// last step comes again and again, all locks each time: needsExtraSlab is for that.
 //
-// Locks are taken in this order: the shards', by their index, then Pool.mu, then a slab's. No wait, no call of an observer,
-// and no call of the driver but the query of an event is made under any of them.
+// Locks are taken in this order: the shards', by their index, then Pool.mu, then a slab's. No wait,
+// no call of an observer, and no call of the driver but the query of an event is made under any of
+// them.
 
 // shard is a part of the pool with a lock of its own. Which one a call uses is only a matter of speed.
 type shard struct {
@@ -43,7 +45,8 @@ type shard struct {
 	_ [64]byte // the next shard's lock is not in this one's last cache line
 }
 
-// lockShard locks the shard that this processor uses. Where two use the same, one of them moves to another soon.
+// lockShard locks the shard that this processor uses. Where two use the same, one of them moves to
+// another soon.
 func (p *Pool) lockShard() *shard {
 	sh := p.hints.Get().(*shard)
 	next := sh

@@ -8,11 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// A slab is the pool's, for as long as the driver's allocation lasts; a Buffer is a handle of it for one Get, with the slab's
-// serial number of then. A handle whose number is not the slab's any more is stale, and says so, whoever has the memory now.
-// Handles are values: a Get makes no Go object.
+// A slab is the pool's, for as long as the driver's allocation lasts; a Buffer is a handle of it
+// for one Get, with the slab's serial number of then. A handle whose number is not the slab's any
+// more is stale, and says so, whoever has the memory now. Handles are values: a Get makes no Go
+// object.
 
-// slab is one pinned allocation, or one registered slice. It belongs to the buffer that is out, or to a shard.
+// slab is one pinned allocation, or one registered slice. It belongs to the buffer that is out, or
+// to a shard.
 type slab struct {
 	pool       *Pool
 	mem        []byte

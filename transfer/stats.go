@@ -8,11 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A Stat has
-// the present value, its peak, and the sums of what went up and down. In all Stats AllocatedBytes is the sum of ActiveBytes and
-// CachedBytes, whatever happens meanwhile, and HeldBytes is at least that. Peaks are exact but for one thing: what several processors hand out and take back all the time, within a millisecond of
-// each other and waiting for each other, may count as out at the same time. Those of HeldBytes and CachedBytes are never over
-// Config.MaxBytes and Config.MaxCachedBytes.
+// Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A
+// Stat has the present value, its peak, and the sums of what went up and down. In all Stats
+// AllocatedBytes is the sum of ActiveBytes and CachedBytes, whatever happens meanwhile, and
+// HeldBytes is at least that. Peaks are exact but for one thing: what several processors hand out
+// and take back all the time, within a millisecond of each other and waiting for each other, may
+// count as out at the same time. Those of HeldBytes and CachedBytes are never over Config.MaxBytes
+// and Config.MaxCachedBytes.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
@@ -128,9 +130,10 @@ func (p *Pool) ResetPeakStats() {
 	}
 }
 
-// Map has the statistics under the names of PyTorch's host_memory_stats, times in microseconds: such as
-// "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max". It does not have that function's faults: a free lowers
-// what was active, and a peak is one of the sum and not a sum of peaks.
+// Map has the statistics under the names of PyTorch's host_memory_stats, times in microseconds:
+// such as "active_bytes.peak", "num_host_alloc" and "host_alloc_time.max". It does not have that
+// function's faults: a free lowers what was active, and a peak is one of the sum and not a sum of
+// peaks.
 func (s Stats) Map() map[string]int64 {
 	m := map[string]int64{"num_host_alloc": s.HostAllocs, "num_host_free": s.HostFrees}
 	for name, stat := range map[string]memcache.Stat{

@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Neighbours of one kind are one step, and a step is one operation where the device copies many ranges at once
-// ([device.BatchCopier]). It may do those in any order, so uploads that overlap stay apart: Submit finds them by sorting,
-// since comparing each upload with all before it, when it is added, would make a batch of n uploads cost n².
+// Neighbours of one kind are one step, and a step is one operation where the device copies many
+// ranges at once ([device.BatchCopier]). It may do those in any order, so a step whose uploads
+// overlap is queued copy by copy. Submit finds overlaps by sorting: comparing each upload with all
+// before it, when it is added, made n uploads cost n².
 
 // step is one kind of operation on a stream.
 type step struct {
@@ -33,8 +34,8 @@ func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
 	}
 }
 
-// runSteps queues the steps, in their order. It notes in w that something was queued, so that what fails later does not look
-// as if nothing had been.
+// runSteps queues the steps, in their order. It notes in w that something was queued, so that what
+// fails later does not look as if nothing had been.
 func (b *Batch) runSteps(w *work) error {
 	for i := range b.steps {
 		if err := b.steps[i].run(w); err != nil {

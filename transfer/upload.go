@@ -8,13 +8,17 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which the call
-// stages through pinned buffers; it may be reused when Upload returns. dst may be freed at once. The Copy
-// ends with the last byte.
+// An Upload copies its source before it returns, and needs no more of it. A small one does not wait
+// for the device at all; a large one waits for its own earlier chunks, since pinned memory for all
+// of it at once would be as large as the source.
+
+// Upload queues on stream a copy of src to dst, at dstOffset. src is ordinary Go memory, which the
+// call stages through pinned buffers; it may be reused when Upload returns. dst may be freed at
+// once. The Copy ends with the last byte.
 //
-// Up to 2 MiB Upload returns without waiting for the device. Of more it waits until the device has copied
-// all but the last 4 MiB a processor, 32 at most; an error on the way, ctx's included, leaves a part of dst written.
-// Checks and errors before that are those of [Pool.H2D].
+// Up to 2 MiB Upload returns without waiting for the device. Of more it waits until the device has
+// copied all but the last 4 MiB a processor, 32 at most; an error on the way, ctx's included,
+// leaves a part of dst written. Checks and errors before that are those of [Pool.H2D].
 func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src []byte) (*Copy, error) {
 	bytes := int64(len(src))
 	if err := p.checkStream("Upload", stream); err != nil {

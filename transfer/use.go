@@ -6,13 +6,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// A buffer remembers, for each stream, its last copy there and whether any copy there wrote it: as many entries as streams,
-// however many copies. Two copies of one buffer on different streams are ordered where either writes it, as readers and
-// writers are; copies that only read run beside each other. All of it is guarded by the slab's lock, which is never held
-// across a wait.
+// A buffer remembers, for each stream, its last copy there and whether any copy there wrote it: as
+// many entries as streams, however many copies. Two copies of one buffer on different streams are
+// ordered where either writes it, as readers and writers are; copies that only read run beside each
+// other. All of it is guarded by the slab's lock, which is never held across a wait.
 //
-// Two goroutines that queue copies of one buffer at once are refused where one of them writes: which copy came first is
-// known only when both are recorded, and a wait can't be inserted behind a copy that is queued.
+// Two goroutines that queue copies of one buffer at once are refused where one of them writes:
+// which copy came first is known only when both are recorded, and a wait can't be inserted behind a
+// copy that is queued.
 
 // use is the last copy of a buffer on one stream.
 type use struct {
@@ -21,8 +22,8 @@ type use struct {
 	wrote  bool // this copy, or one before it on the stream, writes the buffer
 }
 
-// announce announces a copy on s, and returns the copies on other streams that it has to run after: all if it
-// writes the buffer, otherwise those that do. It is followed by commit or abort.
+// announce announces a copy on s, and returns the copies on other streams that it has to run after:
+// all if it writes the buffer, otherwise those that do. It is followed by commit or abort.
 func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	sl := b.slab
 	sl.mu.Lock()
@@ -33,6 +34,7 @@ func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	if sl.tainted {
 		return nil, b.taintedError()
 	}
+	// The other copy has no event yet that this one could wait for.
 	if sl.queueing > 0 && (writes || sl.writing) {
 		return nil, fmt.Errorf("%s that another goroutine is queueing a copy of: %w", b, ErrInFlight)
 	}
@@ -47,8 +49,9 @@ func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
 	return earlier, nil
 }
 
-// commit notes that the copy is queued and ends with end. It returns the completion that end takes the place of, if any.
-// Another goroutine may have recorded a later one on the stream first: then end itself is no longer needed.
+// commit notes that the copy is queued and ends with end. It returns the completion that end takes
+// the place of, if any. Another goroutine may have recorded a later one on the stream first: then
+// end itself is no longer needed.
 func (s *slab) commit(end *completion, writes bool) (replaced *completion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

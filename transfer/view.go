@@ -5,14 +5,18 @@ import (
 	"unsafe"
 )
 
+// Views are slices of the same memory, with no copy and in the host's byte order, as kernels expect
+// it. Go lets memory be seen as another type only if its address is aligned for that type; pinned
+// memory is, and what lies inside of it is checked.
+
 // Number is what a view can have as elements.
 type Number interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64 | ~complex64 | ~complex128
 }
 
-// As is the buffer as a slice of T in the host's byte order. It shares the buffer's memory, and the rules of
-// [Buffer.Bytes] hold for it. A buffer that is in flight or released is an error (see [Buffer.Check]); a
-// length that is no multiple of T's size wraps [ErrRange].
+// As is the buffer as a slice of T in the host's byte order. It shares the buffer's memory, and the
+// rules of [Buffer.Bytes] hold for it. A buffer that is in flight or released is an error (see
+// [Buffer.Check]); a length that is no multiple of T's size wraps [ErrRange].
 func As[T Number](b Buffer) ([]T, error) {
 	if err := b.Check(); err != nil {
 		return nil, err
@@ -20,9 +24,9 @@ func As[T Number](b Buffer) ([]T, error) {
 	return View[T](b.memory())
 }
 
-// View is b as a slice of T that shares its memory, as a [Source] needs it. The length must be a multiple of
-// T's size in bytes, and the address must be aligned for T; anything else wraps [ErrRange]. Fields of a
-// batch and whole buffers are always aligned.
+// View is b as a slice of T that shares its memory, as a [Source] needs it. The length must be a
+// multiple of T's size in bytes, and the address must be aligned for T; anything else wraps
+// [ErrRange]. Fields of a batch and whole buffers are always aligned.
 func View[T Number](b []byte) ([]T, error) {
 	var t T
 	size := int(unsafe.Sizeof(t))
@@ -39,7 +43,8 @@ func View[T Number](b []byte) ([]T, error) {
 	return unsafe.Slice((*T)(p), len(b)/size), nil
 }
 
-// Bytes is s as bytes, in the host's byte order; it shares the memory of s. It is the reverse of [View].
+// Bytes is s as bytes, in the host's byte order; it shares the memory of s. It is the reverse of
+// [View].
 func Bytes[T Number](s []T) []byte {
 	var t T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))

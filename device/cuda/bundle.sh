@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 rm -rf dist
 mkdir -p dist/data
-for package in device device/cuda device/host device/null memcache transfer transfer/loader tensor autograd trace; do
+for package in device device/cuda device/host device/null memcache transfer transfer/loader tensor tensor/gorgonia autograd trace; do
 	mkdir -p "dist/$package"
 	go test -c -tags cuda -ldflags '-s -w' -o "dist/$package/package.test" "./$package"
 	if [ -d "$package/testdata" ]; then

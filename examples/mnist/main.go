@@ -14,7 +14,6 @@ import (
 	"time"
 
 	_ "github.com/cistern-ml/cistern/device/cuda"
-	_ "github.com/cistern-ml/cistern/device/host"
 )
 
 func main() {
@@ -86,9 +85,9 @@ func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr i
 	if err != nil {
 		return nil, err
 	}
-	r = &result{Device: t.dev.Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
+	r = &result{Device: t.env.Device().Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
 	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d, tested on %d\n",
-		o.model, t.dev.Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), batches.size, testing.len())
+		o.model, t.env.Device().Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), batches.size, testing.len())
 
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))

@@ -41,7 +41,7 @@ func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace
 	require.NoError(t, err)
 	var profiles []trace.StepProfile
 	tr.profiler, err = trace.NewProfiler(trace.ProfilerConfig{
-		Cache: tr.cache, Pool: tr.pool, Stream: tr.stream,
+		Cache: tr.env.Cache(), Pool: tr.env.Pool(), Stream: tr.env.Stream(),
 		OnProfile: func(p trace.StepProfile) { profiles = append(profiles, p) },
 	})
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 			}, b.batches(), func() {})
 			require.NoError(t, err)
 			require.False(t, math.IsNaN(loss))
-			cache, pool := tr.cache, tr.pool
+			cache, pool := tr.env.Cache(), tr.env.Pool()
 			require.NoError(t, tr.close(), "nothing may be live")
 
 			require.Len(t, *profiles, 8)

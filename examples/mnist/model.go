@@ -1,47 +1,32 @@
 package main
 
-import (
-	"context"
-
-	gtensor "gorgonia.org/tensor"
-
-	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/tensor"
-)
+import "github.com/cistern-ml/cistern/autograd"
 
 // newMLP is the model mlp: 784-512-512-10 with ReLU.
-func newMLP(ctx context.Context, rt *tensor.Runtime, seed uint64) (autograd.Sequential, error) {
-	random := autograd.NewRand(seed)
-	var m autograd.Sequential
-	sizes := []int{pixels, 512, 512, classes}
-	for i, in := range sizes[:len(sizes)-1] {
-		l, err := autograd.NewLinear(ctx, rt, gtensor.Float32, in, sizes[i+1], random)
-		if err != nil {
-			return m, err
-		}
-		m = append(m, l)
-		if i+2 < len(sizes) {
-			m = append(m, autograd.ReLU{})
-		}
+func newMLP(in *autograd.Initializer) autograd.Sequential {
+	return autograd.Sequential{
+		in.Linear(pixels, 512), autograd.ReLU{},
+		in.Linear(512, 512), autograd.ReLU{},
+		in.Linear(512, classes),
 	}
-	return m, nil
 }
 
-func newOptimizer(name string, lr float64, params autograd.Parameters) (autograd.Optimizer, error) {
-	or := func(standard float64) float64 {
+// newOptimizer makes the optimiser that the command line names. A rate of 0 stands for the optimiser's default.
+func newOptimizer(in *autograd.Initializer, name string, lr float64, params autograd.Parameters) autograd.Optimizer {
+	rate := func(standard float64) *float64 {
 		if lr == 0 {
-			return standard
+			return new(standard)
 		}
-		return lr
+		return new(lr)
 	}
 	switch name {
 	case "adam":
-		return autograd.NewAdam(params, autograd.AdamConfig{LR: new(or(1e-3))})
+		return in.Adam(params, autograd.AdamConfig{LR: rate(1e-3)})
 	case "adamw":
-		return autograd.NewAdamW(params, autograd.AdamConfig{LR: new(or(1e-3)), WeightDecay: 0.01})
+		return in.AdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: 0.01})
 	case "momentum":
-		return autograd.NewSGD(params, autograd.SGDConfig{LR: new(or(0.05)), Momentum: 0.9})
+		return in.SGD(params, autograd.SGDConfig{LR: rate(0.05), Momentum: 0.9})
 	default:
-		return autograd.NewSGD(params, autograd.SGDConfig{LR: new(or(0.1))})
+		return in.SGD(params, autograd.SGDConfig{LR: rate(0.1)})
 	}
 }

@@ -52,8 +52,9 @@ func (n number) MarshalJSON() ([]byte, error) {
 func (r *result) measure(t *trainer) {
 	r.Steps = t.step
 	r.Memory = t.profiler.Summary()
-	r.MemoryAllocated, r.MaxMemoryAllocated = t.cache.MemoryAllocated(), t.cache.MaxMemoryAllocated()
-	r.MemoryReserved, r.MaxMemoryReserved = t.cache.MemoryReserved(), t.cache.MaxMemoryReserved()
+	cache := t.env.Cache()
+	r.MemoryAllocated, r.MaxMemoryAllocated = cache.MemoryAllocated(), cache.MaxMemoryAllocated()
+	r.MemoryReserved, r.MaxMemoryReserved = cache.MemoryReserved(), cache.MaxMemoryReserved()
 }
 
 // print shows the memory per training step and the allocator's answers.

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 
-	gtensor "gorgonia.org/tensor"
-
 	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
@@ -22,11 +19,7 @@ const ahead = 2
 
 // trainer holds everything that training needs. Its parts are closed in the reverse order.
 type trainer struct {
-	dev       device.Device
-	cache     *memcache.Cache
-	pool      *transfer.Pool
-	stream    device.Stream
-	runtime   *tensor.Runtime
+	env       *tensor.Runtime
 	loader    *loader.Loader
 	model     autograd.Sequential
 	optimizer autograd.Optimizer
@@ -48,57 +41,41 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 			err = errors.Join(err, t.close())
 		}
 	}()
-	if t.dev, err = device.Open(o.deviceName()); err != nil {
+	t.env, err = tensor.Open(o.deviceName(),
+		tensor.CacheConfig(memcache.Config{Observer: tracer.Memory()}), tensor.PoolConfig(transfer.Config{Observer: tracer.Transfer()}))
+	if err != nil {
 		return t, err
 	}
-	t.onClose(t.dev.Close)
-	if t.cache, err = memcache.New(t.dev, memcache.Config{Observer: tracer.Memory()}); err != nil {
+	t.onClose(t.env.Close)
+	if _, err = tracer.Watch(t.env.Cache()); err != nil {
 		return t, err
 	}
-	t.onClose(t.cache.Close)
-	if t.pool, err = transfer.New(t.dev, transfer.Config{Observer: tracer.Transfer()}); err != nil {
+	if _, err = tracer.WatchPool(t.env.Pool()); err != nil {
 		return t, err
 	}
-	t.onClose(t.pool.Close)
-	if _, err = tracer.Watch(t.cache); err != nil {
-		return t, err
-	}
-	if _, err = tracer.WatchPool(t.pool); err != nil {
-		return t, err
-	}
-	if t.stream, err = t.dev.NewStream(device.StreamOptions{}); err != nil {
-		return t, err
-	}
-	t.onClose(t.stream.Close)
-	if t.runtime, err = tensor.NewRuntime(t.cache, t.pool, t.stream); err != nil {
-		return t, err
-	}
-	t.onClose(t.runtime.Close)
-	t.loader, err = loader.New(ctx, t.pool, loader.Config{
-		Cache: t.cache, Compute: t.stream, Fields: fields, Ahead: ahead,
+	t.loader, err = loader.New(ctx, t.env.Pool(), loader.Config{
+		Cache: t.env.Cache(), Compute: t.env.Stream(), Fields: fields, Ahead: ahead,
 	})
 	if err != nil {
 		return t, err
 	}
 	t.onClose(t.loader.Close)
-	t.model, err = newMLP(ctx, t.runtime, o.seed)
-	t.onClose(t.model.Parameters().Release)
-	if err != nil {
+	in := autograd.Init(ctx, t.env, autograd.Seed(o.seed))
+	t.model = newMLP(in)
+	t.optimizer = newOptimizer(in, o.optimizer, o.lr, t.model.Parameters())
+	if err = in.Err(); err != nil {
 		return t, err
 	}
-	if t.optimizer, err = newOptimizer(o.optimizer, o.lr, t.model.Parameters()); err != nil {
-		return t, err
-	}
-	t.onClose(t.optimizer.Close)
+	t.onClose(in.Close)
 	if err = t.optimizer.Prepare(ctx); err != nil {
 		return t, err
 	}
 	t.lr = t.optimizer.LR()
-	if t.loss, err = t.runtime.Zeros(ctx, gtensor.Float32); err != nil {
+	if t.loss, err = t.env.Zeros(ctx, tensor.Float32); err != nil {
 		return t, err
 	}
 	t.onClose(t.loss.Release)
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.cache, Pool: t.pool, Stream: t.stream, Tracer: tracer})
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer})
 	if err != nil {
 		return t, err
 	}
@@ -123,7 +100,7 @@ func (t *trainer) close() error {
 // progress after every step. When ctx is done it ends after the present step, with ctx's error and the mean so
 // far.
 func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, progress func()) (loss float64, err error) {
-	if err := t.runtime.Zero(ctx, t.loss); err != nil {
+	if err := t.env.Zero(ctx, t.loss); err != nil {
 		return 0, err
 	}
 	uncancelled := context.WithoutCancel(ctx)
@@ -172,7 +149,7 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
-	tape := autograd.NewTape(ctx, t.runtime)
+	tape := autograd.NewTape(ctx, t.env)
 	defer func() { err = closeTape(tape, err) }()
 
 	logits := t.model.Forward(tape, tape.Input(x))
@@ -188,8 +165,8 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 	return n, errors.Join(
 		t.optimizer.Step(ctx),
 		t.optimizer.ZeroGrad(ctx),
-		t.runtime.MulScalarInPlace(ctx, loss, float64(n)),
-		t.runtime.AddInPlace(ctx, t.loss, loss),
+		t.env.MulScalarInPlace(ctx, loss, float64(n)),
+		t.env.AddInPlace(ctx, t.loss, loss),
 	)
 }
 
@@ -204,10 +181,10 @@ func closeTape(tape *autograd.Tape, err error) error {
 // tensors are a batch's pictures (n, 784) and labels (n), in the loader's memory.
 func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err error) {
 	n := int(batch.Bytes(labelField) / 4)
-	if x, err = t.runtime.FromBlock(batch.Field(imageField), gtensor.Float32, n, pixels); err != nil {
+	if x, err = t.env.FromBlock(batch.Field(imageField), tensor.Float32, n, pixels); err != nil {
 		return nil, nil, err
 	}
-	if y, err = t.runtime.FromBlock(batch.Field(labelField), gtensor.Int32, n); err != nil {
+	if y, err = t.env.FromBlock(batch.Field(labelField), tensor.Int32, n); err != nil {
 		return nil, nil, errors.Join(err, x.Release())
 	}
 	return x, y, nil
@@ -243,13 +220,13 @@ func (t *trainer) count(ctx context.Context, batch *loader.Minibatch) (right, n 
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
-	tape := autograd.NoGrad(ctx, t.runtime)
+	tape := autograd.NoGrad(ctx, t.env)
 	defer func() { err = closeTape(tape, err) }()
 	logits := t.model.Forward(tape, tape.Input(x))
 	if err := tape.Err(); err != nil {
 		return 0, 0, err
 	}
-	best, err := t.runtime.ArgMax(ctx, logits.Value())
+	best, err := t.env.ArgMax(ctx, logits.Value())
 	if err != nil {
 		return 0, 0, err
 	}

@@ -1,6 +1,8 @@
 package structure
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +106,35 @@ func TestImportsOfOthers(t *testing.T) {
 		}
 		if slices.Contains(p.Imports, "C") {
 			require.Equal(t, "device/cuda", p.short(), "cgo is for device/cuda alone")
+		}
+	}
+}
+
+// TestProgramsImportLittle holds the programs in README.md to what their readers have to learn: one that trains imports at most three packages of this
+// module and none of gorgonia's, nor do the examples.
+func TestProgramsImportLittle(t *testing.T) {
+	text, err := os.ReadFile(root + "/README.md")
+	require.NoError(t, err)
+	trains := 0
+	for _, m := range regexp.MustCompile("(?s)```go\n(package main.*?)```").FindAllSubmatch(text, -1) {
+		f, _ := parse(t, "README.md", m[1])
+		own := 0
+		for _, i := range f.Imports {
+			path := strings.Trim(i.Path.Value, `"`)
+			require.False(t, in(path, "gorgonia.org"), path)
+			if in(path, module) {
+				own++
+			}
+			if path == module+"/autograd" {
+				trains++
+			}
+		}
+		require.LessOrEqual(t, own, 3)
+	}
+	require.Positive(t, trains)
+	for _, p := range ours(t) {
+		for _, path := range p.Imports {
+			require.False(t, in(p.short(), "examples") && in(path, "gorgonia.org"), "%s imports %s", p.short(), path)
 		}
 	}
 }

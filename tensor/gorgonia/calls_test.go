@@ -165,12 +165,17 @@ func reductionCall(c *engineTrial) engineCall {
 	axes := c.rand.Perm(len(shape))[:c.rand.IntN(len(shape)+1)]
 	name := pick(c, []string{"Sum", "Min", "Max"})
 	f := map[string]func(*g.Dense, ...int) (*g.Dense, error){"Sum": (*g.Dense).Sum, "Min": (*g.Dense).Min, "Max": (*g.Dense).Max}[name]
-	return engineCall{name: name, operands: []pair{c.random(shape...)}, near: true, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
+	call := engineCall{name: name, operands: []pair{c.random(shape...)}, near: true, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
 		return dense(f(in[0], axes...))
 	}}
+	if c.onDevice() && len(shape) > 3 { // along an inner axis of more than three dimensions StdEng panics, or takes the wrong elements
+		call.instead = func(in []*g.Dense, _ *g.Dense) (g.Tensor, error) { return reduced(c.t, name, in[0], axes), nil }
+	}
+	return call
 }
 
 func argCall(c *engineTrial) engineCall {
+	c.finite = c.onDevice() // of several infinities StdEng takes the first or the second
 	shape := c.shape()
 	axis := c.rand.IntN(len(shape)+1) - 1 // -1: all
 	if c.rand.IntN(2) == 0 {
@@ -186,9 +191,19 @@ func argCall(c *engineTrial) engineCall {
 func repeatCall(c *engineTrial) engineCall {
 	shape := c.shape()
 	axis, n := c.rand.IntN(len(shape)+1)-1, 1+c.rand.IntN(3)
-	return engineCall{name: "Repeat", operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
+	call := engineCall{name: "Repeat", operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, _ ...g.FuncOpt) (g.Tensor, error) {
 		return g.Repeat(in[0], axis, n)
 	}}
+	if c.onDevice() && axis == 0 && g.Shape(shape).IsRowVec() { // StdEng repeats the first element, and loses the others
+		call.instead = func(in []*g.Dense, _ *g.Dense) (g.Tensor, error) {
+			rows := make([]g.Tensor, n-1)
+			for i := range rows {
+				rows[i] = in[0]
+			}
+			return g.Concat(0, in[0].Clone().(*g.Dense), rows...)
+		}
+	}
+	return call
 }
 
 func joinCall(c *engineTrial) engineCall {
@@ -259,7 +274,7 @@ func dotCall(c *engineTrial) engineCall {
 	call = c.withReuse(call, s[2])
 	incr := strings.HasSuffix(call.name, "incr")
 	call.instead = func(in []*g.Dense, given *g.Dense) (g.Tensor, error) { // StdEng ignores WithIncr, and WithReuse for vectors
-		r, err := g.Dot(in[0], in[1])
+		r, err := c.dot(in[0], in[1])
 		if err != nil || given == nil {
 			return r, err
 		}
@@ -279,6 +294,7 @@ func dotCall(c *engineTrial) engineCall {
 }
 
 func softMaxCall(c *engineTrial) engineCall {
+	c.finite = c.onDevice() // of lines with infinities StdEng makes NaN, 0 or -Inf, as the layout has it
 	shape := c.shape()
 	axis := c.rand.IntN(len(shape)+1) - 1
 	call := engineCall{name: "SoftMax", near: true, operands: []pair{c.random(shape...)}, do: func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error) {

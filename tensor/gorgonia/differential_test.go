@@ -25,7 +25,7 @@ import (
 // engineTrial is one random case.
 type engineTrial struct {
 	t      testing.TB
-	e      rig
+	e      side
 	rand   *rand.Rand
 	kind   numberKind
 	finite bool // no infinities, which gonum's products lose or not, as the layout has it
@@ -102,7 +102,9 @@ func (c *engineTrial) make(dtype g.Dtype, backing any, shape []int) pair {
 func (c *engineTrial) plain(std *g.Dense) *g.Dense {
 	eng, err := c.e.New(g.Of(std.Dtype()), g.WithShape(std.Shape().Clone()...))
 	require.NoError(c.t, err)
-	copy(eng.Raw, std.Raw)
+	open := c.e.open(c.t, eng)
+	copy(open.Raw, std.Raw)
+	c.e.shut(c.t, eng, open)
 	return eng
 }
 
@@ -158,12 +160,14 @@ func (c *engineTrial) turned(std *g.Dense) *g.Dense {
 
 // fill sets the elements of a tensor of any layout.
 func (c *engineTrial) fill(d, std *g.Dense) {
-	it := d.Iterator()
+	open := c.e.open(c.t, d)
+	it := open.Iterator()
 	n := 0
 	for i, err := it.Start(); err == nil; i, err = it.Next() {
-		d.Set(i, std.Get(n))
+		open.Set(i, std.Get(n))
 		n++
 	}
+	c.e.shut(c.t, d, open)
 	require.Equal(c.t, std.Size(), n)
 }
 
@@ -205,12 +209,12 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-func runEngineTrial(t testing.TB, e rig, r *rand.Rand) {
+func runEngineTrial(t testing.TB, e side, r *rand.Rand) {
 	lifetime := e.NewLifetime()
 	defer func() { require.NoError(t, lifetime.Close()) }()
 	c := &engineTrial{t: t, e: e, rand: r, kind: numberKinds[r.IntN(len(numberKinds))]}
 	call := engineCalls[r.IntN(len(engineCalls))](c)
-	c.compare(call)
+	c.compare(c.on(call))
 }
 
 // engineCall is one operation, as a function of its operands.
@@ -222,10 +226,12 @@ type engineCall struct {
 	options  func(*g.Dense) []g.FuncOpt // for the reuse tensor
 	do       func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error)
 	unsafe   bool
-	refused  error                                                 // what the engine says to what StdEng should not do
-	instead  func(in []*g.Dense, given *g.Dense) (g.Tensor, error) // what StdEng should do
-	leaves   bool                                                  // memory that only a lifetime frees, if it fails or adds to a tensor
-	near     bool                                                  // not to the last bit: sums of products in another order
+	refused  error                                                    // what the engine says to what StdEng should not do
+	instead  func(in []*g.Dense, given *g.Dense) (g.Tensor, error)    // what StdEng should do
+	leaves   bool                                                     // memory that only a lifetime frees, if it fails or adds to a tensor
+	names    string                                                   // what an error that is refused names
+	onEngine func(in []*g.Dense, opts ...g.FuncOpt) (g.Tensor, error) // instead of do
+	near     bool                                                     // not to the last bit: sums of products in another order
 }
 
 var errPanic = errors.New("panic")
@@ -272,7 +278,11 @@ func (c *engineTrial) compare(call engineCall) {
 		opts = func(*g.Dense) []g.FuncOpt { return nil }
 	}
 	what := c.describe(call)
-	held := c.e.cache.MemoryAllocated()
+	held := c.e.allocated()
+	var before [][]float64
+	for _, d := range std {
+		before = append(before, values(c.t, d))
+	}
 	want, wantErr := guarded(func() (g.Tensor, error) {
 		switch {
 		case call.refused != nil:
@@ -282,23 +292,28 @@ func (c *engineTrial) compare(call engineCall) {
 		}
 		return call.do(std, opts(stdReuse)...)
 	})
-	got, err := guarded(func() (g.Tensor, error) { return call.do(eng, opts(engReuse)...) })
+	run := call.do
+	if call.onEngine != nil {
+		run = call.onEngine
+	}
+	got, err := guarded(func() (g.Tensor, error) { return run(eng, opts(engReuse)...) })
 	require.NotErrorIs(c.t, err, errPanic, what)
 	if wantErr != nil {
 		require.Error(c.t, err, "%s: StdEng: %v", what, wantErr)
 		if call.refused != nil {
 			require.ErrorIs(c.t, err, call.refused, what)
+			named(c.t, err, call, what)
 		}
 		if !call.leaves && !errors.Is(wantErr, errPanic) {
 			require.Nil(c.t, got, what)
-			require.Equal(c.t, held, c.e.cache.MemoryAllocated(), "%s: memory after an error", what)
+			require.Equal(c.t, held, c.e.allocated(), "%s: memory after an error", what)
 		}
 		return
 	}
 	require.NoError(c.t, err, what)
 	require.True(c.t, slices.Equal(want.Shape(), got.Shape()) || want.Shape().TotalSize() == 1 && got.Shape().TotalSize() == 1 || call.instead != nil && want == stdReuse, "%s: shapes %v and %v", what, want.Shape(), got.Shape())
 	require.Equal(c.t, want.Dtype(), got.Dtype(), what)
-	w, v := values(c.t, want), values(c.t, got)
+	w, v := values(c.t, want), c.values(got)
 	for i := range w {
 		if divided := strings.Contains(call.name, "Div") && math.IsInf(w[i], 1); divided {
 			continue // StdEng gives +Inf for all that is divided by 0, unless it is a view
@@ -312,24 +327,33 @@ func (c *engineTrial) compare(call engineCall) {
 	case call.reuse != nil && call.reuse.std == want:
 		require.Same(c.t, engReuse, d, what)
 		if !call.leaves {
-			require.Equal(c.t, held, c.e.cache.MemoryAllocated(), "%s: memory", what)
+			require.Equal(c.t, held, c.e.allocated(), "%s: memory", what)
 		}
 	case call.unsafe:
 		require.Same(c.t, eng[0], d, what)
-		require.Equal(c.t, held, c.e.cache.MemoryAllocated(), "%s: memory", what)
+		require.Equal(c.t, held, c.e.allocated(), "%s: memory", what)
 	case d.IsView(): // of an operand
-		require.Equal(c.t, held, c.e.cache.MemoryAllocated(), "%s: memory", what)
+		require.Equal(c.t, held, c.e.allocated(), "%s: memory", what)
 	default:
-		require.Same(c.t, c.e.Engine, d.Engine(), what)
-		require.Equal(c.t, held+rounded(d), c.e.cache.MemoryAllocated(), "%s: memory", what)
+		require.Same(c.t, c.e.engine(), d.Engine(), what)
+		require.Equal(c.t, held+rounded(d), c.e.allocated(), "%s: memory", what)
 	}
 	for i, o := range eng {
-		if o != engReuse && !(call.unsafe && i == 0) {
-			require.True(c.t, slices.EqualFunc(values(c.t, call.operands[i].std), values(c.t, o), func(a, b float64) bool { return alike(a, b, call.near) }),
-				"%s: operand %d changed", what, i)
-			require.True(c.t, slices.Equal(call.operands[i].std.Shape(), o.Shape()), "%s: operand %d has another shape", what, i)
+		if o == engReuse || call.unsafe && o == eng[0] {
+			continue
 		}
+		if !c.onDevice() {
+			before[i] = values(c.t, std[i]) // StdEng changes some of one element, and so does the engine that it computes for
+		}
+		require.True(c.t, slices.EqualFunc(before[i], c.values(o), func(a, b float64) bool { return alike(a, b, call.near) }), "%s: operand %d changed", what, i)
+		require.True(c.t, slices.Equal(call.operands[i].std.Shape(), o.Shape()), "%s: operand %d has another shape", what, i)
 	}
+}
+
+// values are the elements of a tensor of the engine.
+func (c *engineTrial) values(t g.Tensor) []float64 {
+	c.t.Helper()
+	return values(c.t, c.e.open(c.t, t.(*g.Dense)))
 }
 
 func alike(a, b float64, near bool) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	gtensor "gorgonia.org/tensor"
 
@@ -80,14 +79,7 @@ type Engine struct {
 	stream device.Stream
 	host   device.HostVisible
 
-	// mu guards what follows. Nothing is allocated, freed or waited for with it held.
-	mu       sync.Mutex
-	table    table
-	views    map[*gtensor.Dense]*ref
-	root     *Lifetime
-	lifetime *Lifetime // the innermost open one
-	parked   error
-	closed   bool
+	heap
 }
 
 // NewEngine makes an engine whose tensors have memory of cache, allocated on stream. The device's memory
@@ -105,11 +97,10 @@ func NewEngine(cache *memcache.Cache, stream device.Stream) (*Engine, error) {
 	host, ok := dev.(device.HostVisible)
 	if !ok || !dev.Properties().Accessible {
 		return nil, fmt.Errorf("gorgonia: NewEngine: %w: the host can't touch the memory of %s, which gorgonia.org/tensor "+
-			"needs: open a host device, or use this package's own Tensor", ErrUnsupported, dev.Name())
+			"needs: use NewDeviceEngine, or package tensor", ErrUnsupported, dev.Name())
 	}
-	e := &Engine{cache: cache, stream: stream, host: host, views: make(map[*gtensor.Dense]*ref)}
-	e.root = &Lifetime{engine: e, refs: make(map[*ref]struct{})}
-	e.lifetime = e.root
+	e := &Engine{cache: cache, stream: stream, host: host}
+	e.init(e)
 	return e, nil
 }
 
@@ -140,37 +131,4 @@ func (e *Engine) Sync(ctx context.Context) error {
 		err = fmt.Errorf("gorgonia: Sync: %w", err)
 	}
 	return errors.Join(e.unpark(), err)
-}
-
-// Close closes all lifetimes and frees the memory of every tensor of the engine, whose use must be over.
-// Tensors that were not released are reported: an error that wraps [ErrLeaked]. Close is idempotent;
-// later allocations and operations are errors that wrap [ErrClosed].
-func (e *Engine) Close() error {
-	e.mu.Lock()
-	e.closed = true
-	blocks, left := e.closeLifetimes(e.root)
-	err := e.parked
-	e.parked = nil
-	e.mu.Unlock()
-	return errors.Join(notReleased(left), freeBlocks(blocks), err)
-}
-
-// park keeps an error that nobody can be given now.
-func (e *Engine) park(err error) {
-	if err == nil {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.parked == nil {
-		e.parked = err
-	}
-}
-
-func (e *Engine) unpark() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	err := e.parked
-	e.parked = nil
-	return err
 }

@@ -1,6 +1,7 @@
 package gorgonia
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -83,13 +83,13 @@ func notReleased(left []*memory) error {
 		return nil
 	}
 	const most = 8
-	slices.SortFunc(left, func(a, b *memory) int { return int(a.block.Serial()) - int(b.block.Serial()) })
+	slices.SortFunc(left, func(a, b *memory) int { return cmp.Compare(a.holder().Serial(), b.holder().Serial()) })
 	var bytes int64
 	var list []string
 	for _, m := range left {
-		bytes += m.block.Size()
+		bytes += m.holder().Size()
 		if len(list) < most {
-			list = append(list, m.block.String()+m.site.String())
+			list = append(list, m.holder().String()+m.site.String())
 		}
 	}
 	if n := len(left) - len(list); n > 0 {
@@ -99,11 +99,11 @@ func notReleased(left []*memory) error {
 		ErrLeaked, len(left), humanize.IBytes(uint64(bytes)), strings.Join(list, ", "))
 }
 
-// freeBlocks frees them all and returns what went wrong.
-func freeBlocks(blocks []memcache.Block) error {
+// freeAll frees them all and returns what went wrong.
+func freeAll(all []*memory) error {
 	var errs []error
-	for _, b := range blocks {
-		errs = append(errs, b.Free())
+	for _, m := range all {
+		errs = append(errs, m.free())
 	}
 	return errors.Join(errs...)
 }

@@ -4,26 +4,24 @@ import (
 	"fmt"
 
 	gtensor "gorgonia.org/tensor"
-
-	"github.com/cistern-ml/cistern/memcache"
 )
 
 // Lifetime frees what an engine allocated since the lifetime began, on any goroutine, including temporaries
 // inside the library that nobody has a handle of. Lifetimes nest: what is allocated belongs to the innermost.
 type Lifetime struct {
-	engine *Engine
+	heap   *heap
 	parent *Lifetime // nil: the engine's own
 	refs   map[*ref]struct{}
 	closed bool
 }
 
 // NewLifetime begins a lifetime.
-func (e *Engine) NewLifetime() *Lifetime {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := &Lifetime{engine: e, parent: e.lifetime, refs: make(map[*ref]struct{}), closed: e.closed}
-	if !e.closed {
-		e.lifetime = s
+func (h *heap) NewLifetime() *Lifetime {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &Lifetime{heap: h, parent: h.lifetime, refs: make(map[*ref]struct{}), closed: h.closed}
+	if !h.closed {
+		h.lifetime = s
 	}
 	return s
 }
@@ -32,15 +30,15 @@ func (e *Engine) NewLifetime() *Lifetime {
 // them. Tensors of an enclosing lifetime are there already. Others are an error that wraps [ErrForeign], and
 // then none is kept.
 func (s *Lifetime) Keep(tensors ...*gtensor.Dense) error {
-	e := s.engine
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	h := s.heap
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if s.closed {
 		return fmt.Errorf("gorgonia: Keep: the lifetime is closed: keep tensors before Close")
 	}
 	refs := make([]*ref, 0, len(tensors))
 	for _, t := range tensors {
-		r, err := e.reference(t)
+		r, err := h.reference(t)
 		if err != nil {
 			return fmt.Errorf("gorgonia: Keep: %w", err)
 		}
@@ -70,36 +68,35 @@ func (s *Lifetime) inside(outer *Lifetime) bool {
 // tensors must not be used again: their memory belongs to somebody else. Memory that a kept view holds stays.
 // Close is idempotent.
 func (s *Lifetime) Close() error {
-	e := s.engine
-	e.mu.Lock()
+	h := s.heap
+	h.mu.Lock()
 	if s.closed {
-		e.mu.Unlock()
+		h.mu.Unlock()
 		return nil
 	}
-	blocks, _ := e.closeLifetimes(s)
-	e.mu.Unlock()
-	if err := freeBlocks(blocks); err != nil {
+	left := h.closeLifetimes(s)
+	h.mu.Unlock()
+	if err := freeAll(left); err != nil {
 		return fmt.Errorf("gorgonia: Close of a lifetime: %w", err)
 	}
 	return nil
 }
 
-// closeLifetimes ends s and the lifetimes in it. It returns the blocks to free, and the memory that had references
-// in them. e.mu is held.
-func (e *Engine) closeLifetimes(s *Lifetime) (blocks []memcache.Block, left []*memory) {
-	for c := e.lifetime; c != s.parent; c = c.parent {
+// closeLifetimes ends s and the lifetimes in it. It returns the memory that nothing refers to any more, for the caller
+// to free. h.mu is held.
+func (h *heap) closeLifetimes(s *Lifetime) (left []*memory) {
+	for c := h.lifetime; c != s.parent; c = c.parent {
 		for r := range c.refs {
-			if e.unlink(r) {
-				blocks = append(blocks, r.mem.block)
+			if h.unlink(r) {
 				left = append(left, r.mem)
 			}
 		}
 		c.closed = true
 	}
 	if s.parent != nil {
-		e.lifetime = s.parent
+		h.lifetime = s.parent
 	} else {
-		e.lifetime = s
+		h.lifetime = s
 	}
-	return blocks, left
+	return left
 }

@@ -10,7 +10,7 @@ import (
 // other views are copied first, and the result is copied into out.
 func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtensor.Tensor, gtensor.Tensor) error, a, b, out gtensor.Tensor) error {
 	return e.run(op, func() error {
-		if !strided(a) && !strided(b) && !strided(out) {
+		if !isStrided(a) && !isStrided(b) && !isStrided(out) {
 			return f(e.std, a, b, out)
 		}
 		a, done := unstrided(a)
@@ -26,14 +26,14 @@ func (e *Engine) product(op string, f func(gtensor.StdEng, gtensor.Tensor, gtens
 	}, a, b, out)
 }
 
-// strided reports whether t is a view whose elements are not one after the other.
-func strided(t gtensor.Tensor) bool {
+// isStrided reports whether t is a view whose elements are not one after the other.
+func isStrided(t gtensor.Tensor) bool {
 	d, ok := t.(*gtensor.Dense)
 	return ok && d != nil && d.IsView() && !simple(d)
 }
 
 func unstrided(t gtensor.Tensor) (gtensor.Tensor, func()) {
-	if !strided(t) {
+	if !isStrided(t) {
 		return t, func() {}
 	}
 	return compact(t)

@@ -10,25 +10,53 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // memory is the memory of one tensor: what Alloc returns.
 type memory struct {
-	data  []byte // exactly what was asked for
-	block memcache.Block
-	site  site
-	owner ref // the tensor's own reference
-	refs  int // owner and views; guarded by the engine
+	addr   uintptr
+	size   int64            // in bytes: exactly what was asked for; the block may be larger
+	data   []byte           // the same, if the host can touch it
+	block  memcache.Block   // of an Engine
+	tensor *tensor.Tensor   // of a DeviceEngine: it holds the block
+	shares []*tensor.Tensor // others that do: for other parts of it
+	site   site
+	owner  ref // the tensor's own reference
+	refs   int // owner and views; guarded by the heap
 }
 
 // noBytes is where tensors without elements are.
 var noBytes [1]byte
 
+// none is the memory of tensors without elements.
+func none() *memory { return &memory{addr: address(noBytes[:]), data: noBytes[:0]} }
+
 // Uintptr is the address of the first byte.
-func (m *memory) Uintptr() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data))) }
+func (m *memory) Uintptr() uintptr { return m.addr }
 
 // MemSize is the number of bytes that were asked for; the block may be larger.
-func (m *memory) MemSize() uintptr { return uintptr(len(m.data)) }
+func (m *memory) MemSize() uintptr { return uintptr(m.size) }
+
+// holder is the block that the memory lies in.
+func (m *memory) holder() memcache.Block {
+	if m.tensor != nil {
+		return m.tensor.Block()
+	}
+	return m.block
+}
+
+// free gives the memory back, which nothing refers to any more.
+func (m *memory) free() error {
+	if m.tensor == nil {
+		return m.block.Free()
+	}
+	errs := []error{m.tensor.Release()}
+	for _, t := range m.shares {
+		errs = append(errs, t.Release())
+	}
+	return errors.Join(errs...)
+}
 
 // Alloc allocates size zeroed bytes (gtensor.New counts on zeros). Zero bytes are fine and use no memory. An
 // error is an [*MemoryError].
@@ -48,13 +76,13 @@ func (e *Engine) alloc(size int64) (*memory, error) {
 		return nil, &MemoryError{"Alloc", size, ErrClosed}
 	}
 	if size == 0 {
-		return &memory{data: noBytes[:0]}, nil
+		return none(), nil
 	}
 	block, err := e.cache.Alloc(context.Background(), size, e.stream)
 	if err != nil {
 		return nil, &MemoryError{"Alloc", size, err}
 	}
-	m := &memory{block: block, site: callSite()}
+	m := &memory{addr: uintptr(block.Ptr()), size: size, block: block, site: callSite()}
 	if m.data, err = e.bytes(block, size); err != nil {
 		return nil, &MemoryError{"Alloc", size, errors.Join(err, block.Free())}
 	}
@@ -72,21 +100,6 @@ func (e *Engine) bytes(block memcache.Block, size int64) ([]byte, error) {
 	}
 	b, err := e.host.Bytes(block.Ptr(), size)
 	return b[:len(b):len(b)], err
-}
-
-func (e *Engine) isClosed() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.closed
-}
-
-// Free gives memory from Alloc back; views made by [Engine.View] keep it until they are released. size is
-// not used. Memory that is not live is an error that wraps [ErrForeign].
-func (e *Engine) Free(mem gtensor.Memory, _ int64) error {
-	if isNil(mem) || mem.MemSize() == 0 {
-		return nil
-	}
-	return e.releaseOwner("Free", mem.Uintptr())
 }
 
 // Memset sets memory to val: a tensor to a value of its type; memory from Alloc to a number or bool, whose

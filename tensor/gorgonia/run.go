@@ -8,15 +8,6 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Do runs f, in which the library may allocate from the engine, and returns f's error; if the engine has no
-// memory, and the library panics for it, the error is that [*MemoryError]. Other panics pass.
-//
-//	err := engine.Do(func() error { c = t.Clone().(*gtensor.Dense); return nil })
-func (e *Engine) Do(f func() error) (err error) {
-	defer recoverMemory("Do", &err)
-	return f()
-}
-
 // run does one operation of the library on operands, once the streams are done with them. If the library panics,
 // which it does for some operands, that is an error.
 func (e *Engine) run(op string, f func() error, operands ...gtensor.Tensor) error {

@@ -76,50 +76,55 @@ func search(page []*memory, addr uintptr) (int, bool) {
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
 // insert makes m live, in the innermost lifetime. It reports false if the engine is closed.
-func (e *Engine) insert(m *memory) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
+func (h *heap) insert(m *memory) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
 		return false
 	}
-	e.table.insert(m)
+	h.table.insert(m)
 	m.owner.mem = m
-	e.link(&m.owner)
+	h.link(&m.owner)
 	return true
 }
 
 // find returns the live memory that b starts in, or nil.
-func (e *Engine) find(b []byte) *memory {
+func (h *heap) find(b []byte) *memory {
 	if len(b) == 0 {
 		return nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.table.find(address(b))
+	return h.findAt(address(b))
 }
 
-// link counts a new reference, in the innermost lifetime. e.mu is held.
-func (e *Engine) link(r *ref) {
+// findAt returns the live memory that has the byte at addr, or nil.
+func (h *heap) findAt(addr uintptr) *memory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.table.find(addr)
+}
+
+// link counts a new reference, in the innermost lifetime. h.mu is held.
+func (h *heap) link(r *ref) {
 	r.mem.refs++
-	r.lifetime = e.lifetime
+	r.lifetime = h.lifetime
 	r.lifetime.refs[r] = struct{}{}
 	if r.view != nil {
-		e.views[r.view] = r
+		h.views[r.view] = r
 	}
 }
 
 // unlink drops a reference, and reports whether it was the last one of its memory, whose block the caller
-// frees after e.mu, which is held.
-func (e *Engine) unlink(r *ref) (last bool) {
+// frees after h.mu, which is held.
+func (h *heap) unlink(r *ref) (last bool) {
 	delete(r.lifetime.refs, r)
 	r.lifetime = nil
 	if r.view != nil {
-		delete(e.views, r.view)
+		delete(h.views, r.view)
 	}
 	r.mem.refs--
 	if r.mem.refs > 0 {
 		return false
 	}
-	e.table.remove(r.mem)
+	h.table.remove(r.mem)
 	return true
 }

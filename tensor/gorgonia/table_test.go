@@ -9,7 +9,7 @@ import (
 
 func TestTable(t *testing.T) {
 	var all table
-	big := &memory{data: make([]byte, 3<<pageBits)}
+	big := piece(make([]byte, 3<<pageBits))
 	all.insert(big)
 	addr := big.Uintptr()
 	for _, at := range []uintptr{0, 1, 1 << pageBits, 2<<pageBits + 5, 3<<pageBits - 1} {
@@ -22,9 +22,13 @@ func TestTable(t *testing.T) {
 	for _, at := range []uintptr{0, 1 << pageBits, 3<<pageBits - 1} {
 		assert.Nil(t, all.find(addr+at), "removed, %d bytes into it", at)
 	}
-	first, second := &memory{data: parts[:512]}, &memory{data: parts[512:1024]}
+	first, second := piece(parts[:512]), piece(parts[512:1024])
 	all.insert(second)
 	all.insert(first)
 	assert.Same(t, first, all.find(addr+511))
 	assert.Same(t, second, all.find(addr+512))
+}
+
+func piece(data []byte) *memory {
+	return &memory{addr: address(data), size: int64(len(data)), data: data}
 }

@@ -60,6 +60,7 @@ func check(p *transfer.Pool, cfg Config) error {
 	return nil
 }
 
+// checkStream requires a stream of the pool's device.
 func checkStream(p *transfer.Pool, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("loader: New without a stream: %w", transfer.ErrInvalid)

@@ -8,6 +8,11 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
+// An epoch is a goroutine that fills slots and sends them to Next, in order, until the source ends.
+// It owns one slot at a time, between taking it from the loader's free ones and sending it; ready
+// has room for all slots and one error, so that sending never blocks and an epoch that is given up
+// ends as soon as its source returns. Whoever ends it takes the slots out of ready.
+
 // epoch is one run of a source.
 type epoch struct {
 	cancel context.CancelFunc
@@ -22,12 +27,13 @@ type item struct {
 	err   error
 }
 
-// Start begins an epoch: the loader's goroutine calls source until it returns io.EOF or an error. An epoch
-// that has not ended is given up first: Start waits until its source has returned, and its batches that
-// Next has not returned are lost. Batches that are still held stay valid. The ring is used again, so that
-// epochs take no further memory.
+// Start begins an epoch: the loader's goroutine calls source until it returns io.EOF or an error.
+// An epoch that has not ended is given up first: Start waits until its source has returned, and its
+// batches that Next has not returned are lost. Batches that are still held stay valid. The ring is
+// used again, so that epochs take no further memory.
 //
-// ctx is the source's and the uploads', for as long as the epoch lasts; when it ends, Next returns its error.
+// ctx is the source's and the uploads', for as long as the epoch lasts; when it ends, Next returns
+// its error.
 func (l *Loader) Start(ctx context.Context, source Source) error {
 	if source == nil {
 		return fmt.Errorf("loader: Start without a source: %w", transfer.ErrInvalid)
@@ -69,7 +75,8 @@ func (l *Loader) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// run is the epoch's goroutine.
+// run is the epoch's goroutine. Whatever ends it, a panic of the source or its Goexit included, the
+// slot goes back, and ready and done are closed.
 func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 	var last item
 	goexit := true
@@ -95,6 +102,7 @@ func (e *epoch) run(ctx context.Context, l *Loader, source Source) {
 			last.err, goexit = fmt.Errorf("loader: %w", ctx.Err()), false
 			return
 		}
+		// If fill doesn't return, by a Goexit, the deferred function finds goexit set.
 		if last.err = busy.fill(ctx, l, source, last.index); last.err != nil {
 			goexit = false
 			return

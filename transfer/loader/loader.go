@@ -17,11 +17,12 @@ import (
 // It has a ring of N+1 slots, each with pinned memory and a block for every field, all allocated by
 // New. Its goroutine lets the source fill a slot's pinned memory and queues the upload on the copy
 // stream, up to N batches ahead. [Loader.Next] makes the compute stream wait for the upload, and
-// [Minibatch.Release] makes the copy stream wait, before it overwrites the slot, for what the compute stream
-// was given until then. The host waits only in Next: for data, and so that at most N steps are in flight.
+// [Minibatch.Release] makes the copy stream wait, before it overwrites the slot, for what the
+// compute stream was given until then. The host waits only in Next: for data, and so that at most N
+// steps are in flight.
 //
-// Next and Start are for one goroutine at a time; a second one waits for the first. Batches may be released
-// from any.
+// Next and Start are for one goroutine at a time; a second one waits for the first. Batches may be
+// released from any.
 type Loader struct {
 	pool     *transfer.Pool
 	compute  device.Stream
@@ -57,7 +58,8 @@ type Stats struct {
 }
 
 // New makes a loader and allocates its ring: (N+1) times the fields' capacities, in blocks of the
-// copy stream and in pinned memory of p. Start begins an epoch. It must be closed, before pool and cache.
+// copy stream and in pinned memory of p. Start begins an epoch. It must be closed, before pool and
+// cache.
 func New(ctx context.Context, p *transfer.Pool, cfg Config) (*Loader, error) {
 	ahead := cfg.Ahead
 	if ahead == 0 {
@@ -95,7 +97,8 @@ func (l *Loader) Stats() Stats {
 	return l.stats
 }
 
-// takeTurn takes the turn of Next and Start; passTurn ends it.
+// takeTurn takes the turn of Next and Start. It is a channel and not a lock, since who waits for it
+// must wake when ctx ends or the loader closes.
 func (l *Loader) takeTurn(ctx context.Context, call string) error {
 	if l.open() {
 		if err := checkContext(call, ctx); err != nil {
@@ -115,8 +118,10 @@ func (l *Loader) takeTurn(ctx context.Context, call string) error {
 	return fmt.Errorf("loader: %s: the loader is %w", call, transfer.ErrClosed)
 }
 
+// passTurn ends a turn.
 func (l *Loader) passTurn() { <-l.turn }
 
+// open reports whether Close was not called.
 func (l *Loader) open() bool {
 	select {
 	case <-l.closed:
@@ -126,14 +131,17 @@ func (l *Loader) open() bool {
 	}
 }
 
-// Close gives up the epoch, waits for its source to return, and gives back the ring. Batches still held are
-// reported as an error, and their blocks are freed too: after what the compute stream has queued by now.
-// Calling Close again returns the same error; Next and Start return [transfer.ErrClosed] from then on.
+// Close gives up the epoch, waits for its source to return, and gives back the ring. Batches still
+// held are reported as an error, and their blocks are freed too: after what the compute stream has
+// queued by now. Calling Close again returns the same error; Next and Start return
+// [transfer.ErrClosed] from then on.
 func (l *Loader) Close() error {
 	l.closing.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
 }
 
+// close ends what runs, in this order: who waits, the epoch with its source, and Releases; then
+// nobody uses the slots.
 func (l *Loader) close() error {
 	close(l.closed)
 	l.turn <- struct{}{}

@@ -25,9 +25,9 @@ func (b *Minibatch) Index() int64 { return b.index }
 // Fields is the number of fields.
 func (b *Minibatch) Fields() int { return len(b.bytes) }
 
-// Field is the block of field i. Its first Bytes(i) bytes are the source's; the loader owns it, so it must
-// not be freed. Work queued on the compute stream until Release may use it. Of a batch that was released,
-// and for an i that is not 0 to Fields()-1, it is the zero Block.
+// Field is the block of field i. Its first Bytes(i) bytes are the source's; the loader owns it, so
+// it must not be freed. Work queued on the compute stream until Release may use it. Of a batch that
+// was released, and for an i that is not 0 to Fields()-1, it is the zero Block.
 func (b *Minibatch) Field(i int) memcache.Block {
 	if i < 0 || i >= len(b.bytes) || b.released.Load() {
 		return memcache.Block{}
@@ -43,12 +43,13 @@ func (b *Minibatch) Bytes(i int) int64 {
 	return b.bytes[i]
 }
 
-// Waited is how long Next waited for this batch's data: near 0 if the source keeps up. Time spent because N
-// steps were in flight is not in it.
+// Waited is how long Next waited for this batch's data: near 0 if the source keeps up. Time spent
+// because N steps were in flight is not in it.
 func (b *Minibatch) Waited() time.Duration { return b.waited }
 
-// Release ends the batch: the compute stream has all the work that uses it. The slot is overwritten when
-// that is done. A second Release wraps [transfer.ErrReleased], one after the loader's Close [transfer.ErrClosed].
+// Release ends the batch: the compute stream has all the work that uses it. The slot is overwritten
+// when that is done. A second Release wraps [transfer.ErrReleased], one after the loader's Close
+// [transfer.ErrClosed].
 func (b *Minibatch) Release() error {
 	if !b.released.CompareAndSwap(false, true) {
 		return fmt.Errorf("loader: Release of batch %d, which was %w before", b.index, transfer.ErrReleased)
@@ -58,6 +59,7 @@ func (b *Minibatch) Release() error {
 		return fmt.Errorf("loader: Release of batch %d: the loader is %w", b.index, transfer.ErrClosed)
 	}
 	defer l.releases.Leave()
+	// Before the slot is free: its next upload waits for this record.
 	err := l.compute.Record(b.slot.consumed)
 	b.slot.used = err == nil
 	l.mu.Lock()

@@ -10,12 +10,13 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Next returns the next batch of the epoch. Work that is then queued on the compute stream runs after its
-// upload. io.EOF means that the epoch is over; the source's error, or the context's of Start, comes once, in
-// the place of the batch, and io.EOF after it.
+// Next returns the next batch of the epoch. Work that is then queued on the compute stream runs
+// after its upload. io.EOF means that the epoch is over; the source's error, or the context's of
+// Start, comes once, in the place of the batch, and io.EOF after it.
 //
-// Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost, and the
-// batch comes with the next call. A loop that holds all N+1 batches gets [transfer.ErrInFlight].
+// Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost,
+// and the batch comes with the next call. A loop that holds all N+1 batches gets
+// [transfer.ErrInFlight].
 func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
 		return nil, err
@@ -30,7 +31,9 @@ func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 	return b, err
 }
 
+// next is Next of who has the turn.
 func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
+	// First the device's pace, then the data's: each wait is counted apart, since other things help against each.
 	if err := l.throttle(ctx); err != nil {
 		return nil, err
 	}
@@ -48,6 +51,7 @@ func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
 	case it.err != nil:
 		return nil, it.err
 	}
+	// A batch that compute can't wait for is lost; its slot is not.
 	if err := it.slot.handOver(l.compute); err != nil {
 		l.free <- it.slot
 		return nil, fmt.Errorf("loader: Next: %w", err)
@@ -64,7 +68,9 @@ func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
 	return b, nil
 }
 
-// throttle waits until fewer than N steps are in flight.
+// throttle waits until fewer than N steps are in flight. Without it a host that runs ahead would
+// queue work on the compute stream until that is full, and hold the memory of all of it; and what
+// it measures of a step would be another step's.
 func (l *Loader) throttle(ctx context.Context) error {
 	begin := time.Now()
 	for {
@@ -82,6 +88,7 @@ func (l *Loader) throttle(ctx context.Context) error {
 			l.mu.Unlock()
 			return nil
 		}
+		// Steps end in their order, so the oldest is the first to make room. Only Next takes from steps, and it has the turn.
 		oldest := l.steps[0]
 		l.mu.Unlock()
 		if err := oldest.awaitConsumed(ctx); err != nil {
@@ -93,7 +100,8 @@ func (l *Loader) throttle(ctx context.Context) error {
 	}
 }
 
-// receive waits for an item of the epoch.
+// receive waits for an item of the epoch, and wakes when ctx ends, the loader closes, or a Release
+// was lost.
 func (l *Loader) receive(ctx context.Context) (item, bool, error) {
 	select {
 	case it, ok := <-l.epoch.ready:

@@ -10,8 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's shuffle, batch_size and
-// drop_last).
+// Sampler cuts a data set of samples into batches for a [Loader] (torch.utils.data.DataLoader's
+// shuffle, batch_size and drop_last).
 type Sampler struct {
 	// Samples is the number of samples in the data set, Batch that in a batch; each at least 1. An epoch's order takes 8
 	// bytes a sample.
@@ -28,8 +28,8 @@ type Sampler struct {
 
 const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
 
-// Capacities are the bytes of a whole batch in each field: [Config].Fields. Where a product is no number of bytes, it is 0
-// or math.MaxInt64, which [New] refuses, as Epoch does its factors.
+// Capacities are the bytes of a whole batch in each field: [Config].Fields. Where a product is no
+// number of bytes, it is 0 or math.MaxInt64, which [New] refuses, as Epoch does its factors.
 func (s Sampler) Capacities() []int64 {
 	c := make([]int64, len(s.Fields))
 	for i, n := range s.Fields {
@@ -56,9 +56,10 @@ func (s Sampler) Batches() int {
 	return n
 }
 
-// Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine, with the numbers of the
-// samples and the fields cut to their sizes: read writes sample samples[k] at fields[i][k*Fields[i]:]. The slices are read's
-// until it returns. Numbers of a Sampler that can't be used wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
+// Epoch is the source of an epoch's batches. It calls read for each, on the loader's goroutine,
+// with the numbers of the samples and the fields cut to their sizes: read writes sample samples[k]
+// at fields[i][k*Fields[i]:]. The slices are read's until it returns. Numbers of a Sampler that
+// can't be used wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
 func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -89,8 +90,8 @@ func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int,
 	}, nil
 }
 
-// Order is the order of an epoch's samples, without those that DropLast leaves out. It is nil where Epoch refuses the number
-// of samples.
+// Order is the order of an epoch's samples, without those that DropLast leaves out. It is nil where
+// Epoch refuses the number of samples.
 func (s Sampler) Order(epoch int) []int {
 	if s.Samples < 1 || int64(s.Samples) > maxSamples {
 		return nil
@@ -109,6 +110,7 @@ func (s Sampler) Order(epoch int) []int {
 	return order
 }
 
+// check says why there is no epoch: numbers below 1, or a batch larger than a field may be.
 func (s Sampler) check() error {
 	if s.Samples < 1 || s.Batch < 1 || len(s.Fields) == 0 {
 		return fmt.Errorf("loader: a Sampler of %d samples in batches of %d with %d fields: %w: want at least 1 of each",

@@ -12,7 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// slot is one place of a loader's ring.
+// A slot goes round: free → filled by the source → uploaded → handed to compute → released → free.
+// Two events order it, and no host wait: uploaded lets the compute stream wait for the copy stream,
+// consumed the other way. The source fills pinned memory while the upload of the slot before is on
+// its way, so a slot has as many pinned bytes as device bytes.
+
+// slot is one place of a loader's ring. Whoever took it from a channel has it alone.
 type slot struct {
 	blocks   []memcache.Block
 	stages   []transfer.Buffer
@@ -23,6 +28,7 @@ type slot struct {
 	used     bool         // consumed is recorded: the next upload waits for it
 }
 
+// newSlot allocates a slot, or nothing.
 func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
 	s := &slot{fields: make([][]byte, len(cfg.Fields))}
 	if err := s.allocate(ctx, l, cfg); err != nil {
@@ -31,6 +37,7 @@ func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
 	return s, nil
 }
 
+// allocate fills in what a slot has. After an error close gives back what is there.
 func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	for i, n := range cfg.Fields {
 		block, err := cfg.Cache.Alloc(ctx, n, l.copy)
@@ -54,6 +61,8 @@ func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
 	return nil
 }
 
+// close gives everything back. The blocks are freed after what the streams that they were recorded
+// on have queued.
 func (s *slot) close() error {
 	var errs []error
 	for _, b := range s.blocks {
@@ -72,11 +81,13 @@ func (s *slot) close() error {
 
 // fill lets the source fill the slot, and queues its upload.
 func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) error {
+	// The pinned memory may still be read by the last upload of this slot. That is the only wait of this goroutine for a copy.
 	for _, b := range s.stages {
 		if err := b.Wait(ctx); err != nil {
 			return err
 		}
 	}
+	// The source of the last time cut them.
 	copy(s.fields, s.whole)
 	if err := source.call(ctx, s.fields); err != nil {
 		if err == io.EOF {
@@ -87,6 +98,7 @@ func (s *slot) fill(ctx context.Context, l *Loader, source Source, index int64) 
 	if err := checkFields(s.fields, s.whole); err != nil {
 		return batchError(index, err)
 	}
+	// The stream waits, not the host: the source's next batch is filled meanwhile.
 	if s.used {
 		if err := l.copy.Wait(s.consumed); err != nil {
 			return fmt.Errorf("loader: %w", err)
@@ -113,13 +125,14 @@ func (s *slot) handOver(compute device.Stream) error {
 	return compute.Wait(s.uploaded)
 }
 
-// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the steps in flight, so
-// it orders nothing.
+// awaitConsumed waits until the compute stream is past the slot's last use. It only bounds the
+// steps in flight, so it orders nothing.
 func (s *slot) awaitConsumed(ctx context.Context) error {
 	_, err := race.Quietly(func() (struct{}, error) { return struct{}{}, s.consumed.Synchronize(ctx) })
 	return err
 }
 
+// bytes is how many the source filled.
 func (s *slot) bytes() int64 {
 	var n int64
 	for _, f := range s.fields {

@@ -11,18 +11,19 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// Source fills the next batch of a [Loader]. fields[i] is pinned host memory of the capacity of field i, with
-// undefined contents; the source writes the batch into it and shortens it to what it wrote:
+// Source fills the next batch of a [Loader]. fields[i] is pinned host memory of the capacity of
+// field i, with undefined contents; the source writes the batch into it and shortens it to what it
+// wrote:
 //
 //	n := copy(fields[0], next)
 //	fields[0] = fields[0][:n]
 //
-// It must not keep the memory. [transfer.View] makes it a slice of numbers. The loader calls the source on one
-// goroutine of its own, ahead of the batches' use.
+// It must not keep the memory. [transfer.View] makes it a slice of numbers. The loader calls the
+// source on one goroutine of its own, ahead of the batches' use.
 //
-// io.EOF, itself and not wrapped, ends the epoch without a batch. Any other error, and a panic, end it too,
-// and [Loader.Next] returns it in the place of that batch. ctx ends when the epoch is given up: then the
-// source should return soon.
+// io.EOF, itself and not wrapped, ends the epoch without a batch. Any other error, and a panic, end
+// it too, and [Loader.Next] returns it in the place of that batch. ctx ends when the epoch is given
+// up: then the source should return soon.
 type Source func(ctx context.Context, fields [][]byte) error
 
 // PanicError is what Next returns for a source that panicked.

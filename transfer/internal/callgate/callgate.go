@@ -1,6 +1,6 @@
-// Package callgate lets a Close wait for the calls that are running, without a lock that they would share: a call costs two
-// atomic additions. A sync.RWMutex would do the same, but would be held while a call waits for the driver, and a WaitGroup
-// may not be added to beside its Wait.
+// Package callgate lets a Close wait for the calls that are running, without a lock that they would
+// share: a call costs two atomic additions. A sync.RWMutex would do the same, but would be held
+// while a call waits for the driver, and a WaitGroup may not be added to beside its Wait.
 package callgate
 
 import (
@@ -8,7 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Gate counts the calls that are inside, and lets a closer wait until the last one has left. The zero Gate is open.
+// Gate counts the calls that are inside, and lets a closer wait until the last one has left. The
+// zero Gate is open.
 type Gate struct {
 	inside atomic.Int64  // calls; shut is added by Shut, and keeps it negative
 	empty  chan struct{} // closed by the last call that leaves a shut gate

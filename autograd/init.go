@@ -1,0 +1,185 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Initializer makes what a training needs, parameters and layers with their first values, data, optimisers, tapes, on one
+// runtime, in one dtype, from one sequence of random numbers:
+//
+//	in := autograd.Init(ctx, env, autograd.Seed(1))
+//	model := autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 10)}
+//	adam := in.Adam(model.Parameters(), autograd.AdamConfig{})
+//	if err := in.Err(); err != nil {
+//
+// Its first error sticks: the call that fails and all later ones return values that do nothing and are never nil (tensors
+// are nil, which is a tensor that was released), and what was made since Err last returned nil is released. Close
+// releases everything that it made.
+//
+// A layer of the program's own is made of parameters, by a function that takes an Initializer, and tells of its own
+// errors with Fail. An Initializer belongs to one goroutine at a time.
+type Initializer struct {
+	ctx   context.Context
+	rt    *tensor.Runtime
+	dtype tensor.Dtype
+	rand  *rand.Rand
+	err   error
+
+	made     []func(context.Context) error // what releases it, in the order of the making
+	accepted int                           // how much of made Err has handed to the program
+	closed   bool
+	closeErr error
+}
+
+// InitOption configures an [Initializer].
+type InitOption interface {
+	apply(*Initializer)
+}
+
+type initOption func(*Initializer)
+
+func (f initOption) apply(in *Initializer) { f(in) }
+
+// Seed gives an initialiser the same random numbers in every run (torch.manual_seed; the generator is a PCG). Without
+// it they differ.
+func Seed(seed uint64) InitOption {
+	return initOption(func(in *Initializer) { in.rand = rand.New(rand.NewPCG(seed, 0)) })
+}
+
+// Dtype is the type of an initialiser's parameters and tensors, Float32 or Float64. Without it it is Float32.
+func Dtype(dtype tensor.Dtype) InitOption {
+	return initOption(func(in *Initializer) { in.dtype = dtype })
+}
+
+// Init makes an initialiser of things on rt. ctx is the context of its allocations and of its optimisers and tapes; what
+// it makes belongs to no lifetime in ctx.
+func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initializer {
+	in := &Initializer{ctx: ctx, rt: rt, dtype: tensor.Float32}
+	for _, o := range options {
+		if o != nil {
+			o.apply(in)
+		}
+	}
+	if in.rand == nil {
+		in.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	switch {
+	case ctx == nil:
+		in.ctx = context.Background()
+		in.fail("Init", fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
+	case rt == nil:
+		in.fail("Init", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
+	case in.dtype != tensor.Float32 && in.dtype != tensor.Float64:
+		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64", tensor.ErrDtype))
+	}
+	return in
+}
+
+// Runtime is where everything is made.
+func (in *Initializer) Runtime() *tensor.Runtime { return in.rt }
+
+// Context is the context that Init was given.
+func (in *Initializer) Context() context.Context { return in.ctx }
+
+// Dtype is the type of the parameters.
+func (in *Initializer) Dtype() tensor.Dtype { return in.dtype }
+
+// Rand is the source of the random numbers, for layers that draw their own.
+func (in *Initializer) Rand() *rand.Rand { return in.rand }
+
+// Err returns the first error, or nil. With nil what was made until now is the program's: a later error leaves it alone.
+func (in *Initializer) Err() error {
+	if in.err == nil {
+		in.accepted = len(in.made)
+	}
+	return in.err
+}
+
+// Fail makes err stick, unless it is nil or another one does, and releases what was made since Err last returned nil. It
+// is for layers outside of this package.
+func (in *Initializer) Fail(err error) {
+	if in.err != nil || err == nil {
+		return
+	}
+	unaccepted := in.made[in.accepted:]
+	in.made = in.made[:in.accepted]
+	in.err = releaseMade(in.ctx, unaccepted, err)
+}
+
+// fail is Fail for an error of one of the package's own calls.
+func (in *Initializer) fail(call string, err error) {
+	if err != nil {
+		in.Fail(fmt.Errorf("autograd: %s: %w", call, err))
+	}
+}
+
+// usable tells whether a call can make something.
+func (in *Initializer) usable(call string) bool {
+	if in.closed {
+		in.fail(call, fmt.Errorf("%w: the initialiser was closed", ErrInvalid))
+	}
+	return in.err == nil
+}
+
+// Close releases what the initialiser made: optimisers, parameters with their gradients, tensors. What the program has
+// released already is left alone. It returns the error that sticks, if any, and is idempotent.
+func (in *Initializer) Close() error {
+	if !in.closed {
+		in.closed = true
+		in.closeErr = releaseMade(in.ctx, in.made, in.err)
+		in.made, in.accepted = nil, 0
+	}
+	return in.closeErr
+}
+
+// releaseMade returns err, with those of the releases, if there are any.
+func releaseMade(ctx context.Context, made []func(context.Context) error, err error) error {
+	for i := len(made) - 1; i >= 0; i-- {
+		if e := made[i](ctx); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// Steps gives a tape for each of n steps of a training, and closes it after the body of the loop, however that ends. The
+// loop ends early when the initialiser has an error: that of a step's tape, with which it sticks, or of its context, which
+// is looked at before each step.
+//
+//	for step, tape := range in.Steps(200) {
+//		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
+//		tape.Minimize(loss, adam)
+//	}
+//	err := in.Err()
+func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
+	return func(yield func(int, *Tape) bool) {
+		for i := 0; i < n && in.usable("Steps"); i++ {
+			if err := in.ctx.Err(); err != nil {
+				in.stick(fmt.Errorf("autograd: Steps: after %d of %d: %w", i, n, err))
+				return
+			}
+			if !in.step(i, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
+	tape := NewTape(in.ctx, in.rt)
+	defer func() { in.stick(tape.Close()) }()
+	return yield(i, tape)
+}
+
+// stick is Fail for an error that comes after the making, and leaves everything as it is.
+func (in *Initializer) stick(err error) {
+	if in.err == nil {
+		in.err = err
+	}
+}

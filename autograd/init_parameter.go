@@ -1,0 +1,167 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Linear makes a dense layer with so many inputs and outputs (torch.nn.Linear). Weights and biases are drawn uniformly
+// from ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters.
+func (in *Initializer) Linear(inputs, outputs int) *Linear {
+	call := fmt.Sprintf("Linear(%d, %d)", inputs, outputs)
+	if inputs < 1 || outputs < 1 {
+		in.fail(call, fmt.Errorf("%w: want at least one input and one output", ErrInvalid))
+	}
+	bound := 1 / math.Sqrt(float64(inputs))
+	draw := func() float64 { return (2*in.rand.Float64() - 1) * bound }
+	return &Linear{Weight: in.parameter(call, draw, outputs, inputs), Bias: in.parameter(call, draw, outputs)}
+}
+
+// Uniform makes a parameter of numbers that are drawn uniformly from [low, high) in float64 (torch.nn.init.uniform_).
+func (in *Initializer) Uniform(low, high float64, shape ...int) *Parameter {
+	call := fmt.Sprintf("Uniform(%v, %v) of %v", low, high, tensor.Shape(shape))
+	if !(low <= high && high-low <= math.MaxFloat64) {
+		in.fail(call, fmt.Errorf("%w: want two numbers, the first one not the greater", ErrInvalid))
+	}
+	return in.parameter(call, func() float64 { return low + (high-low)*in.rand.Float64() }, shape...)
+}
+
+// Normal makes a parameter of numbers that are drawn from a normal distribution in float64 (torch.nn.init.normal_).
+func (in *Initializer) Normal(mean, std float64, shape ...int) *Parameter {
+	call := fmt.Sprintf("Normal(%v, %v) of %v", mean, std, tensor.Shape(shape))
+	if !(math.Abs(mean) <= math.MaxFloat64 && std >= 0 && std <= math.MaxFloat64) {
+		in.fail(call, fmt.Errorf("%w: want a mean, and a standard deviation of at least 0", ErrInvalid))
+	}
+	return in.parameter(call, func() float64 { return mean + std*in.rand.NormFloat64() }, shape...)
+}
+
+// Zeros makes a parameter of zeros.
+func (in *Initializer) Zeros(shape ...int) *Parameter {
+	return in.parameter(fmt.Sprintf("Zeros of %v", tensor.Shape(shape)), func() float64 { return 0 }, shape...)
+}
+
+// Ones makes a parameter of ones.
+func (in *Initializer) Ones(shape ...int) *Parameter {
+	return in.parameter(fmt.Sprintf("Ones of %v", tensor.Shape(shape)), func() float64 { return 1 }, shape...)
+}
+
+// Parameter makes a parameter with a copy of data, which has as many elements as the shape; without a shape it has one
+// dimension.
+func (in *Initializer) Parameter(data []float64, shape ...int) *Parameter {
+	t := in.Tensor(data, shape...)
+	if t == nil {
+		return in.noParameter()
+	}
+	p := &Parameter{value: t}
+	in.made[len(in.made)-1] = p.ReleaseContext // and its gradient
+	return p
+}
+
+// parameter allocates before it draws: a size that the device can't hold is an error, not the end of the program.
+func (in *Initializer) parameter(call string, next func() float64, shape ...int) *Parameter {
+	if !in.usable(call) {
+		return in.noParameter()
+	}
+	ctx := tensor.Detached(in.ctx)
+	t, err := in.rt.New(ctx, in.dtype, shape...)
+	if err == nil {
+		err = in.fill(ctx, t, next)
+	}
+	if err != nil {
+		in.fail(call, errors.Join(err, t.ReleaseContext(ctx)))
+		return in.noParameter()
+	}
+	p := &Parameter{value: t}
+	in.made = append(in.made, p.ReleaseContext)
+	return p
+}
+
+func (in *Initializer) fill(ctx context.Context, t *tensor.Tensor, next func() float64) error {
+	if in.dtype == tensor.Float32 {
+		return tensor.CopyFrom(ctx, t, draw[float32](t.Elements(), next))
+	}
+	return tensor.CopyFrom(ctx, t, draw[float64](t.Elements(), next))
+}
+
+func draw[T float32 | float64](n int, next func() float64) []T {
+	s := make([]T, n)
+	for i := range s {
+		s[i] = T(next())
+	}
+	return s
+}
+
+// noParameter is a parameter that does nothing, as there is an error; a tape that is given it says which.
+func (in *Initializer) noParameter() *Parameter { return &Parameter{missing: in.err} }
+
+// Tensor makes a tensor with a copy of data in the initialiser's dtype; see [tensor.FromSlice]. It is nil after an error.
+func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
+	call := fmt.Sprintf("%d numbers", len(data))
+	if !in.usable(call) {
+		return nil
+	}
+	if in.dtype == tensor.Float64 {
+		return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) { return tensor.FromSlice(ctx, in.rt, data, shape...) })
+	}
+	narrow := make([]float32, len(data))
+	for i, v := range data {
+		narrow[i] = float32(v)
+	}
+	return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) {
+		return tensor.FromSlice(ctx, in.rt, narrow, shape...)
+	})
+}
+
+// Labels makes a tensor of class labels; see [tensor.Labels]. It is nil after an error.
+func (in *Initializer) Labels(labels []int, classes int) *tensor.Tensor {
+	return made(in, fmt.Sprintf("%d labels", len(labels)), func(ctx context.Context) (*tensor.Tensor, error) {
+		return tensor.Labels(ctx, in.rt, labels, classes)
+	})
+}
+
+// made is a tensor that the initialiser releases.
+func made(in *Initializer, call string, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
+	if !in.usable(call) {
+		return nil
+	}
+	t, err := make(tensor.Detached(in.ctx))
+	if err != nil {
+		in.fail(call, err)
+		return nil
+	}
+	in.made = append(in.made, t.ReleaseContext)
+	return t
+}
+
+// Adam makes an optimiser as [NewAdam] does.
+func (in *Initializer) Adam(params Parameters, cfg AdamConfig) *Adam {
+	return optimizer(in, "Adam", new(Adam), func() (*Adam, error) { return NewAdam(params, cfg) })
+}
+
+// AdamW makes an optimiser as [NewAdamW] does.
+func (in *Initializer) AdamW(params Parameters, cfg AdamConfig) *Adam {
+	return optimizer(in, "AdamW", new(Adam), func() (*Adam, error) { return NewAdamW(params, cfg) })
+}
+
+// SGD makes an optimiser as [NewSGD] does.
+func (in *Initializer) SGD(params Parameters, cfg SGDConfig) *SGD {
+	return optimizer(in, "SGD", new(SGD), func() (*SGD, error) { return NewSGD(params, cfg) })
+}
+
+// optimizer is what make makes, or none, which has no parameters.
+func optimizer[O Optimizer](in *Initializer, call string, none O, make func() (O, error)) O {
+	if !in.usable(call) {
+		return none
+	}
+	o, err := make()
+	if err != nil {
+		in.Fail(err)
+		return none
+	}
+	in.made = append(in.made, func(context.Context) error { return o.Close() })
+	return o
+}

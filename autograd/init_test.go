@@ -1,0 +1,446 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// TestInitRefuses: what it was given, and what its calls are, with the layer's figures.
+func TestInitRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, c := range map[string]struct {
+		rt      *tensor.Runtime
+		options []InitOption
+		make    func(in *Initializer)
+		want    error
+		text    string
+	}{
+		"no runtime":             {nil, nil, func(in *Initializer) { in.Linear(2, 2) }, ErrInvalid, "autograd: Init: invalid argument: the runtime is nil"},
+		"whole numbers":          {b.rt, []InitOption{Dtype(tensor.Int32)}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no dtype":               {b.rt, []InitOption{nil, Dtype(tensor.Dtype{})}, nil, tensor.ErrDtype, "autograd: Init: "},
+		"no inputs":              {b.rt, nil, func(in *Initializer) { in.Linear(0, 2) }, ErrInvalid, "autograd: Linear(0, 2): "},
+		"no outputs":             {b.rt, nil, func(in *Initializer) { in.Linear(2, -1) }, ErrInvalid, "autograd: Linear(2, -1): "},
+		"a size that overflows":  {b.rt, nil, func(in *Initializer) { in.Linear(math.MaxInt, math.MaxInt) }, tensor.ErrShape, "autograd: Linear("},
+		"more than there is":     {b.rt, nil, func(in *Initializer) { in.Linear(1<<14, 1<<13) }, memcache.ErrOutOfMemory, "autograd: Linear(16384, 8192): "},
+		"bounds in disorder":     {b.rt, nil, func(in *Initializer) { in.Uniform(1, 0, 2) }, ErrInvalid, "autograd: Uniform(1, 0) of (2): "},
+		"bounds without numbers": {b.rt, nil, func(in *Initializer) { in.Uniform(0, math.Inf(1), 2) }, ErrInvalid, "autograd: Uniform("},
+		"no deviation":           {b.rt, nil, func(in *Initializer) { in.Normal(0, -1, 2) }, ErrInvalid, "autograd: Normal(0, -1) of (2): "},
+		"no mean":                {b.rt, nil, func(in *Initializer) { in.Normal(math.NaN(), 1, 2) }, ErrInvalid, "autograd: Normal("},
+		"a negative dimension":   {b.rt, nil, func(in *Initializer) { in.Ones(2, -1) }, tensor.ErrShape, "autograd: Ones of (2, -1): "},
+		"too few numbers":        {b.rt, nil, func(in *Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
+		"a label too great":      {b.rt, nil, func(in *Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
+		"no parameters":          {b.rt, nil, func(in *Initializer) { in.Adam(nil, AdamConfig{}) }, ErrInvalid, "autograd: NewAdam: "},
+		"a negative rate":        {b.rt, nil, func(in *Initializer) { in.SGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)}) }, ErrInvalid, "autograd: SetLR: "},
+	} {
+		in := Init(b.ctx, c.rt, c.options...)
+		if c.make != nil {
+			c.make(in)
+		}
+		require.ErrorIs(t, in.Err(), c.want, name)
+		assert.ErrorContains(t, in.Err(), c.text, name)
+		require.Equal(t, in.Err(), in.Close(), name)
+		assert.Zero(t, b.live(), name)
+	}
+	var none context.Context
+	in := Init(none, b.rt)
+	require.ErrorContains(t, in.Err(), "autograd: Init: invalid argument: the context is nil")
+	require.NotNil(t, in.Context())
+}
+
+// TestInitialisersMakeWhatTheirNamesSay, from a seed, in both dtypes.
+func TestInitialisersMakeWhatTheirNamesSay(t *testing.T) {
+	b := open(t, 64<<20)
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+		values := func(in *Initializer, p *Parameter) []float64 {
+			require.NoError(t, in.Err())
+			require.Equal(t, dtype, p.Value().Dtype())
+			wide, err := b.rt.Convert(b.ctx, p.Value(), tensor.Float64)
+			require.NoError(t, err)
+			s := read[float64](b, wide)
+			require.NoError(t, errors.Join(wide.Release(), p.Release()))
+			return s
+		}
+		in, twin, other := Init(b.ctx, b.rt, Seed(1), Dtype(dtype)), Init(b.ctx, b.rt, Seed(1), Dtype(dtype)), Init(b.ctx, b.rt, Seed(2), Dtype(dtype))
+		assert.Equal(t, dtype, in.Dtype())
+		assert.Same(t, b.rt, in.Runtime())
+		assert.Equal(t, b.ctx, in.Context())
+		l := in.Linear(100, 50)
+		assert.Equal(t, tensor.Shape{50, 100}, l.Weight.Value().Shape())
+		assert.Equal(t, tensor.Shape{50}, l.Bias.Value().Shape())
+		w := values(in, l.Weight)
+		assert.Equal(t, w, values(twin, twin.Linear(100, 50).Weight))
+		assert.NotEqual(t, w, values(other, other.Linear(100, 50).Weight))
+		moments(t, w, -0.1, 0.1, 0, 0.1/math.Sqrt(3))
+		for _, v := range values(in, l.Bias) {
+			assert.LessOrEqual(t, math.Abs(v), 0.1)
+		}
+		moments(t, values(in, in.Uniform(2, 4, 100, 50)), 2, 4, 3, 1/math.Sqrt(3))
+		moments(t, values(in, in.Normal(1, 0.5, 100, 50)), math.NaN(), math.NaN(), 1, 0.5)
+		assert.Equal(t, []float64{0, 0}, values(in, in.Zeros(2)))
+		assert.Equal(t, []float64{1}, values(in, in.Ones()))
+		assert.Equal(t, []float64{3, 3, 3}, values(in, in.Uniform(3, 3, 3)))
+		assert.Equal(t, []float64{1, 2, 0.5}, values(in, in.Parameter([]float64{1, 2, 0.5})))
+		require.NoError(t, errors.Join(in.Close(), twin.Close(), other.Close()))
+	}
+	a, c := Init(b.ctx, b.rt).Rand().Uint64(), Init(b.ctx, b.rt).Rand().Uint64()
+	assert.NotEqual(t, a, c, "without a seed")
+}
+
+// moments checks the bounds, the mean and the standard deviation of many numbers.
+func moments(t *testing.T, values []float64, low, high, mean, std float64) {
+	t.Helper()
+	lowest, highest, sum, squares := values[0], values[0], 0.0, 0.0
+	for _, v := range values {
+		lowest, highest, sum, squares = min(lowest, v), max(highest, v), sum+v, squares+v*v
+	}
+	n := float64(len(values))
+	if !math.IsNaN(low) {
+		assert.InDelta(t, low, lowest, 1e-2*(high-low))
+		assert.InDelta(t, high, highest, 1e-2*(high-low))
+		assert.GreaterOrEqual(t, lowest, low)
+		assert.LessOrEqual(t, highest, high)
+	}
+	assert.InDelta(t, mean, sum/n, 0.05*std)
+	assert.InDelta(t, std, math.Sqrt(squares/n-sum/n*sum/n), 0.05*std)
+}
+
+// TestAfterAnErrorNothingIsMade, and everything that would have been can be used: it does nothing.
+func TestAfterAnErrorNothingIsMade(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	first := in.Linear(2, 3)
+	in.Linear(7, 0)
+	failed := in.Err()
+	require.ErrorContains(t, failed, "autograd: Linear(7, 0): ")
+	assert.True(t, first.Weight.Value().Released(), "what was made so far is released")
+	assert.Zero(t, b.live())
+
+	late := in.Linear(3, 4)
+	model := Sequential{first, late, ReLU{}}
+	x, y := in.Tensor([]float64{1, 2}), in.Labels([]int{1}, 2)
+	assert.Nil(t, x)
+	assert.Nil(t, y)
+	for _, p := range append(late.Parameters(), Named{"u", in.Uniform(0, 1, 3)}, Named{"n", in.Normal(0, 1, 3)}, Named{"p", in.Parameter([]float64{1})}) {
+		require.NotNil(t, p.Parameter)
+		assert.Zero(t, p.Value().Elements())
+		assert.Nil(t, p.Grad())
+		require.NoError(t, errors.Join(p.ZeroGrad(b.ctx), p.Release()))
+	}
+	assert.Equal(t, 2*3+3, model.Parameters().Elements(), "shapes stay, memory does not")
+	for _, opt := range []Optimizer{in.Adam(model.Parameters(), AdamConfig{}), in.AdamW(model.Parameters(), AdamConfig{}), in.SGD(model.Parameters(), SGDConfig{})} {
+		require.NoError(t, errors.Join(opt.Prepare(b.ctx), opt.Step(b.ctx), opt.ZeroGrad(b.ctx), opt.SetLR(1), opt.Close()))
+		assert.InDelta(t, 1, opt.LR(), 0)
+	}
+	for range in.Steps(3) {
+		t.Error("a step")
+	}
+	assert.Zero(t, b.live())
+	require.Equal(t, failed, in.Err(), "the first one")
+	in.Fail(ErrStale)
+	require.Equal(t, failed, in.Err())
+
+	tape := NewTape(b.ctx, b.rt)
+	late.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3}, 1, 3)))
+	require.ErrorIs(t, tape.Err(), failed)
+	require.ErrorContains(t, tape.Close(), "autograd: Param: invalid argument: the parameter was not made: autograd: Linear(7, 0): ")
+	_, err := NewAdam(late.Parameters(), AdamConfig{})
+	require.ErrorIs(t, err, failed)
+	require.ErrorContains(t, err, `parameter "weight": `)
+	require.Equal(t, failed, in.Close())
+}
+
+// TestWhatErrHasAcceptedStays when something fails later; Close releases it.
+func TestWhatErrHasAcceptedStays(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	model := Sequential{in.Linear(2, 2)}
+	adam := in.Adam(model.Parameters(), AdamConfig{})
+	require.NoError(t, adam.Prepare(b.ctx))
+	require.NoError(t, in.Err())
+	accepted := b.live()
+	later := in.Linear(2, 2)
+	in.Fail(nil)
+	require.NoError(t, in.Err(), "nil is no error")
+	another := in.Ones(3)
+	in.Fail(ErrNoGrad)
+	require.Equal(t, ErrNoGrad, in.Err())
+	assert.False(t, model.Parameters()[0].Value().Released())
+	assert.False(t, later.Weight.Value().Released())
+	assert.True(t, another.Value().Released())
+	assert.Equal(t, accepted+2, b.live())
+
+	tape := NewTape(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Sum(tape.Square(tape.Param(model.Parameters()[0].Parameter))))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	require.NoError(t, later.Bias.Release(), "by the program")
+	require.Equal(t, ErrNoGrad, in.Close())
+	assert.Zero(t, b.live(), "values, gradients, the optimiser's state")
+	require.Equal(t, ErrNoGrad, in.Close())
+
+	in = Init(b.ctx, b.rt)
+	require.NoError(t, in.Close())
+	require.NotNil(t, in.Ones(1))
+	require.ErrorContains(t, in.Err(), "autograd: Ones of (1): invalid argument: the initialiser was closed")
+	require.NoError(t, in.Close())
+	assert.Zero(t, b.live())
+}
+
+// TestInitWithoutMemory leaves nothing behind, whichever allocation fails.
+func TestInitWithoutMemory(t *testing.T) {
+	b := open(t, 2<<20)
+	for free := range 5 {
+		filler := b.fill(free)
+		before := b.live()
+		in := Init(b.ctx, b.rt)
+		in.Tensor([]float64{1})
+		in.Parameter([]float64{1})
+		in.Linear(2, 2)
+		in.Labels([]int{1}, 2)
+		require.ErrorIs(t, in.Err(), memcache.ErrOutOfMemory, "%d blocks", free)
+		assert.Equal(t, before, b.live())
+		for _, block := range filler {
+			require.NoError(t, block.Free())
+		}
+	}
+}
+
+// TestInitWithoutPinnedMemory: the weights have memory, and no way there.
+func TestInitWithoutPinnedMemory(t *testing.T) {
+	b := open(t, 64<<20)
+	require.NoError(t, b.rt.Pool().Close())
+	in := Init(b.ctx, b.rt)
+	in.Linear(2, 2)
+	require.ErrorIs(t, in.Err(), transfer.ErrClosed)
+	require.ErrorContains(t, in.Err(), "autograd: Linear(2, 2): ")
+	assert.Zero(t, b.live())
+}
+
+// TestWhatInitMakesBelongsToNoLifetime, wherever it is made.
+func TestWhatInitMakesBelongsToNoLifetime(t *testing.T) {
+	b := open(t, 64<<20)
+	ctx, life := tensor.WithLifetime(b.ctx)
+	in := Init(ctx, b.rt)
+	l, x, p := in.Linear(2, 2), in.Tensor([]float64{1}), in.Parameter([]float64{1})
+	require.NoError(t, in.Err())
+	require.NoError(t, life.Close())
+	assert.False(t, l.Weight.Value().Released())
+	assert.False(t, l.Bias.Value().Released())
+	assert.False(t, x.Released())
+	assert.False(t, p.Value().Released())
+	require.NoError(t, in.Close())
+}
+
+// scaleShift is a layer that could stand in any program: it is made of parameters, has errors of its own, and frees what
+// is between.
+type scaleShift struct{ scale, shift *Parameter }
+
+func newScaleShift(in *Initializer, n int) scaleShift {
+	if n == 13 {
+		in.Fail(errors.New("layers: 13 brings bad luck"))
+	}
+	return scaleShift{in.Ones(n), in.Zeros(n)}
+}
+
+func (l scaleShift) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable { return t.Add(t.Mul(x, t.Param(l.scale)), t.Param(l.shift)) })
+}
+
+func (l scaleShift) Parameters() Parameters {
+	return Parameters{{"scale", l.scale}, {"shift", l.shift}}
+}
+
+func TestLayersOfTheProgram(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	model := Sequential{newScaleShift(in, 2), newScaleShift(in, 2)}
+	x := in.Tensor([]float64{1, 2})
+	require.NoError(t, in.Err())
+	for _, record := range []bool{true, false} {
+		before := b.live()
+		tape := newTape(b.ctx, b.rt, record)
+		h := tape.MulScalar(tape.Input(x), 2)
+		y := model.Forward(tape, h)
+		require.NoError(t, tape.Err())
+		assert.False(t, h.Value().Released(), "it leaves its argument to the caller")
+		if !record {
+			assert.Equal(t, before+2, b.live(), "the argument and the result")
+		}
+		assert.Equal(t, []float64{2, 4}, read[float64](b, y.Value()))
+		require.NoError(t, tape.Close())
+	}
+	newScaleShift(in, 13)
+	require.EqualError(t, in.Close(), "layers: 13 brings bad luck")
+	assert.Zero(t, b.live())
+}
+
+// TestSteps train, are closed whatever happens, and end with the first error.
+func TestSteps(t *testing.T) {
+	b := open(t, 64<<20)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	in := Init(ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	x, y := in.Tensor([]float64{0, 0, 0, 1, 1, 0, 1, 1}, 4, 2), in.Labels([]int{0, 1, 1, 0}, 2)
+	model := Sequential{in.Linear(2, 16), ReLU{}, in.Linear(16, 2)}
+	adam := in.Adam(model.Parameters(), AdamConfig{LR: new(0.05)})
+	var losses []float64
+	for i, tape := range in.Steps(60) {
+		require.Len(t, losses, i)
+		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
+		tape.Minimize(loss, adam)
+		losses = append(losses, loss.Item())
+		assert.Nil(t, model.Parameters()[0].Grad(), "zeroed")
+	}
+	require.NoError(t, in.Err())
+	require.Len(t, losses, 60)
+	assert.Less(t, losses[59], 0.1*losses[0])
+	live := b.live()
+
+	for i, tape := range in.Steps(3) {
+		if i == 1 {
+			break
+		}
+		tape.Square(tape.Input(x))
+	}
+	require.NoError(t, in.Err())
+	assert.PanicsWithValue(t, "at the disco", func() {
+		for _, tape := range in.Steps(3) {
+			tape.Square(tape.Input(x))
+			panic("at the disco")
+		}
+	})
+	assert.Equal(t, live, b.live(), "closed after a break and a panic, too")
+	for range in.Steps(0) {
+		t.Error("a step of none")
+	}
+
+	n := 0
+	for range in.Steps(5) {
+		if n++; n == 2 {
+			cancel()
+		}
+	}
+	assert.Equal(t, 2, n)
+	require.ErrorIs(t, in.Err(), context.Canceled)
+	require.ErrorContains(t, in.Err(), "autograd: Steps: after 2 of 5: ")
+	assert.Equal(t, live, b.live(), "what was made stays, for the program to save it")
+	require.ErrorIs(t, in.Close(), context.Canceled)
+	assert.Equal(t, int64(1), b.live(), "the runtime's word for faults")
+
+	ctx, cancel = context.WithCancel(b.ctx)
+	in = Init(ctx, b.rt)
+	weights := in.Ones(2)
+	cancel()
+	for range in.Steps(1) {
+		t.Error("a step of a context that has ended")
+	}
+	require.ErrorIs(t, in.Err(), context.Canceled)
+	assert.False(t, weights.Value().Released(), "though nobody had asked for Err before")
+	require.ErrorIs(t, in.Close(), context.Canceled)
+
+	in = Init(b.ctx, b.rt)
+	n = 0
+	for _, tape := range in.Steps(5) {
+		if n++; n == 2 {
+			tape.Exp(nil)
+		}
+	}
+	assert.Equal(t, 2, n)
+	require.EqualError(t, in.Err(), "autograd: Exp: invalid argument: operand 1 is nil")
+}
+
+// TestMinimize is Backward, Step and ZeroGrad, and tells what fails.
+func TestMinimize(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	p := in.Parameter([]float64{1, 2})
+	sgd := in.SGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	require.NoError(t, in.Err())
+	tape := NewTape(b.ctx, b.rt)
+	loss := tape.Sum(tape.Square(tape.Param(p)))
+	tape.Minimize(loss, sgd)
+	require.NoError(t, tape.Err())
+	assert.InDelta(t, 5, loss.Item(), 0)
+	require.NoError(t, tape.Close())
+	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
+	assert.Nil(t, p.Grad())
+
+	tape = NewTape(b.ctx, b.rt)
+	tape.Minimize(tape.Sum(tape.Param(p)), nil)
+	require.EqualError(t, tape.Close(), "autograd: Minimize: invalid argument: the optimiser is nil")
+	tape = NoGrad(b.ctx, b.rt)
+	tape.Minimize(tape.Sum(tape.Param(p)), sgd)
+	require.ErrorIs(t, tape.Close(), ErrNoGrad)
+	assert.Equal(t, []float64{0, 0}, read[float64](b, p.Value()))
+
+	tape = NewTape(b.ctx, b.rt)
+	loss = tape.Sum(tape.Square(tape.Param(p)))
+	tape.Minimize(loss, broken{sgd})
+	require.ErrorIs(t, tape.Close(), errBroken)
+	assert.Nil(t, p.Grad(), "zeroed all the same")
+	require.NoError(t, in.Close())
+}
+
+var errBroken = errors.New("out of order")
+
+// broken is an optimiser whose steps fail.
+type broken struct{ Optimizer }
+
+func (broken) Step(context.Context) error { return errBroken }
+
+// TestItem reads numbers of every dtype that a tape has, and NaN where there is none.
+func TestItem(t *testing.T) {
+	b := open(t, 64<<20)
+	tape := NewTape(b.ctx, b.rt)
+	assert.InDelta(t, 1.5, Upload(tape, []float32{1.5}).Item(), 0)
+	assert.InDelta(t, 2.5, Upload(tape, []float64{2.5}, 1, 1).Item(), 0)
+	assert.InDelta(t, 3, Upload(tape, []int32{3}).Item(), 0)
+	require.NoError(t, tape.Err())
+	var none *Variable
+	assert.True(t, math.IsNaN(none.Item()))
+	assert.True(t, math.IsNaN(tape.inert().Item()))
+	assert.True(t, math.IsNaN(Upload(tape, []float64{1, 2}).Item()))
+	require.ErrorIs(t, tape.Err(), tensor.ErrShape)
+	require.ErrorContains(t, tape.Err(), "autograd: Item: ")
+	require.Error(t, tape.Close())
+
+	tape = NewTape(b.ctx, b.rt)
+	assert.True(t, math.IsNaN(Upload(tape, []uint8{1}).Item()))
+	require.ErrorIs(t, tape.Close(), tensor.ErrDtype)
+	tape = NewTape(b.ctx, b.rt)
+	assert.Nil(t, Upload(tape, []float64{1}, 2).Value())
+	require.ErrorContains(t, tape.Close(), "autograd: Upload: ")
+	Upload(tape, []float64{1})
+	assert.Zero(t, b.live())
+}
+
+// TestUploadsAreTheTapes: they are freed after their last use, and by Close.
+func TestUploadsAreTheTapes(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.parameter(2)
+	tape := NewTape(b.ctx, b.rt)
+	x, y := Upload(tape, []float64{1, 2, 3, 4}, 2, 2), Upload(tape, []int32{0, 1})
+	loss := tape.CrossEntropy(tape.AddBias(x, tape.Param(p)), y.Value())
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	assert.True(t, x.Value().Released())
+	assert.True(t, y.Value().Released())
+	require.NoError(t, errors.Join(tape.Close(), p.ZeroGrad(b.ctx)))
+
+	tape = NoGrad(b.ctx, b.rt)
+	x = Upload(tape, []float64{1, 2, 3, 4}, 2, 2)
+	tape.Exp(x)
+	tape.Exp(x)
+	require.NoError(t, tape.Err())
+	assert.False(t, x.Value().Released(), "an input can be read again")
+	require.NoError(t, tape.Close())
+	assert.True(t, x.Value().Released())
+}

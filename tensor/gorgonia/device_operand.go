@@ -1,0 +1,208 @@
+package gorgonia
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
+)
+
+// operand is a tensor of the engine, as kernels see it.
+type operand struct {
+	strided.Array
+	d *gtensor.Dense
+}
+
+func (o operand) dtype() gtensor.Dtype { return o.d.Dtype() }
+
+// operand checks a tensor and says where its elements are.
+func (c *call) operand(t gtensor.Tensor) (operand, error) {
+	d, ok := t.(*gtensor.Dense)
+	if !ok {
+		return operand{}, fmt.Errorf("%w: an operand is a %T: want a *tensor.Dense", ErrUnsupported, t)
+	}
+	if err := usable(d); err != nil {
+		return operand{}, err
+	}
+	if d.Engine() != gtensor.Engine(c.DeviceEngine) {
+		return operand{}, fmt.Errorf("%w: an operand of shape %v has the engine %T: use FromHost, or the tensor's own engine", ErrForeign, d.Shape(), d.Engine())
+	}
+	if len(d.Mask()) > 0 {
+		return operand{}, fmt.Errorf("%w: an operand of shape %v has a mask", ErrUnsupported, d.Shape())
+	}
+	if !plainKind(d.Dtype().Kind()) {
+		return operand{}, fmt.Errorf("%w: %v may hold Go pointers", ErrDtype, d.Dtype())
+	}
+	m := c.find(d.Raw)
+	if m == nil {
+		return operand{}, fmt.Errorf("%w: an operand of shape %v was freed, or made from Go memory (use DeviceEngine.New)", ErrForeign, d.Shape())
+	}
+	a := strided.Array{Ptr: device.Ptr(address(d.Raw)), Size: int(d.Dtype().Size()), Dims: slices.Clone(d.Shape()), Strides: stridesOf(d)}
+	if s := a.Span(); uintptr(s.Ptr)+uintptr(s.Bytes) > m.end() {
+		return operand{}, fmt.Errorf("%w: an operand of shape %v and strides %v reaches behind the end of its memory", ErrInvalid, d.Shape(), a.Strides)
+	}
+	return operand{a, d}, nil
+}
+
+// stridesOf has a stride for each dimension. The library gives column-major vectors one for all, and scalars none.
+func stridesOf(d *gtensor.Dense) []int {
+	shape, strides := d.Shape(), d.Strides()
+	if len(strides) == len(shape) {
+		return slices.Clone(strides)
+	}
+	all := make([]int, len(shape))
+	for i, n := range shape {
+		if n != 1 && len(strides) == 1 {
+			all[i] = strides[0]
+		}
+	}
+	return all
+}
+
+// operands is operand for several tensors.
+func (c *call) operands(ts ...gtensor.Tensor) ([]operand, error) {
+	all := make([]operand, len(ts))
+	for i, t := range ts {
+		var err error
+		if all[i], err = c.operand(t); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// floats is operands that have one floating-point type.
+func (c *call) floats(ts ...gtensor.Tensor) ([]operand, strided.Type, error) {
+	all, err := c.operands(ts...)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := floatType(all[0].dtype())
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, o := range all {
+		if o.dtype() != all[0].dtype() {
+			return nil, 0, fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, all[0].dtype(), o.dtype())
+		}
+	}
+	return all, t, nil
+}
+
+func floatType(dt gtensor.Dtype) (strided.Type, error) {
+	switch dt {
+	case gtensor.Float32:
+		return strided.Float32, nil
+	case gtensor.Float64:
+		return strided.Float64, nil
+	}
+	return 0, fmt.Errorf("%w %v: the device has kernels for float32 and float64", ErrDtype, dt)
+}
+
+// like is o with a's dimensions, to which its own are equal, but for those of vectors, that may be (n), (n, 1) or (1, n).
+func (o operand) like(a operand) (strided.Array, error) {
+	if !o.d.Shape().Eq(a.d.Shape()) {
+		return o.Array, fmt.Errorf("%w: %v and %v: want equal shapes", ErrShape, a.d.Shape(), o.d.Shape())
+	}
+	return reshaped(o.Array, a.Dims), nil
+}
+
+// reshaped is a vector with other dimensions.
+func reshaped(a strided.Array, dims []int) strided.Array {
+	if slices.Equal(a.Dims, dims) {
+		return a
+	}
+	stride := 0
+	for i, n := range a.Dims {
+		if n != 1 {
+			stride = a.Strides[i]
+		}
+	}
+	a.Dims, a.Strides = slices.Clone(dims), make([]int, len(dims))
+	for i, n := range dims {
+		if n != 1 {
+			a.Strides[i] = stride
+		}
+	}
+	return a
+}
+
+// result makes a tensor whose elements are undefined.
+func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
+	n := int64(product(shape))
+	m, err := c.alloc(n * int64(dt.Size()))
+	if err != nil {
+		return operand{}, err
+	}
+	return c.wrap(m, dt, shape), nil
+}
+
+// wrap makes the tensor of fresh memory.
+func (c *call) wrap(m *memory, dt gtensor.Dtype, shape gtensor.Shape) operand {
+	d := c.tensorAt(m.addr, dt, shape)
+	c.made = append(c.made, d)
+	return operand{strided.Dense(device.Ptr(m.addr), int(dt.Size()), slices.Clone(shape)...), d}
+}
+
+// tensorAt is a row-major tensor at an address.
+func (e *DeviceEngine) tensorAt(addr uintptr, dt gtensor.Dtype, shape gtensor.Shape) *gtensor.Dense {
+	return gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...), gtensor.WithEngine(e),
+		gtensor.FromMemory(addr, uintptr(product(shape))*dt.Size()))
+}
+
+// adopt makes a result of a runtime's operation a tensor of the engine, without a copy.
+func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
+	m, err := c.hold(t, t.Bytes())
+	if err != nil {
+		return operand{}, err
+	}
+	return c.wrap(m, dt, shape), nil
+}
+
+// temp allocates memory for the time until the call is queued.
+func (c *call) temp(size int, dims ...int) (strided.Array, error) {
+	t, err := c.rt.New(context.Background(), gtensor.Uint8, product(dims)*size)
+	if err != nil {
+		return strided.Array{}, err
+	}
+	c.temps = append(c.temps, t)
+	return strided.Dense(start(t), size, dims...), nil
+}
+
+// dense is a, or a copy whose elements lie one after the other.
+func (c *call) dense(a strided.Array) (strided.Array, error) {
+	if a.IsDense() {
+		return a, nil
+	}
+	t, err := c.temp(a.Size, a.Dims...)
+	if err != nil {
+		return t, err
+	}
+	return t, c.kernels.Copy(t, a)
+}
+
+// tensor is a dense array as one of the runtime's, of which it has the operations.
+func (c *call) tensor(a strided.Array, dt gtensor.Dtype, shape ...int) (*tensor.Tensor, error) {
+	hold := c.holding(a)
+	if hold == nil {
+		return nil, ErrForeign
+	}
+	v, err := c.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), dt, shape...)
+	if err == nil {
+		c.temps = append(c.temps, v)
+	}
+	return v, err
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}

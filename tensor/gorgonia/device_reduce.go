@@ -1,0 +1,123 @@
+package gorgonia
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
+)
+
+// Sum is the sum along axes; of all elements if there are none.
+func (e *DeviceEngine) Sum(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
+	return e.one("Sum", func(c *call) (*gtensor.Dense, error) {
+		xs, _, err := c.floats(a)
+		if err != nil {
+			return nil, err
+		}
+		kept, folded, err := axesOf(xs[0].Dims, along)
+		if err != nil {
+			return nil, err
+		}
+		x, err := c.dense(xs[0].Array)
+		if err != nil {
+			return nil, err
+		}
+		sum, err := c.sum(x, xs[0].dtype(), folded...)
+		if err != nil {
+			return nil, err
+		}
+		r, err := c.adopt(sum, xs[0].dtype(), pickDims(x.Dims, kept))
+		return r.d, err
+	})
+}
+
+// sum is the runtime's sum of a dense array.
+func (c *call) sum(x strided.Array, dt gtensor.Dtype, axes ...int) (*tensor.Tensor, error) {
+	t, err := c.tensor(x, dt, x.Dims...)
+	if err != nil {
+		return nil, err
+	}
+	return c.rt.Sum(context.Background(), t, axes...)
+}
+
+// axesOf splits the dimensions into those that are kept and those that are folded: all of them if none is named.
+func axesOf(dims, along []int) (kept, folded []int, err error) {
+	for i := range dims {
+		if len(along) == 0 || slices.Contains(along, i) {
+			folded = append(folded, i)
+		} else {
+			kept = append(kept, i)
+		}
+	}
+	for i, axis := range along {
+		if axis < 0 || axis >= len(dims) {
+			return nil, nil, fmt.Errorf("%w: %v has no axis %d", ErrShape, gtensor.Shape(dims), axis)
+		}
+		if slices.Contains(along[:i], axis) {
+			return nil, nil, fmt.Errorf("%w: axis %d is given twice", ErrShape, axis)
+		}
+	}
+	return kept, folded, nil
+}
+
+func pickDims(dims, which []int) gtensor.Shape {
+	shape := make(gtensor.Shape, len(which))
+	for i, d := range which {
+		shape[i] = dims[d]
+	}
+	return shape
+}
+
+// Min is the smallest element along axes; of all elements if there are none.
+func (e *DeviceEngine) Min(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
+	return e.fold("Min", true, false, a, along)
+}
+
+// Max is the largest element along axes; of all elements if there are none.
+func (e *DeviceEngine) Max(a gtensor.Tensor, along ...int) (gtensor.Tensor, error) {
+	return e.fold("Max", false, false, a, along)
+}
+
+// Argmax gives the indices, of type Int, of the largest elements along an axis, or gtensor.AllAxes.
+func (e *DeviceEngine) Argmax(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
+	return e.fold("Argmax", false, true, t, axisOrAll(axis))
+}
+
+// Argmin gives the indices, of type Int, of the smallest elements along an axis, or gtensor.AllAxes.
+func (e *DeviceEngine) Argmin(t gtensor.Tensor, axis int) (gtensor.Tensor, error) {
+	return e.fold("Argmin", true, true, t, axisOrAll(axis))
+}
+
+func axisOrAll(axis int) []int {
+	if axis == gtensor.AllAxes {
+		return nil
+	}
+	return []int{axis}
+}
+
+func (e *DeviceEngine) fold(op string, least, places bool, a gtensor.Tensor, along []int) (gtensor.Tensor, error) {
+	return e.one(op, func(c *call) (*gtensor.Dense, error) {
+		xs, t, err := c.floats(a)
+		if err != nil {
+			return nil, err
+		}
+		x := xs[0]
+		kept, folded, err := axesOf(x.Dims, along)
+		if err != nil {
+			return nil, err
+		}
+		dt := x.dtype()
+		if places {
+			dt = gtensor.Int
+		}
+		r, err := c.result(dt, pickDims(x.Dims, kept))
+		if err != nil {
+			return nil, err
+		}
+		return r.d, c.kernels.Fold(least, places, t, r.Ptr, x.Array, kept, folded)
+	})
+}

@@ -1,0 +1,78 @@
+package gorgonia
+
+import (
+	"fmt"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
+)
+
+// target is where an elementwise operation writes.
+type target struct {
+	to        operand
+	into      strided.Array // what the kernel writes: to, or a temporary
+	increment bool          // the kernel adds
+	reshape   gtensor.Shape // of the given tensor, when it is done; nil: it fits
+}
+
+// target finds where the result of an operation on a (and others, of a's dimensions) goes: a new tensor; that of WithReuse,
+// or of WithIncr, which is added to if sums is set; or a itself with UseUnsafe. It changes no tensor yet.
+func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums bool, others ...strided.Array) (*target, error) {
+	given, incr, unsafe := options(opts)
+	t := &target{}
+	switch {
+	case incr != nil:
+		given, t.increment = incr, sums
+	case given == nil && unsafe:
+		given = a.d
+	}
+	var err error
+	if given == nil {
+		t.to, err = c.result(dt, a.d.Shape().Clone())
+		t.into = t.to.Array
+		return t, err
+	}
+	if t.to, err = c.operand(given); err != nil {
+		return nil, err
+	}
+	switch {
+	case t.to.dtype() != dt:
+		return nil, fmt.Errorf("%w: the result is of %v, and the tensor to put it in of %v", ErrDtype, dt, t.to.dtype())
+	case t.to.Len() != a.Len():
+		return nil, fmt.Errorf("%w: the result has shape %v, and the tensor to put it in %v", ErrShape, a.d.Shape(), t.to.d.Shape())
+	}
+	t.into, err = t.to.like(a)
+	if err != nil {
+		if !t.to.IsDense() {
+			return nil, fmt.Errorf("%w: the result has shape %v, and the view to put it in %v", ErrShape, a.d.Shape(), t.to.d.Shape())
+		}
+		t.into, t.reshape = strided.Dense(t.to.Ptr, t.to.Size, a.Dims...), a.d.Shape().Clone()
+	}
+	t.to.Array = t.into
+	for _, o := range append(others, a.Array) {
+		if !t.into.Overlaps(o) || t.into.Matches(o) {
+			continue
+		}
+		if t.into, err = c.temp(t.to.Size, a.Dims...); err == nil && t.increment {
+			err = c.kernels.Copy(t.into, t.to.Array)
+		}
+		return t, err
+	}
+	return t, nil
+}
+
+// done finishes the operation, which has written t.into.
+func (t *target) done(c *call) (*gtensor.Dense, error) {
+	if !t.into.Matches(t.to.Array) {
+		if err := c.kernels.Copy(t.to.Array, t.into); err != nil {
+			return nil, err
+		}
+	}
+	if t.reshape != nil {
+		if err := t.to.d.Reshape(t.reshape...); err != nil {
+			return nil, err
+		}
+	}
+	return t.to.d, nil
+}

@@ -1,0 +1,127 @@
+package gorgonia
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/tensor/gorgonia/internal/strided"
+)
+
+// FromTensor is a tensor of the engine that shares t's memory: no copy is made, and each sees what the other writes, on the one stream
+// of both. t must belong to the engine's runtime. The memory is freed when both are released, whichever is first; that of a tensor
+// of Runtime.FromBlock stays with the block's owner.
+func (e *DeviceEngine) FromTensor(t *tensor.Tensor) (*gtensor.Dense, error) {
+	r, err := e.one("FromTensor", func(c *call) (*gtensor.Dense, error) {
+		switch {
+		case t == nil:
+			return nil, fmt.Errorf("%w: the tensor is nil", ErrInvalid)
+		case t.Runtime() != e.rt:
+			return nil, fmt.Errorf("%w: the tensor belongs to another runtime", tensor.ErrRuntime)
+		case t.Elements() == 0:
+			return nil, fmt.Errorf("%w: a tensor of shape %v has no elements: every dimension must be 1 or more", ErrShape, t.Shape())
+		}
+		hold, err := e.rt.Share(context.Background(), t)
+		if err != nil {
+			return nil, err
+		}
+		d := e.tensorAt(uintptr(start(t)), t.Dtype(), t.Shape())
+		if !e.share(hold, d) {
+			e.park(hold.Release())
+		}
+		if e.isClosed() {
+			return nil, ErrClosed
+		}
+		return d, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.(*gtensor.Dense), nil
+}
+
+// share makes d refer to the memory that hold lies in: of the engine, or of hold, which the engine then takes over; it reports whether
+// it does.
+func (e *DeviceEngine) share(hold *tensor.Tensor, d *gtensor.Dense) (took bool) {
+	block := hold.Block()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	m := e.table.find(address(d.Raw))
+	switch {
+	case m == nil:
+		m = &memory{addr: uintptr(block.Ptr()), size: block.Size(), tensor: hold, site: callSite()}
+		e.table.insert(m)
+		took = true
+	case m.covering(start(hold), hold.Bytes()) == nil:
+		m.shares = append(m.shares, hold)
+		took = true
+	}
+	e.link(&ref{mem: m, view: d})
+	return took
+}
+
+// ToTensor is a tensor of the engine's runtime that shares d's memory: no copy is made, and each sees what the other writes. d must be
+// dense and row-major. Bools are uint8 there, and Ints int64. The memory is freed when both are released, whichever is first.
+func (e *DeviceEngine) ToTensor(ctx context.Context, d *gtensor.Dense) (*tensor.Tensor, error) {
+	var t *tensor.Tensor
+	err := e.do("ToTensor", func(c *call) error {
+		x, err := c.operand(d)
+		if err != nil {
+			return err
+		}
+		if !x.IsDense() {
+			return fmt.Errorf("%w: a tensor of shape %v and strides %v is not dense: Materialize it", ErrUnsupported, d.Shape(), d.Strides())
+		}
+		dt := x.dtype()
+		switch dt {
+		case gtensor.Bool:
+			dt = gtensor.Uint8
+		case gtensor.Int:
+			dt = gtensor.Int64
+		}
+		hold := c.holding(x.Array)
+		if hold == nil {
+			return ErrForeign
+		}
+		t, err = e.rt.ViewAs(ctx, hold, int64(x.Ptr-start(hold)), dt, slices.Clone(d.Shape())...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// covering is the tensor that holds bytes bytes from p on, or nil. The heap's lock is held.
+func (m *memory) covering(p device.Ptr, bytes int64) *tensor.Tensor {
+	for _, t := range append([]*tensor.Tensor{m.tensor}, m.shares...) {
+		if s := start(t); s <= p && p+device.Ptr(bytes) <= s+device.Ptr(t.Bytes()) {
+			return t
+		}
+	}
+	return nil
+}
+
+// holding is the tensor of the runtime's that holds the memory of an array: a temporary, or one of the engine's; or nil.
+func (c *call) holding(a strided.Array) *tensor.Tensor {
+	r := a.Span()
+	for _, t := range c.temps {
+		if s := start(t); s <= r.Ptr && r.Ptr+device.Ptr(r.Bytes) <= s+device.Ptr(t.Bytes()) {
+			return t
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.table.find(uintptr(r.Ptr))
+	if m == nil {
+		return nil
+	}
+	return m.covering(r.Ptr, r.Bytes)
+}

@@ -1,0 +1,129 @@
+package strided
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Kernels queues work on a stream. Its methods may be called from any goroutine, and Close once none is running.
+type Kernels struct {
+	stream device.Stream
+	mem    device.HostVisible // or
+	gpu    *gpu
+}
+
+// New finds the kernels for the stream's device. One that neither runs Go functions nor loads PTX is an error that wraps
+// [device.ErrInvalid].
+func New(stream device.Stream) (*Kernels, error) {
+	switch dev := stream.Device().(type) {
+	case device.HostVisible:
+		return &Kernels{stream: stream, mem: dev}, nil
+	case device.ModuleLoader:
+		g, err := newGPU(dev)
+		if err != nil {
+			return nil, err
+		}
+		return &Kernels{stream: stream, gpu: g}, nil
+	}
+	return nil, fmt.Errorf("%w: %s has no kernels", device.ErrInvalid, stream.Device().Name())
+}
+
+// Close unloads the kernels, when what is queued is done.
+func (k *Kernels) Close() error {
+	if k.gpu == nil {
+		return nil
+	}
+	return k.gpu.module.Close()
+}
+
+// Operand is an array or a number.
+type Operand struct {
+	Array    Array
+	Number   float64
+	IsNumber bool
+}
+
+// Copy sets dst to x, an array of the same dimensions and element size.
+func (k *Kernels) Copy(dst, x Array) error {
+	if dst.IsDense() && x.IsDense() {
+		return k.stream.CopyD2D(dst.Ptr, x.Ptr, x.Span().Bytes)
+	}
+	p, err := newPlan(dst, x)
+	if err != nil {
+		return err
+	}
+	if k.gpu != nil {
+		return k.gpu.copy(k.stream, p, dst, x)
+	}
+	return k.copyOnHost(p, dst, x)
+}
+
+// Zip sets dst = op(a, b), or adds that to it. The dst of a comparison may have elements of one byte; they become 1 or 0, and
+// nothing is added.
+func (k *Kernels) Zip(op Binary, t Type, dst Array, a, b Operand, increment bool) error {
+	p, err := newPlan(dst, a.over(dst), b.over(dst))
+	if err != nil {
+		return err
+	}
+	switch {
+	case k.gpu != nil:
+		return k.gpu.zip(k.stream, op, t, p, dst, a, b, increment)
+	case t == Float32:
+		return zipOnHost[float32](k, op, p, dst, a, b, increment)
+	default:
+		return zipOnHost[float64](k, op, p, dst, a, b, increment)
+	}
+}
+
+// over is the operand's array, or one that any loop over dst merges with it.
+func (o Operand) over(dst Array) Array {
+	if o.IsNumber {
+		return Array{Dims: dst.Dims, Strides: make([]int, len(dst.Dims))}
+	}
+	return o.Array
+}
+
+// Map sets dst = op(x), or adds that to it. lo and hi are those of Clamp.
+func (k *Kernels) Map(op Unary, t Type, dst, x Array, lo, hi float64, increment bool) error {
+	p, err := newPlan(dst, x)
+	if err != nil {
+		return err
+	}
+	switch {
+	case k.gpu != nil:
+		return k.gpu.mapped(k.stream, op, t, p, dst, x, lo, hi, increment)
+	case t == Float32:
+		return mapOnHost[float32](k, op, p, dst, x, lo, hi, increment)
+	default:
+		return mapOnHost[float64](k, op, p, dst, x, lo, hi, increment)
+	}
+}
+
+// Fold sets dst, a dense array of as many elements as the kept dimensions have, to the least or the greatest elements over the
+// folded dimensions, or, if places is set, to their indices there, row-major, as int64. The first of several counts, and NaN
+// above all. x's dimensions are the kept and the folded ones.
+func (k *Kernels) Fold(least, places bool, t Type, dst device.Ptr, x Array, kept, folded []int) error {
+	w, err := newWalk(x, kept, folded)
+	if err != nil {
+		return err
+	}
+	switch {
+	case k.gpu != nil:
+		return k.gpu.fold(k.stream, least, places, t, dst, x, w)
+	case t == Float32:
+		return foldOnHost[float32](k, least, places, dst, x, w)
+	default:
+		return foldOnHost[float64](k, least, places, dst, x, w)
+	}
+}
+
+// walk is a fold: over the folded dimensions for each combination of the kept ones.
+type walk struct{ kept, folded plan }
+
+func newWalk(x Array, kept, folded []int) (w walk, err error) {
+	if w.kept, err = newPlan(x.Permute(kept...)); err == nil {
+		w.folded, err = newPlan(x.Permute(folded...))
+	}
+	return w, err
+}
