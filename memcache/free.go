@@ -184,6 +184,7 @@ func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 	if s.cache.closed {
 		return true
 	}
+	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	s.freeDelta(m, &d)
 	fits := s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d)
@@ -208,6 +209,7 @@ func (s *shard) freeDelta(m *chunk, d *delta) {
 	if m.segment.expandable {
 		return
 	}
+	// As if merged: what is beyond the free neighbours decides whether the result is a part of a segment or a whole one.
 	size, before, after := m.size, m.prev, m.next
 	if before.mergeable() {
 		d[gaugeInactiveSplitBlocks]--

@@ -173,6 +173,8 @@ func (c *Cache) poll() error {
 func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
+	// walk: those behind it are not complete either.
 	last := &done
 	kept := p.queues[:0]
 	for i, q := range p.queues {
@@ -193,6 +195,7 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 			if e.pins == 0 {
 				p.keepSpare(e)
 			}
+			// While its Free still records events the chunk stays, even if none is left: see recordingDone.
 			notNegative("a block's number of events", int64(m.eventsLeft)-1)
 			if m.eventsLeft--; m.eventsLeft == 0 && !m.recording {
 				*last = m
@@ -214,6 +217,7 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 // meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
 // so that a poll which finds it complete does not hand it to another free.
 func (c *Cache) waitForPending(ctx context.Context) error {
+	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
 	p := &c.pending
 	p.mu.Lock()
 	until := p.lastNumber
