@@ -139,12 +139,13 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		config.ExpandableSegments = false
 	}
 	c := &Cache{
-		dev:    dev,
-		number: lastCacheNumber.Add(1),
-		config: config,
-		sizing: rules,
-		growth: make(chan struct{}, 1),
-		limit:  math.MaxInt64,
+		dev:     dev,
+		number:  lastCacheNumber.Add(1),
+		config:  config,
+		sizing:  rules,
+		growth:  make(chan struct{}, 1),
+		pending: pendingFrees{events: device.EventPool{Device: dev}},
+		limit:   math.MaxInt64,
 	}
 	c.table.Store(newShardTable(nil))
 	c.deadShard = &shard{cache: c, retired: true}
