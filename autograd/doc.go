@@ -1,19 +1,24 @@
 // Package autograd trains models: a tape that records operations on tensors and runs them backward, layers,
 // and optimisers.
 //
-//	model := autograd.Sequential{autograd.Flatten{}, hidden, autograd.ReLU{}, output}
-//	opt, err := autograd.NewAdam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)})
-//	for x, y := range batches {
-//		err = opt.ZeroGrad(ctx)
-//		tape := autograd.NewTape(ctx, rt)
-//		loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
-//		err = opt.Step(ctx)
-//		err = tape.Close()
+//	in := autograd.Init(ctx, env, autograd.Seed(1))
+//	model := autograd.Sequential{in.Linear(784, 512), autograd.ReLU{}, in.Linear(512, 10)}
+//	adam := in.Adam(model.Parameters(), autograd.AdamConfig{LR: new(1e-3)})
+//	for _, tape := range in.Steps(1000) {
+//		x, y := next()
+//		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), adam)
 //	}
+//	err := in.Close()
 //
-// Operations are methods of the [Tape]. They return at once; nothing in a step waits for the device unless
-// the program reads a value. The tape's first error sticks: operations after it do nothing, and
-// [Tape.Backward] returns it.
+// An [Initializer] makes what is trained, and its errors stick. Operations are methods of the [Tape]. They return at once;
+// nothing in a step waits for the device unless the program reads a value. The tape's first error sticks, too: operations
+// after it do nothing, and [Tape.Backward], [Tape.Err] and [Tape.Close] return it. Minimize and Steps are short for this:
+//
+//	tape := autograd.NewTape(ctx, env)
+//	loss, err := tape.Backward(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
+//	err = adam.Step(ctx)
+//	err = adam.ZeroGrad(ctx)
+//	err = tape.Close()
 //
 // # Memory
 //
@@ -22,7 +27,8 @@
 // [Sequential] model releases what is between two layers, and adds bias and ReLU in place. Backward frees
 // each value after its last use and each gradient when it is consumed, so that at the peak of a step there
 // are parameters, gradients, the optimiser's state and little else. A program that composes operations itself
-// helps with [Variable.Release], and holds what it wants to read later with [Variable.Keep]. [NoGrad] is for
+// puts them in a [Tape.Frame], which frees what is between, or helps with [Variable.Release], and holds what it wants to
+// read later with [Variable.Keep]. [NoGrad] is for
 // evaluation: an operation frees what it has read, unless the program keeps it.
 //
 // Gradients of parameters add up over several tapes until ZeroGrad, which frees them. A gradient of a value that was

@@ -1,12 +1,13 @@
 // Package tensor is arrays in device memory and the operations on them.
 //
-// A [Runtime] joins a cache, a pool of pinned memory and a stream. Tensors are made on it, and its methods are
-// the operations:
+// A [Runtime] joins a device's cache, a pool of pinned memory and a stream; [Open] makes all of them, [NewRuntime] takes
+// those of the program. Tensors are made on it, and its methods are the operations:
 //
-//	rt, err := tensor.NewRuntime(cache, pool, stream)
-//	x, err := tensor.FromSlice(ctx, rt, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
-//	w, err := rt.Full(ctx, 0.5, gtensor.Float32, 3, 2)
-//	y, err := rt.MatMul(ctx, x, w)
+//	env, err := tensor.Open("host")
+//	defer env.Close()
+//	x, err := tensor.FromSlice(ctx, env, []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+//	w, err := env.Full(ctx, 0.5, tensor.Float32, 3, 2)
+//	y, err := env.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
 // Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32 or

@@ -1,0 +1,90 @@
+// Inference loads the weights of a dense network, answers batches of requests with it, and shows what that took: the
+// latency of a batch, and device memory.
+//
+//	go run ./examples/inference
+//	go run ./examples/inference -weights model.safetensors -batch 8 -n 500
+//
+// The weights are those of torch.nn.Sequential(Linear, ReLU, Linear, …), as safetensors.torch.save_file writes its
+// state_dict. Without a file the program makes one, 784-512-512-10, of random numbers.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/cistern-ml/cistern/autograd"
+	_ "github.com/cistern-ml/cistern/device/cuda"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+type options struct {
+	device  string
+	weights string
+	batch   int
+	n       int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "inference:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, out io.Writer) (o options, err error) {
+	f := flag.NewFlagSet("inference", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.StringVar(&o.device, "device", "host", "`name` of the device")
+	f.StringVar(&o.weights, "weights", "", "`file` of weights, in the format safetensors; empty: random ones")
+	f.IntVar(&o.batch, "batch", 32, "requests in a batch")
+	f.IntVar(&o.n, "n", 200, "batches")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if o.batch < 1 || o.n < 1 {
+		return o, fmt.Errorf("-batch %d -n %d: want at least 1 of each", o.batch, o.n)
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	o, err := parse(args, out)
+	if err != nil {
+		return err
+	}
+	if o.weights == "" {
+		dir, err := os.MkdirTemp("", "inference")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		o.weights = filepath.Join(dir, "random.safetensors")
+		if err := writeFile(o.weights, randomWeights(784, 512, 512, 10)); err != nil {
+			return err
+		}
+	}
+	weights, err := readFile(o.weights)
+	if err != nil {
+		return err
+	}
+	env, err := tensor.Open(o.device)
+	if err != nil {
+		return err
+	}
+	in := autograd.Init(ctx, env)
+	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
+	net := newNetwork(in, weights)
+	if in.Err() != nil {
+		return nil // Close tells
+	}
+	return net.measure(ctx, o, out)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// network is a model whose weights are on the device, ready for requests.
+type network struct {
+	env    *tensor.Runtime
+	model  autograd.Sequential
+	inputs int // numbers in a request
+}
+
+// newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", …, with a ReLU between two of them. What
+// is wrong with them is the initialiser's error.
+func newNetwork(in *autograd.Initializer, weights map[string]weight) *network {
+	net := &network{env: in.Runtime()}
+	width := 0 // of the layer before
+	for i := 0; 2*i < len(weights); i++ {
+		w, b := weights[fmt.Sprintf("%d.weight", 2*i)], weights[fmt.Sprintf("%d.bias", 2*i)]
+		if len(w.shape) != 2 || len(b.shape) != 1 || b.shape[0] != w.shape[0] || (i > 0 && w.shape[1] != width) {
+			in.Fail(fmt.Errorf("layer %d: weight %v and bias %v, after %d outputs: want (outputs, inputs) and (outputs)", 2*i, w.shape, b.shape, width))
+			return net
+		}
+		if i == 0 {
+			net.inputs = w.shape[1]
+		} else {
+			net.model = append(net.model, autograd.ReLU{})
+		}
+		width = w.shape[0]
+		net.model = append(net.model, &autograd.Linear{Weight: parameter(in, w), Bias: parameter(in, b)})
+	}
+	if len(net.model) == 0 {
+		in.Fail(errors.New("the file has no weights"))
+	}
+	return net
+}
+
+func parameter(in *autograd.Initializer, w weight) *autograd.Parameter {
+	wide := make([]float64, len(w.data))
+	for i, v := range w.data {
+		wide[i] = float64(v)
+	}
+	return in.Parameter(wide, w.shape...)
+}
+
+// classify returns the class of each of the requests, inputs numbers each, in classes if that has the capacity. What the
+// batch took is free again when it returns.
+func (net *network) classify(ctx context.Context, requests []float32, classes []int32) (_ []int32, err error) {
+	tape := autograd.NoGrad(ctx, net.env)
+	defer func() {
+		if stuck := tape.Close(); err == nil {
+			err = stuck
+		}
+	}()
+	logits := net.model.Forward(tape, autograd.Upload(tape, requests, len(requests)/net.inputs, net.inputs))
+	if tape.Err() != nil {
+		return classes, nil // Close tells
+	}
+	best, err := net.env.ArgMax(ctx, logits.Value())
+	if err != nil {
+		return classes, err
+	}
+	defer best.Release()
+	return tensor.ToSlice(ctx, best, classes)
+}
+
+// measure answers o.n batches of random requests and tells what they took. The first one, which allocates, is apart.
+func (net *network) measure(ctx context.Context, o options, out io.Writer) error {
+	params := net.model.Parameters()
+	fmt.Fprintf(out, "%s on %s: %d weights in %d tensors\n", o.device, net.env.Device().Properties().Model, params.Elements(), len(params))
+	random := rand.New(rand.NewPCG(2, 0))
+	requests, classes := make([]float32, o.batch*net.inputs), []int32(nil)
+	latencies := make([]time.Duration, o.n+1)
+	cache := net.env.Cache()
+	for i := range latencies {
+		for j := range requests {
+			requests[j] = random.Float32()
+		}
+		start := time.Now()
+		var err error
+		if classes, err = net.classify(ctx, requests, classes); err != nil {
+			return err
+		}
+		latencies[i] = time.Since(start)
+		if i == 0 {
+			cache.ResetPeakStats()
+		}
+	}
+	first, rest := latencies[0], latencies[1:]
+	slices.Sort(rest)
+	var sum time.Duration
+	for _, l := range rest {
+		sum += l
+	}
+	at := func(share float64) time.Duration {
+		return rest[int(share*float64(len(rest)-1))].Round(time.Microsecond)
+	}
+	fmt.Fprintf(out, "%d batches of %d: first %v, then median %v, p99 %v, slowest %v; %.0f requests/s\n",
+		o.n, o.batch, first.Round(time.Microsecond), at(0.5), at(0.99), at(1), float64(o.n*o.batch)/sum.Seconds())
+	fmt.Fprintf(out, "device memory: %s of weights, %s at most during a batch, %s reserved\n",
+		size(cache.MemoryAllocated()), size(cache.MaxMemoryAllocated()-cache.MemoryAllocated()), size(cache.MemoryReserved()))
+	return nil
+}
+
+func size(n int64) string { return humanize.IBytes(uint64(n)) }

@@ -1,0 +1,65 @@
+package structure
+
+import (
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNamesBesidePyTorch: every name of ours in the tables of docs/pytorch.md is there, and every row has one.
+func TestNamesBesidePyTorch(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "pytorch.md"))
+	require.NoError(t, err)
+	packages := map[string]*types.Package{}
+	for _, p := range ours(t) {
+		if !strings.Contains(p.short(), "internal") && p.Name != "main" && !strings.HasPrefix(p.short(), "device/") {
+			packages[p.Name] = checked(t, p)
+		}
+	}
+	names, rows := 0, 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 2 || !strings.HasPrefix(line, "| ") || line == "| PyTorch | here |\n" {
+			continue
+		}
+		rows++
+		found := regexp.MustCompile("`([a-z]+)\\.([A-Z]\\w*)(?:\\.(\\w+))?`").FindAllStringSubmatch(cells[1], -1)
+		require.NotEmpty(t, found, line)
+		for _, m := range found {
+			names++
+			require.Contains(t, packages, m[1], line)
+			require.NoError(t, lookUp(packages[m[1]], m[2], m[3]), line)
+		}
+		require.Equal(t, strings.Count(cells[1], "`"), 2*len(found), "what else is quoted in %s", line)
+	}
+	require.Greater(t, rows, 60)
+	require.Greater(t, names, 100)
+	tensor := packages["tensor"]
+	require.Error(t, lookUp(tensor, "Opens", ""))
+	require.Error(t, lookUp(tensor, "Runtime", "Matmul"))
+	require.Error(t, lookUp(tensor, "Runtime", "cache"))
+	require.Error(t, lookUp(tensor, "Open", "Name"))
+}
+
+// lookUp finds an exported name of a package, or an exported field or method of one.
+func lookUp(pkg *types.Package, name, member string) error {
+	object := pkg.Scope().Lookup(name)
+	if object == nil {
+		return types.Error{Msg: pkg.Name() + " has no " + name}
+	}
+	if member == "" {
+		return nil
+	}
+	_, isType := object.(*types.TypeName)
+	found, _, _ := types.LookupFieldOrMethod(object.Type(), true, pkg, member)
+	if !isType || found == nil || !token.IsExported(member) {
+		return types.Error{Msg: pkg.Name() + "." + name + " has no " + member}
+	}
+	return nil
+}
