@@ -30,8 +30,8 @@ func TestAPI(t *testing.T) {
 		want = append(want, apiFile(p))
 		file := filepath.Join(apiDir, apiFile(p))
 		if *update {
-			require.NoError(t, os.MkdirAll(apiDir, 0o750))
-			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			require.NoError(t, os.MkdirAll(apiDir, 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 		}
 		t.Logf("%-20s %s", p.short(), strings.SplitN(text, "\n", 2)[0])
 		recorded, err := os.ReadFile(file)
