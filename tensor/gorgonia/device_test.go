@@ -118,6 +118,7 @@ func TestForeignOperands(t *testing.T) {
 	for name, operand := range map[string]*g.Dense{"another engine's": b, "in Go memory": onHost} {
 		_, err := g.Add(a, operand)
 		assert.ErrorIs(t, err, gorgonia.ErrForeign, name)
+		assert.ErrorContains(t, err, "has the engine", name)
 		_, err = g.Add(a, a, g.WithReuse(operand))
 		assert.ErrorIs(t, err, gorgonia.ErrForeign, name)
 		_, err = a.MatMul(operand)
