@@ -27,7 +27,9 @@ type Device interface {
 
 	// NewStream makes a stream. It must be closed.
 	NewStream(StreamOptions) (Stream, error)
-	// NewEvent makes an event that is not yet recorded. It must be closed.
+	// NewEvent makes an event that is not yet recorded. It must be closed. Both are cheap: what the driver makes is
+	// pooled below, and what is left is one small Go allocation, a handle that is new each time. So a handle that is
+	// used after Close is refused, and never touches the event of another owner. [EventPool] saves the handle, too.
 	NewEvent(EventOptions) (Event, error)
 	// Elapsed is the device's time between the two last records of timed events, both complete
 	// (cuEventElapsedTime). Events that are untimed, never recorded or not complete are an error.

@@ -79,6 +79,7 @@ type Event interface {
 	Synchronize(ctx context.Context) error
 	// Timed reports whether the event was made with [EventOptions].Timed.
 	Timed() bool
-	// Close releases the event. Waits that are queued on its record are unaffected. It is idempotent.
+	// Close releases the event. Waits that are queued on its record are unaffected. It is idempotent: closing again
+	// does nothing, also when what the event was made of is another's by then.
 	Close() error
 }

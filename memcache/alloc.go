@@ -11,7 +11,7 @@ import (
 
 // The way of a request: alloc checks it and looks for a free chunk of its shard (searchShard, allocCached, bestFit), which
 // is all that a hit does. A miss goes on in allocMiss with the growth lock: inherit, collect, remap, grow, lend, release,
-// flush, grow again, in PyTorch's order, and last the reclaimers.
+// flush, grow again: PyTorch's order, with our own steps in between; and last the reclaimers.
 
 // request is one call of Alloc, and what it leaves for the observer. It lives on the caller's stack.
 type request struct {
@@ -74,7 +74,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 }
 
 // alloc serves a request, and leaves in r what there is to tell of it. It is the path of every hit: it makes no allocation
-// by Go, takes one lock, and calls nobody outside but the stream, for its ID.
+// by Go, takes one lock, and asks the context and the stream nothing that waits.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) (*chunk, error) {
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	return c.allocMiss(ctx, stream, r)
 }
 
-// pollAndAge releases the chunks whose events have completed and, while garbage collection is armed, advances the clock of
-// ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
+// pollAndAge ends the frees of the chunks whose events have completed and, while garbage collection is armed, advances the
+// clock of ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
 func (c *Cache) pollAndAge(r *request) error {
 	if err := c.poll(); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *shard) refuses(r *request) bool {
 	return s.cache.closed || s.retired || r.pool != nil && r.pool.released.Load()
 }
 
-// closedError says what has ended.
+// closedError says what has ended, for a request that was refused: what it wanted, and what the caller may do.
 func (r *request) closedError() error {
 	switch {
 	case r.pool.isReleased():
@@ -240,6 +240,8 @@ func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	if split {
 		m = s.splitFront(m, r.rounded)
 	}
+	// Everything that tells who has the chunk is set before the lock is given up: a Block that finds its serial number in
+	// the chunk may trust the rest.
 	s.sequence++
 	r.sequence = s.sequence
 	m.serial, m.requested = s.nextSerial(), r.bytes

@@ -139,12 +139,13 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		config.ExpandableSegments = false
 	}
 	c := &Cache{
-		dev:    dev,
-		number: lastCacheNumber.Add(1),
-		config: config,
-		sizing: rules,
-		growth: make(chan struct{}, 1),
-		limit:  math.MaxInt64,
+		dev:     dev,
+		number:  lastCacheNumber.Add(1),
+		config:  config,
+		sizing:  rules,
+		growth:  make(chan struct{}, 1),
+		pending: pendingFrees{events: device.EventPool{Device: dev}},
+		limit:   math.MaxInt64,
 	}
 	c.table.Store(newShardTable(nil))
 	c.deadShard = &shard{cache: c, retired: true}
@@ -264,6 +265,7 @@ func (c *Cache) checkStream(op string, s device.Stream) error {
 
 // checkUser is checkStream of a stream whose work may use the device's memory.
 func (c *Cache) checkUser(op string, s device.Stream) error {
+	// Devices of one backend that reach each other's memory may use each other's blocks.
 	if s != nil && s.Device() != c.dev {
 		mine, other := c.dev.Properties(), s.Device().Properties()
 		if mine.Peers && other.Peers && mine.Backend == other.Backend {
@@ -289,6 +291,7 @@ func (s *shard) checkLive(b Block) error {
 
 // lockGrowth takes the growth lock, unless ctx ends first.
 func (c *Cache) lockGrowth(ctx context.Context) error {
+	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
 	select {
 	case c.growth <- struct{}{}:
 		return nil

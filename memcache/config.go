@@ -72,7 +72,7 @@ func AllDivisions(n int) Divisions {
 	return d
 }
 
-// division is the index of a size.
+// division is the index of a size: its power of two, from 1 MiB on; smaller sizes share the first.
 func division(bytes int64) int {
 	return min(max(bits.Len64(uint64(bytes))-1-20, 0), len(Divisions{})-1)
 }

@@ -7,7 +7,7 @@ import "context"
 // context costs some nanoseconds for each value that was put on top.
 type ctxState struct {
 	scope *Scope  // the innermost one, of any cache
-	pools []*Pool // at most one of each cache
+	pools []*Pool // at most one of each cache; a program has few caches
 }
 
 // ctxKey is the key of the ctxState in a context.

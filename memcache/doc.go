@@ -51,5 +51,23 @@
 //
 // [Cache.MemoryAllocated], [Cache.MaxMemoryAllocated], [Cache.MemoryReserved] and [Cache.Stats] answer
 // PyTorch's questions under PyTorch's names; [Cache.Scope] gives peaks of one part of a program, without
-// touching the global ones.
+// touching the global ones. [Cache.Summary] is PyTorch's table, [Cache.Snapshot] shows every segment and block,
+// [Cache.RecordHistory] keeps the last events with their call stacks, and a [Config.Observer] sees each operation as
+// it begins and ends; package trace makes spans and metrics of that.
+//
+// # Out of memory
+//
+// A request that finds no memory is an [*OutOfMemoryError], which is [ErrOutOfMemory] and has the figures that say where
+// the memory is. Before that the cache has waited for the frees that are pending, returned its free segments to the
+// driver, and asked the functions of [Cache.OnPressure]; a request that runs out of memory therefore takes long. Nothing
+// is lost by it: blocks stay valid, and the next request may succeed. [Cache.SetMemoryFraction] and [Config.MemoryLimit]
+// keep a part of the device for others.
+//
+// # Mistakes
+//
+// A block that is freed twice, or recorded after its free, is an error that wraps [ErrFreed]: a [Block] carries the number
+// of its hand-out, and does not touch what the memory is used for now. Blocks that were never freed are what [Cache.Close]
+// reports, and what [Scope.Own] shows of a part of the program. A RecordStream that is missing makes work of two streams
+// race; on the host device go test -race finds it. Builds with the tag invariants check the cache's structures after
+// operations, and overwrite freed blocks where the host can.
 package memcache

@@ -10,8 +10,10 @@ import (
 // Expandable segments (PyTorch's expandable_segments). Each stream, pool and kind has one long range of addresses, and
 // memory is mapped into it where a request needs more. Segments of fixed sizes fragment: a request that is larger than
 // every free chunk needs a new segment, though the free chunks together would do. Here a free chunk at the end grows, and
-// what is free as a whole granule can be unmapped in the middle and mapped elsewhere (shrink.go, remap.go). It costs more
-// and slower calls of the driver, one for each granule, which some drivers make wait for the device.
+// what is free as a whole granule can be unmapped in the middle and mapped elsewhere (shrink.go, remap.go). Of what
+// PyTorch's recordings in testdata allocate at their peak, ResNet-50 then reserves 1.02 times as much, in place of 1.26, and
+// GPT-2 1.08 times, in place of 1.10 (memreplay -config). It costs more and slower calls of the driver, one for each
+// granule, of which unmapping waits for the work that is queued.
 //
 // A range is tiled by chunks like every segment; those without memory are marked unmapped and are in an index of their
 // own, by address. Only the holder of the growth lock changes them. Chunks with memory are allocated, freed and merged by
@@ -131,6 +133,8 @@ func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	if _, host := c.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
 	}
+	// Addresses cost nothing on a GPU: a range that is longer than the device's memory never has to be left for another. If
+	// there are too few the ranges that have no memory are given back first.
 	var bytes int64
 	var p device.Ptr
 	reserve := func(size int64) (err error) {

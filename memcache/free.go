@@ -104,7 +104,7 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if err := c.pending.push(c, stream.ID(), e, m); err != nil {
+		if err := c.pending.push(c, stream, e, m); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -120,29 +120,34 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 
 // recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
 // because no event could be had.
-func (c *Cache) recordEvent(s device.Stream) (*pendingEvent, error) {
-	var e *pendingEvent
-	var foreign device.Stream
-	if s.Device() != c.dev {
-		foreign = s
+func (c *Cache) recordEvent(s device.Stream) (device.Event, error) {
+	var e device.Event
+	var err error
+	foreign := c.foreign(s)
+	if foreign == nil {
+		e, err = c.pending.events.Get()
 	} else {
-		e = c.pending.takeSpare()
+		e, err = s.Device().NewEvent(device.EventOptions{})
 	}
-	if e == nil {
-		event, err := s.Device().NewEvent(device.EventOptions{})
-		if err != nil {
-			return nil, c.synchronize(s)
-		}
-		e = &pendingEvent{event: event, foreign: foreign}
+	if err != nil {
+		return nil, c.synchronize(s)
 	}
-	if err := s.Record(e.event); err == nil {
+	if err := s.Record(e); err == nil {
 		return e, nil
 	}
-	c.pending.putSpare(e)
+	_ = c.pending.putEvent(e, foreign)
 	if s.Closed() {
 		return nil, nil
 	}
 	return nil, c.synchronize(s)
+}
+
+// foreign is s if it is another device's, or nil.
+func (c *Cache) foreign(s device.Stream) device.Stream {
+	if s.Device() != c.dev {
+		return s
+	}
+	return nil
 }
 
 // synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
@@ -179,6 +184,7 @@ func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 	if s.cache.closed {
 		return true
 	}
+	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	s.freeDelta(m, &d)
 	fits := s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d)
@@ -203,6 +209,7 @@ func (s *shard) freeDelta(m *chunk, d *delta) {
 	if m.segment.expandable {
 		return
 	}
+	// As if merged: what is beyond the free neighbours decides whether the result is a part of a segment or a whole one.
 	size, before, after := m.size, m.prev, m.next
 	if before.mergeable() {
 		d[gaugeInactiveSplitBlocks]--

@@ -18,6 +18,7 @@ func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 
 // moment ago stay, where a flush would return them too and the next step would ask the driver for them again. The growth
 // lock is held; no shard is locked while the driver works.
 func (c *Cache) collectGarbage(ctx context.Context) error {
+	// All shards: the threshold is of what the whole cache has reserved, and the oldest segment may be any stream's.
 	c.lockAll()
 	if !c.gcArmed() {
 		c.unlockAll()
@@ -46,6 +47,7 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 // oldest chooses chunks of together at least excess bytes, or all, in passes that each take those of at least the mean age.
 // now is the clock of the ages.
 func oldest(candidates []*chunk, excess, now int64) (victims []*chunk) {
+	// PyTorch's passes: the mean is of what is left, so that each pass goes down to younger ones.
 	for excess > 0 && len(candidates) > 0 {
 		var total int64
 		for _, m := range candidates {
@@ -84,6 +86,8 @@ func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
 		s.mu.Unlock()
 		return false, nil
 	}
+	// One segment that is large enough is best; else the largest ones, down to max_split_size, until they are enough. They go
+	// back also if they are not, as in PyTorch.
 	x := &l.free[r.kind]
 	m := x.atLeast(need)
 	var victims []*chunk

@@ -22,6 +22,7 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error
 	if retry {
 		c.stats.NumAllocRetries++
 	}
+	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
 	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
 	c.mu.Unlock()
 	if limited {
@@ -37,6 +38,8 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error
 	if err := c.driverRanges.add(p, bytes); err != nil {
 		return nil, c.growError(r, err)
 	}
+	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
+	// it reserved and not in use.
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard

@@ -33,6 +33,7 @@ func (x *index) treeOf(size int64) (*tree, int) {
 	if size >= indexedSizes*minBlock { // in bytes: the number may be more than an int holds
 		return &x.large, -1
 	}
+	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
 	n := int(size / minBlock)
 	if x.words == nil {
 		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)

@@ -54,6 +54,7 @@ func (c *Cache) inheritSegments(r *request) {
 // moveSegment makes a segment without a block in use another shard's. All shards are locked.
 func (s *shard) moveSegment(seg *segment, into *shard) {
 	pool := seg.freeLists.pool
+	// The chunks leave the indexes of the one shard before the segment changes its free lists, and enter the other's after.
 	for m := seg.first; m != nil; m = m.next {
 		seg.indexFor(m).remove(m)
 	}

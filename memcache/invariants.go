@@ -16,6 +16,7 @@ const blocksPerOperation = 64
 
 // verify panics if the cache's structures are inconsistent. It is called after every operation.
 func (c *Cache) verify() {
+	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
 	if c.unverified.Add(-1) > 0 {
 		return
 	}
@@ -34,6 +35,7 @@ func (c *Cache) poisons() bool {
 	if !invariants.Enabled {
 		return false
 	}
+	// Where the host can read freed memory a test sees the poison, and the race detector the write.
 	_, visible := c.dev.(device.HostVisible)
 	return visible
 }

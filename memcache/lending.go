@@ -8,6 +8,7 @@ func (c *Cache) allocFromLendingPool(r *request) *chunk {
 	if r.pool != nil || c.config.Exact && c.config.ExpandableSegments {
 		return nil
 	}
+	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
 	c.lockAll()
 	defer c.unlockAll()
 	for _, p := range c.oomPools {

@@ -19,7 +19,8 @@ func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *requ
 	return c.allocMiss(ctx, stream, r)
 }
 
-// growUncached asks the driver once: there is nothing to flush. The growth lock is held.
+// growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
+// that what is checked here stays true.
 func (c *Cache) growUncached(ctx context.Context, r *request) (*chunk, error) {
 	r.shard.mu.Lock()
 	r.refused = r.shard.refuses(r)
@@ -55,6 +56,8 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	uses := m.uses
 	s.mu.Unlock()
 
+	// The block is pending from here on: nobody has it, and nobody but this call will free it. Errors leave it so, since
+	// memory that a stream may still use must not go back.
 	var errs []error
 	for _, stream := range uses {
 		errs = append(errs, c.synchronize(stream))

@@ -78,6 +78,8 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if err != nil {
 		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
 	}
+	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
+	// more, so that what is active and not allocated is pending.
 	c.lockAll()
 	defer c.unlockAll()
 	t := c.sumStats()
@@ -148,6 +150,7 @@ type pressure struct {
 // try. One that says that it freed more than the device has altogether is not believed any more, so that a request ends
 // whatever reclaimers say. No lock is held while one runs.
 func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
+	// A reclaimer that is registered while the request fails is not asked: the list could go on for ever.
 	if !p.asked {
 		c.mu.Lock()
 		p.asked, p.left = true, c.reclaimers

@@ -24,6 +24,7 @@ func ParseConfig(options string) (Config, error) {
 	fail := func(format string, args ...any) (Config, error) {
 		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w: %s", options, ErrInvalid, fmt.Sprintf(format, args...))
 	}
+	// key:value, with commas in between; a value in brackets may have commas of its own. PyTorch ignores white space.
 	rest := strings.Join(strings.Fields(options), "")
 	for rest != "" {
 		key, after, ok := strings.Cut(rest, ":")

@@ -20,17 +20,18 @@ import (
 // There is a queue for each stream that an event was recorded on: the events of one stream complete in order, so that a
 // poll asks for the first of each queue, and no stream holds up another.
 //
-// An event is used again for the next free, together with the record of it that waits here. Making and closing one for
-// each free was measured: 570 ns and two allocations by Go for an allocation, RecordStream and a free (BenchmarkRecordStream),
-// where it is 410 ns and none.
+// An event is used again for the next free (device.EventPool), and so is the record of it that waits here. Making and
+// closing an event for each free was measured: 570 ns and two allocations by Go for an allocation, RecordStream and a free
+// (BenchmarkRecordStream), where it is 410 ns and none.
 //
 // Its lock comes after the shards'; no driver's wait runs under it, only Query, which never waits.
 type pendingFrees struct {
 	mu          sync.Mutex
 	queues      []*eventQueue // not empty, by stream: the order in which completions are seen
 	lastNumber  uint64        // of the last event that was pushed
-	spareEvents *pendingEvent
-	emptyQueues *eventQueue // unused ones, linked by next
+	spare       *pendingEvent // unused ones, linked by next
+	emptyQueues *eventQueue   // the same
+	events      device.EventPool
 	closed      bool
 }
 
@@ -41,10 +42,10 @@ type eventQueue struct {
 	next       *eventQueue
 }
 
-// pendingEvent is one event of a pending chunk. It is reused, with its event.
+// pendingEvent is one event of a pending chunk.
 type pendingEvent struct {
 	event   device.Event
-	foreign device.Stream // set if the event is another device's, and not reused
+	foreign device.Stream // set if the event is another device's, and not of the pool
 	chunk   *chunk        // nil when it is complete
 	number  uint64
 	pins    int // goroutines that wait for the event without the lock
@@ -77,22 +78,28 @@ func (e *pendingEvent) wait(ctx context.Context) error {
 	return err
 }
 
-// push adds e, which waits for m's work on the stream, to the stream's queue. If e is nil that work is done, and one event
-// less of m is waited for; if the cache was closed meanwhile e is closed, since nobody would do it later.
-func (p *pendingFrees) push(c *Cache, stream uint64, e *pendingEvent, m *chunk) error {
+// push adds event, which is complete when m's work on s is, to the stream's queue. If it is nil that work is done, and one
+// event less of m is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
+func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, m *chunk) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e == nil || p.closed {
+	if event == nil || p.closed {
 		m.eventsLeft--
-		if e != nil {
-			return e.event.Close()
+		if event != nil {
+			return event.Close()
 		}
 		return nil
 	}
 	c.slowWork.Add(1)
 	p.lastNumber++
-	e.chunk, e.number, e.next = m, p.lastNumber, nil
-	i, found := slices.BinarySearchFunc(p.queues, stream, func(q *eventQueue, stream uint64) int { return cmp.Compare(q.stream, stream) })
+	e := p.spare
+	if e == nil {
+		e = new(pendingEvent)
+	} else {
+		p.spare = e.next
+	}
+	*e = pendingEvent{event: event, foreign: c.foreign(s), chunk: m, number: p.lastNumber}
+	i, found := slices.BinarySearchFunc(p.queues, s.ID(), func(q *eventQueue, stream uint64) int { return cmp.Compare(q.stream, stream) })
 	if found {
 		p.queues[i].tail.next = e
 		p.queues[i].tail = e
@@ -104,7 +111,7 @@ func (p *pendingFrees) push(c *Cache, stream uint64, e *pendingEvent, m *chunk) 
 	} else {
 		p.emptyQueues = q.next
 	}
-	*q = eventQueue{stream: stream, head: e, tail: e}
+	*q = eventQueue{stream: s.ID(), head: e, tail: e}
 	p.queues = slices.Insert(p.queues, i, q)
 	return nil
 }
@@ -118,33 +125,20 @@ func (p *pendingFrees) recordingDone(m *chunk) bool {
 	return m.eventsLeft == 0
 }
 
-// takeSpare returns an unused pendingEvent whose event may be recorded, or nil.
-func (p *pendingFrees) takeSpare() *pendingEvent {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := p.spareEvents
-	if e != nil {
-		p.spareEvents, e.next = e.next, nil
+// putEvent gives an unused event back to the pool, or closes it if it is another device's: on this device's streams it
+// could not be recorded.
+func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
+	if foreign != nil {
+		return e.Close()
 	}
-	return e
+	return p.events.Put(e)
 }
 
-// putSpare undoes takeSpare.
-func (p *pendingFrees) putSpare(e *pendingEvent) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keepSpare(e)
-}
-
-// keepSpare keeps e for the next free, or closes its event if it is another device's: on this device's streams it could not
-// be recorded. p.mu is held.
+// keepSpare gives e's event back, and keeps e for the next free. p.mu is held.
 func (p *pendingFrees) keepSpare(e *pendingEvent) {
-	if e.foreign != nil {
-		_ = e.event.Close()
-		return
-	}
-	e.chunk, e.next = nil, p.spareEvents
-	p.spareEvents = e
+	_ = p.putEvent(e.event, e.foreign)
+	*e = pendingEvent{next: p.spare}
+	p.spare = e
 }
 
 // close closes the events, and makes push close those that come later.
@@ -152,16 +146,13 @@ func (p *pendingFrees) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	var errs []error
-	for e := p.spareEvents; e != nil; e = e.next {
-		errs = append(errs, e.event.Close())
-	}
+	errs := []error{p.events.Close()}
 	for _, q := range p.queues {
 		for e := q.head; e != nil; e = e.next {
 			errs = append(errs, e.event.Close())
 		}
 	}
-	p.queues, p.spareEvents = nil, nil
+	p.queues, p.spare = nil, nil
 	return errors.Join(errs...)
 }
 
@@ -182,6 +173,8 @@ func (c *Cache) poll() error {
 func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
+	// walk: those behind it are not complete either.
 	last := &done
 	kept := p.queues[:0]
 	for i, q := range p.queues {
@@ -202,6 +195,7 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 			if e.pins == 0 {
 				p.keepSpare(e)
 			}
+			// While its Free still records events the chunk stays, even if none is left: see recordingDone.
 			notNegative("a block's number of events", int64(m.eventsLeft)-1)
 			if m.eventsLeft--; m.eventsLeft == 0 && !m.recording {
 				*last = m
@@ -223,6 +217,7 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 // meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
 // so that a poll which finds it complete does not hand it to another free.
 func (c *Cache) waitForPending(ctx context.Context) error {
+	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
 	p := &c.pending
 	p.mu.Lock()
 	until := p.lastNumber

@@ -92,6 +92,7 @@ func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.with
 
 // withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
+	// A context that is used with several caches keeps the pools of the others.
 	state := ctxStateOf(ctx)
 	next := &ctxState{scope: state.scope}
 	if p != nil {

@@ -78,6 +78,7 @@ func (c *Cache) raisePeaks(s *shard, k poolKind) {
 
 // coverPeak is raisePeaks for one peak; of gives a shard's use and its quota in it.
 func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) {
+	// As long as another shard has unused quota the true sum is below the peak, and the peak must not rise.
 	need, quota := of(s)
 	missing := need - *quota
 	for _, o := range c.table.Load().list {

@@ -50,6 +50,7 @@ func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) 
 
 // flushPool is flush; for a private pool its free segments alone are returned.
 func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
+	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
 	c.mu.Unlock()
@@ -149,6 +150,7 @@ func (c *Cache) returnAddresses(fresh bool) error {
 		return nil
 	}
 	c.lockAll()
+	// One unmapped chunk from end to end: nothing is mapped.
 	var empty []*segment
 	for _, s := range c.table.Load().list {
 		for _, seg := range s.segments {
@@ -172,6 +174,7 @@ func (c *Cache) returnAddresses(fresh bool) error {
 // driverFreeAll returns segments, whose chunks are not in the index, to the driver. After an error the others are put back.
 // The growth lock is held.
 func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
+	// One after the other, with the growth lock alone, so that hits go on between and during the calls.
 	for i, m := range blocks {
 		if err := c.driverFree(ctx, m.segment); err != nil {
 			for _, m := range blocks[i:] {

@@ -61,6 +61,7 @@ type Own struct {
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
 	state := ctxStateOf(ctx)
 	s := &Scope{cache: c, parent: state.scope, name: name}
+	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
 	c.lockAll()
 	defer c.unlockAll()
 	s.base = c.sumStats()
@@ -107,6 +108,7 @@ func (s *Scope) End() {
 	s.updateWindow()
 	c.scopesEnded++
 	s.ended = c.scopesEnded
+	// Its quotas go, in every shard, from the same place in the list.
 	i := slices.Index(c.openScopes, s)
 	c.openScopes = slices.Delete(c.openScopes, i, i+1)
 	for _, sh := range c.table.Load().list {
@@ -154,6 +156,7 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 // or not at all. The block's shard is locked.
 func (m *chunk) charge(c *Cache, s *Scope) {
 	m.scope, m.scopesEndedBefore = nil, c.scopesEnded
+	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
 	for ; s != nil; s = s.parent.innermostOf(c) {
 		if s.ended != 0 {
 			continue

@@ -124,6 +124,7 @@ func (c *Cache) unlockAll() {
 // retireShard drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
 // quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
 func (c *Cache) retireShard(s, into *shard) {
+	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
 	for row := range s.quota {
 		for g := range gauges {
 			into.quota[row][g] += s.quota[row][g]
@@ -141,7 +142,8 @@ func (c *Cache) retireShard(s, into *shard) {
 	c.baseCounts.add(s)
 	for m := s.unusedChunks; m != nil; {
 		// Chunks are allocated together, so one that lives on in another shard, or in a Block, keeps these:
-		// nothing of the shard may hang on them.
+		// nothing of the shard may hang on them. A Block of long ago that asks for its chunk's owner gets deadShard,
+		// whose lock nobody else needs, and hears there that it was freed.
 		next := m.next
 		m.next, m.prev, m.segment = nil, nil, nil
 		m.shard.Store(c.deadShard)
@@ -168,7 +170,8 @@ func (n *shardCounts) add(s *shard) {
 // leaseSize is how many serial numbers a shard takes at a time: a hit touches the counter of all shards once in so many.
 const leaseSize = 1 << 16
 
-// nextSerial numbers a hand-out. s.mu is held.
+// nextSerial numbers a hand-out: no two of a cache have one number, and 0 is none. The numbers of one shard ascend; those of
+// two shards say nothing about order, which is what sequence numbers are for. s.mu is held.
 func (s *shard) nextSerial() uint64 {
 	if s.serial == s.leaseEnd {
 		s.leaseEnd = s.cache.serials.Add(leaseSize)

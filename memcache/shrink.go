@@ -73,6 +73,7 @@ func (c *Cache) unmap(ctx context.Context, m *chunk, from device.Ptr, bytes int6
 // dissolve unmaps everything of an expandable segment and gives its addresses back, for Close: nobody uses the cache any
 // more, and its chunks may be in any state.
 func (c *Cache) dissolve(ctx context.Context, seg *segment) error {
+	// Runs of chunks with memory, between those without, are unmapped as wholes.
 	var errs []error
 	granule := c.granuleSize(seg.first.kind)
 	mapped := int64(0)

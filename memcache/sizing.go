@@ -105,7 +105,8 @@ func (r *sizing) roundSize(bytes int64) int64 {
 	return roundUp(bytes, minBlock)
 }
 
-// roundDivision rounds up to one of d steps between the powers of two around bytes.
+// roundDivision rounds up to one of d steps between the powers of two around bytes: with 4 divisions 4800 becomes 5120, the
+// first of 4096, 5120, 6144 and 7168 that is large enough.
 func roundDivision(bytes, d int64) int64 {
 	floor := int64(1) << (bits.Len64(uint64(bytes)) - 1)
 	if bytes == floor {

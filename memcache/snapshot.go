@@ -78,6 +78,7 @@ func (c *Cache) Snapshot() Snapshot {
 // appendTo adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
 // locked.
 func (seg *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+	// open: the last segment of the list goes on; addresses without memory end it.
 	open := false
 	for m := seg.first; m != nil; m = m.next {
 		if m.unmapped {

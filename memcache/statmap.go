@@ -1,5 +1,8 @@
 package memcache
 
+// The names are PyTorch's exactly, so that what reads its statistics, such as a script or a recording's check, reads these.
+// Statistics of ours that PyTorch has no name for are left out.
+
 // Map returns the statistics under PyTorch's flattened names, such as "allocated_bytes.all.peak"
 // (torch.cuda.memory_stats).
 func (s Stats) Map() map[string]int64 {

@@ -111,6 +111,7 @@ func (s *Stats) counts() [9]*int64 {
 // they were in then, which are earlier statistics of the same cache. ResetAccumulatedStats in between, or before, makes
 // no difference. Since(Stats{}) counts from New on.
 func (s Stats) Since(then Stats) Stats {
+	// Both are counted from New on, then subtracted.
 	s.addSums(s.beforeReset, 1)
 	s.addSums(then.beforeReset, -1)
 	s.addSums(&then, -1)
@@ -169,6 +170,7 @@ func (c *Cache) ResetPeakStats() {
 	}
 	c.lockAll()
 	defer c.unlockAll()
+	// Every shard's quota becomes its use, and so their sums, the peaks, become what is in use now.
 	for _, s := range c.stats.quantities() {
 		s.Peak = s.Current
 	}

@@ -76,7 +76,9 @@ func TestRecordStreamOfAPeer(t *testing.T) {
 		_, err := c.Alloc(t.Context(), 3<<20, s) // polls
 		require.NoError(t, err)
 		require.Zero(t, c.slowWork.Load(), "nothing is pending")
-		require.Nil(t, c.pending.spareEvents, "the other device's events are not kept for this one's streams")
+		e, err := c.pending.events.Get()
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(s.Record(e), e.Close()), "the other device's events are not kept for this one's streams")
 		a = mustAlloc(t, c, 3<<20, s)
 	}
 	require.ErrorContains(t, c.Close(), "never freed")

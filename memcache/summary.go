@@ -10,6 +10,7 @@ import (
 
 // Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
 func (c *Cache) Summary() string {
+	// Three lines for each quantity: all, and of the large and the small pool.
 	s := c.Stats()
 	var t strings.Builder
 	line := func(text string) { fmt.Fprintf(&t, "|%-75s|\n", text) }
@@ -73,6 +74,7 @@ func countCell(v, reference int64) string {
 
 // scale divides v until the reference is below the threshold or the units run out.
 func scale(v, reference, threshold, divisor int64, units []string) (int64, string) {
+	// One unit for a whole row, chosen by its first cell, so that the cells can be compared.
 	i := 0
 	for ; i < len(units)-1 && reference >= threshold; i++ {
 		v /= divisor

@@ -106,6 +106,8 @@ func (x *tree) descend(at, m *chunk) **chunk {
 
 // split divides the tree below t into the chunks before m and those after it.
 func (x *tree) split(t, m *chunk) (before, after *chunk) {
+	// Each of the two trees has one place at its edge where what comes next belongs: there goes t, and the walk goes on below
+	// it, on the side of m.
 	toBefore, toAfter := &before, &after
 	for t != nil {
 		if x.less(t, m) {
@@ -122,6 +124,8 @@ func (x *tree) split(t, m *chunk) (before, after *chunk) {
 
 // join is the treap of a's and b's chunks, all of a before all of b.
 func join(a, b *chunk) *chunk {
+	// The root of the higher priority goes on top; its subtree that faces the other tree is joined with that in the next
+	// round.
 	var root *chunk
 	link := &root
 	for a != nil && b != nil {

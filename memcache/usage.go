@@ -4,6 +4,9 @@ package memcache
 // bytes reserved, is counted once for the cache, in Cache.stats.
 type gauge uint8
 
+// The gauges, with what PyTorch calls them: allocation, active, inactive_split, requested_bytes, oversize_allocations. The
+// bytes are rounded, except for those that were requested. A block that is allocated is active too; one that is pending is
+// active alone.
 const (
 	gaugeAllocatedBlocks gauge = iota
 	gaugeAllocatedBytes
@@ -118,6 +121,7 @@ func (u *usage) apply(k poolKind, d *delta) {
 
 // sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
 func (c *Cache) sumGauge(row int, g gauge) Stat {
+	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
 	t := Stat{Peak: c.peaks[row][g]}
 	for k := range c.retiredTotals {
 		if row == k || row == allPools {

@@ -107,6 +107,41 @@ func TestReshape(t *testing.T) {
 	assert.Equal(t, gtensor.Shape{0, 2}, y.Shape())
 }
 
+func TestViewAs(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, []float32{1, 2, 3, 4}, 4)
+	whole, err := r.ViewAs(r.ctx, x, 0, gtensor.Uint8, 16)
+	require.NoError(t, err)
+	part, err := r.ViewAs(r.ctx, whole, 4, gtensor.Float32, 2)
+	require.NoError(t, err)
+	assert.Equal(t, []float32{2, 3}, get[float32](r, part, nil))
+	part, err = r.ViewAs(r.ctx, part, 4, gtensor.Int32)
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, part.Offset())
+	assert.Equal(t, []int32{int32(math.Float32bits(3))}, get[int32](r, part, nil))
+	require.NoError(t, x.Release())
+	require.NoError(t, whole.Release())
+	assert.Equal(t, []int32{int32(math.Float32bits(3))}, get[int32](r, part, nil), "it keeps the memory")
+
+	x = put(r, []float32{1, 2, 3, 4}, 4)
+	for _, refused := range []struct {
+		offset int64
+		dtype  gtensor.Dtype
+		n      int
+		err    error
+	}{
+		{4, gtensor.Float32, 4, ErrShape}, {-4, gtensor.Float32, 1, ErrShape}, {17, gtensor.Uint8, 0, ErrShape},
+		{math.MaxInt64, gtensor.Uint8, 1, ErrShape}, {4, gtensor.Float64, 1, ErrInvalid}, {0, gtensor.Float32, -1, ErrShape},
+		{0, gtensor.Bool, 1, ErrDtype},
+	} {
+		_, err := r.ViewAs(r.ctx, x, refused.offset, refused.dtype, refused.n)
+		assert.ErrorIs(t, err, refused.err, "%+v", refused)
+	}
+	require.NoError(t, x.Release())
+	_, err = r.ViewAs(r.ctx, x, 0, gtensor.Float32, 1)
+	assert.ErrorIs(t, err, ErrReleased)
+}
+
 func TestLifetimesReleaseWhatWasNotKept(t *testing.T) {
 	r := newRig(t, 64<<20)
 	outerCtx, outer := WithLifetime(r.ctx)

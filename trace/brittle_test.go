@@ -108,16 +108,16 @@ func TestEventsThatFail(t *testing.T) {
 	}
 }
 
-// Events are used again by later steps, and closed with the profiler.
-func TestEventsAreClosedWithTheProfiler(t *testing.T) {
+// A step's two events are closed once they are read.
+func TestEventsAreClosedWithTheirStep(t *testing.T) {
 	d, _, p := newBrittle(t, true)
 	for i := range int64(3) {
 		_, step := p.StartStep(t.Context(), i)
 		assert.True(t, step.End().DeviceTimed)
+		assert.Equal(t, []int{2 * int(i+1), 2 * int(i+1)}, []int{d.made, d.closed})
 	}
-	assert.Equal(t, []int{2, 0}, []int{d.made, d.closed})
 	require.NoError(t, p.Close())
-	assert.Equal(t, []int{2, 2}, []int{d.made, d.closed})
+	assert.Equal(t, []int{6, 6}, []int{d.made, d.closed})
 }
 
 // The step's second event fails: the first one is closed, and the step has no device time.
@@ -146,7 +146,7 @@ func TestEventsThatCannotBeClosed(t *testing.T) {
 	d.elapsing = nil
 	_, step = p.StartStep(t.Context(), 3)
 	assert.True(t, step.End().DeviceTimed)
-	assert.ErrorIs(t, p.Close(), d.closing, "of the spare events")
+	assert.ErrorIs(t, p.Close(), d.closing, "of the step's events")
 	p.discard(&brittleEvent{device: d, Event: freshEvent(t, d)})
 	assert.ErrorIs(t, p.Flush(t.Context()), d.closing)
 	d.closing = nil

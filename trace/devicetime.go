@@ -12,27 +12,22 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// mark records a timed event on the compute stream; nil: there is none, and Flush tells why.
+// mark records a timed event on the compute stream; nil: there is none, and Flush tells why. A step makes two and closes
+// them when it has read them: devices keep what is worth keeping.
 func (p *Profiler) mark() device.Event {
 	if p.config.Stream == nil {
 		return nil
 	}
 	p.mu.Lock()
 	closed := p.closed
-	var e device.Event
-	if n := len(p.spare) - 1; n >= 0 && !closed {
-		e, p.spare = p.spare[n], p.spare[:n]
-	}
 	p.mu.Unlock()
 	if closed {
 		return nil
 	}
-	if e == nil {
-		var err error
-		if e, err = p.config.Cache.Device().NewEvent(device.EventOptions{Timed: true}); err != nil {
-			p.keep(fmt.Errorf("trace: making a timed event: %w", err))
-			return nil
-		}
+	e, err := p.config.Cache.Device().NewEvent(device.EventOptions{Timed: true})
+	if err != nil {
+		p.keep(fmt.Errorf("trace: making a timed event: %w", err))
+		return nil
 	}
 	if err := p.config.Stream.Record(e); err != nil {
 		p.keep(fmt.Errorf("trace: recording a timed event: %w", err))
@@ -119,23 +114,15 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		return false, err
 	case err != nil:
 		p.keep(fmt.Errorf("trace: the device time of step %d: %w", s.number, err))
-		p.discard(s.from)
-		p.discard(s.to)
-		return true, nil
 	case !r.done:
 		return false, nil
+	default:
+		p.mu.Lock()
+		s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
+		p.mu.Unlock()
 	}
-	p.mu.Lock()
-	s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
-	closed := p.closed
-	if !closed {
-		p.spare = append(p.spare, s.from, s.to)
-	}
-	p.mu.Unlock()
-	if closed { // Close may have been here before
-		p.discard(s.from)
-		p.discard(s.to)
-	}
+	p.discard(s.from)
+	p.discard(s.to)
 	return true, nil
 }
 

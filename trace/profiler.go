@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -41,8 +40,7 @@ type Profiler struct {
 
 	mu      sync.Mutex
 	closed  bool
-	open    []*Step        // ended, waiting for the device, in the order of the Ends
-	spare   []device.Event // timed, unused
+	open    []*Step // ended, waiting for the device, in the order of the Ends
 	summary collector
 	err     error // the first that nobody could be told
 }
@@ -98,8 +96,7 @@ func (p *Profiler) Flush(ctx context.Context) error {
 	return err
 }
 
-// Close is Flush without a deadline, and releases the profiler's events. Steps that are started later have
-// no device time. It is idempotent.
+// Close is Flush without a deadline. Steps that are started later have no device time. It is idempotent.
 func (p *Profiler) Close() error {
 	if p.off() {
 		return nil
@@ -107,15 +104,7 @@ func (p *Profiler) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	errs := []error{p.Flush(context.Background())}
-	p.mu.Lock()
-	spare := p.spare
-	p.spare = nil
-	p.mu.Unlock()
-	for _, e := range spare {
-		errs = append(errs, e.Close())
-	}
-	return errors.Join(errs...)
+	return p.Flush(context.Background())
 }
 
 // pending is the number of steps that have ended and are not complete.

@@ -290,16 +290,6 @@ func TestStepsConcurrentSafe(t *testing.T) {
 	assert.Zero(t, f.tracer.allSteps.Load())
 }
 
-func TestEventsAreReused(t *testing.T) {
-	f := newFixture(t, Config{})
-	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Synchronize: true})
-	for i := range int64(10) {
-		_, step := p.StartStep(t.Context(), i)
-		assert.True(t, step.End().DeviceTimed)
-	}
-	assert.Len(t, p.spare, 2)
-}
-
 // Synchronize waits no longer than the step's context lasts, and the step is not lost.
 func TestSynchronizeIsCancelled(t *testing.T) {
 	f := newFixture(t, Config{})

@@ -159,7 +159,8 @@ func (w *world) afterClose(actors []*actor) {
 		}
 	}
 	_, get := w.pool.Get(background, 1)
-	_, fill := w.pool.Fill(background, a.streams[0], a.vars[0].block, 0, 1, 1)
+	block := a.vars[0].block // empty, if the device died before it was allocated
+	_, fill := w.pool.Fill(background, a.streams[0], block, 0, min(1, block.Size()), 1)
 	errs := []error{get, fill, w.pool.EmptyCache(background)}
 	for _, a := range actors {
 		for _, b := range a.buffers {

@@ -13,7 +13,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// event is a CUevent out of the device's pool.
+// event is a handle of a CUevent out of the device's pool. A CUevent is made once and used again; a handle is not: one that
+// was closed must stay closed while the CUevent belongs to another. The gate keeps the CUevent out of the pool until
+// the last call that uses it has left.
 type event struct {
 	dev      *Device
 	handle   C.uint64_t
@@ -33,7 +35,7 @@ func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 		return nil, err
 	}
 	e := &event{dev: d, handle: h, timed: opts.Timed}
-	e.gate.emptied = e.giveBack
+	e.gate.owner = e // not a function of e, which would be another allocation
 	return e, nil
 }
 
@@ -102,8 +104,8 @@ func (e *event) Close() error {
 	return nil
 }
 
-// giveBack is called once nobody uses the event any more.
-func (e *event) giveBack() { e.dev.pool(e.timed).put(e.handle) }
+// emptied gives the CUevent back once nobody uses the event any more.
+func (e *event) emptied() { e.dev.pool(e.timed).put(e.handle) }
 
 func (s *stream) Record(e device.Event) error {
 	if err := s.enter("Record"); err != nil {

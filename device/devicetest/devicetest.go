@@ -41,6 +41,7 @@ func Run(t *testing.T, b Backend) {
 		{"Order", orderTests},
 		{"Queue", queueTests},
 		{"Event", eventTests},
+		{"Reuse", reuseTests},
 		{"Elapsed", elapsedTests},
 		{"OnDone", onDoneTests},
 		{"Copy", copyTests},

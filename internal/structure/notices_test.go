@@ -109,7 +109,7 @@ func TestNotices(t *testing.T) {
 	marks := regexp.MustCompile(`(?s)<!-- modules -->.*<!-- end -->`)
 	if *update {
 		text = marks.ReplaceAllLiteral(text, []byte(table.String()))
-		require.NoError(t, os.WriteFile(file, text, 0o600))
+		require.NoError(t, os.WriteFile(file, text, 0o644))
 	}
 	require.Equal(t, string(marks.Find(text)), table.String(), "go test ./internal/structure -update writes the table")
 }

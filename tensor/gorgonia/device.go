@@ -130,7 +130,7 @@ func (e *DeviceEngine) Close() error {
 
 // call is one operation while it is queued.
 type call struct {
-	*DeviceEngine
+	e     *DeviceEngine
 	temps []*tensor.Tensor // released when it is queued
 	made  []*gtensor.Dense // released if it fails
 }
@@ -140,7 +140,7 @@ func (e *DeviceEngine) do(op string, f func(c *call) error) (err error) {
 	if err := e.ready(); err != nil {
 		return fmt.Errorf("gorgonia: %s: %w", op, err)
 	}
-	c := &call{DeviceEngine: e}
+	c := &call{e: e}
 	defer func() {
 		for _, t := range c.temps {
 			e.park(t.Release())

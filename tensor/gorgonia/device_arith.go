@@ -24,7 +24,7 @@ func (e *DeviceEngine) zip(op string, f strided.Binary, a, b gtensor.Tensor, opt
 		if err != nil {
 			return nil, err
 		}
-		if err := c.kernels.Zip(f, t, to.into, strided.Operand{Array: ab[0].Array}, strided.Operand{Array: right}, to.increment); err != nil {
+		if err := c.e.kernels.Zip(f, t, to.into, strided.Operand{Array: ab[0].Array}, strided.Operand{Array: right}, to.increment); err != nil {
 			return nil, err
 		}
 		return to.done(c)
@@ -69,7 +69,7 @@ func (e *DeviceEngine) zipScalar(op string, f strided.Binary, t gtensor.Tensor, 
 		if !left {
 			a, b = b, a
 		}
-		if err := c.kernels.Zip(f, typ, to.into, a, b, to.increment); err != nil {
+		if err := c.e.kernels.Zip(f, typ, to.into, a, b, to.increment); err != nil {
 			return nil, err
 		}
 		return to.done(c)
@@ -82,7 +82,7 @@ func (c *call) number(s any, x operand) (strided.Operand, error) {
 		if !d.Shape().IsScalar() {
 			return strided.Operand{}, fmt.Errorf("%w: a tensor of shape %v is no number", ErrShape, d.Shape())
 		}
-		if d.Engine() == gtensor.Engine(c.DeviceEngine) || !d.IsNativelyAccessible() {
+		if d.Engine() == gtensor.Engine(c.e) || !d.IsNativelyAccessible() {
 			o, err := c.operand(d)
 			if err == nil && o.dtype() != x.dtype() {
 				err = fmt.Errorf("%w: %v and %v: want one for all", ErrDtype, x.dtype(), o.dtype())
@@ -113,7 +113,7 @@ func (e *DeviceEngine) apply(op string, f strided.Unary, a gtensor.Tensor, lo, h
 		if err != nil {
 			return nil, err
 		}
-		if err := c.kernels.Map(f, t, to.into, xs[0].Array, lo, hi, to.increment); err != nil {
+		if err := c.e.kernels.Map(f, t, to.into, xs[0].Array, lo, hi, to.increment); err != nil {
 			return nil, err
 		}
 		return to.done(c)

@@ -57,7 +57,7 @@ func (c *call) productInto(x, y strided.Array, z operand, m, n int) error {
 		return err
 	}
 	c.temps = append(c.temps, p)
-	return c.kernels.Copy(reshapedTo(to, m, n), strided.Dense(start(p), x.Size, m, n))
+	return c.e.kernels.Copy(reshapedTo(to, m, n), strided.Dense(start(p), x.Size, m, n))
 }
 
 // reshapedTo is a matrix or a vector as a matrix.
@@ -80,7 +80,7 @@ func (c *call) product(x, y strided.Array, dt gtensor.Dtype) (*tensor.Tensor, er
 	if transB {
 		turned |= tensor.TransB
 	}
-	return c.rt.MatMul(context.Background(), a, b, turned)
+	return c.e.rt.MatMul(context.Background(), a, b, turned)
 }
 
 // matrix is a matrix for the runtime's product, which is told if it lies transposed.
@@ -114,7 +114,7 @@ func (e *DeviceEngine) Outer(a, b, out gtensor.Tensor) error {
 		}
 		down := reshaped(x.Array, []int{m}).Insert(1, n)
 		across := reshaped(y.Array, []int{n}).Insert(0, m)
-		return c.kernels.Zip(strided.Mul, t, z.Array, strided.Operand{Array: down}, strided.Operand{Array: across}, true)
+		return c.e.kernels.Zip(strided.Mul, t, z.Array, strided.Operand{Array: down}, strided.Operand{Array: across}, true)
 	})
 }
 
@@ -278,9 +278,9 @@ func (c *call) put(x strided.Array, dt gtensor.Dtype, shape gtensor.Shape, reuse
 		into = strided.Dense(to.Ptr, to.Size, x.Dims...)
 	}
 	if incr != nil {
-		err = c.kernels.Zip(strided.Add, t, into, strided.Operand{Array: into}, strided.Operand{Array: x}, false)
+		err = c.e.kernels.Zip(strided.Add, t, into, strided.Operand{Array: into}, strided.Operand{Array: x}, false)
 	} else {
-		err = c.kernels.Copy(into, x)
+		err = c.e.kernels.Copy(into, x)
 	}
 	if err == nil && !fits {
 		err = to.d.Reshape(shape...)

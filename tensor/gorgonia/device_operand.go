@@ -29,7 +29,7 @@ func (c *call) operand(t gtensor.Tensor) (operand, error) {
 	if err := usable(d); err != nil {
 		return operand{}, err
 	}
-	if d.Engine() != gtensor.Engine(c.DeviceEngine) {
+	if d.Engine() != gtensor.Engine(c.e) {
 		return operand{}, fmt.Errorf("%w: an operand of shape %v has the engine %T: use FromHost, or the tensor's own engine", ErrForeign, d.Shape(), d.Engine())
 	}
 	if len(d.Mask()) > 0 {
@@ -38,7 +38,7 @@ func (c *call) operand(t gtensor.Tensor) (operand, error) {
 	if !plainKind(d.Dtype().Kind()) {
 		return operand{}, fmt.Errorf("%w: %v may hold Go pointers", ErrDtype, d.Dtype())
 	}
-	m := c.find(d.Raw)
+	m := c.e.find(d.Raw)
 	if m == nil {
 		return operand{}, fmt.Errorf("%w: an operand of shape %v was freed, or made from Go memory (use DeviceEngine.New)", ErrForeign, d.Shape())
 	}
@@ -135,7 +135,7 @@ func reshaped(a strided.Array, dims []int) strided.Array {
 // result makes a tensor whose elements are undefined.
 func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
 	n := int64(product(shape))
-	m, err := c.alloc(n * int64(dt.Size()))
+	m, err := c.e.alloc(n * int64(dt.Size()))
 	if err != nil {
 		return operand{}, err
 	}
@@ -144,7 +144,7 @@ func (c *call) result(dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
 
 // wrap makes the tensor of fresh memory.
 func (c *call) wrap(m *memory, dt gtensor.Dtype, shape gtensor.Shape) operand {
-	d := c.tensorAt(m.addr, dt, shape)
+	d := c.e.tensorAt(m.addr, dt, shape)
 	c.made = append(c.made, d)
 	return operand{strided.Dense(device.Ptr(m.addr), int(dt.Size()), slices.Clone(shape)...), d}
 }
@@ -157,7 +157,7 @@ func (e *DeviceEngine) tensorAt(addr uintptr, dt gtensor.Dtype, shape gtensor.Sh
 
 // adopt makes a result of a runtime's operation a tensor of the engine, without a copy.
 func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (operand, error) {
-	m, err := c.hold(t, t.Bytes())
+	m, err := c.e.hold(t, t.Bytes())
 	if err != nil {
 		return operand{}, err
 	}
@@ -166,7 +166,7 @@ func (c *call) adopt(t *tensor.Tensor, dt gtensor.Dtype, shape gtensor.Shape) (o
 
 // temp allocates memory for the time until the call is queued.
 func (c *call) temp(size int, dims ...int) (strided.Array, error) {
-	t, err := c.rt.New(context.Background(), gtensor.Uint8, product(dims)*size)
+	t, err := c.e.rt.New(context.Background(), gtensor.Uint8, product(dims)*size)
 	if err != nil {
 		return strided.Array{}, err
 	}
@@ -183,7 +183,7 @@ func (c *call) dense(a strided.Array) (strided.Array, error) {
 	if err != nil {
 		return t, err
 	}
-	return t, c.kernels.Copy(t, a)
+	return t, c.e.kernels.Copy(t, a)
 }
 
 // tensor is a dense array as one of the runtime's, of which it has the operations.
@@ -192,7 +192,7 @@ func (c *call) tensor(a strided.Array, dt gtensor.Dtype, shape ...int) (*tensor.
 	if hold == nil {
 		return nil, ErrForeign
 	}
-	v, err := c.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), dt, shape...)
+	v, err := c.e.rt.ViewAs(context.Background(), hold, int64(a.Ptr-start(hold)), dt, shape...)
 	if err == nil {
 		c.temps = append(c.temps, v)
 	}

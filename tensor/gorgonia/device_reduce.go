@@ -41,7 +41,7 @@ func (c *call) sum(x strided.Array, dt gtensor.Dtype, axes ...int) (*tensor.Tens
 	if err != nil {
 		return nil, err
 	}
-	return c.rt.Sum(context.Background(), t, axes...)
+	return c.e.rt.Sum(context.Background(), t, axes...)
 }
 
 // axesOf splits the dimensions into those that are kept and those that are folded: all of them if none is named.
@@ -118,6 +118,6 @@ func (e *DeviceEngine) fold(op string, least, places bool, a gtensor.Tensor, alo
 		if err != nil {
 			return nil, err
 		}
-		return r.d, c.kernels.Fold(least, places, t, r.Ptr, x.Array, kept, folded)
+		return r.d, c.e.kernels.Fold(least, places, t, r.Ptr, x.Array, kept, folded)
 	})
 }

@@ -55,7 +55,7 @@ func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums 
 			continue
 		}
 		if t.into, err = c.temp(t.to.Size, a.Dims...); err == nil && t.increment {
-			err = c.kernels.Copy(t.into, t.to.Array)
+			err = c.e.kernels.Copy(t.into, t.to.Array)
 		}
 		return t, err
 	}
@@ -65,7 +65,7 @@ func (c *call) target(dt gtensor.Dtype, a operand, opts []gtensor.FuncOpt, sums 
 // done finishes the operation, which has written t.into.
 func (t *target) done(c *call) (*gtensor.Dense, error) {
 	if !t.into.Matches(t.to.Array) {
-		if err := c.kernels.Copy(t.to.Array, t.into); err != nil {
+		if err := c.e.kernels.Copy(t.to.Array, t.into); err != nil {
 			return nil, err
 		}
 	}

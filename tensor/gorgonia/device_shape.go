@@ -24,12 +24,12 @@ func (e *DeviceEngine) Transpose(t gtensor.Tensor, strides []int) error {
 		if len(strides) == len(x.Dims) {
 			moved.Strides = slices.Clone(strides)
 		}
-		if err := c.kernels.Copy(moved, x.Array); err != nil {
+		if err := c.e.kernels.Copy(moved, x.Array); err != nil {
 			return err
 		}
 		to := moved
 		to.Ptr = x.Ptr
-		return c.kernels.Copy(to, moved)
+		return c.e.kernels.Copy(to, moved)
 	})
 	e.park(err)
 	return err
@@ -50,7 +50,7 @@ func (e *DeviceEngine) Materialize(t *gtensor.Dense) (*gtensor.Dense, error) {
 		if err != nil {
 			return nil, err
 		}
-		return r.d, c.kernels.Copy(r.Array, x.Array)
+		return r.d, c.e.kernels.Copy(r.Array, x.Array)
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (e *DeviceEngine) Concat(t gtensor.Tensor, axis int, others ...gtensor.Tens
 		at := 0
 		for _, o := range all {
 			n := o.Dims[axis]
-			if err := c.kernels.Copy(r.Part(axis, at, n), o.Array); err != nil {
+			if err := c.e.kernels.Copy(r.Part(axis, at, n), o.Array); err != nil {
 				return nil, err
 			}
 			at += n
@@ -129,7 +129,7 @@ func (e *DeviceEngine) StackDense(t gtensor.DenseTensor, axis int, others ...gte
 			return nil, err
 		}
 		for i, o := range all {
-			if err := c.kernels.Copy(r.Drop(axis, i), o.Array); err != nil {
+			if err := c.e.kernels.Copy(r.Drop(axis, i), o.Array); err != nil {
 				return nil, err
 			}
 		}
@@ -215,14 +215,14 @@ func (c *call) repeat(out, x strided.Array, axis int, counts []int) error {
 		split := out // the axis as one of x's elements and one of their repeats
 		split.Dims = slices.Replace(slices.Clone(out.Dims), axis, axis+1, len(counts), n)
 		split.Strides = slices.Replace(slices.Clone(out.Strides), axis, axis+1, n*out.Strides[axis], out.Strides[axis])
-		return c.kernels.Copy(split, x.Insert(axis+1, n))
+		return c.e.kernels.Copy(split, x.Insert(axis+1, n))
 	}
 	at := 0
 	for i, n := range counts {
 		if n == 0 {
 			continue
 		}
-		if err := c.kernels.Copy(out.Part(axis, at, n), x.Drop(axis, i).Insert(axis, n)); err != nil {
+		if err := c.e.kernels.Copy(out.Part(axis, at, n), x.Drop(axis, i).Insert(axis, n)); err != nil {
 			return err
 		}
 		at += n

@@ -117,9 +117,9 @@ func (c *call) holding(a strided.Array) *tensor.Tensor {
 			return t
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := c.table.find(uintptr(r.Ptr))
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	m := c.e.table.find(uintptr(r.Ptr))
 	if m == nil {
 		return nil
 	}

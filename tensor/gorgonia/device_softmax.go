@@ -21,7 +21,7 @@ func (e *DeviceEngine) SoftMax(x gtensor.Tensor, axis int, opts ...gtensor.FuncO
 		if err != nil {
 			return strided.Array{}, err
 		}
-		return c.keep(c.rt.Softmax(context.Background(), t))
+		return c.keep(c.e.rt.Softmax(context.Background(), t))
 	}, x)
 }
 
@@ -36,7 +36,7 @@ func (e *DeviceEngine) SoftMaxB(output, grad gtensor.Tensor, axis int, opts ...g
 		if err != nil {
 			return strided.Array{}, err
 		}
-		return c.keep(c.rt.SoftmaxGrad(context.Background(), dy, y))
+		return c.keep(c.e.rt.SoftmaxGrad(context.Background(), dy, y))
 	}, output, grad)
 }
 
@@ -49,7 +49,7 @@ func (e *DeviceEngine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.Fu
 		if err != nil {
 			return top, err
 		}
-		if err := c.kernels.Fold(false, false, l.typ, top.Ptr, in, upTo(last), []int{last}); err != nil {
+		if err := c.e.kernels.Fold(false, false, l.typ, top.Ptr, in, upTo(last), []int{last}); err != nil {
 			return top, err
 		}
 		shifted, err := c.temp(in.Size, in.Dims...)
@@ -63,7 +63,7 @@ func (e *DeviceEngine) LogSoftMax(x gtensor.Tensor, axis int, opts ...gtensor.Fu
 		if err != nil {
 			return top, err
 		}
-		if err := c.kernels.Map(strided.Log, l.typ, sum, sum, 0, 0, false); err != nil {
+		if err := c.e.kernels.Map(strided.Log, l.typ, sum, sum, 0, 0, false); err != nil {
 			return top, err
 		}
 		return shifted, l.zip(c, strided.Sub, shifted, shifted, sum.Insert(last, in.Dims[last]))
@@ -83,7 +83,7 @@ func (e *DeviceEngine) LogSoftMaxB(output, grad gtensor.Tensor, axis int, opts .
 		if err != nil {
 			return p, err
 		}
-		if err := c.kernels.Map(strided.Exp, l.typ, p, out, 0, 0, false); err != nil {
+		if err := c.e.kernels.Map(strided.Exp, l.typ, p, out, 0, 0, false); err != nil {
 			return p, err
 		}
 		if err := l.zip(c, strided.Mul, p, p, sum.Insert(last, out.Dims[last])); err != nil {
@@ -101,7 +101,7 @@ type lines struct {
 }
 
 func (l lines) zip(c *call, op strided.Binary, dst, a, b strided.Array) error {
-	return c.kernels.Zip(op, l.typ, dst, strided.Operand{Array: a}, strided.Operand{Array: b}, false)
+	return c.e.kernels.Zip(op, l.typ, dst, strided.Operand{Array: a}, strided.Operand{Array: b}, false)
 }
 
 func (l lines) sumOfExp(c *call, x strided.Array) (strided.Array, error) {
@@ -109,7 +109,7 @@ func (l lines) sumOfExp(c *call, x strided.Array) (strided.Array, error) {
 	if err != nil {
 		return e, err
 	}
-	if err := c.kernels.Map(strided.Exp, l.typ, e, x, 0, 0, false); err != nil {
+	if err := c.e.kernels.Map(strided.Exp, l.typ, e, x, 0, 0, false); err != nil {
 		return e, err
 	}
 	return c.keep(c.sum(e, l.dt, len(x.Dims)-1))
@@ -171,7 +171,7 @@ func (e *DeviceEngine) along(op string, axis int, opts []gtensor.FuncOpt, f func
 		if err != nil {
 			return nil, err
 		}
-		if err := c.kernels.Copy(to.into.Permute(order...), r); err != nil {
+		if err := c.e.kernels.Copy(to.into.Permute(order...), r); err != nil {
 			return nil, err
 		}
 		return to.done(c)

@@ -88,7 +88,7 @@ func (c *call) download(ctx context.Context, b []byte, x strided.Array) error {
 	if hold == nil {
 		return ErrForeign
 	}
-	return c.rt.Pool().Download(ctx, c.Stream(), b, hold.Block(), int64(x.Ptr-hold.Block().Ptr()))
+	return c.e.rt.Pool().Download(ctx, c.e.Stream(), b, hold.Block(), int64(x.Ptr-hold.Block().Ptr()))
 }
 
 // Reading is the elements of a tensor on their way to the host, see [DeviceEngine.StartToHost].
@@ -200,12 +200,12 @@ func (e *DeviceEngine) Copy(ctx context.Context, dst, src *gtensor.Dense) error 
 			if err != nil {
 				return err
 			}
-			if err := c.kernels.Copy(t, x); err != nil {
+			if err := c.e.kernels.Copy(t, x); err != nil {
 				return err
 			}
 			x = t
 		}
-		return c.kernels.Copy(to.Array, x)
+		return c.e.kernels.Copy(to.Array, x)
 	})
 }
 
@@ -228,13 +228,13 @@ func (c *call) copyFromHost(ctx context.Context, to operand, src *gtensor.Dense)
 	if hold == nil {
 		return ErrForeign
 	}
-	if _, err := c.rt.Pool().Upload(ctx, c.Stream(), hold.Block(), int64(x.Ptr-hold.Block().Ptr()), raw[:x.Span().Bytes]); err != nil {
+	if _, err := c.e.rt.Pool().Upload(ctx, c.e.Stream(), hold.Block(), int64(x.Ptr-hold.Block().Ptr()), raw[:x.Span().Bytes]); err != nil {
 		return err
 	}
 	if x.Matches(to.Array) {
 		return nil
 	}
-	return c.kernels.Copy(to.Array, x)
+	return c.e.kernels.Copy(to.Array, x)
 }
 
 func (c *call) copyToHost(ctx context.Context, dst, src *gtensor.Dense) error {

@@ -18,7 +18,7 @@ func (r *run) compareStats() (unknown []string) {
 		if !ok {
 			unknown = append(unknown, name)
 		} else if v != want {
-			r.note(1, &r.stats, "%s is %d here, and %d in the recording", name, v, want)
+			r.countDeparture(1, &r.stats, "%s is %d here, and %d in the recording", name, v, want)
 		}
 	}
 	return unknown
@@ -38,9 +38,9 @@ func (r *run) compareBlocks() {
 		delete(want, s.Address)
 		switch {
 		case !ok:
-			r.note(max(1, len(s.Blocks)), &r.outcome.blocks, "the segment of %d bytes at %#x is not in the recording", s.TotalSize, s.Address)
+			r.countDeparture(max(1, len(s.Blocks)), &r.outcome.blocks, "the segment of %d bytes at %#x is not in the recording", s.TotalSize, s.Address)
 		case w.Size != s.TotalSize || w.Stream != s.Stream:
-			r.note(1, &r.outcome.blocks, "the segment at %#x has %d bytes and stream %d here, and %d and %d in the recording",
+			r.countDeparture(1, &r.outcome.blocks, "the segment at %#x has %d bytes and stream %d here, and %d and %d in the recording",
 				s.Address, s.TotalSize, s.Stream, w.Size, w.Stream)
 		}
 		if ok {
@@ -48,10 +48,11 @@ func (r *run) compareBlocks() {
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(want)) {
-		r.note(max(1, len(want[address].Blocks)), &r.outcome.blocks, "the segment at %#x is missing here", address)
+		r.countDeparture(max(1, len(want[address].Blocks)), &r.outcome.blocks, "the segment at %#x is missing here", address)
 	}
 }
 
+// compareSegment compares the blocks of a segment that both have.
 func (r *run) compareSegment(s memcache.SegmentSnapshot, w recording.Segment) {
 	for i := range max(len(s.Blocks), len(w.Blocks)) {
 		var got, want recording.Block
@@ -63,7 +64,7 @@ func (r *run) compareSegment(s memcache.SegmentSnapshot, w recording.Segment) {
 			want = w.Blocks[i]
 		}
 		if got != want {
-			r.note(1, &r.outcome.blocks, "the block %+v is %+v here", want, got)
+			r.countDeparture(1, &r.outcome.blocks, "the block %+v is %+v here", want, got)
 		}
 	}
 }

@@ -41,6 +41,7 @@ type bounds struct {
 	released  bool  // an allocation gave segments back
 }
 
+// bound reads off the recording what a limit is known to be.
 func bound(p *recording.Program, config memcache.Config) bounds {
 	b := bounds{high: math.MaxInt64}
 	var reserved int64

@@ -10,7 +10,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
-// machine is a cache on a null device that makes a program's calls.
+// machine is a cache on a null device that makes a program's calls. The device is where the recording's world comes in: it
+// gives the addresses that PyTorch got, refuses what its driver refused, and completes frees when the recording has them
+// complete. For that each free that was not complete at once is held up by a stream of its own, whose ID says in which
+// order the cache sees it complete.
 type machine struct {
 	p       *recording.Program
 	dev     *null.Device
@@ -39,6 +42,7 @@ type pendingFree struct {
 // recording has the completions, which is the order in which the cache then sees them.
 const firstPending = 1 << 63
 
+// newMachine makes a cache under config, on a device with the recorded memory and streams.
 func newMachine(p *recording.Program, config memcache.Config) (*machine, error) {
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
@@ -115,6 +119,7 @@ func (m *machine) continues(c *null.Call) bool {
 	return got.Action == recording.SegmentMap && got.Addr == want.Addr && got.Addr+device.Ptr(got.Size) == c.Ptr && got.Size < want.Size
 }
 
+// outOfMemory is what the driver says when it has no memory.
 func (m *machine) outOfMemory(op string, bytes int64) error {
 	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
 		Detail: "as in the recording", Err: device.ErrOutOfMemory}

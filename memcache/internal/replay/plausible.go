@@ -9,6 +9,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
+// A search that tried every reading of every call would not end. Before a call is replayed the cache is at hand in the state
+// in which the recorded one was, if all went well so far: what it has free and reserved says what it is going to do. It
+// takes a snapshot for each call that can be read in several ways, and spares most replays.
+
 // plausible keeps the readings of an allocation, or of a free and the allocation after it, that the cache as it is now
 // agrees with. All are kept if none is left.
 func (r *run) plausible(i int, list []reading) []reading {
@@ -56,6 +60,7 @@ func (r *run) plausible(i int, list []reading) []reading {
 	return left
 }
 
+// keep returns the readings that are ok.
 func keep(list []reading, ok func(reading) bool) (kept []reading) {
 	for _, how := range list {
 		if ok(how) {

@@ -27,6 +27,7 @@ type shape struct {
 	cut      int  // where the growth at the end begins
 }
 
+// shapeOf is the shape of the entries inside a call.
 func shapeOf(inside []recording.Entry) (s shape) {
 	for i, e := range inside {
 		switch {
@@ -52,6 +53,8 @@ type assumptions struct {
 	retried    bool // allocations were tried again after a flush, or nobody knows
 }
 
+// assume is what the statistics at the end say of all calls together: each retry flushed once, and each other flush was an
+// empty_cache.
 func assume(p *recording.Program, limited, expandable bool) assumptions {
 	a := assumptions{limited: limited, expandable: expandable, emptied: -1, retried: true}
 	retries, ok := p.Stats["num_alloc_retries"]
@@ -162,4 +165,5 @@ type choice struct {
 	retries  int64 // how many attempts the cache tried again in it
 }
 
+// reading is the one that is tried.
 func (c *choice) reading() reading { return c.readings[c.pick] }

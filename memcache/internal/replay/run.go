@@ -17,9 +17,11 @@ type outcome struct {
 	elapsed                         time.Duration
 }
 
+// mismatches is their sum.
 func (o *outcome) mismatches() int { return o.addresses + o.calls + o.stats + o.blocks }
 
-func (o *outcome) note(n int, count *int, format string, args ...any) {
+// countDeparture adds n departures of a kind; the first one of all is kept as text.
+func (o *outcome) countDeparture(n int, count *int, format string, args ...any) {
 	if n > 0 && o.first == "" {
 		o.first = fmt.Sprintf(format, args...)
 	}
@@ -51,7 +53,7 @@ func (r *run) play(emptied int) {
 		r.compare(0, r.emptyCache())
 	}
 	for i := range r.p.Steps {
-		r.play1(i)
+		r.playStep(i)
 		if r.stop && r.mismatches() > 0 {
 			r.step = i
 			return
@@ -61,7 +63,8 @@ func (r *run) play(emptied int) {
 	r.step = len(r.p.Steps)
 }
 
-func (r *run) play1(i int) {
+// playStep makes the call of step i as it is read, and compares what happened.
+func (r *run) playStep(i int) {
 	s := &r.p.Steps[i]
 	how := r.read(i)
 	switch s.Kind {
@@ -103,6 +106,7 @@ func (r *run) read(i int) reading {
 	return r.ahead
 }
 
+// choose is the reading that was chosen for step i, or the first plausible one.
 func (r *run) choose(i int) reading {
 	if r.next == len(r.choices) {
 		list := r.assumptions.readings(r.p, i)
@@ -168,11 +172,11 @@ func (r *run) request(i int, s *recording.Step) {
 	oom := errors.Is(err, memcache.ErrOutOfMemory)
 	switch {
 	case err != nil && !oom:
-		r.note(1, &r.addresses, "entry %d: %v: %v", s.Entry, e, err)
+		r.countDeparture(1, &r.addresses, "entry %d: %v: %v", s.Entry, e, err)
 	case oom != (s.Kind == recording.StepOOM):
-		r.note(1, &r.addresses, "entry %d: %v: out of memory is %t here", s.Entry, e, oom)
+		r.countDeparture(1, &r.addresses, "entry %d: %v: out of memory is %t here", s.Entry, e, oom)
 	case b.Ptr() != e.Addr:
-		r.note(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, b.Ptr())
+		r.countDeparture(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, b.Ptr())
 	}
 	r.compare(i, nil)
 }
@@ -181,16 +185,16 @@ func (r *run) request(i int, s *recording.Step) {
 func (r *run) compare(i int, err error) {
 	entry := r.p.Steps[i].Entry
 	if err != nil {
-		r.note(1, &r.calls, "entry %d: %v", entry, err)
+		r.countDeparture(1, &r.calls, "entry %d: %v", entry, err)
 	}
 	for k := range max(len(r.got), len(r.expect)) {
 		switch {
 		case k >= len(r.got):
-			r.note(1, &r.calls, "entry %d: %v is missing here", entry, r.expect[k])
+			r.countDeparture(1, &r.calls, "entry %d: %v is missing here", entry, r.expect[k])
 		case k >= len(r.expect):
-			r.note(1, &r.calls, "entry %d: %v is not in the recording", entry, r.got[k])
+			r.countDeparture(1, &r.calls, "entry %d: %v is not in the recording", entry, r.got[k])
 		case r.got[k].Action != r.expect[k].Action || r.got[k].Addr != r.expect[k].Addr || r.got[k].Size != r.expect[k].Size:
-			r.note(1, &r.calls, "entry %d: %v is %v here", entry, r.expect[k], r.got[k])
+			r.countDeparture(1, &r.calls, "entry %d: %v is %v here", entry, r.expect[k], r.got[k])
 		}
 	}
 }
@@ -199,6 +203,6 @@ func (r *run) compare(i int, err error) {
 func (r *run) comparePending(i int) {
 	s := r.cache.Stats()
 	if n := s.Active.All.Current - s.Allocation.All.Current; n != r.pending {
-		r.note(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.p.Steps[i].Entry, n, r.pending)
+		r.countDeparture(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.p.Steps[i].Entry, n, r.pending)
 	}
 }

@@ -8,6 +8,13 @@ import (
 	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
+// A recording has what happened inside a call, but not why: whether a free was complete when the call began or was waited for
+// by a flush in it, whether a call of empty_cache came before, whether the driver or a limit refused (reading.go). The
+// cache does the same only if it is given the same reasons. Which they were shows later: a wrong guess ends in a call of
+// the driver, an address or a sum that differs. So readings are tried, the likely ones first, those that the cache's own
+// state contradicts never (plausible.go), and backwards from where a replay departs. A replay starts anew each time, since
+// a cache can't be copied; that makes a search quadratic in bad cases, and so it has a budget of steps.
+
 // search looks for readings under which a replay departs from the recording nowhere. It goes on from the
 // likely readings; where the replay departs, it replays from the start with the next reading of the last call that
 // has one.
@@ -23,6 +30,7 @@ type search struct {
 	unknown []string
 }
 
+// newSearch begins a search under a limit, in bytes; 0: none but that of the configuration's fraction.
 func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget) *search {
 	config.MemoryLimit = limit
 	if f := config.PerProcessMemoryFraction; limit == 0 && f > 0 && f < 1 {
@@ -42,6 +50,7 @@ func newBudget(p *recording.Program, searches int) *budget {
 	return &budget{limit: max(patience, 50*len(p.Steps)) / searches}
 }
 
+// spent reports whether the search must end with what it has.
 func (b *budget) spent() bool { return b.steps >= b.limit }
 
 // better reports whether s found a closer replay than o.
@@ -70,6 +79,7 @@ func (s *search) replay(choices []choice, stop bool) (*run, error) {
 	return r, nil
 }
 
+// solve searches until a replay reaches the end of the recording, there is no reading left, or the budget is spent.
 func (s *search) solve() error {
 	var choices []choice
 	for {
@@ -118,6 +128,7 @@ func (s *search) verification() (*Verification, error) {
 	return v, nil
 }
 
+// notes say what the verification rests on that the recording does not have.
 func (s *search) notes() (notes []string) {
 	if s.p.Stats == nil {
 		notes = append(notes, "the recording has no statistics to compare")

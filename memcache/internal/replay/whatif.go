@@ -40,6 +40,7 @@ func (e *Estimate) Ratio() float64 {
 // NsPerOp is the mean time of a call in nanoseconds, the null device's part included.
 func (e *Estimate) NsPerOp() float64 { return nsPerOp(e.Elapsed, e.Calls) }
 
+// nsPerOp is the mean of calls that took d together.
 func nsPerOp(d time.Duration, calls int) float64 {
 	if calls == 0 {
 		return 0
@@ -116,6 +117,7 @@ func places(p *recording.Program) map[int64][]device.Ptr {
 	return list
 }
 
+// step makes the call of step i.
 func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	step := &s.p.Steps[i]
 	how := s.readings[i]
@@ -167,6 +169,7 @@ type sampler struct {
 	list  []Sample
 }
 
+// newSampler takes so many samples of a cache over calls.
 func newSampler(c *memcache.Cache, calls, samples int) *sampler {
 	s := &sampler{cache: c}
 	if samples > 0 {
@@ -175,6 +178,7 @@ func newSampler(c *memcache.Cache, calls, samples int) *sampler {
 	return s
 }
 
+// add is told of the memory after call i.
 func (s *sampler) add(i int) {
 	if s.every == 0 {
 		return
