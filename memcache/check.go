@@ -58,6 +58,7 @@ func (c *Cache) checkQuotas() error {
 			}
 		}
 	}
+	// The same for the two gauges that windows have.
 	for i, scope := range c.openScopes {
 		var quotas scopeQuota
 		for _, sh := range c.table.Load().list {
@@ -75,7 +76,8 @@ func (c *Cache) checkQuotas() error {
 	return nil
 }
 
-// checkStats compares the statistics with what the blocks say. All shards are locked.
+// checkStats compares what is in use by the statistics with what the blocks say; peaks and sums can't be had from blocks, so
+// that of them only bounds are checked. All shards are locked.
 func (c *Cache) checkStats(want *Stats) error {
 	stats := c.sumStats()
 	var got, expected []int64
@@ -94,7 +96,8 @@ func (c *Cache) checkStats(want *Stats) error {
 	return nil
 }
 
-// check reports what is inconsistent in the shard, and adds what its blocks say to want.
+// check reports what is inconsistent in the shard, and adds what its blocks say to want. The
+// statistics are compared for all shards together, since some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
 	found := map[*freeLists]*census{&s.freeLists: {}}
 	for p, l := range s.private {
@@ -166,6 +169,8 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			want.OversizeSegments.add(1)
 		}
 	}
+	// The segments said how many chunks of each kind there are: with the same number, all in order and of these lists, an
+	// index holds exactly those.
 	for l, n := range found {
 		if err := l.check(n); err != nil {
 			return blocks, err

@@ -56,6 +56,7 @@ func (c *Cache) shrink(ctx context.Context, m *chunk) error {
 }
 
 // unmap gives the memory of some granules back, one after the other, and returns how many bytes that were before an error.
+// For observers all of it is one call of the driver. Only the growth lock is held.
 func (c *Cache) unmap(ctx context.Context, m *chunk, from device.Ptr, bytes int64) (done int64, err error) {
 	_, op := c.start(ctx, OpDriverFree)
 	for granule := c.granuleSize(m.kind); done < bytes; done += granule {

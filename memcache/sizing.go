@@ -42,6 +42,7 @@ type sizing struct {
 func (c *Config) sizing() (sizing, error) {
 	const mib = 1 << 20
 	r := sizing{divisions: c.RoundupPower2Divisions, maxSplit: math.MaxInt64, largeSegment: largeSegment}
+	// The first mistake is reported, with what would be right. Bounds keep the products below from overflowing.
 	invalid := func(option string, value any, want string) (sizing, error) {
 		return sizing{}, fmt.Errorf("memcache: %s is %v: %w: want %s", option, value, ErrInvalid, want)
 	}
