@@ -12,8 +12,8 @@ import (
 // other. A buffer with copies on several streams is in several queues, and is reclaimed by the
 // last.
 //
-// Nothing waits here and no callback is registered: who looks for memory, releases it or asks for
-// statistics polls. A callback of the driver for each copy would cost a driver call for each, and a
+// Nothing waits here and no callback is registered: who looks for memory or asks for statistics
+// polls. A callback of the driver for each copy would cost a driver call for each, and a
 // goroutine that takes the shard's lock.
 
 // queue are the slabs of a shard that wait for copies on one stream, in the order of the copies.
@@ -25,11 +25,11 @@ type queue struct {
 // waiting is a slab that waits for a completion.
 type waiting struct {
 	until *completion
-	slab  *slab // nil: an orphan: only its event is wanted back
+	slab  *slab // nil: an orphan, of which only the event is to be closed
 }
 
 // addOrphan queues a completion that no buffer needs any more, because another took its place or
-// the work uses none, so that its event goes back when it is complete.
+// the work uses none, so that its event is closed when it is complete.
 func (p *Pool) addOrphan(end *completion) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough

@@ -77,7 +77,7 @@ func TestNobodySeesAnothersBuffer(t *testing.T) {
 			}
 			wg.Wait()
 			require.NoError(t, errors.Join(r.a.Synchronize(t.Context()), r.b.Synchronize(t.Context())))
-			require.NoError(t, r.get(t, 1<<20).Release()) // settles
+			require.NoError(t, r.get(t, 1<<20).Release()) // rebalances
 			idle(t, r.pool)
 			st := r.pool.Stats()
 			if cfg.MaxCachedBytes > 0 {

@@ -72,7 +72,7 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 		return nil, err // not d: a nil *Device in the interface would not be nil
 	}
 	for _, peer := range v.open {
-		d.befriend(peer)
+		d.enablePeers(peer)
 	}
 	v.open[ordinal] = d
 	return d, nil

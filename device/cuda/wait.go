@@ -9,11 +9,12 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // ready reads the answer of a query.
 func (d *Device) ready(op string, code C.int) (bool, error) {
-	if code == codeNotReady {
+	if code == backend.CodeNotReady {
 		return false, nil
 	}
 	err := d.check(op, 0, code)
@@ -25,7 +26,7 @@ func (d *Device) ready(op string, code C.int) (bool, error) {
 func (d *Device) await(ctx context.Context, op string, leave func(), done func() (bool, error), wait func() error) error {
 	if ctx == nil {
 		leave()
-		return d.invalid(op, 0, "the context is nil; use context.Background()")
+		return d.self.NoContext(op)
 	}
 	ok, err := done()
 	if ok || err != nil {

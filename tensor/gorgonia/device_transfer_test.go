@@ -202,3 +202,20 @@ func TestMemoryOfADevice(t *testing.T) {
 	_, err = e.Alloc(-1)
 	assert.ErrorContains(t, err, "-1 bytes")
 }
+
+// TestCopiesBetweenBothKindsOfEngine go through whichever engine the library asks.
+func TestCopiesBetweenBothKindsOfEngine(t *testing.T) {
+	e, h := newDeviceEngine(t), newEngine(t, "host")
+	d, onHost := put(t, e, make([]float32, 6), 2, 3), of(t, h, count(6), 2, 3)
+	require.NoError(t, g.Copy(d, onHost))
+	assert.Equal(t, count(6), get[float32](t, e, d))
+	require.NoError(t, e.Memset(d, float32(7)))
+	require.NoError(t, g.Copy(onHost, d))
+	assert.Equal(t, []float32{7, 7, 7, 7, 7, 7}, onHost.Data())
+	_, err := g.Add(onHost, d)
+	assert.Error(t, err)
+	_, err = g.Add(d, onHost)
+	assert.ErrorIs(t, err, gorgonia.ErrForeign)
+	require.NoError(t, e.Release(d))
+	require.NoError(t, h.Release(onHost))
+}

@@ -145,11 +145,18 @@ func (e *Engine) Memclr(mem gtensor.Memory) {
 	e.std.Memclr(mem)
 }
 
-// Memcpy copies between tensors, and memory from Alloc, on this or another engine or in Go memory: as many
+// Memcpy copies between tensors, and memory from Alloc, on this or another engine, also a [DeviceEngine], or in Go memory: as many
 // bytes as both have. Tensors of different types are an error.
 func (e *Engine) Memcpy(dst, src gtensor.Memory) error {
 	if err := e.ready(); err != nil {
 		return &MemoryError{"Memcpy", 0, err} // the library panics with it
+	}
+	for _, mem := range []gtensor.Memory{dst, src} {
+		if !isNil(mem) && mem.MemSize() > 0 {
+			if m, other := engines.find(nil, mem.Uintptr()); m != nil {
+				return other.Memcpy(dst, src) // Go code would fault
+			}
+		}
 	}
 	to, ok := rawBytes(dst)
 	from, ok2 := rawBytes(src)
