@@ -19,7 +19,7 @@ type AdamConfig struct {
 
 // Adam is Adam or AdamW (torch.optim). It keeps two tensors a parameter.
 type Adam struct {
-	slots
+	optimizerState
 	base    tensor.AdamStep     // of every step, without its number and learning rate
 	updates []tensor.AdamUpdate // of one Step
 }
@@ -36,7 +36,7 @@ func NewAdamW(params Parameters, cfg AdamConfig) (*Adam, error) {
 
 func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Adam, error) {
 	base := tensor.AdamStep{
-		Beta1: or(cfg.Beta1, 0.9), Beta2: or(cfg.Beta2, 0.999), Eps: or(cfg.Eps, 1e-8),
+		Beta1: valueOr(cfg.Beta1, 0.9), Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
 		WeightDecay: cfg.WeightDecay, Decoupled: decoupled,
 	}
 	below1 := math.Nextafter(1, 0)
@@ -47,11 +47,11 @@ func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Ada
 		within(op, "WeightDecay", base.WeightDecay, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
-	s, err := newSlots(op, params, or(cfg.LR, 1e-3), 2)
+	s, err := newOptimizerState(op, params, valueOr(cfg.LR, 1e-3), 2)
 	if err != nil {
 		return nil, err
 	}
-	return &Adam{slots: s, base: base}, nil
+	return &Adam{optimizerState: s, base: base}, nil
 }
 
 // Step updates every parameter that has a gradient.

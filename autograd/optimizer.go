@@ -27,8 +27,8 @@ type Optimizer interface {
 	Close() error
 }
 
-// slots is the state of an optimiser: for every parameter its number of steps and n tensors of its shape.
-type slots struct {
+// optimizerState is the state of an optimiser: for every parameter its number of steps and n tensors of its shape.
+type optimizerState struct {
 	rt     *tensor.Runtime
 	params Parameters
 	lr     float64
@@ -39,8 +39,8 @@ type slots struct {
 	pending []int // of due
 }
 
-func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
-	s := slots{params: params, n: n, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
+func newOptimizerState(op string, params Parameters, lr float64, n int) (optimizerState, error) {
+	s := optimizerState{params: params, n: n, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
 	if len(params) == 0 {
 		return s, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
@@ -69,10 +69,10 @@ func newSlots(op string, params Parameters, lr float64, n int) (slots, error) {
 }
 
 // LR returns the learning rate.
-func (s *slots) LR() float64 { return s.lr }
+func (s *optimizerState) LR() float64 { return s.lr }
 
 // SetLR sets the learning rate, which is at least 0.
-func (s *slots) SetLR(lr float64) error {
+func (s *optimizerState) SetLR(lr float64) error {
 	if err := within("SetLR", "the learning rate", lr, 0, math.MaxFloat64); err != nil {
 		return err
 	}
@@ -81,10 +81,10 @@ func (s *slots) SetLR(lr float64) error {
 }
 
 // ZeroGrad frees the gradients.
-func (s *slots) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
+func (s *optimizerState) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
 
 // Close frees the state.
-func (s *slots) Close() error {
+func (s *optimizerState) Close() error {
 	var errs []error
 	for i, ts := range s.state {
 		for _, t := range ts {
@@ -96,12 +96,12 @@ func (s *slots) Close() error {
 }
 
 // Prepare allocates the state of all parameters.
-func (s *slots) Prepare(ctx context.Context) error {
+func (s *optimizerState) Prepare(ctx context.Context) error {
 	return s.prepare(ctx, func(*Parameter) bool { return true })
 }
 
 // prepare gives every parameter that needs it its tensors, of zeros.
-func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error {
+func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) bool) error {
 	ctx = tensor.Detached(ctx)
 	for i, p := range s.params {
 		if len(s.state[i]) == s.n || !needs(p.Parameter) {
@@ -124,7 +124,7 @@ func (s *slots) prepare(ctx context.Context, needs func(*Parameter) bool) error 
 }
 
 // due returns the parameters that have a gradient, by number, and gives them their state.
-func (s *slots) due(ctx context.Context) ([]int, error) {
+func (s *optimizerState) due(ctx context.Context) ([]int, error) {
 	if err := s.prepare(ctx, func(p *Parameter) bool { return p.grad != nil }); err != nil {
 		return nil, err
 	}
@@ -138,14 +138,14 @@ func (s *slots) due(ctx context.Context) ([]int, error) {
 }
 
 // stepped counts a step of each of the parameters.
-func (s *slots) stepped(due []int) {
+func (s *optimizerState) stepped(due []int) {
 	for _, i := range due {
 		s.steps[i]++
 	}
 }
 
-// or is *p, or standard if p is nil.
-func or(p *float64, standard float64) float64 {
+// valueOr is *p, or standard if p is nil.
+func valueOr(p *float64, standard float64) float64 {
 	if p == nil {
 		return standard
 	}

@@ -20,7 +20,7 @@ type SGDConfig struct {
 
 // SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
 type SGD struct {
-	slots
+	optimizerState
 	cfg     SGDConfig
 	updates []tensor.SGDUpdate // of one Step
 }
@@ -40,11 +40,11 @@ func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 	if cfg.Momentum != 0 {
 		n = 1
 	}
-	s, err := newSlots("NewSGD", params, or(cfg.LR, 1e-3), n)
+	s, err := newOptimizerState("NewSGD", params, valueOr(cfg.LR, 1e-3), n)
 	if err != nil {
 		return nil, err
 	}
-	return &SGD{slots: s, cfg: cfg}, nil
+	return &SGD{optimizerState: s, cfg: cfg}, nil
 }
 
 // Step updates every parameter that has a gradient.

@@ -232,7 +232,7 @@ func TestNamesOfParameters(t *testing.T) {
 	assert.Equal(t, "0.3.bias", nested.Parameters()[3].Name)
 }
 
-func TestTensorsOfATapeBelongToNoScope(t *testing.T) {
+func TestTensorsOfATapeBelongToNoLifetime(t *testing.T) {
 	b := open(t, 64<<20)
 	model := b.mlp(gtensor.Float32, 4, 2)
 	x := upload(b, []float32{1, 2, 3, 4}, 1, 4)

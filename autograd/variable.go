@@ -8,6 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
+// On a tape that records nothing there is no backward pass that would end a value's use: its first reader frees it
+// (spend), unless the program has called Keep, a layer leaves it to its caller (spare), or a frame is open, which frees
+// it at its end. A program that reads a value twice without any of these is told by name which operation freed it.
+
 // Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs it:
 // Backward frees the values that the program did not Keep.
 type Variable struct {

@@ -11,6 +11,11 @@ import (
 // faultBytes is the size of a kernel.Fault.
 const faultBytes = 16
 
+// A kernel that meets a wrong class label can't return an error, and to read a flag back after each cross entropy would
+// make every step wait for the device. So kernels note the first fault in a word on the device, and the next call that
+// waits anyway, a read or Synchronize, looks at it: only if a kernel that may have written it was queued since, so that
+// other programs never pay the copy of 16 bytes.
+
 // faultWord is the device memory in which kernels note what is wrong with their data. It is allocated with
 // the first operation that needs it, and read back before the next result is.
 type faultWord struct {

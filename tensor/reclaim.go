@@ -7,6 +7,13 @@ import (
 	"time"
 )
 
+// A tensor that nobody released is found in two ways. Go's collector runs its cleanup (died) some time after it became
+// unreachable, which costs nothing until then. That may be long after an allocation has failed: the collector does not
+// know that a handle of a few hundred bytes holds gigabytes of a GPU. So the cache asks before it gives up (reclaim), and then
+// a collection is run and the weak pointers of all live tensors are looked at, which says at once what cleanups say later.
+// A collection stops nothing for long but takes a processor for as long as the Go heap is large: at most one a second.
+// Whichever way comes first frees the memory, by the handle's released flag.
+
 // reclaimer finds tensors that nobody can release any more. Its lock is never held while memory is freed.
 type reclaimer struct {
 	mu      sync.Mutex

@@ -42,13 +42,13 @@ func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, ga
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.gate.leave()
-	if len(host) != len(dev) {
-		to, from := len(dev), len(host)
-		if down {
-			to, from = from, to
-		}
-		return s.dev.invalid(op, 0, "%d destinations and %d sources; give one source for each", to, from)
+	defer s.gate.Leave()
+	to, from := len(dev), len(host)
+	if down {
+		to, from = from, to
+	}
+	if err := s.dev.self.CheckPairs(op, to, from); err != nil {
+		return err
 	}
 	b := batches.Get().(*batch)
 	defer batches.Put(b)

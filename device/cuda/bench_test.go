@@ -95,6 +95,15 @@ func BenchmarkEvent(b *testing.B) {
 			}
 		}
 	})
+	b.Run("make and close", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			e, err := d.NewEvent(device.EventOptions{})
+			if err = errors.Join(err, e.Close()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("wait", func(b *testing.B) {
 		for b.Loop() {
 			if err := s.Wait(e); err != nil {

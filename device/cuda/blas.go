@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time, so each product
@@ -24,7 +25,7 @@ type blas struct {
 	err  error
 	lib  C.cistern_blas
 
-	handles
+	backend.Handles[C.uint64_t]
 }
 
 // Workspaces that cuBLAS itself would take, by the GPU.
@@ -38,7 +39,7 @@ func (d *Device) MatMulWorkspace() (int64, error) {
 	if err := d.enter("MatMulWorkspace"); err != nil {
 		return 0, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if err := d.blas.open(d); err != nil {
 		return 0, err
 	}
@@ -68,12 +69,12 @@ func (b *blas) open(d *Device) error {
 func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 	s, ok := on.(*stream)
 	if !ok || s == nil || s.dev != d {
-		return d.invalid("MatMul", 0, "the stream is not one of this device")
+		return d.self.Invalid("MatMul", 0, "the stream is not one of this device")
 	}
 	if err := s.enter("MatMul"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	if err := d.blas.open(d); err != nil {
 		return err
 	}
@@ -83,13 +84,13 @@ func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 	if g.M == 0 || g.N == 0 {
 		return nil
 	}
-	h, err := d.blas.take(func(h *C.uint64_t) error {
+	h, err := d.blas.Take(func(h *C.uint64_t) error {
 		return d.blasError("MatMul", C.cistern_blas_create(d.c, &d.blas.lib, h))
 	})
 	if err != nil {
 		return err
 	}
-	defer d.blas.put(h)
+	defer d.blas.Put(h)
 	call := C.cistern_gemm_call{stream: s.handle,
 		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
 		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
@@ -108,7 +109,7 @@ func flag(b bool) C.int {
 // checkGemm refuses what cuBLAS would refuse without saying why, and memory that is not there.
 func (d *Device) checkGemm(g *device.Gemm) error {
 	if g == nil {
-		return d.invalid("MatMul", 0, "the product is nil")
+		return d.self.Invalid("MatMul", 0, "the product is nil")
 	}
 	element := int64(4)
 	if g.Float64 {
@@ -126,7 +127,7 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 			rows, cols = cols, rows
 		}
 		if rows < 0 || cols < 0 || x.ld < max(cols, 1) || max(rows, x.ld) > math.MaxInt32 {
-			return d.invalid("MatMul", 0, "%s is stored as %d rows of %d, %d apart; want sizes from 0 to %d and rows that don't overlap",
+			return d.self.Invalid("MatMul", 0, "%s is stored as %d rows of %d, %d apart; want sizes from 0 to %d and rows that don't overlap",
 				x.name, rows, cols, x.ld, math.MaxInt32)
 		}
 		if rows == 0 || cols == 0 {
@@ -157,7 +158,7 @@ func (d *Device) blasError(op string, code C.int) error {
 // close destroys the handles and closes the library. Nobody is inside any more.
 func (b *blas) close(d *Device) {
 	if d.stuck.Load() == nil {
-		for _, h := range b.end() {
+		for _, h := range b.End() {
 			C.cistern_blas_destroy(d.c, &b.lib, h)
 		}
 	}

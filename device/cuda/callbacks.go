@@ -54,7 +54,7 @@ func (c *callbacks) push(s *stream, fn func(error)) error {
 		return err
 	}
 	if err := c.dev.check("OnDone", 0, C.cistern_event_record(c.dev.c, h, s.handle)); err != nil {
-		c.dev.pool(false).put(h)
+		c.dev.pool(false).Put(h)
 		return err
 	}
 	k := &callback{event: h, fn: fn}
@@ -115,7 +115,7 @@ func (c *callbacks) complete() (all []*callback) {
 			if !done && err == nil {
 				break
 			}
-			c.dev.pool(false).put(l.first.event)
+			c.dev.pool(false).Put(l.first.event)
 			all = append(all, l.first)
 			l.first = l.first.next
 		}

@@ -11,7 +11,7 @@ func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
 	if err := s.enter("CopyH2D"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	n := int64(len(src))
 	if err := s.dev.copyable("CopyH2D", uint64(dst), address(src), n, false, true); err != nil || n == 0 {
 		return err
@@ -24,7 +24,7 @@ func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
 	if err := s.enter("CopyD2H"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	n := int64(len(dst))
 	if err := s.dev.copyable("CopyD2H", address(dst), uint64(src), n, true, false); err != nil || n == 0 {
 		return err
@@ -37,11 +37,9 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	if err := s.enter("CopyD2D"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
-	apart := max(dst, src) - min(dst, src)
-	if bytes > 0 && uint64(apart) < uint64(bytes) {
-		return s.dev.invalid("CopyD2D", bytes, "source and destination are %d bytes apart; ranges of %d bytes overlap",
-			apart, bytes)
+	defer s.gate.Leave()
+	if err := s.dev.self.CheckApart(dst, src, bytes); err != nil {
+		return err
 	}
 	if err := s.dev.copyable("CopyD2D", uint64(dst), uint64(src), bytes, false, false); err != nil || bytes == 0 {
 		return err
@@ -62,7 +60,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 	if err := s.enter("Memset"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	if err := s.dev.named("Memset", uint64(dst), bytes, false); err != nil || bytes == 0 {
 		return err
 	}

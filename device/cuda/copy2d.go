@@ -15,7 +15,7 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 	if err := s.enter("Copy2D"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	d := s.dev
 	toBytes, fromBytes, err := c.Spans(d.name)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 		return d.check("Copy2D", bytes, C.cistern_d2d(d.c, s.handle, C.uint64_t(to), C.uint64_t(from), C.size_t(bytes)))
 	}
 	if pitch := max(c.DstPitch, c.SrcPitch); pitch > maxPitch {
-		return d.invalid("Copy2D", bytes, "the pitch is %d bytes; a GPU copies rows that are at most %d bytes apart", pitch, maxPitch)
+		return d.self.Invalid("Copy2D", bytes, "the pitch is %d bytes; a GPU copies rows that are at most %d bytes apart", pitch, maxPitch)
 	}
 	return d.check("Copy2D", bytes, C.cistern_copy_2d(d.c, s.handle, &C.cistern_rows{
 		to: C.uint64_t(to), from: C.uint64_t(from), to_host: C.bool(c.DstHost != nil), from_host: C.bool(c.SrcHost != nil),

@@ -17,11 +17,16 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// Device is a GPU.
+// Device is a GPU, opened by driver.go as often as refs says.
+//
+// Every call that reaches the driver is inside gate, its stream's or its event's, so that Close destroys nothing that a
+// call still uses. stuck is the first error that lost the context; it is never unset.
 type Device struct {
 	name    string
+	self    backend.Self // the same, for errors
 	ordinal int
 	id      uint64
 	props   device.Properties
@@ -29,7 +34,7 @@ type Device struct {
 	major   int   // of the compute capability
 	c       *C.cistern_device
 
-	gate      gate
+	gate      backend.Gate
 	stuck     atomic.Pointer[device.Error]
 	table     table
 	virtual   virtual
@@ -53,7 +58,8 @@ var (
 
 // newDevice retains the primary context of a GPU.
 func newDevice(ordinal int, blasPath string) (*Device, error) {
-	d := &Device{name: fmt.Sprintf("cuda:%d", ordinal), ordinal: ordinal, id: device.NewID(), refs: 1,
+	name := fmt.Sprintf("cuda:%d", ordinal)
+	d := &Device{name: name, self: backend.Self(name), ordinal: ordinal, id: device.NewID(), refs: 1,
 		gone: make(chan struct{})}
 	d.streams.open = make(map[*stream]struct{})
 	d.modules.open = make(map[*module]struct{})
@@ -97,8 +103,8 @@ func (d *Device) Name() string                  { return d.name }
 func (d *Device) ID() uint64                    { return d.id }
 func (d *Device) Properties() device.Properties { return d.props }
 
-// befriend lets kernels and copies of each device touch memory of the other, where the machine can.
-func (d *Device) befriend(peer *Device) {
+// enablePeers lets kernels and copies of each device touch memory of the other, where the machine can.
+func (d *Device) enablePeers(peer *Device) {
 	if C.cistern_enable_peer(d.c, peer.c) == codeSuccess {
 		d.virtual.addPeer(peer.ordinal)
 	}
@@ -113,14 +119,14 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	}
 	idle := func() (bool, error) {
 		for _, s := range d.streams.all() {
-			if !s.gate.enter() { // Close destroys the handle once it has waited
+			if !s.gate.Enter() { // Close destroys the handle once it has waited
 				if !s.closed.Load() {
 					return false, nil
 				}
 				continue
 			}
 			done, err := s.query()
-			s.gate.leave()
+			s.gate.Leave()
 			if !done || err != nil {
 				return done, err
 			}
@@ -128,7 +134,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 		return true, nil
 	}
 	wait := func() error { return d.check("Synchronize", 0, C.cistern_synchronize(d.c)) }
-	return d.await(ctx, "Synchronize", d.gate.leave, idle, wait)
+	return d.await(ctx, "Synchronize", d.gate.Leave, idle, wait)
 }
 
 // Close is the last use of the device unless it was opened again.
@@ -141,7 +147,7 @@ func (d *Device) Close() error {
 	for _, s := range d.streams.all() {
 		errs = append(errs, s.Close())
 	}
-	d.gate.shutAndWait()
+	d.gate.ShutAndWait()
 	d.streams.end()
 	for _, s := range d.streams.all() { // made while the others were closed
 		errs = append(errs, s.Close())

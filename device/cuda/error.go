@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
@@ -18,9 +17,7 @@ const (
 	codeSuccess       = 0
 	codeNoDevice      = 100
 	codeInvalidDevice = 101
-	codeInvalidHandle = 400
 	codeNotFound      = 500
-	codeNotReady      = 600
 	codeAlreadyPinned = 712
 	codeNotPermitted  = 800
 	codeNotSupported  = 801
@@ -38,7 +35,8 @@ func sticky(code int) bool {
 	return false
 }
 
-// check makes an error of what the driver returned. A sticky one stays the device's.
+// check makes an error of what the driver returned. A sticky one stays the device's: the first is returned by every later
+// call, whatever the driver says then, since what follows from it says less about the cause.
 func (d *Device) check(op string, bytes int64, code C.int) error {
 	if code == codeSuccess {
 		return nil
@@ -80,22 +78,13 @@ func (d *Device) stuckError() error {
 	return nil
 }
 
-func (d *Device) closedError(op, detail string) error {
-	return &device.Error{Op: op, Device: d.name, Code: device.CodeDeinitialized, Detail: detail, Err: device.ErrClosed}
-}
-
-func (d *Device) invalid(op string, bytes int64, format string, args ...any) error {
-	return &device.Error{Op: op, Device: d.name, Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
-		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}
-}
-
 // enter begins a call that needs the device. The caller leaves d.gate.
 func (d *Device) enter(op string) error {
-	if !d.gate.enter() {
-		return d.closedError(op, "")
+	if !d.gate.Enter() {
+		return d.self.Closed(op)
 	}
 	if err := d.stuckError(); err != nil {
-		d.gate.leave()
+		d.gate.Leave()
 		return err
 	}
 	return nil

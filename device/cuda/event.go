@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // event is a handle of a CUevent out of the device's pool. A CUevent is made once and used again; a handle is not: one that
@@ -22,20 +23,20 @@ type event struct {
 	timed    bool
 	recorded atomic.Bool
 	closed   atomic.Bool
-	gate     gate
+	gate     backend.Gate
 }
 
 func (d *Device) NewEvent(opts device.EventOptions) (device.Event, error) {
 	if err := d.enter("NewEvent"); err != nil {
 		return nil, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	h, err := d.pool(opts.Timed).get(d)
 	if err != nil {
 		return nil, err
 	}
 	e := &event{dev: d, handle: h, timed: opts.Timed}
-	e.gate.owner = e // not a function of e, which would be another allocation
+	e.gate.Owner = e // not a function of e, which would be another allocation
 	return e, nil
 }
 
@@ -53,22 +54,16 @@ func (e *event) enter(op string) error {
 	if err := e.dev.enter(op); err != nil {
 		return err
 	}
-	if !e.gate.enter() {
-		e.dev.gate.leave()
-		return e.closedError(op)
+	if !e.gate.Enter() {
+		e.dev.gate.Leave()
+		return e.dev.self.EventClosed(op)
 	}
 	return nil
 }
 
 func (e *event) leave() {
-	e.gate.leave()
-	e.dev.gate.leave()
-}
-
-func (e *event) closedError(op string) error {
-	err := e.dev.closedError(op, "the event is closed").(*device.Error)
-	err.Code = codeInvalidHandle
-	return err
+	e.gate.Leave()
+	e.dev.gate.Leave()
 }
 
 func (e *event) Query() (bool, error) {
@@ -99,28 +94,37 @@ func (e *event) Synchronize(ctx context.Context) error {
 // Close gives the event back to the pool. Waits that are queued keep the record that they are for.
 func (e *event) Close() error {
 	if !e.closed.Swap(true) {
-		e.gate.shut()
+		e.gate.Shut()
 	}
 	return nil
 }
 
-// emptied gives the CUevent back once nobody uses the event any more.
-func (e *event) emptied() { e.dev.pool(e.timed).put(e.handle) }
+// Emptied gives the CUevent back once nobody uses the event any more.
+func (e *event) Emptied() { e.dev.pool(e.timed).Put(e.handle) }
+
+// own is e as an event of d.
+func (d *Device) own(op string, e device.Event) (*event, error) {
+	ev, err := backend.Event[*event](d.self, op, e)
+	if err == nil {
+		err = d.self.CheckOwner(op, ev.dev.id, d.id)
+	}
+	return ev, err
+}
 
 func (s *stream) Record(e device.Event) error {
 	if err := s.enter("Record"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
-	ev, ok := e.(*event)
-	if !ok || ev == nil || ev.dev != s.dev {
-		return s.dev.invalid("Record", 0, "the event is not one of this device")
+	defer s.gate.Leave()
+	ev, err := s.dev.own("Record", e)
+	if err != nil {
+		return err
 	}
-	if !ev.gate.enter() {
-		return ev.closedError("Record")
+	if !ev.gate.Enter() {
+		return s.dev.self.EventClosed("Record")
 	}
-	defer ev.gate.leave()
-	err := s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, ev.handle, s.handle))
+	defer ev.gate.Leave()
+	err = s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, ev.handle, s.handle))
 	if err == nil {
 		ev.recorded.Store(true)
 	}
@@ -131,15 +135,15 @@ func (s *stream) Wait(e device.Event) error {
 	if err := s.enter("Wait"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
-	ev, ok := e.(*event)
-	if !ok || ev == nil {
-		return s.dev.invalid("Wait", 0, "the event is not one of a GPU")
+	defer s.gate.Leave()
+	ev, err := backend.Event[*event](s.dev.self, "Wait", e)
+	if err != nil {
+		return err
 	}
-	if !ev.gate.enter() {
-		return ev.closedError("Wait")
+	if !ev.gate.Enter() {
+		return s.dev.self.EventClosed("Wait")
 	}
-	defer ev.gate.leave()
+	defer ev.gate.Leave()
 	if !ev.recorded.Load() {
 		return nil
 	}
@@ -150,21 +154,21 @@ func (s *stream) Wait(e device.Event) error {
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	var events [2]*event
 	for i, e := range [2]device.Event{start, end} {
-		ev, ok := e.(*event)
-		if !ok || ev == nil || ev.dev != d {
-			return 0, d.invalid("Elapsed", 0, "the event is not one of this device")
+		ev, err := d.own("Elapsed", e)
+		if err != nil {
+			return 0, err
 		}
 		if err := ev.enter("Elapsed"); err != nil {
 			return 0, err
 		}
 		defer ev.leave()
-		if !ev.timed || !ev.recorded.Load() {
-			return 0, d.invalid("Elapsed", 0, "both events must be timed and recorded")
-		}
-		if done, err := ev.query(); err != nil {
+		done, err := ev.query()
+		if err != nil {
 			return 0, err
-		} else if !done {
-			return 0, d.invalid("Elapsed", 0, "the record of an event is not complete; wait for it first")
+		}
+		which := [2]string{"start", "end"}[i]
+		if err := d.self.CheckElapsed(which, ev.timed, ev.recorded.Load(), done); err != nil {
+			return 0, err
 		}
 		events[i] = ev
 	}
@@ -176,11 +180,11 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 // pool keeps CUevents for later: making one costs the driver more than using it.
 type pool struct {
 	timed bool
-	handles
+	backend.Handles[C.uint64_t]
 }
 
 func (p *pool) get(d *Device) (C.uint64_t, error) {
-	return p.take(func(h *C.uint64_t) error {
+	return p.Take(func(h *C.uint64_t) error {
 		timed := C.int(0)
 		if p.timed {
 			timed = 1
@@ -191,7 +195,7 @@ func (p *pool) get(d *Device) (C.uint64_t, error) {
 
 // close destroys them all.
 func (p *pool) close(d *Device) {
-	for _, h := range p.end() {
+	for _, h := range p.End() {
 		C.cistern_event_destroy(d.c, h)
 	}
 }

@@ -19,7 +19,7 @@ func (s *stream) Launch(l *device.Launch) error {
 	if err := s.enter("Launch"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	k, err := s.dev.launchable(l)
 	if err != nil {
 		return err
@@ -31,6 +31,8 @@ func (s *stream) Launch(l *device.Launch) error {
 	return nil
 }
 
+// config and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
+// that a launch allocates nothing.
 func (s *stream) config(k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
 	for i := range 3 {
@@ -56,22 +58,22 @@ func (s *stream) launchLoop(l *device.Launch, times int) error {
 // launchable checks everything that can be checked here.
 func (d *Device) launchable(l *device.Launch) (*kernel, error) {
 	if l == nil {
-		return nil, d.invalid("Launch", 0, "the launch is nil")
+		return nil, d.self.Invalid("Launch", 0, "the launch is nil")
 	}
 	k, ok := l.Kernel.(*kernel)
 	switch {
 	case !ok || k == nil:
-		return nil, d.invalid("Launch", 0, "%s: Kernel is %T; use what Module.Kernel of this device returned", l.Name, l.Kernel)
+		return nil, d.self.Invalid("Launch", 0, "%s: Kernel is %T; use what Module.Kernel of this device returned", l.Name, l.Kernel)
 	case k.module.dev != d:
-		return nil, d.invalid("Launch", 0, "%s: the kernel was loaded on %s", l.Name, k.module.dev.name)
+		return nil, d.self.Invalid("Launch", 0, "%s: the kernel was loaded on %s", l.Name, k.module.dev.name)
 	case k.module.unloaded.Load():
-		return nil, d.invalid("Launch", 0, "%s: the kernel's module is closed", l.Name)
+		return nil, d.self.Invalid("Launch", 0, "%s: the kernel's module is closed", l.Name)
 	case len(l.Args) > maxArgs:
-		return nil, d.invalid("Launch", 0, "%s: %d arguments; at most %d", l.Name, len(l.Args), maxArgs)
+		return nil, d.self.Invalid("Launch", 0, "%s: %d arguments; at most %d", l.Name, len(l.Args), maxArgs)
 	}
 	for i := range 3 {
 		if l.Grid[i] == 0 || l.Block[i] == 0 {
-			return nil, d.invalid("Launch", 0, "%s: grid %v, block %v: each must be at least 1", l.Name, l.Grid, l.Block)
+			return nil, d.self.Invalid("Launch", 0, "%s: grid %v, block %v: each must be at least 1", l.Name, l.Grid, l.Block)
 		}
 	}
 	for _, ranges := range [2][]device.Range{l.Reads, l.Writes} {
@@ -87,7 +89,7 @@ func (d *Device) launchable(l *device.Launch) (*kernel, error) {
 func (d *Device) launchError(l *device.Launch, code int) error {
 	err := d.fail("Launch", 0, code)
 	if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
-		e.Detail = d.invalid("Launch", 0, "%s: %s: grid %v, block %v, %d bytes of shared memory, %d arguments", l.Name,
+		e.Detail = d.self.Invalid("Launch", 0, "%s: %s: grid %v, block %v, %d bytes of shared memory, %d arguments", l.Name,
 			nameOf(code), l.Grid, l.Block, l.SharedBytes, len(l.Args)).(*device.Error).Detail
 	}
 	return err

@@ -7,20 +7,18 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 	if err := d.enter("Alloc"); err != nil {
 		return 0, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if bytes <= 0 {
-		return 0, d.badSize("Alloc", bytes)
+		return 0, d.self.BadSize("Alloc", bytes)
 	}
 	if bytes > d.props.TotalMemory {
 		return 0, d.outOfMemory("Alloc", bytes)
@@ -44,10 +42,10 @@ func (d *Device) Free(p device.Ptr) error {
 	if err := d.enter("Free"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	m, ok := d.table.take(uint64(p), allocated)
 	if !ok {
-		return d.invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
+		return d.self.Invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
 	}
 	return d.free(m)
 }
@@ -74,7 +72,7 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 	if err := d.enter("MemInfo"); err != nil {
 		return 0, 0, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	var f, t C.size_t
 	err = d.check("MemInfo", 0, C.cistern_mem_info(d.c, &f, &t))
 	return int64(f), int64(t), err
@@ -91,41 +89,29 @@ func (d *Device) hasAddress(op string, bytes int64, p uint64) error {
 	return &device.Error{Op: op, Device: d.name, Bytes: bytes, Err: errNoAddress}
 }
 
-func (d *Device) badSize(op string, bytes int64) error {
-	return d.invalid(op, bytes, "%d bytes; the size must be positive", bytes)
-}
-
+// outOfMemory asks the driver what there is; if it does not say, nor does the error.
 func (d *Device) outOfMemory(op string, bytes int64) error {
-	e := &device.Error{Op: op, Device: d.name, Bytes: bytes, Code: device.CodeOutOfMemory, Err: device.ErrOutOfMemory}
 	var free, total C.size_t
-	if C.cistern_mem_info(d.c, &free, &total) == codeSuccess {
-		e.Detail = fmt.Sprintf("asked for %d bytes, %d of %d are free (%s of %s)", bytes, free, total,
-			humanize.IBytes(uint64(free)), humanize.IBytes(uint64(total)))
+	if C.cistern_mem_info(d.c, &free, &total) != codeSuccess {
+		return &device.Error{Op: op, Device: d.name, Bytes: bytes, Code: device.CodeOutOfMemory, Err: device.ErrOutOfMemory}
 	}
-	return e
+	return d.self.OutOfMemory(op, bytes, int64(free), int64(total))
 }
 
 // leftover frees what nobody did, and reports it.
 func (d *Device) leftover() error {
-	var count [alias]int
-	var sum [alias]uint64
+	var left backend.Leftover
 	var errs []error
 	for _, m := range d.table.load() {
+		kinds := [alias]*backend.Held{allocated: &left.Allocations, mapping: &left.Mappings, pinned: &left.Pinned,
+			registered: &left.Registered}
 		if m.kind != alias {
-			count[m.kind]++
-			sum[m.kind] += m.bytes
+			kinds[m.kind].Add(int64(m.bytes))
 			if d.stuck.Load() == nil {
 				errs = append(errs, d.free(m))
 			}
 		}
 	}
 	d.table.all.Store(nil)
-	for k, what := range [alias]string{"allocated and never freed", "mapped and never unmapped",
-		"of pinned memory, never freed", "registered and never unregistered"} {
-		if count[k] > 0 {
-			errs = append(errs, fmt.Errorf("device: Close of %s: %s in %d pieces: %s", d.name,
-				humanize.IBytes(sum[k]), count[k], what))
-		}
-	}
-	return errors.Join(append(errs, d.virtual.close(d))...)
+	return errors.Join(append(errs, d.self.Left(&left), d.virtual.close(d))...)
 }

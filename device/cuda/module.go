@@ -38,9 +38,9 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	if err := d.enter("LoadModule"); err != nil {
 		return nil, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if len(image) == 0 {
-		return nil, d.invalid("LoadModule", 0, "the image is empty")
+		return nil, d.self.Invalid("LoadModule", 0, "the image is empty")
 	}
 	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero
 	defer C.free(text)
@@ -64,16 +64,17 @@ func (m *module) Kernel(name string) (any, error) {
 	if err := m.dev.enter("Kernel"); err != nil {
 		return nil, err
 	}
-	defer m.dev.gate.leave()
+	defer m.dev.gate.Leave()
 	if m.unloaded.Load() {
-		return nil, m.dev.closedError("Kernel", "the module is closed")
+		return nil, &device.Error{Op: "Kernel", Device: m.dev.name, Code: device.CodeDeinitialized,
+			Detail: "the module is closed", Err: device.ErrClosed}
 	}
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	k := &kernel{module: m}
 	code := C.cistern_module_kernel(m.dev.c, m.handle, c, &k.handle)
 	if code == codeNotFound {
-		return nil, m.dev.invalid("Kernel", 0, "the module has no kernel %q", name)
+		return nil, m.dev.self.Invalid("Kernel", 0, "the module has no kernel %q", name)
 	}
 	if err := m.dev.check("Kernel", 0, code); err != nil {
 		return nil, err
@@ -82,10 +83,10 @@ func (m *module) Kernel(name string) (any, error) {
 }
 
 func (m *module) Close() error {
-	if !m.dev.gate.enter() {
+	if !m.dev.gate.Enter() {
 		return nil // the device's Close unloads it
 	}
-	defer m.dev.gate.leave()
+	defer m.dev.gate.Leave()
 	return m.unload()
 }
 

@@ -18,9 +18,9 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 	if err := d.enter("AllocPinned"); err != nil {
 		return nil, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if bytes <= 0 {
-		return nil, d.badSize("AllocPinned", bytes)
+		return nil, d.self.BadSize("AllocPinned", bytes)
 	}
 	b, code := d.pin(bytes)
 	if code == device.CodeOutOfMemory {
@@ -55,7 +55,8 @@ func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), codeSuccess
 }
 
-// addHost puts host memory into the table, with its address for kernels.
+// addHost puts host memory into the table, with its address for kernels. On most machines that is the same address;
+// where it is not, the other one is in the table as an alias, so that launches may name it.
 func (d *Device) addHost(op string, m memory) error {
 	p, err := d.mappedAddress(op, m.base)
 	if err != nil {
@@ -91,10 +92,10 @@ func (d *Device) FreePinned(b []byte) error {
 	if err := d.enter("FreePinned"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	m, ok := d.takeHost(b, pinned)
 	if !ok {
-		return d.invalid("FreePinned", int64(len(b)),
+		return d.self.Invalid("FreePinned", int64(len(b)),
 			"the slice does not begin where pinned memory does; free what AllocPinned returned, once")
 	}
 	return d.free(m)
@@ -104,17 +105,17 @@ func (d *Device) Register(b []byte) error {
 	if err := d.enter("Register"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if len(b) == 0 {
-		return d.invalid("Register", 0, "the slice is empty; there is nothing to pin")
+		return d.self.Invalid("Register", 0, "the slice is empty; there is nothing to pin")
 	}
 	m := memory{base: address(b), bytes: uint64(len(b)), kind: registered, slice: b}
 	if d.table.overlaps(m.base, m.bytes) {
-		return d.invalid("Register", int64(len(b)), "the slice overlaps memory that is pinned or registered already")
+		return d.self.Invalid("Register", int64(len(b)), "the slice overlaps memory that is pinned or registered already")
 	}
 	code := C.cistern_host_register(d.c, C.uint64_t(m.base), C.size_t(m.bytes))
 	if code == codeAlreadyPinned {
-		return d.invalid("Register", int64(len(b)), "the slice shares a page with memory that is registered already; "+
+		return d.self.Invalid("Register", int64(len(b)), "the slice shares a page with memory that is registered already; "+
 			"register slices that begin and end at pages, or one slice around both")
 	}
 	if err := d.check("Register", int64(len(b)), code); err != nil {
@@ -131,10 +132,10 @@ func (d *Device) Unregister(b []byte) error {
 	if err := d.enter("Unregister"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	m, ok := d.takeHost(b, registered)
 	if !ok {
-		return d.invalid("Unregister", int64(len(b)), "the slice does not begin where a registered one does")
+		return d.self.Invalid("Unregister", int64(len(b)), "the slice does not begin where a registered one does")
 	}
 	return d.free(m)
 }
@@ -143,9 +144,9 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.enter("MappedPtr"); err != nil {
 		return 0, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	if len(b) == 0 {
-		return 0, d.invalid("MappedPtr", 0, "the slice is empty; it has no address")
+		return 0, d.self.Invalid("MappedPtr", 0, "the slice is empty; it has no address")
 	}
 	m, why, ok := d.table.find(address(b), uint64(len(b)), true)
 	if !ok {

@@ -7,21 +7,25 @@ import "C"
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // stream is a CUstream that does not wait for the legacy default stream.
+//
+// Its calls take no lock of this package: the driver queues what several goroutines give it in some order, and waits, inside
+// the call, while its queue is full. gate keeps the handle alive meanwhile; it is entered in place of the device's, as
+// the device's Close closes its streams before it gives anything else back.
 type stream struct {
 	id       uint64
 	priority int
 	dev      *Device
 	handle   C.uint64_t
 
-	gate    gate
+	gate    backend.Gate
 	closing sync.Once
 	closed  atomic.Bool
 
@@ -38,14 +42,14 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	if err := d.enter("NewStream"); err != nil {
 		return nil, err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
 	if err := d.check("NewStream", 0, C.cistern_stream_create(d.c, C.int(opts.Priority), &s.handle)); err != nil {
 		return nil, err
 	}
 	if !d.streams.add(s) {
 		C.cistern_stream_destroy(d.c, s.handle)
-		return nil, d.closedError("NewStream", "")
+		return nil, d.self.Closed("NewStream")
 	}
 	return s, nil
 }
@@ -57,13 +61,11 @@ func (s *stream) Closed() bool          { return s.closed.Load() }
 
 // enter begins a call. The caller leaves s.gate.
 func (s *stream) enter(op string) error {
-	if !s.gate.enter() {
-		e := s.dev.closedError(op, fmt.Sprintf("stream %d", s.id)).(*device.Error)
-		e.Code = codeInvalidHandle
-		return e
+	if !s.gate.Enter() {
+		return s.dev.self.StreamClosed(op, s.id)
 	}
 	if err := s.dev.stuckError(); err != nil {
-		s.gate.leave()
+		s.gate.Leave()
 		return err
 	}
 	return nil
@@ -73,7 +75,7 @@ func (s *stream) Query() (bool, error) {
 	if err := s.enter("Query"); err != nil {
 		return false, err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	return s.query()
 }
 
@@ -85,7 +87,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	if err := s.enter("Synchronize"); err != nil {
 		return err
 	}
-	return s.dev.await(ctx, "Synchronize", s.gate.leave, s.query, s.wait)
+	return s.dev.await(ctx, "Synchronize", s.gate.Leave, s.query, s.wait)
 }
 
 func (s *stream) wait() error {
@@ -96,9 +98,9 @@ func (s *stream) OnDone(fn func(error)) error {
 	if err := s.enter("OnDone"); err != nil {
 		return err
 	}
-	defer s.gate.leave()
+	defer s.gate.Leave()
 	if fn == nil {
-		return s.dev.invalid("OnDone", 0, "the function is nil")
+		return s.dev.self.NoFunction()
 	}
 	return s.dev.callbacks.push(s, fn)
 }
@@ -106,7 +108,7 @@ func (s *stream) OnDone(fn func(error)) error {
 // Close waits for everything queued. The first Close returns the device's sticky error, if any.
 func (s *stream) Close() (err error) {
 	s.closing.Do(func() {
-		s.gate.shutAndWait()
+		s.gate.ShutAndWait()
 		err = s.wait()
 		C.cistern_stream_destroy(s.dev.c, s.handle)
 		s.closed.Store(true)

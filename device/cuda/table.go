@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // memory is one range that operations may name.
@@ -40,7 +40,13 @@ func (m *memory) forKernels(addr uint64) uint64 {
 }
 
 // table is everything that operations may name, by address: host and device memory share one address space.
-// Looking something up takes no lock.
+//
+// Each operation looks up every range that it names, and memory comes and goes seldom, as what allocates often goes through
+// a cache. So looking up takes no lock: readers load the list, which never changes, and search it by halves. A change
+// copies it, under the lock that keeps two changes apart, and costs in proportion to the number of ranges.
+//
+// A range that an operation has named may be freed before the driver sees the operation, if the caller makes that mistake;
+// the table does not hold memory that is queued, as the host device's does. The driver's frees wait for what was queued.
 type table struct {
 	mu  sync.Mutex // of changes
 	all atomic.Pointer[[]memory]
@@ -101,19 +107,12 @@ func (t *table) overlaps(base, bytes uint64) bool {
 	return false
 }
 
-// miss says why a range can't be named.
-type miss struct {
-	live   bool   // it starts in live memory
-	offset uint64 // where in it
-	size   uint64 // of it
-}
-
 // find reports whether [addr, addr+bytes) lies in one live range, or in adjacent mappings of one reservation.
-func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why miss, ok bool) {
+func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why backend.Miss, ok bool) {
 	all := t.load()
 	i := above(all, addr) - 1
 	if i < 0 || addr-all[i].base >= all[i].bytes || onHost && !all[i].kind.onHost() {
-		return memory{}, miss{}, false
+		return memory{}, backend.Miss{}, false
 	}
 	m = all[i]
 	offset, size := addr-m.base, m.bytes
@@ -123,7 +122,7 @@ func (t *table) find(addr, bytes uint64, onHost bool) (m memory, why miss, ok bo
 		}
 		size += all[i].bytes
 	}
-	return m, miss{true, offset, size}, bytes <= size-offset
+	return m, backend.Miss{Live: true, Offset: int64(offset), Size: int64(size)}, bytes <= size-offset
 }
 
 // named checks a range of an operation.
@@ -136,7 +135,7 @@ func (d *Device) named(op string, addr uint64, bytes int64, onHost bool) error {
 // the driver knows whether the devices can reach each other. Its address for kernels, and that of no bytes, is 0.
 func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint64, error) {
 	if bytes < 0 {
-		return 0, d.invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
+		return 0, d.self.Negative(op, bytes)
 	}
 	if bytes == 0 {
 		return 0, nil
@@ -145,7 +144,7 @@ func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint6
 	if ok {
 		return m.forKernels(addr), nil
 	}
-	if !why.live {
+	if !why.Live {
 		for _, o := range drivers.others(d) {
 			if _, _, ok := o.table.find(addr, uint64(bytes), onHost); ok {
 				return 0, nil
@@ -156,25 +155,9 @@ func (d *Device) locate(op string, addr uint64, bytes int64, onHost bool) (uint6
 }
 
 // unnamed is the error of a range that can't be named.
-func (d *Device) unnamed(op string, why miss, addr uint64, bytes int64, onHost bool) error {
+func (d *Device) unnamed(op string, why backend.Miss, addr uint64, bytes int64, onHost bool) error {
 	if err := d.stuckError(); err != nil {
 		return err
 	}
-	left := why.size - why.offset
-	switch {
-	case onHost:
-		e := &device.Error{Op: op, Device: d.name, Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
-			Detail: "use memory from AllocPinned, or Register the slice first"}
-		if why.live {
-			e.Detail = d.invalid(op, 0, "only its first %d bytes are", left).(*device.Error).Detail
-		}
-		return e
-	case why.live:
-		return d.invalid(op, bytes, "the range of %d bytes begins %d bytes into an allocation of %d: %d bytes too many",
-			bytes, why.offset, why.size, uint64(bytes)-left)
-	case addr == 0:
-		return d.invalid(op, bytes, "the address is null")
-	default:
-		return d.invalid(op, bytes, "the range of %d bytes begins in no live allocation", bytes)
-	}
+	return d.self.Missed(op, why, addr, bytes, onHost)
 }

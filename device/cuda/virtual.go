@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// virtual is the address space that was reserved.
+// virtual is the address space that was reserved. The driver unmaps only the whole of what one call mapped, so that each
+// mapping is a range of the table, with the reservation that it is in. mu is held during the driver's calls that map, which are rare, and not while an Unmap waits for the device.
 type virtual struct {
 	mu       sync.Mutex // of reservations, and of the mappings in them
 	reserved map[uint64]uint64
@@ -36,8 +37,8 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.enter("Reserve"); err != nil {
 		return 0, err
 	}
-	defer d.gate.leave()
-	if err := d.wholeUnits("Reserve", bytes); err != nil {
+	defer d.gate.Leave()
+	if err := d.self.CheckUnits("Reserve", 0, bytes, d.unit); err != nil {
 		return 0, err
 	}
 	var p C.uint64_t
@@ -65,16 +66,16 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	if err := d.enter("Unreserve"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	v := &d.virtual
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	bytes, ok := v.reserved[uint64(p)]
 	if !ok {
-		return d.invalid("Unreserve", 0, "the address is not that of a reservation")
+		return d.self.Invalid("Unreserve", 0, "the address is not that of a reservation")
 	}
 	if used := d.mapped(uint64(p)); used > 0 {
-		return d.invalid("Unreserve", 0, "%d bytes are mapped in the reservation; unmap them first", used)
+		return d.self.Invalid("Unreserve", 0, "%d bytes are mapped in the reservation; unmap them first", used)
 	}
 	delete(v.reserved, uint64(p))
 	return d.check("Unreserve", int64(bytes), C.cistern_unreserve(d.c, C.uint64_t(p), C.size_t(bytes)))
@@ -94,7 +95,7 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	if err := d.enter("Map"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	v := &d.virtual
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -104,7 +105,7 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	}
 	for _, m := range d.table.load() {
 		if m.kind == mapping && m.base < uint64(p)+uint64(bytes) && uint64(p) < m.base+m.bytes {
-			return d.invalid("Map", bytes, "part of the range is mapped already")
+			return d.self.Invalid("Map", bytes, "part of the range is mapped already")
 		}
 	}
 	var peers *C.int
@@ -126,7 +127,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := d.enter("Unmap"); err != nil {
 		return err
 	}
-	defer d.gate.leave()
+	defer d.gate.Leave()
 	d.virtual.mu.Lock()
 	parts, err := d.wholeMappings(uint64(p), bytes)
 	if err == nil {
@@ -157,14 +158,14 @@ func (d *Device) wholeMappings(p uint64, bytes int64) (parts []memory, err error
 		}
 	}
 	if end != p+uint64(bytes) {
-		return nil, d.invalid("Unmap", bytes, "the range is not one of whole mappings")
+		return nil, d.self.Invalid("Unmap", bytes, "the range is not one of whole mappings")
 	}
 	return parts, nil
 }
 
 // home is the reservation around [p, p+bytes).
 func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
-	if err := d.wholeUnits(op, bytes); err != nil {
+	if err := d.self.CheckUnits(op, 0, bytes, d.unit); err != nil {
 		return 0, err
 	}
 	for base, n := range d.virtual.reserved {
@@ -172,14 +173,7 @@ func (d *Device) home(op string, p uint64, bytes int64) (uint64, error) {
 			return base, nil
 		}
 	}
-	return 0, d.invalid(op, bytes, "the range does not lie in one reservation, at a multiple of %d bytes", d.unit)
-}
-
-func (d *Device) wholeUnits(op string, bytes int64) error {
-	if bytes <= 0 || bytes%d.unit != 0 {
-		return d.invalid(op, bytes, "%d bytes; want a positive multiple of %d", bytes, d.unit)
-	}
-	return nil
+	return 0, d.self.Invalid(op, bytes, "the range does not lie in one reservation, at a multiple of %d bytes", d.unit)
 }
 
 // close gives back what is reserved.

@@ -1,5 +1,7 @@
 package host
 
+import "github.com/cistern-ml/cistern/device/internal/backend"
+
 // The functions of this file take the table's lock and touch what it guards.
 
 //go:norace
@@ -74,24 +76,24 @@ func (t *table) available() int64 {
 // close lets go of all memory and says what there was.
 //
 //go:norace
-func (t *table) close() leftover {
+func (t *table) close() backend.Leftover {
 	t.lock()
-	var l leftover
+	var l backend.Leftover
 	for i := 0; i < t.n; i++ {
 		switch s := t.segs[i]; {
 		case s.dying: // a Free is under way
 		case s.kind == allocated:
-			l.allocations.add(len(s.data))
+			l.Allocations.Add(int64(len(s.data)))
 		case s.kind == mapped:
-			l.mappings.add(len(s.data))
+			l.Mappings.Add(int64(len(s.data)))
 		case s.kind == pinned:
-			l.pinned.add(len(s.data))
+			l.Pinned.Add(int64(len(s.data)))
 		default:
-			l.registered.add(len(s.data))
+			l.Registered.Add(int64(len(s.data)))
 		}
 	}
 	for r := t.reservations; r != nil; r = r.next {
-		l.reservations.add(len(r.data))
+		l.Reservations.Add(int64(len(r.data)))
 	}
 	t.segs, t.n, t.reservations = nil, 0, nil
 	t.closed = true

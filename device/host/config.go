@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"net/url"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // Config says how large a host device is.
@@ -25,6 +25,9 @@ type Config struct {
 	Inaccessible bool
 }
 
+// self makes the errors that every backend gives.
+const self = backend.Self("host")
+
 const defaultCapacity = min(4<<30, math.MaxInt/2)
 
 func init() { device.Register("host", driver{}) }
@@ -34,7 +37,7 @@ type driver struct{}
 // Open opens "host" with the options capacity, such as "2GiB" or a number of bytes, and accessible, true or false.
 func (driver) Open(name string, options url.Values) (device.Device, error) {
 	if name != "host" {
-		return nil, invalid("Open", 0, "there is no device %q; the host device is %q, with options as in %q",
+		return nil, self.Invalid("Open", 0, "there is no device %q; the host device is %q, with options as in %q",
 			name, "host", "host?capacity=2GiB")
 	}
 	cfg, err := parse(options)
@@ -52,22 +55,22 @@ func parse(options url.Values) (Config, error) {
 	var cfg Config
 	for key, values := range options {
 		if key != "capacity" && key != "accessible" {
-			return cfg, invalid("Open", 0, "unknown option %q; the host device has the options capacity and accessible", key)
+			return cfg, self.Invalid("Open", 0, "unknown option %q; the host device has the options capacity and accessible", key)
 		}
 		if len(values) != 1 {
-			return cfg, invalid("Open", 0, "the option %s is given %d times; give it once", key, len(values))
+			return cfg, self.Invalid("Open", 0, "the option %s is given %d times; give it once", key, len(values))
 		}
 		if key == "accessible" {
 			yes, err := strconv.ParseBool(values[0])
 			if err != nil {
-				return cfg, invalid("Open", 0, "accessible=%q is neither true nor false", values[0])
+				return cfg, self.Invalid("Open", 0, "accessible=%q is neither true nor false", values[0])
 			}
 			cfg.Inaccessible = !yes
 			continue
 		}
 		n, err := humanize.ParseBytes(values[0])
 		if err != nil || n == 0 || n > math.MaxInt64 {
-			return cfg, invalid("Open", 0, "capacity=%q is not a size; use a positive one such as 2GiB or 1048576",
+			return cfg, self.Invalid("Open", 0, "capacity=%q is not a size; use a positive one such as 2GiB or 1048576",
 				values[0])
 		}
 		cfg.Capacity = int64(n)
@@ -78,9 +81,9 @@ func parse(options url.Values) (Config, error) {
 func (c Config) capacity() (int64, error) {
 	switch {
 	case c.Capacity < 0:
-		return 0, invalid("New", 0, "Config.Capacity is %d bytes; use a positive size, or 0 for the default", c.Capacity)
+		return 0, self.Invalid("New", 0, "Config.Capacity is %d bytes; use a positive size, or 0 for the default", c.Capacity)
 	case c.Capacity > maxCapacity:
-		return 0, invalid("New", 0, "Config.Capacity is %d bytes; the largest is %d", c.Capacity, int64(maxCapacity))
+		return 0, self.Invalid("New", 0, "Config.Capacity is %d bytes; the largest is %d", c.Capacity, int64(maxCapacity))
 	case c.Capacity > 0:
 		return c.Capacity, nil
 	}
@@ -126,10 +129,4 @@ func parseMeminfo(text []byte) int64 {
 		return kib * 1024
 	}
 	return 0
-}
-
-// invalid is the error of a wrong argument.
-func invalid(op string, bytes int64, format string, args ...any) error {
-	return &device.Error{Op: op, Device: "host", Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
-		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}
 }

@@ -15,20 +15,15 @@ func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
 }
 
 func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
-	apart := dst - src
-	if src > dst {
-		apart = src - dst
-	}
-	if bytes > 0 && uint64(apart) < uint64(bytes) {
-		return invalid("CopyD2D", bytes, "source and destination are %d bytes apart; ranges of %d bytes overlap",
-			apart, bytes)
+	if err := self.CheckApart(dst, src, bytes); err != nil {
+		return err
 	}
 	return s.copy("CopyD2D", transfer{to: inProcess(dst), from: inProcess(src), bytes: bytes})
 }
 
 func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
-	if len(dst) != len(src) {
-		return unpaired("CopyH2DBatch", len(dst), len(src))
+	if err := self.CheckPairs("CopyH2DBatch", len(dst), len(src)); err != nil {
+		return err
 	}
 	all := make([]transfer, len(src))
 	for i, b := range src {
@@ -38,18 +33,14 @@ func (s *stream) CopyH2DBatch(dst []device.Ptr, src [][]byte) error {
 }
 
 func (s *stream) CopyD2HBatch(dst [][]byte, src []device.Ptr) error {
-	if len(dst) != len(src) {
-		return unpaired("CopyD2HBatch", len(dst), len(src))
+	if err := self.CheckPairs("CopyD2HBatch", len(dst), len(src)); err != nil {
+		return err
 	}
 	all := make([]transfer, len(dst))
 	for i, b := range dst {
 		all[i] = transfer{to: address(b), from: inProcess(src[i]), bytes: int64(len(b)), toHost: true}
 	}
 	return s.copy("CopyD2HBatch", all...)
-}
-
-func unpaired(op string, dst, src int) error {
-	return invalid(op, 0, "%d destinations and %d sources; give one source for each", dst, src)
 }
 
 // transfer is one range of a copy.

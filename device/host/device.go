@@ -79,7 +79,7 @@ func (d *Device) open(op string) error {
 	closed := d.closed.Load()
 	race.Enable()
 	if closed {
-		return d.closedError(op)
+		return self.Closed(op)
 	}
 	return nil
 }
@@ -101,18 +101,13 @@ func (d *Device) refuse(op string, err error) error {
 	return err
 }
 
-func (d *Device) closedError(op string) error {
-	return &device.Error{Op: op, Device: "host", Code: device.CodeDeinitialized, Detail: "open another device",
-		Err: device.ErrClosed}
-}
-
 // Synchronize waits until everything queued before the call on every stream is done. Cancelling ctx ends the waiting.
 func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.open("Synchronize"); err != nil {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	for _, s := range d.streams.list(false) {
 		if err := s.synchronize(ctx); err != nil {
@@ -149,5 +144,5 @@ func (d *Device) close() error {
 	if err := d.stuckError(); err != nil {
 		return err
 	}
-	return left.error()
+	return self.Left(&left)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -35,7 +36,7 @@ func (e *event) open(op string) error {
 	closed := e.closed.Load()
 	race.Enable()
 	if closed {
-		return &device.Error{Op: op, Device: "host", Code: codeInvalidHandle, Detail: "the event", Err: device.ErrClosed}
+		return self.EventClosed(op)
 	}
 	return nil
 }
@@ -65,7 +66,7 @@ func (e *event) Synchronize(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	if r := e.present(); r != nil {
 		if err := r.synchronize(ctx); err != nil {
@@ -73,10 +74,6 @@ func (e *event) Synchronize(ctx context.Context) error {
 		}
 	}
 	return e.dev.stuckError()
-}
-
-func withoutContext() error {
-	return invalid("Synchronize", 0, "the context is nil; use context.Background()")
 }
 
 // synchronize waits for r or ctx.
@@ -101,14 +98,12 @@ func (e *event) Close() error {
 
 // own checks an event that a call gets. Any device's events will do if dev is nil.
 func own(op string, e device.Event, dev *Device) (*event, error) {
-	mine, ok := e.(*event)
-	switch {
-	case e == nil || ok && mine == nil:
-		return nil, invalid(op, 0, "the event is nil")
-	case !ok:
-		return nil, invalid(op, 0, "the event is a %T; use one of a host device", e)
-	case dev != nil && mine.dev != dev:
-		return nil, invalid(op, 0, "the event is of host device %d; use one of this device, %d", mine.dev.id, dev.id)
+	mine, err := backend.Event[*event](self, op, e)
+	if err == nil && dev != nil {
+		err = self.CheckOwner(op, mine.dev.id, dev.id)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return mine, mine.open(op)
 }
@@ -143,9 +138,6 @@ func (s *stream) Wait(e device.Event) error {
 	return s.push("Wait", o)
 }
 
-// codeNotReady is CUDA's code of events that are not complete.
-const codeNotReady = 600
-
 // Elapsed is the time between two records, by the device's clock, which is the process's monotonic clock.
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 	if err := d.usable("Elapsed"); err != nil {
@@ -159,14 +151,8 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 		}
 		which := [2]string{"start", "end"}[i]
 		r := mine.present()
-		switch {
-		case !mine.timed:
-			return 0, invalid("Elapsed", 0, "the %s event is untimed; make it with EventOptions.Timed", which)
-		case r == nil:
-			return 0, invalid("Elapsed", 0, "the %s event was never recorded", which)
-		case !r.query():
-			return 0, &device.Error{Op: "Elapsed", Device: "host", Code: codeNotReady, Err: device.ErrInvalid,
-				Detail: fmt.Sprintf("the %s event is not complete; synchronize it first", which)}
+		if err := self.CheckElapsed(which, mine.timed, r != nil, r == nil || r.query()); err != nil {
+			return 0, err
 		}
 		at[i] = r.at
 	}

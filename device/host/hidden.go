@@ -20,7 +20,7 @@ func (c Config) apart() (uintptr, error) {
 		return 0, nil
 	}
 	if bits.UintSize < 64 {
-		return 0, invalid("New", 0, "memory that is not accessible needs addresses of 64 bits; this machine has %d", bits.UintSize)
+		return 0, self.Invalid("New", 0, "memory that is not accessible needs addresses of 64 bits; this machine has %d", bits.UintSize)
 	}
 	return 1 << (hiddenBit % bits.UintSize), nil
 }

@@ -11,7 +11,7 @@ func (s *stream) Launch(l *device.Launch) error {
 		return err
 	}
 	if l == nil || l.Func == nil {
-		return invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
+		return self.Invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
 	}
 	o := newOp(opLaunch)
 	o.kernel, o.name = l.Func, l.Name

@@ -1,11 +1,8 @@
 package host
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -16,18 +13,18 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 		return 0, err
 	}
 	if bytes <= 0 {
-		return 0, d.badSize("Alloc", bytes)
+		return 0, self.BadSize("Alloc", bytes)
 	}
 	if free, ok := d.mem.charge(&d.mem.used, d.mem.capacity, bytes); !ok {
-		return 0, d.outOfMemory("Alloc", bytes, free, d.mem.capacity)
+		return 0, self.OutOfMemory("Alloc", bytes, free, d.mem.capacity)
 	}
 	if d.fails(FaultAlloc) {
-		return 0, d.outOfMemory("Alloc", bytes, d.mem.refund(&d.mem.used, d.mem.capacity, bytes), d.mem.capacity)
+		return 0, self.OutOfMemory("Alloc", bytes, d.mem.refund(&d.mem.used, d.mem.capacity, bytes), d.mem.capacity)
 	}
 	s := d.mem.newSegment(allocated, aligned(bytes, alignment))
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
-		return 0, d.closedError("Alloc")
+		return 0, self.Closed("Alloc")
 	}
 	return device.Ptr(s.base), nil
 }
@@ -61,7 +58,7 @@ func (d *Device) Free(p device.Ptr) error {
 	if d.mem.free(inProcess(p), allocated, &d.mem.used) {
 		return nil
 	}
-	return d.refuse("Free", invalid("Free", 0,
+	return d.refuse("Free", self.Invalid("Free", 0,
 		"the address is not, or no longer, that of an allocation; free what Alloc returned, once"))
 }
 
@@ -92,7 +89,7 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 // name adds a range to u, or says what is wrong with it. An empty range is not added.
 func (d *Device) name(op string, u *uses, addr uintptr, bytes int64, write, onHost bool) error {
 	if bytes < 0 {
-		return invalid(op, 0, "the range has %d bytes; sizes are not negative", bytes)
+		return self.Negative(op, bytes)
 	}
 	if bytes == 0 {
 		return nil
@@ -101,34 +98,5 @@ func (d *Device) name(op string, u *uses, addr uintptr, bytes int64, write, onHo
 	if ok {
 		return nil
 	}
-	return d.refuse(op, d.miss(op, m, addr, bytes, onHost))
-}
-
-// miss is the error of a range that can't be named.
-func (d *Device) miss(op string, m miss, addr uintptr, bytes int64, onHost bool) error {
-	switch {
-	case onHost && !m.live:
-		return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
-			Detail: "use memory from AllocPinned, or Register the slice first"}
-	case onHost:
-		return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeInvalidValue, Err: device.ErrNotPinned,
-			Detail: fmt.Sprintf("only its first %d bytes are", m.size-m.offset)}
-	case m.live:
-		return invalid(op, bytes, "the range of %d bytes begins %d bytes into an allocation of %d: %d bytes too many",
-			bytes, m.offset, m.size, bytes-(m.size-m.offset))
-	case addr == 0:
-		return invalid(op, bytes, "the address is null")
-	default:
-		return invalid(op, bytes, "the range of %d bytes begins in no live allocation", bytes)
-	}
-}
-
-func (d *Device) badSize(op string, bytes int64) error {
-	return invalid(op, bytes, "%d bytes; the size must be positive", bytes)
-}
-
-func (d *Device) outOfMemory(op string, bytes, free, total int64) error {
-	return &device.Error{Op: op, Device: "host", Bytes: bytes, Code: device.CodeOutOfMemory, Err: device.ErrOutOfMemory,
-		Detail: fmt.Sprintf("asked for %d bytes, %d of %d are free (%s of %s)", bytes, free, total,
-			humanize.IBytes(uint64(free)), humanize.IBytes(uint64(total)))}
+	return d.refuse(op, self.Missed(op, m, uint64(addr), bytes, onHost))
 }

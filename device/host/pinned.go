@@ -13,19 +13,19 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		return nil, err
 	}
 	if bytes <= 0 {
-		return nil, d.badSize("AllocPinned", bytes)
+		return nil, self.BadSize("AllocPinned", bytes)
 	}
 	if free, ok := d.mem.charge(&d.mem.pinnedBytes, d.mem.pinnable, bytes); !ok {
-		return nil, d.outOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
+		return nil, self.OutOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
 	}
 	if d.fails(FaultPinned) {
 		free := d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
-		return nil, d.outOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
+		return nil, self.OutOfMemory("AllocPinned", bytes, free, d.mem.pinnable)
 	}
 	s := d.mem.newSegment(pinned, aligned(bytes, alignment))
 	if !d.mem.add(s) {
 		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
-		return nil, d.closedError("AllocPinned")
+		return nil, self.Closed("AllocPinned")
 	}
 	return s.data, nil
 }
@@ -38,7 +38,7 @@ func (d *Device) FreePinned(b []byte) error {
 	if d.mem.free(address(b), pinned, &d.mem.pinnedBytes) {
 		return nil
 	}
-	return d.refuse("FreePinned", invalid("FreePinned", 0,
+	return d.refuse("FreePinned", self.Invalid("FreePinned", 0,
 		"the slice does not, or no longer, begin where one from AllocPinned began"))
 }
 
@@ -48,10 +48,10 @@ func (d *Device) Register(b []byte) error {
 		return err
 	}
 	if len(b) == 0 {
-		return d.badSize("Register", 0)
+		return self.BadSize("Register", 0)
 	}
 	if !d.mem.add(d.mem.newSegment(registered, b[:len(b):len(b)])) {
-		return d.refuse("Register", invalid("Register", int64(len(b)),
+		return d.refuse("Register", self.Invalid("Register", int64(len(b)),
 			"the slice overlaps memory that is pinned, registered or the device's"))
 	}
 	return nil
@@ -65,7 +65,7 @@ func (d *Device) Unregister(b []byte) error {
 	if d.mem.free(address(b), registered, nil) {
 		return nil
 	}
-	return d.refuse("Unregister", invalid("Unregister", 0,
+	return d.refuse("Unregister", self.Invalid("Unregister", 0,
 		"the slice does not, or no longer, begin where a registered one began"))
 }
 
@@ -75,7 +75,7 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 		return 0, err
 	}
 	if len(b) == 0 {
-		return 0, d.badSize("MappedPtr", 0)
+		return 0, self.BadSize("MappedPtr", 0)
 	}
 	var u uses
 	if err := d.name("MappedPtr", &u, address(b), int64(len(b)), true, true); err != nil {

@@ -3,6 +3,7 @@ package host
 import (
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -37,17 +38,10 @@ func (u *uses) add(x use) {
 	to.n++
 }
 
-// miss says why a range can't be named.
-type miss struct {
-	live   bool  // it starts in a live segment
-	offset int64 // where in it
-	size   int64 // of it
-}
-
 // name adds the range [addr, addr+bytes) to u. onHost asks for pinned or registered memory.
 //
 //go:norace
-func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m miss, ok bool) {
+func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m backend.Miss, ok bool) {
 	race.Disable()
 	t.mu.Lock()
 	at := t.above(addr)
@@ -63,7 +57,7 @@ func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m 
 			last++
 			end += int64(len(s.data))
 		}
-		m = miss{live: true, offset: offset, size: end}
+		m = backend.Miss{Live: true, Offset: offset, Size: end}
 		if bytes <= end-offset {
 			data := first.data
 			if last > at {

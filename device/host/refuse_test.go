@@ -18,7 +18,7 @@ func TestCallsOvertakenByClose(t *testing.T) {
 	for _, onHost := range []bool{false, true} {
 		require.ErrorIs(t, d.name("Memset", new(uses), uintptr(p), 64, true, onHost), device.ErrClosed)
 	}
-	require.ErrorIs(t, d.refuse("Unmap", invalid("Unmap", 0, "why")), device.ErrClosed)
+	require.ErrorIs(t, d.refuse("Unmap", self.Invalid("Unmap", 0, "why")), device.ErrClosed)
 }
 
 // TestTheTableClosesDuringACall: memory that nobody would free again is not given, nor charged.

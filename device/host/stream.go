@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -27,7 +26,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
 	s.queue.init()
 	if !d.streams.add(s) {
-		return nil, d.closedError("NewStream")
+		return nil, self.Closed("NewStream")
 	}
 	return s, nil
 }
@@ -36,21 +35,13 @@ func (s *stream) ID() uint64            { return s.id }
 func (s *stream) Device() device.Device { return s.dev }
 func (s *stream) Priority() int         { return s.priority }
 
-// codeInvalidHandle is CUDA's code of a call on a stream or event that is closed.
-const codeInvalidHandle = 400
-
-func (s *stream) closedError(op string) error {
-	return &device.Error{Op: op, Device: "host", Code: codeInvalidHandle, Detail: fmt.Sprintf("stream %d", s.id),
-		Err: device.ErrClosed}
-}
-
 // open is the error of every call on a closed stream.
 func (s *stream) open(op string) error {
 	if err := s.dev.open(op); err != nil {
 		return err
 	}
 	if s.queue.isClosed() {
-		return s.closedError(op)
+		return self.StreamClosed(op, s.id)
 	}
 	return nil
 }
@@ -68,7 +59,7 @@ func (s *stream) push(op string, o *op) error {
 	ok, start := s.queue.push(o)
 	if !ok {
 		s.dev.mem.drop(&o.uses)
-		return s.closedError(op)
+		return self.StreamClosed(op, s.id)
 	}
 	if start {
 		go s.work()
@@ -81,7 +72,7 @@ func (s *stream) OnDone(fn func(error)) error {
 		return err
 	}
 	if fn == nil {
-		return invalid("OnDone", 0, "the function is nil")
+		return self.NoFunction()
 	}
 	o := newOp(opDone)
 	o.fn = fn
@@ -101,7 +92,7 @@ func (s *stream) Synchronize(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	if err := s.synchronize(ctx); err != nil {
 		return err

@@ -16,16 +16,16 @@ func (d *Device) Reserve(bytes int64) (device.Ptr, error) {
 	if err := d.usable("Reserve"); err != nil {
 		return 0, err
 	}
-	if err := d.badUnits("Reserve", 0, bytes); err != nil {
+	if err := self.CheckUnits("Reserve", 0, bytes, granularity); err != nil {
 		return 0, err
 	}
 	if free, ok := d.mem.charge(&d.mem.reserved, d.mem.reservable, bytes); !ok {
-		return 0, d.outOfMemory("Reserve", bytes, free, d.mem.reservable)
+		return 0, self.OutOfMemory("Reserve", bytes, free, d.mem.reservable)
 	}
 	data := aligned(bytes, granularity)
 	r := &reservation{base: address(data) + d.mem.apart, data: data}
 	if !d.mem.reserve(r) {
-		return 0, d.closedError("Reserve")
+		return 0, self.Closed("Reserve")
 	}
 	return device.Ptr(r.base), nil
 }
@@ -38,9 +38,9 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	found, mapped := d.mem.unreserve(inProcess(p))
 	switch {
 	case !found:
-		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
+		return d.refuse("Unreserve", self.Invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
 	case mapped > 0:
-		return invalid("Unreserve", 0, "%d bytes of the reservation are still mapped; Unmap them first", mapped)
+		return self.Invalid("Unreserve", 0, "%d bytes of the reservation are still mapped; Unmap them first", mapped)
 	}
 	return nil
 }
@@ -50,26 +50,26 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	if err := d.usable("Map"); err != nil {
 		return err
 	}
-	if err := d.badUnits("Map", p, bytes); err != nil {
+	if err := self.CheckUnits("Map", p, bytes, granularity); err != nil {
 		return err
 	}
 	free, ok := d.mem.charge(&d.mem.used, d.mem.capacity, bytes)
 	if !ok {
-		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
+		return self.OutOfMemory("Map", bytes, free, d.mem.capacity)
 	}
 	found, ok := d.mem.mapRange(inProcess(p), bytes)
 	if ok && d.fails(FaultMap) {
 		d.mem.unmapRange(inProcess(p), bytes)
-		return d.outOfMemory("Map", bytes, free, d.mem.capacity)
+		return self.OutOfMemory("Map", bytes, free, d.mem.capacity)
 	}
 	if ok {
 		return nil
 	}
 	d.mem.refund(&d.mem.used, d.mem.capacity, bytes)
 	if !found {
-		return d.refuse("Map", invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes))
+		return d.refuse("Map", self.Invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes))
 	}
-	return d.refuse("Map", invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes))
+	return d.refuse("Map", self.Invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes))
 }
 
 // Unmap takes the memory out of whole mappings, after waiting for the queued operations that name it.
@@ -77,21 +77,11 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := d.usable("Unmap"); err != nil {
 		return err
 	}
-	if err := d.badUnits("Unmap", p, bytes); err != nil {
+	if err := self.CheckUnits("Unmap", p, bytes, granularity); err != nil {
 		return err
 	}
 	if !d.mem.unmapRange(inProcess(p), bytes) {
-		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
-	}
-	return nil
-}
-
-func (d *Device) badUnits(op string, p device.Ptr, bytes int64) error {
-	if bytes <= 0 || bytes%granularity != 0 {
-		return invalid(op, bytes, "%d bytes; the size must be a positive multiple of %d", bytes, int64(granularity))
-	}
-	if p%granularity != 0 {
-		return invalid(op, bytes, "the address is not a multiple of %d", int64(granularity))
+		return d.refuse("Unmap", self.Invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	return nil
 }

@@ -1,13 +1,13 @@
 package null
 
 import (
-	"fmt"
 	"math"
 	"net/url"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // Config configures a null device.
@@ -17,6 +17,9 @@ type Config struct {
 	// Base is the first address that the device hands out by itself, a multiple of 2 MiB. 0 is 1 TiB.
 	Base device.Ptr
 }
+
+// self makes the errors that every backend gives.
+const self = backend.Self("null")
 
 const (
 	defaultCapacity = 80 << 30
@@ -31,18 +34,18 @@ type driver struct{}
 // Open opens "null" with the option capacity, such as "140GiB" or a number of bytes.
 func (driver) Open(name string, options url.Values) (device.Device, error) {
 	if name != "null" {
-		return nil, invalid("Open", 0, "there is no device %q; the null device is %q, with options as in %q",
+		return nil, self.Invalid("Open", 0, "there is no device %q; the null device is %q, with options as in %q",
 			name, "null", "null?capacity=140GiB")
 	}
 	var cfg Config
 	for key, values := range options {
 		if key != "capacity" || len(values) != 1 {
-			return nil, invalid("Open", 0, "the option %s is given %d times; the null device has the option capacity, once",
+			return nil, self.Invalid("Open", 0, "the option %s is given %d times; the null device has the option capacity, once",
 				key, len(values))
 		}
 		n, err := humanize.ParseBytes(values[0])
 		if err != nil || n == 0 || n > math.MaxInt64 {
-			return nil, invalid("Open", 0, "capacity=%q is not a size; use a positive one such as 140GiB or 1048576", values[0])
+			return nil, self.Invalid("Open", 0, "capacity=%q is not a size; use a positive one such as 140GiB or 1048576", values[0])
 		}
 		cfg.Capacity = int64(n)
 	}
@@ -61,20 +64,10 @@ func (c Config) withDefaults() (Config, error) {
 		c.Base = defaultBase
 	}
 	if c.Capacity < 0 || c.Capacity > maxCapacity {
-		return c, invalid("New", 0, "Config.Capacity is %d bytes; it is 1 to %d, or 0 for the default", c.Capacity, int64(maxCapacity))
+		return c, self.Invalid("New", 0, "Config.Capacity is %d bytes; it is 1 to %d, or 0 for the default", c.Capacity, int64(maxCapacity))
 	}
 	if c.Base%granularity != 0 {
-		return c, invalid("New", 0, "Config.Base is %#x; it is a multiple of %d", c.Base, granularity)
+		return c, self.Invalid("New", 0, "Config.Base is %#x; it is a multiple of %d", c.Base, granularity)
 	}
 	return c, nil
-}
-
-// invalid is the error of a wrong argument.
-func withoutContext() error {
-	return invalid("Synchronize", 0, "the context is nil; use context.Background()")
-}
-
-func invalid(op string, bytes int64, format string, args ...any) error {
-	return &device.Error{Op: op, Device: "null", Bytes: max(bytes, 0), Code: device.CodeInvalidValue,
-		Detail: fmt.Sprintf(format, args...), Err: device.ErrInvalid}
 }

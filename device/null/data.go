@@ -2,6 +2,7 @@ package null
 
 import (
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // CopyH2D is accepted if src is pinned and dst live, and copies nothing.
@@ -19,8 +20,8 @@ func (s *Stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	if err := s.usable("CopyD2D"); err != nil {
 		return err
 	}
-	if bytes > 0 && dst < src+device.Ptr(bytes) && src < dst+device.Ptr(bytes) {
-		return invalid("CopyD2D", bytes, "the ranges of %d bytes overlap", bytes)
+	if err := self.CheckApart(dst, src, bytes); err != nil {
+		return err
 	}
 	return s.data("CopyD2D", nil, device.Range{Ptr: dst, Bytes: bytes}, device.Range{Ptr: src, Bytes: bytes})
 }
@@ -54,7 +55,7 @@ func (s *Stream) Launch(l *device.Launch) error {
 		return err
 	}
 	if l == nil || l.Func == nil && l.Kernel == nil {
-		return invalid("Launch", 0, "there is nothing to launch; give a Func or a Kernel")
+		return self.Invalid("Launch", 0, "there is nothing to launch; give a Func or a Kernel")
 	}
 	return s.data("Launch", nil, append(append([]device.Range(nil), l.Reads...), l.Writes...)...)
 }
@@ -72,17 +73,19 @@ func (s *Stream) data(name string, host []byte, ranges ...device.Range) error {
 	}
 	var o op
 	for _, r := range ranges {
-		uses, ok := d.name(o.uses, r)
+		if r.Bytes < 0 {
+			return self.Negative(name, r.Bytes)
+		}
+		uses, miss, ok := d.name(o.uses, r)
 		if !ok {
-			return invalid(name, r.Bytes, "the range of %d bytes is not inside one live allocation", r.Bytes)
+			return self.Missed(name, miss, uint64(r.Ptr), r.Bytes, false)
 		}
 		o.uses = uses
 	}
 	if len(host) > 0 {
 		u := inside(d.host.spans, address(host), int64(len(host)))
 		if u == nil {
-			return &device.Error{Op: name, Device: "null", Bytes: int64(len(host)), Code: device.CodeInvalidValue,
-				Detail: "allocate it with AllocPinned, or Register it", Err: device.ErrNotPinned}
+			return self.Missed(name, missed(d.host.spans, address(host)), uint64(address(host)), int64(len(host)), true)
 		}
 		o.uses = append(o.uses, u)
 	}
@@ -92,31 +95,36 @@ func (s *Stream) data(name string, host []byte, ranges ...device.Range) error {
 
 // name adds what r lies in to uses: an allocation, adjacent mappings of one reservation, or mapped host memory. mu is
 // held.
-func (d *Device) name(uses []*span, r device.Range) ([]*span, bool) {
+func (d *Device) name(uses []*span, r device.Range) ([]*span, backend.Miss, bool) {
 	if r.Bytes == 0 {
-		return uses, true
-	}
-	if r.Bytes < 0 || r.Ptr+device.Ptr(r.Bytes) < r.Ptr {
-		return nil, false
+		return uses, backend.Miss{}, true
 	}
 	if u := inside(d.host.spans, r.Ptr, r.Bytes); u != nil {
-		return append(uses, u), true
+		return append(uses, u), backend.Miss{}, true
+	}
+	miss := missed(d.memory.spans, r.Ptr)
+	if !miss.Live {
+		return nil, miss, false
 	}
 	list := d.memory.spans
-	for i, p := find(list, r.Ptr), r.Ptr; ; i++ {
-		if i == len(list) || list[i].ptr > p || list[i].dying || p > r.Ptr && list[i].home != list[i-1].home {
-			return nil, false
+	first := find(list, r.Ptr)
+	uses = append(uses, list[first])
+	for i := first + 1; miss.Size-miss.Offset < r.Bytes && list[first].kind == mapped && i < len(list); i++ {
+		if u, last := list[i], list[i-1]; u.dying || u.home != last.home || u.ptr != last.end() {
+			break
 		}
-		u := list[i]
-		uses = append(uses, u)
-		if r.Ptr+device.Ptr(r.Bytes) <= u.end() {
-			return uses, true
-		}
-		if u.kind != mapped {
-			return nil, false
-		}
-		p = u.end()
+		uses = append(uses, list[i])
+		miss.Size += list[i].bytes
 	}
+	return uses, miss, r.Bytes <= miss.Size-miss.Offset
+}
+
+// missed says in which live range of list p is.
+func missed(list []*span, p device.Ptr) backend.Miss {
+	if u := inside(list, p, 1); u != nil {
+		return backend.Miss{Live: true, Offset: int64(p - u.ptr), Size: u.bytes}
+	}
+	return backend.Miss{}
 }
 
 // inside is the live range in list that [p, p+bytes) lies in, or nil.

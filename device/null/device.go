@@ -2,13 +2,13 @@ package null
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // Device is a null device. Besides [device.Device] it implements [device.VirtualMemory].
@@ -67,8 +67,7 @@ func (d *Device) Properties() device.Properties {
 // usable is the error of every call on a closed device.
 func (d *Device) usable(op string) error {
 	if d.closed.Load() {
-		return &device.Error{Op: op, Device: "null", Code: device.CodeDeinitialized, Detail: "open another device",
-			Err: device.ErrClosed}
+		return self.Closed(op)
 	}
 	return nil
 }
@@ -83,8 +82,7 @@ func (d *Device) refuse(op string, err error) error {
 }
 
 func (d *Device) outOfMemory(op string, bytes, free int64) error {
-	return &device.Error{Op: op, Device: "null", Bytes: bytes, Code: device.CodeOutOfMemory,
-		Detail: fmt.Sprintf("%d of %d bytes are free", free, d.capacity), Err: device.ErrOutOfMemory}
+	return self.OutOfMemory(op, bytes, free, d.capacity)
 }
 
 // Synchronize waits until everything queued before the call on every stream is done.
@@ -93,7 +91,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	for _, s := range d.busy() {
 		if err := s.settle(ctx); err != nil {
@@ -129,9 +127,11 @@ func (d *Device) Close() error {
 	d.callbacks.close(d)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err := errors.Join(d.memory.left(), d.host.left())
+	var left backend.Leftover
+	d.memory.left(&left)
+	d.host.left(&left)
 	d.memory, d.host, d.forgotten = table{}, table{}, true
-	return err
+	return self.Left(&left)
 }
 
 // wait returns when done says so, which is asked with mu held, now and whenever something has become complete.

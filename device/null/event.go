@@ -2,11 +2,11 @@ package null
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // event is complete, or refers to an operation of a stream.
@@ -36,7 +36,7 @@ func (e *event) usable(op string) error {
 		return err
 	}
 	if e.closed.Load() {
-		return &device.Error{Op: op, Device: "null", Code: codeInvalidHandle, Detail: "the event", Err: device.ErrClosed}
+		return self.EventClosed(op)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (e *event) Synchronize(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	if !e.pending.Load() {
 		return nil
@@ -103,11 +103,11 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 			return 0, err
 		}
 		d.mu.Lock()
-		ok := e.timed && e.marked && e.complete()
+		err = self.CheckElapsed([2]string{"start", "end"}[i], e.timed, e.stream != nil, e.marked && e.complete())
 		at[i] = e.at
 		d.mu.Unlock()
-		if !ok {
-			return 0, invalid("Elapsed", 0, "both events must be timed, recorded, and complete")
+		if err != nil {
+			return 0, err
 		}
 	}
 	return at[1] - at[0], nil
@@ -115,12 +115,12 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 
 // own is e as an event of d that is not closed.
 func (d *Device) own(op string, e device.Event) (*event, error) {
-	own, ok := e.(*event)
-	if !ok || own == nil {
-		return nil, invalid(op, 0, "the event is %s; it must be one of a null device", fmt.Sprintf("%T", e))
+	own, err := backend.Event[*event](self, op, e)
+	if err == nil && op != "Wait" {
+		err = self.CheckOwner(op, own.dev.id, d.id)
 	}
-	if own.dev != d && op != "Wait" {
-		return nil, invalid(op, 0, "the event is of device %d; it must be one of device %d", own.dev.id, d.id)
+	if err != nil {
+		return nil, err
 	}
 	return own, own.usable(op)
 }

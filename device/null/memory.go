@@ -15,7 +15,7 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 		return 0, err
 	}
 	if bytes <= 0 {
-		return 0, invalid("Alloc", 0, "%d bytes; the size must be positive", bytes)
+		return 0, self.BadSize("Alloc", bytes)
 	}
 	c, err := d.do(Call{Op: OpAlloc, Bytes: bytes}, func(c *Call) error {
 		if free := d.capacity - d.used; bytes > free {
@@ -38,7 +38,7 @@ func (d *Device) Alloc(bytes int64) (device.Ptr, error) {
 func (d *Device) place(c *Call, align device.Ptr) error {
 	if c.Ptr != 0 {
 		if !d.vacant(c.Ptr, c.Bytes) {
-			return invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps what is live", c.Ptr)
+			return self.Invalid(c.Op.name(), c.Bytes, "the script chose the address %#x, which overlaps what is live", c.Ptr)
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (d *Device) Free(p device.Ptr) error {
 		return err
 	}
 	if s == nil {
-		return d.refuse("Free", invalid("Free", 0, "the address is not, or no longer, one from Alloc"))
+		return d.refuse("Free", self.Invalid("Free", 0, "the address is not, or no longer, one from Alloc"))
 	}
 	_, err = d.do(Call{Op: OpFree, Ptr: p, Bytes: s.bytes}, func(*Call) error {
 		d.memory.spans = remove(d.memory.spans, s)

@@ -97,7 +97,7 @@ func TestAddresses(t *testing.T) {
 	p, err := d.Alloc(1024)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, p, device.Ptr(1<<30+2048+1<<20))
-	require.ErrorContains(t, d.Close(), "1 reservations are left")
+	require.ErrorContains(t, d.Close(), "1 reservations (Unreserve) of 2.0 MiB")
 }
 
 // TestScript: it sees every call with what it is about, and can make it fail without a trace.
@@ -162,7 +162,7 @@ func TestCloseOvertakesACall(t *testing.T) {
 		require.NoError(t, d.Map(r, 2<<20))
 		d.SetScript(null.Script{Before: func(c *null.Call) {
 			if c.Op == name {
-				require.ErrorContains(t, d.Close(), "512 B are still allocated")
+				require.ErrorContains(t, d.Close(), "1 allocations (Free) of 512 B")
 			}
 		}})
 		require.ErrorIs(t, call(d, p, r), device.ErrClosed, name)

@@ -16,7 +16,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		return nil, err
 	}
 	if bytes <= 0 {
-		return nil, invalid("AllocPinned", 0, "%d bytes; the size must be positive", bytes)
+		return nil, self.BadSize("AllocPinned", bytes)
 	}
 	if bytes > maxPinned {
 		return nil, d.outOfMemory("AllocPinned", bytes, maxPinned)
@@ -37,7 +37,7 @@ func (d *Device) Register(b []byte) error {
 		return err
 	}
 	if len(b) == 0 {
-		return invalid("Register", 0, "the slice is empty")
+		return self.Invalid("Register", 0, "the slice is empty")
 	}
 	return d.pin("Register", b, registered)
 }
@@ -53,7 +53,7 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(b) == 0 || inside(d.host.spans, address(b), int64(len(b))) == nil {
-		return 0, d.refuse("MappedPtr", invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory"))
+		return 0, d.refuse("MappedPtr", self.Invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory"))
 	}
 	return address(b), nil
 }
@@ -66,7 +66,7 @@ func (d *Device) pin(name string, b []byte, k kind) error {
 		return d.usable(name)
 	}
 	if !vacant(d.host.spans, s.ptr, s.bytes) {
-		return invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
+		return self.Invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
 	}
 	d.host.spans = insert(d.host.spans, s)
 	return nil
@@ -81,7 +81,7 @@ func (d *Device) unpin(name string, b []byte, k kind) error {
 		return err
 	}
 	if s == nil {
-		return d.refuse(name, invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
+		return d.refuse(name, self.Invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 func TestCallsOvertakenByClose(t *testing.T) {
 	d, err := New(Config{})
 	require.NoError(t, err)
-	why := invalid("Free", 0, "why")
+	why := self.Invalid("Free", 0, "why")
 	require.Equal(t, why, d.refuse("Free", why))
 	s, err := d.NewStream(device.StreamOptions{})
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package null
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,28 +74,20 @@ func (s *Stream) Hold() (release func(), err error) {
 	}), nil
 }
 
-// codeInvalidHandle is CUDA's code of a call on a stream or event that is closed.
-const codeInvalidHandle = 400
-
 func (s *Stream) usable(op string) error {
 	if err := s.dev.usable(op); err != nil {
 		return err
 	}
 	if s.closed.Load() {
-		return s.closedError(op)
+		return self.StreamClosed(op, s.id)
 	}
 	return nil
-}
-
-func (s *Stream) closedError(op string) error {
-	return &device.Error{Op: op, Device: "null", Code: codeInvalidHandle, Detail: fmt.Sprintf("stream %d", s.id),
-		Err: device.ErrClosed}
 }
 
 // shut is the error of a call that queues while the stream or the device closes. dev.mu is held.
 func (s *Stream) shut(op string) error {
 	if s.closing {
-		return s.closedError(op)
+		return self.StreamClosed(op, s.id)
 	}
 	return s.dev.usable(op)
 }
@@ -191,7 +182,7 @@ func (s *Stream) OnDone(fn func(error)) error {
 		return err
 	}
 	if fn == nil {
-		return invalid("OnDone", 0, "the function is nil")
+		return self.NoFunction()
 	}
 	_, err := s.enqueue("OnDone", op{fn: fn})
 	return err
@@ -211,7 +202,7 @@ func (s *Stream) Synchronize(ctx context.Context) error {
 		return err
 	}
 	if ctx == nil {
-		return withoutContext()
+		return self.NoContext("Synchronize")
 	}
 	return s.settle(ctx)
 }

@@ -1,12 +1,10 @@
 package null
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // kind is what a range of addresses is.
@@ -74,27 +72,13 @@ func remove(list []*span, s *span) []*span {
 	return list
 }
 
-// left is an error that says what is live, or nil.
-func (t *table) left() error {
-	var counts [4]int
-	var sums [4]int64
+// left adds what is live to l.
+func (t *table) left(l *backend.Leftover) {
 	for _, s := range t.spans {
-		counts[s.kind]++
-		sums[s.kind] += s.bytes
+		kinds := [...]*backend.Held{allocated: &l.Allocations, mapped: &l.Mappings, pinned: &l.Pinned, registered: &l.Registered}
+		kinds[s.kind].Add(s.bytes)
 	}
-	var text string
-	for k, name := range [...]string{"allocated", "mapped", "pinned", "registered"} {
-		if counts[k] > 0 {
-			text += fmt.Sprintf("; %d ranges of %s are still %s", counts[k], humanize.IBytes(uint64(sums[k])), name)
-		}
+	for _, r := range t.reservations {
+		l.Reservations.Add(r.bytes)
 	}
-	if n := len(t.reservations); n > 0 {
-		text += fmt.Sprintf("; %d reservations are left", n)
-	}
-	if text == "" {
-		return nil
-	}
-	return &device.Error{Op: "Close", Device: "null", Detail: text[2:], Err: errLeft}
 }
-
-var errLeft = fmt.Errorf("memory is still in use")

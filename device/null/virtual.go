@@ -45,14 +45,14 @@ func (d *Device) Unreserve(p device.Ptr) error {
 	r := at(d.memory.reservations, p)
 	d.mu.Unlock()
 	if r == nil {
-		return d.refuse("Unreserve", invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
+		return d.refuse("Unreserve", self.Invalid("Unreserve", 0, "the address is not, or no longer, that of a reservation"))
 	}
 	_, err := d.do(Call{Op: OpUnreserve, Ptr: p, Bytes: r.bytes}, func(*Call) error {
 		if !vacant(d.memory.spans, r.ptr, r.bytes) {
-			return invalid("Unreserve", 0, "a part of the reservation is still mapped; Unmap it first")
+			return self.Invalid("Unreserve", 0, "a part of the reservation is still mapped; Unmap it first")
 		}
 		if at(d.memory.reservations, p) != r {
-			return invalid("Unreserve", 0, "the address is no longer that of a reservation")
+			return self.Invalid("Unreserve", 0, "the address is no longer that of a reservation")
 		}
 		d.memory.reservations = remove(d.memory.reservations, r)
 		return nil
@@ -68,10 +68,10 @@ func (d *Device) Map(p device.Ptr, bytes int64) error {
 	_, err := d.do(Call{Op: OpMap, Ptr: p, Bytes: bytes}, func(*Call) error {
 		i := find(d.memory.reservations, p)
 		if i == len(d.memory.reservations) || !d.memory.reservations[i].holds(p, bytes) {
-			return invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes)
+			return self.Invalid("Map", bytes, "the range of %d bytes is not inside one reservation", bytes)
 		}
 		if !vacant(d.memory.spans, p, bytes) {
-			return invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes)
+			return self.Invalid("Map", bytes, "part of the range of %d bytes is mapped already", bytes)
 		}
 		if free := d.capacity - d.used; bytes > free {
 			return d.outOfMemory("Map", bytes, free)
@@ -96,7 +96,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	}
 	d.mu.Unlock()
 	if list == nil {
-		return d.refuse("Unmap", invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
+		return d.refuse("Unmap", self.Invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	for _, s := range list {
 		_ = d.wait(context.Background(), func() bool { return s.uses == 0 })
@@ -145,11 +145,5 @@ func (d *Device) units(op string, p device.Ptr, bytes int64) error {
 	if err := d.usable(op); err != nil {
 		return err
 	}
-	if bytes <= 0 || bytes%granularity != 0 {
-		return invalid(op, bytes, "%d bytes; the size must be a positive multiple of %d", bytes, int64(granularity))
-	}
-	if p%granularity != 0 {
-		return invalid(op, bytes, "the address is not a multiple of %d", int64(granularity))
-	}
-	return nil
+	return self.CheckUnits(op, p, bytes, granularity)
 }

@@ -1,0 +1,55 @@
+package backend
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Leftover is what a device still had when it was closed.
+type Leftover struct {
+	Allocations, Mappings, Reservations, Pinned, Registered Held
+}
+
+// Held counts memory of one kind.
+type Held struct {
+	count int
+	bytes int64
+}
+
+// Add counts one more piece.
+//
+//go:norace
+func (h *Held) Add(bytes int64) {
+	h.count++
+	h.bytes += bytes
+}
+
+var errLeft = errors.New("memory was still in use")
+
+// Left is the error of a Close that found something, or nil.
+func (s Self) Left(l *Leftover) error {
+	var parts []string
+	for _, p := range []struct {
+		Held
+		what string
+	}{
+		{l.Allocations, "allocations (Free)"},
+		{l.Mappings, "mappings (Unmap)"},
+		{l.Reservations, "reservations (Unreserve)"},
+		{l.Pinned, "pinned buffers (FreePinned)"},
+		{l.Registered, "registered slices (Unregister)"},
+	} {
+		if p.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s of %s", p.count, p.what, humanize.IBytes(uint64(p.bytes))))
+		}
+	}
+	if parts == nil {
+		return nil
+	}
+	return &device.Error{Op: "Close", Device: string(s), Err: errLeft, Detail: strings.Join(parts, ", ")}
+}
