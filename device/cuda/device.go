@@ -20,7 +20,10 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
-// Device is a GPU.
+// Device is a GPU, opened by driver.go as often as refs says.
+//
+// Every call that reaches the driver is inside gate, its stream's or its event's, so that Close destroys nothing that a
+// call still uses. stuck is the first error that lost the context; it is never unset.
 type Device struct {
 	name    string
 	self    backend.Self // the same, for errors

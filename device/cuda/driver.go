@@ -21,6 +21,10 @@ import (
 func init() { device.Register("cuda", &drivers) }
 
 // driver has the open devices.
+//
+// A process has one primary context for each GPU, which CUDA's runtime and PyTorch use as well, so that opening a GPU twice
+// gives one device, counted. mu is held while a context is made; an Open that meets the last Close of its GPU waits until
+// the context is gone, without it. A context that was lost is lost for the process: the error is kept for later Opens.
 type driver struct {
 	mu   sync.Mutex
 	open map[int]*Device

@@ -35,7 +35,8 @@ func sticky(code int) bool {
 	return false
 }
 
-// check makes an error of what the driver returned. A sticky one stays the device's.
+// check makes an error of what the driver returned. A sticky one stays the device's: the first is returned by every later
+// call, whatever the driver says then, since what follows from it says less about the cause.
 func (d *Device) check(op string, bytes int64, code C.int) error {
 	if code == codeSuccess {
 		return nil

@@ -31,6 +31,8 @@ func (s *stream) Launch(l *device.Launch) error {
 	return nil
 }
 
+// config and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
+// that a launch allocates nothing.
 func (s *stream) config(k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
 	for i := range 3 {

@@ -55,7 +55,8 @@ func (d *Device) pin(bytes int64) ([]byte, C.int) {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), bytes), codeSuccess
 }
 
-// addHost puts host memory into the table, with its address for kernels.
+// addHost puts host memory into the table, with its address for kernels. On most machines that is the same address;
+// where it is not, the other one is in the table as an alias, so that launches may name it.
 func (d *Device) addHost(op string, m memory) error {
 	p, err := d.mappedAddress(op, m.base)
 	if err != nil {

@@ -15,6 +15,10 @@ import (
 )
 
 // stream is a CUstream that does not wait for the legacy default stream.
+//
+// Its calls take no lock of this package: the driver queues what several goroutines give it in some order, and waits, inside
+// the call, while its queue is full. gate keeps the handle alive meanwhile; it is entered in place of the device's, as
+// the device's Close closes its streams before it gives anything else back.
 type stream struct {
 	id       uint64
 	priority int

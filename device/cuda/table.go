@@ -40,7 +40,13 @@ func (m *memory) forKernels(addr uint64) uint64 {
 }
 
 // table is everything that operations may name, by address: host and device memory share one address space.
-// Looking something up takes no lock.
+//
+// Each operation looks up every range that it names, and memory comes and goes seldom, as what allocates often goes through
+// a cache. So looking up takes no lock: readers load the list, which never changes, and search it by halves. A change
+// copies it, under the lock that keeps two changes apart, and costs in proportion to the number of ranges.
+//
+// A range that an operation has named may be freed before the driver sees the operation, if the caller makes that mistake;
+// the table does not hold memory that is queued, as the host device's does. The driver's frees wait for what was queued.
 type table struct {
 	mu  sync.Mutex // of changes
 	all atomic.Pointer[[]memory]

@@ -13,7 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// virtual is the address space that was reserved.
+// virtual is the address space that was reserved. The driver unmaps only the whole of what one call mapped, so that each
+// mapping is a range of the table, with the reservation that it is in. mu is held during the driver's calls that map, which are rare, and not while an Unmap waits for the device.
 type virtual struct {
 	mu       sync.Mutex // of reservations, and of the mappings in them
 	reserved map[uint64]uint64

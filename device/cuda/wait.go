@@ -21,8 +21,11 @@ func (d *Device) ready(op string, code C.int) (bool, error) {
 	return err == nil, err
 }
 
-// await waits in the driver, unless done is at once, and calls leave when nobody waits any more. Only a context that
-// can be cancelled takes another goroutine, which ends with the work.
+// await waits in the driver, unless done is at once, and calls leave when nobody waits any more.
+//
+// The driver's waits can't be cancelled. So a context that can be takes another goroutine, which stays in the driver until the
+// work ends, with an operating system's thread to itself, and holds the gate that leave gives up: what it waits for is not
+// destroyed under it. A context that can't be cancelled costs nothing of that.
 func (d *Device) await(ctx context.Context, op string, leave func(), done func() (bool, error), wait func() error) error {
 	if ctx == nil {
 		leave()
