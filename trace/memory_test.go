@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/memcache"
@@ -210,6 +211,28 @@ func TestStepsTellsOfNoFailures(t *testing.T) {
 	parent.End()
 	assert.Len(t, f.spans.Ended(), 1)
 	assert.Empty(t, f.named("parent")[0].Events())
+}
+
+// TestDetailOfOneStepIsNotTheOthers: while a step runs at All, what happens outside of it has the tracer's detail.
+func TestDetailOfOneStepIsNotTheOthers(t *testing.T) {
+	f := newFixture(t, Config{Detail: Steps, AllEvery: 1})
+	profiler := f.traced(t)
+	inStep, step := profiler.StartStep(t.Context(), 1)
+	ctx, _ := f.parent(t)
+	for _, c := range []context.Context{ctx, inStep} {
+		b := f.alloc(t, c, 512)
+		require.NoError(t, f.cache.EmptyCache(c))
+		copied, err := f.pool.Upload(c, f.stream, b, 0, make([]byte, 512))
+		require.NoError(t, err)
+		require.NoError(t, copied.Wait(c))
+		require.NoError(t, b.FreeContext(c))
+	}
+	step.End()
+	require.NoError(t, f.pool.Close()) // every End was called
+	for _, name := range []string{"memcache.alloc", "memcache.empty_cache", "memcache.free", "transfer.h2d"} {
+		require.Len(t, f.named(name), 1, name)
+		assert.Equal(t, oteltrace.SpanContextFromContext(inStep).TraceID(), f.named(name)[0].SpanContext().TraceID(), name)
+	}
 }
 
 func TestErrorClasses(t *testing.T) {

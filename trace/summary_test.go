@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -182,6 +183,12 @@ func TestTableStopsAtAnError(t *testing.T) {
 	assert.ErrorIs(t, s.failures(w), errBroken)
 	assert.Equal(t, 1, w.wrote)
 	assert.ErrorIs(t, s.Table(w), errBroken)
+
+	whole := &limited{left: math.MaxInt}
+	require.NoError(t, s.Table(whole))
+	for fewer := range whole.wrote {
+		require.ErrorIs(t, s.Table(&limited{left: fewer}), errBroken)
+	}
 }
 
 // limited takes so many writes.
