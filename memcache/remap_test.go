@@ -57,6 +57,25 @@ func TestRemapTakesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// TestRemapPassesWhatHasNoWholeGranule: a free chunk inside of one granule gives nothing, and counts for nothing.
+func TestRemapPassesWhatHasNoWholeGranule(t *testing.T) {
+	c, dev := newCache(t, Config{ExpandableSegments: true, ExpandableGranuleMB: 2, ExpandableRemap: true})
+	first, second, third := dev.stream(1), dev.stream(2), dev.stream(3)
+	mustAlloc(t, c, 9*mib/4, first)
+	inside := mustAlloc(t, c, 5*mib/4, first) // from 2.25 to 3.5 MiB
+	mustAlloc(t, c, 5*mib/4, first)
+	blocks := holes(t, c, second, nil, 4, 4)
+	freeAll(t, append(blocks, inside))
+	left := freeMiB(c, nil)
+	before := c.Stats()
+	mustAlloc(t, c, 4*mib, third)
+	st := c.Stats().Since(before)
+	require.EqualValues(t, 1, st.NumDeviceFree)
+	require.Equal(t, before.ReservedBytes.All.Current, st.ReservedBytes.All.Current, "the memory moved")
+	require.Equal(t, left-4, freeMiB(c, nil))
+	require.NoError(t, c.check())
+}
+
 // TestRemapStaysInItsPool: memory of the request's pool alone is taken, of any of its streams.
 func TestRemapStaysInItsPool(t *testing.T) {
 	for _, private := range []bool{false, true} {
