@@ -244,6 +244,41 @@ func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	require.EqualValues(t, 90<<20, c.MemoryReserved())
 }
 
+// TestUseOnOOMBesideHitsConcurrentSafe: lending looks at a stream's memory while other goroutines allocate and free there.
+func TestUseOnOOMBesideHitsConcurrentSafe(t *testing.T) {
+	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})
+	s := dev.stream(1)
+	_, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
+	require.NoError(t, allocIn(t, ctx, c, 200<<20, s).Free())
+	end, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			b, err := c.Alloc(context.Background(), 512, s)
+			if err == nil {
+				err = b.Free()
+			}
+			select {
+			case <-end:
+				done <- err
+				return
+			default:
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 1000 {
+		lent := mustAlloc(t, c, 90<<20, s)
+		require.NotNil(t, lent.chunk.segment.freeLists.pool)
+		require.NoError(t, lent.Free())
+	}
+	close(end)
+	require.NoError(t, <-done)
+	require.NoError(t, c.check())
+}
+
 // TestUseOnOOMGrowsTheDefaultPool: a request that no pool serves is the default pool's in every later step.
 func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
 	c, dev := newCache(t, Config{PerProcessMemoryFraction: 0.25})

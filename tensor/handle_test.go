@@ -257,6 +257,21 @@ func TestReclaimCountsWhatItFreed(t *testing.T) {
 	require.NoError(t, kept.Release())
 }
 
+// TestReclaimReportsWhatItFound, where no cleanup has come before it.
+func TestReclaimReportsWhatItFound(t *testing.T) {
+	var leaks []Leak
+	r := newRig(t, 64<<20, OnLeak(func(l Leak) { leaks = append(leaks, l) }))
+	r.leaky = true
+	func() {
+		x, err := r.Zeros(r.ctx, Float32, 1000)
+		require.NoError(t, err)
+		x.cleanup.Stop()
+	}()
+	assert.Equal(t, int64(4000), r.reclaim(r.ctx, 1))
+	require.Len(t, leaks, 1)
+	assert.Equal(t, int64(4000), leaks[0].Bytes)
+}
+
 // TestReclaimIsShared by those who come while it goes on, as long as their contexts let them wait.
 func TestReclaimIsShared(t *testing.T) {
 	r := newRig(t, 64<<20)
