@@ -82,7 +82,7 @@ func TestImportsOfOthers(t *testing.T) {
 		}
 	}
 	rules := []struct {
-		library string
+		prefix  string
 		allowed []string
 	}{
 		{"go.opentelemetry.io/otel", []string{"trace", "examples", "internal/sanitizer/program"}},
@@ -99,7 +99,7 @@ func TestImportsOfOthers(t *testing.T) {
 				continue
 			}
 			for path := range seen {
-				if in(path, r.library) {
+				if in(path, r.prefix) {
 					t.Errorf("%s imports %s, directly or not", p.short(), path)
 				}
 			}
