@@ -1,7 +1,6 @@
 package transfer_test
 
 import (
-	"context"
 	"errors"
 	"runtime"
 	"testing"
@@ -212,11 +211,11 @@ func TestCollectOfABatchThatIsClosedMeanwhile(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Submit(t.Context(), r.a)
 	require.NoError(t, err)
-	ctx := &seenContext{Context: t.Context(), seen: make(chan struct{})}
+	ctx, awaited := cisterntest.Awaited(t.Context())
 	collected := make(chan error)
 	got := [][]byte{{1}}
 	go func() { collected <- b.Collect(ctx, &got) }()
-	<-ctx.seen
+	<-awaited
 	time.Sleep(time.Millisecond)
 	require.NoError(t, b.Close())
 	open()
@@ -224,19 +223,4 @@ func TestCollectOfABatchThatIsClosedMeanwhile(t *testing.T) {
 	require.Equal(t, [][]byte{{1}}, got)
 	require.Zero(t, b.Outputs())
 	require.NoError(t, block.Free())
-}
-
-// seenContext tells when somebody waits for it.
-type seenContext struct {
-	context.Context
-	seen chan struct{}
-	told bool
-}
-
-func (c *seenContext) Done() <-chan struct{} {
-	if !c.told {
-		c.told = true
-		close(c.seen)
-	}
-	return c.Context.Done()
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -247,12 +249,12 @@ func (s lateDone) OnDone(fn func(error)) error {
 // noDone is a stream that calls nobody back.
 type noDone struct{ device.Stream }
 
-func (noDone) OnDone(func(error)) error { return errRecord }
+func (noDone) OnDone(func(error)) error { return cisterntest.ErrRefused }
 
 // Close ends every operation that an observer follows: it waits for those that end late, and those that can't be followed
 // have ended with an error.
 func TestCloseEndsEveryOperation(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := rigOn(t, openDevice(t), transfer.Config{Observer: rec})
 	r.host(t)
 	block := r.alloc(t, 64, r.a)
@@ -270,14 +272,14 @@ func TestCloseEndsEveryOperation(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("Close still waits")
 	}
-	require.Zero(t, rec.open)
-	fills := rec.of(transfer.OpFill)
+	require.Zero(t, rec.Open())
+	fills := rec.Of(transfer.OpFill)
 	require.Len(t, fills, 2)
 	failed := 0
 	for _, e := range fills {
 		require.False(t, e.Done.IsZero())
 		if e.Err != nil {
-			require.ErrorIs(t, e.Err, errRecord)
+			require.ErrorIs(t, e.Err, cisterntest.ErrRefused)
 			failed++
 		}
 	}

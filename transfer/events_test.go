@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -98,8 +99,8 @@ func TestEventsOfFailedRecords(t *testing.T) {
 	r := rigOn(t, dev, transfer.Config{})
 	block := r.alloc(t, 64, r.a)
 	for range 20 {
-		_, err := r.pool.Fill(t.Context(), unrecordable{r.a}, block, 0, 64, 1)
-		require.ErrorIs(t, err, errRecord)
+		_, err := r.pool.Fill(t.Context(), cisterntest.Unrecordable{Stream: r.a}, block, 0, 64, 1)
+		require.ErrorIs(t, err, cisterntest.ErrRefused)
 	}
 	require.Zero(t, dev.events)
 	require.NoError(t, block.Free())

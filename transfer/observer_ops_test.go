@@ -6,13 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
 // An observer is told once of each operation, with its kind, its bytes and its stream, and of those that are refused.
 func TestObserverOfEveryOperation(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	a, b := r.alloc(t, 4096, r.a), r.alloc(t, 4096, r.a)
 	mine := make([]byte, 4096)
@@ -55,7 +56,7 @@ func TestObserverOfEveryOperation(t *testing.T) {
 	} {
 		var got []int64
 		failed := 0
-		for _, e := range rec.of(op) {
+		for _, e := range rec.Of(op) {
 			got = append(got, e.Bytes)
 			if e.Err != nil {
 				failed++

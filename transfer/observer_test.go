@@ -1,9 +1,7 @@
 package transfer_test
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,56 +9,12 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// recorder keeps the events of operations whose context has a name.
-type recorder struct {
-	mu     sync.Mutex
-	events []transfer.OpInfo
-	open   int
-}
-
-type operation struct {
-	r  *recorder
-	op transfer.Op
-}
-
-func (r *recorder) Start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
-	if ctx.Value(unobserved{}) != nil {
-		return ctx, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open++
-	return ctx, &operation{r, op}
-}
-
-func (o *operation) End(e transfer.OpInfo) {
-	if e.Op != o.op {
-		panic("an operation ended with another's event")
-	}
-	o.r.mu.Lock()
-	defer o.r.mu.Unlock()
-	o.r.open--
-	o.r.events = append(o.r.events, e)
-}
-
-func (r *recorder) of(op transfer.Op) (events []transfer.OpInfo) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
-		if e.Op == op {
-			events = append(events, e)
-		}
-	}
-	return events
-}
-
-type unobserved struct{}
-
 func TestObserver(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	block := r.alloc(t, 1<<10, r.a)
 	open := cisterntest.Hold(t, r.a)
@@ -69,13 +23,13 @@ func TestObserver(t *testing.T) {
 	require.NoError(t, err)
 	down, err := r.pool.D2H(t.Context(), r.a, src, 0, block, 0, 24)
 	require.NoError(t, err)
-	_, err = r.pool.D2H(context.WithValue(t.Context(), unobserved{}, 1), r.a, src, 0, block, 0, 24)
+	_, err = r.pool.D2H(stacktest.Unobserved(t.Context()), r.a, src, 0, block, 0, 24)
 	require.NoError(t, err)
-	require.Empty(t, rec.of(transfer.OpH2D), "a copy ended before the device finished it")
+	require.Empty(t, rec.Of(transfer.OpH2D), "a copy ended before the device finished it")
 	open()
 	require.NoError(t, errors.Join(up.Wait(t.Context()), down.Wait(t.Context()), src.Release(), r.pool.Close()))
-	require.Zero(t, rec.open)
-	ups, downs := rec.of(transfer.OpH2D), rec.of(transfer.OpD2H)
+	require.Zero(t, rec.Open())
+	ups, downs := rec.Of(transfer.OpH2D), rec.Of(transfer.OpD2H)
 	require.Len(t, ups, 1)
 	require.Len(t, downs, 1)
 	e := ups[0]
@@ -87,7 +41,7 @@ func TestObserver(t *testing.T) {
 		Op: transfer.OpH2D, Device: r.dev.Name(), Stream: r.a.ID(), Serial: block.Serial(), Bytes: 1000,
 		Done: e.Done, Queued: e.Queued,
 	}, e)
-	allocs, frees := rec.of(transfer.OpPinnedAlloc), rec.of(transfer.OpPinnedFree)
+	allocs, frees := rec.Of(transfer.OpPinnedAlloc), rec.Of(transfer.OpPinnedFree)
 	require.Len(t, allocs, 1)
 	require.Len(t, frees, 1)
 	require.EqualValues(t, 1024, allocs[0].Bytes)
@@ -101,7 +55,7 @@ func TestObserver(t *testing.T) {
 }
 
 func TestObserverOfFaults(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	r.Faulted = true
 	block := r.alloc(t, 1<<10, r.a)
@@ -114,8 +68,8 @@ func TestObserverOfFaults(t *testing.T) {
 	_, err = r.pool.Upload(t.Context(), r.a, block, 0, make([]byte, 100))
 	require.ErrorIs(t, err, device.ErrSticky)
 	r.pool.Close()
-	require.Zero(t, rec.open)
-	ups := rec.of(transfer.OpH2D)
+	require.Zero(t, rec.Open())
+	ups := rec.Of(transfer.OpH2D)
 	require.NotEmpty(t, ups)
 	for _, e := range ups {
 		require.ErrorIs(t, e.Err, device.ErrSticky)

@@ -188,7 +188,7 @@ type brokenRecord struct {
 
 func (s brokenRecord) Record(e device.Event) error {
 	if s.breaks.CompareAndSwap(true, false) {
-		return errRecord
+		return cisterntest.ErrRefused
 	}
 	return s.Stream.Record(e)
 }
@@ -208,9 +208,9 @@ func TestTaintStays(t *testing.T) {
 	<-s.called
 	breaks.Store(true)
 	_, err := r.pool.H2D(t.Context(), brokenRecord{r.a, breaks}, block, 0, b, 0, 64)
-	require.ErrorIs(t, err, errRecord)
+	require.ErrorIs(t, err, cisterntest.ErrRefused)
 	open()
-	require.ErrorIs(t, <-queued, errRecord)
+	require.ErrorIs(t, <-queued, cisterntest.ErrRefused)
 	require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
 	require.NoError(t, b.Release())
 	require.EqualValues(t, 1, r.pool.Stats().HostFrees)
@@ -220,8 +220,8 @@ func TestTaintStays(t *testing.T) {
 // refusing is a stream that queues no copies.
 type refusing struct{ device.Stream }
 
-func (refusing) CopyH2D(device.Ptr, []byte) error { return errRecord }
-func (refusing) CopyD2H([]byte, device.Ptr) error { return errRecord }
+func (refusing) CopyH2D(device.Ptr, []byte) error { return cisterntest.ErrRefused }
+func (refusing) CopyD2H([]byte, device.Ptr) error { return cisterntest.ErrRefused }
 
 // lateReturn is a stream whose first Record has recorded long before it returns.
 type lateReturn struct {
@@ -300,7 +300,7 @@ func TestLaunchThatFailsAtItsSecondBuffer(t *testing.T) {
 		require.NoError(t, last.Check())
 	}
 	_, err := r.pool.Launch(t.Context(), refusingLaunch{r.a}, nothing, transfer.BufferUse{}, transfer.BufferUse{Buffer: first, Writes: true})
-	require.ErrorIs(t, err, errRecord)
+	require.ErrorIs(t, err, cisterntest.ErrRefused)
 	require.NoError(t, first.Check())
 	block, queued := r.alloc(t, 64, r.a), make(chan error, 1)
 	s, open := stuck(t, r.a)
@@ -317,7 +317,7 @@ func TestLaunchThatFailsAtItsSecondBuffer(t *testing.T) {
 
 type refusingLaunch struct{ device.Stream }
 
-func (refusingLaunch) Launch(*device.Launch) error { return errRecord }
+func (refusingLaunch) Launch(*device.Launch) error { return cisterntest.ErrRefused }
 
 // The handle of a copy that failed on the device says that it is done, and with which error.
 func TestHandleOfAFailedCopy(t *testing.T) {
@@ -346,9 +346,9 @@ func TestBatchQueuedInPartWithoutAnEnd(t *testing.T) {
 	b := r.pool.NewBatch()
 	require.NoError(t, b.Upload(t.Context(), block, 0, make([]byte, 64)))
 	require.NoError(t, b.Launch(&device.Launch{Name: "nothing to run"}, block))
-	_, err := b.Submit(t.Context(), unrecordable{r.a})
+	_, err := b.Submit(t.Context(), cisterntest.Unrecordable{Stream: r.a})
 	require.ErrorIs(t, err, device.ErrInvalid)
-	require.NotErrorIs(t, err, errRecord)
+	require.NotErrorIs(t, err, cisterntest.ErrRefused)
 	require.NoError(t, b.Close())
 	require.EqualValues(t, 1, r.pool.Stats().HostFrees, "nothing says when the upload is done")
 	require.NoError(t, block.Free())

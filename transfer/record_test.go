@@ -7,17 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/transfer"
 )
-
-// unrecordable is a stream on which nothing can be recorded.
-type unrecordable struct {
-	device.Stream
-}
-
-var errRecord = errors.New("no record")
-
-func (unrecordable) Record(device.Event) error { return errRecord }
 
 // Memory under a copy that nothing says the end of is never handed out again.
 func TestCopyWithoutAnEnd(t *testing.T) {
@@ -25,8 +18,8 @@ func TestCopyWithoutAnEnd(t *testing.T) {
 	block := r.alloc(t, 64, r.a)
 	for range 3 {
 		b := r.get(t, 64)
-		_, err := r.pool.H2D(t.Context(), unrecordable{r.a}, block, 0, b, 0, 64)
-		require.ErrorIs(t, err, errRecord)
+		_, err := r.pool.H2D(t.Context(), cisterntest.Unrecordable{Stream: r.a}, block, 0, b, 0, 64)
+		require.ErrorIs(t, err, cisterntest.ErrRefused)
 		require.ErrorIs(t, b.Check(), transfer.ErrInFlight)
 		require.Nil(t, b.Bytes())
 		require.ErrorIs(t, b.Wait(t.Context()), transfer.ErrInFlight)
@@ -45,7 +38,7 @@ type untimed struct{ device.Device }
 
 func (d untimed) NewEvent(o device.EventOptions) (device.Event, error) {
 	if o.Timed {
-		return nil, errRecord
+		return nil, cisterntest.ErrRefused
 	}
 	return d.Device.NewEvent(o)
 }
@@ -55,7 +48,7 @@ type timeless struct{ device.Stream }
 
 func (s timeless) Record(e device.Event) error {
 	if e.Timed() {
-		return errRecord
+		return cisterntest.ErrRefused
 	}
 	return s.Stream.Record(e)
 }
@@ -64,7 +57,7 @@ func (s timeless) Record(e device.Event) error {
 func TestObserverWithoutTimes(t *testing.T) {
 	for _, lacks := range []string{"events", "records"} {
 		t.Run(lacks, func(t *testing.T) {
-			rec := &recorder{}
+			rec := &stacktest.Recorder{}
 			r := newRig(t, transfer.Config{})
 			dev, s := r.dev, r.a
 			if lacks == "events" {
@@ -81,8 +74,8 @@ func TestObserverWithoutTimes(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, c.Wait(t.Context()))
 			require.NoError(t, errors.Join(buf.Release(), block.Free(), p.Close()))
-			require.Len(t, rec.of(transfer.OpH2D), 1)
-			e := rec.of(transfer.OpH2D)[0]
+			require.Len(t, rec.Of(transfer.OpH2D), 1)
+			e := rec.Of(transfer.OpH2D)[0]
 			require.NoError(t, e.Err)
 			require.Zero(t, e.Busy)
 		})

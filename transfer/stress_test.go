@@ -13,6 +13,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -140,7 +141,7 @@ func visit(r *rig, g int, old *graves) error {
 func TestCloseUnderEverything(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for round := range 6 {
-		p, err := transfer.New(poisoning{r.dev}, transfer.Config{MaxCachedBytes: int64(round%2) * 30_000, Observer: &recorder{}})
+		p, err := transfer.New(poisoning{r.dev}, transfer.Config{MaxCachedBytes: int64(round%2) * 30_000, Observer: &stacktest.Recorder{}})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for g := range 8 {

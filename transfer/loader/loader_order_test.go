@@ -95,7 +95,7 @@ func TestLoaderFieldsAreWhole(t *testing.T) {
 func TestLostLoaderWakesNext(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l, err := loader.New(t.Context(), r.pool, loader.Config{
-		Cache: r.cache, Compute: unrecordable{r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
+		Cache: r.cache, Compute: cisterntest.Unrecordable{Stream: r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
 	})
 	require.NoError(t, err)
 	good := counter(1, nil)
@@ -109,18 +109,18 @@ func TestLostLoaderWakesNext(t *testing.T) {
 	}))
 	b, err := l.Next(t.Context())
 	require.NoError(t, err)
-	ctx := &seenContext{Context: t.Context(), seen: make(chan struct{})}
+	ctx, awaited := cisterntest.Awaited(t.Context())
 	failed := make(chan error, 1)
 	go func() {
 		_, err := l.Next(ctx)
 		failed <- err
 	}()
-	<-ctx.seen
+	<-awaited
 	time.Sleep(time.Millisecond)
-	require.ErrorIs(t, b.Release(), errRecord)
+	require.ErrorIs(t, b.Release(), cisterntest.ErrRefused)
 	select {
 	case err := <-failed:
-		require.ErrorIs(t, err, errRecord)
+		require.ErrorIs(t, err, cisterntest.ErrRefused)
 	case <-time.After(5 * time.Second):
 		t.Error("Next still waits")
 	}
@@ -155,7 +155,7 @@ type unwaiting struct {
 
 func (s unwaiting) Wait(e device.Event) error {
 	if s.fails.CompareAndSwap(true, false) {
-		return errRecord
+		return cisterntest.ErrRefused
 	}
 	return s.Stream.Wait(e)
 }
@@ -173,7 +173,7 @@ func TestNextWhoseStreamCannotWait(t *testing.T) {
 		fails.Store(i%2 == 0)
 		b, err := l.Next(t.Context())
 		if i%2 == 0 {
-			require.ErrorIs(t, err, errRecord)
+			require.ErrorIs(t, err, cisterntest.ErrRefused)
 			continue
 		}
 		require.NoError(t, err)
@@ -307,16 +307,16 @@ func TestLoaderClosedBeforeItsTurn(t *testing.T) {
 func TestLoaderWithoutAnEnd(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	l, err := loader.New(t.Context(), r.pool, loader.Config{
-		Cache: r.cache, Compute: unrecordable{r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
+		Cache: r.cache, Compute: cisterntest.Unrecordable{Stream: r.a}, Copy: r.b, Fields: []int64{imageBytes, labelBytes},
 	})
 	require.NoError(t, err)
 	require.NoError(t, l.Start(t.Context(), counter(9, nil)))
 	b, err := l.Next(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, b.Release(), errRecord)
+	require.ErrorIs(t, b.Release(), cisterntest.ErrRefused)
 	for range 2 {
 		_, err = l.Next(t.Context())
-		require.ErrorIs(t, err, errRecord)
+		require.ErrorIs(t, err, cisterntest.ErrRefused)
 	}
 	require.NoError(t, l.Close())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -397,7 +398,7 @@ func TestLoaderBadConfig(t *testing.T) {
 
 // The uploads of the next batches run while the compute stream is busy with this one: they end before it does.
 func TestLoaderOverlapsCompute(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	k := newSink(t, r, 9)
 	l := newLoader(t, r, 2)
@@ -407,7 +408,7 @@ func TestLoaderOverlapsCompute(t *testing.T) {
 		b, err := l.Next(t.Context())
 		require.NoError(t, err)
 		k.step(b, false)
-		require.Eventually(t, func() bool { return len(rec.of(transfer.OpH2D)) == 2*(i+3) }, 10*time.Second, time.Millisecond,
+		require.Eventually(t, func() bool { return len(rec.Of(transfer.OpH2D)) == 2*(i+3) }, 10*time.Second, time.Millisecond,
 			"the uploads of the next two batches wait for compute")
 		done, err := r.a.Query()
 		require.NoError(t, err)

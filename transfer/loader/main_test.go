@@ -1,7 +1,6 @@
 package loader_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -48,26 +47,4 @@ func (r *rig) alloc(t testing.TB, bytes int64, s device.Stream) memcache.Block {
 	b, err := r.cache.Alloc(t.Context(), bytes, s)
 	require.NoError(t, err)
 	return b
-}
-
-// unrecordable is a stream on which nothing can be recorded.
-type unrecordable struct{ device.Stream }
-
-var errRecord = errors.New("no record")
-
-func (unrecordable) Record(device.Event) error { return errRecord }
-
-// seenContext tells when somebody waits for it.
-type seenContext struct {
-	context.Context
-	seen chan struct{}
-	told bool
-}
-
-func (c *seenContext) Done() <-chan struct{} {
-	if !c.told {
-		c.told = true
-		close(c.seen)
-	}
-	return c.Context.Done()
 }

@@ -2,53 +2,13 @@ package loader_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/transfer"
 )
-
-// recorder keeps what an observer of the pool is told.
-type recorder struct {
-	mu    sync.Mutex
-	infos []transfer.OpInfo
-	open  int
-}
-
-type operation struct {
-	r  *recorder
-	op transfer.Op
-}
-
-func (r *recorder) Start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.open++
-	return ctx, &operation{r, op}
-}
-
-func (o *operation) End(e transfer.OpInfo) {
-	if e.Op != o.op {
-		panic("an operation ended with another's event")
-	}
-	o.r.mu.Lock()
-	defer o.r.mu.Unlock()
-	o.r.open--
-	o.r.infos = append(o.r.infos, e)
-}
-
-func (r *recorder) of(op transfer.Op) (infos []transfer.OpInfo) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.infos {
-		if e.Op == op {
-			infos = append(infos, e)
-		}
-	}
-	return infos
-}
 
 // deaf is an observer that observes nothing.
 type deaf struct{}
@@ -66,15 +26,15 @@ func TestObserverThatDeclines(t *testing.T) {
 }
 
 func TestObserverOfLoader(t *testing.T) {
-	rec := &recorder{}
+	rec := &stacktest.Recorder{}
 	r := newRig(t, transfer.Config{Observer: rec})
 	k := newSink(t, r, 20)
 	l := newLoader(t, r, 2)
 	k.epoch(l, 20, nil, false)
 	require.NoError(t, l.Close())
 	require.NoError(t, r.pool.Close())
-	require.Zero(t, rec.open)
-	nexts := rec.of(transfer.OpNext)
+	require.Zero(t, rec.Open())
+	nexts := rec.Of(transfer.OpNext)
 	require.Len(t, nexts, 22)
 	for i, e := range nexts {
 		require.NoError(t, e.Err)
@@ -82,5 +42,5 @@ func TestObserverOfLoader(t *testing.T) {
 			require.EqualValues(t, imageBytes+labelBytes, e.Bytes)
 		}
 	}
-	require.Len(t, rec.of(transfer.OpH2D), 40)
+	require.Len(t, rec.Of(transfer.OpH2D), 40)
 }

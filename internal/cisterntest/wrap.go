@@ -1,0 +1,35 @@
+package cisterntest
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// ErrRefused is what streams return that refuse a call for a test.
+var ErrRefused = errors.New("refused for a test")
+
+// Unrecordable is a stream on which nothing can be recorded.
+type Unrecordable struct{ device.Stream }
+
+// Record returns ErrRefused.
+func (Unrecordable) Record(device.Event) error { return ErrRefused }
+
+// Awaited is ctx, and a channel that is closed when somebody waits for its end.
+func Awaited(ctx context.Context) (_ context.Context, awaited <-chan struct{}) {
+	c := &awaitedContext{Context: ctx, awaited: make(chan struct{})}
+	return c, c.awaited
+}
+
+type awaitedContext struct {
+	context.Context
+	once    sync.Once
+	awaited chan struct{}
+}
+
+func (c *awaitedContext) Done() <-chan struct{} {
+	c.once.Do(func() { close(c.awaited) })
+	return c.Context.Done()
+}
