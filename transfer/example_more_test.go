@@ -13,15 +13,12 @@ import (
 // a GPU it is a kernel of a module.
 func ExampleBatch() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	block, _ := cache.Alloc(ctx, 4, stream)
 	defer block.Free()
-	mem, _ := dev.(device.HostVisible).Bytes(block.Ptr(), 4)
+	mem, _ := stream.Device().(device.HostVisible).Bytes(block.Ptr(), 4)
 	double := &device.Launch{
 		Name: "double", Reads: []device.Range{block.Range(0, 4)}, Writes: []device.Range{block.Range(0, 4)},
 		Func: func() {
@@ -52,11 +49,8 @@ func ExampleBatch() {
 // A registered slice is copied from and to without staging.
 func ExamplePool_Register() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	block, _ := cache.Alloc(ctx, 8, stream)
 	defer block.Free()
@@ -76,11 +70,8 @@ func ExamplePool_Register() {
 // A kernel uses a buffer where it is, and the pool orders it as it does copies.
 func ExamplePool_Launch() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	_, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	buf, _ := pool.Get(ctx, 4)
 	copy(buf.Bytes(), []byte{1, 2, 3, 4})
@@ -111,16 +102,10 @@ func must[T any](v T, err error) T {
 // Each side of a copy across devices names a pool, a stream and a block of its own device.
 func ExampleCopyPeer() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
-	dev2, cache2, pool2, stream2 := setUp()
-	defer dev2.Close()
-	defer cache2.Close()
-	defer stream2.Close()
-	defer pool2.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
+	cache2, pool2, stream2, closeAll2 := setUp()
+	defer closeAll2()
 
 	src, _ := cache.Alloc(ctx, 5, stream)
 	dst, _ := cache2.Alloc(ctx, 5, stream2)
@@ -140,11 +125,8 @@ func ExampleCopyPeer() {
 // Download waits: what it returns without an error is there.
 func ExamplePool_Download() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	block, _ := cache.Alloc(ctx, 8, stream)
 	defer block.Free()

@@ -11,22 +11,24 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// setUp opens what the examples need. Errors are left out of the examples for brevity.
-func setUp() (dev device.Device, cache *memcache.Cache, pool *transfer.Pool, stream device.Stream) {
-	dev, _ = device.Open("host?capacity=64MiB")
+// setUp opens what the examples need, and closeAll closes it. Errors are left out for brevity.
+func setUp() (cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, closeAll func()) {
+	dev, _ := device.Open("host?capacity=64MiB")
 	cache, _ = memcache.New(dev, memcache.Config{})
 	pool, _ = transfer.New(dev, transfer.Config{})
 	stream, _ = dev.NewStream(device.StreamOptions{})
-	return dev, cache, pool, stream
+	return cache, pool, stream, func() {
+		pool.Close()
+		stream.Close()
+		cache.Close()
+		dev.Close()
+	}
 }
 
 func Example() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	block, _ := cache.Alloc(ctx, 4*4, stream)
 	defer block.Free()
@@ -48,11 +50,8 @@ func Example() {
 
 func ExamplePool_Upload() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	block, _ := cache.Alloc(ctx, 5, stream)
 	text := []byte("hello")

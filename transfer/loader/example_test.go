@@ -12,22 +12,24 @@ import (
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
-// setUp opens what the examples need. Errors are left out of the examples for brevity.
-func setUp() (dev device.Device, cache *memcache.Cache, pool *transfer.Pool, stream device.Stream) {
-	dev, _ = device.Open("host?capacity=64MiB")
+// setUp opens what the examples need, and closeAll closes it. Errors are left out for brevity.
+func setUp() (cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, closeAll func()) {
+	dev, _ := device.Open("host?capacity=64MiB")
 	cache, _ = memcache.New(dev, memcache.Config{})
 	pool, _ = transfer.New(dev, transfer.Config{})
 	stream, _ = dev.NewStream(device.StreamOptions{})
-	return dev, cache, pool, stream
+	return cache, pool, stream, func() {
+		pool.Close()
+		stream.Close()
+		cache.Close()
+		dev.Close()
+	}
 }
 
 func ExampleLoader() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	l, err := loader.New(ctx, pool, loader.Config{
 		Cache: cache, Compute: stream, Fields: []int64{3 * 4},
@@ -67,11 +69,8 @@ func ExampleLoader() {
 
 func ExampleSampler() {
 	ctx := context.Background()
-	dev, cache, pool, stream := setUp()
-	defer dev.Close()
-	defer cache.Close()
-	defer stream.Close()
-	defer pool.Close()
+	cache, pool, stream, closeAll := setUp()
+	defer closeAll()
 
 	words := []string{"apple", "berry", "chili", "dates", "elder"}
 	s := loader.Sampler{Samples: len(words), Batch: 2, Fields: []int64{5}, Shuffle: true, Seed: 1}
