@@ -33,11 +33,8 @@ func (e *DeviceEngine) Alloc(size int64) (gtensor.Memory, error) {
 
 // alloc allocates memory whose contents are undefined.
 func (e *DeviceEngine) alloc(size int64) (*memory, error) {
-	if size < 0 {
-		return nil, &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
-	}
-	if e.isClosed() {
-		return nil, &MemoryError{"Alloc", size, ErrClosed}
+	if err := e.allocatable(size); err != nil {
+		return nil, err
 	}
 	if size == 0 {
 		return none(), nil

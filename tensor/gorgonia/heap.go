@@ -53,6 +53,17 @@ func (h *heap) isClosed() bool {
 	return h.closed
 }
 
+// allocatable returns why no memory of that size can be had, whatever is free.
+func (h *heap) allocatable(size int64) error {
+	if size < 0 {
+		return &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
+	}
+	if h.isClosed() {
+		return &MemoryError{"Alloc", size, ErrClosed}
+	}
+	return nil
+}
+
 // Free gives memory from Alloc back; views made by [Engine.View] keep it until they are released. size is
 // not used. Memory that is not live is an error that wraps [ErrForeign].
 func (h *heap) Free(mem gtensor.Memory, _ int64) error {

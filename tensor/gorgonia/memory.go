@@ -69,11 +69,8 @@ func (e *Engine) Alloc(size int64) (gtensor.Memory, error) {
 }
 
 func (e *Engine) alloc(size int64) (*memory, error) {
-	if size < 0 {
-		return nil, &MemoryError{"Alloc", size, errors.New("the size is negative or overflowed: dimensions must be 0 or more")}
-	}
-	if e.isClosed() {
-		return nil, &MemoryError{"Alloc", size, ErrClosed}
+	if err := e.allocatable(size); err != nil {
+		return nil, err
 	}
 	if size == 0 {
 		return none(), nil
