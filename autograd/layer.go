@@ -121,6 +121,19 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 	return y
 }
 
+// Buffers are those of all layers, named as parameters are.
+func (s Sequential) Buffers() []NamedTensor {
+	var all []NamedTensor
+	for i, l := range s {
+		if l, ok := l.(Buffered); ok {
+			for _, b := range l.Buffers() {
+				all = append(all, NamedTensor{strconv.Itoa(i) + "." + b.Name, b.Tensor})
+			}
+		}
+	}
+	return all
+}
+
 // Parameters are those of all layers, with the layer's number before the name: "0.weight", "0.bias",
 // "2.weight".
 func (s Sequential) Parameters() Parameters {

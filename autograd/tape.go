@@ -18,6 +18,7 @@ type Tape struct {
 	ctx      context.Context
 	lifetime *tensor.Lifetime
 	record   bool
+	training bool
 	state    string // why no operations are taken any more; empty: they are
 	err      error
 
@@ -39,7 +40,7 @@ func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx,
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	_, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
-	t := &Tape{rt: rt, lifetime: lifetime, record: record, params: make(map[*Parameter]*Variable)}
+	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, params: make(map[*Parameter]*Variable)}
 	t.setContext("NewTape", ctx)
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
@@ -61,6 +62,13 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 
 // Runtime is the runtime that the tape computes on.
 func (t *Tape) Runtime() *tensor.Runtime { return t.rt }
+
+// Training reports whether layers that differ in training and in use, dropout and batch norm, train (torch.nn.Module.train).
+// A tape that records trains, and one of [NoGrad] does not, until SetTraining.
+func (t *Tape) Training() bool { return t.training }
+
+// SetTraining lets such layers train on this tape, or not (torch.nn.Module.eval).
+func (t *Tape) SetTraining(yes bool) { t.training = yes }
 
 // Err returns the first error of the tape's operations, or nil.
 func (t *Tape) Err() error { return t.err }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -15,12 +16,13 @@ import (
 // the device's library, if it has one.
 type gpuKernels struct {
 	rt     *Runtime
+	dev    device.ModuleLoader
 	stream device.Stream
-	module device.Module
 	tf32   bool
 	blas   device.MatrixMultiplier // nil: the device has no library
 
 	mu        sync.Mutex
+	modules   map[*ptx.Image]func() (device.Module, error)
 	kernels   map[kernelKey]any
 	workspace memcache.Block // of blas
 
@@ -28,42 +30,79 @@ type gpuKernels struct {
 }
 
 func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (kernels, error) {
-	m, err := dev.LoadModule(ptx.Image)
-	if err != nil {
+	g := &gpuKernels{rt: rt, dev: dev, stream: rt.stream, tf32: tf32, blas: multiplier(dev),
+		modules: make(map[*ptx.Image]func() (device.Module, error)), kernels: make(map[kernelKey]any)}
+	if _, err := g.kernel(kernelKey{"fill", fillSuffix[4]}); err != nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)
 	}
-	return &gpuKernels{rt: rt, stream: rt.stream, module: m, tf32: tf32, blas: multiplier(dev), kernels: make(map[kernelKey]any)}, nil
+	return g, nil
 }
 
+// close runs when nothing is queued any more: no module is being loaded.
 func (g *gpuKernels) close() error {
 	g.mu.Lock()
 	w := g.workspace
 	g.workspace = memcache.Block{}
 	g.mu.Unlock()
 	err := w.Free()
-	if closing := g.module.Close(); err == nil {
-		err = closing
+	for _, load := range g.modules {
+		if m, failed := load(); failed == nil {
+			err = errors.Join(err, m.Close())
+		}
 	}
 	return err
+}
+
+// module loads an image, which the driver may have to compile, without a lock: goroutines that need it wait for it alone.
+func (g *gpuKernels) module(image *ptx.Image) (device.Module, error) {
+	g.mu.Lock()
+	load := g.modules[image]
+	if load == nil {
+		load = sync.OnceValues(func() (device.Module, error) {
+			m, err := g.dev.LoadModule(image.PTX)
+			if err != nil {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				delete(g.modules, image) // the next call tries again
+				return nil, fmt.Errorf("%s: %w", image.Name, err)
+			}
+			return m, nil
+		})
+		g.modules[image] = load
+	}
+	g.mu.Unlock()
+	return load()
 }
 
 // kernelKey names a kernel: for a dtype, or for none.
 type kernelKey struct {
 	name   string // of the operation
-	suffix string // "_f32", "_f64" or ""
+	suffix string // "_f32", "_f64", the size of an element, or ""
 }
 
 func (g *gpuKernels) kernel(key kernelKey) (any, error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if k := g.kernels[key]; k != nil {
+	k := g.kernels[key]
+	g.mu.Unlock()
+	if k != nil {
 		return k, nil
 	}
-	k, err := g.module.Kernel(strings.ReplaceAll(key.name, " ", "_") + key.suffix)
-	if err == nil {
-		g.kernels[key] = k
+	name := strings.ReplaceAll(key.name, " ", "_") + key.suffix
+	image := ptx.Find(name)
+	if image == nil {
+		return nil, fmt.Errorf("%w: there is no kernel %s", ErrUnsupported, name)
 	}
-	return k, err
+	m, err := g.module(image)
+	if err != nil {
+		return nil, err
+	}
+	if k, err = m.Kernel(name); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.kernels[key] = k
+	return k, nil
 }
 
 // gpuLaunch is one launch. It is reused.

@@ -21,6 +21,8 @@ type kernels interface {
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
+	// place copies n elements between parts of tensors of one dtype, which do not overlap.
+	place(dst, src strided, p *kernel.Placement, n int) error
 	softmax(dst, x *Tensor) error
 	softmaxGrad(dst, dy, y *Tensor) error
 	argMax(dst, x *Tensor) error

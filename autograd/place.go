@@ -1,0 +1,100 @@
+package autograd
+
+import "github.com/cistern-ml/cistern/tensor"
+
+// Permute returns x with its dimensions in another order; see [tensor.Runtime.Permute].
+func (t *Tape) Permute(x *Variable, dims ...int) *Variable {
+	return t.Func("Permute", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
+		return t.rt.Permute(t.ctx, c.Input(0), dims...)
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		back := make([]int, len(dims))
+		for i, d := range dims {
+			if d < 0 {
+				d += len(dims)
+			}
+			back[d] = i
+		}
+		return c.Grads(t.rt.Permute(t.ctx, g, back...))
+	})
+}
+
+// Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow].
+func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
+	var shape tensor.Shape
+	return t.Func("Narrow", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
+		shape = c.Input(0).Shape()
+		return t.rt.Narrow(t.ctx, c.Input(0), axis, start, length)
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		before, after := make([]int, len(shape)), make([]int, len(shape))
+		if axis < 0 {
+			axis += len(shape)
+		}
+		before[axis], after[axis] = start, shape[axis]-start-length
+		return c.Grads(t.rt.Pad(t.ctx, g, 0, before, after))
+	})
+}
+
+// Pad returns x inside of a larger tensor of value; see [tensor.Runtime.Pad].
+func (t *Tape) Pad(x *Variable, value float64, before, after []int) *Variable {
+	return t.Func("Pad", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
+		return t.rt.Pad(t.ctx, c.Input(0), value, before, after)
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		less := func(ns []int) []int {
+			neg := make([]int, len(ns))
+			for i, n := range ns {
+				neg[i] = -n
+			}
+			return neg
+		}
+		return c.Grads(t.rt.Pad(t.ctx, g, 0, less(before), less(after)))
+	})
+}
+
+// Cat joins variables along a dimension; see [tensor.Runtime.Cat].
+func (t *Tape) Cat(axis int, vs ...*Variable) *Variable {
+	return t.Func("Cat", vs, func(*Call) (*tensor.Tensor, error) {
+		parts := make([]*tensor.Tensor, len(vs))
+		for i, v := range vs {
+			parts[i] = v.value
+		}
+		return t.rt.Cat(t.ctx, axis, parts...)
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		grads := make([]*tensor.Tensor, len(vs))
+		at := 0
+		for i, v := range vs {
+			shape := v.value.Shape()
+			n := shape[(axis+len(shape))%len(shape)]
+			if c.NeedsGrad(i) {
+				var err error
+				if grads[i], err = t.rt.Narrow(t.ctx, g, axis, at, n); err != nil {
+					return nil, err
+				}
+			}
+			at += n
+		}
+		return grads, nil
+	})
+}
+
+// Stack joins variables of one shape along a new dimension (torch.stack).
+func (t *Tape) Stack(axis int, vs ...*Variable) *Variable {
+	return t.Frame(func() *Variable {
+		parts := make([]*Variable, len(vs))
+		for i, v := range vs {
+			parts[i] = t.Unsqueeze(v, axis)
+		}
+		return t.Cat(axis, parts...)
+	})
+}
+
+// Unsqueeze returns x with a dimension of 1 before dimension axis, in the same memory (torch.unsqueeze).
+func (t *Tape) Unsqueeze(x *Variable, axis int) *Variable {
+	shape := x.Shape()
+	if axis < 0 {
+		axis += len(shape) + 1
+	}
+	if axis < 0 || axis > len(shape) {
+		return t.Reshape(x, append(shape, 0)...)
+	}
+	return t.Reshape(x, append(append(append([]int{}, shape[:axis]...), 1), shape[axis:]...)...)
+}

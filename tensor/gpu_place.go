@@ -1,0 +1,24 @@
+package tensor
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func (g *gpuKernels) place(dst, src strided, p *kernel.Placement, n int) error {
+	if len(p.Dims) > maxDims {
+		return fmt.Errorf("tensor: place: %w: a copy has %d different dimensions; kernels take %d", ErrUnsupported, len(p.Dims), maxDims)
+	}
+	l := g.newLaunch("place", dst.dtype, n)
+	size := dst.dtype.Size()
+	l.Args = append(l.Args, uint64(dst.ptr()+device.Ptr(dst.offset*int(size))), uint64(src.ptr()+device.Ptr(src.offset*int(size))))
+	l.Writes, l.Reads = append(l.Writes, dst.memory()), append(l.Reads, src.memory())
+	l.word(n, len(p.Dims))
+	for _, v := range [][]int{p.Dims, p.Dst, p.Src} {
+		l.word(v...)
+		l.pad(maxDims - len(v))
+	}
+	return g.runAs(l, kernelKey{"place", fillSuffix[size]})
+}

@@ -1,0 +1,73 @@
+package kernel
+
+import "slices"
+
+// Placement says how elements move between two arrays of any strides: a loop over dims, outermost first, at whose every
+// step one element goes from an offset of the source to one of the destination. Dimensions that walk alike in both are
+// merged, so that a copy of consecutive elements is one dimension.
+type Placement struct {
+	Dims     []int
+	Dst, Src []int // strides in elements
+}
+
+// NewPlacement plans the copy of an array of the given shape. The strides are those of the two arrays, one for each
+// dimension.
+func NewPlacement(shape, dst, src []int) *Placement {
+	p := &Placement{}
+	for i, d := range shape {
+		if d == 1 {
+			continue
+		}
+		if k := len(p.Dims) - 1; k >= 0 && p.Dst[k] == d*dst[i] && p.Src[k] == d*src[i] {
+			p.Dims[k] *= d
+			p.Dst[k], p.Src[k] = dst[i], src[i]
+			continue
+		}
+		p.Dims, p.Dst, p.Src = append(p.Dims, d), append(p.Dst, dst[i]), append(p.Src, src[i])
+	}
+	return p
+}
+
+// Strides are those of a row-major array.
+func Strides(shape []int) []int {
+	strides := make([]int, len(shape))
+	n := 1
+	for i, d := range slices.Backward(shape) {
+		strides[i] = n
+		n *= d
+	}
+	return strides
+}
+
+// Place copies n elements from src to dst, which must not overlap.
+func Place[T any](dst, src []T, n int, p *Placement) {
+	inner := len(p.Dims) - 1
+	if inner < 0 {
+		copy(dst[:n], src[:n])
+		return
+	}
+	cols, sd, ss := p.Dims[inner], p.Dst[inner], p.Src[inner]
+	split(n/cols, max(1, grainCheap/cols), func(lo, hi int) {
+		for row := lo; row < hi; row++ {
+			od, os := p.offsets(row)
+			if sd == 1 && ss == 1 {
+				copy(dst[od:od+cols], src[os:os+cols])
+				continue
+			}
+			for i := range cols {
+				dst[od+i*sd] = src[os+i*ss]
+			}
+		}
+	})
+}
+
+// offsets is where a row (everything but the innermost dimension) starts in dst and src.
+func (p *Placement) offsets(row int) (dst, src int) {
+	for i := len(p.Dims) - 2; i >= 0; i-- {
+		j := row % p.Dims[i]
+		row /= p.Dims[i]
+		dst += j * p.Dst[i]
+		src += j * p.Src[i]
+	}
+	return dst, src
+}

@@ -1,0 +1,96 @@
+// Functions of each element by itself, and conversions.
+
+#include "kernels.h"
+
+#define FILL(T, name) \
+	extern "C" __global__ void fill_##name(T *dst, u64 n, T v) { EACH(i, n) dst[i] = v; }
+FILL(unsigned char, 1)
+FILL(unsigned int, 4)
+FILL(u64, 8)
+
+#define CONVERT(D, d, S, s) \
+	extern "C" __global__ void convert_##s##_##d(D *dst, const S *x, u64 n) { EACH(i, n) dst[i] = (D)x[i]; }
+#define CONVERTS(D, d) \
+	CONVERT(D, d, float, f32) CONVERT(D, d, double, f64) CONVERT(D, d, int, i32) CONVERT(D, d, i64, i64) \
+	CONVERT(D, d, unsigned char, u8)
+FLOATS(CONVERTS)
+
+// The functions in the order of kernel.Unary.
+enum { NEG, EXP, LOG, TANH, SIGMOID, RELU, SQRT, SQUARE, ADD_CONST, MUL_CONST, POW_CONST };
+
+template <class T> static __device__ T unary(int op, T v, T c) {
+	double d = v;
+	switch (op) {
+	case NEG: return -v;
+	case RELU: return v < 0 ? (T)0 : v; // keeps NaN
+	case SQUARE: return v * v;
+	case SQRT: return (T)sqrt(d);
+	case ADD_CONST: return v + c;
+	case MUL_CONST: return v * c;
+	case POW_CONST: return (T)pow(d, (double)c);
+	case EXP: return (T)exp(d);
+	case LOG: return (T)log(d);
+	case TANH: return (T)tanh(d);
+	default:
+		if (d >= 0)
+			return (T)(1 / (1 + exp(-d)));
+		d = exp(d);
+		return (T)(d / (1 + d));
+	}
+}
+
+#define UNARY(T, t) \
+	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, T c) { EACH(i, n) dst[i] = unary(op, x[i], c); }
+FLOATS(UNARY)
+
+// plan is kernel.Broadcast: strides of 0 repeat.
+struct plan {
+	i64 n, dims[max_dims], a[max_dims], b[max_dims];
+};
+
+// The functions in the order of kernel.Binary.
+enum { ADD, SUB, MUL, DIV, RELU_GRAD, TANH_GRAD, SIGMOID_GRAD, SQRT_GRAD, SQUARE_GRAD, FIRST };
+
+template <class T> static __device__ T binary(int op, T a, T b) {
+	switch (op) {
+	case ADD: return a + b;
+	case SUB: return a - b;
+	case MUL: return a * b;
+	case DIV: return a / b;
+	case RELU_GRAD: return b <= 0 ? (T)0 : a;
+	case TANH_GRAD: return a * ((1 - b) * (1 + b)); // 1-b*b loses all digits near 1
+	case SIGMOID_GRAD: return a * b * (1 - b);
+	case SQRT_GRAD: return a / (2 * b);
+	case SQUARE_GRAD: return a * (2 * b);
+	default: return a;
+	}
+}
+
+#define BINARY(T, t) \
+	extern "C" __global__ void binary_##t(T *dst, const T *a, const T *b, u64 n, int op, plan p) { \
+		EACH(i, n) { \
+			u64 rest = i; \
+			i64 oa = 0, ob = 0; \
+			for (int d = (int)p.n - 1; d > 0; d--) { \
+				i64 j = rest % p.dims[d]; \
+				rest /= p.dims[d]; \
+				oa += j * p.a[d]; \
+				ob += j * p.b[d]; \
+			} \
+			if (p.n > 0) { \
+				oa += rest * p.a[0]; \
+				ob += rest * p.b[0]; \
+			} \
+			dst[i] = binary(op, a[oa], b[ob]); \
+		} \
+	}
+FLOATS(BINARY)
+
+#define ADD_BIAS(T, t) \
+	extern "C" __global__ void add_bias_##t(T *dst, const T *x, const T *bias, u64 n, u64 cols, int relu) { \
+		EACH(i, n) { \
+			T v = x[i] + bias[i % cols]; \
+			dst[i] = relu && v < 0 ? (T)0 : v; \
+		} \
+	}
+FLOATS(ADD_BIAS)

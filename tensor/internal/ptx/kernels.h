@@ -1,0 +1,72 @@
+// What the kernels of package tensor share. Every kernel has an edition for float and one for double, and strides over
+// its grid, so that any grid does any size. Sums and transcendental functions are taken in double and in an order
+// that depends on the sizes alone: results are the same in every run.
+
+#pragma once
+
+typedef long long i64;
+typedef unsigned long long u64;
+
+#define FLOATS(def) def(float, f32) def(double, f64)
+#define EACH(i, n) for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < (n); i += gridDim.x * (u64)blockDim.x)
+
+enum { max_dims = 8 };
+
+static __device__ u64 offset(u64 i, i64 n, const i64 *dims, const i64 *strides) {
+	u64 at = 0;
+	for (int d = (int)n - 1; d > 0; d--) {
+		at += i % dims[d] * strides[d];
+		i /= dims[d];
+	}
+	return n > 0 ? at + i * strides[0] : at;
+}
+
+// total is a sum that one thread takes. float loses nothing in double; double keeps what each addition rounds off.
+template <class T> struct total {
+	double sum = 0;
+	__device__ void add(double v) { sum += v; }
+	__device__ double value() const { return sum; }
+};
+template <> struct total<double> {
+	double sum = 0, lost = 0;
+	__device__ void add(double v) {
+		double t = sum + v, back = t - sum;
+		lost += (sum - (t - back)) + (v - back);
+		sum = t;
+	}
+	__device__ double value() const { return lost == lost ? sum + lost : sum; } // lost is NaN beside infinities
+};
+
+// block_sum is the sum of v over the block's threads, for each of them. s has 33 places.
+static __device__ double block_sum(double v, double *s) {
+	for (int d = 16; d > 0; d /= 2)
+		v += __shfl_xor_sync(~0u, v, d);
+	int warps = (blockDim.x + 31) / 32;
+	if (warps == 1)
+		return v;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		s[threadIdx.x / 32] = v;
+	__syncthreads();
+	v = 0;
+	for (int w = 0; w < warps; w++)
+		v += s[w];
+	return v;
+}
+
+// block_max is the greatest v of the block's threads, for each of them; NaN is not seen. s has 33 places.
+static __device__ double block_max(double v, double *s) {
+	for (int d = 16; d > 0; d /= 2)
+		v = fmax(v, __shfl_xor_sync(~0u, v, d));
+	int warps = (blockDim.x + 31) / 32;
+	if (warps == 1)
+		return v;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		s[threadIdx.x / 32] = v;
+	__syncthreads();
+	v = s[0];
+	for (int w = 1; w < warps; w++)
+		v = fmax(v, s[w]);
+	return v;
+}

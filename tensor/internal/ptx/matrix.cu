@@ -1,0 +1,53 @@
+// Transposes, and matrix products without a library.
+
+#include "kernels.h"
+
+enum { tile = 32 };
+
+#define TRANSPOSE(T, t) \
+	extern "C" __global__ void transpose_##t(T *dst, const T *x, u64 rows, u64 cols) { \
+		__shared__ T s[tile][tile + 1]; \
+		u64 down = (rows + tile - 1) / tile, across = (cols + tile - 1) / tile; \
+		for (u64 at = blockIdx.x; at < down * across; at += gridDim.x) { \
+			u64 r = at / across * tile, c = at % across * tile; \
+			for (int i = threadIdx.y; i < tile; i += blockDim.y) \
+				if (r + i < rows && c + threadIdx.x < cols) \
+					s[i][threadIdx.x] = x[(r + i) * cols + c + threadIdx.x]; \
+			__syncthreads(); \
+			for (int i = threadIdx.y; i < tile; i += blockDim.y) \
+				if (c + i < cols && r + threadIdx.x < rows) \
+					dst[(c + i) * rows + r + threadIdx.x] = s[threadIdx.x][i]; \
+			__syncthreads(); \
+		} \
+	}
+FLOATS(TRANSPOSE)
+
+// matmul is the product without a library. Element (i,k) of A is a[i*ai+k*ak], and so on.
+#define MATMUL(T, t) \
+	extern "C" __global__ void matmul_##t(T *c, const T *a, const T *b, u64 m, u64 n, u64 k, u64 ai, u64 ak, u64 bk, u64 bj) { \
+		__shared__ T sa[tile][tile + 1], sb[tile][tile + 1]; \
+		u64 down = (m + tile - 1) / tile, across = (n + tile - 1) / tile; \
+		for (u64 at = blockIdx.x; at < down * across; at += gridDim.x) { \
+			u64 i = at / across * tile, j = at % across * tile; \
+			T sum[4] = {0, 0, 0, 0}; /* of the rows threadIdx.y + 8 q: a block is 32 by 8 threads */ \
+			for (u64 l = 0; l < k; l += tile) { \
+				for (int q = 0; q < 4; q++) { \
+					int y = threadIdx.y + 8 * q, x = threadIdx.x; \
+					sa[y][x] = i + y < m && l + x < k ? a[(i + y) * ai + (l + x) * ak] : (T)0; \
+					sb[y][x] = l + y < k && j + x < n ? b[(l + y) * bk + (j + x) * bj] : (T)0; \
+				} \
+				__syncthreads(); \
+				T part[4] = {0, 0, 0, 0}; /* rounding errors grow with the number of tiles, not of products */ \
+				for (int x = 0; x < tile; x++) \
+					for (int q = 0; q < 4; q++) \
+						part[q] += sa[threadIdx.y + 8 * q][x] * sb[x][threadIdx.x]; \
+				for (int q = 0; q < 4; q++) \
+					sum[q] += part[q]; \
+				__syncthreads(); \
+			} \
+			for (int q = 0; q < 4; q++) \
+				if (i + threadIdx.y + 8 * q < m && j + threadIdx.x < n) \
+					c[(i + threadIdx.y + 8 * q) * n + j + threadIdx.x] = sum[q]; \
+		} \
+	}
+FLOATS(MATMUL)

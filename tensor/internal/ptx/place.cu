@@ -1,0 +1,16 @@
+// Copies between arrays of any strides, by the size of an element: permutations, ranges, concatenations, padding.
+
+#include "kernels.h"
+
+// walk is kernel.Placement: the dimensions of a loop, outermost first, and the strides of both arrays in elements.
+struct walk {
+	i64 n, dims[max_dims], dst[max_dims], src[max_dims];
+};
+
+#define PLACE(T, name) \
+	extern "C" __global__ void place_##name(T *dst, const T *src, u64 n, walk w) { \
+		EACH(i, n) dst[offset(i, w.n, w.dims, w.dst)] = src[offset(i, w.n, w.dims, w.src)]; \
+	}
+PLACE(unsigned char, 1)
+PLACE(unsigned int, 4)
+PLACE(u64, 8)

@@ -1,0 +1,180 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Tensors are row-major, so that a permutation, a range inside of a dimension or a concatenation is a copy: one launch
+// for each source. Views with strides would make these free and every other operation dearer, in code and in time; what a
+// copy costs is the memory's bandwidth, and PyTorch copies as soon as a kernel wants consecutive elements.
+
+// strided is a part of a tensor: the element at offset, and others at the strides, all in elements.
+type strided struct {
+	*Tensor
+	offset  int
+	strides []int
+}
+
+// whole is a tensor from its first element on.
+func whole(t *Tensor) strided { return strided{t, 0, kernel.Strides(t.shape)} }
+
+// from is a part that starts at index of dimension axis.
+func (s strided) from(axis, index int) strided {
+	s.offset += index * s.strides[axis]
+	return s
+}
+
+// place copies a part of the given shape. Both parts are inside of their tensors.
+func (rt *Runtime) place(dst, src strided, shape []int) error {
+	n := elements(shape)
+	if n == 0 {
+		return nil
+	}
+	return rt.kernels.place(dst, src, kernel.NewPlacement(shape, dst.strides, src.strides), n)
+}
+
+// Permute returns x with its dimensions in another order, in memory of its own (torch.permute, contiguous): dimension i
+// of the result is dimension dims[i] of x. Negative dimensions count from the end. Any dtype.
+func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor, error) {
+	in, err := rt.acquire("Permute", x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if len(dims) != len(x.shape) {
+		return nil, fmt.Errorf("tensor: Permute: %w: %v has %d dimensions, and %d are given", ErrShape, x.shape, len(x.shape), len(dims))
+	}
+	shape, strides := make(Shape, len(dims)), make([]int, len(dims))
+	seen := make([]bool, len(dims))
+	all := kernel.Strides(x.shape)
+	for i, d := range dims {
+		axis, err := axisOf("Permute", x.shape, d)
+		if err != nil {
+			return nil, err
+		}
+		if seen[axis] {
+			return nil, fmt.Errorf("tensor: Permute: %w: dimension %d of %v is given twice", ErrShape, d, x.shape)
+		}
+		seen[axis] = true
+		shape[i], strides[i] = x.shape[axis], all[axis]
+	}
+	out, err := rt.alloc(ctx, "Permute", x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.place(whole(out), strided{x, 0, strides}, shape))
+}
+
+// Narrow returns length elements of x along a dimension, from start on, in memory of its own (torch.narrow, contiguous).
+// [Runtime.Rows] is a view of the first dimension. Any dtype.
+func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length int) (*Tensor, error) {
+	in, err := rt.acquire("Narrow", x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if axis, err = axisOf("Narrow", x.shape, axis); err != nil {
+		return nil, err
+	}
+	if start < 0 || length < 0 || start > x.shape[axis]-length {
+		return nil, fmt.Errorf("tensor: Narrow: %w: dimension %d of %v has no %d elements from %d on", ErrShape, axis, x.shape, length, start)
+	}
+	shape := x.shape.Clone()
+	shape[axis] = length
+	out, err := rt.alloc(ctx, "Narrow", x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.place(whole(out), whole(x).from(axis, start), shape))
+}
+
+// Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's
+// first): before[i] elements come before dimension i of x and after[i] behind it. A negative number takes elements away.
+func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, after []int) (*Tensor, error) {
+	in, err := rt.acquire("Pad", x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if len(before) != len(x.shape) || len(after) != len(x.shape) {
+		return nil, fmt.Errorf("tensor: Pad: %w: %v has %d dimensions, and %d and %d numbers are given", ErrShape, x.shape, len(x.shape), len(before), len(after))
+	}
+	if err := checkValue(value, x.dtype); err != nil {
+		return nil, err
+	}
+	shape, moved := x.shape.Clone(), x.shape.Clone()
+	for i, d := range x.shape {
+		shape[i] = d + before[i] + after[i]
+		moved[i] = d + min(0, before[i]) + min(0, after[i])
+		if shape[i] < 0 || moved[i] < 0 {
+			return nil, fmt.Errorf("tensor: Pad: %w: dimension %d of %v has no %d elements to take away", ErrShape, i, x.shape, -before[i]-after[i])
+		}
+	}
+	out, err := rt.alloc(ctx, "Pad", x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(moved, shape) {
+		if err := rt.kernels.fill(out, value); err != nil {
+			return out.orRelease(err)
+		}
+	}
+	dst, src := whole(out), whole(x)
+	for i, n := range before {
+		dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
+	}
+	return out.orRelease(rt.place(dst, src, moved))
+}
+
+// Cat joins tensors of one dtype along a dimension, in which alone their shapes differ (torch.cat).
+func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, error) {
+	if len(ts) == 0 {
+		return nil, fmt.Errorf("tensor: Cat: %w: there are no tensors", ErrInvalid)
+	}
+	if err := rt.check("Cat", ts...); err != nil {
+		return nil, err
+	}
+	axis, err := axisOf("Cat", ts[0].shape, axis)
+	if err != nil {
+		return nil, err
+	}
+	shape := ts[0].shape.Clone()
+	shape[axis] = 0
+	for i, t := range ts {
+		alike := len(t.shape) == len(shape) && t.dtype == ts[0].dtype
+		for d := range shape {
+			alike = alike && (d == axis || t.shape[d] == shape[d])
+		}
+		if !alike {
+			return nil, fmt.Errorf("tensor: Cat: %w: tensor 0 is %v %v and tensor %d %v %v: want them to differ in dimension %d alone",
+				ErrShape, ts[0].dtype, ts[0].shape, i, t.dtype, t.shape, axis)
+		}
+		shape[axis] += t.shape[axis]
+	}
+	out, err := rt.alloc(ctx, "Cat", ts[0].dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	at := 0
+	for _, t := range ts {
+		if err := rt.put(whole(out).from(axis, at), t); err != nil {
+			return out.orRelease(err)
+		}
+		at += t.shape[axis]
+	}
+	return out, nil
+}
+
+// put copies the whole of t to a part of another tensor.
+func (rt *Runtime) put(dst strided, t *Tensor) error {
+	in, err := rt.acquire("Cat", t)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	return rt.place(dst, whole(t), t.shape)
+}
