@@ -61,7 +61,7 @@ type operation[T kernel.Float] struct {
 }
 
 func operationsOf[T kernel.Float]() []operation[T] {
-	return slices.Concat(elementwiseOps[T](), reductionOps[T](), productOps[T](), rowOps[T](), gradientOps[T](), stepOps[T]())
+	return slices.Concat(placeOps[T](), elementwiseOps[T](), reductionOps[T](), productOps[T](), rowOps[T](), gradientOps[T](), stepOps[T]())
 }
 
 func TestOperationsAgainstReference(t *testing.T) {
@@ -92,8 +92,8 @@ func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operatio
 
 // FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.
 func FuzzOperations(f *testing.F) {
-	fuzzTrials(f, slices.Concat(elementwiseOps[float32](), reductionOps[float32](), productOps[float32](), rowOps[float32]()),
-		slices.Concat(elementwiseOps[float64](), reductionOps[float64](), productOps[float64](), rowOps[float64]()))
+	fuzzTrials(f, slices.Concat(placeOps[float32](), elementwiseOps[float32](), reductionOps[float32](), productOps[float32](), rowOps[float32]()),
+		slices.Concat(placeOps[float64](), elementwiseOps[float64](), reductionOps[float64](), productOps[float64](), rowOps[float64]()))
 }
 
 // FuzzGradients is FuzzOperations for gradients and optimisers.
