@@ -229,6 +229,19 @@ func TestFuncErrors(t *testing.T) {
 	}
 }
 
+// What forward made is freed at once when it fails.
+func TestFuncThatFailsLate(t *testing.T) {
+	b := open(t, 64<<20)
+	tape := NewTape(b.ctx, b.rt)
+	var made *tensor.Tensor
+	tape.Func("mine", nil, func(c *Call) (*tensor.Tensor, error) {
+		made, _ = b.rt.Zeros(c.Context(), tensor.Float32, 5)
+		return made, errors.New("too late")
+	}, nil)
+	assert.True(t, made.Released())
+	require.ErrorContains(t, tape.Close(), "mine: too late")
+}
+
 // A tensor that the function saved for itself is freed by the backward pass, or by Close where it never comes there.
 func TestFuncFreesWhatItSaved(t *testing.T) {
 	b := open(t, 64<<20)
@@ -257,5 +270,9 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 	assert.False(t, saved.Released())
 	require.NoError(t, tape.Close())
 	assert.True(t, saved.Released(), "by Close")
+	tape = NoGrad(b.ctx, b.rt)
+	half(tape)
+	assert.True(t, saved.Released(), "at once: no step will come")
+	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }
