@@ -39,6 +39,10 @@ type kernels interface {
 	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
 	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
 	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
+	maxPool(p *kernel.Pool, y, indices, x *Tensor) error
+	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
+	avgPool(p *kernel.Pool, y, x *Tensor) error
+	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 
