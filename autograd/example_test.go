@@ -126,3 +126,38 @@ func check(err error) {
 		log.Fatal(err)
 	}
 }
+
+// cube is x³, an operation that the tape does not have.
+func cube(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Func("cube", []*autograd.Variable{x}, func(c *autograd.Call) (*tensor.Tensor, error) {
+		c.Save(c.Input(0))
+		return c.Runtime().PowScalar(c.Context(), c.Input(0), 3)
+	}, func(c *autograd.Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		d, err := c.Runtime().Square(c.Context(), c.Saved()[0])
+		if err == nil {
+			err = c.Runtime().MulScalarInPlace(c.Context(), d, 3)
+		}
+		if err == nil {
+			err = c.Runtime().MulInPlace(c.Context(), d, g)
+		}
+		return c.Grads(d, err)
+	})
+}
+
+// An operation of the program's own, with its gradient.
+func ExampleTape_Func() {
+	ctx := context.Background()
+	env, err := tensor.Open("host")
+	check(err)
+	in := autograd.Init(ctx, env)
+	x := in.Parameter([]float64{1, 2, 3})
+	check(in.Err())
+
+	tape := autograd.NewTape(ctx, env)
+	_, err = tape.Backward(tape.Sum(cube(tape, tape.Param(x))))
+	check(err)
+	slope, err := tensor.ToSlice[float32](ctx, x.Grad(), nil)
+	check(errors.Join(err, tape.Close(), in.Close(), env.Close()))
+	fmt.Println(slope)
+	// Output: [3 12 27]
+}

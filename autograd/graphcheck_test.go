@@ -176,7 +176,7 @@ func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*Parameter, base
 // that are one tensor, values kept and released on the way, and parts computed without gradients.
 func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	b := open(t, 64<<20)
-	graphs := 300
+	graphs := 15 * len(graphOps)
 	if testing.Short() {
 		graphs = 40
 	}
@@ -228,7 +228,7 @@ func TestGraphsWithoutMemory(t *testing.T) {
 			require.ErrorIs(t, err, memcache.ErrOutOfMemory, "graph %d, %d free blocks:\n%v", i, free, g)
 			require.LessOrEqual(t, after, before+1, "graph %d, %d free blocks (one is the word for faults):\n%v", i, free, g)
 		}
-		require.Greater(t, failures, 3)
+		require.Greater(t, failures, 1)
 	}
 }
 

@@ -194,6 +194,47 @@ var graphOps = []graphOp{
 		}
 		return xs[0].transposed(p.axes[0], p.axes[1]), true
 	}, func(t *Tape, p params, vs []*Variable) *Variable { return t.Transpose(vs[0], p.axes...) }},
+	{"Permute", 1, func(random choice, xs []array) params { return params{axes: permutation(random, len(xs[0].shape))} },
+		func(_ *domain, p params, xs []array) (array, bool) { return xs[0].permuted(p.axes), true },
+		func(t *Tape, p params, vs []*Variable) *Variable { return t.Permute(vs[0], p.axes...) }},
+	{"Narrow", 1, ranges, func(_ *domain, p params, xs []array) (array, bool) {
+		if len(xs[0].shape) == 0 {
+			return array{}, false
+		}
+		before, after := margins(len(xs[0].shape), p.axes[0], -p.shape[0], p.shape[0]+p.shape[1]-xs[0].shape[p.axes[0]])
+		return xs[0].padded(0, before, after), true
+	}, func(t *Tape, p params, vs []*Variable) *Variable {
+		return t.Narrow(vs[0], p.axes[0], p.shape[0], p.shape[1])
+	}},
+	{"Pad", 1, func(random choice, xs []array) params {
+		if len(xs[0].shape) == 0 {
+			return params{}
+		}
+		axis := random.IntN(len(xs[0].shape))
+		return params{c: 0.5, axes: []int{axis}, shape: []int{random.IntN(3), random.IntN(3) - min(1, xs[0].shape[axis])}}
+	}, func(_ *domain, p params, xs []array) (array, bool) {
+		if len(xs[0].shape) == 0 {
+			return array{}, false
+		}
+		before, after := margins(len(xs[0].shape), p.axes[0], p.shape[0], p.shape[1])
+		return xs[0].padded(p.c, before, after), true
+	}, func(t *Tape, p params, vs []*Variable) *Variable {
+		before, after := margins(len(vs[0].Shape()), p.axes[0], p.shape[0], p.shape[1])
+		return t.Pad(vs[0], p.c, before, after)
+	}},
+	{"Cat", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
+		axis := catAxis(xs[0].shape, xs[1].shape)
+		return joined(axis, xs), axis >= 0
+	}, func(t *Tape, _ params, vs []*Variable) *Variable {
+		return t.Cat(catAxis(vs[0].Shape(), vs[1].Shape()), vs...)
+	}},
+	{"Stack", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
+		if !slices.Equal(xs[0].shape, xs[1].shape) {
+			return array{}, false
+		}
+		front := []array{{slices.Insert(slices.Clone(xs[0].shape), 0, 1), xs[0].data}, {slices.Insert(slices.Clone(xs[1].shape), 0, 1), xs[1].data}}
+		return joined(0, front), true
+	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.Stack(0, vs...) }},
 	{"Softmax", 1, nil, func(_ *domain, p params, xs []array) (array, bool) { return xs[0].softmax() },
 		func(t *Tape, _ params, vs []*Variable) *Variable { return t.Softmax(vs[0]) }},
 	{"MatMul", 2, flags, func(_ *domain, p params, xs []array) (array, bool) { return matmul(xs[0], xs[1], p.transA, p.transB) },

@@ -10,15 +10,25 @@ import (
 )
 
 // Linear makes a dense layer with so many inputs and outputs (torch.nn.Linear). Weights and biases are drawn uniformly
-// from ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters.
-func (in *Initializer) Linear(inputs, outputs int) *Linear {
+// from ±1/sqrt(inputs), PyTorch's default, in float64 and in the order of the parameters. It takes [NoBias].
+func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Linear {
 	call := fmt.Sprintf("Linear(%d, %d)", inputs, outputs)
 	if inputs < 1 || outputs < 1 {
 		in.fail(call, fmt.Errorf("%w: want at least one input and one output", ErrInvalid))
 	}
-	bound := 1 / math.Sqrt(float64(inputs))
-	draw := func() float64 { return (2*in.rand.Float64() - 1) * bound }
-	return &Linear{Weight: in.parameter(call, draw, outputs, inputs), Bias: in.parameter(call, draw, outputs)}
+	o := in.options(call, options, "NoBias")
+	l := &Linear{Weight: in.fanIn(call, inputs, outputs, inputs)}
+	if !o.noBias {
+		l.Bias = in.fanIn(call, inputs, outputs)
+	}
+	return l
+}
+
+// fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and convolutions, where fan
+// is the number of products in an output.
+func (in *Initializer) fanIn(call string, fan int, shape ...int) *Parameter {
+	bound := 1 / math.Sqrt(float64(fan))
+	return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, shape...)
 }
 
 // Uniform makes a parameter of numbers that are drawn uniformly from [low, high) in float64 (torch.nn.init.uniform_).

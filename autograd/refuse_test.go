@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -146,10 +147,15 @@ func TestEveryOperationRefuses(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
 	row := upload(b, []float64{1, 2})
-	p := params{c: 2, axes: []int{0}, shape: []int{4}, labels: []int32{1, 0}}
+	square := array{[]int{2, 2}, []float64{1, 2, 3, 4}}
 	other := NewTape(b.ctx, b.rt)
 	defer other.Close()
+	random := rand.New(rand.NewPCG(13, 0))
 	for _, op := range graphOps {
+		var p params
+		if op.options != nil {
+			p = op.options(random, []array{square, square, {[]int{2}, []float64{1, 2}}})
+		}
 		operands := func(tape *Tape) []*Variable {
 			vs := []*Variable{tape.Leaf(x), tape.Leaf(x), tape.Leaf(row)}
 			if op.name == "AddBias" {

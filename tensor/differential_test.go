@@ -60,8 +60,20 @@ type operation[T kernel.Float] struct {
 	run  func(c *trial[T])
 }
 
+// forwardOps are all but gradients and optimisers, a family a line.
+func forwardOps[T kernel.Float]() []operation[T] {
+	return slices.Concat(
+		placeOps[T](),
+		elementwiseOps[T](),
+		reductionOps[T](),
+		productOps[T](),
+		rowOps[T](),
+		functionOps[T](),
+	)
+}
+
 func operationsOf[T kernel.Float]() []operation[T] {
-	return slices.Concat(elementwiseOps[T](), reductionOps[T](), productOps[T](), rowOps[T](), gradientOps[T](), stepOps[T]())
+	return slices.Concat(forwardOps[T](), gradientOps[T](), stepOps[T]())
 }
 
 func TestOperationsAgainstReference(t *testing.T) {
@@ -92,8 +104,7 @@ func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operatio
 
 // FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.
 func FuzzOperations(f *testing.F) {
-	fuzzTrials(f, slices.Concat(elementwiseOps[float32](), reductionOps[float32](), productOps[float32](), rowOps[float32]()),
-		slices.Concat(elementwiseOps[float64](), reductionOps[float64](), productOps[float64](), rowOps[float64]()))
+	fuzzTrials(f, forwardOps[float32](), forwardOps[float64]())
 }
 
 // FuzzGradients is FuzzOperations for gradients and optimisers.

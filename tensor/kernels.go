@@ -14,6 +14,13 @@ type kernels interface {
 	fill(t *Tensor, v float64) error
 	unary(u kernel.Unary, dst, x *Tensor, c float64) error
 	binary(op kernel.Binary, dst, a, b *Tensor) error
+	// apply and applyGrad are an elementwise function of two parameters and its gradient; dst may be any operand.
+	apply(f kernel.Function, dst, x *Tensor, c, d float64) error
+	applyGrad(f kernel.Function, dst, dy, saved *Tensor, c, d float64) error
+	// choose is a where cond is not 0, and b elsewhere; one of them may be nil, for zeros. All broadcast to dst's shape.
+	choose(dst, cond, a, b *Tensor) error
+	// extremeGrad is the gradient of a as an operand of the maximum, or the minimum, of a and b, which broadcast to dy's shape.
+	extremeGrad(greatest bool, dst, dy, a, b *Tensor) error
 	addBias(dst, x, bias *Tensor, relu bool) error
 	convert(dst, x *Tensor) error
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error

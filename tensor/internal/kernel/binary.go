@@ -16,11 +16,14 @@ const (
 	SqrtGrad    // dy / (2*y)
 	SquareGrad  // dy * 2*x
 	First       // a
+	Maximum     // NaN if one is
+	Minimum
 )
 
 // Name is the function's name in launches and errors.
 func (b Binary) Name() string {
-	return [...]string{"add", "sub", "mul", "div", "relu grad", "tanh grad", "sigmoid grad", "sqrt grad", "square grad", "broadcast"}[b]
+	return [...]string{"add", "sub", "mul", "div", "relu grad", "tanh grad", "sigmoid grad", "sqrt grad", "square grad", "broadcast",
+		"maximum", "minimum"}[b]
 }
 
 // Zip sets dst = op(a, b), where p says which elements of a and b meet.
@@ -91,6 +94,26 @@ func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {
 		return func(dst, a, _ []T, sa, _ int) {
 			for i := range dst {
 				dst[i] = a[i*sa]
+			}
+		}
+	case Maximum:
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				x, y := a[i*sa], b[i*sb]
+				if x > y || x != x {
+					y = x
+				}
+				dst[i] = y
+			}
+		}
+	case Minimum:
+		return func(dst, a, b []T, sa, sb int) {
+			for i := range dst {
+				x, y := a[i*sa], b[i*sb]
+				if x < y || x != x {
+					y = x
+				}
+				dst[i] = y
 			}
 		}
 	default:

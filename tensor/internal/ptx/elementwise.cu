@@ -49,7 +49,7 @@ struct plan {
 };
 
 // The functions in the order of kernel.Binary.
-enum { ADD, SUB, MUL, DIV, RELU_GRAD, TANH_GRAD, SIGMOID_GRAD, SQRT_GRAD, SQUARE_GRAD, FIRST };
+enum { ADD, SUB, MUL, DIV, RELU_GRAD, TANH_GRAD, SIGMOID_GRAD, SQRT_GRAD, SQUARE_GRAD, FIRST, MAXIMUM, MINIMUM };
 
 template <class T> static __device__ T binary(int op, T a, T b) {
 	switch (op) {
@@ -62,6 +62,8 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 	case SIGMOID_GRAD: return a * b * (1 - b);
 	case SQRT_GRAD: return a / (2 * b);
 	case SQUARE_GRAD: return a * (2 * b);
+	case MAXIMUM: return a > b || a != a ? a : b;
+	case MINIMUM: return a < b || a != a ? a : b;
 	default: return a;
 	}
 }

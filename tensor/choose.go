@@ -1,0 +1,77 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Maximum returns the greater of a and b, broadcast after NumPy's rules; NaN if one is (torch.maximum).
+func (rt *Runtime) Maximum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return rt.zip(ctx, kernel.Maximum, a, b)
+}
+
+// Minimum returns the smaller of a and b, broadcast after NumPy's rules; NaN if one is (torch.minimum).
+func (rt *Runtime) Minimum(ctx context.Context, a, b *Tensor) (*Tensor, error) {
+	return rt.zip(ctx, kernel.Minimum, a, b)
+}
+
+// MaximumGrad is the gradient of a as an operand of [Runtime.Maximum], in dy's shape, which a and b broadcast to: dy where a
+// is greater, half of it where they are equal, 0 where b is greater. It goes to dst: dy itself to work in place, or nil for a
+// new tensor.
+func (rt *Runtime) MaximumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
+	return rt.extremeGrad(ctx, "MaximumGrad", true, dst, dy, a, b)
+}
+
+// MinimumGrad is MaximumGrad for [Runtime.Minimum].
+func (rt *Runtime) MinimumGrad(ctx context.Context, dst, dy, a, b *Tensor) (*Tensor, error) {
+	return rt.extremeGrad(ctx, "MinimumGrad", false, dst, dy, a, b)
+}
+
+func (rt *Runtime) extremeGrad(ctx context.Context, op string, greatest bool, dst, dy, a, b *Tensor) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, dy, a, b)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	for _, t := range []*Tensor{a, b} {
+		if err := broadcastsTo(op, t.shape, dy.shape); err != nil {
+			return nil, err
+		}
+	}
+	return rt.into(ctx, op, dst, dy, []*Tensor{a, b}, func(out *Tensor) error {
+		return rt.kernels.extremeGrad(greatest, out, dy, a, b)
+	})
+}
+
+// Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
+// int64; a and b have one dtype, whichever it is. One of them may be nil: then it is zeros.
+func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
+	ts := slices.DeleteFunc([]*Tensor{cond, a, b}, func(t *Tensor) bool { return t == nil })
+	if cond == nil || len(ts) == 1 {
+		return nil, fmt.Errorf("tensor: Where: %w: want a condition, and at least one other operand", ErrInvalid)
+	}
+	in, err := rt.acquire("Where", ts...)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	like := ts[1]
+	if other := ts[len(ts)-1]; cond.dtype != Uint8 && cond.dtype != Int32 && cond.dtype != Int64 || like.dtype != other.dtype {
+		return nil, fmt.Errorf("tensor: Where: %w: the condition is %v, the operands %v and %v: want uint8, int32 or int64, and one dtype",
+			ErrDtype, cond.dtype, like.dtype, other.dtype)
+	}
+	shape := cond.shape
+	for _, t := range ts[1:] {
+		if shape, err = broadcastShape("Where", shape, t.shape); err != nil {
+			return nil, err
+		}
+	}
+	out, err := rt.alloc(ctx, "Where", like.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.choose(out, cond, a, b))
+}

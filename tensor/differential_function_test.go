@@ -1,0 +1,205 @@
+package tensor
+
+import (
+	"context"
+	"math"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func functionOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{
+		{"function", functionTrial[T]}, {"function", functionTrial[T]}, {"function gradient", functionGradTrial[T]},
+		{"function gradient", functionGradTrial[T]}, {"extreme gradient", extremeGradTrial[T]}, {"where", whereTrial[T]},
+	}
+}
+
+// functionKind is an elementwise function and its gradient, as the runtime has them.
+type functionKind struct {
+	name string
+	reference.Function
+	run  func(ctx context.Context, x *Tensor) (*Tensor, error)
+	grad func(ctx context.Context, dst, dy, saved *Tensor) (*Tensor, error)
+}
+
+func functionKinds[T kernel.Float](r *rig, c, d float64) []functionKind {
+	type run = func(ctx context.Context, x *Tensor) (*Tensor, error)
+	type grad = func(ctx context.Context, dst, dy, saved *Tensor) (*Tensor, error)
+	one := func(f func(context.Context, *Tensor, float64) (*Tensor, error)) run {
+		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, c) }
+	}
+	two := func(f func(context.Context, *Tensor, float64, float64) (*Tensor, error)) run {
+		return func(ctx context.Context, x *Tensor) (*Tensor, error) { return f(ctx, x, c, d) }
+	}
+	oneGrad := func(f func(_ context.Context, dst, dy, x *Tensor, c float64) (*Tensor, error)) grad {
+		return func(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) { return f(ctx, dst, dy, x, c) }
+	}
+	twoGrad := func(f func(_ context.Context, dst, dy, x *Tensor, c, d float64) (*Tensor, error)) grad {
+		return func(ctx context.Context, dst, dy, x *Tensor) (*Tensor, error) { return f(ctx, dst, dy, x, c, d) }
+	}
+	p, q := float64(T(c)), float64(T(d)) // parameters have the type of the elements
+	kinds := []functionKind{
+		{"Abs", reference.Abs(), r.Abs, r.AbsGrad},
+		{"Sin", reference.Sin(), r.Sin, r.SinGrad},
+		{"Cos", reference.Cos(), r.Cos, r.CosGrad},
+		{"Erf", reference.Erf(), r.Erf, r.ErfGrad},
+		{"Rsqrt", reference.Rsqrt(), r.Rsqrt, r.RsqrtGrad},
+		{"GELU", reference.GELU(), r.GELU, r.GELUGrad},
+		{"GELUTanh", reference.GELUTanh(), r.GELUTanh, r.GELUTanhGrad},
+		{"SiLU", reference.SiLU(), r.SiLU, r.SiLUGrad},
+		{"LogSigmoid", reference.LogSigmoid(), r.LogSigmoid, r.LogSigmoidGrad},
+		{"ELU", reference.ELU(p), one(r.ELU), oneGrad(r.ELUGrad)},
+		{"LeakyReLU", reference.LeakyReLU(p), one(r.LeakyReLU), oneGrad(r.LeakyReLUGrad)},
+		{"Softplus", reference.Softplus(p, q), two(r.Softplus), twoGrad(r.SoftplusGrad)},
+		{"Clamp", reference.Clamp(p, q, false), two(r.Clamp), twoGrad(r.ClampGrad)},
+	}
+	if c <= d {
+		kinds = append(kinds, functionKind{"Hardtanh", reference.Clamp(p, q, true), two(r.Hardtanh), twoGrad(r.HardtanhGrad)})
+	}
+	return kinds
+}
+
+// inFunction is for functions of several roundings in float64.
+func inFunction[T kernel.Float]() tolerance {
+	tol := inDouble[T](16)
+	tol.terms, tol.inside = 16*0x1p-53, 1
+	return tol
+}
+
+// few is a shape of not too many elements: the reference takes its time.
+func (c *trial[T]) few() []int {
+	for {
+		if s := c.shape(); elements(s) <= 100 {
+			return s
+		}
+	}
+}
+
+func functionTrial[T kernel.Float](c *trial[T]) {
+	x := c.operand(c.few()...)
+	kinds := functionKinds[T](c.r, c.scalar(), c.scalar())
+	for range 4 {
+		f := kinds[c.rand.IntN(len(kinds))]
+		c.dirty()
+		y, err := f.run(c.ctx, x.Tensor)
+		c.gave(f.name, y, err, f.Apply(x.array()), inFunction[T]())
+		x.unchanged(f.name)
+	}
+}
+
+func functionGradTrial[T kernel.Float](c *trial[T]) {
+	shape := c.few()
+	kinds := functionKinds[T](c.r, c.scalar(), c.scalar())
+	for range 4 {
+		f := kinds[c.rand.IntN(len(kinds))]
+		dy, saved := c.operand(shape...), c.operand(shape...)
+		want := f.Gradient(dy.array(), saved.array())
+		dst := c.destination(dy, saved)
+		c.dirty()
+		out, err := f.grad(c.ctx, dst.tensor(), dy.Tensor, saved.Tensor)
+		c.went(f.name+" gradient", dst, out, err, want, inFunction[T](), dy, saved)
+	}
+}
+
+func extremeGradTrial[T kernel.Float](c *trial[T]) {
+	if c.rand.IntN(2) == 0 {
+		c.kind = tied
+	}
+	a := c.operand(c.few()...)
+	b := c.operand(c.narrowed(a.shape)...)
+	dy := c.operand(a.shape...)
+	half := func(v []float64, own bool) float64 {
+		switch {
+		case v[1] == v[2]:
+			return float64(T(v[0] / 2))
+		case own || math.IsNaN(v[1]+v[2]):
+			return v[0]
+		}
+		return 0
+	}
+	names := []string{"MaximumGrad", "MinimumGrad"}
+	run := []func(_ context.Context, dst, dy, a, b *Tensor) (*Tensor, error){c.r.MaximumGrad, c.r.MinimumGrad}
+	f := []func(v []float64) float64{
+		func(v []float64) float64 { return half(v, v[1] > v[2]) }, func(v []float64) float64 { return half(v, v[1] < v[2]) },
+	}
+	i := c.rand.IntN(2)
+	c.dirty()
+	out, err := run[i](c.ctx, nil, dy.Tensor, b.Tensor, a.Tensor)
+	c.gave(names[i], out, err, reference.Meet(dy.shape, f[i], dy.array(), b.array(), a.array()), exact)
+	want := reference.Meet(dy.shape, f[i], dy.array(), a.array(), b.array())
+	dst := c.destination(dy, a)
+	out, err = run[i](c.ctx, dst.tensor(), dy.Tensor, a.Tensor, b.Tensor)
+	c.went(names[i], dst, out, err, want, exact, dy, a, b)
+}
+
+func whereTrial[T kernel.Float](c *trial[T]) {
+	out := c.shape()
+	a, b := c.operand(c.narrowed(out)...), c.operand(c.narrowed(out)...)
+	cond := reference.Array{Shape: c.narrowed(out)}
+	for range elements(cond.Shape) {
+		cond.Data = append(cond.Data, float64(c.rand.IntN(3)*c.rand.IntN(100)))
+	}
+	var on *Tensor
+	switch c.rand.IntN(3) {
+	case 0:
+		on = wholeNumbers(c, cond, func(v float64) uint8 { return uint8(v) })
+	case 1:
+		on = wholeNumbers(c, cond, func(v float64) int32 { return -int32(v) << 24 })
+		cond.Data = only(cond.Data, func(v float64) float64 { return float64(int32(v) << 24) })
+	default:
+		on = wholeNumbers(c, cond, func(v float64) int64 { return int64(v) << 32 })
+	}
+	broadcast := func(shapes ...[]int) (all []int) {
+		for _, s := range shapes {
+			all = reference.Broadcast(all, s)
+		}
+		return all
+	}
+	zero := reference.Array{Data: []float64{0}}
+	c.dirty()
+	switch c.rand.IntN(3) {
+	case 0:
+		want := reference.Meet(broadcast(cond.Shape, a.shape), choice, cond, a.array(), zero)
+		y, err := c.r.Where(c.ctx, on, a.Tensor, nil)
+		c.gave("Where of one", y, err, want, exact)
+	case 1:
+		want := reference.Meet(broadcast(cond.Shape, b.shape), choice, cond, zero, b.array())
+		y, err := c.r.Where(c.ctx, on, nil, b.Tensor)
+		c.gave("Where of the other", y, err, want, exact)
+	default:
+		want := reference.Meet(broadcast(cond.Shape, a.shape, b.shape), choice, cond, a.array(), b.array())
+		y, err := c.r.Where(c.ctx, on, a.Tensor, b.Tensor)
+		c.gave("Where", y, err, want, exact)
+	}
+	a.unchanged("Where")
+	b.unchanged("Where")
+}
+
+func choice(v []float64) float64 {
+	if v[0] != 0 {
+		return v[1]
+	}
+	return v[2]
+}
+
+func only(all []float64, f func(float64) float64) []float64 {
+	for i, v := range all {
+		all[i] = f(v)
+	}
+	return all
+}
+
+// wholeNumbers is a tensor of whole numbers.
+func wholeNumbers[I Element, T kernel.Float](c *trial[T], x reference.Array, of func(float64) I) *Tensor {
+	data := make([]I, len(x.Data))
+	for i, v := range x.Data {
+		data[i] = of(v)
+	}
+	t, err := c.r.New(c.ctx, DtypeOf[I](), x.Shape...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, CopyFrom(c.ctx, t, data))
+	return t
+}

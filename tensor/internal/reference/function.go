@@ -1,0 +1,200 @@
+package reference
+
+import "math"
+
+// Function is an elementwise function as torch.nn.functional documents it, with its derivative, which is taken at what the
+// gradient keeps: the argument or the result. A result is made of Terms, and a derivative of DTerms, whose magnitudes they
+// add; nil: of itself alone.
+type Function struct {
+	F, D, Terms, DTerms func(x float64) float64
+	Constant            func(x float64) bool // where the gradient is 0, whatever it is multiplied by; nil: nowhere
+}
+
+// Density is that of the standard normal distribution.
+func Density(x float64) float64 { return math.Exp(-x*x/2) / math.Sqrt(2*math.Pi) }
+
+// GELU is x Φ(x).
+func GELU() Function {
+	return Function{
+		F:      func(x float64) float64 { return x / 2 * (1 + math.Erf(x/math.Sqrt2)) },
+		D:      func(x float64) float64 { return (1+math.Erf(x/math.Sqrt2))/2 + x*Density(x) },
+		Terms:  math.Abs,
+		DTerms: func(x float64) float64 { return 1 + math.Abs(x)*Density(x) },
+	}
+}
+
+// GELUTanh is GELU with a hyperbolic tangent.
+func GELUTanh() Function {
+	inner := func(x float64) float64 { return math.Sqrt(2/math.Pi) * (x + 0.044715*math.Pow(x, 3)) }
+	outer := func(x float64) float64 {
+		sech := 1 / math.Cosh(inner(x))
+		return x / 2 * (sech * sech) * math.Sqrt(2/math.Pi) * (1 + 3*0.044715*x*x)
+	}
+	return Function{
+		F:      func(x float64) float64 { return x / 2 * (1 + math.Tanh(inner(x))) },
+		D:      func(x float64) float64 { return (1+math.Tanh(inner(x)))/2 + outer(x) },
+		Terms:  math.Abs,
+		DTerms: func(x float64) float64 { return 1 + x*x }, // a rounding of the tangent near 1 is multiplied by so much
+	}
+}
+
+// SiLU is x times the logistic function.
+func SiLU() Function {
+	bend := func(x float64) float64 { return x * Sigmoid(x) * Sigmoid(-x) }
+	return Function{
+		F:      func(x float64) float64 { return x * Sigmoid(x) },
+		D:      func(x float64) float64 { return Sigmoid(x) + bend(x) },
+		DTerms: func(x float64) float64 { return Sigmoid(x) * (1 + math.Abs(x)) },
+	}
+}
+
+// ELU is alpha(exp(x)-1) up to 0.
+func ELU(alpha float64) Function {
+	return Function{
+		F: func(x float64) float64 {
+			if x > 0 {
+				return x
+			}
+			return alpha * math.Expm1(x)
+		},
+		D: func(x float64) float64 {
+			if x > 0 {
+				return 1
+			}
+			return alpha * Exp(x)
+		},
+	}
+}
+
+// Softplus is log(1+exp(beta x))/beta up to the threshold.
+func Softplus(beta, threshold float64) Function {
+	return Function{
+		F: func(x float64) float64 {
+			if x*beta > threshold {
+				return x
+			}
+			return math.Log1p(Exp(beta*x)) / beta
+		},
+		D: func(x float64) float64 {
+			if x*beta > threshold {
+				return 1
+			}
+			return Sigmoid(beta * x)
+		},
+	}
+}
+
+// LeakyReLU is slope·x up to 0.
+func LeakyReLU(slope float64) Function {
+	d := func(x float64) float64 {
+		if x > 0 {
+			return 1
+		}
+		return slope
+	}
+	return Function{F: func(x float64) float64 { return x * d(x) }, D: d}
+}
+
+// LogSigmoid is the logarithm of the logistic function.
+func LogSigmoid() Function {
+	return Function{
+		F: func(x float64) float64 {
+			if x < 0 {
+				return x - math.Log1p(Exp(x))
+			}
+			return -math.Log1p(Exp(-x))
+		},
+		D: func(x float64) float64 { return Sigmoid(-x) },
+	}
+}
+
+// Clamp is the nearest number between the bounds. Its gradient passes at the bounds, or stops there if hard.
+func Clamp(low, high float64, hard bool) Function {
+	inside := func(x float64) bool { return x >= low && x <= high }
+	if hard {
+		inside = func(x float64) bool { return x != x || x > low && x < high }
+	}
+	return Function{
+		F: func(x float64) float64 {
+			if math.IsNaN(x) {
+				return x
+			}
+			return math.Min(math.Max(x, low), high)
+		},
+		D:        func(float64) float64 { return 1 },
+		Constant: func(x float64) bool { return !inside(x) },
+	}
+}
+
+// Abs is the magnitude.
+func Abs() Function {
+	return Function{F: math.Abs, D: func(x float64) float64 {
+		switch {
+		case x > 0:
+			return 1
+		case x < 0:
+			return -1
+		}
+		return 0
+	}}
+}
+
+// Sin is the sine.
+func Sin() Function { return Function{F: math.Sin, D: math.Cos} }
+
+// Cos is the cosine.
+func Cos() Function {
+	return Function{F: math.Cos, D: func(x float64) float64 { return -math.Sin(x) }}
+}
+
+// Erf is the error function.
+func Erf() Function {
+	return Function{F: math.Erf, D: func(x float64) float64 { return 2 / math.Sqrt(math.Pi) * math.Exp(-x*x) }}
+}
+
+// Rsqrt is the reciprocal of the square root; its derivative is that of the result.
+func Rsqrt() Function {
+	return Function{F: func(x float64) float64 { return 1 / math.Sqrt(x) }, D: func(y float64) float64 { return -y / 2 * y * y }}
+}
+
+// Apply is the function of every element.
+func (f Function) Apply(x Array) Result {
+	r := Unary(x, f.F)
+	if f.Terms != nil {
+		for i, v := range x.Data {
+			r.Size[i] = f.Terms(v)
+		}
+	}
+	return r
+}
+
+// Gradient is dy times the derivative at what was saved.
+func (f Function) Gradient(dy, saved Array) Result {
+	r := newResult(dy.Shape)
+	for i, g := range dy.Data {
+		v := saved.Data[i]
+		if f.Constant != nil && f.Constant(v) {
+			continue
+		}
+		r.Data[i] = g * f.D(v)
+		r.Size[i] = math.Abs(r.Data[i])
+		if f.DTerms != nil {
+			r.Size[i] = math.Abs(g) * f.DTerms(v)
+		}
+	}
+	return r
+}
+
+// Meet applies f to the elements of arrays that meet, in the shape that they broadcast to.
+func Meet(shape []int, f func(elements []float64) float64, arrays ...Array) Result {
+	r := newResult(shape)
+	met := make([]float64, len(arrays))
+	each(shape, func(i int, index []int) {
+		for k, a := range arrays {
+			met[k] = a.Data[place(a.Shape, index)]
+		}
+		r.Data[i] = f(met)
+		r.Size[i] = math.Abs(r.Data[i])
+	})
+	return r
+}
