@@ -35,6 +35,10 @@ type kernels interface {
 	argMax(dst, x *Tensor) error
 	crossEntropy(loss, logits, labels *Tensor, fault *storage) error
 	crossEntropyGrad(dst, logits, labels, dloss *Tensor) error
+	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
+	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
+	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
+	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 
