@@ -51,6 +51,14 @@ type kernels interface {
 	// bound keeps the elements of the tensors within -most and most.
 	bound(ts []*Tensor, most float64) error
 
+	// take and gather note an index that is not there in fault.
+	take(dst, x, index *Tensor, t kernel.Take, fault *storage) error
+	// sortIndex needs spare, of order's size.
+	sortIndex(order, spare, index *Tensor, rows, skip int) error
+	takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) error
+	gather(dst, x, index *Tensor, g *kernel.Gather, fault *storage) error
+	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
+
 	close() error
 }
 
