@@ -43,10 +43,10 @@ type kernels interface {
 	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
 	avgPool(p *kernel.Pool, y, x *Tensor) error
 	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
-	// norm sets y and the statistics; w, b, and each gradient but that of x may be nil.
-	norm(p *kernel.Norm, y, stats, x, w, b *Tensor) error
-	normGrad(p *kernel.Norm, dx, dy, x, w, stats *Tensor) error
-	normWeightGrad(ctx context.Context, p *kernel.Norm, dw, db, dy, x, stats *Tensor) error
+	// normalize sets y and the statistics; w, b, and each gradient but that of x may be nil.
+	normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error
+	normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error
+	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
 	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
 	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
 	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error

@@ -2,17 +2,17 @@ package kernel
 
 import "math"
 
-// Norm is the plan of a normalisation of rows: N times Groups rows of Per times Inner elements. Element (i, j) of a row of
+// RowNorm is the plan of a normalisation of rows: N times Groups rows of Per times Inner elements. Element (i, j) of a row of
 // group g has weight g*Per + i. A layer norm has one group and an Inner of 1; the rows of a group norm are channels and
 // their pixels.
-type Norm struct {
+type RowNorm struct {
 	N, Groups, Per, Inner int
 	Eps                   float64
 	Centered              bool // the mean is taken away; without it it is the root mean square that becomes 1
 }
 
-func (p *Norm) rows() int { return p.N * p.Groups }
-func (p *Norm) cols() int { return p.Per * p.Inner }
+func (p *RowNorm) rows() int { return p.N * p.Groups }
+func (p *RowNorm) cols() int { return p.Per * p.Inner }
 
 // deviations is the sum of the squares of x - mean.
 func deviations[T Float](x []T, mean float64) float64 {
@@ -46,7 +46,7 @@ func summand[T Float](b []T, i int) float64 {
 
 // Normalize sets y to the normalised rows of x times w plus b, which may be nil, and stats to the mean of each row, and
 // behind them to 1 over each one's standard deviation.
-func Normalize[T Float](p *Norm, y []T, stats []float64, x, w, b []T) {
+func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 	cols := p.cols()
 	split(p.rows(), max(1, grainCheap/cols/4), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -68,7 +68,7 @@ func Normalize[T Float](p *Norm, y []T, stats []float64, x, w, b []T) {
 }
 
 // NormalizeGrad sets dx to the gradient of x.
-func NormalizeGrad[T Float](p *Norm, dx, dy, x, w []T, stats []float64) {
+func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 	cols := p.cols()
 	split(p.rows(), max(1, grainCheap/cols/4), func(lo, hi int) {
 		for r := lo; r < hi; r++ {
@@ -111,7 +111,7 @@ func dotDeviations[T Float](dy, x []T, mean float64) (sum, dot float64) {
 }
 
 // NormalizeWeightGrad sets dw and db, either of which may be nil, to the gradients of the weights and of what is added.
-func NormalizeWeightGrad[T Float](p *Norm, dw, db, dy, x []T, stats []float64) {
+func NormalizeWeightGrad[T Float](p *RowNorm, dw, db, dy, x []T, stats []float64) {
 	n := p.Groups * p.Per
 	split((n+lanes-1)/lanes, max(1, grainCheap/(lanes*max(1, p.N*p.Inner))), func(lo, hi int) {
 		for block := lo; block < hi; block++ {
@@ -136,7 +136,7 @@ func NormalizeWeightGrad[T Float](p *Norm, dw, db, dy, x []T, stats []float64) {
 
 // columns calls f for the weights [from, to) and each of the rows n in [lo, hi) of their groups: with the row, the weight,
 // and where the elements that have it begin.
-func (p *Norm) columns(from, to, lo, hi int, f func(r, k, at int)) {
+func (p *RowNorm) columns(from, to, lo, hi int, f func(r, k, at int)) {
 	for n := lo; n < hi; n++ {
 		for k := from; k < to; k++ {
 			r := n*p.Groups + k/p.Per

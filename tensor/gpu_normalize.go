@@ -46,14 +46,14 @@ func (l *gpuLaunch) readRange(r device.Range) {
 	l.Args, l.Reads = append(l.Args, uint64(r.Ptr)), append(l.Reads, r)
 }
 
-func (l *gpuLaunch) norm(p *kernel.Norm) {
+func (l *gpuLaunch) norm(p *kernel.RowNorm) {
 	l.word(p.N, p.Groups, p.Per, p.Inner)
 	l.double(p.Eps)
 	l.flag(p.Centered)
 }
 
 // normLaunch begins the launch of a kernel with a block for each row.
-func (g *gpuKernels) normLaunch(name string, p *kernel.Norm, like *Tensor) *gpuLaunch {
+func (g *gpuKernels) normLaunch(name string, p *kernel.RowNorm, like *Tensor) *gpuLaunch {
 	l := g.newLaunch(name, like.dtype, 0)
 	l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, 1), 32
 	for l.Block[0] < 512 && int(l.Block[0])*4 < p.Per*p.Inner {
@@ -62,8 +62,8 @@ func (g *gpuKernels) normLaunch(name string, p *kernel.Norm, like *Tensor) *gpuL
 	return l
 }
 
-func (g *gpuKernels) norm(p *kernel.Norm, y, stats, x, w, b *Tensor) error {
-	l := g.normLaunch("norm", p, y)
+func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
+	l := g.normLaunch("normalize", p, y)
 	l.write(y)
 	l.write(stats)
 	l.read(x)
@@ -73,8 +73,8 @@ func (g *gpuKernels) norm(p *kernel.Norm, y, stats, x, w, b *Tensor) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) normGrad(p *kernel.Norm, dx, dy, x, w, stats *Tensor) error {
-	l := g.normLaunch("norm grad", p, dx)
+func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+	l := g.normLaunch("normalize grad", p, dx)
 	l.write(dx)
 	l.read(dy)
 	l.read(x)
@@ -93,11 +93,11 @@ func partsFor(sums, numbers, least int) int {
 	return max(1, min(enough/max(1, sums), numbers/least))
 }
 
-func (g *gpuKernels) normWeightGrad(ctx context.Context, p *kernel.Norm, dw, db, dy, x, stats *Tensor) error {
+func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
 	weights := p.Groups * p.Per
-	name, units, parts := "norm columns", (weights+31)/32, 0
+	name, units, parts := "normalize columns", (weights+31)/32, 0
 	if p.Inner > 1 {
-		name, units = "norm channels", weights
+		name, units = "normalize channels", weights
 		parts = partsFor(units, p.N*p.Inner, 4096)
 	} else {
 		parts = partsFor(units, p.N, 64)
@@ -126,7 +126,7 @@ func (g *gpuKernels) normWeightGrad(ctx context.Context, p *kernel.Norm, dw, db,
 		if err := run(r); err != nil {
 			return err
 		}
-		l := g.newLaunch("norm parts", x.dtype, weights)
+		l := g.newLaunch("normalize parts", x.dtype, weights)
 		l.writeOr(dw)
 		l.writeOr(db)
 		l.readRange(r)

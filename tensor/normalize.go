@@ -21,8 +21,8 @@ type NormConfig struct {
 }
 
 // plan checks x and returns the plan and the shape of the weights.
-func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.Norm, Shape, error) {
-	p := &kernel.Norm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
+func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shape, error) {
+	p := &kernel.RowNorm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
 	switch {
 	case !(c.Eps >= 0 && c.Eps <= math.MaxFloat64):
 		return nil, nil, fmt.Errorf("tensor: %s: %w: eps %v: want a number of at least 0", op, ErrInvalid, c.Eps)
@@ -68,7 +68,7 @@ func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c Nor
 	if c.RMS && bias != nil {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
-	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.kernels.norm(p, y, stats, x, weight, bias) })
+	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.kernels.normalize(p, y, stats, x, weight, bias) })
 }
 
 // withStats makes a result like x, and statistics of so many rows, that run computes.
@@ -135,10 +135,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 		g.zero(dw, db)
 	default:
 		if dx != nil {
-			g.err = rt.kernels.normGrad(p, dx, dy, x, weight, stats)
+			g.err = rt.kernels.normalizeGrad(p, dx, dy, x, weight, stats)
 		}
 		if g.err == nil && (dw != nil || db != nil) {
-			g.err = rt.kernels.normWeightGrad(ctx, p, dw, db, dy, x, stats)
+			g.err = rt.kernels.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 		}
 	}
 	return g.done(dx, dw, db)

@@ -28,41 +28,41 @@ func updateOr[T any](l *launch, t *Tensor) []T {
 	return update[T](l, t)
 }
 
-func (h *hostKernels) norm(p *kernel.Norm, y, stats, x, w, b *Tensor) error {
-	l := &launch{h: h, name: "norm"}
+func (h *hostKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
+	l := &launch{h: h, name: "normalize"}
 	if y.dtype == Float32 {
-		return norm[float32](l, p, y, stats, x, w, b)
+		return normalize[float32](l, p, y, stats, x, w, b)
 	}
-	return norm[float64](l, p, y, stats, x, w, b)
+	return normalize[float64](l, p, y, stats, x, w, b)
 }
 
-func norm[T kernel.Float](l *launch, p *kernel.Norm, y, stats, x, w, b *Tensor) error {
+func normalize[T kernel.Float](l *launch, p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
 	in, scale, shift, out, s := read[T](l, x), readOr[T](l, w), readOr[T](l, b), write[T](l, y), write[float64](l, stats)
 	return l.run(func() { kernel.Normalize(p, out, s, in, scale, shift) })
 }
 
-func (h *hostKernels) normGrad(p *kernel.Norm, dx, dy, x, w, stats *Tensor) error {
-	l := &launch{h: h, name: "norm grad"}
+func (h *hostKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+	l := &launch{h: h, name: "normalize grad"}
 	if dx.dtype == Float32 {
-		return normGrad[float32](l, p, dx, dy, x, w, stats)
+		return normalizeGrad[float32](l, p, dx, dy, x, w, stats)
 	}
-	return normGrad[float64](l, p, dx, dy, x, w, stats)
+	return normalizeGrad[float64](l, p, dx, dy, x, w, stats)
 }
 
-func normGrad[T kernel.Float](l *launch, p *kernel.Norm, dx, dy, x, w, stats *Tensor) error {
+func normalizeGrad[T kernel.Float](l *launch, p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
 	g, in, scale, s, out := read[T](l, dy), read[T](l, x), readOr[T](l, w), read[float64](l, stats), write[T](l, dx)
 	return l.run(func() { kernel.NormalizeGrad(p, out, g, in, scale, s) })
 }
 
-func (h *hostKernels) normWeightGrad(_ context.Context, p *kernel.Norm, dw, db, dy, x, stats *Tensor) error {
-	l := &launch{h: h, name: "norm weight grad"}
+func (h *hostKernels) normalizeWeightGrad(_ context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
+	l := &launch{h: h, name: "normalize weight grad"}
 	if x.dtype == Float32 {
-		return normWeightGrad[float32](l, p, dw, db, dy, x, stats)
+		return normalizeWeightGrad[float32](l, p, dw, db, dy, x, stats)
 	}
-	return normWeightGrad[float64](l, p, dw, db, dy, x, stats)
+	return normalizeWeightGrad[float64](l, p, dw, db, dy, x, stats)
 }
 
-func normWeightGrad[T kernel.Float](l *launch, p *kernel.Norm, dw, db, dy, x, stats *Tensor) error {
+func normalizeWeightGrad[T kernel.Float](l *launch, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
 	g, in, s, scale, shift := read[T](l, dy), read[T](l, x), read[float64](l, stats), writeOr[T](l, dw), writeOr[T](l, db)
 	return l.run(func() { kernel.NormalizeWeightGrad(p, scale, shift, g, in, s) })
 }

@@ -8,7 +8,7 @@
 // divide is a / b, in 32 bits where they do.
 static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
 
-// plan is kernel.Norm.
+// plan is kernel.RowNorm.
 struct plan {
 	u64 n, groups, per, inner;
 	double eps;
@@ -19,7 +19,7 @@ struct plan {
 static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divide(j, inner); }
 
 #define NORM(T, t) \
-	extern "C" __global__ void norm_##t(T *y, double *stats, const T *x, const T *w, const T *b, plan d) { \
+	extern "C" __global__ void normalize_##t(T *y, double *stats, const T *x, const T *w, const T *b, plan d) { \
 		__shared__ double s[33]; \
 		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
 		ROWS(r, rows) { \
@@ -52,7 +52,7 @@ static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divi
 FLOATS(NORM)
 
 #define NORM_GRAD(T, t) \
-	extern "C" __global__ void norm_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, plan d) { \
+	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, plan d) { \
 		__shared__ double s[33]; \
 		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
 		ROWS(r, rows) { \
@@ -89,10 +89,10 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 		db[k] = (T)sum;
 }
 
-// norm_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
+// normalize_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
 // shares one.
 #define NORM_COLUMNS(T, t) \
-	extern "C" __global__ void norm_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
 		__shared__ double dots[8][33], sums[8][33]; \
 		u64 weights = d.groups * d.per, wide = (weights + 31) / 32, rows = d.n * d.groups; \
 		for (u64 at = blockIdx.x; at < wide * parts; at += gridDim.x) { \
@@ -121,9 +121,9 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 	}
 FLOATS(NORM_COLUMNS)
 
-// norm_channels is for weights of many elements in each row: a block for each, or for a part of its elements.
+// normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements.
 #define NORM_CHANNELS(T, t) \
-	extern "C" __global__ void norm_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
 		__shared__ double s[33]; \
 		u64 weights = d.groups * d.per, rows = d.n * d.groups, all = d.n * d.inner; \
 		ROWS(at, weights * parts) { \
@@ -142,9 +142,9 @@ FLOATS(NORM_COLUMNS)
 	}
 FLOATS(NORM_CHANNELS)
 
-// norm_parts adds the parts.
+// normalize_parts adds the parts.
 #define NORM_PARTS(T, t) \
-	extern "C" __global__ void norm_parts_##t(T *dw, T *db, const double *partial, u64 weights, u64 parts) { \
+	extern "C" __global__ void normalize_parts_##t(T *dw, T *db, const double *partial, u64 weights, u64 parts) { \
 		EACH(k, weights) { \
 			total<double> dot, sum; \
 			for (u64 p = 0; p < parts; p++) { \
