@@ -98,7 +98,7 @@ func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c Bat
 				t.overwritten()
 			}
 		}
-		return rt.kernels.batchNorm(ctx, p, y, stats, x, weight, bias, c.Mean, c.Var, c.Batches)
+		return rt.layers.batchNorm(ctx, p, y, stats, x, weight, bias, c.Mean, c.Var, c.Batches)
 	})
 }
 
@@ -126,7 +126,7 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	}
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: x.dtype}
 	dw, db = g.alloc(want.Weight, x.shape[1:2]), g.alloc(want.Bias, x.shape[1:2])
-	run := func(dx *Tensor) error { return rt.kernels.batchNormGrad(ctx, p, dx, dw, db, dy, x, weight, stats) }
+	run := func(dx *Tensor) error { return rt.layers.batchNormGrad(ctx, p, dx, dw, db, dy, x, weight, stats) }
 	switch {
 	case g.err != nil:
 	case dy.bytes == 0:

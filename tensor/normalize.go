@@ -68,7 +68,7 @@ func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c Nor
 	if c.RMS && bias != nil {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
-	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.kernels.normalize(p, y, stats, x, weight, bias) })
+	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.layers.normalize(p, y, stats, x, weight, bias) })
 }
 
 // withStats makes a result like x, and statistics of so many rows, that run computes.
@@ -135,10 +135,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 		g.zero(dw, db)
 	default:
 		if dx != nil {
-			g.err = rt.kernels.normalizeGrad(p, dx, dy, x, weight, stats)
+			g.err = rt.layers.normalizeGrad(p, dx, dy, x, weight, stats)
 		}
 		if g.err == nil && (dw != nil || db != nil) {
-			g.err = rt.kernels.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
+			g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 		}
 	}
 	return g.done(dx, dw, db)

@@ -90,7 +90,7 @@ func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y
 		return nil, nil, err
 	}
 	if indices, err = rt.alloc(ctx, op, Int32, shape); err == nil && y.bytes > 0 {
-		err = rt.kernels.maxPool(p, y, indices, x)
+		err = rt.layers.maxPool(p, y, indices, x)
 	}
 	if err != nil {
 		rt.parked.add(y.Release())
@@ -133,7 +133,7 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	if !slices.Equal(dy.shape, out) || !slices.Equal(indices.shape, out) {
 		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: the result for %v is %v", op, ErrShape, dy.shape, indices.shape, Shape(shape), out)
 	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.kernels.maxPoolGrad(p, dx, dy, indices) })
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.maxPoolGrad(p, dx, dy, indices) })
 }
 
 // poolGrad is the gradient that run computes, or zeros if there is nothing to compute it of.

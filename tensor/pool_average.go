@@ -104,7 +104,7 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolP
 	if err != nil || y.bytes == 0 {
 		return y, err
 	}
-	return y.orRelease(rt.kernels.avgPool(p, y, x))
+	return y.orRelease(rt.layers.avgPool(p, y, x))
 }
 
 func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan poolPlan) (*Tensor, error) {
@@ -123,5 +123,5 @@ func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape
 	if !slices.Equal(dy.shape, out) {
 		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(shape), out)
 	}
-	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.kernels.avgPoolGrad(p, dx, dy) })
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.avgPoolGrad(p, dx, dy) })
 }
