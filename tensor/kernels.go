@@ -28,6 +28,10 @@ type kernels interface {
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
+	// reduce and reduceGrad are a statistic of x and its gradient; kept is the statistic's shape with the dimensions that it is
+	// of as 1. y may be nil where the gradient does not read it.
+	reduce(s kernel.Statistic, dst *Tensor, kept Shape, x *Tensor, c float64) error
+	reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept Shape, c float64) error
 	// place copies n elements between parts of tensors of one dtype, which do not overlap.
 	place(dst, src strided, p *kernel.Placement, n int) error
 	softmax(dst, x *Tensor) error
