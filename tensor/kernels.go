@@ -34,11 +34,12 @@ type kernels interface {
 	reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept Shape, c float64) error
 	// place copies n elements between parts of tensors of one dtype, which do not overlap.
 	place(dst, src strided, p *kernel.Placement, n int) error
-	softmax(dst, x *Tensor) error
-	softmaxGrad(dst, dy, y *Tensor) error
-	argMax(dst, x *Tensor) error
-	crossEntropy(loss, logits, labels *Tensor, fault *storage) error
-	crossEntropyGrad(dst, logits, labels, dloss *Tensor) error
+	softmax(dst, x *Tensor, r kernel.Rows, log bool) error
+	softmaxGrad(dst, dy, y *Tensor, r kernel.Rows, log bool) error
+	argMax(dst, x *Tensor, r kernel.Rows) error
+	// crossEntropy and its gradient take weights of the classes, or nil.
+	crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error
+	crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 
