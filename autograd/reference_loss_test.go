@@ -9,6 +9,14 @@ func init() {
 	referenceOps["cross_entropy"] = func(r *referenceRun) *Variable {
 		return r.tape.CrossEntropy(r.in("input"), r.in("target").Value(), r.lossOptions()...)
 	}
+	for name, f := range map[string]func(t *Tape, x, target *Variable, options ...tensor.LossOption) *Variable{
+		"mse_loss": (*Tape).MSELoss, "l1_loss": (*Tape).L1Loss, "binary_cross_entropy_with_logits": (*Tape).BCEWithLogits,
+	} {
+		referenceOps[name] = func(r *referenceRun) *Variable { return f(r.tape, r.in("input"), r.in("target"), r.lossOptions()...) }
+	}
+	referenceOps["huber_loss"] = func(r *referenceRun) *Variable {
+		return r.tape.HuberLoss(r.in("input"), r.in("target"), r.float("delta", 1), r.lossOptions()...)
+	}
 }
 
 func (r *referenceRun) lossOptions() (options []tensor.LossOption) {

@@ -40,6 +40,9 @@ type kernels interface {
 	// crossEntropy and its gradient take weights of the classes, or nil.
 	crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error
 	crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error
+	// loss is a loss of every element, or their sum over the divisor; lossGrad the gradient of the elements or the targets.
+	loss(ctx context.Context, dst *Tensor, p *lossOperands) error
+	lossGrad(dst, dloss *Tensor, p *lossOperands, target bool) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 
