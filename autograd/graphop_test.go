@@ -80,9 +80,12 @@ func dense(name string, bias, rectified bool) graphOp {
 		op.arity = 3
 	}
 	op.naive = func(d *domain, _ params, xs []array) (array, bool) {
+		if len(xs[1].shape) != 2 {
+			return array{}, false
+		}
 		y, ok := matmul(xs[0], xs[1], false, true)
 		if ok && bias {
-			if ok = slices.Equal(xs[2].shape, y.shape[1:]); ok {
+			if ok = slices.Equal(xs[2].shape, y.shape[len(y.shape)-1:]); ok {
 				y, ok = zip(y, xs[2], func(x, y float64) float64 { return x + y })
 			}
 		}
@@ -114,6 +117,14 @@ func someAxes(random choice, xs []array) params {
 		case 1:
 			p.axes = append(p.axes, d-len(xs[0].shape))
 		}
+	}
+	return p
+}
+
+// twoAxes may be the same one; a scalar has none.
+func twoAxes(random choice, xs []array) (p params) {
+	if n := len(xs[0].shape); n > 0 {
+		p.axes = []int{random.IntN(n), random.IntN(n) - n}
 	}
 	return p
 }
@@ -177,6 +188,12 @@ var graphOps = []graphOp{
 	{"Transpose", 1, nil, func(_ *domain, p params, xs []array) (array, bool) {
 		return xs[0].transposedIf(len(xs[0].shape) == 2), len(xs[0].shape) == 2
 	}, func(t *Tape, _ params, vs []*Variable) *Variable { return t.Transpose(vs[0]) }},
+	{"Transpose of two dimensions", 1, twoAxes, func(_ *domain, p params, xs []array) (array, bool) {
+		if len(p.axes) == 0 {
+			return array{}, false
+		}
+		return xs[0].transposed(p.axes[0], p.axes[1]), true
+	}, func(t *Tape, p params, vs []*Variable) *Variable { return t.Transpose(vs[0], p.axes...) }},
 	{"Permute", 1, func(random choice, xs []array) params { return params{axes: permutation(random, len(xs[0].shape))} },
 		func(_ *domain, p params, xs []array) (array, bool) { return xs[0].permuted(p.axes), true },
 		func(t *Tape, p params, vs []*Variable) *Variable { return t.Permute(vs[0], p.axes...) }},
@@ -225,7 +242,7 @@ var graphOps = []graphOp{
 			return t.MatMul(vs[0], vs[1], transpose(p.transA, p.transB))
 		}},
 	{"AddBias", 2, nil, func(_ *domain, _ params, xs []array) (array, bool) {
-		if len(xs[0].shape) != 2 || !slices.Equal(xs[0].shape[1:], xs[1].shape) {
+		if last := len(xs[0].shape) - 1; last < 0 || !slices.Equal(xs[0].shape[last:], xs[1].shape) {
 			return array{}, false
 		}
 		return zip(xs[0], xs[1], func(x, y float64) float64 { return x + y })

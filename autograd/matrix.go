@@ -1,16 +1,20 @@
 package autograd
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// MatMul returns the matrix product a b; [tensor.TransA] and [tensor.TransB] transpose a factor, see
-// [tensor.Runtime.MatMul] for the shapes.
+// MatMul returns the product a b after torch.matmul's rules, of vectors, matrices and batches of matrices;
+// [tensor.TransA] and [tensor.TransB] transpose the matrices of a factor, see [tensor.Runtime.MatMul] for the shapes.
 func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
+	}
+	if len(a.Shape()) != 2 || len(b.Shape()) != 2 {
+		return t.matMulBatch(a, b, options)
 	}
 	y, err := t.rt.MatMul(t.ctx, a.value, b.value, options...)
 	var all tensor.MatMulOption
@@ -52,7 +56,7 @@ func transpose(first, second bool) (o tensor.MatMulOption) {
 	return o
 }
 
-// AddBias returns x + bias for every row of x (rows, n); bias has n elements.
+// AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
 func (t *Tape) AddBias(x, bias *Variable) *Variable {
 	if !t.begin("AddBias", x, bias) {
 		return t.inert()
@@ -67,7 +71,7 @@ func (t *Tape) AddBias(x, bias *Variable) *Variable {
 	})
 }
 
-// Linear returns x wᵀ + b, the function of a dense layer, for x (rows, in), w (out, in) and b (out), which may
+// Linear returns x wᵀ + b, the function of a dense layer, for x (rows, …, in), w (out, in) and b (out), which may
 // be nil (torch.nn.functional.linear). The bias is added in place.
 func (t *Tape) Linear(x, w, b *Variable) *Variable { return t.linear("Linear", x, w, b, false) }
 
@@ -86,6 +90,10 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		return y
 	}
 	if !t.begin(op, inputs...) {
+		return t.inert()
+	}
+	if shape := w.Shape(); len(shape) != 2 {
+		t.fail(op, fmt.Errorf("%w %v: want weights (out, in)", tensor.ErrShape, shape))
 		return t.inert()
 	}
 	y, err := t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
@@ -108,7 +116,7 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 			t.give(op, b, d, err)
 		}
 		if w.needsGrad && t.err == nil {
-			d, err := t.rt.MatMul(t.ctx, g, x.value, tensor.TransA)
+			d, err := t.outer(g, x.value)
 			n.done(x)
 			t.give(op, w, d, err)
 		}
@@ -118,6 +126,30 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		}
 		t.free(g)
 	})
+}
+
+// outer is aᵀ b, of all rows of a and b.
+func (t *Tape) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
+	a, err := t.matrix(a)
+	if err != nil {
+		return nil, err
+	}
+	defer t.free(a)
+	if b, err = t.matrix(b); err != nil {
+		return nil, err
+	}
+	defer t.free(b)
+	return t.rt.MatMul(t.ctx, a, b, tensor.TransA)
+}
+
+// matrix is another tensor with x's elements, as (rows, columns).
+func (t *Tape) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
+	shape := x.Shape()
+	rows, last := 1, len(shape)-1
+	for _, d := range shape[:last] {
+		rows *= d
+	}
+	return t.rt.Reshape(t.ctx, x, rows, shape[last])
 }
 
 // masked is the gradient of ReLU's argument, in place if it can. It takes g over.
@@ -137,14 +169,14 @@ func (t *Tape) masked(op string, g *tensor.Tensor, y *Variable) *tensor.Tensor {
 	return d
 }
 
-// Transpose returns the transpose of the matrix x.
-func (t *Tape) Transpose(x *Variable) *Variable {
+// Transpose returns x with two dimensions exchanged (torch.transpose); without dims, the transpose of the matrix x.
+func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 	if !t.begin("Transpose", x) {
 		return t.inert()
 	}
-	y, err := t.rt.Transpose(t.ctx, x.value)
+	y, err := t.rt.Transpose(t.ctx, x.value, dims...)
 	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
-		d, err := t.rt.Transpose(t.ctx, g)
+		d, err := t.rt.Transpose(t.ctx, g, dims...)
 		t.free(g)
 		t.give("Transpose", x, d, err)
 	})

@@ -111,21 +111,64 @@ func (a array) sum(axes []int, mean bool) array {
 	return y
 }
 
-// matmul is false if the shapes are not those of a product.
+// factor is an array as matrices: a vector is one row, or one column.
+type factor struct {
+	array
+	trans      bool
+	batch      []int
+	rows, cols int
+}
+
+// factorOf is false for what is none.
+func factorOf(a array, trans, row bool) (factor, bool) {
+	f := factor{array: a, trans: trans}
+	switch n := len(a.shape); {
+	case n == 0 || n == 1 && trans:
+		return f, false
+	case n == 1 && row:
+		f.array.shape = []int{1, a.shape[0]}
+	case n == 1:
+		f.array.shape = []int{a.shape[0], 1}
+	}
+	n := len(f.shape) - 2
+	f.batch, f.rows, f.cols = f.shape[:n], f.shape[n], f.shape[n+1]
+	if trans {
+		f.rows, f.cols = f.cols, f.rows
+	}
+	return f, true
+}
+
+func (f factor) element(batch []int, i, j int) float64 {
+	if f.trans {
+		i, j = j, i
+	}
+	return f.at(append(slices.Clone(batch[len(batch)-len(f.batch):]), i, j))
+}
+
+// matmul is after torch.matmul's rules, and false if the shapes are not those of a product.
 func matmul(a, b array, transA, transB bool) (array, bool) {
-	if len(a.shape) != 2 || len(b.shape) != 2 {
+	left, ok := factorOf(a, transA, true)
+	right, ok2 := factorOf(b, transB, false)
+	if !ok || !ok2 || left.cols != right.rows {
 		return array{}, false
 	}
-	a, b = a.transposedIf(transA), b.transposedIf(transB)
-	if a.shape[1] != b.shape[0] {
+	batch, ok := zip(zeros(left.batch...), zeros(right.batch...), math.Max)
+	if !ok {
 		return array{}, false
 	}
-	y := zeros(a.shape[0], b.shape[1])
+	n := len(batch.shape)
+	y := zeros(append(slices.Clone(batch.shape), left.rows, right.cols)...)
 	each(y.shape, func(i int, index []int) {
-		for k := range a.shape[1] {
-			y.data[i] += a.at([]int{index[0], k}) * b.at([]int{k, index[1]})
+		for k := range left.cols {
+			y.data[i] += left.element(index[:n], index[n], k) * right.element(index[:n], k, index[n+1])
 		}
 	})
+	if len(b.shape) == 1 {
+		y.shape = y.shape[:n+1]
+	}
+	if len(a.shape) == 1 {
+		y.shape = slices.Delete(y.shape, n, n+1)
+	}
 	return y, true
 }
 
@@ -163,5 +206,20 @@ func (a array) crossEntropy(labels []int32) array {
 	for row, label := range labels {
 		y.data[0] -= math.Log(p.at([]int{row, int(label)})) / float64(len(labels))
 	}
+	return y
+}
+
+// transposed is a with two dimensions exchanged.
+func (a array) transposed(d0, d1 int) array {
+	n := len(a.shape)
+	d0, d1 = (d0+n)%n, (d1+n)%n
+	shape := slices.Clone(a.shape)
+	shape[d0], shape[d1] = shape[d1], shape[d0]
+	y := zeros(shape...)
+	each(shape, func(i int, index []int) {
+		from := slices.Clone(index)
+		from[d0], from[d1] = from[d1], from[d0]
+		y.data[i] = a.at(from)
+	})
 	return y
 }

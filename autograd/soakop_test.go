@@ -117,7 +117,13 @@ var runtimeOps = map[string]runtimeOp{
 	"Sqrt": unaryOp((*tensor.Runtime).Sqrt), "Square": unaryOp((*tensor.Runtime).Square), "ReLU": unaryOp((*tensor.Runtime).ReLU),
 	"Softmax": unaryOp(func(rt *tensor.Runtime, ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return rt.Softmax(ctx, x)
-	}), "Transpose": unaryOp((*tensor.Runtime).Transpose),
+	}),
+	"Transpose": unaryOp(func(rt *tensor.Runtime, ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return rt.Transpose(ctx, x)
+	}),
+	"Transpose of two dimensions": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
+		return rt.Transpose(ctx, ts[0], p.axes...)
+	},
 	"MulScalar": func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 		return rt.MulScalar(ctx, ts[0], p.c)
 	},

@@ -5,11 +5,11 @@ type MatrixMultiplier interface {
 	// MatMulWorkspace is the size in bytes of the memory that Gemm.Workspace should have for full speed
 	// (cublasSetWorkspace), or an error that wraps [ErrUnsupported] and says why there is no library.
 	MatMulWorkspace() (bytes int64, err error)
-	// MatMul queues g on s (cublasSgemm, cublasDgemm). It returns once it is queued.
+	// MatMul queues g on s (cublasSgemm, cublasDgemm, and their StridedBatched forms). It returns once it is queued.
 	MatMul(s Stream, g *Gemm) error
 }
 
-// Gemm is one matrix product, C = Alpha·op(A)·op(B) + Beta·C, of row-major matrices: op(A) is M×K, op(B) K×N
+// Gemm is one matrix product, or a batch of them, C = Alpha·op(A)·op(B) + Beta·C, of row-major matrices: op(A) is M×K, op(B) K×N
 // and C M×N.
 type Gemm struct {
 	// Float64 says that the elements are float64, else they are float32.
@@ -24,6 +24,10 @@ type Gemm struct {
 	// A, B and C must lie in live allocations; C must not overlap the others. With Beta 0, C is only written.
 	A, B, C     Ptr
 	Alpha, Beta float64
+	// Batch is the number of products; 0 is one. StrideA, StrideB and StrideC are the distances in elements between the
+	// matrices of two products, of at least 0; those of C don't overlap.
+	Batch                     int
+	StrideA, StrideB, StrideC int
 	// Workspace is memory that the library may use on this stream, until what follows on the stream runs. No
 	// workspace is allowed.
 	Workspace Range

@@ -179,7 +179,7 @@ func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float6
 	return out.orRelease(rt.kernels.unary(u, out, x, c))
 }
 
-// AddBias returns x + bias for every row of x (rows, n); bias has n elements.
+// AddBias returns x + bias for every row of x (rows, …, n); bias has n elements.
 func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error) {
 	in, err := rt.acquireBias("AddBias", x, bias)
 	if err != nil {
@@ -193,7 +193,7 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 	return out.orRelease(rt.kernels.addBias(out, x, bias, false))
 }
 
-// AddBiasInPlace adds bias to every row of x (rows, n); bias has n elements.
+// AddBiasInPlace adds bias to every row of x (rows, …, n); bias has n elements.
 func (rt *Runtime) AddBiasInPlace(_ context.Context, x, bias *Tensor) error {
 	return rt.addBiasInPlace("AddBiasInPlace", x, bias, false)
 }
@@ -221,9 +221,9 @@ func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
 	if err != nil {
 		return in, err
 	}
-	if len(x.shape) != 2 || len(bias.shape) != 1 || bias.shape[0] != x.shape[1] {
+	if last := len(x.shape) - 1; last < 0 || len(bias.shape) != 1 || bias.shape[0] != x.shape[last] {
 		in.release()
-		return operands{}, fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, n) and (n)", op, ErrShape, x.shape, bias.shape)
+		return operands{}, fmt.Errorf("tensor: %s: %w: %v and %v: want (rows, …, n) and (n)", op, ErrShape, x.shape, bias.shape)
 	}
 	return in, nil
 }

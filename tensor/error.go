@@ -20,6 +20,8 @@ var (
 	ErrInvalid = device.ErrInvalid
 	// ErrLabel: a class label is not in [0, classes).
 	ErrLabel = errors.New("label out of range")
+	// ErrIndex: an index is not in [0, size of its dimension).
+	ErrIndex = errors.New("index out of range")
 	// ErrClosed: the runtime is closed.
 	ErrClosed = errors.New("runtime is closed")
 	// ErrUnsupported: the device has no kernels for tensors.

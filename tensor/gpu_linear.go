@@ -35,10 +35,50 @@ func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Ten
 		return err
 	}
 	gemm := device.Gemm{Float64: dst.dtype == Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
-		M: p.M, N: p.N, K: p.K, LDA: a.shape[1], LDB: b.shape[1], LDC: p.N,
+		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
 		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
-	if err := g.blas.MatMul(g.stream, &gemm); err != nil {
+	if p.TransA {
+		gemm.LDA = p.M
+	}
+	if p.TransB {
+		gemm.LDB = p.K
+	}
+	if p.Batch != nil {
+		return g.gemms(p.Batch, &gemm, int(dst.dtype.Size()))
+	}
+	return g.gemm(&gemm)
+}
+
+func (g *gpuKernels) gemm(gemm *device.Gemm) error {
+	if err := g.blas.MatMul(g.stream, gemm); err != nil {
 		return fmt.Errorf("tensor: MatMul: %w", err)
+	}
+	return nil
+}
+
+// gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
+// step of the others.
+func (g *gpuKernels) gemms(batch *kernel.Placement, first *device.Gemm, size int) error {
+	along := 0
+	for i, d := range batch.Dims {
+		if d > batch.Dims[along] {
+			along = i
+		}
+	}
+	strides := kernel.Strides(batch.Dims)
+	for i := range batch.Count() {
+		if i/strides[along]%batch.Dims[along] != 0 {
+			continue
+		}
+		oa, ob := batch.At(i)
+		one := *first
+		one.A += device.Ptr(oa * size)
+		one.B += device.Ptr(ob * size)
+		one.C += device.Ptr(i * one.M * one.N * size)
+		one.Batch, one.StrideA, one.StrideB, one.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], strides[along]*one.M*one.N
+		if err := g.gemm(&one); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -89,8 +129,25 @@ func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
 	} else {
 		l.word(p.N, 1)
 	}
+	batch := p.Batch
+	if batch == nil {
+		batch = &kernel.Placement{}
+	}
+	if len(batch.Dims) > maxDims {
+		return fmt.Errorf("tensor: MatMul: %w: a batch has %d different dimensions; kernels take %d", ErrUnsupported, len(batch.Dims), maxDims)
+	}
+	n := batch.Count()
+	l.Grid[1] = uint32(min(n, maxGridY))
+	l.word(n, len(batch.Dims))
+	for _, v := range [][]int{batch.Dims, batch.Dst, batch.Src} {
+		l.word(v...)
+		l.pad(maxDims - len(v))
+	}
 	return g.run(l)
 }
+
+// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is more.
+const maxGridY = 1<<16 - 1
 
 // tileSide is the side of the square that a block of the matrix kernels works on.
 const tileSide = 32

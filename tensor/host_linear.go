@@ -11,9 +11,11 @@ import (
 
 func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
 	var scratch memcache.Block
-	if n := p.Scratch(); n > 0 {
+	parts := p.Parts()
+	bytes := int64(parts) * int64(p.Scratch()) * int64(a.dtype.Size())
+	if bytes > 0 {
 		var err error
-		scratch, err = h.rt.cache.Alloc(ctx, int64(n)*int64(a.dtype.Size()), h.stream)
+		scratch, err = h.rt.cache.Alloc(ctx, bytes, h.stream)
 		if err != nil {
 			return fmt.Errorf("tensor: MatMul: scratch memory: %w", err)
 		}
@@ -21,19 +23,21 @@ func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Te
 	defer func() { h.rt.parked.add(scratch.FreeContext(ctx)) }()
 	l := &launch{h: h, name: "matmul"}
 	if dst.dtype == Float32 {
-		return matmul[float32](l, p, dst, a, b, scratch)
+		return matmul[float32](l, p, parts, dst, a, b, device.Range{Ptr: scratch.Ptr(), Bytes: bytes})
 	}
-	return matmul[float64](l, p, dst, a, b, scratch)
+	return matmul[float64](l, p, parts, dst, a, b, device.Range{Ptr: scratch.Ptr(), Bytes: bytes})
 }
 
-func matmul[T kernel.Float](l *launch, p kernel.MatMul, dst, a, b *Tensor, scratch memcache.Block) error {
+func matmul[T kernel.Float](l *launch, p kernel.MatMul, parts int, dst, a, b *Tensor, scratch device.Range) error {
 	if dst.bytes == 0 {
 		return nil
 	}
 	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
-	r := device.Range{Ptr: scratch.Ptr(), Bytes: int64(p.Scratch()) * int64(dst.dtype.Size())}
-	l.readRange(r)
-	tmp := elementsOf[T](l.writeRange(r))
+	l.readRange(scratch)
+	tmp := elementsOf[T](l.writeRange(scratch))
+	if p.Batch != nil {
+		return l.run(func() { kernel.MultiplyBatch(p, parts, out, x, y, tmp) })
+	}
 	return l.run(func() { kernel.Multiply(p, out, x, y, tmp) })
 }
 

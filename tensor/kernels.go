@@ -43,8 +43,29 @@ type kernels interface {
 	// loss is a loss of every element, or their sum over the divisor; lossGrad the gradient of the elements or the targets.
 	loss(ctx context.Context, dst *Tensor, p *lossOperands) error
 	lossGrad(dst, dloss *Tensor, p *lossOperands, target bool) error
+	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
+	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
+	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
+	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
+	rmsprop(all []rmspropUpdate) error
+	adagrad(all []adagradUpdate) error
+	// norm sets total, of float32 or float64, to the norm of the norms of the tensors; parts has room for a Float64 for each
+	// tensor and block of its launch.
+	norm(total *Tensor, ts []*Tensor, n kernel.Norm, parts *Tensor) error
+	// clip multiplies the tensors with most/(total+1e-6), if that is less than 1.
+	clip(ts []*Tensor, total *Tensor, most float64) error
+	// bound keeps the elements of the tensors within -most and most.
+	bound(ts []*Tensor, most float64) error
+
+	// take and gather note an index that is not there in fault.
+	take(dst, x, index *Tensor, t kernel.Take, fault *storage) error
+	// sortIndex needs spare, of order's size.
+	sortIndex(order, spare, index *Tensor, rows, skip int) error
+	takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) error
+	gather(dst, x, index *Tensor, g *kernel.Gather, fault *storage) error
+	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
 
 	close() error
 }

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -17,21 +18,23 @@ const (
 	TransB
 )
 
-// MatMul returns the matrix product a b, of (m, k) and (k, n): a matrix (m, n). [TransA] and [TransB] transpose a
-// factor on its way in, without a copy of it. Scratch memory of at most the size of a and b is taken from the cache
-// while the product is queued; on a GPU the first product takes a workspace for cuBLAS, which the runtime keeps until
-// Close.
+// MatMul returns the product a b after torch.matmul's rules: of the matrices (m, k) and (k, n) a matrix (m, n). More
+// dimensions in front are batches of matrices, which broadcast after NumPy's rules; a vector (k) is a row on the left and
+// a column on the right, and the result is without that dimension. [TransA] and [TransB] transpose the matrices of a factor
+// on their way in, without a copy of it; a vector has no transpose. Scratch memory of at most the size of a and b, on the
+// host times the number of processors for a batch, is taken from the cache while the product is queued; on a GPU the first
+// product takes a workspace for cuBLAS, which the runtime keeps until Close.
 func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
 	in, err := rt.acquireFloats("MatMul", a, b)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	p, err := planMatMul(a, b, options)
+	p, shape, err := planMatMul(a, b, options)
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "MatMul", a.dtype, []int{p.M, p.N})
+	out, err := rt.alloc(ctx, "MatMul", a.dtype, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -45,21 +48,35 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 	return rt.kernels.matmul(ctx, p, out, a, b)
 }
 
-func planMatMul(a, b *Tensor, options []MatMulOption) (kernel.MatMul, error) {
+func planMatMul(a, b *Tensor, options []MatMulOption) (p kernel.MatMul, shape Shape, err error) {
 	var all MatMulOption
 	for _, o := range options {
 		all |= o
 	}
 	if all&^(TransA|TransB) != 0 {
-		return kernel.MatMul{}, fmt.Errorf("tensor: MatMul: %w: option %#x: want TransA, TransB or both", ErrInvalid, uint8(all))
+		return p, nil, fmt.Errorf("tensor: MatMul: %w: option %#x: want TransA, TransB or both", ErrInvalid, uint8(all))
 	}
-	for _, t := range []*Tensor{a, b} {
-		if err := wantRank("MatMul", t, 2); err != nil {
-			return kernel.MatMul{}, err
+	p.TransA, p.TransB = all&TransA != 0, all&TransB != 0
+	for _, f := range []struct {
+		*Tensor
+		trans bool
+	}{{a, p.TransA}, {b, p.TransB}} {
+		if len(f.shape) == 0 || (len(f.shape) == 1 && f.trans) {
+			return p, nil, fmt.Errorf("tensor: MatMul: %w %v%s: want a matrix, a batch of matrices or, without a transpose, a vector",
+				ErrShape, f.shape, transposed(f.trans))
 		}
 	}
-	p := kernel.MatMul{M: a.shape[0], K: a.shape[1], N: b.shape[1], TransA: all&TransA != 0, TransB: all&TransB != 0}
-	inner := b.shape[0]
+	left, right := a.shape, b.shape
+	if len(left) == 1 {
+		left = Shape{1, left[0]}
+	}
+	if len(right) == 1 {
+		right = Shape{right[0], 1}
+	}
+	batchA, batchB := left[:len(left)-2], right[:len(right)-2]
+	left, right = left[len(left)-2:], right[len(right)-2:]
+	p.M, p.K, p.N = left[0], left[1], right[1]
+	inner := right[0]
 	if p.TransA {
 		p.M, p.K = p.K, p.M
 	}
@@ -67,10 +84,35 @@ func planMatMul(a, b *Tensor, options []MatMulOption) (kernel.MatMul, error) {
 		p.N, inner = inner, p.N
 	}
 	if p.K != inner {
-		return p, fmt.Errorf("tensor: MatMul: %w: %v%s times %v%s has inner dimensions %d and %d: want them equal",
+		return p, nil, fmt.Errorf("tensor: MatMul: %w: %v%s times %v%s has inner dimensions %d and %d: want them equal",
 			ErrShape, a.shape, transposed(p.TransA), b.shape, transposed(p.TransB), p.K, inner)
 	}
-	return p, nil
+	batch, err := broadcastShape("MatMul: batches", batchA, batchB)
+	if err != nil {
+		return p, nil, err
+	}
+	shape = batch.Clone()
+	if len(a.shape) > 1 {
+		shape = append(shape, p.M)
+	}
+	if len(b.shape) > 1 {
+		shape = append(shape, p.N)
+	}
+	p.Batch = kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N))
+	return p.Joined(), shape, nil
+}
+
+// batchStrides are the strides of a factor's batch, of matrices with so many elements, along the batch of rank dimensions
+// that it broadcasts to.
+func batchStrides(batch Shape, rank, matrix int) []int {
+	strides := make([]int, rank)
+	for i, n := range slices.Backward(batch) {
+		if n != 1 {
+			strides[rank-len(batch)+i] = matrix
+		}
+		matrix *= n
+	}
+	return strides
 }
 
 // transposed is what an error says after a factor's shape.
@@ -81,8 +123,41 @@ func transposed(yes bool) string {
 	return ""
 }
 
-// Transpose returns the transpose of the matrix x, in memory of its own.
-func (rt *Runtime) Transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
+// Transpose returns x with two dimensions exchanged, in memory of its own (torch.transpose, contiguous); without dims it is
+// the transpose of the matrix x. Negative dimensions count from the end. A matrix without dims must be float32 or float64;
+// with them any dtype will do.
+func (rt *Runtime) Transpose(ctx context.Context, x *Tensor, dims ...int) (*Tensor, error) {
+	switch len(dims) {
+	case 0:
+		return rt.transpose(ctx, x)
+	case 2:
+	default:
+		return nil, fmt.Errorf("tensor: Transpose: %w: %d dimensions are given: want two, or none for a matrix", ErrInvalid, len(dims))
+	}
+	if err := rt.check("Transpose", x); err != nil {
+		return nil, err
+	}
+	all := make([]int, len(x.shape))
+	for i := range all {
+		all[i] = i
+	}
+	d0, err := axisOf("Transpose", x.shape, dims[0])
+	if err != nil {
+		return nil, err
+	}
+	d1, err := axisOf("Transpose", x.shape, dims[1])
+	if err != nil {
+		return nil, err
+	}
+	if len(x.shape) == 2 && d0 != d1 && isFloat(x.dtype) {
+		return rt.transpose(ctx, x)
+	}
+	all[d0], all[d1] = d1, d0
+	return rt.Permute(ctx, x, all...)
+}
+
+// transpose is of a matrix.
+func (rt *Runtime) transpose(ctx context.Context, x *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats("Transpose", x)
 	if err != nil {
 		return nil, err

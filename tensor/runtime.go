@@ -90,7 +90,7 @@ func (rt *Runtime) Stream() device.Stream { return rt.stream }
 func (rt *Runtime) Live() (tensors int, bytes int64) { return rt.live.count() }
 
 // Synchronize waits until everything queued on the runtime's stream is done. It returns the device's sticky
-// error, what kernels found wrong in their data since the last read ([ErrLabel]), and errors of frees that
+// error, what kernels found wrong in their data since the last read ([ErrLabel], [ErrIndex]), and errors of frees that
 // nobody could return before.
 func (rt *Runtime) Synchronize(ctx context.Context) error {
 	if rt.closed.Load() {

@@ -27,6 +27,7 @@ int cistern_blas_open(const char *path, cistern_blas *b, char *problem, int size
 		{&b->create, "cublasCreate_v2"}, {&b->destroy, "cublasDestroy_v2"}, {&b->set_stream, "cublasSetStream_v2"},
 		{&b->set_workspace, "cublasSetWorkspace_v2"}, {&b->set_math_mode, "cublasSetMathMode"},
 		{&b->sgemm, "cublasSgemm_v2"}, {&b->dgemm, "cublasDgemm_v2"},
+		{&b->sgemm_batched, "cublasSgemmStridedBatched"}, {&b->dgemm_batched, "cublasDgemmStridedBatched"},
 	};
 	for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
 		*entries[i].entry = dlsym(b->library, entries[i].name);
@@ -70,6 +71,19 @@ int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_ge
 	if (r != 0)
 		return -r;
 	int tb = g->trans_b ? transposed : none, ta = g->trans_a ? transposed : none;
+	float alpha = (float)g->alpha, beta = (float)g->beta;
+	if (g->batch > 1 && g->float64) {
+		typedef int gemm(void *, int, int, int, int, int, const double *, const void *, int, long long, const void *, int, long long,
+			const double *, void *, int, long long, int);
+		return -((gemm *)b->dgemm_batched)(h, tb, ta, g->n, g->m, g->k, &g->alpha, (void *)g->b, g->ldb, g->stride_b,
+			(void *)g->a, g->lda, g->stride_a, &g->beta, (void *)g->c, g->ldc, g->stride_c, g->batch);
+	}
+	if (g->batch > 1) {
+		typedef int gemm(void *, int, int, int, int, int, const float *, const void *, int, long long, const void *, int, long long,
+			const float *, void *, int, long long, int);
+		return -((gemm *)b->sgemm_batched)(h, tb, ta, g->n, g->m, g->k, &alpha, (void *)g->b, g->ldb, g->stride_b,
+			(void *)g->a, g->lda, g->stride_a, &beta, (void *)g->c, g->ldc, g->stride_c, g->batch);
+	}
 	if (g->float64) {
 		typedef int gemm(void *, int, int, int, int, int, const double *, const void *, int, const void *, int,
 			const double *, void *, int);
@@ -78,7 +92,6 @@ int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_ge
 	}
 	typedef int gemm(void *, int, int, int, int, int, const float *, const void *, int, const void *, int,
 		const float *, void *, int);
-	float alpha = (float)g->alpha, beta = (float)g->beta;
 	return -((gemm *)b->sgemm)(h, tb, ta, g->n, g->m, g->k, &alpha, (void *)g->b, g->ldb, (void *)g->a, g->lda, &beta,
 		(void *)g->c, g->ldc);
 }

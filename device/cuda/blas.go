@@ -95,7 +95,8 @@ func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
 		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
 		m: C.int(g.M), n: C.int(g.N), k: C.int(g.K), lda: C.int(g.LDA), ldb: C.int(g.LDB), ldc: C.int(g.LDC),
-		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), alpha: C.double(g.Alpha), beta: C.double(g.Beta)}
+		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), alpha: C.double(g.Alpha), beta: C.double(g.Beta),
+		batch: C.int(g.Batch), stride_a: C.int64_t(g.StrideA), stride_b: C.int64_t(g.StrideB), stride_c: C.int64_t(g.StrideC)}
 	return d.blasError("MatMul", C.cistern_gemm(d.c, &d.blas.lib, h, &call))
 }
 
@@ -111,6 +112,12 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 	if g == nil {
 		return d.self.Invalid("MatMul", 0, "the product is nil")
 	}
+	if g.Batch < 0 || g.Batch > math.MaxInt32 {
+		return d.self.Invalid("MatMul", 0, "the batch has %d products; want 0 to %d", g.Batch, math.MaxInt32)
+	}
+	if g.Batch > 1 && g.StrideC < max(g.M-1, 0)*g.LDC+g.N {
+		return d.self.Invalid("MatMul", 0, "the matrices of C are %d elements apart, and overlap", g.StrideC)
+	}
 	element := int64(4)
 	if g.Float64 {
 		element = 8
@@ -120,8 +127,8 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 		ptr        device.Ptr
 		rows, cols int
 		trans      bool
-		ld         int
-	}{{"A", g.A, g.M, g.K, g.TransA, g.LDA}, {"B", g.B, g.K, g.N, g.TransB, g.LDB}, {"C", g.C, g.M, g.N, false, g.LDC}} {
+		ld, stride int
+	}{{"A", g.A, g.M, g.K, g.TransA, g.LDA, g.StrideA}, {"B", g.B, g.K, g.N, g.TransB, g.LDB, g.StrideB}, {"C", g.C, g.M, g.N, false, g.LDC, g.StrideC}} {
 		rows, cols := x.rows, x.cols
 		if x.trans {
 			rows, cols = cols, rows
@@ -133,7 +140,13 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 		if rows == 0 || cols == 0 {
 			continue
 		}
-		if err := d.named("MatMul", uint64(x.ptr), element*(int64(rows-1)*int64(x.ld)+int64(cols)), false); err != nil {
+		matrix := int64(rows-1)*int64(x.ld) + int64(cols)
+		last := int64(max(g.Batch, 1) - 1)
+		if x.stride < 0 || (last > 0 && int64(x.stride) > (math.MaxInt64/element-matrix)/last) {
+			return d.self.Invalid("MatMul", 0, "the matrices of %s are %d elements apart, %d times: want a distance of at least 0, inside of memory",
+				x.name, x.stride, last)
+		}
+		if err := d.named("MatMul", uint64(x.ptr), element*(last*int64(x.stride)+matrix), false); err != nil {
 			return fmt.Errorf("%w (%s)", err, x.name)
 		}
 	}

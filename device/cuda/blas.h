@@ -5,7 +5,7 @@
 
 typedef struct {
 	void *library;
-	void *create, *destroy, *set_stream, *set_workspace, *set_math_mode, *sgemm, *dgemm;
+	void *create, *destroy, *set_stream, *set_workspace, *set_math_mode, *sgemm, *dgemm, *sgemm_batched, *dgemm_batched;
 } cistern_blas;
 
 typedef struct {
@@ -15,6 +15,8 @@ typedef struct {
 	int m, n, k, lda, ldb, ldc;
 	uint64_t a, b, c;
 	double alpha, beta;
+	int batch;
+	int64_t stride_a, stride_b, stride_c;
 } cistern_gemm_call;
 
 int cistern_blas_open(const char *path, cistern_blas *b, char *problem, int size);

@@ -18,6 +18,8 @@ import (
 type MatMul struct {
 	M, N, K        int
 	TransA, TransB bool
+	// Batch, if there is one, is of the factors' matrices (Dst: of A, Src: of B); those of C follow each other.
+	Batch *Placement
 }
 
 // Below this inner dimension dot products are too short to win over plain B; below this number of rows

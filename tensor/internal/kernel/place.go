@@ -62,8 +62,23 @@ func Place[T any](dst, src []T, n int, p *Placement) {
 }
 
 // offsets is where a row (everything but the innermost dimension) starts in dst and src.
-func (p *Placement) offsets(row int) (dst, src int) {
-	for i := len(p.Dims) - 2; i >= 0; i-- {
+func (p *Placement) offsets(row int) (dst, src int) { return p.walk(row, len(p.Dims)-1) }
+
+// Count is the number of elements.
+func (p *Placement) Count() int {
+	n := 1
+	for _, d := range p.Dims {
+		n *= d
+	}
+	return n
+}
+
+// At is where an element is in dst and src.
+func (p *Placement) At(i int) (dst, src int) { return p.walk(i, len(p.Dims)) }
+
+// walk is where the i-th step of a loop over the first n dimensions is.
+func (p *Placement) walk(row, n int) (dst, src int) {
+	for i := n - 1; i >= 0; i-- {
 		j := row % p.Dims[i]
 		row /= p.Dims[i]
 		dst += j * p.Dst[i]

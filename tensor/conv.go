@@ -1,0 +1,154 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// A convolution is cross-correlation, as in PyTorch: nothing is flipped. Its result, the gradient of x and that of the
+// weights are three kernels with one plan; a transposed convolution is the gradient of x of a convolution whose x and result
+// have changed places. None takes the memory of the matrix that it multiplies by: on the host it is made of a tile at a time,
+// and on a GPU nowhere. Scratch memory is taken from the cache while the kernel is queued.
+
+// Conv2d returns the convolution of x (n, channels, height, width), or (channels, height, width), by w (outputs,
+// channels/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv2d).
+func (rt *Runtime) Conv2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return rt.conv(ctx, "Conv2d", x, w, bias, c, 2, false)
+}
+
+// Conv1d is [Runtime.Conv2d] for x (n, channels, length) and w (outputs, channels/groups, length)
+// (torch.nn.functional.conv1d).
+func (rt *Runtime) Conv1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return rt.conv(ctx, "Conv1d", x, w, bias, c, 1, false)
+}
+
+// ConvTranspose2d returns the transposed convolution of x (n, channels, height, width), or (channels, height, width), by w
+// (channels, outputs/groups, height, width), plus bias (outputs), which may be nil (torch.nn.functional.conv_transpose2d).
+func (rt *Runtime) ConvTranspose2d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return rt.conv(ctx, "ConvTranspose2d", x, w, bias, c, 2, true)
+}
+
+// ConvTranspose1d is [Runtime.ConvTranspose2d] for x (n, channels, length) and w (channels, outputs/groups, length)
+// (torch.nn.functional.conv_transpose1d).
+func (rt *Runtime) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c ConvConfig) (*Tensor, error) {
+	return rt.conv(ctx, "ConvTranspose1d", x, w, bias, c, 1, true)
+}
+
+func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, transposed bool) (*Tensor, error) {
+	all := []*Tensor{x, w, bias}
+	if bias == nil {
+		all = all[:2]
+	}
+	in, err := rt.acquireFloats(op, all...)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	s, err := c.shapes(op, x.shape, w.shape, dims, transposed)
+	if err != nil {
+		return nil, err
+	}
+	if outputs := s.y[len(s.y)-dims-1]; bias != nil && !slices.Equal(bias.shape, []int{outputs}) {
+		return nil, fmt.Errorf("tensor: %s: %w: the bias is %v: want (%d)", op, ErrShape, bias.shape, outputs)
+	}
+	y, err := rt.alloc(ctx, op, x.dtype, s.y)
+	if err != nil {
+		return nil, err
+	}
+	if y.bytes == 0 {
+		return y, nil
+	}
+	if transposed {
+		return y.orRelease(rt.kernels.convInputGrad(ctx, s.plan, y, x, w, bias))
+	}
+	return y.orRelease(rt.kernels.conv(ctx, s.plan, y, x, w, bias))
+}
+
+// ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
+// result.
+func (rt *Runtime) ConvInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return rt.convInputGrad(ctx, "ConvInputGrad", dy, w, shape, c, false)
+}
+
+// ConvTransposeInputGrad is the gradient of x, whose shape is given, of a transposed convolution.
+func (rt *Runtime) ConvTransposeInputGrad(ctx context.Context, dy, w *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return rt.convInputGrad(ctx, "ConvTransposeInputGrad", dy, w, shape, c, true)
+}
+
+func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, shape []int, c ConvConfig, transposed bool) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, dy, w)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	s, err := c.gradShapes(op, dy, shape, w.shape, transposed)
+	if err != nil {
+		return nil, err
+	}
+	dx, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if dx.bytes == 0 {
+		return dx, nil
+	}
+	if transposed {
+		return dx.orRelease(rt.kernels.conv(ctx, s.plan, dx, dy, w, nil))
+	}
+	return dx.orRelease(rt.kernels.convInputGrad(ctx, s.plan, dx, dy, w, nil))
+}
+
+// ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
+// the result. That of the bias is dy's sum over all dimensions but that of the channels.
+func (rt *Runtime) ConvWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return rt.convWeightGrad(ctx, "ConvWeightGrad", dy, x, shape, c, false)
+}
+
+// ConvTransposeWeightGrad is the gradient of the weights, whose shape is given, of a transposed convolution.
+func (rt *Runtime) ConvTransposeWeightGrad(ctx context.Context, dy, x *Tensor, shape []int, c ConvConfig) (*Tensor, error) {
+	return rt.convWeightGrad(ctx, "ConvTransposeWeightGrad", dy, x, shape, c, true)
+}
+
+func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor, shape []int, c ConvConfig, transposed bool) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, dy, x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	s, err := c.gradShapes(op, dy, x.shape, shape, transposed)
+	if err != nil {
+		return nil, err
+	}
+	dw, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if dy.bytes == 0 {
+		return dw.orRelease(rt.memset(op, dw))
+	}
+	if transposed {
+		return dw.orRelease(rt.kernels.convWeightGrad(ctx, s.plan, dw, x, dy))
+	}
+	return dw.orRelease(rt.kernels.convWeightGrad(ctx, s.plan, dw, dy, x))
+}
+
+// gradShapes plans the gradients for a convolution of these shapes, whose result dy is that of.
+func (c ConvConfig) gradShapes(op string, dy *Tensor, x, w []int, transposed bool) (*convShapes, error) {
+	for _, shape := range [][]int{x, w} {
+		if _, err := byteSize(op, dy.dtype, shape); err != nil {
+			return nil, err
+		}
+	}
+	s, err := c.shapes(op, x, w, max(1, len(w)-2), transposed)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(dy.shape, s.y) {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for x %v and weights %v is %v", op, ErrShape, dy.shape, s.x, s.w, s.y)
+	}
+	if len(w) > 4 {
+		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want 3 or 4 dimensions", op, ErrShape, s.w)
+	}
+	return s, nil
+}

@@ -1,0 +1,133 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// ConvConfig says how the window of a convolution moves. The zero value is PyTorch's default. Each list has one number for
+// every dimension of the window, or one for all.
+type ConvConfig struct {
+	Stride        []int // nil: 1
+	Padding       []int // zeros on both sides; nil: 0
+	Same          bool  // padding="same": as many zeros as give a result of x's size, one more at the end if they are odd
+	Dilation      []int // nil: 1
+	OutputPadding []int // of transposed convolutions: what the result is larger; nil: 0
+	Groups        int   // 0: 1
+}
+
+// convShapes are the shapes of a convolution: of x, the weights and the result, and its plan.
+type convShapes struct {
+	x, w, y Shape
+	plan    *kernel.Conv
+}
+
+// eachDim is a list of numbers, one for each of n dimensions, at least least.
+func eachDim(op, name string, list []int, n, standard, least int) ([]int, error) {
+	switch len(list) {
+	case 0:
+		return slices.Repeat([]int{standard}, n), nil
+	case 1:
+		list = slices.Repeat(list, n)
+	case n:
+	default:
+		return nil, fmt.Errorf("tensor: %s: %w: %s %v: want one number, or %d", op, ErrInvalid, name, list, n)
+	}
+	for _, v := range list {
+		if v < least || v > math.MaxInt32 {
+			return nil, fmt.Errorf("tensor: %s: %w: %s %v: want numbers of at least %d, and below 2^31", op, ErrInvalid, name, list, least)
+		}
+	}
+	return list, nil
+}
+
+// shapes plans a convolution of x by w, or a transposed one. dims is the number of dimensions of the window.
+func (c ConvConfig) shapes(op string, x, w Shape, dims int, transposed bool) (*convShapes, error) {
+	if len(w) != dims+2 || (len(x) != dims+2 && len(x) != dims+1) {
+		return nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: want %d dimensions, or %d for x of one image", op, ErrShape, x, w, dims+2, dims+1)
+	}
+	groups := max(1, c.Groups)
+	n, channels := 1, x[len(x)-dims-1]
+	if len(x) == dims+2 {
+		n = x[0]
+	}
+	y := x.Clone()
+	inputs, outputs := w[1], w[0]
+	if transposed {
+		inputs, outputs = w[0]/groups, w[1]*groups
+	}
+	switch {
+	case c.Groups < 0:
+		return nil, fmt.Errorf("tensor: %s: %w: %d groups: want at least 1, or 0 for 1", op, ErrInvalid, c.Groups)
+	case slices.Min(w) < 1:
+		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want no dimension of 0", op, ErrShape, w)
+	case w[0]%groups != 0:
+		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want a first dimension that %d groups divide", op, ErrShape, w, groups)
+	case inputs > math.MaxInt/groups || inputs*groups != channels:
+		return nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: %d groups of %d channels want x to have %d channels, and it has %d",
+			op, ErrShape, x, w, groups, inputs, inputs*groups, channels)
+	case !transposed && c.OutputPadding != nil:
+		return nil, fmt.Errorf("tensor: %s: %w: output padding is for transposed convolutions", op, ErrInvalid)
+	}
+	y[len(y)-dims-1] = outputs
+	p := &kernel.Conv{N: n, Groups: groups, C: inputs, K: outputs / groups,
+		In: [2]int{1, 1}, Out: [2]int{1, 1}, Window: [2]int{1, 1}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
+	if err := c.windows(op, p, x[len(x)-dims:], y[len(y)-dims:], w[2:], transposed); err != nil {
+		return nil, err
+	}
+	if transposed {
+		p.C, p.K, p.In, p.Out = p.K, p.C, p.Out, p.In
+	}
+	return &convShapes{x, w, y, p}, nil
+}
+
+// windows fills the plan, and the result's dimensions y, for those of x and of the window.
+func (c ConvConfig) windows(op string, p *kernel.Conv, x, y, window Shape, transposed bool) error {
+	dims := len(x)
+	stride, err := eachDim(op, "stride", c.Stride, dims, 1, 1)
+	if err != nil {
+		return err
+	}
+	padding, err := eachDim(op, "padding", c.Padding, dims, 0, 0)
+	if err != nil {
+		return err
+	}
+	dilation, err := eachDim(op, "dilation", c.Dilation, dims, 1, 1)
+	if err != nil {
+		return err
+	}
+	more, err := eachDim(op, "output padding", c.OutputPadding, dims, 0, 0)
+	if err != nil {
+		return err
+	}
+	if c.Same && (transposed || c.Padding != nil || slices.Max(stride) > 1) {
+		return fmt.Errorf("tensor: %s: %w: padding to the same size is for convolutions of stride 1 without another padding", op, ErrInvalid)
+	}
+	for d := range dims {
+		at := 2 - dims + d
+		span := int64(dilation[d]) * (int64(window[d]) - 1)
+		before, both, size := int64(padding[d]), 2*int64(padding[d]), int64(x[d])
+		if c.Same {
+			before, both = span/2, span
+		}
+		var out int64
+		if transposed {
+			if more[d] >= max(stride[d], dilation[d]) {
+				return fmt.Errorf("tensor: %s: %w: output padding %v: want less than the stride %v or the dilation %v", op, ErrInvalid, more, stride, dilation)
+			}
+			out = (size-1)*int64(stride[d]) - both + span + int64(more[d]) + 1
+		} else if out = size + both - span - 1; out >= 0 {
+			out = out/int64(stride[d]) + 1
+		}
+		if out < 1 || out > math.MaxInt || before > math.MaxInt32 || (transposed && size > math.MaxInt32) {
+			return fmt.Errorf("tensor: %s: %w: dimension %d of x is %d: with a window of %d, dilation %d, padding %d and stride %d the result's would be %d: want at least 1",
+				op, ErrShape, d, size, window[d], dilation[d], padding[d], stride[d], out)
+		}
+		y[d] = int(out)
+		p.In[at], p.Out[at], p.Window[at], p.Stride[at], p.Pad[at], p.Dilation[at] = x[d], y[d], window[d], stride[d], int(before), dilation[d]
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
+func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n int, f func(memcache.Block) error) error {
+	block, err := rt.cache.Alloc(Detached(ctx), int64(n)*int64(like.dtype.Size()), rt.stream)
+	if err != nil {
+		return fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
+	}
+	defer func() { rt.parked.add(block.FreeContext(ctx)) }()
+	return f(block)
+}
+
+// scratch is memory that a kernel writes and reads.
+func scratch[T any](l *launch, b memcache.Block, n int) []T {
+	var v T
+	r := device.Range{Ptr: b.Ptr(), Bytes: int64(n) * int64(unsafe.Sizeof(v))}
+	l.readRange(r)
+	return elementsOf[T](l.writeRange(r))
+}
+
+func (h *hostKernels) conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error {
+	n := p.Scratch(runtime.GOMAXPROCS(0))
+	return h.rt.withScratch(ctx, "conv", y, n, func(b memcache.Block) error {
+		l := &launch{h: h, name: "conv"}
+		if y.dtype == Float32 {
+			return convolve(l, kernel.Convolve[float32], p, y, x, w, bias, b, n)
+		}
+		return convolve(l, kernel.Convolve[float64], p, y, x, w, bias, b, n)
+	})
+}
+
+func (h *hostKernels) convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error {
+	n := p.InputGradScratch(runtime.GOMAXPROCS(0))
+	return h.rt.withScratch(ctx, "conv input grad", dx, n, func(b memcache.Block) error {
+		l := &launch{h: h, name: "conv input grad"}
+		if dx.dtype == Float32 {
+			return convolve(l, kernel.ConvolveInputGrad[float32], p, dx, dy, w, bias, b, n)
+		}
+		return convolve(l, kernel.ConvolveInputGrad[float64], p, dx, dy, w, bias, b, n)
+	})
+}
+
+// convolve queues a kernel that computes out of a and w.
+func convolve[T kernel.Float](l *launch, f func(p *kernel.Conv, out, a, w, bias, scratch []T), p *kernel.Conv, out, a, w, bias *Tensor, b memcache.Block, n int) error {
+	in, weights, to, tmp := read[T](l, a), read[T](l, w), write[T](l, out), scratch[T](l, b, n)
+	var add []T
+	if bias != nil {
+		add = read[T](l, bias)
+	}
+	return l.run(func() { f(p, to, in, weights, add, tmp) })
+}
+
+func (h *hostKernels) convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error {
+	n := p.WeightGradScratch(runtime.GOMAXPROCS(0))
+	return h.rt.withScratch(ctx, "conv weight grad", dw, n, func(b memcache.Block) error {
+		l := &launch{h: h, name: "conv weight grad"}
+		if dw.dtype == Float32 {
+			return convolveWeightGrad[float32](l, p, dw, dy, x, b, n)
+		}
+		return convolveWeightGrad[float64](l, p, dw, dy, x, b, n)
+	})
+}
+
+func convolveWeightGrad[T kernel.Float](l *launch, p *kernel.Conv, dw, dy, x *Tensor, b memcache.Block, n int) error {
+	g, in, to, tmp := read[T](l, dy), read[T](l, x), write[T](l, dw), scratch[T](l, b, n)
+	return l.run(func() { kernel.ConvolveWeightGrad(p, to, g, in, tmp) })
+}

@@ -1,0 +1,262 @@
+package tensor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// IndexSelect returns the elements of x at the given places of a dimension, in memory of its own (torch.index_select).
+// index is (n), int32 or int64; the result has n elements along the dimension. x may have any dtype. What an index outside
+// of the dimension chooses is NaN, or 0 in whole numbers; the next read or Synchronize returns the error, which wraps
+// [ErrIndex].
+func (rt *Runtime) IndexSelect(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+	if err := rt.check("IndexSelect", x, index); err != nil {
+		return nil, err
+	}
+	axis, err := axisOf("IndexSelect", x.shape, axis)
+	if err != nil {
+		return nil, err
+	}
+	if len(index.shape) > 1 {
+		return nil, fmt.Errorf("tensor: IndexSelect: %w: the index is %v: want one dimension", ErrShape, index.shape)
+	}
+	shape := x.shape.Clone()
+	shape[axis] = index.Elements()
+	return rt.take(ctx, "IndexSelect", x, axis, index, shape)
+}
+
+// IndexSelectGrad is the gradient of [Runtime.IndexSelect]'s argument, which has the given shape: dy added up at the places
+// that it was taken from. It is the same in every run. An index outside of the dimension adds nothing.
+func (rt *Runtime) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+	if err := rt.check("IndexSelectGrad", dy, index); err != nil {
+		return nil, err
+	}
+	axis, err := axisOf("IndexSelectGrad", shape, axis)
+	if err != nil {
+		return nil, err
+	}
+	taken := Shape(shape).Clone()
+	taken[axis] = index.Elements()
+	if len(index.shape) > 1 || !slices.Equal(taken, dy.shape) {
+		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: %v is no gradient of what %v takes of %v", ErrShape, dy.shape, index.shape, Shape(shape))
+	}
+	return rt.takeGrad(ctx, "IndexSelectGrad", dy, axis, index, shape, -1, false)
+}
+
+// EmbeddingConfig configures an embedding. Its zero value is PyTorch's default.
+type EmbeddingConfig struct {
+	// PaddingIndex is the row that gets no gradient; negative numbers count from the end. Nil: there is none.
+	PaddingIndex []int
+	// ScaleGradByFreq divides the gradient of each row by the number of places that it was taken to.
+	ScaleGradByFreq bool
+}
+
+// padding is the padding's row, or -1.
+func (c EmbeddingConfig) padding(op string, rows int) (int, error) {
+	if len(c.PaddingIndex) == 0 {
+		return -1, nil
+	}
+	row := c.PaddingIndex[0]
+	if row < 0 {
+		row += rows
+	}
+	if len(c.PaddingIndex) > 1 || row < 0 || row >= rows {
+		return 0, fmt.Errorf("tensor: %s: %w: the padding index is %v: want one of %d..%d, or none", op, ErrInvalid, c.PaddingIndex, -rows, rows-1)
+	}
+	return row, nil
+}
+
+// Embedding returns the rows of weight (rows, n) that index, of any shape, names: of the index's shape and n
+// (torch.nn.functional.embedding). The index is int32 or int64; one outside of the rows is told as by [Runtime.IndexSelect].
+func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg EmbeddingConfig) (*Tensor, error) {
+	if err := rt.check("Embedding", index, weight); err != nil {
+		return nil, err
+	}
+	if err := wantRank("Embedding", weight, 2); err != nil {
+		return nil, err
+	}
+	if _, err := cfg.padding("Embedding", weight.shape[0]); err != nil {
+		return nil, err
+	}
+	return rt.take(ctx, "Embedding", weight, 0, index, append(index.shape.Clone(), weight.shape[1]))
+}
+
+// EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
+// n, added up by row. It is the same in every run.
+func (rt *Runtime) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
+	const op = "EmbeddingGrad"
+	if err := rt.check(op, dy, index); err != nil {
+		return nil, err
+	}
+	last := len(dy.shape) - 1
+	if last < 0 || !slices.Equal(dy.shape[:last], index.shape) || rows < 0 {
+		return nil, fmt.Errorf("tensor: %s: %w: %v is no gradient of what %v takes of %d rows", op, ErrShape, dy.shape, index.shape, rows)
+	}
+	skip, err := cfg.padding(op, rows)
+	if err != nil {
+		return nil, err
+	}
+	return rt.takeGrad(ctx, op, dy, 0, index, Shape{rows, dy.shape[last]}, skip, cfg.ScaleGradByFreq)
+}
+
+// taking is how index takes rows of an array of the given shape.
+func taking(shape Shape, axis int, index *Tensor) kernel.Take {
+	return kernel.Take{Outer: elements(shape[:axis]), Rows: shape[axis], Count: index.Elements(), Inner: elements(shape[axis+1:])}
+}
+
+func wantIndex(op string, index *Tensor) error {
+	if index.dtype != Int32 && index.dtype != Int64 {
+		return fmt.Errorf("tensor: %s: %w: the index is %v: want int32 or int64", op, ErrDtype, index.dtype)
+	}
+	return nil
+}
+
+func (rt *Runtime) take(ctx context.Context, op string, x *Tensor, axis int, index *Tensor, shape Shape) (*Tensor, error) {
+	return rt.choose(ctx, op, x, index, shape, func(out *Tensor, fault *storage) error {
+		return rt.kernels.take(out, x, index, taking(x.shape, axis, index), fault)
+	})
+}
+
+// choose runs a kernel that reads x by an index, and may find a fault.
+func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shape Shape, run func(out *Tensor, fault *storage) error) (*Tensor, error) {
+	if err := wantIndex(op, index); err != nil {
+		return nil, err
+	}
+	in, err := rt.acquire(op, x, index)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	out, err := rt.alloc(ctx, op, x.dtype, shape)
+	if err != nil || out.bytes == 0 {
+		return out, err
+	}
+	fault, err := rt.faultWord(ctx)
+	if err != nil {
+		return out.orRelease(fmt.Errorf("tensor: %s: %w", op, err))
+	}
+	defer func() { rt.parked.add(fault.release(ctx)) }()
+	err = run(out, fault)
+	rt.faults.arm()
+	return out.orRelease(err)
+}
+
+// takeGrad sorts the index, in memory of its own, and sums by row. The row skip gets nothing.
+func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean bool) (*Tensor, error) {
+	if err := wantIndex(op, index); err != nil {
+		return nil, err
+	}
+	if err := wantFloats(op, dy); err != nil {
+		return nil, err
+	}
+	in, err := rt.acquire(op, dy, index)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	t := taking(shape, axis, index)
+	if uint64(t.Rows) >= math.MaxUint32 || uint64(t.Count) >= math.MaxUint32 {
+		return nil, fmt.Errorf("tensor: %s: %w: %d indices of %d rows: want fewer than 2^32-1 of each", op, ErrUnsupported, t.Count, t.Rows)
+	}
+	out, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil || out.bytes == 0 {
+		return out, err
+	}
+	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
+		return out.orRelease(err)
+	}
+	order, err := rt.alloc(Detached(ctx), op, Int64, Shape{t.Count})
+	if err != nil {
+		return out.orRelease(err)
+	}
+	defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
+	spare, err := rt.alloc(Detached(ctx), op, Int64, Shape{t.Count})
+	if err != nil {
+		return out.orRelease(err)
+	}
+	err = rt.kernels.sortIndex(order, spare, index, t.Rows, skip)
+	rt.parked.add(spare.ReleaseContext(ctx))
+	if err == nil {
+		err = rt.kernels.takeGrad(out, dy, order, t, mean)
+	}
+	return out.orRelease(err)
+}
+
+// Gather returns the elements that index chooses along a dimension of x (torch.gather): of the index's shape, which has x's
+// number of dimensions and is nowhere larger, but along the dimension. The index is int32 or int64; one outside of the
+// dimension is told as by [Runtime.IndexSelect]. x may have any dtype.
+func (rt *Runtime) Gather(ctx context.Context, x *Tensor, axis int, index *Tensor) (*Tensor, error) {
+	if err := rt.check("Gather", x, index); err != nil {
+		return nil, err
+	}
+	g, err := gathering("Gather", x.shape, axis, index)
+	if err != nil {
+		return nil, err
+	}
+	return rt.choose(ctx, "Gather", x, index, index.shape, func(out *Tensor, fault *storage) error {
+		return rt.kernels.gather(out, x, index, g, fault)
+	})
+}
+
+// GatherGrad is the gradient of [Runtime.Gather]'s argument, which has the given shape: dy added up at the elements that it
+// was chosen from. It is the same in every run.
+func (rt *Runtime) GatherGrad(ctx context.Context, dy *Tensor, axis int, index *Tensor, shape ...int) (*Tensor, error) {
+	const op = "GatherGrad"
+	if err := rt.check(op, dy, index); err != nil {
+		return nil, err
+	}
+	if err := sameShape(op, dy, index); err != nil {
+		return nil, err
+	}
+	g, err := gathering(op, shape, axis, index)
+	if err != nil {
+		return nil, err
+	}
+	if len(shape) == 1 { // one column is one sum after the other
+		return rt.takeGrad(ctx, op, dy, 0, index, shape, -1, false)
+	}
+	if err := cmp.Or(wantIndex(op, index), wantFloats(op, dy)); err != nil {
+		return nil, err
+	}
+	in, err := rt.acquire(op, dy, index)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	out, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil || out.bytes == 0 {
+		return out, err
+	}
+	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
+		return out.orRelease(err)
+	}
+	return out.orRelease(rt.kernels.gatherGrad(out, dy, index, g))
+}
+
+// gathering is how index chooses from an array of the given shape.
+func gathering(op string, shape Shape, axis int, index *Tensor) (*kernel.Gather, error) {
+	fits := len(index.shape) == len(shape)
+	if len(shape) == 0 && fits { // a scalar is one element
+		return &kernel.Gather{Columns: &kernel.Placement{}, Length: 1, IndexStride: 1, Rows: 1, XStride: 1}, nil
+	}
+	axis, err := axisOf(op, shape, axis)
+	if err != nil {
+		return nil, err
+	}
+	for i := range index.shape {
+		fits = fits && (i == axis || index.shape[i] <= shape[i])
+	}
+	if !fits {
+		return nil, fmt.Errorf("tensor: %s: %w: the index %v chooses from %v along dimension %d: want as many dimensions, none of the others larger",
+			op, ErrShape, index.shape, shape, axis)
+	}
+	of, from := kernel.Strides(index.shape), kernel.Strides(shape)
+	g := &kernel.Gather{Length: index.shape[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
+	g.Columns = kernel.NewPlacement(slices.Delete(index.shape.Clone(), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
+	return g, nil
+}

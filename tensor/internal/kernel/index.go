@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"math"
+	"slices"
+)
+
+// Rows of an array are taken by their numbers, and the gradient adds each row of dy to the one that it came from. What is
+// added to one row comes in the order of the list: its places are sorted by row and place, and each row's are then summed
+// at once, in float64. So results are the same in every run, whatever computes them, and no row is looked at that
+// nothing is added to.
+
+// Index is a type of indices.
+type Index interface{ int32 | int64 }
+
+// FaultIndex is the code of an index outside [0, Limit); Row is its place.
+const FaultIndex = 2
+
+// noteIndex keeps the first fault.
+func noteIndex(fault *Fault, place int, got int64, limit int) {
+	if fault.Code == 0 {
+		narrow := func(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
+		*fault = Fault{Code: FaultIndex, Row: narrow(int64(place)), Got: narrow(got), Limit: narrow(int64(limit))}
+	}
+}
+
+// Take says how rows of an array (Outer, Rows, Inner) become one of (Outer, Count, Inner).
+type Take struct{ Outer, Rows, Count, Inner int }
+
+// TakeRows sets row j of dst to row index[j] of x. A row that is not there becomes bad.
+func TakeRows[E any, I Index](dst, x []E, index []I, t Take, bad E, fault *Fault) {
+	for j, at := range index {
+		if at < 0 || int64(at) >= int64(t.Rows) {
+			noteIndex(fault, j, int64(at), t.Rows)
+			break
+		}
+	}
+	split(t.Outer*t.Count, max(1, grainCheap/max(1, t.Inner)), func(lo, hi int) {
+		for r := lo; r < hi; r++ {
+			o, at := r/t.Count, int64(index[r%t.Count])
+			row := dst[r*t.Inner:][:t.Inner]
+			if at < 0 || at >= int64(t.Rows) {
+				for i := range row {
+					row[i] = bad
+				}
+				continue
+			}
+			copy(row, x[(o*t.Rows+int(at))*t.Inner:][:t.Inner])
+		}
+	})
+}
+
+// noRow is the row of places that nothing is added for; it is sorted behind all others.
+const noRow = math.MaxUint32
+
+// SortIndex sets order to the places of the index, sorted by row and then place: row<<32 + place. Those of the row skip,
+// and of rows that are not there, come last, as noRow.
+func SortIndex[I Index](order []uint64, index []I, rows, skip int) {
+	for j, at := range index {
+		row := uint64(noRow)
+		if at >= 0 && int64(at) < int64(rows) && int(at) != skip {
+			row = uint64(at)
+		}
+		order[j] = row<<32 | uint64(j)
+	}
+	slices.Sort(order)
+}
+
+// TakeRowsGrad adds the rows of dy to those of dst that TakeRows took them from, by a sorted index. dst is 0 before.
+// mean divides what a row gets by the number of its places.
+func TakeRowsGrad[T Float](dst, dy []T, order []uint64, t Take, mean bool) {
+	split(len(order), max(1, grainCheap/max(1, t.Inner*t.Outer)), func(lo, hi int) {
+		for lo < hi {
+			row := order[lo] >> 32
+			end := lo + 1
+			for end < len(order) && order[end]>>32 == row {
+				end++
+			}
+			if row != noRow && (lo == 0 || order[lo-1]>>32 != row) {
+				sumRow(dst, dy, order[lo:end], int(row), t, mean)
+			}
+			lo = end
+		}
+	})
+}
+
+func sumRow[T Float](dst, dy []T, places []uint64, row int, t Take, mean bool) {
+	var sums [64]float64
+	divisor := 1.0
+	if mean {
+		divisor = float64(len(places))
+	}
+	for o := range t.Outer {
+		out := dst[(o*t.Rows+row)*t.Inner:][:t.Inner]
+		for from := 0; from < t.Inner; from += len(sums) {
+			part := out[from:min(from+len(sums), t.Inner)]
+			clear(sums[:])
+			for _, place := range places {
+				j := int(place & math.MaxUint32)
+				for i, v := range dy[(o*t.Count+j)*t.Inner+from:][:len(part)] {
+					sums[i] += float64(v)
+				}
+			}
+			for i := range part {
+				part[i] = T(sums[i] / divisor)
+			}
+		}
+	}
+}
+
+// Gather says how elements of x are chosen along one dimension: column c of the index starts at Dst of its place in
+// Columns, has Length elements IndexStride apart, and chooses from the Rows elements XStride apart that start at Src in x.
+type Gather struct {
+	Columns                            *Placement
+	Length, IndexStride, Rows, XStride int
+}
+
+// place is where element i of all is in the index, and the start of its column in x. Neighbours are neighbours in the
+// index.
+func (g *Gather) place(i int) (at, x int) {
+	columns := g.Columns.Count()
+	c, j := i%columns, i/columns
+	if g.IndexStride == 1 {
+		c, j = i/g.Length, i%g.Length
+	}
+	at, x = g.Columns.At(c)
+	return at + j*g.IndexStride, x
+}
+
+// GatherElements sets dst, of the index's shape, to the elements that it chooses. One that is not there becomes bad.
+func GatherElements[E any, I Index](dst, x []E, index []I, g *Gather, bad E, fault *Fault) {
+	for j, at := range index {
+		if at < 0 || int64(at) >= int64(g.Rows) {
+			noteIndex(fault, j, int64(at), g.Rows)
+			break
+		}
+	}
+	split(len(index), grainCheap/8, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			place, column := g.place(i)
+			if at := int64(index[place]); at >= 0 && at < int64(g.Rows) {
+				dst[place] = x[column+int(at)*g.XStride]
+			} else {
+				dst[place] = bad
+			}
+		}
+	})
+}
+
+// GatherGrad adds the elements of dy to those of dst that they were chosen from. dst is 0 before. Columns of the index
+// choose from different elements, so each is added by itself, in its order.
+func GatherGrad[T Float, I Index](dst, dy []T, index []I, g *Gather) {
+	split(g.Columns.Count(), max(1, grainCheap/8/max(1, g.Length)), func(lo, hi int) {
+		for c := lo; c < hi; c++ {
+			place, column := g.Columns.At(c)
+			for range g.Length {
+				if at := int64(index[place]); at >= 0 && at < int64(g.Rows) {
+					dst[column+int(at)*g.XStride] += dy[place]
+				}
+				place += g.IndexStride
+			}
+		}
+	})
+}

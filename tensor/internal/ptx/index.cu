@@ -1,0 +1,168 @@
+// Rows and elements chosen by index, and their gradients. A gradient adds up what was taken from one row; the places of
+// each row are found by a sort of all places by row and place: runs in shared memory, then merges in which each element finds
+// its place by itself. The keys differ, so that the order, and with it every sum, is the same in every run.
+
+#include "kernels.h"
+
+// fault is kernel.Fault.
+struct fault {
+	int code, row, got, limit;
+};
+
+static __device__ int narrow(i64 v) { return (int)(v < -2147483648ll ? -2147483648ll : v > 2147483647ll ? 2147483647ll : v); }
+
+// note keeps one of the faults of a launch, if there was none before: whichever thread comes first.
+static __device__ void note(fault *f, u64 place, i64 got, u64 limit) {
+	if (atomicCAS(&f->code, 0, 2) == 0) {
+		f->row = narrow((i64)place);
+		f->got = narrow(got);
+		f->limit = narrow((i64)limit);
+	}
+}
+
+static __device__ i64 index_at(const void *index, u64 wide, u64 i) {
+	return wide ? ((const i64 *)index)[i] : (i64)((const int *)index)[i];
+}
+
+#define TAKE(T, name) \
+	extern "C" __global__ void take_##name(T *dst, const T *x, const void *index, u64 wide, T bad, fault *f, \
+		u64 outer, u64 rows, u64 count, u64 inner) { \
+		EACH(i, outer * count * inner) { \
+			u64 r = i / inner, j = r % count; \
+			i64 at = index_at(index, wide, j); \
+			bool there = at >= 0 && at < (i64)rows; \
+			dst[i] = there ? x[(r / count * rows + (u64)at) * inner + i % inner] : bad; \
+			if (!there && i == j * inner) \
+				note(f, j, at, rows); \
+		} \
+	}
+TAKE(unsigned char, 1)
+TAKE(unsigned int, 4)
+TAKE(u64, 8)
+
+enum { run = 2048 };
+static const u64 no_row = 0xffffffffull;
+
+// sort_index: each block sorts a run of keys, row << 32 | place, by a bitonic network. Half as many threads.
+extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u64 n, u64 rows, i64 skip) {
+	__shared__ u64 keys[run];
+	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
+		for (int k = threadIdx.x; k < run; k += blockDim.x) {
+			u64 j = from + k, key = ~0ull;
+			if (j < n) {
+				i64 at = index_at(index, wide, j);
+				key = (at >= 0 && at < (i64)rows && at != skip ? (u64)at : no_row) << 32 | j;
+			}
+			keys[k] = key;
+		}
+		__syncthreads();
+		for (int size = 2; size <= run; size *= 2)
+			for (int step = size / 2; step > 0; step /= 2) {
+				for (int k = threadIdx.x; k < run / 2; k += blockDim.x) {
+					int a = k / step * 2 * step + k % step, b = a + step;
+					bool up = (a & size) == 0;
+					u64 x = keys[a], y = keys[b];
+					if ((x > y) == up) {
+						keys[a] = y;
+						keys[b] = x;
+					}
+				}
+				__syncthreads();
+			}
+		for (int k = threadIdx.x; k < run; k += blockDim.x)
+			if (from + k < n)
+				order[from + k] = keys[k];
+		__syncthreads();
+	}
+}
+
+// merge_index merges neighbouring runs of a width: the place of a key is its place in its own run and the number of
+// smaller keys in the other.
+extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 width) {
+	EACH(i, n) {
+		u64 start = i / (2 * width) * 2 * width, middle = start + width < n ? start + width : n;
+		u64 end = middle + width < n ? middle + width : n;
+		u64 key = src[i], lo = i < middle ? middle : start, hi = i < middle ? end : middle, first = lo;
+		while (lo < hi) {
+			u64 half = lo + (hi - lo) / 2;
+			if (src[half] < key)
+				lo = half + 1;
+			else
+				hi = half;
+		}
+		dst[(i < middle ? i : start + (i - middle)) + (lo - first)] = key;
+	}
+}
+
+// take_grad: a block of 32 columns by 8 for each place that is the first one of its row. The eight take every eighth
+// place, and are added in their order.
+#define TAKE_GRAD(T, t) \
+	extern "C" __global__ void take_grad_##t(T *dst, const T *dy, const u64 *order, u64 outer, u64 rows, u64 count, u64 inner, u64 mean) { \
+		__shared__ double part[8][33]; \
+		for (u64 p = blockIdx.x; p < count; p += gridDim.x) { \
+			u64 row = order[p] >> 32; \
+			if (row == no_row) \
+				break; \
+			if (p > 0 && order[p - 1] >> 32 == row) \
+				continue; \
+			for (u64 from = blockIdx.y * 32ull; from < outer * inner; from += gridDim.y * 32ull) { \
+				u64 c = from + threadIdx.x, o = c / inner, i = c % inner, q = p + threadIdx.y; \
+				total<T> sum; \
+				if (c < outer * inner) \
+					for (; q < count && order[q] >> 32 == row; q += 8) \
+						sum.add((double)dy[(o * count + (order[q] & no_row)) * inner + i]); \
+				part[threadIdx.y][threadIdx.x] = sum.value(); \
+				__syncthreads(); \
+				if (threadIdx.y == 0 && c < outer * inner) { \
+					double v = part[0][threadIdx.x], n = 1; \
+					for (int y = 1; y < 8; y++) \
+						v += part[y][threadIdx.x]; \
+					if (mean) \
+						for (q = p + 1; q < count && order[q] >> 32 == row; q++) \
+							n++; \
+					dst[(o * rows + row) * inner + i] = (T)(v / n); \
+				} \
+				__syncthreads(); \
+			} \
+		} \
+	}
+FLOATS(TAKE_GRAD)
+
+// columns is kernel.Gather: the columns of the index, their strides in the index and in x, and how each lies in both.
+struct columns {
+	i64 count, length, index_stride, rows, x_stride, n, dims[max_dims], index[max_dims], x[max_dims];
+};
+
+// gather: neighbouring threads have neighbours in the index.
+#define GATHER(T, name) \
+	extern "C" __global__ void gather_##name(T *dst, const T *x, const void *index, u64 wide, T bad, fault *f, columns w) { \
+		EACH(i, (u64)(w.count * w.length)) { \
+			bool along = w.index_stride == 1; \
+			u64 c = along ? i / w.length : i % w.count, j = along ? i % w.length : i / w.count; \
+			u64 place = offset(c, w.n, w.dims, w.index) + j * w.index_stride; \
+			i64 at = index_at(index, wide, place); \
+			if (at >= 0 && at < w.rows) { \
+				dst[place] = x[offset(c, w.n, w.dims, w.x) + (u64)at * w.x_stride]; \
+			} else { \
+				dst[place] = bad; \
+				note(f, place, at, w.rows); \
+			} \
+		} \
+	}
+GATHER(unsigned char, 1)
+GATHER(unsigned int, 4)
+GATHER(u64, 8)
+
+// gather_grad: one thread for each column, whose elements no other column adds to.
+#define GATHER_GRAD(T, t) \
+	extern "C" __global__ void gather_grad_##t(T *dst, const T *dy, const void *index, u64 wide, columns w) { \
+		EACH(c, (u64)w.count) { \
+			u64 place = offset(c, w.n, w.dims, w.index), column = offset(c, w.n, w.dims, w.x); \
+			for (i64 j = 0; j < w.length; j++, place += w.index_stride) { \
+				i64 at = index_at(index, wide, place); \
+				if (at >= 0 && at < w.rows) \
+					dst[column + (u64)at * w.x_stride] += dy[place]; \
+			} \
+		} \
+	}
+FLOATS(GATHER_GRAD)
