@@ -17,8 +17,8 @@ import (
 type LossTarget bool
 
 const (
-	OfInput  LossTarget = false
-	OfTarget LossTarget = true
+	OfInput  LossTarget = false // of x
+	OfTarget LossTarget = true  // of t
 )
 
 // MSELoss is the square of x - t (torch.nn.functional.mse_loss).

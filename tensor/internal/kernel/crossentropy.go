@@ -113,11 +113,12 @@ func surprise[T Float, L Label](row []T, label L, weights []T, e *Entropy) float
 }
 
 func noteLabel[L Label](labels []L, e *Entropy, fault *Fault) {
+	if fault.Code != 0 {
+		return
+	}
 	for i, label := range labels {
 		if _, _, bad := classOf(e, label); bad {
-			if fault.Code == 0 {
-				*fault = Fault{Code: FaultLabel, Row: narrow(int64(i)), Got: narrow(int64(label)), Limit: narrow(int64(e.Cols))}
-			}
+			*fault = Fault{Code: FaultLabel, Row: narrow(int64(i)), Got: narrow(int64(label)), Limit: narrow(int64(e.Cols))}
 			return
 		}
 	}
