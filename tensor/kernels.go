@@ -51,6 +51,8 @@ type kernels interface {
 	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
 	attention(p *kernel.Attention, on *attending) error
 	attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error
+	cell(c *cellStep) error
+	cellGrad(c *cellGradStep) error
 
 	close() error
 }
