@@ -9,7 +9,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check emulate
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -26,7 +26,7 @@ fmt: ## fail if gofmt would change a file
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 
 # The tags of all builds but cuda's, which needs headers; "make cuda" says how to get them.
-TAGS = none invariants sanitizer
+TAGS = none invariants sanitizer emulator
 
 vet: ## go vet, in each build
 	@set -e; for tags in $(TAGS); do echo "go vet -tags $$tags"; go vet -tags $$tags ./...; done
@@ -110,6 +110,12 @@ test-cuda: cuda ## run the tests on a GPU (GPU=cuda:0)
 
 bundle: ## write dist/: tests and example for a machine with a GPU and without Go
 	$(CUDA) sh device/cuda/bundle.sh
+
+# The epoch of MNIST would take an hour.
+emulate: ## the tests of tensors with the kernels for GPUs, run by this processor; needs a C++ compiler, amd64 and Linux
+	sh internal/cisterntest/emulator/build.sh $(CURDIR)/dist/emulator
+	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -tags emulator ./internal/cisterntest/emulator
+	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd
 
 kernels: ## compile every .cu to PTX; needs nvcc
 	sh device/cuda/kernels.sh

@@ -15,13 +15,17 @@ type AdamConfig struct {
 	Beta1, Beta2 *float64 // nil: 0.9, 0.999
 	Eps          *float64 // nil: 1e-8
 	WeightDecay  float64  // PyTorch's default for AdamW is 0.01
+	AMSGrad      bool     // the greatest second moment counts, not the present one: a third tensor a parameter
+	Maximize     bool     // steps go up the gradient
 }
 
-// Adam is Adam or AdamW (torch.optim). It keeps two tensors a parameter.
+// Adam is Adam or AdamW (torch.optim). It keeps two tensors a parameter, and a third one with AMSGrad.
 type Adam struct {
 	optimizerState
-	base    tensor.AdamStep     // of every step, without its number and learning rate
-	updates []tensor.AdamUpdate // of one Step
+	decoupled bool
+	base      []tensor.AdamStep // of each group, without its number, learning rate and beta1
+	amsgrad   []bool            // of each group
+	updates   []tensor.AdamUpdate
 }
 
 // NewAdam makes an optimiser of the parameters whose weight decay joins the gradient (torch.optim.Adam).
@@ -35,26 +39,49 @@ func NewAdamW(params Parameters, cfg AdamConfig) (*Adam, error) {
 }
 
 func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Adam, error) {
-	base := tensor.AdamStep{
-		Beta1: valueOr(cfg.Beta1, 0.9), Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
-		WeightDecay: cfg.WeightDecay, Decoupled: decoupled,
+	o := &Adam{decoupled: decoupled}
+	o.slots = func(g int) []slot {
+		if o.amsgrad[g] {
+			return adamSlots
+		}
+		return adamSlots[:2]
 	}
-	below1 := math.Nextafter(1, 0)
+	if err := o.add(op, params, cfg); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
+// not the first group's. After an error the optimiser is as it was.
+func (o *Adam) AddGroup(params Parameters, cfg AdamConfig) error {
+	return o.add("AddGroup", params, cfg)
+}
+
+func (o *Adam) add(op string, params Parameters, cfg AdamConfig) error {
+	base := tensor.AdamStep{
+		Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
+		WeightDecay: cfg.WeightDecay, Decoupled: o.decoupled, Maximize: cfg.Maximize,
+	}
+	beta1 := valueOr(cfg.Beta1, 0.9)
 	if err := errors.Join(
-		within(op, "Beta1", base.Beta1, 0, below1),
+		within(op, "Beta1", beta1, 0, below1),
 		within(op, "Beta2", base.Beta2, 0, below1),
 		within(op, "Eps", base.Eps, 0, math.MaxFloat64),
 		within(op, "WeightDecay", base.WeightDecay, 0, math.MaxFloat64)); err != nil {
-		return nil, err
+		return err
 	}
-	s, err := newOptimizerState(op, params, valueOr(cfg.LR, 1e-3), 2)
-	if err != nil {
-		return nil, err
+	g := Group{lr: valueOr(cfg.LR, 1e-3), momentum: beta1, cycled: true, greatest: below1}
+	if err := o.addGroup(op, params, g); err != nil {
+		return err
 	}
-	return &Adam{optimizerState: s, base: base}, nil
+	o.base, o.amsgrad = append(o.base, base), append(o.amsgrad, cfg.AMSGrad)
+	return nil
 }
 
-// Step updates every parameter that has a gradient.
+var adamSlots = []slot{{"exp_avg", 0}, {"exp_avg_sq", 0}, {"max_exp_avg_sq", 0}}
+
+// Step updates every parameter that has a gradient and is not frozen.
 func (o *Adam) Step(ctx context.Context) error {
 	due, err := o.due(ctx)
 	if err != nil || len(due) == 0 {
@@ -62,9 +89,11 @@ func (o *Adam) Step(ctx context.Context) error {
 	}
 	o.updates = o.updates[:0]
 	for _, i := range due {
-		p, step := o.params[i], o.base
-		step.LR, step.Step = o.lr, o.steps[i]+1
-		o.updates = append(o.updates, tensor.AdamUpdate{AdamStep: step, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1]})
+		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
+		step.LR, step.Beta1, step.Step = g.lr, g.momentum, o.steps[i]+1
+		o.updates = append(o.updates, tensor.AdamUpdate{
+			AdamStep: step, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2),
+		})
 	}
 	defer clear(o.updates) // the gradients are not the optimiser's to keep
 	if err := o.rt.StepAdamAll(ctx, o.updates); err != nil {

@@ -162,6 +162,16 @@ func (in *Initializer) SGD(params Parameters, cfg SGDConfig) *SGD {
 	return optimizer(in, "SGD", new(SGD), func() (*SGD, error) { return NewSGD(params, cfg) })
 }
 
+// RMSprop makes an optimiser as [NewRMSprop] does.
+func (in *Initializer) RMSprop(params Parameters, cfg RMSpropConfig) *RMSprop {
+	return optimizer(in, "RMSprop", new(RMSprop), func() (*RMSprop, error) { return NewRMSprop(params, cfg) })
+}
+
+// Adagrad makes an optimiser as [NewAdagrad] does.
+func (in *Initializer) Adagrad(params Parameters, cfg AdagradConfig) *Adagrad {
+	return optimizer(in, "Adagrad", new(Adagrad), func() (*Adagrad, error) { return NewAdagrad(params, cfg) })
+}
+
 // optimizer is what make makes, or none, which has no parameters.
 func optimizer[O Optimizer](in *Initializer, call string, none O, make func() (O, error)) O {
 	if !in.usable(call) {

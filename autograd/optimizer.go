@@ -12,73 +12,61 @@ import (
 // Optimizer updates the parameters of one runtime in place from their gradients. Its state is device memory. It is not safe for
 // concurrent use.
 type Optimizer interface {
-	// Prepare allocates the state, zeroed, so that the first step takes no more memory than the others.
-	// Otherwise Step allocates it for the parameters that have a gradient. It is idempotent.
+	// Prepare allocates the state, so that the first step takes no more memory than the others. Otherwise Step allocates it for the
+	// parameters that have a gradient. It is idempotent.
 	Prepare(ctx context.Context) error
-	// Step updates every parameter that has a gradient. If there is no memory for the state nothing is
-	// updated.
+	// Step updates every parameter that has a gradient, but for those that are frozen. If there is no memory for the state nothing
+	// is updated.
 	Step(ctx context.Context) error
 	// ZeroGrad frees the gradients (zero_grad(set_to_none=True)). The spans of the frees have their parent in ctx.
 	ZeroGrad(ctx context.Context) error
-	// LR is the learning rate, and SetLR changes it for the steps to come.
+	// LR is the learning rate of the first group, and SetLR changes that of all groups for the steps to come; see [Group.SetLR].
 	LR() float64
 	SetLR(lr float64) error
 	// Close frees the state. The parameters stay. It is idempotent. A Step after it starts anew, as the first one.
 	Close() error
 }
 
-// optimizerState is the state of an optimiser: for every parameter its number of steps and n tensors of its shape.
+// optimizerState is the state of an optimiser: for every parameter its number of steps and tensors of its shape.
 type optimizerState struct {
 	rt     *tensor.Runtime
-	params Parameters
-	lr     float64
-	n      int
+	params Parameters // of all groups
+	groups []*Group
+	of     []int // the group of each parameter
 	steps  []int
+	filled []bool // a step has written the parameter's state
 	state  [][]*tensor.Tensor
+	slots  func(g int) []slot // the tensors of a parameter of the g-th group; more of them may come, behind those that there are
 
 	pending []int // of due
 }
 
-func newOptimizerState(op string, params Parameters, lr float64, n int) (optimizerState, error) {
-	s := optimizerState{params: params, n: n, steps: make([]int, len(params)), state: make([][]*tensor.Tensor, len(params))}
-	if len(params) == 0 {
-		return s, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
-	}
-	for i, p := range params {
-		if p.Parameter == nil || p.value == nil {
-			return s, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.unusable())
-		}
-		for _, q := range params[:i] {
-			if p.Parameter == q.Parameter {
-				return s, fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, q.Name, p.Name)
-			}
-		}
-		rt := p.value.Runtime()
-		if s.rt != nil && rt != s.rt {
-			return s, fmt.Errorf("autograd: %s: %w: parameters %q and %q live in two runtimes: make an optimiser for each", op, tensor.ErrRuntime, params[0].Name, p.Name)
-		}
-		s.rt = rt
-	}
-	if err := s.SetLR(lr); err != nil {
-		return s, err
-	}
-	for _, p := range params {
-		p.name = p.Name
-	}
-	return s, nil
+// slot is a tensor of a parameter's state, with PyTorch's name and its first value.
+type slot struct {
+	name string
+	fill float64
 }
 
-// LR returns the learning rate.
-func (s *optimizerState) LR() float64 { return s.lr }
+// LR returns the learning rate of the first group.
+func (s *optimizerState) LR() float64 {
+	if len(s.groups) == 0 {
+		return 0
+	}
+	return s.groups[0].lr
+}
 
-// SetLR sets the learning rate, which is at least 0.
+// SetLR sets the learning rate of all groups, which is at least 0.
 func (s *optimizerState) SetLR(lr float64) error {
-	if err := within("SetLR", "the learning rate", lr, 0, math.MaxFloat64); err != nil {
+	if err := checkLR(lr); err != nil {
 		return err
 	}
-	s.lr = lr
+	for _, g := range s.groups {
+		g.lr = lr
+	}
 	return nil
 }
+
+func checkLR(lr float64) error { return within("SetLR", "the learning rate", lr, 0, math.MaxFloat64) }
 
 // ZeroGrad frees the gradients.
 func (s *optimizerState) ZeroGrad(ctx context.Context) error { return s.params.ZeroGrad(ctx) }
@@ -90,57 +78,76 @@ func (s *optimizerState) Close() error {
 		for _, t := range ts {
 			errs = append(errs, t.Release())
 		}
-		s.state[i], s.steps[i] = nil, 0
+		s.state[i], s.steps[i], s.filled[i] = nil, 0, false
 	}
 	return errors.Join(errs...)
 }
 
-// Prepare allocates the state of all parameters.
+// Prepare allocates the state of all parameters that are not frozen.
 func (s *optimizerState) Prepare(ctx context.Context) error {
-	return s.prepare(ctx, func(*Parameter) bool { return true })
+	return s.prepare(ctx, func(p *Parameter) bool { return !p.frozen })
 }
 
-// prepare gives every parameter that needs it its tensors, of zeros.
+// prepare gives every parameter that needs it its tensors.
 func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) bool) error {
 	ctx = tensor.Detached(ctx)
 	for i, p := range s.params {
-		if len(s.state[i]) == s.n || !needs(p.Parameter) {
+		if !needs(p.Parameter) {
 			continue
 		}
-		var ts []*tensor.Tensor
-		for range s.n {
-			t, err := s.rt.Zeros(ctx, p.value.Dtype(), p.value.Shape()...)
+		had := len(s.state[i])
+		slots := s.slots(s.of[i])
+		for _, slot := range slots[min(had, len(slots)):] {
+			t, err := s.first(ctx, slot, p.value)
 			if err != nil {
-				for _, t := range ts {
+				for _, t := range s.state[i][had:] {
 					err = errors.Join(err, t.ReleaseContext(ctx))
 				}
+				s.state[i] = s.state[i][:had]
 				return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, err)
 			}
-			ts = append(ts, t)
+			s.state[i] = append(s.state[i], t)
 		}
-		s.state[i] = ts
 	}
 	return nil
 }
 
-// due returns the parameters that have a gradient, by number, and gives them their state.
+// first is a tensor of the state of a parameter, before the first step.
+func (s *optimizerState) first(ctx context.Context, slot slot, p *tensor.Tensor) (*tensor.Tensor, error) {
+	if slot.fill == 0 {
+		return s.rt.Zeros(ctx, p.Dtype(), p.Shape()...)
+	}
+	return s.rt.Full(ctx, slot.fill, p.Dtype(), p.Shape()...)
+}
+
+// due returns the parameters that have a gradient and are not frozen, by number, and gives them their state.
 func (s *optimizerState) due(ctx context.Context) ([]int, error) {
-	if err := s.prepare(ctx, func(p *Parameter) bool { return p.grad != nil }); err != nil {
+	due := func(p *Parameter) bool { return p.grad != nil && !p.frozen }
+	if err := s.prepare(ctx, due); err != nil {
 		return nil, err
 	}
 	s.pending = s.pending[:0]
 	for i, p := range s.params {
-		if p.grad != nil {
+		if due(p.Parameter) {
 			s.pending = append(s.pending, i)
 		}
 	}
 	return s.pending, nil
 }
 
+// optional is the k-th tensor of the state of a parameter, or nil if it has fewer.
+func (s *optimizerState) optional(i, k int) *tensor.Tensor {
+	if k >= len(s.state[i]) {
+		return nil
+	}
+	return s.state[i][k]
+}
+
 // stepped counts a step of each of the parameters.
 func (s *optimizerState) stepped(due []int) {
 	for _, i := range due {
 		s.steps[i]++
+		s.filled[i] = s.filled[i] || len(s.slots(s.of[i])) > 0
 	}
 }
 

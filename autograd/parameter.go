@@ -14,7 +14,19 @@ type Parameter struct {
 	value, grad *tensor.Tensor
 	name        string // that an optimiser knows it by
 	missing     error  // why there is no value: an initialiser's error
+	frozen      bool
 }
+
+// SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes
+// that read it from now on, which save nothing for it, and optimisers leave it alone. A gradient that it has stays until ZeroGrad.
+func (p *Parameter) SetRequiresGrad(yes bool) {
+	if p != nil {
+		p.frozen = !yes
+	}
+}
+
+// RequiresGrad reports whether the parameter is trained; it is, until SetRequiresGrad.
+func (p *Parameter) RequiresGrad() bool { return p != nil && !p.frozen }
 
 // unusable tells why the parameter has no value, or nil.
 func (p *Parameter) unusable() error {
@@ -121,6 +133,13 @@ func (ps Parameters) ReleaseContext(ctx context.Context) error {
 		errs = append(errs, p.ReleaseContext(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// SetRequiresGrad freezes all of them, or lets them train again; see [Parameter.SetRequiresGrad].
+func (ps Parameters) SetRequiresGrad(yes bool) {
+	for _, p := range ps {
+		p.SetRequiresGrad(yes)
+	}
 }
 
 // Elements is the number of elements of all parameters.

@@ -16,38 +16,58 @@ type SGDConfig struct {
 	Dampening   float64
 	WeightDecay float64
 	Nesterov    bool // needs Momentum and no Dampening
+	Maximize    bool // steps go up the gradient
 }
 
 // SGD is stochastic gradient descent (torch.optim.SGD). With momentum it keeps one tensor a parameter.
 type SGD struct {
 	optimizerState
-	cfg     SGDConfig
+	base    []tensor.SGDStep   // of each group, without learning rate and momentum
 	updates []tensor.SGDUpdate // of one Step
 }
 
 // NewSGD makes an optimiser of the parameters.
 func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
-	if cfg.Nesterov && (cfg.Momentum == 0 || cfg.Dampening != 0) {
-		return nil, fmt.Errorf("autograd: NewSGD: %w: Nesterov needs Momentum, and no Dampening", ErrInvalid)
+	o := &SGD{}
+	o.slots = func(g int) []slot {
+		if o.groups[g].momentum == 0 {
+			return nil
+		}
+		return momentumSlot
 	}
-	if err := errors.Join(
-		within("NewSGD", "Momentum", cfg.Momentum, 0, math.MaxFloat64),
-		within("NewSGD", "Dampening", cfg.Dampening, -math.MaxFloat64, math.MaxFloat64),
-		within("NewSGD", "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
+	if err := o.add("NewSGD", params, cfg); err != nil {
 		return nil, err
 	}
-	n := 0
-	if cfg.Momentum != 0 {
-		n = 1
-	}
-	s, err := newOptimizerState("NewSGD", params, valueOr(cfg.LR, 1e-3), n)
-	if err != nil {
-		return nil, err
-	}
-	return &SGD{optimizerState: s, cfg: cfg}, nil
+	return o, nil
 }
 
-// Step updates every parameter that has a gradient.
+// AddGroup adds parameters with options of their own (torch.optim.Optimizer.add_param_group). What cfg leaves out is PyTorch's default,
+// not the first group's. After an error the optimiser is as it was.
+func (o *SGD) AddGroup(params Parameters, cfg SGDConfig) error { return o.add("AddGroup", params, cfg) }
+
+func (o *SGD) add(op string, params Parameters, cfg SGDConfig) error {
+	if cfg.Nesterov && (cfg.Momentum == 0 || cfg.Dampening != 0) {
+		return fmt.Errorf("autograd: %s: %w: Nesterov needs Momentum, and no Dampening", op, ErrInvalid)
+	}
+	if err := errors.Join(
+		within(op, "Momentum", cfg.Momentum, 0, math.MaxFloat64),
+		within(op, "Dampening", cfg.Dampening, -math.MaxFloat64, math.MaxFloat64),
+		within(op, "WeightDecay", cfg.WeightDecay, 0, math.MaxFloat64)); err != nil {
+		return err
+	}
+	g := Group{lr: valueOr(cfg.LR, 1e-3), momentum: cfg.Momentum, cycled: true, greatest: math.MaxFloat64}
+	if err := o.addGroup(op, params, g); err != nil {
+		return err
+	}
+	o.base = append(o.base, tensor.SGDStep{
+		Dampening: cfg.Dampening, WeightDecay: cfg.WeightDecay, Nesterov: cfg.Nesterov, Maximize: cfg.Maximize,
+	})
+	return nil
+}
+
+var momentumSlot = []slot{{"momentum_buffer", 0}}
+
+// Step updates every parameter that has a gradient and is not frozen.
 func (o *SGD) Step(ctx context.Context) error {
 	due, err := o.due(ctx)
 	if err != nil || len(due) == 0 {
@@ -55,12 +75,10 @@ func (o *SGD) Step(ctx context.Context) error {
 	}
 	o.updates = o.updates[:0]
 	for _, i := range due {
-		p := o.params[i]
-		u := tensor.SGDUpdate{SGDStep: tensor.SGDStep{
-			LR: o.lr, Momentum: o.cfg.Momentum, Dampening: o.cfg.Dampening, WeightDecay: o.cfg.WeightDecay,
-			Nesterov: o.cfg.Nesterov, First: o.steps[i] == 0,
-		}, P: p.value, G: p.grad}
-		if o.n > 0 {
+		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
+		step.LR, step.Momentum, step.First = g.lr, g.momentum, !o.filled[i]
+		u := tensor.SGDUpdate{SGDStep: step, P: p.value, G: p.grad}
+		if g.momentum != 0 {
 			u.Buf = o.state[i][0]
 		}
 		o.updates = append(o.updates, u)

@@ -81,9 +81,14 @@ func (t *Tape) Param(p *Parameter) *Variable {
 		t.fail("Param", err)
 		return t.inert()
 	}
-	v := &Variable{tape: t, value: p.value, param: p, needsGrad: t.record}
+	v := &Variable{tape: t, value: p.value, param: p, needsGrad: t.record && !p.frozen}
 	t.params[p] = v
 	return v
+}
+
+// Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
+func (t *Tape) Detach(x *Variable) *Variable {
+	return t.Func("Detach", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) { return t.rt.Share(t.ctx, c.Input(0)) }, nil)
 }
 
 // Value returns the tensor, which stays the tape's: it is released by Backward, unless Keep was called or it

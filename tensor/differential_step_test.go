@@ -10,7 +10,8 @@ import (
 )
 
 func stepOps[T kernel.Float]() []operation[T] {
-	return []operation[T]{{"SGD", sgdTrial[T]}, {"Adam", adamTrial[T]}}
+	return []operation[T]{{"SGD", sgdTrial[T]}, {"Adam", adamTrial[T]}, {"RMSprop", rmspropTrial[T]}, {"Adagrad", adagradTrial[T]},
+		{"ClipNorm", clipNormTrial[T]}, {"ClipValue", clipValueTrial[T]}}
 }
 
 // parameters is how many parameters one step updates: sometimes more than a launch on a GPU takes.
@@ -28,7 +29,7 @@ func sgdTrial[T kernel.Float](c *trial[T]) {
 	var s reference.SGD
 	for i := range c.parameters() {
 		if i == 0 || c.rand.IntN(3) == 0 { // otherwise as the one before
-			s = reference.SGD{LR: 0.1 + c.rand.Float64(), Nesterov: c.rand.IntN(2) == 0}
+			s = reference.SGD{LR: 0.1 + c.rand.Float64(), Nesterov: c.rand.IntN(2) == 0, Maximize: c.rand.IntN(3) == 0}
 			s.Momentum = []float64{0, 0.9}[c.rand.IntN(2)]
 			s.Dampening = []float64{0, 0.3}[c.rand.IntN(2)]
 			s.WeightDecay = []float64{0, 0.05}[c.rand.IntN(2)]
@@ -74,28 +75,47 @@ func adamTrial[T kernel.Float](c *trial[T]) {
 	for i := range c.parameters() {
 		if i == 0 || c.rand.IntN(3) == 0 {
 			s = reference.Adam{LR: 0.1 + c.rand.Float64(), Beta1: 0.5 + 0.4*c.rand.Float64(), Beta2: 0.9 + 0.09*c.rand.Float64(),
-				Eps: []float64{1e-3, 1e-8}[c.rand.IntN(2)], WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Decoupled: c.rand.IntN(2) == 0}
+				Eps: []float64{1e-3, 1e-8}[c.rand.IntN(2)], WeightDecay: []float64{0, 0.05}[c.rand.IntN(2)], Decoupled: c.rand.IntN(2) == 0,
+				Maximize: c.rand.IntN(3) == 0}
 		}
 		s := s
 		s.Step = 1 + c.rand.IntN(4)
 		shape := c.stepShape()
 		p, g, m := c.operand(shape...), c.operand(shape...), c.operand(shape...)
-		squares := make([]T, len(p.data))
-		for i := range squares {
-			squares[i] = T(math.Abs(float64(c.number())))
+		v := c.squares(shape)
+		var top *operand[T]
+		var tops *reference.Array
+		if c.rand.IntN(2) == 0 {
+			top = c.squares(shape)
+			tops = new(top.array())
 		}
-		v := c.operandOf(squares, shape)
-		param, first, second := reference.StepAdam(s, p.array(), g.array(), m.array(), v.array())
-		updates = append(updates, AdamUpdate{AdamStep: AdamStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor, V: v.Tensor})
+		param, first, second, greatest := reference.StepAdam(s, p.array(), g.array(), m.array(), v.array(), tops)
+		u := AdamUpdate{AdamStep: AdamStep(s), P: p.Tensor, G: g.Tensor, M: m.Tensor, V: v.Tensor}
+		if top != nil {
+			u.Greatest = top.Tensor
+		}
+		updates = append(updates, u)
 		check = append(check, func() {
 			p.became("StepAdam", param, tol)
 			g.unchanged("StepAdam")
 			m.became("StepAdam: the first moment", first, tol)
 			v.became("StepAdam: the second moment", second, tol)
+			if top != nil {
+				top.became("StepAdam: the greatest second moment", greatest, tol)
+			}
 		})
 	}
 	require.NoError(c.t, c.r.StepAdamAll(c.ctx, updates))
 	for _, f := range check {
 		f()
 	}
+}
+
+// squares is an operand of numbers that are not negative.
+func (c *trial[T]) squares(shape []int) *operand[T] {
+	data := make([]T, elements(shape))
+	for i := range data {
+		data[i] = T(math.Abs(float64(c.number())))
+	}
+	return c.operandOf(data, shape)
 }

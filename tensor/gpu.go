@@ -110,7 +110,7 @@ type gpuLaunch struct {
 	device.Launch
 	suffix        string // of its kernel
 	args          [512]uint64
-	reads, writes [4 * maxParameters]device.Range
+	reads, writes [5 * maxParameters]device.Range
 }
 
 // newLaunch begins the launch of a kernel's kernelKey for dt over n elements, with 256 threads a block.
@@ -149,7 +149,11 @@ func (l *gpuLaunch) number(v float64) {
 	}
 }
 
-func (l *gpuLaunch) double(v float64) { l.Args = append(l.Args, math.Float64bits(v)) }
+func (l *gpuLaunch) double(vs ...float64) {
+	for _, v := range vs {
+		l.Args = append(l.Args, math.Float64bits(v))
+	}
+}
 
 func (l *gpuLaunch) flag(v bool) {
 	if v {

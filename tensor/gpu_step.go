@@ -21,6 +21,32 @@ func (g *gpuKernels) stepLaunch(name string, first *Tensor, n, largest int) *gpu
 	return l
 }
 
+// largestOf is the number of elements of the largest parameter.
+func largestOf[U any](all []U, of func(U) *Tensor) int {
+	largest := 0
+	for _, u := range all {
+		largest = max(largest, of(u).count())
+	}
+	return largest
+}
+
+// updateIf is update, or the word 0 for what is not there.
+func (l *gpuLaunch) updateIf(t *Tensor) {
+	if t == nil {
+		l.word(0)
+		return
+	}
+	l.update(t)
+}
+
+// sign is what the gradients are multiplied with.
+func sign(maximize bool) float64 {
+	if maximize {
+		return -1
+	}
+	return 1
+}
+
 func (g *gpuKernels) sgd(all []sgdUpdate) error {
 	for len(all) > 0 {
 		n := alike(all, func(a, b sgdUpdate) bool {
@@ -37,27 +63,18 @@ func (g *gpuKernels) sgd(all []sgdUpdate) error {
 }
 
 func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
-	largest := 0
-	for _, u := range all {
-		largest = max(largest, u.p.count())
-	}
+	largest := largestOf(all, func(u sgdUpdate) *Tensor { return u.p })
 	if largest == 0 {
 		return nil
 	}
 	s := all[0].SGDStep
 	l := g.stepLaunch("sgd", all[0].p, len(all), largest)
-	for _, v := range []float64{s.LR, s.Momentum, 1 - s.Dampening, s.WeightDecay} {
-		l.double(v)
-	}
+	l.double(s.LR, s.Momentum, 1-s.Dampening, s.WeightDecay, sign(s.Maximize))
 	l.flag(s.Nesterov)
 	for _, u := range all {
 		l.update(u.p)
 		l.read(u.g)
-		if u.buf != nil {
-			l.update(u.buf)
-		} else {
-			l.word(0)
-		}
+		l.updateIf(u.buf)
 		l.word(u.p.count())
 		l.flag(u.First)
 	}
@@ -80,26 +97,21 @@ func (g *gpuKernels) adam(all []adamUpdate) error {
 }
 
 func (g *gpuKernels) adamStep(all []adamUpdate) error {
-	largest := 0
-	for _, u := range all {
-		largest = max(largest, u.p.count())
-	}
+	largest := largestOf(all, func(u adamUpdate) *Tensor { return u.p })
 	if largest == 0 {
 		return nil
 	}
 	s := all[0].Adam
 	l := g.stepLaunch("adam", all[0].p, len(all), largest)
-	for _, v := range []float64{shrink(s), decay(s), 1 - s.Beta1, s.Beta2, 1 - s.Beta2, s.Eps} {
-		l.double(v)
-	}
+	l.double(shrink(s), decay(s), 1-s.Beta1, s.Beta2, 1-s.Beta2, s.Eps, sign(s.Maximize))
 	for _, u := range all {
 		l.update(u.p)
 		l.read(u.g)
 		l.update(u.m)
 		l.update(u.v)
+		l.updateIf(u.greatest)
 		l.word(u.p.count())
-		l.double(u.StepSize)
-		l.double(u.Correction)
+		l.double(u.StepSize, u.Correction)
 	}
 	return g.run(l)
 }

@@ -17,15 +17,19 @@ func (h *hostKernels) sgd(all []sgdUpdate) error {
 	return nil
 }
 
+// updateIf is update, or nothing for what is not there.
+func updateIf[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return update[T](l, t)
+}
+
 func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
 	if p.bytes == 0 {
 		return nil
 	}
-	w, d := update[T](l, p), read[T](l, g)
-	var b []T
-	if buf != nil {
-		b = update[T](l, buf)
-	}
+	w, d, b := update[T](l, p), read[T](l, g), updateIf[T](l, buf)
 	return l.run(func() { kernel.StepSGD(s, w, d, b) })
 }
 
@@ -35,19 +39,62 @@ func (h *hostKernels) adam(all []adamUpdate) error {
 		if u.p.dtype == Float32 {
 			step = adam[float32]
 		}
-		if err := step(l, u.Adam, u.p, u.g, u.m, u.v); err != nil {
+		if err := step(l, u.Adam, u.p, u.g, u.m, u.v, u.greatest); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v *Tensor) error {
+func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v, greatest *Tensor) error {
 	if p.bytes == 0 {
 		return nil
 	}
-	w, d, m1, m2 := update[T](l, p), read[T](l, g), update[T](l, m), update[T](l, v)
-	return l.run(func() { kernel.StepAdam(s, w, d, m1, m2) })
+	w, d, m1, m2, top := update[T](l, p), read[T](l, g), update[T](l, m), update[T](l, v), updateIf[T](l, greatest)
+	return l.run(func() { kernel.StepAdam(s, w, d, m1, m2, top) })
+}
+
+func (h *hostKernels) rmsprop(all []rmspropUpdate) error {
+	for _, u := range all {
+		step := rmsprop[float64]
+		if u.p.dtype == Float32 {
+			step = rmsprop[float32]
+		}
+		if err := step(&launch{h: h, name: "rmsprop step"}, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rmsprop[T kernel.Float](l *launch, u rmspropUpdate) error {
+	if u.p.bytes == 0 {
+		return nil
+	}
+	s, p, g, v := u.RMSprop, update[T](l, u.p), read[T](l, u.g), update[T](l, u.v)
+	mean, buf := updateIf[T](l, u.mean), updateIf[T](l, u.buf)
+	return l.run(func() { kernel.StepRMSprop(s, p, g, v, mean, buf) })
+}
+
+func (h *hostKernels) adagrad(all []adagradUpdate) error {
+	for _, u := range all {
+		step := adagrad[float64]
+		if u.p.dtype == Float32 {
+			step = adagrad[float32]
+		}
+		if err := step(&launch{h: h, name: "adagrad step"}, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func adagrad[T kernel.Float](l *launch, u adagradUpdate) error {
+	if u.p.bytes == 0 {
+		return nil
+	}
+	s, p, g, sum := u.Adagrad, update[T](l, u.p), read[T](l, u.g), update[T](l, u.sum)
+	return l.run(func() { kernel.StepAdagrad(s, p, g, sum) })
 }
 
 func (h *hostKernels) convert(dst, x *Tensor) error {

@@ -41,6 +41,15 @@ type kernels interface {
 	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
+	rmsprop(all []rmspropUpdate) error
+	adagrad(all []adagradUpdate) error
+	// norm sets total, of float32 or float64, to the norm of the norms of the tensors; parts has room for a Float64 for each
+	// tensor and block of its launch.
+	norm(total *Tensor, ts []*Tensor, n kernel.Norm, parts *Tensor) error
+	// clip multiplies the tensors with most/(total+1e-6), if that is less than 1.
+	clip(ts []*Tensor, total *Tensor, most float64) error
+	// bound keeps the elements of the tensors within -most and most.
+	bound(ts []*Tensor, most float64) error
 
 	// take and gather note an index that is not there in fault.
 	take(dst, x, index *Tensor, t kernel.Take, fault *storage) error

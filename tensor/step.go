@@ -13,6 +13,7 @@ type SGDStep struct {
 	LR, Momentum, Dampening, WeightDecay float64
 	Nesterov                             bool
 	First                                bool // the momentum buffer holds nothing yet
+	Maximize                             bool // the step goes up the gradient
 }
 
 // SGDUpdate is the step of one parameter.
@@ -41,22 +42,16 @@ func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 	var held stepOperands
 	defer held.release()
 	for i, u := range updates {
-		ts := []*Tensor{u.P, u.G}
-		if u.Buf != nil {
-			ts = append(ts, u.Buf)
-		} else if u.Momentum != 0 {
+		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
-		if err := held.acquire(rt, "StepSGD", ts...); err != nil {
+		if err := held.acquire(rt, "StepSGD", withState([]*Tensor{u.P, u.G}, u.Buf)...); err != nil {
 			return err
 		}
 		all[i] = sgdUpdate{u.SGDStep, u.P, u.G, u.Buf}
 	}
 	for _, u := range all {
-		u.p.overwritten()
-		if u.buf != nil {
-			u.buf.overwritten()
-		}
+		overwritten(u.p, u.buf)
 	}
 	return rt.kernels.sgd(all)
 }
@@ -65,25 +60,28 @@ func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 type AdamStep struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	Decoupled                          bool
-	Step                               int // counts from 1
+	Step                               int  // counts from 1
+	Maximize                           bool // the step goes up the gradient
 }
 
-// AdamUpdate is the step of one parameter.
+// AdamUpdate is the step of one parameter. Greatest is nil, or holds the greatest second moments until now, which take the place of
+// the present ones (amsgrad).
 type AdamUpdate struct {
 	AdamStep
 	P, G, M, V *Tensor
+	Greatest   *Tensor
 }
 
 // StepAdam updates the parameters p and the moments m and v in place with the gradients g, in one pass over
 // the memory. All have one shape.
 func (rt *Runtime) StepAdam(ctx context.Context, s AdamStep, p, g, m, v *Tensor) error {
-	return rt.StepAdamAll(ctx, []AdamUpdate{{s, p, g, m, v}})
+	return rt.StepAdamAll(ctx, []AdamUpdate{{s, p, g, m, v, nil}})
 }
 
 // adamUpdate is an AdamUpdate that was checked.
 type adamUpdate struct {
 	kernel.Adam
-	p, g, m, v *Tensor
+	p, g, m, v, greatest *Tensor
 }
 
 // StepAdamAll is StepAdam for many parameters: on a GPU one launch does 48 of them (torch's fused Adam). No two
@@ -96,15 +94,13 @@ func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := held.acquire(rt, "StepAdam", u.P, u.G, u.M, u.V); err != nil {
+		if err := held.acquire(rt, "StepAdam", withState([]*Tensor{u.P, u.G, u.M, u.V}, u.Greatest)...); err != nil {
 			return err
 		}
-		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V}
+		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V, u.Greatest}
 	}
 	for _, u := range all {
-		u.p.overwritten()
-		u.m.overwritten()
-		u.v.overwritten()
+		overwritten(u.p, u.m, u.v, u.greatest)
 	}
 	return rt.kernels.adam(all)
 }
@@ -114,7 +110,26 @@ func (s AdamStep) kernel() kernel.Adam {
 	return kernel.Adam{
 		LR: s.LR, WeightDecay: s.WeightDecay, Decoupled: s.Decoupled, Beta1: s.Beta1, Beta2: s.Beta2, Eps: s.Eps,
 		StepSize:   s.LR / (1 - math.Pow(s.Beta1, t)),
-		Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)),
+		Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Maximize: s.Maximize,
+	}
+}
+
+// withState is the tensors and those of the optional ones that are there.
+func withState(ts []*Tensor, optional ...*Tensor) []*Tensor {
+	for _, t := range optional {
+		if t != nil {
+			ts = append(ts, t)
+		}
+	}
+	return ts
+}
+
+// overwritten counts a write in place to each of the tensors that are there.
+func overwritten(ts ...*Tensor) {
+	for _, t := range ts {
+		if t != nil {
+			t.overwritten()
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ struct sgd_parameter {
 };
 
 struct sgd_parameters {
-	double lr, momentum, keep, decay;
+	double lr, momentum, keep, decay, sign;
 	i64 nesterov;
 	sgd_parameter at[max_parameters];
 };
@@ -26,9 +26,9 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 		const sgd_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *buf = (T *)q.buf; \
 		const T *g = (const T *)q.g; \
-		T lr = (T)s.lr, momentum = (T)s.momentum, keep = (T)s.keep, decay = (T)s.decay; \
+		T lr = (T)s.lr, momentum = (T)s.momentum, keep = (T)s.keep, decay = (T)s.decay, sign = (T)s.sign; \
 		EACH(i, q.n) { \
-			T d = add(g[i], mul(decay, p[i])); \
+			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
 			if (buf) { \
 				T v = q.first ? d : add(mul(momentum, buf[i]), mul(keep, d)); \
 				buf[i] = v; \
@@ -40,29 +40,92 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 FLOATS(SGD)
 
 struct adam_parameter {
-	u64 p, g, m, v, n;
+	u64 p, g, m, v, greatest, n; // greatest may be 0
 	double step_size, correction;
 };
 
 struct adam_parameters {
-	double shrink, decay, c1, b2, c2, eps;
+	double shrink, decay, c1, b2, c2, eps, sign;
 	adam_parameter at[max_parameters];
 };
 
 #define ADAM(T, t) \
 	extern "C" __global__ void adam_##t(adam_parameters s) { \
 		const adam_parameter &q = s.at[blockIdx.y]; \
-		T *p = (T *)q.p, *m = (T *)q.m, *v = (T *)q.v; \
+		T *p = (T *)q.p, *m = (T *)q.m, *v = (T *)q.v, *greatest = (T *)q.greatest; \
 		const T *g = (const T *)q.g; \
 		T shrink = (T)s.shrink, decay = (T)s.decay, c1 = (T)s.c1, b2 = (T)s.b2, c2 = (T)s.c2, eps = (T)s.eps; \
-		T step = (T)q.step_size, correction = (T)q.correction; \
+		T step = (T)q.step_size, correction = (T)q.correction, sign = (T)s.sign; \
 		EACH(i, q.n) { \
-			T w = mul(p[i], shrink), d = add(g[i], mul(decay, w)); \
+			T w = mul(p[i], shrink), d = add(mul(sign, g[i]), mul(decay, w)); \
 			T mi = add(m[i], mul(add(d, -m[i]), c1)); \
 			T vi = add(mul(v[i], b2), mul(mul(c2, d), d)); \
 			m[i] = mi; \
 			v[i] = vi; \
+			if (greatest) { \
+				vi = greatest[i] > vi || greatest[i] != greatest[i] ? greatest[i] : vi; \
+				greatest[i] = vi; \
+			} \
 			p[i] = add(w, -(mul(step, mi) / add((T)sqrt(vi) / correction, eps))); \
 		} \
 	}
 FLOATS(ADAM)
+
+struct rmsprop_parameter {
+	u64 p, g, v, mean, buf, n; // mean and buf may be 0
+};
+
+struct rmsprop_parameters {
+	double lr, alpha, c, eps, decay, momentum, sign;
+	rmsprop_parameter at[max_parameters];
+};
+
+#define RMSPROP(T, t) \
+	extern "C" __global__ void rmsprop_##t(rmsprop_parameters s) { \
+		const rmsprop_parameter &q = s.at[blockIdx.y]; \
+		T *p = (T *)q.p, *v = (T *)q.v, *mean = (T *)q.mean, *buf = (T *)q.buf; \
+		const T *g = (const T *)q.g; \
+		T lr = (T)s.lr, alpha = (T)s.alpha, c = (T)s.c, eps = (T)s.eps, decay = (T)s.decay, momentum = (T)s.momentum, sign = (T)s.sign; \
+		EACH(i, q.n) { \
+			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
+			T vi = add(mul(v[i], alpha), mul(mul(c, d), d)); \
+			v[i] = vi; \
+			if (mean) { \
+				T mi = add(mean[i], mul(add(d, -mean[i]), c)); \
+				mean[i] = mi; \
+				vi = add(vi, -mul(mi, mi)); \
+			} \
+			d = d / add((T)sqrt(vi), eps); \
+			if (buf) { \
+				d = add(d, mul(momentum, buf[i])); \
+				buf[i] = d; \
+			} \
+			p[i] = add(p[i], -mul(lr, d)); \
+		} \
+	}
+FLOATS(RMSPROP)
+
+struct adagrad_parameter {
+	u64 p, g, sum, n;
+	double rate;
+};
+
+struct adagrad_parameters {
+	double decay, eps, sign;
+	adagrad_parameter at[max_parameters];
+};
+
+#define ADAGRAD(T, t) \
+	extern "C" __global__ void adagrad_##t(adagrad_parameters s) { \
+		const adagrad_parameter &q = s.at[blockIdx.y]; \
+		T *p = (T *)q.p, *sum = (T *)q.sum; \
+		const T *g = (const T *)q.g; \
+		T rate = (T)q.rate, decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
+		EACH(i, q.n) { \
+			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
+			T all = add(sum[i], mul(d, d)); \
+			sum[i] = all; \
+			p[i] = add(p[i], -(mul(rate, d) / add((T)sqrt(all), eps))); \
+		} \
+	}
+FLOATS(ADAGRAD)

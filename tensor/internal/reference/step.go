@@ -5,14 +5,14 @@ import "math"
 // SGD are the numbers of torch.optim.SGD.
 type SGD struct {
 	LR, Momentum, Dampening, WeightDecay float64
-	Nesterov, First                      bool
+	Nesterov, First, Maximize            bool
 }
 
 // StepSGD is the parameters and the momentum after a step; buf is nil if there is no momentum.
 func StepSGD(s SGD, p, g, buf Array) (param, momentum Result) {
 	param, momentum = newResult(p.Shape), newResult(p.Shape)
 	for i, w := range p.Data {
-		d := g.Data[i] + s.WeightDecay*w
+		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
 		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
 		if s.Momentum != 0 {
 			m, msize := d, size
@@ -37,14 +37,15 @@ type Adam struct {
 	LR, Beta1, Beta2, Eps, WeightDecay float64
 	Decoupled                          bool
 	Step                               int
+	Maximize                           bool
 }
 
-// StepAdam is the parameters and both moments after a step.
-func StepAdam(s Adam, p, g, m, v Array) (param, first, second Result) {
-	param, first, second = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
+// StepAdam is the parameters and both moments after a step, and the greatest second moments if there were some.
+func StepAdam(s Adam, p, g, m, v Array, tops *Array) (param, first, second, greatest Result) {
+	param, first, second, greatest = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
 	t := float64(s.Step)
 	for i, w := range p.Data {
-		d := g.Data[i]
+		d := sign(s.Maximize) * g.Data[i]
 		size := math.Abs(d)
 		if s.Decoupled {
 			w -= s.LR * s.WeightDecay * w
@@ -54,12 +55,23 @@ func StepAdam(s Adam, p, g, m, v Array) (param, first, second Result) {
 		}
 		m1 := s.Beta1*m.Data[i] + (1-s.Beta1)*d
 		m2 := s.Beta2*v.Data[i] + (1-s.Beta2)*d*d
+		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*size*size
+		if tops != nil {
+			m2 = math.Max(m2, tops.Data[i])
+			greatest.Data[i], greatest.Size[i] = m2, math.Max(second.Size[i], math.Abs(tops.Data[i]))
+		}
 		bottom := math.Sqrt(m2/(1-math.Pow(s.Beta2, t))) + s.Eps
 		move := s.LR / (1 - math.Pow(s.Beta1, t)) / bottom
 		first.Data[i], first.Size[i] = m1, math.Abs(m.Data[i])+size
-		second.Data[i], second.Size[i] = m2, math.Abs(v.Data[i])+(1-s.Beta2)*size*size
 		param.Data[i] = w - move*m1
 		param.Size[i] = math.Abs(w) + math.Abs(move)*(math.Abs(m.Data[i])+size)
 	}
-	return param, first, second
+	return param, first, second, greatest
+}
+
+func sign(maximize bool) float64 {
+	if maximize {
+		return -1
+	}
+	return 1
 }

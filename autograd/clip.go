@@ -1,0 +1,62 @@
+package autograd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// ClipGradNorm scales the gradients in place, so that the norm of all of them together is at most about most
+// (torch.nn.utils.clip_grad_norm_), between Backward and the optimiser's step. It returns the norm that they had, as a scalar that the
+// caller releases, and waits for nothing: the norm is computed, and the gradients are scaled, on the device. norm is the p
+// of the norm, math.Inf(1) for the greatest magnitude; without it it is 2. Parameters without a gradient are left out.
+func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...float64) (*tensor.Tensor, error) {
+	p := 2.0
+	if len(norm) > 0 {
+		p = norm[0]
+	}
+	if len(norm) > 1 {
+		return nil, fmt.Errorf("autograd: ClipGradNorm: %w: %d norms: want one", ErrInvalid, len(norm))
+	}
+	rt, grads, err := ps.gradients("ClipGradNorm")
+	if err != nil {
+		return nil, err
+	}
+	total, err := rt.ClipNorm(ctx, most, p, grads...)
+	if err != nil {
+		return nil, fmt.Errorf("autograd: ClipGradNorm: %w", err)
+	}
+	return total, nil
+}
+
+// ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
+func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
+	rt, grads, err := ps.gradients("ClipGradValue")
+	if err == nil {
+		err = rt.ClipValue(ctx, most, grads...)
+	}
+	if err != nil {
+		return fmt.Errorf("autograd: ClipGradValue: %w", err)
+	}
+	return nil
+}
+
+// gradients are those that there are, and their runtime.
+func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.Tensor, err error) {
+	for _, p := range ps {
+		if err := p.unusable(); err != nil {
+			return nil, nil, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
+		}
+		if rt == nil {
+			rt = p.value.Runtime()
+		}
+		if p.grad != nil {
+			grads = append(grads, p.grad)
+		}
+	}
+	if rt == nil {
+		return nil, nil, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
+	}
+	return rt, grads, nil
+}

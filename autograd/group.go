@@ -1,0 +1,95 @@
+package autograd
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Group are parameters of an optimiser that share its options (torch.optim's param_groups). The first one is what the optimiser was
+// made with; AddGroup adds others.
+type Group struct {
+	params Parameters
+	lr     float64
+
+	// What schedules cycle beside the learning rate: the momentum of SGD and RMSprop, Adam's beta1.
+	momentum float64
+	cycled   bool    // there is such a number
+	greatest float64 // that it may be
+}
+
+// Parameters are the group's parameters.
+func (g *Group) Parameters() Parameters { return g.params }
+
+// LR is the group's learning rate.
+func (g *Group) LR() float64 { return g.lr }
+
+// SetLR changes it for the steps to come; it is at least 0.
+func (g *Group) SetLR(lr float64) error {
+	if err := checkLR(lr); err != nil {
+		return err
+	}
+	g.lr = lr
+	return nil
+}
+
+// Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
+func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cycled }
+
+// SetMomentum changes it for the steps to come. An optimiser without one refuses.
+func (g *Group) SetMomentum(momentum float64) error {
+	if !g.cycled {
+		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
+	}
+	if err := within("SetMomentum", "the momentum", momentum, 0, g.greatest); err != nil {
+		return err
+	}
+	g.momentum = momentum
+	return nil
+}
+
+// Groups are the groups of parameters, the first one first.
+func (s *optimizerState) Groups() []*Group { return s.groups }
+
+// addGroup takes parameters that no other group has, with a learning rate that is checked.
+func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
+	if err := checkLR(g.lr); err != nil {
+		return err
+	}
+	if len(params) == 0 {
+		return fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
+	}
+	known := make(map[*Parameter]string, len(s.params)+len(params))
+	for _, p := range s.params {
+		known[p.Parameter] = p.Name
+	}
+	rt, first := s.rt, params[0].Name
+	if rt != nil {
+		first = s.params[0].Name
+	}
+	for _, p := range params {
+		if p.Parameter == nil || p.value == nil {
+			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, p.unusable())
+		}
+		if name, ok := known[p.Parameter]; ok {
+			return fmt.Errorf("autograd: %s: %w: parameters %q and %q are the same one", op, ErrInvalid, name, p.Name)
+		}
+		known[p.Parameter] = p.Name
+		if rt != nil && rt != p.value.Runtime() {
+			return fmt.Errorf("autograd: %s: %w: parameters %q and %q live in two runtimes: make an optimiser for each", op, tensor.ErrRuntime, first, p.Name)
+		}
+		rt = p.value.Runtime()
+	}
+	g.params, s.rt = params, rt
+	s.groups = append(s.groups, &g)
+	for _, p := range params {
+		p.name = p.Name
+		s.params, s.of = append(s.params, p), append(s.of, len(s.groups)-1)
+		s.steps, s.filled, s.state = append(s.steps, 0), append(s.filled, false), append(s.state, nil)
+	}
+	return nil
+}
+
+// below1 is the greatest number that a mean's share of its past may be.
+var below1 = math.Nextafter(1, 0)

@@ -1,0 +1,203 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// step is a step of the optimiser with this gradient of p.
+func (b *bench) step(opt Optimizer, p *Parameter, grad float64) {
+	b.t.Helper()
+	tape := NewTape(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), grad)))
+	require.NoError(b.t, err)
+	require.NoError(b.t, tape.Close())
+	require.NoError(b.t, opt.Step(b.ctx))
+	require.NoError(b.t, opt.ZeroGrad(b.ctx))
+}
+
+// number is a parameter of one number.
+func (b *bench) number(v float64) *Parameter { return &Parameter{value: upload(b, []float64{v})} }
+
+// all makes one optimiser of each sort.
+var all = map[string]func(ps Parameters) (Optimizer, error){
+	"SGD":     func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(0.5), Momentum: 0.5}) },
+	"Adam":    func(ps Parameters) (Optimizer, error) { return NewAdam(ps, AdamConfig{LR: new(0.5), AMSGrad: true}) },
+	"AdamW":   func(ps Parameters) (Optimizer, error) { return NewAdamW(ps, AdamConfig{LR: new(0.5)}) },
+	"Adagrad": func(ps Parameters) (Optimizer, error) { return NewAdagrad(ps, AdagradConfig{LR: new(0.5)}) },
+	"RMSprop": func(ps Parameters) (Optimizer, error) {
+		return NewRMSprop(ps, RMSpropConfig{LR: new(0.5), Centered: true, Momentum: 0.5})
+	},
+}
+
+// TestGroupsHaveOptionsOfTheirOwn: the rate, and the decay; schedules multiply each one's own rate.
+func TestGroupsHaveOptionsOfTheirOwn(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q := b.parameter(1), b.parameter(1)
+	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	require.NoError(t, err)
+	require.NoError(t, opt.AddGroup(Parameters{{"q", q}}, SGDConfig{LR: new(0.25), WeightDecay: 2, Maximize: true}))
+	b.step(opt, p, 1)
+	b.step(opt, q, 1)
+	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()))
+	assert.Equal(t, []float64{1 - 0.25*(-1+2)}, read[float64](b, q.Value()))
+
+	s, err := NewScheduler(opt, ExponentialLR{0.5})
+	require.NoError(t, err)
+	require.NoError(t, s.Step())
+	assert.Equal(t, []float64{0.25, 0.125}, []float64{opt.Groups()[0].LR(), opt.Groups()[1].LR()})
+	assert.Equal(t, 0.25, opt.LR(), "the first group's")
+	require.NoError(t, opt.SetLR(3))
+	assert.Equal(t, 3.0, opt.Groups()[1].LR(), "all groups'")
+	require.NoError(t, opt.Groups()[1].SetLR(4))
+	assert.Equal(t, 3.0, opt.LR())
+	assert.ErrorIs(t, opt.Groups()[1].SetLR(-1), ErrInvalid)
+	assert.Equal(t, "q", opt.Groups()[1].Parameters()[0].Name)
+
+	err = opt.AddGroup(Parameters{{"again", p}}, SGDConfig{})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, `autograd: AddGroup: invalid argument: parameters "p" and "again" are the same one`)
+	require.ErrorIs(t, opt.AddGroup(nil, SGDConfig{}), ErrInvalid)
+	require.ErrorIs(t, opt.AddGroup(Parameters{{"r", b.parameter(1)}}, SGDConfig{LR: new(-1.0)}), ErrInvalid)
+	require.Len(t, opt.Groups(), 2, "after errors the optimiser is as it was")
+	other := open(t, 64<<20)
+	require.ErrorIs(t, opt.AddGroup(Parameters{{"r", other.parameter(1)}}, SGDConfig{}), tensor.ErrRuntime)
+
+	r := b.parameter(1)
+	require.NoError(t, opt.AddGroup(Parameters{{"r", r}}, SGDConfig{LR: new(8.0)}))
+	require.NoError(t, s.Step(), "a group that came after the scheduler")
+	assert.Equal(t, 2.0, opt.Groups()[2].LR())
+	require.ErrorIs(t, opt.Groups()[0].SetMomentum(-1), ErrInvalid)
+	require.NoError(t, opt.Close())
+}
+
+// TestGroupsOfEverySort: state of its own size for each group.
+func TestGroupsOfEverySort(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, groups := range map[string]func(p, q Parameters) (Optimizer, error){
+		"Adam": func(p, q Parameters) (Optimizer, error) {
+			o, err := NewAdam(p, AdamConfig{})
+			require.NoError(t, err)
+			return o, o.AddGroup(q, AdamConfig{AMSGrad: true})
+		},
+		"RMSprop": func(p, q Parameters) (Optimizer, error) {
+			o, err := NewRMSprop(p, RMSpropConfig{Momentum: 0.5})
+			require.NoError(t, err)
+			return o, o.AddGroup(q, RMSpropConfig{Centered: true})
+		},
+		"Adagrad": func(p, q Parameters) (Optimizer, error) {
+			o, err := NewAdagrad(p, AdagradConfig{})
+			require.NoError(t, err)
+			return o, o.AddGroup(q, AdagradConfig{InitialAccumulatorValue: 8, LR: new(1.0)})
+		},
+	} {
+		p, q := b.parameter(1), b.parameter(1)
+		opt, err := groups(Parameters{{"p", p}}, Parameters{{"q", q}})
+		require.NoError(t, err, name)
+		b.step(opt, p, 1)
+		b.step(opt, q, 1)
+		if name == "Adagrad" {
+			assert.InDelta(t, 1-1.0/3, read[float64](b, q.Value())[0], 1e-9, "a sum that begins with 8")
+		}
+		require.NoError(t, opt.Close())
+	}
+}
+
+// TestEveryOptimizerMakesStale: a parameter that was changed under a tape is noticed, whichever optimiser did it, and one whose
+// gradient is missing is not changed.
+func TestEveryOptimizerMakesStale(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, make := range all {
+		p, q := b.parameter(1), b.parameter(1)
+		opt, err := make(Parameters{{"p", p}, {"q", q}})
+		require.NoError(t, err)
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(tape.Mul(tape.Param(p), tape.Param(p)))
+		b.step(opt, p, 1)
+		_, err = tape.Backward(loss)
+		require.ErrorIs(t, err, ErrStale, name)
+		require.Error(t, tape.Close())
+		assert.Equal(t, uint64(1), p.Value().Version(), name)
+		assert.Zero(t, q.Value().Version(), name)
+		require.NoError(t, opt.Close())
+	}
+}
+
+// TestFrozenParameters get no gradient, and no step even with one; nothing is saved for them.
+func TestFrozenParameters(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, make := range all {
+		p, q := b.number(2), b.number(3)
+		ps := Parameters{{"p", p}, {"q", q}}
+		opt, err := make(ps)
+		require.NoError(t, err)
+		assert.True(t, q.RequiresGrad())
+		q.SetRequiresGrad(false)
+		assert.False(t, q.RequiresGrad())
+		tape := NewTape(b.ctx, b.rt)
+		_, err = tape.Backward(tape.Sum(tape.Mul(tape.Param(p), tape.Param(q))))
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+		assert.Nil(t, q.Grad())
+		require.Equal(t, []float64{3}, read[float64](b, p.Grad()))
+		q.grad = upload(b, []float64{1})
+		require.NoError(t, opt.Prepare(b.ctx))
+		require.NoError(t, opt.Step(b.ctx))
+		assert.Zero(t, q.Value().Version(), name)
+		assert.NotZero(t, p.Value().Version(), name)
+		live := b.live()
+		ps.SetRequiresGrad(true)
+		require.NoError(t, opt.Step(b.ctx))
+		assert.NotZero(t, q.Value().Version(), name)
+		assert.Greater(t, b.live(), live, "%s: a frozen parameter has no state", name)
+		require.NoError(t, opt.Close())
+		require.NoError(t, opt.ZeroGrad(b.ctx))
+	}
+	p := b.number(2)
+	p.SetRequiresGrad(false)
+	tape := NewTape(b.ctx, b.rt)
+	y := tape.Exp(tape.Mul(tape.Param(p), tape.Param(p)))
+	_, err := tape.Backward(tape.Sum(y))
+	require.ErrorIs(t, err, ErrNoGrad)
+	assert.Empty(t, tape.nodes, "nothing is recorded")
+	require.Error(t, tape.Close())
+}
+
+// TestDetach: a factor that counts as a constant.
+func TestDetach(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.number(3)
+	tape := NewTape(b.ctx, b.rt)
+	x := tape.Param(p)
+	y := tape.Mul(x, x)
+	_, err := tape.Backward(tape.Sum(tape.Mul(x, tape.Detach(y))))
+	require.NoError(t, err)
+	assert.Equal(t, []float64{9}, read[float64](b, p.Grad()))
+	require.NoError(t, tape.Close())
+	require.NoError(t, p.ZeroGrad(b.ctx))
+	eval := NoGrad(b.ctx, b.rt)
+	assert.Equal(t, 9.0, eval.Detach(eval.Mul(eval.Param(p), eval.Param(p))).Item())
+	require.NoError(t, eval.Close())
+}
+
+// TestAccumulation: gradients of several tapes add up, and one step uses the sum.
+func TestAccumulation(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.parameter(1)
+	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	require.NoError(t, err)
+	for range 3 {
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(p), 2)))
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+	}
+	require.NoError(t, opt.Step(b.ctx))
+	assert.Equal(t, []float64{1 - 0.5*6}, read[float64](b, p.Value()))
+	require.NoError(t, opt.ZeroGrad(b.ctx))
+	require.NoError(t, opt.Close())
+}

@@ -1,0 +1,102 @@
+package autograd
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Scheduler applies a [Schedule] to an optimiser, each group from its own first rate. It belongs to the optimiser's goroutine.
+//
+//	scheduler, err := autograd.NewScheduler(sgd, autograd.CosineAnnealingLR{TMax: 1000})
+//	for range 1000 {
+//		…
+//		err = errors.Join(sgd.Step(ctx), scheduler.Step())
+//	}
+type Scheduler struct {
+	opt      Optimizer
+	schedule Schedule
+	step     int
+	base     []float64 // the first rate of each group
+}
+
+// NewScheduler takes the present learning rates as the first ones, and sets those of step 0. A schedule whose numbers can't be, or one
+// that cycles the momentum of an optimiser that has none, is an error.
+func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
+	if opt == nil || schedule == nil {
+		return nil, fmt.Errorf("autograd: NewScheduler: %w: the optimiser and the schedule must not be nil", ErrInvalid)
+	}
+	s := &Scheduler{opt: opt, schedule: schedule}
+	if err := s.SetStep(0); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Step is called after each step of the optimiser, and sets the rates of the next one.
+func (s *Scheduler) Step() error { return s.SetStep(s.step + 1) }
+
+// LastStep is the number of calls of Step (last_epoch).
+func (s *Scheduler) LastStep() int { return s.step }
+
+// LR is the learning rate of the optimiser's first group (get_last_lr).
+func (s *Scheduler) LR() float64 { return s.opt.LR() }
+
+// grouped is an optimiser of this package.
+type grouped interface {
+	Groups() []*Group
+}
+
+// SetStep sets the rates of any step, as if Step had been called so often. After an error nothing has changed.
+func (s *Scheduler) SetStep(step int) error {
+	if step < 0 {
+		return fmt.Errorf("autograd: SetStep: %w: step %d", ErrInvalid, step)
+	}
+	if err := checkSchedule(s.schedule, step); err != nil {
+		return err
+	}
+	g, ok := s.opt.(grouped)
+	if !ok {
+		return s.setAll(step)
+	}
+	groups := g.Groups()
+	momentum, cycles := 0.0, false
+	if m, ok := s.schedule.(MomentumSchedule); ok {
+		momentum, cycles = m.Momentum(step)
+	}
+	base := s.base
+	for i, g := range groups {
+		if i == len(base) {
+			base = append(base, g.lr) // this one was added since
+		}
+		err := checkLR(s.schedule.LR(base[i], step))
+		if cycles {
+			was := g.momentum
+			err = errors.Join(err, g.SetMomentum(momentum))
+			g.momentum = was
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, g := range groups {
+		g.lr = s.schedule.LR(base[i], step)
+		if cycles {
+			g.momentum = momentum
+		}
+	}
+	s.step, s.base = step, base
+	return nil
+}
+
+// setAll is for an optimiser that has one rate.
+func (s *Scheduler) setAll(step int) error {
+	base := s.base
+	if len(base) == 0 {
+		base = []float64{s.opt.LR()}
+	}
+	if err := s.opt.SetLR(s.schedule.LR(base[0], step)); err != nil {
+		return err
+	}
+	s.step, s.base = step, base
+	return nil
+}

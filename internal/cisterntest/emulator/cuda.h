@@ -1,0 +1,327 @@
+// What CUDA C gives to kernels, for a C++ compiler and an ordinary processor. A block's threads are fibers of one
+// thread of the system; they take turns at __syncthreads and at the functions of a warp, where all have to come before any goes on.
+// Blocks run one after the other. What a GPU leaves undefined, such as threads that wait at different places, is an error here.
+
+#pragma once
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__
+#define __align__(n) __attribute__((aligned(n)))
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define __constant__ static const
+#define __shared__ static thread_local
+
+struct dim3 {
+	unsigned x, y, z;
+};
+
+#define EMULATOR_VECTORS(T, name) \
+	struct name##2 { T x, y; }; \
+	struct name##4 { T x, y, z, w; };
+EMULATOR_VECTORS(unsigned, uint)
+EMULATOR_VECTORS(int, int)
+EMULATOR_VECTORS(float, float)
+EMULATOR_VECTORS(double, double)
+EMULATOR_VECTORS(long long, longlong)
+EMULATOR_VECTORS(unsigned long long, ulonglong)
+EMULATOR_VECTORS(unsigned char, uchar)
+
+static thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+static const int warpSize = 32;
+
+namespace emulator {
+
+enum state { READY, AT_BLOCK, AT_WARP, DONE };
+
+// fiber is a thread of the GPU: its stack, and where it left off.
+struct fiber {
+	void *sp;
+	char *stack;
+	state at;
+	unsigned mask; // that it waits for, at a function of the warp
+	unsigned phase;
+	dim3 index;
+};
+
+enum { most_threads = 1024, stack_bytes = 256 << 10 };
+
+struct processor {
+	fiber fibers[most_threads];
+	int threads;
+	fiber *running;
+	void *sp; // of the scheduler
+	uint64_t lanes[2][most_threads];
+	void (*kernel)(const uint64_t *);
+	const uint64_t *args;
+};
+
+static thread_local processor *cpu;
+
+// swap saves the registers that a call keeps and the stack at *from, and goes on at to.
+extern "C" void emulator_swap(void **from, void *to);
+asm(R"(
+.text
+.local emulator_swap
+.type emulator_swap, @function
+emulator_swap:
+	pushq %rbp
+	pushq %rbx
+	pushq %r12
+	pushq %r13
+	pushq %r14
+	pushq %r15
+	movq %rsp, (%rdi)
+	movq %rsi, %rsp
+	popq %r15
+	popq %r14
+	popq %r13
+	popq %r12
+	popq %rbx
+	popq %rbp
+	ret
+.size emulator_swap, .-emulator_swap
+)");
+
+static void yield(state at) {
+	fiber *f = cpu->running;
+	f->at = at;
+	emulator_swap(&f->sp, cpu->sp);
+	threadIdx = f->index;
+}
+
+static void enter() {
+	for (;;) {
+		threadIdx = cpu->running->index;
+		cpu->kernel(cpu->args);
+		yield(DONE); // and begins anew, as another thread
+	}
+}
+
+static void prepare(fiber *f) {
+	if (!f->stack) {
+		f->stack = (char *)mmap(0, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+		if (f->stack == MAP_FAILED)
+			abort();
+		mprotect(f->stack, 4096, PROT_NONE); // a stack that is too small faults
+		void **sp = (void **)(f->stack + stack_bytes);
+		*--sp = 0;
+		*--sp = (void *)enter;
+		for (int i = 0; i < 6; i++)
+			*--sp = 0;
+		f->sp = sp;
+	}
+	f->at = READY;
+	f->phase = 0;
+}
+
+// release lets those go on that all have come for. It returns how many.
+static int release() {
+	int released = 0, alive = 0, at_block = 0;
+	for (int i = 0; i < cpu->threads; i++) {
+		alive += cpu->fibers[i].at != DONE;
+		at_block += cpu->fibers[i].at == AT_BLOCK;
+	}
+	bool block = alive > 0 && at_block == alive;
+	for (int w = 0; w < cpu->threads; w += 32) {
+		int lanes = std::min(32, cpu->threads - w);
+		fiber *f = cpu->fibers + w;
+		for (int i = 0; i < lanes; i++) {
+			if (f[i].at != AT_WARP)
+				continue;
+			bool all = true;
+			for (int j = 0; j < lanes; j++)
+				if (f[i].mask >> j & 1)
+					all = all && (f[j].at == DONE || (f[j].at == AT_WARP && f[j].mask == f[i].mask));
+			if (!all)
+				continue;
+			for (int j = lanes - 1; j >= 0; j--)
+				if (f[i].mask >> j & 1 && f[j].at == AT_WARP && j != i)
+					f[j].at = READY, released++;
+			f[i].at = READY, released++;
+		}
+	}
+	for (int i = 0; block && i < cpu->threads; i++)
+		if (cpu->fibers[i].at == AT_BLOCK)
+			cpu->fibers[i].at = READY, released++;
+	return released;
+}
+
+// run_block returns false if its threads wait for each other at different places.
+static bool run_block() {
+	for (;;) {
+		for (int i = 0; i < cpu->threads; i++) {
+			fiber *f = cpu->running = cpu->fibers + i;
+			if (f->at == READY)
+				emulator_swap(&cpu->sp, f->sp);
+		}
+		int done = 0;
+		for (int i = 0; i < cpu->threads; i++)
+			done += cpu->fibers[i].at == DONE;
+		if (done == cpu->threads)
+			return true;
+		if (!release())
+			return false;
+	}
+}
+
+static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
+	if (!cpu)
+		cpu = new processor();
+	cpu->threads = block[0] * block[1] * block[2];
+	if (cpu->threads < 1 || cpu->threads > most_threads)
+		return "a block has more than 1024 threads";
+	cpu->kernel = kernel, cpu->args = args;
+	gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
+	for (uint32_t z = 0; z < grid[2]; z++)
+		for (uint32_t y = 0; y < grid[1]; y++)
+			for (uint32_t x = 0; x < grid[0]; x++) {
+				blockIdx = {x, y, z};
+				for (int i = 0; i < cpu->threads; i++) {
+					prepare(cpu->fibers + i);
+					cpu->fibers[i].index = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
+				}
+				if (!run_block()) {
+					for (int i = 0; i < cpu->threads; i++)
+						cpu->fibers[i].stack = 0; // they are somewhere in the kernel; their stacks are given up
+					return "threads of a block wait for each other at different places";
+				}
+			}
+	return 0;
+}
+
+// call takes the arguments as a launch does: each from a word of its own, the last one perhaps from several.
+template <class... A, size_t... I> void call(void (*f)(A...), const uint64_t *words, std::index_sequence<I...>) {
+	f(*(const std::decay_t<A> *)(words + I)...);
+}
+template <class... A> void call(void (*f)(A...), const uint64_t *words) { call(f, words, std::index_sequence_for<A...>()); }
+
+static int lane() { return (cpu->running - cpu->fibers) % 32; }
+
+// exchange shows v to the lanes of the warp, and gives those of the others. Two sets of places take turns: no lane can be two
+// exchanges ahead of another.
+template <class T> static const uint64_t *exchange(unsigned mask, T v) {
+	static_assert(sizeof v <= 8, "of at most 8 bytes");
+	fiber *f = cpu->running;
+	uint64_t *places = cpu->lanes[f->phase++ % 2] + (f - cpu->fibers) / 32 * 32;
+	memcpy(places + lane(), &v, sizeof v);
+	f->mask = mask;
+	yield(AT_WARP);
+	return places;
+}
+
+template <class T> static T of(const uint64_t *places, int lane) {
+	T v;
+	memcpy(&v, places + lane, sizeof v);
+	return v;
+}
+
+static unsigned ballot(unsigned mask, bool v) {
+	const uint64_t *places = exchange(mask, (int)v);
+	unsigned all = 0;
+	for (int i = 0; i < 32; i++)
+		if (mask >> i & 1 && (cpu->running - cpu->fibers) / 32 * 32 + i < cpu->threads && of<int>(places, i))
+			all |= 1u << i;
+	return all;
+}
+
+} // namespace emulator
+
+static inline void __syncthreads() { emulator::yield(emulator::AT_BLOCK); }
+static inline void __syncwarp(unsigned mask = ~0u) { emulator::exchange(mask, 0); }
+template <class T> static inline T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
+	int base = emulator::lane() / width * width;
+	return emulator::of<T>(emulator::exchange(mask, v), base + (unsigned)from % width);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T v, int d, int width = 32) {
+	(void)width;
+	return emulator::of<T>(emulator::exchange(mask, v), emulator::lane() ^ d);
+}
+template <class T> static inline T __shfl_down_sync(unsigned mask, T v, unsigned d, int width = 32) {
+	int l = emulator::lane();
+	return emulator::of<T>(emulator::exchange(mask, v), l % width + (int)d < width ? l + d : l);
+}
+template <class T> static inline T __shfl_up_sync(unsigned mask, T v, unsigned d, int width = 32) {
+	int l = emulator::lane();
+	return emulator::of<T>(emulator::exchange(mask, v), l % width >= (int)d ? l - d : l);
+}
+static inline unsigned __ballot_sync(unsigned mask, int v) { return emulator::ballot(mask, v); }
+static inline int __any_sync(unsigned mask, int v) { return emulator::ballot(mask, v) != 0; }
+static inline int __all_sync(unsigned mask, int v) { return emulator::ballot(mask, !v) == 0; }
+static inline void __nanosleep(unsigned ns) { usleep(ns / 1000); }
+static inline void __threadfence() {}
+static inline void __threadfence_block() {}
+static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+// Blocks run one after the other, and so do the threads between two places where they wait.
+template <class T> static inline T emulator_was(T *p, T next) {
+	T old = *p;
+	*p = next;
+	return old;
+}
+template <class T, class V> static inline T atomicAdd(T *p, V v) { return emulator_was(p, (T)(*p + v)); }
+template <class T, class V> static inline T atomicMax(T *p, V v) { return emulator_was(p, std::max(*p, (T)v)); }
+template <class T, class V> static inline T atomicMin(T *p, V v) { return emulator_was(p, std::min(*p, (T)v)); }
+template <class T, class V> static inline T atomicOr(T *p, V v) { return emulator_was(p, (T)(*p | v)); }
+template <class T, class V> static inline T atomicExch(T *p, V v) { return emulator_was(p, (T)v); }
+template <class T, class U, class V> static inline T atomicCAS(T *p, U compare, V v) {
+	return *p == (T)compare ? emulator_was(p, (T)v) : *p;
+}
+
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __dmul_rn(double a, double b) { return a * b; }
+static inline double __dadd_rn(double a, double b) { return a + b; }
+static inline double __dsub_rn(double a, double b) { return a - b; }
+static inline double __ddiv_rn(double a, double b) { return a / b; }
+static inline double __dsqrt_rn(double a) { return sqrt(a); }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
+static inline double rsqrt(double v) { return 1 / sqrt(v); }
+static inline float rsqrtf(float v) { return 1 / sqrtf(v); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned __int128)a * b >> 64; }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline int __clz(int v) { return v ? __builtin_clz(v) : 32; }
+template <class T> static inline T __ldg(const T *p) { return *p; }
+template <class To, class From> static inline To emulator_bits(From v) {
+	To to;
+	memcpy(&to, &v, sizeof to);
+	return to;
+}
+static inline int __float_as_int(float v) { return emulator_bits<int>(v); }
+static inline unsigned __float_as_uint(float v) { return emulator_bits<unsigned>(v); }
+static inline float __int_as_float(int v) { return emulator_bits<float>(v); }
+static inline float __uint_as_float(unsigned v) { return emulator_bits<float>(v); }
+static inline long long __double_as_longlong(double v) { return emulator_bits<long long>(v); }
+static inline double __longlong_as_double(long long v) { return emulator_bits<double>(v); }
+template <class A, class B> static inline std::common_type_t<A, B> min(A a, B b) {
+	typedef std::common_type_t<A, B> T;
+	return (T)b < (T)a ? (T)b : (T)a;
+}
+template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b) {
+	typedef std::common_type_t<A, B> T;
+	return (T)a < (T)b ? (T)b : (T)a;
+}
+using std::isfinite;
+using std::isinf;
+using std::isnan;

@@ -1,0 +1,87 @@
+//go:build emulator
+
+package emulator
+
+// #cgo LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdint.h>
+// #include <stdlib.h>
+//
+// static void *find(void *f, const char *name) { return ((void *(*)(const char *))f)(name); }
+// static const char *run(void *f, void *kernel, const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
+//	return ((const char *(*)(void *, const uint32_t *, const uint32_t *, const uint64_t *))f)(kernel, grid, block, args);
+// }
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// module is the shared object that build.sh made of a source. It stays loaded.
+type module struct {
+	name      string
+	find, run unsafe.Pointer
+}
+
+var mark = regexp.MustCompile(`^// of (\S+), sha256 ([0-9a-f]{64})\n`)
+
+// LoadModule finds what a PTX's source was compiled to in the folder that CISTERN_EMULATOR names.
+func (d *emulated) LoadModule(image []byte) (device.Module, error) {
+	found := mark.FindSubmatch(image)
+	if found == nil {
+		return nil, &device.Error{Op: "LoadModule", Device: "emulated", Detail: "the image does not name its source", Err: device.ErrInvalid}
+	}
+	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), string(found[2])+".so"))
+	defer C.free(unsafe.Pointer(path))
+	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		return nil, fmt.Errorf("emulator: %s: %s: run make emulate, which compiles the kernels", found[1], C.GoString(C.dlerror()))
+	}
+	m := &module{name: string(found[1])}
+	for name, to := range map[string]*unsafe.Pointer{"emulator_find": &m.find, "emulator_run": &m.run} {
+		symbol := C.CString(name)
+		*to = C.dlsym(handle, symbol)
+		C.free(unsafe.Pointer(symbol))
+		if *to == nil {
+			return nil, fmt.Errorf("emulator: %s has no %s", m.name, name)
+		}
+	}
+	return m, nil
+}
+
+func (m *module) Close() error { return nil }
+
+type kernel struct {
+	module  *module
+	name    string
+	pointer unsafe.Pointer
+}
+
+func (m *module) Kernel(name string) (any, error) {
+	symbol := C.CString(name)
+	defer C.free(unsafe.Pointer(symbol))
+	p := C.find(m.find, symbol)
+	if p == nil {
+		return nil, &device.Error{Op: "Kernel", Device: "emulated", Detail: fmt.Sprintf("%s has no kernel %q", m.name, name), Err: device.ErrInvalid}
+	}
+	return &kernel{m, name, p}, nil
+}
+
+// prepare is the launch as a function for the host device's stream.
+func (k *kernel) prepare(l *device.Launch) func() {
+	grid, block, args := l.Grid, l.Block, slices.Clone(l.Args)
+	return func() {
+		failed := C.run(k.module.run, k.pointer, (*C.uint32_t)(unsafe.Pointer(&grid)), (*C.uint32_t)(unsafe.Pointer(&block)),
+			(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(args))))
+		if failed != nil {
+			panic(fmt.Sprintf("%s: grid %v, block %v: %s", k.name, grid, block, C.GoString(failed)))
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package reference
+
+import "math"
+
+// RMSprop are the numbers of torch.optim.RMSprop.
+type RMSprop struct {
+	LR, Alpha, Eps, WeightDecay, Momentum float64
+	Maximize                              bool
+}
+
+// StepRMSprop is the parameters, the means of squares, the means, and the momentum after a step; the last two are nil where there are
+// none.
+func StepRMSprop(s RMSprop, p, g, squares Array, means, momentum *Array) (param, square, mean, buf Result) {
+	param, square, mean, buf = newResult(p.Shape), newResult(p.Shape), newResult(p.Shape), newResult(p.Shape)
+	for i, w := range p.Data {
+		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
+		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		v := s.Alpha*squares.Data[i] + (1-s.Alpha)*d*d
+		square.Data[i], square.Size[i] = v, s.Alpha*math.Abs(squares.Data[i])+(1-s.Alpha)*size*size
+		if means != nil {
+			m := s.Alpha*means.Data[i] + (1-s.Alpha)*d
+			mean.Data[i], mean.Size[i] = m, math.Abs(means.Data[i])+size
+			v -= m * m
+		}
+		bottom := math.Sqrt(v) + s.Eps
+		move, msize := d/bottom, size/bottom
+		if momentum != nil {
+			move += s.Momentum * momentum.Data[i]
+			msize += math.Abs(s.Momentum * momentum.Data[i])
+			buf.Data[i], buf.Size[i] = move, msize
+		}
+		param.Data[i], param.Size[i] = w-s.LR*move, math.Abs(w)+s.LR*msize
+	}
+	return param, square, mean, buf
+}
+
+// Adagrad are the numbers of torch.optim.Adagrad.
+type Adagrad struct {
+	LR, LRDecay, WeightDecay, Eps float64
+	Step                          int
+	Maximize                      bool
+}
+
+// StepAdagrad is the parameters and the sums of squares after a step.
+func StepAdagrad(s Adagrad, p, g, squares Array) (param, sum Result) {
+	param, sum = newResult(p.Shape), newResult(p.Shape)
+	rate := s.LR / (1 + s.LRDecay*float64(s.Step-1))
+	for i, w := range p.Data {
+		d := sign(s.Maximize)*g.Data[i] + s.WeightDecay*w
+		size := math.Abs(g.Data[i]) + math.Abs(s.WeightDecay*w)
+		v := squares.Data[i] + d*d
+		sum.Data[i], sum.Size[i] = v, squares.Data[i]+size*size
+		bottom := math.Sqrt(v) + s.Eps
+		param.Data[i], param.Size[i] = w-rate*d/bottom, math.Abs(w)+rate*size/bottom
+	}
+	return param, sum
+}
+
+// Norm is the p-norm of all numbers, as torch.linalg.vector_norm has it.
+func Norm(p float64, x []float64) float64 {
+	switch {
+	case math.IsInf(p, 1):
+		most := 0.0
+		for _, v := range x {
+			most = math.Max(most, math.Abs(v))
+		}
+		return most
+	case math.IsInf(p, -1):
+		least := math.Inf(1)
+		for _, v := range x {
+			least = math.Min(least, math.Abs(v))
+		}
+		return least
+	case p == 0:
+		n := 0.0
+		for _, v := range x {
+			if v != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	var sum Sum
+	for _, v := range x {
+		sum.Add(math.Pow(math.Abs(v), p))
+	}
+	return math.Pow(sum.Value(), 1/p)
+}

@@ -1,0 +1,93 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// RMSpropStep is one step of torch.optim.RMSprop.
+type RMSpropStep struct {
+	LR, Alpha, Eps, WeightDecay, Momentum float64
+	Maximize                              bool // the step goes up the gradient
+}
+
+// RMSpropUpdate is the step of one parameter: V are the means of the squares of the gradients. Mean is nil, or holds the means of the
+// gradients (centered).
+type RMSpropUpdate struct {
+	RMSpropStep
+	P, G, V *Tensor
+	Mean    *Tensor
+	Buf     *Tensor // may be nil if Momentum is 0
+}
+
+// rmspropUpdate is an RMSpropUpdate that was checked.
+type rmspropUpdate struct {
+	kernel.RMSprop
+	p, g, v, mean, buf *Tensor
+}
+
+// StepRMSpropAll updates parameters in place with their gradients and state, which all have the parameter's shape: on a GPU one launch
+// does 48 of them. No two updates may share memory. If one can't be done none is.
+func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) error {
+	all := make([]rmspropUpdate, len(updates))
+	var held stepOperands
+	defer held.release()
+	for i, u := range updates {
+		if u.Buf == nil && u.Momentum != 0 {
+			return fmt.Errorf("tensor: StepRMSprop: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
+		}
+		if u.Momentum == 0 {
+			u.Buf = nil // as PyTorch, which leaves it alone
+		}
+		if err := held.acquire(rt, "StepRMSprop", withState([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
+			return err
+		}
+		all[i] = rmspropUpdate{kernel.RMSprop(u.RMSpropStep), u.P, u.G, u.V, u.Mean, u.Buf}
+	}
+	for _, u := range all {
+		overwritten(u.p, u.v, u.mean, u.buf)
+	}
+	return rt.kernels.rmsprop(all)
+}
+
+// AdagradStep is one step of torch.optim.Adagrad.
+type AdagradStep struct {
+	LR, LRDecay, WeightDecay, Eps float64
+	Step                          int  // counts from 1
+	Maximize                      bool // the step goes up the gradient
+}
+
+// AdagradUpdate is the step of one parameter: Sum are the sums of the squares of the gradients.
+type AdagradUpdate struct {
+	AdagradStep
+	P, G, Sum *Tensor
+}
+
+// adagradUpdate is an AdagradUpdate that was checked.
+type adagradUpdate struct {
+	kernel.Adagrad
+	p, g, sum *Tensor
+}
+
+// StepAdagradAll updates parameters in place as StepRMSpropAll does.
+func (rt *Runtime) StepAdagradAll(_ context.Context, updates []AdagradUpdate) error {
+	all := make([]adagradUpdate, len(updates))
+	var held stepOperands
+	defer held.release()
+	for i, u := range updates {
+		if u.Step < 1 {
+			return fmt.Errorf("tensor: StepAdagrad: %w: step %d: want at least 1", ErrInvalid, u.Step)
+		}
+		if err := held.acquire(rt, "StepAdagrad", u.P, u.G, u.Sum); err != nil {
+			return err
+		}
+		rate := u.LR / (1 + float64(u.Step-1)*u.LRDecay)
+		all[i] = adagradUpdate{kernel.Adagrad{Rate: rate, WeightDecay: u.WeightDecay, Eps: u.Eps, Maximize: u.Maximize}, u.P, u.G, u.Sum}
+	}
+	for _, u := range all {
+		overwritten(u.p, u.sum)
+	}
+	return rt.kernels.adagrad(all)
+}
