@@ -2,19 +2,12 @@ package tensor
 
 import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 
-// readIf and updateIf are for operands that may be nil.
+// readIf is read, or nothing for what is not there.
 func readIf[T any](l *launch, t *Tensor) []T {
 	if t == nil {
 		return nil
 	}
 	return read[T](l, t)
-}
-
-func updateIf[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return update[T](l, t)
 }
 
 func (h *hostKernels) cell(c *cellStep) error {
