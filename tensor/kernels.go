@@ -35,10 +35,6 @@ type kernels interface {
 	argMax(dst, x *Tensor) error
 	crossEntropy(loss, logits, labels *Tensor, fault *storage) error
 	crossEntropyGrad(dst, logits, labels, dloss *Tensor) error
-	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
-	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
-	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
-	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 	rmsprop(all []rmspropUpdate) error
@@ -66,14 +62,38 @@ type kernels interface {
 	close() error
 }
 
+// layerKernels are kernels' operations on channels of pictures, and normalisations.
+type layerKernels interface {
+	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
+	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
+	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
+	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
+	maxPool(p *kernel.Pool, y, indices, x *Tensor) error
+	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
+	avgPool(p *kernel.Pool, y, x *Tensor) error
+	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
+	// normalize sets y and the statistics; w, b, and each gradient but that of x may be nil.
+	normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error
+	normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error
+	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
+	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
+	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
+	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error
+}
+
 // newKernels finds the kernels for the runtime's device.
-func newKernels(rt *Runtime, tf32 bool) (kernels, error) {
+func newKernels(rt *Runtime, tf32 bool) (kernels, layerKernels, error) {
 	switch dev := rt.stream.Device().(type) {
 	case device.HostVisible:
-		return &hostKernels{rt: rt, mem: dev, stream: rt.stream}, nil
+		h := &hostKernels{rt: rt, mem: dev, stream: rt.stream}
+		return h, h, nil
 	case device.ModuleLoader:
-		return newGPUKernels(rt, dev, tf32)
+		g, err := newGPUKernels(rt, dev, tf32)
+		if err != nil {
+			return nil, nil, err
+		}
+		return g, g, nil
 	}
-	return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
+	return nil, nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
 		"and for those that load PTX", rt.stream.Device().Name(), ErrUnsupported)
 }
