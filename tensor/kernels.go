@@ -62,6 +62,10 @@ type kernels interface {
 	takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) error
 	gather(dst, x, index *Tensor, g *kernel.Gather, fault *storage) error
 	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
+	attention(p *kernel.Attention, on *attending) error
+	attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error
+	cell(c *cellStep) error
+	cellGrad(c *cellGradStep) error
 
 	close() error
 }
