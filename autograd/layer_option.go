@@ -32,6 +32,7 @@ type layerOptions struct {
 	noBias, noAffine, noStatistics           bool
 	eps                                      float64
 	momentum                                 float64
+	sequence                                 sequenceOptions
 }
 
 // options reads the options of a layer, which takes those named; what it does not take is an error that sticks.
