@@ -69,7 +69,7 @@ func (c Checkpoint) save(ctx context.Context, path string) error {
 		}
 	}
 	if c.Optimizer != nil {
-		s, err := stateOf(c.Optimizer)
+		s, err := optimizerStateOf(c.Optimizer)
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	var r optimizerRecord
 	if c.Optimizer != nil {
 		var err error
-		if o, err = stateOf(c.Optimizer); err != nil {
+		if o, err = optimizerStateOf(c.Optimizer); err != nil {
 			return err
 		}
 		if err := get(optimizerKey, &r); err != nil {

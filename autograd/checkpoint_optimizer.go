@@ -8,8 +8,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// stateOf is the state of an optimiser of this package.
-func stateOf(o Optimizer) (*optimizerState, error) {
+// optimizerStateOf is the state of an optimiser of this package.
+func optimizerStateOf(o Optimizer) (*optimizerState, error) {
 	s, ok := o.(interface{ all() *optimizerState })
 	if !ok {
 		return nil, fmt.Errorf("%w: the state of a %T is not known", ErrInvalid, o)
