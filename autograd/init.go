@@ -29,7 +29,9 @@ type Initializer struct {
 	rt    *tensor.Runtime
 	dtype tensor.Dtype
 	rand  *rand.Rand
-	err   error
+	// source is where rand has its numbers from: its state is what a checkpoint keeps.
+	source *rand.PCG
+	err    error
 
 	made     []func(context.Context) error // what releases it, in the order of the making
 	accepted int                           // how much of made Err has handed to the program
@@ -49,7 +51,7 @@ func (f initOption) apply(in *Initializer) { f(in) }
 // Seed gives an initialiser the same random numbers in every run (torch.manual_seed; the generator is a PCG). Without
 // it they differ.
 func Seed(seed uint64) InitOption {
-	return initOption(func(in *Initializer) { in.rand = rand.New(rand.NewPCG(seed, 0)) })
+	return initOption(func(in *Initializer) { in.source = rand.NewPCG(seed, 0) })
 }
 
 // Dtype is the type of an initialiser's parameters and tensors, Float32 or Float64. Without it it is Float32.
@@ -66,9 +68,10 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 			o.apply(in)
 		}
 	}
-	if in.rand == nil {
-		in.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	if in.source == nil {
+		in.source = rand.NewPCG(rand.Uint64(), rand.Uint64())
 	}
+	in.rand = rand.New(in.source)
 	switch {
 	case ctx == nil:
 		in.ctx = context.Background()
