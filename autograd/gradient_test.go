@@ -125,7 +125,7 @@ func (b *bench) value(f function, args [][]float64, grads bool) (float64, [][]fl
 func TestGradientsAgainstFiniteDifferences(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, f := range functions() {
+	for _, f := range append(functions(), pictureFunctions()...) {
 		args := make([][]float64, len(f.shapes))
 		for i, s := range f.shapes {
 			n := 1
