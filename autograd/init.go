@@ -153,7 +153,7 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 
 // Steps gives a tape for each of n steps of a training, and closes it after the body of the loop, however that ends. The
 // loop ends early when the initialiser has an error: that of a step's tape, with which it sticks, or of its context, which
-// is looked at before each step.
+// is looked at before each step. The tapes' random operations have seeds of the initialiser's sequence.
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -176,6 +176,7 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 
 func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
 	tape := NewTape(in.ctx, in.rt)
+	tape.SetSeed(in.rand.Uint64())
 	defer func() { in.stick(tape.Close()) }()
 	return yield(i, tape)
 }
