@@ -17,7 +17,9 @@ func pictureFunctions() (fs []function) {
 	wider := c
 	wider.OutputPadding = []int{1}
 	add("ConvTranspose2d", func(t *Tape, v []*Variable) *Variable { return t.ConvTranspose2d(v[0], v[1], v[2], wider) }, []int{2, 4, 2, 3}, []int{4, 1, 2, 3}, []int{2})
-	add("ConvTranspose1d", func(t *Tape, v []*Variable) *Variable { return t.ConvTranspose1d(v[0], v[1], v[2], tensor.ConvConfig{}) },
+	add("ConvTranspose1d", func(t *Tape, v []*Variable) *Variable {
+		return t.ConvTranspose1d(v[0], v[1], v[2], tensor.ConvConfig{})
+	},
 		[]int{1, 2, 3}, []int{2, 2, 2}, []int{2})
 	p := tensor.PoolingConfig{Kernel: []int{2, 3}, Stride: []int{1, 2}, Padding: []int{1}, Ceil: true}
 	add("MaxPool2d", func(t *Tape, v []*Variable) *Variable { return t.MaxPool2d(v[0], p) }, []int{2, 2, 3, 4})
