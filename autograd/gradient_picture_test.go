@@ -1,6 +1,19 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+func TestGradientsOfPicturesAgainstFiniteDifferences(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, f := range pictureFunctions() {
+		b.checkSlopes(f, random)
+	}
+}
 
 // pictureFunctions are convolutions, pooling and normalisations, whose gradients are compared with differences.
 func pictureFunctions() (fs []function) {
