@@ -3,7 +3,7 @@ package autograd
 import "github.com/cistern-ml/cistern/tensor"
 
 func (r *referenceRun) pooling() tensor.PoolingConfig {
-	return tensor.PoolingConfig{Window: r.ints("kernel_size"), Stride: r.ints("stride"), Padding: r.ints("padding"), Dilation: r.ints("dilation"),
+	return tensor.PoolingConfig{Kernel: r.ints("kernel_size"), Stride: r.ints("stride"), Padding: r.ints("padding"), Dilation: r.ints("dilation"),
 		Ceil: r.bool("ceil_mode", false), ExcludePadding: !r.bool("count_include_pad", true), Divisor: r.int("divisor_override", 0)}
 }
 

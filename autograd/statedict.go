@@ -83,11 +83,17 @@ func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...
 	for _, opt := range opts {
 		opt(&o)
 	}
-	return loadState(ctx, "LoadStateDict", state, f, f.Tensors(), o.lax)
+	if err := checkState(state, f, f.Tensors(), o.lax); err != nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+	}
+	if err := readState(ctx, state, f); err != nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+	}
+	return nil
 }
 
-// loadState loads tensors from those of a file.
-func loadState(ctx context.Context, op string, state []NamedTensor, f *safetensors.File, infos []safetensors.Info, lax bool) error {
+// checkState compares tensors with those of a file; infos are those that must be among them.
+func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.Info, lax bool) error {
 	known, loaded := map[string]bool{}, map[*tensor.Tensor]bool{}
 	for _, t := range state {
 		known[t.Name] = true
@@ -122,12 +128,17 @@ func loadState(ctx context.Context, op string, state []NamedTensor, f *safetenso
 		problems = append(problems, "unexpected key(s) in state_dict: "+strings.Join(unexpected, ", "))
 	}
 	if problems = append(problems, wrong...); len(problems) > 0 {
-		return fmt.Errorf("autograd: %s: %w: %s", op, ErrState, strings.Join(problems, "; "))
+		return fmt.Errorf("%w: %s", ErrState, strings.Join(problems, "; "))
 	}
+	return nil
+}
+
+// readState reads the tensors that the file has.
+func readState(ctx context.Context, state []NamedTensor, f *safetensors.File) error {
 	for _, t := range state {
 		if _, ok := f.Info(t.Name); ok {
 			if err := f.LoadInto(ctx, t.Name, t.Tensor); err != nil {
-				return fmt.Errorf("autograd: %s: %w", op, err)
+				return err
 			}
 		}
 	}

@@ -76,6 +76,8 @@ type layerKernels interface {
 	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
 	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
 	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
+	// dropout multiplies an element by 0 if its random number is below, and by scale otherwise.
+	dropout(dst, x *Tensor, r kernel.Random, below uint64, scale float64) error
 	maxPool(p *kernel.Pool, y, indices, x *Tensor) error
 	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
 	avgPool(p *kernel.Pool, y, x *Tensor) error

@@ -12,7 +12,7 @@ import (
 // PoolingConfig says how the window of a pooling moves. Each list has one number for both dimensions, or two: height and
 // width.
 type PoolingConfig struct {
-	Window         []int // kernel_size
+	Kernel         []int // kernel_size: the size of the window
 	Stride         []int // nil: the window's size
 	Padding        []int // on both sides: at most half of the window; nil: 0
 	Dilation       []int // of MaxPool2d; nil: 1
@@ -26,10 +26,10 @@ func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 	if len(x) != 3 && len(x) != 4 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, height, width) or (channels, height, width)", op, ErrShape, x)
 	}
-	if len(c.Window) == 0 {
+	if len(c.Kernel) == 0 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: there is no window", op, ErrInvalid)
 	}
-	window, err := eachDim(op, "window", c.Window, 2, 1, 1)
+	window, err := eachDim(op, "window", c.Kernel, 2, 1, 1)
 	if err != nil {
 		return nil, nil, err
 	}
