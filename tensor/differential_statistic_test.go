@@ -70,17 +70,19 @@ func greatestTrial[T kernel.Float](c *trial[T]) {
 	c.gave("Amax", y, err, want, tolerance{result: 1})
 	x.unchanged("Amax")
 	dy := c.gradientOf(kept, without)
-	want = reference.StatisticGrad(x.array(), kept, func(g []float64, i int, v float64) (float64, float64) {
+	want = reference.StatisticGrad(x.array(), kept, func(g []float64, i int) func(v float64) (float64, float64) {
 		top := reference.Greatest(g)
 		ties := reference.Ties(g, top, all)
-		if reference.Ties([]float64{v}, top, all) > 0 || ties == 0 {
-			d := float64(dy.data[i]) / float64(ties)
-			if ties == 0 {
-				d = math.NaN()
+		return func(v float64) (float64, float64) {
+			switch {
+			case ties == 0:
+				return math.NaN(), 0
+			case reference.Ties([]float64{v}, top, all) == 0:
+				return 0, 0
 			}
+			d := float64(dy.data[i]) / float64(ties)
 			return d, math.Abs(d)
 		}
-		return 0, 0
 	})
 	dx, err := grad(c.ctx, dy.Tensor, x.Tensor, y, axes...)
 	c.gave("AmaxGrad", dx, err, want, inDouble[T](2))
@@ -98,9 +100,11 @@ func logSumExpTrial[T kernel.Float](c *trial[T]) {
 	got, err := ToSlice[T](c.ctx, y, nil)
 	require.NoError(c.t, err)
 	dy := c.gradientOf(kept, without)
-	want = reference.StatisticGrad(x.array(), kept, func(_ []float64, i int, v float64) (float64, float64) {
-		d := float64(dy.data[i]) * reference.Exp(v-float64(got[i]))
-		return d, math.Abs(d)
+	want = reference.StatisticGrad(x.array(), kept, func(_ []float64, i int) func(v float64) (float64, float64) {
+		return func(v float64) (float64, float64) {
+			d := float64(dy.data[i]) * math.Exp(v-float64(got[i]))
+			return d, math.Abs(d)
+		}
 	})
 	dx, err := c.r.LogSumExpGrad(c.ctx, dy.Tensor, x.Tensor, y, axes...)
 	tol := inDouble[T](8)
@@ -125,13 +129,15 @@ func varTrial[T kernel.Float](c *trial[T]) {
 	tol.inside = 4 * float64(len(x.data)+1)
 	c.gave("Var", y, err, want, tol)
 	dy := c.gradientOf(kept, without)
-	want = reference.StatisticGrad(x.array(), kept, func(g []float64, i int, v float64) (float64, float64) {
+	want = reference.StatisticGrad(x.array(), kept, func(g []float64, i int) func(v float64) (float64, float64) {
 		mean, _, _ := reference.Moments(g)
-		scale, size := 2/(float64(len(g))-correction)*float64(dy.data[i]), math.Abs(v)
+		scale, around := 2/(float64(len(g))-correction)*float64(dy.data[i]), 0.0
 		for _, w := range g {
-			size += math.Abs(w) / float64(len(g))
+			around += math.Abs(w) / float64(len(g))
 		}
-		return scale * (v - mean), math.Abs(scale) * size
+		return func(v float64) (float64, float64) {
+			return scale * (v - mean), math.Abs(scale) * (math.Abs(v) + around)
+		}
 	})
 	dx, err := c.r.VarGrad(c.ctx, dy.Tensor, x.Tensor, correction, axes...)
 	c.gave("VarGrad", dx, err, want, tol)

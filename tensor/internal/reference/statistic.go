@@ -21,14 +21,14 @@ func Statistic(x Array, shape []int, f func(group []float64) (value, size float6
 	return r
 }
 
-// StatisticGrad is f of every group, its number and one of its elements, where the element is.
-func StatisticGrad(x Array, shape []int, f func(group []float64, i int, v float64) (value, size float64)) Result {
+// StatisticGrad is where each element is what f of its group, and of the group's number, says of it.
+func StatisticGrad(x Array, shape []int, f func(group []float64, i int) func(v float64) (value, size float64)) Result {
 	r := newResult(x.Shape)
-	groups := Groups(x, shape)
-	each(x.Shape, func(i int, index []int) {
-		at := place(shape, index)
-		r.Data[i], r.Size[i] = f(groups[at], at, x.Data[i])
-	})
+	of := make([]func(v float64) (value, size float64), elements(shape))
+	for i, g := range Groups(x, shape) {
+		of[i] = f(g, i)
+	}
+	each(x.Shape, func(i int, index []int) { r.Data[i], r.Size[i] = of[place(shape, index)](x.Data[i]) })
 	return r
 }
 
