@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cistern-ml/cistern/autograd"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 )
 
@@ -29,7 +30,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.picture != "":
+		err = o.predict(ctx, stdout)
+	default:
 		err = runOptions(ctx, o, stdout, stderr)
 	}
 	switch {
@@ -59,6 +64,9 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	spanned, span := telemetry.start(ctx, o)
 	r, err := o.run(spanned, telemetry, stdout, stderr)
 	telemetry.end(ctx, span, err)
+	if r != nil && r.seen != nil && o.confusion {
+		r.seen.print(stdout)
+	}
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
 		err = errors.Join(err, r.print(stdout))
 	}
@@ -92,6 +100,9 @@ func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr i
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
 	r.measure(t)
+	if err == nil && o.save != "" {
+		err = autograd.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
+	}
 	return r, errors.Join(err, t.close())
 }
 
@@ -118,9 +129,10 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 				return nil // between two epochs: there is nothing new to tell
 			}
 		}
-		if r.TestAccuracy, err = t.accuracy(context.WithoutCancel(ctx), tests.epoch(0)); err != nil {
+		if r.seen, err = t.test(context.WithoutCancel(ctx), tests.epoch(0)); err != nil {
 			return err
 		}
+		r.TestAccuracy = r.seen.accuracy()
 		r.Loss = append(r.Loss, number(loss))
 		if !r.Interrupted {
 			r.Epochs++

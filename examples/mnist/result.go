@@ -35,6 +35,8 @@ type result struct {
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
 	MemoryReserved     int64         `json:"memory_reserved"`
 	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
+
+	seen *confusion // of the last test; nil: there was none
 }
 
 // number is a float64 that may be NaN or infinite, as the loss of a training that diverged: then it is null.
