@@ -53,8 +53,9 @@ race: ## all tests under the race detector, which is the stream sanitizer
 sanitizer: ## the two stream mistakes as programs: all reported; their corrected twins: all clean
 	CGO_ENABLED=1 go test -tags sanitizer -count=1 -v -timeout 20m ./internal/sanitizer
 
-long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, more and longer recordings, training on every picture
+long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, a training that is killed 100 times, more and longer recordings, training on every picture
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
+	go test ./autograd -count=1 -run TestKilledTraining -checkpoint.kills 100
 	go test -timeout 30m ./memcache/internal/recording ./memcache/internal/replay -long
 	go test ./examples/mnist -count=1 -run 'TestRun$$' -full
 

@@ -31,7 +31,8 @@ type Adagrad struct {
 // NewAdagrad makes an optimiser of the parameters.
 func NewAdagrad(params Parameters, cfg AdagradConfig) (*Adagrad, error) {
 	o := &Adagrad{}
-	o.slots = func(g int) []slot { return o.sums[g] }
+	o.kind = "Adagrad"
+	o.slots = func(g int) ([]slot, int) { return o.sums[g], 1 }
 	if err := o.add("NewAdagrad", params, cfg); err != nil {
 		return nil, err
 	}

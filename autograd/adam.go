@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -40,11 +41,12 @@ func NewAdamW(params Parameters, cfg AdamConfig) (*Adam, error) {
 
 func newAdam(op string, params Parameters, cfg AdamConfig, decoupled bool) (*Adam, error) {
 	o := &Adam{decoupled: decoupled}
-	o.slots = func(g int) []slot {
+	o.kind = strings.TrimPrefix(op, "New")
+	o.slots = func(g int) ([]slot, int) {
 		if o.amsgrad[g] {
-			return adamSlots
+			return adamSlots, 3
 		}
-		return adamSlots[:2]
+		return adamSlots[:2], 2
 	}
 	if err := o.add(op, params, cfg); err != nil {
 		return nil, err

@@ -16,6 +16,8 @@ var (
 	ErrNoGrad = errors.New("no gradient")
 	// ErrStale: a value that the backward pass needs was overwritten after the forward pass.
 	ErrStale = errors.New("overwritten since the forward pass")
+	// ErrState: a file has other tensors than the model.
+	ErrState = errors.New("error(s) in loading state_dict")
 	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )

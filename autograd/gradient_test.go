@@ -24,7 +24,8 @@ func functions() []function {
 	fs := []function{
 		unary("Neg", (*Tape).Neg), unary("Exp", (*Tape).Exp), unary("Log", (*Tape).Log), unary("Tanh", (*Tape).Tanh),
 		unary("Sigmoid", (*Tape).Sigmoid), unary("ReLU", (*Tape).ReLU), unary("Sqrt", (*Tape).Sqrt), unary("Square", (*Tape).Square),
-		unary("Softmax", (*Tape).Softmax), unary("Transpose", func(t *Tape, x *Variable) *Variable { return t.Transpose(x) }),
+		unary("Softmax", func(t *Tape, x *Variable) *Variable { return t.Softmax(x) }),
+		unary("Transpose", func(t *Tape, x *Variable) *Variable { return t.Transpose(x) }),
 		unary("MulScalar", func(t *Tape, x *Variable) *Variable { return t.MulScalar(x, -2.5) }),
 		unary("AddScalar", func(t *Tape, x *Variable) *Variable { return t.AddScalar(x, -2.5) }),
 		unary("ReLU of both signs", func(t *Tape, x *Variable) *Variable { return t.ReLU(t.AddScalar(x, -1)) }),

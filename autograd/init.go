@@ -29,7 +29,9 @@ type Initializer struct {
 	rt    *tensor.Runtime
 	dtype tensor.Dtype
 	rand  *rand.Rand
-	err   error
+	// source is where rand has its numbers from: its state is what a checkpoint keeps.
+	source *rand.PCG
+	err    error
 
 	made     []func(context.Context) error // what releases it, in the order of the making
 	accepted int                           // how much of made Err has handed to the program
@@ -49,7 +51,7 @@ func (f initOption) apply(in *Initializer) { f(in) }
 // Seed gives an initialiser the same random numbers in every run (torch.manual_seed; the generator is a PCG). Without
 // it they differ.
 func Seed(seed uint64) InitOption {
-	return initOption(func(in *Initializer) { in.rand = rand.New(rand.NewPCG(seed, 0)) })
+	return initOption(func(in *Initializer) { in.source = rand.NewPCG(seed, 0) })
 }
 
 // Dtype is the type of an initialiser's parameters and tensors, Float32 or Float64. Without it it is Float32.
@@ -66,9 +68,10 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 			o.apply(in)
 		}
 	}
-	if in.rand == nil {
-		in.rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	if in.source == nil {
+		in.source = rand.NewPCG(rand.Uint64(), rand.Uint64())
 	}
+	in.rand = rand.New(in.source)
 	switch {
 	case ctx == nil:
 		in.ctx = context.Background()
@@ -150,7 +153,7 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 
 // Steps gives a tape for each of n steps of a training, and closes it after the body of the loop, however that ends. The
 // loop ends early when the initialiser has an error: that of a step's tape, with which it sticks, or of its context, which
-// is looked at before each step.
+// is looked at before each step. The tapes' random operations have seeds of the initialiser's sequence.
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -173,6 +176,7 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 
 func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
 	tape := NewTape(in.ctx, in.rt)
+	tape.SetSeed(in.rand.Uint64())
 	defer func() { in.stick(tape.Close()) }()
 	return yield(i, tape)
 }

@@ -26,12 +26,14 @@ func (o layerOption) set(to *layerOptions) {
 type layerOptions struct {
 	given []string
 
-	stride, padding, dilation, outputPadding []int
-	same                                     bool
-	groups                                   int
-	noBias, noAffine, noStatistics           bool
-	eps                                      float64
-	momentum                                 float64
+	kernel, stride, padding, dilation, outputPadding []int
+	shape                                            []int
+	same                                             bool
+	groups                                           int
+	noBias, noAffine, noStatistics                   bool
+	eps                                              float64
+	momentum                                         float64
+	sequence                                         sequenceOptions
 }
 
 // options reads the options of a layer, which takes those named; what it does not take is an error that sticks.
@@ -55,6 +57,20 @@ func optionList(takes []string) string {
 		return "it takes none"
 	}
 	return "want " + strings.Join(takes, ", ")
+}
+
+// was tells whether an option was given.
+func (o *layerOptions) was(name string) bool { return slices.Contains(o.given, name) }
+
+// Kernel is the size of a window, in place of the number that the layer is made with: one number for every dimension, or one
+// for each.
+func Kernel(n ...int) LayerOption {
+	return layerOption{"Kernel", func(o *layerOptions) { o.kernel = slices.Clone(n) }}
+}
+
+// NormalizedShape is the shape of the last dimensions that a norm is over, in place of the number that the layer is made with.
+func NormalizedShape(shape ...int) LayerOption {
+	return layerOption{"NormalizedShape", func(o *layerOptions) { o.shape = slices.Clone(shape) }}
 }
 
 // Stride is the distance between neighbouring places of a window: one number for every dimension, or one for each.

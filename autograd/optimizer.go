@@ -36,7 +36,11 @@ type optimizerState struct {
 	steps  []int
 	filled []bool // a step has written the parameter's state
 	state  [][]*tensor.Tensor
-	slots  func(g int) []slot // the tensors of a parameter of the g-th group; more of them may come, behind those that there are
+	kind   string // its name in PyTorch
+
+	// slots are the tensors that a parameter of the g-th group may have, and how many of them, from the first one on, it has now. More
+	// may be wanted later.
+	slots func(g int) (all []slot, wanted int)
 
 	pending []int // of due
 }
@@ -96,8 +100,8 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 			continue
 		}
 		had := len(s.state[i])
-		slots := s.slots(s.of[i])
-		for _, slot := range slots[min(had, len(slots)):] {
+		slots, wanted := s.slots(s.of[i])
+		for _, slot := range slots[min(had, wanted):wanted] {
 			t, err := s.first(ctx, slot, p.value)
 			if err != nil {
 				for _, t := range s.state[i][had:] {
@@ -147,7 +151,8 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 func (s *optimizerState) stepped(due []int) {
 	for _, i := range due {
 		s.steps[i]++
-		s.filled[i] = s.filled[i] || len(s.slots(s.of[i])) > 0
+		_, wanted := s.slots(s.of[i])
+		s.filled[i] = s.filled[i] || wanted > 0
 	}
 }
 

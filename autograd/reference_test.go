@@ -32,6 +32,10 @@ func referenceFolder() string {
 type refNumber float64
 
 func (n *refNumber) UnmarshalJSON(b []byte) error {
+	if string(b) == "true" || string(b) == "false" { // of a mask
+		*n = refNumber(len("false") - len(b))
+		return nil
+	}
 	v, err := strconv.ParseFloat(string(slices.DeleteFunc(slices.Clone(b), func(c byte) bool { return c == '"' })), 64)
 	*n = refNumber(v)
 	return err

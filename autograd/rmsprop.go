@@ -31,15 +31,16 @@ type RMSprop struct {
 // NewRMSprop makes an optimiser of the parameters.
 func NewRMSprop(params Parameters, cfg RMSpropConfig) (*RMSprop, error) {
 	o := &RMSprop{}
-	o.slots = func(g int) []slot {
+	o.kind = "RMSprop"
+	o.slots = func(g int) ([]slot, int) {
 		all := rmspropSlots
 		if o.centered[g] {
 			all = centeredSlots
 		}
 		if o.groups[g].momentum == 0 {
-			return all[:len(all)-1]
+			return all, len(all) - 1
 		}
-		return all
+		return all, len(all)
 	}
 	if err := o.add("NewRMSprop", params, cfg); err != nil {
 		return nil, err

@@ -29,11 +29,12 @@ type SGD struct {
 // NewSGD makes an optimiser of the parameters.
 func NewSGD(params Parameters, cfg SGDConfig) (*SGD, error) {
 	o := &SGD{}
-	o.slots = func(g int) []slot {
+	o.kind = "SGD"
+	o.slots = func(g int) ([]slot, int) {
 		if o.groups[g].momentum == 0 {
-			return nil
+			return momentumSlot, 0
 		}
-		return momentumSlot
+		return momentumSlot, 1
 	}
 	if err := o.add("NewSGD", params, cfg); err != nil {
 		return nil, err

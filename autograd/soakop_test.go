@@ -115,7 +115,9 @@ var runtimeOps = map[string]runtimeOp{
 	"AddBias": binaryOp((*tensor.Runtime).AddBias), "Neg": unaryOp((*tensor.Runtime).Neg), "Exp": unaryOp((*tensor.Runtime).Exp),
 	"Log": unaryOp((*tensor.Runtime).Log), "Tanh": unaryOp((*tensor.Runtime).Tanh), "Sigmoid": unaryOp((*tensor.Runtime).Sigmoid),
 	"Sqrt": unaryOp((*tensor.Runtime).Sqrt), "Square": unaryOp((*tensor.Runtime).Square), "ReLU": unaryOp((*tensor.Runtime).ReLU),
-	"Softmax": unaryOp((*tensor.Runtime).Softmax),
+	"Softmax": unaryOp(func(rt *tensor.Runtime, ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error) {
+		return rt.Softmax(ctx, x)
+	}),
 	"Transpose": unaryOp(func(rt *tensor.Runtime, ctx context.Context, x *tensor.Tensor) (*tensor.Tensor, error) {
 		return rt.Transpose(ctx, x)
 	}),

@@ -26,6 +26,9 @@ type Tape struct {
 	values []*Variable // those that Backward, or the frame that made them, releases
 	frames int         // that the program is in
 	params map[*Parameter]*Variable
+
+	seed, stream uint64 // of random operations: the next one has the stream
+	seeded       bool
 }
 
 // NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of

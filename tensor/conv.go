@@ -60,9 +60,9 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 		return y, nil
 	}
 	if transposed {
-		return y.orRelease(rt.kernels.convInputGrad(ctx, s.plan, y, x, w, bias))
+		return y.orRelease(rt.layers.convInputGrad(ctx, s.plan, y, x, w, bias))
 	}
-	return y.orRelease(rt.kernels.conv(ctx, s.plan, y, x, w, bias))
+	return y.orRelease(rt.layers.conv(ctx, s.plan, y, x, w, bias))
 }
 
 // ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
@@ -94,9 +94,9 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 		return dx, nil
 	}
 	if transposed {
-		return dx.orRelease(rt.kernels.conv(ctx, s.plan, dx, dy, w, nil))
+		return dx.orRelease(rt.layers.conv(ctx, s.plan, dx, dy, w, nil))
 	}
-	return dx.orRelease(rt.kernels.convInputGrad(ctx, s.plan, dx, dy, w, nil))
+	return dx.orRelease(rt.layers.convInputGrad(ctx, s.plan, dx, dy, w, nil))
 }
 
 // ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
@@ -128,9 +128,9 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 		return dw.orRelease(rt.memset(op, dw))
 	}
 	if transposed {
-		return dw.orRelease(rt.kernels.convWeightGrad(ctx, s.plan, dw, x, dy))
+		return dw.orRelease(rt.layers.convWeightGrad(ctx, s.plan, dw, x, dy))
 	}
-	return dw.orRelease(rt.kernels.convWeightGrad(ctx, s.plan, dw, dy, x))
+	return dw.orRelease(rt.layers.convWeightGrad(ctx, s.plan, dw, dy, x))
 }
 
 // gradShapes plans the gradients for a convolution of these shapes, whose result dy is that of.

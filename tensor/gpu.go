@@ -29,7 +29,7 @@ type gpuKernels struct {
 	launches sync.Pool
 }
 
-func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (kernels, error) {
+func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (*gpuKernels, error) {
 	g := &gpuKernels{rt: rt, dev: dev, stream: rt.stream, tf32: tf32, blas: multiplier(dev),
 		modules: make(map[*ptx.Image]func() (device.Module, error)), kernels: make(map[kernelKey]any)}
 	if _, err := g.kernel(kernelKey{"fill", fillSuffix[4]}); err != nil {

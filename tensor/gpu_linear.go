@@ -195,16 +195,6 @@ func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) er
 	l.read(x)
 	l.word(outputs, count)
 	l.double(divisor)
-	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
-		l.word(len(part))
-		for _, d := range part {
-			l.word(d.Size)
-		}
-		l.pad(maxDims - len(part))
-		for _, d := range part {
-			l.word(d.Stride)
-		}
-		l.pad(maxDims - len(part))
-	}
+	l.reduction(r)
 	return g.runAs(l, kernelKey{name, l.suffix})
 }

@@ -1,77 +1,54 @@
 package tensor
 
-import "github.com/cistern-ml/cistern/device"
+import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 
-// rowLaunch begins the launch of a kernel with a block for each row of t, of one warp at least.
-func (g *gpuKernels) rowLaunch(name string, t *Tensor) (l *gpuLaunch, rows, cols int) {
-	cols = t.shape[len(t.shape)-1]
-	rows = t.count() / cols
-	l = g.newLaunch(name, t.dtype, 0)
+// rowLaunch begins the launch of a kernel with a block for each of n rows, of one warp at least.
+func (g *gpuKernels) rowLaunch(name string, dt Dtype, n int, r kernel.Rows) *gpuLaunch {
+	l := g.newLaunch(name, dt, 0)
 	threads := uint32(32)
-	for threads < 512 && int(threads)*4 < cols {
+	for threads < 512 && int(threads)*4 < r.Cols {
 		threads *= 2
 	}
-	l.Grid[0], l.Block[0] = blocks(rows, 1), threads
-	return l, rows, cols
+	l.Grid[0], l.Block[0] = blocks(n, 1), threads
+	return l
 }
 
-func (g *gpuKernels) softmax(dst, x *Tensor) error {
+// rows is the kernels' struct of that name.
+func (l *gpuLaunch) rows(n int, r kernel.Rows) { l.word(n, r.Cols, r.Inner) }
+
+func (g *gpuKernels) softmax(dst, x *Tensor, r kernel.Rows, log bool) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	l, rows, cols := g.rowLaunch("softmax", x)
+	n := x.count() / r.Cols
+	l := g.rowLaunch(softmaxName(log), x.dtype, n, r)
 	l.write(dst)
 	l.read(x)
-	l.word(rows, cols)
+	l.rows(n, r)
 	return g.run(l)
 }
 
-func (g *gpuKernels) softmaxGrad(dst, dy, y *Tensor) error {
+func (g *gpuKernels) softmaxGrad(dst, dy, y *Tensor, r kernel.Rows, log bool) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	l, rows, cols := g.rowLaunch("softmax grad", y)
+	n := y.count() / r.Cols
+	l := g.rowLaunch(softmaxName(log)+" grad", y.dtype, n, r)
 	l.write(dst)
 	l.read(dy)
 	l.read(y)
-	l.word(rows, cols)
+	l.rows(n, r)
 	return g.run(l)
 }
 
-func (g *gpuKernels) argMax(dst, x *Tensor) error {
+func (g *gpuKernels) argMax(dst, x *Tensor, r kernel.Rows) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	l, rows, cols := g.rowLaunch("argmax", x)
+	l := g.rowLaunch("argmax", x.dtype, dst.count(), r)
 	l.Block[0] = 32
 	l.write(dst)
 	l.read(x)
-	l.word(rows, cols)
-	return g.run(l)
-}
-
-func (g *gpuKernels) crossEntropy(loss, logits, labels *Tensor, fault *storage) error {
-	l := g.newLaunch("cross entropy", loss.dtype, 0)
-	l.Grid[0], l.Block[0] = 1, 1024
-	l.write(loss)
-	l.read(logits)
-	l.read(labels)
-	l.word(logits.shape[0], logits.shape[1])
-	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
-	l.Args = append(l.Args, uint64(r.Ptr))
-	l.Reads, l.Writes = append(l.Reads, r), append(l.Writes, r)
-	return g.run(l)
-}
-
-func (g *gpuKernels) crossEntropyGrad(dst, logits, labels, dloss *Tensor) error {
-	if dst.bytes == 0 {
-		return nil
-	}
-	l, rows, cols := g.rowLaunch("cross entropy grad", logits)
-	l.write(dst)
-	l.read(logits)
-	l.read(labels)
-	l.read(dloss)
-	l.word(rows, cols)
+	l.rows(dst.count(), r)
 	return g.run(l)
 }

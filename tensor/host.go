@@ -20,7 +20,7 @@ func (h *hostKernels) close() error { return nil }
 type launch struct {
 	h             *hostKernels
 	name          string
-	reads, writes [6]device.Range
+	reads, writes [12]device.Range
 	nr, nw        int
 	err           error
 }

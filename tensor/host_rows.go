@@ -1,91 +1,112 @@
 package tensor
 
 import (
+	"context"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (h *hostKernels) softmax(dst, x *Tensor) error {
-	l := &launch{h: h, name: "softmax"}
-	if dst.dtype == Float32 {
-		return softmax[float32](l, dst, x)
+func softmaxName(log bool) string {
+	if log {
+		return "log softmax"
 	}
-	return softmax[float64](l, dst, x)
+	return "softmax"
 }
 
-func softmax[T kernel.Float](l *launch, dst, x *Tensor) error {
+func (h *hostKernels) softmax(dst, x *Tensor, r kernel.Rows, log bool) error {
+	l := &launch{h: h, name: softmaxName(log)}
+	if dst.dtype == Float32 {
+		return softmax[float32](l, dst, x, r, log)
+	}
+	return softmax[float64](l, dst, x, r, log)
+}
+
+func softmax[T kernel.Float](l *launch, dst, x *Tensor, r kernel.Rows, log bool) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	cols := x.shape[len(x.shape)-1]
 	in, out := read[T](l, x), write[T](l, dst)
-	return l.run(func() { kernel.Softmax(out, in, cols) })
+	return l.run(func() { kernel.Softmax(out, in, r, log) })
 }
 
-func (h *hostKernels) softmaxGrad(dst, dy, y *Tensor) error {
-	l := &launch{h: h, name: "softmax grad"}
+func (h *hostKernels) softmaxGrad(dst, dy, y *Tensor, r kernel.Rows, log bool) error {
+	l := &launch{h: h, name: softmaxName(log) + " grad"}
 	if dst.dtype == Float32 {
-		return softmaxGrad[float32](l, dst, dy, y)
+		return softmaxGrad[float32](l, dst, dy, y, r, log)
 	}
-	return softmaxGrad[float64](l, dst, dy, y)
+	return softmaxGrad[float64](l, dst, dy, y, r, log)
 }
 
-func softmaxGrad[T kernel.Float](l *launch, dst, dy, y *Tensor) error {
+func softmaxGrad[T kernel.Float](l *launch, dst, dy, y *Tensor, r kernel.Rows, log bool) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	cols := y.shape[len(y.shape)-1]
 	g, v, out := read[T](l, dy), read[T](l, y), write[T](l, dst)
-	return l.run(func() { kernel.SoftmaxGrad(out, g, v, cols) })
+	return l.run(func() { kernel.SoftmaxGrad(out, g, v, r, log) })
 }
 
-func (h *hostKernels) argMax(dst, x *Tensor) error {
+func (h *hostKernels) argMax(dst, x *Tensor, r kernel.Rows) error {
 	l := &launch{h: h, name: "argmax"}
 	if x.dtype == Float32 {
-		return argMax[float32](l, dst, x)
+		return argMax[float32](l, dst, x, r)
 	}
-	return argMax[float64](l, dst, x)
+	return argMax[float64](l, dst, x, r)
 }
 
-func argMax[T kernel.Float](l *launch, dst, x *Tensor) error {
+func argMax[T kernel.Float](l *launch, dst, x *Tensor, r kernel.Rows) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	cols := x.shape[len(x.shape)-1]
 	in, out := read[T](l, x), write[int32](l, dst)
-	return l.run(func() { kernel.ArgMax(out, in, cols) })
+	return l.run(func() { kernel.ArgMax(out, in, r) })
 }
 
-func (h *hostKernels) crossEntropy(loss, logits, labels *Tensor, fault *storage) error {
+func (h *hostKernels) crossEntropy(_ context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
 	l := &launch{h: h, name: "cross entropy"}
-	if loss.dtype == Float32 {
-		return crossEntropy[float32](l, loss, logits, labels, fault)
+	switch {
+	case loss.dtype == Float32 && labels.dtype == Int32:
+		return crossEntropy[float32, int32](l, e, loss, logits, labels, weights, fault)
+	case loss.dtype == Float32:
+		return crossEntropy[float32, int64](l, e, loss, logits, labels, weights, fault)
+	case labels.dtype == Int32:
+		return crossEntropy[float64, int32](l, e, loss, logits, labels, weights, fault)
+	default:
+		return crossEntropy[float64, int64](l, e, loss, logits, labels, weights, fault)
 	}
-	return crossEntropy[float64](l, loss, logits, labels, fault)
 }
 
-func crossEntropy[T kernel.Float](l *launch, loss, logits, labels *Tensor, fault *storage) error {
-	in, classes, out := read[T](l, logits), read[int32](l, labels), write[T](l, loss)
+func crossEntropy[T kernel.Float, L kernel.Label](l *launch, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
+	in, classes, of, out := read[T](l, logits), read[L](l, labels), readAny[T](l, weights), write[T](l, loss)
 	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
 	l.readRange(r)
 	faults := elementsOf[kernel.Fault](l.writeRange(r))
-	cols := logits.shape[1]
-	return l.run(func() { kernel.CrossEntropy(out, in, classes, cols, &faults[0]) })
+	return l.run(func() { kernel.CrossEntropy(out, in, classes, of, e, &faults[0]) })
 }
 
-func (h *hostKernels) crossEntropyGrad(dst, logits, labels, dloss *Tensor) error {
-	l := &launch{h: h, name: "cross entropy grad"}
-	if dst.dtype == Float32 {
-		return crossEntropyGrad[float32](l, dst, logits, labels, dloss)
-	}
-	return crossEntropyGrad[float64](l, dst, logits, labels, dloss)
-}
-
-func crossEntropyGrad[T kernel.Float](l *launch, dst, logits, labels, dloss *Tensor) error {
-	if dst.bytes == 0 {
+// readAny is read for an operand that may be missing.
+func readAny[T any](l *launch, t *Tensor) []T {
+	if t == nil {
 		return nil
 	}
-	in, classes, scale, out := read[T](l, logits), read[int32](l, labels), read[T](l, dloss), write[T](l, dst)
-	cols := logits.shape[1]
-	return l.run(func() { kernel.CrossEntropyGrad(out, in, classes, scale, cols) })
+	return read[T](l, t)
+}
+
+func (h *hostKernels) crossEntropyGrad(_ context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
+	l := &launch{h: h, name: "cross entropy grad"}
+	switch {
+	case dst.dtype == Float32 && labels.dtype == Int32:
+		return crossEntropyGrad[float32, int32](l, e, dst, logits, labels, weights, dloss)
+	case dst.dtype == Float32:
+		return crossEntropyGrad[float32, int64](l, e, dst, logits, labels, weights, dloss)
+	case labels.dtype == Int32:
+		return crossEntropyGrad[float64, int32](l, e, dst, logits, labels, weights, dloss)
+	default:
+		return crossEntropyGrad[float64, int64](l, e, dst, logits, labels, weights, dloss)
+	}
+}
+
+func crossEntropyGrad[T kernel.Float, L kernel.Label](l *launch, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
+	in, classes, of, scale, out := read[T](l, logits), read[L](l, labels), readAny[T](l, weights), read[T](l, dloss), write[T](l, dst)
+	return l.run(func() { kernel.CrossEntropyGrad(out, in, classes, of, scale, e) })
 }

@@ -28,17 +28,21 @@ type kernels interface {
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
+	// reduce and reduceGrad are a statistic of x and its gradient; kept is the statistic's shape with the dimensions that it is
+	// of as 1. y may be nil where the gradient does not read it.
+	reduce(s kernel.Statistic, dst *Tensor, kept Shape, x *Tensor, c float64) error
+	reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept Shape, c float64) error
 	// place copies n elements between parts of tensors of one dtype, which do not overlap.
 	place(dst, src strided, p *kernel.Placement, n int) error
-	softmax(dst, x *Tensor) error
-	softmaxGrad(dst, dy, y *Tensor) error
-	argMax(dst, x *Tensor) error
-	crossEntropy(loss, logits, labels *Tensor, fault *storage) error
-	crossEntropyGrad(dst, logits, labels, dloss *Tensor) error
-	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
-	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
-	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
-	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
+	softmax(dst, x *Tensor, r kernel.Rows, log bool) error
+	softmaxGrad(dst, dy, y *Tensor, r kernel.Rows, log bool) error
+	argMax(dst, x *Tensor, r kernel.Rows) error
+	// crossEntropy and its gradient take weights of the classes, or nil.
+	crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error
+	crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error
+	// loss is a loss of every element, or their sum over the divisor; lossGrad the gradient of the elements or the targets.
+	loss(ctx context.Context, dst *Tensor, p *lossOperands) error
+	lossGrad(dst, dloss *Tensor, p *lossOperands, target bool) error
 	sgd(all []sgdUpdate) error
 	adam(all []adamUpdate) error
 	rmsprop(all []rmspropUpdate) error
@@ -58,18 +62,48 @@ type kernels interface {
 	takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) error
 	gather(dst, x, index *Tensor, g *kernel.Gather, fault *storage) error
 	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
+	attention(p *kernel.Attention, on *attending) error
+	attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error
+	cell(c *cellStep) error
+	cellGrad(c *cellGradStep) error
 
 	close() error
 }
 
+// layerKernels are kernels' operations on channels of pictures, and normalisations.
+type layerKernels interface {
+	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
+	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
+	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
+	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
+	// dropout multiplies an element by 0 if its random number is below, and by scale otherwise.
+	dropout(dst, x *Tensor, r kernel.Random, below uint64, scale float64) error
+	maxPool(p *kernel.Pool, y, indices, x *Tensor) error
+	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
+	avgPool(p *kernel.Pool, y, x *Tensor) error
+	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
+	// normalize sets y and the statistics; w, b, and each gradient but that of x may be nil.
+	normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error
+	normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error
+	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
+	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
+	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
+	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error
+}
+
 // newKernels finds the kernels for the runtime's device.
-func newKernels(rt *Runtime, tf32 bool) (kernels, error) {
+func newKernels(rt *Runtime, tf32 bool) (kernels, layerKernels, error) {
 	switch dev := rt.stream.Device().(type) {
 	case device.HostVisible:
-		return &hostKernels{rt: rt, mem: dev, stream: rt.stream}, nil
+		h := &hostKernels{rt: rt, mem: dev, stream: rt.stream}
+		return h, h, nil
 	case device.ModuleLoader:
-		return newGPUKernels(rt, dev, tf32)
+		g, err := newGPUKernels(rt, dev, tf32)
+		if err != nil {
+			return nil, nil, err
+		}
+		return g, g, nil
 	}
-	return nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
+	return nil, nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
 		"and for those that load PTX", rt.stream.Device().Name(), ErrUnsupported)
 }

@@ -30,7 +30,7 @@ func (rt *Runtime) check(op string, ts ...*Tensor) error {
 // meanwhile. It needs no lock: it belongs to the call, and holds a reference to each storage.
 type operands struct {
 	rt     *Runtime
-	stores [5]*storage
+	stores [12]*storage
 	n      int
 }
 

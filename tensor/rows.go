@@ -3,126 +3,101 @@ package tensor
 import (
 	"context"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// Softmax returns the softmax of x along its last dimension.
-func (rt *Runtime) Softmax(ctx context.Context, x *Tensor) (*Tensor, error) {
-	in, err := rt.acquireRows("Softmax", x)
+// Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
+func (rt *Runtime) Softmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	return rt.softmax(ctx, "Softmax", x, axis, false)
+}
+
+// LogSoftmax returns the logarithm of [Runtime.Softmax] (torch.log_softmax).
+func (rt *Runtime) LogSoftmax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	return rt.softmax(ctx, "LogSoftmax", x, axis, true)
+}
+
+func (rt *Runtime) softmax(ctx context.Context, op string, x *Tensor, axis []int, log bool) (*Tensor, error) {
+	in, r, err := rt.acquireRows(op, axis, x)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, "Softmax", x.dtype, x.shape)
+	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.softmax(out, x))
+	return out.orRelease(rt.kernels.softmax(out, x, r, log))
 }
 
-// SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the last dimension.
-func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor) (*Tensor, error) {
-	in, err := rt.acquireRows("SoftmaxGrad", dy, y)
+// SoftmaxGrad is the gradient of [Runtime.Softmax]'s argument, y * (dy - sum(dy*y)) along the axis.
+func (rt *Runtime) SoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
+	return rt.softmaxGrad(ctx, "SoftmaxGrad", dy, y, axis, false)
+}
+
+// LogSoftmaxGrad is the gradient of [Runtime.LogSoftmax]'s argument, dy - exp(y) * sum(dy) along the axis.
+func (rt *Runtime) LogSoftmaxGrad(ctx context.Context, dy, y *Tensor, axis ...int) (*Tensor, error) {
+	return rt.softmaxGrad(ctx, "LogSoftmaxGrad", dy, y, axis, true)
+}
+
+func (rt *Runtime) softmaxGrad(ctx context.Context, op string, dy, y *Tensor, axis []int, log bool) (*Tensor, error) {
+	in, r, err := rt.acquireRows(op, axis, dy, y)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	if err := sameShape("SoftmaxGrad", dy, y); err != nil {
+	if err := sameShape(op, dy, y); err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, "SoftmaxGrad", y.dtype, y.shape)
+	out, err := rt.alloc(ctx, op, y.dtype, y.shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.softmaxGrad(out, dy, y))
+	return out.orRelease(rt.kernels.softmaxGrad(out, dy, y, r, log))
 }
 
-// ArgMax returns the index of the greatest element along the last dimension, as int32; the first of several.
-// NaN counts as the greatest.
-func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor) (*Tensor, error) {
-	in, err := rt.acquireRows("ArgMax", x)
+// ArgMax returns the index of the greatest element along an axis, the last dimension unless it is given, as int32; the first
+// of several (torch.argmax). NaN counts as the greatest. The axis disappears from the shape.
+func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor, error) {
+	in, r, err := rt.acquireRows("ArgMax", axis, x)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	last := len(x.shape) - 1
-	if x.shape[last] == 0 {
-		return nil, fmt.Errorf("tensor: ArgMax: %w: the last dimension of %v is 0: there is nothing to choose from", ErrShape, x.shape)
+	if r.Cols == 0 {
+		return nil, fmt.Errorf("tensor: ArgMax: %w: the dimension of %v is 0: there is nothing to choose from", ErrShape, x.shape)
 	}
-	out, err := rt.alloc(ctx, "ArgMax", Int32, x.shape[:last])
+	if len(axis) == 0 {
+		axis = []int{-1}
+	}
+	_, shape, err := reducedShape("ArgMax", x.shape, axis)
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.argMax(out, x))
+	out, err := rt.alloc(ctx, "ArgMax", Int32, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.argMax(out, x, r))
 }
 
-func (rt *Runtime) acquireRows(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquireFloats(op, ts...)
-	if err == nil && len(ts[0].shape) == 0 {
-		in.release()
-		return operands{}, fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
+// acquireRows acquires tensors of which the first has the vectors of one axis, the last unless it is given.
+func (rt *Runtime) acquireRows(op string, axis []int, ts ...*Tensor) (in operands, r kernel.Rows, err error) {
+	if in, err = rt.acquireFloats(op, ts...); err != nil {
+		return in, r, err
 	}
-	return in, err
-}
-
-// CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
-// (torch.nn.functional.cross_entropy). labels is (n), int32. A label outside [0, classes) makes the loss NaN;
-// the next read or Synchronize returns the error, which wraps [ErrLabel].
-func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor) (*Tensor, error) {
-	in, err := rt.acquireClasses("CrossEntropy", logits, labels)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	fault, err := rt.faultWord(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
-	}
-	defer func() { rt.parked.add(fault.release(ctx)) }()
-	loss, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, nil)
-	if err != nil {
-		return nil, err
-	}
-	err = rt.kernels.crossEntropy(loss, logits, labels, fault)
-	rt.faults.arm()
-	return loss.orRelease(err)
-}
-
-// CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy], (softmax(row) - onehot(label)) / n,
-// times the scalar dloss. It goes to dst, which may be the logits to work in place, or nil for a new tensor.
-// Rows with a label outside [0, classes) get 0.
-func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor) (*Tensor, error) {
-	const op = "CrossEntropyGrad"
-	in, err := rt.acquireClasses(op, logits, labels)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	grad, err := rt.acquireFloats(op, logits, dloss)
-	if err != nil {
-		return nil, err
-	}
-	defer grad.release()
-	if dloss.Elements() != 1 {
-		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
-	}
-	return rt.into(ctx, op, dst, logits, []*Tensor{labels, dloss}, func(out *Tensor) error {
-		return rt.kernels.crossEntropyGrad(out, logits, labels, dloss)
-	})
-}
-
-func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor) (operands, error) {
-	in, err := rt.acquire(op, logits, labels)
-	if err != nil {
-		return in, err
-	}
+	shape, at := ts[0].shape, len(ts[0].shape)-1
 	switch {
-	case !isFloat(logits.dtype) || labels.dtype != Int32:
-		err = fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32 or float64, and int32", op, ErrDtype, logits.dtype, labels.dtype)
-	case len(logits.shape) != 2 || len(labels.shape) != 1 || labels.shape[0] != logits.shape[0]:
-		err = fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n)", op, ErrShape, logits.shape, labels.shape)
-	default:
-		return in, nil
+	case len(axis) > 1:
+		err = fmt.Errorf("tensor: %s: %w: axes %v: want one, or none for the last", op, ErrInvalid, axis)
+	case len(axis) == 1:
+		at, err = axisOf(op, shape, axis[0])
+	case len(shape) == 0:
+		err = fmt.Errorf("tensor: %s: %w: a scalar has no last dimension", op, ErrShape)
 	}
-	in.release()
-	return operands{}, err
+	if err != nil {
+		in.release()
+		return operands{}, r, err
+	}
+	return in, kernel.Rows{Cols: shape[at], Inner: elements(shape[at+1:])}, nil
 }

@@ -26,6 +26,7 @@ type Runtime struct {
 	onLeak func(Leak)
 
 	kernels kernels
+	layers  layerKernels // the same
 
 	live   handles
 	faults faultWord
@@ -66,7 +67,7 @@ func NewRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream, cfg config) (*Runtime, error) {
 	rt := &Runtime{cache: cache, pool: pool, stream: stream, onLeak: cfg.onLeak}
 	var err error
-	if rt.kernels, err = newKernels(rt, cfg.tf32); err != nil {
+	if rt.kernels, rt.layers, err = newKernels(rt, cfg.tf32); err != nil {
 		return nil, err
 	}
 	rt.removePressure = cache.OnPressure(rt.reclaim)

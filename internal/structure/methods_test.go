@@ -14,6 +14,7 @@ const most = 40
 
 // wide are the types that may have more: what users call operations on, what implements them, and the two whose insides are to be taken apart.
 var wide = []string{
+	"autograd.Initializer", // one for each layer
 	"autograd.Tape",
 	"tensor.Runtime",
 	"tensor.gpuKernels", // one for each operation

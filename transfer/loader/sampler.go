@@ -61,13 +61,18 @@ func (s Sampler) Batches() int {
 // at fields[i][k*Fields[i]:]. The slices are read's until it returns. Numbers of a Sampler that
 // can't be used wrap [transfer.ErrRange], a nil read [transfer.ErrInvalid].
 func (s Sampler) Epoch(number int, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
+	return s.epochFrom(Position{Epoch: number}, read)
+}
+
+func (s Sampler) epochFrom(p Position, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	if read == nil {
 		return nil, fmt.Errorf("loader: Epoch without a function that reads samples: %w", transfer.ErrInvalid)
 	}
-	order, next := s.Order(number), 0
+	order := s.Order(p.Epoch)
+	next := min(p.Batch*s.Batch, len(order))
 	return func(ctx context.Context, fields [][]byte) error {
 		n := min(s.Batch, len(order)-next)
 		if n == 0 {

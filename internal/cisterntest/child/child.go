@@ -14,10 +14,15 @@ import (
 // Test runs the tests of this binary whose names match the expression in a process of its own, with more environment
 // variables. It returns what they print with -test.v.
 func Test(expression string, env ...string) (output string, err error) {
+	out, err := Command(expression, env...).CombinedOutput()
+	return string(out), err
+}
+
+// Command is Test for a process that the caller starts, and waits for or kills.
+func Command(expression string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run="+expression, "-test.v")
 	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return cmd
 }
 
 // reported is the exit status of a process whose races were reported, whatever else its end would be.

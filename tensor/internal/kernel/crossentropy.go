@@ -14,15 +14,59 @@ type Fault struct {
 // FaultLabel is the code of a class label outside [0, Limit).
 const FaultLabel = 1
 
-// CrossEntropy sets loss[0] to the mean over rows of -log softmax(logits)[label]. A label that is no class
-// makes the loss NaN, and the first one is noted in fault.
-func CrossEntropy[T Float](loss, logits []T, labels []int32, cols int, fault *Fault) {
-	const parts = 16 // a fixed number, so that the sum does not depend on the number of processors
+// Entropy says which cross entropy: of rows of logits with one label each.
+type Entropy struct {
+	Rows
+	Ignore    int64   // the label of rows that don't count
+	Smoothing float64 // how much of the label is spread evenly over the classes
+	Mean      bool    // over the weights of the labels that count
+	Each      bool    // a loss for every row, in place of one
+}
+
+// Label are the types of labels.
+type Label interface{ int32 | int64 }
+
+// classOf tells what a label is: a class, ignored, or neither of these.
+func classOf[L Label](e *Entropy, label L) (class int, counts, bad bool) {
+	if int64(label) == e.Ignore {
+		return 0, false, false
+	}
+	if label < 0 || int64(label) >= int64(e.Cols) {
+		return 0, true, true
+	}
+	return int(label), true, false
+}
+
+// weightOf is the weight of a class; without weights it is 1.
+func weightOf[T Float](weights []T, class int) float64 {
+	if weights == nil {
+		return 1
+	}
+	return float64(weights[class])
+}
+
+// parts is a fixed number, so that sums do not depend on the number of processors.
+const parts = 16
+
+// CrossEntropy sets loss to the weighted -log softmax(logits)[label] of each row, or loss[0] to their sum or mean; weights may
+// be nil. A label that is no class makes the loss NaN, and the first one is noted in fault.
+func CrossEntropy[T Float, L Label](loss, logits []T, labels []L, weights []T, e Entropy, fault *Fault) {
+	noteLabel(labels, &e, fault)
+	if e.Each {
+		split(len(labels), max(1, grainMath/max(1, e.Cols)), func(lo, hi int) {
+			buf := buffer[T](e.Rows)
+			for i := lo; i < hi; i++ {
+				loss[i] = T(surprise(row(logits, i, e.Rows, buf), labels[i], weights, &e))
+			}
+		})
+		return
+	}
 	var sums [parts]float64
 	split(parts, max(1, grainMath*parts/max(1, len(logits))), func(lo, hi int) {
+		buf := buffer[T](e.Rows)
 		for p := lo; p < hi; p++ {
 			sums[p] = sumOf(p*len(labels)/parts, (p+1)*len(labels)/parts, func(i int) float64 {
-				return surprise(logits[i*cols:][:cols], labels[i])
+				return surprise(row(logits, i, e.Rows, buf), labels[i], weights, &e)
 			})
 		}
 	})
@@ -30,52 +74,101 @@ func CrossEntropy[T Float](loss, logits []T, labels []int32, cols int, fault *Fa
 	for _, s := range sums {
 		sum += s
 	}
-	if math.IsNaN(sum) && fault.Code == 0 {
-		noteLabel(labels, cols, fault)
-	}
-	loss[0] = T(sum / float64(len(labels)))
+	loss[0] = T(sum / divisor(labels, weights, &e))
 }
 
-// surprise is -log softmax(row)[label], and NaN if the label is no class. The logarithm is added last: beside large
-// logits it would be lost.
-func surprise[T Float](row []T, label int32) float64 {
-	if uint32(label) >= uint32(len(row)) {
+// divisor is what the sum of the losses is divided by.
+func divisor[T Float, L Label](labels []L, weights []T, e *Entropy) float64 {
+	if !e.Mean {
+		return 1
+	}
+	return sumOf(0, len(labels), func(i int) float64 {
+		switch class, counts, bad := classOf(e, labels[i]); {
+		case !counts || bad && weights != nil:
+			return 0
+		default:
+			return weightOf(weights, class)
+		}
+	})
+}
+
+// surprise is the weighted -log softmax(row)[label] and, with smoothing, the mean of that for all classes; NaN if the label
+// is no class, and 0 if it is ignored. The logarithm is added last: beside large logits it would be lost.
+func surprise[T Float, L Label](row []T, label L, weights []T, e *Entropy) float64 {
+	class, counts, bad := classOf(e, label)
+	switch {
+	case !counts:
+		return 0
+	case bad:
 		return math.NaN()
 	}
 	top, exps := logSum(row)
-	return top - float64(row[label]) + math.Log(exps)
+	less := math.Log(exps)
+	own := weightOf(weights, class) * (top - float64(row[class]) + less)
+	if e.Smoothing == 0 {
+		return own
+	}
+	all := sumOf(0, len(row), func(j int) float64 { return weightOf(weights, j) * (top - float64(row[j]) + less) })
+	return (1-e.Smoothing)*own + e.Smoothing/float64(e.Cols)*all
 }
 
-func noteLabel(labels []int32, cols int, fault *Fault) {
+func noteLabel[L Label](labels []L, e *Entropy, fault *Fault) {
+	if fault.Code != 0 {
+		return
+	}
 	for i, label := range labels {
-		if uint32(label) >= uint32(cols) {
-			*fault = Fault{Code: FaultLabel, Row: int32(i), Got: label, Limit: int32(cols)}
+		if _, _, bad := classOf(e, label); bad {
+			*fault = Fault{Code: FaultLabel, Row: narrow(int64(i)), Got: narrow(int64(label)), Limit: narrow(int64(e.Cols))}
 			return
 		}
 	}
 }
 
-// CrossEntropyGrad sets dst to the gradient of the mean cross entropy with respect to the logits, times
-// dloss[0]. dst may be the logits. Rows whose label is no class get 0: a bad label must not spoil the parameters.
-func CrossEntropyGrad[T Float](dst, logits []T, labels []int32, dloss []T, cols int) {
-	if len(labels) == 0 || cols == 0 {
+// narrow is the nearest int32.
+func narrow(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
+
+// CrossEntropyGrad sets dst to the gradient of the logits, times dloss, which is that of each row's loss or of the only one.
+// dst may be the logits. Rows whose label is ignored or no class get 0: a bad label must not spoil the parameters.
+func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dloss []T, e Entropy) {
+	if len(dst) == 0 {
 		return
 	}
-	scale := float64(dloss[0]) / float64(len(labels))
-	split(len(labels), max(1, grainMath/cols), func(lo, hi int) {
+	per := divisor(labels, weights, &e)
+	spread := 0.0 // the weights of all classes, as the smoothing counts them
+	if e.Smoothing != 0 {
+		spread = e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return weightOf(weights, j) })
+	}
+	split(len(labels), max(1, grainMath/e.Cols), func(lo, hi int) {
+		buf := buffer[T](e.Rows)
 		for i := lo; i < hi; i++ {
-			out, row := dst[i*cols:][:cols], logits[i*cols:][:cols]
-			label := labels[i]
-			if uint32(label) >= uint32(cols) {
-				clear(out)
+			at := e.start(i)
+			class, counts, bad := classOf(&e, labels[i])
+			if !counts || bad {
+				for j := range e.Cols {
+					dst[at+j*e.Inner] = 0
+				}
 				continue
 			}
-			top, exps := logSum(row)
-			own, scaled := float64(row[label]), scale/exps
-			for j, v := range row {
-				out[j] = T(math.Exp(float64(v)-top) * scaled)
+			scale := float64(dloss[0]) / per
+			if e.Each {
+				scale = float64(dloss[i])
 			}
-			out[label] = T(math.Exp(own-top)*scaled - scale)
+			in := row(logits, i, e.Rows, buf)
+			top, exps := logSum(in)
+			hit := scale * (1 - e.Smoothing) * weightOf(weights, class)
+			own, scaled := float64(in[class]), (hit+scale*spread)/exps
+			if e.Smoothing == 0 {
+				for j, v := range in {
+					dst[at+j*e.Inner] = T(math.Exp(float64(v)-top) * scaled)
+				}
+				dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - hit)
+				continue
+			}
+			even := scale * e.Smoothing / float64(e.Cols)
+			for j, v := range in {
+				dst[at+j*e.Inner] = T(math.Exp(float64(v)-top)*scaled - even*weightOf(weights, j))
+			}
+			dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - even*weightOf(weights, class) - hit)
 		}
 	})
 }

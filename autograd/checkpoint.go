@@ -1,0 +1,219 @@
+package autograd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/cistern-ml/cistern/autograd/safetensors"
+)
+
+// Checkpoint is what a training goes on from: one file with the model, the optimiser's state, the schedule's position, the random state,
+// and what the program adds, such as its number of steps and its place in the data:
+//
+//	var at struct{ Step int; Data loader.Position }
+//	c := autograd.Checkpoint{Model: model, Optimizer: adam, Scheduler: scheduler, Init: in, State: &at}
+//	err := c.Load(ctx, path) // os.ErrNotExist: a training that begins
+//	…
+//	err = c.Save(ctx, path)
+//
+// Parts that are nil are not saved and not loaded. A training that is loaded goes on as if it had never stopped, to the last bit, where
+// the device's kernels give the same results in every run, as those of this module do. The file is in the safetensors format, so that
+// it is streamed, checked, and read by other programs: the model's tensors have "model." before their names.
+type Checkpoint struct {
+	Model     any // as StateDict takes it
+	Optimizer Optimizer
+	Scheduler *Scheduler
+	Init      *Initializer // whose random numbers go on
+	State     any          // the program's own; Load wants a pointer. It is kept as JSON
+}
+
+// The keys of a checkpoint's metadata, and the first one's value.
+const (
+	formatKey        = "format"
+	optimizerKey     = "optimizer"
+	schedulerKey     = "scheduler"
+	randomKey        = "random"
+	stateKey         = "state"
+	checkpointFormat = "cistern checkpoint 1"
+)
+
+// Save writes the file in the place of an older one, which stays until the new one is whole and on the disk; see
+// [safetensors.WriteFile]. A program that is killed meanwhile finds the old one. It waits for the device.
+func (c Checkpoint) Save(ctx context.Context, path string) error {
+	err := c.save(ctx, path)
+	if err != nil {
+		return fmt.Errorf("autograd: Checkpoint.Save: %w", err)
+	}
+	return nil
+}
+
+func (c Checkpoint) save(ctx context.Context, path string) error {
+	metadata := map[string]string{formatKey: checkpointFormat}
+	put := func(key string, v any) error {
+		text, err := json.Marshal(v)
+		metadata[key] = string(text)
+		return err
+	}
+	var tensors []safetensors.Named
+	if c.Model != nil {
+		state, err := StateDict(c.Model)
+		if err != nil {
+			return err
+		}
+		for _, t := range state {
+			tensors = append(tensors, safetensors.Named{Name: modelPrefix + t.Name, Tensor: t.Tensor})
+		}
+	}
+	if c.Optimizer != nil {
+		s, err := optimizerStateOf(c.Optimizer)
+		if err != nil {
+			return err
+		}
+		if err := put(optimizerKey, s.record()); err != nil {
+			return err
+		}
+		tensors = append(tensors, s.named()...)
+	}
+	if c.Scheduler != nil {
+		if err := put(schedulerKey, schedulerRecord{c.Scheduler.step, c.Scheduler.base}); err != nil {
+			return err
+		}
+	}
+	if c.Init != nil {
+		state, err := c.Init.source.MarshalBinary()
+		if err == nil {
+			err = put(randomKey, state)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.State != nil {
+		if err := put(stateKey, c.State); err != nil {
+			return fmt.Errorf("the program's state: %w", err)
+		}
+	}
+	return safetensors.WriteFile(ctx, path, tensors, metadata)
+}
+
+const modelPrefix = "model."
+
+type schedulerRecord struct {
+	Step int
+	Base []float64
+}
+
+// Load sets all parts that are there to what the file has of them, which must be something. The model, the optimiser and the scheduler
+// were made as those that were saved. A file that was cut off, is no checkpoint, or has other tensors, shapes or groups, is an
+// error before anything has changed; only an error of reading may leave a part loaded.
+func (c Checkpoint) Load(ctx context.Context, path string) error {
+	f, err := safetensors.Open(path)
+	if err == nil {
+		err = errors.Join(c.load(ctx, f), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("autograd: Checkpoint.Load: %w", err)
+	}
+	return nil
+}
+
+func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
+	metadata := f.Metadata()
+	if metadata[formatKey] != checkpointFormat {
+		return fmt.Errorf("%w: the file is no checkpoint: its format is %q, want %q", ErrState, metadata[formatKey], checkpointFormat)
+	}
+	get := func(key string, v any) error {
+		text, ok := metadata[key]
+		if !ok {
+			return fmt.Errorf("%w: the checkpoint has no %s", ErrState, key)
+		}
+		if err := json.Unmarshal([]byte(text), v); err != nil {
+			return fmt.Errorf("%w: the checkpoint's %s: %w", ErrState, key, err)
+		}
+		return nil
+	}
+	var all []NamedTensor
+	var apply []func()
+	if c.Model != nil {
+		state, err := StateDict(c.Model)
+		if err != nil {
+			return err
+		}
+		for _, t := range state {
+			all = append(all, NamedTensor{modelPrefix + t.Name, t.Tensor})
+		}
+		if err := checkState(all, f, under(f, modelPrefix), false); err != nil {
+			return err
+		}
+	}
+	var o *optimizerState
+	var r optimizerRecord
+	if c.Optimizer != nil {
+		var err error
+		if o, err = optimizerStateOf(c.Optimizer); err != nil {
+			return err
+		}
+		if err := get(optimizerKey, &r); err != nil {
+			return err
+		}
+		if err := o.check(r, f); err != nil {
+			return err
+		}
+	}
+	if c.Scheduler != nil {
+		var s schedulerRecord
+		if err := get(schedulerKey, &s); err != nil {
+			return err
+		}
+		if s.Step < 0 || len(s.Base) != len(c.Scheduler.base) {
+			return fmt.Errorf("%w: the schedule's step is %d, of %d groups: want one of %d", ErrState, s.Step, len(s.Base), len(c.Scheduler.base))
+		}
+		if err := checkSchedule(c.Scheduler.schedule, s.Step); err != nil {
+			return err
+		}
+		apply = append(apply, func() { c.Scheduler.step, c.Scheduler.base = s.Step, s.Base })
+	}
+	if c.Init != nil {
+		var state []byte
+		if err := get(randomKey, &state); err != nil {
+			return err
+		}
+		if err := new(rand.PCG).UnmarshalBinary(state); err != nil {
+			return fmt.Errorf("%w: the random state: %w", ErrState, err)
+		}
+		apply = append(apply, func() { _ = c.Init.source.UnmarshalBinary(state) }) // the same bytes, which were read
+	}
+	if c.State != nil {
+		if err := get(stateKey, c.State); err != nil {
+			return err
+		}
+	}
+	if o != nil {
+		tensors, err := o.restore(ctx, r)
+		if err != nil {
+			return err
+		}
+		all = append(all, tensors...)
+	}
+	if err := readState(ctx, all, f); err != nil {
+		return err
+	}
+	for _, f := range apply {
+		f()
+	}
+	return nil
+}
+
+// under are the tensors whose names begin so.
+func under(f *safetensors.File, prefix string) (infos []safetensors.Info) {
+	for _, info := range f.Tensors() {
+		if strings.HasPrefix(info.Name, prefix) {
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}

@@ -1,0 +1,191 @@
+package autograd
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+	"github.com/cistern-ml/cistern/transfer/loader"
+)
+
+// training is a small one whose every part has a state.
+type training struct {
+	b         *bench
+	in        *Initializer
+	model     Sequential
+	opt       Optimizer
+	scheduler *Scheduler
+	data      loader.Sampler
+	at        struct {
+		Step int
+		Data loader.Position
+		Loss []float64
+	}
+}
+
+// cycled are optimisers with a momentum, so that a schedule changes it.
+var cycled = map[string]func(in *Initializer, ps Parameters) Optimizer{
+	"SGD":     func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{}) },
+	"Adam":    func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{AMSGrad: true}) },
+	"AdamW":   func(in *Initializer, ps Parameters) Optimizer { return in.AdamW(ps, AdamConfig{WeightDecay: 0.1}) },
+	"RMSprop": func(in *Initializer, ps Parameters) Optimizer { return in.RMSprop(ps, RMSpropConfig{Centered: true}) },
+}
+
+func newTraining(b *bench, seed uint64, optimizer string, steps int) *training {
+	in := Init(b.ctx, b.rt, Seed(seed))
+	tr := &training{b: b, in: in, data: loader.Sampler{Samples: 23, Batch: 4, Fields: []int64{1}, Shuffle: true, Seed: 7}}
+	tr.model = Sequential{in.Linear(3, 8), ReLU{}, in.Linear(8, 1)}
+	tr.opt = cycled[optimizer](in, tr.model.Parameters())
+	require.NoError(b.t, in.Err())
+	var err error
+	tr.scheduler, err = NewScheduler(tr.opt, OneCycleLR{Max: 0.05, Steps: steps})
+	require.NoError(b.t, err)
+	return tr
+}
+
+func (tr *training) checkpoint() Checkpoint {
+	return Checkpoint{Model: tr.model, Optimizer: tr.opt, Scheduler: tr.scheduler, Init: tr.in, State: &tr.at}
+}
+
+// step learns a batch of the sampler's, with noise of the initialiser's.
+func (tr *training) step() {
+	t := tr.b.t
+	samples := tr.data.Order(tr.at.Data.Epoch)[tr.at.Data.Batch*tr.data.Batch:]
+	samples = samples[:min(len(samples), tr.data.Batch)]
+	var x, y []float32
+	for _, n := range samples {
+		v := float64(n) / 23
+		x = append(x, float32(v), float32(v*v), float32(0.1*tr.in.Rand().NormFloat64()))
+		y = append(y, float32(math.Sin(3*v)))
+	}
+	tape := NewTape(tr.b.ctx, tr.b.rt)
+	loss := tape.Mean(tape.Square(tape.Sub(tr.model.Forward(tape, Upload(tape, x, len(samples), 3)), Upload(tape, y, len(samples), 1)))).Keep()
+	_, err := tape.Backward(loss)
+	require.NoError(t, err)
+	require.NoError(t, tr.opt.Step(tr.b.ctx))
+	tr.at.Loss = append(tr.at.Loss[max(0, len(tr.at.Loss)-20):], loss.Item())
+	require.NoError(t, errors.Join(tr.opt.ZeroGrad(tr.b.ctx), tape.Close(), tr.scheduler.Step()))
+	tr.at.Step++
+	tr.at.Data = tr.data.Next(tr.at.Data)
+}
+
+func (tr *training) close() { require.NoError(tr.b.t, tr.in.Close()) }
+
+// TestCheckpoint: a training that is saved and loaded, by another program, ends as one that never stopped.
+func TestCheckpoint(t *testing.T) {
+	b := open(t, 64<<20)
+	const steps = 12
+	for name := range cycled {
+		path := filepath.Join(t.TempDir(), "c")
+		whole := newTraining(b, 1, name, steps)
+		for whole.at.Step < steps {
+			if whole.at.Step == 5 {
+				require.NoError(t, whole.checkpoint().Save(b.ctx, path))
+			}
+			whole.step()
+		}
+		rest := newTraining(b, 2, name, steps)
+		if name == "RMSprop" {
+			rest.step() // a training that has gone elsewhere
+		}
+		require.NoError(t, rest.checkpoint().Load(b.ctx, path))
+		assert.Equal(t, 5, rest.at.Step)
+		assert.Equal(t, 5, rest.scheduler.LastStep())
+		for rest.at.Step < steps {
+			rest.step()
+		}
+		assert.Equal(t, whole.at, rest.at, name)
+		for i, p := range whole.model.Parameters() {
+			assert.Equal(t, read[float32](b, p.Value()), read[float32](b, rest.model.Parameters()[i].Value()), name)
+		}
+		whole.close()
+		rest.close()
+	}
+}
+
+// TestCheckpointsThatAreWrong are clear errors, and change nothing.
+func TestCheckpointsThatAreWrong(t *testing.T) {
+	b := open(t, 64<<20)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "c")
+	tr := newTraining(b, 1, "Adam", 9)
+	defer tr.close()
+	require.ErrorIs(t, tr.checkpoint().Load(b.ctx, path), fs.ErrNotExist)
+	tr.step()
+	require.NoError(t, tr.checkpoint().Save(b.ctx, path))
+	good, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	other := newTraining(b, 2, "Adam", 9)
+	defer other.close()
+	before := read[float32](b, other.model.Parameters()[0].Value())
+	cut := filepath.Join(folder, "cut")
+	for n := 0; n < len(good); n += 1 + len(good)/37 {
+		require.NoError(t, os.WriteFile(cut, good[:n], 0o600))
+		require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "not a safetensors file", "%d bytes", n)
+	}
+	require.NoError(t, os.WriteFile(cut, []byte("PK\x03\x04 something else entirely"), 0o600))
+	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "not a safetensors file")
+	require.NoError(t, SaveModel(b.ctx, tr.model, cut))
+	require.ErrorIs(t, other.checkpoint().Load(b.ctx, cut), ErrState)
+	require.ErrorContains(t, other.checkpoint().Load(b.ctx, cut), "the file is no checkpoint")
+
+	adamw := newTraining(b, 3, "AdamW", 9)
+	defer adamw.close()
+	require.ErrorContains(t, adamw.checkpoint().Load(b.ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
+	require.ErrorIs(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), ErrState, "a model of fewer layers")
+	require.ErrorContains(t, Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
+	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Load(b.ctx, path), ErrInvalid)
+	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Save(b.ctx, path), ErrInvalid)
+	require.Error(t, Checkpoint{State: func() {}}.Save(b.ctx, path))
+	short, err := NewScheduler(other.opt, StepLR{Size: 1})
+	require.NoError(t, err)
+	require.NoError(t, short.SetStep(3))
+	require.NoError(t, Checkpoint{Model: tr.model}.Save(b.ctx, cut))
+	require.ErrorContains(t, Checkpoint{Scheduler: short}.Load(b.ctx, cut), "the checkpoint has no scheduler")
+	assert.Equal(t, before, read[float32](b, other.model.Parameters()[0].Value()))
+	assert.Zero(t, other.at.Step)
+
+	require.NoError(t, Checkpoint{Model: other.model}.Load(b.ctx, path), "a part of a checkpoint")
+	assert.Equal(t, read[float32](b, tr.model.Parameters()[0].Value()), read[float32](b, other.model.Parameters()[0].Value()))
+	now, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, good, now, "a Save that failed leaves the old file")
+}
+
+type noOptimizer struct{ Optimizer }
+
+// TestCheckpointOfWhatIsNotFilled: state that Prepare made, but no step has written, is as new.
+func TestCheckpointOfWhatIsNotFilled(t *testing.T) {
+	b := open(t, 64<<20)
+	path := filepath.Join(t.TempDir(), "c")
+	p := b.number(1)
+	make := func() *SGD {
+		o, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5), Momentum: 0.5, Dampening: 0.5})
+		require.NoError(t, err)
+		require.NoError(t, o.Prepare(b.ctx))
+		return o
+	}
+	first, second := make(), make()
+	require.NoError(t, Checkpoint{Optimizer: first}.Save(b.ctx, path))
+	require.NoError(t, Checkpoint{Optimizer: second}.Load(b.ctx, path))
+	b.step(second, p, 1)
+	assert.Equal(t, []float64{0.5}, read[float64](b, p.Value()), "a first step is not dampened")
+	require.NoError(t, Checkpoint{Optimizer: second}.Save(b.ctx, path))
+	require.NoError(t, Checkpoint{Optimizer: first}.Load(b.ctx, path))
+	b.step(first, p, 1)
+	assert.Equal(t, []float64{0.5 - 0.5*(0.5+0.5)}, read[float64](b, p.Value()))
+	require.NoError(t, errorsOfClose(first, second))
+	text, err := json.Marshal(first.record())
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"Kind":"SGD","Groups":[{"Parameters":1,"LR":0.5,"Momentum":0.5}],"Steps":[0],"Tensors":[0]}`, string(text))
+	assert.Equal(t, tensor.Float64, p.value.Dtype())
+}

@@ -1,0 +1,106 @@
+package autograd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// CrossEntropy returns the mean softmax cross entropy of logits (n, classes) and labels (n), int32 or int64
+// (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …). Options
+// are [tensor.ReduceSum], [tensor.ReduceNone], [tensor.IgnoreIndex], [tensor.LabelSmoothing] and [tensor.Weight]. labels in
+// the shape and dtype of the logits are probabilities of the classes.
+//
+// The backward pass keeps the logits, computes their softmax again, and puts the gradient in their memory if nobody else reads
+// them. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
+// error of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and weights are shared like
+// an [Tape.Input].
+func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {
+	if !t.begin("CrossEntropy", logits) {
+		return t.inert()
+	}
+	c := tensor.NewLossConfig(options...)
+	if labels != nil && labels.Dtype() == logits.value.Dtype() && len(labels.Shape()) > 0 {
+		return t.softEntropy(logits, labels, c)
+	}
+	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, c.Option())
+	out := t.result("CrossEntropy", loss, err)
+	if !t.record {
+		t.spend("CrossEntropy", []*Variable{logits})
+		return out
+	}
+	if !logits.needsGrad || t.err != nil {
+		return out
+	}
+	reads := []*Variable{logits, t.Input(labels)}
+	if c.Weight != nil {
+		reads = append(reads, t.Input(c.Weight))
+	}
+	t.push("CrossEntropy", out, []*Variable{logits}, reads, func(n *node, g *tensor.Tensor) {
+		var dst *tensor.Tensor
+		var err error
+		if logits.owned && logits.users == 1 && logits.value.Exclusive() {
+			dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
+		}
+		if c.Weight != nil {
+			c.Weight = reads[2].value // the caller may have released its own
+		}
+		d := dst
+		if err == nil {
+			d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, reads[1].value, g, c.Option())
+		}
+		for _, v := range reads {
+			n.done(v)
+		}
+		t.free(g)
+		t.give("CrossEntropy", logits, d, err)
+	})
+	for _, v := range reads[1:] {
+		v.Release()
+	}
+	return out
+}
+
+// softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights for each class, and over
+// the number of rows for a mean.
+func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConfig) *Variable {
+	if err := c.Check("CrossEntropy", "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
+		t.fail("CrossEntropy", err)
+		return t.inert()
+	}
+	shape := logits.Shape()
+	if !slices.Equal(p.Shape(), shape) {
+		t.fail("CrossEntropy", fmt.Errorf("%w: logits are %v and probabilities %v: want one shape", tensor.ErrShape, shape, p.Shape()))
+		return t.inert()
+	}
+	axis := min(1, len(shape)-1)
+	rows := 1
+	for i, d := range shape {
+		if i != axis {
+			rows *= d
+		}
+	}
+	return t.Frame(func() *Variable {
+		q := t.Input(p)
+		if c.LabelSmoothing != 0 {
+			q = t.AddScalar(t.MulScalar(q, 1-c.LabelSmoothing), c.LabelSmoothing/float64(shape[axis]))
+		}
+		if c.Weight != nil {
+			behind := make([]int, len(shape)-axis)
+			for i := range behind {
+				behind[i] = 1
+			}
+			behind[0] = -1
+			q = t.Mul(q, t.Reshape(t.Input(c.Weight), behind...))
+		}
+		losses := t.Neg(t.Sum(t.Mul(q, t.LogSoftmax(logits, axis)), axis))
+		switch c.Reduction {
+		case tensor.NoReduction:
+			return losses
+		case tensor.SumReduction:
+			return t.Sum(losses)
+		}
+		return t.MulScalar(t.Sum(losses), 1/float64(rows))
+	})
+}

@@ -1,0 +1,121 @@
+package autograd
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestLayersOfPictures are made with PyTorch's names, shapes and first values, and compute.
+func TestLayersOfPictures(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	defer in.Close()
+	norm := in.BatchNorm(4)
+	model := Sequential{
+		in.Conv2d(2, 4, 3, Stride(2), Padding(1), NoBias()), norm, ReLU{}, in.Conv2d(4, 6, 0, Kernel(1, 2), Groups(2)),
+		in.GroupNorm(3, 6), MaxPool2d{Kernel: []int{2}, Stride: []int{1}}, AvgPool2d{Kernel: []int{2}, Padding: []int{1}},
+		in.ConvTranspose2d(6, 4, 2, Stride(2), OutputPadding(1), Groups(2)), in.LayerNorm(0, NormalizedShape(5, 5)), Dropout{P: 0.25},
+		AdaptiveAvgPool2d{Size: []int{1, 5}}, Flatten{}, in.RMSNorm(20), in.Linear(20, 3),
+	}
+	require.NoError(t, in.Err())
+	var names []string
+	for _, p := range model.Parameters() {
+		names = append(names, p.Name)
+	}
+	for _, buffer := range model.Buffers() {
+		names = append(names, buffer.Name)
+	}
+	assert.Equal(t, []string{"0.weight", "1.weight", "1.bias", "3.weight", "3.bias", "4.weight", "4.bias", "7.weight", "7.bias", "8.weight", "8.bias",
+		"12.weight", "13.weight", "13.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked"}, names)
+	shapes := map[string][]int{"0.weight": {4, 2, 3, 3}, "3.weight": {6, 2, 1, 2}, "7.weight": {6, 2, 2, 2}, "8.bias": {5, 5}, "12.weight": {20}}
+	fans := map[string]float64{"0.weight": 18, "3.weight": 4, "3.bias": 4, "7.weight": 8, "7.bias": 8}
+	for _, p := range model.Parameters() {
+		if want, ok := shapes[p.Name]; ok {
+			assert.Equal(t, want, []int(p.Value().Shape()), p.Name)
+		}
+		if fan, ok := fans[p.Name]; ok {
+			for _, v := range read[float64](b, p.Value()) {
+				assert.LessOrEqual(t, math.Abs(v), 1/math.Sqrt(fan), p.Name)
+			}
+		}
+	}
+	x := in.Tensor(make([]float64, 3*2*7*8), 3, 2, 7, 8)
+	for range in.Steps(2) {
+		tape := NewTape(b.ctx, b.rt)
+		y := model.Forward(tape, tape.Input(x))
+		require.NoError(t, tape.Err())
+		assert.Equal(t, []int{3, 3}, []int(y.Shape()))
+		_, err := tape.Backward(tape.Sum(y))
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+		for _, p := range model.Parameters() {
+			assert.NotNil(t, p.Grad(), p.Name)
+		}
+	}
+	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches))
+	tape := NoGrad(b.ctx, b.rt)
+	model.Forward(tape, tape.Input(x))
+	require.NoError(t, tape.Close())
+	assert.Equal(t, []int64{2}, read[int64](b, norm.Batches), "a tape that does not train counts no batches")
+}
+
+// TestLayersRefuse says which option a layer does not take, and which numbers.
+func TestLayersRefuse(t *testing.T) {
+	b := open(t, 64<<20)
+	for want, make := range map[string]func(in *Initializer){
+		"Conv2d(2, 4, 3): invalid argument: the layer takes no option OutputPadding": func(in *Initializer) { in.Conv2d(2, 4, 3, OutputPadding(1)) },
+		"ConvTranspose2d(2, 4, 3): invalid argument: the layer takes no option SamePadding": func(in *Initializer) {
+			in.ConvTranspose2d(2, 4, 3, SamePadding())
+		},
+		"Conv2d(3, 4, 3): invalid argument: groups 2":                             func(in *Initializer) { in.Conv2d(3, 4, 3, Groups(2)) },
+		"Conv2d(3, 4, 0): invalid argument: window [0 0]":                         func(in *Initializer) { in.Conv2d(3, 4, 0) },
+		"Conv1d(3, 4, 3): invalid argument: groups 1, window [1 2]":               func(in *Initializer) { in.Conv1d(3, 4, 3, Kernel(1, 2)) },
+		"BatchNorm(3): invalid argument: momentum 0":                              func(in *Initializer) { in.BatchNorm(3, Momentum(0)) },
+		"LayerNorm(3): invalid argument: eps -1":                                  func(in *Initializer) { in.LayerNorm(3, Eps(-1)) },
+		"GroupNorm(2, 3): invalid argument: want groups that divide the channels": func(in *Initializer) { in.GroupNorm(2, 3) },
+		"RMSNorm(3): invalid argument: the layer takes no option NoBias":          func(in *Initializer) { in.RMSNorm(3, NoBias()) },
+	} {
+		in := Init(b.ctx, b.rt, Seed(1))
+		make(in)
+		require.ErrorIs(t, in.Err(), ErrInvalid, want)
+		assert.ErrorContains(t, in.Err(), want)
+		assert.Error(t, in.Close())
+	}
+	for name, layer := range map[string]Layer{"Convolution": (*Convolution)(nil), "BatchNorm": (*BatchNorm)(nil), "LayerNorm": (*LayerNorm)(nil),
+		"GroupNorm": (*GroupNorm)(nil), "RMSNorm": (*RMSNorm)(nil)} {
+		tape := NewTape(b.ctx, b.rt)
+		layer.Forward(tape, tape.Input(upload(b, []float64{1, 2}, 1, 2)))
+		assert.ErrorContains(t, tape.Close(), name+": invalid argument: the layer is nil")
+		assert.Empty(t, layer.Parameters())
+	}
+}
+
+// TestRunningStatistics follow PyTorch's rule: with a momentum of NaN they are the mean of all batches; none are kept without
+// them, and a tape in use normalises by them.
+func TestRunningStatistics(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	defer in.Close()
+	all, own := in.BatchNorm(1, Momentum(math.NaN()), NoAffine(), Eps(1e-9)), in.BatchNorm(1, NoRunningStatistics(), NoAffine())
+	require.NoError(t, in.Err())
+	assert.Empty(t, own.Buffers())
+	for _, batch := range [][]float64{{0, 2, 4}, {10, 10, 10}, {5, 7, 6}} {
+		tape := NewTape(b.ctx, b.rt)
+		all.Forward(tape, tape.Input(upload(b, batch, 3, 1)))
+		require.NoError(t, tape.Close())
+	}
+	assert.InDelta(t, 6, read[float64](b, all.Mean)[0], 1e-12)
+	assert.InDelta(t, 5.0/3, read[float64](b, all.Var)[0], 1e-12)
+	tape := NoGrad(b.ctx, b.rt)
+	y := all.Forward(tape, tape.Input(upload(b, []float64{6 + math.Sqrt(5.0/3)}, 1, 1)))
+	assert.InDelta(t, 1, y.Item(), 1e-6)
+	z := own.Forward(tape, tape.Input(upload(b, []float64{1, 3}, 2, 1)))
+	require.NoError(t, tape.Err())
+	assert.InDelta(t, -1, read[float64](b, z.Value())[0], 1e-4)
+	require.NoError(t, tape.Close())
+}

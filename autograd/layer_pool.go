@@ -1,0 +1,64 @@
+package autograd
+
+import "github.com/cistern-ml/cistern/tensor"
+
+// MaxPool2d is a layer of the greatest elements of windows (torch.nn.MaxPool2d); see [tensor.PoolingConfig].
+type MaxPool2d struct {
+	Kernel, Stride, Padding, Dilation []int
+	Ceil                              bool
+}
+
+// Forward returns the greatest element of every window of x.
+func (l MaxPool2d) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	return t.MaxPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Dilation: l.Dilation, Ceil: l.Ceil})
+}
+
+// Parameters is empty.
+func (MaxPool2d) Parameters() Parameters { return nil }
+
+// AvgPool2d is a layer of averages of windows (torch.nn.AvgPool2d); see [tensor.PoolingConfig].
+type AvgPool2d struct {
+	Kernel, Stride, Padding []int
+	Ceil, ExcludePadding    bool
+	Divisor                 int
+}
+
+// Forward returns the average of every window of x.
+func (l AvgPool2d) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	return t.AvgPool2d(x, tensor.PoolingConfig{Kernel: l.Kernel, Stride: l.Stride, Padding: l.Padding, Ceil: l.Ceil,
+		ExcludePadding: l.ExcludePadding, Divisor: l.Divisor})
+}
+
+// Parameters is empty.
+func (AvgPool2d) Parameters() Parameters { return nil }
+
+// AdaptiveAvgPool2d is a layer of averages over as many parts as Size says: one number for both dimensions, or two; -1 leaves
+// a dimension as it is (torch.nn.AdaptiveAvgPool2d).
+type AdaptiveAvgPool2d struct{ Size []int }
+
+// Forward returns the averages of x.
+func (l AdaptiveAvgPool2d) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	return t.AdaptiveAvgPool2d(x, l.Size...)
+}
+
+// Parameters is empty.
+func (AdaptiveAvgPool2d) Parameters() Parameters { return nil }
+
+// Dropout is a layer that sets elements to 0 with probability P, on a tape that trains, and else does nothing
+// (torch.nn.Dropout, whose default is 0.5).
+type Dropout struct{ P float64 }
+
+// Forward returns what is left of x over 1-P, or x.
+func (l Dropout) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	if !t.Training() {
+		return x
+	}
+	return t.Dropout(x, l.P)
+}
+
+// Parameters is empty.
+func (Dropout) Parameters() Parameters { return nil }

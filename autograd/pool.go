@@ -1,0 +1,80 @@
+package autograd
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// MaxPool2d returns the greatest element of every window of x; see [tensor.Runtime.MaxPool2d].
+func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
+	return t.Func("MaxPool2d", []*Variable{x}, func(call *Call) (*tensor.Tensor, error) {
+		y, indices, err := t.rt.MaxPool2d(t.ctx, x.value, c)
+		if err == nil {
+			call.Save(indices)
+		}
+		return y, err
+	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		return call.Grads(t.rt.MaxPool2dGrad(t.ctx, g, call.Saved()[0], x.Shape(), c))
+	})
+}
+
+// AvgPool2d returns the average of every window of x; see [tensor.Runtime.AvgPool2d].
+func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
+	return t.Func("AvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {
+		return t.rt.AvgPool2d(t.ctx, x.value, c)
+	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		return call.Grads(t.rt.AvgPool2dGrad(t.ctx, g, x.Shape(), c))
+	})
+}
+
+// AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Runtime.AdaptiveAvgPool2d].
+func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
+	return t.Func("AdaptiveAvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {
+		return t.rt.AdaptiveAvgPool2d(t.ctx, x.value, size...)
+	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		return call.Grads(t.rt.AdaptiveAvgPool2dGrad(t.ctx, g, x.Shape(), size...))
+	})
+}
+
+// MaxPool1d is MaxPool2d for x (n, channels, length), or (channels, length): the lists of c have one number
+// (torch.nn.functional.max_pool1d).
+func (t *Tape) MaxPool1d(x *Variable, c tensor.PoolingConfig) *Variable {
+	return t.pool1d(x, func(x *Variable) *Variable { return t.MaxPool2d(x, oneRow(c)) })
+}
+
+// AvgPool1d is AvgPool2d for x (n, channels, length), or (channels, length): the lists of c have one number
+// (torch.nn.functional.avg_pool1d).
+func (t *Tape) AvgPool1d(x *Variable, c tensor.PoolingConfig) *Variable {
+	return t.pool1d(x, func(x *Variable) *Variable { return t.AvgPool2d(x, oneRow(c)) })
+}
+
+// AdaptiveAvgPool1d is AdaptiveAvgPool2d for x (n, channels, length), or (channels, length)
+// (torch.nn.functional.adaptive_avg_pool1d).
+func (t *Tape) AdaptiveAvgPool1d(x *Variable, size int) *Variable {
+	return t.pool1d(x, func(x *Variable) *Variable { return t.AdaptiveAvgPool2d(x, 1, size) })
+}
+
+// oneRow is c for pictures of one row.
+func oneRow(c tensor.PoolingConfig) tensor.PoolingConfig {
+	row := func(list []int, n int) []int {
+		if list == nil {
+			return nil
+		}
+		return append([]int{n}, list...)
+	}
+	c.Kernel, c.Stride, c.Padding, c.Dilation = row(c.Kernel, 1), row(c.Stride, 1), row(c.Padding, 0), row(c.Dilation, 1)
+	return c
+}
+
+// pool1d pools sequences as pictures of one row.
+func (t *Tape) pool1d(x *Variable, pool func(x *Variable) *Variable) *Variable {
+	return t.Frame(func() *Variable {
+		y := pool(t.Unsqueeze(x, -2))
+		shape := y.Shape()
+		if len(shape) < 2 {
+			return y // there was an error
+		}
+		return t.Reshape(y, slices.Delete(shape, len(shape)-2, len(shape)-1)...)
+	})
+}

@@ -1,0 +1,117 @@
+package autograd
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// dropped is what two dropouts of a tape leave of n ones, and the gradient of the first.
+func dropped(b *bench, seed uint64, n int, p float64) (first, second, grad []float64) {
+	tape := NewTape(b.ctx, b.rt)
+	defer tape.Close()
+	if seed != 0 {
+		tape.SetSeed(seed)
+	}
+	ones, err := b.rt.Full(b.ctx, 1, tensor.Float64, n)
+	require.NoError(b.t, err)
+	x := tape.Leaf(ones)
+	require.NoError(b.t, ones.Release())
+	y, z := tape.Dropout(x, p), tape.Dropout(tape.Input(onesOf(b, n)), p)
+	require.NoError(b.t, tape.Err())
+	first, second = read[float64](b, y.Value()), read[float64](b, z.Value())
+	_, err = tape.Backward(tape.Sum(y))
+	require.NoError(b.t, err)
+	return first, second, read[float64](b, x.Grad())
+}
+
+func onesOf(b *bench, n int) *tensor.Tensor { return upload(b, slices.Repeat([]float64{1}, n), n) }
+
+// TestDropout: an element is left with probability 1-p, whatever its neighbour's and another operation's fate is, and with the
+// same seed it is the same ones; its gradient is that of what was left.
+func TestDropout(t *testing.T) {
+	b := open(t, 64<<20)
+	const n, p = 40_000, 0.3
+	first, second, grad := dropped(b, 7, n, p)
+	assert.Equal(t, first, grad)
+	again, _, _ := dropped(b, 7, n, p)
+	assert.Equal(t, first, again)
+	other, _, _ := dropped(b, 8, n, p)
+	unseeded, _, _ := dropped(b, 0, n, p)
+	left := func(vs []float64) (share float64) {
+		for _, v := range vs {
+			if v != 0 {
+				require.Equal(t, 1/(1-p), v)
+				share += 1.0 / n
+			}
+		}
+		return share
+	}
+	bound := 5 * math.Sqrt(p*(1-p)/n) // of five standard deviations
+	for _, vs := range [][]float64{first, second, other, unseeded} {
+		assert.InDelta(t, 1-p, left(vs), bound)
+	}
+	// Two that are independent are both left with probability (1-p)².
+	both := func(what string, a, b []float64) {
+		t.Helper()
+		share := 0.0
+		for i := range a {
+			if a[i] != 0 && b[i%len(b)] != 0 {
+				share += 1 / float64(len(a))
+			}
+		}
+		q := (1 - p) * (1 - p)
+		assert.InDelta(t, q, share, 5*math.Sqrt(q*(1-q)/float64(len(a))), what)
+	}
+	both("two operations", first, second)
+	both("two seeds", first, other)
+	both("with and without a seed", first, unseeded)
+	for _, lag := range []int{1, 2, 3, 4, 64} {
+		both("neighbours", first[:n-lag], first[lag:])
+	}
+}
+
+func TestDropoutOfAllAndNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	first, _, grad := dropped(b, 1, 5, 1)
+	assert.Equal(t, make([]float64, 5), first)
+	assert.Equal(t, make([]float64, 5), grad)
+	first, _, _ = dropped(b, 1, 5, 0)
+	assert.Equal(t, []float64{1, 1, 1, 1, 1}, first)
+	tape := NewTape(b.ctx, b.rt)
+	tape.Dropout(tape.Input(onesOf(b, 2)), math.NaN())
+	assert.ErrorIs(t, tape.Close(), ErrInvalid)
+}
+
+// TestStepsAreSeeded: the steps of a training drop other elements, and those of its repetition the same.
+func TestStepsAreSeeded(t *testing.T) {
+	b := open(t, 64<<20)
+	run := func(seed uint64) (all [][]float64) {
+		in := Init(b.ctx, b.rt, Seed(seed), Dtype(tensor.Float64))
+		x := in.Tensor(slices.Repeat([]float64{1}, 64), 64)
+		for _, tape := range in.Steps(2) {
+			all = append(all, read[float64](b, Dropout{P: 0.5}.Forward(tape, tape.Input(x)).Value()))
+		}
+		require.NoError(t, in.Close())
+		return all
+	}
+	one := run(1)
+	assert.Equal(t, one, run(1))
+	assert.NotEqual(t, one[0], one[1])
+	assert.NotEqual(t, one, run(2))
+}
+
+// TestDropoutInUse does nothing.
+func TestDropoutInUse(t *testing.T) {
+	b := open(t, 64<<20)
+	tape := NewTape(b.ctx, b.rt)
+	tape.SetTraining(false)
+	x := tape.Input(onesOf(b, 8))
+	assert.Same(t, x, Dropout{P: 0.9}.Forward(tape, x))
+	require.NoError(t, tape.Close())
+}

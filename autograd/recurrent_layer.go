@@ -1,0 +1,260 @@
+package autograd
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Recurrent is what recurrent layers have in common: cells on top of each other, run over sequences (steps, batch, n), or
+// (batch, steps, n) with BatchFirst, or (steps, n) without a batch.
+type Recurrent struct {
+	Kind tensor.RecurrentKind
+	// Cells are those of layer 0, of its reverse direction if Bidirectional, of layer 1, …
+	Cells                     []RecurrentCell
+	Bidirectional, BatchFirst bool
+	// Dropout is the share of the numbers between two layers that is dropped in training.
+	Dropout float64
+}
+
+// RecurrentCell has the weights of one direction of one layer; biases may be nil.
+type RecurrentCell struct {
+	WeightIH, WeightHH, BiasIH, BiasHH *Parameter
+}
+
+// RNN is a recurrent layer of tanh or ReLU (torch.nn.RNN).
+type RNN struct{ Recurrent }
+
+// LSTM is a layer of long short-term memory (torch.nn.LSTM, without projections).
+type LSTM struct{ Recurrent }
+
+// GRU is a layer of gated recurrent units (torch.nn.GRU).
+type GRU struct{ Recurrent }
+
+// Forward returns the last layer's states of every step, (steps, batch, hidden), both directions beside each other. It
+// begins with states of zeros.
+func (r *Recurrent) Forward(t *Tape, x *Variable) *Variable {
+	y, _, _ := r.run(t, x, nil, nil, false)
+	return y
+}
+
+// Run is Forward from the states h0 on, (layers, batch, hidden), or (layers, hidden) without a batch, of which each direction
+// counts as a layer; nil is zeros. hn is the state after the last step, of h0's shape.
+func (r *RNN) Run(t *Tape, x, h0 *Variable) (y, hn *Variable) {
+	y, hn, _ = r.run(t, x, h0, nil, true)
+	return y, hn
+}
+
+// Run is as that of [RNN.Run].
+func (r *GRU) Run(t *Tape, x, h0 *Variable) (y, hn *Variable) {
+	y, hn, _ = r.run(t, x, h0, nil, true)
+	return y, hn
+}
+
+// Run is as that of [RNN.Run]; c0 and cn are the cell states.
+func (r *LSTM) Run(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable) {
+	return r.run(t, x, h0, c0, true)
+}
+
+func (r *Recurrent) name() string {
+	return [...]string{"RNN", "RNN", "LSTM", "GRU"}[min(r.Kind, tensor.GRU)]
+}
+
+// Parameters have PyTorch's names: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_ih_l0_reverse, …
+func (r *Recurrent) Parameters() Parameters {
+	if r == nil {
+		return nil
+	}
+	var ps Parameters
+	for i, c := range r.Cells {
+		suffix := "_l" + strconv.Itoa(i/r.directions())
+		if i%r.directions() == 1 {
+			suffix += "_reverse"
+		}
+		for _, p := range []Named{{"weight_ih", c.WeightIH}, {"weight_hh", c.WeightHH}, {"bias_ih", c.BiasIH}, {"bias_hh", c.BiasHH}} {
+			if p.Parameter != nil {
+				ps = append(ps, Named{p.Name + suffix, p.Parameter})
+			}
+		}
+	}
+	return ps
+}
+
+func (r *Recurrent) directions() int {
+	if r.Bidirectional {
+		return 2
+	}
+	return 1
+}
+
+// run leaves x, h0 and c0 to the caller, and frees what it makes on the way on every tape.
+func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Variable) {
+	for _, v := range []*Variable{x, h0, c0} {
+		defer v.spare()()
+	}
+	if err := r.check(x, h0, c0); err != nil {
+		t.fail("a recurrent layer", err)
+	}
+	if t.err != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
+		return t.inert(), t.inert(), t.inert()
+	}
+	flat := len(x.Shape()) == 2 // there is no batch
+	seq := chain{x, false}
+	switch {
+	case flat:
+		seq.become(t.Unsqueeze(x, 1))
+	case r.BatchFirst:
+		seq.become(t.Transpose(x, 0, 1))
+	}
+	var hs, cs []*Variable
+	for i := 0; i < len(r.Cells); i += r.directions() {
+		end := seq.v.spare() // both directions read it
+		var ys []*Variable
+		for j := i; j < i+r.directions(); j++ {
+			y, h, c := t.recurrent(r.recurrence(t, seq.v, j, stateOf(t, h0, j, flat), stateOf(t, c0, j, flat)), last)
+			ys, hs, cs = append(ys, y), append(hs, h), append(cs, c)
+		}
+		end()
+		seq.become(ys[0])
+		if len(ys) == 2 {
+			seq.become(t.Cat(-1, ys...))
+		}
+	}
+	if shape := seq.v.Shape(); flat && len(shape) == 3 {
+		seq.become(t.Reshape(seq.v, shape[0], shape[2]))
+	} else if r.BatchFirst {
+		seq.become(t.Transpose(seq.v, 0, 1))
+	}
+	if last {
+		hn = statesOf(t, hs, flat)
+	}
+	if last && r.Kind == tensor.LSTM {
+		cn = statesOf(t, cs, flat)
+	}
+	return seq.v, hn, cn
+}
+
+// chain is a value and what is computed of it, which is released when the next one has been.
+type chain struct {
+	v   *Variable
+	own bool
+}
+
+func (c *chain) become(v *Variable) {
+	if c.own && v != c.v {
+		c.v.Release()
+	}
+	c.v, c.own = v, true
+}
+
+func present(vs ...*Variable) []*Variable {
+	return slices.DeleteFunc(vs, func(v *Variable) bool { return v == nil })
+}
+
+// check is an error for what is no layer, no sequence, or not its first states.
+func (r *Recurrent) check(x, h0, c0 *Variable) error {
+	if r == nil || len(r.Cells) == 0 || len(r.Cells)%r.directions() != 0 || r.Kind > tensor.GRU {
+		return fmt.Errorf("%w: it is nil, or has not one cell for each direction of each layer", ErrInvalid)
+	}
+	shape := x.Shape()
+	if x.Value() != nil && len(shape) != 2 && len(shape) != 3 {
+		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
+	}
+	for _, s := range present(h0, c0) {
+		if got := s.Shape(); s.Value() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
+			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
+		}
+	}
+	return nil
+}
+
+// recurrence is the pass of one cell.
+func (r *Recurrent) recurrence(t *Tape, x *Variable, cell int, h0, c0 *Variable) *recurrence {
+	c := r.Cells[cell]
+	param := func(p *Parameter) *Variable {
+		if p == nil {
+			return nil
+		}
+		return t.Param(p)
+	}
+	return &recurrence{kind: r.Kind, reverse: cell%r.directions() == 1, x: x, wih: t.Param(c.WeightIH), whh: t.Param(c.WeightHH),
+		bih: param(c.BiasIH), bhh: param(c.BiasHH), h0: h0, c0: c0}
+}
+
+// stateOf is the first state (batch, n) of a cell, or nil.
+func stateOf(t *Tape, states *Variable, cell int, flat bool) *Variable {
+	if states == nil {
+		return nil
+	}
+	one := t.Narrow(states, 0, cell, 1)
+	if shape := one.Shape(); !flat && len(shape) == 3 {
+		return t.Reshape(one, shape[1], shape[2])
+	}
+	return one
+}
+
+// statesOf joins the states of all cells, (batch, n) each.
+func statesOf(t *Tape, states []*Variable, flat bool) *Variable {
+	if !flat {
+		for i, s := range states {
+			states[i] = t.Unsqueeze(s, 0)
+		}
+	}
+	if len(states) == 1 {
+		return states[0]
+	}
+	return t.Cat(0, states...)
+}
+
+// RNN makes a recurrent layer of tanh, or of ReLU with [ReLUCell], for so many inputs and states (torch.nn.RNN). It takes
+// [Layers], [Bidirectional], [BatchFirst], [NoBias], [DropoutBetween]. Everything is drawn uniformly from ±1/sqrt(hidden), PyTorch's
+// default.
+func (in *Initializer) RNN(inputs, hidden int, options ...LayerOption) *RNN {
+	o := in.options("RNN", options, append(recurrentOptions, "ReLUCell")...)
+	kind := tensor.RNNTanh
+	if o.sequence.relu {
+		kind = tensor.RNNReLU
+	}
+	return &RNN{in.recurrent("RNN", kind, inputs, hidden, o)}
+}
+
+// LSTM makes a layer of long short-term memory (torch.nn.LSTM), as [Initializer.RNN] does.
+func (in *Initializer) LSTM(inputs, hidden int, options ...LayerOption) *LSTM {
+	return &LSTM{in.recurrent("LSTM", tensor.LSTM, inputs, hidden, in.options("LSTM", options, recurrentOptions...))}
+}
+
+// GRU makes a layer of gated recurrent units (torch.nn.GRU), as [Initializer.RNN] does.
+func (in *Initializer) GRU(inputs, hidden int, options ...LayerOption) *GRU {
+	return &GRU{in.recurrent("GRU", tensor.GRU, inputs, hidden, in.options("GRU", options, recurrentOptions...))}
+}
+
+var recurrentOptions = []string{"Layers", "Bidirectional", "BatchFirst", "NoBias", "DropoutBetween"}
+
+func (in *Initializer) recurrent(name string, kind tensor.RecurrentKind, inputs, hidden int, o layerOptions) Recurrent {
+	call := fmt.Sprintf("%s(%d, %d)", name, inputs, hidden)
+	s := o.sequence
+	if inputs < 1 || hidden < 1 || s.layers < 0 || !(s.dropout >= 0 && s.dropout <= 1) {
+		in.fail(call, fmt.Errorf("%w: %d layers, dropout %v: want at least one input, state and layer, and a dropout of 0 to 1", ErrInvalid, s.layers, s.dropout))
+	}
+	r := Recurrent{Kind: kind, Bidirectional: s.bidirectional, BatchFirst: s.batchFirst, Dropout: s.dropout}
+	bound := 1 / math.Sqrt(float64(hidden))
+	draw := func() float64 { return (2*in.rand.Float64() - 1) * bound }
+	rows := [...]int{1, 1, 4, 3}[kind] * hidden
+	for layer := range max(1, s.layers) {
+		for range r.directions() {
+			width := inputs
+			if layer > 0 {
+				width = hidden * r.directions()
+			}
+			c := RecurrentCell{WeightIH: in.parameter(call, draw, rows, width), WeightHH: in.parameter(call, draw, rows, hidden)}
+			if !o.noBias {
+				c.BiasIH, c.BiasHH = in.parameter(call, draw, rows), in.parameter(call, draw, rows)
+			}
+			r.Cells = append(r.Cells, c)
+		}
+	}
+	return r
+}

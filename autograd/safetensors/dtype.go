@@ -1,0 +1,80 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// sizes are the bytes of an element of each of the format's dtypes, in the order in which writers put tensors: the last one first, so
+// that larger elements come before smaller ones and all are aligned.
+var sizes = []struct {
+	name string
+	size int64
+}{
+	{"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2}, {"BF16", 2},
+	{"I32", 4}, {"U32", 4}, {"F32", 4}, {"F64", 8}, {"I64", 8}, {"U64", 8},
+}
+
+// rank is where a dtype stands in sizes, or -1.
+func rank(dtype string) int {
+	for i, d := range sizes {
+		if d.name == dtype {
+			return i
+		}
+	}
+	return -1
+}
+
+// dtypes are those whose elements tensors have as they are. Booleans are masks.
+var dtypes = map[string]tensor.Dtype{
+	"F32": tensor.Float32, "F64": tensor.Float64, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
+}
+
+// nameOf is the name that a dtype is written with, or "".
+func nameOf(d tensor.Dtype) string {
+	for _, s := range sizes {
+		if s.name != "BOOL" && dtypes[s.name] == d {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// halves are dtypes of two bytes that become float32.
+var halves = map[string]func(uint16) float32{
+	"BF16": func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) },
+	"F16":  float16,
+}
+
+// float16 is the number that IEEE's binary16 has.
+func float16(v uint16) float32 {
+	sign, exponent, fraction := uint32(v>>15)<<31, uint32(v>>10&31), uint32(v&1023)
+	switch exponent {
+	case 0:
+		f := float32(fraction) / (1 << 24)
+		return math.Float32frombits(sign | math.Float32bits(f))
+	case 31:
+		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	}
+	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+}
+
+// widened reads two bytes for each float32 that is asked for.
+type widened struct {
+	r    io.Reader
+	wide func(uint16) float32
+	buf  [4096]byte
+}
+
+// Read gives whole numbers: those who use it ask for multiples of 4 bytes.
+func (w *widened) Read(p []byte) (int, error) {
+	n := min(len(p)/4, len(w.buf)/2)
+	got, err := io.ReadFull(w.r, w.buf[:2*n])
+	for i := range got / 2 {
+		binary.NativeEndian.PutUint32(p[4*i:], math.Float32bits(w.wide(binary.LittleEndian.Uint16(w.buf[2*i:]))))
+	}
+	return got / 2 * 4, err
+}

@@ -1,0 +1,186 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+func TestRead(t *testing.T) {
+	rt := open(t)
+	data := file(`{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"none":{"dtype":"F64","shape":[0,7],"data_offsets":[8,8]},`+
+		`"mask":{"dtype":"BOOL","shape":[],"data_offsets":[12,13]},"h":{"dtype":"F16","shape":[1,2],"data_offsets":[8,12]}}  `, 13)
+	copy(data[len(data)-13:], []byte{0, 0, 128, 63, 0, 0, 0, 192, 0, 60, 0, 252, 1})
+	f, err := New(bytes.NewReader(data), int64(len(data)))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+	var names []string
+	for _, info := range f.Tensors() {
+		names = append(names, info.Name)
+	}
+	assert.Equal(t, []string{"a", "none", "h", "mask"}, names, "in the order of their data")
+
+	load := func(name string) *tensor.Tensor {
+		x, err := f.Load(ctx, rt, name)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, x.Release()) })
+		return x
+	}
+	assert.Equal(t, []float32{1, -2}, read[float32](t, load("a")))
+	h := load("h")
+	assert.Equal(t, []float32{1, float32(math.Inf(-1))}, read[float32](t, h))
+	assert.Equal(t, tensor.Shape{1, 2}, h.Shape())
+	assert.Equal(t, []uint8{1}, read[uint8](t, load("mask")))
+	assert.Equal(t, tensor.Shape{0, 7}, load("none").Shape())
+
+	_, err = f.Load(ctx, rt, "b")
+	require.ErrorIs(t, err, ErrMissing)
+	_, err = f.Load(ctx, nil, "a")
+	require.ErrorIs(t, err, ErrInvalid)
+	x := upload(t, rt, []float32{0, 0, 0})
+	require.ErrorIs(t, f.LoadInto(ctx, "a", x), tensor.ErrShape)
+	require.ErrorIs(t, f.LoadInto(ctx, "mask", x), tensor.ErrDtype)
+	require.ErrorIs(t, f.LoadInto(ctx, "a", nil), ErrInvalid)
+	require.ErrorIs(t, f.LoadInto(ctx, "b", x), ErrMissing)
+}
+
+// TestHalves: every number of 16 bits is the float32 that it is.
+func TestHalves(t *testing.T) {
+	for v := range 1 << 16 {
+		sign, e, m := 1-2*float64(v>>15), v>>10&31, float64(v&1023)
+		want := sign * math.Ldexp(1+m/1024, e-15)
+		switch {
+		case e == 0:
+			want = sign * math.Ldexp(m, -24)
+		case e == 31 && m != 0:
+			want = math.NaN()
+		case e == 31:
+			want = math.Inf(int(sign))
+		}
+		got := float64(float16(uint16(v)))
+		if got != want && !(math.IsNaN(got) && math.IsNaN(want)) || want == 0 && math.Signbit(want) != math.Signbit(got) {
+			t.Fatalf("%#x: %v, want %v", v, got, want)
+		}
+	}
+	assert.Equal(t, float32(-1.5), halves["BF16"](0xbfc0))
+	rt := open(t)
+	const n = 600_000 // more than a piece
+	data := file(`{"x":{"dtype":"BF16","shape":[600000],"data_offsets":[0,1200000]}}`, 2*n)
+	for i := range n {
+		binary.LittleEndian.PutUint16(data[len(data)-2*n+2*i:], uint16(i))
+	}
+	f, err := New(bytes.NewReader(data), int64(len(data)))
+	require.NoError(t, err)
+	x, err := f.Load(ctx, rt, "x")
+	require.NoError(t, err)
+	for i, v := range read[float32](t, x) {
+		if math.Float32bits(v) != uint32(uint16(i))<<16 {
+			t.Fatalf("element %d is %v", i, v)
+		}
+	}
+	require.NoError(t, x.Release())
+}
+
+// TestRefuse: files that are none, each with what is wrong.
+func TestRefuse(t *testing.T) {
+	one := `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}`
+	for name, c := range map[string]struct {
+		file []byte
+		want string
+	}{
+		"nothing":               {nil, "it has 0 bytes"},
+		"half a length":         {[]byte{1, 0, 0}, "it has 3 bytes"},
+		"a header beyond":       {binary.LittleEndian.AppendUint64(nil, 1), "was it cut off"},
+		"a negative length":     {binary.LittleEndian.AppendUint64(nil, 1<<63), "was it cut off"},
+		"a large header":        {file(strings.Repeat(" ", 101), 0), "more than the limit of 100"},
+		"no header":             {file("", 0), "no JSON object"},
+		"no object":             {file("[]", 0), "no JSON object"},
+		"a space before":        {file(" {}", 0), "no JSON object"},
+		"no UTF-8":              {file("{\"\xff\":1}", 0), "no JSON object"},
+		"no JSON":               {file("{a}", 0), "the header"},
+		"half an object":        {file(`{"a":`, 0), "the header"},
+		"two objects":           {file("{}{}", 0), "behind the header"},
+		"a name twice":          {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":1}`, 0), `"a" stands twice`},
+		"no tensor":             {file(`{"a":1}`, 0), "want an object"},
+		"a key twice":           {file(`{"a":{"shape":[],"shape":[]}}`, 0), `"shape" of tensor "a" stands twice`},
+		"another key":           {file(`{"a":{"stride":[]}}`, 0), "none of dtype"},
+		"no offsets":            {file(`{"a":{"dtype":"U8","shape":[0]}}`, 0), "two data_offsets"},
+		"one offset":            {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0]}}`, 0), "two data_offsets"},
+		"a dtype that is none":  {file(`{"a":{"dtype":"F31","shape":[0],"data_offsets":[0,0]}}`, 0), `the dtype "F31"`},
+		"a dtype of numbers":    {file(`{"a":{"dtype":[1,2],"shape":[0],"data_offsets":[0,0]}}`, 0), "no string"},
+		"a negative dimension":  {file(`{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}`, 1), "no number of elements"},
+		"half a dimension":      {file(`{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}`, 1), "no number of elements"},
+		"a text as dimension":   {file(`{"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}}`, 1), "no number of elements"},
+		"a nested dimension":    {file(`{"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}`, 1), "no number of elements"},
+		"a shape of no array":   {file(`{"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}}`, 1), "want an array"},
+		"many dimensions":       {file(`{"a":{"dtype":"U8","shape":[`+strings.Repeat("1,", 64)+`1],"data_offsets":[0,1]}}`, 1), "more than 64"},
+		"more than an int":      {file(`{"a":{"dtype":"U8","shape":[9223372036854775807,3],"data_offsets":[0,1]}}`, 1), "and not its"},
+		"too few bytes":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,7]}}`, 7), "and not its 8"},
+		"an end before":         {file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}`, 8), "and not its 8"},
+		"a file that was cut":   {file(one, 7), "was the file cut off"},
+		"more than the tensors": {file(one, 9), "the tensors take 8 bytes"},
+		"data of nothing":       {file("{}", 1), "the tensors take 0 bytes"},
+		"a hole":                {file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3), "without holes"},
+		"an overlap":            {file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3), "without holes"},
+		"metadata of a number":  {file(`{"__metadata__":{"a":1}}`, 0), "no string"},
+		"metadata twice":        {file(`{"__metadata__":{"a":"","a":""}}`, 0), "twice in the metadata"},
+	} {
+		limit := int64(500)
+		if name == "a large header" {
+			limit = 100
+		}
+		_, err := New(bytes.NewReader(c.file), int64(len(c.file)), MaxHeader(limit))
+		require.ErrorIs(t, err, ErrFormat, name)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	_, err := New(bytes.NewReader(file(one, 8)), 1<<40)
+	require.ErrorIs(t, err, ErrFormat)
+	_, err = New(bytes.NewReader(nil), 100)
+	require.ErrorIs(t, err, io.EOF)
+	_, err = Open(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = Open(t.TempDir())
+	require.ErrorIs(t, err, ErrFormat)
+	short := file(`{"a":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}`, 2)
+	f, err := New(bytes.NewReader(short), int64(len(short)))
+	require.NoError(t, err)
+	_, err = f.Load(ctx, open(t), "a")
+	require.ErrorIs(t, err, tensor.ErrDtype)
+}
+
+// FuzzRead: no file makes the reader panic, and one that it takes can be read as it says.
+func FuzzRead(f *testing.F) {
+	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"__metadata__":{"b":"c"}}`, 8))
+	f.Add(file(`{"a":{"dtype":"U8","shape":[2,0],"data_offsets":[0,0]},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}`, 2))
+	f.Add(file(`{"a":{"dtype":[{}],"shape":[[]],"data_offsets":{}}}`, 0))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := New(bytes.NewReader(b), int64(len(b)), MaxHeader(1<<20))
+		if err != nil {
+			require.ErrorIs(t, err, ErrFormat)
+			return
+		}
+		total := int64(0)
+		for _, info := range file.Tensors() {
+			r, err := file.Reader(info.Name)
+			require.NoError(t, err)
+			n, err := io.Copy(io.Discard, r)
+			require.NoError(t, err)
+			require.Equal(t, info.Bytes, n)
+			total += n
+			_, ok := file.Info(info.Name)
+			require.True(t, ok)
+		}
+		require.Equal(t, int64(len(b))-file.from, total)
+	})
+}

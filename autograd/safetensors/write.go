@@ -1,0 +1,162 @@
+package safetensors
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Named is a tensor to write.
+type Named struct {
+	Name string
+	*tensor.Tensor
+}
+
+// Write writes the tensors to w, in the order of the format's own writers: by dtype, the largest elements first, and by name. So the
+// same tensors and metadata give the same bytes. Tensors are waited for one after the other, and streamed through pinned memory.
+func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string) error {
+	all, text, err := layout(tensors, metadata)
+	if err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	for _, t := range all {
+		if err := tensor.WriteBytes(ctx, t.Tensor, w); err != nil {
+			return fmt.Errorf("safetensors: %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// layout is the tensors in the order of their data, and the header with its length.
+func layout(tensors []Named, metadata map[string]string) (all []Named, text []byte, err error) {
+	all = slices.Clone(tensors)
+	for _, t := range all {
+		switch {
+		case t.Tensor.Released():
+			return nil, nil, fmt.Errorf("%q: %w: the tensor is nil or was released", t.Name, ErrInvalid)
+		case nameOf(t.Dtype()) == "":
+			return nil, nil, fmt.Errorf("%q: %w: the format has no %v", t.Name, tensor.ErrDtype, t.Dtype())
+		case !utf8.ValidString(t.Name):
+			return nil, nil, fmt.Errorf("%w: the name %q is no UTF-8", ErrInvalid, t.Name)
+		case t.Name == metadataKey:
+			return nil, nil, fmt.Errorf("%q: %w: that name is the metadata's", t.Name, ErrInvalid)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Named) int {
+		if d := rank(nameOf(b.Dtype())) - rank(nameOf(a.Dtype())); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	h := headerWriter{first: true}
+	h.WriteByte('{')
+	if len(metadata) > 0 {
+		h.entry(metadataKey, metadata)
+	}
+	at, seen := int64(0), map[string]bool{}
+	for _, t := range all {
+		if seen[t.Name] {
+			return nil, nil, fmt.Errorf("%w: two tensors are named %q", ErrInvalid, t.Name)
+		}
+		seen[t.Name] = true
+		if t.Bytes() > math.MaxInt64-at {
+			return nil, nil, fmt.Errorf("%w: more bytes than a file can have", ErrInvalid)
+		}
+		shape := t.Shape()
+		if shape == nil {
+			shape = tensor.Shape{}
+		}
+		h.entry(t.Name, struct {
+			Dtype   string   `json:"dtype"`
+			Shape   []int    `json:"shape"`
+			Offsets [2]int64 `json:"data_offsets"`
+		}{nameOf(t.Dtype()), shape, [2]int64{at, at + t.Bytes()}})
+		at += t.Bytes()
+	}
+	h.WriteByte('}')
+	for h.Len()%8 != 0 { // the data is aligned
+		h.WriteByte(' ')
+	}
+	if h.err == nil && h.Len() > GreatestHeader {
+		h.err = fmt.Errorf("%w: a header of %d bytes: the format has at most %d", ErrInvalid, h.Len(), GreatestHeader)
+	}
+	return all, append(binary.LittleEndian.AppendUint64(nil, uint64(h.Len())), h.Bytes()...), h.err
+}
+
+// headerWriter writes an object whose keys have an order. Its first error sticks.
+type headerWriter struct {
+	bytes.Buffer
+	first bool
+	err   error
+}
+
+func (h *headerWriter) entry(key string, value any) {
+	if !h.first {
+		h.WriteByte(',')
+	}
+	h.first = false
+	h.json(key)
+	h.WriteByte(':')
+	h.json(value)
+}
+
+func (h *headerWriter) json(v any) {
+	e := json.NewEncoder(&h.Buffer)
+	e.SetEscapeHTML(false)
+	h.err = errors.Join(h.err, e.Encode(v))
+	h.Truncate(h.Len() - 1) // the encoder's line feed
+}
+
+// WriteFile writes a file and puts it in the place of the one that has the name, if there is one: whenever the program or the machine
+// stops, the name has the old file or the new one, whole. It is written as path with ".tmp" behind, flushed to the disk, and
+// renamed. One goroutine of one program at a time writes a path.
+func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string) (err error) {
+	temporary := path + ".tmp"
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	err = Write(ctx, f, tensors, metadata)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temporary, path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("safetensors: writing %s: %w", path, err), os.Remove(temporary))
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder flushes the folder's names to the disk, where the system can.
+func syncFolder(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package safetensors
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestWriteWhatPyTorchWrote: the files that safetensors.torch has written come out again, to the last byte.
+func TestWriteWhatPyTorchWrote(t *testing.T) {
+	folder := filepath.Join("..", "testdata", "reference")
+	if name := os.Getenv("CISTERN_REFERENCE"); name != "" {
+		folder = name
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "models", "*.safetensors"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	rt := open(t)
+	for _, path := range paths {
+		f, err := Open(path)
+		require.NoError(t, err)
+		var all []Named
+		for _, info := range f.Tensors() {
+			x, err := f.Load(ctx, rt, info.Name)
+			require.NoError(t, err)
+			assert.Equal(t, append([]int{}, info.Shape...), append([]int{}, x.Shape()...))
+			all = append(all, Named{info.Name, x})
+		}
+		require.NotEmpty(t, all)
+		var out bytes.Buffer
+		require.NoError(t, Write(ctx, &out, all, f.Metadata()))
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, out.Bytes()), path)
+		for _, x := range all {
+			require.NoError(t, x.Release())
+		}
+		require.NoError(t, f.Close())
+	}
+}
+
+func TestWriteFile(t *testing.T) {
+	rt := open(t)
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	large := make([]float64, 300_000)
+	for i := range large {
+		large[i] = float64(i)
+	}
+	tensors := []Named{
+		{"b <&>", upload(t, rt, []int32{1, 2})}, {"a", upload(t, rt, []uint8{9})}, {"z\n", upload(t, rt, large, 3, 100_000)},
+		{"long", upload(t, rt, []int64{-1}, 1, 1)}, {"none", upload(t, rt, []float32{}, 0, 3)},
+	}
+	require.NoError(t, os.WriteFile(path+".tmp", []byte("left by a program that was killed"), 0o600))
+	require.NoError(t, WriteFile(ctx, path, tensors, map[string]string{"k": "v\""}))
+	f, err := Open(path)
+	require.NoError(t, err)
+	assert.Zero(t, f.from%8, "the data is aligned")
+	for _, info := range f.Tensors() {
+		assert.Zero(t, info.Begin%max(1, sizes[rank(info.Dtype)].size), "%s is aligned", info.Name)
+	}
+	assert.Equal(t, map[string]string{"k": "v\""}, f.Metadata())
+	x, err := f.Load(ctx, rt, "z\n")
+	require.NoError(t, err)
+	assert.Equal(t, large, read[float64](t, x))
+	require.NoError(t, x.Release())
+	require.NoError(t, f.Close())
+
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	released, err := rt.Zeros(ctx, tensor.Float32, 1)
+	require.NoError(t, err)
+	require.NoError(t, released.Release())
+	for name, wrong := range map[string][]Named{
+		"twice": {tensors[0], tensors[0]}, "released": {{"x", released}}, "nil": {{"x", nil}}, "metadata": {{"__metadata__", tensors[0].Tensor}},
+		"no UTF-8": {{"\xff", tensors[0].Tensor}},
+	} {
+		require.ErrorIs(t, WriteFile(ctx, path, wrong, nil), ErrInvalid, name)
+	}
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(before, after), "the old file stays when the new one can't be written")
+	left, err := filepath.Glob(path + "*")
+	require.NoError(t, err)
+	assert.Equal(t, []string{path}, left, "nothing else is left")
+	require.Error(t, WriteFile(ctx, filepath.Join(path, "x"), tensors, nil))
+	full := errors.New("full")
+	require.ErrorIs(t, Write(ctx, failing{full}, tensors, nil), full)
+}
+
+type failing struct{ error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.error }

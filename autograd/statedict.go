@@ -1,0 +1,176 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// StateDict is what of a model is saved: the values of its parameters, and its buffers, by PyTorch's names
+// (torch.nn.Module.state_dict). The tensors stay the model's. The model is a [Layer], or anything that [ParametersOf] walks. A
+// parameter of two names has both, as in PyTorch.
+func StateDict(model any) ([]NamedTensor, error) {
+	params, buffers := modelState(model)
+	all := make([]NamedTensor, 0, len(params)+len(buffers))
+	for _, p := range params {
+		if err := p.unusable(); err != nil {
+			return nil, fmt.Errorf("autograd: StateDict: parameter %q: %w", p.Name, err)
+		}
+		all = append(all, NamedTensor{p.Name, p.value})
+	}
+	for _, b := range buffers {
+		if b.Tensor.Released() {
+			return nil, fmt.Errorf("autograd: StateDict: buffer %q: %w", b.Name, tensor.ErrReleased)
+		}
+		all = append(all, b)
+	}
+	seen := map[string]bool{}
+	for _, t := range all {
+		if seen[t.Name] {
+			return nil, fmt.Errorf("autograd: StateDict: %w: two tensors are named %q", ErrInvalid, t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return all, nil
+}
+
+// modelState is what a model's own method tells of, and what a walk finds where that says the same and more: names of tied weights, and
+// the buffers of a model that has no method for them.
+func modelState(model any) (Parameters, []NamedTensor) {
+	w := newWalk(true)
+	w.begin(model)
+	layer, ok := model.(parameterized)
+	if !ok {
+		return w.params, w.buffers
+	}
+	params := layer.Parameters()
+	for _, p := range params {
+		if !slices.Contains(w.params, p) {
+			w.params = params // it has names of its own
+			break
+		}
+	}
+	if b, ok := model.(Buffered); ok {
+		w.buffers = b.Buffers()
+	}
+	return w.params, w.buffers
+}
+
+// LoadOption configures [LoadStateDict].
+type LoadOption func(*loadOptions)
+
+type loadOptions struct{ lax bool }
+
+// NotStrict lets a file lack tensors of the model, which stay as they are, and have others, which are left out
+// (load_state_dict(strict=False)).
+func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
+
+// LoadStateDict overwrites a model's parameters and buffers with those of the same names in a file (torch.nn.Module.load_state_dict). The
+// names must be the same ones, and so must shapes and dtypes; numbers of 16 bits become float32. All names that are missing,
+// unexpected, or of another shape are told of in one error, and then nothing has changed. An error of reading may leave a part
+// loaded. A name that the file lacks of a parameter with several is not missing.
+func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
+	state, err := StateDict(model)
+	if err != nil {
+		return err
+	}
+	var o loadOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := checkState(state, f, f.Tensors(), o.lax); err != nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+	}
+	if err := readState(ctx, state, f); err != nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+	}
+	return nil
+}
+
+// checkState compares tensors with those of a file; infos are those that must be among them.
+func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.Info, lax bool) error {
+	known, loaded := map[string]bool{}, map[*tensor.Tensor]bool{}
+	for _, t := range state {
+		known[t.Name] = true
+		if _, ok := f.Info(t.Name); ok {
+			loaded[t.Tensor] = true
+		}
+	}
+	var missing, unexpected, wrong []string
+	for _, t := range state {
+		info, ok := f.Info(t.Name)
+		if !ok {
+			if !loaded[t.Tensor] {
+				missing = append(missing, fmt.Sprintf("%q", t.Name))
+			}
+			continue
+		}
+		if dtype, err := info.TensorDtype(); err != nil || dtype != t.Dtype() || !slices.Equal(info.Shape, t.Shape()) {
+			wrong = append(wrong, fmt.Sprintf("size mismatch for %s: the file has %s %v, and the model %v %v",
+				t.Name, info.Dtype, tensor.Shape(info.Shape), t.Dtype(), t.Shape()))
+		}
+	}
+	for _, info := range infos {
+		if !known[info.Name] {
+			unexpected = append(unexpected, fmt.Sprintf("%q", info.Name))
+		}
+	}
+	var problems []string
+	if len(missing) > 0 && !lax {
+		problems = append(problems, "missing key(s) in state_dict: "+strings.Join(missing, ", "))
+	}
+	if len(unexpected) > 0 && !lax {
+		problems = append(problems, "unexpected key(s) in state_dict: "+strings.Join(unexpected, ", "))
+	}
+	if problems = append(problems, wrong...); len(problems) > 0 {
+		return fmt.Errorf("%w: %s", ErrState, strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// readState reads the tensors that the file has.
+func readState(ctx context.Context, state []NamedTensor, f *safetensors.File) error {
+	for _, t := range state {
+		if _, ok := f.Info(t.Name); ok {
+			if err := f.LoadInto(ctx, t.Name, t.Tensor); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see
+// [safetensors.WriteFile]. PyTorch loads it with load_state_dict(safetensors.torch.load_file(path)).
+func SaveModel(ctx context.Context, model any, path string) error {
+	state, err := StateDict(model)
+	if err != nil {
+		return err
+	}
+	if err := safetensors.WriteFile(ctx, path, namedFor(state), map[string]string{"format": "pt"}); err != nil {
+		return fmt.Errorf("autograd: SaveModel: %w", err)
+	}
+	return nil
+}
+
+func namedFor(state []NamedTensor) []safetensors.Named {
+	all := make([]safetensors.Named, len(state))
+	for i, t := range state {
+		all[i] = safetensors.Named(t)
+	}
+	return all
+}
+
+// LoadModel loads a model from a file as [LoadStateDict] does.
+func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) error {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return fmt.Errorf("autograd: LoadModel: %w", err)
+	}
+	return errors.Join(LoadStateDict(ctx, model, f, opts...), f.Close())
+}

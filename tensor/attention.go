@@ -1,0 +1,288 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// AttentionConfig configures an attention. Its zero value is PyTorch's default.
+type AttentionConfig struct {
+	// Causal hides from query i the keys behind key i (is_causal).
+	Causal bool
+	// Scale is the factor of the products of queries and keys; 0: 1/√E.
+	Scale float64
+}
+
+// AttentionGrads are the gradients of an attention's arguments. Those of arguments that were broadcast are of the whole
+// batch.
+type AttentionGrads struct {
+	Query, Key, Value *Tensor
+	Mask              *Tensor // (batch, L, S); nil unless it was asked for
+}
+
+// attending is an attention's memory. Queries, keys and values may lie in one tensor, at offsets in elements.
+type attending struct {
+	q, k, v, out, logSum    *Tensor
+	mask                    *Tensor // or nil
+	dout, dq, dk, dv        *Tensor
+	dmask                   *Tensor // or nil
+	queryAt, keyAt, valueAt int
+}
+
+// ScaledDotProductAttention returns softmax(q kᵀ scale + mask) v, (…, L, V), for queries q (…, L, E), keys k (…, S, E) and
+// values v (…, S, V), whose batches broadcast (torch.nn.functional.scaled_dot_product_attention, without dropout). mask
+// broadcasts to (…, L, S); of the tensors' dtype it is added to the scores, and of uint8 a key is seen where it is not 0;
+// nil: all are. A query that sees no key gets 0. The scores are never stored: logSums, float64 (…, L), are the logarithms
+// of the sums of their exponentials, for [Runtime.ScaledDotProductAttentionGrad].
+func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask *Tensor, cfg AttentionConfig) (y, logSums *Tensor, err error) {
+	const op = "ScaledDotProductAttention"
+	in, err := rt.acquireAttention(op, mask, q, k, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	p, batch, err := planAttention(op, q.shape, k.shape, v.shape, cfg)
+	if err == nil {
+		err = maskAttention(op, p, batch, mask)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return rt.attend(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask}, append(batch.Clone(), p.L, p.V), append(batch, p.L))
+}
+
+// ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
+// the same in every run.
+func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, logSums, q, k, v, mask *Tensor, cfg AttentionConfig, ofMask bool) (AttentionGrads, error) {
+	const op = "ScaledDotProductAttentionGrad"
+	in, err := rt.acquireAttention(op, mask, q, k, v, dy, y)
+	if err != nil {
+		return AttentionGrads{}, err
+	}
+	defer in.release()
+	p, batch, err := planAttention(op, q.shape, k.shape, v.shape, cfg)
+	if err == nil {
+		err = maskAttention(op, p, batch, mask)
+	}
+	if err == nil {
+		err = checkAttended(op, dy, y, logSums, append(batch.Clone(), p.L, p.V), append(batch.Clone(), p.L))
+	}
+	if err == nil && ofMask && p.Masking != kernel.FloatMask {
+		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
+	}
+	if err != nil {
+		return AttentionGrads{}, err
+	}
+	p.DQuery = contiguous(batch, p.L, p.E)
+	p.DKey = contiguous(batch, p.S, p.E)
+	p.DValue = contiguous(batch, p.S, p.V)
+	var g AttentionGrads
+	for _, d := range []struct {
+		to     **Tensor
+		shape  []int
+		wanted bool
+	}{{&g.Query, []int{p.L, p.E}, true}, {&g.Key, []int{p.S, p.E}, true}, {&g.Value, []int{p.S, p.V}, true}, {&g.Mask, []int{p.L, p.S}, ofMask}} {
+		if d.wanted && err == nil {
+			*d.to, err = rt.alloc(ctx, op, q.dtype, append(batch.Clone(), d.shape...))
+		}
+	}
+	if err == nil {
+		err = rt.attendGrad(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: g.Query, dk: g.Key, dv: g.Value, dmask: g.Mask})
+	}
+	if err != nil {
+		for _, t := range []*Tensor{g.Query, g.Key, g.Value, g.Mask} {
+			rt.parked.add(t.ReleaseContext(ctx))
+		}
+		return AttentionGrads{}, err
+	}
+	return g, nil
+}
+
+// SelfAttention is the attention of a sequence with itself, in so many heads: qkv (rows, batch, 3n), or (batch, rows, 3n)
+// if the batch is first, has queries, keys and values of n numbers beside each other, which the heads share in order. The
+// result is (…, n) beside which nothing is copied. mask broadcasts to (batch, heads, rows, rows).
+func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (y, logSums *Tensor, err error) {
+	const op = "SelfAttention"
+	in, err := rt.acquireAttention(op, mask, qkv)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	p, on, shape, err := planSelf(op, qkv, mask, heads, batchFirst, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rt.attend(ctx, op, p, on, shape, append(slices.Clone(p.Dims), p.L))
+}
+
+// SelfAttentionGrad is the gradient of qkv in [Runtime.SelfAttention], from that of its result y, dy.
+func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*Tensor, error) {
+	const op = "SelfAttentionGrad"
+	in, err := rt.acquireAttention(op, mask, qkv, dy, y)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	p, on, shape, err := planSelf(op, qkv, mask, heads, batchFirst, cfg)
+	if err == nil {
+		err = checkAttended(op, dy, y, logSums, shape, append(slices.Clone(p.Dims), p.L))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := rt.alloc(ctx, op, qkv.dtype, qkv.shape)
+	if err != nil {
+		return nil, err
+	}
+	p.DQuery, p.DKey, p.DValue = p.Query, p.Key, p.Value
+	on.out, on.logSum, on.dout, on.dq, on.dk, on.dv = y, logSums, dy, out, out, out
+	return out.orRelease(rt.attendGrad(ctx, op, p, on))
+}
+
+func planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (p *kernel.Attention, on *attending, shape Shape, err error) {
+	if err := wantRank(op, qkv, 3); err != nil {
+		return nil, nil, nil, err
+	}
+	n := qkv.shape[2] / 3
+	if heads < 1 || qkv.shape[2]%3 != 0 || n%heads != 0 {
+		return nil, nil, nil, fmt.Errorf("tensor: %s: %w: %v in %d heads: want a last dimension of 3 times a multiple of the heads", op, ErrShape, qkv.shape, heads)
+	}
+	rows, batch := qkv.shape[0], qkv.shape[1]
+	if batchFirst {
+		rows, batch = batch, rows
+	}
+	head := n / heads
+	layout := func(columns int) kernel.Layout {
+		if batchFirst {
+			return kernel.Layout{Batch: []int{rows * columns, head}, Row: columns}
+		}
+		return kernel.Layout{Batch: []int{columns, head}, Row: batch * columns}
+	}
+	p = &kernel.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
+	p.Query, p.Key, p.Value, p.Out = layout(3*n), layout(3*n), layout(3*n), layout(n)
+	if err := maskAttention(op, p, Shape{batch, heads}, mask); err != nil {
+		return nil, nil, nil, err
+	}
+	on = &attending{q: qkv, k: qkv, v: qkv, mask: mask, keyAt: n, valueAt: 2 * n}
+	return p, on, Shape{qkv.shape[0], qkv.shape[1], n}, nil
+}
+
+func (cfg AttentionConfig) scale(e int) float64 {
+	if cfg.Scale != 0 {
+		return cfg.Scale
+	}
+	return 1 / math.Sqrt(float64(max(1, e)))
+}
+
+// acquireAttention is acquireFloats for all but the mask, which may be nil.
+func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (operands, error) {
+	if err := rt.check(op, ts...); err != nil {
+		return operands{}, err
+	}
+	if err := wantFloats(op, ts...); err != nil {
+		return operands{}, err
+	}
+	if mask == nil {
+		return rt.acquire(op, ts...)
+	}
+	if mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
+		return operands{}, fmt.Errorf("tensor: %s: %w: the mask is %v: want %v or uint8", op, ErrDtype, mask.dtype, ts[0].dtype)
+	}
+	return rt.acquire(op, append(ts, mask)...)
+}
+
+// contiguous is the layout of matrices that follow each other.
+func contiguous(batch Shape, rows, cols int) kernel.Layout {
+	return kernel.Layout{Batch: batchStrides(batch, len(batch), rows*cols), Row: cols}
+}
+
+// planAttention is the plan for tensors of their own, and the shape of the batch.
+func planAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.Attention, Shape, error) {
+	if min(len(q), len(k), len(v)) < 2 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want matrices (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
+	}
+	split := func(s Shape) (batch Shape, rows, cols int) { return s[:len(s)-2], s[len(s)-2], s[len(s)-1] }
+	bq, l, e := split(q)
+	bk, s, e2 := split(k)
+	bv, s2, n := split(v)
+	if e != e2 || s != s2 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
+	}
+	batch, err := broadcastShape(op, bq, bk)
+	if err == nil {
+		batch, err = broadcastShape(op, batch, bv)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	rank := len(batch)
+	return &kernel.Attention{Dims: batch, L: l, S: s, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
+		Query: kernel.Layout{Batch: batchStrides(bq, rank, l*e), Row: e}, Key: kernel.Layout{Batch: batchStrides(bk, rank, s*e), Row: e},
+		Value: kernel.Layout{Batch: batchStrides(bv, rank, s*n), Row: n}}, batch, nil
+}
+
+// maskAttention adds a mask to the plan, if it is not nil.
+func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) error {
+	p.Mask = kernel.Layout{Batch: make([]int, len(batch))}
+	if mask == nil {
+		return nil
+	}
+	if err := broadcastsTo(op+": the mask", mask.shape, append(batch.Clone(), p.L, p.S)); err != nil {
+		return err
+	}
+	p.Masking = kernel.FloatMask
+	if mask.dtype == Uint8 {
+		p.Masking = kernel.BoolMask
+	}
+	all := batchStrides(mask.shape, len(batch)+2, 1)
+	p.Mask = kernel.Layout{Batch: all[:len(batch)], Row: all[len(batch)]}
+	p.MaskColumn = all[len(batch)+1]
+	return nil
+}
+
+func checkAttended(op string, dy, y, logSums *Tensor, shape, sums Shape) error {
+	if logSums == nil || logSums.dtype != Float64 || !slices.Equal(dy.shape, shape) || !slices.Equal(y.shape, shape) || !slices.Equal(logSums.shape, sums) {
+		return fmt.Errorf("tensor: %s: %w: result %v, its gradient %v: want %v, and the logarithms of sums, float64 %v", op, ErrShape, y.shape, dy.shape, shape, sums)
+	}
+	return nil
+}
+
+// attend allocates the result, and computes it.
+func (rt *Runtime) attend(ctx context.Context, op string, p *kernel.Attention, on *attending, shape, sums Shape) (y, logSums *Tensor, err error) {
+	if on.out, err = rt.alloc(ctx, op, on.q.dtype, shape); err != nil {
+		return nil, nil, err
+	}
+	if on.logSum, err = rt.alloc(ctx, op, Float64, sums); err == nil && on.logSum.bytes > 0 {
+		err = rt.kernels.attention(p, on)
+	}
+	if err != nil {
+		rt.parked.add(on.logSum.ReleaseContext(ctx))
+		_, err = on.out.orRelease(err)
+		return nil, nil, err
+	}
+	return on.out, on.logSum, nil
+}
+
+// attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
+func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, on *attending) error {
+	if p.Count() > 0 && p.L > 0 && p.S > 0 {
+		in, err := rt.acquire(op, on.logSum)
+		if err != nil {
+			return err
+		}
+		defer in.release()
+		return rt.kernels.attentionGrad(ctx, p, on)
+	}
+	for _, t := range []*Tensor{on.dq, on.dk, on.dv, on.dmask} {
+		if t != nil {
+			if err := rt.memset(op, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

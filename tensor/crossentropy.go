@@ -1,0 +1,125 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
+// (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
+// or int64; logits (classes) have a label without dimensions. Options are [ReduceSum], [ReduceNone], [IgnoreIndex],
+// [LabelSmoothing] and [Weight]; with ReduceNone the result has the shape of labels.
+//
+// Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is NaN. Another label outside
+// [0, classes) makes the loss NaN; the next read or Synchronize returns the error, which wraps [ErrLabel].
+func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
+	c := NewLossConfig(options...)
+	in, e, err := rt.acquireClasses("CrossEntropy", logits, labels, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	fault, err := rt.faultWord(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
+	}
+	defer func() { rt.parked.add(fault.release(ctx)) }()
+	var shape Shape
+	if e.Each {
+		shape = labels.shape
+	}
+	loss, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	err = rt.kernels.crossEntropy(ctx, e, loss, logits, labels, c.Weight, fault)
+	rt.faults.arm()
+	return loss.orRelease(err)
+}
+
+// CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy] with the same options: of the mean
+// (softmax(row) - onehot(label)) / n, times the scalar dloss; with [ReduceNone] dloss has the shape of labels. It goes to dst,
+// which may be the logits to work in place, or nil for a new tensor. Rows that don't count, and those with a label outside
+// [0, classes), get 0.
+func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dloss *Tensor, options ...LossOption) (*Tensor, error) {
+	const op = "CrossEntropyGrad"
+	c := NewLossConfig(options...)
+	in, e, err := rt.acquireClasses(op, logits, labels, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	grad, err := rt.acquireFloats(op, logits, dloss)
+	if err != nil {
+		return nil, err
+	}
+	defer grad.release()
+	switch {
+	case e.Each && !slices.Equal(dloss.shape, labels.shape):
+		return nil, fmt.Errorf("tensor: %s: %w: the losses' gradient is %v: want %v, as the labels", op, ErrShape, dloss.shape, labels.shape)
+	case !e.Each && dloss.Elements() != 1:
+		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
+	}
+	others := []*Tensor{labels, dloss}
+	if c.Weight != nil {
+		others = append(others, c.Weight)
+	}
+	return rt.into(ctx, op, dst, logits, others, func(out *Tensor) error {
+		if out.bytes == 0 {
+			return nil
+		}
+		return rt.kernels.crossEntropyGrad(ctx, e, out, logits, labels, c.Weight, dloss)
+	})
+}
+
+// acquireClasses checks the operands of a cross entropy, and says how they meet.
+func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConfig) (in operands, e kernel.Entropy, err error) {
+	if err := c.Check(op, "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
+		return in, e, err
+	}
+	ts := []*Tensor{logits, labels}
+	if c.Weight != nil {
+		ts = append(ts, c.Weight)
+	}
+	if in, err = rt.acquire(op, ts...); err != nil {
+		return in, e, err
+	}
+	if e, err = entropyOf(op, logits, labels, c); err != nil {
+		in.release()
+		return operands{}, e, err
+	}
+	return in, e, nil
+}
+
+func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {
+	if !isFloat(logits.dtype) || labels.dtype != Int32 && labels.dtype != Int64 {
+		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32 or float64, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
+	}
+	var want Shape
+	switch shape := logits.shape; len(shape) {
+	case 0:
+		want = Shape{-1} // none are right
+	case 1:
+		e.Rows, want = kernel.Rows{Cols: shape[0], Inner: 1}, Shape{}
+	default:
+		e.Rows, want = kernel.Rows{Cols: shape[1], Inner: elements(shape[2:])}, slices.Concat(shape[:1], shape[2:])
+	}
+	if !slices.Equal(labels.shape, want) {
+		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",
+			op, ErrShape, logits.shape, labels.shape)
+	}
+	if w := c.Weight; w != nil && (w.dtype != logits.dtype || len(w.shape) != 1 || w.shape[0] != e.Cols) {
+		return e, fmt.Errorf("tensor: %s: %w: the weights are %v %v and the logits %v %v: want a weight for each class",
+			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape)
+	}
+	if int64(e.Cols) > math.MaxInt32 && labels.dtype == Int32 {
+		return e, fmt.Errorf("tensor: %s: %w: %d classes are more than int32 labels have", op, ErrShape, e.Cols)
+	}
+	e.Ignore, e.Smoothing = int64(c.IgnoreIndex), c.LabelSmoothing
+	e.Mean, e.Each = c.Reduction == MeanReduction, c.Reduction == NoReduction
+	return e, nil
+}

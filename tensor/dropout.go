@@ -1,0 +1,35 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Dropout returns x with each element 0 with probability p, and the others over 1-p (torch.nn.functional.dropout). Which ones
+// depends on seed, stream and the element's place alone, on every device: the gradient is Dropout of that of the result with
+// the same numbers, and no mask is kept. Two streams of a seed have nothing in common. The result goes to dst, which may be
+// x to work in place, or nil for a new tensor.
+func (rt *Runtime) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed, stream uint64) (*Tensor, error) {
+	const op = "Dropout"
+	in, err := rt.acquireFloats(op, x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if !(p >= 0 && p <= 1) {
+		return nil, fmt.Errorf("tensor: %s: %w: probability %v: want 0..1", op, ErrInvalid, p)
+	}
+	below, scale := uint64(math.Round(p*(1<<32))), 0.0
+	if p < 1 {
+		scale = 1 / (1 - p)
+	}
+	return rt.into(ctx, op, dst, x, nil, func(out *Tensor) error {
+		if out.bytes == 0 {
+			return nil
+		}
+		return rt.layers.dropout(out, x, kernel.Random{Seed: seed, Stream: stream}, below, scale)
+	})
+}

@@ -1,0 +1,123 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// attentionColumns is how many columns of a result one block does; it is the same in attention.cu.
+const attentionColumns = 64
+
+// attentionLaunch begins a launch with a block for each tile of rows, element of the batch and part of the columns.
+func (g *gpuKernels) attentionLaunch(name string, p *kernel.Attention, on *attending, rows, cols int) *gpuLaunch {
+	l := g.newLaunch(name, on.q.dtype, 0)
+	l.Grid = [3]uint32{blocks(tiles(rows), 1), uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))}
+	l.Block = [3]uint32{tileSide, 8, 1}
+	return l
+}
+
+// part is a tensor from an element on, for a kernel to read.
+func (l *gpuLaunch) part(t *Tensor, from int) {
+	l.Args = append(l.Args, uint64(t.ptr())+uint64(from)*uint64(t.dtype.Size()))
+	l.Reads = append(l.Reads, t.memory())
+}
+
+// partTo is part for a kernel that writes.
+func (l *gpuLaunch) partTo(t *Tensor, from int) {
+	l.Args = append(l.Args, uint64(t.ptr())+uint64(from)*uint64(t.dtype.Size()))
+	l.Writes = append(l.Writes, t.memory())
+}
+
+// attended is what all kernels of attention end with.
+func (l *gpuLaunch) attended(p *kernel.Attention, on *attending) error {
+	l.part(on.q, on.queryAt)
+	l.part(on.k, on.keyAt)
+	l.part(on.v, on.valueAt)
+	if p.Masking == kernel.NoMask {
+		l.word(0)
+	} else {
+		l.read(on.mask)
+	}
+	layouts := []kernel.Layout{p.Query, p.Key, p.Value, p.Out, p.Mask, p.DQuery, p.DKey, p.DValue}
+	var dims []int // but for those of 1
+	for _, d := range p.Dims {
+		if d != 1 {
+			dims = append(dims, d)
+		}
+	}
+	if len(dims) > maxDims {
+		return fmt.Errorf("tensor: %s: %w: a batch of %v has more than %d dimensions", l.Name, ErrUnsupported, Shape(p.Dims), maxDims)
+	}
+	l.word(len(dims))
+	l.word(dims...)
+	l.pad(maxDims - len(dims))
+	for _, layout := range layouts {
+		for i, d := range p.Dims {
+			if d != 1 && layout.Batch != nil {
+				l.word(layout.Batch[i])
+			}
+		}
+		if layout.Batch == nil {
+			l.pad(len(dims))
+		}
+		l.pad(maxDims - len(dims))
+	}
+	for _, layout := range layouts {
+		l.word(layout.Row)
+	}
+	l.word(p.Count(), p.L, p.S, p.E, p.V, p.Masking, p.MaskColumn)
+	l.flag(p.Causal)
+	l.double(p.Scale)
+	return nil
+}
+
+func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
+	l := g.attentionLaunch("attention", p, on, p.L, p.V)
+	l.write(on.out)
+	l.write(on.logSum)
+	if err := l.attended(p, on); err != nil {
+		return err
+	}
+	return g.run(l)
+}
+
+func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) (err error) {
+	bytes := on.logSum.bytes
+	var own memcache.Block // each query's sum of products of result and gradient
+	if own, err = g.rt.cache.Alloc(ctx, bytes, g.stream); err != nil {
+		return fmt.Errorf("tensor: attention grad: %w", err)
+	}
+	defer func() { g.rt.parked.add(own.FreeContext(ctx)) }()
+	r := device.Range{Ptr: own.Ptr(), Bytes: bytes}
+	l := g.attentionLaunch("attention grad query", p, on, p.L, p.E)
+	l.partTo(on.dq, on.queryAt)
+	l.Args, l.Writes = append(l.Args, uint64(r.Ptr)), append(l.Writes, r)
+	if on.dmask != nil {
+		l.write(on.dmask)
+	} else {
+		l.word(0)
+	}
+	l.read(on.dout)
+	l.read(on.out)
+	l.read(on.logSum)
+	if err := l.attended(p, on); err != nil {
+		return err
+	}
+	if err := g.run(l); err != nil {
+		return err
+	}
+	l = g.attentionLaunch("attention grad key", p, on, p.S, max(p.E, p.V))
+	l.partTo(on.dk, on.keyAt)
+	l.partTo(on.dv, on.valueAt)
+	l.Args, l.Reads = append(l.Args, uint64(r.Ptr)), append(l.Reads, r)
+	l.read(on.dout)
+	l.read(on.logSum)
+	if err := l.attended(p, on); err != nil {
+		return err
+	}
+	return g.run(l)
+}

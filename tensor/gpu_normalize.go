@@ -1,0 +1,207 @@
+package tensor
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// readOr, writeOr and updateOr pass 0 for a tensor that is nil.
+func (l *gpuLaunch) readOr(t *Tensor) {
+	if t == nil {
+		l.word(0)
+		return
+	}
+	l.read(t)
+}
+
+func (l *gpuLaunch) writeOr(t *Tensor) {
+	if t == nil {
+		l.word(0)
+		return
+	}
+	l.write(t)
+}
+
+func (l *gpuLaunch) updateOr(t *Tensor) {
+	if t == nil {
+		l.word(0)
+		return
+	}
+	l.update(t)
+}
+
+// writeRange and readRange pass memory that is no tensor's; 0 for none.
+func (l *gpuLaunch) writeRange(r device.Range) {
+	if r.Bytes == 0 {
+		l.word(0)
+		return
+	}
+	l.Args, l.Writes = append(l.Args, uint64(r.Ptr)), append(l.Writes, r)
+}
+
+func (l *gpuLaunch) readRange(r device.Range) {
+	l.Args, l.Reads = append(l.Args, uint64(r.Ptr)), append(l.Reads, r)
+}
+
+func (l *gpuLaunch) norm(p *kernel.RowNorm) {
+	l.word(p.N, p.Groups, p.Per, p.Inner)
+	l.double(p.Eps)
+	l.flag(p.Centered)
+}
+
+// normLaunch begins the launch of a kernel with a block for each row.
+func (g *gpuKernels) normLaunch(name string, p *kernel.RowNorm, like *Tensor) *gpuLaunch {
+	l := g.newLaunch(name, like.dtype, 0)
+	l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, 1), 32
+	for l.Block[0] < 512 && int(l.Block[0])*4 < p.Per*p.Inner {
+		l.Block[0] *= 2
+	}
+	return l
+}
+
+func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
+	l := g.normLaunch("normalize", p, y)
+	l.write(y)
+	l.write(stats)
+	l.read(x)
+	l.readOr(w)
+	l.readOr(b)
+	l.norm(p)
+	return g.run(l)
+}
+
+func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+	l := g.normLaunch("normalize grad", p, dx)
+	l.write(dx)
+	l.read(dy)
+	l.read(x)
+	l.readOr(w)
+	l.read(stats)
+	l.norm(p)
+	return g.run(l)
+}
+
+// enough is the number of blocks that fill a GPU.
+const enough = 256
+
+// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers in each: as many as fill a
+// GPU, each of least numbers.
+func partsFor(sums, numbers, least int) int {
+	return max(1, min(enough/max(1, sums), numbers/least))
+}
+
+func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
+	weights := p.Groups * p.Per
+	name, units, parts := "normalize columns", (weights+31)/32, 0
+	if p.Inner > 1 {
+		name, units = "normalize channels", weights
+		parts = partsFor(units, p.N*p.Inner, 4096)
+	} else {
+		parts = partsFor(units, p.N, 64)
+	}
+	run := func(scratch device.Range) error {
+		l := g.newLaunch(name, x.dtype, 0)
+		l.Grid[0] = blocks(units*parts, 1)
+		if p.Inner == 1 {
+			l.Block = [3]uint32{32, 8, 1}
+		}
+		l.writeOr(dw)
+		l.writeOr(db)
+		l.writeRange(scratch)
+		l.read(dy)
+		l.read(x)
+		l.read(stats)
+		l.norm(p)
+		l.word(parts)
+		return g.run(l)
+	}
+	if parts == 1 {
+		return run(device.Range{})
+	}
+	return g.rt.withScratch(ctx, name, stats, 2*parts*weights, func(b memcache.Block) error {
+		r := b.Range(0, int64(2*parts*weights)*8)
+		if err := run(r); err != nil {
+			return err
+		}
+		l := g.newLaunch("normalize parts", x.dtype, weights)
+		l.writeOr(dw)
+		l.writeOr(db)
+		l.readRange(r)
+		l.word(weights, parts)
+		return g.run(l)
+	})
+}
+
+func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
+	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), partsFor((p.C+3)/4, p.N*p.Inner, 1024)
+	return g.rt.withScratch(ctx, "batch norm", stats, 1+2*p.C*parts, func(scratch memcache.Block) error {
+		r := scratch.Range(0, int64(1+2*p.C*parts)*8)
+		if p.Training {
+			l := g.newLaunch("batch norm sums", x.dtype, 0)
+			l.Grid[0] = blocks(p.C*parts, 1)
+			l.writeRange(r)
+			l.read(x)
+			l.readOr(batches)
+			l.double(p.Momentum)
+			l.word(p.N, p.C, p.Inner, parts)
+			if err := g.run(l); err != nil {
+				return err
+			}
+		}
+		l := g.newLaunch("batch norm", x.dtype, 0)
+		l.Grid[0] = blocks(p.C*chunks, 1)
+		l.write(y)
+		l.write(stats)
+		l.read(x)
+		l.readOr(w)
+		l.readOr(b)
+		keep := l.readOr
+		if p.Training {
+			keep = l.updateOr
+		}
+		keep(mean)
+		keep(variance)
+		keep(batches)
+		l.readRange(r)
+		l.double(p.Eps)
+		l.word(p.N, p.C, p.Inner, parts, chunks)
+		l.flag(p.Training)
+		return g.run(l)
+	})
+}
+
+func (g *gpuKernels) batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), 1
+	if dx != nil {
+		chunks = partsFor((p.C+3)/4, p.N*p.Inner, 1024)
+	}
+	return g.rt.withScratch(ctx, "batch norm grad", stats, 2*p.C*parts, func(scratch memcache.Block) error {
+		r := scratch.Range(0, int64(2*p.C*parts)*8)
+		l := g.newLaunch("batch norm grad sums", x.dtype, 0)
+		l.Grid[0] = blocks(p.C*parts, 1)
+		l.writeRange(r)
+		l.read(dy)
+		l.read(x)
+		l.read(stats)
+		l.word(p.N, p.C, p.Inner, parts)
+		if err := g.run(l); err != nil {
+			return err
+		}
+		l = g.newLaunch("batch norm grad", x.dtype, 0)
+		l.Grid[0] = blocks(p.C*chunks, 1)
+		l.writeOr(dx)
+		l.writeOr(dw)
+		l.writeOr(db)
+		l.read(dy)
+		l.read(x)
+		l.readOr(w)
+		l.read(stats)
+		l.readRange(r)
+		l.word(p.N, p.C, p.Inner, parts, chunks)
+		l.flag(p.Training)
+		return g.run(l)
+	})
+}

@@ -1,0 +1,103 @@
+package tensor
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// readOr, writeOr and updateOr are read, write and update for tensors that may be nil.
+func readOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return read[T](l, t)
+}
+
+func writeOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return write[T](l, t)
+}
+
+func updateOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return update[T](l, t)
+}
+
+func (h *hostKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
+	l := &launch{h: h, name: "normalize"}
+	if y.dtype == Float32 {
+		return normalize[float32](l, p, y, stats, x, w, b)
+	}
+	return normalize[float64](l, p, y, stats, x, w, b)
+}
+
+func normalize[T kernel.Float](l *launch, p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
+	in, scale, shift, out, s := read[T](l, x), readOr[T](l, w), readOr[T](l, b), write[T](l, y), write[float64](l, stats)
+	return l.run(func() { kernel.Normalize(p, out, s, in, scale, shift) })
+}
+
+func (h *hostKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+	l := &launch{h: h, name: "normalize grad"}
+	if dx.dtype == Float32 {
+		return normalizeGrad[float32](l, p, dx, dy, x, w, stats)
+	}
+	return normalizeGrad[float64](l, p, dx, dy, x, w, stats)
+}
+
+func normalizeGrad[T kernel.Float](l *launch, p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+	g, in, scale, s, out := read[T](l, dy), read[T](l, x), readOr[T](l, w), read[float64](l, stats), write[T](l, dx)
+	return l.run(func() { kernel.NormalizeGrad(p, out, g, in, scale, s) })
+}
+
+func (h *hostKernels) normalizeWeightGrad(_ context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
+	l := &launch{h: h, name: "normalize weight grad"}
+	if x.dtype == Float32 {
+		return normalizeWeightGrad[float32](l, p, dw, db, dy, x, stats)
+	}
+	return normalizeWeightGrad[float64](l, p, dw, db, dy, x, stats)
+}
+
+func normalizeWeightGrad[T kernel.Float](l *launch, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
+	g, in, s, scale, shift := read[T](l, dy), read[T](l, x), read[float64](l, stats), writeOr[T](l, dw), writeOr[T](l, db)
+	return l.run(func() { kernel.NormalizeWeightGrad(p, scale, shift, g, in, s) })
+}
+
+func (h *hostKernels) batchNorm(_ context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
+	l := &launch{h: h, name: "batch norm"}
+	if y.dtype == Float32 {
+		return batchNorm[float32](l, p, y, stats, x, w, b, mean, variance, batches)
+	}
+	return batchNorm[float64](l, p, y, stats, x, w, b, mean, variance, batches)
+}
+
+func batchNorm[T kernel.Float](l *launch, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
+	keep := readOr[T]
+	if p.Training {
+		keep = updateOr[T]
+	}
+	run := kernel.Running[T]{Mean: keep(l, mean), Var: keep(l, variance)}
+	if p.Training {
+		run.Batches = updateOr[int64](l, batches)
+	}
+	in, scale, shift, out, s := read[T](l, x), readOr[T](l, w), readOr[T](l, b), write[T](l, y), write[float64](l, stats)
+	return l.run(func() { kernel.NormalizeBatch(p, out, s, in, scale, shift, run) })
+}
+
+func (h *hostKernels) batchNormGrad(_ context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+	l := &launch{h: h, name: "batch norm grad"}
+	if x.dtype == Float32 {
+		return batchNormGrad[float32](l, p, dx, dw, db, dy, x, w, stats)
+	}
+	return batchNormGrad[float64](l, p, dx, dw, db, dy, x, w, stats)
+}
+
+func batchNormGrad[T kernel.Float](l *launch, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+	g, in, scale, s := read[T](l, dy), read[T](l, x), readOr[T](l, w), read[float64](l, stats)
+	out, dscale, dshift := writeOr[T](l, dx), writeOr[T](l, dw), writeOr[T](l, db)
+	return l.run(func() { kernel.NormalizeBatchGrad(p, out, dscale, dshift, g, in, scale, s) })
+}

@@ -1,0 +1,106 @@
+package kernel
+
+import "math"
+
+// BatchNorm is the plan of a normalisation of channels: x is [N, C, Inner].
+type BatchNorm struct {
+	N, C, Inner int
+	Training    bool    // by the batch's statistics, and not by the running ones
+	Momentum    float64 // the batch's share of the new running statistics; NaN: they are the mean of all batches
+	Eps         float64
+}
+
+// count is the number of elements of a channel.
+func (p *BatchNorm) count() int { return p.N * p.Inner }
+
+// channel is where the elements of a channel of image n begin.
+func (p *BatchNorm) channel(n, c int) int { return (n*p.C + c) * p.Inner }
+
+// Running are the statistics that a batch norm keeps, of each channel. All may be nil.
+type Running[T Float] struct {
+	Mean, Var []T
+	Batches   []int64 // how many there were
+}
+
+// share is the batch's in the new running statistics.
+func (p *BatchNorm) share(batches []int64) float64 {
+	if math.IsNaN(p.Momentum) {
+		return 1 / float64(batches[0]+1)
+	}
+	return p.Momentum
+}
+
+// NormalizeBatch sets y to the normalised channels of x times w plus b, which may be nil, and stats to the mean of each
+// channel, and behind them to 1 over each one's standard deviation. Training it updates the running statistics.
+func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, run Running[T]) {
+	share := 0.0
+	if p.Training && run.Mean != nil {
+		share = p.share(run.Batches)
+	}
+	split(p.C, max(1, grainCheap/4/max(1, p.count())), func(lo, hi int) {
+		for c := lo; c < hi; c++ {
+			mean, variance := 0.0, 0.0
+			if p.Training {
+				m := float64(p.count())
+				mean = sumOf(0, p.N, func(i int) float64 { return total(x[p.channel(i, c):][:p.Inner]) }) / m
+				squares := sumOf(0, p.N, func(i int) float64 { return deviations(x[p.channel(i, c):][:p.Inner], mean) })
+				variance = squares / m
+				if run.Mean != nil {
+					run.Mean[c] = T((1-share)*float64(run.Mean[c]) + share*mean)
+					run.Var[c] = T((1-share)*float64(run.Var[c]) + share*(squares/(m-1)))
+				}
+			} else {
+				mean, variance = float64(run.Mean[c]), float64(run.Var[c])
+			}
+			rstd := 1 / math.Sqrt(variance+p.Eps)
+			stats[c], stats[p.C+c] = mean, rstd
+			scale, shift := rstd*factor(w, c), summand(b, c)
+			for i := range p.N {
+				out := y[p.channel(i, c):][:p.Inner]
+				for j, v := range x[p.channel(i, c):][:p.Inner] {
+					out[j] = T((float64(v)-mean)*scale + shift)
+				}
+			}
+		}
+	})
+	if p.Training && run.Batches != nil {
+		run.Batches[0]++
+	}
+}
+
+// NormalizeBatchGrad sets dx, dw and db, each of which may be nil, to the gradients. dx may be dy.
+func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats []float64) {
+	split(p.C, max(1, grainCheap/4/max(1, p.count())), func(lo, hi int) {
+		for c := lo; c < hi; c++ {
+			mean, rstd := stats[c], stats[p.C+c]
+			sum := sumOf(0, p.N, func(i int) float64 { return total(dy[p.channel(i, c):][:p.Inner]) })
+			dot := sumOf(0, p.N, func(i int) float64 {
+				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], mean)
+				return dot
+			})
+			if dw != nil {
+				dw[c] = T(dot * rstd)
+			}
+			if db != nil {
+				db[c] = T(sum)
+			}
+			if dx == nil {
+				continue
+			}
+			scale, own, along := rstd*factor(w, c), 0.0, 0.0
+			if p.Training {
+				own, along = sum/float64(p.count()), dot*rstd*rstd/float64(p.count())
+			}
+			for i := range p.N {
+				out, grad := dx[p.channel(i, c):][:p.Inner], dy[p.channel(i, c):][:p.Inner]
+				for j, v := range x[p.channel(i, c):][:p.Inner] {
+					d := float64(grad[j])
+					if p.Training {
+						d -= own + (float64(v)-mean)*along
+					}
+					out[j] = T(scale * d)
+				}
+			}
+		}
+	})
+}

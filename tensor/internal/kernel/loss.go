@@ -1,0 +1,120 @@
+package kernel
+
+import "math"
+
+// Loss is a function of an element x and its target t.
+type Loss uint8
+
+// The losses, in the order of loss.cu.
+const (
+	MSE   Loss = iota // (x - t)²
+	L1                // |x - t|
+	Huber             // (x - t)²/2 up to a distance of delta, and linear beyond
+	BCE               // the binary cross entropy of a logit and a probability
+)
+
+// Name is the loss's name in launches and errors.
+func (l Loss) Name() string {
+	return [...]string{"mse loss", "l1 loss", "huber loss", "binary cross entropy"}[l]
+}
+
+// Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil: 1.
+type Pairs[T Float] struct{ X, T, Weight, Pos []T }
+
+func (p Pairs[T]) weights(i int) (weight, pos float64) {
+	weight, pos = 1, 1
+	if p.Weight != nil {
+		weight = float64(p.Weight[i])
+	}
+	if p.Pos != nil {
+		pos = float64(p.Pos[i])
+	}
+	return weight, pos
+}
+
+// lossOf is the loss of pair i.
+func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {
+	x, t := float64(p.X[i]), float64(p.T[i])
+	d := x - t
+	switch l {
+	case MSE:
+		return d * d
+	case L1:
+		return math.Abs(d)
+	case Huber:
+		if d = math.Abs(d); d >= delta {
+			return delta * (d - 0.5*delta)
+		}
+		return 0.5 * d * d
+	default:
+		weight, pos := p.weights(i)
+		return weight * ((1-t)*x + (1+(pos-1)*t)*softplus(-x))
+	}
+}
+
+// softplus is log(1 + exp(x)), without overflow.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// slopeOf is the derivative of the loss of pair i by x or, with target, by t.
+func slopeOf[T Float](l Loss, p Pairs[T], i int, delta float64, target bool) float64 {
+	x, t := float64(p.X[i]), float64(p.T[i])
+	if l == BCE {
+		weight, pos := p.weights(i)
+		if target {
+			return weight * ((pos-1)*softplus(-x) - x)
+		}
+		return weight * ((pos*t+1-t)*sigmoid(x) - pos*t)
+	}
+	d := x - t
+	if target {
+		d = t - x
+	}
+	switch {
+	case l == MSE:
+		return 2 * d
+	case l == Huber && d > -delta && d < delta || d != d || d == 0:
+		return d
+	case l == L1:
+		delta = 1
+	}
+	return math.Copysign(delta, d)
+}
+
+// EachLoss sets dst to the losses.
+func EachLoss[T Float](l Loss, dst []T, p Pairs[T], delta float64) {
+	split(len(dst), grainMath, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			dst[i] = T(lossOf(l, p, i, delta))
+		}
+	})
+}
+
+// TotalLoss sets dst[0] to the sum of the losses over divisor.
+func TotalLoss[T Float](l Loss, dst []T, p Pairs[T], delta, divisor float64) {
+	var sums [parts]float64
+	n := len(p.X)
+	split(parts, max(1, grainMath*parts/max(1, n)), func(lo, hi int) {
+		for k := lo; k < hi; k++ {
+			sums[k] = sumOf(k*n/parts, (k+1)*n/parts, func(i int) float64 { return lossOf(l, p, i, delta) })
+		}
+	})
+	sum := 0.0
+	for _, s := range sums {
+		sum += s
+	}
+	dst[0] = T(sum / divisor)
+}
+
+// LossGrad sets dst to the gradient of x or, with target, of t: dloss, which has an element for each pair or one for all, times
+// the derivative over divisor.
+func LossGrad[T Float](l Loss, dst, dloss []T, p Pairs[T], delta, divisor float64, target bool) {
+	each := 1
+	if len(dloss) == 1 {
+		each = 0
+	}
+	split(len(dst), grainMath, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			dst[i] = T(float64(dloss[i*each]) / divisor * slopeOf(l, p, i, delta, target))
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package kernel
+
+// Pool is the plan of a pooling of two dimensions: planes of In elements become planes of Out. The pairs are height and
+// width. Element (p, q) of a result is of the window whose first element is at p*Stride - Pad; if Adaptive it is of the
+// part [p*In/Out, (p+1)*In/Out) rounded outwards.
+type Pool struct {
+	Planes                               int
+	In, Out                              [2]int
+	Window, Stride, Pad, Dilation        [2]int
+	Adaptive, ExcludePadding, HasDivisor bool
+	Divisor                              int // of averages, in place of the number of elements, if HasDivisor
+}
+
+func (p *Pool) pixels() int { return p.In[0] * p.In[1] }
+
+// first is the first element of a window in dimension d that is inside of the plane.
+func (p *Pool) first(d, i int) int {
+	at := i*p.Stride[d] - p.Pad[d]
+	if at < 0 {
+		at += (-at + p.Dilation[d] - 1) / p.Dilation[d] * p.Dilation[d]
+	}
+	return at
+}
+
+// end is behind the last element of a window in dimension d.
+func (p *Pool) end(d, i int) int {
+	return min(p.In[d], i*p.Stride[d]-p.Pad[d]+(p.Window[d]-1)*p.Dilation[d]+1)
+}
+
+// MaxPool sets y to the greatest element of every window, and indices to where in its plane it is. Of equal ones it is the
+// first, and NaN is greater than all, and the last one counts.
+func MaxPool[T Float](p *Pool, y []T, indices []int32, x []T) {
+	rows := p.Planes * p.Out[0]
+	split(rows, max(1, grainCheap/(p.Out[1]*p.Window[0]*p.Window[1])), func(lo, hi int) {
+		for row := lo; row < hi; row++ {
+			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
+			from, to := p.first(0, row%p.Out[0]), p.end(0, row%p.Out[0])
+			for q := range p.Out[1] {
+				left, right := p.first(1, q), p.end(1, q)
+				best := from*p.In[1] + left
+				for h := from; h < to; h += p.Dilation[0] {
+					for at := h*p.In[1] + left; at < h*p.In[1]+right; at += p.Dilation[1] {
+						if v := plane[at]; v > plane[best] || v != v {
+							best = at
+						}
+					}
+				}
+				y[row*p.Out[1]+q], indices[row*p.Out[1]+q] = plane[best], int32(best)
+			}
+		}
+	})
+}
+
+// MaxPoolGrad sets dx to the gradient of x.
+func MaxPoolGrad[T Float](p *Pool, dx, dy []T, indices []int32) {
+	places := p.Out[0] * p.Out[1]
+	split(p.Planes, max(1, grainCheap/(p.pixels()+places)), func(lo, hi int) {
+		for plane := lo; plane < hi; plane++ {
+			to := dx[plane*p.pixels():][:p.pixels()]
+			clear(to)
+			for i, g := range dy[plane*places:][:places] {
+				to[indices[plane*places+i]] += g
+			}
+		}
+	})
+}
+
+// average is the part of a plane that result (i, j) is the average of, and what its sum is divided by.
+func (p *Pool) average(i, j int) (top, bottom, left, right int, divisor float64) {
+	var from, to [2]int
+	count := 1
+	for d, i := range [2]int{i, j} {
+		if p.Adaptive {
+			from[d], to[d] = i*p.In[d]/p.Out[d], ((i+1)*p.In[d]+p.Out[d]-1)/p.Out[d]
+			count *= to[d] - from[d]
+			continue
+		}
+		from[d] = i*p.Stride[d] - p.Pad[d]
+		to[d] = min(from[d]+p.Window[d], p.In[d]+p.Pad[d])
+		padded := to[d] - from[d]
+		from[d], to[d] = max(from[d], 0), min(to[d], p.In[d])
+		if p.ExcludePadding {
+			padded = to[d] - from[d]
+		}
+		count *= padded
+	}
+	if p.HasDivisor {
+		count = p.Divisor
+	}
+	return from[0], to[0], from[1], to[1], float64(count)
+}
+
+// AvgPool sets y to the average of every window; it is summed in float64.
+func AvgPool[T Float](p *Pool, y, x []T) {
+	rows := p.Planes * p.Out[0]
+	split(rows, max(1, grainCheap*p.Out[0]/max(1, p.pixels())), func(lo, hi int) {
+		for row := lo; row < hi; row++ {
+			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
+			for q := range p.Out[1] {
+				top, bottom, left, right, divisor := p.average(row%p.Out[0], q)
+				sum := 0.0
+				for h := top; h < bottom; h++ {
+					for _, v := range plane[h*p.In[1]:][left:max(left, right)] {
+						sum += float64(v)
+					}
+				}
+				y[row*p.Out[1]+q] = T(sum / divisor)
+			}
+		}
+	})
+}
+
+// AvgPoolGrad sets dx to the gradient of x.
+func AvgPoolGrad[T Float](p *Pool, dx, dy []T) {
+	places := p.Out[0] * p.Out[1]
+	split(p.Planes, max(1, grainCheap/max(1, p.pixels()+places)), func(lo, hi int) {
+		for plane := lo; plane < hi; plane++ {
+			to := dx[plane*p.pixels():][:p.pixels()]
+			clear(to)
+			for i, g := range dy[plane*places:][:places] {
+				top, bottom, left, right, divisor := p.average(i/p.Out[1], i%p.Out[1])
+				share := g / T(divisor)
+				for h := top; h < bottom; h++ {
+					row := to[h*p.In[1]:][left:max(left, right)]
+					for j := range row {
+						row[j] += share
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package kernel
+
+import "math"
+
+// One step of a recurrent layer is a product, of the state before and the hidden weights, and then everything else at
+// once: a step has few numbers, and a launch costs the same for few as for many. Cells compute in float64 and round what
+// they store.
+
+// Recurrent is a kind of recurrent layer.
+type Recurrent uint8
+
+const (
+	RNNTanh Recurrent = iota // h' = tanh(x + h)
+	RNNReLU                  // h' = max(x + h, 0)
+	LSTM                     // gates input, forget, cell, output
+	GRU                      // gates reset, update, new
+)
+
+// Gates is the number of gates: of numbers that a product gives for each of the state's.
+func (k Recurrent) Gates() int { return [...]int{1, 1, 4, 3}[k] }
+
+// Name is for errors and profiles.
+func (k Recurrent) Name() string {
+	return [...]string{"rnn cell", "rnn cell", "lstm cell", "gru cell"}[k]
+}
+
+// GradName is that of the backward step.
+func (k Recurrent) GradName() string { return k.Name() + " grad" }
+
+// Cell has the arrays of a step, of (batch, Size) numbers each, gates (batch, gates, Size). Those of the first step's state,
+// a bias, what is not kept, and what no gradient comes from are nil.
+type Cell[T Float] struct {
+	Kind Recurrent
+	Size int
+
+	Gates  []T // the product of the input; becomes the gates, or for an RNN stays
+	Hidden []T // the product of the state before
+	Bias   []T // of Hidden, (gates, Size)
+	H      []T // the state before
+	C      []T // an LSTM's cell state before
+	NewH   []T
+	NewC   []T
+	New    []T // a GRU's part of the new gate that comes from the state, if it is kept
+}
+
+// hidden is what gate g of element i, of batch row b, gets from the state.
+func (c *Cell[T]) hidden(b, g, i int) (v float64) {
+	if c.Hidden != nil {
+		v = float64(c.Hidden[(b*c.Kind.Gates()+g)*c.Size+i])
+	}
+	if c.Bias != nil {
+		v += float64(c.Bias[g*c.Size+i])
+	}
+	return v
+}
+
+// element is s[i], or 0 of nil.
+func element[T Float](s []T, i int) float64 {
+	if s == nil {
+		return 0
+	}
+	return float64(s[i])
+}
+
+// StepCell computes a step.
+func StepCell[T Float](c *Cell[T]) {
+	gates := c.Kind.Gates()
+	split(len(c.NewH)/max(1, c.Size), max(1, grainMath/max(1, gates*c.Size)), func(lo, hi int) {
+		for b := lo; b < hi; b++ {
+			for i := range c.Size {
+				c.step(b, b*c.Size+i, i)
+			}
+		}
+	})
+}
+
+// step is for element i of batch row b, which is at in arrays without gates.
+func (c *Cell[T]) step(b, at, i int) {
+	row := b*c.Kind.Gates()*c.Size + i
+	sum := func(g int) float64 { return float64(c.Gates[row+g*c.Size]) + c.hidden(b, g, i) }
+	put := func(g int, v float64) { c.Gates[row+g*c.Size] = T(v) }
+	switch c.Kind {
+	case RNNTanh:
+		c.NewH[at] = T(math.Tanh(sum(0)))
+	case RNNReLU:
+		v := sum(0)
+		if v < 0 {
+			v = 0
+		}
+		c.NewH[at] = T(v)
+	case LSTM:
+		in, forget, cell, out := sigmoid(sum(0)), sigmoid(sum(1)), math.Tanh(sum(2)), sigmoid(sum(3))
+		state := forget*element(c.C, at) + in*cell
+		c.NewC[at], c.NewH[at] = T(state), T(out*math.Tanh(state))
+		put(0, in)
+		put(1, forget)
+		put(2, cell)
+		put(3, out)
+	case GRU:
+		reset, update := sigmoid(sum(0)), sigmoid(sum(1))
+		from := c.hidden(b, 2, i)
+		fresh := math.Tanh(float64(c.Gates[row+2*c.Size]) + reset*from)
+		c.NewH[at] = T(fresh + update*(element(c.H, at)-fresh))
+		put(0, reset)
+		put(1, update)
+		put(2, fresh)
+		if c.New != nil {
+			c.New[at] = T(from)
+		}
+	}
+}
+
+// CellGrad has the arrays of a step's gradient. DY, that of the step's result, and DH, that which comes from the next step's
+// product, are added up.
+type CellGrad[T Float] struct {
+	Kind Recurrent
+	Size int
+
+	Gates   []T // after the step; becomes the gradient of the product of the input
+	DHidden []T // a GRU's gradient of the product of the state; of others it is the same as Gates
+	DY, DH  []T
+	// Carry goes from step to step beside the products: the gradient of an LSTM's cell state, a GRU's of the state. It is
+	// read unless First, and written.
+	Carry []T
+	First bool
+	H     []T // a GRU's state before
+	C     []T // an LSTM's cell state before
+	NewH  []T // an RNN's state
+	NewC  []T // an LSTM's cell state
+	New   []T // a GRU's
+}
+
+// StepCellGrad computes the gradient of a step.
+func StepCellGrad[T Float](c *CellGrad[T]) {
+	gates := c.Kind.Gates()
+	split(len(c.DY)/max(1, c.Size), max(1, grainMath/max(1, gates*c.Size)), func(lo, hi int) {
+		for b := lo; b < hi; b++ {
+			for i := range c.Size {
+				c.step(b, b*c.Size+i, i)
+			}
+		}
+	})
+}
+
+func (c *CellGrad[T]) step(b, at, i int) {
+	row := b*c.Kind.Gates()*c.Size + i
+	gate := func(g int) float64 { return float64(c.Gates[row+g*c.Size]) }
+	put := func(g int, v float64) { c.Gates[row+g*c.Size] = T(v) }
+	dh := float64(c.DY[at]) + element(c.DH, at)
+	carry := 0.0
+	if c.Carry != nil && !c.First {
+		carry = float64(c.Carry[at])
+	}
+	switch c.Kind {
+	case RNNTanh:
+		h := float64(c.NewH[at])
+		put(0, dh*((1-h)*(1+h)))
+	case RNNReLU:
+		if c.NewH[at] <= 0 {
+			dh = 0
+		}
+		put(0, dh)
+	case LSTM:
+		in, forget, cell, out := gate(0), gate(1), gate(2), gate(3)
+		t := math.Tanh(float64(c.NewC[at]))
+		dc := carry + dh*out*((1-t)*(1+t))
+		put(0, dc*cell*in*(1-in))
+		put(1, dc*element(c.C, at)*forget*(1-forget))
+		put(2, dc*in*((1-cell)*(1+cell)))
+		put(3, dh*t*out*(1-out))
+		c.Carry[at] = T(dc * forget)
+	case GRU:
+		reset, update, fresh := gate(0), gate(1), gate(2)
+		dh += carry
+		dnew := dh * (1 - update) * ((1 - fresh) * (1 + fresh))
+		dreset := dnew * float64(c.New[at]) * reset * (1 - reset)
+		dupdate := dh * (element(c.H, at) - fresh) * update * (1 - update)
+		put(0, dreset)
+		put(1, dupdate)
+		put(2, dnew)
+		c.DHidden[row], c.DHidden[row+c.Size], c.DHidden[row+2*c.Size] = T(dreset), T(dupdate), T(dnew*reset)
+		c.Carry[at] = T(dh * update)
+	}
+}

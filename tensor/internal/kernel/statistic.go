@@ -1,0 +1,114 @@
+package kernel
+
+import "math"
+
+// Statistic is what a reduction computes besides a sum.
+type Statistic uint8
+
+const (
+	Amax      Statistic = iota // the greatest element; NaN if one is
+	Max                        // the same, with a gradient in which NaNs are equal
+	LogSumExp                  // the logarithm of the sum of exponentials
+	Var                        // the sum of squared distances from the mean, over the number of elements less c
+)
+
+// Name is the statistic's name in launches and errors.
+func (s Statistic) Name() string { return [...]string{"amax", "max", "logsumexp", "var"}[s] }
+
+// group are the elements of one output.
+type group[T Float] struct {
+	from []T // the first one, and everything behind
+	dims []Dim
+	n    int
+}
+
+func (g group[T]) at(i int) float64 { return float64(g.from[at(g.dims, i)]) }
+
+// groups calls f for every output.
+func groups[T Float](outputs int, x []T, p *Reduction, f func(o int, g group[T])) {
+	w := p.Strides()
+	n := count(w.Summed)
+	split(outputs, max(1, grainMath/max(1, n)), func(lo, hi int) {
+		for o := lo; o < hi; o++ {
+			f(o, group[T]{x[at(w.Kept, o):], w.Summed, n})
+		}
+	})
+}
+
+// Reduce sets dst to a statistic of x over the dimensions of p, computed in float64. The greatest of no elements is -Inf.
+func Reduce[T Float](s Statistic, dst, x []T, c float64, p *Reduction) {
+	groups(len(dst), x, p, func(o int, g group[T]) {
+		switch s {
+		case LogSumExp:
+			top := finiteOr0(g.greatest())
+			dst[o] = T(top + math.Log(sumOf(0, g.n, func(i int) float64 { return math.Exp(g.at(i) - top) })))
+		case Var:
+			mean := g.mean()
+			dst[o] = T(sumOf(0, g.n, func(i int) float64 { d := g.at(i) - mean; return d * d }) / max(0, float64(g.n)-c))
+		default:
+			dst[o] = T(g.greatest())
+		}
+	})
+}
+
+// ReduceGrad sets dst to the gradient of x, where dy is that of the statistic y of [Reduce]. What is equal to the greatest
+// element shares its gradient. y is not read for Var.
+func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *Reduction) {
+	w := p.Strides()
+	groups(len(dy), x, p, func(o int, g group[T]) {
+		out, d := dst[at(w.Kept, o):], float64(dy[o])
+		each := func(f func(v float64) float64) {
+			for i := range g.n {
+				out[at(g.dims, i)] = T(f(g.at(i)))
+			}
+		}
+		switch s {
+		case LogSumExp:
+			all := float64(y[o])
+			each(func(v float64) float64 { return d * math.Exp(v-all) })
+		case Var:
+			mean, scale := g.mean(), 2/(float64(g.n)-c)
+			each(func(v float64) float64 { return scale * d * (v - mean) })
+		default:
+			top, n := float64(y[o]), 0
+			wins := func(v float64) bool { return v == top || s == Max && v != v && top != top }
+			for i := range g.n {
+				if wins(g.at(i)) {
+					n++
+				}
+			}
+			rest := 0.0
+			if n == 0 {
+				rest = math.NaN()
+			}
+			each(func(v float64) float64 {
+				if wins(v) {
+					return d / float64(n)
+				}
+				return rest
+			})
+		}
+	})
+}
+
+func (g group[T]) greatest() float64 {
+	top := math.Inf(-1)
+	for i := range g.n {
+		v := g.at(i)
+		if v != v {
+			return v
+		}
+		top = max(top, v)
+	}
+	return top
+}
+
+func (g group[T]) mean() float64 { return sumOf(0, g.n, g.at) / float64(g.n) }
+
+// finiteOr0 is what exponentials are taken relative to: beside an infinity nothing is.
+func finiteOr0(v float64) float64 {
+	if math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}

@@ -1,0 +1,84 @@
+// Losses of elements and their targets.
+
+#include "kernels.h"
+
+// The losses in the order of kernel.Loss.
+enum { MSE, L1, HUBER, BCE };
+
+static __device__ double softplus(double x) { return (x != x || x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
+
+static __device__ double sigmoid(double x) {
+	if (x >= 0)
+		return 1 / (1 + exp(-x));
+	x = exp(x);
+	return x / (1 + x);
+}
+
+// pairs are the operands: elements, targets, and weights of which either may be null.
+template <class T> struct pairs {
+	const T *x, *t, *weight, *pos;
+	i64 op;
+	double delta, divisor;
+
+	__device__ double loss(u64 i) const {
+		double v = x[i], u = t[i], d = v - u;
+		switch (op) {
+		case MSE: return d * d;
+		case L1: return fabs(d);
+		case HUBER:
+			d = fabs(d);
+			return d >= delta ? delta * (d - 0.5 * delta) : 0.5 * d * d;
+		}
+		double w = weight ? (double)weight[i] : 1, p = pos ? (double)pos[i] : 1;
+		return w * ((1 - u) * v + (1 + (p - 1) * u) * softplus(-v));
+	}
+
+	// slope is the derivative by the element or the target.
+	__device__ double slope(u64 i, bool target) const {
+		double v = x[i], u = t[i];
+		if (op == BCE) {
+			double w = weight ? (double)weight[i] : 1, p = pos ? (double)pos[i] : 1;
+			return target ? w * ((p - 1) * softplus(-v) - v) : w * ((p * u + 1 - u) * sigmoid(v) - p * u);
+		}
+		double d = target ? u - v : v - u;
+		if (op == MSE)
+			return 2 * d;
+		if ((op == HUBER && d > -delta && d < delta) || d != d || d == 0)
+			return d;
+		return copysign(op == L1 ? 1 : delta, d);
+	}
+};
+
+// loss: one block. _part: each block leaves its sum. _total: one block adds these up. _each: no sum at all.
+#define LOSS(T, t) \
+	extern "C" __global__ void loss_##t(T *dst, u64 n, pairs<T> p) { \
+		__shared__ double s[33]; \
+		total<T> own; \
+		for (u64 i = threadIdx.x; i < n; i += blockDim.x) \
+			own.add(p.loss(i)); \
+		double sum = block_sum(own.value(), s); \
+		if (threadIdx.x == 0) \
+			*dst = (T)(sum / p.divisor); \
+	} \
+	extern "C" __global__ void loss_part_##t(double *sums, u64 n, pairs<T> p) { \
+		__shared__ double s[33]; \
+		total<T> own; \
+		EACH(i, n) own.add(p.loss(i)); \
+		double sum = block_sum(own.value(), s); \
+		if (threadIdx.x == 0) \
+			sums[blockIdx.x] = sum; \
+	} \
+	extern "C" __global__ void loss_total_##t(T *dst, const double *sums, u64 n, double divisor) { \
+		__shared__ double s[33]; \
+		total<T> own; \
+		for (u64 i = threadIdx.x; i < n; i += blockDim.x) \
+			own.add(sums[i]); \
+		double sum = block_sum(own.value(), s); \
+		if (threadIdx.x == 0) \
+			*dst = (T)(sum / divisor); \
+	} \
+	extern "C" __global__ void loss_each_##t(T *dst, u64 n, pairs<T> p) { EACH(i, n) dst[i] = (T)p.loss(i); } \
+	extern "C" __global__ void loss_grad_##t(T *dst, const T *dloss, u64 n, i64 each, i64 target, pairs<T> p) { \
+		EACH(i, n) dst[i] = (T)((double)dloss[each ? i : 0] / p.divisor * p.slope(i, target)); \
+	}
+FLOATS(LOSS)

@@ -1,0 +1,291 @@
+// Normalisations. Statistics are in double: the mean of each row or channel, and behind them 1 over each one's standard
+// deviation.
+
+#include "kernels.h"
+
+#define ROWS(i, rows) for (u64 i = blockIdx.x; i < (rows); i += gridDim.x)
+
+// divide is a / b, in 32 bits where they do.
+static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
+
+// plan is kernel.RowNorm.
+struct plan {
+	u64 n, groups, per, inner;
+	double eps;
+	i64 centered;
+};
+
+// weight_of is where the weight of element j of a row is behind that of its first one.
+static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divide(j, inner); }
+
+#define NORM(T, t) \
+	extern "C" __global__ void normalize_##t(T *y, double *stats, const T *x, const T *w, const T *b, plan d) { \
+		__shared__ double s[33]; \
+		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
+		ROWS(r, rows) { \
+			const T *row = x + r * cols; \
+			u64 g = r % d.groups * d.per; \
+			double mean = 0; \
+			if (d.centered) { \
+				total<T> own; \
+				for (u64 j = threadIdx.x; j < cols; j += blockDim.x) \
+					own.add((double)row[j]); \
+				mean = block_sum(own.value(), s) / (double)cols; \
+			} \
+			total<T> squares; \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				double v = (double)row[j] - mean; \
+				squares.add(v * v); \
+			} \
+			double rstd = 1 / sqrt(block_sum(squares.value(), s) / (double)cols + d.eps); \
+			if (threadIdx.x == 0) { \
+				stats[r] = mean; \
+				stats[rows + r] = rstd; \
+			} \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				u64 k = g + weight_of(j, d.inner); \
+				double scale = w ? rstd * (double)w[k] : rstd, shift = b ? (double)b[k] : 0; \
+				y[r * cols + j] = (T)(((double)row[j] - mean) * scale + shift); \
+			} \
+		} \
+	}
+FLOATS(NORM)
+
+#define NORM_GRAD(T, t) \
+	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, plan d) { \
+		__shared__ double s[33]; \
+		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
+		ROWS(r, rows) { \
+			const T *row = x + r * cols, *grad = dy + r * cols; \
+			u64 g = r % d.groups * d.per; \
+			double mean = stats[r], rstd = stats[rows + r]; \
+			total<T> sum, dot; \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				double v = (double)grad[j] * (w ? (double)w[g + weight_of(j, d.inner)] : 1); \
+				sum.add(v); \
+				dot.add(v * ((double)row[j] - mean)); \
+			} \
+			double own = block_sum(sum.value(), s) / (double)cols, along = block_sum(dot.value(), s) * rstd * rstd / (double)cols; \
+			if (!d.centered) \
+				own = 0; \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				double v = (double)grad[j] * (w ? (double)w[g + weight_of(j, d.inner)] : 1); \
+				dx[r * cols + j] = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+			} \
+		} \
+	}
+FLOATS(NORM_GRAD)
+
+// put writes the gradients of weight k and of what is added, or the parts of them.
+template <class T> static __device__ void put(T *dw, T *db, double *partial, u64 parts, u64 part, u64 weights, u64 k, double dot, double sum) {
+	if (parts > 1) {
+		partial[2 * part * weights + k] = dot;
+		partial[(2 * part + 1) * weights + k] = sum;
+		return;
+	}
+	if (dw)
+		dw[k] = (T)dot;
+	if (db)
+		db[k] = (T)sum;
+}
+
+// normalize_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
+// shares one.
+#define NORM_COLUMNS(T, t) \
+	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+		__shared__ double dots[8][33], sums[8][33]; \
+		u64 weights = d.groups * d.per, wide = (weights + 31) / 32, rows = d.n * d.groups; \
+		for (u64 at = blockIdx.x; at < wide * parts; at += gridDim.x) { \
+			u64 k = at % wide * 32 + threadIdx.x, part = at / wide, to = d.n * (part + 1) / parts; \
+			total<T> dot, sum; \
+			if (k < weights) \
+				for (u64 n = d.n * part / parts + threadIdx.y; n < to; n += 8) { \
+					u64 r = n * d.groups + k / d.per, i = r * d.per + k % d.per; \
+					double g = (double)dy[i]; \
+					sum.add(g); \
+					dot.add(g * ((double)x[i] - stats[r]) * stats[rows + r]); \
+				} \
+			dots[threadIdx.y][threadIdx.x] = dot.value(); \
+			sums[threadIdx.y][threadIdx.x] = sum.value(); \
+			__syncthreads(); \
+			if (threadIdx.y == 0 && k < weights) { \
+				double a = dots[0][threadIdx.x], b = sums[0][threadIdx.x]; \
+				for (int i = 1; i < 8; i++) { \
+					a += dots[i][threadIdx.x]; \
+					b += sums[i][threadIdx.x]; \
+				} \
+				put(dw, db, partial, parts, part, weights, k, a, b); \
+			} \
+			__syncthreads(); \
+		} \
+	}
+FLOATS(NORM_COLUMNS)
+
+// normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements.
+#define NORM_CHANNELS(T, t) \
+	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+		__shared__ double s[33]; \
+		u64 weights = d.groups * d.per, rows = d.n * d.groups, all = d.n * d.inner; \
+		ROWS(at, weights * parts) { \
+			u64 k = at % weights, part = at / weights, to = all * (part + 1) / parts; \
+			total<T> dot, sum; \
+			for (u64 l = all * part / parts + threadIdx.x; l < to; l += blockDim.x) { \
+				u64 n = divide(l, d.inner), r = n * d.groups + k / d.per, i = (r * d.per + k % d.per) * d.inner + l - n * d.inner; \
+				double g = (double)dy[i]; \
+				sum.add(g); \
+				dot.add(g * ((double)x[i] - stats[r]) * stats[rows + r]); \
+			} \
+			double a = block_sum(dot.value(), s), b = block_sum(sum.value(), s); \
+			if (threadIdx.x == 0) \
+				put(dw, db, partial, parts, part, weights, k, a, b); \
+		} \
+	}
+FLOATS(NORM_CHANNELS)
+
+// normalize_parts adds the parts.
+#define NORM_PARTS(T, t) \
+	extern "C" __global__ void normalize_parts_##t(T *dw, T *db, const double *partial, u64 weights, u64 parts) { \
+		EACH(k, weights) { \
+			total<double> dot, sum; \
+			for (u64 p = 0; p < parts; p++) { \
+				dot.add(partial[2 * p * weights + k]); \
+				sum.add(partial[(2 * p + 1) * weights + k]); \
+			} \
+			put(dw, db, (double *)0, 1, 0, weights, k, dot.value(), sum.value()); \
+		} \
+	}
+FLOATS(NORM_PARTS)
+
+// element is element e of a channel of x [n, c, inner].
+static __device__ u64 element(u64 e, u64 channel, u64 c, u64 inner) {
+	u64 n = divide(e, inner);
+	return (n * c + channel) * inner + e - n * inner;
+}
+
+// shift_of is near the mean of a channel, so that its variance is no difference of large numbers: its first element.
+template <class T> static __device__ double shift_of(const T *x, u64 channel, u64 inner) {
+	double v = (double)x[channel * inner];
+	return isfinite(v) ? v : 0;
+}
+
+// batch_norm_sums: a block for each channel, or for a part of its elements. Behind the share of the batch in the new running
+// statistics, for each block, come the sum of what the elements differ from the shift, and of the squares of that.
+#define BATCH_NORM_SUMS(T, t) \
+	extern "C" __global__ void batch_norm_sums_##t(double *partial, const T *x, const i64 *batches, double momentum, u64 n, u64 c, u64 inner, u64 parts) { \
+		__shared__ double s[33]; \
+		u64 all = n * inner; \
+		ROWS(at, c * parts) { \
+			u64 channel = at / parts, part = at % parts, to = all * (part + 1) / parts; \
+			double shift = shift_of(x, channel, inner); \
+			total<T> sum, squares; \
+			for (u64 e = all * part / parts + threadIdx.x; e < to; e += blockDim.x) { \
+				double v = (double)x[element(e, channel, c, inner)] - shift; \
+				sum.add(v); \
+				squares.add(v * v); \
+			} \
+			double a = block_sum(sum.value(), s), b = block_sum(squares.value(), s); \
+			if (threadIdx.x == 0) { \
+				partial[1 + 2 * at] = a; \
+				partial[2 + 2 * at] = b; \
+				if (at == 0) \
+					*partial = momentum == momentum ? momentum : 1 / (double)(*batches + 1); \
+			} \
+		} \
+	}
+FLOATS(BATCH_NORM_SUMS)
+
+// batch_norm: a block for each part of a channel. The first one of each writes the statistics.
+#define BATCH_NORM(T, t) \
+	extern "C" __global__ void batch_norm_##t(T *y, double *stats, const T *x, const T *w, const T *b, T *running_mean, T *running_var, i64 *batches, \
+		const double *partial, double eps, u64 n, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) { \
+		u64 all = n * inner; \
+		ROWS(at, c * chunks) { \
+			u64 channel = at / chunks, chunk = at % chunks, to = all * (chunk + 1) / chunks; \
+			double mean, variance, squares = 0; \
+			if (training) { \
+				total<double> sum, more; \
+				for (u64 p = channel * parts; p < (channel + 1) * parts; p++) { \
+					sum.add(partial[1 + 2 * p]); \
+					more.add(partial[2 + 2 * p]); \
+				} \
+				double differ = sum.value() / (double)all; \
+				mean = shift_of(x, channel, inner) + differ; \
+				squares = more.value() - sum.value() * differ; \
+				squares = squares < 0 ? 0 : squares; \
+				variance = squares / (double)all; \
+			} else { \
+				mean = (double)running_mean[channel]; \
+				variance = (double)running_var[channel]; \
+			} \
+			double rstd = 1 / sqrt(variance + eps), scale = w ? rstd * (double)w[channel] : rstd, shift = b ? (double)b[channel] : 0; \
+			if (chunk == 0 && threadIdx.x == 0) { \
+				stats[channel] = mean; \
+				stats[c + channel] = rstd; \
+				if (training && running_mean) { \
+					double share = *partial; \
+					running_mean[channel] = (T)((1 - share) * (double)running_mean[channel] + share * mean); \
+					running_var[channel] = (T)((1 - share) * (double)running_var[channel] + share * (squares / (double)(all - 1))); \
+				} \
+				if (training && batches && channel == 0) \
+					++*batches; \
+			} \
+			for (u64 e = all * chunk / chunks + threadIdx.x; e < to; e += blockDim.x) { \
+				u64 i = element(e, channel, c, inner); \
+				y[i] = (T)(((double)x[i] - mean) * scale + shift); \
+			} \
+		} \
+	}
+FLOATS(BATCH_NORM)
+
+#define BATCH_NORM_GRAD_SUMS(T, t) \
+	extern "C" __global__ void batch_norm_grad_sums_##t(double *partial, const T *dy, const T *x, const double *stats, u64 n, u64 c, u64 inner, u64 parts) { \
+		__shared__ double s[33]; \
+		u64 all = n * inner; \
+		ROWS(at, c * parts) { \
+			u64 channel = at / parts, part = at % parts, to = all * (part + 1) / parts; \
+			double mean = stats[channel]; \
+			total<T> sum, dot; \
+			for (u64 e = all * part / parts + threadIdx.x; e < to; e += blockDim.x) { \
+				u64 i = element(e, channel, c, inner); \
+				double g = (double)dy[i]; \
+				sum.add(g); \
+				dot.add(g * ((double)x[i] - mean)); \
+			} \
+			double a = block_sum(sum.value(), s), b = block_sum(dot.value(), s); \
+			if (threadIdx.x == 0) { \
+				partial[2 * at] = a; \
+				partial[2 * at + 1] = b; \
+			} \
+		} \
+	}
+FLOATS(BATCH_NORM_GRAD_SUMS)
+
+#define BATCH_NORM_GRAD(T, t) \
+	extern "C" __global__ void batch_norm_grad_##t(T *dx, T *dw, T *db, const T *dy, const T *x, const T *w, const double *stats, const double *partial, \
+		u64 n, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) { \
+		u64 all = n * inner; \
+		ROWS(at, c * chunks) { \
+			u64 channel = at / chunks, chunk = at % chunks, to = all * (chunk + 1) / chunks; \
+			double mean = stats[channel], rstd = stats[c + channel], scale = w ? rstd * (double)w[channel] : rstd; \
+			total<double> sum, dot; \
+			for (u64 p = channel * parts; p < (channel + 1) * parts; p++) { \
+				sum.add(partial[2 * p]); \
+				dot.add(partial[2 * p + 1]); \
+			} \
+			if (chunk == 0 && threadIdx.x == 0) { \
+				if (dw) \
+					dw[channel] = (T)(dot.value() * rstd); \
+				if (db) \
+					db[channel] = (T)sum.value(); \
+			} \
+			if (!dx) \
+				continue; \
+			double own = training ? sum.value() / (double)all : 0, along = training ? dot.value() * rstd * rstd / (double)all : 0; \
+			for (u64 e = all * chunk / chunks + threadIdx.x; e < to; e += blockDim.x) { \
+				u64 i = element(e, channel, c, inner); \
+				double g = (double)dy[i]; \
+				dx[i] = (T)(scale * (training ? g - own - ((double)x[i] - mean) * along : g)); \
+			} \
+		} \
+	}
+FLOATS(BATCH_NORM_GRAD)

@@ -1,0 +1,181 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Losses of elements x and targets t of one shape return the mean over all, a scalar, unless an option says otherwise: they
+// take [ReduceSum] and [ReduceNone], which gives the shape of x. The gradients take the same options; dloss is the loss's
+// gradient, in its shape.
+
+// LossTarget says which operand of a loss a gradient is of.
+type LossTarget bool
+
+const (
+	OfInput  LossTarget = false // of x
+	OfTarget LossTarget = true  // of t
+)
+
+// MSELoss is the square of x - t (torch.nn.functional.mse_loss).
+func (rt *Runtime) MSELoss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.loss(ctx, "MSELoss", kernel.MSE, x, t, 0, options)
+}
+
+// MSELossGrad is the gradient of x or t of [Runtime.MSELoss].
+func (rt *Runtime) MSELossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.lossGrad(ctx, "MSELossGrad", kernel.MSE, of, dloss, x, t, 0, options)
+}
+
+// L1Loss is |x - t| (torch.nn.functional.l1_loss).
+func (rt *Runtime) L1Loss(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.loss(ctx, "L1Loss", kernel.L1, x, t, 0, options)
+}
+
+// L1LossGrad is the gradient of x or t of [Runtime.L1Loss]: 0 where they are equal.
+func (rt *Runtime) L1LossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.lossGrad(ctx, "L1LossGrad", kernel.L1, of, dloss, x, t, 0, options)
+}
+
+// HuberLoss is half the square of x - t up to a distance of delta, and delta * (|x - t| - delta/2) beyond
+// (torch.nn.functional.huber_loss, whose delta is 1).
+func (rt *Runtime) HuberLoss(ctx context.Context, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
+	return rt.loss(ctx, "HuberLoss", kernel.Huber, x, t, delta, options)
+}
+
+// HuberLossGrad is the gradient of x or t of [Runtime.HuberLoss].
+func (rt *Runtime) HuberLossGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, delta float64, options ...LossOption) (*Tensor, error) {
+	return rt.lossGrad(ctx, "HuberLossGrad", kernel.Huber, of, dloss, x, t, delta, options)
+}
+
+// BCEWithLogits is the binary cross entropy of logits x and probabilities t, -t log σ(x) - (1-t) log σ(-x), without overflow
+// (torch.nn.functional.binary_cross_entropy_with_logits). [Weight] and [PosWeight], which weighs the first term, broadcast to
+// x.
+func (rt *Runtime) BCEWithLogits(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.loss(ctx, "BCEWithLogits", kernel.BCE, x, t, 0, options)
+}
+
+// BCEWithLogitsGrad is the gradient of x or t of [Runtime.BCEWithLogits].
+func (rt *Runtime) BCEWithLogitsGrad(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error) {
+	return rt.lossGrad(ctx, "BCEWithLogitsGrad", kernel.BCE, of, dloss, x, t, 0, options)
+}
+
+// lossOperands are the operands of a loss, which are held until release.
+type lossOperands struct {
+	kind           kernel.Loss
+	x, t           *Tensor
+	weight, pos    *Tensor // of x's shape, or nil
+	delta, divisor float64
+	each           bool
+
+	held operands
+	own  []*Tensor // weights that were repeated
+}
+
+func (p *lossOperands) release(ctx context.Context) {
+	p.held.release()
+	for _, w := range p.own {
+		p.x.rt.parked.add(w.ReleaseContext(ctx))
+	}
+}
+
+func (rt *Runtime) acquirePairs(ctx context.Context, op string, kind kernel.Loss, x, t *Tensor, delta float64, options []LossOption) (*lossOperands, error) {
+	c := NewLossConfig(options...)
+	takes := []string{}
+	if kind == kernel.BCE {
+		takes = []string{"Weight", "PosWeight"}
+	}
+	if err := c.Check(op, takes...); err != nil {
+		return nil, err
+	}
+	if kind == kernel.Huber && !(delta > 0 && !math.IsInf(delta, 1)) {
+		return nil, fmt.Errorf("tensor: %s: %w: delta is %v: want a positive number", op, ErrInvalid, delta)
+	}
+	held, err := rt.acquireFloats(op, x, t)
+	if err != nil {
+		return nil, err
+	}
+	p := &lossOperands{kind: kind, x: x, t: t, delta: delta, divisor: 1, each: c.Reduction == NoReduction, held: held}
+	if c.Reduction == MeanReduction {
+		p.divisor = float64(x.Elements())
+	}
+	if err = sameShape(op, x, t); err == nil {
+		p.weight, err = p.repeated(ctx, op, c.Weight)
+	}
+	if err == nil {
+		p.pos, err = p.repeated(ctx, op, c.PosWeight)
+	}
+	if err != nil {
+		p.release(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// repeated is w in the shape of x, in memory of its own: weights of another shape are few.
+func (p *lossOperands) repeated(ctx context.Context, op string, w *Tensor) (*Tensor, error) {
+	if w == nil {
+		return nil, nil
+	}
+	rt := p.x.rt
+	if err := rt.check(op, w); err != nil {
+		return nil, err
+	}
+	if w.dtype != p.x.dtype {
+		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v and the elements %v", op, ErrDtype, w.dtype, p.x.dtype)
+	}
+	var full *Tensor
+	var err error
+	if slices.Equal(w.shape, p.x.shape) {
+		full, err = rt.Share(ctx, w)
+	} else {
+		full, err = rt.BroadcastTo(ctx, w, p.x.shape...)
+	}
+	if err == nil {
+		p.own = append(p.own, full)
+	}
+	return full, err
+}
+
+func (rt *Runtime) loss(ctx context.Context, op string, kind kernel.Loss, x, t *Tensor, delta float64, options []LossOption) (*Tensor, error) {
+	p, err := rt.acquirePairs(ctx, op, kind, x, t, delta, options)
+	if err != nil {
+		return nil, err
+	}
+	defer p.release(ctx)
+	var shape Shape
+	if p.each {
+		shape = x.shape
+	}
+	out, err := rt.alloc(ctx, op, x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.loss(ctx, out, p))
+}
+
+func (rt *Runtime) lossGrad(ctx context.Context, op string, kind kernel.Loss, of LossTarget, dloss, x, t *Tensor, delta float64,
+	options []LossOption) (*Tensor, error) {
+	p, err := rt.acquirePairs(ctx, op, kind, x, t, delta, options)
+	if err != nil {
+		return nil, err
+	}
+	defer p.release(ctx)
+	in, err := rt.acquireFloats(op, x, dloss)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if p.each && !slices.Equal(dloss.shape, x.shape) || !p.each && dloss.Elements() != 1 {
+		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want the shape of the loss of %v", op, ErrShape, dloss.shape, x.shape)
+	}
+	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.lossGrad(out, dloss, p, bool(of)))
+}

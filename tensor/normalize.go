@@ -1,0 +1,196 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// A normalisation saves for its gradient, besides its argument, the mean of each row and 1 over its standard deviation, as a
+// tensor of float64: that of (x - mean) / std is computed again. Statistics are taken in float64, and rounded nowhere.
+
+// NormConfig is a normalisation of layer, group or root-mean-square norm. Exactly one of Shape and Groups is given.
+type NormConfig struct {
+	Shape  []int   // normalized_shape: the last dimensions of x, which are normalised together, and the weights' shape
+	Groups int     // num_groups: that the channels, dimension 1 of x, are cut into; the weights are (channels)
+	RMS    bool    // no mean is taken away, and the root mean square becomes 1: for Shape, without a bias
+	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype
+}
+
+// plan checks x and returns the plan and the shape of the weights.
+func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shape, error) {
+	p := &kernel.RowNorm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
+	switch {
+	case !(c.Eps >= 0 && c.Eps <= math.MaxFloat64):
+		return nil, nil, fmt.Errorf("tensor: %s: %w: eps %v: want a number of at least 0", op, ErrInvalid, c.Eps)
+	case c.Eps > 0:
+	case !c.RMS:
+		p.Eps = 1e-5
+	case dtype == Float32:
+		p.Eps = 0x1p-23
+	default:
+		p.Eps = 0x1p-52
+	}
+	if c.Groups != 0 {
+		if len(c.Shape) > 0 || c.RMS || c.Groups < 0 || len(x) < 2 || x[1]%c.Groups != 0 {
+			return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v, with %d groups: want (n, channels, ...), groups that divide the channels, and no shape", op, ErrShape, x, c.Groups)
+		}
+		p.N, p.Groups, p.Per, p.Inner = x[0], c.Groups, x[1]/c.Groups, elements(x[2:])
+		return p, x[1:2], nil
+	}
+	lead := len(x) - len(c.Shape)
+	if len(c.Shape) == 0 || lead < 0 || !slices.Equal(x[lead:], c.Shape) {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v, and the normalised shape %v: want the last dimensions of x, at least one", op, ErrShape, x, Shape(c.Shape))
+	}
+	p.N, p.Per = elements(x[:lead]), elements(c.Shape)
+	return p, c.Shape, nil
+}
+
+// Normalize returns x, normalised as c says, times weight plus bias, either of which may be nil
+// (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for [Runtime.NormalizeGrad].
+func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
+	const op = "Normalize"
+	in, err := rt.acquireFloats(op, present(x, weight, bias)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	p, shape, err := c.plan(op, x.shape, x.dtype)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := wantShape(op, shape, weight, bias); err != nil {
+		return nil, nil, err
+	}
+	if c.RMS && bias != nil {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
+	}
+	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.layers.normalize(p, y, stats, x, weight, bias) })
+}
+
+// withStats makes a result like x, and statistics of so many rows, that run computes.
+func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int, run func(y, stats *Tensor) error) (y, stats *Tensor, err error) {
+	if y, err = rt.alloc(ctx, op, x.dtype, x.shape); err != nil {
+		return nil, nil, err
+	}
+	stats, err = rt.alloc(ctx, op, Float64, []int{2, rows})
+	if err == nil && y.bytes > 0 {
+		err = run(y, stats)
+	}
+	if err != nil {
+		rt.parked.add(y.Release())
+		rt.parked.add(stats.Release())
+		return nil, nil, err
+	}
+	return y, stats, nil
+}
+
+// present are the tensors that are there; the first one always is among them.
+func present(first *Tensor, others ...*Tensor) []*Tensor {
+	return append([]*Tensor{first}, slices.DeleteFunc(others, func(t *Tensor) bool { return t == nil })...)
+}
+
+// wantShape checks tensors, which may be nil.
+func wantShape(op string, shape Shape, ts ...*Tensor) error {
+	for _, t := range ts {
+		if t != nil && !slices.Equal(t.shape, shape) {
+			return fmt.Errorf("tensor: %s: %w: a weight or bias is %v: want %v", op, ErrShape, t.shape, shape)
+		}
+	}
+	return nil
+}
+
+// NormGrads says which gradients of a normalisation are wanted.
+type NormGrads struct{ Input, Weight, Bias bool }
+
+// NormalizeGrad returns the gradients of [Runtime.Normalize] that are wanted, and nil for the others: dy is that of the
+// result, and x, weight, stats and c are as there.
+func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
+	const op = "NormalizeGrad"
+	in, err := rt.acquireFloats(op, present(dy, x, weight)...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer in.release()
+	p, shape, err := c.plan(op, x.shape, x.dtype)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	held, err := rt.acquireStats(op, dy, x, stats, p.N*p.Groups)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer held.release()
+	if err := wantShape(op, shape, weight); err != nil {
+		return nil, nil, nil, err
+	}
+	g := grads{rt: rt, ctx: ctx, op: op, dtype: x.dtype}
+	dx, dw, db = g.alloc(want.Input, x.shape), g.alloc(want.Weight, shape), g.alloc(want.Bias, shape)
+	switch {
+	case g.err != nil:
+	case dy.bytes == 0:
+		g.zero(dw, db)
+	default:
+		if dx != nil {
+			g.err = rt.layers.normalizeGrad(p, dx, dy, x, weight, stats)
+		}
+		if g.err == nil && (dw != nil || db != nil) {
+			g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
+		}
+	}
+	return g.done(dx, dw, db)
+}
+
+func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (operands, error) {
+	in, err := rt.acquire(op, stats)
+	if err != nil {
+		return in, err
+	}
+	if err = sameShape(op, dy, x); err == nil && (stats.dtype != Float64 || !slices.Equal(stats.shape, []int{2, rows})) {
+		err = fmt.Errorf("tensor: %s: %w: the statistics are %v %v: want float64 (2, %d)", op, ErrShape, stats.dtype, stats.shape, rows)
+	}
+	if err != nil {
+		in.release()
+		return operands{}, err
+	}
+	return in, nil
+}
+
+// grads makes several gradients at a time. Its first error sticks.
+type grads struct {
+	rt    *Runtime
+	ctx   context.Context
+	op    string
+	dtype Dtype
+	err   error
+}
+
+// alloc is memory for a gradient, or nil if it is not wanted.
+func (g *grads) alloc(wanted bool, shape Shape) (t *Tensor) {
+	if wanted && g.err == nil {
+		t, g.err = g.rt.alloc(g.ctx, g.op, g.dtype, shape)
+	}
+	return t
+}
+
+func (g *grads) zero(ts ...*Tensor) {
+	for _, t := range ts {
+		if t != nil && g.err == nil {
+			g.err = g.rt.memset(g.op, t)
+		}
+	}
+}
+
+// done returns the gradients, or releases them if there was an error.
+func (g *grads) done(a, b, c *Tensor) (_, _, _ *Tensor, err error) {
+	if g.err == nil {
+		return a, b, c, nil
+	}
+	for _, t := range []*Tensor{a, b, c} {
+		g.rt.parked.add(t.Release())
+	}
+	return nil, nil, nil, g.err
+}

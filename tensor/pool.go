@@ -1,0 +1,149 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// PoolingConfig says how the window of a pooling moves. Each list has one number for both dimensions, or two: height and
+// width.
+type PoolingConfig struct {
+	Kernel         []int // kernel_size: the size of the window
+	Stride         []int // nil: the window's size
+	Padding        []int // on both sides: at most half of the window; nil: 0
+	Dilation       []int // of MaxPool2d; nil: 1
+	Ceil           bool  // ceil_mode: windows that end outside count, if they begin inside or in the padding before
+	ExcludePadding bool  // count_include_pad=False: averages are of the elements inside
+	Divisor        int   // divisor_override: what averages divide by; 0: the number of elements
+}
+
+// plan checks x, whose last two dimensions are pooled, and returns the plan and the result's shape.
+func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
+	if len(x) != 3 && len(x) != 4 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want (n, channels, height, width) or (channels, height, width)", op, ErrShape, x)
+	}
+	if len(c.Kernel) == 0 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: there is no window", op, ErrInvalid)
+	}
+	window, err := eachDim(op, "window", c.Kernel, 2, 1, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Stride == nil {
+		c.Stride = window
+	}
+	stride, err := eachDim(op, "stride", c.Stride, 2, 1, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	padding, err := eachDim(op, "padding", c.Padding, 2, 0, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	dilation, err := eachDim(op, "dilation", c.Dilation, 2, 1, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &kernel.Pool{Planes: elements(x[:len(x)-2]), ExcludePadding: c.ExcludePadding, HasDivisor: c.Divisor != 0, Divisor: c.Divisor}
+	y := x.Clone()
+	for d := range 2 {
+		size, span, step := int64(x[len(x)-2+d]), int64(dilation[d])*int64(window[d]-1)+1, int64(stride[d])
+		if int64(padding[d]) > span/2 {
+			return nil, nil, fmt.Errorf("tensor: %s: %w: padding %v: want at most half of the window, %d", op, ErrInvalid, padding, span/2)
+		}
+		out := size + 2*int64(padding[d]) - span
+		if c.Ceil {
+			out += step - 1
+		}
+		if size < 1 || out < 0 {
+			return nil, nil, fmt.Errorf("tensor: %s: %w %v: a window of %v with padding %v and dilation %v does not fit", op, ErrShape, x, window, padding, dilation)
+		}
+		out = out/step + 1
+		if c.Ceil && (out-1)*step >= size+int64(padding[d]) {
+			out--
+		}
+		y[len(y)-2+d] = int(out)
+		p.In[d], p.Out[d], p.Window[d], p.Stride[d], p.Pad[d], p.Dilation[d] = int(size), int(out), window[d], stride[d], padding[d], dilation[d]
+	}
+	return p, y, nil
+}
+
+// MaxPool2d returns the greatest element of every window of x (n, channels, height, width), or (channels, height, width)
+// (torch.nn.functional.max_pool2d), and, as int32, where in its channel's plane it is, row by row, which [Runtime.MaxPool2dGrad]
+// takes. Of several it is the first; NaN is greater than everything. A plane has less than 2^31 elements.
+func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y, indices *Tensor, err error) {
+	const op = "MaxPool2d"
+	in, err := rt.acquireFloats(op, x)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	p, shape, err := c.maxPlan(op, x.shape)
+	if err != nil {
+		return nil, nil, err
+	}
+	if y, err = rt.alloc(ctx, op, x.dtype, shape); err != nil {
+		return nil, nil, err
+	}
+	if indices, err = rt.alloc(ctx, op, Int32, shape); err == nil && y.bytes > 0 {
+		err = rt.layers.maxPool(p, y, indices, x)
+	}
+	if err != nil {
+		rt.parked.add(y.Release())
+		rt.parked.add(indices.Release())
+		return nil, nil, err
+	}
+	return y, indices, nil
+}
+
+func (c PoolingConfig) maxPlan(op string, x Shape) (*kernel.Pool, Shape, error) {
+	if c.ExcludePadding || c.Divisor != 0 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: ExcludePadding and Divisor are for averages", op, ErrInvalid)
+	}
+	p, shape, err := c.plan(op, x)
+	if err == nil && float64(p.In[0])*float64(p.In[1]) > math.MaxInt32 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want planes of less than 2^31 elements", op, ErrShape, x)
+	}
+	return p, shape, err
+}
+
+// MaxPool2dGrad is the gradient of [Runtime.MaxPool2d]'s argument, whose shape is given: dy is that of the result, and
+// indices is what MaxPool2d has returned for the same configuration.
+func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
+	const op = "MaxPool2dGrad"
+	in, err := rt.acquire(op, dy, indices)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if !isFloat(dy.dtype) || indices.dtype != Int32 {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want float32 or float64, and int32", op, ErrDtype, dy.dtype, indices.dtype)
+	}
+	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+		return nil, err
+	}
+	p, out, err := c.maxPlan(op, shape)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(dy.shape, out) || !slices.Equal(indices.shape, out) {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: the result for %v is %v", op, ErrShape, dy.shape, indices.shape, Shape(shape), out)
+	}
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.maxPoolGrad(p, dx, dy, indices) })
+}
+
+// poolGrad is the gradient that run computes, or zeros if there is nothing to compute it of.
+func (rt *Runtime) poolGrad(ctx context.Context, op string, dy *Tensor, shape []int, run func(dx *Tensor) error) (*Tensor, error) {
+	dx, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if dx.bytes == 0 || dy.bytes == 0 {
+		return dx.orRelease(rt.memset(op, dx))
+	}
+	return dx.orRelease(run(dx))
+}

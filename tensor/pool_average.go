@@ -1,0 +1,127 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// AvgPool2d returns the average of every window of x (n, channels, height, width), or (channels, height, width)
+// (torch.nn.functional.avg_pool2d).
+func (rt *Runtime) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Tensor, error) {
+	return rt.avgPool(ctx, "AvgPool2d", x, c.avgPlan)
+}
+
+// AvgPool2dGrad is the gradient of [Runtime.AvgPool2d]'s argument, whose shape is given: dy is that of the result.
+func (rt *Runtime) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
+	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, c.avgPlan)
+}
+
+func (c PoolingConfig) avgPlan(op string, x Shape) (*kernel.Pool, Shape, error) {
+	if c.Dilation != nil {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: averages take no dilation", op, ErrInvalid)
+	}
+	return c.plan(op, x)
+}
+
+// AdaptiveAvgPool2d returns averages of x (n, channels, height, width), or (channels, height, width), over parts of about one
+// size, as many as size says: one number for both dimensions, or two; -1 leaves a dimension as it is
+// (torch.nn.functional.adaptive_avg_pool2d).
+func (rt *Runtime) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (*Tensor, error) {
+	const op = "AdaptiveAvgPool2d"
+	if len(size) > 0 && slices.Max(size) == 1 && slices.Min(size) == 1 && x != nil && len(x.shape) > 2 && x.Elements() > 0 {
+		if _, _, err := adaptivePlan(size)(op, x.shape); err == nil {
+			return rt.meanOfPlanes(ctx, op, x)
+		}
+	}
+	return rt.avgPool(ctx, op, x, adaptivePlan(size))
+}
+
+// AdaptiveAvgPool2dGrad is the gradient of [Runtime.AdaptiveAvgPool2d]'s argument, whose shape is given: dy is that of the
+// result.
+func (rt *Runtime) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
+	return rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
+}
+
+// meanOfPlanes is a pooling to one element, by the kernel of sums: a plane may be large.
+func (rt *Runtime) meanOfPlanes(ctx context.Context, op string, x *Tensor) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	kept, _, err := reducedShape(op, x.shape, []int{-2, -1})
+	if err != nil {
+		return nil, err
+	}
+	y, err := rt.alloc(ctx, op, x.dtype, kept)
+	if err != nil {
+		return nil, err
+	}
+	return y.orRelease(rt.kernels.sum(y, kept, x, float64(x.count()/y.count())))
+}
+
+func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, error) {
+	return func(op string, x Shape) (*kernel.Pool, Shape, error) {
+		sizes, err := eachDim(op, "size", size, 2, 0, -1)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(size) == 0 || (len(x) != 3 && len(x) != 4) {
+			return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the size %v: want 3 or 4 dimensions, and one number or two", op, ErrShape, x, size)
+		}
+		p, y := &kernel.Pool{Planes: elements(x[:len(x)-2]), Adaptive: true}, x.Clone()
+		for d, n := range sizes {
+			at := len(x) - 2 + d
+			if n >= 0 {
+				y[at] = n
+			}
+			p.In[d], p.Out[d] = x[at], y[at]
+			if x[at] < 1 || int64(y[at])+1 > math.MaxInt/int64(x[at]) {
+				return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the size %v: want dimensions of at least 1, and none too large", op, ErrShape, x, size)
+			}
+		}
+		return p, y, nil
+	}
+}
+
+type poolPlan func(op string, x Shape) (*kernel.Pool, Shape, error)
+
+func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolPlan) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	p, shape, err := plan(op, x.shape)
+	if err != nil {
+		return nil, err
+	}
+	y, err := rt.alloc(ctx, op, x.dtype, shape)
+	if err != nil || y.bytes == 0 {
+		return y, err
+	}
+	return y.orRelease(rt.layers.avgPool(p, y, x))
+}
+
+func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan poolPlan) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, dy)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+		return nil, err
+	}
+	p, out, err := plan(op, shape)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(dy.shape, out) {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(shape), out)
+	}
+	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.avgPoolGrad(p, dx, dy) })
+}

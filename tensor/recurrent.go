@@ -1,0 +1,300 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// RecurrentKind is what a recurrent layer's steps compute.
+type RecurrentKind uint8
+
+// The kinds of recurrent layers, with the numbers of their gates in the order of PyTorch's weights.
+const (
+	RNNTanh RecurrentKind = RecurrentKind(kernel.RNNTanh) // 1: h' = tanh(x + h)
+	RNNReLU RecurrentKind = RecurrentKind(kernel.RNNReLU) // 1: h' = max(x + h, 0)
+	LSTM    RecurrentKind = RecurrentKind(kernel.LSTM)    // 4: input, forget, cell, output
+	GRU     RecurrentKind = RecurrentKind(kernel.GRU)     // 3: reset, update, new
+)
+
+// Recurrence is what a pass over sequences leaves: its results, and what the gradient needs. Its tensors are the caller's.
+type Recurrence struct {
+	// Y are the states after every step, (steps, batch, n).
+	Y *Tensor
+	// C are an LSTM's cell states, (steps, batch, n); only the last one, (1, batch, n), if no gradient is wanted. Else nil.
+	C *Tensor
+	// Gates is the tensor of the inputs, which the pass has overwritten.
+	Gates *Tensor
+	// New is a GRU's part of the new gate that comes from the state, if a gradient is wanted.
+	New *Tensor
+}
+
+// Release releases what is there.
+func (r Recurrence) Release(ctx context.Context) error {
+	return releaseAll(ctx, r.Y, r.C, r.Gates, r.New)
+}
+
+func releaseAll(ctx context.Context, ts ...*Tensor) (err error) {
+	for _, t := range ts {
+		if e := t.ReleaseContext(ctx); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// RecurrentWeights are what a pass over sequences reads besides its inputs: the hidden weights (gates*n, n), their bias
+// (gates*n) or nil, and the state before the first step, (batch, n), or nil for zeros; C0 is an LSTM's.
+type RecurrentWeights struct {
+	Weight, Bias, H0, C0 *Tensor
+}
+
+// Recurrent runs a recurrent layer of one direction over sequences: one product and one kernel for each step. inputs
+// (steps, batch, gates*n) are the products of the layer's inputs with the input weights, with their bias; it is overwritten,
+// and belongs to the result from then on, unless there is an error. In reverse the last step is the first one. Without forGrad nothing is
+// kept for [Runtime.RecurrentGrad].
+func (rt *Runtime) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
+	const op = "Recurrent"
+	in, err := rt.acquirePresent(op, inputs, w.Weight, w.Bias, w.H0, w.C0)
+	if err != nil {
+		return Recurrence{}, err
+	}
+	defer in.release()
+	p, err := planRecurrent(op, kind, inputs, w, reverse)
+	if err != nil {
+		return Recurrence{}, err
+	}
+	r := Recurrence{Gates: inputs}
+	r.Y, err = rt.alloc(ctx, op, inputs.dtype, Shape{p.steps, p.batch, p.size})
+	if err == nil && kind == LSTM {
+		kept := p.steps
+		if !forGrad {
+			kept = min(1, p.steps)
+		}
+		r.C, err = rt.alloc(ctx, op, inputs.dtype, Shape{kept, p.batch, p.size})
+	}
+	if err == nil && kind == GRU && forGrad {
+		r.New, err = rt.alloc(ctx, op, inputs.dtype, r.Y.shape)
+	}
+	if err == nil && r.Y.bytes > 0 {
+		inputs.overwritten()
+		err = p.forward(ctx, rt, r, w)
+	}
+	if err != nil {
+		r.Gates = nil // still the caller's
+		rt.parked.add(r.Release(ctx))
+		return Recurrence{}, err
+	}
+	return r, nil
+}
+
+// recurrentPlan is a pass over sequences.
+type recurrentPlan struct {
+	kind               kernel.Recurrent
+	steps, batch, size int
+	reverse            bool
+}
+
+func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse bool) (*recurrentPlan, error) {
+	if kind > GRU {
+		return nil, fmt.Errorf("tensor: %s: %w: kind %d", op, ErrInvalid, kind)
+	}
+	p := &recurrentPlan{kind: kernel.Recurrent(kind), reverse: reverse}
+	gates := p.kind.Gates()
+	if len(inputs.shape) != 3 || w.Weight == nil || len(w.Weight.shape) != 2 || w.Weight.shape[0] != gates*w.Weight.shape[1] || inputs.shape[2] != w.Weight.shape[0] {
+		return nil, fmt.Errorf("tensor: %s: %w: inputs %v and hidden weights %v: want (steps, batch, %d n) and (%[5]d n, n)", op, ErrShape, inputs.shape, w.Weight.Shape(), gates)
+	}
+	p.steps, p.batch, p.size = inputs.shape[0], inputs.shape[1], w.Weight.shape[1]
+	if p.steps == 0 {
+		return nil, fmt.Errorf("tensor: %s: %w: inputs %v: there is no step", op, ErrShape, inputs.shape)
+	}
+	if b := w.Bias; b != nil && !slices.Equal(b.shape, Shape{gates * p.size}) {
+		return nil, fmt.Errorf("tensor: %s: %w: the bias is %v: want (%d)", op, ErrShape, b.shape, gates*p.size)
+	}
+	if w.C0 != nil && kind != LSTM {
+		return nil, fmt.Errorf("tensor: %s: %w: a cell state is an LSTM's", op, ErrInvalid)
+	}
+	for _, s := range []*Tensor{w.H0, w.C0} {
+		if s != nil && !slices.Equal(s.shape, Shape{p.batch, p.size}) {
+			return nil, fmt.Errorf("tensor: %s: %w: the first state is %v: want (%d, %d)", op, ErrShape, s.shape, p.batch, p.size)
+		}
+	}
+	return p, nil
+}
+
+// acquirePresent is acquireFloats for those that are not nil; the first one must not be.
+func (rt *Runtime) acquirePresent(op string, ts ...*Tensor) (operands, error) {
+	present := ts[:1:1]
+	for _, t := range ts[1:] {
+		if t != nil {
+			present = append(present, t)
+		}
+	}
+	return rt.acquireFloats(op, present...)
+}
+
+// at is the part of t that belongs to a step, as the operand of a kernel: it holds no memory, and nobody sees it but the
+// kernels. Of nil it is nil.
+func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
+	if t == nil {
+		return nil
+	}
+	part := Tensor{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
+	part.offset = t.offset + int64(min(step, t.shape[0]-1))*part.bytes
+	return &part
+}
+
+// order is the i-th step in the direction of the pass, and the one before it, or -1.
+func (p *recurrentPlan) order(i int) (step, before int) {
+	if p.reverse {
+		if i == 0 {
+			return p.steps - 1, -1
+		}
+		return p.steps - 1 - i, p.steps - i
+	}
+	return i, i - 1
+}
+
+// cellStep are the operands of a step's kernel, see kernel.Cell; those that are not there are nil.
+type cellStep struct {
+	kind                                        kernel.Recurrent
+	size                                        int
+	gates, hidden, bias, h, c, newH, newC, kept *Tensor
+}
+
+func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights) error {
+	product, err := rt.alloc(Detached(ctx), "Recurrent", r.Y.dtype, r.Gates.shape[1:])
+	if err != nil {
+		return err
+	}
+	defer func() { rt.parked.add(product.ReleaseContext(ctx)) }()
+	m := kernel.MatMul{M: p.batch, K: p.size, N: product.shape[1], TransB: true}
+	for i := range p.steps {
+		step, before := p.order(i)
+		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: w.H0, c: w.C0, gates: p.at(r.Gates, step),
+			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
+		if before >= 0 {
+			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
+		}
+		if c.h != nil {
+			c.hidden = product
+			if err := rt.kernels.matmul(ctx, m, product, c.h, w.Weight); err != nil {
+				return err
+			}
+		}
+		if err := rt.kernels.cell(&c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RecurrentGrads are the gradients of a pass over sequences. Inputs is the recurrence's Gates, overwritten, and stays its.
+type RecurrentGrads struct {
+	// Inputs (steps, batch, gates*n) is of the inputs' products, and Hidden of those of the states; for all but a GRU it is
+	// the same tensor.
+	Inputs, Hidden *Tensor
+	// H0 and C0, of an LSTM, (batch, n), are of the state before the first step.
+	H0, C0 *Tensor
+}
+
+// RecurrentGrad gives the gradients of [Runtime.Recurrent], from those of Y, dy, and of the last state and cell state, dh
+// and dc, which may be nil. What it returns besides Inputs is the caller's. The gradient of the hidden weights is the
+// product of Hidden, transposed, and the states before each step.
+func (rt *Runtime) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
+	const op = "RecurrentGrad"
+	if err := rt.check(op, r.Gates, r.Y, dy); err != nil {
+		return g, err
+	}
+	in, err := rt.acquirePresent(op, r.Gates, r.Y, r.C, r.New, w.Weight, w.H0, w.C0, dy, dh, dc)
+	if err != nil {
+		return g, err
+	}
+	defer in.release()
+	p, err := planRecurrent(op, kind, r.Gates, w, reverse)
+	if err == nil {
+		err = p.checkGrad(op, r, dy, dh, dc)
+	}
+	if err != nil {
+		return g, err
+	}
+	g.Inputs, g.Hidden = r.Gates, r.Gates
+	if kind == GRU {
+		g.Hidden, err = rt.alloc(ctx, op, dy.dtype, r.Gates.shape)
+	}
+	if err == nil {
+		g.H0, err = rt.alloc(ctx, op, dy.dtype, dy.shape[1:])
+	}
+	if err == nil && kind >= LSTM {
+		g.C0, err = rt.alloc(ctx, op, dy.dtype, dy.shape[1:])
+	}
+	if err == nil && dy.bytes > 0 {
+		r.Gates.overwritten()
+		err = p.backward(ctx, rt, r, w, g, dy, dh, dc)
+	}
+	if err == nil && kind == GRU {
+		err = g.C0.ReleaseContext(ctx)
+		g.C0 = nil
+	}
+	if err != nil {
+		if g.Hidden == g.Inputs {
+			g.Hidden = nil
+		}
+		rt.parked.add(releaseAll(ctx, g.Hidden, g.H0, g.C0))
+		return RecurrentGrads{}, err
+	}
+	return g, nil
+}
+
+func (p *recurrentPlan) checkGrad(op string, r Recurrence, dy, dh, dc *Tensor) error {
+	all, one := Shape{p.steps, p.batch, p.size}, Shape{p.batch, p.size}
+	fits := func(t *Tensor, shape Shape, wanted bool) bool {
+		return t == nil && !wanted || t != nil && slices.Equal(t.shape, shape)
+	}
+	lstm, gru := p.kind == kernel.LSTM, p.kind == kernel.GRU
+	if !fits(r.Y, all, true) || !fits(dy, all, true) || !fits(r.C, all, lstm) || !fits(r.New, all, gru) || !fits(dh, one, false) || !fits(dc, one, false) || dc != nil && !lstm {
+		return fmt.Errorf("tensor: %s: %w: states %v, cell states %v, gradients %v, %v and %v: want what Recurrent keeps for a gradient, %v and %v",
+			op, ErrShape, r.Y.Shape(), r.C.Shape(), dy.Shape(), dh.Shape(), dc.Shape(), all, one)
+	}
+	return nil
+}
+
+// cellGradStep are the operands of a step's backward kernel, see kernel.CellGrad.
+type cellGradStep struct {
+	kind                                                  kernel.Recurrent
+	size                                                  int
+	gates, dhidden, dy, dh, carry, h, c, newH, newC, kept *Tensor
+	first                                                 bool
+}
+
+func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dy, dh, dc *Tensor) error {
+	m := kernel.MatMul{M: p.batch, K: g.Hidden.shape[2], N: p.size}
+	if dc != nil {
+		if err := rt.place(whole(g.C0), whole(dc), dc.shape); err != nil {
+			return err
+		}
+	}
+	for i := p.steps - 1; i >= 0; i-- {
+		step, before := p.order(i)
+		c := cellGradStep{kind: p.kind, size: p.size, gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
+			carry: g.C0, h: w.H0, c: w.C0, newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
+		if i == p.steps-1 {
+			c.dh, c.first = dh, dc == nil
+		}
+		if before >= 0 {
+			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
+		}
+		if err := rt.kernels.cellGrad(&c); err != nil {
+			return err
+		}
+		if err := rt.kernels.matmul(ctx, m, g.H0, c.dhidden, w.Weight); err != nil {
+			return err
+		}
+	}
+	if p.kind == kernel.GRU {
+		return rt.kernels.binary(kernel.Add, g.H0, g.H0, g.C0)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// Statistics are taken over the given axes, which disappear from the shape; over all of them if none is given. Negative
+// axes count from the end. Their gradients take the same axes; dy and the result y may have the axes as dimensions of 1, too.
+
+// Amax returns the greatest element of x over the axes; NaN if one is (torch.amax). There must be at least one.
+func (rt *Runtime) Amax(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return rt.reduce(ctx, "Amax", kernel.Amax, x, 0, axes)
+}
+
+// AmaxGrad is the gradient of [Runtime.Amax]'s argument: elements that are equal to the greatest share dy.
+func (rt *Runtime) AmaxGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
+	return rt.reduceGrad(ctx, "AmaxGrad", kernel.Amax, dy, x, y, 0, axes)
+}
+
+// Max returns the greatest element of all, a scalar; NaN if one is (torch.max without a dimension).
+func (rt *Runtime) Max(ctx context.Context, x *Tensor) (*Tensor, error) {
+	return rt.reduce(ctx, "Max", kernel.Max, x, 0, nil)
+}
+
+// MaxGrad is the gradient of [Runtime.Max]'s argument: that of Amax, but for NaN, which is equal to NaN.
+func (rt *Runtime) MaxGrad(ctx context.Context, dy, x, y *Tensor) (*Tensor, error) {
+	return rt.reduceGrad(ctx, "MaxGrad", kernel.Max, dy, x, y, 0, nil)
+}
+
+// LogSumExp returns the logarithm of the sum of exponentials over the axes, without overflow (torch.logsumexp). Of no elements
+// it is -Inf.
+func (rt *Runtime) LogSumExp(ctx context.Context, x *Tensor, axes ...int) (*Tensor, error) {
+	return rt.reduce(ctx, "LogSumExp", kernel.LogSumExp, x, 0, axes)
+}
+
+// LogSumExpGrad is the gradient of [Runtime.LogSumExp]'s argument, dy * exp(x - y).
+func (rt *Runtime) LogSumExpGrad(ctx context.Context, dy, x, y *Tensor, axes ...int) (*Tensor, error) {
+	return rt.reduceGrad(ctx, "LogSumExpGrad", kernel.LogSumExp, dy, x, y, 0, axes)
+}
+
+// Var returns the variance over the axes: the sum of squared distances from the mean over the number of elements less the
+// correction (torch.var, whose correction is 1). It is NaN or infinite where the correction takes all elements away.
+func (rt *Runtime) Var(ctx context.Context, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
+	return rt.reduce(ctx, "Var", kernel.Var, x, correction, axes)
+}
+
+// VarGrad is the gradient of [Runtime.Var]'s argument.
+func (rt *Runtime) VarGrad(ctx context.Context, dy, x *Tensor, correction float64, axes ...int) (*Tensor, error) {
+	return rt.reduceGrad(ctx, "VarGrad", kernel.Var, dy, x, nil, correction, axes)
+}
+
+func (rt *Runtime) reduce(ctx context.Context, op string, s kernel.Statistic, x *Tensor, c float64, axes []int) (*Tensor, error) {
+	in, err := rt.acquireFloats(op, x)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	kept, shape, err := reducedShape(op, x.shape, axes)
+	switch {
+	case err != nil:
+		return nil, err
+	case math.IsNaN(c):
+		return nil, fmt.Errorf("tensor: %s: %w: the correction is NaN", op, ErrInvalid)
+	case s <= kernel.Max && x.bytes == 0 && elements(kept) > 0:
+		return nil, fmt.Errorf("tensor: %s: %w: %v has no elements to choose from", op, ErrShape, x.shape)
+	}
+	out, err := rt.alloc(ctx, op, x.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.reduce(s, out, kept, x, c))
+}
+
+func (rt *Runtime) reduceGrad(ctx context.Context, op string, s kernel.Statistic, dy, x, y *Tensor, c float64, axes []int) (*Tensor, error) {
+	ts := []*Tensor{dy, x}
+	if s != kernel.Var {
+		ts = append(ts, y)
+	}
+	in, err := rt.acquireFloats(op, ts...)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	kept, _, err := reducedShape(op, x.shape, axes)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range append(ts[:1:1], ts[2:]...) {
+		if t.Elements() != elements(kept) {
+			return nil, fmt.Errorf("tensor: %s: %w: the result or its gradient is %v: want %d elements for %v over axes %v", op, ErrShape, t.shape, elements(kept), x.shape, axes)
+		}
+	}
+	out, err := rt.alloc(ctx, op, x.dtype, x.shape)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(rt.kernels.reduceGrad(s, out, dy, x, y, kept, c))
+}

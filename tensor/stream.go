@@ -1,0 +1,104 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// streamBytes is the size of the pinned buffers, two for each call, that tensors are read and written through.
+const streamBytes = 1 << 20
+
+// ReadBytes overwrites t with the next [Tensor.Bytes] bytes of r: its elements, row-major, in the order of bytes of the machine. They
+// go from r to pinned memory and from there to the device, a piece at a time. The last copy is queued on the runtime's stream when
+// ReadBytes returns. After an error, io.ErrUnexpectedEOF where r has too little, a part of t may be overwritten.
+func ReadBytes(ctx context.Context, t *Tensor, r io.Reader) error {
+	return stream("ReadBytes", t, func(in *Tensor) error {
+		in.overwritten()
+		return in.pieces(ctx, func(b transfer.Buffer, at, n int64) error {
+			if err := b.Wait(ctx); err != nil {
+				return err
+			}
+			if _, err := io.ReadFull(r, b.Bytes()[:n]); err != nil {
+				if errors.Is(err, io.EOF) {
+					err = io.ErrUnexpectedEOF
+				}
+				return err
+			}
+			_, err := t.rt.pool.H2D(ctx, t.rt.stream, t.store.block, t.offset+at, b, 0, n)
+			return err
+		}, nil)
+	})
+}
+
+// WriteBytes waits for t and writes its elements to w as ReadBytes reads them: a piece is on its way while the one before is written.
+// It also returns what kernels found wrong in their data since the last read ([ErrLabel]).
+func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
+	return stream("WriteBytes", t, func(*Tensor) error {
+		if err := t.rt.checkFaults(ctx, "WriteBytes"); err != nil {
+			return err
+		}
+		return t.pieces(ctx, func(b transfer.Buffer, at, n int64) error {
+			_, err := t.rt.pool.D2H(ctx, t.rt.stream, b, 0, t.store.block, t.offset+at, n)
+			return err
+		}, func(b transfer.Buffer, n int64) error {
+			if err := b.Wait(ctx); err != nil {
+				return err
+			}
+			_, err := w.Write(b.Bytes()[:n])
+			return err
+		})
+	})
+}
+
+// stream holds a tensor while f copies it.
+func stream(op string, t *Tensor, f func(*Tensor) error) error {
+	if t == nil {
+		return fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
+	}
+	in, err := t.rt.acquire(op, t)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	if err := f(t); err != nil {
+		return fmt.Errorf("tensor: %s of %v %v: %w", op, t.dtype, t.shape, err)
+	}
+	return nil
+}
+
+// pieces calls begin for each piece of the tensor, with two buffers in turn, and end, if there is one, for the piece before.
+func (t *Tensor) pieces(ctx context.Context, begin func(b transfer.Buffer, at, n int64) error, end func(b transfer.Buffer, n int64) error) (err error) {
+	var buffers [2]transfer.Buffer
+	defer func() {
+		for _, b := range buffers {
+			err = errors.Join(err, b.Release())
+		}
+	}()
+	last := int64(0)
+	for i := 0; ; i++ {
+		at := int64(i) * streamBytes
+		n := min(t.bytes-at, streamBytes)
+		if n > 0 {
+			if i < 2 {
+				if buffers[i], err = t.rt.pool.Get(ctx, n); err != nil {
+					return err
+				}
+			}
+			if err := begin(buffers[i%2], at, n); err != nil {
+				return err
+			}
+		}
+		if end != nil && last > 0 {
+			if err := end(buffers[(i+1)%2], last); err != nil {
+				return err
+			}
+		}
+		if last = n; n <= 0 {
+			return nil
+		}
+	}
+}

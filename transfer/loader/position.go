@@ -1,0 +1,33 @@
+package loader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// Position is a place in a [Sampler]'s data: what a training has used, which a checkpoint keeps. Its zero value is the beginning. What a
+// loader has read ahead does not count.
+type Position struct {
+	Epoch int
+	Batch int // how many batches of the epoch were used
+}
+
+// Next is the position after one more batch: behind the last one it is the beginning of the next epoch.
+func (s Sampler) Next(p Position) Position {
+	p.Batch++
+	if p.Batch >= s.Batches() {
+		p = Position{Epoch: p.Epoch + 1}
+	}
+	return p
+}
+
+// EpochFrom is [Sampler.Epoch] without the batches that were used. A position that is none of the epoch's, such as one of a
+// sampler with other batches, wraps [transfer.ErrRange].
+func (s Sampler) EpochFrom(p Position, read func(ctx context.Context, samples []int, fields [][]byte) error) (Source, error) {
+	if p.Epoch < 0 || p.Batch < 0 || p.Batch > s.Batches() {
+		return nil, fmt.Errorf("loader: EpochFrom epoch %d, batch %d: %w: an epoch has %d batches", p.Epoch, p.Batch, transfer.ErrRange, s.Batches())
+	}
+	return s.epochFrom(p, read)
+}
