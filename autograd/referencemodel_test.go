@@ -1,12 +1,10 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
-
 // The models of the runs, as a program writes its own: structs whose parameters are found by their names. Sizes are those of the
 // files, so that other files may have others.
 
 func newRunCNN(in *Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *Conv2d {
+	conv := func(name string) *Convolution {
 		s := shape(name + ".weight")
 		return in.Conv2d(s[1], s[0], s[2])
 	}
@@ -19,13 +17,13 @@ func newRunCNN(in *Initializer, shape func(string) []int) runModel {
 
 // runResNet has one residual block.
 type runResNet struct {
-	C0, C1, C2 *Conv2d
+	C0, C1, C2 *Convolution
 	B0, B1, B2 *BatchNorm
 	Fc         *Linear
 }
 
 func newRunResNet(in *Initializer, shape func(string) []int) runModel {
-	conv := func(name string) *Conv2d {
+	conv := func(name string) *Convolution {
 		s := shape(name + ".weight")
 		return in.Conv2d(s[1], s[0], s[2], Padding(1), NoBias())
 	}
@@ -75,7 +73,7 @@ type runBlock struct {
 
 func newRunGPT(in *Initializer, shape func(string) []int) runModel {
 	tok, pos := shape("tok.weight"), shape("pos.weight")
-	m := &runGPT{Tok: in.Embedding(tok[0], tok[1]), Pos: in.Embedding(pos[0], pos[1]), Ln: in.LayerNorm([]int{tok[1]})}
+	m := &runGPT{Tok: in.Embedding(tok[0], tok[1]), Pos: in.Embedding(pos[0], pos[1]), Ln: in.LayerNorm(tok[1])}
 	for range 2 {
 		m.Blocks = append(m.Blocks, newRunBlock(in, tok[1]))
 	}
@@ -83,7 +81,7 @@ func newRunGPT(in *Initializer, shape func(string) []int) runModel {
 }
 
 func newRunBlock(in *Initializer, n int) *runBlock {
-	return &runBlock{in.LayerNorm([]int{n}), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm([]int{n}), in.Linear(n, 4*n), in.Linear(4*n, n)}
+	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
 func (m *runBlock) Forward(t *Tape, x *Variable) *Variable {
@@ -107,5 +105,3 @@ func (m *runGPT) Forward(t *Tape, x *Variable) *Variable {
 		return t.Linear(m.Ln.Forward(t, h), t.Param(m.Tok.Weight), nil)
 	})
 }
-
-var _ = tensor.Float32

@@ -117,8 +117,7 @@ func (r *trainingRun) load(name string) {
 
 func (r *trainingRun) train() {
 	params := ParametersOf(r.model)
-	conf := r.f.Conf
-	opt := optimizerOf(r.t, conf[:strings.Index(conf+")", ")")+1+strings.Count(conf[:strings.Index(conf, ")")], "(")-1], params)
+	opt := optimizerOf(r.t, firstCall(r.f.Conf), params)
 	defer func() { require.NoError(r.t, opt.Close()) }()
 	base := opt.LR()
 	clip := r.settings.clip
@@ -146,14 +145,30 @@ func (r *trainingRun) train() {
 	}
 }
 
+// firstCall is a text up to the end of the first call in it: "Adam(lr=0.1)" of "Adam(lr=0.1); and more (or less)".
+func firstCall(text string) string {
+	depth := 0
+	for i, c := range text {
+		switch c {
+		case '(':
+			depth++
+		case ')':
+			if depth--; depth == 0 {
+				return text[:i+1]
+			}
+		}
+	}
+	return text
+}
+
 // step is the forward and backward pass of one batch; it returns the loss.
 func (r *trainingRun) step(batch [2][]refNumber) float64 {
 	tape := NewTape(r.b.ctx, r.b.rt)
 	var x *Variable
-	if strings.Contains(strings.Join(kindsOfRuns[len(r.f.BatchShape[0])], " "), "pictures") {
-		x = Upload(tape, convert[float32](batch[0]), r.f.BatchShape[0]...)
-	} else {
-		x = Upload(tape, convert[int32](batch[0]), r.f.BatchShape[0]...)
+	if shape := r.f.BatchShape[0]; len(shape) == 4 { // pictures
+		x = Upload(tape, convert[float32](batch[0]), shape...)
+	} else { // tokens
+		x = Upload(tape, convert[int32](batch[0]), shape...)
 	}
 	logits := r.model.Forward(tape, x)
 	require.NoError(r.t, tape.Err())
@@ -169,9 +184,6 @@ func (r *trainingRun) step(batch [2][]refNumber) float64 {
 	require.NoError(r.t, labels.Release())
 	return float64(value)
 }
-
-// kindsOfRuns are what inputs of so many dimensions are.
-var kindsOfRuns = map[int][]string{2: {"tokens"}, 4: {"pictures"}}
 
 // compare is for parameters and buffers after the run: each number within 1e-3.
 func (r *trainingRun) compare(name string) {

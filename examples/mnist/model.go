@@ -12,8 +12,8 @@ type recipe struct {
 	model     func(*autograd.Initializer) autograd.Layer
 	optimizer string
 	lr        float64
-	decay     float64 // of weights, for adamw
-	clip      float64 // the greatest norm of the gradients; 0: any
+	decay     float64                       // of weights, for adamw
+	clip      float64                       // the greatest norm of the gradients; 0: any
 	rate      func(step, steps int) float64 // the factor of the learning rate
 }
 
@@ -37,9 +37,6 @@ func warmCosine(step, steps int) float64 {
 	return min(float64(step+1)/(0.05*float64(steps)), 1) * 0.5 * (1 + math.Cos(math.Pi*done))
 }
 
-// side is the number of rows of a picture, and of its columns.
-const side = 28
-
 func newMLP(in *autograd.Initializer) autograd.Layer {
 	return autograd.Sequential{
 		in.Linear(pixels, 512), autograd.ReLU{},
@@ -49,7 +46,7 @@ func newMLP(in *autograd.Initializer) autograd.Layer {
 }
 
 func newCNN(in *autograd.Initializer) autograd.Layer {
-	return pictures{autograd.Sequential{
+	return images{autograd.Sequential{
 		in.Conv2d(1, 32, 3), autograd.ReLU{},
 		in.Conv2d(32, 64, 3), autograd.ReLU{},
 		autograd.MaxPool2d{Kernel: []int{2}}, autograd.Flatten{},
@@ -58,10 +55,10 @@ func newCNN(in *autograd.Initializer) autograd.Layer {
 	}}
 }
 
-// pictures is a model of pictures (n, 1, 28, 28).
-type pictures struct{ autograd.Sequential }
+// images is a model of pictures (n, 1, 28, 28).
+type images struct{ autograd.Sequential }
 
-func (p pictures) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+func (p images) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
 	return t.Frame(func() *autograd.Variable { return p.Sequential.Forward(t, t.Reshape(x, -1, 1, side, side)) })
 }
 

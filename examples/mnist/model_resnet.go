@@ -3,7 +3,7 @@ package main
 import "github.com/cistern-ml/cistern/autograd"
 
 func newResNet(in *autograd.Initializer) autograd.Layer {
-	return pictures{autograd.Sequential{
+	return images{autograd.Sequential{
 		in.Conv2d(1, 32, 3, autograd.Padding(1), autograd.NoBias()), in.BatchNorm(32), autograd.ReLU{},
 		newResidual(in, 32, 32, 1), newResidual(in, 32, 64, 2), newResidual(in, 64, 128, 2),
 		autograd.AdaptiveAvgPool2d{Size: []int{1}}, autograd.Flatten{},
@@ -13,7 +13,7 @@ func newResNet(in *autograd.Initializer) autograd.Layer {
 
 // residual is two convolutions and, beside them, what came in: as it is, or through a convolution where the shape changes.
 type residual struct {
-	A, B   *autograd.Conv2d
+	A, B   *autograd.Convolution
 	NA, NB *autograd.BatchNorm
 	Side   autograd.Sequential
 }

@@ -24,7 +24,7 @@ func newViT(in *autograd.Initializer) autograd.Layer {
 	for range 4 {
 		v.B = append(v.B, newEncoder(in))
 	}
-	v.N, v.O = in.LayerNorm([]int{width}), in.Linear(width, classes)
+	v.N, v.O = in.LayerNorm(width), in.Linear(width, classes)
 	return autograd.LayerOf(v)
 }
 
@@ -48,8 +48,8 @@ type encoder struct {
 
 func newEncoder(in *autograd.Initializer) autograd.Layer {
 	return autograd.LayerOf(&encoder{
-		N1: in.LayerNorm([]int{width}), Qkv: in.Linear(width, 3*width), O: in.Linear(width, width),
-		N2: in.LayerNorm([]int{width}), F: in.Linear(width, 256), G: in.Linear(256, width),
+		N1: in.LayerNorm(width), Qkv: in.Linear(width, 3*width), O: in.Linear(width, width),
+		N2: in.LayerNorm(width), F: in.Linear(width, 256), G: in.Linear(256, width),
 	})
 }
 
