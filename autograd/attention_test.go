@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -168,5 +169,234 @@ func requireNear(t *testing.T, want, got []float64, format string, args ...any) 
 		if !near(w, got[i], 1e-11) {
 			require.Failf(t, "wrong", "element %d is %v, want %v: "+format, append([]any{i, got[i], w}, args...)...)
 		}
+	}
+}
+
+// TestSelfAttention is attention without the copies, batch first or not, with a mask or causal.
+func TestSelfAttention(t *testing.T) {
+	b := open(t, 256<<20)
+	random := rand.New(rand.NewPCG(5, 6))
+	const steps, batch, heads, head = 37, 2, 3, 4
+	data := make([]float64, steps*batch*3*heads*head)
+	for i := range data {
+		data[i] = random.NormFloat64()
+	}
+	seen := make([]uint8, batch*steps) // keys of each sequence
+	for i := range seen {
+		seen[i] = uint8(random.IntN(2))
+	}
+	for _, first := range []bool{true, false} {
+		for _, masked := range []bool{false, true} {
+			shape, order := []int{steps, batch, 3 * heads * head}, []int{2, 1, 3, 0, 4}
+			if first {
+				shape, order = []int{batch, steps, 3 * heads * head}, []int{2, 0, 3, 1, 4}
+			}
+			run := func(f func(t *Tape, x *Variable, cfg AttentionConfig) *Variable) [][]float64 {
+				tape := NewTape(b.ctx, b.rt)
+				defer func() { require.NoError(t, tape.Close()) }()
+				cfg := AttentionConfig{Causal: !masked}
+				if masked {
+					cfg.Mask = Upload(tape, seen, batch, 1, 1, steps)
+				}
+				x := tape.Leaf(upload(b, data, shape...))
+				y := f(tape, x, cfg).Keep()
+				require.NoError(t, tape.Err())
+				_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Sin(y))))
+				require.NoError(t, err)
+				return [][]float64{read[float64](b, y.Value()), read[float64](b, x.Grad())}
+			}
+			want := run(func(t *Tape, x *Variable, cfg AttentionConfig) *Variable {
+				qkv := t.Permute(t.Reshape(x, shape[0], shape[1], 3, heads, head), order...) // 3, batch, heads, steps, head
+				part := func(i int) *Variable { return t.Reshape(t.Narrow(qkv, 0, i, 1), batch, heads, steps, head) }
+				y := t.ScaledDotProductAttention(part(0), part(1), part(2), cfg)
+				if first {
+					y = t.Permute(y, 0, 2, 1, 3)
+				} else {
+					y = t.Permute(y, 2, 0, 1, 3)
+				}
+				return t.Reshape(y, shape[0], shape[1], heads*head)
+			})
+			got := run(func(t *Tape, x *Variable, cfg AttentionConfig) *Variable {
+				return t.SelfAttention(x, heads, first, cfg)
+			})
+			for i := range want {
+				requireNear(t, want[i], got[i], "batch first %v, masked %v, array %d", first, masked, i)
+			}
+		}
+	}
+}
+
+// TestAttentionOfNothing is 0, with gradients of 0: queries that see no key, and no keys or queries at all.
+func TestAttentionOfNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	for _, sizes := range [][4]int{{2, 3, 4, 5}, {2, 0, 4, 5}, {0, 3, 4, 5}, {2, 3, 0, 5}, {2, 3, 4, 0}} {
+		tape := NewTape(b.ctx, b.rt)
+		ones := func(shape ...int) *Variable {
+			x, err := b.rt.Full(b.ctx, 1, tensor.Float64, shape...)
+			require.NoError(t, err)
+			defer x.Release()
+			return tape.Leaf(x)
+		}
+		q, k, v := ones(sizes[0], sizes[2]), ones(sizes[1], sizes[2]), ones(sizes[1], sizes[3])
+		cfg := AttentionConfig{Mask: Upload(tape, make([]uint8, sizes[1]), sizes[1])}
+		if sizes[2] == 0 {
+			cfg.Mask = nil // every key counts the same
+		}
+		y := tape.ScaledDotProductAttention(q, k, v, cfg).Keep()
+		_, err := tape.Backward(tape.Sum(y))
+		require.NoError(t, err)
+		want, share := 0.0, 0.0
+		if sizes[2] == 0 {
+			want, share = 1, float64(sizes[0])/float64(sizes[1])
+		}
+		for _, got := range read[float64](b, y.Value()) {
+			require.Equal(t, want, got, "%v", sizes)
+		}
+		for _, x := range []*Variable{q, k} {
+			for _, got := range read[float64](b, x.Grad()) {
+				require.Zero(t, got, "%v", sizes)
+			}
+		}
+		for _, got := range read[float64](b, v.Grad()) {
+			require.InDelta(t, share, got, 1e-15, "%v", sizes)
+		}
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestGroupedAttention is attention with each head of keys and values as often as it is shared.
+func TestGroupedAttention(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(7, 8))
+	data := make([]float64, 2*6*5*4)
+	for i := range data {
+		data[i] = random.NormFloat64()
+	}
+	run := func(f func(t *Tape, q, k, v, mask *Variable) *Variable) (all [][]float64) {
+		tape := NewTape(b.ctx, b.rt)
+		defer func() { require.NoError(t, tape.Close()) }()
+		leaves := []*Variable{tape.Leaf(upload(b, data, 2, 6, 5, 4)), tape.Leaf(upload(b, data[:2*2*5*4], 2, 2, 5, 4)),
+			tape.Leaf(upload(b, data[7:2*2*5*4+7], 2, 2, 5, 4)), tape.Leaf(upload(b, data[:6*5*5], 6, 5, 5))}
+		y := f(tape, leaves[0], leaves[1], leaves[2], leaves[3]).Keep()
+		require.NoError(t, tape.Err())
+		_, err := tape.Backward(tape.Sum(tape.Mul(y, y)))
+		require.NoError(t, err)
+		for _, l := range leaves {
+			all = append(all, read[float64](b, l.Grad()))
+		}
+		return append(all, read[float64](b, y.Value()))
+	}
+	want := run(func(t *Tape, q, k, v, mask *Variable) *Variable {
+		often := func(x *Variable) *Variable {
+			index := Upload(t, []int32{0, 0, 0, 1, 1, 1})
+			return t.IndexSelect(x, 1, index)
+		}
+		return t.ScaledDotProductAttention(q, often(k), often(v), AttentionConfig{Mask: mask})
+	})
+	got := run(func(t *Tape, q, k, v, mask *Variable) *Variable {
+		return t.ScaledDotProductAttention(q, k, v, AttentionConfig{Mask: mask, GQA: true})
+	})
+	for i := range want {
+		requireNear(t, want[i], got[i], "array %d", i)
+	}
+}
+
+// TestMultiHeadAttention computes the same of one sequence with one product as of three with one for each, and without a
+// batch.
+func TestMultiHeadAttention(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(9, 1))
+	data := make([]float64, 2*5*6)
+	for i := range data {
+		data[i] = random.NormFloat64()
+	}
+	for _, first := range []bool{false, true} {
+		options := []LayerOption{Causal()}
+		shape := []int{5, 2, 6}
+		if first {
+			options, shape = append(options, BatchFirst()), []int{2, 5, 6}
+		}
+		in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+		m := in.MultiHeadAttention(6, 2, options...)
+		require.NoError(t, in.Err())
+		run := func(shape []int, f func(t *Tape, x *Variable) *Variable) (all [][]float64) {
+			tape := NewTape(b.ctx, b.rt)
+			defer func() { require.NoError(t, tape.Close()) }()
+			x := tape.Leaf(upload(b, data[:elements(shape)], shape...))
+			y := f(tape, x).Keep()
+			require.NoError(t, tape.Err())
+			_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Sin(y))))
+			require.NoError(t, err)
+			for _, p := range m.Parameters() {
+				all = append(all, read[float64](b, p.Grad()))
+			}
+			require.NoError(t, m.Parameters().ZeroGrad(b.ctx))
+			return append(all, read[float64](b, y.Value()), read[float64](b, x.Grad()))
+		}
+		compare := func(what string, want, got [][]float64) {
+			for i := range want {
+				requireNear(t, want[i], got[i], "%s: batch first %v, array %d", what, first, i)
+			}
+		}
+		self := func(t *Tape, x *Variable) *Variable { return m.Forward(t, x) }
+		compare("three sequences", run(shape, self), run(shape, func(t *Tape, x *Variable) *Variable {
+			other := t.MulScalar(x, 1)
+			return m.Attend(t, x, other, other, AttentionConfig{Causal: true})
+		}))
+		single := []int{5, 1, 6}
+		if first {
+			single = []int{1, 5, 6}
+		}
+		compare("no batch", run(single, self), run([]int{5, 6}, self))
+		tape := NoGrad(b.ctx, b.rt)
+		before := b.bytes()
+		m.Forward(tape, Upload(tape, data, shape...)).Release()
+		require.NoError(t, tape.Err())
+		require.LessOrEqual(t, b.bytes()-before, int64(512), "the argument is left")
+		require.NoError(t, tape.Close())
+		require.NoError(t, in.Close())
+	}
+}
+
+func TestAttentionRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, c := range map[string]struct {
+		f    func(t *Tape, x func(shape ...int) *Variable)
+		want error
+	}{
+		"other keys": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 4), x(2, 3), AttentionConfig{})
+		}, tensor.ErrShape},
+		"more values": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(3, 3), AttentionConfig{})
+		}, tensor.ErrShape},
+		"vectors": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(3), x(2, 3), x(2, 3), AttentionConfig{})
+		}, tensor.ErrShape},
+		"batches of two sizes": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 2, 3), x(3, 2, 3), x(2, 3), AttentionConfig{})
+		}, tensor.ErrShape},
+		"a mask of more": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: x(3, 2, 2)})
+		}, tensor.ErrShape},
+		"causal and a mask": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: x(2, 2), Causal: true})
+		}, ErrInvalid},
+		"a mask of int32": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(2, 3), x(2, 3), x(2, 3), AttentionConfig{Mask: Upload(t, []int32{1, 1}, 2)})
+		}, tensor.ErrDtype},
+		"groups of heads": {func(t *Tape, x func(...int) *Variable) {
+			t.ScaledDotProductAttention(x(3, 2, 3), x(2, 2, 3), x(2, 2, 3), AttentionConfig{GQA: true})
+		}, tensor.ErrShape},
+		"heads of a half": {func(t *Tape, x func(...int) *Variable) { t.SelfAttention(x(2, 1, 6), 4, true, AttentionConfig{}) }, tensor.ErrShape},
+		"no third":        {func(t *Tape, x func(...int) *Variable) { t.SelfAttention(x(2, 1, 7), 1, true, AttentionConfig{}) }, tensor.ErrShape},
+		"groups of one tensor": {func(t *Tape, x func(...int) *Variable) {
+			t.SelfAttention(x(2, 1, 6), 1, true, AttentionConfig{GQA: true})
+		}, ErrInvalid},
+		"no layer": {func(t *Tape, x func(...int) *Variable) { (*MultiHeadAttention)(nil).Forward(t, x(2, 6)) }, ErrInvalid},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		c.f(tape, func(shape ...int) *Variable { return Upload(tape, make([]float32, elements(shape)), shape...) })
+		assert.ErrorIs(t, tape.Close(), c.want, name)
 	}
 }

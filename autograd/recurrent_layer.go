@@ -26,13 +26,13 @@ type RecurrentCell struct {
 }
 
 // RNN is a recurrent layer of tanh or ReLU (torch.nn.RNN).
-type RNN struct{ Recurrent }
+type RNN Recurrent
 
 // LSTM is a layer of long short-term memory (torch.nn.LSTM, without projections).
-type LSTM struct{ Recurrent }
+type LSTM Recurrent
 
 // GRU is a layer of gated recurrent units (torch.nn.GRU).
-type GRU struct{ Recurrent }
+type GRU Recurrent
 
 // Forward returns the last layer's states of every step, (steps, batch, hidden), both directions beside each other. It
 // begins with states of zeros.
@@ -41,22 +41,40 @@ func (r *Recurrent) Forward(t *Tape, x *Variable) *Variable {
 	return y
 }
 
+// Forward is [Recurrent.Forward].
+func (r *RNN) Forward(t *Tape, x *Variable) *Variable { return (*Recurrent)(r).Forward(t, x) }
+
+// Forward is [Recurrent.Forward].
+func (r *LSTM) Forward(t *Tape, x *Variable) *Variable { return (*Recurrent)(r).Forward(t, x) }
+
+// Forward is [Recurrent.Forward].
+func (r *GRU) Forward(t *Tape, x *Variable) *Variable { return (*Recurrent)(r).Forward(t, x) }
+
+// Parameters are [Recurrent.Parameters].
+func (r *RNN) Parameters() Parameters { return (*Recurrent)(r).Parameters() }
+
+// Parameters are [Recurrent.Parameters].
+func (r *LSTM) Parameters() Parameters { return (*Recurrent)(r).Parameters() }
+
+// Parameters are [Recurrent.Parameters].
+func (r *GRU) Parameters() Parameters { return (*Recurrent)(r).Parameters() }
+
 // Run is Forward from the states h0 on, (layers, batch, hidden), or (layers, hidden) without a batch, of which each direction
 // counts as a layer; nil is zeros. hn is the state after the last step, of h0's shape.
 func (r *RNN) Run(t *Tape, x, h0 *Variable) (y, hn *Variable) {
-	y, hn, _ = r.run(t, x, h0, nil, true)
+	y, hn, _ = (*Recurrent)(r).run(t, x, h0, nil, true)
 	return y, hn
 }
 
 // Run is as that of [RNN.Run].
 func (r *GRU) Run(t *Tape, x, h0 *Variable) (y, hn *Variable) {
-	y, hn, _ = r.run(t, x, h0, nil, true)
+	y, hn, _ = (*Recurrent)(r).run(t, x, h0, nil, true)
 	return y, hn
 }
 
 // Run is as that of [RNN.Run]; c0 and cn are the cell states.
 func (r *LSTM) Run(t *Tape, x, h0, c0 *Variable) (y, hn, cn *Variable) {
-	return r.run(t, x, h0, c0, true)
+	return (*Recurrent)(r).run(t, x, h0, c0, true)
 }
 
 func (r *Recurrent) name() string {
@@ -218,28 +236,28 @@ func (in *Initializer) RNN(inputs, hidden int, options ...LayerOption) *RNN {
 	if o.sequence.relu {
 		kind = tensor.RNNReLU
 	}
-	return &RNN{in.recurrent("RNN", kind, inputs, hidden, o)}
+	return (*RNN)(in.recurrent("RNN", kind, inputs, hidden, o))
 }
 
 // LSTM makes a layer of long short-term memory (torch.nn.LSTM), as [Initializer.RNN] does.
 func (in *Initializer) LSTM(inputs, hidden int, options ...LayerOption) *LSTM {
-	return &LSTM{in.recurrent("LSTM", tensor.LSTM, inputs, hidden, in.options("LSTM", options, recurrentOptions...))}
+	return (*LSTM)(in.recurrent("LSTM", tensor.LSTM, inputs, hidden, in.options("LSTM", options, recurrentOptions...)))
 }
 
 // GRU makes a layer of gated recurrent units (torch.nn.GRU), as [Initializer.RNN] does.
 func (in *Initializer) GRU(inputs, hidden int, options ...LayerOption) *GRU {
-	return &GRU{in.recurrent("GRU", tensor.GRU, inputs, hidden, in.options("GRU", options, recurrentOptions...))}
+	return (*GRU)(in.recurrent("GRU", tensor.GRU, inputs, hidden, in.options("GRU", options, recurrentOptions...)))
 }
 
 var recurrentOptions = []string{"Layers", "Bidirectional", "BatchFirst", "NoBias", "DropoutBetween"}
 
-func (in *Initializer) recurrent(name string, kind tensor.RecurrentKind, inputs, hidden int, o layerOptions) Recurrent {
+func (in *Initializer) recurrent(name string, kind tensor.RecurrentKind, inputs, hidden int, o layerOptions) *Recurrent {
 	call := fmt.Sprintf("%s(%d, %d)", name, inputs, hidden)
 	s := o.sequence
 	if inputs < 1 || hidden < 1 || s.layers < 0 || !(s.dropout >= 0 && s.dropout <= 1) {
 		in.fail(call, fmt.Errorf("%w: %d layers, dropout %v: want at least one input, state and layer, and a dropout of 0 to 1", ErrInvalid, s.layers, s.dropout))
 	}
-	r := Recurrent{Kind: kind, Bidirectional: s.bidirectional, BatchFirst: s.batchFirst, Dropout: s.dropout}
+	r := &Recurrent{Kind: kind, Bidirectional: s.bidirectional, BatchFirst: s.batchFirst, Dropout: s.dropout}
 	bound := 1 / math.Sqrt(float64(hidden))
 	draw := func() float64 { return (2*in.rand.Float64() - 1) * bound }
 	rows := [...]int{1, 1, 4, 3}[kind] * hidden

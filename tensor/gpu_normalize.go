@@ -114,8 +114,8 @@ func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm,
 		l.read(dy)
 		l.read(x)
 		l.read(stats)
-		l.norm(p)
 		l.word(parts)
+		l.norm(p)
 		return g.run(l)
 	}
 	if parts == 1 {

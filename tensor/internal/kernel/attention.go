@@ -76,8 +76,17 @@ func score[T Float](p *Attention, d *AttentionData[T], s T, mask, i, j int) floa
 	return v
 }
 
-// ld is a distance between rows as gonum wants it.
-func ld(row int) int { return max(1, row) }
+// tileGemm is gemm, which does not take matrices without columns.
+func tileGemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
+	switch {
+	case n > 0 && k > 0:
+		gemm(op, m, n, k, a, lda, b, ldb, beta, c, ldc)
+	case beta == 0:
+		for i := range m {
+			clear(c[i*ldc:][:n])
+		}
+	}
+}
 
 // Attend sets Out and LogSum. A query that sees no key gets 0.
 func Attend[T Float](p *Attention, d *AttentionData[T]) {
@@ -103,7 +112,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 	}
 	for key := 0; key < p.S && !(p.Causal && key >= row+m); key += keyTile {
 		n := min(keyTile, p.S-key)
-		gemm(blas.Trans, m, n, p.E, q, ld(p.Query.Row), k[key*p.Key.Row:], ld(p.Key.Row), 0, scores[:], keyTile)
+		tileGemm(blas.Trans, m, n, p.E, q, p.Query.Row, k[key*p.Key.Row:], p.Key.Row, 0, scores[:], keyTile)
 		for i := range m {
 			line, greatest := scores[i*keyTile:][:n], top[i]
 			var all [keyTile]float64
@@ -125,7 +134,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 				line[j] = T(e)
 			}
 		}
-		gemm(blas.NoTrans, m, p.V, n, scores[:], keyTile, v[key*p.Value.Row:], ld(p.Value.Row), 1, out, ld(p.Out.Row))
+		tileGemm(blas.NoTrans, m, p.V, n, scores[:], keyTile, v[key*p.Value.Row:], p.Value.Row, 1, out, p.Out.Row)
 	}
 	for i := range m {
 		d.LogSum[z*p.L+row+i] = seen(top[i]) + math.Log(sum[i])
@@ -183,8 +192,8 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], z, row, m, key, 
 	q, k, v := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key)+key*p.Key.Row:], d.V[p.at(z, p.Value)+key*p.Value.Row:]
 	out, dout := d.Out[p.at(z, p.Out)+row*p.Out.Row:], d.DOut[p.at(z, p.Out)+row*p.Out.Row:]
 	mask := p.at(z, p.Mask)
-	gemm(blas.Trans, n, m, p.E, k, ld(p.Key.Row), q, ld(p.Query.Row), 0, weights[:], queryTile)
-	gemm(blas.Trans, n, m, p.V, v, ld(p.Value.Row), dout, ld(p.Out.Row), 0, slopes[:], queryTile)
+	tileGemm(blas.Trans, n, m, p.E, k, p.Key.Row, q, p.Query.Row, 0, weights[:], queryTile)
+	tileGemm(blas.Trans, n, m, p.V, v, p.Value.Row, dout, p.Out.Row, 0, slopes[:], queryTile)
 	for i := range m {
 		own := dot(dout[i*p.Out.Row:][:p.V], out[i*p.Out.Row:][:p.V])
 		log := d.LogSum[z*p.L+row+i]
@@ -202,7 +211,7 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], z, row, m, key, 
 			turned[i*keyTile+j] = slopes[at]
 		}
 	}
-	gemm(blas.NoTrans, n, p.V, m, weights[:], queryTile, dout, ld(p.Out.Row), 1, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], ld(p.DValue.Row))
-	gemm(blas.NoTrans, n, p.E, m, slopes[:], queryTile, q, ld(p.Query.Row), 1, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], ld(p.DKey.Row))
-	gemm(blas.NoTrans, m, p.E, n, turned[:], keyTile, k, ld(p.Key.Row), 1, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], ld(p.DQuery.Row))
+	tileGemm(blas.NoTrans, n, p.V, m, weights[:], queryTile, dout, p.Out.Row, 1, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row)
+	tileGemm(blas.NoTrans, n, p.E, m, slopes[:], queryTile, q, p.Query.Row, 1, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row)
+	tileGemm(blas.NoTrans, m, p.E, n, turned[:], keyTile, k, p.Key.Row, 1, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row)
 }

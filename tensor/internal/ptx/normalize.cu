@@ -92,7 +92,7 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 // normalize_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
 // shares one.
 #define NORM_COLUMNS(T, t) \
-	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double dots[8][33], sums[8][33]; \
 		u64 weights = d.groups * d.per, wide = (weights + 31) / 32, rows = d.n * d.groups; \
 		for (u64 at = blockIdx.x; at < wide * parts; at += gridDim.x) { \
@@ -123,7 +123,7 @@ FLOATS(NORM_COLUMNS)
 
 // normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements.
 #define NORM_CHANNELS(T, t) \
-	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, plan d, u64 parts) { \
+	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double s[33]; \
 		u64 weights = d.groups * d.per, rows = d.n * d.groups, all = d.n * d.inner; \
 		ROWS(at, weights * parts) { \

@@ -4,11 +4,11 @@
 
 // philox is word 4*i to 4*i+3 of a stream.
 static __device__ uint4 philox(u64 i, u64 seed, u64 stream) {
-	uint4 c = make_uint4((unsigned)i, (unsigned)(i >> 32), (unsigned)stream, (unsigned)(stream >> 32));
+	uint4 c = {(unsigned)i, (unsigned)(i >> 32), (unsigned)stream, (unsigned)(stream >> 32)};
 	unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);
 	for (int round = 0; round < 10; round++) {
 		u64 a = (u64)c.x * 0xD2511F53u, b = (u64)c.z * 0xCD9E8D57u;
-		c = make_uint4((unsigned)(b >> 32) ^ c.y ^ k0, (unsigned)b, (unsigned)(a >> 32) ^ c.w ^ k1, (unsigned)a);
+		c = uint4{(unsigned)(b >> 32) ^ c.y ^ k0, (unsigned)b, (unsigned)(a >> 32) ^ c.w ^ k1, (unsigned)a};
 		k0 += 0x9E3779B9u;
 		k1 += 0xBB67AE85u;
 	}

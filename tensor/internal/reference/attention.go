@@ -1,0 +1,93 @@
+package reference
+
+import "math"
+
+// Attending is an attention of one matrix each: queries (l, e), keys (s, e), values (s, n), and what is added to the
+// scores, (l, s), -Inf for a key that is not seen.
+type Attending struct {
+	Q, K, V, Add Array
+	Scale        float64
+}
+
+// weights are those of query i, and how large its scores' terms are.
+func (a Attending) weights(i int) (w []float64, size float64) {
+	s, e := a.K.Shape[0], a.K.Shape[1]
+	top := math.Inf(-1)
+	for j := range s {
+		var sum Sum
+		for x := range e {
+			sum.AddProduct(a.Q.Data[i*e+x], a.K.Data[j*e+x])
+		}
+		score := sum.Value()*a.Scale + a.Add.Data[i*s+j]
+		w = append(w, score)
+		if !math.IsInf(score, -1) {
+			size = max(size, sum.Size()*math.Abs(a.Scale)+math.Abs(a.Add.Data[i*s+j]))
+			top = max(top, score)
+		}
+	}
+	var sum Sum
+	for j, score := range w {
+		w[j] = 0
+		if !math.IsInf(score, -1) {
+			w[j] = math.Exp(score - top)
+		}
+		sum.Add(w[j])
+	}
+	for j := range w {
+		if sum.Value() > 0 {
+			w[j] /= sum.Value()
+		}
+	}
+	return w, size
+}
+
+// Attention is the result. An error in a score is one in its weight: sizes have the scores' as a factor.
+func Attention(a Attending) Result {
+	l, s, n := a.Q.Shape[0], a.V.Shape[0], a.V.Shape[1]
+	r := newResult([]int{l, n})
+	for i := range l {
+		w, size := a.weights(i)
+		for c := range n {
+			var sum Sum
+			for j := range s {
+				sum.AddProduct(w[j], a.V.Data[j*n+c])
+			}
+			r.Data[i*n+c], r.Size[i*n+c] = sum.Value(), sum.Size()*(1+size)
+		}
+	}
+	return r
+}
+
+// AttentionGrad is the gradients of queries, keys, values and of what is added, from that of the result.
+func AttentionGrad(a Attending, dy Array) (dq, dk, dv, dadd Result) {
+	l, s, e, n := a.Q.Shape[0], a.K.Shape[0], a.K.Shape[1], a.V.Shape[1]
+	dq, dk, dv, dadd = newResult(a.Q.Shape), newResult(a.K.Shape), newResult(a.V.Shape), newResult([]int{l, s})
+	sum := func(r Result, at int, v, size float64) {
+		r.Data[at] += v
+		r.Size[at] += size
+	}
+	for i := range l {
+		w, large := a.weights(i)
+		slopes, sizes := make([]float64, s), make([]float64, s)
+		mean, meanSize := 0.0, 0.0
+		for j := range s {
+			for c := range n {
+				p := dy.Data[i*n+c] * a.V.Data[j*n+c]
+				slopes[j] += p
+				sizes[j] += math.Abs(p)
+				sum(dv, j*n+c, w[j]*dy.Data[i*n+c], w[j]*math.Abs(dy.Data[i*n+c])*(1+large))
+			}
+			mean += w[j] * slopes[j]
+			meanSize += w[j] * sizes[j]
+		}
+		for j := range s {
+			slope, size := w[j]*(slopes[j]-mean), w[j]*(sizes[j]+meanSize)*(1+large)
+			sum(dadd, i*s+j, slope, size)
+			for x := range e {
+				sum(dq, i*e+x, slope*a.Scale*a.K.Data[j*e+x], size*math.Abs(a.Scale*a.K.Data[j*e+x]))
+				sum(dk, j*e+x, slope*a.Scale*a.Q.Data[i*e+x], size*math.Abs(a.Scale*a.Q.Data[i*e+x]))
+			}
+		}
+	}
+	return dq, dk, dv, dadd
+}
