@@ -13,9 +13,11 @@ func newResNet(in *autograd.Initializer) autograd.Layer {
 
 // residual is two convolutions and, beside them, what came in: as it is, or through a convolution where the shape changes.
 type residual struct {
-	A, B   *autograd.Convolution
-	NA, NB *autograd.BatchNorm
-	Side   autograd.Sequential
+	A    *autograd.Convolution
+	NA   *autograd.BatchNorm
+	B    *autograd.Convolution
+	NB   *autograd.BatchNorm
+	Side autograd.Sequential
 }
 
 func newResidual(in *autograd.Initializer, from, to, stride int) autograd.Layer {

@@ -52,7 +52,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 
 // measure notes the memory figures.
 func (r *result) measure(t *trainer) {
-	r.Steps = t.step
+	r.Steps = t.place.Step
 	r.Memory = t.profiler.Summary()
 	cache := t.env.Cache()
 	r.MemoryAllocated, r.MaxMemoryAllocated = cache.MemoryAllocated(), cache.MaxMemoryAllocated()

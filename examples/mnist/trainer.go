@@ -28,10 +28,12 @@ type trainer struct {
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
 
-	step, steps int     // taken, and planned
-	lr          float64 // of a factor of 1
-	telemetry   *telemetry
-	closers     []func() error
+	place      place
+	resumeFile string  // empty: the training is not kept
+	steps      int     // planned
+	lr         float64 // of a factor of 1
+	telemetry  *telemetry
+	closers    []func() error
 }
 
 // newTrainer makes a trainer that takes the given number of steps.
@@ -79,6 +81,9 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.lr = t.optimizer.LR()
+	if err = t.resume(ctx, o); err != nil {
+		return t, err
+	}
 	if t.loss, err = t.env.Zeros(ctx, tensor.Float32); err != nil {
 		return t, err
 	}
@@ -136,7 +141,7 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
-	ctx, step := t.profiler.StartStep(ctx, int64(t.step+1))
+	ctx, step := t.profiler.StartStep(ctx, int64(t.place.Step+1))
 	defer step.End() // by itself, to notice a panic
 	defer func() { step.Fail(err) }()
 	batch, err := t.loader.Next(ctx)
@@ -145,7 +150,7 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	}
 	n, err = t.train(ctx, batch)
 	if err = errors.Join(err, batch.Release()); err == nil {
-		t.step++
+		t.place.Step++
 	}
 	return n, err
 }
@@ -166,7 +171,7 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 		return 0, err
 	}
 	n = y.Elements()
-	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.step, t.steps)); err != nil {
+	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.place.Step, t.steps)); err != nil {
 		return 0, err
 	}
 	return n, errors.Join(
