@@ -6,6 +6,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,53 @@ func TestEveryModelTrains(t *testing.T) {
 	}
 }
 
+// What comes into a residual block is in what comes out, whatever the convolutions say.
+func TestResidual(t *testing.T) {
+	env, err := tensor.Open("host")
+	require.NoError(t, err)
+	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	layer := newResidual(in, 2, 2, 1)
+	x := in.Tensor([]float64{1, 2, 3, 4, 5, 6, 7, 8}, 1, 2, 2, 2)
+	require.NoError(t, in.Err())
+	for _, p := range layer.Parameters() {
+		if p.Name == "nb.weight" {
+			require.NoError(t, env.Zero(t.Context(), p.Value()))
+		}
+	}
+	tape := autograd.NoGrad(t.Context(), env)
+	y, err := tensor.ToSlice[float32](t.Context(), layer.Forward(tape, tape.Input(x)).Value(), nil)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1, 2, 3, 4, 5, 6, 7, 8}, y)
+	require.NoError(t, tape.Close())
+	require.NoError(t, in.Close())
+	require.NoError(t, env.Close())
+}
+
+// A step of gradients that were clipped goes as far as the greatest norm, at a rate of 1.
+func TestClip(t *testing.T) {
+	b := batcher{data: synthetic(10), size: 10, seed: 1}
+	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.fields(), 1, nil)
+	require.NoError(t, err)
+	tr.recipe.clip = 1e-2
+	weights := func() (all []float32) {
+		for _, p := range tr.params {
+			w, err := tensor.ToSlice[float32](t.Context(), p.Value(), nil)
+			require.NoError(t, err)
+			all = append(all, w...)
+		}
+		return all
+	}
+	before := weights()
+	_, err = tr.epoch(t.Context(), b.epoch(0), 1, func() {})
+	require.NoError(t, err)
+	moved := 0.0
+	for i, w := range weights() {
+		moved += float64(w-before[i]) * float64(w-before[i])
+	}
+	require.InEpsilon(t, 1e-2, math.Sqrt(moved), 1e-3)
+	require.NoError(t, tr.close())
+}
+
 // trained runs the program and returns the bytes of the weights that it saves.
 func trained(ctx context.Context, t *testing.T, status int, args ...string) []byte {
 	t.Helper()
@@ -101,6 +149,8 @@ func TestResume(t *testing.T) {
 	require.Equal(t, want, trained(t.Context(), t, 0, args...))
 	require.Equal(t, want, trained(t.Context(), t, 0, args...), "there is nothing left to do")
 	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), args, &out, &errs), errs.String())
+	require.Contains(t, out.String(), "all 3 epochs are done   test accuracy")
 	require.Equal(t, 1, run(t.Context(), append(args, "-batch", "5"), &out, &errs))
 	require.Contains(t, errs.String(), "the training was begun with")
 	require.NoError(t, os.WriteFile(file, []byte("something else"), 0o600))
