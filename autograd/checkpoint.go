@@ -27,7 +27,7 @@ type Checkpoint struct {
 	Model     any // as StateDict takes it
 	Optimizer Optimizer
 	Scheduler *Scheduler
-	Init      *Initializer // whose random numbers go on
+	Init      *Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
 	State     any          // the program's own; Load wants a pointer. It is kept as JSON
 }
 

@@ -26,6 +26,7 @@ func TestClipGradNorm(t *testing.T) {
 		assert.InDelta(t, c.want, read[float64](b, total)[0], 1e-12, "norm %v", c.norm)
 		require.NoError(t, total.Release())
 		scale := math.Min(1, 0.5/(c.want+1e-6))
+		assert.Equal(t, uint64(1), ps[0].grad.Version(), "it may have been scaled")
 		assert.InDelta(t, 3*scale, read[float64](b, ps[0].grad)[0], 1e-12)
 		assert.InDelta(t, -4*scale, read[float64](b, ps[2].grad)[0], 1e-12)
 	}

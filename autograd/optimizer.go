@@ -42,7 +42,8 @@ type optimizerState struct {
 	// may be wanted later.
 	slots func(g int) (all []slot, wanted int)
 
-	pending []int // of due
+	pending []int   // of due
+	unused  float64 // the learning rate of an optimiser that could not be made
 }
 
 // slot is a tensor of a parameter's state, with PyTorch's name and its first value.
@@ -54,7 +55,7 @@ type slot struct {
 // LR returns the learning rate of the first group.
 func (s *optimizerState) LR() float64 {
 	if len(s.groups) == 0 {
-		return 0
+		return s.unused
 	}
 	return s.groups[0].lr
 }
@@ -67,6 +68,7 @@ func (s *optimizerState) SetLR(lr float64) error {
 	for _, g := range s.groups {
 		g.lr = lr
 	}
+	s.unused = lr
 	return nil
 }
 

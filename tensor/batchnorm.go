@@ -126,12 +126,17 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	}
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: x.dtype}
 	dw, db = g.alloc(want.Weight, x.shape[1:2]), g.alloc(want.Bias, x.shape[1:2])
-	run := func(dx *Tensor) error { return rt.layers.batchNormGrad(ctx, p, dx, dw, db, dy, x, weight, stats) }
+	run := func(dx *Tensor) error {
+		if dy.bytes == 0 {
+			return nil
+		}
+		return rt.layers.batchNormGrad(ctx, p, dx, dw, db, dy, x, weight, stats)
+	}
+	if dy.bytes == 0 {
+		g.zero(dw, db)
+	}
 	switch {
 	case g.err != nil:
-	case dy.bytes == 0:
-		dx = g.alloc(want.Input, x.shape)
-		g.zero(dw, db)
 	case want.Input:
 		dx, g.err = rt.into(ctx, op, dst, dy, present(x, weight), run)
 		if g.err != nil {

@@ -73,7 +73,7 @@ func forwardOps[T kernel.Float]() []operation[T] {
 }
 
 func operationsOf[T kernel.Float]() []operation[T] {
-	return slices.Concat(forwardOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T]())
+	return slices.Concat(forwardOps[T](), pictureOps[T](), normalizeOps[T](), gradientOps[T](), stepOps[T](), sequenceOps[T]())
 }
 
 func TestOperationsAgainstReference(t *testing.T) {

@@ -1,0 +1,114 @@
+package reference
+
+import "math"
+
+// Normalized is a normalisation: of x's elements each belongs to a row, which is normalised, and has a weight.
+type Normalized struct {
+	Row, Weight   func(i int) int
+	Rows, Weights int
+	Eps           float64
+	Centered      bool
+	// Mean and Var are of each row, in place of its own statistics, if there are any.
+	Mean, Var []float64
+}
+
+// statistics are the mean and variance of each row, and its number of elements.
+func (n Normalized) statistics(x Array) (mean, variance, count []float64) {
+	sums, squares := make([]Sum, n.Rows), make([]Sum, n.Rows)
+	mean, variance, count = make([]float64, n.Rows), make([]float64, n.Rows), make([]float64, n.Rows)
+	for i, v := range x.Data {
+		sums[n.Row(i)].Add(v)
+		count[n.Row(i)]++
+	}
+	for r := range mean {
+		if n.Centered {
+			mean[r] = sums[r].Value() / count[r]
+		}
+	}
+	for i, v := range x.Data {
+		d := v - mean[n.Row(i)]
+		squares[n.Row(i)].AddProduct(d, d)
+	}
+	for r := range variance {
+		variance[r] = squares[r].Value() / count[r]
+	}
+	return mean, variance, count
+}
+
+func (n Normalized) used(x Array) (mean, rstd, count []float64) {
+	mean, variance, count := n.statistics(x)
+	if n.Mean != nil {
+		mean, variance = n.Mean, n.Var
+	}
+	rstd = make([]float64, n.Rows)
+	for r, v := range variance {
+		rstd[r] = 1 / math.Sqrt(v+n.Eps)
+	}
+	return mean, rstd, count
+}
+
+// weight is w[i], or without elements the standard.
+func weight(w Array, i int, standard float64) float64 {
+	if len(w.Data) == 0 {
+		return standard
+	}
+	return w.Data[i]
+}
+
+// Forward is x, normalised, times w plus b, each of which may have no elements.
+func (n Normalized) Forward(x, w, b Array) Result {
+	r := newResult(x.Shape)
+	mean, rstd, _ := n.used(x)
+	for i, v := range x.Data {
+		m, s := mean[n.Row(i)], rstd[n.Row(i)]
+		f, a := weight(w, n.Weight(i), 1), weight(b, n.Weight(i), 0)
+		r.Data[i] = (v-m)*s*f + a
+		r.Size[i] = (math.Abs(v)+math.Abs(m))*s*math.Abs(f) + math.Abs(a)
+	}
+	return r
+}
+
+// Grads are the gradients of x, w and b. Statistics that are not of x itself are constants.
+func (n Normalized) Grads(dy, x, w Array, shape []int) (dx, dw, db Result) {
+	mean, rstd, count := n.used(x)
+	sums, dots := make([]Sum, n.Rows), make([]Sum, n.Rows)
+	ws, bs := make([]Sum, n.Weights), make([]Sum, n.Weights)
+	for i, g := range dy.Data {
+		r, k := n.Row(i), n.Weight(i)
+		z := (x.Data[i] - mean[r]) * rstd[r]
+		sums[r].AddProduct(g, weight(w, k, 1))
+		dots[r].AddProduct(g*weight(w, k, 1), z)
+		ws[k].AddProduct(g, z)
+		bs[k].Add(g)
+	}
+	dx = newResult(x.Shape)
+	for i, g := range dy.Data {
+		r := n.Row(i)
+		z, f := (x.Data[i]-mean[r])*rstd[r], weight(w, n.Weight(i), 1)
+		own, along, size := sums[r].Value()/count[r], dots[r].Value()/count[r], sums[r].Size()/count[r]
+		if !n.Centered {
+			own, size = 0, 0
+		}
+		size += math.Abs(z) * dots[r].Size() / count[r]
+		if n.Mean != nil {
+			own, along, size = 0, 0, 0
+		}
+		dx.Data[i] = rstd[r] * (g*f - own - z*along)
+		dx.Size[i] = rstd[r] * (math.Abs(g*f) + size)
+	}
+	return dx, resultOf(shape, ws), resultOf(shape, bs)
+}
+
+// Running are the statistics that training leaves of those before: the mean, and the variance without bias.
+func (n Normalized) Running(x Array, mean, variance []float64, momentum float64) (newMean, newVar Result) {
+	m, v, count := n.statistics(x)
+	newMean, newVar = newResult([]int{n.Rows}), newResult([]int{n.Rows})
+	for r := range m {
+		newMean.Data[r] = (1-momentum)*mean[r] + momentum*m[r]
+		newMean.Size[r] = math.Abs(mean[r]) + math.Abs(m[r])
+		u := v[r] * count[r] / (count[r] - 1)
+		newVar.Data[r] = (1-momentum)*variance[r] + momentum*u
+		newVar.Size[r] = math.Abs(variance[r]) + u
+	}
+	return newMean, newVar
+}
