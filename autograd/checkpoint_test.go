@@ -66,13 +66,15 @@ func (tr *training) step() {
 		x = append(x, float32(v), float32(v*v), float32(0.1*tr.in.Rand().NormFloat64()))
 		y = append(y, float32(math.Sin(3*v)))
 	}
-	tape := NewTape(tr.b.ctx, tr.b.rt)
-	loss := tape.Mean(tape.Square(tape.Sub(tr.model.Forward(tape, Upload(tape, x, len(samples), 3)), Upload(tape, y, len(samples), 1)))).Keep()
-	_, err := tape.Backward(loss)
-	require.NoError(t, err)
-	require.NoError(t, tr.opt.Step(tr.b.ctx))
-	tr.at.Loss = append(tr.at.Loss[max(0, len(tr.at.Loss)-20):], loss.Item())
-	require.NoError(t, errors.Join(tr.opt.ZeroGrad(tr.b.ctx), tape.Close(), tr.scheduler.Step()))
+	for _, tape := range tr.in.Steps(1) { // its seed is the initialiser's
+		y1 := tr.model.Forward(tape, tape.Dropout(Upload(tape, x, len(samples), 3), 0.2))
+		loss := tape.Mean(tape.Square(tape.Sub(y1, Upload(tape, y, len(samples), 1)))).Keep()
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		require.NoError(t, tr.opt.Step(tr.b.ctx))
+		tr.at.Loss = append(tr.at.Loss[max(0, len(tr.at.Loss)-20):], loss.Item())
+	}
+	require.NoError(t, errors.Join(tr.in.Err(), tr.opt.ZeroGrad(tr.b.ctx), tr.scheduler.Step()))
 	tr.at.Step++
 	tr.at.Data = tr.data.Next(tr.at.Data)
 }

@@ -126,29 +126,36 @@ func TestGradientsAgainstFiniteDifferences(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, f := range functions() {
-		args := make([][]float64, len(f.shapes))
-		for i, s := range f.shapes {
-			n := 1
-			for _, d := range s {
-				n *= d
-			}
-			for range n {
-				args[i] = append(args[i], 0.5+random.Float64())
-			}
+		b.checkSlopes(f, random)
+	}
+}
+
+// checkSlopes compares gradients with differences, at random numbers, and counts what is left.
+func (b *bench) checkSlopes(f function, random *rand.Rand) {
+	b.t.Helper()
+	args := make([][]float64, len(f.shapes))
+	for i, s := range f.shapes {
+		n := 1
+		for _, d := range s {
+			n *= d
 		}
-		_, grads := b.value(f, args, true)
-		assert.Zero(t, b.bytes(), "%s left memory behind", f.name)
-		const h = 1e-5
-		for i := range args {
-			for j, v := range args[i] {
-				args[i][j] = v + h
-				above, _ := b.value(f, args, false)
-				args[i][j] = v - h
-				below, _ := b.value(f, args, false)
-				args[i][j] = v
-				slope := (above - below) / (2 * h)
-				assert.InDelta(t, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
-			}
+		for range n {
+			args[i] = append(args[i], 0.5+random.Float64())
+		}
+	}
+	before := b.bytes()
+	_, grads := b.value(f, args, true)
+	assert.Equal(b.t, before, b.bytes(), "%s left memory behind", f.name)
+	const h = 1e-5
+	for i := range args {
+		for j, v := range args[i] {
+			args[i][j] = v + h
+			above, _ := b.value(f, args, false)
+			args[i][j] = v - h
+			below, _ := b.value(f, args, false)
+			args[i][j] = v
+			slope := (above - below) / (2 * h)
+			assert.InDelta(b.t, slope, grads[i][j], 1e-7*(1+max(slope, -slope)), "%s %v: argument %d, element %d", f.name, f.shapes, i, j)
 		}
 	}
 }

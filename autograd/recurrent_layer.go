@@ -129,6 +129,9 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 	}
 	var hs, cs []*Variable
 	for i := 0; i < len(r.Cells); i += r.directions() {
+		if i > 0 && r.Dropout > 0 && t.training {
+			seq.become(t.Dropout(seq.v, r.Dropout))
+		}
 		end := seq.v.spare() // both directions read it
 		var ys []*Variable
 		for j := i; j < i+r.directions(); j++ {

@@ -315,3 +315,25 @@ func TestNamesOfSequenceLayers(t *testing.T) {
 		require.LessOrEqual(t, math.Abs(float64(v)), 0.25)
 	}
 }
+
+// TestDropoutBetweenLayers drops on tapes that train, and between layers alone.
+func TestDropoutBetweenLayers(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+	defer in.Close()
+	one, two := in.GRU(3, 16, DropoutBetween(0.5)), in.GRU(3, 16, Layers(2), DropoutBetween(0.5))
+	require.NoError(t, in.Err())
+	run := func(l Layer, training bool, seed uint64) []float64 {
+		tape := NewTape(b.ctx, b.rt)
+		defer tape.Close()
+		tape.SetSeed(seed)
+		tape.SetTraining(training)
+		y := l.Forward(tape, Upload(tape, []float64{1, 2, 3}, 1, 1, 3))
+		require.NoError(t, tape.Err())
+		return read[float64](b, y.Value())
+	}
+	assert.Equal(t, run(one, true, 1), run(one, true, 2))
+	assert.Equal(t, run(two, false, 1), run(two, false, 2))
+	assert.Equal(t, run(two, true, 1), run(two, true, 1))
+	assert.NotEqual(t, run(two, true, 1), run(two, true, 2))
+}
