@@ -69,6 +69,8 @@ func forwardOps[T kernel.Float]() []operation[T] {
 		productOps[T](),
 		rowOps[T](),
 		functionOps[T](),
+		statisticOps[T](),
+		lossOps[T](),
 	)
 }
 

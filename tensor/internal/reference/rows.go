@@ -124,3 +124,35 @@ func CrossEntropyGrad(logits Array, labels []int32, dloss float64) Result {
 	}
 	return r
 }
+
+// LogSoftmax is the logarithm of the softmax of every row.
+func LogSoftmax(x Array) Result {
+	r := newResult(x.Shape)
+	rows(x, func(i int, row []float64) {
+		top, sum := exps(row)
+		for j, v := range row {
+			at := i*len(row) + j
+			r.Data[at] = v - top - math.Log(sum)
+			r.Size[at] = math.Abs(v-top) + math.Log(sum) + 1
+		}
+	})
+	return r
+}
+
+// LogSoftmaxGrad is dy - exp(y)·Σ dy for every row.
+func LogSoftmaxGrad(dy, y Array) Result {
+	r := newResult(y.Shape)
+	rows(y, func(i int, row []float64) {
+		var sum Sum
+		for j := range row {
+			sum.Add(dy.Data[i*len(row)+j])
+		}
+		for j, v := range row {
+			at := i*len(row) + j
+			p := Exp(v)
+			r.Data[at] = dy.Data[at] - p*sum.Value()
+			r.Size[at] = math.Abs(dy.Data[at]) + p*sum.Size()
+		}
+	})
+	return r
+}

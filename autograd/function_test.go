@@ -1,0 +1,146 @@
+package autograd
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// grads are the gradients of the sum of f.
+func (b *bench) grads(f func(t *Tape, vs []*Variable) *Variable, args ...[]float64) (all [][]float64) {
+	b.t.Helper()
+	tape := NewTape(b.ctx, b.rt)
+	var leaves []*Variable
+	for _, a := range args {
+		leaves = append(leaves, tape.Leaf(upload(b, a)))
+	}
+	_, err := tape.Backward(tape.Sum(f(tape, leaves)))
+	require.NoError(b.t, err)
+	for _, l := range leaves {
+		all = append(all, read[float64](b, l.Grad()))
+	}
+	require.NoError(b.t, tape.Close())
+	return all
+}
+
+// TestGradientsAtKinks are PyTorch's.
+func TestGradientsAtKinks(t *testing.T) {
+	b := open(t, 64<<20)
+	nan := math.NaN()
+	one := func(f func(t *Tape, x *Variable) *Variable) func(*Tape, []*Variable) *Variable {
+		return func(t *Tape, vs []*Variable) *Variable { return f(t, vs[0]) }
+	}
+	for name, c := range map[string]struct {
+		f       func(t *Tape, vs []*Variable) *Variable
+		x, want []float64
+	}{
+		"Abs":               {one((*Tape).Abs), []float64{-2, 0, 3}, []float64{-1, 0, 1}},
+		"ELU":               {one(func(t *Tape, x *Variable) *Variable { return t.ELU(x, 0.5) }), []float64{0, 1}, []float64{0.5, 1}},
+		"LeakyReLU":         {one(func(t *Tape, x *Variable) *Variable { return t.LeakyReLU(x, 0.25) }), []float64{0, -1, 1}, []float64{0.25, 0.25, 1}},
+		"LeakyReLU mirrors": {one(func(t *Tape, x *Variable) *Variable { return t.LeakyReLU(x, -2) }), []float64{0, -1, 1}, []float64{-2, -2, 1}},
+		"Hardtanh":          {one(func(t *Tape, x *Variable) *Variable { return t.Hardtanh(x, -1, 2) }), []float64{-1, 0, 2}, []float64{0, 1, 0}},
+		"Clamp":             {one(func(t *Tape, x *Variable) *Variable { return t.Clamp(x, -1, 2) }), []float64{-1, 0, 2, 3, -1.5}, []float64{1, 1, 1, 0, 0}},
+		"Clamp of NaN":      {one(func(t *Tape, x *Variable) *Variable { return t.Clamp(x, math.Inf(-1), 2) }), []float64{-1e300, nan}, []float64{1, 0}},
+		"Softplus":          {one(func(t *Tape, x *Variable) *Variable { return t.Softplus(x, 2, 0) }), []float64{0, 1e-9}, []float64{0.5, 1}},
+		"Amax":              {one(func(t *Tape, x *Variable) *Variable { return t.Amax(x) }), []float64{3, 1, 3, 3}, []float64{1. / 3, 0, 1. / 3, 1. / 3}},
+		"Amax of NaN":       {one(func(t *Tape, x *Variable) *Variable { return t.Amax(x, 0) }), []float64{3, nan}, []float64{nan, nan}},
+		"Max":               {one((*Tape).Max), []float64{3, 1, 3, 3}, []float64{1. / 3, 0, 1. / 3, 1. / 3}},
+		"Max of NaN":        {one((*Tape).Max), []float64{3, nan, 1, nan}, []float64{0, 0.5, 0, 0.5}},
+	} {
+		got := b.grads(c.f, c.x)
+		for i, w := range c.want {
+			if math.IsNaN(w) {
+				assert.True(t, math.IsNaN(got[0][i]), name)
+				continue
+			}
+			assert.InDelta(t, w, got[0][i], 1e-15, name)
+		}
+	}
+	for name, c := range map[string]struct {
+		f            func(t *Tape, x, y *Variable) *Variable
+		x, y, dx, dy []float64
+	}{
+		"Maximum":     {(*Tape).Maximum, []float64{1, 2, 3}, []float64{2, 2, 2}, []float64{0, 0.5, 1}, []float64{1, 0.5, 0}},
+		"Minimum":     {(*Tape).Minimum, []float64{1, 2, 3}, []float64{2, 2, 2}, []float64{1, 0.5, 0}, []float64{0, 0.5, 1}},
+		"Maximum NaN": {(*Tape).Maximum, []float64{1, nan}, []float64{nan, 2}, []float64{1, 1}, []float64{1, 1}},
+		"L1Loss": {func(t *Tape, x, y *Variable) *Variable { return t.L1Loss(x, y, tensor.ReduceSum) },
+			[]float64{1, 2, 3}, []float64{2, 2, 2}, []float64{-1, 0, 1}, []float64{1, 0, -1}},
+		"HuberLoss": {func(t *Tape, x, y *Variable) *Variable { return t.HuberLoss(x, y, 2, tensor.ReduceNone) },
+			[]float64{1, 4, 9}, []float64{2, 2, 2}, []float64{-1, 2, 2}, []float64{1, -2, -2}},
+	} {
+		got := b.grads(func(t *Tape, vs []*Variable) *Variable { return c.f(t, vs[0], vs[1]) }, c.x, c.y)
+		assert.InDeltaSlice(t, c.dx, got[0], 0, name)
+		assert.InDeltaSlice(t, c.dy, got[1], 0, name)
+	}
+}
+
+// TestWhere takes masks of every sort, and gives each operand the gradient of what was taken of it.
+func TestWhere(t *testing.T) {
+	b := open(t, 64<<20)
+	for _, mask := range []*tensor.Tensor{upload(b, []uint8{1, 0, 2, 0}, 2, 2), upload(b, []int32{-1, 0, 1 << 30, 0}, 2, 2), upload(b, []int64{1 << 40, 0, 1, 0}, 2, 2)} {
+		got := b.grads(func(t *Tape, vs []*Variable) *Variable {
+			y := t.Where(t.Input(mask), vs[0], vs[1])
+			assert.Equal(b.t, []float64{1, 30, 1, 40}, append(read[float64](b, y.Value())[:2:2], 1, 40))
+			return t.Mul(y, t.Input(upload(b, []float64{1, 10, 100, 1000}, 2, 2)))
+		}, []float64{1, 2}, []float64{30, 30})
+		assert.Equal(t, [][]float64{{101, 0}, {0, 1010}}, got)
+	}
+}
+
+// TestKeepDim keeps the axes as 1, in the same memory.
+func TestKeepDim(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4, 5, 6}, 1, 2, 3)
+	tape := NoGrad(b.ctx, b.rt)
+	h := tape.Input(x)
+	for name, y := range map[string]*Variable{
+		"sum": tape.SumKeepDim(h, -1), "mean": tape.MeanKeepDim(h, 2), "amax": tape.AmaxKeepDim(h, 2),
+		"logsumexp": tape.LogSumExpKeepDim(h, -1), "var": tape.VarKeepDim(h, 1, 2),
+	} {
+		assert.Equal(t, tensor.Shape{1, 2, 1}, y.Shape(), name)
+	}
+	assert.Equal(t, tensor.Shape{1, 1, 1}, tape.AmaxKeepDim(h).Shape())
+	assert.Equal(t, tensor.Shape{1, 2, 1}, tape.SumKeepDim(h, 0, 2).Shape())
+	require.NoError(t, tape.Close())
+}
+
+// TestActivationLayers compute what the tape does with PyTorch's defaults, and leave their argument.
+func TestActivationLayers(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{-30, -2, -0.5, 0, 0.5, 2, 30}, 1, 7)
+	for name, c := range map[string]struct {
+		layer Layer
+		f     func(t *Tape, x *Variable) *Variable
+	}{
+		"Identity":      {Identity{}, func(_ *Tape, x *Variable) *Variable { return x }},
+		"Sigmoid":       {Sigmoid{}, (*Tape).Sigmoid},
+		"Tanh":          {Tanh{}, (*Tape).Tanh},
+		"GELU":          {GELU{}, (*Tape).GELU},
+		"GELU tanh":     {GELU{Tanh: true}, (*Tape).GELUTanh},
+		"SiLU":          {SiLU{}, (*Tape).SiLU},
+		"ELU":           {ELU{}, func(t *Tape, x *Variable) *Variable { return t.ELU(x, 1) }},
+		"ELU of 2":      {ELU{Alpha: 2}, func(t *Tape, x *Variable) *Variable { return t.ELU(x, 2) }},
+		"Softplus":      {Softplus{}, func(t *Tape, x *Variable) *Variable { return t.Softplus(x, 1, 20) }},
+		"Softplus of 2": {Softplus{Beta: 2, Threshold: 3}, func(t *Tape, x *Variable) *Variable { return t.Softplus(x, 2, 3) }},
+		"LeakyReLU":     {LeakyReLU{}, func(t *Tape, x *Variable) *Variable { return t.LeakyReLU(x, 0.01) }},
+		"Hardtanh":      {Hardtanh{}, func(t *Tape, x *Variable) *Variable { return t.Hardtanh(x, -1, 1) }},
+		"ReLU6":         {Hardtanh{Max: 6}, func(t *Tape, x *Variable) *Variable { return t.Hardtanh(x, 0, 6) }},
+		"LogSigmoid":    {LogSigmoid{}, (*Tape).LogSigmoid},
+		"Softmax":       {Softmax{}, func(t *Tape, x *Variable) *Variable { return t.Softmax(x, 1) }},
+		"Softmax of 0":  {Softmax{Axis: []int{0}}, func(t *Tape, x *Variable) *Variable { return t.Softmax(x, 0) }},
+		"LogSoftmax":    {LogSoftmax{}, func(t *Tape, x *Variable) *Variable { return t.LogSoftmax(x, -1) }},
+	} {
+		tape := NoGrad(b.ctx, b.rt)
+		h := tape.MulScalar(tape.Input(x), 1)
+		y := c.layer.Forward(tape, h).Keep()
+		require.NoError(t, tape.Err(), name)
+		assert.False(t, h.Value().Released(), "%s frees its argument", name)
+		assert.Equal(t, read[float64](b, c.f(tape, h).Value()), read[float64](b, y.Value()), name)
+		assert.Empty(t, c.layer.Parameters(), name)
+		require.NoError(t, tape.Close())
+	}
+}

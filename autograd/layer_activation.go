@@ -1,0 +1,146 @@
+package autograd
+
+// Activations as layers. They have no parameters, and the zero value of each is PyTorch's default.
+
+// unchanged is what layers without parameters have in common.
+type unchanged struct{}
+
+// Parameters is empty.
+func (unchanged) Parameters() Parameters { return nil }
+
+// activate computes a layer's function and leaves x to the caller.
+func activate(x *Variable, f func() *Variable) *Variable {
+	defer x.spare()()
+	return f()
+}
+
+// Identity returns its argument (torch.nn.Identity).
+type Identity struct{ unchanged }
+
+// Forward returns x itself.
+func (Identity) Forward(_ *Tape, x *Variable) *Variable { return x }
+
+// Sigmoid is the activation 1 / (1 + exp(-x)) (torch.nn.Sigmoid).
+type Sigmoid struct{ unchanged }
+
+// Forward returns [Tape.Sigmoid].
+func (Sigmoid) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.Sigmoid(x) })
+}
+
+// Tanh is the hyperbolic tangent (torch.nn.Tanh).
+type Tanh struct{ unchanged }
+
+// Forward returns [Tape.Tanh].
+func (Tanh) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.Tanh(x) })
+}
+
+// GELU is x times the normal distribution function of x (torch.nn.GELU).
+type GELU struct {
+	Tanh bool // the approximation by a hyperbolic tangent (approximate="tanh")
+	unchanged
+}
+
+// Forward returns [Tape.GELU] or [Tape.GELUTanh].
+func (l GELU) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable {
+		if l.Tanh {
+			return t.GELUTanh(x)
+		}
+		return t.GELU(x)
+	})
+}
+
+// SiLU is x times its sigmoid (torch.nn.SiLU).
+type SiLU struct{ unchanged }
+
+// Forward returns [Tape.SiLU].
+func (SiLU) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.SiLU(x) })
+}
+
+// ELU is x where it is positive, and Alpha * (exp(x) - 1) elsewhere (torch.nn.ELU).
+type ELU struct {
+	Alpha float64 // 0: 1
+	unchanged
+}
+
+// Forward returns [Tape.ELU].
+func (l ELU) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.ELU(x, orElse(l.Alpha, 1)) })
+}
+
+// Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold (torch.nn.Softplus).
+type Softplus struct {
+	Beta      float64 // 0: 1
+	Threshold float64 // 0: 20
+	unchanged
+}
+
+// Forward returns [Tape.Softplus].
+func (l Softplus) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.Softplus(x, orElse(l.Beta, 1), orElse(l.Threshold, 20)) })
+}
+
+// LeakyReLU is x where it is positive, and Slope * x elsewhere (torch.nn.LeakyReLU).
+type LeakyReLU struct {
+	Slope float64 // 0: 0.01
+	unchanged
+}
+
+// Forward returns [Tape.LeakyReLU].
+func (l LeakyReLU) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.LeakyReLU(x, orElse(l.Slope, 0.01)) })
+}
+
+// Hardtanh brings x between Min and Max (torch.nn.Hardtanh).
+type Hardtanh struct {
+	Min, Max float64 // both 0: -1 and 1
+	unchanged
+}
+
+// Forward returns [Tape.Hardtanh].
+func (l Hardtanh) Forward(t *Tape, x *Variable) *Variable {
+	if l.Min == 0 && l.Max == 0 {
+		l.Min, l.Max = -1, 1
+	}
+	return activate(x, func() *Variable { return t.Hardtanh(x, l.Min, l.Max) })
+}
+
+// LogSigmoid is the logarithm of the sigmoid (torch.nn.LogSigmoid).
+type LogSigmoid struct{ unchanged }
+
+// Forward returns [Tape.LogSigmoid].
+func (LogSigmoid) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.LogSigmoid(x) })
+}
+
+// Softmax is the softmax along an axis (torch.nn.Softmax).
+type Softmax struct {
+	Axis []int // one, or nil for the last dimension
+	unchanged
+}
+
+// Forward returns [Tape.Softmax].
+func (l Softmax) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.Softmax(x, l.Axis...) })
+}
+
+// LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax).
+type LogSoftmax struct {
+	Axis []int // one, or nil for the last dimension
+	unchanged
+}
+
+// Forward returns [Tape.LogSoftmax].
+func (l LogSoftmax) Forward(t *Tape, x *Variable) *Variable {
+	return activate(x, func() *Variable { return t.LogSoftmax(x, l.Axis...) })
+}
+
+func orElse(v, standard float64) float64 {
+	if v == 0 {
+		return standard
+	}
+	return v
+}

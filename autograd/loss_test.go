@@ -1,0 +1,133 @@
+package autograd
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestLossesKeepTheirWeights until Backward: the program may release its own at once.
+func TestLossesKeepTheirWeights(t *testing.T) {
+	b := open(t, 64<<20)
+	logits, target, labels := upload(b, []float64{1, -2, 0.5, 3}, 2, 2), upload(b, []float64{1, 0, 0, 1}, 2, 2), upload(b, []int64{1, 0})
+	for name, f := range map[string]func(t *Tape, x *Variable, w *tensor.Tensor) *Variable{
+		"CrossEntropy": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+			return t.CrossEntropy(x, labels, tensor.Weight(w))
+		},
+		"BCEWithLogits": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+			return t.BCEWithLogits(x, t.Input(target), tensor.PosWeight(w), tensor.Weight(w))
+		},
+		"of probabilities": func(t *Tape, x *Variable, w *tensor.Tensor) *Variable {
+			return t.CrossEntropy(x, target, tensor.Weight(w))
+		},
+	} {
+		var want []float64
+		for _, early := range []bool{false, true} {
+			w, err := tensor.FromSlice(b.ctx, b.rt, []float64{3, 0.5})
+			require.NoError(t, err)
+			tape := NewTape(b.ctx, b.rt)
+			x := tape.Leaf(logits)
+			loss := f(tape, x, w)
+			if early {
+				require.NoError(t, w.Release())
+				overwrite, err := b.rt.Full(b.ctx, 77, tensor.Float64, 2)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, overwrite.Release()) }()
+			}
+			_, err = tape.Backward(loss)
+			require.NoError(t, err, name)
+			got := read[float64](b, x.Grad())
+			if want == nil {
+				want = got
+				require.NoError(t, w.Release())
+			}
+			assert.Equal(t, want, got, name)
+			require.NoError(t, tape.Close())
+		}
+	}
+}
+
+// TestIgnoredLabels don't count: those of -100 unless another is named.
+func TestIgnoredLabels(t *testing.T) {
+	b := open(t, 64<<20)
+	logits := []float64{1, 2, 3, 4, 5, 9}
+	alone := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 1, 2), upload(b, []int32{1}))
+	}, logits[4:])[0]
+	ignored := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, 1}))
+	}, logits)[0]
+	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
+	ignored = b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		return tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int64{0, 0, 1}), tensor.IgnoreIndex(0))
+	}, logits)[0]
+	assert.Equal(t, append([]float64{0, 0, 0, 0}, alone...), ignored)
+	none := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		loss := tape.CrossEntropy(tape.Reshape(vs[0], 3, 2), upload(b, []int32{-100, -100, -100}))
+		assert.True(t, math.IsNaN(loss.Item()), "the mean of nothing")
+		return loss
+	}, logits)[0]
+	assert.Equal(t, make([]float64, 6), none)
+}
+
+// TestCrossEntropyOfProbabilities is that of labels for probabilities of 1.
+func TestCrossEntropyOfProbabilities(t *testing.T) {
+	b := open(t, 64<<20)
+	logits := []float64{1, 2, 3, 4, 5, 9, -1, 0, 2, 1, 1, 1}
+	labels, weights := upload(b, []int64{1, 0, 2, 1}, 2, 2), upload(b, []float64{1, 1, 1})
+	onehot := upload(b, []float64{0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0}, 2, 3, 2)
+	for _, reduce := range []tensor.LossOption{tensor.ReduceMean, tensor.ReduceSum, tensor.ReduceNone} {
+		var got [2][]float64
+		for i, target := range []*tensor.Tensor{labels, onehot} {
+			got[i] = b.grads(func(tape *Tape, vs []*Variable) *Variable {
+				return tape.CrossEntropy(tape.Reshape(vs[0], 2, 3, 2), target, reduce, tensor.LabelSmoothing(0.25), tensor.Weight(weights))
+			}, logits)[0]
+		}
+		assert.InDeltaSlice(t, got[0], got[1], 1e-15)
+	}
+}
+
+// TestLossesBroadcast their operands, and sum the gradients.
+func TestLossesBroadcast(t *testing.T) {
+	b := open(t, 64<<20)
+	got := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		return tape.MSELoss(tape.Reshape(vs[0], 2, 1), vs[1], tensor.ReduceSum)
+	}, []float64{1, 2}, []float64{3, 5, 6})
+	assert.Equal(t, [][]float64{{2 * (-2 - 4 - 5), 2 * (-1 - 3 - 4)}, {2 * (2 + 1), 2 * (4 + 3), 2 * (5 + 4)}}, got)
+}
+
+// TestLossesRefuse options that they don't have, and operands that don't fit.
+func TestLossesRefuse(t *testing.T) {
+	b := open(t, 64<<20)
+	x, w, labels := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{1, 2, 3}), upload(b, []int32{0, 1})
+	narrow := upload(b, []float32{1, 2}, 2)
+	for name, c := range map[string]struct {
+		f    func(t *Tape, x *Variable)
+		want error
+	}{
+		"smoothing of a square":   {func(t *Tape, x *Variable) { t.MSELoss(x, x, tensor.LabelSmoothing(0.1)) }, tensor.ErrInvalid},
+		"too much smoothing":      {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.LabelSmoothing(1.5)) }, tensor.ErrInvalid},
+		"positive weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.PosWeight(w)) }, tensor.ErrInvalid},
+		"of probabilities":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, x.Value(), tensor.PosWeight(w)) }, tensor.ErrInvalid},
+		"too many weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.Weight(w)) }, tensor.ErrShape},
+		"weights of another type": {func(t *Tape, x *Variable) { t.BCEWithLogits(x, x, tensor.Weight(narrow)) }, tensor.ErrDtype},
+		"shapes":                  {func(t *Tape, x *Variable) { t.L1Loss(x, t.Input(w)) }, tensor.ErrShape},
+		"a logit for each":        {func(t *Tape, x *Variable) { t.BCEWithLogits(x, t.Sum(x, 0)) }, tensor.ErrShape},
+		"a delta of 0":            {func(t *Tape, x *Variable) { t.HuberLoss(x, x, 0) }, tensor.ErrInvalid},
+		"two axes":                {func(t *Tape, x *Variable) { t.Softmax(x, 0, 1) }, tensor.ErrInvalid},
+		"bounds":                  {func(t *Tape, x *Variable) { t.Hardtanh(x, 1, 0) }, tensor.ErrInvalid},
+		"a NaN":                   {func(t *Tape, x *Variable) { t.Clamp(x, math.NaN(), 0) }, tensor.ErrInvalid},
+		"a mask of numbers":       {func(t *Tape, x *Variable) { t.Where(x, x, x) }, tensor.ErrDtype},
+		"the greatest of nothing": {func(t *Tape, x *Variable) { t.Amax(t.Narrow(x, 0, 0, 0), 0) }, tensor.ErrShape},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		c.f(tape, tape.Leaf(x))
+		require.ErrorIs(t, tape.Err(), c.want, name)
+		require.Error(t, tape.Close())
+		assert.Zero(t, b.live()-4, "%s left memory behind", name)
+	}
+}

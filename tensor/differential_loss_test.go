@@ -1,0 +1,217 @@
+package tensor
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+func lossOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{{"pair loss", pairLossTrial[T]}, {"pair loss", pairLossTrial[T]}, {"cross entropy with options", entropyTrial[T]},
+		{"cross entropy with options", entropyTrial[T]}}
+}
+
+type (
+	pairLoss     = func(ctx context.Context, x, t *Tensor, options ...LossOption) (*Tensor, error)
+	pairGradient = func(ctx context.Context, of LossTarget, dloss, x, t *Tensor, options ...LossOption) (*Tensor, error)
+)
+
+func pairLossTrial[T kernel.Float](c *trial[T]) {
+	shape := c.few()
+	x, t := c.operand(shape...), c.operand(shape...)
+	delta := []float64{1, 0.25, 3}[c.rand.IntN(3)]
+	var options []LossOption
+	weight, pos := ones(len(x.data)), ones(len(x.data))
+	var name string
+	var run pairLoss
+	var grad pairGradient
+	of := func(int) reference.Loss { return reference.MSE() }
+	switch c.rand.IntN(5) {
+	case 0:
+		name, run, grad = "MSELoss", c.r.MSELoss, c.r.MSELossGrad
+	case 1:
+		name, run, grad = "L1Loss", c.r.L1Loss, c.r.L1LossGrad
+		of = func(int) reference.Loss { return reference.L1() }
+	case 2:
+		name = "HuberLoss"
+		run = func(ctx context.Context, x, t *Tensor, o ...LossOption) (*Tensor, error) {
+			return c.r.HuberLoss(ctx, x, t, delta, o...)
+		}
+		grad = func(ctx context.Context, of LossTarget, d, x, t *Tensor, o ...LossOption) (*Tensor, error) {
+			return c.r.HuberLossGrad(ctx, of, d, x, t, delta, o...)
+		}
+		of = func(int) reference.Loss { return reference.Huber(delta) }
+	default:
+		name, run, grad = "BCEWithLogits", c.r.BCEWithLogits, c.r.BCEWithLogitsGrad
+		if c.rand.IntN(2) == 0 {
+			options, weight = c.weights(shape, Weight, options)
+		}
+		if c.rand.IntN(2) == 0 {
+			options, pos = c.weights(shape, PosWeight, options)
+		}
+		of = func(i int) reference.Loss { return reference.BCE(weight[i], pos[i]) }
+	}
+	want := reference.Result{Array: reference.Array{Shape: shape}}
+	for i, v := range x.data {
+		l := of(i)
+		want.Data = append(want.Data, l.F(float64(v), float64(t.data[i])))
+		size := l.Size(float64(v), float64(t.data[i]))
+		want.Size = append(want.Size, size*size+size)
+	}
+	reduction, divisor := c.rand.IntN(3), 1.0
+	options = append(options, []LossOption{ReduceMean, ReduceSum, ReduceNone}[reduction])
+	tol := inDouble[T](16)
+	tol.terms, tol.inside = rowSum[T](len(x.data)).terms, 8*float64(len(x.data)+1)
+	if reduction == 0 {
+		divisor = float64(len(x.data))
+	}
+	dloss := c.operand()
+	if reduction == 2 {
+		dloss = c.operand(shape...)
+	} else {
+		want = reference.SumTo(want.Array, nil, divisor)
+		want.Size = []float64{0}
+		for i, v := range x.data {
+			size := of(i).Size(float64(v), float64(t.data[i]))
+			want.Size[0] += (size*size + size) / divisor
+		}
+	}
+	c.dirty()
+	y, err := run(c.ctx, x.Tensor, t.Tensor, options...)
+	c.gave(name, y, err, want, tol)
+	for _, target := range []LossTarget{OfInput, OfTarget} {
+		want := reference.Result{Array: reference.Array{Shape: shape}}
+		for i, v := range x.data {
+			l, d := of(i), float64(dloss.data[min(i, len(dloss.data)-1)])/divisor
+			slope := l.X
+			if target == OfTarget {
+				slope = l.T
+			}
+			want.Data = append(want.Data, d*slope(float64(v), float64(t.data[i])))
+			size := math.Abs(d) * l.Size(float64(v), float64(t.data[i]))
+			if math.IsNaN(size) { // 0 times an infinity
+				size = 0
+			}
+			want.Size = append(want.Size, size)
+		}
+		c.dirty()
+		y, err := grad(c.ctx, target, dloss.Tensor, x.Tensor, t.Tensor, options...)
+		c.gave(name+" gradient", y, err, want, tol)
+	}
+	x.unchanged(name)
+	t.unchanged(name)
+}
+
+func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
+
+// weights are some that broadcast to the shape, and what they are there.
+func (c *trial[T]) weights(shape []int, option func(*Tensor) LossOption, options []LossOption) ([]LossOption, []float64) {
+	kind := c.kind
+	c.kind = positive
+	w := c.operand(c.narrowed(shape)...)
+	c.kind = kind
+	return append(options, option(w.Tensor)), reference.BroadcastTo(w.array(), shape).Data
+}
+
+func entropyTrial[T kernel.Float](c *trial[T]) {
+	e := reference.Entropy{Ignore: -100}
+	var options []LossOption
+	shape := append([]int{c.rand.IntN(6), 1 + c.rand.IntN(7)}, [][]int{{}, {3}, {2, 4}, {1, 1, 2}, {0}}[c.rand.IntN(5)]...)
+	if c.rand.IntN(20) == 0 {
+		shape[1], shape[0] = 300, 1+c.rand.IntN(3)
+	}
+	if c.rand.IntN(30) == 0 {
+		shape = []int{1200, 3} // more rows than one block of a GPU does
+	}
+	at, per := 1, slices.Concat(shape[:1], shape[2:])
+	if c.rand.IntN(10) == 0 {
+		shape, at, per = shape[1:2], 0, []int{}
+	}
+	logits := c.operand(shape...)
+	classes := shape[at]
+	if c.rand.IntN(2) == 0 {
+		e.Ignore = int64(c.rand.IntN(classes+2) - 1)
+		options = append(options, IgnoreIndex(int(e.Ignore)))
+	}
+	if c.rand.IntN(2) == 0 {
+		e.Smoothing = c.rand.Float64()
+		options = append(options, LabelSmoothing(e.Smoothing))
+	}
+	if c.rand.IntN(2) == 0 {
+		kind := c.kind
+		c.kind = positive
+		w := c.operand(classes)
+		c.kind = kind
+		options, e.Weights = append(options, Weight(w.Tensor)), w.array().Data
+	}
+	labels, bad := make([]int64, elements(per)), false
+	for i := range labels {
+		labels[i] = int64(c.rand.IntN(classes))
+		switch c.rand.IntN(120) {
+		case 0:
+			labels[i] = []int64{-1, int64(classes), math.MinInt32, math.MaxInt32}[c.rand.IntN(4)]
+		case 1, 2, 3, 4, 5, 6:
+			labels[i] = e.Ignore
+		}
+		bad = bad || labels[i] != e.Ignore && (labels[i] < 0 || labels[i] >= int64(classes))
+	}
+	on := wholeNumbers(c, reference.Array{Shape: per, Data: floats(labels)}, func(v float64) int32 { return int32(v) })
+	if c.rand.IntN(2) == 0 {
+		on = wholeNumbers(c, reference.Array{Shape: per, Data: floats(labels)}, func(v float64) int64 { return int64(v) })
+	}
+	// The reference has rows one after the other.
+	moved := logits.array()
+	if at == 1 {
+		moved = reference.MoveLast(moved, 1)
+	}
+	moved.Shape = []int{len(labels), classes}
+	reduction := c.rand.IntN(3)
+	options = append(options, []LossOption{ReduceMean, ReduceSum, ReduceNone}[reduction])
+	e.Mean = reduction == 0
+	each, want := e.Losses(moved, labels)
+	dloss := c.operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
+	if reduction == 2 {
+		kind := c.kind
+		c.kind = ordinary
+		dloss = c.operand(per...)
+		c.kind = kind
+		want = each
+		want.Shape = per
+	}
+	tol := rowSum[T](len(logits.data))
+	tol.inside = 8
+	c.dirty()
+	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
+	require.NoError(c.t, err)
+	if bad {
+		require.ErrorIs(c.t, c.r.Synchronize(c.ctx), ErrLabel)
+	} else {
+		require.NoError(c.t, c.r.Synchronize(c.ctx))
+	}
+	c.gave("CrossEntropy with options", loss, err, want, tol)
+	logits.unchanged("CrossEntropy")
+	grad := e.Grad(moved, labels, dloss.array().Data, reduction == 2)
+	if at == 1 {
+		grad.Shape = append(slices.Clone(per), classes)
+		grad = reference.Result{Array: reference.MoveFrom(grad.Array, 1), Size: reference.MoveFrom(reference.Array{Shape: grad.Shape, Data: grad.Size}, 1).Data}
+	} else {
+		grad.Shape = shape
+	}
+	dst := c.destination(logits, nil)
+	c.dirty()
+	out, err := c.r.CrossEntropyGrad(c.ctx, dst.tensor(), logits.Tensor, on, dloss.Tensor, options...)
+	c.went("CrossEntropyGrad with options", dst, out, err, grad, tol, logits, dloss)
+}
+
+func floats(all []int64) []float64 {
+	out := make([]float64, len(all))
+	for i, v := range all {
+		out[i] = float64(v)
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package reference
+
+import "math"
+
+// Loss is a function of an element x and a target t, its derivatives by either, and the size of the terms.
+type Loss struct {
+	F, X, T func(x, t float64) float64
+	Size    func(x, t float64) float64
+}
+
+// MSE is (x-t)².
+func MSE() Loss {
+	return Loss{
+		F:    func(x, t float64) float64 { return math.Pow(x-t, 2) },
+		X:    func(x, t float64) float64 { return 2 * (x - t) },
+		T:    func(x, t float64) float64 { return -2 * (x - t) },
+		Size: func(x, t float64) float64 { return math.Abs(x) + math.Abs(t) },
+	}
+}
+
+// L1 is |x-t|.
+func L1() Loss {
+	slope := func(x, t float64) float64 {
+		switch {
+		case x > t:
+			return 1
+		case x < t:
+			return -1
+		}
+		return x - t // 0 or NaN
+	}
+	return Loss{
+		F: func(x, t float64) float64 { return math.Abs(x - t) }, X: slope,
+		T:    func(x, t float64) float64 { return -slope(x, t) },
+		Size: func(x, t float64) float64 { return math.Abs(x) + math.Abs(t) },
+	}
+}
+
+// Huber is quadratic up to delta, and linear beyond.
+func Huber(delta float64) Loss {
+	slope := func(x, t float64) float64 { return math.Max(-delta, math.Min(delta, x-t)) }
+	return Loss{
+		F: func(x, t float64) float64 {
+			if d := math.Abs(x - t); d < delta {
+				return d * d / 2
+			}
+			return delta*math.Abs(x-t) - delta*delta/2
+		},
+		X: slope, T: func(x, t float64) float64 { return -slope(x, t) },
+		Size: func(x, t float64) float64 { return math.Abs(x) + math.Abs(t) + delta },
+	}
+}
+
+// BCE is -w(p·t·log σ(x) + (1-t)·log σ(-x)).
+func BCE(w, p float64) Loss {
+	minusLog := func(x float64) float64 { // of σ(x)
+		if x < 0 {
+			return math.Log1p(Exp(x)) - x
+		}
+		return math.Log1p(Exp(-x))
+	}
+	return Loss{
+		F: func(x, t float64) float64 { return w * (p*t*minusLog(x) + (1-t)*minusLog(-x)) },
+		X: func(x, t float64) float64 { return w * ((1-t)*Sigmoid(x) - p*t*Sigmoid(-x)) },
+		T: func(x, t float64) float64 { return w * (p*minusLog(x) - minusLog(-x)) },
+		Size: func(x, t float64) float64 {
+			return math.Abs(w) * (1 + math.Abs(p)) * (1 + math.Abs(t)) * (1 + math.Abs(x))
+		},
+	}
+}
+
+// Entropy is a cross entropy of rows of logits, one after the other, with all of its options.
+type Entropy struct {
+	Ignore    int64
+	Smoothing float64
+	Weights   []float64 // nil: 1
+	Mean      bool
+}
+
+func (e Entropy) weight(class int) float64 {
+	if e.Weights == nil {
+		return 1
+	}
+	return e.Weights[class]
+}
+
+// total is what losses are divided by.
+func (e Entropy) total(labels []int64, classes int) (total float64) {
+	if !e.Mean {
+		return 1
+	}
+	for _, l := range labels {
+		switch {
+		case l == e.Ignore:
+		case l >= 0 && l < int64(classes):
+			total += e.weight(int(l))
+		case e.Weights == nil:
+			total++
+		}
+	}
+	return total
+}
+
+// blame is how much of the loss of a row is -log softmax of each class: of the label most, and of all the smoothing.
+func (e Entropy) blame(label int64, classes int) []float64 {
+	q := make([]float64, classes)
+	for c := range q {
+		q[c] = e.Smoothing / float64(classes) * e.weight(c)
+	}
+	q[label] += (1 - e.Smoothing) * e.weight(int(label))
+	return q
+}
+
+// Losses are those of all rows, and their sum over the divisor.
+func (e Entropy) Losses(logits Array, labels []int64) (each Result, reduced Result) {
+	each, reduced = newResult([]int{len(labels)}), newResult(nil)
+	classes := logits.Shape[1]
+	var sum Sum
+	for i, l := range labels {
+		switch {
+		case l == e.Ignore:
+			continue
+		case l < 0 || l >= int64(classes):
+			each.Data[i] = math.NaN()
+			sum.Add(math.NaN())
+			continue
+		}
+		row := logits.Data[i*classes : (i+1)*classes]
+		top, exps := exps(row)
+		var loss Sum
+		for c, q := range e.blame(l, classes) {
+			if q != 0 {
+				v := (top - row[c]) + math.Log(exps)
+				loss.AddProduct(q, v)
+				each.Size[i] += math.Abs(q) * (v + 1)
+			}
+		}
+		each.Data[i] = loss.Value()
+		sum.Add(each.Data[i])
+		reduced.Size[0] += each.Size[i]
+	}
+	total := e.total(labels, classes)
+	reduced.Data[0] = sum.Value() / total
+	reduced.Size[0] /= math.Abs(total)
+	return each, reduced
+}
+
+// Grad is the gradient of the logits, where dloss is that of each row's loss, or one for all.
+func (e Entropy) Grad(logits Array, labels []int64, dloss []float64, each bool) Result {
+	r := newResult(logits.Shape)
+	classes := logits.Shape[1]
+	total := e.total(labels, classes)
+	for i, l := range labels {
+		if l == e.Ignore || l < 0 || l >= int64(classes) {
+			continue
+		}
+		d := dloss[0] / total
+		if each {
+			d = dloss[i]
+		}
+		row := logits.Data[i*classes : (i+1)*classes]
+		top, exps := exps(row)
+		blame := e.blame(l, classes)
+		var sum Sum
+		for _, q := range blame {
+			sum.Add(q)
+		}
+		all := sum.Value()
+		for c, v := range row {
+			p := math.Exp(v-top) / exps
+			r.Data[i*classes+c] = d * (all*p - blame[c])
+			r.Size[i*classes+c] = math.Abs(d) * (math.Abs(all)*p + math.Abs(blame[c]))
+		}
+	}
+	return r
+}
