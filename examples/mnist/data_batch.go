@@ -46,8 +46,11 @@ func (b batcher) batches() int { return b.sampler().Batches() }
 
 // epoch is the source of the batches of an epoch: the same ones for the same seed and number, on every
 // machine.
-func (b batcher) epoch(number int) loader.Source {
-	source, err := b.sampler().Epoch(number, func(_ context.Context, samples []int, fields [][]byte) error {
+func (b batcher) epoch(number int) loader.Source { return b.from(loader.Position{Epoch: number}) }
+
+// from is epoch without the batches that were used.
+func (b batcher) from(at loader.Position) loader.Source {
+	source, err := b.sampler().EpochFrom(at, func(_ context.Context, samples []int, fields [][]byte) error {
 		images, err := transfer.View[float32](fields[imageField])
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cistern-ml/cistern/autograd"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 )
 
@@ -29,7 +30,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.picture != "":
+		err = o.predict(ctx, stdout)
+	default:
 		err = runOptions(ctx, o, stdout, stderr)
 	}
 	switch {
@@ -59,6 +64,9 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	spanned, span := telemetry.start(ctx, o)
 	r, err := o.run(spanned, telemetry, stdout, stderr)
 	telemetry.end(ctx, span, err)
+	if r != nil && r.seen != nil && o.confusion {
+		r.seen.print(stdout)
+	}
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
 		err = errors.Join(err, r.print(stdout))
 	}
@@ -92,6 +100,9 @@ func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr i
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
 	r.measure(t)
+	if err == nil && o.save != "" {
+		err = autograd.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
+	}
 	return r, errors.Join(err, t.close())
 }
 
@@ -99,10 +110,15 @@ func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr i
 func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tests batcher, stdout, stderr io.Writer) error {
 	began := time.Now()
 	defer func() { r.Seconds = time.Since(began).Seconds() }()
-	for epoch := 1; epoch <= epochs && !r.Interrupted; epoch++ {
-		step, done := progress(stderr, epoch, epochs, batches.batches())
-		start, before, waited := time.Now(), t.step, t.loader.Stats().Waited
-		loss, err := t.epoch(ctx, batches.epoch(epoch), batches.batches(), step)
+	for epochs >= t.place.At.Epoch && !r.Interrupted {
+		at := t.place.At
+		steps := batches.batches() - at.Batch
+		step, done := progress(stderr, at.Epoch, epochs, steps)
+		start, before, waited := time.Now(), t.place.Step, t.loader.Stats().Waited
+		loss, err := t.epoch(ctx, batches.from(at), steps, func() {
+			t.place.At = batches.sampler().Next(t.place.At)
+			step()
+		})
 		done()
 		trained := time.Since(start)
 		waited = t.loader.Stats().Waited - waited
@@ -112,13 +128,16 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 		if err != nil && !(r.Interrupted && errors.Is(err, ctx.Err())) {
 			return err
 		}
+		if err := t.keep(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
 		if r.Interrupted {
-			fmt.Fprintf(stdout, "interrupted after step %d\n", t.step)
-			if t.step == before {
+			fmt.Fprintf(stdout, "interrupted after step %d\n", t.place.Step)
+			if t.place.Step == before {
 				return nil // between two epochs: there is nothing new to tell
 			}
 		}
-		if r.TestAccuracy, err = t.accuracy(context.WithoutCancel(ctx), tests.epoch(0)); err != nil {
+		if err := r.test(ctx, t, tests); err != nil {
 			return err
 		}
 		r.Loss = append(r.Loss, number(loss))
@@ -126,7 +145,21 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 			r.Epochs++
 		}
 		fmt.Fprintf(stdout, "epoch %d/%d   loss %.4f   test accuracy %.2f %%   %.1f s   waited for data %.1f %%\n",
-			epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds(), 100*waited.Seconds()/trained.Seconds())
+			at.Epoch, epochs, loss, 100*r.TestAccuracy, trained.Seconds(), 100*waited.Seconds()/trained.Seconds())
+	}
+	if r.seen == nil && !r.Interrupted { // the file of -resume has the whole training
+		if err := r.test(ctx, t, tests); err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "all %d epochs are done   test accuracy %.2f %%\n", epochs, 100*r.TestAccuracy)
 	}
 	return nil
+}
+
+// test is on all test pictures, also when ctx is done.
+func (r *result) test(ctx context.Context, t *trainer, tests batcher) (err error) {
+	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.epoch(0)); err == nil {
+		r.TestAccuracy = r.seen.accuracy()
+	}
+	return err
 }

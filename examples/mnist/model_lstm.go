@@ -1,0 +1,22 @@
+package main
+
+import "github.com/cistern-ml/cistern/autograd"
+
+// rows reads a picture row by row.
+type rows struct {
+	L *autograd.LSTM
+	O *autograd.Linear
+}
+
+func newRows(in *autograd.Initializer) autograd.Layer {
+	return autograd.LayerOf(&rows{in.LSTM(side, 128), in.Linear(128, classes)})
+}
+
+// Forward returns logits of the state after the last row.
+func (r *rows) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		y := r.L.Forward(t, t.Transpose(t.Reshape(x, -1, side, side), 0, 1))
+		last := t.Narrow(y, 0, side-1, 1)
+		return r.O.Forward(t, t.Reshape(last, -1, 128))
+	})
+}

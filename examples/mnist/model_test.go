@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// The models have as many parameters as PyTorch's, by the same names.
+func TestModels(t *testing.T) {
+	env, err := tensor.Open("host")
+	require.NoError(t, err)
+	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	for name, want := range map[string]struct {
+		parameters int
+		names      string
+	}{
+		"mlp":    {669_706, "0.weight 0.bias 2.weight 2.bias 4.weight 4.bias"},
+		"cnn":    {1_199_882, "0.weight 0.bias 2.weight 2.bias 6.weight 6.bias 8.weight 8.bias"},
+		"resnet": {308_074, "0.weight 1.weight 1.bias 3.a.weight 3.na.weight 3.na.bias 3.b.weight 3.nb.weight 3.nb.bias 4.a.weight"},
+		"vit":    {204_938, "p.weight p.bias pos b.0.n1.weight b.0.n1.bias b.0.qkv.weight b.0.qkv.bias b.0.o.weight b.0.o.bias b.0.n2.weight"},
+		"lstm":   {82_186, "l.weight_ih_l0 l.weight_hh_l0 l.bias_ih_l0 l.bias_hh_l0 o.weight o.bias"},
+	} {
+		model := recipes[name].model(in)
+		require.NoError(t, in.Err(), name)
+		require.Equal(t, want.parameters, model.Parameters().Elements(), name)
+		var names []string
+		for _, p := range model.Parameters() {
+			names = append(names, p.Name)
+		}
+		require.True(t, strings.HasPrefix(strings.Join(names, " "), want.names), "%s: %v", name, names)
+	}
+	require.NoError(t, in.Close())
+	require.NoError(t, env.Close())
+}
+
+// The learning rates are those of the recipes: to 0 in a straight line, or up and then down in half a wave.
+func TestRates(t *testing.T) {
+	require.InDelta(t, 1, linear(0, 100), 0)
+	require.InDelta(t, 0.25, linear(75, 100), 1e-15)
+	require.InDelta(t, 0.2, warmCosine(0, 100), 1e-15)
+	require.InDelta(t, 0.8*0.99778, warmCosine(3, 100), 1e-5)
+	require.InDelta(t, 0.5, warmCosine(50, 100), 1e-15)
+	require.InDelta(t, 0, warmCosine(100, 100), 1e-15)
+}
+
+// Every model takes steps from pictures to another loss.
+func TestEveryModelTrains(t *testing.T) {
+	for _, model := range models {
+		if testing.Short() && model != "vit" {
+			continue
+		}
+		b := batcher{data: synthetic(10), size: 5, seed: 1}
+		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1}, b.fields(), 1000, nil)
+		require.NoError(t, err, model)
+		var losses []float64
+		for epoch := range 5 {
+			loss, err := tr.epoch(t.Context(), b.epoch(epoch), b.batches(), func() {})
+			require.NoError(t, err, model)
+			losses = append(losses, loss)
+		}
+		require.Less(t, losses[4], losses[0]-0.05, "%s: %v", model, losses)
+		require.NoError(t, tr.close(), model)
+	}
+}
+
+// What comes into a residual block is in what comes out, whatever the convolutions say.
+func TestResidual(t *testing.T) {
+	env, err := tensor.Open("host")
+	require.NoError(t, err)
+	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	layer := newResidual(in, 2, 2, 1)
+	x := in.Tensor([]float64{1, 2, 3, 4, 5, 6, 7, 8}, 1, 2, 2, 2)
+	require.NoError(t, in.Err())
+	for _, p := range layer.Parameters() {
+		if p.Name == "nb.weight" {
+			require.NoError(t, env.Zero(t.Context(), p.Value()))
+		}
+	}
+	tape := autograd.NoGrad(t.Context(), env)
+	y, err := tensor.ToSlice[float32](t.Context(), layer.Forward(tape, tape.Input(x)).Value(), nil)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1, 2, 3, 4, 5, 6, 7, 8}, y)
+	require.NoError(t, tape.Close())
+	require.NoError(t, in.Close())
+	require.NoError(t, env.Close())
+}
+
+// A step of gradients that were clipped goes as far as the greatest norm, at a rate of 1.
+func TestClip(t *testing.T) {
+	b := batcher{data: synthetic(10), size: 10, seed: 1}
+	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.fields(), 1, nil)
+	require.NoError(t, err)
+	tr.recipe.clip = 1e-2
+	weights := func() (all []float32) {
+		for _, p := range tr.params {
+			w, err := tensor.ToSlice[float32](t.Context(), p.Value(), nil)
+			require.NoError(t, err)
+			all = append(all, w...)
+		}
+		return all
+	}
+	before := weights()
+	_, err = tr.epoch(t.Context(), b.epoch(0), 1, func() {})
+	require.NoError(t, err)
+	moved := 0.0
+	for i, w := range weights() {
+		moved += float64(w-before[i]) * float64(w-before[i])
+	}
+	require.InEpsilon(t, 1e-2, math.Sqrt(moved), 1e-3)
+	require.NoError(t, tr.close())
+}
+
+// trained runs the program and returns the bytes of the weights that it saves.
+func trained(ctx context.Context, t *testing.T, status int, args ...string) []byte {
+	t.Helper()
+	var out, errs bytes.Buffer
+	file := filepath.Join(t.TempDir(), "weights.safetensors")
+	got := run(ctx, append(args, "-save", file), &out, &errs)
+	require.Equal(t, status, got, errs.String())
+	weights, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return weights
+}
+
+// A training that is interrupted, and goes on, ends with the same weights to the bit as one that is not.
+func TestResume(t *testing.T) {
+	data, file := small(t), filepath.Join(t.TempDir(), "training")
+	args := []string{"-data", data, "-batch", "10", "-epochs", "3", "-model", "mlp"}
+	want := trained(t.Context(), t, 0, args...)
+	args = append(args, "-resume", file)
+	for _, lines := range []int{1, 2, 3} { // before the first step, and in or after an epoch
+		ctx, cancel := context.WithCancel(t.Context())
+		var errs bytes.Buffer
+		require.Equal(t, 130, run(ctx, args, &stopAfter{lines: lines, stop: cancel}, &errs), errs.String())
+	}
+	require.Equal(t, want, trained(t.Context(), t, 0, args...))
+	require.Equal(t, want, trained(t.Context(), t, 0, args...), "there is nothing left to do")
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), args, &out, &errs), errs.String())
+	require.Contains(t, out.String(), "all 3 epochs are done   test accuracy")
+	require.Equal(t, 1, run(t.Context(), append(args, "-batch", "5"), &out, &errs))
+	require.Contains(t, errs.String(), "the training was begun with")
+	require.NoError(t, os.WriteFile(file, []byte("something else"), 0o600))
+	require.Equal(t, 1, run(t.Context(), args, &out, &errs))
+}
+
+// What was trained is loaded again, and tells what it sees in a picture.
+func TestPredict(t *testing.T) {
+	dir := t.TempDir()
+	weights, picture, large := filepath.Join(dir, "w"), filepath.Join(dir, "p.png"), filepath.Join(dir, "l.png")
+	require.NoError(t, os.WriteFile(weights, trained(t.Context(), t, 0, "-data", small(t), "-epochs", "2"), 0o600))
+	for name, size := range map[string]int{picture: side, large: 2 * side} {
+		var b bytes.Buffer
+		require.NoError(t, png.Encode(&b, image.NewRGBA(image.Rect(0, 0, size, size))))
+		require.NoError(t, os.WriteFile(name, b.Bytes(), 0o600))
+	}
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"-load", weights, "-predict", picture}, &out, &errs), errs.String())
+	require.Contains(t, out.String(), picture+" is a 0\n", "all pictures of the training have this label")
+	require.Contains(t, out.String(), "\n9 ")
+	for args, want := range map[string]string{
+		"-predict " + picture:                                        "with -load",
+		"-predict " + large + " -load " + weights:                    "56 by 56 pixels: want 28 by 28",
+		"-predict " + weights + " -load " + weights:                  "png",
+		"-predict " + dir + "/none -load " + weights:                 "no such file",
+		"-predict " + picture + " -load " + dir + "/none":            "no such file",
+		"-predict " + picture + " -load " + weights + " -model cnn":  "missing key",
+		"-load " + weights + " -resume " + weights + " -data " + dir: "want one of them",
+	} {
+		errs.Reset()
+		require.Equal(t, 1, run(t.Context(), strings.Fields(args), &out, &errs), args)
+		require.Contains(t, errs.String(), want, args)
+	}
+}
+
+// A picture in black on white is turned round.
+func TestPictureIsWhiteOnBlack(t *testing.T) {
+	m := image.NewGray(image.Rect(5, 7, 5+side, 7+side))
+	m.SetGray(6, 9, color.Gray{Y: 255})
+	x := intensities(m)
+	require.InDelta(t, 1, x[2*side+1], 0)
+	require.InDelta(t, 0, x[0], 0)
+	for i := range m.Pix {
+		m.Pix[i] = 255 - m.Pix[i]
+	}
+	require.Equal(t, x, intensities(m))
+}
+
+func TestConfusion(t *testing.T) {
+	var c confusion
+	require.Zero(t, c.accuracy())
+	c.add(3, 3)
+	c.add(3, 8)
+	c.add(8, 8)
+	c.add(1, 1)
+	require.InDelta(t, 0.75, c.accuracy(), 1e-15)
+	var b bytes.Buffer
+	c.print(&b)
+	lines := strings.Split(b.String(), "\n")
+	require.Contains(t, lines[5], "50.0 %", "one of two is an 8")
+	require.Equal(t, []string{"3", "·", "·", "·", "1", "·", "·", "·", "·", "1", "·", "50.0", "%"}, strings.Fields(lines[5]))
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"-data", small(t), "-epochs", "1", "-confusion"}, &out, &errs), errs.String())
+	require.Contains(t, out.String(), "seen as another")
+}

@@ -1,0 +1,62 @@
+package main
+
+import "github.com/cistern-ml/cistern/autograd"
+
+// A picture is 4 by 4 patches of 7 by 7 pixels.
+const (
+	patches = 4
+	patch   = side / patches
+	width   = 64
+	heads   = 4
+)
+
+// vit is a transformer whose words are patches.
+type vit struct {
+	P   *autograd.Linear
+	Pos *autograd.Parameter
+	B   autograd.Sequential
+	N   *autograd.LayerNorm
+	O   *autograd.Linear
+}
+
+func newViT(in *autograd.Initializer) autograd.Layer {
+	v := &vit{P: in.Linear(patch*patch, width), Pos: in.Normal(0, 0.02, patches*patches, width)}
+	for range 4 {
+		v.B = append(v.B, newEncoder(in))
+	}
+	v.N, v.O = in.LayerNorm(width), in.Linear(width, classes)
+	return autograd.LayerOf(v)
+}
+
+// Forward returns logits of the mean over the patches.
+func (v *vit) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		words := t.Permute(t.Reshape(x, -1, patches, patch, patches, patch), 0, 1, 3, 2, 4)
+		words = t.Reshape(words, -1, patches*patches, patch*patch)
+		h := t.Add(v.P.Forward(t, words), t.Param(v.Pos))
+		return v.O.Forward(t, t.Mean(v.N.Forward(t, v.B.Forward(t, h)), 1))
+	})
+}
+
+// encoder is a block of attention and a dense one, each with a norm before it.
+type encoder struct {
+	N1     *autograd.LayerNorm
+	Qkv, O *autograd.Linear
+	N2     *autograd.LayerNorm
+	F, G   *autograd.Linear
+}
+
+func newEncoder(in *autograd.Initializer) autograd.Layer {
+	return autograd.LayerOf(&encoder{
+		N1: in.LayerNorm(width), Qkv: in.Linear(width, 3*width), O: in.Linear(width, width),
+		N2: in.LayerNorm(width), F: in.Linear(width, 256), G: in.Linear(256, width),
+	})
+}
+
+// Forward is for words (n, 16, 64).
+func (e *encoder) Forward(t *autograd.Tape, x *autograd.Variable) *autograd.Variable {
+	return t.Frame(func() *autograd.Variable {
+		h := t.Add(x, e.O.Forward(t, t.SelfAttention(e.Qkv.Forward(t, e.N1.Forward(t, x)), heads, true, autograd.AttentionConfig{})))
+		return t.Add(h, e.G.Forward(t, t.GELU(e.F.Forward(t, e.N2.Forward(t, h)))))
+	})
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// predict prints what the model of -load sees in the picture of -predict.
+func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
+	x, err := readPicture(o.picture)
+	if err != nil {
+		return err
+	}
+	env, err := tensor.Open(o.deviceName())
+	if err != nil {
+		return err
+	}
+	in := autograd.Init(ctx, env, autograd.Seed(o.seed))
+	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
+	model := recipes[o.model].model(in)
+	if err := in.Err(); err != nil {
+		return err
+	}
+	if err := autograd.LoadModel(ctx, model, o.load); err != nil {
+		return err
+	}
+	tape := autograd.NoGrad(ctx, env)
+	defer func() { err = closeTape(tape, err) }()
+	shares := tape.Softmax(model.Forward(tape, autograd.Upload(tape, x, 1, pixels)))
+	if err := tape.Err(); err != nil {
+		return err
+	}
+	p, err := tensor.ToSlice[float32](ctx, shares.Value(), nil)
+	if err != nil {
+		return err
+	}
+	best := 0
+	for digit, share := range p {
+		if share > p[best] {
+			best = digit
+		}
+	}
+	fmt.Fprintf(stdout, "%s is a %d\n\n", o.picture, best)
+	for digit, share := range p {
+		fmt.Fprintf(stdout, "%d %6.2f %% %s\n", digit, 100*share, strings.Repeat("█", int(share*40+0.5)))
+	}
+	return nil
+}
+
+// readPicture reads a PNG as the data set has its pictures: 28 by 28, 0 to 1, white on black. A picture that is black on white is
+// turned round.
+func readPicture(name string) ([]float32, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("mnist: -predict: %w", err)
+	}
+	defer f.Close()
+	// A header may promise more than there is memory for.
+	config, err := png.DecodeConfig(f)
+	if err != nil {
+		return nil, fmt.Errorf("mnist: -predict: %s: %w", name, err)
+	}
+	if config.Width != side || config.Height != side {
+		return nil, fmt.Errorf("mnist: -predict: %s has %d by %d pixels: want %d by %d", name, config.Width, config.Height, side, side)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("mnist: -predict: %w", err)
+	}
+	picture, err := png.Decode(f)
+	if err != nil {
+		return nil, fmt.Errorf("mnist: -predict: %s: %w", name, err)
+	}
+	return intensities(picture), nil
+}
+
+func intensities(picture image.Image) []float32 {
+	x := make([]float32, 0, pixels)
+	sum := float32(0)
+	at := picture.Bounds().Min
+	for row := range side {
+		for column := range side {
+			v := intensity[color.GrayModel.Convert(picture.At(at.X+column, at.Y+row)).(color.Gray).Y]
+			x, sum = append(x, v), sum+v
+		}
+	}
+	if sum > pixels/2 {
+		for i, v := range x {
+			x[i] = 1 - v
+		}
+	}
+	return x
+}

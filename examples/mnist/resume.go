@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/transfer/loader"
+)
+
+// place is where a training is, and what it was begun with.
+type place struct {
+	Settings settings
+	Step     int             // how many steps were taken
+	At       loader.Position // epochs count from 1
+}
+
+// settings are the flags without which a training would not go on as it began.
+type settings struct {
+	Model, Optimizer string
+	Epochs, Batch    int
+	LR               float64
+	Seed             uint64
+}
+
+func (o options) settings() settings {
+	return settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed}
+}
+
+// resume goes on from the file of -resume, if there is one.
+func (t *trainer) resume(ctx context.Context, o options) error {
+	t.resumeFile, t.place = o.resume, place{Settings: o.settings(), At: loader.Position{Epoch: 1}}
+	if o.resume == "" {
+		return nil
+	}
+	var kept place
+	// First without the model, whose names and shapes may be others, so that the error says why.
+	err := autograd.Checkpoint{State: &kept}.Load(ctx, o.resume)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case kept.Settings != t.place.Settings:
+		return fmt.Errorf("mnist: -resume %s: the training was begun with %+v, and the flags say %+v", o.resume, kept.Settings, t.place.Settings)
+	}
+	t.place = kept
+	return t.checkpoint().Load(ctx, o.resume)
+}
+
+// keep writes the file of -resume.
+func (t *trainer) keep(ctx context.Context) error {
+	if t.resumeFile == "" {
+		return nil
+	}
+	return t.checkpoint().Save(ctx, t.resumeFile)
+}
+
+func (t *trainer) checkpoint() autograd.Checkpoint {
+	return autograd.Checkpoint{Model: t.model, Optimizer: t.optimizer, State: &t.place}
+}

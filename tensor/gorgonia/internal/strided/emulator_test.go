@@ -1,0 +1,5 @@
+//go:build emulator
+
+package strided
+
+import _ "github.com/cistern-ml/cistern/internal/cisterntest/emulator" // CISTERN_TEST_DEVICE may be "emulated"
