@@ -1,13 +1,17 @@
 package transfer_test
 
 import (
+	"bytes"
+	"context"
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -120,5 +124,31 @@ func mixed(t *testing.T, r *rig, rng *rand.Rand, s device.Stream, block memcache
 	require.NoError(t, err)
 	if c != nil && rng.IntN(4) == 0 {
 		require.NoError(t, c.Wait(ctx))
+	}
+}
+
+// A buffer that a stream wrote and then read is still being written: another stream's read comes after it.
+func TestReadAfterWriteThatWasReadSince(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	src, first, second := r.alloc(t, 1000, r.a), r.alloc(t, 1000, r.a), r.alloc(t, 1000, r.b)
+	b := r.get(t, 1000)
+	_, err := r.pool.Fill(t.Context(), r.a, src, 0, 1000, 7)
+	require.NoError(t, err)
+	open := cisterntest.Hold(t, r.a)
+	_, err = r.pool.D2H(t.Context(), r.a, b, 0, src, 0, 1000)
+	require.NoError(t, err)
+	_, err = r.pool.H2D(t.Context(), r.a, first, 0, b, 0, 1000)
+	require.NoError(t, err)
+	read, err := r.pool.H2D(t.Context(), r.b, second, 0, b, 0, 1000)
+	require.NoError(t, err)
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, read.Wait(soon), context.DeadlineExceeded, "it waits for the stream that is held up")
+	open()
+	require.NoError(t, read.Wait(t.Context()))
+	require.Equal(t, bytes.Repeat([]byte{7}, 1000), r.read(t, r.b, second)[:1000])
+	require.NoError(t, b.Release())
+	for _, block := range []memcache.Block{src, first, second} {
+		require.NoError(t, block.Free())
 	}
 }
