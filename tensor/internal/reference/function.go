@@ -140,12 +140,22 @@ func Abs() Function {
 }
 
 // Sin is the sine.
-func Sin() Function { return Function{F: math.Sin, D: math.Cos} }
+func Sin() Function { return Function{F: math.Sin, D: math.Cos, Terms: turned, DTerms: one} }
 
 // Cos is the cosine.
 func Cos() Function {
-	return Function{F: math.Cos, D: func(x float64) float64 { return -math.Sin(x) }}
+	return Function{F: math.Cos, D: func(x float64) float64 { return -math.Sin(x) }, Terms: one, DTerms: turned}
 }
+
+// turned is what rounding errors of a sine are relative to: those of large arguments are of the turn that is left of them.
+func turned(x float64) float64 {
+	if math.Abs(x) < 1 {
+		return math.Abs(x)
+	}
+	return 1
+}
+
+func one(float64) float64 { return 1 }
 
 // Erf is the error function.
 func Erf() Function {
