@@ -54,7 +54,7 @@ func TestParametersOf(t *testing.T) {
 	shared := linear()
 	m := &walkModel{
 		walkCommon: walkCommon{n()},
-		Blocks:     []*walkBlock{{Fc1: linear(), InProj: linear(), Gain: n(), Skipped: n(), Mean: mean, Data: mean}, nil, {Fc1: shared, InProj: shared}},
+		Blocks:     []*walkBlock{{Fc1: linear(), InProj: linear(), Gain: n(), Skipped: n(), Mean: mean, Data: mean, size: 3}, nil, {Fc1: shared, InProj: shared}},
 		Body:       Sequential{linear(), ReLU{}, shared},
 		Act:        ReLU{},
 		ByName:     map[string]*Parameter{"b": n(), "a": n()},
