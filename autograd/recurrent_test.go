@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -336,4 +337,22 @@ func TestDropoutBetweenLayers(t *testing.T) {
 	assert.Equal(t, run(two, false, 1), run(two, false, 2))
 	assert.Equal(t, run(two, true, 1), run(two, true, 1))
 	assert.NotEqual(t, run(two, true, 1), run(two, true, 2))
+}
+
+// What a pass made for its gradients is gone when Backward returns.
+func TestRecurrentLayersLeaveNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	x := in.Tensor(make([]float64, 4*2*3), 4, 2, 3)
+	for name, layer := range map[string]Layer{"RNN": in.RNN(3, 5), "LSTM": in.LSTM(3, 5, Bidirectional()), "GRU": in.GRU(3, 5, Layers(2))} {
+		require.NoError(t, in.Err())
+		before, _ := b.rt.Live()
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(layer.Forward(tape, tape.Leaf(x))))
+		require.NoError(t, err)
+		live, _ := b.rt.Live()
+		require.Equal(t, before+2+len(layer.Parameters()), live, "%s: the loss and the gradients", name)
+		require.NoError(t, errors.Join(tape.Close(), layer.Parameters().ZeroGrad(b.ctx)))
+	}
+	require.NoError(t, in.Close())
 }

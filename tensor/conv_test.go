@@ -1,0 +1,42 @@
+package tensor
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	gtensor "gorgonia.org/tensor"
+)
+
+// Weights of 0 do not hide infinities: 0·Inf is NaN, in a convolution and in its gradients.
+func TestConvolutionOfInfinities(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, []float32{1, float32(math.Inf(1)), 3, 4}, 1, 1, 2, 2)
+	w := put(r, []float32{0}, 1, 1, 1, 1)
+	want := []bool{false, true, false, false}
+	nans := func(y *Tensor, err error) (is []bool) {
+		for _, v := range get[float32](r, y, err) {
+			is = append(is, v != v)
+		}
+		return is
+	}
+	require.Equal(t, want, nans(r.Conv2d(r.ctx, x, w, nil, ConvConfig{})))
+	require.Equal(t, want, nans(r.ConvInputGrad(r.ctx, x, w, []int{1, 1, 2, 2}, ConvConfig{})))
+}
+
+// A large picture is done in parts, all of which count.
+func TestConvolutionOfALargePicture(t *testing.T) {
+	const side = 100
+	r := newRig(t, 64<<20).scoped()
+	x, err := r.Full(r.ctx, 1, gtensor.Float32, 1, 1, side, side)
+	require.NoError(t, err)
+	w, err := r.Full(r.ctx, 2, gtensor.Float32, 1, 1, 1, 1)
+	require.NoError(t, err)
+	y, err := r.Conv2d(r.ctx, x, w, nil, ConvConfig{})
+	require.Equal(t, slices.Repeat([]float32{2}, side*side), get[float32](r, y, err))
+	dw, err := r.ConvWeightGrad(r.ctx, y, x, []int{1, 1, 1, 1}, ConvConfig{})
+	require.Equal(t, []float32{2 * side * side}, get[float32](r, dw, err))
+	dx, err := r.ConvInputGrad(r.ctx, y, w, []int{1, 1, side, side}, ConvConfig{})
+	require.Equal(t, slices.Repeat([]float32{4}, side*side), get[float32](r, dx, err))
+}
