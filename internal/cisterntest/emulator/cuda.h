@@ -54,16 +54,17 @@ enum state { READY, AT_BLOCK, AT_WARP, DONE };
 // fiber is a thread of the GPU: its stack, and where it left off.
 struct fiber {
 	void *sp;
-	char *stack;
+	char *stack; // its lowest address
 	state at;
 	unsigned mask; // that it waits for, at a function of the warp
 	unsigned phase, round; // exchanges and votes so far
 	dim3 index;
 };
 
-enum { most_threads = 1024, stack_bytes = 256 << 10 };
+enum { most_threads = 1024, stack_bytes = 64 << 10 };
 
 struct processor {
+	char *stacks; // of all fibers, in one mapping: a system has few
 	fiber fibers[most_threads];
 	int threads;
 	fiber *running;
@@ -116,12 +117,12 @@ static void enter() {
 	}
 }
 
+static const uint64_t untouched = 0x9e3779b97f4a7c15; // the lowest word of a stack that was large enough
+
 static void prepare(fiber *f) {
 	if (!f->stack) {
-		f->stack = (char *)mmap(0, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-		if (f->stack == MAP_FAILED)
-			abort();
-		mprotect(f->stack, 4096, PROT_NONE); // a stack that is too small faults
+		f->stack = cpu->stacks + (f - cpu->fibers) * (size_t)stack_bytes;
+		*(uint64_t *)f->stack = untouched;
 		void **sp = (void **)(f->stack + stack_bytes);
 		*--sp = 0;
 		*--sp = (void *)enter;
@@ -184,8 +185,13 @@ static bool run_block() {
 }
 
 static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, const uint32_t *block, const uint64_t *args) {
-	if (!cpu)
+	if (!cpu) {
+		void *stacks = mmap(0, most_threads * (size_t)stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (stacks == MAP_FAILED)
+			return "there is no memory for the stacks of 1024 threads";
 		cpu = new processor();
+		cpu->stacks = (char *)stacks;
+	}
 	cpu->threads = block[0] * block[1] * block[2];
 	if (cpu->threads < 1 || cpu->threads > most_threads)
 		return "a block has more than 1024 threads";
@@ -201,9 +207,12 @@ static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, c
 				}
 				if (!run_block()) {
 					for (int i = 0; i < cpu->threads; i++)
-						cpu->fibers[i].stack = 0; // they are somewhere in the kernel; their stacks are given up
+						cpu->fibers[i].stack = 0; // they are somewhere in the kernel, and begin anew
 					return "threads of a block wait for each other at different places";
 				}
+				for (int i = 0; i < cpu->threads; i++)
+					if (*(uint64_t *)cpu->fibers[i].stack != untouched)
+						return "a thread needs a larger stack";
 			}
 	return 0;
 }
