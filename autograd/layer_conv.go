@@ -15,6 +15,14 @@ type Convolution struct {
 	Transposed bool
 }
 
+// The names that torch.nn has for a [Convolution].
+type (
+	Conv1d          = Convolution
+	Conv2d          = Convolution
+	ConvTranspose1d = Convolution
+	ConvTranspose2d = Convolution
+)
+
 // Forward returns the convolution of x.
 func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
 	defer x.spare()()
