@@ -47,7 +47,10 @@ func FuzzShapes(f *testing.F) {
 			require.ErrorIs(t, err, ErrShape)
 		}
 		if y, err := r.MatMul(r.ctx, a, b, transposing(len(third)&1 != 0, len(third)&2 != 0)...); err == nil {
-			inner := a.shape[1-len(third)&1]
+			inner := a.shape[len(a.shape)-1]
+			if len(third)&1 != 0 && len(a.shape) > 1 {
+				inner = a.shape[len(a.shape)-2]
+			}
 			for _, v := range get[float64](r, y, nil) {
 				require.Equal(t, float64(2*inner), v)
 			}
