@@ -79,12 +79,7 @@ platforms: ## go vet for other systems; the tests on 32 bits, where the machine 
 	@case $$(go env GOHOSTOS)/$$(go env GOHOSTARCH) in linux/amd64 | linux/386) CGO_ENABLED=0 GOARCH=386 go test -short -timeout 30m ./... ;; esac
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
-	@set -e; for pkg in $$(go list ./...); do \
-		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-			echo "$$pkg $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
-		done; \
-	done
+	@FUZZTIME=$(FUZZTIME) .ci/fuzz
 
 mutants: ## break the code on purpose and see that tests notice (PKG=./memcache; all lists without it)
 	CGO_ENABLED=1 go run ./internal/mutants $(PKG)

@@ -34,8 +34,8 @@ func newRunResNet(in *Initializer, shape func(string) []int) runModel {
 
 func (m *runResNet) Forward(t *Tape, x *Variable) *Variable {
 	return t.Frame(func() *Variable {
-		h := t.ReLU(m.B0.Forward(t, m.C0.Forward(t, x)))
-		y := t.ReLU(m.B1.Forward(t, m.C1.Forward(t, h)))
+		h := Sequential{m.C0, m.B0, ReLU{}}.Forward(t, x)
+		y := Sequential{m.C1, m.B1, ReLU{}}.Forward(t, h)
 		y = t.ReLU(t.Add(h, m.B2.Forward(t, m.C2.Forward(t, y))))
 		return m.Fc.Forward(t, Flatten{}.Forward(t, t.AdaptiveAvgPool2d(y, 1)))
 	})

@@ -22,7 +22,7 @@ func FuzzShapes(f *testing.F) {
 			}
 			return s
 		}
-		r := newRig(t, 16<<20).scoped()
+		r := newRig(t, 64<<20).scoped() // with room for a library's workspace
 		a, errA := r.Full(r.ctx, 1, gtensor.Float64, shape(first)...)
 		require.Equal(t, slices.Contains(shape(first), -1), errA != nil)
 		b, errB := r.Full(r.ctx, 2, gtensor.Float64, shape(second)...)
