@@ -91,7 +91,7 @@ func (t *Tape) groupedAttention(q, k, v *Variable, cfg AttentionConfig) *Variabl
 	return t.Frame(func() *Variable {
 		inner := cfg
 		inner.GQA = false
-		if cfg.Mask != nil && len(cfg.Mask.Shape()) > 2 {
+		if cfg.Mask != nil && cfg.Mask.Rank() > 2 {
 			inner.Mask = t.splitHeads(cfg.Mask, heads)
 		}
 		y := t.ScaledDotProductAttention(t.splitHeads(q, heads), t.Unsqueeze(k, n-2), t.Unsqueeze(v, n-2), inner)

@@ -91,14 +91,14 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	case m == nil || m.Heads < 1 || m.Out == nil || m.InWeight == nil && (m.QueryWeight == nil || m.KeyWeight == nil || m.ValueWeight == nil):
 		t.fail(op, fmt.Errorf("%w: the layer is nil, or lacks weights or heads", ErrInvalid))
 	case !t.begin(op, query, key, value):
-	case len(query.Shape()) != 2 && len(query.Shape()) != 3 || len(key.Shape()) != len(query.Shape()) || len(value.Shape()) != len(query.Shape()):
+	case query.Rank() != 2 && query.Rank() != 3 || key.Rank() != query.Rank() || value.Rank() != query.Rank():
 		t.fail(op, fmt.Errorf("%w: queries %v, keys %v, values %v: want sequences (steps, batch, n), or (steps, n)", tensor.ErrShape, query.Shape(), key.Shape(), value.Shape()))
 	}
 	if t.err != nil {
 		return t.inert()
 	}
 	return t.Frame(func() *Variable {
-		if len(query.Shape()) == 3 {
+		if query.Rank() == 3 {
 			return m.attend(t, query, key, value, cfg)
 		}
 		q := t.Unsqueeze(query, m.batch())

@@ -51,7 +51,7 @@ func (t *Tape) conv(name string, f convolve, transposed bool, x, w, bias *Variab
 		}
 		grads = make([]*tensor.Tensor, len(inputs))
 		if bias != nil && call.NeedsGrad(2) {
-			if grads[2], err = t.rt.Sum(t.ctx, g, convAxes(len(g.Shape()), len(w.Shape())-2)...); err != nil {
+			if grads[2], err = t.rt.Sum(t.ctx, g, convAxes(g.Rank(), w.Rank()-2)...); err != nil {
 				return nil, err
 			}
 		}

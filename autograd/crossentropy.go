@@ -21,7 +21,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 		return t.inert()
 	}
 	c := tensor.NewLossConfig(options...)
-	if labels != nil && labels.Dtype() == logits.value.Dtype() && len(labels.Shape()) > 0 {
+	if labels != nil && labels.Dtype() == logits.value.Dtype() && labels.Rank() > 0 {
 		return t.softEntropy(logits, labels, c)
 	}
 	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, c.Option())

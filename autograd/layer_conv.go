@@ -31,7 +31,7 @@ func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
 		return t.inert()
 	}
 	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
-	switch oneD := len(w.Shape()) == 3; {
+	switch oneD := w.Rank() == 3; {
 	case l.Transposed && oneD:
 		return t.ConvTranspose1d(x, w, bias, l.Config)
 	case l.Transposed:

@@ -13,7 +13,7 @@ func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable 
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
 	}
-	if len(a.Shape()) != 2 || len(b.Shape()) != 2 {
+	if a.Rank() != 2 || b.Rank() != 2 {
 		return t.matMulBatch(a, b, options)
 	}
 	y, err := t.rt.MatMul(t.ctx, a.value, b.value, options...)
@@ -92,8 +92,8 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 	if !t.begin(op, inputs...) {
 		return t.inert()
 	}
-	if shape := w.Shape(); len(shape) != 2 {
-		t.fail(op, fmt.Errorf("%w %v: want weights (out, in)", tensor.ErrShape, shape))
+	if w.Rank() != 2 {
+		t.fail(op, fmt.Errorf("%w %v: want weights (out, in)", tensor.ErrShape, w.Shape()))
 		return t.inert()
 	}
 	y, err := t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
@@ -130,6 +130,9 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 
 // outer is aᵀ b, of all rows of a and b.
 func (t *Tape) outer(a, b *tensor.Tensor) (*tensor.Tensor, error) {
+	if a.Rank() == 2 && b.Rank() == 2 {
+		return t.rt.MatMul(t.ctx, a, b, tensor.TransA)
+	}
 	a, err := t.matrix(a)
 	if err != nil {
 		return nil, err

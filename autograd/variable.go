@@ -135,6 +135,9 @@ func orNaN(v float64, err error) (float64, error) {
 // Shape returns the shape of the value; nil for an inert variable.
 func (v *Variable) Shape() tensor.Shape { return v.Value().Shape() }
 
+// Rank returns the number of the value's dimensions; 0 for an inert variable.
+func (v *Variable) Rank() int { return v.Value().Rank() }
+
 // Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
 // parameters are with the parameter, all others are freed as soon as they are consumed.
 func (v *Variable) Grad() *tensor.Tensor {

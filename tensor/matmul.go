@@ -91,12 +91,15 @@ func planMatMul(a, b *Tensor, options []MatMulOption) (p kernel.MatMul, shape Sh
 	if err != nil {
 		return p, nil, err
 	}
-	shape = batch.Clone()
+	shape = append(make(Shape, 0, len(batch)+2), batch...)
 	if len(a.shape) > 1 {
 		shape = append(shape, p.M)
 	}
 	if len(b.shape) > 1 {
 		shape = append(shape, p.N)
+	}
+	if len(batch) == 0 {
+		return p, shape, nil
 	}
 	p.Batch = kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N))
 	return p.Joined(), shape, nil

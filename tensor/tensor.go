@@ -58,6 +58,14 @@ func (t *Tensor) Shape() Shape {
 	return t.shape.Clone()
 }
 
+// Rank returns the number of dimensions. It costs nothing, as Shape does not.
+func (t *Tensor) Rank() int {
+	if t == nil {
+		return 0
+	}
+	return len(t.shape)
+}
+
 // Dtype returns the type of the elements.
 func (t *Tensor) Dtype() Dtype {
 	if t == nil {

@@ -236,7 +236,7 @@ func TestUnsupportedOperations(t *testing.T) {
 	e := newDeviceEngine(t)
 	d := put(t, e, count(9), 3, 3)
 	indices := put(t, e, []int{0}, 1)
-	held := e.cache.MemoryAllocated()
+	held := e.allocated()
 	errs := map[string]error{}
 	_, errs["Map"] = d.Apply(func(f float32) float32 { return f })
 	_, errs["Reduce"] = d.Reduce(func(a, b float32) float32 { return a }, 0, float32(0))
@@ -256,7 +256,7 @@ func TestUnsupportedOperations(t *testing.T) {
 			assert.ErrorContains(t, err, "float32", op)
 		}
 	}
-	assert.Equal(t, held, e.cache.MemoryAllocated())
+	assert.Equal(t, held, e.allocated())
 	assert.Equal(t, count(9), get[float32](t, e, d))
 	require.NoError(t, e.Release(d))
 	require.NoError(t, e.Release(indices))

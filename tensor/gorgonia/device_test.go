@@ -31,7 +31,7 @@ func TestNewDeviceEngine(t *testing.T) {
 	assert.False(t, e.AllocAccessible())
 	assert.True(t, e.WorksWith(g.ColMajor))
 	d := g.New(g.WithEngine(e.DeviceEngine), g.Of(g.Float32), g.WithShape(200, 3))
-	assert.EqualValues(t, 2560, e.cache.MemoryAllocated())
+	assert.EqualValues(t, 2560, e.allocated())
 	assert.False(t, d.IsNativelyAccessible())
 	assert.True(t, d.IsManuallyManaged())
 	block, offset, err := e.Block(d)
@@ -40,7 +40,7 @@ func TestNewDeviceEngine(t *testing.T) {
 	assert.Zero(t, offset)
 	assert.Equal(t, make([]float32, 600), get[float32](t, e, d), "new tensors are zero")
 	require.NoError(t, e.Release(d))
-	assert.Zero(t, e.cache.MemoryAllocated())
+	assert.Zero(t, e.allocated())
 }
 
 // TestNewMemoryIsZero reuses memory that has something else.
@@ -75,7 +75,7 @@ func TestLifetimesOfADevice(t *testing.T) {
 	require.NoError(t, outer.Close())
 	assert.Equal(t, []float32{4, 5, 6}, get[float32](t, e, view), "a view keeps the memory")
 	require.NoError(t, e.Release(view))
-	assert.Zero(t, e.cache.MemoryAllocated())
+	assert.Zero(t, e.allocated())
 }
 
 func TestCloseOfADeviceEngine(t *testing.T) {
@@ -114,7 +114,7 @@ func TestForeignOperands(t *testing.T) {
 	e, other := newDeviceEngine(t), newDeviceEngine(t)
 	a, b := put(t, e, count(6), 2, 3), put(t, other, count(6), 2, 3)
 	onHost := g.New(g.WithShape(2, 3), g.WithBacking(count(6)))
-	held := e.cache.MemoryAllocated()
+	held := e.allocated()
 	for name, operand := range map[string]*g.Dense{"another engine's": b, "in Go memory": onHost} {
 		_, err := g.Add(a, operand)
 		assert.ErrorIs(t, err, gorgonia.ErrForeign, name)
@@ -133,7 +133,7 @@ func TestForeignOperands(t *testing.T) {
 	assert.Error(t, err)
 	_, err = e.DeviceEngine.Add((*g.Dense)(nil), a)
 	assert.ErrorIs(t, err, gorgonia.ErrInvalid)
-	assert.LessOrEqual(t, e.cache.MemoryAllocated(), held)
+	assert.LessOrEqual(t, e.allocated(), held)
 	assert.ErrorIs(t, e.Release(b), gorgonia.ErrForeign)
 	require.NoError(t, other.Release(b))
 }
@@ -144,13 +144,13 @@ func TestOutOfDeviceMemory(t *testing.T) {
 	assert.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	d, err := e.New(g.Of(g.Float32), g.WithShape(10<<20))
 	require.NoError(t, err)
-	held := e.cache.MemoryAllocated()
+	held := e.allocated()
 	_, err = g.Add(d, d)
 	assert.ErrorIs(t, err, memcache.ErrOutOfMemory)
 	assert.ErrorContains(t, err, "gorgonia: Add: ")
 	err = e.Do(func() error { d.Clone(); return nil })
 	assert.ErrorIs(t, err, memcache.ErrOutOfMemory)
-	assert.Equal(t, held, e.cache.MemoryAllocated())
+	assert.Equal(t, held, e.allocated())
 	require.NoError(t, e.Release(d))
 }
 
@@ -201,7 +201,7 @@ func TestGoroutinesOnADevice(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Zero(t, e.cache.MemoryAllocated())
+	assert.Zero(t, e.allocated())
 }
 
 func TestSpecialNumbersOfADevice(t *testing.T) {
@@ -305,10 +305,10 @@ func TestManyDimensions(t *testing.T) {
 	require.NoError(t, e.Release(sum.(*g.Dense)))
 	turned := d.ShallowClone()
 	require.NoError(t, turned.T())
-	held := e.cache.MemoryAllocated()
+	held := e.allocated()
 	_, err = g.Add(d, turned)
 	assert.ErrorContains(t, err, "more than 8 dimensions")
-	assert.Equal(t, held, e.cache.MemoryAllocated())
+	assert.Equal(t, held, e.allocated())
 }
 
 func TestDevicesWithoutKernels(t *testing.T) {
