@@ -48,6 +48,22 @@ func BenchmarkAllocFree(b *testing.B) {
 	}
 }
 
+// BenchmarkMemoryAllocated reads a figure of the whole cache, which takes the locks of all streams.
+func BenchmarkMemoryAllocated(b *testing.B) {
+	for _, streams := range []uint64{1, 8, 64} {
+		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			for id := range streams {
+				defer func(block Block) { _ = block.Free() }(mustAlloc(b, c, 512, dev.stream(id)))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = c.MemoryAllocated()
+			}
+		})
+	}
+}
+
 // BenchmarkCarried is AllocFree with a scope, a pool, or both in the context.
 func BenchmarkCarried(b *testing.B) {
 	for _, name := range []string{"scope", "pool", "both"} {
