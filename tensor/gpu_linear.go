@@ -84,7 +84,8 @@ func (g *gpuKernels) gemms(batch *kernel.Placement, first *device.Gemm, size int
 }
 
 // takeWorkspace returns the library's workspace, allocated by the first product. Products follow each other on the
-// stream, so one is enough.
+// stream, so one is enough. No lock is held across the allocation: several first products may allocate one each, and whoever
+// comes late, or finds no memory for a second one, takes the one that is there.
 func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	bytes, err := g.blas.MatMulWorkspace()
 	if err != nil {
@@ -93,19 +94,21 @@ func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	g.mu.Lock()
 	w := g.workspace
 	g.mu.Unlock()
+	if !w.IsZero() {
+		return w.Range(0, bytes), nil
+	}
+	fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
+	g.mu.Lock()
+	if g.workspace.IsZero() {
+		g.workspace = fresh
+	}
+	w = g.workspace
+	g.mu.Unlock()
 	if w.IsZero() {
-		fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
-		if err != nil {
-			return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
-		}
-		g.mu.Lock()
-		if w = g.workspace; w.IsZero() {
-			g.workspace, w = fresh, fresh
-		}
-		g.mu.Unlock()
-		if w != fresh {
-			g.rt.parked.add(fresh.Free())
-		}
+		return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
+	}
+	if w != fresh && err == nil {
+		g.rt.parked.add(fresh.Free())
 	}
 	return w.Range(0, bytes), nil
 }
