@@ -142,15 +142,9 @@ func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
 	n := batch.Count()
 	l.Grid[1] = uint32(min(n, maxGridY))
 	l.word(n, len(batch.Dims))
-	for _, v := range [][]int{batch.Dims, batch.Dst, batch.Src} {
-		l.word(v...)
-		l.pad(maxDims - len(v))
-	}
+	l.lists(batch.Dims, batch.Dst, batch.Src)
 	return g.run(l)
 }
-
-// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is more.
-const maxGridY = 1<<16 - 1
 
 // tileSide is the side of the square that a block of the matrix kernels works on.
 const tileSide = 32
@@ -188,11 +182,7 @@ func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) er
 	l.Grid[0], l.Block = blocks(outputs, 32), [3]uint32{32, 8, 1}
 	if r.InnerSummed {
 		name = "sum_rows"
-		threads := uint32(32)
-		for threads < 1024 && int(threads)*4 < count {
-			threads *= 2
-		}
-		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads, 1, 1}
+		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads(count, 1024), 1, 1}
 	}
 	l.write(dst)
 	l.read(x)

@@ -30,15 +30,6 @@ func largestOf[U any](all []U, of func(U) *Tensor) int {
 	return largest
 }
 
-// updateIf is update, or the word 0 for what is not there.
-func (l *gpuLaunch) updateIf(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.update(t)
-}
-
 // sign is what the gradients are multiplied with.
 func sign(maximize bool) float64 {
 	if maximize {
