@@ -44,7 +44,7 @@ func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Ten
 		gemm.LDB = p.K
 	}
 	if p.Batch != nil {
-		return g.gemms(p.Batch, &gemm, int(dst.dtype.Size()))
+		return g.gemms(p.Batch, gemm, int(dst.dtype.Size()))
 	}
 	return g.gemm(&gemm)
 }
@@ -57,27 +57,27 @@ func (g *gpuKernels) gemm(gemm *device.Gemm) error {
 }
 
 // gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
-// step of the others.
-func (g *gpuKernels) gemms(batch *kernel.Placement, first *device.Gemm, size int) error {
+// step of the others. each is the product, of matrices at the beginning of all, with elements of so many bytes.
+func (g *gpuKernels) gemms(batch *kernel.Placement, each device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {
 		if d > batch.Dims[along] {
 			along = i
 		}
 	}
-	strides := kernel.Strides(batch.Dims)
-	for i := range batch.Count() {
-		if i/strides[along]%batch.Dims[along] != 0 {
-			continue
-		}
-		oa, ob := batch.At(i)
-		one := *first
-		one.A += device.Ptr(oa * size)
-		one.B += device.Ptr(ob * size)
-		one.C += device.Ptr(i * one.M * one.N * size)
-		one.Batch, one.StrideA, one.StrideB, one.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], strides[along]*one.M*one.N
-		if err := g.gemm(&one); err != nil {
-			return err
+	stride := kernel.Strides(batch.Dims)[along] // in products
+	matrix := each.M * each.N
+	each.Batch, each.StrideA, each.StrideB, each.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], stride*matrix
+	one := each
+	for outer := 0; outer < batch.Count(); outer += stride * each.Batch {
+		for i := outer; i < outer+stride; i++ {
+			oa, ob := batch.At(i)
+			one.A = each.A + device.Ptr(oa*size)
+			one.B = each.B + device.Ptr(ob*size)
+			one.C = each.C + device.Ptr(i*matrix*size)
+			if err := g.gemm(&one); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
