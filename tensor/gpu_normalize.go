@@ -96,20 +96,7 @@ func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm,
 
 func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
 	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), partsFor((p.C+3)/4, p.N*p.Inner, 1024)
-	return g.rt.withScratch(ctx, "batch norm", stats, 1+2*p.C*parts, func(scratch memcache.Block) error {
-		r := scratch.Range(0, int64(1+2*p.C*parts)*8)
-		if p.Training {
-			l := g.newLaunch("batch norm sums", x.dtype, 0)
-			l.Grid[0] = blocks(p.C*parts, 1)
-			l.writeRange(r)
-			l.read(x)
-			l.readIf(batches)
-			l.double(p.Momentum)
-			l.word(p.N, p.C, p.Inner, parts)
-			if err := g.run(l); err != nil {
-				return err
-			}
-		}
+	run := func(sums device.Range) error {
 		l := g.newLaunch("batch norm", x.dtype, 0)
 		l.Grid[0] = blocks(p.C*chunks, 1)
 		l.write(y)
@@ -124,11 +111,28 @@ func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stat
 		keep(mean)
 		keep(variance)
 		keep(batches)
-		l.readRange(r)
+		l.readRange(sums)
 		l.double(p.Eps)
 		l.word(p.N, p.C, p.Inner, parts, chunks)
 		l.flag(p.Training)
 		return g.run(l)
+	}
+	if !p.Training {
+		return run(device.Range{})
+	}
+	return g.rt.withScratch(ctx, "batch norm", stats, 1+2*p.C*parts, func(scratch memcache.Block) error {
+		r := scratch.Range(0, int64(1+2*p.C*parts)*8)
+		l := g.newLaunch("batch norm sums", x.dtype, 0)
+		l.Grid[0] = blocks(p.C*parts, 1)
+		l.writeRange(r)
+		l.read(x)
+		l.readIf(batches)
+		l.double(p.Momentum)
+		l.word(p.N, p.C, p.Inner, parts)
+		if err := g.run(l); err != nil {
+			return err
+		}
+		return run(r)
 	})
 }
 
