@@ -110,7 +110,7 @@ bundle: ## write dist/: tests and example for a machine with a GPU and without G
 # The epoch of MNIST would take an hour.
 emulate: ## the tests of tensors with the kernels for GPUs, run by this processor; needs a C++ compiler, amd64 and Linux
 	sh internal/cisterntest/emulator/build.sh $(CURDIR)/dist/emulator
-	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -tags emulator ./internal/cisterntest/emulator
+	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CGO_ENABLED=1 go test -count=1 -tags emulator ./internal/cisterntest/emulator
 	CISTERN_EMULATOR=$(CURDIR)/dist/emulator CISTERN_TEST_DEVICE=emulated CGO_ENABLED=1 go test -count=1 -short -tags emulator -skip TestAnEpochAsPyTorch ./tensor/... ./autograd
 
 kernels: ## compile every .cu to PTX; needs nvcc

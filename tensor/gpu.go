@@ -3,7 +3,6 @@ package tensor
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 
@@ -104,83 +103,6 @@ func (g *gpuKernels) kernel(key kernelKey) (any, error) {
 	g.kernels[key] = k
 	return k, nil
 }
-
-// gpuLaunch is one launch. It is reused.
-type gpuLaunch struct {
-	device.Launch
-	suffix        string // of its kernel
-	args          [512]uint64
-	reads, writes [5 * maxParameters]device.Range
-}
-
-// newLaunch begins the launch of a kernel's kernelKey for dt over n elements, with 256 threads a block.
-func (g *gpuKernels) newLaunch(name string, dt Dtype, n int) *gpuLaunch {
-	l, _ := g.launches.Get().(*gpuLaunch)
-	if l == nil {
-		l = new(gpuLaunch)
-	}
-	l.Launch = device.Launch{Name: name, Grid: [3]uint32{blocks(n, 256), 1, 1}, Block: [3]uint32{256, 1, 1},
-		Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
-	l.suffix = "_f64"
-	if dt == Float32 {
-		l.suffix = "_f32"
-	}
-	return l
-}
-
-// maxBlocks is enough to fill any GPU several times; kernels stride over what is more.
-const maxBlocks = 1 << 12
-
-// blocks are enough for n elements, each at a time.
-func blocks(n, each int) uint32 { return uint32(min(max((n+each-1)/each, 1), maxBlocks)) }
-
-func (l *gpuLaunch) word(v ...int) {
-	for _, x := range v {
-		l.Args = append(l.Args, uint64(x))
-	}
-}
-
-// number is a parameter of the kernel's floating-point type.
-func (l *gpuLaunch) number(v float64) {
-	if l.suffix == "_f32" {
-		l.Args = append(l.Args, uint64(math.Float32bits(float32(v))))
-	} else {
-		l.double(v)
-	}
-}
-
-func (l *gpuLaunch) double(vs ...float64) {
-	for _, v := range vs {
-		l.Args = append(l.Args, math.Float64bits(v))
-	}
-}
-
-func (l *gpuLaunch) flag(v bool) {
-	if v {
-		l.word(1)
-	} else {
-		l.word(0)
-	}
-}
-
-func (l *gpuLaunch) write(t *Tensor) {
-	l.Args = append(l.Args, uint64(t.ptr()))
-	l.Writes = append(l.Writes, t.memory())
-}
-
-func (l *gpuLaunch) read(t *Tensor) {
-	l.Args = append(l.Args, uint64(t.ptr()))
-	l.Reads = append(l.Reads, t.memory())
-}
-
-// update is for memory that the kernel reads and writes.
-func (l *gpuLaunch) update(t *Tensor) {
-	l.read(t)
-	l.Writes = append(l.Writes, t.memory())
-}
-
-// count is the number of elements.
-func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
 
 // run queues the launch.
 func (g *gpuKernels) run(l *gpuLaunch) error { return g.runAs(l, kernelKey{l.Name, l.suffix}) }

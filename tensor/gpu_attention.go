@@ -37,11 +37,7 @@ func (l *gpuLaunch) attended(p *kernel.Attention, on *attending) error {
 	l.part(on.q, on.queryAt)
 	l.part(on.k, on.keyAt)
 	l.part(on.v, on.valueAt)
-	if p.Masking == kernel.NoMask {
-		l.word(0)
-	} else {
-		l.read(on.mask)
-	}
+	l.readIf(on.mask)
 	layouts := []kernel.Layout{p.Query, p.Key, p.Value, p.Out, p.Mask, p.DQuery, p.DKey, p.DValue}
 	var dims []int // but for those of 1
 	for _, d := range p.Dims {
@@ -85,22 +81,18 @@ func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) (err error) {
-	bytes := on.logSum.bytes
-	var own memcache.Block // each query's sum of products of result and gradient
-	if own, err = g.rt.cache.Alloc(ctx, bytes, g.stream); err != nil {
-		return fmt.Errorf("tensor: attention grad: %w", err)
-	}
-	defer func() { g.rt.parked.add(own.FreeContext(ctx)) }()
-	r := device.Range{Ptr: own.Ptr(), Bytes: bytes}
+func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
+	return g.rt.withScratch(ctx, "attention grad", on.logSum, on.logSum.count(), func(b memcache.Block) error {
+		return g.attentionGrads(p, on, b.Range(0, on.logSum.bytes))
+	})
+}
+
+// attentionGrads needs memory for each query's sum of the products of its result and the result's gradient.
+func (g *gpuKernels) attentionGrads(p *kernel.Attention, on *attending, own device.Range) error {
 	l := g.attentionLaunch("attention grad query", p, on, p.L, p.E)
 	l.partTo(on.dq, on.queryAt)
-	l.Args, l.Writes = append(l.Args, uint64(r.Ptr)), append(l.Writes, r)
-	if on.dmask != nil {
-		l.write(on.dmask)
-	} else {
-		l.word(0)
-	}
+	l.writeRange(own)
+	l.writeIf(on.dmask)
 	l.read(on.dout)
 	l.read(on.out)
 	l.read(on.logSum)
@@ -113,7 +105,7 @@ func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on 
 	l = g.attentionLaunch("attention grad key", p, on, p.S, max(p.E, p.V))
 	l.partTo(on.dk, on.keyAt)
 	l.partTo(on.dv, on.valueAt)
-	l.Args, l.Reads = append(l.Args, uint64(r.Ptr)), append(l.Reads, r)
+	l.readRange(own)
 	l.read(on.dout)
 	l.read(on.logSum)
 	if err := l.attended(p, on); err != nil {

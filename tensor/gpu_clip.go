@@ -67,9 +67,7 @@ func (g *gpuKernels) norm(total *Tensor, ts []*Tensor, p kernel.Norm, parts *Ten
 	each := (parts.count() - 1) / len(ts)
 	const size = 8 // of a part
 	err := g.clipLaunches("norm parts", ts, each, false, func(l *gpuLaunch, first, n int) {
-		own := device.Range{Ptr: parts.ptr() + device.Ptr(first*each*size), Bytes: int64(n * each * size)}
-		l.Args = append(l.Args, uint64(own.Ptr))
-		l.Writes = append(l.Writes, own)
+		l.writeRange(device.Range{Ptr: parts.ptr() + device.Ptr(first*each*size), Bytes: int64(n * each * size)})
 		l.word(sortOf(p))
 		l.double(float64(p))
 	})
@@ -87,8 +85,7 @@ func (g *gpuKernels) norm(total *Tensor, ts []*Tensor, p kernel.Norm, parts *Ten
 func (g *gpuKernels) clip(ts []*Tensor, parts *Tensor, most float64) error {
 	norm := parts.lastNumber()
 	return g.clipLaunches("clip", ts, clipBlocks(ts, 256*4), true, func(l *gpuLaunch, _, _ int) {
-		l.Args = append(l.Args, uint64(norm.Ptr))
-		l.Reads = append(l.Reads, norm)
+		l.readRange(norm)
 		l.double(most)
 	})
 }

@@ -108,11 +108,7 @@ func (g *gpuKernels) runConv(l *gpuLaunch, t convTile, p *kernel.Conv, out, a, w
 	l.write(out)
 	l.read(a)
 	l.read(w)
-	if bias != nil {
-		l.read(bias)
-	} else {
-		l.word(0)
-	}
+	l.readIf(bias)
 	l.plan(p)
 	return g.runAs(l, kernelKey{l.Name + t.name, l.suffix})
 }
@@ -163,13 +159,13 @@ func (g *gpuKernels) convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy,
 	}
 	return g.rt.withScratch(ctx, op, dw, parts*n, func(b memcache.Block) error {
 		r := b.Range(0, int64(parts)*dw.bytes)
-		l.Args, l.Writes = append(l.Args, uint64(r.Ptr)), append(l.Writes, r)
+		l.writeRange(r)
 		if err := g.weightGrad(l, t, p, dy, x, parts, chunk); err != nil {
 			return err
 		}
 		sum := g.newLaunch("conv parts", dw.dtype, n)
 		sum.write(dw)
-		sum.Args, sum.Reads = append(sum.Args, uint64(r.Ptr)), append(sum.Reads, r)
+		sum.readRange(r)
 		sum.word(n, parts)
 		return g.run(sum)
 	})

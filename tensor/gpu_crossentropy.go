@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -56,7 +55,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 		l.readScratch(scratch, n)
 	}
 	l.read(labels)
-	l.optional(weights)
+	l.readIf(weights)
 	l.fault(fault)
 	l.entropy(n, e)
 	return g.runAs(l, labelKey("cross entropy total", l, labels))
@@ -77,7 +76,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 		l.writeScratch(per, 1)
 		l.word(0)
 		l.read(labels)
-		l.optional(weights)
+		l.readIf(weights)
 		l.word(0)
 		l.entropy(n, e)
 		if err := g.runAs(l, labelKey("cross entropy total", l, labels)); err != nil {
@@ -109,33 +108,16 @@ func labelKey(name string, l *gpuLaunch, labels *Tensor) kernelKey {
 func (l *gpuLaunch) classes(logits, labels, weights *Tensor) {
 	l.read(logits)
 	l.read(labels)
-	l.optional(weights)
-}
-
-// optional is read for an operand that may be missing: the kernel gets a null pointer.
-func (l *gpuLaunch) optional(t *Tensor) {
-	if t == nil {
-		l.word(0)
-	} else {
-		l.read(t)
-	}
-}
-
-func (l *gpuLaunch) fault(fault *storage) {
-	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
-	l.Args = append(l.Args, uint64(r.Ptr))
-	l.Reads, l.Writes = append(l.Reads, r), append(l.Writes, r)
+	l.readIf(weights)
 }
 
 // writeScratch and readScratch are for n doubles.
 func (l *gpuLaunch) writeScratch(b memcache.Block, n int) {
-	l.Args = append(l.Args, uint64(b.Ptr()))
-	l.Writes = append(l.Writes, b.Range(0, int64(n)*8))
+	l.writeRange(b.Range(0, int64(n)*8))
 }
 
 func (l *gpuLaunch) readScratch(b memcache.Block, n int) {
-	l.Args = append(l.Args, uint64(b.Ptr()))
-	l.Reads = append(l.Reads, b.Range(0, int64(n)*8))
+	l.readRange(b.Range(0, int64(n)*8))
 }
 
 // entropy is the kernels' struct of that name.

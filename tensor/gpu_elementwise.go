@@ -40,9 +40,6 @@ func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	return g.runAs(l, kernelKey{"unary", l.suffix})
 }
 
-// maxDims is the number of dimensions that kernels take, after those that walk alike were merged.
-const maxDims = 8
-
 func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
@@ -57,18 +54,8 @@ func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	l.read(a)
 	l.read(b)
 	l.word(dst.count(), int(op), len(dims))
-	for _, v := range [][]int{dims, sa, sb} {
-		l.word(v...)
-		l.pad(maxDims - len(v))
-	}
+	l.lists(dims, sa, sb)
 	return g.runAs(l, kernelKey{"binary", l.suffix})
-}
-
-// pad adds n words of 0.
-func (l *gpuLaunch) pad(n int) {
-	for range n {
-		l.word(0)
-	}
 }
 
 func (g *gpuKernels) repeat(dst, x *Tensor) error { return g.binary(kernel.First, dst, x, x) }

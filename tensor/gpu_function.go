@@ -33,6 +33,8 @@ func (g *gpuKernels) applyGrad(f kernel.Function, dst, dy, saved *Tensor, c, d f
 	return g.runAs(l, kernelKey{"function grad", l.suffix})
 }
 
+var chooseName = map[Dtype]string{Uint8: "choose_u8", Int32: "choose_i32", Int64: "choose_i64"}
+
 func (g *gpuKernels) choose(dst, cond, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
@@ -40,19 +42,13 @@ func (g *gpuKernels) choose(dst, cond, a, b *Tensor) error {
 	l := g.newLaunch("where", dst.dtype, dst.count())
 	l.write(dst)
 	l.read(cond)
-	for _, t := range []*Tensor{a, b} {
-		if t == nil {
-			l.word(0)
-		} else {
-			l.read(t)
-		}
-	}
+	l.readIf(a)
+	l.readIf(b)
 	l.word(dst.count())
 	if err := l.meeting(choicePlan(dst, cond, a, b)); err != nil {
 		return err
 	}
-	name := map[Dtype]string{Uint8: "choose_u8", Int32: "choose_i32", Int64: "choose_i64"}[cond.dtype]
-	return g.runAs(l, kernelKey{name, fillSuffix[dst.dtype.Size()]})
+	return g.runAs(l, kernelKey{chooseName[cond.dtype], fillSuffix[dst.dtype.Size()]})
 }
 
 func (g *gpuKernels) extremeGrad(greatest bool, dst, dy, a, b *Tensor) error {
@@ -78,15 +74,8 @@ func (l *gpuLaunch) meeting(p *kernel.Meeting) error {
 		return fmt.Errorf("tensor: %s: %w: the shapes meet in %d different dimensions; kernels take %d", l.Name, ErrUnsupported, len(p.Dims), maxDims)
 	}
 	l.word(len(p.Dims))
-	l.word(p.Dims...)
-	l.pad(maxDims - len(p.Dims))
-	for k := range 3 {
-		n := 0
-		if k < len(p.Strides) {
-			n = len(p.Strides[k])
-			l.word(p.Strides[k]...)
-		}
-		l.pad(maxDims - n)
-	}
+	l.lists(p.Dims)
+	l.lists(p.Strides...)
+	l.pad((3 - len(p.Strides)) * maxDims)
 	return nil
 }

@@ -3,7 +3,6 @@ package tensor
 import (
 	"fmt"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -16,9 +15,7 @@ func (l *gpuLaunch) index(t *Tensor) {
 // bad is what stands for an element that is not there, and the word for faults.
 func (l *gpuLaunch) bad(dtype Dtype, fault *storage) {
 	l.Args = append(l.Args, badBits(dtype))
-	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
-	l.Args = append(l.Args, uint64(r.Ptr))
-	l.Reads, l.Writes = append(l.Reads, r), append(l.Writes, r)
+	l.fault(fault)
 }
 
 func (g *gpuKernels) take(dst, x, index *Tensor, t kernel.Take, fault *storage) error {
@@ -81,10 +78,7 @@ func (l *gpuLaunch) columns(g *kernel.Gather) error {
 		return fmt.Errorf("tensor: %s: %w: the index has %d different dimensions; kernels take %d", l.Name, ErrUnsupported, len(c.Dims), maxDims)
 	}
 	l.word(c.Count(), g.Length, g.IndexStride, g.Rows, g.XStride, len(c.Dims))
-	for _, v := range [][]int{c.Dims, c.Dst, c.Src} {
-		l.word(v...)
-		l.pad(maxDims - len(v))
-	}
+	l.lists(c.Dims, c.Dst, c.Src)
 	return nil
 }
 

@@ -44,7 +44,7 @@ func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Ten
 		gemm.LDB = p.K
 	}
 	if p.Batch != nil {
-		return g.gemms(p.Batch, &gemm, int(dst.dtype.Size()))
+		return g.gemms(p.Batch, gemm, int(dst.dtype.Size()))
 	}
 	return g.gemm(&gemm)
 }
@@ -57,34 +57,35 @@ func (g *gpuKernels) gemm(gemm *device.Gemm) error {
 }
 
 // gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
-// step of the others.
-func (g *gpuKernels) gemms(batch *kernel.Placement, first *device.Gemm, size int) error {
+// step of the others. each is the product, of matrices at the beginning of all, with elements of so many bytes.
+func (g *gpuKernels) gemms(batch *kernel.Placement, each device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {
 		if d > batch.Dims[along] {
 			along = i
 		}
 	}
-	strides := kernel.Strides(batch.Dims)
-	for i := range batch.Count() {
-		if i/strides[along]%batch.Dims[along] != 0 {
-			continue
-		}
-		oa, ob := batch.At(i)
-		one := *first
-		one.A += device.Ptr(oa * size)
-		one.B += device.Ptr(ob * size)
-		one.C += device.Ptr(i * one.M * one.N * size)
-		one.Batch, one.StrideA, one.StrideB, one.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], strides[along]*one.M*one.N
-		if err := g.gemm(&one); err != nil {
-			return err
+	stride := kernel.Strides(batch.Dims)[along] // in products
+	matrix := each.M * each.N
+	each.Batch, each.StrideA, each.StrideB, each.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], stride*matrix
+	one := each
+	for outer := 0; outer < batch.Count(); outer += stride * each.Batch {
+		for i := outer; i < outer+stride; i++ {
+			oa, ob := batch.At(i)
+			one.A = each.A + device.Ptr(oa*size)
+			one.B = each.B + device.Ptr(ob*size)
+			one.C = each.C + device.Ptr(i*matrix*size)
+			if err := g.gemm(&one); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // takeWorkspace returns the library's workspace, allocated by the first product. Products follow each other on the
-// stream, so one is enough.
+// stream, so one is enough. No lock is held across the allocation: several first products may allocate one each, and whoever
+// comes late, or finds no memory for a second one, takes the one that is there.
 func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	bytes, err := g.blas.MatMulWorkspace()
 	if err != nil {
@@ -93,19 +94,21 @@ func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	g.mu.Lock()
 	w := g.workspace
 	g.mu.Unlock()
+	if !w.IsZero() {
+		return w.Range(0, bytes), nil
+	}
+	fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
+	g.mu.Lock()
+	if g.workspace.IsZero() {
+		g.workspace = fresh
+	}
+	w = g.workspace
+	g.mu.Unlock()
 	if w.IsZero() {
-		fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
-		if err != nil {
-			return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
-		}
-		g.mu.Lock()
-		if w = g.workspace; w.IsZero() {
-			g.workspace, w = fresh, fresh
-		}
-		g.mu.Unlock()
-		if w != fresh {
-			g.rt.parked.add(fresh.Free())
-		}
+		return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
+	}
+	if w != fresh && err == nil {
+		g.rt.parked.add(fresh.Free())
 	}
 	return w.Range(0, bytes), nil
 }
@@ -139,15 +142,9 @@ func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
 	n := batch.Count()
 	l.Grid[1] = uint32(min(n, maxGridY))
 	l.word(n, len(batch.Dims))
-	for _, v := range [][]int{batch.Dims, batch.Dst, batch.Src} {
-		l.word(v...)
-		l.pad(maxDims - len(v))
-	}
+	l.lists(batch.Dims, batch.Dst, batch.Src)
 	return g.run(l)
 }
-
-// maxGridY is the most blocks that a grid has in its second dimension; kernels stride over what is more.
-const maxGridY = 1<<16 - 1
 
 // tileSide is the side of the square that a block of the matrix kernels works on.
 const tileSide = 32
@@ -185,11 +182,7 @@ func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) er
 	l.Grid[0], l.Block = blocks(outputs, 32), [3]uint32{32, 8, 1}
 	if r.InnerSummed {
 		name = "sum_rows"
-		threads := uint32(32)
-		for threads < 1024 && int(threads)*4 < count {
-			threads *= 2
-		}
-		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads, 1, 1}
+		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads(count, 1024), 1, 1}
 	}
 	l.write(dst)
 	l.read(x)

@@ -8,44 +8,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// readOr, writeOr and updateOr pass 0 for a tensor that is nil.
-func (l *gpuLaunch) readOr(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.read(t)
-}
-
-func (l *gpuLaunch) writeOr(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.write(t)
-}
-
-func (l *gpuLaunch) updateOr(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.update(t)
-}
-
-// writeRange and readRange pass memory that is no tensor's; 0 for none.
-func (l *gpuLaunch) writeRange(r device.Range) {
-	if r.Bytes == 0 {
-		l.word(0)
-		return
-	}
-	l.Args, l.Writes = append(l.Args, uint64(r.Ptr)), append(l.Writes, r)
-}
-
-func (l *gpuLaunch) readRange(r device.Range) {
-	l.Args, l.Reads = append(l.Args, uint64(r.Ptr)), append(l.Reads, r)
-}
-
 func (l *gpuLaunch) norm(p *kernel.RowNorm) {
 	l.word(p.N, p.Groups, p.Per, p.Inner)
 	l.double(p.Eps)
@@ -55,10 +17,7 @@ func (l *gpuLaunch) norm(p *kernel.RowNorm) {
 // normLaunch begins the launch of a kernel with a block for each row.
 func (g *gpuKernels) normLaunch(name string, p *kernel.RowNorm, like *Tensor) *gpuLaunch {
 	l := g.newLaunch(name, like.dtype, 0)
-	l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, 1), 32
-	for l.Block[0] < 512 && int(l.Block[0])*4 < p.Per*p.Inner {
-		l.Block[0] *= 2
-	}
+	l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, 1), threads(p.Per*p.Inner, 512)
 	return l
 }
 
@@ -67,8 +26,8 @@ func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) err
 	l.write(y)
 	l.write(stats)
 	l.read(x)
-	l.readOr(w)
-	l.readOr(b)
+	l.readIf(w)
+	l.readIf(b)
 	l.norm(p)
 	return g.run(l)
 }
@@ -78,7 +37,7 @@ func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tenso
 	l.write(dx)
 	l.read(dy)
 	l.read(x)
-	l.readOr(w)
+	l.readIf(w)
 	l.read(stats)
 	l.norm(p)
 	return g.run(l)
@@ -108,8 +67,8 @@ func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm,
 		if p.Inner == 1 {
 			l.Block = [3]uint32{32, 8, 1}
 		}
-		l.writeOr(dw)
-		l.writeOr(db)
+		l.writeIf(dw)
+		l.writeIf(db)
 		l.writeRange(scratch)
 		l.read(dy)
 		l.read(x)
@@ -127,8 +86,8 @@ func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm,
 			return err
 		}
 		l := g.newLaunch("normalize parts", x.dtype, weights)
-		l.writeOr(dw)
-		l.writeOr(db)
+		l.writeIf(dw)
+		l.writeIf(db)
 		l.readRange(r)
 		l.word(weights, parts)
 		return g.run(l)
@@ -137,39 +96,43 @@ func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm,
 
 func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
 	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), partsFor((p.C+3)/4, p.N*p.Inner, 1024)
-	return g.rt.withScratch(ctx, "batch norm", stats, 1+2*p.C*parts, func(scratch memcache.Block) error {
-		r := scratch.Range(0, int64(1+2*p.C*parts)*8)
-		if p.Training {
-			l := g.newLaunch("batch norm sums", x.dtype, 0)
-			l.Grid[0] = blocks(p.C*parts, 1)
-			l.writeRange(r)
-			l.read(x)
-			l.readOr(batches)
-			l.double(p.Momentum)
-			l.word(p.N, p.C, p.Inner, parts)
-			if err := g.run(l); err != nil {
-				return err
-			}
-		}
+	run := func(sums device.Range) error {
 		l := g.newLaunch("batch norm", x.dtype, 0)
 		l.Grid[0] = blocks(p.C*chunks, 1)
 		l.write(y)
 		l.write(stats)
 		l.read(x)
-		l.readOr(w)
-		l.readOr(b)
-		keep := l.readOr
+		l.readIf(w)
+		l.readIf(b)
+		keep := l.readIf
 		if p.Training {
-			keep = l.updateOr
+			keep = l.updateIf
 		}
 		keep(mean)
 		keep(variance)
 		keep(batches)
-		l.readRange(r)
+		l.readRange(sums)
 		l.double(p.Eps)
 		l.word(p.N, p.C, p.Inner, parts, chunks)
 		l.flag(p.Training)
 		return g.run(l)
+	}
+	if !p.Training {
+		return run(device.Range{})
+	}
+	return g.rt.withScratch(ctx, "batch norm", stats, 1+2*p.C*parts, func(scratch memcache.Block) error {
+		r := scratch.Range(0, int64(1+2*p.C*parts)*8)
+		l := g.newLaunch("batch norm sums", x.dtype, 0)
+		l.Grid[0] = blocks(p.C*parts, 1)
+		l.writeRange(r)
+		l.read(x)
+		l.readIf(batches)
+		l.double(p.Momentum)
+		l.word(p.N, p.C, p.Inner, parts)
+		if err := g.run(l); err != nil {
+			return err
+		}
+		return run(r)
 	})
 }
 
@@ -192,12 +155,12 @@ func (g *gpuKernels) batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx,
 		}
 		l = g.newLaunch("batch norm grad", x.dtype, 0)
 		l.Grid[0] = blocks(p.C*chunks, 1)
-		l.writeOr(dx)
-		l.writeOr(dw)
-		l.writeOr(db)
+		l.writeIf(dx)
+		l.writeIf(dw)
+		l.writeIf(db)
 		l.read(dy)
 		l.read(x)
-		l.readOr(w)
+		l.readIf(w)
 		l.read(stats)
 		l.readRange(r)
 		l.word(p.N, p.C, p.Inner, parts, chunks)

@@ -16,9 +16,6 @@ func (g *gpuKernels) place(dst, src strided, p *kernel.Placement, n int) error {
 	l.Args = append(l.Args, uint64(dst.ptr()+device.Ptr(dst.offset*int(size))), uint64(src.ptr()+device.Ptr(src.offset*int(size))))
 	l.Writes, l.Reads = append(l.Writes, dst.memory()), append(l.Reads, src.memory())
 	l.word(n, len(p.Dims))
-	for _, v := range [][]int{p.Dims, p.Dst, p.Src} {
-		l.word(v...)
-		l.pad(maxDims - len(v))
-	}
+	l.lists(p.Dims, p.Dst, p.Src)
 	return g.runAs(l, kernelKey{"place", fillSuffix[size]})
 }

@@ -2,23 +2,6 @@ package tensor
 
 import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 
-// readIf, writeIf and updateIf are for operands that may be nil.
-func (l *gpuLaunch) readIf(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.read(t)
-}
-
-func (l *gpuLaunch) writeIf(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.write(t)
-}
-
 func (g *gpuKernels) cell(c *cellStep) error {
 	n := c.newH.count()
 	l := g.newLaunch(c.kind.Name(), c.newH.dtype, n)

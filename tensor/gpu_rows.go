@@ -5,11 +5,7 @@ import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 // rowLaunch begins the launch of a kernel with a block for each of n rows, of one warp at least.
 func (g *gpuKernels) rowLaunch(name string, dt Dtype, n int, r kernel.Rows) *gpuLaunch {
 	l := g.newLaunch(name, dt, 0)
-	threads := uint32(32)
-	for threads < 512 && int(threads)*4 < r.Cols {
-		threads *= 2
-	}
-	l.Grid[0], l.Block[0] = blocks(n, 1), threads
+	l.Grid[0], l.Block[0] = blocks(n, 1), threads(r.Cols, 512)
 	return l
 }
 

@@ -38,11 +38,7 @@ func (g *gpuKernels) reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept 
 	l.write(dst)
 	l.read(dy)
 	l.read(x)
-	if y == nil {
-		l.word(0)
-	} else {
-		l.read(y)
-	}
+	l.readIf(y)
 	if err := l.groups(x, dy.count(), kept, c); err != nil {
 		return err
 	}
@@ -56,11 +52,7 @@ func (l *gpuLaunch) groups(x *Tensor, outputs int, kept Shape, c float64) error 
 		return fmt.Errorf("tensor: %s: %w: %v to %v has more than %d different dimensions", l.Name, ErrUnsupported, x.shape, kept, maxDims)
 	}
 	count := x.count() / outputs
-	threads := uint32(32)
-	for threads < 512 && int(threads)*4 < count {
-		threads *= 2
-	}
-	l.Grid[0], l.Block[0] = blocks(outputs, 1), threads
+	l.Grid[0], l.Block[0] = blocks(outputs, 1), threads(count, 512)
 	l.word(outputs, count)
 	l.double(c)
 	l.reduction(r)

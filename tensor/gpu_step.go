@@ -5,13 +5,19 @@ import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 // maxParameters is the number that one launch of an optimiser takes: as many as a kernel's 4 KiB of arguments.
 const maxParameters = 48
 
-// alike is the length of the first run of updates that one launch can do.
-func alike[U any](all []U, same func(a, b U) bool) int {
-	n := 1
-	for n < len(all) && n < maxParameters && same(all[0], all[n]) {
-		n++
+// inRuns calls step for each run of updates that one launch can do: those that are the same as the run's first.
+func inRuns[U any](all []U, same func(a, b U) bool, step func(run []U) error) error {
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && n < maxParameters && same(all[0], all[n]) {
+			n++
+		}
+		if err := step(all[:n]); err != nil {
+			return err
+		}
+		all = all[n:]
 	}
-	return n
+	return nil
 }
 
 // stepLaunch begins a launch over n parameters, the largest of which has so many elements.
@@ -30,15 +36,6 @@ func largestOf[U any](all []U, of func(U) *Tensor) int {
 	return largest
 }
 
-// updateIf is update, or the word 0 for what is not there.
-func (l *gpuLaunch) updateIf(t *Tensor) {
-	if t == nil {
-		l.word(0)
-		return
-	}
-	l.update(t)
-}
-
 // sign is what the gradients are multiplied with.
 func sign(maximize bool) float64 {
 	if maximize {
@@ -48,18 +45,11 @@ func sign(maximize bool) float64 {
 }
 
 func (g *gpuKernels) sgd(all []sgdUpdate) error {
-	for len(all) > 0 {
-		n := alike(all, func(a, b sgdUpdate) bool {
-			x, y := a.SGDStep, b.SGDStep
-			x.First, y.First = false, false
-			return x == y && a.p.dtype == b.p.dtype
-		})
-		if err := g.sgdStep(all[:n]); err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	return inRuns(all, func(a, b sgdUpdate) bool {
+		x, y := a.SGDStep, b.SGDStep
+		x.First, y.First = false, false
+		return x == y && a.p.dtype == b.p.dtype
+	}, g.sgdStep)
 }
 
 func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
@@ -82,18 +72,11 @@ func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
 }
 
 func (g *gpuKernels) adam(all []adamUpdate) error {
-	for len(all) > 0 {
-		n := alike(all, func(a, b adamUpdate) bool {
-			x, y := a.Adam, b.Adam
-			x.StepSize, y.StepSize, x.Correction, y.Correction = 0, 0, 0, 0
-			return x == y && a.p.dtype == b.p.dtype
-		})
-		if err := g.adamStep(all[:n]); err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	return inRuns(all, func(a, b adamUpdate) bool {
+		x, y := a.Adam, b.Adam
+		x.StepSize, y.StepSize, x.Correction, y.Correction = 0, 0, 0, 0
+		return x == y && a.p.dtype == b.p.dtype
+	}, g.adamStep)
 }
 
 func (g *gpuKernels) adamStep(all []adamUpdate) error {

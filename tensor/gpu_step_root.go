@@ -1,14 +1,7 @@
 package tensor
 
 func (g *gpuKernels) rmsprop(all []rmspropUpdate) error {
-	for len(all) > 0 {
-		n := alike(all, func(a, b rmspropUpdate) bool { return a.RMSprop == b.RMSprop && a.p.dtype == b.p.dtype })
-		if err := g.rmspropStep(all[:n]); err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	return inRuns(all, func(a, b rmspropUpdate) bool { return a.RMSprop == b.RMSprop && a.p.dtype == b.p.dtype }, g.rmspropStep)
 }
 
 func (g *gpuKernels) rmspropStep(all []rmspropUpdate) error {
@@ -31,18 +24,11 @@ func (g *gpuKernels) rmspropStep(all []rmspropUpdate) error {
 }
 
 func (g *gpuKernels) adagrad(all []adagradUpdate) error {
-	for len(all) > 0 {
-		n := alike(all, func(a, b adagradUpdate) bool {
-			x, y := a.Adagrad, b.Adagrad
-			x.Rate, y.Rate = 0, 0
-			return x == y && a.p.dtype == b.p.dtype
-		})
-		if err := g.adagradStep(all[:n]); err != nil {
-			return err
-		}
-		all = all[n:]
-	}
-	return nil
+	return inRuns(all, func(a, b adagradUpdate) bool {
+		x, y := a.Adagrad, b.Adagrad
+		x.Rate, y.Rate = 0, 0
+		return x == y && a.p.dtype == b.p.dtype
+	}, g.adagradStep)
 }
 
 func (g *gpuKernels) adagradStep(all []adagradUpdate) error {

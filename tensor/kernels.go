@@ -47,11 +47,11 @@ type kernels interface {
 	adam(all []adamUpdate) error
 	rmsprop(all []rmspropUpdate) error
 	adagrad(all []adagradUpdate) error
-	// norm sets total, of float32 or float64, to the norm of the norms of the tensors; parts has room for a Float64 for each
-	// tensor and block of its launch.
+	// norm sets total, of float32 or float64, and the last number of parts to the norm of the norms of the tensors; before it
+	// parts has room for a Float64 for each tensor and block of its launch.
 	norm(total *Tensor, ts []*Tensor, n kernel.Norm, parts *Tensor) error
-	// clip multiplies the tensors with most/(total+1e-6), if that is less than 1.
-	clip(ts []*Tensor, total *Tensor, most float64) error
+	// clip multiplies the tensors with most/(norm+1e-6), if that is less than 1; the norm is the last number of parts.
+	clip(ts []*Tensor, parts *Tensor, most float64) error
 	// bound keeps the elements of the tensors within -most and most.
 	bound(ts []*Tensor, most float64) error
 

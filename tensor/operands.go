@@ -71,4 +71,7 @@ func (in *operands) release() {
 	in.n = 0
 }
 
+// count is the number of elements.
+func (t *Tensor) count() int { return int(t.bytes / int64(t.dtype.Size())) }
+
 func (t *Tensor) ptr() device.Ptr { return t.store.block.Ptr() + device.Ptr(t.offset) }

@@ -115,9 +115,6 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 	if g.Batch < 0 || g.Batch > math.MaxInt32 {
 		return d.self.Invalid("MatMul", 0, "the batch has %d products; want 0 to %d", g.Batch, math.MaxInt32)
 	}
-	if g.Batch > 1 && g.StrideC < max(g.M-1, 0)*g.LDC+g.N {
-		return d.self.Invalid("MatMul", 0, "the matrices of C are %d elements apart, and overlap", g.StrideC)
-	}
 	element := int64(4)
 	if g.Float64 {
 		element = 8
@@ -149,6 +146,9 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 		if err := d.named("MatMul", uint64(x.ptr), element*(last*int64(x.stride)+matrix), false); err != nil {
 			return fmt.Errorf("%w (%s)", err, x.name)
 		}
+	}
+	if matrix := int64(g.M-1)*int64(g.LDC) + int64(g.N); g.Batch > 1 && g.M > 0 && g.N > 0 && int64(g.StrideC) < matrix {
+		return d.self.Invalid("MatMul", 0, "the matrices of C are %d elements apart, and overlap: each reaches over %d", g.StrideC, matrix)
 	}
 	return d.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
 }

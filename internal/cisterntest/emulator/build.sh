@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes FOLDER/NAME.so of NAME.cu, unless it is
-# there and newer. A module is found by its name and the hash in its PTX.
+# Compiles every CUDA C file of the repository for this processor: build.sh FOLDER makes FOLDER/HASH.so of each, unless it is there
+# and newer than what it is made of. HASH is in the first line of the PTX, by which a module is found.
 set -eu
 out=$1
 mkdir -p "$out"
@@ -10,7 +10,7 @@ for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
 	ptx=${source%.cu}.ptx
 	hash=$(head -n 1 "$ptx" | sed 's/.*sha256 //')
 	made=$out/$hash.so
-	[ -e "$made" ] && [ "$made" -nt "$here/cuda.h" ] && continue
+	[ -e "$made" ] && [ -z "$(find "$source" "$(dirname "$source")"/*.h "$here/cuda.h" "$here/build.sh" -newer "$made" 2>/dev/null)" ] && continue
 	{
 		echo "#include \"$here/cuda.h\""
 		echo "#include \"$PWD/$source\""

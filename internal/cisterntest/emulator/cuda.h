@@ -192,9 +192,12 @@ static const char *run(void (*kernel)(const uint64_t *), const uint32_t *grid, c
 		cpu = new processor();
 		cpu->stacks = (char *)stacks;
 	}
-	cpu->threads = block[0] * block[1] * block[2];
-	if (cpu->threads < 1 || cpu->threads > most_threads)
-		return "a block has more than 1024 threads";
+	if (!grid[0] || grid[0] > 0x7fffffff || !grid[1] || grid[1] > 0xffff || !grid[2] || grid[2] > 0xffff)
+		return "a grid has 1 to 2147483647 by 65535 by 65535 blocks";
+	uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+	if (threads < 1 || threads > most_threads || block[2] > 64)
+		return "a block has 1 to 1024 threads, and at most 64 in its third dimension";
+	cpu->threads = threads;
 	cpu->kernel = kernel, cpu->args = args;
 	gridDim = {grid[0], grid[1], grid[2]}, blockDim = {block[0], block[1], block[2]};
 	for (uint32_t z = 0; z < grid[2]; z++)

@@ -110,6 +110,13 @@ func TestThreadsThatWaitApart(t *testing.T) {
 	require.NoError(t, err, "the next kernel")
 }
 
+func TestSizesThatNoGPUTakes(t *testing.T) {
+	_, err := launched(t, "reversed", 64, sequence(32)) // a grid of no blocks
+	require.ErrorContains(t, err, "a grid has 1 to 2147483647 by 65535 by 65535 blocks")
+	_, err = launched(t, "reversed", 2048, sequence(2048))
+	require.ErrorContains(t, err, "a block has 1 to 1024 threads")
+}
+
 func TestWhatIsNoKernel(t *testing.T) {
 	dev, err := device.Open("emulated")
 	require.NoError(t, err)

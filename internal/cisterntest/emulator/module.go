@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -40,6 +41,8 @@ func (d *emulated) LoadModule(image []byte) (device.Module, error) {
 	}
 	path := C.CString(filepath.Join(os.Getenv("CISTERN_EMULATOR"), string(found[2])+".so"))
 	defer C.free(unsafe.Pointer(path))
+	runtime.LockOSThread() // each thread of the system has its own dlerror
+	defer runtime.UnlockOSThread()
 	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
 		return nil, fmt.Errorf("emulator: %s: %s: run make emulate, which compiles the kernels", found[1], C.GoString(C.dlerror()))

@@ -1,0 +1,31 @@
+package ptx
+
+import (
+	"io/fs"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFind(t *testing.T) {
+	names, err := fs.Glob(files, "*.ptx")
+	require.NoError(t, err)
+	kernels := 0
+	for _, name := range names {
+		text, err := fs.ReadFile(files, name)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`(?m)^\.visible \.entry (\w+)\($`).FindAllSubmatch(text, -1)
+		require.NotEmpty(t, found, name)
+		for _, k := range found {
+			image := Find(string(k[1]))
+			require.NotNil(t, image, "%s", k[1])
+			assert.Equal(t, name, image.Name)
+			assert.Equal(t, text, image.PTX)
+		}
+		kernels += len(found)
+	}
+	assert.Len(t, index(), kernels, "no name twice, and nothing else")
+	assert.Nil(t, Find("nowhere"))
+}
