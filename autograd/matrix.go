@@ -177,6 +177,7 @@ func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 	if !t.begin("Transpose", x) {
 		return t.inert()
 	}
+	dims = slices.Clone(dims) // the caller may write its list before Backward
 	y, err := t.rt.Transpose(t.ctx, x.value, dims...)
 	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		d, err := t.rt.Transpose(t.ctx, g, dims...)
