@@ -198,11 +198,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 		saved = out
 	}
 	return t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
-		var dst *tensor.Tensor
-		if g.Exclusive() {
-			dst = g
-		}
-		d, err := grad(t.rt, t.ctx, dst, g, saved.value)
+		d, err := grad(t.rt, t.ctx, inPlace(g), g, saved.value)
 		n.done(saved)
 		if d != g {
 			t.free(g)

@@ -157,11 +157,7 @@ func (t *Tape) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
 
 // masked is the gradient of ReLU's argument, in place if it can. It takes g over.
 func (t *Tape) masked(op string, g *tensor.Tensor, y *Variable) *tensor.Tensor {
-	var dst *tensor.Tensor
-	if g.Exclusive() {
-		dst = g
-	}
-	d, err := t.rt.ReLUGrad(t.ctx, dst, g, y.value)
+	d, err := t.rt.ReLUGrad(t.ctx, inPlace(g), g, y.value)
 	if err != nil {
 		t.fail(op+" backward", err)
 		return g

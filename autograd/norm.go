@@ -12,11 +12,7 @@ func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *V
 	return t.normalize("BatchNorm", x, weight, bias, func() (y, stats *tensor.Tensor, err error) {
 		return t.rt.BatchNorm(t.ctx, x.value, weight.Value(), bias.Value(), c)
 	}, func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
-		var dst *tensor.Tensor
-		if g.Exclusive() {
-			dst = g
-		}
-		return t.rt.BatchNormGrad(t.ctx, dst, g, x.value, weight.Value(), stats, c, want)
+		return t.rt.BatchNormGrad(t.ctx, inPlace(g), g, x.value, weight.Value(), stats, c, want)
 	})
 }
 
