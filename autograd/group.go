@@ -39,14 +39,18 @@ func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cy
 
 // SetMomentum changes it for the steps to come. An optimiser without one refuses.
 func (g *Group) SetMomentum(momentum float64) error {
-	if !g.cycled {
-		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
-	}
-	if err := within("SetMomentum", "the momentum", momentum, 0, g.greatest); err != nil {
+	if err := g.checkMomentum(momentum); err != nil {
 		return err
 	}
 	g.momentum = momentum
 	return nil
+}
+
+func (g *Group) checkMomentum(momentum float64) error {
+	if !g.cycled {
+		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
+	}
+	return within("SetMomentum", "the momentum", momentum, 0, g.greatest)
 }
 
 // Groups are the groups of parameters, the first one first.

@@ -13,14 +13,14 @@ func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable 
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
 	}
-	if a.Rank() != 2 || b.Rank() != 2 {
-		return t.matMulBatch(a, b, options)
-	}
-	y, err := t.rt.MatMul(t.ctx, a.value, b.value, options...)
 	var all tensor.MatMulOption
 	for _, o := range options {
 		all |= o
 	}
+	if a.Rank() != 2 || b.Rank() != 2 {
+		return t.matMulBatch(a, b, all)
+	}
+	y, err := t.rt.MatMul(t.ctx, a.value, b.value, all)
 	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
 	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
 	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
