@@ -58,7 +58,7 @@ func (s *optimizerState) Groups() []*Group { return s.groups }
 
 // addGroup takes parameters that no other group has, with a learning rate that is checked.
 func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
-	if err := checkLR(g.lr); err != nil {
+	if err := within(op, "LR", g.lr, 0, math.MaxFloat64); err != nil {
 		return err
 	}
 	if len(params) == 0 {
