@@ -3,7 +3,6 @@ package autograd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -63,20 +62,9 @@ func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
 
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adagrad) Step(ctx context.Context) error {
-	due, err := o.due(ctx)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	o.updates = o.updates[:0]
-	for _, i := range due {
+	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdagradUpdate {
 		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
 		step.LR, step.Step = g.lr, o.steps[i]+1
-		o.updates = append(o.updates, tensor.AdagradUpdate{AdagradStep: step, P: p.value, G: p.grad, Sum: o.state[i][0]})
-	}
-	defer clear(o.updates) // the gradients are not the optimiser's to keep
-	if err := o.rt.StepAdagradAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: Adagrad step: %w", err)
-	}
-	o.stepped(due)
-	return nil
+		return tensor.AdagradUpdate{AdagradStep: step, P: p.value, G: p.grad, Sum: o.state[i][0]}
+	}, (*tensor.Runtime).StepAdagradAll)
 }

@@ -3,7 +3,6 @@ package autograd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 
@@ -85,22 +84,9 @@ var adamSlots = []slot{{"exp_avg", 0}, {"exp_avg_sq", 0}, {"max_exp_avg_sq", 0}}
 
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adam) Step(ctx context.Context) error {
-	due, err := o.due(ctx)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	o.updates = o.updates[:0]
-	for _, i := range due {
+	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdamUpdate {
 		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
 		step.LR, step.Beta1, step.Step = g.lr, g.momentum, o.steps[i]+1
-		o.updates = append(o.updates, tensor.AdamUpdate{
-			AdamStep: step, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2),
-		})
-	}
-	defer clear(o.updates) // the gradients are not the optimiser's to keep
-	if err := o.rt.StepAdamAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: Adam step: %w", err)
-	}
-	o.stepped(due)
-	return nil
+		return tensor.AdamUpdate{AdamStep: step, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
+	}, (*tensor.Runtime).StepAdamAll)
 }

@@ -52,8 +52,7 @@ func (in *Initializer) MultiHeadAttention(n, heads int, options ...LayerOption) 
 	if !o.noBias {
 		m.InBias = in.Zeros(3 * n)
 	}
-	bound := 1 / math.Sqrt(float64(n))
-	m.Out = &Linear{Weight: in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, n, n)}
+	m.Out = &Linear{Weight: in.fanIn(call, n, n, n)}
 	if !o.noBias {
 		m.Out.Bias = in.Zeros(n)
 	}
@@ -121,10 +120,7 @@ func (m *MultiHeadAttention) batch() int {
 
 // attend is inside of a frame.
 func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg AttentionConfig) *Variable {
-	var bias *Variable
-	if m.InBias != nil {
-		bias = t.Param(m.InBias)
-	}
+	bias := t.optionalParam(m.InBias)
 	if query == key && key == value && m.InWeight != nil && !(cfg.Mask != nil && cfg.Mask.needsGrad) {
 		qkv := t.Linear(query, t.Param(m.InWeight), bias)
 		y := t.SelfAttention(qkv, m.Heads, m.BatchFirst, cfg)

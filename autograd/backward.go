@@ -55,10 +55,10 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 		return out
 	}
 	out.needsGrad = true
-	n := &node{op: op, out: out, back: back}
-	for _, v := range reads {
+	n := node{op: op, out: out, back: back, saved: make([]saved, len(reads))}
+	for i, v := range reads {
 		v.users++
-		n.saved = append(n.saved, saved{v, v.value.Version()})
+		n.saved[i] = saved{v, v.value.Version()}
 	}
 	t.nodes = append(t.nodes, n)
 	return out
@@ -139,7 +139,7 @@ func (t *Tape) backward(loss *Variable) {
 	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
 	t.give("Backward", loss, seed, err)
 	for i := len(t.nodes) - 1; i >= 0 && t.err == nil; i-- {
-		n := t.nodes[i]
+		n := &t.nodes[i]
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
 			if err := n.fresh(); err != nil {
@@ -156,6 +156,14 @@ func (t *Tape) backward(loss *Variable) {
 	for p, v := range t.params {
 		t.assign(p, v.grad)
 	}
+}
+
+// inPlace is g as the memory of a gradient that is computed from it, or nil if somebody else sees that memory.
+func inPlace(g *tensor.Tensor) *tensor.Tensor {
+	if g.Exclusive() {
+		return g
+	}
+	return nil
 }
 
 // give hands the gradient g to v and takes it over. A second gradient of the same variable is added, in

@@ -29,19 +29,15 @@ func (t *Tape) extreme(op string, a, b *Variable,
 		var err error
 		if c.NeedsGrad(0) {
 			var dst *tensor.Tensor
-			if !c.NeedsGrad(1) && g.Exclusive() {
-				dst = g
+			if !c.NeedsGrad(1) {
+				dst = inPlace(g)
 			}
 			if grads[0], err = grad(t.rt, t.ctx, dst, g, x, y); err != nil {
 				return nil, err
 			}
 		}
 		if c.NeedsGrad(1) {
-			var dst *tensor.Tensor
-			if g.Exclusive() {
-				dst = g
-			}
-			grads[1], err = grad(t.rt, t.ctx, dst, g, y, x)
+			grads[1], err = grad(t.rt, t.ctx, inPlace(g), g, y, x)
 		}
 		return grads, err
 	})

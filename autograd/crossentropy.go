@@ -75,6 +75,10 @@ func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConf
 		return t.inert()
 	}
 	axis := min(1, len(shape)-1)
+	if w := c.Weight; w != nil && !slices.Equal(w.Shape(), shape[axis:axis+1]) {
+		t.fail("CrossEntropy", fmt.Errorf("%w: the weights are %v and the logits %v: want a weight for each class", tensor.ErrShape, w.Shape(), shape))
+		return t.inert()
+	}
 	rows := 1
 	for i, d := range shape {
 		if i != axis {

@@ -127,13 +127,13 @@ func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 	}
 	y, err := t.rt.PowScalar(t.ctx, x.value, c)
 	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
-		var slope *tensor.Tensor
-		var err error
-		if c == 0 { // as in PyTorch; else 0 * Inf at x = 0
-			slope, err = t.rt.Zeros(t.ctx, x.value.Dtype(), x.value.Shape()...)
-		} else {
-			slope, err = t.rt.PowScalar(t.ctx, x.value, c-1)
+		if c == 0 { // as in PyTorch, whatever x and g are; else 0 * Inf
+			zeros, err := t.rt.Zeros(t.ctx, x.value.Dtype(), x.value.Shape()...)
+			t.free(g)
+			t.give("PowScalar", x, zeros, err)
+			return
 		}
+		slope, err := t.rt.PowScalar(t.ctx, x.value, c-1)
 		n.done(x)
 		if err == nil {
 			err = t.rt.MulScalarInPlace(t.ctx, slope, c)
@@ -198,11 +198,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 		saved = out
 	}
 	return t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
-		var dst *tensor.Tensor
-		if g.Exclusive() {
-			dst = g
-		}
-		d, err := grad(t.rt, t.ctx, dst, g, saved.value)
+		d, err := grad(t.rt, t.ctx, inPlace(g), g, saved.value)
 		n.done(saved)
 		if d != g {
 			t.free(g)

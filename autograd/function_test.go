@@ -45,6 +45,7 @@ func TestGradientsAtKinks(t *testing.T) {
 		"Hardtanh":          {one(func(t *Tape, x *Variable) *Variable { return t.Hardtanh(x, -1, 2) }), []float64{-1, 0, 2}, []float64{0, 1, 0}},
 		"Clamp":             {one(func(t *Tape, x *Variable) *Variable { return t.Clamp(x, -1, 2) }), []float64{-1, 0, 2, 3, -1.5}, []float64{1, 1, 1, 0, 0}},
 		"Clamp of NaN":      {one(func(t *Tape, x *Variable) *Variable { return t.Clamp(x, math.Inf(-1), 2) }), []float64{-1e300, nan}, []float64{1, 0}},
+		"PowScalar by 0":    {one(func(t *Tape, x *Variable) *Variable { return t.MulScalar(t.PowScalar(x, 0), math.Inf(1)) }), []float64{0, 1, nan}, []float64{0, 0, 0}},
 		"Softplus":          {one(func(t *Tape, x *Variable) *Variable { return t.Softplus(x, 2, 0) }), []float64{0, 1e-9}, []float64{0.5, 1}},
 		"Amax":              {one(func(t *Tape, x *Variable) *Variable { return t.Amax(x) }), []float64{3, 1, 3, 3}, []float64{1. / 3, 0, 1. / 3, 1. / 3}},
 		"Amax of NaN":       {one(func(t *Tape, x *Variable) *Variable { return t.Amax(x, 0) }), []float64{3, nan}, []float64{nan, nan}},
@@ -143,4 +144,58 @@ func TestActivationLayers(t *testing.T) {
 		assert.Empty(t, c.layer.Parameters(), name)
 		require.NoError(t, tape.Close())
 	}
+}
+
+// TestListsAreTheCallers: what it writes into them between an operation and Backward changes no gradient.
+func TestListsAreTheCallers(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, f := range map[string]func(t *Tape, x *Variable, list []int) *Variable{
+		"Sum":               func(t *Tape, x *Variable, list []int) *Variable { return t.Sum(x, list...) },
+		"Mean":              func(t *Tape, x *Variable, list []int) *Variable { return t.Mean(x, list...) },
+		"Amax":              func(t *Tape, x *Variable, list []int) *Variable { return t.Amax(x, list...) },
+		"LogSumExp":         func(t *Tape, x *Variable, list []int) *Variable { return t.LogSumExp(x, list...) },
+		"Var":               func(t *Tape, x *Variable, list []int) *Variable { return t.Var(x, 1, list...) },
+		"Softmax":           func(t *Tape, x *Variable, list []int) *Variable { return t.Softmax(x, list[:1]...) },
+		"LogSoftmax":        func(t *Tape, x *Variable, list []int) *Variable { return t.LogSoftmax(x, list[:1]...) },
+		"Transpose":         func(t *Tape, x *Variable, list []int) *Variable { return t.Transpose(x, list...) },
+		"Permute":           func(t *Tape, x *Variable, list []int) *Variable { return t.Permute(x, append(list, 2)...) },
+		"Pad":               func(t *Tape, x *Variable, list []int) *Variable { return t.Pad(x, 0, append(list, 0), append(list, 1)) },
+		"AdaptiveAvgPool2d": func(t *Tape, x *Variable, list []int) *Variable { return t.AdaptiveAvgPool2d(x, list...) },
+		"LayerNorm":         func(t *Tape, x *Variable, list []int) *Variable { return t.LayerNorm(x, nil, nil, 0, list...) },
+		"RMSNorm":           func(t *Tape, x *Variable, list []int) *Variable { return t.RMSNorm(x, nil, 0, list...) },
+	} {
+		var grads [2][]float64
+		for i := range grads {
+			list := []int{1, 0, 0}[:2]
+			if name == "AdaptiveAvgPool2d" || name == "LayerNorm" || name == "RMSNorm" {
+				list[0], list[1] = 2, 3
+			}
+			grads[i] = b.grads(func(tape *Tape, vs []*Variable) *Variable {
+				x := tape.Reshape(vs[0], 2, 2, 3)
+				y := f(tape, x, list)
+				if i == 1 {
+					list[0], list[1] = 0, 2
+				}
+				return tape.Mul(y, tape.Input(upload(b, ramp(y.Value().Elements()), y.Shape()...)))
+			}, []float64{1, 5, 2, 8, 3, 1, 0, -3, 7, 4, 2, 9})[0]
+		}
+		assert.Equal(t, grads[0], grads[1], name)
+	}
+	x, y := []float64{1, 2, 3}, []float64{4}
+	got := b.grads(func(tape *Tape, vs []*Variable) *Variable {
+		list := []*Variable{vs[0], vs[1]}
+		both := tape.Cat(0, list...)
+		clear(list)
+		return tape.Square(both)
+	}, x, y)
+	assert.Equal(t, [][]float64{{2, 4, 6}, {8}}, got)
+}
+
+// ramp is 1, 2, … n.
+func ramp(n int) []float64 {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = float64(i + 1)
+	}
+	return all
 }

@@ -39,14 +39,18 @@ func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cy
 
 // SetMomentum changes it for the steps to come. An optimiser without one refuses.
 func (g *Group) SetMomentum(momentum float64) error {
-	if !g.cycled {
-		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
-	}
-	if err := within("SetMomentum", "the momentum", momentum, 0, g.greatest); err != nil {
+	if err := g.checkMomentum(momentum); err != nil {
 		return err
 	}
 	g.momentum = momentum
 	return nil
+}
+
+func (g *Group) checkMomentum(momentum float64) error {
+	if !g.cycled {
+		return fmt.Errorf("autograd: SetMomentum: %w: the optimiser has no momentum and no betas", ErrInvalid)
+	}
+	return within("SetMomentum", "the momentum", momentum, 0, g.greatest)
 }
 
 // Groups are the groups of parameters, the first one first.
@@ -54,7 +58,7 @@ func (s *optimizerState) Groups() []*Group { return s.groups }
 
 // addGroup takes parameters that no other group has, with a learning rate that is checked.
 func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
-	if err := checkLR(g.lr); err != nil {
+	if err := within(op, "LR", g.lr, 0, math.MaxFloat64); err != nil {
 		return err
 	}
 	if len(params) == 0 {

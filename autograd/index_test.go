@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -100,6 +101,7 @@ func TestChoicesRefuse(t *testing.T) {
 		"matrices to BMM":         {func(t *Tape, x, _ *Variable) { t.BMM(x, t.Transpose(x)) }, tensor.ErrShape},
 		"weights of a batch":      {func(t *Tape, x, _ *Variable) { t.Linear(x, t.Reshape(x, 1, 2, 3), nil) }, tensor.ErrShape},
 		"parts of too little":     {func(t *Tape, x, _ *Variable) { t.Split(x, 1, 1, 1) }, tensor.ErrShape},
+		"a squeeze the other way": {func(t *Tape, x, _ *Variable) { t.Unsqueeze(t.Narrow(x, 0, 0, 0), 3) }, tensor.ErrShape},
 		"no part":                 {func(t *Tape, x, _ *Variable) { t.Chunk(x, 1, 0) }, ErrInvalid},
 		"parts of no dimension":   {func(t *Tape, x, _ *Variable) { t.Split(x, 2, 1) }, tensor.ErrShape},
 		"a squeeze of nothing":    {func(t *Tape, x, _ *Variable) { t.Squeeze(x, 2) }, tensor.ErrShape},
@@ -132,6 +134,8 @@ func TestShapes(t *testing.T) {
 		assert.Equal(t, [][]int{{2, 1, 3, 3}, {2, 1, 3, 1}}, shapes(tape.Split(x, -1, 3)...))
 		assert.Equal(t, [][]int{{2, 1, 3, 1}, {2, 1, 3, 0}, {2, 1, 3, 3}}, shapes(tape.Split(x, 3, 1, 0, 3)...))
 		assert.Equal(t, [][]int{{2, 1, 2, 4}, {2, 1, 1, 4}}, shapes(tape.Chunk(x, 2, 2)...))
+		assert.Equal(t, [][]int{{1, 1, 3, 4}, {1, 1, 3, 4}}, shapes(tape.Chunk(x, 0, math.MaxInt)...))
+		assert.Equal(t, [][]int{{2, 1, 3, 4, 1}, {1, 2, 1, 3, 4}}, shapes(tape.Unsqueeze(x, -1), tape.Unsqueeze(x, -5)))
 		parts := tape.Chunk(tape.MulScalar(x, 2), 0, 2)
 		require.NoError(t, tape.Err())
 		for i, p := range parts {

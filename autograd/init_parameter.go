@@ -25,7 +25,7 @@ func (in *Initializer) Linear(inputs, outputs int, options ...LayerOption) *Line
 }
 
 // fanIn makes a parameter drawn uniformly from ±1/sqrt(fan): PyTorch's default of dense layers and convolutions, where fan
-// is the number of products in an output.
+// is the number of products in an output; and of recurrent layers, where fan is the number of states.
 func (in *Initializer) fanIn(call string, fan int, shape ...int) *Parameter {
 	bound := 1 / math.Sqrt(float64(fan))
 	return in.parameter(call, func() float64 { return (2*in.rand.Float64() - 1) * bound }, shape...)
@@ -51,12 +51,17 @@ func (in *Initializer) Normal(mean, std float64, shape ...int) *Parameter {
 
 // Zeros makes a parameter of zeros.
 func (in *Initializer) Zeros(shape ...int) *Parameter {
-	return in.parameter(fmt.Sprintf("Zeros of %v", tensor.Shape(shape)), func() float64 { return 0 }, shape...)
+	return in.constant(fmt.Sprintf("Zeros of %v", tensor.Shape(shape)), 0, shape...)
 }
 
 // Ones makes a parameter of ones.
 func (in *Initializer) Ones(shape ...int) *Parameter {
-	return in.parameter(fmt.Sprintf("Ones of %v", tensor.Shape(shape)), func() float64 { return 1 }, shape...)
+	return in.constant(fmt.Sprintf("Ones of %v", tensor.Shape(shape)), 1, shape...)
+}
+
+// constant is a parameter of equal numbers.
+func (in *Initializer) constant(call string, v float64, shape ...int) *Parameter {
+	return in.parameter(call, func() float64 { return v }, shape...)
 }
 
 // Parameter makes a parameter with a copy of data, which has as many elements as the shape; without a shape it has one

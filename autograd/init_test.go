@@ -39,7 +39,7 @@ func TestInitRefuses(t *testing.T) {
 		"too few numbers":        {b.rt, nil, func(in *Initializer) { in.Parameter([]float64{1}, 2) }, tensor.ErrShape, "autograd: 1 numbers: "},
 		"a label too great":      {b.rt, nil, func(in *Initializer) { in.Labels([]int{0, 3}, 3) }, tensor.ErrLabel, "autograd: 2 labels: "},
 		"no parameters":          {b.rt, nil, func(in *Initializer) { in.Adam(nil, AdamConfig{}) }, ErrInvalid, "autograd: NewAdam: "},
-		"a negative rate":        {b.rt, nil, func(in *Initializer) { in.SGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)}) }, ErrInvalid, "autograd: SetLR: "},
+		"a negative rate":        {b.rt, nil, func(in *Initializer) { in.SGD(Parameters{{"w", in.Ones(1)}}, SGDConfig{LR: new(-1.0)}) }, ErrInvalid, "autograd: NewSGD: invalid argument: LR is -1"},
 	} {
 		in := Init(b.ctx, c.rt, c.options...)
 		if c.make != nil {

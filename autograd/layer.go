@@ -30,14 +30,11 @@ func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	var bias *Variable
-	if l.Bias != nil {
-		bias = t.Param(l.Bias)
-	}
+	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
 	if relu {
-		return t.LinearReLU(x, t.Param(l.Weight), bias)
+		return t.LinearReLU(x, w, bias)
 	}
-	return t.Linear(x, t.Param(l.Weight), bias)
+	return t.Linear(x, w, bias)
 }
 
 // Parameters are "weight" and, if there is one, "bias".
@@ -100,14 +97,14 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 		last := y
 		end := last.spare()
 		linear, fuse := s[i].(*Linear)
-		if fuse && i+1 < len(s) {
+		if fuse = fuse && i+1 < len(s); fuse {
 			_, fuse = s[i+1].(ReLU)
 		}
 		switch {
 		case s[i] == nil:
 			t.fail("Sequential", fmt.Errorf("%w: layer %d is nil", ErrInvalid, i))
 			return t.inert()
-		case fuse && i+1 < len(s):
+		case fuse:
 			y = linear.forward(t, last, true)
 			i++
 		default:

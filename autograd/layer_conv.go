@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -40,14 +41,6 @@ func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
 		return t.Conv1d(x, w, bias, l.Config)
 	}
 	return t.Conv2d(x, w, bias, l.Config)
-}
-
-// optionalParam is Param, or nil for nil.
-func (t *Tape) optionalParam(p *Parameter) *Variable {
-	if p == nil {
-		return nil
-	}
-	return t.Param(p)
 }
 
 // Parameters are "weight" and, if there is one, "bias".
@@ -103,14 +96,11 @@ func (in *Initializer) convolution(name string, dims int, transposed bool, input
 	if !o.was("Groups") {
 		groups = 1
 	}
-	switch len(kernel) {
-	case 0:
+	if len(kernel) == 0 {
 		kernel = []int{window}
-		fallthrough
-	case 1:
-		for len(kernel) < dims {
-			kernel = append(kernel, kernel[0])
-		}
+	}
+	if len(kernel) == 1 {
+		kernel = slices.Repeat(kernel, dims)
 	}
 	l := &Convolution{Transposed: transposed, Config: tensor.ConvConfig{Stride: o.stride, Padding: o.padding, Same: o.same, Dilation: o.dilation,
 		OutputPadding: o.outputPadding, Groups: groups}}

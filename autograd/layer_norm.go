@@ -79,11 +79,6 @@ func (in *Initializer) eps(call string, o layerOptions) float64 {
 	return o.eps
 }
 
-// constant is a parameter of equal numbers.
-func (in *Initializer) constant(call string, v float64, shape ...int) *Parameter {
-	return in.parameter(call, func() float64 { return v }, shape...)
-}
-
 // buffer is a tensor of a layer's that is no parameter.
 func (in *Initializer) buffer(call string, v float64, dtype tensor.Dtype, shape ...int) *tensor.Tensor {
 	return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })

@@ -22,7 +22,7 @@ func (o layerOption) set(to *layerOptions) {
 	o.apply(to)
 }
 
-// layerOptions are what the options of a layer say. The zero value is PyTorch's default, but for what newLayerOptions sets.
+// layerOptions are what the options of a layer say.
 type layerOptions struct {
 	given []string
 

@@ -104,7 +104,7 @@ func TestLossesBroadcast(t *testing.T) {
 func TestLossesRefuse(t *testing.T) {
 	b := open(t, 64<<20)
 	x, w, labels := upload(b, []float64{1, 2, 3, 4}, 2, 2), upload(b, []float64{1, 2, 3}), upload(b, []int32{0, 1})
-	narrow := upload(b, []float32{1, 2}, 2)
+	narrow, one := upload(b, []float32{1, 2}, 2), upload(b, []float64{3})
 	for name, c := range map[string]struct {
 		f    func(t *Tape, x *Variable)
 		want error
@@ -113,6 +113,7 @@ func TestLossesRefuse(t *testing.T) {
 		"too much smoothing":      {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.LabelSmoothing(1.5)) }, tensor.ErrInvalid},
 		"positive weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.PosWeight(w)) }, tensor.ErrInvalid},
 		"of probabilities":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, x.Value(), tensor.PosWeight(w)) }, tensor.ErrInvalid},
+		"one weight for all":      {func(t *Tape, x *Variable) { t.CrossEntropy(x, x.Value(), tensor.Weight(one)) }, tensor.ErrShape},
 		"too many weights":        {func(t *Tape, x *Variable) { t.CrossEntropy(x, labels, tensor.Weight(w)) }, tensor.ErrShape},
 		"weights of another type": {func(t *Tape, x *Variable) { t.BCEWithLogits(x, x, tensor.Weight(narrow)) }, tensor.ErrDtype},
 		"shapes":                  {func(t *Tape, x *Variable) { t.L1Loss(x, t.Input(w)) }, tensor.ErrShape},
@@ -128,6 +129,6 @@ func TestLossesRefuse(t *testing.T) {
 		c.f(tape, tape.Leaf(x))
 		require.ErrorIs(t, tape.Err(), c.want, name)
 		require.Error(t, tape.Close())
-		assert.Zero(t, b.live()-4, "%s left memory behind", name)
+		assert.Zero(t, b.live()-5, "%s left memory behind", name)
 	}
 }

@@ -13,14 +13,14 @@ func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable 
 	if !t.begin("MatMul", a, b) {
 		return t.inert()
 	}
-	if a.Rank() != 2 || b.Rank() != 2 {
-		return t.matMulBatch(a, b, options)
-	}
-	y, err := t.rt.MatMul(t.ctx, a.value, b.value, options...)
 	var all tensor.MatMulOption
 	for _, o := range options {
 		all |= o
 	}
+	if a.Rank() != 2 || b.Rank() != 2 {
+		return t.matMulBatch(a, b, all)
+	}
+	y, err := t.rt.MatMul(t.ctx, a.value, b.value, all)
 	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
 	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
 	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
@@ -157,11 +157,7 @@ func (t *Tape) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
 
 // masked is the gradient of ReLU's argument, in place if it can. It takes g over.
 func (t *Tape) masked(op string, g *tensor.Tensor, y *Variable) *tensor.Tensor {
-	var dst *tensor.Tensor
-	if g.Exclusive() {
-		dst = g
-	}
-	d, err := t.rt.ReLUGrad(t.ctx, dst, g, y.value)
+	d, err := t.rt.ReLUGrad(t.ctx, inPlace(g), g, y.value)
 	if err != nil {
 		t.fail(op+" backward", err)
 		return g
@@ -177,6 +173,7 @@ func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 	if !t.begin("Transpose", x) {
 		return t.inert()
 	}
+	dims = slices.Clone(dims) // the caller may write its list before Backward
 	y, err := t.rt.Transpose(t.ctx, x.value, dims...)
 	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		d, err := t.rt.Transpose(t.ctx, g, dims...)

@@ -21,11 +21,7 @@ func (t *Tape) BMM(a, b *Variable, options ...tensor.MatMulOption) *Variable {
 }
 
 // matMulBatch is MatMul where a factor is a vector, or a batch of matrices.
-func (t *Tape) matMulBatch(a, b *Variable, options []tensor.MatMulOption) *Variable {
-	var all tensor.MatMulOption
-	for _, o := range options {
-		all |= o
-	}
+func (t *Tape) matMulBatch(a, b *Variable, all tensor.MatMulOption) *Variable {
 	return t.Func("MatMul", []*Variable{a, b}, func(c *Call) (*tensor.Tensor, error) {
 		if c.NeedsGrad(1) {
 			c.Save(c.Input(0))
@@ -33,7 +29,7 @@ func (t *Tape) matMulBatch(a, b *Variable, options []tensor.MatMulOption) *Varia
 		if c.NeedsGrad(0) {
 			c.Save(c.Input(1))
 		}
-		return t.rt.MatMul(t.ctx, c.Input(0), c.Input(1), options...)
+		return t.rt.MatMul(t.ctx, c.Input(0), c.Input(1), all)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		p := product{t: t, transA: all&tensor.TransA != 0, transB: all&tensor.TransB != 0}
 		defer p.free()

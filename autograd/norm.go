@@ -1,6 +1,10 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias (channels), either of which may
 // be nil; see [tensor.Runtime.BatchNorm]. Whether it trains is c's to say; the layer [BatchNorm] asks the tape.
@@ -8,18 +12,14 @@ func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *V
 	return t.normalize("BatchNorm", x, weight, bias, func() (y, stats *tensor.Tensor, err error) {
 		return t.rt.BatchNorm(t.ctx, x.value, weight.Value(), bias.Value(), c)
 	}, func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
-		var dst *tensor.Tensor
-		if g.Exclusive() {
-			dst = g
-		}
-		return t.rt.BatchNormGrad(t.ctx, dst, g, x.value, weight.Value(), stats, c, want)
+		return t.rt.BatchNormGrad(t.ctx, inPlace(g), g, x.value, weight.Value(), stats, c, want)
 	})
 }
 
 // LayerNorm returns x, normalised over its last dimensions, which shape is, times weight plus bias of that shape, either of
 // which may be nil (torch.nn.functional.layer_norm). An eps of 0 is 1e-5.
 func (t *Tape) LayerNorm(x, weight, bias *Variable, eps float64, shape ...int) *Variable {
-	return t.rows("LayerNorm", x, weight, bias, tensor.NormConfig{Shape: shape, Eps: eps})
+	return t.rows("LayerNorm", x, weight, bias, tensor.NormConfig{Shape: slices.Clone(shape), Eps: eps})
 }
 
 // GroupNorm returns x (n, channels, ...), normalised over each of so many groups of channels, times weight plus bias
@@ -31,7 +31,7 @@ func (t *Tape) GroupNorm(x, weight, bias *Variable, groups int, eps float64) *Va
 // RMSNorm returns x over the root mean square of its last dimensions, which shape is, times weight of that shape, which may
 // be nil (torch.nn.functional.rms_norm). An eps of 0 is the distance from 1 to the next number of x's dtype.
 func (t *Tape) RMSNorm(x, weight *Variable, eps float64, shape ...int) *Variable {
-	return t.rows("RMSNorm", x, weight, nil, tensor.NormConfig{Shape: shape, RMS: true, Eps: eps})
+	return t.rows("RMSNorm", x, weight, nil, tensor.NormConfig{Shape: slices.Clone(shape), RMS: true, Eps: eps})
 }
 
 func (t *Tape) rows(name string, x, weight, bias *Variable, c tensor.NormConfig) *Variable {

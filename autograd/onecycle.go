@@ -25,8 +25,8 @@ type OneCycleLR struct {
 
 // cycle is a part of the whole: from the last one's end to its own.
 type cycle struct {
-	end                                float64
-	fromLR, toLR, fromMomentum, toward float64
+	end                                    float64 // step
+	fromLR, toLR, fromMomentum, toMomentum float64
 }
 
 func (s OneCycleLR) phases() []cycle {
@@ -73,7 +73,7 @@ func (s OneCycleLR) LR(_ float64, step int) float64 {
 // Momentum is that of a step, unless KeepMomentum is set.
 func (s OneCycleLR) Momentum(step int) (float64, bool) {
 	p, share := s.at(step)
-	return s.between(p.fromMomentum, p.toward, share), !s.KeepMomentum
+	return s.between(p.fromMomentum, p.toMomentum, share), !s.KeepMomentum
 }
 
 func (s OneCycleLR) check(step int) error {

@@ -149,13 +149,27 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 	return s.state[i][k]
 }
 
-// stepped counts a step of each of the parameters.
-func (s *optimizerState) stepped(due []int) {
+// stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its group's options and with its state, run
+// does it for all that are due, and then the step counts. updates keeps its memory from step to step.
+func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
+	due, err := s.due(ctx)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	*updates = (*updates)[:0]
+	for _, i := range due {
+		*updates = append(*updates, update(i))
+	}
+	defer clear(*updates) // the gradients are not the optimiser's to keep
+	if err := run(s.rt, ctx, *updates); err != nil {
+		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
+	}
 	for _, i := range due {
 		s.steps[i]++
 		_, wanted := s.slots(s.of[i])
 		s.filled[i] = s.filled[i] || wanted > 0
 	}
+	return nil
 }
 
 // valueOr is *p, or standard if p is nil.

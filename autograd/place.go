@@ -1,9 +1,15 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // Permute returns x with its dimensions in another order; see [tensor.Runtime.Permute].
 func (t *Tape) Permute(x *Variable, dims ...int) *Variable {
+	dims = slices.Clone(dims) // the caller may write its list before Backward
 	return t.Func("Permute", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		return t.rt.Permute(t.ctx, c.Input(0), dims...)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -36,6 +42,7 @@ func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
 
 // Pad returns x inside of a larger tensor of value; see [tensor.Runtime.Pad].
 func (t *Tape) Pad(x *Variable, value float64, before, after []int) *Variable {
+	before, after = slices.Clone(before), slices.Clone(after) // the caller may write its lists before Backward
 	return t.Func("Pad", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		return t.rt.Pad(t.ctx, c.Input(0), value, before, after)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -52,16 +59,16 @@ func (t *Tape) Pad(x *Variable, value float64, before, after []int) *Variable {
 
 // Cat joins variables along a dimension; see [tensor.Runtime.Cat].
 func (t *Tape) Cat(axis int, vs ...*Variable) *Variable {
-	return t.Func("Cat", vs, func(*Call) (*tensor.Tensor, error) {
-		parts := make([]*tensor.Tensor, len(vs))
-		for i, v := range vs {
+	return t.Func("Cat", vs, func(c *Call) (*tensor.Tensor, error) {
+		parts := make([]*tensor.Tensor, len(c.inputs))
+		for i, v := range c.inputs {
 			parts[i] = v.value
 		}
 		return t.rt.Cat(t.ctx, axis, parts...)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		grads := make([]*tensor.Tensor, len(vs))
+		grads := make([]*tensor.Tensor, len(c.inputs))
 		at := 0
-		for i, v := range vs {
+		for i, v := range c.inputs { // not vs, which the caller may write before Backward
 			shape := v.value.Shape()
 			n := shape[(axis+len(shape))%len(shape)]
 			if c.NeedsGrad(i) {
@@ -89,12 +96,16 @@ func (t *Tape) Stack(axis int, vs ...*Variable) *Variable {
 
 // Unsqueeze returns x with a dimension of 1 before dimension axis, in the same memory (torch.unsqueeze).
 func (t *Tape) Unsqueeze(x *Variable, axis int) *Variable {
-	shape := x.Shape()
-	if axis < 0 {
-		axis += len(shape) + 1
+	if !t.begin("Unsqueeze", x) {
+		return t.inert()
 	}
-	if axis < 0 || axis > len(shape) {
-		return t.Reshape(x, append(shape, 0)...)
+	shape, at := x.Shape(), axis
+	if at < 0 {
+		at += len(shape) + 1
 	}
-	return t.Reshape(x, append(append(append([]int{}, shape[:axis]...), 1), shape[axis:]...)...)
+	if at < 0 || at > len(shape) {
+		t.fail("Unsqueeze", fmt.Errorf("%w: %v has no place for dimension %d", tensor.ErrShape, shape, axis))
+		return t.inert()
+	}
+	return t.Reshape(x, slices.Insert(shape, at, 1)...)
 }

@@ -30,6 +30,7 @@ func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
 
 // AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Runtime.AdaptiveAvgPool2d].
 func (t *Tape) AdaptiveAvgPool2d(x *Variable, size ...int) *Variable {
+	size = slices.Clone(size) // the caller may write its list before Backward
 	return t.Func("AdaptiveAvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {
 		return t.rt.AdaptiveAvgPool2d(t.ctx, x.value, size...)
 	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {

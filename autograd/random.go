@@ -34,10 +34,6 @@ func (t *Tape) Dropout(x *Variable, p float64) *Variable {
 		seed, stream = c.Random()
 		return t.rt.Dropout(t.ctx, nil, x.value, p, seed, stream)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		var dst *tensor.Tensor
-		if g.Exclusive() {
-			dst = g
-		}
-		return c.Grads(t.rt.Dropout(t.ctx, dst, g, p, seed, stream))
+		return c.Grads(t.rt.Dropout(t.ctx, inPlace(g), g, p, seed, stream))
 	})
 }

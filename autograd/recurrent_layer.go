@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -195,14 +194,8 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 // recurrence is the pass of one cell.
 func (r *Recurrent) recurrence(t *Tape, x *Variable, cell int, h0, c0 *Variable) *recurrence {
 	c := r.Cells[cell]
-	param := func(p *Parameter) *Variable {
-		if p == nil {
-			return nil
-		}
-		return t.Param(p)
-	}
 	return &recurrence{kind: r.Kind, reverse: cell%r.directions() == 1, x: x, wih: t.Param(c.WeightIH), whh: t.Param(c.WeightHH),
-		bih: param(c.BiasIH), bhh: param(c.BiasHH), h0: h0, c0: c0}
+		bih: t.optionalParam(c.BiasIH), bhh: t.optionalParam(c.BiasHH), h0: h0, c0: c0}
 }
 
 // stateOf is the first state (batch, n) of a cell, or nil.
@@ -261,8 +254,6 @@ func (in *Initializer) recurrent(name string, kind tensor.RecurrentKind, inputs,
 		in.fail(call, fmt.Errorf("%w: %d layers, dropout %v: want at least one input, state and layer, and a dropout of 0 to 1", ErrInvalid, s.layers, s.dropout))
 	}
 	r := &Recurrent{Kind: kind, Bidirectional: s.bidirectional, BatchFirst: s.batchFirst, Dropout: s.dropout}
-	bound := 1 / math.Sqrt(float64(hidden))
-	draw := func() float64 { return (2*in.rand.Float64() - 1) * bound }
 	rows := [...]int{1, 1, 4, 3}[kind] * hidden
 	for layer := range max(1, s.layers) {
 		for range r.directions() {
@@ -270,9 +261,9 @@ func (in *Initializer) recurrent(name string, kind tensor.RecurrentKind, inputs,
 			if layer > 0 {
 				width = hidden * r.directions()
 			}
-			c := RecurrentCell{WeightIH: in.parameter(call, draw, rows, width), WeightHH: in.parameter(call, draw, rows, hidden)}
+			c := RecurrentCell{WeightIH: in.fanIn(call, hidden, rows, width), WeightHH: in.fanIn(call, hidden, rows, hidden)}
 			if !o.noBias {
-				c.BiasIH, c.BiasHH = in.parameter(call, draw, rows), in.parameter(call, draw, rows)
+				c.BiasIH, c.BiasHH = in.fanIn(call, hidden, rows), in.fanIn(call, hidden, rows)
 			}
 			r.Cells = append(r.Cells, c)
 		}

@@ -1,6 +1,10 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // Sum returns the sum of x over the given axes, which disappear from the shape; over all of them if none is
 // given. Negative axes count from the end.
@@ -22,6 +26,7 @@ func (t *Tape) Mean(x *Variable, axes ...int) *Variable {
 }
 
 func (t *Tape) reduced(op string, x *Variable, y *tensor.Tensor, err error, axes []int, scale float64) *Variable {
+	axes = slices.Clone(axes) // the caller may write its list before Backward
 	return t.push(op, t.result(op, y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		shape := x.value.Shape()
 		kept := shape.Clone()

@@ -3,7 +3,6 @@ package autograd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -80,12 +79,7 @@ var (
 
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *RMSprop) Step(ctx context.Context) error {
-	due, err := o.due(ctx)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	o.updates = o.updates[:0]
-	for _, i := range due {
+	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.RMSpropUpdate {
 		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
 		step.LR, step.Momentum = g.lr, g.momentum
 		u := tensor.RMSpropUpdate{RMSpropStep: step, P: p.value, G: p.grad, V: o.state[i][0]}
@@ -94,12 +88,6 @@ func (o *RMSprop) Step(ctx context.Context) error {
 			u.Mean, buf = o.state[i][1], 2
 		}
 		u.Buf = o.optional(i, buf)
-		o.updates = append(o.updates, u)
-	}
-	defer clear(o.updates) // the gradients are not the optimiser's to keep
-	if err := o.rt.StepRMSpropAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: RMSprop step: %w", err)
-	}
-	o.stepped(due)
-	return nil
+		return u
+	}, (*tensor.Runtime).StepRMSpropAll)
 }

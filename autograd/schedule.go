@@ -147,33 +147,32 @@ type SequentialLR struct {
 
 // LR is that of the schedule that has the step.
 func (s SequentialLR) LR(base float64, step int) float64 {
-	now, from := s.at(step)
-	if now == nil {
+	i, from := s.at(step)
+	if i >= len(s.Schedules) {
 		return base
 	}
-	return now.LR(base, step-from)
+	return s.Schedules[i].LR(base, step-from)
 }
 
 // Momentum is that of the schedule that has the step, if it has one.
 func (s SequentialLR) Momentum(step int) (float64, bool) {
-	now, from := s.at(step)
-	if m, ok := now.(MomentumSchedule); ok {
+	i, from := s.at(step)
+	if i >= len(s.Schedules) {
+		return 0, false
+	}
+	if m, ok := s.Schedules[i].(MomentumSchedule); ok {
 		return m.Momentum(step - from)
 	}
 	return 0, false
 }
 
-// at is the schedule that has the step, and its first one.
-func (s SequentialLR) at(step int) (now Schedule, from int) {
-	i := 0
+// at is the number of the schedule that has the step, and the step that it begins with. Without schedules there is none of that number.
+func (s SequentialLR) at(step int) (i, from int) {
 	for i < len(s.Milestones) && i+1 < len(s.Schedules) && s.Milestones[i] <= step {
 		from = s.Milestones[i]
 		i++
 	}
-	if i < len(s.Schedules) {
-		now = s.Schedules[i]
-	}
-	return now, from
+	return i, from
 }
 
 func (s SequentialLR) check(step int) error {
@@ -181,9 +180,9 @@ func (s SequentialLR) check(step int) error {
 		return fmt.Errorf("autograd: SequentialLR: %w: %d schedules and the milestones %v: want an increasing one between each two", ErrInvalid, len(s.Schedules), s.Milestones)
 	}
 	now, from := s.at(step)
-	for _, one := range s.Schedules {
+	for i, one := range s.Schedules {
 		at := 0
-		if one == now {
+		if i == now { // not by comparing them: schedules may hold slices and functions
 			at = step - from
 		}
 		if err := checkSchedule(one, at); err != nil {

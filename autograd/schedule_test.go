@@ -159,6 +159,21 @@ func errorsOfClose(opts ...Optimizer) error {
 	return nil
 }
 
+// TestSequentialSchedulesOfFunctionsAndSlices, which Go can't compare, and of equal ones, of which each has its own steps.
+func TestSequentialSchedulesOfFunctionsAndSlices(t *testing.T) {
+	b := open(t, 64<<20)
+	opt, err := NewSGD(Parameters{{"p", b.parameter(1)}}, SGDConfig{LR: new(1.0)})
+	require.NoError(t, err)
+	half, twice := LambdaLR(func(int) float64 { return 0.5 }), LambdaLR(func(int) float64 { return 2 })
+	miles := MultiStepLR{Milestones: []int{1}}
+	s, err := NewScheduler(opt, SequentialLR{[]Schedule{half, twice, miles, miles}, []int{1, 2, 4}})
+	require.NoError(t, err)
+	for _, want := range []float64{0.5, 2, 1, 0.1, 1, 0.1} {
+		assert.InDelta(t, want, opt.LR(), 1e-15, "step %d", s.LastStep())
+		require.NoError(t, s.Step())
+	}
+}
+
 // TestSchedulesRefuse numbers that can't be.
 func TestSchedulesRefuse(t *testing.T) {
 	b := open(t, 64<<20)

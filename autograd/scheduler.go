@@ -70,9 +70,7 @@ func (s *Scheduler) SetStep(step int) error {
 		}
 		err := checkLR(s.schedule.LR(base[i], step))
 		if cycles {
-			was := g.momentum
-			err = errors.Join(err, g.SetMomentum(momentum))
-			g.momentum = was
+			err = errors.Join(err, g.checkMomentum(momentum))
 		}
 		if err != nil {
 			return err

@@ -70,24 +70,13 @@ var momentumSlot = []slot{{"momentum_buffer", 0}}
 
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *SGD) Step(ctx context.Context) error {
-	due, err := o.due(ctx)
-	if err != nil || len(due) == 0 {
-		return err
-	}
-	o.updates = o.updates[:0]
-	for _, i := range due {
+	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.SGDUpdate {
 		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
 		step.LR, step.Momentum, step.First = g.lr, g.momentum, !o.filled[i]
 		u := tensor.SGDUpdate{SGDStep: step, P: p.value, G: p.grad}
 		if g.momentum != 0 {
 			u.Buf = o.state[i][0]
 		}
-		o.updates = append(o.updates, u)
-	}
-	defer clear(o.updates) // the gradients are not the optimiser's to keep
-	if err := o.rt.StepSGDAll(ctx, o.updates); err != nil {
-		return fmt.Errorf("autograd: SGD step: %w", err)
-	}
-	o.stepped(due)
-	return nil
+		return u
+	}, (*tensor.Runtime).StepSGDAll)
 }

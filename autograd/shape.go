@@ -103,7 +103,7 @@ func (t *Tape) Chunk(x *Variable, axis, parts int) []*Variable {
 	if n == 0 {
 		return t.Split(x, axis, make([]int, parts)...)
 	}
-	return t.Split(x, axis, (n+parts-1)/parts)
+	return t.Split(x, axis, 1+(n-1)/parts)
 }
 
 // dimension is the size of a dimension of x.

@@ -1,12 +1,17 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // Softmax returns the softmax of x along an axis, which is the last dimension unless it is given (torch.softmax).
 func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 	if !t.begin("Softmax", x) {
 		return t.inert()
 	}
+	axis = slices.Clone(axis) // the caller may write its list before Backward
 	y, err := t.rt.Softmax(t.ctx, x.value, axis...)
 	out := t.result("Softmax", y, err)
 	return t.push("Softmax", out, []*Variable{x}, []*Variable{out}, func(n *node, g *tensor.Tensor) {
@@ -19,6 +24,7 @@ func (t *Tape) Softmax(x *Variable, axis ...int) *Variable {
 
 // LogSoftmax returns the logarithm of Softmax (torch.log_softmax).
 func (t *Tape) LogSoftmax(x *Variable, axis ...int) *Variable {
+	axis = slices.Clone(axis) // the caller may write its list before Backward
 	return t.Func("LogSoftmax", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		y, err := t.rt.LogSoftmax(t.ctx, c.Input(0), axis...)
 		if err == nil {

@@ -1,6 +1,10 @@
 package autograd
 
-import "github.com/cistern-ml/cistern/tensor"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
 
 // SumKeepDim is Sum with the axes kept as dimensions of 1 (keepdim=True).
 func (t *Tape) SumKeepDim(x *Variable, axes ...int) *Variable {
@@ -15,6 +19,7 @@ func (t *Tape) MeanKeepDim(x *Variable, axes ...int) *Variable {
 // Amax returns the greatest element of x over the given axes, which disappear from the shape; over all of them if none is
 // given (torch.amax). Equal ones share the gradient.
 func (t *Tape) Amax(x *Variable, axes ...int) *Variable {
+	axes = slices.Clone(axes) // the caller may write its list before Backward
 	return t.Func("Amax", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		return c.savingBoth(t.rt.Amax(t.ctx, c.Input(0), axes...))
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -39,6 +44,7 @@ func (t *Tape) Max(x *Variable) *Variable {
 // LogSumExp returns the logarithm of the sum of exponentials over the given axes, which disappear from the shape; over all of
 // them if none is given (torch.logsumexp).
 func (t *Tape) LogSumExp(x *Variable, axes ...int) *Variable {
+	axes = slices.Clone(axes) // the caller may write its list before Backward
 	return t.Func("LogSumExp", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		return c.savingBoth(t.rt.LogSumExp(t.ctx, c.Input(0), axes...))
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -54,6 +60,7 @@ func (t *Tape) LogSumExpKeepDim(x *Variable, axes ...int) *Variable {
 // Var returns the variance over the given axes, which disappear from the shape; over all of them if none is given: the sum of
 // squared distances from the mean over the number of elements less the correction (torch.var, whose correction is 1).
 func (t *Tape) Var(x *Variable, correction float64, axes ...int) *Variable {
+	axes = slices.Clone(axes) // the caller may write its list before Backward
 	return t.Func("Var", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		c.Save(c.Input(0))
 		return t.rt.Var(t.ctx, c.Input(0), correction, axes...)

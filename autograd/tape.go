@@ -22,7 +22,7 @@ type Tape struct {
 	state    string // why no operations are taken any more; empty: they are
 	err      error
 
-	nodes  []*node
+	nodes  []node
 	values []*Variable // those that Backward, or the frame that made them, releases
 	frames int         // that the program is in
 	params map[*Parameter]*Variable

@@ -86,6 +86,14 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	return v
 }
 
+// optionalParam is Param, or nil for nil.
+func (t *Tape) optionalParam(p *Parameter) *Variable {
+	if p == nil {
+		return nil
+	}
+	return t.Param(p)
+}
+
 // Detach returns x as a constant, in the same memory: no gradient goes through it (torch.Tensor.detach).
 func (t *Tape) Detach(x *Variable) *Variable {
 	return t.Func("Detach", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) { return t.rt.Share(t.ctx, c.Input(0)) }, nil)

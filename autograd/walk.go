@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -251,11 +252,10 @@ func (w *walk) walkMap(name string, v reflect.Value) {
 	keys := v.MapKeys()
 	switch k := v.Type().Key().Kind(); {
 	case k == reflect.String:
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
 	case v.Type().Key().ConvertibleTo(reflect.TypeFor[int64]()) && k != reflect.Float32 && k != reflect.Float64:
 		slices.SortFunc(keys, func(a, b reflect.Value) int {
-			less, more := a.Convert(reflect.TypeFor[int64]()).Int(), b.Convert(reflect.TypeFor[int64]()).Int()
-			return int(min(max(less-more, -1), 1))
+			return cmp.Compare(a.Convert(reflect.TypeFor[int64]()).Int(), b.Convert(reflect.TypeFor[int64]()).Int())
 		})
 	default:
 		w.refuse(name, fmt.Sprintf("the keys of a map are %v: want strings or whole numbers", v.Type().Key()))

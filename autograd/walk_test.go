@@ -1,6 +1,8 @@
 package autograd
 
 import (
+	"math"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -94,6 +96,7 @@ func TestParametersOf(t *testing.T) {
 
 	assert.Equal(t, []string{"0.weight", "0.bias", "2.weight", "2.bias"}, namesOf(ParametersOf(m.Body)))
 	assert.Equal(t, []string{"weight", "bias"}, namesOf(ParametersOf(shared)))
+	assert.Equal(t, []string{strconv.Itoa(math.MinInt), "1"}, namesOf(ParametersOf(map[int]*Parameter{1: n(), math.MinInt: n()})))
 	for _, none := range []any{nil, 1, "x", (*walkModel)(nil), ReLU{}, struct{}{}, []int{1}, Sequential(nil), func() {}} {
 		assert.Empty(t, ParametersOf(none), "%T", none)
 	}
