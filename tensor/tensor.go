@@ -58,7 +58,7 @@ func (t *Tensor) Shape() Shape {
 	return t.shape.Clone()
 }
 
-// Rank returns the number of dimensions. It costs nothing, as Shape does not.
+// Rank returns the number of dimensions, without the copy that Shape makes.
 func (t *Tensor) Rank() int {
 	if t == nil {
 		return 0
