@@ -186,13 +186,10 @@ func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (ope
 	if err := wantFloats(op, ts...); err != nil {
 		return operands{}, err
 	}
-	if mask == nil {
-		return rt.acquire(op, ts...)
-	}
-	if mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
+	if mask != nil && mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
 		return operands{}, fmt.Errorf("tensor: %s: %w: the mask is %v: want %v or uint8", op, ErrDtype, mask.dtype, ts[0].dtype)
 	}
-	return rt.acquire(op, append(ts, mask)...)
+	return rt.acquire(op, present(ts, mask)...)
 }
 
 // contiguous is the layout of matrices that follow each other.

@@ -53,7 +53,7 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 // (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for [Runtime.NormalizeGrad].
 func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
 	const op = "Normalize"
-	in, err := rt.acquireFloats(op, present(x, weight, bias)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{x}, weight, bias)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,11 +88,6 @@ func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int
 	return y, stats, nil
 }
 
-// present are the tensors that are there; the first one always is among them.
-func present(first *Tensor, others ...*Tensor) []*Tensor {
-	return append([]*Tensor{first}, slices.DeleteFunc(others, func(t *Tensor) bool { return t == nil })...)
-}
-
 // wantShape checks tensors, which may be nil.
 func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	for _, t := range ts {
@@ -110,7 +105,7 @@ type NormGrads struct{ Input, Weight, Bias bool }
 // result, and x, weight, stats and c are as there.
 func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	const op = "NormalizeGrad"
-	in, err := rt.acquireFloats(op, present(dy, x, weight)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{dy, x}, weight)...)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -57,7 +57,7 @@ type RecurrentWeights struct {
 // kept for [Runtime.RecurrentGrad].
 func (rt *Runtime) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	const op = "Recurrent"
-	in, err := rt.acquirePresent(op, inputs, w.Weight, w.Bias, w.H0, w.C0)
+	in, err := rt.acquireFloats(op, present([]*Tensor{inputs, w.Weight}, w.Bias, w.H0, w.C0)...)
 	if err != nil {
 		return Recurrence{}, err
 	}
@@ -103,8 +103,8 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 	}
 	p := &recurrentPlan{kind: kernel.Recurrent(kind), reverse: reverse}
 	gates := p.kind.Gates()
-	if len(inputs.shape) != 3 || w.Weight == nil || len(w.Weight.shape) != 2 || w.Weight.shape[0] != gates*w.Weight.shape[1] || inputs.shape[2] != w.Weight.shape[0] {
-		return nil, fmt.Errorf("tensor: %s: %w: inputs %v and hidden weights %v: want (steps, batch, %d n) and (%[5]d n, n)", op, ErrShape, inputs.shape, w.Weight.Shape(), gates)
+	if len(inputs.shape) != 3 || len(w.Weight.shape) != 2 || w.Weight.shape[0] != gates*w.Weight.shape[1] || inputs.shape[2] != w.Weight.shape[0] {
+		return nil, fmt.Errorf("tensor: %s: %w: inputs %v and hidden weights %v: want (steps, batch, %d n) and (%[5]d n, n)", op, ErrShape, inputs.shape, w.Weight.shape, gates)
 	}
 	p.steps, p.batch, p.size = inputs.shape[0], inputs.shape[1], w.Weight.shape[1]
 	if p.steps == 0 {
@@ -122,17 +122,6 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 		}
 	}
 	return p, nil
-}
-
-// acquirePresent is acquireFloats for those that are not nil; the first one must not be.
-func (rt *Runtime) acquirePresent(op string, ts ...*Tensor) (operands, error) {
-	present := ts[:1:1]
-	for _, t := range ts[1:] {
-		if t != nil {
-			present = append(present, t)
-		}
-	}
-	return rt.acquireFloats(op, present...)
 }
 
 // at is the part of t that belongs to a step, as the operand of a kernel: it holds no memory, and nobody sees it but the
@@ -205,10 +194,7 @@ type RecurrentGrads struct {
 // product of Hidden, transposed, and the states before each step.
 func (rt *Runtime) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
 	const op = "RecurrentGrad"
-	if err := rt.check(op, r.Gates, r.Y, dy); err != nil {
-		return g, err
-	}
-	in, err := rt.acquirePresent(op, r.Gates, r.Y, r.C, r.New, w.Weight, w.H0, w.C0, dy, dh, dc)
+	in, err := rt.acquireFloats(op, present([]*Tensor{r.Gates, r.Y, w.Weight, dy}, r.C, r.New, w.H0, w.C0, dh, dc)...)
 	if err != nil {
 		return g, err
 	}
