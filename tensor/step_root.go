@@ -19,7 +19,7 @@ type RMSpropUpdate struct {
 	RMSpropStep
 	P, G, V *Tensor
 	Mean    *Tensor
-	Buf     *Tensor // may be nil if Momentum is 0
+	Buf     *Tensor // left alone, and may be nil, if Momentum is 0
 }
 
 // rmspropUpdate is an RMSpropUpdate that was checked.
@@ -41,7 +41,7 @@ func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) er
 		if u.Momentum == 0 {
 			u.Buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := held.acquire(rt, "StepRMSprop", withState([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
+		if err := held.acquire(rt, "StepRMSprop", present([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
 			return err
 		}
 		all[i] = rmspropUpdate{kernel.RMSprop(u.RMSpropStep), u.P, u.G, u.V, u.Mean, u.Buf}
