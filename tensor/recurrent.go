@@ -135,15 +135,12 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	return &part
 }
 
-// order is the i-th step in the direction of the pass, and the one before it, or -1.
-func (p *recurrentPlan) order(i int) (step, before int) {
+// order is the i-th step in the direction of the pass.
+func (p *recurrentPlan) order(i int) int {
 	if p.reverse {
-		if i == 0 {
-			return p.steps - 1, -1
-		}
-		return p.steps - 1 - i, p.steps - i
+		return p.steps - 1 - i
 	}
-	return i, i - 1
+	return i
 }
 
 // cellStep are the operands of a step's kernel, see kernel.Cell; those that are not there are nil.
@@ -160,22 +157,21 @@ func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, 
 	}
 	defer func() { rt.parked.add(product.ReleaseContext(ctx)) }()
 	m := kernel.MatMul{M: p.batch, K: p.size, N: product.shape[1], TransB: true}
+	h, state := w.H0, w.C0
 	for i := range p.steps {
-		step, before := p.order(i)
-		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: w.H0, c: w.C0, gates: p.at(r.Gates, step),
+		step := p.order(i)
+		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: h, c: state, gates: p.at(r.Gates, step),
 			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
-		if before >= 0 {
-			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
-		}
-		if c.h != nil {
+		if h != nil {
 			c.hidden = product
-			if err := rt.kernels.matmul(ctx, m, product, c.h, w.Weight); err != nil {
+			if err := rt.kernels.matmul(ctx, m, product, h, w.Weight); err != nil {
 				return err
 			}
 		}
 		if err := rt.kernels.cell(&c); err != nil {
 			return err
 		}
+		h, state = c.newH, c.newC
 	}
 	return nil
 }
@@ -263,13 +259,14 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 		}
 	}
 	for i := p.steps - 1; i >= 0; i-- {
-		step, before := p.order(i)
+		step := p.order(i)
 		c := cellGradStep{kind: p.kind, size: p.size, gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
 			carry: g.C0, h: w.H0, c: w.C0, newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
 		if i == p.steps-1 {
 			c.dh, c.first = dh, dc == nil
 		}
-		if before >= 0 {
+		if i > 0 {
+			before := p.order(i - 1)
 			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
 		}
 		if err := rt.kernels.cellGrad(&c); err != nil {

@@ -39,7 +39,7 @@ type sgdUpdate struct {
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 	all := make([]sgdUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
@@ -91,7 +91,7 @@ type adamUpdate struct {
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 	all := make([]adamUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {

@@ -32,7 +32,7 @@ type rmspropUpdate struct {
 // does 48 of them. No two updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) error {
 	all := make([]rmspropUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
@@ -74,7 +74,7 @@ type adagradUpdate struct {
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
 func (rt *Runtime) StepAdagradAll(_ context.Context, updates []AdagradUpdate) error {
 	all := make([]adagradUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {
