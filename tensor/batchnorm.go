@@ -145,5 +145,8 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	case dw != nil || db != nil:
 		g.err = run(nil)
 	}
-	return g.done(dx, dw, db)
+	if err := g.done(dx, dw, db); err != nil {
+		return nil, nil, nil, err
+	}
+	return dx, dw, db, nil
 }

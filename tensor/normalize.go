@@ -136,7 +136,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 			g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 		}
 	}
-	return g.done(dx, dw, db)
+	if err := g.done(dx, dw, db); err != nil {
+		return nil, nil, nil, err
+	}
+	return dx, dw, db, nil
 }
 
 func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (operands, error) {
@@ -179,13 +182,10 @@ func (g *grads) zero(ts ...*Tensor) {
 	}
 }
 
-// done returns the gradients, or releases them if there was an error.
-func (g *grads) done(a, b, c *Tensor) (_, _, _ *Tensor, err error) {
-	if g.err == nil {
-		return a, b, c, nil
+// done releases the gradients if there was an error, and returns it.
+func (g *grads) done(ts ...*Tensor) error {
+	if g.err != nil {
+		g.rt.parked.add(releaseAll(g.ctx, ts...))
 	}
-	for _, t := range []*Tensor{a, b, c} {
-		g.rt.parked.add(t.Release())
-	}
-	return nil, nil, nil, g.err
+	return g.err
 }
