@@ -88,11 +88,11 @@ func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int
 	return y, stats, nil
 }
 
-// wantShape checks tensors, which may be nil.
+// wantShape checks the weight and bias or the running statistics, which may be nil.
 func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	for _, t := range ts {
 		if t != nil && !slices.Equal(t.shape, shape) {
-			return fmt.Errorf("tensor: %s: %w: a weight or bias is %v: want %v", op, ErrShape, t.shape, shape)
+			return fmt.Errorf("tensor: %s: %w: a weight, bias or running statistic is %v: want %v", op, ErrShape, t.shape, shape)
 		}
 	}
 	return nil
