@@ -80,26 +80,16 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 	p.DQuery = contiguous(batch, p.L, p.E)
 	p.DKey = contiguous(batch, p.S, p.E)
 	p.DValue = contiguous(batch, p.S, p.V)
-	var g AttentionGrads
-	for _, d := range []struct {
-		to     **Tensor
-		shape  []int
-		wanted bool
-	}{{&g.Query, []int{p.L, p.E}, true}, {&g.Key, []int{p.S, p.E}, true}, {&g.Value, []int{p.S, p.V}, true}, {&g.Mask, []int{p.L, p.S}, ofMask}} {
-		if d.wanted && err == nil {
-			*d.to, err = rt.alloc(ctx, op, q.dtype, append(batch.Clone(), d.shape...))
-		}
+	g := grads{rt: rt, ctx: ctx, op: op, dtype: q.dtype}
+	matrices := func(wanted bool, rows, cols int) *Tensor { return g.alloc(wanted, append(batch.Clone(), rows, cols)) }
+	of := AttentionGrads{Query: matrices(true, p.L, p.E), Key: matrices(true, p.S, p.E), Value: matrices(true, p.S, p.V), Mask: matrices(ofMask, p.L, p.S)}
+	if g.err == nil {
+		g.err = rt.attendGrad(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
 	}
-	if err == nil {
-		err = rt.attendGrad(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: g.Query, dk: g.Key, dv: g.Value, dmask: g.Mask})
-	}
-	if err != nil {
-		for _, t := range []*Tensor{g.Query, g.Key, g.Value, g.Mask} {
-			rt.parked.add(t.ReleaseContext(ctx))
-		}
+	if err := g.done(of.Query, of.Key, of.Value, of.Mask); err != nil {
 		return AttentionGrads{}, err
 	}
-	return g, nil
+	return of, nil
 }
 
 // SelfAttention is the attention of a sequence with itself, in so many heads: qkv (rows, batch, 3n), or (batch, rows, 3n)
@@ -186,13 +176,10 @@ func (rt *Runtime) acquireAttention(op string, mask *Tensor, ts ...*Tensor) (ope
 	if err := wantFloats(op, ts...); err != nil {
 		return operands{}, err
 	}
-	if mask == nil {
-		return rt.acquire(op, ts...)
-	}
-	if mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
+	if mask != nil && mask.dtype != Uint8 && mask.dtype != ts[0].dtype {
 		return operands{}, fmt.Errorf("tensor: %s: %w: the mask is %v: want %v or uint8", op, ErrDtype, mask.dtype, ts[0].dtype)
 	}
-	return rt.acquire(op, append(ts, mask)...)
+	return rt.acquire(op, present(ts, mask)...)
 }
 
 // contiguous is the layout of matrices that follow each other.

@@ -74,7 +74,7 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (held, batch
 // variance of each channel in the batch, and moves the running ones towards them, the variance's unbiased.
 func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c BatchNormConfig) (y, stats *Tensor, err error) {
 	const op = "BatchNorm"
-	in, err := rt.acquireFloats(op, present(x, weight, bias)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{x}, weight, bias)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,7 +107,7 @@ func (rt *Runtime) BatchNorm(ctx context.Context, x, weight, bias *Tensor, c Bat
 // tensor.
 func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats *Tensor, c BatchNormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	const op = "BatchNormGrad"
-	in, err := rt.acquireFloats(op, present(dy, x, weight)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{dy, x}, weight)...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -138,12 +138,15 @@ func (rt *Runtime) BatchNormGrad(ctx context.Context, dst, dy, x, weight, stats 
 	switch {
 	case g.err != nil:
 	case want.Input:
-		dx, g.err = rt.into(ctx, op, dst, dy, present(x, weight), run)
+		dx, g.err = rt.into(ctx, op, dst, dy, present([]*Tensor{x}, weight), run)
 		if g.err != nil {
 			dx = nil // dst is the caller's
 		}
 	case dw != nil || db != nil:
 		g.err = run(nil)
 	}
-	return g.done(dx, dw, db)
+	if err := g.done(dx, dw, db); err != nil {
+		return nil, nil, nil, err
+	}
+	return dx, dw, db, nil
 }

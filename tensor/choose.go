@@ -3,7 +3,6 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -49,9 +48,9 @@ func (rt *Runtime) extremeGrad(ctx context.Context, op string, greatest bool, ds
 // Where returns a where cond is not 0, and b elsewhere, broadcast after NumPy's rules (torch.where). cond is uint8, int32 or
 // int64; a and b have one dtype, whichever it is. One of them may be nil: then it is zeros.
 func (rt *Runtime) Where(ctx context.Context, cond, a, b *Tensor) (*Tensor, error) {
-	ts := slices.DeleteFunc([]*Tensor{cond, a, b}, func(t *Tensor) bool { return t == nil })
-	if cond == nil || len(ts) == 1 {
-		return nil, fmt.Errorf("tensor: Where: %w: want a condition, and at least one other operand", ErrInvalid)
+	ts := present([]*Tensor{cond}, a, b)
+	if len(ts) == 1 {
+		return nil, fmt.Errorf("tensor: Where: %w: want at least one operand beside the condition", ErrInvalid)
 	}
 	in, err := rt.acquire("Where", ts...)
 	if err != nil {

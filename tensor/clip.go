@@ -21,7 +21,7 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	if !(most >= 0) || math.IsNaN(p) {
 		return nil, fmt.Errorf("tensor: ClipNorm: %w: at most %v of the %v-norm: want a number of at least 0, and a norm", ErrInvalid, most, p)
 	}
-	var held stepOperands
+	held := make(stepOperands, 0, len(ts))
 	defer held.release()
 	dtype, per := Float32, 1
 	for _, t := range ts {
@@ -62,7 +62,7 @@ func (rt *Runtime) ClipValue(_ context.Context, most float64, ts ...*Tensor) err
 	if !(most >= 0) {
 		return fmt.Errorf("tensor: ClipValue: %w: at most %v: want a number of at least 0", ErrInvalid, most)
 	}
-	var held stepOperands
+	held := make(stepOperands, 0, len(ts))
 	defer held.release()
 	for _, t := range ts {
 		if err := held.acquire(rt, "ClipValue", t); err != nil {

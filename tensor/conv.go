@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // A convolution is cross-correlation, as in PyTorch: nothing is flipped. Its result, the gradient of x and that of the
@@ -36,23 +38,19 @@ func (rt *Runtime) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c Co
 }
 
 func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, transposed bool) (*Tensor, error) {
-	all := []*Tensor{x, w, bias}
-	if bias == nil {
-		all = all[:2]
-	}
-	in, err := rt.acquireFloats(op, all...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{x, w}, bias)...)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	s, err := c.shapes(op, x.shape, w.shape, dims, transposed)
+	p, shape, err := c.plan(op, x.shape, w.shape, dims, transposed)
 	if err != nil {
 		return nil, err
 	}
-	if outputs := s.y[len(s.y)-dims-1]; bias != nil && !slices.Equal(bias.shape, []int{outputs}) {
+	if outputs := shape[len(shape)-dims-1]; bias != nil && !slices.Equal(bias.shape, []int{outputs}) {
 		return nil, fmt.Errorf("tensor: %s: %w: the bias is %v: want (%d)", op, ErrShape, bias.shape, outputs)
 	}
-	y, err := rt.alloc(ctx, op, x.dtype, s.y)
+	y, err := rt.alloc(ctx, op, x.dtype, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -60,9 +58,9 @@ func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c Co
 		return y, nil
 	}
 	if transposed {
-		return y.orRelease(rt.layers.convInputGrad(ctx, s.plan, y, x, w, bias))
+		return y.orRelease(rt.layers.convInputGrad(ctx, p, y, x, w, bias))
 	}
-	return y.orRelease(rt.layers.conv(ctx, s.plan, y, x, w, bias))
+	return y.orRelease(rt.layers.conv(ctx, p, y, x, w, bias))
 }
 
 // ConvInputGrad is the gradient of x, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of the
@@ -82,7 +80,7 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 		return nil, err
 	}
 	defer in.release()
-	s, err := c.gradShapes(op, dy, shape, w.shape, transposed)
+	p, err := c.gradPlan(op, dy, shape, w.shape, transposed)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +92,9 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 		return dx, nil
 	}
 	if transposed {
-		return dx.orRelease(rt.layers.conv(ctx, s.plan, dx, dy, w, nil))
+		return dx.orRelease(rt.layers.conv(ctx, p, dx, dy, w, nil))
 	}
-	return dx.orRelease(rt.layers.convInputGrad(ctx, s.plan, dx, dy, w, nil))
+	return dx.orRelease(rt.layers.convInputGrad(ctx, p, dx, dy, w, nil))
 }
 
 // ConvWeightGrad is the gradient of the weights, whose shape is given, of [Runtime.Conv1d] or [Runtime.Conv2d]: dy is that of
@@ -116,7 +114,7 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 		return nil, err
 	}
 	defer in.release()
-	s, err := c.gradShapes(op, dy, x.shape, shape, transposed)
+	p, err := c.gradPlan(op, dy, x.shape, shape, transposed)
 	if err != nil {
 		return nil, err
 	}
@@ -128,27 +126,27 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 		return dw.orRelease(rt.memset(op, dw))
 	}
 	if transposed {
-		return dw.orRelease(rt.layers.convWeightGrad(ctx, s.plan, dw, x, dy))
+		return dw.orRelease(rt.layers.convWeightGrad(ctx, p, dw, x, dy))
 	}
-	return dw.orRelease(rt.layers.convWeightGrad(ctx, s.plan, dw, dy, x))
+	return dw.orRelease(rt.layers.convWeightGrad(ctx, p, dw, dy, x))
 }
 
-// gradShapes plans the gradients for a convolution of these shapes, whose result dy is that of.
-func (c ConvConfig) gradShapes(op string, dy *Tensor, x, w []int, transposed bool) (*convShapes, error) {
-	for _, shape := range [][]int{x, w} {
+// gradPlan is the plan of the gradients of a convolution of these shapes; dy is that of its result.
+func (c ConvConfig) gradPlan(op string, dy *Tensor, x, w Shape, transposed bool) (*kernel.Conv, error) {
+	for _, shape := range []Shape{x, w} {
 		if _, err := byteSize(op, dy.dtype, shape); err != nil {
 			return nil, err
 		}
 	}
-	s, err := c.shapes(op, x, w, max(1, len(w)-2), transposed)
+	if len(w) != 3 && len(w) != 4 {
+		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want 3 or 4 dimensions", op, ErrShape, w)
+	}
+	p, y, err := c.plan(op, x, w, len(w)-2, transposed)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Equal(dy.shape, s.y) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for x %v and weights %v is %v", op, ErrShape, dy.shape, s.x, s.w, s.y)
+	if !slices.Equal(dy.shape, y) {
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for x %v and weights %v is %v", op, ErrShape, dy.shape, x, w, y)
 	}
-	if len(w) > 4 {
-		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want 3 or 4 dimensions", op, ErrShape, s.w)
-	}
-	return s, nil
+	return p, nil
 }

@@ -19,12 +19,6 @@ type ConvConfig struct {
 	Groups        int   // 0: 1
 }
 
-// convShapes are the shapes of a convolution: of x, the weights and the result, and its plan.
-type convShapes struct {
-	x, w, y Shape
-	plan    *kernel.Conv
-}
-
 // eachDim is a list of numbers, one for each of n dimensions, at least least.
 func eachDim(op, name string, list []int, n, standard, least int) ([]int, error) {
 	switch len(list) {
@@ -44,10 +38,11 @@ func eachDim(op, name string, list []int, n, standard, least int) ([]int, error)
 	return list, nil
 }
 
-// shapes plans a convolution of x by w, or a transposed one. dims is the number of dimensions of the window.
-func (c ConvConfig) shapes(op string, x, w Shape, dims int, transposed bool) (*convShapes, error) {
+// plan is that of a convolution of x by w, or a transposed one, and the result's shape. dims is the number of dimensions of the
+// window, 1 or 2.
+func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*kernel.Conv, Shape, error) {
 	if len(w) != dims+2 || (len(x) != dims+2 && len(x) != dims+1) {
-		return nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: want %d dimensions, or %d for x of one image", op, ErrShape, x, w, dims+2, dims+1)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: want %d dimensions, or %d for x of one image", op, ErrShape, x, w, dims+2, dims+1)
 	}
 	groups := max(1, c.Groups)
 	n, channels := 1, x[len(x)-dims-1]
@@ -61,27 +56,27 @@ func (c ConvConfig) shapes(op string, x, w Shape, dims int, transposed bool) (*c
 	}
 	switch {
 	case c.Groups < 0:
-		return nil, fmt.Errorf("tensor: %s: %w: %d groups: want at least 1, or 0 for 1", op, ErrInvalid, c.Groups)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: %d groups: want at least 1, or 0 for 1", op, ErrInvalid, c.Groups)
 	case slices.Min(w) < 1:
-		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want no dimension of 0", op, ErrShape, w)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want no dimension of 0", op, ErrShape, w)
 	case w[0]%groups != 0:
-		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want a first dimension that %d groups divide", op, ErrShape, w, groups)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want a first dimension that %d groups divide", op, ErrShape, w, groups)
 	case inputs > math.MaxInt/groups || inputs*groups != channels:
-		return nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: %d groups of %d channels want x to have %d channels, and it has %d",
+		return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the weights %v: %d groups of %d channels want x to have %d channels, and it has %d",
 			op, ErrShape, x, w, groups, inputs, inputs*groups, channels)
 	case !transposed && c.OutputPadding != nil:
-		return nil, fmt.Errorf("tensor: %s: %w: output padding is for transposed convolutions", op, ErrInvalid)
+		return nil, nil, fmt.Errorf("tensor: %s: %w: output padding is for transposed convolutions", op, ErrInvalid)
 	}
 	y[len(y)-dims-1] = outputs
 	p := &kernel.Conv{N: n, Groups: groups, C: inputs, K: outputs / groups,
 		In: [2]int{1, 1}, Out: [2]int{1, 1}, Window: [2]int{1, 1}, Stride: [2]int{1, 1}, Dilation: [2]int{1, 1}}
 	if err := c.windows(op, p, x[len(x)-dims:], y[len(y)-dims:], w[2:], transposed); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if transposed {
 		p.C, p.K, p.In, p.Out = p.K, p.C, p.Out, p.In
 	}
-	return &convShapes{x, w, y, p}, nil
+	return p, y, nil
 }
 
 // windows fills the plan, and the result's dimensions y, for those of x and of the window.

@@ -64,11 +64,7 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 	case !e.Each && dloss.Elements() != 1:
 		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
 	}
-	others := []*Tensor{labels, dloss}
-	if c.Weight != nil {
-		others = append(others, c.Weight)
-	}
-	return rt.into(ctx, op, dst, logits, others, func(out *Tensor) error {
+	return rt.into(ctx, op, dst, logits, present([]*Tensor{labels, dloss}, c.Weight), func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}
@@ -81,11 +77,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 	if err := c.Check(op, "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		return in, e, err
 	}
-	ts := []*Tensor{logits, labels}
-	if c.Weight != nil {
-		ts = append(ts, c.Weight)
-	}
-	if in, err = rt.acquire(op, ts...); err != nil {
+	if in, err = rt.acquire(op, present([]*Tensor{logits, labels}, c.Weight)...); err != nil {
 		return in, e, err
 	}
 	if e, err = entropyOf(op, logits, labels, c); err != nil {

@@ -235,8 +235,11 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 		return nil, err
 	}
 	defer in.release()
+	if err := checkDtype("Convert", dtype); err != nil {
+		return nil, err
+	}
 	if !isFloat(dtype) {
-		return nil, fmt.Errorf("tensor: Convert: %w: want float32 or float64 as the result", ErrDtype)
+		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32 or float64", ErrDtype, dtype)
 	}
 	out, err := rt.alloc(ctx, "Convert", dtype, x.shape)
 	if err != nil {

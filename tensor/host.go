@@ -2,8 +2,10 @@ package tensor
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -73,6 +75,44 @@ func write[T any](l *launch, t *Tensor) []T { return elementsOf[T](l.writeRange(
 func update[T any](l *launch, t *Tensor) []T {
 	l.readRange(t.memory())
 	return write[T](l, t)
+}
+
+// readOr, writeOr and updateOr are read, write and update, or nothing for a tensor that is nil.
+func readOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return read[T](l, t)
+}
+
+func writeOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return write[T](l, t)
+}
+
+func updateOr[T any](l *launch, t *Tensor) []T {
+	if t == nil {
+		return nil
+	}
+	return update[T](l, t)
+}
+
+// scratch is n elements of memory that the kernel writes and reads.
+func scratch[T any](l *launch, b memcache.Block, n int) []T {
+	var v T
+	r := device.Range{Ptr: b.Ptr(), Bytes: int64(n) * int64(unsafe.Sizeof(v))}
+	l.readRange(r)
+	return elementsOf[T](l.writeRange(r))
+}
+
+// faultOf is the word for faults, for a kernel that may write it.
+func (l *launch) faultOf(fault *storage) *kernel.Fault {
+	if word := scratch[kernel.Fault](l, fault.block, 1); word != nil {
+		return &word[0]
+	}
+	return nil
 }
 
 func (h *hostKernels) fill(t *Tensor, v float64) error {

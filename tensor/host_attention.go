@@ -52,8 +52,6 @@ func attentionGrad[T kernel.Float](l *launch, p *kernel.Attention, on *attending
 	} else {
 		d.DK, d.DV = behind(d.DQ, on.keyAt), behind(d.DQ, on.valueAt)
 	}
-	if on.dmask != nil {
-		d.DMask = write[T](l, on.dmask)
-	}
+	d.DMask = writeOr[T](l, on.dmask)
 	return l.run(func() { kernel.AttendGrad(p, d) })
 }

@@ -2,32 +2,11 @@ package tensor
 
 import (
 	"context"
-	"fmt"
 	"runtime"
-	"unsafe"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
-
-// withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
-func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n int, f func(memcache.Block) error) error {
-	block, err := rt.cache.Alloc(Detached(ctx), int64(n)*int64(like.dtype.Size()), rt.stream)
-	if err != nil {
-		return fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
-	}
-	defer func() { rt.parked.add(block.FreeContext(ctx)) }()
-	return f(block)
-}
-
-// scratch is memory that a kernel writes and reads.
-func scratch[T any](l *launch, b memcache.Block, n int) []T {
-	var v T
-	r := device.Range{Ptr: b.Ptr(), Bytes: int64(n) * int64(unsafe.Sizeof(v))}
-	l.readRange(r)
-	return elementsOf[T](l.writeRange(r))
-}
 
 func (h *hostKernels) conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error {
 	n := p.Scratch(runtime.GOMAXPROCS(0))
@@ -53,11 +32,7 @@ func (h *hostKernels) convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy,
 
 // convolve queues a kernel that computes out of a and w.
 func convolve[T kernel.Float](l *launch, f func(p *kernel.Conv, out, a, w, bias, scratch []T), p *kernel.Conv, out, a, w, bias *Tensor, b memcache.Block, n int) error {
-	in, weights, to, tmp := read[T](l, a), read[T](l, w), write[T](l, out), scratch[T](l, b, n)
-	var add []T
-	if bias != nil {
-		add = read[T](l, bias)
-	}
+	in, weights, add, to, tmp := read[T](l, a), read[T](l, w), readOr[T](l, bias), write[T](l, out), scratch[T](l, b, n)
 	return l.run(func() { f(p, to, in, weights, add, tmp) })
 }
 

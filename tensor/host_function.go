@@ -61,14 +61,7 @@ func choose[C uint8 | int32 | int64, E uint8 | uint32 | uint64](l *launch, dst, 
 	if dst.bytes == 0 {
 		return nil
 	}
-	var x, y []E
-	if a != nil {
-		x = read[E](l, a)
-	}
-	if b != nil {
-		y = read[E](l, b)
-	}
-	mask, out := read[C](l, cond), write[E](l, dst)
+	mask, x, y, out := read[C](l, cond), readOr[E](l, a), readOr[E](l, b), write[E](l, dst)
 	plan := choicePlan(dst, cond, a, b)
 	return l.run(func() { kernel.Choose(out, mask, x, y, plan) })
 }

@@ -3,19 +3,8 @@ package tensor
 import (
 	"math"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
-
-// faultOf is the word for faults, for a kernel that may write it.
-func (l *launch) faultOf(fault *storage) *kernel.Fault {
-	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
-	l.readRange(r)
-	if word := elementsOf[kernel.Fault](l.writeRange(r)); word != nil {
-		return &word[0]
-	}
-	return nil
-}
 
 // badBits is what stands for an element that is not there: NaN, or 0 in whole numbers.
 func badBits(dtype Dtype) uint64 {
@@ -118,8 +107,6 @@ func (h *hostKernels) gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
 }
 
 func gatherGrad[T kernel.Float, I kernel.Index](l *launch, dst, dy, index *Tensor, g *kernel.Gather) error {
-	d, at := read[T](l, dy), read[I](l, index)
-	l.readRange(dst.memory())
-	out := write[T](l, dst)
+	d, at, out := read[T](l, dy), read[I](l, index), update[T](l, dst)
 	return l.run(func() { kernel.GatherGrad(out, d, at, g) })
 }

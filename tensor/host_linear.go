@@ -2,39 +2,25 @@ package tensor
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
-	var scratch memcache.Block
 	parts := p.Parts()
-	bytes := int64(parts) * int64(p.Scratch()) * int64(a.dtype.Size())
-	if bytes > 0 {
-		var err error
-		scratch, err = h.rt.cache.Alloc(ctx, bytes, h.stream)
-		if err != nil {
-			return fmt.Errorf("tensor: MatMul: scratch memory: %w", err)
+	n := parts * p.Scratch()
+	return h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
+		l := &launch{h: h, name: "matmul"}
+		if dst.dtype == Float32 {
+			return matmul[float32](l, p, parts, dst, a, b, block, n)
 		}
-	}
-	defer func() { h.rt.parked.add(scratch.FreeContext(ctx)) }()
-	l := &launch{h: h, name: "matmul"}
-	if dst.dtype == Float32 {
-		return matmul[float32](l, p, parts, dst, a, b, device.Range{Ptr: scratch.Ptr(), Bytes: bytes})
-	}
-	return matmul[float64](l, p, parts, dst, a, b, device.Range{Ptr: scratch.Ptr(), Bytes: bytes})
+		return matmul[float64](l, p, parts, dst, a, b, block, n)
+	})
 }
 
-func matmul[T kernel.Float](l *launch, p kernel.MatMul, parts int, dst, a, b *Tensor, scratch device.Range) error {
-	if dst.bytes == 0 {
-		return nil
-	}
-	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
-	l.readRange(scratch)
-	tmp := elementsOf[T](l.writeRange(scratch))
+func matmul[T kernel.Float](l *launch, p kernel.MatMul, parts int, dst, a, b *Tensor, block memcache.Block, n int) error {
+	x, y, out, tmp := read[T](l, a), read[T](l, b), write[T](l, dst), scratch[T](l, block, n)
 	if p.Batch != nil {
 		return l.run(func() { kernel.MultiplyBatch(p, parts, out, x, y, tmp) })
 	}

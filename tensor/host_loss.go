@@ -15,7 +15,7 @@ func (h *hostKernels) loss(_ context.Context, dst *Tensor, p *lossOperands) erro
 }
 
 func pairsOf[T kernel.Float](l *launch, p *lossOperands) kernel.Pairs[T] {
-	return kernel.Pairs[T]{X: read[T](l, p.x), T: read[T](l, p.t), Weight: readAny[T](l, p.weight), Pos: readAny[T](l, p.pos)}
+	return kernel.Pairs[T]{X: read[T](l, p.x), T: read[T](l, p.t), Weight: readOr[T](l, p.weight), Pos: readOr[T](l, p.pos)}
 }
 
 func loss[T kernel.Float](l *launch, dst *Tensor, p *lossOperands) error {

@@ -6,28 +6,6 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// readOr, writeOr and updateOr are read, write and update for tensors that may be nil.
-func readOr[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return read[T](l, t)
-}
-
-func writeOr[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return write[T](l, t)
-}
-
-func updateOr[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return update[T](l, t)
-}
-
 func (h *hostKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
 	l := &launch{h: h, name: "normalize"}
 	if y.dtype == Float32 {

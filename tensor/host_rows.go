@@ -3,7 +3,6 @@ package tensor
 import (
 	"context"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -77,19 +76,8 @@ func (h *hostKernels) crossEntropy(_ context.Context, e kernel.Entropy, loss, lo
 }
 
 func crossEntropy[T kernel.Float, L kernel.Label](l *launch, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
-	in, classes, of, out := read[T](l, logits), read[L](l, labels), readAny[T](l, weights), write[T](l, loss)
-	r := device.Range{Ptr: fault.block.Ptr(), Bytes: faultBytes}
-	l.readRange(r)
-	faults := elementsOf[kernel.Fault](l.writeRange(r))
-	return l.run(func() { kernel.CrossEntropy(out, in, classes, of, e, &faults[0]) })
-}
-
-// readAny is read for an operand that may be missing.
-func readAny[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return read[T](l, t)
+	in, classes, of, out, word := read[T](l, logits), read[L](l, labels), readOr[T](l, weights), write[T](l, loss), l.faultOf(fault)
+	return l.run(func() { kernel.CrossEntropy(out, in, classes, of, e, word) })
 }
 
 func (h *hostKernels) crossEntropyGrad(_ context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
@@ -107,6 +95,6 @@ func (h *hostKernels) crossEntropyGrad(_ context.Context, e kernel.Entropy, dst,
 }
 
 func crossEntropyGrad[T kernel.Float, L kernel.Label](l *launch, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
-	in, classes, of, scale, out := read[T](l, logits), read[L](l, labels), readAny[T](l, weights), read[T](l, dloss), write[T](l, dst)
+	in, classes, of, scale, out := read[T](l, logits), read[L](l, labels), readOr[T](l, weights), read[T](l, dloss), write[T](l, dst)
 	return l.run(func() { kernel.CrossEntropyGrad(out, in, classes, of, scale, e) })
 }

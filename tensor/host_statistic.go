@@ -32,10 +32,6 @@ func reduceGrad[T kernel.Float](l *launch, s kernel.Statistic, dst, dy, x, y *Te
 		return nil
 	}
 	plan := kernel.NewReduction(x.shape, kept)
-	g, in, out := read[T](l, dy), read[T](l, x), write[T](l, dst)
-	var of []T
-	if y != nil {
-		of = read[T](l, y)
-	}
+	g, in, of, out := read[T](l, dy), read[T](l, x), readOr[T](l, y), write[T](l, dst)
 	return l.run(func() { kernel.ReduceGrad(s, out, g, in, of, c, plan) })
 }

@@ -1,8 +1,6 @@
 package tensor
 
-import (
-	"github.com/cistern-ml/cistern/tensor/internal/kernel"
-)
+import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 
 func (h *hostKernels) sgd(all []sgdUpdate) error {
 	for _, u := range all {
@@ -17,19 +15,11 @@ func (h *hostKernels) sgd(all []sgdUpdate) error {
 	return nil
 }
 
-// updateIf is update, or nothing for what is not there.
-func updateIf[T any](l *launch, t *Tensor) []T {
-	if t == nil {
-		return nil
-	}
-	return update[T](l, t)
-}
-
 func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
 	if p.bytes == 0 {
 		return nil
 	}
-	w, d, b := update[T](l, p), read[T](l, g), updateIf[T](l, buf)
+	w, d, b := update[T](l, p), read[T](l, g), updateOr[T](l, buf)
 	return l.run(func() { kernel.StepSGD(s, w, d, b) })
 }
 
@@ -50,7 +40,7 @@ func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v, greatest *Tensor
 	if p.bytes == 0 {
 		return nil
 	}
-	w, d, m1, m2, top := update[T](l, p), read[T](l, g), update[T](l, m), update[T](l, v), updateIf[T](l, greatest)
+	w, d, m1, m2, top := update[T](l, p), read[T](l, g), update[T](l, m), update[T](l, v), updateOr[T](l, greatest)
 	return l.run(func() { kernel.StepAdam(s, w, d, m1, m2, top) })
 }
 
@@ -72,7 +62,7 @@ func rmsprop[T kernel.Float](l *launch, u rmspropUpdate) error {
 		return nil
 	}
 	s, p, g, v := u.RMSprop, update[T](l, u.p), read[T](l, u.g), update[T](l, u.v)
-	mean, buf := updateIf[T](l, u.mean), updateIf[T](l, u.buf)
+	mean, buf := updateOr[T](l, u.mean), updateOr[T](l, u.buf)
 	return l.run(func() { kernel.StepRMSprop(s, p, g, v, mean, buf) })
 }
 

@@ -154,6 +154,9 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 	if err := wantFloats(op, dy); err != nil {
 		return nil, err
 	}
+	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+		return nil, err
+	}
 	in, err := rt.acquire(op, dy, index)
 	if err != nil {
 		return nil, err

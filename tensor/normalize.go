@@ -53,7 +53,7 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 // (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for [Runtime.NormalizeGrad].
 func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
 	const op = "Normalize"
-	in, err := rt.acquireFloats(op, present(x, weight, bias)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{x}, weight, bias)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,16 +88,11 @@ func (rt *Runtime) withStats(ctx context.Context, op string, x *Tensor, rows int
 	return y, stats, nil
 }
 
-// present are the tensors that are there; the first one always is among them.
-func present(first *Tensor, others ...*Tensor) []*Tensor {
-	return append([]*Tensor{first}, slices.DeleteFunc(others, func(t *Tensor) bool { return t == nil })...)
-}
-
-// wantShape checks tensors, which may be nil.
+// wantShape checks the weight and bias or the running statistics, which may be nil.
 func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	for _, t := range ts {
 		if t != nil && !slices.Equal(t.shape, shape) {
-			return fmt.Errorf("tensor: %s: %w: a weight or bias is %v: want %v", op, ErrShape, t.shape, shape)
+			return fmt.Errorf("tensor: %s: %w: a weight, bias or running statistic is %v: want %v", op, ErrShape, t.shape, shape)
 		}
 	}
 	return nil
@@ -110,7 +105,7 @@ type NormGrads struct{ Input, Weight, Bias bool }
 // result, and x, weight, stats and c are as there.
 func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	const op = "NormalizeGrad"
-	in, err := rt.acquireFloats(op, present(dy, x, weight)...)
+	in, err := rt.acquireFloats(op, present([]*Tensor{dy, x}, weight)...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -141,7 +136,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 			g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 		}
 	}
-	return g.done(dx, dw, db)
+	if err := g.done(dx, dw, db); err != nil {
+		return nil, nil, nil, err
+	}
+	return dx, dw, db, nil
 }
 
 func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (operands, error) {
@@ -184,13 +182,10 @@ func (g *grads) zero(ts ...*Tensor) {
 	}
 }
 
-// done returns the gradients, or releases them if there was an error.
-func (g *grads) done(a, b, c *Tensor) (_, _, _ *Tensor, err error) {
-	if g.err == nil {
-		return a, b, c, nil
+// done releases the gradients if there was an error, and returns it.
+func (g *grads) done(ts ...*Tensor) error {
+	if g.err != nil {
+		g.rt.parked.add(releaseAll(g.ctx, ts...))
 	}
-	for _, t := range []*Tensor{a, b, c} {
-		g.rt.parked.add(t.Release())
-	}
-	return nil, nil, nil, g.err
+	return g.err
 }

@@ -64,6 +64,16 @@ func (rt *Runtime) acquireFloats(op string, ts ...*Tensor) (operands, error) {
 	return in, nil
 }
 
+// present are the operands that an operation must have, and those of the optional ones that are there.
+func present(ts []*Tensor, optional ...*Tensor) []*Tensor {
+	for _, t := range optional {
+		if t != nil {
+			ts = append(ts, t)
+		}
+	}
+	return ts
+}
+
 func (in *operands) release() {
 	for _, s := range in.stores[:in.n] {
 		in.rt.parked.add(s.release(context.Background()))

@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -107,11 +108,13 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 		return nil, err
 	}
 	shape, moved := x.shape.Clone(), x.shape.Clone()
-	for i, d := range x.shape {
-		shape[i] = d + before[i] + after[i]
-		moved[i] = d + min(0, before[i]) + min(0, after[i])
-		if shape[i] < 0 || moved[i] < 0 {
-			return nil, fmt.Errorf("tensor: Pad: %w: dimension %d of %v has no %d elements to take away", ErrShape, i, x.shape, -before[i]-after[i])
+	for i := range shape {
+		for _, n := range []int{before[i], after[i]} {
+			if n < -moved[i] || n > math.MaxInt-shape[i] {
+				return nil, fmt.Errorf("tensor: Pad: %w: dimension %d of %v can't have %d elements more before and %d behind", ErrShape, i, x.shape, before[i], after[i])
+			}
+			shape[i] += n
+			moved[i] += min(0, n)
 		}
 	}
 	out, err := rt.alloc(ctx, "Pad", x.dtype, shape)

@@ -74,7 +74,8 @@ func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 
 // MaxPool2d returns the greatest element of every window of x (n, channels, height, width), or (channels, height, width)
 // (torch.nn.functional.max_pool2d), and, as int32, where in its channel's plane it is, row by row, which [Runtime.MaxPool2dGrad]
-// takes. Of several it is the first; NaN is greater than everything. A plane has less than 2^31 elements.
+// takes. Of several it is the first; NaN is greater than everything. A plane has less than 2^31 elements, and no window may lie
+// in the padding alone.
 func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y, indices *Tensor, err error) {
 	const op = "MaxPool2d"
 	in, err := rt.acquireFloats(op, x)
@@ -105,10 +106,20 @@ func (c PoolingConfig) maxPlan(op string, x Shape) (*kernel.Pool, Shape, error) 
 		return nil, nil, fmt.Errorf("tensor: %s: %w: ExcludePadding and Divisor are for averages", op, ErrInvalid)
 	}
 	p, shape, err := c.plan(op, x)
-	if err == nil && float64(p.In[0])*float64(p.In[1]) > math.MaxInt32 {
+	if err != nil {
+		return nil, nil, err
+	}
+	if float64(p.In[0])*float64(p.In[1]) > math.MaxInt32 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w %v: want planes of less than 2^31 elements", op, ErrShape, x)
 	}
-	return p, shape, err
+	for d := range 2 {
+		for i := 0; i < p.Out[d] && i*p.Stride[d] < p.Pad[d]; i++ { // windows that begin in the padding may step over a small plane
+			if p.First(d, i) >= p.In[d] {
+				return nil, nil, fmt.Errorf("tensor: %s: %w %v: with padding %d and dilation %d, window %d has no element of the %d", op, ErrShape, x, p.Pad[d], p.Dilation[d], i, p.In[d])
+			}
+		}
+	}
+	return p, shape, nil
 }
 
 // MaxPool2dGrad is the gradient of [Runtime.MaxPool2d]'s argument, whose shape is given: dy is that of the result, and

@@ -31,37 +31,13 @@ func (c PoolingConfig) avgPlan(op string, x Shape) (*kernel.Pool, Shape, error) 
 // size, as many as size says: one number for both dimensions, or two; -1 leaves a dimension as it is
 // (torch.nn.functional.adaptive_avg_pool2d).
 func (rt *Runtime) AdaptiveAvgPool2d(ctx context.Context, x *Tensor, size ...int) (*Tensor, error) {
-	const op = "AdaptiveAvgPool2d"
-	if len(size) > 0 && slices.Max(size) == 1 && slices.Min(size) == 1 && x != nil && len(x.shape) > 2 && x.Elements() > 0 {
-		if _, _, err := adaptivePlan(size)(op, x.shape); err == nil {
-			return rt.meanOfPlanes(ctx, op, x)
-		}
-	}
-	return rt.avgPool(ctx, op, x, adaptivePlan(size))
+	return rt.avgPool(ctx, "AdaptiveAvgPool2d", x, adaptivePlan(size))
 }
 
 // AdaptiveAvgPool2dGrad is the gradient of [Runtime.AdaptiveAvgPool2d]'s argument, whose shape is given: dy is that of the
 // result.
 func (rt *Runtime) AdaptiveAvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, size ...int) (*Tensor, error) {
 	return rt.avgPoolGrad(ctx, "AdaptiveAvgPool2dGrad", dy, shape, adaptivePlan(size))
-}
-
-// meanOfPlanes is a pooling to one element, by the kernel of sums: a plane may be large.
-func (rt *Runtime) meanOfPlanes(ctx context.Context, op string, x *Tensor) (*Tensor, error) {
-	in, err := rt.acquireFloats(op, x)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	kept, _, err := reducedShape(op, x.shape, []int{-2, -1})
-	if err != nil {
-		return nil, err
-	}
-	y, err := rt.alloc(ctx, op, x.dtype, kept)
-	if err != nil {
-		return nil, err
-	}
-	return y.orRelease(rt.kernels.sum(y, kept, x, float64(x.count()/y.count())))
 }
 
 func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, error) {
@@ -103,6 +79,9 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolP
 	y, err := rt.alloc(ctx, op, x.dtype, shape)
 	if err != nil || y.bytes == 0 {
 		return y, err
+	}
+	if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
+		return y.orRelease(rt.kernels.sum(y, shape, x, float64(p.In[0])*float64(p.In[1])))
 	}
 	return y.orRelease(rt.layers.avgPool(p, y, x))
 }

@@ -57,7 +57,7 @@ type RecurrentWeights struct {
 // kept for [Runtime.RecurrentGrad].
 func (rt *Runtime) Recurrent(ctx context.Context, kind RecurrentKind, inputs *Tensor, w RecurrentWeights, reverse, forGrad bool) (Recurrence, error) {
 	const op = "Recurrent"
-	in, err := rt.acquirePresent(op, inputs, w.Weight, w.Bias, w.H0, w.C0)
+	in, err := rt.acquireFloats(op, present([]*Tensor{inputs, w.Weight}, w.Bias, w.H0, w.C0)...)
 	if err != nil {
 		return Recurrence{}, err
 	}
@@ -103,8 +103,8 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 	}
 	p := &recurrentPlan{kind: kernel.Recurrent(kind), reverse: reverse}
 	gates := p.kind.Gates()
-	if len(inputs.shape) != 3 || w.Weight == nil || len(w.Weight.shape) != 2 || w.Weight.shape[0] != gates*w.Weight.shape[1] || inputs.shape[2] != w.Weight.shape[0] {
-		return nil, fmt.Errorf("tensor: %s: %w: inputs %v and hidden weights %v: want (steps, batch, %d n) and (%[5]d n, n)", op, ErrShape, inputs.shape, w.Weight.Shape(), gates)
+	if len(inputs.shape) != 3 || len(w.Weight.shape) != 2 || w.Weight.shape[0] != gates*w.Weight.shape[1] || inputs.shape[2] != w.Weight.shape[0] {
+		return nil, fmt.Errorf("tensor: %s: %w: inputs %v and hidden weights %v: want (steps, batch, %d n) and (%[5]d n, n)", op, ErrShape, inputs.shape, w.Weight.shape, gates)
 	}
 	p.steps, p.batch, p.size = inputs.shape[0], inputs.shape[1], w.Weight.shape[1]
 	if p.steps == 0 {
@@ -124,17 +124,6 @@ func planRecurrent(op string, kind RecurrentKind, inputs *Tensor, w RecurrentWei
 	return p, nil
 }
 
-// acquirePresent is acquireFloats for those that are not nil; the first one must not be.
-func (rt *Runtime) acquirePresent(op string, ts ...*Tensor) (operands, error) {
-	present := ts[:1:1]
-	for _, t := range ts[1:] {
-		if t != nil {
-			present = append(present, t)
-		}
-	}
-	return rt.acquireFloats(op, present...)
-}
-
 // at is the part of t that belongs to a step, as the operand of a kernel: it holds no memory, and nobody sees it but the
 // kernels. Of nil it is nil.
 func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
@@ -146,15 +135,12 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	return &part
 }
 
-// order is the i-th step in the direction of the pass, and the one before it, or -1.
-func (p *recurrentPlan) order(i int) (step, before int) {
+// order is the i-th step in the direction of the pass.
+func (p *recurrentPlan) order(i int) int {
 	if p.reverse {
-		if i == 0 {
-			return p.steps - 1, -1
-		}
-		return p.steps - 1 - i, p.steps - i
+		return p.steps - 1 - i
 	}
-	return i, i - 1
+	return i
 }
 
 // cellStep are the operands of a step's kernel, see kernel.Cell; those that are not there are nil.
@@ -171,22 +157,21 @@ func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, 
 	}
 	defer func() { rt.parked.add(product.ReleaseContext(ctx)) }()
 	m := kernel.MatMul{M: p.batch, K: p.size, N: product.shape[1], TransB: true}
+	h, state := w.H0, w.C0
 	for i := range p.steps {
-		step, before := p.order(i)
-		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: w.H0, c: w.C0, gates: p.at(r.Gates, step),
+		step := p.order(i)
+		c := cellStep{kind: p.kind, size: p.size, bias: w.Bias, h: h, c: state, gates: p.at(r.Gates, step),
 			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
-		if before >= 0 {
-			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
-		}
-		if c.h != nil {
+		if h != nil {
 			c.hidden = product
-			if err := rt.kernels.matmul(ctx, m, product, c.h, w.Weight); err != nil {
+			if err := rt.kernels.matmul(ctx, m, product, h, w.Weight); err != nil {
 				return err
 			}
 		}
 		if err := rt.kernels.cell(&c); err != nil {
 			return err
 		}
+		h, state = c.newH, c.newC
 	}
 	return nil
 }
@@ -205,10 +190,7 @@ type RecurrentGrads struct {
 // product of Hidden, transposed, and the states before each step.
 func (rt *Runtime) RecurrentGrad(ctx context.Context, kind RecurrentKind, r Recurrence, w RecurrentWeights, dy, dh, dc *Tensor, reverse bool) (g RecurrentGrads, err error) {
 	const op = "RecurrentGrad"
-	if err := rt.check(op, r.Gates, r.Y, dy); err != nil {
-		return g, err
-	}
-	in, err := rt.acquirePresent(op, r.Gates, r.Y, r.C, r.New, w.Weight, w.H0, w.C0, dy, dh, dc)
+	in, err := rt.acquireFloats(op, present([]*Tensor{r.Gates, r.Y, w.Weight, dy}, r.C, r.New, w.H0, w.C0, dh, dc)...)
 	if err != nil {
 		return g, err
 	}
@@ -277,13 +259,14 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 		}
 	}
 	for i := p.steps - 1; i >= 0; i-- {
-		step, before := p.order(i)
+		step := p.order(i)
 		c := cellGradStep{kind: p.kind, size: p.size, gates: p.at(g.Inputs, step), dhidden: p.at(g.Hidden, step), dy: p.at(dy, step), dh: g.H0,
 			carry: g.C0, h: w.H0, c: w.C0, newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
 		if i == p.steps-1 {
 			c.dh, c.first = dh, dc == nil
 		}
-		if before >= 0 {
+		if i > 0 {
+			before := p.order(i - 1)
 			c.h, c.c = p.at(r.Y, before), p.at(r.C, before)
 		}
 		if err := rt.kernels.cellGrad(&c); err != nil {

@@ -22,8 +22,12 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	wide, ints, foreign := put(r, make([]float64, 6), 2, 3), put(r, make([]int32, 6), 2, 3), put(other, make([]float32, 6), 2, 3)
 	scalar, err := r.Full(r.ctx, 1, gtensor.Float32)
 	require.NoError(t, err)
+	volume, stats, index := put(r, []float32{1}, 1, 1, 1, 1, 1), put(r, make([]float64, 6), 2, 3), put(r, []int32{0})
+	row, middle := put(r, make([]float32, 4), 1, 1, 4), put(r, make([]float32, 6), 2, 1, 3)
 	before := r.cache.Stats().Allocation.All.Current
 	one := func(_ *Tensor, err error) error { return err }
+	two := func(_, _ *Tensor, err error) error { return err }
+	three := func(_, _, _ *Tensor, err error) error { return err }
 	const half = 1 << (bits.UintSize/2 - 1) // half*half fits an int
 	for name, c := range map[string]struct {
 		got  error
@@ -63,6 +67,14 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"a copy of more":                   {CopyFrom(r.ctx, m23, make([]float32, 7)), ErrShape},
 		"a gradient of another shape":      {one(r.ReLUGrad(r.ctx, nil, m23, m32)), ErrShape},
 		"a result of another shape":        {one(r.ReLUGrad(r.ctx, m32, m23, m23)), ErrShape},
+		"a convolution of volumes":         {one(r.ConvInputGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
+		"its weights":                      {one(r.ConvWeightGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
+		"a norm's gradient of nil":         {three(r.NormalizeGrad(r.ctx, m23, nil, nil, stats, NormConfig{Shape: []int{3}}, NormGrads{Input: true})), ErrInvalid},
+		"a batch norm's gradient of nil":   {three(r.BatchNormGrad(r.ctx, nil, m23, nil, nil, stats, BatchNormConfig{Training: true}, NormGrads{Input: true})), ErrInvalid},
+		"padding that wraps to little":     {one(r.Pad(r.ctx, v3, 0, []int{math.MaxInt}, []int{math.MaxInt})), ErrShape},
+		"a window in the padding alone":    {two(r.MaxPool2d(r.ctx, row, PoolingConfig{Kernel: []int{2}, Dilation: []int{3, 1}, Padding: []int{2, 0}})), ErrShape},
+		"a permuted statistic's gradient":  {one(r.AmaxGrad(r.ctx, m32, middle, m23, 1)), ErrShape},
+		"an index of rows below none":      {one(r.IndexSelectGrad(r.ctx, v3, 0, index, -1)), ErrShape},
 	} {
 		assert.ErrorIs(t, c.got, c.want, name)
 		if c.got != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -85,13 +86,13 @@ func (rt *Runtime) reduceGrad(ctx context.Context, op string, s kernel.Statistic
 		return nil, err
 	}
 	defer in.release()
-	kept, _, err := reducedShape(op, x.shape, axes)
+	kept, shape, err := reducedShape(op, x.shape, axes)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range append(ts[:1:1], ts[2:]...) {
-		if t.Elements() != elements(kept) {
-			return nil, fmt.Errorf("tensor: %s: %w: the result or its gradient is %v: want %d elements for %v over axes %v", op, ErrShape, t.shape, elements(kept), x.shape, axes)
+		if !slices.Equal(t.shape, shape) && !slices.Equal(t.shape, kept) {
+			return nil, fmt.Errorf("tensor: %s: %w: the result or its gradient is %v: want %v or %v for %v over axes %v", op, ErrShape, t.shape, shape, kept, x.shape, axes)
 		}
 	}
 	out, err := rt.alloc(ctx, op, x.dtype, x.shape)

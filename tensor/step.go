@@ -20,11 +20,11 @@ type SGDStep struct {
 type SGDUpdate struct {
 	SGDStep
 	P, G *Tensor
-	Buf  *Tensor // may be nil if Momentum is 0
+	Buf  *Tensor // left alone, and may be nil, if Momentum is 0
 }
 
-// StepSGD updates the parameters p in place with the gradients g and the momentum buffer buf, which may be nil
-// if Momentum is 0. All have one shape.
+// StepSGD updates the parameters p in place with the gradients g and the momentum buffer buf, which is left alone,
+// and may be nil, if Momentum is 0. All have one shape.
 func (rt *Runtime) StepSGD(ctx context.Context, s SGDStep, p, g, buf *Tensor) error {
 	return rt.StepSGDAll(ctx, []SGDUpdate{{s, p, g, buf}})
 }
@@ -39,13 +39,16 @@ type sgdUpdate struct {
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 	all := make([]sgdUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
-		if err := held.acquire(rt, "StepSGD", withState([]*Tensor{u.P, u.G}, u.Buf)...); err != nil {
+		if u.Momentum == 0 {
+			u.Buf = nil // as PyTorch, which leaves it alone
+		}
+		if err := held.acquire(rt, "StepSGD", present([]*Tensor{u.P, u.G}, u.Buf)...); err != nil {
 			return err
 		}
 		all[i] = sgdUpdate{u.SGDStep, u.P, u.G, u.Buf}
@@ -88,13 +91,13 @@ type adamUpdate struct {
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 	all := make([]adamUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := held.acquire(rt, "StepAdam", withState([]*Tensor{u.P, u.G, u.M, u.V}, u.Greatest)...); err != nil {
+		if err := held.acquire(rt, "StepAdam", present([]*Tensor{u.P, u.G, u.M, u.V}, u.Greatest)...); err != nil {
 			return err
 		}
 		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V, u.Greatest}
@@ -112,16 +115,6 @@ func (s AdamStep) kernel() kernel.Adam {
 		StepSize:   s.LR / (1 - math.Pow(s.Beta1, t)),
 		Correction: math.Sqrt(1 - math.Pow(s.Beta2, t)), Maximize: s.Maximize,
 	}
-}
-
-// withState is the tensors and those of the optional ones that are there.
-func withState(ts []*Tensor, optional ...*Tensor) []*Tensor {
-	for _, t := range optional {
-		if t != nil {
-			ts = append(ts, t)
-		}
-	}
-	return ts
 }
 
 // overwritten counts a write in place to each of the tensors that are there.

@@ -19,7 +19,7 @@ type RMSpropUpdate struct {
 	RMSpropStep
 	P, G, V *Tensor
 	Mean    *Tensor
-	Buf     *Tensor // may be nil if Momentum is 0
+	Buf     *Tensor // left alone, and may be nil, if Momentum is 0
 }
 
 // rmspropUpdate is an RMSpropUpdate that was checked.
@@ -32,7 +32,7 @@ type rmspropUpdate struct {
 // does 48 of them. No two updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) error {
 	all := make([]rmspropUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
@@ -41,7 +41,7 @@ func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) er
 		if u.Momentum == 0 {
 			u.Buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := held.acquire(rt, "StepRMSprop", withState([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
+		if err := held.acquire(rt, "StepRMSprop", present([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
 			return err
 		}
 		all[i] = rmspropUpdate{kernel.RMSprop(u.RMSpropStep), u.P, u.G, u.V, u.Mean, u.Buf}
@@ -74,7 +74,7 @@ type adagradUpdate struct {
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
 func (rt *Runtime) StepAdagradAll(_ context.Context, updates []AdagradUpdate) error {
 	all := make([]adagradUpdate, len(updates))
-	var held stepOperands
+	held := make(stepOperands, 0, len(updates))
 	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {

@@ -51,6 +51,17 @@ func TestSGDStepsAgainstPyTorchsFormula(t *testing.T) {
 	}
 }
 
+// Without momentum the buffer is not read, and keeps what a step with momentum will find.
+func TestSGDWithoutMomentumLeavesTheBufferAlone(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	p, g, buf := put(r, []float32{1, 2}), put(r, []float32{3, 4}), put(r, []float32{5, 6})
+	written := buf.Version()
+	require.NoError(t, r.StepSGD(r.ctx, SGDStep{LR: 1, Dampening: 0.5}, p, g, buf))
+	require.Equal(t, []float32{-2, -2}, get[float32](r, p, nil))
+	require.Equal(t, []float32{5, 6}, get[float32](r, buf, nil))
+	require.Equal(t, written, buf.Version())
+}
+
 func TestAdamStepsAgainstPyTorchsFormula(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	random := rand.New(rand.NewPCG(13, 14))

@@ -54,7 +54,7 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 			}
 			rstd := 1 / math.Sqrt(variance+p.Eps)
 			stats[c], stats[p.C+c] = mean, rstd
-			scale, shift := rstd*factor(w, c), summand(b, c)
+			scale, shift := rstd*orOne(w, c), orZero(b, c)
 			for i := range p.N {
 				out := y[p.channel(i, c):][:p.Inner]
 				for j, v := range x[p.channel(i, c):][:p.Inner] {
@@ -87,7 +87,7 @@ func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats [
 			if dx == nil {
 				continue
 			}
-			scale, own, along := rstd*factor(w, c), 0.0, 0.0
+			scale, own, along := rstd*orOne(w, c), 0.0, 0.0
 			if p.Training {
 				own, along = sum/float64(p.count()), dot*rstd*rstd/float64(p.count())
 			}

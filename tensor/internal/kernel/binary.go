@@ -29,14 +29,15 @@ func (b Binary) Name() string {
 // Zip sets dst = op(a, b), where p says which elements of a and b meet.
 func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
 	run := zipLoop[T](op)
-	inner := len(p.dims) - 1
+	dims, as, bs := p.Strides()
+	inner := len(dims) - 1
 	if inner < 0 {
 		if len(dst) > 0 {
 			run(dst[:1], a, b, 0, 0)
 		}
 		return
 	}
-	n, sa, sb := p.dims[inner], p.a[inner], p.b[inner]
+	n, sa, sb := dims[inner], as[inner], bs[inner]
 	if inner == 0 {
 		split(n, grainCheap, func(lo, hi int) { run(dst[lo:hi], a[lo*sa:], b[lo*sb:], sa, sb) })
 		return

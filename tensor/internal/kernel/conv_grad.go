@@ -93,7 +93,7 @@ func raiseRow[T Float](p *Conv, in, row []T, from, down, right int) {
 // weightUnits is the number of parts of the images whose gradients of the weights are summed apart, with at most about
 // partialElements elements for all, and of blocks of x's channels in each.
 func (p *Conv) weightUnits() (parts, blocks int) {
-	parts = min(max(1, partialElements/max(1, p.weights())), 8, max(1, p.N))
+	parts = min(max(1, partialElements/p.weights()), 8, p.N)
 	return parts, p.blocks(parts * p.Groups)
 }
 
@@ -121,10 +121,6 @@ func ConvolveWeightGrad[T Float](p *Conv, dw, dy, x, scratch []T) {
 	sums := dw
 	if parts > 1 {
 		sums, scratch = scratch[:parts*len(dw)], scratch[parts*len(dw):]
-	}
-	if p.N == 0 {
-		clear(dw)
-		return
 	}
 	splitScratch(parts*p.Groups*blocks, scratch, p.weightScratch(blocks), func(tmp []T, unit int) {
 		part, group, block := unit/blocks/p.Groups, unit/blocks%p.Groups, unit%blocks

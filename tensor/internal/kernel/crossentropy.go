@@ -37,14 +37,6 @@ func classOf[L Label](e *Entropy, label L) (class int, counts, bad bool) {
 	return int(label), true, false
 }
 
-// weightOf is the weight of a class; without weights it is 1.
-func weightOf[T Float](weights []T, class int) float64 {
-	if weights == nil {
-		return 1
-	}
-	return float64(weights[class])
-}
-
 // parts is a fixed number, so that sums do not depend on the number of processors.
 const parts = 16
 
@@ -87,7 +79,7 @@ func divisor[T Float, L Label](labels []L, weights []T, e *Entropy) float64 {
 		case !counts || bad && weights != nil:
 			return 0
 		default:
-			return weightOf(weights, class)
+			return orOne(weights, class)
 		}
 	})
 }
@@ -104,11 +96,11 @@ func surprise[T Float, L Label](row []T, label L, weights []T, e *Entropy) float
 	}
 	top, exps := logSum(row)
 	less := math.Log(exps)
-	own := weightOf(weights, class) * (top - float64(row[class]) + less)
+	own := orOne(weights, class) * (top - float64(row[class]) + less)
 	if e.Smoothing == 0 {
 		return own
 	}
-	all := sumOf(0, len(row), func(j int) float64 { return weightOf(weights, j) * (top - float64(row[j]) + less) })
+	all := sumOf(0, len(row), func(j int) float64 { return orOne(weights, j) * (top - float64(row[j]) + less) })
 	return (1-e.Smoothing)*own + e.Smoothing/float64(e.Cols)*all
 }
 
@@ -136,7 +128,7 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 	per := divisor(labels, weights, &e)
 	spread := 0.0 // the weights of all classes, as the smoothing counts them
 	if e.Smoothing != 0 {
-		spread = e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return weightOf(weights, j) })
+		spread = e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return orOne(weights, j) })
 	}
 	split(len(labels), max(1, grainMath/e.Cols), func(lo, hi int) {
 		buf := buffer[T](e.Rows)
@@ -155,7 +147,7 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 			}
 			in := row(logits, i, e.Rows, buf)
 			top, exps := logSum(in)
-			hit := scale * (1 - e.Smoothing) * weightOf(weights, class)
+			hit := scale * (1 - e.Smoothing) * orOne(weights, class)
 			own, scaled := float64(in[class]), (hit+scale*spread)/exps
 			if e.Smoothing == 0 {
 				for j, v := range in {
@@ -166,9 +158,9 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 			}
 			even := scale * e.Smoothing / float64(e.Cols)
 			for j, v := range in {
-				dst[at+j*e.Inner] = T(math.Exp(float64(v)-top)*scaled - even*weightOf(weights, j))
+				dst[at+j*e.Inner] = T(math.Exp(float64(v)-top)*scaled - even*orOne(weights, j))
 			}
-			dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - even*weightOf(weights, class) - hit)
+			dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - even*orOne(weights, class) - hit)
 		}
 	})
 }

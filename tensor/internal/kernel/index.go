@@ -19,7 +19,6 @@ const FaultIndex = 2
 // noteIndex keeps the first fault.
 func noteIndex(fault *Fault, place int, got int64, limit int) {
 	if fault.Code == 0 {
-		narrow := func(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
 		*fault = Fault{Code: FaultIndex, Row: narrow(int64(place)), Got: narrow(got), Limit: narrow(int64(limit))}
 	}
 }

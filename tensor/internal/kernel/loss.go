@@ -21,16 +21,7 @@ func (l Loss) Name() string {
 // Pairs are the operands of a loss. Weight and Pos, the weight of positive answers, are for BCE; nil: 1.
 type Pairs[T Float] struct{ X, T, Weight, Pos []T }
 
-func (p Pairs[T]) weights(i int) (weight, pos float64) {
-	weight, pos = 1, 1
-	if p.Weight != nil {
-		weight = float64(p.Weight[i])
-	}
-	if p.Pos != nil {
-		pos = float64(p.Pos[i])
-	}
-	return weight, pos
-}
+func (p Pairs[T]) weights(i int) (weight, pos float64) { return orOne(p.Weight, i), orOne(p.Pos, i) }
 
 // lossOf is the loss of pair i.
 func lossOf[T Float](l Loss, p Pairs[T], i int, delta float64) float64 {

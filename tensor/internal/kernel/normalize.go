@@ -28,22 +28,6 @@ func deviations[T Float](x []T, mean float64) float64 {
 	return sum
 }
 
-// factor is weight i as a factor: 1 if there are none.
-func factor[T Float](w []T, i int) float64 {
-	if w == nil {
-		return 1
-	}
-	return float64(w[i])
-}
-
-// summand is bias i: 0 if there are none.
-func summand[T Float](b []T, i int) float64 {
-	if b == nil {
-		return 0
-	}
-	return float64(b[i])
-}
-
 // Normalize sets y to the normalised rows of x times w plus b, which may be nil, and stats to the mean of each row, and
 // behind them to 1 over each one's standard deviation.
 func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
@@ -58,7 +42,7 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 			rstd := 1 / math.Sqrt(deviations(row, mean)/float64(cols)+p.Eps)
 			stats[r], stats[p.rows()+r] = mean, rstd
 			for i := range p.Per {
-				scale, shift := rstd*factor(w, g+i), summand(b, g+i)
+				scale, shift := rstd*orOne(w, g+i), orZero(b, g+i)
 				for j := i * p.Inner; j < (i+1)*p.Inner; j++ {
 					out[j] = T((float64(row[j])-mean)*scale + shift)
 				}
@@ -76,7 +60,7 @@ func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 			mean, rstd := stats[r], stats[p.rows()+r]
 			own, along := 0.0, 0.0 // the sums of the gradient, and of its products with the normalised row
 			for i := range p.Per {
-				f := factor(w, g+i)
+				f := orOne(w, g+i)
 				a, b := dotDeviations(grad[i*p.Inner:][:p.Inner], row[i*p.Inner:][:p.Inner], mean)
 				own += f * a
 				along += f * b
@@ -86,7 +70,7 @@ func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 				own = 0
 			}
 			for i := range p.Per {
-				f := factor(w, g+i)
+				f := orOne(w, g+i)
 				for j := i * p.Inner; j < (i+1)*p.Inner; j++ {
 					out[j] = T(rstd * (f*float64(grad[j]) - own - (float64(row[j])-mean)*along))
 				}

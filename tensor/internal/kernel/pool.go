@@ -13,8 +13,8 @@ type Pool struct {
 
 func (p *Pool) pixels() int { return p.In[0] * p.In[1] }
 
-// first is the first element of a window in dimension d that is inside of the plane.
-func (p *Pool) first(d, i int) int {
+// First is where in dimension d the first element of window i is that is not in the padding before the plane.
+func (p *Pool) First(d, i int) int {
 	at := i*p.Stride[d] - p.Pad[d]
 	if at < 0 {
 		at += (-at + p.Dilation[d] - 1) / p.Dilation[d] * p.Dilation[d]
@@ -27,16 +27,16 @@ func (p *Pool) end(d, i int) int {
 	return min(p.In[d], i*p.Stride[d]-p.Pad[d]+(p.Window[d]-1)*p.Dilation[d]+1)
 }
 
-// MaxPool sets y to the greatest element of every window, and indices to where in its plane it is. Of equal ones it is the
-// first, and NaN is greater than all, and the last one counts.
+// MaxPool sets y to the greatest element of every window, each of which has one inside of the plane, and indices to where in
+// its plane it is: the first of equal ones. NaN is greater than all, and of several the last one counts.
 func MaxPool[T Float](p *Pool, y []T, indices []int32, x []T) {
 	rows := p.Planes * p.Out[0]
 	split(rows, max(1, grainCheap/(p.Out[1]*p.Window[0]*p.Window[1])), func(lo, hi int) {
 		for row := lo; row < hi; row++ {
 			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
-			from, to := p.first(0, row%p.Out[0]), p.end(0, row%p.Out[0])
+			from, to := p.First(0, row%p.Out[0]), p.end(0, row%p.Out[0])
 			for q := range p.Out[1] {
-				left, right := p.first(1, q), p.end(1, q)
+				left, right := p.First(1, q), p.end(1, q)
 				best := from*p.In[1] + left
 				for h := from; h < to; h += p.Dilation[0] {
 					for at := h*p.In[1] + left; at < h*p.In[1]+right; at += p.Dilation[1] {

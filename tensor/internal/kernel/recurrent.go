@@ -44,22 +44,8 @@ type Cell[T Float] struct {
 }
 
 // hidden is what gate g of element i, of batch row b, gets from the state.
-func (c *Cell[T]) hidden(b, g, i int) (v float64) {
-	if c.Hidden != nil {
-		v = float64(c.Hidden[(b*c.Kind.Gates()+g)*c.Size+i])
-	}
-	if c.Bias != nil {
-		v += float64(c.Bias[g*c.Size+i])
-	}
-	return v
-}
-
-// element is s[i], or 0 of nil.
-func element[T Float](s []T, i int) float64 {
-	if s == nil {
-		return 0
-	}
-	return float64(s[i])
+func (c *Cell[T]) hidden(b, g, i int) float64 {
+	return orZero(c.Hidden, (b*c.Kind.Gates()+g)*c.Size+i) + orZero(c.Bias, g*c.Size+i)
 }
 
 // StepCell computes a step.
@@ -90,7 +76,7 @@ func (c *Cell[T]) step(b, at, i int) {
 		c.NewH[at] = T(v)
 	case LSTM:
 		in, forget, cell, out := sigmoid(sum(0)), sigmoid(sum(1)), math.Tanh(sum(2)), sigmoid(sum(3))
-		state := forget*element(c.C, at) + in*cell
+		state := forget*orZero(c.C, at) + in*cell
 		c.NewC[at], c.NewH[at] = T(state), T(out*math.Tanh(state))
 		put(0, in)
 		put(1, forget)
@@ -100,7 +86,7 @@ func (c *Cell[T]) step(b, at, i int) {
 		reset, update := sigmoid(sum(0)), sigmoid(sum(1))
 		from := c.hidden(b, 2, i)
 		fresh := math.Tanh(float64(c.Gates[row+2*c.Size]) + reset*from)
-		c.NewH[at] = T(fresh + update*(element(c.H, at)-fresh))
+		c.NewH[at] = T(fresh + update*(orZero(c.H, at)-fresh))
 		put(0, reset)
 		put(1, update)
 		put(2, fresh)
@@ -146,7 +132,7 @@ func (c *CellGrad[T]) step(b, at, i int) {
 	row := b*c.Kind.Gates()*c.Size + i
 	gate := func(g int) float64 { return float64(c.Gates[row+g*c.Size]) }
 	put := func(g int, v float64) { c.Gates[row+g*c.Size] = T(v) }
-	dh := float64(c.DY[at]) + element(c.DH, at)
+	dh := float64(c.DY[at]) + orZero(c.DH, at)
 	carry := 0.0
 	if c.Carry != nil && !c.First {
 		carry = float64(c.Carry[at])
@@ -165,7 +151,7 @@ func (c *CellGrad[T]) step(b, at, i int) {
 		t := math.Tanh(float64(c.NewC[at]))
 		dc := carry + dh*out*((1-t)*(1+t))
 		put(0, dc*cell*in*(1-in))
-		put(1, dc*element(c.C, at)*forget*(1-forget))
+		put(1, dc*orZero(c.C, at)*forget*(1-forget))
 		put(2, dc*in*((1-cell)*(1+cell)))
 		put(3, dh*t*out*(1-out))
 		c.Carry[at] = T(dc * forget)
@@ -174,7 +160,7 @@ func (c *CellGrad[T]) step(b, at, i int) {
 		dh += carry
 		dnew := dh * (1 - update) * ((1 - fresh) * (1 + fresh))
 		dreset := dnew * float64(c.New[at]) * reset * (1 - reset)
-		dupdate := dh * (element(c.H, at) - fresh) * update * (1 - update)
+		dupdate := dh * (orZero(c.H, at) - fresh) * update * (1 - update)
 		put(0, dreset)
 		put(1, dupdate)
 		put(2, dnew)
