@@ -144,7 +144,16 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	defer adamw.close()
 	require.ErrorContains(t, adamw.checkpoint().Load(b.ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
 	require.ErrorIs(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), ErrState, "a model of fewer layers")
+	require.ErrorContains(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), path)
 	require.ErrorContains(t, Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
+	half := struct {
+		Step int
+		Data string
+	}{Step: -1}
+	require.ErrorIs(t, Checkpoint{State: &half}.Load(b.ctx, path), ErrState)
+	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
+	require.ErrorIs(t, Checkpoint{State: half}.Load(b.ctx, path), ErrInvalid)
+	require.ErrorIs(t, Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), ErrInvalid)
 	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Load(b.ctx, path), ErrInvalid)
 	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Save(b.ctx, path), ErrInvalid)
 	require.Error(t, Checkpoint{State: func() {}}.Save(b.ctx, path))
