@@ -29,7 +29,7 @@ type Checkpoint struct {
 	Optimizer Optimizer
 	Scheduler *Scheduler
 	Init      *Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
-	State     any          // the program's own; Load wants a pointer. It is kept as JSON
+	State     any          // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
 }
 
 // The keys of a checkpoint's metadata, and the first one's value.
@@ -113,7 +113,7 @@ type schedulerRecord struct {
 // another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
 // part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
-	f, err := safetensors.Open(path)
+	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // whatever Save writes
 	if err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Load: %w", err)
 	}

@@ -7,11 +7,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -170,6 +172,20 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, good, now, "a Save that failed leaves the old file")
+}
+
+// TestCheckpointOfLargeState: what Save writes, Load reads.
+func TestCheckpointOfLargeState(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a header of 16 MiB takes a second")
+	}
+	b := open(t, 64<<20)
+	path := filepath.Join(t.TempDir(), "c")
+	state := strings.Repeat("a", safetensors.DefaultHeader)
+	require.NoError(t, Checkpoint{State: state}.Save(b.ctx, path))
+	var loaded string
+	require.NoError(t, Checkpoint{State: &loaded}.Load(b.ctx, path))
+	assert.Equal(t, len(state), len(loaded))
 }
 
 type noOptimizer struct{ Optimizer }
