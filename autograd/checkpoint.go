@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd/safetensors"
@@ -28,7 +29,7 @@ type Checkpoint struct {
 	Optimizer Optimizer
 	Scheduler *Scheduler
 	Init      *Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
-	State     any          // the program's own; Load wants a pointer. It is kept as JSON
+	State     any          // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
 }
 
 // The keys of a checkpoint's metadata, and the first one's value.
@@ -108,15 +109,16 @@ type schedulerRecord struct {
 }
 
 // Load sets all parts that are there to what the file has of them, which must be something. The model, the optimiser and the scheduler
-// were made as those that were saved. A file that was cut off, is no checkpoint, or has other tensors, shapes or groups, is an
-// error before anything has changed; only an error of reading may leave a part loaded.
+// were made as those that were saved. A file that was cut off, is no checkpoint, or has other tensors, shapes, groups or a State of
+// another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
+// part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
-	f, err := safetensors.Open(path)
-	if err == nil {
-		err = errors.Join(c.load(ctx, f), f.Close())
-	}
+	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // whatever Save writes
 	if err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Load: %w", err)
+	}
+	if err := errors.Join(c.load(ctx, f), f.Close()); err != nil {
+		return fmt.Errorf("autograd: Checkpoint.Load: %s: %w", path, err)
 	}
 	return nil
 }
@@ -188,9 +190,15 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		apply = append(apply, func() { _ = c.Init.source.UnmarshalBinary(state) }) // the same bytes, which were read
 	}
 	if c.State != nil {
-		if err := get(stateKey, c.State); err != nil {
+		v := reflect.ValueOf(c.State)
+		if v.Kind() != reflect.Pointer || v.IsNil() {
+			return fmt.Errorf("%w: the program's state is a %T: want a pointer to what is loaded", ErrInvalid, c.State)
+		}
+		// An error of decoding leaves a part, so that a new value is tried first.
+		if err := get(stateKey, reflect.New(v.Type().Elem()).Interface()); err != nil {
 			return err
 		}
+		apply = append(apply, func() { _ = get(stateKey, c.State) })
 	}
 	if o != nil {
 		tensors, err := o.restore(ctx, r)

@@ -7,11 +7,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
@@ -144,7 +146,16 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	defer adamw.close()
 	require.ErrorContains(t, adamw.checkpoint().Load(b.ctx, path), "the checkpoint's optimiser is Adam of 1 groups with 4 parameters, and this one AdamW")
 	require.ErrorIs(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), ErrState, "a model of fewer layers")
+	require.ErrorContains(t, Checkpoint{Model: Sequential{tr.model[0]}}.Load(b.ctx, path), path)
 	require.ErrorContains(t, Checkpoint{Model: tr.model, State: &struct{ Step string }{}}.Load(b.ctx, path), "the checkpoint's state")
+	half := struct {
+		Step int
+		Data string
+	}{Step: -1}
+	require.ErrorIs(t, Checkpoint{State: &half}.Load(b.ctx, path), ErrState)
+	assert.Equal(t, -1, half.Step, "what comes before the field that does not fit")
+	require.ErrorIs(t, Checkpoint{State: half}.Load(b.ctx, path), ErrInvalid)
+	require.ErrorIs(t, Checkpoint{State: (*int)(nil)}.Load(b.ctx, path), ErrInvalid)
 	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Load(b.ctx, path), ErrInvalid)
 	require.ErrorIs(t, Checkpoint{Optimizer: noOptimizer{}}.Save(b.ctx, path), ErrInvalid)
 	require.Error(t, Checkpoint{State: func() {}}.Save(b.ctx, path))
@@ -161,6 +172,20 @@ func TestCheckpointsThatAreWrong(t *testing.T) {
 	now, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, good, now, "a Save that failed leaves the old file")
+}
+
+// TestCheckpointOfLargeState: what Save writes, Load reads.
+func TestCheckpointOfLargeState(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a header of 16 MiB takes a second")
+	}
+	b := open(t, 64<<20)
+	path := filepath.Join(t.TempDir(), "c")
+	state := strings.Repeat("a", safetensors.DefaultHeader)
+	require.NoError(t, Checkpoint{State: state}.Save(b.ctx, path))
+	var loaded string
+	require.NoError(t, Checkpoint{State: &loaded}.Load(b.ctx, path))
+	assert.Equal(t, len(state), len(loaded))
 }
 
 type noOptimizer struct{ Optimizer }

@@ -15,6 +15,9 @@ import (
 // (torch.nn.Module.state_dict). The tensors stay the model's. The model is a [Layer], or anything that [ParametersOf] walks. A
 // parameter of two names has both, as in PyTorch.
 func StateDict(model any) ([]NamedTensor, error) {
+	if model == nil {
+		return nil, fmt.Errorf("autograd: StateDict: %w: the model is nil", ErrInvalid)
+	}
 	params, buffers := modelState(model)
 	all := make([]NamedTensor, 0, len(params)+len(buffers))
 	for _, p := range params {
@@ -75,21 +78,28 @@ func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
 // unexpected, or of another shape are told of in one error, and then nothing has changed. An error of reading may leave a part
 // loaded. A name that the file lacks of a parameter with several is not missing.
 func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
+	if f == nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w: the file is nil", ErrInvalid)
+	}
 	state, err := StateDict(model)
 	if err != nil {
 		return err
 	}
+	if err := loadState(ctx, state, f, opts); err != nil {
+		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+	}
+	return nil
+}
+
+func loadState(ctx context.Context, state []NamedTensor, f *safetensors.File, opts []LoadOption) error {
 	var o loadOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	if err := checkState(state, f, f.Tensors(), o.lax); err != nil {
-		return fmt.Errorf("autograd: LoadStateDict: %w", err)
+		return err
 	}
-	if err := readState(ctx, state, f); err != nil {
-		return fmt.Errorf("autograd: LoadStateDict: %w", err)
-	}
-	return nil
+	return readState(ctx, state, f)
 }
 
 // checkState compares tensors with those of a file; infos are those that must be among them.
@@ -168,9 +178,16 @@ func namedFor(state []NamedTensor) []safetensors.Named {
 
 // LoadModel loads a model from a file as [LoadStateDict] does.
 func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) error {
+	state, err := StateDict(model)
+	if err != nil {
+		return err
+	}
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return fmt.Errorf("autograd: LoadModel: %w", err)
 	}
-	return errors.Join(LoadStateDict(ctx, model, f, opts...), f.Close())
+	if err := errors.Join(loadState(ctx, state, f, opts), f.Close()); err != nil {
+		return fmt.Errorf("autograd: LoadModel: %s: %w", path, err)
+	}
+	return nil
 }

@@ -49,13 +49,18 @@ func TestSaveAndLoadModel(t *testing.T) {
 	f, err := safetensors.Open(path)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"format": "pt"}, f.Metadata())
+	require.NoError(t, LoadStateDict(b.ctx, other, f))
+	require.ErrorContains(t, LoadStateDict(b.ctx, struct{ A *Parameter }{b.number(1)}, f), "autograd: LoadStateDict: error(s) in loading")
 	require.NoError(t, f.Close())
+	require.ErrorIs(t, LoadStateDict(b.ctx, other, nil), ErrInvalid)
+	require.ErrorIs(t, LoadModel(b.ctx, nil, path), ErrInvalid)
+	require.ErrorIs(t, SaveModel(b.ctx, nil, path), ErrInvalid, "an empty file would take the place of a good one")
 
 	// Other names and shapes are told of together, and change nothing.
 	wrong := Sequential{&Linear{Weight: &Parameter{value: upload(b, []float64{5}, 1, 1)}, Bias: b.number(6)}}
 	err = LoadModel(b.ctx, wrong, path)
 	require.ErrorIs(t, err, ErrState)
-	require.EqualError(t, err, `autograd: LoadStateDict: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
+	require.EqualError(t, err, `autograd: LoadModel: `+path+`: error(s) in loading state_dict: missing key(s) in state_dict: "0.bias"; `+
 		`unexpected key(s) in state_dict: "1.running_mean", "1.weight"; size mismatch for 0.weight: the file has F64 (1, 2), and the model float64 (1, 1)`)
 	require.ErrorIs(t, LoadModel(b.ctx, wrong, path, NotStrict()), ErrState, "a shape must fit in any case")
 	lax := Sequential{&Linear{Weight: &Parameter{value: upload(b, []float64{0, 0}, 1, 2)}, Bias: b.number(6)}}

@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -94,10 +95,7 @@ func object(d *json.Decoder, f func(key string) error) error {
 		if err != nil {
 			return err
 		}
-		key, ok := t.(string)
-		if !ok {
-			return formatError("want a name in place of %v", t)
-		}
+		key, _ := t.(string) // the decoder takes nothing else for a key
 		if err := f(key); err != nil {
 			return err
 		}
@@ -112,17 +110,20 @@ func (h *header) readMetadata(d *json.Decoder) error {
 		if _, ok := h.metadata[key]; ok {
 			return formatError("%q stands twice in the metadata", key)
 		}
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		text, ok := t.(string)
-		if !ok {
-			return formatError("%q in the metadata is no string", key)
-		}
+		text, err := word(d, "metadata", key)
 		h.metadata[key] = text
-		return nil
+		return err
 	})
+}
+
+// word reads a string: that of a key, or the dtype of a tensor.
+func word(d *json.Decoder, of, name string) (string, error) {
+	t, err := d.Token()
+	text, ok := t.(string)
+	if err == nil && !ok {
+		err = formatError("the %s of %q is no string", of, name)
+	}
+	return text, err
 }
 
 func (h *header) readInfo(d *json.Decoder, name string) error {
@@ -136,12 +137,8 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 		seen[key] = true
 		switch key {
 		case "dtype":
-			t, err := d.Token()
-			text, ok := t.(string)
-			if err == nil && !ok {
-				err = formatError("the dtype of tensor %q is no string", name)
-			}
-			info.Dtype = text
+			var err error
+			info.Dtype, err = word(d, "dtype", name)
 			return err
 		case "shape":
 			dims, err := numbers(d, name)
@@ -224,10 +221,7 @@ func bytesOf(shape []int, size int64) (bytes int64, ok bool) {
 // fill checks that the tensors fill the data, each byte once.
 func (h *header) fill(data int64) error {
 	slices.SortStableFunc(h.tensors, func(a, b Info) int {
-		if a.Begin != b.Begin {
-			return compare(a.Begin, b.Begin)
-		}
-		return compare(a.Bytes, b.Bytes)
+		return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.Bytes, b.Bytes))
 	})
 	at := int64(0)
 	for _, t := range h.tensors {
@@ -243,14 +237,4 @@ func (h *header) fill(data int64) error {
 		return formatError("the tensors take %d bytes, and there are %d bytes of data", at, data)
 	}
 	return nil
-}
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -43,14 +43,18 @@ type File struct {
 
 // Open opens a file and checks its header. An error about its contents wraps [ErrFormat].
 func Open(path string, opts ...Option) (*File, error) {
+	s, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if !s.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return nil, fmt.Errorf("safetensors: %s: %w", path, formatError("it is no regular file"))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
-	s, err := f.Stat()
-	if err == nil && !s.Mode().IsRegular() {
-		err = formatError("%s is no regular file", path)
-	}
+	s, err = f.Stat()
 	var file *File
 	if err == nil {
 		file, err = New(f, s.Size(), opts...)

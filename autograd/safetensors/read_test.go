@@ -113,6 +113,7 @@ func TestRefuse(t *testing.T) {
 		"a space before":        {file(" {}", 0), "no JSON object"},
 		"no UTF-8":              {file("{\"\xff\":1}", 0), "no JSON object"},
 		"no JSON":               {file("{a}", 0), "the header"},
+		"a number as name":      {file(`{1:{}}`, 0), "the header"},
 		"half an object":        {file(`{"a":`, 0), "the header"},
 		"two objects":           {file("{}{}", 0), "behind the header"},
 		"a name twice":          {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"\u0061":1}`, 0), `"a" stands twice`},
@@ -137,7 +138,7 @@ func TestRefuse(t *testing.T) {
 		"data of nothing":       {file("{}", 1), "the tensors take 0 bytes"},
 		"a hole":                {file(`{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 3), "without holes"},
 		"an overlap":            {file(`{"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}}`, 3), "without holes"},
-		"metadata of a number":  {file(`{"__metadata__":{"a":1}}`, 0), "no string"},
+		"metadata of a number":  {file(`{"__metadata__":{"a":1}}`, 0), `the metadata of "a" is no string`},
 		"metadata twice":        {file(`{"__metadata__":{"a":"","a":""}}`, 0), "twice in the metadata"},
 	} {
 		limit := int64(500)

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -125,14 +126,23 @@ func (h *headerWriter) json(v any) {
 
 // WriteFile writes a file and puts it in the place of the one that has the name, if there is one: whenever the program or the machine
 // stops, the name has the old file or the new one, whole. It is written as path with ".tmp" behind, flushed to the disk, and
-// renamed. One goroutine of one program at a time writes a path.
+// renamed. The new file has the permissions of the old one. A symbolic link is replaced, and what it points to stays; a path that is
+// there and no file, such as a folder or a device, wraps [ErrInvalid]. One goroutine of one program at a time writes a path.
 func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string) (err error) {
+	old, err := os.Stat(path)
+	if err == nil && !old.Mode().IsRegular() {
+		return fmt.Errorf("safetensors: writing %s: %w: it is no file, but %v", path, ErrInvalid, old.Mode())
+	}
+	exists := err == nil
 	temporary := path + ".tmp"
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
 	err = Write(ctx, f, tensors, metadata)
+	if err == nil && exists {
+		err = f.Chmod(old.Mode().Perm())
+	}
 	if err == nil {
 		err = f.Sync()
 	}
@@ -146,7 +156,7 @@ func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[s
 	return syncFolder(filepath.Dir(path))
 }
 
-// syncFolder flushes the folder's names to the disk, where the system can.
+// syncFolder flushes the folder's names to the disk, where the system and the file system can.
 func syncFolder(name string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -155,7 +165,11 @@ func syncFolder(name string) error {
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // the new file is there, but this file system does not flush folders
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
 	return nil

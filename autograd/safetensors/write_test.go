@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -90,8 +91,33 @@ func TestWriteFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{path}, left, "nothing else is left")
 	require.Error(t, WriteFile(ctx, filepath.Join(path, "x"), tensors, nil))
+	require.ErrorIs(t, WriteFile(ctx, filepath.Dir(path), tensors, nil), ErrInvalid, "a folder")
 	full := errors.New("full")
 	require.ErrorIs(t, Write(ctx, failing{full}, tensors, nil), full)
+}
+
+// TestReplace: a private file stays private, and a link's file stays what it is.
+func TestReplace(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("permissions and links of its own")
+	}
+	folder := t.TempDir()
+	path, link, device := filepath.Join(folder, "m"), filepath.Join(folder, "latest"), filepath.Join(folder, "null")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	require.NoError(t, os.Symlink("m", link))
+	require.NoError(t, os.Symlink(os.DevNull, device))
+	require.NoError(t, WriteFile(ctx, link, nil, nil))
+	left, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "old", string(left))
+	require.NoError(t, WriteFile(ctx, path, nil, nil))
+	s, err := os.Lstat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), s.Mode())
+	require.ErrorIs(t, WriteFile(ctx, device, nil, nil), ErrInvalid)
+	if runtime.GOOS == "linux" {
+		require.NoError(t, syncFolder("/proc"), "a file system without it")
+	}
 }
 
 type failing struct{ error }

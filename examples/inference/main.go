@@ -5,7 +5,7 @@
 //	go run ./examples/inference -weights model.safetensors -batch 8 -n 500
 //
 // The weights are those of torch.nn.Sequential(Linear, ReLU, Linear, …), as safetensors.torch.save_file writes its
-// state_dict. Without a file the program makes one, 784-512-512-10, of random numbers.
+// state_dict. Without a file the network is 784-512-512-10, of random numbers.
 package main
 
 import (
@@ -16,9 +16,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	_ "github.com/cistern-ml/cistern/device/cuda"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -61,30 +61,27 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.weights == "" {
-		dir, err := os.MkdirTemp("", "inference")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		o.weights = filepath.Join(dir, "random.safetensors")
-		if err := writeFile(o.weights, randomWeights(784, 512, 512, 10)); err != nil {
-			return err
-		}
-	}
-	weights, err := readFile(o.weights)
-	if err != nil {
-		return err
-	}
 	env, err := tensor.Open(o.device)
 	if err != nil {
 		return err
 	}
-	in := autograd.Init(ctx, env)
+	in := autograd.Init(ctx, env, autograd.Seed(1))
 	defer func() { err = errors.Join(err, in.Close(), env.Close()) }()
-	net := newNetwork(in, weights)
-	if in.Err() != nil {
-		return nil // Close tells
+	net, err := o.network(ctx, in)
+	if err != nil || in.Err() != nil {
+		return err // Close tells in's
 	}
 	return net.measure(ctx, o, out)
+}
+
+// network is that of the file, or of random numbers.
+func (o options) network(ctx context.Context, in *autograd.Initializer) (*network, error) {
+	if o.weights == "" {
+		return randomNetwork(in, 784, 512, 512, 10), nil
+	}
+	f, err := safetensors.Open(o.weights)
+	if err != nil {
+		return nil, err
+	}
+	return newNetwork(ctx, in, f), f.Close()
 }

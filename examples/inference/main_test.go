@@ -3,9 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -29,7 +29,10 @@ device memory: 2.6 MiB of weights, .* KiB at most during a batch, .* MiB reserve
 $`, out.String())
 
 	file := filepath.Join(t.TempDir(), "small.safetensors")
-	require.NoError(t, writeFile(file, randomWeights(3, 2)))
+	env, err := tensor.Open("host?capacity=64MiB")
+	require.NoError(t, err)
+	write(t, env, file, 3, 2)
+	require.NoError(t, env.Close())
 	out.Reset()
 	require.NoError(t, run(t.Context(), []string{"-weights", file, "-n", "1"}, &out))
 	assert.Contains(t, out.String(), "8 weights in 2 tensors\n1 batches of 32: ")
@@ -42,18 +45,38 @@ $`, out.String())
 	require.ErrorIs(t, run(ended, []string{"-n", "1"}, &out), context.Canceled)
 }
 
-// TestClassify compares answers with those of a plain computation, and leaves nothing but the weights.
-func TestClassify(t *testing.T) {
-	weights := randomWeights(5, 7, 6, 4)
-	for _, w := range weights {
-		for i := range w.data {
-			w.data[i] *= 4 // or the last biases decide alone
+// write makes a file of a random network, in which not only the last biases decide.
+func write(t *testing.T, env *tensor.Runtime, file string, widths ...int) (layers []dense) {
+	in := autograd.Init(t.Context(), env, autograd.Seed(1))
+	net := randomNetwork(in, widths...)
+	require.NoError(t, in.Err())
+	for i, p := range net.model.Parameters() {
+		require.NoError(t, env.MulScalarInPlace(t.Context(), p.Value(), 4))
+		numbers, err := tensor.ToSlice[float32](t.Context(), p.Value(), nil)
+		require.NoError(t, err)
+		if i%2 == 0 {
+			layers = append(layers, dense{weight: numbers})
+		} else {
+			layers[i/2].bias = numbers
 		}
 	}
+	require.NoError(t, autograd.SaveModel(t.Context(), net.model, file))
+	require.NoError(t, in.Close())
+	return layers
+}
+
+// dense is a layer, for plain.
+type dense struct{ weight, bias []float32 }
+
+// TestClassify compares answers with those of a plain computation, and leaves nothing but the weights.
+func TestClassify(t *testing.T) {
 	env, err := tensor.Open("host?capacity=64MiB")
 	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "w.safetensors")
+	layers := write(t, env, file, 5, 7, 6, 4)
 	in := autograd.Init(t.Context(), env)
-	net := newNetwork(in, weights)
+	net, err := options{weights: file}.network(t.Context(), in)
+	require.NoError(t, err)
 	require.NoError(t, in.Err())
 	before := env.Cache().MemoryAllocated()
 	require.Equal(t, 5, net.inputs)
@@ -69,7 +92,7 @@ func TestClassify(t *testing.T) {
 		require.Equal(t, before, env.Cache().MemoryAllocated())
 		require.Len(t, got, 40)
 		for i, class := range got {
-			require.Equal(t, plain(weights, requests[5*i:5*i+5]), class, "request %d", i)
+			require.Equal(t, plain(layers, requests[5*i:5*i+5]), class, "request %d", i)
 			seen[class] = true
 		}
 	}
@@ -82,18 +105,14 @@ func TestClassify(t *testing.T) {
 }
 
 // plain is the class of one request.
-func plain(weights map[string]weight, x []float32) int32 {
-	for i := 0; ; i += 2 {
-		w, ok := weights[name(i, "weight")]
-		if !ok {
-			break
-		}
-		y := append([]float32(nil), weights[name(i, "bias")].data...)
+func plain(layers []dense, x []float32) int32 {
+	for i, l := range layers {
+		y := slices.Clone(l.bias)
 		for r := range y {
 			for c, v := range x {
-				y[r] += w.data[r*len(x)+c] * v
+				y[r] += l.weight[r*len(x)+c] * v
 			}
-			if _, last := weights[name(i+2, "weight")]; last {
+			if i < len(layers)-1 {
 				y[r] = max(y[r], 0)
 			}
 		}
@@ -108,66 +127,41 @@ func plain(weights map[string]weight, x []float32) int32 {
 	return int32(best)
 }
 
-func name(i int, of string) string { return string(rune('0'+i)) + "." + of }
-
-// TestFiles that were written are read, and wrong ones are errors that say what is wrong.
-func TestFiles(t *testing.T) {
-	weights := randomWeights(3, 2, 4)
-	var file bytes.Buffer
-	require.NoError(t, writeWeights(&file, weights))
-	whole := file.Bytes()
-	got, err := readWeights(bytes.NewReader(whole))
-	require.NoError(t, err)
-	require.Equal(t, weights, got)
-	for n := range whole {
-		_, err := readWeights(bytes.NewReader(whole[:n]))
-		require.Error(t, err, "%d of %d bytes", n, len(whole))
-	}
-
-	good := entry{"F32", []int{2}, [2]int64{0, 8}}
-	for want, header := range map[string]any{
-		`"w": dtype "F16": want F32`:         map[string]any{"w": entry{"F16", []int{2}, [2]int64{0, 4}}},
-		`"w": shape [0]`:                     map[string]any{"w": entry{"F32", []int{0}, [2]int64{0, 0}}},
-		`"w": shape [65536 65536]`:           map[string]any{"w": entry{"F32", []int{1 << 16, 1 << 16}, [2]int64{0, 8}}},
-		`"w": bytes 0 to 12 of 8`:            map[string]any{"w": entry{"F32", []int{3}, [2]int64{0, 12}}},
-		`"w": bytes -8 to 0 of 8`:            map[string]any{"w": entry{"F32", []int{2}, [2]int64{-8, 0}}},
-		`"w": bytes 8 to 0 of 8`:             map[string]any{"w": entry{"F32", []int{2}, [2]int64{8, 0}}},
-		`"w": bytes 0 to 8 of 8: want 4`:     map[string]any{"w": entry{"F32", []int{1}, [2]int64{0, 8}}},
-		`"w": json: cannot unmarshal`:        map[string]any{"w": 3},
-		"the header: json: cannot unmarshal": []int{1},
-		"":                                   map[string]any{"__metadata__": map[string]string{"format": "pt"}, "w": good},
-	} {
-		text, err := json.Marshal(header)
-		require.NoError(t, err)
-		_, err = readWeights(bytes.NewReader(append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), make([]byte, 8)...)))
-		if want == "" {
-			require.NoError(t, err)
-		} else {
-			require.ErrorContains(t, err, want)
-		}
-	}
-	_, err = readWeights(bytes.NewReader(binary.LittleEndian.AppendUint64(nil, 1<<40)))
-	require.ErrorContains(t, err, "a header of 1099511627776 bytes")
-}
-
 // TestWrongNetworks leave nothing on the device.
 func TestWrongNetworks(t *testing.T) {
 	env, err := tensor.Open("host?capacity=64MiB")
 	require.NoError(t, err)
-	matrix, vector := weight{[]int{2, 3}, make([]float32, 6)}, weight{[]int{2}, make([]float32, 2)}
-	for name, weights := range map[string]map[string]weight{
-		"no weights":             {},
-		"no bias":                {"0.weight": matrix},
-		"no matrix":              {"0.weight": vector, "0.bias": vector},
-		"a bias too long":        {"0.weight": matrix, "0.bias": {[]int{3}, make([]float32, 3)}},
-		"layers that do not fit": {"0.weight": matrix, "0.bias": vector, "2.weight": matrix, "2.bias": vector},
-		"other names":            {"fc.weight": matrix, "fc.bias": vector},
+	data := autograd.Init(t.Context(), env)
+	named := func(name string, shape ...int) safetensors.Named {
+		return safetensors.Named{Name: name, Tensor: data.Zeros(shape...).Value()}
+	}
+	matrix, bias := named("0.weight", 2, 3), named("0.bias", 2)
+	half := named("0.bias", 2)
+	half.Tensor, err = env.Convert(t.Context(), half.Tensor, tensor.Float64)
+	require.NoError(t, err)
+	require.NoError(t, data.Err())
+	for want, tensors := range map[string][]safetensors.Named{
+		"the file has no 0.weight":                       {},
+		`missing key(s) in state_dict: "0.bias"`:         {matrix},
+		"0.weight is [2], after 0 outputs":               {named("0.weight", 2), bias},
+		"0.weight is [0 3]":                              {named("0.weight", 0, 3), named("0.bias", 0)},
+		"size mismatch for 0.bias: the file has F32 (3)": {matrix, named("0.bias", 3)},
+		"size mismatch for 0.bias: the file has F64 (2)": {matrix, half},
+		"2.weight is [2 3], after 2 outputs":             {matrix, bias, named("2.weight", 2, 3), named("2.bias", 2)},
+		`unexpected key(s) in state_dict: "fc.weight"`:   {matrix, bias, named("fc.weight", 2, 3)},
 	} {
+		var file bytes.Buffer
+		require.NoError(t, safetensors.Write(t.Context(), &file, tensors, nil))
+		f, err := safetensors.New(bytes.NewReader(file.Bytes()), int64(file.Len()))
+		require.NoError(t, err)
+		allocated := env.Cache().MemoryAllocated()
 		in := autograd.Init(t.Context(), env)
-		newNetwork(in, weights)
-		require.Error(t, in.Err(), name)
-		require.Zero(t, env.Cache().MemoryAllocated(), name)
+		newNetwork(t.Context(), in, f)
+		require.ErrorContains(t, in.Err(), want)
+		require.Equal(t, allocated, env.Cache().MemoryAllocated(), want)
 		require.Equal(t, in.Err(), in.Close())
 	}
+	require.NoError(t, half.Release())
+	require.NoError(t, data.Close())
 	require.NoError(t, env.Close())
 }

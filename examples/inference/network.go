@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/autograd/safetensors"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -22,37 +23,49 @@ type network struct {
 	inputs int // numbers in a request
 }
 
-// newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", …, with a ReLU between two of them. What
-// is wrong with them is the initialiser's error.
-func newNetwork(in *autograd.Initializer, weights map[string]weight) *network {
-	net := &network{env: in.Runtime()}
-	width := 0 // of the layer before
-	for i := 0; 2*i < len(weights); i++ {
-		w, b := weights[fmt.Sprintf("%d.weight", 2*i)], weights[fmt.Sprintf("%d.bias", 2*i)]
-		if len(w.shape) != 2 || len(b.shape) != 1 || b.shape[0] != w.shape[0] || (i > 0 && w.shape[1] != width) {
-			in.Fail(fmt.Errorf("layer %d: weight %v and bias %v, after %d outputs: want (outputs, inputs) and (outputs)", 2*i, w.shape, b.shape, width))
-			return net
-		}
-		if i == 0 {
-			net.inputs = w.shape[1]
-		} else {
-			net.model = append(net.model, autograd.ReLU{})
-		}
-		width = w.shape[0]
-		net.model = append(net.model, &autograd.Linear{Weight: parameter(in, w), Bias: parameter(in, b)})
-	}
-	if len(net.model) == 0 {
-		in.Fail(errors.New("the file has no weights"))
+// randomNetwork makes dense layers of the given widths, with random weights and a ReLU between two layers.
+func randomNetwork(in *autograd.Initializer, widths ...int) *network {
+	net := &network{env: in.Runtime(), inputs: widths[0]}
+	for i, outputs := range widths[1:] {
+		net.add(in.Linear(widths[i], outputs))
 	}
 	return net
 }
 
-func parameter(in *autograd.Initializer, w weight) *autograd.Parameter {
-	wide := make([]float64, len(w.data))
-	for i, v := range w.data {
-		wide[i] = float64(v)
+// newNetwork makes dense layers of the weights "0.weight", "0.bias", "2.weight", … of a file. What is wrong with them is the
+// initialiser's error.
+func newNetwork(ctx context.Context, in *autograd.Initializer, f *safetensors.File) *network {
+	net := &network{env: in.Runtime()}
+	width := 0 // of the layer before
+	for i := 0; ; i += 2 {
+		w, ok := f.Info(fmt.Sprintf("%d.weight", i))
+		if !ok {
+			break
+		}
+		if len(w.Shape) != 2 || slices.Min(w.Shape) < 1 || i > 0 && w.Shape[1] != width {
+			in.Fail(fmt.Errorf("%s is %v, after %d outputs: want (outputs, inputs)", w.Name, w.Shape, width))
+			return net
+		}
+		if i == 0 {
+			net.inputs = w.Shape[1]
+		}
+		width = w.Shape[0]
+		net.add(&autograd.Linear{Weight: in.Zeros(w.Shape...), Bias: in.Zeros(width)})
 	}
-	return in.Parameter(wide, w.shape...)
+	if len(net.model) == 0 {
+		in.Fail(errors.New("the file has no 0.weight"))
+		return net
+	}
+	in.Fail(autograd.LoadStateDict(ctx, net.model, f)) // which checks all other names, shapes and dtypes
+	return net
+}
+
+// add appends a layer, behind a ReLU if it is not the first.
+func (net *network) add(l *autograd.Linear) {
+	if len(net.model) > 0 {
+		net.model = append(net.model, autograd.ReLU{})
+	}
+	net.model = append(net.model, l)
 }
 
 // classify returns the class of each of the requests, inputs numbers each, in classes if that has the capacity. What the

@@ -53,8 +53,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // runOptions runs what the command line says, tells what it did with memory, also if it fails, and sends the telemetry.
 func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	if err := writable(o.json); err != nil {
-		return err
+	for _, c := range [][2]string{{"json", o.json}, {"save", o.save}, {"resume", o.resume}} {
+		if err := writable(c[0], c[1]); err != nil {
+			return err
+		}
 	}
 	stdout = &shared{w: stdout} // by the exporters of -trace stdout
 	telemetry, err := newTelemetry(ctx, o.trace, stdout)

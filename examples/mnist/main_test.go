@@ -42,7 +42,13 @@ func TestBadInput(t *testing.T) {
 		"-lr Inf":                    "want a positive number",
 		"-data " + empty:             "no train-images-idx3-ubyte",
 		"-data " + cut:               "train-images-idx3-ubyte",
-		"-json " + empty + "/no/dir": "no such file",
+		"-json " + empty + "/no/dir": "-json: open",
+		"-save " + empty + "/no/w":   "-save: open", // before the training
+		"-resume " + empty + "/no/r": "-resume: open",
+		"-save " + empty:             "is a directory",
+		"-save a -json a":            "a file of its own",
+		"-save a -resume a":          "a file of its own",
+		"-resume a -json a":          "a file of its own",
 		"-frobnicate":                "not defined",
 		"train":                      "flags only",
 	} {

@@ -153,6 +153,8 @@ func TestResume(t *testing.T) {
 	require.Contains(t, out.String(), "all 3 epochs are done   test accuracy")
 	require.Equal(t, 1, run(t.Context(), append(args, "-batch", "5"), &out, &errs))
 	require.Contains(t, errs.String(), "the training was begun with")
+	require.Equal(t, 1, run(t.Context(), append(args, "-data", dataOf(t, 40, 10)), &out, &errs), "more pictures")
+	require.Contains(t, errs.String(), "Steps:12}")
 	require.NoError(t, os.WriteFile(file, []byte("something else"), 0o600))
 	require.Equal(t, 1, run(t.Context(), args, &out, &errs))
 }
@@ -184,6 +186,19 @@ func TestPredict(t *testing.T) {
 		require.Equal(t, 1, run(t.Context(), strings.Fields(args), &out, &errs), args)
 		require.Contains(t, errs.String(), want, args)
 	}
+}
+
+// What a training that diverged sees is an error.
+func TestPredictWithoutNumbers(t *testing.T) {
+	dir := t.TempDir()
+	weights, picture := filepath.Join(dir, "w"), filepath.Join(dir, "p.png")
+	args := []string{"-data", small(t), "-epochs", "1", "-batch", "2", "-optimizer", "sgd", "-lr", "1e38"}
+	require.NoError(t, os.WriteFile(weights, trained(t.Context(), t, 0, args...), 0o600))
+	var b, out, errs bytes.Buffer
+	require.NoError(t, png.Encode(&b, image.NewGray(image.Rect(0, 0, side, side))))
+	require.NoError(t, os.WriteFile(picture, b.Bytes(), 0o600))
+	require.Equal(t, 1, run(t.Context(), []string{"-load", weights, "-predict", picture}, &out, &errs))
+	require.Contains(t, errs.String(), "answers NaN for digit 0")
 }
 
 // A picture in black on white is turned round.

@@ -98,6 +98,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-predict %s: want the model's weights too, with -load", o.picture)
 	case o.load != "" && o.resume != "":
 		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
+	case o.save != "" && (o.save == o.resume || o.save == o.json) || o.json != "" && o.json == o.resume:
+		return fmt.Errorf("-save %q, -resume %q, -json %q: want a file of its own for each", o.save, o.resume, o.json)
 	case o.epochs < 1:
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:

@@ -8,6 +8,7 @@ import (
 	"image/color"
 	"image/png"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -46,6 +47,9 @@ func (o options) predict(ctx context.Context, stdout io.Writer) (err error) {
 	}
 	best := 0
 	for digit, share := range p {
+		if math.IsNaN(float64(share)) {
+			return fmt.Errorf("mnist: -predict: the model of -load %s answers %v for digit %d: want a number", o.load, share, digit)
+		}
 		if share > p[best] {
 			best = digit
 		}

@@ -78,15 +78,15 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
-// writable reports early that the results can't be written; an empty name is nothing to write.
-func writable(file string) error {
+// writable reports early that the file of a flag can't be written; an empty name is nothing to write.
+func writable(flag, file string) error {
 	if file == "" {
 		return nil
 	}
 	_, missing := os.Stat(file)
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
-		return fmt.Errorf("mnist: -json: %w", err)
+		return fmt.Errorf("mnist: -%s: %w", flag, err)
 	}
 	err = f.Close()
 	if missing != nil {

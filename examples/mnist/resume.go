@@ -23,15 +23,13 @@ type settings struct {
 	Epochs, Batch    int
 	LR               float64
 	Seed             uint64
-}
-
-func (o options) settings() settings {
-	return settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed}
+	Steps            int // of the whole training: with other data they are others
 }
 
 // resume goes on from the file of -resume, if there is one.
 func (t *trainer) resume(ctx context.Context, o options) error {
-	t.resumeFile, t.place = o.resume, place{Settings: o.settings(), At: loader.Position{Epoch: 1}}
+	t.resumeFile = o.resume
+	t.place = place{Settings: settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed, t.steps}, At: loader.Position{Epoch: 1}}
 	if o.resume == "" {
 		return nil
 	}
@@ -44,7 +42,7 @@ func (t *trainer) resume(ctx context.Context, o options) error {
 	case err != nil:
 		return err
 	case kept.Settings != t.place.Settings:
-		return fmt.Errorf("mnist: -resume %s: the training was begun with %+v, and the flags say %+v", o.resume, kept.Settings, t.place.Settings)
+		return fmt.Errorf("mnist: -resume %s: the training was begun with %+v, and this one is of %+v", o.resume, kept.Settings, t.place.Settings)
 	}
 	t.place = kept
 	return t.checkpoint().Load(ctx, o.resume)

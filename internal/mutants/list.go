@@ -42,7 +42,8 @@ func readList(root, pkg string) ([]*mutant, error) {
 	fail := func(format string, args ...any) ([]*mutant, error) {
 		return nil, fmt.Errorf("mutants: %s:%d: %s", name, line, fmt.Sprintf(format, args...))
 	}
-	for scan := bufio.NewScanner(f); scan.Scan(); {
+	scan := bufio.NewScanner(f)
+	for scan.Scan() {
 		line++
 		s := scan.Text()
 		if text == nil && (s == "" || strings.HasPrefix(s, "#")) {
@@ -87,6 +88,9 @@ func readList(root, pkg string) ([]*mutant, error) {
 		default:
 			return fail("%q is no line of a mutant: file, test, run, killer (test or race), tags, survives, --- old, --- new, --- end", s)
 		}
+	}
+	if err := scan.Err(); err != nil {
+		return fail("behind this line: %v", err)
 	}
 	if m != nil {
 		return fail("mutant %q has no end", m.name)

@@ -138,6 +138,7 @@ func TestDraw(t *testing.T) {
 func TestListErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"mutant: a\nfile: sum.go\n--- old\nx\n--- new\n":             `"a" has no end`,
+		"# " + strings.Repeat("a", 1<<16):                            "token too long",
 		"mutant: a\n--- old\nx\n--- new\n--- end\n":                  "needs a file",
 		"mutant: a\nfile: sum.go\n--- old\nx\n--- new\nx\n--- end\n": "another new one",
 		"file: sum.go\n":             "outside of a mutant",

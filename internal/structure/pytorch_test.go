@@ -47,6 +47,43 @@ func TestNamesBesidePyTorch(t *testing.T) {
 	require.Error(t, lookUp(tensor, "Open", "Name"))
 }
 
+// TestNamesInREADME: every name of package autograd in the README's table beside torch.nn is there.
+func TestNamesInREADME(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(text), "\n| torch.nn, torch.optim | here | not here |\n|---|---|---|\n")
+	require.True(t, ok)
+	table, _, _ = strings.Cut(table, "\n\n")
+	of := map[string]string{"in": "Initializer", "t": "Tape", "params": "Parameters"}
+	for _, p := range ours(t) {
+		if p.short() != "autograd" {
+			continue
+		}
+		autograd, names := checked(t, p), 0
+		for line := range strings.Lines(table) {
+			cells := strings.Split(line, " | ")
+			require.Len(t, cells, 3, line)
+			for _, m := range regexp.MustCompile("`(?:(in|t|params)\\.)?(\\w+)`").FindAllStringSubmatch(cells[1], -1) {
+				names++
+				if m[1] == "" {
+					require.NoError(t, lookUp(autograd, m[2], ""), line)
+				} else {
+					require.NoError(t, lookUp(autograd, of[m[1]], m[2]), line)
+				}
+			}
+			if cells[1] == "the same" {
+				for _, name := range regexp.MustCompile(`[A-Z]\w+`).FindAllString(cells[0], -1) {
+					names++
+					if lookUp(autograd, name, "") != nil { // AdamW has no type of its own
+						require.NoError(t, lookUp(autograd, "Initializer", name), line)
+					}
+				}
+			}
+		}
+		require.Greater(t, names, 50)
+	}
+}
+
 // lookUp finds an exported name of a package, or an exported field or method of one.
 func lookUp(pkg *types.Package, name, member string) error {
 	object := pkg.Scope().Lookup(name)
