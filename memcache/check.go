@@ -38,7 +38,7 @@ func (c *Cache) checkLocked() (blocks int64, err error) {
 		}
 		blocks += n
 	}
-	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
+	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want), c.checkPeaks())
 }
 
 // checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
@@ -71,6 +71,20 @@ func (c *Cache) checkQuotas() error {
 		}
 		if quotas.allocated != scope.window.Allocated.Peak || quotas.requested != scope.window.Requested.Peak {
 			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", scope.name, quotas, scope.window)
+		}
+	}
+	return nil
+}
+
+// checkPeaks requires the compositions of the peaks to add up to them. All shards are locked.
+func (c *Cache) checkPeaks() error {
+	if p := c.composition(c.peak, func(s *shard) *peakLog { return &s.peak }); p.Allocated != c.peaks[allPools][gaugeAllocatedBytes] {
+		return fmt.Errorf("who held the peak of %d bytes adds up to %d", c.peaks[allPools][gaugeAllocatedBytes], p.Allocated)
+	}
+	for i, scope := range c.openScopes {
+		p := c.composition(scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
+		if p.Allocated != scope.window.Allocated.Peak {
+			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", scope.window.Allocated.Peak, scope.name, p.Allocated)
 		}
 	}
 	return nil
