@@ -78,7 +78,7 @@ func BenchmarkCarried(b *testing.B) {
 				ctx, scope = c.Scope(ctx, "step")
 				defer scope.End()
 			}
-			if name != "scope" {
+			if name == "pool" || name == "both" {
 				pool, _ := newPool(b, c, PoolOptions{})
 				ctx = pool.Context(ctx)
 			}
