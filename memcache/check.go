@@ -76,15 +76,20 @@ func (c *Cache) checkQuotas() error {
 	return nil
 }
 
-// checkPeaks requires the compositions of the peaks to add up to them. All shards are locked.
+// checkPeaks requires those who held the peaks to add up to them. All shards are locked.
 func (c *Cache) checkPeaks() error {
-	if p := c.composition(c.peak, func(s *shard) *peakLog { return &s.peak }); p.Allocated != c.peaks[allPools][gaugeAllocatedBytes] {
-		return fmt.Errorf("who held the peak of %d bytes adds up to %d", c.peaks[allPools][gaugeAllocatedBytes], p.Allocated)
+	sum := func(log func(*shard) *peakLog) (n int64) {
+		for _, b := range c.notesOfPeak(log) {
+			n += b.size
+		}
+		return n
+	}
+	if n, peak := sum(func(s *shard) *peakLog { return &s.peak }), c.peaks[allPools][gaugeAllocatedBytes]; n != peak {
+		return fmt.Errorf("who held the peak of %d bytes adds up to %d", peak, n)
 	}
 	for i, scope := range c.openScopes {
-		p := c.composition(scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
-		if p.Allocated != scope.window.Allocated.Peak {
-			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", scope.window.Allocated.Peak, scope.name, p.Allocated)
+		if n, peak := sum(func(s *shard) *peakLog { return &s.scopes[i].peak }), scope.window.Allocated.Peak; n != peak {
+			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", peak, scope.name, n)
 		}
 	}
 	return nil

@@ -125,7 +125,7 @@ const mostHolders = 3
 
 // holders are those who hold the most; nil if nothing has a label. All shards are locked.
 func (c *Cache) holders() []Share {
-	p := c.profileNow()
+	p := newProfile(c.notesNow())
 	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
 		return nil
 	}

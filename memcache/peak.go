@@ -9,7 +9,7 @@ package memcache
 //     those born before the mark that are still in use were part of the peak.
 //   - A block that was part of the peak leaves a note when it is freed (noteFree).
 //
-// So the composition is what is in use and was born before the mark, and the notes (composition in profile.go). A new peak
+// So the composition is what is in use and was born before the mark, and the notes (notesOfPeak in profile.go). A new peak
 // forgets the notes of the one before. There are never more of them than blocks at the peak, and a program whose steps
 // repeat writes none any more: its blocks were born after the mark. The same for each open scope, with a mark of its own.
 

@@ -32,33 +32,35 @@ type Share struct {
 	Bytes  int64
 }
 
-// Profile returns who holds what is allocated now. Every request waits while the blocks are walked.
+// Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
 func (c *Cache) Profile() Profile {
 	c.lockAll()
-	defer c.unlockAll()
-	return c.profileNow()
+	notes, mark := c.notesNow()
+	c.unlockAll()
+	return newProfile(notes, mark)
 }
 
-// profileNow is Profile with all shards locked.
-func (c *Cache) profileNow() Profile {
-	b := newProfileBuilder()
-	now := peakMark{reserved: c.stats.ReservedBytes.All.Current}
+// notesNow are notes of all blocks in use. All shards are locked.
+func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
+	mark.reserved = c.stats.ReservedBytes.All.Current
 	for _, s := range c.table.Load().list {
-		now.active += s.inUse(allPools, gaugeActiveBytes)
+		mark.active += s.inUse(allPools, gaugeActiveBytes)
 		if !c.closed {
-			s.eachLive(func(m *chunk) { b.add(m.note()) })
+			notes = slices.Grow(notes, int(s.inUse(allPools, gaugeAllocatedBlocks)))
+			s.eachLive(func(m *chunk) { notes = append(notes, m.note()) })
 		}
 	}
-	return b.profile(now)
+	return notes, mark
 }
 
 // PeakProfile returns who held the memory when MaxMemoryAllocated was reached for the first time since New or
 // ResetPeakStats. Its holdings add up to that peak to the byte, whatever was freed since. Of several goroutines it is one
-// order of what happened, in which every stream's own order holds.
+// order of what happened, in which every stream's own order holds. Requests wait while the blocks are walked.
 func (c *Cache) PeakProfile() Profile {
 	c.lockAll()
-	defer c.unlockAll()
-	return c.composition(c.peak, func(s *shard) *peakLog { return &s.peak })
+	notes, mark := c.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), c.peak
+	c.unlockAll()
+	return newProfile(notes, mark)
 }
 
 // PeakProfile returns who held the cache's memory at the peak of the scope's window, as [Cache.PeakProfile] does. It must
@@ -66,32 +68,31 @@ func (c *Cache) PeakProfile() Profile {
 func (s *Scope) PeakProfile() Profile {
 	c := s.cache
 	c.lockAll()
-	defer c.unlockAll()
-	i := slices.Index(c.openScopes, s)
-	if i < 0 {
-		return Profile{}
+	var notes []freedBlock
+	var mark peakMark
+	if i := slices.Index(c.openScopes, s); i >= 0 {
+		notes, mark = c.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
 	}
-	return c.composition(s.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
+	c.unlockAll()
+	return newProfile(notes, mark)
 }
 
-// composition is the profile of a marked peak. All shards are locked.
-func (c *Cache) composition(mark peakMark, log func(*shard) *peakLog) Profile {
-	b := newProfileBuilder()
+// notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.
+func (c *Cache) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
 	for _, s := range c.table.Load().list {
 		l := log(s)
-		for _, f := range l.freed {
-			b.add(f)
-		}
+		notes = slices.Grow(notes, len(l.freed)+int(s.inUse(allPools, gaugeAllocatedBlocks)))
+		notes = append(notes, l.freed...)
 		if c.closed {
 			continue // Close noted what was in use
 		}
 		s.eachLive(func(m *chunk) {
 			if m.born <= l.before {
-				b.add(m.note())
+				notes = append(notes, m.note())
 			}
 		})
 	}
-	return b.profile(mark)
+	return notes
 }
 
 // Sum adds the profile up by what key says of a holding, such as its module: the largest share first, equal ones by name.
@@ -118,44 +119,42 @@ func (p Profile) Sum(key func(Holding) string) []Share {
 	return out
 }
 
-// profileBuilder puts blocks of one owner, size and stack together.
-type profileBuilder struct {
-	at       map[holdingKey]int
-	holdings []Holding
-}
-
+// holdingKey is what the blocks of one holding have in common.
 type holdingKey struct {
 	label Label
 	size  int64
 	stack string
 }
 
-func newProfileBuilder() *profileBuilder { return &profileBuilder{at: make(map[holdingKey]int)} }
-
-func (b *profileBuilder) add(f freedBlock) {
-	k := holdingKey{label: f.label.value(), size: f.size}
-	if len(f.stack) > 0 {
-		k.stack = fmt.Sprint(f.stack)
+// newProfile puts blocks of one owner, size and stack together.
+func newProfile(notes []freedBlock, mark peakMark) Profile {
+	p := Profile{Active: mark.active, Reserved: mark.reserved}
+	at := make(map[holdingKey]int)
+	for _, n := range notes {
+		k := holdingKey{label: n.label.value(), size: n.size}
+		if len(n.stack) > 0 {
+			k.stack = fmt.Sprint(n.stack)
+		}
+		i, ok := at[k]
+		if !ok {
+			i = len(p.Holdings)
+			at[k], p.Holdings = i, append(p.Holdings, Holding{Label: k.label, Stack: n.stack, Size: n.size})
+		}
+		h := &p.Holdings[i]
+		h.Blocks++
+		h.Bytes += n.size
+		h.Requested += n.requested
+		p.Allocated += n.size
 	}
-	i, ok := b.at[k]
-	if !ok {
-		i = len(b.holdings)
-		b.at[k], b.holdings = i, append(b.holdings, Holding{Label: k.label, Stack: f.stack, Size: f.size})
-	}
-	h := &b.holdings[i]
-	h.Blocks++
-	h.Bytes += f.size
-	h.Requested += f.requested
+	slices.SortStableFunc(p.Holdings, compareHoldings)
+	return p
 }
 
-func (b *profileBuilder) profile(mark peakMark) Profile {
-	p := Profile{Active: mark.active, Reserved: mark.reserved, Holdings: b.holdings}
-	for _, h := range p.Holdings {
-		p.Allocated += h.Bytes
+// compareHoldings orders the holdings of a profile: the largest first, equal ones by what they are.
+func compareHoldings(a, b Holding) int {
+	if a.Bytes != b.Bytes {
+		return cmp.Compare(b.Bytes, a.Bytes)
 	}
-	slices.SortStableFunc(p.Holdings, func(a, b Holding) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Module, b.Module), cmp.Compare(a.Category, b.Category),
-			cmp.Compare(a.Step, b.Step), cmp.Compare(a.Tags, b.Tags), cmp.Compare(b.Size, a.Size), slices.Compare(a.Stack, b.Stack))
-	})
-	return p
+	return cmp.Or(cmp.Compare(a.Module, b.Module), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Step, b.Step),
+		cmp.Compare(a.Tags, b.Tags), cmp.Compare(b.Size, a.Size), slices.Compare(a.Stack, b.Stack))
 }
