@@ -20,6 +20,7 @@ type request struct {
 	segmentBytes int64 // what the driver is asked for
 	shard        *shard
 	scope        *Scope
+	label        *Label
 	stack        []uintptr // with the history's stacks
 	pool         *Pool     // nil: the default pool
 	kind         poolKind
@@ -67,7 +68,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 		if stream != nil {
 			info.Stream, info.Shard = stream.ID(), stream.ID()
 		}
-		info.Serial, info.Bytes, info.Hit, info.Seq = b.serial, b.size, r.hit, r.sequence
+		info.Serial, info.Bytes, info.Hit, info.Seq, info.Label = b.serial, b.size, r.hit, r.sequence, r.label.value()
 		c.end(op, info)
 	}
 	return b, err
@@ -81,7 +82,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	}
 	r.bytes, r.rounded, r.shard = bytes, c.sizing.roundSize(bytes), c.shardOf(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
-		r.scope, r.pool = state.scope.innermostOf(c), state.poolOf(c)
+		r.scope, r.pool, r.label = state.scope.innermostOf(c), state.poolOf(c), state.label
 	}
 	r.kind = kindFor(r.rounded)
 	if c.history.Load() != nil {
@@ -245,7 +246,7 @@ func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	s.sequence++
 	r.sequence = s.sequence
 	m.serial, m.requested = s.nextSerial(), r.bytes
-	m.stack = r.stack
+	m.stack, m.label, m.born = r.stack, r.label, s.epoch
 	s.apply(m.kind, d)
 	s.recordHistory(ActionAlloc, m, m.serial, r.stack)
 	if r.scope != nil {

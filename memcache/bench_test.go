@@ -64,18 +64,21 @@ func BenchmarkMemoryAllocated(b *testing.B) {
 	}
 }
 
-// BenchmarkCarried is AllocFree with a scope, a pool, or both in the context.
+// BenchmarkCarried is AllocFree with a scope, a pool, or both in the context, or a label.
 func BenchmarkCarried(b *testing.B) {
-	for _, name := range []string{"scope", "pool", "both"} {
+	for _, name := range []string{"scope", "pool", "both", "label"} {
 		b.Run(name+"/1048576", func(b *testing.B) {
 			c, dev := newCache(b, Config{})
 			s, ctx := dev.stream(1), context.Background()
-			if name != "pool" {
+			if name == "label" {
+				ctx = WithStep(WithModule(ctx, "encoder"), 1)
+			}
+			if name == "scope" || name == "both" {
 				var scope *Scope
 				ctx, scope = c.Scope(ctx, "step")
 				defer scope.End()
 			}
-			if name != "scope" {
+			if name == "pool" || name == "both" {
 				pool, _ := newPool(b, c, PoolOptions{})
 				ctx = pool.Context(ctx)
 			}

@@ -111,7 +111,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 	}
 	info := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
 	if was.sequence > 0 {
-		info.Shard, info.Seq, info.Requested, info.Pool = was.shard, was.sequence, was.requested, was.kind.String()
+		info.Shard, info.Seq, info.Requested, info.Pool, info.Label = was.shard, was.sequence, was.requested, was.kind.String(), was.label.value()
 	}
 	c.end(op, info)
 	return err

@@ -30,6 +30,7 @@ import (
 //	scope, stats, statmap,     what is told of all that
 //	summary, snapshot,
 //	history, observer
+//	label, peak, profile       whose memory it is: now, and at a peak
 //	oom                        the error, and who is asked before it
 //	nocaching                  the cache without a cache
 //	driverranges, check,       what must hold whatever the driver does, and what must hold of the cache
@@ -92,6 +93,8 @@ type Cache struct {
 	limit          int64  // bytes; math.MaxInt64: none
 	stats          Stats  // but for what the shards keep
 	peaks          [rows]delta
+	epoch          uint64      // the number of peaks that were marked, and 1; changed with all shards locked
+	peak           peakMark    // of the bytes allocated
 	retiredTotals  [2]delta    // the increases of retired shards
 	resetBaseline  [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
 	baseCounts     shardCounts // of retired shards, and the misses of failed requests
@@ -146,6 +149,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		growth:  make(chan struct{}, 1),
 		pending: pendingFrees{events: device.EventPool{Device: dev}},
 		limit:   math.MaxInt64,
+		epoch:   1,
 	}
 	c.table.Store(newShardTable(nil))
 	c.deadShard = &shard{cache: c, retired: true}
@@ -224,6 +228,7 @@ func (c *Cache) Close() error {
 	}
 	var segments []*segment
 	for _, s := range c.table.Load().list {
+		s.eachLive(s.noteFree) // those that leaked
 		segments = slices.AppendSeq(segments, maps.Values(s.segments))
 		s.freeLists, s.private = freeLists{}, nil
 		s.used = [2]delta{} // leaked blocks too have no memory any more

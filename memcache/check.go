@@ -38,7 +38,7 @@ func (c *Cache) checkLocked() (blocks int64, err error) {
 		}
 		blocks += n
 	}
-	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want))
+	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want), c.checkPeaks())
 }
 
 // checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
@@ -71,6 +71,25 @@ func (c *Cache) checkQuotas() error {
 		}
 		if quotas.allocated != scope.window.Allocated.Peak || quotas.requested != scope.window.Requested.Peak {
 			return fmt.Errorf("the quotas in scope %q are %+v, its peaks %+v", scope.name, quotas, scope.window)
+		}
+	}
+	return nil
+}
+
+// checkPeaks requires those who held the peaks to add up to them. All shards are locked.
+func (c *Cache) checkPeaks() error {
+	sum := func(log func(*shard) *peakLog) (n int64) {
+		for _, b := range c.notesOfPeak(log) {
+			n += b.size
+		}
+		return n
+	}
+	if n, peak := sum(func(s *shard) *peakLog { return &s.peak }), c.peaks[allPools][gaugeAllocatedBytes]; n != peak {
+		return fmt.Errorf("who held the peak of %d bytes adds up to %d", peak, n)
+	}
+	for i, scope := range c.openScopes {
+		if n, peak := sum(func(s *shard) *peakLog { return &s.scopes[i].peak }), scope.window.Allocated.Peak; n != peak {
+			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", peak, scope.name, n)
 		}
 	}
 	return nil

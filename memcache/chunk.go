@@ -53,6 +53,9 @@ type chunk struct {
 	freeSince         int64  // the pool's clock when the block became free
 	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
 
+	label *Label // of the hand-out
+	born  uint64 // the shard's epoch at the hand-out: see peakLog
+
 	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that
 	// records the events.
 	uses []device.Stream
@@ -117,7 +120,7 @@ func (s *shard) newChunk() *chunk {
 	}
 	m := s.unusedChunks
 	s.unusedChunks = m.next
-	m.requested, m.next, m.prev, m.scope = 0, nil, nil, nil
+	m.requested, m.next, m.prev, m.scope, m.label = 0, nil, nil, nil, nil
 	m.unmapped, m.freeSince = false, 0
 	return m
 }

@@ -2,12 +2,13 @@ package memcache
 
 import "context"
 
-// ctxState is what a context carries for the caches: the scope and the private pools that requests belong to. It is never
+// ctxState is what a context carries for the caches: the scope, the private pools and the label of requests. It is never
 // changed, but replaced in a new context. One value holds everything, so that a request looks up one key: a look-up in a
 // context costs some nanoseconds for each value that was put on top.
 type ctxState struct {
 	scope *Scope  // the innermost one, of any cache
 	pools []*Pool // at most one of each cache; a program has few caches
+	label *Label  // nil: none
 }
 
 // ctxKey is the key of the ctxState in a context.

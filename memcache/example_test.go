@@ -215,3 +215,27 @@ func ExampleParseConfig() {
 	// true 0.8 <nil>
 	// memcache: ParseConfig("max_split_size_mb:2"): memcache: MaxSplitSizeMB is 2: invalid argument: want at least the large segment's 20 MiB, or 0 for no limit
 }
+
+// Who holds the memory, at the moment when most was allocated.
+func ExampleCache_PeakProfile() {
+	cache, stream, done := open()
+	defer done()
+	step := memcache.WithStep(context.Background(), 17)
+
+	weights, _ := cache.Alloc(memcache.WithCategory(memcache.WithModule(step, "encoder"), memcache.CategoryParameter), 4<<20, stream)
+	h, _ := cache.Alloc(memcache.WithCategory(memcache.WithModule(step, "encoder"), memcache.CategoryActivation), 3<<20, stream)
+	y, _ := cache.Alloc(memcache.WithCategory(memcache.WithModule(step, "head"), memcache.CategoryActivation), 2<<20, stream)
+	_ = h.Free()
+	_ = y.Free()
+
+	fmt.Println("now:", cache.Profile().Holdings[0].Label)
+	for _, s := range cache.PeakProfile().Sum(func(h memcache.Holding) string { return h.Module + " " + h.Category.String() }) {
+		fmt.Println("at the peak:", s.Bytes>>20, "MiB of", s.Name)
+	}
+	_ = weights.Free()
+	// Output:
+	// now: encoder (parameter) in step 17
+	// at the peak: 4 MiB of encoder parameter
+	// at the peak: 3 MiB of encoder activation
+	// at the peak: 2 MiB of head activation
+}

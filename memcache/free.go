@@ -20,6 +20,7 @@ type freeRecord struct {
 	requested       int64
 	kind            poolKind
 	stack           []uintptr // with the history's stacks
+	label           *Label
 }
 
 // freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. No lock is held.
@@ -73,8 +74,9 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		}
 	}
 	s.sequence++
-	was.shard, was.sequence, was.requested, was.kind = s.id, s.sequence, m.requested, m.kind
+	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.requested, m.kind, m.label
 	s.recordHistory(ActionFreeRequested, m, m.serial, was.stack)
+	s.noteFree(m)
 	m.stack, m.lastSerial = nil, m.serial
 	m.serial = 0
 	if m.scope != nil {

@@ -40,6 +40,7 @@ type HistoryEntry struct {
 	Serial uint64 // of the block's hand-out; 0 for the others
 	Time   time.Time
 	Free   int64 // the driver's free bytes, for oom
+	Label  Label // of the block, and of the request for oom
 	// Stack are the program counters of the call, the innermost first, for runtime.CallersFrames; nil
 	// without stacks.
 	Stack []uintptr
@@ -64,7 +65,7 @@ type HistoryOptions struct {
 	Stacks Stacks
 }
 
-// maxHistory is the most entries: some 100 MB of them.
+// maxHistory is the most entries: some 150 MB of them.
 const maxHistory = 1 << 20
 
 // RecordHistory starts recording what the cache does (torch.cuda.memory._record_memory_history), or ends it,
@@ -140,7 +141,7 @@ func (c *Cache) stack(level Stacks) []uintptr {
 // recordHistory records what happened to a block. s.mu is held.
 func (s *shard) recordHistory(a Action, m *chunk, serial uint64, stack []uintptr) {
 	if h := s.cache.history.Load(); h != nil {
-		h.add(HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Stack: stack})
+		h.add(HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Label: m.label.value(), Stack: stack})
 	}
 }
 

@@ -46,8 +46,9 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	}
 	m := b.chunk
 	s.sequence++
-	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind}
+	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind, label: m.label}
 	s.recordHistory(ActionFreeRequested, m, m.serial, nil)
+	s.noteFree(m)
 	m.serial, m.lastSerial, m.pending = 0, m.serial, true
 	if m.scope != nil {
 		m.discharge(c)

@@ -41,6 +41,7 @@ type OpInfo struct {
 	Bytes     int64  // the block's or segment's bytes
 	Pool      string // "small" or "large"
 	Hit       bool   // an allocation served without the driver
+	Label     Label  // of the block
 	Err       error
 }
 

@@ -35,6 +35,11 @@ type OutOfMemoryError struct {
 	// message counts them as allocated.
 	PrivatePools int64
 
+	// Label says what the memory was for; Holders are those who hold the most, by module and category, if anything has a
+	// label.
+	Label   Label
+	Holders []Share
+
 	// Err is the driver's error; nil if the limit or the request's size was in the way.
 	Err error
 
@@ -49,7 +54,12 @@ func (e *OutOfMemoryError) Error() string {
 		fmt.Fprintf(&s, "%d bytes are asked for, and no device has 1 EiB", e.Requested)
 		return s.String()
 	}
-	fmt.Fprintf(&s, "%s are asked for (a segment of %s)", formatBytes(e.Requested), formatBytes(e.Segment))
+	if e.Label != (Label{}) {
+		fmt.Fprintf(&s, "%s asks for %s", e.Label, formatBytes(e.Requested))
+	} else {
+		fmt.Fprintf(&s, "%s are asked for", formatBytes(e.Requested))
+	}
+	fmt.Fprintf(&s, " (a segment of %s)", formatBytes(e.Segment))
 	fmt.Fprintf(&s, "; the device has %s, of which %s are free", formatBytes(e.Total), formatBytes(e.Free))
 	if e.Limit >= 0 {
 		fmt.Fprintf(&s, "; the cache may reserve %s", formatBytes(e.Limit))
@@ -60,6 +70,9 @@ func (e *OutOfMemoryError) Error() string {
 		fmt.Fprintf(&s, ", of which %s belong to private pools", formatBytes(e.PrivatePools))
 	}
 	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
+	for i, h := range e.Holders {
+		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, formatBytes(h.Bytes))
+	}
 	return s.String()
 }
 
@@ -93,6 +106,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if c.limited() {
 		e.Limit = c.limit
 	}
+	e.Label, e.Holders = r.label.value(), c.holders()
 	if l := r.shard.listsFor(r.pool); l != nil {
 		if m := l.free[r.kind].before(nil); m != nil {
 			e.Largest = m.size
@@ -106,12 +120,25 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	return e
 }
 
+// mostHolders is how many an error names.
+const mostHolders = 3
+
+// holders are those who hold the most; nil if nothing has a label. All shards are locked.
+func (c *Cache) holders() []Share {
+	p := newProfile(c.notesNow())
+	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
+		return nil
+	}
+	shares := p.Sum(func(h Holding) string { return Label{Module: h.Module, Category: h.Category}.String() })
+	return shares[:min(len(shares), mostHolders)]
+}
+
 // recordOOM records a request that failed.
 func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Stack: r.stack})
+		h.add(HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
 	}
 }
 

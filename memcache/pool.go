@@ -94,7 +94,7 @@ func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.with
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	// A context that is used with several caches keeps the pools of the others.
 	state := ctxStateOf(ctx)
-	next := &ctxState{scope: state.scope}
+	next := &ctxState{scope: state.scope, label: state.label}
 	if p != nil {
 		next.pools = append(next.pools, p)
 	}

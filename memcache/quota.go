@@ -63,27 +63,32 @@ func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int6
 func (c *Cache) raisePeaks(s *shard, k poolKind) {
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
-			c.coverPeak(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] })
+			if c.coverPeak(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
+				row == allPools && g == gaugeAllocatedBytes {
+				c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
+			}
 		}
 	}
 	for i, scope := range c.openScopes {
-		c.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
+		if c.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
-		})
+		}) {
+			c.markPeak(&scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
+		}
 		c.coverPeak(s, &scope.window.Requested.Peak, func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeRequestedBytes), &s.scopes[i].requested
 		})
 	}
 }
 
-// coverPeak is raisePeaks for one peak; of gives a shard's use and its quota in it.
-func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) {
+// coverPeak is raisePeaks for one peak, and reports whether it rose; of gives a shard's use and its quota in it.
+func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) (raised bool) {
 	// As long as another shard has unused quota the true sum is below the peak, and the peak must not rise.
 	need, quota := of(s)
 	missing := need - *quota
 	for _, o := range c.table.Load().list {
 		if missing <= 0 {
-			return
+			return false
 		}
 		if o != s {
 			used, other := of(o)
@@ -94,4 +99,5 @@ func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, qu
 		*quota += missing
 		*peak += missing
 	}
+	return missing > 0
 }

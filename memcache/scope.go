@@ -23,6 +23,7 @@ type Scope struct {
 	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Stats
+	peak   peakMark // of window.Allocated
 
 	// ended is the number of the scope's end among those of its cache, 0 while it is open. It changes with all shards
 	// locked: one shard's lock is enough to look.
@@ -71,9 +72,11 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	}
 	c.openScopes = append(c.openScopes, s)
 	for _, sh := range c.table.Load().list {
-		sh.scopes = append(sh.scopes, scopeQuota{sh.inUse(allPools, gaugeAllocatedBytes), sh.inUse(allPools, gaugeRequestedBytes)})
+		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
+		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
-	return (&ctxState{scope: s, pools: state.pools}).attachTo(ctx), s
+	c.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
+	return (&ctxState{scope: s, pools: state.pools, label: state.label}).attachTo(ctx), s
 }
 
 // Name is the scope's name.
@@ -112,6 +115,8 @@ func (s *Scope) End() {
 	i := slices.Index(c.openScopes, s)
 	c.openScopes = slices.Delete(c.openScopes, i, i+1)
 	for _, sh := range c.table.Load().list {
+		sh.scopes[i].peak.forget()
+		sh.spare = sh.scopes[i].peak.freed
 		sh.scopes = slices.Delete(sh.scopes, i, i+1)
 	}
 }

@@ -26,7 +26,10 @@ type shard struct {
 	private   map[*Pool]*freeLists
 	segments  map[device.Ptr]*segment
 	usage
-	unusedChunks *chunk // linked by next; see newChunk
+	epoch        uint64       // as Cache.epoch
+	peak         peakLog      // of the bytes allocated
+	spare        []freedBlock // a list of a scope that has ended, for the next one
+	unusedChunks *chunk       // linked by next; see newChunk
 
 	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
 	sequence         uint64 // of hand-outs and frees, for observers
@@ -91,7 +94,7 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := old.find(id); s != nil {
 		return s // another goroutine's request was first
 	}
-	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment)}
+	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment), epoch: c.epoch}
 	s.scopes = make([]scopeQuota, len(c.openScopes))
 	s.freeLists.init(nil)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
@@ -135,9 +138,11 @@ func (c *Cache) retireShard(s, into *shard) {
 			c.retiredTotals[k][g] += s.increases[k][g]
 		}
 	}
+	into.peak.freed = append(into.peak.freed, s.peak.freed...)
 	for i, q := range s.scopes {
 		into.scopes[i].allocated += q.allocated
 		into.scopes[i].requested += q.requested
+		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
 	}
 	c.baseCounts.add(s)
 	for m := s.unusedChunks; m != nil; {

@@ -38,6 +38,7 @@ type BlockSnapshot struct {
 	RequestedSize int64 // of the present hand-out; in an inactive block of an earlier one, or 0
 	State         BlockState
 	Serial        uint64 // of the hand-out; 0 if the block is not handed out
+	Label         Label  // of the present or, in a block that is not handed out, of an earlier hand-out
 	// Stack are the program counters of the call that allocated the block, with StacksState; else nil.
 	Stack []uintptr
 }
@@ -90,7 +91,7 @@ func (seg *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
 			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: seg.stream, Pool: m.kind.String(), PoolID: seg.freeLists.pool.ID(), Expandable: seg.expandable})
 		}
 		l := &list[len(list)-1]
-		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Stack: m.stack}
+		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Label: m.label.value(), Stack: m.stack}
 		switch {
 		case m.serial != 0:
 			b.State = BlockAllocated

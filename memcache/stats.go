@@ -183,6 +183,7 @@ func (c *Cache) ResetPeakStats() {
 			}
 		}
 	}
+	c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
 }
 
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and

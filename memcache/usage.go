@@ -61,7 +61,13 @@ type usage struct {
 }
 
 // scopeQuota is a shard's share of the peaks of one scope's window.
-type scopeQuota struct{ allocated, requested int64 }
+type scopeQuota struct {
+	allocated, requested int64
+	peak                 peakLog // of allocated
+}
+
+// lastScope is the share in the scope that was opened last.
+func (u *usage) lastScope() *scopeQuota { return &u.scopes[len(u.scopes)-1] }
 
 // inUse is a gauge's value in a row.
 func (u *usage) inUse(row int, g gauge) int64 {

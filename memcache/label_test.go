@@ -1,0 +1,109 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+func TestLabels(t *testing.T) {
+	c, _ := newCache(t, Config{})
+	ctx := context.Background()
+	require.Equal(t, Label{}, LabelOf(ctx))
+	require.Equal(t, "other", LabelOf(ctx).String())
+	step := WithStep(ctx, 17)
+	encoder := WithModule(step, "encoder")
+	linear := WithCategory(WithModule(WithModule(encoder, ""), "0.linear"), CategoryActivation)
+	require.Equal(t, Label{Module: "encoder.0.linear", Category: CategoryActivation, Step: 17}, LabelOf(linear))
+	require.Equal(t, "encoder.0.linear (activation) in step 17", LabelOf(linear).String())
+	require.Equal(t, Label{Module: "encoder", Step: 17}, LabelOf(encoder), "contexts are not changed")
+	require.Equal(t, Label{Step: 17}, LabelOf(step))
+
+	tagged := WithTag(WithTag(WithTag(encoder, "z", "last"), "batch", "1\n2"), "a=b\n", "x=y")
+	require.Equal(t, "a b =x=y\nbatch=1 2\nz=last", LabelOf(tagged).Tags)
+	require.Equal(t, []string{"1 2", "last", "x=y", ""}, []string{LabelOf(tagged).Tag("batch"), LabelOf(tagged).Tag("z"), LabelOf(tagged).Tag("a b "), LabelOf(tagged).Tag("bat")})
+	require.Equal(t, "a b =x=y\nbatch=3\nz=last", LabelOf(WithTag(tagged, "batch", "3")).Tags)
+
+	// What else a context carries stays, and the label stays with it.
+	pool, err := c.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	both, scope := c.Scope(pool.Context(linear), "scope")
+	defer scope.End()
+	relabelled := WithModule(both, "x")
+	require.Equal(t, "encoder.0.linear.x", LabelOf(relabelled).Module)
+	require.Same(t, scope, ctxStateOf(relabelled).scope)
+	require.Same(t, pool, ctxStateOf(relabelled).poolOf(c))
+	require.Equal(t, LabelOf(linear), LabelOf(c.WithoutPool(both)))
+
+	var none context.Context
+	require.Nil(t, WithModule(none, "x"))
+	require.Equal(t, Label{}, LabelOf(none))
+	for i, name := range []string{"other", "parameter", "gradient", "optimizer state", "activation", "input", "workspace", "unknown"} {
+		require.Equal(t, name, Category(i).String())
+	}
+}
+
+// A block's label is told wherever the block is.
+func TestLabelsOfBlocks(t *testing.T) {
+	for _, config := range []Config{{}, {NoCaching: true}} {
+		s := &spy{}
+		config.Observer = s
+		c, dev := newCache(t, config)
+		s.cache = c
+		require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))
+		ctx := WithStep(WithCategory(WithModule(context.Background(), "head"), CategoryParameter), 3)
+		want := LabelOf(ctx)
+		b, err := c.Alloc(ctx, 1000, dev.stream(1))
+		require.NoError(t, err)
+		require.Equal(t, want, c.Snapshot().Segments[0].Blocks[0].Label)
+		require.NoError(t, b.Free())
+		other := mustAlloc(t, c, 1000, dev.stream(1))
+		require.Equal(t, Label{}, c.Snapshot().Segments[0].Blocks[0].Label, "the next one has its own")
+		require.NoError(t, other.Free())
+		told := map[Op][]Label{}
+		for _, e := range s.events {
+			told[e.Op] = append(told[e.Op], e.Label)
+		}
+		require.Equal(t, []Label{want, {}}, told[OpAlloc])
+		require.Equal(t, []Label{want, {}}, told[OpFree])
+		var history []Label
+		for _, e := range c.History() {
+			switch e.Action {
+			case ActionAlloc, ActionFreeRequested, ActionFreeCompleted:
+				history = append(history, e.Label)
+			}
+		}
+		require.Equal(t, []Label{want, want, want, {}, {}, {}}, history)
+	}
+}
+
+func TestLabelsOfOutOfMemory(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 60 << 20})
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))
+	s, ctx := dev.stream(1), WithModule(context.Background(), "decoder")
+	mustAlloc(t, c, 20<<20, s)
+	_, err := c.Alloc(ctx, 50<<20, s)
+	var oom *OutOfMemoryError
+	require.ErrorAs(t, err, &oom)
+	require.Nil(t, oom.Holders, "nothing has a label")
+	require.NotContains(t, err.Error(), "holds")
+
+	for i, name := range []string{"a", "b", "c"} {
+		_, err := c.Alloc(WithStep(WithCategory(WithModule(context.Background(), name), CategoryGradient), int64(i)), int64(4+i)<<20, s)
+		require.NoError(t, err)
+	}
+	_, err = c.Alloc(WithCategory(ctx, CategoryActivation), 50<<20, s)
+	require.ErrorAs(t, err, &oom)
+	require.Equal(t, Label{Module: "decoder", Category: CategoryActivation}, oom.Label)
+	require.Equal(t, []Share{{"other", 1, 20 << 20}, {"c (gradient)", 1, 6 << 20}, {"b (gradient)", 1, 5 << 20}}, oom.Holders)
+	require.ErrorContains(t, err, "decoder (activation) asks for 50.00 MiB (a segment of 50.00 MiB)")
+	require.ErrorContains(t, err, "; other holds 20.00 MiB, c (gradient) holds 6.00 MiB, b (gradient) holds 5.00 MiB")
+	h := c.History()
+	require.Equal(t, ActionOOM, h[len(h)-1].Action)
+	require.Equal(t, oom.Label, h[len(h)-1].Label)
+	require.True(t, errors.Is(err, ErrOutOfMemory) && !errors.Is(err, device.ErrOutOfMemory))
+}

@@ -1,0 +1,78 @@
+package memcache
+
+// Who held the memory at a peak is asked long after it, when most of that was freed. A composition for each new peak would
+// cost every request of a program that grows a walk over all blocks; a log of all hand-outs and frees would have to be kept
+// since the program's start, and replayed. Here a peak is a mark in time, and hits pay two comparisons:
+//
+//   - Peaks rise with all shards locked (raisePeaks), and nowhere else. What is in use at that moment is the peak, to the
+//     byte. It is not looked at: the epoch ends there (markPeak). A block keeps the epoch of its hand-out (chunk.born), and
+//     those born before the mark that are still in use were part of the peak.
+//   - A block that was part of the peak leaves a note when it is freed (noteFree).
+//
+// So the composition is what is in use and was born before the mark, and the notes (notesOfPeak in profile.go). A new peak
+// forgets the notes of the one before. There are never more of them than blocks at the peak, and a program whose steps
+// repeat writes none any more: its blocks were born after the mark. The same for each open scope, with a mark of its own.
+
+// peakMark is the moment of a peak: the figures that blocks don't tell.
+type peakMark struct {
+	active, reserved int64 // bytes
+}
+
+// peakLog is a shard's share of the composition of a peak.
+type peakLog struct {
+	before uint64       // blocks born up to this epoch were part of it; 0: none
+	freed  []freedBlock // those that were freed since
+}
+
+// freedBlock is a note of a block that was part of a peak.
+type freedBlock struct {
+	label           *Label
+	stack           []uintptr
+	serial          uint64
+	size, requested int64
+}
+
+// markPeak ends the epoch: what is in use is the composition of a peak. log gives a shard's share. All shards are locked.
+func (c *Cache) markPeak(mark *peakMark, log func(*shard) *peakLog) {
+	*mark = peakMark{reserved: c.stats.ReservedBytes.All.Current}
+	c.epoch++
+	for _, s := range c.table.Load().list {
+		mark.active += s.inUse(allPools, gaugeActiveBytes)
+		l := log(s)
+		l.forget()
+		l.before, s.epoch = s.epoch, c.epoch
+	}
+}
+
+// forget empties the list, and keeps its memory.
+func (l *peakLog) forget() {
+	clear(l.freed)
+	l.freed = l.freed[:0]
+}
+
+// noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.
+func (s *shard) noteFree(m *chunk) {
+	if m.born <= s.peak.before {
+		s.peak.freed = append(s.peak.freed, m.note())
+	}
+	for i := range s.scopes {
+		if l := &s.scopes[i].peak; m.born <= l.before {
+			l.freed = append(l.freed, m.note())
+		}
+	}
+}
+
+func (m *chunk) note() freedBlock {
+	return freedBlock{label: m.label, stack: m.stack, serial: m.serial, size: m.size, requested: m.requested}
+}
+
+// eachLive calls f for every block in use. s.mu is held.
+func (s *shard) eachLive(f func(*chunk)) {
+	for _, seg := range s.segments {
+		for m := seg.first; m != nil; m = m.next {
+			if m.serial != 0 {
+				f(m)
+			}
+		}
+	}
+}

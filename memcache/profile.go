@@ -1,0 +1,160 @@
+package memcache
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Profile says who holds the memory of a cache at one moment.
+type Profile struct {
+	// Bytes. Active is what is allocated, or freed and waiting for a recorded stream; what is reserved and not active is free
+	// memory that the cache keeps, or can't use: fragmentation.
+	Allocated, Active, Reserved int64
+	// Holdings add up to Allocated, the largest first.
+	Holdings []Holding
+}
+
+// Holding is the blocks of one owner, of one size and from one place in the program.
+type Holding struct {
+	Label
+	Stack     []uintptr // of the allocations, the innermost call first, with the history's stacks; else nil
+	Size      int64     // bytes of each block
+	Blocks    int
+	Bytes     int64 // of all blocks
+	Requested int64 // bytes that were asked for, before rounding
+}
+
+// Share is a part of a profile.
+type Share struct {
+	Name   string
+	Blocks int
+	Bytes  int64
+}
+
+// Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
+func (c *Cache) Profile() Profile {
+	c.lockAll()
+	notes, mark := c.notesNow()
+	c.unlockAll()
+	return newProfile(notes, mark)
+}
+
+// notesNow are notes of all blocks in use. All shards are locked.
+func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
+	mark.reserved = c.stats.ReservedBytes.All.Current
+	for _, s := range c.table.Load().list {
+		mark.active += s.inUse(allPools, gaugeActiveBytes)
+		if !c.closed {
+			notes = slices.Grow(notes, int(s.inUse(allPools, gaugeAllocatedBlocks)))
+			s.eachLive(func(m *chunk) { notes = append(notes, m.note()) })
+		}
+	}
+	return notes, mark
+}
+
+// PeakProfile returns who held the memory when MaxMemoryAllocated was reached for the first time since New or
+// ResetPeakStats. Its holdings add up to that peak to the byte, whatever was freed since. Of several goroutines it is one
+// order of what happened, in which every stream's own order holds. Requests wait while the blocks are walked.
+func (c *Cache) PeakProfile() Profile {
+	c.lockAll()
+	notes, mark := c.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), c.peak
+	c.unlockAll()
+	return newProfile(notes, mark)
+}
+
+// PeakProfile returns who held the cache's memory at the peak of the scope's window, as [Cache.PeakProfile] does. It must
+// be called before End: a scope that has ended gives the zero Profile.
+func (s *Scope) PeakProfile() Profile {
+	c := s.cache
+	c.lockAll()
+	var notes []freedBlock
+	var mark peakMark
+	if i := slices.Index(c.openScopes, s); i >= 0 {
+		notes, mark = c.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
+	}
+	c.unlockAll()
+	return newProfile(notes, mark)
+}
+
+// notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.
+func (c *Cache) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
+	for _, s := range c.table.Load().list {
+		l := log(s)
+		notes = slices.Grow(notes, len(l.freed)+int(s.inUse(allPools, gaugeAllocatedBlocks)))
+		notes = append(notes, l.freed...)
+		if c.closed {
+			continue // Close noted what was in use
+		}
+		s.eachLive(func(m *chunk) {
+			if m.born <= l.before {
+				notes = append(notes, m.note())
+			}
+		})
+	}
+	return notes
+}
+
+// Sum adds the profile up by what key says of a holding, such as its module: the largest share first, equal ones by name.
+func (p Profile) Sum(key func(Holding) string) []Share {
+	sums := make(map[string]*Share)
+	var list []*Share
+	for _, h := range p.Holdings {
+		name := key(h)
+		s := sums[name]
+		if s == nil {
+			s = &Share{Name: name}
+			sums[name], list = s, append(list, s)
+		}
+		s.Blocks += h.Blocks
+		s.Bytes += h.Bytes
+	}
+	out := make([]Share, len(list))
+	for i, s := range list {
+		out[i] = *s
+	}
+	slices.SortFunc(out, func(a, b Share) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// holdingKey is what the blocks of one holding have in common.
+type holdingKey struct {
+	label Label
+	size  int64
+	stack string
+}
+
+// newProfile puts blocks of one owner, size and stack together.
+func newProfile(notes []freedBlock, mark peakMark) Profile {
+	p := Profile{Active: mark.active, Reserved: mark.reserved}
+	at := make(map[holdingKey]int)
+	for _, n := range notes {
+		k := holdingKey{label: n.label.value(), size: n.size}
+		if len(n.stack) > 0 {
+			k.stack = fmt.Sprint(n.stack)
+		}
+		i, ok := at[k]
+		if !ok {
+			i = len(p.Holdings)
+			at[k], p.Holdings = i, append(p.Holdings, Holding{Label: k.label, Stack: n.stack, Size: n.size})
+		}
+		h := &p.Holdings[i]
+		h.Blocks++
+		h.Bytes += n.size
+		h.Requested += n.requested
+		p.Allocated += n.size
+	}
+	slices.SortStableFunc(p.Holdings, compareHoldings)
+	return p
+}
+
+// compareHoldings orders the holdings of a profile: the largest first, equal ones by what they are.
+func compareHoldings(a, b Holding) int {
+	if a.Bytes != b.Bytes {
+		return cmp.Compare(b.Bytes, a.Bytes)
+	}
+	return cmp.Or(cmp.Compare(a.Module, b.Module), cmp.Compare(a.Category, b.Category), cmp.Compare(a.Step, b.Step),
+		cmp.Compare(a.Tags, b.Tags), cmp.Compare(b.Size, a.Size), slices.Compare(a.Stack, b.Stack))
+}
