@@ -79,8 +79,16 @@ func (c *Cache) checkQuotas() error {
 // checkPeaks requires those who held the peaks to add up to them. All shards are locked.
 func (c *Cache) checkPeaks() error {
 	sum := func(log func(*shard) *peakLog) (n int64) {
-		for _, b := range c.notesOfPeak(log) {
-			n += b.size
+		for _, s := range c.table.Load().list {
+			l := log(s)
+			for i := range l.freed {
+				n += l.freed[i].size
+			}
+			s.eachLive(func(m *chunk) {
+				if m.born <= l.before {
+					n += m.size
+				}
+			})
 		}
 		return n
 	}
