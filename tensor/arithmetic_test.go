@@ -26,6 +26,25 @@ func TestBroadcastToIsUndoneBySumTo(t *testing.T) {
 	assert.Equal(t, []float32{8, 16, 24}, get[float32](r, z, err))
 }
 
+// A column is read with the stride 0, also where it is long enough to be read as a row.
+func TestAddColumn(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	a, b := put(r, make([]float64, 12), 4, 3), put(r, []float64{1, 2, 3, 4}, 4, 1)
+	y, err := r.Add(r.ctx, a, b)
+	assert.Equal(t, []float64{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}, get[float64](r, y, err))
+	y, err = r.Add(r.ctx, b, a)
+	assert.Equal(t, []float64{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}, get[float64](r, y, err))
+}
+
+// The gradient of a square is finite where the double of dy is not.
+func TestSquareGradOfLargeNumbers(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	y, err := r.SquareGrad(r.ctx, nil, put(r, []float64{1.5e308}), put(r, []float64{0.25}))
+	assert.Equal(t, []float64{0.75e308}, get[float64](r, y, err))
+	z, err := r.SquareGrad(r.ctx, nil, put(r, []float32{3e38}), put(r, []float32{0.25}))
+	assert.Equal(t, []float32{1.5e38}, get[float32](r, z, err))
+}
+
 func TestLargeArraysAreSplitRight(t *testing.T) {
 	r := newRig(t, 256<<20).scoped()
 	const n = 300_001 // over every grain, and not a multiple of anything

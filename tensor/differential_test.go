@@ -20,16 +20,16 @@ import (
 // run. A case is named by its number, so that one that fails can be run alone:
 //
 //	go test ./tensor -run TestOperationsAgainstReference/float32/1234$ -cases 2000
-var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 1500, with -short 500")
+var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 50 of each operation, with -short 10")
 
-func caseCount() int {
+func caseCount(ops int) int {
 	switch {
 	case *cases > 0:
 		return *cases
 	case testing.Short():
-		return 500
+		return 10 * ops
 	}
-	return 1500
+	return 50 * ops
 }
 
 // trial is one random case.
@@ -86,7 +86,7 @@ func TestOperationsAgainstReference(t *testing.T) {
 
 func testAgainstReference[T kernel.Float](t *testing.T, r *rig) {
 	ops := operationsOf[T]()
-	for i := range caseCount() {
+	for i := range caseCount(len(ops)) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			runTrial(t, r, rand.New(rand.NewPCG(uint64(i), 0)), ops[i%len(ops)])
 		})

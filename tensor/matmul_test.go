@@ -59,3 +59,15 @@ func TestMatMulOptions(t *testing.T) {
 		require.ErrorContains(t, err, "want TransA, TransB or both")
 	}
 }
+
+// Products of few rows are added up in parts of the inner dimension.
+func TestProductOfFewLongRows(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	const inner = 1000
+	ones := make([]float64, 3*inner)
+	for i := range ones {
+		ones[i] = 1
+	}
+	y, err := r.MatMul(r.ctx, put(r, ones[:2*inner], 2, inner), put(r, ones, inner, 3))
+	require.Equal(t, []float64{inner, inner, inner, inner, inner, inner}, get[float64](r, y, err))
+}
