@@ -281,6 +281,7 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 			c.stats.NumOOMs++
 			c.baseCounts.misses++
 			c.mu.Unlock()
+			c.nameHolders(err)
 			c.recordOOM(r, err)
 			return nil, err
 		}

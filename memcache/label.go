@@ -76,9 +76,9 @@ func WithStep(ctx context.Context, step int64) context.Context {
 }
 
 // WithTag returns a context whose allocations have a pair of the program's own, in place of an earlier one with the same
-// key. Line ends in key and value, and the first "=" of a key, become spaces.
+// key. Line ends in key and value, and each "=" in the key, become spaces.
 func WithTag(ctx context.Context, key, value string) context.Context {
-	key = strings.NewReplacer("\n", " ", "=", " ").Replace(key) + "="
+	key = tagKey(key)
 	value = strings.ReplaceAll(value, "\n", " ")
 	return relabel(ctx, func(l *Label) {
 		var tags []string
@@ -92,10 +92,14 @@ func WithTag(ctx context.Context, key, value string) context.Context {
 	})
 }
 
-// Tag is the value of one of the label's pairs; "" if there is none.
+// tagKey is how a key stands in front of its value.
+func tagKey(key string) string { return strings.NewReplacer("\n", " ", "=", " ").Replace(key) + "=" }
+
+// Tag is the value of one of the label's pairs; "" if there is none. The key is that of [WithTag].
 func (l Label) Tag(key string) string {
+	key = tagKey(key)
 	for t := range strings.SplitSeq(l.Tags, "\n") {
-		if v, ok := strings.CutPrefix(t, key+"="); ok {
+		if v, ok := strings.CutPrefix(t, key); ok {
 			return v
 		}
 	}

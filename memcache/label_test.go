@@ -25,7 +25,8 @@ func TestLabels(t *testing.T) {
 
 	tagged := WithTag(WithTag(WithTag(encoder, "z", "last"), "batch", "1\n2"), "a=b\n", "x=y")
 	require.Equal(t, "a b =x=y\nbatch=1 2\nz=last", LabelOf(tagged).Tags)
-	require.Equal(t, []string{"1 2", "last", "x=y", ""}, []string{LabelOf(tagged).Tag("batch"), LabelOf(tagged).Tag("z"), LabelOf(tagged).Tag("a b "), LabelOf(tagged).Tag("bat")})
+	require.Equal(t, []string{"1 2", "last", "x=y", ""}, []string{LabelOf(tagged).Tag("batch"), LabelOf(tagged).Tag("z"), LabelOf(tagged).Tag("a=b\n"), LabelOf(tagged).Tag("bat")})
+	require.Empty(t, Label{Tags: "a=b=c"}.Tag("a=b"), "the value of a is b=c")
 	require.Equal(t, "a b =x=y\nbatch=3\nz=last", LabelOf(WithTag(tagged, "batch", "3")).Tags)
 
 	// What else a context carries stays, and the label stays with it.

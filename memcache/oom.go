@@ -106,7 +106,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	if c.limited() {
 		e.Limit = c.limit
 	}
-	e.Label, e.Holders = r.label.value(), c.holders()
+	e.Label = r.label.value()
 	if l := r.shard.listsFor(r.pool); l != nil {
 		if m := l.free[r.kind].before(nil); m != nil {
 			e.Largest = m.size
@@ -123,9 +123,18 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 // mostHolders is how many an error names.
 const mostHolders = 3
 
-// holders are those who hold the most; nil if nothing has a label. All shards are locked.
+// nameHolders adds those who hold the most to the error of a request that fails for good. Most errors of a cache that is
+// full are not told: after a flush or a reclaimer the request is served. No lock is held.
+func (c *Cache) nameHolders(err error) {
+	var oom *OutOfMemoryError
+	if errors.As(err, &oom) {
+		oom.Holders = c.holders()
+	}
+}
+
+// holders are those who hold the most; nil if nothing has a label.
 func (c *Cache) holders() []Share {
-	p := newProfile(c.notesNow())
+	p := c.Profile()
 	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
 		return nil
 	}

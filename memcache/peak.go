@@ -28,7 +28,7 @@ type peakLog struct {
 type freedBlock struct {
 	label           *Label
 	stack           []uintptr
-	serial          uint64
+	serial          uint64 // tests ask which blocks these were
 	size, requested int64
 }
 

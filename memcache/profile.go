@@ -25,11 +25,16 @@ type Holding struct {
 	Requested int64 // bytes that were asked for, before rounding
 }
 
+// String tells who holds how much, such as "head (gradient): 3.00 MiB (3 × 1.00 MiB)".
+func (h Holding) String() string {
+	return fmt.Sprintf("%s: %s (%d × %s)", h.Label, formatBytes(h.Bytes), h.Blocks, formatBytes(h.Size))
+}
+
 // Share is a part of a profile.
 type Share struct {
-	Name   string
+	Name   string // what Sum's key said of the holdings
 	Blocks int
-	Bytes  int64
+	Bytes  int64 // of all blocks
 }
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.

@@ -319,6 +319,7 @@ func TestProfileSum(t *testing.T) {
 	require.Len(t, p.Holdings, 4)
 	require.Equal(t, []Share{{"", 1, 1024}, {"a", 2, 1024}, {"b", 2, 1024}}, p.Sum(func(h Holding) string { return h.Module }))
 	require.EqualValues(t, 3072, p.Allocated)
+	require.Equal(t, "other: 1024 bytes (1 × 1024 bytes)", fmt.Sprint(p.Holdings[0]), "the figures, and not the label alone")
 	require.EqualValues(t, 2<<20, p.Reserved)
 	require.EqualValues(t, 4*500+1024, p.Holdings[0].Requested+p.Holdings[1].Requested+p.Holdings[2].Requested+p.Holdings[3].Requested)
 	require.Equal(t, Profile{}, func() Profile { c, _ := newCache(t, Config{}); return c.PeakProfile() }(), "of nothing")
