@@ -85,20 +85,21 @@ func (e Entropy) weight(class int) float64 {
 }
 
 // total is what losses are divided by.
-func (e Entropy) total(labels []int64, classes int) (total float64) {
+func (e Entropy) total(labels []int64, classes int) float64 {
 	if !e.Mean {
 		return 1
 	}
+	var total Sum
 	for _, l := range labels {
 		switch {
 		case l == e.Ignore:
 		case l >= 0 && l < int64(classes):
-			total += e.weight(int(l))
+			total.Add(e.weight(int(l)))
 		case e.Weights == nil:
-			total++
+			total.Add(1)
 		}
 	}
-	return total
+	return total.Value()
 }
 
 // blame is how much of the loss of a row is -log softmax of each class: of the label most, and of all the smoothing.
