@@ -23,15 +23,13 @@ type modulePlace struct {
 
 // NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
 // profiles show memory by PyTorch's names of the modules. Optimisers do so for their parameters, and [LoadStateDict] for all:
-// it is for programs that have neither. A parameter keeps the first name it was told.
+// it is for programs that have neither. In profiles a
+// parameter keeps the first name it was told.
 func NameModules(model any) error {
 	params, buffers := modelState(model)
 	for _, p := range params {
 		if err := p.unusable(); err != nil {
 			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
-		}
-		if p.name != "" {
-			continue
 		}
 		if err := p.setName(p.Name); err != nil {
 			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)

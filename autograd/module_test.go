@@ -96,6 +96,7 @@ func TestProfileOfATraining(t *testing.T) {
 			}
 			for step, tape := range in.Steps(3) {
 				a.step = int64(step + 1)
+				require.Equal(t, a.step, memcache.LabelOf(tape.ctx).Step)
 				a.begin(b.cache)
 				ctx, scope := b.cache.Scope(b.ctx, "step")
 				tape.SetContext(memcache.WithStep(ctx, a.step))
@@ -217,6 +218,11 @@ func TestModules(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
 
+	again := in.SGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{})
+	require.NoError(t, in.Err())
+	require.Equal(t, "other.name", again.params[0].name)
+	require.Equal(t, 5, int(modules(memcache.CategoryParameter)["net.norm"]), "the first name stays")
+
 	tape := NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
 	y := tape.Module("", func() *Variable { return m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4)) })
 	require.Equal(t, memcache.Label{Module: "eval.head", Category: memcache.CategoryActivation, Step: 9}, y.Value().Label())
@@ -231,6 +237,9 @@ func TestModules(t *testing.T) {
 	require.Equal(t, memcache.Label{Category: memcache.CategoryActivation, Tags: "phase=second"}, tape.Exp(z).Value().Label())
 	require.Panics(t, func() { tape.Module("panics", func() *Variable { panic("at the program") }) })
 	require.Empty(t, tape.module.path)
+	attention := in.MultiHeadAttention(4, 2)
+	out := attention.Forward(tape, Upload(tape, make([]float32, 8), 2, 1, 4))
+	require.Equal(t, "out_proj", out.Value().Label().Module, "a layer that was told no names has those inside of it")
 	tape.Module("x", nil)
 	require.ErrorIs(t, tape.Err(), ErrInvalid)
 	require.ErrorIs(t, tape.Close(), ErrInvalid)
