@@ -32,9 +32,9 @@ func (h Holding) String() string {
 
 // Share is a part of a profile.
 type Share struct {
-	Name   string // what Sum's key said of the holdings
-	Blocks int
-	Bytes  int64 // of all blocks
+	Name   string `json:"name"` // what Sum's key said of the holdings
+	Blocks int    `json:"blocks"`
+	Bytes  int64  `json:"bytes"` // of all blocks
 }
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
