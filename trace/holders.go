@@ -21,8 +21,8 @@ type StepPeak struct {
 	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides
 }
 
-// holders is who held the memory at the step's peak, if the step is one of those that tell. The scope is open.
-func (s *Step) holders() *StepPeak {
+// endScope ends the step's scope, and returns who held the memory at its peak, if the step is one of those that tell.
+func (s *Step) endScope() *StepPeak {
 	p, peak := s.profiler, s.scope.Window().Allocated.Peak
 	p.mu.Lock()
 	failed := s.failed
@@ -35,9 +35,10 @@ func (s *Step) holders() *StepPeak {
 		}
 	}
 	if !tells {
+		s.scope.End()
 		return nil
 	}
-	profile := s.scope.PeakProfile()
+	profile := s.scope.EndProfile()
 	return &StepPeak{
 		Categories: profile.Sum(func(h memcache.Holding) string { return h.Category.String() }),
 		Modules:    profile.Sum(func(h memcache.Holding) string { return h.Module }),

@@ -29,13 +29,14 @@ func TestHoldersOfThePeak(t *testing.T) {
 	assert.Equal(t, int64(17), memcache.LabelOf(ctx).Step)
 	hidden := f.alloc(t, labelled(ctx, "0", memcache.CategoryActivation), 4*mib)
 	grad := f.alloc(t, labelled(ctx, "2", memcache.CategoryGradient), 3*mib)
+	free := f.cache.MemoryReserved() - 9*mib
 	require.NoError(t, hidden.Free())
 	late := f.alloc(t, labelled(ctx, "late", memcache.CategoryWorkspace), mib)
 	got := step.End()
 	require.Equal(t, &StepPeak{
 		Categories: []memcache.Share{{Name: "activation", Blocks: 1, Bytes: 4 * mib}, {Name: "gradient", Blocks: 1, Bytes: 3 * mib}, {Name: "parameter", Blocks: 1, Bytes: 2 * mib}},
 		Modules:    []memcache.Share{{Name: "0", Blocks: 2, Bytes: 6 * mib}, {Name: "2", Blocks: 1, Bytes: 3 * mib}},
-		Free:       f.cache.MemoryReserved() - 9*mib,
+		Free:       free,
 	}, got.Peak)
 	text, err := json.Marshal(got)
 	require.NoError(t, err)

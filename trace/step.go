@@ -166,8 +166,7 @@ func (s *Step) finish() {
 // measure is the profile of the step, which took took, but for the device time.
 func (s *Step) measure(took time.Duration) StepProfile {
 	p := s.profiler
-	peak := s.holders()
-	s.scope.End()
+	peak := s.endScope()
 	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats().Since(s.stats)
 	r := StepProfile{
 		Step:           s.number,
