@@ -19,7 +19,7 @@ type node struct {
 	op     string
 	out    *Variable
 	module *modulePlace
-	saved []saved
+	saved  []saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
