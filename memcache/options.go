@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,12 +43,12 @@ func (d Divisions) String() string {
 	for i, n := range d {
 		list[i] = fmt.Sprintf("%d:%d", 1<<i, n)
 	}
-	last := len(list) - 1
-	for last > 0 && d[last] == d[last-1] { // ">" is for all after the last number
-		last--
+	same := len(d) - 1 // from here on they are
+	for same > 1 && d[same] == d[same-1] {
+		same--
 	}
-	if last < len(list)-1 {
-		list = append(slices.Delete(list, last+1, len(list)), fmt.Sprintf(">:%d", d[last]))
+	if same < len(d)-1 {
+		list = append(list[:same], fmt.Sprintf(">:%d", d[same]))
 	}
 	return "[" + strings.Join(list, ",") + "]"
 }
