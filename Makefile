@@ -56,7 +56,7 @@ sanitizer: ## the two stream mistakes as programs: all reported; their corrected
 long: ## what make test does a part of: all 100 steps of training against the losses of PyTorch, a training that is killed 100 times, more and longer recordings, training on every picture
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test ./autograd -count=1 -run TestKilledTraining -checkpoint.kills 100
-	go test -timeout 30m ./memcache/internal/recording ./memcache/internal/replay -long
+	go test -timeout 30m ./internal/recording ./internal/replay -long
 	go test ./examples/mnist -count=1 -run 'TestRun$$' -full
 
 soak: ## random programs against models for SOAK (10s) each, with faults injected; failures are printed as short programs

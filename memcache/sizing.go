@@ -5,7 +5,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/cistern-ml/cistern/memcache/internal/sizes"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // Sizes of blocks and segments, as PyTorch chooses them. With default options:

@@ -59,7 +59,7 @@ func objects(t *testing.T, text string) (list []map[string]any) {
 
 // TestVerifyEveryRecording: nothing differs, in any file that there is.
 func TestVerifyEveryRecording(t *testing.T) {
-	files := append(recordings(t), "../internal/recording/testdata/mnist_mlp.pickle.gz", "../internal/recording/testdata/sample_with_stacks.pickle")
+	files := append(recordings(t), "../../internal/recording/testdata/mnist_mlp.pickle.gz", "../../internal/recording/testdata/sample_with_stacks.pickle")
 	status, stdout, stderr := replays(t, append([]string{"-json"}, files...)...)
 	require.Equal(t, exitOK, status, stderr)
 	require.Empty(t, stderr)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/replay"
 )
 
 // options are what the command line says.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cistern-ml/cistern/memcache/internal/replay"
+	"github.com/cistern-ml/cistern/internal/replay"
 )
 
 // panel is one program's part of a plot.

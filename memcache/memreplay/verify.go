@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/replay"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
 )
 
 // programs reads a file, and gives each program in it.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/replay"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
 )
 
 // estimated is what -json prints of a replay under a configuration.

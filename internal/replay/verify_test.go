@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 func program(t testing.TB, path string) *recording.Program {
@@ -22,7 +22,7 @@ func program(t testing.TB, path string) *recording.Program {
 
 // recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
 func recordings(t testing.TB) (files []string) {
-	all, err := filepath.Glob("../../testdata/recordings/*.jsonl.gz")
+	all, err := filepath.Glob("../../memcache/testdata/recordings/*.jsonl.gz")
 	require.NoError(t, err)
 	for _, file := range all {
 		info, err := os.Stat(file)

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/sizes"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // unknownMemory is the memory of a device of unknown size, in bytes, if nothing bounds it.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
 // outcome counts where one replay departs from its recording.

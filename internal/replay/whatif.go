@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
 // Estimate is what a program costs under some configuration.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
 // Verification is how the cache's doings differ from a recording.

@@ -4,9 +4,9 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
 // A search that tried every reading of every call would not end. Before a call is replayed the cache is at hand in the state

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 var long = flag.Bool("long", false, "more and longer recordings of random callers")

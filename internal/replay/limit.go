@@ -3,9 +3,9 @@ package replay
 import (
 	"math"
 
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
-	"github.com/cistern-ml/cistern/memcache/internal/sizes"
 )
 
 // granule divides the size of every segment, in bytes.

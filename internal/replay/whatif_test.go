@@ -41,7 +41,7 @@ func TestEstimateOfTheRecordedOptions(t *testing.T) {
 // they fail.
 func TestEstimateOfOtherOptions(t *testing.T) {
 	t.Parallel()
-	p := program(t, "../../testdata/recordings/segmentation.jsonl.gz")
+	p := program(t, "../../memcache/testdata/recordings/segmentation.jsonl.gz")
 	s, err := NewScenario(p)
 	require.NoError(t, err)
 	normal, err := s.Estimate(memcache.Config{Exact: true}, 0)

@@ -3,7 +3,7 @@ package replay
 import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 var driverActions = map[null.Op]recording.Action{

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
 )
 
 // A recording has what happened inside a call, but not why: whether a free was complete when the call began or was waited for

@@ -3,7 +3,7 @@ package replay
 import (
 	"slices"
 
-	"github.com/cistern-ml/cistern/memcache/internal/recording"
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 // reading is one way in which a call can have gone that left its entries. A recording does not say whether
