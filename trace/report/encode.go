@@ -16,7 +16,7 @@ import (
 
 // payload is what the page's script reads.
 type payload struct {
-	Categories []string  `json:"categories"`
+	Categories []string   `json:"categories"`
 	Recordings []*encoded `json:"recordings"`
 }
 
@@ -69,6 +69,7 @@ type encodedSteps struct {
 
 type encodedKept struct {
 	Owner  int32 `json:"owner"`
+	Size   int64 `json:"size"`
 	Bytes  int64 `json:"bytes"`
 	Blocks int64 `json:"blocks"`
 	First  int64 `json:"first"`
@@ -195,7 +196,7 @@ func (e *encoder) device(r *Report) *encoded {
 		d.Marks = append(d.Marks, encodedMark{m.name, m.from, m.to})
 	}
 	for _, k := range a.sites {
-		d.Kept = append(d.Kept, encodedKept{k.owner, k.bytes, k.blocks, k.first, k.last, k.steps, k.before, k.grows})
+		d.Kept = append(d.Kept, encodedKept{k.owner, k.size, k.bytes, k.blocks, k.first, k.last, k.steps, k.before, k.grows})
 	}
 	for _, p := range a.profiles {
 		q := encodedProfile{Name: p.name, Allocated: p.allocated, Active: p.active, Reserved: p.reserved}

@@ -40,7 +40,7 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 	if o.MaxBytes < 0 || o.MaxEntries < 0 {
 		return nil, fmt.Errorf("report: MaxBytes is %d and MaxEntries %d: they are positive, or 0 for the default", o.MaxBytes, o.MaxEntries)
 	}
-	list, err := recording.Read(r, name, recording.Limits{Bytes: o.MaxBytes, Records: o.MaxEntries})
+	list, err := recording.Read(r, name, recording.Limits{Bytes: o.MaxBytes, Records: o.MaxEntries, Details: true})
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}
@@ -61,30 +61,4 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 		return nil, errors.New("report: " + name + ": the file has no recording")
 	}
 	return reports, nil
-}
-
-// fromRecording makes a source of a recording.
-func fromRecording(rec *recording.Recording) *source {
-	s := &source{name: rec.Name, conf: rec.Conf, sizing: sizingOf(rec.Conf, rec.Settings), owners: newOwners()}
-	nobody := s.owners.add(owner{category: unlabelled, stack: -1})
-	s.entries = make([]entry, len(rec.Entries))
-	for i := range rec.Entries {
-		e := &rec.Entries[i]
-		s.entries[i] = entry{action: e.Action, addr: uint64(e.Addr), requested: e.Size, stream: e.Stream, owner: nobody}
-	}
-	if rec.Segments != nil {
-		s.final = []finalSegment{}
-	}
-	for i := range rec.Segments {
-		seg := &rec.Segments[i]
-		f := finalSegment{addr: uint64(seg.Address), size: seg.Size, stream: seg.Stream}
-		for _, b := range seg.Blocks {
-			if b.State == "inactive" {
-				continue
-			}
-			f.blocks = append(f.blocks, finalBlock{addr: uint64(b.Address), size: b.Size, requested: b.Requested, pending: b.State != "active_allocated", owner: nobody})
-		}
-		s.final = append(s.final, f)
-	}
-	return s
 }

@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// kept is what blocks of one owner hold at the end, which were never freed. Parameters are there for good; what grows by
+// kept is what blocks of one owner, whatever the way to its call site, hold at the end, which were never freed. Parameters are there for good; what grows by
 // every step is a leak.
 type kept struct {
 	owner       int32
+	size        int64 // of each block, where owners tell nothing; else 0
 	bytes       int64
 	blocks      int64
 	first, last int64 // the steps that the oldest and the youngest were handed out in; 0: none
@@ -22,17 +23,31 @@ const growing = 3
 
 // addKept finds what was never freed.
 func (a *account) addKept() {
-	at := make(map[int32]int)
-	seen := make(map[[2]int64]bool)
+	type site struct {
+		owner int32
+		size  int64
+	}
+	at := make(map[site]int)
+	type visit struct {
+		site int
+		step int64
+	}
+	seen := make(map[visit]bool)
+	same := a.owners.merged()
+	nameless := !a.owners.labelled && !a.owners.stacked
 	for i := range a.blocks {
 		b := &a.blocks[i]
 		if b.free < a.moments() {
 			continue
 		}
-		j, ok := at[b.owner]
+		where := site{owner: same[b.owner]}
+		if nameless {
+			where.size = b.size
+		}
+		j, ok := at[where]
 		if !ok {
 			j = len(a.sites)
-			at[b.owner], a.sites = j, append(a.sites, kept{owner: b.owner})
+			at[where], a.sites = j, append(a.sites, kept{owner: where.owner, size: where.size})
 		}
 		k := &a.sites[j]
 		k.blocks++
@@ -46,8 +61,8 @@ func (a *account) addKept() {
 			k.first = step
 		}
 		k.last = max(k.last, step)
-		if key := [2]int64{int64(b.owner), step}; !seen[key] {
-			seen[key] = true
+		if v := (visit{j, step}); !seen[v] {
+			seen[v] = true
 			k.steps++
 		}
 	}
@@ -61,7 +76,7 @@ func (a *account) addKept() {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(x.owner, y.owner))
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(x.owner, y.owner), cmp.Compare(y.size, x.size))
 	})
 }
 

@@ -70,6 +70,9 @@ type layout struct {
 
 // blockSizes fills in the sizes of blocks in allocs. It is an error if the entries are not the whole story.
 func blockSizes(s *source) error {
+	if s.sized() {
+		return nil
+	}
 	l := &layout{sizing: s.sizing, at: make(map[uint64]*chunk), end: make(map[uint64]*chunk)}
 	sizes := make([]int64, len(s.entries))
 	for i := range s.entries {
@@ -92,6 +95,20 @@ func blockSizes(s *source) error {
 		}
 	}
 	return nil
+}
+
+// sized reports whether the recording says how large its blocks are.
+func (s *source) sized() bool {
+	known := false
+	for i := range s.entries {
+		if e := &s.entries[i]; e.action == recording.Alloc {
+			if e.size == 0 {
+				return false
+			}
+			known = true
+		}
+	}
+	return known
 }
 
 // apply takes in an entry, and returns the size of the block of an alloc.

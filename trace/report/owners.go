@@ -90,6 +90,22 @@ func site(frames []frame, ids []int32) int32 {
 	return ids[0]
 }
 
+// merged gives of each owner the first that differs from it in the way to the call site only.
+func (o *owners) merged() []int32 {
+	first := make(map[owner]int32, len(o.list))
+	same := make([]int32, len(o.list))
+	for i, who := range o.list {
+		if who.stack >= 0 {
+			who.stack = o.sites[who.stack]
+		}
+		if _, ok := first[who]; !ok {
+			first[who] = int32(i)
+		}
+		same[i] = first[who]
+	}
+	return same
+}
+
 // libraries are parts of file and function names that are no user's code: of Python, PyTorch's C++ and Go.
 var libraries = []string{"/site-packages/", "/dist-packages/", "/torch/", "<frozen ", "/lib/python3"}
 

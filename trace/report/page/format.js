@@ -34,3 +34,6 @@ function niceStep(range, n) {
 }
 
 const shorten = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
+
+// words is text from a recording, which may be of any length.
+const words = (text) => (text.length > 96 ? el("span", { title: text.slice(0, 4000) }, shorten(text, 96)) : text);

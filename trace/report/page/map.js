@@ -1,6 +1,6 @@
 // The map of memory at a moment: each segment as a bar, all on one scale, line after line; blocks in their group's colour, holes empty.
 
-const mapGeometry = { line: 20, bar: 14, gap: 3 };
+const mapGeometry = { line: 20, bar: 14, gap: 3 }; // pixels; line and bar are larger where there are few lines
 
 class MemoryMap {
   constructor(page) {
@@ -62,6 +62,8 @@ class MemoryMap {
     const { page } = this, width = this.canvas.parentElement.clientWidth, g = mapGeometry;
     const reserved = this.segments.reduce((a, s) => a + s.size, 0);
     const lines = Math.max(1, Math.min(24, Math.ceil(reserved / (64 * MiB)), Math.ceil(this.segments.length / 4) + 3));
+    g.bar = lines > 6 ? 14 : 26;
+    g.line = g.bar + 6;
     const perPixel = Math.max(1, reserved / Math.max(1, width * lines - this.segments.length * (g.gap + 1)));
     // Where each segment begins, in pixels along the lines.
     let at = 0;

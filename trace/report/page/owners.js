@@ -4,6 +4,19 @@ class Owners {
   constructor(r, categories) {
     this.r = r;
     this.categories = categories;
+    this.merge();
+  }
+
+  // merge finds the owners that differ in the way to their call site only: same[o] is the first of them, and ways[o] has all of them.
+  merge() {
+    const { owners, sites } = this.r, first = new Map();
+    this.ways = new Map();
+    this.same = owners.map(([category, module, tags, stack], o) => {
+      const key = `${category} ${module} ${tags} ${stack < 0 ? -1 : sites[stack]}`;
+      if (!first.has(key)) first.set(key, o), this.ways.set(o, []);
+      this.ways.get(first.get(key)).push(o);
+      return first.get(key);
+    });
   }
 
   category(o) {
@@ -34,9 +47,10 @@ class Owners {
     return stack < 0 ? [] : this.r.stacks[stack].toReversed().map((f) => this.frame(f));
   }
 
-  fullStack(o) {
-    const stack = this.r.owners[o][3];
-    return stack < 0 ? [] : this.r.stacks[stack].map((f) => this.r.frames[f]).map(([name, file, line]) => `${name} ${file}:${line}`);
+  // stacks are those that lead to the owner's call site, in full, the innermost call first.
+  stacks(o) {
+    return this.ways.get(this.same[o]).map((way) => this.r.owners[way][3]).filter((stack) => stack >= 0)
+      .map((stack) => this.r.stacks[stack].map((f) => this.r.frames[f]).map(([name, file, line]) => `${name} ${file}:${line}`));
   }
 
   // name is the owner in a line.
@@ -62,7 +76,7 @@ class Owners {
 
   // groupings are the ways to stack the timeline, the best one first.
   groupings() {
-    const { labelled, stacked, owners, modules } = this.r;
+    const { labelled, stacked, owners, modules, tags } = this.r;
     const list = [];
     const byOwner = (f) => {
       const names = owners.map((_, o) => f(o));
@@ -75,6 +89,7 @@ class Owners {
       if (deep) list.push({ name: "module", of: byOwner((o) => this.module(o) || "no module") });
     }
     if (stacked) list.push({ name: "call site", of: byOwner((o) => this.site(o) || "no stack") });
+    if (tags.some((t) => t)) list.push({ name: "tags", of: byOwner((o) => this.tags(o).replaceAll("\n", ", ") || "no tags") });
     list.push({ name: "size of block", of: (r, i) => sizeClass(r.size[i]), sizes: true });
     if (this.r.streams.length > 1) list.push({ name: "stream", of: (r, i) => `stream ${r.streams[r.stream[i]]}` });
     return list;

@@ -214,12 +214,13 @@ class Page {
       if (!known.has(key)) known.set(key, inside(this.r.owner[i], this.r.size[i]));
       return known.get(key);
     };
-    this.holders.set(path.length === 0 ? this.all : this.all.filter((h) => inside(h.owner, h.size)), this.allBytes);
+    this.holders.set(path.length === 0 ? this.all : this.all.filter((h) => inside(h.owner, h.size)), this.allBytes, this.owners);
     if (moved) this.map.set();
     else this.map.draw();
   }
 
   redraw() {
+    if ($("chart").clientWidth === 0) return; // nobody sees the page
     this.timeline.resize();
     this.legend();
     this.flame.draw();

@@ -145,7 +145,7 @@ class Timeline {
     c.fillText("MiB", 4, 4);
     const [from, to] = this.span(), unit = this.byTime ? niceStep(to - from, this.plotWidth / 110) : Math.max(1, niceStep(to - from, this.plotWidth / 90));
     const top = edges.top + this.plotHeight;
-    for (let p = Math.ceil(from / unit) * unit; p < to; p += unit) {
+    for (let p = Math.max(0, Math.ceil(from / unit)) * unit; p < to; p += unit) {
       const x = edges.left + ((p - from) / (to - from)) * this.plotWidth;
       c.strokeStyle = faint;
       c.beginPath();
@@ -183,13 +183,13 @@ class Timeline {
     c.strokeStyle = css("--paper");
     c.lineWidth = 1.5;
     c.stroke();
-    c.textBaseline = "bottom";
-    const half = c.measureText(text).width / 2;
+    c.textBaseline = "middle";
+    const w = c.measureText(text).width, right = x + 10 + w < edges.left + this.plotWidth;
     c.textAlign = "left";
     c.lineWidth = 3;
-    const at = Math.max(edges.left, Math.min(this.width - 2 * half - 2, x - half));
-    c.strokeText(text, at, y - 6);
-    c.fillText(text, at, y - 6);
+    const at = right ? x + 9 : x - 9 - w;
+    c.strokeText(text, at, y - 9);
+    c.fillText(text, at, y - 9);
   }
 
   stepLane(c, ink, faint, line) {
@@ -198,6 +198,7 @@ class Timeline {
     const y = edges.top + this.plotHeight + edges.bottom, right = edges.left + this.plotWidth;
     c.textBaseline = "middle";
     c.textAlign = "center";
+    c.lineWidth = 1;
     let last = -Infinity, drawn = -1;
     for (let i = 0; i < n; i++) {
       if (s.to[i] <= this.view.from || s.from[i] > this.view.to) continue;
@@ -214,8 +215,8 @@ class Timeline {
       if (b - a > 12 && b < right) {
         c.strokeStyle = line;
         c.beginPath();
-        c.moveTo(b, edges.top);
-        c.lineTo(b, y);
+        c.moveTo(Math.round(b) + 0.5, edges.top);
+        c.lineTo(Math.round(b) + 0.5, y);
         c.stroke();
       }
     }
@@ -243,14 +244,11 @@ class Timeline {
       last = b;
       c.fillStyle = drawn % 2 === 0 ? css("--band") : line;
       c.fillRect(a, y, Math.max(0.5, b - a - 0.5), edges.lane - 4);
-      if (b - a > 24) {
-        c.save();
-        c.beginPath();
-        c.rect(a, y, b - a - 2, edges.lane);
-        c.clip();
+      // The name, or its last part, where there is room for it.
+      const room = b - a - 8, name = [l.name, l.name.slice(l.name.lastIndexOf(".") + 1)].find((t) => t.length * 4 < room && c.measureText(t).width <= room);
+      if (name) {
         c.fillStyle = ink;
-        c.fillText(l.name, a + 4, y + edges.lane / 2 - 2);
-        c.restore();
+        c.fillText(name, a + 4, y + edges.lane / 2 - 2);
       }
     }
     this.laneName(c, faint, this.page.r.marks.length > 0 ? "marks" : "layers", y);
