@@ -45,7 +45,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		return nil, err
 	}
 	r := &Report{account: a, addresses: o.Addresses}
-	r.estimate(rec, o.WhatIf)
+	r.estimate(rec, o)
 	return r, nil
 }
 

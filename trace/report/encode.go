@@ -31,6 +31,7 @@ type encoded struct {
 	Stacked   bool   `json:"stacked"`
 	Base      string `json:"base,omitempty"` // the address that others count from, in hexadecimal
 	StartTime int64  `json:"startTime"`      // ms since 1970; 0: unknown
+	TimeUnit  int64  `json:"timeUnit"`       // µs: of the column of times
 
 	Peak         int32    `json:"peak"`
 	PeakBytes    int64    `json:"peakBytes"`
@@ -88,8 +89,8 @@ type encodedProfile struct {
 	Holdings  [][4]int64 `json:"holdings"`
 }
 
-// column says where a column of numbers is: the offset in bytes behind the header, the number of numbers, and the type, "i4" or "f8"
-// in little endian; "d4" are differences.
+// column says where a column of numbers is: the offset in bytes behind the header, the number of numbers, and the type in little
+// endian: "i4" or "f8", "d4" for differences, and "k4" for multiples of 512.
 type column struct {
 	At   int    `json:"at"`
 	N    int    `json:"n"`
@@ -110,7 +111,7 @@ func encode(reports []*Report) ([]byte, error) {
 		p.Recordings = append(p.Recordings, e.device(r))
 	}
 	var out bytes.Buffer
-	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	z, err := gzip.NewWriterLevel(&out, gzip.DefaultCompression)
 	if err != nil {
 		return nil, err
 	}
@@ -131,21 +132,42 @@ func encode(reports []*Report) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (e *encoder) add(kind string, n int, value func(i int) float64) column {
+// add appends a column of whole numbers, in the smallest type that holds them.
+func (e *encoder) add(n int, value func(i int) float64) column {
+	small, multiples := true, true
+	for i := range n {
+		v := value(i)
+		small = small && v >= math.MinInt32 && v <= math.MaxInt32
+		multiples = multiples && math.Mod(v, 512) == 0 && math.Abs(v)/512 <= math.MaxInt32
+	}
+	switch {
+	case small:
+		return e.append("i4", n, value)
+	case multiples:
+		return e.append("k4", n, func(i int) float64 { return value(i) / 512 })
+	}
+	return e.append("f8", n, value)
+}
+
+// addRising appends a column of numbers that mostly rise, and fit into 32 bits.
+func (e *encoder) addRising(n int, value func(i int) float64) column {
+	return e.append("d4", n, func(i int) float64 {
+		if i == 0 {
+			return value(0)
+		}
+		return value(i) - value(i-1)
+	})
+}
+
+func (e *encoder) append(kind string, n int, value func(i int) float64) column {
 	for len(e.data)%8 != 0 {
 		e.data = append(e.data, 0)
 	}
 	c := column{At: len(e.data), N: n, Type: kind}
-	last := int32(0)
 	for i := range n {
-		v := value(i)
-		switch kind {
-		case "f8":
+		if v := value(i); kind == "f8" {
 			e.data = binary.LittleEndian.AppendUint64(e.data, math.Float64bits(v))
-		case "d4":
-			e.data = binary.LittleEndian.AppendUint32(e.data, uint32(int32(v)-last))
-			last = int32(v)
-		default:
+		} else {
 			e.data = binary.LittleEndian.AppendUint32(e.data, uint32(int32(v)))
 		}
 	}
@@ -223,27 +245,27 @@ func (e *encoder) columns(d *encoded, r *Report) {
 	if r.addresses {
 		d.Base = fmt.Sprintf("%#x", base)
 	}
-	blocks := func(name, kind string, value func(b *block) float64) {
-		d.Columns[name] = e.add(kind, len(a.blocks), func(i int) float64 { return value(&a.blocks[i]) })
+	blocks := func(name string, value func(b *block) float64) {
+		d.Columns[name] = e.add(len(a.blocks), func(i int) float64 { return value(&a.blocks[i]) })
 	}
-	blocks("alloc", "d4", func(b *block) float64 { return float64(b.alloc) })
-	blocks("life", "i4", func(b *block) float64 { return float64(b.free - b.alloc) })
-	blocks("wait", "i4", func(b *block) float64 { return float64(b.done - b.free) })
-	blocks("addr", "f8", func(b *block) float64 { return float64(b.addr - base) })
-	blocks("size", "f8", func(b *block) float64 { return float64(b.size) })
-	blocks("requested", "f8", func(b *block) float64 { return float64(b.requested) })
-	blocks("owner", "i4", func(b *block) float64 { return float64(b.owner) })
-	blocks("stream", "i4", func(b *block) float64 { return float64(streams.add(b.stream)) })
-	blocks("step", "f8", func(b *block) float64 { return float64(a.stepOf(b)) })
-	ranges := func(name, kind string, value func(m *memory) float64) {
-		d.Columns[name] = e.add(kind, len(a.ranges), func(i int) float64 { return value(&a.ranges[i]) })
+	d.Columns["alloc"] = e.addRising(len(a.blocks), func(i int) float64 { return float64(a.blocks[i].alloc) })
+	blocks("life", func(b *block) float64 { return float64(b.free - b.alloc) })
+	blocks("wait", func(b *block) float64 { return float64(b.done - b.free) })
+	blocks("addr", func(b *block) float64 { return float64(b.addr - base) })
+	blocks("size", func(b *block) float64 { return float64(b.size) })
+	blocks("slack", func(b *block) float64 { return float64(b.size - b.requested) })
+	blocks("owner", func(b *block) float64 { return float64(b.owner) })
+	blocks("stream", func(b *block) float64 { return float64(streams.add(b.stream)) })
+	blocks("step", func(b *block) float64 { return float64(a.stepOf(b)) })
+	ranges := func(name string, value func(m *memory) float64) {
+		d.Columns[name] = e.add(len(a.ranges), func(i int) float64 { return value(&a.ranges[i]) })
 	}
-	ranges("rangeAddr", "f8", func(m *memory) float64 { return float64(m.addr - base) })
-	ranges("rangeSize", "f8", func(m *memory) float64 { return float64(m.size) })
-	ranges("rangeFrom", "i4", func(m *memory) float64 { return float64(m.from) })
-	ranges("rangeTo", "i4", func(m *memory) float64 { return float64(m.to) })
-	ranges("rangeStream", "i4", func(m *memory) float64 { return float64(streams.add(m.stream)) })
-	ranges("rangeMapped", "i4", func(m *memory) float64 {
+	ranges("rangeAddr", func(m *memory) float64 { return float64(m.addr - base) })
+	ranges("rangeSize", func(m *memory) float64 { return float64(m.size) })
+	ranges("rangeFrom", func(m *memory) float64 { return float64(m.from) })
+	ranges("rangeTo", func(m *memory) float64 { return float64(m.to) })
+	ranges("rangeStream", func(m *memory) float64 { return float64(streams.add(m.stream)) })
+	ranges("rangeMapped", func(m *memory) float64 {
 		if m.mapped {
 			return 1
 		}
@@ -258,14 +280,17 @@ func (e *encoder) columns(d *encoded, r *Report) {
 			start = t
 		}
 	}
-	if start != 0 {
-		d.StartTime = start / 1e6
-		last := start
-		d.Columns["time"] = e.add("f8", len(a.entries), func(i int) float64 { // µs
-			last = max(last, a.entries[i].time)
-			return float64((last - start) / 1e3)
-		})
+	if start == 0 {
+		return
 	}
+	d.StartTime = start / 1e6
+	times, last := make([]int64, len(a.entries)), int64(0) // µs
+	for i := range a.entries {
+		last = max(last, (a.entries[i].time-start)/1e3)
+		times[i] = last
+	}
+	d.TimeUnit = last/math.MaxInt32 + 1
+	d.Columns["time"] = e.addRising(len(times), func(i int) float64 { return float64(times[i] / d.TimeUnit) })
 }
 
 // encodeSteps makes columns of the steps' rows.

@@ -16,6 +16,9 @@ type Options struct {
 	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is replayed: see
 	// [DefaultWhatIf]. Each takes as long as the allocator's part of the program took. nil: nothing is replayed.
 	WhatIf []string
+	// MaxReplay bounds the calls that are replayed for all of WhatIf together: options that go beyond it are left out, and the page
+	// says so. 0: no bound.
+	MaxReplay int
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool
 	// MaxBytes and MaxEntries bound the files that Read takes, in bytes when decompressed and in entries; 0: 1 GiB, and
@@ -54,7 +57,7 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 			a.name = strings.Replace(rec.Name, name, o.Name, 1)
 		}
 		report := &Report{account: a, addresses: o.Addresses}
-		report.estimate(rec, o.WhatIf)
+		report.estimate(rec, o)
 		reports = append(reports, report)
 	}
 	if len(reports) == 0 {

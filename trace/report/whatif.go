@@ -8,9 +8,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// DefaultWhatIf are the option strings that memreport tries: what people turn on against fragmentation, one by one.
+// DefaultWhatIf are the option strings that memreport tries: what people turn on against fragmentation, the most
+// useful first.
 func DefaultWhatIf() []string {
-	return []string{"", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:4", "garbage_collection_threshold:0.8",
+	return []string{"", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:128", "garbage_collection_threshold:0.8",
 		"exact:False,expandable_segments:True,expandable_granule_mb:2,expandable_remap:True", "no_caching:True"}
 }
 
@@ -27,9 +28,9 @@ type estimate struct {
 	Error       string  `json:"error,omitempty"`
 }
 
-// estimate replays the recording under the options it was recorded with, and each of the list.
-func (r *Report) estimate(rec *recording.Recording, list []string) {
-	if len(list) == 0 {
+// estimate replays the recording under the options it was recorded with, and those that the reader asks for.
+func (r *Report) estimate(rec *recording.Recording, o Options) {
+	if len(o.WhatIf) == 0 {
 		return
 	}
 	p, err := recording.NewProgram(rec)
@@ -57,9 +58,14 @@ func (r *Report) estimate(rec *recording.Recording, list []string) {
 	}
 	config, err := replay.Config(p)
 	try(p.Conf, true, config, err)
-	for _, options := range list {
+	calls := len(p.Steps)
+	for i, options := range o.WhatIf {
 		if options == p.Conf {
 			continue
+		}
+		if calls += len(p.Steps); o.MaxReplay > 0 && calls > o.MaxReplay {
+			r.account.note("%d sets of options were not tried: a replay of this recording takes %d calls", len(o.WhatIf)-i, len(p.Steps))
+			break
 		}
 		config, err := replay.ParseOptions(options)
 		try(options, false, config, err)

@@ -21,10 +21,16 @@ function unpack(r, buffer, body) {
       continue;
     }
     const list = new Int32Array(buffer, body + c.at, c.n);
+    if (c.type === "k4") {
+      r[name] = Float64Array.from(list, (v) => v * 512);
+      continue;
+    }
     if (c.type === "d4") for (let i = 1; i < list.length; i++) list[i] += list[i - 1];
     r[name] = list;
   }
   r.blocks = r.alloc.length;
+  r.requested = Float64Array.from(r.size, (size, i) => size - r.slack[i]);
+  if (r.time) r.time = Float64Array.from(r.time, (t) => t * r.timeUnit); // µs
   r.free = r.life.map((life, i) => r.alloc[i] + life);
   r.done = r.wait.map((wait, i) => r.free[i] + wait);
   for (const name of ["notes", "streams", "modules", "tags", "owners", "frames", "stacks", "sites", "ooms", "marks", "kept", "whatIf", "profiles"]) r[name] ||= [];

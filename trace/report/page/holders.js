@@ -14,6 +14,7 @@ class Holders {
       { name: "of all", value: (h) => h.bytes, show: (h) => percent(h.bytes, this.all) },
       { name: "blocks", value: (h) => h.blocks, show: (h) => count(h.blocks) },
       { name: "each", title: "bytes of each block", value: (h) => h.size, show: (h) => bytes(h.size) });
+    amountFirst(columns, "held");
     this.table = new Table($("holders"), columns, { sort: columns.findIndex((c) => c.name === "held"), most: 15, label: "who holds memory at the moment" });
   }
 

@@ -23,5 +23,6 @@ function showKept(page) {
       { name: "last", title: "the step of the youngest block", value: (k) => k.last, show: (k) => (k.last ? count(k.last) : "–") },
       { name: "outside", title: "blocks from outside of steps", value: (k) => k.before, show: (k) => count(k.before) });
   }
+  amountFirst(columns, "held");
   new Table($("kept"), columns, { sort: columns.findIndex((c) => c.name === (growing.length > 0 ? "grows" : "held")), descending: growing.length === 0, most: 25, label: "never freed" }).set(r.kept);
 }

@@ -36,7 +36,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 // inkOn is black or white, whichever is easier to read on a colour.
 function inkOn(colour) {
   const [r, g, b] = [1, 3, 5].map((i) => (parseInt(colour.slice(i, i + 2), 16) / 255) ** 2.2);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.3 ? "#14161a" : "#ffffff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.19 ? "#14161a" : "#ffffff";
 }
 
 // mix is a colour that is a part of one and the rest of another.

@@ -90,6 +90,12 @@ class Table {
   }
 }
 
+// amountFirst moves a column to the front where the screen is too narrow for all.
+function amountFirst(columns, name) {
+  const i = columns.findIndex((c) => c.name === name);
+  if (window.innerWidth < 600) columns.unshift(...columns.splice(i, 1));
+}
+
 // shareBar is how a whole is divided, as a bar.
 function shareBar(parts, whole) {
   return el("span", { class: "bar", role: "img", "aria-label": parts.map((p) => `${p.name} ${mib(p.bytes)}`).join(", ") },

@@ -212,7 +212,7 @@ class Timeline {
         c.fillStyle = ink;
         c.fillText(text, (a + b) / 2, y + edges.lane / 2 - 2);
       }
-      if (b - a > 12 && b < right) {
+      if (b - a > 36 && b < right) {
         c.strokeStyle = line;
         c.beginPath();
         c.moveTo(Math.round(b) + 0.5, edges.top);
@@ -264,7 +264,7 @@ class Timeline {
       const steps = this.page.r.steps.columns, a = Math.max(edges.left, this.x(steps.from[s])), b = Math.min(edges.left + this.plotWidth, this.x(steps.to[s]));
       if (b > a) {
         c.fillStyle = css("--accent");
-        c.globalAlpha = 0.1;
+        c.globalAlpha = 0.08;
         c.fillRect(a, edges.top, Math.max(1, b - a), this.plotHeight);
         c.globalAlpha = 1;
         c.fillRect(a, bottom + edges.bottom + edges.lane - 4, Math.max(2, b - a), 2);
