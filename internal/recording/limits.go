@@ -13,6 +13,8 @@ type Limits struct {
 	Records int   // entries, and final blocks; default 1 million; a pickle may need 400 bytes of memory for each
 	Depth   int   // of nested values; default 64
 	String  int   // bytes of one string; default 1 MiB
+	// Details asks for times, labels and stacks, too.
+	Details bool
 }
 
 // Default limits.

@@ -19,16 +19,22 @@ const (
 
 // header is the first line. What else it has is not needed.
 type header struct {
+	Format      string           `json:"format"` // of our own recordings
+	Start       int64            `json:"start"`
+	Initial     int              `json:"initial"`
 	Conf        string           `json:"conf"`
 	TotalMemory int64            `json:"total_memory"`
 	Limit       json.RawMessage  `json:"limit"`
 	Stats       map[string]int64 `json:"stats"`
-	Segments    []struct {
-		Address uint64        `json:"address"`
-		Size    int64         `json:"total_size"`
-		Stream  streamID      `json:"stream"`
-		Blocks  []headerBlock `json:"blocks"`
-	} `json:"segments"`
+	Segments    headerSegments   `json:"segments"`
+}
+
+// headerSegments are segments at the end.
+type headerSegments []struct {
+	Address uint64        `json:"address"`
+	Size    int64         `json:"total_size"`
+	Stream  streamID      `json:"stream"`
+	Blocks  []headerBlock `json:"blocks"`
 }
 
 // streamID is a stream's handle, which Python may print as a negative number.
@@ -68,6 +74,9 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	rec, err := parseHeader(line, limits)
 	if err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
+	}
+	if rec.Own {
+		return rec, readOwn(in, rec, limits)
 	}
 	for n := 2; ; n++ {
 		line, err := readLine(in, maxLine)
@@ -110,23 +119,40 @@ func readLine(in *bufio.Reader, limit int) ([]byte, error) {
 
 func parseHeader(line []byte, limits Limits) (*Recording, error) {
 	var h header
-	if err := json.Unmarshal(line, &h); err != nil {
+	err := json.Unmarshal(line, &h)
+	if err != nil {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
 	if h.TotalMemory < 0 || h.TotalMemory >= maxSize {
 		return nil, fmt.Errorf("the header: total_memory is %d; want bytes, below 2^60", h.TotalMemory)
 	}
 	rec := &Recording{Conf: h.Conf, TotalMemory: h.TotalMemory, Stats: h.Stats, LimitKnown: h.Limit != nil}
+	if h.Format != "" {
+		if h.Format != Format {
+			return nil, fmt.Errorf("the header: the format is %q; this reads %q", clip(h.Format), Format)
+		}
+		if h.Initial < 0 {
+			return nil, fmt.Errorf("the header: initial is %d; want a number of entries", h.Initial)
+		}
+		rec.Own, rec.Initial, rec.start = true, h.Initial, h.Start
+	}
 	if h.Limit != nil {
 		if err := json.Unmarshal(h.Limit, &rec.Limit); err != nil || rec.Limit < 0 {
 			return nil, fmt.Errorf("the header: limit is %s; want bytes, or null for none", clip(string(h.Limit)))
 		}
 	}
-	if h.Segments != nil {
-		rec.Segments = make([]Segment, 0, len(h.Segments))
+	rec.Segments, err = h.Segments.list(limits)
+	return rec, err
+}
+
+// list is what the segments are; nil if there are none.
+func (h headerSegments) list(limits Limits) ([]Segment, error) {
+	if h == nil {
+		return nil, nil
 	}
+	list := make([]Segment, 0, len(h))
 	blocks := 0
-	for _, s := range h.Segments {
+	for _, s := range h {
 		if blocks += len(s.Blocks); blocks > limits.Records {
 			return nil, tooMuch("blocks", int64(limits.Records))
 		}
@@ -134,9 +160,9 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 		for _, b := range s.Blocks {
 			seg.Blocks = append(seg.Blocks, Block(b))
 		}
-		rec.Segments = append(rec.Segments, seg)
+		list = append(list, seg)
 	}
-	return rec, nil
+	return list, nil
 }
 
 // parseEntry reads [action, address, size, stream].
@@ -152,5 +178,5 @@ func parseEntry(line []byte) (Entry, bool, error) {
 	if len(fields) != 4 {
 		return Entry{}, false, fmt.Errorf("%d values; an entry is [action, address, size, stream]", len(fields))
 	}
-	return newEntry(action, addr, size, uint64(stream))
+	return newEntry(action, addr, size, uint64(stream), false)
 }

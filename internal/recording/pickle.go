@@ -11,7 +11,7 @@ import (
 
 // readPickle reads what torch.cuda.memory._dump_snapshot wrote.
 func readPickle(in *bufio.Reader, limits Limits) ([]*Recording, error) {
-	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits}
+	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits, tables: newCollector(limits)}
 	value, err := s.unpickle()
 	if err != nil {
 		return nil, err
@@ -24,6 +24,14 @@ type snapshotReader struct {
 	*scanner
 	limits  Limits
 	entries []Entry
+
+	// With details:
+	tables  *collector
+	details []detail               // of the entries
+	frames  map[*types.Dict]int32  // frames that were read
+	stacks  map[*types.List]int32  // lists of frames that were read, and perhaps emptied
+	names   map[string]namedDetail // of user_metadata
+	found   []int32                // frames, of a stack that is being read
 }
 
 // unpickle decodes what the scanner accepts. The decoder panics on some pickles that put values in the wrong place.
@@ -65,6 +73,9 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if err != nil || !ok {
 		return v, nil
 	}
+	if s.tables != nil {
+		s.details = append(s.details, s.detail(d))
+	}
 	if frames, ok := field(d, "frames"); ok {
 		if list, ok := frames.(*types.List); ok && *list != nil {
 			s.spent -= int64(len(*list))*int64(scalar) + int64(container) - listBytes
@@ -77,12 +88,12 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	return d, nil
 }
 
-// shrunk is the entry that a dict was.
-func (s *snapshotReader) shrunk(v any) (Entry, bool) {
+// shrunk is the index of the entry that a dict was.
+func (s *snapshotReader) shrunk(v any) (int, bool) {
 	if d, ok := v.(*types.Dict); ok && len(*d) > 0 {
 		if i, ok := (*d)[0].Value.(entryIndex); ok && (*d)[0].Key == nil {
-			return s.entries[i], true
+			return int(i), true
 		}
 	}
-	return Entry{}, false
+	return 0, false
 }

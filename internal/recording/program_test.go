@@ -8,7 +8,7 @@ import (
 
 func TestProgram(t *testing.T) {
 	e := func(a Action, addr, size int64, stream uint64) Entry {
-		entry, ok, err := newEntry(a.String(), uint64(addr), size, stream)
+		entry, ok, err := newEntry(a.String(), uint64(addr), size, stream, false)
 		require.True(t, ok)
 		require.NoError(t, err)
 		return entry

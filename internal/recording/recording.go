@@ -1,8 +1,8 @@
-// Package recording reads recordings of what PyTorch's caching allocator did, and makes programs of them:
-// the calls that its callers made.
+// Package recording reads recordings of what PyTorch's caching allocator or memcache did, and makes programs of
+// them: the calls that its callers made.
 //
-// Two forms are read, plain or compressed with gzip: JSON lines (a header, then one line for each entry) and
-// the pickle that torch.cuda.memory._dump_snapshot writes. Both are hostile until proven otherwise: what is
+// Three forms are read, plain or compressed with gzip: JSON lines (a header, then one line for each entry), the
+// JSON lines that memcache's programs stream (own.go), and the pickle that torch.cuda.memory._dump_snapshot writes. All are hostile until proven otherwise: what is
 // read is bounded by [Limits], a pickle may hold nothing but plain values, and every entry is checked.
 package recording
 
@@ -31,8 +31,16 @@ type Recording struct {
 	PrivatePools bool
 	// Segments is the memory at the end; nil: unknown.
 	Segments []Segment
-	// Entries are what happened, in order.
+	// Entries are what happened, in order. A recording of ours that began when memory was in use has that first, as if it
+	// had just been allocated: the first Initial entries.
 	Entries []Entry
+	Initial int
+	// Own says that memcache made the recording, and Unfinished that it ends before its program or its Close did.
+	Own, Unfinished bool
+	// Details are nil unless they were asked for.
+	Details *Details
+
+	start int64 // of our own: microseconds since 1970
 }
 
 // Settings are the options that PyTorch's snapshot has in its allocator_settings.
@@ -72,10 +80,20 @@ const (
 	SegmentMap
 	SegmentUnmap
 	OOM
+	// What only recordings of memcache have.
+	Miss         // no free block serves a request, which goes on with the growth lock
+	Flush        // pending frees are waited for, and free memory goes back to the driver
+	Refused      // the driver has no memory
+	EmptyCache   // the end of such a call, which began with a Flush
+	Failed       // the end of a request that failed for another reason than memory
+	StreamClosed // free segments of the entry's stream go to another one
+	ResetPeaks   // ResetPeakStats
+	ResetTotals  // ResetAccumulatedStats
+	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom"}
+	"segment_unmap", "oom", "miss", "flush", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "set_limit"}
 
 // ignored are actions of other versions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
@@ -94,6 +112,9 @@ func (a Action) String() string { return actionNames[a] }
 // Driver reports whether the action is a call of the driver.
 func (a Action) Driver() bool { return a >= SegmentAlloc && a <= SegmentUnmap }
 
+// ours reports whether only recordings of memcache have the action.
+func (a Action) ours() bool { return a >= Miss }
+
 // Releases reports whether the action gives memory back to the driver.
 func (a Action) Releases() bool { return a == SegmentFree || a == SegmentUnmap }
 
@@ -107,9 +128,23 @@ type Entry struct {
 	Stream uint64
 	// Free is the device's free bytes at an oom.
 	Free int64
+	// Bytes are those of the block that an alloc handed out; 0: unknown.
+	Bytes int64
+	// Flags are of our own recordings.
+	Flags Flags
 	// Block is the number of the hand-out that an alloc begins and frees end; set by [NewProgram].
 	Block int32
 }
+
+// Flags say how a call of our own recordings went.
+type Flags uint8
+
+// The flags.
+const (
+	Grew    Flags = 1 << iota // of an alloc: a Miss went before, or it waited for another request's
+	Private                   // of an alloc: of a private pool
+	AtOnce                    // of a free_requested: the next entry completes it
+)
 
 // String names the action, size and address.
 func (e Entry) String() string {
@@ -122,14 +157,20 @@ func (e Entry) String() string {
 // maxSize is beyond what any allocator takes.
 const maxSize = 1 << 60
 
-// newEntry checks an entry. ok is false for one that is to be ignored.
-func newEntry(action string, addr uint64, size int64, stream uint64) (e Entry, ok bool, err error) {
+// newEntry checks an entry, in a recording of our own or not. ok is false for one that is to be ignored.
+func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (e Entry, ok bool, err error) {
 	a, known := actions[action]
-	if !known {
+	if !known || a.ours() && !own {
 		if ignored[action] {
 			return e, false, nil
 		}
 		return e, false, fmt.Errorf("unknown action %q", clip(action))
+	}
+	if a.ours() {
+		if size < 0 || size >= maxSize {
+			return e, false, fmt.Errorf("%s of %d bytes: sizes are 0 to 2^60-1", action, size)
+		}
+		return Entry{Action: a, Size: size, Stream: stream, Block: -1}, true, nil
 	}
 	if size <= 0 || size >= maxSize {
 		return e, false, fmt.Errorf("%s of %d bytes: sizes are 1 to 2^60-1", action, size)

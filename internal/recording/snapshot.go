@@ -37,7 +37,7 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 			return nil, tooMuch("entries", int64(s.limits.Records))
 		}
 		rec := &Recording{Segments: []Segment{}}
-		if rec.Entries, err = s.traceEntries(*trace, what); err != nil {
+		if err := s.traceEntries(rec, *trace, what); err != nil {
 			return nil, err
 		}
 		list = append(list, rec)
@@ -46,33 +46,40 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	if len(list) == 0 {
 		return nil, errors.New("the snapshot has no history: call torch.cuda.memory._record_memory_history() before the program allocates")
 	}
-	if err := addSegments(top, byDevice, s.limits); err != nil {
+	if err := s.addSegments(top, byDevice); err != nil {
+		return nil, err
+	}
+	if err := addAnnotations(top, byDevice); err != nil {
 		return nil, err
 	}
 	return list, addSettings(top, list)
 }
 
-func (s *snapshotReader) traceEntries(trace types.List, what string) ([]Entry, error) {
-	entries := make([]Entry, 0, len(trace))
+// traceEntries gives a recording the entries of its device. All of them were shrunk, but those that are wrong or to be
+// ignored.
+func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what string) error {
+	rec.Entries = make([]Entry, 0, len(trace))
+	details := s.tables.another()
 	for i, v := range trace {
-		if e, ok := s.shrunk(v); ok {
-			entries = append(entries, e)
+		if n, ok := s.shrunk(v); ok {
+			rec.Entries = append(rec.Entries, s.entries[n])
+			if details != nil {
+				details.add(s.details[n])
+			}
 			continue
 		}
 		what := what + "[" + strconv.Itoa(i) + "]"
 		d, err := dictOf(v, what)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		e, ok, err := traceEntry(d, what)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			entries = append(entries, e)
+		if _, _, err := traceEntry(d, what); err != nil {
+			return err
 		}
 	}
-	return entries, nil
+	rec.Details = details.finish()
+	rec.Details.fromFirst()
+	return nil
 }
 
 // traceEntry reads an entry. ok is false for one that is to be ignored.
@@ -91,19 +98,19 @@ func traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return e, false, err
 	}
-	if e, ok, err = newEntry(action, addr, size, stream); err != nil {
+	if e, ok, err = newEntry(action, addr, size, stream, false); err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
 	}
 	return e, ok, err
 }
 
 // addSegments gives each device's recording its segments.
-func addSegments(top *types.Dict, byDevice map[int64]*Recording, limits Limits) error {
+func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Recording) error {
 	segments, err := listField(top, "segments", "segments")
 	if err != nil {
 		return err
 	}
-	left := limits.Records
+	left := r.limits.Records
 	for i, v := range segments {
 		what := fmt.Sprintf("segments[%d]", i)
 		d, err := dictOf(v, what)
@@ -128,13 +135,14 @@ func addSegments(top *types.Dict, byDevice map[int64]*Recording, limits Limits) 
 			return err
 		}
 		if left -= len(blocks) + 1; left < 0 {
-			return tooMuch("blocks", int64(limits.Records))
+			return tooMuch("blocks", int64(r.limits.Records))
 		}
 		s := Segment{Address: device.Ptr(address), Size: size, Stream: stream}
 		if s.Blocks, err = segmentBlocks(blocks, s.Address, what); err != nil {
 			return err
 		}
 		rec.Segments = append(rec.Segments, s)
+		r.addBlocks(rec, blocks)
 		rec.PrivatePools = rec.PrivatePools || private(d)
 	}
 	return nil

@@ -1,0 +1,164 @@
+package recording
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nlpodyssey/gopickle/types"
+)
+
+// What a snapshot of PyTorch says of its entries beyond what a replay needs. It is for people to read: what has another
+// type than PyTorch's is left out.
+
+// namedDetail is what a text of user_metadata says.
+type namedDetail struct {
+	label int32
+	step  int64
+}
+
+// detail reads that of an entry.
+func (s *snapshotReader) detail(d *types.Dict) detail {
+	e := detail{label: -1}
+	if at, err := intField(d, "time_us", ""); err == nil {
+		e.time = at
+	}
+	if v, ok := field(d, "user_metadata"); ok {
+		if text, ok := v.(string); ok && text != "" {
+			n, known := s.names[text]
+			if !known {
+				l, step := parseLabel(text)
+				n = namedDetail{s.tables.label(l), step}
+				if s.names == nil {
+					s.names = make(map[string]namedDetail)
+				}
+				s.names[text] = n
+				s.spent += 2*int64(len(text)) + int64(container)
+			}
+			e.label, e.step = n.label, n.step
+		}
+	}
+	e.stack = s.stack(d)
+	return e
+}
+
+// stack is that of an entry or a block; -1: none. PyTorch makes each frame once, and a list of them for each entry.
+func (s *snapshotReader) stack(d *types.Dict) int32 {
+	v, _ := field(d, "frames")
+	list, ok := v.(*types.List)
+	if !ok {
+		return -1
+	}
+	if i, ok := s.stacks[list]; ok {
+		return i
+	}
+	if s.frames == nil {
+		s.frames, s.stacks = make(map[*types.Dict]int32), make(map[*types.List]int32)
+	}
+	s.found = s.found[:0]
+	for _, v := range *list {
+		d, ok := v.(*types.Dict)
+		if !ok {
+			continue
+		}
+		i, ok := s.frames[d]
+		if !ok {
+			i = s.tables.frame(frameOf(d))
+			s.frames[d] = i
+			s.spent += int64(container)
+		}
+		s.found = append(s.found, i)
+	}
+	i, added := s.tables.stack(s.found)
+	if added {
+		s.spent += 8*int64(len(s.found)) + int64(container)
+	}
+	s.stacks[list] = i
+	s.spent += int64(memoized)
+	return i
+}
+
+func frameOf(d *types.Dict) (f Frame) {
+	f.Function, _ = textField(d, "name", "")
+	f.File, _ = textField(d, "filename", "")
+	line, _ := intField(d, "line", "")
+	f.Line = int(line)
+	return f
+}
+
+// another is a collector of entries with the same tables; nil of a nil one.
+func (c *collector) another() *collector {
+	if c == nil {
+		return nil
+	}
+	return &collector{Details: Details{LabelTable: c.LabelTable, StackTable: c.StackTable, Frames: c.Frames}}
+}
+
+// fromFirst makes the times count from the earliest.
+func (d *Details) fromFirst() {
+	if d == nil || len(d.Times) == 0 {
+		return
+	}
+	first := slices.Min(d.Times)
+	d.Start = time.UnixMicro(first)
+	for i := range d.Times {
+		d.Times[i] -= first
+	}
+}
+
+// addBlocks adds the details of a segment's blocks.
+func (s *snapshotReader) addBlocks(rec *Recording, blocks types.List) {
+	if s.tables == nil {
+		return
+	}
+	for _, v := range blocks {
+		d := BlockDetail{Label: -1, Stack: -1}
+		if block, ok := v.(*types.Dict); ok {
+			d.Stack = s.stack(block)
+		}
+		rec.Details.Final = append(rec.Details.Final, d)
+	}
+	rec.Details.Frames, rec.Details.StackTable = s.tables.Frames, s.tables.StackTable
+}
+
+// addAnnotations makes marks of torch.profiler.record_function's, which come as pairs START and END with a name. An END ends
+// the last mark of its name that is open.
+func addAnnotations(top *types.Dict, byDevice map[int64]*Recording) error {
+	list, err := listField(top, "external_annotations", "external_annotations")
+	if err != nil {
+		return err
+	}
+	open := make(map[annotation][]int)
+	for _, v := range list {
+		d, ok := v.(*types.Dict)
+		if !ok {
+			continue
+		}
+		name, _ := textField(d, "name", "")
+		stage, _ := textField(d, "stage", "")
+		at, err1 := intField(d, "time_us", "")
+		dev, err2 := intField(d, "device", "")
+		rec := byDevice[dev]
+		if err1 != nil || err2 != nil || rec == nil || rec.Details == nil {
+			continue
+		}
+		at -= rec.Details.Start.UnixMicro()
+		entry, _ := slices.BinarySearchFunc(rec.Details.Times, at, cmp.Compare)
+		marks, key := &rec.Details.Marks, annotation{dev, name}
+		if stage == "START" {
+			open[key] = append(open[key], len(*marks))
+			*marks = append(*marks, Mark{Name: name, Start: at, End: -1, From: entry, To: -1})
+		} else if last := len(open[key]) - 1; last >= 0 {
+			m := &(*marks)[open[key][last]]
+			m.End, m.To = at, max(entry, m.From)
+			open[key] = open[key][:last]
+		}
+	}
+	return nil
+}
+
+// annotation is what an END has in common with its START.
+type annotation struct {
+	device int64
+	name   string
+}

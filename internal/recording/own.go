@@ -1,0 +1,326 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Our own recordings are JSON lines that a program writes while it runs, so that a file which ends anywhere is one that can
+// be read up to there. The first line is the header. A line that is a list is an entry:
+//
+//	["alloc", address, size, stream, time, stack, bytes, label, step, serial, flags]
+//	["free", address, size, stream, time, stack]
+//
+// and so on for the other actions; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
+// and the free_completed that follows at once. Times are microseconds since the header's start. A line that is an object
+// defines what entries refer to by its number, in front of the first that does, or begins or ends a mark:
+//
+//	{"label": 0, "module": "encoder.0", "category": "activation", "tags": "run=7"}
+//	{"frame": 0, "function": "main.train", "file": "/src/train.go", "line": 17}
+//	{"stack": 0, "frames": [2, 1, 0]}
+//	{"mark": 0, "name": "step", "step": 17, "time": 1234}
+//	{"end": 0, "time": 2345}
+//
+// The last line of a recording that was closed has "stats" and "segments" as PyTorch's headers do, and of each block
+// serial, label, step and stack.
+
+// Format is what the header of our own recordings says.
+const Format = "cistern recording 1"
+
+// definition is a line that is an object.
+type definition struct {
+	Label    *int    `json:"label"`
+	Module   string  `json:"module"`
+	Category string  `json:"category"`
+	Tags     string  `json:"tags"`
+	Frame    *int    `json:"frame"`
+	Function string  `json:"function"`
+	File     string  `json:"file"`
+	Line     int     `json:"line"`
+	Stack    *int    `json:"stack"`
+	Frames   []int32 `json:"frames"`
+	Mark     *int    `json:"mark"`
+	Name     string  `json:"name"`
+	Step     int64   `json:"step"`
+	End      *int    `json:"end"`
+	Time     int64   `json:"time"`
+
+	Stats    map[string]int64 `json:"stats"`
+	Segments headerSegments   `json:"segments"`
+	Details  []finalDetail    `json:"details"`
+}
+
+// finalDetail is [serial, label, step, stack] of a block at the end.
+type finalDetail BlockDetail
+
+func (d *finalDetail) UnmarshalJSON(text []byte) error {
+	fields := []any{&d.Serial, &d.Label, &d.Step, &d.Stack}
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	if len(fields) != 4 {
+		return fmt.Errorf("the details of a block have %d values; they are [serial, label, step, stack]", len(fields))
+	}
+	return nil
+}
+
+// ownReader reads what follows the header.
+type ownReader struct {
+	rec    *Recording
+	limits Limits
+	tables *collector
+	closed bool // the last line was read
+	fields [10]int64
+	room   int64 // bytes that stacks may need
+}
+
+// readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
+func readOwn(in *bufio.Reader, rec *Recording, limits Limits) error {
+	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord}
+	rec.Unfinished = true
+	for n := 2; ; n++ {
+		line, err := readOwnLine(in, limits)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break // a line that nothing ends was not written to its end
+		}
+		if err == nil {
+			err = r.add(line)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if rec.Initial > len(rec.Entries) {
+		rec.Initial = len(rec.Entries)
+	}
+	if rec.Details = r.tables.finish(); rec.Details != nil && rec.start != 0 {
+		rec.Details.Start = time.UnixMicro(rec.start)
+	}
+	return nil
+}
+
+// readOwnLine reads an entry of at most maxLine bytes, or an object of at most maxHeader.
+func readOwnLine(in *bufio.Reader, limits Limits) ([]byte, error) {
+	first, err := in.Peek(1)
+	if err != nil {
+		return nil, err
+	}
+	if first[0] == '{' {
+		return readLine(in, maxHeader)
+	}
+	return readLine(in, maxLine)
+}
+
+// add takes in a line.
+func (r *ownReader) add(line []byte) error {
+	switch {
+	case r.closed:
+		return errors.New("the recording ended in the line before")
+	case len(line) > 0 && line[0] == '{':
+		return r.define(line)
+	}
+	if len(r.rec.Entries) >= r.limits.Records {
+		return tooMuch("entries", int64(r.limits.Records))
+	}
+	action, n, err := splitEntry(line, &r.fields)
+	if err != nil {
+		return err
+	}
+	return r.entry(action, r.fields[:n])
+}
+
+// entry takes in an entry, with its fields behind the action.
+func (r *ownReader) entry(action string, f []int64) error {
+	if len(f) < 3 {
+		return fmt.Errorf("%d values; an entry is [action, address, size, stream, ...]", len(f)+1)
+	}
+	free := action == "free"
+	if free {
+		action = "free_requested"
+	}
+	e, ok, err := newEntry(action, uint64(f[0]), f[1], uint64(f[2]), true)
+	if err != nil || !ok {
+		return err
+	}
+	d := detail{label: -1, stack: -1}
+	for i, v := range f[3:] {
+		switch i {
+		case 0:
+			d.time = v
+		case 1:
+			d.stack = int32(min(max(v, -2), math.MaxInt32))
+		case 2:
+			e.Bytes = v
+		case 3:
+			d.label = int32(min(max(v, -2), math.MaxInt32))
+		case 4:
+			d.step = v
+		case 5:
+			d.serial = uint64(v)
+		case 6:
+			e.Flags = Flags(v) & (Grew | Private)
+		}
+	}
+	if e.Bytes != 0 && (e.Action != Alloc || e.Bytes < e.Size || e.Bytes >= maxSize) {
+		return fmt.Errorf("%v: a block of %d bytes", e, e.Bytes)
+	}
+	if free {
+		e.Flags |= AtOnce
+	}
+	if err := r.refer(d); err != nil {
+		return fmt.Errorf("%v: %w", e, err)
+	}
+	r.append(e, d)
+	if free {
+		e.Action, e.Flags, d.stack = FreeCompleted, 0, -1
+		r.append(e, d)
+	}
+	return nil
+}
+
+func (r *ownReader) append(e Entry, d detail) {
+	r.rec.Entries = append(r.rec.Entries, e)
+	r.rec.PrivatePools = r.rec.PrivatePools || e.Flags&Private != 0
+	r.tables.add(d)
+}
+
+// refer checks that an entry refers to what was defined.
+func (r *ownReader) refer(d detail) error {
+	if r.tables == nil {
+		return nil
+	}
+	if d.label < -1 || int(d.label) >= len(r.tables.LabelTable) {
+		return fmt.Errorf("label %d was not defined", d.label)
+	}
+	if d.stack < -1 || int(d.stack) >= len(r.tables.StackTable) {
+		return fmt.Errorf("stack %d was not defined", d.stack)
+	}
+	return nil
+}
+
+// define takes in an object.
+func (r *ownReader) define(line []byte) error {
+	last := bytes.HasPrefix(line, []byte(`{"stats"`))
+	if r.tables == nil && !last {
+		return nil
+	}
+	var d definition
+	if err := json.Unmarshal(line, &d); err != nil {
+		return err
+	}
+	if last {
+		return r.end(&d)
+	}
+	t := &r.tables.Details
+	if len(t.LabelTable)+len(t.StackTable)+len(t.Frames)+len(t.Marks) >= r.limits.Records {
+		return tooMuch("definitions", int64(r.limits.Records))
+	}
+	switch {
+	case d.Label != nil:
+		t.LabelTable = append(t.LabelTable, Label{Module: d.Module, Category: d.Category, Tags: d.Tags})
+		return numbered("label", *d.Label, len(t.LabelTable)-1)
+	case d.Frame != nil:
+		t.Frames = append(t.Frames, Frame{Function: d.Function, File: d.File, Line: d.Line})
+		return numbered("frame", *d.Frame, len(t.Frames)-1)
+	case d.Stack != nil:
+		for _, f := range d.Frames {
+			if f < 0 || int(f) >= len(t.Frames) {
+				return fmt.Errorf("frame %d was not defined", f)
+			}
+		}
+		if r.room -= 4*int64(len(d.Frames)) + 24; r.room < 0 {
+			return tooMuch("bytes of stacks", int64(r.limits.Records)*bytesPerRecord)
+		}
+		t.StackTable = append(t.StackTable, d.Frames)
+		return numbered("stack", *d.Stack, len(t.StackTable)-1)
+	case d.Mark != nil:
+		t.Marks = append(t.Marks, Mark{Name: d.Name, Step: d.Step, Start: d.Time, End: -1, From: len(r.rec.Entries), To: -1})
+		return numbered("mark", *d.Mark, len(t.Marks)-1)
+	case d.End != nil:
+		if *d.End < 0 || *d.End >= len(t.Marks) || t.Marks[*d.End].To >= 0 {
+			return fmt.Errorf("the mark %d did not begin, or has ended", *d.End)
+		}
+		t.Marks[*d.End].End, t.Marks[*d.End].To = d.Time, len(r.rec.Entries)
+	}
+	return nil // of a later version
+}
+
+func numbered(what string, got, want int) error {
+	if got != want {
+		return fmt.Errorf("%s %d is the next, not %d", what, want, got)
+	}
+	return nil
+}
+
+// end takes in the last line.
+func (r *ownReader) end(d *definition) (err error) {
+	r.closed, r.rec.Unfinished, r.rec.Stats = true, false, d.Stats
+	if r.rec.Segments, err = d.Segments.list(r.limits); err != nil || r.tables == nil {
+		return err
+	}
+	for _, f := range d.Details {
+		if err := r.refer(detail{label: f.Label, stack: f.Stack}); err != nil {
+			return err
+		}
+		r.tables.Final = append(r.tables.Final, BlockDetail(f))
+	}
+	return nil
+}
+
+// splitEntry takes ["action", number, ...] apart. It is as strict as our own writer, since encoding/json takes ten times as
+// long; numbers may be as large as a uint64.
+func splitEntry(line []byte, fields *[10]int64) (action string, n int, err error) {
+	rest, ok := bytes.CutPrefix(line, []byte(`["`))
+	end := bytes.IndexByte(rest, '"')
+	if !ok || end < 0 || len(rest) < 2 || rest[len(rest)-1] != ']' {
+		return "", 0, fmt.Errorf("%q is no entry", clip(string(line)))
+	}
+	name, list := rest[:end], rest[end+1:len(rest)-1]
+	for len(list) > 0 {
+		if list[0] != ',' || n == len(fields) {
+			return "", 0, fmt.Errorf("%q: want at most %d numbers with commas between them", clip(string(line)), len(fields))
+		}
+		value := list[1:]
+		if i := bytes.IndexByte(value, ','); i >= 0 {
+			value = value[:i]
+		}
+		list = list[1+len(value):]
+		if fields[n], err = parseNumber(value); err != nil {
+			return "", 0, err
+		}
+		n++
+	}
+	return string(name), n, nil
+}
+
+// parseNumber reads an integer; of a uint64 it is the same bits.
+func parseNumber(text []byte) (int64, error) {
+	if len(text) > 0 && len(text) < 19 {
+		var v int64
+		for _, c := range text {
+			if c < '0' || c > '9' {
+				v = -1
+				break
+			}
+			v = v*10 + int64(c-'0')
+		}
+		if v >= 0 {
+			return v, nil
+		}
+	}
+	if v, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return v, nil
+	}
+	v, err := strconv.ParseUint(string(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no integer", clip(string(text)))
+	}
+	return int64(v), nil
+}
