@@ -2,6 +2,7 @@ package trace
 
 import (
 	"errors"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -29,6 +30,13 @@ func (i *instruments) gauge(name, unit, description string) metric.Int64Observab
 	return i.keep(x, err)
 }
 
+func (i *instruments) share(name, description string) metric.Float64Observable {
+	x, err := i.meter.Float64ObservableGauge(name, metric.WithUnit("1"), metric.WithDescription(description))
+	i.all = append(i.all, x)
+	i.errs = append(i.errs, err)
+	return x
+}
+
 func (i *instruments) keep(x metric.Int64Observable, err error) metric.Int64Observable {
 	i.all = append(i.all, x)
 	i.errs = append(i.errs, err)
@@ -37,8 +45,13 @@ func (i *instruments) keep(x metric.Int64Observable, err error) metric.Int64Obse
 
 func (i *instruments) err() error { return errors.Join(i.errs...) }
 
-// series makes the options of one series: the attributes of its device, of the caller, and its own.
-func series(device string, caller []attribute.KeyValue, own ...attribute.KeyValue) []metric.ObserveOption {
-	all := append([]attribute.KeyValue{KeyDevice.String(device)}, caller...)
-	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(append(all, own...)...))}
+// seriesOf makes the options of series: the attributes of a device, of the caller, and the series' own.
+type seriesOf []attribute.KeyValue
+
+func newSeries(device, caller []attribute.KeyValue) seriesOf {
+	return slices.Concat(device, caller)
+}
+
+func (s seriesOf) with(own ...attribute.KeyValue) []metric.ObserveOption {
+	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(slices.Concat(s, own)...))}
 }

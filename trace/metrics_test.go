@@ -257,7 +257,7 @@ func TestDurationsNeedNoSpan(t *testing.T) {
 	m := f.collect(t)
 	for name, want := range map[string]map[string]uint64{
 		"cistern.device.allocation.duration": {small: 1, large + ",error.type=out_of_memory": 2},
-		"cistern.transfer.duration":          {"cistern.transfer.direction=h2d": 1},
+		"cistern.transfer.duration":          {"cistern.transfer.operation=h2d": 1},
 	} {
 		got := make(map[string]uint64)
 		for _, p := range m[name].Data.(metricdata.Histogram[float64]).DataPoints {

@@ -201,7 +201,7 @@ func TestRun(t *testing.T) {
 	}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, out.String())
-	require.Contains(t, out.String(), `"Name":"step"`)
+	require.Contains(t, out.String(), `"Name":"cistern.step"`)
 	require.Contains(t, out.String(), "cistern.device.memory.usage")
 	var r result
 	text, err := os.ReadFile(file)
