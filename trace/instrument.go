@@ -17,27 +17,25 @@ type instruments struct {
 
 func (i *instruments) upDown(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
 func (i *instruments) counter(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
 func (i *instruments) gauge(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
 func (i *instruments) share(name, description string) metric.Float64Observable {
 	x, err := i.meter.Float64ObservableGauge(name, metric.WithUnit("1"), metric.WithDescription(description))
-	i.all = append(i.all, x)
-	i.errs = append(i.errs, err)
-	return x
+	return keep(i, x, err)
 }
 
-func (i *instruments) keep(x metric.Int64Observable, err error) metric.Int64Observable {
+func keep[T metric.Observable](i *instruments, x T, err error) T {
 	i.all = append(i.all, x)
 	i.errs = append(i.errs, err)
 	return x
