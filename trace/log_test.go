@@ -38,7 +38,7 @@ func (e *keptRecords) ForceFlush(context.Context) error { return nil }
 func TestOutOfMemoryIsLogged(t *testing.T) {
 	var kept keptRecords
 	provider := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(&kept)))
-	f := newFixture(t, Config{LoggerProvider: provider})
+	f := newFixture(t, Config{LoggerProvider: provider, Detail: Steps})
 	b := f.alloc(t, t.Context(), 4*mib)
 	_, err := f.cache.Alloc(memcache.WithCategory(memcache.WithModule(t.Context(), "head"), memcache.CategoryGradient), 100*mib, f.stream)
 	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
@@ -99,7 +99,7 @@ func TestLimitIsLogged(t *testing.T) {
 // Without an SDK for logs nothing is made.
 func TestNobodyReadsTheLog(t *testing.T) {
 	for _, provider := range []log.LoggerProvider{nil, nooplog.NewLoggerProvider()} {
-		f := newFixture(t, Config{LoggerProvider: provider})
+		f := newFixture(t, Config{LoggerProvider: provider, Detail: Steps})
 		_, run := f.tracer.Memory().Start(t.Context(), memcache.OpOutOfMemory)
 		assert.Nil(t, run)
 	}

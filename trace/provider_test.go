@@ -136,6 +136,10 @@ func (m refusingMeter) Float64Histogram(name string, _ ...metric.Float64Histogra
 	return noopmetric.Float64Histogram{}, m.check(name)
 }
 
+func (m refusingMeter) Int64Histogram(name string, _ ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
+	return noopmetric.Int64Histogram{}, m.check(name)
+}
+
 func (m refusingMeter) Int64ObservableCounter(name string, _ ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
 	return noopmetric.Int64ObservableCounter{}, m.check(name)
 }
@@ -145,7 +149,7 @@ func (m refusingMeter) RegisterCallback(metric.Callback, ...metric.Observable) (
 }
 
 func TestMetersThatRefuse(t *testing.T) {
-	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration"} {
+	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration", "cistern.step.duration", "cistern.step.memory.peak"} {
 		_, err := New(Config{MeterProvider: refusing{name: name}})
 		assert.ErrorIs(t, err, errRefused, name)
 	}
