@@ -44,7 +44,7 @@ func newReceiver(t *testing.T, protocol string) *receiver {
 	if protocol == "grpc" {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		server := grpc.NewServer()
+		server := grpc.NewServer(grpc.WaitForHandlers(true))
 		coltrace.RegisterTraceServiceServer(server, r)
 		colmetrics.RegisterMetricsServiceServer(server, metricsService{r: r})
 		collogs.RegisterLogsServiceServer(server, logsService{r: r})
