@@ -94,8 +94,8 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 			}
 			want.Data = append(want.Data, d*slope(float64(v), float64(t.data[i])))
 			size := math.Abs(d) * l.Size(float64(v), float64(t.data[i]))
-			if math.IsNaN(size) { // 0 times an infinity
-				size = 0
+			if math.IsNaN(size) { // 0 times an infinity: something on the way was too large
+				size = math.Inf(1)
 			}
 			want.Size = append(want.Size, size)
 		}
@@ -184,7 +184,10 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 		want.Shape = per
 	}
 	tol := rowSum[T](len(logits.data))
-	tol.inside = 8
+	tol.inside = 8 * float64(len(labels)+1) // a mean's sum, and
+	if e.Weights != nil {
+		tol.inside *= max(1, slices.Max(e.Weights)) // its terms before they are divided
+	}
 	c.dirty()
 	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
 	require.NoError(c.t, err)

@@ -48,6 +48,9 @@ type StepProfile struct {
 	// stream. It is valid if BusyTimed is set: some devices can't tell (device.BusyTimer).
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyTimed bool          `json:"busy_timed"`
+
+	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil.
+	Peak *StepPeak `json:"peak,omitempty"`
 }
 
 // HitRate is the share of requests that the cache served, from 0 to 1; 0 if there were none.
