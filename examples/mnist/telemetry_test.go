@@ -185,7 +185,7 @@ func TestOutOfMemoryIsInTheTable(t *testing.T) {
 	require.Equal(t, 1, run(context.Background(), args, &out, &errs))
 	require.Contains(t, errs.String(), "out of memory")
 	p := parse(t, out.String())
-	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\nrequests that ran out of memory: 1\n")
+	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\ndriver allocations tried again after a flush: 1\nrequests that ran out of memory: 1\n")
 	require.Len(t, p.named("cistern.step"), 1)
 	require.Equal(t, "Error", p.named("cistern.step")[0].Status.Code)
 	require.Equal(t, "out_of_memory", p.named("cistern.step")[0].attribute("error.type"))
