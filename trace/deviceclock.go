@@ -67,7 +67,7 @@ func (c *deviceClock) take() (*anchor, error) {
 	return next, c.give(old)
 }
 
-// give takes back what take returned, once; of nil it does nothing.
+// give takes back what take returned, once; of nil it does nothing, also without a clock.
 func (c *deviceClock) give(a *anchor) error {
 	if a == nil {
 		return nil

@@ -165,33 +165,34 @@ func (s *Step) takeAnchor() {
 func (s *Step) close(profile *StepProfile) {
 	p := s.profiler
 	if t := p.config.Tracer; t != nil {
-		s.closeSpans(t, profile)
-		t.stepMetrics.record(oteltrace.ContextWithSpan(context.Background(), s.span), s, profile)
+		ctx := oteltrace.ContextWithSpan(context.Background(), s.span)
+		t.stepMetrics.record(ctx, s, profile)
+		if profile.DeviceTimed && s.span.IsRecording() {
+			s.tellDeviceTime(ctx, profile)
+		}
+		if err := p.clock.give(s.anchor); err != nil {
+			p.keep(err)
+		}
+		t.end(s.span, nil, oteltrace.WithTimestamp(profile.Start.Add(profile.HostTime)))
 	}
 	if p.config.OnProfile != nil {
 		p.config.OnProfile(*profile)
 	}
 }
 
-func (s *Step) closeSpans(t *Tracer, profile *StepProfile) {
-	if profile.DeviceTimed {
-		figures := []attribute.KeyValue{KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds())}
-		if profile.BusyTimed {
-			figures = append(figures, KeyStepDeviceBusy.Float64(profile.BusyTime.Seconds()))
-		}
-		s.span.SetAttributes(figures...)
-		if s.anchor != nil && s.span.IsRecording() {
-			_, span := t.start(oteltrace.ContextWithSpan(context.Background(), s.span), deviceSpan,
-				oteltrace.WithTimestamp(s.deviceBegan), oteltrace.WithAttributes(figures...),
-				oteltrace.WithAttributes(KeyStep.Int64(s.number), KeyStream.Int64(int64(s.profiler.config.Stream.ID()))),
-				oteltrace.WithAttributes(s.profiler.describe...))
-			t.end(span, nil, oteltrace.WithTimestamp(s.deviceBegan.Add(profile.DeviceTime)))
-		}
+// tellDeviceTime puts the device's part of the step on its span, and below it.
+func (s *Step) tellDeviceTime(ctx context.Context, profile *StepProfile) {
+	p, t := s.profiler, s.profiler.config.Tracer
+	a := append(make([]attribute.KeyValue, 0, 4+len(p.describe)), KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
+	if profile.BusyTimed {
+		a = append(a, KeyStepDeviceBusy.Float64(profile.BusyTime.Seconds()))
 	}
-	if s.anchor != nil {
-		if err := s.profiler.clock.give(s.anchor); err != nil {
-			s.profiler.keep(err)
-		}
+	s.span.SetAttributes(a...)
+	if s.anchor == nil {
+		return
 	}
-	t.end(s.span, nil, oteltrace.WithTimestamp(profile.Start.Add(profile.HostTime)))
+	_, part := t.start(ctx, deviceSpan, oteltrace.WithTimestamp(s.deviceBegan))
+	a = append(a, KeyStep.Int64(s.number), KeyStream.Int64(int64(p.config.Stream.ID())))
+	part.SetAttributes(append(a, p.describe...)...)
+	t.end(part, nil, oteltrace.WithTimestamp(s.deviceBegan.Add(profile.DeviceTime)))
 }

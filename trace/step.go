@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
@@ -76,7 +77,7 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
 		ctx, s.span = t.start(ctx, stepSpan, oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String())), oteltrace.WithAttributes(p.describe...))
+			append([]attribute.KeyValue{KeyStep.Int64(number), KeyStepDetail.String(s.detail.String())}, p.describe...)...))
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
