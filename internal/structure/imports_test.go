@@ -92,6 +92,9 @@ func TestImportsOfOthers(t *testing.T) {
 		{"go.opentelemetry.io/otel", []string{"trace", "examples", "internal/sanitizer/program"}},
 		{"go.opentelemetry.io/otel/sdk", []string{"examples", "internal/sanitizer/program"}},
 		{"go.opentelemetry.io/otel/exporters", []string{"examples"}},
+		{"go.opentelemetry.io/contrib", []string{"examples"}},
+		{"github.com/prometheus", []string{"examples"}},
+		{"google.golang.org/grpc", []string{"examples"}},
 		{"gorgonia.org/tensor", []string{"tensor", "autograd", "examples"}},
 		{"gorgonia.org/cu", []string{"device/cuda", "examples"}}, // examples through device/cuda
 	}
