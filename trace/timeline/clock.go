@@ -76,24 +76,18 @@ func (c *clock) renew(e device.Event, at time.Duration) (old device.Event) {
 // read reads the events of a kernel if it is done. The race detector does not see the look at them: what the timeline
 // finds out must not order the program's own accesses, or a missing event of the program would go unnoticed.
 func (c *clock) read(l kernel, done func(device.Event) (bool, error)) (reading, error) {
+	dev, event, at := c.dev, c.event, c.at // the detector does not see either that what follows is over before they change
 	return race.Quietly(func() (r reading, err error) {
 		if r.done, err = done(l.after); err != nil || !r.done {
 			return r, err
 		}
-		return r, c.place(l, &r)
+		since, err := dev.Elapsed(event, l.before)
+		if err != nil {
+			return r, err
+		}
+		took, err := dev.Elapsed(l.before, l.after)
+		r.from = at + since
+		r.to = r.from + took
+		return r, err
 	})
-}
-
-func (c *clock) place(l kernel, r *reading) error {
-	since, err := c.dev.Elapsed(c.event, l.before)
-	if err != nil {
-		return err
-	}
-	took, err := c.dev.Elapsed(l.before, l.after)
-	if err != nil {
-		return err
-	}
-	r.from = c.at + since
-	r.to = r.from + took
-	return nil
 }

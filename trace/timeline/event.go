@@ -81,12 +81,20 @@ func appendMicros(b []byte, d time.Duration) []byte {
 	return b
 }
 
+// appendText appends a text in quotes. Nearly all are plain names.
 func appendText(b []byte, s string) []byte {
-	quoted, err := json.Marshal(s)
-	if err != nil { // of no string
-		return append(b, `""`...)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, err := json.Marshal(s)
+			if err != nil { // of no string
+				quoted = []byte(`""`)
+			}
+			return append(b, quoted...)
+		}
 	}
-	return append(b, quoted...)
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 // span is something that took a while.
