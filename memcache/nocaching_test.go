@@ -269,5 +269,5 @@ func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	}
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)
-	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), (OpEmptyCache + 1).String()})
+	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), (OpRelabel + 1).String()})
 }

@@ -17,11 +17,12 @@ const (
 	OpDriverFree            // the driver takes a segment back
 	OpSynchronize           // a flush waits for the frees that are pending
 	OpEmptyCache            // Cache.EmptyCache
+	OpRelabel               // Block.SetLabel
 )
 
 // String is the operation's name in lower case, words joined by underscores.
 func (op Op) String() string {
-	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache"}
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "relabel"}
 	if int(op) < len(names) {
 		return names[op]
 	}

@@ -36,12 +36,17 @@ func (m *Memory) Watch(cache *memcache.Cache) { m.cache.Store(cache) }
 // Start sees every allocation and free, and while the timeline is on what else a cache does.
 func (m *Memory) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	if m.timeline.off.Load() {
-		if op != memcache.OpAlloc && op != memcache.OpFree {
+		if !counts(op) {
 			return ctx, nil
 		}
 		return ctx, (*counted)(m)
 	}
 	return ctx, &operation{m, m.timeline.now()}
+}
+
+// counts reports whether an operation changes what is counted.
+func counts(op memcache.Op) bool {
+	return op == memcache.OpAlloc || op == memcache.OpFree || op == memcache.OpRelabel
 }
 
 // counted is an operation that is not written: the observer itself, so that nothing is made for it.
@@ -61,7 +66,7 @@ type operation struct {
 
 func (o *operation) End(info memcache.OpInfo) {
 	m, t := o.memory, o.memory.timeline
-	if info.Op == memcache.OpAlloc || info.Op == memcache.OpFree {
+	if counts(info.Op) {
 		m.mu.Lock()
 		if m.count(&info) {
 			m.write(info.Device)
@@ -72,7 +77,7 @@ func (o *operation) End(info memcache.OpInfo) {
 	defer t.mu.Unlock()
 	now := t.now()
 	switch {
-	case info.Op == memcache.OpFree:
+	case info.Op == memcache.OpFree || info.Op == memcache.OpRelabel:
 	case info.Op != memcache.OpAlloc:
 		args := []arg{text("device", info.Device)}
 		if info.Bytes > 0 {
@@ -93,30 +98,37 @@ func (o *operation) End(info memcache.OpInfo) {
 	}
 }
 
-// count counts an allocation or a free, and reports whether something changed. m.mu is held. A block leaves the category that it was counted
-// in, whatever it has become.
+// count counts an allocation, a free or a block's new label, and reports whether something changed. m.mu is held.
 func (m *Memory) count(info *memcache.OpInfo) bool {
+	to := info.Label.Category
+	if to >= categories {
+		to = memcache.CategoryOther
+	}
 	if info.Op == memcache.OpAlloc {
 		if info.Err != nil || info.Serial == 0 {
 			return false
 		}
-		c := info.Label.Category
-		if c >= categories {
-			c = memcache.CategoryOther
-		}
-		m.live[info.Serial] = c
+		m.live[info.Serial] = to
 		m.allocated += info.Bytes
-		m.byCategory[c] += info.Bytes
+		m.byCategory[to] += info.Bytes
 		return true
 	}
-	c, ok := m.live[info.Serial]
-	if !ok || info.Seq == 0 { // it was freed before
+	was, ok := m.live[info.Serial]
+	switch {
+	case !ok: // it was freed before
 		return false
+	case info.Op == memcache.OpFree && info.Seq != 0: // with the label that it was counted with: a new one may not have been told yet
+		delete(m.live, info.Serial)
+		m.allocated -= info.Bytes
+		m.byCategory[was] -= info.Bytes
+		return true
+	case info.Op == memcache.OpRelabel && info.Err == nil:
+		m.live[info.Serial] = to
+		m.byCategory[was] -= info.Bytes
+		m.byCategory[to] += info.Bytes
+		return to != was
 	}
-	delete(m.live, info.Serial)
-	m.allocated -= info.Bytes
-	m.byCategory[c] -= info.Bytes
-	return true
+	return false
 }
 
 // write writes the counters that changed. m.mu is held.

@@ -181,6 +181,26 @@ func TestOff(t *testing.T) {
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 
+// TestLabelsToldLater: a block's bytes move to the category that it is said to be of, also while the timeline is off.
+func TestLabelsToldLater(t *testing.T) {
+	r := newRig(t)
+	a, b := r.alloc(t.Context(), 512), r.alloc(t.Context(), 1024)
+	require.NoError(t, a.SetLabel(memcache.Label{Category: memcache.CategoryParameter}))
+	require.NoError(t, a.SetLabel(memcache.Label{Module: "head", Category: memcache.CategoryParameter}))
+	r.tl.SetEnabled(false)
+	require.NoError(t, b.SetLabel(memcache.Label{Category: memcache.CategoryInput}))
+	r.tl.SetEnabled(true)
+	require.NoError(t, a.Free())
+	require.Error(t, a.SetLabel(memcache.Label{Category: memcache.CategoryInput}))
+	require.NoError(t, b.Free())
+	require.NoError(t, r.tl.Close())
+	var got [][3]any
+	for _, e := range onName(parse(t, r.out.bytes()), "memory by category") {
+		got = append(got, [3]any{e.Args["other"], e.Args["parameter"], e.Args["input"]})
+	}
+	require.Equal(t, [][3]any{{512.0, 0.0, 0.0}, {1536.0, 0.0, 0.0}, {1024.0, 512.0, 0.0}, {0.0, 0.0, 1024.0}, {0.0, 0.0, 0.0}}, got)
+}
+
 // TestStepsThatOverlap are on lanes of their own, and one that failed says so.
 func TestStepsThatOverlap(t *testing.T) {
 	out := &sink{}
