@@ -18,11 +18,12 @@ const (
 	OpSynchronize           // a flush waits for the frees that are pending
 	OpEmptyCache            // Cache.EmptyCache
 	OpOutOfMemory           // an OpAlloc failed for good, just now; for observers that don't follow each one
+	OpRelabel               // Block.SetLabel
 )
 
 // String is the operation's name in lower case, words joined by underscores.
 func (op Op) String() string {
-	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "out_of_memory"}
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "out_of_memory", "relabel"}
 	if int(op) < len(names) {
 		return names[op]
 	}

@@ -26,6 +26,29 @@ func (d diarist) Start(ctx context.Context, op Op) (context.Context, Operation) 
 
 func (d diarist) End(info OpInfo) { *d.log = append(*d.log, d.name+" end "+info.Op.String()) }
 
+// heard keeps what it is told.
+type heard struct{ infos []OpInfo }
+
+func (h *heard) Start(ctx context.Context, _ Op) (context.Context, Operation) { return ctx, h }
+
+func (h *heard) End(info OpInfo) { h.infos = append(h.infos, info) }
+
+// TestRelabelIsObserved: who counts by label hears of a new one, and of one that was refused.
+func TestRelabelIsObserved(t *testing.T) {
+	dev := newScripted(1 << 30)
+	h := &heard{}
+	c, err := New(dev, Config{Observer: h})
+	require.NoError(t, err)
+	b, err := c.Alloc(t.Context(), 100, dev.stream(3))
+	require.NoError(t, err)
+	require.NoError(t, b.SetLabel(Label{Module: "head"}))
+	last := h.infos[len(h.infos)-1]
+	require.Equal(t, OpInfo{Op: OpRelabel, Device: dev.Name(), Cache: last.Cache, Stream: 3, Serial: b.Serial(), Bytes: 512, Label: Label{Module: "head"}}, last)
+	require.NoError(t, b.Free())
+	require.ErrorIs(t, b.SetLabel(Label{}), ErrFreed)
+	require.ErrorIs(t, h.infos[len(h.infos)-1].Err, ErrFreed)
+}
+
 // TestObservers: all are told, from the outside in and back, and those that decline are left out.
 func TestObservers(t *testing.T) {
 	var log []string

@@ -12,7 +12,7 @@ import (
 // A cache counts what it hands out, but not by owner: a total for each label and size would cost every hit, and steps make
 // labels without end. A program that wants to know counts with an observer, and without the steps.
 
-// Counter counts what caches hand out, as the observer of [memcache.Config]. The zero Counter is ready for use. Counting costs
+// Counter counts what caches hand out, with the labels of that moment, as the observer of [memcache.Config]. The zero Counter is ready for use. Counting costs
 // an allocation some 100 ns; it is safe for concurrent use.
 type Counter struct {
 	// Stacks keeps call stacks apart, at about 1 µs an allocation, as RecordHistory's do for blocks. It must be set before

@@ -14,24 +14,6 @@ const (
 	coloursWithUnknown
 )
 
-func coloursOf(history []memcache.HistoryEntry) colours {
-	some, unknown := false, false
-	for i := range history {
-		if history[i].Label.Category == memcache.CategoryOther {
-			unknown = true
-		} else {
-			some = true
-		}
-	}
-	switch {
-	case !some:
-		return coloursNone
-	case !unknown:
-		return coloursWithoutUnknown
-	}
-	return coloursWithUnknown
-}
-
 func colour(l memcache.Label) string {
 	if l.Category == memcache.CategoryOther {
 		return "unknown"

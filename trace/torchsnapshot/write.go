@@ -135,18 +135,24 @@ func (s *snapshotWriter) block(b *memcache.BlockSnapshot) {
 
 // trace writes the history of a cache.
 func (s *snapshotWriter) trace(snap memcache.Snapshot) {
-	colours := coloursOf(snap.History)
-	n := len(snap.History)
-	if colours == coloursWithoutUnknown {
+	h := historyOf(snap.History)
+	n := h.known
+	if h.colours == coloursWithoutUnknown {
 		n++
 	}
-	s.list(n, func(i int) {
-		if i < len(snap.History) {
-			s.entry(&snap.History[i], colours != coloursNone)
+	at := 0
+	s.list(n, func(int) {
+		for at < len(snap.History) && !known(snap.History[at].Action) {
+			at++
+		}
+		if at < len(snap.History) {
+			e := &snap.History[at]
+			s.entry(e, h.label(e), h.colours != coloursNone)
+			at++
 			return
 		}
 		// memory_viz fails over a file with categories of which none is "unknown". This snapshot itself is an entry with it.
-		s.entry(&memcache.HistoryEntry{Action: memcache.ActionSnapshot, Size: active(snap), Time: time.Now()}, true)
+		s.entry(&memcache.HistoryEntry{Action: memcache.ActionSnapshot, Size: active(snap), Time: time.Now()}, memcache.Label{}, true)
 	})
 }
 
@@ -158,7 +164,7 @@ func active(s memcache.Snapshot) (bytes int64) {
 	return bytes
 }
 
-func (s *snapshotWriter) entry(e *memcache.HistoryEntry, coloured bool) {
+func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, coloured bool) {
 	s.dict(func() {
 		s.key("action").name(string(e.Action))
 		if e.Action == memcache.ActionOOM {
@@ -170,13 +176,13 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, coloured bool) {
 		s.key("stream").uint(e.Stream)
 		s.key("time_us").int(e.Time.UnixMicro())
 		s.key("compile_context").name("N/A")
-		s.key("user_metadata").name(metadata(e.Label))
-		if len(e.Stack) > 0 || e.Label != (memcache.Label{}) {
+		s.key("user_metadata").name(metadata(l))
+		if len(e.Stack) > 0 || l != (memcache.Label{}) {
 			s.key("frames")
-			s.frames.write(e.Stack, e.Label)
+			s.frames.write(e.Stack, l)
 		}
 		if coloured {
-			s.key("category").name(colour(e.Label))
+			s.key("category").name(colour(l))
 		}
 	})
 }

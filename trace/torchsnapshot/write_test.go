@@ -359,6 +359,25 @@ func TestColours(t *testing.T) {
 	require.Equal(t, []any{"input", "unknown", "unknown"}, categories(p), "with the entry of the snapshot before")
 }
 
+// TestLabelsToldLater: entries show what their block was said to be for last, and what PyTorch has no word for is left out.
+func TestLabelsToldLater(t *testing.T) {
+	weight := memcache.Label{Module: "head", Category: memcache.CategoryParameter}
+	entries := value(t, written(t, State{Snapshot: memcache.Snapshot{History: []memcache.HistoryEntry{
+		{Action: memcache.ActionSegmentAlloc, Address: 4096, Size: 1 << 21},
+		{Action: memcache.ActionAlloc, Address: 4096, Size: 100, Serial: 7},
+		{Action: "relabel", Address: 4096, Size: 100, Serial: 7, Label: memcache.Label{Module: "draft"}},
+		{Action: "relabel", Address: 4096, Size: 100, Serial: 7, Label: weight},
+		{Action: memcache.ActionAlloc, Address: 8192, Size: 100, Serial: 8},
+		{Action: "later"},
+	}}}))["device_traces"].([]any)[0].([]any)
+	var got []string
+	for _, e := range entries {
+		m := e.(map[string]any)
+		got = append(got, fmt.Sprint(m["action"], " ", m["category"], " ", m["user_metadata"]))
+	}
+	require.Equal(t, []string{"segment_alloc unknown ", "alloc parameter head (parameter)", "alloc unknown "}, got)
+}
+
 // TestWrongStates: nothing is written of what can't be one file.
 func TestWrongStates(t *testing.T) {
 	var b bytes.Buffer
