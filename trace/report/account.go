@@ -92,7 +92,11 @@ func (a *account) addBlocks() {
 		case recording.FreeRequested, recording.FreeCompleted:
 			if !held {
 				b = int32(len(a.blocks))
-				a.blocks = append(a.blocks, block{alloc: -1, free: n, done: n, addr: e.addr, size: e.size, requested: e.requested,
+				freed := n
+				if e.action == recording.FreeCompleted {
+					freed = -1 // it was waiting for a stream
+				}
+				a.blocks = append(a.blocks, block{alloc: -1, free: freed, done: n, addr: e.addr, size: e.size, requested: e.requested,
 					stream: e.stream, owner: a.earlier(e.owner), step: e.step})
 				live[e.addr] = b
 				old++
