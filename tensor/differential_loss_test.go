@@ -184,7 +184,10 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 		want.Shape = per
 	}
 	tol := rowSum[T](len(logits.data))
-	tol.inside = 8
+	tol.inside = 8 * float64(len(labels)+1) // a mean's sum, and
+	if e.Weights != nil {
+		tol.inside *= max(1, slices.Max(e.Weights)) // its terms before they are divided
+	}
 	c.dirty()
 	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
 	require.NoError(c.t, err)
