@@ -270,3 +270,13 @@ func TestWriteNothing(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, fmt.Errorf("no space") }
+
+// TestTitle: the title is the only text of a recording that stands in the HTML itself.
+func TestTitle(t *testing.T) {
+	reports, err := Read(strings.NewReader("{}\n"), hostile, Options{})
+	require.NoError(t, err)
+	var page bytes.Buffer
+	require.NoError(t, Write(&page, reports...))
+	require.Equal(t, 2, strings.Count(page.String(), "<script"))
+	require.Zero(t, strings.Count(page.String(), "<img"))
+}
