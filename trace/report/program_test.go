@@ -19,7 +19,6 @@ type ledger struct {
 	cache   *memcache.Cache
 	streams []device.Stream
 	held    map[memcache.Block]memcache.Label
-	entries int // of the history, so far
 	states  []state
 }
 
