@@ -27,6 +27,7 @@ const (
 	ActionSegmentUnmap  Action = "segment_unmap"
 	ActionOOM           Action = "oom"
 	ActionSnapshot      Action = "snapshot"
+	ActionRelabel       Action = "relabel" // Block.SetLabel; not of PyTorch
 )
 
 // HistoryEntry is one event. Sizes are bytes.
