@@ -101,6 +101,19 @@ func eval[T any](b *browser, expression string) T {
 	return v
 }
 
+// run runs statements.
+func (b *browser) run(statements ...string) {
+	b.t.Helper()
+	for _, s := range statements {
+		eval[int](b, s+"; 0")
+	}
+}
+
+// choose is the statement that chooses a value of a select element.
+func choose(id string, value any) string {
+	return fmt.Sprintf(`(() => { const s = document.getElementById(%q); s.value = %q; s.onchange(); })()`, id, fmt.Sprint(value))
+}
+
 // prefer is the system's colour scheme, light or dark.
 func (b *browser) prefer(scheme string) {
 	b.t.Helper()

@@ -60,12 +60,25 @@ func TestPage(t *testing.T) {
 	reserved, err := a.reserved()
 	require.NoError(t, err)
 	require.Equal(t, reserved, eval[[]int64](b, `[...report.page.moments.reserved.subarray(0, report.page.r.moments + 1)]`))
-	columns := eval[[][]int64](b, `(() => { const p = report.page, c = p.timeline.columns, g = p.groups.names.length;
-		return [...c.moment].map((m, x) => { let sum = 0; for (let k = 0; k < g; k++) sum += c.out[x * g + k]; return [m, c.total[x], sum]; }); })()`)
-	require.Greater(t, len(columns), 1000)
-	for _, c := range columns {
-		require.Equal(t, []int64{allocated[c[0]+1], allocated[c[0]+1]}, c[1:], "the column of moment %d", c[0])
+	// So is every column of the chart, along entries and along time, near and far, and however it is stacked.
+	for _, view := range []string{"0", "report.page.timeline.zoomTo(100, 140)", "report.page.timeline.zoomTo(-1, 0)", "report.page.timeline.zoomTo(-1, 1e9)"} {
+		for _, axis := range []string{"entries", "time"} {
+			for grouping := range eval[int](b, `document.getElementById("grouping").length`) {
+				b.run(view, choose("axis", axis), choose("grouping", grouping))
+				columns := eval[[][]int64](b, `(() => { const p = report.page, c = p.timeline.columns, g = p.groups.names.length;
+					return [...c.moment].map((m, x) => { let sum = 0; for (let k = 0; k < g; k++) sum += c.out[x * g + k]; return [m, c.total[x], sum]; }); })()`)
+				require.Greater(t, len(columns), 1000)
+				most := int64(0)
+				for _, c := range columns {
+					require.Equal(t, []int64{allocated[c[0]+1], allocated[c[0]+1]}, c[1:], "the column of moment %d", c[0])
+					most = max(most, c[1])
+				}
+				view := eval[[]int](b, `[report.page.timeline.view.from, report.page.timeline.view.to]`)
+				require.Equal(t, slices.Max(allocated[view[0]+1:view[1]+2]), most, "the peak of what is shown is drawn")
+			}
+		}
 	}
+	b.run(choose("axis", "entries"), choose("grouping", 0))
 
 	// The table of steps sorts, and a step that is chosen shows its peak.
 	require.Len(t, b.column("steps", 0), 30)
@@ -237,7 +250,7 @@ func TestSmallRecordings(t *testing.T) {
 	reports = append(reports, l.report(Options{}))
 	b := openPage(t, 900, 900, reports...)
 	for i, r := range reports {
-		eval[any](b, fmt.Sprintf(`(() => { const s = document.getElementById("device"); s.value = %d; s.onchange(); return 1; })()`, i))
+		b.run(choose("device", i))
 		b.do(chromedp.Focus(chromedp.ID("timeline")))
 		b.keys(kb.Home, kb.ArrowRight, kb.ArrowLeft, kb.End, "p", "+", "-", "0", kb.PageDown)
 		text, _, _ := b.held()
@@ -245,7 +258,7 @@ func TestSmallRecordings(t *testing.T) {
 			require.Equal(t, sum(r.account.heldAt(eval[int32](b, `report.page.moment`))), text)
 		}
 	}
-	eval[any](b, `report.page.select(-1, report.page.r.profiles[1]), 1`)
+	b.run(`report.page.select(-1, report.page.r.profiles[1])`)
 	text, graph, table := b.held()
 	require.Equal(t, l.cache.MaxMemoryAllocated(), text, "the cache knows its peak without a history")
 	require.Equal(t, text, graph)
@@ -279,4 +292,24 @@ func TestTitle(t *testing.T) {
 	require.NoError(t, Write(&page, reports...))
 	require.Equal(t, 2, strings.Count(page.String(), "<script"))
 	require.Zero(t, strings.Count(page.String(), "<img"))
+}
+
+// TestThousandSteps: a page of 1,000 steps of training, with a stack for each allocation, is small.
+func TestThousandSteps(t *testing.T) {
+	chromium(t)
+	l := newLedger(t, memcache.Config{}, 1, everything)
+	l.silent = true
+	mlp(l, 1000, 0)
+	report := l.report(Options{WhatIf: DefaultWhatIf()})
+	require.Len(t, report.account.steps, 1000)
+	var page bytes.Buffer
+	require.NoError(t, Write(&page, report))
+	require.Less(t, page.Len(), 300_000)
+	b := openPage(t, 1200, 900, report)
+	b.run(`(() => { const input = document.getElementById("step-number"); input.value = 617; input.onchange(); })()`)
+	text, graph, table := b.held()
+	require.Equal(t, report.account.steps[616].peak, text)
+	require.Equal(t, text, graph)
+	require.Equal(t, text, table)
+	require.Equal(t, "617", eval[string](b, `document.querySelector("#steps tr.selected td").textContent`))
 }

@@ -20,6 +20,7 @@ type ledger struct {
 	streams []device.Stream
 	held    map[memcache.Block]memcache.Label
 	states  []state
+	silent  bool // nothing is written down
 }
 
 // state is what was held after so many entries of the history.
@@ -75,6 +76,9 @@ func (l *ledger) free(b memcache.Block) {
 
 // note writes down what is held now.
 func (l *ledger) note(step int64) {
+	if l.silent {
+		return
+	}
 	s := state{entries: len(l.cache.History()), held: make(map[memcache.Label]int64), step: step}
 	for b, label := range l.held {
 		label.Step = 0

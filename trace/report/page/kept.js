@@ -11,11 +11,11 @@ function showKept(page) {
   replace($("kept-about"), bytes(all), " are held at the end of the recording.", r.steps.count === 0 ? " Without steps nobody can say what grows."
     : growing.length === 0 ? " No place in the program left blocks in three steps or more: nothing grows." : [" ", el("b", { class: "alarm" }, bytes(grown), " grow"), `: ${plural(growing.length, "place")} left blocks in three steps or more.`]);
   const columns = [];
-  if (r.steps.count > 0) columns.push({ name: "grows", text: true, value: (k) => (k.grows ? 0 : 1), show: (k) => (k.grows ? el("b", { class: "alarm" }, "grows") : "") });
+  if (growing.length > 0) columns.push({ name: "grows", text: true, value: (k) => (k.grows ? 0 : 1), show: (k) => (k.grows ? el("b", { class: "alarm" }, "grows") : "") });
   if (r.labelled) columns.push({ name: "category", text: true, value: (k) => owners.category(k.owner), show: (k) => [el("i", { class: "swatch", style: { background: page.nameColour(owners.category(k.owner)) } }), owners.category(k.owner)] });
   if (r.modules.some((m) => m)) columns.push({ name: "module", text: true, value: (k) => owners.module(k.owner), show: (k) => words(owners.module(k.owner)) || "–" });
   if (r.stacked) columns.push({ name: "call site", text: true, value: (k) => owners.site(k.owner), show: (k) => page.holders.site(owners, k.owner) });
-  if (columns.length === (r.steps.count > 0 ? 1 : 0)) columns.push({ name: "blocks of", text: true, value: (k) => k.size, show: (k) => (k.size ? bytes(k.size) : words(owners.name(k.owner))) });
+  if (columns.length === (growing.length > 0 ? 1 : 0)) columns.push({ name: "blocks of", text: true, value: (k) => k.size, show: (k) => (k.size ? bytes(k.size) : words(owners.name(k.owner))) });
   columns.push({ name: "held", value: (k) => k.bytes, show: (k) => bytes(k.bytes) }, { name: "blocks", value: (k) => k.blocks, show: (k) => count(k.blocks) });
   if (r.steps.count > 0) {
     columns.push({ name: "steps", title: "how many steps left blocks", value: (k) => k.steps, show: (k) => (k.steps ? count(k.steps) : "–") },

@@ -104,7 +104,11 @@ function sizeClass(size) {
   return sizeNames[i < 0 ? sizeLimits.length : i];
 }
 
-// groupsOf numbers the groups of a grouping: the largest at the peak first, and what is beyond the most in one.
+// What lives long lies at the bottom of the chart, where it does not move.
+const categoryOrder = ["before the recording", "parameter", "optimizer state", "input", "other", "not labelled", "gradient", "activation", "workspace"];
+
+// groupsOf numbers the groups of a grouping, from the bottom of the chart up: categories in their order, others by what they hold at
+// the peak. What is beyond the most is one group.
 function groupsOf(r, moments, grouping, most) {
   const names = new Map(), of = new Int32Array(r.blocks), held = [];
   for (let i = 0; i < r.blocks; i++) {
@@ -117,6 +121,7 @@ function groupsOf(r, moments, grouping, most) {
   moments.live(r.peak, (i) => (held[of[i]] += r.size[i]));
   let list = [...names.entries()].map(([name, g]) => ({ name, g, held: held[g] }));
   list.sort((a, b) => b.held - a.held || (a.name < b.name ? -1 : 1));
+  if (grouping.categories) list.sort((a, b) => categoryOrder.indexOf(a.name) - categoryOrder.indexOf(b.name));
   const place = new Int32Array(list.length);
   list.forEach((e, i) => (place[e.g] = Math.min(i, most)));
   for (let i = 0; i < r.blocks; i++) of[i] = place[of[i]];
