@@ -229,6 +229,27 @@ func TestHostileRecording(t *testing.T) {
 	require.EqualValues(t, 1, eval[int](b, `document.querySelectorAll("script:not([id])").length`))
 }
 
+// TestDeepRecording: a module of very many parts, and a very deep stack, are shown in part.
+func TestDeepRecording(t *testing.T) {
+	frames := "0" + strings.Repeat(",0", 2000)
+	file := fmt.Sprintf(`{"format":"cistern recording 1"}
+{"label":0,"module":"%s","category":"activation"}
+{"frame":0,"function":"main.recurse","file":"main.go","line":3}
+{"stack":0,"frames":[%s]}
+["segment_alloc",4096,2097152,7,1]
+["alloc",4096,512,7,2,0,512,0,1,9]
+["alloc",8192,1024,7,2,0,1024]
+`, strings.Repeat("a.b", 200_000), frames)
+	reports, err := Read(strings.NewReader(file), "deep", Options{})
+	require.NoError(t, err)
+	b := openPage(t, 1000, 900, reports...)
+	text, graph, table := b.held()
+	require.EqualValues(t, 1536, text)
+	require.Equal(t, text, graph)
+	require.Equal(t, text, table)
+	require.Less(t, eval[int](b, `document.getElementById("main").textContent.length`), 20_000)
+}
+
 // TestSmallRecordings: empty ones, one entry, no steps, several devices, a cache without a history.
 func TestSmallRecordings(t *testing.T) {
 	chromium(t)

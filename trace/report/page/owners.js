@@ -68,9 +68,9 @@ class Owners {
     const { labelled, stacked, owners } = this.r;
     if (owners[o][0] === -2) return ["before the recording", `blocks of ${mib(size)}`];
     if (!labelled && !stacked) return [sizeClass(size), `blocks of ${mib(size)}`];
-    const path = labelled ? [this.category(o), ...this.module(o).split(".").filter(Boolean)] : [];
+    const path = labelled ? [this.category(o), ...levels(this.module(o).split(".").filter(Boolean), 16)] : [];
     if (labelled) path.push(this.site(o) || `blocks of ${mib(size)}`);
-    else path.push(...this.stack(o));
+    else path.push(...levels(this.stack(o), 64));
     return path.length > 0 ? path : ["nobody said"];
   }
 
@@ -94,6 +94,13 @@ class Owners {
     if (this.r.streams.length > 1) list.push({ name: "stream", of: (r, i) => `stream ${r.streams[r.stream[i]]}` });
     return list;
   }
+}
+
+// levels are at most so many parts of a path: the middle of a longer one is one part.
+function levels(parts, most) {
+  if (parts.length <= most) return parts;
+  const half = most >> 1;
+  return [...parts.slice(0, half), `… ${count(parts.length - most + 1)} more …`, ...parts.slice(parts.length - (most - half - 1))];
 }
 
 const sizeLimits = [64 * 1024, MiB, 10 * MiB, 32 * MiB, 128 * MiB, 512 * MiB];
