@@ -250,6 +250,13 @@ func (s *shard) recordCompleted(m *chunk, inFree bool) {
 	}
 }
 
+// recordRelabel records the label that m has from here on. s.mu is held.
+func (s *shard) recordRelabel(m *chunk) {
+	if h := s.cache.history.Load(); h != nil && h.ring != nil {
+		h.ring.add(&HistoryEntry{Action: ActionRelabel, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(), Time: time.Now()})
+	}
+}
+
 // recordSegment records what happened to memory from the driver.
 func (c *Cache) recordSegment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
 	if h := c.history.Load(); h != nil {
