@@ -250,9 +250,9 @@ func (s *shard) recordCompleted(m *chunk, inFree bool) {
 	}
 }
 
-// recordRelabel records the label that m has from here on. s.mu is held.
-func (s *shard) recordRelabel(m *chunk) {
-	if h := s.cache.history.Load(); h != nil && h.ring != nil {
+// relabel enters the label that m has from here on. s.mu is held.
+func (h *history) relabel(s *shard, m *chunk) {
+	if h.ring != nil {
 		h.ring.add(&HistoryEntry{Action: ActionRelabel, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(), Time: time.Now()})
 	}
 }

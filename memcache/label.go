@@ -110,7 +110,9 @@ func (b Block) SetLabel(l Label) error {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
 	b.chunk.label = &l
-	owner.recordRelabel(b.chunk)
+	if h := owner.cache.history.Load(); h != nil {
+		h.relabel(owner, b.chunk)
+	}
 	return nil
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // browser is a headless Chromium with one page open.
@@ -25,9 +27,12 @@ type browser struct {
 	messages []string // errors and warnings of the console
 }
 
-// chromium is the program; the test is skipped if there is none.
+// chromium is the program; the test is skipped if there is none. The race detector sees nothing of it.
 func chromium(t testing.TB) string {
 	t.Helper()
+	if race.Enabled {
+		t.Skip("with the race detector pages are written and not opened")
+	}
 	for _, program := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(program); err == nil {
 			return path
