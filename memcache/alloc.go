@@ -25,6 +25,7 @@ type request struct {
 	pool         *Pool     // nil: the default pool
 	kind         poolKind
 
+	growing  bool // it has the growth lock
 	refused  bool // the shard, the cache or the pool has ended; see closedError
 	hit      bool // served without the driver
 	sequence uint64
@@ -90,8 +91,11 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		r.scope, r.pool, r.label = state.scope.innermostOf(c), state.poolOf(c), state.label
 	}
 	r.kind = kindFor(r.rounded)
-	if c.history.Load() != nil {
-		r.stack = c.stack(StacksState)
+	if h := c.history.Load(); h != nil {
+		r.stack = h.stack(StacksState)
+		if err := h.admit(ctx, bytes); err != nil {
+			return nil, err
+		}
 	}
 	if c.config.NoCaching {
 		return c.allocUncached(ctx, stream, r)
@@ -189,11 +193,13 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 		return nil, true
 	}
 	l := s.listsFor(r.pool)
-	if l == nil {
-		return nil, true
+	if l != nil {
+		m = s.bestFit(&l.free[r.kind], r)
 	}
-	x := &l.free[r.kind]
-	if m = s.bestFit(x, r); m == nil {
+	if m == nil {
+		if r.growing {
+			s.cache.mark(ActionMiss, s.id, r.rounded) // here, so that nothing was freed since
+		}
 		return nil, true
 	}
 	// What is about to change is known before anything does, so that a request that would raise a peak can be left alone
@@ -206,7 +212,7 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	}
 	s.hits++
 	r.hit = true
-	x.remove(m)
+	l.free[r.kind].remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
 		s.cache.raisePeaks(s, r.kind)
@@ -253,7 +259,7 @@ func (s *shard) handOut(m *chunk, r *request, split bool, d *delta) *chunk {
 	m.serial, m.requested = s.nextSerial(), r.bytes
 	m.stack, m.label, m.born = r.stack, r.label, s.epoch
 	s.apply(m.kind, d)
-	s.recordHistory(ActionAlloc, m, m.serial, r.stack)
+	s.recordAlloc(m, r)
 	if r.scope != nil {
 		m.charge(s.cache, r.scope)
 	}
@@ -278,16 +284,20 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 	var p pressure
 	for {
 		m, err := c.allocGrowing(ctx, stream, r)
-		if err == nil || !errors.Is(err, ErrOutOfMemory) {
-			return m, err
+		if err == nil {
+			return m, nil
+		}
+		if !errors.Is(err, ErrOutOfMemory) {
+			c.mark(ActionFailed, r.shard.id, r.rounded)
+			return nil, err
 		}
 		if !c.reclaim(ctx, r.segmentBytes, &p) {
 			c.mu.Lock()
 			c.stats.NumOOMs++
 			c.baseCounts.misses++
+			c.recordOOM(r, err)
 			c.mu.Unlock()
 			c.nameHolders(err)
-			c.recordOOM(r, err)
 			return nil, err
 		}
 	}
@@ -300,6 +310,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 		return nil, err
 	}
 	defer c.unlockGrowth()
+	r.growing = true
 	r.shard = c.shardOf(stream) // shards are retired under the growth lock only: this one stays until the end
 	c.inheritSegments(r)
 	if c.config.NoCaching {

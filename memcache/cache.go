@@ -29,7 +29,8 @@ import (
 //	pool, lending, context     private pools, and how a request finds its own
 //	scope, stats, statmap,     what is told of all that
 //	summary, snapshot,
-//	history, observer
+//	history, historystream,
+//	callsites, observer
 //	label, peak, profile       whose memory it is: now, and at a peak
 //	oom                        the error, and who is asked before it
 //	nocaching                  the cache without a cache
@@ -179,6 +180,9 @@ func New(dev device.Device, config Config) (*Cache, error) {
 // Device is the cache's device.
 func (c *Cache) Device() device.Device { return c.dev }
 
+// Config is the configuration that the cache was made with.
+func (c *Cache) Config() Config { return c.config }
+
 // SetMemoryFraction limits the bytes reserved to fraction times the device's memory, rounded down
 // (torch.cuda.set_per_process_memory_fraction); 1 is no limit. What is reserved already stays.
 func (c *Cache) SetMemoryFraction(fraction float64) error {
@@ -207,6 +211,7 @@ func (c *Cache) setLimit(limit int64) {
 	defer c.mu.Unlock()
 	armed := c.gcArmed()
 	c.limit = limit
+	c.mark(ActionSetLimit, 0, c.limitBytes())
 	if now := c.gcArmed(); now && !armed {
 		c.slowWork.Add(gcWork)
 	} else if armed && !now {
@@ -229,6 +234,9 @@ func (c *Cache) Close() error {
 	errs := []error{c.waitForPending(context.Background())}
 
 	c.lockAll()
+	if stream := c.historyStream(); stream != nil {
+		stream.end()
+	}
 	c.closed = true
 	if t := c.sumStats(); t.Allocation.All.Current > 0 {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
@@ -263,6 +271,14 @@ func (c *Cache) isClosed() bool {
 
 // limited reports whether the bytes reserved are limited. c.mu is held.
 func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
+
+// limitBytes is the limit, or -1 for none. c.mu is held.
+func (c *Cache) limitBytes() int64 {
+	if !c.limited() {
+		return -1
+	}
+	return c.limit
+}
 
 // checkStream refuses streams that can't allocate from the cache.
 func (c *Cache) checkStream(op string, s device.Stream) error {

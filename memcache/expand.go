@@ -139,7 +139,9 @@ func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	var p device.Ptr
 	reserve := func(size int64) (err error) {
 		bytes = roundUp(max(size, r.rounded), granule)
-		p, err = c.vmm.Reserve(bytes)
+		if p, err = c.vmm.Reserve(bytes); err != nil {
+			c.markAt(ActionReserve, r.shard.id, 0, bytes)
+		}
 		return err
 	}
 	err := reserve(sizes[0])
@@ -167,6 +169,7 @@ func (c *Cache) reserveAddresses(r *request) (*chunk, error) {
 	m.ptr, m.size, m.kind, m.unmapped = p, bytes, r.kind, true
 	s.addSegment(m.segment, r.pool)
 	m.segment.unmapped.insert(m)
+	c.markAt(ActionReserve, s.id, p, bytes)
 	return m, nil
 }
 

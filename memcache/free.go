@@ -28,8 +28,9 @@ func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	if c.history.Load() != nil {
-		was.stack = c.stack(StacksAll)
+	if h := c.history.Load(); h != nil {
+		was.stack = h.stack(StacksAll)
+		_ = h.admit(context.Background(), 0)
 	}
 	if c.config.NoCaching {
 		return c.freeUncached(b)
@@ -75,7 +76,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	}
 	s.sequence++
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.requested, m.kind, m.label
-	s.recordHistory(ActionFreeRequested, m, m.serial, was.stack)
+	s.recordFree(m, was.stack, !waits)
 	s.noteFree(m)
 	m.stack, m.lastSerial = nil, m.serial
 	m.serial = 0
@@ -115,7 +116,7 @@ func (c *Cache) recordEvents(m *chunk, uses []device.Stream) error {
 	clear(uses)
 	m.uses = uses[:0]
 	if c.pending.recordingDone(m) {
-		c.completePending(m)
+		c.completePending(m, true)
 	}
 	return errors.Join(errs...)
 }
@@ -165,24 +166,25 @@ func (c *Cache) synchronize(s device.Stream) error {
 	return nil
 }
 
-// completePending ends the free of a chunk whose last event is complete. No lock is held; nobody else has the chunk.
-func (c *Cache) completePending(m *chunk) {
+// completePending ends the free of a chunk whose last event is complete, in the call of Free itself or not. No lock is held;
+// nobody else has the chunk.
+func (c *Cache) completePending(m *chunk, inFree bool) {
 	if c.poisons() {
 		c.poison(m)
 	}
 	s := m.lockOwner()
-	ok := s.tryCompleteFree(m, false)
+	ok := s.tryCompleteFree(m, inFree, false)
 	s.mu.Unlock()
 	if !ok {
 		c.lockAll()
-		m.shard.Load().tryCompleteFree(m, true)
+		m.shard.Load().tryCompleteFree(m, inFree, true)
 		c.unlockAll()
 	}
 }
 
 // tryCompleteFree is completeFree with its delta, for a pending chunk. Unless all shards are locked it does nothing if a
 // quota is in the way, and says so. s.mu is held.
-func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
+func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 	if s.cache.closed {
 		return true
 	}
@@ -194,6 +196,7 @@ func (s *shard) tryCompleteFree(m *chunk, allLocked bool) bool {
 		return false
 	}
 	s.apply(m.kind, &d)
+	s.recordCompleted(m, inFree)
 	kind := m.kind
 	s.completeFree(m)
 	if !fits {
@@ -233,7 +236,6 @@ func (s *shard) freeDelta(m *chunk, d *delta) {
 // the delta was applied.
 func (s *shard) completeFree(m *chunk) {
 	m.pending = false
-	s.recordHistory(ActionFreeCompleted, m, m.lastSerial, nil)
 	for _, n := range [2]*chunk{m.prev, m.next} {
 		if n.mergeable() {
 			s.absorb(m, n)

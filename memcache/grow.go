@@ -80,6 +80,7 @@ func (c *Cache) countReserved(k poolKind, bytes int64) {
 // growError is what the request is told when the driver, or its figures, failed it.
 func (c *Cache) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
+		c.mark(ActionRefused, r.shard.id, r.segmentBytes)
 		return c.outOfMemory(r, err)
 	}
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)

@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// The history is a ring of the last events under one lock, in place of a log of all: it is for the minute before a failure,
-// and its memory is bounded. Off, it costs a hit one load of a pointer.
+// The history is a ring of the last events under one lock: it is for the minute before a failure, and its memory is
+// bounded. A log of all goes to who reads it as fast as it is made (historystream.go). Off, both cost a hit one load of a
+// pointer.
 
 // Action is what a history entry is about, with PyTorch's names.
 type Action string
@@ -30,6 +31,21 @@ const (
 	ActionRelabel       Action = "relabel" // Block.SetLabel; not of PyTorch
 )
 
+// What a [HistoryStream] has beside these: with them the calls can be made again, with the same outcome.
+const (
+	ActionMiss         Action = "miss"          // no free block serves a request: it goes on with the growth lock
+	ActionFlush        Action = "flush"         // pending frees are waited for, then free memory goes back to the driver
+	ActionReserve      Action = "reserve"       // addresses for an expandable segment; Address is 0 if there were none
+	ActionRefused      Action = "refused"       // the driver has no memory for a request
+	ActionFailed       Action = "failed"        // the end of a request after its miss, for another reason than memory
+	ActionEmptyCache   Action = "empty_cache"   // the end of EmptyCache, which began with a flush
+	ActionStreamClosed Action = "stream_closed" // free segments of a closed stream go to another
+	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
+	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
+	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction; Size is the limit in bytes, -1: none
+	ActionNote         Action = "note"          // HistoryStream.Note; Serial is its number
+)
+
 // HistoryEntry is one event. Sizes are bytes.
 type HistoryEntry struct {
 	Action  Action
@@ -45,6 +61,15 @@ type HistoryEntry struct {
 	// Stack are the program counters of the call, the innermost first, for runtime.CallersFrames; nil
 	// without stacks.
 	Stack []uintptr
+
+	// Block is the block's bytes, for alloc.
+	Block int64
+	// Grew says of an alloc that no free block served it at first. AtOnce says of a free_requested that no recorded stream
+	// holds the block back: its free_completed follows, and a [HistoryStream] leaves that one out. Of a free_completed it says
+	// that it was the call of Free that saw the streams done, not a later request.
+	Grew, AtOnce bool
+	// Pool is the private pool of an alloc; zero: the default pool.
+	Pool PoolID
 }
 
 // Stacks says which entries and blocks keep the call stack.
@@ -79,76 +104,162 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 	if o.Stacks > StacksAll {
 		return fmt.Errorf("memcache: RecordHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
-	if o.Entries == 0 {
-		c.history.Store(nil)
-		return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ring *historyRing
+	if o.Entries > 0 {
+		ring = &historyRing{list: make([]HistoryEntry, o.Entries), stacks: o.Stacks}
 	}
-	c.history.Store(&history{ring: make([]HistoryEntry, o.Entries), stacks: o.Stacks})
+	c.setHistory(ring, c.historyStream())
 	return nil
+}
+
+// setHistory makes the history what it is from here on. c.mu is held.
+func (c *Cache) setHistory(ring *historyRing, stream *HistoryStream) {
+	h := &history{ring: ring, stream: stream}
+	if ring != nil {
+		h.stacks = ring.stacks
+	}
+	if stream != nil {
+		h.stacks = max(h.stacks, stream.stacks)
+	}
+	if ring == nil && stream == nil {
+		h = nil
+	}
+	c.history.Store(h)
 }
 
 // History returns the recorded events, the oldest first.
 func (c *Cache) History() []HistoryEntry {
 	h := c.history.Load()
-	if h == nil {
+	if h == nil || h.ring == nil {
 		return nil
 	}
-	return h.list()
+	return h.ring.entries()
 }
 
-// history is a ring of entries. Its lock may be taken under a shard's; nothing is done under it but copying.
+// history is where events go. It is never changed, but replaced: an event looks at one pointer.
 type history struct {
+	stacks Stacks
+	ring   *historyRing   // or nil
+	stream *HistoryStream // or nil
+}
+
+// add enters an event, with the stack of the call as deep as its receivers want it.
+func (h *history) add(e *HistoryEntry) {
+	e.Time = time.Now()
+	if h.stream != nil {
+		h.stream.add(e)
+	}
+	if h.ring != nil {
+		h.ring.add(e)
+	}
+}
+
+// mark enters an event that only a stream has.
+func (c *Cache) mark(a Action, stream uint64, size int64) { c.markAt(a, stream, 0, size) }
+
+// markAt is mark of an event that has an address.
+func (c *Cache) markAt(a Action, stream uint64, p device.Ptr, size int64) {
+	if h := c.history.Load(); h != nil && h.stream != nil {
+		h.stream.add(&HistoryEntry{Action: a, Stream: stream, Address: p, Size: size, Time: time.Now()})
+	}
+}
+
+// keepsStack reports whether the stack of an entry is wanted at a level.
+func (level Stacks) keepsStack(a Action) bool {
+	if a == ActionFreeRequested || a == ActionFreeCompleted {
+		return level >= StacksAll
+	}
+	return level >= StacksAlloc
+}
+
+// historyRing is a ring of entries. Its lock may be taken under a shard's; nothing is done under it but copying.
+type historyRing struct {
 	stacks Stacks
 
 	mu   sync.Mutex
-	ring []HistoryEntry
+	list []HistoryEntry
 	n    int // entries ever added
 }
 
 // add enters an event, in place of the oldest one if the ring is full.
-func (h *history) add(e HistoryEntry) {
-	e.Time = time.Now()
-	if h.stacks < StacksAlloc {
-		e.Stack = nil
+func (r *historyRing) add(e *HistoryEntry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := &r.list[r.n%len(r.list)]
+	*at = *e
+	if !r.stacks.keepsStack(e.Action) {
+		at.Stack = nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ring[h.n%len(h.ring)] = e
-	h.n++
+	r.n++
 }
 
-// list copies the entries, the oldest first.
-func (h *history) list() []HistoryEntry {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.n <= len(h.ring) {
-		return append([]HistoryEntry(nil), h.ring[:h.n]...)
+// entries copies the entries, the oldest first.
+func (r *historyRing) entries() []HistoryEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n <= len(r.list) {
+		return append([]HistoryEntry(nil), r.list[:r.n]...)
 	}
-	first := h.n % len(h.ring)
-	return append(append([]HistoryEntry(nil), h.ring[first:]...), h.ring[:first]...)
+	first := r.n % len(r.list)
+	return append(append([]HistoryEntry(nil), r.list[first:]...), r.list[:first]...)
 }
 
 // stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since it takes about
 // 1 µs.
-func (c *Cache) stack(level Stacks) []uintptr {
-	h := c.history.Load()
-	if h == nil || h.stacks < level {
+func (h *history) stack(level Stacks) []uintptr {
+	if h.stacks < level {
 		return nil
+	}
+	if h.stream != nil {
+		return h.stream.sites.caller()
 	}
 	pcs := make([]uintptr, 64)
 	return pcs[:runtime.Callers(3, pcs)]
 }
 
-// recordHistory records what happened to a block. s.mu is held.
-func (s *shard) recordHistory(a Action, m *chunk, serial uint64, stack []uintptr) {
+// recordAlloc records the hand-out of m. s.mu is held.
+func (s *shard) recordAlloc(m *chunk, r *request) {
 	if h := s.cache.history.Load(); h != nil {
-		h.add(HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Label: m.label.value(), Stack: stack})
+		h.add(&HistoryEntry{Action: ActionAlloc, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(),
+			Stack: r.stack, Block: m.size, Grew: r.growing, Pool: r.pool.ID()})
+	}
+}
+
+// recordFree records the end of a hand-out; at once, it is completed in the same breath. s.mu is held.
+func (s *shard) recordFree(m *chunk, stack []uintptr, atOnce bool) {
+	h := s.cache.history.Load()
+	if h == nil {
+		return
+	}
+	e := HistoryEntry{Action: ActionFreeRequested, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(),
+		Stack: stack, AtOnce: atOnce}
+	h.add(&e)
+	if atOnce && h.ring != nil {
+		e.Action, e.Stack, e.AtOnce = ActionFreeCompleted, nil, false
+		h.ring.add(&e)
+	}
+}
+
+// recordCompleted records that the free of a pending block is complete, in the call of Free itself or not. s.mu is held.
+func (s *shard) recordCompleted(m *chunk, inFree bool) {
+	if h := s.cache.history.Load(); h != nil {
+		h.add(&HistoryEntry{Action: ActionFreeCompleted, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.lastSerial, Label: m.label.value(),
+			AtOnce: inFree})
+	}
+}
+
+// relabel enters the label that m has from here on. s.mu is held.
+func (h *history) relabel(s *shard, m *chunk) {
+	if h.ring != nil {
+		h.ring.add(&HistoryEntry{Action: ActionRelabel, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(), Time: time.Now()})
 	}
 }
 
 // recordSegment records what happened to memory from the driver.
 func (c *Cache) recordSegment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
 	if h := c.history.Load(); h != nil {
-		h.add(HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Stack: stack})
+		h.add(&HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Stack: stack})
 	}
 }

@@ -40,6 +40,10 @@ func (c *Cache) inheritSegments(r *request) {
 		if s == r.shard || s == into || !s.stream.Closed() {
 			continue
 		}
+		if !s.closedMarked {
+			s.closedMarked = true
+			c.mark(ActionStreamClosed, s.id, 0)
+		}
 		for _, seg := range s.segments {
 			if seg.allFree() {
 				s.moveSegment(seg, into)

@@ -118,7 +118,9 @@ func (b Block) setLabel(l *Label) error {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
 	b.chunk.label = l
-	owner.recordHistory(ActionRelabel, b.chunk, b.serial, nil)
+	if h := owner.cache.history.Load(); h != nil {
+		h.relabel(owner, b.chunk)
+	}
 	return nil
 }
 

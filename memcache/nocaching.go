@@ -47,7 +47,7 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	m := b.chunk
 	s.sequence++
 	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind, label: m.label}
-	s.recordHistory(ActionFreeRequested, m, m.serial, nil)
+	s.recordFree(m, nil, false)
 	s.noteFree(m)
 	m.serial, m.lastSerial, m.pending = 0, m.serial, true
 	if m.scope != nil {
@@ -73,7 +73,7 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	defer c.unlockAll()
 	clear(uses)
 	m.uses, m.pending, m.stack = uses[:0], false, nil
-	s.recordHistory(ActionFreeCompleted, m, m.lastSerial, nil)
+	s.recordCompleted(m, true)
 	s.apply(m.kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.size, gaugeRequestedBytes: -m.requested})
 	c.forgetSegment(m.segment)
 	return was, nil

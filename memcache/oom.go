@@ -142,12 +142,12 @@ func (c *Cache) holders() []Share {
 	return shares[:min(len(shares), mostHolders)]
 }
 
-// recordOOM records a request that failed.
+// recordOOM records a request that failed. c.mu is held.
 func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
+		h.add(&HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
 	}
 }
 

@@ -164,7 +164,7 @@ func (c *Cache) poll() error {
 	for done != nil {
 		m := done
 		done, m.nextDone = m.nextDone, nil
-		c.completePending(m)
+		c.completePending(m, false)
 	}
 	return err
 }

@@ -34,6 +34,11 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
+	if h := c.history.Load(); h != nil {
+		if err := h.admit(ctx, 0); err != nil {
+			return err
+		}
+	}
 	if err := c.lockGrowth(ctx); err != nil {
 		return err
 	}
@@ -41,7 +46,9 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if c.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
-	return c.flushPool(ctx, p)
+	err := c.flushPool(ctx, p)
+	c.mark(ActionEmptyCache, 0, 0)
+	return err
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock is held, and no
@@ -53,6 +60,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
+	c.mark(ActionFlush, 0, 0)
 	c.mu.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
 	err := c.waitForPending(waitCtx)

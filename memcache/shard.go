@@ -35,6 +35,7 @@ type shard struct {
 	sequence         uint64 // of hand-outs and frees, for observers
 	quotaDonor       int    // the shard that claimQuota asked last
 	retired          bool   // not in the table any more
+	closedMarked     bool   // the history knows that the stream is closed
 
 	hits, misses, splits, merges int64
 

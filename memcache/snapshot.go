@@ -1,7 +1,9 @@
 package memcache
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -57,23 +59,23 @@ const (
 func (c *Cache) Snapshot() Snapshot {
 	c.lockAll()
 	defer c.unlockAll()
-	s := Snapshot{Device: c.dev.Name()}
+	s := Snapshot{Device: c.dev.Name(), Segments: c.copySegments()}
+	if h := c.history.Load(); h != nil && h.ring != nil {
+		s.History = h.ring.entries()
+		h.ring.add(&HistoryEntry{Action: ActionSnapshot, Size: c.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
+	}
+	return s
+}
+
+// copySegments are the segments, by address. All shards are locked.
+func (c *Cache) copySegments() (list []SegmentSnapshot) {
 	for _, shard := range c.table.Load().list {
 		for _, seg := range shard.segments {
-			s.Segments = seg.appendTo(s.Segments)
+			list = seg.appendTo(list)
 		}
 	}
-	if h := c.history.Load(); h != nil {
-		s.History = h.list()
-		h.add(HistoryEntry{Action: ActionSnapshot, Size: c.sumGauge(allPools, gaugeActiveBytes).Current})
-	}
-	slices.SortFunc(s.Segments, func(a, b SegmentSnapshot) int {
-		if a.Address < b.Address {
-			return -1
-		}
-		return 1
-	})
-	return s
+	slices.SortFunc(list, func(a, b SegmentSnapshot) int { return cmp.Compare(a.Address, b.Address) })
+	return list
 }
 
 // appendTo adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are

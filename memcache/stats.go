@@ -184,6 +184,7 @@ func (c *Cache) ResetPeakStats() {
 		}
 	}
 	c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
+	c.mark(ActionResetPeaks, 0, 0)
 }
 
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
@@ -213,6 +214,7 @@ func (c *Cache) ResetAccumulatedStats() {
 			}
 		}
 	}
+	c.mark(ActionResetTotals, 0, 0)
 }
 
 // MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).

@@ -317,11 +317,11 @@ func (t *twin) compareHistory() error {
 	h := t.caller.cache.history.Load()
 	trace := t.model.Trace
 	t.model.Trace = trace[:0]
-	if h.n-t.seen != len(trace) || len(trace) > len(h.ring) {
-		return fmt.Errorf("the history has %d new entries, the model's %v", h.n-t.seen, trace)
+	if h.ring.n-t.seen != len(trace) || len(trace) > len(h.ring.list) {
+		return fmt.Errorf("the history has %d new entries, the model's %v", h.ring.n-t.seen, trace)
 	}
 	for _, want := range trace {
-		e := h.ring[t.seen%len(h.ring)]
+		e := h.ring.list[t.seen%len(h.ring.list)]
 		t.seen++
 		if got := (model.Entry{Action: string(e.Action), At: int64(e.Address), Size: e.Size, Stream: e.Stream}); got != want {
 			return fmt.Errorf("the history says %v, the model's %v", got, want)

@@ -22,6 +22,7 @@ type header struct {
 	Format      string           `json:"format"` // of our own recordings
 	Start       int64            `json:"start"`
 	Initial     int              `json:"initial"`
+	HostMemory  bool             `json:"host_memory"`
 	Conf        string           `json:"conf"`
 	TotalMemory int64            `json:"total_memory"`
 	Limit       json.RawMessage  `json:"limit"`
@@ -134,7 +135,7 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 		if h.Initial < 0 {
 			return nil, fmt.Errorf("the header: initial is %d; want a number of entries", h.Initial)
 		}
-		rec.Own, rec.Initial, rec.start = true, h.Initial, h.Start
+		rec.Own, rec.Initial, rec.start, rec.HostMemory = true, h.Initial, h.Start, h.HostMemory
 	}
 	if h.Limit != nil {
 		if err := json.Unmarshal(h.Limit, &rec.Limit); err != nil || rec.Limit < 0 {

@@ -34,6 +34,9 @@ import (
 // Format is what the header of our own recordings says.
 const Format = "cistern recording 1"
 
+// atOnce is the action of a free_requested with its free_completed.
+const atOnce = "free"
+
 // definition is a line that is an object.
 type definition struct {
 	Label    *int    `json:"label"`
@@ -141,7 +144,7 @@ func (r *ownReader) entry(action string, f []int64) error {
 	if len(f) < 3 {
 		return fmt.Errorf("%d values; an entry is [action, address, size, stream, ...]", len(f)+1)
 	}
-	free := action == "free"
+	free := action == atOnce
 	if free {
 		action = "free_requested"
 	}
@@ -165,7 +168,7 @@ func (r *ownReader) entry(action string, f []int64) error {
 		case 5:
 			d.serial = uint64(v)
 		case 6:
-			e.Flags = Flags(v) & (Grew | Private)
+			e.Flags = Flags(v) & (Grew | Private | AtOnce)
 		}
 	}
 	if e.Bytes != 0 && (e.Action != Alloc || e.Bytes < e.Size || e.Bytes >= maxSize) {

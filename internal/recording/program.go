@@ -13,6 +13,9 @@ type Program struct {
 	Streams []uint64 // the streams' IDs; steps have their index
 	Blocks  int      // the number of hand-outs
 	Pending int      // the number of frees that were not complete at once
+	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
+	// caller, and so can't be had again by making them; "": they are.
+	Jumbled string
 }
 
 // StepKind is a kind of call.
@@ -24,6 +27,8 @@ const (
 	StepOOM            // an allocation that failed
 	StepFree
 	StepEmpty // empty_cache, or whatever else happened outside of an allocation
+	StepReset // ResetPeakStats or ResetAccumulatedStats
+	StepOther // what happened to other calls' frees, in a recording of ours
 )
 
 // Step is one call.
@@ -52,7 +57,12 @@ func NewProgram(rec *Recording) (*Program, error) {
 		}
 		i += n
 	}
-	b.empty(len(rec.Entries))
+	if rec.Own {
+		b.jumble(ownReason(p))
+		b.others(len(rec.Entries))
+	} else {
+		b.empty(len(rec.Entries))
+	}
 	return p, nil
 }
 
@@ -76,6 +86,9 @@ type builder struct {
 func (b *builder) add(i int) (int, error) {
 	entries := b.p.Entries
 	e := &entries[i]
+	if b.p.Own {
+		b.own(i)
+	}
 	switch e.Action {
 	case Alloc, OOM:
 		s := Step{Kind: StepOOM, Stream: b.stream(e.Stream), Block: -1, Entry: int32(i), From: int32(b.inside), To: int32(i), Completed: -1}
@@ -118,11 +131,13 @@ func (b *builder) free(i int) (int, error) {
 	case h.size != e.Size || h.stream != e.Stream:
 		return 0, fmt.Errorf("%v on stream %d: the block there has %d bytes and is of stream %d", e, e.Stream, h.size, h.stream)
 	}
-	b.empty(i)
+	if !b.p.Own {
+		b.empty(i)
+	}
 	e.Block = h.block
 	s := Step{Kind: StepFree, Stream: b.stream(e.Stream), Block: h.block, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1}
 	b.inside = i + 1
-	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr {
+	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr && (!b.p.Own || (e.Flags|entries[i+1].Flags)&AtOnce != 0) {
 		entries[i+1].Block = h.block
 		s.Completed = int32(i + 1)
 		b.inside++

@@ -37,6 +37,8 @@ type Recording struct {
 	Initial int
 	// Own says that memcache made the recording, and Unfinished that it ends before its program or its Close did.
 	Own, Unfinished bool
+	// HostMemory says that the device of a recording of ours is host memory, where addresses are scarce.
+	HostMemory bool
 	// Details are nil unless they were asked for.
 	Details *Details
 
@@ -83,6 +85,7 @@ const (
 	// What only recordings of memcache have.
 	Miss         // no free block serves a request, which goes on with the growth lock
 	Flush        // pending frees are waited for, and free memory goes back to the driver
+	Reserve      // addresses for an expandable segment; the address is 0 if there were none
 	Refused      // the driver has no memory
 	EmptyCache   // the end of such a call, which began with a Flush
 	Failed       // the end of a request that failed for another reason than memory
@@ -93,7 +96,7 @@ const (
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom", "miss", "flush", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "set_limit"}
+	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "set_limit"}
 
 // ignored are actions of other versions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
@@ -143,7 +146,7 @@ type Flags uint8
 const (
 	Grew    Flags = 1 << iota // of an alloc: a Miss went before, or it waited for another request's
 	Private                   // of an alloc: of a private pool
-	AtOnce                    // of a free_requested: the next entry completes it
+	AtOnce                    // of a free_requested: the next entry completes it; of a free_completed: the call of Free saw it
 )
 
 // String names the action, size and address.
@@ -170,7 +173,7 @@ func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (
 		if size < 0 || size >= maxSize {
 			return e, false, fmt.Errorf("%s of %d bytes: sizes are 0 to 2^60-1", action, size)
 		}
-		return Entry{Action: a, Size: size, Stream: stream, Block: -1}, true, nil
+		return Entry{Action: a, Addr: device.Ptr(addr), Size: size, Stream: stream, Block: -1}, true, nil
 	}
 	if size <= 0 || size >= maxSize {
 		return e, false, fmt.Errorf("%s of %d bytes: sizes are 1 to 2^60-1", action, size)

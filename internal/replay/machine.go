@@ -17,8 +17,9 @@ import (
 type machine struct {
 	p       *recording.Program
 	dev     *null.Device
+	of      device.Device // what the cache takes it for
 	cache   *memcache.Cache
-	streams []*null.Stream
+	streams []device.Stream
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
 
@@ -30,6 +31,9 @@ type machine struct {
 	wanted int               // how many of expect the cache is past
 	undo   undo
 	full   bool // the driver has no more memory than the recording shows
+
+	exactly bool              // of a recording of ours: the driver does what it did
+	ranges  []recording.Entry // the addresses that it reserved
 }
 
 // pendingFree is a freed block whose stream is held up.
@@ -43,22 +47,27 @@ type pendingFree struct {
 const firstPending = 1 << 63
 
 // newMachine makes a cache under config, on a device with the recorded memory and streams.
-func newMachine(p *recording.Program, config memcache.Config) (*machine, error) {
+// exactly, the driver does what it did in the recording, which must be ours.
+func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*machine, error) {
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
 		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
 	}
-	cache, err := memcache.New(dev, config)
+	var of device.Device = dev
+	if exactly && p.HostMemory {
+		of = hostDevice{dev}
+	}
+	cache, err := memcache.New(of, config)
 	if err != nil {
 		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
 	}
-	m := &machine{p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree)}
+	m := &machine{exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree)}
 	for _, id := range p.Streams {
 		s, err := dev.NewStreamWithID(id)
 		if err != nil {
 			return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
 		}
-		m.streams = append(m.streams, s)
+		m.streams = append(m.streams, m.stream(s))
 	}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
@@ -96,7 +105,9 @@ func (m *machine) before(c *null.Call) {
 			c.Err = m.outOfMemory("Alloc", c.Bytes)
 		}
 	case null.OpReserve:
-		if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
+		if m.exactly {
+			m.reserve(c)
+		} else if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
 			c.Ptr = next.Addr
 		}
 	case null.OpMap:
@@ -134,8 +145,11 @@ func (m *machine) after(c null.Call) {
 // begin starts a call in which the recording has the driver calls among entries.
 func (m *machine) begin(entries []recording.Entry, full bool) {
 	m.got, m.wanted, m.full = m.got[:0], 0, full
-	m.expect = m.expect[:0]
+	m.expect, m.ranges = m.expect[:0], m.ranges[:0]
 	for _, e := range entries {
+		if e.Action == recording.Reserve {
+			m.ranges = append(m.ranges, e)
+		}
 		if e.Action.Driver() {
 			m.expect = join(m.expect, e)
 		}
@@ -173,7 +187,7 @@ func (m *machine) release(s *recording.Step, later bool) error {
 		return err
 	}
 	m.held[s.Block] = pendingFree{stream, release}
-	if err := b.RecordStream(stream); err != nil {
+	if err := b.RecordStream(m.stream(stream)); err != nil {
 		return err
 	}
 	return b.Free()

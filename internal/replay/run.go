@@ -79,8 +79,12 @@ func (r *run) playStep(i int) {
 		r.compare(i, r.release(s, s.Later || how.late))
 	case recording.StepEmpty:
 		r.flush(i, r.p.Inside(s))
+	case recording.StepReset:
+		r.reset(r.p.Entries[s.Entry].Action)
+	case recording.StepOther: // at the end of a file that was cut off
 	default:
 		inside := r.p.Inside(s)
+		r.closeStreams(inside)
 		if how.empty {
 			cut := shapeOf(inside).cut
 			r.flush(i, inside[:cut])
@@ -99,6 +103,9 @@ func (r *run) playStep(i int) {
 
 // read is the reading of step i.
 func (r *run) read(i int) reading {
+	if r.p.Own {
+		return reading{full: refused(r.p.Inside(&r.p.Steps[i]))}
+	}
 	if i > 0 && r.assumptions.paired(r.p, i-1) {
 		return r.ahead
 	}

@@ -63,7 +63,7 @@ func (s *search) better(o *search) bool {
 
 // replay makes one replay.
 func (s *search) replay(choices []choice, stop bool) (*run, error) {
-	m, err := newMachine(s.p, s.config)
+	m, err := newMachine(s.p, s.config, s.p.Own)
 	if err != nil {
 		return nil, err
 	}

@@ -58,8 +58,8 @@ type Scenario struct {
 // NewScenario infers from a verification what the recording leaves out.
 func NewScenario(p *recording.Program) (*Scenario, error) {
 	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit}
-	if p.PrivatePools {
-		return s, nil // can't be verified: as if all were of the default pools
+	if p.PrivatePools || p.Own {
+		return s, nil // can't be verified, as if all were of the default pools; or leaves nothing out
 	}
 	best, err := verify(p)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	if config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0 {
 		config.MemoryLimit = s.limit
 	}
-	m, err := newMachine(s.p, config)
+	m, err := newMachine(s.p, config, false)
 	if err != nil {
 		return nil, err
 	}
@@ -127,6 +127,11 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		return m.release(step, step.Later || how.late)
 	case recording.StepEmpty:
 		return m.emptyCache()
+	case recording.StepOther:
+		m.completeAll(s.p.Inside(step))
+		return nil
+	case recording.StepReset:
+		return nil // the peak of all of it is what is asked
 	}
 	inside := s.p.Inside(step)
 	if how.empty {

@@ -15,7 +15,7 @@ var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "e
 
 // beside are packages that stand apart from the layers, with what they may import.
 var beside = map[string][]string{
-	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/recording", "internal/replay"},
+	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/recording", "internal/replay", "internal/sizes"},
 	"memcache/memreplay":  {"memcache", "internal/recording", "internal/replay"},
 	"internal/race":       nil,
 	"internal/invariants": nil,

@@ -78,7 +78,9 @@ func (w *watcher) next() string {
 	return ""
 }
 
-func event(id, step int64) string { return fmt.Sprintf(`id: %d event: step data: {"step":%d`, id, step) }
+func event(id, step int64) string {
+	return fmt.Sprintf(`id: %d event: step data: {"step":%d`, id, step)
+}
 
 func TestStepsAsEvents(t *testing.T) {
 	s := newSite(t, Config{Steps: 3})

@@ -20,7 +20,7 @@ type account struct {
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
 	peakReserved int64
-	exact        bool // blocks have the size that the allocator gave them
+	exact        bool // blocks have the size that the allocator gave them, and not what was asked for, rounded
 }
 
 // block is one hand-out.
@@ -50,15 +50,8 @@ var errTooLarge = errors.New("more than 2^53 bytes are in use at once: no device
 
 // newAccount works a source out.
 func newAccount(s *source) (*account, error) {
-	a := &account{source: s, exact: true}
-	if err := blockSizes(s); err != nil {
-		a.exact = false
-		for i := range s.entries {
-			if e := &s.entries[i]; e.size == 0 && e.action <= recording.FreeCompleted {
-				e.size = s.sizing.round(e.requested)
-			}
-		}
-	}
+	a := &account{source: s}
+	a.exact = blockSizes(s) == nil
 	a.addBlocks()
 	a.addRanges()
 	if err := a.findPeak(); err != nil {
@@ -87,12 +80,16 @@ func (a *account) addBlocks() {
 				odd++
 			}
 			live[e.addr] = int32(len(a.blocks))
-			a.blocks = append(a.blocks, block{alloc: at, free: n, done: n, addr: e.addr, size: e.size, requested: e.requested,
+			a.blocks = append(a.blocks, block{alloc: at, free: n, done: n, addr: e.addr, size: a.sizeOf(e), requested: e.requested,
 				stream: e.stream, owner: e.owner, step: e.step})
 		case recording.FreeRequested, recording.FreeCompleted:
 			if !held {
 				b = int32(len(a.blocks))
-				a.blocks = append(a.blocks, block{alloc: -1, free: n, done: n, addr: e.addr, size: e.size, requested: e.requested,
+				freed := n
+				if e.action == recording.FreeCompleted {
+					freed = -1 // it was waiting for a stream
+				}
+				a.blocks = append(a.blocks, block{alloc: -1, free: freed, done: n, addr: e.addr, size: a.sizeOf(e), requested: e.requested,
 					stream: e.stream, owner: a.earlier(e.owner), step: e.step})
 				live[e.addr] = b
 				old++
@@ -115,8 +112,17 @@ func (a *account) addBlocks() {
 		a.note("%d blocks that the entries leave in use are not in the segments at the end: entries are missing", missing)
 	}
 	if !a.exact {
-		a.note("the entries do not tell how large the blocks are: each counts as what was asked for, rounded")
+		a.note("the entries do not tell how large all blocks are: such a block counts as what was asked for, rounded")
 	}
+}
+
+// sizeOf is the size of an entry's block. Frees tell only what was asked for.
+func (a *account) sizeOf(e *entry) int64 {
+	if e.size > 0 {
+		return e.size
+	}
+	a.exact = false
+	return a.sizing.round(e.requested)
 }
 
 func (a *account) note(format string, args ...any) {

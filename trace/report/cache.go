@@ -25,9 +25,10 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	if name == "" {
 		name = snapshot.Device
 	}
-	s := &source{name: name, device: snapshot.Device, owners: newOwners(), sizing: sizingOf("", nil)}
-	l := labels{owners: s.owners, byPC: make(map[uintptr][]frame)}
-	rec := &recording.Recording{Name: name, Segments: []recording.Segment{}}
+	conf := c.Config().Options()
+	s := &source{name: name, device: snapshot.Device, conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
+	l := labels{owners: s.owners, byPC: make(map[uintptr][]frame), allocs: make(map[uint64]int)}
+	rec := &recording.Recording{Name: name, Conf: conf}
 	for i := range snapshot.History {
 		s.addHistory(&snapshot.History[i], &l, rec)
 	}
@@ -53,10 +54,16 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 type labels struct {
 	owners *owners
 	byPC   map[uintptr][]frame
+	allocs map[uint64]int // entries by the serials of their blocks
 }
 
 func (l *labels) owner(label memcache.Label, stack []uintptr) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.stack(l.framesOf(stack))})
+}
+
+// relabelled is who has the owner's stack and another label.
+func (l *labels) relabelled(id int32, label memcache.Label) int32 {
+	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.list[id].stack})
 }
 
 // framesOf are the places of program counters; functions that the compiler inlined have their own.
@@ -113,8 +120,16 @@ var actions = map[memcache.Action]recording.Action{
 	memcache.ActionSegmentUnmap: recording.SegmentUnmap, memcache.ActionOOM: recording.OOM,
 }
 
-// addHistory takes over an entry of the history.
+// addHistory takes over an entry of the history. A block whose label was changed has had the last one from the start, as in
+// the cache's own profiles.
 func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.Recording) {
+	if h.Action == memcache.ActionRelabel {
+		if i, ok := l.allocs[h.Serial]; ok {
+			e := &s.entries[i]
+			e.owner, e.step = l.relabelled(e.owner, h.Label), h.Label.Step
+		}
+		return
+	}
 	action, ok := actions[h.Action]
 	if !ok || h.Size <= 0 {
 		return
@@ -123,10 +138,12 @@ func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.
 	if n := len(s.entries); n > 0 {
 		now = max(now, s.entries[n-1].time)
 	}
-	s.sizing.config.ExpandableSegments = s.sizing.config.ExpandableSegments || action == recording.SegmentMap
-	s.entries = append(s.entries, entry{action: action, addr: uint64(h.Address), requested: h.Size, stream: h.Stream, time: now,
+	if action == recording.Alloc {
+		l.allocs[h.Serial] = len(s.entries)
+	}
+	s.entries = append(s.entries, entry{action: action, addr: uint64(h.Address), requested: h.Size, size: h.Block, stream: h.Stream, time: now,
 		owner: l.owner(h.Label, h.Stack), step: h.Label.Step})
-	rec.Entries = append(rec.Entries, recording.Entry{Action: action, Addr: device.Ptr(h.Address), Size: h.Size, Stream: h.Stream, Free: h.Free, Block: -1})
+	rec.Entries = append(rec.Entries, recording.Entry{Action: action, Addr: device.Ptr(h.Address), Size: h.Size, Stream: h.Stream, Free: h.Free, Bytes: h.Block, Block: -1})
 }
 
 // addSpans puts the steps where their times lie among the entries.

@@ -20,11 +20,8 @@ type sizing struct {
 
 // sizingOf are the sizes of an option string; settings, if there are any, win. Options that nobody knows are those of the default.
 func sizingOf(conf string, settings *recording.Settings) sizing {
-	s := sizing{maxSplit: math.MaxInt64}
-	s.config, _ = memcache.ParseConfig(conf)
-	if mb := s.config.MaxSplitSizeMB; mb > 0 && mb < math.MaxInt64>>20 {
-		s.maxSplit = mb << 20
-	}
+	config, _ := memcache.ParseConfig(conf)
+	s := sizing{config: config, maxSplit: maxSplit(config)}
 	if settings != nil {
 		s.config.ExpandableSegments = settings.ExpandableSegments
 		for i, d := range settings.RoundupPower2Divisions {
@@ -35,6 +32,14 @@ func sizingOf(conf string, settings *recording.Settings) sizing {
 		}
 	}
 	return s
+}
+
+// maxSplit is the limit of a configuration, in bytes.
+func maxSplit(config memcache.Config) int64 {
+	if mb := config.MaxSplitSizeMB; mb > 0 && mb < math.MaxInt64>>20 {
+		return mb << 20
+	}
+	return math.MaxInt64
 }
 
 // round is the size of the chunk that a request needs.

@@ -16,7 +16,6 @@ type source struct {
 	// final are the segments at the end; nil: unknown.
 	final    []finalSegment
 	profiles []profile
-	ooms     []string
 	owners   *owners
 	notes    []string
 }

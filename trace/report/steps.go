@@ -95,7 +95,7 @@ func (a *account) counts() []tally {
 		switch e := &a.entries[i]; e.action {
 		case recording.Alloc:
 			t.allocs++
-			t.bytes += e.size
+			t.bytes += a.sizeOf(e)
 		case recording.OOM:
 			t.ooms++
 		}

@@ -65,13 +65,13 @@ class Flame {
   }
 
   cell(c, i, top, height) {
-    const what = c.names.join(" › "), part = percent(c.node.bytes, this.root.bytes);
+    const what = shorten(c.names.map((n) => shorten(n, 200)).join(" › "), 1000), part = percent(c.node.bytes, this.root.bytes);
     return el("div", {
       class: c.rest ? "cell rest" : "cell", role: "treeitem", tabindex: i === 0 ? 0 : -1, "aria-level": c.depth + 1, "data-bytes": c.node.bytes, "data-depth": c.depth,
       "aria-label": `${what}: ${mib(c.node.bytes)}, ${part}, ${plural(c.node.blocks, "block")}`,
       style: { left: `${(100 * c.from) / top.bytes}%`, width: `${(100 * c.node.bytes) / top.bytes}%`, top: `${c.depth * height}px`, background: c.colour, color: inkOn(c.colour) },
       onclick: () => (c.rest ? null : this.open(i === 0 ? this.path.slice(0, -1) : c.node.path)),
-      onpointermove: (e) => tip.show(e.clientX, e.clientY, el("div", { class: "tip-head" }, c.names.map((n) => el("div", {}, n))),
+      onpointermove: (e) => tip.show(e.clientX, e.clientY, el("div", { class: "tip-head" }, c.names.slice(0, 24).map((n) => el("div", {}, shorten(n, 200)))),
         row("bytes", exactly(c.node.bytes)), row("of all", part), row("blocks", count(c.node.blocks))),
       onpointerleave: () => tip.hide(),
     }, el("span", {}, what), " ", el("small", {}, mib(c.node.bytes)));
@@ -90,7 +90,7 @@ class Flame {
   crumbs() {
     replace($("crumbs"), this.path.length === 0 ? null : [
       el("button", { type: "button", onclick: () => this.open([]) }, "all"),
-      this.path.map((name, i) => [" › ", i === this.path.length - 1 ? el("b", {}, name) : el("button", { type: "button", onclick: () => this.open(this.path.slice(0, i + 1)) }, name)])]);
+      this.path.map((name, i) => [" › ", i === this.path.length - 1 ? el("b", {}, shorten(name, 80)) : el("button", { type: "button", onclick: () => this.open(this.path.slice(0, i + 1)) }, shorten(name, 80))])]);
   }
 
   // key moves among the cells: down to the largest part, up to the whole, left and right on a level.

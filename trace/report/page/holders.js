@@ -4,10 +4,10 @@ class Holders {
   constructor(page) {
     const { owners, r } = page;
     const columns = [];
-    if (r.labelled) columns.push({ name: "category", text: true, value: (h) => owners.category(h.owner), show: (h) => [el("i", { class: "swatch", style: { background: page.nameColour(owners.path(h.owner, h.size)[0]) } }), owners.category(h.owner)] });
+    if (r.labelled) columns.push({ name: "category", text: true, value: (h) => owners.category(h.owner), show: (h) => swatched(page.nameColour(owners.category(h.owner)), owners.category(h.owner)) });
     if (r.modules.some((m) => m)) columns.push({ name: "module", text: true, value: (h) => owners.module(h.owner), show: (h) => words(owners.module(h.owner)) || "–" });
     if (r.stacked) columns.push({ name: "call site", text: true, value: (h) => owners.site(h.owner), show: (h) => this.site(owners, h.owner) });
-    if (!r.labelled && !r.stacked) columns.push({ name: "size of block", text: true, value: (h) => sizeClass(h.size), show: (h) => [el("i", { class: "swatch", style: { background: page.nameColour(sizeClass(h.size)) } }), sizeClass(h.size)] });
+    if (!r.labelled && !r.stacked) columns.push({ name: "size of block", text: true, value: (h) => sizeClass(h.size), show: (h) => swatched(page.nameColour(sizeClass(h.size)), sizeClass(h.size)) });
     if (r.tags.some((t) => t)) columns.push({ name: "tags", text: true, value: (h) => owners.tags(h.owner), show: (h) => words(owners.tags(h.owner).replaceAll("\n", ", ")) });
     columns.push(
       { name: "held", title: "bytes of all blocks", value: (h) => h.bytes, show: (h) => bytes(h.bytes) },
@@ -23,7 +23,7 @@ class Holders {
     const stacks = owners.stacks(o), some = 8;
     if (stacks.length === 0) return "–";
     if (stacks.length === 1 && stacks[0].length === 1) return words(owners.site(o));
-    return el("details", {}, el("summary", {}, words(owners.site(o))), stacks.slice(0, some).map((lines) => el("ol", { class: "stack" }, lines.map((line) => el("li", {}, words(line))))),
+    return el("details", {}, el("summary", {}, words(owners.site(o))), stacks.slice(0, some).map((lines) => el("ol", { class: "stack" }, levels(lines, 100).map((line) => el("li", {}, words(line))))),
       stacks.length > some ? `and ${plural(stacks.length - some, "other stack")}` : null);
   }
 

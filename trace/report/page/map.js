@@ -142,7 +142,7 @@ class MemoryMap {
     list.push(["allocated", r.alloc[i] < 0 ? "before the recording" : `entry ${count(r.alloc[i])}${r.step[i] ? `, step ${count(r.step[i])}` : ""}`]);
     list.push(["freed", r.free[i] > this.page.moments.last ? "never" : r.free[i] < 0 ? "before the recording" : `entry ${count(r.free[i])}`]);
     if (r.free[i] <= moment) list.push(["state", "waits for a stream"]);
-    return { head: owners.name(r.owner[i]), list };
+    return { head: shorten(owners.name(r.owner[i]), 300), list };
   }
 
   hover(e) {

@@ -68,9 +68,9 @@ class Owners {
     const { labelled, stacked, owners } = this.r;
     if (owners[o][0] === -2) return ["before the recording", `blocks of ${mib(size)}`];
     if (!labelled && !stacked) return [sizeClass(size), `blocks of ${mib(size)}`];
-    const path = labelled ? [this.category(o), ...this.module(o).split(".").filter(Boolean)] : [];
+    const path = labelled ? [this.category(o), ...levels(this.module(o).split(".").filter(Boolean), 16)] : [];
     if (labelled) path.push(this.site(o) || `blocks of ${mib(size)}`);
-    else path.push(...this.stack(o));
+    else path.push(...levels(this.stack(o), 64));
     return path.length > 0 ? path : ["nobody said"];
   }
 
@@ -96,6 +96,13 @@ class Owners {
   }
 }
 
+// levels are at most so many parts of a path: the middle of a longer one is one part.
+function levels(parts, most) {
+  if (parts.length <= most) return parts;
+  const half = most >> 1;
+  return [...parts.slice(0, half), `… ${count(parts.length - most + 1)} more …`, ...parts.slice(parts.length - (most - half - 1))];
+}
+
 const sizeLimits = [64 * 1024, MiB, 10 * MiB, 32 * MiB, 128 * MiB, 512 * MiB];
 const sizeNames = ["up to 64 KiB", "up to 1 MiB", "up to 10 MiB", "up to 32 MiB", "up to 128 MiB", "up to 512 MiB", "above 512 MiB"];
 
@@ -104,7 +111,11 @@ function sizeClass(size) {
   return sizeNames[i < 0 ? sizeLimits.length : i];
 }
 
-// groupsOf numbers the groups of a grouping: the largest at the peak first, and what is beyond the most in one.
+// What lives long lies at the bottom of the chart, where it does not move.
+const categoryOrder = ["before the recording", "parameter", "optimizer state", "input", "other", "not labelled", "gradient", "activation", "workspace"];
+
+// groupsOf numbers the groups of a grouping, from the bottom of the chart up: categories in their order, others by what they hold at
+// the peak. What is beyond the most is one group.
 function groupsOf(r, moments, grouping, most) {
   const names = new Map(), of = new Int32Array(r.blocks), held = [];
   for (let i = 0; i < r.blocks; i++) {
@@ -117,6 +128,7 @@ function groupsOf(r, moments, grouping, most) {
   moments.live(r.peak, (i) => (held[of[i]] += r.size[i]));
   let list = [...names.entries()].map(([name, g]) => ({ name, g, held: held[g] }));
   list.sort((a, b) => b.held - a.held || (a.name < b.name ? -1 : 1));
+  if (grouping.categories) list.sort((a, b) => categoryOrder.indexOf(a.name) - categoryOrder.indexOf(b.name));
   const place = new Int32Array(list.length);
   list.forEach((e, i) => (place[e.g] = Math.min(i, most)));
   for (let i = 0; i < r.blocks; i++) of[i] = place[of[i]];

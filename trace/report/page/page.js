@@ -25,8 +25,7 @@ class Page {
     this.holders = new Holders(this);
     this.map = new MemoryMap(this);
     this.steps = new Steps(this);
-    showKept(this);
-    showWhatIf(this);
+    this.tables = [this.steps.table, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
     this.timeline = new Timeline(this);
     this.controls();
     this.timeline.resize();
@@ -225,6 +224,7 @@ class Page {
     this.legend();
     this.flame.draw();
     this.filter();
+    for (const table of this.tables) table.draw();
   }
 }
 

@@ -96,6 +96,9 @@ function amountFirst(columns, name) {
   if (window.innerWidth < 600) columns.unshift(...columns.splice(i, 1));
 }
 
+// swatched is a name behind its colour.
+const swatched = (colour, name) => el("span", { class: "swatched" }, el("i", { class: "swatch", style: { background: colour } }), name);
+
 // shareBar is how a whole is divided, as a bar.
 function shareBar(parts, whole) {
   return el("span", { class: "bar", role: "img", "aria-label": parts.map((p) => `${p.name} ${mib(p.bytes)}`).join(", ") },

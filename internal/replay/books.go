@@ -1,0 +1,233 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// books are what a recording of ours says is reserved, in use and pending, entry by entry. They know nothing of how memory is
+// placed: only that a block lies in memory from the driver, over no other block, and is freed once. Every recording must pass,
+// whatever goroutines did, and what it comes to is what the cache's statistics say.
+type books struct {
+	outcome
+	p      *recording.Program
+	memory []stretch // from the driver, by address
+	gauges map[string]*gauge
+	counts map[string]int64
+}
+
+// stretch is memory from one call of the driver, or what is left of it.
+type stretch struct {
+	from, to device.Ptr
+	mapped   bool
+	blocks   []held // by address; one that goes on in the next stretch is at its beginning
+}
+
+// held is a block that is in use or pending.
+type held struct {
+	at        device.Ptr
+	size      int64
+	requested int64
+	pending   bool
+}
+
+// gauge is a quantity as the statistics have it.
+type gauge struct{ current, peak, allocated, freed int64 }
+
+func (g *gauge) add(n int64) {
+	g.current += n
+	g.peak = max(g.peak, g.current)
+	if n > 0 {
+		g.allocated += n
+	} else {
+		g.freed -= n
+	}
+}
+
+func checkBooks(p *recording.Program) *books {
+	b := &books{p: p, gauges: make(map[string]*gauge), counts: make(map[string]int64)}
+	for _, name := range []string{"allocation", "allocated_bytes", "active", "active_bytes", "requested_bytes", "reserved_bytes", "segment"} {
+		b.gauges[name] = new(gauge)
+	}
+	for i := range p.Entries {
+		if wrong := b.enter(&p.Entries[i]); wrong != "" {
+			b.countDeparture(1, &b.calls, "entry %d: %v: %s", i, p.Entries[i], wrong)
+		}
+	}
+	b.compareStats()
+	b.compareBlocks()
+	return b
+}
+
+// enter takes in an entry, and says what is wrong with it.
+func (b *books) enter(e *recording.Entry) string {
+	switch e.Action {
+	case recording.SegmentAlloc, recording.SegmentMap:
+		return b.reserve(e)
+	case recording.SegmentFree, recording.SegmentUnmap:
+		return b.release(e)
+	case recording.Alloc:
+		return b.handOut(e)
+	case recording.FreeRequested, recording.FreeCompleted:
+		return b.free(e)
+	case recording.OOM:
+		b.counts["num_ooms"]++
+	case recording.Flush:
+		b.counts["num_sync_all_streams"]++
+	case recording.ResetPeaks:
+		for _, g := range b.gauges {
+			g.peak = g.current
+		}
+	case recording.ResetTotals:
+		for _, g := range b.gauges {
+			g.allocated, g.freed = 0, 0
+		}
+		clear(b.counts)
+	}
+	return ""
+}
+
+// find is the index of the stretch with an address, or of the next one.
+func (b *books) find(at device.Ptr) int {
+	i, _ := slices.BinarySearchFunc(b.memory, at, func(s stretch, at device.Ptr) int {
+		if s.to <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (b *books) reserve(e *recording.Entry) string {
+	end := e.Addr + device.Ptr(e.Size)
+	i := b.find(e.Addr)
+	if i < len(b.memory) && b.memory[i].from < end {
+		return fmt.Sprintf("there is memory at %#x already", b.memory[i].from)
+	}
+	mapped := e.Action == recording.SegmentMap
+	b.memory = slices.Insert(b.memory, i, stretch{from: e.Addr, to: end, mapped: mapped})
+	b.gauges["reserved_bytes"].add(e.Size)
+	if !mapped {
+		b.gauges["segment"].add(1)
+	}
+	return ""
+}
+
+// release takes memory away; of mapped memory it may be any part.
+func (b *books) release(e *recording.Entry) string {
+	end := e.Addr + device.Ptr(e.Size)
+	mapped := e.Action == recording.SegmentUnmap
+	for at := e.Addr; at < end; {
+		i := b.find(at)
+		if i == len(b.memory) || b.memory[i].from > at || b.memory[i].mapped != mapped {
+			return fmt.Sprintf("there is no such memory at %#x", at)
+		}
+		s := b.memory[i]
+		to := min(s.to, end)
+		if !mapped && (s.from != e.Addr || s.to != end) {
+			return fmt.Sprintf("the segment there has %d bytes", s.to-s.from)
+		}
+		if h, ok := b.over(at, to); ok {
+			return fmt.Sprintf("a block of %d bytes at %#x is in use", h.size, h.at)
+		}
+		before, after := s, s
+		before.to, after.from = at, to
+		k, _ := slices.BinarySearchFunc(s.blocks, at, byAddress)
+		before.blocks, after.blocks = slices.Clone(s.blocks[:k]), slices.Clone(s.blocks[k:])
+		var rest []stretch
+		for _, part := range []stretch{before, after} {
+			if part.from < part.to {
+				rest = append(rest, part)
+			}
+		}
+		b.memory = slices.Replace(b.memory, i, i+1, rest...)
+		at = to
+	}
+	b.gauges["reserved_bytes"].add(-e.Size)
+	if !mapped {
+		b.gauges["segment"].add(-1)
+	}
+	return ""
+}
+
+func byAddress(h held, at device.Ptr) int {
+	if h.at < at {
+		return -1
+	}
+	if h.at > at {
+		return 1
+	}
+	return 0
+}
+
+// over is a block that overlaps [from, to). It may begin in an earlier stretch.
+func (b *books) over(from, to device.Ptr) (held, bool) {
+	for i := b.find(from); i >= 0; i-- {
+		if i == len(b.memory) {
+			continue
+		}
+		s := &b.memory[i]
+		k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins behind it
+		if k > 0 {
+			h := s.blocks[k-1]
+			return h, h.at+device.Ptr(h.size) > from
+		}
+		if i == 0 || b.memory[i-1].to != s.from {
+			return held{}, false
+		}
+	}
+	return held{}, false
+}
+
+func (b *books) handOut(e *recording.Entry) string {
+	size := e.Bytes
+	if size == 0 {
+		return "it does not say how large the block is"
+	}
+	end := e.Addr + device.Ptr(size)
+	first := b.find(e.Addr)
+	for i, at := first, e.Addr; at < end; i++ {
+		if i == len(b.memory) || b.memory[i].from > at {
+			return fmt.Sprintf("there is no memory at %#x", at)
+		}
+		if h, ok := b.over(at, min(end, b.memory[i].to)); ok {
+			return fmt.Sprintf("the block of %d bytes at %#x is in use", h.size, h.at)
+		}
+		at = b.memory[i].to
+	}
+	s := &b.memory[first]
+	k, _ := slices.BinarySearchFunc(s.blocks, e.Addr, byAddress)
+	s.blocks = slices.Insert(s.blocks, k, held{at: e.Addr, size: size, requested: e.Size})
+	for name, n := range map[string]int64{"allocation": 1, "allocated_bytes": size, "active": 1, "active_bytes": size, "requested_bytes": e.Size} {
+		b.gauges[name].add(n)
+	}
+	return ""
+}
+
+// free ends the use of a block, or the wait for other streams. That it was in use the program has seen.
+func (b *books) free(e *recording.Entry) string {
+	i := b.find(e.Addr)
+	if i == len(b.memory) {
+		return "there is no memory"
+	}
+	s := &b.memory[i]
+	k, found := slices.BinarySearchFunc(s.blocks, e.Addr, byAddress)
+	if !found {
+		return "there is no block"
+	}
+	h := &s.blocks[k]
+	if e.Action == recording.FreeRequested {
+		h.pending = true
+		b.gauges["allocation"].add(-1)
+		b.gauges["allocated_bytes"].add(-h.size)
+		return ""
+	}
+	b.gauges["active"].add(-1)
+	b.gauges["active_bytes"].add(-h.size)
+	b.gauges["requested_bytes"].add(-h.requested)
+	s.blocks = slices.Delete(s.blocks, k, k+1)
+	return ""
+}

@@ -1,0 +1,116 @@
+package replay
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// verifyOwn verifies a recording that memcache made.
+func verifyOwn(p *recording.Program) (*Verification, error) {
+	config, err := Config(p)
+	if err != nil {
+		return nil, err
+	}
+	reason := p.Jumbled
+	if config.NoCaching {
+		reason = "each call is one of the driver's (no_caching)"
+	}
+	b := checkBooks(p)
+	v := b.verification()
+	if reason == "" {
+		s := newSearch(p, config, p.Limit, newBudget(p, 1))
+		if s.best, err = s.replay(nil, false); err != nil {
+			return nil, err
+		}
+		if v, err = s.verification(); err != nil {
+			return nil, err
+		}
+		v.CallMismatches += b.calls
+		v.BlockMismatches += b.blocks
+		v.StatMismatches += b.stats
+		if v.First == "" {
+			v.First = b.first
+		}
+	} else {
+		v.Notes = append(v.Notes, "its books were checked, and its calls not made again: "+reason)
+	}
+	if p.Unfinished {
+		v.Notes = append(v.Notes, "it was not closed: it ends where its file does")
+	}
+	return v, nil
+}
+
+// refused reports whether the driver had no memory in a call.
+func refused(inside []recording.Entry) bool {
+	return slices.ContainsFunc(inside, func(e recording.Entry) bool { return e.Action == recording.Refused })
+}
+
+// closeStreams closes the streams that the cache found closed in a call.
+func (m *machine) closeStreams(inside []recording.Entry) {
+	for _, e := range inside {
+		if e.Action != recording.StreamClosed {
+			continue
+		}
+		if i := slices.Index(m.p.Streams, e.Stream); i >= 0 {
+			_ = m.streams[i].Close()
+		}
+	}
+}
+
+// reserve lets the driver reserve the addresses that it did, and no others.
+func (m *machine) reserve(c *null.Call) {
+	if len(m.ranges) == 0 || m.ranges[0].Size != c.Bytes {
+		c.Err = m.outOfMemory("Reserve", c.Bytes)
+		return
+	}
+	c.Ptr = m.ranges[0].Addr
+	m.ranges = m.ranges[1:]
+	if c.Ptr == 0 || !m.dev.Vacant(c.Ptr, c.Bytes) {
+		c.Err = m.outOfMemory("Reserve", c.Bytes)
+	}
+}
+
+// hostDevice is a null device that a cache takes for host memory.
+type hostDevice struct{ *null.Device }
+
+// Bytes has none.
+func (hostDevice) Bytes(device.Ptr, int64) ([]byte, error) { return nil, device.ErrInvalid }
+
+// hostStream is a stream of a hostDevice.
+type hostStream struct {
+	*null.Stream
+	dev device.Device
+}
+
+// Device is the one that the cache knows.
+func (s hostStream) Device() device.Device { return s.dev }
+
+// stream is what the cache takes a stream for.
+func (m *machine) stream(s *null.Stream) device.Stream {
+	if _, host := m.of.(hostDevice); host {
+		return hostStream{s, m.of}
+	}
+	return s
+}
+
+// reset resets statistics.
+func (r *run) reset(a recording.Action) {
+	if a == recording.ResetPeaks {
+		r.cache.ResetPeakStats()
+	} else {
+		r.cache.ResetAccumulatedStats()
+	}
+}
+
+// allocations is the number of requests in a program.
+func allocations(p *recording.Program) (n int) {
+	for i := range p.Steps {
+		if k := p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {
+			n++
+		}
+	}
+	return n
+}

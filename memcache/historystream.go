@@ -1,0 +1,240 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A log of everything cannot be a ring: what is lost can't be replayed. Nor may it grow without bound, nor may anything wait
+// under a lock. So events go into pieces of memory of a fixed size, under one lock that gives them one order, in which each
+// stream's are as they happened, and those under all locks are for all. A reader takes the pieces away whole. If it falls
+// behind, requests and frees wait for it where they begin, before they hold anything (admit): what is under way then may still
+// add its events, so that there are more pieces than the reader was allowed to fall behind, but not many.
+//
+// An event costs the copy of an entry and the time of day; a wake-up of the reader for each would cost more than all that,
+// so it is woken for each piece, and looks by itself from time to time.
+
+// HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
+type HistoryStream struct {
+	cache       *Cache
+	stacks      Stacks
+	sites       callSites
+	first, last HistoryState
+
+	mu      sync.Mutex // after a shard's; nothing is done under it but copying
+	filling []HistoryEntry
+	full    [][]HistoryEntry // the oldest first
+	spare   [][]HistoryEntry
+	ended   bool
+	caught  chan struct{} // closed when the reader is not behind any more
+
+	taken  []HistoryEntry // the reader's
+	ready  chan struct{}  // a piece is full, or the stream has ended
+	behind atomic.Bool
+}
+
+const (
+	historyPiece = 1024 // events, of some 200 bytes each
+	mostPieces   = 32   // that may wait for the reader
+)
+
+// HistoryState is what a cache holds at the start and at the end of a HistoryStream.
+type HistoryState struct {
+	Time     time.Time
+	Stats    Stats
+	Limit    int64             // of the bytes reserved; -1: none
+	Segments []SegmentSnapshot // by address
+}
+
+// StreamHistory starts a stream of everything that the cache does from here on, with call stacks as o.Stacks says; o.Entries
+// is not used. The caller reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
+// with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of RecordHistory. It costs
+// some 100 ns an event, and requests and frees wait while its reader is more than some 30,000 events behind.
+func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
+	if o.Stacks > StacksAll {
+		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
+	}
+	s := &HistoryStream{cache: c, stacks: o.Stacks, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
+	c.lockAll()
+	defer c.unlockAll()
+	switch {
+	case c.closed:
+		return nil, fmt.Errorf("memcache: StreamHistory: %w", ErrClosed)
+	case c.historyStream() != nil:
+		return nil, fmt.Errorf("memcache: StreamHistory: %w: the history has a stream already; close that first", ErrInvalid)
+	}
+	s.first = c.historyState()
+	c.setHistory(c.historyRing(), s)
+	return s, nil
+}
+
+func (c *Cache) historyStream() *HistoryStream {
+	if h := c.history.Load(); h != nil {
+		return h.stream
+	}
+	return nil
+}
+
+func (c *Cache) historyRing() *historyRing {
+	if h := c.history.Load(); h != nil {
+		return h.ring
+	}
+	return nil
+}
+
+// historyState is the state of this moment. All shards are locked.
+func (c *Cache) historyState() HistoryState {
+	return HistoryState{Time: time.Now(), Stats: c.sumStats(), Limit: c.limitBytes(), Segments: c.copySegments()}
+}
+
+// Start is what the cache held when the stream began.
+func (s *HistoryStream) Start() HistoryState { return s.first }
+
+// End is what it held when the stream ended; of a cache that was closed, right before it gave its memory back. It is valid
+// once Next has returned io.EOF.
+func (s *HistoryStream) End() HistoryState { return s.last }
+
+// Next returns the next events, in an order that is that of each stream, and io.EOF after the last. It waits for many at a time,
+// but at most for so long: then it returns what there is, perhaps nothing. The slice is valid until the next call. One
+// goroutine at a time calls it.
+func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
+	s.mu.Lock()
+	if s.taken != nil {
+		clear(s.taken) // of strings and stacks
+		s.spare = append(s.spare, s.taken[:0])
+		s.taken = nil
+	}
+	if len(s.full) == 0 && !s.ended {
+		s.mu.Unlock()
+		timer := time.NewTimer(atMost)
+		select {
+		case <-s.ready:
+		case <-timer.C:
+		}
+		timer.Stop()
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	switch {
+	case len(s.full) > 0:
+		s.taken = s.full[0]
+		s.full = slices.Delete(s.full, 0, 1)
+		if s.caught != nil && len(s.full) <= mostPieces/2 {
+			s.release()
+		}
+	case len(s.filling) > 0:
+		s.taken, s.filling = s.filling, s.piece()
+	case s.ended:
+		return nil, io.EOF
+	}
+	return s.taken, nil
+}
+
+// Note puts an event of its own between those of the cache: a place that the reader can tell by its number.
+func (s *HistoryStream) Note(number uint64) {
+	_ = s.admit(context.Background(), 0)
+	s.add(&HistoryEntry{Action: ActionNote, Serial: number, Time: time.Now()})
+}
+
+// Close ends the stream: Next returns what has happened up to here, and then io.EOF. It is idempotent, and may be called
+// from any goroutine. It frees requests that wait for the reader.
+func (s *HistoryStream) Close() {
+	s.cache.lockAll()
+	defer s.cache.unlockAll()
+	s.end()
+}
+
+// end ends the stream. All shards are locked.
+func (s *HistoryStream) end() {
+	if s.cache.historyStream() != s {
+		return
+	}
+	s.last = s.cache.historyState()
+	s.cache.setHistory(s.cache.historyRing(), nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.release()
+	s.wake()
+}
+
+// add enters an event. What comes after the end, from a call that holds no lock, is left out.
+func (s *HistoryStream) add(e *HistoryEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.filling = append(s.filling, *e)
+	if !s.stacks.keepsStack(e.Action) {
+		s.filling[len(s.filling)-1].Stack = nil
+	}
+	if len(s.filling) < cap(s.filling) {
+		return
+	}
+	s.full = append(s.full, s.filling)
+	s.filling = s.piece()
+	if len(s.full) >= mostPieces && s.caught == nil {
+		s.caught = make(chan struct{})
+		s.behind.Store(true)
+	}
+	s.wake()
+}
+
+// piece is an empty piece. s.mu is held.
+func (s *HistoryStream) piece() []HistoryEntry {
+	n := len(s.spare)
+	if n == 0 {
+		return make([]HistoryEntry, 0, historyPiece)
+	}
+	p := s.spare[n-1]
+	s.spare = s.spare[:n-1]
+	return p
+}
+
+// release lets go on who waits for the reader. s.mu is held.
+func (s *HistoryStream) release() {
+	if s.caught != nil {
+		close(s.caught)
+		s.caught = nil
+		s.behind.Store(false)
+	}
+}
+
+func (s *HistoryStream) wake() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// admit waits while the reader is behind, unless ctx ends first. No lock is held.
+func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
+	for s.behind.Load() {
+		s.mu.Lock()
+		caught := s.caught
+		s.mu.Unlock()
+		if caught == nil {
+			return nil
+		}
+		select {
+		case <-caught:
+		case <-ctx.Done():
+			return fmt.Errorf("memcache: Alloc of %s: waiting for the reader of the history: %w", formatBytes(bytes), ctx.Err())
+		}
+	}
+	return nil
+}
+
+// admit is the stream's, if there is one.
+func (h *history) admit(ctx context.Context, bytes int64) error {
+	if h.stream == nil {
+		return nil
+	}
+	return h.stream.admit(ctx, bytes)
+}

@@ -1,0 +1,244 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// program is a random caller of a cache.
+type program struct {
+	null       bool // on a null device, whose streams are held up now and then; else on the host device
+	config     memcache.Config
+	capacity   int64
+	streams    int
+	goroutines int
+	steps      int     // of each goroutine
+	largest    float64 // log2 of the largest request
+	closes     bool    // streams are closed and made
+}
+
+// rig is a cache whose program is under way.
+type rig struct {
+	program
+	t     testing.TB
+	dev   device.Device
+	cache *memcache.Cache
+
+	mu    sync.Mutex
+	all   []device.Stream
+	holds sync.Map // release functions by stream
+}
+
+func newRig(t testing.TB, p program) *rig {
+	r := &rig{program: p, t: t}
+	var dev device.Device
+	var err error
+	if p.null {
+		var d *null.Device
+		if d, err = null.New(null.Config{Capacity: p.capacity}); err == nil {
+			d.SetScript(null.Script{Before: func(c *null.Call) {
+				if c.Op == null.OpSynchronize {
+					r.letGo(c.Stream)
+				}
+			}})
+		}
+		dev = d
+	} else {
+		dev, err = host.New(host.Config{Capacity: p.capacity})
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		r.holds.Range(func(id, _ any) bool { r.letGo(id.(uint64)); return true })
+		require.NoError(t, dev.Close())
+	})
+	cache, err := memcache.New(dev, p.config)
+	require.NoError(t, err)
+	r.dev, r.cache = dev, cache
+	t.Cleanup(func() {
+		r.holds.Range(func(id, _ any) bool { r.letGo(id.(uint64)); return true })
+		_ = cache.Close()
+	})
+	for range p.streams {
+		r.all = append(r.all, r.newStream())
+	}
+	return r
+}
+
+func (r *rig) newStream() device.Stream {
+	s, err := r.dev.NewStream(device.StreamOptions{})
+	require.NoError(r.t, err)
+	return s
+}
+
+// letGo lets a stream go on that is held up.
+func (r *rig) letGo(stream uint64) {
+	if release, ok := r.holds.LoadAndDelete(stream); ok {
+		release.(func())()
+	}
+}
+
+// hold holds up a stream, or lets it go on.
+func (r *rig) hold(s device.Stream) {
+	if s, ok := s.(*null.Stream); ok {
+		if release, ok := r.holds.LoadAndDelete(s.ID()); ok {
+			release.(func())()
+		} else if release, err := s.Hold(); err == nil {
+			r.holds.Store(s.ID(), release)
+		}
+	}
+}
+
+func (r *rig) stream(random *rand.Rand) device.Stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[random.IntN(len(r.all))]
+}
+
+// run lets the program's goroutines run, and returns what they did not free.
+func (r *rig) run(seed uint64) (left []memcache.Block) {
+	var wg sync.WaitGroup
+	lists := make([][]memcache.Block, r.goroutines)
+	for g := range r.goroutines {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			lists[g] = r.caller(rand.New(rand.NewPCG(seed, uint64(g))))
+		}()
+	}
+	wg.Wait()
+	return slices.Concat(lists...)
+}
+
+// caller is one goroutine. What it frees is freed by it; labels and steps change as it goes.
+func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
+	ctx := context.Background()
+	for n := range r.steps {
+		if random.IntN(20) == 0 {
+			r.hold(r.stream(random))
+		}
+		switch x := random.Float64(); {
+		case x < 0.52:
+			ctx := memcache.WithStep(ctx, int64(n/50))
+			ctx = memcache.WithModule(ctx, fmt.Sprint("layer", random.IntN(4)))
+			ctx = memcache.WithCategory(ctx, memcache.Category(random.IntN(7)))
+			s := r.stream(random)
+			b, err := r.cache.Alloc(ctx, int64(math.Exp2(6+random.Float64()*(r.largest-6))), s)
+			if err != nil {
+				if !errors.Is(err, device.ErrClosed) {
+					require.ErrorIs(r.t, err, memcache.ErrOutOfMemory)
+				}
+				for len(live) > 2 && random.IntN(4) > 0 {
+					live = r.free(live, random.IntN(len(live)))
+				}
+				continue
+			}
+			if random.IntN(4) == 0 {
+				other := r.stream(random)
+				if !r.null {
+					_ = other.Memset(b.Ptr(), 1, min(b.Size(), 4096))
+				}
+				require.NoError(r.t, b.RecordStream(other))
+			}
+			live = append(live, b)
+		case x < 0.97:
+			if len(live) > 0 {
+				live = r.free(live, random.IntN(len(live)))
+			}
+		case x < 0.98:
+			require.NoError(r.t, r.cache.EmptyCache(ctx))
+		case x < 0.985:
+			r.cache.ResetPeakStats()
+		case x < 0.99:
+			r.cache.ResetAccumulatedStats()
+		case r.closes:
+			i := random.IntN(len(r.all))
+			r.mu.Lock()
+			old := r.all[i]
+			r.all[i] = r.newStream()
+			r.mu.Unlock()
+			r.letGo(old.ID())
+			require.NoError(r.t, old.Close())
+		}
+	}
+	return live
+}
+
+func (r *rig) free(live []memcache.Block, i int) []memcache.Block {
+	require.NoError(r.t, live[i].Free())
+	return slices.Delete(live, i, i+1)
+}
+
+// read is what a file holds.
+func read(t testing.TB, file []byte) *recording.Recording {
+	list, err := recording.Read(bytes.NewReader(file), "file", recording.Limits{Details: true})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.True(t, list[0].Own)
+	return list[0]
+}
+
+// verifies requires that a file verifies, and returns why its calls were not made again, if they were not.
+func verifies(t testing.TB, file []byte) string {
+	t.Helper()
+	p, err := recording.NewProgram(read(t, file))
+	require.NoError(t, err)
+	v, err := replay.Verify(p)
+	require.NoError(t, err)
+	require.Zero(t, v.Mismatches(), "%+v", v)
+	s, err := replay.NewScenario(p)
+	require.NoError(t, err)
+	for _, other := range []string{"", "expandable_segments:True", "exact:False"} {
+		config, err := replay.ParseOptions(other)
+		require.NoError(t, err)
+		e, err := s.Estimate(config, 0)
+		require.NoError(t, err)
+		require.Positive(t, e.PeakReserved)
+	}
+	return p.Jumbled
+}
+
+var configs = map[string]memcache.Config{
+	"default":    {},
+	"exact":      {Exact: true},
+	"maxsplit":   {MaxSplitSizeMB: 20, RoundupPower2Divisions: memcache.AllDivisions(4)},
+	"limit":      {MemoryLimit: 300<<20 + 12345},
+	"gc":         {Exact: true, PerProcessMemoryFraction: 0.4, GarbageCollectionThreshold: 0.6},
+	"expandable": {ExpandableSegments: true},
+	"remap":      {ExpandableSegments: true, ExpandableRemap: true, ExpandableGranuleMB: 2, MemoryLimit: 300 << 20},
+}
+
+// TestRecordingOfOneGoroutine: a recording of one goroutine verifies call by call, to the last statistic and block.
+func TestRecordingOfOneGoroutine(t *testing.T) {
+	for name, config := range configs {
+		for _, capacity := range []int64{1 << 30, 400 << 20} {
+			t.Run(fmt.Sprint(name, capacity>>20), func(t *testing.T) {
+				t.Parallel()
+				for seed := range uint64(6) {
+					r := newRig(t, program{null: seed < 5, config: config, capacity: capacity, streams: 3, goroutines: 1, steps: 800, largest: 25.5, closes: seed%2 == 1})
+					var file bytes.Buffer
+					rec, err := Start(&file, r.cache, Options{Gzip: seed == 1, Stacks: memcache.StacksAll})
+					require.NoError(t, err)
+					r.run(seed)
+					require.NoError(t, rec.Close())
+					require.Empty(t, verifies(t, file.Bytes()), "seed %d", seed)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package record
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Options are the options of a recording.
+type Options struct {
+	// Stacks says which entries have call stacks: StacksAlloc those of allocations and of the driver's memory, StacksAll
+	// frees too. A stack costs the program about 1 µs.
+	Stacks memcache.Stacks
+	// Gzip compresses what is written.
+	Gzip bool
+}
+
+// Recorder is a recording that goes on. Its methods may be called from any goroutine; a nil Recorder records nothing.
+type Recorder struct {
+	stream *memcache.HistoryStream
+	done   chan struct{} // the writing goroutine has ended
+	err    error         // its error, once done
+
+	mu    sync.Mutex
+	marks map[uint64]mark // those that were not written yet, by number
+	last  uint64
+}
+
+// mark is what Begin was told.
+type mark struct {
+	name string
+	step int64
+}
+
+// flushEvery is how long what happened may take to reach the file.
+const flushEvery = 250 * time.Millisecond
+
+// Start begins a recording of what the cache does, and writes it to w until Close of the Recorder or of the cache. The
+// memory that is in use by then is its beginning. A cache has one recording at a time. w is written to by one goroutine at
+// a time, which must not need the cache to go on, and stays the caller's to close, after Close.
+//
+// If w can't take the beginning nothing is recorded, and that is the error.
+func Start(w io.Writer, cache *memcache.Cache, o Options) (*Recorder, error) {
+	if w == nil || cache == nil {
+		return nil, fmt.Errorf("record: Start: %w: the writer or the cache is nil", memcache.ErrInvalid)
+	}
+	stream, err := cache.StreamHistory(memcache.HistoryOptions{Stacks: o.Stacks})
+	if err != nil {
+		return nil, fmt.Errorf("record: Start: %w", err)
+	}
+	r := &Recorder{stream: stream, done: make(chan struct{}), marks: make(map[uint64]mark)}
+	f := newFile(w, o.Gzip)
+	enc := newEncoder(f.buffer, stream.Start().Time)
+	enc.begin(cache, stream.Start())
+	if err := f.flush(); err != nil {
+		stream.Close()
+		return nil, writeError(err)
+	}
+	go r.write(f, enc)
+	return r, nil
+}
+
+// write writes until the stream ends, or writing fails. It runs on a goroutine of its own.
+func (r *Recorder) write(f *file, enc *encoder) {
+	defer close(r.done)
+	flushed := time.Now()
+	for {
+		events, err := r.stream.Next(flushEvery)
+		if errors.Is(err, io.EOF) {
+			enc.end(r.stream.End())
+			r.err = writeError(f.close())
+			return
+		}
+		for i := range events {
+			if e := &events[i]; e.Action == memcache.ActionNote {
+				r.writeMark(enc, e)
+			} else {
+				enc.entry(e)
+			}
+		}
+		if now := time.Now(); now.Sub(flushed) >= flushEvery {
+			flushed = now
+			f.sync()
+		}
+		if f.err != nil {
+			r.stream.Close()
+			r.err = writeError(f.err)
+			return
+		}
+	}
+}
+
+// Close ends the recording, writes what is left, and returns the first error of writing. It is idempotent, and waits for the
+// writer. w is not closed.
+func (r *Recorder) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.stream.Close()
+	<-r.done
+	return r.err
+}
+
+func writeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("record: the recording ends where writing it failed: %w", err)
+}
+
+// Mark is a part of the program that a recording shows. A nil Mark is none.
+type Mark struct {
+	recorder *Recorder
+	number   uint64
+	once     sync.Once
+}
+
+// Step marks the beginning of a training step: it ends with End of the result. Steps may overlap.
+func (r *Recorder) Step(n int64) *Mark { return r.begin(mark{name: stepName, step: n}) }
+
+// Begin marks the beginning of a part of the program, such as "forward".
+func (r *Recorder) Begin(name string) *Mark { return r.begin(mark{name: name}) }
+
+func (r *Recorder) begin(m mark) *Mark {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	n := r.last
+	r.last++
+	r.marks[n] = m
+	r.mu.Unlock()
+	r.stream.Note(2 * n)
+	return &Mark{recorder: r, number: n}
+}
+
+// End ends the part. A second End does nothing.
+func (m *Mark) End() {
+	if m != nil {
+		m.once.Do(func() { m.recorder.stream.Note(2*m.number + 1) })
+	}
+}
+
+// writeMark writes the beginning or the end of a mark. Marks are numbered in the file by where they are in it.
+func (r *Recorder) writeMark(enc *encoder, e *memcache.HistoryEntry) {
+	n := e.Serial / 2
+	if e.Serial%2 == 1 {
+		enc.endMark(n, e)
+		return
+	}
+	r.mu.Lock()
+	m := r.marks[n]
+	delete(r.marks, n)
+	r.mu.Unlock()
+	enc.beginMark(n, m, e)
+}
+
+// file is what is written to, with the first error.
+type file struct {
+	buffer *bufio.Writer
+	gzip   *gzip.Writer // or nil
+	err    error
+}
+
+func newFile(w io.Writer, compressed bool) *file {
+	f := &file{}
+	if compressed {
+		f.gzip, _ = gzip.NewWriterLevel(w, gzip.BestSpeed)
+		w = f.gzip
+	}
+	f.buffer = bufio.NewWriterSize(w, 64<<10)
+	return f
+}
+
+// flush passes on what was written: what a reader then finds is complete.
+func (f *file) flush() error {
+	if f.err == nil {
+		f.err = f.buffer.Flush()
+	}
+	if f.err == nil && f.gzip != nil {
+		f.err = f.gzip.Flush()
+	}
+	return f.err
+}
+
+func (f *file) sync() { _ = f.flush() }
+
+// close ends the file.
+func (f *file) close() error {
+	if f.err == nil {
+		f.err = f.buffer.Flush()
+	}
+	if f.err == nil && f.gzip != nil {
+		f.err = f.gzip.Close()
+	}
+	return f.err
+}
