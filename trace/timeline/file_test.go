@@ -25,7 +25,7 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, r.tl.Flush(t.Context()))
 	data := r.out.bytes()
 	require.NotEqual(t, byte(']'), bytes.TrimSpace(data)[len(bytes.TrimSpace(data))-1])
-	require.Greater(t, len(r.out.writes), 3)
+	require.NotEmpty(t, r.out.writes)
 	for i, n := range r.out.writes {
 		require.True(t, n == len(data) || bytes.HasPrefix(data[n:], []byte(",\n{")), "whole events are written")
 		if i%20 == 0 {
