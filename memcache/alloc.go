@@ -21,8 +21,9 @@ type request struct {
 	shard        *shard
 	scope        *Scope
 	label        *Label
-	stack        []uintptr // with the history's stacks
-	pool         *Pool     // nil: the default pool
+	stack        []uintptr      // with the history's stacks
+	history      *HistoryStream // that the request told of its beginning
+	pool         *Pool          // nil: the default pool
 	kind         poolKind
 
 	growing  bool // it has the growth lock
@@ -54,6 +55,7 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	}
 	var r request
 	_, err := c.alloc(ctx, bytes, stream, &r)
+	r.history.leave()
 	return r.block, err
 }
 
@@ -63,6 +65,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	ctx, op := c.start(ctx, OpAlloc)
 	var r request
 	_, err := c.alloc(ctx, bytes, stream, &r)
+	r.history.leave()
 	b := r.block
 	exhausted := err != nil && errors.Is(err, ErrOutOfMemory)
 	if op == nil && !exhausted {
@@ -93,9 +96,10 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	r.kind = kindFor(r.rounded)
 	if h := c.history.Load(); h != nil {
 		r.stack = h.stack(StacksState)
-		if err := h.admit(ctx, bytes); err != nil {
+		if err := h.stream.enter(ctx, bytes); err != nil {
 			return nil, err
 		}
+		r.history = h.stream
 	}
 	if c.config.NoCaching {
 		return c.allocUncached(ctx, stream, r)

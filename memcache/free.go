@@ -30,7 +30,8 @@ func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	}
 	if h := c.history.Load(); h != nil {
 		was.stack = h.stack(StacksAll)
-		_ = h.admit(context.Background(), 0)
+		_ = h.stream.enter(context.Background(), 0)
+		defer h.stream.leave()
 	}
 	if c.config.NoCaching {
 		return c.freeUncached(b)

@@ -43,6 +43,7 @@ const (
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
 	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
 	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction; Size is the limit in bytes, -1: none
+	ActionOverlap      Action = "overlap"       // for the first time a call begins while another one is under way
 	ActionNote         Action = "note"          // HistoryStream.Note; Serial is its number
 )
 

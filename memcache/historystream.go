@@ -36,6 +36,9 @@ type HistoryStream struct {
 	taken  []HistoryEntry // the reader's
 	ready  chan struct{}  // a piece is full, or the stream has ended
 	behind atomic.Bool
+
+	calls      atomic.Int32 // under way
+	overlapped atomic.Bool
 }
 
 const (
@@ -231,10 +234,24 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// admit is the stream's, if there is one.
-func (h *history) admit(ctx context.Context, bytes int64) error {
-	if h.stream == nil {
+// enter begins a call: it waits for the reader, and notes if another call is under way, since what calls that overlap do
+// can't always be had again by making them one after the other. No lock is held. A nil stream does nothing.
+func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
+	if s == nil {
 		return nil
 	}
-	return h.stream.admit(ctx, bytes)
+	if err := s.admit(ctx, bytes); err != nil {
+		return err
+	}
+	if s.calls.Add(1) > 1 && !s.overlapped.Load() && s.overlapped.CompareAndSwap(false, true) {
+		s.add(&HistoryEntry{Action: ActionOverlap, Time: time.Now()})
+	}
+	return nil
+}
+
+// leave ends a call that began with enter.
+func (s *HistoryStream) leave() {
+	if s != nil {
+		s.calls.Add(-1)
+	}
 }

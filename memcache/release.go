@@ -35,9 +35,10 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
 	if h := c.history.Load(); h != nil {
-		if err := h.admit(ctx, 0); err != nil {
+		if err := h.stream.enter(ctx, 0); err != nil {
 			return err
 		}
+		defer h.stream.leave()
 	}
 	if err := c.lockGrowth(ctx); err != nil {
 		return err

@@ -40,6 +40,9 @@ func (b *builder) own(i int) {
 		if e.Flags&Grew == 0 {
 			b.onlyCompletions(i)
 		}
+		if b.closed[e.Stream] {
+			b.jumble(overlap) // the stream was closed while the request was under way
+		}
 	case FreeRequested:
 		if b.inside < i {
 			b.jumble(overlap)
@@ -55,6 +58,13 @@ func (b *builder) own(i int) {
 		}
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepReset, Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1})
 		b.inside = i + 1
+	case Overlap:
+		b.p.Overlapped = true
+		if b.inside == i {
+			b.inside = i + 1
+		}
+	case StreamClosed:
+		b.closed[e.Stream] = true
 	case Failed:
 		b.jumble("a request failed for another reason than memory")
 	case SetLimit:
@@ -65,7 +75,7 @@ func (b *builder) own(i int) {
 // onlyCompletions requires of the entries in front of a hit that its own poll can have left them.
 func (b *builder) onlyCompletions(i int) {
 	for _, e := range b.p.Entries[b.inside:i] {
-		if e.Action != FreeCompleted {
+		if e.Action != FreeCompleted && e.Action != Overlap {
 			b.jumble(overlap)
 		}
 	}

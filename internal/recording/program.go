@@ -16,6 +16,9 @@ type Program struct {
 	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
 	// caller, and so can't be had again by making them; "": they are.
 	Jumbled string
+	// Overlapped says that calls of several goroutines overlapped in time. If they did where it matters, they may be such calls
+	// though they look as if made one after the other.
+	Overlapped bool
 }
 
 // StepKind is a kind of call.
@@ -49,7 +52,10 @@ type Step struct {
 // allocated, two blocks at one address.
 func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec}
-	b := builder{p: p, live: make(map[device.Ptr]handOut), streams: make(map[uint64]int32)}
+	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
+	if rec.Own {
+		p.Jumbled = ownReason(p)
+	}
 	for i := 0; i < len(rec.Entries); i++ {
 		n, err := b.add(i)
 		if err != nil {
@@ -58,7 +64,6 @@ func NewProgram(rec *Recording) (*Program, error) {
 		i += n
 	}
 	if rec.Own {
-		b.jumble(ownReason(p))
 		b.others(len(rec.Entries))
 	} else {
 		b.empty(len(rec.Entries))
@@ -80,6 +85,7 @@ type builder struct {
 	live    map[device.Ptr]handOut
 	streams map[uint64]int32
 	inside  int // the first entry inside the next call
+	closed  map[uint64]bool
 }
 
 // add takes in entry i, and returns how many more it took.

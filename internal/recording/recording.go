@@ -92,11 +92,12 @@ const (
 	StreamClosed // free segments of the entry's stream go to another one
 	ResetPeaks   // ResetPeakStats
 	ResetTotals  // ResetAccumulatedStats
+	Overlap      // for the first time a call began while another one was under way
 	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "set_limit"}
+	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit"}
 
 // ignored are actions of other versions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
