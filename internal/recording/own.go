@@ -27,6 +27,10 @@ import (
 //	{"stack": 0, "frames": [2, 1, 0]}
 //	{"mark": 0, "name": "step", "step": 17, "time": 1234}
 //	{"end": 0, "time": 2345}
+//	{"relabel": 9, "to": 0, "step": 17}
+//
+// A relabel gives the block with that serial, allocated before, another label: who allocates a parameter does not know yet
+// where in the model it will be. The reader gives it to the allocation.
 //
 // The last line of a recording that was closed has "stats" and "segments" as PyTorch's headers do, and of each block
 // serial, label, step and stack.
@@ -53,6 +57,8 @@ type definition struct {
 	Name     string  `json:"name"`
 	Step     int64   `json:"step"`
 	End      *int    `json:"end"`
+	Relabel  *uint64 `json:"relabel"`
+	To       int32   `json:"to"`
 	Time     int64   `json:"time"`
 
 	Stats    map[string]int64 `json:"stats"`
@@ -82,6 +88,9 @@ type ownReader struct {
 	closed bool // the last line was read
 	fields [10]int64
 	room   int64 // bytes that stacks may need
+
+	bySerial map[uint64]int // the entries of allocations, up to the one with the number indexed; made by the first relabel
+	indexed  int
 }
 
 // readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
@@ -194,6 +203,22 @@ func (r *ownReader) append(e Entry, d detail) {
 	r.tables.add(d)
 }
 
+// allocation is the number of the entry that allocated a block, or -1.
+func (r *ownReader) allocation(serial uint64) int {
+	if r.bySerial == nil {
+		r.bySerial = make(map[uint64]int)
+	}
+	for serials := r.tables.Serials; r.indexed < len(serials); r.indexed++ {
+		if r.rec.Entries[r.indexed].Action == Alloc {
+			r.bySerial[serials[r.indexed]] = r.indexed
+		}
+	}
+	if i, ok := r.bySerial[serial]; ok {
+		return i
+	}
+	return -1
+}
+
 // refer checks that an entry refers to what was defined.
 func (r *ownReader) refer(d detail) error {
 	if r.tables == nil {
@@ -246,6 +271,11 @@ func (r *ownReader) define(line []byte) error {
 	case d.Mark != nil:
 		t.Marks = append(t.Marks, Mark{Name: d.Name, Step: d.Step, Start: d.Time, End: -1, From: len(r.rec.Entries), To: -1})
 		return numbered("mark", *d.Mark, len(t.Marks)-1)
+	case d.Relabel != nil:
+		if err := r.refer(detail{label: d.To, stack: -1}); err != nil {
+			return fmt.Errorf("relabel of block %d: %w", *d.Relabel, err)
+		}
+		return t.relabel(r.allocation(*d.Relabel), d.To, d.Step)
 	case d.End != nil:
 		if *d.End < 0 || *d.End >= len(t.Marks) || t.Marks[*d.End].To >= 0 {
 			return fmt.Errorf("the mark %d did not begin, or has ended", *d.End)
