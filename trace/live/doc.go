@@ -1,6 +1,6 @@
 // Package live shows a running program's device memory over HTTP, beside net/http/pprof:
 //
-//	h, err := live.New(live.Config{Cache: cache, CacheConfig: config, Pool: pool})
+//	h, err := live.New(live.Config{Cache: cache, Pool: pool})
 //	defer h.Close()
 //	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, OnProfile: h.Step})
 //	http.Handle("/debug/cistern/", h)

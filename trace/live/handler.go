@@ -24,8 +24,6 @@ const Prefix = "/debug/cistern/"
 type Config struct {
 	// Cache is the cache. It must be set. The pages of one that is closed show its last figures.
 	Cache *memcache.Cache
-	// CacheConfig is what the cache was made with: snapshots tell its options, which memreplay needs.
-	CacheConfig memcache.Config
 	// Pool is the pool of pinned memory; nil: its statistics are left out.
 	Pool *transfer.Pool
 	// Allocated are totals by owner, such as the Holdings of a heap.Counter; nil: heap has none.

@@ -16,7 +16,7 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *http.Request) {
 	}
 	attachment(w, "snapshot.pickle")
 	// It may be large, and is sent as it is made. An error is of the client's connection.
-	_ = torchsnapshot.Write(w, torchsnapshot.State{Snapshot: s, Config: h.config.CacheConfig})
+	_ = torchsnapshot.Write(w, torchsnapshot.State{Snapshot: s, Config: h.config.Cache.Config()})
 }
 
 func (h *Handler) report(w http.ResponseWriter, r *http.Request) {
