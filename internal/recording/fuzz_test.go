@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var fuzzLimits = Limits{Bytes: 1 << 16, Records: 200, Depth: 16, String: 256}
+var fuzzLimits = Limits{Bytes: 1 << 16, Records: 200, Depth: 16, String: 256, Details: true}
 
 // check requires of whatever was read that it keeps to the limits, and that a program can be made of it or not, without a
 // panic.
@@ -21,9 +21,10 @@ func check(t *testing.T, list []*Recording, err error) {
 	for _, r := range list {
 		entries += len(r.Entries)
 		for _, e := range r.Entries {
-			require.Positive(t, e.Size)
+			require.True(t, e.Size > 0 || r.Own && e.Action.ours() && e.Size == 0)
 			require.Less(t, e.Size, int64(maxSize))
 		}
+		checkDetails(t, r)
 		p, err := NewProgram(r)
 		if err != nil {
 			continue
@@ -31,9 +32,14 @@ func check(t *testing.T, list []*Recording, err error) {
 		at := 0
 		for i := range p.Steps { // the steps tile the entries
 			s := &p.Steps[i]
+			for r.Own && at < int(s.From) && r.Entries[at].Action == Overlap {
+				at++
+			}
 			require.EqualValues(t, at, s.From)
 			switch {
-			case s.Kind == StepEmpty:
+			case s.Kind == StepEmpty && r.Own:
+				at = int(s.To) + 1
+			case s.Kind == StepEmpty, s.Kind == StepOther:
 				at = int(s.To)
 			case s.Kind == StepFree && s.Completed == s.Entry+1 && !s.Later:
 				at = int(s.Entry) + 2
@@ -41,13 +47,38 @@ func check(t *testing.T, list []*Recording, err error) {
 				at = int(s.Entry) + 1
 			}
 		}
+		for r.Own && at < len(r.Entries) && r.Entries[at].Action == Overlap {
+			at++
+		}
 		require.Equal(t, len(r.Entries), at)
 	}
-	require.LessOrEqual(t, entries, fuzzLimits.Records)
+	require.LessOrEqual(t, entries, fuzzLimits.Records+1) // a line may have two
+}
+
+// checkDetails requires that details refer to what there is.
+func checkDetails(t *testing.T, r *Recording) {
+	d, n := r.Details, len(r.Entries)
+	require.NotNil(t, d)
+	for _, list := range []int{len(d.Times), len(d.Labels), len(d.Stacks), len(d.Steps), len(d.Serials)} {
+		require.True(t, list == 0 || list == n, "%d of %d", list, n)
+	}
+	for i := range n {
+		require.True(t, d.Labels == nil || d.Labels[i] >= -1 && int(d.Labels[i]) < len(d.LabelTable))
+		require.True(t, d.Stacks == nil || d.Stacks[i] >= -1 && int(d.Stacks[i]) < len(d.StackTable))
+	}
+	for _, s := range d.StackTable {
+		for _, f := range s {
+			require.True(t, f >= 0 && int(f) < len(d.Frames))
+		}
+	}
+	for _, m := range d.Marks {
+		require.True(t, m.From >= 0 && m.From <= n && (m.To == -1 || m.To >= m.From && m.To <= n))
+	}
 }
 
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"conf\":\"\",\"stats\":{}}\n[\"segment_alloc\",4096,2097152,0]\n[\"alloc\",4096,100,0]\n[\"free_requested\",4096,100,0]\n[\"free_completed\",4096,100,0]\n[\"oom\",4096,100,0]\n"))
+	f.Add([]byte(own))
 	f.Add([]byte("{\"segments\":[{\"address\":1,\"total_size\":2,\"stream\":-3,\"blocks\":[[1,2,3,\"inactive\"]]}],\"limit\":null}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := readBytes(append([]byte("{"), data...), fuzzLimits)

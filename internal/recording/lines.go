@@ -79,6 +79,7 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	if rec.Own {
 		return rec, readOwn(in, rec, limits)
 	}
+	rec.Details = newCollector(limits).finish() // there are none
 	for n := 2; ; n++ {
 		line, err := readLine(in, maxLine)
 		if errors.Is(err, io.EOF) && len(line) == 0 {

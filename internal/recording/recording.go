@@ -174,6 +174,9 @@ func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (
 		if size < 0 || size >= maxSize {
 			return e, false, fmt.Errorf("%s of %d bytes: sizes are 0 to 2^60-1", action, size)
 		}
+		if addr >= 1<<63 {
+			return e, false, fmt.Errorf("%s at the address %#x: addresses are 0 to 2^63-1", action, addr)
+		}
 		return Entry{Action: a, Addr: device.Ptr(addr), Size: size, Stream: stream, Block: -1}, true, nil
 	}
 	if size <= 0 || size >= maxSize {

@@ -27,6 +27,13 @@ func FuzzReplay(f *testing.F) {
 			"[\"alloc\",8194304,30000000,0]\n[\"free_requested\",8194304,30000000,0]\n"))
 	}
 	f.Add([]byte("{\"conf\":\"expandable_segments:True\"}\n[\"segment_map\",12345,1152921504606846975,7]\n[\"alloc\",9223372036854775807,1152921504606846975,7]\n"))
+	for _, more := range []string{"", ",\"host_memory\":true,\"initial\":1", ",\"limit\":52428800"} {
+		f.Add([]byte("{\"format\":\"cistern recording 1\",\"conf\":\"expandable_segments:True\",\"total_memory\":1073741824" + more + "}\n" +
+			"[\"miss\",0,512,7]\n[\"reserve\",4194304,67108864,7]\n[\"segment_map\",4194304,2097152,7]\n[\"alloc\",4194304,100,7,0,-1,512,-1,0,1,1]\n" +
+			"[\"free\",4194304,100,7]\n[\"overlap\",0,0,0]\n[\"flush\",0,0,0]\n[\"segment_unmap\",4194304,2097152,7]\n[\"empty_cache\",0,0,0]\n" +
+			"[\"stream_closed\",0,0,7]\n[\"reset_peaks\",0,0,0]\n[\"refused\",0,1,7]\n[\"oom\",5,512,7]\n" +
+			"{\"stats\":{\"num_ooms\":1},\"segments\":[]}\n"))
+	}
 	impatient(f, 2000)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Limits{Bytes: 1 << 14, Records: 100})
