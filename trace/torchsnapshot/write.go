@@ -176,7 +176,7 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, colou
 		s.key("stream").uint(e.Stream)
 		s.key("time_us").int(e.Time.UnixMicro())
 		s.key("compile_context").name("N/A")
-		s.key("user_metadata").name(metadata(l))
+		s.key("user_metadata").name(s.frames.label(l).metadata)
 		if len(e.Stack) > 0 || l != (memcache.Label{}) {
 			s.key("frames")
 			s.frames.write(e.Stack, l)
