@@ -52,7 +52,7 @@ func TestCollectorThatDies(t *testing.T) {
 			r := newReceiver(t, protocol)
 			environment := r.environment(protocol)
 			environment["OTEL_BSP_SCHEDULE_DELAY"] = "20" // ms
-			cmd, stdout, stderr := child(t, environment, "-data", dataOf(t, 200, 10), "-batch", "2", "-epochs", "1000000", "-trace", "otlp")
+			cmd, stdout, stderr := child(t, environment, "-data", small(t), "-batch", "2", "-epochs", "1000000", "-trace", "otlp")
 			var out strings.Builder
 			lines, epochs := bufio.NewScanner(stdout), 0
 			for lines.Scan() {
@@ -87,19 +87,20 @@ func TestBlackHole(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	for name, c := range map[string]struct {
-		args   []string
-		signal os.Signal
-		status int
+		args     []string
+		pictures int
+		signal   os.Signal
+		status   int
 	}{
-		"done":     {[]string{"-epochs", "1"}, nil, 0},
-		"failed":   {[]string{"-capacity", "27MiB", "-batch", "128"}, nil, 1},
-		"signaled": {[]string{"-epochs", "1000000"}, syscall.SIGTERM, 143},
+		"done":     {[]string{"-epochs", "1"}, 20, nil, 0},
+		"failed":   {[]string{"-capacity", "27MiB", "-batch", "128"}, 128, nil, 1},
+		"signaled": {[]string{"-epochs", "1000000"}, 20, syscall.SIGTERM, 143},
 	} {
 		for _, protocol := range protocols {
 			t.Run(name+"/"+protocol, func(t *testing.T) {
 				t.Parallel()
 				environment := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": blackHole(t), "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
-				args := append([]string{"-data", dataOf(t, 128, 10), "-batch", "2", "-trace", "otlp"}, c.args...)
+				args := append([]string{"-data", dataOf(t, c.pictures, 10), "-batch", "2", "-trace", "otlp"}, c.args...)
 				cmd, stdout, stderr := child(t, environment, args...)
 				var out strings.Builder
 				for lines := bufio.NewScanner(stdout); lines.Scan(); {

@@ -164,6 +164,8 @@ func TestTraceAndResultsShareTheOutput(t *testing.T) {
 		require.NoError(t, err)
 	}
 	telemetry.end(t.Context(), oteltrace.SpanFromContext(t.Context()), nil)
+	w.mu.Lock() // on a slow machine the exporter may not be done yet
+	defer w.mu.Unlock()
 	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
 }
 

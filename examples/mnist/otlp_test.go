@@ -48,7 +48,7 @@ func TestEverythingArrives(t *testing.T) {
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
 			file := filepath.Join(t.TempDir(), "r.json")
 			var out, errs bytes.Buffer
-			const steps, batch = 104, 2
+			const steps, batch = 12, 2
 			args := []string{"-data", dataOf(t, 2*steps, 10), "-batch", strconv.Itoa(batch), "-epochs", "1", "-trace", "otlp", "-json", file}
 			require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 			r.kill()
@@ -237,4 +237,14 @@ func TestEnvironmentChoosesExporters(t *testing.T) {
 			require.True(t, strings.HasPrefix(errs.String(), "mnist: -trace otlp: "), errs.String())
 		})
 	}
+}
+
+// TestEnvironmentOverrulesStdout: a signal that the environment has an exporter for is not printed.
+func TestEnvironmentOverrulesStdout(t *testing.T) {
+	t.Setenv("OTEL_METRICS_EXPORTER", "none")
+	var out, errs bytes.Buffer
+	require.Zero(t, run(context.Background(), []string{"-data", small(t), "-batch", "10", "-epochs", "1", "-trace", "stdout"}, &out, &errs), errs.String())
+	p := parse(t, out.String())
+	require.NotEmpty(t, p.spans)
+	require.Empty(t, p.metrics)
 }
