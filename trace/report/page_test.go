@@ -33,7 +33,8 @@ const recordings = "../../memcache/testdata/recordings/"
 func TestPage(t *testing.T) {
 	chromium(t)
 	l := newLedger(t, memcache.Config{}, 1, everything)
-	mlp(l, 30, 1000)
+	l.silent = true
+	mlp(l, 80, 1000)
 	report := l.report(Options{WhatIf: []string{"expandable_segments:True"}})
 	a := report.account
 	b := openPage(t, 1400, 1000, report)
@@ -60,6 +61,7 @@ func TestPage(t *testing.T) {
 	reserved, err := a.reserved()
 	require.NoError(t, err)
 	require.Equal(t, reserved, eval[[]int64](b, `[...report.page.moments.reserved.subarray(0, report.page.r.moments + 1)]`))
+	require.Equal(t, allocated, eval[[]int64](b, `Array.from({ length: report.page.r.moments + 1 }, (_, i) => { let sum = 0; report.page.moments.live(i - 1, (b) => (sum += report.page.r.size[b])); return sum; })`))
 	// So is every column of the chart, along entries and along time, near and far, and however it is stacked.
 	for _, view := range []string{"0", "report.page.timeline.zoomTo(100, 140)", "report.page.timeline.zoomTo(-1, 0)", "report.page.timeline.zoomTo(-1, 1e9)"} {
 		for _, axis := range []string{"entries", "time"} {
@@ -81,7 +83,7 @@ func TestPage(t *testing.T) {
 	b.run(choose("axis", "entries"), choose("grouping", 0))
 
 	// The table of steps sorts, and a step that is chosen shows its peak.
-	require.Len(t, b.column("steps", 0), 30)
+	require.Len(t, b.column("steps", 0), 80)
 	b.do(chromedp.Click(chromedp.CSS("#steps th:nth-child(2) button")))
 	peaks := b.column("steps", 1)
 	require.True(t, slices.IsSortedFunc(peaks, func(x, y float64) int { return int(y - x) }))

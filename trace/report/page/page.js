@@ -13,8 +13,7 @@ class Page {
     this.inherits = r.labelled || !r.stacked; // parts of the flame graph have the colour of what they are part of
     this.profile = null; // one that the program gave, in place of a moment
     this.moment = r.peak;
-    this.layers = this.findLayers();
-    this.hasLayers = this.layers.length > 0;
+    this.lanes = [{ name: "layers", parts: this.findLayers() }, { name: "marks", parts: r.marks.map(([name, from, to]) => ({ name, from, to })) }].filter((l) => l.parts.length > 0);
     this.group(0);
   }
 
@@ -122,11 +121,9 @@ class Page {
     return best;
   }
 
-  // findLayers are the recording's marks, or the stretches in which one module allocates.
+  // findLayers are the stretches in which one module allocates.
   findLayers() {
-    const { r } = this;
-    if (r.marks.length > 0) return r.marks.map(([name, from, to]) => ({ name, from, to }));
-    const list = [];
+    const { r } = this, list = [];
     if (!r.modules.some((m) => m)) return list;
     for (let i = 0; i < r.blocks; i++) {
       if (r.alloc[i] < 0) continue;
@@ -137,8 +134,6 @@ class Page {
     }
     return list.filter((l) => l.name);
   }
-
-  layersIn(from, to) { return this.layers.filter((l) => l.to > from && l.from <= to); }
 
   momentName(m) {
     if (m < 0) return "the beginning";

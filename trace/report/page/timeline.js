@@ -56,7 +56,7 @@ class Timeline {
     edges.left = this.width < 600 ? 46 : 70;
     this.plotWidth = Math.max(50, this.width - edges.left - edges.right);
     this.plotHeight = this.width < 600 ? 220 : Math.min(380, Math.max(260, this.width / 4));
-    this.lanes = (this.page.r.steps.count > 0 ? 1 : 0) + (this.page.hasLayers ? 1 : 0);
+    this.lanes = (this.page.r.steps.count > 0 ? 1 : 0) + this.page.lanes.length;
     this.height = edges.top + this.plotHeight + edges.bottom + this.lanes * edges.lane + 4;
     this.refresh();
   }
@@ -121,7 +121,7 @@ class Timeline {
     this.ooms(c);
     this.peakMark(c, ink);
     this.stepLane(c, ink, faint, line);
-    this.layerLane(c, ink, faint, line);
+    this.page.lanes.forEach((lane, i) => this.partsLane(c, lane, i, ink, faint, line));
   }
 
   axes(c, faint, line) {
@@ -230,14 +230,14 @@ class Timeline {
     c.fillText(this.width < 600 ? shorten(text, 6) : text, edges.left - 8, y + edges.lane / 2 - 2);
   }
 
-  // layerLane shows whose allocations there are: stretches of the same module, or the recording's own marks.
-  layerLane(c, ink, faint, line) {
-    if (!this.page.hasLayers) return;
-    const y = edges.top + this.plotHeight + edges.bottom + (this.lanes - 1) * edges.lane, right = edges.left + this.plotWidth;
+  // partsLane shows parts of the program: stretches of the same module, or the recording's own marks.
+  partsLane(c, lane, i, ink, faint, line) {
+    const y = edges.top + this.plotHeight + edges.bottom + (this.lanes - this.page.lanes.length + i) * edges.lane, right = edges.left + this.plotWidth;
     c.textBaseline = "middle";
     c.textAlign = "left";
     let last = -Infinity, drawn = 0;
-    for (const l of this.page.layersIn(this.view.from, this.view.to)) {
+    for (const l of lane.parts) {
+      if (l.to <= this.view.from || l.from > this.view.to) continue;
       const a = Math.max(edges.left, this.x(l.from)), b = Math.min(right, this.x(l.to));
       drawn++;
       if (b - last < 1.5) continue;
@@ -251,7 +251,7 @@ class Timeline {
         c.fillText(name, a + 4, y + edges.lane / 2 - 2);
       }
     }
-    this.laneName(c, faint, this.page.r.marks.length > 0 ? "marks" : "layers", y);
+    this.laneName(c, faint, lane.name, y);
   }
 
   // draw puts the moment and the pointer over the picture.
