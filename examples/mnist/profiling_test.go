@@ -90,14 +90,22 @@ func TestMemprofile(t *testing.T) {
 	require.True(t, bytes.HasPrefix(page, []byte("<!DOCTYPE html>")))
 	require.NoDirExists(t, filepath.Join(dir, "oom"))
 
-	var events []struct{ Name, Ph string }
+	var events []struct {
+		Name, Ph string
+		TS       float64
+	}
 	text, err = os.ReadFile(filepath.Join(dir, "trace.json"))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &events))
-	count := map[string]int{}
+	count, first := map[string]int{}, map[string]float64{}
 	for _, e := range events {
-		count[e.Name+" "+e.Ph]++
+		key := e.Name + " " + e.Ph
+		if count[key]++; count[key] == 1 {
+			first[key] = e.TS
+		}
+		first[key] = min(first[key], e.TS)
 	}
+	require.GreaterOrEqual(t, first["memory allocated C"], first["step 3 X"], "nothing is seen before")
 	for _, step := range []int{3, 5, 6} {
 		require.Equal(t, 1, count[fmt.Sprintf("step %d X", step)], "%v", count)
 	}

@@ -47,7 +47,7 @@ func mayImport(from, to string) bool {
 	case t >= 0:
 		return t <= f
 	default:
-		return slices.Contains(below, to) || in(from, "examples") && to == "trace"
+		return slices.Contains(below, to) || in(from, "examples") && in(to, "trace")
 	}
 }
 
