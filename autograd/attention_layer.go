@@ -96,6 +96,11 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	if t.err != nil {
 		return t.inert()
 	}
+	in := m.InWeight
+	if in == nil {
+		in = m.QueryWeight
+	}
+	defer t.setModule(t.enterLayer(in, 1))
 	return t.Frame(func() *Variable {
 		if query.Rank() == 3 {
 			return m.attend(t, query, key, value, cfg)
@@ -125,7 +130,7 @@ func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg At
 		qkv := t.Linear(query, t.Param(m.InWeight), bias)
 		y := t.SelfAttention(qkv, m.Heads, m.BatchFirst, cfg)
 		qkv.Release()
-		return m.Out.Forward(t, y)
+		return m.join(t, y)
 	}
 	out := t.Param(m.Out.Weight).Shape()
 	if t.err != nil || len(out) != 2 || out[0]%m.Heads != 0 {
@@ -162,5 +167,11 @@ func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg At
 		y = t.Permute(y, 2, 0, 1, 3)
 	}
 	shape := query.Shape()
-	return m.Out.Forward(t, t.Reshape(y, shape[0], shape[1], n))
+	return m.join(t, t.Reshape(y, shape[0], shape[1], n))
+}
+
+// join projects what the heads found.
+func (m *MultiHeadAttention) join(t *Tape, y *Variable) *Variable {
+	defer t.setModule(t.enterModule(join(t.module.path, "out_proj")))
+	return m.Out.Forward(t, y)
 }

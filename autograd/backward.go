@@ -16,9 +16,10 @@ import (
 
 // node is one recorded operation.
 type node struct {
-	op    string
-	out   *Variable
-	saved []saved
+	op     string
+	out    *Variable
+	module *modulePlace
+	saved  []saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
@@ -38,7 +39,7 @@ func (s saved) fresh() error {
 	}
 	what, advice := "a value", "overwrite it after Backward"
 	if s.param != nil {
-		what, advice = s.param.label(), "take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again"
+		what, advice = s.param.called(), "take the optimiser's step after Backward of every tape that has read the parameter, or run the forward pass again"
 	}
 	return fmt.Errorf("%w: %s, %v %v, is at version %d, and its gradient needs version %d: %s",
 		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
@@ -55,7 +56,7 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 		return out
 	}
 	out.needsGrad = true
-	n := node{op: op, out: out, back: back, saved: make([]saved, len(reads))}
+	n := node{op: op, out: out, module: t.module, back: back, saved: make([]saved, len(reads))}
 	for i, v := range reads {
 		v.users++
 		n.saved[i] = saved{v, v.value.Version()}
@@ -136,6 +137,10 @@ func (t *Tape) backward(loss *Variable) {
 	for p, v := range t.params {
 		v.grad = p.grad
 	}
+	root := t.modules[""]
+	t.inBackward = true
+	t.setModule(root)
+	defer t.setModule(root)
 	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
 	t.give("Backward", loss, seed, err)
 	for i := len(t.nodes) - 1; i >= 0 && t.err == nil; i-- {
@@ -146,6 +151,7 @@ func (t *Tape) backward(loss *Variable) {
 				t.fail(n.op+" backward", err)
 				return
 			}
+			t.setModule(n.module)
 			n.back(n, g)
 		}
 		for _, s := range n.saved {
@@ -153,6 +159,7 @@ func (t *Tape) backward(loss *Variable) {
 		}
 	}
 	t.nodes = nil
+	t.setModule(root)
 	for p, v := range t.params {
 		t.assign(p, v.grad)
 	}

@@ -35,6 +35,13 @@
 // overwritten after the forward pass, such as a parameter by the step of another tape's optimiser, is refused; see
 // [ErrStale].
 //
+// # Profiles
+//
+// What is allocated says by itself what it is for ([memcache.Label]): parameter, gradient, optimiser state, activation, input
+// or workspace, of which step, and of which module, in the backward pass as in the forward pass. Modules are named as their
+// parameters are: "encoder.0" has "encoder.0.weight". An optimiser tells parameters their names; for a model without one
+// [NameModules] does. A part without parameters belongs to the module around it, which [Tape.Module] names.
+//
 // # As in PyTorch
 //
 // Names, shapes, defaults and the meaning of every number are PyTorch's: weights are (out, in), names are

@@ -88,7 +88,9 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 	g.params, s.rt = params, rt
 	s.groups = append(s.groups, &g)
 	for _, p := range params {
-		p.name = p.Name
+		if err := p.setName(p.Name); err != nil {
+			return fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
+		}
 		s.params, s.of = append(s.params, p), append(s.of, len(s.groups)-1)
 		s.steps, s.filled, s.state = append(s.steps, 0), append(s.filled, false), append(s.state, nil)
 	}

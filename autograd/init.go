@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -35,6 +36,7 @@ type Initializer struct {
 
 	made     []func(context.Context) error // what releases it, in the order of the making
 	accepted int                           // how much of made Err has handed to the program
+	steps    int64                         // that Steps has begun
 	closed   bool
 	closeErr error
 }
@@ -153,7 +155,8 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 
 // Steps gives a tape for each of n steps of a training, and closes it after the body of the loop, however that ends. The
 // loop ends early when the initialiser has an error: that of a step's tape, with which it sticks, or of its context, which
-// is looked at before each step. The tapes' random operations have seeds of the initialiser's sequence.
+// is looked at before each step. The tapes' random operations have seeds of the initialiser's sequence. In profiles the steps
+// of all calls are counted, from 1 on ([memcache.WithStep]).
 //
 //	for step, tape := range in.Steps(200) {
 //		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
@@ -175,7 +178,8 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 }
 
 func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
-	tape := NewTape(in.ctx, in.rt)
+	in.steps++
+	tape := NewTape(memcache.WithStep(in.ctx, in.steps), in.rt)
 	tape.SetSeed(in.rand.Uint64())
 	defer func() { in.stick(tape.Close()) }()
 	return yield(i, tape)

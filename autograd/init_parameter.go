@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -71,7 +72,11 @@ func (in *Initializer) Parameter(data []float64, shape ...int) *Parameter {
 	if t == nil {
 		return in.noParameter()
 	}
-	p := &Parameter{value: t}
+	p, err := newParameter(t)
+	if err != nil {
+		in.Fail(err)
+		return in.noParameter()
+	}
 	in.made[len(in.made)-1] = p.ReleaseContext // and its gradient
 	return p
 }
@@ -81,7 +86,7 @@ func (in *Initializer) parameter(call string, next func() float64, shape ...int)
 	if !in.usable(call) {
 		return in.noParameter()
 	}
-	ctx := tensor.Detached(in.ctx)
+	ctx := in.context(memcache.CategoryParameter)
 	t, err := in.rt.New(ctx, in.dtype, shape...)
 	if err == nil {
 		err = in.fill(ctx, t, next)
@@ -120,30 +125,37 @@ func (in *Initializer) Tensor(data []float64, shape ...int) *tensor.Tensor {
 		return nil
 	}
 	if in.dtype == tensor.Float64 {
-		return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) { return tensor.FromSlice(ctx, in.rt, data, shape...) })
+		return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
+			return tensor.FromSlice(ctx, in.rt, data, shape...)
+		})
 	}
 	narrow := make([]float32, len(data))
 	for i, v := range data {
 		narrow[i] = float32(v)
 	}
-	return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) {
+	return made(in, call, memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
 		return tensor.FromSlice(ctx, in.rt, narrow, shape...)
 	})
 }
 
 // Labels makes a tensor of class labels; see [tensor.Labels]. It is nil after an error.
 func (in *Initializer) Labels(labels []int, classes int) *tensor.Tensor {
-	return made(in, fmt.Sprintf("%d labels", len(labels)), func(ctx context.Context) (*tensor.Tensor, error) {
+	return made(in, fmt.Sprintf("%d labels", len(labels)), memcache.CategoryInput, func(ctx context.Context) (*tensor.Tensor, error) {
 		return tensor.Labels(ctx, in.rt, labels, classes)
 	})
 }
 
+// context is that of memory of a category that the initialiser makes.
+func (in *Initializer) context(c memcache.Category) context.Context {
+	return memcache.WithCategory(tensor.Detached(in.ctx), c)
+}
+
 // made is a tensor that the initialiser releases.
-func made(in *Initializer, call string, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
+func made(in *Initializer, call string, c memcache.Category, make func(context.Context) (*tensor.Tensor, error)) *tensor.Tensor {
 	if !in.usable(call) {
 		return nil
 	}
-	t, err := make(tensor.Detached(in.ctx))
+	t, err := make(in.context(c))
 	if err != nil {
 		in.fail(call, err)
 		return nil

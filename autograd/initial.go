@@ -46,7 +46,7 @@ func (in *Initializer) Reset(p *Parameter, initial Initial) {
 		in.fail(call, err)
 		return
 	}
-	in.reset(call+" of "+p.label(), p, initial)
+	in.reset(call+" of "+p.called(), p, initial)
 }
 
 func (in *Initializer) reset(call string, p *Parameter, initial Initial) {

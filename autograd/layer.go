@@ -30,6 +30,7 @@ func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
+	defer t.setModule(t.enterLayer(l.Weight, 1))
 	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
 	if relu {
 		return t.LinearReLU(x, w, bias)
@@ -92,10 +93,13 @@ type Sequential []Layer
 // has it, and computes a [Linear] with a [ReLU] after it as one, in place.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 	defer x.spare()()
+	defer t.setModule(t.enterLayer(firstParameter(s)))
+	outer := t.module
 	y := x
 	for i := 0; i < len(s); i++ {
 		last := y
 		end := last.spare()
+		t.enterModule(join(outer.path, strconv.Itoa(i)))
 		linear, fuse := s[i].(*Linear)
 		if fuse = fuse && i+1 < len(s); fuse {
 			_, fuse = s[i+1].(ReLU)
@@ -111,6 +115,7 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 			y = s[i].Forward(t, last)
 		}
 		end()
+		t.setModule(outer)
 		if last != x && last != y {
 			last.Release()
 		}

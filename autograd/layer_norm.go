@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -18,6 +19,8 @@ type BatchNorm struct {
 	Batches      *tensor.Tensor // how many batches they are of, a scalar of int64; nil: not counted
 	Momentum     float64        // the batch's share of the new running statistics; 0: 0.1; NaN: they are the mean of all batches
 	Eps          float64        // what is added to the variance; 0: 1e-5
+
+	named bool // the buffers know their module
 }
 
 // Forward returns x with normalised channels.
@@ -27,8 +30,21 @@ func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("BatchNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
+	defer t.setModule(t.enterLayer(l.Weight, 1))
+	l.nameBuffers(t)
 	return t.BatchNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), tensor.BatchNormConfig{
 		Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Momentum: l.Momentum, Eps: l.Eps})
+}
+
+// nameBuffers tells the running statistics their module once the parameters know theirs.
+func (l *BatchNorm) nameBuffers(t *Tape) {
+	if l.named || l.Weight == nil || l.Weight.name == "" {
+		return
+	}
+	l.named = true
+	for _, b := range l.Buffers() {
+		t.fail("BatchNorm", nameBuffer(b.Tensor, moduleName(l.Weight.name)))
+	}
 }
 
 // Parameters are "weight" and "bias", if there are any.
@@ -81,7 +97,7 @@ func (in *Initializer) eps(call string, o layerOptions) float64 {
 
 // buffer is a tensor of a layer's that is no parameter.
 func (in *Initializer) buffer(call string, v float64, dtype tensor.Dtype, shape ...int) *tensor.Tensor {
-	return made(in, call, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })
+	return made(in, call, memcache.CategoryParameter, func(ctx context.Context) (*tensor.Tensor, error) { return in.rt.Full(ctx, v, dtype, shape...) })
 }
 
 // LayerNorm normalises x over its last dimensions (torch.nn.LayerNorm).
@@ -98,6 +114,7 @@ func (l *LayerNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
+	defer t.setModule(t.enterLayer(l.Weight, 1))
 	return t.LayerNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
 }
 
@@ -146,6 +163,7 @@ func (l *GroupNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("GroupNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
+	defer t.setModule(t.enterLayer(l.Weight, 1))
 	return t.GroupNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Groups, l.Eps)
 }
 
@@ -186,6 +204,7 @@ func (l *RMSNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
+	defer t.setModule(t.enterLayer(l.Weight, 1))
 	return t.RMSNorm(x, t.optionalParam(l.Weight), l.Eps, l.Shape...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -103,6 +104,10 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 		}
 		had := len(s.state[i])
 		slots, wanted := s.slots(s.of[i])
+		if had >= wanted {
+			continue
+		}
+		ctx := withLabel(ctx, memcache.CategoryOptimizerState, moduleName(p.Name))
 		for _, slot := range slots[min(had, wanted):wanted] {
 			t, err := s.first(ctx, slot, p.value)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -41,8 +42,20 @@ func (p *Parameter) unusable() error {
 	return nil
 }
 
-// label is the parameter's name for an error.
-func (p *Parameter) label() string {
+// setName tells the parameter how the model calls it, and so profiles whose it is. The first name stays in profiles.
+func (p *Parameter) setName(name string) error {
+	before := p.name
+	p.name = name
+	if before != "" || p.value.Released() {
+		return nil
+	}
+	l := p.value.Label()
+	l.Module = join(l.Module, moduleName(name))
+	return p.value.SetLabel(l)
+}
+
+// called is the parameter's name for an error.
+func (p *Parameter) called() string {
 	if p.name == "" {
 		return "a parameter"
 	}
@@ -55,6 +68,16 @@ func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)
 	}
 	if err := trainable(value); err != nil {
+		return nil, fmt.Errorf("autograd: NewParameter: %w", err)
+	}
+	return newParameter(value)
+}
+
+// newParameter makes a parameter of a tensor that can be one.
+func newParameter(value *tensor.Tensor) (*Parameter, error) {
+	l := value.Label()
+	l.Category = memcache.CategoryParameter
+	if err := value.SetLabel(l); err != nil {
 		return nil, fmt.Errorf("autograd: NewParameter: %w", err)
 	}
 	return &Parameter{value: value}, nil

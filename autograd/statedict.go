@@ -88,7 +88,7 @@ func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...
 	if err := loadState(ctx, state, f, opts); err != nil {
 		return fmt.Errorf("autograd: LoadStateDict: %w", err)
 	}
-	return nil
+	return NameModules(model)
 }
 
 func loadState(ctx context.Context, state []NamedTensor, f *safetensors.File, opts []LoadOption) error {

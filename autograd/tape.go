@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -15,7 +16,7 @@ import (
 // tape still holds, after an error too.
 type Tape struct {
 	rt       *tensor.Runtime
-	ctx      context.Context
+	ctx      context.Context // of the module that the tape is in
 	lifetime *tensor.Lifetime
 	record   bool
 	training bool
@@ -26,6 +27,12 @@ type Tape struct {
 	values []*Variable // those that Backward, or the frame that made them, releases
 	frames int         // that the program is in
 	params map[*Parameter]*Variable
+
+	base       context.Context // what the program has set
+	label      memcache.Label  // of base
+	module     *modulePlace
+	modules    map[string]*modulePlace // by path
+	inBackward bool
 
 	seed, stream uint64 // of random operations: the next one has the stream
 	seeded       bool
@@ -43,7 +50,9 @@ func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx,
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	_, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
-	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, params: make(map[*Parameter]*Variable)}
+	root := &modulePlace{}
+	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, params: make(map[*Parameter]*Variable),
+		module: root, modules: map[string]*modulePlace{"": root}}
 	t.setContext("NewTape", ctx)
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
@@ -52,7 +61,8 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 }
 
 // SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
-// spans and memory scopes of their own.
+// spans and memory scopes of their own. In profiles ([memcache.Label]) its module and step stay, and what the tape allocates is
+// an activation or, in Backward, a gradient.
 func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
 
 func (t *Tape) setContext(call string, ctx context.Context) {
@@ -60,7 +70,11 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		t.fail(call, fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 		return
 	}
-	t.ctx = t.lifetime.Attach(ctx)
+	t.base, t.label = t.lifetime.Attach(ctx), memcache.LabelOf(ctx)
+	for _, m := range t.modules {
+		m.contexts = [2]context.Context{}
+	}
+	t.ctx = t.moduleContext()
 }
 
 // Runtime is the runtime that the tape computes on.

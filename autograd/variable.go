@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -48,7 +49,7 @@ func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
 	if !t.begin("Upload") {
 		return t.inert()
 	}
-	x, err := tensor.FromSlice(t.ctx, t.rt, data, shape...)
+	x, err := tensor.FromSlice(memcache.WithCategory(t.ctx, memcache.CategoryInput), t.rt, data, shape...)
 	v := t.result("Upload", x, err)
 	v.made = false
 	return v

@@ -28,6 +28,7 @@ const (
 	ActionSegmentUnmap  Action = "segment_unmap"
 	ActionOOM           Action = "oom"
 	ActionSnapshot      Action = "snapshot"
+	ActionRelabel       Action = "relabel" // Block.SetLabel; not of PyTorch
 )
 
 // What a [HistoryStream] has beside these: with them the calls can be made again, with the same outcome.

@@ -92,6 +92,41 @@ func WithTag(ctx context.Context, key, value string) context.Context {
 	})
 }
 
+// WithLabel returns a context whose allocations have the label l, whatever label ctx has.
+func WithLabel(ctx context.Context, l Label) context.Context {
+	return relabel(ctx, func(own *Label) { *own = l })
+}
+
+// SetLabel changes what a block is for, from now on: who allocates a parameter does not know yet where in the model it will
+// be. Profiles and snapshots show the new label, those of a peak that is past too; the history has what was said when. A
+// block that was freed is an error that wraps [ErrFreed]. It does nothing on the zero Block.
+func (b Block) SetLabel(l Label) error {
+	if b.IsZero() {
+		return nil
+	}
+	owner := b.chunk.lockOwner()
+	defer owner.mu.Unlock()
+	if err := owner.checkLive(b); err != nil {
+		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
+	}
+	b.chunk.label = &l
+	owner.recordHistory(ActionRelabel, b.chunk, b.serial, nil)
+	return nil
+}
+
+// Label is what the block is for; the zero Label after it was freed.
+func (b Block) Label() Label {
+	if b.IsZero() {
+		return Label{}
+	}
+	owner := b.chunk.lockOwner()
+	defer owner.mu.Unlock()
+	if owner.checkLive(b) != nil {
+		return Label{}
+	}
+	return b.chunk.label.value()
+}
+
 // tagKey is how a key stands in front of its value.
 func tagKey(key string) string { return strings.NewReplacer("\n", " ", "=", " ").Replace(key) + "=" }
 

@@ -108,3 +108,46 @@ func TestLabelsOfOutOfMemory(t *testing.T) {
 	require.Equal(t, oom.Label, h[len(h)-1].Label)
 	require.True(t, errors.Is(err, ErrOutOfMemory) && !errors.Is(err, device.ErrOutOfMemory))
 }
+
+// A block may be told later what it is for.
+func TestSetLabel(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 10}))
+	first, second := Label{Module: "first"}, Label{Module: "second", Category: CategoryParameter, Step: 4, Tags: "a=b"}
+	ctx := WithLabel(WithStep(context.Background(), 9), first)
+	require.Equal(t, first, LabelOf(ctx), "all of it")
+	b, err := c.Alloc(ctx, 512, dev.stream(1))
+	require.NoError(t, err)
+	other, err := c.Alloc(ctx, 512, dev.stream(1))
+	require.NoError(t, err)
+	require.NoError(t, b.SetLabel(second))
+	require.Equal(t, second, b.Label())
+	require.Equal(t, first, other.Label())
+	require.Equal(t, first, LabelOf(ctx))
+	owners := func(p Profile) (list []Label) {
+		for _, h := range p.Holdings {
+			list = append(list, h.Label)
+		}
+		return list
+	}
+	require.ElementsMatch(t, []Label{first, second}, owners(c.Profile()))
+	require.ElementsMatch(t, []Label{first, second}, owners(c.PeakProfile()), "of a peak that is past, too")
+	last := c.History()[len(c.History())-1]
+	require.Equal(t, ActionRelabel, last.Action)
+	require.Equal(t, second, last.Label)
+	require.Equal(t, []any{b.Ptr(), b.Serial()}, []any{last.Address, last.Serial})
+
+	require.NoError(t, b.Free())
+	require.ErrorIs(t, b.SetLabel(first), ErrFreed)
+	require.Equal(t, Label{}, b.Label())
+	require.ElementsMatch(t, []Label{first, second}, owners(c.PeakProfile()))
+	again := mustAlloc(t, c, 512, dev.stream(1))
+	require.Equal(t, b.Ptr(), again.Ptr())
+	require.ErrorIs(t, b.SetLabel(first), ErrFreed, "its memory is another block's")
+	require.Equal(t, Label{}, again.Label())
+	require.NoError(t, Block{}.SetLabel(first))
+	require.Equal(t, Label{}, Block{}.Label())
+	for _, b := range []Block{again, other} {
+		require.NoError(t, b.Free())
+	}
+}

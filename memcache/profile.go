@@ -32,9 +32,9 @@ func (h Holding) String() string {
 
 // Share is a part of a profile.
 type Share struct {
-	Name   string // what Sum's key said of the holdings
-	Blocks int
-	Bytes  int64 // of all blocks
+	Name   string `json:"name"` // what Sum's key said of the holdings
+	Blocks int    `json:"blocks"`
+	Bytes  int64  `json:"bytes"` // of all blocks
 }
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
@@ -71,15 +71,29 @@ func (c *Cache) PeakProfile() Profile {
 // PeakProfile returns who held the cache's memory at the peak of the scope's window, as [Cache.PeakProfile] does. It must
 // be called before End: a scope that has ended gives the zero Profile.
 func (s *Scope) PeakProfile() Profile {
-	c := s.cache
-	c.lockAll()
-	var notes []freedBlock
-	var mark peakMark
-	if i := slices.Index(c.openScopes, s); i >= 0 {
-		notes, mark = c.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
-	}
-	c.unlockAll()
+	s.cache.lockAll()
+	notes, mark := s.notes()
+	s.cache.unlockAll()
 	return newProfile(notes, mark)
+}
+
+// EndProfile is [Scope.End], and returns who held the cache's memory at the peak of the window, which no other goroutine
+// raises in between; of a scope that had ended the zero Profile.
+func (s *Scope) EndProfile() Profile {
+	s.cache.lockAll()
+	notes, mark := s.notes()
+	s.endLocked()
+	s.cache.unlockAll()
+	return newProfile(notes, mark)
+}
+
+// notes are those of the window's peak. All shards are locked.
+func (s *Scope) notes() (notes []freedBlock, mark peakMark) {
+	i := slices.Index(s.cache.openScopes, s)
+	if i < 0 {
+		return nil, mark
+	}
+	return s.cache.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
 }
 
 // notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.

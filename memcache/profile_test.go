@@ -152,9 +152,14 @@ func randomAccounts(t *testing.T, config Config, seed uint64) {
 		case n == 18 && len(scopes) > 0:
 			i := r.IntN(len(scopes))
 			s := scopes[i]
-			s.requirePeak(t, s.Scope.PeakProfile(), "of a scope")
-			s.End()
+			if r.IntN(2) == 0 {
+				s.requirePeak(t, s.Scope.EndProfile(), "of a scope that ends")
+			} else {
+				s.requirePeak(t, s.Scope.PeakProfile(), "of a scope")
+				s.End()
+			}
 			require.Equal(t, Profile{}, s.Scope.PeakProfile(), "after End")
+			require.Equal(t, Profile{}, s.Scope.EndProfile(), "the second time")
 			scopes = slices.Delete(scopes, i, i+1)
 		case n == 19:
 			switch r.IntN(4) {

@@ -102,12 +102,17 @@ func (s *Scope) Own() Own {
 // End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
 // scopes that are open. It is idempotent.
 func (s *Scope) End() {
-	c := s.cache
-	c.lockAll()
-	defer c.unlockAll()
+	s.cache.lockAll()
+	defer s.cache.unlockAll()
+	s.endLocked()
+}
+
+// endLocked is End. All shards are locked.
+func (s *Scope) endLocked() {
 	if s.ended != 0 {
 		return
 	}
+	c := s.cache
 	s.updateWindow()
 	c.scopesEnded++
 	s.ended = c.scopesEnded

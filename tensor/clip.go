@@ -40,7 +40,7 @@ func (rt *Runtime) ClipNorm(ctx context.Context, most, p float64, ts ...*Tensor)
 	if err != nil {
 		return nil, err
 	}
-	parts, err := rt.alloc(Detached(ctx), "ClipNorm", Float64, Shape{len(ts)*per + 1})
+	parts, err := rt.allocScratch(ctx, "ClipNorm", Float64, Shape{len(ts)*per + 1})
 	if err != nil {
 		return total.orRelease(err)
 	}

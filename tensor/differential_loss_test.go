@@ -94,8 +94,8 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 			}
 			want.Data = append(want.Data, d*slope(float64(v), float64(t.data[i])))
 			size := math.Abs(d) * l.Size(float64(v), float64(t.data[i]))
-			if math.IsNaN(size) { // 0 times an infinity
-				size = 0
+			if math.IsNaN(size) { // 0 times an infinity: something on the way was too large
+				size = math.Inf(1)
 			}
 			want.Size = append(want.Size, size)
 		}

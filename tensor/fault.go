@@ -52,7 +52,7 @@ func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 	if word := w.take(false); word != nil {
 		return word, nil
 	}
-	block, err := rt.cache.Alloc(ctx, faultBytes, rt.stream)
+	block, err := rt.cache.Alloc(lasting(ctx), faultBytes, rt.stream)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -26,10 +25,11 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 	var scratch memcache.Block
 	if !e.Each {
 		var err error
-		if scratch, err = g.rt.cache.Alloc(ctx, int64(n)*8, g.stream); err != nil {
-			return fmt.Errorf("tensor: CrossEntropy: scratch memory: %w", err)
+		var free func()
+		if scratch, free, err = g.rt.scratch(ctx, "CrossEntropy", int64(n)*8); err != nil {
+			return err
 		}
-		defer func() { g.rt.parked.add(scratch.FreeContext(ctx)) }()
+		defer free()
 	}
 	if n > 0 {
 		l, name := g.newLaunch("cross entropy", loss.dtype, n*32), "cross entropy each"
@@ -66,10 +66,11 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 	var per memcache.Block
 	if e.Mean && n > manyRows {
 		var err error
-		if per, err = g.rt.cache.Alloc(ctx, 8, g.stream); err != nil {
-			return fmt.Errorf("tensor: CrossEntropyGrad: scratch memory: %w", err)
+		var free func()
+		if per, free, err = g.rt.scratch(ctx, "CrossEntropyGrad", 8); err != nil {
+			return err
 		}
-		defer func() { g.rt.parked.add(per.FreeContext(ctx)) }()
+		defer free()
 		l := g.newLaunch("cross entropy grad", dst.dtype, 0)
 		l.Grid[0], l.Block[0] = 1, 1024
 		l.word(0)

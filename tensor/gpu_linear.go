@@ -97,7 +97,7 @@ func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	if !w.IsZero() {
 		return w.Range(0, bytes), nil
 	}
-	fresh, err := g.rt.cache.Alloc(Detached(ctx), bytes, g.stream)
+	fresh, err := g.rt.cache.Alloc(lasting(ctx), bytes, g.stream)
 	g.mu.Lock()
 	if g.workspace.IsZero() {
 		g.workspace = fresh

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"fmt"
 )
 
 // manyPairs is how many losses one block adds up; of more, every block adds up some of them and another launch the rest.
@@ -26,11 +25,11 @@ func (g *gpuKernels) loss(ctx context.Context, dst *Tensor, p *lossOperands) err
 		return g.runAs(l, kernelKey{name, l.suffix})
 	}
 	sums := int(l.Grid[0])
-	scratch, err := g.rt.cache.Alloc(ctx, int64(sums)*8, g.stream)
+	scratch, free, err := g.rt.scratch(ctx, p.kind.Name(), int64(sums)*8)
 	if err != nil {
-		return fmt.Errorf("tensor: %s: scratch memory: %w", p.kind.Name(), err)
+		return err
 	}
-	defer func() { g.rt.parked.add(scratch.FreeContext(ctx)) }()
+	defer free()
 	l.writeScratch(scratch, sums)
 	l.word(n)
 	l.pairs(p)

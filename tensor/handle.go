@@ -10,6 +10,8 @@ import (
 	"weak"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // handle is the part of a tensor that outlives it: what to free if the garbage collector finds the tensor
@@ -21,7 +23,8 @@ type handle struct {
 	dtype    Dtype
 	bytes    int64
 	tensor   weak.Pointer[Tensor]
-	made     []uintptr // the call stack, with OnLeak
+	made     []uintptr      // the call stack, with OnLeak
+	label    memcache.Label // that it was made with, with OnLeak
 	released atomic.Bool
 
 	prev, next *handle // in the runtime's list, under its lock
@@ -106,14 +109,18 @@ func (l *handles) close() error {
 	var n, bytes int64
 	where := ""
 	for _, h := range l.all(func(*handle) bool { return true }) {
+		label := h.store.block.Label()
 		freed, err := h.release(context.Background())
 		if err != nil {
 			errs = append(errs, err)
 		}
 		if freed {
 			n, bytes = n+1, bytes+h.bytes
+			if label != (memcache.Label{}) {
+				where = ", one of them " + label.String()
+			}
 			if h.made != nil {
-				where = ", one of them made at " + place(h.made)
+				where += ", one of them made at " + place(h.made)
 			}
 		}
 	}

@@ -263,12 +263,13 @@ func TestReclaimReportsWhatItFound(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(l Leak) { leaks = append(leaks, l) }))
 	r.leaky = true
 	func() {
-		x, err := r.Zeros(r.ctx, Float32, 1000)
+		x, err := r.Zeros(memcache.WithModule(r.ctx, "head"), Float32, 1000)
 		require.NoError(t, err)
 		x.cleanup.Stop()
 	}()
 	assert.Equal(t, int64(4000), r.reclaim(r.ctx, 1))
 	require.Len(t, leaks, 1)
+	assert.Equal(t, memcache.Label{Module: "head"}, leaks[0].Label)
 	assert.Equal(t, int64(4000), leaks[0].Bytes)
 }
 
@@ -337,6 +338,8 @@ func TestPlacesOfLeaks(t *testing.T) {
 	assert.Contains(t, place(stack()), "testing.tRunner", "the frame above this package's functions and tests")
 	l := Leak{Shape: gtensor.Shape{2}, Dtype: gtensor.Float32, Bytes: 8}
 	assert.Equal(t, "tensor: float32 (2) of 8 B was never released; made at an unknown place", l.String())
+	l.Label = memcache.Label{Module: "0", Category: memcache.CategoryGradient, Step: 17}
+	assert.Equal(t, "tensor: float32 (2) of 8 B, 0 (gradient) in step 17, was never released; made at an unknown place", l.String())
 }
 
 // TestParkedErrorsAreBounded and told once.

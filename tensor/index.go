@@ -173,12 +173,12 @@ func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int
 	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
 		return out.orRelease(err)
 	}
-	order, err := rt.alloc(Detached(ctx), op, Int64, Shape{t.Count})
+	order, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
 	if err != nil {
 		return out.orRelease(err)
 	}
 	defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
-	spare, err := rt.alloc(Detached(ctx), op, Int64, Shape{t.Count})
+	spare, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
 	if err != nil {
 		return out.orRelease(err)
 	}

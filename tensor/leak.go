@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // Leak is a tensor that became unreachable without having been released.
@@ -13,7 +15,8 @@ type Leak struct {
 	Shape Shape
 	Dtype Dtype
 	Bytes int64
-	Stack []uintptr // the call stack that made it, for runtime.CallersFrames
+	Label memcache.Label // that it was made with: module, category, step
+	Stack []uintptr      // the call stack that made it, for runtime.CallersFrames
 }
 
 // Place is the function, file and line that made the tensor: the innermost one outside this module's own
@@ -22,7 +25,15 @@ func (l Leak) Place() string { return place(l.Stack) }
 
 // String is one line with everything but the stack.
 func (l Leak) String() string {
-	return fmt.Sprintf("tensor: %v %v of %s was never released; made at %s", l.Dtype, l.Shape, humanize.IBytes(uint64(l.Bytes)), l.Place())
+	return fmt.Sprintf("tensor: %v %v of %s%s was never released; made at %s", l.Dtype, l.Shape, humanize.IBytes(uint64(l.Bytes)), whose(l.Label), l.Place())
+}
+
+// whose is a label behind a size; nothing for the label that says nothing.
+func whose(l memcache.Label) string {
+	if l == (memcache.Label{}) {
+		return ""
+	}
+	return ", " + l.String() + ","
 }
 
 func place(stack []uintptr) string {

@@ -275,7 +275,7 @@ func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
 func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	r.leaky = true
-	x, err := r.Zeros(r.ctx, gtensor.Float32, 256)
+	x, err := r.Zeros(memcache.WithStep(memcache.WithModule(r.ctx, "head"), 3), gtensor.Float32, 256)
 	require.NoError(t, err)
 	require.NoError(t, put(r, []float32{1}).Release())
 	n, bytes := r.Live()
@@ -284,7 +284,7 @@ func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	err = r.Close()
 	require.ErrorIs(t, err, ErrLeaked)
 	assert.Contains(t, err.Error(), "lifetime_test.go")
-	assert.Contains(t, err.Error(), "1.0 KiB")
+	assert.Contains(t, err.Error(), "1.0 KiB, one of them head (other) in step 3, one of them made at")
 	assert.Equal(t, err, r.Close())
 	assert.True(t, x.Released())
 	assert.Zero(t, r.cache.MemoryAllocated())

@@ -137,6 +137,6 @@ func (h *handle) reclaim() bool {
 
 func (h *handle) report() {
 	if f := h.rt.onLeak; f != nil {
-		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Stack: h.made})
+		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.label, Stack: h.made})
 	}
 }

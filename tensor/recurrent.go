@@ -151,7 +151,7 @@ type cellStep struct {
 }
 
 func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights) error {
-	product, err := rt.alloc(Detached(ctx), "Recurrent", r.Y.dtype, r.Gates.shape[1:])
+	product, err := rt.allocScratch(ctx, "Recurrent", r.Y.dtype, r.Gates.shape[1:])
 	if err != nil {
 		return err
 	}

@@ -7,12 +7,35 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
+// workspace is the context for memory of an operation's own, in profiles: whatever the operation is part of.
+func workspace(ctx context.Context) context.Context {
+	return memcache.WithCategory(Detached(ctx), memcache.CategoryWorkspace)
+}
+
+// lasting is the context for memory that the runtime keeps for all operations: it is nobody's module or step.
+func lasting(ctx context.Context) context.Context {
+	return memcache.WithLabel(Detached(ctx), memcache.Label{Category: memcache.CategoryWorkspace})
+}
+
+// allocScratch is a tensor for an operation's own use, which it releases; it belongs to no lifetime.
+func (rt *Runtime) allocScratch(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
+	return rt.alloc(workspace(ctx), op, dtype, shape)
+}
+
 // withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
 func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n int, f func(memcache.Block) error) error {
-	block, err := rt.cache.Alloc(ctx, int64(n)*int64(like.dtype.Size()), rt.stream)
+	block, free, err := rt.scratch(ctx, op, int64(n)*int64(like.dtype.Size()))
 	if err != nil {
-		return fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
+		return err
 	}
-	defer func() { rt.parked.add(block.FreeContext(ctx)) }()
+	defer free()
 	return f(block)
+}
+
+// scratch is memory for an operation's own use, until free.
+func (rt *Runtime) scratch(ctx context.Context, op string, bytes int64) (b memcache.Block, free func(), err error) {
+	if b, err = rt.cache.Alloc(workspace(ctx), bytes, rt.stream); err != nil {
+		return b, nil, fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
+	}
+	return b, func() { rt.parked.add(b.FreeContext(ctx)) }, nil
 }

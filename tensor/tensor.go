@@ -36,7 +36,7 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, off
 	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
 	if !store.borrowed {
 		if rt.onLeak != nil {
-			t.h.made = stack()
+			t.h.made, t.h.label = stack(), memcache.LabelOf(ctx)
 		}
 		if err := rt.live.add(t.h); err != nil {
 			rt.parked.add(store.release(ctx))
@@ -64,6 +64,26 @@ func (t *Tensor) Rank() int {
 		return 0
 	}
 	return len(t.shape)
+}
+
+// Label says what the tensor's memory is for; tensors that share memory share it. It is zero after Release.
+func (t *Tensor) Label() memcache.Label {
+	if t.Released() {
+		return memcache.Label{}
+	}
+	return t.store.block.Label()
+}
+
+// SetLabel changes what the tensor's memory is for ([memcache.Block.SetLabel]): whoever makes a tensor may not know. That of
+// a tensor that was released is an error that wraps [ErrReleased].
+func (t *Tensor) SetLabel(l memcache.Label) error {
+	if t.Released() {
+		return fmt.Errorf("tensor: SetLabel: %w", ErrReleased)
+	}
+	if err := t.store.block.SetLabel(l); err != nil {
+		return fmt.Errorf("tensor: SetLabel: %w", err)
+	}
+	return nil
 }
 
 // Dtype returns the type of the elements.

@@ -96,10 +96,16 @@ func BenchmarkStep(b *testing.B) {
 	for _, tt := range []struct {
 		name        string
 		spans, time bool
-	}{{"profile", false, false}, {"profile+device", false, true}, {"span", true, false}, {"span+device", true, true}} {
+		blocks      int
+	}{{"profile", false, false, 0}, {"profile+device", false, true, 0}, {"span", true, false, 0}, {"span+device", true, true, 0},
+		{"holders of 30 blocks", false, false, 30}} {
 		b.Run(tt.name, func(b *testing.B) {
 			f := newFixture(b, Config{TracerProvider: recorded})
-			config := ProfilerConfig{Cache: f.cache, Pool: f.pool}
+			config := ProfilerConfig{Cache: f.cache, Pool: f.pool, Holders: tt.blocks > 0}
+			for range tt.blocks {
+				block := f.alloc(b, b.Context(), 1000)
+				b.Cleanup(func() { require.NoError(b, block.Free()) })
+			}
 			if tt.spans {
 				config.Tracer = f.tracer
 			}

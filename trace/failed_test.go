@@ -139,7 +139,7 @@ func TestFailedStepsAreApart(t *testing.T) {
 	require.NoError(t, p.Table(&out))
 	assert.Regexp(t, `(?m)^ +failed +2 .* 1$`, out.String(), "the last column is of the requests that failed")
 	assert.Regexp(t, `(?m)^ +mean of +2 .* 0$`, out.String())
-	assert.Contains(t, out.String(), "\nsteps that failed: 2 of 4, the last one was 2\nrequests that ran out of memory: 1\n")
+	assert.Contains(t, out.String(), "\nsteps that failed: 2 of 4, the last one was 2\ndriver allocations tried again after a flush: 1\nrequests that ran out of memory: 1\n")
 
 	step := run(4, 9*mib, nil)
 	assert.Equal(t, int64(13*mib/3), p.Summary().Mean.AllocatedPeak)

@@ -42,6 +42,9 @@ type StepProfile struct {
 	// what the step queued. It is valid if DeviceTimed is set, which happens when the device is done.
 	DeviceTime  time.Duration `json:"device_time_ns"`
 	DeviceTimed bool          `json:"device_timed"`
+
+	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil.
+	Peak *StepPeak `json:"peak,omitempty"`
 }
 
 // HitRate is the share of requests that the cache served, from 0 to 1; 0 if there were none.

@@ -45,7 +45,8 @@ type Step struct {
 var errPanicked = errors.New("the step panicked")
 
 // StartStep starts a step with the caller's number. The context that it returns is to be used inside the
-// step: it is the parent of the spans and carries the step's memcache.Scope. The step must be ended.
+// step: it is the parent of the spans and carries the step's memcache.Scope, and its number as the label of what is allocated
+// (memcache.WithStep). The step must be ended.
 func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
 	if p.off() {
 		return ctx, nil
@@ -70,7 +71,7 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	if p.config.Pool != nil {
 		s.copied = p.config.Pool.Stats()
 	}
-	ctx, s.scope = p.config.Cache.Scope(ctx, "step")
+	ctx, s.scope = p.config.Cache.Scope(memcache.WithStep(ctx, number), "step")
 	s.ctx = ctx
 	s.from = p.mark()
 	return ctx, s
@@ -165,7 +166,7 @@ func (s *Step) finish() {
 // measure is the profile of the step, which took took, but for the device time.
 func (s *Step) measure(took time.Duration) StepProfile {
 	p := s.profiler
-	s.scope.End()
+	peak := s.endScope()
 	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats().Since(s.stats)
 	r := StepProfile{
 		Step:           s.number,
@@ -187,6 +188,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		OwnLive:        own.Live,
 		OwnAllocations: own.Allocations,
 		HostTime:       took,
+		Peak:           peak,
 	}
 	if p.config.Pool != nil {
 		copied := p.config.Pool.Stats()

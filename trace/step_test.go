@@ -62,7 +62,7 @@ func TestStepProfile(t *testing.T) {
 		Allocations: 2, Frees: 1, Hits: 1, Misses: 1, DriverAllocs: 1,
 		OwnPeak: big.Size(), OwnLive: again.Size(), OwnAllocations: 2,
 		H2DBytes: 2048, D2HBytes: 100,
-		HostTime: got.HostTime, DeviceTime: got.DeviceTime, DeviceTimed: true,
+		HostTime: got.HostTime, DeviceTime: got.DeviceTime, DeviceTimed: true, Peak: got.Peak,
 	}, got)
 	assert.InDelta(t, 0.5, got.HitRate(), 0)
 	assert.Empty(t, f.spans.Started(), "no tracer, no spans")

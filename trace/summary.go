@@ -6,12 +6,13 @@ import (
 )
 
 // Summary sums up the complete profiles of a Profiler. A step that failed is no example of the others: only Failed,
-// OutOfMemory and LastFailed tell of it.
+// OutOfMemory, Retries and LastFailed tell of it.
 type Summary struct {
 	Steps       int64 `json:"steps"`         // complete profiles
 	Failed      int64 `json:"failed"`        // of these
 	Pending     int64 `json:"pending"`       // steps that ended and wait for the device; Flush completes them
 	OutOfMemory int64 `json:"out_of_memory"` // requests that failed, in all steps
+	Retries     int64 `json:"retries"`       // driver allocations tried again after a flush, in all steps
 
 	First   StepProfile `json:"first"`
 	Second  StepProfile `json:"second"`  // zero if there are fewer steps than 2
@@ -66,6 +67,7 @@ func (c *collector) add(p *StepProfile) {
 	k := &c.kept
 	k.Steps++
 	k.OutOfMemory += p.OutOfMemory
+	k.Retries += p.Retries
 	if p.Failed {
 		k.Failed++
 		k.LastFailed = *p

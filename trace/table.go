@@ -11,8 +11,9 @@ import (
 
 // Table prints memory per training step as an aligned table with the rows first, second, slowest, largest
 // (by peak) and mean of the steps that did not fail, and the last one that did. The columns named own are of the blocks
-// that were allocated with the step's context; what they hold at the end the step left behind. Steps that wait for
-// the device are not in it: Flush first.
+// that were allocated with the step's context; what they hold at the end the step left behind. Beneath it says who held
+// the memory at the peak of the largest step: by category, and the three largest modules. Steps that wait for the device are
+// not in it: Flush first.
 func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
@@ -34,6 +35,9 @@ func (s Summary) Table(w io.Writer) error {
 	if err := t.out.Flush(); err != nil {
 		return err
 	}
+	if err := s.holders(w); err != nil {
+		return err
+	}
 	return s.failures(w)
 }
 
@@ -42,6 +46,9 @@ func (s Summary) failures(w io.Writer) (err error) {
 	if s.Failed > 0 {
 		_, err = fmt.Fprintf(w, "steps that failed: %s of %s, the last one was %s\n",
 			humanize.Comma(s.Failed), humanize.Comma(s.Steps), humanize.Comma(s.LastFailed.Step))
+	}
+	if s.Retries > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "driver allocations tried again after a flush: %s\n", humanize.Comma(s.Retries))
 	}
 	if s.OutOfMemory > 0 && err == nil {
 		_, err = fmt.Fprintf(w, "requests that ran out of memory: %s\n", humanize.Comma(s.OutOfMemory))

@@ -39,6 +39,7 @@ func (l *Loader) newSlot(ctx context.Context, cfg Config) (*slot, error) {
 
 // allocate fills in what a slot has. After an error close gives back what is there.
 func (s *slot) allocate(ctx context.Context, l *Loader, cfg Config) error {
+	ctx = memcache.WithCategory(ctx, memcache.CategoryInput)
 	for i, n := range cfg.Fields {
 		block, err := cfg.Cache.Alloc(ctx, n, l.copy)
 		if err != nil {

@@ -1,0 +1,247 @@
+package autograd
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// watched is a layer whose memory the account knows to be a module's.
+type watched struct {
+	Layer
+	a    *account
+	name string
+}
+
+func (w watched) Forward(t *Tape, x *Variable) *Variable {
+	return w.a.in(t, w.name, func() *Variable { return w.Layer.Forward(t, x) })
+}
+
+// accounted is a model, and what goes in and out of it in a step.
+type accounted struct {
+	model  Layer
+	input  func(t *Tape) *Variable
+	labels []int
+	class  int
+}
+
+func watchAll(a *account, layers ...Layer) Sequential {
+	s := make(Sequential, len(layers))
+	for i, l := range layers {
+		s[i] = watched{l, a, fmt.Sprint(i)}
+	}
+	return s
+}
+
+// accountedGPT has two blocks, and the embedding's weights as its last layer.
+type accountedGPT struct {
+	runGPT
+	a *account `param:"-"`
+}
+
+func (m *accountedGPT) Forward(t *Tape, x *Variable) *Variable {
+	layer := func(name string, l Layer, x *Variable) *Variable {
+		return m.a.in(t, name, func() *Variable { return l.Forward(t, x) })
+	}
+	return t.Frame(func() *Variable {
+		h := t.Add(layer("tok", m.Tok, x), layer("pos", m.Pos, Upload(t, []int32{0, 1, 2, 3, 4, 5, 6, 7})))
+		for i, b := range m.Blocks {
+			name := fmt.Sprint("blocks.", i)
+			h = m.a.in(t, name, func() *Variable {
+				return t.Module(name, func() *Variable {
+					return t.Frame(func() *Variable {
+						attended := t.SelfAttention(layer(name+".qkv", b.Qkv, layer(name+".ln1", b.Ln1, h)), 2, true, AttentionConfig{Causal: true})
+						h := t.Add(h, layer(name+".proj", b.Proj, attended))
+						wide := t.GELUTanh(layer(name+".fc", b.Fc, layer(name+".ln2", b.Ln2, h)))
+						return t.Add(h, layer(name+".out", b.Out, wide))
+					})
+				})
+			})
+		}
+		h = layer("ln", m.Ln, h)
+		return m.a.in(t, "head", func() *Variable {
+			return t.Module("head", func() *Variable { return t.Linear(h, t.Param(m.Tok.Weight), nil) })
+		})
+	})
+}
+
+func accountedModels(in *Initializer, a *account) map[string]accounted {
+	pictures := func(t *Tape) *Variable { return Upload(t, make([]float32, 8*1*12*12), 8, 1, 12, 12) }
+	gpt := &accountedGPT{runGPT{Tok: in.Embedding(50, 16), Pos: in.Embedding(8, 16), Blocks: []*runBlock{newRunBlock(in, 16), newRunBlock(in, 16)}, Ln: in.LayerNorm(16)}, a}
+	return map[string]accounted{
+		"mlp": {watchAll(a, Flatten{}, in.Linear(144, 300), ReLU{}, in.Linear(300, 200), ReLU{}, in.Linear(200, 10)), pictures, make([]int, 8), 10},
+		"cnn": {watchAll(a, in.Conv2d(1, 8, 3), in.BatchNorm(8), ReLU{}, in.Conv2d(8, 4, 3), MaxPool2d{Kernel: []int{2}}, Flatten{}, Dropout{P: 0.5}, in.Linear(64, 10)),
+			pictures, make([]int, 8), 10},
+		"gpt": {LayerOf(gpt), func(t *Tape) *Variable { return Upload(t, make([]int32, 3*8), 3, 8) }, make([]int, 24), 50},
+	}
+}
+
+// TestProfileOfATraining compares who holds the memory, now and at the peak, to the byte with an account that the test
+// keeps by itself.
+func TestProfileOfATraining(t *testing.T) {
+	for _, name := range []string{"mlp", "cnn", "gpt"} {
+		t.Run(name, func(t *testing.T) {
+			a := newAccount()
+			b := openObserved(t, 64<<20, a)
+			in := Init(b.ctx, b.rt, Seed(1))
+			model := accountedModels(in, a)[name]
+			adam := in.Adam(model.model.Parameters(), AdamConfig{})
+			require.NoError(t, in.Err())
+			defer in.Close()
+			for _, p := range model.model.Parameters() {
+				a.named(p.Name, p.Value())
+			}
+			for step, tape := range in.Steps(3) {
+				a.step = int64(step + 1)
+				require.Equal(t, a.step, memcache.LabelOf(tape.ctx).Step)
+				a.begin(b.cache)
+				ctx, scope := b.cache.Scope(b.ctx, "step")
+				tape.SetContext(memcache.WithStep(ctx, a.step))
+				y := Upload(tape, make([]int32, len(model.labels)), len(model.labels))
+				logits := model.model.Forward(tape, model.input(tape))
+				if name == "gpt" {
+					logits = tape.Reshape(logits, 24, 50)
+				}
+				loss := tape.CrossEntropy(logits, y.Value())
+				if step == 0 {
+					for _, buffer := range BuffersOf(unwatched(model.model)) {
+						a.named(buffer.Name, buffer.Tensor)
+					}
+				}
+				a.agrees(t, b.cache.Profile(), a.now(), "after the forward pass")
+				a.backward(tape)
+				_, err := tape.Backward(loss)
+				require.NoError(t, err)
+				a.agrees(t, b.cache.Profile(), a.now(), "after the backward pass")
+				require.NoError(t, adam.Step(tape.ctx))
+				if step == 0 {
+					for i, p := range adam.params {
+						a.named(p.Name, adam.state[i][0])
+						a.named(p.Name, adam.state[i][1])
+					}
+				}
+				a.agrees(t, b.cache.Profile(), a.now(), "after the optimiser's step")
+				require.NoError(t, adam.ZeroGrad(tape.ctx))
+
+				p := b.cache.PeakProfile()
+				require.Equal(t, b.cache.MaxMemoryAllocated(), p.Allocated)
+				require.Equal(t, a.peak, p.Allocated)
+				if step > 0 { // at the first peak buffers and states had no names yet
+					a.agrees(t, p, a.atPeak, "at the peak")
+					a.agrees(t, scope.PeakProfile(), a.atPeak, "at the scope's peak")
+				}
+				scope.End()
+			}
+			require.NoError(t, in.Close())
+			require.Equal(t, map[owner]int64{}, workless(a.now()), "what is left")
+		})
+	}
+}
+
+// unwatched is the model without what the account needs.
+func unwatched(l Layer) any {
+	s, ok := l.(Sequential)
+	if !ok {
+		return l
+	}
+	bare := make(Sequential, len(s))
+	for i, l := range s {
+		bare[i] = l.(watched).Layer
+	}
+	return bare
+}
+
+// workless is an account without what the runtime keeps for itself.
+func workless(sums map[owner]int64) map[owner]int64 {
+	delete(sums, owner{category: memcache.CategoryWorkspace})
+	return sums
+}
+
+// nested is a model that says nothing of modules but where its tied weights are used.
+type nested struct {
+	Emb    *Embedding
+	Blocks []Sequential
+	Head   *Linear // Emb's weights
+	Norm   *BatchNorm
+}
+
+func (m *nested) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable {
+		h := m.Emb.Forward(t, x)
+		for _, b := range m.Blocks {
+			h = b.Forward(t, h)
+		}
+		return t.Module("head", func() *Variable { return m.Head.Forward(t, m.Norm.Forward(t, h)) })
+	})
+}
+
+// TestModules says what the modules of results, gradients, parameters, states and buffers are called.
+func TestModules(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(memcache.WithModule(b.ctx, "net"), b.rt, Seed(1))
+	defer in.Close()
+	m := &nested{Emb: in.Embedding(30, 8), Norm: in.BatchNorm(8)}
+	for range 2 {
+		m.Blocks = append(m.Blocks, Sequential{Sequential{Tanh{}, in.Linear(8, 8)}, Dropout{P: 0.5}, ReLU{}})
+	}
+	m.Head = &Linear{Weight: m.Emb.Weight}
+
+	modules := func(c memcache.Category) map[string]int64 {
+		sums := map[string]int64{}
+		for _, h := range b.cache.Profile().Holdings {
+			if h.Category == c {
+				sums[h.Module] += int64(h.Blocks)
+			}
+		}
+		return sums
+	}
+	require.Equal(t, map[string]int64{"net": 10}, modules(memcache.CategoryParameter), "nobody has told them their names")
+	sgd := in.SGD(ParametersOf(m), SGDConfig{Momentum: 0.9})
+	require.NoError(t, in.Err())
+	require.Equal(t, map[string]int64{"net": 3, "net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 2}, modules(memcache.CategoryParameter))
+	require.NoError(t, NameModules(m))
+	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 5}, modules(memcache.CategoryParameter))
+	require.NoError(t, NameModules(m), "again")
+
+	for _, tape := range in.Steps(2) {
+		y := m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4))
+		require.NoError(t, tape.Err())
+		_, err := tape.Backward(tape.Sum(y))
+		require.NoError(t, err)
+		require.Equal(t, map[string]int64{"net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.head": 3}, modules(memcache.CategoryGradient),
+			"where the program says a module, names from elsewhere don't count; tied weights have one gradient")
+		require.NoError(t, sgd.Step(b.ctx))
+		require.NoError(t, sgd.ZeroGrad(b.ctx))
+	}
+	require.Equal(t, map[string]int64{"emb": 1, "blocks.0.0.1": 2, "blocks.1.0.1": 2, "norm": 2}, modules(memcache.CategoryOptimizerState))
+
+	again := in.SGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{})
+	require.NoError(t, in.Err())
+	require.Equal(t, "other.name", again.params[0].name)
+	require.Equal(t, 5, int(modules(memcache.CategoryParameter)["net.norm"]), "the first name stays")
+
+	tape := NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
+	y := tape.Module("", func() *Variable { return m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4)) })
+	require.Equal(t, memcache.Label{Module: "eval.head", Category: memcache.CategoryActivation, Step: 9}, y.Value().Label())
+	other := memcache.WithTag(b.ctx, "phase", "second")
+	z := tape.Module("a", func() *Variable {
+		return tape.Module("b", func() *Variable {
+			tape.SetContext(other)
+			return tape.MulScalar(y, 2)
+		})
+	})
+	require.Equal(t, memcache.Label{Module: "a.b", Category: memcache.CategoryActivation, Tags: "phase=second"}, z.Value().Label())
+	require.Equal(t, memcache.Label{Category: memcache.CategoryActivation, Tags: "phase=second"}, tape.Exp(z).Value().Label())
+	require.Panics(t, func() { tape.Module("panics", func() *Variable { panic("at the program") }) })
+	require.Empty(t, tape.module.path)
+	attention := in.MultiHeadAttention(4, 2)
+	out := attention.Forward(tape, Upload(tape, make([]float32, 8), 2, 1, 4))
+	require.Equal(t, "out_proj", out.Value().Label().Module, "a layer that was told no names has those inside of it")
+	tape.Module("x", nil)
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.Zero(t, memcache.LabelOf(other).Step)
+}

@@ -1,0 +1,103 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Who held the memory at a step's peak costs a walk over the blocks (memcache.Scope.PeakProfile), tens of microseconds where
+// a step without it costs less than ten. So it is asked for those steps that the table shows, and for all with
+// ProfilerConfig.Holders.
+
+// StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the largest first.
+type StepPeak struct {
+	Categories []memcache.Share `json:"categories"`
+	Modules    []memcache.Share `json:"modules"` // by their paths; memory of none has the name ""
+	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides
+}
+
+// endScope ends the step's scope, and returns who held the memory at its peak, if the step is one of those that tell.
+func (s *Step) endScope() *StepPeak {
+	p, peak := s.profiler, s.scope.Window().Allocated.Peak
+	p.mu.Lock()
+	failed := s.failed
+	p.mu.Unlock()
+	tells := p.config.Holders || failed || p.told.Add(1) <= 2
+	for most := p.largest.Load(); peak > most && !failed; most = p.largest.Load() {
+		if p.largest.CompareAndSwap(most, peak) {
+			tells = true
+			break
+		}
+	}
+	if !tells {
+		s.scope.End()
+		return nil
+	}
+	profile := s.scope.EndProfile()
+	return &StepPeak{
+		Categories: profile.Sum(func(h memcache.Holding) string { return h.Category.String() }),
+		Modules:    profile.Sum(func(h memcache.Holding) string { return h.Module }),
+		Free:       profile.Reserved - profile.Active,
+	}
+}
+
+// holders prints who held the memory at the peak of the largest step.
+func (s Summary) holders(w io.Writer) error {
+	p := s.Largest
+	if p.Peak == nil || p.AllocatedPeak == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(w, "\nat the peak of step %s: %s allocated, %s more reserved\n",
+		humanize.Comma(p.Step), formatBytes(p.AllocatedPeak), formatBytes(p.Peak.Free)); err != nil {
+		return err
+	}
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	share := func(heading string, s memcache.Share) error {
+		name := s.Name
+		if name == "" {
+			name = "(no module)"
+		}
+		_, err := fmt.Fprintf(out, "  %s\t%s\t%9s\t%3.0f%%\t%s\n", heading, name, formatBytes(s.Bytes),
+			100*float64(s.Bytes)/float64(p.AllocatedPeak), humanize.Comma(int64(s.Blocks))+" "+plural("block", s.Blocks))
+		return err
+	}
+	for i, c := range p.Peak.Categories {
+		if err := share(first(i, "by category"), c); err != nil {
+			return err
+		}
+	}
+	for i, m := range largestModules(p.Peak.Modules) {
+		if err := share(first(i, "largest modules"), m); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// largestModules are the three largest; none if nothing has a module.
+func largestModules(all []memcache.Share) []memcache.Share {
+	if len(all) == 1 && all[0].Name == "" {
+		return nil
+	}
+	return all[:min(3, len(all))]
+}
+
+// first is a heading in front of the first line of a list.
+func first(i int, heading string) string {
+	if i > 0 {
+		return ""
+	}
+	return heading
+}
+
+func plural(word string, n int) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
