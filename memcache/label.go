@@ -110,7 +110,7 @@ func (b Block) SetLabel(l Label) error {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
 	b.chunk.label = &l
-	owner.recordHistory(ActionRelabel, b.chunk, b.serial, nil)
+	owner.recordBlock(ActionRelabel, b.chunk, b.serial, false)
 	return nil
 }
 

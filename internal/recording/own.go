@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -18,7 +19,7 @@ import (
 //	["alloc", address, size, stream, time, stack, bytes, label, step, serial, flags]
 //	["free", address, size, stream, time, stack]
 //
-// and so on for the other actions; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
+// and so on for the other actions, of which "relabel" gives a block in use another label; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
 // and the free_completed that follows at once. Times are microseconds since the header's start. A line that is an object
 // defines what entries refer to by its number, in front of the first that does, or begins or ends a mark:
 //
@@ -33,6 +34,10 @@ import (
 
 // Format is what the header of our own recordings says.
 const Format = "cistern recording 1"
+
+// relabel is the action of a block that is in use and gets another label: it is that of the whole hand-out, as in the cache's
+// profiles. It leaves no entry.
+const relabel = "relabel"
 
 // atOnce is the action of a free_requested with its free_completed.
 const atOnce = "free"
@@ -81,12 +86,13 @@ type ownReader struct {
 	tables *collector
 	closed bool // the last line was read
 	fields [10]int64
-	room   int64 // bytes that stacks may need
+	room   int64         // bytes that stacks may need
+	live   map[int64]int // entries of blocks in use, by address
 }
 
 // readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
 func readOwn(in *bufio.Reader, rec *Recording, limits Limits) error {
-	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord}
+	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord, live: make(map[int64]int)}
 	rec.Unfinished = true
 	for n := 2; ; n++ {
 		line, err := readOwnLine(in, limits)
@@ -144,6 +150,9 @@ func (r *ownReader) entry(action string, f []int64) error {
 	if len(f) < 3 {
 		return fmt.Errorf("%d values; an entry is [action, address, size, stream, ...]", len(f)+1)
 	}
+	if action == relabel {
+		return r.relabel(f)
+	}
 	free := action == atOnce
 	if free {
 		action = "free_requested"
@@ -188,7 +197,44 @@ func (r *ownReader) entry(action string, f []int64) error {
 	return nil
 }
 
+// relabel gives a block in use another label.
+func (r *ownReader) relabel(f []int64) error {
+	if r.tables == nil || len(f) < 7 {
+		return nil
+	}
+	i, ok := r.live[f[0]]
+	d := detail{label: int32(min(max(f[6], -2), math.MaxInt32)), stack: -1}
+	if err := r.refer(d); err != nil || !ok {
+		return err
+	}
+	if len(f) > 7 {
+		d.step = f[7]
+	}
+	t := &r.tables.Details
+	if t.Labels == nil && d.label >= 0 {
+		t.Labels = slices.Repeat([]int32{-1}, r.tables.n)
+	}
+	if t.Steps == nil && d.step != 0 {
+		t.Steps = make([]int64, r.tables.n)
+	}
+	if t.Labels != nil {
+		t.Labels[i] = d.label
+	}
+	if t.Steps != nil {
+		t.Steps[i] = d.step
+	}
+	return nil
+}
+
 func (r *ownReader) append(e Entry, d detail) {
+	if r.tables != nil {
+		switch e.Action {
+		case Alloc:
+			r.live[int64(e.Addr)] = len(r.rec.Entries)
+		case FreeCompleted:
+			delete(r.live, int64(e.Addr))
+		}
+	}
 	r.rec.Entries = append(r.rec.Entries, e)
 	r.rec.PrivatePools = r.rec.PrivatePools || e.Flags&Private != 0
 	r.tables.add(d)

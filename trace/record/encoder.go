@@ -97,9 +97,12 @@ func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry)
 // entry writes an entry, behind the definitions that it needs.
 func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	label, stack := int32(-1), enc.stack(e.Stack)
-	of := e.Action == memcache.ActionAlloc || e.Action == memcache.ActionOOM || e.Action == memcache.ActionFreeCompleted && e.AtOnce
-	if of {
+	of := true
+	switch e.Action {
+	case memcache.ActionAlloc, memcache.ActionOOM, memcache.ActionRelabel:
 		label = enc.label(e.Label)
+	default:
+		of = e.Action == memcache.ActionFreeCompleted && e.AtOnce
 	}
 	b := append(enc.line[:0], `["`...)
 	address, size := uint64(e.Address), e.Size
