@@ -197,7 +197,7 @@ func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 		return false
 	}
 	s.apply(m.kind, &d)
-	s.recordCompleted(m, inFree)
+	s.recordBlock(ActionFreeCompleted, m, m.lastSerial, inFree)
 	kind := m.kind
 	s.completeFree(m)
 	if !fits {

@@ -267,17 +267,11 @@ func (s *shard) recordFree(m *chunk, stack []uintptr, atOnce bool) {
 	}
 }
 
-// recordCompleted records that the free of a pending block is complete, in the call of Free itself or not. s.mu is held.
-func (s *shard) recordCompleted(m *chunk, inFree bool) {
+// recordBlock records what else happened to a block, by the serial of its hand-out. s.mu is held.
+func (s *shard) recordBlock(a Action, m *chunk, serial uint64, atOnce bool) {
 	if h := s.cache.history.Load(); h != nil {
-		h.add(&HistoryEntry{Action: ActionFreeCompleted, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.lastSerial, Label: m.label.value(),
-			AtOnce: inFree})
+		h.add(&HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Label: m.label.value(), AtOnce: atOnce})
 	}
-}
-
-// relabel enters the label that m has from here on. s.mu is held.
-func (h *history) relabel(s *shard, m *chunk) {
-	h.add(&HistoryEntry{Action: ActionRelabel, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value()})
 }
 
 // recordSegment records what happened to memory from the driver.

@@ -118,9 +118,7 @@ func (b Block) setLabel(l *Label) error {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
 	b.chunk.label = l
-	if h := owner.cache.history.Load(); h != nil {
-		h.relabel(owner, b.chunk)
-	}
+	owner.recordBlock(ActionRelabel, b.chunk, b.serial, false)
 	return nil
 }
 

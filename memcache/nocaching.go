@@ -73,7 +73,7 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	defer c.unlockAll()
 	clear(uses)
 	m.uses, m.pending, m.stack = uses[:0], false, nil
-	s.recordCompleted(m, true)
+	s.recordBlock(ActionFreeCompleted, m, m.lastSerial, true)
 	s.apply(m.kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.size, gaugeRequestedBytes: -m.requested})
 	c.forgetSegment(m.segment)
 	return was, nil

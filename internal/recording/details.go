@@ -2,7 +2,6 @@ package recording
 
 import (
 	"encoding/binary"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -105,25 +104,6 @@ func (c *collector) add(d detail) {
 	c.Steps = put(c.Steps, c.n, d.step, 0)
 	c.Serials = put(c.Serials, c.n, d.serial, 0)
 	c.n++
-}
-
-// relabel gives an entry that was added another label and step.
-func (d *Details) relabel(entry int, label int32, step int64) error {
-	if entry < 0 {
-		return errors.New("relabel of a block that was not allocated")
-	}
-	d.Labels = set(d.Labels, entry, label, -1)
-	d.Steps = set(d.Steps, entry, step, 0)
-	return nil
-}
-
-// set changes the i-th value of a list, which is nil or shorter as long as all others are none.
-func set[T comparable](list []T, i int, v, none T) []T {
-	for len(list) <= i {
-		list = append(list, none)
-	}
-	list[i] = v
-	return list
 }
 
 // put appends v to a list, which is nil as long as its n values are all none.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -18,7 +19,7 @@ import (
 //	["alloc", address, size, stream, time, stack, bytes, label, step, serial, flags]
 //	["free", address, size, stream, time, stack]
 //
-// and so on for the other actions; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
+// and so on for the other actions, of which "relabel" gives a block in use another label; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
 // and the free_completed that follows at once. Times are microseconds since the header's start. A line that is an object
 // defines what entries refer to by its number, in front of the first that does, or begins or ends a mark:
 //
@@ -27,16 +28,16 @@ import (
 //	{"stack": 0, "frames": [2, 1, 0]}
 //	{"mark": 0, "name": "step", "step": 17, "time": 1234}
 //	{"end": 0, "time": 2345}
-//	{"relabel": 9, "to": 0, "step": 17}
-//
-// A relabel gives the block with that serial, allocated before, another label: who allocates a parameter does not know yet
-// where in the model it will be. The reader gives it to the allocation.
 //
 // The last line of a recording that was closed has "stats" and "segments" as PyTorch's headers do, and of each block
 // serial, label, step and stack.
 
 // Format is what the header of our own recordings says.
 const Format = "cistern recording 1"
+
+// relabel is the action of a block that is in use and gets another label: it is that of the whole hand-out, as in the cache's
+// profiles. It leaves no entry.
+const relabel = "relabel"
 
 // atOnce is the action of a free_requested with its free_completed.
 const atOnce = "free"
@@ -57,8 +58,6 @@ type definition struct {
 	Name     string  `json:"name"`
 	Step     int64   `json:"step"`
 	End      *int    `json:"end"`
-	Relabel  *uint64 `json:"relabel"`
-	To       int32   `json:"to"`
 	Time     int64   `json:"time"`
 
 	Stats    map[string]int64 `json:"stats"`
@@ -87,15 +86,13 @@ type ownReader struct {
 	tables *collector
 	closed bool // the last line was read
 	fields [10]int64
-	room   int64 // bytes that stacks may need
-
-	bySerial map[uint64]int // the entries of allocations, up to the one with the number indexed; made by the first relabel
-	indexed  int
+	room   int64         // bytes that stacks may need
+	live   map[int64]int // entries of blocks in use, by address
 }
 
 // readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
 func readOwn(in *bufio.Reader, rec *Recording, limits Limits) error {
-	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord}
+	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord, live: make(map[int64]int)}
 	rec.Unfinished = true
 	for n := 2; ; n++ {
 		line, err := readOwnLine(in, limits)
@@ -153,6 +150,9 @@ func (r *ownReader) entry(action string, f []int64) error {
 	if len(f) < 3 {
 		return fmt.Errorf("%d values; an entry is [action, address, size, stream, ...]", len(f)+1)
 	}
+	if action == relabel {
+		return r.relabel(f)
+	}
 	free := action == atOnce
 	if free {
 		action = "free_requested"
@@ -197,26 +197,47 @@ func (r *ownReader) entry(action string, f []int64) error {
 	return nil
 }
 
+// relabel gives a block in use another label.
+func (r *ownReader) relabel(f []int64) error {
+	if r.tables == nil || len(f) < 7 {
+		return nil
+	}
+	i, ok := r.live[f[0]]
+	d := detail{label: int32(min(max(f[6], -2), math.MaxInt32)), stack: -1}
+	if err := r.refer(d); err != nil || !ok {
+		return err
+	}
+	if len(f) > 7 {
+		d.step = f[7]
+	}
+	t := &r.tables.Details
+	if t.Labels == nil && d.label >= 0 {
+		t.Labels = slices.Repeat([]int32{-1}, r.tables.n)
+	}
+	if t.Steps == nil && d.step != 0 {
+		t.Steps = make([]int64, r.tables.n)
+	}
+	if t.Labels != nil {
+		t.Labels[i] = d.label
+	}
+	if t.Steps != nil {
+		t.Steps[i] = d.step
+	}
+	return nil
+}
+
 func (r *ownReader) append(e Entry, d detail) {
+	if r.tables != nil {
+		switch e.Action {
+		case Alloc:
+			r.live[int64(e.Addr)] = len(r.rec.Entries)
+		case FreeCompleted:
+			delete(r.live, int64(e.Addr))
+		}
+	}
 	r.rec.Entries = append(r.rec.Entries, e)
 	r.rec.PrivatePools = r.rec.PrivatePools || e.Flags&Private != 0
 	r.tables.add(d)
-}
-
-// allocation is the number of the entry that allocated a block, or -1.
-func (r *ownReader) allocation(serial uint64) int {
-	if r.bySerial == nil {
-		r.bySerial = make(map[uint64]int)
-	}
-	for serials := r.tables.Serials; r.indexed < len(serials); r.indexed++ {
-		if r.rec.Entries[r.indexed].Action == Alloc {
-			r.bySerial[serials[r.indexed]] = r.indexed
-		}
-	}
-	if i, ok := r.bySerial[serial]; ok {
-		return i
-	}
-	return -1
 }
 
 // refer checks that an entry refers to what was defined.
@@ -271,11 +292,6 @@ func (r *ownReader) define(line []byte) error {
 	case d.Mark != nil:
 		t.Marks = append(t.Marks, Mark{Name: d.Name, Step: d.Step, Start: d.Time, End: -1, From: len(r.rec.Entries), To: -1})
 		return numbered("mark", *d.Mark, len(t.Marks)-1)
-	case d.Relabel != nil:
-		if err := r.refer(detail{label: d.To, stack: -1}); err != nil {
-			return fmt.Errorf("relabel of block %d: %w", *d.Relabel, err)
-		}
-		return t.relabel(r.allocation(*d.Relabel), d.To, d.Step)
 	case d.End != nil:
 		if *d.End < 0 || *d.End >= len(t.Marks) || t.Marks[*d.End].To >= 0 {
 			return fmt.Errorf("the mark %d did not begin, or has ended", *d.End)

@@ -1,14 +1,16 @@
-// Command memreplay replays recordings of PyTorch's caching allocator, or of memcache, on memcache without a
-// GPU.
+// Command memreplay replays recordings of PyTorch's caching allocator, or of programs that use memcache, on memcache
+// without a GPU.
 //
 //	memreplay FILE...                       verify that memcache does what the recorded allocator did
 //	memreplay -config OPTIONS FILE...       ask what other options would have cost
 //
 // Files are snapshots of torch.cuda.memory._dump_snapshot, with the history recorded from the start of the
-// program, or JSON lines of the same entries; both may be compressed with gzip.
+// program, JSON lines of the same entries, or what package trace/record writes; all may be compressed with gzip.
 //
 // Verifying compares every address, every driver call in order, the statistics if the file has them, and the final
-// blocks. What a recording leaves out (calls of record_stream and empty_cache, a memory limit) is inferred.
+// blocks. What a recording of PyTorch leaves out (calls of record_stream and empty_cache, a memory limit) is inferred.
+// One of trace/record leaves nothing out. If calls of several goroutines overlapped in it, or it begins with memory in use,
+// its calls may have no order in which they could be made again: then its books are checked, and a note says why.
 //
 // OPTIONS is the value of PYTORCH_CUDA_ALLOC_CONF to try, such as "expandable_segments:True"; "" is PyTorch's
 // default, and "recorded" what the file was recorded with. The flag can be given several times. A recorded memory limit
@@ -19,7 +21,8 @@
 //	expandable_remap:True     memory of free granules moves to where it is needed; with expandable_segments:True
 //	memory_limit:BYTES        a memory limit
 //	no_caching:True           a driver call for every allocation and every free
-//	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset
+//	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset; a recording of
+//	                          trace/record says by itself which it was
 //
 // The exit status is 0, 1 if a verification or a file failed, and 2 if the command line is wrong.
 package main

@@ -14,7 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/record"
 )
 
 const testdata = "../testdata/recordings/"
@@ -269,4 +273,47 @@ func TestPlot(t *testing.T) {
 	status, _, stderr := replays(t, "-config", "", "-plot", filepath.Join(t.TempDir(), "no", "plot.svg"), testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, stderr, "no such file")
+}
+
+// TestRecordingOfOurOwn: what trace/record writes verifies under the options that the cache had, with no flag, and other options
+// can be tried.
+func TestRecordingOfOurOwn(t *testing.T) {
+	dev, err := null.New(null.Config{Capacity: 1 << 30})
+	require.NoError(t, err)
+	cache, err := memcache.New(dev, memcache.Config{MaxSplitSizeMB: 30, MemoryLimit: 100 << 20})
+	require.NoError(t, err)
+	s, err := dev.NewStream(device.StreamOptions{})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "run.jsonl.gz")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	r, err := record.Start(f, cache, record.Options{Gzip: true, Stacks: memcache.StacksAll})
+	require.NoError(t, err)
+	for i := range int64(40) {
+		step := r.Step(i)
+		a, err := cache.Alloc(t.Context(), i<<21+1, s)
+		require.NoError(t, err)
+		b, err := cache.Alloc(t.Context(), 50<<20-i, s)
+		if err != nil {
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		}
+		require.NoError(t, errors.Join(b.Free(), a.Free()))
+		step.End()
+	}
+	require.NoError(t, errors.Join(r.Close(), f.Close()))
+
+	status, out, errs := replays(t, "-json", path)
+	require.Equal(t, exitOK, status, out+errs)
+	o := objects(t, out)[0]
+	require.Equal(t, "max_split_size_mb:30,memory_limit:104857600", o["config"])
+	require.EqualValues(t, 80, o["allocs"])
+	require.EqualValues(t, cache.Stats().NumOOMs, o["ooms"])
+	require.Positive(t, o["ooms"])
+	require.EqualValues(t, cache.MaxMemoryReserved(), o["peak_reserved"])
+	require.NotContains(t, o, "notes")
+	status, out, errs = replays(t, "-json", "-config", "recorded", "-config", "per_process_memory_fraction:1.0", path)
+	require.Equal(t, exitOK, status, out+errs)
+	list := objects(t, out)
+	require.EqualValues(t, cache.MaxMemoryReserved(), list[0]["peak_reserved"])
+	require.EqualValues(t, 0, list[1]["ooms"])
 }

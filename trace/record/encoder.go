@@ -96,14 +96,13 @@ func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry)
 
 // entry writes an entry, behind the definitions that it needs.
 func (enc *encoder) entry(e *memcache.HistoryEntry) {
-	if e.Action == memcache.ActionRelabel {
-		enc.relabel(e)
-		return
-	}
 	label, stack := int32(-1), enc.stack(e.Stack)
-	of := e.Action == memcache.ActionAlloc || e.Action == memcache.ActionOOM || e.Action == memcache.ActionFreeCompleted && e.AtOnce
-	if of {
+	of := true
+	switch e.Action {
+	case memcache.ActionAlloc, memcache.ActionOOM, memcache.ActionRelabel:
 		label = enc.label(e.Label)
+	default:
+		of = e.Action == memcache.ActionFreeCompleted && e.AtOnce
 	}
 	b := append(enc.line[:0], `["`...)
 	address, size := uint64(e.Address), e.Size
@@ -148,16 +147,6 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	}
 	enc.line = append(b, ']', '\n')
 	_, _ = enc.out.Write(enc.line)
-}
-
-// relabel writes that a block has another label from here on.
-func (enc *encoder) relabel(e *memcache.HistoryEntry) {
-	label := enc.label(e.Label)
-	enc.object(struct {
-		Relabel uint64 `json:"relabel"`
-		To      int32  `json:"to"`
-		Step    int64  `json:"step,omitempty"`
-	}{e.Serial, label, e.Label.Step})
 }
 
 // label is the number of a label, which is defined by now; -1: none.

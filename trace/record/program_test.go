@@ -172,6 +172,9 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 				}
 				require.NoError(r.t, b.RecordStream(other))
 			}
+			if random.IntN(5) == 0 {
+				require.NoError(r.t, b.SetLabel(memcache.Label{Module: "later", Step: int64(n)}))
+			}
 			live = append(live, b)
 			if random.IntN(8) == 0 { // who owns it is known later
 				i := random.IntN(len(live))
