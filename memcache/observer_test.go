@@ -100,7 +100,8 @@ func TestObserverOfOutOfMemory(t *testing.T) {
 		}
 		require.Equal(t, []OpInfo{{Op: OpOutOfMemory, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: bytes,
 			Pool: "large", Label: label, Err: err}}, s.events)
-		_, err = c.Alloc(nil, 100, st) //nolint:staticcheck // what a program may do by mistake
+		var none context.Context
+		_, err = c.Alloc(none, 100, st)
 		require.ErrorIs(t, err, ErrInvalid)
 		require.NoError(t, mustAlloc(t, c, 100, st).Free())
 		require.Len(t, s.events, 1, "of nothing else")

