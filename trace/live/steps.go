@@ -70,20 +70,29 @@ func (h *Handler) serveSteps(w http.ResponseWriter, r *http.Request) {
 
 // listSteps sends the latest steps as a JSON array; ?last=N: so many.
 func (h *Handler) listSteps(w http.ResponseWriter, r *http.Request) {
-	n := h.config.Steps
-	if text := r.URL.Query().Get("last"); text != "" {
-		last, err := strconv.Atoi(text)
-		if err != nil || last < 0 {
-			http.Error(w, fmt.Sprintf("last is %q: want a number of steps", text), http.StatusBadRequest)
-			return
-		}
-		n = min(n, last)
+	n, ok := wanted(w, r, h.config.Steps)
+	if !ok {
+		return
 	}
 	steps := h.steps.latest(n)
 	if steps == nil {
 		steps = []trace.StepProfile{} // [] in JSON, not null
 	}
 	sendJSON(w, steps)
+}
+
+// wanted is how many of the latest steps a client asks for with ?last; ok is false if it was told that this is no number.
+func wanted(w http.ResponseWriter, r *http.Request, standard int) (n int, ok bool) {
+	text := r.URL.Query().Get("last")
+	if text == "" {
+		return standard, true
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		http.Error(w, fmt.Sprintf("last is %q: want a number of steps", text), http.StatusBadRequest)
+		return 0, false
+	}
+	return n, true
 }
 
 const (
@@ -94,8 +103,13 @@ const (
 )
 
 // stream sends each step as it ends as a server-sent event, whose id is the number of steps before it. A client that comes
-// back with the last id that it saw (Last-Event-ID), as browsers do, goes on behind it; others begin with the next step.
+// back with the last id that it saw (Last-Event-ID), as browsers do, goes on behind it; others begin with the next step, or as
+// many before it as ?last says.
 func (h *Handler) stream(w *patient, r *http.Request) {
+	before, ok := wanted(w, r, 0)
+	if !ok {
+		return
+	}
 	if h.watching.Add(1) > watchers {
 		h.watching.Add(-1)
 		w.Header().Set("Retry-After", "10")
@@ -103,8 +117,9 @@ func (h *Handler) stream(w *patient, r *http.Request) {
 		return
 	}
 	defer h.watching.Add(-1)
-	next := h.steps.count()
-	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && last >= 0 && last < next {
+	count := h.steps.count()
+	next := max(0, count-int64(min(before, h.config.Steps)))
+	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && last >= 0 && last < count {
 		next = last + 1
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

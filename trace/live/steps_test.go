@@ -55,7 +55,12 @@ type watcher struct {
 
 func (s *site) watch(ctx context.Context, last string) *watcher {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+Prefix+"steps", nil)
+	return s.watchFrom(ctx, last, "")
+}
+
+func (s *site) watchFrom(ctx context.Context, last, query string) *watcher {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+Prefix+"steps"+query, nil)
 	require.NoError(s.t, err)
 	r.Header.Set("Accept", "text/event-stream")
 	r.Header.Set("Last-Event-ID", last)
@@ -95,6 +100,11 @@ func TestStepsAsEvents(t *testing.T) {
 	back := s.watch(t.Context(), "0")
 	require.Equal(t, event(1, 101), back.next(), "behind the last one that the client saw")
 	require.Equal(t, event(2, 102), back.next())
+	two := s.watchFrom(t.Context(), "", "?last=2")
+	require.Equal(t, event(1, 101), two.next(), "of the latest two")
+	require.Equal(t, event(0, 100), s.watchFrom(t.Context(), "", "?last=99").next(), "as many as there are")
+	require.Equal(t, event(2, 102), s.watchFrom(t.Context(), "1", "?last=3").next(), "who comes back goes on")
+	require.Equal(t, http.StatusBadRequest, s.watchFrom(t.Context(), "", "?last=x").r.StatusCode)
 	for n := range int64(4) {
 		s.Step(trace.StepProfile{Step: 103 + n})
 	}
