@@ -182,3 +182,42 @@ func TestSnapshotDetails(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, list[0].Details)
 }
+
+// TestSharedFrames: PyTorch's entries and blocks may share a list of frames, and entries of several devices stand in one file.
+func TestSharedFrames(t *testing.T) {
+	p := &pickler{b: []byte{0x80, 4, '}', '('}}
+	p.put("device_traces")
+	p.b = append(p.b, ']', '(')
+	for dev := range 2 {
+		p.b = append(p.b, ']', '(', '}', '(')
+		for _, v := range []any{"action", "alloc", "addr", 4096 + dev, "size", 1, "stream", 0, "time_us", 50 + 10*dev, "frames"} {
+			p.put(v)
+		}
+		if dev == 0 {
+			p.put([]any{dict{"name", "f", "filename", "a.py", "line", 1}})
+			p.b = append(p.b, 0x94)
+		} else {
+			p.b = append(p.b, 'h', 0)
+		}
+		p.b = append(p.b, 'u', 'e')
+	}
+	p.b = append(p.b, 'e')
+	p.put("segments")
+	p.b = append(p.b, ']', '(', '}', '(')
+	for _, v := range []any{"device", 1, "address", 4096, "total_size", 512, "stream", 0, "blocks"} {
+		p.put(v)
+	}
+	p.b = append(p.b, ']', '(', '}', '(')
+	for _, v := range []any{"size", 512, "requested_size", 1, "state", "active_allocated", "frames"} {
+		p.put(v)
+	}
+	p.b = append(p.b, 'h', 0, 'u', 'e', 'u', 'e', 'u', '.')
+	list, err := readBytes(p.b, Limits{Details: true})
+	require.NoError(t, err)
+	require.Len(t, list, 2)
+	for i, r := range list {
+		require.Equal(t, []int32{0}, r.Details.Stacks)
+		require.Equal(t, time.UnixMicro(int64(50+10*i)), r.Details.Start)
+	}
+	require.Equal(t, []BlockDetail{{Label: -1, Stack: 0}}, list[1].Details.Final)
+}

@@ -33,6 +33,7 @@ type program struct {
 	largest    float64 // log2 of the largest request
 	closes     bool    // streams are closed and made
 	still      bool    // nothing is reset
+	taken      int64   // bytes of the device that somebody else has
 }
 
 // rig is a cache whose program is under way.
@@ -69,6 +70,11 @@ func newRig(t testing.TB, p program) *rig {
 		r.letAllGo()
 		require.NoError(t, dev.Close())
 	})
+	if p.taken > 0 {
+		other, err := dev.Alloc(p.taken)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, dev.Free(other)) })
+	}
 	cache, err := memcache.New(dev, p.config)
 	require.NoError(t, err)
 	r.dev, r.cache = dev, cache
@@ -270,7 +276,10 @@ func TestRecordingOfOneGoroutine(t *testing.T) {
 				for seed := range seeds {
 					p := program{null: true, config: config, capacity: capacity, streams: 3, goroutines: 1, steps: 800, largest: 25.5, closes: seed%2 == 1}
 					if seed == 0 { // on streams that run
-						p.null, p.capacity, p.largest = false, capacity/8, 22
+						p.null, p.capacity, p.largest, p.steps = false, capacity/4, 23, 1200
+					}
+					if seed%2 == 1 {
+						p.taken = capacity / 4 * 3
 					}
 					r := newRig(t, p)
 					var file bytes.Buffer

@@ -88,7 +88,7 @@ func (r *Recorder) write(f *file, enc *encoder) {
 			flushed = now
 			f.sync()
 		}
-		if f.err != nil {
+		if f.failed() {
 			r.stream.Close()
 			r.err = writeError(f.err)
 			return
@@ -190,6 +190,14 @@ func (f *file) flush() error {
 }
 
 func (f *file) sync() { _ = f.flush() }
+
+// failed reports whether something could not be written.
+func (f *file) failed() bool {
+	if f.err == nil {
+		_, f.err = f.buffer.Write(nil) // the buffer's own error
+	}
+	return f.err != nil
+}
 
 // close ends the file.
 func (f *file) close() error {

@@ -169,6 +169,10 @@ func TestFullDisk(t *testing.T) {
 		for range 100_000 {
 			require.NoError(t, alloc(t, c, 100, s).Free())
 		}
+		require.Eventually(t, func() bool {
+			other, err := Start(io.Discard, c, Options{})
+			return err == nil && other.Close() == nil
+		}, time.Minute, time.Millisecond, "it has ended by itself")
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() { require.ErrorIs(t, r.Close(), errFull) })
@@ -228,4 +232,21 @@ func TestCutAnywhere(t *testing.T) {
 			require.Empty(t, verifies(t, []byte(text[:n])))
 		}
 	}
+}
+
+// TestLabelsHaveNoSteps: a long run has a table as short as its model.
+func TestLabelsHaveNoSteps(t *testing.T) {
+	c, s := small(t, memcache.Config{})
+	var file bytes.Buffer
+	r, err := Start(&file, c, Options{})
+	require.NoError(t, err)
+	for n := range int64(100) {
+		b, err := c.Alloc(memcache.WithStep(memcache.WithModule(t.Context(), "m"), n), 100, s)
+		require.NoError(t, err)
+		require.NoError(t, b.Free())
+	}
+	require.NoError(t, r.Close())
+	d := read(t, file.Bytes()).Details
+	require.Len(t, d.LabelTable, 1)
+	require.EqualValues(t, 99, d.Steps[len(d.Steps)-3])
 }

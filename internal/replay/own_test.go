@@ -1,0 +1,117 @@
+package replay
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// jumbled is a recording of ours whose calls overlapped: one missed while the other freed what would have served it.
+const jumbled = `{"format":"cistern recording 1","conf":"","total_memory":1073741824,"limit":null}
+["miss",0,512,7]
+["segment_alloc",2097152,2097152,7]
+["alloc",2097152,100,7,0,-1,512,-1,0,1,1]
+["alloc",2097664,1000,7,0,-1,1024,-1,0,2]
+["miss",0,1048576,7]
+["free",2097152,100,7]
+["segment_alloc",8388608,2097152,7]
+["alloc",8388608,1048576,7,0,-1,1048576,-1,0,3,1]
+["free_requested",2097664,1000,7]
+["flush",0,0,0]
+["free_completed",2097664,1000,7]
+["segment_free",2097152,2097152,7]
+["empty_cache",0,0,0]
+["oom",5,1536,7]
+{"stats":{"allocation.all.current":1,"allocation.all.peak":2,"allocated_bytes.all.peak":1049600,"active_bytes.all.current":1048576,"active.all.freed":2,"requested_bytes.all.allocated":1049676,"reserved_bytes.all.peak":4194304,"segment.all.freed":1,"num_ooms":1,"num_sync_all_streams":1},"segments":[{"address":8388608,"total_size":2097152,"stream":7,"blocks":[[8388608,1048576,1048576,"active_allocated"],[9437184,1048576,0,"inactive"]]}]}
+`
+
+func own(t *testing.T, text string) (*Verification, error) {
+	t.Helper()
+	list, err := recording.Read(strings.NewReader(text), "own", recording.Limits{})
+	require.NoError(t, err)
+	p, err := recording.NewProgram(list[0])
+	if err != nil {
+		return nil, err
+	}
+	return Verify(p)
+}
+
+// TestBooks: where the calls can't be made again, any change of the entries, the statistics or the blocks is still found.
+func TestBooks(t *testing.T) {
+	v, err := own(t, jumbled)
+	require.NoError(t, err)
+	require.Zero(t, v.Mismatches(), v.First)
+	require.Len(t, v.Notes, 1)
+	require.Contains(t, v.Notes[0], "calls of several goroutines overlap")
+	require.Equal(t, 4, v.Allocs)
+	require.EqualValues(t, 1049600, v.PeakAllocated)
+	require.EqualValues(t, 1, v.OOMs)
+	for _, c := range []struct{ old, new, want string }{
+		{`["alloc",2097664,1000,7,0,-1,1024`, `["alloc",2097408,1000,7,0,-1,1024`, "nothing is allocated there"},
+		{`["segment_alloc",8388608,2097152,7]`, `["segment_alloc",4194304,2097152,7]`, "there is no memory at 0x800000"},
+		{`["segment_alloc",8388608,2097152,7]`, `["segment_alloc",3145728,7340032,7]`, "there is memory at 0x200000 already"},
+		{`["segment_alloc",8388608,2097152,7]`, `["segment_alloc",8388608,1048064,7]`, "there is no memory at 0x8ffe00"},
+		{`["alloc",2097152,100,7,0,-1,512`, `["alloc",2097152,100,7,0,-1,1024`, "the block of 1024 bytes at 0x200000 is in use"},
+		{`["alloc",2097152,100,7,0,-1,512,-1,0,1,1]`, `["alloc",2097152,100,7,0]`, "does not say how large"},
+		{`["segment_free",2097152,2097152,7]`, `["segment_free",2097152,1048576,7]`, "the segment there has 2097152 bytes"},
+		{`["segment_free",2097152,2097152,7]`, `["segment_free",8388608,2097152,7]`, "a block of 1048576 bytes at 0x800000 is in use"},
+		{`["segment_free",2097152,2097152,7]`, `["segment_unmap",2097152,2097152,7]`, "there is no such memory"},
+		{`["free_completed",2097664,1000,7]` + "\n", ``, "a block of 1024 bytes at 0x200200 is in use"},
+		{`["segment_free",2097152,2097152,7]` + "\n", ``, "segment.all.freed is 0 by the entries, and 1 at the end"},
+		{`"total_size":2097152`, `"total_size":2097664`, "and at the end it is"},
+		{`["flush",0,0,0]` + "\n", ``, "num_sync_all_streams is 0 by the entries, and 1 at the end"},
+		{`["oom",5,1536,7]`, `["reset_totals",0,0,0]`, "is 0 by the entries"},
+		{`"active.all.freed":2`, `"active.all.freed":3`, "active.all.freed is 2 by the entries, and 3 at the end"},
+		{`1048576,"active_allocated"`, `1048576,"active_pending_free"`, "block 0 in use is"},
+		{`[[8388608,1048576,1048576,"active_allocated"],`, `[`, "block 0 in use is"},
+	} {
+		require.Equal(t, 1, strings.Count(jumbled, c.old), c.old)
+		v, err := own(t, strings.Replace(jumbled, c.old, c.new, 1))
+		if err != nil {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
+		require.Contains(t, v.First, c.want, c.old)
+		require.Positive(t, v.Mismatches())
+	}
+}
+
+// TestWhatOverlaps: what keeps the calls of a recording from being made again is told.
+func TestWhatOverlaps(t *testing.T) {
+	serial := `{"format":"cistern recording 1","conf":"exact:True","total_memory":1073741824,"limit":null}
+["miss",0,512,7]
+["segment_alloc",2097152,2097152,7]
+["alloc",2097152,100,7,0,-1,512,-1,0,1,1]
+["free",2097152,100,7]
+`
+	v, err := own(t, serial)
+	require.NoError(t, err)
+	require.Zero(t, v.Mismatches(), v.First)
+	require.NotContains(t, strings.Join(v.Notes, "; "), "books")
+	v, err = own(t, strings.Replace(serial, `["alloc",2097152,100,7,0,-1,512`, `["alloc",2097664,100,7,0,-1,512`, 1)[:strings.Index(serial, `["free"`)])
+	require.NoError(t, err)
+	require.Contains(t, v.First, "the address is 0x200000 here")
+	for entry, want := range map[string]string{
+		`["failed",0,512,7]`:                                                "a request failed for another reason",
+		`["set_limit",0,512,7]`:                                             "the memory limit was changed",
+		`["alloc",2097664,100,7,0,-1,512,-1,0,2,2]`:                         "private pools",
+		`["miss",0,512,7]` + "\n" + `["reset_peaks",0,0,0]`:                 "calls of several goroutines overlap",
+		`["flush",0,0,7]` + "\n" + `["alloc",2097664,1,7,0,-1,512]`:         "calls of several goroutines overlap",
+		`["stream_closed",0,0,7]` + "\n" + `["oom",0,512,7]`:                "",
+		`["stream_closed",0,0,7]` + "\n" + `["alloc",2097664,1,7,0,-1,512]`: "calls of several goroutines overlap",
+	} {
+		v, err := own(t, strings.Replace(serial, `["free"`, entry+"\n"+`["free"`, 1))
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(v.Notes, "; "), want, entry)
+	}
+	// Calls that overlapped in time, and an address that no order of calls explains: the books agree.
+	text := strings.Replace(serial, `["miss"`, `["overlap",0,0,0]`+"\n"+`["miss"`, 1)
+	text = strings.NewReplacer(`["alloc",2097152`, `["alloc",2097664`, `["free",2097152`, `["free",2097664`).Replace(text)
+	v, err = own(t, text)
+	require.NoError(t, err)
+	require.Zero(t, v.Mismatches(), v.First)
+	require.Contains(t, strings.Join(v.Notes, "; "), "the first that made a difference: entry")
+}
