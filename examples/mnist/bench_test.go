@@ -34,7 +34,7 @@ func BenchmarkProfiling(b *testing.B) {
 			}
 			data := batcher{data: synthetic(60 * 128), size: 128, inOrder: true}
 			o := options{device: cmp.Or(os.Getenv("CISTERN_TEST_DEVICE"), "host"), model: "mlp", optimizer: "adam", seed: 1}
-			tr, err := newTrainer(context.Background(), o, data.fields(), 1<<40, telemetry, &profiling{})
+			tr, err := newTrainer(context.Background(), o, data.fields(), 1<<30, telemetry, &profiling{})
 			require.NoError(b, err)
 			defer func() { require.NoError(b, tr.close()) }()
 			if i == 0 {

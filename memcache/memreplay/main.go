@@ -24,6 +24,8 @@
 //	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset; a recording of
 //	                          trace/record says by itself which it was
 //
+// On systems of 32 bits the reader of pickles has no numbers beyond 31 bits, and a snapshot of a GPU has them.
+//
 // The exit status is 0, 1 if a verification or a file failed, and 2 if the command line is wrong.
 package main
 

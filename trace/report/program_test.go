@@ -32,7 +32,7 @@ type state struct {
 
 func newLedger(t testing.TB, config memcache.Config, streams int, history memcache.HistoryOptions) *ledger {
 	t.Helper()
-	dev := cisterntest.Host(t, 1<<30)
+	dev := cisterntest.Host(t, 1<<28)
 	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
 	require.NoError(t, cache.RecordHistory(history))

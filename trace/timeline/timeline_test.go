@@ -249,7 +249,7 @@ func TestFailures(t *testing.T) {
 	failed := onName(events, "alloc (failed)")
 	require.Len(t, failed, 1)
 	require.Equal(t, "head", failed[0].Args["module"])
-	require.EqualValues(t, 1<<40, failed[0].Args["requested"])
+	require.EqualValues(t, int64(1)<<40, failed[0].Args["requested"])
 	require.Equal(t, []float64{512, 0}, counter(events, "memory allocated"))
 	require.Empty(t, onName(events, "wrong"))
 	require.NotEmpty(t, onName(events, "driver_alloc (failed)"))
