@@ -84,6 +84,10 @@ type Properties struct {
 	Backend string
 	// Model is the device's own name, such as "NVIDIA H200".
 	Model string
+	// UUID is unique among the machines' devices, as the vendor's tools show it: "GPU-8a30c4e2-…". Empty: there is none.
+	UUID string
+	// PCIAddress is where it is on the machine's bus, "0000:18:00.0". Empty: it is on none.
+	PCIAddress string
 	// TotalMemory is the device's memory in bytes.
 	TotalMemory int64
 	// Alignment is the alignment in bytes of what Alloc returns.
@@ -99,6 +103,11 @@ type StreamOptions struct {
 	// Priority is a hint; lower numbers run first on hardware that has priorities
 	// (cuStreamCreateWithPriority).
 	Priority int
+	// Launching sees each kernel of the stream, and each product of a MatrixMultiplier ("matmul"), for timelines; nil: nobody does, at no
+	// cost. It is called on the goroutine of the call, without locks, before the kernel is queued, and the function that it returns
+	// afterwards, with the call's error. What they queue on the stream, such as timed events, comes before and after the kernel, unless
+	// other goroutines queue on it meanwhile. They must not launch.
+	Launching func(s Stream, name string) (launched func(error))
 }
 
 // EventOptions are the options of a new event.

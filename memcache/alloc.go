@@ -67,14 +67,19 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	_, err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
 	b := r.block
-	if op != nil {
-		info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: kindFor(c.sizing.roundSize(bytes)).String(), Err: err}
-		if stream != nil {
-			info.Stream, info.Shard = stream.ID(), stream.ID()
-		}
-		info.Serial, info.Bytes, info.Hit, info.Seq, info.Label = b.serial, b.size, r.hit, r.sequence, r.label.value()
-		c.end(op, info)
+	exhausted := err != nil && errors.Is(err, ErrOutOfMemory)
+	if op == nil && !exhausted {
+		return b, err
 	}
+	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: kindFor(c.sizing.roundSize(bytes)).String(), Err: err}
+	if stream != nil {
+		info.Stream, info.Shard = stream.ID(), stream.ID()
+	}
+	info.Serial, info.Bytes, info.Hit, info.Seq, info.Label = b.serial, b.size, r.hit, r.sequence, r.label.value()
+	if exhausted {
+		c.tellOutOfMemory(ctx, info)
+	}
+	c.end(op, info)
 	return b, err
 }
 

@@ -197,6 +197,14 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	return nil
 }
 
+// MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of
+// SetMemoryFraction.
+func (c *Cache) MemoryLimit() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return min(c.limit, c.dev.Properties().TotalMemory)
+}
+
 // setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
 func (c *Cache) setLimit(limit int64) {
 	c.mu.Lock()

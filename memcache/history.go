@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
@@ -109,9 +110,32 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 	defer c.mu.Unlock()
 	var ring *historyRing
 	if o.Entries > 0 {
-		ring = &historyRing{list: make([]HistoryEntry, o.Entries), stacks: o.Stacks}
+		ring = &historyRing{list: make([]HistoryEntry, o.Entries)}
+		ring.stacks.Store(uint32(o.Stacks))
 	}
 	c.setHistory(ring, c.historyStream())
+	return nil
+}
+
+// SetHistoryStacks changes from here on where call stacks are kept, of the history of RecordHistory and of a stream, which go
+// on: for the steps that one wants to look at closely. Without either it is an error.
+func (c *Cache) SetHistoryStacks(level Stacks) error {
+	if level > StacksAll {
+		return fmt.Errorf("memcache: SetHistoryStacks(%d): %w: it is one of StacksNone to StacksAll", level, ErrInvalid)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ring, stream := c.historyRing(), c.historyStream()
+	if ring == nil && stream == nil {
+		return fmt.Errorf("memcache: SetHistoryStacks: %w: the history is off: call RecordHistory before", ErrInvalid)
+	}
+	if ring != nil {
+		ring.stacks.Store(uint32(level))
+	}
+	if stream != nil {
+		stream.stacks.Store(uint32(level))
+	}
+	c.setHistory(ring, stream)
 	return nil
 }
 
@@ -119,10 +143,10 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 func (c *Cache) setHistory(ring *historyRing, stream *HistoryStream) {
 	h := &history{ring: ring, stream: stream}
 	if ring != nil {
-		h.stacks = ring.stacks
+		h.stacks = Stacks(ring.stacks.Load())
 	}
 	if stream != nil {
-		h.stacks = max(h.stacks, stream.stacks)
+		h.stacks = max(h.stacks, Stacks(stream.stacks.Load()))
 	}
 	if ring == nil && stream == nil {
 		h = nil
@@ -177,7 +201,7 @@ func (level Stacks) keepsStack(a Action) bool {
 
 // historyRing is a ring of entries. Its lock may be taken under a shard's; nothing is done under it but copying.
 type historyRing struct {
-	stacks Stacks
+	stacks atomic.Uint32 // Stacks
 
 	mu   sync.Mutex
 	list []HistoryEntry
@@ -190,7 +214,7 @@ func (r *historyRing) add(e *HistoryEntry) {
 	defer r.mu.Unlock()
 	at := &r.list[r.n%len(r.list)]
 	*at = *e
-	if !r.stacks.keepsStack(e.Action) {
+	if !Stacks(r.stacks.Load()).keepsStack(e.Action) {
 		at.Stack = nil
 	}
 	r.n++

@@ -104,3 +104,34 @@ func TestHistoryConcurrentSafe(t *testing.T) {
 	}
 	require.NoError(t, c.RecordHistory(HistoryOptions{}))
 }
+
+// TestSetHistoryStacks: from one event to the next, of the ring and of a stream.
+func TestSetHistoryStacks(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	require.ErrorIs(t, c.SetHistoryStacks(StacksAll), ErrInvalid, "nothing is recorded")
+	stream, err := c.StreamHistory(HistoryOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))
+	require.ErrorIs(t, c.SetHistoryStacks(StacksAll+1), ErrInvalid)
+	for _, level := range []Stacks{StacksNone, StacksAlloc, StacksAll, StacksNone} {
+		require.NoError(t, c.SetHistoryStacks(level))
+		require.NoError(t, mustAlloc(t, c, 100, s).Free())
+	}
+	stream.Close()
+	events, err := stream.Next(0)
+	require.NoError(t, err)
+	for _, list := range [][]HistoryEntry{c.History(), events} {
+		var allocs, frees []bool
+		for _, e := range list {
+			switch e.Action {
+			case ActionAlloc:
+				allocs = append(allocs, len(e.Stack) > 0)
+			case ActionFreeRequested:
+				frees = append(frees, len(e.Stack) > 0)
+			}
+		}
+		require.Equal(t, []bool{false, true, true, false}, allocs)
+		require.Equal(t, []bool{false, false, true, false}, frees)
+	}
+}

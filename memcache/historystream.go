@@ -22,7 +22,7 @@ import (
 // HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
 type HistoryStream struct {
 	cache       *Cache
-	stacks      Stacks
+	stacks      atomic.Uint32 // Stacks
 	sites       callSites
 	first, last HistoryState
 
@@ -62,7 +62,8 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
-	s := &HistoryStream{cache: c, stacks: o.Stacks, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
+	s := &HistoryStream{cache: c, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
+	s.stacks.Store(uint32(o.Stacks))
 	c.lockAll()
 	defer c.unlockAll()
 	switch {
@@ -174,7 +175,7 @@ func (s *HistoryStream) add(e *HistoryEntry) {
 		return
 	}
 	s.filling = append(s.filling, *e)
-	if !s.stacks.keepsStack(e.Action) {
+	if !Stacks(s.stacks.Load()).keepsStack(e.Action) {
 		s.filling[len(s.filling)-1].Stack = nil
 	}
 	if len(s.filling) < cap(s.filling) {

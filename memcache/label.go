@@ -104,12 +104,20 @@ func (b Block) SetLabel(l Label) error {
 	if b.IsZero() {
 		return nil
 	}
+	c := b.chunk.shard.Load().cache
+	_, op := c.start(context.Background(), OpRelabel)
+	err := b.setLabel(&l)
+	c.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})
+	return err
+}
+
+func (b Block) setLabel(l *Label) error {
 	owner := b.chunk.lockOwner()
 	defer owner.mu.Unlock()
 	if err := owner.checkLive(b); err != nil {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
-	b.chunk.label = &l
+	b.chunk.label = l
 	owner.recordBlock(ActionRelabel, b.chunk, b.serial, false)
 	return nil
 }

@@ -17,11 +17,13 @@ const (
 	OpDriverFree            // the driver takes a segment back
 	OpSynchronize           // a flush waits for the frees that are pending
 	OpEmptyCache            // Cache.EmptyCache
+	OpOutOfMemory           // an OpAlloc failed for good, just now; for observers that don't follow each one
+	OpRelabel               // Block.SetLabel
 )
 
 // String is the operation's name in lower case, words joined by underscores.
 func (op Op) String() string {
-	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache"}
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "out_of_memory", "relabel"}
 	if int(op) < len(names) {
 		return names[op]
 	}
@@ -65,6 +67,13 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 		return ctx, nil
 	}
 	return c.config.Observer.Start(ctx, op)
+}
+
+// tellOutOfMemory tells the observer of a request that failed for good. It costs hits nothing.
+func (c *Cache) tellOutOfMemory(ctx context.Context, info OpInfo) {
+	info.Op = OpOutOfMemory
+	_, op := c.start(ctx, OpOutOfMemory)
+	c.end(op, info)
 }
 
 // end tells the observer's operation, if there is one, what was done.

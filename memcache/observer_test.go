@@ -68,5 +68,54 @@ func TestObserver(t *testing.T) {
 		{Op: OpFree, Device: dn, Stream: 9, Shard: 9, Serial: 3, Seq: 6, Requested: 600, Bytes: 1024, Pool: "small"},
 	}, s.events)
 	require.Equal(t, []int{1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0}, s.depths)
-	require.Equal(t, []string{"alloc", "empty_cache", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), Op(99).String()})
+	require.Equal(t, []string{"alloc", "empty_cache", "out_of_memory", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), OpOutOfMemory.String(), Op(99).String()})
+}
+
+// choosy follows one kind of operation.
+type choosy struct {
+	*spy
+	op Op
+}
+
+func (s choosy) Start(ctx context.Context, op Op) (context.Context, Operation) {
+	if op != s.op {
+		return ctx, nil
+	}
+	return s.spy.Start(ctx, op)
+}
+
+// TestObserverOfOutOfMemory: a request that fails for good is told apart, once, also to an observer that follows nothing else.
+func TestObserverOfOutOfMemory(t *testing.T) {
+	for _, bytes := range []int64{64 << 20, 1 << 62} { // more than the limit, and more than any device has
+		s := &spy{}
+		c, dev := newCache(t, Config{MemoryLimit: 32 << 20, Observer: choosy{s, OpOutOfMemory}})
+		s.cache = c
+		st := dev.stream(9)
+		ctx := WithModule(context.Background(), "head")
+		_, err := c.Alloc(ctx, bytes, st)
+		require.ErrorIs(t, err, ErrOutOfMemory)
+		label := Label{Module: "head"}
+		if bytes == 1<<62 {
+			label = Label{} // it is refused before the context is looked at
+		}
+		require.Equal(t, []OpInfo{{Op: OpOutOfMemory, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: bytes,
+			Pool: "large", Label: label, Err: err}}, s.events)
+		var none context.Context
+		_, err = c.Alloc(none, 100, st)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.NoError(t, mustAlloc(t, c, 100, st).Free())
+		require.Len(t, s.events, 1, "of nothing else")
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	require.Equal(t, dev.Properties().TotalMemory, c.MemoryLimit())
+	require.NoError(t, c.SetMemoryFraction(0.5))
+	require.Equal(t, dev.Properties().TotalMemory/2, c.MemoryLimit())
+	limited, _ := newCache(t, Config{MemoryLimit: 4 << 20})
+	require.EqualValues(t, 4<<20, limited.MemoryLimit())
+	large, dev := newCache(t, Config{MemoryLimit: 1 << 50})
+	require.Equal(t, dev.Properties().TotalMemory, large.MemoryLimit(), "no more than there is")
 }

@@ -6,44 +6,49 @@ import (
 	"strings"
 )
 
-// Options is the string that [ParseConfig] reads as this configuration, without its Observer: what a recording of the cache
-// says, so that a replay can be under the same options. It is empty for the zero Config.
+// Options is the configuration as an option string that [ParseConfig] reads back: "" for PyTorch's defaults with the improvements
+// that Exact turns off. Names that PyTorch does not have are at the end; the Observer has no name.
 func (c Config) Options() string {
 	var list []string
-	option := func(name, value string) { list = append(list, name+":"+value) }
-	number := func(name string, n int64) {
-		if n != 0 {
-			option(name, strconv.FormatInt(n, 10))
+	add := func(set bool, key string, value any) {
+		if set {
+			list = append(list, fmt.Sprintf("%s:%v", key, value))
 		}
 	}
-	ratio := func(name string, f float64) {
-		if f != 0 {
-			option(name, strconv.FormatFloat(f, 'g', -1, 64))
-		}
-	}
-	set := func(name string, on bool) {
-		if on {
-			option(name, "True")
-		}
-	}
-	number("max_split_size_mb", c.MaxSplitSizeMB)
-	number("max_non_split_rounding_mb", c.MaxNonSplitRoundingMB)
-	number("large_segment_size_mb", c.LargeSegmentSizeMB)
-	if c.RoundupPower2Divisions != (Divisions{}) {
-		var sizes []string
-		for i, n := range c.RoundupPower2Divisions {
-			sizes = append(sizes, fmt.Sprintf("%d:%d", 1<<i, n))
-		}
-		option("roundup_power2_divisions", "["+strings.Join(sizes, ",")+"]")
-	}
-	ratio("garbage_collection_threshold", c.GarbageCollectionThreshold)
-	ratio("per_process_memory_fraction", c.PerProcessMemoryFraction)
-	set("expandable_segments", c.ExpandableSegments)
-	number("expandable_granule_mb", c.ExpandableGranuleMB)
-	set("expandable_remap", c.ExpandableRemap)
-	number("memory_limit", c.MemoryLimit)
-	set("release_lock_on_cudamalloc", c.ReleaseLockOnCudaMalloc)
-	set("no_caching", c.NoCaching)
-	set("exact", c.Exact)
+	add(c.MaxSplitSizeMB != 0, "max_split_size_mb", c.MaxSplitSizeMB)
+	add(c.MaxNonSplitRoundingMB != 0, "max_non_split_rounding_mb", c.MaxNonSplitRoundingMB)
+	add(c.LargeSegmentSizeMB != 0, "large_segment_size_mb", c.LargeSegmentSizeMB)
+	add(c.RoundupPower2Divisions != Divisions{}, "roundup_power2_divisions", c.RoundupPower2Divisions)
+	add(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", formatRatio(c.GarbageCollectionThreshold))
+	add(c.PerProcessMemoryFraction != 0, "per_process_memory_fraction", formatRatio(c.PerProcessMemoryFraction))
+	add(c.ExpandableSegments, "expandable_segments", "True")
+	add(c.ReleaseLockOnCudaMalloc, "release_lock_on_cudamalloc", "True")
+	add(c.ExpandableGranuleMB != 0, "expandable_granule_mb", c.ExpandableGranuleMB)
+	add(c.ExpandableRemap, "expandable_remap", "True")
+	add(c.MemoryLimit != 0, "memory_limit", c.MemoryLimit)
+	add(c.NoCaching, "no_caching", "True")
+	add(c.Exact, "exact", "True")
 	return strings.Join(list, ",")
+}
+
+// formatRatio is as long as it has to be to be read back.
+func formatRatio(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// String is the value of the option roundup_power2_divisions: a number for all sizes, or a list.
+func (d Divisions) String() string {
+	if d[0] != 0 && d == AllDivisions(d[0]) {
+		return strconv.Itoa(d[0])
+	}
+	list := make([]string, len(d))
+	for i, n := range d {
+		list[i] = fmt.Sprintf("%d:%d", 1<<i, n)
+	}
+	same := len(d) - 1 // from here on they are
+	for same > 1 && d[same] == d[same-1] {
+		same--
+	}
+	if same < len(d)-1 {
+		list = append(list[:same], fmt.Sprintf(">:%d", d[same]))
+	}
+	return "[" + strings.Join(list, ",") + "]"
 }

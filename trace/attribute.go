@@ -14,12 +14,23 @@ const (
 	KeyHit         = attribute.Key("cistern.cache.hit")            // served without the driver
 	KeyResult      = attribute.Key("cistern.allocation.result")    // "hit", "miss", "oom"
 	KeyState       = attribute.Key("cistern.memory.state")         // what memory is doing; see Watch
-	KeyDirection   = attribute.Key("cistern.transfer.direction")   // "h2d", "d2h", "d2d", "fill", "batch", "launch"
+	KeyOperation   = attribute.Key("cistern.transfer.operation")   // "h2d", "d2h", "d2d", "fill", "batch", "launch"
+	KeyDirection   = attribute.Key("cistern.transfer.direction")   // of a copy: "h2d", "d2h", "d2d"
 	KeyCopyBytes   = attribute.Key("cistern.transfer.size")        // bytes of the copy
 	KeyCopyQueued  = attribute.Key("cistern.transfer.queued")      // seconds behind the stream's earlier work
 	KeyBandwidth   = attribute.Key("cistern.transfer.bandwidth")   // bytes a second while the copy ran
 	KeyPinnedBytes = attribute.Key("cistern.pinned.size")          // bytes of a pinned allocation
 	KeyWaited      = attribute.Key("cistern.loader.waited")        // time that a batch waited for data
+
+	KeyPCIAddress = attribute.Key("cistern.device.pci_address") // of a GPU: "0000:18:00.0"
+	KeyModule     = attribute.Key("cistern.module.name")        // of memcache.Label: "encoder.0.linear"
+	KeyCategory   = attribute.Key("cistern.memory.category")    // of memcache.Label: "activation", "optimizer_state"
+
+	KeyMemoryAllocated = attribute.Key("cistern.memory.allocated") // bytes handed out, when memory ran out
+	KeyMemoryReserved  = attribute.Key("cistern.memory.reserved")  // held from the driver
+	KeyMemoryFree      = attribute.Key("cistern.memory.free")      // the driver's
+	KeyMemoryTotal     = attribute.Key("cistern.memory.total")     // the device's
+	KeyMemoryLimit     = attribute.Key("cistern.memory.limit")     // the cache's, if it has one
 
 	KeyStep               = attribute.Key("cistern.step.number")          // the caller's number
 	KeyStepDetail         = attribute.Key("cistern.step.detail")          // the Detail of its spans
@@ -38,5 +49,9 @@ const (
 	KeyStepOwnAllocations = attribute.Key("cistern.step.own.allocations") // own blocks handed out
 	KeyStepH2D            = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device
 	KeyStepD2H            = attribute.Key("cistern.step.d2h.size")        // bytes copied to the host
-	KeyStepDeviceTime     = attribute.Key("cistern.step.device.time")     // on the compute stream
+	KeyStepDeviceTime     = attribute.Key("cistern.step.device.time")     // on the compute stream, from its first to its last work
+	KeyStepDeviceBusy     = attribute.Key("cistern.step.device.busy")     // of that, in which it had work
 )
+
+// TagPrefix is before the key of each pair of a [memcache.Label]: "cistern.tag.experiment".
+const TagPrefix = "cistern.tag."

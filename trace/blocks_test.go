@@ -68,7 +68,7 @@ func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	require.NoError(t, model.Parameters().Release()) // have no spans: they were allocated before the steps
 	require.NoError(t, rt.Close())
 
-	allocs, frees := f.serials(t, "memcache.alloc"), f.serials(t, "memcache.free")
+	allocs, frees := f.serials(t, "cistern.memory.alloc"), f.serials(t, "cistern.memory.free")
 	assert.GreaterOrEqual(t, len(allocs), 50)
 	for serial := range allocs {
 		assert.Contains(t, frees, serial, "the free of block %d", serial)
@@ -86,7 +86,7 @@ func TestFreeBelongsToItsAllocation(t *testing.T) {
 	for range 5 {
 		blocks = append(blocks, f.alloc(t, ctx, 512))
 	}
-	allocs := f.serials(t, "memcache.alloc")
+	allocs := f.serials(t, "cistern.memory.alloc")
 	alloc := func(i int) oteltrace.SpanContext { return allocs[int64(blocks[i].Serial())].SpanContext() }
 	require.NoError(t, blocks[0].FreeContext(ctx))
 	step.End()
@@ -104,7 +104,7 @@ func TestFreeBelongsToItsAllocation(t *testing.T) {
 	require.NoError(t, untraced.FreeContext(slow))
 	second.End()
 
-	frees := f.serials(t, "memcache.free")
+	frees := f.serials(t, "cistern.memory.free")
 	require.Len(t, frees, 5)
 	for i, b := range blocks {
 		free := frees[int64(b.Serial())]
@@ -155,7 +155,7 @@ func TestFreeOfATracedBlockTakesItsTime(t *testing.T) {
 	time.Sleep(2 * time.Millisecond)
 	k := f.key(t, b)
 	run.End(memcache.OpInfo{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial})
-	free := f.named("memcache.free")[0]
+	free := f.named("cistern.memory.free")[0]
 	assert.GreaterOrEqual(t, free.EndTime().Sub(free.StartTime()), 2*time.Millisecond)
 	assert.False(t, free.StartTime().Before(before))
 	require.NoError(t, b.Free())
@@ -174,9 +174,9 @@ func TestBlocksOfTwoCachesAreToldApart(t *testing.T) {
 	step.End()
 	require.Equal(t, plain.Serial(), traced.Serial())
 	require.NoError(t, plain.Free())
-	assert.Empty(t, f.named("memcache.free"))
+	assert.Empty(t, f.named("cistern.memory.free"))
 	require.NoError(t, traced.Free())
-	assert.Len(t, f.named("memcache.free"), 1)
+	assert.Len(t, f.named("cistern.memory.free"), 1)
 	require.NoError(t, second.Close())
 }
 
@@ -191,11 +191,11 @@ func TestSecondFreeTakesNoSpan(t *testing.T) {
 	_, late := f.tracer.Memory().Start(t.Context(), memcache.OpFree) // loses the race against the next one
 	k := f.key(t, b)
 	late.End(memcache.OpInfo{Op: memcache.OpFree, Cache: k.cache, Serial: k.serial, Err: memcache.ErrFreed})
-	assert.Empty(t, f.named("memcache.free"))
+	assert.Empty(t, f.named("cistern.memory.free"))
 	require.NoError(t, b.Free())
-	assert.Len(t, f.named("memcache.free"), 1)
+	assert.Len(t, f.named("cistern.memory.free"), 1)
 	require.ErrorIs(t, b.Free(), memcache.ErrFreed)
-	assert.Len(t, f.named("memcache.free"), 1)
+	assert.Len(t, f.named("cistern.memory.free"), 1)
 	require.NoError(t, other.Free())
 }
 
@@ -292,6 +292,6 @@ func TestKeptSpansConcurrentSafe(t *testing.T) {
 	makers.Wait()
 	close(blocks)
 	takers.Wait()
-	assert.Len(t, f.serials(t, "memcache.free"), goroutines*rounds)
+	assert.Len(t, f.serials(t, "cistern.memory.free"), goroutines*rounds)
 	assert.Zero(t, f.tracer.blocks.kept.Load())
 }

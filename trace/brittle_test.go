@@ -37,6 +37,10 @@ func (d *brittle) Elapsed(from, to device.Event) (took time.Duration, err error)
 	return d.Device.Elapsed(from.(*brittleEvent).Event, to.(*brittleEvent).Event)
 }
 
+func (d *brittle) BusyTime(from, to device.Event) (time.Duration, error) {
+	return d.Device.BusyTime(from.(*brittleEvent).Event, to.(*brittleEvent).Event)
+}
+
 type brittleEvent struct {
 	device.Event
 	device *brittle

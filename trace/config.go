@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 
+	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
@@ -19,6 +20,9 @@ type Config struct {
 	TracerProvider oteltrace.TracerProvider
 	// MeterProvider makes the metrics; nil: the global one (otel.GetMeterProvider), which may be set later.
 	MeterProvider metric.MeterProvider
+	// LoggerProvider takes the log event of a request that ran out of memory; nil: the global one
+	// (otel.GetLoggerProvider), which may be set later.
+	LoggerProvider log.LoggerProvider
 	// Detail is what gets a span.
 	Detail Detail
 	// AllEvery gives one step in AllEvery the detail All, starting with the first; the others have Detail.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
@@ -103,12 +104,7 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		p.discard(s.from)
 		return true, nil
 	}
-	r, err := race.Quietly(func() (r reading, err error) {
-		if r.done, err = done(s.to); r.done && err == nil {
-			r.took, err = p.config.Cache.Device().Elapsed(s.from, s.to)
-		}
-		return r, err
-	})
+	r, err := race.Quietly(func() (reading, error) { return s.read(done) })
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return false, err
@@ -119,7 +115,12 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	default:
 		p.mu.Lock()
 		s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
+		s.profile.BusyTime, s.profile.BusyTimed = r.busy, p.busy != nil
 		p.mu.Unlock()
+		s.deviceBegan = s.began
+		if at := r.began; at.After(s.began) { // the step's work can't begin before it is queued
+			s.deviceBegan = at
+		}
 	}
 	p.discard(s.from)
 	p.discard(s.to)
@@ -128,20 +129,70 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 
 // reading is what a step's events say.
 type reading struct {
-	done bool
-	took time.Duration
+	done       bool
+	took, busy time.Duration
+	began      time.Time // on the host's clock; zero: there is no anchor
 }
 
-// close ends the step's span, at the time of its End, and hands its profile out.
+func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error) {
+	p, dev := s.profiler, s.profiler.config.Cache.Device()
+	if r.done, err = done(s.to); r.done && err == nil && s.anchor != nil {
+		r.done, err = done(s.anchor.event)
+	}
+	if !r.done || err != nil {
+		return r, err
+	}
+	if r.took, err = dev.Elapsed(s.from, s.to); err == nil && p.busy != nil {
+		r.busy, err = p.busy.BusyTime(s.from, s.to)
+	}
+	if err != nil || s.anchor == nil {
+		return r, err
+	}
+	since, err := dev.Elapsed(s.anchor.event, s.from)
+	r.began = s.anchor.at.Add(since)
+	return r, err
+}
+
+// takeAnchor takes what places the device's part of the step in time.
+func (s *Step) takeAnchor() {
+	var err error
+	if s.anchor, err = s.profiler.clock.take(); err != nil {
+		s.profiler.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
+	}
+}
+
+// close ends the step's span, at the time of its End, with the device's part below it, and hands its profile out.
 func (s *Step) close(profile *StepProfile) {
 	p := s.profiler
 	if t := p.config.Tracer; t != nil {
-		if profile.DeviceTimed {
-			s.span.SetAttributes(KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
+		ctx := oteltrace.ContextWithSpan(context.Background(), s.span)
+		t.stepMetrics.record(ctx, s, profile)
+		if profile.DeviceTimed && s.span.IsRecording() {
+			s.tellDeviceTime(ctx, profile)
+		}
+		if err := p.clock.give(s.anchor); err != nil {
+			p.keep(err)
 		}
 		t.end(s.span, nil, oteltrace.WithTimestamp(profile.Start.Add(profile.HostTime)))
 	}
 	if p.config.OnProfile != nil {
 		p.config.OnProfile(*profile)
 	}
+}
+
+// tellDeviceTime puts the device's part of the step on its span, and below it.
+func (s *Step) tellDeviceTime(ctx context.Context, profile *StepProfile) {
+	p, t := s.profiler, s.profiler.config.Tracer
+	a := append(make([]attribute.KeyValue, 0, 4+len(p.describe)), KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
+	if profile.BusyTimed {
+		a = append(a, KeyStepDeviceBusy.Float64(profile.BusyTime.Seconds()))
+	}
+	s.span.SetAttributes(a...)
+	if s.anchor == nil {
+		return
+	}
+	_, part := t.start(ctx, deviceSpan, oteltrace.WithTimestamp(s.deviceBegan))
+	a = append(a, KeyStep.Int64(s.number), KeyStream.Int64(int64(p.config.Stream.ID())))
+	part.SetAttributes(append(a, p.describe...)...)
+	t.end(part, nil, oteltrace.WithTimestamp(s.deviceBegan.Add(profile.DeviceTime)))
 }

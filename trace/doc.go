@@ -25,23 +25,36 @@
 // free, with a link to the allocation's span, or else under the allocation's span. For that the span contexts of up to
 // 65,536 blocks are kept until they are freed.
 //
-//	memcache.alloc, memcache.free                             All
-//	memcache.driver_alloc, memcache.driver_free               Slow
-//	memcache.synchronize, memcache.empty_cache                Slow
-//	transfer.h2d, .d2h, .d2d, .fill, .batch, .launch, .next   Slow
-//	transfer.pinned_alloc, .pinned_free                       Slow
-//	transfer.register, .unregister                            Slow
-//	step                                                      Steps
+//	cistern.memory.alloc, .free                                   All
+//	cistern.memory.driver_alloc, .driver_free                     Slow
+//	cistern.memory.synchronize, .empty_cache                      Slow
+//	cistern.transfer.h2d, .d2h, .d2d, .fill, .batch, .launch      Slow
+//	cistern.loader.next                                           Slow
+//	cistern.pinned.alloc, .free, .register, .unregister           Slow
+//	cistern.step, cistern.step.device                             Steps
 //
-// An allocation that fails is a span with an error at All, and at Slow the event "memcache.alloc.failed" of
+// The spans of allocations and frees say what the memory is for, with the memcache.Label of their context: module, category,
+// step, and tags. Steps say which GPU they ran on, with the hw.id by which agents of the machine know it.
+//
+// An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
 // the span that it happened in. [Tracer.Counts] tells how complete a trace is.
 //
 // # Metrics
 //
 // [Tracer.Watch] and [Tracer.WatchPool] make the statistics of a cache and a pool metrics that are read when a
-// reader collects. Two histograms, cistern.device.allocation.duration and cistern.transfer.duration, are
-// recorded while something reads them; they count failures by error.type. Several collections at once are
-// fine; so is a cache that is closed.
+// reader collects. Four histograms, cistern.device.allocation.duration, cistern.transfer.duration, and of a Profiler's steps
+// cistern.step.duration and cistern.step.memory.peak, are recorded while something reads them; they count failures by
+// error.type. Several collections at once are fine; so is a cache that is closed. What is of a GPU has the attribute hw.id,
+// by which it joins the metrics hw.gpu.* of an agent.
+//
+// # Log
+//
+// A request that runs out of memory, after everything that a cache does about it, is the log event [EventOutOfMemory], with
+// what was asked for, by whom, and where the memory is. It needs no span; if there is one, the record names it.
+//
+// # Go's execution tracer
+//
+// While runtime/trace runs, steps are tasks of it, and the operations of Slow that a goroutine waits for are regions.
 //
 // # Steps
 //
@@ -65,5 +78,10 @@
 //
 // Steps don't wait for the device. Its time comes from two timed events on the compute stream, which are read
 // when they are complete, at the end of a later step or in [Profiler.Flush]; only then does a step's span
-// end, with the times of the step itself. A program that exits without Flush or Close loses the last ones.
+// end, with the times of the step itself, and below it the span of the device's part, with the device's. Where the device
+// knows, its busy time is apart: a stream that waits for the host is not at work. A program that exits without Flush or
+// Close loses the last steps.
+//
+// What is copied for a step counts with it whenever it was copied: a loader uploads a batch during the steps before the one
+// that takes it.
 package trace

@@ -75,11 +75,11 @@ func ExampleConfig() {
 		fmt.Println(span.Name())
 	}
 	// Output:
-	// memcache.driver_alloc
-	// memcache.alloc
-	// memcache.free
-	// step
-	// step
+	// cistern.memory.driver_alloc
+	// cistern.memory.alloc
+	// cistern.memory.free
+	// cistern.step
+	// cistern.step
 }
 
 // countingExporter counts the spans of this module that the program's exporter got.

@@ -40,7 +40,7 @@ func TestStepThatPanics(t *testing.T) {
 			})
 			assert.True(t, step.Profile().Failed)
 			assert.Equal(t, int64(1), p.Summary().Failed)
-			span := f.named("step")[0]
+			span := f.named("cistern.step")[0]
 			assert.Equal(t, codes.Error, span.Status().Code)
 			assert.Contains(t, span.Status().Description, tt.says)
 			assert.Equal(t, tt.errorType, attributes(span)["error.type"])
@@ -64,7 +64,7 @@ func TestFailAfterEnd(t *testing.T) {
 	assert.True(t, step.Profile().Failed)
 	unblock()
 	require.NoError(t, p.Flush(t.Context()))
-	span := f.named("step")[0]
+	span := f.named("cistern.step")[0]
 	assert.Equal(t, codes.Error, span.Status().Code)
 	assert.Equal(t, errBad.Error(), span.Status().Description)
 	assert.Equal(t, int64(1), p.Summary().Failed)
@@ -179,7 +179,7 @@ func TestOwnFiguresAreShown(t *testing.T) {
 	require.NoError(t, f.alloc(t, ctx, 4*mib).Free())
 	first.End()
 	second.End()
-	for _, s := range f.named("step") {
+	for _, s := range f.named("cistern.step") {
 		a := attributes(s)
 		want := []any{int64(7 * mib), int64(3 * mib), int64(2)}
 		if a[KeyStep] == int64(2) {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"errors"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -16,20 +17,25 @@ type instruments struct {
 
 func (i *instruments) upDown(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableUpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
 func (i *instruments) counter(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
 func (i *instruments) gauge(name, unit, description string) metric.Int64Observable {
 	x, err := i.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	return i.keep(x, err)
+	return keep(i, x, err)
 }
 
-func (i *instruments) keep(x metric.Int64Observable, err error) metric.Int64Observable {
+func (i *instruments) share(name, description string) metric.Float64Observable {
+	x, err := i.meter.Float64ObservableGauge(name, metric.WithUnit("1"), metric.WithDescription(description))
+	return keep(i, x, err)
+}
+
+func keep[T metric.Observable](i *instruments, x T, err error) T {
 	i.all = append(i.all, x)
 	i.errs = append(i.errs, err)
 	return x
@@ -37,8 +43,13 @@ func (i *instruments) keep(x metric.Int64Observable, err error) metric.Int64Obse
 
 func (i *instruments) err() error { return errors.Join(i.errs...) }
 
-// series makes the options of one series: the attributes of its device, of the caller, and its own.
-func series(device string, caller []attribute.KeyValue, own ...attribute.KeyValue) []metric.ObserveOption {
-	all := append([]attribute.KeyValue{KeyDevice.String(device)}, caller...)
-	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(append(all, own...)...))}
+// seriesOf makes the options of series: the attributes of a device, of the caller, and the series' own.
+type seriesOf []attribute.KeyValue
+
+func newSeries(device, caller []attribute.KeyValue) seriesOf {
+	return slices.Concat(device, caller)
+}
+
+func (s seriesOf) with(own ...attribute.KeyValue) []metric.ObserveOption {
+	return []metric.ObserveOption{metric.WithAttributeSet(attribute.NewSet(slices.Concat(s, own)...))}
 }

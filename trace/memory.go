@@ -17,13 +17,16 @@ var memorySpans = [...]struct {
 	name   string
 	detail Detail
 }{
-	memcache.OpAlloc:       {"memcache.alloc", All},
-	memcache.OpFree:        {"memcache.free", All},
-	memcache.OpDriverAlloc: {"memcache.driver_alloc", Slow},
-	memcache.OpDriverFree:  {"memcache.driver_free", Slow},
-	memcache.OpSynchronize: {"memcache.synchronize", Slow},
-	memcache.OpEmptyCache:  {"memcache.empty_cache", Slow},
+	memcache.OpAlloc:       {"cistern.memory.alloc", All},
+	memcache.OpFree:        {"cistern.memory.free", All},
+	memcache.OpDriverAlloc: {"cistern.memory.driver_alloc", Slow},
+	memcache.OpDriverFree:  {"cistern.memory.driver_free", Slow},
+	memcache.OpSynchronize: {"cistern.memory.synchronize", Slow},
+	memcache.OpEmptyCache:  {"cistern.memory.empty_cache", Slow},
 }
+
+// eventAllocFailed is the event, of the span around it, of an allocation that failed and has no span of its own.
+const eventAllocFailed = "cistern.memory.alloc.failed"
 
 // Memory returns the observer for [memcache.Config]; of a nil Tracer it is nil. One observer serves any
 // number of caches.
@@ -38,9 +41,24 @@ type memoryObserver struct{ tracer *Tracer }
 
 // Start makes a span if the guard says yes, and takes the time of a driver allocation if a reader wants it.
 func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
-	if int(op) >= len(memorySpans) {
+	switch {
+	case op <= memcache.OpFree:
+		return o.start(ctx, op)
+	case op == memcache.OpOutOfMemory:
+		return ctx, o.tracer.observeOutOfMemory(ctx)
+	case int(op) >= len(memorySpans):
 		return ctx, nil
 	}
+	r := region(ctx, memorySpans[op].name)
+	ctx, run := o.start(ctx, op)
+	if r != nil {
+		return ctx, memoryRegion{r, run}
+	}
+	return ctx, run
+}
+
+// start is Start but for what is slow or rare.
+func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	need := memorySpans[op].detail
 	if op == memcache.OpAlloc {
 		need = Slow // failures are told from there on
@@ -97,7 +115,7 @@ func (o *memoryOperation) End(e memcache.OpInfo) {
 		o.tracer.end(o.span, e.Err)
 	case e.Err != nil && e.Op == memcache.OpAlloc:
 		o.describe(e)
-		oteltrace.SpanFromContext(o.ctx).AddEvent("memcache.alloc.failed", oteltrace.WithAttributes(append(
+		oteltrace.SpanFromContext(o.ctx).AddEvent(eventAllocFailed, oteltrace.WithAttributes(append(
 			o.attributes, errorType(e.Err), semconv.ExceptionMessage(e.Err.Error()))...))
 	}
 	*o = memoryOperation{attributes: o.attributes[:0]}
@@ -125,5 +143,5 @@ func (o *memoryOperation) describe(e memcache.OpInfo) {
 	if e.Op == memcache.OpAlloc && e.Err == nil {
 		a = append(a, KeyHit.Bool(e.Hit))
 	}
-	o.attributes = a
+	o.attributes = appendLabel(a, e.Label)
 }

@@ -12,13 +12,18 @@ import (
 // memoryMetrics are the instruments that all watched caches share.
 type memoryMetrics struct {
 	instruments
-	usage, reserved, peak, segments, allocated, allocations, retries metric.Int64Observable
+	usage, limit, reserved, category, peak, segments, allocated, allocations, retries metric.Int64Observable
+
+	utilization metric.Float64Observable
 }
 
 func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	m := &memoryMetrics{instruments: instruments{meter: meter}}
 	m.usage = m.upDown("cistern.device.memory.usage", "By", "Device memory held from the driver, by what it is doing.")
+	m.limit = m.upDown("cistern.device.memory.limit", "By", "Device memory that may be held from the driver.")
+	m.utilization = m.share("cistern.device.memory.utilization", "The share of the limit that is held from the driver, by what it is doing.")
 	m.reserved = m.upDown("cistern.device.memory.reserved", "By", "Device memory held from the driver.")
+	m.category = m.upDown("cistern.device.memory.category.usage", "By", "Device memory handed out, by what kind of data it holds.")
 	m.peak = m.gauge("cistern.device.memory.peak", "By", "The most device memory since the peaks were reset.")
 	m.segments = m.upDown("cistern.device.segment.count", "{segment}", "Allocations held from the driver.")
 	m.allocated = m.counter("cistern.device.allocated", "By", "Device memory handed out.")
@@ -27,49 +32,64 @@ func newMemoryMetrics(meter metric.Meter) (*memoryMetrics, error) {
 	return m, m.err()
 }
 
+// memoryStates are what memory is doing; their bytes add up to what is reserved.
+var memoryStates = [...]string{"allocated", "pending", "split", "cached"}
+
 // memorySeries are the series of one cache.
 type memorySeries struct {
 	*memoryMetrics
 	cache *memcache.Cache
 	pools [2]poolSeries
 
+	states                      [len(memoryStates)][]metric.ObserveOption
+	categories                  [memcache.CategoryWorkspace + 1][]metric.ObserveOption
 	peakAllocated, peakReserved []metric.ObserveOption
 	hit, miss, oom, device      []metric.ObserveOption
 }
 
 // poolSeries are the series of the small or the large pool.
 type poolSeries struct {
-	pool                              []metric.ObserveOption
-	allocated, pending, split, cached []metric.ObserveOption
+	pool   []metric.ObserveOption
+	states [len(memoryStates)][]metric.ObserveOption
 }
 
 func (m *memoryMetrics) register(cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
-	device := cache.Device().Name()
+	series := newSeries(identity(cache.Device()), caller)
 	s := &memorySeries{
 		memoryMetrics: m,
 		cache:         cache,
-		peakAllocated: series(device, caller, KeyState.String("allocated")),
-		peakReserved:  series(device, caller, KeyState.String("reserved")),
-		hit:           series(device, caller, KeyResult.String("hit")),
-		miss:          series(device, caller, KeyResult.String("miss")),
-		oom:           series(device, caller, KeyResult.String("oom")),
-		device:        series(device, caller),
+		peakAllocated: series.with(KeyState.String("allocated")),
+		peakReserved:  series.with(KeyState.String("reserved")),
+		hit:           series.with(KeyResult.String("hit")),
+		miss:          series.with(KeyResult.String("miss")),
+		oom:           series.with(KeyResult.String("oom")),
+		device:        series.with(),
 	}
-	for i, name := range []string{"small", "large"} {
-		pool := KeyPool.String(name)
-		s.pools[i].pool = series(device, caller, pool)
-		s.pools[i].allocated = series(device, caller, pool, KeyState.String("allocated"))
-		s.pools[i].pending = series(device, caller, pool, KeyState.String("pending"))
-		s.pools[i].split = series(device, caller, pool, KeyState.String("split"))
-		s.pools[i].cached = series(device, caller, pool, KeyState.String("cached"))
+	for c := range s.categories {
+		s.categories[c] = series.with(category(memcache.Category(c)))
+	}
+	for i, state := range memoryStates {
+		s.states[i] = series.with(KeyState.String(state))
+		for p, name := range []string{"small", "large"} {
+			s.pools[p].pool = series.with(KeyPool.String(name))
+			s.pools[p].states[i] = series.with(KeyPool.String(name), KeyState.String(state))
+		}
 	}
 	return m.meter.RegisterCallback(s.observe, m.all...)
 }
 
 func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	stats := s.cache.Stats().Since(memcache.Stats{}) // totals must not fall, and a reset of the statistics makes those
-	s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
-	s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
+	small := s.observePool(o, &stats, &s.pools[0], func(a memcache.StatArray) memcache.Stat { return a.SmallPool })
+	large := s.observePool(o, &stats, &s.pools[1], func(a memcache.StatArray) memcache.Stat { return a.LargePool })
+	limit := s.cache.MemoryLimit()
+	o.ObserveInt64(s.limit, limit, s.device...)
+	if limit > 0 {
+		for i := range memoryStates {
+			o.ObserveFloat64(s.utilization, float64(small[i]+large[i])/float64(limit), s.states[i]...)
+		}
+	}
+	s.observeCategories(o)
 	o.ObserveInt64(s.peak, stats.AllocatedBytes.All.Peak, s.peakAllocated...)
 	o.ObserveInt64(s.peak, stats.ReservedBytes.All.Peak, s.peakReserved...)
 	// A request that failed is a miss too.
@@ -80,15 +100,30 @@ func (s *memorySeries) observe(_ context.Context, o metric.Observer) error {
 	return nil
 }
 
+// observePool returns the bytes in each state.
 func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *poolSeries,
-	of func(memcache.StatArray) memcache.Stat) {
+	of func(memcache.StatArray) memcache.Stat) (bytes [len(memoryStates)]int64) {
 	reserved, active := of(stats.ReservedBytes).Current, of(stats.ActiveBytes).Current
 	allocated, split := of(stats.AllocatedBytes).Current, of(stats.InactiveSplitBytes).Current
-	o.ObserveInt64(s.usage, allocated, p.allocated...)
-	o.ObserveInt64(s.usage, active-allocated, p.pending...)
-	o.ObserveInt64(s.usage, split, p.split...)
-	o.ObserveInt64(s.usage, reserved-active-split, p.cached...)
+	bytes = [...]int64{allocated, active - allocated, split, reserved - active - split}
+	for i, n := range bytes {
+		o.ObserveInt64(s.usage, n, p.states[i]...)
+	}
 	o.ObserveInt64(s.reserved, reserved, p.pool...)
 	o.ObserveInt64(s.segments, of(stats.Segment).Current, p.pool...)
 	o.ObserveInt64(s.allocated, of(stats.AllocatedBytes).Allocated, p.pool...)
+	return bytes
+}
+
+// observeCategories walks the blocks in use.
+func (s *memorySeries) observeCategories(o metric.Observer) {
+	var bytes [len(s.categories)]int64
+	for _, h := range s.cache.Profile().Holdings {
+		if int(h.Category) < len(bytes) {
+			bytes[h.Category] += h.Bytes
+		}
+	}
+	for c, n := range bytes {
+		o.ObserveInt64(s.category, n, s.categories[c]...)
+	}
 }

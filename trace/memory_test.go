@@ -27,7 +27,7 @@ func TestAllocationSpans(t *testing.T) {
 	again := f.alloc(t, ctx, 1000)
 	require.NoError(t, again.FreeContext(ctx))
 
-	allocs := f.named("memcache.alloc")
+	allocs := f.named("cistern.memory.alloc")
 	require.Len(t, allocs, 2)
 	common := map[attribute.Key]any{
 		KeyDevice: "host", KeyStream: int64(f.stream.ID()), KeyPool: "small", KeyRequested: int64(1000), KeyBytes: int64(1024),
@@ -42,12 +42,12 @@ func TestAllocationSpans(t *testing.T) {
 		assert.Equal(t, ScopeName, allocs[i].InstrumentationScope().Name)
 		assert.NotEmpty(t, allocs[i].InstrumentationScope().SchemaURL)
 	}
-	driver := f.named("memcache.driver_alloc")
+	driver := f.named("cistern.memory.driver_alloc")
 	require.Len(t, driver, 1)
 	assert.Equal(t, allocs[0].SpanContext().SpanID(), driver[0].Parent().SpanID(), "the driver call is inside the allocation")
 	assert.Equal(t, int64(2*mib), attributes(driver[0])[KeyBytes])
 
-	frees := f.named("memcache.free")
+	frees := f.named("cistern.memory.free")
 	require.Len(t, frees, 2)
 	assert.Equal(t, int64(b.Serial()), attributes(frees[0])[KeySerial])
 	assert.Equal(t, parent.SpanContext().SpanID(), frees[0].Parent().SpanID())
@@ -83,7 +83,7 @@ func TestSpansConformToStats(t *testing.T) {
 		}
 
 		var hits, misses, ooms, bytes int64
-		for _, s := range f.named("memcache.alloc") {
+		for _, s := range f.named("cistern.memory.alloc") {
 			a := attributes(s)
 			switch hit, served := a[KeyHit]; {
 			case !served:
@@ -101,11 +101,11 @@ func TestSpansConformToStats(t *testing.T) {
 		assert.Equal(t, stats.Misses, misses+ooms)
 		assert.Equal(t, stats.NumOOMs, ooms)
 		assert.Equal(t, stats.AllocatedBytes.All.Allocated, bytes)
-		assert.Len(t, f.named("memcache.free"), int(stats.Allocation.All.Freed))
-		assert.Len(t, f.named("memcache.driver_free"), int(stats.NumDeviceFree))
-		assert.Len(t, f.named("memcache.synchronize"), int(stats.NumSyncAllStreams))
+		assert.Len(t, f.named("cistern.memory.free"), int(stats.Allocation.All.Freed))
+		assert.Len(t, f.named("cistern.memory.driver_free"), int(stats.NumDeviceFree))
+		assert.Len(t, f.named("cistern.memory.synchronize"), int(stats.NumSyncAllStreams))
 		var segments int
-		for _, s := range f.named("memcache.driver_alloc") {
+		for _, s := range f.named("cistern.memory.driver_alloc") {
 			if s.Status().Code != codes.Error {
 				segments++
 			}
@@ -123,9 +123,9 @@ func TestDetailLevels(t *testing.T) {
 		want   []string
 	}{
 		{Steps, nil},
-		{Slow, []string{"memcache.driver_alloc", "memcache.synchronize", "memcache.driver_free", "memcache.empty_cache"}},
-		{All, []string{"memcache.driver_alloc", "memcache.alloc", "memcache.free", "memcache.synchronize",
-			"memcache.driver_free", "memcache.empty_cache"}},
+		{Slow, []string{"cistern.memory.driver_alloc", "cistern.memory.synchronize", "cistern.memory.driver_free", "cistern.memory.empty_cache"}},
+		{All, []string{"cistern.memory.driver_alloc", "cistern.memory.alloc", "cistern.memory.free", "cistern.memory.synchronize",
+			"cistern.memory.driver_free", "cistern.memory.empty_cache"}},
 	} {
 		t.Run(tt.detail.String(), func(t *testing.T) {
 			f := newFixture(t, Config{Detail: tt.detail})
@@ -163,7 +163,7 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		ctx, _ := f.parent(t)
 		_, err := f.cache.Alloc(ctx, 100*mib, f.stream)
 		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
-		spans := f.named("memcache.alloc")
+		spans := f.named("cistern.memory.alloc")
 		require.Len(t, spans, 1)
 		assert.Equal(t, codes.Error, spans[0].Status().Code)
 		assert.Equal(t, err.Error(), spans[0].Status().Description)
@@ -171,7 +171,7 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		assert.Equal(t, "out_of_memory", a["error.type"])
 		assert.Equal(t, int64(100*mib), a[KeyRequested])
 		assert.NotContains(t, a, KeyHit)
-		for _, s := range f.named("memcache.driver_alloc") {
+		for _, s := range f.named("cistern.memory.driver_alloc") {
 			assert.Equal(t, codes.Error, s.Status().Code)
 			assert.Equal(t, "out_of_memory", attributes(s)["error.type"])
 		}
@@ -183,11 +183,11 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		f.alloc(t, ctx, 512).Free()
 		_, err := f.cache.Alloc(ctx, 10*mib, f.stream)
 		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
-		assert.Empty(t, f.named("memcache.alloc"))
+		assert.Empty(t, f.named("cistern.memory.alloc"))
 		parent.End()
 		events := f.named("parent")[0].Events()
 		require.Len(t, events, 1)
-		assert.Equal(t, "memcache.alloc.failed", events[0].Name)
+		assert.Equal(t, "cistern.memory.alloc.failed", events[0].Name)
 		a := mapped(events[0].Attributes)
 		assert.Equal(t, "out_of_memory", a["error.type"])
 		assert.Equal(t, err.Error(), a["exception.message"])
@@ -229,7 +229,7 @@ func TestDetailOfOneStepIsNotTheOthers(t *testing.T) {
 	}
 	step.End()
 	require.NoError(t, f.pool.Close()) // every End was called
-	for _, name := range []string{"memcache.alloc", "memcache.empty_cache", "memcache.free", "transfer.h2d"} {
+	for _, name := range []string{"cistern.memory.alloc", "cistern.memory.empty_cache", "cistern.memory.free", "cistern.transfer.h2d"} {
 		require.Len(t, f.named(name), 1, name)
 		assert.Equal(t, oteltrace.SpanContextFromContext(inStep).TraceID(), f.named(name)[0].SpanContext().TraceID(), name)
 	}
@@ -241,14 +241,14 @@ func TestErrorClasses(t *testing.T) {
 	b := f.alloc(t, ctx, 512)
 	require.NoError(t, b.FreeContext(ctx))
 	require.ErrorIs(t, b.FreeContext(ctx), memcache.ErrFreed)
-	frees := f.named("memcache.free")
+	frees := f.named("cistern.memory.free")
 	assert.Equal(t, "freed", attributes(frees[1])["error.type"])
 
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err := f.cache.Alloc(canceled, 512, f.stream)
 	require.ErrorIs(t, err, context.Canceled)
-	allocs := f.named("memcache.alloc")
+	allocs := f.named("cistern.memory.alloc")
 	assert.Equal(t, "canceled", attributes(allocs[1])["error.type"])
 
 	assert.Equal(t, "*errors.errorString", errorType(errors.New("?")).Value.AsString())
@@ -261,11 +261,11 @@ func TestRetryIsVisible(t *testing.T) {
 	f.dev.Fail(host.FaultAlloc, 1)
 	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
 	var statuses []codes.Code
-	for _, s := range f.named("memcache.driver_alloc") {
+	for _, s := range f.named("cistern.memory.driver_alloc") {
 		statuses = append(statuses, s.Status().Code)
 	}
 	assert.Equal(t, []codes.Code{codes.Error, codes.Unset}, statuses)
-	assert.Len(t, f.named("memcache.synchronize"), 1)
+	assert.Len(t, f.named("cistern.memory.synchronize"), 1)
 }
 
 func TestOneObserverForManyCachesConcurrentSafe(t *testing.T) {
@@ -299,8 +299,8 @@ func TestOneObserverForManyCachesConcurrentSafe(t *testing.T) {
 	for range 2 * goroutines {
 		require.NoError(t, <-done)
 	}
-	assert.Len(t, f.named("memcache.alloc"), 2*goroutines*rounds)
-	assert.Len(t, f.named("memcache.free"), 2*goroutines*rounds)
+	assert.Len(t, f.named("cistern.memory.alloc"), 2*goroutines*rounds)
+	assert.Len(t, f.named("cistern.memory.free"), 2*goroutines*rounds)
 	require.NoError(t, cache.Close())
 }
 
@@ -313,7 +313,7 @@ func TestSlowPathsUnobserved(t *testing.T) {
 		}
 		tracer, err := New(config)
 		require.NoError(t, err)
-		for op := memcache.OpAlloc; op <= memcache.OpEmptyCache+1; op++ {
+		for op := memcache.OpAlloc; op <= memcache.OpRelabel+1; op++ {
 			ctx, run := tracer.Memory().Start(tt.ctx, op)
 			assert.Nil(t, run, "%s: %s", name, op)
 			assert.Equal(t, tt.ctx, ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
 )
 
 // collect reads all metrics, by name.
@@ -257,7 +258,7 @@ func TestDurationsNeedNoSpan(t *testing.T) {
 	m := f.collect(t)
 	for name, want := range map[string]map[string]uint64{
 		"cistern.device.allocation.duration": {small: 1, large + ",error.type=out_of_memory": 2},
-		"cistern.transfer.duration":          {"cistern.transfer.direction=h2d": 1},
+		"cistern.transfer.duration":          {"cistern.transfer.operation=h2d": 1},
 	} {
 		got := make(map[string]uint64)
 		for _, p := range m[name].Data.(metricdata.Histogram[float64]).DataPoints {
@@ -268,4 +269,47 @@ func TestDurationsNeedNoSpan(t *testing.T) {
 		assert.Equal(t, want, got, name)
 	}
 	assert.Empty(t, f.spans.Started())
+}
+
+// What may be held has a limit, of which the states of memory are shares.
+func TestLimitAndUtilization(t *testing.T) {
+	f := newFixture(t, Config{})
+	pool, err := transfer.New(f.dev, transfer.Config{MaxBytes: 4 * mib})
+	require.NoError(t, err)
+	for _, watch := range []func() (func() error, error){
+		func() (func() error, error) { return f.tracer.Watch(f.cache) },
+		func() (func() error, error) { return f.tracer.WatchPool(f.pool) },
+		func() (func() error, error) { return f.tracer.WatchPool(pool, attribute.String("app.pool", "limited")) },
+	} {
+		_, err := watch()
+		require.NoError(t, err)
+	}
+	b := f.alloc(t, t.Context(), 4*mib)
+	buffer, err := pool.Get(t.Context(), mib)
+	require.NoError(t, err)
+	m := f.collect(t)
+	assert.Equal(t, map[string]int64{"": 64 * mib}, points(t, m["cistern.device.memory.limit"]))
+	assert.Equal(t, map[string]int64{"app.pool=limited": 4 * mib}, points(t, m["cistern.pinned.memory.limit"]), "the other pool has none")
+	shares := func(name string) map[string]float64 {
+		values := make(map[string]float64)
+		for _, p := range m[name].Data.(metricdata.Gauge[float64]).DataPoints {
+			state, _ := p.Attributes.Value(KeyState)
+			values[state.AsString()] += p.Value
+		}
+		return values
+	}
+	reserved := float64(f.cache.MemoryReserved()) / (64 * mib)
+	assert.Equal(t, map[string]float64{"allocated": 4. / 64, "pending": 0, "split": reserved - 4./64, "cached": 0}, shares("cistern.device.memory.utilization"))
+	assert.Equal(t, map[string]float64{"active": 0.25, "cached": 0}, shares("cistern.pinned.memory.utilization"))
+
+	require.NoError(t, f.cache.SetMemoryFraction(0.5))
+	m = f.collect(t)
+	assert.Equal(t, map[string]int64{"": 32 * mib}, points(t, m["cistern.device.memory.limit"]))
+	assert.Equal(t, 4./32, shares("cistern.device.memory.utilization")["allocated"])
+	require.NoError(t, f.cache.SetMemoryFraction(0))
+	m = f.collect(t)
+	assert.Empty(t, m["cistern.device.memory.utilization"].Data, "of nothing there is no share")
+	require.NoError(t, buffer.Release())
+	require.NoError(t, b.Free())
+	require.NoError(t, pool.Close())
 }

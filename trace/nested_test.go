@@ -13,9 +13,9 @@ import (
 // pairSpans is how many spans an allocation and a free with ctx make.
 func (f *fixture) pairSpans(t *testing.T, ctx context.Context) int {
 	t.Helper()
-	before := len(f.named("memcache.alloc")) + len(f.named("memcache.free"))
+	before := len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free"))
 	require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
-	return len(f.named("memcache.alloc")) + len(f.named("memcache.free")) - before
+	return len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free")) - before
 }
 
 // After an inner step the context that it gave is inside of the outer one, in whose detail the rest is told.
@@ -115,14 +115,14 @@ func TestSpansAfterAStepBelongToWhatWasAroundIt(t *testing.T) {
 	require.NoError(t, f.cache.EmptyCache(next))
 
 	inside := root.SpanContext().SpanID()
-	for _, name := range []string{"memcache.free", "memcache.empty_cache", "step"} {
+	for _, name := range []string{"cistern.memory.free", "cistern.memory.empty_cache", "cistern.step"} {
 		spans := f.named(name)
 		require.Len(t, spans, 2, name)
 		for _, s := range spans {
 			assert.Equal(t, inside, s.Parent().SpanID(), name)
 		}
 	}
-	for _, s := range f.named("memcache.free") {
+	for _, s := range f.named("cistern.memory.free") {
 		assert.Len(t, s.Links(), 1)
 	}
 }
@@ -138,7 +138,7 @@ func TestOwnSpanOutlivesItsStep(t *testing.T) {
 	require.NoError(t, f.cache.EmptyCache(ctx))
 	own.End()
 	require.NoError(t, f.cache.EmptyCache(ctx))
-	spans := f.named("memcache.empty_cache")
+	spans := f.named("cistern.memory.empty_cache")
 	require.Len(t, spans, 1, "the parent has ended before the second one")
 	assert.Equal(t, own.SpanContext().SpanID(), spans[0].Parent().SpanID())
 }
@@ -150,6 +150,6 @@ func TestAllAfterAStep(t *testing.T) {
 	ctx, step := p.StartStep(t.Context(), 0)
 	step.End()
 	require.NoError(t, f.cache.EmptyCache(ctx))
-	require.Len(t, f.named("memcache.empty_cache"), 1)
-	assert.False(t, f.named("memcache.empty_cache")[0].Parent().IsValid())
+	require.Len(t, f.named("cistern.memory.empty_cache"), 1)
+	assert.False(t, f.named("cistern.memory.empty_cache")[0].Parent().IsValid())
 }

@@ -34,14 +34,20 @@ type StepProfile struct {
 	OwnLive        int64 `json:"own_live"`        // own blocks not freed when the step ended
 	OwnAllocations int64 `json:"own_allocations"` // own blocks handed out
 
-	H2DBytes int64 `json:"h2d_bytes"` // copied to the device, counted when queued
-	D2HBytes int64 `json:"d2h_bytes"` // copied to the host, counted when queued
+	// H2DBytes and D2HBytes were copied to the device and to the host for the step: with its context, counted when they
+	// are queued, and in the batches that it took from a loader, whenever those were uploaded.
+	H2DBytes int64 `json:"h2d_bytes"`
+	D2HBytes int64 `json:"d2h_bytes"`
 
 	HostTime time.Duration `json:"host_time_ns"` // from StartStep to End
 	// DeviceTime is the time on the compute stream between what was queued before the step and the end of
 	// what the step queued. It is valid if DeviceTimed is set, which happens when the device is done.
 	DeviceTime  time.Duration `json:"device_time_ns"`
 	DeviceTimed bool          `json:"device_timed"`
+	// BusyTime is the part of DeviceTime in which the stream had work; in the rest it waited for the host, or for another
+	// stream. It is valid if BusyTimed is set: some devices can't tell (device.BusyTimer).
+	BusyTime  time.Duration `json:"busy_time_ns"`
+	BusyTimed bool          `json:"busy_timed"`
 
 	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil.
 	Peak *StepPeak `json:"peak,omitempty"`

@@ -2,9 +2,13 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -38,7 +42,12 @@ type ProfilerConfig struct {
 // use; steps may overlap, and then count each other's allocations. A nil *Profiler and one that NewProfiler
 // did not make profile nothing: their steps are nil.
 type Profiler struct {
-	config ProfilerConfig
+	config   ProfilerConfig
+	busy     device.BusyTimer // nil: the device can't tell
+	clock    *deviceClock     // nil: without a Tracer or a Stream
+	identity []attribute.KeyValue
+	series   []metric.RecordOption // of identity
+	describe []attribute.KeyValue  // of the spans
 
 	told    atomic.Int64 // steps that have ended well
 	largest atomic.Int64 // peak
@@ -71,7 +80,21 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Tracer.off() {
 		config.Tracer = nil
 	}
-	return &Profiler{config: config, drain: make(chan struct{}, 1)}, nil
+	p := &Profiler{config: config, drain: make(chan struct{}, 1)}
+	dev := config.Cache.Device()
+	p.busy, _ = dev.(device.BusyTimer)
+	if config.Tracer == nil {
+		return p, nil
+	}
+	p.identity, p.describe = identity(dev), description(dev)
+	p.series = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(p.identity...))}
+	if config.Stream != nil {
+		var err error
+		if p.clock, err = newDeviceClock(dev); err != nil {
+			return nil, fmt.Errorf("trace: NewProfiler: %w", err)
+		}
+	}
+	return p, nil
 }
 
 // off reports whether p profiles nothing.
@@ -112,7 +135,11 @@ func (p *Profiler) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	return p.Flush(context.Background())
+	err := p.Flush(context.Background())
+	if p.clock != nil {
+		err = errors.Join(err, p.clock.close())
+	}
+	return err
 }
 
 // pending is the number of steps that have ended and are not complete.

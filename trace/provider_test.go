@@ -36,8 +36,8 @@ func TestScopeOfSpansAndMetrics(t *testing.T) {
 	_, err := f.tracer.Watch(f.cache)
 	require.NoError(t, err)
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
-	scope := f.named("memcache.alloc")[0].InstrumentationScope()
-	assert.Equal(t, []string{ScopeName, version}, []string{scope.Name, scope.Version})
+	scope := f.named("cistern.memory.alloc")[0].InstrumentationScope()
+	assert.Equal(t, []string{ScopeName, version()}, []string{scope.Name, scope.Version})
 	assert.Contains(t, scope.SchemaURL, "opentelemetry.io/schemas/")
 	var rm metricdata.ResourceMetrics
 	require.NoError(t, f.reader.Collect(t.Context(), &rm))
@@ -54,18 +54,21 @@ func TestKindsOfMetrics(t *testing.T) {
 	require.NoError(t, err)
 	m := f.collect(t)
 	for name, want := range map[string][2]string{
-		"cistern.device.memory.usage":    {"up-down counter", "By"},
-		"cistern.device.memory.reserved": {"up-down counter", "By"},
-		"cistern.device.memory.peak":     {"gauge", "By"},
-		"cistern.device.segment.count":   {"up-down counter", "{segment}"},
-		"cistern.device.allocated":       {"counter", "By"},
-		"cistern.device.allocations":     {"counter", "{allocation}"},
-		"cistern.device.oom.retries":     {"counter", "{retry}"},
-		"cistern.pinned.memory.usage":    {"up-down counter", "By"},
-		"cistern.pinned.memory.peak":     {"gauge", "By"},
-		"cistern.transfer.io":            {"counter", "By"},
-		"cistern.transfer.copies":        {"counter", "{copy}"},
-		"cistern.transfer.pending":       {"up-down counter", "{buffer}"},
+		"cistern.device.memory.usage":          {"up-down counter", "By"},
+		"cistern.device.memory.limit":          {"up-down counter", "By"},
+		"cistern.device.memory.reserved":       {"up-down counter", "By"},
+		"cistern.device.memory.category.usage": {"up-down counter", "By"},
+		"cistern.device.memory.utilization":    {"gauge", "1"},
+		"cistern.device.memory.peak":           {"gauge", "By"},
+		"cistern.device.segment.count":         {"up-down counter", "{segment}"},
+		"cistern.device.allocated":             {"counter", "By"},
+		"cistern.device.allocations":           {"counter", "{allocation}"},
+		"cistern.device.oom.retries":           {"counter", "{retry}"},
+		"cistern.pinned.memory.usage":          {"up-down counter", "By"},
+		"cistern.pinned.memory.peak":           {"gauge", "By"},
+		"cistern.transfer.io":                  {"counter", "By"},
+		"cistern.transfer.copies":              {"counter", "{copy}"},
+		"cistern.transfer.pending":             {"up-down counter", "{buffer}"},
 	} {
 		kind := "gauge"
 		if sum, ok := m[name].Data.(metricdata.Sum[int64]); ok {
@@ -133,6 +136,10 @@ func (m refusingMeter) Float64Histogram(name string, _ ...metric.Float64Histogra
 	return noopmetric.Float64Histogram{}, m.check(name)
 }
 
+func (m refusingMeter) Int64Histogram(name string, _ ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
+	return noopmetric.Int64Histogram{}, m.check(name)
+}
+
 func (m refusingMeter) Int64ObservableCounter(name string, _ ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
 	return noopmetric.Int64ObservableCounter{}, m.check(name)
 }
@@ -142,7 +149,7 @@ func (m refusingMeter) RegisterCallback(metric.Callback, ...metric.Observable) (
 }
 
 func TestMetersThatRefuse(t *testing.T) {
-	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration"} {
+	for _, name := range []string{"cistern.device.allocation.duration", "cistern.transfer.duration", "cistern.step.duration", "cistern.step.memory.peak"} {
 		_, err := New(Config{MeterProvider: refusing{name: name}})
 		assert.ErrorIs(t, err, errRefused, name)
 	}

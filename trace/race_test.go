@@ -28,7 +28,7 @@ var between = map[string]func(*testing.T, *fixture, *Profiler){
 		require.Equal(t, int64(1), p.Summary().Steps)
 	},
 	"spans": func(t *testing.T, f *fixture, _ *Profiler) {
-		require.NotEmpty(t, f.named("transfer.h2d")) // takes the recorder's lock after the copy's End
+		require.NotEmpty(t, f.named("cistern.transfer.h2d")) // takes the recorder's lock after the copy's End
 		f.tracer.Counts()
 	},
 	"metrics": func(t *testing.T, f *fixture, _ *Profiler) {

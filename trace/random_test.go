@@ -192,7 +192,7 @@ func (m *model) act(r *rand.Rand) {
 	case n < 28:
 		m.dev.Fail(host.FaultAlloc, 1)
 	case n < 35 && len(m.live) > 0:
-		m.copy(in.ctx, r)
+		m.copy(in, r)
 	case n < 65 && len(m.live) > 0:
 		m.free(r.IntN(len(m.live)), in, r)
 	default:
@@ -229,7 +229,7 @@ func (m *model) end(i int, r *rand.Rand) {
 
 // compare compares all but the times.
 func (e *expected) compare(t *testing.T, got StepProfile) {
-	got.Start, got.HostTime, got.DeviceTime, got.DeviceTimed = time.Time{}, 0, 0, false
+	got.Start, got.HostTime, got.DeviceTime, got.DeviceTimed, got.BusyTime, got.BusyTimed = time.Time{}, 0, 0, false, 0, false
 	if got.Peak != nil {
 		sum := int64(0)
 		for _, c := range got.Peak.Categories {
@@ -306,7 +306,8 @@ func (m *model) free(i int, in *scene, r *rand.Rand) {
 }
 
 // copy copies to a block, and some of it back.
-func (m *model) copy(ctx context.Context, r *rand.Rand) {
+func (m *model) copy(in *scene, r *rand.Rand) {
+	ctx := in.ctx
 	b := m.live[r.IntN(len(m.live))]
 	up := 1 + r.Int64N(min(b.Size(), 4096))
 	c, err := m.pool.Upload(ctx, m.stream, b.Block, 0, make([]byte, up))
@@ -315,7 +316,12 @@ func (m *model) copy(ctx context.Context, r *rand.Rand) {
 	}
 	down := 1 + r.Int64N(up)
 	assert.NoError(m.t, m.pool.Download(ctx, m.stream, make([]byte, down), b.Block, 0))
-	m.each(func(e *expected) { e.H2DBytes += up; e.D2HBytes += down })
+	for _, e := range in.steps {
+		if !e.over {
+			e.H2DBytes += up
+			e.D2HBytes += down
+		}
+	}
 }
 
 // finish ends everything and compares what is only known then.
@@ -349,11 +355,11 @@ func (m *model) finish() {
 		assert.InDelta(t, peaks/good, float64(s.Mean.AllocatedPeak), 1)
 		assert.InDelta(t, own/good, float64(s.Mean.OwnPeak), 1)
 	}
-	assert.Len(t, m.named("memcache.alloc"), m.allocSpans)
-	assert.Len(t, m.named("memcache.free"), m.freeSpans)
+	assert.Len(t, m.named("cistern.memory.alloc"), m.allocSpans)
+	assert.Len(t, m.named("cistern.memory.free"), m.freeSpans)
 	assert.Zero(t, m.tracer.blocks.kept.Load())
 	assert.Zero(t, m.tracer.allSteps.Load())
-	spans := m.named("step")
+	spans := m.named("cistern.step")
 	assert.Len(t, spans, int(steps))
 	for _, span := range spans {
 		a := attributes(span)

@@ -26,20 +26,20 @@ func TestAllNeedsNoParent(t *testing.T) {
 	require.NoError(t, f.cache.EmptyCache(t.Context()))
 	require.NoError(t, f.pool.Close()) // every End was called
 
-	alloc, free := f.named("memcache.alloc")[0], f.named("memcache.free")[0]
+	alloc, free := f.named("cistern.memory.alloc")[0], f.named("cistern.memory.free")[0]
 	assert.False(t, alloc.Parent().IsValid())
-	assert.Equal(t, alloc.SpanContext().SpanID(), f.named("memcache.driver_alloc")[0].Parent().SpanID())
+	assert.Equal(t, alloc.SpanContext().SpanID(), f.named("cistern.memory.driver_alloc")[0].Parent().SpanID())
 	assert.Equal(t, alloc.SpanContext().SpanID(), free.Parent().SpanID(), "the free is known to be this block's")
 	assert.Empty(t, free.Links())
 	var zero memcache.Block
 	require.NoError(t, zero.Free())
 	require.ErrorIs(t, b.Free(), memcache.ErrFreed)
-	require.Len(t, f.named("memcache.free"), 2)
-	assert.False(t, f.named("memcache.free")[1].Parent().IsValid(), "of an allocation that is told already")
-	assert.Equal(t, "freed", attributes(f.named("memcache.free")[1])["error.type"])
-	require.Len(t, f.named("transfer.h2d"), 1)
-	assert.False(t, f.named("transfer.h2d")[0].Parent().IsValid())
-	assert.Len(t, f.named("memcache.empty_cache"), 1)
+	require.Len(t, f.named("cistern.memory.free"), 2)
+	assert.False(t, f.named("cistern.memory.free")[1].Parent().IsValid(), "of an allocation that is told already")
+	assert.Equal(t, "freed", attributes(f.named("cistern.memory.free")[1])["error.type"])
+	require.Len(t, f.named("cistern.transfer.h2d"), 1)
+	assert.False(t, f.named("cistern.transfer.h2d")[0].Parent().IsValid())
+	assert.Len(t, f.named("cistern.memory.empty_cache"), 1)
 }
 
 // An operation without any context is refused by the cache, whatever is traced.
@@ -74,13 +74,13 @@ func TestAllHeedsTheParent(t *testing.T) {
 		ctx := oteltrace.ContextWithSpanContext(t.Context(), oteltrace.NewSpanContext(c))
 		before := f.tracer.Counts()
 		require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
-		require.Len(t, f.named("memcache.alloc"), tt.spans, tt.name)
-		require.Len(t, f.named("memcache.free"), tt.spans, tt.name)
+		require.Len(t, f.named("cistern.memory.alloc"), tt.spans, tt.name)
+		require.Len(t, f.named("cistern.memory.free"), tt.spans, tt.name)
 		if !tt.remote {
 			assert.Equal(t, before, f.tracer.Counts(), "the sampler was not asked: %s", tt.name)
 		}
 	}
-	assert.Equal(t, oteltrace.SpanID{2}, f.named("memcache.alloc")[0].Parent().SpanID())
+	assert.Equal(t, oteltrace.SpanID{2}, f.named("cistern.memory.alloc")[0].Parent().SpanID())
 }
 
 // Below All only a step starts a trace.
@@ -93,9 +93,9 @@ func TestSlowNeedsAParent(t *testing.T) {
 	require.NoError(t, outside.Free())
 	require.NoError(t, inside.FreeContext(ctx))
 	step.End()
-	assert.Len(t, f.named("memcache.alloc"), 1)
-	assert.Len(t, f.named("memcache.free"), 1)
-	assert.Empty(t, f.named("memcache.driver_alloc"), "the one driver call had no parent")
+	assert.Len(t, f.named("cistern.memory.alloc"), 1)
+	assert.Len(t, f.named("cistern.memory.free"), 1)
+	assert.Empty(t, f.named("cistern.memory.driver_alloc"), "the one driver call had no parent")
 }
 
 // Inside of a step that nobody records, the guard costs no look at the context.
@@ -154,7 +154,7 @@ func TestSDKInstalledLater(t *testing.T) {
 	otel.SetTracerProvider(f.provider)
 	assert.False(t, f.tracer.silent())
 	require.NoError(t, f.alloc(t, t.Context(), 512).Free())
-	assert.Len(t, f.named("memcache.alloc"), 1)
+	assert.Len(t, f.named("cistern.memory.alloc"), 1)
 	ctx, run := f.tracer.Memory().Start(t.Context(), memcache.OpEmptyCache)
 	assert.True(t, recording(ctx))
 	run.End(memcache.OpInfo{Op: memcache.OpEmptyCache})

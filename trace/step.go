@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	rtrace "runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
@@ -28,18 +30,28 @@ type Step struct {
 	tied     int64          // counts.tied at the start
 	scope    *memcache.Scope
 	stats    memcache.Stats // at the start
-	copied   transfer.Stats // at the start
+	meter    *transfer.Meter
+	task     *rtrace.Task // nil: Go's tracer does not run
+	anchor   *anchor      // nil: the device's part gets no span
 	began    time.Time
 	end      sync.Once
 	over     atomic.Bool
 
-	from, to device.Event // timed; nil: no device time
+	from, to    device.Event // timed; nil: no device time
+	deviceBegan time.Time    // by the host's clock, once there is a device time
 
 	// Guarded by profiler.mu.
 	failed   bool
+	err      error // of the first Fail
 	complete bool
 	profile  StepProfile
 }
+
+// The names of the spans of a step, and of the device's part of it.
+const (
+	stepSpan   = "cistern.step"
+	deviceSpan = "cistern.step.device"
+)
 
 // errPanicked is the class of a step's failure by a panic.
 var errPanicked = errors.New("the step panicked")
@@ -52,16 +64,20 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		return ctx, nil
 	}
 	s := &Step{profiler: p, number: number, began: time.Now()}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if rtrace.IsEnabled() {
+		ctx, s.task = rtrace.NewTask(ctx, stepSpan)
+		rtrace.Logf(ctx, string(KeyStep), "%d", number)
+	}
 	if t := p.config.Tracer; t != nil {
 		s.detail, s.sampled = t.nextDetail()
-		if ctx == nil {
-			ctx = context.Background()
-		}
 		ctx, s.outer = inside(ctx)
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
-		ctx, s.span = t.start(ctx, "step", oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()), KeyDevice.String(p.config.Cache.Device().Name())))
+		ctx, s.span = t.start(ctx, stepSpan, oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
+			append([]attribute.KeyValue{KeyStep.Int64(number), KeyStepDetail.String(s.detail.String())}, p.describe...)...))
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
@@ -69,11 +85,13 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	}
 	s.stats = p.config.Cache.Stats()
 	if p.config.Pool != nil {
-		s.copied = p.config.Pool.Stats()
+		ctx, s.meter = p.config.Pool.Meter(ctx)
 	}
 	ctx, s.scope = p.config.Cache.Scope(memcache.WithStep(ctx, number), "step")
 	s.ctx = ctx
-	s.from = p.mark()
+	if s.from = p.mark(); s.from != nil && s.span != nil && s.span.IsRecording() {
+		s.takeAnchor()
+	}
 	return ctx, s
 }
 
@@ -130,6 +148,9 @@ func (s *Step) Fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again := s.failed
+	if s.err == nil {
+		s.err = err
+	}
 	s.failed, s.profile.Failed = true, s.over.Load()
 	if !s.complete {
 		return
@@ -152,6 +173,9 @@ func (s *Step) finish() {
 		_ = s.to.Synchronize(s.ctx) // an error comes again when the device time is read
 	}
 	r := s.measure(time.Since(s.began))
+	if s.task != nil {
+		s.task.End()
+	}
 	if s.span != nil {
 		s.tell(&r)
 	}
@@ -190,11 +214,8 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		HostTime:       took,
 		Peak:           peak,
 	}
-	if p.config.Pool != nil {
-		copied := p.config.Pool.Stats()
-		r.H2DBytes = copied.H2DBytes - s.copied.H2DBytes
-		r.D2HBytes = copied.D2HBytes - s.copied.D2HBytes
-	}
+	_, r.H2DBytes = s.meter.Count(transfer.OpH2D)
+	_, r.D2HBytes = s.meter.Count(transfer.OpD2H)
 	return r
 }
 

@@ -52,7 +52,8 @@ func TestStepProfile(t *testing.T) {
 	assert.Equal(t, got, step.End(), "the second End changes nothing")
 
 	assert.True(t, got.DeviceTimed)
-	assert.GreaterOrEqual(t, got.DeviceTime, time.Millisecond)
+	assert.GreaterOrEqual(t, got.DeviceTime, got.BusyTime)
+	assert.GreaterOrEqual(t, got.BusyTime, time.Millisecond)
 	assert.GreaterOrEqual(t, got.HostTime, got.DeviceTime)
 	assert.WithinDuration(t, time.Now(), got.Start, time.Minute)
 	assert.Equal(t, StepProfile{
@@ -62,7 +63,7 @@ func TestStepProfile(t *testing.T) {
 		Allocations: 2, Frees: 1, Hits: 1, Misses: 1, DriverAllocs: 1,
 		OwnPeak: big.Size(), OwnLive: again.Size(), OwnAllocations: 2,
 		H2DBytes: 2048, D2HBytes: 100,
-		HostTime: got.HostTime, DeviceTime: got.DeviceTime, DeviceTimed: true, Peak: got.Peak,
+		HostTime: got.HostTime, DeviceTime: got.DeviceTime, DeviceTimed: true, BusyTime: got.BusyTime, BusyTimed: true, Peak: got.Peak,
 	}, got)
 	assert.InDelta(t, 0.5, got.HitRate(), 0)
 	assert.Empty(t, f.spans.Started(), "no tracer, no spans")
@@ -80,10 +81,10 @@ func TestStepSpan(t *testing.T) {
 	profile := step.End()
 	require.NoError(t, p.Flush(t.Context()))
 
-	spans := f.named("step")
+	spans := f.named("cistern.step")
 	require.Len(t, spans, 1)
 	assert.Equal(t, parent.SpanContext().SpanID(), spans[0].Parent().SpanID())
-	assert.Equal(t, spans[0].SpanContext().SpanID(), f.named("memcache.driver_alloc")[0].Parent().SpanID())
+	assert.Equal(t, spans[0].SpanContext().SpanID(), f.named("cistern.memory.driver_alloc")[0].Parent().SpanID())
 	assert.True(t, profile.Start.Equal(spans[0].StartTime()))
 	assert.Equal(t, profile.HostTime, spans[0].EndTime().Sub(spans[0].StartTime()), "the span is as long as the step")
 	a := attributes(spans[0])
@@ -110,7 +111,7 @@ func TestDeviceTimeComesLater(t *testing.T) {
 	assert.False(t, first.End().DeviceTimed)
 	_, second := p.StartStep(t.Context(), 2)
 	assert.False(t, second.End().DeviceTimed)
-	assert.Empty(t, f.named("step"), "the device time is still missing")
+	assert.Empty(t, f.named("cistern.step"), "the device time is still missing")
 	assert.Empty(t, complete)
 	assert.Equal(t, Summary{Pending: 2}, p.Summary())
 
@@ -127,7 +128,7 @@ func TestDeviceTimeComesLater(t *testing.T) {
 	assert.True(t, first.Profile().DeviceTimed)
 	require.NoError(t, p.Flush(t.Context()))
 	assert.Equal(t, []int64{1, 2, 3}, complete)
-	require.Len(t, f.named("step"), 3)
+	require.Len(t, f.named("cistern.step"), 3)
 	assert.Equal(t, int64(3), p.Summary().Steps)
 	assert.Zero(t, p.Summary().Pending)
 }
@@ -137,7 +138,7 @@ func TestAllEvery(t *testing.T) {
 	p := f.traced(t)
 	spans := make([]int, 7)
 	for i := range spans {
-		before := len(f.named("memcache.alloc")) + len(f.named("memcache.free"))
+		before := len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free"))
 		ctx, step := p.StartStep(t.Context(), int64(i))
 		for range 5 {
 			require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx))
@@ -145,13 +146,13 @@ func TestAllEvery(t *testing.T) {
 		require.NoError(t, f.alloc(t, t.Context(), 512).Free()) // not of the step
 		step.End()
 		require.NoError(t, f.alloc(t, ctx, 512).FreeContext(ctx)) // too late
-		spans[i] = len(f.named("memcache.alloc")) + len(f.named("memcache.free")) - before
+		spans[i] = len(f.named("cistern.memory.alloc")) + len(f.named("cistern.memory.free")) - before
 	}
 	assert.Equal(t, []int{10, 0, 0, 10, 0, 0, 10}, spans)
 	assert.Zero(t, f.tracer.allSteps.Load())
 	require.NoError(t, p.Flush(t.Context()))
-	assert.Equal(t, "all", attributes(f.named("step")[3])[KeyStepDetail])
-	assert.Equal(t, "slow", attributes(f.named("step")[4])[KeyStepDetail])
+	assert.Equal(t, "all", attributes(f.named("cistern.step")[3])[KeyStepDetail])
+	assert.Equal(t, "slow", attributes(f.named("cistern.step")[4])[KeyStepDetail])
 	assert.Equal(t, int64(4*12), f.tracer.Counts().Skipped)
 }
 
@@ -162,9 +163,9 @@ func TestDetailBelongsToTheStep(t *testing.T) {
 	sampled, first := p.StartStep(t.Context(), 0)
 	other, second := p.StartStep(t.Context(), 1)
 	require.NoError(t, f.alloc(t, other, 512).FreeContext(other))
-	assert.Empty(t, f.named("memcache.alloc"))
+	assert.Empty(t, f.named("cistern.memory.alloc"))
 	require.NoError(t, f.alloc(t, sampled, 512).FreeContext(sampled))
-	assert.Len(t, f.named("memcache.alloc"), 1)
+	assert.Len(t, f.named("cistern.memory.alloc"), 1)
 	first.End()
 	second.End()
 }
@@ -211,7 +212,7 @@ func TestFailedStep(t *testing.T) {
 	step.Fail(err)
 	assert.Equal(t, int64(1), step.End().OutOfMemory)
 	require.NoError(t, p.Flush(t.Context()))
-	span := f.named("step")[0]
+	span := f.named("cistern.step")[0]
 	assert.Equal(t, codes.Error, span.Status().Code)
 	assert.Equal(t, "out_of_memory", attributes(span)["error.type"])
 	assert.Equal(t, int64(1), attributes(span)[KeyStepOOMs])
@@ -231,7 +232,7 @@ func TestStepsOfADeadDevice(t *testing.T) {
 	assert.ErrorIs(t, p.Flush(t.Context()), device.ErrClosed)
 	assert.NoError(t, p.Flush(t.Context()), "an error is told once")
 	assert.Equal(t, int64(2), p.Summary().Steps)
-	assert.Len(t, f.named("step"), 2)
+	assert.Len(t, f.named("cistern.step"), 2)
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	_, step = p.StartStep(t.Context(), 3)
@@ -285,8 +286,8 @@ func TestStepsConcurrentSafe(t *testing.T) {
 	require.NoError(t, p.Flush(t.Context()))
 	assert.Equal(t, goroutines*rounds, complete)
 	assert.Equal(t, int64(goroutines*rounds), p.Summary().Steps)
-	assert.Len(t, f.named("step"), goroutines*rounds)
-	assert.Len(t, f.named("memcache.alloc"), goroutines*rounds/4)
+	assert.Len(t, f.named("cistern.step"), goroutines*rounds)
+	assert.Len(t, f.named("cistern.memory.alloc"), goroutines*rounds/4)
 	assert.Zero(t, f.tracer.allSteps.Load())
 }
 

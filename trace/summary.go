@@ -61,6 +61,8 @@ type collector struct {
 	hits, misses float64
 	timed        float64 // steps with a device time
 	deviceTime   float64 // their sum
+	busyTimed    float64 // steps with a busy time
+	busyTime     float64 // their sum
 }
 
 func (c *collector) add(p *StepProfile) {
@@ -107,6 +109,10 @@ func (c *collector) sum(p *StepProfile, times float64) {
 		c.timed += times
 		c.deviceTime += times * float64(p.DeviceTime)
 	}
+	if p.BusyTimed {
+		c.busyTimed += times
+		c.busyTime += times * float64(p.BusyTime)
+	}
 }
 
 func (c *collector) summary() Summary {
@@ -119,6 +125,9 @@ func (c *collector) summary() Summary {
 	}
 	if c.timed > 0 {
 		s.Mean.DeviceTime, s.Mean.DeviceTimed = time.Duration(math.Round(c.deviceTime/c.timed)), true
+	}
+	if c.busyTimed > 0 {
+		s.Mean.BusyTime, s.Mean.BusyTimed = time.Duration(math.Round(c.busyTime/c.busyTimed)), true
 	}
 	s.HitRate = rate(c.hits, c.misses)
 	return s

@@ -67,7 +67,7 @@ func TestFiguresAreComplete(t *testing.T) {
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(text, &fields))
 	for name, v := range fields {
-		if n, ok := v.(float64); ok && name != "step" && name != "device_time_ns" {
+		if n, ok := v.(float64); ok && name != "step" && name != "device_time_ns" && name != "busy_time_ns" {
 			assert.NotZero(t, n, name)
 		}
 	}
@@ -79,10 +79,11 @@ func example() Summary {
 		p := StepProfile{
 			Step: int64(i), AllocatedStart: 1 << 20, AllocatedEnd: 1 << 20, AllocatedPeak: 3 << 20, Reserved: 22 << 20,
 			Allocations: 60, Hits: 60, H2DBytes: 200704, D2HBytes: 4, HostTime: time.Duration(ms) * 1234567, DeviceTimed: true,
-			DeviceTime: time.Duration(ms) * 1000000,
+			DeviceTime: time.Duration(ms) * 1000000, BusyTimed: true, BusyTime: time.Duration(ms) * 500000,
 		}
 		if i == 0 {
 			p.AllocatedStart, p.Hits, p.Misses, p.DeviceTimed, p.DeviceTime = 0, 55, 5, false, 0
+			p.BusyTimed, p.BusyTime = false, 0
 		}
 		if i == 3 {
 			p.AllocatedPeak++
@@ -96,13 +97,13 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, example().Table(&out))
 	assert.Equal(t, strings.TrimPrefix(`
-                 allocated  allocated            own     own                          cache  copied to  copied to    host  device
-           step   at start     at end     peak  peak  at end  reserved  allocations    hits     device       host    time    time
-  first       0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
-  second      1    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B   3.7ms     3ms
-  slowest     0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -
-  largest     3    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B  4.94ms     4ms
-  mean of     5    819 KiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   98.3%    196 KiB        4 B  24.9ms  2.75ms
+                 allocated  allocated            own     own                          cache  copied to  copied to    host  device  device
+           step   at start     at end     peak  peak  at end  reserved  allocations    hits     device       host    time    time    busy
+  first       0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -       -
+  second      1    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B   3.7ms     3ms   1.5ms
+  slowest     0        0 B    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   91.7%    196 KiB        4 B   111ms       -       -
+  largest     3    1.0 MiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60  100.0%    196 KiB        4 B  4.94ms     4ms     2ms
+  mean of     5    819 KiB    1.0 MiB  3.0 MiB   0 B     0 B    22 MiB           60   98.3%    196 KiB        4 B  24.9ms  2.75ms  1.38ms
 `, "\n"), out.String())
 }
 

@@ -64,8 +64,8 @@ type table struct {
 }
 
 func (t *table) head() {
-	over := []string{"", "allocated", "allocated", "", "own", "own", "", "", "cache", "copied to", "copied to", "host", "device"}
-	under := []string{"step", "at start", "at end", "peak", "peak", "at end", "reserved", "allocations", "hits", "device", "host", "time", "time"}
+	over := []string{"", "allocated", "allocated", "", "own", "own", "", "", "cache", "copied to", "copied to", "host", "device", "device"}
+	under := []string{"step", "at start", "at end", "peak", "peak", "at end", "reserved", "allocations", "hits", "device", "host", "time", "time", "busy"}
 	if t.ooms {
 		over, under = append(over, "out of"), append(under, "memory")
 	}
@@ -92,17 +92,20 @@ func (t *table) row(label string, p StepProfile, hitRate float64, present bool) 
 	if !present {
 		return
 	}
-	hits, deviceTime := "-", "-"
+	hits, deviceTime, busyTime := "-", "-", "-"
 	if p.Allocations > 0 {
 		hits = fmt.Sprintf("%.1f%%", 100*hitRate)
 	}
 	if p.DeviceTimed {
 		deviceTime = formatDuration(p.DeviceTime)
 	}
+	if p.BusyTimed {
+		busyTime = formatDuration(p.BusyTime)
+	}
 	cells := []string{humanize.Comma(p.Step), formatBytes(p.AllocatedStart), formatBytes(p.AllocatedEnd),
 		formatBytes(p.AllocatedPeak), formatBytes(p.OwnPeak), formatBytes(p.OwnLive), formatBytes(p.Reserved),
 		humanize.Comma(p.Allocations), hits, formatBytes(p.H2DBytes), formatBytes(p.D2HBytes),
-		formatDuration(p.HostTime), deviceTime}
+		formatDuration(p.HostTime), deviceTime, busyTime}
 	if t.ooms {
 		cells = append(cells, humanize.Comma(p.OutOfMemory))
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
@@ -17,14 +18,13 @@ import (
 // ScopeName is the instrumentation scope of every span and metric of this package.
 const ScopeName = "github.com/cistern-ml/cistern/trace"
 
-const version = "0.1.0"
-
 // Tracer makes spans and metrics of caches, pools and steps. It is safe for concurrent use. A nil *Tracer and
 // one that New did not make observe nothing.
 type Tracer struct {
 	config   Config
 	tracer   oteltrace.Tracer
 	meter    metric.Meter
+	logger   log.Logger
 	noop     bool         // the provider is OpenTelemetry's no-op
 	idle     atomic.Bool  // the provider gave a span that is none
 	steps    atomic.Int64 // started, to sample them
@@ -33,6 +33,7 @@ type Tracer struct {
 	blocks   blockSpans
 
 	allocDuration, copyDuration durations
+	stepMetrics                 stepMetrics
 
 	mu      sync.Mutex
 	closed  bool
@@ -53,21 +54,27 @@ func New(config Config) (*Tracer, error) {
 	if config.MeterProvider == nil {
 		config.MeterProvider = otel.GetMeterProvider()
 	}
+	if config.LoggerProvider == nil {
+		config.LoggerProvider = otel.GetLoggerProvider()
+	}
 	t := &Tracer{
 		config: config,
 		tracer: config.TracerProvider.Tracer(ScopeName,
-			oteltrace.WithInstrumentationVersion(version), oteltrace.WithSchemaURL(semconv.SchemaURL)),
+			oteltrace.WithInstrumentationVersion(version()), oteltrace.WithSchemaURL(semconv.SchemaURL)),
 		meter: config.MeterProvider.Meter(ScopeName,
-			metric.WithInstrumentationVersion(version), metric.WithSchemaURL(semconv.SchemaURL)),
+			metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(semconv.SchemaURL)),
+		logger: config.LoggerProvider.Logger(ScopeName,
+			log.WithInstrumentationVersion(version()), log.WithSchemaURL(semconv.SchemaURL)),
 		watched: make(map[any]*watch),
 	}
 	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
-	var err1, err2 error
+	var err1, err2, err3 error
 	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
 		"Time that the driver takes to make a segment.", KeyPool)
 	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
-		"Time from the start of a copy to its completion, waiting in the stream included.", KeyDirection)
-	return t, errors.Join(err1, err2)
+		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation)
+	t.stepMetrics, err3 = newStepMetrics(t.meter)
+	return t, errors.Join(err1, err2, err3)
 }
 
 // off reports whether t observes nothing.

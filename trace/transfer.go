@@ -10,12 +10,19 @@ import (
 )
 
 // transferSpans are the names of the spans of a pool's operations. All have the detail Slow.
-var transferSpans = func() (names [transfer.OpNext + 1]string) {
-	for op := range names {
-		names[op] = "transfer." + transfer.Op(op).String()
-	}
-	return names
-}()
+var transferSpans = [...]string{
+	transfer.OpH2D:         "cistern.transfer.h2d",
+	transfer.OpD2H:         "cistern.transfer.d2h",
+	transfer.OpD2D:         "cistern.transfer.d2d",
+	transfer.OpFill:        "cistern.transfer.fill",
+	transfer.OpBatch:       "cistern.transfer.batch",
+	transfer.OpLaunch:      "cistern.transfer.launch",
+	transfer.OpPinnedAlloc: "cistern.pinned.alloc",
+	transfer.OpPinnedFree:  "cistern.pinned.free",
+	transfer.OpRegister:    "cistern.pinned.register",
+	transfer.OpUnregister:  "cistern.pinned.unregister",
+	transfer.OpNext:        "cistern.loader.next",
+}
 
 // Transfer returns the observer for [transfer.Config]; of a nil Tracer it is nil. One observer serves any
 // number of pools. The span of a copy lasts until the device has finished the copy.
@@ -33,6 +40,16 @@ func (o transferObserver) Start(ctx context.Context, op transfer.Op) (context.Co
 	if int(op) >= len(transferSpans) {
 		return ctx, nil
 	}
+	if !op.Queued() { // copies end on another goroutine
+		if r := region(ctx, transferSpans[op]); r != nil {
+			ctx, run := o.start(ctx, op)
+			return ctx, transferRegion{r, run}
+		}
+	}
+	return o.start(ctx, op)
+}
+
+func (o transferObserver) start(ctx context.Context, op transfer.Op) (context.Context, transfer.Operation) {
 	ctx, detail := o.tracer.detail(ctx, Slow)
 	spans := detail >= Slow
 	timed := op.Queued() && o.tracer.copyDuration.enabled(ctx)
@@ -64,12 +81,15 @@ func (o *transferOperation) End(e transfer.OpInfo) {
 		return
 	}
 	if o.span.IsRecording() {
-		attributes := make([]attribute.KeyValue, 0, 8)
+		attributes := make([]attribute.KeyValue, 0, 9)
 		attributes = append(attributes, KeyDevice.String(e.Device))
 		switch {
 		case e.Op.Queued():
-			attributes = append(attributes, KeyDirection.String(e.Op.String()), KeyStream.Int64(int64(e.Stream)),
+			attributes = append(attributes, KeyOperation.String(e.Op.String()), KeyStream.Int64(int64(e.Stream)),
 				KeySerial.Int64(int64(e.Serial)), KeyCopyBytes.Int64(e.Bytes))
+			if e.Op <= transfer.OpD2D {
+				attributes = append(attributes, KeyDirection.String(e.Op.String()))
+			}
 			if e.Busy > 0 {
 				attributes = append(attributes, KeyCopyQueued.Float64((e.Done.Sub(e.Queued) - e.Busy).Seconds()),
 					KeyBandwidth.Float64(float64(e.Bytes)/e.Busy.Seconds()))

@@ -12,12 +12,16 @@ import (
 // transferMetrics are the instruments that all watched pools share.
 type transferMetrics struct {
 	instruments
-	usage, peak, io, copies, pending metric.Int64Observable
+	usage, limit, peak, io, copies, pending metric.Int64Observable
+
+	utilization metric.Float64Observable
 }
 
 func newTransferMetrics(meter metric.Meter) (*transferMetrics, error) {
 	m := &transferMetrics{instruments: instruments{meter: meter}}
 	m.usage = m.upDown("cistern.pinned.memory.usage", "By", "Pinned host memory held from the driver, by what it is doing.")
+	m.limit = m.upDown("cistern.pinned.memory.limit", "By", "Pinned host memory that may be held from the driver.")
+	m.utilization = m.share("cistern.pinned.memory.utilization", "The share of the limit that is held from the driver, by what it is doing.")
 	m.peak = m.gauge("cistern.pinned.memory.peak", "By", "The most pinned host memory since the peaks were reset.")
 	m.io = m.counter("cistern.transfer.io", "By", "Bytes copied between host and device.")
 	m.copies = m.counter("cistern.transfer.copies", "{copy}", "Copies between host and device.")
@@ -33,17 +37,17 @@ type transferSeries struct {
 }
 
 func (m *transferMetrics) register(pool *transfer.Pool, caller []attribute.KeyValue) (metric.Registration, error) {
-	device := pool.Device().Name()
+	series := newSeries([]attribute.KeyValue{KeyDevice.String(pool.Device().Name())}, caller)
 	s := &transferSeries{
 		transferMetrics: m,
 		pool:            pool,
-		active:          series(device, caller, KeyState.String("active")),
-		cached:          series(device, caller, KeyState.String("cached")),
-		peakActive:      series(device, caller, KeyState.String("active")),
-		peakReserved:    series(device, caller, KeyState.String("reserved")),
-		h2d:             series(device, caller, KeyDirection.String("h2d")),
-		d2h:             series(device, caller, KeyDirection.String("d2h")),
-		device:          series(device, caller),
+		active:          series.with(KeyState.String("active")),
+		cached:          series.with(KeyState.String("cached")),
+		peakActive:      series.with(KeyState.String("active")),
+		peakReserved:    series.with(KeyState.String("reserved")),
+		h2d:             series.with(KeyDirection.String("h2d")),
+		d2h:             series.with(KeyDirection.String("d2h")),
+		device:          series.with(),
 	}
 	return m.meter.RegisterCallback(s.observe, m.all...)
 }
@@ -52,6 +56,11 @@ func (s *transferSeries) observe(_ context.Context, o metric.Observer) error {
 	stats := s.pool.Stats()
 	o.ObserveInt64(s.usage, stats.ActiveBytes.Current, s.active...)
 	o.ObserveInt64(s.usage, stats.CachedBytes.Current, s.cached...)
+	if limit := s.pool.MaxBytes(); limit > 0 {
+		o.ObserveInt64(s.limit, limit, s.device...)
+		o.ObserveFloat64(s.utilization, float64(stats.ActiveBytes.Current)/float64(limit), s.active...)
+		o.ObserveFloat64(s.utilization, float64(stats.CachedBytes.Current)/float64(limit), s.cached...)
+	}
 	o.ObserveInt64(s.peak, stats.ActiveBytes.Peak, s.peakActive...)
 	o.ObserveInt64(s.peak, stats.AllocatedBytes.Peak, s.peakReserved...)
 	o.ObserveInt64(s.io, stats.H2DBytes, s.h2d...)

@@ -29,7 +29,7 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 	down, err := f.pool.D2H(ctx, f.stream, buffer, 0, b, 0, 500)
 	require.NoError(t, err)
 	parent.End()
-	assert.Empty(t, f.named("transfer.h2d"), "the copy has not run")
+	assert.Empty(t, f.named("cistern.transfer.h2d"), "the copy has not run")
 	assert.Equal(t, int64(2), f.tracer.Counts().Started-f.tracer.Counts().Ended, "both copies are open")
 	released := time.Now()
 	unblock()
@@ -43,7 +43,7 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 		direction string
 		bytes     int64
 	}{{"h2d", 1000}, {"d2h", 500}} {
-		spans := f.named("transfer." + want.direction)
+		spans := f.named("cistern.transfer." + want.direction)
 		require.Len(t, spans, 1)
 		a := attributes(spans[0])
 		lasted := spans[0].EndTime().Sub(spans[0].StartTime()).Seconds()
@@ -54,14 +54,14 @@ func TestCopySpanLastsUntilTheCopyCompletes(t *testing.T) {
 		delete(a, KeyBandwidth)
 		assert.Equal(t, map[attribute.Key]any{
 			KeyDevice: "host", KeyStream: int64(f.stream.ID()), KeySerial: int64(b.Serial()),
-			KeyDirection: want.direction, KeyCopyBytes: want.bytes,
+			KeyOperation: want.direction, KeyDirection: want.direction, KeyCopyBytes: want.bytes,
 		}, a)
 		assert.Equal(t, parent.SpanContext().SpanID(), spans[0].Parent().SpanID())
 		assert.False(t, spans[0].EndTime().Before(released), "it ended when the copy did")
 		assert.True(t, spans[0].StartTime().Before(released))
 	}
-	assert.Len(t, f.named("transfer.pinned_alloc"), 1)
-	pinned := attributes(f.named("transfer.pinned_alloc")[0])
+	assert.Len(t, f.named("cistern.pinned.alloc"), 1)
+	pinned := attributes(f.named("cistern.pinned.alloc")[0])
 	assert.NotContains(t, pinned, KeyStream)
 	assert.Equal(t, f.pool.Stats().AllocatedBytes.Peak, pinned[KeyPinnedBytes])
 }
@@ -78,7 +78,7 @@ func TestFailedCopy(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrClosed)
 	require.NoError(t, buffer.Release())
 	require.NoError(t, b.Free())
-	for _, s := range f.named("transfer.h2d") {
+	for _, s := range f.named("cistern.transfer.h2d") {
 		assert.Equal(t, codes.Error, s.Status().Code)
 		assert.Equal(t, "closed", attributes(s)["error.type"])
 	}
@@ -102,14 +102,14 @@ func TestCopyTimesAreTheDevices(t *testing.T) {
 	queued := time.Now()
 	done := queued.Add(3 * time.Second)
 	run.End(transfer.OpInfo{Op: transfer.OpD2H, Device: "host", Queued: queued, Done: done})
-	assert.True(t, done.Equal(f.named("transfer.d2h")[0].EndTime()))
+	assert.True(t, done.Equal(f.named("cistern.transfer.d2h")[0].EndTime()))
 	h := f.collect(t)["cistern.transfer.duration"].Data.(metricdata.Histogram[float64])
 	assert.InDelta(t, 3, h.DataPoints[0].Sum, 1e-9)
 	require.Len(t, h.DataPoints[0].Exemplars, 1)
-	id := f.named("transfer.d2h")[0].SpanContext().SpanID()
+	id := f.named("cistern.transfer.d2h")[0].SpanContext().SpanID()
 	assert.Equal(t, id[:], h.DataPoints[0].Exemplars[0].SpanID, "the duration points at its span")
 	assert.Equal(t, id, oteltrace.SpanFromContext(inside).SpanContext().SpanID())
-	a := attributes(f.named("transfer.d2h")[0])
+	a := attributes(f.named("cistern.transfer.d2h")[0])
 	assert.NotContains(t, a, KeyBandwidth, "the copy's own time is not known")
 	assert.NotContains(t, a, KeyCopyQueued)
 }
@@ -123,7 +123,7 @@ func TestWhatIsNoCopy(t *testing.T) {
 	assert.NotContains(t, f.collect(t), "cistern.transfer.duration")
 	_, run = f.tracer.Transfer().Start(ctx, transfer.OpNext+1)
 	assert.Nil(t, run)
-	_, op := f.tracer.Memory().Start(ctx, memcache.OpEmptyCache+1)
+	_, op := f.tracer.Memory().Start(ctx, memcache.OpRelabel+1)
 	assert.Nil(t, op)
 }
 
@@ -132,7 +132,7 @@ func TestWaitForTheLoader(t *testing.T) {
 	ctx, _ := f.parent(t)
 	_, run := f.tracer.Transfer().Start(ctx, transfer.OpNext)
 	run.End(transfer.OpInfo{Op: transfer.OpNext, Device: "host", Bytes: 100, Waited: time.Second, Err: transfer.ErrClosed})
-	a := attributes(f.named("transfer.next")[0])
+	a := attributes(f.named("cistern.loader.next")[0])
 	assert.Equal(t, map[attribute.Key]any{
 		KeyDevice: "host", KeyCopyBytes: int64(100), KeyWaited: 1.0, "error.type": "closed",
 	}, a)

@@ -27,14 +27,18 @@ type watch struct {
 //	cistern.device.memory.usage        By            by cistern.pool.name and cistern.memory.state: "allocated",
 //	                                                 "pending" (freed, a stream still uses it), "split" (free, but
 //	                                                 a part of a segment in use), "cached"; the sum is reserved
+//	cistern.device.memory.limit        By            that the cache may hold
+//	cistern.device.memory.utilization  1             usage by limit, by state
 //	cistern.device.memory.reserved     By            held from the driver, by pool
+//	cistern.device.memory.category.usage  By         handed out, by cistern.memory.category: see memcache.Label
 //	cistern.device.memory.peak         By            by state "allocated", "reserved"; since ResetPeakStats
 //	cistern.device.segment.count       {segment}     by pool
 //	cistern.device.allocated           By            handed out, a total, by pool
 //	cistern.device.allocations         {allocation}  by cistern.allocation.result: "hit", "miss", "oom"
 //	cistern.device.oom.retries         {retry}       driver allocations tried again after a flush
 //
-// Totals go on through ResetAccumulatedStats. A nil cache and one that is watched already are errors.
+// A GPU's have hw.id and hw.type, too. For the categories each collection walks the blocks in use, and requests wait
+// meanwhile. Totals go on through ResetAccumulatedStats. A nil cache and one that is watched already are errors.
 func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) (stop func() error, err error) {
 	if cache == nil {
 		return nil, fmt.Errorf("trace: Watch: %w: the cache is nil", ErrInvalid)
@@ -57,6 +61,8 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 // WatchPool makes the statistics of a pool of pinned host memory metrics, as Watch does for a cache:
 //
 //	cistern.pinned.memory.usage  By          by cistern.memory.state: "active", "cached"
+//	cistern.pinned.memory.limit        By    that the pool may hold; with transfer.Config.MaxBytes
+//	cistern.pinned.memory.utilization  1     usage by limit, by state; with transfer.Config.MaxBytes
 //	cistern.pinned.memory.peak   By          by state "active", "reserved"
 //	cistern.transfer.io          By          copied, by cistern.transfer.direction: "h2d", "d2h"
 //	cistern.transfer.copies      {copy}      by direction

@@ -71,7 +71,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 		o.fail(err)
 		return nil, err
 	}
-	p.count(w)
+	p.count(ctx, w)
 	if o != nil {
 		p.notifier.follow(w.stream, o)
 	}
@@ -79,15 +79,19 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 }
 
 // count counts what was queued: a single copy by its own direction, a batch by those of its copies.
-func (p *Pool) count(w *work) {
+func (p *Pool) count(ctx context.Context, w *work) {
 	switch {
 	case w.op < copyOps:
 		p.copied[w.op].copies.Add(1)
 		p.copied[w.op].bytes.Add(w.bytes)
+		p.Charge(ctx, w.op, 1, w.bytes)
 	case w.op == OpBatch:
 		for op, n := range w.counts {
 			p.copied[op].copies.Add(n.copies)
 			p.copied[op].bytes.Add(n.bytes)
+			if n.copies > 0 {
+				p.Charge(ctx, Op(op), n.copies, n.bytes)
+			}
 		}
 	}
 }

@@ -102,6 +102,9 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
+// MaxBytes is that of the pool's Config: how much pinned memory the driver may hold for it; 0: no limit.
+func (p *Pool) MaxBytes() int64 { return p.limit }
+
 // Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its
 // own to tell of, as a loader.
 func (p *Pool) Observer() Observer { return p.observer }

@@ -71,6 +71,16 @@ func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 	if !ok || s == nil || s.dev != d {
 		return d.self.Invalid("MatMul", 0, "the stream is not one of this device")
 	}
+	if s.launching == nil {
+		return d.matMul(s, g)
+	}
+	launched := s.launching.Begin(s, "matmul")
+	err := d.matMul(s, g)
+	launched(err)
+	return err
+}
+
+func (d *Device) matMul(s *stream, g *device.Gemm) error {
 	if err := s.enter("MatMul"); err != nil {
 		return err
 	}

@@ -90,6 +90,7 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // its only field
 	d.c.serial = C.uint64_t(d.id)
 	d.props = device.Properties{Backend: "cuda", Model: model, TotalMemory: total, Alignment: 256, Peers: true}
+	d.props.UUID, d.props.PCIAddress = identity(gpu)
 	var unit C.size_t
 	if err := d.check("Open", 0, C.cistern_granularity(d.c, C.int(ordinal), &unit)); err != nil {
 		return nil, errors.Join(err, d.dropContext())
@@ -97,6 +98,20 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 	d.unit = int64(unit)
 	d.loadGather()
 	return d, nil
+}
+
+// identity is how other programs of the machine know the GPU; empty where the driver doesn't tell.
+func identity(gpu cu.Device) (uuid, address string) {
+	if id, err := gpu.UUID(); err == nil {
+		uuid = fmt.Sprintf("GPU-%v", id)
+	}
+	domain, err1 := gpu.Attribute(cu.PciDomainID)
+	bus, err2 := gpu.Attribute(cu.PciBusID)
+	slot, err3 := gpu.Attribute(cu.PciDeviceID)
+	if errors.Join(err1, err2, err3) == nil {
+		address = fmt.Sprintf("%04x:%02x:%02x.0", domain, bus, slot)
+	}
+	return uuid, address
 }
 
 func (d *Device) Name() string                  { return d.name }

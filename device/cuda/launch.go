@@ -16,6 +16,13 @@ const maxArgs = 512
 
 // Launch queues l.Kernel, with one crossing to C and without memory of its own: the driver copies the arguments.
 func (s *stream) Launch(l *device.Launch) error {
+	if s.launching != nil {
+		return s.launching.Launch(s, l, s.queueKernel)
+	}
+	return s.queueKernel(l)
+}
+
+func (s *stream) queueKernel(l *device.Launch) error {
 	if err := s.enter("Launch"); err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type stream struct {
 	dev      *Device
 	handle   C.uint64_t
 
+	launching backend.Launching // nil: nobody looks
+
 	gate    backend.Gate
 	closing sync.Once
 	closed  atomic.Bool
@@ -43,7 +45,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 		return nil, err
 	}
 	defer d.gate.Leave()
-	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
+	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d, launching: opts.Launching}
 	if err := d.check("NewStream", 0, C.cistern_stream_create(d.c, C.int(opts.Priority), &s.handle)); err != nil {
 		return nil, err
 	}

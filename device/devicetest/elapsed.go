@@ -50,4 +50,31 @@ var elapsedTests = []test{
 		_, err := f.dev.Elapsed(timed, late)
 		require.NoError(f, err)
 	}},
+	{"has a part in which the stream works", func(f *fixture) {
+		d, ok := f.dev.(device.BusyTimer)
+		if !ok {
+			return
+		}
+		s, other, p := f.stream(), f.stream(), f.alloc(1<<20)
+		start, end, foreigner := f.event(true), f.event(true), f.event(true)
+		require.NoError(f, s.Record(start))
+		f.fill(s, p, 1<<20, 1)
+		f.addOne(s, p, 1<<20)
+		require.NoError(f, s.Record(end))
+		require.NoError(f, other.Record(foreigner))
+		f.synchronize(end)
+		f.synchronize(foreigner)
+		busy, err := d.BusyTime(start, end)
+		require.NoError(f, err)
+		all, err := f.dev.Elapsed(start, end)
+		require.NoError(f, err)
+		require.Positive(f, busy)
+		require.LessOrEqual(f, busy, all)
+		for _, wrong := range []device.Event{f.event(true), f.event(false), foreigner, nil, foreign{}} {
+			_, err := d.BusyTime(start, wrong)
+			f.refused(err, device.ErrInvalid)
+		}
+		_, err = d.BusyTime(end, start)
+		f.refused(err, device.ErrInvalid)
+	}},
 }

@@ -7,6 +7,7 @@ import (
 )
 
 var launchTests = []test{
+	{"StreamOptions.Launching brackets each kernel", launchesAreSeen},
 	{"runs the kernel on what it names", func(f *fixture) {
 		s := f.stream()
 		for _, n := range sizes {

@@ -36,6 +36,7 @@ var (
 	_ device.Device        = (*Device)(nil)
 	_ device.HostVisible   = (*Device)(nil)
 	_ device.VirtualMemory = (*Device)(nil)
+	_ device.BusyTimer     = (*Device)(nil)
 	_ device.BatchCopier   = (*stream)(nil)
 )
 

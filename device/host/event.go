@@ -140,21 +140,44 @@ func (s *stream) Wait(e device.Event) error {
 
 // Elapsed is the time between two records, by the device's clock, which is the process's monotonic clock.
 func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
-	if err := d.usable("Elapsed"); err != nil {
+	from, to, err := d.timed("Elapsed", start, end)
+	if err != nil {
 		return 0, err
 	}
-	var at [2]time.Duration
+	return to.at - from.at, nil
+}
+
+// BusyTime is Elapsed without what the stream's goroutine waited for an operation or a record.
+func (d *Device) BusyTime(start, end device.Event) (time.Duration, error) {
+	from, to, err := d.timed("BusyTime", start, end)
+	switch {
+	case err != nil:
+		return 0, err
+	case from.on != to.on:
+		return 0, self.Invalid("BusyTime", 0, "the events were recorded on streams %d and %d: they must be of one", from.on, to.on)
+	case to.at < from.at:
+		return 0, self.Invalid("BusyTime", 0, "the first event was recorded %v after the second", from.at-to.at)
+	}
+	return to.at - from.at - (to.idle - from.idle), nil
+}
+
+// timed are the records of two timed events that are complete.
+func (d *Device) timed(op string, start, end device.Event) (from, to *record, err error) {
+	if err := d.usable(op); err != nil {
+		return nil, nil, err
+	}
+	var records [2]*record
 	for i, e := range [2]device.Event{start, end} {
-		mine, err := own("Elapsed", e, d)
+		mine, err := own(op, e, d)
 		if err != nil {
-			return 0, err
+			return nil, nil, err
 		}
 		which := [2]string{"start", "end"}[i]
 		r := mine.present()
 		if err := self.CheckElapsed(which, mine.timed, r != nil, r == nil || r.query()); err != nil {
-			return 0, err
+			return nil, nil, err
 		}
-		at[i] = r.at
+		records[i] = r
 	}
-	return at[1] - at[0], nil
+	return records[0], records[1], nil
 }

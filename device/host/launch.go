@@ -7,6 +7,13 @@ import (
 )
 
 func (s *stream) Launch(l *device.Launch) error {
+	if s.launching != nil {
+		return s.launching.Launch(s, l, s.queueKernel)
+	}
+	return s.queueKernel(l)
+}
+
+func (s *stream) queueKernel(l *device.Launch) error {
 	if err := s.usable("Launch"); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/internal/race"
@@ -15,17 +16,18 @@ const depth = 1024
 // of the records.
 type queue struct {
 	mu      sync.Mutex
-	work    sync.Cond // the worker waits for an operation, or for closed
-	room    sync.Cond // who queues waits for room, who closes for gone
-	head    *op       // the oldest that is not running
-	last    *op       // the newest that is not done
-	n       int       // operations that are not done
-	asleep  bool      // the worker waits
-	waiting int       // goroutines that wait in room
-	started bool      // the worker's goroutine runs
-	closed  bool      // nothing is queued any more
-	gone    bool      // everything is done and the worker has ended
-	idle    byte      // its address carries the edge
+	work    sync.Cond     // the worker waits for an operation, or for closed
+	room    sync.Cond     // who queues waits for room, who closes for gone
+	head    *op           // the oldest that is not running
+	last    *op           // the newest that is not done
+	n       int           // operations that are not done
+	asleep  bool          // the worker waits
+	waiting int           // goroutines that wait in room
+	started bool          // the worker's goroutine runs
+	closed  bool          // nothing is queued any more
+	gone    bool          // everything is done and the worker has ended
+	idle    byte          // its address carries the edge
+	slept   time.Duration // that the worker waited for an operation; its own
 }
 
 //go:norace
@@ -79,9 +81,13 @@ func (q *queue) push(o *op) (ok, start bool) {
 func (q *queue) next() *op {
 	race.Disable()
 	q.mu.Lock()
-	for q.head == nil && !q.closed {
-		q.asleep = true
-		q.work.Wait()
+	if q.head == nil && !q.closed {
+		began := time.Now()
+		for q.head == nil && !q.closed {
+			q.asleep = true
+			q.work.Wait()
+		}
+		q.slept += time.Since(began)
 	}
 	o := q.head
 	if o != nil {

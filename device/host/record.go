@@ -15,6 +15,8 @@ import (
 type record struct {
 	done atomic.Bool
 	at   time.Duration // on the device's clock; valid when done
+	idle time.Duration // of the stream's, up to then; valid when done
+	on   uint64        // the stream's ID; valid when done, and 0 for what is no event's
 
 	mu   sync.Mutex
 	wake chan struct{} // made by the first that waits

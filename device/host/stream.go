@@ -4,16 +4,18 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // stream is a queue and, from its first operation on, a goroutine.
 type stream struct {
-	id       uint64
-	priority int
-	dev      *Device
-	queue    queue
-	running  *op // of the worker
-	kernels  kernels
+	id        uint64
+	priority  int
+	dev       *Device
+	launching backend.Launching // nil: nobody looks
+	queue     queue
+	running   *op // of the worker
+	kernels   kernels
 
 	next, prev *stream // in the device's list
 }
@@ -23,7 +25,7 @@ func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d}
+	s := &stream{id: device.NewID(), priority: opts.Priority, dev: d, launching: opts.Launching}
 	s.queue.init()
 	if !d.streams.add(s) {
 		return nil, self.Closed("NewStream")

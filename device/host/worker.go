@@ -48,6 +48,7 @@ func (s *stream) run(o *op) {
 	switch o.kind {
 	case opRecord:
 		o.rec.release()
+		o.rec.idle, o.rec.on = s.queue.slept, s.id
 		o.rec.complete(time.Since(s.dev.start))
 		return
 	case opDone:
@@ -64,7 +65,7 @@ func (s *stream) run(o *op) {
 	o.uses.acquire()
 	switch o.kind {
 	case opWait:
-		o.rec.wait(nil)
+		s.await(o.rec)
 	case opCopy:
 		o.uses.copy()
 	case opCopy2D:
@@ -78,6 +79,18 @@ func (s *stream) run(o *op) {
 	if o.rows == nil {
 		o.uses.declare()
 	}
+}
+
+// await waits for a record, mostly of another stream, which is no work.
+//
+//go:norace
+func (s *stream) await(r *record) {
+	if r.query() {
+		return
+	}
+	began := time.Now()
+	r.wait(nil)
+	s.queue.slept += time.Since(began)
 }
 
 // copy copies from each use that is read to the written one after it.

@@ -51,6 +51,13 @@ func (s *Stream) Memset(dst device.Ptr, _ byte, bytes int64) error {
 
 // Launch is accepted if its ranges are live, and runs nothing: neither Func nor Kernel.
 func (s *Stream) Launch(l *device.Launch) error {
+	if s.launching != nil {
+		return s.launching.Launch(s, l, s.queueKernel)
+	}
+	return s.queueKernel(l)
+}
+
+func (s *Stream) queueKernel(l *device.Launch) error {
 	if err := s.usable("Launch"); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // Stream is a stream of a null device.
@@ -16,6 +17,8 @@ type Stream struct {
 	dev      *Device
 	busy     atomic.Bool // something is queued
 	closed   atomic.Bool
+
+	launching backend.Launching // nil: nobody looks
 
 	// What follows is guarded by dev.mu.
 	closing bool
@@ -44,7 +47,7 @@ func (d *Device) newStream(id uint64, opts device.StreamOptions) (*Stream, error
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
-	return &Stream{id: id, priority: opts.Priority, dev: d}, nil
+	return &Stream{id: id, priority: opts.Priority, dev: d, launching: opts.Launching}, nil
 }
 
 // ID is the stream's ID.

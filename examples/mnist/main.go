@@ -63,8 +63,13 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	profiling, err := newProfiling(o, stdout)
+	if err != nil {
+		return err
+	}
 	spanned, span := telemetry.start(ctx, o)
-	r, err := o.run(spanned, telemetry, stdout, stderr)
+	r, err := o.run(spanned, telemetry, profiling, stdout, stderr)
+	err = errors.Join(err, profiling.end()) // if the training did not begin
 	telemetry.end(ctx, span, err)
 	if r != nil && r.seen != nil && o.confusion {
 		r.seen.print(stdout)
@@ -80,7 +85,7 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 }
 
 // run trains and tests; the result is nil if it did not get that far.
-func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr io.Writer) (r *result, err error) {
+func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
 	training, err := loadDataset(ctx, o.data, train)
 	if err != nil {
 		return nil, err
@@ -91,7 +96,7 @@ func (o options) run(ctx context.Context, telemetry *telemetry, stdout, stderr i
 	}
 	batches := batcher{data: training, size: min(o.batch, training.len()), seed: o.seed}
 	tests := batcher{data: testing, size: batches.size, inOrder: true}
-	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry)
+	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry, profiling)
 	if err != nil {
 		return nil, err
 	}

@@ -22,35 +22,41 @@ func TestBadInput(t *testing.T) {
 	}
 	data := dataOf(t, 128, 10)
 	for args, want := range map[string]string{
-		"-device cuda:0":             "no such backend",
-		"-device nonsense":           "no such backend",
-		"-capacity 1MiB":             "out of memory",
-		"-capacity 24MiB":            "out of memory",       // the model fits, the training does not
-		"-capacity 27MiB":            "LinearReLU backward", // the first step
-		"-capacity much":             "not a size",
-		"-capacity -5":               "not a size",
-		"-capacity 1GiB -device x":   "only the device host",
-		"-model gpt":                 "want mlp, cnn",
-		"-optimizer lion":            "want adam",
-		"-trace file":                "want none, stdout, otlp",
-		"-epochs 0":                  "want at least 1",
-		"-epochs many":               "invalid value",
-		"-batch 0":                   "want 1 to 60000",
-		"-batch 60001":               "want 1 to 60000",
-		"-lr NaN":                    "want a positive number",
-		"-lr -1":                     "want a positive number",
-		"-lr Inf":                    "want a positive number",
-		"-data " + empty:             "no train-images-idx3-ubyte",
-		"-data " + cut:               "train-images-idx3-ubyte",
-		"-json " + empty + "/no/dir": "-json: open",
-		"-save " + empty + "/no/w":   "-save: open", // before the training
-		"-resume " + empty + "/no/r": "-resume: open",
-		"-save " + empty:             "is a directory",
-		"-save a -json a":            "a file of its own",
-		"-save a -resume a":          "a file of its own",
-		"-resume a -json a":          "a file of its own",
-		"-frobnicate":                "not defined",
-		"train":                      "flags only",
+		"-device cuda:0":                         "no such backend",
+		"-device nonsense":                       "no such backend",
+		"-capacity 1MiB":                         "out of memory",
+		"-capacity 24MiB":                        "out of memory",       // the model fits, the training does not
+		"-capacity 27MiB":                        "LinearReLU backward", // the first step
+		"-capacity much":                         "not a size",
+		"-capacity -5":                           "not a size",
+		"-capacity 1GiB -device x":               "only the device host",
+		"-model gpt":                             "want mlp, cnn",
+		"-optimizer lion":                        "want adam",
+		"-trace file":                            "want none, stdout, otlp",
+		"-epochs 0":                              "want at least 1",
+		"-epochs many":                           "invalid value",
+		"-batch 0":                               "want 1 to 60000",
+		"-batch 60001":                           "want 1 to 60000",
+		"-lr NaN":                                "want a positive number",
+		"-lr -1":                                 "want a positive number",
+		"-lr Inf":                                "want a positive number",
+		"-data " + empty:                         "no train-images-idx3-ubyte",
+		"-data " + cut:                           "train-images-idx3-ubyte",
+		"-json " + empty + "/no/dir":             "-json: open",
+		"-save " + empty + "/no/w":               "-save: open", // before the training
+		"-resume " + empty + "/no/r":             "-resume: open",
+		"-save " + empty:                         "is a directory",
+		"-save a -json a":                        "a file of its own",
+		"-save a -resume a":                      "a file of its own",
+		"-resume a -json a":                      "a file of its own",
+		"-profile-steps 3":                       "with -memprofile",
+		"-profile-steps 3- -memprofile " + empty: "such as 17,100-110",
+		"-memprofile " + cut + "/t10k-labels-idx1-ubyte": "-memprofile: mkdir",
+		"-steps " + empty + "/no/s":                      "-steps: open",
+		"-steps a -save a":                               "a file of its own",
+		"-http nonsense":                                 "-http: listen",
+		"-frobnicate":                                    "not defined",
+		"train":                                          "flags only",
 	} {
 		t.Run(args, func(t *testing.T) {
 			var out, errs bytes.Buffer
@@ -158,20 +164,35 @@ func TestTraceAndResultsShareTheOutput(t *testing.T) {
 		require.NoError(t, err)
 	}
 	telemetry.end(t.Context(), oteltrace.SpanFromContext(t.Context()), nil)
+	w.mu.Lock() // on a slow machine the exporter may not be done yet
+	defer w.mu.Unlock()
 	require.Equal(t, 2000, strings.Count(out.String(), "a line of results\n"))
 }
 
-// TestEndpointGiven: what decides whether the exporters speak TLS.
-func TestEndpointGiven(t *testing.T) {
-	for _, name := range []string{"", "TRACES_", "METRICS_"} {
-		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
+// TestPlainIfLocal: what decides whether the exporters speak TLS. It is undone.
+func TestPlainIfLocal(t *testing.T) {
+	insecure := func() (set []string) {
+		defer plainIfLocal()()
+		for _, signal := range []string{"TRACES", "METRICS", "LOGS"} {
+			if os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_INSECURE") != "" {
+				set = append(set, signal)
+			}
+		}
+		return set
 	}
-	require.False(t, endpointGiven("TRACES"))
+	for _, name := range []string{"", "TRACES_", "METRICS_", "LOGS_"} {
+		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"ENDPOINT", "")
+		t.Setenv("OTEL_EXPORTER_OTLP_"+name+"INSECURE", "")
+	}
+	require.Equal(t, []string{"TRACES", "METRICS", "LOGS"}, insecure())
+	require.Empty(t, os.Getenv("OTEL_EXPORTER_OTLP_LOGS_INSECURE"))
 	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://collector.test")
-	require.False(t, endpointGiven("TRACES"))
-	require.True(t, endpointGiven("METRICS"))
+	require.Equal(t, []string{"TRACES", "LOGS"}, insecure())
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.test")
-	require.True(t, endpointGiven("TRACES"))
+	require.Empty(t, insecure())
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+	t.Setenv("OTEL_EXPORTER_OTLP_INSECURE", "false")
+	require.Empty(t, insecure(), "who says so gets TLS")
 }
 
 var full = flag.Bool("full", false, "train on all real pictures, not on the first 2,400")
@@ -201,7 +222,7 @@ func TestRun(t *testing.T) {
 	}
 	require.Zero(t, run(context.Background(), args, &out, &errs), errs.String())
 	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped`, out.String())
-	require.Contains(t, out.String(), `"Name":"step"`)
+	require.Contains(t, out.String(), `"Name":"cistern.step"`)
 	require.Contains(t, out.String(), "cistern.device.memory.usage")
 	var r result
 	text, err := os.ReadFile(file)

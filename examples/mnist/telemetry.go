@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/trace"
@@ -33,9 +34,13 @@ type telemetry struct {
 	tracer   *trace.Tracer // nil without -trace
 	provider *sdktrace.TracerProvider
 	meters   *sdkmetric.MeterProvider
+	logs     *sdklog.LoggerProvider
 	exported atomic.Int64 // spans of tracer that an exporter took
+	records  atomic.Int64 // log records that there were
+	logged   atomic.Int64 // of these, that an exporter took
 	failures atomic.Int64
 	failure  atomic.Pointer[error] // the first
+	metrics  error                 // of sending the last metrics
 	until    time.Time             // for sending what is left
 }
 
@@ -45,15 +50,20 @@ func newTelemetry(ctx context.Context, where string, out io.Writer) (*telemetry,
 	if where == "none" {
 		return t, nil
 	}
-	spans, metrics, err := exporters(ctx, where, out)
+	to, err := newExporters(ctx, where, out)
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -trace %s: %w", where, err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.fail))
-	res := resource.NewSchemaless(semconv.ServiceName("mnist"))
-	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{spans, &t.exported}))
-	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(sdkmetric.NewPeriodicReader(metrics)))
-	t.tracer, err = trace.New(trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, AllEvery: allEvery})
+	res, err := describe(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("mnist: -trace %s: %w", where, err), to.close(ctx))
+	}
+	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(res), sdktrace.WithBatcher(&counting{to.spans, &t.exported}))
+	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(to.metrics))
+	t.logs = sdklog.NewLoggerProvider(sdklog.WithResource(res),
+		sdklog.WithProcessor(made{sdklog.NewBatchProcessor(&countingLogs{to.logs, &t.logged}), &t.records}))
+	t.tracer, err = trace.New(trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: allEvery})
 	return t, err
 }
 
@@ -79,14 +89,16 @@ func (t *telemetry) start(ctx context.Context, o options) (context.Context, otel
 		attribute.String("mnist.optimizer", o.optimizer), attribute.Int("mnist.batch", o.batch), attribute.Int("mnist.epochs", o.epochs)))
 }
 
-// stopWatching sends the metrics as they are now, and leaves it at that: when everything is closed they are 0.
+// stopWatching sends the metrics as they are now, and leaves it at that: when everything is closed they are 0. It takes half
+// of the time to send, so that the spans have the other half.
 func (t *telemetry) stopWatching() {
 	if !t.on() {
 		return
 	}
-	ctx, cancel := t.left()
+	ctx, cancel := t.left(sending / 2)
 	defer cancel()
-	t.fail(t.meters.ForceFlush(ctx))
+	t.metrics = t.meters.ForceFlush(ctx)
+	t.fail(t.metrics)
 	t.fail(t.tracer.Close())
 }
 
@@ -100,18 +112,21 @@ func (t *telemetry) end(ctx context.Context, span oteltrace.Span, err error) {
 	}
 	span.SetAttributes(attribute.Bool("mnist.interrupted", ctx.Err() != nil))
 	span.End()
-	ctx, cancel := t.left()
+	ctx, cancel := t.left(0)
 	defer cancel()
-	t.fail(t.provider.Shutdown(ctx))
-	t.fail(t.meters.Shutdown(ctx))
+	var sent sync.WaitGroup // at once: one that can't be sent must not take the others' time
+	for _, shutdown := range []func(context.Context) error{t.provider.Shutdown, t.meters.Shutdown, t.logs.Shutdown} {
+		sent.Go(func() { t.fail(shutdown(ctx)) })
+	}
+	sent.Wait()
 }
 
-// left is a context for what is left of the time to send; the first call starts the clock.
-func (t *telemetry) left() (context.Context, context.CancelFunc) {
+// left is a context for the time that is left to send, but for reserve; the first call starts the clock.
+func (t *telemetry) left(reserve time.Duration) (context.Context, context.CancelFunc) {
 	if t.until.IsZero() {
 		t.until = time.Now().Add(sending)
 	}
-	return context.WithDeadline(context.Background(), t.until)
+	return context.WithDeadline(context.Background(), t.until.Add(-reserve))
 }
 
 // fail keeps the first error of an exporter; one line at the end tells of it.
@@ -131,6 +146,12 @@ func (t *telemetry) report(w io.Writer) {
 	c := t.tracer.Counts()
 	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (allocations and frees: one step in %d has them all), %d dropped\n",
 		c.Started, c.SampledOut+c.Skipped, allEvery, c.Started-exported)
+	if n := t.records.Load(); n > 0 {
+		fmt.Fprintf(w, "log records: %d made, %d dropped\n", n, n-t.logged.Load())
+	}
+	if t.metrics != nil {
+		fmt.Fprintf(w, "the last metrics were not sent: %v\n", t.metrics)
+	}
 	if err := t.failure.Load(); err != nil {
 		fmt.Fprintf(w, "the exporter failed %d times, first with: %v\n", t.failures.Load(), *err)
 	}

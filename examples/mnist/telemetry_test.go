@@ -140,14 +140,14 @@ func TestTelemetryOfARun(t *testing.T) {
 	for _, s := range p.spans {
 		require.Equal(t, s.Name != "mnist", ids[s.Parent.SpanID], "the parent of %s", s.Name)
 	}
-	require.Len(t, p.named("step"), 4)
+	require.Len(t, p.named("cistern.step"), 4)
 	require.Positive(t, p.last(t, "cistern.transfer.copies", "d2h"))
 	for _, direction := range []string{"h2d", "d2h"} {
-		require.Len(t, p.named("transfer."+direction), int(p.last(t, "cistern.transfer.copies", direction)), "each copy has a span")
+		require.Len(t, p.named("cistern.transfer."+direction), int(p.last(t, "cistern.transfer.copies", direction)), "each copy has a span")
 	}
-	require.Len(t, p.named("memcache.driver_alloc"), int(p.last(t, "cistern.device.segment.count", "")), "each segment has a span")
-	require.NotEmpty(t, p.named("transfer.pinned_alloc"))
-	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
+	require.Len(t, p.named("cistern.memory.driver_alloc"), int(p.last(t, "cistern.device.segment.count", "")), "each segment has a span")
+	require.NotEmpty(t, p.named("cistern.pinned.alloc"))
+	require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n`, p.text)
 	require.GreaterOrEqual(t, p.usage(t), 3*4*669706.0, "parameters and Adam's moments")
 }
 
@@ -169,9 +169,9 @@ func TestFailedRunsSendTheirTelemetry(t *testing.T) {
 			status := p.named("mnist")[0].Status
 			require.Equal(t, "Error", status.Code)
 			require.Contains(t, status.Description, c.want)
-			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n$`, p.text)
+			require.Regexp(t, `spans: \d+ made, \d+ sampled out .*, 0 dropped\n`, p.text)
 			if name == "no memory for the model" {
-				require.NotEmpty(t, p.named("memcache.driver_alloc"))
+				require.NotEmpty(t, p.named("cistern.memory.driver_alloc"))
 				require.Positive(t, p.usage(t), "what was allocated by then")
 			}
 		})
@@ -185,10 +185,10 @@ func TestOutOfMemoryIsInTheTable(t *testing.T) {
 	require.Equal(t, 1, run(context.Background(), args, &out, &errs))
 	require.Contains(t, errs.String(), "out of memory")
 	p := parse(t, out.String())
-	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\nrequests that ran out of memory: 1\n")
-	require.Len(t, p.named("step"), 1)
-	require.Equal(t, "Error", p.named("step")[0].Status.Code)
-	require.Equal(t, "out_of_memory", p.named("step")[0].attribute("error.type"))
+	require.Contains(t, p.text, "steps that failed: 1 of 1, the last one was 1\ndriver allocations tried again after a flush: 1\nrequests that ran out of memory: 1\n")
+	require.Len(t, p.named("cistern.step"), 1)
+	require.Equal(t, "Error", p.named("cistern.step")[0].Status.Code)
+	require.Equal(t, "out_of_memory", p.named("cistern.step")[0].attribute("error.type"))
 	require.Positive(t, p.usage(t))
 	require.Contains(t, p.text, "0 dropped\n")
 }

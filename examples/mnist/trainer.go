@@ -7,10 +7,8 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/autograd"
-	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
-	"github.com/cistern-ml/cistern/transfer"
 	"github.com/cistern-ml/cistern/transfer/loader"
 )
 
@@ -33,24 +31,26 @@ type trainer struct {
 	steps      int     // planned
 	lr         float64 // of a factor of 1
 	telemetry  *telemetry
+	profiling  *profiling
 	closers    []func() error
 }
 
 // newTrainer makes a trainer that takes the given number of steps.
-func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry) (t *trainer, err error) {
-	t = &trainer{recipe: recipes[o.model], steps: steps, telemetry: telemetry}
+func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry, profiling *profiling) (t *trainer, err error) {
+	t = &trainer{recipe: recipes[o.model], steps: steps, telemetry: telemetry, profiling: profiling}
 	tracer := telemetry.observer()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
 		}
 	}()
-	t.env, err = tensor.Open(o.deviceName(),
-		tensor.CacheConfig(memcache.Config{Observer: tracer.Memory()}), tensor.PoolConfig(transfer.Config{Observer: tracer.Transfer()}))
-	if err != nil {
+	if t.env, err = tensor.Open(o.deviceName(), profiling.options(tracer)...); err != nil {
 		return t, err
 	}
 	t.onClose(t.env.Close)
+	if err = profiling.begin(t.env); err != nil {
+		return t, err
+	}
 	if _, err = tracer.Watch(t.env.Cache()); err != nil {
 		return t, err
 	}
@@ -88,7 +88,8 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.loss.Release)
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer})
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer,
+		Holders: profiling.holders(), OnProfile: profiling.onProfile})
 	if err != nil {
 		return t, err
 	}
@@ -101,7 +102,7 @@ func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
 // close closes everything; what was not freed by then is an error. Before that it lets the metrics tell how it was.
 func (t *trainer) close() error {
 	t.telemetry.stopWatching()
-	var errs []error
+	errs := []error{t.profiling.end()}
 	for i := len(t.closers) - 1; i >= 0; i-- {
 		errs = append(errs, t.closers[i]())
 	}
@@ -141,8 +142,11 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
-	ctx, step := t.profiler.StartStep(ctx, int64(t.place.Step+1))
+	number := int64(t.place.Step + 1)
+	ctx, step := t.profiler.StartStep(ctx, number)
 	defer step.End() // by itself, to notice a panic
+	ctx, end := t.profiling.step(ctx, number)
+	defer end()
 	defer func() { step.Fail(err) }()
 	batch, err := t.loader.Next(ctx)
 	if err != nil {

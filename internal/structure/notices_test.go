@@ -73,7 +73,7 @@ func TestNotices(t *testing.T) {
 		switch {
 		case in(p.short(), "examples"):
 			mark(p, "example", inExample)
-		case p.ours() && layer(p.short()) >= 0 || p.short() == "trace":
+		case p.ours() && layer(p.short()) >= 0 || in(p.short(), "trace"):
 			mark(p, "library", inLibrary)
 		}
 	}

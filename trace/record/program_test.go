@@ -182,6 +182,10 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 				require.NoError(r.t, b.SetLabel(memcache.Label{Module: "later", Step: int64(n)}))
 			}
 			live = append(live, b)
+			if random.IntN(8) == 0 { // who owns it is known later
+				i := random.IntN(len(live))
+				require.NoError(r.t, live[i].SetLabel(memcache.Label{Module: fmt.Sprint("later", random.IntN(3)), Step: int64(random.IntN(2))}))
+			}
 		case x < 0.97:
 			if len(live) > 0 {
 				live = r.free(live, random.IntN(len(live)))

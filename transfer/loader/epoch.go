@@ -45,7 +45,8 @@ func (l *Loader) Start(ctx context.Context, source Source) error {
 	if err := l.giveUp(ctx); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	// What is uploaded counts for who takes it, in Next, and not for who happened to call Start.
+	ctx, cancel := context.WithCancel(transfer.WithoutMeter(ctx))
 	e := &epoch{cancel: cancel, ready: make(chan item, len(l.slots)+1), done: make(chan struct{})}
 	l.epoch = e
 	l.mu.Lock()

@@ -15,7 +15,8 @@ import (
 // Start, comes once, in the place of the batch, and io.EOF after it.
 //
 // Next waits for the source, and while N steps are in flight, until ctx ends; then nothing is lost,
-// and the batch comes with the next call. A loop that holds all N+1 batches gets
+// and the batch comes with the next call. The copies of a batch count in the [transfer.Meter] of ctx, and not in the one
+// that Start was called with. A loop that holds all N+1 batches gets
 // [transfer.ErrInFlight].
 func (l *Loader) Next(ctx context.Context) (*Minibatch, error) {
 	if err := l.takeTurn(ctx, "Next"); err != nil {
@@ -59,6 +60,9 @@ func (l *Loader) next(ctx context.Context) (*Minibatch, error) {
 	b := &Minibatch{loader: l, slot: it.slot, index: it.index, waited: waited, bytes: make([]int64, len(it.slot.fields))}
 	for i, f := range it.slot.fields {
 		b.bytes[i] = int64(len(f))
+		if len(f) > 0 {
+			l.pool.Charge(ctx, transfer.OpH2D, 1, b.bytes[i])
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -57,7 +57,7 @@ func (b *bench) observed(f *form) error {
 	}
 	uploads := func() (n int) {
 		for _, span := range spans.Ended() {
-			if span.Name() == "transfer.h2d" {
+			if span.Name() == "cistern.transfer.h2d" {
 				n++
 			}
 		}

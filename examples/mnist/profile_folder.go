@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/heap"
+	"github.com/cistern-ml/cistern/trace/record"
+	"github.com/cistern-ml/cistern/trace/report"
+	"github.com/cistern-ml/cistern/trace/timeline"
+	"github.com/cistern-ml/cistern/trace/torchsnapshot"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// profileFolder is the folder of -memprofile. The recording and the trace are written while the program runs; what is in
+// use, the peak, the snapshot and the report at the end, and into the folder "oom" when memory runs out for the first time.
+type profileFolder struct {
+	dir       string
+	closely   stepSet
+	cache     *memcache.Cache
+	counter   heap.Counter
+	recording *os.File
+	recorder  *record.Recorder
+	trace     *os.File
+	timeline  *timeline.Timeline
+	memory    *timeline.Memory
+
+	oom sync.Once
+
+	mu   sync.Mutex
+	errs []error // of what was written while the program ran
+}
+
+func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error) {
+	if dir == "" {
+		return nil, nil
+	}
+	if len(closely) == 0 {
+		closely = stepSet{{1, 3}}
+	}
+	f = &profileFolder{dir: dir, closely: closely}
+	if err = os.MkdirAll(dir, 0o777); err == nil {
+		f.recording, err = os.Create(filepath.Join(dir, "recording.jsonl.gz"))
+	}
+	if err == nil {
+		f.trace, err = os.Create(filepath.Join(dir, "trace.json"))
+	}
+	if err == nil {
+		f.timeline, err = timeline.New(f.trace)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("mnist: -memprofile: %w", err), f.close())
+	}
+	f.memory = f.timeline.Memory()
+	f.timeline.SetEnabled(false)
+	return f, nil
+}
+
+// observers see what happens in the cache, in the pool and on the stream.
+func (f *profileFolder) observers() (memcache.Observer, transfer.Observer, device.StreamOptions) {
+	if f == nil {
+		return nil, nil, device.StreamOptions{}
+	}
+	return memcache.Observers(&f.counter, f.memory, outOfMemory{f}), f.timeline.Transfer(), device.StreamOptions{Launching: f.timeline.Launching}
+}
+
+func (f *profileFolder) begin(cache *memcache.Cache) (err error) {
+	if f == nil {
+		return nil
+	}
+	f.cache = cache
+	f.memory.Watch(cache)
+	f.recorder, err = record.Start(f.recording, cache, record.Options{Gzip: true})
+	return err
+}
+
+// step marks a step in the recording. Those of -profile-steps have call stacks, a file of their peak, and events in the trace.
+func (f *profileFolder) step(ctx context.Context, n int64) (_ context.Context, end func()) {
+	if f == nil {
+		return ctx, func() {}
+	}
+	mark := f.recorder.Step(n)
+	if !f.closely.has(n) {
+		return ctx, mark.End
+	}
+	f.timeline.SetEnabled(true)
+	f.failed(f.cache.SetHistoryStacks(memcache.StacksAll))
+	ctx, scope := f.cache.Scope(ctx, "profiled step")
+	return ctx, func() {
+		peak := scope.EndProfile()
+		f.failed(f.cache.SetHistoryStacks(memcache.StacksNone))
+		mark.End()
+		f.failed(f.file(fmt.Sprintf("step-%d.pb.gz", n), f.peak(peak).Write))
+	}
+}
+
+// onProfile puts a step that is looked at closely into the trace. Its kernels may be under way; those of the next step are
+// not seen, unless it is one of them.
+func (f *profileFolder) onProfile(p trace.StepProfile) {
+	if f == nil || !f.closely.has(p.Step) {
+		return
+	}
+	f.timeline.Step(p)
+	if !f.closely.has(p.Step + 1) {
+		f.timeline.SetEnabled(false)
+	}
+}
+
+func (f *profileFolder) peak(p memcache.Profile) heap.Heap {
+	return heap.Heap{Device: f.cache.Device().Name(), Time: time.Now(), Peak: &p}
+}
+
+// outOfMemory sees a request fail for good, and writes down who has the memory before the program frees it.
+type outOfMemory struct{ *profileFolder }
+
+func (o outOfMemory) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
+	if op != memcache.OpOutOfMemory {
+		return ctx, nil
+	}
+	return ctx, o
+}
+
+func (o outOfMemory) End(memcache.OpInfo) {
+	o.oom.Do(func() {
+		if o.cache != nil {
+			o.failed(o.state("oom", nil))
+		}
+	})
+}
+
+// failed keeps an error for the end: profiling stops no training.
+func (f *profileFolder) failed(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && len(f.errs) < 10 {
+		f.errs = append(f.errs, err)
+	}
+}
+
+// write writes what is told at the end.
+func (f *profileFolder) write(steps []trace.StepProfile) error {
+	if f == nil || f.cache == nil {
+		return nil
+	}
+	if err := f.state("", steps); err != nil {
+		return fmt.Errorf("mnist: -memprofile: %w", err)
+	}
+	return nil
+}
+
+// state writes who has the memory now, and had it at the peak, to a folder of the folder.
+func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
+	if err := os.MkdirAll(filepath.Join(f.dir, sub), 0o777); err != nil {
+		return err
+	}
+	inUse := f.cache.Profile()
+	now := heap.Heap{Device: f.cache.Device().Name(), Time: time.Now(), InUse: &inUse, Allocated: f.counter.Holdings()}
+	page, err := report.FromCache(f.cache, steps, report.Options{Name: "mnist"})
+	if err != nil {
+		return err
+	}
+	snapshot := torchsnapshot.State{Snapshot: f.cache.Snapshot(), Config: f.cache.Config()}
+	return errors.Join(
+		f.file(filepath.Join(sub, "heap.pb.gz"), now.Write),
+		f.file(filepath.Join(sub, "peak.pb.gz"), f.peak(f.cache.PeakProfile()).Write),
+		f.file(filepath.Join(sub, "snapshot.pickle"), func(w io.Writer) error { return torchsnapshot.Write(w, snapshot) }),
+		f.file(filepath.Join(sub, "report.html"), func(w io.Writer) error { return report.Write(w, page) }),
+	)
+}
+
+// file writes a file of the folder.
+func (f *profileFolder) file(name string, write func(io.Writer) error) error {
+	file, err := os.Create(filepath.Join(f.dir, name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// close ends the recording and the trace.
+func (f *profileFolder) close() error {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	errs := f.errs
+	f.mu.Unlock()
+	errs = append(errs, f.recorder.Close())
+	if f.timeline != nil {
+		f.memory.Watch(nil)
+		errs = append(errs, f.timeline.Close())
+	}
+	for _, file := range []*os.File{f.recording, f.trace} {
+		if file != nil {
+			errs = append(errs, file.Close())
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("mnist: -memprofile: %w", err)
+	}
+	return nil
+}

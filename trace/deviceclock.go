@@ -1,0 +1,92 @@
+package trace
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Timed events tell how long, and not when. A device clock places them: on a stream of its own, where nothing else is ever
+// queued, an event is reached as soon as it is recorded. The two clocks drift apart, and some drivers give the time between
+// two events in 32 bits, so that a new event is recorded each second while steps are traced.
+
+// anchorAge is how long an event stands for a moment of the host.
+const anchorAge = time.Second
+
+type deviceClock struct {
+	stream device.Stream
+
+	mu     sync.Mutex // not held while the driver is called
+	closed bool
+	last   *anchor
+}
+
+// anchor is an event, and when it was reached by the host's clock.
+type anchor struct {
+	event device.Event
+	at    time.Time
+	users int // steps, and the clock while it is the last one; guarded by deviceClock.mu
+}
+
+func newDeviceClock(dev device.Device) (*deviceClock, error) {
+	s, err := dev.NewStream(device.StreamOptions{})
+	return &deviceClock{stream: s}, err
+}
+
+// take returns the present anchor, for give; after close it is nil.
+func (c *deviceClock) take() (*anchor, error) {
+	c.mu.Lock()
+	a, closed := c.last, c.closed
+	fresh := a != nil && time.Since(a.at) < anchorAge
+	if fresh && !closed {
+		a.users++
+	}
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return nil, nil
+	case fresh:
+		return a, nil
+	}
+	e, err := c.stream.Device().NewEvent(device.EventOptions{Timed: true})
+	if err != nil {
+		return nil, err
+	}
+	next := &anchor{event: e, at: time.Now(), users: 2}
+	if err := c.stream.Record(e); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	c.mu.Lock()
+	old := c.last
+	if c.last = next; c.closed {
+		c.last, next.users = nil, 1
+	}
+	c.mu.Unlock()
+	return next, c.give(old)
+}
+
+// give takes back what take returned, once; of nil it does nothing, also without a clock.
+func (c *deviceClock) give(a *anchor) error {
+	if a == nil {
+		return nil
+	}
+	c.mu.Lock()
+	a.users--
+	unused := a.users == 0
+	c.mu.Unlock()
+	if unused {
+		return a.event.Close()
+	}
+	return nil
+}
+
+// close ends the clock. It is idempotent.
+func (c *deviceClock) close() error {
+	c.mu.Lock()
+	last := c.last
+	c.last, c.closed = nil, true
+	c.mu.Unlock()
+	return errors.Join(c.give(last), c.stream.Close())
+}

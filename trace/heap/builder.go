@@ -1,0 +1,89 @@
+package heap
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// builder makes a profile out of holdings. Those of one owner, size and place are one sample with a value for each of the
+// profile's pairs.
+type builder struct {
+	profile *profile.Profile
+	frames  frames
+	device  string
+	samples map[sampleKey]*profile.Sample
+}
+
+type sampleKey struct {
+	label memcache.Label
+	size  int64
+	stack string
+}
+
+func newBuilder(device string) *builder {
+	p := &profile.Profile{PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: 1}
+	return &builder{profile: p, frames: newFrames(p), device: device, samples: make(map[sampleKey]*profile.Sample)}
+}
+
+// add adds a pair of values. Those of samples that have no such holdings stay 0.
+func (b *builder) add(pair string, holdings []memcache.Holding) {
+	at := len(b.profile.SampleType)
+	b.profile.SampleType = append(b.profile.SampleType, &profile.ValueType{Type: pair + "_objects", Unit: "count"},
+		&profile.ValueType{Type: pair + "_space", Unit: "bytes"})
+	for _, h := range holdings {
+		s := b.sample(h)
+		s.Value = append(s.Value, make([]int64, max(0, at+2-len(s.Value)))...)
+		s.Value[at] += int64(h.Blocks)
+		s.Value[at+1] += h.Bytes
+	}
+}
+
+// finish returns the profile, in which every sample has all values.
+func (b *builder) finish() *profile.Profile {
+	for _, s := range b.profile.Sample {
+		s.Value = append(s.Value, make([]int64, len(b.profile.SampleType)-len(s.Value))...)
+	}
+	return b.profile
+}
+
+// sample is the one that a holding's values belong to.
+func (b *builder) sample(h memcache.Holding) *profile.Sample {
+	key := sampleKey{label: h.Label, size: h.Size, stack: fmt.Sprint(h.Stack)}
+	s := b.samples[key]
+	if s == nil {
+		s = &profile.Sample{Location: b.frames.locations(h), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},
+			NumUnit: map[string][]string{"bytes": {"bytes"}}}
+		if h.Step != 0 {
+			s.NumLabel["step"] = []int64{h.Step}
+		}
+		b.samples[key], b.profile.Sample = s, append(b.profile.Sample, s)
+	}
+	return s
+}
+
+// tags are a label's names and pairs.
+func tags(l memcache.Label, device string) map[string][]string {
+	m := map[string][]string{"category": {l.Category.String()}}
+	if l.Module != "" {
+		m["module"] = []string{l.Module}
+	}
+	if device != "" {
+		m["device"] = []string{device}
+	}
+	if l.Tags == "" {
+		return m
+	}
+	for pair := range strings.SplitSeq(l.Tags, "\n") {
+		key, value, _ := strings.Cut(pair, "=")
+		switch key {
+		case "category", "module", "device", "step", "bytes":
+			key = "tag." + key
+		}
+		m[key] = append(m[key], value)
+	}
+	return m
+}

@@ -1,0 +1,39 @@
+// Package heap writes who holds device memory as a pprof profile, which `go tool pprof`, its flame graphs and other viewers
+// of pprof open as they do Go's own heap profiles.
+//
+//	f, err := os.Create("heap.pb.gz")
+//	err = heap.Of(cache).Write(f)
+//
+//	go tool pprof -top heap.pb.gz                          what is in use
+//	go tool pprof -top -sample_index=peak_space heap.pb.gz     what was at the peak
+//	go tool pprof -top -diff_base old.pb.gz new.pb.gz      what grew
+//
+// # Samples
+//
+// A file has up to three pairs of values, blocks and their bytes, each there only if it is known:
+//
+//	inuse_objects, inuse_space   allocated now
+//	peak_objects, peak_space     allocated when the most was, since New or ResetPeakStats, or in a scope
+//	alloc_objects, alloc_space   handed out in total; a cache does not count this by owner, a [Counter] does
+//
+// Each pair adds up to the cache's own statistic to the byte: MemoryAllocated, MaxMemoryAllocated, AllocatedBytes.All.Allocated.
+// What is reserved and not active is free memory that nobody holds, so it is no sample, which would change the sums: it
+// stands in the comments (`go tool pprof -comments`).
+//
+// # Frames
+//
+// Blocks with a call stack (memcache.StacksState or more) have its frames, without those of memcache. Others have the category of
+// their label, in parentheses, and below it the module's path, each part a frame with what is above it in its name: (gradient),
+// encoder, encoder.0, encoder.0.linear. So -top tells the layers, -peek who is inside one, and a flame graph shows the model.
+//
+// # Tags
+//
+// A label's module, category and own pairs are tags; device too, if it is known. step and bytes, the block's size, are
+// numeric. With them `-tagfocus category=gradient` and `-tagfocus step=17` choose, and `-tagroot category,module` puts layers above
+// call stacks. A pair of the program's own with one of these names has "tag." in front of its key.
+//
+// # Two steps compared
+//
+// -diff_base subtracts by frames. Tags, such as the step, don't matter for that: the gradients of step 18 stand against
+// those of step 17. Only -tagroot, -tagleaf and -tagfocus look at tags; with -tagroot step nothing would cancel.
+package heap

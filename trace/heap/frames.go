@@ -1,0 +1,114 @@
+package heap
+
+import (
+	"runtime"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// frames makes the locations of a profile, each once.
+type frames struct {
+	profile   *profile.Profile
+	mapping   *profile.Mapping
+	calls     map[uintptr]*profile.Location // by program counter
+	names     map[string]*profile.Location  // of frames that are no calls
+	functions map[function]*profile.Function
+}
+
+type function struct{ name, file string }
+
+func newFrames(p *profile.Profile) frames {
+	// Everything is resolved here: no viewer needs the program.
+	m := &profile.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
+	p.Mapping = []*profile.Mapping{m}
+	return frames{profile: p, mapping: m, calls: make(map[uintptr]*profile.Location), names: make(map[string]*profile.Location),
+		functions: make(map[function]*profile.Function)}
+}
+
+// locations are a holding's call stack or, without one, the path of its module below its category; the innermost first.
+func (f *frames) locations(h memcache.Holding) []*profile.Location {
+	if len(h.Stack) == 0 {
+		return f.path(h.Label)
+	}
+	list := make([]*profile.Location, 0, len(h.Stack))
+	for _, pc := range h.Stack {
+		if l := f.call(pc); len(list) > 0 || !own(l) {
+			list = append(list, l)
+		}
+	}
+	if len(list) == 0 { // a test of memcache itself
+		return f.path(h.Label)
+	}
+	return list
+}
+
+// own reports whether a call is inside memcache or the counter, where every allocation ends: it would be the top of each list.
+func own(l *profile.Location) bool {
+	for _, line := range l.Line {
+		name, ok := strings.CutPrefix(line.Function.Name, "github.com/cistern-ml/cistern/")
+		if !ok || !strings.HasPrefix(name, "memcache.") && !strings.HasPrefix(name, "trace/heap.(*Counter).") {
+			return false
+		}
+	}
+	return true
+}
+
+// path are frames that are no calls. Each has the whole path in its name: the linear layers of two blocks are not the same.
+func (f *frames) path(l memcache.Label) []*profile.Location {
+	var list []*profile.Location
+	for m := l.Module; m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
+		list = append(list, f.name(m))
+	}
+	return append(list, f.name("("+l.Category.String()+")"))
+}
+
+func (f *frames) name(name string) *profile.Location {
+	l := f.names[name]
+	if l == nil {
+		l = f.location(profile.Line{Function: f.function(name, "")})
+		f.names[name] = l
+	}
+	return l
+}
+
+// call is the location of a return address, with the calls that were inlined there, the innermost first.
+func (f *frames) call(pc uintptr) *profile.Location {
+	l := f.calls[pc]
+	if l != nil {
+		return l
+	}
+	var lines []profile.Line
+	for frames, more := runtime.CallersFrames([]uintptr{pc}), true; more; {
+		var frame runtime.Frame
+		frame, more = frames.Next()
+		if frame.Function == "" {
+			frame.Function = "unknown"
+		}
+		lines = append(lines, profile.Line{Function: f.function(frame.Function, frame.File), Line: int64(frame.Line)})
+	}
+	l = f.location(lines...)
+	l.Address = uint64(pc)
+	f.calls[pc] = l
+	return l
+}
+
+func (f *frames) location(lines ...profile.Line) *profile.Location {
+	l := &profile.Location{ID: uint64(len(f.profile.Location)) + 1, Mapping: f.mapping, Line: lines}
+	f.profile.Location = append(f.profile.Location, l)
+	return l
+}
+
+// function has no system name: viewers then leave the name as it is, whatever C++ they could read in it.
+func (f *frames) function(name, file string) *profile.Function {
+	key := function{name, file}
+	fn := f.functions[key]
+	if fn == nil {
+		fn = &profile.Function{ID: uint64(len(f.profile.Function)) + 1, Name: name, Filename: file}
+		f.profile.Function = append(f.profile.Function, fn)
+		f.functions[key] = fn
+	}
+	return fn
+}

@@ -1,0 +1,69 @@
+package heap
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+var ErrInvalid = device.ErrInvalid
+
+// Heap is what a file tells. What is nil is left out of it.
+type Heap struct {
+	Device string            // the device's name, a tag of each sample; "": no tag
+	Time   time.Time         // when InUse was true; zero: unknown
+	InUse  *memcache.Profile // of Cache.Profile
+	Peak   *memcache.Profile // of Cache.PeakProfile or Scope.PeakProfile
+	// Allocated is what was handed out in total, such as [Counter.Holdings]: Blocks and Bytes count those that were freed, too.
+	Allocated []memcache.Holding
+}
+
+// Of is a cache's heap now, with its peak. Requests wait while the blocks are walked, twice.
+func Of(c *memcache.Cache) Heap {
+	inUse, peak := c.Profile(), c.PeakProfile()
+	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Peak: &peak}
+}
+
+// Write writes the heap as a compressed profile. A heap that knows nothing is an error that wraps [ErrInvalid].
+func (h Heap) Write(w io.Writer) error {
+	b := newBuilder(h.Device)
+	if h.Allocated != nil {
+		b.add("alloc", h.Allocated)
+	}
+	if h.InUse != nil {
+		b.add("inuse", h.InUse.Holdings)
+		b.comment("in use", h.InUse)
+	}
+	if h.Peak != nil {
+		b.add("peak", h.Peak.Holdings)
+		b.comment("at the peak", h.Peak)
+	}
+	p := b.finish()
+	if len(p.SampleType) == 0 {
+		return fmt.Errorf("heap: Write: %w: InUse, Peak and Allocated are all nil; Of(cache) sets the first two", ErrInvalid)
+	}
+	p.DefaultSampleType = p.SampleType[len(p.SampleType)-1].Type
+	if h.InUse != nil {
+		p.DefaultSampleType = "inuse_space"
+	}
+	if !h.Time.IsZero() {
+		p.TimeNanos = h.Time.UnixNano()
+	}
+	if err := p.CheckValid(); err != nil {
+		return fmt.Errorf("heap: Write: %w", err)
+	}
+	if err := p.Write(w); err != nil {
+		return fmt.Errorf("heap: Write: %w", err)
+	}
+	return nil
+}
+
+// comment tells what is no sample: memory that nobody holds.
+func (b *builder) comment(when string, p *memcache.Profile) {
+	b.profile.Comments = append(b.profile.Comments, fmt.Sprintf("%s: %d bytes allocated, %d active, %d reserved; %d of them free",
+		when, p.Allocated, p.Active, p.Reserved, p.Reserved-p.Active))
+}

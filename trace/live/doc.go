@@ -1,0 +1,24 @@
+// Package live shows a running program's device memory over HTTP, beside net/http/pprof:
+//
+//	h, err := live.New(live.Config{Cache: cache, Pool: pool})
+//	defer h.Close()
+//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, OnProfile: h.Step})
+//	http.Handle("/debug/cistern/", h)
+//	expvar.Publish("cistern", h)
+//
+// It listens nowhere by itself, and registers nothing. Whoever can reach the pages sees names of modules and functions:
+// serve them as net/http/pprof is served, on localhost or behind something that asks who is there.
+//
+//	/debug/cistern/           an index, with the latest steps as they end
+//	/debug/cistern/heap       who holds the memory, for go tool pprof (trace/heap); ?seconds=N: what changed meanwhile
+//	/debug/cistern/peak       who held it at the peak, for go tool pprof
+//	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and memreplay (trace/torchsnapshot)
+//	/debug/cistern/report     the page of trace/report
+//	/debug/cistern/steps      the latest steps as JSON; as server-sent events for those who accept text/event-stream
+//	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's names
+//
+// The addresses of memory are given only to those who ask with ?addresses=1; otherwise they are moved, all by the same
+// distance, so that files still verify. A slow client holds no lock and holds up no step: what it asked for was copied before
+// the first byte is sent, an event stream that falls behind is told how many steps it missed, and a client that takes
+// nothing for 30 seconds is cut off. Four answers are made or sent at a time; more are refused with status 503.
+package live

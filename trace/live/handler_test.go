@@ -1,0 +1,337 @@
+package live
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"expvar"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/heap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const mib = 1 << 20
+
+// site is a handler on a server, of a cache with a history.
+type site struct {
+	*Handler
+	t      *testing.T
+	server *httptest.Server
+	cache  *memcache.Cache
+	stream device.Stream
+	live   []memcache.Block
+}
+
+func newSite(t *testing.T, config Config) *site {
+	t.Helper()
+	counter := &heap.Counter{}
+	s := stacktest.New(t, stacktest.Config{Device: cisterntest.Host(t, 256*mib), Cache: memcache.Config{Observer: counter}})
+	require.NoError(t, s.Cache.RecordHistory(memcache.HistoryOptions{Entries: 1000}))
+	config.Cache, config.Pool, config.Allocated = s.Cache, s.Pool, counter.Holdings
+	h, err := New(config)
+	require.NoError(t, err)
+	out := &site{Handler: h, t: t, server: httptest.NewServer(h), cache: s.Cache, stream: s.Stream}
+	t.Cleanup(func() {
+		assert.NoError(t, h.Close())
+		out.server.Close()
+		http.DefaultClient.CloseIdleConnections()
+		for _, b := range out.live {
+			assert.NoError(t, b.Free())
+		}
+	})
+	return out
+}
+
+func (s *site) alloc(module string, bytes int64) memcache.Block {
+	s.t.Helper()
+	ctx := memcache.WithCategory(memcache.WithModule(s.t.Context(), module), memcache.CategoryActivation)
+	b, err := s.cache.Alloc(ctx, bytes, s.stream)
+	require.NoError(s.t, err)
+	s.live = append(s.live, b)
+	return b
+}
+
+// free frees the latest block.
+func (s *site) free() {
+	s.t.Helper()
+	require.NoError(s.t, s.live[len(s.live)-1].Free())
+	s.live = s.live[:len(s.live)-1]
+}
+
+func (s *site) get(path string) (status int, header http.Header, body []byte) {
+	s.t.Helper()
+	r, err := http.Get(s.server.URL + Prefix + path)
+	require.NoError(s.t, err)
+	defer r.Body.Close()
+	body, err = io.ReadAll(r.Body)
+	require.NoError(s.t, err)
+	return r.StatusCode, r.Header, body
+}
+
+// sums are those of a pprof file by sample type.
+func sums(t *testing.T, file []byte) map[string]int64 {
+	t.Helper()
+	p, err := profile.Parse(bytes.NewReader(file))
+	require.NoError(t, err)
+	all := map[string]int64{}
+	for i, kind := range p.SampleType {
+		all[kind.Type] = 0
+		for _, s := range p.Sample {
+			all[kind.Type] += s.Value[i]
+		}
+	}
+	return all
+}
+
+func TestHeap(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("0", 3*mib)
+	s.alloc("2", 5*mib)
+	s.free()
+	s.alloc("4", mib)
+	_, header, file := s.get("heap")
+	require.Equal(t, `attachment; filename="heap.pb.gz"`, header.Get("Content-Disposition"))
+	require.Equal(t, map[string]int64{
+		"inuse_objects": 2, "inuse_space": s.cache.MemoryAllocated(),
+		"peak_objects": 2, "peak_space": s.cache.MaxMemoryAllocated(),
+		"alloc_objects": 3, "alloc_space": s.cache.Stats().AllocatedBytes.All.Allocated,
+	}, sums(t, file))
+	_, _, file = s.get("peak")
+	require.Equal(t, map[string]int64{"peak_objects": 2, "peak_space": s.cache.MaxMemoryAllocated()}, sums(t, file))
+}
+
+// TestDelta: what is there before and after is in neither.
+func TestDelta(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("stays", 7*mib)
+	s.alloc("goes", 2*mib)
+	done := make(chan map[string]int64)
+	go func() {
+		_, _, file := s.get("heap?seconds=1")
+		done <- sums(t, file)
+	}()
+	require.Eventually(t, func() bool { return len(s.slots) == 1 }, 10*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // it has looked
+	s.free()
+	s.alloc("comes", 3*mib)
+	require.Equal(t, map[string]int64{"inuse_objects": 0, "inuse_space": mib, "alloc_objects": 1, "alloc_space": 3 * mib}, <-done)
+
+	for _, bad := range []string{"0", "-1", "301", "x", "1.5", "99999999999999999999"} {
+		status, _, text := s.get("heap?seconds=" + bad)
+		require.Equal(t, http.StatusBadRequest, status)
+		require.Contains(t, string(text), fmt.Sprintf("%q", bad))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+Prefix+"heap?seconds=300", nil)
+	require.NoError(t, err)
+	_, err = http.DefaultClient.Do(r)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond, "who has gone is waited for no longer")
+}
+
+// TestSnapshot: addresses are those of the cache for who asks, and else moved by one distance; memreplay verifies the file.
+func TestSnapshot(t *testing.T) {
+	s := newSite(t, Config{})
+	for i := range 6 {
+		s.alloc("0", int64(i+1)*mib/2)
+	}
+	s.free()
+	s.free()
+	read := func(path string) (*recording.Recording, []byte) {
+		_, _, file := s.get(path)
+		list, err := recording.Read(bytes.NewReader(file), "snapshot.pickle", recording.Limits{})
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		return list[0], file
+	}
+	moved, file := read("snapshot")
+	asked, _ := read("snapshot?addresses=1")
+	require.Equal(t, len(asked.Entries), len(moved.Entries))
+	distance := asked.Entries[0].Addr - moved.Entries[0].Addr
+	require.NotZero(t, distance)
+	require.Zero(t, distance%alignment)
+	addresses := map[device.Ptr]bool{}
+	for i, e := range asked.Entries {
+		addresses[e.Addr] = true
+		require.Equal(t, e.Addr-distance, moved.Entries[i].Addr)
+	}
+	for _, b := range s.live {
+		require.True(t, addresses[b.Ptr()])
+	}
+	for i, seg := range asked.Segments {
+		require.Equal(t, seg.Address-distance, moved.Segments[i].Address)
+	}
+	require.Less(t, moved.Entries[0].Addr, floor+alignment)
+	name := filepath.Join(t.TempDir(), "snapshot.pickle")
+	require.NoError(t, os.WriteFile(name, file, 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../../memcache/memreplay", name).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func TestReport(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("</script><b>", mib)
+	s.Step(trace.StepProfile{Step: 17})
+	status, header, page := s.get("report")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "text/html; charset=utf-8", header.Get("Content-Type"))
+	require.NotContains(t, string(page), "</script><b>")
+	require.NotContains(t, string(page), fmt.Sprintf("%x", s.live[0].Ptr()))
+}
+
+func TestIndex(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("0", 3*mib)
+	_, header, page := s.get("")
+	text := string(page)
+	require.Contains(t, text, "<b>3.0 MiB</b> allocated")
+	require.Contains(t, text, `<td>activation</td><td title="3145728 bytes">3.0 MiB</td><td>1</td>`)
+	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'")
+	nonce := strings.Split(strings.SplitAfter(header.Get("Content-Security-Policy"), "script-src 'nonce-")[1], "'")[0]
+	require.Contains(t, text, `<script nonce="`+nonce+`">`)
+	_, other, _ := s.get("")
+	require.NotContains(t, other.Get("Content-Security-Policy"), nonce, "it is used once")
+	for _, link := range []string{"heap", "peak", "snapshot", "report", "steps", "stats"} {
+		require.Contains(t, text, `<a href="`+link+`">`)
+		status, _, _ := s.get(link)
+		require.Equal(t, http.StatusOK, status, link)
+	}
+}
+
+// TestStats are the same for expvar.
+func TestStats(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("0", 3*mib)
+	s.Step(trace.StepProfile{})
+	_, _, text := s.get("stats")
+	var v expvar.Var = s.Handler
+	require.JSONEq(t, v.String(), string(text))
+	var got struct {
+		Device string
+		Memory map[string]int64
+		Pinned map[string]any
+		Steps  int64
+	}
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, s.cache.Stats().Map(), got.Memory)
+	require.Contains(t, slicesOf(maps.Keys(got.Pinned)), "HeldBytes")
+	require.Equal(t, []any{s.cache.Device().Name(), int64(1)}, []any{got.Device, got.Steps})
+}
+
+func slicesOf(keys func(func(string) bool)) (list []string) {
+	for k := range keys {
+		list = append(list, k)
+	}
+	return list
+}
+
+func TestOnlyReads(t *testing.T) {
+	s := newSite(t, Config{})
+	r, err := http.Post(s.server.URL+Prefix+"heap", "", nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
+	for _, path := range []string{"nothing", "heap/", "../../etc/passwd"} {
+		status, _, _ := s.get(path)
+		require.Equal(t, http.StatusNotFound, status, path)
+	}
+}
+
+// TestTooMany: answers that are made or sent are bounded, and the next one is served.
+func TestTooMany(t *testing.T) {
+	s := newSite(t, Config{})
+	for range answers {
+		s.slots <- struct{}{}
+	}
+	for _, path := range []string{"", "heap", "steps"} {
+		status, header, _ := s.get(path)
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		require.Equal(t, "1", header.Get("Retry-After"))
+	}
+	<-s.slots
+	for range 2 * answers {
+		status, _, _ := s.get("heap")
+		require.Equal(t, http.StatusOK, status)
+	}
+	for range answers - 1 {
+		<-s.slots
+	}
+}
+
+// TestSlowClient: one that takes nothing holds up neither the program nor the others.
+func TestSlowClient(t *testing.T) {
+	s := newSite(t, Config{})
+	for range 400 {
+		s.alloc(strings.Repeat("a long name ", 400), 512)
+	}
+	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(1024))
+	_, err = fmt.Fprintf(c, "GET %ssnapshot HTTP/1.1\r\nHost: x\r\n\r\n", Prefix)
+	require.NoError(t, err)
+	_, err = bufio.NewReaderSize(c, 16).ReadByte()
+	require.NoError(t, err)
+	s.alloc("meanwhile", mib)
+	s.free()
+	status, _, _ := s.get("heap")
+	require.Equal(t, http.StatusOK, status)
+	c.Close()
+	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := New(Config{})
+	require.ErrorIs(t, err, ErrInvalid)
+	s := newSite(t, Config{})
+	for _, n := range []int{-1, maxSteps + 1} {
+		_, err = New(Config{Cache: s.cache, Steps: n})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, fmt.Sprint(n))
+	}
+	h, err := New(Config{Cache: s.cache})
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"stats", nil))
+	require.NotContains(t, w.Body.String(), "pinned", "there is no pool")
+	require.NoError(t, h.Close())
+	require.NoError(t, h.Close())
+}
+
+// TestClosedCache: its last figures are there.
+func TestClosedCache(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("0", mib)
+	s.free()
+	require.NoError(t, s.cache.Close())
+	for _, path := range []string{"", "heap", "peak", "snapshot", "report", "stats", "steps"} {
+		status, _, _ := s.get(path)
+		require.Equal(t, http.StatusOK, status, path)
+	}
+}

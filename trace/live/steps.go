@@ -1,0 +1,151 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/trace"
+)
+
+// Those who watch steps read the log at their own pace: each knows the number of the next step that it wants, and is woken
+// by a channel that the next Step closes. So Step never waits, however slow or many they are, and nothing is kept for any of
+// them.
+
+// stepLog is a ring of the latest steps.
+type stepLog struct {
+	mu   sync.Mutex
+	ring []trace.StepProfile
+	n    int64         // steps ever added
+	more chan struct{} // closed when the next one comes
+}
+
+func (l *stepLog) init(n int) { l.ring, l.more = make([]trace.StepProfile, n), make(chan struct{}) }
+
+func (l *stepLog) add(p trace.StepProfile) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ring[l.n%int64(len(l.ring))] = p
+	l.n++
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+func (l *stepLog) count() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}
+
+// latest are up to n of the latest steps, the oldest first.
+func (l *stepLog) latest(n int) []trace.StepProfile {
+	steps, _, _ := l.since(max(0, l.count()-int64(n)))
+	return steps
+}
+
+// since are the steps from the from-th on that are still there, the number of the first of them, and what is closed when
+// there is another one.
+func (l *stepLog) since(from int64) (steps []trace.StepProfile, first int64, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = min(max(from, l.n-int64(len(l.ring))), l.n)
+	for i := first; i < l.n; i++ {
+		steps = append(steps, l.ring[i%int64(len(l.ring))])
+	}
+	return steps, first, l.more
+}
+
+func (h *Handler) serveSteps(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		h.stream(&patient{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+		return
+	}
+	h.bounded(h.listSteps)(w, r)
+}
+
+// listSteps sends the latest steps as a JSON array; ?last=N: so many.
+func (h *Handler) listSteps(w http.ResponseWriter, r *http.Request) {
+	n := h.config.Steps
+	if text := r.URL.Query().Get("last"); text != "" {
+		last, err := strconv.Atoi(text)
+		if err != nil || last < 0 {
+			http.Error(w, fmt.Sprintf("last is %q: want a number of steps", text), http.StatusBadRequest)
+			return
+		}
+		n = min(n, last)
+	}
+	steps := h.steps.latest(n)
+	if steps == nil {
+		steps = []trace.StepProfile{} // [] in JSON, not null
+	}
+	sendJSON(w, steps)
+}
+
+const (
+	// watchers is how many streams of events there may be at a time.
+	watchers = 64
+	// heartbeat is how often a stream without steps says that it lives.
+	heartbeat = 15 * time.Second
+)
+
+// stream sends each step as it ends as a server-sent event, whose id is the number of steps before it. A client that comes
+// back with the last id that it saw (Last-Event-ID), as browsers do, goes on behind it; others begin with the next step.
+func (h *Handler) stream(w *patient, r *http.Request) {
+	if h.watching.Add(1) > watchers {
+		h.watching.Add(-1)
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, strconv.Itoa(watchers)+" clients are watching: try again", http.StatusServiceUnavailable)
+		return
+	}
+	defer h.watching.Add(-1)
+	next := h.steps.count()
+	if last, err := strconv.ParseInt(r.Header.Get("Last-Event-ID"), 10, 64); err == nil && last >= 0 && last < next {
+		next = last + 1
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		steps, first, more := h.steps.since(next)
+		if err := sendEvents(w, steps, first, first-next); err != nil {
+			return
+		}
+		next = first + int64(len(steps))
+		select {
+		case <-more:
+		case <-beat.C:
+			if _, err := fmt.Fprint(w, ": still here\n\n"); err != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-h.done:
+			return
+		}
+	}
+}
+
+// sendEvents sends steps, the first of which has the number first, and tells how many were missed before it.
+func sendEvents(w *patient, steps []trace.StepProfile, first, missed int64) error {
+	if missed > 0 {
+		if _, err := fmt.Fprintf(w, "event: missed\ndata: %d\n\n", missed); err != nil {
+			return err
+		}
+	}
+	for i, p := range steps {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "id: %d\nevent: step\ndata: %s\n\n", first+int64(i), text); err != nil {
+			return err
+		}
+	}
+	return w.control.Flush()
+}

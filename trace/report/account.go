@@ -1,0 +1,287 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// account is what a page shows, worked out from a source. A moment is the number of an entry, or -1 for before the first: a
+// block is held at every moment from alloc up to, and without, free.
+type account struct {
+	*source
+	blocks []block
+	ranges []memory
+	steps  []stepAccount
+	sites  []kept
+
+	peak         int32 // the first moment at which most is allocated
+	peakBytes    int64
+	peakReserved int64
+	exact        bool // blocks have the size that the allocator gave them, and not what was asked for, rounded
+}
+
+// block is one hand-out.
+type block struct {
+	alloc, free, done int32 // done: when it no longer waits for a stream
+	addr              uint64
+	size, requested   int64
+	stream            uint64
+	owner             int32
+	step              int64
+}
+
+// memory is a range from the driver, for some time.
+type memory struct {
+	addr     uint64
+	size     int64
+	from, to int32
+	stream   uint64
+	mapped   bool // part of an expandable segment
+}
+
+// maxBytes is the most that a page's numbers hold exactly.
+const maxBytes = 1 << 53
+
+// errTooLarge is about entries that no device can have.
+var errTooLarge = errors.New("more than 2^53 bytes are in use at once: no device has so much memory")
+
+// newAccount works a source out.
+func newAccount(s *source) (*account, error) {
+	a := &account{source: s}
+	a.exact = blockSizes(s) == nil
+	a.addBlocks()
+	a.addRanges()
+	if err := a.findPeak(); err != nil {
+		return nil, fmt.Errorf("report: %s: %w", s.name, err)
+	}
+	a.addSteps()
+	a.addKept()
+	return a, nil
+}
+
+// moments is the number of entries, which is the first moment behind all.
+func (a *account) moments() int32 { return int32(len(a.entries)) }
+
+// addBlocks pairs allocations with frees. What is freed without having been allocated was there before; what the entries
+// contradict is counted, and the latest entry holds.
+func (a *account) addBlocks() {
+	live := make(map[uint64]int32, 1024)
+	n, old, odd := a.moments(), 0, 0
+	for i := range a.entries {
+		e, at := &a.entries[i], int32(i)
+		b, held := live[e.addr]
+		switch e.action {
+		case recording.Alloc:
+			if held {
+				a.blocks[b].end(at)
+				odd++
+			}
+			live[e.addr] = int32(len(a.blocks))
+			a.blocks = append(a.blocks, block{alloc: at, free: n, done: n, addr: e.addr, size: a.sizeOf(e), requested: e.requested,
+				stream: e.stream, owner: e.owner, step: e.step})
+		case recording.FreeRequested, recording.FreeCompleted:
+			if !held {
+				b = int32(len(a.blocks))
+				freed := n
+				if e.action == recording.FreeCompleted {
+					freed = -1 // it was waiting for a stream
+				}
+				a.blocks = append(a.blocks, block{alloc: -1, free: freed, done: n, addr: e.addr, size: a.sizeOf(e), requested: e.requested,
+					stream: e.stream, owner: a.earlier(e.owner), step: e.step})
+				live[e.addr] = b
+				old++
+			}
+			a.blocks[b].free = min(a.blocks[b].free, at)
+			if e.action == recording.FreeCompleted {
+				a.blocks[b].done = at
+				delete(live, e.addr)
+			}
+		}
+	}
+	missing := a.addFinal(live)
+	if old > 0 {
+		a.note("%d blocks were allocated before the recording began: they are held from its start until they are freed", old)
+	}
+	if odd > 0 {
+		a.note("%d blocks were allocated where the entries have one that was not freed: entries are missing, and those blocks end there", odd)
+	}
+	if missing > 0 {
+		a.note("%d blocks that the entries leave in use are not in the segments at the end: entries are missing", missing)
+	}
+	if !a.exact {
+		a.note("the entries do not tell how large all blocks are: such a block counts as what was asked for, rounded")
+	}
+}
+
+// sizeOf is the size of an entry's block. Frees tell only what was asked for.
+func (a *account) sizeOf(e *entry) int64 {
+	if e.size > 0 {
+		return e.size
+	}
+	a.exact = false
+	return a.sizing.round(e.requested)
+}
+
+func (a *account) note(format string, args ...any) {
+	a.notes = append(a.notes, fmt.Sprintf(format, args...))
+}
+
+// end ends a block that is still held.
+func (b *block) end(at int32) { b.free, b.done = min(b.free, at), min(b.done, at) }
+
+// earlier is the owner of a block from before the recording, of which the free may know more.
+func (a *account) earlier(id int32) int32 {
+	if o := a.owners.list[id]; o.category > 0 || o.module != "" {
+		return id
+	}
+	return a.owners.add(owner{category: before, stack: -1})
+}
+
+// addFinal takes in the blocks at the end, and returns how many blocks they lack.
+func (a *account) addFinal(live map[uint64]int32) (missing int) {
+	if a.final == nil {
+		return 0
+	}
+	n := a.moments()
+	seen := make(map[int32]bool)
+	for _, seg := range a.final {
+		for _, f := range seg.blocks {
+			if i, ok := live[f.addr]; ok && a.blocks[i].requested == f.requested {
+				seen[i] = true
+				a.blocks[i].size = f.size
+				continue
+			}
+			b := block{alloc: -1, free: n, done: n, addr: f.addr, size: f.size, requested: f.requested, stream: seg.stream, owner: f.owner, step: f.step}
+			if f.pending {
+				b.free = -1
+			}
+			a.blocks = append(a.blocks, b)
+		}
+	}
+	for _, i := range live {
+		if !seen[i] {
+			missing++
+		}
+	}
+	return missing
+}
+
+// addRanges finds out from when to when the driver's memory was there.
+func (a *account) addRanges() {
+	var list []memory // open ones by address
+	n := a.moments()
+	find := func(addr uint64) int {
+		i, _ := slices.BinarySearchFunc(list, addr, func(m memory, at uint64) int {
+			if m.addr+uint64(m.size) <= at {
+				return -1
+			}
+			return 1
+		})
+		return i
+	}
+	// take ends what is of the range, as far as it is known, and keeps the parts beside it.
+	take := func(addr uint64, size int64, at int32) (known int64) {
+		end := addr + uint64(size)
+		i := find(addr)
+		j := i
+		var rest []memory
+		for ; j < len(list) && list[j].addr < end; j++ {
+			m := list[j]
+			lo, hi := max(m.addr, addr), min(m.addr+uint64(m.size), end)
+			known += int64(hi - lo)
+			a.ranges = append(a.ranges, memory{addr: lo, size: int64(hi - lo), from: m.from, to: at, stream: m.stream, mapped: m.mapped})
+			if m.addr < lo {
+				rest = append(rest, memory{addr: m.addr, size: int64(lo - m.addr), from: m.from, stream: m.stream, mapped: m.mapped})
+			}
+			if e := m.addr + uint64(m.size); e > hi {
+				rest = append(rest, memory{addr: hi, size: int64(e - hi), from: m.from, stream: m.stream, mapped: m.mapped})
+			}
+		}
+		list = slices.Replace(list, i, j, rest...)
+		return known
+	}
+	for i := range a.entries {
+		e, at := &a.entries[i], int32(i)
+		switch e.action {
+		case recording.SegmentAlloc, recording.SegmentMap:
+			take(e.addr, e.requested, at)
+			list = slices.Insert(list, find(e.addr), memory{addr: e.addr, size: e.requested, from: at, stream: e.stream, mapped: e.action == recording.SegmentMap})
+		case recording.SegmentFree, recording.SegmentUnmap:
+			if known := take(e.addr, e.requested, at); known == 0 {
+				a.ranges = append(a.ranges, memory{addr: e.addr, size: e.requested, from: -1, to: at, stream: e.stream, mapped: e.action == recording.SegmentUnmap})
+			}
+		}
+	}
+	for _, seg := range a.final {
+		if i := find(seg.addr); i >= len(list) || list[i].addr >= seg.addr+uint64(seg.size) {
+			list = slices.Insert(list, i, memory{addr: seg.addr, size: seg.size, from: -1, stream: seg.stream})
+		}
+	}
+	for _, m := range list {
+		m.to = n
+		a.ranges = append(a.ranges, m)
+	}
+	a.ranges = slices.DeleteFunc(a.ranges, func(m memory) bool { return m.from == m.to })
+}
+
+// curve is a quantity at each moment, from -1 on: curve[i] is that of moment i-1.
+func (a *account) curve(add func(delta func(at int32, by int64))) ([]int64, error) {
+	c := make([]int64, int(a.moments())+1)
+	add(func(at int32, by int64) {
+		if at < a.moments() {
+			c[at+1] += by
+		}
+	})
+	for i := range c {
+		if i > 0 {
+			c[i] += c[i-1]
+		}
+		if c[i] > maxBytes {
+			return nil, errTooLarge
+		}
+	}
+	return c, nil
+}
+
+// allocated is the curve of the bytes that are handed out.
+func (a *account) allocated() ([]int64, error) {
+	return a.curve(func(delta func(int32, int64)) {
+		for _, b := range a.blocks {
+			delta(b.alloc, b.size)
+			delta(b.free, -b.size)
+		}
+	})
+}
+
+// reserved is the curve of the bytes that the driver gave.
+func (a *account) reserved() ([]int64, error) {
+	return a.curve(func(delta func(int32, int64)) {
+		for _, m := range a.ranges {
+			delta(m.from, m.size)
+			delta(m.to, -m.size)
+		}
+	})
+}
+
+// findPeak finds the first moment at which most is allocated.
+func (a *account) findPeak() error {
+	allocated, err := a.allocated()
+	if err != nil {
+		return err
+	}
+	reserved, err := a.reserved()
+	if err != nil {
+		return err
+	}
+	a.peak, a.peakBytes = -1, allocated[0]
+	for i, v := range allocated {
+		if v > a.peakBytes {
+			a.peak, a.peakBytes = int32(i-1), v
+		}
+	}
+	a.peakReserved = slices.Max(reserved)
+	return nil
+}

@@ -1,0 +1,315 @@
+package report
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/record"
+)
+
+// TestAccountAgainstLedger compares what a page shows, at every moment that the program knows, with what the program wrote down, and
+// the peak with the cache's own.
+func TestAccountAgainstLedger(t *testing.T) {
+	for i, config := range []memcache.Config{{}, {ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}, {MaxSplitSizeMB: 32}} {
+		for seed := range 8 {
+			l := newLedger(t, config, 1+seed%3, everything)
+			l.random(newRand(uint64(100*i+seed)), 12)
+			a := l.report(Options{}).account
+			require.True(t, a.exact, name(seed))
+			for _, s := range l.states {
+				require.Equal(t, s.held, a.heldAt(int32(s.entries-1)), "%v after %d entries", config, s.entries)
+			}
+			require.Equal(t, l.cache.MaxMemoryAllocated(), a.peakBytes)
+			require.Equal(t, l.cache.MaxMemoryReserved(), a.peakReserved)
+			require.Equal(t, a.peakBytes, sum(a.heldAt(a.peak)))
+			peak := make(map[memcache.Label]int64)
+			for _, h := range l.cache.PeakProfile().Holdings {
+				peak[memcache.Label{Module: h.Module, Category: h.Category}] += h.Bytes
+			}
+			require.Equal(t, peak, a.heldAt(a.peak))
+			require.Empty(t, a.notes)
+		}
+	}
+}
+
+// TestStepsAgainstLedger: each row of the table of steps, by hand.
+func TestStepsAgainstLedger(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 2, everything)
+	l.random(newRand(7), 40)
+	a := l.report(Options{}).account
+	require.Len(t, a.steps, 40)
+	before := state{held: map[memcache.Label]int64{}}
+	at := 0
+	for _, row := range a.steps {
+		// A step lasts from its first allocation to the next one's.
+		start, peak, allocs, frees := sum(before.held), before, 0, 0
+		for ; at < len(l.states) && l.states[at].step == row.step; at++ {
+			s := l.states[at]
+			if sum(s.held) > sum(peak.held) {
+				peak = s
+			}
+			if sum(s.held) > sum(before.held) {
+				allocs++
+			} else {
+				frees++
+			}
+			before = s
+		}
+		require.Equal(t, start, row.start, row.step)
+		require.Equal(t, sum(before.held), row.end, row.step)
+		require.Equal(t, sum(peak.held), row.peak, row.step)
+		require.EqualValues(t, allocs, row.allocs, row.step)
+		require.EqualValues(t, frees, row.frees, row.step)
+		shares := make([]int64, categories)
+		for label, n := range peak.held {
+			shares[label.Category] += n
+		}
+		require.Equal(t, shares, row.shares, row.step)
+		left := int64(0)
+		for b, label := range l.held {
+			if label.Step == row.step {
+				left += b.Size()
+			}
+		}
+		require.Equal(t, left, row.left, "step %d frees nothing of earlier steps here", row.step)
+	}
+	require.Equal(t, len(l.states), at)
+}
+
+// TestNeverFreed: what each step leaves behind grows, what the first one makes for all others does not.
+func TestNeverFreed(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 1, everything)
+	mlp(l, 20, 3000)
+	a := l.report(Options{}).account
+	require.True(t, a.sites[0].grows)
+	leak := a.sites[0]
+	require.Equal(t, "metrics", a.owners.list[leak.owner].module)
+	require.Equal(t, kept{owner: leak.owner, bytes: 20 * 3072, blocks: 20, first: 1, last: 20, steps: 20, grows: true}, leak)
+	held := make(map[int8]int64)
+	for _, k := range a.sites[1:] {
+		require.False(t, k.grows)
+		held[a.owners.list[k.owner].category] += k.bytes
+	}
+	require.Len(t, held, 2)
+	require.Equal(t, 2*held[int8(memcache.CategoryParameter)], held[int8(memcache.CategoryOptimizerState)])
+	require.Equal(t, l.cache.MemoryAllocated(), leak.bytes+sum(held))
+}
+
+// TestRecordedPeaks: the peaks of PyTorch's own recordings are those of its statistics.
+func TestRecordedPeaks(t *testing.T) {
+	files, err := filepath.Glob("../../memcache/testdata/recordings/*.jsonl.gz")
+	require.NoError(t, err)
+	files = append(files, "../../internal/recording/testdata/mnist_mlp.pickle.gz", "../../internal/recording/testdata/sample_with_stacks.pickle")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if race.Enabled && len(text) > 64<<10 {
+			continue // the detector sees one goroutine
+		}
+		list, err := recording.Read(bytes.NewReader(text), file, recording.Limits{Details: true})
+		require.NoError(t, err)
+		a, err := newAccount(fromRecording(list[0]))
+		require.NoError(t, err)
+		require.True(t, a.exact, file)
+		require.Empty(t, missingNotes(a), file)
+		if stats := list[0].Stats; stats != nil {
+			require.Equal(t, stats["allocated_bytes.all.peak"], a.peakBytes, file)
+			require.Equal(t, stats["reserved_bytes.all.peak"], a.peakReserved, file)
+		}
+	}
+	require.Greater(t, len(files), 20)
+}
+
+// missingNotes are the notes that say that something is not there.
+func missingNotes(a *account) (list []string) {
+	for _, n := range a.notes {
+		if strings.Contains(n, "missing") || strings.Contains(n, "before the recording") {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// TestLateRecording: a recording that lost its beginning still knows, from its frees and from the segments at the end, what was there
+// before.
+func TestLateRecording(t *testing.T) {
+	text, err := os.ReadFile("../../memcache/testdata/recordings/resnet50.jsonl.gz")
+	require.NoError(t, err)
+	read := func() *recording.Recording {
+		list, err := recording.Read(bytes.NewReader(text), "file", recording.Limits{Details: true})
+		require.NoError(t, err)
+		return list[0]
+	}
+	whole, err := newAccount(fromRecording(read()))
+	require.NoError(t, err)
+	for _, lost := range []int32{1, 100, 5577, 12000, whole.moments() - 1, whole.moments()} {
+		rec := read()
+		rec.Entries = rec.Entries[lost:]
+		late, err := newAccount(fromRecording(rec))
+		require.NoError(t, err)
+		want, err := whole.allocated()
+		require.NoError(t, err)
+		got, err := late.allocated()
+		require.NoError(t, err)
+		for i, v := range got {
+			// Blocks that were not split are a little larger than the requests that the entries tell.
+			require.LessOrEqual(t, v, want[int(lost)+i])
+			require.InEpsilon(t, want[int(lost)+i]+1, v+1, 0.05, "moment %d of those from %d on", i-1, lost)
+		}
+		reserved, err := late.reserved()
+		require.NoError(t, err)
+		wantReserved, err := whole.reserved()
+		require.NoError(t, err)
+		require.Equal(t, wantReserved[lost:], reserved, lost)
+	}
+}
+
+// TestForgetfulHistory: a ring that has forgotten the beginning still ends with what the cache holds.
+func TestForgetfulHistory(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 2, memcache.HistoryOptions{Entries: 150})
+	l.random(newRand(3), 30)
+	a := l.report(Options{}).account
+	require.EqualValues(t, 150, a.moments())
+	require.False(t, a.exact)
+	held := a.heldAt(a.moments() - 1)
+	delete(held, memcache.Label{}) // nobody knows
+	for label, n := range held {
+		require.Equal(t, l.states[len(l.states)-1].held[label], n, label)
+	}
+	allocated, err := a.allocated()
+	require.NoError(t, err)
+	require.InEpsilon(t, l.cache.MemoryAllocated(), allocated[len(allocated)-1], 0.01)
+	require.Equal(t, l.cache.MaxMemoryAllocated(), a.profiles[1].allocated, "the cache's own profile is exact all the same")
+}
+
+// TestAnyEntries: whatever the entries say, the account adds up and nothing panics.
+func TestAnyEntries(t *testing.T) {
+	for seed := range 300 {
+		r := newRand(uint64(seed))
+		s := &source{name: name(seed), sizing: sizingOf("", nil), owners: newOwners()}
+		nobody := s.owners.add(owner{category: unlabelled, stack: -1})
+		for range r.IntN(60) {
+			s.entries = append(s.entries, entry{action: recording.Action(r.IntN(8)), addr: uint64(1+r.IntN(6)) << 12, requested: 1 + r.Int64N(3<<12), owner: nobody, step: r.Int64N(4)})
+		}
+		for range r.IntN(3) {
+			s.final = append(s.final, finalSegment{addr: uint64(1+r.IntN(6)) << 12, size: 1 << 13, blocks: []finalBlock{{addr: uint64(1+r.IntN(6)) << 12, size: 4096, requested: 1, pending: r.IntN(2) == 0, owner: nobody}}})
+		}
+		s.spans = randomSpans(r, len(s.entries))
+		a, err := newAccount(s)
+		require.NoError(t, err)
+		peak, at := int64(-1), int32(0)
+		for m := int32(-1); m < a.moments(); m++ {
+			held := sum(a.heldAt(m))
+			require.GreaterOrEqual(t, held, int64(0))
+			if held > peak {
+				peak, at = held, m
+			}
+		}
+		require.Equal(t, peak, a.peakBytes)
+		require.Equal(t, at, a.peak)
+		for _, row := range a.steps {
+			for m := row.from - 1; m < row.to; m++ {
+				require.LessOrEqual(t, sum(a.heldAt(m)), row.peak)
+			}
+			require.Equal(t, row.peak, sum(a.heldAt(row.peakAt)))
+			all := int64(0)
+			for _, n := range row.shares {
+				all += n
+			}
+			require.Equal(t, row.peak, all)
+		}
+		require.NoError(t, Write(&bytes.Buffer{}, &Report{account: a}))
+	}
+}
+
+func randomSpans(r *rand.Rand, n int) (list []span) {
+	for i := range r.IntN(4) {
+		from := r.IntN(n + 1)
+		list = append(list, span{step: int64(i), from: int32(from), to: int32(from + r.IntN(n+1-from))})
+	}
+	return list
+}
+
+// TestHugeSizes: entries that no device can have are an error, not a wrong sum.
+func TestHugeSizes(t *testing.T) {
+	s := &source{name: "huge", sizing: sizingOf("", nil), owners: newOwners()}
+	nobody := s.owners.add(owner{category: unlabelled, stack: -1})
+	for i := range 20 {
+		s.entries = append(s.entries, entry{action: recording.Alloc, addr: uint64(i+1) << 40, requested: 1<<60 - 1, owner: nobody})
+	}
+	_, err := newAccount(s)
+	require.ErrorIs(t, err, errTooLarge)
+	require.ErrorContains(t, err, "huge")
+}
+
+// TestMaxima compares with a walk over all values.
+func TestMaxima(t *testing.T) {
+	r := newRand(1)
+	values := make([]int64, 5000)
+	for i := range values {
+		values[i] = r.Int64N(300)
+	}
+	m := newMaxima(values)
+	for range 2000 {
+		from := r.IntN(len(values))
+		to := from + 1 + r.IntN(len(values)-from)
+		require.Equal(t, m.scan(from, to), m.in(from, to), "%d to %d", from, to)
+	}
+}
+
+// byLabel is a profile by label.
+func byLabel(p memcache.Profile) map[memcache.Label]int64 {
+	held := make(map[memcache.Label]int64)
+	for _, h := range p.Holdings {
+		held[memcache.Label{Module: h.Module, Category: h.Category}] += h.Bytes
+	}
+	return held
+}
+
+// TestChangedLabels: a label that is changed later holds from the block's start, as in the cache's own profile of the peak.
+func TestChangedLabels(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 1, everything)
+	weight := l.alloc(memcache.Label{Category: memcache.CategoryOther, Step: 3}, 10_000, 0)
+	l.free(l.alloc(memcache.Label{Module: "loss", Category: memcache.CategoryWorkspace}, 5_000, 0))
+	require.NoError(t, weight.SetLabel(memcache.Label{Module: "head", Category: memcache.CategoryParameter}))
+	a := l.report(Options{}).account
+	require.Equal(t, byLabel(l.cache.PeakProfile()), a.heldAt(a.peak))
+	require.Equal(t, map[memcache.Label]int64{{Module: "head", Category: memcache.CategoryParameter}: weight.Size()}, a.heldAt(a.moments()-1))
+	require.Empty(t, a.steps)
+}
+
+// TestOwnRecording: what a program streamed into a file gives the same page as its cache does.
+func TestOwnRecording(t *testing.T) {
+	l := newLedger(t, memcache.Config{ExpandableSegments: true}, 2, everything)
+	var file bytes.Buffer
+	recorder, err := record.Start(&file, l.cache, record.Options{Gzip: true, Stacks: memcache.StacksAlloc})
+	require.NoError(t, err)
+	l.random(newRand(5), 30)
+	require.NoError(t, recorder.Close())
+	list, err := Read(&file, "run.jsonl.gz", Options{WhatIf: []string{""}})
+	require.NoError(t, err)
+	live, recorded := l.report(Options{}).account, list[0].account
+	require.True(t, recorded.exact)
+	require.Equal(t, l.cache.MaxMemoryAllocated(), recorded.peakBytes)
+	require.Equal(t, l.cache.MaxMemoryReserved(), recorded.peakReserved)
+	require.Equal(t, byLabel(l.cache.PeakProfile()), recorded.heldAt(recorded.peak))
+	require.Equal(t, l.states[len(l.states)-1].held, recorded.heldAt(recorded.moments()-1))
+	require.Len(t, recorded.steps, len(live.steps))
+	for i, row := range recorded.steps {
+		want := live.steps[i]
+		require.Equal(t, []int64{want.step, want.peak, want.start, want.end, want.left, want.allocs, want.frees, want.allocatedBytes},
+			[]int64{row.step, row.peak, row.start, row.end, row.left, row.allocs, row.frees, row.allocatedBytes})
+		require.Equal(t, want.shares, row.shares)
+	}
+	require.Len(t, list[0].whatIf, 2)
+	require.Empty(t, list[0].whatIf[0].Error)
+}

@@ -1,0 +1,174 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
+)
+
+// FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as far as
+// [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact, whatever the history has
+// forgotten; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not while the
+// report is made. A cache with entries that no device can have is an error, as in [Read].
+func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report, error) {
+	if c == nil {
+		return nil, fmt.Errorf("report: FromCache of a nil cache: there is nothing to show")
+	}
+	snapshot, now, peak := c.Snapshot(), c.Profile(), c.PeakProfile()
+	name := o.Name
+	if name == "" {
+		name = snapshot.Device
+	}
+	conf := c.Config().Options()
+	s := &source{name: name, device: snapshot.Device, conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
+	l := labels{owners: s.owners, byPC: make(map[uintptr][]frame), allocs: make(map[uint64]int)}
+	rec := &recording.Recording{Name: name, Conf: conf}
+	for i := range snapshot.History {
+		s.addHistory(&snapshot.History[i], &l, rec)
+	}
+	s.final = []finalSegment{}
+	for i := range snapshot.Segments {
+		s.final = append(s.final, l.segment(&snapshot.Segments[i]))
+	}
+	s.profiles = []profile{l.profile("now", now), l.profile("peak of the program", peak)}
+	s.addSpans(steps)
+	if len(s.entries) == 0 {
+		s.notes = append(s.notes, "the cache's history is off: RecordHistory keeps what happens from then on")
+	}
+	a, err := newAccount(s)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{account: a, addresses: o.Addresses}
+	r.estimate(rec, o)
+	return r, nil
+}
+
+// labels gives what a cache knows of owners numbers.
+type labels struct {
+	owners *owners
+	byPC   map[uintptr][]frame
+	allocs map[uint64]int // entries by the serials of their blocks
+}
+
+func (l *labels) owner(label memcache.Label, stack []uintptr) int32 {
+	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.stack(l.framesOf(stack))})
+}
+
+// relabelled is who has the owner's stack and another label.
+func (l *labels) relabelled(id int32, label memcache.Label) int32 {
+	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.list[id].stack})
+}
+
+// framesOf are the places of program counters; functions that the compiler inlined have their own.
+func (l *labels) framesOf(stack []uintptr) (list []frame) {
+	for _, pc := range stack {
+		frames, ok := l.byPC[pc]
+		if !ok {
+			for f := range callers(pc) {
+				frames = append(frames, frame{f.Function, f.File, f.Line})
+			}
+			l.byPC[pc] = frames
+		}
+		list = append(list, frames...)
+	}
+	return list
+}
+
+// callers yields the frames of one program counter.
+func callers(pc uintptr) func(yield func(runtime.Frame) bool) {
+	return func(yield func(runtime.Frame) bool) {
+		frames := runtime.CallersFrames([]uintptr{pc})
+		for {
+			f, more := frames.Next()
+			if f.Function != "" && f.Function != "runtime.goexit" && !yield(f) || !more {
+				return
+			}
+		}
+	}
+}
+
+// segment takes over a segment with its blocks in use.
+func (l *labels) segment(seg *memcache.SegmentSnapshot) finalSegment {
+	f := finalSegment{addr: uint64(seg.Address), size: seg.TotalSize, stream: seg.Stream}
+	for _, b := range seg.Blocks {
+		if b.State != memcache.BlockInactive {
+			f.blocks = append(f.blocks, finalBlock{addr: uint64(b.Address), size: b.Size, requested: b.RequestedSize,
+				pending: b.State == memcache.BlockPendingFree, owner: l.owner(b.Label, b.Stack), step: b.Label.Step})
+		}
+	}
+	return f
+}
+
+func (l *labels) profile(name string, p memcache.Profile) profile {
+	q := profile{name: name, allocated: p.Allocated, active: p.Active, reserved: p.Reserved}
+	for _, h := range p.Holdings {
+		q.holdings = append(q.holdings, holding{owner: l.owner(h.Label, h.Stack), step: h.Step, size: h.Size, blocks: int64(h.Blocks), bytes: h.Bytes})
+	}
+	return q
+}
+
+var actions = map[memcache.Action]recording.Action{
+	memcache.ActionAlloc: recording.Alloc, memcache.ActionFreeRequested: recording.FreeRequested, memcache.ActionFreeCompleted: recording.FreeCompleted,
+	memcache.ActionSegmentAlloc: recording.SegmentAlloc, memcache.ActionSegmentFree: recording.SegmentFree, memcache.ActionSegmentMap: recording.SegmentMap,
+	memcache.ActionSegmentUnmap: recording.SegmentUnmap, memcache.ActionOOM: recording.OOM,
+}
+
+// addHistory takes over an entry of the history. A block whose label was changed has had the last one from the start, as in
+// the cache's own profiles.
+func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.Recording) {
+	if h.Action == memcache.ActionRelabel {
+		if i, ok := l.allocs[h.Serial]; ok {
+			e := &s.entries[i]
+			e.owner, e.step = l.relabelled(e.owner, h.Label), h.Label.Step
+		}
+		return
+	}
+	action, ok := actions[h.Action]
+	if !ok || h.Size <= 0 {
+		return
+	}
+	now := h.Time.UnixNano() // streams that wait for the history's lock took the time before
+	if n := len(s.entries); n > 0 {
+		now = max(now, s.entries[n-1].time)
+	}
+	if action == recording.Alloc {
+		l.allocs[h.Serial] = len(s.entries)
+	}
+	s.entries = append(s.entries, entry{action: action, addr: uint64(h.Address), requested: h.Size, size: h.Block, stream: h.Stream, time: now,
+		owner: l.owner(h.Label, h.Stack), step: h.Label.Step})
+	rec.Entries = append(rec.Entries, recording.Entry{Action: action, Addr: device.Ptr(h.Address), Size: h.Size, Stream: h.Stream, Free: h.Free, Bytes: h.Block, Block: -1})
+}
+
+// addSpans puts the steps where their times lie among the entries.
+func (s *source) addSpans(steps []trace.StepProfile) {
+	if len(s.entries) == 0 {
+		return
+	}
+	at := func(t int64) int32 {
+		i, _ := slices.BinarySearchFunc(s.entries, t, func(e entry, t int64) int { return cmp.Compare(e.time, t) })
+		return int32(i)
+	}
+	for _, p := range steps {
+		start := p.Start.UnixNano()
+		end := start + int64(p.HostTime)
+		if end < s.entries[0].time {
+			continue // the history has forgotten it
+		}
+		sp := span{step: p.Step, from: at(start), to: at(end + 1), failed: p.Failed, h2d: p.H2DBytes, d2h: p.D2HBytes, hostTime: int64(p.HostTime), deviceTime: -1}
+		if p.DeviceTimed {
+			sp.deviceTime = int64(p.DeviceTime)
+		}
+		s.spans = append(s.spans, sp)
+	}
+	slices.SortStableFunc(s.spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+}
+
+// categoryName is the cache's name of a category.
+func categoryName(c int) string { return memcache.Category(c).String() }

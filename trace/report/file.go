@@ -1,0 +1,67 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+)
+
+// Options are the options of reports. The zero value is a good one.
+type Options struct {
+	// Name is the title; "": the file's name, or the device's.
+	Name string
+	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is replayed: see
+	// [DefaultWhatIf]. Each takes as long as the allocator's part of the program took. nil: nothing is replayed.
+	WhatIf []string
+	// MaxReplay bounds the calls that are replayed for all of WhatIf together: options that go beyond it are left out, and the page
+	// says so. 0: no bound.
+	MaxReplay int
+	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
+	Addresses bool
+	// MaxBytes and MaxEntries bound the files that Read takes, in bytes when decompressed and in entries; 0: 1 GiB, and
+	// 1,048,576 entries.
+	MaxBytes   int64
+	MaxEntries int
+}
+
+// Report is what a page shows of one device. It does not change, and may be written by several goroutines at once.
+type Report struct {
+	account   *account
+	whatIf    []estimate
+	addresses bool
+}
+
+// Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines, either also compressed with
+// gzip. It returns a report for each device in it. name is for the title and for errors. What files say is checked; a file
+// beyond the limits is an error.
+//
+// [torch.cuda.memory._dump_snapshot]: https://pytorch.org/docs/stable/torch_cuda_memory.html
+func Read(r io.Reader, name string, o Options) ([]*Report, error) {
+	if o.MaxBytes < 0 || o.MaxEntries < 0 {
+		return nil, fmt.Errorf("report: MaxBytes is %d and MaxEntries %d: they are positive, or 0 for the default", o.MaxBytes, o.MaxEntries)
+	}
+	list, err := recording.Read(r, name, recording.Limits{Bytes: o.MaxBytes, Records: o.MaxEntries, Details: true})
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	var reports []*Report
+	for _, rec := range list {
+		a, err := newAccount(fromRecording(rec))
+		if err != nil {
+			return nil, err
+		}
+		if o.Name != "" {
+			a.name = strings.Replace(rec.Name, name, o.Name, 1)
+		}
+		report := &Report{account: a, addresses: o.Addresses}
+		report.estimate(rec, o)
+		reports = append(reports, report)
+	}
+	if len(reports) == 0 {
+		return nil, errors.New("report: " + name + ": the file has no recording")
+	}
+	return reports, nil
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"encoding/binary"
+	"strings"
+)
+
+// owners gives each owner, stack and frame a number, so that a page has each of them once.
+type owners struct {
+	list    []owner
+	byOwner map[owner]int32
+	stacks  [][]int32 // frames, the innermost first
+	sites   []int32   // of each stack: the frame that tells most, -1: none
+	byStack map[string]int32
+	frames  []frame
+	byFrame map[frame]int32
+
+	labelled bool // somebody said what memory is for
+	stacked  bool // somebody said where it was allocated
+}
+
+// owner is who asked for memory. Category is -1 where nobody could say.
+type owner struct {
+	category int8
+	module   string
+	tags     string
+	stack    int32 // -1: none
+}
+
+// frame is a place in the program.
+type frame struct {
+	function, file string
+	line           int
+}
+
+// unlabelled is the category of recordings without labels, and before is that of blocks from before the recording.
+const (
+	unlabelled int8 = -1
+	before     int8 = -2
+)
+
+func newOwners() *owners {
+	return &owners{byOwner: make(map[owner]int32), byStack: make(map[string]int32), byFrame: make(map[frame]int32)}
+}
+
+// add returns the owner's number.
+func (o *owners) add(who owner) int32 {
+	id, ok := o.byOwner[who]
+	if !ok {
+		id = int32(len(o.list))
+		o.byOwner[who], o.list = id, append(o.list, who)
+		o.labelled = o.labelled || who.category > 0 || who.module != ""
+		o.stacked = o.stacked || who.stack >= 0
+	}
+	return id
+}
+
+// stack returns the number of a stack, the innermost frame first; -1 for none.
+func (o *owners) stack(frames []frame) int32 {
+	if len(frames) == 0 {
+		return -1
+	}
+	ids := make([]int32, len(frames))
+	key := make([]byte, 0, 4*len(frames))
+	for i, f := range frames {
+		id, ok := o.byFrame[f]
+		if !ok {
+			id = int32(len(o.frames))
+			o.byFrame[f], o.frames = id, append(o.frames, f)
+		}
+		ids[i] = id
+		key = binary.LittleEndian.AppendUint32(key, uint32(id))
+	}
+	id, ok := o.byStack[string(key)]
+	if !ok {
+		id = int32(len(o.stacks))
+		o.byStack[string(key)] = id
+		o.stacks, o.sites = append(o.stacks, ids), append(o.sites, site(frames, ids))
+	}
+	return id
+}
+
+// site is the innermost frame of the user's own code; the innermost one if all are of libraries.
+func site(frames []frame, ids []int32) int32 {
+	for i, f := range frames {
+		if !f.library() {
+			return ids[i]
+		}
+	}
+	return ids[0]
+}
+
+// merged gives of each owner the first that differs from it in the way to the call site only.
+func (o *owners) merged() []int32 {
+	first := make(map[owner]int32, len(o.list))
+	same := make([]int32, len(o.list))
+	for i, who := range o.list {
+		if who.stack >= 0 {
+			who.stack = o.sites[who.stack]
+		}
+		if _, ok := first[who]; !ok {
+			first[who] = int32(i)
+		}
+		same[i] = first[who]
+	}
+	return same
+}
+
+// libraries are parts of file and function names that are no user's code: of Python, PyTorch's C++ and Go.
+var libraries = []string{"/site-packages/", "/dist-packages/", "/torch/", "<frozen ", "/lib/python3"}
+
+// ours are this module's packages that ask for memory on behalf of others.
+var ours = []string{"memcache.", "memcache/", "tensor.", "tensor/", "autograd.", "autograd/", "transfer.", "transfer/", "trace.", "trace/"}
+
+// library reports whether the frame belongs to a library.
+func (f frame) library() bool {
+	if rest, ok := strings.CutPrefix(f.function, "github.com/cistern-ml/cistern/"); ok {
+		for _, p := range ours {
+			if strings.HasPrefix(rest, p) && !strings.HasSuffix(f.file, "_test.go") {
+				return true
+			}
+		}
+		return false
+	}
+	for _, l := range libraries {
+		if strings.Contains(f.file, l) {
+			return true
+		}
+	}
+	switch {
+	case strings.HasPrefix(f.function, "runtime."), strings.HasPrefix(f.function, "testing."), strings.HasPrefix(f.function, "context."):
+		return true
+	case f.file == "??", f.file == "", strings.HasSuffix(f.file, ".cpp"), strings.HasSuffix(f.file, ".h"), strings.HasSuffix(f.file, ".so"):
+		return true
+	}
+	return false
+}

@@ -1,0 +1,39 @@
+// Bytes are shown in MiB; the exact number is in each element's title and value.
+
+const MiB = 1048576;
+const whole = new Intl.NumberFormat("en");
+const two = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+
+const count = (n) => whole.format(n);
+const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+const exactly = (n) => plural(n, "byte");
+
+function mib(n) {
+  const v = n / MiB;
+  if (n !== 0 && Math.abs(v) < 0.01) return `${v.toPrecision(1)} MiB`;
+  return `${two.format(v)} MiB`;
+}
+
+// bytes is an amount of memory as an element.
+const bytes = (n) => el("data", { value: n, title: exactly(n) }, mib(n));
+
+const percent = (part, all) => (all > 0 ? `${((100 * part) / all).toFixed(part === all ? 0 : 1)} %` : "–");
+
+function duration(us) {
+  if (us < 1000) return `${us.toFixed(0)} µs`;
+  if (us < 1e6) return `${(us / 1000).toPrecision(3)} ms`;
+  if (us < 6e7) return `${(us / 1e6).toPrecision(3)} s`;
+  return `${Math.floor(us / 6e7)} min ${((us % 6e7) / 1e6).toFixed(0)} s`;
+}
+
+// niceStep is a distance between marks, 1, 2 or 5 times a power of ten, of which at most n fit into range.
+function niceStep(range, n) {
+  const rough = Math.max(range / n, 1e-9), unit = 10 ** Math.floor(Math.log10(rough));
+  for (const f of [1, 2, 5, 10]) if (f * unit >= rough) return f * unit;
+  return rough;
+}
+
+const shorten = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
+
+// words is text from a recording, which may be of any length.
+const words = (text) => (text.length > 96 ? el("span", { title: text.slice(0, 4000) }, shorten(text, 96)) : text);

@@ -1,0 +1,96 @@
+// A moment is the number of an entry; -1 is before the first. A block is held from alloc up to, and without, free. Everything
+// here is exact: it looks at every entry.
+
+class Moments {
+  constructor(r) {
+    this.r = r;
+    this.last = r.moments - 1;
+    this.list();
+    this.allocated = this.curve((add) => {
+      for (let i = 0; i < r.blocks; i++) add(r.alloc[i], r.size[i]), add(r.free[i], -r.size[i]);
+    });
+    this.reserved = this.curve((add) => {
+      for (let i = 0; i < r.rangeSize.length; i++) add(r.rangeFrom[i], r.rangeSize[i]), add(r.rangeTo[i], -r.rangeSize[i]);
+    });
+  }
+
+  // list makes the changes of each moment: of moment m those from first[m+1] to first[m+2], blocks as i when they begin and ~i when
+  // they end.
+  list() {
+    const r = this.r, n = r.moments;
+    const first = (this.first = new Int32Array(n + 3));
+    for (let i = 0; i < r.blocks; i++) first[r.alloc[i] + 2]++, first[r.free[i] + 2]++;
+    for (let i = 1; i < first.length; i++) first[i] += first[i - 1];
+    const at = first.slice();
+    this.changes = new Int32Array(2 * r.blocks);
+    for (let i = 0; i < r.blocks; i++) this.changes[at[r.alloc[i] + 1]++] = i;
+    for (let i = 0; i < r.blocks; i++) this.changes[at[r.free[i] + 1]++] = ~i;
+  }
+
+  curve(each) {
+    const c = new Float64Array(this.r.moments + 2);
+    each((at, by) => (c[at + 1] += by));
+    for (let i = 1; i < c.length; i++) c[i] += c[i - 1];
+    return c;
+  }
+
+  allocatedAt(m) { return this.allocated[m + 1]; }
+  reservedAt(m) { return this.reserved[m + 1]; }
+
+  // live calls f with each block that is held at a moment.
+  live(m, f) {
+    const { alloc, free, blocks } = this.r;
+    for (let i = 0; i < blocks; i++) if (alloc[i] <= m && m < free[i]) f(i);
+  }
+
+  // peakIn is the first moment from from to to, inclusive, at which most is allocated.
+  peakIn(from, to) {
+    let best = from;
+    for (let m = from; m <= to; m++) if (this.allocated[m + 1] > this.allocated[best + 1]) best = m;
+    return best;
+  }
+
+  // next is the nearest moment in a direction at which something changes.
+  next(m, direction) {
+    for (let i = m + direction; i >= -1 && i <= this.last; i += direction) {
+      if (this.first[i + 2] > this.first[i + 1] || this.reserved[i + 1] !== this.reserved[Math.max(i, 0)]) return i;
+    }
+    return direction > 0 ? this.last : -1;
+  }
+
+  // columns tells, for n columns between two moments, who held how much when most was held in each. edge[x] is the first moment of
+  // column x, and edge[n] the first behind all. groupOf gives the group of each block.
+  columns(edge, groupOf, groups) {
+    const n = edge.length - 1, { size } = this.r;
+    const sums = new Float64Array(groups), out = new Float64Array(n * groups), total = new Float64Array(n), reserved = new Float64Array(n);
+    const moment = new Int32Array(n);
+    let m = -1, all = 0;
+    const step = () => {
+      for (let j = this.first[m + 1]; j < this.first[m + 2]; j++) {
+        const c = this.changes[j], i = c < 0 ? ~c : c, by = c < 0 ? -size[i] : size[i];
+        sums[groupOf[i]] += by;
+        all += by;
+      }
+      m++;
+    };
+    while (m < edge[0]) step();
+    for (let x = 0; x < n; x++) {
+      const keep = (at) => {
+        total[x] = all;
+        moment[x] = at;
+        out.set(sums, x * groups);
+      };
+      // A column without a moment of its own shows the one before it.
+      keep(Math.max(-1, Math.min(m - 1, this.last)));
+      reserved[x] = this.reserved[Math.max(0, Math.min(m, this.last + 1))];
+      let fresh = true;
+      while (m < edge[x + 1] && m <= this.last) {
+        step();
+        if (fresh || all > total[x]) keep(m - 1);
+        reserved[x] = fresh ? this.reserved[m] : Math.max(reserved[x], this.reserved[m]);
+        fresh = false;
+      }
+    }
+    return { out, total, reserved, moment };
+  }
+}

@@ -1,0 +1,277 @@
+// The page: one recording at a time, one moment at a time, and everything that shows them.
+
+class Page {
+  constructor(data, number) {
+    const r = data.recordings[number];
+    this.r = r;
+    this.categories = data.categories;
+    this.moments = new Moments(r);
+    this.owners = new Owners(r, data.categories);
+    this.groupings = this.owners.groupings();
+    this.lit = null;
+    this.step = -1;
+    this.inherits = r.labelled || !r.stacked; // parts of the flame graph have the colour of what they are part of
+    this.profile = null; // one that the program gave, in place of a moment
+    this.moment = r.peak;
+    this.lanes = [{ name: "layers", parts: this.findLayers() }, { name: "marks", parts: r.marks.map(([name, from, to]) => ({ name, from, to })) }].filter((l) => l.parts.length > 0);
+    this.group(0);
+  }
+
+  start() {
+    this.header();
+    this.figures();
+    this.flame = new Flame(this);
+    this.holders = new Holders(this);
+    this.map = new MemoryMap(this);
+    this.steps = new Steps(this);
+    this.tables = [this.steps.table, showKept(this), showWhatIf(this)].filter(Boolean); // those that stay as they are
+    this.timeline = new Timeline(this);
+    this.controls();
+    this.timeline.resize();
+    this.legend();
+    this.profile = this.r.moments === 0 ? (this.r.profiles[0] ?? null) : null;
+    this.select(this.moment, this.profile);
+  }
+
+  header() {
+    const { r } = this, n = this.moments.last + 1;
+    replace($("name"), r.name);
+    replace($("about"), [r.device !== r.name ? r.device : "", `options: ${r.conf || "default"}`, plural(n, "entry").replace("entrys", "entries"), plural(r.allocs, "allocation"),
+      r.steps.count > 0 ? plural(r.steps.count, "step") : "", r.time && n > 0 ? duration(r.time[n - 1]) : "", r.startTime ? new Date(r.startTime).toISOString().slice(0, 19).replace("T", " ") + " UTC" : ""].filter(Boolean).join(" · "));
+    $("notes-section").hidden = r.notes.length === 0;
+    replace($("notes"), r.notes.map((n) => el("li", {}, n)));
+    $("axes").hidden = !r.time;
+  }
+
+  figures() {
+    const { r, moments } = this, last = moments.last, peak = moments.reservedAt(r.peak);
+    const grows = r.kept.filter((k) => k.grows).reduce((a, k) => a + k.bytes, 0);
+    const list = [["Peak allocated", bytes(r.peakBytes)], ["Peak reserved", bytes(r.peakReserved)], ["Reserved and free at the peak", [bytes(Math.max(0, peak - r.peakBytes)), " ", el("small", {}, percent(Math.max(0, peak - r.peakBytes), peak))]],
+      ["Held at the end", bytes(moments.allocatedAt(last))]];
+    if (r.steps.count > 0) list.push(["Grows by steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "nothing"]);
+    if (r.ooms.length > 0) list.push(["Out of memory", el("b", { class: "alarm" }, plural(r.ooms.length, "request"))]);
+    replace($("figures"), list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  }
+
+  // group stacks the timeline by the i-th grouping.
+  group(i) {
+    this.grouping = this.groupings[i];
+    this.groups = groupsOf(this.r, this.moments, this.grouping, 10);
+    this.lit = null;
+  }
+
+  colours() { return this.groups.names.map((_, g) => colourOf(this.groups, this.grouping, g)); }
+
+  // nameColour is the colour of a name wherever it stands.
+  nameColour(name) {
+    if (name in categoryHue) return hue(categoryHue[name]);
+    const size = sizeNames.indexOf(name);
+    if (size >= 0) return hue([5, 0, 2, 4, 1, 3, 7][size]);
+    const g = this.groups.names.indexOf(name);
+    if (g >= 0) return colourOf(this.groups, this.grouping, g);
+    let sum = 0;
+    for (const c of name) sum = (sum * 31 + c.codePointAt(0)) >>> 0;
+    return hue(sum % hues.light.length);
+  }
+
+  legend() {
+    const colours = this.colours();
+    const light = (g) => { this.lit = g; this.timeline.paint(); this.timeline.draw(); };
+    replace($("legend"), this.groups.names.map((name, g) => el("li", { onpointerenter: () => light(g), onpointerleave: () => light(null) }, el("i", { class: "swatch", style: { background: colours[g] } }), shorten(name, 60))),
+      el("li", {}, el("i", { class: "line" }), "reserved"), this.r.ooms.length > 0 ? el("li", { class: "alarm" }, "▼ out of memory") : null);
+  }
+
+  controls() {
+    const grouping = $("grouping"), axis = $("axis");
+    replace(grouping, this.groupings.map((g, i) => el("option", { value: i }, g.name)));
+    grouping.onchange = () => {
+      this.group(Number(grouping.value));
+      this.timeline.refresh();
+      this.legend();
+      this.show();
+    };
+    axis.value = "entries";
+    axis.onchange = () => {
+      this.timeline.byTime = axis.value === "time";
+      this.timeline.refresh();
+    };
+    $("zoom-in").onclick = () => this.timeline.zoom(0.5);
+    $("zoom-out").onclick = () => this.timeline.zoom(2);
+    $("zoom-all").onclick = () => this.timeline.zoomTo(-1, this.moments.last);
+    $("map-end").onclick = () => this.select(this.moments.last);
+    $("timeline").setAttribute("aria-valuemax", this.moments.last);
+    const go = (name, title, f) => el("button", { type: "button", title, onclick: f }, name);
+    replace($("moments"), go("Peak", "the moment at which most is allocated (P)", () => this.select(this.r.peak)), go("End", "the last entry", () => this.select(this.moments.last)),
+      this.r.steps.count > 0 ? go("Zoom to step", "show the moment's step and its neighbours", () => this.zoomToStep()) : null,
+      this.r.profiles.map((p) => go(p.name, "what the cache itself knows, whatever its history has", () => this.select(this.moment, p))));
+  }
+
+  zoomToStep() {
+    const i = this.step >= 0 ? this.step : this.stepAt(this.moment), s = this.r.steps.columns;
+    if (i < 0) return;
+    const margin = Math.max(2, Math.round((s.to[i] - s.from[i]) / 5));
+    this.timeline.zoomTo(s.from[i] - margin, s.to[i] + margin);
+  }
+
+  // stepAt is the step that is open at a moment, the innermost if several are; -1: none.
+  stepAt(m) {
+    const { count: n, columns: s } = this.r.steps;
+    let best = -1;
+    for (let i = 0; i < n; i++) if (s.from[i] <= m && m < s.to[i] && (best < 0 || s.from[i] >= s.from[best])) best = i;
+    return best;
+  }
+
+  // findLayers are the stretches in which one module allocates.
+  findLayers() {
+    const { r } = this, list = [];
+    if (!r.modules.some((m) => m)) return list;
+    for (let i = 0; i < r.blocks; i++) {
+      if (r.alloc[i] < 0) continue;
+      const name = this.owners.module(r.owner[i]), last = list.at(-1);
+      if (last) last.to = r.alloc[i];
+      if (last?.name === name) continue;
+      list.push({ name, from: r.alloc[i], to: r.moments });
+    }
+    return list.filter((l) => l.name);
+  }
+
+  momentName(m) {
+    if (m < 0) return "the beginning";
+    const step = this.stepAt(m);
+    return `entry ${count(m)} of ${count(this.moments.last + 1)}${step >= 0 ? `, step ${count(this.r.steps.columns.step[step])}` : ""}${m === this.r.peak ? ", the peak" : ""}${m === this.moments.last ? ", the end" : ""}`;
+  }
+
+  // select makes a moment, or a profile of the program's, the one that is shown.
+  select(m, profile = null) {
+    this.moment = Math.max(-1, Math.min(this.moments.last, m));
+    this.profile = profile;
+    this.step = this.stepAt(this.moment);
+    this.show();
+    this.timeline.show(this.moment);
+    const slider = $("timeline");
+    slider.setAttribute("aria-valuenow", this.moment);
+    slider.setAttribute("aria-valuetext", `${this.momentName(this.moment)}: ${mib(this.moments.allocatedAt(this.moment))} allocated`);
+  }
+
+  selectStep(i) {
+    this.select(this.r.steps.columns.peakAt[i]);
+    this.step = i;
+    this.steps.select(i);
+    const { from, to } = this.timeline.view, s = this.r.steps.columns;
+    if (((s.to[i] - s.from[i]) / (to - from + 1)) * this.timeline.plotWidth < 3) this.zoomToStep();
+    this.timeline.draw();
+  }
+
+  nextStep(direction) {
+    const n = this.r.steps.count;
+    if (n === 0) return;
+    const s = this.r.steps.columns;
+    let i = this.stepAt(this.moment);
+    if (i >= 0) i += direction;
+    else i = direction > 0 ? s.from.findIndex((f) => f > this.moment) : s.to.findLastIndex((t) => t <= this.moment);
+    if (i >= 0 && i < n) this.selectStep(i);
+  }
+
+  // holdings are what is held at the moment, by owner and size of block.
+  holdings() {
+    if (this.profile) return (this.profile.holdings || []).map(([owner, size, blocks, bytes]) => ({ owner, size, blocks, bytes }));
+    const list = new Map(), { r } = this;
+    this.moments.live(this.moment, (i) => {
+      const key = `${r.owner[i]} ${r.size[i]}`;
+      let h = list.get(key);
+      if (!h) list.set(key, (h = { owner: r.owner[i], size: r.size[i], blocks: 0, bytes: 0 }));
+      h.blocks++;
+      h.bytes += r.size[i];
+    });
+    return [...list.values()];
+  }
+
+  show() {
+    const list = this.holdings();
+    this.all = list;
+    this.allBytes = list.reduce((a, h) => a + h.bytes, 0);
+    const reserved = this.profile ? this.profile.reserved : this.moments.reservedAt(this.moment);
+    replace($("status"), this.profile ? `${this.profile.name}, from the cache` : `At ${this.momentName(this.moment)}`, ": ", el("b", { id: "held" }, bytes(this.allBytes)), " in ", plural(list.reduce((a, h) => a + h.blocks, 0), "block"),
+      ", of ", bytes(reserved), " reserved.");
+    this.flame.set(list);
+    this.steps.select(this.profile ? -1 : this.step);
+    this.filter(true);
+  }
+
+  // filter shows what the open part of the flame graph has.
+  filter(moved = false) {
+    const path = this.flame.path, inside = (o, size) => { const p = this.owners.path(o, size); return path.every((name, i) => p[i] === name); };
+    const known = new Map();
+    this.inFilter = (i) => {
+      if (path.length === 0) return true;
+      const key = `${this.r.owner[i]} ${this.r.size[i]}`;
+      if (!known.has(key)) known.set(key, inside(this.r.owner[i], this.r.size[i]));
+      return known.get(key);
+    };
+    this.holders.set(path.length === 0 ? this.all : this.all.filter((h) => inside(h.owner, h.size)), this.allBytes, this.owners);
+    if (moved) this.map.set();
+    else this.map.draw();
+  }
+
+  redraw() {
+    if ($("chart").clientWidth === 0) return; // nobody sees the page
+    this.timeline.resize();
+    this.legend();
+    this.flame.draw();
+    this.filter();
+    for (const table of this.tables) table.draw();
+  }
+}
+
+// theme lets the reader choose; the choice stays while the browser lets it.
+function theme(redraw) {
+  const button = $("theme"), names = { "": "system", light: "light", dark: "dark" };
+  const set = (mode) => {
+    if (mode) document.documentElement.dataset.theme = mode;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = `Theme: ${names[mode]}`;
+  };
+  let mode = "";
+  try { mode = localStorage.getItem("cistern-report-theme") || ""; } catch { /* the browser keeps nothing for this page */ }
+  if (!(mode in names)) mode = "";
+  set(mode);
+  button.onclick = () => {
+    mode = { "": isDark() ? "light" : "dark", light: "dark", dark: "light" }[mode];
+    if ((mode === "dark") === darkMedia.matches && document.documentElement.dataset.theme) mode = "";
+    set(mode);
+    try { localStorage.setItem("cistern-report-theme", mode); } catch { /* as above */ }
+    redraw();
+  };
+  darkMedia.addEventListener("change", redraw);
+}
+
+async function main() {
+  const data = await loadData();
+  let page;
+  const open = (i) => {
+    page = new Page(data, i);
+    page.start();
+    window.report = { page, data };
+  };
+  theme(() => page.redraw());
+  $("main").classList.add("ready");
+  $("wait").remove();
+  if (data.recordings.length > 1) {
+    $("devices").hidden = false;
+    replace($("device"), data.recordings.map((r, i) => el("option", { value: i }, r.name)));
+    $("device").onchange = () => open(Number($("device").value));
+  }
+  open(0);
+  $("main").removeAttribute("aria-busy");
+  let width = window.innerWidth;
+  addEventListener("resize", () => {
+    if (window.innerWidth !== width) (width = window.innerWidth), page.redraw();
+  });
+  addEventListener("beforeprint", () => { printing = true; page.redraw(); });
+  addEventListener("afterprint", () => { printing = false; page.redraw(); });
+}
+
+main().catch((e) => {
+  $("wait")?.replaceChildren(`The data of this page can't be shown: ${e.message}`);
+  throw e;
+});

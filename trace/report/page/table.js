@@ -1,0 +1,106 @@
+// Tables that sort by any column. Columns: { name, title, value(row), show(row), text, start }; value sorts, show gives what a cell holds,
+// text columns are on the left and start ascending.
+
+class Table {
+  constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label } = {}) {
+    Object.assign(this, { box, columns, sort, descending, most, onSelect, label, rows: [], shown: most, selected: null });
+    box.addEventListener("keydown", (e) => this.key(e));
+  }
+
+  set(rows) {
+    this.rows = rows;
+    this.shown = this.most;
+    this.draw();
+  }
+
+  sorted() {
+    const { value, text } = this.columns[this.sort], sign = this.descending ? -1 : 1;
+    const keys = new Map(this.rows.map((r) => [r, value(r)]));
+    return [...this.rows].sort((a, b) => {
+      const x = keys.get(a), y = keys.get(b);
+      return sign * (text ? (x < y ? -1 : x > y ? 1 : 0) : x - y);
+    });
+  }
+
+  sortBy(i) {
+    this.descending = i === this.sort ? !this.descending : !this.columns[i].text && !this.columns[i].ascending;
+    this.sort = i;
+    this.draw();
+    this.box.querySelectorAll("th button")[i].focus();
+  }
+
+  draw() {
+    const rows = this.sorted(), shown = rows.slice(0, this.shown);
+    if (this.selected && rows.includes(this.selected) && !shown.includes(this.selected)) shown.push(this.selected);
+    const head = el("thead", {}, el("tr", {}, this.columns.map((c, i) => el("th", { scope: "col", class: c.text ? "text" : null, "aria-sort": i === this.sort ? (this.descending ? "descending" : "ascending") : "none" },
+      el("button", { type: "button", title: c.title, onclick: () => this.sortBy(i) }, c.name, el("span", { class: "arrow", "aria-hidden": "true" }, i === this.sort ? (this.descending ? " ↓" : " ↑") : ""))))));
+    this.lines = shown.map((r) => this.line(r));
+    this.focusable();
+    replace(this.box, el("table", { "aria-label": this.label }, head, el("tbody", {}, this.lines)),
+      rows.length > this.shown ? el("p", { class: "more" }, `${count(this.shown)} of ${count(rows.length)} `, el("button", { type: "button", onclick: () => { this.shown *= 4; this.draw(); } }, "More")) : null);
+  }
+
+  line(r) {
+    const tr = el("tr", { class: r === this.selected ? "selected" : null, "aria-selected": this.onSelect ? r === this.selected : null, onclick: this.onSelect ? () => this.choose(r) : null },
+      this.columns.map((c) => el("td", { class: c.text ? "text" : null }, c.show(r))));
+    tr.row = r;
+    if (this.onSelect) tr.classList.add("choice");
+    return tr;
+  }
+
+  focusable() {
+    if (!this.onSelect) return;
+    const first = this.lines.find((l) => l.row === this.selected) || this.lines[0];
+    for (const l of this.lines) l.tabIndex = l === first ? 0 : -1;
+  }
+
+  choose(r) { this.onSelect(r); }
+
+  // select marks a row, which somebody else chose.
+  select(r) {
+    if (this.selected === r) return;
+    this.selected = r;
+    if (r && !this.lines?.some((l) => l.row === r)) this.draw();
+    for (const l of this.lines || []) {
+      l.classList.toggle("selected", l.row === r);
+      l.setAttribute("aria-selected", l.row === r);
+    }
+    this.focusable();
+    const line = this.lines?.find((l) => l.row === r);
+    if (line) {
+      const box = this.box, top = line.offsetTop, head = 34;
+      if (top < box.scrollTop + head) box.scrollTop = top - head;
+      else if (top + line.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = top + line.offsetHeight - box.clientHeight;
+    }
+  }
+
+  key(e) {
+    const tr = e.target.closest("tbody tr");
+    if (!tr || !this.onSelect) return;
+    if (e.key === "Enter" || e.key === " ") this.choose(tr.row);
+    else if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+      const to = e.key === "ArrowDown" ? tr.nextElementSibling : tr.previousElementSibling;
+      if (to) {
+        tr.tabIndex = -1;
+        to.tabIndex = 0;
+        to.focus();
+      }
+    } else return;
+    e.preventDefault();
+  }
+}
+
+// amountFirst moves a column to the front where the screen is too narrow for all.
+function amountFirst(columns, name) {
+  const i = columns.findIndex((c) => c.name === name);
+  if (window.innerWidth < 600) columns.unshift(...columns.splice(i, 1));
+}
+
+// swatched is a name behind its colour.
+const swatched = (colour, name) => el("span", { class: "swatched" }, el("i", { class: "swatch", style: { background: colour } }), name);
+
+// shareBar is how a whole is divided, as a bar.
+function shareBar(parts, whole) {
+  return el("span", { class: "bar", role: "img", "aria-label": parts.map((p) => `${p.name} ${mib(p.bytes)}`).join(", ") },
+    parts.map((p) => el("i", { title: `${p.name}: ${mib(p.bytes)} (${exactly(p.bytes)})`, style: { width: `${whole > 0 ? (100 * p.bytes) / whole : 0}%`, background: p.colour } })));
+}

@@ -1,0 +1,137 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Events are made on the goroutines that allocate, and written on one of the file's own. Between them are bytes of whole
+// events: an append under a lock that is never held while anything is written.
+
+const (
+	batchBytes = 64 << 10 // from here on the writer wakes up
+	mostBytes  = 64 << 20 // from here on events are dropped: the writer is too slow
+)
+
+type file struct {
+	w    io.Writer
+	wake chan struct{}
+	done chan struct{} // closed when the goroutine has ended
+
+	mu      sync.Mutex
+	pending []byte
+	written chan struct{} // closed when what is pending was written, or failed
+	first   bool          // an event is in the file
+	dropped int64
+	closing bool
+	err     error // the writer's first: nothing is written after it
+}
+
+func newFile(w io.Writer) *file {
+	f := &file{w: w, wake: make(chan struct{}, 1), done: make(chan struct{}), written: make(chan struct{})}
+	go f.run()
+	return f
+}
+
+// add appends an event.
+func (f *file) add(e event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closing || f.err != nil {
+		return
+	}
+	if len(f.pending) > mostBytes {
+		f.dropped++
+		return
+	}
+	before := "[\n"
+	if f.first {
+		before = ",\n"
+	}
+	f.first = true
+	f.pending = e.append(append(f.pending, before...))
+	if len(f.pending) > batchBytes {
+		f.wakeUp()
+	}
+}
+
+// wakeUp lets the goroutine write what is pending.
+func (f *file) wakeUp() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until the file closes.
+func (f *file) run() {
+	defer close(f.done)
+	var spare []byte
+	for range f.wake {
+		f.mu.Lock()
+		batch, written, closing, err := f.pending, f.written, f.closing, f.err
+		if closing {
+			batch = append(batch, f.end()...)
+		}
+		f.pending, f.written = spare[:0], make(chan struct{})
+		f.mu.Unlock()
+		if err == nil && len(batch) > 0 {
+			_, err = f.w.Write(batch)
+		}
+		f.mu.Lock()
+		if f.err == nil {
+			f.err = err
+		}
+		f.mu.Unlock()
+		close(written)
+		spare = batch
+		if closing {
+			return
+		}
+	}
+}
+
+// end closes the list. f.mu is held.
+func (f *file) end() string {
+	if f.first {
+		return "\n]\n"
+	}
+	return "[]\n"
+}
+
+// flush waits until what was added is written.
+func (f *file) flush(ctx context.Context) error {
+	f.mu.Lock()
+	written, closing := f.written, f.closing
+	f.mu.Unlock()
+	if !closing {
+		f.wakeUp()
+		select {
+		case <-written:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// close ends the file.
+func (f *file) close() error {
+	f.mu.Lock()
+	f.closing = true
+	f.mu.Unlock()
+	f.wakeUp()
+	<-f.done
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := f.err
+	if f.dropped > 0 {
+		err = errors.Join(err, fmt.Errorf("%d events were dropped: %d MiB of others waited for the writer", f.dropped, mostBytes>>20))
+	}
+	return err
+}

@@ -1,0 +1,222 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// A kernel's times are those of two timed events around it. They are read when they are complete, by whoever comes by: at
+// a later launch, a step, or Flush. Where they stand among the host's times is known from one event of the device that was waited for.
+
+// kernels are what was launched and not yet written.
+type kernels struct {
+	drain   chan struct{} // held by the one goroutine that reads events
+	renewal time.Duration // of the clocks
+
+	mu     sync.Mutex        // no driver call is made with it held
+	clocks map[uint64]*clock // by device
+	queues map[uint64]*queue // by stream
+	seen   int
+	closed bool
+	err    error // the first that nobody was told
+}
+
+// queue is a stream's kernels, in their order.
+type queue struct {
+	process, group string
+	clock          *clock
+	list           []kernel
+}
+
+type kernel struct {
+	name          string
+	before, after device.Event
+}
+
+// drainEvery is after how many launches one looks which kernels are done.
+const drainEvery = 64
+
+// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. The first of a device waits for what the stream was given before.
+func (t *Timeline) Launching(s device.Stream, name string) func(error) {
+	if t.off.Load() {
+		return nil
+	}
+	k := &t.kernels
+	c := k.clockOf(t, s)
+	if c == nil {
+		return nil
+	}
+	before := k.mark(s)
+	if before == nil {
+		return nil
+	}
+	return func(err error) {
+		if err != nil {
+			k.discard(before)
+			return
+		}
+		if after := k.mark(s); after == nil {
+			k.discard(before)
+		} else if k.add(s, c, kernel{name, before, after}) {
+			k.drainNow(t)
+		}
+	}
+}
+
+// mark records a timed event; nil: it could not, and Flush tells why.
+func (k *kernels) mark(s device.Stream) device.Event {
+	e, err := s.Device().NewEvent(device.EventOptions{Timed: true})
+	if err != nil {
+		k.keep(fmt.Errorf("making a timed event: %w", err))
+		return nil
+	}
+	if err := s.Record(e); err != nil {
+		k.keep(fmt.Errorf("recording a timed event on stream %d: %w", s.ID(), err))
+		k.discard(e)
+		return nil
+	}
+	return e
+}
+
+func (k *kernels) discard(e device.Event) {
+	if err := e.Close(); err != nil {
+		k.keep(err)
+	}
+}
+
+func (k *kernels) keep(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err == nil {
+		k.err = err
+	}
+}
+
+// add queues a kernel, and reports whether it is time to drain.
+func (k *kernels) add(s device.Stream, c *clock, l kernel) bool {
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		k.discard(l.before)
+		k.discard(l.after)
+		return false
+	}
+	q := k.queues[s.ID()]
+	if q == nil {
+		if k.queues == nil {
+			k.queues = make(map[uint64]*queue)
+		}
+		q = &queue{process: s.Device().Name(), group: fmt.Sprintf("stream %d", s.ID()), clock: c}
+		k.queues[s.ID()] = q
+	}
+	q.list = append(q.list, l)
+	k.seen++
+	due := k.seen%drainEvery == 0
+	k.mu.Unlock()
+	return due
+}
+
+// drainNow writes the kernels that are done, unless another goroutine is at it.
+func (k *kernels) drainNow(t *Timeline) {
+	select {
+	case k.drain <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-k.drain }()
+	_ = k.write(t, device.Event.Query) // an error is kept
+}
+
+// wait writes all kernels that were seen before.
+func (k *kernels) wait(ctx context.Context, t *Timeline) error {
+	select {
+	case k.drain <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-k.drain }()
+	if err := k.write(t, func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) }); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.err
+	k.err = nil
+	return err
+}
+
+// close is wait; kernels that come later are not looked at.
+func (k *kernels) close(t *Timeline) error {
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	err := k.wait(context.Background(), t)
+	k.mu.Lock()
+	clocks := k.clocks
+	k.clocks = nil
+	k.mu.Unlock()
+	for _, c := range clocks {
+		if c.event != nil {
+			err = errors.Join(err, c.event.Close())
+		}
+	}
+	return err
+}
+
+// write writes the kernels at the heads of their streams that done says are. An error of it that is the end of a context is
+// returned, and the kernel stays; after any other a kernel is left out. The drain is held.
+func (k *kernels) write(t *Timeline, done func(device.Event) (bool, error)) error {
+	k.mu.Lock()
+	queues := make([]*queue, 0, len(k.queues))
+	for _, q := range k.queues {
+		queues = append(queues, q)
+	}
+	k.mu.Unlock()
+	for _, q := range queues {
+		for {
+			k.mu.Lock()
+			if len(q.list) == 0 {
+				k.mu.Unlock()
+				break
+			}
+			l := q.list[0]
+			k.mu.Unlock()
+			r, err := q.clock.read(l, done)
+			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			if err == nil && !r.done {
+				break
+			}
+			k.mu.Lock()
+			q.list[0] = kernel{}
+			q.list = q.list[1:]
+			k.mu.Unlock()
+			if err != nil {
+				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err))
+			} else {
+				t.kernel(q, l.name, r)
+			}
+			k.discard(l.before)
+			if err == nil && q.clock.stale(r) {
+				l.after = q.clock.renew(l.after, r.to)
+			}
+			k.discard(l.after)
+		}
+	}
+	return nil
+}
+
+// kernel writes a kernel. It can't have begun before the one before it on the stream was done, whatever several goroutines that launch there
+// have between their events.
+func (t *Timeline) kernel(q *queue, name string, r reading) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at, from, to := t.lanes.of(q.process, q.group).queued(r.from, r.to)
+	t.file.add(span{name: name, kind: "kernel", from: from, to: to}.event(at))
+}

@@ -1,0 +1,83 @@
+package timeline
+
+import (
+	"fmt"
+	"time"
+)
+
+// program is the process of the trace that devices are not in.
+const program = "program"
+
+// lanes are the places of a file, by process and group. They get their names when they are first used.
+type lanes struct {
+	file      *file
+	processes map[string]int
+	groups    map[groupKey]*group
+	threads   int
+}
+
+type groupKey struct{ process, name string }
+
+// group is lanes of one name: as many as spans of it overlap.
+type group struct {
+	lanes   *lanes
+	process int
+	name    string
+	list    []lane
+	ends    []time.Duration // of the last spans
+}
+
+// of is a group of lanes.
+func (l *lanes) of(process, name string) *group {
+	key := groupKey{process, name}
+	if g := l.groups[key]; g != nil {
+		return g
+	}
+	if l.groups == nil {
+		l.groups, l.processes = make(map[groupKey]*group), make(map[string]int)
+	}
+	p, ok := l.processes[process]
+	if !ok {
+		p = len(l.processes) + 1
+		l.processes[process] = p
+		l.file.add(event{phase: "M", at: lane{process: p}, name: "process_name", args: []arg{text("name", process)}})
+	}
+	g := &group{lanes: l, process: p, name: name}
+	l.groups[key] = g
+	return g
+}
+
+// fixed is the lane i of the group, made with those before it.
+func (g *group) fixed(i int) lane {
+	for len(g.list) <= i {
+		g.lanes.threads++
+		at, name := lane{g.process, g.lanes.threads}, g.name
+		if n := len(g.list); n > 0 {
+			name = fmt.Sprintf("%s (%d)", g.name, n+1)
+		}
+		g.list, g.ends = append(g.list, at), append(g.ends, 0)
+		g.lanes.file.add(event{phase: "M", at: at, name: "thread_name", args: []arg{text("name", name)}})
+		g.lanes.file.add(event{phase: "M", at: at, name: "thread_sort_index", args: []arg{number("sort_index", int64(at.thread))}})
+	}
+	return g.list[i]
+}
+
+// free is the first lane whose spans have all ended by then, for a span. Those of one lane thus never overlap, though they come in any order.
+func (g *group) free(from, to time.Duration) lane {
+	i := 0
+	for i < len(g.ends) && g.ends[i] > from {
+		i++
+	}
+	at := g.fixed(i)
+	g.ends[i] = max(from, to)
+	return at
+}
+
+// queued is the one lane of a stream, which does one thing after the other, and when a span of it began: not before the one before it ended.
+func (g *group) queued(from, to time.Duration) (at lane, began, ended time.Duration) {
+	at = g.fixed(0)
+	began = max(from, g.ends[0])
+	ended = max(began, to)
+	g.ends[0] = ended
+	return at, began, ended
+}

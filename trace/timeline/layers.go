@@ -1,0 +1,78 @@
+package timeline
+
+import (
+	"time"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// layers are the module that the program is in, as the allocations tell: a span for each part of its path, from the first
+// allocation inside of it to the last one before another module's.
+type layers struct {
+	module string
+	step   int64
+	open   []layer       // of the module, each inside the one before
+	last   time.Duration // the end of the last span
+}
+
+type layer struct {
+	path     string
+	from, to time.Duration
+}
+
+// see is told of an allocation. t.mu is held.
+func (l *layers) see(t *Timeline, label memcache.Label, from, to time.Duration) {
+	if label.Step != l.step {
+		l.close(t)
+		l.step = label.Step
+	}
+	if label.Module != l.module {
+		path := prefixes(label.Module)
+		same := 0
+		for same < min(len(path), len(l.open)) && path[same] == l.open[same].path {
+			same++
+		}
+		l.closeTo(t, same)
+		from = max(from, l.last) // of another goroutine
+		for _, p := range path[same:] {
+			l.open = append(l.open, layer{p, from, from})
+		}
+		l.module = label.Module
+	}
+	for i := range l.open {
+		l.open[i].to = max(l.open[i].to, to)
+	}
+}
+
+// prefixes of "a.b.c" are "a", "a.b" and "a.b.c".
+func prefixes(module string) (list []string) {
+	for i := range module {
+		if module[i] == '.' {
+			list = append(list, module[:i])
+		}
+	}
+	if module != "" {
+		list = append(list, module)
+	}
+	return list
+}
+
+// close writes what is open.
+func (l *layers) close(t *Timeline) {
+	l.closeTo(t, 0)
+	l.module = ""
+}
+
+// closeTo writes all but the n outermost parts.
+func (l *layers) closeTo(t *Timeline, n int) {
+	for i := len(l.open) - 1; i >= n; i-- {
+		o := l.open[i]
+		var args []arg
+		if l.step != 0 {
+			args = []arg{number("step", l.step)}
+		}
+		t.file.add(span{name: o.path, kind: "layer", from: o.from, to: o.to, args: args}.event(t.lanes.of(program, "layers").fixed(0)))
+		l.last = max(l.last, o.to)
+		l.open = l.open[:i]
+	}
+}

@@ -1,0 +1,110 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/trace"
+)
+
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+var ErrInvalid = device.ErrInvalid
+
+// Timeline writes events. It is safe for concurrent use. It is on until SetEnabled says otherwise.
+type Timeline struct {
+	off     atomic.Bool
+	start   time.Time // time 0 of the file
+	file    *file
+	kernels kernels
+
+	mu     sync.Mutex // guards what follows, and the order of the events in the file
+	lanes  lanes
+	layers layers
+}
+
+// New makes a timeline, which begins now. w is written to by one goroutine, until Close; closing it is the caller's.
+func New(w io.Writer) (*Timeline, error) {
+	if w == nil {
+		return nil, fmt.Errorf("timeline: New: %w: the writer is nil", ErrInvalid)
+	}
+	t := &Timeline{start: time.Now(), file: newFile(w)}
+	t.lanes.file, t.kernels.drain, t.kernels.renewal = t.file, make(chan struct{}, 1), renewal
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.lanes.of(program, "steps").fixed(0)
+	t.file.add(event{phase: "i", at: at, name: "start", args: []arg{text("time", t.start.Format(time.RFC3339Nano))}})
+	return t, nil
+}
+
+// SetEnabled switches the timeline on or off, such as for some steps. Off, nothing is written and kernels cost nothing, but what is
+// allocated is still counted, so that the counters are right later. What began while it was on is written.
+func (t *Timeline) SetEnabled(on bool) { t.off.Store(!on) }
+
+// Step writes a step with its figures, as [trace.ProfilerConfig].OnProfile. It also looks which kernels are done.
+func (t *Timeline) Step(p trace.StepProfile) {
+	t.kernels.drainNow(t)
+	if t.off.Load() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.layers.close(t)
+	args := []arg{
+		number("step", p.Step), number("allocated at the start", p.AllocatedStart), number("allocated at the end", p.AllocatedEnd),
+		number("allocated at the peak", p.AllocatedPeak), number("reserved at the peak", p.ReservedPeak), number("allocations", p.Allocations),
+		number("driver allocations", p.DriverAllocs), number("copied to the device", p.H2DBytes), number("copied to the host", p.D2HBytes),
+	}
+	if p.DeviceTimed {
+		args = append(args, number("device time in ns", p.DeviceTime.Nanoseconds()))
+	}
+	name := fmt.Sprintf("step %d", p.Step)
+	if p.Failed {
+		name += " (failed)"
+	}
+	from := t.since(p.Start)
+	t.span(program, "steps", span{name: name, kind: "step", from: from, to: from + p.HostTime, args: args})
+	t.file.wakeUp()
+}
+
+// since is a moment's place in the file.
+func (t *Timeline) since(at time.Time) time.Duration { return max(0, at.Sub(t.start)) }
+
+func (t *Timeline) now() time.Duration { return time.Since(t.start) }
+
+// span writes a span to a lane of the group that is free then. t.mu is held.
+func (t *Timeline) span(process, group string, s span) {
+	t.file.add(s.event(t.lanes.of(process, group).free(s.from, s.to)))
+}
+
+// Flush waits for the kernels that were seen, and until everything is written. Cancelling ctx ends the waiting. It returns the
+// first error of a kernel's time or of the writer since the last Flush.
+func (t *Timeline) Flush(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("timeline: Flush: %w: the context is nil; use context.Background()", ErrInvalid)
+	}
+	err := errors.Join(t.kernels.wait(ctx, t), t.file.flush(ctx))
+	if err != nil {
+		return fmt.Errorf("timeline: Flush: %w", err)
+	}
+	return nil
+}
+
+// Close waits for the kernels that were seen, writes everything and ends the file; what comes later is lost. It is idempotent. It must
+// be called before the devices close. It returns errors as Flush does, and one that says how many events were dropped because the writer was too slow.
+func (t *Timeline) Close() error {
+	t.SetEnabled(false)
+	err := t.kernels.close(t)
+	t.mu.Lock()
+	t.layers.close(t)
+	t.mu.Unlock()
+	if err = errors.Join(err, t.file.close()); err != nil {
+		return fmt.Errorf("timeline: Close: %w", err)
+	}
+	return nil
+}

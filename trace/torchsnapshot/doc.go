@@ -1,0 +1,25 @@
+// Package torchsnapshot writes what a cache did in PyTorch's form: the file that torch.cuda.memory._dump_snapshot writes,
+// for `python -m torch.cuda._memory_viz` (trace_plot, segment_plot, stats, memory, compare), for pytorch.org/memory_viz, and for
+// memreplay, which verifies it and says what other options would have cost.
+//
+//	err := cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 20, Stacks: memcache.StacksAll}) // at the start
+//	…
+//	f, err := os.Create("snapshot.pickle")
+//	err = torchsnapshot.Write(f, torchsnapshot.State{Snapshot: cache.Snapshot(), Config: config})
+//
+// memreplay needs a history that begins with the cache and is whole, of the default pools, and can't verify a cache with
+// NoCaching. The viewers take any, and show what was allocated before it as such; stacks are as many as the history has.
+//
+// # Layers and steps
+//
+// Frames are Go's, the innermost first, between two kinds that are no calls. In front is the step ("step:17:step 17"), so that
+// viewers show it first. At the end, where the call stack has its root, come the module, a frame for each part of its path,
+// and the category ("module:0:encoder.0", "module:0:encoder", "category:0:activation"): flame graphs group by category, module and call. A
+// label is also the entry's user_metadata, and the category of allocations is what the timeline of memory_viz colours and
+// explains in its legend, as PyTorch's own profiler does it. There "unknown" is what nobody said a category of.
+//
+// # Options
+//
+// The option string (allocator_settings) is the cache's, without exact:True, which is how PyTorch behaves, and with exact:False
+// for a cache without Config.Exact: torch's viewers don't look at it, and memreplay does.
+package torchsnapshot

@@ -1,0 +1,100 @@
+package torchsnapshot
+
+import (
+	"runtime"
+	"strings"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// frame is one of a stack. Those of labels have a word in place of the file.
+type frame struct {
+	name, file string
+	line       int64
+	memo       uint32 // once it is written
+	written    bool
+}
+
+// said is what a label says, made once for each.
+type said struct {
+	metadata    string
+	first, last []*frame // in front of the calls, and at the root
+}
+
+// frames writes stacks. Each frame is written once, and then referred to.
+type frames struct {
+	*pickler
+	calls  map[uintptr][]*frame // by program counter: several where calls were inlined
+	labels map[memcache.Label]*said
+	words  map[frame]*frame // of labels
+}
+
+func newFrames(p *pickler) *frames {
+	return &frames{pickler: p, calls: make(map[uintptr][]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
+}
+
+// write writes the list of a stack's and a label's frames, from the innermost to the root.
+func (f *frames) write(stack []uintptr, l memcache.Label) {
+	label := f.label(l)
+	list := append(make([]*frame, 0, 64), label.first...)
+	for _, pc := range stack {
+		list = append(list, f.call(pc)...)
+	}
+	list = append(list, label.last...)
+	f.list(len(list), func(i int) { f.frame(list[i]) })
+}
+
+// label is what l says.
+func (f *frames) label(l memcache.Label) *said {
+	if s := f.labels[l]; s != nil {
+		return s
+	}
+	s := &said{metadata: metadata(l)}
+	if l.Step != 0 {
+		s.first = append(s.first, f.word("step "+decimal(l.Step), "step", l.Step))
+	}
+	for m := l.Module; m != ""; m = m[:max(0, strings.LastIndexByte(m, '.'))] {
+		s.last = append(s.last, f.word(m, "module", 0))
+	}
+	if l.Category != memcache.CategoryOther || l.Module != "" {
+		s.last = append(s.last, f.word(l.Category.String(), "category", 0))
+	}
+	f.labels[l] = s
+	return s
+}
+
+// word is a frame that is no call, the same for all labels that have it.
+func (f *frames) word(name, kind string, line int64) *frame {
+	key := frame{name: name, file: kind, line: line}
+	if f.words[key] == nil {
+		f.words[key] = &frame{name: name, file: kind, line: line}
+	}
+	return f.words[key]
+}
+
+func (f *frames) call(pc uintptr) []*frame {
+	if list, ok := f.calls[pc]; ok {
+		return list
+	}
+	var list []*frame
+	for all, more := runtime.CallersFrames([]uintptr{pc}), true; more; {
+		var r runtime.Frame
+		r, more = all.Next()
+		list = append(list, &frame{name: r.Function, file: r.File, line: int64(r.Line)})
+	}
+	f.calls[pc] = list
+	return list
+}
+
+func (f *frames) frame(v *frame) {
+	if v.written {
+		f.get(v.memo)
+		return
+	}
+	f.dict(func() {
+		f.key("name").text(v.name)
+		f.key("filename").name(v.file)
+		f.key("line").int(v.line)
+	})
+	v.memo, v.written = f.put(), true
+}

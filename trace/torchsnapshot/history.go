@@ -1,0 +1,57 @@
+package torchsnapshot
+
+import "github.com/cistern-ml/cistern/memcache"
+
+// history is what has to be known of a history before its first entry is written.
+type history struct {
+	known   int // entries that PyTorch has a word for
+	colours colours
+	later   map[uint64]memcache.Label // by the serials of blocks: labels that were told after the allocation, the last one of each
+}
+
+// known reports whether PyTorch has the action, too.
+func known(a memcache.Action) bool {
+	switch a {
+	case memcache.ActionAlloc, memcache.ActionFreeRequested, memcache.ActionFreeCompleted, memcache.ActionSegmentAlloc, memcache.ActionSegmentFree,
+		memcache.ActionSegmentMap, memcache.ActionSegmentUnmap, memcache.ActionOOM, memcache.ActionSnapshot:
+		return true
+	}
+	return false
+}
+
+func historyOf(entries []memcache.HistoryEntry) history {
+	var h history
+	for i := range entries {
+		e := &entries[i]
+		if known(e.Action) {
+			h.known++
+		} else if e.Serial != 0 { // the block has another label from here on
+			if h.later == nil {
+				h.later = make(map[uint64]memcache.Label)
+			}
+			h.later[e.Serial] = e.Label
+		}
+	}
+	some, unknown := false, false
+	for i := range entries {
+		if e := &entries[i]; known(e.Action) {
+			c := h.label(e).Category
+			some, unknown = some || c != memcache.CategoryOther, unknown || c == memcache.CategoryOther
+		}
+	}
+	switch {
+	case some && unknown:
+		h.colours = coloursWithUnknown
+	case some:
+		h.colours = coloursWithoutUnknown
+	}
+	return h
+}
+
+// label is an entry's label, or what its block was said to be for later: viewers show an allocation with what it became.
+func (h *history) label(e *memcache.HistoryEntry) memcache.Label {
+	if l, ok := h.later[e.Serial]; ok && e.Serial != 0 {
+		return l
+	}
+	return e.Label
+}

@@ -1,0 +1,66 @@
+package transfer
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Statistics say what a pool copied, and when. Whom a copy was for is another question where copies are queued ahead: a
+// batch that a loader uploads during one step is the next one's. So who wants to know puts a meter into the context; a
+// copy counts in those of its own context, and who queued it ahead charges it to whoever takes what was copied.
+
+// Meter counts the copies of one pool for a part of a program: those with a context of [Pool.Meter]. Its methods may be
+// called from any goroutine.
+type Meter struct {
+	pool   *Pool
+	outer  *Meter
+	copied [copyOps]struct{ copies, bytes atomic.Int64 }
+}
+
+type meterKey struct{}
+
+// Meter returns a context whose copies by this pool count in the meter, when they are queued, and in those around it. A nil
+// context is context.Background().
+func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	m := &Meter{pool: p, outer: meterOf(ctx)}
+	return context.WithValue(ctx, meterKey{}, m), m
+}
+
+// WithoutMeter returns a context whose copies count in no meter, for what is queued ahead of its use: see [Pool.Charge].
+func WithoutMeter(ctx context.Context) context.Context {
+	if meterOf(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, meterKey{}, (*Meter)(nil))
+}
+
+// meterOf is the innermost meter of ctx, or nil.
+func meterOf(ctx context.Context) *Meter {
+	m, _ := ctx.Value(meterKey{}).(*Meter)
+	return m
+}
+
+// Charge counts copies of a direction, OpH2D, OpD2H or OpD2D, with their bytes, in the meters of ctx for this pool. Copies
+// count by themselves; Charge is for those that were queued without a meter. The statistics don't change.
+func (p *Pool) Charge(ctx context.Context, op Op, copies, bytes int64) {
+	if ctx == nil || op >= copyOps {
+		return
+	}
+	for m := meterOf(ctx); m != nil; m = m.outer {
+		if m.pool == p {
+			m.copied[op].copies.Add(copies)
+			m.copied[op].bytes.Add(bytes)
+		}
+	}
+}
+
+// Count is how many copies of a direction there were, and their bytes; 0 for what is no copy, and for a nil Meter.
+func (m *Meter) Count(op Op) (copies, bytes int64) {
+	if m == nil || op >= copyOps {
+		return 0, 0
+	}
+	return m.copied[op].copies.Load(), m.copied[op].bytes.Load()
+}
