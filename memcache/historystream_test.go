@@ -228,18 +228,3 @@ func TestCallSites(t *testing.T) {
 	require.NotSame(t, &list[3][0], &list[4][0], "the table is full")
 	require.Equal(t, list[3], list[4])
 }
-
-func TestOptions(t *testing.T) {
-	require.Empty(t, Config{}.Options())
-	for _, c := range []Config{
-		{}, {Exact: true}, {NoCaching: true}, {PerProcessMemoryFraction: 5e-324},
-		{MaxSplitSizeMB: 40, MaxNonSplitRoundingMB: 30, LargeSegmentSizeMB: 25, RoundupPower2Divisions: Divisions{3: 8, 15: 2},
-			GarbageCollectionThreshold: 0.7, PerProcessMemoryFraction: 1.0 / 3, ExpandableSegments: true, ExpandableGranuleMB: 4,
-			ExpandableRemap: true, MemoryLimit: 1<<40 + 1, ReleaseLockOnCudaMalloc: true},
-		{RoundupPower2Divisions: AllDivisions(4)},
-	} {
-		got, err := ParseConfig(c.Options())
-		require.NoError(t, err)
-		require.Equal(t, c, got)
-	}
-}
