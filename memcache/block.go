@@ -101,11 +101,13 @@ func (b Block) FreeContext(ctx context.Context) error {
 	}
 	c := b.chunk.shard.Load().cache
 	if c.config.Observer == nil {
-		_, err := c.freeBlock(b)
+		was, err := c.freeBlock(b)
+		was.history.leave()
 		return err
 	}
 	_, op := c.start(ctx, OpFree)
 	was, err := c.freeBlock(b)
+	was.history.leave()
 	if op == nil {
 		return err
 	}

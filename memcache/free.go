@@ -21,6 +21,7 @@ type freeRecord struct {
 	kind            poolKind
 	stack           []uintptr // with the history's stacks
 	label           *Label
+	history         *HistoryStream // that the free told of its beginning
 }
 
 // freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. No lock is held.
@@ -31,10 +32,13 @@ func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
 	if h := c.history.Load(); h != nil {
 		was.stack = h.stack(StacksAll)
 		_ = h.stream.enter(context.Background(), 0)
-		defer h.stream.leave()
+		was.history = h.stream
 	}
 	if c.config.NoCaching {
-		return c.freeUncached(b)
+		history := was.history
+		was, err = c.freeUncached(b)
+		was.history = history
+		return was, err
 	}
 	s := b.chunk.lockOwner()
 	uses, fits, err := s.endHandOut(b, &was, false)
