@@ -7,9 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
 )
 
 func TestMemoryFraction(t *testing.T) {
@@ -198,4 +200,36 @@ func TestFiguresOfAFailure(t *testing.T) {
 		Allocated: 35<<20 + 1024, Reserved: 72 << 20, Largest: 13 << 20,
 	}, *oom)
 	require.ErrorContains(t, err, "37.00 MiB free")
+}
+
+// TestFailuresTogetherConcurrentSafe: requests that fail at once are each counted. They meet in a reclaimer, right before that.
+func TestFailuresTogetherConcurrentSafe(t *testing.T) {
+	const callers = 6
+	dev, err := null.New(null.Config{Capacity: 1 << 30})
+	require.NoError(t, err)
+	c, err := New(dev, Config{MemoryLimit: 1 << 20})
+	require.NoError(t, err)
+	var meet, all sync.WaitGroup
+	meet.Add(callers)
+	var once [callers]sync.Once
+	type caller struct{}
+	defer c.OnPressure(func(ctx context.Context, _ int64) int64 {
+		once[ctx.Value(caller{}).(int)].Do(func() {
+			meet.Done()
+			meet.Wait()
+		})
+		return 0
+	})()
+	for i := range callers {
+		s, err := dev.NewStream(device.StreamOptions{})
+		require.NoError(t, err)
+		all.Go(func() {
+			_, err := c.Alloc(context.WithValue(t.Context(), caller{}, i), 4<<20, s)
+			assert.ErrorIs(t, err, ErrOutOfMemory)
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, callers, c.Stats().NumOOMs)
+	require.NoError(t, c.Close())
+	require.NoError(t, dev.Close())
 }
