@@ -83,7 +83,7 @@ func (o *owners) stack(frames []frame) int32 {
 // site is the innermost frame of the user's own code; the innermost one if all are of libraries.
 func site(frames []frame, ids []int32) int32 {
 	for i, f := range frames {
-		if !f.library() {
+		if !f.foreign() {
 			return ids[i]
 		}
 	}
@@ -113,7 +113,7 @@ var libraries = []string{"/site-packages/", "/dist-packages/", "/torch/", "<froz
 var ours = []string{"memcache.", "memcache/", "tensor.", "tensor/", "autograd.", "autograd/", "transfer.", "transfer/", "trace.", "trace/"}
 
 // library reports whether the frame belongs to a library.
-func (f frame) library() bool {
+func (f frame) foreign() bool {
 	if rest, ok := strings.CutPrefix(f.function, "github.com/cistern-ml/cistern/"); ok {
 		for _, p := range ours {
 			if strings.HasPrefix(rest, p) && !strings.HasSuffix(f.file, "_test.go") {
