@@ -112,7 +112,7 @@ var libraries = []string{"/site-packages/", "/dist-packages/", "/torch/", "<froz
 // ours are this module's packages that ask for memory on behalf of others.
 var ours = []string{"memcache.", "memcache/", "tensor.", "tensor/", "autograd.", "autograd/", "transfer.", "transfer/", "trace.", "trace/"}
 
-// library reports whether the frame belongs to a library.
+// foreign reports whether the frame is of code that is not the user's.
 func (f frame) foreign() bool {
 	if rest, ok := strings.CutPrefix(f.function, "github.com/cistern-ml/cistern/"); ok {
 		for _, p := range ours {
