@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 // kernels are the operations of one sort of device. Each is queued on the runtime's stream; the arguments are
@@ -95,6 +96,9 @@ type layerKernels interface {
 func newKernels(rt *Runtime, tf32 bool) (kernels, layerKernels, error) {
 	switch dev := rt.stream.Device().(type) {
 	case device.HostVisible:
+		if err := simd.Chosen(); err != nil {
+			return nil, nil, fmt.Errorf("tensor: NewRuntime: %w: %w", ErrInvalid, err)
+		}
 		h := &hostKernels{rt: rt, mem: dev, stream: rt.stream}
 		return h, h, nil
 	case device.ModuleLoader:

@@ -1,0 +1,6 @@
+//go:build purego || !(amd64 || arm64)
+
+package simd
+
+// Available are the levels that this processor runs, the plainest first.
+func Available() []Level { return []Level{Generic} }
