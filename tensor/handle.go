@@ -23,8 +23,7 @@ type handle struct {
 	dtype    Dtype
 	bytes    int64
 	tensor   weak.Pointer[Tensor]
-	made     []uintptr      // the call stack, with OnLeak
-	label    memcache.Label // that it was made with, with OnLeak
+	made     []uintptr // the call stack, with OnLeak
 	released atomic.Bool
 
 	prev, next *handle // in the runtime's list, under its lock
@@ -116,11 +115,8 @@ func (l *handles) close() error {
 		}
 		if freed {
 			n, bytes = n+1, bytes+h.bytes
-			if label != (memcache.Label{}) {
-				where = ", one of them " + label.String()
-			}
-			if h.made != nil {
-				where += ", one of them made at " + place(h.made)
+			if one := h.known(label); one != "" {
+				where = ", one of them" + one
 			}
 		}
 	}
@@ -128,6 +124,21 @@ func (l *handles) close() error {
 		errs = append(errs, fmt.Errorf("tensor: Close: %w: %d, with %s%s", ErrLeaked, n, humanize.IBytes(uint64(bytes)), where))
 	}
 	return errors.Join(errs...)
+}
+
+// known is what there is to say of an unreleased tensor beside its size: what its memory is for, and who made it.
+func (h *handle) known(label memcache.Label) string {
+	s := ""
+	if label != (memcache.Label{}) {
+		s = " " + label.String()
+	}
+	if h.made == nil {
+		return s
+	}
+	if s != "" {
+		s += ","
+	}
+	return s + " made at " + place(h.made)
 }
 
 // stack is the call stack of whoever called the package.

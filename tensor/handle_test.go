@@ -265,11 +265,12 @@ func TestReclaimReportsWhatItFound(t *testing.T) {
 	func() {
 		x, err := r.Zeros(memcache.WithModule(r.ctx, "head"), Float32, 1000)
 		require.NoError(t, err)
+		require.NoError(t, x.SetLabel(memcache.Label{Module: "head.0", Category: memcache.CategoryParameter}))
 		x.cleanup.Stop()
 	}()
 	assert.Equal(t, int64(4000), r.reclaim(r.ctx, 1))
 	require.Len(t, leaks, 1)
-	assert.Equal(t, memcache.Label{Module: "head"}, leaks[0].Label)
+	assert.Equal(t, memcache.Label{Module: "head.0", Category: memcache.CategoryParameter}, leaks[0].Label, "what was said last")
 	assert.Equal(t, int64(4000), leaks[0].Bytes)
 }
 

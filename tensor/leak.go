@@ -15,7 +15,7 @@ type Leak struct {
 	Shape Shape
 	Dtype Dtype
 	Bytes int64
-	Label memcache.Label // that it was made with: module, category, step
+	Label memcache.Label // of its memory when it was found: module, category, step
 	Stack []uintptr      // the call stack that made it, for runtime.CallersFrames
 }
 

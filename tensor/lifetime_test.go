@@ -284,7 +284,7 @@ func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	err = r.Close()
 	require.ErrorIs(t, err, ErrLeaked)
 	assert.Contains(t, err.Error(), "lifetime_test.go")
-	assert.Contains(t, err.Error(), "1.0 KiB, one of them head (other) in step 3, one of them made at")
+	assert.Contains(t, err.Error(), "1.0 KiB, one of them head (other) in step 3, made at ")
 	assert.Equal(t, err, r.Close())
 	assert.True(t, x.Released())
 	assert.Zero(t, r.cache.MemoryAllocated())
@@ -294,6 +294,29 @@ func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	_, err = r.Exp(r.ctx, x)
 	assert.ErrorIs(t, err, ErrClosed)
 	assert.ErrorIs(t, r.Synchronize(r.ctx), ErrClosed)
+}
+
+// TestCloseTellsOfOneLeak: the label and the place of one tensor, however many leak, and whether or not they have labels.
+func TestCloseTellsOfOneLeak(t *testing.T) {
+	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
+	r.leaky = true
+	var kept []*Tensor
+	lose := func(ctx context.Context) {
+		x, err := r.Zeros(ctx, Float32, 256)
+		require.NoError(t, err)
+		kept = append(kept, x)
+	}
+	head := memcache.WithModule(r.ctx, "head")
+	lose(r.ctx) // Close comes to it last
+	lose(head)
+	lose(r.ctx)
+	lose(head)
+	err := r.Close()
+	require.ErrorIs(t, err, ErrLeaked)
+	assert.Regexp(t, `: 4, with 4\.0 KiB, one of them made at [^,]*lifetime_test\.go:\d+\)$`, err.Error(), "the label of another one does not stand beside its place")
+	for _, x := range kept {
+		assert.True(t, x.Released())
+	}
 }
 
 func TestBorrowedBlocks(t *testing.T) {

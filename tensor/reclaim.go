@@ -59,7 +59,7 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	gc.running = c
 	gc.mu.Unlock()
 
-	var dead []*handle
+	var dead []Leak
 	if due {
 		dead = rt.collectGarbage()
 	}
@@ -72,19 +72,19 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 	}
 	gc.mu.Unlock()
 	close(c.done)
-	for _, h := range dead {
-		h.report()
+	for _, leak := range dead {
+		rt.report(leak)
 	}
 	return c.freed
 }
 
 // collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
 // collection has ended.
-func (rt *Runtime) collectGarbage() (dead []*handle) {
+func (rt *Runtime) collectGarbage() (dead []Leak) {
 	runtime.GC()
 	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
-		if h.reclaim() {
-			dead = append(dead, h)
+		if leak, ok := h.reclaim(); ok {
+			dead = append(dead, leak)
 		}
 	}
 	return dead
@@ -110,7 +110,7 @@ func (h *handle) died() {
 	gc.dying++
 	gc.mu.Unlock()
 
-	ok := h.reclaim()
+	leak, ok := h.reclaim()
 
 	gc.mu.Lock()
 	if gc.dying--; gc.dying == 0 && gc.idle != nil {
@@ -119,12 +119,16 @@ func (h *handle) died() {
 	}
 	gc.mu.Unlock()
 	if ok {
-		h.report()
+		h.rt.report(leak)
 	}
 }
 
-// reclaim releases a tensor that was found dead and reports whether nobody else had.
-func (h *handle) reclaim() bool {
+// reclaim releases a tensor that was found dead and reports whether nobody else had. What is to be told of it is read
+// first: a block that was freed has no label.
+func (h *handle) reclaim() (leak Leak, ok bool) {
+	if h.rt.onLeak != nil {
+		leak = Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.block.Label(), Stack: h.made}
+	}
 	ok, err := h.release(context.Background())
 	h.rt.parked.add(err)
 	if ok && h.store.refs.Load() == 0 {
@@ -132,11 +136,11 @@ func (h *handle) reclaim() bool {
 		h.rt.gc.bytes += h.bytes
 		h.rt.gc.mu.Unlock()
 	}
-	return ok
+	return leak, ok
 }
 
-func (h *handle) report() {
-	if f := h.rt.onLeak; f != nil {
-		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.label, Stack: h.made})
+func (rt *Runtime) report(leak Leak) {
+	if rt.onLeak != nil {
+		rt.onLeak(leak)
 	}
 }

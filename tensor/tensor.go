@@ -36,7 +36,7 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, off
 	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
 	if !store.borrowed {
 		if rt.onLeak != nil {
-			t.h.made, t.h.label = stack(), memcache.LabelOf(ctx)
+			t.h.made = stack()
 		}
 		if err := rt.live.add(t.h); err != nil {
 			rt.parked.add(store.release(ctx))
