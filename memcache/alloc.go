@@ -292,7 +292,9 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 			return m, nil
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
-			c.mark(ActionFailed, r.shard.id, r.rounded)
+			if r.growing { // else it has changed nothing
+				c.mark(ActionFailed, r.shard.id, r.rounded)
+			}
 			return nil, err
 		}
 		if !c.reclaim(ctx, r.segmentBytes, &p) {

@@ -91,22 +91,26 @@ func (b Block) RecordStream(s device.Stream) error {
 // A second Free is an error.
 //
 // Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
-// With NoCaching it waits for the recorded streams and for the driver.
+// With NoCaching it waits for the recorded streams and for the driver, and beside a [HistoryStream] for a reader that is behind.
 func (b Block) Free() error { return b.FreeContext(context.Background()) }
 
-// FreeContext is Free; ctx is the parent of what observers see. Cancelling it changes nothing.
+// FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
+// block is freed all the same.
 func (b Block) FreeContext(ctx context.Context) error {
 	if b.IsZero() {
 		return nil
 	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	c := b.chunk.shard.Load().cache
 	if c.config.Observer == nil {
-		was, err := c.freeBlock(b)
+		was, err := c.freeBlock(ctx, b)
 		was.history.leave()
 		return err
 	}
 	_, op := c.start(ctx, OpFree)
-	was, err := c.freeBlock(b)
+	was, err := c.freeBlock(ctx, b)
 	was.history.leave()
 	if op == nil {
 		return err

@@ -193,6 +193,7 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
+	_ = c.historyStream().admit(context.Background(), 0)
 	c.setLimit(limit)
 	return nil
 }

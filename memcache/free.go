@@ -24,14 +24,16 @@ type freeRecord struct {
 	history         *HistoryStream // that the free told of its beginning
 }
 
-// freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. No lock is held.
-func (c *Cache) freeBlock(b Block) (was freeRecord, err error) {
+// freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. ctx ends the wait for the reader of
+// a streamed history, and nothing else. No lock is held.
+func (c *Cache) freeBlock(ctx context.Context, b Block) (was freeRecord, err error) {
 	if invariants.Enabled {
 		defer c.verify()
 	}
 	if h := c.history.Load(); h != nil {
 		was.stack = h.stack(StacksAll)
-		_ = h.stream.enter(context.Background(), 0)
+		_ = h.stream.admit(ctx, 0)
+		h.stream.begin()
 		was.history = h.stream
 	}
 	if c.config.NoCaching {

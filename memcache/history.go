@@ -93,7 +93,7 @@ type HistoryOptions struct {
 	Stacks Stacks
 }
 
-// maxHistory is the most entries: some 160 MB of them, on 64 bits.
+// maxHistory is the most entries: some 190 MB of them, on 64 bits.
 const maxHistory = 1 << 20
 
 // RecordHistory starts recording what the cache does (torch.cuda.memory._record_memory_history), or ends it,

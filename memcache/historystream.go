@@ -13,8 +13,9 @@ import (
 // A log of everything cannot be a ring: what is lost can't be replayed. Nor may it grow without bound, nor may anything wait
 // under a lock. So events go into pieces of memory of a fixed size, under one lock that gives them one order, in which each
 // stream's are as they happened, and those under all locks are for all. A reader takes the pieces away whole. If it falls
-// behind, requests and frees wait for it where they begin, before they hold anything (admit): what is under way then may still
-// add its events, so that there are more pieces than the reader was allowed to fall behind, but not many.
+// behind, whatever adds events waits for it where it begins, before it holds anything (admit): what is under way then may still
+// add its events, so that there are more pieces than the reader was allowed to fall behind, but not many. A free must not
+// fail: one whose context ends goes on without waiting, of which there are at most as many as blocks.
 //
 // An event costs the copy of an entry and the time of day; a wake-up of the reader for each would cost more than all that,
 // so it is woken for each piece, and looks by itself from time to time.
@@ -55,15 +56,21 @@ type HistoryState struct {
 }
 
 // StreamHistory starts a stream of everything that the cache does from here on, with call stacks as o.Stacks says; o.Entries
-// is not used. The caller reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
+// is not used. It waits for a request that is in the driver. The caller reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
 // with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of RecordHistory. It costs
-// some 100 ns an event, and requests and frees wait while its reader is more than some 30,000 events behind.
+// some 100 ns an event, and whatever makes events waits while its reader is more than some 30,000 events behind: requests
+// and frees, unless their contexts end, new labels, resets and new limits.
 func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
 	s := &HistoryStream{cache: c, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
 	s.stacks.Store(uint32(o.Stacks))
+	// A request that is in the driver has had its miss: what it still does would stand there without it.
+	if err := c.lockGrowth(context.Background()); err != nil {
+		return nil, err
+	}
+	defer c.unlockGrowth()
 	c.lockAll()
 	defer c.unlockAll()
 	switch {
@@ -217,9 +224,9 @@ func (s *HistoryStream) wake() {
 	}
 }
 
-// admit waits while the reader is behind, unless ctx ends first. No lock is held.
+// admit waits while the reader is behind, unless ctx ends first. No lock is held. A nil stream does nothing.
 func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
-	for s.behind.Load() {
+	for s != nil && s.behind.Load() {
 		s.mu.Lock()
 		caught := s.caught
 		s.mu.Unlock()
@@ -235,22 +242,24 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// enter begins a call: it waits for the reader, and notes if another call is under way, since what calls that overlap do
-// can't always be had again by making them one after the other. No lock is held. A nil stream does nothing.
+// enter begins a call, unless ctx ends before the reader lets it. No lock is held. A nil stream does nothing.
 func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
-	if s == nil {
-		return nil
-	}
 	if err := s.admit(ctx, bytes); err != nil {
 		return err
 	}
-	if s.calls.Add(1) > 1 && !s.overlapped.Load() && s.overlapped.CompareAndSwap(false, true) {
-		s.add(&HistoryEntry{Action: ActionOverlap, Time: time.Now()})
-	}
+	s.begin()
 	return nil
 }
 
-// leave ends a call that began with enter.
+// begin notes if another call is under way, since what calls that overlap do can't always be had again by making them one
+// after the other. leave follows.
+func (s *HistoryStream) begin() {
+	if s != nil && s.calls.Add(1) > 1 && !s.overlapped.Load() && s.overlapped.CompareAndSwap(false, true) {
+		s.add(&HistoryEntry{Action: ActionOverlap, Time: time.Now()})
+	}
+}
+
+// leave ends a call that began with enter or begin.
 func (s *HistoryStream) leave() {
 	if s != nil {
 		s.calls.Add(-1)

@@ -105,6 +105,7 @@ func (b Block) SetLabel(l Label) error {
 		return nil
 	}
 	c := b.chunk.shard.Load().cache
+	_ = c.historyStream().admit(context.Background(), 0)
 	_, op := c.start(context.Background(), OpRelabel)
 	err := b.setLabel(&l)
 	c.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})

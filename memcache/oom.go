@@ -36,7 +36,8 @@ type OutOfMemoryError struct {
 	PrivatePools int64
 
 	// Label says what the memory was for; Holders are those who hold the most, by module and category, if anything has a
-	// label.
+	// label. They are looked up when the request is given up, a moment after the figures above: what other goroutines
+	// allocate or free meanwhile makes a difference.
 	Label   Label
 	Holders []Share
 

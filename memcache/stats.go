@@ -1,6 +1,10 @@
 package memcache
 
-import "github.com/cistern-ml/cistern/internal/invariants"
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
 
 // Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
 // somebody asks. What needs the driver is in Cache.stats, under Cache.mu: segments, bytes reserved, calls, failures. Peaks
@@ -168,6 +172,7 @@ func (c *Cache) ResetPeakStats() {
 	if invariants.Enabled {
 		defer c.verify()
 	}
+	_ = c.historyStream().admit(context.Background(), 0)
 	c.lockAll()
 	defer c.unlockAll()
 	// Every shard's quota becomes its use, and so their sums, the peaks, become what is in use now.
@@ -193,6 +198,7 @@ func (c *Cache) ResetAccumulatedStats() {
 	if invariants.Enabled {
 		defer c.verify()
 	}
+	_ = c.historyStream().admit(context.Background(), 0)
 	c.lockAll()
 	defer c.unlockAll()
 	total := c.sumStats().Since(Stats{})

@@ -1,0 +1,141 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fallBehind adds events until the reader of a stream is behind.
+func fallBehind(s *HistoryStream) {
+	for !s.behind.Load() {
+		s.add(&HistoryEntry{Action: ActionNote, Time: time.Now()})
+	}
+}
+
+// waits starts f, which waits for something, and returns what waits for its end.
+func waits(t *testing.T, f func() error) (end func() error) {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	synctest.Wait()
+	select {
+	case err := <-result:
+		require.Failf(t, "it did not wait", "%v", err)
+	default:
+	}
+	return func() error { return <-result }
+}
+
+// TestHistoryStreamIsBounded: whatever adds events, again and again, waits for a reader that is behind.
+func TestHistoryStreamIsBounded(t *testing.T) {
+	for name, call := range map[string]func(c *Cache, b Block) error{
+		"SetLabel":              func(_ *Cache, b Block) error { return b.SetLabel(Label{Module: "m"}) },
+		"ResetPeakStats":        func(c *Cache, _ Block) error { c.ResetPeakStats(); return nil },
+		"ResetAccumulatedStats": func(c *Cache, _ Block) error { c.ResetAccumulatedStats(); return nil },
+		"SetMemoryFraction":     func(c *Cache, _ Block) error { return c.SetMemoryFraction(0.5) },
+		"EmptyCache":            func(c *Cache, _ Block) error { return c.EmptyCache(context.Background()) },
+		"Free":                  func(_ *Cache, b Block) error { return b.Free() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, dev := newCache(t, Config{})
+				b := mustAlloc(t, c, 100, dev.stream(1))
+				stream, err := c.StreamHistory(HistoryOptions{})
+				require.NoError(t, err)
+				fallBehind(stream)
+				end := waits(t, func() error { return call(c, b) })
+				stream.Close()
+				require.NoError(t, end())
+				require.NoError(t, call(c, mustAlloc(t, c, 100, dev.stream(1))), "without a stream nothing waits")
+			})
+		})
+	}
+}
+
+// TestFreeWithoutTheReader: a context ends a free's wait for the reader. The block is free all the same, and the call is
+// counted as it ends.
+func TestFreeWithoutTheReader(t *testing.T) {
+	for _, config := range []Config{{}, {NoCaching: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c, dev := newCache(t, config)
+			a, b := mustAlloc(t, c, 512, dev.stream(1)), mustAlloc(t, c, 512, dev.stream(1))
+			last := mustAlloc(t, c, 512, dev.stream(1))
+			stream, err := c.StreamHistory(HistoryOptions{})
+			require.NoError(t, err)
+			fallBehind(stream)
+			ctx, cancel := context.WithCancel(t.Context())
+			end := waits(t, func() error { return a.FreeContext(ctx) })
+			require.EqualValues(t, 3*512, c.MemoryAllocated())
+			cancel()
+			require.NoError(t, end())
+			require.NoError(t, b.FreeContext(ctx))
+			require.EqualValues(t, 512, c.MemoryAllocated())
+			require.Zero(t, stream.calls.Load())
+			stream.Close()
+			var frees int
+			for _, a := range actions(t, stream) {
+				if a == ActionFreeRequested {
+					frees++
+				}
+			}
+			require.Equal(t, 2, frees)
+			require.NoError(t, last.FreeContext(nil)) //nolint:staticcheck // a user's mistake
+		})
+	}
+}
+
+// TestHistoryOfFailedRequests: one that ends before it has the growth lock has changed nothing, and leaves nothing.
+func TestHistoryOfFailedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dev := newCache(t, Config{})
+		s := dev.stream(1)
+		stream, err := c.StreamHistory(HistoryOptions{})
+		require.NoError(t, err)
+		hold, fault := make(chan struct{}), error(nil)
+		dev.gate = func(context.Context, string) error { <-hold; return fault }
+		first := waits(t, func() error { _, err := c.Alloc(t.Context(), 100, s); return err })
+		ctx, cancel := context.WithCancel(t.Context())
+		second := waits(t, func() error { _, err := c.Alloc(ctx, 3<<20, s); return err })
+		cancel()
+		require.ErrorIs(t, second(), context.Canceled)
+		close(hold)
+		require.NoError(t, first())
+		fault = errors.New("the driver's")
+		_, err = c.Alloc(t.Context(), 3<<20, s)
+		require.ErrorIs(t, err, fault)
+		stream.Close()
+		require.Equal(t, []Action{ActionMiss, ActionOverlap, ActionSegmentAlloc, ActionAlloc, ActionMiss, ActionFailed}, actions(t, stream))
+	})
+}
+
+// TestHistoryStreamStartsBetweenRequests: it waits for one that is in the driver, whose miss it has not seen, and begins with
+// what that one was given.
+func TestHistoryStreamStartsBetweenRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dev := newCache(t, Config{})
+		hold := make(chan struct{})
+		dev.gate = func(context.Context, string) error { <-hold; return nil }
+		request := waits(t, func() error { _, err := c.Alloc(t.Context(), 100, dev.stream(1)); return err })
+		var stream *HistoryStream
+		start := waits(t, func() (err error) { stream, err = c.StreamHistory(HistoryOptions{}); return err })
+		close(hold)
+		require.NoError(t, request())
+		require.NoError(t, start())
+		stream.Close()
+		require.Empty(t, actions(t, stream))
+		require.EqualValues(t, 512, stream.Start().Stats.AllocatedBytes.All.Current)
+	})
+}
+
+// TestLargestHistory is what the comment of maxHistory says of 64 bits.
+func TestLargestHistory(t *testing.T) {
+	if unsafe.Sizeof(uintptr(0)) < 8 {
+		t.Skip("of 32 bits")
+	}
+	require.InDelta(t, 190e6, float64(maxHistory*unsafe.Sizeof(HistoryEntry{})), 5e6)
+}
