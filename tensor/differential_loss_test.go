@@ -92,12 +92,16 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 			if target == OfTarget {
 				slope = l.T
 			}
-			want.Data = append(want.Data, d*slope(float64(v), float64(t.data[i])))
+			gradient := d * slope(float64(v), float64(t.data[i]))
 			size := math.Abs(d) * l.Size(float64(v), float64(t.data[i]))
-			if math.IsNaN(size) { // 0 times an infinity: something on the way was too large
+			switch {
+			case finite(size):
+			case finite(gradient): // what is infinite is in none of its terms
+				size = math.Abs(d) * l.Size(finiteOr0(v), finiteOr0(t.data[i]))
+			default: // infinities of terms may meet
 				size = math.Inf(1)
 			}
-			want.Size = append(want.Size, size)
+			want.Data, want.Size = append(want.Data, gradient), append(want.Size, size)
 		}
 		c.dirty()
 		y, err := grad(c.ctx, target, dloss.Tensor, x.Tensor, t.Tensor, options...)
@@ -105,6 +109,14 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 	}
 	x.unchanged(name)
 	t.unchanged(name)
+}
+
+// finiteOr0 is v, or 0 in place of what is not finite.
+func finiteOr0[T kernel.Float](v T) float64 {
+	if finite(float64(v)) {
+		return float64(v)
+	}
+	return 0
 }
 
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
@@ -184,9 +196,12 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 		want.Shape = per
 	}
 	tol := rowSum[T](len(logits.data))
-	tol.inside = 8 * float64(len(labels)+1) // a mean's sum, and
-	if e.Weights != nil {
-		tol.inside *= max(1, slices.Max(e.Weights)) // its terms before they are divided
+	tol.inside = 8
+	if reduction != 2 {
+		tol.inside *= float64(len(labels) + 1) // the sum, and
+		if e.Weights != nil {
+			tol.inside *= max(1, slices.Max(e.Weights)) // its terms before they are divided
+		}
 	}
 	c.dirty()
 	loss, err := c.r.CrossEntropy(c.ctx, logits.Tensor, on, options...)
