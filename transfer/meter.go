@@ -25,6 +25,7 @@ func (p *Pool) Meter(ctx context.Context) (context.Context, *Meter) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	p.metered.Store(true)
 	m := &Meter{pool: p, outer: meterOf(ctx)}
 	return context.WithValue(ctx, meterKey{}, m), m
 }
@@ -46,7 +47,8 @@ func meterOf(ctx context.Context) *Meter {
 // Charge counts copies of a direction, OpH2D, OpD2H or OpD2D, with their bytes, in the meters of ctx for this pool. Copies
 // count by themselves; Charge is for those that were queued without a meter. The statistics don't change.
 func (p *Pool) Charge(ctx context.Context, op Op, copies, bytes int64) {
-	if ctx == nil || op >= copyOps {
+	// A look-up takes some nanoseconds for each value in the context: most programs have no meter.
+	if !p.metered.Load() || ctx == nil || op >= copyOps {
 		return
 	}
 	for m := meterOf(ctx); m != nil; m = m.outer {

@@ -110,3 +110,23 @@ func TestMaxBytes(t *testing.T) {
 	require.EqualValues(t, 4096, newRig(t, transfer.Config{MaxBytes: 4096}).pool.MaxBytes())
 	require.Zero(t, newRig(t, transfer.Config{}).pool.MaxBytes())
 }
+
+// lookedUp counts the look-ups in a context.
+type lookedUp struct {
+	context.Context
+	lookups *int
+}
+
+func (c lookedUp) Value(key any) any { *c.lookups++; return c.Context.Value(key) }
+
+// TestMeterThatNobodyMade: without meters a charge doesn't look into the context.
+func TestMeterThatNobodyMade(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	ctx := lookedUp{t.Context(), new(int)}
+	r.pool.Charge(ctx, transfer.OpH2D, 1, 100)
+	require.Zero(t, *ctx.lookups)
+	_, m := r.pool.Meter(t.Context())
+	r.pool.Charge(ctx, transfer.OpH2D, 1, 100)
+	require.Equal(t, 1, *ctx.lookups)
+	require.Equal(t, [6]int64{}, metered(m))
+}

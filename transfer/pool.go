@@ -29,6 +29,7 @@ type Pool struct {
 	gate        callgate.Gate
 	closed      atomic.Bool
 	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
+	metered     atomic.Bool // there is, or was, a meter
 
 	shards    []*shard      // as many as twice the processors, 64 at most
 	hints     sync.Pool     // of *shard: which one a processor uses
