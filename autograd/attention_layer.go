@@ -96,11 +96,11 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	if t.err != nil {
 		return t.inert()
 	}
-	in := m.InWeight
+	in, local := m.InWeight, "in_proj_weight"
 	if in == nil {
-		in = m.QueryWeight
+		in, local = m.QueryWeight, "q_proj_weight"
 	}
-	defer t.setModule(t.enterLayer(in, 1))
+	defer t.setModule(t.enterLayer(in, local))
 	return t.Frame(func() *Variable {
 		if query.Rank() == 3 {
 			return m.attend(t, query, key, value, cfg)

@@ -40,7 +40,8 @@
 // What is allocated says by itself what it is for ([memcache.Label]): parameter, gradient, optimiser state, activation, input
 // or workspace, of which step, and of which module, in the backward pass as in the forward pass. Modules are named as their
 // parameters are: "encoder.0" has "encoder.0.weight". An optimiser tells parameters their names; for a model without one
-// [NameModules] does. A part without parameters belongs to the module around it, which [Tape.Module] names.
+// [NameModules] does; the last name counts. A part without parameters belongs to the module around it, which [Tape.Module]
+// names. So does one whose only weights are another one's; outside of any module it is taken for that one: say [Tape.Module].
 //
 // # As in PyTorch
 //

@@ -19,7 +19,7 @@ func (e *Embedding) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("Embedding", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(e.Weight, 1))
+	defer t.setModule(t.enterLayer(e.Weight, "weight"))
 	return t.Embedding(x, t.Param(e.Weight), e.Config)
 }
 

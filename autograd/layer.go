@@ -30,7 +30,11 @@ func (l *Linear) forward(t *Tape, x *Variable, relu bool) *Variable {
 		t.fail("Linear", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	own, local := l.Bias, "bias" // weights are tied, biases are not
+	if own == nil || own.name == "" {
+		own, local = l.Weight, "weight"
+	}
+	defer t.setModule(t.enterLayer(own, local))
 	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
 	if relu {
 		return t.LinearReLU(x, w, bias)
@@ -93,7 +97,7 @@ type Sequential []Layer
 // has it, and computes a [Linear] with a [ReLU] after it as one, in place.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 	defer x.spare()()
-	defer t.setModule(t.enterLayer(firstParameter(s)))
+	defer t.setModule(t.enterLayer(ownParameter(s, "")))
 	outer := t.module
 	y := x
 	for i := 0; i < len(s); i++ {

@@ -31,7 +31,7 @@ func (l *Convolution) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("Convolution", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	w, bias := t.Param(l.Weight), t.optionalParam(l.Bias)
 	switch oneD := w.Rank() == 3; {
 	case l.Transposed && oneD:

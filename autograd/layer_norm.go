@@ -20,7 +20,7 @@ type BatchNorm struct {
 	Momentum     float64        // the batch's share of the new running statistics; 0: 0.1; NaN: they are the mean of all batches
 	Eps          float64        // what is added to the variance; 0: 1e-5
 
-	named bool // the buffers know their module
+	named string // the weight's name when the buffers were told theirs
 }
 
 // Forward returns x with normalised channels.
@@ -30,7 +30,7 @@ func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("BatchNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	l.nameBuffers(t)
 	return t.BatchNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), tensor.BatchNormConfig{
 		Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Momentum: l.Momentum, Eps: l.Eps})
@@ -38,12 +38,12 @@ func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 
 // nameBuffers tells the running statistics their module once the parameters know theirs.
 func (l *BatchNorm) nameBuffers(t *Tape) {
-	if l.named || l.Weight == nil || l.Weight.name == "" {
+	if l.Weight == nil || l.Weight.name == l.named {
 		return
 	}
-	l.named = true
+	l.named = l.Weight.name
 	for _, b := range l.Buffers() {
-		t.fail("BatchNorm", nameBuffer(b.Tensor, moduleName(l.Weight.name)))
+		t.fail("BatchNorm", nameBuffer(b.Tensor, l.named))
 	}
 }
 
@@ -114,7 +114,7 @@ func (l *LayerNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("LayerNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	return t.LayerNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Eps, l.Shape...)
 }
 
@@ -163,7 +163,7 @@ func (l *GroupNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("GroupNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	return t.GroupNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), l.Groups, l.Eps)
 }
 
@@ -204,7 +204,7 @@ func (l *RMSNorm) Forward(t *Tape, x *Variable) *Variable {
 		t.fail("RMSNorm", fmt.Errorf("%w: the layer is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterLayer(l.Weight, 1))
+	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	return t.RMSNorm(x, t.optionalParam(l.Weight), l.Eps, l.Shape...)
 }
 

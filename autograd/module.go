@@ -3,7 +3,11 @@ package autograd
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"weak"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -23,11 +27,15 @@ type modulePlace struct {
 
 // NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
 // profiles show memory by PyTorch's names of the modules. Optimisers do so for their parameters, and [LoadStateDict] for all:
-// it is for programs that have neither. In profiles a
-// parameter keeps the first name it was told.
+// it is for programs that have neither. In profiles the name that was told last counts.
 func NameModules(model any) error {
 	params, buffers := modelState(model)
+	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
 	for _, p := range params {
+		if known[p.Parameter] {
+			continue
+		}
+		known[p.Parameter] = true
 		if err := p.unusable(); err != nil {
 			return fmt.Errorf("autograd: NameModules: parameter %q: %w", p.Name, err)
 		}
@@ -36,23 +44,36 @@ func NameModules(model any) error {
 		}
 	}
 	for _, b := range buffers {
-		if err := nameBuffer(b.Tensor, moduleName(b.Name)); err != nil {
+		if known[b.Tensor] {
+			continue
+		}
+		known[b.Tensor] = true
+		if err := nameBuffer(b.Tensor, b.Name); err != nil {
 			return fmt.Errorf("autograd: NameModules: buffer %q: %w", b.Name, err)
 		}
 	}
 	return nil
 }
 
-// nameBuffer tells a buffer its module, unless it knows it.
-func nameBuffer(b *tensor.Tensor, module string) error {
+// modulesBefore are the modules that buffers were made in, by weak.Pointer[tensor.Tensor], since they were told a name. A
+// parameter remembers its own; a buffer is a tensor of the program's.
+var modulesBefore sync.Map
+
+// nameBuffer tells a buffer how the model calls it, as setName tells a parameter.
+func nameBuffer(b *tensor.Tensor, name string) error {
 	if b.Released() {
 		return nil
 	}
-	l := b.Label()
-	if module == "" || l.Module == module || strings.HasSuffix(l.Module, "."+module) {
+	l, key := b.Label(), weak.Make(b)
+	before, told := modulesBefore.LoadOrStore(key, l.Module)
+	if !told {
+		runtime.AddCleanup(b, func(key weak.Pointer[tensor.Tensor]) { modulesBefore.Delete(key) }, key)
+	}
+	known := l
+	l.Module, l.Category = join(before.(string), moduleName(name)), memcache.CategoryParameter
+	if l == known {
 		return nil
 	}
-	l.Module, l.Category = join(l.Module, module), memcache.CategoryParameter
 	return b.SetLabel(l)
 }
 
@@ -90,21 +111,28 @@ func (t *Tape) setModule(m *modulePlace) {
 	t.ctx = t.moduleContext()
 }
 
-// enterLayer makes the tape be in the module of a layer that has the parameter p, whose name has so many parts of its own
-// behind the layer's. A layer whose parameters have no names yet, or names from elsewhere in the model, as tied weights
-// have, is where the tape is.
-func (t *Tape) enterLayer(p *Parameter, parts int) (before *modulePlace) {
-	if p == nil || p.name == "" {
-		return t.module
-	}
-	path := p.name
-	for range parts {
-		path = path[:max(0, strings.LastIndexByte(path, '.'))]
-	}
-	if here := t.module.path; here != "" && !strings.HasPrefix(path, here+".") {
+// enterLayer makes the tape be in the module of a layer that has the parameter p and calls it by its local name. A layer
+// whose parameters have no names yet, or names from elsewhere in the model, as tied weights have, is where the tape is.
+// Elsewhere is what is not inside of the module that the tape is in, and what has another local name. Where the tape is in
+// no module, a layer with nothing but weights of another one, which calls them the same, can't be told from that one.
+func (t *Tape) enterLayer(p *Parameter, local string) (before *modulePlace) {
+	path, ok := p.owner(local)
+	if here := t.module.path; !ok || here != "" && !strings.HasPrefix(path, here+".") {
 		return t.module
 	}
 	return t.enterModule(path)
+}
+
+// owner is the path of the layer that calls the parameter by a local name, if the parameter's name says so.
+func (p *Parameter) owner(local string) (path string, ok bool) {
+	if p == nil {
+		return "", false
+	}
+	path, ok = strings.CutSuffix(p.name, local)
+	if !ok || path == "" {
+		return "", ok
+	}
+	return strings.CutSuffix(path, ".")
 }
 
 // moduleContext is the context of what is allocated now.
@@ -134,21 +162,24 @@ func moduleName(parameter string) string {
 	return parameter[:max(0, strings.LastIndexByte(parameter, '.'))]
 }
 
-// firstParameter is a parameter of a layer, by which it knows its name, and how many parts of the parameter's name are the
-// layer's own; nil if it has none, or a walk over a model would have to find them.
-func firstParameter(l Layer) (p *Parameter, parts int) {
+// ownParameter is the first parameter of a layer that knows it by the layer's name for it, in front of which prefix stands,
+// and that name; nil if there is none, if it is behind one that has no name yet, or if a walk over a model would have to find it.
+func ownParameter(l Layer, prefix string) (p *Parameter, local string) {
 	switch l := l.(type) {
 	case nil, module:
 	case Sequential:
-		for _, inner := range l {
-			if p, parts := firstParameter(inner); p != nil {
-				return p, parts + 1
+		for i, inner := range l {
+			if p, local := ownParameter(inner, prefix+strconv.Itoa(i)+"."); p != nil {
+				return p, local
 			}
 		}
 	default:
-		if ps := l.Parameters(); len(ps) > 0 {
-			return ps[0].Parameter, 1 + strings.Count(ps[0].Name, ".")
+		for _, n := range l.Parameters() {
+			local := prefix + n.Name
+			if _, ok := n.owner(local); ok || n.Parameter != nil && n.name == "" {
+				return n.Parameter, local
+			}
 		}
 	}
-	return nil, 0
+	return nil, ""
 }

@@ -221,7 +221,8 @@ func TestModules(t *testing.T) {
 	again := in.SGD(Parameters{{"other.name", m.Norm.Weight}}, SGDConfig{})
 	require.NoError(t, in.Err())
 	require.Equal(t, "other.name", again.params[0].name)
-	require.Equal(t, 5, int(modules(memcache.CategoryParameter)["net.norm"]), "the first name stays")
+	require.Equal(t, map[string]int64{"net.emb": 1, "net.blocks.0.0.1": 2, "net.blocks.1.0.1": 2, "net.norm": 4, "net.other": 1},
+		modules(memcache.CategoryParameter), "the last name counts")
 
 	tape := NoGrad(memcache.WithStep(memcache.WithModule(b.ctx, "eval"), 9), b.rt)
 	y := tape.Module("", func() *Variable { return m.Forward(tape, Upload(tape, []int32{1, 2, 3, 4}, 4)) })
@@ -233,8 +234,9 @@ func TestModules(t *testing.T) {
 			return tape.MulScalar(y, 2)
 		})
 	})
-	require.Equal(t, memcache.Label{Module: "a.b", Category: memcache.CategoryActivation, Tags: "phase=second"}, z.Value().Label())
-	require.Equal(t, memcache.Label{Category: memcache.CategoryActivation, Tags: "phase=second"}, tape.Exp(z).Value().Label())
+	require.Equal(t, memcache.Label{Module: "a.b", Category: memcache.CategoryActivation, Step: 9, Tags: "phase=second"}, z.Value().Label(),
+		"the step goes on where the context has none")
+	require.Equal(t, memcache.Label{Category: memcache.CategoryActivation, Step: 9, Tags: "phase=second"}, tape.Exp(z).Value().Label())
 	require.Panics(t, func() { tape.Module("panics", func() *Variable { panic("at the program") }) })
 	require.Empty(t, tape.module.path)
 	attention := in.MultiHeadAttention(4, 2)

@@ -14,6 +14,7 @@ import (
 type Parameter struct {
 	value, grad *tensor.Tensor
 	name        string // that an optimiser knows it by
+	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
 }
@@ -42,15 +43,19 @@ func (p *Parameter) unusable() error {
 	return nil
 }
 
-// setName tells the parameter how the model calls it, and so profiles whose it is. The first name stays in profiles.
+// setName tells the parameter how the model calls it, and so profiles whose it is. The last name counts, as it does for what
+// its layer computes: one layer is one module.
 func (p *Parameter) setName(name string) error {
-	before := p.name
-	p.name = name
-	if before != "" || p.value.Released() {
+	if name == p.name || p.value.Released() {
+		p.name = name
 		return nil
 	}
 	l := p.value.Label()
-	l.Module = join(l.Module, moduleName(name))
+	if p.name == "" {
+		p.before = l.Module
+	}
+	p.name = name
+	l.Module = join(p.before, moduleName(name))
 	return p.value.SetLabel(l)
 }
 

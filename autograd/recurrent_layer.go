@@ -118,7 +118,7 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 	if t.err != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
 		return t.inert(), t.inert(), t.inert()
 	}
-	defer t.setModule(t.enterLayer(r.Cells[0].WeightIH, 1))
+	defer t.setModule(t.enterLayer(r.Cells[0].WeightIH, "weight_ih_l0"))
 	flat := x.Rank() == 2 // there is no batch
 	seq := chain{x, false}
 	switch {

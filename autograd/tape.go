@@ -61,8 +61,8 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 }
 
 // SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
-// spans and memory scopes of their own. In profiles ([memcache.Label]) its module and step stay, and what the tape allocates is
-// an activation or, in Backward, a gradient.
+// spans and memory scopes of their own. In profiles ([memcache.Label]) what the tape allocates is an activation or, in Backward, a
+// gradient, of the context's module and step; where the context names no step, that of the context before goes on.
 func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
 
 func (t *Tape) setContext(call string, ctx context.Context) {
@@ -70,7 +70,11 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		t.fail(call, fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid))
 		return
 	}
+	step := t.label.Step
 	t.base, t.label = t.lifetime.Attach(ctx), memcache.LabelOf(ctx)
+	if t.label.Step == 0 {
+		t.label.Step = step
+	}
 	for _, m := range t.modules {
 		m.contexts = [2]context.Context{}
 	}
