@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,7 +88,7 @@ const (
 type HistoryOptions struct {
 	// Entries is how many events are kept; older ones are forgotten. 0 ends the recording.
 	Entries int
-	// Stacks says where call stacks are kept. A stack costs about 1 µs.
+	// Stacks says where call stacks are kept. A stack that was seen before costs some 0.2 µs on amd64, 0.1 µs a frame elsewhere.
 	Stacks Stacks
 }
 
@@ -203,6 +202,8 @@ func (level Stacks) keepsStack(a Action) bool {
 type historyRing struct {
 	stacks atomic.Uint32 // Stacks
 
+	sites callSites
+
 	mu   sync.Mutex
 	list []HistoryEntry
 	n    int // entries ever added
@@ -231,8 +232,8 @@ func (r *historyRing) entries() []HistoryEntry {
 	return append(append([]HistoryEntry(nil), r.list[first:]...), r.list[:first]...)
 }
 
-// stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since it takes about
-// 1 µs.
+// stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since a new one takes
+// microseconds.
 func (h *history) stack(level Stacks) []uintptr {
 	if h.stacks < level {
 		return nil
@@ -240,8 +241,7 @@ func (h *history) stack(level Stacks) []uintptr {
 	if h.stream != nil {
 		return h.stream.sites.caller()
 	}
-	pcs := make([]uintptr, 64)
-	return pcs[:runtime.Callers(3, pcs)]
+	return h.ring.sites.caller()
 }
 
 // recordAlloc records the hand-out of m. s.mu is held.
