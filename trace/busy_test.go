@@ -77,7 +77,8 @@ func TestDevicePartBeginsWhenTheDeviceDoes(t *testing.T) {
 // On a device that can't tell there is no busy time, rather than a wrong one.
 func TestDevicesThatDontKnowTheirBusyTime(t *testing.T) {
 	f := newFixture(t, Config{})
-	p := &Profiler{config: ProfilerConfig{Cache: f.cache, Stream: f.stream}, drain: make(chan struct{}, 1)}
+	p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+	p.busy = nil
 	_, step := p.StartStep(t.Context(), 1)
 	step.End()
 	require.NoError(t, p.Flush(t.Context()))
