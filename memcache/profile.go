@@ -56,6 +56,26 @@ func (c *Cache) Profile() Profile {
 	return newProfile(notes, mark)
 }
 
+// AllocatedByCategory are the bytes of [Cache.MemoryAllocated] by [Category]; what is of no known one counts as
+// CategoryOther. Requests wait while the blocks are walked, some nanoseconds each.
+func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
+	c.lockAll()
+	defer c.unlockAll()
+	if c.closed {
+		return bytes
+	}
+	for _, s := range c.table.Load().list {
+		s.eachLive(func(m *chunk) {
+			category := CategoryOther
+			if m.label != nil && int(m.label.Category) < len(bytes) {
+				category = m.label.Category
+			}
+			bytes[category] += m.size
+		})
+	}
+	return bytes
+}
+
 // notesNow are notes of all blocks in use. All shards are locked.
 func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
 	mark.reserved = c.stats.ReservedBytes.All.Current
