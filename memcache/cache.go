@@ -30,7 +30,8 @@ import (
 //	scope, stats, statmap,     what is told of all that
 //	summary, snapshot,
 //	history, historystream,
-//	callsites, observer
+//	callsites, framepcs,
+//	observer
 //	label, peak, profile       whose memory it is: now, and at a peak
 //	oom                        the error, and who is asked before it
 //	nocaching                  the cache without a cache

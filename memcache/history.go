@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,7 +88,7 @@ const (
 type HistoryOptions struct {
 	// Entries is how many events are kept; older ones are forgotten. 0 ends the recording.
 	Entries int
-	// Stacks says where call stacks are kept. A stack costs about 1 µs.
+	// Stacks says where call stacks are kept. A stack that was seen before costs some 0.2 µs on amd64, 0.1 µs a frame elsewhere.
 	Stacks Stacks
 }
 
@@ -203,10 +202,17 @@ func (level Stacks) keepsStack(a Action) bool {
 type historyRing struct {
 	stacks atomic.Uint32 // Stacks
 
+	sites callSites
+
 	mu   sync.Mutex
 	list []HistoryEntry
 	n    int // entries ever added
+
+	between func() // of a test: called between pieces of a copy
 }
+
+// copyPiece is how many entries are copied under the ring's lock at a time: some 10 µs.
+const copyPiece = 256
 
 // add enters an event, in place of the oldest one if the ring is full.
 func (r *historyRing) add(e *HistoryEntry) {
@@ -221,18 +227,40 @@ func (r *historyRing) add(e *HistoryEntry) {
 }
 
 // entries copies the entries, the oldest first.
-func (r *historyRing) entries() []HistoryEntry {
+func (r *historyRing) entries() []HistoryEntry { return r.before(r.added()) }
+
+// added is how many entries were ever added.
+func (r *historyRing) added() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.n <= len(r.list) {
-		return append([]HistoryEntry(nil), r.list[:r.n]...)
-	}
-	first := r.n % len(r.list)
-	return append(append([]HistoryEntry(nil), r.list[first:]...), r.list[:first]...)
+	return r.n
 }
 
-// stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since it takes about
-// 1 µs.
+// before copies the entries before the end-th, the oldest first. Others are added meanwhile: what they take the place of is
+// left out, so that there may be fewer than the ring holds.
+func (r *historyRing) before(end int) []HistoryEntry {
+	first := max(0, end-len(r.list))
+	list := make([]HistoryEntry, end-first)
+	from := first
+	for at := first; at < end; {
+		r.mu.Lock()
+		if oldest := r.n - len(r.list); at < oldest {
+			at = min(oldest, end)
+			from = at // what was copied before that is not connected with what is left
+		}
+		place := at % len(r.list)
+		n := copy(list[at-first:min(at-first+copyPiece, len(list))], r.list[place:])
+		r.mu.Unlock()
+		at += n
+		if r.between != nil {
+			r.between()
+		}
+	}
+	return list[from-first:]
+}
+
+// stack is the caller's stack, if the history wants it of such a call. It is taken before any lock, since a new one takes
+// microseconds.
 func (h *history) stack(level Stacks) []uintptr {
 	if h.stacks < level {
 		return nil
@@ -240,8 +268,7 @@ func (h *history) stack(level Stacks) []uintptr {
 	if h.stream != nil {
 		return h.stream.sites.caller()
 	}
-	pcs := make([]uintptr, 64)
-	return pcs[:runtime.Callers(3, pcs)]
+	return h.ring.sites.caller()
 }
 
 // recordAlloc records the hand-out of m. s.mu is held.

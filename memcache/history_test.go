@@ -135,3 +135,36 @@ func TestSetHistoryStacks(t *testing.T) {
 		require.Equal(t, []bool{false, false, true, false}, frees)
 	}
 }
+
+// TestSnapshotCopiesTheHistoryUnlocked: others go on meanwhile, and what they add and overwrite is not in the snapshot.
+func TestSnapshotCopiesTheHistoryUnlocked(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	const entries = 4 * copyPiece
+	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: entries}))
+	for range entries { // three events each
+		require.NoError(t, mustAlloc(t, c, 512, s).Free())
+	}
+	last := mustAlloc(t, c, 512, s)
+	ring, pieces := c.historyRing(), 0
+	ring.between = func() {
+		pieces++
+		require.True(t, c.mu.TryLock(), "no lock is held")
+		c.mu.Unlock()
+		if pieces == 2 {
+			for range copyPiece { // 3 * copyPiece events: more than was copied
+				require.NoError(t, mustAlloc(t, c, 512, s).Free())
+			}
+		}
+	}
+	h := c.Snapshot().History
+	ring.between = nil
+	require.Greater(t, pieces, 2)
+	require.Len(t, h, entries-3*copyPiece-1, "but for the mark of the snapshot, as many as were not overwritten")
+	require.Equal(t, last.Serial(), h[len(h)-1].Serial)
+	for i, e := range h[1:] {
+		require.LessOrEqual(t, e.Serial-h[i].Serial, uint64(1), "without a gap")
+	}
+	require.Len(t, c.History(), entries)
+	require.NoError(t, last.Free())
+}

@@ -215,21 +215,3 @@ func TestHistoryStreamAllocatesNothing(t *testing.T) {
 	}))
 	stream.Close()
 }
-
-func TestCallSites(t *testing.T) {
-	var sites callSites
-	one := func() []uintptr { return func() []uintptr { return sites.caller() }() }
-	var list [][]uintptr
-	for range 3 {
-		list = append(list, one())
-	}
-	require.Same(t, &list[0][0], &list[2][0], "one copy")
-	other := one()
-	require.NotEqual(t, list[0], other)
-	sites.n.Store(mostCallSites)
-	for range 2 {
-		list = append(list, one())
-	}
-	require.NotSame(t, &list[3][0], &list[4][0], "the table is full")
-	require.Equal(t, list[3], list[4])
-}

@@ -369,3 +369,23 @@ func TestStepsLeaveNoNotes(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, step)-empty)
 	require.LessOrEqual(t, len(c.table.Load().find(1).peak.freed), 10)
 }
+
+// TestAllocatedByCategory adds up to what is allocated, also with categories that nobody knows.
+func TestAllocatedByCategory(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	var blocks []Block
+	for _, category := range []Category{CategoryGradient, CategoryGradient, CategoryWorkspace, CategoryWorkspace + 1, 255} {
+		b, err := c.Alloc(WithCategory(t.Context(), category), 512, s)
+		require.NoError(t, err)
+		blocks = append(blocks, b)
+	}
+	blocks = append(blocks, mustAlloc(t, c, 1024, s))
+	require.Equal(t, [CategoryWorkspace + 1]int64{CategoryOther: 2048, CategoryGradient: 1024, CategoryWorkspace: 512}, c.AllocatedByCategory())
+	for _, b := range blocks {
+		require.NoError(t, b.Free())
+	}
+	require.Zero(t, c.AllocatedByCategory())
+	require.NoError(t, c.Close())
+	require.Zero(t, c.AllocatedByCategory())
+}

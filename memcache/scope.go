@@ -22,7 +22,7 @@ type Scope struct {
 
 	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
-	base   Stats
+	base   Window   // what it counts, from New up to the scope's start
 	peak   peakMark // of window.Allocated
 
 	// ended is the number of the scope's end among those of its cache, 0 while it is open. It changes with all shards
@@ -45,8 +45,11 @@ type Window struct {
 	Allocated, Requested, Reserved Level
 
 	Allocations  int64 // blocks handed out
+	Frees        int64 // blocks freed
 	Hits, Misses int64 // as in Stats
 	DriverAllocs int64 // segments asked of the driver
+	Retries      int64 // of these, tried again after a flush
+	OutOfMemory  int64 // requests that failed
 }
 
 // Own are the blocks allocated with the scope's context, or that of a scope inside it, before End. A block
@@ -65,11 +68,11 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
 	c.lockAll()
 	defer c.unlockAll()
-	s.base = c.sumStats()
-	for _, l := range s.levels() {
-		v := l.current(&s.base)
-		*l.level = Level{Start: v, Current: v, Peak: v}
-	}
+	s.base = c.window()
+	begin := func(l, now *Level) { *l = Level{Start: now.Current, Current: now.Current, Peak: now.Current} }
+	begin(&s.window.Allocated, &s.base.Allocated)
+	begin(&s.window.Requested, &s.base.Requested)
+	begin(&s.window.Reserved, &s.base.Reserved)
 	c.openScopes = append(c.openScopes, s)
 	for _, sh := range c.table.Load().list {
 		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
@@ -99,6 +102,19 @@ func (s *Scope) Own() Own {
 	return s.own
 }
 
+// EndWindow is [Scope.End], and returns the window, with who held the cache's memory at its peak if that is above so many
+// bytes; else, and of a scope that had ended, the holders are nobody. Who wants to know of the largest part of a program
+// asks with the peak of the largest before: all is of one moment.
+func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
+	s.cache.lockAll()
+	defer s.cache.unlockAll()
+	if s.ended == 0 && s.window.Allocated.Peak > above {
+		holders.notes, holders.mark = s.notes()
+	}
+	s.endLocked()
+	return s.window, holders
+}
+
 // End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
 // scopes that are open. It is idempotent.
 func (s *Scope) End() {
@@ -126,29 +142,39 @@ func (s *Scope) endLocked() {
 	}
 }
 
-// windowLevel is one figure of a window and where its present value is.
-type windowLevel struct {
-	level   *Level
-	current func(*Stats) int64
-}
-
-// levels are the window's figures that have a peak.
-func (s *Scope) levels() [3]windowLevel {
-	return [3]windowLevel{
-		{&s.window.Allocated, func(t *Stats) int64 { return t.AllocatedBytes.All.Current }},
-		{&s.window.Requested, func(t *Stats) int64 { return t.RequestedBytes.All.Current }},
-		{&s.window.Reserved, func(t *Stats) int64 { return t.ReservedBytes.All.Current }},
+// window has the levels of this moment, and counts from New on. It is what a step needs of sumStats, for a fraction of its
+// cost. All shards are locked.
+func (c *Cache) window() (w Window) {
+	blocks := c.sumGauge(allPools, gaugeAllocatedBlocks)
+	w.Allocations, w.Frees = blocks.Allocated, blocks.Freed
+	n := c.baseCounts
+	for _, s := range c.table.Load().list {
+		w.Allocated.Current += s.inUse(allPools, gaugeAllocatedBytes)
+		w.Requested.Current += s.inUse(allPools, gaugeRequestedBytes)
+		n.add(s)
 	}
+	w.Reserved.Current = c.stats.ReservedBytes.All.Current
+	w.Hits, w.Misses = n.hits, n.misses
+	w.DriverAllocs, w.Retries, w.OutOfMemory = c.stats.NumDeviceAlloc, c.stats.NumAllocRetries, c.stats.NumOOMs
+	if b := c.stats.beforeReset; b != nil {
+		w.Allocations += b.Allocation.All.Allocated
+		w.Frees += b.Allocation.All.Freed
+		w.Hits += b.Hits
+		w.Misses += b.Misses
+		w.DriverAllocs += b.NumDeviceAlloc
+		w.Retries += b.NumAllocRetries
+		w.OutOfMemory += b.NumOOMs
+	}
+	return w
 }
 
 // updateWindow brings the window up to date; its peaks always are. All shards are locked.
 func (s *Scope) updateWindow() {
-	t, w := s.cache.sumStats(), &s.window
-	for _, l := range s.levels() {
-		l.level.Current = l.current(&t)
-	}
-	t = t.Since(s.base)
-	w.Allocations, w.Hits, w.Misses, w.DriverAllocs = t.Allocation.All.Allocated, t.Hits, t.Misses, t.NumDeviceAlloc
+	now, base, w := s.cache.window(), &s.base, &s.window
+	w.Allocated.Current, w.Requested.Current, w.Reserved.Current = now.Allocated.Current, now.Requested.Current, now.Reserved.Current
+	w.Allocations, w.Frees = now.Allocations-base.Allocations, now.Frees-base.Frees
+	w.Hits, w.Misses = now.Hits-base.Hits, now.Misses-base.Misses
+	w.DriverAllocs, w.Retries, w.OutOfMemory = now.DriverAllocs-base.DriverAllocs, now.Retries-base.Retries, now.OutOfMemory-base.OutOfMemory
 }
 
 // innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for

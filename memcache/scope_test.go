@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -120,4 +121,57 @@ func TestNilContext(t *testing.T) {
 	}
 	require.NoError(t, mustAlloc(t, c, 512, dev.stream(1)).FreeContext(none))
 	require.NoError(t, pool.Release())
+}
+
+// TestWindowCountsWhatStatsCount, whoever resets the statistics.
+func TestWindowCountsWhatStatsCount(t *testing.T) {
+	c, dev := newCache(t, Config{MemoryLimit: 8 << 20})
+	stream := dev.stream(1)
+	work := func(n int) {
+		for range n {
+			b, err := c.Alloc(t.Context(), 1<<20, stream)
+			require.NoError(t, err)
+			require.NoError(t, b.Free())
+			_, err = c.Alloc(t.Context(), 100<<20, stream)
+			require.ErrorIs(t, err, ErrOutOfMemory)
+		}
+	}
+	work(2)
+	c.ResetAccumulatedStats()
+	work(3)
+	before := c.Stats()
+	_, s := c.Scope(t.Context(), "counts")
+	work(4)
+	c.ResetAccumulatedStats()
+	work(5)
+	got, want := s.Window(), c.Stats().Since(before)
+	require.Equal(t, []int64{want.Allocation.All.Allocated, want.Allocation.All.Freed, want.Hits, want.Misses, want.NumDeviceAlloc, want.NumAllocRetries, want.NumOOMs},
+		[]int64{got.Allocations, got.Frees, got.Hits, got.Misses, got.DriverAllocs, got.Retries, got.OutOfMemory})
+	require.Equal(t, []int64{9, 9}, []int64{got.Frees, got.OutOfMemory})
+	require.Positive(t, got.Retries)
+	s.End()
+	work(1)
+	require.Equal(t, got, s.Window())
+}
+
+// TestEndWindow tells who held a peak that is above another, of the same moment as the end.
+func TestEndWindow(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	stream := dev.stream(1)
+	for _, tt := range []struct {
+		above int64
+		tells bool
+	}{{-1, true}, {2<<20 - 1, true}, {2 << 20, false}, {math.MaxInt64, false}} {
+		ctx, s := c.Scope(WithModule(t.Context(), "m"), "ends")
+		b, err := c.Alloc(ctx, 2<<20, stream)
+		require.NoError(t, err)
+		require.NoError(t, b.Free())
+		w, holders := s.EndWindow(tt.above)
+		require.Equal(t, int64(2<<20), w.Allocated.Peak)
+		require.Equal(t, s.Window(), w)
+		p := holders.Profile()
+		require.Equal(t, tt.tells, len(p.Holdings) == 1 && p.Holdings[0].Module == "m" && p.Allocated == 2<<20, tt.above)
+		_, holders = s.EndWindow(-1)
+		require.Empty(t, holders.Profile().Holdings, "it had ended")
+	}
 }

@@ -32,7 +32,10 @@ type anchor struct {
 
 func newDeviceClock(dev device.Device) (*deviceClock, error) {
 	s, err := dev.NewStream(device.StreamOptions{})
-	return &deviceClock{stream: s}, err
+	if err != nil {
+		return nil, err
+	}
+	return &deviceClock{stream: s}, nil
 }
 
 // take returns the present anchor, for give; after close it is nil.
@@ -67,7 +70,7 @@ func (c *deviceClock) take() (*anchor, error) {
 	return next, c.give(old)
 }
 
-// give takes back what take returned, once; of nil it does nothing, also without a clock.
+// give takes back what take returned, once; of nil it does nothing.
 func (c *deviceClock) give(a *anchor) error {
 	if a == nil {
 		return nil

@@ -82,7 +82,14 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		if ok, err := s.takeDeviceTime(done); !ok {
 			return false, err
 		}
+		var peak *StepPeak
+		if s.profile.Peak == nil { // nobody else writes it once the step has ended
+			peak = s.peak()
+		}
 		p.mu.Lock()
+		if peak != nil {
+			s.profile.Peak = peak
+		}
 		p.open[0] = nil
 		p.open = p.open[1:]
 		p.summary.add(&s.profile)
@@ -117,9 +124,13 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
 		s.profile.BusyTime, s.profile.BusyTimed = r.busy, p.busy != nil
 		p.mu.Unlock()
-		s.deviceBegan = s.began
-		if at := r.began; at.After(s.began) { // the step's work can't begin before it is queued
-			s.deviceBegan = at
+		if r.unplaced != nil {
+			p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, r.unplaced))
+		} else if s.anchor != nil {
+			s.deviceBegan = s.began
+			if at := r.began; at.After(s.began) { // the step's work can't begin before it is queued
+				s.deviceBegan = at
+			}
 		}
 	}
 	p.discard(s.from)
@@ -131,13 +142,20 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 type reading struct {
 	done       bool
 	took, busy time.Duration
-	began      time.Time // on the host's clock; zero: there is no anchor
+	began      time.Time // on the host's clock, if there is an anchor
+	unplaced   error     // why the anchor does not tell it
 }
 
 func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error) {
 	p, dev := s.profiler, s.profiler.config.Cache.Device()
 	if r.done, err = done(s.to); r.done && err == nil && s.anchor != nil {
-		r.done, err = done(s.anchor.event)
+		r.done, r.unplaced = done(s.anchor.event)
+		if r.unplaced != nil {
+			if errors.Is(r.unplaced, context.Canceled) || errors.Is(r.unplaced, context.DeadlineExceeded) {
+				return r, r.unplaced
+			}
+			r.done = true
+		}
 	}
 	if !r.done || err != nil {
 		return r, err
@@ -145,18 +163,21 @@ func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error
 	if r.took, err = dev.Elapsed(s.from, s.to); err == nil && p.busy != nil {
 		r.busy, err = p.busy.BusyTime(s.from, s.to)
 	}
-	if err != nil || s.anchor == nil {
+	if err != nil || s.anchor == nil || r.unplaced != nil {
 		return r, err
 	}
 	since, err := dev.Elapsed(s.anchor.event, s.from)
-	r.began = s.anchor.at.Add(since)
-	return r, err
+	r.began, r.unplaced = s.anchor.at.Add(since), err // the step's own time is right all the same
+	return r, nil
 }
 
 // takeAnchor takes what places the device's part of the step in time.
 func (s *Step) takeAnchor() {
-	var err error
-	if s.anchor, err = s.profiler.clock.take(); err != nil {
+	clock, err := s.profiler.openClock()
+	if clock != nil {
+		s.anchor, err = clock.take()
+	}
+	if err != nil {
 		s.profiler.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
 	}
 }
@@ -167,11 +188,13 @@ func (s *Step) close(profile *StepProfile) {
 	if t := p.config.Tracer; t != nil {
 		ctx := oteltrace.ContextWithSpan(context.Background(), s.span)
 		t.stepMetrics.record(ctx, s, profile)
-		if profile.DeviceTimed && s.span.IsRecording() {
-			s.tellDeviceTime(ctx, profile)
+		if s.span.IsRecording() {
+			s.tell(ctx, profile)
 		}
-		if err := p.clock.give(s.anchor); err != nil {
-			p.keep(err)
+		if s.anchor != nil {
+			if err := p.clock.give(s.anchor); err != nil {
+				p.keep(err)
+			}
 		}
 		t.end(s.span, nil, oteltrace.WithTimestamp(profile.Start.Add(profile.HostTime)))
 	}
@@ -180,19 +203,23 @@ func (s *Step) close(profile *StepProfile) {
 	}
 }
 
-// tellDeviceTime puts the device's part of the step on its span, and below it.
-func (s *Step) tellDeviceTime(ctx context.Context, profile *StepProfile) {
+// tell puts the profile on the step's span, and the device's part below it.
+func (s *Step) tell(ctx context.Context, profile *StepProfile) {
 	p, t := s.profiler, s.profiler.config.Tracer
-	a := append(make([]attribute.KeyValue, 0, 4+len(p.describe)), KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
-	if profile.BusyTimed {
-		a = append(a, KeyStepDeviceBusy.Float64(profile.BusyTime.Seconds()))
+	a := append(make([]attribute.KeyValue, 0, 20+len(p.describe)), p.describe...)
+	if profile.DeviceTimed {
+		a = append(a, KeyStepDeviceTime.Float64(profile.DeviceTime.Seconds()))
+		if profile.BusyTimed {
+			a = append(a, KeyStepDeviceBusy.Float64(profile.BusyTime.Seconds()))
+		}
 	}
+	common := len(a)
+	a = profile.attributes(a)
 	s.span.SetAttributes(a...)
-	if s.anchor == nil {
+	if s.deviceBegan.IsZero() {
 		return
 	}
 	_, part := t.start(ctx, deviceSpan, oteltrace.WithTimestamp(s.deviceBegan))
-	a = append(a, KeyStep.Int64(s.number), KeyStream.Int64(int64(p.config.Stream.ID())))
-	part.SetAttributes(append(a, p.describe...)...)
+	part.SetAttributes(append(a[:common], KeyStep.Int64(s.number), KeyStream.Int64(int64(p.config.Stream.ID())))...)
 	t.end(part, nil, oteltrace.WithTimestamp(s.deviceBegan.Add(profile.DeviceTime)))
 }

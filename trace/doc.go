@@ -63,8 +63,9 @@
 // and its figures are attributes.
 //
 //	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Pool: pool, Stream: stream, Tracer: tracer})
+//	defer profiler.Close()
 //	for n := range steps {
-//		ctx, step := profiler.StartStep(ctx, n)
+//		ctx, step := profiler.StartStep(ctx, n+1) // 0 is the step of what belongs to none
 //		err := train(ctx)
 //		step.Fail(err) // unless it is nil
 //		step.End()
@@ -77,7 +78,7 @@
 // that were allocated with a step's context, are the step's.
 //
 // Steps don't wait for the device. Its time comes from two timed events on the compute stream, which are read
-// when they are complete, at the end of a later step or in [Profiler.Flush]; only then does a step's span
+// when they are complete, by a goroutine of the profiler or in [Profiler.Flush]; only then does a step's span
 // end, with the times of the step itself, and below it the span of the device's part, with the device's. Where the device
 // knows, its busy time is apart: a stream that waits for the host is not at work. A program that exits without Flush or
 // Close loses the last steps.

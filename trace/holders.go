@@ -10,9 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// Who held the memory at a step's peak costs a walk over the blocks (memcache.Scope.PeakProfile), tens of microseconds where
-// a step without it costs less than ten. So it is asked for those steps that the table shows, and for all with
-// ProfilerConfig.Holders.
+// Who held the memory at a step's peak costs a walk over the blocks (memcache.Scope.EndWindow), and adding them up ten times
+// as much: with a Stream that is done when the step is complete, by the profiler's own goroutine. It is asked for those steps
+// that the table shows, and for all with ProfilerConfig.Holders.
 
 // StepPeak says who held the memory at the peak of a step. Each list adds up to the peak, the largest first.
 type StepPeak struct {
@@ -21,24 +21,35 @@ type StepPeak struct {
 	Free       int64            `json:"free"`    // bytes that the cache held from the driver besides
 }
 
-// endScope ends the step's scope, and returns who held the memory at its peak, if the step is one of those that tell.
-func (s *Step) endScope() *StepPeak {
-	p, peak := s.profiler, s.scope.Window().Allocated.Peak
+// endScope ends the step's scope. If the step is one of those that tell who held the memory at its peak, that is kept.
+func (s *Step) endScope() memcache.Window {
+	p := s.profiler
 	p.mu.Lock()
 	failed := s.failed
 	p.mu.Unlock()
-	tells := p.config.Holders || failed || p.told.Add(1) <= 2
+	above := p.largest.Load()
+	if p.config.Holders || failed || p.told.Add(1) <= 2 {
+		above = -1
+	}
+	var window memcache.Window
+	window, s.holders = s.scope.EndWindow(above)
+	peak := window.Allocated.Peak
+	s.tells = peak > above
 	for most := p.largest.Load(); peak > most && !failed; most = p.largest.Load() {
 		if p.largest.CompareAndSwap(most, peak) {
-			tells = true
 			break
 		}
 	}
-	if !tells {
-		s.scope.End()
+	return window
+}
+
+// peak adds up who held the memory at the step's peak; nil: the step does not tell. It is called once.
+func (s *Step) peak() *StepPeak {
+	if !s.tells {
 		return nil
 	}
-	profile := s.scope.EndProfile()
+	profile := s.holders.Profile()
+	s.holders = memcache.Holders{}
 	return &StepPeak{
 		Categories: profile.Sum(func(h memcache.Holding) string { return h.Category.String() }),
 		Modules:    profile.Sum(func(h memcache.Holding) string { return h.Module }),

@@ -117,13 +117,7 @@ func (s *memorySeries) observePool(o metric.Observer, stats *memcache.Stats, p *
 
 // observeCategories walks the blocks in use.
 func (s *memorySeries) observeCategories(o metric.Observer) {
-	var bytes [len(s.categories)]int64
-	for _, h := range s.cache.Profile().Holdings {
-		if int(h.Category) < len(bytes) {
-			bytes[h.Category] += h.Bytes
-		}
-	}
-	for c, n := range bytes {
+	for c, n := range s.cache.AllocatedByCategory() {
 		o.ObserveInt64(s.category, n, s.categories[c]...)
 	}
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // StepProfile is what one training step did with memory. Sizes are bytes. The figures are those of the whole
-// cache and pool while the step was open, whoever caused them; those named Own are of the blocks that were
-// allocated with the step's context.
+// cache while the step was open, whoever caused them; those named Own are of the blocks that were allocated with
+// the step's context, and those of copies are of the copies that were made for the step.
 type StepProfile struct {
 	Step  int64     `json:"step"`  // the caller's number
 	Start time.Time `json:"start"` // on the host
@@ -49,7 +49,8 @@ type StepProfile struct {
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyTimed bool          `json:"busy_timed"`
 
-	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil.
+	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil. With a
+	// Stream it is there when the step is complete.
 	Peak *StepPeak `json:"peak,omitempty"`
 }
 
@@ -66,9 +67,9 @@ func rate(hits, misses float64) float64 {
 // duration is what a step took: the longer of its times on the host and on the device.
 func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.DeviceTime) }
 
-// attributes describe the step's span, but for the device time.
-func (p *StepProfile) attributes() []attribute.KeyValue {
-	return []attribute.KeyValue{
+// attributes adds what describes the step's span, but for the device time.
+func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
+	return append(a,
 		KeyStepStart.Int64(p.AllocatedStart),
 		KeyStepEnd.Int64(p.AllocatedEnd),
 		KeyStepPeak.Int64(p.AllocatedPeak),
@@ -84,5 +85,5 @@ func (p *StepProfile) attributes() []attribute.KeyValue {
 		KeyStepOwnAllocations.Int64(p.OwnAllocations),
 		KeyStepH2D.Int64(p.H2DBytes),
 		KeyStepD2H.Int64(p.D2HBytes),
-	}
+	)
 }

@@ -365,7 +365,7 @@ func (m *model) finish() {
 		a := attributes(span)
 		i := slices.IndexFunc(m.ended, func(e *expected) bool { return e.Step == a[KeyStep] })
 		if assert.GreaterOrEqual(t, i, 0) {
-			for _, kv := range m.ended[i].StepProfile.attributes() {
+			for _, kv := range m.ended[i].StepProfile.attributes(nil) {
 				assert.Equal(t, kv.Value.AsInterface(), a[kv.Key], "%s of step %d", kv.Key, m.ended[i].Step)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/device"
@@ -29,16 +28,17 @@ type Step struct {
 	around   oteltrace.Span // the span around it
 	tied     int64          // counts.tied at the start
 	scope    *memcache.Scope
-	stats    memcache.Stats // at the start
 	meter    *transfer.Meter
 	task     *rtrace.Task // nil: Go's tracer does not run
 	anchor   *anchor      // nil: the device's part gets no span
 	began    time.Time
 	end      sync.Once
 	over     atomic.Bool
+	tells    bool             // who held the peak
+	holders  memcache.Holders // if it tells, and once it has ended
 
 	from, to    device.Event // timed; nil: no device time
-	deviceBegan time.Time    // by the host's clock, once there is a device time
+	deviceBegan time.Time    // by the host's clock, once there is a device time; zero: nobody knows
 
 	// Guarded by profiler.mu.
 	failed   bool
@@ -58,7 +58,7 @@ var errPanicked = errors.New("the step panicked")
 
 // StartStep starts a step with the caller's number. The context that it returns is to be used inside the
 // step: it is the parent of the spans and carries the step's memcache.Scope, and its number as the label of what is allocated
-// (memcache.WithStep). The step must be ended.
+// (memcache.WithStep), for which 0 is no step: count from 1. The step must be ended.
 func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context, *Step) {
 	if p.off() {
 		return ctx, nil
@@ -77,13 +77,12 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
 		ctx, s.span = t.start(ctx, stepSpan, oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			append([]attribute.KeyValue{KeyStep.Int64(number), KeyStepDetail.String(s.detail.String())}, p.describe...)...))
+			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))) // what a sampler may want; the rest comes at the end
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
 		}
 	}
-	s.stats = p.config.Cache.Stats()
 	if p.config.Pool != nil {
 		ctx, s.meter = p.config.Pool.Meter(ctx)
 	}
@@ -103,9 +102,9 @@ func (t *Tracer) nextDetail() (detail Detail, sampled bool) {
 	return t.config.Detail, false
 }
 
-// End ends the step and returns its profile. The device time is missing if the device is not done and
-// ProfilerConfig.Synchronize is not set: a later End or Flush fills it in, see Profile, and only then ends
-// the span, at the time of this End. A second End returns the profile. Ending a nil Step does nothing.
+// End ends the step and returns its profile. With a Stream, and without ProfilerConfig.Synchronize, the device time and who
+// held the peak are still missing: a goroutine of the profiler, or Flush, fills them in when the device is done, see
+// Profile, and only then ends the span, at the time of this End. A second End returns the profile. Ending a nil Step does nothing.
 //
 // Deferred by itself ("defer step.End()") it sees a panic: the step has failed, and the panic goes on.
 func (s *Step) End() StepProfile {
@@ -171,27 +170,36 @@ func (s *Step) finish() {
 	}
 	if p.config.Synchronize && s.to != nil {
 		_ = s.to.Synchronize(s.ctx) // an error comes again when the device time is read
+		if s.anchor != nil {
+			_ = s.anchor.event.Synchronize(s.ctx)
+		}
 	}
 	r := s.measure(time.Since(s.began))
 	if s.task != nil {
 		s.task.End()
 	}
 	if s.span != nil {
-		s.tell(&r)
+		s.count(&r)
+	}
+	later := s.to != nil && !p.config.Synchronize
+	if !later {
+		r.Peak = s.peak()
 	}
 	p.mu.Lock()
 	r.Failed = s.failed
 	s.profile = r
 	p.open = append(p.open, s)
+	later = later && p.completesLater()
+	crowded := len(p.open) >= mostOpen
 	p.mu.Unlock()
-	p.poll(p.config.Synchronize)
+	if !later || crowded {
+		p.poll(p.config.Synchronize || crowded)
+	}
 }
 
 // measure is the profile of the step, which took took, but for the device time.
 func (s *Step) measure(took time.Duration) StepProfile {
-	p := s.profiler
-	peak := s.endScope()
-	window, own, stats := s.scope.Window(), s.scope.Own(), p.config.Cache.Stats().Since(s.stats)
+	window, own := s.endScope(), s.scope.Own()
 	r := StepProfile{
 		Step:           s.number,
 		Start:          s.began,
@@ -205,22 +213,21 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		Hits:           window.Hits,
 		Misses:         window.Misses,
 		DriverAllocs:   window.DriverAllocs,
-		Retries:        stats.NumAllocRetries,
-		OutOfMemory:    stats.NumOOMs,
-		Frees:          stats.Allocation.All.Freed,
+		Retries:        window.Retries,
+		OutOfMemory:    window.OutOfMemory,
+		Frees:          window.Frees,
 		OwnPeak:        own.Peak,
 		OwnLive:        own.Live,
 		OwnAllocations: own.Allocations,
 		HostTime:       took,
-		Peak:           peak,
 	}
 	_, r.H2DBytes = s.meter.Count(transfer.OpH2D)
 	_, r.D2HBytes = s.meter.Count(transfer.OpD2H)
 	return r
 }
 
-// tell puts the profile on the step's span, and counts what got no span.
-func (s *Step) tell(r *StepProfile) {
+// count counts what got no span.
+func (s *Step) count(r *StepProfile) {
 	t := s.profiler.config.Tracer
 	if s.sampled {
 		t.allSteps.Add(-1)
@@ -232,5 +239,4 @@ func (s *Step) tell(r *StepProfile) {
 		tied := t.counts.tied.Load() - s.tied
 		t.counts.skipped.Add(max(0, r.Allocations+r.Frees-tied))
 	}
-	s.span.SetAttributes(r.attributes()...)
 }

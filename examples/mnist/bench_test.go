@@ -18,10 +18,11 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-// BenchmarkProfiling is a training step of the mlp, with nothing watching it; with a profile of each step; with spans too;
-// with a recording to a file, too; and with all call stacks in that. The device is that of CISTERN_TEST_DEVICE, or host.
+// BenchmarkProfiling is a training step of the mlp, with nothing watching it but the labels, which are always there; with a
+// profile of each step; with spans too; with a recording to a file, too; with call stacks of all allocations in that; and
+// with those of frees. The device is that of CISTERN_TEST_DEVICE, or host.
 func BenchmarkProfiling(b *testing.B) {
-	for i, name := range []string{"none", "steps", "spans", "recording", "stacks"} {
+	for i, name := range []string{"labels", "steps", "spans", "recording", "stacks", "stacks of frees"} {
 		b.Run(name, func(b *testing.B) {
 			telemetry := &telemetry{}
 			if i >= 2 {
@@ -44,7 +45,10 @@ func BenchmarkProfiling(b *testing.B) {
 				file, err := os.Create(filepath.Join(b.TempDir(), "recording.jsonl.gz"))
 				require.NoError(b, err)
 				stacks := memcache.StacksNone
-				if i == 4 {
+				switch i {
+				case 4:
+					stacks = memcache.StacksAlloc
+				case 5:
 					stacks = memcache.StacksAll
 				}
 				recorder, err := record.Start(file, tr.env.Cache(), record.Options{Gzip: true, Stacks: stacks})

@@ -63,11 +63,13 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
+	spanned, span := telemetry.start(ctx, o)
 	profiling, err := newProfiling(o, stdout)
 	if err != nil {
+		telemetry.end(ctx, span, err)
+		telemetry.report(stdout)
 		return err
 	}
-	spanned, span := telemetry.start(ctx, o)
 	r, err := o.run(spanned, telemetry, profiling, stdout, stderr)
 	err = errors.Join(err, profiling.end()) // if the training did not begin
 	telemetry.end(ctx, span, err)

@@ -65,7 +65,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
-	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with call stacks and kernels, such as 17,100-110; each has a file of its peak (default 1-3)")
+	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
 	f.StringVar(&o.http, "http", "", "`address` to serve pages of the memory and Go's profiles on, such as localhost:6060")
 	if err := f.Parse(args); err != nil {

@@ -40,6 +40,9 @@ type profileFolder struct {
 	errs []error // of what was written while the program ran
 }
 
+// stacks are kept of all allocations: what a step uses was mostly allocated before it.
+const stacks = memcache.StacksAlloc
+
 func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error) {
 	if dir == "" {
 		return nil, nil
@@ -79,43 +82,72 @@ func (f *profileFolder) begin(cache *memcache.Cache) (err error) {
 	}
 	f.cache = cache
 	f.memory.Watch(cache)
-	f.recorder, err = record.Start(f.recording, cache, record.Options{Gzip: true})
+	f.recorder, err = record.Start(f.recording, cache, record.Options{Gzip: true, Stacks: stacks})
 	return err
 }
 
-// step marks a step in the recording. Those of -profile-steps have call stacks, a file of their peak, and events in the trace.
-func (f *profileFolder) step(ctx context.Context, n int64) (_ context.Context, end func()) {
+// closeLook is what the folder does during a step; nil does nothing.
+type closeLook struct {
+	folder *profileFolder
+	number int64
+	mark   *record.Mark
+	scope  *memcache.Scope // nil: it is none of -profile-steps
+	peak   memcache.Holders
+}
+
+// look is for a step that is about to begin.
+func (f *profileFolder) look(n int64) *closeLook {
 	if f == nil {
-		return ctx, func() {}
+		return nil
 	}
-	mark := f.recorder.Step(n)
-	if !f.closely.has(n) {
-		return ctx, mark.End
+	return &closeLook{folder: f, number: n}
+}
+
+// begin marks the step in the recording. Those of -profile-steps have stacks of their frees, too, a file of their peak, and
+// events in the trace.
+func (l *closeLook) begin(ctx context.Context) context.Context {
+	if l == nil {
+		return ctx
+	}
+	f := l.folder
+	l.mark = f.recorder.Step(l.number)
+	if !f.closely.has(l.number) {
+		return ctx
 	}
 	f.timeline.SetEnabled(true)
 	f.failed(f.cache.SetHistoryStacks(memcache.StacksAll))
-	ctx, scope := f.cache.Scope(ctx, "profiled step")
-	return ctx, func() {
-		peak := scope.EndProfile()
-		f.failed(f.cache.SetHistoryStacks(memcache.StacksNone))
-		mark.End()
-		f.failed(f.file(fmt.Sprintf("step-%d.pb.gz", n), f.peak(peak).Write))
-	}
+	ctx, l.scope = f.cache.Scope(ctx, "profiled step")
+	return ctx
 }
 
-// onProfile puts a step that is looked at closely into the trace. Its kernels may be under way; those of the next step are
-// not seen, unless it is one of them.
-func (f *profileFolder) onProfile(p trace.StepProfile) {
-	if f == nil || !f.closely.has(p.Step) {
+// end ends the step, before its profile does.
+func (l *closeLook) end() {
+	if l == nil {
 		return
 	}
-	f.timeline.Step(p)
-	if !f.closely.has(p.Step + 1) {
+	if f := l.folder; l.scope != nil {
+		_, l.peak = l.scope.EndWindow(-1)
+		f.failed(f.cache.SetHistoryStacks(stacks))
 		f.timeline.SetEnabled(false)
+	}
+	l.mark.End()
+}
+
+// write writes the file of the step's peak, after the step.
+func (l *closeLook) write() {
+	if l != nil && l.scope != nil {
+		l.folder.failed(l.folder.file(fmt.Sprintf("step-%d.pb.gz", l.number), l.folder.heapAt(l.peak.Profile()).Write))
 	}
 }
 
-func (f *profileFolder) peak(p memcache.Profile) heap.Heap {
+// onProfile puts a step that is looked at closely into the trace.
+func (f *profileFolder) onProfile(p trace.StepProfile) {
+	if f != nil && f.closely.has(p.Step) {
+		f.timeline.Step(p)
+	}
+}
+
+func (f *profileFolder) heapAt(p memcache.Profile) heap.Heap {
 	return heap.Heap{Device: f.cache.Device().Name(), Time: time.Now(), Peak: &p}
 }
 
@@ -171,7 +203,7 @@ func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
 	snapshot := torchsnapshot.State{Snapshot: f.cache.Snapshot(), Config: f.cache.Config()}
 	return errors.Join(
 		f.file(filepath.Join(sub, "heap.pb.gz"), now.Write),
-		f.file(filepath.Join(sub, "peak.pb.gz"), f.peak(f.cache.PeakProfile()).Write),
+		f.file(filepath.Join(sub, "peak.pb.gz"), f.heapAt(f.cache.PeakProfile()).Write),
 		f.file(filepath.Join(sub, "snapshot.pickle"), func(w io.Writer) error { return torchsnapshot.Write(w, snapshot) }),
 		f.file(filepath.Join(sub, "report.html"), func(w io.Writer) error { return report.Write(w, page) }),
 	)

@@ -62,11 +62,16 @@ type stepsFile struct {
 	err  error
 }
 
-func newStepsFile(name string) (*stepsFile, error) {
+// newStepsFile begins the file or, for a training that goes on, goes on with it.
+func newStepsFile(name string, goesOn bool) (*stepsFile, error) {
 	if name == "" {
 		return nil, nil
 	}
-	f, err := os.Create(name)
+	mode := os.O_TRUNC
+	if goesOn {
+		mode = os.O_APPEND
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|mode, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -steps: %w", err)
 	}

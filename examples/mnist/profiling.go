@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 
@@ -23,7 +22,7 @@ type profiling struct {
 const (
 	// historyEntries are what snapshots and reports of a running program go back to: some 2,000 steps of the mlp.
 	historyEntries = 1 << 17
-	// mostSeen bounds the steps that a report has.
+	// mostSeen bounds the steps that a report has: the latest.
 	mostSeen = 10_000
 )
 
@@ -33,7 +32,7 @@ func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 	if p.folder, err = newProfileFolder(o.memprofile, o.profileSteps); err != nil {
 		return nil, err
 	}
-	if p.steps, err = newStepsFile(o.steps); err != nil {
+	if p.steps, err = newStepsFile(o.steps, o.resumes()); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	if p.pages, err = listen(o.http, out); err != nil {
@@ -55,7 +54,11 @@ func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
 // begin begins with a runtime that nothing was allocated from.
 func (p *profiling) begin(env *tensor.Runtime) error {
 	if p.folder != nil || p.pages != nil {
-		if err := env.Cache().RecordHistory(memcache.HistoryOptions{Entries: historyEntries}); err != nil {
+		o := memcache.HistoryOptions{Entries: historyEntries}
+		if p.folder != nil {
+			o.Stacks = stacks
+		}
+		if err := env.Cache().RecordHistory(o); err != nil {
 			return err
 		}
 	}
@@ -69,16 +72,17 @@ func (p *profiling) holders() bool { return p.steps != nil || p.folder != nil ||
 func (p *profiling) onProfile(s trace.StepProfile) {
 	p.steps.write(s)
 	p.pages.step(s)
-	if p.folder != nil && len(p.seen) < mostSeen {
+	if p.folder != nil {
+		if len(p.seen) == 2*mostSeen {
+			p.seen = p.seen[:copy(p.seen, p.seen[mostSeen:])]
+		}
 		p.seen = append(p.seen, s)
 	}
 	p.folder.onProfile(s)
 }
 
-// step is told of the beginning of a step, and of its end.
-func (p *profiling) step(ctx context.Context, n int64) (_ context.Context, end func()) {
-	return p.folder.step(ctx, n)
-}
+// latest are the steps that a report has.
+func (p *profiling) latest() []trace.StepProfile { return p.seen[max(0, len(p.seen)-mostSeen):] }
 
 // end writes what there is, while the cache is as the training left it. The second call does nothing.
 func (p *profiling) end() error {
@@ -86,7 +90,7 @@ func (p *profiling) end() error {
 		return nil
 	}
 	p.ended = true
-	return errors.Join(p.folder.write(p.seen), p.close())
+	return errors.Join(p.folder.write(p.latest()), p.close())
 }
 
 func (p *profiling) close() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -46,6 +47,15 @@ func (t *trainer) resume(ctx context.Context, o options) error {
 	}
 	t.place = kept
 	return t.checkpoint().Load(ctx, o.resume)
+}
+
+// resumes reports whether a training goes on.
+func (o *options) resumes() bool {
+	if o.resume == "" {
+		return false
+	}
+	_, err := os.Stat(o.resume)
+	return err == nil
 }
 
 // keep writes the file of -resume.

@@ -143,10 +143,12 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.
 func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	number := int64(t.place.Step + 1)
+	look := t.profiling.folder.look(number)
+	defer look.write() // after the step, whose time is not for that
 	ctx, step := t.profiler.StartStep(ctx, number)
 	defer step.End() // by itself, to notice a panic
-	ctx, end := t.profiling.step(ctx, number)
-	defer end()
+	ctx = look.begin(ctx)
+	defer look.end()
 	defer func() { step.Fail(err) }()
 	batch, err := t.loader.Next(ctx)
 	if err != nil {

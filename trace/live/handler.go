@@ -40,6 +40,9 @@ type Handler struct {
 	slots  chan struct{} // one is taken by each answer
 
 	watching atomic.Int64 // streams of events
+	deltas   atomic.Int64 // answers to heap?seconds that wait
+	patience time.Duration
+	looked   func() // of a test: heap?seconds has looked, and begins to wait
 
 	done  chan struct{} // closed by Close
 	close sync.Once
@@ -63,11 +66,11 @@ func New(config Config) (*Handler, error) {
 	if config.Steps == 0 {
 		config.Steps = defaultSteps
 	}
-	h := &Handler{config: config, mux: http.NewServeMux(), slots: make(chan struct{}, answers), done: make(chan struct{})}
+	h := &Handler{config: config, mux: http.NewServeMux(), slots: make(chan struct{}, answers), patience: patience, done: make(chan struct{})}
 	h.steps.init(config.Steps)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"{$}":      h.bounded(h.index),
-		"heap":     h.bounded(h.heap),
+		"heap":     h.heap,
 		"peak":     h.bounded(h.peak),
 		"snapshot": h.bounded(h.snapshot),
 		"report":   h.bounded(h.report),
@@ -89,7 +92,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Step takes a step's profile, for trace.ProfilerConfig.OnProfile. It waits for nobody.
 func (h *Handler) Step(p trace.StepProfile) { h.steps.add(p) }
 
-// Close ends the streams of events, so that the shutdown of a server need not wait for those who watch. Other pages go on.
+// Close ends the streams of events, and the waiting of heap?seconds, so that the shutdown of a server need not wait for those
+// who watch. Other pages go on.
 // It is idempotent.
 func (h *Handler) Close() error {
 	h.close.Do(func() { close(h.done) })
@@ -102,26 +106,45 @@ func (h *Handler) bounded(serve http.HandlerFunc) http.HandlerFunc {
 		select {
 		case h.slots <- struct{}{}:
 			defer func() { <-h.slots }()
-			serve(&patient{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+			serve(h.patient(w), r)
 		default:
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, strconv.Itoa(answers)+" answers are being made or sent: try again", http.StatusServiceUnavailable)
+			busy(w, answers, "answers are being made or sent")
 		}
 	}
+}
+
+// busy refuses what there are too many of.
+func busy(w http.ResponseWriter, n int, of string) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, strconv.Itoa(n)+" "+of+": try again", http.StatusServiceUnavailable)
 }
 
 // patience is how long a client may take nothing.
 const patience = 30 * time.Second
 
-// patient gives each write its own time, whatever the server's WriteTimeout, which is for all of an answer.
+// patient gives each piece of an answer its own time, whatever the server's WriteTimeout, which is for all of it: a client
+// that is slow gets everything, and one that takes nothing is cut off.
 type patient struct {
 	http.ResponseWriter
-	control *http.ResponseController
+	control  *http.ResponseController
+	patience time.Duration
 }
 
-func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(patience)) // not all writers can
-	return p.ResponseWriter.Write(b)
+// piece is what a client has to take in its time.
+const piece = 32 << 10
+
+func (h *Handler) patient(w http.ResponseWriter) *patient {
+	return &patient{ResponseWriter: w, control: http.NewResponseController(w), patience: h.patience}
+}
+
+func (p *patient) Write(b []byte) (n int, err error) {
+	for first := true; err == nil && (first || n < len(b)); first = false {
+		_ = p.control.SetWriteDeadline(time.Now().Add(p.patience)) // not all writers can
+		var wrote int
+		wrote, err = p.ResponseWriter.Write(b[n:min(n+piece, len(b))])
+		n += wrote
+	}
+	return n, err
 }
 
 // flag is a query parameter that is there and not "0" or "false".

@@ -130,13 +130,14 @@ func TestDelta(t *testing.T) {
 	s := newSite(t, Config{})
 	s.alloc("stays", 7*mib)
 	s.alloc("goes", 2*mib)
-	done := make(chan map[string]int64)
+	done, looked := make(chan map[string]int64), make(chan struct{})
+	s.looked = func() { close(looked) }
 	go func() {
 		_, _, file := s.get("heap?seconds=1")
 		done <- sums(t, file)
 	}()
-	require.Eventually(t, func() bool { return len(s.slots) == 1 }, 10*time.Second, time.Millisecond)
-	time.Sleep(100 * time.Millisecond) // it has looked
+	<-looked
+	s.looked = nil
 	s.free()
 	s.alloc("comes", 3*mib)
 	require.Equal(t, map[string]int64{"inuse_objects": 0, "inuse_space": mib, "alloc_objects": 1, "alloc_space": 3 * mib}, <-done)
@@ -152,7 +153,36 @@ func TestDelta(t *testing.T) {
 	require.NoError(t, err)
 	_, err = http.DefaultClient.Do(r)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond, "who has gone is waited for no longer")
+	require.Eventually(t, func() bool { return s.deltas.Load() == 0 }, 10*time.Second, time.Millisecond, "who has gone is waited for no longer")
+}
+
+// TestDeltasShutNobodyOut, are bounded, and end with Close, which they tell what has changed up to then.
+func TestDeltasShutNobodyOut(t *testing.T) {
+	s := newSite(t, Config{})
+	s.alloc("stays", 7*mib)
+	looked := make(chan struct{}, watchers)
+	s.looked = func() { looked <- struct{}{} }
+	done := make(chan map[string]int64)
+	for range 2 * answers {
+		go func() {
+			_, _, file := s.get("heap?seconds=300")
+			done <- sums(t, file)
+		}()
+	}
+	for range 2 * answers {
+		<-looked
+	}
+	status, _, _ := s.get("heap")
+	require.Equal(t, http.StatusOK, status)
+	s.deltas.Add(watchers)
+	status, _, _ = s.get("heap?seconds=300")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	s.deltas.Add(-watchers)
+	s.alloc("comes", 3*mib)
+	require.NoError(t, s.Close())
+	for range 2 * answers {
+		require.EqualValues(t, 3*mib, (<-done)["inuse_space"])
+	}
 }
 
 // TestSnapshot: addresses are those of the cache for who asks, and else moved by one distance; memreplay verifies the file.
@@ -284,26 +314,73 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
+// slowClient asks for a snapshot of some 10 MB, takes the first byte, and no more.
+func (s *site) slowClient() net.Conn {
+	s.t.Helper()
+	for i := range 2500 {
+		s.alloc(strings.Repeat(fmt.Sprintf("name %d ", i), 400), 512)
+	}
+	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
+	require.NoError(s.t, err)
+	require.NoError(s.t, c.(*net.TCPConn).SetReadBuffer(1024))
+	_, err = fmt.Fprintf(c, "GET %ssnapshot HTTP/1.1\r\nHost: x\r\n\r\n", Prefix)
+	require.NoError(s.t, err)
+	_, err = bufio.NewReaderSize(c, 16).ReadByte()
+	require.NoError(s.t, err)
+	return c
+}
+
 // TestSlowClient: one that takes nothing holds up neither the program nor the others.
 func TestSlowClient(t *testing.T) {
 	s := newSite(t, Config{})
-	for range 400 {
-		s.alloc(strings.Repeat("a long name ", 400), 512)
-	}
-	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
-	require.NoError(t, err)
+	c := s.slowClient()
 	defer c.Close()
-	require.NoError(t, c.(*net.TCPConn).SetReadBuffer(1024))
-	_, err = fmt.Fprintf(c, "GET %ssnapshot HTTP/1.1\r\nHost: x\r\n\r\n", Prefix)
-	require.NoError(t, err)
-	_, err = bufio.NewReaderSize(c, 16).ReadByte()
-	require.NoError(t, err)
 	s.alloc("meanwhile", mib)
 	s.free()
 	status, _, _ := s.get("heap")
 	require.Equal(t, http.StatusOK, status)
+	require.Len(t, s.slots, 1, "its answer is still being sent")
 	c.Close()
 	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// TestClientThatTakesNothingIsCutOff, though it does not go.
+func TestClientThatTakesNothingIsCutOff(t *testing.T) {
+	s := newSite(t, Config{})
+	s.patience = time.Millisecond
+	c := s.slowClient()
+	defer c.Close()
+	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// deadlines is a client's connection, which has a deadline for each piece.
+type deadlines struct {
+	httptest.ResponseRecorder
+	pieces, set int
+	fails       int // the write that fails
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error { d.set++; return nil }
+
+func (d *deadlines) Write(b []byte) (int, error) {
+	if d.pieces++; d.pieces == d.fails {
+		return 1, io.ErrClosedPipe
+	}
+	return d.ResponseRecorder.Write(b)
+}
+
+// TestEachPieceHasItsTime: a client that is slow, and takes what it can, gets everything.
+func TestEachPieceHasItsTime(t *testing.T) {
+	for bytes, pieces := range map[int]int{0: 1, 1: 1, piece: 1, piece + 1: 2, 10*piece - 1: 10} {
+		d := &deadlines{ResponseRecorder: *httptest.NewRecorder()}
+		n, err := (&Handler{patience: time.Hour}).patient(d).Write(make([]byte, bytes))
+		require.NoError(t, err)
+		require.Equal(t, []int{bytes, bytes, pieces, pieces}, []int{n, d.Body.Len(), d.pieces, d.set})
+	}
+	d := &deadlines{ResponseRecorder: *httptest.NewRecorder(), fails: 3}
+	n, err := (&Handler{}).patient(d).Write(make([]byte, 10*piece))
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	require.Equal(t, []int{2*piece + 1, 3}, []int{n, d.pieces})
 }
 
 func TestNewRefuses(t *testing.T) {

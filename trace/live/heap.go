@@ -32,10 +32,12 @@ func (h *Handler) now(peak bool) heap.Heap {
 	return out
 }
 
+// heap is who holds the memory, or with ?seconds what changed meanwhile. While that waits it is not one of the few answers that
+// are made at a time, or a few clients could shut all others out.
 func (h *Handler) heap(w http.ResponseWriter, r *http.Request) {
 	text := r.URL.Query().Get("seconds")
 	if text == "" {
-		send(w, "heap.pb.gz", h.now(true).Write)
+		h.bounded(func(w http.ResponseWriter, _ *http.Request) { send(w, "heap.pb.gz", h.now(true).Write) })(w, r)
 		return
 	}
 	n, err := strconv.Atoi(text)
@@ -43,16 +45,32 @@ func (h *Handler) heap(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("seconds is %q: want a whole number from 1 to %d", text, maxSeconds), http.StatusBadRequest)
 		return
 	}
+	if h.deltas.Add(1) > watchers {
+		h.deltas.Add(-1)
+		busy(w, watchers, "clients wait for what changes")
+		return
+	}
+	defer h.deltas.Add(-1)
 	before := h.now(false)
+	if h.looked != nil {
+		h.looked()
+	}
 	timer := time.NewTimer(time.Duration(n) * time.Second)
 	defer timer.Stop()
 	select {
 	case <-r.Context().Done():
 		return
 	case <-timer.C:
+	case <-h.done: // what has changed up to here
+	}
+	select {
+	case <-r.Context().Done():
+		return
+	case h.slots <- struct{}{}:
+		defer func() { <-h.slots }()
 	}
 	after := h.now(false)
-	send(w, "heap-delta.pb.gz", func(w io.Writer) error {
+	send(h.patient(w), "heap-delta.pb.gz", func(w io.Writer) error {
 		p, err := delta(before, after)
 		if err != nil {
 			return err

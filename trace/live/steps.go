@@ -62,7 +62,7 @@ func (l *stepLog) since(from int64) (steps []trace.StepProfile, first int64, mor
 func (h *Handler) serveSteps(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
-		h.stream(&patient{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+		h.stream(h.patient(w), r)
 		return
 	}
 	h.bounded(h.listSteps)(w, r)

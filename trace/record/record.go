@@ -15,7 +15,7 @@ import (
 // Options are the options of a recording.
 type Options struct {
 	// Stacks says which entries have call stacks: StacksAlloc those of allocations and of the driver's memory, StacksAll
-	// frees too. A stack costs the program about 1 µs.
+	// frees too. A stack costs the program some 0.2 µs on amd64, 0.1 µs a frame elsewhere.
 	Stacks memcache.Stacks
 	// Gzip compresses what is written.
 	Gzip bool

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +24,17 @@ type Timeline struct {
 	file    *file
 	kernels kernels
 
-	mu     sync.Mutex // guards what follows, and the order of the events in the file
-	lanes  lanes
-	layers layers
+	mu      sync.Mutex // guards what follows, and the order of the events in the file
+	lanes   lanes
+	layers  layers
+	periods []period // in which it was on, the latest ones
 }
+
+// period is a time in which a timeline was on; to is zero while it is.
+type period struct{ from, to time.Time }
+
+// mostPeriods is how many periods a step may be late.
+const mostPeriods = 1000
 
 // New makes a timeline, which begins now. w is written to by one goroutine, until Close; closing it is the caller's.
 func New(w io.Writer) (*Timeline, error) {
@@ -37,23 +45,50 @@ func New(w io.Writer) (*Timeline, error) {
 	t.lanes.file, t.kernels.drain, t.kernels.renewal = t.file, make(chan struct{}, 1), renewal
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.periods = []period{{from: t.start}}
 	at := t.lanes.of(program, "steps").fixed(0)
 	t.file.add(event{phase: "i", at: at, name: "start", args: []arg{text("time", t.start.Format(time.RFC3339Nano))}})
 	return t, nil
 }
 
 // SetEnabled switches the timeline on or off, such as for some steps. Off, nothing is written and kernels cost nothing, but what is
-// allocated is still counted, so that the counters are right later. What began while it was on is written.
-func (t *Timeline) SetEnabled(on bool) { t.off.Store(!on) }
-
-// Step writes a step with its figures, as [trace.ProfilerConfig].OnProfile. It also looks which kernels are done.
-func (t *Timeline) Step(p trace.StepProfile) {
-	t.kernels.drainNow(t)
-	if t.off.Load() {
-		return
-	}
+// allocated is still counted, so that the counters are right later. What began while it was on is written, and steps of which
+// any part was, whenever they are told.
+func (t *Timeline) SetEnabled(on bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if on == !t.off.Load() {
+		return
+	}
+	t.off.Store(!on)
+	now := time.Now()
+	if !on {
+		t.periods[len(t.periods)-1].to = now
+		return
+	}
+	if len(t.periods) >= mostPeriods {
+		t.periods = slices.Delete(t.periods, 0, mostPeriods/2)
+	}
+	t.periods = append(t.periods, period{from: now})
+}
+
+// sees reports whether the timeline was on during a part of a step. t.mu is held.
+func (t *Timeline) sees(p *trace.StepProfile) bool {
+	end := p.Start.Add(p.HostTime)
+	return slices.ContainsFunc(t.periods, func(on period) bool {
+		return !on.from.After(end) && (on.to.IsZero() || on.to.After(p.Start))
+	})
+}
+
+// Step writes a step with its figures, as [trace.ProfilerConfig].OnProfile, if the timeline was on during a part of it. It also
+// looks which kernels are done.
+func (t *Timeline) Step(p trace.StepProfile) {
+	t.kernels.drainNow(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.sees(&p) {
+		return
+	}
 	t.layers.close(t)
 	args := []arg{
 		number("step", p.Step), number("allocated at the start", p.AllocatedStart), number("allocated at the end", p.AllocatedEnd),

@@ -181,6 +181,50 @@ func TestOff(t *testing.T) {
 	require.Empty(t, on(events, program, "steps", "X"))
 }
 
+// TestStepsAreToldLate: one that was seen is written though the timeline is off when it is told, and no other.
+func TestStepsAreToldLate(t *testing.T) {
+	out := &sink{}
+	tl, err := New(out)
+	require.NoError(t, err)
+	at := func(n int64, from, to time.Time) trace.StepProfile {
+		return trace.StepProfile{Step: n, Start: from, HostTime: to.Sub(from)}
+	}
+	var told []trace.StepProfile
+	for n := range int64(5) {
+		from := time.Now()
+		tl.SetEnabled(n%2 == 0)
+		tl.SetEnabled(n%2 == 0)
+		tl.SetEnabled(false)
+		told = append(told, at(n, from, time.Now()))
+	}
+	for range 2 * mostPeriods {
+		tl.SetEnabled(true)
+		tl.SetEnabled(false)
+	}
+	for _, p := range told[3:] {
+		tl.Step(p)
+	}
+	require.LessOrEqual(t, len(tl.periods), mostPeriods)
+	require.NoError(t, tl.Close())
+	require.Empty(t, on(parse(t, out.bytes()), program, "steps", "X"), "they are too late")
+
+	out = &sink{}
+	tl, err = New(out)
+	require.NoError(t, err)
+	told = nil
+	for n := range int64(5) {
+		from := time.Now()
+		tl.SetEnabled(n%2 == 0)
+		tl.SetEnabled(false)
+		told = append(told, at(n, from, time.Now()))
+	}
+	for _, p := range told {
+		tl.Step(p)
+	}
+	require.NoError(t, tl.Close())
+	require.Equal(t, []string{"step 0", "step 2", "step 4"}, names(on(parse(t, out.bytes()), program, "steps", "X")))
+}
+
 // TestLabelsToldLater: a block's bytes move to the category that it is said to be of, also while the timeline is off.
 func TestLabelsToldLater(t *testing.T) {
 	r := newRig(t)
