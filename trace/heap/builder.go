@@ -1,7 +1,7 @@
 package heap
 
 import (
-	"fmt"
+	"encoding/binary"
 	"strings"
 
 	"github.com/google/pprof/profile"
@@ -21,7 +21,7 @@ type builder struct {
 type sampleKey struct {
 	label memcache.Label
 	size  int64
-	stack string
+	stack string // its program counters
 }
 
 func newBuilder(device string) *builder {
@@ -52,7 +52,11 @@ func (b *builder) finish() *profile.Profile {
 
 // sample is the one that a holding's values belong to.
 func (b *builder) sample(h memcache.Holding) *profile.Sample {
-	key := sampleKey{label: h.Label, size: h.Size, stack: fmt.Sprint(h.Stack)}
+	stack := make([]byte, 0, 64*8)
+	for _, pc := range h.Stack {
+		stack = binary.LittleEndian.AppendUint64(stack, uint64(pc))
+	}
+	key := sampleKey{label: h.Label, size: h.Size, stack: string(stack)}
 	s := b.samples[key]
 	if s == nil {
 		s = &profile.Sample{Location: b.frames.locations(h), Label: tags(h.Label, b.device), NumLabel: map[string][]int64{"bytes": {h.Size}},

@@ -1,12 +1,12 @@
 package heap
 
 import (
-	"runtime"
 	"strings"
 
 	"github.com/google/pprof/profile"
 
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // frames makes the locations of a profile, each once.
@@ -35,7 +35,7 @@ func (f *frames) locations(h memcache.Holding) []*profile.Location {
 	}
 	list := make([]*profile.Location, 0, len(h.Stack))
 	for _, pc := range h.Stack {
-		if l := f.call(pc); len(list) > 0 || !own(l) {
+		if l := f.call(pc); l != nil && (len(list) > 0 || !own(l)) {
 			list = append(list, l)
 		}
 	}
@@ -74,23 +74,16 @@ func (f *frames) name(name string) *profile.Location {
 	return l
 }
 
-// call is the location of a return address, with the calls that were inlined there, the innermost first.
+// call is the location of a program counter; nil: it is no call of the program's.
 func (f *frames) call(pc uintptr) *profile.Location {
-	l := f.calls[pc]
-	if l != nil {
+	l, ok := f.calls[pc]
+	if ok {
 		return l
 	}
-	var lines []profile.Line
-	for frames, more := runtime.CallersFrames([]uintptr{pc}), true; more; {
-		var frame runtime.Frame
-		frame, more = frames.Next()
-		if frame.Function == "" {
-			frame.Function = "unknown"
-		}
-		lines = append(lines, profile.Line{Function: f.function(frame.Function, frame.File), Line: int64(frame.Line)})
+	if call, ok := callframe.Of(pc); ok {
+		l = f.location(profile.Line{Function: f.function(call.Function, call.File), Line: int64(call.Line)})
+		l.Address = uint64(pc)
 	}
-	l = f.location(lines...)
-	l.Address = uint64(pc)
 	f.calls[pc] = l
 	return l
 }

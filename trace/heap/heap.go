@@ -22,14 +22,20 @@ type Heap struct {
 	Allocated []memcache.Holding
 }
 
-// Of is a cache's heap now, with its peak. Requests wait while the blocks are walked, twice.
+// Of is a cache's heap now, with its peak. Requests wait while the blocks are walked, twice. The heap of a nil cache knows nothing.
 func Of(c *memcache.Cache) Heap {
+	if c == nil {
+		return Heap{}
+	}
 	inUse, peak := c.Profile(), c.PeakProfile()
 	return Heap{Device: c.Device().Name(), Time: time.Now(), InUse: &inUse, Peak: &peak}
 }
 
 // Write writes the heap as a compressed profile. A heap that knows nothing is an error that wraps [ErrInvalid].
 func (h Heap) Write(w io.Writer) error {
+	if w == nil {
+		return fmt.Errorf("heap: Write: %w: the writer is nil", ErrInvalid)
+	}
 	b := newBuilder(h.Device)
 	if h.Allocated != nil {
 		b.add("alloc", h.Allocated)

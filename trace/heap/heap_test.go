@@ -273,6 +273,8 @@ func nonZero(m map[string][2]int64) map[string][2]int64 { return account(m).clea
 func TestNothingKnown(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Heap{Device: "x"}.Write(&b), ErrInvalid)
+	require.ErrorIs(t, Of(nil).Write(&b), ErrInvalid)
+	require.ErrorIs(t, Heap{Peak: &memcache.Profile{}}.Write(nil), ErrInvalid)
 	require.Zero(t, b.Len())
 	require.NoError(t, Heap{Peak: &memcache.Profile{}, Allocated: []memcache.Holding{}}.Write(&b))
 	p, err := profile.Parse(&b)

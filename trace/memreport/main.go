@@ -120,16 +120,24 @@ func (o *options) write(stdout io.Writer) (int64, error) {
 	if o.out == "-" {
 		return 0, report.Write(stdout, reports...)
 	}
-	out, err := os.CreateTemp(filepath.Dir(o.out), ".memreport-*")
+	out, err := create(o.out)
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(out.Name()) // there is none any more once it has its name
-	buffer := bufio.NewWriter(out)
-	err = errors.Join(report.Write(buffer, reports...), buffer.Flush(), out.Chmod(0o644))
-	info, statErr := out.Stat()
-	if err = errors.Join(err, statErr, out.Close()); err != nil {
-		return 0, err
-	}
-	return info.Size(), os.Rename(out.Name(), o.out)
+	buffer := bufio.NewWriter(out.file)
+	counted := &counter{w: buffer}
+	err = errors.Join(report.Write(counted, reports...), buffer.Flush())
+	return counted.n, out.finish(err)
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
 }

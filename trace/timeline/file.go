@@ -14,6 +14,7 @@ import (
 const (
 	batchBytes = 64 << 10 // from here on the writer wakes up
 	mostBytes  = 64 << 20 // from here on events are dropped: the writer is too slow
+	mostSpare  = 1 << 20  // a larger batch, which a slow writer made, is not kept for the next
 )
 
 type file struct {
@@ -87,7 +88,9 @@ func (f *file) run() {
 		}
 		f.mu.Unlock()
 		close(written)
-		spare = batch
+		if spare = batch; cap(spare) > mostSpare {
+			spare = nil
+		}
 		if closing {
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,16 +12,18 @@ import (
 )
 
 // A kernel's times are those of two timed events around it. They are read when they are complete, by whoever comes by: at
-// a later launch, a step, or Flush. Where they stand among the host's times is known from one event of the device that was waited for.
+// a later launch, a step, or Flush. Where they stand among the host's times the device's clock tells (clock.go).
 
 // kernels are what was launched and not yet written.
 type kernels struct {
 	drain   chan struct{} // held by the one goroutine that reads events
 	renewal time.Duration // of the clocks
+	closing context.Context
+	stop    context.CancelFunc // ends closing
 
 	mu     sync.Mutex        // no driver call is made with it held
 	clocks map[uint64]*clock // by device
-	queues map[uint64]*queue // by stream
+	queues map[uint64]*queue // by stream; one that is empty goes when it is drained
 	seen   int
 	closed bool
 	err    error // the first that nobody was told
@@ -35,13 +38,17 @@ type queue struct {
 
 type kernel struct {
 	name          string
+	launched      time.Duration
 	before, after device.Event
 }
+
+// errNoClock is about kernels whose device's clock could not be placed.
+var errNoClock = errors.New("the device's clock is not known")
 
 // drainEvery is after how many launches one looks which kernels are done.
 const drainEvery = 64
 
-// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. The first of a device waits for what the stream was given before.
+// Launching sees the kernels of a stream, as [device.StreamOptions].Launching. It waits for nothing.
 func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	if t.off.Load() {
 		return nil
@@ -51,6 +58,7 @@ func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 	if c == nil {
 		return nil
 	}
+	launched := t.now()
 	before := k.mark(s)
 	if before == nil {
 		return nil
@@ -62,7 +70,7 @@ func (t *Timeline) Launching(s device.Stream, name string) func(error) {
 		}
 		if after := k.mark(s); after == nil {
 			k.discard(before)
-		} else if k.add(s, c, kernel{name, before, after}) {
+		} else if k.add(s, c, kernel{name, launched, before, after}) {
 			k.drainNow(t)
 		}
 	}
@@ -129,7 +137,7 @@ func (k *kernels) drainNow(t *Timeline) {
 		return
 	}
 	defer func() { <-k.drain }()
-	_ = k.write(t, device.Event.Query) // an error is kept
+	_ = k.write(nil, t) // an error is kept
 }
 
 // wait writes all kernels that were seen before.
@@ -140,7 +148,7 @@ func (k *kernels) wait(ctx context.Context, t *Timeline) error {
 		return ctx.Err()
 	}
 	defer func() { <-k.drain }()
-	if err := k.write(t, func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) }); err != nil {
+	if err := k.write(ctx, t); err != nil {
 		return err
 	}
 	k.mu.Lock()
@@ -150,17 +158,19 @@ func (k *kernels) wait(ctx context.Context, t *Timeline) error {
 	return err
 }
 
-// close is wait; kernels that come later are not looked at.
+// close is wait; kernels that come later are not looked at, and clocks that nobody needs are not waited for.
 func (k *kernels) close(t *Timeline) error {
 	k.mu.Lock()
 	k.closed = true
 	k.mu.Unlock()
 	err := k.wait(context.Background(), t)
+	k.stop()
 	k.mu.Lock()
 	clocks := k.clocks
 	k.clocks = nil
 	k.mu.Unlock()
 	for _, c := range clocks {
+		<-c.placed
 		if c.event != nil {
 			err = errors.Join(err, c.event.Close())
 		}
@@ -168,25 +178,36 @@ func (k *kernels) close(t *Timeline) error {
 	return err
 }
 
-// write writes the kernels at the heads of their streams that done says are. An error of it that is the end of a context is
-// returned, and the kernel stays; after any other a kernel is left out. The drain is held.
-func (k *kernels) write(t *Timeline, done func(device.Event) (bool, error)) error {
-	k.mu.Lock()
-	queues := make([]*queue, 0, len(k.queues))
-	for _, q := range k.queues {
-		queues = append(queues, q)
+// write writes the kernels at the heads of their streams that are done; with a context it waits for them. An error that is its
+// end is returned, and the kernel stays; after any other a kernel is left out. The drain is held.
+func (k *kernels) write(ctx context.Context, t *Timeline) error {
+	done := device.Event.Query
+	if ctx != nil {
+		done = func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) }
 	}
+	k.mu.Lock()
+	queues := maps.Clone(k.queues)
 	k.mu.Unlock()
-	for _, q := range queues {
+	for id, q := range queues {
+		if ok, err := q.clock.isPlaced(ctx); err != nil {
+			return err
+		} else if !ok {
+			continue
+		}
 		for {
 			k.mu.Lock()
 			if len(q.list) == 0 {
+				delete(k.queues, id) // the stream may never launch again
 				k.mu.Unlock()
 				break
 			}
 			l := q.list[0]
 			k.mu.Unlock()
-			r, err := q.clock.read(l, done)
+			var r reading
+			err := errNoClock
+			if !q.clock.failed.Load() {
+				r, err = q.clock.read(t, l, done)
+			}
 			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 				return err
 			}
@@ -198,7 +219,7 @@ func (k *kernels) write(t *Timeline, done func(device.Event) (bool, error)) erro
 			q.list = q.list[1:]
 			k.mu.Unlock()
 			if err != nil {
-				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err))
+				k.keep(fmt.Errorf("the times of kernel %q: %w", l.name, err)) // behind why there is no clock
 			} else {
 				t.kernel(q, l.name, r)
 			}

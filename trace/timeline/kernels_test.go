@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,6 +62,7 @@ func TestHeldStream(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Launch(&device.Launch{Name: "other", Func: func() {}}))
 	require.NoError(t, other.Synchronize(t.Context()))
+	<-r.tl.kernels.clocks[r.Dev.ID()].placed // its event was complete before the stream was held
 	r.tl.Step(trace.StepProfile{Step: 1, Start: time.Now()})
 	require.NoError(t, r.tl.file.flush(t.Context()))
 	require.Len(t, onName(parse(t, append(r.out.bytes(), ']')), "other"), 1)
@@ -78,4 +80,92 @@ func TestHeldStream(t *testing.T) {
 	}
 	require.NoError(t, b.Free())
 	require.NoError(t, other.Close())
+}
+
+// TestFirstLaunch: the first kernel of a device does not wait for what the stream was given before, which this goroutine releases later.
+func TestFirstLaunch(t *testing.T) {
+	r := newRig(t)
+	release := cisterntest.Hold(t, r.Stream) // which the timeline does not see
+	launched := r.tl.Launching(r.Stream, "first")
+	require.NotNil(t, launched)
+	launched(nil)
+	r.tl.Step(trace.StepProfile{Step: 1, Start: time.Now()}) // finds no clock yet
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, r.tl.Flush(ctx), context.Canceled)
+	before := r.tl.now()
+	release()
+	require.NoError(t, r.tl.Flush(t.Context()))
+	require.NoError(t, r.tl.Close())
+	first := onName(parse(t, r.out.bytes()), "first")
+	require.Len(t, first, 1)
+	require.GreaterOrEqual(t, first[0].TS, float64(before)/1e3-1e-3, "it began when the stream was released")
+}
+
+// TestCloseWithoutKernels: a clock that no kernel needs is not waited for, and its event is given back.
+func TestCloseWithoutKernels(t *testing.T) {
+	r := newRig(t)
+	release := cisterntest.Hold(t, r.Stream)
+	r.tl.Launching(r.Stream, "refused")(errors.New("refused"))
+	c := r.tl.kernels.clocks[r.Dev.ID()]
+	require.NotNil(t, c)
+	require.NoError(t, r.tl.Close())
+	require.True(t, c.failed.Load())
+	require.Nil(t, c.event)
+	release()
+}
+
+// TestClosedStreams: a stream that is drained leaves nothing behind.
+func TestClosedStreams(t *testing.T) {
+	r := newRig(t)
+	b := r.alloc(t.Context(), 100)
+	for range 5 {
+		s, err := r.Dev.NewStream(device.StreamOptions{Launching: r.tl.Launching})
+		require.NoError(t, err)
+		if _, ok := r.Dev.(device.HostVisible); !ok {
+			t.Skip("the kernels are Go functions")
+		}
+		require.NoError(t, s.Launch(&device.Launch{Name: "k", Func: func() {}}))
+		require.NoError(t, s.Synchronize(t.Context()))
+		require.NoError(t, s.Close())
+	}
+	require.Len(t, r.tl.kernels.queues, 5)
+	require.NoError(t, r.tl.Flush(t.Context()))
+	require.Empty(t, r.tl.kernels.queues)
+	require.NoError(t, b.Free())
+}
+
+// TestCorrection: a clock that is off by what can't be is put right, and no further.
+func TestCorrection(t *testing.T) {
+	for _, c := range []struct{ from, to, launched, found, want time.Duration }{
+		{from: 10, to: 20, launched: 5, found: 30},
+		{from: 10, to: 20, launched: 10, found: 20},
+		{from: 10, to: 20, launched: 5, found: 17, want: -3},
+		{from: 10, to: 20, launched: 14, found: 30, want: 4},
+		{from: 10, to: 20, launched: 14, found: 22, want: 2}, // found done in any case
+	} {
+		require.Equal(t, c.want, correction(reading{from: c.from, to: c.to}, c.launched, c.found), c)
+	}
+}
+
+// TestDrift: a device's clock that goes wrong is brought back to the host's by each kernel.
+func TestDrift(t *testing.T) {
+	r := newRig(t)
+	b := r.alloc(t.Context(), 100)
+	r.launch("first", b, func() {})
+	require.NoError(t, r.tl.Flush(t.Context()))
+	c := r.tl.kernels.clocks[r.Dev.ID()]
+	for i, drift := range []time.Duration{time.Hour, -time.Hour} {
+		c.at += drift
+		from := r.tl.now()
+		name := fmt.Sprint("drifted ", i)
+		r.launch(name, b, func() {})
+		require.NoError(t, r.tl.Flush(t.Context()))
+		to := r.tl.now()
+		k := onName(parse(t, append(r.out.bytes(), ']')), name)
+		require.Len(t, k, 1)
+		require.GreaterOrEqual(t, k[0].TS, float64(from)/1e3-1e-3)
+		require.LessOrEqual(t, k[0].TS+k[0].Dur, float64(to)/1e3+1e-3)
+	}
+	require.NoError(t, b.Free())
 }

@@ -14,6 +14,7 @@ type lanes struct {
 	processes map[string]int
 	groups    map[groupKey]*group
 	threads   int
+	caches    map[string]int // how many have counters, by process
 }
 
 type groupKey struct{ process, name string }
@@ -60,6 +61,19 @@ func (g *group) fixed(i int) lane {
 		g.lanes.file.add(event{phase: "M", at: at, name: "thread_sort_index", args: []arg{number("sort_index", int64(at.thread))}})
 	}
 	return g.list[i]
+}
+
+// counters is the lane of another cache's counters, and what is behind their names: viewers tell counters of a process apart by name.
+func (l *lanes) counters(process string) (at lane, suffix string) {
+	if l.caches == nil {
+		l.caches = make(map[string]int)
+	}
+	n := l.caches[process]
+	l.caches[process]++
+	if n > 0 {
+		suffix = fmt.Sprintf(" (%d)", n+1)
+	}
+	return l.of(process, "memory").fixed(n), suffix
 }
 
 // free is the first lane whose spans have all ended by then, for a span. Those of one lane thus never overlap, though they come in any order.

@@ -22,6 +22,13 @@ type Memory struct {
 	live       map[uint64]memcache.Category // by serial: what a block was counted as
 	active     int64                        // as last written, as is the next
 	reserved   int64
+	names      *counterNames // nil: nothing was written
+}
+
+// counterNames are where a cache's counters stand, and what they are called.
+type counterNames struct {
+	at                                      lane
+	allocated, byCategory, active, reserved string
 }
 
 // Memory returns an observer, which must be a cache's from the start: it counts what is allocated.
@@ -41,7 +48,24 @@ func (m *Memory) Start(ctx context.Context, op memcache.Op) (context.Context, me
 		}
 		return ctx, (*counted)(m)
 	}
+	if op == memcache.OpFree || op == memcache.OpRelabel {
+		return ctx, (*changed)(m)
+	}
 	return ctx, &operation{m, m.timeline.now()}
+}
+
+// changed is an operation of which only the counters are written: the observer itself, as counted.
+type changed Memory
+
+func (c *changed) End(info memcache.OpInfo) { (*Memory)(c).tell(&info) }
+
+// tell counts an operation, and writes the counters if they changed.
+func (m *Memory) tell(info *memcache.OpInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.count(info) {
+		m.write(info.Device)
+	}
 }
 
 // counts reports whether an operation changes what is counted.
@@ -66,18 +90,13 @@ type operation struct {
 
 func (o *operation) End(info memcache.OpInfo) {
 	m, t := o.memory, o.memory.timeline
-	if counts(info.Op) {
-		m.mu.Lock()
-		if m.count(&info) {
-			m.write(info.Device)
-		}
-		m.mu.Unlock()
+	if info.Op == memcache.OpAlloc {
+		m.tell(&info)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
 	switch {
-	case info.Op == memcache.OpFree || info.Op == memcache.OpRelabel:
 	case info.Op != memcache.OpAlloc:
 		args := []arg{text("device", info.Device)}
 		if info.Bytes > 0 {
@@ -134,16 +153,19 @@ func (m *Memory) count(info *memcache.OpInfo) bool {
 // write writes the counters that changed. m.mu is held.
 func (m *Memory) write(device string) {
 	t := m.timeline
-	t.mu.Lock()
-	at := t.lanes.of(device, "memory").fixed(0)
-	t.mu.Unlock()
-	now := t.now()
-	t.file.add(event{phase: "C", at: at, name: "memory allocated", from: now, args: []arg{number("bytes", m.allocated)}})
+	if m.names == nil {
+		t.mu.Lock()
+		at, suffix := t.lanes.counters(device)
+		t.mu.Unlock()
+		m.names = &counterNames{at, "memory allocated" + suffix, "memory by category" + suffix, "memory active" + suffix, "memory reserved" + suffix}
+	}
+	at, now := m.names.at, t.now()
+	t.file.add(event{phase: "C", at: at, name: m.names.allocated, from: now, args: []arg{number("bytes", m.allocated)}})
 	args := make([]arg, 0, categories)
 	for c, bytes := range m.byCategory {
 		args = append(args, number(memcache.Category(c).String(), bytes))
 	}
-	t.file.add(event{phase: "C", at: at, name: "memory by category", from: now, args: args})
+	t.file.add(event{phase: "C", at: at, name: m.names.byCategory, from: now, args: args})
 	cache := m.cache.Load()
 	if cache == nil {
 		return
@@ -152,10 +174,10 @@ func (m *Memory) write(device string) {
 	// The cache may be ahead of what was told: its blocks that wait for a stream go on top of what is counted here.
 	if active := m.allocated + st.ActiveBytes.All.Current - st.AllocatedBytes.All.Current; active != m.active {
 		m.active = active
-		t.file.add(event{phase: "C", at: at, name: "memory active", from: now, args: []arg{number("bytes", active)}})
+		t.file.add(event{phase: "C", at: at, name: m.names.active, from: now, args: []arg{number("bytes", active)}})
 	}
 	if reserved := st.ReservedBytes.All.Current; reserved != m.reserved {
 		m.reserved = reserved
-		t.file.add(event{phase: "C", at: at, name: "memory reserved", from: now, args: []arg{number("bytes", reserved)}})
+		t.file.add(event{phase: "C", at: at, name: m.names.reserved, from: now, args: []arg{number("bytes", reserved)}})
 	}
 }

@@ -43,6 +43,7 @@ func New(w io.Writer) (*Timeline, error) {
 	}
 	t := &Timeline{start: time.Now(), file: newFile(w)}
 	t.lanes.file, t.kernels.drain, t.kernels.renewal = t.file, make(chan struct{}, 1), renewal
+	t.kernels.closing, t.kernels.stop = context.WithCancel(context.Background())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.periods = []period{{from: t.start}}
@@ -102,8 +103,7 @@ func (t *Timeline) Step(p trace.StepProfile) {
 	if p.Failed {
 		name += " (failed)"
 	}
-	from := t.since(p.Start)
-	t.span(program, "steps", span{name: name, kind: "step", from: from, to: from + p.HostTime, args: args})
+	t.span(program, "steps", span{name: name, kind: "step", from: t.since(p.Start), to: t.since(p.Start.Add(p.HostTime)), args: args})
 	t.file.wakeUp()
 }
 

@@ -298,3 +298,50 @@ func TestFailures(t *testing.T) {
 	require.Empty(t, onName(events, "wrong"))
 	require.NotEmpty(t, onName(events, "driver_alloc (failed)"))
 }
+
+// TestTwoCaches: the counters of two caches of one device are apart.
+func TestTwoCaches(t *testing.T) {
+	r := newRig(t)
+	second := r.tl.Memory()
+	cache, err := memcache.New(r.Dev, memcache.Config{Observer: second})
+	require.NoError(t, err)
+	second.Watch(cache)
+	a := r.alloc(t.Context(), 512)
+	b, err := cache.Alloc(t.Context(), 1024, r.stream)
+	require.NoError(t, err)
+	require.NoError(t, a.Free())
+	require.NoError(t, b.Free())
+	require.NoError(t, r.tl.Close())
+	events := parse(t, r.out.bytes())
+	require.Equal(t, []float64{512, 0}, counter(events, "memory allocated"))
+	require.Equal(t, []float64{1024, 0}, counter(events, "memory allocated (2)"))
+	require.Len(t, onName(events, "memory by category (2)"), 2)
+	require.Equal(t, []float64{2 * mib}, counter(events, "memory reserved (2)"))
+	require.Equal(t, "memory (2)", onName(events, "memory allocated (2)")[0].lane)
+	require.NoError(t, cache.Close())
+}
+
+// TestStepBeforeTimeline: of a step that began before the timeline only what is behind its start is drawn.
+func TestStepBeforeTimeline(t *testing.T) {
+	out := &sink{}
+	tl, err := New(out)
+	require.NoError(t, err)
+	tl.Step(trace.StepProfile{Step: 1, Start: tl.start.Add(-4 * time.Second), HostTime: 6 * time.Second})
+	tl.Step(trace.StepProfile{Step: 2, Start: tl.start.Add(2 * time.Second), HostTime: time.Second})
+	require.NoError(t, tl.Close())
+	steps := on(parse(t, out.bytes()), program, "steps", "X")
+	require.Equal(t, []string{"step 1", "step 2"}, names(steps), "on one lane: they do not overlap")
+	require.Equal(t, []float64{0, 2e6}, []float64{steps[0].TS, steps[0].Dur})
+}
+
+// TestFreesAreNoSpans: a free or a new label waits for no span of another goroutine.
+func TestFreesAreNoSpans(t *testing.T) {
+	r := newRig(t)
+	b := r.alloc(t.Context(), 512)
+	r.tl.mu.Lock()
+	err := errors.Join(b.SetLabel(memcache.Label{Category: memcache.CategoryInput}), b.Free())
+	r.tl.mu.Unlock()
+	require.NoError(t, err)
+	require.NoError(t, r.tl.Close())
+	require.Equal(t, []float64{512, 512, 0}, counter(parse(t, r.out.bytes()), "memory allocated"))
+}

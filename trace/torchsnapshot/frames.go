@@ -1,10 +1,10 @@
 package torchsnapshot
 
 import (
-	"runtime"
 	"strings"
 
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // frame is one of a stack. Those of labels have a word in place of the file.
@@ -24,13 +24,13 @@ type said struct {
 // frames writes stacks. Each frame is written once, and then referred to.
 type frames struct {
 	*pickler
-	calls  map[uintptr][]*frame // by program counter: several where calls were inlined
+	calls  map[uintptr]*frame // by program counter; nil: no call of the program's
 	labels map[memcache.Label]*said
 	words  map[frame]*frame // of labels
 }
 
 func newFrames(p *pickler) *frames {
-	return &frames{pickler: p, calls: make(map[uintptr][]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
+	return &frames{pickler: p, calls: make(map[uintptr]*frame), labels: make(map[memcache.Label]*said), words: make(map[frame]*frame)}
 }
 
 // write writes the list of a stack's and a label's frames, from the innermost to the root.
@@ -38,7 +38,9 @@ func (f *frames) write(stack []uintptr, l memcache.Label) {
 	label := f.label(l)
 	list := append(make([]*frame, 0, 64), label.first...)
 	for _, pc := range stack {
-		list = append(list, f.call(pc)...)
+		if call := f.call(pc); call != nil {
+			list = append(list, call)
+		}
 	}
 	list = append(list, label.last...)
 	f.list(len(list), func(i int) { f.frame(list[i]) })
@@ -72,18 +74,16 @@ func (f *frames) word(name, kind string, line int64) *frame {
 	return f.words[key]
 }
 
-func (f *frames) call(pc uintptr) []*frame {
-	if list, ok := f.calls[pc]; ok {
-		return list
+func (f *frames) call(pc uintptr) *frame {
+	v, ok := f.calls[pc]
+	if ok {
+		return v
 	}
-	var list []*frame
-	for all, more := runtime.CallersFrames([]uintptr{pc}), true; more; {
-		var r runtime.Frame
-		r, more = all.Next()
-		list = append(list, &frame{name: r.Function, file: r.File, line: int64(r.Line)})
+	if call, ok := callframe.Of(pc); ok {
+		v = &frame{name: call.Function, file: call.File, line: int64(call.Line)}
 	}
-	f.calls[pc] = list
-	return list
+	f.calls[pc] = v
+	return v
 }
 
 func (f *frames) frame(v *frame) {

@@ -25,7 +25,7 @@ func historyOf(entries []memcache.HistoryEntry) history {
 		e := &entries[i]
 		if known(e.Action) {
 			h.known++
-		} else if e.Serial != 0 { // the block has another label from here on
+		} else if e.Action == memcache.ActionRelabel {
 			if h.later == nil {
 				h.later = make(map[uint64]memcache.Label)
 			}

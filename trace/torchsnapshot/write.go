@@ -32,6 +32,9 @@ type Annotation struct {
 // set of options, so their configurations must be the same, but for the Observer. An error of w is returned. Nothing is made in memory
 // that grows with the number of entries but for what tells them apart: labels and call sites.
 func Write(w io.Writer, states ...State) error {
+	if w == nil {
+		return fmt.Errorf("torchsnapshot: Write: %w: the writer is nil", ErrInvalid)
+	}
 	if len(states) == 0 {
 		return fmt.Errorf("torchsnapshot: Write: %w: there is no state to write", ErrInvalid)
 	}

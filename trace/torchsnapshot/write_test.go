@@ -380,6 +380,7 @@ func TestLabelsToldLater(t *testing.T) {
 		{Action: "relabel", Address: 4096, Size: 100, Serial: 7, Label: weight},
 		{Action: memcache.ActionAlloc, Address: 8192, Size: 100, Serial: 8},
 		{Action: "later"},
+		{Action: "later", Serial: 7, Label: memcache.Label{Module: "wrong"}},
 	}}}))["device_traces"].([]any)[0].([]any)
 	var got []string
 	for _, e := range entries {
@@ -393,6 +394,7 @@ func TestLabelsToldLater(t *testing.T) {
 func TestWrongStates(t *testing.T) {
 	var b bytes.Buffer
 	require.ErrorIs(t, Write(&b), ErrInvalid)
+	require.ErrorIs(t, Write(nil, State{}), ErrInvalid)
 	err := Write(&b, State{}, State{Config: memcache.Config{Exact: true}})
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, `cache 0 has the options "" and cache 1 "exact:True"`)
