@@ -15,12 +15,16 @@ type account struct {
 	blocks []block
 	ranges []memory
 	steps  []stepAccount
+	open   []int32 // of each moment: the innermost step, -1: none; nil: there are no steps
 	sites  []kept
 
 	peak         int32 // the first moment at which most is allocated
 	peakBytes    int64
-	peakReserved int64
-	exact        bool // blocks have the size that the allocator gave them, and not what was asked for, rounded
+	peakReserved int64 // the most that is reserved, at any moment
+	// forgotten is the cache's own profile of a peak that the entries don't have; nil: they have it.
+	forgotten    *profile
+	mostReserved int64 // as far as the entries or the cache know
+	exact        bool  // blocks have the size that the allocator gave them, and not what was asked for, rounded
 }
 
 // block is one hand-out.
@@ -33,15 +37,6 @@ type block struct {
 	step              int64
 }
 
-// memory is a range from the driver, for some time.
-type memory struct {
-	addr     uint64
-	size     int64
-	from, to int32
-	stream   uint64
-	mapped   bool // part of an expandable segment
-}
-
 // maxBytes is the most that a page's numbers hold exactly.
 const maxBytes = 1 << 53
 
@@ -50,6 +45,9 @@ var errTooLarge = errors.New("more than 2^53 bytes are in use at once: no device
 
 // newAccount works a source out.
 func newAccount(s *source) (*account, error) {
+	if err := s.checkFinal(); err != nil {
+		return nil, fmt.Errorf("report: %s: %w", s.name, err)
+	}
 	a := &account{source: s}
 	a.exact = blockSizes(s) == nil
 	a.addBlocks()
@@ -169,77 +167,21 @@ func (a *account) addFinal(live map[uint64]int32) (missing int) {
 	return missing
 }
 
-// addRanges finds out from when to when the driver's memory was there.
-func (a *account) addRanges() {
-	var list []memory // open ones by address
-	n := a.moments()
-	find := func(addr uint64) int {
-		i, _ := slices.BinarySearchFunc(list, addr, func(m memory, at uint64) int {
-			if m.addr+uint64(m.size) <= at {
-				return -1
-			}
-			return 1
-		})
-		return i
-	}
-	// take ends what is of the range, as far as it is known, and keeps the parts beside it.
-	take := func(addr uint64, size int64, at int32) (known int64) {
-		end := addr + uint64(size)
-		i := find(addr)
-		j := i
-		var rest []memory
-		for ; j < len(list) && list[j].addr < end; j++ {
-			m := list[j]
-			lo, hi := max(m.addr, addr), min(m.addr+uint64(m.size), end)
-			known += int64(hi - lo)
-			a.ranges = append(a.ranges, memory{addr: lo, size: int64(hi - lo), from: m.from, to: at, stream: m.stream, mapped: m.mapped})
-			if m.addr < lo {
-				rest = append(rest, memory{addr: m.addr, size: int64(lo - m.addr), from: m.from, stream: m.stream, mapped: m.mapped})
-			}
-			if e := m.addr + uint64(m.size); e > hi {
-				rest = append(rest, memory{addr: hi, size: int64(e - hi), from: m.from, stream: m.stream, mapped: m.mapped})
-			}
-		}
-		list = slices.Replace(list, i, j, rest...)
-		return known
-	}
-	for i := range a.entries {
-		e, at := &a.entries[i], int32(i)
-		switch e.action {
-		case recording.SegmentAlloc, recording.SegmentMap:
-			take(e.addr, e.requested, at)
-			list = slices.Insert(list, find(e.addr), memory{addr: e.addr, size: e.requested, from: at, stream: e.stream, mapped: e.action == recording.SegmentMap})
-		case recording.SegmentFree, recording.SegmentUnmap:
-			if known := take(e.addr, e.requested, at); known == 0 {
-				a.ranges = append(a.ranges, memory{addr: e.addr, size: e.requested, from: -1, to: at, stream: e.stream, mapped: e.action == recording.SegmentUnmap})
-			}
-		}
-	}
-	for _, seg := range a.final {
-		if i := find(seg.addr); i >= len(list) || list[i].addr >= seg.addr+uint64(seg.size) {
-			list = slices.Insert(list, i, memory{addr: seg.addr, size: seg.size, from: -1, stream: seg.stream})
-		}
-	}
-	for _, m := range list {
-		m.to = n
-		a.ranges = append(a.ranges, m)
-	}
-	a.ranges = slices.DeleteFunc(a.ranges, func(m memory) bool { return m.from == m.to })
-}
-
 // curve is a quantity at each moment, from -1 on: curve[i] is that of moment i-1.
 func (a *account) curve(add func(delta func(at int32, by int64))) ([]int64, error) {
 	c := make([]int64, int(a.moments())+1)
+	tooLarge := false
 	add(func(at int32, by int64) {
 		if at < a.moments() {
 			c[at+1] += by
+			tooLarge = tooLarge || c[at+1] > maxBytes // and so no sum ever wraps
 		}
 	})
 	for i := range c {
 		if i > 0 {
 			c[i] += c[i-1]
 		}
-		if c[i] > maxBytes {
+		if c[i] > maxBytes || tooLarge {
 			return nil, errTooLarge
 		}
 	}
@@ -283,5 +225,6 @@ func (a *account) findPeak() error {
 		}
 	}
 	a.peakReserved = slices.Max(reserved)
+	a.mostReserved = a.peakReserved
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
@@ -30,6 +31,7 @@ func TestAccountAgainstLedger(t *testing.T) {
 			}
 			require.Equal(t, l.cache.MaxMemoryAllocated(), a.peakBytes)
 			require.Equal(t, l.cache.MaxMemoryReserved(), a.peakReserved)
+			require.Nil(t, a.forgotten)
 			require.Equal(t, a.peakBytes, sum(a.heldAt(a.peak)))
 			peak := make(map[memcache.Label]int64)
 			for _, h := range l.cache.PeakProfile().Holdings {
@@ -176,6 +178,7 @@ func TestLateRecording(t *testing.T) {
 // TestForgetfulHistory: a ring that has forgotten the beginning still ends with what the cache holds.
 func TestForgetfulHistory(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 2, memcache.HistoryOptions{Entries: 150})
+	l.free(l.alloc(memcache.Label{Module: "head"}, 60<<20, 0))
 	l.random(newRand(3), 30)
 	a := l.report(Options{}).account
 	require.EqualValues(t, 150, a.moments())
@@ -189,6 +192,10 @@ func TestForgetfulHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.InEpsilon(t, l.cache.MemoryAllocated(), allocated[len(allocated)-1], 0.01)
 	require.Equal(t, l.cache.MaxMemoryAllocated(), a.profiles[1].allocated, "the cache's own profile is exact all the same")
+	require.Less(t, a.peakBytes, l.cache.MaxMemoryAllocated())
+	require.Same(t, &a.profiles[1], a.forgotten, "and so is what the page says first")
+	require.Equal(t, l.cache.MaxMemoryReserved(), a.mostReserved)
+	require.Contains(t, strings.Join(a.notes, "\n"), "the history does not have the peak")
 }
 
 // TestAnyEntries: whatever the entries say, the account adds up and nothing panics.
@@ -226,6 +233,17 @@ func TestAnyEntries(t *testing.T) {
 				all += n
 			}
 			require.Equal(t, row.peak, all)
+			left := int64(0)
+			for _, b := range a.blocks {
+				if b.alloc >= row.from && b.alloc < row.to && b.free >= row.to {
+					left += b.size
+				}
+			}
+			require.Equal(t, left, row.left)
+		}
+		for i := range a.blocks {
+			b := &a.blocks[i]
+			require.Equal(t, a.innermost(b), a.stepOf(b))
 		}
 		require.NoError(t, Write(&bytes.Buffer{}, &Report{account: a}))
 	}
@@ -239,16 +257,70 @@ func randomSpans(r *rand.Rand, n int) (list []span) {
 	return list
 }
 
-// TestHugeSizes: entries that no device can have are an error, not a wrong sum.
-func TestHugeSizes(t *testing.T) {
-	s := &source{name: "huge", sizing: sizingOf("", nil), owners: newOwners()}
-	nobody := s.owners.add(owner{category: unlabelled, stack: -1})
-	for i := range 20 {
-		s.entries = append(s.entries, entry{action: recording.Alloc, addr: uint64(i+1) << 40, requested: 1<<60 - 1, owner: nobody})
+// innermost is the step that a block was handed out in, by looking at all.
+func (a *account) innermost(b *block) int64 {
+	if b.step != 0 || b.alloc < 0 {
+		return b.step
 	}
-	_, err := newAccount(s)
-	require.ErrorIs(t, err, errTooLarge)
-	require.ErrorContains(t, err, "huge")
+	step, from := int64(0), int32(-1)
+	for i := range a.steps {
+		if s := &a.steps[i]; s.from <= b.alloc && b.alloc < s.to && s.from >= from {
+			step, from = s.step, s.from
+		}
+	}
+	return step
+}
+
+// TestOverlappingSteps: a block is of the innermost step that is open.
+func TestOverlappingSteps(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 1, everything)
+	for range 6 {
+		l.alloc(memcache.Label{}, 512, 0)
+	}
+	a := l.report(Options{}).account
+	first := a.blocks[0].alloc // behind the segment
+	a.spans = []span{{step: 1, from: first, to: first + 6}, {step: 2, from: first + 1, to: first + 3}, {step: 3, from: first + 2, to: first + 5}}
+	a, err := newAccount(a.source)
+	require.NoError(t, err)
+	var got []int64
+	for i := range a.blocks {
+		got = append(got, a.stepOf(&a.blocks[i]))
+	}
+	require.Equal(t, []int64{1, 2, 3, 3, 3, 1}, got)
+}
+
+// TestStepBeforeHistory: the figures of a step that began before what the history has are the profiler's, and none is of the rest.
+func TestStepBeforeHistory(t *testing.T) {
+	l := newLedger(t, memcache.Config{}, 1, memcache.HistoryOptions{Entries: 4})
+	l.silent = true
+	var steps []trace.StepProfile
+	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: l.cache, Holders: true, OnProfile: func(p trace.StepProfile) { steps = append(steps, p) }})
+	require.NoError(t, err)
+	var blocks []memcache.Block
+	for n := range int64(3) {
+		_, step := profiler.StartStep(t.Context(), n+1)
+		for range 4 {
+			blocks = append(blocks, l.alloc(memcache.Label{Category: memcache.CategoryGradient}, 4<<20, 0))
+		}
+		for _, b := range blocks {
+			l.free(b)
+		}
+		blocks = blocks[:0]
+		step.End()
+	}
+	require.NoError(t, profiler.Close())
+	require.Len(t, steps, 3)
+	r, err := FromCache(l.cache, steps, Options{})
+	require.NoError(t, err)
+	require.Len(t, r.account.steps, 1, "of the last step the history has some, of those before nothing")
+	row, want := r.account.steps[0], steps[2]
+	require.Equal(t, want.Step, row.step)
+	require.EqualValues(t, 16<<20, row.peak)
+	require.Equal(t, []int64{want.AllocatedPeak, want.AllocatedStart, want.AllocatedEnd, want.Allocations, want.Frees, unknown, unknown, unknown},
+		[]int64{row.peak, row.start, row.end, row.allocs, row.frees, row.allocatedBytes, row.left, row.reserved})
+	require.EqualValues(t, 16<<20, row.shares[memcache.CategoryGradient])
+	s := encodeSteps(r.account.steps)
+	require.Equal(t, []int64{1}, s.Columns["late"])
 }
 
 // TestMaxima compares with a walk over all values.

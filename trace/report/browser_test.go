@@ -44,6 +44,12 @@ func (b *browser) held() (text, graph, table int64) {
 		browsertest.Eval[int64](b.Browser, more+`[...document.querySelectorAll("#holders tbody tr")].reduce((a, r) => a + Number(r.querySelector("data").value), 0)`)
 }
 
+// headline is one of the figures on top, in bytes.
+func (b *browser) headline(name string) int64 {
+	b.t.Helper()
+	return browsertest.Eval[int64](b.Browser, fmt.Sprintf(`Number([...document.querySelectorAll("#figures div")].find((d) => d.querySelector("dt").textContent === %q).querySelector("data").value)`, name))
+}
+
 // column is a column of a table as numbers: the values of its amounts, or its text.
 func (b *browser) column(table string, i int) []float64 {
 	b.t.Helper()

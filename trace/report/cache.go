@@ -3,22 +3,25 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"runtime"
 	"slices"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/internal/callframe"
 )
 
 // FromCache reports on a cache of a running program: what it holds now, who held its peak, and, as far as
 // [memcache.Cache.RecordHistory] keeps it, what happened over time. The profiles are exact, whatever the history has
 // forgotten; steps are those of a profiler, in any order. Requests wait while the cache is looked at, and not while the
 // report is made. A cache with entries that no device can have is an error, as in [Read].
+//
+// The page begins with the cache's own peaks. If the history has forgotten that moment, or began behind it, the page says so and shows who held
+// the memory then. Of a step whose beginning the history has forgotten the profiler's figures are shown. Other options are
+// tried only if the history is all that happened to an empty cache; a recording of trace/record has more.
 func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report, error) {
 	if c == nil {
-		return nil, fmt.Errorf("report: FromCache of a nil cache: there is nothing to show")
+		return nil, fmt.Errorf("report: FromCache: %w: the cache is nil: there is nothing to show", ErrInvalid)
 	}
 	snapshot, now, peak := c.Snapshot(), c.Profile(), c.PeakProfile()
 	name := o.Name
@@ -27,8 +30,8 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	}
 	conf := c.Config().Options()
 	s := &source{name: name, device: snapshot.Device, conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
-	l := labels{owners: s.owners, byPC: make(map[uintptr][]frame), allocs: make(map[uint64]int)}
-	rec := &recording.Recording{Name: name, Conf: conf}
+	l := labels{owners: s.owners, byPC: make(map[uintptr]frame), allocs: make(map[uint64]int)}
+	rec := historyRecording(name, c)
 	for i := range snapshot.History {
 		s.addHistory(&snapshot.History[i], &l, rec)
 	}
@@ -45,15 +48,30 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	if err != nil {
 		return nil, err
 	}
+	a.addPeak(&s.profiles[1], c.MaxMemoryReserved())
 	r := &Report{account: a, addresses: o.Addresses}
-	r.estimate(rec, o)
+	if len(o.WhatIf) > 0 {
+		r.estimateHistory(rec, o)
+	}
 	return r, nil
+}
+
+// addPeak takes over the cache's own peaks where they are above those of the history, which may have forgotten them.
+func (a *account) addPeak(peak *profile, reserved int64) {
+	if peak.allocated > a.peakBytes {
+		a.forgotten = peak
+		if len(a.entries) > 0 {
+			a.note("the history does not have the peak: at most %d bytes are allocated in it, and at the peak of the program %d; who held those the cache tells",
+				a.peakBytes, peak.allocated)
+		}
+	}
+	a.mostReserved = max(a.mostReserved, reserved)
 }
 
 // labels gives what a cache knows of owners numbers.
 type labels struct {
 	owners *owners
-	byPC   map[uintptr][]frame
+	byPC   map[uintptr]frame
 	allocs map[uint64]int // entries by the serials of their blocks
 }
 
@@ -66,32 +84,21 @@ func (l *labels) relabelled(id int32, label memcache.Label) int32 {
 	return l.owners.add(owner{category: int8(label.Category), module: label.Module, tags: label.Tags, stack: l.owners.list[id].stack})
 }
 
-// framesOf are the places of program counters; functions that the compiler inlined have their own.
+// framesOf are the calls of a stack.
 func (l *labels) framesOf(stack []uintptr) (list []frame) {
 	for _, pc := range stack {
-		frames, ok := l.byPC[pc]
+		f, ok := l.byPC[pc]
 		if !ok {
-			for f := range callers(pc) {
-				frames = append(frames, frame{f.Function, f.File, f.Line})
+			if call, ok := callframe.Of(pc); ok {
+				f = frame{call.Function, call.File, call.Line}
 			}
-			l.byPC[pc] = frames
+			l.byPC[pc] = f
 		}
-		list = append(list, frames...)
+		if f != (frame{}) {
+			list = append(list, f)
+		}
 	}
 	return list
-}
-
-// callers yields the frames of one program counter.
-func callers(pc uintptr) func(yield func(runtime.Frame) bool) {
-	return func(yield func(runtime.Frame) bool) {
-		frames := runtime.CallersFrames([]uintptr{pc})
-		for {
-			f, more := frames.Next()
-			if f.Function != "" && f.Function != "runtime.goexit" && !yield(f) || !more {
-				return
-			}
-		}
-	}
 }
 
 // segment takes over a segment with its blocks in use.
@@ -143,7 +150,7 @@ func (s *source) addHistory(h *memcache.HistoryEntry, l *labels, rec *recording.
 	}
 	s.entries = append(s.entries, entry{action: action, addr: uint64(h.Address), requested: h.Size, size: h.Block, stream: h.Stream, time: now,
 		owner: l.owner(h.Label, h.Stack), step: h.Label.Step})
-	rec.Entries = append(rec.Entries, recording.Entry{Action: action, Addr: device.Ptr(h.Address), Size: h.Size, Stream: h.Stream, Free: h.Free, Bytes: h.Block, Block: -1})
+	addHistoryEntry(rec, action, h)
 }
 
 // addSpans puts the steps where their times lie among the entries.
@@ -155,7 +162,8 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		i, _ := slices.BinarySearchFunc(s.entries, t, func(e entry, t int64) int { return cmp.Compare(e.time, t) })
 		return int32(i)
 	}
-	for _, p := range steps {
+	for i := range steps {
+		p := &steps[i]
 		start := p.Start.UnixNano()
 		end := start + int64(p.HostTime)
 		if end < s.entries[0].time {
@@ -164,6 +172,9 @@ func (s *source) addSpans(steps []trace.StepProfile) {
 		sp := span{step: p.Step, from: at(start), to: at(end + 1), failed: p.Failed, h2d: p.H2DBytes, d2h: p.D2HBytes, hostTime: int64(p.HostTime), deviceTime: -1}
 		if p.DeviceTimed {
 			sp.deviceTime = int64(p.DeviceTime)
+		}
+		if start < s.entries[0].time {
+			sp.late = p
 		}
 		s.spans = append(s.spans, sp)
 	}

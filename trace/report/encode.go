@@ -35,7 +35,8 @@ type encoded struct {
 
 	Peak         int32    `json:"peak"`
 	PeakBytes    int64    `json:"peakBytes"`
-	PeakReserved int64    `json:"peakReserved"`
+	MostReserved int64    `json:"mostReserved"`
+	Forgotten    int      `json:"forgotten"` // the profile of a peak that the entries don't have; -1: they have it
 	Allocs       int64    `json:"allocs"`
 	Notes        []string `json:"notes"`
 
@@ -196,7 +197,7 @@ func (n *numbers[T]) add(v T) int32 {
 func (e *encoder) device(r *Report) *encoded {
 	a := r.account
 	d := &encoded{Name: a.name, Device: a.device, Conf: a.conf, Moments: a.moments(), Exact: a.exact, Labelled: a.owners.labelled,
-		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, PeakReserved: a.peakReserved, Notes: a.notes, Stacks: a.owners.stacks,
+		Stacked: a.owners.stacked, Peak: a.peak, PeakBytes: a.peakBytes, MostReserved: a.mostReserved, Forgotten: -1, Notes: a.notes, Stacks: a.owners.stacks,
 		Sites: a.owners.sites, WhatIf: r.whatIf, Columns: make(map[string]column)}
 	var modules, tags numbers[string]
 	for _, o := range a.owners.list {
@@ -220,7 +221,10 @@ func (e *encoder) device(r *Report) *encoded {
 	for _, k := range a.sites {
 		d.Kept = append(d.Kept, encodedKept{k.owner, k.size, k.bytes, k.blocks, k.first, k.last, k.steps, k.before, k.grows})
 	}
-	for _, p := range a.profiles {
+	for i, p := range a.profiles {
+		if a.forgotten == &a.profiles[i] {
+			d.Forgotten = i
+		}
 		q := encodedProfile{Name: p.name, Allocated: p.allocated, Active: p.active, Reserved: p.reserved}
 		for _, h := range p.holdings {
 			q.Holdings = append(q.Holdings, [4]int64{int64(h.owner), h.size, h.blocks, h.bytes})
@@ -318,6 +322,11 @@ func encodeSteps(steps []stepAccount) encodedSteps {
 			failed = 1
 		}
 		add("failed", failed)
+		late := int64(0)
+		if r.late != nil {
+			late = 1
+		}
+		add("late", late)
 		add("h2d", r.h2d)
 		add("d2h", r.d2h)
 		add("hostTime", r.hostTime)
@@ -325,7 +334,7 @@ func encodeSteps(steps []stepAccount) encodedSteps {
 		named = named || r.name != ""
 		s.Shares = append(s.Shares, r.shares)
 	}
-	for _, name := range []string{"failed", "ooms", "h2d", "d2h", "hostTime", "deviceTime"} {
+	for _, name := range []string{"failed", "late", "ooms", "h2d", "d2h", "hostTime", "deviceTime"} {
 		if column := s.Columns[name]; !anyPositive(column) {
 			delete(s.Columns, name) // nobody knows, or it never happened
 		}

@@ -6,8 +6,12 @@ import (
 	"io"
 	"strings"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 )
+
+// ErrInvalid is the class of errors about wrong arguments, for errors.Is; it is [device.ErrInvalid].
+var ErrInvalid = device.ErrInvalid
 
 // Options are the options of reports. The zero value is a good one.
 type Options struct {
@@ -41,7 +45,10 @@ type Report struct {
 // [torch.cuda.memory._dump_snapshot]: https://pytorch.org/docs/stable/torch_cuda_memory.html
 func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 	if o.MaxBytes < 0 || o.MaxEntries < 0 {
-		return nil, fmt.Errorf("report: MaxBytes is %d and MaxEntries %d: they are positive, or 0 for the default", o.MaxBytes, o.MaxEntries)
+		return nil, fmt.Errorf("report: Read: %w: MaxBytes is %d and MaxEntries %d: they are positive, or 0 for the default", ErrInvalid, o.MaxBytes, o.MaxEntries)
+	}
+	if r == nil {
+		return nil, fmt.Errorf("report: Read: %w: the reader is nil", ErrInvalid)
 	}
 	list, err := recording.Read(r, name, recording.Limits{Bytes: o.MaxBytes, Records: o.MaxEntries, Details: true})
 	if err != nil {

@@ -85,8 +85,7 @@ func (a *account) stepOf(b *block) int64 {
 	if b.step != 0 || b.alloc < 0 {
 		return b.step
 	}
-	i, _ := slices.BinarySearchFunc(a.steps, b.alloc, func(s stepAccount, at int32) int { return cmp.Compare(s.to, at+1) })
-	if i < len(a.steps) && a.steps[i].from <= b.alloc {
+	if i := at(a.open, int(b.alloc), -1); i >= 0 {
 		return a.steps[i].step
 	}
 	return 0

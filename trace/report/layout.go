@@ -69,7 +69,7 @@ type chunk struct {
 // layout follows the chunks of all segments.
 type layout struct {
 	sizing sizing
-	at     map[uint64]*chunk // by address
+	at     sorted[*chunk]    // by address
 	end    map[uint64]*chunk // the last chunk of each mapped range, by its end
 }
 
@@ -78,7 +78,7 @@ func blockSizes(s *source) error {
 	if s.sized() {
 		return nil
 	}
-	l := &layout{sizing: s.sizing, at: make(map[uint64]*chunk), end: make(map[uint64]*chunk)}
+	l := &layout{sizing: s.sizing, end: make(map[uint64]*chunk)}
 	sizes := make([]int64, len(s.entries))
 	for i := range s.entries {
 		size, err := l.apply(&s.entries[i])
@@ -89,7 +89,7 @@ func blockSizes(s *source) error {
 	}
 	for _, seg := range s.final {
 		for _, b := range seg.blocks {
-			if c := l.at[b.addr]; c == nil || c.free || c.size != b.size {
+			if c := l.chunk(b.addr); c == nil || c.free || c.size != b.size {
 				return fmt.Errorf("the block of %d bytes at the end is not where the entries leave one", b.size)
 			}
 		}
@@ -120,7 +120,7 @@ func (s *source) sized() bool {
 func (l *layout) apply(e *entry) (size int64, err error) {
 	switch e.action {
 	case recording.Alloc:
-		c := l.at[e.addr]
+		c := l.chunk(e.addr)
 		rounded := l.sizing.round(e.requested)
 		if c == nil || !c.free || c.size < rounded {
 			return 0, fmt.Errorf("alloc of %d bytes: no free chunk begins there", e.requested)
@@ -131,7 +131,7 @@ func (l *layout) apply(e *entry) (size int64, err error) {
 		}
 		return c.size, nil
 	case recording.FreeCompleted:
-		c := l.at[e.addr]
+		c := l.chunk(e.addr)
 		if c == nil || c.free {
 			return 0, fmt.Errorf("free of %d bytes: no block begins there", e.requested)
 		}
@@ -147,6 +147,14 @@ func (l *layout) apply(e *entry) (size int64, err error) {
 	return 0, nil
 }
 
+// chunk is the one that begins at an address; nil: none does.
+func (l *layout) chunk(addr uint64) *chunk {
+	if c, ok := l.at.from(addr); ok && c.addr == addr {
+		return c
+	}
+	return nil
+}
+
 // split makes the rest of c, behind size bytes, a free chunk of its own.
 func (l *layout) split(c *chunk, size int64) {
 	rest := &chunk{addr: c.addr + uint64(size), size: c.size - size, prev: c, next: c.next, free: true}
@@ -154,7 +162,7 @@ func (l *layout) split(c *chunk, size int64) {
 		c.next.prev = rest
 	}
 	c.next, c.size = rest, size
-	l.at[rest.addr] = rest
+	l.at.set(rest.addr, rest)
 	l.moveEnd(rest)
 }
 
@@ -177,7 +185,7 @@ func (l *layout) merge(c *chunk) {
 
 // absorb adds n, the next one, to c.
 func (l *layout) absorb(c, n *chunk) {
-	delete(l.at, n.addr)
+	l.at.remove(n.addr)
 	c.size += n.size
 	c.next = n.next
 	if c.next != nil {
@@ -188,12 +196,12 @@ func (l *layout) absorb(c, n *chunk) {
 
 // grow adds memory from the driver, behind the chunk prev if it continues one.
 func (l *layout) grow(e *entry, prev *chunk) error {
-	if l.at[e.addr] != nil {
+	if l.chunk(e.addr) != nil {
 		return fmt.Errorf("%v of %d bytes: there is a segment already", e.action, e.requested)
 	}
 	c := &chunk{addr: e.addr, size: e.requested, prev: prev, free: true}
 	if e.action == recording.SegmentMap {
-		if n := l.at[e.addr+uint64(e.requested)]; n != nil && n.prev == nil {
+		if n := l.chunk(e.addr + uint64(e.requested)); n != nil && n.prev == nil {
 			c.next, n.prev = n, c
 		}
 	}
@@ -201,7 +209,7 @@ func (l *layout) grow(e *entry, prev *chunk) error {
 		delete(l.end, e.addr)
 		prev.next = c
 	}
-	l.at[e.addr] = c
+	l.at.set(e.addr, c)
 	l.moveEnd(c)
 	l.merge(c)
 	return nil
@@ -210,7 +218,7 @@ func (l *layout) grow(e *entry, prev *chunk) error {
 // shrink takes a free range away.
 func (l *layout) shrink(e *entry) error {
 	// An unmapped range may begin inside a free chunk: the chunk in front of it ends there.
-	c := l.at[e.addr]
+	c := l.chunk(e.addr)
 	if c == nil {
 		c = l.containing(e.addr)
 		if c == nil {
@@ -227,7 +235,7 @@ func (l *layout) shrink(e *entry) error {
 	} else if c.next == nil {
 		delete(l.end, c.addr+uint64(c.size))
 	}
-	delete(l.at, c.addr)
+	l.at.remove(c.addr)
 	if c.prev != nil {
 		c.prev.next = nil
 		l.moveEnd(c.prev)
@@ -240,10 +248,8 @@ func (l *layout) shrink(e *entry) error {
 
 // containing finds the free chunk that an address lies in. Only memory that is given back in part needs it.
 func (l *layout) containing(addr uint64) *chunk {
-	for _, c := range l.at {
-		if c.free && c.addr < addr && addr < c.addr+uint64(c.size) {
-			return c
-		}
+	if c, ok := l.at.before(addr); ok && c.free && addr < c.addr+uint64(c.size) {
+		return c
 	}
 	return nil
 }

@@ -106,8 +106,10 @@ func (o *owners) merged() []int32 {
 	return same
 }
 
-// libraries are parts of file and function names that are no user's code: of Python, PyTorch's C++ and Go.
-var libraries = []string{"/site-packages/", "/dist-packages/", "/torch/", "<frozen ", "/lib/python3"}
+// libraries are parts of file names that are no user's code: of Python, and of PyTorch where it is used from its sources. A program may
+// stand in a folder named torch itself.
+var libraries = []string{"/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3",
+	"/torch/_", "/torch/autograd/", "/torch/csrc/", "/torch/cuda/", "/torch/distributed/", "/torch/functional.py", "/torch/fx/", "/torch/jit/", "/torch/nn/", "/torch/optim/", "/torch/utils/"}
 
 // ours are this module's packages that ask for memory on behalf of others.
 var ours = []string{"memcache.", "memcache/", "tensor.", "tensor/", "autograd.", "autograd/", "transfer.", "transfer/", "trace.", "trace/"}

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -22,12 +21,15 @@ var scripts = []string{"dom.js", "format.js", "data.js", "moments.js", "owners.j
 // Write writes the page of one or several reports, such as those of the devices of one program. The page is complete: it loads
 // nothing, and its policy forbids it to. Text from a recording or from labels stands in it as data, never as markup.
 func Write(w io.Writer, reports ...*Report) error {
+	if w == nil {
+		return fmt.Errorf("report: Write: %w: the writer is nil", ErrInvalid)
+	}
 	if len(reports) == 0 {
-		return errors.New("report: Write without a report: there is nothing to show")
+		return fmt.Errorf("report: Write: %w: no report is given: there is nothing to show", ErrInvalid)
 	}
 	for _, r := range reports {
 		if r == nil || r.account == nil {
-			return errors.New("report: Write of a nil report: it comes from FromCache or Read")
+			return fmt.Errorf("report: Write: %w: a nil report: one comes from FromCache or Read", ErrInvalid)
 		}
 	}
 	data, err := encode(reports)

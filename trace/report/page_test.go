@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/cisterntest/browsertest"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -232,6 +233,26 @@ func TestHostileRecording(t *testing.T) {
 	require.EqualValues(t, 1, browsertest.Eval[int](b.Browser, `document.querySelectorAll("script:not([id])").length`))
 }
 
+// TestHostileNames: names that objects of the page's language have by themselves are names, with and without labels.
+func TestHostileNames(t *testing.T) {
+	browsertest.Program(t)
+	for _, label := range []string{"", `{"label":0,"module":"__proto__.constructor","category":"toString"}` + "\n"} {
+		text, stack := `{"format":"cistern recording 1"}`+"\n"+label, 0
+		for _, name := range []string{"constructor", "__proto__", "toString"} {
+			text += fmt.Sprintf("{\"frame\":%d,\"function\":%q,\"file\":\"\",\"line\":0}\n{\"stack\":%[1]d,\"frames\":[%[1]d]}\n", stack, name)
+			text += fmt.Sprintf("[\"alloc\",%d,512,7,%d,%d,512,%d,2]\n", 4096*(stack+1), stack, stack, min(len(label), 1)-1)
+			stack++
+		}
+		reports, err := Read(strings.NewReader(text), "names", Options{})
+		require.NoError(t, err)
+		b := openPage(t, 1000, 900, reports...)
+		shown, graph, table := b.held()
+		require.EqualValues(t, 1536, shown)
+		require.Equal(t, shown, graph)
+		require.Equal(t, shown, table)
+	}
+}
+
 // TestDeepRecording: a module of very many parts, and a very deep stack, are shown in part.
 func TestDeepRecording(t *testing.T) {
 	frames := "0" + strings.Repeat(",0", 2000)
@@ -282,6 +303,7 @@ func TestSmallRecordings(t *testing.T) {
 			require.Equal(t, sum(r.account.heldAt(browsertest.Eval[int32](b.Browser, `report.page.moment`))), text)
 		}
 	}
+	require.Equal(t, l.cache.MaxMemoryAllocated(), b.headline("Peak allocated"))
 	b.Run(`report.page.select(-1, report.page.r.profiles[1])`)
 	text, graph, table := b.held()
 	require.Equal(t, l.cache.MaxMemoryAllocated(), text, "the cache knows its peak without a history")
@@ -289,16 +311,51 @@ func TestSmallRecordings(t *testing.T) {
 	require.Equal(t, text, table)
 }
 
+// TestOtherDevice: keys and clicks are of the recording that is shown, and of no other that was before.
+func TestOtherDevice(t *testing.T) {
+	browsertest.Program(t)
+	var reports []*Report
+	for _, steps := range []int{9, 4, 6} {
+		l := newLedger(t, memcache.Config{}, 1, everything)
+		mlp(l, steps, 0)
+		reports = append(reports, l.report(Options{WhatIf: []string{""}}))
+	}
+	b := openPage(t, 1200, 900, reports...)
+	b.Run(`window.old = report.page`)
+	for i := range reports[1:] {
+		b.Run(choose("device", i+1))
+		b.Run(`window.shown = 0; for (const p of [old, report.page]) { const select = p.select; p.select = function(...args) { window.shown++; this.touched = true; return select.apply(this, args); }; }`)
+		b.Do(chromedp.Focus(chromedp.ID("timeline")))
+		b.Keys(kb.Home)
+		require.Equal(t, 1, browsertest.Eval[int](b.Browser, `window.shown`), "one page hears a key")
+		b.Do(chromedp.Click(chromedp.CSS("#steps tbody tr:nth-child(3)")))
+		require.Equal(t, 2, browsertest.Eval[int](b.Browser, `window.shown`))
+		b.Do(chromedp.Focus(chromedp.CSS("#steps tbody tr[tabindex='0']")))
+		b.Keys(kb.Enter)
+		require.Equal(t, 3, browsertest.Eval[int](b.Browser, `window.shown`))
+		require.False(t, browsertest.Eval[bool](b.Browser, `!!old.touched`))
+		text, _, _ := b.held()
+		require.Equal(t, reports[i+1].account.steps[2].peak, text)
+		b.Run(`window.old = report.page; delete old.touched`)
+	}
+}
+
 // TestWriteNothing: mistakes are errors.
 func TestWriteNothing(t *testing.T) {
-	require.ErrorContains(t, Write(&bytes.Buffer{}), "nothing to show")
-	require.ErrorContains(t, Write(&bytes.Buffer{}, nil), "nil report")
-	_, err := FromCache(nil, nil, Options{})
-	require.ErrorContains(t, err, "nil cache")
-	_, err = Read(strings.NewReader("hello"), "x", Options{})
+	_, nilCache := FromCache(nil, nil, Options{})
+	_, nilReader := Read(nil, "x", Options{})
+	_, limits := Read(strings.NewReader("{}\n"), "x", Options{MaxEntries: -1})
+	for want, err := range map[string]error{
+		"nothing to show": Write(&bytes.Buffer{}), "nil report": Write(&bytes.Buffer{}, nil), "writer is nil": Write(nil), "cache is nil": nilCache, "reader is nil": nilReader,
+		"positive": limits, "Maybe": CheckWhatIf([]string{"", "expandable_segments:Maybe"}),
+	} {
+		require.ErrorIs(t, err, device.ErrInvalid)
+		require.ErrorContains(t, err, want)
+		require.True(t, strings.HasPrefix(err.Error(), "report: "), err)
+	}
+	require.NoError(t, CheckWhatIf(DefaultWhatIf()))
+	_, err := Read(strings.NewReader("hello"), "x", Options{})
 	require.ErrorContains(t, err, "neither JSON lines nor a pickle")
-	_, err = Read(strings.NewReader("{}\n"), "x", Options{MaxEntries: -1})
-	require.ErrorContains(t, err, "positive")
 	reports := readFile(t, recordings+"mnist_mlp.jsonl.gz", Options{})
 	require.ErrorContains(t, Write(full{}, reports...), "no space")
 }

@@ -1,7 +1,10 @@
 package report
 
 import (
+	"fmt"
+
 	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/trace"
 )
 
 // source is what is known of one device's memory, from wherever it comes.
@@ -40,6 +43,8 @@ type span struct {
 	failed   bool
 	// What a live program knows of the step besides; -1: unknown.
 	h2d, d2h, hostTime, deviceTime int64
+	// late is the program's own profile of a step whose beginning the history has forgotten; else nil.
+	late *trace.StepProfile
 }
 
 // finalSegment is a segment at the end, with its blocks by address.
@@ -57,6 +62,22 @@ type finalBlock struct {
 	pending         bool
 	owner           int32
 	step            int64
+}
+
+// checkFinal looks for sizes that nothing can have, which readers leave in the segments at the end. Entries are checked when they are
+// read.
+func (s *source) checkFinal() error {
+	for _, seg := range s.final {
+		if seg.size < 0 || seg.size > maxBytes {
+			return fmt.Errorf("a segment at the end has %d bytes", seg.size)
+		}
+		for _, b := range seg.blocks {
+			if b.size < 0 || b.size > maxBytes || b.requested < 0 || b.requested > b.size {
+				return fmt.Errorf("a block at the end has %d bytes, of which %d were asked for", b.size, b.requested)
+			}
+		}
+	}
+	return nil
 }
 
 // profile is who held the memory at a moment that the cache knows and the entries may not.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/trace"
 )
 
 // stepAccount is one row of the table of steps. Sizes are bytes, of the whole device's memory while the step was open.
@@ -82,6 +83,60 @@ func (a *account) addSteps() {
 	}
 	a.addShares()
 	a.addLeft()
+	a.openSteps()
+	for i := range a.steps {
+		if p := a.steps[i].late; p != nil {
+			a.steps[i].know(p)
+		}
+	}
+}
+
+// unknown is a figure that nobody has.
+const unknown = -1
+
+// know takes over what the program knows of a step that the history has only the end of. What it doesn't know either is not told.
+func (r *stepAccount) know(p *trace.StepProfile) {
+	r.start, r.end, r.allocs, r.frees, r.ooms = p.AllocatedStart, p.AllocatedEnd, p.Allocations, p.Frees, p.OutOfMemory
+	if p.Allocations > 0 {
+		r.allocatedBytes, r.left = unknown, unknown
+	}
+	if p.AllocatedPeak == r.peak {
+		return // it is in what the history has
+	}
+	r.peak, r.reserved, r.shares = p.AllocatedPeak, unknown, make([]int64, categories)
+	if p.Peak == nil {
+		return
+	}
+	for _, share := range p.Peak.Categories {
+		for c := range categories - 1 {
+			if share.Name == categoryName(c) {
+				r.shares[c] = share.Bytes
+			}
+		}
+	}
+}
+
+// openSteps finds which step is open at each moment: the innermost one, which is the last that began.
+func (a *account) openSteps() {
+	order := make([]int32, len(a.steps))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(a.steps[x].from, a.steps[y].from) })
+	a.open = make([]int32, a.moments())
+	var stack []int32
+	for m := range a.open {
+		for ; len(order) > 0 && a.steps[order[0]].from <= int32(m); order = order[1:] {
+			stack = append(stack, order[0])
+		}
+		for len(stack) > 0 && a.steps[stack[len(stack)-1]].to <= int32(m) {
+			stack = stack[:len(stack)-1] // one below that has ended, too, goes when it comes to the top
+		}
+		a.open[m] = -1
+		if n := len(stack); n > 0 {
+			a.open[m] = stack[n-1]
+		}
+	}
 }
 
 // tally is what happened up to a moment.
@@ -142,28 +197,45 @@ func (a *account) addShares() {
 	}
 }
 
-// addLeft finds what the steps' own blocks hold at their ends. Steps may overlap: a block is of each that it was handed out in.
+// addLeft finds what the steps' own blocks hold at their ends. Steps may overlap: a block is of each that it was handed out in. The
+// steps are gone through from the last end to the first, with a sum over the moments of the allocations of what is held then.
 func (a *account) addLeft() {
-	byAlloc := make([]int32, 0, len(a.blocks))
-	for i, b := range a.blocks {
-		if b.alloc >= 0 {
-			byAlloc = append(byAlloc, int32(i))
+	byFree := make([]*block, 0, len(a.blocks))
+	for i := range a.blocks {
+		if a.blocks[i].alloc >= 0 {
+			byFree = append(byFree, &a.blocks[i])
 		}
 	}
-	slices.SortFunc(byAlloc, func(x, y int32) int { return cmp.Compare(a.blocks[x].alloc, a.blocks[y].alloc) })
+	slices.SortFunc(byFree, func(x, y *block) int { return cmp.Compare(y.free, x.free) })
+	order := make([]*stepAccount, len(a.steps))
 	for i := range a.steps {
-		row := &a.steps[i]
-		first, _ := slices.BinarySearchFunc(byAlloc, row.from, func(b, at int32) int { return cmp.Compare(a.blocks[b].alloc, at) })
-		for _, id := range byAlloc[first:] {
-			b := &a.blocks[id]
-			if b.alloc >= row.to {
-				break
-			}
-			if b.free >= row.to {
-				row.left += b.size
-			}
-		}
+		order[i] = &a.steps[i]
 	}
+	slices.SortFunc(order, func(x, y *stepAccount) int { return cmp.Compare(y.to, x.to) })
+	held, next := make(prefixSums, a.moments()+1), 0
+	for _, row := range order {
+		for ; next < len(byFree) && byFree[next].free >= row.to; next++ {
+			held.add(byFree[next].alloc, byFree[next].size)
+		}
+		row.left = held.below(row.to) - held.below(row.from)
+	}
+}
+
+// prefixSums are sums over what was added up to an index, of a tree in which each index stands for a stretch before it (Fenwick).
+type prefixSums []int64
+
+func (p prefixSums) add(at int32, v int64) {
+	for i := int(at) + 1; i < len(p); i += i & -i {
+		p[i] += v
+	}
+}
+
+// below is the sum of what was added at indexes below at.
+func (p prefixSums) below(at int32) (sum int64) {
+	for i := int(at); i > 0; i -= i & -i {
+		sum += p[i]
+	}
+	return sum
 }
 
 // maxima answers where the largest of a range of values is.

@@ -1,7 +1,7 @@
 package report
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -76,7 +76,7 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 func CheckWhatIf(list []string) error {
 	for _, options := range list {
 		if _, err := replay.ParseOptions(options); err != nil {
-			return errors.New("report: " + err.Error())
+			return fmt.Errorf("report: %w", err)
 		}
 	}
 	return nil

@@ -24,6 +24,16 @@ function replace(e, ...children) {
   append(e, children);
 }
 
+// listen adds a listener to an element that other recordings are shown in, too, until another one is: stopListening removes them all.
+let listening = new AbortController();
+
+function listen(target, type, f) { target.addEventListener(type, f, { signal: listening.signal }); }
+
+function stopListening() {
+  listening.abort();
+  listening = new AbortController();
+}
+
 const $ = (id) => document.getElementById(id);
 
 // canvasFor sizes a canvas for the screen's pixels, and returns a context in CSS pixels.

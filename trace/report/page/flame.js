@@ -5,7 +5,7 @@ class Flame {
     this.page = page;
     this.box = $("flame");
     this.path = []; // of the part that is open
-    this.box.addEventListener("keydown", (e) => this.key(e));
+    listen(this.box, "keydown", (e) => this.key(e));
   }
 
   // set takes over the holdings: { owner, size, blocks, bytes }.

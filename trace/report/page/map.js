@@ -7,10 +7,10 @@ class MemoryMap {
     this.page = page;
     this.canvas = $("map");
     this.chosen = -1;
-    this.canvas.addEventListener("pointermove", (e) => this.hover(e));
-    this.canvas.addEventListener("pointerleave", () => tip.hide());
-    this.canvas.addEventListener("click", (e) => { const i = this.pieceAt(e); if (i >= 0) this.choose(i); });
-    this.canvas.addEventListener("keydown", (e) => this.key(e));
+    listen(this.canvas, "pointermove", (e) => this.hover(e));
+    listen(this.canvas, "pointerleave", () => tip.hide());
+    listen(this.canvas, "click", (e) => { const i = this.pieceAt(e); if (i >= 0) this.choose(i); });
+    listen(this.canvas, "keydown", (e) => this.key(e));
   }
 
   // set lays the segments and blocks of the moment out.

@@ -12,6 +12,8 @@ class Page {
     this.step = -1;
     this.inherits = r.labelled || !r.stacked; // parts of the flame graph have the colour of what they are part of
     this.profile = null; // one that the program gave, in place of a moment
+    this.forgotten = r.profiles[r.forgotten] ?? null; // that of the program's peak, if no moment has it
+    this.peakName = this.forgotten && r.moments > 0 ? "the history's peak" : "the peak";
     this.moment = r.peak;
     this.lanes = [{ name: "layers", parts: this.findLayers() }, { name: "marks", parts: r.marks.map(([name, from, to]) => ({ name, from, to })) }].filter((l) => l.parts.length > 0);
     this.group(0);
@@ -29,7 +31,7 @@ class Page {
     this.controls();
     this.timeline.resize();
     this.legend();
-    this.profile = this.r.moments === 0 ? (this.r.profiles[0] ?? null) : null;
+    this.profile = this.r.moments === 0 ? (this.r.profiles[0] ?? null) : this.forgotten;
     this.select(this.moment, this.profile);
   }
 
@@ -44,9 +46,10 @@ class Page {
   }
 
   figures() {
-    const { r, moments } = this, last = moments.last, peak = moments.reservedAt(r.peak);
+    const { r, moments } = this, last = moments.last;
+    const [allocated, peak] = this.forgotten ? [this.forgotten.allocated, this.forgotten.reserved] : [r.peakBytes, moments.reservedAt(r.peak)];
     const grows = r.kept.filter((k) => k.grows).reduce((a, k) => a + k.bytes, 0);
-    const list = [["Peak allocated", bytes(r.peakBytes)], ["Peak reserved", bytes(r.peakReserved)], ["Reserved and free at the peak", [bytes(Math.max(0, peak - r.peakBytes)), " ", el("small", {}, percent(Math.max(0, peak - r.peakBytes), peak))]],
+    const list = [["Peak allocated", bytes(allocated)], ["Peak reserved", bytes(r.mostReserved)], ["Reserved and free at the peak", [bytes(Math.max(0, peak - allocated)), " ", el("small", {}, percent(Math.max(0, peak - allocated), peak))]],
       ["Held at the end", bytes(moments.allocatedAt(last))]];
     if (r.steps.count > 0) list.push(["Grows by steps", grows > 0 ? el("b", { class: "alarm" }, bytes(grows)) : "nothing"]);
     if (r.ooms.length > 0) list.push(["Out of memory", el("b", { class: "alarm" }, plural(r.ooms.length, "request"))]);
@@ -64,7 +67,7 @@ class Page {
 
   // nameColour is the colour of a name wherever it stands.
   nameColour(name) {
-    if (name in categoryHue) return hue(categoryHue[name]);
+    if (Object.hasOwn(categoryHue, name)) return hue(categoryHue[name]);
     const size = sizeNames.indexOf(name);
     if (size >= 0) return hue([5, 0, 2, 4, 1, 3, 7][size]);
     const g = this.groups.names.indexOf(name);
@@ -101,7 +104,7 @@ class Page {
     $("map-end").onclick = () => this.select(this.moments.last);
     $("timeline").setAttribute("aria-valuemax", this.moments.last);
     const go = (name, title, f) => el("button", { type: "button", title, onclick: f }, name);
-    replace($("moments"), go("Peak", "the moment at which most is allocated (P)", () => this.select(this.r.peak)), go("End", "the last entry", () => this.select(this.moments.last)),
+    replace($("moments"), go(this.peakName === "the peak" ? "Peak" : "Peak of the history", "the moment at which most is allocated (P)", () => this.select(this.r.peak)), go("End", "the last entry", () => this.select(this.moments.last)),
       this.r.steps.count > 0 ? go("Zoom to step", "show the moment's step and its neighbours", () => this.zoomToStep()) : null,
       this.r.profiles.map((p) => go(p.name, "what the cache itself knows, whatever its history has", () => this.select(this.moment, p))));
   }
@@ -138,7 +141,7 @@ class Page {
   momentName(m) {
     if (m < 0) return "the beginning";
     const step = this.stepAt(m);
-    return `entry ${count(m)} of ${count(this.moments.last + 1)}${step >= 0 ? `, step ${count(this.r.steps.columns.step[step])}` : ""}${m === this.r.peak ? ", the peak" : ""}${m === this.moments.last ? ", the end" : ""}`;
+    return `entry ${count(m)} of ${count(this.moments.last + 1)}${step >= 0 ? `, step ${count(this.r.steps.columns.step[step])}` : ""}${m === this.r.peak ? `, ${this.peakName}` : ""}${m === this.moments.last ? ", the end" : ""}`;
   }
 
   // select makes a moment, or a profile of the program's, the one that is shown.
@@ -233,7 +236,7 @@ function theme(redraw) {
   };
   let mode = "";
   try { mode = localStorage.getItem("cistern-report-theme") || ""; } catch { /* the browser keeps nothing for this page */ }
-  if (!(mode in names)) mode = "";
+  if (!Object.hasOwn(names, mode)) mode = "";
   set(mode);
   button.onclick = () => {
     mode = { "": isDark() ? "light" : "dark", light: "dark", dark: "light" }[mode];
@@ -249,6 +252,7 @@ async function main() {
   const data = await loadData();
   let page;
   const open = (i) => {
+    stopListening(); // of the recording before
     page = new Page(data, i);
     page.start();
     window.report = { page, data };

@@ -6,10 +6,11 @@ class Steps {
     $("steps-section").hidden = s.count === 0;
     this.rows = Array.from({ length: s.count }, (_, i) => i).map((i) => ({ i }));
     if (s.count === 0) return;
-    const amount = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => bytes(c[column][x.i]) });
+    const amount = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : bytes(c[column][x.i])) });
     const number = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => count(c[column][x.i]) });
     const time = (name, title, column) => ({ name, title, value: (x) => c[column][x.i], show: (x) => (c[column][x.i] < 0 ? "–" : duration(c[column][x.i] / 1000)) });
-    const columns = [{ name: "step", ascending: true, value: (x) => c.step[x.i], show: (x) => [count(c.step[x.i]), s.names[x.i] ? [" ", words(s.names[x.i])] : "", c.failed?.[x.i] ? el("b", { class: "alarm" }, " failed") : null] }];
+    const columns = [{ name: "step", ascending: true, value: (x) => c.step[x.i], show: (x) => [count(c.step[x.i]), s.names[x.i] ? [" ", words(s.names[x.i])] : "", c.failed?.[x.i] ? el("b", { class: "alarm" }, " failed") : null,
+      c.late?.[x.i] ? el("small", { title: "The history has forgotten the beginning of this step: its figures are the profiler's, and what that does not know is left out." }, " begun before the history") : null] }];
     columns.push(amount("peak", "the most that was allocated while the step was open", "peak"));
     if (r.labelled) columns.push({ name: "at the peak", text: true, title: "who held it, by category", value: (x) => c.peak[x.i], show: (x) => shareBar(this.shares(page, x.i), this.most) });
     columns.push(amount("reserved", "the driver's memory at that moment", "reserved"), amount("at start", "allocated before the step", "start"), amount("at end", "allocated after the step", "end"),

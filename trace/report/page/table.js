@@ -4,7 +4,7 @@
 class Table {
   constructor(box, columns, { sort = 0, descending = true, most = 100, onSelect, label } = {}) {
     Object.assign(this, { box, columns, sort, descending, most, onSelect, label, rows: [], shown: most, selected: null });
-    box.addEventListener("keydown", (e) => this.key(e));
+    listen(box, "keydown", (e) => this.key(e));
   }
 
   set(rows) {

@@ -10,7 +10,7 @@ class Timeline {
     this.view = { from: -1, to: page.moments.last };
     this.byTime = false;
     this.hover = null;
-    const on = (type, f) => this.canvas.addEventListener(type, f);
+    const on = (type, f) => listen(this.canvas, type, f);
     on("pointerdown", (e) => this.press(e));
     on("pointermove", (e) => this.move(e));
     on("pointerup", (e) => this.release(e));
@@ -175,7 +175,7 @@ class Timeline {
   peakMark(c, ink) {
     const m = this.page.r.peak;
     if (m < this.view.from || m > this.view.to || this.page.r.peakBytes === 0) return;
-    const x = this.x(m, 0.5), y = this.y(this.page.r.peakBytes), text = "peak";
+    const x = this.x(m, 0.5), y = this.y(this.page.r.peakBytes), text = this.page.peakName.replace("the peak", "peak");
     c.fillStyle = ink;
     c.beginPath();
     c.arc(x, y, 3.5, 0, 7);

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// A cache's history has less than a stream of it, which trace/record writes: the ring forgets, begins when it is turned on, and does
+// not say when EmptyCache was called. So other options are tried only where the recorded ones, replayed, give what the history has.
+
+// historyRecording is a recording for the entries of a cache's history, with what trace/record's header says.
+func historyRecording(name string, c *memcache.Cache) *recording.Recording {
+	total := c.Device().Properties().TotalMemory
+	rec := &recording.Recording{Name: name, Conf: c.Config().Options(), Own: true, TotalMemory: total}
+	if limit := c.MemoryLimit(); limit < total {
+		rec.Limit, rec.LimitKnown = limit, true
+	}
+	_, rec.HostMemory = c.Device().(device.HostVisible)
+	return rec
+}
+
+// addHistoryEntry appends an entry.
+func addHistoryEntry(rec *recording.Recording, action recording.Action, h *memcache.HistoryEntry) {
+	e := recording.Entry{Action: action, Addr: h.Address, Size: h.Size, Stream: h.Stream, Free: h.Free, Block: -1}
+	switch action {
+	case recording.Alloc:
+		e.Bytes = h.Block
+		if h.Grew {
+			e.Flags |= recording.Grew
+		}
+		if h.Pool != (memcache.PoolID{}) {
+			e.Flags |= recording.Private
+			rec.PrivatePools = true
+		}
+	case recording.FreeRequested, recording.FreeCompleted:
+		if h.AtOnce {
+			e.Flags |= recording.AtOnce
+		}
+	}
+	rec.Entries = append(rec.Entries, e)
+}
+
+// withEmptyCache is the recording with calls of EmptyCache where memory went back to the driver: outside of requests only, or always,
+// since a request that had to give memory back looks like one that came after EmptyCache.
+func withEmptyCache(rec *recording.Recording, always bool) *recording.Recording {
+	out := *rec
+	out.Entries = make([]recording.Entry, 0, len(rec.Entries)+16)
+	released := false
+	for _, e := range rec.Entries {
+		ends := e.Action == recording.FreeRequested || e.Action == recording.Alloc && e.Flags&recording.Grew == 0
+		if always {
+			ends = ends || e.Action == recording.Alloc || e.Action == recording.SegmentAlloc || e.Action == recording.SegmentMap || e.Action == recording.OOM
+		}
+		if released && ends {
+			out.Entries = append(out.Entries, recording.Entry{Action: recording.EmptyCache, Block: -1})
+		}
+		released = e.Action.Releases() || released && e.Action.Driver() && !ends || released && e.Action == recording.FreeCompleted
+		out.Entries = append(out.Entries, e)
+	}
+	if released {
+		out.Entries = append(out.Entries, recording.Entry{Action: recording.EmptyCache, Block: -1})
+	}
+	return &out
+}
+
+// estimateHistory is estimate for the entries of a cache's history, if they are all that a program did with an empty cache.
+func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
+	const instead = "; a recording of trace/record, made from the start, is replayed by memreport"
+	a := r.account
+	if reason := a.partial(); reason != "" {
+		a.note("other options can't be tried: %s%s", reason, instead)
+		return
+	}
+	for _, always := range []bool{false, true} {
+		if tried := withEmptyCache(rec, always); r.replays(tried) {
+			r.estimate(tried, o)
+			return
+		}
+	}
+	a.note("other options can't be tried: the history does not have all that its calls depended on, and made again they cost something else%s", instead)
+}
+
+// replays reports whether the entries, under the options that they were made with, cost what they say.
+func (r *Report) replays(rec *recording.Recording) bool {
+	a := r.account
+	p, err := recording.NewProgram(rec)
+	if err != nil {
+		return false
+	}
+	s, err := replay.NewScenario(p)
+	if err != nil {
+		return false
+	}
+	config, err := replay.Config(p)
+	if err != nil {
+		return false
+	}
+	cost, err := s.Estimate(config, 0)
+	if err != nil {
+		return false
+	}
+	driver, ooms := int64(0), int64(0)
+	for i := range a.entries {
+		switch action := a.entries[i].action; {
+		case action.Driver():
+			driver++
+		case action == recording.OOM:
+			ooms++
+		}
+	}
+	return cost.PeakAllocated == a.peakBytes && cost.PeakReserved == a.peakReserved && cost.DriverCalls == driver && cost.OOMs == ooms
+}
+
+// partial says why the entries are not all that happened to an empty cache; "": they are.
+func (a *account) partial() string {
+	switch {
+	case len(a.entries) == 0:
+		return "there is no history"
+	case a.forgotten != nil:
+		return "the history does not have the peak"
+	}
+	for i := range a.blocks {
+		if a.blocks[i].alloc < 0 {
+			return "the history begins with memory in use, or has forgotten its beginning"
+		}
+	}
+	for i := range a.ranges {
+		if a.ranges[i].from < 0 {
+			return "the history begins with memory in use, or has forgotten its beginning"
+		}
+	}
+	return ""
+}
