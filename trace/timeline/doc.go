@@ -32,6 +32,7 @@
 // # Counters
 //
 // memory allocated is the bytes handed out, at each allocation and free, and memory by category the same bytes in parts.
+// A second cache on devices of one name has "(2)" behind the names of its counters.
 // memory active and memory reserved need [Memory.Watch]. With one goroutine allocated is MemoryAllocated at that moment; with several it is the sum in one order of what happened.
 //
 // # The file
