@@ -237,6 +237,26 @@ func TestHostileRecording(t *testing.T) {
 	require.EqualValues(t, 1, browsertest.Eval[int](b.Browser, `document.querySelectorAll("script:not([id])").length`))
 }
 
+// TestHostileNames: names that objects of the page's language have by themselves are names, with and without labels.
+func TestHostileNames(t *testing.T) {
+	browsertest.Program(t)
+	for _, label := range []string{"", `{"label":0,"module":"__proto__.constructor","category":"toString"}` + "\n"} {
+		text, stack := `{"format":"cistern recording 1"}`+"\n"+label, 0
+		for _, name := range []string{"constructor", "__proto__", "toString"} {
+			text += fmt.Sprintf("{\"frame\":%d,\"function\":%q,\"file\":\"\",\"line\":0}\n{\"stack\":%[1]d,\"frames\":[%[1]d]}\n", stack, name)
+			text += fmt.Sprintf("[\"alloc\",%d,512,7,%d,%d,512,%d,2]\n", 4096*(stack+1), stack, stack, min(len(label), 1)-1)
+			stack++
+		}
+		reports, err := Read(strings.NewReader(text), "names", Options{})
+		require.NoError(t, err)
+		b := openPage(t, 1000, 900, reports...)
+		shown, graph, table := b.held()
+		require.EqualValues(t, 1536, shown)
+		require.Equal(t, shown, graph)
+		require.Equal(t, shown, table)
+	}
+}
+
 // TestDeepRecording: a module of very many parts, and a very deep stack, are shown in part.
 func TestDeepRecording(t *testing.T) {
 	frames := "0" + strings.Repeat(",0", 2000)
