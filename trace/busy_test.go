@@ -25,6 +25,7 @@ func TestBusyTimeIsApartFromWaiting(t *testing.T) {
 	require.NoError(t, f.stream.Launch(&device.Launch{Name: "more", Func: func() { ended = time.Now() }}))
 	step.End()
 	require.NoError(t, p.Flush(t.Context()))
+	require.NoError(t, f.stream.Synchronize(t.Context())) // Flush orders nothing
 	r := step.Profile()
 	require.True(t, r.DeviceTimed && r.BusyTimed)
 	assert.Positive(t, r.BusyTime)
@@ -120,11 +121,11 @@ func TestAnchorsAreShared(t *testing.T) {
 func TestSynchronizeWaitsForTheClock(t *testing.T) {
 	f := newFixture(t, Config{})
 	p := f.profiler(t, ProfilerConfig{Stream: f.stream, Tracer: f.tracer, Synchronize: true})
-	_, step := p.StartStep(t.Context(), 1)
-	step.End()
+	_, first := p.StartStep(t.Context(), 1)
 	p.clock.last.at = p.clock.last.at.Add(-anchorAge)
 	unblock := cisterntest.Hold(t, p.clock.stream)
-	_, step = p.StartStep(t.Context(), 2)
+	_, step := p.StartStep(t.Context(), 2) // has an anchor of its own
+	assert.True(t, first.End().DeviceTimed)
 	time.AfterFunc(20*time.Millisecond, unblock)
 	assert.True(t, step.End().DeviceTimed)
 	assert.Len(t, f.named("cistern.step.device"), 2)

@@ -101,7 +101,7 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 }
 
 // takeDeviceTime reads the step's events. It reports false if the step has to wait, with the error if done
-// was cancelled; any other error leaves the step without a device time.
+// was cancelled; any other error leaves the step without a device time, or without its place in time.
 //
 // The race detector does not see the look at the events: what the profiler finds out must not order the
 // program's own accesses, or a missing event of the program would go unnoticed.
@@ -115,7 +115,7 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return false, err
-	case err != nil:
+	case err != nil && !r.timed:
 		p.keep(fmt.Errorf("trace: the device time of step %d: %w", s.number, err))
 	case !r.done:
 		return false, nil
@@ -124,8 +124,8 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 		s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
 		s.profile.BusyTime, s.profile.BusyTimed = r.busy, p.busy != nil
 		p.mu.Unlock()
-		if r.unplaced != nil {
-			p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, r.unplaced))
+		if err != nil {
+			p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
 		} else if s.anchor != nil {
 			s.deviceBegan = s.began
 			if at := r.began; at.After(s.began) { // the step's work can't begin before it is queued
@@ -140,35 +140,32 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 
 // reading is what a step's events say.
 type reading struct {
-	done       bool
-	took, busy time.Duration
-	began      time.Time // on the host's clock, if there is an anchor
-	unplaced   error     // why the anchor does not tell it
+	done, timed bool
+	took, busy  time.Duration // if timed
+	began       time.Time     // on the host's clock, if there is an anchor
 }
 
+// read reads the events. An error of a reading that is timed is of its place in time: the times are right all the same. It
+// is returned like others, since the detector sees no other way out of Quietly.
 func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error) {
 	p, dev := s.profiler, s.profiler.config.Cache.Device()
-	if r.done, err = done(s.to); r.done && err == nil && s.anchor != nil {
-		r.done, r.unplaced = done(s.anchor.event)
-		if r.unplaced != nil {
-			if errors.Is(r.unplaced, context.Canceled) || errors.Is(r.unplaced, context.DeadlineExceeded) {
-				return r, r.unplaced
-			}
-			r.done = true
-		}
-	}
-	if !r.done || err != nil {
+	if r.done, err = done(s.to); !r.done || err != nil {
 		return r, err
 	}
 	if r.took, err = dev.Elapsed(s.from, s.to); err == nil && p.busy != nil {
 		r.busy, err = p.busy.BusyTime(s.from, s.to)
 	}
-	if err != nil || s.anchor == nil || r.unplaced != nil {
+	if r.timed = err == nil; err != nil || s.anchor == nil {
+		return r, err
+	}
+	placed, err := done(s.anchor.event)
+	if err != nil || !placed {
+		r.done = err != nil
 		return r, err
 	}
 	since, err := dev.Elapsed(s.anchor.event, s.from)
-	r.began, r.unplaced = s.anchor.at.Add(since), err // the step's own time is right all the same
-	return r, nil
+	r.began = s.anchor.at.Add(since)
+	return r, err
 }
 
 // takeAnchor takes what places the device's part of the step in time.
