@@ -337,7 +337,8 @@ func (t *twin) compareScope(i int) error {
 		return fmt.Errorf("scope %d has %+v of its own, the model's %+v", i, got, want)
 	}
 	want := Window{Allocated: Level(m.Allocated), Requested: Level(m.Requested), Reserved: Level(m.Reserved),
-		Allocations: m.Allocations, Hits: m.Hits, Misses: m.Misses, DriverAllocs: m.Allocs}
+		Allocations: m.Allocations, Hits: m.Hits, Misses: m.Misses, DriverAllocs: m.Allocs,
+		Frees: m.Frees, Retries: m.Retries, OutOfMemory: m.OOMs}
 	if got := s.Window(); got != want {
 		return fmt.Errorf("the window of scope %d is %+v, the model's %+v", i, got, want)
 	}

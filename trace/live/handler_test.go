@@ -337,9 +337,9 @@ func TestSlowClient(t *testing.T) {
 	defer c.Close()
 	s.alloc("meanwhile", mib)
 	s.free()
+	require.Len(t, s.slots, 1, "its answer is still being sent")
 	status, _, _ := s.get("heap")
 	require.Equal(t, http.StatusOK, status)
-	require.Len(t, s.slots, 1, "its answer is still being sent")
 	c.Close()
 	require.Eventually(t, func() bool { return len(s.slots) == 0 }, 10*time.Second, time.Millisecond)
 }

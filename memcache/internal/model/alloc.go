@@ -33,6 +33,7 @@ func (m *Model) Alloc(bytes int64, id uint64, p *Pool, w *Scope) (*Block, Failur
 		}
 		if m.Reclaim == nil || !m.Reclaim(m.segmentFor(r.size)) {
 			m.Stats.OOMs++
+			m.Stats.failed++
 			m.countMiss()
 			m.trace("oom", 0, r.size, id)
 			return nil, OutOfMemory
@@ -214,6 +215,7 @@ func (m *Model) grow(r *request, again bool) *Block {
 	bytes := m.segmentFor(r.size)
 	if again {
 		m.Stats.Retries++
+		m.Stats.retried++
 	}
 	if m.o.Limit >= 0 && m.Stats.Arrays[ReservedBytes][0].Current+bytes > m.o.Limit {
 		return nil

@@ -31,6 +31,7 @@ type Stats struct {
 	allocations      int64 // ever, for scopes
 	hits, misses     int64
 	driver           int64
+	retried, failed  int64
 }
 
 func (s *Stat) set(n int64) {
@@ -133,6 +134,8 @@ type Scope struct {
 	Live, Peak, Own                       int64 // its own blocks: bytes, and their number ever
 	ended                                 bool
 	allocations0, hits0, misses0, allocs0 int64
+	blocks0, retried0, failed0            int64
+	Frees, Retries, OOMs                  int64
 }
 
 // OpenScope opens a scope inside another one, or nil.
@@ -143,7 +146,8 @@ func (m *Model) OpenScope(outer *Scope) *Scope {
 		return Level{n, n, n}
 	}
 	w := &Scope{outer: outer, Allocated: at(AllocatedBytes), Requested: at(RequestedBytes), Reserved: at(ReservedBytes),
-		allocations0: s.allocations, hits0: s.hits, misses0: s.misses, allocs0: s.driver}
+		allocations0: s.allocations, hits0: s.hits, misses0: s.misses, allocs0: s.driver,
+		blocks0: s.Arrays[Allocation][0].Current, retried0: s.retried, failed0: s.failed}
 	m.scopes = append(m.scopes, w)
 	return w
 }
@@ -152,6 +156,7 @@ func (m *Model) OpenScope(outer *Scope) *Scope {
 func (m *Model) Count(w *Scope) {
 	if s := &m.Stats; !w.ended {
 		w.Allocations, w.Hits, w.Misses, w.Allocs = s.allocations-w.allocations0, s.hits-w.hits0, s.misses-w.misses0, s.driver-w.allocs0
+		w.Frees, w.Retries, w.OOMs = w.Allocations+w.blocks0-s.Arrays[Allocation][0].Current, s.retried-w.retried0, s.failed-w.failed0
 	}
 }
 
