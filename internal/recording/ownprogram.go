@@ -72,6 +72,19 @@ func (b *builder) own(i int) {
 	}
 }
 
+// finish takes in what happened after the last call: frees that completed, as Close of a cache waits for them, or the beginning
+// of a call that was under way.
+func (b *builder) finish() {
+	if n := len(b.p.Entries); !b.p.Unfinished {
+		for _, e := range b.p.Entries[b.inside:n] {
+			if e.Action != FreeCompleted && e.Action != Overlap {
+				b.jumble("it ended while a call was under way")
+			}
+		}
+	}
+	b.others(len(b.p.Entries))
+}
+
 // onlyCompletions requires of the entries in front of a hit that its own poll can have left them.
 func (b *builder) onlyCompletions(i int) {
 	for _, e := range b.p.Entries[b.inside:i] {

@@ -64,7 +64,7 @@ func NewProgram(rec *Recording) (*Program, error) {
 		i += n
 	}
 	if rec.Own {
-		b.others(len(rec.Entries))
+		b.finish()
 	} else {
 		b.empty(len(rec.Entries))
 	}

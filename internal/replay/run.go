@@ -81,7 +81,8 @@ func (r *run) playStep(i int) {
 		r.flush(i, r.p.Inside(s))
 	case recording.StepReset:
 		r.reset(r.p.Entries[s.Entry].Action)
-	case recording.StepOther: // at the end of a file that was cut off
+	case recording.StepOther: // at the end
+		r.settle(i, r.p.Inside(s))
 	default:
 		inside := r.p.Inside(s)
 		r.closeStreams(inside)
@@ -91,7 +92,7 @@ func (r *run) playStep(i int) {
 			inside = inside[cut:]
 		}
 		if len(inside) > 0 || r.late >= 0 {
-			r.poll(inside, how)
+			r.completions(inside, how)
 		}
 		r.begin(inside, how.full)
 		r.request(i, s)
@@ -130,8 +131,8 @@ func (r *run) choose(i int) reading {
 	return c.reading()
 }
 
-// poll lets the completions that the call's poll saw come true, and counts all that the call has.
-func (r *run) poll(inside []recording.Entry, how reading) {
+// completions lets the completions that the call's poll saw come true, and counts all that the call has.
+func (r *run) completions(inside []recording.Entry, how reading) {
 	polled := shapeOf(inside).lead
 	if how.waited {
 		polled = 0
@@ -163,6 +164,24 @@ func (r *run) flush(i int, entries []recording.Entry) {
 	}
 	r.begin(entries, false)
 	r.compare(i, r.emptyCache())
+	r.comparePending(i)
+}
+
+// settle lets the cache see the frees that completed after the last call: Close of a cache waits for them, and a request that
+// was refused polls.
+func (r *run) settle(i int, entries []recording.Entry) {
+	r.begin(nil, false)
+	completed := r.pending
+	for _, e := range entries {
+		if e.Action == recording.FreeCompleted {
+			r.pending--
+		}
+	}
+	if r.pending == completed {
+		return
+	}
+	r.completeAll(entries)
+	r.compare(i, r.poll())
 	r.comparePending(i)
 }
 
