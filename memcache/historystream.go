@@ -217,6 +217,9 @@ func (s *HistoryStream) wake() {
 	}
 }
 
+// noRequest stands for the bytes of a call that requests none.
+const noRequest = -1
+
 // admit waits while the reader is behind, unless ctx ends first. No lock is held.
 func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	for s.behind.Load() {
@@ -229,7 +232,11 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 		select {
 		case <-caught:
 		case <-ctx.Done():
-			return fmt.Errorf("memcache: Alloc of %s: waiting for the reader of the history: %w", formatBytes(bytes), ctx.Err())
+			call := "EmptyCache"
+			if bytes != noRequest {
+				call = "Alloc of " + formatBytes(bytes)
+			}
+			return fmt.Errorf("memcache: %s: waiting for the reader of the history: %w", call, ctx.Err())
 		}
 	}
 	return nil
