@@ -42,6 +42,16 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// checkStrings is an error if one of them is too long.
+func (l Limits) checkStrings(list ...string) error {
+	for _, text := range list {
+		if len(text) > l.String {
+			return tooMuch("bytes in a string", int64(l.String))
+		}
+	}
+	return nil
+}
+
 // ErrLimit is the class of errors about files that exceed a limit, for errors.Is.
 var ErrLimit = errors.New("the file is too large")
 

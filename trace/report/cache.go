@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
@@ -29,6 +30,9 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	s := &source{name: name, device: snapshot.Device, conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
 	l := labels{owners: s.owners, byPC: make(map[uintptr][]frame), allocs: make(map[uint64]int)}
 	rec := &recording.Recording{Name: name, Conf: conf}
+	if !c.Config().Exact {
+		rec.Conf = strings.TrimSuffix("exact:False,"+conf, ",") // a recording that is not of trace/record is taken for exact
+	}
 	for i := range snapshot.History {
 		s.addHistory(&snapshot.History[i], &l, rec)
 	}
