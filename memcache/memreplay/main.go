@@ -32,9 +32,14 @@ package main
 import (
 	"io"
 	"os"
+
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	recording.CollectEagerly()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // Exit statuses.
 const (

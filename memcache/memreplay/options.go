@@ -35,7 +35,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.json, "json", false, "print a JSON object for each file, or for each file and configuration")
 	f.StringVar(&o.plot, "plot", "", "with -config: write reserved and allocated memory over time to `FILE`, .svg or .html")
 	f.Int64Var(&o.limits.Bytes, "max-bytes", 0, "read at most this many `bytes` of a file, decompressed (default 1 GiB)")
-	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 1048576)")
+	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 2097152)")
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil, nil
