@@ -37,7 +37,7 @@ const (
 	ActionFlush        Action = "flush"         // pending frees are waited for, then free memory goes back to the driver
 	ActionReserve      Action = "reserve"       // addresses for an expandable segment; Address is 0 if there were none
 	ActionRefused      Action = "refused"       // the driver has no memory for a request
-	ActionFailed       Action = "failed"        // the end of a request after its miss, for another reason than memory
+	ActionFailed       Action = "failed"        // the end of a request after its miss for another reason than memory, or of an EmptyCache
 	ActionEmptyCache   Action = "empty_cache"   // the end of EmptyCache, which began with a flush
 	ActionStreamClosed Action = "stream_closed" // free segments of a closed stream go to another
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
@@ -69,7 +69,7 @@ type HistoryEntry struct {
 	// holds the block back: its free_completed follows, and a [HistoryStream] leaves that one out. Of a free_completed it says
 	// that it was the call of Free that saw the streams done, not a later request.
 	Grew, AtOnce bool
-	// Pool is the private pool of an alloc; zero: the default pool.
+	// Pool is the private pool of an alloc, and of a flush and an empty_cache that were of one; zero: the default pool.
 	Pool PoolID
 }
 
@@ -187,6 +187,13 @@ func (c *Cache) mark(a Action, stream uint64, size int64) { c.markAt(a, stream, 
 func (c *Cache) markAt(a Action, stream uint64, p device.Ptr, size int64) {
 	if h := c.history.Load(); h != nil && h.stream != nil {
 		h.stream.add(&HistoryEntry{Action: a, Stream: stream, Address: p, Size: size, Time: time.Now()})
+	}
+}
+
+// markPool is mark of what is done to a private pool alone; nil: the default pool and the released ones.
+func (c *Cache) markPool(a Action, p *Pool) {
+	if h := c.history.Load(); h != nil && h.stream != nil {
+		h.stream.add(&HistoryEntry{Action: a, Pool: p.ID(), Time: time.Now()})
 	}
 }
 

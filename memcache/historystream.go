@@ -224,6 +224,9 @@ func (s *HistoryStream) wake() {
 	}
 }
 
+// noRequest stands for the bytes of a call that requests none.
+const noRequest = -1
+
 // admit waits while the reader is behind, unless ctx ends first. No lock is held. A nil stream does nothing.
 func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 	for s != nil && s.behind.Load() {
@@ -236,7 +239,11 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 		select {
 		case <-caught:
 		case <-ctx.Done():
-			return fmt.Errorf("memcache: Alloc of %s: waiting for the reader of the history: %w", formatBytes(bytes), ctx.Err())
+			call := "EmptyCache"
+			if bytes != noRequest {
+				call = "Alloc of " + formatBytes(bytes)
+			}
+			return fmt.Errorf("memcache: %s: waiting for the reader of the history: %w", call, ctx.Err())
 		}
 	}
 	return nil

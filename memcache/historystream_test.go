@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"sync/atomic"
@@ -86,6 +87,37 @@ func TestHistoryStream(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
+// TestHistoryStreamOfEmptyCache: whose memory was to go back is told, and whether it did.
+func TestHistoryStreamOfEmptyCache(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	stream, err := c.StreamHistory(HistoryOptions{})
+	require.NoError(t, err)
+	pool, err := c.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	require.NoError(t, pool.Release())
+	require.NoError(t, c.EmptyCache(t.Context()))
+	require.NoError(t, pool.EmptyCache(t.Context()))
+	require.NoError(t, mustAlloc(t, c, 100, dev.stream(1)).Free())
+	ctx, cancel := context.WithCancel(t.Context())
+	side, late := dev.stream(2), mustAlloc(t, c, 100, dev.stream(1))
+	side.busy = true
+	require.NoError(t, late.RecordStream(side))
+	require.NoError(t, late.Free())
+	dev.gate = func(context.Context, string) error {
+		cancel()
+		return ctx.Err()
+	}
+	require.ErrorIs(t, c.EmptyCache(ctx), context.Canceled)
+	dev.gate, side.busy = nil, false
+	events, err := stream.Next(0)
+	require.NoError(t, err)
+	var got []string
+	for _, e := range events {
+		got = append(got, fmt.Sprint(e.Action, " ", e.Pool[1]))
+	}
+	require.Equal(t, []string{"flush 0", "empty_cache 0", "flush 1", "empty_cache 1", "miss 0", "segment_alloc 0", "alloc 0", "free_requested 0", "alloc 0", "free_requested 0", "flush 0", "failed 0"}, got)
+}
+
 // TestHistoryStreamWaits: without a reader a program stops before it takes a lock, soon after what may wait is full; nothing is
 // lost, and a context, the reader or the end of the stream let it go on.
 func TestHistoryStreamWaits(t *testing.T) {
@@ -118,7 +150,10 @@ func TestHistoryStreamWaits(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	_, err = c.Alloc(ctx, 100, s)
-	require.ErrorContains(t, err, "waiting for the reader of the history")
+	require.ErrorContains(t, err, "Alloc of 100 bytes: waiting for the reader of the history")
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	require.ErrorContains(t, c.EmptyCache(ctx), "memcache: EmptyCache: waiting for the reader of the history")
 	require.EqualValues(t, 0, c.MemoryAllocated()%512, "statistics wait for nobody")
 	require.LessOrEqual(t, made.Load(), int64(historyPiece*mostPieces))
 	require.Positive(t, c.Snapshot().Segments[0].TotalSize)

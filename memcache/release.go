@@ -35,7 +35,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
 	if h := c.history.Load(); h != nil {
-		if err := h.stream.enter(ctx, 0); err != nil {
+		if err := h.stream.enter(ctx, noRequest); err != nil {
 			return err
 		}
 		defer h.stream.leave()
@@ -48,7 +48,11 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
 	err := c.flushPool(ctx, p)
-	c.mark(ActionEmptyCache, 0, 0)
+	end := ActionEmptyCache
+	if err != nil {
+		end = ActionFailed
+	}
+	c.markPool(end, p)
 	return err
 }
 
@@ -61,7 +65,7 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
-	c.mark(ActionFlush, 0, 0)
+	c.markPool(ActionFlush, p)
 	c.mu.Unlock()
 	waitCtx, op := c.start(ctx, OpSynchronize)
 	err := c.waitForPending(waitCtx)

@@ -42,18 +42,22 @@ func (s *snapshotReader) detail(d *types.Dict) detail {
 	return e
 }
 
-// stack is that of an entry or a block; -1: none. PyTorch makes each frame once, and a list of them for each entry.
+// stack is that of an entry or a block; -1: none. PyTorch makes each frame once, and a list of them for each entry, which is
+// emptied. What is left says which stack it was, as other entries may have the same list.
 func (s *snapshotReader) stack(d *types.Dict) int32 {
 	v, _ := field(d, "frames")
 	list, ok := v.(*types.List)
 	if !ok {
 		return -1
 	}
-	if i, ok := s.stacks[list]; ok {
-		return i
+	if len(*list) == 0 {
+		return -1
+	}
+	if i, ok := (*list)[0].(stackIndex); ok {
+		return int32(i)
 	}
 	if s.frames == nil {
-		s.frames, s.stacks = make(map[*types.Dict]int32), make(map[*types.List]int32)
+		s.frames = make(map[*types.Dict]int32)
 	}
 	s.found = s.found[:0]
 	for _, v := range *list {
@@ -71,10 +75,14 @@ func (s *snapshotReader) stack(d *types.Dict) int32 {
 	}
 	i, added := s.tables.stack(s.found)
 	if added {
-		s.spent += 8*int64(len(s.found)) + int64(container)
+		s.spent += 8*int64(len(s.found)) + int64(container) + int64(scalar)
+		s.emptied = append(s.emptied, types.List{stackIndex(i)})
 	}
-	s.stacks[list] = i
-	s.spent += int64(memoized)
+	if i < 0 {
+		s.emptyList(list, nil)
+	} else {
+		s.emptyList(list, s.emptied[i])
+	}
 	return i
 }
 
@@ -92,6 +100,43 @@ func (c *collector) another() *collector {
 		return nil
 	}
 	return &collector{Details: Details{LabelTable: c.LabelTable, StackTable: c.StackTable, Frames: c.Frames}}
+}
+
+// part is the details of the entries from one to another, with the tables of all; nil of a nil collector.
+func (c *collector) part(from, to int) *Details {
+	if c == nil {
+		return nil
+	}
+	d := c.another().finish()
+	d.Times, d.Labels, d.Stacks = sublist(c.Times, from, to), sublist(c.Labels, from, to), sublist(c.Stacks, from, to)
+	d.Steps, d.Serials = sublist(c.Steps, from, to), sublist(c.Serials, from, to)
+	return d
+}
+
+// sublist is list[from:to], to which nothing can be appended; nil of nil.
+func sublist[T any](list []T, from, to int) []T {
+	if list == nil {
+		return nil
+	}
+	return list[from:to:to]
+}
+
+// at is the detail of entry i.
+func (c *collector) at(i int) detail {
+	d := detail{label: -1, stack: -1}
+	if c.Times != nil {
+		d.time = c.Times[i]
+	}
+	if c.Labels != nil {
+		d.label = c.Labels[i]
+	}
+	if c.Stacks != nil {
+		d.stack = c.Stacks[i]
+	}
+	if c.Steps != nil {
+		d.step = c.Steps[i]
+	}
+	return d
 }
 
 // fromFirst makes the times count from the earliest.

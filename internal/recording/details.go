@@ -122,22 +122,19 @@ func (c *collector) label(l Label) int32 {
 	if l == (Label{}) {
 		return -1
 	}
-	i, ok := c.labels[l]
-	if !ok {
-		i = int32(len(c.LabelTable))
-		c.labels[l] = i
-		c.LabelTable = append(c.LabelTable, l)
-	}
-	return i
+	return numberOf(c.labels, &c.LabelTable, l)
 }
 
 // frame is the number of a frame.
-func (c *collector) frame(f Frame) int32 {
-	i, ok := c.frames[f]
+func (c *collector) frame(f Frame) int32 { return numberOf(c.frames, &c.Frames, f) }
+
+// numberOf is the number of v in a table, which has it by now.
+func numberOf[T comparable](known map[T]int32, table *[]T, v T) int32 {
+	i, ok := known[v]
 	if !ok {
-		i = int32(len(c.Frames))
-		c.frames[f] = i
-		c.Frames = append(c.Frames, f)
+		i = int32(len(*table))
+		known[v] = i
+		*table = append(*table, v)
 	}
 	return i
 }

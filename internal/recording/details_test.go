@@ -134,8 +134,19 @@ func TestOwnMistakes(t *testing.T) {
 		`{"stats":{},"details":[[1,0,0,0]]}`:              "label 0 was not defined",
 		`["miss",0,0,` + strings.Repeat(" ", 5000) + `0]`: "more than 4096 bytes in a line",
 		strings.Repeat("[\"miss\",0,0,0]\n", 11):          "more than 10 entries",
+		strings.Repeat("[\"miss\",0,0,0]\n", 9) + `["free",4096,100,0]`:                       "line 11: the file is too large: more than 10 entries",
+		`{"stats":{},"details":[` + strings.Repeat("[0,-1,0,-1],", 10) + `[0,-1,0,-1]]}`:      "more than 10 details",
+		`{"stats":{},"segments":[` + strings.Repeat(`{"address":1},`, 10) + `{"address":1}]}`: "more than 10 segments and blocks",
+		`{"label":0,"module":"` + strings.Repeat("m", 101) + `"}`:                             "more than 100 bytes in a string",
+		`{"label":0,"tags":"` + strings.Repeat("m", 101) + `"}`:                               "more than 100 bytes in a string",
+		`{"label":0,"category":"` + strings.Repeat("m", 101) + `"}`:                           "more than 100 bytes in a string",
+		`{"frame":0,"function":"` + strings.Repeat("m", 101) + `"}`:                           "more than 100 bytes in a string",
+		`{"frame":0,"file":"` + strings.Repeat("m", 101) + `"}`:                               "more than 100 bytes in a string",
+		`{"mark":0,"name":"` + strings.Repeat("m", 101) + `"}`:                                "more than 100 bytes in a string",
+		`{"stats":{"` + strings.Repeat("m", 101) + `":1}}`:                                    "more than 100 bytes in a string",
+		`{"stats":{},"segments":[{"blocks":[[1,2,3,"` + strings.Repeat("m", 101) + `"]]}]}`:   "more than 100 bytes in a string",
 	} {
-		_, err := readBytes([]byte(header+line+"\n"), Limits{Details: true, Records: 10})
+		_, err := readBytes([]byte(header+line+"\n"), Limits{Details: true, Records: 10, String: 100})
 		require.ErrorContains(t, err, want, line)
 	}
 	_, err := readBytes([]byte(`{"format":"cistern recording 2"}`), Limits{})

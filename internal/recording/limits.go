@@ -10,7 +10,7 @@ import (
 // Limits bound what is read. The zero value of each field stands for its default.
 type Limits struct {
 	Bytes   int64 // of a file, decompressed; default 1 GiB
-	Records int   // entries, and final blocks; default 1 million; a pickle may need 400 bytes of memory for each
+	Records int   // entries, and final blocks; default 2 million; a pickle may need 400 bytes of memory for each
 	Depth   int   // of nested values; default 64
 	String  int   // bytes of one string; default 1 MiB
 	// Details asks for times, labels and stacks, too.
@@ -20,7 +20,7 @@ type Limits struct {
 // Default limits.
 const (
 	defaultBytes   = 1 << 30
-	defaultRecords = 1 << 20
+	defaultRecords = 1 << 21
 	defaultDepth   = 64
 	defaultString  = 1 << 20
 )
@@ -40,6 +40,16 @@ func (l Limits) withDefaults() Limits {
 		l.String = defaultString
 	}
 	return l
+}
+
+// checkStrings is an error if one of them is too long.
+func (l Limits) checkStrings(list ...string) error {
+	for _, text := range list {
+		if len(text) > l.String {
+			return tooMuch("bytes in a string", int64(l.String))
+		}
+	}
+	return nil
 }
 
 // ErrLimit is the class of errors about files that exceed a limit, for errors.Is.

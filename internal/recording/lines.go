@@ -125,7 +125,10 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
-	if h.TotalMemory < 0 || h.TotalMemory >= maxSize {
+	if err := limits.checkStrings(h.Conf); err != nil {
+		return nil, fmt.Errorf("the header: %w", err)
+	}
+	if h.TotalMemory < 0 || h.TotalMemory >= MaxSize {
 		return nil, fmt.Errorf("the header: total_memory is %d; want bytes, below 2^60", h.TotalMemory)
 	}
 	rec := &Recording{Conf: h.Conf, TotalMemory: h.TotalMemory, Stats: h.Stats, LimitKnown: h.Limit != nil}
@@ -155,11 +158,14 @@ func (h headerSegments) list(limits Limits) ([]Segment, error) {
 	list := make([]Segment, 0, len(h))
 	blocks := 0
 	for _, s := range h {
-		if blocks += len(s.Blocks); blocks > limits.Records {
-			return nil, tooMuch("blocks", int64(limits.Records))
+		if blocks += 1 + len(s.Blocks); blocks > limits.Records {
+			return nil, tooMuch("segments and blocks", int64(limits.Records))
 		}
 		seg := Segment{Address: device.Ptr(s.Address), Size: s.Size, Stream: uint64(s.Stream)}
 		for _, b := range s.Blocks {
+			if err := limits.checkStrings(b.State); err != nil {
+				return nil, err
+			}
 			seg.Blocks = append(seg.Blocks, Block(b))
 		}
 		list = append(list, seg)

@@ -22,6 +22,8 @@ import (
 // and so on for the other actions, of which "relabel" gives a block in use another label; what is missing at the end is 0, or -1 for stack and label. "free" is a free_requested
 // and the free_completed that follows at once. Times are microseconds since the header's start. A line that is an object
 // defines what entries refer to by its number, in front of the first that does, or begins or ends a mark:
+// A memory limit, of the header and of set_limit, is at least 1 byte: one of 0 is written as 1, which lets as little be
+// reserved. No limit is null in the header and 0 in set_limit.
 //
 //	{"label": 0, "module": "encoder.0", "category": "activation", "tags": "run=7"}
 //	{"frame": 0, "function": "main.train", "file": "/src/train.go", "line": 17}
@@ -155,6 +157,9 @@ func (r *ownReader) entry(action string, f []int64) error {
 	}
 	free := action == atOnce
 	if free {
+		if len(r.rec.Entries)+2 > r.limits.Records {
+			return tooMuch("entries", int64(r.limits.Records))
+		}
 		action = "free_requested"
 	}
 	e, ok, err := newEntry(action, uint64(f[0]), f[1], uint64(f[2]), true)
@@ -180,7 +185,7 @@ func (r *ownReader) entry(action string, f []int64) error {
 			e.Flags = Flags(v) & (Grew | Private | AtOnce)
 		}
 	}
-	if e.Bytes != 0 && (e.Action != Alloc || e.Bytes < e.Size || e.Bytes >= maxSize) {
+	if e.Bytes != 0 && (e.Action != Alloc || e.Bytes < e.Size || e.Bytes >= MaxSize) {
 		return fmt.Errorf("%v: a block of %d bytes", e, e.Bytes)
 	}
 	if free {
@@ -267,6 +272,9 @@ func (r *ownReader) define(line []byte) error {
 	if last {
 		return r.end(&d)
 	}
+	if err := r.limits.checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name); err != nil {
+		return err
+	}
 	t := &r.tables.Details
 	if len(t.LabelTable)+len(t.StackTable)+len(t.Frames)+len(t.Marks) >= r.limits.Records {
 		return tooMuch("definitions", int64(r.limits.Records))
@@ -313,6 +321,14 @@ func (r *ownReader) end(d *definition) (err error) {
 	r.closed, r.rec.Unfinished, r.rec.Stats = true, false, d.Stats
 	if r.rec.Segments, err = d.Segments.list(r.limits); err != nil || r.tables == nil {
 		return err
+	}
+	for name := range d.Stats {
+		if err := r.limits.checkStrings(name); err != nil {
+			return err
+		}
+	}
+	if len(d.Details) > r.limits.Records {
+		return tooMuch("details of blocks", int64(r.limits.Records))
 	}
 	for _, f := range d.Details {
 		if err := r.refer(detail{label: f.Label, stack: f.Stack}); err != nil {

@@ -38,7 +38,7 @@ func (b *builder) own(i int) {
 	switch e.Action {
 	case Alloc:
 		if e.Flags&Grew == 0 {
-			b.onlyCompletions(i)
+			b.onlyCompletions(i, overlap)
 		}
 		if b.closed[e.Stream] {
 			b.jumble(overlap) // the stream was closed while the request was under way
@@ -51,32 +51,45 @@ func (b *builder) own(i int) {
 	case EmptyCache:
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepEmpty, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})
 		b.inside = i + 1
-	case ResetPeaks, ResetTotals:
+	case ResetPeaks, ResetTotals, SetLimit:
 		if b.inside < i {
 			b.jumble(overlap)
 			b.others(i)
 		}
-		b.p.Steps = append(b.p.Steps, Step{Kind: StepReset, Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1})
+		kind := StepReset
+		if e.Action == SetLimit {
+			kind = StepLimit
+		}
+		b.p.Steps = append(b.p.Steps, Step{Kind: kind, Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1})
 		b.inside = i + 1
 	case Overlap:
-		b.p.Overlapped = true
+		if b.p.Overlap < 0 {
+			b.p.Overlap = i
+		}
 		if b.inside == i {
 			b.inside = i + 1
 		}
 	case StreamClosed:
 		b.closed[e.Stream] = true
 	case Failed:
-		b.jumble("a request failed for another reason than memory")
-	case SetLimit:
-		b.jumble("the memory limit was changed")
+		b.jumble("a request failed for another reason than memory, or an empty_cache did")
 	}
 }
 
-// onlyCompletions requires of the entries in front of a hit that its own poll can have left them.
-func (b *builder) onlyCompletions(i int) {
+// finish takes in what happened after the last call: frees that completed, as Close of a cache waits for them, or the beginning
+// of a call that was under way.
+func (b *builder) finish() {
+	if n := len(b.p.Entries); !b.p.Unfinished {
+		b.onlyCompletions(n, "it ended while a call was under way")
+	}
+	b.others(len(b.p.Entries))
+}
+
+// onlyCompletions requires of the entries up to entry i that the poll of a hit can have left them.
+func (b *builder) onlyCompletions(i int, reason string) {
 	for _, e := range b.p.Entries[b.inside:i] {
 		if e.Action != FreeCompleted && e.Action != Overlap {
-			b.jumble(overlap)
+			b.jumble(reason)
 		}
 	}
 }

@@ -24,12 +24,12 @@ type snapshotReader struct {
 	*scanner
 	limits  Limits
 	entries []Entry
+	taken   int // so many entries are a recording's already
 
 	// With details:
-	tables  *collector
-	details []detail               // of the entries
+	tables  *collector             // of all entries
 	frames  map[*types.Dict]int32  // frames that were read
-	stacks  map[*types.List]int32  // lists of frames that were read, and perhaps emptied
+	emptied []types.List           // what is left of a list of frames that was read, by stack
 	names   map[string]namedDetail // of user_metadata
 	found   []int32                // frames, of a stack that is being read
 }
@@ -56,8 +56,11 @@ func (s *snapshotReader) unpickle() (value any, err error) {
 	return value, nil
 }
 
-// entryIndex is what is left of a dict that was an entry.
-type entryIndex int
+// entryIndex is what is left of a dict that was an entry, and stackIndex of a list that was its frames.
+type (
+	entryIndex int
+	stackIndex int32
+)
 
 // shrink empties a dict that is an entry, and the list of its frames. One with a mistake stays, for an error that says
 // where it is.
@@ -74,18 +77,22 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 		return v, nil
 	}
 	if s.tables != nil {
-		s.details = append(s.details, s.detail(d))
-	}
-	if frames, ok := field(d, "frames"); ok {
+		s.tables.add(s.detail(d)) // which empties the list of frames, too
+	} else if frames, ok := field(d, "frames"); ok {
 		if list, ok := frames.(*types.List); ok && *list != nil {
-			s.spent -= int64(len(*list))*int64(scalar) + int64(container) - listBytes
-			*list = nil
+			s.emptyList(list, nil)
 		}
 	}
 	s.spent -= 2*int64(len(*d))*int64(scalar) + int64(container) - entryBytes
 	*d = types.Dict{{Value: entryIndex(len(s.entries))}}
 	s.entries = append(s.entries, e)
 	return d, nil
+}
+
+// emptyList leaves of a list of frames that was read what stands for it.
+func (s *snapshotReader) emptyList(list *types.List, left types.List) {
+	s.spent -= int64(len(*list))*int64(scalar) + int64(container) - listBytes
+	*list = left
 }
 
 // shrunk is the index of the entry that a dict was.

@@ -16,9 +16,9 @@ type Program struct {
 	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
 	// caller, and so can't be had again by making them; "": they are.
 	Jumbled string
-	// Overlapped says that calls of several goroutines overlapped in time. If they did where it matters, they may be such calls
-	// though they look as if made one after the other.
-	Overlapped bool
+	// Overlap is the entry from which on calls of several goroutines overlapped in time; -1: none did. If they did where it
+	// matters, they may be such calls though they look as if made one after the other.
+	Overlap int
 }
 
 // StepKind is a kind of call.
@@ -31,6 +31,7 @@ const (
 	StepFree
 	StepEmpty // empty_cache, or whatever else happened outside of an allocation
 	StepReset // ResetPeakStats or ResetAccumulatedStats
+	StepLimit // SetMemoryFraction
 	StepOther // what happened to other calls' frees, in a recording of ours
 )
 
@@ -51,7 +52,7 @@ type Step struct {
 // NewProgram makes the program of a recording. It fails if the entries contradict each other: a free of what is not
 // allocated, two blocks at one address.
 func NewProgram(rec *Recording) (*Program, error) {
-	p := &Program{Recording: rec}
+	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
 	if rec.Own {
 		p.Jumbled = ownReason(p)
@@ -64,7 +65,7 @@ func NewProgram(rec *Recording) (*Program, error) {
 		i += n
 	}
 	if rec.Own {
-		b.others(len(rec.Entries))
+		b.finish()
 	} else {
 		b.empty(len(rec.Entries))
 	}

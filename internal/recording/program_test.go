@@ -69,3 +69,29 @@ func TestContradictions(t *testing.T) {
 		})
 	}
 }
+
+// TestOwnEnds: what stands behind the last call of a recording that was closed is frees that completed, or a call that was cut off.
+func TestOwnEnds(t *testing.T) {
+	begins := `{"format":"cistern recording 1","conf":""}
+["segment_alloc",4096,2097152,3]
+["alloc",4096,100,3,0,-1,512,-1,0,1,1]
+["free_requested",4096,100,3]
+`
+	for entry, want := range map[string]string{
+		"":                                     "",
+		`["free_completed",4096,100,3]` + "\n": "",
+		`["miss",0,512,3]` + "\n":              "it ended while a call was under way",
+	} {
+		for _, last := range []string{"", `{"stats":{}}` + "\n"} {
+			list, err := readBytes([]byte(begins+entry+last), Limits{})
+			require.NoError(t, err)
+			p, err := NewProgram(list[0])
+			require.NoError(t, err)
+			if last == "" {
+				require.Empty(t, p.Jumbled, "the file was cut off, too")
+			} else {
+				require.Equal(t, want, p.Jumbled)
+			}
+		}
+	}
+}

@@ -204,6 +204,8 @@ func TestSharedValues(t *testing.T) {
 	list, err := readBytes(p.b, Limits{Records: 10_000})
 	require.NoError(t, err)
 	require.Len(t, list, 100)
+	list[0].Entries[0].Block = 7
+	require.EqualValues(t, -1, list[1].Entries[0].Block, "each has its own")
 	_, err = readBytes(p.b, Limits{Records: 9_999})
 	require.ErrorIs(t, err, ErrLimit)
 }

@@ -88,7 +88,7 @@ const (
 	Reserve      // addresses for an expandable segment; the address is 0 if there were none
 	Refused      // the driver has no memory
 	EmptyCache   // the end of such a call, which began with a Flush
-	Failed       // the end of a request that failed for another reason than memory
+	Failed       // the end of a request that failed for another reason than memory, or of an empty_cache that failed
 	StreamClosed // free segments of the entry's stream go to another one
 	ResetPeaks   // ResetPeakStats
 	ResetTotals  // ResetAccumulatedStats
@@ -146,7 +146,7 @@ type Flags uint8
 // The flags.
 const (
 	Grew    Flags = 1 << iota // of an alloc: a Miss went before, or it waited for another request's
-	Private                   // of an alloc: of a private pool
+	Private                   // of an alloc, a flush and an empty_cache: of a private pool
 	AtOnce                    // of a free_requested: the next entry completes it; of a free_completed: the call of Free saw it
 )
 
@@ -158,8 +158,8 @@ func (e Entry) String() string {
 	return fmt.Sprintf("%v of %d bytes at %#x", e.Action, e.Size, e.Addr)
 }
 
-// maxSize is beyond what any allocator takes.
-const maxSize = 1 << 60
+// MaxSize is beyond what any allocator takes, in bytes. A request that rounds up to it is recorded as a byte less.
+const MaxSize = 1 << 60
 
 // newEntry checks an entry, in a recording of our own or not. ok is false for one that is to be ignored.
 func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (e Entry, ok bool, err error) {
@@ -171,7 +171,7 @@ func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (
 		return e, false, fmt.Errorf("unknown action %q", clip(action))
 	}
 	if a.ours() {
-		if size < 0 || size >= maxSize {
+		if size < 0 || size >= MaxSize {
 			return e, false, fmt.Errorf("%s of %d bytes: sizes are 0 to 2^60-1", action, size)
 		}
 		if addr >= 1<<63 {
@@ -179,13 +179,13 @@ func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (
 		}
 		return Entry{Action: a, Addr: device.Ptr(addr), Size: size, Stream: stream, Block: -1}, true, nil
 	}
-	if size <= 0 || size >= maxSize {
+	if size <= 0 || size >= MaxSize {
 		return e, false, fmt.Errorf("%s of %d bytes: sizes are 1 to 2^60-1", action, size)
 	}
 	e = Entry{Action: a, Size: size, Stream: stream, Block: -1}
 	switch {
 	case a == OOM:
-		e.Free = int64(min(addr, maxSize))
+		e.Free = int64(min(addr, MaxSize))
 	case addr == 0 || addr >= 1<<63:
 		return e, false, fmt.Errorf("%s at the address %#x: addresses are 1 to 2^63-1", action, addr)
 	default:

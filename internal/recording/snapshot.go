@@ -56,16 +56,16 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 }
 
 // traceEntries gives a recording the entries of its device. All of them were shrunk, but those that are wrong or to be
-// ignored.
+// ignored. Usually they stand one after the other where they were read, and are not copied.
 func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what string) error {
-	rec.Entries = make([]Entry, 0, len(trace))
-	details := s.tables.another()
+	from, n, ordered := 0, 0, true
 	for i, v := range trace {
-		if n, ok := s.shrunk(v); ok {
-			rec.Entries = append(rec.Entries, s.entries[n])
-			if details != nil {
-				details.add(s.details[n])
+		if at, ok := s.shrunk(v); ok {
+			if n == 0 {
+				from = at
 			}
+			ordered = ordered && at == from+n
+			n++
 			continue
 		}
 		what := what + "[" + strconv.Itoa(i) + "]"
@@ -77,9 +77,29 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 			return err
 		}
 	}
-	rec.Details = details.finish()
+	if ordered && from >= s.taken {
+		s.taken = from + n
+		rec.Entries, rec.Details = s.entries[from:s.taken:s.taken], s.tables.part(from, s.taken)
+	} else {
+		rec.Entries, rec.Details = s.copyEntries(trace, n)
+	}
 	rec.Details.fromFirst()
 	return nil
+}
+
+// copyEntries are the entries of a trace that has n of them in any order, or those of another one.
+func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details) {
+	entries := make([]Entry, 0, n)
+	details := s.tables.another()
+	for _, v := range trace {
+		if at, ok := s.shrunk(v); ok {
+			entries = append(entries, s.entries[at])
+			if details != nil {
+				details.add(s.tables.at(at))
+			}
+		}
+	}
+	return entries, details.finish()
 }
 
 // traceEntry reads an entry. ok is false for one that is to be ignored.

@@ -113,7 +113,10 @@ func (b *books) verification() *Verification {
 	v := &Verification{
 		Allocs: allocations(p), CallMismatches: b.calls, StatMismatches: b.stats, BlockMismatches: b.outcome.blocks, First: b.first,
 		PeakAllocated: b.gauges["allocated_bytes"].peak, PeakReserved: b.gauges["reserved_bytes"].peak,
-		Retries: p.Stats["num_alloc_retries"], OOMs: b.counts["num_ooms"], Calls: len(p.Steps),
+		Retries: -1, OOMs: b.counts["num_ooms"], DriverCalls: b.counts["driver calls"], Calls: len(p.Steps),
+	}
+	if n, ok := p.Stats["num_alloc_retries"]; ok {
+		v.Retries = n
 	}
 	return v
 }

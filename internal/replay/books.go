@@ -19,11 +19,11 @@ type books struct {
 	counts map[string]int64
 }
 
-// stretch is memory from one call of the driver, or what is left of it.
+// stretch is a segment, or mapped memory without a gap.
 type stretch struct {
 	from, to device.Ptr
 	mapped   bool
-	blocks   []held // by address; one that goes on in the next stretch is at its beginning
+	blocks   []held // by address
 }
 
 // held is a block that is in use or pending.
@@ -64,6 +64,9 @@ func checkBooks(p *recording.Program) *books {
 
 // enter takes in an entry, and says what is wrong with it.
 func (b *books) enter(e *recording.Entry) string {
+	if e.Action.Driver() {
+		b.counts["driver calls"]++
+	}
 	switch e.Action {
 	case recording.SegmentAlloc, recording.SegmentMap:
 		return b.reserve(e)
@@ -101,51 +104,63 @@ func (b *books) find(at device.Ptr) int {
 	return i
 }
 
+// reserve adds memory. Mapped memory goes on from that in front of it and to that behind it: blocks lie across granules, but in one
+// segment of any other kind.
 func (b *books) reserve(e *recording.Entry) string {
 	end := e.Addr + device.Ptr(e.Size)
 	i := b.find(e.Addr)
 	if i < len(b.memory) && b.memory[i].from < end {
 		return fmt.Sprintf("there is memory at %#x already", b.memory[i].from)
 	}
-	mapped := e.Action == recording.SegmentMap
-	b.memory = slices.Insert(b.memory, i, stretch{from: e.Addr, to: end, mapped: mapped})
+	added := stretch{from: e.Addr, to: end, mapped: e.Action == recording.SegmentMap}
 	b.gauges["reserved_bytes"].add(e.Size)
-	if !mapped {
+	if !added.mapped {
 		b.gauges["segment"].add(1)
+		b.memory = slices.Insert(b.memory, i, added)
+		return ""
 	}
+	first, last := i, i
+	if i > 0 && b.memory[i-1].mapped && b.memory[i-1].to == e.Addr {
+		first--
+		added.from, added.blocks = b.memory[first].from, b.memory[first].blocks
+	}
+	if i < len(b.memory) && b.memory[i].mapped && b.memory[i].from == end {
+		last++
+		added.to, added.blocks = b.memory[i].to, append(added.blocks, b.memory[i].blocks...)
+	}
+	b.memory = slices.Replace(b.memory, first, last, added)
 	return ""
 }
 
 // release takes memory away; of mapped memory it may be any part.
 func (b *books) release(e *recording.Entry) string {
-	end := e.Addr + device.Ptr(e.Size)
+	at, end := e.Addr, e.Addr+device.Ptr(e.Size)
 	mapped := e.Action == recording.SegmentUnmap
-	for at := e.Addr; at < end; {
-		i := b.find(at)
-		if i == len(b.memory) || b.memory[i].from > at || b.memory[i].mapped != mapped {
-			return fmt.Sprintf("there is no such memory at %#x", at)
-		}
-		s := b.memory[i]
-		to := min(s.to, end)
-		if !mapped && (s.from != e.Addr || s.to != end) {
-			return fmt.Sprintf("the segment there has %d bytes", s.to-s.from)
-		}
-		if h, ok := b.over(at, to); ok {
-			return fmt.Sprintf("a block of %d bytes at %#x is in use", h.size, h.at)
-		}
-		before, after := s, s
-		before.to, after.from = at, to
-		k, _ := slices.BinarySearchFunc(s.blocks, at, byAddress)
-		before.blocks, after.blocks = slices.Clone(s.blocks[:k]), slices.Clone(s.blocks[k:])
-		var rest []stretch
-		for _, part := range []stretch{before, after} {
-			if part.from < part.to {
-				rest = append(rest, part)
-			}
-		}
-		b.memory = slices.Replace(b.memory, i, i+1, rest...)
-		at = to
+	i := b.find(at)
+	if i == len(b.memory) || b.memory[i].from > at || b.memory[i].mapped != mapped {
+		return fmt.Sprintf("there is no such memory at %#x", at)
 	}
+	s := b.memory[i]
+	if !mapped && (s.from != at || s.to != end) {
+		return fmt.Sprintf("the segment there has %d bytes", s.to-s.from)
+	}
+	if end > s.to {
+		return fmt.Sprintf("there is no such memory at %#x", s.to)
+	}
+	if h, ok := s.over(at, end); ok {
+		return fmt.Sprintf("a block of %d bytes at %#x is in use", h.size, h.at)
+	}
+	before, after := s, s
+	before.to, after.from = at, end
+	k, _ := slices.BinarySearchFunc(s.blocks, at, byAddress)
+	before.blocks, after.blocks = s.blocks[:k:k], s.blocks[k:]
+	var rest []stretch
+	for _, part := range []stretch{before, after} {
+		if part.from < part.to {
+			rest = append(rest, part)
+		}
+	}
+	b.memory = slices.Replace(b.memory, i, i+1, rest...)
 	b.gauges["reserved_bytes"].add(-e.Size)
 	if !mapped {
 		b.gauges["segment"].add(-1)
@@ -163,23 +178,14 @@ func byAddress(h held, at device.Ptr) int {
 	return 0
 }
 
-// over is a block that overlaps [from, to). It may begin in an earlier stretch.
-func (b *books) over(from, to device.Ptr) (held, bool) {
-	for i := b.find(from); i >= 0; i-- {
-		if i == len(b.memory) {
-			continue
-		}
-		s := &b.memory[i]
-		k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins behind it
-		if k > 0 {
-			h := s.blocks[k-1]
-			return h, h.at+device.Ptr(h.size) > from
-		}
-		if i == 0 || b.memory[i-1].to != s.from {
-			return held{}, false
-		}
+// over is a block of the stretch that overlaps [from, to).
+func (s *stretch) over(from, to device.Ptr) (held, bool) {
+	k, _ := slices.BinarySearchFunc(s.blocks, to, byAddress) // the first that begins behind it
+	if k == 0 {
+		return held{}, false
 	}
-	return held{}, false
+	h := s.blocks[k-1]
+	return h, h.at+device.Ptr(h.size) > from
 }
 
 func (b *books) handOut(e *recording.Entry) string {
@@ -188,17 +194,20 @@ func (b *books) handOut(e *recording.Entry) string {
 		return "it does not say how large the block is"
 	}
 	end := e.Addr + device.Ptr(size)
-	first := b.find(e.Addr)
-	for i, at := first, e.Addr; at < end; i++ {
-		if i == len(b.memory) || b.memory[i].from > at {
-			return fmt.Sprintf("there is no memory at %#x", at)
-		}
-		if h, ok := b.over(at, min(end, b.memory[i].to)); ok {
-			return fmt.Sprintf("the block of %d bytes at %#x is in use", h.size, h.at)
-		}
-		at = b.memory[i].to
+	i := b.find(e.Addr)
+	if i == len(b.memory) || b.memory[i].from > e.Addr {
+		return fmt.Sprintf("there is no memory at %#x", e.Addr)
 	}
-	s := &b.memory[first]
+	s := &b.memory[i]
+	if h, ok := s.over(e.Addr, min(end, s.to)); ok {
+		return fmt.Sprintf("the block of %d bytes at %#x is in use", h.size, h.at)
+	}
+	if end > s.to {
+		if i+1 < len(b.memory) && b.memory[i+1].from == s.to {
+			return fmt.Sprintf("it ends behind its segment, which does at %#x", s.to)
+		}
+		return fmt.Sprintf("there is no memory at %#x", s.to)
+	}
 	k, _ := slices.BinarySearchFunc(s.blocks, e.Addr, byAddress)
 	s.blocks = slices.Insert(s.blocks, k, held{at: e.Addr, size: size, requested: e.Size})
 	for name, n := range map[string]int64{"allocation": 1, "allocated_bytes": size, "active": 1, "active_bytes": size, "requested_bytes": e.Size} {

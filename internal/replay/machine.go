@@ -2,7 +2,9 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
@@ -20,10 +22,11 @@ type machine struct {
 	of      device.Device // what the cache takes it for
 	cache   *memcache.Cache
 	streams []device.Stream
+	lastUse []int // the last request of each stream, by step
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
 
-	places map[int64][]device.Ptr // addresses for segments, by size
+	places map[place][]device.Ptr // addresses for segments and of reservations
 
 	// Of the call that is being made:
 	expect []recording.Entry // the driver calls that the recording has in it
@@ -54,7 +57,7 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
 	}
 	var of device.Device = dev
-	if exactly && p.HostMemory {
+	if p.HostMemory {
 		of = hostDevice{dev}
 	}
 	cache, err := memcache.New(of, config)
@@ -68,6 +71,12 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 			return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
 		}
 		m.streams = append(m.streams, m.stream(s))
+	}
+	m.lastUse = make([]int, len(p.Streams))
+	for i := range p.Steps {
+		if k := p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {
+			m.lastUse[p.Steps[i].Stream] = i
+		}
 	}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
@@ -95,19 +104,17 @@ func (m *machine) before(c *null.Call) {
 		if grows && m.dev.Vacant(next.Addr, c.Bytes) {
 			c.Ptr = next.Addr
 		}
-		if list := m.places[c.Bytes]; len(list) > 0 {
-			m.places[c.Bytes] = list[1:]
-			if m.dev.Vacant(list[0], c.Bytes) {
-				c.Ptr = list[0]
-			}
-		}
+		m.usePlace(recording.SegmentAlloc, c)
 		if m.full && !grows {
 			c.Err = m.outOfMemory("Alloc", c.Bytes)
 		}
 	case null.OpReserve:
 		if m.exactly {
 			m.reserve(c)
-		} else if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
+			break
+		}
+		m.usePlace(recording.Reserve, c)
+		if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
 			c.Ptr = next.Addr
 		}
 	case null.OpMap:
@@ -117,6 +124,23 @@ func (m *machine) before(c *null.Call) {
 	case null.OpSynchronize:
 		for block := range m.held { // a flush waits for all of them
 			m.complete(block)
+		}
+	}
+}
+
+// place is what has an address in a recording: a segment or a reservation of so many bytes.
+type place struct {
+	action recording.Action
+	bytes  int64
+}
+
+// usePlace gives a call the next of the addresses that such calls had, if it is vacant.
+func (m *machine) usePlace(a recording.Action, c *null.Call) {
+	at := place{a, c.Bytes}
+	if list := m.places[at]; len(list) > 0 {
+		m.places[at] = list[1:]
+		if m.dev.Vacant(list[0], c.Bytes) {
+			c.Ptr = list[0]
 		}
 	}
 }
@@ -200,6 +224,40 @@ func (m *machine) complete(block int32) {
 		h.release()
 		_ = h.stream.Close()
 	}
+}
+
+// poll lets the cache look at what is pending, and changes nothing else: a request does that first, also one that is then
+// refused as its pool was released.
+func (m *machine) poll() error {
+	pool, err := m.cache.NewPool(memcache.PoolOptions{})
+	if err != nil {
+		return err
+	}
+	if err := pool.Release(); err != nil {
+		return err
+	}
+	s, err := m.dev.NewStreamWithID(firstPending - 1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	if _, err = m.cache.Alloc(pool.Context(context.Background()), 1, m.stream(s)); !errors.Is(err, memcache.ErrReleased) {
+		return fmt.Errorf("a poll: %w", err)
+	}
+	return nil
+}
+
+// setLimit makes the memory limit so many bytes; 0: none. The fraction is the one that comes to that.
+func (m *machine) setLimit(limit int64) error {
+	total := float64(m.dev.Properties().TotalMemory)
+	fraction := float64(limit) / total
+	if limit == 0 || fraction > 1 {
+		fraction = 1
+	}
+	for fraction < 1 && int64(fraction*total) < limit {
+		fraction = math.Nextafter(fraction, 1)
+	}
+	return m.cache.SetMemoryFraction(fraction)
 }
 
 // emptyCache calls EmptyCache.

@@ -25,7 +25,7 @@ func verifyOwn(p *recording.Program) (*Verification, error) {
 		if s.best, err = s.replay(nil, false); err != nil {
 			return nil, err
 		}
-		if s.best.mismatches() > 0 && p.Overlapped {
+		if s.best.mismatches() > 0 && p.Overlap >= 0 && s.best.departed > p.Overlap {
 			reason = "calls of several goroutines overlapped; the first that made a difference: " + s.best.first
 		} else if v, err = s.verification(); err != nil {
 			return nil, err
@@ -52,14 +52,15 @@ func refused(inside []recording.Entry) bool {
 	return slices.ContainsFunc(inside, func(e recording.Entry) bool { return e.Action == recording.Refused })
 }
 
-// closeStreams closes the streams that the cache found closed in a call.
-func (m *machine) closeStreams(inside []recording.Entry) {
+// closeStreams closes the streams that the cache found closed in the call of step i, but one that a request after it is on, as
+// that was under way by then.
+func (m *machine) closeStreams(i int, inside []recording.Entry) {
 	for _, e := range inside {
 		if e.Action != recording.StreamClosed {
 			continue
 		}
-		if i := slices.Index(m.p.Streams, e.Stream); i >= 0 {
-			_ = m.streams[i].Close()
+		if k := slices.Index(m.p.Streams, e.Stream); k >= 0 && m.lastUse[k] < i {
+			_ = m.streams[k].Close()
 		}
 	}
 }

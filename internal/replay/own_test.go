@@ -1,11 +1,13 @@
 package replay
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
@@ -95,8 +97,8 @@ func TestWhatOverlaps(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, v.First, "the address is 0x200000 here")
 	for entry, want := range map[string]string{
-		`["failed",0,512,7]`:                                                "a request failed for another reason",
-		`["set_limit",0,512,7]`:                                             "the memory limit was changed",
+		`["failed",0,512,7]`: "a request failed for another reason",
+		`["miss",0,512,7]` + "\n" + `["set_limit",0,512,0]`:                 "calls of several goroutines overlap",
 		`["alloc",2097664,100,7,0,-1,512,-1,0,2,2]`:                         "private pools",
 		`["miss",0,512,7]` + "\n" + `["reset_peaks",0,0,0]`:                 "calls of several goroutines overlap",
 		`["flush",0,0,7]` + "\n" + `["alloc",2097664,1,7,0,-1,512]`:         "calls of several goroutines overlap",
@@ -114,4 +116,83 @@ func TestWhatOverlaps(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, v.Mismatches(), v.First)
 	require.Contains(t, strings.Join(v.Notes, "; "), "the first that made a difference: entry")
+	// What departs before they did has no such excuse.
+	text = strings.Replace(text, `["overlap",0,0,0]`+"\n", "", 1) + `["overlap",0,0,0]` + "\n"
+	v, err = own(t, text)
+	require.NoError(t, err)
+	require.Contains(t, v.First, "the address is 0x200000 here")
+	require.NotContains(t, strings.Join(v.Notes, "; "), "books")
+}
+
+// TestBooksAlone: of calls that were not made again no figure is given that nobody has.
+func TestBooksAlone(t *testing.T) {
+	v, err := own(t, jumbled)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, v.DriverCalls)
+	require.EqualValues(t, -1, v.Retries)
+	require.Zero(t, v.Elapsed)
+	v, err = own(t, strings.Replace(jumbled, `{"stats":{`, `{"stats":{"num_alloc_retries":2,`, 1))
+	require.NoError(t, err)
+	require.EqualValues(t, 2, v.Retries)
+}
+
+// TestBooksJoin: mapped memory is one stretch, whatever it was mapped in, so that no entry looks at others than its own; a block lies
+// across, but in one segment.
+func TestBooksJoin(t *testing.T) {
+	b := checkBooks(&recording.Program{Recording: &recording.Recording{}})
+	enter := func(a recording.Action, addr, size int64) string {
+		return b.enter(&recording.Entry{Action: a, Addr: device.Ptr(addr), Size: size, Bytes: size})
+	}
+	const granule = 2 << 20
+	for _, i := range rand.Perm(3000) {
+		require.Empty(t, enter(recording.SegmentMap, int64(1+i)*granule, granule))
+	}
+	require.Len(t, b.memory, 1)
+	require.Empty(t, enter(recording.Alloc, granule+512, 5*granule))
+	require.Empty(t, enter(recording.SegmentUnmap, 100*granule, 10*granule))
+	require.Len(t, b.memory, 2)
+	require.Contains(t, enter(recording.SegmentUnmap, 6*granule, granule), "is in use")
+	require.Contains(t, enter(recording.SegmentUnmap, 99*granule, 2*granule), "there is no such memory at 0xc800000")
+	require.Contains(t, enter(recording.Alloc, 99*granule, 2*granule), "there is no memory at 0xc800000")
+	require.Empty(t, enter(recording.Alloc, 120*granule, granule))
+	require.Empty(t, enter(recording.SegmentMap, 100*granule, 10*granule))
+	require.Len(t, b.memory, 1)
+	require.Len(t, b.memory[0].blocks, 2)
+	require.Contains(t, enter(recording.Alloc, 119*granule, 2*granule), "is in use")
+	require.Empty(t, enter(recording.SegmentAlloc, 3001*granule, granule))
+	require.Contains(t, enter(recording.Alloc, 3000*granule, 2*granule), "it ends behind its segment, which does at 0x177200000")
+}
+
+// TestOptionsFor: options are as exact as the recording that they are compared with, unless they say.
+func TestOptionsFor(t *testing.T) {
+	for _, c := range []struct {
+		conf, options, label string
+		exact                bool
+	}{
+		{"", "", "exact:False", false},
+		{"", "expandable_segments:True", "exact:False,expandable_segments:True", false},
+		{"", "exact:True", "exact:True", true},
+		{"exact:True", "", "exact:True", true},
+		{"max_split_size_mb:30,exact:True", "max_split_size_mb:30", "exact:True,max_split_size_mb:30", true},
+		{"exact:True", "no_caching:True,exact:False", "no_caching:True,exact:False", false},
+	} {
+		p := &recording.Program{Recording: &recording.Recording{Own: true, Conf: c.conf}}
+		config, label, err := OptionsFor(p, c.options)
+		require.NoError(t, err)
+		require.Equal(t, c.exact, config.Exact, "%+v", c)
+		require.Equal(t, c.label, label)
+		own, label, err := RecordedOptions(p)
+		require.NoError(t, err)
+		require.Equal(t, strings.Contains(c.conf, "exact:True"), own.Exact)
+		require.Equal(t, own.Exact, strings.Contains(label, "exact:True"))
+		p.Own = false
+		config, label, err = OptionsFor(p, c.options)
+		require.NoError(t, err)
+		require.Equal(t, !strings.Contains(c.options, "exact:False"), config.Exact)
+		require.Equal(t, c.options, label)
+	}
+	_, _, err := OptionsFor(&recording.Program{Recording: &recording.Recording{Own: true}}, "expandable_segments:Maybe")
+	require.ErrorContains(t, err, "expandable_segments")
+	_, _, err = RecordedOptions(&recording.Program{Recording: &recording.Recording{Own: true, Conf: "x:y"}})
+	require.ErrorContains(t, err, "the recorded options")
 }

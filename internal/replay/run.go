@@ -13,7 +13,9 @@ import (
 type outcome struct {
 	addresses, calls, stats, blocks int
 	first                           string // what departed first
-	step                            int    // where; the number of steps if nowhere
+	departed                        int    // the entry of the call in which that was; the number of entries at the end
+	step                            int    // where a replay that stops did; the number of steps if nowhere
+	entry                           int    // of the call that is being made
 	elapsed                         time.Duration
 }
 
@@ -23,7 +25,7 @@ func (o *outcome) mismatches() int { return o.addresses + o.calls + o.stats + o.
 // countDeparture adds n departures of a kind; the first one of all is kept as text.
 func (o *outcome) countDeparture(n int, count *int, format string, args ...any) {
 	if n > 0 && o.first == "" {
-		o.first = fmt.Sprintf(format, args...)
+		o.first, o.departed = fmt.Sprintf(format, args...), o.entry
 	}
 	*count += n
 }
@@ -53,6 +55,7 @@ func (r *run) play(emptied int) {
 		r.compare(0, r.emptyCache())
 	}
 	for i := range r.p.Steps {
+		r.entry = int(max(r.p.Steps[i].Entry, r.p.Steps[i].To))
 		r.playStep(i)
 		if r.stop && r.mismatches() > 0 {
 			r.step = i
@@ -60,7 +63,7 @@ func (r *run) play(emptied int) {
 		}
 	}
 	r.elapsed = time.Since(start)
-	r.step = len(r.p.Steps)
+	r.step, r.entry = len(r.p.Steps), len(r.p.Entries)
 }
 
 // playStep makes the call of step i as it is read, and compares what happened.
@@ -81,17 +84,21 @@ func (r *run) playStep(i int) {
 		r.flush(i, r.p.Inside(s))
 	case recording.StepReset:
 		r.reset(r.p.Entries[s.Entry].Action)
-	case recording.StepOther: // at the end of a file that was cut off
+	case recording.StepLimit:
+		r.begin(nil, false)
+		r.compare(i, r.setLimit(r.p.Entries[s.Entry].Size))
+	case recording.StepOther: // at the end
+		r.settle(i, r.p.Inside(s))
 	default:
 		inside := r.p.Inside(s)
-		r.closeStreams(inside)
+		r.closeStreams(i, inside)
 		if how.empty {
 			cut := shapeOf(inside).cut
 			r.flush(i, inside[:cut])
 			inside = inside[cut:]
 		}
 		if len(inside) > 0 || r.late >= 0 {
-			r.poll(inside, how)
+			r.completions(inside, how)
 		}
 		r.begin(inside, how.full)
 		r.request(i, s)
@@ -130,8 +137,8 @@ func (r *run) choose(i int) reading {
 	return c.reading()
 }
 
-// poll lets the completions that the call's poll saw come true, and counts all that the call has.
-func (r *run) poll(inside []recording.Entry, how reading) {
+// completions lets the completions that the call's poll saw come true, and counts all that the call has.
+func (r *run) completions(inside []recording.Entry, how reading) {
 	polled := shapeOf(inside).lead
 	if how.waited {
 		polled = 0
@@ -163,6 +170,24 @@ func (r *run) flush(i int, entries []recording.Entry) {
 	}
 	r.begin(entries, false)
 	r.compare(i, r.emptyCache())
+	r.comparePending(i)
+}
+
+// settle lets the cache see the frees that completed after the last call: Close of a cache waits for them, and a request that
+// was refused polls.
+func (r *run) settle(i int, entries []recording.Entry) {
+	r.begin(nil, false)
+	completed := r.pending
+	for _, e := range entries {
+		if e.Action == recording.FreeCompleted {
+			r.pending--
+		}
+	}
+	if r.pending == completed {
+		return
+	}
+	r.completeAll(entries)
+	r.compare(i, r.poll())
 	r.comparePending(i)
 }
 

@@ -5,6 +5,7 @@ package replay
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cistern-ml/cistern/internal/recording"
@@ -24,8 +25,8 @@ type Verification struct {
 	Notes []string
 
 	PeakAllocated, PeakReserved int64 // bytes
-	Retries, OOMs, DriverCalls  int64
-	// Elapsed is the time of the replay, for Calls calls.
+	Retries, OOMs, DriverCalls  int64 // Retries are -1 if the calls were not made again and the recording does not say
+	// Elapsed is the time of the replay, for Calls calls; 0 if they were not made again.
 	Elapsed time.Duration
 	Calls   int
 }
@@ -122,7 +123,45 @@ func ParseOptions(options string) (memcache.Config, error) {
 	return memcache.ParseConfig("exact:True," + options)
 }
 
-// Config is the configuration of a recording.
+// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own the options are Exact, unless
+// they say, if it was. label names them, with what they did not say.
+func OptionsFor(p *recording.Program, options string) (config memcache.Config, label string, err error) {
+	if !p.Own {
+		config, err = ParseOptions(options)
+		return config, options, err
+	}
+	own, err := memcache.ParseConfig(p.Conf)
+	if err != nil {
+		return config, options, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+	}
+	for i, exact := range []bool{own.Exact, !own.Exact} {
+		said := "exact:False"
+		if exact {
+			said = "exact:True"
+		}
+		c, err := memcache.ParseConfig(said + "," + options)
+		switch {
+		case err != nil:
+			return c, options, err
+		case i == 0:
+			config, label = c, strings.TrimSuffix(said+","+options, ",")
+		case c.Exact == config.Exact:
+			label = options // it says so itself
+		}
+	}
+	return config, label, nil
+}
+
+// RecordedOptions is [Config], and how OptionsFor labels the recorded options.
+func RecordedOptions(p *recording.Program) (config memcache.Config, label string, err error) {
+	if _, label, err = OptionsFor(p, p.Conf); err == nil {
+		config, err = Config(p)
+	}
+	return config, label, err
+}
+
+// Config is the configuration of a recording. One of memcache's own says what the memory limit really was, whether of its
+// options or set later: that is p.Limit, and no limit is in the configuration.
 func Config(p *recording.Program) (memcache.Config, error) {
 	parse := ParseOptions
 	if p.Own {
@@ -131,6 +170,9 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	config, err := parse(p.Conf)
 	if err != nil {
 		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+	}
+	if p.Own {
+		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0
 	}
 	if s := p.Settings; s != nil {
 		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20

@@ -76,11 +76,12 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 }
 
 // Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
-// memory limit holds unless the configuration has one, and segments get the addresses that segments of their size had. An allocation
-// that failed when it was recorded is tried, and freed at once if it succeeds; one that fails now is missing from
-// then on. samples is the number of samples to take.
+// memory limit holds, as the program changed it, unless the configuration has one, and segments and reservations get the
+// addresses that those of their size had. An allocation that failed when it was recorded is tried, and freed at once if it
+// succeeds; one that fails now is missing from then on. samples is the number of samples to take.
 func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
-	if config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0 {
+	recorded := config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0
+	if recorded {
 		config.MemoryLimit = s.limit
 	}
 	m, err := newMachine(s.p, config, false)
@@ -93,6 +94,9 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	sampler := newSampler(m.cache, len(s.p.Steps), samples)
 	start := time.Now()
 	for i := range s.p.Steps {
+		if s.p.Steps[i].Kind == recording.StepLimit && !recorded {
+			continue // the configuration has its own
+		}
 		if err := s.step(m, e, i); err != nil {
 			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", s.p.Name, s.p.Steps[i].Entry, err)
 		}
@@ -106,12 +110,13 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	return e, nil
 }
 
-// places are the addresses of segments by size, in order.
-func places(p *recording.Program) map[int64][]device.Ptr {
-	list := make(map[int64][]device.Ptr)
+// places are the addresses of segments and reservations, in order.
+func places(p *recording.Program) map[place][]device.Ptr {
+	list := make(map[place][]device.Ptr)
 	for _, e := range p.Entries {
-		if e.Action == recording.SegmentAlloc {
-			list[e.Size] = append(list[e.Size], e.Addr)
+		if e.Action == recording.SegmentAlloc || e.Action == recording.Reserve && e.Addr != 0 {
+			at := place{e.Action, e.Size}
+			list[at] = append(list[at], e.Addr)
 		}
 	}
 	return list
@@ -126,10 +131,16 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	case recording.StepFree:
 		return m.release(step, step.Later || how.late)
 	case recording.StepEmpty:
+		if inside := s.p.Inside(step); s.p.Own && s.p.Entries[step.To].Flags&recording.Private != 0 {
+			m.completeAll(inside) // it waited, and gave a private pool's memory back, which is the default pool's here
+			return nil
+		}
 		return m.emptyCache()
 	case recording.StepOther:
 		m.completeAll(s.p.Inside(step))
 		return nil
+	case recording.StepLimit:
+		return m.setLimit(s.p.Entries[step.Entry].Size)
 	case recording.StepReset:
 		return nil // the peak of all of it is what is asked
 	}
@@ -141,6 +152,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	} else if !how.waits() {
 		m.completeAll(inside[:shapeOf(inside).lead])
 	}
+	m.closeStreams(i, inside)
 	e.Allocs++
 	b, err := m.allocate(step)
 	m.completeAll(inside) // also what nothing waited for here

@@ -21,8 +21,8 @@
 //	expandable_remap:True     memory of free granules moves to where it is needed; with expandable_segments:True
 //	memory_limit:BYTES        a memory limit
 //	no_caching:True           a driver call for every allocation and every free
-//	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset; a recording of
-//	                          trace/record says by itself which it was
+//	exact:False               with memcache's improvements, as in a program that leaves Config.Exact unset; against a recording
+//	                          of trace/record options are tried as it was, exact or not, unless they say, and the table says which
 //
 // On systems of 32 bits the reader of pickles has no numbers beyond 31 bits, and a snapshot of a GPU has them.
 //
@@ -32,9 +32,14 @@ package main
 import (
 	"io"
 	"os"
+
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	recording.CollectEagerly()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // Exit statuses.
 const (

@@ -316,4 +316,23 @@ func TestRecordingOfOurOwn(t *testing.T) {
 	list := objects(t, out)
 	require.EqualValues(t, cache.MaxMemoryReserved(), list[0]["peak_reserved"])
 	require.EqualValues(t, 0, list[1]["ooms"])
+	require.Equal(t, "exact:False,max_split_size_mb:30,memory_limit:104857600", list[0]["config"])
+	status, out, errs = replays(t, "-config", "", "-config", "exact:True", path)
+	require.Equal(t, exitOK, status, out+errs)
+	require.Regexp(t, `(?m)^run\.jsonl\.gz  exact:False `, out)
+	require.Regexp(t, `(?m)^run\.jsonl\.gz  exact:True `, out)
+	require.NotContains(t, out, "default")
+}
+
+// TestBooksHaveNoTimes: of a recording whose calls can't be made again no time of a call is printed, nor retries that it does not tell.
+func TestBooksHaveNoTimes(t *testing.T) {
+	path := write(t, "run.jsonl", `{"format":"cistern recording 1","conf":"","total_memory":1073741824,"limit":null}
+["failed",0,512,7]
+`)
+	status, out, errs := replays(t, path)
+	require.Equal(t, exitOK, status, out+errs)
+	require.Regexp(t, `(?m)^run\.jsonl +0 +0 +0 B +0 B +- +0 +-$`, out)
+	_, out, _ = replays(t, "-json", path)
+	require.NotContains(t, objects(t, out)[0], "ns_per_op")
+	require.NotContains(t, objects(t, out)[0], "retries")
 }

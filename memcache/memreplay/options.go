@@ -8,13 +8,12 @@ import (
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
-	"github.com/cistern-ml/cistern/memcache"
 )
 
 // options are what the command line says.
 type options struct {
 	files   []string
-	configs []config
+	configs []string // values of -config
 	json    bool
 	plot    string
 	limits  recording.Limits
@@ -22,12 +21,6 @@ type options struct {
 
 // recorded is the value of -config for the options of the file itself.
 const recorded = "recorded"
-
-// config is one value of -config.
-type config struct {
-	text   string
-	parsed memcache.Config
-}
 
 // parse reads the command line. It is nil without an error if help was asked for.
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -42,7 +35,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.json, "json", false, "print a JSON object for each file, or for each file and configuration")
 	f.StringVar(&o.plot, "plot", "", "with -config: write reserved and allocated memory over time to `FILE`, .svg or .html")
 	f.Int64Var(&o.limits.Bytes, "max-bytes", 0, "read at most this many `bytes` of a file, decompressed (default 1 GiB)")
-	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 1048576)")
+	f.IntVar(&o.limits.Records, "max-records", 0, "read at most this `number` of entries of a file (default 2097152)")
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil, nil
@@ -70,13 +63,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) addConfig(text string) error {
-	c := config{text: text}
 	if text != recorded {
-		var err error
-		if c.parsed, err = replay.ParseOptions(text); err != nil {
+		if _, err := replay.ParseOptions(text); err != nil {
 			return err
 		}
 	}
-	o.configs = append(o.configs, c)
+	o.configs = append(o.configs, text)
 	return nil
 }

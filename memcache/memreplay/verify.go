@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -35,9 +36,9 @@ type verified struct {
 	BlockMismatches   int      `json:"block_mismatches"`
 	PeakAllocated     int64    `json:"peak_allocated"`
 	PeakReserved      int64    `json:"peak_reserved"`
-	Retries           int64    `json:"retries"`
+	Retries           *int64   `json:"retries,omitempty"` // missing if unknown
 	OOMs              int64    `json:"ooms"`
-	NsPerOp           float64  `json:"ns_per_op"`
+	NsPerOp           *float64 `json:"ns_per_op,omitempty"` // missing if the calls were not made again
 	First             string   `json:"first_mismatch,omitempty"`
 	Notes             []string `json:"notes,omitempty"`
 }
@@ -68,8 +69,15 @@ func (o *options) verify(stdout, stderr io.Writer) int {
 				printJSON(stdout, toJSON(p, v))
 				continue
 			}
-			table.row("%s\t%d\t%d\t%s\t%s\t%d\t%d\t%.0f\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
-				formatBytes(v.PeakReserved), v.Retries, v.OOMs, v.NsPerOp())
+			retries, ns := "-", "-"
+			if v.Retries >= 0 {
+				retries = strconv.FormatInt(v.Retries, 10)
+			}
+			if v.Elapsed > 0 {
+				ns = fmt.Sprintf("%.0f", v.NsPerOp())
+			}
+			table.row("%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
+				formatBytes(v.PeakReserved), retries, v.OOMs, ns)
 			remarks = append(remarks, remark(p, v)...)
 		}
 	}
@@ -96,13 +104,20 @@ func remark(p *recording.Program, v *replay.Verification) (lines []string) {
 }
 
 func toJSON(p *recording.Program, v *replay.Verification) verified {
-	return verified{
+	j := verified{
 		Trace: p.Name, Config: p.Conf, Allocs: v.Allocs,
 		AddressMismatches: v.AddressMismatches, CallMismatches: v.CallMismatches,
 		StatMismatches: v.StatMismatches, BlockMismatches: v.BlockMismatches,
-		PeakAllocated: v.PeakAllocated, PeakReserved: v.PeakReserved, Retries: v.Retries, OOMs: v.OOMs,
-		NsPerOp: v.NsPerOp(), First: v.First, Notes: v.Notes,
+		PeakAllocated: v.PeakAllocated, PeakReserved: v.PeakReserved, OOMs: v.OOMs,
+		First: v.First, Notes: v.Notes,
 	}
+	if v.Retries >= 0 {
+		j.Retries = &v.Retries
+	}
+	if ns := v.NsPerOp(); v.Elapsed > 0 {
+		j.NsPerOp = &ns
+	}
+	return j
 }
 
 func printJSON(w io.Writer, v any) {

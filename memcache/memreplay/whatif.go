@@ -75,21 +75,22 @@ func (o *options) estimates(p *recording.Program, yield func(config string, e *r
 		return err
 	}
 	for _, c := range o.configs {
-		if c.text == recorded {
-			c.text = p.Conf
-			if c.parsed, err = replay.Config(p); err != nil {
-				return err
-			}
+		config, text, err := replay.RecordedOptions(p)
+		if c != recorded {
+			config, text, err = replay.OptionsFor(p, c)
+		}
+		if err != nil {
+			return err
 		}
 		n := 0
 		if o.plot != "" {
 			n = samples
 		}
-		e, err := s.Estimate(c.parsed, n)
+		e, err := s.Estimate(config, n)
 		if err != nil {
 			return err
 		}
-		yield(c.text, e)
+		yield(text, e)
 	}
 	return nil
 }

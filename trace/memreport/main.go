@@ -22,10 +22,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/trace/report"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	recording.CollectEagerly()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // Exit statuses.
 const (
@@ -76,7 +80,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.report.Name, "title", "", "the page's `title`, in place of the file's name")
 	f.BoolVar(&o.report.Addresses, "addresses", false, "tell the addresses of memory, and not only the distances between them")
 	f.Int64Var(&o.report.MaxBytes, "max-bytes", 0, "read at most this many `bytes`, decompressed (default 1 GiB)")
-	f.IntVar(&o.report.MaxEntries, "max-entries", 0, "read at most this `number` of entries (default 1048576)")
+	f.IntVar(&o.report.MaxEntries, "max-entries", 0, "read at most this `number` of entries (default 2097152)")
 	f.Func("what-if", "replay under these `OPTIONS`; can be repeated", func(text string) error {
 		o.report.WhatIf = append(o.report.WhatIf, text)
 		return report.CheckWhatIf(o.report.WhatIf)

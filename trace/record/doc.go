@@ -4,7 +4,7 @@
 //
 //	f, err := os.Create("run.jsonl.gz")
 //	recorder, err := record.Start(f, cache, record.Options{Gzip: true, Stacks: memcache.StacksAlloc})
-//	for n := range steps {
+//	for n := int64(1); n <= steps; n++ {
 //		step := recorder.Step(n)
 //		train(memcache.WithStep(ctx, n))
 //		step.End()
@@ -16,7 +16,8 @@
 //
 // The file is JSON lines. It can be read up to where it ends, also if the program was killed: what happened in the last
 // quarter of a second may be missing. Nothing else is lost: a program that is faster than its disk waits, before it takes
-// any lock. If writing fails the program goes on, the recording ends, and Close says so.
+// any lock. Names of modules and tags of labels are few in a file, and stand in it once; tags that differ in every step make
+// it long. If writing fails the program goes on, the recording ends, and Close says so.
 //
 // A recording has the addresses of blocks, names of functions and paths of source files, and whatever labels say; no
 // contents of memory.

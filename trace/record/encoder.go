@@ -22,17 +22,18 @@ type encoder struct {
 	start time.Time
 	line  []byte
 
-	labels map[memcache.Label]int32 // without their steps, which the entries have
-	stacks map[string]int32         // by frames
-	known  map[*uintptr]int32       // stacks by where the cache keeps them
-	frames map[recording.Frame]int32
-	key    []byte
-	marks  map[uint64]int // numbers in the file of marks that are open
-	begun  int
+	labels  map[memcache.Label]int32 // without their steps, which the entries have; at most mostKnown
+	defined int32                    // labels
+	stacks  map[string]int32         // by frames
+	known   map[*uintptr]int32       // stacks by where the cache keeps them
+	frames  map[recording.Frame]int32
+	key     []byte
+	marks   map[uint64]int // numbers in the file of marks that are open
+	begun   int
 }
 
-// mostKnown bounds the stacks that are found by address.
-const mostKnown = 1 << 17
+// mostKnown bounds the stacks that are found by address, and the labels: one that was forgotten is defined once more.
+var mostKnown = 1 << 17 // a variable for tests
 
 func newEncoder(out *bufio.Writer, start time.Time) *encoder {
 	return &encoder{out: out, start: start, labels: make(map[memcache.Label]int32), stacks: make(map[string]int32),
@@ -60,7 +61,8 @@ func (enc *encoder) begin(c *memcache.Cache, state memcache.HistoryState) {
 	}{Format: recording.Format, Device: c.Device().Name(), Conf: c.Config().Options(), Total: c.Device().Properties().TotalMemory,
 		Start: state.Time.UnixMicro(), Initial: len(entries)}
 	if state.Limit >= 0 {
-		header.Limit = &state.Limit
+		limit := max(state.Limit, 1)
+		header.Limit = &limit
 	}
 	_, header.HostMemory = c.Device().(device.HostVisible)
 	enc.object(header)
@@ -102,10 +104,10 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	case memcache.ActionAlloc, memcache.ActionOOM, memcache.ActionRelabel:
 		label = enc.label(e.Label)
 	default:
-		of = e.Action == memcache.ActionFreeCompleted && e.AtOnce
+		of = e.Action == memcache.ActionFreeCompleted && e.AtOnce || e.Pool != (memcache.PoolID{})
 	}
 	b := append(enc.line[:0], `["`...)
-	address, size := uint64(e.Address), e.Size
+	address, size := uint64(e.Address), min(e.Size, recording.MaxSize-1)
 	switch {
 	case e.AtOnce && e.Action == memcache.ActionFreeRequested:
 		b = append(b, "free"...)
@@ -113,6 +115,9 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 		address = uint64(e.Free)
 		b = append(b, e.Action...)
 	case e.Action == memcache.ActionSetLimit:
+		if size == 0 {
+			size = 1
+		}
 		size = max(size, 0)
 		b = append(b, e.Action...)
 	default:
@@ -157,7 +162,11 @@ func (enc *encoder) label(l memcache.Label) int32 {
 	}
 	n, ok := enc.labels[l]
 	if !ok {
-		n = int32(len(enc.labels))
+		if len(enc.labels) >= mostKnown {
+			clear(enc.labels)
+		}
+		n = enc.defined
+		enc.defined++
 		enc.labels[l] = n
 		enc.object(struct {
 			Label    int32  `json:"label"`

@@ -34,6 +34,9 @@ type program struct {
 	closes     bool    // streams are closed and made
 	still      bool    // nothing is reset
 	taken      int64   // bytes of the device that somebody else has
+	fractions  bool    // the memory limit changes
+	pools      bool    // private pools are emptied
+	fails      bool    // calls of EmptyCache end before what they wait for
 }
 
 // rig is a cache whose program is under way.
@@ -46,6 +49,7 @@ type rig struct {
 	mu    sync.Mutex
 	all   []device.Stream
 	holds map[uint64]func() // what lets a stream go on that is held up
+	end   func()            // ends the call that waits, if it is to fail
 }
 
 func newRig(t testing.TB, p program) *rig {
@@ -56,7 +60,7 @@ func newRig(t testing.TB, p program) *rig {
 		var d *null.Device
 		if d, err = null.New(null.Config{Capacity: p.capacity}); err == nil {
 			d.SetScript(null.Script{Before: func(c *null.Call) {
-				if c.Op == null.OpSynchronize {
+				if c.Op == null.OpSynchronize && !r.endCall() {
 					r.letGo(c.Stream)
 				}
 			}})
@@ -102,6 +106,32 @@ func (r *rig) letGo(stream uint64) {
 		delete(r.holds, stream)
 		release()
 	}
+}
+
+// endCall ends the call that waits, and reports whether it is to fail.
+func (r *rig) endCall() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.end == nil {
+		return false
+	}
+	r.end()
+	return true
+}
+
+// failEmptyCache calls EmptyCache with a context that ends while it waits, if it does.
+func (r *rig) failEmptyCache() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.mu.Lock()
+	r.end = cancel
+	r.mu.Unlock()
+	if err := r.cache.EmptyCache(ctx); err != nil {
+		require.ErrorIs(r.t, err, context.Canceled)
+	}
+	r.mu.Lock()
+	r.end = nil
+	r.mu.Unlock()
+	cancel()
 }
 
 // letAllGo lets all go on.
@@ -154,6 +184,18 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 	for n := range r.steps {
 		if random.IntN(20) == 0 {
 			r.hold(random)
+		}
+		if r.fractions && random.IntN(40) == 0 {
+			require.NoError(r.t, r.cache.SetMemoryFraction(min(1, float64(random.IntN(8))/5)))
+		}
+		if r.pools && random.IntN(40) == 0 {
+			pool, err := r.cache.NewPool(memcache.PoolOptions{})
+			require.NoError(r.t, err)
+			require.NoError(r.t, pool.Release())
+			require.NoError(r.t, pool.EmptyCache(ctx))
+		}
+		if r.fails && random.IntN(40) == 0 {
+			r.failEmptyCache()
 		}
 		switch x := random.Float64(); {
 		case x < 0.52:
@@ -244,13 +286,65 @@ func verifies(t testing.TB, file []byte) string {
 	s, err := replay.NewScenario(p)
 	require.NoError(t, err)
 	for _, other := range []string{"", "expandable_segments:True", "exact:False"} {
-		config, err := replay.ParseOptions(other)
+		config, _, err := replay.OptionsFor(p, other)
 		require.NoError(t, err)
 		e, err := s.Estimate(config, 0)
 		require.NoError(t, err)
-		require.Positive(t, e.PeakReserved)
+		require.Positive(t, e.Allocs)
+	}
+	if p.Jumbled == "" && !p.Unfinished {
+		costsTheSame(t, p, s)
 	}
 	return p.Jumbled
+}
+
+// costsTheSame requires of the recorded options that a replay under them costs what the recording did, unless its driver refused what
+// that of a replay does not.
+func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
+	t.Helper()
+	config, _, err := replay.RecordedOptions(p)
+	require.NoError(t, err)
+	e, err := s.Estimate(config, 0)
+	require.NoError(t, err)
+	type cost struct{ allocated, reserved, retries, ooms int64 }
+	var now, want cost
+	for _, entry := range p.Entries {
+		switch entry.Action {
+		case recording.Refused:
+			return
+		case recording.Reserve:
+			if entry.Addr == 0 {
+				return
+			}
+		case recording.Alloc:
+			now.allocated += entry.Bytes
+			want.allocated = max(want.allocated, now.allocated)
+		case recording.SegmentAlloc, recording.SegmentMap:
+			now.reserved += entry.Size
+			want.reserved = max(want.reserved, now.reserved)
+		case recording.SegmentFree, recording.SegmentUnmap:
+			now.reserved -= entry.Size
+		case recording.OOM:
+			want.ooms++
+		}
+	}
+	blocks := map[device.Ptr]int64{}
+	now, want.allocated = cost{}, 0
+	for _, entry := range p.Entries {
+		switch entry.Action {
+		case recording.Alloc:
+			blocks[entry.Addr] = entry.Bytes
+			now.allocated += entry.Bytes
+			want.allocated = max(want.allocated, now.allocated)
+		case recording.FreeRequested:
+			now.allocated -= blocks[entry.Addr]
+		case recording.Flush:
+			want.retries++
+		case recording.EmptyCache:
+			want.retries--
+		}
+	}
+	require.Equal(t, want, cost{e.PeakAllocated, e.PeakReserved, e.Retries, e.OOMs})
 }
 
 var configs = map[string]memcache.Config{
@@ -291,6 +385,45 @@ func TestRecordingOfOneGoroutine(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRecordingOfChanges: what changes under way is in the recording: limits, which a replay follows; what is done to private pools
+// and what fails, which it does not; and the cache may be closed before the recorder.
+func TestRecordingOfChanges(t *testing.T) {
+	for name, config := range map[string]memcache.Config{
+		"default": {}, "fraction": {PerProcessMemoryFraction: 0.25}, "none": {PerProcessMemoryFraction: 0.25}, "limit": {MemoryLimit: 100 << 20},
+		"gc": {Exact: true, PerProcessMemoryFraction: 0.75, GarbageCollectionThreshold: 0.6}, "expandable": {ExpandableSegments: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(8) {
+				r := newRig(t, program{null: true, config: config, capacity: 400 << 20, streams: 3, goroutines: 1, steps: 400, largest: 25, closes: seed%2 == 1,
+					fractions: seed&1 == 0, pools: seed&3 == 2, fails: seed&3 == 3})
+				switch name {
+				case "none":
+					require.NoError(t, r.cache.SetMemoryFraction(1))
+				case "gc":
+					require.NoError(t, r.cache.SetMemoryFraction(0))
+				}
+				var file bytes.Buffer
+				rec, err := Start(&file, r.cache, Options{})
+				require.NoError(t, err)
+				r.run(seed)
+				if seed < 6 {
+					r.letAllGo()
+					_ = r.cache.Close()
+				}
+				require.NoError(t, rec.Close())
+				jumbled := verifies(t, file.Bytes())
+				switch {
+				case r.pools:
+					require.Equal(t, "some of it is of private pools", jumbled, "seed %d", seed)
+				case !r.fails:
+					require.Empty(t, jumbled, "seed %d", seed)
+				}
+			}
+		})
 	}
 }
 

@@ -28,7 +28,7 @@ type Recorder struct {
 	err    error         // its error, once done
 
 	mu    sync.Mutex
-	marks map[uint64]mark // those that were not written yet, by number
+	marks map[uint64]mark // those that were not written yet, by number; nil once nothing is written any more
 	last  uint64
 }
 
@@ -68,10 +68,15 @@ func Start(w io.Writer, cache *memcache.Cache, o Options) (*Recorder, error) {
 
 // write writes until the stream ends, or writing fails. It runs on a goroutine of its own.
 func (r *Recorder) write(f *file, enc *encoder) {
-	defer close(r.done)
+	defer func() {
+		r.mu.Lock()
+		r.marks = nil
+		r.mu.Unlock()
+		close(r.done)
+	}()
 	flushed := time.Now()
 	for {
-		events, err := r.stream.Next(flushEvery)
+		events, err := r.stream.Next(flushEvery - time.Since(flushed))
 		if errors.Is(err, io.EOF) {
 			enc.end(r.stream.End())
 			r.err = writeError(f.close())
@@ -121,7 +126,8 @@ type Mark struct {
 	once     sync.Once
 }
 
-// Step marks the beginning of a training step: it ends with End of the result. Steps may overlap.
+// Step marks the beginning of a training step: it ends with End of the result. Steps may overlap. They are numbered from 1: 0 is
+// none, as in memcache.WithStep.
 func (r *Recorder) Step(n int64) *Mark { return r.begin(mark{name: stepName, step: n}) }
 
 // Begin marks the beginning of a part of the program, such as "forward".
@@ -132,6 +138,10 @@ func (r *Recorder) begin(m mark) *Mark {
 		return nil
 	}
 	r.mu.Lock()
+	if r.marks == nil {
+		r.mu.Unlock()
+		return nil
+	}
 	n := r.last
 	r.last++
 	r.marks[n] = m

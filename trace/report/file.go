@@ -26,7 +26,7 @@ type Options struct {
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool
 	// MaxBytes and MaxEntries bound the files that Read takes, in bytes when decompressed and in entries; 0: 1 GiB, and
-	// 1,048,576 entries.
+	// 2,097,152 entries.
 	MaxBytes   int64
 	MaxEntries int
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -9,9 +10,10 @@ import (
 )
 
 // DefaultWhatIf are the option strings that memreport tries: what people turn on against fragmentation, the most
-// useful first.
+// useful first. Against a recording of trace/record they are as exact as it was, unless they say, and those that come to what
+// was tried before are left out: exact:True is PyTorch's default.
 func DefaultWhatIf() []string {
-	return []string{"", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:128", "garbage_collection_threshold:0.8",
+	return []string{"", "exact:True", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:128", "garbage_collection_threshold:0.8",
 		"exact:False,expandable_segments:True,expandable_granule_mb:2,expandable_remap:True", "no_caching:True"}
 }
 
@@ -56,18 +58,20 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 		}
 		r.whatIf = append(r.whatIf, e)
 	}
-	config, err := replay.Config(p)
-	try(p.Conf, true, config, err)
+	config, label, err := replay.RecordedOptions(p)
+	try(label, true, config, err)
+	tried := []memcache.Config{config}
 	calls := len(p.Steps)
 	for i, options := range o.WhatIf {
-		if options == p.Conf {
+		config, options, err := replay.OptionsFor(p, options)
+		if options == label || slices.Contains(tried, config) && err == nil {
 			continue
 		}
+		tried = append(tried, config)
 		if calls += len(p.Steps); o.MaxReplay > 0 && calls > o.MaxReplay {
 			r.account.note("%d sets of options were not tried: a replay of this recording takes %d calls", len(o.WhatIf)-i, len(p.Steps))
 			break
 		}
-		config, err := replay.ParseOptions(options)
 		try(options, false, config, err)
 	}
 }

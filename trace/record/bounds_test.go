@@ -1,0 +1,138 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// TestAbsurdRequest: the largest request that a cache takes, which rounds up to more, can be read and had again.
+func TestAbsurdRequest(t *testing.T) {
+	for _, config := range []memcache.Config{{}, {ExpandableSegments: true}, {RoundupPower2Divisions: memcache.AllDivisions(4)}} {
+		c, s := small(t, config)
+		var file bytes.Buffer
+		r, err := Start(&file, c, Options{})
+		require.NoError(t, err)
+		alloc(t, c, 100, s)
+		_, err = c.Alloc(t.Context(), 1<<60-1, s)
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		require.NoError(t, r.Close())
+		require.Empty(t, verifies(t, file.Bytes()))
+		require.EqualValues(t, 1, read(t, file.Bytes()).Stats["num_ooms"])
+	}
+}
+
+// TestNoMemoryAllowed: a limit of 0 is not none.
+func TestNoMemoryAllowed(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		c, s := small(t, memcache.Config{})
+		if !late {
+			require.NoError(t, c.SetMemoryFraction(0))
+		}
+		var file bytes.Buffer
+		r, err := Start(&file, c, Options{})
+		require.NoError(t, err)
+		if late {
+			require.NoError(t, c.SetMemoryFraction(0))
+		}
+		_, err = c.Alloc(t.Context(), 1, s)
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		require.NoError(t, c.SetMemoryFraction(1))
+		alloc(t, c, 100, s)
+		require.NoError(t, r.Close())
+		require.Empty(t, verifies(t, file.Bytes()))
+	}
+}
+
+// TestMarksAfterTheEnd: a recorder that has ended keeps nothing of what it is told.
+func TestMarksAfterTheEnd(t *testing.T) {
+	c, _ := small(t, memcache.Config{})
+	r, err := Start(&limited{left: 500}, c, Options{})
+	require.NoError(t, err)
+	require.NotNil(t, r.Step(1))
+	require.ErrorIs(t, r.Close(), errFull)
+	for n := range int64(100) {
+		r.Step(n).End()
+	}
+	require.Empty(t, r.marks)
+}
+
+// TestManyLabels: what a writer remembers is bounded, and what it forgot it defines again.
+func TestManyLabels(t *testing.T) {
+	defer func(n int) { mostKnown = n }(mostKnown)
+	mostKnown = 10
+	c, s := small(t, memcache.Config{})
+	var file bytes.Buffer
+	r, err := Start(&file, c, Options{})
+	require.NoError(t, err)
+	for range 2 {
+		for n := range 25 {
+			b, err := c.Alloc(memcache.WithModule(t.Context(), fmt.Sprint(n)), 100, s)
+			require.NoError(t, err)
+			require.NoError(t, b.Free())
+		}
+	}
+	require.NoError(t, r.Close())
+	rec := read(t, file.Bytes())
+	n := 0
+	for i, e := range rec.Entries {
+		if e.Action == recording.Alloc {
+			require.Equal(t, fmt.Sprint(n%25), rec.Details.LabelTable[rec.Details.Labels[i]].Module)
+			n++
+		}
+	}
+	require.Equal(t, 50, n)
+	require.Len(t, rec.Details.LabelTable, 50)
+}
+
+// shared is a file that is read while it is written.
+type shared struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (f *shared) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text.Write(p)
+}
+
+func (f *shared) bytes() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return bytes.Clone(f.text.Bytes())
+}
+
+// TestLossAtMost: what happened a quarter of a second ago is in the file, also if the writer was woken meanwhile by as much as it
+// takes at a time.
+func TestLossAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := small(t, memcache.Config{})
+		file := &shared{}
+		r, err := Start(file, c, Options{})
+		require.NoError(t, err)
+		time.Sleep(flushEvery / 10)
+		kept := alloc(t, c, 100, s)
+		time.Sleep(flushEvery / 2)
+		for range 515 { // a piece of what the stream gives at a time, and less than the buffer of the file
+			require.NoError(t, alloc(t, c, 100, s).Free())
+		}
+		time.Sleep(flushEvery / 2)
+		synctest.Wait()
+		rec := read(t, file.bytes())
+		require.Greater(t, len(rec.Entries), 3)
+		require.Equal(t, kept.Ptr(), rec.Entries[2].Addr)
+		require.NoError(t, kept.Free())
+		require.NoError(t, r.Close())
+		require.NoError(t, c.Close())
+		require.NoError(t, c.Device().Close())
+	})
+}
