@@ -109,7 +109,7 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 	defer c.mu.Unlock()
 	var ring *historyRing
 	if o.Entries > 0 {
-		ring = &historyRing{list: make([]HistoryEntry, o.Entries)}
+		ring = &historyRing{list: make([]HistoryEntry, o.Entries+1)} // one more, for what is added while the others are copied
 		ring.stacks.Store(uint32(o.Stacks))
 	}
 	c.setHistory(ring, c.historyStream())
@@ -246,7 +246,7 @@ func (r *historyRing) added() int {
 // before copies the entries before the end-th, the oldest first. Others are added meanwhile: what they take the place of is
 // left out, so that there may be fewer than the ring holds.
 func (r *historyRing) before(end int) []HistoryEntry {
-	first := max(0, end-len(r.list))
+	first := max(0, end-(len(r.list)-1))
 	list := make([]HistoryEntry, end-first)
 	from := first
 	for at := first; at < end; {

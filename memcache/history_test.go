@@ -160,7 +160,7 @@ func TestSnapshotCopiesTheHistoryUnlocked(t *testing.T) {
 	h := c.Snapshot().History
 	ring.between = nil
 	require.Greater(t, pieces, 2)
-	require.Len(t, h, entries-3*copyPiece-1, "but for the mark of the snapshot, as many as were not overwritten")
+	require.Len(t, h, entries-3*copyPiece, "as many as were not overwritten; the mark of the snapshot takes no place")
 	require.Equal(t, last.Serial(), h[len(h)-1].Serial)
 	for i, e := range h[1:] {
 		require.LessOrEqual(t, e.Serial-h[i].Serial, uint64(1), "without a gap")
