@@ -1,0 +1,5 @@
+package main
+
+func (t target) finish() {}
+
+func (t target) vectorProducts() {}

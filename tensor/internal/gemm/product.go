@@ -1,0 +1,78 @@
+package gemm
+
+// Product is a product C = A B, or C += A B if Add: A has M items, B has N, of K elements. An element of C, whose rows are CRow
+// elements apart, is complete after K steps; then it gets what Finish says. C is no part of A or B.
+type Product[T Float] struct {
+	M, N, K int
+	A, B    Factor[T]
+	C       []T
+	CRow    int
+	Add     bool
+	Finish[T]
+}
+
+// A is the factor of a matrix in memory, with rows ld elements apart: [m,k], or [k,m] if it is transposed.
+func A[T Float](data []T, ld int, transposed bool) Factor[T] {
+	if transposed {
+		return Factor[T]{Data: data, Item: 1, K: ld}
+	}
+	return Factor[T]{Data: data, Item: ld, K: 1}
+}
+
+// B is the factor of a matrix in memory, with rows ld elements apart: [k,n], or [n,k] if it is transposed.
+func B[T Float](data []T, ld int, transposed bool) Factor[T] { return A(data, ld, !transposed) }
+
+// Finish is what is done to an element of C when it is complete, in this order.
+type Finish[T Float] struct {
+	RowBias, ColumnBias []T  // are added, if there are any
+	ReLU                bool // what is negative becomes 0
+}
+
+func (f *Finish[T]) needed() bool { return f.RowBias != nil || f.ColumnBias != nil || f.ReLU }
+
+// finish is for some rows and columns of C.
+func (f *Finish[T]) finish(c []T, crs, row, column, rows, columns int) {
+	for i := range rows {
+		line := c[(row+i)*crs+column:][:columns]
+		if f.RowBias != nil {
+			b := f.RowBias[row+i]
+			for j := range line {
+				line[j] += b
+			}
+		}
+		if f.ColumnBias != nil {
+			for j, b := range f.ColumnBias[column:][:columns] {
+				line[j] += b
+			}
+		}
+		if f.ReLU {
+			for j, v := range line {
+				if v < 0 {
+					line[j] = 0
+				}
+			}
+		}
+	}
+}
+
+// work is the number of multiply-adds.
+func (p *Product[T]) work() int { return p.M * p.N * p.K }
+
+// empty does products without elements or without terms, and reports whether this was one.
+func (p *Product[T]) empty() bool {
+	if p.M == 0 || p.N == 0 {
+		return true
+	}
+	if p.K > 0 {
+		return false
+	}
+	for i := range p.M {
+		if !p.Add {
+			clear(p.C[i*p.CRow:][:p.N])
+		}
+	}
+	if p.needed() {
+		p.finish(p.C, p.CRow, 0, 0, p.M, p.N)
+	}
+	return true
+}

@@ -1,0 +1,210 @@
+package gemm
+
+import (
+	"runtime"
+
+	"github.com/cistern-ml/cistern/tensor/internal/workers"
+)
+
+// Scratch memory of a product: of one that is worth several goroutines, and of those that a goroutine does by itself.
+const (
+	scratchBytes = 8 << 20
+	ownBytes     = 512 << 10
+)
+
+// Below so many items of one factor, the other's panels are used too seldom to be worth their packing.
+func (m *machine) fewItems() (columns, rows int) { return 2 * m.columns, 2 * m.rows }
+
+// plan cuts a product up.
+func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
+	columns, rows := mc.fewItems()
+	directA := p.A.Panels == nil && p.N <= columns
+	directB := p.B.Panels == nil && p.B.Item == 1 && p.M <= rows && mc.masks()
+	return cut(mc, p.M, p.N, p.K, directA, directB, bytes/mc.size, goroutines)
+}
+
+// helpers is how many other goroutines the product is worth.
+func (p *Product[T]) helpers(mc *machine) int {
+	return min(runtime.GOMAXPROCS(0)-1, p.work()/mc.grain)
+}
+
+// Scratch is the number of elements of scratch memory that Run needs.
+func (p *Product[T]) Scratch() int {
+	mc := machineOf[T]()
+	if p.M == 0 || p.N == 0 || p.K == 0 || p.helpers(mc) < 1 {
+		return 0
+	}
+	b := p.plan(mc, scratchBytes, 1)
+	return b.scratch(mc)
+}
+
+// Run does the product, with as many goroutines as it is worth. scratch has Scratch elements.
+func (p *Product[T]) Run(scratch []T) {
+	mc := machineOf[T]()
+	helpers := p.helpers(mc)
+	if helpers < 1 {
+		p.RunAlone()
+		return
+	}
+	if p.empty() {
+		return
+	}
+	w := takeWorkspace[T](0)
+	r := &w.run
+	*r = run[T]{product: *p, machine: mc, blocks: p.plan(mc, scratchBytes, helpers+1)}
+	r.divide(scratch)
+	workers.Do(r, r.phases(), helpers)
+	*r = run[T]{}
+	w.give()
+}
+
+// RunAlone does the product on the calling goroutine.
+func (p *Product[T]) RunAlone() {
+	if p.empty() {
+		return
+	}
+	mc := machineOf[T]()
+	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)} // not a used one: matrices on the caller's stack stay there
+	n := r.blocks.scratch(mc)
+	var w *workspace[T]
+	if n > 0 {
+		w = takeWorkspace[T](n)
+		r.divide(w.elements)
+	}
+	for phase := range r.phases() {
+		for unit := range r.Units(phase) {
+			r.Run(phase, unit)
+		}
+	}
+	if n > 0 {
+		w.give()
+	}
+}
+
+// run is a product being done. A block of it is two phases: panels are packed, then tiles computed.
+type run[T Float] struct {
+	product          Product[T]
+	machine          *machine
+	blocks           blocks
+	panelsA, panelsB []T
+	workspace        []T // of a goroutine that does products by itself
+}
+
+func (r *run[T]) phases() int { return 2 * r.blocks.count() }
+
+// divide gives each factor its part of scratch memory.
+func (r *run[T]) divide(scratch []T) {
+	r.panelsA, r.panelsB = nil, nil
+	if r.blocks.packA {
+		n := r.blocks.rows * r.blocks.deep
+		r.panelsA, scratch = scratch[:n], scratch[n:]
+	}
+	if r.blocks.packB {
+		r.panelsB = scratch[:roundUp(r.blocks.cols, r.machine.columns)*r.blocks.deep]
+	}
+}
+
+// packPanels is how many panels a unit packs.
+const packPanels = 4
+
+// Units is for package workers.
+func (r *run[T]) Units(phase int) int {
+	b, mc := &r.blocks, r.machine
+	x := b.at(phase / 2)
+	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
+	if phase%2 == 1 {
+		return ceil(rows, b.unitRows) * ceil(cols, b.unitCols)
+	}
+	return (r.packUnitsA(rows) + r.packUnitsB(x, cols)) * ceil(x.deep, mc.depth)
+}
+
+func (r *run[T]) packUnitsA(panels int) int {
+	if !r.blocks.packA {
+		return 0
+	}
+	return ceil(panels, packPanels)
+}
+
+// packUnitsB: the panels of B are there already for all but the first block of rows.
+func (r *run[T]) packUnitsB(x block, panels int) int {
+	if !r.blocks.packB || x.row > 0 {
+		return 0
+	}
+	return ceil(panels, packPanels)
+}
+
+// Run is for package workers.
+func (r *run[T]) Run(phase, unit int) {
+	x := r.blocks.at(phase / 2)
+	if phase%2 == 1 {
+		r.compute(x, unit)
+		return
+	}
+	r.pack(x, unit)
+}
+
+// pack does a unit of packing. In scratch memory, blocks of the inner dimension follow each other, and in those the panels.
+func (r *run[T]) pack(x block, unit int) {
+	p, mc := &r.product, r.machine
+	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
+	unitsA := r.packUnitsA(rows)
+	units := unitsA + r.packUnitsB(x, cols)
+	from := unit / units * mc.depth
+	depth := min(mc.depth, x.deep-from)
+	unit %= units
+	if unit < unitsA {
+		for i := unit * packPanels; i < min(unit*packPanels+packPanels, rows); i++ {
+			row, next := i*x.rows/rows, (i+1)*x.rows/rows
+			p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
+		}
+		return
+	}
+	unit -= unitsA
+	for j := unit * packPanels; j < min(unit*packPanels+packPanels, cols); j++ {
+		col := j * mc.columns
+		p.B.pack(mc, r.panelsB[from*cols*mc.columns+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
+	}
+}
+
+// compute does a unit of tiles: for each block of the inner dimension the unit's panels of B pass by each of its panels of A.
+func (r *run[T]) compute(x block, unit int) {
+	p, mc, b := &r.product, r.machine, &r.blocks
+	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
+	unitsByRow := ceil(rows, b.unitRows)
+	row0, col0 := unit%unitsByRow*b.unitRows, unit/unitsByRow*b.unitCols
+	row1, col1 := min(row0+b.unitRows, rows), min(col0+b.unitCols, cols)
+	finish := x.from+x.deep == p.K && p.needed()
+	for from := 0; from < x.deep; from += mc.depth {
+		depth := min(mc.depth, x.deep-from)
+		last := finish && from+depth == x.deep
+		add := p.Add || x.from+from > 0
+		for i := row0; i < row1; i++ {
+			row, next := i*x.rows/rows, (i+1)*x.rows/rows
+			var a *T
+			ars, aks := 1, next-row
+			if b.packA {
+				a = &r.panelsA[from*x.rows+row*depth]
+			} else {
+				ars, aks = p.A.Item, p.A.K
+				a = &p.A.Data[(x.row+row)*ars+(x.from+from)*aks]
+			}
+			for j := col0; j < col1; j++ {
+				col := j * mc.columns
+				columns := min(mc.columns, x.cols-col)
+				var panel *T
+				bks := mc.columns
+				if b.packB {
+					panel = &r.panelsB[from*cols*mc.columns+col*depth]
+				} else {
+					bks = p.B.K
+					panel = &p.B.Data[x.col+col+(x.from+from)*bks]
+				}
+				c := &p.C[(x.row+row)*p.CRow+x.col+col]
+				tile(mc, next-row, columns, c, p.CRow, a, ars, aks, panel, bks, depth, add)
+				if last {
+					p.finish(p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
+				}
+			}
+		}
+	}
+}
