@@ -2,39 +2,42 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 )
 
-// BenchmarkMatMul has the products of a dense layer 784→512 at batch 128: forward, and backward for the
-// weights and for the argument.
+// BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions: those of a dense layer
+// 784→512 at batch 128, its gradients with the same number of multiply-adds, and two squares.
 func BenchmarkMatMul(b *testing.B) {
-	for _, c := range []struct {
-		name   string
-		a, b   [2]int
-		option MatMulOption
-	}{
-		{"NT/128x512x784", [2]int{128, 784}, [2]int{512, 784}, TransB},
-		{"TN/512x784x128", [2]int{128, 512}, [2]int{128, 784}, TransA},
-		{"NN/128x784x512", [2]int{128, 512}, [2]int{512, 784}, 0},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			r := newRig(b, 64<<20).scoped()
-			x, err := r.Full(r.ctx, 0.5, gtensor.Float32, c.a[:]...)
-			require.NoError(b, err)
-			y, err := r.Full(r.ctx, 0.5, gtensor.Float32, c.b[:]...)
-			require.NoError(b, err)
-			b.ReportAllocs()
-			for b.Loop() {
-				z, err := r.MatMul(r.ctx, x, y, c.option)
+	for _, form := range []string{"NN", "NT", "TN", "TT"} {
+		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}} {
+			m, k, n := s[0], s[1], s[2]
+			b.Run(fmt.Sprintf("%s/%dx%dx%d", form, m, k, n), func(b *testing.B) {
+				left, right, option := []int{m, k}, []int{k, n}, MatMulOption(0)
+				if form[0] == 'T' {
+					left, option = []int{k, m}, TransA
+				}
+				if form[1] == 'T' {
+					right, option = []int{n, k}, option|TransB
+				}
+				r := newRig(b, 256<<20).scoped()
+				x, err := r.Full(r.ctx, 0.5, gtensor.Float32, left...)
 				require.NoError(b, err)
-				require.NoError(b, z.Release())
-				require.NoError(b, r.Synchronize(r.ctx))
-			}
-			b.ReportMetric(2*128*512*784*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-		})
+				y, err := r.Full(r.ctx, 0.5, gtensor.Float32, right...)
+				require.NoError(b, err)
+				b.ReportAllocs()
+				for b.Loop() {
+					z, err := r.MatMul(r.ctx, x, y, option)
+					require.NoError(b, err)
+					require.NoError(b, z.Release())
+					require.NoError(b, r.Synchronize(r.ctx))
+				}
+				b.ReportMetric(2*float64(m)*float64(k)*float64(n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+			})
+		}
 	}
 }
 

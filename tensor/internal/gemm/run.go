@@ -38,7 +38,8 @@ func (p *Product[T]) Scratch() int {
 	return b.scratch(mc)
 }
 
-// Run does the product, with as many goroutines as it is worth. scratch has Scratch elements.
+// Run does the product, with as many goroutines as it is worth. scratch has Scratch elements; with fewer, of a time when
+// GOMAXPROCS or the level was another, the calling goroutine does it.
 func (p *Product[T]) Run(scratch []T) {
 	mc := machineOf[T]()
 	helpers := p.helpers(mc)
@@ -49,9 +50,14 @@ func (p *Product[T]) Run(scratch []T) {
 	if p.empty() {
 		return
 	}
+	blocks := p.plan(mc, scratchBytes, helpers+1)
+	if len(scratch) < blocks.scratch(mc) {
+		p.RunAlone()
+		return
+	}
 	w := takeWorkspace[T](0)
 	r := &w.run
-	*r = run[T]{product: *p, machine: mc, blocks: p.plan(mc, scratchBytes, helpers+1)}
+	*r = run[T]{product: *p, machine: mc, blocks: blocks}
 	r.divide(scratch)
 	workers.Do(r, r.phases(), helpers)
 	*r = run[T]{}

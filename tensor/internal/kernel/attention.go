@@ -1,10 +1,6 @@
 package kernel
 
-import (
-	"math"
-
-	"gonum.org/v1/gonum/blas"
-)
+import "math"
 
 // Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one tile of keys after
 // the other, and keeps the greatest score and the sum of exponentials so far; what was added up before a greater score came
@@ -49,7 +45,7 @@ func (p *Attention) at(z int, l Layout) (from int) {
 	return from
 }
 
-// A tile of scores is for the stack, and for gonum to do on one goroutine.
+// A tile of scores is for the stack, and one goroutine's.
 const queryTile, keyTile = 32, 64
 
 // AttentionData are the arrays of an attention; those of the gradient are nil otherwise. The mask is T, or uint8.
@@ -76,18 +72,6 @@ func score[T Float](p *Attention, d *AttentionData[T], s T, mask, i, j int) floa
 	return v
 }
 
-// tileGemm is gemm, which does not take matrices without columns.
-func tileGemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
-	switch {
-	case n > 0 && k > 0:
-		gemm(op, m, n, k, a, lda, b, ldb, beta, c, ldc)
-	case beta == 0:
-		for i := range m {
-			clear(c[i*ldc:][:n])
-		}
-	}
-}
-
 // Attend sets Out and LogSum. A query that sees no key gets 0.
 func Attend[T Float](p *Attention, d *AttentionData[T]) {
 	tiles := (p.L + queryTile - 1) / queryTile
@@ -112,7 +96,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 	}
 	for key := 0; key < p.S && !(p.Causal && key >= row+m); key += keyTile {
 		n := min(keyTile, p.S-key)
-		tileGemm(blas.Trans, m, n, p.E, q, p.Query.Row, k[key*p.Key.Row:], p.Key.Row, 0, scores[:], keyTile)
+		product(m, n, p.E, q, p.Query.Row, k[key*p.Key.Row:], p.Key.Row, false, scores[:], keyTile)
 		for i := range m {
 			line, greatest := scores[i*keyTile:][:n], top[i]
 			var all [keyTile]float64
@@ -134,7 +118,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 				line[j] = T(e)
 			}
 		}
-		tileGemm(blas.NoTrans, m, p.V, n, scores[:], keyTile, v[key*p.Value.Row:], p.Value.Row, 1, out, p.Out.Row)
+		plainProduct(m, p.V, n, scores[:], keyTile, v[key*p.Value.Row:], p.Value.Row, true, out, p.Out.Row)
 	}
 	for i := range m {
 		d.LogSum[z*p.L+row+i] = seen(top[i]) + math.Log(sum[i])
@@ -192,8 +176,8 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], z, row, m, key, 
 	q, k, v := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key)+key*p.Key.Row:], d.V[p.at(z, p.Value)+key*p.Value.Row:]
 	out, dout := d.Out[p.at(z, p.Out)+row*p.Out.Row:], d.DOut[p.at(z, p.Out)+row*p.Out.Row:]
 	mask := p.at(z, p.Mask)
-	tileGemm(blas.Trans, n, m, p.E, k, p.Key.Row, q, p.Query.Row, 0, weights[:], queryTile)
-	tileGemm(blas.Trans, n, m, p.V, v, p.Value.Row, dout, p.Out.Row, 0, slopes[:], queryTile)
+	product(n, m, p.E, k, p.Key.Row, q, p.Query.Row, false, weights[:], queryTile)
+	product(n, m, p.V, v, p.Value.Row, dout, p.Out.Row, false, slopes[:], queryTile)
 	for i := range m {
 		own := dot(dout[i*p.Out.Row:][:p.V], out[i*p.Out.Row:][:p.V])
 		log := d.LogSum[z*p.L+row+i]
@@ -211,7 +195,7 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], z, row, m, key, 
 			turned[i*keyTile+j] = slopes[at]
 		}
 	}
-	tileGemm(blas.NoTrans, n, p.V, m, weights[:], queryTile, dout, p.Out.Row, 1, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row)
-	tileGemm(blas.NoTrans, n, p.E, m, slopes[:], queryTile, q, p.Query.Row, 1, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row)
-	tileGemm(blas.NoTrans, m, p.E, n, turned[:], keyTile, k, p.Key.Row, 1, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row)
+	plainProduct(n, p.V, m, weights[:], queryTile, dout, p.Out.Row, true, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row)
+	plainProduct(n, p.E, m, slopes[:], queryTile, q, p.Query.Row, true, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row)
+	plainProduct(m, p.E, n, turned[:], keyTile, k, p.Key.Row, true, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row)
 }

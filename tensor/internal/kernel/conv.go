@@ -34,8 +34,8 @@ func (p *Conv) tile() int { return min(max(tileElements/p.Inner(), minPlaces), m
 // blocks is the number of parts that the channels of x are cut into, so that few images are work for several goroutines.
 func (p *Conv) blocks(units int) int { return min(max(1, convWorkers/max(1, units)), p.C) }
 
-// workers is how many goroutines do units of so many multiply-adds.
-func workers(units, flops int) int {
+// goroutines is how many goroutines do units of so many multiply-adds.
+func goroutines(units, flops int) int {
 	return min(max(1, units/max(1, grainFlops/max(1, flops))), convWorkers, max(1, units))
 }
 
@@ -48,7 +48,7 @@ func tilesOf(n, tile int) int { return (n + tile - 1) / tile }
 
 // Scratch is the number of elements of scratch memory that Convolve needs on so many processors.
 func (p *Conv) Scratch(procs int) int {
-	return min(procs, workers(p.units(), p.K*p.Inner()*p.tile())) * p.scratch()
+	return min(procs, goroutines(p.units(), p.K*p.Inner()*p.tile())) * p.scratch()
 }
 
 // Convolve sets y to the convolution of x, plus the bias of each channel if there is one.
@@ -61,13 +61,8 @@ func Convolve[T Float](p *Conv, y, x, w, bias, scratch []T) {
 		group := image % p.Groups
 		in, out := x[image*p.C*p.Pixels():][:p.C*p.Pixels()], y[image*p.K*places+from:]
 		wg := w[group*p.K*inner:][:p.K*inner]
-		if inner < shortInner {
-			lowerColumns(p, tmp, in, from, n, 0, p.C)
-			plainProduct(p.K, n, inner, wg, inner, tmp, n, false, out, places)
-		} else {
-			lowerRows(p, tmp, in, from, n, 0, p.C)
-			product(p.K, n, inner, wg, inner, tmp, inner, false, out, places)
-		}
+		lowerColumns(p, tmp, in, from, n, 0, p.C)
+		plainProduct(p.K, n, inner, wg, inner, tmp, n, false, out, places)
 		if bias != nil {
 			for k, b := range bias[group*p.K:][:p.K] {
 				for i := range out[k*places:][:n] {
@@ -142,33 +137,6 @@ func lowerRow[T Float](p *Conv, dst, in []T, from, down, right int) {
 		}
 		for k := range row[a:b] {
 			row[a+k] = src[k*p.Stride[1]]
-		}
-	}
-}
-
-// lowerRows is the transpose of lowerColumns: [n, (to-c)*Window].
-func lowerRows[T Float](p *Conv, dst, x []T, from, n, c, to int) {
-	rows, cols := p.Window[0], p.Window[1]
-	for t := from; t < from+n; t++ {
-		h0, w0 := t/p.Out[1]*p.Stride[0]-p.Pad[0], t%p.Out[1]*p.Stride[1]-p.Pad[1]
-		lo, hi := inside(cols, p.In[1], p.Dilation[1], w0)
-		for k := c; k < to; k++ {
-			in := x[k*p.Pixels():][:p.Pixels()]
-			for r := range rows {
-				row := dst[:cols]
-				dst = dst[cols:]
-				h := h0 + r*p.Dilation[0]
-				if h < 0 || h >= p.In[0] {
-					clear(row)
-					continue
-				}
-				clear(row[:lo])
-				clear(row[hi:])
-				base := h*p.In[1] + w0
-				for s := lo; s < hi; s++ {
-					row[s] = in[base+s*p.Dilation[1]]
-				}
-			}
 		}
 	}
 }

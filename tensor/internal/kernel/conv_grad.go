@@ -6,9 +6,9 @@ func (p *Conv) inputUnits() (units, blocks int) {
 	return p.N * p.Groups * blocks, blocks
 }
 
-// inputScratch is the scratch memory of one goroutine: a tile of products, and one of dy.
+// inputScratch is the scratch memory of one goroutine: a tile of products.
 func (p *Conv) inputScratch(blocks int) int {
-	return p.tile() * (tilesOf(p.C, blocks)*p.Window[0]*p.Window[1] + p.K)
+	return p.tile() * tilesOf(p.C, blocks) * p.Window[0] * p.Window[1]
 }
 
 func (p *Conv) weights() int { return p.Groups * p.K * p.Inner() }
@@ -16,7 +16,7 @@ func (p *Conv) weights() int { return p.Groups * p.K * p.Inner() }
 // InputGradScratch is the number of elements of scratch memory that ConvolveInputGrad needs on so many processors.
 func (p *Conv) InputGradScratch(procs int) int {
 	units, blocks := p.inputUnits()
-	return p.weights() + min(procs, workers(units, p.K*p.Inner()*p.Places()/blocks))*p.inputScratch(blocks)
+	return p.weights() + min(procs, goroutines(units, p.K*p.Inner()*p.Places()/blocks))*p.inputScratch(blocks)
 }
 
 // ConvolveInputGrad sets dx to the gradient of x, plus the bias of each channel if there is one: then it is a transposed
@@ -46,13 +46,8 @@ func ConvolveInputGrad[T Float](p *Conv, dx, dy, w, bias, scratch []T) {
 		rows := (to - c) * window
 		for from := 0; from < places; from += tile {
 			n := min(tile, places-from)
-			cols, rest := tmp[:rows*n], tmp[rows*n:]
-			if p.K < shortInner {
-				plainProduct(rows, n, p.K, wg, p.K, g[from:], places, false, cols, n)
-			} else {
-				transposeTile(rest[:n*p.K], g[from:], p.K, n, places)
-				product(rows, n, p.K, wg, p.K, rest, p.K, false, cols, n)
-			}
+			cols := tmp[:rows*n]
+			plainProduct(rows, n, p.K, wg, p.K, g[from:], places, false, cols, n)
 			raise(p, out, cols, from, n, c, to)
 		}
 	})
@@ -107,7 +102,7 @@ func (p *Conv) weightScratch(blocks int) int {
 func (p *Conv) WeightGradScratch(procs int) int {
 	parts, blocks := p.weightUnits()
 	units := parts * p.Groups * blocks
-	n := min(procs, workers(units, p.N*p.Groups*p.K*p.Inner()*p.Places()/units)) * p.weightScratch(blocks)
+	n := min(procs, goroutines(units, p.N*p.Groups*p.K*p.Inner()*p.Places()/units)) * p.weightScratch(blocks)
 	if parts > 1 {
 		n += parts * p.weights()
 	}
@@ -133,13 +128,8 @@ func ConvolveWeightGrad[T Float](p *Conv, dw, dy, x, scratch []T) {
 			in, g := x[image*p.C*p.Pixels():][:p.C*p.Pixels()], dy[image*p.K*places:][:p.K*places]
 			for from := 0; from < places; from += tile {
 				n := min(tile, places-from)
-				if n < shortInner {
-					lowerRows(p, tmp, in, from, n, c, to)
-					plainProduct(p.K, rows, n, g[from:], places, tmp, rows, add, out, inner)
-				} else {
-					lowerColumns(p, tmp, in, from, n, c, to)
-					product(p.K, rows, n, g[from:], places, tmp, n, add, out, inner)
-				}
+				lowerColumns(p, tmp, in, from, n, c, to)
+				product(p.K, rows, n, g[from:], places, tmp, n, add, out, inner)
 				add = true
 			}
 		}
