@@ -60,9 +60,9 @@ func randomSize(r *rand.Rand) int {
 	switch r.IntN(20) {
 	case 0:
 		return 0
-	case 1:
+	case 1, 2, 3:
 		return 1
-	case 2:
+	case 4:
 		return 41 + r.IntN(600)
 	}
 	return 1 + r.IntN(40)

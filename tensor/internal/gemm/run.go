@@ -25,13 +25,20 @@ func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 
 // helpers is how many other goroutines the product is worth.
 func (p *Product[T]) helpers(mc *machine) int {
-	return min(runtime.GOMAXPROCS(0)-1, p.work()/mc.grain)
+	grain := mc.grain
+	if p.M == 1 || p.N == 1 {
+		grain /= 8 // bound by memory
+	}
+	return min(runtime.GOMAXPROCS(0)-1, p.work()/grain)
 }
 
 // Scratch is the number of elements of scratch memory that Run needs.
 func (p *Product[T]) Scratch() int {
 	mc := machineOf[T]()
 	if p.M == 0 || p.N == 0 || p.K == 0 || p.helpers(mc) < 1 {
+		return 0
+	}
+	if _, ok := p.asVector(mc); ok {
 		return 0
 	}
 	b := p.plan(mc, scratchBytes, 1)
@@ -47,7 +54,15 @@ func (p *Product[T]) Run(scratch []T) {
 		p.RunAlone()
 		return
 	}
-	if p.empty() {
+	if p.empty(mc.level) {
+		return
+	}
+	if v, ok := p.asVector(mc); ok {
+		w := takeWorkspace[T](0)
+		w.vector = v
+		workers.Do(&w.vector, 1, helpers)
+		w.vector = vectorProduct[T]{}
+		w.give()
 		return
 	}
 	blocks := p.plan(mc, scratchBytes, helpers+1)
@@ -66,10 +81,16 @@ func (p *Product[T]) Run(scratch []T) {
 
 // RunAlone does the product on the calling goroutine.
 func (p *Product[T]) RunAlone() {
-	if p.empty() {
+	mc := machineOf[T]()
+	if p.empty(mc.level) {
 		return
 	}
-	mc := machineOf[T]()
+	if v, ok := p.asVector(mc); ok {
+		for unit := range v.Units(0) {
+			v.Run(0, unit)
+		}
+		return
+	}
 	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)} // not a used one: matrices on the caller's stack stay there
 	n := r.blocks.scratch(mc)
 	var w *workspace[T]
@@ -208,7 +229,7 @@ func (r *run[T]) compute(x block, unit int) {
 				c := &p.C[(x.row+row)*p.CRow+x.col+col]
 				tile(mc, next-row, columns, c, p.CRow, a, ars, aks, panel, bks, depth, add)
 				if last {
-					p.finish(p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
+					p.finish(mc.level, p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
 				}
 			}
 		}
