@@ -66,15 +66,27 @@ func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, colu
 	}
 }
 
+// check panics where an element would be outside of its slice, which kernels don't look at.
+func (p *Product[T]) check() {
+	if p.A.Panels == nil {
+		_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
+	}
+	if p.B.Panels == nil {
+		_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
+	}
+	_ = p.C[(p.M-1)*p.CRow+p.N-1]
+}
+
 // work is the number of multiply-adds.
 func (p *Product[T]) work() int { return p.M * p.N * p.K }
 
-// empty does products without elements or without terms, and reports whether this was one.
+// empty does products without elements or without terms, and reports whether this was one. Others are checked.
 func (p *Product[T]) empty(level simd.Level) bool {
 	if p.M == 0 || p.N == 0 {
 		return true
 	}
 	if p.K > 0 {
+		p.check()
 		return false
 	}
 	for i := range p.M {

@@ -98,11 +98,7 @@ func (p *Product[T]) RunAlone() {
 		w = takeWorkspace[T](n)
 		r.divide(w.elements)
 	}
-	for phase := range r.phases() {
-		for unit := range r.Units(phase) {
-			r.Run(phase, unit)
-		}
-	}
+	r.alone()
 	if n > 0 {
 		w.give()
 	}
@@ -170,36 +166,75 @@ func (r *run[T]) Run(phase, unit int) {
 	r.pack(x, unit)
 }
 
-// pack does a unit of packing. In scratch memory, blocks of the inner dimension follow each other, and in those the panels.
+// pack does a unit of packing.
 func (r *run[T]) pack(x block, unit int) {
-	p, mc := &r.product, r.machine
+	mc := r.machine
 	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
 	unitsA := r.packUnitsA(rows)
 	units := unitsA + r.packUnitsB(x, cols)
 	from := unit / units * mc.depth
-	depth := min(mc.depth, x.deep-from)
-	unit %= units
-	if unit < unitsA {
-		for i := unit * packPanels; i < min(unit*packPanels+packPanels, rows); i++ {
-			row, next := i*x.rows/rows, (i+1)*x.rows/rows
-			p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
-		}
+	if unit %= units; unit < unitsA {
+		r.packA(x, from, unit*packPanels, min(unit*packPanels+packPanels, rows))
 		return
 	}
 	unit -= unitsA
-	for j := unit * packPanels; j < min(unit*packPanels+packPanels, cols); j++ {
-		col := j * mc.columns
-		p.B.pack(mc, r.panelsB[from*cols*mc.columns+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
+	r.packB(x, from, unit*packPanels, min(unit*packPanels+packPanels, cols))
+}
+
+// packA and packB fill panels i to end of the block of the inner dimension that begins with from. In scratch memory those
+// blocks follow each other, and the panels in them.
+func (r *run[T]) packA(x block, from, i, end int) {
+	p, mc := &r.product, r.machine
+	rows, depth := ceil(x.rows, mc.rows), min(mc.depth, x.deep-from)
+	for ; i < end; i++ {
+		row, next := i*x.rows/rows, (i+1)*x.rows/rows
+		p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
 	}
 }
 
-// compute does a unit of tiles: for each block of the inner dimension the unit's panels of B pass by each of its panels of A.
+func (r *run[T]) packB(x block, from, j, end int) {
+	p, mc := &r.product, r.machine
+	width, depth := roundUp(x.cols, mc.columns), min(mc.depth, x.deep-from)
+	for ; j < end; j++ {
+		col := j * mc.columns
+		p.B.pack(mc, r.panelsB[from*width+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
+	}
+}
+
+// alone does all blocks.
+func (r *run[T]) alone() {
+	b, mc := &r.blocks, r.machine
+	for i := range b.count() {
+		x := b.at(i)
+		rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
+		for from := 0; from < x.deep; from += mc.depth {
+			if b.packA {
+				r.packA(x, from, 0, rows)
+			}
+			if b.packB && x.row == 0 {
+				r.packB(x, from, 0, cols)
+			}
+		}
+		for col := 0; col < cols; col += b.unitCols {
+			r.tiles(x, 0, rows, col, min(col+b.unitCols, cols))
+		}
+	}
+}
+
+// compute does a unit of tiles.
 func (r *run[T]) compute(x block, unit int) {
+	b := &r.blocks
+	rows, cols := ceil(x.rows, r.machine.rows), ceil(x.cols, r.machine.columns)
+	byRow := ceil(rows, b.unitRows)
+	row, col := unit%byRow*b.unitRows, unit/byRow*b.unitCols
+	r.tiles(x, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
+}
+
+// tiles computes those of panels row0 to row1 and col0 to col1: for each block of the inner dimension the panels of B pass by
+// each of the panels of A.
+func (r *run[T]) tiles(x block, row0, row1, col0, col1 int) {
 	p, mc, b := &r.product, r.machine, &r.blocks
-	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
-	unitsByRow := ceil(rows, b.unitRows)
-	row0, col0 := unit%unitsByRow*b.unitRows, unit/unitsByRow*b.unitCols
-	row1, col1 := min(row0+b.unitRows, rows), min(col0+b.unitCols, cols)
+	rows, width := ceil(x.rows, mc.rows), roundUp(x.cols, mc.columns)
 	finish := x.from+x.deep == p.K && p.needed()
 	for from := 0; from < x.deep; from += mc.depth {
 		depth := min(mc.depth, x.deep-from)
@@ -221,7 +256,7 @@ func (r *run[T]) compute(x block, unit int) {
 				var panel *T
 				bks := mc.columns
 				if b.packB {
-					panel = &r.panelsB[from*cols*mc.columns+col*depth]
+					panel = &r.panelsB[from*width+col*depth]
 				} else {
 					bks = p.B.K
 					panel = &p.B.Data[x.col+col+(x.from+from)*bks]
