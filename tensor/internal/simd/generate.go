@@ -1,0 +1,5 @@
+package simd
+
+//go:generate go -C ../avo run ./vector -family arithmetic -out ../simd/arithmetic_amd64.s -stubs ../simd/arithmetic_amd64.go -pkg simd
+//go:generate go -C ../avo run ./vector -family exp -out ../simd/exp_amd64.s -stubs ../simd/exp_amd64.go -pkg simd
+//go:generate go -C ../avo run ./vector -family step -out ../simd/step_amd64.s -stubs ../simd/step_amd64.go -pkg simd
