@@ -36,48 +36,23 @@ func behind[T Float](x []T, lo, hi int) []T {
 	return x[lo:hi]
 }
 
-// momentum is what a step does with the buffer.
-func (s *SGD) momentum(buffer bool) simd.Momentum {
-	switch {
-	case !buffer:
-		return simd.NoMomentum
-	case s.First && s.Nesterov:
-		return simd.FirstNesterov
-	case s.First:
-		return simd.FirstMomentum
-	case s.Nesterov:
-		return simd.LaterNesterov
-	}
-	return simd.LaterMomentum
-}
-
 func sgd[T Float](s SGD, p, g, buf []T) {
 	k := simd.SGDScalars[T]{LR: T(s.LR), Momentum: T(s.Momentum), Keep: T(1 - s.Dampening), Decay: T(s.WeightDecay), Sign: sign[T](s.Maximize)}
-	how := s.momentum(len(buf) > 0)
 	for lo := 0; lo < len(p); lo += most {
 		hi := min(lo+most, len(p))
-		if p, g, buf := p[lo:hi], g[lo:hi], behind(buf, lo, hi); !simd.SGD(how, p, g, buf, &k) {
-			plainSGD(how, p, g, buf, &k)
+		p, g, buf := p[lo:hi], g[lo:hi], behind(buf, lo, hi)
+		switch {
+		case len(buf) == 0:
+			simd.SGD(p, g, &k)
+		case s.First && s.Nesterov:
+			simd.SGDFirstNesterov(p, g, buf, &k)
+		case s.First:
+			simd.SGDFirst(p, g, buf, &k)
+		case s.Nesterov:
+			simd.SGDMomentumNesterov(p, g, buf, &k)
+		default:
+			simd.SGDMomentum(p, g, buf, &k)
 		}
-	}
-}
-
-func plainSGD[T Float](how simd.Momentum, p, g, buf []T, k *simd.SGDScalars[T]) {
-	for i := range p {
-		d := k.Sign*g[i] + k.Decay*p[i]
-		if how != simd.NoMomentum {
-			v := d
-			if how <= simd.LaterNesterov {
-				v = k.Momentum*buf[i] + k.Keep*d
-			}
-			buf[i] = v
-			if how == simd.LaterNesterov || how == simd.FirstNesterov {
-				d += k.Momentum * v
-			} else {
-				d = v
-			}
-		}
-		p[i] -= k.LR * d
 	}
 }
 
@@ -110,24 +85,10 @@ func adam[T Float](s Adam, p, g, m, v, greatest []T) {
 	}
 	for lo := 0; lo < len(p); lo += most {
 		hi := min(lo+most, len(p))
-		if p, g, m, v, top := p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], behind(greatest, lo, hi); !simd.Adam(p, g, m, v, top, &k) {
-			plainAdam(p, g, m, v, top, &k)
-		}
-	}
-}
-
-func plainAdam[T Float](p, g, m, v, greatest []T, k *simd.AdamScalars[T]) {
-	g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
-	for i := range p {
-		w := p[i] * k.Shrink
-		d := k.Sign*g[i] + k.Decay*w
-		mi := m[i] + (d-m[i])*k.C1
-		vi := v[i]*k.Beta2 + k.C2*d*d
-		m[i], v[i] = mi, vi
 		if len(greatest) > 0 {
-			vi = max(greatest[i], vi) // NaN is the greatest
-			greatest[i] = vi
+			simd.AdamGreatest(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], greatest[lo:hi], &k)
+		} else {
+			simd.Adam(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], &k)
 		}
-		p[i] = w - k.Step*mi/(sqrt(vi)*k.Inverse+k.Eps)
 	}
 }

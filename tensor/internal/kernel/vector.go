@@ -12,6 +12,24 @@ const (
 // most is how many elements assembly gets at a time: the scheduler and the garbage collector can't interrupt it.
 const most = 8 << 10
 
+// vectors is whether loops run vector instructions.
+func vectors() bool { return simd.Active() > simd.NEON }
+
+// mathGrain is the grain of loops of transcendental functions, rowGrain of others that package simd has.
+func mathGrain() int {
+	if vectors() {
+		return grainVectorMath
+	}
+	return grainMath
+}
+
+func rowGrain() int {
+	if vectors() {
+		return grainCheap
+	}
+	return grainCheap / 4
+}
+
 // mapVector sets dst[i] = f(x[i]).
 func mapVector[T Float](f simd.UnaryFunc[T], grain int, dst, x []T, c, d T) {
 	if len(dst) < 2*grain {

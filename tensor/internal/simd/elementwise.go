@@ -22,7 +22,7 @@ const (
 	Exp       // within 0.501 ulp, or 1 for float64
 	Tanh      // 0.501, 2
 	Sigmoid   // 0.501, 2
-	SiLU      // 0.501, 3
+	SiLU      // 0.501, 3; less near where the sigmoid is subnormal
 	unaries
 )
 

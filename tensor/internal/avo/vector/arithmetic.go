@@ -103,7 +103,7 @@ func (u unit) stepped(s *stream, param string) {
 	build.TESTQ(s.step, s.step)
 	build.JNE(operand.LabelRef(walks))
 	spread := build.AllocLocal(u.bytes())
-	one := unit{u.wide, s.size, s.size}
+	one := unit{wide: u.wide, elem: s.size, calc: s.size}
 	one.move(one.fill(operand.Mem{Base: s.at}, s.size), spread)
 	build.LEAQ(spread, s.at)
 	build.Label(walks)

@@ -38,7 +38,7 @@ const (
 )
 
 // long says that all digits of float64 are wanted.
-func (u unit) long() bool { return u.elem == 8 }
+func (u unit) long() bool { return u.elem == 8 || u.precise }
 
 // whole is n, the nearest whole number to x/ln 2, as a number, and as shifter + n.
 func (u unit) whole(x vector) (n, shifted vector) {
@@ -74,17 +74,29 @@ func (u unit) within(x vector, lo, hi float64) vector {
 
 // exp is e^x, for float32 as a number that float64 holds, without overflow and underflow.
 func (u unit) exp(x vector) vector {
+	if u.long() {
+		return u.expWithin(u.within(x, -746, 710))
+	}
+	return u.expWithin(u.within(x, -700, 89))
+}
+
+// expMinus is e^x for x ≤ 0.
+func (u unit) expMinus(x vector) vector {
+	if u.long() {
+		return u.expWithin(u.max(u.all(num(-746)), x))
+	}
+	return u.expWithin(u.max(u.all(num(-700)), x))
+}
+
+func (u unit) expWithin(x vector) vector {
+	n, shifted := u.whole(x)
 	if !u.long() {
-		x = u.within(x, -104, 89)
-		n, shifted := u.whole(x)
 		p := u.horner(u.rest(x, n), expShort)
 		exponent := u.shiftLeft(shifted, 52)
 		d := u.new()
 		u.emit(addWhole, exponent, p, d)
 		return d
 	}
-	x = u.within(x, -746, 710)
-	n, shifted := u.whole(x)
 	p := u.expm1Rest(u.rest(x, n))
 	p = u.add(p, num(1))
 	if u.wide {
@@ -96,7 +108,6 @@ func (u unit) exp(x vector) vector {
 	half := u.all(num(0.5))
 	half = u.fma(half, n, num(shifter))
 	rest := u.sub(n, u.sub(half, num(shifter)))
-	_ = shifted
 	return u.mul(u.mul(p, u.power(half)), u.power(u.add(rest, num(shifter))))
 }
 
@@ -130,7 +141,7 @@ func (u unit) tanh(x vector) vector {
 
 // sigmoid is 1/(1 + e^-|x|), or e^-|x| times that for a negative x.
 func (u unit) sigmoid(x vector) vector {
-	e := u.exp(u.minusAbs(x))
+	e := u.expMinus(u.minusAbs(x))
 	numerator := u.choose(u.cmp(lessThan, x, num(0)), e, u.all(num(1)))
 	return u.div(numerator, u.add(e, num(1)))
 }
@@ -143,7 +154,9 @@ func exponentials() {
 		{"exp", "sets dst to e to the power of x", unit.exp},
 		{"tanh", "sets dst to the hyperbolic tangent of x", unit.tanh},
 		{"sigmoid", "sets dst to 1/(1 + exp(-x))", unit.sigmoid},
-		{"silu", "sets dst to x/(1 + exp(-x))", func(u unit, x vector) vector { return u.mul(u.sigmoid(x), x) }},
+		{"silu", "sets dst to x/(1 + exp(-x))", func(u unit, x vector) vector {
+			return u.mul(u.only(u.cmp(atLeast, x, num(-745)), u.sigmoid(x)), x) // -Inf times 0 is NaN
+		}},
 	} {
 		eachUnit(true, func(u unit) { u.unary(f.name, f.doc, 2, func(x, _, _ vector) vector { return f.of(u, x) }) })
 	}

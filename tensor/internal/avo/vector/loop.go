@@ -211,7 +211,7 @@ func eachUnit(double bool, f func(u unit)) {
 			if double {
 				calc = 8
 			}
-			f(unit{wide, elem, calc})
+			f(unit{wide: wide, elem: elem, calc: calc})
 		}
 	}
 }

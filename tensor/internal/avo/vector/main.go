@@ -15,11 +15,19 @@ var families = map[string]func(){
 	"arithmetic": arithmetic,
 	"exp":        exponentials,
 	"step":       steps,
+	"sum":        sums,
+	"row":        rows,
 }
 
 func main() {
 	family := flag.String("family", "", "which functions to generate")
+	amd64 := flag.String("dispatch", "", "where to write the Go functions that call all families' assembly, in place of that")
+	other := flag.String("other", "", "where to write those of other processors")
 	flag.Parse()
+	if *amd64 != "" {
+		dispatch(*amd64, *other)
+		return
+	}
 	generate, ok := families[*family]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "no family %q\n", *family)

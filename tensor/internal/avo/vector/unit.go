@@ -15,6 +15,7 @@ import (
 type unit struct {
 	wide       bool // AVX-512, else AVX2
 	elem, calc int
+	precise    bool // with all digits of float64, whatever the elements are
 }
 
 // vector is a register of numbers.
