@@ -4,7 +4,9 @@ import (
 	"math"
 	"math/big"
 
+	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
 )
 
 // Functions of the exponential are computed in float64. With x = n·ln 2 + r and |r| ≤ ln 2 / 2, e^x is 2^n·e^r, and e^r a polynomial:
@@ -88,7 +90,42 @@ func (u unit) expMinus(x vector) vector {
 	return u.expWithin(u.max(u.all(num(-700)), x))
 }
 
+// eighths is the table of 2^(j/8), less j in the bits that come above the fraction's when 8n + j is shifted there.
+func eighths() operand.Mem {
+	m := build.GLOBL("eighths", attr.RODATA|attr.NOPTR)
+	for j := range 8 {
+		v := math.Float64bits(math.Exp2(float64(j) / 8))
+		build.DATA(8*j, operand.U64(v-uint64(j)<<49))
+	}
+	return m
+}
+
+var (
+	eighthTable operand.Mem
+	expEighth   = fit(expSeries(0), -halfLn2/8, halfLn2/8, 4)
+)
+
+// expEighths is e^x for float32 with AVX-512, where a register holds 2^(j/8) for all j: with x = (8n + j)/8 ln 2 + r the polynomial is
+// short.
+func (u unit) expEighths(x vector) vector {
+	shifted := u.all(num(8 / math.Ln2))
+	shifted = u.fma(shifted, x, num(shifter))
+	n := u.sub(shifted, num(shifter))
+	u.deduct(x, n, num(math.Ln2/8))
+	p := u.horner(x, expEighth)
+	if eighthTable.Symbol.Name == "" {
+		eighthTable = eighths()
+	}
+	s := u.new()
+	build.VPERMPD(eighthTable, shifted, s)
+	u.emit(addWhole, u.shiftLeft(shifted, 49), s, s)
+	return u.mul(p, s)
+}
+
 func (u unit) expWithin(x vector) vector {
+	if u.wide && !u.long() {
+		return u.expEighths(x)
+	}
 	n, shifted := u.whole(x)
 	if !u.long() {
 		p := u.horner(u.rest(x, n), expShort)
