@@ -31,7 +31,7 @@ func (u Unary) Name() string {
 }
 
 // vectorUnary are those that package simd has.
-var vectorUnary = [...]simd.Unary{Neg: simd.Neg, Exp: simd.Exp, Tanh: simd.Tanh, Sigmoid: simd.Sigmoid, ReLU: simd.ReLU, Sqrt: simd.Sqrt,
+var vectorUnary = [...]simd.Unary{Neg: simd.Neg, Exp: simd.Exp, Log: simd.Log, Tanh: simd.Tanh, Sigmoid: simd.Sigmoid, ReLU: simd.ReLU, Sqrt: simd.Sqrt,
 	Square: simd.Square, AddConst: simd.AddConst, MulConst: simd.MulConst, PowConst: simd.NoUnary}
 
 // Map sets dst[i] = u(x[i]).

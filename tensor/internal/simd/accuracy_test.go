@@ -22,10 +22,13 @@ type approximation struct {
 }
 
 var approximations = map[Unary]approximation{
-	Exp:     {reference.Exp, 0.501, 1, true},
+	Exp:     {reference.Exp, 0.502, 1, true},
 	Tanh:    {reference.Tanh, 0.501, 2, true},
-	Sigmoid: {reference.Sigmoid, 0.501, 2, true},
-	SiLU:    {func(x float64) float64 { return x * reference.Sigmoid(x) }, 0.501, 3, false},
+	Sigmoid: {reference.Sigmoid, 0.502, 2, true},
+	SiLU:    {func(x float64) float64 { return x * reference.Sigmoid(x) }, 0.502, 3, false},
+	Log:     {reference.Log, 0.501, 2, false},
+	Erf:     {math.Erf, 0.501, 2, true},
+	Rsqrt:   {func(x float64) float64 { return 1 / math.Sqrt(x) }, 0.501, 2, false},
 }
 
 // quick are what is near enough of a function for its results in float32.
@@ -38,6 +41,9 @@ var quick = map[Unary]func(x float64) float64{
 		}
 		return 1 / (1 + math.Exp(-x))
 	},
+	Log:   math.Log,
+	Erf:   math.Erf,
+	Rsqrt: func(x float64) float64 { return 1 / math.Sqrt(x) },
 	SiLU: func(x float64) float64 {
 		if x < 0 {
 			return x * (math.Exp(x) / (1 + math.Exp(x)))

@@ -14,15 +14,23 @@ const (
 	Abs
 	Sqrt
 	Square
-	ReLU      // -0 stays
-	AddConst  // x + c
-	MulConst  // x * c
-	LeakyReLU // c times what is not positive
-	Clamp     // between c and d
-	Exp       // within 0.501 ulp, or 1 for float64
-	Tanh      // 0.501, 2
-	Sigmoid   // 0.501, 2
-	SiLU      // 0.501, 3; less near where the sigmoid is subnormal
+	ReLU       // -0 stays
+	AddConst   // x + c
+	MulConst   // x * c
+	LeakyReLU  // c times what is not positive
+	Clamp      // between c and d
+	Exp        // within 0.502 ulp, or 1 for float64
+	Tanh       // 0.501, 2
+	Sigmoid    // 0.502, 2
+	SiLU       // 0.502, 3; less near where the sigmoid is subnormal
+	Log        // 0.501, 2
+	Erf        // 0.501, 2
+	Rsqrt      // 0.501, 2
+	GELU       // 0.501, 2 of x
+	GELUTanh   // 0.501, 4 of x
+	ELU        // c (exp(x) - 1) up to 0; 0.501, 3
+	Softplus   // log(1 + exp(c x))/c up to c x = d; 0.501, 4
+	LogSigmoid // 0.502, 3
 	unaries
 )
 
@@ -47,6 +55,31 @@ const (
 	binaries
 )
 
+// Gradient is that of an elementwise function's argument: a gradient dy times the derivative at v, the argument or, where they say so,
+// the result.
+type Gradient uint8
+
+// The gradients.
+const (
+	NoGradient Gradient = iota // none: GradientOf gives nil
+	AbsGrad
+	ErfGrad
+	RsqrtGrad // of the result
+	GELUGrad
+	GELUTanhGrad
+	SiLUGrad
+	ELUGrad
+	SoftplusGrad
+	LeakyReLUGrad // of the result
+	HardtanhGrad  // of the result
+	LogSigmoidGrad
+	ClampGrad
+	gradients
+)
+
+// GradientFunc sets n elements of dst, which may be dy or v.
+type GradientFunc[T Float] = func(dst, dy, v *T, n int, c, d T)
+
 // UnaryFunc sets n elements of dst, which may be x. Some take c and d.
 type UnaryFunc[T Float] = func(dst, x *T, n int, c, d T)
 
@@ -70,4 +103,13 @@ func BinaryOf[T Float](f Binary) BinaryFunc[T] {
 		return g
 	}
 	return any(binary64[l][f]).(BinaryFunc[T])
+}
+
+// GradientOf is the function at the active level, or nil.
+func GradientOf[T Float](f Gradient) GradientFunc[T] {
+	l := Active()
+	if g, ok := any(gradient32[l][f]).(GradientFunc[T]); ok {
+		return g
+	}
+	return any(gradient64[l][f]).(GradientFunc[T])
 }

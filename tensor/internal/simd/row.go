@@ -2,7 +2,9 @@ package simd
 
 import "math"
 
-func plainExpToPrecise[T Float](dst []float64, x []T, top float64) float64 { return plainExpTo(dst, x, top) }
+func plainExpToPrecise[T Float](dst []float64, x []T, top float64) float64 {
+	return plainExpTo(dst, x, top)
+}
 
 func plainExpTo[T Float](dst []float64, x []T, top float64) float64 {
 	if len(dst) > leaf {

@@ -15,6 +15,7 @@ var families = map[string]func(){
 	"arithmetic": arithmetic,
 	"exp":        exponentials,
 	"step":       steps,
+	"function":   functions,
 	"sum":        sums,
 	"row":        rows,
 }

@@ -115,6 +115,7 @@ var (
 	fma231   = instruction{build.VFMADD231PS, build.VFMADD231PD, build.VFMADD231PS_BCST, build.VFMADD231PD_BCST}
 	fnma213  = instruction{build.VFNMADD213PS, build.VFNMADD213PD, build.VFNMADD213PS_BCST, build.VFNMADD213PD_BCST}
 	fnma231  = instruction{build.VFNMADD231PS, build.VFNMADD231PD, build.VFNMADD231PS_BCST, build.VFNMADD231PD_BCST}
+	fmsub213 = instruction{build.VFMSUB213PS, build.VFMSUB213PD, build.VFMSUB213PS_BCST, build.VFMSUB213PD_BCST}
 	addWhole = instruction{build.VPADDD, build.VPADDQ, build.VPADDD_BCST, build.VPADDQ_BCST}
 	subWhole = instruction{build.VPSUBD, build.VPSUBQ, build.VPSUBD_BCST, build.VPSUBQ_BCST}
 )
@@ -238,6 +239,7 @@ const (
 	equal       = 0x00
 	unordered   = 0x03 // one is NaN
 	notAtMost   = 0x16 // or NaN
+	notAtLeast  = 0x19 // or NaN
 )
 
 // condition holds for some lanes.
