@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -217,7 +218,10 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 			assert.Contains(t, s.last.Writes, x.memory(), "%s writes %v", c.name, x)
 		}
 	}
-	y, err := r.MatMul(r.ctx, a, b, TransA, TransB)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	large, err := r.Full(r.ctx, 1, gtensor.Float32, 200, 200)
+	require.NoError(t, err)
+	y, err := r.MatMul(r.ctx, large, large, TransA, TransB) // worth several goroutines, which share its panels
 	require.NoError(t, err)
 	require.Equal(t, 3, len(s.last.Reads), "both factors and the scratch memory")
 	require.Equal(t, 2, len(s.last.Writes), "the result %v and the scratch memory", y)

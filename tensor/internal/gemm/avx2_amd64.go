@@ -104,6 +104,21 @@ func transposeFloat32AVX2(dst *byte, dks uintptr, src *byte, srs uintptr, k uint
 //go:noescape
 func copyRowsFloat32AVX2(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
+// finishFloat32AVX2 finishes rows and columns, at least one of each.
+//
+//go:noescape
+func finishFloat32AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+
+// dotsFloat32AVX2 sets dst[i] to the product of row i of x and v, or adds it, for rows and k > 0.
+//
+//go:noescape
+func dotsFloat32AVX2(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+
+// addRowsFloat32AVX2 adds rows > 0 of x, times their factors, to c.
+//
+//go:noescape
+func addRowsFloat32AVX2(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+
 // tileFloat64Rows1AVX2 is a tile of 1 rows.
 //
 //go:noescape
@@ -203,3 +218,18 @@ func transposeFloat64AVX2(dst *byte, dks uintptr, src *byte, srs uintptr, k uint
 //
 //go:noescape
 func copyRowsFloat64AVX2(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
+
+// finishFloat64AVX2 finishes rows and columns, at least one of each.
+//
+//go:noescape
+func finishFloat64AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+
+// dotsFloat64AVX2 sets dst[i] to the product of row i of x and v, or adds it, for rows and k > 0.
+//
+//go:noescape
+func dotsFloat64AVX2(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+
+// addRowsFloat64AVX2 adds rows > 0 of x, times their factors, to c.
+//
+//go:noescape
+func addRowsFloat64AVX2(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)

@@ -2042,6 +2042,384 @@ narrow:
 	VZEROUPPER
 	RET
 
+// func finishFloat32AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+// Requires: AVX
+TEXT ·finishFloat32AVX2(SB), NOSPLIT, $0-56
+	MOVQ   c+0(FP), AX
+	MOVQ   crs+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   columns+24(FP), BX
+	MOVQ   rowBias+32(FP), SI
+	MOVQ   columnBias+40(FP), DI
+	MOVQ   relu+48(FP), R8
+	VXORPS Y0, Y0, Y0
+	MOVQ   BX, R9
+	ANDQ   $0x07, R9
+	SUBQ   R9, BX
+	SHLQ   $0x02, BX
+	LEAQ   maskAVX2Float32<>+64(SB), R10
+	MOVQ   R9, R11
+	SHLQ   $0x02, R11
+	SUBQ   R11, R10
+
+row:
+	VXORPS       Y1, Y1, Y1
+	TESTQ        SI, SI
+	JZ           begin
+	VBROADCASTSS (SI), Y1
+	ADDQ         $0x04, SI
+
+begin:
+	XORQ R11, R11
+	CMPQ R11, BX
+	JE   tail
+
+full:
+	VMOVUPS (AX)(R11*1), Y2
+	TESTQ   SI, SI
+	JZ      fullNoRow
+	VADDPS  Y1, Y2, Y2
+
+fullNoRow:
+	TESTQ   DI, DI
+	JZ      fullNoColumn
+	VMOVUPS (DI)(R11*1), Y3
+	VADDPS  Y3, Y2, Y2
+
+fullNoColumn:
+	TESTQ  R8, R8
+	JZ     fullStore
+	VMAXPS Y2, Y0, Y2
+
+fullStore:
+	VMOVUPS Y2, (AX)(R11*1)
+	ADDQ    $0x20, R11
+	CMPQ    R11, BX
+	JNE     full
+
+tail:
+	TESTQ      R9, R9
+	JZ         next
+	VMOVUPS    (R10), Y3
+	VMASKMOVPS (AX)(R11*1), Y3, Y2
+	TESTQ      SI, SI
+	JZ         tailNoRow
+	VADDPS     Y1, Y2, Y2
+
+tailNoRow:
+	TESTQ      DI, DI
+	JZ         tailNoColumn
+	VMOVUPS    (R10), Y3
+	VMASKMOVPS (DI)(R11*1), Y3, Y3
+	VADDPS     Y3, Y2, Y2
+
+tailNoColumn:
+	TESTQ  R8, R8
+	JZ     tailStore
+	VMAXPS Y2, Y0, Y2
+
+tailStore:
+	VMOVUPS    (R10), Y3
+	VMASKMOVPS Y2, Y3, (AX)(R11*1)
+
+next:
+	ADDQ CX, AX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func dotsFloat32AVX2(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+// Requires: AVX, FMA3
+TEXT ·dotsFloat32AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), AX
+	MOVQ dstStride+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ xrs+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ v+40(FP), DI
+	MOVQ k+48(FP), R8
+	MOVQ R8, R9
+	ANDQ $0x07, R9
+	MOVQ R8, R10
+	SUBQ R9, R10
+	SHLQ $0x02, R10
+	ANDQ $-32, R8
+	SHLQ $0x02, R8
+	LEAQ maskAVX2Float32<>+64(SB), R11
+	MOVQ R9, R12
+	SHLQ $0x02, R12
+	SUBQ R12, R11
+
+rows2:
+	CMPQ   SI, $0x02
+	JB     end2
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	LEAQ   (DX)(BX*1), R12
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	XORQ   R13, R13
+
+several2:
+	CMPQ        R13, R8
+	JE          one2
+	VMOVUPS     (DI)(R13*1), Y9
+	VFMADD231PS (DX)(R13*1), Y9, Y1
+	VFMADD231PS (R12)(R13*1), Y9, Y5
+	VMOVUPS     32(DI)(R13*1), Y9
+	VFMADD231PS 32(DX)(R13*1), Y9, Y2
+	VFMADD231PS 32(R12)(R13*1), Y9, Y6
+	VMOVUPS     64(DI)(R13*1), Y9
+	VFMADD231PS 64(DX)(R13*1), Y9, Y3
+	VFMADD231PS 64(R12)(R13*1), Y9, Y7
+	VMOVUPS     96(DI)(R13*1), Y9
+	VFMADD231PS 96(DX)(R13*1), Y9, Y4
+	VFMADD231PS 96(R12)(R13*1), Y9, Y8
+	ADDQ        $+128, R13
+	JMP         several2
+
+one2:
+	CMPQ        R13, R10
+	JE          rest2
+	VMOVUPS     (DI)(R13*1), Y9
+	VFMADD231PS (DX)(R13*1), Y9, Y1
+	VFMADD231PS (R12)(R13*1), Y9, Y5
+	ADDQ        $0x20, R13
+	JMP         one2
+
+rest2:
+	TESTQ       R9, R9
+	JZ          sum2
+	VMOVUPS     (R11), Y0
+	VMASKMOVPS  (DI)(R13*1), Y0, Y9
+	VMOVUPS     (R11), Y0
+	VMASKMOVPS  (DX)(R13*1), Y0, Y0
+	VFMADD231PS Y0, Y9, Y1
+	VMOVUPS     (R11), Y0
+	VMASKMOVPS  (R12)(R13*1), Y0, Y0
+	VFMADD231PS Y0, Y9, Y5
+
+sum2:
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y4, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VMOVHLPS     X1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDSS       X0, X1, X1
+	MOVQ         add+56(FP), DX
+	TESTQ        DX, DX
+	JZ           set0of2
+	VADDSS       (AX), X1, X1
+
+set0of2:
+	VMOVSS       X1, (AX)
+	ADDQ         CX, AX
+	VADDPS       Y6, Y5, Y5
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y7, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPS       X0, X5, X5
+	VMOVHLPS     X5, X5, X0
+	VADDPS       X0, X5, X5
+	VMOVSHDUP    X5, X0
+	VADDSS       X0, X5, X5
+	MOVQ         add+56(FP), DX
+	TESTQ        DX, DX
+	JZ           set1of2
+	VADDSS       (AX), X5, X5
+
+set1of2:
+	VMOVSS X5, (AX)
+	ADDQ   CX, AX
+	LEAQ   (R12)(BX*1), DX
+	SUBQ   $0x02, SI
+	JMP    rows2
+
+end2:
+rows1:
+	CMPQ   SI, $0x01
+	JB     end1
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R12, R12
+
+several1:
+	CMPQ        R12, R8
+	JE          one1
+	VMOVUPS     (DI)(R12*1), Y5
+	VFMADD231PS (DX)(R12*1), Y5, Y1
+	VMOVUPS     32(DI)(R12*1), Y5
+	VFMADD231PS 32(DX)(R12*1), Y5, Y2
+	VMOVUPS     64(DI)(R12*1), Y5
+	VFMADD231PS 64(DX)(R12*1), Y5, Y3
+	VMOVUPS     96(DI)(R12*1), Y5
+	VFMADD231PS 96(DX)(R12*1), Y5, Y4
+	ADDQ        $+128, R12
+	JMP         several1
+
+one1:
+	CMPQ        R12, R10
+	JE          rest1
+	VMOVUPS     (DI)(R12*1), Y5
+	VFMADD231PS (DX)(R12*1), Y5, Y1
+	ADDQ        $0x20, R12
+	JMP         one1
+
+rest1:
+	TESTQ       R9, R9
+	JZ          sum1
+	VMOVUPS     (R11), Y0
+	VMASKMOVPS  (DI)(R12*1), Y0, Y5
+	VMOVUPS     (R11), Y0
+	VMASKMOVPS  (DX)(R12*1), Y0, Y0
+	VFMADD231PS Y0, Y5, Y1
+
+sum1:
+	VADDPS       Y2, Y1, Y1
+	VADDPS       Y4, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPS       X0, X1, X1
+	VMOVHLPS     X1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSHDUP    X1, X0
+	VADDSS       X0, X1, X1
+	MOVQ         add+56(FP), R12
+	TESTQ        R12, R12
+	JZ           set0of1
+	VADDSS       (AX), X1, X1
+
+set0of1:
+	VMOVSS X1, (AX)
+	ADDQ   CX, AX
+	LEAQ   (DX)(BX*1), DX
+	SUBQ   $0x01, SI
+	JMP    rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func addRowsFloat32AVX2(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+// Requires: AVX, FMA3
+TEXT ·addRowsFloat32AVX2(SB), NOSPLIT, $0-56
+	MOVQ c+0(FP), AX
+	MOVQ columns+8(FP), CX
+	MOVQ x+32(FP), DX
+	MOVQ xrs+40(FP), BX
+	MOVQ rows+48(FP), SI
+	MOVQ CX, DI
+	ANDQ $0x07, DI
+	SUBQ DI, CX
+	SHLQ $0x02, CX
+	LEAQ maskAVX2Float32<>+64(SB), R8
+	MOVQ DI, R9
+	SHLQ $0x02, R9
+	SUBQ R9, R8
+	MOVQ factors+16(FP), R9
+
+rows4:
+	CMPQ         SI, $0x04
+	JB           end4
+	MOVQ         factorStride+24(FP), R10
+	VBROADCASTSS (R9), Y1
+	ADDQ         R10, R9
+	LEAQ         (DX)(BX*1), R11
+	VBROADCASTSS (R9), Y2
+	ADDQ         R10, R9
+	LEAQ         (R11)(BX*1), R12
+	VBROADCASTSS (R9), Y3
+	ADDQ         R10, R9
+	LEAQ         (R12)(BX*1), R13
+	VBROADCASTSS (R9), Y4
+	ADDQ         R10, R9
+	XORQ         R10, R10
+
+full4:
+	CMPQ        R10, CX
+	JE          rest4
+	VMOVUPS     (AX)(R10*1), Y5
+	VFMADD231PS (DX)(R10*1), Y1, Y5
+	VFMADD231PS (R11)(R10*1), Y2, Y5
+	VFMADD231PS (R12)(R10*1), Y3, Y5
+	VFMADD231PS (R13)(R10*1), Y4, Y5
+	VMOVUPS     Y5, (AX)(R10*1)
+	ADDQ        $0x20, R10
+	JMP         full4
+
+rest4:
+	TESTQ       DI, DI
+	JZ          next4
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (AX)(R10*1), Y0, Y5
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (DX)(R10*1), Y0, Y0
+	VFMADD231PS Y0, Y1, Y5
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (R11)(R10*1), Y0, Y0
+	VFMADD231PS Y0, Y2, Y5
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (R12)(R10*1), Y0, Y0
+	VFMADD231PS Y0, Y3, Y5
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (R13)(R10*1), Y0, Y0
+	VFMADD231PS Y0, Y4, Y5
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  Y5, Y0, (AX)(R10*1)
+
+next4:
+	LEAQ (R13)(BX*1), DX
+	SUBQ $0x04, SI
+	JMP  rows4
+
+end4:
+rows1:
+	CMPQ         SI, $0x01
+	JB           end1
+	MOVQ         factorStride+24(FP), R10
+	VBROADCASTSS (R9), Y1
+	ADDQ         R10, R9
+	XORQ         R10, R10
+
+full1:
+	CMPQ        R10, CX
+	JE          rest1
+	VMOVUPS     (AX)(R10*1), Y2
+	VFMADD231PS (DX)(R10*1), Y1, Y2
+	VMOVUPS     Y2, (AX)(R10*1)
+	ADDQ        $0x20, R10
+	JMP         full1
+
+rest1:
+	TESTQ       DI, DI
+	JZ          next1
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (AX)(R10*1), Y0, Y2
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  (DX)(R10*1), Y0, Y0
+	VFMADD231PS Y0, Y1, Y2
+	VMOVUPS     (R8), Y0
+	VMASKMOVPS  Y2, Y0, (AX)(R10*1)
+
+next1:
+	LEAQ (DX)(BX*1), DX
+	SUBQ $0x01, SI
+	JMP  rows1
+
+end1:
+	VZEROUPPER
+	RET
+
 // func tileFloat64Rows1AVX2(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tileFloat64Rows1AVX2(SB), NOSPLIT, $0-72
@@ -4009,5 +4387,377 @@ narrow:
 	ADDQ       CX, AX
 	DECQ       SI
 	JNZ        narrow
+	VZEROUPPER
+	RET
+
+// func finishFloat64AVX2(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+// Requires: AVX
+TEXT ·finishFloat64AVX2(SB), NOSPLIT, $0-56
+	MOVQ   c+0(FP), AX
+	MOVQ   crs+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   columns+24(FP), BX
+	MOVQ   rowBias+32(FP), SI
+	MOVQ   columnBias+40(FP), DI
+	MOVQ   relu+48(FP), R8
+	VXORPS Y0, Y0, Y0
+	MOVQ   BX, R9
+	ANDQ   $0x03, R9
+	SUBQ   R9, BX
+	SHLQ   $0x03, BX
+	LEAQ   maskAVX2Float64<>+64(SB), R10
+	MOVQ   R9, R11
+	SHLQ   $0x03, R11
+	SUBQ   R11, R10
+
+row:
+	VXORPS       Y1, Y1, Y1
+	TESTQ        SI, SI
+	JZ           begin
+	VBROADCASTSD (SI), Y1
+	ADDQ         $0x08, SI
+
+begin:
+	XORQ R11, R11
+	CMPQ R11, BX
+	JE   tail
+
+full:
+	VMOVUPD (AX)(R11*1), Y2
+	TESTQ   SI, SI
+	JZ      fullNoRow
+	VADDPD  Y1, Y2, Y2
+
+fullNoRow:
+	TESTQ   DI, DI
+	JZ      fullNoColumn
+	VMOVUPD (DI)(R11*1), Y3
+	VADDPD  Y3, Y2, Y2
+
+fullNoColumn:
+	TESTQ  R8, R8
+	JZ     fullStore
+	VMAXPD Y2, Y0, Y2
+
+fullStore:
+	VMOVUPD Y2, (AX)(R11*1)
+	ADDQ    $0x20, R11
+	CMPQ    R11, BX
+	JNE     full
+
+tail:
+	TESTQ      R9, R9
+	JZ         next
+	VMOVUPD    (R10), Y3
+	VMASKMOVPD (AX)(R11*1), Y3, Y2
+	TESTQ      SI, SI
+	JZ         tailNoRow
+	VADDPD     Y1, Y2, Y2
+
+tailNoRow:
+	TESTQ      DI, DI
+	JZ         tailNoColumn
+	VMOVUPD    (R10), Y3
+	VMASKMOVPD (DI)(R11*1), Y3, Y3
+	VADDPD     Y3, Y2, Y2
+
+tailNoColumn:
+	TESTQ  R8, R8
+	JZ     tailStore
+	VMAXPD Y2, Y0, Y2
+
+tailStore:
+	VMOVUPD    (R10), Y3
+	VMASKMOVPD Y2, Y3, (AX)(R11*1)
+
+next:
+	ADDQ CX, AX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func dotsFloat64AVX2(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+// Requires: AVX, FMA3
+TEXT ·dotsFloat64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), AX
+	MOVQ dstStride+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ xrs+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ v+40(FP), DI
+	MOVQ k+48(FP), R8
+	MOVQ R8, R9
+	ANDQ $0x03, R9
+	MOVQ R8, R10
+	SUBQ R9, R10
+	SHLQ $0x03, R10
+	ANDQ $-16, R8
+	SHLQ $0x03, R8
+	LEAQ maskAVX2Float64<>+64(SB), R11
+	MOVQ R9, R12
+	SHLQ $0x03, R12
+	SUBQ R12, R11
+
+rows2:
+	CMPQ   SI, $0x02
+	JB     end2
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	LEAQ   (DX)(BX*1), R12
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	XORQ   R13, R13
+
+several2:
+	CMPQ        R13, R8
+	JE          one2
+	VMOVUPD     (DI)(R13*1), Y9
+	VFMADD231PD (DX)(R13*1), Y9, Y1
+	VFMADD231PD (R12)(R13*1), Y9, Y5
+	VMOVUPD     32(DI)(R13*1), Y9
+	VFMADD231PD 32(DX)(R13*1), Y9, Y2
+	VFMADD231PD 32(R12)(R13*1), Y9, Y6
+	VMOVUPD     64(DI)(R13*1), Y9
+	VFMADD231PD 64(DX)(R13*1), Y9, Y3
+	VFMADD231PD 64(R12)(R13*1), Y9, Y7
+	VMOVUPD     96(DI)(R13*1), Y9
+	VFMADD231PD 96(DX)(R13*1), Y9, Y4
+	VFMADD231PD 96(R12)(R13*1), Y9, Y8
+	ADDQ        $+128, R13
+	JMP         several2
+
+one2:
+	CMPQ        R13, R10
+	JE          rest2
+	VMOVUPD     (DI)(R13*1), Y9
+	VFMADD231PD (DX)(R13*1), Y9, Y1
+	VFMADD231PD (R12)(R13*1), Y9, Y5
+	ADDQ        $0x20, R13
+	JMP         one2
+
+rest2:
+	TESTQ       R9, R9
+	JZ          sum2
+	VMOVUPD     (R11), Y0
+	VMASKMOVPD  (DI)(R13*1), Y0, Y9
+	VMOVUPD     (R11), Y0
+	VMASKMOVPD  (DX)(R13*1), Y0, Y0
+	VFMADD231PD Y0, Y9, Y1
+	VMOVUPD     (R11), Y0
+	VMASKMOVPD  (R12)(R13*1), Y0, Y0
+	VFMADD231PD Y0, Y9, Y5
+
+sum2:
+	VADDPD       Y2, Y1, Y1
+	VADDPD       Y4, Y3, Y3
+	VADDPD       Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	MOVQ         add+56(FP), DX
+	TESTQ        DX, DX
+	JZ           set0of2
+	VADDSD       (AX), X1, X1
+
+set0of2:
+	VMOVSD       X1, (AX)
+	ADDQ         CX, AX
+	VADDPD       Y6, Y5, Y5
+	VADDPD       Y8, Y7, Y7
+	VADDPD       Y7, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X0
+	VADDPD       X0, X5, X5
+	VUNPCKHPD    X5, X5, X0
+	VADDSD       X0, X5, X5
+	MOVQ         add+56(FP), DX
+	TESTQ        DX, DX
+	JZ           set1of2
+	VADDSD       (AX), X5, X5
+
+set1of2:
+	VMOVSD X5, (AX)
+	ADDQ   CX, AX
+	LEAQ   (R12)(BX*1), DX
+	SUBQ   $0x02, SI
+	JMP    rows2
+
+end2:
+rows1:
+	CMPQ   SI, $0x01
+	JB     end1
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	XORQ   R12, R12
+
+several1:
+	CMPQ        R12, R8
+	JE          one1
+	VMOVUPD     (DI)(R12*1), Y5
+	VFMADD231PD (DX)(R12*1), Y5, Y1
+	VMOVUPD     32(DI)(R12*1), Y5
+	VFMADD231PD 32(DX)(R12*1), Y5, Y2
+	VMOVUPD     64(DI)(R12*1), Y5
+	VFMADD231PD 64(DX)(R12*1), Y5, Y3
+	VMOVUPD     96(DI)(R12*1), Y5
+	VFMADD231PD 96(DX)(R12*1), Y5, Y4
+	ADDQ        $+128, R12
+	JMP         several1
+
+one1:
+	CMPQ        R12, R10
+	JE          rest1
+	VMOVUPD     (DI)(R12*1), Y5
+	VFMADD231PD (DX)(R12*1), Y5, Y1
+	ADDQ        $0x20, R12
+	JMP         one1
+
+rest1:
+	TESTQ       R9, R9
+	JZ          sum1
+	VMOVUPD     (R11), Y0
+	VMASKMOVPD  (DI)(R12*1), Y0, Y5
+	VMOVUPD     (R11), Y0
+	VMASKMOVPD  (DX)(R12*1), Y0, Y0
+	VFMADD231PD Y0, Y5, Y1
+
+sum1:
+	VADDPD       Y2, Y1, Y1
+	VADDPD       Y4, Y3, Y3
+	VADDPD       Y3, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X0
+	VADDPD       X0, X1, X1
+	VUNPCKHPD    X1, X1, X0
+	VADDSD       X0, X1, X1
+	MOVQ         add+56(FP), R12
+	TESTQ        R12, R12
+	JZ           set0of1
+	VADDSD       (AX), X1, X1
+
+set0of1:
+	VMOVSD X1, (AX)
+	ADDQ   CX, AX
+	LEAQ   (DX)(BX*1), DX
+	SUBQ   $0x01, SI
+	JMP    rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func addRowsFloat64AVX2(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+// Requires: AVX, FMA3
+TEXT ·addRowsFloat64AVX2(SB), NOSPLIT, $0-56
+	MOVQ c+0(FP), AX
+	MOVQ columns+8(FP), CX
+	MOVQ x+32(FP), DX
+	MOVQ xrs+40(FP), BX
+	MOVQ rows+48(FP), SI
+	MOVQ CX, DI
+	ANDQ $0x03, DI
+	SUBQ DI, CX
+	SHLQ $0x03, CX
+	LEAQ maskAVX2Float64<>+64(SB), R8
+	MOVQ DI, R9
+	SHLQ $0x03, R9
+	SUBQ R9, R8
+	MOVQ factors+16(FP), R9
+
+rows4:
+	CMPQ         SI, $0x04
+	JB           end4
+	MOVQ         factorStride+24(FP), R10
+	VBROADCASTSD (R9), Y1
+	ADDQ         R10, R9
+	LEAQ         (DX)(BX*1), R11
+	VBROADCASTSD (R9), Y2
+	ADDQ         R10, R9
+	LEAQ         (R11)(BX*1), R12
+	VBROADCASTSD (R9), Y3
+	ADDQ         R10, R9
+	LEAQ         (R12)(BX*1), R13
+	VBROADCASTSD (R9), Y4
+	ADDQ         R10, R9
+	XORQ         R10, R10
+
+full4:
+	CMPQ        R10, CX
+	JE          rest4
+	VMOVUPD     (AX)(R10*1), Y5
+	VFMADD231PD (DX)(R10*1), Y1, Y5
+	VFMADD231PD (R11)(R10*1), Y2, Y5
+	VFMADD231PD (R12)(R10*1), Y3, Y5
+	VFMADD231PD (R13)(R10*1), Y4, Y5
+	VMOVUPD     Y5, (AX)(R10*1)
+	ADDQ        $0x20, R10
+	JMP         full4
+
+rest4:
+	TESTQ       DI, DI
+	JZ          next4
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (AX)(R10*1), Y0, Y5
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (DX)(R10*1), Y0, Y0
+	VFMADD231PD Y0, Y1, Y5
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (R11)(R10*1), Y0, Y0
+	VFMADD231PD Y0, Y2, Y5
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (R12)(R10*1), Y0, Y0
+	VFMADD231PD Y0, Y3, Y5
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (R13)(R10*1), Y0, Y0
+	VFMADD231PD Y0, Y4, Y5
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  Y5, Y0, (AX)(R10*1)
+
+next4:
+	LEAQ (R13)(BX*1), DX
+	SUBQ $0x04, SI
+	JMP  rows4
+
+end4:
+rows1:
+	CMPQ         SI, $0x01
+	JB           end1
+	MOVQ         factorStride+24(FP), R10
+	VBROADCASTSD (R9), Y1
+	ADDQ         R10, R9
+	XORQ         R10, R10
+
+full1:
+	CMPQ        R10, CX
+	JE          rest1
+	VMOVUPD     (AX)(R10*1), Y2
+	VFMADD231PD (DX)(R10*1), Y1, Y2
+	VMOVUPD     Y2, (AX)(R10*1)
+	ADDQ        $0x20, R10
+	JMP         full1
+
+rest1:
+	TESTQ       DI, DI
+	JZ          next1
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (AX)(R10*1), Y0, Y2
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  (DX)(R10*1), Y0, Y0
+	VFMADD231PD Y0, Y1, Y2
+	VMOVUPD     (R8), Y0
+	VMASKMOVPD  Y2, Y0, (AX)(R10*1)
+
+next1:
+	LEAQ (DX)(BX*1), DX
+	SUBQ $0x01, SI
+	JMP  rows1
+
+end1:
 	VZEROUPPER
 	RET

@@ -224,6 +224,21 @@ func transposeFloat32AVX512(dst *byte, dks uintptr, src *byte, srs uintptr, k ui
 //go:noescape
 func copyRowsFloat32AVX512(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
 
+// finishFloat32AVX512 finishes rows and columns, at least one of each.
+//
+//go:noescape
+func finishFloat32AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+
+// dotsFloat32AVX512 sets dst[i] to the product of row i of x and v, or adds it, for rows and k > 0.
+//
+//go:noescape
+func dotsFloat32AVX512(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+
+// addRowsFloat32AVX512 adds rows > 0 of x, times their factors, to c.
+//
+//go:noescape
+func addRowsFloat32AVX512(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+
 // tileFloat64Rows1AVX512 is a tile of 1 rows.
 //
 //go:noescape
@@ -443,3 +458,18 @@ func transposeFloat64AVX512(dst *byte, dks uintptr, src *byte, srs uintptr, k ui
 //
 //go:noescape
 func copyRowsFloat64AVX512(dst *byte, dks uintptr, src *byte, sks uintptr, k uintptr, columns uintptr)
+
+// finishFloat64AVX512 finishes rows and columns, at least one of each.
+//
+//go:noescape
+func finishFloat64AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+
+// dotsFloat64AVX512 sets dst[i] to the product of row i of x and v, or adds it, for rows and k > 0.
+//
+//go:noescape
+func dotsFloat64AVX512(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+
+// addRowsFloat64AVX512 adds rows > 0 of x, times their factors, to c.
+//
+//go:noescape
+func addRowsFloat64AVX512(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)

@@ -6978,6 +6978,432 @@ narrow:
 	VZEROUPPER
 	RET
 
+// func finishFloat32AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·finishFloat32AVX512(SB), NOSPLIT, $0-56
+	MOVQ   c+0(FP), AX
+	MOVQ   crs+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   columns+24(FP), BX
+	MOVQ   rowBias+32(FP), SI
+	MOVQ   columnBias+40(FP), DI
+	MOVQ   relu+48(FP), R8
+	VPXORQ Z0, Z0, Z0
+	MOVQ   BX, R9
+	ANDQ   $0x0f, R9
+	SUBQ   R9, BX
+	SHLQ   $0x02, BX
+	MOVQ   $-1, R10
+	BZHIQ  R9, R10, R10
+	KMOVW  R10, K1
+
+row:
+	VPXORQ       Z1, Z1, Z1
+	TESTQ        SI, SI
+	JZ           begin
+	VBROADCASTSS (SI), Z1
+	ADDQ         $0x04, SI
+
+begin:
+	XORQ R10, R10
+	CMPQ R10, BX
+	JE   tail
+
+full:
+	VMOVUPS (AX)(R10*1), Z2
+	TESTQ   SI, SI
+	JZ      fullNoRow
+	VADDPS  Z1, Z2, Z2
+
+fullNoRow:
+	TESTQ   DI, DI
+	JZ      fullNoColumn
+	VMOVUPS (DI)(R10*1), Z3
+	VADDPS  Z3, Z2, Z2
+
+fullNoColumn:
+	TESTQ  R8, R8
+	JZ     fullStore
+	VMAXPS Z2, Z0, Z2
+
+fullStore:
+	VMOVUPS Z2, (AX)(R10*1)
+	ADDQ    $0x40, R10
+	CMPQ    R10, BX
+	JNE     full
+
+tail:
+	TESTQ     R9, R9
+	JZ        next
+	VMOVUPS.Z (AX)(R10*1), K1, Z2
+	TESTQ     SI, SI
+	JZ        tailNoRow
+	VADDPS    Z1, Z2, Z2
+
+tailNoRow:
+	TESTQ     DI, DI
+	JZ        tailNoColumn
+	VMOVUPS.Z (DI)(R10*1), K1, Z3
+	VADDPS    Z3, Z2, Z2
+
+tailNoColumn:
+	TESTQ  R8, R8
+	JZ     tailStore
+	VMAXPS Z2, Z0, Z2
+
+tailStore:
+	VMOVUPS Z2, K1, (AX)(R10*1)
+
+next:
+	ADDQ CX, AX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func dotsFloat32AVX512(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+// Requires: AVX, AVX512F, AVX512VL, BMI2
+TEXT ·dotsFloat32AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  dstStride+8(FP), CX
+	MOVQ  x+16(FP), DX
+	MOVQ  xrs+24(FP), BX
+	MOVQ  rows+32(FP), SI
+	MOVQ  v+40(FP), DI
+	MOVQ  k+48(FP), R8
+	MOVQ  R8, R9
+	ANDQ  $0x0f, R9
+	MOVQ  R8, R10
+	SUBQ  R9, R10
+	SHLQ  $0x02, R10
+	ANDQ  $-64, R8
+	SHLQ  $0x02, R8
+	MOVQ  $-1, R11
+	BZHIQ R9, R11, R11
+	KMOVW R11, K1
+
+rows4:
+	CMPQ   SI, $0x04
+	JB     end4
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	LEAQ   (DX)(BX*1), R11
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	LEAQ   (R11)(BX*1), R12
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	LEAQ   (R12)(BX*1), R13
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	XORQ   R14, R14
+
+several4:
+	CMPQ        R14, R8
+	JE          one4
+	VMOVUPS     (DI)(R14*1), Z16
+	VFMADD231PS (DX)(R14*1), Z16, Z0
+	VFMADD231PS (R11)(R14*1), Z16, Z4
+	VFMADD231PS (R12)(R14*1), Z16, Z8
+	VFMADD231PS (R13)(R14*1), Z16, Z12
+	VMOVUPS     64(DI)(R14*1), Z16
+	VFMADD231PS 64(DX)(R14*1), Z16, Z1
+	VFMADD231PS 64(R11)(R14*1), Z16, Z5
+	VFMADD231PS 64(R12)(R14*1), Z16, Z9
+	VFMADD231PS 64(R13)(R14*1), Z16, Z13
+	VMOVUPS     128(DI)(R14*1), Z16
+	VFMADD231PS 128(DX)(R14*1), Z16, Z2
+	VFMADD231PS 128(R11)(R14*1), Z16, Z6
+	VFMADD231PS 128(R12)(R14*1), Z16, Z10
+	VFMADD231PS 128(R13)(R14*1), Z16, Z14
+	VMOVUPS     192(DI)(R14*1), Z16
+	VFMADD231PS 192(DX)(R14*1), Z16, Z3
+	VFMADD231PS 192(R11)(R14*1), Z16, Z7
+	VFMADD231PS 192(R12)(R14*1), Z16, Z11
+	VFMADD231PS 192(R13)(R14*1), Z16, Z15
+	ADDQ        $+256, R14
+	JMP         several4
+
+one4:
+	CMPQ        R14, R10
+	JE          rest4
+	VMOVUPS     (DI)(R14*1), Z16
+	VFMADD231PS (DX)(R14*1), Z16, Z0
+	VFMADD231PS (R11)(R14*1), Z16, Z4
+	VFMADD231PS (R12)(R14*1), Z16, Z8
+	VFMADD231PS (R13)(R14*1), Z16, Z12
+	ADDQ        $0x40, R14
+	JMP         one4
+
+rest4:
+	TESTQ       R9, R9
+	JZ          sum4
+	VMOVUPS.Z   (DI)(R14*1), K1, Z16
+	VMOVUPS.Z   (DX)(R14*1), K1, Z17
+	VFMADD231PS Z17, Z16, Z0
+	VMOVUPS.Z   (R11)(R14*1), K1, Z17
+	VFMADD231PS Z17, Z16, Z4
+	VMOVUPS.Z   (R12)(R14*1), K1, Z17
+	VFMADD231PS Z17, Z16, Z8
+	VMOVUPS.Z   (R13)(R14*1), K1, Z17
+	VFMADD231PS Z17, Z16, Z12
+
+sum4:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPS        Y16, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X16
+	VADDPS        X16, X0, X0
+	VMOVHLPS      X0, X0, X16
+	VADDPS        X16, X0, X0
+	VMOVSHDUP     X0, X16
+	VADDSS        X16, X0, X0
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set0of4
+	VADDSS        (AX), X0, X0
+
+set0of4:
+	VMOVSS        X0, (AX)
+	ADDQ          CX, AX
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z7, Z6, Z6
+	VADDPS        Z6, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y16
+	VADDPS        Y16, Y4, Y4
+	VEXTRACTF32X4 $0x01, Y4, X16
+	VADDPS        X16, X4, X4
+	VMOVHLPS      X4, X4, X16
+	VADDPS        X16, X4, X4
+	VMOVSHDUP     X4, X16
+	VADDSS        X16, X4, X4
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set1of4
+	VADDSS        (AX), X4, X4
+
+set1of4:
+	VMOVSS        X4, (AX)
+	ADDQ          CX, AX
+	VADDPS        Z9, Z8, Z8
+	VADDPS        Z11, Z10, Z10
+	VADDPS        Z10, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y16
+	VADDPS        Y16, Y8, Y8
+	VEXTRACTF32X4 $0x01, Y8, X16
+	VADDPS        X16, X8, X8
+	VMOVHLPS      X8, X8, X16
+	VADDPS        X16, X8, X8
+	VMOVSHDUP     X8, X16
+	VADDSS        X16, X8, X8
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set2of4
+	VADDSS        (AX), X8, X8
+
+set2of4:
+	VMOVSS        X8, (AX)
+	ADDQ          CX, AX
+	VADDPS        Z13, Z12, Z12
+	VADDPS        Z15, Z14, Z14
+	VADDPS        Z14, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y16
+	VADDPS        Y16, Y12, Y12
+	VEXTRACTF32X4 $0x01, Y12, X16
+	VADDPS        X16, X12, X12
+	VMOVHLPS      X12, X12, X16
+	VADDPS        X16, X12, X12
+	VMOVSHDUP     X12, X16
+	VADDSS        X16, X12, X12
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set3of4
+	VADDSS        (AX), X12, X12
+
+set3of4:
+	VMOVSS X12, (AX)
+	ADDQ   CX, AX
+	LEAQ   (R13)(BX*1), DX
+	SUBQ   $0x04, SI
+	JMP    rows4
+
+end4:
+rows1:
+	CMPQ   SI, $0x01
+	JB     end1
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	VPXORQ Z20, Z20, Z20
+	VPXORQ Z21, Z21, Z21
+	XORQ   R11, R11
+
+several1:
+	CMPQ        R11, R8
+	JE          one1
+	VMOVUPS     (DI)(R11*1), Z0
+	VFMADD231PS (DX)(R11*1), Z0, Z18
+	VMOVUPS     64(DI)(R11*1), Z0
+	VFMADD231PS 64(DX)(R11*1), Z0, Z19
+	VMOVUPS     128(DI)(R11*1), Z0
+	VFMADD231PS 128(DX)(R11*1), Z0, Z20
+	VMOVUPS     192(DI)(R11*1), Z0
+	VFMADD231PS 192(DX)(R11*1), Z0, Z21
+	ADDQ        $+256, R11
+	JMP         several1
+
+one1:
+	CMPQ        R11, R10
+	JE          rest1
+	VMOVUPS     (DI)(R11*1), Z0
+	VFMADD231PS (DX)(R11*1), Z0, Z18
+	ADDQ        $0x40, R11
+	JMP         one1
+
+rest1:
+	TESTQ       R9, R9
+	JZ          sum1
+	VMOVUPS.Z   (DI)(R11*1), K1, Z0
+	VMOVUPS.Z   (DX)(R11*1), K1, Z1
+	VFMADD231PS Z1, Z0, Z18
+
+sum1:
+	VADDPS        Z19, Z18, Z18
+	VADDPS        Z21, Z20, Z20
+	VADDPS        Z20, Z18, Z18
+	VEXTRACTF64X4 $0x01, Z18, Y0
+	VADDPS        Y0, Y18, Y18
+	VEXTRACTF32X4 $0x01, Y18, X0
+	VADDPS        X0, X18, X18
+	VMOVHLPS      X18, X18, X0
+	VADDPS        X0, X18, X18
+	VMOVSHDUP     X18, X0
+	VADDSS        X0, X18, X18
+	MOVQ          add+56(FP), R11
+	TESTQ         R11, R11
+	JZ            set0of1
+	VADDSS        (AX), X18, X18
+
+set0of1:
+	VMOVSS X18, (AX)
+	ADDQ   CX, AX
+	LEAQ   (DX)(BX*1), DX
+	SUBQ   $0x01, SI
+	JMP    rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func addRowsFloat32AVX512(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRowsFloat32AVX512(SB), NOSPLIT, $0-56
+	MOVQ  c+0(FP), AX
+	MOVQ  columns+8(FP), CX
+	MOVQ  x+32(FP), DX
+	MOVQ  xrs+40(FP), BX
+	MOVQ  rows+48(FP), SI
+	MOVQ  CX, DI
+	ANDQ  $0x0f, DI
+	SUBQ  DI, CX
+	SHLQ  $0x02, CX
+	MOVQ  $-1, R8
+	BZHIQ DI, R8, R8
+	KMOVW R8, K1
+	MOVQ  factors+16(FP), R8
+
+rows4:
+	CMPQ         SI, $0x04
+	JB           end4
+	MOVQ         factorStride+24(FP), R9
+	VBROADCASTSS (R8), Z0
+	ADDQ         R9, R8
+	LEAQ         (DX)(BX*1), R10
+	VBROADCASTSS (R8), Z1
+	ADDQ         R9, R8
+	LEAQ         (R10)(BX*1), R11
+	VBROADCASTSS (R8), Z2
+	ADDQ         R9, R8
+	LEAQ         (R11)(BX*1), R12
+	VBROADCASTSS (R8), Z3
+	ADDQ         R9, R8
+	XORQ         R9, R9
+
+full4:
+	CMPQ        R9, CX
+	JE          rest4
+	VMOVUPS     (AX)(R9*1), Z4
+	VFMADD231PS (DX)(R9*1), Z0, Z4
+	VFMADD231PS (R10)(R9*1), Z1, Z4
+	VFMADD231PS (R11)(R9*1), Z2, Z4
+	VFMADD231PS (R12)(R9*1), Z3, Z4
+	VMOVUPS     Z4, (AX)(R9*1)
+	ADDQ        $0x40, R9
+	JMP         full4
+
+rest4:
+	TESTQ       DI, DI
+	JZ          next4
+	VMOVUPS.Z   (AX)(R9*1), K1, Z4
+	VMOVUPS.Z   (DX)(R9*1), K1, Z5
+	VFMADD231PS Z5, Z0, Z4
+	VMOVUPS.Z   (R10)(R9*1), K1, Z5
+	VFMADD231PS Z5, Z1, Z4
+	VMOVUPS.Z   (R11)(R9*1), K1, Z5
+	VFMADD231PS Z5, Z2, Z4
+	VMOVUPS.Z   (R12)(R9*1), K1, Z5
+	VFMADD231PS Z5, Z3, Z4
+	VMOVUPS     Z4, K1, (AX)(R9*1)
+
+next4:
+	LEAQ (R12)(BX*1), DX
+	SUBQ $0x04, SI
+	JMP  rows4
+
+end4:
+rows1:
+	CMPQ         SI, $0x01
+	JB           end1
+	MOVQ         factorStride+24(FP), R9
+	VBROADCASTSS (R8), Z0
+	ADDQ         R9, R8
+	XORQ         R9, R9
+
+full1:
+	CMPQ        R9, CX
+	JE          rest1
+	VMOVUPS     (AX)(R9*1), Z1
+	VFMADD231PS (DX)(R9*1), Z0, Z1
+	VMOVUPS     Z1, (AX)(R9*1)
+	ADDQ        $0x40, R9
+	JMP         full1
+
+rest1:
+	TESTQ       DI, DI
+	JZ          next1
+	VMOVUPS.Z   (AX)(R9*1), K1, Z1
+	VMOVUPS.Z   (DX)(R9*1), K1, Z2
+	VFMADD231PS Z2, Z0, Z1
+	VMOVUPS     Z1, K1, (AX)(R9*1)
+
+next1:
+	LEAQ (DX)(BX*1), DX
+	SUBQ $0x01, SI
+	JMP  rows1
+
+end1:
+	VZEROUPPER
+	RET
+
 // func tileFloat64Rows1AVX512(c *byte, crs uintptr, a *byte, ars uintptr, aks uintptr, b *byte, bks uintptr, k uintptr, add uintptr)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tileFloat64Rows1AVX512(SB), NOSPLIT, $0-72
@@ -13837,5 +14263,421 @@ narrow:
 	ADDQ      CX, AX
 	DECQ      SI
 	JNZ       narrow
+	VZEROUPPER
+	RET
+
+// func finishFloat64AVX512(c *byte, crs uintptr, rows uintptr, columns uintptr, rowBias *byte, columnBias *byte, relu uintptr)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·finishFloat64AVX512(SB), NOSPLIT, $0-56
+	MOVQ   c+0(FP), AX
+	MOVQ   crs+8(FP), CX
+	MOVQ   rows+16(FP), DX
+	MOVQ   columns+24(FP), BX
+	MOVQ   rowBias+32(FP), SI
+	MOVQ   columnBias+40(FP), DI
+	MOVQ   relu+48(FP), R8
+	VPXORQ Z0, Z0, Z0
+	MOVQ   BX, R9
+	ANDQ   $0x07, R9
+	SUBQ   R9, BX
+	SHLQ   $0x03, BX
+	MOVQ   $-1, R10
+	BZHIQ  R9, R10, R10
+	KMOVB  R10, K1
+
+row:
+	VPXORQ       Z1, Z1, Z1
+	TESTQ        SI, SI
+	JZ           begin
+	VBROADCASTSD (SI), Z1
+	ADDQ         $0x08, SI
+
+begin:
+	XORQ R10, R10
+	CMPQ R10, BX
+	JE   tail
+
+full:
+	VMOVUPD (AX)(R10*1), Z2
+	TESTQ   SI, SI
+	JZ      fullNoRow
+	VADDPD  Z1, Z2, Z2
+
+fullNoRow:
+	TESTQ   DI, DI
+	JZ      fullNoColumn
+	VMOVUPD (DI)(R10*1), Z3
+	VADDPD  Z3, Z2, Z2
+
+fullNoColumn:
+	TESTQ  R8, R8
+	JZ     fullStore
+	VMAXPD Z2, Z0, Z2
+
+fullStore:
+	VMOVUPD Z2, (AX)(R10*1)
+	ADDQ    $0x40, R10
+	CMPQ    R10, BX
+	JNE     full
+
+tail:
+	TESTQ     R9, R9
+	JZ        next
+	VMOVUPD.Z (AX)(R10*1), K1, Z2
+	TESTQ     SI, SI
+	JZ        tailNoRow
+	VADDPD    Z1, Z2, Z2
+
+tailNoRow:
+	TESTQ     DI, DI
+	JZ        tailNoColumn
+	VMOVUPD.Z (DI)(R10*1), K1, Z3
+	VADDPD    Z3, Z2, Z2
+
+tailNoColumn:
+	TESTQ  R8, R8
+	JZ     tailStore
+	VMAXPD Z2, Z0, Z2
+
+tailStore:
+	VMOVUPD Z2, K1, (AX)(R10*1)
+
+next:
+	ADDQ CX, AX
+	DECQ DX
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func dotsFloat64AVX512(dst *byte, dstStride uintptr, x *byte, xrs uintptr, rows uintptr, v *byte, k uintptr, add uintptr)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·dotsFloat64AVX512(SB), NOSPLIT, $0-64
+	MOVQ  dst+0(FP), AX
+	MOVQ  dstStride+8(FP), CX
+	MOVQ  x+16(FP), DX
+	MOVQ  xrs+24(FP), BX
+	MOVQ  rows+32(FP), SI
+	MOVQ  v+40(FP), DI
+	MOVQ  k+48(FP), R8
+	MOVQ  R8, R9
+	ANDQ  $0x07, R9
+	MOVQ  R8, R10
+	SUBQ  R9, R10
+	SHLQ  $0x03, R10
+	ANDQ  $-32, R8
+	SHLQ  $0x03, R8
+	MOVQ  $-1, R11
+	BZHIQ R9, R11, R11
+	KMOVB R11, K1
+
+rows4:
+	CMPQ   SI, $0x04
+	JB     end4
+	VPXORQ Z0, Z0, Z0
+	VPXORQ Z1, Z1, Z1
+	VPXORQ Z2, Z2, Z2
+	VPXORQ Z3, Z3, Z3
+	LEAQ   (DX)(BX*1), R11
+	VPXORQ Z4, Z4, Z4
+	VPXORQ Z5, Z5, Z5
+	VPXORQ Z6, Z6, Z6
+	VPXORQ Z7, Z7, Z7
+	LEAQ   (R11)(BX*1), R12
+	VPXORQ Z8, Z8, Z8
+	VPXORQ Z9, Z9, Z9
+	VPXORQ Z10, Z10, Z10
+	VPXORQ Z11, Z11, Z11
+	LEAQ   (R12)(BX*1), R13
+	VPXORQ Z12, Z12, Z12
+	VPXORQ Z13, Z13, Z13
+	VPXORQ Z14, Z14, Z14
+	VPXORQ Z15, Z15, Z15
+	XORQ   R14, R14
+
+several4:
+	CMPQ        R14, R8
+	JE          one4
+	VMOVUPD     (DI)(R14*1), Z16
+	VFMADD231PD (DX)(R14*1), Z16, Z0
+	VFMADD231PD (R11)(R14*1), Z16, Z4
+	VFMADD231PD (R12)(R14*1), Z16, Z8
+	VFMADD231PD (R13)(R14*1), Z16, Z12
+	VMOVUPD     64(DI)(R14*1), Z16
+	VFMADD231PD 64(DX)(R14*1), Z16, Z1
+	VFMADD231PD 64(R11)(R14*1), Z16, Z5
+	VFMADD231PD 64(R12)(R14*1), Z16, Z9
+	VFMADD231PD 64(R13)(R14*1), Z16, Z13
+	VMOVUPD     128(DI)(R14*1), Z16
+	VFMADD231PD 128(DX)(R14*1), Z16, Z2
+	VFMADD231PD 128(R11)(R14*1), Z16, Z6
+	VFMADD231PD 128(R12)(R14*1), Z16, Z10
+	VFMADD231PD 128(R13)(R14*1), Z16, Z14
+	VMOVUPD     192(DI)(R14*1), Z16
+	VFMADD231PD 192(DX)(R14*1), Z16, Z3
+	VFMADD231PD 192(R11)(R14*1), Z16, Z7
+	VFMADD231PD 192(R12)(R14*1), Z16, Z11
+	VFMADD231PD 192(R13)(R14*1), Z16, Z15
+	ADDQ        $+256, R14
+	JMP         several4
+
+one4:
+	CMPQ        R14, R10
+	JE          rest4
+	VMOVUPD     (DI)(R14*1), Z16
+	VFMADD231PD (DX)(R14*1), Z16, Z0
+	VFMADD231PD (R11)(R14*1), Z16, Z4
+	VFMADD231PD (R12)(R14*1), Z16, Z8
+	VFMADD231PD (R13)(R14*1), Z16, Z12
+	ADDQ        $0x40, R14
+	JMP         one4
+
+rest4:
+	TESTQ       R9, R9
+	JZ          sum4
+	VMOVUPD.Z   (DI)(R14*1), K1, Z16
+	VMOVUPD.Z   (DX)(R14*1), K1, Z17
+	VFMADD231PD Z17, Z16, Z0
+	VMOVUPD.Z   (R11)(R14*1), K1, Z17
+	VFMADD231PD Z17, Z16, Z4
+	VMOVUPD.Z   (R12)(R14*1), K1, Z17
+	VFMADD231PD Z17, Z16, Z8
+	VMOVUPD.Z   (R13)(R14*1), K1, Z17
+	VFMADD231PD Z17, Z16, Z12
+
+sum4:
+	VADDPD        Z1, Z0, Z0
+	VADDPD        Z3, Z2, Z2
+	VADDPD        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y16
+	VADDPD        Y16, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X16
+	VADDPD        X16, X0, X0
+	VUNPCKHPD     X0, X0, X16
+	VADDSD        X16, X0, X0
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set0of4
+	VADDSD        (AX), X0, X0
+
+set0of4:
+	VMOVSD        X0, (AX)
+	ADDQ          CX, AX
+	VADDPD        Z5, Z4, Z4
+	VADDPD        Z7, Z6, Z6
+	VADDPD        Z6, Z4, Z4
+	VEXTRACTF64X4 $0x01, Z4, Y16
+	VADDPD        Y16, Y4, Y4
+	VEXTRACTF32X4 $0x01, Y4, X16
+	VADDPD        X16, X4, X4
+	VUNPCKHPD     X4, X4, X16
+	VADDSD        X16, X4, X4
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set1of4
+	VADDSD        (AX), X4, X4
+
+set1of4:
+	VMOVSD        X4, (AX)
+	ADDQ          CX, AX
+	VADDPD        Z9, Z8, Z8
+	VADDPD        Z11, Z10, Z10
+	VADDPD        Z10, Z8, Z8
+	VEXTRACTF64X4 $0x01, Z8, Y16
+	VADDPD        Y16, Y8, Y8
+	VEXTRACTF32X4 $0x01, Y8, X16
+	VADDPD        X16, X8, X8
+	VUNPCKHPD     X8, X8, X16
+	VADDSD        X16, X8, X8
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set2of4
+	VADDSD        (AX), X8, X8
+
+set2of4:
+	VMOVSD        X8, (AX)
+	ADDQ          CX, AX
+	VADDPD        Z13, Z12, Z12
+	VADDPD        Z15, Z14, Z14
+	VADDPD        Z14, Z12, Z12
+	VEXTRACTF64X4 $0x01, Z12, Y16
+	VADDPD        Y16, Y12, Y12
+	VEXTRACTF32X4 $0x01, Y12, X16
+	VADDPD        X16, X12, X12
+	VUNPCKHPD     X12, X12, X16
+	VADDSD        X16, X12, X12
+	MOVQ          add+56(FP), DX
+	TESTQ         DX, DX
+	JZ            set3of4
+	VADDSD        (AX), X12, X12
+
+set3of4:
+	VMOVSD X12, (AX)
+	ADDQ   CX, AX
+	LEAQ   (R13)(BX*1), DX
+	SUBQ   $0x04, SI
+	JMP    rows4
+
+end4:
+rows1:
+	CMPQ   SI, $0x01
+	JB     end1
+	VPXORQ Z18, Z18, Z18
+	VPXORQ Z19, Z19, Z19
+	VPXORQ Z20, Z20, Z20
+	VPXORQ Z21, Z21, Z21
+	XORQ   R11, R11
+
+several1:
+	CMPQ        R11, R8
+	JE          one1
+	VMOVUPD     (DI)(R11*1), Z0
+	VFMADD231PD (DX)(R11*1), Z0, Z18
+	VMOVUPD     64(DI)(R11*1), Z0
+	VFMADD231PD 64(DX)(R11*1), Z0, Z19
+	VMOVUPD     128(DI)(R11*1), Z0
+	VFMADD231PD 128(DX)(R11*1), Z0, Z20
+	VMOVUPD     192(DI)(R11*1), Z0
+	VFMADD231PD 192(DX)(R11*1), Z0, Z21
+	ADDQ        $+256, R11
+	JMP         several1
+
+one1:
+	CMPQ        R11, R10
+	JE          rest1
+	VMOVUPD     (DI)(R11*1), Z0
+	VFMADD231PD (DX)(R11*1), Z0, Z18
+	ADDQ        $0x40, R11
+	JMP         one1
+
+rest1:
+	TESTQ       R9, R9
+	JZ          sum1
+	VMOVUPD.Z   (DI)(R11*1), K1, Z0
+	VMOVUPD.Z   (DX)(R11*1), K1, Z1
+	VFMADD231PD Z1, Z0, Z18
+
+sum1:
+	VADDPD        Z19, Z18, Z18
+	VADDPD        Z21, Z20, Z20
+	VADDPD        Z20, Z18, Z18
+	VEXTRACTF64X4 $0x01, Z18, Y0
+	VADDPD        Y0, Y18, Y18
+	VEXTRACTF32X4 $0x01, Y18, X0
+	VADDPD        X0, X18, X18
+	VUNPCKHPD     X18, X18, X0
+	VADDSD        X0, X18, X18
+	MOVQ          add+56(FP), R11
+	TESTQ         R11, R11
+	JZ            set0of1
+	VADDSD        (AX), X18, X18
+
+set0of1:
+	VMOVSD X18, (AX)
+	ADDQ   CX, AX
+	LEAQ   (DX)(BX*1), DX
+	SUBQ   $0x01, SI
+	JMP    rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func addRowsFloat64AVX512(c *byte, columns uintptr, factors *byte, factorStride uintptr, x *byte, xrs uintptr, rows uintptr)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·addRowsFloat64AVX512(SB), NOSPLIT, $0-56
+	MOVQ  c+0(FP), AX
+	MOVQ  columns+8(FP), CX
+	MOVQ  x+32(FP), DX
+	MOVQ  xrs+40(FP), BX
+	MOVQ  rows+48(FP), SI
+	MOVQ  CX, DI
+	ANDQ  $0x07, DI
+	SUBQ  DI, CX
+	SHLQ  $0x03, CX
+	MOVQ  $-1, R8
+	BZHIQ DI, R8, R8
+	KMOVB R8, K1
+	MOVQ  factors+16(FP), R8
+
+rows4:
+	CMPQ         SI, $0x04
+	JB           end4
+	MOVQ         factorStride+24(FP), R9
+	VBROADCASTSD (R8), Z0
+	ADDQ         R9, R8
+	LEAQ         (DX)(BX*1), R10
+	VBROADCASTSD (R8), Z1
+	ADDQ         R9, R8
+	LEAQ         (R10)(BX*1), R11
+	VBROADCASTSD (R8), Z2
+	ADDQ         R9, R8
+	LEAQ         (R11)(BX*1), R12
+	VBROADCASTSD (R8), Z3
+	ADDQ         R9, R8
+	XORQ         R9, R9
+
+full4:
+	CMPQ        R9, CX
+	JE          rest4
+	VMOVUPD     (AX)(R9*1), Z4
+	VFMADD231PD (DX)(R9*1), Z0, Z4
+	VFMADD231PD (R10)(R9*1), Z1, Z4
+	VFMADD231PD (R11)(R9*1), Z2, Z4
+	VFMADD231PD (R12)(R9*1), Z3, Z4
+	VMOVUPD     Z4, (AX)(R9*1)
+	ADDQ        $0x40, R9
+	JMP         full4
+
+rest4:
+	TESTQ       DI, DI
+	JZ          next4
+	VMOVUPD.Z   (AX)(R9*1), K1, Z4
+	VMOVUPD.Z   (DX)(R9*1), K1, Z5
+	VFMADD231PD Z5, Z0, Z4
+	VMOVUPD.Z   (R10)(R9*1), K1, Z5
+	VFMADD231PD Z5, Z1, Z4
+	VMOVUPD.Z   (R11)(R9*1), K1, Z5
+	VFMADD231PD Z5, Z2, Z4
+	VMOVUPD.Z   (R12)(R9*1), K1, Z5
+	VFMADD231PD Z5, Z3, Z4
+	VMOVUPD     Z4, K1, (AX)(R9*1)
+
+next4:
+	LEAQ (R12)(BX*1), DX
+	SUBQ $0x04, SI
+	JMP  rows4
+
+end4:
+rows1:
+	CMPQ         SI, $0x01
+	JB           end1
+	MOVQ         factorStride+24(FP), R9
+	VBROADCASTSD (R8), Z0
+	ADDQ         R9, R8
+	XORQ         R9, R9
+
+full1:
+	CMPQ        R9, CX
+	JE          rest1
+	VMOVUPD     (AX)(R9*1), Z1
+	VFMADD231PD (DX)(R9*1), Z0, Z1
+	VMOVUPD     Z1, (AX)(R9*1)
+	ADDQ        $0x40, R9
+	JMP         full1
+
+rest1:
+	TESTQ       DI, DI
+	JZ          next1
+	VMOVUPD.Z   (AX)(R9*1), K1, Z1
+	VMOVUPD.Z   (DX)(R9*1), K1, Z2
+	VFMADD231PD Z2, Z0, Z1
+	VMOVUPD     Z1, K1, (AX)(R9*1)
+
+next1:
+	LEAQ (DX)(BX*1), DX
+	SUBQ $0x01, SI
+	JMP  rows1
+
+end1:
 	VZEROUPPER
 	RET

@@ -1,5 +1,7 @@
 package gemm
 
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
 // Product is a product C = A B, or C += A B if Add: A has M items, B has N, of K elements. An element of C, whose rows are CRow
 // elements apart, is complete after K steps; then it gets what Finish says. C is no part of A or B.
 type Product[T Float] struct {
@@ -31,19 +33,28 @@ type Finish[T Float] struct {
 func (f *Finish[T]) needed() bool { return f.RowBias != nil || f.ColumnBias != nil || f.ReLU }
 
 // finish is for some rows and columns of C.
-func (f *Finish[T]) finish(c []T, crs, row, column, rows, columns int) {
+func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, columns int) {
+	var rowBias, columnBias []T
+	if f.RowBias != nil {
+		rowBias = f.RowBias[row:][:rows]
+	}
+	if f.ColumnBias != nil {
+		columnBias = f.ColumnBias[column:][:columns]
+	}
+	c = c[row*crs+column:]
+	_ = c[(rows-1)*crs+columns-1]
+	if level != simd.Generic && finishAssembly(level, c, crs, rows, columns, rowBias, columnBias, f.ReLU) {
+		return
+	}
 	for i := range rows {
-		line := c[(row+i)*crs+column:][:columns]
-		if f.RowBias != nil {
-			b := f.RowBias[row+i]
+		line := c[i*crs:][:columns]
+		if rowBias != nil {
 			for j := range line {
-				line[j] += b
+				line[j] += rowBias[i]
 			}
 		}
-		if f.ColumnBias != nil {
-			for j, b := range f.ColumnBias[column:][:columns] {
-				line[j] += b
-			}
+		for j, b := range columnBias {
+			line[j] += b
 		}
 		if f.ReLU {
 			for j, v := range line {
@@ -55,15 +66,27 @@ func (f *Finish[T]) finish(c []T, crs, row, column, rows, columns int) {
 	}
 }
 
+// check panics where an element would be outside of its slice, which kernels don't look at.
+func (p *Product[T]) check() {
+	if p.A.Panels == nil {
+		_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
+	}
+	if p.B.Panels == nil {
+		_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
+	}
+	_ = p.C[(p.M-1)*p.CRow+p.N-1]
+}
+
 // work is the number of multiply-adds.
 func (p *Product[T]) work() int { return p.M * p.N * p.K }
 
-// empty does products without elements or without terms, and reports whether this was one.
-func (p *Product[T]) empty() bool {
+// empty does products without elements or without terms, and reports whether this was one. Others are checked.
+func (p *Product[T]) empty(level simd.Level) bool {
 	if p.M == 0 || p.N == 0 {
 		return true
 	}
 	if p.K > 0 {
+		p.check()
 		return false
 	}
 	for i := range p.M {
@@ -72,7 +95,7 @@ func (p *Product[T]) empty() bool {
 		}
 	}
 	if p.needed() {
-		p.finish(p.C, p.CRow, 0, 0, p.M, p.N)
+		p.finish(level, p.C, p.CRow, 0, 0, p.M, p.N)
 	}
 	return true
 }

@@ -33,20 +33,21 @@ func unit[T Float]() float64 {
 func TestProduct(t *testing.T) { atEveryLevel(t, testProduct[float32], testProduct[float64]) }
 
 func testProduct[T Float](t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %#x", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := seeded(t)
 	for range 400 {
-		c := randomCase[T](r, t)
-		c.check(t, func(p *Product[T]) { p.RunAlone() })
-	}
-	for range 20 {
-		c := randomCase[T](r, t)
-		c.check(t, func(p *Product[T]) { p.Run(make([]T, p.Scratch())) })
+		c := randomTrial[T](r)
+		c.check(t, (*Product[T]).RunAlone)
+		c.free()
 	}
 }
 
-// trial is a product on guarded memory and what it may use.
+func seeded(t testing.TB) *rand.Rand {
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// trial is a product of matrices in guarded memory.
 type trial[T Float] struct {
 	m, n, k       int
 	ta, tb        bool
@@ -54,53 +55,62 @@ type trial[T Float] struct {
 	lda, ldb, ldc int
 	add           bool
 	finish        Finish[T]
+	frees         []func()
+}
+
+func (c *trial[T]) free() {
+	for _, f := range c.frees {
+		f()
+	}
 }
 
 func randomSize(r *rand.Rand) int {
 	switch r.IntN(20) {
 	case 0:
 		return 0
-	case 1:
+	case 1, 2, 3:
 		return 1
-	case 2:
+	case 4, 5:
 		return 41 + r.IntN(600)
 	}
 	return 1 + r.IntN(40)
 }
 
-func randomCase[T Float](r *rand.Rand, t testing.TB) *trial[T] {
-	c := &trial[T]{m: randomSize(r), n: randomSize(r), k: randomSize(r), ta: r.IntN(2) == 0, tb: r.IntN(2) == 0, add: r.IntN(2) == 0}
-	matrix := func(rows, cols int) ([]T, int) {
+func randomTrial[T Float](r *rand.Rand) *trial[T] {
+	c := &trial[T]{m: randomSize(r), n: randomSize(r), k: randomSize(r)}
+	c.fill(r)
+	return c
+}
+
+// fill makes the matrices of a trial's sizes, in random layouts.
+func (c *trial[T]) fill(r *rand.Rand) {
+	c.ta, c.tb, c.add = r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+	matrix := func(rows, cols int, swap bool) ([]T, int) {
+		if swap {
+			rows, cols = cols, rows
+		}
 		ld := cols + r.IntN(2)*r.IntN(9)
 		n := 0
 		if rows > 0 && cols > 0 {
 			n = (rows-1)*ld + cols
 		}
-		x := make([]T, n)
+		x, free := guarded[T](n, r.IntN(2) == 0)
+		c.frees = append(c.frees, free)
 		for i := range x {
 			x[i] = T(r.NormFloat64())
 		}
 		return x, ld
 	}
-	if c.ta {
-		c.a, c.lda = matrix(c.k, c.m)
-	} else {
-		c.a, c.lda = matrix(c.m, c.k)
-	}
-	if c.tb {
-		c.b, c.ldb = matrix(c.n, c.k)
-	} else {
-		c.b, c.ldb = matrix(c.k, c.n)
-	}
-	c.c, c.ldc = matrix(c.m, c.n)
+	c.a, c.lda = matrix(c.m, c.k, c.ta)
+	c.b, c.ldb = matrix(c.k, c.n, c.tb)
+	c.c, c.ldc = matrix(c.m, c.n, false)
 	if r.IntN(3) == 0 {
-		c.finish.RowBias, _ = matrix(1, c.m)
+		c.finish.RowBias, _ = matrix(1, c.m, false)
 	}
 	if r.IntN(3) == 0 {
-		c.finish.ColumnBias, _ = matrix(1, c.n)
+		c.finish.ColumnBias, _ = matrix(1, c.n, false)
 	}
 	c.finish.ReLU = r.IntN(3) == 0
-	return c
 }
 
 func (c *trial[T]) String() string {
@@ -152,32 +162,4 @@ func (c *trial[T]) check(t testing.TB, run func(*Product[T])) {
 		}
 	}
 	require.Equal(t, before, got, "%v: elements between rows", c)
-}
-
-func BenchmarkProduct(b *testing.B) {
-	for _, l := range simd.Available()[1:] {
-		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}, {32, 16, 32}, {32, 32, 16}} {
-			for _, form := range []string{"NN", "NT", "TN", "TT"} {
-				b.Run(fmt.Sprintf("%v/%s/%dx%dx%d", l, form, s[0], s[1], s[2]), func(b *testing.B) {
-					defer simd.Use(l)()
-					x, y, z := make([]float32, s[0]*s[2]), make([]float32, s[1]*s[2]), make([]float32, s[0]*s[1])
-					ta, tb := form[0] == 'T', form[1] == 'T'
-					lda, ldb := s[2], s[1]
-					if ta {
-						lda = s[0]
-					}
-					if tb {
-						ldb = s[2]
-					}
-					p := &Product[float32]{M: s[0], N: s[1], K: s[2], A: A(x, lda, ta), B: B(y, ldb, tb), C: z, CRow: s[1]}
-					scratch := make([]float32, p.Scratch())
-					b.ReportAllocs()
-					for b.Loop() {
-						p.Run(scratch)
-					}
-					b.ReportMetric(2*float64(s[0]*s[1]*s[2])*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
-				})
-			}
-		}
-	}
 }

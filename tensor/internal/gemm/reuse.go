@@ -12,6 +12,7 @@ import (
 type workspace[T Float] struct {
 	elements []T
 	run      run[T]
+	vector   vectorProduct[T]
 }
 
 // spares are workspaces to use again, as many as there were products at once.

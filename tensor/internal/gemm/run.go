@@ -25,13 +25,20 @@ func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 
 // helpers is how many other goroutines the product is worth.
 func (p *Product[T]) helpers(mc *machine) int {
-	return min(runtime.GOMAXPROCS(0)-1, p.work()/mc.grain)
+	grain := mc.grain
+	if p.M == 1 || p.N == 1 {
+		grain /= 8 // bound by memory
+	}
+	return min(runtime.GOMAXPROCS(0)-1, p.work()/grain)
 }
 
 // Scratch is the number of elements of scratch memory that Run needs.
 func (p *Product[T]) Scratch() int {
 	mc := machineOf[T]()
 	if p.M == 0 || p.N == 0 || p.K == 0 || p.helpers(mc) < 1 {
+		return 0
+	}
+	if _, ok := p.asVector(mc); ok {
 		return 0
 	}
 	b := p.plan(mc, scratchBytes, 1)
@@ -47,7 +54,15 @@ func (p *Product[T]) Run(scratch []T) {
 		p.RunAlone()
 		return
 	}
-	if p.empty() {
+	if p.empty(mc.level) {
+		return
+	}
+	if v, ok := p.asVector(mc); ok {
+		w := takeWorkspace[T](0)
+		w.vector = v
+		workers.Do(&w.vector, 1, helpers)
+		w.vector = vectorProduct[T]{}
+		w.give()
 		return
 	}
 	blocks := p.plan(mc, scratchBytes, helpers+1)
@@ -66,10 +81,16 @@ func (p *Product[T]) Run(scratch []T) {
 
 // RunAlone does the product on the calling goroutine.
 func (p *Product[T]) RunAlone() {
-	if p.empty() {
+	mc := machineOf[T]()
+	if p.empty(mc.level) {
 		return
 	}
-	mc := machineOf[T]()
+	if v, ok := p.asVector(mc); ok {
+		for unit := range v.Units(0) {
+			v.Run(0, unit)
+		}
+		return
+	}
 	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)} // not a used one: matrices on the caller's stack stay there
 	n := r.blocks.scratch(mc)
 	var w *workspace[T]
@@ -77,11 +98,7 @@ func (p *Product[T]) RunAlone() {
 		w = takeWorkspace[T](n)
 		r.divide(w.elements)
 	}
-	for phase := range r.phases() {
-		for unit := range r.Units(phase) {
-			r.Run(phase, unit)
-		}
-	}
+	r.alone()
 	if n > 0 {
 		w.give()
 	}
@@ -149,36 +166,75 @@ func (r *run[T]) Run(phase, unit int) {
 	r.pack(x, unit)
 }
 
-// pack does a unit of packing. In scratch memory, blocks of the inner dimension follow each other, and in those the panels.
+// pack does a unit of packing.
 func (r *run[T]) pack(x block, unit int) {
-	p, mc := &r.product, r.machine
+	mc := r.machine
 	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
 	unitsA := r.packUnitsA(rows)
 	units := unitsA + r.packUnitsB(x, cols)
 	from := unit / units * mc.depth
-	depth := min(mc.depth, x.deep-from)
-	unit %= units
-	if unit < unitsA {
-		for i := unit * packPanels; i < min(unit*packPanels+packPanels, rows); i++ {
-			row, next := i*x.rows/rows, (i+1)*x.rows/rows
-			p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
-		}
+	if unit %= units; unit < unitsA {
+		r.packA(x, from, unit*packPanels, min(unit*packPanels+packPanels, rows))
 		return
 	}
 	unit -= unitsA
-	for j := unit * packPanels; j < min(unit*packPanels+packPanels, cols); j++ {
-		col := j * mc.columns
-		p.B.pack(mc, r.panelsB[from*cols*mc.columns+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
+	r.packB(x, from, unit*packPanels, min(unit*packPanels+packPanels, cols))
+}
+
+// packA and packB fill panels i to end of the block of the inner dimension that begins with from. In scratch memory those
+// blocks follow each other, and the panels in them.
+func (r *run[T]) packA(x block, from, i, end int) {
+	p, mc := &r.product, r.machine
+	rows, depth := ceil(x.rows, mc.rows), min(mc.depth, x.deep-from)
+	for ; i < end; i++ {
+		row, next := i*x.rows/rows, (i+1)*x.rows/rows
+		p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
 	}
 }
 
-// compute does a unit of tiles: for each block of the inner dimension the unit's panels of B pass by each of its panels of A.
+func (r *run[T]) packB(x block, from, j, end int) {
+	p, mc := &r.product, r.machine
+	width, depth := roundUp(x.cols, mc.columns), min(mc.depth, x.deep-from)
+	for ; j < end; j++ {
+		col := j * mc.columns
+		p.B.pack(mc, r.panelsB[from*width+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
+	}
+}
+
+// alone does all blocks.
+func (r *run[T]) alone() {
+	b, mc := &r.blocks, r.machine
+	for i := range b.count() {
+		x := b.at(i)
+		rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
+		for from := 0; from < x.deep; from += mc.depth {
+			if b.packA {
+				r.packA(x, from, 0, rows)
+			}
+			if b.packB && x.row == 0 {
+				r.packB(x, from, 0, cols)
+			}
+		}
+		for col := 0; col < cols; col += b.unitCols {
+			r.tiles(x, 0, rows, col, min(col+b.unitCols, cols))
+		}
+	}
+}
+
+// compute does a unit of tiles.
 func (r *run[T]) compute(x block, unit int) {
+	b := &r.blocks
+	rows, cols := ceil(x.rows, r.machine.rows), ceil(x.cols, r.machine.columns)
+	byRow := ceil(rows, b.unitRows)
+	row, col := unit%byRow*b.unitRows, unit/byRow*b.unitCols
+	r.tiles(x, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
+}
+
+// tiles computes those of panels row0 to row1 and col0 to col1: for each block of the inner dimension the panels of B pass by
+// each of the panels of A.
+func (r *run[T]) tiles(x block, row0, row1, col0, col1 int) {
 	p, mc, b := &r.product, r.machine, &r.blocks
-	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
-	unitsByRow := ceil(rows, b.unitRows)
-	row0, col0 := unit%unitsByRow*b.unitRows, unit/unitsByRow*b.unitCols
-	row1, col1 := min(row0+b.unitRows, rows), min(col0+b.unitCols, cols)
+	rows, width := ceil(x.rows, mc.rows), roundUp(x.cols, mc.columns)
 	finish := x.from+x.deep == p.K && p.needed()
 	for from := 0; from < x.deep; from += mc.depth {
 		depth := min(mc.depth, x.deep-from)
@@ -200,7 +256,7 @@ func (r *run[T]) compute(x block, unit int) {
 				var panel *T
 				bks := mc.columns
 				if b.packB {
-					panel = &r.panelsB[from*cols*mc.columns+col*depth]
+					panel = &r.panelsB[from*width+col*depth]
 				} else {
 					bks = p.B.K
 					panel = &p.B.Data[x.col+col+(x.from+from)*bks]
@@ -208,7 +264,7 @@ func (r *run[T]) compute(x block, unit int) {
 				c := &p.C[(x.row+row)*p.CRow+x.col+col]
 				tile(mc, next-row, columns, c, p.CRow, a, ars, aks, panel, bks, depth, add)
 				if last {
-					p.finish(p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
+					p.finish(mc.level, p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
 				}
 			}
 		}
