@@ -61,3 +61,37 @@ func BenchmarkOperation(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkConv is a convolution, its gradients, and all three, synchronised.
+func BenchmarkConv(b *testing.B) {
+	r := newRig(b, 256<<20).scoped()
+	full := func(shape ...int) *Tensor {
+		x, err := r.Full(r.ctx, 0.5, gtensor.Float32, shape...)
+		require.NoError(b, err)
+		return x
+	}
+	x, w, bias, dy := full(64, 32, 26, 26), full(64, 32, 3, 3), full(64), full(64, 64, 24, 24)
+	steps := map[string]func() (*Tensor, error){
+		"forward":         func() (*Tensor, error) { return r.Conv2d(r.ctx, x, w, bias, ConvConfig{}) },
+		"input-gradient":  func() (*Tensor, error) { return r.ConvInputGrad(r.ctx, dy, w, x.Shape(), ConvConfig{}) },
+		"weight-gradient": func() (*Tensor, error) { return r.ConvWeightGrad(r.ctx, dy, x, w.Shape(), ConvConfig{}) },
+	}
+	for _, names := range [][]string{{"forward"}, {"input-gradient"}, {"weight-gradient"}, {"forward", "input-gradient", "weight-gradient"}} {
+		name := names[0]
+		if len(names) > 1 {
+			name = "all"
+		}
+		b.Run("3x3/64x32x26x26to64/"+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, step := range names {
+					y, err := steps[step]()
+					require.NoError(b, err)
+					require.NoError(b, y.Release())
+				}
+				require.NoError(b, r.Synchronize(r.ctx))
+			}
+			b.ReportMetric(float64(len(names))*2*64*64*576*288*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+		})
+	}
+}

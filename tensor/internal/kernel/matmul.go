@@ -38,16 +38,3 @@ func Multiply[T Float](p MatMul, c, a, b, scratch []T) {
 	one := productOf(p, c, a, b)
 	one.Run(scratch)
 }
-
-// product is C = A Bᵀ, or C += A Bᵀ if add, on this goroutine: A is [m,k], B [n,k], C [m,n], with rows lda, ldb and ldc
-// elements apart.
-func product[T Float](m, n, k int, a []T, lda int, b []T, ldb int, add bool, c []T, ldc int) {
-	p := gemm.Product[T]{M: m, N: n, K: k, A: gemm.A(a, lda, false), B: gemm.B(b, ldb, true), C: c, CRow: ldc, Add: add}
-	p.RunAlone()
-}
-
-// plainProduct is product for B [k,n].
-func plainProduct[T Float](m, n, k int, a []T, lda int, b []T, ldb int, add bool, c []T, ldc int) {
-	p := gemm.Product[T]{M: m, N: n, K: k, A: gemm.A(a, lda, false), B: gemm.B(b, ldb, false), C: c, CRow: ldc, Add: add}
-	p.RunAlone()
-}
