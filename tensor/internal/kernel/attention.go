@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one tile of keys after
 // the other, and keeps the greatest score and the sum of exponentials so far; what was added up before a greater score came
@@ -95,7 +99,7 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T
 				scaleRow(out[i*p.Out.Row:][:p.V], shrink)
 			}
 			top[i] = greatest
-			sum[i] += exponentials(weights, scores, base)
+			sum[i] += simd.ExpTo(weights, scores, base)
 			for j, w := range weights {
 				line[j] = T(w)
 			}

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // AttendGrad sets DQ, DK and DV, and DMask if there is one. An element of the batch is one goroutine's.
 func AttendGrad[T Float](p *Attention, d *AttentionData[T]) {
@@ -44,7 +48,7 @@ func attendGradTile[T Float](p *Attention, d *AttentionData[T], space *attendSpa
 		scores, exps := space.scores[:n], space.exponentials[:n]
 		line, slope := weights[i*keyTile:][:n], slopes[i*keyTile:][:n]
 		scoreRow(p, d, scores, line, mask, row+i, key)
-		exponentials(exps, scores, d.LogSum[z*p.L+row+i])
+		simd.ExpTo(exps, scores, d.LogSum[z*p.L+row+i])
 		for j, w := range exps {
 			s := 0.0
 			if math.IsInf(scores[j], -1) {

@@ -94,13 +94,3 @@ func scoreRow[T Float](p *Attention, d *AttentionData[T], scores []float64, prod
 		}
 	}
 }
-
-// exponentials sets dst to those of x less base, and returns their sum.
-func exponentials(dst, x []float64, base float64) (sum float64) {
-	for i, v := range x {
-		e := math.Exp(v - base)
-		dst[i] = e
-		sum += e
-	}
-	return sum
-}
