@@ -114,7 +114,6 @@ type run[T Float] struct {
 	machine          *machine
 	blocks           blocks
 	panelsA, panelsB []T
-	workspace        []T // of a goroutine that does products by itself
 }
 
 func (r *run[T]) phases() int { return 2 * r.blocks.count() }
