@@ -81,6 +81,26 @@ func TestWaitingForAPhase(t *testing.T) {
 	c.check(t)
 }
 
+// TestDoWaitsForUnitsOfOthers: of two units that run at once one takes longer, mostly that which begins last, the worker's.
+func TestDoWaitsForUnitsOfOthers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	for range 20 {
+		c := newCounting(2)
+		var begun, over atomic.Int32
+		c.slow = func(int, int) {
+			begun.Add(1)
+			for begun.Load() < 2 {
+				runtime.Gosched()
+			}
+			if over.Add(1) == 1 {
+				time.Sleep(2 * time.Millisecond)
+			}
+		}
+		Do(c, 1, 1)
+		c.check(t)
+	}
+}
+
 // TestACallerNeedsNobody: while all workers are held by one job, another is done by its caller.
 func TestACallerNeedsNobody(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
