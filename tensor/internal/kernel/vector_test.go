@@ -34,8 +34,16 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 		{"softmax", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, false) }},
 		{"log softmax", 4, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, true) }},
 		{"softmax of columns", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], Rows{Cols: rows, Inner: cols}, false) }},
-		{"softmax grad", 32, func(dst []T, x [4][]T) { SoftmaxGrad(dst, x[0], x[1], r, false) }},
-		{"log softmax grad", 1e3, func(dst []T, x [4][]T) { SoftmaxGrad(dst, x[0], x[1], r, true) }},
+		{"softmax grad", 32, func(dst []T, x [4][]T) {
+			y := make([]T, n)
+			Softmax(y, x[1], r, false)
+			SoftmaxGrad(dst, x[0], y, r, false)
+		}},
+		{"log softmax grad", 1e3, func(dst []T, x [4][]T) {
+			y := make([]T, n)
+			Softmax(y, x[1], r, true)
+			SoftmaxGrad(dst, x[0], y, r, true)
+		}},
 		{"cross entropy grad", 4, func(dst []T, x [4][]T) { CrossEntropyGrad(dst, x[0], labels, nil, x[1][:1], entropy) }},
 		{"layer norm", 64, func(dst []T, x [4][]T) { Normalize(norm, dst, make([]float64, 2*rows), x[0], x[1][:cols], x[2][:cols]) }},
 		{"layer norm grad", 256, func(dst []T, x [4][]T) {
@@ -49,10 +57,18 @@ func vectorCases[T Float](rows, cols int) []vectorCase[T] {
 			clear(dst)
 			NormalizeWeightGrad(norm, dst[:cols], nil, x[1], x[0], stats)
 		}},
-		{"batch norm", 64, func(dst []T, x [4][]T) { NormalizeBatch(batch, dst, make([]float64, 2*rows), x[0], x[1][:rows], x[2][:rows], Running[T]{}) }},
+		{"batch norm", 64, func(dst []T, x [4][]T) {
+			NormalizeBatch(batch, dst, make([]float64, 2*rows), x[0], x[1][:rows], x[2][:rows], Running[T]{})
+		}},
 		{"sum", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:1], x[0], 1, NewReduction([]int{n}, []int{1})) }},
-		{"sum of rows", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:rows], x[0], 1, NewReduction([]int{rows, cols}, []int{rows, 1})) }},
-		{"sum of columns", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:cols], x[0], 1, NewReduction([]int{rows, cols}, []int{cols})) }},
+		{"sum of rows", 1, func(dst []T, x [4][]T) {
+			clear(dst)
+			Sum(dst[:rows], x[0], 1, NewReduction([]int{rows, cols}, []int{rows, 1}))
+		}},
+		{"sum of columns", 1, func(dst []T, x [4][]T) {
+			clear(dst)
+			Sum(dst[:cols], x[0], 1, NewReduction([]int{rows, cols}, []int{cols}))
+		}},
 		{"bias", 0, func(dst []T, x [4][]T) { AddRows(dst, x[0], x[1][:cols], true) }},
 		{"row and column", 0, func(dst []T, x [4][]T) {
 			Zip(Mul, dst, x[0][:rows], x[1][:cols], NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
