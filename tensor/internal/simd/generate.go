@@ -7,3 +7,4 @@ package simd
 //go:generate go -C ../avo run ./vector -family step -out ../simd/step_amd64.s -stubs ../simd/step_amd64.go -pkg simd
 //go:generate go -C ../avo run ./vector -family sum -out ../simd/sum_amd64.s -stubs ../simd/sum_amd64.go -pkg simd
 //go:generate go -C ../avo run ./vector -dispatch ../simd/dispatch_amd64.go -other ../simd/dispatch_other.go
+//go:generate go -C ../avo run ./vector -family random -out ../simd/random_amd64.s -stubs ../simd/random_amd64.go -pkg simd

@@ -16,6 +16,7 @@ var families = map[string]func(){
 	"exp":        exponentials,
 	"step":       steps,
 	"function":   functions,
+	"random":     random,
 	"sum":        sums,
 	"row":        rows,
 }
