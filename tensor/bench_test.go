@@ -43,7 +43,7 @@ func BenchmarkMatMul(b *testing.B) {
 // the operation is queued.
 //
 //	Add         a new tensor from two
-//	Add/OnLeak  the same, with the call stack of each tensor
+//	AddOnLeak   the same, with the call stack of each tensor
 //	AddInPlace  no tensor is made: the launch alone
 func BenchmarkOperation(b *testing.B) {
 	add := func(rt *Runtime, x *Tensor) error {
@@ -60,7 +60,7 @@ func BenchmarkOperation(b *testing.B) {
 		options   []Option
 	}{
 		{"Add", add, nil},
-		{"Add/OnLeak", add, []Option{OnLeak(func(Leak) {})}},
+		{"AddOnLeak", add, []Option{OnLeak(func(Leak) {})}},
 		{"AddInPlace", addInPlace, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
