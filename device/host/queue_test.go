@@ -137,3 +137,24 @@ func TestOperationsAreUsedAgain(t *testing.T) {
 	require.Less(t, allocations, 8.0, "a record, and how it is waited for")
 	require.NoError(t, d.Free(p))
 }
+
+// TestSleepingWorkersAreWoken by an operation, and by Close. One that was busy just now does not sleep yet.
+func TestSleepingWorkersAreWoken(t *testing.T) {
+	d := deviceOf(t)
+	s := streamOf(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 3 {
+		require.NoError(t, s.Launch(&device.Launch{Func: func() {}}))
+		require.NoError(t, s.Synchronize(ctx))
+		asleep(s)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-ctx.Done():
+		require.Fail(t, "Close waits for a worker that sleeps")
+	}
+}
