@@ -81,8 +81,9 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 // collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
 // collection has ended.
 func (rt *Runtime) collectGarbage() (dead []*handle) {
+	rt.live.ageAll()
 	runtime.GC()
-	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
+	for _, h := range rt.live.all((*handle).dropped) {
 		if h.reclaim() {
 			dead = append(dead, h)
 		}
@@ -137,6 +138,6 @@ func (h *handle) reclaim() bool {
 
 func (h *handle) report() {
 	if f := h.rt.onLeak; f != nil {
-		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.label, Stack: h.made})
+		f(Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.origin.label, Stack: h.origin.stack})
 	}
 }
