@@ -28,7 +28,7 @@ const (
 	partialElements = 256 << 10 // of sums, about
 	mostParts       = 8
 	unitRows        = 10 // panels of a unit
-	unitCols        = 3
+	unitCols        = 5
 	sumElements     = 8 << 10 // of a unit of work that sums parts
 )
 
@@ -49,7 +49,7 @@ func takeWeightGrad[T Float](plan *Conv) *weightGrad[T] {
 	c := weightGradsOf[T]().take()
 	c.kernel, c.sight = gemm.KernelOf[T](), p.sight()
 	c.groups, c.outputs, c.places = p.Groups, p.K, p.N*p.Places()
-	c.parts = min(max(1, partialElements/p.weights()), mostParts, max(1, c.places/c.kernel.Depth()))
+	c.parts = min(max(1, partialElements/p.weights()), mostParts, max(1, c.places/convDepth(c.kernel)))
 	rows, cols := tilesOf(c.outputs, c.kernel.Rows()), tilesOf(c.inner(), c.kernel.Columns())
 	c.rowBlocks, c.colBlocks = tilesOf(rows, unitRows), tilesOf(cols, unitCols)
 	c.rows, c.cols = tilesOf(c.outputs, c.rowBlocks), tilesOf(cols, c.colBlocks)
@@ -72,7 +72,7 @@ func (c *weightGrad[T]) lay() (sums, slot int) {
 		sums = c.parts * c.weights()
 	}
 	width := c.kernel.Columns()
-	return sums, (c.rows+width)*c.kernel.Depth() + c.rows*c.cols*width
+	return sums, (c.rows+width)*convDepth(c.kernel) + c.rows*c.cols*width
 }
 
 // WeightGradScratch is the number of elements of scratch memory that ConvolveWeightGrad takes at most.
@@ -128,10 +128,10 @@ func (c *weightGrad[T]) compute(tmp []T, unit int) {
 	width, inner := c.kernel.Columns(), c.inner()
 	item := col * c.cols * width
 	items := min(c.cols*width, inner-item)
-	out := tmp[(c.rows+width)*c.kernel.Depth():]
+	out := tmp[(c.rows+width)*convDepth(c.kernel):]
 	first, last := part*c.places/c.parts, (part+1)*c.places/c.parts
-	for from := first; from < last; from += c.kernel.Depth() {
-		c.block(tmp, out, group, row, next-row, item, items, from, min(c.kernel.Depth(), last-from), from > first)
+	for from := first; from < last; from += convDepth(c.kernel) {
+		c.block(tmp, out, group, row, next-row, item, items, from, min(convDepth(c.kernel), last-from), from > first)
 	}
 	to := c.dw
 	if c.parts > 1 {
@@ -159,7 +159,7 @@ func (c *weightGrad[T]) block(tmp, out []T, group, row, rows, item, items, from,
 		c.outputsPanel(tmp[begin*depth:], group, row+begin, end-begin, from, depth)
 	}
 	images, stride := c.in[min(len(c.in), group*c.channels*c.pixels()):], c.groups*c.channels*c.pixels()
-	seen := tmp[c.rows*c.kernel.Depth():]
+	seen := tmp[c.rows*convDepth(c.kernel):]
 	for j := 0; j < items; j += width {
 		n := min(width, items-j)
 		rowsPanel(c.kernel, &c.sight, seen, images, stride, from, depth, item+j, n)
