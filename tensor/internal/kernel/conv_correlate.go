@@ -14,7 +14,6 @@ import (
 // correlation is the plan of one.
 type correlation struct {
 	sight
-	outputs int // channels of a group
 	// Element (output, tap (r, s), channel) of a group's weights is at weight + output*weightOutput + channel*weightChannel +
 	// r*weightTap[0] + s*weightTap[1].
 	weight, weightOutput, weightChannel int

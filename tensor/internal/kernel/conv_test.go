@@ -180,6 +180,7 @@ var largeConvs = []Conv{
 	{N: 1, Groups: 1, C: 190, K: 330, In: [2]int{3, 2}, Window: [2]int{3, 3}, Stride: [2]int{2, 1}, Pad: [2]int{1, 1}},
 	{N: 3, Groups: 2, C: 10, K: 20, In: [2]int{26, 31}, Window: [2]int{3, 2}, Stride: [2]int{1, 1}, Pad: [2]int{0, 1}},
 	{N: 2, Groups: 1, C: 2, K: 3, In: [2]int{70, 60}, Window: [2]int{5, 5}, Stride: [2]int{3, 2}, Pad: [2]int{2, 0}},
+	{N: 2, Groups: 2, C: 64, K: 5, In: [2]int{15, 14}, Window: [2]int{3, 2}, Stride: [2]int{2, 1}, Pad: [2]int{1, 3}}, // rows are turned once
 	{N: 1, Groups: 1, C: 3, K: 5, In: [2]int{1, 1000}, Window: [2]int{1, 500}, Stride: [2]int{1, 7}, Pad: [2]int{0, 40}},
 }
 
