@@ -17,9 +17,6 @@ type Panels[T Float] interface {
 	Fill(dst []T, stride, k, depth, item, items int)
 }
 
-// direct reports whether the micro-kernel can read the factor where it is, as A.
-func (f *Factor[T]) direct() bool { return f.Panels == nil }
-
 // pack fills a panel.
 func (f *Factor[T]) pack(m *machine, dst []T, stride, k, depth, item, items int) {
 	if f.Panels != nil {

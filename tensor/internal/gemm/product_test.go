@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
@@ -22,6 +23,14 @@ func atEveryLevel(t *testing.T, test32, test64 func(t *testing.T)) {
 	}
 }
 
+// trials is how many there are of something random: fewer where a processor is emulated or watched.
+func trials(n int) int {
+	if testing.Short() || race.Enabled {
+		return max(1, n/20)
+	}
+	return n
+}
+
 func unit[T Float]() float64 {
 	var v T
 	if _, ok := any(v).(float32); ok {
@@ -34,7 +43,7 @@ func TestProduct(t *testing.T) { atEveryLevel(t, testProduct[float32], testProdu
 
 func testProduct[T Float](t *testing.T) {
 	r := seeded(t)
-	for range 400 {
+	for range trials(400) {
 		c := randomTrial[T](r)
 		c.check(t, (*Product[T]).RunAlone)
 		c.free()

@@ -29,7 +29,11 @@ func (p *Product[T]) helpers(mc *machine) int {
 	if p.M == 1 || p.N == 1 {
 		grain /= 8 // bound by memory
 	}
-	return min(runtime.GOMAXPROCS(0)-1, p.work()/grain)
+	n := p.work() / grain
+	if n > 0 {
+		n = min(n, runtime.GOMAXPROCS(0)-1)
+	}
+	return n
 }
 
 // Scratch is the number of elements of scratch memory that Run needs.
@@ -110,7 +114,6 @@ type run[T Float] struct {
 	machine          *machine
 	blocks           blocks
 	panelsA, panelsB []T
-	workspace        []T // of a goroutine that does products by itself
 }
 
 func (r *run[T]) phases() int { return 2 * r.blocks.count() }

@@ -48,8 +48,8 @@ func tileGeneric4x4[T Float](c *T, crs int, a *T, ars, aks int, b *T, bks, k int
 	for i := 0; i < 4; i += 2 {
 		var c00, c01, c02, c03, c10, c11, c12, c13 T
 		for l := range k {
-			a0, a1 := *at(a, i*ars+l*aks), *at(a, (i+1)*ars+l*aks)
-			row := (*[4]T)(unsafe.Pointer(at(b, l*bks)))
+			first, row := at(a, i*ars+l*aks), (*[4]T)(unsafe.Pointer(at(b, l*bks)))
+			a0, a1 := *first, *at(first, ars)
 			b0, b1, b2, b3 := row[0], row[1], row[2], row[3]
 			c00 += a0 * b0
 			c01 += a0 * b1

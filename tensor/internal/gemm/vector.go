@@ -22,7 +22,7 @@ type vectorProduct[T Float] struct {
 
 // asVector is the product as one with a vector, if it is one whose strides the kernels take.
 func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
-	if (p.M != 1 && p.N != 1) || p.K == 1 || p.A.Panels != nil || p.B.Panels != nil || !mc.masks() || mc.level == simd.Generic {
+	if (p.M != 1 && p.N != 1) || p.K == 1 || p.A.Panels != nil || p.B.Panels != nil {
 		return v, false
 	}
 	matrix, vector := p.A, p.B
@@ -71,8 +71,7 @@ func (v *vectorProduct[T]) Run(_, unit int) {
 			depth := min(vectorDepth, v.k-k)
 			step := vectorUnit / depth
 			for i := 0; i < n; i += step {
-				dotsAssembly(v.level, v.size, bytes(&out[i*v.outStride]), v.outStride, bytes(&v.matrix[(from+i)*v.ld+k]), v.ld, min(step, n-i),
-					bytes(&v.vector[k]), depth, v.add || k > 0)
+				v.sumRows(out[i*v.outStride:], v.matrix[(from+i)*v.ld+k:], min(step, n-i), v.vector[k:], depth, v.add || k > 0)
 			}
 		}
 	} else {
@@ -80,12 +79,48 @@ func (v *vectorProduct[T]) Run(_, unit int) {
 			clear(out[:n])
 		}
 		_ = v.matrix[(v.k-1)*v.ld+from+n-1]
-		step := max(4, vectorUnit/n)
+		step := roundUp(vectorUnit/n, 4)
 		for k := 0; k < v.k; k += step {
-			addRowsAssembly(v.level, v.size, bytes(&out[0]), n, bytes(&v.vector[k*v.stride]), v.stride, bytes(&v.matrix[k*v.ld+from]), v.ld, min(step, v.k-k))
+			v.addRows(out[:n], v.vector[k*v.stride:], v.matrix[k*v.ld+from:], min(step, v.k-k))
 		}
 	}
 	if v.finish.needed() {
 		v.finish.finish(v.level, v.out, v.n, 0, from, 1, n)
+	}
+}
+
+// sumRows sets elements of out to the products of rows of the matrix with the vector, or adds them.
+func (v *vectorProduct[T]) sumRows(out, matrix []T, rows int, vector []T, k int, add bool) {
+	if v.level == simd.AVX2 || v.level == simd.AVX512 {
+		dotsAssembly(v.level, v.size, bytes(&out[0]), v.outStride, bytes(&matrix[0]), v.ld, rows, bytes(&vector[0]), k, add)
+		return
+	}
+	for i := range rows {
+		var sums [4]T
+		row, x := matrix[i*v.ld:][:k], vector[:k]
+		for ; len(row) >= 4 && len(x) >= 4; row, x = row[4:], x[4:] {
+			sums[0] += row[0] * x[0]
+			sums[1] += row[1] * x[1]
+			sums[2] += row[2] * x[2]
+			sums[3] += row[3] * x[3]
+		}
+		for j := range row {
+			sums[0] += row[j] * x[j]
+		}
+		setOrAdd(&out[i*v.outStride], (sums[0]+sums[1])+(sums[2]+sums[3]), add)
+	}
+}
+
+// addRows adds rows of the matrix, times elements of the vector, to out.
+func (v *vectorProduct[T]) addRows(out, vector, matrix []T, rows int) {
+	if v.level == simd.AVX2 || v.level == simd.AVX512 {
+		addRowsAssembly(v.level, v.size, bytes(&out[0]), len(out), bytes(&vector[0]), v.stride, bytes(&matrix[0]), v.ld, rows)
+		return
+	}
+	for k := range rows {
+		f := vector[k*v.stride]
+		for j, x := range matrix[k*v.ld:][:len(out)] {
+			out[j] += f * x
+		}
 	}
 }

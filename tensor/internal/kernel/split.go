@@ -19,7 +19,10 @@ const (
 // split calls f for consecutive ranges that cover [0, n), on at most GOMAXPROCS goroutines, each with at
 // least grain elements.
 func split(n, grain int, f func(lo, hi int)) {
-	parts := min(runtime.GOMAXPROCS(0), n/max(1, grain))
+	parts := n / max(1, grain)
+	if parts > 1 {
+		parts = min(parts, runtime.GOMAXPROCS(0))
+	}
 	if parts <= 1 {
 		if n > 0 {
 			f(0, n)
