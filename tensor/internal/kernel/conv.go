@@ -55,24 +55,6 @@ func (s *sight) pixels() int { return s.in[0] * s.in[1] }
 // neighbours are a channel apart, whatever the window.
 func (s *sight) inner() int { return s.channels * s.taps[0] * s.taps[1] }
 
-// seen is what a tap sees of a run of places in one row: none of the first before, then inside, of which the first is at pixel
-// from, and none of the rest.
-func (s *sight) seen(tap, row, column, n int) (before, inside, from int) {
-	down := row*s.step[0] + s.start[0] + tap/s.taps[1]*s.apart[0]
-	if down < 0 || down >= s.in[0] {
-		return n, 0, 0
-	}
-	step := s.step[1]
-	first := column*step + s.start[1] + tap%s.taps[1]*s.apart[1]
-	if first < 0 {
-		before = min((-first+step-1)/step, n)
-	}
-	if last := s.in[1] - 1 - first; last >= 0 {
-		inside = max(0, min(last/step+1, n)-before)
-	}
-	return before, inside, down*s.in[1] + first + before*step
-}
-
 func tilesOf(n, tile int) int { return (n + tile - 1) / tile }
 
 func roundUp(n, to int) int { return tilesOf(n, to) * to }

@@ -33,7 +33,7 @@ func (c *correlate[T]) forward(plan *Conv, bias []T) {
 	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.K, p.Places(), bias, false
 	c.inElements, c.weightElements = p.C*p.Pixels(), p.K*p.Inner()
 	c.correlations = append(c.correlations, correlation{
-		sight: p.sight(), outputs: p.K, weightOutput: p.Inner(), weightChannel: p.taps(), weightTap: [2]int{p.Window[1], 1},
+		sight: p.sight(), weightOutput: p.Inner(), weightChannel: p.taps(), weightTap: [2]int{p.Window[1], 1},
 		next: [2]int{p.Out[1], 1}, joined: c.joins(p.Places()),
 	})
 }

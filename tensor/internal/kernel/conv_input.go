@@ -48,7 +48,7 @@ func (c *correlate[T]) inputGrad(plan *Conv, bias []T) {
 			k := correlation{
 				sight: sight{channels: p.K, in: p.Out, out: [2]int{(p.In[0]-1-i)/stride[0] + 1, (p.In[1]-1-j)/stride[1] + 1}, taps: [2]int{count0, count1},
 					step: [2]int{1, 1}, start: [2]int{start0, start1}, apart: [2]int{apart0, apart1}},
-				outputs: p.C, weight: first0*p.Window[1] + first1, weightOutput: p.taps(), weightChannel: p.Inner(), weightTap: [2]int{every0 * p.Window[1], every1},
+				weight: first0*p.Window[1] + first1, weightOutput: p.taps(), weightChannel: p.Inner(), weightTap: [2]int{every0 * p.Window[1], every1},
 				first: i*p.In[1] + j, next: [2]int{stride[0] * p.In[1], stride[1]},
 			}
 			k.joined = stride != [2]int{1, 1} || c.joins(k.places())

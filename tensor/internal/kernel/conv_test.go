@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -171,15 +172,16 @@ func testConvolutions[T Float](t *testing.T) {
 	}
 }
 
-// Large ones have blocks of the inner dimension, strips of several panels, and parts of the weights' gradient.
+// Large ones have blocks of the inner dimension and parts of the weights' gradient.
 func TestLargeConvolutions(t *testing.T) {
 	eachLevel(t, testLargeConvolutions[float32], testLargeConvolutions[float64])
 }
 
 var largeConvs = []Conv{
-	{N: 1, Groups: 1, C: 190, K: 330, In: [2]int{3, 2}, Window: [2]int{3, 3}, Stride: [2]int{2, 1}, Pad: [2]int{1, 1}},
-	{N: 3, Groups: 2, C: 10, K: 20, In: [2]int{26, 31}, Window: [2]int{3, 2}, Stride: [2]int{1, 1}, Pad: [2]int{0, 1}},
+	{N: 1, Groups: 1, C: 190, K: 40, In: [2]int{3, 2}, Window: [2]int{3, 3}, Stride: [2]int{2, 1}, Pad: [2]int{1, 1}},
+	{N: 2, Groups: 2, C: 10, K: 20, In: [2]int{9, 31}, Window: [2]int{3, 2}, Stride: [2]int{1, 1}, Pad: [2]int{0, 1}},
 	{N: 2, Groups: 1, C: 2, K: 3, In: [2]int{70, 60}, Window: [2]int{5, 5}, Stride: [2]int{3, 2}, Pad: [2]int{2, 0}},
+	{N: 2, Groups: 2, C: 64, K: 5, In: [2]int{15, 14}, Window: [2]int{3, 2}, Stride: [2]int{2, 1}, Pad: [2]int{1, 3}}, // rows are turned once
 	{N: 1, Groups: 1, C: 3, K: 5, In: [2]int{1, 1000}, Window: [2]int{1, 500}, Stride: [2]int{1, 7}, Pad: [2]int{0, 40}},
 }
 
@@ -199,6 +201,25 @@ func testLargeConvolutions[T Float](t *testing.T) {
 		c.run()
 		c.check()
 	}
+}
+
+// Weights that are too large for a cache meet several panels at once, which changes no bit: a third of them does not.
+func TestConvolutionsOfManyWeights(t *testing.T) {
+	eachLevel(t, testConvolutionsOfManyWeights[float32], testConvolutionsOfManyWeights[float64])
+}
+
+func testConvolutionsOfManyWeights[T Float](t *testing.T) {
+	p := Conv{N: 1, Groups: 1, C: 100, K: 300, In: [2]int{17, 9}, Out: [2]int{17, 9}, Window: [2]int{3, 3}, Stride: [2]int{1, 1}, Pad: [2]int{1, 1}, Dilation: [2]int{1, 1}}
+	c := newConvolution[T](t, rand.New(rand.NewPCG(7, 8)), p, false)
+	Convolve(&c.Conv, c.y, c.x, c.w, nil, c.scratch(ConvolveScratch[T](&c.Conv, false)))
+	want := append([]T(nil), c.y...)
+	part := p
+	part.K = p.K / 3
+	for i := range 3 {
+		w, y := c.w[i*part.weights():][:part.weights()], c.y[i*part.K*p.Places():][:part.K*p.Places()]
+		Convolve(&part, y, c.x, w, nil, c.scratch(ConvolveScratch[T](&part, false)))
+	}
+	require.True(t, slices.Equal(want, c.y))
 }
 
 // The number of goroutines changes no bit, nor does scratch memory for another number of them.

@@ -21,14 +21,14 @@ type weightGrad[T Float] struct {
 	dw, dy, in           []T
 	sums                 []T // of the parts, each as dw, if there are several
 	slots                slots[T]
-	strips               int
+	turned               int // rows of images in a slot, or 0
 }
 
 const (
 	partialElements = 256 << 10 // of sums, about
 	mostParts       = 8
 	unitRows        = 10 // panels of a unit
-	unitCols        = 3
+	unitCols        = 9
 	sumElements     = 8 << 10 // of a unit of work that sums parts
 )
 
@@ -49,10 +49,11 @@ func takeWeightGrad[T Float](plan *Conv) *weightGrad[T] {
 	c := weightGradsOf[T]().take()
 	c.kernel, c.sight = gemm.KernelOf[T](), p.sight()
 	c.groups, c.outputs, c.places = p.Groups, p.K, p.N*p.Places()
-	c.parts = min(max(1, partialElements/p.weights()), mostParts, max(1, c.places/c.kernel.Depth()))
+	c.parts = min(max(1, partialElements/p.weights()), mostParts, max(1, c.places/convDepth(c.kernel)))
 	rows, cols := tilesOf(c.outputs, c.kernel.Rows()), tilesOf(c.inner(), c.kernel.Columns())
 	c.rowBlocks, c.colBlocks = tilesOf(rows, unitRows), tilesOf(cols, unitCols)
 	c.rows, c.cols = tilesOf(c.outputs, c.rowBlocks), tilesOf(cols, c.colBlocks)
+	c.turned = turnedOf(&c.sight, c.kernel)
 	return c
 }
 
@@ -72,8 +73,10 @@ func (c *weightGrad[T]) lay() (sums, slot int) {
 		sums = c.parts * c.weights()
 	}
 	width := c.kernel.Columns()
-	return sums, (c.rows+width)*c.kernel.Depth() + c.rows*c.cols*width
+	return sums, (c.rows+width)*convDepth(c.kernel) + c.rows*c.cols*width + c.turnedElements()
 }
+
+func (c *weightGrad[T]) turnedElements() int { return c.turned * c.sight.in[1] * c.kernel.Columns() }
 
 // WeightGradScratch is the number of elements of scratch memory that ConvolveWeightGrad takes at most.
 func WeightGradScratch[T Float](p *Conv) int {
@@ -128,44 +131,70 @@ func (c *weightGrad[T]) compute(tmp []T, unit int) {
 	width, inner := c.kernel.Columns(), c.inner()
 	item := col * c.cols * width
 	items := min(c.cols*width, inner-item)
-	out := tmp[(c.rows+width)*c.kernel.Depth():]
 	first, last := part*c.places/c.parts, (part+1)*c.places/c.parts
-	for from := first; from < last; from += c.kernel.Depth() {
-		c.block(tmp, out, group, row, next-row, item, items, from, min(c.kernel.Depth(), last-from), from > first)
+	b := weightBlock[T]{group: group, row: row, rows: next - row, item: item, items: items, panels: tmp}
+	rest := tmp[(c.rows+width)*convDepth(c.kernel):]
+	b.out, rest = rest[:c.rows*c.cols*width], rest[c.rows*c.cols*width:]
+	b.turned.rows, b.turned.each = rest[:c.turnedElements()], c.sight.in[1]*width
+	b.turned.begin(0)
+	for from := first; from < last; from += convDepth(c.kernel) {
+		c.add(&b, from, min(convDepth(c.kernel), last-from), from > first)
 	}
 	to := c.dw
 	if c.parts > 1 {
 		to = c.sums[part*len(c.dw):]
 	}
-	taps := c.taps[0] * c.taps[1]
-	for i := range next - row {
-		line := to[(group*c.outputs+row+i)*inner:][:inner]
-		tap, channel := item/c.channels, item%c.channels
-		for _, v := range out[i*c.cols*width:][:items] {
-			line[channel*taps+tap] = v
-			if channel++; channel == c.channels {
-				tap, channel = tap+1, 0
-			}
+	for j := range items {
+		tap, channel := c.item(item + j)
+		at := (group*c.outputs+row)*inner + channel*c.taps[0]*c.taps[1] + tap
+		for i := range b.rows {
+			to[at+i*inner] = b.out[i*c.cols*width+j]
 		}
 	}
 }
 
-// block adds what depth places from from on give to a block of the weights.
-func (c *weightGrad[T]) block(tmp, out []T, group, row, rows, item, items, from, depth int, add bool) {
-	width, most := c.kernel.Columns(), c.kernel.Rows()
-	panels := tilesOf(rows, most)
-	for i := range panels {
-		begin, end := i*rows/panels, (i+1)*rows/panels
-		c.outputsPanel(tmp[begin*depth:], group, row+begin, end-begin, from, depth)
+// item is the tap and channel of one: channels that fill panels have all taps, one after the other.
+func (c *weightGrad[T]) item(i int) (tap, channel int) {
+	if c.turned == 0 {
+		return i / c.channels, i % c.channels
 	}
-	images, stride := c.in[min(len(c.in), group*c.channels*c.pixels()):], c.groups*c.channels*c.pixels()
-	seen := tmp[c.rows*c.kernel.Depth():]
-	for j := 0; j < items; j += width {
-		n := min(width, items-j)
-		rowsPanel(c.kernel, &c.sight, seen, images, stride, from, depth, item+j, n)
+	width, taps := c.kernel.Columns(), c.taps[0]*c.taps[1]
+	panel := i / width
+	return panel % taps, panel/taps*width + i%width
+}
+
+// weightBlock is a block of the weights: outputs of a group, and items of what places see.
+type weightBlock[T Float] struct {
+	group, row, rows, item, items int
+	panels, out                   []T
+	turned                        turned[T]
+}
+
+// add adds what depth places from from on give to a block.
+func (c *weightGrad[T]) add(b *weightBlock[T], from, depth int, add bool) {
+	width := c.kernel.Columns()
+	panels := tilesOf(b.rows, c.kernel.Rows())
+	for i := range panels {
+		begin, end := i*b.rows/panels, (i+1)*b.rows/panels
+		c.outputsPanel(b.panels[begin*depth:], b.group, b.row+begin, end-begin, from, depth)
+	}
+	pixels := c.pixels()
+	images, stride := c.in[min(len(c.in), b.group*c.channels*pixels):], c.groups*c.channels*pixels
+	seen := b.panels[c.rows*convDepth(c.kernel):]
+	for j := 0; j < b.items; j += width {
+		n := min(width, b.items-j)
+		if c.turned > 0 {
+			tap, channel := c.item(b.item + j)
+			if b.turned.channel != channel {
+				b.turned.begin(channel)
+			}
+			b.turned.panel(c.kernel, &c.sight, seen, images[min(len(images), channel*pixels):], stride, from, depth, tap)
+		} else {
+			rowsPanel(c.kernel, &c.sight, seen, images, stride, from, depth, b.item+j, n)
+		}
 		for i := range panels {
-			begin, end := i*rows/panels, (i+1)*rows/panels
-			c.kernel.Tile(end-begin, n, out[begin*c.cols*width+j:], c.cols*width, tmp[begin*depth:], 1, end-begin, seen, depth, add)
+			begin, end := i*b.rows/panels, (i+1)*b.rows/panels
+			c.kernel.Tile(end-begin, n, b.out[begin*c.cols*width+j:], c.cols*width, b.panels[begin*depth:], 1, end-begin, seen, depth, add)
 		}
 	}
 }
