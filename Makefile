@@ -9,7 +9,7 @@ CUDA = CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/device/cuda/include -I/usr/loca
 HEADERS = echo '\#include <cuda.h>' | $$(go env CC) -I/usr/local/cuda/include -E - >/dev/null 2>&1
 GPU ?= cuda:0
 
-.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check emulate
+.PHONY: help mnist test check fmt vet lint vuln tidy install race sanitizer long soak invariants nocgo platforms fuzz mutants gremlins bench compare cuda test-cuda bundle kernels kernels-check emulate simd
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -118,3 +118,21 @@ kernels: ## compile every .cu to PTX; needs nvcc
 
 kernels-check: ## fail if a PTX was not made of its source
 	sh device/cuda/kernels.sh check
+
+# The suites whose code has versions for instruction sets. The environment is read before the tests begin, so their results are
+# not to be taken from go's cache.
+SIMD_PACKAGES = ./tensor/internal/simd ./tensor/internal/workers ./tensor/internal/gemm ./tensor/internal/kernel ./tensor
+
+simd: ## the host's kernels at each level of instructions: this processor's, plain Go, and arm64's under qemu-user; generated files are those of their programs
+	@set -e; for level in generic avx2 avx512 neon; do \
+		if CISTERN_SIMD=$$level go test -count=1 -run TestForcedLevel ./tensor/internal/simd >/dev/null 2>&1; then \
+			echo "CISTERN_SIMD=$$level"; CISTERN_SIMD=$$level go test -count=1 -timeout 20m $(SIMD_PACKAGES); \
+		else echo "NOT TESTED with CISTERN_SIMD=$$level: this processor does not run it"; fi; \
+	done
+	go test -short -tags purego $(SIMD_PACKAGES)
+	go vet -tags purego ./tensor/...
+	@if command -v qemu-aarch64 >/dev/null; then \
+		echo "arm64 under qemu-aarch64"; GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout 60m -exec qemu-aarch64 $(SIMD_PACKAGES); \
+	else echo "NOT TESTED for arm64: qemu-aarch64 is missing; on Debian install qemu-user"; fi
+	go generate ./tensor/internal/gemm
+	git diff --exit-code -- tensor/internal/gemm

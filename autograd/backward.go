@@ -56,12 +56,7 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 		return out
 	}
 	out.needsGrad = true
-	n := node{op: op, out: out, module: t.module, back: back, saved: make([]saved, len(reads))}
-	for i, v := range reads {
-		v.users++
-		n.saved[i] = saved{v, v.value.Version()}
-	}
-	t.nodes = append(t.nodes, n)
+	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads)})
 	return out
 }
 
@@ -133,7 +128,8 @@ func (t *Tape) backward(loss *Variable) {
 			v.Release()
 		}
 	}
-	t.values = nil
+	clear(t.values)
+	t.values = t.values[:0]
 	for p, v := range t.params {
 		v.grad = p.grad
 	}
@@ -158,7 +154,7 @@ func (t *Tape) backward(loss *Variable) {
 			s.drop()
 		}
 	}
-	t.nodes = nil
+	t.forget()
 	t.setModule(root)
 	for p, v := range t.params {
 		t.assign(p, v.grad)

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -209,7 +208,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 
 // giveSummed is give for a gradient that v's broadcast shape has.
 func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
-	if err == nil && v.needsGrad && !slices.Equal(v.value.Shape(), g.Shape()) {
+	if err == nil && v.needsGrad && !v.value.SameShape(g) {
 		var sum *tensor.Tensor
 		sum, err = t.rt.SumTo(t.ctx, g, v.value.Shape()...)
 		t.free(g)

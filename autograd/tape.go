@@ -23,10 +23,9 @@ type Tape struct {
 	state    string // why no operations are taken any more; empty: they are
 	err      error
 
-	nodes  []node
-	values []*Variable // those that Backward, or the frame that made them, releases
-	frames int         // that the program is in
-	params map[*Parameter]*Variable
+	*slab
+	fresh  []Variable // for results to come
+	frames int        // that the program is in
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
@@ -51,7 +50,7 @@ func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx,
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	_, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
 	root := &modulePlace{}
-	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, params: make(map[*Parameter]*Variable),
+	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, slab: newSlab(),
 		module: root, modules: map[string]*modulePlace{"": root}}
 	t.setContext("NewTape", ctx)
 	if rt == nil {
@@ -98,9 +97,11 @@ func (t *Tape) Err() error { return t.err }
 // loss. Gradients of parameters belong to the parameters. It is idempotent and returns the error that sticks
 // to the tape, if any.
 func (t *Tape) Close() error {
+	if t.state != "closed" {
+		t.slab.recycle()
+		t.slab = new(slab)
+	}
 	t.state = "closed"
-	t.nodes, t.values = nil, nil
-	clear(t.params)
 	if err := t.lifetime.CloseContext(t.ctx); err != nil {
 		t.fail("Close", err)
 	}
@@ -135,7 +136,7 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 
 // result makes the variable of an operation's result, which the tape owns.
 func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
-	v := &Variable{tape: t}
+	v := t.newVariable()
 	if err != nil {
 		t.fail(op, err)
 		return v
@@ -148,4 +149,4 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 }
 
 // inert is a variable without a value, the result of an operation after an error.
-func (t *Tape) inert() *Variable { return &Variable{tape: t} }
+func (t *Tape) inert() *Variable { return t.newVariable() }

@@ -82,7 +82,8 @@ func (t *Tape) Param(p *Parameter) *Variable {
 		t.fail("Param", err)
 		return t.inert()
 	}
-	v := &Variable{tape: t, value: p.value, param: p, needsGrad: t.record && !p.frozen}
+	v := t.newVariable()
+	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
 	t.params[p] = v
 	return v
 }

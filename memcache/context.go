@@ -14,15 +14,18 @@ type ctxState struct {
 // ctxKey is the key of the ctxState in a context.
 type ctxKey struct{}
 
+// noState is of contexts that carry nothing.
+var noState ctxState
+
 // ctxStateOf returns what ctx carries, never nil.
 func ctxStateOf(ctx context.Context) *ctxState {
 	if ctx == nil {
-		return &ctxState{}
+		return &noState
 	}
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
 		return state
 	}
-	return &ctxState{}
+	return &noState
 }
 
 // attachTo returns a context that carries v. A nil context stays nil, which Alloc refuses.

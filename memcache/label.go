@@ -155,11 +155,14 @@ func LabelOf(ctx context.Context) Label { return ctxStateOf(ctx).label.value() }
 
 // relabel returns a context with a label of its own. The labels of contexts are never changed: blocks point at them.
 func relabel(ctx context.Context, change func(*Label)) context.Context {
-	state := *ctxStateOf(ctx)
-	l := state.label.value()
-	change(&l)
-	state.label = &l
-	return state.attachTo(ctx)
+	carried := &struct { // one allocation for both
+		ctxState
+		own Label
+	}{ctxState: *ctxStateOf(ctx)}
+	carried.own = carried.label.value()
+	change(&carried.own)
+	carried.label = &carried.own
+	return carried.attachTo(ctx)
 }
 
 // value is the label, or that of allocations without one.

@@ -2,59 +2,116 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 )
 
-// BenchmarkMatMul has the products of a dense layer 784→512 at batch 128: forward, and backward for the
-// weights and for the argument.
+// BenchmarkMatMul has one product (m, k) by (k, n), its shape mxkxn, in all four transpositions: those of a dense layer
+// 784→512 at batch 128, its gradients with the same number of multiply-adds, and two squares.
 func BenchmarkMatMul(b *testing.B) {
+	for _, form := range []string{"NN", "NT", "TN", "TT"} {
+		for _, s := range [][3]int{{128, 784, 512}, {512, 512, 512}, {2048, 2048, 2048}} {
+			m, k, n := s[0], s[1], s[2]
+			b.Run(fmt.Sprintf("%s/%dx%dx%d", form, m, k, n), func(b *testing.B) {
+				left, right, option := []int{m, k}, []int{k, n}, MatMulOption(0)
+				if form[0] == 'T' {
+					left, option = []int{k, m}, TransA
+				}
+				if form[1] == 'T' {
+					right, option = []int{n, k}, option|TransB
+				}
+				r := newRig(b, 256<<20).scoped()
+				x, err := r.Full(r.ctx, 0.5, gtensor.Float32, left...)
+				require.NoError(b, err)
+				y, err := r.Full(r.ctx, 0.5, gtensor.Float32, right...)
+				require.NoError(b, err)
+				b.ReportAllocs()
+				for b.Loop() {
+					z, err := r.MatMul(r.ctx, x, y, option)
+					require.NoError(b, err)
+					require.NoError(b, z.Release())
+					require.NoError(b, r.Synchronize(r.ctx))
+				}
+				b.ReportMetric(2*float64(m)*float64(k)*float64(n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+			})
+		}
+	}
+}
+
+// BenchmarkOperation is what an operation costs, next to nothing being computed: operations on 16 floats queued one after
+// the other, the stream's goroutine working on them meanwhile, and one Synchronize at the end. Results are released as soon as
+// the operation is queued.
+//
+//	Add         a new tensor from two
+//	AddOnLeak   the same, with the call stack of each tensor
+//	AddInPlace  no tensor is made: the launch alone
+func BenchmarkOperation(b *testing.B) {
+	add := func(rt *Runtime, x *Tensor) error {
+		y, err := rt.Add(context.Background(), x, x)
+		if err != nil {
+			return err
+		}
+		return y.Release()
+	}
+	addInPlace := func(rt *Runtime, x *Tensor) error { return rt.AddInPlace(context.Background(), x, x) }
 	for _, c := range []struct {
-		name   string
-		a, b   [2]int
-		option MatMulOption
+		name      string
+		operation func(*Runtime, *Tensor) error
+		options   []Option
 	}{
-		{"NT/128x512x784", [2]int{128, 784}, [2]int{512, 784}, TransB},
-		{"TN/512x784x128", [2]int{128, 512}, [2]int{128, 784}, TransA},
-		{"NN/128x784x512", [2]int{128, 512}, [2]int{512, 784}, 0},
+		{"Add", add, nil},
+		{"AddOnLeak", add, []Option{OnLeak(func(Leak) {})}},
+		{"AddInPlace", addInPlace, nil},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			r := newRig(b, 64<<20).scoped()
-			x, err := r.Full(r.ctx, 0.5, gtensor.Float32, c.a[:]...)
-			require.NoError(b, err)
-			y, err := r.Full(r.ctx, 0.5, gtensor.Float32, c.b[:]...)
-			require.NoError(b, err)
+			r := newRig(b, 64<<20, c.options...)
+			x := put(r, make([]float32, 16))
+			defer x.Release()
 			b.ReportAllocs()
-			for b.Loop() {
-				z, err := r.MatMul(r.ctx, x, y, c.option)
-				require.NoError(b, err)
-				require.NoError(b, z.Release())
-				require.NoError(b, r.Synchronize(r.ctx))
+			b.ResetTimer()
+			for range b.N { // not b.Loop, which does not time what comes after it
+				if err := c.operation(r.Runtime, x); err != nil { // require's calls of Helper would cost more than the operation
+					b.Fatal(err)
+				}
 			}
-			b.ReportMetric(2*128*512*784*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+			require.NoError(b, r.Synchronize(r.ctx))
 		})
 	}
 }
 
-// BenchmarkOperation is what an operation costs the host, next to nothing being computed.
-func BenchmarkOperation(b *testing.B) {
-	for _, leaks := range []bool{false, true} {
-		name, options := "Add", []Option(nil)
-		if leaks {
-			name, options = "Add/OnLeak", []Option{OnLeak(func(Leak) {})}
+// BenchmarkConv is a convolution, its gradients, and all three, synchronised.
+func BenchmarkConv(b *testing.B) {
+	r := newRig(b, 256<<20).scoped()
+	full := func(shape ...int) *Tensor {
+		x, err := r.Full(r.ctx, 0.5, gtensor.Float32, shape...)
+		require.NoError(b, err)
+		return x
+	}
+	x, w, bias, dy := full(64, 32, 26, 26), full(64, 32, 3, 3), full(64), full(64, 64, 24, 24)
+	steps := map[string]func() (*Tensor, error){
+		"forward":         func() (*Tensor, error) { return r.Conv2d(r.ctx, x, w, bias, ConvConfig{}) },
+		"input-gradient":  func() (*Tensor, error) { return r.ConvInputGrad(r.ctx, dy, w, x.Shape(), ConvConfig{}) },
+		"weight-gradient": func() (*Tensor, error) { return r.ConvWeightGrad(r.ctx, dy, x, w.Shape(), ConvConfig{}) },
+	}
+	for _, names := range [][]string{{"forward"}, {"input-gradient"}, {"weight-gradient"}, {"forward", "input-gradient", "weight-gradient"}} {
+		name := names[0]
+		if len(names) > 1 {
+			name = "all"
 		}
-		b.Run(name, func(b *testing.B) {
-			r := newRig(b, 64<<20, options...)
-			x := put(r, []float32{1})
-			defer x.Release()
+		b.Run("3x3/64x32x26x26to64/"+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				y, err := r.Add(context.Background(), x, x)
-				require.NoError(b, err)
-				require.NoError(b, y.Release())
+				for _, step := range names {
+					y, err := steps[step]()
+					require.NoError(b, err)
+					require.NoError(b, y.Release())
+				}
+				require.NoError(b, r.Synchronize(r.ctx))
 			}
+			b.ReportMetric(float64(len(names))*2*64*64*576*288*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
 		})
 	}
 }

@@ -25,7 +25,7 @@ func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shap
 	if err != nil {
 		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, shape, err)
 	}
-	return rt.newTensor(ctx, op, newStorage(block, false), 0, dtype, shape)
+	return rt.newTensor(ctx, op, block, dtype, shape)
 }
 
 // Zeros makes a tensor of zeros.

@@ -49,21 +49,20 @@ func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Te
 
 // AddInPlace adds b to a (Tensor.add_). b must broadcast to a's shape.
 func (rt *Runtime) AddInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(kernel.Add, a, b)
+	return rt.zipInPlace("add in place", kernel.Add, a, b)
 }
 
 // SubInPlace subtracts b from a (Tensor.sub_). b must broadcast to a's shape.
 func (rt *Runtime) SubInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(kernel.Sub, a, b)
+	return rt.zipInPlace("sub in place", kernel.Sub, a, b)
 }
 
 // MulInPlace multiplies a by b (Tensor.mul_). b must broadcast to a's shape.
 func (rt *Runtime) MulInPlace(_ context.Context, a, b *Tensor) error {
-	return rt.zipInPlace(kernel.Mul, a, b)
+	return rt.zipInPlace("mul in place", kernel.Mul, a, b)
 }
 
-func (rt *Runtime) zipInPlace(op kernel.Binary, a, b *Tensor) error {
-	name := op.Name() + " in place"
+func (rt *Runtime) zipInPlace(name string, op kernel.Binary, a, b *Tensor) error {
 	in, err := rt.acquireFloats(name, a, b)
 	if err != nil {
 		return err

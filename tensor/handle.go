@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -19,14 +20,38 @@ import (
 type handle struct {
 	rt       *Runtime
 	store    *storage
+	own      storage // of a tensor that is no view: store
 	shape    Shape
+	dims     [4]int // of shape, if they are enough
 	dtype    Dtype
 	bytes    int64
-	tensor   weak.Pointer[Tensor]
 	made     []uintptr // the call stack, with OnLeak
 	released atomic.Bool
 
-	prev, next *handle // in the runtime's list, under its lock
+	// Under the lock of the runtime's list.
+	prev, next *handle
+	young      *Tensor // until it ages; then the two others
+	tensor     weak.Pointer[Tensor]
+	cleanup    runtime.Cleanup
+}
+
+// newHandles is how many handles are made at a time.
+const newHandles = 16
+
+// newHandle makes a handle of a tensor, with a copy of the shape.
+func (rt *Runtime) newHandle(dtype Dtype, shape Shape) *handle {
+	l := &rt.live
+	l.mu.Lock()
+	if len(l.fresh) == 0 {
+		l.fresh = make([]handle, newHandles)
+	}
+	h := &l.fresh[0]
+	l.fresh = l.fresh[1:]
+	l.mu.Unlock()
+	h.rt, h.dtype = rt, dtype
+	h.shape = slices.Clip(append(h.dims[:0:len(h.dims)], shape...))
+	h.bytes = int64(elements(shape)) * int64(dtype.Size())
+	return h
 }
 
 // release gives the handle's reference back, once; freed tells whether this call did.
@@ -47,9 +72,14 @@ type handles struct {
 	n      int
 	bytes  int64
 	closed bool
+	fresh  []handle // for tensors to come
+
+	oldest  *handle // of the young ones, which are the first of the list
+	young   int     // how many
+	watched bool    // the next collection will be told
 }
 
-func (l *handles) add(h *handle) error {
+func (l *handles) add(h *handle, t *Tensor) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -61,12 +91,18 @@ func (l *handles) add(h *handle) error {
 	l.first = h
 	l.n++
 	l.bytes += h.bytes
+	l.addYoung(h, t)
 	return nil
 }
 
 func (l *handles) remove(h *handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if h.young != nil {
+		l.removeYoung(h)
+	} else {
+		h.cleanup.Stop()
+	}
 	if h.next != nil {
 		h.next.prev = h.prev
 	}

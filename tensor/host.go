@@ -2,9 +2,11 @@ package tensor
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -14,6 +16,7 @@ type hostKernels struct {
 	rt     *Runtime
 	mem    device.HostVisible
 	stream device.Stream
+	plans  plans
 }
 
 func (h *hostKernels) close() error { return nil }
@@ -27,14 +30,41 @@ type launch struct {
 	err           error
 }
 
+// call is a launch as the stream gets it.
+type call struct {
+	device.Launch
+	ranges [24]device.Range
+}
+
+// calls keeps calls for reuse: the stream is done with one when Launch returns. In race builds each is new: the pool's edges
+// would order the goroutines that launch.
+var calls = sync.Pool{New: func() any { return new(call) }}
+
 func (l *launch) run(f func()) error {
 	if l.err == nil {
-		l.err = l.h.stream.Launch(&device.Launch{Name: l.name, Func: f, Reads: l.reads[:l.nr], Writes: l.writes[:l.nw]})
+		l.err = l.queue(f)
 	}
 	if l.err != nil {
 		return fmt.Errorf("tensor: %s: %w", l.name, l.err)
 	}
 	return nil
+}
+
+func (l *launch) queue(f func()) error {
+	var c *call
+	if race.Enabled {
+		c = new(call)
+	} else {
+		c = calls.Get().(*call)
+		defer calls.Put(c)
+	}
+	c.Name, c.Func = l.name, f
+	reads := copy(c.ranges[:], l.reads[:l.nr])
+	writes := copy(c.ranges[reads:], l.writes[:l.nw])
+	c.Reads, c.Writes = c.ranges[:reads], c.ranges[reads:reads+writes]
+	err := l.h.stream.Launch(&c.Launch)
+	c.Func = nil
+	return err
 }
 
 func (l *launch) memory(r device.Range) []byte {
@@ -48,28 +78,53 @@ func (l *launch) memory(r device.Range) []byte {
 	return b
 }
 
-// readRange and writeRange name memory of the kernel and return it; memory of both sorts is named in both.
-func (l *launch) readRange(r device.Range) []byte {
+// hostBytes is a block's memory for kernels of the host; nil if they have to look it up: on other devices, and after an error,
+// which is for them to tell.
+func (rt *Runtime) hostBytes(b memcache.Block) []byte {
+	if rt.visible == nil || b.IsZero() {
+		return nil
+	}
+	data, err := rt.visible.Bytes(b.Ptr(), b.Size())
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// tensorBytes is memory of t.
+func (l *launch) tensorBytes(t *Tensor) []byte {
+	if host := t.store.host; host != nil {
+		return host[t.offset : t.offset+t.bytes]
+	}
+	return l.memory(t.memory())
+}
+
+// readRange and writeRange name memory of the kernel; memory of both sorts is named in both.
+func (l *launch) readRange(r device.Range) {
 	if r.Bytes > 0 {
 		l.reads[l.nr] = r
 		l.nr++
 	}
-	return l.memory(r)
 }
 
-func (l *launch) writeRange(r device.Range) []byte {
+func (l *launch) writeRange(r device.Range) {
 	if r.Bytes > 0 {
 		l.writes[l.nw] = r
 		l.nw++
 	}
-	return l.memory(r)
 }
 
 func (t *Tensor) memory() device.Range { return device.Range{Ptr: t.ptr(), Bytes: t.bytes} }
 
-func read[T any](l *launch, t *Tensor) []T { return elementsOf[T](l.readRange(t.memory())) }
+func read[T any](l *launch, t *Tensor) []T {
+	l.readRange(t.memory())
+	return elementsOf[T](l.tensorBytes(t))
+}
 
-func write[T any](l *launch, t *Tensor) []T { return elementsOf[T](l.writeRange(t.memory())) }
+func write[T any](l *launch, t *Tensor) []T {
+	l.writeRange(t.memory())
+	return elementsOf[T](l.tensorBytes(t))
+}
 
 // update is for memory that the kernel reads and writes.
 func update[T any](l *launch, t *Tensor) []T {
@@ -104,7 +159,8 @@ func scratch[T any](l *launch, b memcache.Block, n int) []T {
 	var v T
 	r := device.Range{Ptr: b.Ptr(), Bytes: int64(n) * int64(unsafe.Sizeof(v))}
 	l.readRange(r)
-	return elementsOf[T](l.writeRange(r))
+	l.writeRange(r)
+	return elementsOf[T](l.memory(r))
 }
 
 // faultOf is the word for faults, for a kernel that may write it.
@@ -162,16 +218,16 @@ func unary[T kernel.Float](l *launch, u kernel.Unary, dst, x *Tensor, c float64)
 func (h *hostKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	l := &launch{h: h, name: op.Name()}
 	if dst.dtype == Float32 {
-		return binary[float32](l, op, dst, a, b)
+		return binary[float32](h, l, op, dst, a, b)
 	}
-	return binary[float64](l, op, dst, a, b)
+	return binary[float64](h, l, op, dst, a, b)
 }
 
-func binary[T kernel.Float](l *launch, op kernel.Binary, dst, a, b *Tensor) error {
+func binary[T kernel.Float](h *hostKernels, l *launch, op kernel.Binary, dst, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := kernel.NewBroadcast(dst.shape, a.shape, b.shape)
+	plan := h.broadcast(dst.shape, a.shape, b.shape)
 	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
 	return l.run(func() { kernel.Zip(op, out, x, y, plan) })
 }

@@ -54,7 +54,8 @@ func (h *hostKernels) clip(ts []*Tensor, parts *Tensor, most float64) error {
 }
 
 func clip[T kernel.Float](l *launch, t, parts *Tensor, most float64) error {
-	x, norm := update[T](l, t), elementsOf[float64](l.readRange(parts.lastNumber()))
+	l.readRange(parts.lastNumber())
+	x, norm := update[T](l, t), elementsOf[float64](l.memory(parts.lastNumber()))
 	return l.run(func() { kernel.Clip(x, norm[0], most) })
 }
 

@@ -8,23 +8,31 @@ import (
 )
 
 func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
-	parts := p.Parts()
-	n := parts * p.Scratch()
+	if dst.dtype == Float32 {
+		return matmul[float32](ctx, h, p, dst, a, b)
+	}
+	return matmul[float64](ctx, h, p, dst, a, b)
+}
+
+func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul, dst, a, b *Tensor) error {
+	l := &launch{h: h, name: "matmul"}
+	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
+	n := kernel.MatMulScratch[T](p)
+	if n == 0 {
+		return l.run(func() { multiply(p, out, x, y, nil) })
+	}
 	return h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
-		l := &launch{h: h, name: "matmul"}
-		if dst.dtype == Float32 {
-			return matmul[float32](l, p, parts, dst, a, b, block, n)
-		}
-		return matmul[float64](l, p, parts, dst, a, b, block, n)
+		tmp := scratch[T](l, block, n)
+		return l.run(func() { multiply(p, out, x, y, tmp) })
 	})
 }
 
-func matmul[T kernel.Float](l *launch, p kernel.MatMul, parts int, dst, a, b *Tensor, block memcache.Block, n int) error {
-	x, y, out, tmp := read[T](l, a), read[T](l, b), write[T](l, dst), scratch[T](l, block, n)
+func multiply[T kernel.Float](p kernel.MatMul, c, a, b, scratch []T) {
 	if p.Batch != nil {
-		return l.run(func() { kernel.MultiplyBatch(p, parts, out, x, y, tmp) })
+		kernel.MultiplyBatch(p, c, a, b, scratch)
+	} else {
+		kernel.Multiply(p, c, a, b, scratch)
 	}
-	return l.run(func() { kernel.Multiply(p, out, x, y, tmp) })
 }
 
 func (h *hostKernels) transpose(dst, x *Tensor) error {

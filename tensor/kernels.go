@@ -99,6 +99,7 @@ func newKernels(rt *Runtime, tf32 bool) (kernels, layerKernels, error) {
 		if err := simd.Chosen(); err != nil {
 			return nil, nil, fmt.Errorf("tensor: NewRuntime: %w: %w", ErrInvalid, err)
 		}
+		rt.visible = dev
 		h := &hostKernels{rt: rt, mem: dev, stream: rt.stream}
 		return h, h, nil
 	case device.ModuleLoader:

@@ -13,7 +13,8 @@ type Lifetime struct {
 	ctx   context.Context // of the frees of Close
 
 	mu     sync.Mutex
-	owned  map[*Tensor]struct{}
+	newest *Tensor // of those that it owns, a list
+	owned  int
 	closed bool
 }
 
@@ -29,7 +30,7 @@ type lifetimeKey struct{}
 //
 // Lifetimes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
 func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
-	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx, owned: make(map[*Tensor]struct{})}
+	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx}
 	return l.Attach(ctx), l
 }
 
@@ -77,22 +78,36 @@ func (l *Lifetime) Close() error { return l.CloseContext(l.ctx) }
 
 // CloseContext is Close; the spans of the frees have their parent in ctx.
 func (l *Lifetime) CloseContext(ctx context.Context) error {
-	l.mu.Lock()
-	owned := l.owned
-	l.owned, l.closed = nil, true
-	l.mu.Unlock()
 	var errs []error
-	for t := range owned {
-		errs = append(errs, t.ReleaseContext(ctx))
+	for t := l.takeNewest(); t != nil; t = l.takeNewest() {
+		if err := t.ReleaseContext(ctx); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// takeNewest ends the lifetime, and takes out a tensor that it still owns, if there is one.
+func (l *Lifetime) takeNewest() *Tensor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	t := l.newest
+	if t != nil {
+		l.unlink(t)
+	}
+	return t
 }
 
 func (l *Lifetime) add(t *Tensor) {
 	for ; l != nil; l = l.outer {
 		l.mu.Lock()
 		if !l.closed {
-			l.owned[t] = struct{}{}
+			if t.older = l.newest; t.older != nil {
+				t.older.newer = t
+			}
+			l.newest = t
+			l.owned++
 			t.owner.Store(l)
 			l.mu.Unlock()
 			return
@@ -105,7 +120,24 @@ func (l *Lifetime) add(t *Tensor) {
 func (l *Lifetime) remove(t *Tensor) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, ok := l.owned[t]
-	delete(l.owned, t)
-	return ok
+	if t.owner.Load() != l {
+		return false
+	}
+	l.unlink(t)
+	return true
+}
+
+// unlink takes t, which l owns, out. The caller holds the lock.
+func (l *Lifetime) unlink(t *Tensor) {
+	if t.newer != nil {
+		t.newer.older = t.older
+	} else {
+		l.newest = t.older
+	}
+	if t.older != nil {
+		t.older.newer = t.newer
+	}
+	t.older, t.newer = nil, nil
+	l.owned--
+	t.owner.Store(nil)
 }

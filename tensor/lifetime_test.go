@@ -264,6 +264,7 @@ func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
 	gate := &freeGate{entered: make(chan struct{}), open: make(chan struct{})}
 	r := newObservedRig(t, 64<<20, gate)
 	leak(r, 10<<20)
+	r.live.ageAll()
 	runtime.GC()
 	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
 	time.AfterFunc(20*time.Millisecond, func() { close(gate.open) })

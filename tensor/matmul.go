@@ -21,9 +21,9 @@ const (
 // MatMul returns the product a b after torch.matmul's rules: of the matrices (m, k) and (k, n) a matrix (m, n). More
 // dimensions in front are batches of matrices, which broadcast after NumPy's rules; a vector (k) is a row on the left and
 // a column on the right, and the result is without that dimension. [TransA] and [TransB] transpose the matrices of a factor
-// on their way in, without a copy of it; a vector has no transpose. Scratch memory of at most the size of a and b, on the
-// host times the number of processors for a batch, is taken from the cache while the product is queued; on a GPU the first
-// product takes a workspace for cuBLAS, which the runtime keeps until Close.
+// on their way in, without a copy of it; a vector has no transpose. On the host a product that is worth several processors
+// takes scratch memory from the cache, 8 MiB at most, while it is queued, and its elements are the same bits for any number of
+// them; on a GPU the first product takes a workspace for cuBLAS, which the runtime keeps until Close.
 func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOption) (*Tensor, error) {
 	in, err := rt.acquireFloats("MatMul", a, b)
 	if err != nil {

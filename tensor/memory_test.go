@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,7 +52,7 @@ func TestOperandsAreHeld(t *testing.T) {
 func TestHandlesAfterClose(t *testing.T) {
 	var l handles
 	require.NoError(t, l.close())
-	require.ErrorIs(t, l.add(&handle{}), ErrClosed)
+	require.ErrorIs(t, l.add(&handle{}, &Tensor{}), ErrClosed)
 	n, bytes := l.count()
 	assert.Zero(t, n)
 	assert.Zero(t, bytes)
@@ -63,7 +64,7 @@ func TestLiveHandles(t *testing.T) {
 		var l handles
 		hs := []*handle{{bytes: 1}, {bytes: 10}, {bytes: 100}}
 		for _, h := range hs {
-			require.NoError(t, l.add(h))
+			require.NoError(t, l.add(h, &Tensor{}))
 		}
 		for i := range hs {
 			l.remove(hs[(first+i)%3])
@@ -85,9 +86,9 @@ func TestLifetimesForgetWhatWasReleased(t *testing.T) {
 	for range 3 {
 		x, err := r.Zeros(ctx, gtensor.Float32, 3)
 		require.NoError(t, err)
-		require.Len(t, life.owned, 1)
+		require.Equal(t, 1, life.owned)
 		require.NoError(t, x.Release())
-		require.Empty(t, life.owned, "a scope that lives long would keep them from the garbage collector")
+		require.Zero(t, life.owned, "a scope that lives long would keep them from the garbage collector")
 	}
 	require.NoError(t, life.Close())
 }
@@ -217,7 +218,10 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 			assert.Contains(t, s.last.Writes, x.memory(), "%s writes %v", c.name, x)
 		}
 	}
-	y, err := r.MatMul(r.ctx, a, b, TransA, TransB)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	large, err := r.Full(r.ctx, 1, gtensor.Float32, 200, 200)
+	require.NoError(t, err)
+	y, err := r.MatMul(r.ctx, large, large, TransA, TransB) // worth several goroutines, which share its panels
 	require.NoError(t, err)
 	require.Equal(t, 3, len(s.last.Reads), "both factors and the scratch memory")
 	require.Equal(t, 2, len(s.last.Writes), "the result %v and the scratch memory", y)

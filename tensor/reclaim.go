@@ -81,8 +81,9 @@ func (rt *Runtime) reclaim(ctx context.Context, _ int64) (freed int64) {
 // collectGarbage does not rely on cleanups, which run some time later: a weak pointer is nil as soon as the
 // collection has ended.
 func (rt *Runtime) collectGarbage() (dead []Leak) {
+	rt.live.ageAll()
 	runtime.GC()
-	for _, h := range rt.live.all(func(h *handle) bool { return h.tensor.Value() == nil }) {
+	for _, h := range rt.live.all((*handle).dropped) {
 		if leak, ok := h.reclaim(); ok {
 			dead = append(dead, leak)
 		}

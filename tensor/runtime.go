@@ -26,7 +26,8 @@ type Runtime struct {
 	onLeak func(Leak)
 
 	kernels kernels
-	layers  layerKernels // the same
+	layers  layerKernels       // the same
+	visible device.HostVisible // the device, if its kernels are Go functions
 
 	live   handles
 	faults faultWord

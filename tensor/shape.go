@@ -35,8 +35,11 @@ func byteSize(op string, dtype Dtype, shape []int) (int64, error) {
 }
 
 // broadcastShape is the shape that a and b broadcast to after NumPy's rules: aligned at the last dimension,
-// equal or one of them 1.
+// equal or one of them 1. It may be one of them, not to be written.
 func broadcastShape(op string, a, b Shape) (Shape, error) {
+	if slices.Equal(a, b) {
+		return slices.Clip(a), nil
+	}
 	long, short := a, b
 	if len(b) > len(a) {
 		long, short = b, a

@@ -11,15 +11,22 @@ import (
 // when one particular tensor, such as the one a view was made from, is.
 type storage struct {
 	block    memcache.Block
-	borrowed bool // somebody else frees the block
+	host     []byte // of the block, where the host's kernels can touch it; nil: look it up
+	borrowed bool   // somebody else frees the block
 	refs     atomic.Int32
 	version  atomic.Uint64 // the writes in place
 }
 
 func newStorage(b memcache.Block, borrowed bool) *storage {
-	s := &storage{block: b, borrowed: borrowed}
-	s.refs.Store(1)
+	s := new(storage)
+	s.init(b, borrowed)
 	return s
+}
+
+// init makes s the memory of b, with one reference.
+func (s *storage) init(b memcache.Block, borrowed bool) {
+	s.block, s.borrowed = b, borrowed
+	s.refs.Store(1)
 }
 
 // retain takes a reference, unless the last one is already gone.

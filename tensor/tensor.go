@@ -3,9 +3,8 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"runtime"
+	"slices"
 	"sync/atomic"
-	"weak"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -14,35 +13,42 @@ import (
 // Tensor is a row-major array in device memory.
 //
 // Its owner calls Release; a tensor that is dropped instead is reclaimed when the garbage collector finds
-// it. Shape and dtype never change and need no memory access, so that printing a tensor is always safe.
+// it, which may take two of its runs. Shape and dtype never change and need no memory access, so that printing a tensor is always safe.
 // Its methods may be called from any goroutine. Releasing a tensor while another goroutine queues work on it
 // is safe: the work gets the memory, or [ErrReleased].
 type Tensor struct {
-	rt      *Runtime
-	h       *handle
-	store   *storage
-	shape   Shape
-	dtype   Dtype
-	offset  int64 // bytes into the block
-	bytes   int64
-	owner   atomic.Pointer[Lifetime]
-	cleanup runtime.Cleanup
+	rt           *Runtime
+	h            *handle
+	store        *storage
+	shape        Shape
+	dtype        Dtype
+	offset       int64 // bytes into the block
+	bytes        int64
+	owner        atomic.Pointer[Lifetime]
+	older, newer *Tensor // of the owner's, under its lock
 }
 
-// newTensor takes over one reference to store, whatever happens.
-func (rt *Runtime) newTensor(ctx context.Context, op string, store *storage, offset int64, dtype Dtype, shape Shape) (*Tensor, error) {
-	bytes := int64(elements(shape)) * int64(dtype.Size())
-	t := &Tensor{rt: rt, store: store, shape: shape.Clone(), dtype: dtype, offset: offset, bytes: bytes}
-	t.h = &handle{rt: rt, store: store, shape: t.shape, dtype: dtype, bytes: bytes, tensor: weak.Make(t)}
+// newTensor makes a tensor of a block, which it takes over, whatever happens.
+func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape) (*Tensor, error) {
+	h := rt.newHandle(dtype, shape)
+	h.own.init(block, false)
+	h.own.host = rt.hostBytes(block)
+	return h.newTensor(ctx, op, &h.own, 0)
+}
+
+// newTensor makes the handle's tensor. It takes over one reference to store, whatever happens.
+func (h *handle) newTensor(ctx context.Context, op string, store *storage, offset int64) (*Tensor, error) {
+	rt := h.rt
+	t := &Tensor{rt: rt, h: h, store: store, shape: h.shape, dtype: h.dtype, offset: offset, bytes: h.bytes}
+	h.store = store
 	if !store.borrowed {
 		if rt.onLeak != nil {
-			t.h.made = stack()
+			h.made = stack()
 		}
-		if err := rt.live.add(t.h); err != nil {
+		if err := rt.live.add(h, t); err != nil {
 			rt.parked.add(store.release(ctx))
 			return nil, fmt.Errorf("tensor: %s: %w", op, err)
 		}
-		t.cleanup = runtime.AddCleanup(t, (*handle).died, t.h)
 	}
 	if l := lifetimeOf(ctx); l != nil {
 		l.add(t)
@@ -55,7 +61,14 @@ func (t *Tensor) Shape() Shape {
 	if t == nil {
 		return nil
 	}
-	return t.shape.Clone()
+	shape := make(Shape, len(t.shape))
+	copy(shape, t.shape)
+	return shape
+}
+
+// SameShape reports whether two tensors have one shape, without the copies that Shape makes.
+func (t *Tensor) SameShape(o *Tensor) bool {
+	return t != nil && o != nil && slices.Equal(t.shape, o.shape)
 }
 
 // Rank returns the number of dimensions, without the copy that Shape makes.
@@ -192,7 +205,6 @@ func (t *Tensor) ReleaseContext(ctx context.Context) error {
 	if l := t.owner.Load(); l != nil {
 		l.remove(t)
 	}
-	t.cleanup.Stop()
 	if err != nil {
 		return fmt.Errorf("tensor: Release of %v %v: %w", t.dtype, t.shape, err)
 	}

@@ -27,7 +27,9 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*
 	if err := block.RecordStream(rt.stream); err != nil {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", err)
 	}
-	return rt.newTensor(context.Background(), "FromBlock", newStorage(block, true), 0, dtype, shape)
+	h := rt.newHandle(dtype, shape)
+	h.own.init(block, true)
+	return h.newTensor(context.Background(), "FromBlock", &h.own, 0)
 }
 
 // Share returns another tensor with the same elements and memory. Each of the two must be released; the
@@ -111,5 +113,5 @@ func (t *Tensor) viewOf(ctx context.Context, op string, offset int64, dtype Dtyp
 	if t.Released() || !t.store.retain() {
 		return nil, fmt.Errorf("tensor: %s: %w", op, ErrReleased)
 	}
-	return t.rt.newTensor(ctx, op, t.store, t.offset+offset, dtype, shape)
+	return t.rt.newHandle(dtype, shape).newTensor(ctx, op, t.store, t.offset+offset)
 }

@@ -54,7 +54,7 @@ func (s *stream) copy(op string, all ...transfer) error {
 	if err := s.usable(op); err != nil {
 		return err
 	}
-	o := newOp(opCopy)
+	o := s.queue.newOp(opCopy)
 	for _, t := range all {
 		err := s.dev.name(op, &o.uses, t.from, t.bytes, false, t.fromHost)
 		if err == nil {
@@ -82,7 +82,8 @@ func (s *stream) pushCopy(name string, o *op) error {
 // abandon gives back an operation that is not queued.
 func (s *stream) abandon(o *op, err error) error {
 	s.dev.mem.drop(&o.uses)
-	o.recycle()
+	o.clear()
+	s.queue.giveBack(o)
 	return err
 }
 
@@ -90,7 +91,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 	if err := s.usable("Memset"); err != nil {
 		return err
 	}
-	o := newOp(opMemset)
+	o := s.queue.newOp(opMemset)
 	if err := s.dev.name("Memset", &o.uses, inProcess(dst), bytes, true, false); err != nil || bytes == 0 {
 		return s.abandon(o, err)
 	}

@@ -80,7 +80,7 @@ func TestEveryOperationHoldsWhatItNames(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Map(r, g))
 	require.NoError(t, d.Map(r+g, g))
-	uses := func(addr uintptr) int { return int(d.mem.segs[d.mem.above(addr)].uses.Load()) }
+	uses := func(addr uintptr) int { return int(d.mem.segs[d.mem.above(addr)].uses()) }
 	rows := device.Copy2D{Width: 8, Height: 4, DstPitch: 8, SrcPitch: 8}
 	up, down, across := rows, rows, rows
 	up.Dst, up.SrcHost, down.DstHost, down.Src, across.Dst, across.Src = p, b, b, p, p, q

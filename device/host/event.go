@@ -116,7 +116,7 @@ func (s *stream) Record(e device.Event) error {
 	if err != nil {
 		return err
 	}
-	o := newOp(opRecord)
+	o := s.queue.newOp(opRecord)
 	o.event, o.rec = mine, new(record)
 	return s.push("Record", o)
 }
@@ -133,7 +133,7 @@ func (s *stream) Wait(e device.Event) error {
 	if r == nil {
 		return nil
 	}
-	o := newOp(opWait)
+	o := s.queue.newOp(opWait)
 	o.rec = r
 	return s.push("Wait", o)
 }

@@ -20,17 +20,14 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if l == nil || l.Func == nil {
 		return self.Invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
 	}
-	o := newOp(opLaunch)
+	o := s.queue.newOp(opLaunch)
 	o.kernel, o.name = l.Func, l.Name
-	for _, r := range l.Reads {
-		if err := s.dev.name("Launch", &o.uses, inProcess(r.Ptr), r.Bytes, false, false); err != nil {
-			return s.abandon(o, err)
-		}
+	err := s.dev.nameRanges("Launch", &o.uses, l.Reads, false)
+	if err == nil {
+		err = s.dev.nameRanges("Launch", &o.uses, l.Writes, true)
 	}
-	for _, r := range l.Writes {
-		if err := s.dev.name("Launch", &o.uses, inProcess(r.Ptr), r.Bytes, true, false); err != nil {
-			return s.abandon(o, err)
-		}
+	if err != nil {
+		return s.abandon(o, err)
 	}
 	if s.dev.fails(FaultLaunch) {
 		o.fault = launchFailed(o.name, "launch failure on demand")

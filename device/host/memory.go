@@ -78,12 +78,30 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	if err := d.stuckError(); err != nil {
 		return nil, err
 	}
-	var u uses
-	if err := d.name("Bytes", &u, inProcess(p), bytes, true, false); err != nil {
-		return nil, err
+	if bytes < 0 {
+		return nil, self.Negative("Bytes", bytes)
 	}
-	d.mem.drop(&u)
-	return u.item[0].bytes, nil
+	if bytes == 0 {
+		return nil, nil
+	}
+	data, m, ok := d.mem.bytes(inProcess(p), bytes)
+	if ok {
+		return data, nil
+	}
+	return nil, d.refuse("Bytes", self.Missed("Bytes", m, uint64(inProcess(p)), bytes, false))
+}
+
+// nameRanges adds ranges of device memory to u, or says what is wrong with one of them.
+func (d *Device) nameRanges(op string, u *uses, ranges []device.Range, write bool) error {
+	wrong, m := d.mem.nameRanges(u, ranges, write)
+	if wrong == len(ranges) {
+		return nil
+	}
+	r := ranges[wrong]
+	if r.Bytes < 0 {
+		return self.Negative(op, r.Bytes)
+	}
+	return d.refuse(op, self.Missed(op, m, uint64(inProcess(r.Ptr)), r.Bytes, false))
 }
 
 // name adds a range to u, or says what is wrong with it. An empty range is not added.

@@ -3,6 +3,7 @@ package host
 import (
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/internal/race"
 )
@@ -30,7 +31,9 @@ func (u *uses) add(x use) {
 		to = u.last
 	}
 	if to.n == len(to.item) {
-		to.more = new(uses)
+		if to.more == nil { // else it is there from another operation
+			to.more = new(uses)
+		}
 		to = to.more
 		u.last = to
 	}
@@ -42,42 +45,85 @@ func (u *uses) add(x use) {
 //
 //go:norace
 func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m backend.Miss, ok bool) {
-	race.Disable()
-	t.mu.Lock()
-	at := t.above(addr)
+	t.lock()
+	m, ok = t.nameLocked(u, addr, bytes, write, onHost)
+	t.unlock()
+	return m, ok
+}
+
+// nameRanges is name for all ranges with bytes in them. If one is refused, it is wrong, else that is len(ranges).
+//
+//go:norace
+func (t *table) nameRanges(u *uses, ranges []device.Range, write bool) (wrong int, m backend.Miss) {
+	t.lock()
+	for wrong < len(ranges) {
+		r := &ranges[wrong]
+		ok := r.Bytes == 0
+		if r.Bytes > 0 {
+			m, ok = t.nameLocked(u, inProcess(r.Ptr), r.Bytes, write, false)
+		}
+		if !ok {
+			break
+		}
+		wrong++
+	}
+	t.unlock()
+	return wrong, m
+}
+
+//go:norace
+func (t *table) nameLocked(u *uses, addr uintptr, bytes int64, write, onHost bool) (m backend.Miss, ok bool) {
+	data, at, last, m, ok := t.span(addr, bytes, onHost)
+	if ok {
+		for i := at; i <= last; i++ {
+			t.segs[i].named++
+			x := use{seg: t.segs[i]}
+			if i == at {
+				x.bytes, x.write = data, write
+			}
+			u.add(x)
+		}
+	}
+	return m, ok
+}
+
+// bytes is the memory of a range, which nothing holds.
+//
+//go:norace
+func (t *table) bytes(addr uintptr, bytes int64) (data []byte, m backend.Miss, ok bool) {
+	t.lock()
+	data, _, _, m, ok = t.span(addr, bytes, false)
+	t.unlock()
+	return data, m, ok
+}
+
+// span is the memory of a range, and the segments that it is in, from the at-th to the last. The caller holds the lock.
+//
+//go:norace
+func (t *table) span(addr uintptr, bytes int64, onHost bool) (data []byte, at, last int, m backend.Miss, ok bool) {
+	at = t.above(addr)
 	if at < t.n && t.segs[at].base <= addr && !t.segs[at].dying && (!onHost || t.segs[at].kind.onHost()) {
 		first := t.segs[at]
 		offset := int64(addr - first.base)
-		last, end := at, int64(len(first.data))
-		for end-offset < bytes && first.kind == mapped && last+1 < t.n {
+		end := int64(len(first.data))
+		for last = at; end-offset < bytes && first.kind == mapped && last+1 < t.n; last++ {
 			s := t.segs[last+1]
 			if s.home != first.home || s.base != t.segs[last].end() || s.dying {
 				break
 			}
-			last++
 			end += int64(len(s.data))
 		}
 		m = backend.Miss{Live: true, Offset: offset, Size: end}
 		if bytes <= end-offset {
-			data := first.data
+			data = first.data
 			if last > at {
 				from := int64(first.base - first.home.base)
 				data = first.home.data[from : from+end]
 			}
-			for i := at; i <= last; i++ {
-				t.segs[i].uses.Add(1)
-				x := use{seg: t.segs[i]}
-				if i == at {
-					x.bytes, x.write = data[offset:offset+bytes:offset+bytes], write
-				}
-				u.add(x)
-			}
-			ok = true
+			data, ok = data[offset:offset+bytes:offset+bytes], true
 		}
 	}
-	t.mu.Unlock()
-	race.Enable()
-	return m, ok
+	return data, at, last, m, ok
 }
 
 // drop ends the uses.
@@ -87,7 +133,9 @@ func (t *table) drop(u *uses) {
 	race.Disable()
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
-			if s := u.item[i].seg; s.uses.Add(-1) == 0 && s.await.Load() {
+			s := u.item[i].seg
+			s.dropped.Add(1)
+			if s.await.Load() {
 				t.mu.Lock()
 				t.idle.Broadcast()
 				t.mu.Unlock()

@@ -37,7 +37,7 @@ func drain(s *stream) {
 	race.Disable()
 	for idle := false; !idle; runtime.Gosched() {
 		s.queue.mu.Lock()
-		idle = s.queue.n == 0
+		idle = s.queue.done.Load() == s.queue.queued.Load()
 		s.queue.mu.Unlock()
 	}
 	race.Enable()

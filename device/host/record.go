@@ -20,6 +20,10 @@ type record struct {
 
 	mu   sync.Mutex
 	wake chan struct{} // made by the first that waits
+
+	// Of Synchronize: it is complete when as many operations of the queue are done, and the next one is of fewer.
+	after int64
+	next  *record
 }
 
 // release lets what follows acquire see what came before.

@@ -76,7 +76,7 @@ func (s *stream) OnDone(fn func(error)) error {
 	if fn == nil {
 		return self.NoFunction()
 	}
-	o := newOp(opDone)
+	o := s.queue.newOp(opDone)
 	o.fn = fn
 	return s.push("OnDone", o)
 }

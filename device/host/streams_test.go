@@ -51,11 +51,11 @@ func TestCallsOvertakenByTheStreamsClose(t *testing.T) {
 	require.NoError(t, err)
 	p, err := d.Alloc(64)
 	require.NoError(t, err)
-	o := newOp(opMemset)
+	o := s.(*stream).queue.newOp(opMemset)
 	require.NoError(t, d.name("Memset", &o.uses, inProcess(p), 64, true, false))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, s.(*stream).push("Memset", o), device.ErrClosed)
-	require.Zero(t, d.mem.find(inProcess(p), allocated).uses.Load(), "or Free would wait for ever")
+	require.Zero(t, d.mem.find(inProcess(p), allocated).uses(), "or Free would wait for ever")
 	require.NoError(t, d.Free(p))
 	require.NoError(t, d.Close())
 }
@@ -86,8 +86,8 @@ func TestRefusedCallsNameNothing(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.MappedPtr(b)
 	require.NoError(t, err)
-	require.Zero(t, d.mem.find(inProcess(p), allocated).uses.Load())
-	require.Zero(t, d.mem.find(address(b), pinned).uses.Load())
+	require.Zero(t, d.mem.find(inProcess(p), allocated).uses())
+	require.Zero(t, d.mem.find(address(b), pinned).uses())
 	require.NoError(t, d.FreePinned(b))
 	require.NoError(t, d.Free(p))
 	require.NoError(t, d.Close())
@@ -155,12 +155,9 @@ func TestWaitersOnAFullQueue(t *testing.T) {
 				}
 			})
 		}
-		waiting := func(n int) {
+		waiting := func(n int64) {
 			for q := &s.(*stream).queue; ; time.Sleep(time.Millisecond) {
-				q.mu.Lock()
-				now := q.waiting
-				q.mu.Unlock()
-				if now == n {
+				if q.waiting.Load() == n {
 					return
 				}
 			}

@@ -27,8 +27,11 @@ type segment struct {
 	kind  kind
 	home  *reservation // of mapped
 	dying bool         // waits for its last operation; no other may name it
-	uses  atomic.Int32 // queued operations that name it
-	await atomic.Bool  // someone waits for uses == 0
+	named int64        // times that operations have named it; under the table's lock
+	_     [64]byte     // those who queue write what is above, and streams what is below
+
+	dropped atomic.Int64 // how many of these are over
+	await   atomic.Bool  // someone waits for all of them
 
 	// Of mapped, in race builds: their addresses carry the edges to the operations from those that used the addresses
 	// before, and from the operations.
@@ -47,6 +50,11 @@ func (t *table) newSegment(k kind, data []byte) *segment {
 	return s
 }
 
+// uses is how many queued operations name s. The caller holds the table's lock.
+//
+//go:norace
+func (s *segment) uses() int64 { return s.named - s.dropped.Load() }
+
 // reservation is address space of [Device.Reserve]. Fresh pages that nobody touches cost nothing.
 type reservation struct {
 	base   uintptr
@@ -63,7 +71,7 @@ func (r *reservation) end() uintptr { return r.base + uintptr(len(r.data)) }
 // queues' are: naming memory orders nothing. It is held for look-ups and insertions only.
 type table struct {
 	mu   sync.Mutex
-	idle sync.Cond // segments' uses reached 0
+	idle sync.Cond // a segment that someone waits for has a use less
 
 	segs []*segment // sorted by base; the first n
 	n    int
@@ -146,7 +154,7 @@ func (t *table) remove(at, n int) {
 //go:norace
 func (t *table) quiet(s *segment) {
 	s.await.Store(true)
-	for s.uses.Load() > 0 {
+	for s.uses() > 0 {
 		t.idle.Wait()
 	}
 }

@@ -29,8 +29,8 @@ func (s *stream) finish(o *op) {
 	s.running = nil
 	o.uses.release()
 	s.dev.mem.drop(&o.uses)
-	s.queue.finish(o)
-	o.recycle()
+	o.clear()
+	s.queue.finish()
 }
 
 // leave starts another goroutine in place of one that a kernel ended with runtime.Goexit.

@@ -3,7 +3,7 @@ package kernel
 import (
 	"math"
 
-	"gonum.org/v1/gonum/blas"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 // Attention is softmax(Q Kᵀ scale + mask) V without the matrix of scores: a tile of queries meets one tile of keys after
@@ -49,9 +49,6 @@ func (p *Attention) at(z int, l Layout) (from int) {
 	return from
 }
 
-// A tile of scores is for the stack, and for gonum to do on one goroutine.
-const queryTile, keyTile = 32, 64
-
 // AttentionData are the arrays of an attention; those of the gradient are nil otherwise. The mask is T, or uint8.
 type AttentionData[T Float] struct {
 	Q, K, V, Out            []T
@@ -61,47 +58,21 @@ type AttentionData[T Float] struct {
 	DOut, DQ, DK, DV, DMask []T
 }
 
-// score is that of query i and key j of element z, whose product is s; -Inf if the query does not see the key.
-func score[T Float](p *Attention, d *AttentionData[T], s T, mask, i, j int) float64 {
-	if p.Causal && j > i {
-		return math.Inf(-1)
-	}
-	v := float64(s) * p.Scale
-	switch mask += i*p.Mask.Row + j*p.MaskColumn; {
-	case p.Masking == FloatMask:
-		return v + float64(d.FloatMask[mask])
-	case p.Masking == BoolMask && d.BoolMask[mask] == 0:
-		return math.Inf(-1)
-	}
-	return v
-}
-
-// tileGemm is gemm, which does not take matrices without columns.
-func tileGemm[T Float](op blas.Transpose, m, n, k int, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
-	switch {
-	case n > 0 && k > 0:
-		gemm(op, m, n, k, a, lda, b, ldb, beta, c, ldc)
-	case beta == 0:
-		for i := range m {
-			clear(c[i*ldc:][:n])
-		}
-	}
-}
-
 // Attend sets Out and LogSum. A query that sees no key gets 0.
 func Attend[T Float](p *Attention, d *AttentionData[T]) {
 	tiles := (p.L + queryTile - 1) / queryTile
 	work := max(1, queryTile*p.S*(p.E+p.V))
 	split(p.Count()*tiles, max(1, grainFlops/work), func(lo, hi int) {
+		space := takeAttendSpace[T]()
+		defer space.give()
 		for t := lo; t < hi; t++ {
-			attendTile(p, d, t/tiles, t%tiles*queryTile)
+			attendTile(p, d, space, t/tiles, t%tiles*queryTile)
 		}
 	})
 }
 
 // attendTile is for the queries of element z from row on.
-func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
-	var scores [queryTile * keyTile]T
+func attendTile[T Float](p *Attention, d *AttentionData[T], space *attendSpace[T], z, row int) {
 	var top, sum [queryTile]float64
 	m := min(queryTile, p.L-row)
 	q, k, v, mask := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key):], d.V[p.at(z, p.Value):], p.at(z, p.Mask)
@@ -112,14 +83,14 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 	}
 	for key := 0; key < p.S && !(p.Causal && key >= row+m); key += keyTile {
 		n := min(keyTile, p.S-key)
-		tileGemm(blas.Trans, m, n, p.E, q, p.Query.Row, k[key*p.Key.Row:], p.Key.Row, 0, scores[:], keyTile)
+		space.multiply(m, n, p.E, factor[T]{q, p.Query.Row, 1}, factor[T]{k[key*p.Key.Row:], p.Key.Row, 1}, space.weights[:], keyTile, false)
 		for i := range m {
-			line, greatest := scores[i*keyTile:][:n], top[i]
-			var all [keyTile]float64
-			for j, s := range line {
-				all[j] = score(p, d, s, mask, row+i, key+j)
-				if all[j] > greatest {
-					greatest = all[j]
+			line, greatest := space.weights[i*keyTile:][:n], top[i]
+			scores, weights := space.scores[:n], space.exponentials[:n]
+			scoreRow(p, d, scores, line, mask, row+i, key)
+			for _, s := range scores {
+				if s > greatest {
+					greatest = s
 				}
 			}
 			base := seen(greatest)
@@ -128,13 +99,12 @@ func attendTile[T Float](p *Attention, d *AttentionData[T], z, row int) {
 				scaleRow(out[i*p.Out.Row:][:p.V], shrink)
 			}
 			top[i] = greatest
-			for j := range line {
-				e := math.Exp(all[j] - base)
-				sum[i] += e
-				line[j] = T(e)
+			sum[i] += simd.ExpTo(weights, scores, base)
+			for j, w := range weights {
+				line[j] = T(w)
 			}
 		}
-		tileGemm(blas.NoTrans, m, p.V, n, scores[:], keyTile, v[key*p.Value.Row:], p.Value.Row, 1, out, p.Out.Row)
+		space.multiply(m, p.V, n, factor[T]{space.weights[:], keyTile, 1}, factor[T]{v[key*p.Value.Row:], 1, p.Value.Row}, out, p.Out.Row, true)
 	}
 	for i := range m {
 		d.LogSum[z*p.L+row+i] = seen(top[i]) + math.Log(sum[i])
@@ -156,62 +126,4 @@ func scaleRow[T Float](row []T, by float64) {
 	for i, v := range row {
 		row[i] = T(float64(v) * by)
 	}
-}
-
-// AttendGrad sets DQ, DK and DV, and DMask if there is one. An element of the batch is one goroutine's.
-func AttendGrad[T Float](p *Attention, d *AttentionData[T]) {
-	split(p.Count(), max(1, grainFlops/max(1, p.L*p.S*(p.E+p.V))), func(lo, hi int) {
-		for z := lo; z < hi; z++ {
-			attendGrad(p, d, z)
-		}
-	})
-}
-
-func attendGrad[T Float](p *Attention, d *AttentionData[T], z int) {
-	dq, dk, dv := d.DQ[p.at(z, p.DQuery):], d.DK[p.at(z, p.DKey):], d.DV[p.at(z, p.DValue):]
-	for i := range p.L {
-		clear(dq[i*p.DQuery.Row:][:p.E])
-	}
-	for j := range p.S {
-		clear(dk[j*p.DKey.Row:][:p.E])
-		clear(dv[j*p.DValue.Row:][:p.V])
-	}
-	for key := 0; key < p.S; key += keyTile {
-		for row := 0; row < p.L; row += queryTile {
-			if m := min(queryTile, p.L-row); !p.Causal || key < row+m {
-				attendGradTile(p, d, z, row, m, key, min(keyTile, p.S-key))
-			}
-		}
-	}
-}
-
-// attendGradTile adds what m queries from row on and n keys from key on have to do with each other.
-func attendGradTile[T Float](p *Attention, d *AttentionData[T], z, row, m, key, n int) {
-	var weights, slopes [keyTile * queryTile]T // of keys and queries
-	var turned [queryTile * keyTile]T
-	q, k, v := d.Q[p.at(z, p.Query)+row*p.Query.Row:], d.K[p.at(z, p.Key)+key*p.Key.Row:], d.V[p.at(z, p.Value)+key*p.Value.Row:]
-	out, dout := d.Out[p.at(z, p.Out)+row*p.Out.Row:], d.DOut[p.at(z, p.Out)+row*p.Out.Row:]
-	mask := p.at(z, p.Mask)
-	tileGemm(blas.Trans, n, m, p.E, k, p.Key.Row, q, p.Query.Row, 0, weights[:], queryTile)
-	tileGemm(blas.Trans, n, m, p.V, v, p.Value.Row, dout, p.Out.Row, 0, slopes[:], queryTile)
-	for i := range m {
-		own := dot(dout[i*p.Out.Row:][:p.V], out[i*p.Out.Row:][:p.V])
-		log := d.LogSum[z*p.L+row+i]
-		for j := range n {
-			at := j*queryTile + i
-			var w, slope float64
-			if s := score(p, d, weights[at], mask, row+i, key+j); !math.IsInf(s, -1) {
-				w = math.Exp(s - log)
-				slope = w * (float64(slopes[at]) - own)
-			}
-			if d.DMask != nil {
-				d.DMask[(z*p.L+row+i)*p.S+key+j] = T(slope)
-			}
-			weights[at], slopes[at] = T(w), T(slope*p.Scale)
-			turned[i*keyTile+j] = slopes[at]
-		}
-	}
-	tileGemm(blas.NoTrans, n, p.V, m, weights[:], queryTile, dout, p.Out.Row, 1, d.DV[p.at(z, p.DValue)+key*p.DValue.Row:], p.DValue.Row)
-	tileGemm(blas.NoTrans, n, p.E, m, slopes[:], queryTile, q, p.Query.Row, 1, d.DK[p.at(z, p.DKey)+key*p.DKey.Row:], p.DKey.Row)
-	tileGemm(blas.NoTrans, m, p.E, n, turned[:], keyTile, k, p.Key.Row, 1, d.DQ[p.at(z, p.DQuery)+row*p.DQuery.Row:], p.DQuery.Row)
 }

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // BatchNorm is the plan of a normalisation of channels: x is [N, C, Inner].
 type BatchNorm struct {
@@ -15,6 +19,16 @@ func (p *BatchNorm) count() int { return p.N * p.Inner }
 
 // channel is where the elements of a channel of image n begin.
 func (p *BatchNorm) channel(n, c int) int { return (n*p.C + c) * p.Inner }
+
+// each calls f for the parts of a channel.
+func (p *BatchNorm) each(c int, f func(lo, hi int)) {
+	for i := range p.N {
+		end := p.channel(i, c) + p.Inner
+		for lo := end - p.Inner; lo < end; lo += block {
+			f(lo, min(lo+block, end))
+		}
+	}
+}
 
 // Running are the statistics that a batch norm keeps, of each channel. All may be nil.
 type Running[T Float] struct {
@@ -37,7 +51,7 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 	if p.Training && run.Mean != nil {
 		share = p.share(run.Batches)
 	}
-	split(p.C, max(1, grainCheap/4/max(1, p.count())), func(lo, hi int) {
+	split(p.C, max(1, rowGrain()/max(1, p.count())), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			mean, variance := 0.0, 0.0
 			if p.Training {
@@ -54,13 +68,8 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 			}
 			rstd := 1 / math.Sqrt(variance+p.Eps)
 			stats[c], stats[p.C+c] = mean, rstd
-			scale, shift := rstd*orOne(w, c), orZero(b, c)
-			for i := range p.N {
-				out := y[p.channel(i, c):][:p.Inner]
-				for j, v := range x[p.channel(i, c):][:p.Inner] {
-					out[j] = T((float64(v)-mean)*scale + shift)
-				}
-			}
+			weight, shift := [1]T{T(orOne(w, c))}, [1]T{T(orZero(b, c))}
+			p.each(c, func(lo, hi int) { simd.Normalize(y[lo:hi], x[lo:hi], weight[:], shift[:], mean, rstd) })
 		}
 	})
 	if p.Training && run.Batches != nil {
@@ -70,12 +79,13 @@ func NormalizeBatch[T Float](p *BatchNorm, y []T, stats []float64, x, w, b []T, 
 
 // NormalizeBatchGrad sets dx, dw and db, each of which may be nil, to the gradients. dx may be dy.
 func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats []float64) {
-	split(p.C, max(1, grainCheap/4/max(1, p.count())), func(lo, hi int) {
+	ones := [1]T{1}
+	split(p.C, max(1, rowGrain()/max(1, p.count())), func(lo, hi int) {
 		for c := lo; c < hi; c++ {
 			mean, rstd := stats[c], stats[p.C+c]
 			sum := sumOf(0, p.N, func(i int) float64 { return total(dy[p.channel(i, c):][:p.Inner]) })
 			dot := sumOf(0, p.N, func(i int) float64 {
-				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], mean)
+				_, dot := dotDeviations(dy[p.channel(i, c):][:p.Inner], x[p.channel(i, c):][:p.Inner], ones[:], mean)
 				return dot
 			})
 			if dw != nil {
@@ -87,20 +97,17 @@ func NormalizeBatchGrad[T Float](p *BatchNorm, dx, dw, db, dy, x, w []T, stats [
 			if dx == nil {
 				continue
 			}
-			scale, own, along := rstd*orOne(w, c), 0.0, 0.0
-			if p.Training {
-				own, along = sum/float64(p.count()), dot*rstd*rstd/float64(p.count())
-			}
-			for i := range p.N {
-				out, grad := dx[p.channel(i, c):][:p.Inner], dy[p.channel(i, c):][:p.Inner]
-				for j, v := range x[p.channel(i, c):][:p.Inner] {
-					d := float64(grad[j])
-					if p.Training {
-						d -= own + (float64(v)-mean)*along
+			scale := rstd * orOne(w, c)
+			if !p.Training {
+				p.each(c, func(lo, hi int) {
+					for i, v := range dy[lo:hi] {
+						dx[lo+i] = T(scale * float64(v))
 					}
-					out[j] = T(scale * d)
-				}
+				})
+				continue
 			}
+			own, along := sum/float64(p.count()), dot*rstd*rstd/float64(p.count())
+			p.each(c, func(lo, hi int) { simd.NormalizeGrad(dx[lo:hi], dy[lo:hi], x[lo:hi], ones[:], mean, scale, own, along) })
 		}
 	})
 }

@@ -21,7 +21,7 @@ func benchMatMul[T Float](b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%dx%dx%d", form.name, s[0], s[1], s[2]), func(b *testing.B) {
 				p := MatMul{M: s[0], N: s[1], K: s[2], TransA: form.transA, TransB: form.transB}
 				x, y := make([]T, p.M*p.K), make([]T, p.K*p.N)
-				c, scratch := make([]T, p.M*p.N), make([]T, p.Scratch())
+				c, scratch := make([]T, p.M*p.N), make([]T, MatMulScratch[T](p))
 				for i := range x {
 					x[i] = T(i%7) + 0.5
 				}

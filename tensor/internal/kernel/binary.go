@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
 // Binary is an elementwise function of two arguments.
 type Binary uint8
 
@@ -26,11 +28,20 @@ func (b Binary) Name() string {
 		"maximum", "minimum"}[b]
 }
 
+// vectorBinary are those that package simd has.
+var vectorBinary = [...]simd.Binary{Add: simd.Add, Sub: simd.Sub, Mul: simd.Mul, Div: simd.Div, ReLUGrad: simd.ReLUGrad, TanhGrad: simd.TanhGrad,
+	SigmoidGrad: simd.SigmoidGrad, SqrtGrad: simd.SqrtGrad, SquareGrad: simd.SquareGrad, First: simd.NoBinary, Maximum: simd.Maximum,
+	Minimum: simd.Minimum}
+
 // Zip sets dst = op(a, b), where p says which elements of a and b meet.
 func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
-	run := zipLoop[T](op)
 	dims, as, bs := p.Strides()
 	inner := len(dims) - 1
+	if f := simd.BinaryOf[T](vectorBinary[op]); f != nil && (inner < 0 || as[inner] <= 1 && bs[inner] <= 1) {
+		zipVector(f, dst, a, b, p)
+		return
+	}
+	run := zipLoop[T](op)
 	if inner < 0 {
 		if len(dst) > 0 {
 			run(dst[:1], a, b, 0, 0)
@@ -49,6 +60,36 @@ func Zip[T Float](op Binary, dst, a, b []T, p *Broadcast) {
 			run(dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
 		}
 	})
+}
+
+// zipVector is Zip where the elements of rows are neighbours, or one for all.
+func zipVector[T Float](f simd.BinaryFunc[T], dst, a, b []T, p *Broadcast) {
+	dims, as, bs := p.Strides()
+	inner := len(dims) - 1
+	switch {
+	case len(dst) == 0:
+	case inner < 0:
+		f(&dst[0], &a[0], &b[0], 1, 0, 0)
+	case inner == 0 && len(dst) < 2*grainVector:
+		zipPart(f, dst, a, b, as[0], bs[0])
+	case inner == 0:
+		sa, sb := as[0], bs[0]
+		split(len(dst), grainVector, func(lo, hi int) { zipPart(f, dst[lo:hi], a[lo*sa:], b[lo*sb:], sa, sb) })
+	case len(dst) < 2*grainVector:
+		zipRows(f, dst, a, b, p, 0, len(dst)/dims[inner])
+	default:
+		split(len(dst)/dims[inner], max(1, grainVector/dims[inner]), func(lo, hi int) { zipRows(f, dst, a, b, p, lo, hi) })
+	}
+}
+
+// zipRows is for rows [lo, hi).
+func zipRows[T Float](f simd.BinaryFunc[T], dst, a, b []T, p *Broadcast, lo, hi int) {
+	inner := len(p.Dims) - 1
+	n, sa, sb := p.Dims[inner], p.Dst[inner], p.Src[inner]
+	for row := lo; row < hi; row++ {
+		oa, ob := p.offsets(row)
+		zipPart(f, dst[row*n:(row+1)*n], a[oa:], b[ob:], sa, sb)
+	}
 }
 
 func zipLoop[T Float](op Binary) func(dst, a, b []T, sa, sb int) {

@@ -45,7 +45,7 @@ const parts = 16
 func CrossEntropy[T Float, L Label](loss, logits []T, labels []L, weights []T, e Entropy, fault *Fault) {
 	noteLabel(labels, &e, fault)
 	if e.Each {
-		split(len(labels), max(1, grainMath/max(1, e.Cols)), func(lo, hi int) {
+		split(len(labels), max(1, mathGrain()/max(1, e.Cols)), func(lo, hi int) {
 			buf := buffer[T](e.Rows)
 			for i := lo; i < hi; i++ {
 				loss[i] = T(surprise(row(logits, i, e.Rows, buf), labels[i], weights, &e))
@@ -54,7 +54,7 @@ func CrossEntropy[T Float, L Label](loss, logits []T, labels []L, weights []T, e
 		return
 	}
 	var sums [parts]float64
-	split(parts, max(1, grainMath*parts/max(1, len(logits))), func(lo, hi int) {
+	split(parts, max(1, mathGrain()*parts/max(1, len(logits))), func(lo, hi int) {
 		buf := buffer[T](e.Rows)
 		for p := lo; p < hi; p++ {
 			sums[p] = sumOf(p*len(labels)/parts, (p+1)*len(labels)/parts, func(i int) float64 {
@@ -130,7 +130,8 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 	if e.Smoothing != 0 {
 		spread = e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return orOne(weights, j) })
 	}
-	split(len(labels), max(1, grainMath/e.Cols), func(lo, hi int) {
+	split(len(labels), max(1, mathGrain()/e.Cols), func(lo, hi int) {
+		var room exponentials
 		buf := buffer[T](e.Rows)
 		for i := lo; i < hi; i++ {
 			at := e.start(i)
@@ -146,14 +147,15 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 				scale = float64(dloss[i])
 			}
 			in := row(logits, i, e.Rows, buf)
-			top, exps := logSum(in)
+			top := float64(greatest(in))
+			exps, sum := expsOf(&room, in, top, true)
 			hit := scale * (1 - e.Smoothing) * orOne(weights, class)
-			own, scaled := float64(in[class]), (hit+scale*spread)/exps
+			own, scaled := float64(in[class]), (hit+scale*spread)/sum
 			if e.Smoothing == 0 {
-				for j, v := range in {
-					dst[at+j*e.Inner] = T(math.Exp(float64(v)-top) * scaled)
-				}
-				dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - hit)
+				out := rowOr(dst, i, e.Rows, in)
+				scaleExps(out, in, exps, top, scaled)
+				out[class] = T(math.Exp(own-top)*scaled - hit)
+				setRow(dst, i, e.Rows, out)
 				continue
 			}
 			even := scale * e.Smoothing / float64(e.Cols)

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // Function is an elementwise function of one argument, with its gradient and up to two parameters.
 type Function uint8
@@ -29,8 +33,21 @@ func (f Function) Name() string {
 		"logsigmoid", "clamp"}[f]
 }
 
+// vectorFunction and vectorGradient are those that package simd has.
+var (
+	vectorFunction = [...]simd.Unary{Abs: simd.Abs, Erf: simd.Erf, Rsqrt: simd.Rsqrt, GELU: simd.GELU, GELUTanh: simd.GELUTanh, SiLU: simd.SiLU,
+		ELU: simd.ELU, Softplus: simd.Softplus, LeakyReLU: simd.LeakyReLU, Hardtanh: simd.Clamp, LogSigmoid: simd.LogSigmoid, Clamp: simd.Clamp}
+	vectorGradient = [...]simd.Gradient{Abs: simd.AbsGrad, Erf: simd.ErfGrad, Rsqrt: simd.RsqrtGrad, GELU: simd.GELUGrad,
+		GELUTanh: simd.GELUTanhGrad, SiLU: simd.SiLUGrad, ELU: simd.ELUGrad, Softplus: simd.SoftplusGrad, LeakyReLU: simd.LeakyReLUGrad,
+		Hardtanh: simd.HardtanhGrad, LogSigmoid: simd.LogSigmoidGrad, Clamp: simd.ClampGrad}
+)
+
 // Apply sets dst[i] = f(x[i]), computed in float64.
 func Apply[T Float](f Function, dst, x []T, c, d float64) {
+	if g := simd.UnaryOf[T](vectorFunction[f]); g != nil {
+		mapVector(g, grainVectorMath, dst, x, T(c), T(d))
+		return
+	}
 	of := f.value(float64(T(c)), float64(T(d)))
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i, v := range x[lo:hi] {
@@ -42,6 +59,14 @@ func Apply[T Float](f Function, dst, x []T, c, d float64) {
 // ApplyGrad sets dst[i] to the gradient of f's argument, computed in float64: dy[i] times the derivative. saved is the
 // argument, or for Rsqrt, LeakyReLU and Hardtanh the result.
 func ApplyGrad[T Float](f Function, dst, dy, saved []T, c, d float64) {
+	if g := simd.GradientOf[T](vectorGradient[f]); g != nil {
+		split(len(dst), grainVectorMath, func(lo, hi int) {
+			for ; lo < hi; lo += most {
+				g(&dst[lo], &dy[lo], &saved[lo], min(hi-lo, most), T(c), T(d))
+			}
+		})
+		return
+	}
 	of := f.gradient(float64(T(c)), float64(T(d)))
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -14,32 +14,29 @@ func (p MatMul) Joined() MatMul {
 	return p
 }
 
-// single is the plan of one product of the batch.
-func (p MatMul) single() MatMul {
+// alone: there are products enough in the batch for each to be one goroutine's.
+func (p MatMul) alone() bool {
+	return p.M*p.N*p.K < grainFlops || p.Batch.Count() >= 4*runtime.GOMAXPROCS(0)
+}
+
+// MultiplyBatch sets c to the products of a batch. scratch has MatMulScratch elements.
+func MultiplyBatch[T Float](p MatMul, c, a, b, scratch []T) {
+	batch, alone := p.Batch, p.alone()
 	p.Batch = nil
-	return p
-}
-
-// Parts is the number of goroutines that products of a batch are worth, each of which needs scratch memory for one.
-func (p MatMul) Parts() int {
-	if p.Batch == nil {
-		return 1
-	}
-	n := p.Batch.Count()
-	perProduct := max(1, p.M*p.N*p.K)
-	return max(1, min(runtime.GOMAXPROCS(0), n, n/max(1, grainFlops/perProduct)))
-}
-
-// MultiplyBatch sets c to the products of a batch, over so many goroutines. scratch has parts times p.Scratch() elements.
-func MultiplyBatch[T Float](p MatMul, parts int, c, a, b, scratch []T) {
-	one, batch := p.single(), p.Batch
-	n, size := batch.Count(), one.Scratch()
-	split(parts, 1, func(lo, hi int) {
-		for part := lo; part < hi; part++ {
-			for i := part * n / parts; i < (part+1)*n/parts; i++ {
-				oa, ob := batch.At(i)
-				Multiply(one, c[i*p.M*p.N:][:p.M*p.N], a[oa:][:p.M*p.K], b[ob:][:p.K*p.N], scratch[part*size:][:size])
+	each := func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			oa, ob := batch.At(i)
+			one := productOf(p, c[i*p.M*p.N:][:p.M*p.N], a[oa:][:p.M*p.K], b[ob:][:p.K*p.N])
+			if alone {
+				one.RunAlone()
+			} else {
+				one.Run(scratch)
 			}
 		}
-	})
+	}
+	if alone {
+		split(batch.Count(), max(1, grainFlops/max(1, p.M*p.N*p.K)), each)
+	} else {
+		each(0, batch.Count())
+	}
 }

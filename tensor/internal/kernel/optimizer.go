@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
 // SGD is one step of stochastic gradient descent with PyTorch's meaning of every number.
 type SGD struct {
 	LR, Momentum, Dampening, WeightDecay float64
@@ -19,25 +21,39 @@ func sign[T Float](maximize bool) T {
 // StepSGD updates the parameters p with the gradients g. buf is the momentum buffer; it is empty if there is
 // no momentum.
 func StepSGD[T Float](s SGD, p, g, buf []T) {
-	lr, mom, keep, wd, sg := T(s.LR), T(s.Momentum), T(1-s.Dampening), T(s.WeightDecay), sign[T](s.Maximize)
-	split(len(p), grainCheap, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			d := sg*g[i] + wd*p[i]
-			if len(buf) > 0 {
-				v := d
-				if !s.First {
-					v = mom*buf[i] + keep*d
-				}
-				buf[i] = v
-				if s.Nesterov {
-					d += mom * v
-				} else {
-					d = v
-				}
-			}
-			p[i] -= lr * d
+	if len(p) < 2*grainCheap {
+		sgd(s, p, g, buf)
+		return
+	}
+	split(len(p), grainCheap, func(lo, hi int) { sgd(s, p[lo:hi], g[lo:hi], behind(buf, lo, hi)) })
+}
+
+// behind is the part of x, or nothing of nothing.
+func behind[T Float](x []T, lo, hi int) []T {
+	if len(x) == 0 {
+		return nil
+	}
+	return x[lo:hi]
+}
+
+func sgd[T Float](s SGD, p, g, buf []T) {
+	k := simd.SGDScalars[T]{LR: T(s.LR), Momentum: T(s.Momentum), Keep: T(1 - s.Dampening), Decay: T(s.WeightDecay), Sign: sign[T](s.Maximize)}
+	for lo := 0; lo < len(p); lo += most {
+		hi := min(lo+most, len(p))
+		p, g, buf := p[lo:hi], g[lo:hi], behind(buf, lo, hi)
+		switch {
+		case len(buf) == 0:
+			simd.SGD(p, g, &k)
+		case s.First && s.Nesterov:
+			simd.SGDFirstNesterov(p, g, buf, &k)
+		case s.First:
+			simd.SGDFirst(p, g, buf, &k)
+		case s.Nesterov:
+			simd.SGDMomentumNesterov(p, g, buf, &k)
+		default:
+			simd.SGDMomentum(p, g, buf, &k)
 		}
-	})
+	}
 }
 
 // Adam is one step of Adam or AdamW, with PyTorch's meaning of every number.
@@ -54,33 +70,25 @@ type Adam struct {
 // StepAdam updates the parameters p with the gradients g and the moments m and v, in place. greatest holds the greatest second
 // moments (amsgrad), or nothing.
 func StepAdam[T Float](s Adam, p, g, m, v, greatest []T) {
-	split(len(p), grainCheap/4, func(lo, hi int) {
-		var top []T
-		if len(greatest) > 0 {
-			top = greatest[lo:hi]
-		}
-		adam(s, p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], top)
-	})
+	if len(p) < 2*grainCheap {
+		adam(s, p, g, m, v, greatest)
+		return
+	}
+	split(len(p), grainCheap, func(lo, hi int) { adam(s, p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], behind(greatest, lo, hi)) })
 }
 
 func adam[T Float](s Adam, p, g, m, v, greatest []T) {
-	shrink, decay := T(1), T(s.WeightDecay)
+	k := simd.AdamScalars[T]{Shrink: 1, Decay: T(s.WeightDecay), C1: T(1 - s.Beta1), Beta2: T(s.Beta2), C2: T(1 - s.Beta2), Eps: T(s.Eps),
+		Step: T(s.StepSize), Inverse: T(1 / s.Correction), Sign: sign[T](s.Maximize)}
 	if s.Decoupled {
-		shrink, decay = T(1-s.LR*s.WeightDecay), 0
+		k.Shrink, k.Decay = T(1-s.LR*s.WeightDecay), 0
 	}
-	c1, b2, c2 := T(1-s.Beta1), T(s.Beta2), T(1-s.Beta2)
-	eps, step, correction, sg := T(s.Eps), T(s.StepSize), T(s.Correction), sign[T](s.Maximize)
-	g, m, v = g[:len(p)], m[:len(p)], v[:len(p)]
-	for i := range p {
-		w := p[i] * shrink
-		d := sg*g[i] + decay*w
-		mi := m[i] + (d-m[i])*c1
-		vi := v[i]*b2 + c2*d*d
-		m[i], v[i] = mi, vi
+	for lo := 0; lo < len(p); lo += most {
+		hi := min(lo+most, len(p))
 		if len(greatest) > 0 {
-			vi = max(greatest[i], vi) // NaN is the greatest
-			greatest[i] = vi
+			simd.AdamGreatest(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], greatest[lo:hi], &k)
+		} else {
+			simd.Adam(p[lo:hi], g[lo:hi], m[lo:hi], v[lo:hi], &k)
 		}
-		p[i] = w - step*mi/(sqrt(vi)/correction+eps)
 	}
 }

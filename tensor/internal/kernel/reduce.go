@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
 // Reduction says which dimensions of an array a sum runs over. Neighbouring dimensions of one sort are
 // merged, so that kept and summed ones alternate.
 type Reduction struct {
@@ -115,7 +117,7 @@ func sumRuns[T Float](dst, x []T, divisor float64, w Walk) {
 
 // sum is the sum of runs [lo, hi).
 func (r runs[T]) sum(lo, hi int) float64 {
-	if (hi-lo)*r.run > leaf && hi-lo > 1 {
+	if (hi-lo)*r.run > block && hi-lo > 1 {
 		mid := lo + (hi-lo)/2
 		return r.sum(lo, mid) + r.sum(mid, hi)
 	}
@@ -127,7 +129,7 @@ func (r runs[T]) sum(lo, hi int) float64 {
 }
 
 // lanes is the number of neighbouring columns that are summed at a time.
-const lanes = 64
+const lanes = 256
 
 // columns are neighbouring sums, whose elements lie in rows.
 type columns[T Float] struct {
@@ -168,8 +170,6 @@ func (c columns[T]) sum(acc []float64, lo, hi int) {
 	}
 	clear(acc)
 	for r := lo; r < hi; r++ {
-		for i, v := range c.from[at(c.outer, r):][:len(acc)] {
-			acc[i] += float64(v)
-		}
+		simd.AddTo(acc, c.from[at(c.outer, r):])
 	}
 }

@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
 
 // Rows are the vectors along one dimension of an array: Cols elements each, Inner elements apart. Inner is the size of the
 // dimensions behind, 1 for the last dimension.
@@ -21,6 +25,25 @@ func row[T Float](x []T, i int, r Rows, buf []T) []T {
 	return buf
 }
 
+// rowOr is where the elements of a row are to be set: in their place if they are neighbours, else in buf, for setRow.
+func rowOr[T Float](dst []T, i int, r Rows, buf []T) []T {
+	if r.Inner == 1 {
+		return dst[r.start(i):][:r.Cols]
+	}
+	return buf
+}
+
+// setRow puts the elements in their place, unless they are there.
+func setRow[T Float](dst []T, i int, r Rows, row []T) {
+	if r.Inner == 1 {
+		return
+	}
+	at := r.start(i)
+	for j, v := range row {
+		dst[at+j*r.Inner] = v
+	}
+}
+
 // buffer is for row.
 func buffer[T Float](r Rows) []T {
 	if r.Inner == 1 {
@@ -32,30 +55,66 @@ func buffer[T Float](r Rows) []T {
 // eachRow calls f with the parts of n rows.
 func eachRow(n int, r Rows, f func(lo, hi int)) {
 	if r.Cols > 0 && r.Inner > 0 {
-		split(n/r.Cols, max(1, grainMath/r.Cols), f)
+		split(n/r.Cols, max(1, mathGrain()/r.Cols), f)
 	}
 }
+
+// exponentials is room for those of a row that is not too long: then each is computed once.
+type exponentials [2048]float64
 
 // Softmax sets every row of dst to the softmax of that row of x or, with log, to its logarithm, in float64 and safe from
 // overflow.
 func Softmax[T Float](dst, x []T, r Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
+		var exps exponentials
 		buf := buffer[T](r)
 		for i := lo; i < hi; i++ {
-			in, at := row(x, i, r, buf), r.start(i)
-			top, sum := logSum(in)
+			in := row(x, i, r, buf)
+			out := rowOr(dst, i, r, in)
 			if log {
-				less := math.Log(sum)
-				for j, v := range in {
-					dst[at+j*r.Inner] = T(float64(v) - top - less)
-				}
-				continue
+				top, sum := logSum(in)
+				shift(out, in, top, math.Log(sum))
+			} else {
+				top := float64(greatest(in))
+				kept, sum := expsOf(&exps, in, top, false)
+				scaleExps(out, in, kept, top, 1/sum)
 			}
-			for j, v := range in {
-				dst[at+j*r.Inner] = T(math.Exp(float64(v)-top) / sum)
-			}
+			setRow(dst, i, r, out)
 		}
 	})
+}
+
+// expsOf is exp(v - top) of a row and the sum of these; none of them if the row is too long. They have all digits of float64 if they
+// must: for differences in which most of them are lost.
+func expsOf[T Float](room *exponentials, row []T, top float64, precise bool) (exps []float64, sum float64) {
+	if len(row) > len(room) {
+		return nil, sumExp(row, top)
+	}
+	exps = room[:len(row)]
+	if precise {
+		return exps, simd.ExpToPrecise(exps, row, top)
+	}
+	return exps, simd.ExpTo(exps, row, top)
+}
+
+// scaleExps sets out to exp(v - top) c, which exps has if it is not nil.
+func scaleExps[T Float](out, row []T, exps []float64, top, c float64) {
+	if exps != nil {
+		simd.ScaleTo(out, exps, c)
+		return
+	}
+	for lo := 0; lo < len(row); lo += most {
+		hi := min(lo+most, len(row))
+		simd.ExpScale(out[lo:hi], row[lo:hi], top, c)
+	}
+}
+
+// shift sets out to v - top - less.
+func shift[T Float](out, row []T, top, less float64) {
+	for lo := 0; lo < len(row); lo += most {
+		hi := min(lo+most, len(row))
+		simd.Less(out[lo:hi], row[lo:hi], top, less)
+	}
 }
 
 // SoftmaxGrad sets dst to the gradient of the argument by row: y * (dy - sum(dy*y)) for the softmax y, and
@@ -64,18 +123,22 @@ func SoftmaxGrad[T Float](dst, dy, y []T, r Rows, log bool) {
 	eachRow(len(dst), r, func(lo, hi int) {
 		one, two := buffer[T](r), buffer[T](r)
 		for i := lo; i < hi; i++ {
-			g, v, at := row(dy, i, r, one), row(y, i, r, two), r.start(i)
+			g, v := row(dy, i, r, one), row(y, i, r, two)
+			out := rowOr(dst, i, r, v)
 			if log {
 				sum := total(g)
-				for j := range v {
-					dst[at+j*r.Inner] = T(float64(g[j]) - math.Exp(float64(v[j]))*sum)
+				for lo := 0; lo < len(v); lo += most {
+					hi := min(lo+most, len(v))
+					simd.LogSoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], sum)
 				}
-				continue
+			} else {
+				d := dot(g, v)
+				for lo := 0; lo < len(v); lo += most {
+					hi := min(lo+most, len(v))
+					simd.SoftmaxGrad(out[lo:hi], g[lo:hi], v[lo:hi], d)
+				}
 			}
-			d := dot(g, v)
-			for j := range v {
-				dst[at+j*r.Inner] = T(float64(v[j]) * (float64(g[j]) - d))
-			}
+			setRow(dst, i, r, out)
 		}
 	})
 }
@@ -98,23 +161,6 @@ func ArgMax[T Float](dst []int32, x []T, r Rows) {
 
 // logSum returns the greatest element of the row and the sum of exp(v - greatest).
 func logSum[T Float](row []T) (top, sum float64) {
-	top = math.Inf(-1)
-	for _, v := range row {
-		if float64(v) > top {
-			top = float64(v)
-		}
-	}
+	top = float64(greatest(row))
 	return top, sumExp(row, top)
-}
-
-// sumExp is the sum of exp(v - top).
-func sumExp[T Float](row []T, top float64) (sum float64) {
-	if len(row) > leaf {
-		h := half(len(row))
-		return sumExp(row[:h], top) + sumExp(row[h:], top)
-	}
-	for _, v := range row {
-		sum += math.Exp(float64(v) - top)
-	}
-	return sum
 }

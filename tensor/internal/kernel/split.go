@@ -3,30 +3,76 @@ package kernel
 import (
 	"runtime"
 	"sync"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor/internal/workers"
 )
 
-// Grains: the least number of elements worth a goroutine of their own. A goroutine costs about 1 µs to start
+// Grains: the least number of elements worth a goroutine of their own. A goroutine costs about 1 µs to wake
 // and wait for; the cheap loops take about 0.5 ns for an element, the transcendental ones 5 ns and more.
 const (
 	grainCheap = 32 << 10
 	grainMath  = 2 << 10
-	grainFlops = 64 << 10 // multiply-adds
+	grainFlops = 256 << 10 // multiply-adds
 )
 
 // split calls f for consecutive ranges that cover [0, n), on at most GOMAXPROCS goroutines, each with at
 // least grain elements.
 func split(n, grain int, f func(lo, hi int)) {
-	parts := min(runtime.GOMAXPROCS(0), n/max(1, grain))
+	parts := n / max(1, grain)
+	if parts > 1 {
+		parts = min(parts, runtime.GOMAXPROCS(0))
+	}
 	if parts <= 1 {
 		if n > 0 {
 			f(0, n)
 		}
 		return
 	}
-	var wg sync.WaitGroup
-	for i := 1; i < parts; i++ {
-		wg.Go(func() { f(i*n/parts, (i+1)*n/parts) })
+	r := takeRanges()
+	r.n, r.parts, r.f = n, parts, f
+	workers.Do(r, 1, parts-1)
+	r.give()
+}
+
+// ranges is a split as a job.
+type ranges struct {
+	n, parts int
+	f        func(lo, hi int)
+}
+
+// Units is for package workers.
+func (r *ranges) Units(int) int { return r.parts }
+
+// Run is for package workers.
+func (r *ranges) Run(_, i int) { r.f(i*r.n/r.parts, (i+1)*r.n/r.parts) }
+
+var spareRanges struct {
+	mu  sync.Mutex
+	all []*ranges
+}
+
+func takeRanges() *ranges {
+	if race.Enabled { // an old one would order the streams that had it
+		return new(ranges)
 	}
-	f(0, n/parts)
-	wg.Wait()
+	spareRanges.mu.Lock()
+	defer spareRanges.mu.Unlock()
+	last := len(spareRanges.all) - 1
+	if last < 0 {
+		return new(ranges)
+	}
+	r := spareRanges.all[last]
+	spareRanges.all = spareRanges.all[:last]
+	return r
+}
+
+func (r *ranges) give() {
+	*r = ranges{}
+	if race.Enabled {
+		return
+	}
+	spareRanges.mu.Lock()
+	spareRanges.all = append(spareRanges.all, r)
+	spareRanges.mu.Unlock()
 }

@@ -3,6 +3,8 @@ package kernel
 import (
 	"math"
 	"math/bits"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
 )
 
 // Unary is an elementwise function of one argument.
@@ -28,8 +30,20 @@ func (u Unary) Name() string {
 	return [...]string{"neg", "exp", "log", "tanh", "sigmoid", "relu", "sqrt", "square", "add scalar", "mul scalar", "pow scalar"}[u]
 }
 
+// vectorUnary are those that package simd has.
+var vectorUnary = [...]simd.Unary{Neg: simd.Neg, Exp: simd.Exp, Log: simd.Log, Tanh: simd.Tanh, Sigmoid: simd.Sigmoid, ReLU: simd.ReLU, Sqrt: simd.Sqrt,
+	Square: simd.Square, AddConst: simd.AddConst, MulConst: simd.MulConst, PowConst: simd.NoUnary}
+
 // Map sets dst[i] = u(x[i]).
 func Map[T Float](u Unary, dst, x []T, c float64) {
+	if f := simd.UnaryOf[T](vectorUnary[u]); f != nil {
+		grain := grainVector
+		if u >= Exp && u <= Sigmoid {
+			grain = grainVectorMath
+		}
+		mapVector(f, grain, dst, x, T(c), 0)
+		return
+	}
 	f, grain := unaryLoop[T](u, T(c))
 	split(len(dst), grain, func(lo, hi int) { f(dst[lo:hi], x[lo:hi]) })
 }

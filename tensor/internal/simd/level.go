@@ -23,6 +23,9 @@ const LevelVariable = "CISTERN_SIMD"
 
 var levelNames = [...]string{Generic: "generic", NEON: "neon", AVX2: "avx2", AVX512: "avx512"}
 
+// levels is the number of levels.
+const levels = AVX512 + 1
+
 func (l Level) String() string { return levelNames[l] }
 
 var active atomic.Uint32

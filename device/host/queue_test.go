@@ -1,0 +1,160 @@
+package host
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// TestSynchronizeMeetsTheEnd of the last operation, however the two meet: it waits for neither too little nor for ever.
+func TestSynchronizeMeetsTheEnd(t *testing.T) {
+	d := deviceOf(t)
+	s := streamOf(t, d)
+	ran := 0
+	launch := &device.Launch{Func: func() { ran++ }}
+	const rounds = 3000
+	for i := range rounds {
+		for range i % 3 {
+			require.NoError(t, s.Launch(launch))
+		}
+		for range i % 7 * 10 { // some moments, which no clock measures
+			_, err := s.Query()
+			require.NoError(t, err)
+		}
+		require.NoError(t, s.Launch(launch))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		require.NoError(t, s.Synchronize(ctx), "in round %d", i)
+		cancel()
+	}
+	require.Equal(t, 2*rounds, ran)
+	q := &s.(*stream).queue
+	require.Nil(t, q.waiters)
+	require.Zero(t, q.waiting.Load())
+
+	// The worker is done, and has not seen the record that tail is about to note: nobody will complete it.
+	q.mu.Lock()
+	began, tailed := make(chan struct{}), make(chan bool)
+	q.done.Add(-1)
+	q.mu.Unlock()
+	go func() {
+		close(began)
+		r, done := q.tail(true)
+		tailed <- done || r.wait(nil)
+	}()
+	<-began
+	time.Sleep(time.Millisecond)
+	q.done.Add(1)
+	q.mu.Lock()
+	waiters := q.takeWaiters(q.done.Load()) // if it came before
+	q.mu.Unlock()
+	for r := waiters; r != nil; r = r.next {
+		r.complete(0)
+	}
+	require.True(t, <-tailed)
+}
+
+// TestTakeWaiters takes those out that are complete, and no others.
+func TestTakeWaiters(t *testing.T) {
+	for n := range int64(6) {
+		var q queue
+		for _, after := range []int64{1, 3, 5} {
+			q.waiters = &record{after: after, next: q.waiters}
+			q.waiting.Add(1)
+		}
+		var taken, left []int64
+		for r := q.takeWaiters(n); r != nil; r = r.next {
+			taken = append(taken, r.after)
+		}
+		for r := q.waiters; r != nil; r = r.next {
+			left = append(left, r.after)
+		}
+		for _, after := range taken {
+			require.LessOrEqual(t, after, n)
+		}
+		for _, after := range left {
+			require.Greater(t, after, n)
+		}
+		require.Len(t, append(taken, left...), 3)
+		require.Equal(t, int64(len(left)), q.waiting.Load())
+	}
+}
+
+// TestOperationsAreUsedAgain without what they held before.
+func TestOperationsAreUsedAgain(t *testing.T) {
+	if race.Enabled {
+		t.Skip("each is new: a reused address would have edges")
+	}
+	d := deviceOf(t)
+	s := streamOf(t, d)
+	p, err := d.Alloc(64)
+	require.NoError(t, err)
+	named := make([]device.Range, 9)
+	for i := range named {
+		named[i] = device.Range{Ptr: p + device.Ptr(i), Bytes: 8}
+	}
+	var held []weak.Pointer[[64]byte]
+	for i := range 3 * depth {
+		big := new([64]byte)
+		held = append(held, weak.Make(big))
+		require.NoError(t, s.Launch(&device.Launch{Name: "a name", Func: func() { big[0]++ }, Reads: named[:i%10], Writes: named[:i%3]}))
+		if i%5 == 0 {
+			require.NoError(t, s.Memset(p, byte(i), 64))
+		}
+	}
+	require.NoError(t, s.Synchronize(t.Context()))
+	d.mem.lock()
+	require.Zero(t, d.mem.find(inProcess(p), allocated).uses())
+	d.mem.unlock()
+	runtime.GC()
+	for _, w := range held {
+		require.Nil(t, w.Value())
+	}
+	q := &s.(*stream).queue
+	seen := map[*op]bool{}
+	for o := q.newOp(opLaunch); o.name == "" && len(seen) <= depth+1 && !seen[o]; o = q.newOp(opLaunch) {
+		require.Zero(t, o.uses.n)
+		require.Nil(t, o.uses.last)
+		require.Equal(t, rest{}, o.rest)
+		require.Nil(t, o.kernel)
+		require.NotSame(t, q.taken, o, "it is in the queue still")
+		seen[o] = true
+	}
+	launch := &device.Launch{Func: func() {}, Reads: named[:8]}
+	allocations := testing.AllocsPerRun(100, func() {
+		for range 8 {
+			require.NoError(t, s.Memset(p, 1, 64))
+			require.NoError(t, s.Launch(launch))
+		}
+		_ = s.Synchronize(t.Context())
+	})
+	require.Less(t, allocations, 8.0, "a record, and how it is waited for")
+	require.NoError(t, d.Free(p))
+}
+
+// TestSleepingWorkersAreWoken by an operation, and by Close. One that was busy just now does not sleep yet.
+func TestSleepingWorkersAreWoken(t *testing.T) {
+	d := deviceOf(t)
+	s := streamOf(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 3 {
+		require.NoError(t, s.Launch(&device.Launch{Func: func() {}}))
+		require.NoError(t, s.Synchronize(ctx))
+		asleep(s)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-ctx.Done():
+		require.Fail(t, "Close waits for a worker that sleeps")
+	}
+}

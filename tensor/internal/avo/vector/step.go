@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// steps are those of optimisers, with the roundings of plain Go: nothing is fused.
+func steps() {
+	eachUnit(false, func(u unit) {
+		for _, greatest := range []bool{false, true} {
+			u.adam(greatest)
+		}
+	})
+	eachUnit(false, func(u unit) {
+		u.sgd("sgd", false, false, false)
+		for _, first := range []bool{false, true} {
+			for _, nesterov := range []bool{false, true} {
+				u.sgd("sgd"+map[bool]string{true: "First", false: "Momentum"}[first]+map[bool]string{true: "Nesterov"}[nesterov], true, first, nesterov)
+			}
+		}
+	})
+}
+
+// field is number i of those that a pointer leads to, in all lanes.
+func (u unit) field(p reg.GPVirtual, i int) vector {
+	return u.fill(operand.Mem{Base: p, Disp: i * u.elem}, 0)
+}
+
+func (u unit) adam(greatest bool) {
+	name, params := "adam", "p, dp, m, v"
+	if greatest {
+		name, params = "adamGreatest", "p, dp, m, v, top"
+	}
+	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[9]%[2]s)", params, u.float()), "is a step of Adam.")
+	p, g, m, v := argument("p", u.elem), argument("dp", u.elem), argument("m", u.elem), argument("v", u.elem)
+	streams := []*stream{p, g, m, v}
+	var top *stream
+	if greatest {
+		top = argument("top", u.elem)
+		streams = append(streams, top)
+	}
+	n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
+	s := build.Load(build.Param("s"), build.GP64()).(reg.GPVirtual)
+	var k [9]vector
+	for i := range k {
+		k[i] = u.field(s, i)
+	}
+	shrink, decay, c1, b2, c2, eps, step, inverse, sign := k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]
+	unroll := 1
+	u.loop(n, unroll, streams, func(k int, t *tail) {
+		w := u.mul(u.load(p, k, t), shrink)
+		d := u.add(u.mul(u.load(g, k, t), sign), u.mul(w, decay))
+		mi := u.load(m, k, t)
+		mi = u.add(mi, u.mul(u.sub(d, mi), c1))
+		vi := u.add(u.mul(u.load(v, k, t), b2), u.mul(u.mul(d, c2), d))
+		u.store(mi, m, k, t)
+		u.store(vi, v, k, t)
+		if greatest {
+			before := u.load(top, k, t)
+			vi = u.choose(u.cmp(unordered, before, before), before, u.max(before, vi))
+			u.store(vi, top, k, t)
+		}
+		by := u.add(u.mul(u.sqrt(vi), inverse), eps)
+		u.store(u.sub(w, u.div(u.mul(mi, step), by)), p, k, t)
+	})
+	u.end()
+}
+
+func (u unit) sgd(name string, momentum, first, nesterov bool) {
+	params := "p, dp"
+	if momentum {
+		params = "p, dp, buf"
+	}
+	u.function(name, fmt.Sprintf("func(%s *%s, n int, s *[5]%[2]s)", params, u.float()), "is a step of stochastic gradient descent.")
+	p, g := argument("p", u.elem), argument("dp", u.elem)
+	streams := []*stream{p, g}
+	var buf *stream
+	if momentum {
+		buf = argument("buf", u.elem)
+		streams = append(streams, buf)
+	}
+	n := build.Load(build.Param("n"), build.GP64()).(reg.GPVirtual)
+	s := build.Load(build.Param("s"), build.GP64()).(reg.GPVirtual)
+	lr, mom, keep, decay, sign := u.field(s, 0), u.field(s, 1), u.field(s, 2), u.field(s, 3), u.field(s, 4)
+	u.loop(n, 1, streams, func(k int, t *tail) {
+		w := u.load(p, k, t)
+		d := u.add(u.mul(u.load(g, k, t), sign), u.mul(w, decay))
+		if momentum {
+			v := d
+			if !first {
+				v = u.add(u.mul(u.load(buf, k, t), mom), u.mul(d, keep))
+			}
+			u.store(v, buf, k, t)
+			if nesterov {
+				d = u.add(d, u.mul(v, mom))
+			} else {
+				d = v
+			}
+		}
+		u.store(u.sub(w, u.mul(d, lr)), p, k, t)
+	})
+	u.end()
+}

@@ -1,0 +1,36 @@
+//go:build unix
+
+package gemm
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// guarded is memory for n elements with pages behind and before it that can't be touched. It is flush with one of them.
+func guarded[T Float](n int, atEnd bool) (s []T, free func()) {
+	if n == 0 {
+		return []T{}, func() {}
+	}
+	var v T
+	size, page := n*int(unsafe.Sizeof(v)), syscall.Getpagesize()
+	pages := roundUp(size, page)
+	all, err := syscall.Mmap(-1, 0, pages+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	for _, guard := range [][]byte{all[:page], all[page+pages:]} {
+		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+			panic(err)
+		}
+	}
+	from := page
+	if atEnd {
+		from += pages - size
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&all[from])), n), func() {
+		if err := syscall.Munmap(all); err != nil {
+			panic(err)
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package gemm
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
+
+// TestAnyNumberOfGoroutinesGivesTheSame: products worth many goroutines, with few and many of them, and by the calling goroutine
+// alone, whose blocks are smaller.
+func TestAnyNumberOfGoroutinesGivesTheSame(t *testing.T) {
+	atEveryLevel(t, testGoroutines[float32], testGoroutines[float64])
+}
+
+func testGoroutines[T Float](t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	r := seeded(t)
+	sizes := [][3]int{{128, 96, 784}, {33, 500, 1000}, {700, 65, 300}, {60, 65, 550}, {1, 300, 5000}, {900, 1, 1200}, {7, 90, 7000}, {150, 5, 3000}}
+	if testing.Short() || simd.Active() == simd.Generic {
+		sizes = sizes[3:]
+	}
+	for _, s := range sizes {
+		c := &trial[T]{m: s[0], n: s[1], k: s[2]}
+		c.fill(r)
+		before := slices.Clone(c.c)
+		c.product().RunAlone()
+		want := slices.Clone(c.c)
+		for _, procs := range []int{1, 2, 3, 8} {
+			runtime.GOMAXPROCS(procs)
+			copy(c.c, before)
+			p := c.product()
+			mc := machineOf[T]()
+			if procs > 1 && c.m != 60 {
+				require.Positive(t, p.helpers(mc), "%v is for several goroutines", c)
+			}
+			scratch, free := guarded[T](p.Scratch(), true)
+			p.Run(scratch)
+			free()
+			require.True(t, same(want, c.c), "%v with %d", c, procs)
+		}
+		copy(c.c, before)
+		c.check(t, func(p *Product[T]) { p.Run(nil) })
+		c.free()
+	}
+}
+
+// same compares bits.
+func same[T Float](a, b []T) bool {
+	return slices.EqualFunc(a, b, func(x, y T) bool {
+		return x == y && math.Signbit(float64(x)) == math.Signbit(float64(y)) || x != x && y != y
+	})
+}
+
+// TestBlocksGiveTheSame: an element has the same bits however small the blocks, and whether factors are packed or not.
+func TestBlocksGiveTheSame(t *testing.T) { atEveryLevel(t, testBlocks[float32], testBlocks[float64]) }
+
+func testBlocks[T Float](t *testing.T) {
+	r := seeded(t)
+	mc := machineOf[T]()
+	for range trials(30) {
+		c := &trial[T]{m: 2 + r.IntN(90), n: 2 + r.IntN(150), k: 2 + r.IntN(1200)}
+		c.fill(r)
+		before := slices.Clone(c.c)
+		c.product().RunAlone()
+		want := slices.Clone(c.c)
+		for range 3 {
+			elements := mc.depth * (mc.rows + mc.columns + r.IntN(200))
+			directA, directB := r.IntN(3) == 0, !c.tb && mc.masks() && r.IntN(3) == 0
+			blocks := cut(mc, c.m, c.n, c.k, directA, directB, elements, 1+r.IntN(9))
+			require.LessOrEqual(t, blocks.scratch(mc), elements, "%v: %+v", c, blocks)
+			scratch, free := guarded[T](blocks.scratch(mc), true)
+			copy(c.c, before)
+			run := &run[T]{product: *c.product(), machine: mc, blocks: blocks}
+			run.divide(scratch)
+			for phase := range run.phases() {
+				for unit := range run.Units(phase) {
+					run.Run(phase, unit)
+				}
+			}
+			free()
+			require.True(t, same(want, c.c), "%v: %+v", c, blocks)
+		}
+		c.free()
+	}
+}
+
+// TestNotNumbers: 0 times an infinity is NaN, and what is NaN stays so through bias and ReLU; elements that have no such term
+// have none.
+func TestNotNumbers(t *testing.T) { atEveryLevel(t, testNotNumbers[float32], testNotNumbers[float64]) }
+
+func testNotNumbers[T Float](t *testing.T) {
+	r := seeded(t)
+	for range trials(100) {
+		c := &trial[T]{m: 1 + r.IntN(40), n: 1 + r.IntN(70), k: 1 + r.IntN(40)}
+		c.fill(r)
+		clear(c.a)
+		row, col, k := r.IntN(c.m), r.IntN(c.n), r.IntN(c.k)
+		bad := []T{T(math.Inf(1)), T(math.Inf(-1)), T(math.NaN())}[r.IntN(3)]
+		x, y := k*c.ldb+col, row*c.lda+k
+		if c.tb {
+			x = col*c.ldb + k
+		}
+		if c.ta {
+			y = k*c.lda + row
+		}
+		inB := r.IntN(2) == 0
+		if inB {
+			c.b[x] = bad
+		} else {
+			clear(c.b)
+			c.a[y] = bad
+		}
+		c.product().RunAlone()
+		for i := range c.m {
+			for j := range c.n {
+				v := c.c[i*c.ldc+j]
+				require.Equal(t, inB && j == col || !inB && i == row, v != v, "%v: %v at %d of %d, %d: element %d, %d is %v", c, bad, k, row, col, i, j, v)
+			}
+		}
+		c.free()
+	}
+}
+
+// images is a factor that is nowhere.
+type images[T Float] struct{ seed int }
+
+func (s images[T]) element(item, k int) T { return T((item*31+k*17+s.seed)%64) / 8 }
+
+func (s images[T]) Fill(dst []T, stride, k, depth, item, items int) {
+	for i := range depth {
+		for j := range items {
+			dst[i*stride+j] = s.element(item+j, k+i)
+		}
+	}
+}
+
+func TestPanels(t *testing.T) { atEveryLevel(t, testPanels[float32], testPanels[float64]) }
+
+func testPanels[T Float](t *testing.T) {
+	r := seeded(t)
+	for range trials(50) {
+		c := &trial[T]{m: 1 + r.IntN(90), n: 1 + r.IntN(90), k: 1 + r.IntN(700)}
+		c.fill(r)
+		before := slices.Clone(c.c)
+		a, b := images[T]{1}, images[T]{5}
+		for i := range c.m {
+			for k := range c.k {
+				if c.ta {
+					c.a[k*c.lda+i] = a.element(i, k)
+				} else {
+					c.a[i*c.lda+k] = a.element(i, k)
+				}
+			}
+		}
+		for j := range c.n {
+			for k := range c.k {
+				if c.tb {
+					c.b[j*c.ldb+k] = b.element(j, k)
+				} else {
+					c.b[k*c.ldb+j] = b.element(j, k)
+				}
+			}
+		}
+		c.product().RunAlone()
+		want := slices.Clone(c.c)
+		for which := 1; which < 4; which++ {
+			copy(c.c, before)
+			p := c.product()
+			if which&1 > 0 {
+				p.A = Factor[T]{Panels: a}
+			}
+			if which&2 > 0 {
+				p.B = Factor[T]{Panels: b}
+			}
+			p.RunAlone()
+			if c.m > 1 && c.n > 1 { // the order of products with a vector is another
+				require.True(t, same(want, c.c), "%v: %d", c, which)
+			} else {
+				for i := range c.c {
+					require.InEpsilon(t, 1+math.Abs(float64(want[i])), 1+math.Abs(float64(c.c[i])), 1e-4)
+				}
+			}
+		}
+		c.free()
+	}
+}
+
+// TestPanel: packing reads and writes nothing beside its elements, for every number of them.
+func TestPanel(t *testing.T) { atEveryLevel(t, testPanel[float32], testPanel[float64]) }
+
+func testPanel[T Float](t *testing.T) {
+	r := seeded(t)
+	for items := 1; items <= 40; items++ {
+		for range trials(20) {
+			depth := 1 + r.IntN(40)
+			item, k := 1, items+r.IntN(3)
+			if r.IntN(2) == 0 {
+				item, k = depth+r.IntN(3), 1
+			}
+			stride := items + r.IntN(2)*r.IntN(20)
+			src, freeSrc := guarded[T]((items-1)*item+(depth-1)*k+1, r.IntN(2) == 0)
+			dst, freeDst := guarded[T]((depth-1)*stride+items, r.IntN(2) == 0)
+			for i := range src {
+				src[i] = T(i + 1)
+			}
+			Panel(simd.Active(), dst, stride, src, item, k, depth, items)
+			for i := range depth {
+				for j := range stride {
+					switch at := i*stride + j; {
+					case at >= len(dst):
+					case j < items && dst[at] != src[j*item+i*k], j >= items && dst[at] != 0:
+						require.Failf(t, "wrong", "%d items of %d, strides %d %d %d: %d, %d is %v", items, depth, item, k, stride, j, i, dst[at])
+					}
+				}
+			}
+			freeSrc()
+			freeDst()
+		}
+	}
+}
+
+func TestScratchIsBounded(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		size := func() int { return 1 + int(math.Exp(r.Float64()*12)) }
+		p := Product[float32]{M: size(), N: size(), K: size()}
+		p.A, p.B = A[float32](nil, p.K, false), B[float32](nil, p.K, true)
+		if unsafe.Sizeof(0) == 4 && float64(p.M)*float64(p.N)*float64(p.K) > math.MaxInt32 {
+			continue
+		}
+		require.LessOrEqual(t, p.Scratch()*4, scratchBytes)
+	}
+}
+
+func TestNoAllocation(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	c := &trial[float32]{m: 200, n: 300, k: 100}
+	c.fill(seeded(t))
+	defer c.free()
+	p := c.product()
+	scratch := make([]float32, p.Scratch())
+	for name, f := range map[string]func(){"alone": p.RunAlone, "several": func() { p.Run(scratch) }} {
+		f()
+		if n := testing.AllocsPerRun(20, f); n > 0.5 && !race.Enabled {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func FuzzProduct(f *testing.F) {
+	f.Add(uint16(13), uint16(32), uint16(5), uint64(1))
+	f.Fuzz(func(t *testing.T, m, n, k uint16, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		c := &trial[float32]{m: int(m % 200), n: int(n % 200), k: int(k % 900)}
+		c.fill(r)
+		defer c.free()
+		all := simd.Available()
+		defer simd.Use(all[r.IntN(len(all))])()
+		c.check(t, (*Product[float32]).RunAlone)
+	})
+}

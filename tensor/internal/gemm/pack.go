@@ -1,0 +1,49 @@
+package gemm
+
+import "github.com/cistern-ml/cistern/tensor/internal/simd"
+
+// Factor is one factor of a product: op(A), whose items are its rows, or op(B), whose items are its columns. Element k of an
+// item is Data[item*Item + k*K].
+type Factor[T Float] struct {
+	Data    []T
+	Item, K int // strides
+	// Panels, if there is one, fills panels in place of Data.
+	Panels Panels[T]
+}
+
+// Panels is a factor that is nowhere as a matrix, such as an image's columns of a convolution.
+type Panels[T Float] interface {
+	// Fill sets dst[i*stride + j] to element k+i of item j+item, for i below depth and j below items.
+	Fill(dst []T, stride, k, depth, item, items int)
+}
+
+// pack fills a panel.
+func (f *Factor[T]) pack(m *machine, dst []T, stride, k, depth, item, items int) {
+	if f.Panels != nil {
+		f.Panels.Fill(dst, stride, k, depth, item, items)
+		return
+	}
+	src := f.Data[item*f.Item+k*f.K:]
+	_ = src[(items-1)*f.Item+(depth-1)*f.K]
+	_ = dst[(depth-1)*stride+items-1]
+	Panel(m.level, dst, stride, src, f.Item, f.K, depth, items)
+}
+
+// Panel sets dst[i*stride + j] to src[j*item + i*k], for i below depth and j below items, with a level's vector instructions
+// where item or k is 1.
+func Panel[T Float](level simd.Level, dst []T, stride int, src []T, item, k, depth, items int) {
+	if level != simd.Generic && panelAssembly(level, dst, stride, src, item, k, depth, items) {
+		return
+	}
+	if item == 1 {
+		for i := range depth {
+			copy(dst[i*stride:][:items], src[i*k:])
+		}
+		return
+	}
+	for j := range items {
+		for i := range depth {
+			dst[i*stride+j] = src[j*item+i*k]
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/cistern-ml/cistern/tensor/internal/gemm"
+)
+
+// A tile of scores is one goroutine's, and so small that its products are a few calls of the micro-kernel: which reads the left
+// factor where it lies, and the right one from a panel.
+const (
+	queryTile, keyTile = 32, 64
+	panelElements      = 8 << 10
+)
+
+// attendSpace is what a goroutine computes tiles in.
+type attendSpace[T Float] struct {
+	kernel               gemm.Kernel[T]
+	weights, slopes      [queryTile * keyTile]T
+	panel                [panelElements]T
+	scores, exponentials [keyTile]float64
+}
+
+var (
+	attendSpaces32 spares[attendSpace[float32]]
+	attendSpaces64 spares[attendSpace[float64]]
+)
+
+func attendSpacesOf[T Float]() *spares[attendSpace[T]] {
+	if s, ok := any(&attendSpaces32).(*spares[attendSpace[T]]); ok {
+		return s
+	}
+	return any(&attendSpaces64).(*spares[attendSpace[T]])
+}
+
+func takeAttendSpace[T Float]() *attendSpace[T] {
+	s := attendSpacesOf[T]().take()
+	s.kernel = gemm.KernelOf[T]()
+	return s
+}
+
+func (s *attendSpace[T]) give() { attendSpacesOf[T]().give(s) }
+
+// factor is a factor of a small product: element k of an item is data[item*byItem + k*byInner].
+type factor[T Float] struct {
+	data            []T
+	byItem, byInner int
+}
+
+// multiply sets c to the product of m items of a and n of b, of depth elements each, or adds it. Rows of c are crs apart.
+func (s *attendSpace[T]) multiply(m, n, depth int, a, b factor[T], c []T, crs int, add bool) {
+	if depth == 0 && !add {
+		for i := range m {
+			clear(c[i*crs:][:n])
+		}
+	}
+	width, panels := s.kernel.Columns(), tilesOf(m, s.kernel.Rows())
+	most := panelElements / width
+	for j := 0; j < n; j += width {
+		columns := min(width, n-j)
+		for k := 0; k < depth; k += most {
+			deep := min(most, depth-k)
+			gemm.Panel(s.kernel.Level(), s.panel[:], width, b.data[j*b.byItem+k*b.byInner:], b.byItem, b.byInner, deep, columns)
+			for i := range panels {
+				row, next := i*m/panels, (i+1)*m/panels
+				s.kernel.Tile(next-row, columns, c[row*crs+j:], crs, a.data[row*a.byItem+k*a.byInner:], a.byItem, a.byInner, s.panel[:], deep, add || k > 0)
+			}
+		}
+	}
+}
+
+// scoreRow sets the scores of query i and the keys from key on, whose products are given; -Inf where the query does not see the
+// key. mask is where the mask of the element of the batch begins.
+func scoreRow[T Float](p *Attention, d *AttentionData[T], scores []float64, products []T, mask, i, key int) {
+	for j, s := range products {
+		scores[j] = float64(s) * p.Scale
+	}
+	mask += i*p.Mask.Row + key*p.MaskColumn
+	switch p.Masking {
+	case FloatMask:
+		for j := range scores {
+			scores[j] += float64(d.FloatMask[mask+j*p.MaskColumn])
+		}
+	case BoolMask:
+		for j := range scores {
+			if d.BoolMask[mask+j*p.MaskColumn] == 0 {
+				scores[j] = math.Inf(-1)
+			}
+		}
+	}
+	if p.Causal {
+		for j := max(0, i+1-key); j < len(scores); j++ {
+			scores[j] = math.Inf(-1)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package kernel
+
+import "github.com/cistern-ml/cistern/tensor/internal/gemm"
+
+var (
+	correlates32 spares[correlate[float32]]
+	correlates64 spares[correlate[float64]]
+)
+
+func correlatesOf[T Float]() *spares[correlate[T]] {
+	if s, ok := any(&correlates32).(*spares[correlate[T]]); ok {
+		return s
+	}
+	return any(&correlates64).(*spares[correlate[T]])
+}
+
+// takeCorrelate is one without plans.
+func takeCorrelate[T Float]() *correlate[T] {
+	c := correlatesOf[T]().take()
+	c.kernel, c.correlations = gemm.KernelOf[T](), c.correlations[:0]
+	return c
+}
+
+// done forgets the arrays.
+func (c *correlate[T]) done() {
+	c.out, c.in, c.weights, c.bias, c.packed, c.slots.elements = nil, nil, nil, nil, nil, nil
+	correlatesOf[T]().give(c)
+}
+
+// forward is the plan of the convolution itself.
+func (c *correlate[T]) forward(plan *Conv, bias []T) {
+	p := plan.flat()
+	c.groups, c.images, c.outputs, c.outPixels, c.bias, c.fill = p.Groups, p.N, p.K, p.Places(), bias, false
+	c.inElements, c.weightElements = p.C*p.Pixels(), p.K*p.Inner()
+	c.correlations = append(c.correlations, correlation{
+		sight: p.sight(), weightOutput: p.Inner(), weightChannel: p.taps(), weightTap: [2]int{p.Window[1], 1},
+		next: [2]int{p.Out[1], 1}, joined: c.joins(p.Places()),
+	})
+}
+
+// joins reports whether panels of so many places of an image would have much room left.
+func (c *correlate[T]) joins(places int) bool {
+	half := c.kernel.Columns() / 2 // tiles of half the columns take half the time
+	return c.images > 1 && places < joinedPanels*2*half && places*8 < roundUp(places, half)*7
+}
+
+// ConvolveScratch is the number of elements of scratch memory that Convolve takes at most.
+func ConvolveScratch[T Float](p *Conv, bias bool) int {
+	c := takeCorrelate[T]()
+	defer c.done()
+	c.forward(p, someBias[T](bias))
+	return c.scratch()
+}
+
+// someBias stands for a bias while a plan is made.
+func someBias[T Float](bias bool) []T {
+	if bias {
+		return []T{}
+	}
+	return nil
+}
+
+// Convolve sets y to the convolution of x, plus the bias of each channel if there is one.
+func Convolve[T Float](p *Conv, y, x, w, bias, scratch []T) {
+	c := takeCorrelate[T]()
+	defer c.done()
+	c.forward(p, bias)
+	c.out, c.in, c.weights = y, x, w
+	c.run(scratch)
+}

@@ -1,0 +1,150 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/simd"
+)
+
+// vectorCase is a kernel that computes out of arrays of the same length; roundings is how far its results may be apart from level to
+// level, in units of T; of float64, in which sums are in another order at every level, up to 1000.
+type vectorCase[T Float] struct {
+	name      string
+	roundings float64
+	run       func(dst []T, x [4][]T)
+}
+
+func vectorCases[T Float](rows, cols int) []vectorCase[T] {
+	n := rows * cols
+	r := Rows{Cols: cols, Inner: 1}
+	norm := &RowNorm{N: rows, Groups: 1, Per: cols, Inner: 1, Eps: 1e-3, Centered: true}
+	batch := &BatchNorm{N: 1, C: rows, Inner: cols, Training: true, Eps: 1e-3}
+	labels := make([]int64, rows)
+	for i := range labels {
+		labels[i] = int64(i * 7 % cols)
+	}
+	entropy := Entropy{Rows: r, Ignore: -1, Mean: true, Smoothing: 0}
+	all := []vectorCase[T]{
+		{"softmax", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, false) }},
+		{"log softmax", 4, func(dst []T, x [4][]T) { Softmax(dst, x[0], r, true) }},
+		{"softmax of columns", 2, func(dst []T, x [4][]T) { Softmax(dst, x[0], Rows{Cols: rows, Inner: cols}, false) }},
+		{"softmax grad", 32, func(dst []T, x [4][]T) {
+			y := make([]T, n)
+			Softmax(y, x[1], r, false)
+			SoftmaxGrad(dst, x[0], y, r, false)
+		}},
+		{"log softmax grad", 1e3, func(dst []T, x [4][]T) {
+			y := make([]T, n)
+			Softmax(y, x[1], r, true)
+			SoftmaxGrad(dst, x[0], y, r, true)
+		}},
+		{"cross entropy grad", 4, func(dst []T, x [4][]T) { CrossEntropyGrad(dst, x[0], labels, nil, x[1][:1], entropy) }},
+		{"layer norm", 64, func(dst []T, x [4][]T) { Normalize(norm, dst, make([]float64, 2*rows), x[0], x[1][:cols], x[2][:cols]) }},
+		{"layer norm grad", 256, func(dst []T, x [4][]T) {
+			stats := make([]float64, 2*rows)
+			Normalize(norm, dst, stats, x[0], nil, nil)
+			NormalizeGrad(norm, dst, x[1], x[0], x[2][:cols], stats)
+		}},
+		{"layer norm weight grad", 256, func(dst []T, x [4][]T) {
+			stats := make([]float64, 2*rows)
+			Normalize(norm, dst, stats, x[0], nil, nil)
+			clear(dst)
+			NormalizeWeightGrad(norm, dst[:cols], nil, x[1], x[0], stats)
+		}},
+		{"batch norm", 64, func(dst []T, x [4][]T) {
+			NormalizeBatch(batch, dst, make([]float64, 2*rows), x[0], x[1][:rows], x[2][:rows], Running[T]{})
+		}},
+		{"sum", 1, func(dst []T, x [4][]T) { clear(dst); Sum(dst[:1], x[0], 1, NewReduction([]int{n}, []int{1})) }},
+		{"sum of rows", 1, func(dst []T, x [4][]T) {
+			clear(dst)
+			Sum(dst[:rows], x[0], 1, NewReduction([]int{rows, cols}, []int{rows, 1}))
+		}},
+		{"sum of columns", 1, func(dst []T, x [4][]T) {
+			clear(dst)
+			Sum(dst[:cols], x[0], 1, NewReduction([]int{rows, cols}, []int{cols}))
+		}},
+		{"bias", 0, func(dst []T, x [4][]T) { AddRows(dst, x[0], x[1][:cols], true) }},
+		{"row and column", 0, func(dst []T, x [4][]T) {
+			Zip(Mul, dst, x[0][:rows], x[1][:cols], NewBroadcast([]int{rows, cols}, []int{rows, 1}, []int{cols}))
+		}},
+		{"dropout", 0, func(dst []T, x [4][]T) { Dropout(dst, x[0], Random{1, 2}, 1<<31, 2) }},
+		{"adam", 0, func(dst []T, x [4][]T) {
+			copy(dst, x[0])
+			m, v := append([]T{}, x[2]...), make([]T, n)
+			StepAdam(Adam{LR: 1e-3, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, StepSize: 0.1, Correction: 0.3}, dst, x[1], m, v, nil)
+		}},
+		{"sgd", 0, func(dst []T, x [4][]T) {
+			copy(dst, x[0])
+			StepSGD(SGD{LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.1}, dst, x[1], append([]T{}, x[2]...))
+		}},
+	}
+	for u := Neg; u < PowConst; u++ {
+		all = append(all, vectorCase[T]{u.Name(), 8, func(dst []T, x [4][]T) { Map(u, dst, x[0], 0.7) }})
+	}
+	for f := Abs; f <= Clamp; f++ {
+		all = append(all, vectorCase[T]{f.Name(), 64, func(dst []T, x [4][]T) { Apply(f, dst, x[0], 0.7, 1.5) }},
+			vectorCase[T]{f.Name() + " grad", 128, func(dst []T, x [4][]T) { ApplyGrad(f, dst, x[1], x[0], 0.7, 1.5) }})
+	}
+	return all
+}
+
+// TestLevels compares what kernels compute at every level with plain Go, and at one level for different numbers of processors, which
+// is the same bit for bit.
+func TestLevels(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { testLevels[float32](t, 0x1p-24) })
+	t.Run("float64", func(t *testing.T) { testLevels[float64](t, 0x1p-53) })
+}
+
+func testLevels[T Float](t *testing.T, unit float64) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, size := range [][2]int{{1, 1}, {3, 7}, {5, 33}, {2, 5003}, {129, 300}, {64, 4100}} {
+		var x [4][]T
+		for i := range x {
+			x[i] = make([]T, size[0]*size[1])
+			for j := range x[i] {
+				x[i][j] = T(r.Float64()*6 - 3)
+			}
+		}
+		for i, c := range vectorCases[T](size[0], size[1]) {
+			if i > 18 && size[1] > 4000 && size[0] > 2 {
+				break // the transcendental functions: plain Go takes its time
+			}
+			if c.roundings > 0 && unit < 0x1p-50 {
+				c.roundings = max(c.roundings, 1000)
+			}
+			var plain []T
+			for _, l := range simd.Available() {
+				t.Run(fmt.Sprintf("%s/%v/%v", c.name, size, l), func(t *testing.T) {
+					defer simd.Use(l)()
+					compute := func(processors int) []T {
+						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+						dst := make([]T, size[0]*size[1])
+						c.run(dst, x)
+						return dst
+					}
+					y := compute(1)
+					for i, v := range compute(5) {
+						if v != y[i] && (v == v || y[i] == y[i]) {
+							require.Failf(t, "different", "element %d is %v on 5 processors, and %v on one", i, v, y[i])
+						}
+					}
+					if plain == nil {
+						plain = y
+					}
+					for i, v := range plain {
+						same := v == y[i] || v != v && y[i] != y[i]
+						if !same && !(math.Abs(float64(v-y[i])) <= c.roundings*unit*max(1, math.Abs(float64(v)))) {
+							require.Failf(t, "wrong", "element %d is %v, want %v", i, y[i], v)
+						}
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+//go:build unix
+
+package simd
+
+import (
+	"flag"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/reference"
+)
+
+var long = flag.Bool("long", false, "every float32 is an argument, and not one of 4099")
+
+// approximation is a function that rounds more than once: what it should be, and how many units in the last place it may be off in
+// float32 and float64.
+type approximation struct {
+	of             func(x float64) float64
+	single, double float64
+	monotonic      bool // of float32
+}
+
+var approximations = map[Unary]approximation{
+	Exp:     {reference.Exp, 0.502, 1, true},
+	Tanh:    {reference.Tanh, 0.501, 2, true},
+	Sigmoid: {reference.Sigmoid, 0.502, 2, true},
+	SiLU:    {func(x float64) float64 { return x * reference.Sigmoid(x) }, 0.502, 3, false},
+	Log:     {reference.Log, 0.501, 2, false},
+	Erf:     {math.Erf, 0.501, 2, true},
+	Rsqrt:   {func(x float64) float64 { return 1 / math.Sqrt(x) }, 0.501, 2, false},
+}
+
+// quick are what is near enough of a function for its results in float32.
+var quick = map[Unary]func(x float64) float64{
+	Exp:  math.Exp,
+	Tanh: math.Tanh,
+	Sigmoid: func(x float64) float64 {
+		if x < 0 {
+			return math.Exp(x) / (1 + math.Exp(x))
+		}
+		return 1 / (1 + math.Exp(-x))
+	},
+	Log:   math.Log,
+	Erf:   math.Erf,
+	Rsqrt: func(x float64) float64 { return 1 / math.Sqrt(x) },
+	SiLU: func(x float64) float64 {
+		if x < 0 {
+			return x * (math.Exp(x) / (1 + math.Exp(x)))
+		}
+		return x / (1 + math.Exp(-x))
+	},
+}
+
+// ulps is how far v is from what it should be, in units of the last place that T has there.
+func ulps[T Float](v T, want float64) float64 {
+	if same(v, T(want)) {
+		if math.IsInf(want, 0) || want != want || math.IsInf(float64(v), 0) {
+			return 0
+		}
+	} else if math.IsInf(float64(v), 0) || math.IsInf(want, 0) || want != want || v != v {
+		return math.Inf(1)
+	}
+	_, e := math.Frexp(want)
+	digits, least := 53, -1074
+	if single(v) {
+		digits, least = 24, -149
+	}
+	return math.Abs(float64(v)-want) / math.Ldexp(1, max(e-digits, least))
+}
+
+func single[T Float](v T) bool {
+	_, ok := any(v).(float32)
+	return ok
+}
+
+// TestSingle takes arguments of all sizes.
+func TestSingle(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		for op, f := range approximations {
+			run, of := UnaryOf[float32](op), quick[op]
+			const block = 1024
+			var x, y [block]float32
+			step := uint64(4099)
+			if *long {
+				step = 1
+			}
+			worst, at := 0.0, float32(0)
+			for bits := uint64(0); bits < 1<<32; {
+				for i := range x {
+					x[i] = math.Float32frombits(uint32(min(bits, 1<<32-1)))
+					bits += step
+				}
+				run(&y[0], &x[0], block, 0, 0)
+				for i, v := range y {
+					if u := ulps(v, of(float64(x[i]))); u > worst {
+						worst, at = u, x[i]
+					}
+					if falls := x[i] < 0; f.monotonic && i > 0 && (y[i-1] > v != falls && y[i-1] != v) && x[i] < 0 == (x[i-1] < 0) {
+						require.Failf(t, "not monotonic", "function %d at %v", op, x[i])
+					}
+				}
+			}
+			t.Logf("function %d: at most %.4f units in the last place, at %v", op, worst, at)
+			require.LessOrEqual(t, worst, f.single, "function %d at %v", op, at)
+		}
+	})
+}
+
+func TestDouble(t *testing.T) {
+	eachLevel(t, func(t *testing.T) {
+		for op, f := range approximations {
+			run, r := UnaryOf[float64](op), rand.New(rand.NewPCG(5, uint64(op)))
+			worst, at := 0.0, 0.0
+			check := func(x float64) {
+				if op == SiLU && x < -700 {
+					return // a subnormal sigmoid has lost digits
+				}
+				var y float64
+				run(&y, &x, 1, 0, 0)
+				if u := ulps(y, f.of(x)); u > worst {
+					worst, at = u, x
+				}
+			}
+			for _, x := range special[float64]() {
+				check(x)
+			}
+			n := 4000
+			if *long {
+				n = 400_000
+			}
+			for range n {
+				check((r.Float64()*2 - 1) * math.Exp2(r.Float64()*30-20))
+				check(r.NormFloat64() * 3)
+				check(math.Copysign(708+r.Float64()*38, r.Float64()-0.5))
+			}
+			t.Logf("function %d: at most %.4f units in the last place, at %v", op, worst, at)
+			require.LessOrEqual(t, worst, f.double+0.5, "function %d at %v", op, at) // the reference is rounded
+		}
+	})
+}

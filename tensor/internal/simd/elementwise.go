@@ -1,0 +1,115 @@
+package simd
+
+// Float are the element types of arithmetic.
+type Float interface{ float32 | float64 }
+
+// Unary is an elementwise function of one argument.
+type Unary uint8
+
+// The elementwise functions of one argument, and of c and d where they say so. How near they are is in units in the last place (ulp)
+// of a result; those of float32 are computed in float64. NaN gives NaN.
+const (
+	NoUnary Unary = iota // none: UnaryOf gives nil
+	Neg
+	Abs
+	Sqrt
+	Square
+	ReLU       // -0 stays
+	AddConst   // x + c
+	MulConst   // x * c
+	LeakyReLU  // c times what is not positive
+	Clamp      // between c and d
+	Exp        // within 0.502 ulp, or 1 for float64
+	Tanh       // 0.501, 2
+	Sigmoid    // 0.502, 2
+	SiLU       // 0.502, 3; less near where the sigmoid is subnormal
+	Log        // 0.501, 2
+	Erf        // 0.501, 2
+	Rsqrt      // 0.501, 2
+	GELU       // 0.501, 2 of x
+	GELUTanh   // 0.501, 4 of x
+	ELU        // c (exp(x) - 1) up to 0; 0.501, 3
+	Softplus   // log(1 + exp(c x))/c up to c x = d; 0.501, 4
+	LogSigmoid // 0.502, 3
+	unaries
+)
+
+// Binary is an elementwise function of two arguments.
+type Binary uint8
+
+// The elementwise functions of two arguments. They round as plain Go does.
+const (
+	NoBinary Binary = iota // none: BinaryOf gives nil
+	Add
+	Sub
+	Mul
+	Div
+	ReLUGrad    // a if b > 0 or NaN, else 0
+	TanhGrad    // a * ((1 - b)(1 + b))
+	SigmoidGrad // a * b * (1 - b)
+	SqrtGrad    // a / (2b)
+	SquareGrad  // a * 2b
+	Maximum     // NaN if one is
+	Minimum
+	AddReLU // a + b, or 0 if that is negative
+	binaries
+)
+
+// Gradient is that of an elementwise function's argument: a gradient dy times the derivative at v, the argument or, where they say so,
+// the result.
+type Gradient uint8
+
+// The gradients.
+const (
+	NoGradient Gradient = iota // none: GradientOf gives nil
+	AbsGrad
+	ErfGrad
+	RsqrtGrad // of the result
+	GELUGrad
+	GELUTanhGrad
+	SiLUGrad
+	ELUGrad
+	SoftplusGrad
+	LeakyReLUGrad // of the result
+	HardtanhGrad  // of the result
+	LogSigmoidGrad
+	ClampGrad
+	gradients
+)
+
+// GradientFunc sets n elements of dst, which may be dy or v.
+type GradientFunc[T Float] = func(dst, dy, v *T, n int, c, d T)
+
+// UnaryFunc sets n elements of dst, which may be x. Some take c and d.
+type UnaryFunc[T Float] = func(dst, x *T, n int, c, d T)
+
+// BinaryFunc sets n elements of dst, which may be a or b. sa and sb are 1, or 0 for one number in place of many.
+type BinaryFunc[T Float] = func(dst, a, b *T, n int, sa, sb int)
+
+// UnaryOf is the function at the active level, or nil: then it is up to plain Go. It takes pointers to what is not empty, and few enough
+// elements that nothing waits for long: the scheduler can't interrupt it.
+func UnaryOf[T Float](f Unary) UnaryFunc[T] {
+	l := Active()
+	if g, ok := any(unary32[l][f]).(UnaryFunc[T]); ok {
+		return g
+	}
+	return any(unary64[l][f]).(UnaryFunc[T])
+}
+
+// BinaryOf is the function at the active level, or nil.
+func BinaryOf[T Float](f Binary) BinaryFunc[T] {
+	l := Active()
+	if g, ok := any(binary32[l][f]).(BinaryFunc[T]); ok {
+		return g
+	}
+	return any(binary64[l][f]).(BinaryFunc[T])
+}
+
+// GradientOf is the function at the active level, or nil.
+func GradientOf[T Float](f Gradient) GradientFunc[T] {
+	l := Active()
+	if g, ok := any(gradient32[l][f]).(GradientFunc[T]); ok {
+		return g
+	}
+	return any(gradient64[l][f]).(GradientFunc[T])
+}

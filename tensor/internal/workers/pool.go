@@ -1,0 +1,121 @@
+package workers
+
+import (
+	"sync"
+	"time"
+
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// idleTime is how long, and at most twice how long, a worker without work waits for some: a new one costs a microsecond.
+const idleTime = 50 * time.Millisecond
+
+// worker is a goroutine that waits for tasks; nil stops it.
+type worker struct {
+	tasks chan *task
+	since int // the tick at which it became idle
+}
+
+// idlers are the workers that wait, the last to come in first, and tasks to use again.
+type idlers struct {
+	mu      sync.Mutex
+	workers []*worker
+	tasks   []*task
+	tick    int
+	ticking *time.Timer // nil when no worker waits
+	spare   *time.Timer // a stopped one to use again
+}
+
+var idle idlers
+
+// wake gives a task to so many workers. Those that come too late find it closed.
+func (p *idlers) wake(t *task, helpers int) {
+	t.holders.Add(int64(helpers))
+	p.mu.Lock()
+	for helpers > 0 && len(p.workers) > 0 {
+		last := len(p.workers) - 1
+		w := p.workers[last]
+		p.workers = p.workers[:last]
+		w.tasks <- t // has room: the worker waits
+		helpers--
+	}
+	p.mu.Unlock()
+	for range helpers {
+		w := &worker{tasks: make(chan *task, 1)}
+		w.tasks <- t
+		go w.run()
+	}
+}
+
+func (w *worker) run() {
+	for t := range w.tasks {
+		t.help()
+		t.drop()
+		idle.add(w)
+	}
+}
+
+func (p *idlers) add(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.since = p.tick
+	p.workers = append(p.workers, w)
+	if p.ticking == nil {
+		if p.spare == nil {
+			p.spare = time.AfterFunc(idleTime, p.reap)
+		} else {
+			p.spare.Reset(idleTime)
+		}
+		p.ticking = p.spare
+	}
+}
+
+// reap stops the workers that were idle at the last tick too.
+func (p *idlers) reap() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for n < len(p.workers) && p.workers[n].since < p.tick {
+		close(p.workers[n].tasks)
+		n++
+	}
+	kept := copy(p.workers, p.workers[n:])
+	clear(p.workers[kept:])
+	p.workers = p.workers[:kept]
+	p.tick++
+	if kept > 0 {
+		p.ticking.Reset(idleTime)
+	} else {
+		p.ticking = nil
+	}
+}
+
+func takeTask() *task {
+	if !race.Enabled {
+		idle.mu.Lock()
+		if last := len(idle.tasks) - 1; last >= 0 {
+			t := idle.tasks[last]
+			idle.tasks = idle.tasks[:last]
+			idle.mu.Unlock()
+			return t
+		}
+		idle.mu.Unlock()
+	}
+	t := &task{empty: make(chan struct{}, 1)}
+	t.ended.L = &t.mu
+	return t
+}
+
+// drop makes the task free for another job once nobody looks at it.
+func (t *task) drop() {
+	if t.holders.Add(-1) > 0 || race.Enabled {
+		return
+	}
+	select {
+	case <-t.empty: // a worker that came too late
+	default:
+	}
+	idle.mu.Lock()
+	idle.tasks = append(idle.tasks, t)
+	idle.mu.Unlock()
+}

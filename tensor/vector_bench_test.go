@@ -1,0 +1,56 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// benchOperation times an operation of one result, its end being waited for.
+func benchOperation(b *testing.B, r *rig, bytes int, f func() (*Tensor, error)) {
+	b.SetBytes(int64(bytes))
+	b.ReportAllocs()
+	for b.Loop() {
+		y, err := f()
+		require.NoError(b, err)
+		require.NoError(b, y.Release())
+		require.NoError(b, r.Synchronize(r.ctx))
+	}
+}
+
+// BenchmarkExp, BenchmarkSoftmax and BenchmarkAdam are what the bars of the host device's speed are about, beside products and steps.
+func BenchmarkExp(b *testing.B) {
+	b.Run("1000000", func(b *testing.B) {
+		r := newRig(b, 64<<20).scoped()
+		x := put(r, spread[float32](1_000_000, -10, 10))
+		benchOperation(b, r, 8_000_000, func() (*Tensor, error) { return r.Exp(r.ctx, x) })
+	})
+}
+
+func BenchmarkSoftmax(b *testing.B) {
+	for _, s := range [][2]int{{128, 1000}, {4096, 32}, {128, 10}} {
+		b.Run(fmt.Sprintf("%dx%d", s[0], s[1]), func(b *testing.B) {
+			r := newRig(b, 64<<20).scoped()
+			x := put(r, spread[float32](s[0]*s[1], -10, 10), s[:]...)
+			benchOperation(b, r, 8*s[0]*s[1], func() (*Tensor, error) { return r.Softmax(r.ctx, x) })
+		})
+	}
+}
+
+func BenchmarkAdam(b *testing.B) {
+	for _, n := range []int{1_000_000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := newRig(b, 64<<20).scoped()
+			of := func() *Tensor { return put(r, spread[float32](n, 0.5, 1)) }
+			u := AdamUpdate{AdamStep: AdamStep{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 3}, P: of(), G: of(), M: of(), V: of()}
+			b.SetBytes(int64(28 * n))
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, r.StepAdamAll(context.Background(), []AdamUpdate{u}))
+				require.NoError(b, r.Synchronize(r.ctx))
+			}
+		})
+	}
+}
