@@ -162,19 +162,33 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 			return 0, err
 		}
 		defer ev.leave()
-		done, err := ev.query()
-		if err != nil {
-			return 0, err
-		}
-		which := [2]string{"start", "end"}[i]
-		if err := d.self.CheckElapsed(which, ev.timed, ev.recorded.Load(), done); err != nil {
+		if err := d.self.CheckElapsed(ends[i], ev.timed, ev.recorded.Load(), true); err != nil {
 			return 0, err
 		}
 		events[i] = ev
 	}
 	var ms C.float
-	err := d.check("Elapsed", 0, C.cistern_event_elapsed(d.c, events[0].handle, events[1].handle, &ms))
-	return time.Duration(float64(ms) * float64(time.Millisecond)), err
+	code := C.cistern_event_elapsed(d.c, events[0].handle, events[1].handle, &ms)
+	if code == backend.CodeNotReady {
+		return 0, d.unfinished(events)
+	}
+	return time.Duration(float64(ms) * float64(time.Millisecond)), d.check("Elapsed", 0, code)
+}
+
+// ends are the names of Elapsed's events.
+var ends = [2]string{"start", "end"}
+
+// unfinished says which of the events is not complete. Elapsed asks only then: to ask takes the driver as long as a launch.
+func (d *Device) unfinished(events [2]*event) error {
+	done, err := events[0].query()
+	which := ends[0]
+	if done {
+		which = ends[1]
+	}
+	if err != nil {
+		return err
+	}
+	return d.self.CheckElapsed(which, true, true, false)
 }
 
 // pool keeps CUevents for later: making one costs the driver more than using it.
