@@ -69,7 +69,7 @@ func TestTracedStepsHaveAsManyFreesAsAllocations(t *testing.T) {
 	require.NoError(t, rt.Close())
 
 	allocs, frees := f.serials(t, "cistern.memory.alloc"), f.serials(t, "cistern.memory.free")
-	assert.GreaterOrEqual(t, len(allocs), 50)
+	assert.GreaterOrEqual(t, len(allocs), 5*9, "of five steps: small products take no scratch memory")
 	for serial := range allocs {
 		assert.Contains(t, frees, serial, "the free of block %d", serial)
 	}

@@ -137,7 +137,8 @@ func (k *kernels) drainNow(t *Timeline) {
 		return
 	}
 	defer func() { <-k.drain }()
-	_ = k.write(nil, t) // an error is kept
+	var unwaited context.Context
+	_ = k.write(unwaited, t) // an error is kept
 }
 
 // wait writes all kernels that were seen before.

@@ -22,9 +22,6 @@ func (p *Conv) Pixels() int { return p.In[0] * p.In[1] }
 
 func (p *Conv) weights() int { return p.Groups * p.K * p.Inner() }
 
-// work is the number of multiply-adds.
-func (p *Conv) work() int { return p.N * p.Places() * p.weights() }
-
 // flat is the plan as one of a single row, if its elements are those of one: then panels are runs of whatever length.
 func (p *Conv) flat() Conv {
 	one := [2]int{1, 1}

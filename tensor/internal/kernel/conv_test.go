@@ -28,8 +28,7 @@ type convolution[T Float] struct {
 
 // eachLevel runs a test for both element types at every level.
 func eachLevel(t *testing.T, test32, test64 func(t *testing.T)) {
-	active := simd.Active()
-	defer simd.Use(active)
+	defer simd.Use(simd.Active())()
 	for _, l := range simd.Available() {
 		simd.Use(l)
 		t.Run(l.String()+"/float32", test32)
