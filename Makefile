@@ -134,5 +134,5 @@ simd: ## the host's kernels at each level of instructions: this processor's, pla
 	@if command -v qemu-aarch64 >/dev/null; then \
 		echo "arm64 under qemu-aarch64"; GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout 60m -exec qemu-aarch64 $(SIMD_PACKAGES); \
 	else echo "NOT TESTED for arm64: qemu-aarch64 is missing; on Debian install qemu-user"; fi
-	go generate ./tensor/internal/gemm
-	git diff --exit-code -- tensor/internal/gemm
+	go generate ./tensor/internal/gemm ./tensor/internal/simd
+	git diff --exit-code -- tensor/internal
