@@ -68,12 +68,8 @@ func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, colu
 
 // check panics where an element would be outside of its slice, which kernels don't look at.
 func (p *Product[T]) check() {
-	if p.A.Panels == nil {
-		_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
-	}
-	if p.B.Panels == nil {
-		_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
-	}
+	_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
+	_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
 	_ = p.C[(p.M-1)*p.CRow+p.N-1]
 }
 
