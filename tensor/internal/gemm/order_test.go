@@ -168,7 +168,7 @@ func TestScratchIsBounded(t *testing.T) {
 	for range 2000 {
 		size := func() int { return 1 + int(math.Exp(r.Float64()*12)) }
 		p := Product[float32]{M: size(), N: size(), K: size()}
-		p.A, p.B = A[float32](nil, p.K, false), B[float32](nil, p.K, true)
+		p.A, p.B = A[float32](nil, p.M, true), B[float32](nil, p.K, true)
 		if unsafe.Sizeof(0) == 4 && float64(p.M)*float64(p.N)*float64(p.K) > math.MaxInt32 {
 			continue
 		}
