@@ -87,7 +87,7 @@ func TestAFailedKernelAnywhereLeaksNothing(t *testing.T) {
 	for n := 1; ; n++ {
 		require.Less(t, n, 200)
 		if failLaunch(t, n) {
-			assert.Equal(t, 18, n, "a step has 17 launches")
+			assert.Equal(t, 16, n, "a step has 15 launches")
 			return
 		}
 	}

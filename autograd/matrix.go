@@ -96,15 +96,17 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		t.fail(op, fmt.Errorf("%w %v: want weights (out, in)", tensor.ErrShape, w.Shape()))
 		return t.inert()
 	}
-	y, err := t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
-	out := t.result(op, y, err)
-	if b != nil && t.err == nil {
-		add := t.rt.AddBiasInPlace
-		if relu {
-			add = t.rt.AddBiasReLUInPlace
-		}
-		t.fail(op, add(t.ctx, out.value, b.value))
+	var y *tensor.Tensor
+	var err error
+	switch {
+	case b == nil:
+		y, err = t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
+	case relu:
+		y, err = t.rt.LinearReLU(t.ctx, x.value, w.value, b.value)
+	default:
+		y, err = t.rt.Linear(t.ctx, x.value, w.value, b.value)
 	}
+	out := t.result(op, y, err)
 	saved := slices.Concat(needed(w.needsGrad, x), needed(x.needsGrad, w), needed(relu, out))
 	return t.push(op, out, inputs, saved, func(n *node, g *tensor.Tensor) {
 		if relu {

@@ -20,7 +20,14 @@ func multiplier(dev any) device.MatrixMultiplier {
 	return m
 }
 
-func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
+func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
+	if err := g.product(ctx, p, dst, a, b); err != nil || then.bias == nil {
+		return err
+	}
+	return g.addBias(dst, dst, then.bias, then.relu)
+}
+
+func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}

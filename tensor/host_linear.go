@@ -7,23 +7,38 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
+func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	if dst.dtype == Float32 {
-		return matmul[float32](ctx, h, p, dst, a, b)
+		return matmul[float32](ctx, h, p, dst, a, b, then)
 	}
-	return matmul[float64](ctx, h, p, dst, a, b)
+	return matmul[float64](ctx, h, p, dst, a, b, then)
 }
 
-func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul, dst, a, b *Tensor) error {
+func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	l := &launch{h: h, name: "matmul"}
 	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
+	if then.bias == nil {
+		return withPanels(ctx, l, p, dst, func(tmp []T) func() { return func() { multiply(p, out, x, y, tmp) } })
+	}
+	l.name = "matmul, add bias"
+	if then.relu {
+		l.name = "matmul, add bias, relu"
+	}
+	bias := read[T](l, then.bias)
+	return withPanels(ctx, l, p, dst, func(tmp []T) func() {
+		return func() { kernel.Linear(p, out, x, y, bias, then.relu, tmp) }
+	})
+}
+
+// withPanels runs the product that it gets from a function of the scratch memory that the product takes.
+func withPanels[T kernel.Float](ctx context.Context, l *launch, p kernel.MatMul, dst *Tensor, product func(scratch []T) func()) error {
 	n := kernel.MatMulScratch[T](p)
 	if n == 0 {
-		return l.run(func() { multiply(p, out, x, y, nil) })
+		return l.run(product(nil))
 	}
-	return h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
+	return l.h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
 		tmp := scratch[T](l, block, n)
-		return l.run(func() { multiply(p, out, x, y, tmp) })
+		return l.run(product(tmp))
 	})
 }
 

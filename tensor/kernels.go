@@ -24,7 +24,7 @@ type kernels interface {
 	extremeGrad(greatest bool, dst, dy, a, b *Tensor) error
 	addBias(dst, x, bias *Tensor, relu bool) error
 	convert(dst, x *Tensor) error
-	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error
+	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error
 	transpose(dst, x *Tensor) error
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error

@@ -45,7 +45,7 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 	if out.bytes == 0 {
 		return nil
 	}
-	return rt.kernels.matmul(ctx, p, out, a, b)
+	return rt.kernels.matmul(ctx, p, out, a, b, epilogue{})
 }
 
 func planMatMul(a, b *Tensor, options []MatMulOption) (p kernel.MatMul, shape Shape, err error) {

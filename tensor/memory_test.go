@@ -196,6 +196,7 @@ func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 		{"AddBiasInPlace", func() *Tensor { return result(nil, r.AddBiasInPlace(r.ctx, a, v)) }, list(a, v), list(a)},
 		{"Convert", func() *Tensor { return result(r.Convert(r.ctx, a, gtensor.Float64)) }, list(a), nil},
 		{"MatMul", func() *Tensor { return result(r.MatMul(r.ctx, a, b, TransB)) }, list(a, b), nil},
+		{"LinearReLU", func() *Tensor { return result(r.LinearReLU(r.ctx, a, b, v)) }, list(a, b, v), nil},
 		{"Transpose", func() *Tensor { return result(r.Transpose(r.ctx, a)) }, list(a), nil},
 		{"Sum", func() *Tensor { return result(r.Sum(r.ctx, a)) }, list(a), nil},
 		{"BroadcastTo", func() *Tensor { return result(r.BroadcastTo(r.ctx, v, 3, 4)) }, list(v), nil},

@@ -164,7 +164,7 @@ func (p *recurrentPlan) forward(ctx context.Context, rt *Runtime, r Recurrence, 
 			newH: p.at(r.Y, step), newC: p.at(r.C, step), kept: p.at(r.New, step)}
 		if h != nil {
 			c.hidden = product
-			if err := rt.kernels.matmul(ctx, m, product, h, w.Weight); err != nil {
+			if err := rt.kernels.matmul(ctx, m, product, h, w.Weight, epilogue{}); err != nil {
 				return err
 			}
 		}
@@ -272,7 +272,7 @@ func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence,
 		if err := rt.kernels.cellGrad(&c); err != nil {
 			return err
 		}
-		if err := rt.kernels.matmul(ctx, m, g.H0, c.dhidden, w.Weight); err != nil {
+		if err := rt.kernels.matmul(ctx, m, g.H0, c.dhidden, w.Weight, epilogue{}); err != nil {
 			return err
 		}
 	}

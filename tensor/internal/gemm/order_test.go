@@ -75,11 +75,10 @@ func testBlocks[T Float](t *testing.T) {
 			elements := mc.depth * (mc.rows + mc.columns + r.IntN(200))
 			directA, directB := r.IntN(3) == 0, !c.tb && mc.masks() && r.IntN(3) == 0
 			blocks := cut(mc, c.m, c.n, c.k, directA, directB, elements, 1+r.IntN(9))
-			require.LessOrEqual(t, blocks.scratch(mc), elements, "%v: %+v", c, blocks)
-			scratch, free := guarded[T](blocks.scratch(mc), true)
+			require.LessOrEqual(t, blocks.scratch(), elements, "%v: %+v", c, blocks)
+			scratch, free := guarded[T](blocks.scratch(), true)
 			copy(c.c, before)
-			run := &run[T]{product: *c.product(), machine: mc, blocks: blocks}
-			run.divide(scratch)
+			run := &run[T]{product: *c.product(), machine: mc, blocks: blocks, panelsA: scratch}
 			for phase := range run.phases() {
 				for unit := range run.Units(phase) {
 					run.Run(phase, unit)
@@ -129,70 +128,6 @@ func testNotNumbers[T Float](t *testing.T) {
 	}
 }
 
-// images is a factor that is nowhere.
-type images[T Float] struct{ seed int }
-
-func (s images[T]) element(item, k int) T { return T((item*31+k*17+s.seed)%64) / 8 }
-
-func (s images[T]) Fill(dst []T, stride, k, depth, item, items int) {
-	for i := range depth {
-		for j := range items {
-			dst[i*stride+j] = s.element(item+j, k+i)
-		}
-	}
-}
-
-func TestPanels(t *testing.T) { atEveryLevel(t, testPanels[float32], testPanels[float64]) }
-
-func testPanels[T Float](t *testing.T) {
-	r := seeded(t)
-	for range trials(50) {
-		c := &trial[T]{m: 1 + r.IntN(90), n: 1 + r.IntN(90), k: 1 + r.IntN(700)}
-		c.fill(r)
-		before := slices.Clone(c.c)
-		a, b := images[T]{1}, images[T]{5}
-		for i := range c.m {
-			for k := range c.k {
-				if c.ta {
-					c.a[k*c.lda+i] = a.element(i, k)
-				} else {
-					c.a[i*c.lda+k] = a.element(i, k)
-				}
-			}
-		}
-		for j := range c.n {
-			for k := range c.k {
-				if c.tb {
-					c.b[j*c.ldb+k] = b.element(j, k)
-				} else {
-					c.b[k*c.ldb+j] = b.element(j, k)
-				}
-			}
-		}
-		c.product().RunAlone()
-		want := slices.Clone(c.c)
-		for which := 1; which < 4; which++ {
-			copy(c.c, before)
-			p := c.product()
-			if which&1 > 0 {
-				p.A = Factor[T]{Panels: a}
-			}
-			if which&2 > 0 {
-				p.B = Factor[T]{Panels: b}
-			}
-			p.RunAlone()
-			if c.m > 1 && c.n > 1 { // the order of products with a vector is another
-				require.True(t, same(want, c.c), "%v: %d", c, which)
-			} else {
-				for i := range c.c {
-					require.InEpsilon(t, 1+math.Abs(float64(want[i])), 1+math.Abs(float64(c.c[i])), 1e-4)
-				}
-			}
-		}
-		c.free()
-	}
-}
-
 // TestPanel: packing reads and writes nothing beside its elements, for every number of them.
 func TestPanel(t *testing.T) { atEveryLevel(t, testPanel[float32], testPanel[float64]) }
 
@@ -233,7 +168,7 @@ func TestScratchIsBounded(t *testing.T) {
 	for range 2000 {
 		size := func() int { return 1 + int(math.Exp(r.Float64()*12)) }
 		p := Product[float32]{M: size(), N: size(), K: size()}
-		p.A, p.B = A[float32](nil, p.K, false), B[float32](nil, p.K, true)
+		p.A, p.B = A[float32](nil, p.M, true), B[float32](nil, p.K, true)
 		if unsafe.Sizeof(0) == 4 && float64(p.M)*float64(p.N)*float64(p.K) > math.MaxInt32 {
 			continue
 		}

@@ -7,26 +7,21 @@ import "github.com/cistern-ml/cistern/tensor/internal/simd"
 type Factor[T Float] struct {
 	Data    []T
 	Item, K int // strides
-	// Panels, if there is one, fills panels in place of Data.
-	Panels Panels[T]
-}
-
-// Panels is a factor that is nowhere as a matrix, such as an image's columns of a convolution.
-type Panels[T Float] interface {
-	// Fill sets dst[i*stride + j] to element k+i of item j+item, for i below depth and j below items.
-	Fill(dst []T, stride, k, depth, item, items int)
 }
 
 // pack fills a panel.
 func (f *Factor[T]) pack(m *machine, dst []T, stride, k, depth, item, items int) {
-	if f.Panels != nil {
-		f.Panels.Fill(dst, stride, k, depth, item, items)
-		return
-	}
 	src := f.Data[item*f.Item+k*f.K:]
 	_ = src[(items-1)*f.Item+(depth-1)*f.K]
 	_ = dst[(depth-1)*stride+items-1]
 	Panel(m.level, dst, stride, src, f.Item, f.K, depth, items)
+}
+
+// packAll fills the panels of a machine's columns that have so many items.
+func (f *Factor[T]) packAll(m *machine, dst []T, k, depth, item, items int) {
+	for j := 0; j < items; j += m.columns {
+		f.pack(m, dst[j*depth:], m.columns, k, depth, item+j, min(m.columns, items-j))
+	}
 }
 
 // Panel sets dst[i*stride + j] to src[j*item + i*k], for i below depth and j below items, with a level's vector instructions

@@ -32,6 +32,10 @@ type Finish[T Float] struct {
 
 func (f *Finish[T]) needed() bool { return f.RowBias != nil || f.ColumnBias != nil || f.ReLU }
 
+// FinishesColumns: a bias of the columns changes nothing about how elements are summed up. A product with a column is one of a
+// vector only without it.
+func (p *Product[T]) FinishesColumns() bool { return p.N > 1 || p.M == 1 }
+
 // finish is for some rows and columns of C.
 func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, columns int) {
 	var rowBias, columnBias []T
@@ -68,12 +72,8 @@ func (f *Finish[T]) finish(level simd.Level, c []T, crs, row, column, rows, colu
 
 // check panics where an element would be outside of its slice, which kernels don't look at.
 func (p *Product[T]) check() {
-	if p.A.Panels == nil {
-		_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
-	}
-	if p.B.Panels == nil {
-		_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
-	}
+	_ = p.A.Data[(p.M-1)*p.A.Item+(p.K-1)*p.A.K]
+	_ = p.B.Data[(p.N-1)*p.B.Item+(p.K-1)*p.B.K]
 	_ = p.C[(p.M-1)*p.CRow+p.N-1]
 }
 

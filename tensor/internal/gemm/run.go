@@ -9,7 +9,7 @@ import (
 // Scratch memory of a product: of one that is worth several goroutines, and of those that a goroutine does by itself.
 const (
 	scratchBytes = 8 << 20
-	ownBytes     = 512 << 10
+	ownBytes     = 4 << 20
 )
 
 // Below so many items of one factor, the other's panels are used too seldom to be worth their packing.
@@ -18,8 +18,8 @@ func (m *machine) fewItems() (columns, rows int) { return 2 * m.columns, 2 * m.r
 // plan cuts a product up.
 func (p *Product[T]) plan(mc *machine, bytes, goroutines int) blocks {
 	columns, rows := mc.fewItems()
-	directA := p.A.Panels == nil && p.N <= columns
-	directB := p.B.Panels == nil && p.B.Item == 1 && p.M <= rows && mc.masks()
+	directA := p.N <= columns || p.A.K == 1
+	directB := p.B.Item == 1 && p.M <= rows && mc.masks()
 	return cut(mc, p.M, p.N, p.K, directA, directB, bytes/mc.size, goroutines)
 }
 
@@ -46,7 +46,7 @@ func (p *Product[T]) Scratch() int {
 		return 0
 	}
 	b := p.plan(mc, scratchBytes, 1)
-	return b.scratch(mc)
+	return b.scratch()
 }
 
 // Run does the product, with as many goroutines as it is worth. scratch has Scratch elements; with fewer, of a time when
@@ -70,14 +70,13 @@ func (p *Product[T]) Run(scratch []T) {
 		return
 	}
 	blocks := p.plan(mc, scratchBytes, helpers+1)
-	if len(scratch) < blocks.scratch(mc) {
+	if len(scratch) < blocks.scratch() {
 		p.RunAlone()
 		return
 	}
 	w := takeWorkspace[T](0)
 	r := &w.run
-	*r = run[T]{product: *p, machine: mc, blocks: blocks}
-	r.divide(scratch)
+	*r = run[T]{product: *p, machine: mc, blocks: blocks, panelsA: scratch}
 	workers.Do(r, r.phases(), helpers)
 	*r = run[T]{}
 	w.give()
@@ -96,153 +95,120 @@ func (p *Product[T]) RunAlone() {
 		return
 	}
 	r := run[T]{product: *p, machine: mc, blocks: p.plan(mc, ownBytes, 1)} // not a used one: matrices on the caller's stack stay there
-	n := r.blocks.scratch(mc)
-	var w *workspace[T]
-	if n > 0 {
-		w = takeWorkspace[T](n)
-		r.divide(w.elements)
+	shared, own := r.blocks.scratch(), r.blocks.own(mc)
+	if shared+own == 0 {
+		r.alone(nil)
+		return
 	}
-	r.alone()
-	if n > 0 {
-		w.give()
-	}
+	w := takeWorkspace[T](shared + own)
+	r.panelsA = w.elements[:shared]
+	r.alone(w.elements[shared:])
+	w.give()
 }
 
-// run is a product being done. A block of it is two phases: panels are packed, then tiles computed.
+// run is a product being done. A block of it is two phases if A is packed: panels of A, then tiles; otherwise one.
 type run[T Float] struct {
-	product          Product[T]
-	machine          *machine
-	blocks           blocks
-	panelsA, panelsB []T
+	product Product[T]
+	machine *machine
+	blocks  blocks
+	panelsA []T
 }
 
-func (r *run[T]) phases() int { return 2 * r.blocks.count() }
-
-// divide gives each factor its part of scratch memory.
-func (r *run[T]) divide(scratch []T) {
-	r.panelsA, r.panelsB = nil, nil
+func (r *run[T]) phases() int {
 	if r.blocks.packA {
-		n := r.blocks.rows * r.blocks.deep
-		r.panelsA, scratch = scratch[:n], scratch[n:]
+		return 2 * r.blocks.count()
 	}
-	if r.blocks.packB {
-		r.panelsB = scratch[:roundUp(r.blocks.cols, r.machine.columns)*r.blocks.deep]
-	}
+	return r.blocks.count()
 }
 
-// packPanels is how many panels a unit packs.
-const packPanels = 4
+// phase is a block, and whether its panels of A are packed.
+func (r *run[T]) phase(i int) (x block, pack bool) {
+	if r.blocks.packA {
+		return r.blocks.at(i / 2), i%2 == 0
+	}
+	return r.blocks.at(i), false
+}
+
+// packDepth is how much of the inner dimension is packed at a time: a transposed matrix, whose items are beside each other in
+// memory, is read along them, which the processor foresees.
+const packDepth = 16
+
+// packPanels is how many panels of A a unit packs.
+const packPanels = 2
 
 // Units is for package workers.
 func (r *run[T]) Units(phase int) int {
 	b, mc := &r.blocks, r.machine
-	x := b.at(phase / 2)
-	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
-	if phase%2 == 1 {
-		return ceil(rows, b.unitRows) * ceil(cols, b.unitCols)
+	x, pack := r.phase(phase)
+	rows := ceil(x.rows, mc.rows)
+	if pack {
+		return ceil(rows, packPanels) * ceil(x.deep, b.depth)
 	}
-	return (r.packUnitsA(rows) + r.packUnitsB(x, cols)) * ceil(x.deep, mc.depth)
-}
-
-func (r *run[T]) packUnitsA(panels int) int {
-	if !r.blocks.packA {
-		return 0
-	}
-	return ceil(panels, packPanels)
-}
-
-// packUnitsB: the panels of B are there already for all but the first block of rows.
-func (r *run[T]) packUnitsB(x block, panels int) int {
-	if !r.blocks.packB || x.row > 0 {
-		return 0
-	}
-	return ceil(panels, packPanels)
+	return ceil(rows, b.unitRows) * ceil(ceil(b.n, mc.columns), b.unitCols)
 }
 
 // Run is for package workers.
 func (r *run[T]) Run(phase, unit int) {
-	x := r.blocks.at(phase / 2)
-	if phase%2 == 1 {
-		r.compute(x, unit)
+	b, mc := &r.blocks, r.machine
+	x, pack := r.phase(phase)
+	rows := ceil(x.rows, mc.rows)
+	if pack {
+		units := ceil(rows, packPanels)
+		from, i := unit/units*b.depth, unit%units*packPanels
+		r.packA(x, from, i, min(i+packPanels, rows))
 		return
 	}
-	r.pack(x, unit)
-}
-
-// pack does a unit of packing.
-func (r *run[T]) pack(x block, unit int) {
-	mc := r.machine
-	rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
-	unitsA := r.packUnitsA(rows)
-	units := unitsA + r.packUnitsB(x, cols)
-	from := unit / units * mc.depth
-	if unit %= units; unit < unitsA {
-		r.packA(x, from, unit*packPanels, min(unit*packPanels+packPanels, rows))
-		return
-	}
-	unit -= unitsA
-	r.packB(x, from, unit*packPanels, min(unit*packPanels+packPanels, cols))
-}
-
-// packA and packB fill panels i to end of the block of the inner dimension that begins with from. In scratch memory those
-// blocks follow each other, and the panels in them.
-func (r *run[T]) packA(x block, from, i, end int) {
-	p, mc := &r.product, r.machine
-	rows, depth := ceil(x.rows, mc.rows), min(mc.depth, x.deep-from)
-	for ; i < end; i++ {
-		row, next := i*x.rows/rows, (i+1)*x.rows/rows
-		p.A.pack(mc, r.panelsA[from*x.rows+row*depth:], next-row, x.from+from, depth, x.row+row, next-row)
-	}
-}
-
-func (r *run[T]) packB(x block, from, j, end int) {
-	p, mc := &r.product, r.machine
-	width, depth := roundUp(x.cols, mc.columns), min(mc.depth, x.deep-from)
-	for ; j < end; j++ {
-		col := j * mc.columns
-		p.B.pack(mc, r.panelsB[from*width+col*depth:], mc.columns, x.from+from, depth, x.col+col, min(mc.columns, x.cols-col))
-	}
+	byRow, cols := ceil(rows, b.unitRows), ceil(b.n, mc.columns)
+	row, col := unit%byRow*b.unitRows, unit/byRow*b.unitCols
+	w := takeWorkspace[T](b.own(mc))
+	r.tiles(x, w.elements, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
+	w.give()
 }
 
 // alone does all blocks.
-func (r *run[T]) alone() {
+func (r *run[T]) alone(own []T) {
 	b, mc := &r.blocks, r.machine
+	cols := ceil(b.n, mc.columns)
 	for i := range b.count() {
 		x := b.at(i)
-		rows, cols := ceil(x.rows, mc.rows), ceil(x.cols, mc.columns)
-		for from := 0; from < x.deep; from += mc.depth {
-			if b.packA {
-				r.packA(x, from, 0, rows)
-			}
-			if b.packB && x.row == 0 {
-				r.packB(x, from, 0, cols)
-			}
+		rows := ceil(x.rows, mc.rows)
+		for from := 0; b.packA && from < x.deep; from += b.depth {
+			r.packA(x, from, 0, rows)
 		}
 		for col := 0; col < cols; col += b.unitCols {
-			r.tiles(x, 0, rows, col, min(col+b.unitCols, cols))
+			r.tiles(x, own, 0, rows, col, min(col+b.unitCols, cols))
 		}
 	}
 }
 
-// compute does a unit of tiles.
-func (r *run[T]) compute(x block, unit int) {
-	b := &r.blocks
-	rows, cols := ceil(x.rows, r.machine.rows), ceil(x.cols, r.machine.columns)
-	byRow := ceil(rows, b.unitRows)
-	row, col := unit%byRow*b.unitRows, unit/byRow*b.unitCols
-	r.tiles(x, row, min(row+b.unitRows, rows), col, min(col+b.unitCols, cols))
+// packA fills panels i to end of the part of the inner dimension that begins with from. In scratch memory those parts follow
+// each other, and the panels in them.
+func (r *run[T]) packA(x block, from, i, end int) {
+	p, mc := &r.product, r.machine
+	rows, depth := ceil(x.rows, mc.rows), min(r.blocks.depth, x.deep-from)
+	for k := 0; k < depth; k += packDepth {
+		deep := min(packDepth, depth-k)
+		for panel := i; panel < end; panel++ {
+			row, next := panel*x.rows/rows, (panel+1)*x.rows/rows
+			p.A.pack(mc, r.panelsA[from*x.rows+row*depth+k*(next-row):], next-row, x.from+from+k, deep, x.row+row, next-row)
+		}
+	}
 }
 
-// tiles computes those of panels row0 to row1 and col0 to col1: for each block of the inner dimension the panels of B pass by
-// each of the panels of A.
-func (r *run[T]) tiles(x block, row0, row1, col0, col1 int) {
+// tiles computes those of panels row0 to row1 and col0 to col1, with own memory for the panels of B: for each part of the inner
+// dimension they pass by each of the panels of A.
+func (r *run[T]) tiles(x block, own []T, row0, row1, col0, col1 int) {
 	p, mc, b := &r.product, r.machine, &r.blocks
-	rows, width := ceil(x.rows, mc.rows), roundUp(x.cols, mc.columns)
+	rows := ceil(x.rows, mc.rows)
+	first, width := col0*mc.columns, min(col1*mc.columns, b.n)-col0*mc.columns
 	finish := x.from+x.deep == p.K && p.needed()
-	for from := 0; from < x.deep; from += mc.depth {
-		depth := min(mc.depth, x.deep-from)
+	for from := 0; from < x.deep; from += b.depth {
+		depth := min(b.depth, x.deep-from)
 		last := finish && from+depth == x.deep
 		add := p.Add || x.from+from > 0
+		if b.packB {
+			p.B.packAll(mc, own, x.from+from, depth, first, width)
+		}
 		for i := row0; i < row1; i++ {
 			row, next := i*x.rows/rows, (i+1)*x.rows/rows
 			var a *T
@@ -253,21 +219,21 @@ func (r *run[T]) tiles(x block, row0, row1, col0, col1 int) {
 				ars, aks = p.A.Item, p.A.K
 				a = &p.A.Data[(x.row+row)*ars+(x.from+from)*aks]
 			}
-			for j := col0; j < col1; j++ {
-				col := j * mc.columns
-				columns := min(mc.columns, x.cols-col)
+			for j := 0; j < width; j += mc.columns {
+				col := first + j
+				columns := min(mc.columns, width-j)
 				var panel *T
 				bks := mc.columns
 				if b.packB {
-					panel = &r.panelsB[from*width+col*depth]
+					panel = &own[j*depth]
 				} else {
 					bks = p.B.K
-					panel = &p.B.Data[x.col+col+(x.from+from)*bks]
+					panel = &p.B.Data[col+(x.from+from)*bks]
 				}
-				c := &p.C[(x.row+row)*p.CRow+x.col+col]
+				c := &p.C[(x.row+row)*p.CRow+col]
 				tile(mc, next-row, columns, c, p.CRow, a, ars, aks, panel, bks, depth, add)
 				if last {
-					p.finish(mc.level, p.C, p.CRow, x.row+row, x.col+col, next-row, columns)
+					p.finish(mc.level, p.C, p.CRow, x.row+row, col, next-row, columns)
 				}
 			}
 		}

@@ -22,7 +22,7 @@ type vectorProduct[T Float] struct {
 
 // asVector is the product as one with a vector, if it is one whose strides the kernels take.
 func (p *Product[T]) asVector(mc *machine) (v vectorProduct[T], ok bool) {
-	if (p.M != 1 && p.N != 1) || p.K == 1 || p.A.Panels != nil || p.B.Panels != nil {
+	if (p.M != 1 && p.N != 1) || p.K == 1 {
 		return v, false
 	}
 	matrix, vector := p.A, p.B

@@ -38,3 +38,15 @@ func Multiply[T Float](p MatMul, c, a, b, scratch []T) {
 	one := productOf(p, c, a, b)
 	one.Run(scratch)
 }
+
+// Linear is Multiply and then, of every row, AddRows, to the same bits; a plan with a batch is none for it.
+func Linear[T Float](p MatMul, c, a, b, bias []T, relu bool, scratch []T) {
+	one := productOf(p, c, a, b)
+	if one.FinishesColumns() {
+		one.ColumnBias, one.ReLU = bias, relu
+		one.Run(scratch)
+		return
+	}
+	one.Run(scratch)
+	AddRows(c, c, bias, relu)
+}

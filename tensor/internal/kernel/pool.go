@@ -35,17 +35,28 @@ func MaxPool[T Float](p *Pool, y []T, indices []int32, x []T) {
 		for row := lo; row < hi; row++ {
 			plane := x[row/p.Out[0]*p.pixels():][:p.pixels()]
 			from, to := p.First(0, row%p.Out[0]), p.end(0, row%p.Out[0])
-			for q := range p.Out[1] {
+			places, out := indices[row*p.Out[1]:][:p.Out[1]], y[row*p.Out[1]:][:p.Out[1]]
+			// Which element is the greatest no processor foresees: no branch depends on it, and no address.
+			for q := range places {
 				left, right := p.First(1, q), p.end(1, q)
 				best := from*p.In[1] + left
+				greatest := plane[best]
 				for h := from; h < to; h += p.Dilation[0] {
 					for at := h*p.In[1] + left; at < h*p.In[1]+right; at += p.Dilation[1] {
-						if v := plane[at]; v > plane[best] || v != v {
+						v := plane[at]
+						if v > greatest {
 							best = at
 						}
+						if v != v {
+							best = at
+						}
+						greatest = max(greatest, v)
 					}
 				}
-				y[row*p.Out[1]+q], indices[row*p.Out[1]+q] = plane[best], int32(best)
+				places[q] = int32(best)
+			}
+			for q, best := range places {
+				out[q] = plane[best]
 			}
 		}
 	})

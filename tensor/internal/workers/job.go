@@ -89,8 +89,10 @@ func (t *task) help() {
 
 // finish waits for those who are inside; afterwards nobody touches the job.
 func (t *task) finish() {
-	for n := t.inside.Add(closed); n != closed; n = t.inside.Load() {
-		<-t.empty
+	if t.inside.Add(closed) != closed && !spin(func() bool { return t.inside.Load() == closed }) {
+		for t.inside.Load() != closed {
+			<-t.empty
+		}
 	}
 	t.job = nil
 }
@@ -141,26 +143,12 @@ func (t *task) advance(phase int) {
 	}
 }
 
-// Turns of waiting for the end of a phase, whose other units run on other processors at this moment: looking again, then
-// letting other goroutines run, then sleeping.
-const (
-	looks  = 200
-	yields = 50
-)
-
 func (t *task) over(phase int) bool { return int(t.next.Load()>>32) != phase }
 
+// await waits for the end of a phase, whose other units run on other processors at this moment.
 func (t *task) await(phase int) {
-	for range looks {
-		if t.over(phase) {
-			return
-		}
-	}
-	for range yields {
-		runtime.Gosched()
-		if t.over(phase) {
-			return
-		}
+	if spin(func() bool { return t.over(phase) }) {
+		return
 	}
 	t.mu.Lock()
 	t.waiting.Add(1)

@@ -14,6 +14,8 @@ const idleTime = 50 * time.Millisecond
 type worker struct {
 	tasks chan *task
 	since int // the tick at which it became idle
+	// soon: the last task came so soon after the one before that to look for it pays.
+	soon bool
 }
 
 // idlers are the workers that wait, the last to come in first, and tasks to use again.
@@ -48,11 +50,29 @@ func (p *idlers) wake(t *task, helpers int) {
 }
 
 func (w *worker) run() {
-	for t := range w.tasks {
+	for t := w.next(); t != nil; t = w.next() {
 		t.help()
 		t.drop()
 		idle.add(w)
 	}
+}
+
+// next is the next task, or nil.
+func (w *worker) next() (t *task) {
+	began := time.Now()
+	took := func() bool {
+		select {
+		case t = <-w.tasks:
+			return true
+		default:
+			return false
+		}
+	}
+	if !w.soon || !spin(took) {
+		t = <-w.tasks
+	}
+	w.soon = time.Since(began) < 2*spinTime // with the time that waking took
+	return t
 }
 
 func (p *idlers) add(w *worker) {
