@@ -10,7 +10,10 @@ const benchmarked = 2048
 
 // levelsOf runs a benchmark at every level that has assembly.
 func levelsOf(b *testing.B, f func(b *testing.B)) {
-	for _, l := range Available()[1:] {
+	for _, l := range Available() {
+		if l < AVX2 {
+			continue
+		}
 		b.Run(l.String(), func(b *testing.B) {
 			defer Use(l)()
 			f(b)
