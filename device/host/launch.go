@@ -22,11 +22,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	}
 	o := s.queue.newOp(opLaunch)
 	o.kernel, o.name = l.Func, l.Name
-	err := s.dev.nameRanges("Launch", &o.uses, l.Reads, false)
-	if err == nil {
-		err = s.dev.nameRanges("Launch", &o.uses, l.Writes, true)
-	}
-	if err != nil {
+	if err := s.dev.nameLaunch(&o.uses, l); err != nil {
 		return s.abandon(o, err)
 	}
 	if s.dev.fails(FaultLaunch) {

@@ -91,17 +91,16 @@ func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	return nil, d.refuse("Bytes", self.Missed("Bytes", m, uint64(inProcess(p)), bytes, false))
 }
 
-// nameRanges adds ranges of device memory to u, or says what is wrong with one of them.
-func (d *Device) nameRanges(op string, u *uses, ranges []device.Range, write bool) error {
-	wrong, m := d.mem.nameRanges(u, ranges, write)
-	if wrong == len(ranges) {
+// nameLaunch adds the ranges of a kernel to u, or says what is wrong with one of them.
+func (d *Device) nameLaunch(u *uses, l *device.Launch) error {
+	wrong, m := d.mem.nameLaunch(u, l)
+	switch {
+	case wrong == nil:
 		return nil
+	case wrong.Bytes < 0:
+		return self.Negative("Launch", wrong.Bytes)
 	}
-	r := ranges[wrong]
-	if r.Bytes < 0 {
-		return self.Negative(op, r.Bytes)
-	}
-	return d.refuse(op, self.Missed(op, m, uint64(inProcess(r.Ptr)), r.Bytes, false))
+	return d.refuse("Launch", self.Missed("Launch", m, uint64(inProcess(wrong.Ptr)), wrong.Bytes, false))
 }
 
 // name adds a range to u, or says what is wrong with it. An empty range is not added.

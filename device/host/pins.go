@@ -51,24 +51,64 @@ func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m 
 	return m, ok
 }
 
-// nameRanges is name for all ranges with bytes in them. If one is refused, it is wrong, else that is len(ranges).
+// nameLaunch adds the ranges of a kernel that have bytes in them to u. If one is refused, it is wrong, else that is nil.
 //
 //go:norace
-func (t *table) nameRanges(u *uses, ranges []device.Range, write bool) (wrong int, m backend.Miss) {
+func (t *table) nameLaunch(u *uses, l *device.Launch) (wrong *device.Range, m backend.Miss) {
 	t.lock()
-	for wrong < len(ranges) {
-		r := &ranges[wrong]
-		ok := r.Bytes == 0
-		if r.Bytes > 0 {
-			m, ok = t.nameLocked(u, inProcess(r.Ptr), r.Bytes, write, false)
-		}
-		if !ok {
-			break
-		}
-		wrong++
+	if wrong, m = t.nameRanges(u, l.Reads, false); wrong == nil {
+		wrong, m = t.nameRanges(u, l.Writes, true)
 	}
 	t.unlock()
 	return wrong, m
+}
+
+//go:norace
+func (t *table) nameRanges(u *uses, ranges []device.Range, write bool) (wrong *device.Range, m backend.Miss) {
+	for i := range ranges {
+		r := &ranges[i]
+		if r.Bytes == 0 {
+			continue
+		}
+		ok := false
+		if r.Bytes > 0 {
+			m, ok = t.nameKernels(u, inProcess(r.Ptr), r.Bytes, write)
+		}
+		if !ok {
+			return r, m
+		}
+	}
+	return nil, m
+}
+
+// nameKernels is nameLocked for a kernel, which has its memory's bytes already: where nothing is told to the race detector, its
+// uses only keep the memory, and one of a segment does.
+//
+//go:norace
+func (t *table) nameKernels(u *uses, addr uintptr, bytes int64, write bool) (m backend.Miss, ok bool) {
+	if race.Enabled {
+		return t.nameLocked(u, addr, bytes, write, false)
+	}
+	_, at, last, m, ok := t.span(addr, bytes, false)
+	for i := at; ok && i <= last; i++ {
+		if s := t.segs[i]; !u.has(s) {
+			s.named++
+			u.add(use{seg: s})
+		}
+	}
+	return m, ok
+}
+
+// has reports whether one of the first uses is of s.
+//
+//go:norace
+func (u *uses) has(s *segment) bool {
+	for i := range u.n {
+		if u.item[i].seg == s {
+			return true
+		}
+	}
+	return false
 }
 
 //go:norace

@@ -15,11 +15,19 @@ const depth = 1024
 
 // Whoever waits for the other side of a queue looks for it a while before it sleeps: to wake a goroutine costs both sides some
 // microseconds, as much as several small operations. spins rounds of looks take 10 to 20 µs, and between them other goroutines
-// may have the processor.
+// may have the processor. After each look it pauses for some 20 ns: where both sides touch a line all the time, the processors
+// take it from each other.
 const (
-	spins = 64
-	looks = 32
+	spins  = 64
+	looks  = 8
+	pauses = 64 // rounds of an empty loop
 )
+
+//go:norace
+func pause() {
+	for range pauses {
+	}
+}
 
 // queue is a stream's queue: a list to which those who queue add under a lock, and from which the worker takes without one. Where
 // both are at work neither waits for the other, and an operation costs one line of the processors' caches, its own.
@@ -31,17 +39,20 @@ const (
 // start), of idle (all that is done, for who finds the queue empty) and of the records.
 type queue struct {
 	mu      sync.Mutex
-	work    sync.Cond    // the worker waits for an operation, or for closed
-	room    sync.Cond    // who queues waits for room, who closes for gone
-	last    *op          // the newest
-	queued  atomic.Int64 // operations that were ever queued; written under mu
-	waiting atomic.Int64 // goroutines that wait in room, and records in waiters; written under mu
-	waiters *record      // of Synchronize, the newest first
-	spare   *op          // for reuse, a list
-	asleep  bool         // the worker waits
-	started bool         // the worker's goroutine runs
-	closed  atomic.Bool  // nothing is queued any more
-	gone    atomic.Bool  // everything is done and the worker has ended
+	work    sync.Cond   // the worker waits for an operation, or for closed
+	room    sync.Cond   // who queues waits for room, who closes for gone
+	last    *op         // the newest
+	queued  int64       // operations that were ever queued
+	seen    int64       // of done, as those who queue have last looked at it
+	waiters *record     // of Synchronize, the newest first
+	spare   *op         // for reuse, a list
+	asleep  bool        // the worker waits
+	started bool        // the worker's goroutine runs
+	closed  atomic.Bool // nothing is queued any more
+	gone    atomic.Bool // everything is done and the worker has ended
+	_       [64]byte
+
+	waiting atomic.Int64 // goroutines that wait in room, and records in waiters; written under mu, seldom, and read by the worker
 	_       [64]byte
 
 	taken    *op                // by the worker, the last one; the next is behind it
@@ -58,8 +69,16 @@ func (q *queue) init() {
 	q.room.L = &q.mu
 }
 
+// full looks at what the worker writes only when it must. The caller holds the lock.
+//
 //go:norace
-func (q *queue) full() bool { return q.queued.Load()-q.done.Load() >= depth }
+func (q *queue) full() bool {
+	if q.queued-q.seen < depth {
+		return false
+	}
+	q.seen = q.done.Load()
+	return q.queued-q.seen >= depth
+}
 
 // push queues o, waiting for room. It reports whether the queue was open, and whether the caller must start the
 // worker.
@@ -68,12 +87,10 @@ func (q *queue) full() bool { return q.queued.Load()-q.done.Load() >= depth }
 func (q *queue) push(o *op) (ok, start bool) {
 	race.ReleaseMerge(unsafe.Pointer(o))
 	race.Disable()
-	for i := 0; i < spins*looks && q.full(); i++ {
-		if i%looks == looks-1 {
-			runtime.Gosched()
-		}
-	}
 	q.mu.Lock()
+	if q.full() {
+		q.awaitRoom()
+	}
 	for q.full() && !q.closed.Load() {
 		q.waiting.Add(1)
 		if q.full() {
@@ -94,7 +111,7 @@ func (q *queue) push(o *op) (ok, start bool) {
 		q.taken = new(op) // as if one had run
 		q.last = q.taken
 	}
-	q.queued.Add(1) // before the worker can be done with it
+	q.queued++ // before the worker can be done with it
 	q.last.next.Store(o)
 	q.last = o
 	if q.asleep {
@@ -104,6 +121,21 @@ func (q *queue) push(o *op) (ok, start bool) {
 	q.mu.Unlock()
 	race.Enable()
 	return true, start
+}
+
+// awaitRoom looks for room for a while. The caller holds the lock, which is given up meanwhile.
+//
+//go:norace
+func (q *queue) awaitRoom() {
+	full := q.queued - depth
+	q.mu.Unlock()
+	for i := 0; i < spins*looks && q.done.Load() <= full; i++ {
+		if i%looks == looks-1 {
+			runtime.Gosched()
+		}
+		pause()
+	}
+	q.mu.Lock()
 }
 
 // next takes the next operation, waiting for one. It returns nil when the queue is closed and empty.
@@ -137,6 +169,7 @@ func (q *queue) await() *op {
 		if i%looks == looks-1 {
 			runtime.Gosched()
 		}
+		pause()
 		o = q.taken.next.Load()
 	}
 	if o == nil {
@@ -195,7 +228,7 @@ func (q *queue) takeWaiters(n int64) *record {
 func (q *queue) tail(make bool) (r *record, done bool) {
 	race.Disable()
 	q.mu.Lock()
-	n := q.queued.Load()
+	n := q.queued
 	done = q.done.Load() == n
 	if !done && make {
 		if q.waiters == nil || q.waiters.after != n {

@@ -37,7 +37,7 @@ func drain(s *stream) {
 	race.Disable()
 	for idle := false; !idle; runtime.Gosched() {
 		s.queue.mu.Lock()
-		idle = s.queue.done.Load() == s.queue.queued.Load()
+		idle = s.queue.done.Load() == s.queue.queued
 		s.queue.mu.Unlock()
 	}
 	race.Enable()

@@ -13,6 +13,7 @@ type stream struct {
 	priority  int
 	dev       *Device
 	launching backend.Launching // nil: nobody looks
+	_         [64]byte          // both sides read what is above, for each operation, and write what is below
 	queue     queue
 	running   *op // of the worker
 	kernels   kernels
