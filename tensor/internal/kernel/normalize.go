@@ -18,28 +18,52 @@ type RowNorm struct {
 func (p *RowNorm) rows() int { return p.N * p.Groups }
 func (p *RowNorm) cols() int { return p.Per * p.Inner }
 
-// rowParts calls f for the elements [lo, hi) of a row whose first weight is number g, with their weights and what is added: as many, or
-// one for all.
-func rowParts[T Float](p *RowNorm, g int, w, b []T, f func(lo, hi int, w, b []T)) {
-	ones, zeros := [1]T{1}, [1]T{}
-	of := func(s, none []T, lo, hi int) []T {
-		if s == nil {
-			return none
-		}
-		return s[g+lo : g+hi]
+// rowPart is elements [lo, hi) of a row, with their weights and what is added: as many, or one for all.
+type rowPart[T Float] struct {
+	lo, hi int
+	w, b   []T
+}
+
+// rowParts walks over a row's parts.
+type rowParts[T Float] struct {
+	p         *RowNorm
+	w, b      []T // of the row's group; nil: none
+	one, zero [1]T
+	at        int // elements that were walked over
+}
+
+// start begins a row whose first weight is number g.
+func (r *rowParts[T]) start(p *RowNorm, g int, w, b []T) {
+	r.p, r.w, r.b, r.at, r.one = p, nil, nil, 0, [1]T{1}
+	if w != nil {
+		r.w = w[g : g+p.Per]
 	}
-	if p.Inner == 1 {
-		for lo := 0; lo < p.Per; lo += block {
-			hi := min(lo+block, p.Per)
-			f(lo, hi, of(w, ones[:], lo, hi), of(b, zeros[:], lo, hi))
-		}
-		return
+	if b != nil {
+		r.b = b[g : g+p.Per]
 	}
-	for i := range p.Per {
-		for lo := i * p.Inner; lo < (i+1)*p.Inner; lo += block {
-			f(lo, min(lo+block, (i+1)*p.Inner), of(w, ones[:], i, i+1), of(b, zeros[:], i, i+1))
-		}
+}
+
+// next sets q to the next part; false: there is none.
+func (r *rowParts[T]) next(q *rowPart[T]) bool {
+	if r.at >= r.p.cols() {
+		return false
 	}
+	q.lo, q.hi = r.at, min(r.at+block, r.p.Per)
+	from, to := q.lo, q.hi
+	if r.p.Inner != 1 {
+		from = r.at / r.p.Inner
+		to = from + 1
+		q.hi = min(r.at+block, to*r.p.Inner)
+	}
+	q.w, q.b = r.one[:], r.zero[:]
+	if r.w != nil {
+		q.w = r.w[from:to]
+	}
+	if r.b != nil {
+		q.b = r.b[from:to]
+	}
+	r.at = q.hi
+	return true
 }
 
 // Normalize sets y to the normalised rows of x times w plus b, which may be nil, and stats to the mean of each row, and
@@ -47,6 +71,8 @@ func rowParts[T Float](p *RowNorm, g int, w, b []T, f func(lo, hi int, w, b []T)
 func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 	cols := p.cols()
 	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
+		var parts rowParts[T]
+		var q rowPart[T]
 		for r := lo; r < hi; r++ {
 			row, out, g := x[r*cols:][:cols], y[r*cols:][:cols], r%p.Groups*p.Per
 			mean := 0.0
@@ -55,7 +81,9 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 			}
 			rstd := 1 / math.Sqrt(deviations(row, mean)/float64(cols)+p.Eps)
 			stats[r], stats[p.rows()+r] = mean, rstd
-			rowParts(p, g, w, b, func(lo, hi int, w, b []T) { simd.Normalize(out[lo:hi], row[lo:hi], w, b, mean, rstd) })
+			for parts.start(p, g, w, b); parts.next(&q); {
+				simd.Normalize(out[q.lo:q.hi], row[q.lo:q.hi], q.w, q.b, mean, rstd)
+			}
 		}
 	})
 }
@@ -64,22 +92,24 @@ func Normalize[T Float](p *RowNorm, y []T, stats []float64, x, w, b []T) {
 func NormalizeGrad[T Float](p *RowNorm, dx, dy, x, w []T, stats []float64) {
 	cols := p.cols()
 	split(p.rows(), max(1, rowGrain()/cols), func(lo, hi int) {
+		var parts rowParts[T]
+		var q rowPart[T]
 		for r := lo; r < hi; r++ {
 			row, grad, out, g := x[r*cols:][:cols], dy[r*cols:][:cols], dx[r*cols:][:cols], r%p.Groups*p.Per
 			mean, rstd := stats[r], stats[p.rows()+r]
 			own, along := 0.0, 0.0 // the sums of the gradient, and of its products with the normalised row
-			rowParts(p, g, w, nil, func(lo, hi int, w, _ []T) {
-				a, b := simd.DotDeviations(grad[lo:hi], row[lo:hi], w, mean)
+			for parts.start(p, g, w, nil); parts.next(&q); {
+				a, b := simd.DotDeviations(grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean)
 				own += a
 				along += b
-			})
+			}
 			own, along = own/float64(cols), along*rstd*rstd/float64(cols)
 			if !p.Centered {
 				own = 0
 			}
-			rowParts(p, g, w, nil, func(lo, hi int, w, _ []T) {
-				simd.NormalizeGrad(out[lo:hi], grad[lo:hi], row[lo:hi], w, mean, rstd, own, along)
-			})
+			for parts.start(p, g, w, nil); parts.next(&q); {
+				simd.NormalizeGrad(out[q.lo:q.hi], grad[q.lo:q.hi], row[q.lo:q.hi], q.w, mean, rstd, own, along)
+			}
 		}
 	})
 }
