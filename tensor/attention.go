@@ -52,7 +52,7 @@ func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask 
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask}, append(batch.Clone(), p.L, p.V), append(batch, p.L))
+	return rt.attend(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask}, slices.Concat(batch, Shape{p.L, p.V}), append(batch, p.L))
 }
 
 // ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
@@ -69,7 +69,7 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 		err = maskAttention(op, p, batch, mask)
 	}
 	if err == nil {
-		err = checkAttended(op, dy, y, logSums, append(batch.Clone(), p.L, p.V), append(batch.Clone(), p.L))
+		err = checkAttended(op, dy, y, logSums, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L}))
 	}
 	if err == nil && ofMask && p.Masking != kernel.FloatMask {
 		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
@@ -81,7 +81,9 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 	p.DKey = contiguous(batch, p.S, p.E)
 	p.DValue = contiguous(batch, p.S, p.V)
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: q.dtype}
-	matrices := func(wanted bool, rows, cols int) *Tensor { return g.alloc(wanted, append(batch.Clone(), rows, cols)) }
+	matrices := func(wanted bool, rows, cols int) *Tensor {
+		return g.alloc(wanted, slices.Concat(batch, Shape{rows, cols}))
+	}
 	of := AttentionGrads{Query: matrices(true, p.L, p.E), Key: matrices(true, p.S, p.E), Value: matrices(true, p.S, p.V), Mask: matrices(ofMask, p.L, p.S)}
 	if g.err == nil {
 		g.err = rt.attendGrad(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
@@ -218,7 +220,7 @@ func maskAttention(op string, p *kernel.Attention, batch Shape, mask *Tensor) er
 	if mask == nil {
 		return nil
 	}
-	if err := broadcastsTo(op+": the mask", mask.shape, append(batch.Clone(), p.L, p.S)); err != nil {
+	if err := broadcastsTo(op+": the mask", mask.shape, slices.Concat(batch, Shape{p.L, p.S})); err != nil {
 		return err
 	}
 	p.Masking = kernel.FloatMask

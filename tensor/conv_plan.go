@@ -49,7 +49,7 @@ func (c ConvConfig) plan(op string, x, w Shape, dims int, transposed bool) (*ker
 	if len(x) == dims+2 {
 		n = x[0]
 	}
-	y := x.Clone()
+	y := slices.Clone(x)
 	inputs, outputs := w[1], w[0]
 	if transposed {
 		inputs, outputs = w[0]/groups, w[1]*groups

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -74,10 +75,8 @@ func (rt *Runtime) into(ctx context.Context, op string, dst, like *Tensor, other
 	if err := sameShape(op, dst, like); err != nil {
 		return nil, err
 	}
-	for _, t := range append(others, like) {
-		if dst.overlaps(t) {
-			return nil, overlapError(op)
-		}
+	if dst.overlaps(like) || slices.ContainsFunc(others, dst.overlaps) {
+		return nil, overlapError(op)
 	}
 	dst.overwritten()
 	return dst, run(dst)

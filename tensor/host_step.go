@@ -24,16 +24,21 @@ func sgd[T kernel.Float](l *launch, s kernel.SGD, p, g, buf *Tensor) error {
 }
 
 func (h *hostKernels) adam(all []adamUpdate) error {
-	for _, u := range all {
-		l, step := &launch{h: h, name: "adam step"}, adam[float64]
-		if u.p.dtype == Float32 {
-			step = adam[float32]
-		}
-		if err := step(l, u.Adam, u.p, u.g, u.m, u.v, u.greatest); err != nil {
+	for i := range all {
+		if err := h.adamOne(&all[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// adamOne calls the two directly: what is called through a variable keeps its launch on the heap.
+func (h *hostKernels) adamOne(u *adamUpdate) error {
+	l := &launch{h: h, name: "adam step"}
+	if u.p.dtype == Float32 {
+		return adam[float32](l, u.Adam, u.p, u.g, u.m, u.v, u.greatest)
+	}
+	return adam[float64](l, u.Adam, u.p, u.g, u.m, u.v, u.greatest)
 }
 
 func adam[T kernel.Float](l *launch, s kernel.Adam, p, g, m, v, greatest *Tensor) error {

@@ -25,7 +25,7 @@ func (rt *Runtime) IndexSelect(ctx context.Context, x *Tensor, axis int, index *
 	if len(index.shape) > 1 {
 		return nil, fmt.Errorf("tensor: IndexSelect: %w: the index is %v: want one dimension", ErrShape, index.shape)
 	}
-	shape := x.shape.Clone()
+	shape := slices.Clone(x.shape)
 	shape[axis] = index.Elements()
 	return rt.take(ctx, "IndexSelect", x, axis, index, shape)
 }
@@ -40,7 +40,7 @@ func (rt *Runtime) IndexSelectGrad(ctx context.Context, dy *Tensor, axis int, in
 	if err != nil {
 		return nil, err
 	}
-	taken := Shape(shape).Clone()
+	taken := slices.Clone(Shape(shape))
 	taken[axis] = index.Elements()
 	if len(index.shape) > 1 || !slices.Equal(taken, dy.shape) {
 		return nil, fmt.Errorf("tensor: IndexSelectGrad: %w: %v is no gradient of what %v takes of %v", ErrShape, dy.shape, index.shape, Shape(shape))
@@ -83,7 +83,7 @@ func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg Emb
 	if _, err := cfg.padding("Embedding", weight.shape[0]); err != nil {
 		return nil, err
 	}
-	return rt.take(ctx, "Embedding", weight, 0, index, append(index.shape.Clone(), weight.shape[1]))
+	return rt.take(ctx, "Embedding", weight, 0, index, append(slices.Clone(index.shape), weight.shape[1]))
 }
 
 // EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
@@ -260,6 +260,6 @@ func gathering(op string, shape Shape, axis int, index *Tensor) (*kernel.Gather,
 	}
 	of, from := kernel.Strides(index.shape), kernel.Strides(shape)
 	g := &kernel.Gather{Length: index.shape[axis], IndexStride: of[axis], Rows: shape[axis], XStride: from[axis]}
-	g.Columns = kernel.NewPlacement(slices.Delete(index.shape.Clone(), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
+	g.Columns = kernel.NewPlacement(slices.Delete(slices.Clone(index.shape), axis, axis+1), slices.Delete(of, axis, axis+1), slices.Delete(from, axis, axis+1))
 	return g, nil
 }

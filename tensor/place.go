@@ -84,7 +84,7 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	if start < 0 || length < 0 || start > x.shape[axis]-length {
 		return nil, fmt.Errorf("tensor: Narrow: %w: dimension %d of %v has no %d elements from %d on", ErrShape, axis, x.shape, length, start)
 	}
-	shape := x.shape.Clone()
+	shape := slices.Clone(x.shape)
 	shape[axis] = length
 	out, err := rt.alloc(ctx, "Narrow", x.dtype, shape)
 	if err != nil {
@@ -107,7 +107,7 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	if err := checkValue(value, x.dtype); err != nil {
 		return nil, err
 	}
-	shape, moved := x.shape.Clone(), x.shape.Clone()
+	shape, moved := slices.Clone(x.shape), slices.Clone(x.shape)
 	for i := range shape {
 		for _, n := range []int{before[i], after[i]} {
 			if n < -moved[i] || n > math.MaxInt-shape[i] {
@@ -145,7 +145,7 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 	if err != nil {
 		return nil, err
 	}
-	shape := ts[0].shape.Clone()
+	shape := slices.Clone(ts[0].shape)
 	shape[axis] = 0
 	for i, t := range ts {
 		alike := len(t.shape) == len(shape) && t.dtype == ts[0].dtype

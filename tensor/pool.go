@@ -49,7 +49,7 @@ func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 		return nil, nil, err
 	}
 	p := &kernel.Pool{Planes: elements(x[:len(x)-2]), ExcludePadding: c.ExcludePadding, HasDivisor: c.Divisor != 0, Divisor: c.Divisor}
-	y := x.Clone()
+	y := slices.Clone(x)
 	for d := range 2 {
 		size, span, step := int64(x[len(x)-2+d]), int64(dilation[d])*int64(window[d]-1)+1, int64(stride[d])
 		if int64(padding[d]) > span/2 {

@@ -49,7 +49,7 @@ func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, err
 		if len(size) == 0 || (len(x) != 3 && len(x) != 4) {
 			return nil, nil, fmt.Errorf("tensor: %s: %w: x is %v and the size %v: want 3 or 4 dimensions, and one number or two", op, ErrShape, x, size)
 		}
-		p, y := &kernel.Pool{Planes: elements(x[:len(x)-2]), Adaptive: true}, x.Clone()
+		p, y := &kernel.Pool{Planes: elements(x[:len(x)-2]), Adaptive: true}, slices.Clone(x)
 		for d, n := range sizes {
 			at := len(x) - 2 + d
 			if n >= 0 {

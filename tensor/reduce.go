@@ -40,7 +40,7 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 
 // reducedShape is shape with the axes 1, and without them.
 func reducedShape(op string, shape Shape, axes []int) (kept, without Shape, err error) {
-	kept = shape.Clone()
+	kept = slices.Clone(shape)
 	drop := make([]bool, len(shape))
 	for _, a := range axes {
 		i, err := axisOf(op, shape, a)

@@ -24,18 +24,27 @@ func (rt *Runtime) allocScratch(ctx context.Context, op string, dtype Dtype, sha
 
 // withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
 func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n int, f func(memcache.Block) error) error {
-	block, free, err := rt.scratch(ctx, op, int64(n)*int64(like.dtype.Size()))
+	block, err := rt.scratchBlock(ctx, op, int64(n)*int64(like.dtype.Size()))
 	if err != nil {
 		return err
 	}
-	defer free()
+	defer func() { rt.parked.add(block.FreeContext(ctx)) }()
 	return f(block)
 }
 
 // scratch is memory for an operation's own use, until free.
 func (rt *Runtime) scratch(ctx context.Context, op string, bytes int64) (b memcache.Block, free func(), err error) {
-	if b, err = rt.cache.Alloc(workspace(ctx), bytes, rt.stream); err != nil {
-		return b, nil, fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
+	if b, err = rt.scratchBlock(ctx, op, bytes); err != nil {
+		return b, nil, err
 	}
 	return b, func() { rt.parked.add(b.FreeContext(ctx)) }, nil
+}
+
+// scratchBlock is memory for an operation's own use, which the caller frees. A block belongs to no lifetime, whatever ctx has.
+func (rt *Runtime) scratchBlock(ctx context.Context, op string, bytes int64) (memcache.Block, error) {
+	b, err := rt.cache.Alloc(memcache.WithCategory(ctx, memcache.CategoryWorkspace), bytes, rt.stream)
+	if err != nil {
+		return b, fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
+	}
+	return b, nil
 }

@@ -92,12 +92,13 @@ type adamUpdate struct {
 func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 	all := make([]adamUpdate, len(updates))
 	held := make(stepOperands, 0, len(updates))
+	var room [5]*Tensor
 	defer held.release()
 	for i, u := range updates {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := held.acquire(rt, "StepAdam", present([]*Tensor{u.P, u.G, u.M, u.V}, u.Greatest)...); err != nil {
+		if err := held.acquire(rt, "StepAdam", present(append(room[:0], u.P, u.G, u.M, u.V), u.Greatest)...); err != nil {
 			return err
 		}
 		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V, u.Greatest}

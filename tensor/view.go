@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -47,7 +48,7 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 	if err := rt.check("Reshape", t); err != nil {
 		return nil, err
 	}
-	to, free, known := Shape(shape).Clone(), -1, 1
+	to, free, known := slices.Clone(Shape(shape)), -1, 1
 	for i, d := range to {
 		switch {
 		case d == -1 && free < 0:
