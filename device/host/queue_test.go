@@ -3,6 +3,8 @@ package host
 import (
 	"context"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -157,4 +159,40 @@ func TestSleepingWorkersAreWoken(t *testing.T) {
 	case <-ctx.Done():
 		require.Fail(t, "Close waits for a worker that sleeps")
 	}
+}
+
+// TestTailMeetsTheEnd of an operation between its two looks at what is done, which another goroutine ends at all moments.
+func TestTailMeetsTheEnd(t *testing.T) {
+	q := &streamOf(t, deviceOf(t)).(*stream).queue
+	const rounds = 30000
+	var begun atomic.Int64
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for i := range int64(rounds) {
+			for begun.Load() <= i {
+				runtime.Gosched()
+			}
+			for range i % 64 {
+				pause()
+			}
+			q.finish()
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := range int64(rounds) {
+		q.mu.Lock()
+		q.queued++
+		q.mu.Unlock()
+		begun.Store(i + 1)
+		for range i / 64 % 64 {
+			pause()
+		}
+		r, done := q.tail(true)
+		require.True(t, done || r.wait(ctx.Done()), "in round %d", i)
+		for q.done.Load() <= i {
+			runtime.Gosched()
+		}
+	}
+	ended.Wait()
 }
