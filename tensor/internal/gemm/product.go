@@ -32,8 +32,8 @@ type Finish[T Float] struct {
 
 func (f *Finish[T]) needed() bool { return f.RowBias != nil || f.ColumnBias != nil || f.ReLU }
 
-// FinishesColumns: a bias of the columns changes nothing about how elements are summed up. A product with a column is one of a
-// vector only without it.
+// FinishesColumns reports whether a bias of the columns changes nothing about how elements are summed up. A product with a column is
+// one of a vector only without it.
 func (p *Product[T]) FinishesColumns() bool { return p.N > 1 || p.M == 1 }
 
 // finish is for some rows and columns of C.
