@@ -5,6 +5,8 @@ package kernel
 import (
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // guarded is memory for n elements with pages behind and before it that can't be touched. It is flush with one of them.
@@ -15,12 +17,12 @@ func guarded[T Float](n int, atEnd bool) (s []T, free func()) {
 	var v T
 	size, page := n*int(unsafe.Sizeof(v)), syscall.Getpagesize()
 	pages := roundUp(size, page)
-	all, err := syscall.Mmap(-1, 0, pages+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	all, err := unix.Mmap(-1, 0, pages+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		panic(err)
 	}
 	for _, guard := range [][]byte{all[:page], all[page+pages:]} {
-		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+		if err := unix.Mprotect(guard, unix.PROT_NONE); err != nil {
 			panic(err)
 		}
 	}
@@ -29,7 +31,7 @@ func guarded[T Float](n int, atEnd bool) (s []T, free func()) {
 		from += pages - size
 	}
 	return unsafe.Slice((*T)(unsafe.Pointer(&all[from])), n), func() {
-		if err := syscall.Munmap(all); err != nil {
+		if err := unix.Munmap(all); err != nil {
 			panic(err)
 		}
 	}

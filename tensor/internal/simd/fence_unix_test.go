@@ -4,11 +4,11 @@ package simd
 
 import (
 	"os"
-	"syscall"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // fence is memory between two pages that nobody may touch: a function that reads or writes one element too much is killed.
@@ -17,11 +17,11 @@ type fence struct{ inside []byte }
 func newFence(t testing.TB, bytes int) *fence {
 	page := os.Getpagesize()
 	size := (bytes + page - 1) / page * page
-	all, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	all, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Munmap(all)) })
-	require.NoError(t, syscall.Mprotect(all[:page], syscall.PROT_NONE))
-	require.NoError(t, syscall.Mprotect(all[page+size:], syscall.PROT_NONE))
+	t.Cleanup(func() { require.NoError(t, unix.Munmap(all)) })
+	require.NoError(t, unix.Mprotect(all[:page], unix.PROT_NONE))
+	require.NoError(t, unix.Mprotect(all[page+size:], unix.PROT_NONE))
 	return &fence{all[page : page+size]}
 }
 
