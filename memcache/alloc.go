@@ -67,8 +67,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	_, err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
 	b := r.block
-	exhausted := err != nil && errors.Is(err, ErrOutOfMemory)
-	if op == nil && !exhausted {
+	if op == nil && err == nil {
 		return b, err
 	}
 	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: kindFor(c.sizing.roundSize(bytes)).String(), Err: err}
@@ -76,8 +75,8 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 		info.Stream, info.Shard = stream.ID(), stream.ID()
 	}
 	info.Serial, info.Bytes, info.Hit, info.Seq, info.Label = b.serial, b.size, r.hit, r.sequence, r.label.value()
-	if exhausted {
-		c.tellOutOfMemory(ctx, info)
+	if err != nil {
+		c.tellFailed(ctx, info)
 	}
 	c.end(op, info)
 	return b, err

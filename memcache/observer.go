@@ -17,13 +17,13 @@ const (
 	OpDriverFree            // the driver takes a segment back
 	OpSynchronize           // a flush waits for the frees that are pending
 	OpEmptyCache            // Cache.EmptyCache
-	OpOutOfMemory           // an OpAlloc failed for good, just now; for observers that don't follow each one
+	OpAllocFailed           // an OpAlloc failed, just now; for observers that don't follow each one
 	OpRelabel               // Block.SetLabel
 )
 
 // String is the operation's name in lower case, words joined by underscores.
 func (op Op) String() string {
-	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "out_of_memory", "relabel"}
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "alloc_failed", "relabel"}
 	if int(op) < len(names) {
 		return names[op]
 	}
@@ -69,10 +69,10 @@ func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
 	return c.config.Observer.Start(ctx, op)
 }
 
-// tellOutOfMemory tells the observer of a request that failed for good. It costs hits nothing.
-func (c *Cache) tellOutOfMemory(ctx context.Context, info OpInfo) {
-	info.Op = OpOutOfMemory
-	_, op := c.start(ctx, OpOutOfMemory)
+// tellFailed tells the observer of a request that failed. It costs hits nothing.
+func (c *Cache) tellFailed(ctx context.Context, info OpInfo) {
+	info.Op = OpAllocFailed
+	_, op := c.start(ctx, OpAllocFailed)
 	c.end(op, info)
 }
 

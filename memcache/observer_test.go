@@ -68,7 +68,7 @@ func TestObserver(t *testing.T) {
 		{Op: OpFree, Device: dn, Stream: 9, Shard: 9, Serial: 3, Seq: 6, Requested: 600, Bytes: 1024, Pool: "small"},
 	}, s.events)
 	require.Equal(t, []int{1, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0}, s.depths)
-	require.Equal(t, []string{"alloc", "empty_cache", "out_of_memory", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), OpOutOfMemory.String(), Op(99).String()})
+	require.Equal(t, []string{"alloc", "empty_cache", "alloc_failed", "unknown"}, []string{OpAlloc.String(), OpEmptyCache.String(), OpAllocFailed.String(), Op(99).String()})
 }
 
 // choosy follows one kind of operation.
@@ -84,11 +84,11 @@ func (s choosy) Start(ctx context.Context, op Op) (context.Context, Operation) {
 	return s.spy.Start(ctx, op)
 }
 
-// TestObserverOfOutOfMemory: a request that fails for good is told apart, once, also to an observer that follows nothing else.
-func TestObserverOfOutOfMemory(t *testing.T) {
+// TestObserverOfFailures: a request that fails is told apart, once, also to an observer that follows nothing else.
+func TestObserverOfFailures(t *testing.T) {
 	for _, bytes := range []int64{64 << 20, 1 << 62} { // more than the limit, and more than any device has
 		s := &spy{}
-		c, dev := newCache(t, Config{MemoryLimit: 32 << 20, Observer: choosy{s, OpOutOfMemory}})
+		c, dev := newCache(t, Config{MemoryLimit: 32 << 20, Observer: choosy{s, OpAllocFailed}})
 		s.cache = c
 		st := dev.stream(9)
 		ctx := WithModule(context.Background(), "head")
@@ -98,13 +98,16 @@ func TestObserverOfOutOfMemory(t *testing.T) {
 		if bytes == 1<<62 {
 			label = Label{} // it is refused before the context is looked at
 		}
-		require.Equal(t, []OpInfo{{Op: OpOutOfMemory, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: bytes,
+		require.Equal(t, []OpInfo{{Op: OpAllocFailed, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: bytes,
 			Pool: "large", Label: label, Err: err}}, s.events)
-		var none context.Context
-		_, err = c.Alloc(none, 100, st)
-		require.ErrorIs(t, err, ErrInvalid)
+		cancelled, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err = c.Alloc(cancelled, 100, st)
+		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, mustAlloc(t, c, 100, st).Free())
-		require.Len(t, s.events, 1, "of nothing else")
+		require.Len(t, s.events, 2, "of nothing else")
+		require.Equal(t, OpInfo{Op: OpAllocFailed, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: 100, Pool: "small", Err: err},
+			s.events[1])
 		require.NoError(t, c.Close())
 	}
 }

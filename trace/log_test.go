@@ -100,7 +100,7 @@ func TestLimitIsLogged(t *testing.T) {
 func TestNobodyReadsTheLog(t *testing.T) {
 	for _, provider := range []log.LoggerProvider{nil, nooplog.NewLoggerProvider()} {
 		f := newFixture(t, Config{LoggerProvider: provider, Detail: Steps})
-		_, run := f.tracer.Memory().Start(t.Context(), memcache.OpOutOfMemory)
+		_, run := f.tracer.Memory().Start(t.Context(), memcache.OpAllocFailed)
 		assert.Nil(t, run)
 	}
 	tracer, err := New(Config{})

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -25,9 +24,6 @@ var memorySpans = [...]struct {
 	memcache.OpEmptyCache:  {"cistern.memory.empty_cache", Slow},
 }
 
-// eventAllocFailed is the event, of the span around it, of an allocation that failed and has no span of its own.
-const eventAllocFailed = "cistern.memory.alloc.failed"
-
 // Memory returns the observer for [memcache.Config]; of a nil Tracer it is nil. One observer serves any
 // number of caches.
 func (t *Tracer) Memory() memcache.Observer {
@@ -44,8 +40,8 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 	switch {
 	case op <= memcache.OpFree:
 		return o.start(ctx, op)
-	case op == memcache.OpOutOfMemory:
-		return ctx, o.tracer.observeOutOfMemory(ctx)
+	case op == memcache.OpAllocFailed:
+		return ctx, o.tracer.observeFailure(ctx)
 	case int(op) >= len(memorySpans):
 		return ctx, nil
 	}
@@ -60,9 +56,6 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 // start is Start but for what is slow or rare.
 func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
 	need := memorySpans[op].detail
-	if op == memcache.OpAlloc {
-		need = Slow // failures are told from there on
-	}
 	ctx, detail := o.tracer.detail(ctx, need)
 	timed := op == memcache.OpDriverAlloc && o.tracer.allocDuration.enabled(ctx)
 	late := op == memcache.OpFree && (detail >= need && !recording(ctx) || detail < need && !o.tracer.blocks.empty())
@@ -73,7 +66,7 @@ func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Cont
 	run.tracer = o.tracer
 	if late {
 		run.root = detail >= need
-	} else if detail >= memorySpans[op].detail {
+	} else if detail >= need {
 		ctx, run.span = o.tracer.start(ctx, memorySpans[op].name)
 	}
 	if timed || late {
@@ -83,8 +76,8 @@ func (o memoryObserver) start(ctx context.Context, op memcache.Op) (context.Cont
 	return ctx, run
 }
 
-// memoryOperation is one operation, perhaps without a span: then it is timed, an allocation that may fail, or a free
-// whose allocation may have had a span. It is pooled, as most of the latter kinds end without a trace.
+// memoryOperation is one operation, perhaps without a span: then it is timed, or a free whose allocation may have had a
+// span. It is pooled, as most of the latter end without a trace.
 type memoryOperation struct {
 	tracer     *Tracer
 	ctx        context.Context
@@ -96,8 +89,7 @@ type memoryOperation struct {
 
 var memoryOperations = sync.Pool{New: func() any { return new(memoryOperation) }}
 
-// End describes the span with what is known now, and ends it. A failed allocation without a span is an event
-// on its parent's.
+// End describes the span with what is known now, and ends it.
 func (o *memoryOperation) End(e memcache.OpInfo) {
 	switch {
 	case e.Op == memcache.OpFree:
@@ -105,26 +97,21 @@ func (o *memoryOperation) End(e memcache.OpInfo) {
 	case !o.began.IsZero():
 		o.tracer.allocDuration.record(o.ctx, time.Since(o.began), durationKey{device: e.Device, label: e.Pool}, e.Err)
 	}
-	switch {
-	case o.span != nil:
-		o.describe(e)
+	if o.span != nil {
+		o.attributes = describe(o.attributes, e)
 		o.span.SetAttributes(o.attributes...)
 		if e.Op == memcache.OpAlloc && e.Err == nil && o.span.IsRecording() && o.span.SpanContext().IsSampled() {
 			o.tracer.blocks.keep(blockKey{e.Cache, e.Serial}, o.span.SpanContext())
 		}
 		o.tracer.end(o.span, e.Err)
-	case e.Err != nil && e.Op == memcache.OpAlloc:
-		o.describe(e)
-		oteltrace.SpanFromContext(o.ctx).AddEvent(eventAllocFailed, oteltrace.WithAttributes(append(
-			o.attributes, errorType(e.Err), semconv.ExceptionMessage(e.Err.Error()))...))
 	}
 	*o = memoryOperation{attributes: o.attributes[:0]}
 	memoryOperations.Put(o)
 }
 
-// describe collects the attributes of e that apply. The SDK copies them.
-func (o *memoryOperation) describe(e memcache.OpInfo) {
-	a := append(o.attributes, KeyDevice.String(e.Device))
+// describe appends the attributes of e that apply. The SDK copies them.
+func describe(a []attribute.KeyValue, e memcache.OpInfo) []attribute.KeyValue {
+	a = append(a, KeyDevice.String(e.Device))
 	if e.Op <= memcache.OpDriverFree {
 		a = append(a, KeyStream.Int64(int64(e.Stream)))
 	}
@@ -143,5 +130,5 @@ func (o *memoryOperation) describe(e memcache.OpInfo) {
 	if e.Op == memcache.OpAlloc && e.Err == nil {
 		a = append(a, KeyHit.Bool(e.Hit))
 	}
-	o.attributes = appendLabel(a, e.Label)
+	return appendLabel(a, e.Label)
 }

@@ -194,6 +194,35 @@ func TestOutOfMemoryIsRecorded(t *testing.T) {
 		assert.Equal(t, int64(10*mib), a[KeyRequested])
 		assert.Equal(t, "large", a[KeyPool])
 	})
+	t.Run("other failures", func(t *testing.T) {
+		f := newFixture(t, Config{})
+		ctx, parent := f.parent(t)
+		cancelled, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := f.cache.Alloc(cancelled, 512, f.stream)
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = f.cache.Alloc(t.Context(), 100*mib, f.stream)
+		require.Error(t, err, "outside of any span")
+		parent.End()
+		events := f.named("parent")[0].Events()
+		require.Len(t, events, 1)
+		assert.Equal(t, "canceled", mapped(events[0].Attributes)["error.type"])
+	})
+	t.Run("a step at all", func(t *testing.T) {
+		f := newFixture(t, Config{AllEvery: 1})
+		profiler := f.traced(t)
+		ctx, step := profiler.StartStep(t.Context(), 1)
+		_, err := f.cache.Alloc(ctx, 100*mib, f.stream)
+		require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+		step.End()
+		require.NoError(t, profiler.Flush(t.Context()))
+		require.Len(t, f.named("cistern.memory.alloc"), 1)
+		require.Len(t, f.named("cistern.step"), 1)
+		assert.Empty(t, f.named("cistern.step")[0].Events(), "it has a span of its own")
+		for _, e := range f.named("cistern.memory.alloc")[0].Events() {
+			assert.NotEqual(t, "cistern.memory.alloc.failed", e.Name, "which is the span's error")
+		}
+	})
 }
 
 // At Steps neither failures nor copies are told to the span that they happen in.

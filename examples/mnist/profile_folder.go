@@ -155,13 +155,16 @@ func (f *profileFolder) heapAt(p memcache.Profile) heap.Heap {
 type outOfMemory struct{ *profileFolder }
 
 func (o outOfMemory) Start(ctx context.Context, op memcache.Op) (context.Context, memcache.Operation) {
-	if op != memcache.OpOutOfMemory {
+	if op != memcache.OpAllocFailed {
 		return ctx, nil
 	}
 	return ctx, o
 }
 
-func (o outOfMemory) End(memcache.OpInfo) {
+func (o outOfMemory) End(e memcache.OpInfo) {
+	if !errors.Is(e.Err, memcache.ErrOutOfMemory) {
+		return
+	}
 	o.oom.Do(func() {
 		if o.cache != nil {
 			o.failed(o.state("oom", nil))
