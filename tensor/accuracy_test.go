@@ -133,6 +133,12 @@ func TestSumsOfMany(t *testing.T) {
 	y, err = r.CrossEntropy(r.ctx, put(r, x, n/2, 2), put(r, labels))
 	check("cross entropy", reference.CrossEntropy(reference.Array{Shape: []int{n / 2, 2}, Data: x}, labels), y, err)
 	// Errors of equal numbers do not cancel.
+	equal := make([]float64, n)
+	for i := range equal {
+		equal[i] = 1.1
+	}
+	y, err = r.SumTo(r.ctx, put(r, equal, n))
+	assert.InEpsilon(t, n*1.1, get[float64](r, y, err)[0], bound, "the sum of equal numbers")
 	y, err = r.CrossEntropy(r.ctx, put(r, make([]float64, 3*n), n, 3), put(r, make([]int32, n)))
 	assert.InDelta(t, math.Log(3), get[float64](r, y, err)[0], bound, "cross entropy of zeros")
 }
