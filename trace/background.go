@@ -3,13 +3,18 @@ package trace
 import (
 	"sync"
 	"time"
+
+	"github.com/cistern-ml/cistern/device"
 )
 
-// What is left to do of a step once it has ended is more than the step itself costs: to read its events, add up who held the
-// memory, end its spans and tell whoever wants to know. A step with a Stream is not complete before the device is done
-// anyway, so that a goroutine does it. It looks after a millisecond rather than being woken: to wake a goroutine on another
-// processor costs the training more than all that it does in End. So several steps are completed at a time. The goroutine
-// ends when no step has ended for a while, or with Close.
+// What is left to do of a step once it has ended is more than the step itself costs: to add up who held the memory, end its
+// spans and tell whoever wants to know. A step with a Stream is not complete before the device is done anyway, so that a
+// goroutine does it. It looks after a millisecond rather than being woken: to wake a goroutine on another processor costs
+// the training more than all that it does in End. So several steps are completed at a time. The goroutine ends when no step
+// has ended for a while, or with Close.
+//
+// While steps end, their Ends read the events of earlier steps, and the goroutine asks the driver nothing: its calls and the
+// launches of the training would wait for each other's locks.
 
 const (
 	// lookFirst is how long the goroutine waits while steps end; without further ones it waits twice as long each time.
@@ -17,6 +22,8 @@ const (
 	// lookLast is the longest that it waits without another End. Steps that the device is not done with by then are
 	// completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
+	// mostRead is how many steps' events an End reads at most. More than one, so that Ends catch up.
+	mostRead = 4
 	// mostOpen is how many steps may be waiting before Ends help, and wait for who is at it.
 	mostOpen = 4096
 )
@@ -56,11 +63,17 @@ func (p *Profiler) work() {
 		case <-p.stop:
 			return
 		}
-		p.poll(false)
 		p.mu.Lock()
 		ended := p.ends > 0
 		p.ends = 0
-		if !ended && wait >= lookLast {
+		p.mu.Unlock()
+		done := device.Event.Query
+		if ended {
+			done = notNow
+		}
+		p.poll(false, done)
+		p.mu.Lock()
+		if !ended && p.ends == 0 && wait >= lookLast {
 			p.working = false
 			p.mu.Unlock()
 			return
@@ -70,6 +83,36 @@ func (p *Profiler) work() {
 			wait = lookFirst
 		}
 		timer.Reset(wait)
+	}
+}
+
+// notNow is in place of Query where the driver is not to be asked.
+func notNow(device.Event) (bool, error) { return false, nil }
+
+// readEnded reads the events of some steps that ended earlier, if the device is done with them.
+func (p *Profiler) readEnded() {
+	select {
+	case p.drain <- struct{}{}:
+		defer func() { <-p.drain }()
+	default:
+		return // the goroutine completes some; the next End will read
+	}
+	var steps [mostRead]*Step
+	n := 0
+	p.mu.Lock()
+	for _, s := range p.open {
+		if !s.taken {
+			steps[n] = s
+			if n++; n == mostRead {
+				break
+			}
+		}
+	}
+	p.mu.Unlock()
+	for _, s := range steps[:n] {
+		if ok, _ := s.takeDeviceTime(device.Event.Query); !ok { // errors are kept for Flush
+			return
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 type brittle struct {
 	*host.Device
 	made, closed              int
+	queries                   atomic.Int64
 	making, elapsing, closing error
 }
 
@@ -44,6 +46,11 @@ func (d *brittle) BusyTime(from, to device.Event) (time.Duration, error) {
 type brittleEvent struct {
 	device.Event
 	device *brittle
+}
+
+func (e *brittleEvent) Query() (bool, error) {
+	e.device.queries.Add(1)
+	return e.Event.Query()
 }
 
 func (e *brittleEvent) Close() error {

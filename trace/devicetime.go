@@ -47,9 +47,9 @@ func (p *Profiler) discard(e device.Event) {
 	}
 }
 
-// poll completes the steps that the device is done with. If another goroutine is at it, poll waits for it or
+// poll completes the steps that the device is done with, as done says. If another goroutine is at it, poll waits for it or
 // leaves it to that one, which looks again after it has let go of drain, so that no step is forgotten.
-func (p *Profiler) poll(wait bool) {
+func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 	for {
 		select {
 		case p.drain <- struct{}{}:
@@ -59,7 +59,7 @@ func (p *Profiler) poll(wait bool) {
 			}
 			p.drain <- struct{}{}
 		}
-		empty, _ := p.complete(device.Event.Query) // an error is kept for Flush
+		empty, _ := p.complete(done) // an error is kept for Flush
 		if !empty || p.pending() == 0 {
 			return
 		}
@@ -100,15 +100,19 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 	}
 }
 
-// takeDeviceTime reads the step's events. It reports false if the step has to wait, with the error if done
-// was cancelled; any other error leaves the step without a device time, or without its place in time.
+// takeDeviceTime reads the step's events, once. It reports false if the step has to wait, with the error if done
+// was cancelled; any other error leaves the step without a device time, or without its place in time. The caller has drain.
 //
 // The race detector does not see the look at the events: what the profiler finds out must not order the
 // program's own accesses, or a missing event of the program would go unnoticed.
 func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, error) {
 	p := s.profiler
+	if s.taken {
+		return true, nil
+	}
 	if s.from == nil || s.to == nil {
 		p.discard(s.from)
+		s.taken = true
 		return true, nil
 	}
 	r, err := race.Quietly(func() (reading, error) { return s.read(done) })
@@ -135,6 +139,7 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	}
 	p.discard(s.from)
 	p.discard(s.to)
+	s.taken = true
 	return true, nil
 }
 

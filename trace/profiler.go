@@ -135,7 +135,7 @@ func (p *Profiler) Flush(ctx context.Context) error {
 		return fmt.Errorf("trace: Flush: waiting for another: %w", ctx.Err())
 	}
 	_, err := p.complete(func(e device.Event) (bool, error) { return true, e.Synchronize(ctx) })
-	p.poll(false) // of Ends that found drain taken
+	p.poll(false, device.Event.Query) // of Ends that found drain taken
 	if err != nil {
 		return fmt.Errorf("trace: Flush: %w", err)
 	}

@@ -38,6 +38,7 @@ type Step struct {
 	holders  memcache.Holders // if it tells, and once it has ended
 
 	from, to    device.Event // timed; nil: no device time
+	taken       bool         // the events were read; guarded by profiler.drain
 	deviceBegan time.Time    // by the host's clock, once there is a device time; zero: nobody knows
 
 	// Guarded by profiler.mu.
@@ -182,7 +183,9 @@ func (s *Step) finish() {
 		s.count(&r)
 	}
 	later := s.to != nil && !p.config.Synchronize
-	if !later {
+	if later {
+		p.readEnded()
+	} else {
 		r.Peak = s.peak()
 	}
 	p.mu.Lock()
@@ -193,7 +196,7 @@ func (s *Step) finish() {
 	crowded := len(p.open) >= mostOpen
 	p.mu.Unlock()
 	if !later || crowded {
-		p.poll(p.config.Synchronize || crowded)
+		p.poll(p.config.Synchronize || crowded || p.config.Stream != nil, device.Event.Query)
 	}
 }
 
