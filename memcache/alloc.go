@@ -210,7 +210,8 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	split := s.cache.shouldSplit(m, r)
 	var d delta
 	s.handOutDelta(m, r, split, &d)
-	if fits = s.fits(r.kind, &d) || !allLocked && s.claimQuota(r.kind, &d); !fits && !allLocked {
+	fits, others := s.makeRoom(r.kind, &d, allLocked)
+	if !fits && !others && !allLocked {
 		return nil, false
 	}
 	s.hits++
@@ -218,7 +219,10 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	l.free[r.kind].remove(m)
 	m = s.handOut(m, r, split, &d)
 	if !fits {
-		s.cache.raisePeaks(s, r.kind)
+		s.cache.raisePeaks(s, r.kind, &d)
+	}
+	if others {
+		s.unlockOthers()
 	}
 	return m, true
 }

@@ -72,12 +72,13 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
+	others := false
 	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
 	// and not under a lock.
 	waits := len(m.uses) > 0 || s.cache.poisons()
 	if !waits {
 		s.freeDelta(m, &d)
-		if fits = s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d); !fits && !allLocked {
+		if fits, others = s.makeRoom(m.kind, &d, allLocked); !fits && !others && !allLocked {
 			return nil, false, nil
 		}
 	}
@@ -99,7 +100,10 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	kind := m.kind
 	s.completeFree(m)
 	if !fits {
-		s.cache.raisePeaks(s, kind)
+		s.cache.raisePeaks(s, kind, &d)
+	}
+	if others {
+		s.unlockOthers()
 	}
 	return nil, true, nil
 }
@@ -198,8 +202,8 @@ func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	s.freeDelta(m, &d)
-	fits := s.fits(m.kind, &d) || !allLocked && s.claimQuota(m.kind, &d)
-	if !fits && !allLocked {
+	fits, others := s.makeRoom(m.kind, &d, allLocked)
+	if !fits && !others && !allLocked {
 		return false
 	}
 	s.apply(m.kind, &d)
@@ -207,7 +211,10 @@ func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 	kind := m.kind
 	s.completeFree(m)
 	if !fits {
-		s.cache.raisePeaks(s, kind)
+		s.cache.raisePeaks(s, kind, &d)
+	}
+	if others {
+		s.unlockOthers()
 	}
 	return true
 }

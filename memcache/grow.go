@@ -65,7 +65,7 @@ func (s *shard) allocFresh(m *chunk, r *request) *chunk {
 	var d delta
 	s.handOutDelta(m, r, split, &d)
 	m = s.handOut(m, r, split, &d)
-	s.cache.raisePeaks(s, r.kind)
+	s.cache.raisePeaks(s, r.kind, &d)
 	return m
 }
 

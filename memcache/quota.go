@@ -1,8 +1,59 @@
 package memcache
 
-// How a shard gets more quota than it has; usage.go says what quotas are for. First from other shards, with two locks
-// (claimQuota): that serves programs whose streams take turns, so that the sum stays below the peak while each stream's
-// use rises and falls. Then with all shards locked (raisePeaks), which alone may raise a peak.
+// How a shard gets more quota than it has; usage.go says what quotas are for. With all shards locked (raisePeaks), which
+// alone may raise a peak: of few shards at once, if nobody else has them, as in a program whose steps have a Scope each,
+// whose peak rises with most of the step's requests. Else first from other shards, with two locks (claimQuota): that serves
+// programs whose streams take turns, so that the sum stays below the peak while each stream's use rises and falls.
+
+// fewShards is up to how many are locked at once without having been asked for what they don't use. What it costs is
+// others' failed attempts to do the same.
+const fewShards = 4
+
+// makeRoom lets the delta fit the quotas of s, or locks all other shards, if it can, for raisePeaks and unlockOthers. If
+// neither is so, what the delta is of is done again with all shards locked, where this says whether the delta fits. s.mu is held.
+func (s *shard) makeRoom(k poolKind, d *delta, allLocked bool) (fits, others bool) {
+	switch {
+	case s.fits(k, d):
+		return true, false
+	case allLocked:
+		return false, false
+	case s.tryLockOthers():
+		return false, true
+	}
+	return s.claimQuota(k, d), false
+}
+
+// tryLockOthers is lockAll for who has s, if there are few shards and nobody has one. The order of locks does not matter
+// to who does not wait for them.
+func (s *shard) tryLockOthers() bool {
+	c := s.cache
+	if len(c.table.Load().list) > fewShards || !c.mu.TryLock() {
+		return false
+	}
+	list := c.table.Load().list
+	for i, o := range list {
+		if o != s && !o.mu.TryLock() {
+			for _, o := range list[:i] {
+				if o != s {
+					o.mu.Unlock()
+				}
+			}
+			c.mu.Unlock()
+			return false
+		}
+	}
+	return true
+}
+
+// unlockOthers undoes tryLockOthers.
+func (s *shard) unlockOthers() {
+	for _, o := range s.cache.table.Load().list {
+		if o != s {
+			o.mu.Unlock()
+		}
+	}
+	s.cache.mu.Unlock()
+}
 
 // claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
@@ -57,12 +108,15 @@ func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int6
 	return missing - n
 }
 
-// raisePeaks makes the quotas of s fit again after a delta was applied that did not fit: with what other shards don't use
+// raisePeaks makes the quotas of s fit again after the delta was applied that did not fit: with what other shards don't use
 // and, if that is not enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum.
 // All shards are locked.
-func (c *Cache) raisePeaks(s *shard, k poolKind) {
+func (c *Cache) raisePeaks(s *shard, k poolKind, d *delta) {
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
+			if d[g] <= 0 {
+				continue // what falls fits
+			}
 			if c.coverPeak(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
 				row == allPools && g == gaugeAllocatedBytes {
 				c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
