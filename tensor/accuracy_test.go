@@ -139,6 +139,9 @@ func TestSumsOfMany(t *testing.T) {
 	}
 	y, err = r.SumTo(r.ctx, put(r, equal, n))
 	assert.InEpsilon(t, n*1.1, get[float64](r, y, err)[0], bound, "the sum of equal numbers")
+	equal[0] = 1.2
+	y, err = r.CrossEntropy(r.ctx, put(r, equal, 1, n), put(r, []int32{0}))
+	assert.InEpsilon(t, math.Log1p((n-1)*math.Exp(equal[1]-equal[0])), get[float64](r, y, err)[0], bound, "cross entropy of equal numbers but one")
 	y, err = r.CrossEntropy(r.ctx, put(r, make([]float64, 3*n), n, 3), put(r, make([]int32, n)))
 	assert.InDelta(t, math.Log(3), get[float64](r, y, err)[0], bound, "cross entropy of zeros")
 }

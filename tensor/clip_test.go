@@ -4,7 +4,10 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // TestClipNormOfMany: more tensors than a launch takes, of both dtypes and of sizes from nothing to several blocks.
@@ -41,4 +44,22 @@ func TestClipNormOfMany(t *testing.T) {
 	again, err := r.ClipNorm(r.ctx, math.Inf(1), 2, ts...)
 	require.NoError(t, err)
 	require.InDelta(t, 1, get[float64](r, again, nil)[0], 1e-5)
+}
+
+// TestScratchIsWorkspace: what an operation allocates for itself is told apart from its result, in every history.
+func TestScratchIsWorkspace(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	x := put(r, make([]float32, 1000))
+	require.NoError(t, r.Cache().RecordHistory(memcache.HistoryOptions{Entries: 100}))
+	ctx := memcache.WithCategory(memcache.WithModule(r.ctx, "head"), memcache.CategoryGradient)
+	norm, err := r.ClipNorm(ctx, 2, 1, x)
+	require.NoError(t, err)
+	require.NoError(t, norm.Release())
+	var labels []memcache.Label
+	for _, e := range r.Cache().History() {
+		if e.Action == memcache.ActionAlloc {
+			labels = append(labels, e.Label)
+		}
+	}
+	assert.ElementsMatch(t, []memcache.Label{{Module: "head", Category: memcache.CategoryGradient}, {Module: "head", Category: memcache.CategoryWorkspace}}, labels)
 }

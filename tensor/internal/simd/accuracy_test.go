@@ -24,7 +24,7 @@ type approximation struct {
 }
 
 var approximations = map[Unary]approximation{
-	Exp:     {reference.Exp, 0.502, 1, true},
+	Exp:     {reference.Exp, 0.95, 1, true},
 	Tanh:    {reference.Tanh, 0.501, 2, true},
 	Sigmoid: {reference.Sigmoid, 0.502, 2, true},
 	SiLU:    {func(x float64) float64 { return x * reference.Sigmoid(x) }, 0.502, 3, false},

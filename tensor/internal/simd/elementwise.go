@@ -7,7 +7,7 @@ type Float interface{ float32 | float64 }
 type Unary uint8
 
 // The elementwise functions of one argument, and of c and d where they say so. How near they are is in units in the last place (ulp)
-// of a result; those of float32 are computed in float64. NaN gives NaN.
+// of a result; those of float32 are computed in float64, but for Exp. NaN gives NaN.
 const (
 	NoUnary Unary = iota // none: UnaryOf gives nil
 	Neg
@@ -19,7 +19,7 @@ const (
 	MulConst   // x * c
 	LeakyReLU  // c times what is not positive
 	Clamp      // between c and d
-	Exp        // within 0.502 ulp, or 1 for float64
+	Exp        // within 1 ulp, also for float64
 	Tanh       // 0.501, 2
 	Sigmoid    // 0.502, 2
 	SiLU       // 0.502, 3; less near where the sigmoid is subnormal

@@ -11,7 +11,7 @@ import (
 
 // Functions of the exponential are computed in float64. With x = n·ln 2 + r and |r| ≤ ln 2 / 2, e^x is 2^n·e^r, and e^r a polynomial:
 // one with an error of 2^-34 for float32, so that the result is rounded nearly as if it were exact, and one for all digits of
-// float64.
+// float64. The exponential of float32 alone is computed in float32: it is what programs wait for, and twice as fast as in float64.
 
 // expSeries is a sum of powers of r over factorials: of the terms from the first on, each over r^first.
 func expSeries(first int64) func(r *big.Float) *big.Float {
@@ -30,6 +30,7 @@ var (
 	expShort   = fit(expSeries(0), -halfLn2, halfLn2, 7)
 	expm1Short = fit(expSeries(1), -halfLn2, halfLn2, 7)
 	expm1Long  = fit(expSeries(2), -halfLn2, halfLn2, 10)
+	expSingle  = append([]float64{1, 1}, fit(expSeries(2), -halfLn2, halfLn2, 4)...)
 )
 
 // The logarithm of 2 in two parts: the first has zeros at its end, so that its product with a whole number of 11 bits is exact.
@@ -37,6 +38,10 @@ const (
 	ln2High = 0x1.62e42fefa38p-1
 	ln2Low  = 0x1.ef35793c7673p-45
 	shifter = 0x1.8p52 // added to a number it leaves its nearest whole number in the last bits
+
+	ln2HighSingle = 0x1.62e43p-1 // of float32; x - n ln2HighSingle is exact where n is the nearest
+	ln2LowSingle  = -0x1.05c610ca86c39p-29
+	shifterSingle = 0x1.8p23
 )
 
 // long says that all digits of float64 are wanted.
@@ -148,6 +153,32 @@ func (u unit) expWithin(x vector) vector {
 	return u.mul(u.mul(p, u.power(half)), u.power(u.add(rest, num(shifter))))
 }
 
+// single is e^x for float32, computed in float32: the last of the polynomial's sums and 2^n's product round the result.
+func (u unit) single(x vector) vector {
+	x = u.within(x, -104, 89)
+	shifted := u.all(num(1 / math.Ln2))
+	shifted = u.fma(shifted, x, num(shifterSingle))
+	n := u.sub(shifted, num(shifterSingle))
+	u.deduct(x, n, num(ln2HighSingle))
+	u.deduct(x, n, num(ln2LowSingle))
+	p := u.horner(x, expSingle)
+	if u.wide {
+		d := u.new()
+		build.VSCALEFPS(n, p, d)
+		return d
+	}
+	// In two steps, the first of which is exact, as in expWithin.
+	power := func(shifted vector) vector {
+		p := u.new()
+		u.emit(addWhole, bits(127), shifted, p)
+		return u.shiftLeft(p, 23)
+	}
+	half := u.all(num(0.5))
+	half = u.fma(half, n, num(shifterSingle))
+	rest := u.sub(n, u.sub(half, num(shifterSingle)))
+	return u.mul(u.mul(p, power(half)), power(u.add(rest, num(shifterSingle))))
+}
+
 // expm1Rest is e^r - 1.
 func (u unit) expm1Rest(r vector) vector {
 	if !u.long() {
@@ -195,6 +226,12 @@ func exponentials() {
 			return u.mul(u.only(u.cmp(atLeast, x, num(-745)), u.sigmoid(x)), x) // -Inf times 0 is NaN
 		}},
 	} {
-		eachUnit(true, func(u unit) { u.unary(f.name, f.doc, 2, func(x, _, _ vector) vector { return f.of(u, x) }) })
+		eachUnit(true, func(u unit) {
+			of := f.of
+			if f.name == "exp" && u.elem == 4 {
+				u.calc, of = 4, unit.single
+			}
+			u.unary(f.name, f.doc, 2, func(x, _, _ vector) vector { return of(u, x) })
+		})
 	}
 }
