@@ -210,9 +210,11 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 	split := s.cache.shouldSplit(m, r)
 	var d delta
 	s.handOutDelta(m, r, split, &d)
-	fits, others := s.makeRoom(r.kind, &d, allLocked)
-	if !fits && !others && !allLocked {
-		return nil, false
+	others := false
+	if fits = s.fits(r.kind, &d); !fits && !allLocked {
+		if fits, others = s.makeRoom(r.kind, &d); !fits && !others {
+			return nil, false
+		}
 	}
 	s.hits++
 	r.hit = true
@@ -222,7 +224,7 @@ func (s *shard) allocCached(r *request, allLocked bool) (m *chunk, fits bool) {
 		s.cache.raisePeaks(s, r.kind, &d)
 	}
 	if others {
-		s.unlockOthers()
+		s.cache.unlockOthers(s)
 	}
 	return m, true
 }

@@ -67,7 +67,7 @@ func TestReclaimersComeAndGoConcurrentSafe(t *testing.T) {
 			c.OnPressure(func(context.Context, int64) int64 { return 0 })()
 		}
 	})
-	for range 100 {
+	for range 500 {
 		_, err := c.Alloc(context.Background(), 16*mib, s)
 		require.ErrorIs(t, err, ErrOutOfMemory)
 	}

@@ -78,8 +78,10 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	waits := len(m.uses) > 0 || s.cache.poisons()
 	if !waits {
 		s.freeDelta(m, &d)
-		if fits, others = s.makeRoom(m.kind, &d, allLocked); !fits && !others && !allLocked {
-			return nil, false, nil
+		if fits = s.fits(m.kind, &d); !fits && !allLocked {
+			if fits, others = s.makeRoom(m.kind, &d); !fits && !others {
+				return nil, false, nil
+			}
 		}
 	}
 	s.sequence++
@@ -103,7 +105,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		s.cache.raisePeaks(s, kind, &d)
 	}
 	if others {
-		s.unlockOthers()
+		s.cache.unlockOthers(s)
 	}
 	return nil, true, nil
 }
@@ -202,9 +204,11 @@ func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	s.freeDelta(m, &d)
-	fits, others := s.makeRoom(m.kind, &d, allLocked)
-	if !fits && !others && !allLocked {
-		return false
+	fits, others := s.fits(m.kind, &d), false
+	if !fits && !allLocked {
+		if fits, others = s.makeRoom(m.kind, &d); !fits && !others {
+			return false
+		}
 	}
 	s.apply(m.kind, &d)
 	s.recordBlock(ActionFreeCompleted, m, m.lastSerial, inFree)
@@ -214,7 +218,7 @@ func (s *shard) tryCompleteFree(m *chunk, inFree, allLocked bool) bool {
 		s.cache.raisePeaks(s, kind, &d)
 	}
 	if others {
-		s.unlockOthers()
+		s.cache.unlockOthers(s)
 	}
 	return true
 }

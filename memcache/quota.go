@@ -9,15 +9,10 @@ package memcache
 // others' failed attempts to do the same.
 const fewShards = 4
 
-// makeRoom lets the delta fit the quotas of s, or locks all other shards, if it can, for raisePeaks and unlockOthers. If
-// neither is so, what the delta is of is done again with all shards locked, where this says whether the delta fits. s.mu is held.
-func (s *shard) makeRoom(k poolKind, d *delta, allLocked bool) (fits, others bool) {
-	switch {
-	case s.fits(k, d):
-		return true, false
-	case allLocked:
-		return false, false
-	case s.tryLockOthers():
+// makeRoom is for a delta that does not fit: it locks all other shards, if it can, for raisePeaks and unlockOthers, or lets the
+// delta fit. If neither is so, what the delta is of is done again with all shards locked. s.mu is held.
+func (s *shard) makeRoom(k poolKind, d *delta) (fits, others bool) {
+	if s.cache.tryLockOthers(s) {
 		return false, true
 	}
 	return s.claimQuota(k, d), false
@@ -25,8 +20,7 @@ func (s *shard) makeRoom(k poolKind, d *delta, allLocked bool) (fits, others boo
 
 // tryLockOthers is lockAll for who has s, if there are few shards and nobody has one. The order of locks does not matter
 // to who does not wait for them.
-func (s *shard) tryLockOthers() bool {
-	c := s.cache
+func (c *Cache) tryLockOthers(s *shard) bool {
 	if len(c.table.Load().list) > fewShards || !c.mu.TryLock() {
 		return false
 	}
@@ -46,13 +40,13 @@ func (s *shard) tryLockOthers() bool {
 }
 
 // unlockOthers undoes tryLockOthers.
-func (s *shard) unlockOthers() {
-	for _, o := range s.cache.table.Load().list {
+func (c *Cache) unlockOthers(s *shard) {
+	for _, o := range c.table.Load().list {
 		if o != s {
 			o.mu.Unlock()
 		}
 	}
-	s.cache.mu.Unlock()
+	c.mu.Unlock()
 }
 
 // claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
@@ -68,7 +62,7 @@ func (s *shard) claimQuota(k poolKind, d *delta) bool {
 		if o == s || !o.mu.TryLock() {
 			continue
 		}
-		s.claimQuotaFrom(o, k, d)
+		d.claimQuota(k, s, o)
 		o.mu.Unlock()
 		if s.fits(k, d) {
 			return true
@@ -77,8 +71,8 @@ func (s *shard) claimQuota(k poolKind, d *delta) bool {
 	return false
 }
 
-// claimQuotaFrom moves unused quotas of o to s, as far as the delta needs them. Both are locked.
-func (s *shard) claimQuotaFrom(o *shard, k poolKind, d *delta) {
+// claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.
+func (d *delta) claimQuota(k poolKind, s, o *shard) {
 	// Only what rises can be in the way. What falls leaves its quota where it is.
 	for _, row := range [2]int{int(k), allPools} {
 		for g, n := range d {

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -84,11 +83,8 @@ func (o *memoryOperation) tie(e memcache.OpInfo) {
 	if !ok && !o.root {
 		return
 	}
-	ctx, options := o.ctx, []oteltrace.SpanStartOption{oteltrace.WithTimestamp(o.began)}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, _ = inside(ctx)
+	options := []oteltrace.SpanStartOption{oteltrace.WithTimestamp(o.began)}
+	ctx, _ := inside(o.ctx)
 	switch {
 	case !ok:
 	case recording(ctx):

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,6 +46,9 @@ func licenceOf(t *testing.T, dir string) string {
 
 // TestNotices compares the table in THIRD_PARTY_NOTICES.md with go.mod and with the licences in the module cache.
 func TestNotices(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the table is of amd64, whose assembly needs more modules")
+	}
 	if tags != "" {
 		t.Skip("the table is that of builds without tags")
 	}
