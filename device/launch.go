@@ -14,6 +14,10 @@ type Launch struct {
 	// sticky error of the device.
 	Func func()
 
+	// Brief says that Func takes about as long as a call of Launch, or less, and waits for nobody: then Launch may run it itself,
+	// if everything that was queued on the stream before is done. Other devices don't look at it.
+	Brief bool
+
 	// Kernel is a function of a loaded module; its type is the backend's.
 	Kernel any
 	// Grid and Block are the numbers of blocks and of threads per block.

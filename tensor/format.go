@@ -7,7 +7,7 @@ import (
 
 // String is dtype, shape and device, such as "float32 (128, 10) on host". It never touches the elements.
 func (t *Tensor) String() string {
-	if t == nil {
+	if t.none() {
 		return "no tensor"
 	}
 	s := fmt.Sprintf("%v %v on %s", t.dtype, t.shape, t.rt.stream.Device().Name())

@@ -56,8 +56,8 @@ func TestHandlesAreListed(t *testing.T) {
 		listed := r.live.all(func(*handle) bool { return true })
 		require.Len(t, listed, len(live))
 		for _, x := range live {
-			require.Contains(t, listed, x.h)
-			require.Same(t, x, r.reachable(x.h))
+			require.Contains(t, listed, x.handle)
+			require.Same(t, x, r.reachable(x.handle))
 		}
 		for back, h := (*handle)(nil), r.live.first; h != nil; back, h = h, h.next {
 			require.Same(t, back, h.prev)
@@ -65,11 +65,11 @@ func TestHandlesAreListed(t *testing.T) {
 	}
 	require.Empty(t, r.live.all(func(*handle) bool { return false }))
 	for _, x := range live {
-		freed, err := x.h.release(r.ctx)
+		freed, err := x.handle.release(r.ctx)
 		require.NoError(t, err)
 		require.True(t, freed)
-		require.Nil(t, x.h.next)
-		freed, err = x.h.release(r.ctx)
+		require.Nil(t, x.handle.next)
+		freed, err = x.handle.release(r.ctx)
 		require.NoError(t, err)
 		require.False(t, freed, "another time")
 	}
@@ -119,7 +119,7 @@ func TestCloseTellsWhatFails(t *testing.T) {
 	r.leaky = true
 	x, y := r.zeros(r.ctx, 3), r.zeros(r.ctx, 5)
 	require.NoError(t, x.Block().Free())
-	assert.Nil(t, x.h.made, "call stacks are for OnLeak")
+	assert.Nil(t, x.handle.made, "call stacks are for OnLeak")
 	err := r.Close()
 	require.ErrorIs(t, err, memcache.ErrFreed)
 	require.ErrorIs(t, err, ErrLeaked)
@@ -277,7 +277,7 @@ func TestReclaimReportsWhatItFound(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, x.SetLabel(memcache.Label{Module: "head.0", Category: memcache.CategoryParameter}))
 		r.live.ageAll()
-		x.h.cleanup.Stop()
+		x.handle.cleanup.Stop()
 	}()
 	assert.Equal(t, int64(4000), r.reclaim(r.ctx, 1))
 	require.Len(t, leaks, 1)
@@ -402,8 +402,8 @@ func TestOperandsAreHeldUntilTheirWorkIsQueued(t *testing.T) {
 	assert.Equal(t, int32(1), x.store.refs.Load())
 	_, err = r.Share(r.ctx, gone)
 	require.ErrorIs(t, err, ErrReleased)
-	gone.h.released.Store(true)
-	r.live.remove(gone.h)
+	gone.handle.released.Store(true)
+	r.live.remove(gone.handle)
 
 	whole, err := r.Full(r.ctx, 1, gtensor.Int32, 2)
 	require.NoError(t, err)

@@ -62,9 +62,20 @@ func (l *launch) queue(f func()) error {
 	reads := copy(c.ranges[:], l.reads[:l.nr])
 	writes := copy(c.ranges[reads:], l.writes[:l.nw])
 	c.Reads, c.Writes = c.ranges[:reads], c.ranges[reads:reads+writes]
+	c.Brief = bytesOfAll(c.ranges[:reads+writes]) <= briefBytes
 	err := l.h.stream.Launch(&c.Launch)
 	c.Func = nil
 	return err
+}
+
+// briefBytes is how much memory a launch has at most that is brief.
+const briefBytes = 4 << 10
+
+func bytesOfAll(ranges []device.Range) (n int64) {
+	for i := range ranges {
+		n += ranges[i].Bytes
+	}
+	return n
 }
 
 func (l *launch) memory(r device.Range) []byte {

@@ -63,7 +63,7 @@ func lifetimeOf(ctx context.Context) *Lifetime {
 // caller. Tensors that the lifetime does not own are left alone.
 func (l *Lifetime) Keep(ts ...*Tensor) {
 	for _, t := range ts {
-		if t == nil || !l.remove(t) {
+		if t.none() || !l.remove(t) {
 			continue
 		}
 		if l.outer != nil {

@@ -140,7 +140,7 @@ func TestOpenTakesOptions(t *testing.T) {
 	require.ErrorAs(t, err, &limit)
 	x, err := env.Zeros(t.Context(), Float32, 1)
 	require.NoError(t, err)
-	assert.NotEmpty(t, x.h.made, "OnLeak remembers where")
+	assert.NotEmpty(t, x.handle.made, "OnLeak remembers where")
 	require.NoError(t, x.Release())
 
 	for i, name := range []string{"CacheConfig", "PoolConfig", "StreamOptions"} {

@@ -14,7 +14,7 @@ func (rt *Runtime) check(op string, ts ...*Tensor) error {
 	}
 	for _, t := range ts {
 		switch {
-		case t == nil:
+		case t.none():
 			return fmt.Errorf("tensor: %s: %w: an operand is nil", op, ErrInvalid)
 		case t.rt != rt:
 			return fmt.Errorf("tensor: %s: %w: it is on stream %d of %s, and the operation on stream %d of %s: use the tensor's own runtime, or copy it",

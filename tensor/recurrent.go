@@ -130,9 +130,8 @@ func (p *recurrentPlan) at(t *Tensor, step int) *Tensor {
 	if t == nil {
 		return nil
 	}
-	part := Tensor{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
-	part.offset = t.offset + int64(min(step, t.shape[0]-1))*part.bytes
-	return &part
+	h := &handle{rt: t.rt, store: t.store, shape: t.shape[1:], dtype: t.dtype, bytes: t.bytes / int64(max(1, t.shape[0]))}
+	return &Tensor{handle: h, offset: t.offset + int64(min(step, t.shape[0]-1))*h.bytes}
 }
 
 // order is the i-th step in the direction of the pass.

@@ -56,7 +56,7 @@ func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
 
 // stream holds a tensor while f copies it.
 func stream(op string, t *Tensor, f func(*Tensor) error) error {
-	if t == nil {
+	if t.none() {
 		return fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
 	}
 	in, err := t.rt.acquire(op, t)

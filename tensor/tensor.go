@@ -17,16 +17,14 @@ import (
 // Its methods may be called from any goroutine. Releasing a tensor while another goroutine queues work on it
 // is safe: the work gets the memory, or [ErrReleased].
 type Tensor struct {
-	rt           *Runtime
-	h            *handle
-	store        *storage
-	shape        Shape
-	dtype        Dtype
+	*handle
 	offset       int64 // bytes into the block
-	bytes        int64
 	owner        atomic.Pointer[Lifetime]
 	older, newer *Tensor // of the owner's, under its lock
 }
+
+// none reports whether t is nil, or a Tensor that no runtime made.
+func (t *Tensor) none() bool { return t == nil || t.handle == nil }
 
 // newTensor makes a tensor of a block, which it takes over, whatever happens.
 func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape) (*Tensor, error) {
@@ -39,7 +37,7 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Bloc
 // newTensor makes the handle's tensor. It takes over one reference to store, whatever happens.
 func (h *handle) newTensor(ctx context.Context, op string, store *storage, offset int64) (*Tensor, error) {
 	rt := h.rt
-	t := &Tensor{rt: rt, h: h, store: store, shape: h.shape, dtype: h.dtype, offset: offset, bytes: h.bytes}
+	t := &Tensor{handle: h, offset: offset}
 	h.store = store
 	if !store.borrowed {
 		if rt.onLeak != nil {
@@ -58,7 +56,7 @@ func (h *handle) newTensor(ctx context.Context, op string, store *storage, offse
 
 // Shape returns a copy of the shape. A scalar has no dimensions.
 func (t *Tensor) Shape() Shape {
-	if t == nil {
+	if t.none() {
 		return nil
 	}
 	shape := make(Shape, len(t.shape))
@@ -68,12 +66,12 @@ func (t *Tensor) Shape() Shape {
 
 // SameShape reports whether two tensors have one shape, without the copies that Shape makes.
 func (t *Tensor) SameShape(o *Tensor) bool {
-	return t != nil && o != nil && slices.Equal(t.shape, o.shape)
+	return !t.none() && !o.none() && slices.Equal(t.shape, o.shape)
 }
 
 // Rank returns the number of dimensions, without the copy that Shape makes.
 func (t *Tensor) Rank() int {
-	if t == nil {
+	if t.none() {
 		return 0
 	}
 	return len(t.shape)
@@ -101,7 +99,7 @@ func (t *Tensor) SetLabel(l memcache.Label) error {
 
 // Dtype returns the type of the elements.
 func (t *Tensor) Dtype() Dtype {
-	if t == nil {
+	if t.none() {
 		return Dtype{}
 	}
 	return t.dtype
@@ -109,7 +107,7 @@ func (t *Tensor) Dtype() Dtype {
 
 // Elements returns the number of elements; 0 if a dimension is 0.
 func (t *Tensor) Elements() int {
-	if t == nil {
+	if t.none() {
 		return 0
 	}
 	return elements(t.shape)
@@ -117,7 +115,7 @@ func (t *Tensor) Elements() int {
 
 // Bytes returns the size of the elements in bytes. The block behind them may be larger.
 func (t *Tensor) Bytes() int64 {
-	if t == nil {
+	if t.none() {
 		return 0
 	}
 	return t.bytes
@@ -125,7 +123,7 @@ func (t *Tensor) Bytes() int64 {
 
 // Runtime returns the runtime that the tensor belongs to.
 func (t *Tensor) Runtime() *Runtime {
-	if t == nil {
+	if t.none() {
 		return nil
 	}
 	return t.rt
@@ -135,7 +133,7 @@ func (t *Tensor) Runtime() *Runtime {
 // tensor's: it must not be freed, and not be used after Release, nor when the garbage collector may have found the
 // tensor (see runtime.KeepAlive). A tensor without elements has the zero Block.
 func (t *Tensor) Block() memcache.Block {
-	if t == nil {
+	if t.none() {
 		return memcache.Block{}
 	}
 	return t.store.block
@@ -143,14 +141,14 @@ func (t *Tensor) Block() memcache.Block {
 
 // Offset returns where in the block the elements start, in bytes. It is 0 but for views.
 func (t *Tensor) Offset() int64 {
-	if t == nil {
+	if t.none() {
 		return 0
 	}
 	return t.offset
 }
 
 // Released reports whether Release was called.
-func (t *Tensor) Released() bool { return t == nil || t.h.released.Load() }
+func (t *Tensor) Released() bool { return t.none() || t.released.Load() }
 
 // Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
 func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.refs.Load() == 1 }
@@ -159,7 +157,7 @@ func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.st
 // (Tensor._version). Package autograd finds by it what was overwritten before its gradient needed it. Kernels of the
 // program's own are not counted.
 func (t *Tensor) Version() uint64 {
-	if t == nil {
+	if t.none() {
 		return 0
 	}
 	return t.store.version.Load()
@@ -192,13 +190,13 @@ func (t *Tensor) Release() error { return t.ReleaseContext(context.Background())
 // ReleaseContext is Release; the observer's span of the free has its parent in ctx. Memory is freed whether ctx
 // has ended or not; nil is context.Background().
 func (t *Tensor) ReleaseContext(ctx context.Context) error {
-	if t == nil {
+	if t.none() {
 		return nil
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	freed, err := t.h.release(ctx)
+	freed, err := t.release(ctx)
 	if !freed {
 		return nil
 	}

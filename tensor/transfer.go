@@ -110,7 +110,7 @@ func Item[T Element](ctx context.Context, t *Tensor) (T, error) {
 
 // acquireElements is acquire for a tensor whose elements must have type T.
 func acquireElements[T Element](op string, t *Tensor) (operands, error) {
-	if t == nil {
+	if t.none() {
 		return operands{}, fmt.Errorf("tensor: %s: %w: the tensor is nil", op, ErrInvalid)
 	}
 	if t.dtype != DtypeOf[T]() {

@@ -52,7 +52,7 @@ func TestTensorsAge(t *testing.T) {
 			k := random.IntN(len(live))
 			x := live[k]
 			require.NoError(t, x.Release())
-			require.Nil(t, x.h.young)
+			require.Nil(t, x.handle.young)
 			live[k], live = live[len(live)-1], live[:len(live)-1]
 			if len(live) == 0 {
 				break
@@ -70,7 +70,7 @@ func TestTensorsAge(t *testing.T) {
 		defer r.live.mu.Unlock()
 		return r.live.young == 0
 	}, 20*time.Second, time.Millisecond)
-	require.Same(t, oldest, oldest.h.tensor.Value())
+	require.Same(t, oldest, oldest.handle.tensor.Value())
 	require.False(t, r.live.watched)
 	for _, x := range live {
 		require.NoError(t, x.Release())
@@ -130,7 +130,7 @@ func TestReleasedTensorsHaveNoCleanup(t *testing.T) {
 	h := func() *handle {
 		x := r.zeros(r.ctx, 1)
 		r.live.ageAll()
-		h := x.h
+		h := x.handle
 		require.NoError(t, x.Release())
 		h.own.borrowed = true // a cleanup that comes would release it again, and nothing else
 		h.own.refs.Store(1)

@@ -19,6 +19,29 @@ var orderTests = []test{
 		}
 		f.same(filled(n, 5), f.read(s, p, n))
 	}},
+	{"brief kernels run in order", func(f *fixture) {
+		const n = 64
+		s, p := f.stream(), f.alloc(n)
+		briefly := func() {
+			l := f.AddOne(f, f.dev, p, n)
+			l.Brief = true
+			require.NoError(f, s.Launch(l))
+		}
+		require.NoError(f, s.Memset(p, 0, n))
+		for i := range 50 {
+			briefly()
+			if i%5 == 0 {
+				f.synchronize(s)
+			}
+			f.addOne(s, p, n)
+			briefly()
+		}
+		f.same(filled(n, 150), f.read(s, p, n))
+		briefly()
+		f.synchronize(s)
+		briefly()
+		f.same(filled(n, 152), f.read(s, p, n))
+	}},
 	{"calls that queue don't wait for the work", func(f *fixture) {
 		s, p, host := f.stream(), f.alloc(64), f.pinned(64)
 		release := f.block(s)

@@ -116,6 +116,9 @@ func (s *stream) Record(e device.Event) error {
 	if err != nil {
 		return err
 	}
+	if mine.Timed() && !s.queue.timed.Load() {
+		s.queue.timed.Store(true)
+	}
 	o := s.queue.newOp(opRecord)
 	o.event, o.rec = mine, new(record)
 	return s.push("Record", o)

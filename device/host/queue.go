@@ -52,7 +52,10 @@ type queue struct {
 	gone    atomic.Bool // everything is done and the worker has ended
 	_       [64]byte
 
-	waiting atomic.Int64 // goroutines that wait in room, and records in waiters; written under mu, seldom, and read by the worker
+	waiting atomic.Int64  // goroutines that wait in room, and records in waiters; written under mu, seldom, and read by the worker
+	claimed atomic.Bool   // somebody runs an operation in place of the worker; see brief.go
+	timed   atomic.Bool   // a timed event was recorded: busy time counts
+	worked  time.Duration // in claims, since timed; by who has the claim
 	_       [64]byte
 
 	taken    *op                // by the worker, the last one; the next is behind it
@@ -148,6 +151,7 @@ func (q *queue) next() *op {
 	if o == nil {
 		o = q.await()
 	}
+	q.awaitClaim()
 	if o != nil {
 		q.taken = o
 		q.giveBack(before)

@@ -48,7 +48,7 @@ func (s *stream) run(o *op) {
 	switch o.kind {
 	case opRecord:
 		o.rec.release()
-		o.rec.idle, o.rec.on = s.queue.slept, s.id
+		o.rec.idle, o.rec.on = s.queue.slept-s.queue.worked, s.id
 		o.rec.complete(time.Since(s.dev.start))
 		return
 	case opDone:
