@@ -108,7 +108,7 @@ func (p *caller) endScopes(n int) (err error) {
 	p.scopes = p.scopes[:n]
 	p.ctx = context.Background()
 	if n > 0 {
-		p.ctx = (&ctxState{scope: p.scopes[n-1]}).attachTo(p.ctx)
+		p.ctx = carry(p.ctx, func(c *carrier) { c.state.scope = p.scopes[n-1] })
 	}
 	return err
 }

@@ -28,12 +28,34 @@ func ctxStateOf(ctx context.Context) *ctxState {
 	return &noState
 }
 
-// attachTo returns a context that carries v. A nil context stays nil, which Alloc refuses.
-func (state *ctxState) attachTo(ctx context.Context) context.Context {
+// carrier is a context that carries a state, in one allocation.
+type carrier struct {
+	context.Context
+	state ctxState
+	label Label // what state.label points at, if the context has a label of its own
+}
+
+// carry returns a context with what ctx carries, changed by change. It stands in the place of a carrier, whose state it
+// replaces whole, rather than on top of it: the layers of a model don't make look-ups slower. A nil context stays nil, which
+// Alloc refuses.
+func carry(ctx context.Context, change func(*carrier)) context.Context {
 	if ctx == nil {
 		return nil
 	}
-	return context.WithValue(ctx, ctxKey{}, state)
+	c := &carrier{Context: ctx, state: *ctxStateOf(ctx)}
+	if replaced, ok := ctx.(*carrier); ok {
+		c.Context = replaced.Context
+	}
+	change(c)
+	return c
+}
+
+// Value is context.Context's.
+func (c *carrier) Value(key any) any {
+	if key == (ctxKey{}) {
+		return &c.state
+	}
+	return c.Context.Value(key)
 }
 
 // poolOf returns the pool of c that the context chose, or nil for the default pool.

@@ -155,14 +155,11 @@ func LabelOf(ctx context.Context) Label { return ctxStateOf(ctx).label.value() }
 
 // relabel returns a context with a label of its own. The labels of contexts are never changed: blocks point at them.
 func relabel(ctx context.Context, change func(*Label)) context.Context {
-	carried := &struct { // one allocation for both
-		ctxState
-		own Label
-	}{ctxState: *ctxStateOf(ctx)}
-	carried.own = carried.label.value()
-	change(&carried.own)
-	carried.label = &carried.own
-	return carried.attachTo(ctx)
+	return carry(ctx, func(c *carrier) {
+		c.label = c.state.label.value()
+		change(&c.label)
+		c.state.label = &c.label
+	})
 }
 
 // value is the label, or that of allocations without one.

@@ -93,17 +93,18 @@ func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.with
 // withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	// A context that is used with several caches keeps the pools of the others.
-	state := ctxStateOf(ctx)
-	next := &ctxState{scope: state.scope, label: state.label}
-	if p != nil {
-		next.pools = append(next.pools, p)
-	}
-	for _, o := range state.pools {
-		if o.cache != c {
-			next.pools = append(next.pools, o)
+	return carry(ctx, func(within *carrier) {
+		var pools []*Pool
+		if p != nil {
+			pools = append(pools, p)
 		}
-	}
-	return next.attachTo(ctx)
+		for _, o := range within.state.pools {
+			if o.cache != c {
+				pools = append(pools, o)
+			}
+		}
+		within.state.pools = pools
+	})
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks

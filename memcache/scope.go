@@ -63,8 +63,7 @@ type Own struct {
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	state := ctxStateOf(ctx)
-	s := &Scope{cache: c, parent: state.scope, name: name}
+	s := &Scope{cache: c, parent: ctxStateOf(ctx).scope, name: name}
 	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
 	c.lockAll()
 	defer c.unlockAll()
@@ -79,7 +78,7 @@ func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope
 		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
 	c.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
-	return (&ctxState{scope: s, pools: state.pools, label: state.label}).attachTo(ctx), s
+	return carry(ctx, func(inside *carrier) { inside.state.scope = s }), s
 }
 
 // Name is the scope's name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
@@ -23,7 +24,7 @@ func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shap
 	}
 	block, err := rt.cache.Alloc(ctx, bytes, rt.stream)
 	if err != nil {
-		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, shape, err)
+		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, slices.Clone(shape), err) // shape itself may be on the caller's stack
 	}
 	return rt.newTensor(ctx, op, block, dtype, shape)
 }

@@ -178,7 +178,7 @@ func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) er
 	if x.bytes == 0 {
 		return g.fill(dst, 0/divisor) // NaN for the mean of nothing
 	}
-	r := kernel.NewReduction(x.shape, kept).Strides()
+	r := kernel.NewReduction(x.shape, kept)
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
 		return fmt.Errorf("tensor: sum: %w: %v to %v has more than %d different dimensions", ErrUnsupported, x.shape, kept, maxDims)
 	}

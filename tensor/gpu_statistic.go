@@ -47,7 +47,7 @@ func (g *gpuKernels) reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept 
 
 // groups are the arguments of a kernel with a block for each of so many outputs of a reduction of x, which has elements.
 func (l *gpuLaunch) groups(x *Tensor, outputs int, kept Shape, c float64) error {
-	r := kernel.NewReduction(x.shape, kept).Strides()
+	r := kernel.NewReduction(x.shape, kept)
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
 		return fmt.Errorf("tensor: %s: %w: %v to %v has more than %d different dimensions", l.Name, ErrUnsupported, x.shape, kept, maxDims)
 	}
@@ -60,7 +60,7 @@ func (l *gpuLaunch) groups(x *Tensor, outputs int, kept Shape, c float64) error 
 }
 
 // reduction is the kernels' struct of that name.
-func (l *gpuLaunch) reduction(r kernel.Walk) {
+func (l *gpuLaunch) reduction(r *kernel.Reduction) {
 	for _, part := range [2][]kernel.Dim{r.Kept, r.Summed} {
 		l.word(len(part))
 		for _, d := range part {

@@ -31,7 +31,8 @@ func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, re
 	if len(w.shape) != 2 || len(bias.shape) != 1 || bias.shape[0] != w.shape[0] {
 		return nil, fmt.Errorf("tensor: %s: %w: weights %v and bias %v: want (out, in) and (out)", op, ErrShape, w.shape, bias.shape)
 	}
-	p, shape, err := planMatMul(x, w, []MatMulOption{TransB})
+	var room [4]int
+	p, shape, err := planMatMul(x, w, []MatMulOption{TransB}, room[:])
 	if err != nil {
 		return nil, err
 	}

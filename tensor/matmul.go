@@ -30,7 +30,8 @@ func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOp
 		return nil, err
 	}
 	defer in.release()
-	p, shape, err := planMatMul(a, b, options)
+	var room [4]int
+	p, shape, err := planMatMul(a, b, options, room[:])
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,8 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 	return rt.kernels.matmul(ctx, p, out, a, b, epilogue{})
 }
 
-func planMatMul(a, b *Tensor, options []MatMulOption) (p kernel.MatMul, shape Shape, err error) {
+// planMatMul is the product of a and b, and its shape, in room if that is enough.
+func planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p kernel.MatMul, shape Shape, err error) {
 	var all MatMulOption
 	for _, o := range options {
 		all |= o
@@ -91,7 +93,7 @@ func planMatMul(a, b *Tensor, options []MatMulOption) (p kernel.MatMul, shape Sh
 	if err != nil {
 		return p, nil, err
 	}
-	shape = append(make(Shape, 0, len(batch)+2), batch...)
+	shape = append(room[:0], batch...)
 	if len(a.shape) > 1 {
 		shape = append(shape, p.M)
 	}

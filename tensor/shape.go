@@ -24,10 +24,10 @@ func byteSize(op string, dtype Dtype, shape []int) (int64, error) {
 	n, size := int64(1), int64(dtype.Size())
 	for _, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("tensor: %s: %w %v: dimensions must not be negative", op, ErrShape, Shape(shape))
+			return 0, fmt.Errorf("tensor: %s: %w %v: dimensions must not be negative", op, ErrShape, Shape(slices.Clone(shape)))
 		}
 		if d > 0 && n > min(math.MaxInt64/size, math.MaxInt)/int64(d) {
-			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows %d bits", op, ErrShape, Shape(shape), bits.UintSize-1)
+			return 0, fmt.Errorf("tensor: %s: %w %v: its size overflows %d bits", op, ErrShape, Shape(slices.Clone(shape)), bits.UintSize-1)
 		}
 		n *= int64(d)
 	}

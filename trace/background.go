@@ -13,8 +13,8 @@ import (
 // the training more than all that it does in End. So several steps are completed at a time. The goroutine ends when no step
 // has ended for a while, or with Close.
 //
-// While steps end, their Ends read the events of earlier steps, and the goroutine asks the driver nothing: its calls and the
-// launches of the training would wait for each other's locks.
+// To ask whether an event is complete, and to read it, takes a driver as long as a launch. So the goroutine does that, too, and
+// of many steps asks for few: a stream reaches their events in order.
 
 const (
 	// lookFirst is how long the goroutine waits while steps end; without further ones it waits twice as long each time.
@@ -22,8 +22,6 @@ const (
 	// lookLast is the longest that it waits without another End. Steps that the device is not done with by then are
 	// completed after the next End, or by Flush.
 	lookLast = 250 * time.Millisecond
-	// mostRead is how many steps' events an End reads at most. More than one, so that Ends catch up.
-	mostRead = 4
 	// mostOpen is how many steps may be waiting before Ends help, and wait for who is at it.
 	mostOpen = 4096
 )
@@ -67,11 +65,7 @@ func (p *Profiler) work() {
 		ended := p.ends > 0
 		p.ends = 0
 		p.mu.Unlock()
-		done := device.Event.Query
-		if ended {
-			done = notNow
-		}
-		p.poll(false, done)
+		p.poll(false, device.Event.Query)
 		p.mu.Lock()
 		if !ended && p.ends == 0 && wait >= lookLast {
 			p.working = false
@@ -83,36 +77,6 @@ func (p *Profiler) work() {
 			wait = lookFirst
 		}
 		timer.Reset(wait)
-	}
-}
-
-// notNow is in place of Query where the driver is not to be asked.
-func notNow(device.Event) (bool, error) { return false, nil }
-
-// readEnded reads the events of some steps that ended earlier, if the device is done with them.
-func (p *Profiler) readEnded() {
-	select {
-	case p.drain <- struct{}{}:
-		defer func() { <-p.drain }()
-	default:
-		return // the goroutine completes some; the next End will read
-	}
-	var steps [mostRead]*Step
-	n := 0
-	p.mu.Lock()
-	for _, s := range p.open {
-		if !s.taken {
-			steps[n] = s
-			if n++; n == mostRead {
-				break
-			}
-		}
-	}
-	p.mu.Unlock()
-	for _, s := range steps[:n] {
-		if ok, _ := s.takeDeviceTime(device.Event.Query); !ok { // errors are kept for Flush
-			return
-		}
 	}
 }
 

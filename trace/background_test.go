@@ -2,7 +2,6 @@ package trace
 
 import (
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -91,73 +91,55 @@ func begun(p *Profiler) {
 	p.working = true
 }
 
-// An End reads what the device is done with of the steps before it, a few at a time, and completes nothing.
-func TestEndsReadTheEvents(t *testing.T) {
+// Who completes steps asks for few of their events.
+func TestStepsAreAskedForTogether(t *testing.T) {
+	const steps, done = 64, 40
 	d, s, p := newBrittle(t, false)
 	begun(p)
-	var steps []*Step
-	end := func() {
-		_, step := p.StartStep(t.Context(), int64(len(steps)))
-		step.End()
-		steps = append(steps, step)
-		require.NoError(t, s.Synchronize(t.Context()))
-	}
-	timed := func() (n int) {
-		for _, step := range steps {
-			if step.Profile().DeviceTimed {
-				n++
-			}
+	var all []*Step
+	var release func()
+	for n := range int64(steps) {
+		if n == done {
+			require.NoError(t, s.Synchronize(t.Context()))
+			release = cisterntest.Hold(t, s.Stream)
 		}
-		return n
+		_, step := p.StartStep(t.Context(), n)
+		step.End()
+		all = append(all, step)
 	}
-	for n := range 3 {
-		end()
-		assert.Equal(t, n, timed(), "all but the last")
-		assert.Equal(t, int64(n), d.queries.Load())
+	assert.Zero(t, d.queries.Load(), "an End asks nothing")
+	p.poll(false, device.Event.Query)
+	assert.LessOrEqual(t, d.queries.Load(), int64(8), "to find the last of 64 takes 7 questions at most; and the next one is asked for")
+	assert.Equal(t, steps-done, p.pending())
+	assert.Equal(t, 2*done, d.closed)
+	for n, step := range all {
+		assert.Equal(t, n < done, step.Profile().DeviceTimed, "step %d", n)
 	}
-	p.drain <- struct{}{} // others are at it
-	for range 4 {
-		end()
-	}
-	assert.Equal(t, 2, timed())
-	<-p.drain
-	end()
-	assert.Equal(t, 2+mostRead, timed())
-	end()
-	assert.Equal(t, 8, timed())
-	assert.Equal(t, 9, p.pending())
-	assert.Equal(t, 16, d.closed)
+	release()
 	require.NoError(t, p.Flush(t.Context()), "no event is read twice")
-	assert.Equal(t, 9, timed())
-	assert.Equal(t, int64(9), p.Summary().Steps)
+	assert.True(t, all[steps-1].Profile().DeviceTimed)
+	assert.Equal(t, int64(steps), p.Summary().Steps)
 	require.NoError(t, p.Close())
 }
 
-// While steps end, the goroutine asks the driver nothing; then it does.
-func TestBackgroundLeavesTheDriverAlone(t *testing.T) {
-	d, s, p := newBrittle(t, false)
-	hold := make(chan struct{})
-	release := sync.OnceFunc(func() { close(hold) })
-	defer release()
-	require.NoError(t, s.Launch(&device.Launch{Name: "hold", Func: func() { <-hold }}))
-	_, step := p.StartStep(t.Context(), 1)
-	step.End()
-	looks := int64(0)
-	for looks < 20 {
-		p.mu.Lock()
-		if p.ends == 0 { // it has looked, and another step ends at once
-			p.ends = 1
-			looks++
+// The last event of a step whose record met another's says nothing about that one: it is asked for.
+func TestEventsThatMetAreAskedFor(t *testing.T) {
+	for met, want := range map[bool]int64{false: 2, true: 3} { // of three
+		d, s, p := newBrittle(t, false)
+		begun(p)
+		for n := range int64(3) {
+			_, step := p.StartStep(t.Context(), n)
+			step.End()
+			if met && n == 0 {
+				step.marked = 1 << 40
+			}
 		}
-		p.mu.Unlock()
-		runtime.Gosched()
+		require.NoError(t, s.Synchronize(t.Context()))
+		p.poll(false, device.Event.Query)
+		assert.Equal(t, want, d.queries.Load())
+		assert.Zero(t, p.pending())
+		require.NoError(t, p.Close())
 	}
-	asked := d.queries.Load()
-	assert.Less(t, asked, looks/2)
-	require.Eventually(t, func() bool { return d.queries.Load() > asked }, 10*time.Second, time.Millisecond)
-	release()
-	require.Eventually(t, func() bool { return step.Profile().DeviceTimed }, 10*time.Second, time.Millisecond)
-	require.NoError(t, p.Close())
 }
 
 // A step without a device time is completed by its End, also if another one reads events meanwhile.

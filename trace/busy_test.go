@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,28 @@ func TestAnchorsAreShared(t *testing.T) {
 	got, err := p.clock.take()
 	assert.NoError(t, err)
 	assert.Nil(t, got)
+}
+
+// Of an anchor that was reached nobody asks again.
+func TestAnchorIsAskedForOnce(t *testing.T) {
+	f := newFixture(t, Config{})
+	p := f.traced(t)
+	begun(p)
+	for i := range int64(2) {
+		_, s := p.StartStep(t.Context(), i)
+		s.End()
+		require.NoError(t, p.clock.stream.Synchronize(t.Context()))
+		require.NoError(t, f.stream.Synchronize(t.Context()))
+		var asked atomic.Int64
+		p.poll(false, func(e device.Event) (bool, error) {
+			if e == s.anchor.event {
+				asked.Add(1)
+			}
+			return e.Query()
+		})
+		assert.True(t, s.Profile().DeviceTimed)
+		assert.Equal(t, 1-i, asked.Load())
+	}
 }
 
 // With Synchronize a profile is complete though the clock's stream is behind the step's.

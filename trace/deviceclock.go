@@ -28,6 +28,8 @@ type anchor struct {
 	event device.Event
 	at    time.Time
 	users int // steps, and the clock while it is the last one; guarded by deviceClock.mu
+
+	reached bool // the event; guarded by the drain of the clock's profiler
 }
 
 func newDeviceClock(dev device.Device) (*deviceClock, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -71,7 +72,7 @@ func (p *Profiler) poll(wait bool, done func(device.Event) (bool, error)) {
 // error of done is returned if the device may still answer; then the step stays open.
 func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, err error) {
 	defer func() { <-p.drain }()
-	for {
+	for asked := 0; ; {
 		p.mu.Lock()
 		if len(p.open) == 0 {
 			p.mu.Unlock()
@@ -79,6 +80,9 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		}
 		s := p.open[0]
 		p.mu.Unlock()
+		if asked--; asked < 0 {
+			asked = p.pass() - 1
+		}
 		if ok, err := s.takeDeviceTime(done); !ok {
 			return false, err
 		}
@@ -100,6 +104,37 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 	}
 }
 
+// mostAsked is how many steps pass looks at.
+const mostAsked = 64
+
+// pass finds out which of several steps the device is done with, in few questions, and returns how many it looked at. The
+// caller has drain. The race detector does not see that either.
+func (p *Profiler) pass() int {
+	p.mu.Lock()
+	open := p.open[:min(len(p.open), mostAsked)] // whose elements change with drain alone
+	p.mu.Unlock()
+	if len(open) < 2 {
+		return len(open)
+	}
+	var events [mostAsked]device.Event // the detector does not see that Quietly is over before open changes
+	for i, s := range open {
+		events[i] = s.to
+	}
+	n, _ := race.Quietly(func() (int, error) {
+		return sort.Search(len(open), func(i int) bool {
+			if events[i] == nil {
+				return true
+			}
+			done, err := events[i].Query()
+			return !done || err != nil
+		}), nil
+	})
+	for i := range n {
+		open[i].passed = i == n-1 || open[i].marked <= open[n-1].marking
+	}
+	return len(open)
+}
+
 // takeDeviceTime reads the step's events, once. It reports false if the step has to wait, with the error if done
 // was cancelled; any other error leaves the step without a device time, or without its place in time. The caller has drain.
 //
@@ -107,15 +142,15 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 // program's own accesses, or a missing event of the program would go unnoticed.
 func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, error) {
 	p := s.profiler
-	if s.taken {
-		return true, nil
-	}
 	if s.from == nil || s.to == nil {
 		p.discard(s.from)
-		s.taken = true
 		return true, nil
 	}
-	r, err := race.Quietly(func() (reading, error) { return s.read(done) })
+	known := knowledge{passed: s.passed, reached: s.anchor != nil && s.anchor.reached}
+	r, err := race.Quietly(func() (reading, error) { return s.read(known, done) })
+	if r.reached {
+		s.anchor.reached = true
+	}
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return false, err
@@ -124,9 +159,13 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	case !r.done:
 		return false, nil
 	default:
+		busy, busyTimed := r.busy, p.busy != nil
+		if !busyTimed {
+			busy, busyTimed = p.kernels.busyTime(s, r.took)
+		}
 		p.mu.Lock()
 		s.profile.DeviceTime, s.profile.DeviceTimed = r.took, true
-		s.profile.BusyTime, s.profile.BusyTimed = r.busy, p.busy != nil
+		s.profile.BusyTime, s.profile.BusyTimed = busy, busyTimed
 		p.mu.Unlock()
 		if err != nil {
 			p.keep(fmt.Errorf("trace: placing the device time of step %d: %w", s.number, err))
@@ -139,23 +178,29 @@ func (s *Step) takeDeviceTime(done func(device.Event) (bool, error)) (bool, erro
 	}
 	p.discard(s.from)
 	p.discard(s.to)
-	s.taken = true
+	p.kernels.giveBack(s)
 	return true, nil
 }
 
+// knowledge is what was known of a step's events, and of its anchor's, before.
+type knowledge struct{ passed, reached bool }
+
 // reading is what a step's events say.
 type reading struct {
+	reached     bool // its anchor's event is complete
 	done, timed bool
 	took, busy  time.Duration // if timed
 	began       time.Time     // on the host's clock, if there is an anchor
 }
 
 // read reads the events. An error of a reading that is timed is of its place in time: the times are right all the same. It
-// is returned like others, since the detector sees no other way out of Quietly.
-func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error) {
+// is returned like others, since the detector sees no other way out of Quietly, nor into it for what changes later.
+func (s *Step) read(known knowledge, done func(device.Event) (bool, error)) (r reading, err error) {
 	p, dev := s.profiler, s.profiler.config.Cache.Device()
-	if r.done, err = done(s.to); !r.done || err != nil {
-		return r, err
+	if r.done = known.passed; !r.done {
+		if r.done, err = done(s.to); !r.done || err != nil {
+			return r, err
+		}
 	}
 	if r.took, err = dev.Elapsed(s.from, s.to); err == nil && p.busy != nil {
 		r.busy, err = p.busy.BusyTime(s.from, s.to)
@@ -163,10 +208,11 @@ func (s *Step) read(done func(device.Event) (bool, error)) (r reading, err error
 	if r.timed = err == nil; err != nil || s.anchor == nil {
 		return r, err
 	}
-	placed, err := done(s.anchor.event)
-	if err != nil || !placed {
-		r.done = err != nil
-		return r, err
+	if r.reached = known.reached; !r.reached {
+		if r.reached, err = done(s.anchor.event); err != nil || !r.reached {
+			r.done = err != nil
+			return r, err
+		}
 	}
 	since, err := dev.Elapsed(s.anchor.event, s.from)
 	r.began = s.anchor.at.Add(since)

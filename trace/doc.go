@@ -80,8 +80,9 @@
 // Steps don't wait for the device. Its time comes from two timed events on the compute stream, which are read
 // when they are complete, by a goroutine of the profiler or in [Profiler.Flush]; only then does a step's span
 // end, with the times of the step itself, and below it the span of the device's part, with the device's. Where the device
-// knows, its busy time is apart: a stream that waits for the host is not at work. A program that exits without Flush or
-// Close loses the last steps.
+// knows, its busy time is apart: a stream that waits for the host is not at work. Where it doesn't, as on GPUs, a [KernelTimer]
+// finds out by two more events around each kernel, which cost about as much as the launch. A program that exits without Flush
+// or Close loses the last steps.
 //
 // What is copied for a step counts with it whenever it was copied: a loader uploads a batch during the steps before the one
 // that takes it.

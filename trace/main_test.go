@@ -11,7 +11,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	oteltrace "go.opentelemetry.io/otel/trace"
-	"go.uber.org/goleak"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
@@ -21,7 +20,7 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { cisterntest.Main(m) }
 
 const mib = 1 << 20
 

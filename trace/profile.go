@@ -45,7 +45,8 @@ type StepProfile struct {
 	DeviceTime  time.Duration `json:"device_time_ns"`
 	DeviceTimed bool          `json:"device_timed"`
 	// BusyTime is the part of DeviceTime in which the stream had work; in the rest it waited for the host, or for another
-	// stream. It is valid if BusyTimed is set: some devices can't tell (device.BusyTimer).
+	// stream. It is valid if BusyTimed is set: some devices can't tell (device.BusyTimer), and there a KernelTimer can: then it is
+	// the time of the kernels.
 	BusyTime  time.Duration `json:"busy_time_ns"`
 	BusyTimed bool          `json:"busy_timed"`
 

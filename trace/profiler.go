@@ -24,6 +24,9 @@ type ProfilerConfig struct {
 	// Stream is the compute stream, of the cache's device, on which each step records two timed events;
 	// nil: steps have no device time.
 	Stream device.Stream
+	// Kernels tells the busy time of steps where the device can't: the stream's kernels are timed. It needs the Stream, made with
+	// its Launching. On a device that is a device.BusyTimer it has nothing to do. nil: there the steps have no busy time.
+	Kernels *KernelTimer
 	// Tracer makes each step a span; nil: there are no spans.
 	Tracer *Tracer
 	// Synchronize lets Step.End wait for the device, so that its profile is complete and the host time
@@ -46,6 +49,7 @@ type ProfilerConfig struct {
 type Profiler struct {
 	config   ProfilerConfig
 	busy     device.BusyTimer // nil: the device can't tell
+	kernels  *KernelTimer     // only if it can't
 	identity []attribute.KeyValue
 	series   []metric.RecordOption // of identity
 	describe []attribute.KeyValue  // of the spans
@@ -55,6 +59,7 @@ type Profiler struct {
 
 	told    atomic.Int64 // steps that have ended well
 	largest atomic.Int64 // peak
+	marks   atomic.Int64 // last events that Ends have recorded
 
 	// drain is held by the one goroutine that completes profiles, so that they are completed in order.
 	drain chan struct{}
@@ -83,6 +88,9 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: the pool belongs to device %d (%s), the cache to device %d (%s)",
 			ErrInvalid, pool.Device().ID(), pool.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
 	}
+	if config.Kernels != nil && config.Stream == nil {
+		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels without a Stream, whose kernels it would time", ErrInvalid)
+	}
 	if config.Tracer.off() {
 		config.Tracer = nil
 	}
@@ -90,6 +98,12 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	p.stop = make(chan struct{})
 	dev := config.Cache.Device()
 	p.busy, _ = dev.(device.BusyTimer)
+	if p.busy == nil && config.Kernels != nil {
+		if !config.Kernels.attach(p) {
+			return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels is another profiler's, and that is not closed", ErrInvalid)
+		}
+		p.kernels = config.Kernels
+	}
 	if config.Tracer == nil {
 		return p, nil
 	}
@@ -155,6 +169,7 @@ func (p *Profiler) Close() error {
 	p.closed = true
 	clock := p.clock
 	p.mu.Unlock()
+	p.kernels.detach(p)
 	err := p.Flush(context.Background())
 	p.background.end()
 	if clock != nil {

@@ -27,6 +27,17 @@ var between = map[string]func(*testing.T, *fixture, *Profiler){
 		require.NoError(t, p.Flush(t.Context()))
 		require.Equal(t, int64(1), p.Summary().Steps)
 	},
+	"timed kernels": func(t *testing.T, f *fixture, _ *Profiler) {
+		var kernels KernelTimer
+		p := f.profiler(t, ProfilerConfig{Stream: f.stream})
+		require.True(t, kernels.attach(p))
+		p.busy, p.kernels = nil, &kernels
+		_, step := p.StartStep(t.Context(), 2)
+		kernels.Launching(f.stream, "k")(nil)
+		step.End()
+		require.NoError(t, p.Flush(t.Context()))
+		require.True(t, step.Profile().BusyTimed)
+	},
 	"spans": func(t *testing.T, f *fixture, _ *Profiler) {
 		require.NotEmpty(t, f.named("cistern.transfer.h2d")) // takes the recorder's lock after the copy's End
 		f.tracer.Counts()

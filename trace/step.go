@@ -37,9 +37,12 @@ type Step struct {
 	tells    bool             // who held the peak
 	holders  memcache.Holders // if it tells, and once it has ended
 
-	from, to    device.Event // timed; nil: no device time
-	taken       bool         // the events were read; guarded by profiler.drain
-	deviceBegan time.Time    // by the host's clock, once there is a device time; zero: nobody knows
+	from, to device.Event // timed; nil: no device time
+	kernels  *stepKernels // between the two; nil: nobody times them
+	passed   bool         // an event behind to is complete; guarded by profiler.drain
+	// marking and marked are profiler.marks before and after to was recorded.
+	marking, marked int64
+	deviceBegan     time.Time // by the host's clock, once there is a device time; zero: nobody knows
 
 	// Guarded by profiler.mu.
 	failed   bool
@@ -89,9 +92,11 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 	}
 	ctx, s.scope = p.config.Cache.Scope(memcache.WithStep(ctx, number), "step")
 	s.ctx = ctx
+	launches := p.kernels.beforeStart()
 	if s.from = p.mark(); s.from != nil && s.span != nil && s.span.IsRecording() {
 		s.takeAnchor()
 	}
+	p.kernels.start(s, launches)
 	return ctx, s
 }
 
@@ -166,9 +171,13 @@ func (s *Step) Fail(err error) {
 func (s *Step) finish() {
 	p := s.profiler
 	s.over.Store(true)
+	launches := p.kernels.beforeEnd(s)
 	if s.from != nil {
+		s.marking = p.marks.Load()
 		s.to = p.mark()
+		s.marked = p.marks.Add(1)
 	}
+	p.kernels.end(s, launches)
 	if p.config.Synchronize && s.to != nil {
 		_ = s.to.Synchronize(s.ctx) // an error comes again when the device time is read
 		if s.anchor != nil {
@@ -183,9 +192,7 @@ func (s *Step) finish() {
 		s.count(&r)
 	}
 	later := s.to != nil && !p.config.Synchronize
-	if later {
-		p.readEnded()
-	} else {
+	if !later {
 		r.Peak = s.peak()
 	}
 	p.mu.Lock()

@@ -4,19 +4,21 @@ import (
 	"errors"
 	"io"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// profiling is what the flags -memprofile, -steps and -http ask for. What is not asked for is nil, and does nothing.
+// profiling is what the flags -memprofile, -steps, -http and -busy ask for. What is not asked for is nil, and does nothing.
 type profiling struct {
-	folder *profileFolder
-	steps  *stepsFile
-	pages  *pages
-	seen   []trace.StepProfile // for the report
-	ended  bool
+	folder  *profileFolder
+	steps   *stepsFile
+	pages   *pages
+	kernels *trace.KernelTimer
+	seen    []trace.StepProfile // for the report
+	ended   bool
 }
 
 const (
@@ -29,6 +31,9 @@ const (
 // newProfiling makes files and the listener, so that what is wrong with them is told before the training.
 func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 	p = &profiling{}
+	if o.busy {
+		p.kernels = new(trace.KernelTimer)
+	}
 	if p.folder, err = newProfileFolder(o.memprofile, o.profileSteps); err != nil {
 		return nil, err
 	}
@@ -44,6 +49,9 @@ func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 // options are those of the runtime: who sees what, beside the tracer.
 func (p *profiling) options(tracer *trace.Tracer) []tensor.Option {
 	memory, copies, stream := p.folder.observers()
+	if p.kernels != nil {
+		stream.Launching = device.LaunchingHooks(stream.Launching, p.kernels.Launching)
+	}
 	return []tensor.Option{
 		tensor.CacheConfig(memcache.Config{Observer: memcache.Observers(tracer.Memory(), memory)}),
 		tensor.PoolConfig(transfer.Config{Observer: transfer.Observers(tracer.Transfer(), copies)}),

@@ -89,7 +89,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 	}
 	t.onClose(t.loss.Release)
 	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer,
-		Holders: profiling.holders(), OnProfile: profiling.onProfile})
+		Kernels: profiling.kernels, Holders: profiling.holders(), OnProfile: profiling.onProfile})
 	if err != nil {
 		return t, err
 	}

@@ -2,57 +2,47 @@ package kernel
 
 import "github.com/cistern-ml/cistern/tensor/internal/simd"
 
-// Reduction says which dimensions of an array a sum runs over. Neighbouring dimensions of one sort are
-// merged, so that kept and summed ones alternate.
+// Dim is a dimension of an array: its size, and the distance in elements between neighbours along it.
+type Dim struct{ Size, Stride int }
+
+// Reduction says which dimensions of an array a sum runs over, as two lists of dimensions, each outermost first. Neighbouring
+// dimensions of one sort are merged, so that kept and summed ones alternate.
 type Reduction struct {
-	dims   []int
-	summed []bool
+	Kept, Summed []Dim
+	InnerSummed  bool // the innermost dimension is summed
+
+	room [2][2]Dim // of the lists, if it is enough
 }
 
 // NewReduction plans the sum of an array of shape in to an array of shape out, which in is a broadcast of:
 // the dimensions that out lacks in front, or where it has 1, are summed.
 func NewReduction(in, out []int) *Reduction {
 	p := &Reduction{}
+	p.Kept, p.Summed = p.room[0][:0], p.room[1][:0]
 	lead := len(in) - len(out)
+	stride := 1
+	for _, d := range in {
+		stride *= d
+	}
+	first := true
 	for i, d := range in {
-		s := i < lead || (out[i-lead] == 1 && d != 1)
 		if d == 1 {
 			continue
 		}
-		if k := len(p.dims) - 1; k >= 0 && p.summed[k] == s {
-			p.dims[k] *= d
-			continue
+		stride /= max(1, d)
+		summed := i < lead || out[i-lead] == 1
+		list := &p.Kept
+		if summed {
+			list = &p.Summed
 		}
-		p.dims, p.summed = append(p.dims, d), append(p.summed, s)
+		if last := len(*list) - 1; !first && summed == p.InnerSummed {
+			(*list)[last] = Dim{(*list)[last].Size * d, stride}
+		} else {
+			*list = append(*list, Dim{d, stride})
+		}
+		p.InnerSummed, first = summed, false
 	}
 	return p
-}
-
-// Dim is a dimension of an array: its size, and the distance in elements between neighbours along it.
-type Dim struct{ Size, Stride int }
-
-// Walk is a Reduction as two lists of dimensions, each outermost first.
-type Walk struct {
-	Kept, Summed []Dim
-	InnerSummed  bool // the innermost dimension is summed
-}
-
-// Strides says how to walk the array.
-func (p *Reduction) Strides() (w Walk) {
-	stride := 1
-	for _, d := range p.dims {
-		stride *= d
-	}
-	for i, d := range p.dims {
-		stride /= max(1, d)
-		w.InnerSummed = p.summed[i]
-		if p.summed[i] {
-			w.Summed = append(w.Summed, Dim{d, stride})
-		} else {
-			w.Kept = append(w.Kept, Dim{d, stride})
-		}
-	}
-	return w
 }
 
 // at is where the i-th combination of indices of dims, in row-major order, lies in the array.
@@ -84,16 +74,15 @@ func cut(dims []Dim) (outer []Dim, run int) {
 // Sum sets dst to the sums of x over divisor: 1, or the number of elements for a mean. They are taken in float64 and
 // in pairs, in an order that does not depend on the number of processors, and rounded once. dst must not be x.
 func Sum[T Float](dst, x []T, divisor float64, p *Reduction) {
-	w := p.Strides()
 	switch {
 	case len(x) == 0:
 		for i := range dst {
 			dst[i] = T(0 / divisor)
 		}
-	case w.InnerSummed:
-		sumRuns(dst, x, divisor, w)
+	case p.InnerSummed:
+		sumRuns(dst, x, divisor, p)
 	default:
-		sumColumns(dst, x, divisor, w)
+		sumColumns(dst, x, divisor, p)
 	}
 }
 
@@ -105,12 +94,12 @@ type runs[T Float] struct {
 }
 
 // sumRuns is for sums whose elements lie in runs of neighbours.
-func sumRuns[T Float](dst, x []T, divisor float64, w Walk) {
-	outer, run := cut(w.Summed)
+func sumRuns[T Float](dst, x []T, divisor float64, p *Reduction) {
+	outer, run := cut(p.Summed)
 	n := count(outer)
 	split(len(dst), max(1, grainCheap/(n*run)), func(lo, hi int) {
 		for o := lo; o < hi; o++ {
-			dst[o] = T(runs[T]{x[at(w.Kept, o):], outer, run}.sum(0, n) / divisor)
+			dst[o] = T(runs[T]{x[at(p.Kept, o):], outer, run}.sum(0, n) / divisor)
 		}
 	})
 }
@@ -138,9 +127,9 @@ type columns[T Float] struct {
 }
 
 // sumColumns is for sums whose neighbours are neighbours in x as well.
-func sumColumns[T Float](dst, x []T, divisor float64, w Walk) {
-	kept, cols := cut(w.Kept)
-	rows := count(w.Summed)
+func sumColumns[T Float](dst, x []T, divisor float64, p *Reduction) {
+	kept, cols := cut(p.Kept)
+	rows := count(p.Summed)
 	blocks := (cols + lanes - 1) / lanes
 	split(count(kept)*blocks, max(1, grainCheap/(rows*min(cols, lanes))), func(lo, hi int) {
 		var sums [lanes]float64
@@ -148,7 +137,7 @@ func sumColumns[T Float](dst, x []T, divisor float64, w Walk) {
 			o, j := b/blocks, b%blocks*lanes
 			out := dst[o*cols+j : o*cols+min(j+lanes, cols)]
 			acc := sums[:len(out)]
-			columns[T]{x[at(kept, o)+j:], w.Summed}.sum(acc, 0, rows)
+			columns[T]{x[at(kept, o)+j:], p.Summed}.sum(acc, 0, rows)
 			for i, v := range acc {
 				out[i] = T(v / divisor)
 			}

@@ -26,11 +26,10 @@ func (g group[T]) at(i int) float64 { return float64(g.from[at(g.dims, i)]) }
 
 // groups calls f for every output.
 func groups[T Float](outputs int, x []T, p *Reduction, f func(o int, g group[T])) {
-	w := p.Strides()
-	n := count(w.Summed)
+	n := count(p.Summed)
 	split(outputs, max(1, grainMath/max(1, n)), func(lo, hi int) {
 		for o := lo; o < hi; o++ {
-			f(o, group[T]{x[at(w.Kept, o):], w.Summed, n})
+			f(o, group[T]{x[at(p.Kept, o):], p.Summed, n})
 		}
 	})
 }
@@ -54,9 +53,8 @@ func Reduce[T Float](s Statistic, dst, x []T, c float64, p *Reduction) {
 // ReduceGrad sets dst to the gradient of x, where dy is that of the statistic y of [Reduce]. What is equal to the greatest
 // element shares its gradient. y is not read for Var.
 func ReduceGrad[T Float](s Statistic, dst, dy, x, y []T, c float64, p *Reduction) {
-	w := p.Strides()
 	groups(len(dy), x, p, func(o int, g group[T]) {
-		out, d := dst[at(w.Kept, o):], float64(dy[o])
+		out, d := dst[at(p.Kept, o):], float64(dy[o])
 		each := func(f func(v float64) float64) {
 			for i := range g.n {
 				out[at(g.dims, i)] = T(f(g.at(i)))

@@ -1,0 +1,31 @@
+package memcache
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+type otherKey struct{}
+
+// A context that carries something else stands in the place of the one before it, unless another is between them.
+func TestCarriersDoNotStack(t *testing.T) {
+	under := context.WithValue(t.Context(), otherKey{}, 1)
+	ctx := WithModule(WithStep(under, 3), "encoder")
+	assert.Same(t, under, ctx.(*carrier).Context)
+	assert.Equal(t, Label{Step: 3, Module: "encoder"}, LabelOf(ctx))
+	assert.Equal(t, 1, ctx.Value(otherKey{}))
+	between := context.WithValue(ctx, otherKey{}, 2)
+	over := WithCategory(between, CategoryInput)
+	assert.Same(t, between, over.(*carrier).Context)
+	assert.Equal(t, Label{Step: 3, Module: "encoder", Category: CategoryInput}, LabelOf(over))
+	assert.Equal(t, Label{Step: 3, Module: "encoder"}, LabelOf(ctx), "no label changes")
+}
+
+func TestCarrierIsOneAllocation(t *testing.T) {
+	ctx := WithStep(t.Context(), 1)
+	var to context.Context
+	assert.EqualValues(t, 1, testing.AllocsPerRun(100, func() { to = WithCategory(ctx, CategoryInput) }))
+	assert.Equal(t, int64(1), LabelOf(to).Step)
+}

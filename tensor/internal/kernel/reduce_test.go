@@ -1,0 +1,72 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestSumMergesDimensions(t *testing.T) {
+	for _, c := range []struct {
+		in, out      []int
+		kept, summed []Dim
+		inner        bool
+	}{
+		{in: []int{2, 3, 5}, out: []int{1, 1, 5}, kept: []Dim{{5, 1}}, summed: []Dim{{6, 5}}},
+		{in: []int{2, 3, 5}, out: []int{2, 3, 1}, kept: []Dim{{6, 5}}, summed: []Dim{{5, 1}}, inner: true},
+		{in: []int{2, 1, 3}, out: []int{2, 1, 3}, kept: []Dim{{6, 1}}},
+		{in: []int{2, 1, 3}, out: []int{3}, kept: []Dim{{3, 1}}, summed: []Dim{{2, 3}}},
+		{in: []int{2, 3, 5, 7, 11, 13}, out: []int{2, 1, 5, 1, 11, 1}, kept: []Dim{{2, 15015}, {5, 1001}, {11, 13}},
+			summed: []Dim{{3, 5005}, {7, 143}, {13, 1}}, inner: true},
+		{in: []int{1, 1}, out: []int{}},
+		{},
+	} {
+		p := NewReduction(c.in, c.out)
+		assert.Equal(t, append([]Dim{}, c.kept...), p.Kept, "%v to %v", c.in, c.out)
+		assert.Equal(t, append([]Dim{}, c.summed...), p.Summed, "%v to %v", c.in, c.out)
+		assert.Equal(t, c.inner, p.InnerSummed, "%v to %v", c.in, c.out)
+	}
+}
+
+// Every element belongs to one sum, and those of a sum are the ones that differ in summed dimensions alone.
+func TestReductionsCoverTheArray(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 0))
+	for range 300 {
+		in := make([]int, random.IntN(6))
+		for i := range in {
+			in[i] = 1 + random.IntN(4)
+		}
+		lead := random.IntN(len(in) + 1)
+		out := append([]int{}, in[lead:]...)
+		for i := range out {
+			if random.IntN(2) == 0 {
+				out[i] = 1
+			}
+		}
+		p := NewReduction(in, out)
+		sum := make([]int, count(p.Kept)*count(p.Summed))
+		for o := range count(p.Kept) {
+			for i := range count(p.Summed) {
+				sum[at(p.Kept, o)+at(p.Summed, i)] = o + 1
+			}
+		}
+		for i, got := range sum {
+			assert.Equal(t, outputOf(i, in, out)+1, got, "element %d of %v to %v", i, in, out)
+		}
+	}
+}
+
+// outputOf is the element of an array of shape out that the i-th of one of shape in is a part of.
+func outputOf(i int, in, out []int) (o int) {
+	size := 1
+	for d := len(in) - 1; d >= len(in)-len(out); d-- {
+		n := out[d-len(in)+len(out)]
+		if n != 1 {
+			o += i % in[d] * size
+			size *= n
+		}
+		i /= in[d]
+	}
+	return o
+}
