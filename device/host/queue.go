@@ -235,15 +235,7 @@ func (q *queue) tail(make bool) (r *record, done bool) {
 	n := q.queued
 	done = q.done.Load() == n
 	if !done && make {
-		if q.waiters == nil || q.waiters.after != n {
-			q.waiters = &record{after: n, next: q.waiters}
-			q.waiting.Add(1)
-		}
-		if r = q.waiters; q.done.Load() == n { // perhaps before the worker could see that somebody waits
-			q.waiters = r.next
-			q.waiting.Add(-1)
-			done = true
-		}
+		r, done = q.note(n)
 	}
 	if done { // under the lock: nothing else can have begun
 		race.Enable()
@@ -253,6 +245,24 @@ func (q *queue) tail(make bool) (r *record, done bool) {
 	q.mu.Unlock()
 	race.Enable()
 	return r, done
+}
+
+// note notes a waiter for the end of all n operations, unless they have ended just now. The caller holds the lock.
+//
+//go:norace
+func (q *queue) note(n int64) (r *record, done bool) {
+	if q.waiters != nil && q.waiters.after == n { // others wait: the worker completes it, also if it is done by now
+		return q.waiters, false
+	}
+	r = &record{after: n, next: q.waiters}
+	q.waiters = r
+	q.waiting.Add(1)
+	if q.done.Load() != n {
+		return r, false
+	}
+	q.waiters = r.next // perhaps the worker was done before it could see that somebody waits
+	q.waiting.Add(-1)
+	return nil, true
 }
 
 // close refuses what comes later and waits until the worker has ended. It reports whether it was the first.

@@ -9,6 +9,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
@@ -39,27 +40,46 @@ func TestSynchronizeMeetsTheEnd(t *testing.T) {
 	q := &s.(*stream).queue
 	require.Nil(t, q.waiters)
 	require.Zero(t, q.waiting.Load())
+}
 
-	// The worker is done, and has not seen the record that tail is about to note: nobody will complete it.
-	q.mu.Lock()
-	began, tailed := make(chan struct{}), make(chan bool)
-	q.done.Add(-1)
-	q.mu.Unlock()
-	go func() {
-		close(began)
-		r, done := q.tail(true)
-		tailed <- done || r.wait(nil)
-	}()
-	<-began
-	time.Sleep(time.Millisecond)
-	q.done.Add(1)
-	q.mu.Lock()
-	waiters := q.takeWaiters(q.done.Load()) // if it came before
-	q.mu.Unlock()
-	for r := waiters; r != nil; r = r.next {
-		r.complete(0)
+// TestNotedWaiters are left to the worker if it can have seen them, and to nobody if it was done before.
+func TestNotedWaiters(t *testing.T) {
+	var q queue
+	q.done.Store(3)
+	first, done := q.note(4)
+	require.False(t, done)
+	second, done := q.note(4)
+	require.False(t, done)
+	require.Same(t, first, second)
+
+	q.done.Store(4) // the worker's, which must have the lock for the waiters now
+	third, done := q.note(4)
+	require.True(t, done || third == first)
+	taken := q.takeWaiters(4)
+	require.Same(t, first, taken, "who notes a waiter later takes it from those who wait")
+	require.Nil(t, taken.next)
+	require.Zero(t, q.waiting.Load())
+
+	_, done = q.note(4) // which the worker has not seen: nobody would complete it
+	require.True(t, done)
+	require.Nil(t, q.waiters)
+	require.Zero(t, q.waiting.Load())
+}
+
+// TestManySynchronizeAtOnce, just as the last operation ends: all of them return.
+func TestManySynchronizeAtOnce(t *testing.T) {
+	d := deviceOf(t)
+	s := streamOf(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 500 {
+		require.NoError(t, s.Launch(&device.Launch{Func: func() {}}))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() { assert.NoError(t, s.Synchronize(ctx)) })
+		}
+		all.Wait()
 	}
-	require.True(t, <-tailed)
 }
 
 // TestTakeWaiters takes those out that are complete, and no others.
