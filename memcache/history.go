@@ -43,7 +43,7 @@ const (
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
 	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
 	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction; Size is the limit in bytes, -1: none
-	ActionOverlap      Action = "overlap"       // for the first time a call begins while another one is under way
+	ActionOverlap      Action = "overlap"       // the first time that a call begins while another one is under way; noted by each that begins before it is written
 	ActionNote         Action = "note"          // HistoryStream.Note; Serial is its number
 )
 

@@ -259,10 +259,11 @@ func (s *HistoryStream) enter(ctx context.Context, bytes int64) error {
 }
 
 // begin notes if another call is under way, since what calls that overlap do can't always be had again by making them one
-// after the other. leave follows.
+// after the other. leave follows. Several that begin at once each note it, so that none does anything before it is noted.
 func (s *HistoryStream) begin() {
-	if s != nil && s.calls.Add(1) > 1 && !s.overlapped.Load() && s.overlapped.CompareAndSwap(false, true) {
+	if s != nil && s.calls.Add(1) > 1 && !s.overlapped.Load() {
 		s.add(&HistoryEntry{Action: ActionOverlap, Time: time.Now()})
+		s.overlapped.Store(true)
 	}
 }
 

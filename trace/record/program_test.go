@@ -292,7 +292,7 @@ func verifies(t testing.TB, file []byte) string {
 		require.NoError(t, err)
 		require.Positive(t, e.Allocs)
 	}
-	if p.Jumbled == "" && !p.Unfinished {
+	if len(v.Notes) == 0 { // the calls were made again, one after the other
 		costsTheSame(t, p, s)
 	}
 	return p.Jumbled
