@@ -24,12 +24,14 @@ type clock struct {
 	failed atomic.Bool   // set before that: there is no event
 	event  device.Event  // once placed; who holds the drain may change it
 	at     time.Duration // when it was complete, on the host
+	own    time.Duration // the same by the clock itself, which nothing corrects
 }
 
 // reading is what a kernel's events say.
 type reading struct {
 	done     bool
 	from, to time.Duration
+	own      time.Duration // from, by the clock itself
 }
 
 // clockOf is the clock of the stream's device; nil: there is none, and Flush tells why.
@@ -105,9 +107,9 @@ const renewal = time.Second
 
 func (c *clock) stale(r reading) bool { return r.to-c.at > c.renewal }
 
-// renew makes e, complete at a known time, the clock's event, and returns the one that it had.
-func (c *clock) renew(e device.Event, at time.Duration) (old device.Event) {
-	old, c.event, c.at = c.event, e, at
+// renew makes e, at the end of what was read, the clock's event, and returns the one that it had.
+func (c *clock) renew(e device.Event, r reading) (old device.Event) {
+	old, c.event, c.at, c.own = c.event, e, r.to, r.own+r.to-r.from
 	return old
 }
 
@@ -115,7 +117,7 @@ func (c *clock) renew(e device.Event, at time.Duration) (old device.Event) {
 // finds out must not order the program's own accesses, or a missing event of the program would go unnoticed. The clock is placed, and
 // the drain held.
 func (c *clock) read(t *Timeline, l kernel, done func(device.Event) (bool, error)) (reading, error) {
-	dev, event, at := c.dev, c.event, c.at // the detector does not see either that what follows is over before they change
+	dev, event, at, own := c.dev, c.event, c.at, c.own // the detector does not see either that what follows is over before they change
 	r, err := race.Quietly(func() (r reading, err error) {
 		if r.done, err = done(l.after); err != nil || !r.done {
 			return r, err
@@ -125,7 +127,7 @@ func (c *clock) read(t *Timeline, l kernel, done func(device.Event) (bool, error
 			return r, err
 		}
 		took, err := dev.Elapsed(l.before, l.after)
-		r.from = at + since
+		r.from, r.own = at+since, own+since
 		r.to = r.from + took
 		return r, err
 	})

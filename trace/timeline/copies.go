@@ -48,7 +48,7 @@ func (c *copying) End(e transfer.OpInfo) {
 		s.args = append(s.args, number("queued for ns", max(0, to-from-e.Busy).Nanoseconds()))
 		from = max(0, to-e.Busy)
 	}
-	at, began, ended := t.lanes.of(e.Device, fmt.Sprintf("stream %d copies", e.Stream)).queued(from, to)
+	at, began, ended := t.lanes.of(e.Device, fmt.Sprintf("stream %d copies", e.Stream)).queued(from, to, from)
 	s.from, s.to = began, ended
 	t.file.add(s.event(at))
 }

@@ -226,7 +226,7 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 			}
 			k.discard(l.before)
 			if err == nil && q.clock.stale(r) {
-				l.after = q.clock.renew(l.after, r.to)
+				l.after = q.clock.renew(l.after, r)
 			}
 			k.discard(l.after)
 		}
@@ -239,6 +239,6 @@ func (k *kernels) write(ctx context.Context, t *Timeline) error {
 func (t *Timeline) kernel(q *queue, name string, r reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	at, from, to := t.lanes.of(q.process, q.group).queued(r.from, r.to)
+	at, from, to := t.lanes.of(q.process, q.group).queued(r.from, r.to, r.own)
 	t.file.add(span{name: name, kind: "kernel", from: from, to: to}.event(at))
 }

@@ -23,7 +23,7 @@ func TestRenewal(t *testing.T) {
 	b := r.alloc(t.Context(), 100)
 	var clocks []device.Event
 	for i := range 5 {
-		r.launch(fmt.Sprint(i), b, func() { time.Sleep(time.Microsecond) })
+		r.launch(fmt.Sprint(i), b, func() { time.Sleep(100 * time.Microsecond) })
 		require.NoError(t, r.tl.Flush(t.Context()))
 		c := r.tl.kernels.clocks[r.Dev.ID()]
 		require.NotContains(t, clocks, c.event)
@@ -35,7 +35,11 @@ func TestRenewal(t *testing.T) {
 		_, err := e.Query()
 		require.ErrorIs(t, err, device.ErrClosed, "no event is left")
 	}
-	require.Equal(t, []string{"0", "1", "2", "3", "4"}, names(on(parse(t, r.out.bytes()), r.Dev.Name(), fmt.Sprintf("stream %d", r.stream.ID()), "X")))
+	kernels := on(parse(t, r.out.bytes()), r.Dev.Name(), fmt.Sprintf("stream %d", r.stream.ID()), "X")
+	require.Equal(t, []string{"0", "1", "2", "3", "4"}, names(kernels))
+	for _, k := range kernels {
+		require.Greater(t, k.Dur, 99.0, "it slept 100 µs")
+	}
 }
 
 // TestQueued: a stream does one thing after the other, whatever two goroutines have between their events.
@@ -45,8 +49,14 @@ func TestQueued(t *testing.T) {
 	require.NoError(t, err)
 	g := tl.lanes.of("gpu", "stream 1")
 	for _, c := range [][4]time.Duration{{5, 10, 5, 10}, {7, 8, 10, 10}, {9, 30, 10, 30}, {31, 20, 31, 31}} {
-		_, began, ended := g.queued(c[0], c[1])
+		_, began, ended := g.queued(c[0], c[1], c[0])
 		require.Equal(t, [2]time.Duration{c[2], c[3]}, [2]time.Duration{began, ended})
+	}
+
+	// Host times of a clock that is corrected: what a span took stays, less what it shares with the one before by the clock itself.
+	for _, c := range [][5]time.Duration{{40, 50, 140, 40, 50}, {35, 45, 145, 50, 55}, {46, 50, 156, 55, 59}, {60, 65, 170, 60, 65}, {100, 110, 165, 110, 110}, {120, 121, 180, 120, 121}} {
+		_, began, ended := g.queued(c[0], c[1], c[2])
+		require.Equal(t, [2]time.Duration{c[3], c[4]}, [2]time.Duration{began, ended}, c)
 	}
 	require.NoError(t, tl.Close())
 }
@@ -133,6 +143,33 @@ func TestClosedStreams(t *testing.T) {
 	require.NoError(t, r.tl.Flush(t.Context()))
 	require.Empty(t, r.tl.kernels.queues)
 	require.NoError(t, b.Free())
+}
+
+// TestCorrectedKernels take as long as they did, though each shows once more that the clock is ahead.
+func TestCorrectedKernels(t *testing.T) {
+	r := newRig(t)
+	b := r.alloc(t.Context(), 100)
+	r.launch("first", b, func() {})
+	require.NoError(t, r.tl.Flush(t.Context()))
+	k := &r.tl.kernels
+	k.drain <- struct{}{}
+	c := k.clocks[r.Dev.ID()]
+	c.at += time.Hour
+	<-k.drain
+	for i := range 3 {
+		r.launch(fmt.Sprint(i), b, func() { time.Sleep(2 * time.Millisecond) })
+	}
+	require.NoError(t, r.Dev.Synchronize(t.Context()))
+	require.NoError(t, r.tl.Flush(t.Context()))
+	require.NoError(t, b.Free())
+	require.NoError(t, r.tl.Close())
+	kernels := on(parse(t, r.out.bytes()), r.Dev.Name(), fmt.Sprintf("stream %d", r.stream.ID()), "X")
+	require.Len(t, kernels, 4)
+	for i, k := range kernels[1:] {
+		require.Greater(t, k.Dur, 1999.0, "it slept 2 ms")
+		require.GreaterOrEqual(t, k.TS, kernels[i].TS+kernels[i].Dur-1e-3)
+	}
+	require.Less(t, kernels[3].TS, float64(time.Minute.Microseconds()), "the clock is put right")
 }
 
 // TestCorrection: a clock that is off by what can't be is put right, and no further.

@@ -26,6 +26,8 @@ type group struct {
 	name    string
 	list    []lane
 	ends    []time.Duration // of the last spans
+
+	ended time.Duration // the last one that queued placed, by its own clock
 }
 
 // of is a group of lanes.
@@ -87,11 +89,16 @@ func (g *group) free(from, to time.Duration) lane {
 	return at
 }
 
-// queued is the one lane of a stream, which does one thing after the other, and when a span of it began: not before the one before it ended.
-func (g *group) queued(from, to time.Duration) (at lane, began, ended time.Duration) {
+// queued is the one lane of a stream, which does one thing after the other, and where a span of it stands. It began at own by a clock of
+// its own, by which it can't have begun before the one before it ended. If the two overlap only among the host's times, it is moved: how
+// long it took is known better than when it was.
+func (g *group) queued(from, to, own time.Duration) (at lane, began, ended time.Duration) {
 	at = g.fixed(0)
-	began = max(from, g.ends[0])
-	ended = max(began, to)
+	overlap := max(0, g.ended-own)
+	took := max(0, to-from-overlap)
+	g.ended = own + overlap + took
+	began = max(from+overlap, g.ends[0])
+	ended = began + took
 	g.ends[0] = ended
 	return at, began, ended
 }
