@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strconv"
 )
 
 // opcode is what scan knows of an opcode of the pickle machine.
@@ -98,12 +99,13 @@ type scanner struct {
 	at          int64 // bytes read
 	spent, most int64 // bytes of memory
 	marks       int
+	narrow      bool   // an int has 32 bits
 	out         []byte // what is to be passed on
 	err         error
 }
 
 func newScanner(in *bufio.Reader, limits Limits) *scanner {
-	return &scanner{in: in, limits: limits, most: int64(limits.Records)*bytesPerRecord + 1<<20}
+	return &scanner{in: in, limits: limits, most: int64(limits.Records)*bytesPerRecord + 1<<20, narrow: strconv.IntSize == 32}
 }
 
 func (s *scanner) Read(p []byte) (int, error) {
@@ -157,11 +159,37 @@ func (s *scanner) next() error {
 			}
 		case 0x95:
 			continue
+		case 0x8a:
+			if s.narrow {
+				s.out = widen(s.out)
+			}
 		case 's', 'u', 'd':
 			s.out = append(s.out, 'Q') // BINPERSID
 		}
 		return nil
 	}
+}
+
+// widen makes a LONG1 that needs more than 32 bits, and has up to 64, one of 72: the unpickler makes big.Ints of these, and
+// ints of the others, of which it cuts off what an int does not hold.
+func widen(op []byte) []byte {
+	value := op[2:]
+	if len(value) <= 4 || len(value) > 8 {
+		return op
+	}
+	sign := byte(int8(value[len(value)-1]) >> 7)
+	fits := byte(int8(value[3])>>7) == sign
+	for _, b := range value[4:] {
+		fits = fits && b == sign
+	}
+	if fits {
+		return op
+	}
+	for len(op) < 2+9 {
+		op = append(op, sign)
+	}
+	op[1] = 9
+	return op
 }
 
 // argument reads an opcode's argument.

@@ -3,6 +3,7 @@ package recording
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"math/bits"
 	"strconv"
 
@@ -197,7 +198,12 @@ func private(segment *types.Dict) bool {
 		return false
 	}
 	for _, id := range *t {
-		if n, ok := id.(int); ok && n != 0 {
+		switch n := id.(type) {
+		case int:
+			if n != 0 {
+				return true
+			}
+		case *big.Int: // many digits
 			return true
 		}
 	}

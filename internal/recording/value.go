@@ -73,8 +73,13 @@ func textField(d *types.Dict, key, what string) (string, error) {
 
 func intField(d *types.Dict, key, what string) (int64, error) {
 	v, _ := field(d, key)
-	if n, ok := v.(int); ok {
+	switch n := v.(type) {
+	case int:
 		return int64(n), nil
+	case *big.Int:
+		if n.IsInt64() {
+			return n.Int64(), nil
+		}
 	}
 	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
 }
@@ -88,6 +93,9 @@ func uintField(d *types.Dict, key, what string) (uint64, error) {
 	case *big.Int:
 		if n.IsUint64() {
 			return n.Uint64(), nil
+		}
+		if n.IsInt64() {
+			return uint64(n.Int64()), nil
 		}
 	}
 	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
