@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // ids are numbers that are counted in a process.
@@ -17,7 +19,7 @@ func TestPlayersRepeat(t *testing.T) {
 	for name, play := range parts {
 		t.Run(name, func(t *testing.T) {
 			n := calls[name]
-			if testing.Short() {
+			if testing.Short() || race.Enabled {
 				n = life
 			}
 			print := func(seed uint64) []byte {
@@ -44,7 +46,7 @@ func TestPlayersMeetEverything(t *testing.T) {
 	calls := map[string]int64{"memcache": 51 * life, "transfer": 7 * life}
 	for name, play := range parts {
 		t.Run(name, func(t *testing.T) {
-			if testing.Short() {
+			if testing.Short() || race.Enabled {
 				t.Skip("it takes many calls")
 			}
 			var out bytes.Buffer

@@ -89,9 +89,7 @@ func (p *transferPlayer) play(calls int64) (err error) {
 		did, err := p.call()
 		p.print(did, err)
 		if p.held == nil {
-			if err := p.settle(); err != nil {
-				return err
-			}
+			p.finish()
 			s := p.pool.Stats()
 			if p.chunked {
 				p.pool.ResetPeakStats() // how many chunks were under way at once is a matter of time
@@ -150,23 +148,21 @@ func (p *transferPlayer) part(size int64) (offset, bytes int64) {
 	return offset, p.random.Int64N(size - offset + 1)
 }
 
-// finish lets the held stream go on, and waits for it.
+// finish lets the held stream go on, and waits until nothing is under way: other streams are used then.
 func (p *transferPlayer) finish() {
 	if p.held != nil {
 		close(p.release)
 		p.held = nil
 	}
-}
-
-// settle waits until nothing is under way.
-func (p *transferPlayer) settle() error {
 	for _, c := range p.waiting {
 		if err := c.Wait(anywhere); err != nil {
-			return fmt.Errorf("a copy: %w", err)
+			p.dev.bad = errors.Join(p.dev.bad, fmt.Errorf("a copy: %w", err))
 		}
 	}
 	p.waiting = p.waiting[:0]
-	return p.dev.Synchronize(anywhere)
+	if err := p.dev.Synchronize(anywhere); err != nil {
+		p.dev.bad = errors.Join(p.dev.bad, err)
+	}
 }
 
 func (p *transferPlayer) queued(c *transfer.Copy, err error) error {
@@ -209,9 +205,6 @@ func (p *transferPlayer) hold() (string, error) {
 
 func (p *transferPlayer) get() (string, error) {
 	p.finish() // a limit may wait for what is in flight
-	if err := p.settle(); err != nil {
-		return "", err
-	}
 	if len(p.buffers) >= 24 {
 		return p.giveBack()
 	}

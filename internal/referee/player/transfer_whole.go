@@ -31,9 +31,6 @@ func (p *transferPlayer) whole() (string, error) {
 // batch makes a batch of copies, and looks at what it read back.
 func (p *transferPlayer) batch() (did string, err error) {
 	p.finish()
-	if err := p.settle(); err != nil {
-		return "", err
-	}
 	b := p.pool.NewBatch()
 	defer func() { err = errors.Join(err, b.Close()) }()
 	did = "batch"
@@ -105,9 +102,6 @@ func (p *transferPlayer) printStats(s transfer.Stats) {
 // end looks at all blocks, and closes everything, with buffers that are out or without.
 func (p *transferPlayer) end() error {
 	p.finish()
-	if err := p.settle(); err != nil {
-		return err
-	}
 	for i, b := range p.blocks {
 		mem := make([]byte, b.Size())
 		if err := p.pool.Download(anywhere, p.streams[0], mem, b, 0); err != nil && p.config.MaxBytes == 0 {
