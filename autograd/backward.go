@@ -20,6 +20,7 @@ type node struct {
 	out    *Variable
 	module *modulePlace
 	saved  []saved
+	call   *Call // of an operation of the program's own, for what it has saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
@@ -70,6 +71,17 @@ func (n *node) fresh() error {
 	return nil
 }
 
+// abandon lets go of what the backward step would have read.
+func (n *node) abandon() {
+	for _, s := range n.saved {
+		s.drop()
+	}
+	n.saved = nil
+	if n.call != nil {
+		n.call.release()
+	}
+}
+
 // done ends the node's use of a saved value.
 func (n *node) done(v *Variable) {
 	i := slices.IndexFunc(n.saved, func(s saved) bool { return s.Variable == v })
@@ -102,7 +114,7 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	case !loss.needsGrad:
 		t.fail("Backward", fmt.Errorf("%w: no parameter or leaf is part of the loss", ErrNoGrad))
 	default:
-		t.state = "run backward"
+		t.state = backwardState
 		t.backward(loss)
 	}
 	if t.err != nil {
@@ -122,6 +134,9 @@ func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	}
 }
 
+// backwardState is the tape's state in Backward and after it.
+const backwardState = "run backward"
+
 func (t *Tape) backward(loss *Variable) {
 	for _, v := range t.values {
 		if v != loss {
@@ -139,7 +154,17 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.setModule(root)
 	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
 	t.give("Backward", loss, seed, err)
-	for i := len(t.nodes) - 1; i >= 0 && t.err == nil; i-- {
+	t.steps(0)
+	t.forget()
+	t.setModule(root)
+	for p, v := range t.params {
+		t.assign(p, v.grad)
+	}
+}
+
+// steps runs the backward steps of the nodes since the from-th, the last one first.
+func (t *Tape) steps(from int) {
+	for i := len(t.nodes) - 1; i >= from && t.err == nil; i-- {
 		n := &t.nodes[i]
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil
@@ -150,14 +175,10 @@ func (t *Tape) backward(loss *Variable) {
 			t.setModule(n.module)
 			n.back(n, g)
 		}
-		for _, s := range n.saved {
-			s.drop()
+		n.abandon()
+		if i < len(t.nodes) {
+			t.nodes[i] = node{} // a checkpoint may have moved the list meanwhile
 		}
-	}
-	t.forget()
-	t.setModule(root)
-	for p, v := range t.params {
-		t.assign(p, v.grad)
 	}
 }
 

@@ -18,9 +18,13 @@ func (t *Tape) Frame(f func() *Variable) *Variable {
 		t.fail("Frame", fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
+	return t.framed("Frame", f)
+}
+
+func (t *Tape) framed(call string, f func() *Variable) *Variable {
 	y := t.frame(f)
 	if y == nil && t.state == "" {
-		t.fail("Frame", fmt.Errorf("%w: the function returned nil", ErrInvalid))
+		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))
 	}
 	if y == nil {
 		return t.inert()

@@ -88,7 +88,12 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 		c.drop(out)
 		return t.push(name, out, noGrad(t, inputs), nil, nil)
 	}
-	return t.push(name, out, inputs, c.keep(out), func(n *node, g *tensor.Tensor) { c.backward(n, g, backward) })
+	before := len(t.nodes)
+	t.push(name, out, inputs, c.keep(out), func(n *node, g *tensor.Tensor) { c.backward(n, g, backward) })
+	if len(t.nodes) > before {
+		t.nodes[before].call = c
+	}
+	return out
 }
 
 // noGrad is the inputs that push sees of an operation without a backward step: those that it may free.

@@ -9,6 +9,9 @@ import (
 // BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias (channels), either of which may
 // be nil; see [tensor.Runtime.BatchNorm]. Whether it trains is c's to say; the layer [BatchNorm] asks the tape.
 func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *Variable {
+	if t.recomputing && c.Training { // the running statistics have the batch already
+		c.Mean, c.Var, c.Batches = nil, nil, nil
+	}
 	return t.normalize("BatchNorm", x, weight, bias, func() (y, stats *tensor.Tensor, err error) {
 		return t.rt.BatchNorm(t.ctx, x.value, weight.Value(), bias.Value(), c)
 	}, func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {

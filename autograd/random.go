@@ -15,11 +15,15 @@ func (t *Tape) SetSeed(seed uint64) { t.seed, t.seeded, t.stream = seed, true, 0
 
 // nextRandom is where the next random operation takes its numbers from.
 func (t *Tape) nextRandom() (seed, stream uint64) {
+	t.ensureSeed()
+	t.stream++
+	return t.seed, t.stream - 1
+}
+
+func (t *Tape) ensureSeed() {
 	if !t.seeded {
 		t.SetSeed(rand.Uint64())
 	}
-	t.stream++
-	return t.seed, t.stream - 1
 }
 
 // Random is a source of random numbers that no other call has: the tape's seed, and a stream of it. Each call of it gives the

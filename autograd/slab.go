@@ -62,6 +62,7 @@ func (t *Tape) newVariable() *Variable {
 	}
 	v := &t.fresh[0]
 	t.fresh = t.fresh[1:]
-	v.tape = t
+	t.variables++
+	v.tape, v.number = t, t.variables
 	return v
 }

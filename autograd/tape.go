@@ -24,8 +24,12 @@ type Tape struct {
 	err      error
 
 	*slab
-	fresh  []Variable // for results to come
-	frames int        // that the program is in
+	fresh     []Variable // for results to come
+	variables int        // that were made
+	frames    int        // that the program is in
+
+	checkpoint  *checkpoint // that the program is in; nil: none
+	recomputing bool        // what a checkpoint did not keep
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
@@ -98,7 +102,9 @@ func (t *Tape) Err() error { return t.err }
 // to the tape, if any.
 func (t *Tape) Close() error {
 	if t.state != "closed" {
-		t.slab.recycle()
+		if !t.recomputing { // Backward is at its nodes still
+			t.slab.recycle()
+		}
 		t.slab = new(slab)
 	}
 	t.state = "closed"
@@ -127,11 +133,17 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
 		case v.tape != t:
 			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
+		case t.checkpoint.strange(v):
+			t.fail(op, fmt.Errorf("%w: operand %d is none that the checkpoint read before: what its function reads must not be assigned to later; see Checkpoint", ErrInvalid, i+1))
 		case v.released():
 			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
 		}
 	}
-	return t.err == nil
+	if t.err != nil {
+		return false
+	}
+	t.checkpoint.reads(vs)
+	return true
 }
 
 // result makes the variable of an operation's result, which the tape owns.

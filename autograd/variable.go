@@ -16,10 +16,11 @@ import (
 // Variable is a tensor on a tape. Its value lives as long as the program or the backward pass needs it:
 // Backward frees the values that the program did not Keep.
 type Variable struct {
-	tape  *Tape
-	value *tensor.Tensor
-	grad  *tensor.Tensor
-	param *Parameter
+	tape   *Tape
+	number int // counts the tape's variables
+	value  *tensor.Tensor
+	grad   *tensor.Tensor
+	param  *Parameter
 
 	needsGrad bool
 	owned     bool   // the tape releases the value
@@ -60,6 +61,10 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 	v := t.Input(x)
 	if v.value == nil {
 		return v
+	}
+	if t.checkpoint != nil {
+		t.fail("Leaf", fmt.Errorf("%w: inside a Checkpoint, which runs twice: make leaves outside of it", ErrInvalid))
+		return t.inert()
 	}
 	if err := trainable(x); err != nil {
 		t.fail("Leaf", err)

@@ -1,0 +1,245 @@
+package autograd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// A checkpoint trades time for memory (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016): its function is run and
+// recorded as any other, and then what was recorded is dropped, with all values but the result. One node stands in its place,
+// which has saved what the function read from outside. Its backward step runs the function again from these, with the same
+// random numbers, and then the backward steps of what that recorded. So the inner values of one checkpoint at most are in
+// memory at a time, and with it those of the checkpoints that it is in.
+
+// checkpoint is one use of Checkpoint.
+type checkpoint struct {
+	outer  *checkpoint
+	f      func() *Variable
+	before int     // the tape's variables up to there are from outside
+	inputs []saved // what the function reads from outside, at the versions that it read first
+	again  bool    // the function runs once more
+
+	training     bool
+	seed, stream uint64
+	did          trail
+}
+
+// trail is by what the two runs of a function are compared.
+type trail struct {
+	dtype   tensor.Dtype
+	shape   string
+	nodes   int
+	streams uint64 // of random numbers
+}
+
+// Checkpoint calls f and returns its result, as [Tape.Frame] does, and keeps nothing else of it: Backward calls f again for the
+// values that gradients need (torch.utils.checkpoint). That costs about a forward pass of f, and saves the memory of its
+// activations. A layer as a whole is [Checkpointed]; f is for what is none:
+//
+//	for _, block := range blocks {
+//		in := x
+//		x = tape.Checkpoint(func() *autograd.Variable { return tape.Add(in, block.Forward(tape, in)) })
+//	}
+//
+// f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be assigned to in between: in the
+// loop above f reads in, and not x. Random operations take the same numbers again, and batch norms move their running
+// statistics once. A second run that gives another result in kind, records another number of operations, or reads another variable is an error that wraps [ErrInvalid].
+// Tensors that f brings to the tape must be there until Backward, and not be overwritten; a parameter or variable that was is an error that wraps
+// [ErrStale]. Leaves are made outside. What f keeps ([Variable.Keep]) stays until Close, of each run.
+//
+// Checkpoints nest: inner ones run once more for each one around them. On a tape of [NoGrad] a checkpoint is a frame.
+func (t *Tape) Checkpoint(f func() *Variable) *Variable {
+	if f == nil {
+		t.fail("Checkpoint", fmt.Errorf("%w: the function is nil", ErrInvalid))
+	}
+	if !t.begin("Checkpoint") {
+		return t.inert()
+	}
+	if !t.record {
+		return t.framed("Checkpoint", f)
+	}
+	t.ensureSeed()
+	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, seed: t.seed, stream: t.stream}
+	from := len(t.nodes)
+	y := c.run(t)
+	switch {
+	case t.state != "": // the program has ended the tape
+		return t.inert()
+	case t.err == nil && y == nil:
+		t.fail("Checkpoint", fmt.Errorf("%w: the function returned nil", ErrInvalid))
+	}
+	if t.err == nil {
+		c.did = c.trail(t, y, from)
+	}
+	t.dropNodes(from)
+	if t.err != nil {
+		return t.inert()
+	}
+	if c.outside(y) { // nothing was computed for it
+		return y
+	}
+	reads := make([]*Variable, len(c.inputs))
+	for i, s := range c.inputs {
+		reads[i] = s.Variable
+	}
+	y.needsGrad = false
+	t.push("Checkpoint", y, reads, reads, func(n *node, g *tensor.Tensor) { c.backward(t, n, g) })
+	if y.needsGrad {
+		copy(t.nodes[len(t.nodes)-1].saved, c.inputs)
+	}
+	return y
+}
+
+// run calls the function, in a frame.
+func (c *checkpoint) run(t *Tape) *Variable {
+	outer := t.checkpoint
+	t.checkpoint = c
+	defer func() { t.checkpoint = outer }()
+	return t.frame(c.f)
+}
+
+// outside reports whether a variable is not of the function's making.
+func (c *checkpoint) outside(v *Variable) bool { return v.number <= c.before || v.param != nil }
+
+// reads notes what an operation reads from outside of the checkpoints that it is in. The nil checkpoint is none.
+func (c *checkpoint) reads(vs []*Variable) {
+	for ; c != nil && !c.again; c = c.outer {
+		for _, v := range vs {
+			if v.value != nil && c.outside(v) && !c.has(v) {
+				c.inputs = append(c.inputs, saved{v, v.value.Version()})
+			}
+		}
+	}
+}
+
+func (c *checkpoint) has(v *Variable) bool {
+	return slices.ContainsFunc(c.inputs, func(s saved) bool { return s.Variable == v })
+}
+
+// strange reports whether v is from outside of a function that runs again and has not read it before. The nil checkpoint is none.
+func (c *checkpoint) strange(v *Variable) bool {
+	for ; c != nil; c = c.outer {
+		if c.again && c.outside(v) && !c.has(v) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checkpoint) trail(t *Tape, y *Variable, from int) trail {
+	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.stream - c.stream}
+}
+
+// dropNodes forgets what was recorded since the from-th node.
+func (t *Tape) dropNodes(from int) {
+	for i := from; i < len(t.nodes); i++ {
+		t.nodes[i].abandon()
+	}
+	clear(t.nodes[from:])
+	t.nodes = t.nodes[:from]
+}
+
+// backward runs the function again, and the backward steps of what it records then.
+func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
+	from := len(t.nodes)
+	y, did := c.rerun(t, n, from)
+	if t.err == nil && did != c.did {
+		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before", ErrInvalid, did, c.did))
+	}
+	if t.err != nil {
+		return
+	}
+	t.give("Checkpoint", y, g, nil)
+	y.Release()
+	t.steps(from)
+	t.dropNodes(from)
+}
+
+// String says what a function did.
+func (d trail) String() string {
+	return fmt.Sprintf("%v %s of %d operations with %d random ones", d.dtype, d.shape, d.nodes, d.streams)
+}
+
+// rerun runs the function as it was run before, and lets go of what it has read: what is needed still, the new nodes have saved.
+func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) {
+	end := c.hold()
+	recomputing, values := t.recomputing, len(t.values)
+	t.training, t.seed, t.stream = c.training, c.seed, c.stream
+	t.state, t.inBackward, t.recomputing = "", false, true
+	t.setModule(n.module)
+	c.before, c.again = t.variables, true
+	defer func() {
+		if t.state == "" {
+			t.state, t.values = backwardState, t.values[:values]
+		}
+		t.inBackward, t.recomputing = true, recomputing
+		t.setModule(n.module)
+		end()
+		n.abandon()
+	}()
+	y = c.run(t)
+	switch {
+	case t.err != nil:
+	case t.state != "":
+		t.fail("Checkpoint backward", fmt.Errorf("%w: the function ended the tape", ErrSpent))
+	case y == nil || y.value == nil || !y.needsGrad || c.outside(y):
+		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: its result has no gradient", ErrInvalid))
+	default:
+		did = c.trail(t, y, from)
+	}
+	return y, did
+}
+
+// hold gives the program its hold on what the function reads, which it has lost meanwhile, until end.
+func (c *checkpoint) hold() (end func()) {
+	var held []*Variable
+	for _, s := range c.inputs {
+		if s.owned && !s.held {
+			s.held = true
+			s.users++
+			held = append(held, s.Variable)
+		}
+	}
+	return func() {
+		for _, v := range held {
+			if v.held { // the function may have released it
+				v.held = false
+				v.drop()
+			}
+		}
+	}
+}
+
+// Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
+// Its parameters and buffers are l's, by the same names.
+func Checkpointed(l Layer) Layer { return checkpointed{l} }
+
+type checkpointed struct{ Layer }
+
+// Forward is the layer's, in a checkpoint.
+func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	if l.Layer == nil {
+		t.fail("Checkpointed", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert()
+	}
+	return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
+}
+
+// Parameters are the layer's.
+func (l checkpointed) Parameters() Parameters {
+	if l.Layer == nil {
+		return nil
+	}
+	return l.Layer.Parameters()
+}
+
+// Buffers are the layer's.
+func (l checkpointed) Buffers() []NamedTensor {
+	if b, ok := l.Layer.(Buffered); ok {
+		return b.Buffers()
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestActivationCheckpointThatDoesSomethingElse when it runs again is an error that says what.
+func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for name, c := range map[string]struct {
+		f    func(t *Tape, x, other *Variable, again bool) *Variable
+		want string
+	}{
+		"more operations": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				x = t.Tanh(x)
+			}
+			return t.Tanh(x)
+		}, "float64 (2, 2) of 2 operations with 0 random ones, and float64 (2, 2) of 1 operations"},
+		"another shape": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return t.Sum(x)
+			}
+			return t.Tanh(x)
+		}, "float64 () of 1"},
+		"random numbers": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return t.Dropout(x, 0.5)
+			}
+			return t.Tanh(x)
+		}, "1 random ones"},
+		"another variable": {func(t *Tape, x, other *Variable, again bool) *Variable {
+			if again {
+				x = other
+			}
+			return t.Tanh(x)
+		}, "must not be assigned to later"},
+		"nothing": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return nil
+			}
+			return t.Tanh(x)
+		}, "its result has no gradient"},
+		"what it was given": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return x
+			}
+			return t.Tanh(x)
+		}, "its result has no gradient"},
+		"no gradient": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return t.Detach(x)
+			}
+			return t.Tanh(x)
+		}, "its result has no gradient"},
+		"it closes the tape": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			y := t.Tanh(x)
+			if again {
+				_ = t.Close()
+			}
+			return y
+		}, "the function ended the tape"},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		v, other := tape.Leaf(x), tape.Leaf(x)
+		again := false
+		y := tape.Checkpoint(func() *Variable {
+			defer func() { again = true }()
+			return c.f(tape, v, other, again)
+		})
+		_, err := tape.Backward(tape.Sum(tape.Add(y, other)))
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, tape.Close(), "autograd: ", name)
+		require.Equal(t, int64(1), b.live(), name)
+	}
+}
+
+// TestActivationCheckpointRefuses what it can't do.
+func TestActivationCheckpointRefuses(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for name, c := range map[string]struct {
+		f    func(t *Tape, x *Variable) *Variable
+		kind error
+		want string
+	}{
+		"no function": {func(t *Tape, _ *Variable) *Variable { return t.Checkpoint(nil) }, ErrInvalid, "Checkpoint: invalid argument: the function is nil"},
+		"nil": {func(t *Tape, _ *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { return nil })
+		}, ErrInvalid, "Checkpoint: invalid argument: the function returned nil"},
+		"a leaf": {func(t *Tape, _ *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { return t.Leaf(x) })
+		}, ErrInvalid, "make leaves outside"},
+		"no layer": {func(t *Tape, x *Variable) *Variable { return Checkpointed(nil).Forward(t, x) }, ErrInvalid, "Checkpointed: invalid argument: the layer is nil"},
+		"an error": {func(t *Tape, x *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { return t.MatMul(t.Tanh(x), t.Sum(x)) })
+		}, tensor.ErrShape, "MatMul"},
+		"the end of the tape": {func(t *Tape, x *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { y := t.Tanh(x); _ = t.Close(); return y })
+		}, ErrSpent, "it was closed"},
+		"a backward pass": {func(t *Tape, x *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { y := t.Sum(x); _, _ = t.Backward(y); return y })
+		}, ErrSpent, "it was run backward"},
+	} {
+		for _, record := range []bool{true, false} {
+			if name == "a leaf" && !record || name == "a backward pass" && !record {
+				continue
+			}
+			tape := newTape(b.ctx, b.rt, record)
+			y := tape.Sum(c.f(tape, tape.Leaf(x)))
+			require.Nil(t, y.Value(), name)
+			require.ErrorIs(t, tape.Err(), c.kind, name)
+			require.ErrorContains(t, tape.Close(), c.want, name)
+			require.Equal(t, int64(1), b.live(), name)
+		}
+	}
+	require.Empty(t, Checkpointed(nil).Parameters())
+	require.Empty(t, Checkpointed(nil).(Buffered).Buffers())
+}
+
+// TestActivationCheckpointOfWhatWasOverwritten: its input, or a parameter of its, between the passes.
+func TestActivationCheckpointOfWhatWasOverwritten(t *testing.T) {
+	b := open(t, 64<<20)
+	w := b.parameter(2, 2)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for name, overwrite := range map[string]*tensor.Tensor{"an input": x, "a parameter": w.Value()} {
+		tape := NewTape(b.ctx, b.rt)
+		v := tape.Leaf(x)
+		y := tape.Checkpoint(func() *Variable { return tape.Add(v, tape.Param(w)) }) // neither is saved by the addition
+		require.NoError(t, b.rt.Zero(b.ctx, overwrite))
+		_, err := tape.Backward(tape.Sum(y))
+		require.ErrorIs(t, err, ErrStale, name)
+		_ = tape.Close()
+		require.NoError(t, w.ZeroGrad(b.ctx))
+	}
+
+	// By the function itself, once it has read it.
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Leaf(x)
+	y := tape.Checkpoint(func() *Variable {
+		y := tape.MulScalar(v, 2)
+		require.NoError(t, b.rt.Zero(b.ctx, x))
+		return y
+	})
+	_, err := tape.Backward(tape.Sum(y))
+	require.ErrorIs(t, err, ErrStale)
+	_ = tape.Close()
+}
+
+// TestActivationCheckpointThatPanics leaves a tape that can be closed, in the first run and in the second.
+func TestActivationCheckpointThatPanics(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	for at := range 2 {
+		tape := NewTape(b.ctx, b.rt)
+		v := tape.Leaf(x)
+		runs := 0
+		var y *Variable
+		call := func() {
+			y = tape.Checkpoint(func() *Variable {
+				defer func() { runs++ }()
+				y := tape.Tanh(v)
+				if runs == at {
+					panic("on purpose")
+				}
+				return y
+			})
+		}
+		if at == 0 {
+			require.PanicsWithValue(t, "on purpose", call)
+			require.Nil(t, tape.checkpoint)
+			_, err := tape.Backward(tape.Sum(tape.Tanh(v))) // goes on
+			require.NoError(t, err)
+		} else {
+			call()
+			loss := tape.Sum(y)
+			require.PanicsWithValue(t, "on purpose", func() { _, _ = tape.Backward(loss) })
+			_, err := tape.Backward(loss)
+			require.ErrorIs(t, err, ErrSpent)
+		}
+		_ = tape.Close()
+		require.Equal(t, int64(1), b.live())
+	}
+}
+
+// TestActivationCheckpointOutOfMemory in the second run: the error comes from Backward, parameters have no half of a gradient, and
+// nothing is left.
+func TestActivationCheckpointOutOfMemory(t *testing.T) {
+	b := open(t, 64<<20)
+	w := b.parameter(8, 8)
+	failed := 0
+	for free := range 12 { // blocks, each for one value
+		tape := NewTape(b.ctx, b.rt)
+		runs := 0
+		y := tape.Checkpoint(func() *Variable {
+			runs++
+			x := tape.Param(w)
+			for range 6 {
+				x = tape.Tanh(x)
+			}
+			return x
+		})
+		loss := tape.Sum(y)
+		filler := b.fill(free)
+		_, err := tape.Backward(loss)
+		if err != nil {
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+			require.Nil(t, w.Grad())
+			failed += runs - 1
+		}
+		for _, f := range filler {
+			require.NoError(t, f.Free())
+		}
+		require.Equal(t, err != nil, tape.Close() != nil)
+		require.NoError(t, w.ZeroGrad(b.ctx))
+		require.Equal(t, int64(1), b.live())
+	}
+	require.Greater(t, failed, 3, "in the second run")
+	require.Less(t, failed, 12)
+}

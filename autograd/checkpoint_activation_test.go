@@ -1,0 +1,380 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// part is a random function of several variables of 2 by 2: operations, and parts in parts.
+type part struct {
+	steps []partStep
+}
+
+type partStep struct {
+	op, a, b int // the operands are the a-th and b-th of the variables that it sees, counted in a circle
+	inner    *part
+}
+
+func randomPart(random *rand.Rand, depth int) *part {
+	p := &part{}
+	for range 2 + random.IntN(5) {
+		s := partStep{op: random.IntN(11), a: random.IntN(1000), b: random.IntN(1000)}
+		if depth > 0 && random.IntN(3) == 0 {
+			s.inner = randomPart(random, depth-1)
+		}
+		p.steps = append(p.steps, s)
+	}
+	return p
+}
+
+// run computes the part. apart calls what computes a part in it.
+func (p *part) run(t *Tape, vs []*Variable, w *Parameter, apart func(*Tape, func() *Variable) *Variable) *Variable {
+	vs = append([]*Variable(nil), vs...)
+	for _, s := range p.steps {
+		a, b := vs[s.a%len(vs)], vs[s.b%len(vs)]
+		var v *Variable
+		switch {
+		case s.inner != nil:
+			seen := vs
+			v = apart(t, func() *Variable { return s.inner.run(t, seen, w, apart) })
+		case s.op == 0:
+			v = t.Add(a, b)
+		case s.op == 1:
+			v = t.Mul(t.Tanh(a), b)
+		case s.op == 2:
+			v = t.MatMul(a, t.Softmax(b))
+		case s.op == 3:
+			v = t.LinearReLU(a, t.Param(w), t.Sum(b, 0))
+		case s.op == 4:
+			v = t.Dropout(a, 0.4)
+		case s.op == 5:
+			v = t.LogSoftmax(a)
+		case s.op == 6:
+			v = t.Mul(t.Detach(a), b)
+		case s.op == 7:
+			v = t.LayerNorm(a, nil, nil, 0, 2)
+		case s.op == 8:
+			v = t.Add(a, Upload(t, []float64{1, -2, 3, 0.5}, 2, 2))
+		case s.op == 9:
+			v = t.ScaledDotProductAttention(a, b, a, AttentionConfig{})
+		default:
+			v = t.MulScalar(a, -0.5)
+		}
+		vs = append(vs, v)
+	}
+	return vs[len(vs)-1]
+}
+
+// TestActivationCheckpointOfRandomPrograms: loss and gradients are those of the same program in frames, bit for bit, and
+// nothing is left.
+func TestActivationCheckpointOfRandomPrograms(t *testing.T) {
+	b := open(t, 64<<20)
+	w := b.parameter(2, 2)
+	random := rand.New(rand.NewPCG(7, 11))
+	rerun := 0
+	for seed := range uint64(150) {
+		p := randomPart(random, 3)
+		data := make([]float64, 8)
+		for i := range data {
+			data[i] = random.NormFloat64()
+		}
+		run := func(apart func(*Tape, func() *Variable) *Variable) (all [][]float64) {
+			tape := NewTape(b.ctx, b.rt)
+			tape.slab = &slab{params: make(map[*Parameter]*Variable)} // its lists grow, and move
+			tape.SetSeed(seed)
+			var leaves []*Variable
+			for i := range 2 {
+				leaves = append(leaves, tape.Leaf(upload(b, data[4*i:4*i+4], 2, 2)))
+			}
+			y := apart(tape, func() *Variable { return p.run(tape, leaves, w, apart) })
+			y = tape.Add(y, tape.Dropout(leaves[0], 0.5)) // the numbers go on behind it
+			loss := tape.Sum(tape.Mul(y, tape.Param(w)))
+			_, err := tape.Backward(loss)
+			require.NoError(t, err, "seed %d", seed)
+			all = append(all, read[float64](b, loss.Value()))
+			for _, l := range leaves {
+				if l.Grad() != nil {
+					all = append(all, read[float64](b, l.Grad()))
+				}
+			}
+			all = append(all, read[float64](b, w.Grad()))
+			require.NoError(t, w.ZeroGrad(b.ctx))
+			require.NoError(t, tape.Close())
+			return all
+		}
+		want := run((*Tape).Frame)
+		calls := 0
+		got := run(func(t *Tape, f func() *Variable) *Variable {
+			return t.Checkpoint(func() *Variable { calls++; return f() })
+		})
+		require.Equal(t, want, got, "seed %d", seed)
+		calls -= parts(p)
+		rerun += calls
+	}
+	require.Greater(t, rerun, 150, "functions run again")
+}
+
+// parts is how many parts there are.
+func parts(p *part) int {
+	n := 1
+	for _, s := range p.steps {
+		if s.inner != nil {
+			n += parts(s.inner)
+		}
+	}
+	return n
+}
+
+// TestActivationCheckpointOfLayers: models train as without, to the bit, running statistics of batch norms included, under the
+// same names; and a checkpoint in a step costs less memory.
+func TestActivationCheckpointOfLayers(t *testing.T) {
+	b := open(t, 256<<20)
+	whole := func(l Layer) Layer { return l }
+	for name, c := range map[string]struct {
+		layers func(in *Initializer, wrap func(Layer) Layer) Sequential
+		shape  []int
+	}{
+		"pictures": {func(in *Initializer, wrap func(Layer) Layer) (s Sequential) {
+			for range 3 {
+				s = append(s, wrap(Sequential{in.Conv2d(3, 3, 3, Padding(1)), in.BatchNorm(3), GELU{}, &Dropout{P: 0.3}}))
+			}
+			return append(s, Flatten{})
+		}, []int{4, 3, 6, 6}},
+		"rows": {func(in *Initializer, wrap func(Layer) Layer) (s Sequential) {
+			for range 4 {
+				s = append(s, wrap(Sequential{in.LayerNorm(8), in.Linear(8, 64), ReLU{}, in.Linear(64, 8)}))
+			}
+			return s
+		}, []int{256, 8}},
+	} {
+		train := func(wrap func(Layer) Layer) (all [][]float64, names []string, peak int64) {
+			in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
+			model := c.layers(in, wrap)
+			opt := in.SGD(model.Parameters(), SGDConfig{LR: new(0.01)})
+			data := make([]float64, elements(c.shape))
+			for i := range data {
+				data[i] = float64(i*29%31)/31 - 0.4
+			}
+			x := in.Tensor(data, c.shape...)
+			require.NoError(t, in.Err())
+			for i, tape := range in.Steps(3) {
+				b.cache.ResetPeakStats()
+				y := model.Forward(tape, tape.Input(x))
+				loss := tape.Mean(tape.Mul(y, y))
+				tape.Minimize(loss, opt)
+				all = append(all, []float64{loss.Item()})
+				require.NoError(t, tape.Err(), "step %d", i)
+				peak = b.cache.MaxMemoryAllocated()
+			}
+			state, err := StateDict(model)
+			require.NoError(t, err)
+			for _, n := range state {
+				names = append(names, n.Name)
+				if n.Tensor.Dtype() == tensor.Float64 {
+					all = append(all, read[float64](b, n.Tensor))
+				}
+			}
+			require.NoError(t, in.Close())
+			return all, names, peak
+		}
+		want, names, peak := train(whole)
+		got, same, less := train(Checkpointed)
+		require.Equal(t, want, got, name)
+		require.Equal(t, names, same, name)
+		require.Less(t, less, peak, name)
+	}
+}
+
+// TestActivationCheckpointMemory: between the passes nothing of a checkpoint is in memory but its result, and while one runs
+// again no other one's values are.
+func TestActivationCheckpointMemory(t *testing.T) {
+	b := open(t, 64<<20)
+	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	const n, inner, count = 1024, 6, 5 // float64s of a value; values in a checkpoint; checkpoints
+	x := upload(b, make([]float64, n))
+	block := func(tape *Tape, x *Variable) *Variable {
+		for range inner {
+			x = tape.Tanh(x)
+		}
+		return x
+	}
+	run := func(apart func(*Tape, func() *Variable) *Variable) (between, peak int64) {
+		tape := NewTape(b.ctx, b.rt)
+		y := tape.Leaf(x)
+		for range count {
+			in := y
+			y = apart(tape, func() *Variable { return block(tape, in) })
+		}
+		loss := tape.Sum(y)
+		y.Release()
+		between = b.bytes() / (8 * n)
+		b.cache.ResetPeakStats()
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		peak = (b.cache.MaxMemoryAllocated() - b.ownBytes) / (8 * n)
+		require.EqualValues(t, 2, b.bytes()/(8*n), "x and its gradient")
+		require.NoError(t, tape.Close())
+		return between, peak
+	}
+	between, peak := run((*Tape).Checkpoint)
+	require.EqualValues(t, 1+count-1, between, "x, and what lies between the checkpoints")
+	require.LessOrEqual(t, peak, int64(1+count-1+inner+2), "those, one checkpoint's values, and two gradients")
+	between, _ = run((*Tape).Frame)
+	require.EqualValues(t, 1+count*inner, between)
+}
+
+// TestActivationCheckpointReleases: what the program releases outside, or the function inside, of what it was given.
+func TestActivationCheckpointReleases(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{0.5, 2}, 2)
+	for _, inside := range []bool{false, true} {
+		tape := NewTape(b.ctx, b.rt)
+		leaf := tape.Leaf(x)
+		h := tape.Tanh(leaf)
+		y := tape.Checkpoint(func() *Variable {
+			z := tape.Mul(h, h)
+			if inside {
+				h.Release()
+			}
+			return tape.Tanh(z)
+		})
+		h.Release()
+		require.False(t, h.Value().Released(), "Backward needs it")
+		_, err := tape.Backward(tape.Sum(y))
+		require.NoError(t, err)
+		require.True(t, h.Value().Released())
+		plain := b.grads(func(t *Tape, vs []*Variable) *Variable {
+			h := t.Tanh(vs[0])
+			return t.Tanh(t.Mul(h, h))
+		}, []float64{0.5, 2})
+		require.Equal(t, plain[0], read[float64](b, leaf.Grad()))
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestActivationCheckpointLabels: what is computed again is an activation of its module, and not a gradient.
+func TestActivationCheckpointLabels(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, make([]float64, 1000))
+	tape := NewTape(memcache.WithStep(b.ctx, 9), b.rt)
+	v := tape.Leaf(x)
+	var seen []memcache.Label
+	y := tape.Module("block", func() *Variable {
+		return tape.Checkpoint(func() *Variable {
+			return tape.Module("inner", func() *Variable {
+				y := tape.Tanh(v)
+				seen = append(seen, y.Value().Label())
+				return tape.Tanh(y)
+			})
+		})
+	})
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.Equal(t, memcache.CategoryGradient, v.Grad().Label().Category)
+	require.NoError(t, tape.Close())
+	want := memcache.Label{Module: "block.inner", Category: memcache.CategoryActivation, Step: 9}
+	require.Equal(t, []memcache.Label{want, want}, seen)
+}
+
+// TestActivationCheckpointKeep: what the function keeps of each run lives until Close.
+func TestActivationCheckpointKeep(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Leaf(x)
+	var kept []*Variable
+	y := tape.Checkpoint(func() *Variable {
+		kept = append(kept, tape.Tanh(v).Keep())
+		return tape.Tanh(kept[len(kept)-1])
+	})
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.Len(t, kept, 2)
+	require.Equal(t, read[float64](b, kept[0].Value()), read[float64](b, kept[1].Value()))
+	require.NoError(t, tape.Close())
+	require.True(t, kept[0].Value().Released() && kept[1].Value().Released())
+}
+
+// TestActivationCheckpointOfAFunctionOfItsOwn: what an operation of the program's saved is released in between.
+func TestActivationCheckpointOfAFunctionOfItsOwn(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Leaf(x)
+	var saved []*tensor.Tensor
+	y := tape.Checkpoint(func() *Variable {
+		return tape.Func("Twice", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) {
+			own, err := c.Runtime().MulScalar(c.Context(), c.Input(0), 3)
+			if err != nil {
+				return nil, err
+			}
+			c.Save(own)
+			saved = append(saved, own)
+			return c.Runtime().MulScalar(c.Context(), c.Input(0), 2)
+		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
+		})
+	})
+	require.Len(t, saved, 1)
+	require.True(t, saved[0].Released())
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.True(t, saved[1].Released())
+	require.Equal(t, []float64{3, 6}, read[float64](b, v.Grad()))
+	require.NoError(t, tape.Close())
+}
+
+// TestActivationCheckpointWithoutGradients is a frame, and what has none is not run again.
+func TestActivationCheckpointWithoutGradients(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	for _, record := range []bool{true, false} {
+		tape := newTape(b.ctx, b.rt, record)
+		v, runs := tape.Input(x), 0
+		y := tape.Checkpoint(func() *Variable {
+			runs++
+			h := tape.Tanh(v)
+			return tape.Add(h, tape.Mul(h, h))
+		})
+		require.Same(t, v, tape.Checkpoint(func() *Variable { _ = tape.Tanh(v); return v }))
+		loss := tape.Sum(y)
+		require.NoError(t, tape.Err())
+		require.Len(t, tape.nodes, 0)
+		require.Equal(t, 1, runs)
+		_, err := tape.Backward(loss)
+		require.ErrorIs(t, err, ErrNoGrad)
+		require.ErrorIs(t, tape.Close(), ErrNoGrad)
+	}
+}
+
+// TestActivationCheckpointWithoutASeed: random numbers are the same in both runs, without anybody having said which.
+func TestActivationCheckpointWithoutASeed(t *testing.T) {
+	b := open(t, 64<<20)
+	ones := make([]float64, 256)
+	for i := range ones {
+		ones[i] = 1
+	}
+	x := upload(b, ones)
+	tape := NewTape(context.Background(), b.rt)
+	v := tape.Leaf(x)
+	var runs [][]float64
+	y := tape.Checkpoint(func() *Variable {
+		y := tape.Dropout(v, 0.5)
+		runs = append(runs, read[float64](b, y.Value()))
+		return y
+	})
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, errors.Join(err))
+	require.Len(t, runs, 2)
+	require.Equal(t, runs[0], runs[1])
+	require.Equal(t, runs[0], read[float64](b, v.Grad()), fmt.Sprint(len(runs)))
+	require.NoError(t, tape.Close())
+}

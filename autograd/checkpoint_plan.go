@@ -1,0 +1,187 @@
+package autograd
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// CheckpointPlan chooses which layers of a model are checkpointed, so that a step's memory keeps within a budget and as little as
+// possible is computed twice. Its layers run plainly until Choose, for which one step is profiled:
+//
+//	var plan autograd.CheckpointPlan
+//	for i, b := range blocks {
+//		blocks[i] = plan.Layer(fmt.Sprint("blocks.", i), b)
+//	}
+//	… one step in a scope of the cache …
+//	estimate, err := plan.Choose(scope.EndProfile(), 8<<30)
+//
+// The zero plan is ready to use. It and its layers belong to one goroutine at a time.
+type CheckpointPlan struct {
+	parts []*planned
+}
+
+// planned is a layer of a plan.
+type planned struct {
+	Layer
+	name   string // its module
+	chosen bool
+	result int64 // bytes of what Forward last returned, which a checkpoint does not save
+}
+
+// Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]), with what the step's context
+// names before it; modules inside it count for it. Parameters and buffers are l's.
+func (p *CheckpointPlan) Layer(name string, l Layer) Layer {
+	part := &planned{Layer: Checkpointed(l), name: name}
+	p.parts = append(p.parts, part)
+	return part
+}
+
+// Forward is the layer's, in a checkpoint or not.
+func (p *planned) Forward(t *Tape, x *Variable) (y *Variable) {
+	l := p.Layer
+	if inner := l.(checkpointed).Layer; !p.chosen && inner != nil {
+		l = inner
+	}
+	if y = l.Forward(t, x); y != nil && y.value != nil {
+		p.result = y.value.Bytes()
+	}
+	return y
+}
+
+// Buffers are the layer's.
+func (p *planned) Buffers() []NamedTensor { return p.Layer.(Buffered).Buffers() }
+
+// Chosen are the names of the layers that are checkpointed.
+func (p *CheckpointPlan) Chosen() (names []string) {
+	for _, part := range p.parts {
+		if part.chosen {
+			names = append(names, part.name)
+		}
+	}
+	return names
+}
+
+// Choose chooses anew. peak is who held the memory at the peak of a step in which none of the layers was checkpointed
+// ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the bytes that may be allocated. It returns what a step will
+// allocate at most. That is reckoned for the backward pass of each layer, when there are the activations of the layers
+// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it; with
+// whatever else the step held by the profile. The plan's layers run in the order in which they were added to it.
+//
+// If the budget can't be kept, all layers are chosen that help, and the error says what would be needed.
+func (p *CheckpointPlan) Choose(peak memcache.Profile, budget int64) (estimate int64, err error) {
+	c := newSelection(p.parts, peak)
+	for c.most() > budget && c.add(budget) {
+	}
+	c.prune(budget)
+	for i, part := range p.parts {
+		part.chosen = c.chosen[i]
+	}
+	if estimate = c.most(); estimate > budget {
+		return estimate, fmt.Errorf("autograd: Choose: %w: a step needs %d bytes with the %d layers checkpointed that help, and the budget is %d",
+			ErrInvalid, estimate, len(p.Chosen()), budget)
+	}
+	return estimate, nil
+}
+
+// selection is one of the parts, by number, and what they hold, in bytes.
+type selection struct {
+	chosen  []bool
+	held    []int64 // activations, until the backward pass has come to the part
+	results []int64 // of these, what a checkpoint leaves
+	grads   []int64 // of parameters, from then on
+	fixed   int64   // all else
+}
+
+func newSelection(parts []*planned, peak memcache.Profile) *selection {
+	n := len(parts)
+	c := &selection{chosen: make([]bool, n), held: make([]int64, n), results: make([]int64, n), grads: make([]int64, n)}
+	for i, part := range parts {
+		for _, h := range peak.Holdings {
+			if h.Label.Category == memcache.CategoryActivation && inModule(h.Label.Module, part.name) {
+				c.held[i] += h.Bytes
+			}
+		}
+		c.results[i] = min(part.result, c.held[i])
+		for _, w := range part.Parameters() {
+			if w.Parameter.RequiresGrad() && w.Parameter.value != nil {
+				c.grads[i] += w.Parameter.value.Bytes()
+			}
+		}
+	}
+	c.fixed = peak.Allocated - c.most()
+	return c
+}
+
+// worst is the part in whose backward pass the most is held, and how much.
+func (c *selection) worst() (at int, bytes int64) {
+	now, at := c.fixed, -1
+	for _, g := range c.grads {
+		now += g
+	}
+	for i, held := range c.held {
+		if i > 0 {
+			now -= c.grads[i-1]
+		}
+		if at < 0 || now+held > bytes {
+			at, bytes = i, now+held
+		}
+		if c.chosen[i] {
+			held = c.results[i]
+		}
+		now += held
+	}
+	if at < 0 {
+		bytes = c.fixed
+	}
+	return at, bytes
+}
+
+func (c *selection) most() int64 {
+	_, bytes := c.worst()
+	return bytes
+}
+
+// add chooses one part more for the worst moment: the smallest one that is enough for it, or the largest one. It reports whether
+// there is any.
+func (c *selection) add(budget int64) bool {
+	at, bytes := c.worst()
+	best, most := -1, int64(0)
+	for i := range max(at, 0) {
+		saves := c.held[i] - c.results[i]
+		if c.chosen[i] || saves <= 0 {
+			continue
+		}
+		enough, was := bytes-saves <= budget, bytes-most <= budget && best >= 0
+		if best < 0 || enough && (!was || saves < most) || !enough && !was && saves > most {
+			best, most = i, saves
+		}
+	}
+	if best >= 0 {
+		c.chosen[best] = true
+	}
+	return best >= 0
+}
+
+// prune leaves out what is not needed after all, the largest first.
+func (c *selection) prune(budget int64) {
+	order := make([]int, len(c.held))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.held[b], c.held[a]) })
+	most := max(budget, c.most())
+	for _, i := range order {
+		if c.chosen[i] {
+			if c.chosen[i] = false; c.most() > most {
+				c.chosen[i] = true
+			}
+		}
+	}
+}
+
+// inModule reports whether a module's path is that of a part, or inside it.
+func inModule(path, part string) bool { return path == part || strings.HasPrefix(path, part+".") }

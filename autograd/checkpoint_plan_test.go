@@ -1,0 +1,188 @@
+package autograd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// TestActivationCheckpointPlan: for budgets from what a step takes to what it takes with all checkpointed, the steps keep to the
+// estimate and the budget, the losses are the same, and a larger budget never computes more again.
+func TestActivationCheckpointPlan(t *testing.T) {
+	b := open(t, 256<<20)
+	var plan CheckpointPlan
+	in := Init(b.ctx, b.rt, Seed(3))
+	var model Sequential
+	widths := []int{512, 64, 256, 512, 128, 256}
+	for i, n := range widths {
+		block := Sequential{in.Linear(32, n), GELU{}, in.Linear(n, n), GELU{}, in.Linear(n, 32)}
+		require.NoError(t, NameModules(struct{ Block Layer }{block}))
+		model = append(model, plan.Layer(fmt.Sprint("net.", i), block))
+	}
+	require.NoError(t, NameModules(model))
+	x := in.Tensor(make([]float64, 512*32), 512, 32)
+	require.NoError(t, in.Err())
+	step := func() (loss float64, peak memcache.Profile) {
+		ctx, scope := b.cache.Scope(memcache.WithModule(b.ctx, "net"), "step")
+		tape := NewTape(ctx, b.rt)
+		y := tape.Mean(tape.Abs(model.Forward(tape, tape.Input(x))))
+		_, err := tape.Backward(y)
+		require.NoError(t, err)
+		loss = y.Item()
+		require.NoError(t, tape.Close())
+		for _, p := range model.Parameters() {
+			require.NoError(t, p.ZeroGrad(b.ctx))
+		}
+		return loss, scope.EndProfile()
+	}
+	step()
+	want, plain := step()
+	smallest, err := plan.Choose(plain, 0)
+	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorContains(t, err, fmt.Sprintf("a step needs %d bytes", smallest))
+	require.NotEmpty(t, plan.Chosen())
+	require.Less(t, smallest, plain.Allocated*7/10)
+
+	counts := map[int]bool{}
+	for i := range int64(20) {
+		budget := smallest + (plain.Allocated-smallest)*i/19
+		estimate, err := plan.Choose(plain, budget)
+		require.NoError(t, err)
+		require.LessOrEqual(t, estimate, budget)
+		counts[len(plan.Chosen())] = true
+		loss, peak := step()
+		require.Equal(t, want, loss)
+		t.Logf("budget %d, estimate %d, peak %d: %v", budget, estimate, peak.Allocated, plan.Chosen())
+		require.LessOrEqual(t, float64(peak.Allocated), 1.05*float64(estimate), "budget %d: %v", budget, plan.Chosen())
+	}
+	require.Empty(t, plan.Chosen())
+	require.Greater(t, len(counts), 2)
+	require.NoError(t, in.Close())
+}
+
+// TestActivationCheckpointPlanCounts what a profile says, and no more.
+func TestActivationCheckpointPlanCounts(t *testing.T) {
+	holding := func(module string, c memcache.Category, bytes int64) memcache.Holding {
+		return memcache.Holding{Label: memcache.Label{Module: module, Category: c}, Bytes: bytes}
+	}
+	profile := memcache.Profile{Allocated: 1000, Holdings: []memcache.Holding{
+		holding("net.a", memcache.CategoryActivation, 100), holding("net.a.inner", memcache.CategoryActivation, 50), holding("net.a", memcache.CategoryParameter, 200),
+		holding("net.ab", memcache.CategoryActivation, 300), holding("b", memcache.CategoryActivation, 250), holding("net", memcache.CategoryActivation, 100),
+	}}
+	var plan CheckpointPlan
+	for _, name := range []string{"net.a", "net.ab", "b", "none"} {
+		plan.Layer(name, Sequential{})
+	}
+	plan.parts[1].result = 200
+	for _, c := range []struct {
+		budget, estimate int64
+		chosen           []string
+	}{
+		{1000, 1000, nil},              // in the backward pass of b: 300 that are none of the layers', 150 of a, 300 of ab, 250
+		{999, 900, []string{"net.ab"}}, // 200 of its 300 stay
+		{899, 850, []string{"net.a"}},
+		{849, 750, []string{"net.a", "net.ab"}},
+		{750, 750, []string{"net.a", "net.ab"}},
+	} {
+		estimate, err := plan.Choose(profile, c.budget)
+		require.NoError(t, err, c.budget)
+		require.Equal(t, c.chosen, plan.Chosen(), c.budget)
+		require.Equal(t, c.estimate, estimate, c.budget)
+	}
+	at, err := plan.Choose(profile, 749)
+	require.ErrorContains(t, err, "a step needs 750 bytes with the 2 layers checkpointed that help, and the budget is 749")
+	require.EqualValues(t, 750, at)
+	require.Equal(t, []string{"net.a", "net.ab"}, plan.Chosen())
+	estimate, err := new(CheckpointPlan).Choose(profile, 5000)
+	require.NoError(t, err)
+	require.EqualValues(t, 1000, estimate)
+	_, err = new(CheckpointPlan).Choose(profile, 999)
+	require.ErrorContains(t, err, "a step needs 1000 bytes with the 0 layers checkpointed that help, and the budget is 999")
+}
+
+// TestActivationCheckpointPlanOfNoLayer reports it like any other.
+func TestActivationCheckpointPlanOfNoLayer(t *testing.T) {
+	b := open(t, 64<<20)
+	var plan CheckpointPlan
+	l := plan.Layer("x", nil)
+	require.Empty(t, l.Parameters())
+	tape := NewTape(b.ctx, b.rt)
+	l.Forward(tape, tape.Input(upload(b, []float64{1}, 1)))
+	require.ErrorIs(t, tape.Close(), ErrInvalid)
+}
+
+// TestActivationCheckpointPlanAgainstAllChoices: the plan leaves nothing out that helps, and chooses nothing that it could do without: against all choices of random
+// layers.
+func TestActivationCheckpointPlanAgainstAllChoices(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	costs, plans := 0.0, 0.0
+	for range 400 {
+		n := 1 + random.IntN(7)
+		c := &selection{chosen: make([]bool, n), fixed: random.Int64N(1000)}
+		for range n {
+			held := random.Int64N(1000)
+			c.held, c.results, c.grads = append(c.held, held), append(c.results, random.Int64N(held+1)), append(c.grads, random.Int64N(300))
+		}
+		// What is held in the backward pass of each layer, added up anew.
+		most := func(chosen int) (bytes int64) {
+			for i := range n {
+				now := c.fixed + c.held[i]
+				for j := range n {
+					switch {
+					case j >= i:
+						now += c.grads[j]
+					case chosen&(1<<j) != 0:
+						now += c.results[j]
+					default:
+						now += c.held[j]
+					}
+				}
+				bytes = max(bytes, now)
+			}
+			return bytes
+		}
+		cost := func(chosen int) (bytes int64) {
+			for i := range n {
+				if chosen&(1<<i) != 0 {
+					bytes += c.held[i]
+				}
+			}
+			return bytes
+		}
+		require.Equal(t, most(0), c.most())
+		all := 1<<n - 1
+		budget := most(all) + random.Int64N(most(0)-most(all)+1)
+		for c.most() > budget && c.add(budget) {
+		}
+		c.prune(budget)
+		mine := 0
+		for i, yes := range c.chosen {
+			if yes {
+				mine |= 1 << i
+			}
+		}
+		require.Equal(t, most(mine), c.most())
+		require.LessOrEqual(t, c.most(), budget)
+		best := int64(1 << 60)
+		for chosen := range all + 1 {
+			if most(chosen) <= budget {
+				best = min(best, cost(chosen))
+			}
+		}
+		for i := range n {
+			if mine&(1<<i) != 0 {
+				require.Greater(t, most(mine&^(1<<i)), budget, "layer %d is computed again for nothing", i)
+			}
+		}
+		if best > 0 {
+			costs += float64(cost(mine)) / float64(best)
+			plans++
+		}
+	}
+	require.Less(t, costs/plans, 1.2, "what is computed again, by the least that would do")
+	t.Logf("%.3f of the least", costs/plans)
+}
