@@ -7,8 +7,8 @@ func NewOfShards(dev device.Device, cfg Config, shards int) *Pool { return newPo
 
 // UseShard lets this processor's next calls use shard i.
 func (p *Pool) UseShard(i int) {
-	p.hints.Get()
-	p.hints.Put(p.shards[i%len(p.shards)])
+	p.cache.hints.Get()
+	p.cache.hints.Put(p.cache.shards[i%len(p.cache.shards)])
 }
 
 // RoundSize is roundSize.

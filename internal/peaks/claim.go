@@ -4,7 +4,7 @@ package peaks
 // turns: the sum stays below the peak while each shard's use rises and falls. Only AddStopped, with all locks, raises a
 // peak, and a program whose steps repeat stops raising it.
 
-// claim takes what the changes need out of the unused quotas of other shards, and reports whether that was enough. The
+// claim is tryAdd with what the changes need out of the unused quotas of other shards, if that is enough. The
 // others' locks are only tried, so that their order does not matter; who is busy is passed over. It begins with who
 // could give the last time. s is locked.
 func (s *Shard) claim(changes []Change) bool {
@@ -19,7 +19,7 @@ func (s *Shard) claim(changes []Change) bool {
 			s.take(o, changes, true)
 		}
 		o.mu.Unlock()
-		if s.fits(changes) {
+		if s.tryAdd(changes) {
 			s.donor = donor
 			return true
 		}
@@ -57,33 +57,32 @@ func take(quota *int64, need int64, other *int64, used int64, generous bool) {
 func (s *Shard) AddStopped(changes ...Change) bool {
 	l := s.ledger
 	for _, c := range changes {
-		if limit := max(l.limits[c.Gauge], 0); c.N > 0 && limit != NoLimit && l.Total(c.Gauge).Current+c.N > limit {
+		if limit := max(l.limits[c.Gauge], 0); limit != NoLimit && l.Total(c.Gauge).Current+c.N > limit {
 			return false
 		}
 	}
 	for _, o := range *l.shards.Load() {
-		if s.fits(changes) {
-			break
-		}
 		if o != s {
 			s.take(o, changes, false)
 		}
 	}
 	// As long as another shard had unused quota the sum was below the peak. Now it has none: what is missing is new.
+	var rose []func()
 	for _, c := range changes {
 		g := &s.gauges[c.Gauge]
-		l.peaks[c.Gauge] += raise(&g.quota, g.used+c.N)
-	}
-	s.apply(changes)
-	for w, window := range l.windows {
-		for _, c := range changes {
-			if n := raise(&s.quotas[w][c.Gauge], s.gauges[c.Gauge].used); n > 0 {
-				window.peaks[c.Gauge] += n
-				if window.rose != nil {
-					window.rose(c.Gauge)
-				}
+		need := g.used + c.N
+		l.peaks[c.Gauge] += raise(&g.quota, need)
+		for w, window := range l.windows {
+			n := raise(&s.quotas[w][c.Gauge], need)
+			window.peaks[c.Gauge] += n
+			if n > 0 && window.rose != nil {
+				rose = append(rose, func() { window.rose(c.Gauge) })
 			}
 		}
+	}
+	s.tryAdd(changes) // it fits
+	for _, f := range rose {
+		f()
 	}
 	return true
 }

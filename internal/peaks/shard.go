@@ -39,10 +39,14 @@ func (s *Shard) Unlock() { s.mu.Unlock() }
 // may be unlocked, if the shard's quotas are not enough: so the caller takes out what it subtracts before, and puts in
 // what it adds after, and nobody finds there what is not counted.
 func (s *Shard) Add(changes ...Change) bool {
-	if s.fits(changes) || s.claim(changes) {
-		s.apply(changes)
+	if s.tryAdd(changes) || s.claim(changes) {
 		return true
 	}
+	return s.addWithAll(changes)
+}
+
+// addWithAll is Add with all shards locked. s is locked, before and after.
+func (s *Shard) addWithAll(changes []Change) bool {
 	// Another shard may be waiting for this one, so it is let go before all are locked.
 	s.ledger.delayed.Add(1)
 	s.mu.Unlock()
@@ -53,27 +57,27 @@ func (s *Shard) Add(changes ...Change) bool {
 	return ok
 }
 
-// fits reports whether the changes leave every gauge within its quotas. What falls always does: use is within quota.
-func (s *Shard) fits(changes []Change) bool {
-	for _, c := range changes {
-		if g := &s.gauges[c.Gauge]; c.N > g.quota-g.used {
-			return false
-		}
+// tryAdd is Add within the shard's quotas. It is what most operations of a program pay: one pass, which is undone if
+// it was too much.
+func (s *Shard) tryAdd(changes []Change) bool {
+	gauges := s.gauges
+	beyond := int64(0) // its sign bit is set if one is: one branch in place of many
+	for i := range changes {
+		g, n := &gauges[changes[i].Gauge], changes[i].N
+		g.used += n
+		g.added += max(n, 0)
+		beyond |= g.quota - g.used
 	}
 	for _, quotas := range s.quotas {
 		for _, c := range changes {
-			if c.N > quotas[c.Gauge]-s.gauges[c.Gauge].used {
-				return false
-			}
+			beyond |= quotas[c.Gauge] - gauges[c.Gauge].used
 		}
 	}
-	return true
-}
-
-func (s *Shard) apply(changes []Change) {
-	for _, c := range changes {
-		g := &s.gauges[c.Gauge]
-		g.used += c.N
-		g.added += max(c.N, 0)
+	if beyond < 0 {
+		for _, c := range changes {
+			gauges[c.Gauge].used -= c.N
+			gauges[c.Gauge].added -= max(c.N, 0)
+		}
 	}
+	return beyond >= 0
 }
