@@ -18,7 +18,7 @@ import (
 func busyPool(t *testing.T) *Pool {
 	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, Config{MaxCachedBytes: 1 << 20}, 2)
-	p.cache.hints.New = func() any { return p.cache.shards[0] }
+	p.cache.processor = func() int { return 0 }
 	stream := cisterntest.Stream(t, dev)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)

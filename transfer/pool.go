@@ -45,7 +45,7 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	if cfg.MaxBytes < 0 {
 		return nil, fmt.Errorf("transfer: New with MaxBytes %d: %w: want 1 or more, or 0 for no limit", cfg.MaxBytes, ErrRange)
 	}
-	return newPool(dev, cfg, min(2*runtime.GOMAXPROCS(0), maxShards)), nil
+	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
 }
 
 // newPool is New with checked options.

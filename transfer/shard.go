@@ -1,23 +1,19 @@
 package transfer
 
 import (
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/internal/peaks"
+	"github.com/cistern-ml/cistern/transfer/internal/processor"
 )
 
-const (
-	maxShards      = 64 // bounds what a miss looks at
-	manyCollisions = 16 // of two processors in a shard, before one moves
-)
+// maxShards bounds what a miss looks at.
+const maxShards = 64
 
 // cache has the slabs that no buffer has: idle ones, and those that wait for copies.
 //
-// It is cut into shards so that goroutines on different processors share no lock. Go has no number of a processor to ask
-// for; a sync.Pool of hints comes near, since each processor has its own part. What a processor releases it finds in its
-// own shard again. Where it finds nothing it searches the others, one at a time, and only then does the driver get
+// It is cut into shards so that goroutines on different processors share no lock. What a processor releases it finds in
+// its own shard again. Where it finds nothing it searches the others, one at a time, and only then does the driver get
 // asked. So a Get waits for no more than one lock, and goroutines that have fewer slabs than there are processors share
 // them as chance has it, until one of them finds none and there is one more.
 //
@@ -30,10 +26,9 @@ type cache struct {
 	budget   int64 // Config.MaxCachedBytes
 	perClass int64 // Config.MaxCachedBuffers
 
-	shards    []*shard      // as many as twice the processors, 64 at most
-	hints     sync.Pool     // of *shard: which one a processor uses
-	nextShard atomic.Uint32 // of the next processor that has no hint
-	excessive atomic.Bool   // there may be something for trim to do
+	shards    []*shard    // one for each processor, 64 at most
+	processor func() int  // the number of the caller's
+	excessive atomic.Bool // there may be something for trim to do
 
 	evicted []*slab // for the next trim to free; guarded by the locks of all shards
 }
@@ -43,7 +38,6 @@ type shard struct {
 	*peaks.Shard        // its lock, which guards all of this, and what is counted
 	cache        *cache // whose it is
 	closed       bool
-	collisions   int            // how often it was found locked
 	hits, misses int64          // Gets that were served from here, and by the driver
 	tick         uint64         // counts what becomes idle
 	idle         [classes]*slab // by class, the last released on top
@@ -62,22 +56,13 @@ func (c *cache) init(shards int) {
 	for range shards {
 		c.shards = append(c.shards, &shard{Shard: c.ledger.Join(), cache: c})
 	}
-	c.hints.New = func() any { return c.shards[c.nextShard.Add(1)%uint32(shards)] }
+	c.processor = processor.Number
 }
 
-// lockShard locks the shard that this processor uses. Where two use the same, one of them moves to
-// another soon.
+// lockShard locks the shard that this processor uses.
 func (c *cache) lockShard() *shard {
-	sh := c.hints.Get().(*shard)
-	next := sh
-	if !sh.TryLock() {
-		sh.Lock()
-		if sh.collisions++; sh.collisions == manyCollisions {
-			sh.collisions = 0
-			next = c.shards[rand.IntN(len(c.shards))]
-		}
-	}
-	c.hints.Put(next)
+	sh := c.shards[uint(c.processor())%uint(len(c.shards))]
+	sh.Lock()
 	return sh
 }
 

@@ -13,7 +13,7 @@ import (
 func newShards(t *testing.T, cfg Config, shards int) *Pool {
 	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, cfg, shards)
-	p.cache.hints.New = func() any { return p.cache.shards[shards-1] }
+	p.cache.processor = func() int { return shards - 1 }
 	t.Cleanup(func() {
 		require.NoError(t, p.Close())
 		require.NoError(t, dev.Close())
