@@ -240,20 +240,26 @@ var captureTests = []test{
 	{"a graph can be given the parameters of another", func(f *fixture) {
 		const n = 64
 		s, side, fork, join := f.stream(), f.stream(), f.event(false), f.event(false)
-		graph := func(p device.Ptr, value byte) device.Graph {
-			return f.captured(s, func() {
-				require.NoError(f, s.Memset(p, value, n))
-				require.NoError(f, s.Record(fork))
-				require.NoError(f, side.Wait(fork))
-				f.addOne(side, p, n)
-				require.NoError(f, side.Record(join))
-				require.NoError(f, s.Wait(join))
-				f.addOne(s, p, n/2)
-			})
-		}
 		p, err := f.dev.Alloc(n)
 		require.NoError(f, err)
 		q := f.alloc(n)
+		at := p
+		branched := func(first, last func()) {
+			first()
+			require.NoError(f, s.Record(fork))
+			require.NoError(f, side.Wait(fork))
+			f.addOne(side, at, n)
+			require.NoError(f, side.Record(join))
+			require.NoError(f, s.Wait(join))
+			f.addOne(s, at, n/2)
+			last()
+		}
+		graph := func(p device.Ptr, value byte) device.Graph {
+			at = p
+			return f.captured(s, func() {
+				branched(func() { require.NoError(f, s.Memset(p, value, n)) }, func() {})
+			})
+		}
 		f.fill(s, q, n, 100)
 		g, with := graph(p, 1), graph(q, 50)
 		release := f.block(s)
@@ -277,6 +283,8 @@ var captureTests = []test{
 				f.addOne(s, q, n)
 				f.addOne(s, q, n)
 			},
+			func() { branched(func() { f.addOne(s, q, n) }, func() {}) },
+			func() { branched(func() { require.NoError(f, s.Memset(q, 0, n)) }, func() { f.addOne(s, q, n) }) },
 		} {
 			f.refused(g.Update(f.captured(s, different)), device.ErrInvalid)
 		}

@@ -74,6 +74,8 @@ var graphTests = []test{
 	{"the Launch may be reused as soon as it was captured", func(f *fixture) {
 		const n = 64
 		s, p, q := f.stream(), f.alloc(n), f.alloc(n)
+		f.fill(s, q, n, 9)
+		f.synchronize(s)
 		g := f.captured(s, func() {
 			l := f.Fill(f, f.dev, p, n, 1)
 			require.NoError(f, s.Launch(l))
@@ -86,6 +88,7 @@ var graphTests = []test{
 			require.NoError(f, s.Launch(l))
 			*l = device.Launch{}
 		})
+		f.same(filled(n, 9), f.read(s, q, n))
 		require.NoError(f, g.Replay(s))
 		f.same(filled(n, 1), f.read(s, p, n))
 		f.same(filled(n, 2), f.read(s, q, n))

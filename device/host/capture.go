@@ -56,12 +56,10 @@ type program struct {
 func (c *capture) lock() {
 	race.Disable()
 	c.mu.Lock()
-	race.Enable()
 }
 
 //go:norace
 func (c *capture) unlock() {
-	race.Disable()
 	c.mu.Unlock()
 	race.Enable()
 }
@@ -81,10 +79,7 @@ func (c *capture) begin(s *stream) bool {
 //
 //go:norace
 func (c *capture) addLane(s *stream) bool {
-	race.Disable()
-	ok := s.member.of.CompareAndSwap(nil, c)
-	race.Enable()
-	if !ok {
+	if !s.member.of.CompareAndSwap(nil, c) {
 		return false
 	}
 	if c.n == len(c.lanes) {
@@ -198,9 +193,7 @@ func (c *capture) end() (p *program, unjoined *lane, left int, ok bool) {
 			unjoined, left = l, l.work-joined[i]
 		}
 		l.stream.member.lane = nil
-		race.Disable()
 		l.stream.member.of.Store(nil)
-		race.Enable()
 	}
 	c.unlock()
 	return p, unjoined, left, true

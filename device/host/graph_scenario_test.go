@@ -143,7 +143,9 @@ var graphScenarios = map[string]func(x *bench){
 			must(x.b.Wait(x.event))
 			go func() {
 				value = 1
-				if !x.wrong {
+				if x.wrong {
+					must(x.b.Memset(x.noise[0], 1, 64))
+				} else {
 					kernel(x.b)
 				}
 				close(done)
