@@ -45,15 +45,17 @@ func (e *event) open(op string) error {
 // present is the last record, or nil.
 func (e *event) present() *record {
 	race.Disable()
-	defer race.Enable()
-	return e.last.Load()
+	r := e.last.Load()
+	race.Enable()
+	return r
 }
 
 // lastCaptured is the mark of the last record, or nil if that was not captured.
 func (e *event) lastCaptured() *mark {
 	race.Disable()
-	defer race.Enable()
-	return e.captured.Load()
+	m := e.captured.Load()
+	race.Enable()
+	return m
 }
 
 // setCaptured says of the last record that it was captured as m, or not, if m is nil.
