@@ -37,10 +37,17 @@ func (c *cache) total(gauge int) memcache.Stat {
 }
 
 // countOut counts a slab as out that was idle.
-func (sh *shard) countOut(s *slab, requested int64) {
-	sh.Add(peaks.Change{Gauge: gaugeRequests, N: 1}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
-		peaks.Change{Gauge: gaugeActiveBytes, N: s.size()}, peaks.Change{Gauge: gaugeCachedBytes, N: -s.size()},
-		peaks.Change{Gauge: gaugeClass + s.class, N: -1})
+func (sh *shard) countOut(s *slab, requested int64) { sh.move(s, 1, requested) }
+
+// countReturned counts a slab as idle that was out, if the limits allow it: it undoes countOut.
+func (sh *shard) countReturned(s *slab, requested int64) bool { return sh.move(s, -1, -requested) }
+
+// move counts one buffer more, or less, as out, and its slab as not idle, or idle.
+func (sh *shard) move(s *slab, buffers, requested int64) bool {
+	bytes := buffers * s.size()
+	return sh.Add(peaks.Change{Gauge: gaugeRequests, N: buffers}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
+		peaks.Change{Gauge: gaugeActiveBytes, N: bytes}, peaks.Change{Gauge: gaugeCachedBytes, N: -bytes},
+		peaks.Change{Gauge: gaugeClass + s.class, N: -buffers})
 }
 
 // countNew counts a slab that is new, and out.
@@ -53,13 +60,6 @@ func (sh *shard) countNew(s *slab, requested int64) {
 // countReleased counts a buffer as no longer out whose slab is active still.
 func (sh *shard) countReleased(requested int64) {
 	sh.Add(peaks.Change{Gauge: gaugeRequests, N: -1}, peaks.Change{Gauge: gaugeRequestedBytes, N: -requested})
-}
-
-// countReturned counts a slab as idle that was out, if the limits allow it: it undoes countOut.
-func (sh *shard) countReturned(s *slab, requested int64) bool {
-	return sh.Add(peaks.Change{Gauge: gaugeRequests, N: -1}, peaks.Change{Gauge: gaugeRequestedBytes, N: -requested},
-		peaks.Change{Gauge: gaugeActiveBytes, N: -s.size()}, peaks.Change{Gauge: gaugeCachedBytes, N: s.size()},
-		peaks.Change{Gauge: gaugeClass + s.class, N: 1})
 }
 
 // countStopped changes one gauge. All shards are locked.
