@@ -106,7 +106,8 @@ type StreamOptions struct {
 	// Launching sees each kernel of the stream, and each product of a MatrixMultiplier ("matmul"), for timelines; nil: nobody does, at no
 	// cost. It is called on the goroutine of the call, without locks, before the kernel is queued, and the function that it returns
 	// afterwards, with the call's error. What they queue on the stream, such as timed events, comes before and after the kernel, unless
-	// other goroutines queue on it meanwhile. They must not launch. LaunchingHooks makes one of several.
+	// other goroutines queue on it meanwhile. They must not launch. LaunchingHooks makes one of several. A launch that is captured
+	// does not run, and is not seen; each Replay of its graph on the stream is seen as one kernel, "graph".
 	Launching func(s Stream, name string) (launched func(error))
 }
 

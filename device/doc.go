@@ -24,6 +24,19 @@
 // Every queued operation names the memory that it reads and writes. A range that is not inside one live
 // allocation is an error of the call that queues it.
 //
+// # Graphs
+//
+// What is launched again and again can be captured once and queued by one call, on streams that are a [GraphCapturer]:
+//
+//	c := stream.(device.GraphCapturer)
+//	err := c.BeginCapture()
+//	stream.Launch(&device.Launch{...})   // does not run yet
+//	graph, err := c.EndCapture()
+//	for range steps {
+//		err = graph.Replay(stream)
+//	}
+//	err = graph.Close()
+//
 // # Errors
 //
 // An error of a driver call is an [*Error] and names call, device, bytes and code. An error of work that

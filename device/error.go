@@ -24,6 +24,9 @@ var (
 	ErrNoDevice = errors.New("no such device")
 	// ErrUnsupported: the device, its driver or a library of its lacks the feature.
 	ErrUnsupported = errors.New("not supported")
+	// ErrCapturing: the call is not possible while a stream is captured, or on what was captured ([GraphCapturer]). Nothing was
+	// queued, and the capture goes on.
+	ErrCapturing = errors.New("not possible in a capture")
 	// ErrSticky: work on the device failed; the device can only be closed.
 	ErrSticky = errors.New("device is unusable after an earlier error")
 )

@@ -7,8 +7,7 @@ import (
 )
 
 // Builds with the tag invariants compare everything that is counted with everything that is there,
-// after every operation: the lists of each shard, the quotas and allowances, the bytes of each
-// kind. An audit locks all shards and looks at every slab, so that large pools are audited after
+// after every operation: the lists of each shard, the ledger, the bytes of each kind. An audit locks all shards and looks at every slab, so that large pools are audited after
 // some operations only: the cost for each operation stays the same. What tests with random programs
 // find is found where it began, and not where it shows.
 
@@ -31,16 +30,18 @@ func (p *Pool) verify() {
 // audit compares what the pool counts with what its shards and its list of slabs have, and returns
 // how many slabs it looked at.
 func (p *Pool) audit() (slabs int64, err error) {
-	p.lockAll()
-	defer p.unlockAll()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed.Load() {
+	c, d := &p.cache, &p.pinned
+	c.ledger.LockAll()
+	defer c.ledger.UnlockAll()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// While an Add is delayed a slab is in the hands of its caller.
+	if p.closed.Load() || c.ledger.Delayed() > 0 {
 		return 0, nil
 	}
 	// The list of all slabs is what there is; every count must agree with it.
 	var owned, bytes, registered int64
-	for s := p.first; s != nil; s = s.next {
+	for s := d.first; s != nil; s = s.next {
 		if s.next != nil && s.next.prev != s {
 			return 0, fmt.Errorf("the list of slabs is broken behind one of %d bytes", s.size())
 		}
@@ -51,73 +52,50 @@ func (p *Pool) audit() (slabs int64, err error) {
 		owned++
 		bytes += s.size()
 	}
-	if owned != p.allocations.Current || bytes != p.allocatedBytes.Current || registered != p.registered.Current {
+	if n, b := c.total(gaugeAllocations).Current, c.total(gaugeAllocatedBytes).Current; owned != n || bytes != b || registered != d.registered.Current {
 		return 0, fmt.Errorf("%d slabs of %d bytes and %d registered bytes are listed, %d of %d and %d are counted", owned, bytes,
-			registered, p.allocations.Current, p.allocatedBytes.Current, p.registered.Current)
+			registered, n, b, d.registered.Current)
 	}
 	// What is held is at least what is allocated, evicted and being freed; more of it was refused by the driver.
-	leaving := p.freeing
-	for _, s := range p.evicted {
+	leaving := d.freeing
+	for _, s := range c.evicted {
 		leaving += s.size()
 	}
-	if p.allocating < 0 || p.freeing < 0 || p.held.Current < bytes+leaving {
-		return 0, fmt.Errorf("%d bytes are allocated, %d being freed, %d being allocated, and %d held", bytes, leaving, p.allocating, p.held.Current)
+	if d.allocating < 0 || d.freeing < 0 || d.held.Current < bytes+leaving {
+		return 0, fmt.Errorf("%d bytes are allocated, %d being freed, %d being allocated, and %d held", bytes, leaving, d.allocating, d.held.Current)
 	}
-	if held := p.held.Current + p.allocating; p.limit > 0 && held > p.limit {
-		return 0, fmt.Errorf("%d bytes are held and being allocated, MaxBytes is %d", held, p.limit)
+	if held := d.held.Current + d.allocating; d.limit > 0 && held > d.limit {
+		return 0, fmt.Errorf("%d bytes are held and being allocated, MaxBytes is %d", held, d.limit)
 	}
 	// Registered slices are in no gauge of bytes.
-	if active, cached := p.total(gaugeActiveBytes).Current, p.total(gaugeCachedBytes).Current; active+cached != bytes {
+	if active, cached := c.total(gaugeActiveBytes).Current, c.total(gaugeCachedBytes).Current; active+cached != bytes {
 		return 0, fmt.Errorf("%d bytes are active, %d cached and %d allocated", active, cached, bytes)
 	}
-	if err := p.auditQuotas(); err != nil {
+	if err := c.ledger.Audit(); err != nil {
 		return 0, err
 	}
-	return owned, p.auditBudget()
+	return owned, c.audit()
 }
 
-// auditQuotas requires what exact peaks rest on. All shards are locked.
-func (p *Pool) auditQuotas() error {
-	for g := range gauges {
-		var quotas int64
-		for i, sh := range p.shards {
-			if sh.used[g] > sh.quota[g] {
-				return fmt.Errorf("shard %d, gauge %d: %d used, the quota is %d", i, g, sh.used[g], sh.quota[g])
-			}
-			quotas += sh.quota[g]
-		}
-		if t := p.total(g); quotas != p.peaks[g] || t.Current < 0 {
-			return fmt.Errorf("gauge %d: the quotas are %d, the peak is %d, %d are used", g, quotas, p.peaks[g], t.Current)
-		}
-	}
-	if p.peaks[gaugeCachedBytes] > p.budget {
-		return fmt.Errorf("the peak of cached bytes is %d, the budget %d", p.peaks[gaugeCachedBytes], p.budget)
-	}
-	return nil
-}
-
-// auditBudget requires that nothing of the budget and of the places for buffers gets lost. All
-// shards are locked.
-func (p *Pool) auditBudget() error {
-	bytes, buffers := p.byteAllowance, p.bufferAllowance
-	for i, sh := range p.shards {
+// audit compares the shards' lists with what is counted. All shards are locked.
+func (c *cache) audit() error {
+	var bytes int64
+	var buffers [classes]int64
+	for i, sh := range c.shards {
 		if err := sh.audit(); err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)
 		}
-		bytes += sh.byteAllowance + sh.used[gaugeCachedBytes]
-		for class := range buffers {
-			buffers[class] += sh.bufferAllowance[class]
-			for s := sh.idle[class]; s != nil; s = s.below {
-				buffers[class]++
-			}
+		for s := sh.oldest; s != nil; s = s.newer {
+			bytes += s.size()
+			buffers[s.class]++
 		}
 	}
-	if bytes != p.budget {
-		return fmt.Errorf("the shards' parts of the budget of %d bytes are %d", p.budget, bytes)
+	if n := c.total(gaugeCachedBytes).Current; bytes != n {
+		return fmt.Errorf("%d bytes are idle, %d counted", bytes, n)
 	}
 	for class, n := range buffers {
-		if n != p.maxPerClass {
-			return fmt.Errorf("class %d has places for %d buffers of %d", class, n, p.maxPerClass)
+		if counted := c.total(gaugeClass + class).Current; n != counted {
+			return fmt.Errorf("%d buffers of class %d are idle, %d counted", n, class, counted)
 		}
 	}
 	return nil
@@ -127,14 +105,12 @@ func (p *Pool) auditBudget() error {
 func (sh *shard) audit() error {
 	// The stacks by class and the list by age have the same slabs.
 	var idle, byAge []*slab
-	var bytes int64
 	for class, top := range sh.idle {
 		for s := top; s != nil; s = s.below {
 			if s.class != class || s.below != nil && s.below.above != s || s.waiting > 0 || s.tainted || s.serial.Load()%2 > 0 {
 				return fmt.Errorf("an idle slab of %d bytes in class %d: %d waiting, tainted %v", s.size(), class, s.waiting, s.tainted)
 			}
 			idle = append(idle, s)
-			bytes += s.size()
 		}
 	}
 	for s := sh.oldest; s != nil; s = s.newer {
@@ -146,9 +122,8 @@ func (sh *shard) audit() error {
 	if n := len(byAge); n > 0 && sh.newest != byAge[n-1] || n == 0 && sh.newest != nil {
 		return fmt.Errorf("the newest idle slab is not the last of %d", n)
 	}
-	if bytes != sh.used[gaugeCachedBytes] || len(byAge) != len(idle) || sh.byteAllowance < 0 {
-		return fmt.Errorf("%d slabs of %d bytes are idle, %d by age, %d bytes counted, %d left", len(idle), bytes, len(byAge),
-			sh.used[gaugeCachedBytes], sh.byteAllowance)
+	if len(byAge) != len(idle) {
+		return fmt.Errorf("%d slabs are idle, %d by age", len(idle), len(byAge))
 	}
 	// A slab is queued once for each copy that it waits for.
 	orphans, slabs := 0, map[*slab]int{}

@@ -18,7 +18,7 @@ import (
 func busyPool(t *testing.T) *Pool {
 	dev := cisterntest.Host(t, 0)
 	p := newPool(dev, Config{MaxCachedBytes: 1 << 20}, 2)
-	p.hints.New = func() any { return p.shards[0] }
+	p.cache.processor = func() int { return 0 }
 	stream := cisterntest.Stream(t, dev)
 	cache, err := memcache.New(dev, memcache.Config{})
 	require.NoError(t, err)
@@ -32,10 +32,10 @@ func busyPool(t *testing.T) *Pool {
 		require.ErrorContains(t, dev.Close(), "pinned")
 	})
 	for range 3 {
-		p.idleIn(t, p.shards[0], 64)
+		p.idleIn(t, p.cache.shards[0], 64)
 	}
-	p.idleIn(t, p.shards[0], 1000)
-	p.idleIn(t, p.shards[1], 1000)
+	p.idleIn(t, p.cache.shards[0], 1000)
+	p.idleIn(t, p.cache.shards[1], 1000)
 	p.register(100)
 	_, err = p.Get(t.Context(), 5000)
 	require.NoError(t, err)
@@ -51,29 +51,21 @@ func busyPool(t *testing.T) *Pool {
 
 // register puts a slice on the books.
 func (p *Pool) register(bytes int64) *slab {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	s := &slab{pool: p, mem: make([]byte, bytes), registered: true}
-	p.link(s)
-	up(&p.registered, bytes)
+	p.pinned.link(s)
 	return s
 }
 
 // TestAuditFindsMistakes breaks one thing at a time: an audit that accepts everything would prove nothing.
 func TestAuditFindsMistakes(t *testing.T) {
 	for name, corrupt := range map[string]func(p *Pool, sh *shard, top *slab){
-		"a gauge":                 func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeActiveBytes]-- },
-		"a gauge above its quota": func(_ *Pool, sh *shard, _ *slab) { sh.used[gaugeRequests] += 9 },
-		"a gauge below zero":      func(p *Pool, sh *shard, _ *slab) { sh.used[gaugeRequestedBytes] -= 1 << 20 },
-		"a quota":                 func(_ *Pool, sh *shard, _ *slab) { sh.quota[gaugeRequests]++ },
-		"a peak":                  func(p *Pool, _ *shard, _ *slab) { p.peaks[gaugeCachedBytes]-- },
-		"a peak above the budget": func(p *Pool, sh *shard, _ *slab) {
-			p.peaks[gaugeCachedBytes] += 1 << 20
-			sh.quota[gaugeCachedBytes] += 1 << 20
+		"a gauge":                 func(_ *Pool, sh *shard, _ *slab) { sh.countStopped(gaugeActiveBytes, -1) },
+		"a peak above the budget": func(p *Pool, _ *shard, _ *slab) { p.cache.ledger = newLedger(p.cache.budget, 9) },
+		"what is cached": func(_ *Pool, sh *shard, _ *slab) {
+			sh.countStopped(gaugeCachedBytes, -1)
+			sh.countStopped(gaugeActiveBytes, 1)
 		},
-		"the budget":                   func(p *Pool, _ *shard, _ *slab) { p.byteAllowance -= 64 },
-		"a shard's part of the budget": func(p *Pool, sh *shard, _ *slab) { p.byteAllowance += sh.byteAllowance + 1; sh.byteAllowance = -1 },
-		"a place":                      func(_ *Pool, sh *shard, top *slab) { sh.bufferAllowance[top.class]++ },
+		"a place":                      func(_ *Pool, sh *shard, top *slab) { sh.countStopped(gaugeClass+top.class, -1) },
 		"an idle slab less":            func(_ *Pool, sh *shard, top *slab) { sh.idle[top.class] = top.below },
 		"a link of a stack":            func(_ *Pool, _ *shard, top *slab) { top.below.above = nil },
 		"a class":                      func(_ *Pool, _ *shard, top *slab) { top.class++ },
@@ -85,22 +77,18 @@ func TestAuditFindsMistakes(t *testing.T) {
 		"the oldest":                   func(_ *Pool, sh *shard, _ *slab) { sh.oldest = sh.newest },
 		"the newest":                   func(_ *Pool, sh *shard, _ *slab) { sh.newest = sh.oldest },
 		"a newest of none":             func(_ *Pool, sh *shard, _ *slab) { sh.oldest = nil },
-		"a slab that is not listed":    func(p *Pool, _ *shard, _ *slab) { p.first = p.first.next },
-		"a link of the slabs":          func(p *Pool, _ *shard, _ *slab) { p.first.next.prev = nil },
-		"the allocations":              func(p *Pool, _ *shard, _ *slab) { p.allocations.Current++ },
-		"the registered bytes":         func(p *Pool, _ *shard, _ *slab) { p.registered.Current++ },
+		"a slab that is not listed":    func(p *Pool, _ *shard, _ *slab) { p.pinned.first = p.pinned.first.next },
+		"a link of the slabs":          func(p *Pool, _ *shard, _ *slab) { p.pinned.first.next.prev = nil },
+		"the allocations":              func(_ *Pool, sh *shard, _ *slab) { sh.countStopped(gaugeAllocations, 1) },
+		"the registered bytes":         func(p *Pool, _ *shard, _ *slab) { p.pinned.registered.Current++ },
 		"what is allocated": func(p *Pool, _ *shard, _ *slab) {
-			p.first.mem = p.first.mem[:1]
-			p.allocatedBytes.Current = 0
-			for s := p.first; s != nil; s = s.next {
-				p.allocatedBytes.Current += s.size()
-			}
+			p.pinned.first.mem = p.pinned.first.mem[:1]
 		},
-		"the held bytes":          func(p *Pool, _ *shard, _ *slab) { p.held.Current -= 64 },
-		"the limit":               func(p *Pool, _ *shard, _ *slab) { p.limit = p.held.Current - 1 },
-		"what is being allocated": func(p *Pool, _ *shard, _ *slab) { p.allocating = -1 },
-		"what is being freed":     func(p *Pool, _ *shard, _ *slab) { p.freeing = 1 << 20 },
-		"a slab to be freed":      func(p *Pool, _ *shard, top *slab) { p.evicted = append(p.evicted, top) },
+		"the held bytes":          func(p *Pool, _ *shard, _ *slab) { p.pinned.held.Current -= 64 },
+		"the limit":               func(p *Pool, _ *shard, _ *slab) { p.pinned.limit = p.pinned.held.Current - 1 },
+		"what is being allocated": func(p *Pool, _ *shard, _ *slab) { p.pinned.allocating = -1 },
+		"what is being freed":     func(p *Pool, _ *shard, _ *slab) { p.pinned.freeing = 1 << 20 },
+		"a slab to be freed":      func(p *Pool, _ *shard, top *slab) { p.cache.evicted = append(p.cache.evicted, top) },
 		"the pending ones":        func(_ *Pool, sh *shard, _ *slab) { sh.pending++ },
 		"the orphans":             func(_ *Pool, sh *shard, _ *slab) { sh.orphans++ },
 		"what a slab waits for": func(_ *Pool, sh *shard, _ *slab) {
@@ -123,7 +111,7 @@ func TestAuditFindsMistakes(t *testing.T) {
 			require.EqualValues(t, 7, n)
 			require.NotPanics(t, p.verify)
 			class, _ := classOf(64)
-			corrupt(p, p.shards[0], p.shards[0].idle[class])
+			corrupt(p, p.cache.shards[0], p.cache.shards[0].idle[class])
 			_, err = p.audit()
 			require.Error(t, err)
 			p.unverified.Store(0)
@@ -141,24 +129,22 @@ func TestBrokenAccountingIsReported(t *testing.T) {
 		use     func(p *Pool, registered *slab)
 		text    string
 	}{
-		"allocations":        {func(p *Pool) { p.allocations.Current = 0 }, empty, "allocations fell to -1"},
-		"allocated bytes":    {func(p *Pool) { p.allocatedBytes.Current = 63 }, empty, "allocated bytes fell to -1"},
-		"held bytes":         {func(p *Pool) { p.held.Current = 63 }, empty, "held bytes fell to -1"},
-		"registered bytes":   {func(p *Pool) { p.registered.Current = 99 }, (*Pool).removeRegistered, "registered bytes fell to -1"},
-		"below zero":         {func(p *Pool) { p.shards[0].used[gaugeRequests] = -1 }, stats, "ActiveRequests is {Current:-1"},
-		"above the peak":     {func(p *Pool) { p.allocations.Peak = 0 }, stats, "Allocations is {Current:1 Peak:0"},
-		"not what came":      {func(p *Pool) { p.held.Allocated++ }, stats, "HeldBytes is {Current:64 Peak:64 Allocated:65 Freed:0}"},
-		"neither of the two": {func(p *Pool) { p.shards[1].used[gaugeActiveBytes]++; p.peaks[gaugeActiveBytes]++ }, stats, "64 bytes are allocated, 1 active, 64 cached"},
-		"less held": {func(p *Pool) { p.held = memcache.Stat{Current: 63, Peak: 64, Allocated: 64, Freed: 1} }, stats,
+		"held bytes":         {func(p *Pool) { p.pinned.held.Current = 63 }, empty, "held bytes fell to -1"},
+		"registered bytes":   {func(p *Pool) { p.pinned.registered.Current = 99 }, func(p *Pool, s *slab) { p.pinned.unlink(s) }, "registered bytes fell to -1"},
+		"below zero":         {func(p *Pool) { p.cache.shards[0].countStopped(gaugeRequests, -1) }, stats, "ActiveRequests is {Current:-1"},
+		"above the peak":     {func(p *Pool) { p.pinned.held.Peak = 0 }, stats, "HeldBytes is {Current:64 Peak:0"},
+		"not what came":      {func(p *Pool) { p.pinned.held.Allocated++ }, stats, "HeldBytes is {Current:64 Peak:64 Allocated:65 Freed:0}"},
+		"neither of the two": {func(p *Pool) { p.cache.shards[1].countStopped(gaugeActiveBytes, 1) }, stats, "64 bytes are allocated, 1 active, 64 cached"},
+		"less held": {func(p *Pool) { p.pinned.held = memcache.Stat{Current: 63, Peak: 64, Allocated: 64, Freed: 1} }, stats,
 			"64 bytes are allocated, 0 active, 64 cached and 63 held"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := cisterntest.Host(t, 0)
 			p := newPool(dev, Config{}, 2)
-			p.idleIn(t, p.shards[0], 64)
+			p.idleIn(t, p.cache.shards[0], 64)
 			registered := p.register(100)
 			p.Stats()
-			require.NoError(t, p.unpark(), "nothing is wrong yet")
+			require.NoError(t, p.pinned.unpark(), "nothing is wrong yet")
 			c.corrupt(p)
 			report := func() error {
 				c.use(p, registered)

@@ -225,3 +225,36 @@ func BenchmarkGiB(b *testing.B) {
 		})
 	}
 }
+
+// Goroutines that each hold so many buffers at a time; a pair is a Get and its Release.
+func BenchmarkHold(b *testing.B) {
+	for _, n := range []int{1, 2, 16} {
+		for _, held := range []int{1, 4, 16, 64} {
+			b.Run(fmt.Sprintf("goroutines=%d/held=%d", n, held), func(b *testing.B) {
+				r := newRig(b, transfer.Config{})
+				b.ReportAllocs()
+				b.ResetTimer()
+				var wg sync.WaitGroup
+				for range n {
+					wg.Go(func() {
+						bufs := make([]transfer.Buffer, held)
+						for range b.N/n/held + 1 {
+							for i := range bufs {
+								var err error
+								if bufs[i], err = r.pool.Get(context.Background(), 64<<10); err != nil {
+									b.Error(err)
+									return
+								}
+							}
+							for _, buf := range bufs {
+								buf.Release()
+							}
+						}
+					})
+				}
+				wg.Wait()
+				b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()+1), "pairs/us")
+			})
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 func (p *Pool) idles(bytes int64) []int {
 	class, _ := classOf(bytes)
 	var n []int
-	for _, sh := range p.shards {
+	for _, sh := range p.cache.shards {
 		k := 0
 		for s := sh.idle[class]; s != nil; s = s.below {
 			k++
@@ -29,8 +29,8 @@ func (p *Pool) idles(bytes int64) []int {
 func TestLeastRecentlyUsedOfAllShardsGoes(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBytes: 4 * 64}, 4)
 	for _, i := range []int{2, 1, 3} {
-		p.idleIn(t, p.shards[i], 64)
-		p.rebalance(t.Context())
+		p.idleIn(t, p.cache.shards[i], 64)
+		p.cache.trim(t.Context())
 	}
 	var bufs [2]Buffer
 	for i := range bufs {
@@ -56,7 +56,7 @@ func TestShardsLendTheirParts(t *testing.T) {
 	const shards = 4
 	p := newShards(t, Config{MaxCachedBytes: 64 * shards, MaxCachedBuffers: shards}, shards)
 	for i := range shards { // each has a part of what is left
-		p.idleIn(t, p.shards[i], 64)
+		p.idleIn(t, p.cache.shards[i], 64)
 	}
 	var bufs []Buffer
 	for range shards {
@@ -74,42 +74,27 @@ func TestShardsLendTheirParts(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Shards that have idle slabs in turn keep the peak within the budget, also where they would get more than they use.
+// Shards that have idle slabs in turn keep the peak within the budget, and none is evicted for another shard's room.
 func TestPeakOfCachedBytesOfTurns(t *testing.T) {
 	const shards = 4
 	p := newShards(t, Config{MaxCachedBytes: 2 * 64}, shards)
-	p.idleIn(t, p.shards[0], 64)
+	p.idleIn(t, p.cache.shards[0], 64)
 	class, _ := classOf(64)
 	for i := range 100 {
-		from, to := p.shards[i%shards], p.shards[(i+1)%shards]
-		p.lockAllWaits.Add(1)
-		s := from.idle[class]
-		from.removeIdle(s)
-		from.used[gaugeActiveBytes] += s.size()
-		p.raisePeaks(from)
-		require.True(t, p.tryCache(to, s))
+		from, to := p.cache.shards[i%shards], p.cache.shards[(i+1)%shards]
+		from.Lock()
+		s := from.takeAndUnlock(class, 64)
+		to.Lock()
+		to.takeBack(s, 64)
+		to.Unlock()
+		require.False(t, p.cache.excessive.Load())
 		require.LessOrEqual(t, p.Stats().CachedBytes.Peak, int64(2*64))
 		_, err := p.audit()
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 64, p.Stats().CachedBytes.Current)
-}
-
-// What is released in another shard makes room there, which is taken also where shards that take from each other stop doing so.
-func TestPeakOfWhatIsReleasedElsewhere(t *testing.T) {
-	p := newShards(t, Config{}, 2)
-	a, b := p.shards[0], p.shards[1]
-	for range 100 {
-		a.quotaTakenAt, a.quotaTakes, a.waitsSeen = time.Now().Add(time.Hour), maxQuotaTakes, p.lockAllWaits.Load()
-		out := handOutDelta(64, 60)
-		a.apply(&out)
-		p.raisePeaks(a)
-		back := delta{gaugeRequests: -1, gaugeActiveBytes: -64, gaugeRequestedBytes: -60}
-		b.apply(&back)
-	}
-	for g, want := range map[gauge]int64{gaugeRequests: 1, gaugeActiveBytes: 64, gaugeRequestedBytes: 60} {
-		require.Equal(t, memcache.Stat{Peak: want, Allocated: 100 * want, Freed: 100 * want}, p.total(g))
-	}
+	st := p.Stats()
+	require.EqualValues(t, 64, st.CachedBytes.Current)
+	require.Equal(t, memcache.Stat{Peak: 1, Allocated: 101, Freed: 101}, st.ActiveRequests, "what one shard handed out came back to another")
 }
 
 // Two goroutines may note their copies on one stream in the other order: the buffer waits for the later one, and what wrote is
@@ -137,7 +122,7 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 	require.NoError(t, err)
 	open := cisterntest.Hold(t, stream)
 	before := p.recorded.Load()
-	require.Nil(t, p.lastPending(before))
+	require.Nil(t, p.cache.lastPending(before))
 	var ends []*completion
 	for range 3 {
 		b, err := p.Get(t.Context(), 64)
@@ -147,18 +132,18 @@ func TestLastOfWhatHoldsUp(t *testing.T) {
 		require.NoError(t, b.Release())
 		ends = append(ends, c.end)
 	}
-	require.Nil(t, p.lastPending(before), "all came later")
+	require.Nil(t, p.cache.lastPending(before), "all came later")
 	_, err = p.recordEnd(stream) // holds up nothing
 	require.NoError(t, err)
 	for _, m := range ends {
-		require.Same(t, m, p.lastPending(m.seq))
+		require.Same(t, m, p.cache.lastPending(m.seq))
 	}
-	require.Same(t, ends[2], p.lastPending(p.recorded.Load()))
-	_, wait := p.drain(before)
+	require.Same(t, ends[2], p.cache.lastPending(p.recorded.Load()))
+	_, wait := p.cache.drain(before)
 	require.Nil(t, wait)
 	open()
 	require.NoError(t, stream.Synchronize(context.Background()))
-	require.Nil(t, p.lastPending(p.recorded.Load()), "all are done")
+	require.Nil(t, p.cache.lastPending(p.recorded.Load()), "all are done")
 	require.NoError(t, block.Free())
 	require.NoError(t, cache.Close())
 	require.NoError(t, stream.Close())
@@ -198,7 +183,7 @@ func TestClasses(t *testing.T) {
 // A slab for which its class is full goes, and others stay, however old they are.
 func TestFullClassLeavesOthersAlone(t *testing.T) {
 	p := newShards(t, Config{MaxCachedBuffers: 1}, 2)
-	p.idleIn(t, p.shards[0], 64)
+	p.idleIn(t, p.cache.shards[0], 64)
 	var bufs [2]Buffer
 	for i := range bufs {
 		var err error
@@ -211,25 +196,4 @@ func TestFullClassLeavesOthersAlone(t *testing.T) {
 	require.Equal(t, []int{1, 0}, p.idles(64))
 	require.Equal(t, []int{0, 1}, p.idles(1000))
 	require.EqualValues(t, 1, p.Stats().HostFrees)
-}
-
-// A shard has room for a slab where its parts of the budget, of the places and of the peak all suffice, to the byte.
-func TestRoom(t *testing.T) {
-	class, size := classOf(64)
-	s := &slab{mem: make([]byte, size), class: class}
-	for name, c := range map[string]struct {
-		change func(sh *shard)
-		want   bool
-	}{
-		"enough":    {func(*shard) {}, true},
-		"no budget": {func(sh *shard) { sh.byteAllowance-- }, false},
-		"no place":  {func(sh *shard) { sh.bufferAllowance[class]-- }, false},
-		"no quota":  {func(sh *shard) { sh.quota[gaugeCachedBytes]-- }, false},
-		"in use":    {func(sh *shard) { sh.used[gaugeCachedBytes]++ }, false},
-	} {
-		sh := new(shard)
-		sh.byteAllowance, sh.bufferAllowance[class], sh.quota[gaugeCachedBytes] = size, 1, size
-		c.change(sh)
-		require.Equal(t, c.want, sh.hasRoom(s), name)
-	}
 }

@@ -13,11 +13,11 @@ import (
 // have been right.
 
 // checkCopy is every check of a copy between a buffer and a block that needs no driver.
-func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
-	if err := p.checkStream(call, s); err != nil {
+func checkCopy(p *Pool, call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
+	if err := checkStream(p, call, s); err != nil {
 		return err
 	}
-	if err := p.checkBuffer(call, b); err != nil {
+	if err := checkBuffer(p, call, b); err != nil {
 		return err
 	}
 	if err := checkRange(call, b, bufferOffset, bytes, b.bytes); err != nil {
@@ -27,7 +27,7 @@ func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset in
 }
 
 // checkBuffer requires a buffer of this pool, or the empty one.
-func (p *Pool) checkBuffer(call string, b Buffer) error {
+func checkBuffer(p *Pool, call string, b Buffer) error {
 	if b.slab != nil && b.slab.pool != p {
 		return fmt.Errorf("transfer: %s of a %s of another pool: %w: want a buffer of this pool", call, b, ErrInvalid)
 	}
@@ -35,7 +35,7 @@ func (p *Pool) checkBuffer(call string, b Buffer) error {
 }
 
 // checkStream requires a stream of the pool's device.
-func (p *Pool) checkStream(call string, s device.Stream) error {
+func checkStream(p *Pool, call string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("transfer: %s without a stream: %w", call, ErrInvalid)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/dustin/go-humanize"
 )
@@ -29,24 +30,20 @@ func (p *Pool) Close() error {
 func (p *Pool) close() error {
 	p.gate.Shut()
 	// A Release that comes from now on finds its shard closed, and says so.
-	p.lockAll()
-	p.closed.Store(true)
-	for _, sh := range p.shards {
-		sh.closed = true
-	}
-	p.unlockAll()
+	p.shut()
 	for _, end := range p.completions() {
 		// An error here is the device's: it is dead, and the copies with it.
 		_ = end.quietWait(context.Background())
 	}
 	// All copies are done: polling empties the queues, and what is then not idle is out.
-	p.lockAll()
-	p.pollAll()
-	bytes := p.total(gaugeRequestedBytes).Current + p.registered.Current
-	p.evictIdle()
-	out := p.takeOut()
-	victims := p.takeEvicted()
-	p.unlockAll()
+	c := &p.cache
+	c.ledger.LockAll()
+	c.pollAll()
+	bytes := c.total(gaugeRequestedBytes).Current + p.pinned.registered.Current
+	c.evictIdle()
+	out := c.takeOut()
+	victims := c.takeEvicted()
+	c.ledger.UnlockAll()
 	var errs []error
 	if len(out) > 0 {
 		errs = append(errs, fmt.Errorf("transfer: Close of the pool of %s with %d buffers of %s out: Release them first",
@@ -54,11 +51,11 @@ func (p *Pool) close() error {
 	}
 	for _, s := range out {
 		if s.registered {
-			errs = append(errs, p.unregister(context.Background(), s))
+			errs = append(errs, p.pinned.unregister(context.Background(), s))
 		}
 	}
-	p.freeAll(context.Background(), victims)
-	if err := p.unpark(); err != nil {
+	p.pinned.freeAll(context.Background(), victims)
+	if err := p.pinned.unpark(); err != nil {
 		errs = append(errs, fmt.Errorf("transfer: Close: %w", err))
 	}
 	// After the frees, which an observer is told of too.
@@ -70,40 +67,49 @@ func (p *Pool) close() error {
 
 // takeOut takes what is left off the books: the slabs of buffers that are out, of which the driver
 // gets those that it allocated. All shards are locked.
-func (p *Pool) takeOut() (out []*slab) {
-	for p.first != nil {
-		s := p.first
+func (c *cache) takeOut() (out []*slab) {
+	for s := c.pinned.first; s != nil; s = c.pinned.first {
 		out = append(out, s)
 		if s.registered {
-			p.removeRegistered(s)
+			c.pinned.unlink(s)
 		} else {
-			p.evict(s)
+			c.evict(c.shards[0], s, gaugeActiveBytes)
 		}
 	}
-	// What was handed out in one shard may have come back in another: only the sums are 0, unless each is made so.
-	for _, sh := range p.shards {
-		for _, g := range [...]gauge{gaugeRequests, gaugeActiveBytes, gaugeRequestedBytes} {
-			sh.used[g] = 0
-		}
-	}
+	c.shards[0].countStopped(gaugeRequests, -c.total(gaugeRequests).Current)
+	c.shards[0].countStopped(gaugeRequestedBytes, -c.total(gaugeRequestedBytes).Current)
 	return out
+}
+
+// shut lets shards refuse what is taken or released from now on.
+func (p *Pool) shut() {
+	for delayed := true; delayed; runtime.Gosched() {
+		p.cache.ledger.LockAll()
+		p.closed.Store(true)
+		for _, sh := range p.cache.shards {
+			sh.closed = true
+		}
+		// Who has a slab in hand that is counted as something else puts it where it belongs first.
+		delayed = p.cache.ledger.Delayed() > 0
+		p.cache.ledger.UnlockAll()
+	}
 }
 
 // completions are those of released buffers and of buffers that are out.
 func (p *Pool) completions() []*completion {
 	var completions []*completion
-	p.lockAll()
-	for _, sh := range p.shards {
+	p.cache.ledger.LockAll()
+	for _, sh := range p.cache.shards {
 		for _, q := range sh.queues {
 			for _, w := range q.entries {
 				completions = append(completions, w.until)
 			}
 		}
 	}
-	p.unlockAll()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for s := p.first; s != nil; s = s.next {
+	p.cache.ledger.UnlockAll()
+	p.pinned.mu.Lock()
+	defer p.pinned.mu.Unlock()
+	for s := p.pinned.first; s != nil; s = s.next {
 		s.mu.Lock()
 		for _, u := range s.uses {
 			completions = append(completions, u.last)

@@ -139,7 +139,7 @@ func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
 	}
 	end, err := p.record(stream, ev)
 	if err == nil {
-		p.addOrphan(end)
+		p.cache.addOrphan(end)
 	}
 	return end, err
 }

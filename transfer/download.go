@@ -24,7 +24,7 @@ import (
 // else the error is a [LimitError], or the device's.
 func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	bytes := int64(len(dst))
-	if err := p.checkStream("Download", stream); err != nil {
+	if err := checkStream(p, "Download", stream); err != nil {
 		return err
 	}
 	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {
@@ -65,8 +65,8 @@ func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, s
 // getWhole is Get, but gives nothing cached back for a buffer that is larger than all that the pool
 // may hold.
 func (p *Pool) getWhole(ctx context.Context, bytes int64) (Buffer, error) {
-	if size := roundSize(bytes); p.limit > 0 && size > p.limit {
-		return Buffer{}, &LimitError{Requested: size, Limit: p.limit}
+	if size := roundSize(bytes); p.pinned.limit > 0 && size > p.pinned.limit {
+		return Buffer{}, &LimitError{Requested: size, Limit: p.pinned.limit}
 	}
 	return p.Get(ctx, bytes)
 }

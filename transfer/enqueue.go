@@ -64,14 +64,14 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 	if err != nil {
 		return nil, fmt.Errorf("transfer: %s: %w", w.op.call(), err)
 	}
-	o := p.observe(ctx, w)
+	o := w.observe(ctx, p)
 	end, err := p.fence(w, ev, o, run)
 	if err != nil {
 		err = fmt.Errorf("transfer: %s of %d bytes on stream %d: %w", w.op.call(), w.bytes, w.stream.ID(), err)
 		o.fail(err)
 		return nil, err
 	}
-	p.count(ctx, w)
+	w.count(ctx, p)
 	if o != nil {
 		p.notifier.follow(w.stream, o)
 	}
@@ -79,7 +79,7 @@ func (p *Pool) enqueue(ctx context.Context, w *work, run func() error) (*Copy, e
 }
 
 // count counts what was queued: a single copy by its own direction, a batch by those of its copies.
-func (p *Pool) count(ctx context.Context, w *work) {
+func (w *work) count(ctx context.Context, p *Pool) {
 	switch {
 	case w.op < copyOps:
 		p.copied[w.op].copies.Add(1)
@@ -128,11 +128,11 @@ func (p *Pool) fence(w *work, ev device.Event, o *observed, run func() error) (*
 		}
 		held = true
 		if replaced := u.Buffer.slab.commit(end, u.Writes); replaced != nil {
-			p.addOrphan(replaced)
+			p.cache.addOrphan(replaced)
 		}
 	}
 	if !held {
-		p.addOrphan(end)
+		p.cache.addOrphan(end)
 	}
 	return end, err
 }
@@ -170,7 +170,7 @@ func (w *work) abort(queued bool) {
 
 // observe tells the observer that the work is about to be queued. It returns nil if nobody wants to
 // know.
-func (p *Pool) observe(ctx context.Context, w *work) *observed {
+func (w *work) observe(ctx context.Context, p *Pool) *observed {
 	if p.observer == nil {
 		return nil
 	}

@@ -1,14 +1,29 @@
 package transfer
 
-import "github.com/cistern-ml/cistern/device"
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// moved has what UseShard adds to the number of a processor, an *atomic.Int64 for each pool of NewOfShards.
+var moved sync.Map
 
 // NewOfShards is New of a pool with so many shards.
-func NewOfShards(dev device.Device, cfg Config, shards int) *Pool { return newPool(dev, cfg, shards) }
+func NewOfShards(dev device.Device, cfg Config, shards int) *Pool {
+	p := newPool(dev, cfg, shards)
+	by, number := new(atomic.Int64), p.cache.processor
+	moved.Store(p, by)
+	p.cache.processor = func() int { return number() + int(by.Load()) }
+	return p
+}
 
-// UseShard lets this processor's next calls use shard i.
+// UseShard lets the next calls use other shards than the last ones.
 func (p *Pool) UseShard(i int) {
-	p.hints.Get()
-	p.hints.Put(p.shards[i%len(p.shards)])
+	if by, ok := moved.Load(p); ok {
+		by.(*atomic.Int64).Store(int64(i))
+	}
 }
 
 // RoundSize is roundSize.

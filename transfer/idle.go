@@ -5,20 +5,8 @@ package transfer
 // linked through the slabs, so that putting one in and taking one out from anywhere, each a few
 // writes under the shard's lock, need no Go memory and no search.
 
-// hasRoom reports whether the shard may put the slab among its idle ones, without another shard's
-// part of anything.
-func (sh *shard) hasRoom(s *slab) bool {
-	return s.size() <= sh.byteAllowance && sh.bufferAllowance[s.class] > 0 && s.size() <= sh.quota[gaugeCachedBytes]-sh.used[gaugeCachedBytes]
-}
-
-// pushIdle makes a slab idle that nothing uses. Unless there is room, all shards are locked and
-// raisePeaks follows.
+// pushIdle makes a slab idle that nothing uses, and that is counted so.
 func (sh *shard) pushIdle(s *slab) {
-	sh.used[gaugeActiveBytes] -= s.size()
-	sh.used[gaugeCachedBytes] += s.size()
-	sh.added[gaugeCachedBytes] += s.size()
-	sh.byteAllowance -= s.size()
-	sh.bufferAllowance[s.class]--
 	sh.tick++
 	s.since = sh.tick
 	top := &sh.idle[s.class]
@@ -34,12 +22,8 @@ func (sh *shard) pushIdle(s *slab) {
 	sh.newest = s
 }
 
-// removeIdle takes a slab from the idle ones, and from what is cached. The caller counts it as what
-// it becomes.
+// removeIdle takes a slab from the idle ones. The caller counts it as what it becomes.
 func (sh *shard) removeIdle(s *slab) {
-	sh.used[gaugeCachedBytes] -= s.size()
-	sh.byteAllowance += s.size()
-	sh.bufferAllowance[s.class]++
 	if s.above != nil {
 		s.above.below = s.below
 	} else {

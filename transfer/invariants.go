@@ -12,8 +12,8 @@ import (
 // operation.
 
 // broken reports that the accounting is wrong, which is a mistake of this package: builds with the
-// tag invariants panic, others park the error. The pool is locked.
-func (p *Pool) broken(err error) {
+// tag invariants panic, others park the error. p.mu is held.
+func (p *pinned) broken(err error) {
 	err = fmt.Errorf("transfer: the accounting of the pool of %s is broken: %w", p.dev.Name(), err)
 	if invariants.Enabled {
 		panic(err)

@@ -9,7 +9,7 @@ import (
 
 // Config.MaxBytes is a limit of what the driver holds, not of what the pool has: memory that is
 // being freed, that the driver refused to free, or that it is about to allocate counts. So the sum
-// is changed under one lock, Pool.mu, before an allocation and after a free, around driver calls
+// is changed under one lock, pinned.mu, before an allocation and after a free, around driver calls
 // that take longer than any lock. A Get that finds no room waits, without that lock, while memory
 // on its way back would make room.
 
@@ -31,9 +31,9 @@ func (e *LimitError) Error() string {
 // Unwrap returns [ErrLimit].
 func (e *LimitError) Unwrap() error { return ErrLimit }
 
-// admit takes size bytes off the limit, before the driver is asked for them. It may wait where
+// admit takes size bytes off the limit, before the driver is asked for them. It waits where
 // memory that the driver is freeing would make room.
-func (p *Pool) admit(ctx context.Context, size int64, wait bool) error {
+func (p *pinned) admit(ctx context.Context, size int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for {
@@ -43,7 +43,7 @@ func (p *Pool) admit(ctx context.Context, size int64, wait bool) error {
 			return nil
 		}
 		// Waiting helps only if what is on its way to the driver makes enough room.
-		if !wait || size > p.limit-held+p.freeing {
+		if size > p.limit-held+p.freeing {
 			return &LimitError{Requested: size, Allocated: held, Limit: p.limit}
 		}
 		if err := p.awaitFree(ctx); err != nil {
@@ -53,7 +53,7 @@ func (p *Pool) admit(ctx context.Context, size int64, wait bool) error {
 }
 
 // awaitFree waits until the driver has freed something. The pool is locked, but not meanwhile.
-func (p *Pool) awaitFree(ctx context.Context) error {
+func (p *pinned) awaitFree(ctx context.Context) error {
 	if p.freed == nil {
 		p.freed = make(chan struct{})
 	}

@@ -30,17 +30,15 @@ type waiting struct {
 
 // addOrphan queues a completion that no buffer needs any more, because another took its place or
 // the work uses none, so that its event is closed when it is complete.
-func (p *Pool) addOrphan(end *completion) {
+func (c *cache) addOrphan(end *completion) {
 	if race.Enabled {
 		return // the garbage collector's finding it is enough
 	}
-	sh := p.lockShard()
-	defer sh.mu.Unlock()
+	sh := c.lockShard()
+	defer sh.Unlock()
 	sh.addPending(end, nil)
 	if sh.orphans++; sh.orphans >= maxOrphans {
-		if sh.pollPending(); sh.needsRebalance() {
-			p.rebalanceDue.Store(true)
-		}
+		sh.pollPending()
 	}
 }
 
@@ -72,8 +70,21 @@ func (sh *shard) queueOf(stream uint64) *queue {
 	return q
 }
 
-// pollPending makes the slabs idle whose copies are all done. It never waits.
+// pollPending makes the slabs idle whose copies are all done. It never waits for them.
 func (sh *shard) pollPending() {
+	// The queues are in order before the first slab is reclaimed, which may unlock the shard.
+	for s := sh.takeDone(); s != nil; {
+		next := s.below
+		s.below = nil
+		sh.reclaim(s)
+		s = next
+	}
+}
+
+// takeDone takes the slabs out of the queues whose copies are all done, and links them through below, the first done
+// first.
+func (sh *shard) takeDone() (first *slab) {
+	last := &first
 	kept := sh.queues[:0]
 	for _, q := range sh.queues {
 		n := 0
@@ -92,7 +103,7 @@ func (sh *shard) pollPending() {
 			w.slab.tainted = w.slab.tainted || err != nil
 			if w.slab.waiting--; w.slab.waiting == 0 {
 				sh.pending--
-				sh.reclaim(w.slab)
+				*last, last = w.slab, &w.slab.below
 			}
 		}
 		// A queue that is empty goes, so that closed streams leave nothing behind.
@@ -104,46 +115,35 @@ func (sh *shard) pollPending() {
 	}
 	clear(sh.queues[len(kept):])
 	sh.queues = kept
+	return first
 }
 
-// pollAll is pollPending in every shard, and finds a place for what a shard had none for. All are
-// locked.
-func (p *Pool) pollAll() {
+// pollAll is pollPending in every shard, and finds a place for what is excessive, or evicts it. All are locked.
+func (c *cache) pollAll() {
 	tick := uint64(0)
-	for _, sh := range p.shards {
-		sh.pollPending()
+	for _, sh := range c.shards {
+		for s := sh.takeDone(); s != nil; {
+			next := s.below
+			s.below = nil
+			sh.excess = append(sh.excess, s)
+			s = next
+		}
 		tick = max(tick, sh.tick)
 	}
-	for _, sh := range p.shards {
+	for _, sh := range c.shards {
 		sh.tick = tick // so that the ages of different shards compare
-		for _, s := range sh.tainted {
-			p.evictActive(sh, s)
-		}
 		for _, s := range sh.excess {
-			p.cacheOrEvict(sh, s)
+			c.place(sh, s)
 		}
-		sh.tainted, sh.excess = nil, nil
-	}
-}
-
-// reclaim takes back a slab that nothing uses. If a copy failed, what the device does with the
-// memory is unknown, and it goes to the driver instead.
-func (sh *shard) reclaim(s *slab) {
-	switch {
-	case s.tainted:
-		sh.tainted = append(sh.tainted, s)
-	case sh.hasRoom(s):
-		sh.pushIdle(s)
-	default:
-		sh.excess = append(sh.excess, s)
+		sh.excess = nil
 	}
 }
 
 // lastPending is a completion that holds up slabs and is not done, the last one of its stream that
 // is not after seq; or nil. An event may be recorded after that of a later completion, so that the
 // last one of all is done first. All shards are locked.
-func (p *Pool) lastPending(seq uint64) *completion {
-	for _, sh := range p.shards {
+func (c *cache) lastPending(seq uint64) *completion {
+	for _, sh := range c.shards {
 		for _, q := range sh.queues {
 			holdsUp := false
 			for _, w := range slices.Backward(q.entries) {

@@ -2,14 +2,14 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
 
@@ -19,47 +19,16 @@ import (
 // All methods may be called from any goroutine. A Get that finds cached memory, and a Release, take
 // the lock of one of several shards, which goroutines on different processors do not share.
 type Pool struct {
-	dev         device.Device
-	budget      int64 // Config.MaxCachedBytes
-	maxPerClass int32 // Config.MaxCachedBuffers
-	limit       int64 // Config.MaxBytes; 0: none
-	observer    Observer
-	notifier    *notifier     // nil without an observer
-	recorded    atomic.Uint64 // completions: each has the number of its record
-	gate        callgate.Gate
-	closed      atomic.Bool
-	copied      [copyOps]struct{ copies, bytes atomic.Int64 }
-	metered     atomic.Bool // there is, or was, a meter
-
-	shards    []*shard      // as many as twice the processors, 64 at most
-	hints     sync.Pool     // of *shard: which one a processor uses
-	nextShard atomic.Uint32 // of the next processor that has no hint
-
-	lockingAll   atomic.Bool
-	lockAllWaits atomic.Int64 // for who locked all
-	rebalanceDue atomic.Bool  // somebody left work to rebalance
-
-	// Guarded by the locks of all shards.
-	byteAllowance   int64          // of the budget, not given to a shard
-	bufferAllowance [classes]int32 // of maxPerClass, not given to a shard
-	peaks           [gauges]int64  // the sums of the shards' quotas
-	lostRaces       int            // Gets in a row, each within a moment, that others were faster than
-	lastLostRace    time.Time
-
-	allocations, allocatedBytes memcache.Stat // of active and cached slabs
-	evicted                     []*slab       // evicted, for the next rebalance to free
-
-	// Guarded by mu, which is taken after the shards' and never while the driver is asked.
-	mu                  sync.Mutex
-	first               *slab         // all of the pool's slabs
-	registered          memcache.Stat // bytes
-	held                memcache.Stat // bytes that the driver has allocated and not freed
-	allocating          int64         // bytes that are being allocated
-	freeing             int64         // bytes of held that are being freed
-	freed               chan struct{} // closed when the driver has freed something; nil if nobody waits
-	misses              int64
-	allocTime, freeTime DurationStat
-	parked              error // of a free that nobody could be told about
+	dev      device.Device
+	pinned   pinned // what the driver holds
+	cache    cache  // what is idle, or will be
+	observer Observer
+	notifier *notifier     // nil without an observer
+	recorded atomic.Uint64 // completions: each has the number of its record
+	gate     callgate.Gate
+	closed   atomic.Bool
+	copied   [copyOps]struct{ copies, bytes atomic.Int64 }
+	metered  atomic.Bool // there is, or was, a meter
 
 	unverified atomic.Int64 // operations until the next audit, in builds that have them
 
@@ -76,24 +45,17 @@ func New(dev device.Device, cfg Config) (*Pool, error) {
 	if cfg.MaxBytes < 0 {
 		return nil, fmt.Errorf("transfer: New with MaxBytes %d: %w: want 1 or more, or 0 for no limit", cfg.MaxBytes, ErrRange)
 	}
-	return newPool(dev, cfg, min(2*runtime.GOMAXPROCS(0), maxShards)), nil
+	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
 }
 
 // newPool is New with checked options.
 func newPool(dev device.Device, cfg Config, shards int) *Pool {
-	p := &Pool{
-		dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes,
-		budget:      orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes),
-		maxPerClass: int32(min(orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers), 1<<30)),
-	}
-	p.byteAllowance = p.budget
-	for i := range p.bufferAllowance {
-		p.bufferAllowance[i] = p.maxPerClass
-	}
-	for range shards {
-		p.shards = append(p.shards, new(shard))
-	}
-	p.hints.New = func() any { return p.shards[p.nextShard.Add(1)%uint32(len(p.shards))] }
+	p := &Pool{dev: dev, observer: cfg.Observer}
+	p.pinned = pinned{dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes}
+	p.cache.pinned = &p.pinned
+	p.cache.budget = orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes)
+	p.cache.perClass = orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers)
+	p.cache.init(shards)
 	if p.observer != nil {
 		p.notifier = newNotifier()
 	}
@@ -104,7 +66,7 @@ func newPool(dev device.Device, cfg Config, shards int) *Pool {
 func (p *Pool) Device() device.Device { return p.dev }
 
 // MaxBytes is that of the pool's Config: how much pinned memory the driver may hold for it; 0: no limit.
-func (p *Pool) MaxBytes() int64 { return p.limit }
+func (p *Pool) MaxBytes() int64 { return p.pinned.limit }
 
 // Observer is that of the pool's Config, or nil: for what uses the pool and has operations of its
 // own to tell of, as a loader.
@@ -126,34 +88,25 @@ func (p *Pool) closedError(call string) error {
 	return fmt.Errorf("transfer: %s: the pool of %s is %w", call, p.dev.Name(), ErrClosed)
 }
 
-// start tells the observer that a driver call begins, without a lock. The function it returns ends it.
-func (p *Pool) start(ctx context.Context, op Op, bytes int64) func(error) {
-	if p.observer == nil {
-		return func(error) {}
+// EmptyCache gives all cached memory back to the driver. It waits for the copies that released
+// buffers wait for; when ctx ends first, what those use stays. It returns also the error of an
+// earlier free that nobody could be told about.
+func (p *Pool) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer p.verify()
 	}
-	e := OpInfo{Op: op, Device: p.dev.Name(), Bytes: bytes, Queued: time.Now()}
-	_, o := p.observer.Start(ctx, op)
-	if o == nil {
-		return func(error) {}
+	if err := p.enter(ctx, "EmptyCache"); err != nil {
+		return err
 	}
-	return func(err error) {
-		e.Done, e.Err = time.Now(), err
-		o.End(e)
+	defer p.gate.Leave()
+	if err := errors.Join(p.flush(ctx), p.pinned.unpark()); err != nil {
+		return fmt.Errorf("transfer: EmptyCache: %w", err)
 	}
+	return nil
 }
 
-// park keeps an error that nobody can be told about now, unless there is one. The pool is locked.
-func (p *Pool) park(err error) {
-	if p.parked == nil {
-		p.parked = err
-	}
-}
-
-// unpark returns the parked error, once.
-func (p *Pool) unpark() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := p.parked
-	p.parked = nil
-	return err
+// flush gives the driver all that was cached or pending when it began.
+func (p *Pool) flush(ctx context.Context) error {
+	// Completions are numbered as they are recorded: what has a higher number was queued after this call began.
+	return p.cache.flush(ctx, p.recorded.Load())
 }

@@ -32,17 +32,14 @@ func (p *Pool) Register(ctx context.Context, b []byte) (Buffer, error) {
 	// The driver knows the address until Unregister, whatever becomes of the caller's slice.
 	s.pinner = new(runtime.Pinner)
 	s.pinner.Pin(unsafe.SliceData(b))
-	end := p.start(ctx, OpRegister, s.size())
+	end := p.pinned.start(ctx, OpRegister, s.size())
 	err := p.dev.Register(s.mem)
 	end(err)
 	if err != nil {
 		s.pinner.Unpin()
 		return Buffer{}, fmt.Errorf("transfer: Register of %d bytes: %w", len(b), err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.link(s)
-	up(&p.registered, s.size())
+	p.pinned.link(s)
 	return s.handOut(s.size()), nil
 }
 
@@ -53,26 +50,18 @@ func (b Buffer) unregister() error {
 		return fmt.Errorf("transfer: Release of a %s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
 	}
 	defer s.pool.gate.Leave()
-	sh := s.pool.lockShard()
+	sh := s.pool.cache.lockShard()
 	err := b.expire(sh)
-	sh.mu.Unlock()
+	sh.Unlock()
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	s.pool.removeRegistered(s)
-	return s.pool.unregister(context.Background(), s)
-}
-
-// removeRegistered takes a registered slab off the books.
-func (p *Pool) removeRegistered(s *slab) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unlink(s)
-	p.down(&p.registered, s.size(), "registered bytes")
+	s.pool.pinned.unlink(s)
+	return s.pool.pinned.unregister(context.Background(), s)
 }
 
 // unregister ends a registration that is off the books. The device waits for its copies.
-func (p *Pool) unregister(ctx context.Context, s *slab) error {
+func (p *pinned) unregister(ctx context.Context, s *slab) error {
 	for _, u := range s.uses {
 		// So that what the copies did comes before what the owner does next; the device's own errors are Unregister's.
 		_ = u.last.wait(ctx)

@@ -28,27 +28,21 @@ func (b Buffer) Release() error {
 	if s.registered {
 		return b.unregister()
 	}
-	sh := s.pool.lockShard()
-	unbalanced, err := sh.endBuffer(b)
-	sh.mu.Unlock()
+	c := &s.pool.cache
+	sh := c.lockShard()
+	err := b.expire(sh)
+	if err == nil {
+		sh.takeBack(s, b.bytes)
+	}
+	sh.Unlock()
 	if err != nil {
 		return fmt.Errorf("transfer: Release of a %w", err)
 	}
-	if (unbalanced || s.pool.rebalanceDue.Load()) && s.pool.gate.Enter() { // else Close frees it
+	if c.excessive.Load() && s.pool.gate.Enter() { // else Close frees it
 		defer s.pool.gate.Leave()
-		s.pool.rebalance(context.Background())
+		c.trim(context.Background())
 	}
 	return nil
-}
-
-// endBuffer ends the buffer, and reports whether the caller must rebalance. The shard is locked.
-func (sh *shard) endBuffer(b Buffer) (unbalanced bool, err error) {
-	if err := b.expire(sh); err != nil {
-		return false, err
-	}
-	sh.used[gaugeRequests]--
-	sh.used[gaugeRequestedBytes] -= b.bytes
-	return sh.returnSlab(b.slab), nil
 }
 
 // expire makes the handle stale. The shard is locked: Close either finds the slab there, or the
@@ -69,22 +63,4 @@ func (b Buffer) expire(sh *shard) error {
 		return fmt.Errorf("%s: the pool of %s is %w", b, s.pool.dev.Name(), ErrClosed)
 	}
 	return nil
-}
-
-// returnSlab gives the slab of a buffer that has ended to the shard, and reports whether the caller
-// must rebalance.
-func (sh *shard) returnSlab(s *slab) (unbalanced bool) {
-	// The last copy on each stream is enough: those before it are done when it is.
-	for _, u := range s.uses {
-		s.completions = append(s.completions, u.last)
-		sh.addPending(u.last, s)
-	}
-	clear(s.uses)
-	s.uses = s.uses[:0]
-	if s.waiting > 0 {
-		sh.pending++
-	} else {
-		sh.reclaim(s)
-	}
-	return sh.needsRebalance()
 }

@@ -56,24 +56,3 @@ func (s *slab) handOut(bytes int64) Buffer {
 	s.completions = s.completions[:0]
 	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
 }
-
-// link puts the slab in the list of all. The pool is locked.
-func (p *Pool) link(s *slab) {
-	if s.next = p.first; s.next != nil {
-		s.next.prev = s
-	}
-	p.first = s
-}
-
-// unlink undoes link. The pool is locked.
-func (p *Pool) unlink(s *slab) {
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		p.first = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	}
-	s.next, s.prev = nil, nil
-}

@@ -11,10 +11,8 @@ import (
 // Stats is what a [Pool] has done and holds. The names are those of PyTorch's host_memory_stats. A
 // Stat has the present value, its peak, and the sums of what went up and down. In all Stats
 // AllocatedBytes is the sum of ActiveBytes and CachedBytes, whatever happens meanwhile, and
-// HeldBytes is at least that. Peaks are exact but for one thing: what several processors hand out
-// and take back all the time, within a millisecond of each other and waiting for each other, may
-// count as out at the same time. Those of HeldBytes and CachedBytes are never over Config.MaxBytes
-// and Config.MaxCachedBytes.
+// HeldBytes is at least that. Peaks are exact. Those of HeldBytes and CachedBytes are never over
+// Config.MaxBytes and Config.MaxCachedBytes.
 type Stats struct {
 	// Allocations counts the pinned allocations that the pool owns: active and cached ones.
 	Allocations memcache.Stat
@@ -81,30 +79,31 @@ func (d *DurationStat) add(took time.Duration) {
 // Stats returns the pool's statistics. It polls the copies that released buffers wait for.
 func (p *Pool) Stats() Stats {
 	var st Stats
-	p.lockAll()
-	defer p.unlockAll()
-	p.pollAll()
-	st.ActiveRequests, st.ActiveBytes = p.total(gaugeRequests), p.total(gaugeActiveBytes)
-	st.RequestedBytes, st.CachedBytes = p.total(gaugeRequestedBytes), p.total(gaugeCachedBytes)
-	if len(p.evicted) > 0 {
-		p.rebalanceDue.Store(true)
+	c, d := &p.cache, &p.pinned
+	c.ledger.LockAll()
+	defer c.ledger.UnlockAll()
+	c.pollAll()
+	st.ActiveRequests, st.ActiveBytes = c.total(gaugeRequests), c.total(gaugeActiveBytes)
+	st.RequestedBytes, st.CachedBytes = c.total(gaugeRequestedBytes), c.total(gaugeCachedBytes)
+	st.Allocations, st.AllocatedBytes = c.total(gaugeAllocations), c.total(gaugeAllocatedBytes)
+	if len(c.evicted) > 0 {
+		c.excessive.Store(true)
 	}
-	for _, sh := range p.shards {
+	for _, sh := range c.shards {
 		st.Hits += sh.hits
+		st.Misses += sh.misses
 		st.Pending += sh.pending
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	st.Allocations, st.AllocatedBytes = p.allocations, p.allocatedBytes
-	st.HeldBytes, st.Registered = p.held, p.registered
-	st.Misses = p.misses
-	st.HostAllocs, st.HostAllocTime = p.allocTime.Count, p.allocTime
-	st.HostFrees, st.HostFreeTime = p.freeTime.Count, p.freeTime
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	st.HeldBytes, st.Registered = d.held, d.registered
+	st.HostAllocs, st.HostAllocTime = d.allocTime.Count, d.allocTime
+	st.HostFrees, st.HostFreeTime = d.freeTime.Count, d.freeTime
 	st.H2DCopies, st.H2DBytes = p.copied[OpH2D].copies.Load(), p.copied[OpH2D].bytes.Load()
 	st.D2HCopies, st.D2HBytes = p.copied[OpD2H].copies.Load(), p.copied[OpD2H].bytes.Load()
 	st.D2DCopies, st.D2DBytes = p.copied[OpD2D].copies.Load(), p.copied[OpD2D].bytes.Load()
 	if err := st.check(); err != nil {
-		p.broken(err)
+		d.broken(err)
 	}
 	return st
 }
@@ -114,18 +113,12 @@ func (p *Pool) ResetPeakStats() {
 	if invariants.Enabled {
 		defer p.verify()
 	}
-	p.lockAll()
-	defer p.unlockAll()
-	for g := range gauges {
-		p.peaks[g] = 0
-		for _, sh := range p.shards {
-			sh.quota[g] = sh.used[g]
-			p.peaks[g] += sh.used[g]
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range [...]*memcache.Stat{&p.allocations, &p.allocatedBytes, &p.held, &p.registered} {
+	p.cache.ledger.LockAll()
+	defer p.cache.ledger.UnlockAll()
+	p.cache.ledger.ResetPeaks()
+	p.pinned.mu.Lock()
+	defer p.pinned.mu.Unlock()
+	for _, s := range [...]*memcache.Stat{&p.pinned.held, &p.pinned.registered} {
 		s.Peak = s.Current
 	}
 }
@@ -157,8 +150,8 @@ func up(s *memcache.Stat, n int64) {
 	s.Peak = max(s.Peak, s.Current)
 }
 
-// down lowers a statistic. The pool is locked.
-func (p *Pool) down(s *memcache.Stat, n int64, name string) {
+// down lowers a statistic. p.mu is held.
+func (p *pinned) down(s *memcache.Stat, n int64, name string) {
 	s.Current -= n
 	s.Freed += n
 	if s.Current < 0 {

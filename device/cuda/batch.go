@@ -54,7 +54,7 @@ func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, ga
 	defer batches.Put(b)
 	*b = batch{small: b.small[:0], to: b.to[:0], from: b.from[:0], bytes: b.bytes[:0]}
 	for i, h := range host {
-		if err := b.add(s.dev, op, h, uint64(dev[i]), down, gather != 0); err != nil {
+		if err := b.add(s, op, h, uint64(dev[i]), down, gather != 0); err != nil {
 			return err
 		}
 	}
@@ -63,23 +63,31 @@ func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, ga
 			return err
 		}
 	}
+	if s.Capturing() { // the driver's batch is no operation of graphs
+		for i := range b.to {
+			if err := s.dev.check(op, int64(b.bytes[i]), C.cistern_batch(s.dev.c, s.handle, &b.to[i], &b.from[i], &b.bytes[i], 1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if n := len(b.to); n > 0 {
 		return s.dev.check(op, b.sum, C.cistern_batch(s.dev.c, s.handle, &b.to[0], &b.from[0], &b.bytes[0], C.size_t(n)))
 	}
 	return nil
 }
 
-func (b *batch) add(d *Device, op string, host []byte, dev uint64, down, gather bool) error {
+func (b *batch) add(s *stream, op string, host []byte, dev uint64, down, gather bool) error {
 	n := int64(len(host))
 	to, from := dev, address(host)
 	if down {
 		to, from = from, to
 	}
-	kernelFrom, err := d.locate(op, from, n, !down)
+	kernelFrom, err := s.locate(op, from, n, !down)
 	if err != nil {
 		return err
 	}
-	kernelTo, err := d.locate(op, to, n, down)
+	kernelTo, err := s.locate(op, to, n, down)
 	if err != nil || n == 0 {
 		return err
 	}

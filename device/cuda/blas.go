@@ -71,7 +71,7 @@ func (d *Device) MatMul(on device.Stream, g *device.Gemm) error {
 	if !ok || s == nil || s.dev != d {
 		return d.self.Invalid("MatMul", 0, "the stream is not one of this device")
 	}
-	if s.launching == nil {
+	if s.launching == nil || s.Capturing() {
 		return d.matMul(s, g)
 	}
 	launched := s.launching.Begin(s, "matmul")
@@ -88,7 +88,7 @@ func (d *Device) matMul(s *stream, g *device.Gemm) error {
 	if err := d.blas.open(d); err != nil {
 		return err
 	}
-	if err := d.checkGemm(g); err != nil {
+	if err := s.checkGemm(g); err != nil {
 		return err
 	}
 	if g.M == 0 || g.N == 0 {
@@ -118,7 +118,8 @@ func flag(b bool) C.int {
 }
 
 // checkGemm refuses what cuBLAS would refuse without saying why, and memory that is not there.
-func (d *Device) checkGemm(g *device.Gemm) error {
+func (s *stream) checkGemm(g *device.Gemm) error {
+	d := s.dev
 	if g == nil {
 		return d.self.Invalid("MatMul", 0, "the product is nil")
 	}
@@ -153,14 +154,14 @@ func (d *Device) checkGemm(g *device.Gemm) error {
 			return d.self.Invalid("MatMul", 0, "the matrices of %s are %d elements apart, %d times: want a distance of at least 0, inside of memory",
 				x.name, x.stride, last)
 		}
-		if err := d.named("MatMul", uint64(x.ptr), element*(last*int64(x.stride)+matrix), false); err != nil {
+		if err := s.named("MatMul", uint64(x.ptr), element*(last*int64(x.stride)+matrix), false); err != nil {
 			return fmt.Errorf("%w (%s)", err, x.name)
 		}
 	}
 	if matrix := int64(g.M-1)*int64(g.LDC) + int64(g.N); g.Batch > 1 && g.M > 0 && g.N > 0 && int64(g.StrideC) < matrix {
 		return d.self.Invalid("MatMul", 0, "the matrices of C are %d elements apart, and overlap: each reaches over %d", g.StrideC, matrix)
 	}
-	return d.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
+	return s.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
 }
 
 // blasError tells the driver's codes from those of cuBLAS.

@@ -13,6 +13,9 @@ package cuda
 // #cgo noescape cistern_copy_ranges
 // #cgo noescape cistern_copy_2d
 // #cgo noescape cistern_gemm
+// #cgo noescape cistern_capture_end
+// #cgo noescape cistern_graph_instantiate
+// #cgo noescape cistern_graph_update
 // #cgo nocallback cistern_launch
 // #cgo nocallback cistern_event_record
 // #cgo nocallback cistern_event_query
@@ -26,6 +29,7 @@ package cuda
 // #cgo nocallback cistern_copy_2d
 // #cgo nocallback cistern_memset
 // #cgo nocallback cistern_gemm
+// #cgo nocallback cistern_graph_launch
 // #include "shim.h"
 // #include "blas.h"
 import "C"

@@ -45,7 +45,7 @@ func fault(t testing.TB, d device.Device, s device.Stream) {
 func TestSticky(t *testing.T) {
 	require.NoError(t, open(t).Close())
 	for _, name := range []string{"failed_work_makes_every_later_call_fail", "what_is_queued_behind_it_ends,_with_the_error",
-		"who_waits_in_a_call_gets_it", "Close_works,_and_returns_it"} {
+		"who_waits_in_a_call_gets_it", "a_fault_inside_of_a_replay", "Close_works,_and_returns_it"} {
 		t.Run(name, func(t *testing.T) {
 			again(t, "TestConformance/Sticky/"+name+"$", "--- PASS: TestConformance/Sticky/"+name)
 		})

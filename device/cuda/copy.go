@@ -13,7 +13,7 @@ func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
 	}
 	defer s.gate.Leave()
 	n := int64(len(src))
-	if err := s.dev.copyable("CopyH2D", uint64(dst), address(src), n, false, true); err != nil || n == 0 {
+	if err := s.copyable("CopyH2D", uint64(dst), address(src), n, false, true); err != nil || n == 0 {
 		return err
 	}
 	return s.dev.check("CopyH2D", n,
@@ -26,7 +26,7 @@ func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
 	}
 	defer s.gate.Leave()
 	n := int64(len(dst))
-	if err := s.dev.copyable("CopyD2H", address(dst), uint64(src), n, true, false); err != nil || n == 0 {
+	if err := s.copyable("CopyD2H", address(dst), uint64(src), n, true, false); err != nil || n == 0 {
 		return err
 	}
 	return s.dev.check("CopyD2H", n,
@@ -41,7 +41,7 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	if err := s.dev.self.CheckApart(dst, src, bytes); err != nil {
 		return err
 	}
-	if err := s.dev.copyable("CopyD2D", uint64(dst), uint64(src), bytes, false, false); err != nil || bytes == 0 {
+	if err := s.copyable("CopyD2D", uint64(dst), uint64(src), bytes, false, false); err != nil || bytes == 0 {
 		return err
 	}
 	return s.dev.check("CopyD2D", bytes,
@@ -49,11 +49,11 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 }
 
 // copyable checks both ranges of a copy. toHost and fromHost say which side must be pinned.
-func (d *Device) copyable(op string, to, from uint64, bytes int64, toHost, fromHost bool) error {
-	if err := d.named(op, from, bytes, fromHost); err != nil {
+func (s *stream) copyable(op string, to, from uint64, bytes int64, toHost, fromHost bool) error {
+	if err := s.named(op, from, bytes, fromHost); err != nil {
 		return err
 	}
-	return d.named(op, to, bytes, toHost)
+	return s.named(op, to, bytes, toHost)
 }
 
 func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
@@ -61,7 +61,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 		return err
 	}
 	defer s.gate.Leave()
-	if err := s.dev.named("Memset", uint64(dst), bytes, false); err != nil || bytes == 0 {
+	if err := s.named("Memset", uint64(dst), bytes, false); err != nil || bytes == 0 {
 		return err
 	}
 	return s.dev.check("Memset", bytes,

@@ -28,10 +28,10 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 	if c.SrcHost != nil {
 		from = address(c.SrcHost)
 	}
-	if err := d.named("Copy2D", from, fromBytes, c.SrcHost != nil); err != nil {
+	if err := s.named("Copy2D", from, fromBytes, c.SrcHost != nil); err != nil {
 		return err
 	}
-	if err := d.named("Copy2D", to, toBytes, c.DstHost != nil); err != nil || toBytes == 0 {
+	if err := s.named("Copy2D", to, toBytes, c.DstHost != nil); err != nil || toBytes == 0 {
 		return err
 	}
 	bytes := c.Width * c.Height

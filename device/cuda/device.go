@@ -42,7 +42,9 @@ type Device struct {
 	events    [2]pool // untimed, timed
 	callbacks callbacks
 	modules   modules
-	gather    C.uint64_t // the kernel of batches; 0: there is none
+	graphs    graphs
+	captured  atomic.Bool // a capture has begun once
+	gather    C.uint64_t  // the kernel of batches; 0: there is none
 	blas      blas
 
 	refs int           // of drivers
@@ -62,6 +64,7 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 	d := &Device{name: name, self: backend.Self(name), ordinal: ordinal, id: device.NewID(), refs: 1,
 		gone: make(chan struct{})}
 	d.streams.open = make(map[*stream]struct{})
+	d.graphs.open = make(map[*graph]struct{})
 	d.modules.open = make(map[*module]struct{})
 	d.events[1].timed = true
 	d.callbacks.init(d)
@@ -132,8 +135,18 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	if err := d.enter("Synchronize"); err != nil {
 		return err
 	}
+	streams := d.streams.all()
+	for _, s := range streams {
+		if ctx != nil && s.Capturing() {
+			d.gate.Leave()
+			return d.self.DeviceCapturing("Synchronize", s.id)
+		}
+	}
 	idle := func() (bool, error) {
-		for _, s := range d.streams.all() {
+		if d.captured.Load() { // to ask a stream that is captured just now would end its capture
+			return false, nil
+		}
+		for _, s := range streams {
 			if !s.gate.Enter() { // Close destroys the handle once it has waited
 				if !s.closed.Load() {
 					return false, nil
@@ -148,7 +161,7 @@ func (d *Device) Synchronize(ctx context.Context) error {
 		}
 		return true, nil
 	}
-	wait := func() error { return d.check("Synchronize", 0, C.cistern_synchronize(d.c)) }
+	wait := func() error { return d.drain("Synchronize") }
 	return d.await(ctx, "Synchronize", d.gate.Leave, idle, wait)
 }
 
@@ -159,15 +172,12 @@ func (d *Device) Close() error {
 	}
 	defer drivers.forget(d)
 	var errs []error
-	for _, s := range d.streams.all() {
-		errs = append(errs, s.Close())
-	}
+	errs = append(errs, d.closeStreams())
 	d.gate.ShutAndWait()
 	d.streams.end()
-	for _, s := range d.streams.all() { // made while the others were closed
-		errs = append(errs, s.Close())
-	}
+	errs = append(errs, d.closeStreams()) // made while the others were closed
 	d.callbacks.close()
+	d.graphs.close()
 	errs = append(errs, d.leftover())
 	d.blas.close(d)
 	d.modules.close(d)
@@ -177,6 +187,19 @@ func (d *Device) Close() error {
 	errs = append(errs, d.dropContext())
 	if err := d.stuckError(); err != nil {
 		return err
+	}
+	return errors.Join(errs...)
+}
+
+// closeStreams closes the open streams, and ends their captures without a graph.
+func (d *Device) closeStreams() error {
+	all := d.streams.all()
+	for _, s := range all {
+		s.abandon()
+	}
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.finish())
 	}
 	return errors.Join(errs...)
 }

@@ -14,7 +14,7 @@
 // device, to be closed as often. The option cublas=/absolute/path names the library of matrix products, and
 // cublas=none does without; otherwise libcublas.so.13, .12 or .11 is looked for where the dynamic linker looks. Besides [device.Device] it
 // implements [device.VirtualMemory], [device.ModuleLoader] and [device.MatrixMultiplier]; its streams implement
-// [device.BatchCopier].
+// [device.BatchCopier] and [device.GraphCapturer].
 //
 // Every call binds the thread that it runs on to the device's context, if another device's call was the last
 // there. Code that binds threads to contexts of its own must do it in every call too.
@@ -28,7 +28,8 @@
 // # Waiting
 //
 // Free, FreePinned, Unregister and Unmap wait for everything that is queued on the device: the driver does not
-// know which kernels use what. memcache calls them as rarely as it can.
+// know which kernels use what. memcache calls them as rarely as it can. They may be called while a stream is captured, and then wait for
+// what was queued on it before. To wait for the whole context by the driver's own calls, as other libraries may, ends captures.
 //
 // An error that the driver calls sticky, such as an illegal address in a kernel, makes every later call return
 // it, on every stream. It outlives the device: the driver lets the process use the GPU no more, so Open returns it,

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 )
 
 // The driver's codes that mean something here (CUresult).
@@ -57,6 +58,8 @@ func (d *Device) fail(op string, bytes int64, code int) error {
 		e.Detail, e.Err = nameOf(code), device.ErrInvalid
 	case code == codeNotSupported, code == codeNotPermitted, code == codeNotFound:
 		e.Detail, e.Err = nameOf(code), device.ErrUnsupported
+	case code >= backend.CodeCaptureUnsupported && code <= backend.CodeCaptureWrongThread:
+		e.Detail, e.Err = nameOf(code), device.ErrCapturing
 	case code == codeNoDevice, code == codeInvalidDevice:
 		e.Detail, e.Err = nameOf(code), device.ErrNoDevice
 	}

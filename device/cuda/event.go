@@ -22,6 +22,7 @@ type event struct {
 	handle   C.uint64_t
 	timed    bool
 	recorded atomic.Bool
+	captured atomic.Pointer[capture] // of the last record; nil: it was not captured
 	closed   atomic.Bool
 	gate     backend.Gate
 }
@@ -71,6 +72,9 @@ func (e *event) Query() (bool, error) {
 		return false, err
 	}
 	defer e.leave()
+	if e.captured.Load() != nil {
+		return false, e.dev.self.CapturedEvent("Query")
+	}
 	return e.query()
 }
 
@@ -84,6 +88,10 @@ func (e *event) query() (bool, error) {
 func (e *event) Synchronize(ctx context.Context) error {
 	if err := e.enter("Synchronize"); err != nil {
 		return err
+	}
+	if ctx != nil && e.captured.Load() != nil {
+		e.leave()
+		return e.dev.self.CapturedEvent("Synchronize")
 	}
 	wait := func() error {
 		return e.dev.check("Synchronize", 0, C.cistern_event_synchronize(e.dev.c, e.handle))
@@ -127,6 +135,9 @@ func (s *stream) Record(e device.Event) error {
 	err = s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, ev.handle, s.handle))
 	if err == nil {
 		ev.recorded.Store(true)
+		if c := s.capture.Load(); c != nil || ev.captured.Load() != nil {
+			ev.captured.Store(c)
+		}
 	}
 	return err
 }
@@ -147,6 +158,9 @@ func (s *stream) Wait(e device.Event) error {
 	if !ev.recorded.Load() {
 		return nil
 	}
+	if of, c := ev.captured.Load(), s.capture.Load(); of != nil || c != nil {
+		return s.waitCaptured(ev, of, c)
+	}
 	return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
 }
 
@@ -162,6 +176,9 @@ func (d *Device) Elapsed(start, end device.Event) (time.Duration, error) {
 			return 0, err
 		}
 		defer ev.leave()
+		if ev.captured.Load() != nil {
+			return 0, d.self.CapturedEvent("Elapsed")
+		}
 		if err := d.self.CheckElapsed(ends[i], ev.timed, ev.recorded.Load(), true); err != nil {
 			return 0, err
 		}

@@ -16,7 +16,7 @@ const maxArgs = 512
 
 // Launch queues l.Kernel, with one crossing to C and without memory of its own: the driver copies the arguments.
 func (s *stream) Launch(l *device.Launch) error {
-	if s.launching != nil {
+	if s.launching != nil && !s.Capturing() {
 		return s.launching.Launch(s, l, s.queueKernel)
 	}
 	return s.queueKernel(l)
@@ -30,6 +30,9 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	k, err := s.dev.launchable(l)
 	if err != nil {
 		return err
+	}
+	if c := s.capture.Load(); c != nil {
+		c.holdKernel(s.dev, k, l)
 	}
 	config := s.config(k, l)
 	if code := C.cistern_launch(s.dev.c, &config, arguments(l)); code != codeSuccess {

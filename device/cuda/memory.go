@@ -43,7 +43,10 @@ func (d *Device) Free(p device.Ptr) error {
 		return err
 	}
 	defer d.gate.Leave()
-	m, ok := d.table.take(uint64(p), allocated)
+	m, ok, held := d.table.take(uint64(p), allocated)
+	if held {
+		return d.self.Held("Free", int64(m.bytes))
+	}
 	if !ok {
 		return d.self.Invalid("Free", 0, "the address is not, or no longer, that of an allocation; free what Alloc returned, once")
 	}
@@ -52,7 +55,7 @@ func (d *Device) Free(p device.Ptr) error {
 
 // free gives memory of the table back, after waiting for what is queued.
 func (d *Device) free(m memory) error {
-	if err := d.check("Free", int64(m.bytes), C.cistern_synchronize(d.c)); err != nil {
+	if err := d.drain("Free"); err != nil {
 		return err
 	}
 	switch m.kind {

@@ -26,6 +26,7 @@ type module struct {
 	handle   C.uint64_t
 	once     sync.Once
 	unloaded atomic.Bool
+	holds    atomic.Int64 // graphs and captures that have its kernels
 }
 
 // kernel is what a launch takes.
@@ -87,13 +88,16 @@ func (m *module) Close() error {
 		return nil // the device's Close unloads it
 	}
 	defer m.dev.gate.Leave()
+	if m.holds.Load() > 0 {
+		return m.dev.self.Invalid("Close", 0, "a graph or a capture has kernels of the module; close the graph first")
+	}
 	return m.unload()
 }
 
 func (m *module) unload() (err error) {
 	m.once.Do(func() {
 		m.unloaded.Store(true)
-		if err = m.dev.check("Close", 0, C.cistern_synchronize(m.dev.c)); err == nil {
+		if err = m.dev.drain("Close"); err == nil {
 			err = m.dev.check("Close", 0, C.cistern_module_unload(m.dev.c, m.handle))
 		}
 		t := &m.dev.modules

@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
@@ -62,10 +63,10 @@ func (d *Device) addHost(op string, m memory) error {
 	if err != nil {
 		return err
 	}
-	m.mapped = p
+	m.mapped, m.holds = p, new(atomic.Int64)
 	d.table.add(m)
 	if m.mapped != m.base {
-		d.table.add(memory{base: m.mapped, bytes: m.bytes, kind: alias})
+		d.table.add(memory{base: m.mapped, bytes: m.bytes, kind: alias, holds: m.holds})
 	}
 	return nil
 }
@@ -78,14 +79,14 @@ func (d *Device) mappedAddress(op string, host uint64) (uint64, error) {
 }
 
 // takeHost takes host memory that begins where b does out of the table.
-func (d *Device) takeHost(b []byte, k kind) (m memory, ok bool) {
+func (d *Device) takeHost(b []byte, k kind) (m memory, ok, held bool) {
 	if cap(b) == 0 {
-		return memory{}, false
+		return memory{}, false, false
 	}
-	if m, ok = d.table.take(address(b), k); ok && m.mapped != m.base {
+	if m, ok, held = d.table.take(address(b), k); ok && m.mapped != m.base {
 		d.table.take(m.mapped, alias)
 	}
-	return m, ok
+	return m, ok, held
 }
 
 func (d *Device) FreePinned(b []byte) error {
@@ -93,7 +94,10 @@ func (d *Device) FreePinned(b []byte) error {
 		return err
 	}
 	defer d.gate.Leave()
-	m, ok := d.takeHost(b, pinned)
+	m, ok, held := d.takeHost(b, pinned)
+	if held {
+		return d.self.Held("FreePinned", int64(m.bytes))
+	}
 	if !ok {
 		return d.self.Invalid("FreePinned", int64(len(b)),
 			"the slice does not begin where pinned memory does; free what AllocPinned returned, once")
@@ -133,7 +137,10 @@ func (d *Device) Unregister(b []byte) error {
 		return err
 	}
 	defer d.gate.Leave()
-	m, ok := d.takeHost(b, registered)
+	m, ok, held := d.takeHost(b, registered)
+	if held {
+		return d.self.Held("Unregister", int64(m.bytes))
+	}
 	if !ok {
 		return d.self.Invalid("Unregister", int64(len(b)), "the slice does not begin where a registered one does")
 	}

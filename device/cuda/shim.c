@@ -273,3 +273,39 @@ int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, i
 		r = cistern_launch(d, c, args);
 	return r;
 }
+
+// Relaxed: capture.go says why.
+int cistern_capture_begin(dev d, uint64_t s) { CALL(cuStreamBeginCapture((CUstream)s, CU_STREAM_CAPTURE_MODE_RELAXED)); }
+
+int cistern_capture_end(dev d, uint64_t s, uint64_t *graph) { CALL(cuStreamEndCapture((CUstream)s, (CUgraph *)graph)); }
+
+int cistern_graph_instantiate(dev d, uint64_t graph, uint64_t *exec, size_t *nodes) {
+	int r = bind(d);
+	if (r == CUDA_SUCCESS)
+		r = cuGraphGetNodes((CUgraph)graph, NULL, nodes);
+	if (r == CUDA_SUCCESS)
+		r = cuGraphInstantiateWithFlags((CUgraphExec *)exec, (CUgraph)graph, 0);
+	return r;
+}
+
+int cistern_graph_launch(dev d, uint64_t exec, uint64_t s) { CALL(cuGraphLaunch((CUgraphExec)exec, (CUstream)s)); }
+
+// The entry point without a version takes what it took in CUDA 11, whatever the header says: drivers keep it.
+int cistern_graph_update(dev d, uint64_t exec, uint64_t graph, int *result) {
+	typedef CUresult update_11(CUgraphExec, CUgraph, CUgraphNode *, int *);
+	update_11 *update = (update_11 *)cistern_symbol("cuGraphExecUpdate");
+	CUgraphNode node;
+	*result = 0;
+	if (update == NULL)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	CALL(update((CUgraphExec)exec, (CUgraph)graph, &node, result));
+}
+
+int cistern_graph_destroy(dev d, uint64_t graph, uint64_t exec) {
+	int r = bind(d);
+	if (r == CUDA_SUCCESS && exec != 0)
+		r = cuGraphExecDestroy((CUgraphExec)exec);
+	if (r == CUDA_SUCCESS && graph != 0)
+		r = cuGraphDestroy((CUgraph)graph);
+	return r;
+}

@@ -84,6 +84,13 @@ int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, si
 // cistern_symbol is an entry point of the driver by name, or NULL.
 void *cistern_symbol(const char *name);
 
+int cistern_capture_begin(dev d, uint64_t s);
+int cistern_capture_end(dev d, uint64_t s, uint64_t *graph);
+int cistern_graph_instantiate(dev d, uint64_t graph, uint64_t *exec, size_t *nodes);
+int cistern_graph_launch(dev d, uint64_t exec, uint64_t s);
+int cistern_graph_update(dev d, uint64_t exec, uint64_t graph, int *result);
+int cistern_graph_destroy(dev d, uint64_t graph, uint64_t exec);
+
 // The calls of cuBLAS return its own codes, as negative numbers.
 #include "blas.h"
 int cistern_blas_create(dev d, const cistern_blas *b, uint64_t *handle);

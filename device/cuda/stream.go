@@ -32,6 +32,10 @@ type stream struct {
 	closed  atomic.Bool
 
 	onDone sync.Mutex // keeps the callbacks in the order of their events
+
+	capture   atomic.Pointer[capture] // that it is in, or nil
+	capturing sync.Mutex              // of what makes it a member
+	before    C.uint64_t              // a CUevent, recorded when it became one; 0: it never did
 }
 
 var (
@@ -78,6 +82,9 @@ func (s *stream) Query() (bool, error) {
 		return false, err
 	}
 	defer s.gate.Leave()
+	if s.Capturing() {
+		return false, s.dev.self.Capturing("Query", s.id)
+	}
 	return s.query()
 }
 
@@ -88,6 +95,10 @@ func (s *stream) query() (bool, error) {
 func (s *stream) Synchronize(ctx context.Context) error {
 	if err := s.enter("Synchronize"); err != nil {
 		return err
+	}
+	if ctx != nil && s.Capturing() {
+		s.gate.Leave()
+		return s.dev.self.Capturing("Synchronize", s.id)
 	}
 	return s.dev.await(ctx, "Synchronize", s.gate.Leave, s.query, s.wait)
 }
@@ -104,14 +115,28 @@ func (s *stream) OnDone(fn func(error)) error {
 	if fn == nil {
 		return s.dev.self.NoFunction()
 	}
+	if s.Capturing() {
+		return s.dev.self.Capturing("OnDone", s.id)
+	}
 	return s.dev.callbacks.push(s, fn)
 }
 
 // Close waits for everything queued. The first Close returns the device's sticky error, if any.
 func (s *stream) Close() (err error) {
+	if s.Capturing() && s.dev.stuckError() == nil {
+		return s.dev.self.Capturing("Close", s.id)
+	}
+	return s.finish()
+}
+
+// finish is Close of a stream that is not captured, or whose device is unusable.
+func (s *stream) finish() (err error) {
 	s.closing.Do(func() {
 		s.gate.ShutAndWait()
 		err = s.wait()
+		if s.before != 0 {
+			s.dev.pool(false).Put(s.before)
+		}
 		C.cistern_stream_destroy(s.dev.c, s.handle)
 		s.closed.Store(true)
 		s.dev.streams.remove(s)

@@ -14,9 +14,10 @@ import (
 type memory struct {
 	base, bytes uint64
 	kind        kind
-	home        uint64 // of a mapping: its reservation
-	mapped      uint64 // of host memory: its address for kernels
-	slice       []byte // of registered memory: kept alive
+	home        uint64        // of a mapping: its reservation
+	mapped      uint64        // of host memory: its address for kernels
+	slice       []byte        // of registered memory: kept alive
+	holds       *atomic.Int64 // graphs and captures that use it: they keep it
 }
 
 type kind uint8
@@ -75,12 +76,15 @@ func above(all []memory, addr uint64) int {
 func (t *table) add(m memory) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if m.holds == nil {
+		m.holds = new(atomic.Int64)
+	}
 	next := slices.Insert(slices.Clone(t.load()), above(t.load(), m.base), m)
 	t.all.Store(&next)
 }
 
-// take removes the range that starts at base and is of that kind. ok is false if there is none.
-func (t *table) take(base uint64, k kind) (m memory, ok bool) {
+// take removes the range that starts at base and is of that kind. ok is false if there is none, or if it is held by a graph.
+func (t *table) take(base uint64, k kind) (m memory, ok, held bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.load()
@@ -89,12 +93,28 @@ func (t *table) take(base uint64, k kind) (m memory, ok bool) {
 		i--
 	}
 	if i < 0 || all[i].base != base {
-		return memory{}, false
+		return memory{}, false, false
 	}
 	m = all[i]
+	if m.holds.Load() > 0 {
+		return m, false, true
+	}
 	next := slices.Delete(slices.Clone(all), i, i+1)
 	t.all.Store(&next)
-	return m, true
+	return m, true, false
+}
+
+// hold keeps the range, or the mappings, around [addr, addr+bytes) from being taken, and notes that in h. It reports whether it is
+// there. The lock keeps it there meanwhile.
+func (t *table) hold(addr, bytes uint64, h holds) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, _, ok := t.find(addr, bytes, false)
+	all := t.load()
+	for i := above(all, addr) - 1; ok && i < len(all) && all[i].base < addr+bytes; i++ {
+		h.add(all[i].holds)
+	}
+	return ok
 }
 
 // overlaps reports whether host memory of the table lies in [base, base+bytes).

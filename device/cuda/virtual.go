@@ -131,9 +131,7 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	d.virtual.mu.Lock()
 	parts, err := d.wholeMappings(uint64(p), bytes)
 	if err == nil {
-		for _, m := range parts {
-			d.table.take(m.base, mapping)
-		}
+		err = d.takeMappings(parts, bytes)
 	}
 	d.virtual.mu.Unlock()
 	if err != nil {
@@ -144,6 +142,19 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 		errs[i] = d.free(m)
 	}
 	return errors.Join(errs...)
+}
+
+// takeMappings takes them all, or none if a graph holds one. d.virtual.mu is held.
+func (d *Device) takeMappings(parts []memory, bytes int64) error {
+	for i, m := range parts {
+		if _, _, held := d.table.take(m.base, mapping); held {
+			for _, taken := range parts[:i] {
+				d.table.add(taken)
+			}
+			return d.self.Held("Unmap", bytes)
+		}
+	}
+	return nil
 }
 
 // wholeMappings are the mappings that tile [p, p+bytes).

@@ -51,6 +51,8 @@ func Run(t *testing.T, b Backend) {
 		{"Memory", memoryTests},
 		{"Pinned", pinnedTests},
 		{"Virtual", virtualTests},
+		{"Capture", capturing(captureTests)},
+		{"Graph", capturing(graphTests)},
 		{"Sticky", stickyTests},
 		{"Close", closeTests},
 		{"Overtaken", overtakenTests},

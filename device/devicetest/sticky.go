@@ -7,6 +7,7 @@ import (
 )
 
 var stickyTests = []test{
+	capturing([]test{{"a fault inside of a replay", faultInReplay}})[0],
 	{"failed work makes every later call fail", func(f *fixture) {
 		s, other, p, host := f.stream(), f.stream(), f.alloc(64), f.pinned(64)
 		e, launch := f.event(true), f.Fill(f, f.dev, p, 64, 1)
@@ -88,4 +89,28 @@ func (f *fixture) fail(s device.Stream) {
 	}
 	f.stuck = true
 	f.Fault(f, f.dev, s)
+}
+
+func faultInReplay(f *fixture) {
+	s, side, p := f.stream(), f.stream(), f.alloc(64)
+	fork, join := f.event(false), f.event(false)
+	c := f.begin(s)
+	f.addOne(s, p, 64)
+	require.NoError(f, s.Record(fork))
+	require.NoError(f, side.Wait(fork))
+	f.fail(side)
+	require.NoError(f, side.Record(join))
+	f.addOne(s, p, 64)
+	require.NoError(f, s.Wait(join))
+	g, err := c.EndCapture()
+	require.NoError(f, err)
+	f.synchronize(s)
+	require.NoError(f, g.Replay(s))
+	sticky := s.Synchronize(background)
+	f.refused(sticky, device.ErrSticky)
+	for _, err := range []error{g.Replay(s), g.Replay(side), g.Update(g), c.BeginCapture(), side.Synchronize(background)} {
+		require.EqualError(f, err, sticky.Error())
+	}
+	require.NoError(f, g.Close())
+	f.refused(g.Replay(s), device.ErrSticky)
 }

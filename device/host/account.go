@@ -45,13 +45,14 @@ func (t *table) add(s *segment) bool {
 }
 
 // free removes the live segment of kind k that begins at addr, when no queued operation names it, and
-// takes it off the account, if that is not nil. It reports whether there was one.
+// takes it off the account, if that is not nil. It reports whether there was one, and whether a graph holds it: then it stays.
 //
 //go:norace
-func (t *table) free(addr uintptr, k kind, account *int64) bool {
+func (t *table) free(addr uintptr, k kind, account *int64) (found, held bool) {
 	t.lock()
 	s := t.find(addr, k)
-	if s != nil {
+	held = s != nil && s.captured > 0
+	if s != nil && !held {
 		s.dying = true
 		t.quiet(s)
 		if !t.closed {
@@ -62,7 +63,7 @@ func (t *table) free(addr uintptr, k kind, account *int64) bool {
 		}
 	}
 	t.unlock()
-	return s != nil
+	return s != nil, held
 }
 
 //go:norace

@@ -54,7 +54,7 @@ func (s *stream) copy(op string, all ...transfer) error {
 	if err := s.usable(op); err != nil {
 		return err
 	}
-	o := s.queue.newOp(opCopy)
+	o := s.member.newOp(&s.queue, opCopy)
 	for _, t := range all {
 		err := s.dev.name(op, &o.uses, t.from, t.bytes, false, t.fromHost)
 		if err == nil {
@@ -82,6 +82,9 @@ func (s *stream) pushCopy(name string, o *op) error {
 // abandon gives back an operation that is not queued.
 func (s *stream) abandon(o *op, err error) error {
 	s.dev.mem.drop(&o.uses)
+	if o.uses.capture != nil {
+		return self.InCapture(err)
+	}
 	o.clear()
 	s.queue.giveBack(o)
 	return err
@@ -91,7 +94,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 	if err := s.usable("Memset"); err != nil {
 		return err
 	}
-	o := s.queue.newOp(opMemset)
+	o := s.member.newOp(&s.queue, opMemset)
 	if err := s.dev.name("Memset", &o.uses, inProcess(dst), bytes, true, false); err != nil || bytes == 0 {
 		return s.abandon(o, err)
 	}

@@ -20,7 +20,7 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 	if c.SrcHost != nil {
 		from = address(c.SrcHost)
 	}
-	o := s.queue.newOp(opCopy2D)
+	o := s.member.newOp(&s.queue, opCopy2D)
 	err = s.dev.name("Copy2D", &o.uses, from, fromBytes, false, c.SrcHost != nil)
 	if err == nil {
 		err = s.dev.name("Copy2D", &o.uses, to, toBytes, true, c.DstHost != nil)

@@ -16,7 +16,7 @@ import (
 const alignment = 512
 
 // Device is a host device. Besides [device.Device] it implements [device.HostVisible] and
-// [device.VirtualMemory]; its streams implement [device.BatchCopier].
+// [device.VirtualMemory]; its streams implement [device.BatchCopier] and [device.GraphCapturer].
 type Device struct {
 	id    uint64
 	start time.Time // of the device's clock
@@ -110,7 +110,13 @@ func (d *Device) Synchronize(ctx context.Context) error {
 	if ctx == nil {
 		return self.NoContext("Synchronize")
 	}
-	for _, s := range d.streams.list(false) {
+	streams := d.streams.list(false)
+	for _, s := range streams {
+		if s.Capturing() {
+			return self.DeviceCapturing("Synchronize", s.id)
+		}
+	}
+	for _, s := range streams {
 		if err := s.synchronize(ctx); err != nil {
 			return err
 		}

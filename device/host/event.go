@@ -13,10 +13,11 @@ import (
 
 // event is a place for its last record.
 type event struct {
-	dev    *Device
-	timed  bool
-	last   atomic.Pointer[record] // nil: never recorded
-	closed atomic.Bool
+	dev      *Device
+	last     atomic.Pointer[record] // nil: never recorded
+	captured atomic.Pointer[mark]   // of the last record, if that was captured
+	timed    bool
+	closed   atomic.Bool
 }
 
 // NewEvent makes an event. Timed or not, it costs the same here.
@@ -44,8 +45,26 @@ func (e *event) open(op string) error {
 // present is the last record, or nil.
 func (e *event) present() *record {
 	race.Disable()
-	defer race.Enable()
-	return e.last.Load()
+	r := e.last.Load()
+	race.Enable()
+	return r
+}
+
+// lastCaptured is the mark of the last record, or nil if that was not captured.
+func (e *event) lastCaptured() *mark {
+	race.Disable()
+	m := e.captured.Load()
+	race.Enable()
+	return m
+}
+
+// setCaptured says of the last record that it was captured as m, or not, if m is nil.
+//
+//go:norace
+func (e *event) setCaptured(m *mark) {
+	race.Disable()
+	e.captured.Store(m)
+	race.Enable()
 }
 
 func (e *event) Timed() bool { return e.timed }
@@ -57,6 +76,9 @@ func (e *event) Query() (bool, error) {
 	if err := e.dev.stuckError(); err != nil {
 		return false, err
 	}
+	if e.lastCaptured() != nil {
+		return false, self.CapturedEvent("Query")
+	}
 	r := e.present()
 	return r == nil || r.query(), nil
 }
@@ -67,6 +89,9 @@ func (e *event) Synchronize(ctx context.Context) error {
 	}
 	if ctx == nil {
 		return self.NoContext("Synchronize")
+	}
+	if e.lastCaptured() != nil {
+		return self.CapturedEvent("Synchronize")
 	}
 	if r := e.present(); r != nil {
 		if err := r.synchronize(ctx); err != nil {
@@ -119,7 +144,7 @@ func (s *stream) Record(e device.Event) error {
 	if mine.Timed() && !s.queue.timed.Load() {
 		s.queue.timed.Store(true)
 	}
-	o := s.queue.newOp(opRecord)
+	o := s.member.newOp(&s.queue, opRecord)
 	o.event, o.rec = mine, new(record)
 	return s.push("Record", o)
 }
@@ -132,6 +157,9 @@ func (s *stream) Wait(e device.Event) error {
 	if err != nil {
 		return err
 	}
+	if m, c := other.lastCaptured(), s.member.capture(); m != nil || c != nil {
+		return other.join(s, m, c)
+	}
 	r := other.present()
 	if r == nil {
 		return nil
@@ -139,6 +167,27 @@ func (s *stream) Wait(e device.Event) error {
 	o := s.queue.newOp(opWait)
 	o.rec = r
 	return s.push("Wait", o)
+}
+
+// join is Wait where the event was captured as m, the stream is in the capture c, or both.
+func (e *event) join(s *stream, m *mark, c *capture) error {
+	switch {
+	case m == nil && e.present() == nil:
+		return nil
+	case m == nil:
+		return self.Isolated(s.id)
+	case m.capture == c:
+	case c != nil:
+		return self.Merged(s.id)
+	case e.dev != s.dev:
+		return self.OtherDevices(s.id)
+	}
+	o := m.capture.newOp(opWait)
+	o.captured.mark = m
+	if !m.capture.add(s, o) {
+		return self.CapturedEvent("Wait")
+	}
+	return nil
 }
 
 // Elapsed is the time between two records, by the device's clock, which is the process's monotonic clock.
@@ -174,6 +223,9 @@ func (d *Device) timed(op string, start, end device.Event) (from, to *record, er
 		mine, err := own(op, e, d)
 		if err != nil {
 			return nil, nil, err
+		}
+		if mine.lastCaptured() != nil {
+			return nil, nil, self.CapturedEvent(op)
 		}
 		which := [2]string{"start", "end"}[i]
 		r := mine.present()

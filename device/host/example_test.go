@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
@@ -45,6 +46,54 @@ func Example() {
 	fmt.Println(dev.Close())
 	// Output:
 	// [40 40 40 40]
+	// <nil>
+}
+
+// Work on two streams, captured once and replayed.
+func Example_graph() {
+	dev, err := host.New(host.Config{Capacity: 1 << 20})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	a, _ := dev.NewStream(device.StreamOptions{})
+	b, _ := dev.NewStream(device.StreamOptions{})
+	e, _ := dev.NewEvent(device.EventOptions{})
+	x, _ := dev.Alloc(8)
+	in, _ := dev.AllocPinned(8)
+	out, _ := dev.AllocPinned(8)
+
+	capturer := a.(device.GraphCapturer)
+	_ = capturer.BeginCapture()
+	_ = a.CopyH2D(x, in)
+	_ = a.Record(e)
+	_ = b.Wait(e) // b joins the capture
+	_ = b.Memset(x, 7, 2)
+	_ = b.Record(e)
+	_ = a.Memset(x+6, 9, 2)
+	_ = a.Wait(e) // and is joined
+	_ = a.CopyD2H(out, x)
+	fmt.Println(errors.Is(a.Synchronize(context.Background()), device.ErrCapturing))
+	graph, _ := capturer.EndCapture()
+
+	for i := range byte(2) {
+		in[3] = i
+		_ = graph.Replay(a)
+		_ = a.Synchronize(context.Background())
+		fmt.Println(graph.Nodes(), out)
+	}
+	fmt.Println(dev.Free(x))
+
+	_ = graph.Close()
+	_ = dev.FreePinned(in)
+	_ = dev.FreePinned(out)
+	_ = dev.Free(x)
+	fmt.Println(dev.Close())
+	// Output:
+	// true
+	// 4 [7 7 0 0 0 0 9 9]
+	// 4 [7 7 0 1 0 0 9 9]
+	// device: Free on host: invalid argument (code 1): a graph or a capture uses the memory; close the graph first
 	// <nil>
 }
 

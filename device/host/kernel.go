@@ -21,7 +21,7 @@ type kernels struct {
 //go:norace
 func (s *stream) launch(o *op) {
 	if !race.Enabled {
-		s.call(o)
+		o.call(s)
 		return
 	}
 	k := &s.kernels
@@ -63,8 +63,8 @@ func (s *stream) runKernels() {
 		}
 		race.Acquire(unsafe.Pointer(&k.begin))
 		k.running = o
-		s.call(o)
-		s.kernelDone()
+		o.call(s)
+		s.kernels.kernelDone()
 	}
 	race.Disable()
 	k.done <- struct{}{}
@@ -72,8 +72,7 @@ func (s *stream) runKernels() {
 }
 
 //go:norace
-func (s *stream) kernelDone() {
-	k := &s.kernels
+func (k *kernels) kernelDone() {
 	k.running = nil
 	race.ReleaseMerge(unsafe.Pointer(&k.end))
 	race.Disable()
@@ -87,13 +86,13 @@ func (s *stream) kernelDone() {
 func (s *stream) replaceKernels() {
 	if s.kernels.running != nil {
 		go s.runKernels()
-		s.kernelDone()
+		s.kernels.kernelDone()
 	}
 }
 
 //go:norace
-func (s *stream) call(o *op) {
-	defer s.rescue(o)
+func (o *op) call(s *stream) {
+	defer o.rescue(s)
 	o.kernel()
 	o.ended = true
 }
@@ -101,7 +100,7 @@ func (s *stream) call(o *op) {
 // rescue makes a kernel's panic the device's sticky error.
 //
 //go:norace
-func (s *stream) rescue(o *op) {
+func (o *op) rescue(s *stream) {
 	if o.ended {
 		return
 	}

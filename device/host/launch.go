@@ -7,7 +7,7 @@ import (
 )
 
 func (s *stream) Launch(l *device.Launch) error {
-	if s.launching != nil {
+	if s.launching != nil && !s.Capturing() {
 		return s.launching.Launch(s, l, s.queueKernel)
 	}
 	return s.queueKernel(l)
@@ -20,7 +20,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if l == nil || l.Func == nil {
 		return self.Invalid("Launch", 0, "the kernel is nil; on the host device it is Launch.Func, a Go function")
 	}
-	o := s.queue.newOp(opLaunch)
+	o := s.member.newOp(&s.queue, opLaunch)
 	o.kernel, o.name = l.Func, l.Name
 	if err := s.dev.nameLaunch(&o.uses, l); err != nil {
 		return s.abandon(o, err)
@@ -28,7 +28,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if s.dev.fails(FaultLaunch) {
 		o.fault = launchFailed(o.name, "launch failure on demand")
 	}
-	if l.Brief && s.queue.claim() {
+	if l.Brief && o.uses.capture == nil && s.queue.claim() {
 		s.runClaimed(o)
 		return nil
 	}

@@ -88,10 +88,10 @@ func carry(from, to *byte, done chan struct{}) {
 }
 
 // unmapRange unmaps [addr, addr+bytes) and takes it off what is used. It reports whether that was whole live
-// mappings.
+// mappings, and whether a graph holds one: then all stay.
 //
 //go:norace
-func (t *table) unmapRange(addr uintptr, bytes int64) bool {
+func (t *table) unmapRange(addr uintptr, bytes int64) (whole, held bool) {
 	t.lock()
 	at := t.above(addr)
 	n := 0
@@ -105,10 +105,11 @@ func (t *table) unmapRange(addr uintptr, bytes int64) bool {
 		if n < 0 {
 			break
 		}
+		held = held || t.segs[at+n].captured > 0
 		left -= int64(len(t.segs[at+n].data))
 		base = t.segs[at+n].end()
 	}
-	if n > 0 {
+	if n > 0 && !held {
 		for i := at; i < at+n; i++ {
 			t.segs[i].dying = true
 		}
@@ -129,5 +130,5 @@ func (t *table) unmapRange(addr uintptr, bytes int64) bool {
 		}
 	}
 	t.unlock()
-	return n > 0
+	return n > 0, held
 }

@@ -55,11 +55,20 @@ func (d *Device) Free(p device.Ptr) error {
 	if err := d.usable("Free"); err != nil {
 		return err
 	}
-	if d.mem.free(inProcess(p), allocated, &d.mem.used) {
-		return nil
+	return d.freed("Free", inProcess(p), allocated, &d.mem.used,
+		"the address is not, or no longer, that of an allocation; free what Alloc returned, once")
+}
+
+// freed frees a segment, or says that there is none with the words of missing, or that a graph uses it.
+func (d *Device) freed(op string, addr uintptr, k kind, account *int64, missing string) error {
+	found, held := d.mem.free(addr, k, account)
+	switch {
+	case held:
+		return self.Held(op, 0)
+	case !found:
+		return d.refuse(op, self.Invalid(op, 0, "%s", missing))
 	}
-	return d.refuse("Free", self.Invalid("Free", 0,
-		"the address is not, or no longer, that of an allocation; free what Alloc returned, once"))
+	return nil
 }
 
 // MemInfo returns the free and total bytes of the device. Memory of Alloc and Map counts, to the byte; pinned

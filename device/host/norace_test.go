@@ -16,7 +16,7 @@ import (
 var sources embed.FS
 
 // hidden are the files whose functions share memory while the race detector doesn't see their locks.
-var hidden = []string{"account.go", "callbacks.go", "kernel.go", "mapping.go", "pins.go", "queue.go", "record.go", "rows.go", "streams.go",
+var hidden = []string{"account.go", "callbacks.go", "capture.go", "kernel.go", "mapping.go", "pins.go", "queue.go", "record.go", "replay.go", "rows.go", "streams.go",
 	"table.go", "worker.go"}
 
 // TestHiddenFunctionsAreNorace checks what the comment of package race asks for: the compiler checks none of it,

@@ -17,6 +17,7 @@ const (
 	opRecord
 	opWait
 	opDone
+	opReplay
 )
 
 // op is one queued operation. Its address carries the edge from the call that queues it to its start.
@@ -30,6 +31,14 @@ type op struct {
 	fault  *device.Error // raised instead of running
 	rest                 // of the other kinds
 	uses   uses          // copies: source and destination in turn
+
+	captured captured // behind what every operation needs
+}
+
+// captured is what captures and graphs need.
+type captured struct {
+	mark     *mark    // of a captured record or wait
+	progress progress // of a lane in the queue
 }
 
 // rest is what a launch has not.
@@ -80,6 +89,9 @@ func (o *op) clear() {
 		u.n = 0
 	}
 	o.uses.last = nil
+	if o.kind == opReplay {
+		o.captured = captured{}
+	}
 	if o.uses.more != nil {
 		o.uses.more.more = nil // one stays for reuse: few operations but batches name more
 	}

@@ -35,11 +35,8 @@ func (d *Device) FreePinned(b []byte) error {
 	if err := d.usable("FreePinned"); err != nil {
 		return err
 	}
-	if d.mem.free(address(b), pinned, &d.mem.pinnedBytes) {
-		return nil
-	}
-	return d.refuse("FreePinned", self.Invalid("FreePinned", 0,
-		"the slice does not, or no longer, begin where one from AllocPinned began"))
+	return d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
+		"the slice does not, or no longer, begin where one from AllocPinned began")
 }
 
 // Register lets copies use b, which stays where it is, as Go memory always does.
@@ -62,11 +59,8 @@ func (d *Device) Unregister(b []byte) error {
 	if err := d.usable("Unregister"); err != nil {
 		return err
 	}
-	if d.mem.free(address(b), registered, nil) {
-		return nil
-	}
-	return d.refuse("Unregister", self.Invalid("Unregister", 0,
-		"the slice does not, or no longer, begin where a registered one began"))
+	return d.freed("Unregister", address(b), registered, nil,
+		"the slice does not, or no longer, begin where a registered one began")
 }
 
 // MappedPtr is the address of b's first byte: the host device uses memory where it is.

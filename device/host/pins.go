@@ -22,6 +22,8 @@ type uses struct {
 	item [4]use
 	more *uses
 	last *uses // of the first: where the next use goes, or nil if that is here
+
+	capture *capture // of the first: what is named is for a graph, and not to be freed before it
 }
 
 //go:norace
@@ -92,11 +94,21 @@ func (t *table) nameKernels(u *uses, addr uintptr, bytes int64, write bool) (m b
 	_, at, last, m, ok := t.span(addr, bytes, false)
 	for i := at; ok && i <= last; i++ {
 		if s := t.segs[i]; !u.has(s) {
-			s.named++
+			u.count(s)
 			u.add(use{seg: s})
 		}
 	}
 	return m, ok
+}
+
+// count counts a use of s. The caller holds the table's lock.
+//
+//go:norace
+func (u *uses) count(s *segment) {
+	s.named++
+	if u.capture != nil {
+		s.captured++
+	}
 }
 
 // has reports whether one of the first uses is of s.
@@ -116,7 +128,7 @@ func (t *table) nameLocked(u *uses, addr uintptr, bytes int64, write, onHost boo
 	data, at, last, m, ok := t.span(addr, bytes, onHost)
 	if ok {
 		for i := at; i <= last; i++ {
-			t.segs[i].named++
+			u.count(t.segs[i])
 			x := use{seg: t.segs[i]}
 			if i == at {
 				x.bytes, x.write = data, write
@@ -171,6 +183,9 @@ func (t *table) span(addr uintptr, bytes int64, onHost bool) (data []byte, at, l
 //go:norace
 func (t *table) drop(u *uses) {
 	race.Disable()
+	if u.capture != nil {
+		t.dropCaptured(u)
+	}
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
 			s := u.item[i].seg
@@ -183,6 +198,19 @@ func (t *table) drop(u *uses) {
 		}
 	}
 	race.Enable()
+}
+
+// dropCaptured lets what a graph used be freed.
+//
+//go:norace
+func (t *table) dropCaptured(u *uses) {
+	t.mu.Lock()
+	for ; u != nil; u = u.more {
+		for i := 0; i < u.n; i++ {
+			u.item[i].seg.captured--
+		}
+	}
+	t.mu.Unlock()
 }
 
 // acquire orders the operation, which starts, after those that used mapped memory at its addresses before.

@@ -108,6 +108,9 @@ func (q *queue) push(o *op) (ok, start bool) {
 	}
 	if o.event != nil {
 		o.event.last.Store(o.rec)
+		if o.event.captured.Load() != nil {
+			o.event.captured.Store(nil)
+		}
 	}
 	if start = !q.started; start {
 		q.started = true

@@ -18,11 +18,21 @@ type stream struct {
 	running   *op // of the worker
 	kernels   kernels
 
+	member membership
+
 	next, prev *stream // in the device's list
 }
 
 // NewStream makes a stream. The priority is remembered, and nothing else: goroutines have none.
 func (d *Device) NewStream(opts device.StreamOptions) (device.Stream, error) {
+	s, err := d.newStream(opts)
+	if err != nil {
+		return nil, err // not s: a nil *stream in the interface would not be nil
+	}
+	return s, nil
+}
+
+func (d *Device) newStream(opts device.StreamOptions) (*stream, error) {
 	if err := d.usable("NewStream"); err != nil {
 		return nil, err
 	}
@@ -57,8 +67,15 @@ func (s *stream) usable(op string) error {
 	return s.dev.stuckError()
 }
 
-// push queues o, which must not be touched after.
+// push queues o, which must not be touched after, or captures it.
 func (s *stream) push(op string, o *op) error {
+	if c := o.uses.capture; c != nil {
+		if !c.add(s, o) {
+			s.dev.mem.drop(&o.uses)
+			return self.CaptureEnded(op, s.id)
+		}
+		return nil
+	}
 	ok, start := s.queue.push(o)
 	if !ok {
 		s.dev.mem.drop(&o.uses)
@@ -77,6 +94,9 @@ func (s *stream) OnDone(fn func(error)) error {
 	if fn == nil {
 		return self.NoFunction()
 	}
+	if s.Capturing() {
+		return self.Capturing("OnDone", s.id)
+	}
 	o := s.queue.newOp(opDone)
 	o.fn = fn
 	return s.push("OnDone", o)
@@ -85,6 +105,9 @@ func (s *stream) OnDone(fn func(error)) error {
 func (s *stream) Query() (bool, error) {
 	if err := s.usable("Query"); err != nil {
 		return false, err
+	}
+	if s.Capturing() {
+		return false, self.Capturing("Query", s.id)
 	}
 	_, done := s.queue.tail(false)
 	return done, nil
@@ -96,6 +119,9 @@ func (s *stream) Synchronize(ctx context.Context) error {
 	}
 	if ctx == nil {
 		return self.NoContext("Synchronize")
+	}
+	if s.Capturing() {
+		return self.Capturing("Synchronize", s.id)
 	}
 	if err := s.synchronize(ctx); err != nil {
 		return err
@@ -115,6 +141,9 @@ func (s *stream) Closed() bool { return s.queue.isGone() }
 
 // Close waits for everything queued. The first Close returns the device's sticky error, if any.
 func (s *stream) Close() error {
+	if s.dev.open("Close") == nil && s.Capturing() {
+		return self.Capturing("Close", s.id)
+	}
 	if first := s.queue.close(); !first {
 		return nil
 	}

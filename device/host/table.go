@@ -22,13 +22,14 @@ func (k kind) onHost() bool { return k >= pinned }
 
 // segment is memory that operations may name.
 type segment struct {
-	base  uintptr // of data, as operations name it
-	data  []byte
-	kind  kind
-	home  *reservation // of mapped
-	dying bool         // waits for its last operation; no other may name it
-	named int64        // times that operations have named it; under the table's lock
-	_     [64]byte     // those who queue write what is above, and streams what is below
+	base     uintptr // of data, as operations name it
+	data     []byte
+	kind     kind
+	home     *reservation // of mapped
+	dying    bool         // waits for its last operation; no other may name it
+	named    int64        // times that operations have named it; under the table's lock
+	captured int64        // of these, by operations of graphs, which keep it
+	_        [64]byte     // those who queue write what is above, and streams what is below
 
 	dropped atomic.Int64 // how many of these are over
 	await   atomic.Bool  // someone waits for all of them

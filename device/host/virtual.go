@@ -80,7 +80,11 @@ func (d *Device) Unmap(p device.Ptr, bytes int64) error {
 	if err := self.CheckUnits("Unmap", p, bytes, granularity); err != nil {
 		return err
 	}
-	if !d.mem.unmapRange(inProcess(p), bytes) {
+	whole, held := d.mem.unmapRange(inProcess(p), bytes)
+	if held && whole {
+		return self.Held("Unmap", bytes)
+	}
+	if !whole {
 		return d.refuse("Unmap", self.Invalid("Unmap", bytes, "the range of %d bytes is not made of whole mappings", bytes))
 	}
 	return nil

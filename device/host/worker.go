@@ -27,6 +27,9 @@ func (s *stream) work() {
 //go:norace
 func (s *stream) finish(o *op) {
 	s.running = nil
+	if p := &o.captured.progress; p.run != nil {
+		p.run.finish(p.lane, p.at)
+	}
 	o.uses.release()
 	s.dev.mem.drop(&o.uses)
 	o.clear()
@@ -54,30 +57,45 @@ func (s *stream) run(o *op) {
 	case opDone:
 		s.dev.callbacks.push(o.fn)
 		return
+	case opReplay:
+		o.captured.progress.replay(s, o)
+		return
 	}
 	if s.dev.stuck() != nil {
 		return
 	}
-	if o.fault != nil {
-		s.dev.stick(o.fault)
+	if o.kind == opWait {
+		s.await(o.rec)
 		return
 	}
-	o.uses.acquire()
-	switch o.kind {
-	case opWait:
-		s.await(o.rec)
+	o.perform(s, o)
+}
+
+// perform does what w says: o, which is taken from the queue, or an operation of the graph of which o is a lane.
+//
+//go:norace
+func (o *op) perform(s *stream, w *op) {
+	if w.fault != nil {
+		s.dev.stick(w.fault)
+		return
+	}
+	w.uses.acquire()
+	switch w.kind {
 	case opCopy:
-		o.uses.copy()
+		w.uses.copy()
 	case opCopy2D:
-		o.rows.copy(&o.uses)
+		w.rows.copy(&w.uses)
 	case opMemset:
-		o.uses.set(o.value)
+		w.uses.set(w.value)
 	case opLaunch:
+		if o != w { // other lanes may run w too
+			o.kernel, o.name, o.ended = w.kernel, w.name, false
+		}
 		s.launch(o)
 	}
 	// Afterwards, so that what the detector keeps of the memory is this, and not what the kernel touched.
-	if o.rows == nil {
-		o.uses.declare()
+	if w.rows == nil {
+		w.uses.declare()
 	}
 }
 

@@ -20,12 +20,13 @@ var beside = map[string][]string{
 	"internal/race":       nil,
 	"internal/invariants": nil,
 	"internal/sizes":      nil,
+	"internal/peaks":      nil,
 	"internal/recording":  {"device"},
 	"internal/replay":     {"device", "memcache", "internal/recording", "internal/sizes"},
 }
 
 // below are the packages of internal that programs contain; the others are tools and tests.
-var below = []string{"internal/race", "internal/invariants", "internal/sizes"}
+var below = []string{"internal/race", "internal/invariants", "internal/sizes", "internal/peaks"}
 
 // in reports whether the package is the folder or stands below it.
 func in(pkg, folder string) bool { return pkg == folder || strings.HasPrefix(pkg, folder+"/") }

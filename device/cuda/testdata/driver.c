@@ -26,27 +26,136 @@ int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &gridDim; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
 int cuCtxResetPersistingL2Cache(void) { return 0; }
 int cuCtxSetCurrent(void *c) { return 0; }
-int cuCtxSynchronize(void) { return 0; }
 int cuMemGetAllocationGranularity(size_t *n, const void *p, int option) { *n = 2 << 20; return 0; }
-int cuStreamCreateWithPriority(void **s, unsigned flags, int priority) { *s = &gridDim; return 0; }
-int cuStreamDestroy_v2(void *s) { return 0; }
-int cuStreamSynchronize(void *s) { return 0; }
-int cuStreamQuery(void *s) { return 0; }
-int cuStreamWaitEvent(void *s, void *e, unsigned flags) { return 0; }
+
+// A capture is a list of calls, with copies of what they take, in the order in which they came: it holds what any order of streams asks
+// for. To ask or wait for what is captured ends the process: this package has to refuse that before.
+struct call {
+	void *f;
+	uint64_t a[5];
+	void *copy;
+	struct call *next;
+};
+struct graph {
+	struct call *first, **last;
+	size_t n;
+	int ended;
+};
+struct stream { struct graph *capture; };
+struct event { struct graph *capture; };
+
+static void check(const char *name, struct graph *capture) {
+	if (capture) {
+		fprintf(stderr, "%s of what is captured\n", name);
+		abort();
+	}
+}
+
+// captured adds a call to the capture of s, if there is one.
+static struct call *captured(void *s, void *f, uint64_t a, uint64_t b, uint64_t c) {
+	struct graph *g = ((struct stream *)s)->capture;
+	if (!g)
+		return NULL;
+	struct call *x = calloc(1, sizeof *x);
+	*x = (struct call){f, {a, b, c}};
+	*g->last = x;
+	g->last = &x->next;
+	g->n++;
+	return x;
+}
+
+static struct stream *streams[1024];
+
+int cuStreamCreateWithPriority(struct stream **s, unsigned flags, int priority) {
+	int i = 0;
+	*s = calloc(1, sizeof **s);
+	while (!__sync_bool_compare_and_swap(&streams[i], NULL, *s))
+		i++;
+	return 0;
+}
+int cuStreamDestroy_v2(void *s) {
+	for (int i = 0; i < 1024; i++)
+		if (streams[i] == s)
+			streams[i] = NULL;
+	return 0; // others may look at it
+}
+int cuStreamSynchronize(struct stream *s) { check("a synchronization", s->capture); return 0; }
+int cuStreamQuery(struct stream *s) { check("a query", s->capture); return 0; }
+int cuStreamWaitEvent(struct stream *s, struct event *e, unsigned flags) {
+	if (e->capture && e->capture->ended || e->capture != s->capture && s->capture)
+		check("a wait", e->capture ? e->capture : s->capture);
+	s->capture = e->capture;
+	return 0;
+}
+int cuStreamBeginCapture_v2(struct stream *s, int mode) {
+	check("a capture", s->capture);
+	struct graph *g = calloc(1, sizeof *g);
+	g->last = &g->first;
+	s->capture = g;
+	return fprintf(stderr, "a capture of mode %d\n", mode) < 0;
+}
+int cuStreamEndCapture(struct stream *s, struct graph **g) {
+	*g = s->capture;
+	(*g)->ended = 1; // it stays, for the events of it
+	for (int i = 0; i < 1024; i++)
+		if (streams[i] && streams[i]->capture == *g)
+			streams[i]->capture = NULL;
+	return 0;
+}
+int cuGraphGetNodes(struct graph *g, void *nodes, size_t *n) { *n = g->n; return 0; }
+int cuGraphInstantiateWithFlags(struct graph **exec, struct graph *g, unsigned long long flags) {
+	*exec = malloc(sizeof *g);
+	**exec = *g;
+	return 0;
+}
+int cuGraphExecUpdate(struct graph *exec, struct graph *g, void *node, int *result) {
+	struct call *a = exec->first, *b = g->first;
+	for (; a && b && a->f == b->f; a = a->next, b = b->next)
+		;
+	*result = exec->n != g->n ? 2 : a || b ? 3 : 0;
+	if (*result)
+		return 910;
+	*exec = *g;
+	return 0;
+}
+int cuGraphExecDestroy(struct graph *g) { free(g); return fprintf(stderr, "the end of an executable graph\n") < 0; }
+int cuGraphDestroy(struct graph *g) { return fprintf(stderr, "the end of a graph\n") < 0; }
 
 // Everything is done at once, so that events are complete as soon as they are recorded.
 int cuEventCreate(void **e, unsigned flags) {
 	fprintf(stderr, "an event with the flags %u\n", flags);
-	*e = malloc(1);
+	*e = calloc(1, sizeof(struct event));
 	return 0;
 }
 int cuEventDestroy_v2(void *e) { free(e); return fprintf(stderr, "the end of an event\n") < 0; }
-int cuEventRecord(void *e, void *s) { return 0; }
-int cuEventQuery(void *e) { return 0; }
-int cuEventSynchronize(void *e) { return 0; }
+int cuEventRecord(struct event *e, struct stream *s) { e->capture = s->capture; return 0; }
+int cuEventQuery(struct event *e) { check("a query", e->capture); return 0; }
+int cuEventSynchronize(struct event *e) { check("a synchronization", e->capture); return 0; }
+int cuEventElapsedTime(float *ms, struct event *start, struct event *end) {
+	check("the time", start->capture ? start->capture : end->capture);
+	*ms = 0;
+	return 0;
+}
+int cuCtxSynchronize(void) {
+	for (int i = 0; i < 1024; i++)
+		if (streams[i])
+			check("a synchronization of all", streams[i]->capture);
+	return 0;
+}
 
 int cuMemAlloc_v2(uint64_t *p, size_t n) { *p = (uint64_t)aligned_alloc(256, (n + 255) / 256 * 256); return 0; }
 int cuMemFree_v2(uint64_t p) { free((void *)p); return 0; }
+
+// Reservations have memory at once; what is mapped makes no difference.
+int cuMemAddressReserve(uint64_t *p, size_t n, size_t align, uint64_t at, unsigned long long flags) {
+	return !(*p = (uint64_t)aligned_alloc(2 << 20, n));
+}
+int cuMemAddressFree(uint64_t p, size_t n) { free((void *)p); return 0; }
+int cuMemCreate(uint64_t *h, size_t n, const void *p, unsigned long long flags) { return 0; }
+int cuMemMap(uint64_t p, size_t n, size_t at, uint64_t h, unsigned long long flags) { return 0; }
+int cuMemSetAccess(uint64_t p, size_t n, const void *access, size_t count) { return 0; }
+int cuMemUnmap(uint64_t p, size_t n) { return 0; }
+int cuMemRelease(uint64_t h) { return 0; }
 
 // Pinned memory has two addresses: kernels get the one that is one page and its own length further.
 static struct { char *host; size_t bytes; } pins[1024];
@@ -89,12 +198,22 @@ int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { return 0; }
 int cuMemHostUnregister(void *p) { return 0; }
 
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t n, void *s) {
+	if (captured(s, cuMemcpyAsync, to, from, n))
+		return 0;
 	fprintf(stderr, "copy of %zu\n", n);
 	memcpy((void *)to, (void *)from, n);
 	return 0;
 }
-int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) { memcpy((void *)to, from, n); return 0; }
-int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) { memcpy(to, (void *)from, n); return 0; }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t n, void *s) {
+	if (!captured(s, cuMemcpyHtoDAsync_v2, to, (uint64_t)from, n))
+		memcpy((void *)to, (void *)from, n);
+	return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, void *s) {
+	if (!captured(s, cuMemcpyDtoHAsync_v2, (uint64_t)to, from, n))
+		memcpy(to, (void *)from, n);
+	return 0;
+}
 
 struct side {
 	size_t x, y;
@@ -116,6 +235,11 @@ static char *start(const struct side *s) {
 }
 
 int cuMemcpy2DAsync_v2(const struct rows *r, void *s) {
+	struct call *x = captured(s, cuMemcpy2DAsync_v2, 0, 0, 0);
+	if (x) {
+		x->copy = memcpy(malloc(sizeof *r), r, sizeof *r);
+		return 0;
+	}
 	char *from = start(&r->from), *to = start(&r->to);
 	fprintf(stderr, "copy from %d to %d of %zu rows\n", r->from.type, r->to.type, r->height);
 	if (!from || !to || r->from.pitch < r->width || r->to.pitch < r->width)
@@ -124,7 +248,11 @@ int cuMemcpy2DAsync_v2(const struct rows *r, void *s) {
 		memcpy(to + i * r->to.pitch, from + i * r->from.pitch, r->width);
 	return 0;
 }
-int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *s) { memset((void *)p, v, n); return 0; }
+int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *s) {
+	if (!captured(s, cuMemsetD8Async, p, v, n))
+		memset((void *)p, v, n);
+	return 0;
+}
 
 static char fill_, addOne_, copy_ranges_, other_;
 
@@ -157,6 +285,15 @@ static void run(void *f, void **a) {
 
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
 	void *s, void **args, void **extra) {
+	struct call *x = captured(s, cuLaunchKernel, (uint64_t)f, gx, gy);
+	if (x) {
+		size_t n = f == &copy_ranges_ ? sizeof(struct ranges) : 8, bytes = f == &copy_ranges_ ? n : f == &fill_ ? 24 : f == &addOne_ ? 16 : 0;
+		x->copy = malloc(bytes + 1);
+		for (size_t i = 0; i * n < bytes; i++)
+			memcpy((char *)x->copy + i * n, args[i], n);
+		x->a[3] = bx;
+		return 0;
+	}
 	gridDim = (uint4){gx, gy, gz};
 	blockDim = (uint4){bx, by, bz};
 	if (f == &copy_ranges_)
@@ -172,5 +309,22 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 			threadIdx = (uint4){t};
 			run(f, args);
 		}
+	return 0;
+}
+
+int cuGraphLaunch(struct graph *g, struct stream *s) {
+	check("a launch", s->capture);
+	for (struct call *x = g->first; x; x = x->next) {
+		int bad = 0;
+		void *args[] = {x->copy, (char *)x->copy + 8, (char *)x->copy + 16};
+		if (x->f == cuLaunchKernel)
+			bad = cuLaunchKernel((void *)x->a[0], x->a[1], x->a[2], 1, x->a[3], 1, 1, 0, s, args, NULL);
+		else if (x->f == cuMemcpy2DAsync_v2)
+			bad = cuMemcpy2DAsync_v2(x->copy, s);
+		else
+			bad = ((int (*)(uint64_t, uint64_t, uint64_t, void *))x->f)(x->a[0], x->a[1], x->a[2], s);
+		if (bad)
+			return bad;
+	}
 	return 0;
 }

@@ -51,6 +51,32 @@ func TestErrors(t *testing.T) {
 			"the start event was never recorded"},
 		{self.CheckElapsed("start", true, true, false), device.ErrInvalid, 600, "device: Elapsed on it: invalid argument (code 600): " +
 			"the start event is not complete; synchronize it first"},
+		{self.Capturing("Op", 7), device.ErrCapturing, 900, "device: Op on it: not possible in a capture (code 900): stream 7 is captured; end the capture first"},
+		{self.DeviceCapturing("Op", 7), device.ErrCapturing, 900, "device: Op on it: not possible in a capture (code 900): " +
+			"stream 7 of the device is captured; end the capture first, or wait for a stream or an event"},
+		{self.NotCapturing(7), device.ErrInvalid, 401, "device: EndCapture on it: invalid argument (code 401): no capture has begun on stream 7"},
+		{self.Unmatched(7, 8), device.ErrCapturing, 903, "device: EndCapture on it: not possible in a capture (code 903): " +
+			"stream 7 joined the capture that began on stream 8; end it there"},
+		{self.Unjoined(7, 8, 3), device.ErrCapturing, 904, "device: EndCapture on it: not possible in a capture (code 904): " +
+			"stream 8 did not wait for the last 3 operations of stream 7; record an event there and wait for it, before EndCapture"},
+		{self.CaptureEnded("Op", 7), device.ErrCapturing, 901, "device: Op on it: not possible in a capture (code 901): the capture of stream 7 was ended meanwhile"},
+		{self.CapturedEvent("Op"), device.ErrCapturing, 907, "device: Op on it: not possible in a capture (code 907): " +
+			"the event was last recorded in a capture, where it only orders what is captured; record it again"},
+		{self.Isolated(7), device.ErrCapturing, 905, "device: Wait on it: not possible in a capture (code 905): " +
+			"the event was not recorded in the capture of stream 7; wait for it before BeginCapture"},
+		{self.Merged(7), device.ErrCapturing, 902, "device: Wait on it: not possible in a capture (code 902): " +
+			"the event was recorded in another capture than that of stream 7"},
+		{self.OtherDevices(7), device.ErrCapturing, 905, "device: Wait on it: not possible in a capture (code 905): " +
+			"stream 7 is of another device than the capture in which the event was recorded"},
+		{self.InCapture(self.Missed("Op", Miss{}, 1, 64, true)), device.ErrCapturing, 1, "device: Op of 64 B on it: " +
+			"not possible in a capture: host memory is not pinned (code 1): use memory from AllocPinned, or Register the slice first"},
+		{self.InCapture(self.Missed("Op", Miss{}, 1, 64, true)), device.ErrNotPinned, 1, "device: Op of 64 B on it: " +
+			"not possible in a capture: host memory is not pinned (code 1): use memory from AllocPinned, or Register the slice first"},
+		{self.InCapture(self.BadSize("Op", -5)), device.ErrInvalid, 1, "device: Op on it: invalid argument (code 1): -5 bytes; the size must be positive"},
+		{self.Held("Op", 64), device.ErrInvalid, 1, "device: Op of 64 B on it: invalid argument (code 1): a graph or a capture uses the memory; close the graph first"},
+		{self.GraphClosed("Op"), device.ErrClosed, 400, "device: Op on it: closed (code 400): the graph"},
+		{self.NotOurs("Op", "graph"), device.ErrInvalid, 1, "device: Op on it: invalid argument (code 1): the graph is not one of this device"},
+		{self.GraphDiffers("in %d", 3), device.ErrInvalid, 910, "device: Update on it: invalid argument (code 910): in 3"},
 		{self.CheckOwner("Op", 1, 2), device.ErrInvalid, 1, "device: Op on it: invalid argument (code 1): the event is of device 1; use one of this device, 2"},
 	} {
 		require.EqualError(t, c.err, c.text)

@@ -102,6 +102,7 @@ func (p *transferPlayer) printStats(s transfer.Stats) {
 // end looks at all blocks, and closes everything, with buffers that are out or without.
 func (p *transferPlayer) end() error {
 	p.finish()
+	p.dev.failures = 0
 	for i, b := range p.blocks {
 		mem := make([]byte, b.Size())
 		if err := p.pool.Download(anywhere, p.streams[0], mem, b, 0); err != nil && p.config.MaxBytes == 0 {

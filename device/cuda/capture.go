@@ -1,0 +1,253 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// capture is what has to be known of a capture here; its operations are the driver's.
+//
+// The driver ends a capture for good if one of its streams or events is waited for or asked, or the whole context is. So such calls are
+// refused before they reach it, and those that wait for the whole device wait for its streams instead (drain). It captures in relaxed
+// mode: in the others every goroutine's thread would be refused calls that have nothing to do with the capture, such as the allocations
+// and event queries of a cache, and a capture would have to end on the thread on which it began.
+type capture struct {
+	origin *stream
+
+	mu      sync.Mutex
+	streams []*stream
+	ended   bool
+	holds   holds
+}
+
+// holds is what a graph keeps from being freed: counts that are in the table's memory and in modules. Each is one more once.
+type holds map[*atomic.Int64]struct{}
+
+func (h holds) add(n *atomic.Int64) {
+	if _, ok := h[n]; !ok {
+		h[n] = struct{}{}
+		n.Add(1)
+	}
+}
+
+func (h holds) release() {
+	for n := range h {
+		n.Add(-1)
+	}
+	clear(h)
+}
+
+func (s *stream) Capturing() bool { return s.capture.Load() != nil }
+
+func (s *stream) BeginCapture() error {
+	if err := s.enter("BeginCapture"); err != nil {
+		return err
+	}
+	defer s.gate.Leave()
+	c := &capture{origin: s, holds: holds{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.dev.captured.Store(true)
+	if err := s.member(c, "BeginCapture"); err != nil {
+		return err
+	}
+	if err := s.dev.check("BeginCapture", 0, C.cistern_capture_begin(s.dev.c, s.handle)); err != nil {
+		c.leave()
+		return err
+	}
+	return nil
+}
+
+// member makes s one of the capture's streams. What was queued until then is before, for drain. The caller holds the capture's lock.
+func (s *stream) member(c *capture, op string) error {
+	s.capturing.Lock()
+	defer s.capturing.Unlock()
+	if s.Capturing() {
+		return s.dev.self.Capturing(op, s.id)
+	}
+	if s.before == 0 {
+		h, err := s.dev.pool(false).get(s.dev)
+		if err != nil {
+			return err
+		}
+		s.before = h
+	}
+	if err := s.dev.check(op, 0, C.cistern_event_record(s.dev.c, s.before, s.handle)); err != nil {
+		return err
+	}
+	c.streams = append(c.streams, s)
+	s.capture.Store(c)
+	return nil
+}
+
+// leave lets the streams queue work again, and keeps what was held. The caller holds the lock.
+func (c *capture) leave() {
+	c.ended = true
+	for _, s := range c.streams {
+		s.capture.Store(nil)
+	}
+}
+
+// join lets s wait for an event that was recorded in c.
+func (c *capture) join(s *stream, ev *event) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return s.dev.self.CapturedEvent("Wait")
+	}
+	if err := s.member(c, "Wait"); err != nil {
+		return err
+	}
+	err := s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
+	if err != nil {
+		c.streams = c.streams[:len(c.streams)-1]
+		s.capture.Store(nil)
+	}
+	return err
+}
+
+// waitCaptured is Wait where the event was captured in of, the stream is in the capture c, or both.
+func (s *stream) waitCaptured(ev *event, of, c *capture) error {
+	switch {
+	case of == nil:
+		return s.dev.self.Isolated(s.id)
+	case of.over():
+		return s.dev.self.CapturedEvent("Wait")
+	case of == c:
+		return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
+	case c != nil:
+		return s.dev.self.Merged(s.id)
+	case ev.dev != s.dev:
+		return s.dev.self.OtherDevices(s.id)
+	}
+	return of.join(s, ev)
+}
+
+func (c *capture) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+// end ends the capture that began on s.
+func (s *stream) end(c *capture) (*program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return nil, s.dev.self.NotCapturing(s.id)
+	}
+	p := &program{dev: s.dev, holds: c.holds}
+	p.graphs.Store(1)
+	err := s.dev.check("EndCapture", 0, C.cistern_capture_end(s.dev.c, s.handle, &p.handle))
+	c.leave()
+	if err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+// abandon ends the capture that s is in, if it began there.
+func (s *stream) abandon() {
+	if c := s.capture.Load(); c != nil && c.origin == s {
+		if p, err := s.end(c); err == nil {
+			p.release()
+		}
+	}
+}
+
+// named checks a range of an operation, and keeps it for the graph if the operation is captured.
+func (s *stream) named(op string, addr uint64, bytes int64, onHost bool) error {
+	_, err := s.locate(op, addr, bytes, onHost)
+	return err
+}
+
+func (s *stream) locate(op string, addr uint64, bytes int64, onHost bool) (uint64, error) {
+	at, err := s.dev.locate(op, addr, bytes, onHost)
+	c := s.capture.Load()
+	switch {
+	case c == nil:
+		return at, err
+	case err != nil:
+		return 0, s.dev.self.InCapture(err)
+	case bytes > 0 && !c.hold(s.dev, addr, uint64(bytes)):
+		_, err = s.dev.locate(op, addr, bytes, onHost) // it was freed just now
+		return 0, err
+	}
+	return at, nil
+}
+
+// hold keeps memory from being freed. It reports whether it is there.
+func (c *capture) hold(d *Device, addr, bytes uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.table.hold(addr, bytes, c.holds) {
+		return true
+	}
+	for _, o := range drivers.others(d) {
+		if o.table.hold(addr, bytes, c.holds) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdKernel keeps a kernel's module, and the ranges that were checked.
+func (c *capture) holdKernel(d *Device, k *kernel, l *device.Launch) {
+	c.mu.Lock()
+	c.holds.add(&k.module.holds)
+	c.mu.Unlock()
+	for _, ranges := range [2][]device.Range{l.Reads, l.Writes} {
+		for _, r := range ranges {
+			if r.Bytes > 0 {
+				c.hold(d, uint64(r.Ptr), uint64(r.Bytes))
+			}
+		}
+	}
+}
+
+// drain waits until everything queued on the device is done. Once there were captures it waits for each stream, since the driver does
+// not wait for a context of which a stream is captured.
+func (d *Device) drain(op string) error {
+	if !d.captured.Load() {
+		return d.check(op, 0, C.cistern_synchronize(d.c))
+	}
+	for _, s := range d.streams.all() {
+		if err := s.drain(op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain waits until everything queued on s is done; of a stream that is captured, what was queued before.
+func (s *stream) drain(op string) error {
+	if !s.gate.Enter() {
+		s.closing.Do(func() {}) // it waits for the Close that has shut the gate
+		return s.dev.stuckError()
+	}
+	defer s.gate.Leave()
+	d := s.dev
+	h, err := d.pool(false).get(d)
+	if err != nil {
+		return err
+	}
+	defer d.pool(false).Put(h)
+	wait := h
+	if !s.Capturing() {
+		if err := d.check(op, 0, C.cistern_event_record(d.c, h, s.handle)); err != nil {
+			return err
+		}
+	}
+	if s.Capturing() { // perhaps since just now, and then h may be captured
+		wait = s.before
+	}
+	return d.check(op, 0, C.cistern_event_synchronize(d.c, wait))
+}

@@ -1,0 +1,247 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
+)
+
+// program is a CUgraph and what it keeps. Several graphs have it after updates.
+type program struct {
+	dev    *Device
+	handle C.uint64_t
+	holds  holds
+	graphs atomic.Int32
+}
+
+// release counts one graph less.
+func (p *program) release() {
+	if p.graphs.Add(-1) == 0 {
+		C.cistern_graph_destroy(p.dev.c, p.handle, 0)
+		p.holds.release()
+	}
+}
+
+// graph is a program, for updates of others, and the CUgraphExec that was made of it.
+//
+// The driver orders the replays of one CUgraphExec, so that the last one's stream is the one to wait for. gate keeps both alive while
+// calls use them.
+type graph struct {
+	dev     *Device
+	nodes   int
+	gate    backend.Gate
+	closing sync.Once
+
+	mu      sync.Mutex // the driver wants one call at a time for each
+	program *program
+	exec    C.uint64_t
+	replays int     // that were queued
+	last    *stream // of the last one
+}
+
+var (
+	_ device.GraphCapturer = (*stream)(nil)
+	_ device.Graph         = (*graph)(nil)
+)
+
+// graphs are the open ones.
+type graphs struct {
+	mu   sync.Mutex
+	open map[*graph]struct{}
+}
+
+func (t *graphs) add(g *graph) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open[g] = struct{}{}
+}
+
+func (t *graphs) remove(g *graph) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, g)
+}
+
+// close closes what is left. The device's gate is shut.
+func (t *graphs) close() {
+	t.mu.Lock()
+	var left []*graph
+	for g := range t.open {
+		left = append(left, g)
+	}
+	t.mu.Unlock()
+	for _, g := range left {
+		_ = g.end() // the device's Close returns the sticky error
+	}
+}
+
+// EndCapture ends the capture also of a device that is unusable.
+func (s *stream) EndCapture() (device.Graph, error) {
+	if !s.gate.Enter() {
+		return nil, s.dev.self.StreamClosed("EndCapture", s.id)
+	}
+	defer s.gate.Leave()
+	c := s.capture.Load()
+	if c == nil {
+		return nil, s.dev.self.NotCapturing(s.id)
+	}
+	if c.origin != s {
+		return nil, s.dev.self.Unmatched(s.id, c.origin.id)
+	}
+	p, err := s.end(c)
+	if err != nil {
+		return nil, err
+	}
+	g := &graph{dev: s.dev, program: p}
+	var nodes C.size_t
+	if err := s.dev.check("EndCapture", 0, C.cistern_graph_instantiate(s.dev.c, p.handle, &g.exec, &nodes)); err != nil {
+		p.release()
+		return nil, err
+	}
+	g.nodes = int(nodes)
+	s.dev.graphs.add(g)
+	return g, nil
+}
+
+func (g *graph) Device() device.Device { return g.dev }
+func (g *graph) Nodes() int            { return g.nodes }
+
+func (g *graph) Replay(on device.Stream) error {
+	s, ok := on.(*stream)
+	if !ok || s == nil || s.dev != g.dev {
+		return g.dev.self.NotOurs("Replay", "stream")
+	}
+	if s.launching == nil || s.Capturing() {
+		return g.replay(s)
+	}
+	launched := s.launching.Begin(s, "graph")
+	err := g.replay(s)
+	launched(err)
+	return err
+}
+
+func (g *graph) replay(s *stream) error {
+	if err := s.enter("Replay"); err != nil {
+		return err
+	}
+	defer s.gate.Leave()
+	if s.Capturing() {
+		return g.dev.self.Capturing("Replay", s.id)
+	}
+	if !g.gate.Enter() {
+		return g.dev.self.GraphClosed("Replay")
+	}
+	defer g.gate.Leave()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := g.dev.check("Replay", 0, C.cistern_graph_launch(g.dev.c, g.exec, s.handle))
+	if err == nil {
+		g.last = s
+		g.replays++
+	}
+	return err
+}
+
+// idle waits for the replays that are queued, without the lock. It returns their number.
+func (g *graph) idle(op string) (replays int, err error) {
+	g.mu.Lock()
+	last, replays := g.last, g.replays
+	g.mu.Unlock()
+	if last == nil {
+		return replays, nil
+	}
+	return replays, last.drain(op)
+}
+
+func (g *graph) Update(with device.Graph) error {
+	d := g.dev
+	if err := d.enter("Update"); err != nil {
+		return err
+	}
+	defer d.gate.Leave()
+	other, ok := with.(*graph)
+	if !ok || other == nil || other.dev != d {
+		return d.self.NotOurs("Update", "graph")
+	}
+	for _, x := range [2]*graph{g, other} {
+		if !x.gate.Enter() {
+			return d.self.GraphClosed("Update")
+		}
+		defer x.gate.Leave()
+	}
+	next := other.share()
+	rest, err := g.swap(next)
+	rest.release()
+	return err
+}
+
+// share returns what the graph runs, for one more graph.
+func (g *graph) share() *program {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.program.graphs.Add(1)
+	return g.program
+}
+
+// swap makes the graph run next, once what was queued is done, and returns the program that it does not run then.
+func (g *graph) swap(next *program) (rest *program, err error) {
+	for {
+		done, err := g.idle("Update")
+		if err != nil {
+			return next, err
+		}
+		g.mu.Lock()
+		if g.replays == done {
+			break
+		}
+		g.mu.Unlock() // there were more meanwhile
+	}
+	defer g.mu.Unlock()
+	var result C.int
+	code := C.cistern_graph_update(g.dev.c, g.exec, next.handle, &result)
+	if code == backend.CodeGraphUpdateFailed {
+		return next, g.dev.self.GraphDiffers("%s", updateResult(int(result)))
+	}
+	if err := g.dev.check("Update", 0, code); err != nil {
+		return next, err
+	}
+	rest, g.program = g.program, next
+	return rest, nil
+}
+
+// updateResult says why the driver refuses an update (CUgraphExecUpdateResult).
+func updateResult(result int) string {
+	reasons := [...]string{2: "the graphs have other operations, or another order of them", 3: "an operation is of another kind",
+		4: "a kernel is another function", 5: "parameters changed that can't", 6: "something can't be changed", 7: "a kernel is a function of another context",
+		8: "the attributes of an operation changed"}
+	if result < len(reasons) && reasons[result] != "" {
+		return reasons[result]
+	}
+	return "it does not say why"
+}
+
+func (g *graph) Close() error {
+	if !g.dev.gate.Enter() {
+		return nil // the device's Close closes it
+	}
+	defer g.dev.gate.Leave()
+	return g.end()
+}
+
+func (g *graph) end() error {
+	g.closing.Do(func() {
+		g.gate.ShutAndWait()
+		_, _ = g.idle("Close") // if the context is lost, so is the graph
+		C.cistern_graph_destroy(g.dev.c, 0, g.exec)
+		g.program.release()
+		g.dev.graphs.remove(g)
+	})
+	return nil
+}

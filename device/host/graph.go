@@ -1,0 +1,138 @@
+package host
+
+import "github.com/cistern-ml/cistern/device"
+
+// graph is a program and what replays it.
+type graph struct {
+	dev *Device
+	replays
+}
+
+var (
+	_ device.GraphCapturer = (*stream)(nil)
+	_ device.Graph         = (*graph)(nil)
+)
+
+func (s *stream) BeginCapture() error {
+	if err := s.usable("BeginCapture"); err != nil {
+		return err
+	}
+	if !new(capture).begin(s) {
+		return self.Capturing("BeginCapture", s.id)
+	}
+	return nil
+}
+
+func (s *stream) Capturing() bool { return s.member.capture() != nil }
+
+// EndCapture ends the capture also of a device that is unusable.
+func (s *stream) EndCapture() (device.Graph, error) {
+	if err := s.open("EndCapture"); err != nil {
+		return nil, err
+	}
+	c := s.member.capture()
+	if c == nil {
+		return nil, self.NotCapturing(s.id)
+	}
+	if c.origin != s {
+		return nil, self.Unmatched(s.id, c.origin.id)
+	}
+	p, unjoined, left, ok := c.end()
+	if !ok {
+		return nil, self.NotCapturing(s.id)
+	}
+	err := s.dev.stuckError()
+	if err == nil && unjoined != nil {
+		err = self.Unjoined(unjoined.stream.id, s.id, left)
+	}
+	var g *graph
+	if err == nil {
+		g, err = s.dev.newGraph(p)
+	}
+	if err != nil {
+		s.dev.mem.release(p)
+		return nil, err
+	}
+	return g, nil
+}
+
+// newGraph makes the graph of a program, with streams for all lanes but the first.
+func (d *Device) newGraph(p *program) (*graph, error) {
+	g := &graph{dev: d, replays: replays{program: p}}
+	for range p.lanes[1:] {
+		b, err := d.newStream(device.StreamOptions{})
+		if err != nil {
+			g.close()
+			return nil, err
+		}
+		g.branches = append(g.branches, b)
+	}
+	return g, nil
+}
+
+func (g *graph) Device() device.Device { return g.dev }
+
+func (g *graph) Nodes() int {
+	return g.work()
+}
+
+func (g *graph) Replay(on device.Stream) error {
+	s, ok := on.(*stream)
+	if !ok || s == nil || s.dev != g.dev {
+		return self.NotOurs("Replay", "stream")
+	}
+	if s.launching == nil || s.Capturing() {
+		return g.replayOn(s)
+	}
+	launched := s.launching.Begin(s, "graph")
+	err := g.replayOn(s)
+	launched(err)
+	return err
+}
+
+func (g *graph) replayOn(s *stream) error {
+	if err := s.usable("Replay"); err != nil {
+		return err
+	}
+	if s.Capturing() {
+		return self.Capturing("Replay", s.id)
+	}
+	open, queued := g.queue(s)
+	switch {
+	case !open:
+		return self.GraphClosed("Replay")
+	case !queued:
+		return self.StreamClosed("Replay", s.id)
+	}
+	return nil
+}
+
+func (g *graph) Update(with device.Graph) error {
+	if err := g.dev.usable("Update"); err != nil {
+		return err
+	}
+	other, ok := with.(*graph)
+	if !ok || other == nil || other.dev != g.dev {
+		return self.NotOurs("Update", "graph")
+	}
+	next := other.share(&g.dev.mem)
+	if next == nil {
+		return self.GraphClosed("Update")
+	}
+	open, differs, rest := g.swap(next)
+	g.dev.mem.release(rest)
+	switch {
+	case !open:
+		return self.GraphClosed("Update")
+	case differs != "":
+		return self.GraphDiffers("%s", differs)
+	}
+	return nil
+}
+
+func (g *graph) Close() error {
+	if p := g.close(); p != nil {
+		g.dev.mem.release(p)
+	}
+	return nil
+}

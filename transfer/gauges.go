@@ -1,0 +1,71 @@
+package transfer
+
+import (
+	"github.com/cistern-ml/cistern/internal/peaks"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// The gauges of a pool's ledger (package peaks), which has the peaks and the limits: of cached bytes (Config.MaxCachedBytes)
+// and, by class, of cached buffers (Config.MaxCachedBuffers).
+const (
+	gaugeRequests       = iota // buffers that are out
+	gaugeRequestedBytes        // bytes that were asked for
+	gaugeActiveBytes           // bytes of allocations that are out, or released and not idle yet
+	gaugeCachedBytes           // bytes of idle allocations
+	gaugeAllocations           // active and cached ones
+	gaugeAllocatedBytes        // their bytes
+	gaugeClass                 // the first of classes: idle allocations of a class
+)
+
+// newLedger makes the ledger of a pool that may cache so many bytes, and so many buffers of each class.
+func newLedger(budget, perClass int64) *peaks.Ledger {
+	limits := make([]int64, gaugeClass+classes)
+	for g := range limits {
+		limits[g] = peaks.NoLimit
+	}
+	limits[gaugeCachedBytes] = budget
+	for class := range classes {
+		limits[gaugeClass+class] = perClass
+	}
+	return peaks.New(limits...)
+}
+
+// total is a gauge's statistic. All shards are locked.
+func (c *cache) total(gauge int) memcache.Stat {
+	t := c.ledger.Total(gauge)
+	return memcache.Stat{Current: t.Current, Peak: t.Peak, Allocated: t.Added, Freed: t.Added - t.Current}
+}
+
+// countOut counts a slab as out that was idle.
+func (sh *shard) countOut(s *slab, requested int64) { sh.move(s, 1, requested) }
+
+// countReturned counts a slab as idle that was out, if the limits allow it: it undoes countOut.
+func (sh *shard) countReturned(s *slab, requested int64) bool { return sh.move(s, -1, -requested) }
+
+// move counts one buffer more, or less, as out, and its slab as not idle, or idle.
+func (sh *shard) move(s *slab, buffers, requested int64) bool {
+	bytes := buffers * s.size()
+	return sh.Add(peaks.Change{Gauge: gaugeRequests, N: buffers}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
+		peaks.Change{Gauge: gaugeActiveBytes, N: bytes}, peaks.Change{Gauge: gaugeCachedBytes, N: -bytes},
+		peaks.Change{Gauge: gaugeClass + s.class, N: -buffers})
+}
+
+// countNew counts a slab that is new, and out.
+func (sh *shard) countNew(s *slab, requested int64) {
+	sh.Add(peaks.Change{Gauge: gaugeRequests, N: 1}, peaks.Change{Gauge: gaugeRequestedBytes, N: requested},
+		peaks.Change{Gauge: gaugeActiveBytes, N: s.size()}, peaks.Change{Gauge: gaugeAllocations, N: 1},
+		peaks.Change{Gauge: gaugeAllocatedBytes, N: s.size()})
+}
+
+// countReleased counts a buffer as no longer out whose slab is active still.
+func (sh *shard) countReleased(requested int64) {
+	sh.Add(peaks.Change{Gauge: gaugeRequests, N: -1}, peaks.Change{Gauge: gaugeRequestedBytes, N: -requested})
+}
+
+// countStopped changes one gauge. All shards are locked.
+func (sh *shard) countStopped(gauge int, n int64) { sh.AddStopped(peaks.Change{Gauge: gauge, N: n}) }
+
+// idleChanges is what making an active slab idle changes.
+func idleChanges(s *slab) [3]peaks.Change {
+	return [...]peaks.Change{{Gauge: gaugeActiveBytes, N: -s.size()}, {Gauge: gaugeCachedBytes, N: s.size()}, {Gauge: gaugeClass + s.class, N: 1}}
+}
