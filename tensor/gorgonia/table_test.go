@@ -27,6 +27,8 @@ func TestTable(t *testing.T) {
 	all.insert(first)
 	assert.Same(t, first, all.find(addr+511))
 	assert.Same(t, second, all.find(addr+512))
+	all.remove(second)
+	assert.Nil(t, all.find(addr+512), "one behind its end, on a page that has memory")
 }
 
 func piece(data []byte) *memory {
