@@ -233,7 +233,7 @@ func BenchmarkReplay(b *testing.B) {
 					}
 				}
 				for i, block := range blocks {
-					if block.chunk != nil && block.chunk.serial == block.serial {
+					if block.handout != nil && block.handout.serial == block.serial {
 						_ = block.Free()
 					}
 					blocks[i] = Block{}
@@ -278,4 +278,11 @@ func callsOf(b *testing.B, file string) (calls []call, slots int) {
 		}
 	}
 	return calls, slots
+}
+
+// strides are distances of blocks, as in the tests of package placement: some that programs have, multiples of 512 near the Fibonacci fractions of powers of two,
+// and those at which one multiplication by the golden ratio, or by another common constant, grows evenly.
+var strides = []int64{
+	512, 1024, 1536, 2048, 4096, 12_288, 65_536, 499_712, 1 << 20, 2 << 20, 20 << 20, 3 << 20, 512 * 987, 512 * 1597,
+	512 * 46_368, 512 * 121_393, 512 * 6_765, 512 * 10_946, 512 * 17_711, 999_424, 1_499_136, 1 << 32, 1<<32 + 512, 1 << 40,
 }

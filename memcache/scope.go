@@ -189,18 +189,18 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 // may be charged from several shards at once, so it has a lock of its own. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
-func (m *chunk) charge(c *Cache, s *Scope) {
-	m.scope, m.scopesEndedBefore = nil, c.scopesEnded
+func (h *handout) charge(c *Cache, s *Scope) {
+	h.scope, h.scopesEndedBefore = nil, c.scopesEnded
 	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
 	for ; s != nil; s = s.parent.innermostOf(c) {
 		if s.ended != 0 {
 			continue
 		}
-		if m.scope == nil {
-			m.scope = s
+		if h.scope == nil {
+			h.scope = s
 		}
 		s.mu.Lock()
-		s.own.Live += m.size
+		s.own.Live += h.chunk.Size()
 		s.own.Peak = max(s.own.Peak, s.own.Live)
 		s.own.Allocations++
 		s.mu.Unlock()
@@ -208,15 +208,15 @@ func (m *chunk) charge(c *Cache, s *Scope) {
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (m *chunk) discharge(c *Cache) {
-	for s := m.scope; s != nil; s = s.parent.innermostOf(c) {
-		if s.ended != 0 && s.ended <= m.scopesEndedBefore {
+func (h *handout) discharge(c *Cache) {
+	for s := h.scope; s != nil; s = s.parent.innermostOf(c) {
+		if s.ended != 0 && s.ended <= h.scopesEndedBefore {
 			continue
 		}
 		s.mu.Lock()
-		s.own.Live -= m.size
+		s.own.Live -= h.chunk.Size()
 		notNegative("a scope's live bytes", s.own.Live)
 		s.mu.Unlock()
 	}
-	m.scope = nil
+	h.scope = nil
 }

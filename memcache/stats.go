@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
@@ -71,21 +72,21 @@ func (s *Stat) sub(n int64) {
 }
 
 // ofKind is the statistic of a kind of pool.
-func (a *StatArray) ofKind(k poolKind) *Stat {
-	if k == smallPool {
+func (a *StatArray) ofKind(k placement.Kind) *Stat {
+	if k == placement.Small {
 		return &a.SmallPool
 	}
 	return &a.LargePool
 }
 
 // add counts an increase, of the kind and of all together.
-func (a *StatArray) add(k poolKind, n int64) {
+func (a *StatArray) add(k placement.Kind, n int64) {
 	a.All.add(n)
 	a.ofKind(k).add(n)
 }
 
 // sub counts a decrease, of the kind and of all together.
-func (a *StatArray) sub(k poolKind, n int64) {
+func (a *StatArray) sub(k placement.Kind, n int64) {
 	a.All.sub(n)
 	a.ofKind(k).sub(n)
 }
@@ -152,7 +153,7 @@ func (c *Cache) Stats() Stats {
 func (c *Cache) sumStats() Stats {
 	s := c.stats
 	array := func(g gauge) StatArray {
-		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(smallPool), g), LargePool: c.sumGauge(int(largePool), g)}
+		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(placement.Small), g), LargePool: c.sumGauge(int(placement.Large), g)}
 	}
 	s.Allocation, s.AllocatedBytes = array(gaugeAllocatedBlocks), array(gaugeAllocatedBytes)
 	s.Active, s.ActiveBytes = array(gaugeActiveBlocks), array(gaugeActiveBytes)

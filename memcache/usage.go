@@ -1,5 +1,7 @@
 package memcache
 
+import "github.com/cistern-ml/cistern/memcache/internal/placement"
+
 // gauge is one of the statistics that each shard keeps for itself. What changes only with a call of the driver, such as the
 // bytes reserved, is counted once for the cache, in Cache.stats.
 type gauge uint8
@@ -19,9 +21,9 @@ const (
 	gauges
 )
 
-// The rows of a statistic: a poolKind, or allPools.
+// The rows of a statistic: a placement.Kind, or allPools.
 const (
-	allPools = int(largePool) + 1
+	allPools = int(placement.Large) + 1
 	rows     = allPools + 1
 )
 
@@ -72,14 +74,14 @@ func (u *usage) lastScope() *scopeQuota { return &u.scopes[len(u.scopes)-1] }
 // inUse is a gauge's value in a row.
 func (u *usage) inUse(row int, g gauge) int64 {
 	if row == allPools {
-		return u.used[smallPool][g] + u.used[largePool][g]
+		return u.used[placement.Small][g] + u.used[placement.Large][g]
 	}
 	return u.used[row][g]
 }
 
 // fits reports whether the delta leaves every gauge within its quota. Those that fall always are. This and apply are on
 // the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
-func (u *usage) fits(k poolKind, d *delta) bool {
+func (u *usage) fits(k placement.Kind, d *delta) bool {
 	used, other, pool, all := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools]
 	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
 	beyond := func(g gauge) int64 { // negative if it is
@@ -108,7 +110,7 @@ func (u *usage) fitsScopes(d *delta) bool {
 }
 
 // apply adds the delta to the gauges. s.mu is held; unless the delta fits, all shards are locked and raisePeaks follows.
-func (u *usage) apply(k poolKind, d *delta) {
+func (u *usage) apply(k placement.Kind, d *delta) {
 	used, up := &u.used[k], &u.increases[k]
 	add := func(g gauge) {
 		used[g] += d[g]
