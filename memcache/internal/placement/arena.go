@@ -12,7 +12,7 @@ type Arena struct {
 	rules    *Rules
 	stream   uint64
 	orphans  bool
-	lists    // of the default pool
+	own      lists // of the default pool
 	private  map[*Pool]*lists
 	segments map[device.Ptr]*Segment
 	unused   *Chunk // linked by next; see newChunk
@@ -22,7 +22,7 @@ type Arena struct {
 // closed: they keep the IDs that they had.
 func (a *Arena) Init(rules *Rules, stream uint64, orphans bool) {
 	*a = Arena{rules: rules, stream: stream, orphans: orphans, segments: make(map[device.Ptr]*Segment)}
-	a.lists.init(nil)
+	a.own.init(nil)
 }
 
 // Len is the number of segments.
@@ -85,7 +85,7 @@ func (a *Arena) drop(seg *Segment) {
 // listsFor returns the lists of a pool, or nil if the arena has no segment of it.
 func (a *Arena) listsFor(p *Pool) *lists {
 	if p == nil {
-		return &a.lists
+		return &a.own
 	}
 	return a.private[p]
 }
@@ -122,6 +122,7 @@ func (a *Arena) MoveFree(into *Arena) {
 func (a *Arena) copyTo(m *Chunk, into *Arena) *Chunk {
 	n := into.newChunk()
 	*n = *m
+	n.Tag = nil
 	if n.prev != nil {
 		n.prev.next = n
 	} else {

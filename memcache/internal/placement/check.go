@@ -11,7 +11,7 @@ import (
 
 // Check reports what is inconsistent. takenOut says that chunks may be taken out, unrounded that sizes are the caller's.
 func (a *Arena) Check(takenOut, unrounded bool) error {
-	found := map[*lists]*census{&a.lists: {}}
+	found := map[*lists]*census{&a.own: {}}
 	for p, l := range a.private {
 		if l.pool != p || l.segments == 0 {
 			return fmt.Errorf("the lists of pool %v have %d segments and name %v", p.ID, l.segments, l.pool.ID)

@@ -83,7 +83,7 @@ func (a *Arena) TakeGranules(p *Pool, need int64, except *Chunk) (victims []*Chu
 
 // Old are the free segments that garbage collection may choose from: of the large pool, of no private one, not expandable.
 func (a *Arena) Old() (list []*Chunk) {
-	a.lists.free[Large].each(func(m *Chunk) {
+	a.own.free[Large].each(func(m *Chunk) {
 		if m.Whole() && !m.segment.expandable {
 			list = append(list, m)
 		}
