@@ -172,9 +172,9 @@ func (c *Cache) searchShard(r *request) (served bool, err error) {
 	return served, r.refused
 }
 
-// refuses says why the request can't be served, if its shard, its cache or its pool has ended since it chose them: what it
+// refusal says why the request can't be served, if its shard, its cache or its pool has ended since it chose them: what it
 // wanted, and what the caller may do. s.mu is held.
-func (s *shard) refuses(r *request) error {
+func (s *shard) refusal(r *request) error {
 	switch {
 	case r.pool.isReleased():
 		return fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
@@ -190,7 +190,8 @@ func (s *shard) refuses(r *request) error {
 // allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
 // nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
 func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
-	if r.refused = s.refuses(r); r.refused != nil {
+	if s.cache.closed || s.retired || r.pool.isReleased() {
+		r.refused = s.refusal(r)
 		return false, true
 	}
 	m := s.arena.Find(&r.Want)

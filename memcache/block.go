@@ -105,13 +105,14 @@ func (b Block) FreeContext(ctx context.Context) error {
 		ctx = context.Background()
 	}
 	c := b.handout.shard.cache
+	var was freeRecord
 	if c.config.Observer == nil {
-		was, err := c.freeBlock(ctx, b)
+		err := c.freeBlock(ctx, b, &was)
 		was.history.leave()
 		return err
 	}
 	_, op := c.start(ctx, OpFree)
-	was, err := c.freeBlock(ctx, b)
+	err := c.freeBlock(ctx, b, &was)
 	was.history.leave()
 	if op == nil {
 		return err

@@ -25,9 +25,9 @@ type freeRecord struct {
 	history         *HistoryStream // that the free told of its beginning
 }
 
-// freeBlock ends b's hand-out. Its memory is free at once, or after the recorded streams. ctx ends the wait for the reader of
-// a streamed history, and nothing else. No lock is held.
-func (c *Cache) freeBlock(ctx context.Context, b Block) (was freeRecord, err error) {
+// freeBlock ends b's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
+// the wait for the reader of a streamed history, and nothing else. No lock is held.
+func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 	if invariants.Enabled {
 		defer c.verify()
 	}
@@ -38,27 +38,24 @@ func (c *Cache) freeBlock(ctx context.Context, b Block) (was freeRecord, err err
 		was.history = h.stream
 	}
 	if c.config.NoCaching {
-		history := was.history
-		was, err = c.freeUncached(b)
-		was.history = history
-		return was, err
+		return c.freeUncached(b, was)
 	}
 	s := b.handout.shard
 	s.mu.Lock()
-	uses, fits, err := s.endHandOut(b, &was, false)
+	uses, fits, err := s.endHandOut(b, was, false)
 	s.mu.Unlock()
 	if !fits {
 		c.lockAll()
-		uses, _, err = s.endHandOut(b, &was, true)
+		uses, _, err = s.endHandOut(b, was, true)
 		c.unlockAll()
 	}
 	if err != nil {
-		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
+		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.poisons() {
-		return was, c.recordEvents(b.handout, uses)
+		return c.recordEvents(b.handout, uses)
 	}
-	return was, nil
+	return nil
 }
 
 // endHandOut takes the block from the caller. If streams are recorded it returns them, and the block is pending. Unless all

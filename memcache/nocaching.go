@@ -23,7 +23,7 @@ func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *requ
 // that what is checked here stays true.
 func (c *Cache) growUncached(ctx context.Context, r *request) error {
 	r.shard.mu.Lock()
-	r.refused = r.shard.refuses(r)
+	r.refused = r.shard.refusal(r)
 	r.shard.mu.Unlock()
 	if r.refused != nil {
 		return r.refused
@@ -33,10 +33,10 @@ func (c *Cache) growUncached(ctx context.Context, r *request) error {
 
 // freeUncached ends b's hand-out, waits for the recorded streams, and returns the memory to the driver. If
 // one of that fails the block is pending for good, and Close frees it.
-func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
+func (c *Cache) freeUncached(b Block, was *freeRecord) error {
 	ctx := context.Background()
 	if err := c.lockGrowth(ctx); err != nil {
-		return was, err
+		return err
 	}
 	defer c.unlockGrowth()
 	h := b.handout
@@ -44,12 +44,12 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	s.mu.Lock()
 	if err := s.checkLive(b); err != nil {
 		s.mu.Unlock()
-		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
+		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	m := h.chunk
 	kind := m.Kind()
 	s.sequence++
-	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.Requested, kind: kind, label: h.label}
+	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, nil, false)
 	s.makePending(h)
 	s.apply(kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()})
@@ -63,10 +63,10 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 		errs = append(errs, c.synchronize(stream))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return was, err
+		return err
 	}
 	if err := c.callFree(ctx, m.Segment()); err != nil {
-		return was, err
+		return err
 	}
 	c.lockAll()
 	defer c.unlockAll()
@@ -76,5 +76,5 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 	s.apply(kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested})
 	s.recycle(h)
 	c.forgetSegment(s, m.Segment())
-	return was, nil
+	return nil
 }

@@ -145,14 +145,14 @@ func (a *Arena) newChunk() *Chunk {
 		}
 	}
 	m := a.unused
-	a.unused = m.next
-	*m = Chunk{}
+	a.unused, m.next = m.next, nil
+	m.Requested, m.freeSince, m.unmapped = 0, 0, false
 	return m
 }
 
 // recycle keeps a chunk that describes no memory any more.
 func (a *Arena) recycle(m *Chunk) {
-	m.Tag, m.segment, m.prev = nil, nil, nil
+	m.Tag, m.segment, m.prev, m.used = nil, nil, nil, false
 	m.next = a.unused
 	a.unused = m
 }

@@ -14,7 +14,7 @@ func (a *Arena) Check(takenOut, unrounded bool) error {
 	found := map[*lists]*census{&a.own: {}}
 	for p, l := range a.private {
 		if l.pool != p || l.segments == 0 {
-			return fmt.Errorf("the lists of pool %v have %d segments and name %v", p.ID, l.segments, l.pool.ID)
+			return fmt.Errorf("the lists of pool %v have %d segments, and name it: %v", p.ID, l.segments, l.pool == p)
 		}
 		found[l] = new(census)
 	}
