@@ -54,9 +54,9 @@ func (s *shard) newHandout() *handout {
 	return h
 }
 
-// recycle keeps a handout that is over for the next one, and nothing of what it knew. s.mu is held.
+// recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
 func (s *shard) recycle(h *handout) {
-	h.serial, h.chunk, h.label, h.stack, h.scope, h.pending = 0, nil, nil, nil, nil, false
+	h.chunk, h.label, h.pending = nil, nil, false
 	h.next, s.unusedHandouts = s.unusedHandouts, h
 }
 
