@@ -255,5 +255,5 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	if r.scope != nil {
 		h.charge(s.cache, r.scope)
 	}
-	r.block = Block{handout: h, serial: h.serial, ptr: m.Ptr(), size: fit.Size, stream: s.id}
+	r.block = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: fit.Size, stream: s.id}
 }

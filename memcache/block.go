@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Block is a piece of device memory that Alloc handed out. It is a small value: copies are the same block.
@@ -16,6 +17,7 @@ import (
 // wraps [ErrFreed].
 type Block struct {
 	handout *handout
+	chunk   *placement.Chunk // the handout's, as long as the serial numbers agree: both are looked up at once
 	serial  uint64
 	ptr     device.Ptr
 	size    int64

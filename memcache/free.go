@@ -66,7 +66,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		return nil, true, err
 	}
 	h := b.handout
-	m := h.chunk
+	m := b.chunk
 	kind := m.Kind()
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
 	if m.Size() >= s.cache.rules.MaxSplit {
@@ -92,7 +92,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	s.apply(kind, &d)
 	if waits {
 		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
-		h.recording, h.eventsLeft = true, len(h.uses)
+		h.recording, h.eventsLeft = true, int32(len(h.uses))
 		return h.uses, true, nil
 	}
 	s.completeFree(h)

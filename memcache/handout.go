@@ -15,26 +15,25 @@ import (
 //
 // A pending handout belongs to nobody but its events: whoever has seen the last one complete may look at it without a lock.
 type handout struct {
-	serial uint64 // 0 if no caller has the block
-	shard  *shard // never changes
-	chunk  *placement.Chunk
-
-	label *Label
-	born  uint64 // the shard's epoch at the hand-out: see peakLog
-	scope *Scope // the innermost one that the block was charged to, or nil
-
-	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
-
-	stack      []uintptr // with the history's stacks
-	lastSerial uint64    // of a pending one
-	pending    bool
-
-	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
-	uses []device.Stream
+	serial     uint64 // 0 if no caller has the block
+	lastSerial uint64 // of a pending one
+	chunk      *placement.Chunk
+	shard      *shard // never changes
+	label      *Label
+	born       uint64 // the shard's epoch at the hand-out: see peakLog
+	scope      *Scope // the innermost one that the block was charged to, or nil
 
 	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are being recorded.
-	eventsLeft int
+	eventsLeft int32
 	recording  bool
+
+	pending bool
+
+	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
+	uses  []device.Stream
+	stack []uintptr // with the history's stacks
+
+	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
 
 	next *handout // the next one that is unused, or whose last event is complete
 }

@@ -35,6 +35,8 @@ type Chunk struct {
 	Requested int64
 	// Tag is the caller's. It stays when the chunk is freed, and goes when it is merged into another.
 	Tag any
+
+	_ [32]byte // two cache lines, of which neighbours and walks need the first
 }
 
 // Ptr is the address of the first byte.
