@@ -64,6 +64,52 @@ func BenchmarkMemoryAllocated(b *testing.B) {
 	}
 }
 
+// BenchmarkRotating has one block at the peak, on one stream after the other.
+func BenchmarkRotating(b *testing.B) {
+	for _, streams := range []uint64{1, 8, 64, 512} {
+		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			ctx := context.Background()
+			list := make([]*scriptedStream, streams)
+			for i := range list {
+				list[i] = dev.stream(uint64(i))
+				require.NoError(b, mustAlloc(b, c, 512, list[i]).Free())
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				block, err := c.Alloc(ctx, 512, list[i%len(list)])
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
+// BenchmarkNestedScopes has a block in so many scopes inside of each other.
+func BenchmarkNestedScopes(b *testing.B) {
+	for _, scopes := range []int{0, 1, 16} {
+		b.Run(fmt.Sprintf("scopes=%d", scopes), func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			s, ctx := dev.stream(1), context.Background()
+			for range scopes {
+				var scope *Scope
+				ctx, scope = c.Scope(ctx, "nested")
+				defer scope.End()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 512, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
 // BenchmarkCarried is AllocFree with a scope, a pool, or both in the context, or a label.
 func BenchmarkCarried(b *testing.B) {
 	for _, name := range []string{"scope", "pool", "both", "label"} {

@@ -80,6 +80,7 @@ type Cache struct {
 
 	table   atomic.Pointer[shardTable]
 	history atomic.Pointer[history] // nil: off
+	claimed atomic.Pointer[shard]   // the last that claimed quotas of another: what is spare is there, soonest
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_       [64]byte
@@ -231,6 +232,7 @@ func (c *Cache) Close() error {
 		segments = slices.AppendSeq(segments, s.arena.Segments())
 		s.arena.Init(&c.rules, s.id, false)
 		s.used = [2]delta{} // leaked blocks too have no memory any more
+		s.allocated.Store(0)
 	}
 	c.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.

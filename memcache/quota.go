@@ -53,24 +53,35 @@ func (c *Cache) unlockOthers(s *shard) {
 
 // claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
-// matter, and a shard that is busy is passed over. The search begins behind the donor of the last time.
+// matter, and a shard that is busy is passed over.
 func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
-	shards := s.cache.table.Load().list
+	c := s.cache
+	// Usage at the peak that moves from stream to stream leaves its quotas behind with the one that claimed them last.
+	if last := c.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
+		c.claimed.Store(s)
+		return true
+	}
 	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
 	// which is as good a place as any.
-	for range shards {
-		s.quotaDonor++
-		o := shards[s.quotaDonor%len(shards)]
-		if o == s || !o.mu.TryLock() {
-			continue
-		}
-		d.claimQuota(k, s, o)
-		o.mu.Unlock()
-		if s.fits(k, d) {
+	for _, o := range c.table.Load().list {
+		if s.claimFrom(o, k, d) {
+			c.claimed.Store(s)
 			return true
 		}
 	}
 	return false
+}
+
+// claimFrom claims what o does not use, unless it is busy or gone, and reports whether the delta fits then. s.mu is held.
+func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
+	if o == s || !o.mu.TryLock() {
+		return false
+	}
+	defer o.mu.Unlock()
+	if !o.retired {
+		d.claimQuota(k, s, o)
+	}
+	return s.fits(k, d)
 }
 
 // claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.

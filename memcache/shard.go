@@ -32,7 +32,6 @@ type shard struct {
 
 	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
 	sequence         uint64 // of hand-outs and frees, for observers
-	quotaDonor       int    // the shard that claimQuota asked last
 	retired          bool   // not in the table any more
 	closedMarked     bool   // the history knows that the stream is closed
 
@@ -148,8 +147,10 @@ func (c *Cache) retireShard(s, into *shard) {
 		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
 	}
 	c.baseCounts.add(s)
+	c.claimed.CompareAndSwap(s, nil)
 	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
-	s.arena, s.usage, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, usage{}, peakLog{}, nil, nil, nil
+	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
+	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
 	s.retired = true
 	old := c.table.Load().list
 	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))

@@ -225,13 +225,30 @@ func (c *Cache) ResetAccumulatedStats() {
 }
 
 // MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
-func (c *Cache) MemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Current }
+// Beside goroutines that allocate and free, each stream's share is what it was at some moment of the call. No lock is taken.
+func (c *Cache) MemoryAllocated() (bytes int64) {
+	for _, s := range c.table.Load().list {
+		bytes += s.allocated.Load()
+	}
+	return bytes
+}
 
 // MaxMemoryAllocated returns the largest MemoryAllocated since New or ResetPeakStats.
-func (c *Cache) MaxMemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Peak }
+func (c *Cache) MaxMemoryAllocated() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peaks[allPools][gaugeAllocatedBytes]
+}
 
 // MemoryReserved returns the bytes held from the driver (torch.cuda.memory_reserved).
-func (c *Cache) MemoryReserved() int64 { return c.Stats().ReservedBytes.All.Current }
+func (c *Cache) MemoryReserved() int64 { return c.reserved().Current }
 
 // MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
-func (c *Cache) MaxMemoryReserved() int64 { return c.Stats().ReservedBytes.All.Peak }
+func (c *Cache) MaxMemoryReserved() int64 { return c.reserved().Peak }
+
+// reserved takes the lock of what only the driver's calls change.
+func (c *Cache) reserved() Stat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats.ReservedBytes.All
+}

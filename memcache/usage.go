@@ -1,6 +1,10 @@
 package memcache
 
-import "github.com/cistern-ml/cistern/memcache/internal/placement"
+import (
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
 
 // gauge is one of the statistics that each shard keeps for itself. What changes only with a call of the driver, such as the
 // bytes reserved, is counted once for the cache, in Cache.stats.
@@ -55,9 +59,10 @@ type delta [gauges]int64
 //	B takes 20                 55 > 35: it claims A's 5 and C's 5, which is not enough. With all shards locked the
 //	                           peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0
 type usage struct {
-	used      [2]delta    // by poolKind
-	increases [2]delta    // by poolKind: the sum of all increases
-	quota     [rows]delta // by poolKind, and of both together
+	allocated atomic.Int64 // bytes, of both kinds together: for who reads it without the lock
+	used      [2]delta     // by placement.Kind
+	increases [2]delta     // by placement.Kind: the sum of all increases
+	quota     [rows]delta  // by placement.Kind, and of both together
 	// scopes are the quotas in the peaks of the open scopes, in the order of Cache.openScopes.
 	scopes []scopeQuota
 }
@@ -125,6 +130,9 @@ func (u *usage) apply(k placement.Kind, d *delta) {
 	add(gaugeInactiveSplitBytes)
 	add(gaugeRequestedBytes)
 	add(gaugeOversizeBlocks)
+	if d[gaugeAllocatedBytes] != 0 {
+		u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes))
+	}
 }
 
 // sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
