@@ -65,8 +65,8 @@ func (a *Arena) add(seg *Segment, p *Pool) {
 // Remove forgets a segment of one chunk, which is taken out or unmapped: the driver has its memory.
 func (a *Arena) Remove(seg *Segment) {
 	m := seg.first
-	if m.indexed {
-		seg.setFor(m).remove(m)
+	if m.unmapped {
+		seg.unmapped.remove(m)
 	}
 	a.drop(seg)
 	a.recycle(m)
