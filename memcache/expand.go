@@ -47,16 +47,14 @@ func (c *Cache) expand(ctx context.Context, r *request) error {
 			}
 			continue
 		}
-		if err := c.mapFront(ctx, tail, missing, r); err != nil {
+		grown, err := c.mapFront(ctx, m, tail, missing, r)
+		if err != nil {
 			if !m.Unmapped() {
 				c.putBack(s, m)
 			}
 			return c.growError(r, err)
 		}
-		s.mu.Lock()
-		m, merged = s.arena.Grown(m, tail)
-		s.merges += merged
-		s.mu.Unlock()
+		m = grown
 	}
 }
 
@@ -124,24 +122,28 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	return s.arena.Reserve(p, bytes, r.Kind, r.Pool), nil
 }
 
-// mapFront maps memory for at least the first size bytes of the unmapped chunk m, which becomes a free one outside the index;
-// what is left of it stays unmapped. If it fails nothing is mapped. The growth lock is held, and no other.
-func (c *Cache) mapFront(ctx context.Context, m *placement.Chunk, size int64, r *request) error {
+// mapFront maps memory for at least the first size bytes of the unmapped chunk tail, what is left of which stays unmapped, and
+// puts them together with m, which grows. If it fails nothing is mapped. The growth lock is held, and no other.
+func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
 	granule := c.rules.GranuleSize(r.Kind)
 	bytes := placement.RoundUp(size, granule)
 	_, op := c.start(ctx, OpDriverAlloc)
-	err := c.mapGranules(m.Ptr(), bytes, granule)
+	err = c.mapGranules(tail.Ptr(), bytes, granule)
 	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	r.shard.arena.Map(m, bytes)
+	at := tail.Ptr()
+	s := r.shard
+	s.arena.Map(tail, bytes)
+	grown, merged := s.arena.Grown(m, tail)
+	s.merges += merged
 	c.countReserved(r.Kind, bytes)
-	c.recordSegment(ActionSegmentMap, m.Ptr(), bytes, r.shard.id, r.stack)
+	c.recordSegment(ActionSegmentMap, at, bytes, s.id, r.stack)
 	c.stats.NumDeviceAlloc++
-	return nil
+	return grown, nil
 }
 
 // mapGranules maps each granule by itself, so that each can be unmapped by itself; all or none.
