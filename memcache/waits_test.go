@@ -137,6 +137,31 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
 }
 
+// TestPollsDuringFreesOneByOne: a poll that finds the last event complete before the free has said that it was the last leaves
+// the block to the free.
+func TestPollsDuringFreesOneByOne(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, other := dev.stream(1), dev.stream(2)
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(other))
+	own := c.shardOf(s)
+	own.mu.Lock()
+	uses, fits, err := own.endHandOut(b, new(freeRecord), false)
+	own.mu.Unlock()
+	require.NoError(t, err)
+	require.True(t, fits)
+	require.Len(t, uses, 1)
+	e, err := c.recordEvent(other)
+	require.NoError(t, err)
+	require.NoError(t, c.pending.push(c, other, e, b.handout))
+	require.NoError(t, c.poll())
+	require.EqualValues(t, 1, c.Stats().Active.All.Current)
+	require.True(t, c.pending.recordingDone(b.handout))
+	c.completePending(b.handout, true)
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.NoError(t, c.check())
+}
+
 // TestCancelledWaitForAPeer ends the call, and leaves the block to the other device.
 func TestCancelledWaitForAPeer(t *testing.T) {
 	c, dev := newCache(t, Config{})
