@@ -64,6 +64,52 @@ func BenchmarkMemoryAllocated(b *testing.B) {
 	}
 }
 
+// BenchmarkRotating has one block at the peak, on one stream after the other.
+func BenchmarkRotating(b *testing.B) {
+	for _, streams := range []uint64{1, 8, 64, 512} {
+		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			ctx := context.Background()
+			list := make([]*scriptedStream, streams)
+			for i := range list {
+				list[i] = dev.stream(uint64(i))
+				require.NoError(b, mustAlloc(b, c, 512, list[i]).Free())
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				block, err := c.Alloc(ctx, 512, list[i%len(list)])
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
+// BenchmarkNestedScopes has a block in so many scopes inside of each other.
+func BenchmarkNestedScopes(b *testing.B) {
+	for _, scopes := range []int{0, 1, 16} {
+		b.Run(fmt.Sprintf("scopes=%d", scopes), func(b *testing.B) {
+			c, dev := newCache(b, Config{})
+			s, ctx := dev.stream(1), context.Background()
+			for range scopes {
+				var scope *Scope
+				ctx, scope = c.Scope(ctx, "nested")
+				defer scope.End()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				block, err := c.Alloc(ctx, 512, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = block.Free()
+			}
+		})
+	}
+}
+
 // BenchmarkCarried is AllocFree with a scope, a pool, or both in the context, or a label.
 func BenchmarkCarried(b *testing.B) {
 	for _, name := range []string{"scope", "pool", "both", "label"} {
@@ -233,7 +279,7 @@ func BenchmarkReplay(b *testing.B) {
 					}
 				}
 				for i, block := range blocks {
-					if block.chunk != nil && block.chunk.serial == block.serial {
+					if block.handout != nil && block.handout.serial == block.serial {
 						_ = block.Free()
 					}
 					blocks[i] = Block{}
@@ -278,4 +324,11 @@ func callsOf(b *testing.B, file string) (calls []call, slots int) {
 		}
 	}
 	return calls, slots
+}
+
+// strides are distances of blocks, as in the tests of package placement: some that programs have, multiples of 512 near the Fibonacci fractions of powers of two,
+// and those at which one multiplication by the golden ratio, or by another common constant, grows evenly.
+var strides = []int64{
+	512, 1024, 1536, 2048, 4096, 12_288, 65_536, 499_712, 1 << 20, 2 << 20, 20 << 20, 3 << 20, 512 * 987, 512 * 1597,
+	512 * 46_368, 512 * 121_393, 512 * 6_765, 512 * 10_946, 512 * 17_711, 999_424, 1_499_136, 1 << 32, 1<<32 + 512, 1 << 40,
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Block is a piece of device memory that Alloc handed out. It is a small value: copies are the same block.
@@ -15,11 +16,12 @@ import (
 // freed. RecordStream and Free may be called from any goroutine; a block that was freed is an error that
 // wraps [ErrFreed].
 type Block struct {
-	chunk  *chunk
-	serial uint64
-	ptr    device.Ptr
-	size   int64
-	stream uint64
+	handout *handout
+	chunk   *placement.Chunk // the handout's, as long as the serial numbers agree: both are looked up at once
+	serial  uint64
+	ptr     device.Ptr
+	size    int64
+	stream  uint64
 }
 
 // Ptr is the address of the first byte, a multiple of 512 from the start of its segment.
@@ -36,7 +38,7 @@ func (b Block) StreamID() uint64 { return b.stream }
 func (b Block) Serial() uint64 { return b.serial }
 
 // IsZero reports whether b is the zero Block.
-func (b Block) IsZero() bool { return b.chunk == nil }
+func (b Block) IsZero() bool { return b.handout == nil }
 
 // Range is the part of the block at [offset, offset+bytes), for a launch. It is not checked here: the
 // stream that gets it does that.
@@ -60,15 +62,16 @@ func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	if err := b.chunk.shard.Load().cache.checkUser("RecordStream", s); err != nil {
+	if err := b.handout.shard.cache.checkUser("RecordStream", s); err != nil {
 		return err
 	}
 	if invariants.Enabled {
-		defer b.chunk.shard.Load().cache.verify()
+		defer b.handout.shard.cache.verify()
 	}
 	// What is asked of a stream under the shard's lock, its ID and whether it is closed, waits for nothing.
 	id := s.ID()
-	owner := b.chunk.lockOwner()
+	owner := b.handout.shard
+	owner.mu.Lock()
 	defer owner.mu.Unlock()
 	if err := owner.checkLive(b); err != nil {
 		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
@@ -77,12 +80,12 @@ func (b Block) RecordStream(s device.Stream) error {
 		return nil
 	}
 	// A block is used by a handful of streams: a walk is quicker than a set.
-	for _, u := range b.chunk.uses {
+	for _, u := range b.handout.uses {
 		if u.ID() == id {
 			return nil
 		}
 	}
-	b.chunk.uses = append(b.chunk.uses, s)
+	b.handout.uses = append(b.handout.uses, s)
 	return nil
 }
 
@@ -103,14 +106,15 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c := b.chunk.shard.Load().cache
+	c := b.handout.shard.cache
+	var was freeRecord
 	if c.config.Observer == nil {
-		was, err := c.freeBlock(ctx, b)
+		err := c.freeBlock(ctx, b, &was)
 		was.history.leave()
 		return err
 	}
 	_, op := c.start(ctx, OpFree)
-	was, err := c.freeBlock(ctx, b)
+	err := c.freeBlock(ctx, b, &was)
 	was.history.leave()
 	if op == nil {
 		return err

@@ -1,16 +1,17 @@
 package memcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Where things are, for those who change the package:
@@ -18,9 +19,8 @@ import (
 //	config, parse, sizing      options, PyTorch's string for them, and the sizes that follow
 //	cache                      the Cache: what all streams share, limits, Close, checks of arguments
 //	shard                      what one stream has to itself, and the table that finds it
-//	alloc, free, block         the two paths that are hot, and the handle
-//	chunk, freelists           pieces of segments; those that are not in use
-//	index, tree, bestfit       free chunks by size and address, and which one serves a request
+//	alloc, miss, free, block   the two paths that are hot, what a miss does, and the handle
+//	handout                    who has a block; where it lies is internal/placement's affair
 //	usage, quota               statistics of hits, with exact peaks that streams don't contend for
 //	pending                    freed chunks that other streams still use
 //	grow, expand, release,     memory from the driver and back to it, under the growth lock
@@ -65,7 +65,7 @@ type Cache struct {
 	dev    device.Device
 	number uint64 // unique in the process
 	config Config
-	sizing sizing
+	rules  placement.Rules
 	vmm    device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
@@ -76,17 +76,17 @@ type Cache struct {
 	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
 	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
 	slowWork atomic.Int64
-	gcClock  [2]atomic.Int64 // searches by poolKind, while collection is armed: the clock of ages, see chunk.freeSince
+	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
 
 	table   atomic.Pointer[shardTable]
 	history atomic.Pointer[history] // nil: off
+	claimed atomic.Pointer[shard]   // the last that claimed quotas of another: what is spare is there, soonest
 
 	// What is above every request reads; what is below is written. They share no cache line.
-	_         [64]byte
-	deadShard *shard        // has no segment; owns the unused chunks of retired shards
-	serials   atomic.Uint64 // leased to shards
-	pending   pendingFrees
-	_         [64]byte
+	_       [64]byte
+	serials atomic.Uint64 // leased to shards
+	pending pendingFrees
+	_       [64]byte
 
 	// mu guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
 	mu             sync.Mutex
@@ -114,29 +114,12 @@ var lastCacheNumber atomic.Uint64
 // gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
 const gcWork = 1 << 40
 
-// segment is memory from the driver or, if it is expandable, a range of addresses that memory is mapped into. It belongs
-// to the shard that its chunks name, whose lock guards it.
-type segment struct {
-	ptr        device.Ptr
-	bytes      int64
-	first      *chunk // the chunk at ptr
-	expandable bool
-	everMapped bool       // expandable, and has had memory
-	noSplit    bool       // its chunks are not split: PoolOptions.NoSplit
-	stream     uint64     // whose it is, or was when that closed, with Exact
-	freeLists  *freeLists // where its free chunks belong, in the shard
-
-	// Of freeLists, for the segment's poolKind: a free looks nothing up.
-	free     *index
-	unmapped *tree
-}
-
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
 func New(dev device.Device, config Config) (*Cache, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
 	}
-	rules, err := config.sizing()
+	rules, err := config.rules()
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +130,13 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		dev:     dev,
 		number:  lastCacheNumber.Add(1),
 		config:  config,
-		sizing:  rules,
+		rules:   rules,
 		growth:  make(chan struct{}, 1),
 		pending: pendingFrees{events: device.EventPool{Device: dev}},
 		limit:   math.MaxInt64,
 		epoch:   1,
 	}
 	c.table.Store(newShardTable(nil))
-	c.deadShard = &shard{cache: c, retired: true}
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
@@ -162,8 +144,8 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		}
 	}
 	c.stats.MaxSplitSize = -1
-	if rules.maxSplit != math.MaxInt64 {
-		c.stats.MaxSplitSize = rules.maxSplit
+	if rules.MaxSplit != math.MaxInt64 {
+		c.stats.MaxSplitSize = rules.MaxSplit
 	}
 	f := config.PerProcessMemoryFraction
 	if f == 0 {
@@ -244,21 +226,23 @@ func (c *Cache) Close() error {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
 			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
-	var segments []*segment
+	var segments []*placement.Segment
 	for _, s := range c.table.Load().list {
 		s.eachLive(s.noteFree) // those that leaked
-		segments = slices.AppendSeq(segments, maps.Values(s.segments))
-		s.freeLists, s.private = freeLists{}, nil
+		segments = slices.AppendSeq(segments, s.arena.Segments())
+		s.arena.Init(&c.rules, s.id, false)
 		s.used = [2]delta{} // leaked blocks too have no memory any more
+		s.allocated.Store(0)
 	}
 	c.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.unlockAll()
+	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
-		if seg.expandable {
+		if seg.Expandable() {
 			errs = append(errs, c.dissolve(context.Background(), seg))
 		} else {
-			errs = append(errs, c.driverFree(context.Background(), seg))
+			errs = append(errs, c.driverFree(context.Background(), nil, seg))
 		}
 	}
 	errs = append(errs, c.pending.close())
@@ -304,20 +288,6 @@ func (c *Cache) checkUser(op string, s device.Stream) error {
 		}
 	}
 	return c.checkStream(op, s)
-}
-
-// checkLive says why b is not in use, if it is not. s.mu, of the shard that owns the chunk, is held.
-func (s *shard) checkLive(b Block) error {
-	if s.retired { // and not locked by Close
-		return ErrFreed
-	}
-	if s.cache.closed {
-		return ErrClosed
-	}
-	if b.chunk.serial != b.serial {
-		return ErrFreed
-	}
-	return nil
 }
 
 // lockGrowth takes the growth lock, unless ctx ends first.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/model"
 )
 
@@ -65,14 +66,14 @@ func (s *heldStream) finish() {
 }
 
 // callerSizes are the sizes of requests: the borders of PyTorch's rules, then from 1 byte to 32 MiB.
-var callerSizes = func() (sizes [256]int64) {
-	borders := []int64{1, 512, 513, 12 << 20, smallLimit - 1, smallLimit, smallLimit + 1, minLarge - 1, minLarge, minLarge + 1,
-		smallSegment, largeSegment - smallLimit, largeSegment, largeSegment + 1, 21 << 20, 12<<20 - 1<<19}
-	for i := range sizes {
-		sizes[i] = int64(math.Exp2(float64(i) / 255 * 25))
+var callerSizes = func() (list [256]int64) {
+	borders := []int64{1, 512, 513, 12 << 20, sizes.SmallLimit - 1, sizes.SmallLimit, sizes.SmallLimit + 1, sizes.MinLarge - 1, sizes.MinLarge, sizes.MinLarge + 1,
+		sizes.SmallSegment, sizes.LargeSegment - sizes.SmallLimit, sizes.LargeSegment, sizes.LargeSegment + 1, 21 << 20, 12<<20 - 1<<19}
+	for i := range list {
+		list[i] = int64(math.Exp2(float64(i) / 255 * 25))
 	}
-	copy(sizes[:], borders)
-	return sizes
+	copy(list[:], borders)
+	return list
 }()
 
 func newCaller(o setting) (*caller, error) {

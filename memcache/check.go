@@ -3,8 +3,6 @@ package memcache
 import (
 	"errors"
 	"fmt"
-
-	"github.com/cistern-ml/cistern/device"
 )
 
 // What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
@@ -84,9 +82,9 @@ func (c *Cache) checkPeaks() error {
 			for i := range l.freed {
 				n += l.freed[i].size
 			}
-			s.eachLive(func(m *chunk) {
-				if m.born <= l.before {
-					n += m.size
+			s.eachLive(func(h *handout) {
+				if h.born <= l.before {
+					n += h.chunk.Size()
 				}
 			})
 		}
@@ -123,127 +121,46 @@ func (c *Cache) checkStats(want *Stats) error {
 	return nil
 }
 
-// check reports what is inconsistent in the shard, and adds what its blocks say to want. The
-// statistics are compared for all shards together, since some of them are counted once for the cache.
+// check reports what is inconsistent in the shard, and adds what its blocks say to want. The statistics are compared for all
+// shards together, since some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	found := map[*freeLists]*census{&s.freeLists: {}}
-	for p, l := range s.private {
-		if l.pool != p || l.segments == 0 {
-			return 0, fmt.Errorf("the lists of %s have %d segments and name %s", p, l.segments, l.pool)
-		}
-		found[l] = new(census)
+	if err := s.arena.Check(len(s.cache.growth) > 0, s.cache.config.NoCaching); err != nil {
+		return 0, fmt.Errorf("shard %d: %w", s.id, err)
 	}
-	growing := len(s.cache.growth) > 0
-	for p, seg := range s.segments {
-		at, prev := p, (*chunk)(nil)
-		n := found[seg.freeLists]
-		if n == nil || seg.free != &seg.freeLists.free[seg.first.kind] || seg.noSplit != (seg.freeLists.pool != nil && seg.freeLists.pool.options.NoSplit) {
-			return blocks, fmt.Errorf("the segment at %d belongs to no pool of its shard", p)
+	for seg := range s.arena.Segments() {
+		k := seg.Kind()
+		if !seg.Expandable() {
+			want.Segment.add(k, 1)
+			if seg.Bytes() >= s.cache.rules.MaxSplit {
+				want.OversizeSegments.add(1)
+			}
 		}
-		n.segments++
-		if !seg.expandable {
-			want.Segment.add(seg.first.kind, 1)
-		}
-		for m := seg.first; m != nil; prev, m = m, m.next {
-			k := m.kind
+		for m := seg.First(); m != nil; m = m.Next() {
 			blocks++
-			// held: the holder of the growth lock has taken it out of the index.
-			held := growing && !m.indexed && m.serial == 0 && !m.pending
-			// The chunks tile the segment and name it and the shard; sizes are whole; free neighbours have merged; and
-			// each chunk is in one state.
-			switch {
-			case m.ptr != at || m.prev != prev || m.segment != seg || k != seg.first.kind || m.shard.Load() != s:
-				return blocks, fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-p, p)
-			case m.size <= 0 || m.size%minBlock != 0 && !s.cache.config.NoCaching:
-				return blocks, fmt.Errorf("block of %d bytes", m.size)
-			case m.indexed && prev != nil && prev.indexed && m.unmapped == prev.unmapped:
-				return blocks, fmt.Errorf("two free neighbours at %d and %d", prev.ptr, m.ptr)
-			case !held && m.indexed == (m.serial != 0 || m.pending) || m.serial != 0 && m.pending:
-				return blocks, fmt.Errorf("block at %d: free %v, serial %d, pending %v", m.ptr, m.indexed, m.serial, m.pending)
+			h := handoutOf(m)
+			if m.Used() != (h != nil) || h != nil && (h.chunk != m || h.shard != s || (h.serial != 0) == h.pending) {
+				return blocks, fmt.Errorf("shard %d: block at %d: in use %v, handed out as %+v", s.id, m.Ptr(), m.Used(), h)
 			}
-			// What the statistics must say of it.
-			if !m.unmapped {
-				want.ReservedBytes.add(k, m.size)
+			if !m.Unmapped() {
+				want.ReservedBytes.add(k, m.Size())
 			}
 			switch {
-			case m.unmapped:
-				n.unmapped[k]++
-			case held:
-			case m.indexed:
-				n.indexed[k]++
-				if !m.isSegment() && !seg.expandable {
-					want.InactiveSplit.add(k, 1)
-					want.InactiveSplitBytes.add(k, m.size)
-				}
-			default:
+			case m.Used():
 				want.Active.add(k, 1)
-				want.ActiveBytes.add(k, m.size)
-				want.RequestedBytes.add(k, m.requested)
+				want.ActiveBytes.add(k, m.Size())
+				want.RequestedBytes.add(k, m.Requested)
+			case m.Free() && !m.Whole() && !seg.Expandable():
+				want.InactiveSplit.add(k, 1)
+				want.InactiveSplitBytes.add(k, m.Size())
 			}
-			if m.serial != 0 {
+			if h != nil && h.serial != 0 {
 				want.Allocation.add(k, 1)
-				want.AllocatedBytes.add(k, m.size)
-				if m.size >= s.cache.sizing.maxSplit {
+				want.AllocatedBytes.add(k, m.Size())
+				if m.Size() >= s.cache.rules.MaxSplit {
 					want.OversizeAllocations.add(1)
 				}
 			}
-			at += device.Ptr(m.size)
-		}
-		if at != p+device.Ptr(seg.bytes) {
-			return blocks, fmt.Errorf("the blocks of the segment at %d end at %d", p, at)
-		}
-		if !seg.expandable && seg.bytes >= s.cache.sizing.maxSplit {
-			want.OversizeSegments.add(1)
-		}
-	}
-	// The segments said how many chunks of each kind there are: with the same number, all in order and of these lists, an
-	// index holds exactly those.
-	for l, n := range found {
-		if err := l.check(n); err != nil {
-			return blocks, err
 		}
 	}
 	return blocks, nil
-}
-
-// census is what the segments say of a shard's free lists.
-type census struct {
-	segments          int
-	indexed, unmapped [2]int // blocks, by poolKind
-}
-
-// check compares the free lists with what the segments say.
-func (l *freeLists) check(want *census) error {
-	if want.segments != l.segments {
-		return fmt.Errorf("%s has %d segments, and counts %d", l.pool, want.segments, l.segments)
-	}
-	for k := range l.free {
-		if err := l.free[k].check(l, poolKind(k), want.indexed[k]); err != nil {
-			return err
-		}
-		n := 0
-		walk(l.unmapped[k].root, func(*chunk) { n++ })
-		if n != want.unmapped[k] {
-			return fmt.Errorf("the %s pool has %d unmapped ranges, its index %d", poolKind(k), want.unmapped[k], n)
-		}
-	}
-	return nil
-}
-
-// check requires the index to hold want chunks of the pool, in order.
-func (x *index) check(l *freeLists, k poolKind, want int) error {
-	var last *chunk
-	var err error
-	n := 0
-	x.each(func(m *chunk) {
-		n++
-		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.freeLists != l {
-			err = fmt.Errorf("the index of the %s pool is out of order", k)
-		}
-		last = m
-	})
-	if err == nil && (n != want || n != x.len) {
-		err = fmt.Errorf("the %s pool has %d free blocks, its index %d (%d)", k, want, n, x.len)
-	}
-	return err
 }

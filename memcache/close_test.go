@@ -3,6 +3,8 @@ package memcache
 import (
 	"testing"
 
+	"github.com/cistern-ml/cistern/internal/sizes"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,7 +64,7 @@ func TestRequestThatFindsTheCacheClosedWhileItGrows(t *testing.T) {
 	require.NoError(t, mustAlloc(t, c, 1000, other).Free())
 	s.closed.Store(true)
 	require.Error(t, c.Close())
-	_, err := c.allocGrowing(t.Context(), other, &request{bytes: 1000, rounded: 1024, segmentBytes: smallSegment})
+	err := c.allocGrowing(t.Context(), other, &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, segmentBytes: sizes.SmallSegment})
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, b.RecordStream(other), ErrClosed)
 	require.ErrorIs(t, b.Free(), ErrClosed)

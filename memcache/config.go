@@ -1,9 +1,5 @@
 package memcache
 
-import (
-	"math/bits"
-)
-
 // Config configures a cache. The fields bear the names of PyTorch's options (PYTORCH_CUDA_ALLOC_CONF) and
 // mean the same; sizes in their names are MiB. The zero value behaves as PyTorch 2.11 does by default, with
 // the improvements that Exact names.
@@ -72,11 +68,6 @@ func AllDivisions(n int) Divisions {
 	return d
 }
 
-// division is the index of a size: its power of two, from 1 MiB on; smaller sizes share the first.
-func division(bytes int64) int {
-	return min(max(bits.Len64(uint64(bytes))-1-20, 0), len(Divisions{})-1)
-}
-
 // RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512, or
 // of a step of RoundupPower2Divisions, and 0 for 0 or less (PyTorch's round_size). The block that Alloc
 // returns may be larger: a free block is only split where the rest is worth keeping. The configuration must
@@ -85,8 +76,8 @@ func (c Config) RoundSize(bytes int64) int64 {
 	if c.NoCaching {
 		return max(bytes, 0)
 	}
-	r, _ := c.sizing()
-	return r.roundSize(bytes)
+	r, _ := c.rules()
+	return r.RoundSize(bytes)
 }
 
 // SegmentSize returns the bytes that are asked of the driver when no free block fits a request of bytes
@@ -96,6 +87,6 @@ func (c Config) SegmentSize(bytes int64) int64 {
 	if c.NoCaching {
 		return max(bytes, 0)
 	}
-	r, _ := c.sizing()
-	return r.segmentSize(r.roundSize(bytes))
+	r, _ := c.rules()
+	return r.SegmentSize(r.RoundSize(bytes))
 }

@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // TestRequestWhoseShardIsGone: a stream that closes under a request, and whose shard another request dropped meanwhile, is
@@ -18,12 +20,12 @@ func TestRequestWhoseShardIsGone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
 	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
-	r := &request{bytes: 1000, rounded: 1024, shard: c.shardOf(s)}
+	r := &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, shard: c.shardOf(s)}
 	s.closed.Store(true)
 	mustAlloc(t, c, 1000, other) // takes what the stream had
 	require.Len(t, c.table.Load().list, 1)
-	m, err := c.searchShard(r)
-	require.Nil(t, m)
+	served, err := c.searchShard(r)
+	require.False(t, served)
 	require.ErrorIs(t, err, device.ErrClosed)
 }
 
@@ -192,7 +194,7 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	require.NoError(t, errors.Join(pool.Release(), pool.Release()))
 	require.Empty(t, c.oomPools)
 	require.NoError(t, c.EmptyCache(t.Context()))
-	require.Empty(t, c.shardOf(s).private)
+	require.Empty(t, slices.Collect(c.shardOf(s).arena.Pools()))
 }
 
 // TestCancelledWhileAnotherGrows: a call that gives up waiting for the growth lock leaves it to its holder.
@@ -217,8 +219,8 @@ func TestCancelledWhileAnotherGrows(t *testing.T) {
 	require.Empty(t, x.c.growth)
 }
 
-// TestRecordsOfReturnedSegmentsAreUsedAgain, those of ranges as well.
-func TestRecordsOfReturnedSegmentsAreUsedAgain(t *testing.T) {
+// TestRecordsOfBlocksAreUsedAgain, whatever their memory was.
+func TestRecordsOfBlocksAreUsedAgain(t *testing.T) {
 	for _, config := range []Config{{}, {ExpandableSegments: true}, {NoCaching: true}} {
 		c, dev := newCache(t, config)
 		s := dev.stream(1)
@@ -227,7 +229,7 @@ func TestRecordsOfReturnedSegmentsAreUsedAgain(t *testing.T) {
 			require.NoError(t, c.EmptyCache(t.Context()))
 		}
 		n := 0
-		for m := c.shardOf(s).unusedChunks; m != nil; m = m.next {
+		for h := c.shardOf(s).unusedHandouts; h != nil; h = h.next {
 			n++
 		}
 		require.Equal(t, 16, n, "as many as were made at once")

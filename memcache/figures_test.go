@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // TestPendingFigures: what an out of memory says of pending blocks, of free ones and of private pools.
@@ -82,12 +83,12 @@ func TestAges(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	search := func() (small, large int64) {
-		before := [2]int64{c.gcClock[smallPool].Load(), c.gcClock[largePool].Load()}
+		before := [2]int64{c.gcClock[placement.Small].Load(), c.gcClock[placement.Large].Load()}
 		require.NoError(t, mustAlloc(t, c, 1000, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, allocIn(t, ctx, c, 3*mib, s).Free())
-		return c.gcClock[smallPool].Load() - before[smallPool], c.gcClock[largePool].Load() - before[largePool]
+		return c.gcClock[placement.Small].Load() - before[placement.Small], c.gcClock[placement.Large].Load() - before[placement.Large]
 	}
 	check := func(wantSmall, wantLarge int64) {
 		t.Helper()
@@ -133,8 +134,8 @@ func TestClosedCacheServesNothing(t *testing.T) {
 	require.ErrorIs(t, pool.EmptyCache(t.Context()), ErrClosed)
 	require.Empty(t, c.oomPools)
 	for _, s := range c.table.Load().list {
-		require.Zero(t, s.freeLists.bytes())
-		require.Nil(t, s.private)
+		require.Zero(t, s.arena.Len())
+		require.Nil(t, s.arena.Find(&placement.Want{Bytes: 512}))
 	}
 	require.Len(t, dev.calls, calls)
 	require.Zero(t, c.Stats().NumSyncAllStreams)

@@ -2,7 +2,8 @@ package memcache
 
 import (
 	"context"
-	"math"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Memory that goes back to the driver before it has to: old segments, while garbage collection is armed, and segments that
@@ -25,86 +26,33 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 		return nil
 	}
 	excess := c.stats.ReservedBytes.All.Current - int64(c.config.GarbageCollectionThreshold*float64(c.limit))
-	var candidates []*chunk
+	var candidates []*placement.Chunk
+	owner := make(map[*placement.Chunk]*shard)
 	if excess > 0 {
 		for _, s := range c.table.Load().list {
-			s.free[largePool].each(func(m *chunk) {
-				if m.isSegment() && !m.segment.expandable {
-					candidates = append(candidates, m)
-				}
-			})
+			old := s.arena.Old()
+			candidates = append(candidates, old...)
+			for _, m := range old {
+				owner[m] = s
+			}
 		}
 	}
-	// They are taken out of the index before the locks are given up, so that no hit takes them while the driver works.
-	victims := oldest(candidates, excess, c.gcClock[largePool].Load())
-	for _, m := range victims {
-		m.segment.free.remove(m)
+	// They are taken out before the locks are given up, so that no hit takes them while the driver works.
+	var victims []taken
+	for _, m := range placement.TakeOldest(candidates, excess, c.gcClock[placement.Large].Load()) {
+		victims = append(victims, taken{owner[m], m})
 	}
 	c.unlockAll()
 	return c.driverFreeAll(ctx, victims)
-}
-
-// oldest chooses chunks of together at least excess bytes, or all, in passes that each take those of at least the mean age.
-// now is the clock of the ages.
-func oldest(candidates []*chunk, excess, now int64) (victims []*chunk) {
-	// PyTorch's passes: the mean is of what is left, so that each pass goes down to younger ones.
-	for excess > 0 && len(candidates) > 0 {
-		var total int64
-		for _, m := range candidates {
-			total += now - m.freeSince
-		}
-		cut, count := float64(total)/float64(len(candidates)), len(victims)
-		var younger []*chunk
-		for _, m := range candidates {
-			if float64(now-m.freeSince) >= cut {
-				victims = append(victims, m)
-				excess -= m.size
-			} else {
-				younger = append(younger, m)
-			}
-		}
-		if len(victims) == count {
-			break
-		}
-		candidates = younger
-	}
-	return victims
 }
 
 // releaseOversize returns one free segment that is large enough for the request and for max_split_size, or
 // the largest ones that together are, and reports whether it did (release_available_cached_blocks). The
 // growth lock is held.
 func (c *Cache) releaseOversize(ctx context.Context, r *request) (bool, error) {
-	if c.sizing.maxSplit == math.MaxInt64 {
-		return false, nil
-	}
-	need := max(r.rounded, c.sizing.maxSplit)
 	s := r.shard
 	s.mu.Lock()
-	l := s.listsFor(r.pool)
-	if l == nil {
-		s.mu.Unlock()
-		return false, nil
-	}
-	// One segment that is large enough is best; else the largest ones, down to max_split_size, until they are enough. They go
-	// back also if they are not, as in PyTorch.
-	x := &l.free[r.kind]
-	m := x.atLeast(need)
-	var victims []*chunk
-	enough := m != nil && !m.segment.expandable
-	if enough {
-		victims = append(victims, m)
-	} else {
-		var sum int64
-		for m = x.before(m); m != nil && sum < need && m.size >= c.sizing.maxSplit; m = x.before(m) {
-			if !m.segment.expandable {
-				victims = append(victims, m)
-				sum += m.size
-			}
-		}
-		enough = sum >= need
-	}
-	takeOut(victims)
+	victims, enough := s.arena.TakeOversize(&r.Want)
 	s.mu.Unlock()
-	return enough, c.driverFreeAll(ctx, victims)
+	return enough, c.driverFreeAll(ctx, s.took(victims))
 }

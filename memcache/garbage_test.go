@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 	"github.com/stretchr/testify/require"
 )
 
@@ -160,9 +161,9 @@ func TestCollectionIsArmed(t *testing.T) {
 		require.NoError(t, c.SetMemoryFraction(f.fraction))
 		require.Equal(t, 1+f.armed*gcWork, c.slowWork.Load(), "%v", f.fraction)
 		if f.fraction > 0 {
-			before := c.gcClock[smallPool].Load()
+			before := c.gcClock[placement.Small].Load()
 			require.NoError(t, mustAlloc(t, c, 512, s).Free())
-			require.Equal(t, f.armed, c.gcClock[smallPool].Load()-before)
+			require.Equal(t, f.armed, c.gcClock[placement.Small].Load()-before)
 		}
 	}
 	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})

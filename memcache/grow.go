@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
@@ -16,7 +17,7 @@ import (
 
 // grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
 // retry says that a flush went before. The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error) {
+func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
 	c.mu.Lock()
 	if retry {
@@ -26,51 +27,48 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) (*chunk, error
 	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
 	c.mu.Unlock()
 	if limited {
-		return nil, c.outOfMemory(r, nil)
+		return c.outOfMemory(r, nil)
 	}
 	if c.config.ExpandableSegments {
 		return c.expand(ctx, r)
 	}
 	p, err := c.driverAlloc(ctx, bytes, r)
 	if err != nil {
-		return nil, c.growError(r, err)
+		return c.growError(r, err)
 	}
 	if err := c.driverRanges.add(p, bytes); err != nil {
-		return nil, c.growError(r, err)
+		return c.growError(r, err)
 	}
 	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
 	// it reserved and not in use.
 	c.lockAll()
 	defer c.unlockAll()
 	s := r.shard
-	m := s.newChunk()
-	m.segment = &segment{ptr: p, bytes: bytes, first: m}
-	m.ptr, m.size, m.kind = p, bytes, r.kind
-	s.addSegment(m.segment, r.pool)
-	c.stats.Segment.add(r.kind, 1)
+	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
+	c.stats.Segment.add(r.Kind, 1)
 	c.stats.NumDeviceAlloc++
-	if bytes >= c.sizing.maxSplit {
+	if bytes >= c.rules.MaxSplit {
 		c.stats.OversizeSegments.add(1)
 	}
-	c.countReserved(r.kind, bytes)
+	c.countReserved(r.Kind, bytes)
 	c.recordSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
-	return s.allocFresh(m, r), nil
+	s.allocFresh(m, r)
+	return nil
 }
 
 // allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
 // before. All shards are locked.
-func (s *shard) allocFresh(m *chunk, r *request) *chunk {
+func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	s.misses++
-	split := s.cache.shouldSplit(m, r)
+	fit := s.arena.Fit(m, &r.Want)
 	var d delta
-	s.handOutDelta(m, r, split, &d)
-	m = s.handOut(m, r, split, &d)
-	s.cache.raisePeaks(s, r.kind, &d)
-	return m
+	s.handOutDelta(r, &fit, &d)
+	s.handOut(m, r, &fit, &d)
+	s.cache.raisePeaks(s, r.Kind, &d)
 }
 
 // countReserved counts memory from the driver. c.mu is held.
-func (c *Cache) countReserved(k poolKind, bytes int64) {
+func (c *Cache) countReserved(k placement.Kind, bytes int64) {
 	c.stats.ReservedBytes.add(k, bytes)
 	for _, scope := range c.openScopes {
 		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, c.stats.ReservedBytes.All.Current)
@@ -83,13 +81,13 @@ func (c *Cache) growError(r *request, err error) error {
 		c.mark(ActionRefused, r.shard.id, r.segmentBytes)
 		return c.outOfMemory(r, err)
 	}
-	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.bytes), err)
+	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
 }
 
 // driverAlloc calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
 	_, op := c.start(ctx, OpDriverAlloc)
 	p, err := c.dev.Alloc(bytes)
-	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.kind.String(), Err: err})
+	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	return p, err
 }

@@ -278,34 +278,42 @@ func (h *history) stack(level Stacks) []uintptr {
 	return h.ring.sites.caller()
 }
 
-// recordAlloc records the hand-out of m. s.mu is held.
-func (s *shard) recordAlloc(m *chunk, r *request) {
-	if h := s.cache.history.Load(); h != nil {
-		h.add(&HistoryEntry{Action: ActionAlloc, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(),
-			Stack: r.stack, Block: m.size, Grew: r.growing, Pool: r.pool.ID()})
+// recordAlloc records a hand-out. s.mu is held.
+func (s *shard) recordAlloc(h *handout, r *request) {
+	if to := s.cache.history.Load(); to != nil {
+		e := s.entry(ActionAlloc, h)
+		e.Serial, e.Stack, e.Block, e.Grew, e.Pool = h.serial, r.stack, h.chunk.Size(), r.growing, r.pool.ID()
+		to.add(&e)
 	}
 }
 
 // recordFree records the end of a hand-out; at once, it is completed in the same breath. s.mu is held.
-func (s *shard) recordFree(m *chunk, stack []uintptr, atOnce bool) {
-	h := s.cache.history.Load()
-	if h == nil {
+func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
+	to := s.cache.history.Load()
+	if to == nil {
 		return
 	}
-	e := HistoryEntry{Action: ActionFreeRequested, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: m.serial, Label: m.label.value(),
-		Stack: stack, AtOnce: atOnce}
-	h.add(&e)
-	if atOnce && h.ring != nil {
+	e := s.entry(ActionFreeRequested, h)
+	e.Serial, e.Stack, e.AtOnce = h.serial, stack, atOnce
+	to.add(&e)
+	if atOnce && to.ring != nil {
 		e.Action, e.Stack, e.AtOnce = ActionFreeCompleted, nil, false
-		h.ring.add(&e)
+		to.ring.add(&e)
 	}
 }
 
 // recordBlock records what else happened to a block, by the serial of its hand-out. s.mu is held.
-func (s *shard) recordBlock(a Action, m *chunk, serial uint64, atOnce bool) {
-	if h := s.cache.history.Load(); h != nil {
-		h.add(&HistoryEntry{Action: a, Address: m.ptr, Size: m.requested, Stream: s.id, Serial: serial, Label: m.label.value(), AtOnce: atOnce})
+func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
+	if to := s.cache.history.Load(); to != nil {
+		e := s.entry(a, h)
+		e.Serial, e.AtOnce = serial, atOnce
+		to.add(&e)
 	}
+}
+
+// entry has what entries of a block have in common. s.mu is held.
+func (s *shard) entry(a Action, h *handout) HistoryEntry {
+	return HistoryEntry{Action: a, Address: h.chunk.Ptr(), Size: h.chunk.Requested, Stream: s.id, Label: h.label.value()}
 }
 
 // recordSegment records what happened to memory from the driver.

@@ -44,66 +44,9 @@ func (c *Cache) inheritSegments(r *request) {
 			s.closedMarked = true
 			c.mark(ActionStreamClosed, s.id, 0)
 		}
-		for _, seg := range s.segments {
-			if seg.allFree() {
-				s.moveSegment(seg, into)
-			}
-		}
-		if len(s.segments) == 0 {
+		s.arena.MoveFree(&into.arena)
+		if s.arena.Len() == 0 {
 			c.retireShard(s, r.shard)
 		}
 	}
-}
-
-// moveSegment makes a segment without a block in use another shard's. All shards are locked.
-func (s *shard) moveSegment(seg *segment, into *shard) {
-	pool := seg.freeLists.pool
-	// The chunks leave the indexes of the one shard before the segment changes its free lists, and enter the other's after.
-	for m := seg.first; m != nil; m = m.next {
-		seg.indexFor(m).remove(m)
-	}
-	s.removeSegment(seg)
-	into.addSegment(seg, pool)
-	for m := seg.first; m != nil; m = m.next {
-		if into.id == orphanStream {
-			m = s.copyTo(m, into)
-		}
-		m.shard.Store(into)
-		seg.indexFor(m).insert(m)
-	}
-}
-
-// copyTo replaces the free chunk m by a copy among the chunks of another shard. One that stayed would keep those alive that
-// were made together with it (newChunk): of each closed stream some, for as long as its segment is kept.
-func (s *shard) copyTo(m *chunk, into *shard) *chunk {
-	n := into.newPart(m, m.ptr, m.size)
-	n.unmapped, n.requested, n.freeSince = m.unmapped, m.requested, m.freeSince
-	m.insertBefore(n)
-	n.next = m.next
-	if n.next != nil {
-		n.next.prev = n
-	}
-	s.recycle(m)
-	return n
-}
-
-// allFree reports whether every chunk is free. All shards are locked.
-func (seg *segment) allFree() bool {
-	for m := seg.first; m != nil; m = m.next {
-		if !m.indexed {
-			return false
-		}
-	}
-	return true
-}
-
-// indexFor returns the set that a chunk which is not in use belongs to.
-func (seg *segment) indexFor(m *chunk) interface {
-	insert(*chunk)
-	remove(*chunk)
-} {
-	if m.unmapped {
-		return seg.unmapped
-	}
-	return seg.free
 }

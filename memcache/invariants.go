@@ -43,8 +43,8 @@ func (c *Cache) poisons() bool {
 // poison fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
 // the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
 // nothing any more.
-func (c *Cache) poison(m *chunk) {
-	_ = m.shard.Load().stream.Memset(m.ptr, poison, m.size)
+func (c *Cache) poison(h *handout) {
+	_ = h.shard.stream.Memset(h.chunk.Ptr(), poison, h.chunk.Size())
 }
 
 // notNegative panics if a counter fell below zero.

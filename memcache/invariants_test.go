@@ -9,29 +9,28 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // TestChecksFindMistakes breaks one thing at a time: checks that accept everything would prove nothing.
 func TestChecksFindMistakes(t *testing.T) {
-	for name, corrupt := range map[string]func(c *Cache, m *chunk){
-		"a size":               func(_ *Cache, m *chunk) { m.size += 512 },
-		"a link":               func(_ *Cache, m *chunk) { m.next.prev = nil },
-		"a state":              func(_ *Cache, m *chunk) { m.pending = true },
-		"a gauge":              func(_ *Cache, m *chunk) { m.shard.Load().used[m.kind][gaugeActiveBlocks]++ },
-		"a quota":              func(_ *Cache, m *chunk) { m.shard.Load().quota[allPools][gaugeAllocatedBytes]++ },
-		"a peak":               func(c *Cache, m *chunk) { c.peaks[m.kind][gaugeRequestedBytes]-- },
-		"the reserved bytes":   func(c *Cache, m *chunk) { c.stats.ReservedBytes.add(m.kind, 512) },
-		"a block not in index": func(_ *Cache, m *chunk) { m.shard.Load().free[m.kind].remove(m.next) },
-		"a split counted twice": func(_ *Cache, m *chunk) {
-			m.shard.Load().used[m.kind][gaugeInactiveSplitBlocks]++
-		},
-		"an owner": func(_ *Cache, m *chunk) { m.shard.Store(nil) },
+	for name, corrupt := range map[string]func(c *Cache, h *handout){
+		"a state":               func(_ *Cache, h *handout) { h.pending = true },
+		"a gauge":               func(_ *Cache, h *handout) { h.shard.used[placement.Small][gaugeActiveBlocks]++ },
+		"a quota":               func(_ *Cache, h *handout) { h.shard.quota[allPools][gaugeAllocatedBytes]++ },
+		"a peak":                func(c *Cache, _ *handout) { c.peaks[placement.Small][gaugeRequestedBytes]-- },
+		"the reserved bytes":    func(c *Cache, _ *handout) { c.stats.ReservedBytes.add(placement.Small, 512) },
+		"a block not in index":  func(_ *Cache, h *handout) { h.chunk.Next().TakeOut() },
+		"a split counted twice": func(_ *Cache, h *handout) { h.shard.used[placement.Small][gaugeInactiveSplitBlocks]++ },
+		"an owner":              func(_ *Cache, h *handout) { h.shard = nil },
+		"a chunk":               func(_ *Cache, h *handout) { h.chunk = h.chunk.Next() },
+		"a tag":                 func(_ *Cache, h *handout) { h.chunk.Tag = h.label },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, dev := newCache(t, Config{})
 			b := mustAlloc(t, c, 1000, dev.stream(1))
 			require.NoError(t, c.check())
-			corrupt(c, b.chunk)
+			corrupt(c, b.handout)
 			require.Error(t, c.check())
 			c.unverified.Store(0)
 			require.Panics(t, c.verify)
@@ -47,7 +46,7 @@ func TestCountersBelowZeroPanic(t *testing.T) {
 	s.add(1)
 	require.Panics(t, func() { s.sub(2) })
 	var l usage
-	require.Panics(t, func() { l.apply(smallPool, &delta{gaugeActiveBlocks: -1}) })
+	require.Panics(t, func() { l.apply(placement.Small, &delta{gaugeActiveBlocks: -1}) })
 }
 
 // TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner

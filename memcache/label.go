@@ -104,7 +104,7 @@ func (b Block) SetLabel(l Label) error {
 	if b.IsZero() {
 		return nil
 	}
-	c := b.chunk.shard.Load().cache
+	c := b.handout.shard.cache
 	_ = c.historyStream().admit(context.Background(), 0)
 	_, op := c.start(context.Background(), OpRelabel)
 	err := b.setLabel(&l)
@@ -113,13 +113,14 @@ func (b Block) SetLabel(l Label) error {
 }
 
 func (b Block) setLabel(l *Label) error {
-	owner := b.chunk.lockOwner()
+	owner := b.handout.shard
+	owner.mu.Lock()
 	defer owner.mu.Unlock()
 	if err := owner.checkLive(b); err != nil {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
-	b.chunk.label = l
-	owner.recordBlock(ActionRelabel, b.chunk, b.serial, false)
+	b.handout.label = l
+	owner.recordBlock(ActionRelabel, b.handout, b.serial, false)
 	return nil
 }
 
@@ -128,12 +129,13 @@ func (b Block) Label() Label {
 	if b.IsZero() {
 		return Label{}
 	}
-	owner := b.chunk.lockOwner()
+	owner := b.handout.shard
+	owner.mu.Lock()
 	defer owner.mu.Unlock()
 	if owner.checkLive(b) != nil {
 		return Label{}
 	}
-	return b.chunk.label.value()
+	return b.handout.label.value()
 }
 
 // tagKey is how a key stands in front of its value.

@@ -82,6 +82,26 @@ func TestLabelsOfBlocks(t *testing.T) {
 	}
 }
 
+// TestLabelsOfFreeBlocks: a snapshot says whose the free memory was last, and of the front that a request took whose it is.
+func TestLabelsOfFreeBlocks(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	first := Label{Module: "first", Category: CategoryGradient}
+	b, err := c.Alloc(WithLabel(t.Context(), first), 2000, s)
+	require.NoError(t, err)
+	require.NoError(t, b.Free())
+	blocks := c.Snapshot().Segments[0].Blocks
+	require.Len(t, blocks, 1)
+	require.Equal(t, first, blocks[0].Label)
+	require.Equal(t, []int64{2000, 2 * mib}, []int64{blocks[0].RequestedSize, blocks[0].Size})
+	b, err = c.Alloc(WithLabel(t.Context(), Label{Step: 2}), 600, s)
+	require.NoError(t, err)
+	blocks = c.Snapshot().Segments[0].Blocks
+	require.Equal(t, []Label{{Step: 2}, first}, []Label{blocks[0].Label, blocks[1].Label})
+	require.Equal(t, []int64{600, 2000}, []int64{blocks[0].RequestedSize, blocks[1].RequestedSize})
+	require.NoError(t, b.Free())
+}
+
 func TestLabelsOfOutOfMemory(t *testing.T) {
 	c, dev := newCache(t, Config{MemoryLimit: 60 << 20})
 	require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))

@@ -4,19 +4,19 @@ package memcache
 // were made, if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
 // lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
 // that the search cannot be refused for a quota and no pool is released under it.
-func (c *Cache) allocFromLendingPool(r *request) *chunk {
+func (c *Cache) allocFromLendingPool(r *request) bool {
 	if r.pool != nil || c.config.Exact && c.config.ExpandableSegments {
-		return nil
+		return false
 	}
 	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
 	c.lockAll()
 	defer c.unlockAll()
 	for _, p := range c.oomPools {
-		r.pool = p
-		if m, _ := r.shard.allocCached(r, true); m != nil {
-			return m
+		r.from(p)
+		if served, _ := r.shard.allocCached(r, true); served {
+			return true
 		}
 	}
-	r.pool = nil
-	return nil
+	r.from(nil)
+	return false
 }

@@ -78,13 +78,14 @@ func pieces(c *Cache) (free, unmapped [][2]int64) {
 	c.lockAll()
 	defer c.unlockAll()
 	for _, s := range c.table.Load().list {
-		for _, seg := range s.segments {
-			for m := seg.first; m != nil; m = m.next {
-				at := [2]int64{int64(m.ptr-seg.ptr) / mib, int64(m.ptr-seg.ptr)/mib + m.size/mib}
+		for seg := range s.arena.Segments() {
+			for m := seg.First(); m != nil; m = m.Next() {
+				from := int64(m.Ptr()-seg.Ptr()) / mib
+				at := [2]int64{from, from + m.Size()/mib}
 				switch {
-				case m.unmapped && m.next != nil: // the rest of the range is of no interest
+				case m.Unmapped() && m.Next() != nil: // the rest of the range is of no interest
 					unmapped = append(unmapped, at)
-				case m.indexed && !m.unmapped:
+				case m.Free():
 					free = append(free, at)
 				}
 			}

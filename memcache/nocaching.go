@@ -8,53 +8,52 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// With Config.NoCaching each block is a segment of its own, whose one chunk is in no index. Every Alloc and Free calls the
+// With Config.NoCaching each block is a segment of its own, whose one chunk is never free. Every Alloc and Free calls the
 // driver and holds the growth lock meanwhile: a request never fails for want of memory that a Free is about to return, and
 // Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
 // of its shortcuts: the driver's own tools see each block come and go.
 
 // allocUncached serves a request from the driver.
-func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) (*chunk, error) {
-	r.rounded, r.segmentBytes = r.bytes, r.bytes
+func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) error {
+	r.Bytes, r.segmentBytes = r.Requested, r.Requested
 	return c.allocMiss(ctx, stream, r)
 }
 
 // growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
 // that what is checked here stays true.
-func (c *Cache) growUncached(ctx context.Context, r *request) (*chunk, error) {
+func (c *Cache) growUncached(ctx context.Context, r *request) error {
 	r.shard.mu.Lock()
-	r.refused = r.shard.refuses(r)
+	r.refused = r.shard.refusal(r)
 	r.shard.mu.Unlock()
-	if r.refused {
-		return nil, r.closedError()
+	if r.refused != nil {
+		return r.refused
 	}
 	return c.grow(ctx, r, false)
 }
 
 // freeUncached ends b's hand-out, waits for the recorded streams, and returns the memory to the driver. If
 // one of that fails the block is pending for good, and Close frees it.
-func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
+func (c *Cache) freeUncached(b Block, was *freeRecord) error {
 	ctx := context.Background()
 	if err := c.lockGrowth(ctx); err != nil {
-		return was, err
+		return err
 	}
 	defer c.unlockGrowth()
-	s := b.chunk.lockOwner()
+	h := b.handout
+	s := h.shard
+	s.mu.Lock()
 	if err := s.checkLive(b); err != nil {
 		s.mu.Unlock()
-		return was, fmt.Errorf("memcache: Free of %s: %w", b, err)
+		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
-	m := b.chunk
+	m := h.chunk
+	kind := m.Kind()
 	s.sequence++
-	was = freeRecord{shard: s.id, sequence: s.sequence, requested: m.requested, kind: m.kind, label: m.label}
-	s.recordFree(m, nil, false)
-	s.noteFree(m)
-	m.serial, m.lastSerial, m.pending = 0, m.serial, true
-	if m.scope != nil {
-		m.discharge(c)
-	}
-	s.apply(m.kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.size})
-	uses := m.uses
+	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
+	s.recordFree(h, nil, false)
+	s.makePending(h)
+	s.apply(kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()})
+	uses := h.uses
 	s.mu.Unlock()
 
 	// The block is pending from here on: nobody has it, and nobody but this call will free it. Errors leave it so, since
@@ -64,17 +63,18 @@ func (c *Cache) freeUncached(b Block) (was freeRecord, err error) {
 		errs = append(errs, c.synchronize(stream))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return was, err
+		return err
 	}
-	if err := c.callFree(ctx, m.segment); err != nil {
-		return was, err
+	if err := c.callFree(ctx, m.Segment()); err != nil {
+		return err
 	}
 	c.lockAll()
 	defer c.unlockAll()
 	clear(uses)
-	m.uses, m.pending, m.stack = uses[:0], false, nil
-	s.recordBlock(ActionFreeCompleted, m, m.lastSerial, true)
-	s.apply(m.kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.size, gaugeRequestedBytes: -m.requested})
-	c.forgetSegment(m.segment)
-	return was, nil
+	h.uses = uses[:0]
+	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
+	s.apply(kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested})
+	s.recycle(h)
+	c.forgetSegment(s, m.Segment())
+	return nil
 }

@@ -90,7 +90,7 @@ func (e *OutOfMemoryError) Unwrap() []error {
 func (c *Cache) outOfMemory(r *request, cause error) error {
 	free, total, err := c.dev.MemInfo()
 	if err != nil {
-		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.bytes), err)
+		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.Requested), err)
 	}
 	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
 	// more, so that what is active and not allocated is pending.
@@ -98,7 +98,7 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	defer c.unlockAll()
 	t := c.sumStats()
 	e := &OutOfMemoryError{
-		Requested: r.bytes, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
+		Requested: r.Requested, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
 		Allocated: t.AllocatedBytes.All.Current,
 		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
 		Reserved:  t.ReservedBytes.All.Current,
@@ -108,15 +108,9 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 		e.Limit = c.limit
 	}
 	e.Label = r.label.value()
-	if l := r.shard.listsFor(r.pool); l != nil {
-		if m := l.free[r.kind].before(nil); m != nil {
-			e.Largest = m.size
-		}
-	}
+	e.Largest = r.shard.arena.Largest(&r.Want)
 	for _, s := range c.table.Load().list {
-		for _, l := range s.private {
-			e.PrivatePools += l.bytes()
-		}
+		e.PrivatePools += s.arena.PrivateFree()
 	}
 	return e
 }
@@ -148,7 +142,7 @@ func (c *Cache) recordOOM(r *request, err error) {
 	h := c.history.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(&HistoryEntry{Action: ActionOOM, Size: r.rounded, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
+		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
 	}
 }
 

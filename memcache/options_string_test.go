@@ -37,7 +37,7 @@ func TestOptionsAreReadBack(t *testing.T) {
 		if r.IntN(3) == 0 && c.MemoryLimit == 0 {
 			c.PerProcessMemoryFraction = []float64{r.Float64(), 1, math.SmallestNonzeroFloat64}[r.IntN(3)]
 		}
-		if _, err := c.sizing(); err != nil {
+		if _, err := c.rules(); err != nil {
 			continue
 		}
 		valid++

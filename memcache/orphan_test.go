@@ -103,3 +103,26 @@ func TestOrphansKeepTheirStream(t *testing.T) {
 		require.NoError(t, errors.Join(mine.Free(), large.Free(), c.check(), c.Close()))
 	}
 }
+
+// TestBlocksOfClosedStreamsKeepLittle: who keeps a Block that was freed, of a stream that is closed, keeps a few records and
+// not all that the cache knew of the stream.
+func TestBlocksOfClosedStreamsKeepLittle(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	const n = 300
+	kept := make([]Block, 0, n)
+	held := heap()
+	for i := range uint64(n) {
+		s := dev.stream(1 + i)
+		small, large := mustAlloc(t, c, 1000, s), mustAlloc(t, c, 5*mib, s)
+		require.NoError(t, errors.Join(small.Free(), large.Free()))
+		s.closed.Store(true)
+		kept = append(kept, small)
+	}
+	mustAlloc(t, c, 1, dev.stream(n+1))
+	dev.calls = nil
+	require.Less(t, (heap()-held)/n, int64(12<<10), "bytes for each stream") // an index has tables of 10 KiB and more
+	for _, b := range kept {
+		require.ErrorIs(t, b.Free(), ErrFreed)
+	}
+	require.Len(t, c.table.Load().list, 1)
+}

@@ -53,7 +53,7 @@ func ParseConfig(options string) (Config, error) {
 			return fail("%s is %q: %v", key, value, err)
 		}
 	}
-	if _, err := c.sizing(); err != nil {
+	if _, err := c.rules(); err != nil {
 		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w", options, err)
 	}
 	return c, nil

@@ -5,7 +5,7 @@ package memcache
 // since the program's start, and replayed. Here a peak is a mark in time, and hits pay two comparisons:
 //
 //   - Peaks rise with all shards locked (raisePeaks), and nowhere else. What is in use at that moment is the peak, to the
-//     byte. It is not looked at: the epoch ends there (markPeak). A block keeps the epoch of its hand-out (chunk.born), and
+//     byte. It is not looked at: the epoch ends there (markPeak). A block keeps the epoch of its hand-out (handout.born), and
 //     those born before the mark that are still in use were part of the peak.
 //   - A block that was part of the peak leaves a note when it is freed (noteFree).
 //
@@ -51,28 +51,17 @@ func (l *peakLog) forget() {
 }
 
 // noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.
-func (s *shard) noteFree(m *chunk) {
-	if m.born <= s.peak.before {
-		s.peak.freed = append(s.peak.freed, m.note())
+func (s *shard) noteFree(h *handout) {
+	if h.born <= s.peak.before {
+		s.peak.freed = append(s.peak.freed, h.note())
 	}
 	for i := range s.scopes {
-		if l := &s.scopes[i].peak; m.born <= l.before {
-			l.freed = append(l.freed, m.note())
+		if l := &s.scopes[i].peak; h.born <= l.before {
+			l.freed = append(l.freed, h.note())
 		}
 	}
 }
 
-func (m *chunk) note() freedBlock {
-	return freedBlock{label: m.label, stack: m.stack, serial: m.serial, size: m.size, requested: m.requested}
-}
-
-// eachLive calls f for every block in use. s.mu is held.
-func (s *shard) eachLive(f func(*chunk)) {
-	for _, seg := range s.segments {
-		for m := seg.first; m != nil; m = m.next {
-			if m.serial != 0 {
-				f(m)
-			}
-		}
-	}
+func (h *handout) note() freedBlock {
+	return freedBlock{label: h.label, stack: h.stack, serial: h.serial, size: h.chunk.Size(), requested: h.chunk.Requested}
 }

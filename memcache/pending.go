@@ -11,8 +11,8 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// pendingFrees are the chunks that were freed while other streams may still use them (Block.RecordStream). For each such
-// stream an event was recorded at the free; when the last event of a chunk is complete, the chunk is free. Nobody is told
+// pendingFrees are the blocks that were freed while other streams may still use them (Block.RecordStream). For each such
+// stream an event was recorded at the free; when the last event of a block is complete, the block is free. Nobody is told
 // that an event is complete: requests ask, each time before they look for a free chunk, as PyTorch's do. A callback of the
 // driver in place of that would run on a thread of the driver, where the driver must not be called, and would make the moment
 // at which memory returns, and so every later address, a matter of chance.
@@ -43,17 +43,17 @@ type eventQueue struct {
 	next       *eventQueue
 }
 
-// pendingEvent is one event of a pending chunk.
+// pendingEvent is one event of a pending block.
 type pendingEvent struct {
 	event   device.Event
 	foreign device.Stream // set if the event is another device's, and not of the pool
-	chunk   *chunk        // nil when it is complete
+	handout *handout      // nil when it is complete
 	number  uint64
 	pins    int // goroutines that wait for the event without the lock
 	next    *pendingEvent
 }
 
-// completed turns what a query or a wait for the event says into whether the stream is done with the chunk. Another device
+// completed turns what a query or a wait for the event says into whether the stream is done with the block. Another device
 // that fails, or is closed, uses memory no more, and does not keep it from this one. While it is being closed its work
 // goes on.
 func (e *pendingEvent) completed(ready bool, err error) (bool, error) {
@@ -79,13 +79,13 @@ func (e *pendingEvent) wait(ctx context.Context) error {
 	return err
 }
 
-// push adds event, which is complete when m's work on s is, to the stream's queue. If it is nil that work is done, and one
-// event less of m is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
-func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, m *chunk) error {
+// push adds event, which is complete when h's work on s is, to the stream's queue. If it is nil that work is done, and one
+// event less of h is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
+func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, h *handout) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if event == nil || p.closed {
-		m.eventsLeft--
+		h.eventsLeft--
 		if event != nil {
 			return event.Close()
 		}
@@ -99,7 +99,7 @@ func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, m *ch
 	} else {
 		p.spare = e.next
 	}
-	*e = pendingEvent{event: event, foreign: c.foreign(s), chunk: m, number: p.lastNumber}
+	*e = pendingEvent{event: event, foreign: c.foreign(s), handout: h, number: p.lastNumber}
 	i, found := slices.BinarySearchFunc(p.queues, s.ID(), func(q *eventQueue, stream uint64) int { return cmp.Compare(q.stream, stream) })
 	if found {
 		p.queues[i].tail.next = e
@@ -117,13 +117,13 @@ func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, m *ch
 	return nil
 }
 
-// recordingDone says that no more events of m are to come, and reports whether all are complete: then its caller ends the
-// free, since the polls have left it alone. One of both does, as both look at m under p.mu.
-func (p *pendingFrees) recordingDone(m *chunk) bool {
+// recordingDone says that no more events of h are to come, and reports whether all are complete: then its caller ends the
+// free, since the polls have left it alone. One of both does, as both look at h under p.mu.
+func (p *pendingFrees) recordingDone(h *handout) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m.recording = false
-	return m.eventsLeft == 0
+	h.recording = false
+	return h.eventsLeft == 0
 }
 
 // putEvent gives an unused event back to the pool, or closes it if it is another device's: on this device's streams it
@@ -157,21 +157,21 @@ func (p *pendingFrees) close() error {
 	return errors.Join(errs...)
 }
 
-// poll ends the frees of the chunks whose events are complete (process_events), in the order in which they were seen to be.
+// poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
 // It never waits. No lock is held.
 func (c *Cache) poll() error {
 	done, err := c.pending.poll(c)
 	for done != nil {
-		m := done
-		done, m.nextDone = m.nextDone, nil
-		c.completePending(m, false)
+		h := done
+		done, h.next = h.next, nil
+		c.completePending(h, false)
 	}
 	return err
 }
 
-// poll takes the complete events out, and returns the chunks whose last event that was, in order, linked by nextDone. After
+// poll takes the complete events out, and returns the blocks whose last event that was, in order, linked by next. After
 // an error the events that were not looked at stay.
-func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
+func (p *pendingFrees) poll(c *Cache) (done *handout, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
@@ -191,16 +191,16 @@ func (p *pendingFrees) poll(c *Cache) (done *chunk, err error) {
 			e := q.head
 			q.head = e.next
 			notNegative("the number of pending events", c.slowWork.Add(-1))
-			m := e.chunk
-			e.chunk = nil
+			h := e.handout
+			e.handout = nil
 			if e.pins == 0 {
 				p.keepSpare(e)
 			}
-			// While its Free still records events the chunk stays, even if none is left: see recordingDone.
-			notNegative("a block's number of events", int64(m.eventsLeft)-1)
-			if m.eventsLeft--; m.eventsLeft == 0 && !m.recording {
-				*last = m
-				last = &m.nextDone
+			// While its Free still records events the block stays, even if none is left: see recordingDone.
+			notNegative("a block's number of events", int64(h.eventsLeft)-1)
+			if h.eventsLeft--; h.eventsLeft == 0 && !h.recording {
+				*last = h
+				last = &h.next
 			}
 		}
 		if q.head == nil {
@@ -232,7 +232,7 @@ func (c *Cache) waitForPending(ctx context.Context) error {
 		p.mu.Unlock()
 		err := e.wait(ctx)
 		p.mu.Lock()
-		if e.pins--; e.pins == 0 && e.chunk == nil {
+		if e.pins--; e.pins == 0 && e.handout == nil {
 			p.keepSpare(e)
 		}
 		p.mu.Unlock()

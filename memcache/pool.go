@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Private pools share nothing with the default pool but the driver: each has free lists of its own in every shard that has a
-// segment of it (freeLists), and each segment names the lists that its chunks return to. So a pool costs the requests
+// Private pools share nothing with the default pool but the driver: each has free lists of its own in every arena that has a
+// segment of it (package placement), and each segment names the lists that its chunks return to. So a pool costs the requests
 // outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
 
 // ErrReleased says that the private pool was released: it hands out no more blocks.
@@ -38,10 +39,8 @@ type PoolID [2]uint64
 // stay: neither a flush nor garbage collection returns them, and only the pool's own requests return its
 // oversize ones (MaxSplitSizeMB).
 type Pool struct {
-	cache    *Cache
-	id       PoolID
-	options  PoolOptions
-	released atomic.Bool // set with all shards locked
+	cache *Cache
+	place placement.Pool
 }
 
 // NewPool makes a private pool, which has no memory yet.
@@ -52,11 +51,19 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 		return nil, fmt.Errorf("memcache: NewPool: %w: make pools before Close", ErrClosed)
 	}
 	c.lastPoolNumber++
-	p := &Pool{cache: c, id: PoolID{0, c.lastPoolNumber}, options: options}
+	p := &Pool{cache: c, place: placement.Pool{ID: PoolID{0, c.lastPoolNumber}, NoSplit: options.NoSplit}}
 	if options.UseOnOOM {
 		c.oomPools = append(c.oomPools, p)
 	}
 	return p, nil
+}
+
+// idOf is the ID of a pool; zero for the default pool, nil.
+func idOf(p *placement.Pool) PoolID {
+	if p == nil {
+		return PoolID{}
+	}
+	return p.ID
 }
 
 // ID returns the pool's ID; zero for the nil Pool.
@@ -64,7 +71,7 @@ func (p *Pool) ID() PoolID {
 	if p == nil {
 		return PoolID{}
 	}
-	return p.id
+	return p.place.ID
 }
 
 // String names the pool by its ID.
@@ -72,7 +79,7 @@ func (p *Pool) String() string {
 	if p == nil {
 		return "default pool"
 	}
-	return fmt.Sprintf("private pool %d", p.id[1])
+	return fmt.Sprintf("private pool %d", p.place.ID[1])
 }
 
 // Context returns a context with which Alloc takes memory from the pool (torch.cuda.use_mem_pool), on any
@@ -119,7 +126,7 @@ func (p *Pool) Release() error {
 	c.lockAll()
 	defer c.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.
-	p.released.Store(true)
+	p.place.Released = true
 	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
 	return nil
 }
@@ -131,7 +138,10 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	if p == nil {
 		return fmt.Errorf("memcache: Pool.EmptyCache: %w: the pool is nil; Cache.EmptyCache is for the default pool", ErrInvalid)
 	}
-	if !p.isReleased() {
+	p.cache.mu.Lock()
+	released := p.isReleased()
+	p.cache.mu.Unlock()
+	if !released {
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
 	}
 	ctx, op := p.cache.start(ctx, OpEmptyCache)
@@ -140,20 +150,20 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return err
 }
 
-// isReleased reports whether the pool was released; the default pool, nil, never is.
-func (p *Pool) isReleased() bool { return p != nil && p.released.Load() }
+// isReleased reports whether the pool was released; the default pool, nil, never is. Cache.mu or a shard's lock is held.
+func (p *Pool) isReleased() bool { return p != nil && p.place.Released }
 
 // releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
 // All shards are locked.
-func (c *Cache) releasedPools() []*Pool {
-	var pools []*Pool
+func (c *Cache) releasedPools() []*placement.Pool {
+	var pools []*placement.Pool
 	for _, s := range c.table.Load().list {
-		for p := range s.private {
-			if p.isReleased() {
+		for p := range s.arena.Pools() {
+			if p.Released {
 				pools = append(pools, p)
 			}
 		}
 	}
-	slices.SortFunc(pools, func(a, b *Pool) int { return slices.Compare(a.id[:], b.id[:]) })
+	slices.SortFunc(pools, func(a, b *placement.Pool) int { return slices.Compare(a.ID[:], b.ID[:]) })
 	return slices.Compact(pools)
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 func newPool(t testing.TB, c *Cache, options PoolOptions) (*Pool, context.Context) {
@@ -66,25 +68,25 @@ func TestPoolContexts(t *testing.T) {
 	p, inP := newPool(t, c, PoolOptions{})
 	q, _ := newPool(t, c, PoolOptions{})
 	o, _ := newPool(t, other, PoolOptions{})
-	of := func(ctx context.Context, c *Cache, s device.Stream) *Pool {
-		return allocIn(t, ctx, c, 1, s).chunk.segment.freeLists.pool
+	of := func(ctx context.Context, c *Cache, s device.Stream) *placement.Pool {
+		return allocIn(t, ctx, c, 1, s).handout.chunk.Segment().Pool()
 	}
 	both := o.Context(inP)
-	require.Same(t, p, of(both, c, s))
-	require.Same(t, o, of(both, other, otherStream))
+	require.Same(t, &p.place, of(both, c, s))
+	require.Same(t, &o.place, of(both, other, otherStream))
 	require.Nil(t, of(inP, other, otherStream), "a pool of another cache is passed over")
-	require.Same(t, q, of(q.Context(both), c, s), "the innermost counts")
-	require.Same(t, o, of(q.Context(both), other, otherStream))
-	require.Same(t, p, of(p.Context(q.Context(both)), c, s))
+	require.Same(t, &q.place, of(q.Context(both), c, s), "the innermost counts")
+	require.Same(t, &o.place, of(q.Context(both), other, otherStream))
+	require.Same(t, &p.place, of(p.Context(q.Context(both)), c, s))
 	require.Nil(t, of(c.WithoutPool(both), c, s))
-	require.Same(t, o, of(c.WithoutPool(both), other, otherStream))
-	require.Same(t, p, of((*Pool)(nil).Context(inP), c, s), "the nil pool changes nothing")
+	require.Same(t, &o.place, of(c.WithoutPool(both), other, otherStream))
+	require.Same(t, &p.place, of((*Pool)(nil).Context(inP), c, s), "the nil pool changes nothing")
 	require.Nil(t, of((*Pool)(nil).Context(context.Background()), c, s))
 
 	// Scopes and pools pass each other.
 	ctx, scope := c.Scope(both, "step")
-	require.Same(t, p, of(ctx, c, s))
-	require.Same(t, q, of(q.Context(ctx), c, s))
+	require.Same(t, &p.place, of(ctx, c, s))
+	require.Same(t, &q.place, of(q.Context(ctx), c, s))
 	require.Nil(t, of(c.WithoutPool(ctx), c, s))
 	require.EqualValues(t, 3, scope.Own().Allocations)
 	scope.End()
@@ -122,7 +124,7 @@ func TestPoolRelease(t *testing.T) {
 		require.EqualValues(t, 60<<20, reserved())
 		require.NoError(t, c.EmptyCache(bg))
 		require.EqualValues(t, 20<<20, reserved(), "what is in use")
-		require.Empty(t, c.table.Load().list[0].private)
+		require.Empty(t, slices.Collect(c.table.Load().list[0].arena.Pools()))
 		require.NoError(t, c.check())
 	}
 }
@@ -235,7 +237,7 @@ func TestUseOnOOMEndsWithRelease(t *testing.T) {
 	p, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 200<<20, s).Free())
 	lent := mustAlloc(t, c, 90<<20, s)
-	require.Same(t, p, lent.chunk.segment.freeLists.pool)
+	require.Same(t, &p.place, lent.handout.chunk.Segment().Pool())
 	require.NoError(t, p.Release())
 	_, err := c.Alloc(context.Background(), 90<<20, s)
 	require.ErrorIs(t, err, ErrOutOfMemory)
@@ -271,7 +273,7 @@ func TestUseOnOOMBesideHitsConcurrentSafe(t *testing.T) {
 	}()
 	for range 1000 {
 		lent := mustAlloc(t, c, 90<<20, s)
-		require.NotNil(t, lent.chunk.segment.freeLists.pool)
+		require.NotNil(t, lent.handout.chunk.Segment().Pool())
 		require.NoError(t, lent.Free())
 	}
 	close(end)
@@ -285,7 +287,7 @@ func TestUseOnOOMGrowsTheDefaultPool(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, errors.Join(allocIn(t, ctx, c, 20<<20, s).Free(), mustAlloc(t, c, 150<<20, s).Free()))
-	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).chunk.segment.freeLists.pool)
+	require.Nil(t, allocIn(t, context.Background(), c, 200<<20, s).handout.chunk.Segment().Pool())
 }
 
 // TestUseOnOOMAfterTheFlush: the flush may complete a block that can be lent. Exactly as PyTorch it is not
@@ -304,7 +306,7 @@ func TestUseOnOOMAfterTheFlush(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Same(t, p, lent.chunk.segment.freeLists.pool)
+		require.Same(t, &p.place, lent.handout.chunk.Segment().Pool())
 	}
 }
 
@@ -368,9 +370,9 @@ func TestCollectionPassesOverPools(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	require.NoError(t, allocIn(t, ctx, c, 100<<20, s).Free())
-	before := c.gcClock[largePool].Load()
+	before := c.gcClock[placement.Large].Load()
 	allocIn(t, ctx, c, 110<<20, s)
-	require.Equal(t, before, c.gcClock[largePool].Load())
+	require.Equal(t, before, c.gcClock[placement.Large].Load())
 	mustAlloc(t, c, 120<<20, s)
 	require.EqualValues(t, 330<<20, c.MemoryReserved())
 	require.Zero(t, c.Stats().NumDeviceFree)

@@ -65,12 +65,12 @@ func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 		return bytes
 	}
 	for _, s := range c.table.Load().list {
-		s.eachLive(func(m *chunk) {
+		s.eachLive(func(h *handout) {
 			category := CategoryOther
-			if m.label != nil && int(m.label.Category) < len(bytes) {
-				category = m.label.Category
+			if h.label != nil && int(h.label.Category) < len(bytes) {
+				category = h.label.Category
 			}
-			bytes[category] += m.size
+			bytes[category] += h.chunk.Size()
 		})
 	}
 	return bytes
@@ -83,7 +83,7 @@ func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
 		mark.active += s.inUse(allPools, gaugeActiveBytes)
 		if !c.closed {
 			notes = slices.Grow(notes, int(s.inUse(allPools, gaugeAllocatedBlocks)))
-			s.eachLive(func(m *chunk) { notes = append(notes, m.note()) })
+			s.eachLive(func(h *handout) { notes = append(notes, h.note()) })
 		}
 	}
 	return notes, mark
@@ -136,9 +136,9 @@ func (c *Cache) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
 		if c.closed {
 			continue // Close noted what was in use
 		}
-		s.eachLive(func(m *chunk) {
-			if m.born <= l.before {
-				notes = append(notes, m.note())
+		s.eachLive(func(h *handout) {
+			if h.born <= l.before {
+				notes = append(notes, h.note())
 			}
 		})
 	}

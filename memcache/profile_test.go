@@ -272,10 +272,10 @@ func randomPeak(t *testing.T, seed uint64) {
 			held[f.serial] = true
 			sum += f.size
 		}
-		s.eachLive(func(m *chunk) {
-			if m.born <= s.peak.before {
-				held[m.serial] = true
-				sum += m.size
+		s.eachLive(func(h *handout) {
+			if h.born <= s.peak.before {
+				held[h.serial] = true
+				sum += h.chunk.Size()
 			}
 		})
 		require.True(t, isMoment(seq.events[s.id], held), "seed %d: the blocks of stream %d were never in use together", seed, s.id)

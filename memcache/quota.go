@@ -1,5 +1,7 @@
 package memcache
 
+import "github.com/cistern-ml/cistern/memcache/internal/placement"
+
 // How a shard gets more quota than it has; usage.go says what quotas are for. With all shards locked (raisePeaks), which
 // alone may raise a peak: of few shards at once, if nobody else has them, as in a program whose steps have a Scope each,
 // whose peak rises with most of the step's requests. Else first from other shards, with two locks (claimQuota): that serves
@@ -11,7 +13,7 @@ const fewShards = 4
 
 // makeRoom is for a delta that does not fit: it locks all other shards, if it can, for raisePeaks and unlockOthers, or lets the
 // delta fit. If neither is so, what the delta is of is done again with all shards locked. s.mu is held.
-func (s *shard) makeRoom(k poolKind, d *delta) (fits, others bool) {
+func (s *shard) makeRoom(k placement.Kind, d *delta) (fits, others bool) {
 	if s.cache.tryLockOthers(s) {
 		return false, true
 	}
@@ -51,28 +53,39 @@ func (c *Cache) unlockOthers(s *shard) {
 
 // claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
-// matter, and a shard that is busy is passed over. The search begins behind the donor of the last time.
-func (s *shard) claimQuota(k poolKind, d *delta) bool {
-	shards := s.cache.table.Load().list
+// matter, and a shard that is busy is passed over.
+func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
+	c := s.cache
+	// Usage at the peak that moves from stream to stream leaves its quotas behind with the one that claimed them last.
+	if last := c.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
+		c.claimed.Store(s)
+		return true
+	}
 	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
 	// which is as good a place as any.
-	for range shards {
-		s.quotaDonor++
-		o := shards[s.quotaDonor%len(shards)]
-		if o == s || !o.mu.TryLock() {
-			continue
-		}
-		d.claimQuota(k, s, o)
-		o.mu.Unlock()
-		if s.fits(k, d) {
+	for _, o := range c.table.Load().list {
+		if s.claimFrom(o, k, d) {
+			c.claimed.Store(s)
 			return true
 		}
 	}
 	return false
 }
 
+// claimFrom claims what o does not use, unless it is busy or gone, and reports whether the delta fits then. s.mu is held.
+func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
+	if o == s || !o.mu.TryLock() {
+		return false
+	}
+	defer o.mu.Unlock()
+	if !o.retired {
+		d.claimQuota(k, s, o)
+	}
+	return s.fits(k, d)
+}
+
 // claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.
-func (d *delta) claimQuota(k poolKind, s, o *shard) {
+func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
 	// Only what rises can be in the way. What falls leaves its quota where it is.
 	for _, row := range [2]int{int(k), allPools} {
 		for g, n := range d {
@@ -105,7 +118,7 @@ func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int6
 // raisePeaks makes the quotas of s fit again after the delta was applied that did not fit: with what other shards don't use
 // and, if that is not enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum.
 // All shards are locked.
-func (c *Cache) raisePeaks(s *shard, k poolKind, d *delta) {
+func (c *Cache) raisePeaks(s *shard, k placement.Kind, d *delta) {
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
 			if d[g] <= 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // TestRequestedPeakOfAScope: a block that takes the place of an equally large one, for which less was asked, raises what
@@ -186,4 +187,48 @@ func TestReservedPeakOfAScope(t *testing.T) {
 	scope.End()
 	mustAlloc(t, c, 80*mib, s)
 	require.Equal(t, Level{Start: 2 * mib, Current: 22 * mib, Peak: 52 * mib}, scope.Window().Reserved)
+}
+
+// TestLastClaimIsAskedFirst: what is spare at a peak that moves from stream to stream is with the one that claimed it last;
+// what others have spare stays with them.
+func TestLastClaimIsAskedFirst(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	const size = 12 * mib // a segment: no parts
+	quota := func(id uint64) delta { return c.shardOf(dev.stream(id)).quota[allPools] }
+	for id := range uint64(6) {
+		require.NoError(t, mustAlloc(t, c, size, dev.stream(1+id)).Free())
+	}
+	first, second := mustAlloc(t, c, size, dev.stream(1)), mustAlloc(t, c, size, dev.stream(1))
+	c.ResetPeakStats() // all quotas are the first stream's
+	freeAll(t, []Block{first, second})
+	for id := uint64(2); id <= 6; id++ {
+		mine, before := quota(id), quota(id-1)
+		b := mustAlloc(t, c, size, dev.stream(id))
+		require.EqualValues(t, size, quota(id)[gaugeAllocatedBytes]-mine[gaugeAllocatedBytes])
+		require.EqualValues(t, size, before[gaugeAllocatedBytes]-quota(id - 1)[gaugeAllocatedBytes], "stream %d", id)
+		require.Same(t, c.shardOf(dev.stream(id)), c.claimed.Load())
+		require.NoError(t, b.Free())
+	}
+	require.EqualValues(t, size, quota(1)[gaugeAllocatedBytes])
+	require.EqualValues(t, 2*size, c.MaxMemoryAllocated())
+	require.NoError(t, c.check())
+}
+
+// TestQuotasOfAShardThatIsGone are nobody's to claim, also with a scope open that it does not know.
+func TestQuotasOfAShardThatIsGone(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	gone := dev.stream(1)
+	require.NoError(t, mustAlloc(t, c, 1000, gone).Free())
+	left := c.shardOf(gone)
+	gone.closed.Store(true)
+	b := mustAlloc(t, c, 1000, dev.stream(2))
+	require.True(t, left.retired)
+	_, scope := c.Scope(t.Context(), "later")
+	defer scope.End()
+	s := c.shardOf(dev.stream(2))
+	s.mu.Lock()
+	fits := s.claimFrom(left, placement.Small, &delta{gaugeAllocatedBytes: 1 << 40})
+	s.mu.Unlock()
+	require.False(t, fits)
+	require.NoError(t, b.Free())
 }

@@ -246,7 +246,7 @@ func (p *replay) order(inside []entry) {
 		}
 	}
 	for _, q := range p.cache.pending.queues {
-		if i, ok := completed[int64(q.head.chunk.ptr)]; ok {
+		if i, ok := completed[int64(q.head.handout.chunk.Ptr())]; ok {
 			q.head.number = uint64(i) // each queue has one, and a flush takes the lowest first
 		}
 	}

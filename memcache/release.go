@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Memory goes back to the driver: in a flush, which waits for the pending frees and returns all free segments, and in parts
@@ -47,7 +48,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if c.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
-	err := c.flushPool(ctx, p)
+	err := c.flush(ctx, p)
 	end := ActionEmptyCache
 	if err != nil {
 		end = ActionFailed
@@ -56,12 +57,9 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	return err
 }
 
-// flush waits for the pending frees and returns every free segment (release_cached_blocks). The growth lock is held, and no
-// other: it waits for streams.
-func (c *Cache) flush(ctx context.Context) error { return c.flushPool(ctx, nil) }
-
-// flushPool is flush; for a private pool its free segments alone are returned.
-func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
+// flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
+// released ones, or of the private pool p alone. The growth lock is held, and no other: it waits for streams.
+func (c *Cache) flush(ctx context.Context, p *Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
@@ -75,85 +73,63 @@ func (c *Cache) flushPool(ctx context.Context, p *Pool) error {
 	}
 
 	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
-	free, expandable := c.takeReleasable(p)
-	err = c.driverFreeAll(ctx, free)
-	for _, m := range expandable {
+	whole, granules := c.takeReleasable(p)
+	err = c.driverFreeAll(ctx, whole)
+	for _, t := range granules {
 		if err == nil {
-			err = c.shrink(ctx, m)
+			err = c.shrink(ctx, t)
 		} else {
-			c.putBack(m)
+			c.putBack(t.shard, t.chunk)
 		}
 	}
 	return errors.Join(err, c.returnAddresses(false))
 }
 
-// takeReleasable takes out of the index what a flush gives back: whole segments, and free chunks of expandable segments
-// that have a whole granule. It takes the default pool's, large before small, and those of the released private pools in
-// their order, small before large, as PyTorch does; or those of the pool p.
-func (c *Cache) takeReleasable(p *Pool) (free, expandable []*chunk) {
+// taken is a chunk that is taken out of its shard's arena, by who has the growth lock.
+type taken struct {
+	shard *shard
+	chunk *placement.Chunk
+}
+
+// took are chunks that were taken out of the shard's arena.
+func (s *shard) took(chunks []*placement.Chunk) []taken {
+	list := make([]taken, len(chunks))
+	for i, m := range chunks {
+		list[i] = taken{s, m}
+	}
+	return list
+}
+
+// takeReleasable takes out what a flush gives back: whole segments, and free chunks of expandable segments that have a whole
+// granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
+// before large, as PyTorch does; or those of the pool p.
+func (c *Cache) takeReleasable(p *Pool) (whole, granules []taken) {
 	c.lockAll()
 	defer c.unlockAll()
-	shards := c.table.Load().list
-	take := func(p *Pool, kind poolKind) {
-		for _, s := range shards {
-			l := s.listsFor(p)
-			if l == nil {
-				continue
+	take := func(p *placement.Pool, kinds ...placement.Kind) {
+		for _, k := range kinds {
+			for _, s := range c.table.Load().list {
+				w, g := s.arena.TakeReleasable(p, k)
+				whole, granules = append(whole, s.took(w)...), append(granules, s.took(g)...)
 			}
-			// What is found is taken out after the walk: the index must not change during it.
-			from := [2]int{len(free), len(expandable)}
-			l.free[kind].each(func(m *chunk) {
-				if m.segment.expandable {
-					if from, to := c.wholeGranules(m); from >= to {
-						return
-					}
-					expandable = append(expandable, m)
-				} else if m.isSegment() {
-					free = append(free, m)
-				}
-			})
-			takeOut(free[from[0]:])
-			takeOut(expandable[from[1]:])
 		}
 	}
-	pools := []*Pool{p}
-	if p == nil {
-		take(nil, largePool)
-		take(nil, smallPool)
-		pools = c.releasedPools()
+	if p != nil {
+		take(&p.place, placement.Small, placement.Large)
+		return whole, granules
 	}
-	for _, p := range pools {
-		take(p, smallPool)
-		take(p, largePool)
+	take(nil, placement.Large, placement.Small)
+	for _, p := range c.releasedPools() {
+		take(p, placement.Small, placement.Large)
 	}
-	return free, expandable
+	return whole, granules
 }
 
-// takeOut takes chunks out of the index, so that nobody hands them out. Their shards are locked.
-func takeOut(blocks []*chunk) {
-	for _, m := range blocks {
-		m.segment.free.remove(m)
-	}
-}
-
-// putBack undoes takeOut for a chunk, whose age goes on. No lock but growth is held.
-func (c *Cache) putBack(m *chunk) {
-	s := m.lockOwner()
+// putBack makes a chunk of s free again that was taken out. No lock but growth is held.
+func (c *Cache) putBack(s *shard, m *placement.Chunk) {
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	born := m.freeSince
-	s.mergeAndInsert(m)
-	m.freeSince = born
-}
-
-// mergeAndInsert makes a chunk free that was out of the index while no shard was locked, in which its neighbours may have
-// become free: only parts of expandable segments have neighbours then, and those change no gauge. s.mu is held.
-func (s *shard) mergeAndInsert(m *chunk) {
-	for _, n := range [2]*chunk{m.prev, m.next} {
-		if n.mergeable() {
-			s.absorb(m, n)
-		}
-	}
-	s.insertFree(m)
+	s.merges += s.arena.PutBack(m)
 }
 
 // returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
@@ -163,35 +139,27 @@ func (c *Cache) returnAddresses(fresh bool) error {
 		return nil
 	}
 	c.lockAll()
-	// One unmapped chunk from end to end: nothing is mapped.
-	var empty []*segment
+	var empty []*placement.Segment
 	for _, s := range c.table.Load().list {
-		for _, seg := range s.segments {
-			if m := seg.first; m.unmapped && m.isSegment() && (fresh || seg.everMapped) {
-				empty = append(empty, seg)
-				m.segment.unmapped.remove(m)
-				s.removeSegment(seg)
-				s.recycle(m)
-			}
-		}
+		empty = append(empty, s.arena.RemoveEmpty(fresh)...)
 	}
 	c.unlockAll()
 	var errs []error
 	for _, seg := range empty {
-		c.driverRanges.remove(seg.ptr)
-		errs = append(errs, c.vmm.Unreserve(seg.ptr))
+		c.driverRanges.remove(seg.Ptr())
+		errs = append(errs, c.vmm.Unreserve(seg.Ptr()))
 	}
 	return errors.Join(errs...)
 }
 
-// driverFreeAll returns segments, whose chunks are not in the index, to the driver. After an error the others are put back.
-// The growth lock is held.
-func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
+// driverFreeAll returns segments, whose chunks are taken out, to the driver (release_block). After an error the others are
+// put back. The growth lock is held.
+func (c *Cache) driverFreeAll(ctx context.Context, list []taken) error {
 	// One after the other, with the growth lock alone, so that hits go on between and during the calls.
-	for i, m := range blocks {
-		if err := c.driverFree(ctx, m.segment); err != nil {
-			for _, m := range blocks[i:] {
-				c.putBack(m)
+	for i, t := range list {
+		if err := c.driverFree(ctx, t.shard, t.chunk.Segment()); err != nil {
+			for _, t := range list[i:] {
+				c.putBack(t.shard, t.chunk)
 			}
 			return err
 		}
@@ -199,42 +167,40 @@ func (c *Cache) driverFreeAll(ctx context.Context, blocks []*chunk) error {
 	return nil
 }
 
-// driverFree returns a segment, whose chunk is not in the index, to the driver (release_block). After an error the chunk
-// is still in no index: the caller puts it back. The growth lock is held.
-func (c *Cache) driverFree(ctx context.Context, seg *segment) error {
+// driverFree returns a segment of s, whose chunk is taken out, to the driver (release_block). After an error it still is: the
+// caller puts it back. A nil s has given the segment up already. The growth lock is held.
+func (c *Cache) driverFree(ctx context.Context, s *shard, seg *placement.Segment) error {
 	if err := c.callFree(ctx, seg); err != nil {
 		return err
 	}
 	c.lockAll()
 	defer c.unlockAll()
-	c.forgetSegment(seg)
+	c.forgetSegment(s, seg)
 	return nil
 }
 
 // callFree calls the driver, beside the observer. Only the growth lock is held.
-func (c *Cache) callFree(ctx context.Context, seg *segment) error {
-	m := seg.first
+func (c *Cache) callFree(ctx context.Context, seg *placement.Segment) error {
 	_, op := c.start(ctx, OpDriverFree)
-	err := c.dev.Free(seg.ptr)
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.stream, Bytes: seg.bytes, Pool: m.kind.String(), Err: err})
+	err := c.dev.Free(seg.Ptr())
+	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
 	if err != nil {
-		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.bytes), err)
+		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.Bytes()), err)
 	}
 	return nil
 }
 
-// forgetSegment drops a segment that the driver took back from the books. All shards are locked.
-func (c *Cache) forgetSegment(seg *segment) {
-	m := seg.first
-	c.driverRanges.remove(seg.ptr)
+// forgetSegment drops a segment of s that the driver took back from the books. All shards are locked.
+func (c *Cache) forgetSegment(s *shard, seg *placement.Segment) {
+	c.driverRanges.remove(seg.Ptr())
 	c.stats.NumDeviceFree++
-	c.stats.Segment.sub(m.kind, 1)
-	c.stats.ReservedBytes.sub(m.kind, seg.bytes)
-	if seg.bytes >= c.sizing.maxSplit {
+	c.stats.Segment.sub(seg.Kind(), 1)
+	c.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	if seg.Bytes() >= c.rules.MaxSplit {
 		c.stats.OversizeSegments.sub(1)
 	}
-	owner := m.shard.Load()
-	c.recordSegment(ActionSegmentFree, seg.ptr, seg.bytes, seg.stream, nil)
-	owner.removeSegment(seg)
-	owner.recycle(m)
+	c.recordSegment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
+	if s != nil {
+		s.arena.Remove(seg)
+	}
 }

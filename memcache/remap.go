@@ -1,6 +1,10 @@
 package memcache
 
-import "context"
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
 
 // remap unmaps free granules, of any stream and size, in the request's pool, for as many bytes as the request's segment is
 // about to grow by. None of the free chunks fits the request by itself, but their memory does, at other addresses: the
@@ -15,11 +19,11 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 		return nil
 	}
 	var err error
-	for _, m := range c.takeGranules(r) {
+	for _, t := range c.takeGranules(r) {
 		if err == nil {
-			err = c.shrink(ctx, m)
+			err = c.shrink(ctx, t)
 		} else {
-			c.putBack(m)
+			c.putBack(t.shard, t.chunk)
 		}
 	}
 	return err
@@ -27,30 +31,18 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 
 // takeGranules takes out of the index, the largest first, free chunks with as many granules as the request lacks; not the
 // chunk that is to grow, which comes first by itself.
-func (c *Cache) takeGranules(r *request) (victims []*chunk) {
+func (c *Cache) takeGranules(r *request) (victims []taken) {
 	c.lockAll()
 	defer c.unlockAll()
 	// What the chunk that grows has already is not needed.
-	grows, need := r.shard.findGrowable(r), r.rounded
-	if grows != nil && !grows.unmapped {
-		need -= grows.size
+	grows, need := r.shard.arena.Growable(&r.Want), r.Bytes
+	if grows != nil && !grows.Unmapped() {
+		need -= grows.Size()
 	}
 	for _, s := range c.table.Load().list {
-		l := s.listsFor(r.pool)
-		if l == nil {
-			continue
-		}
-		for k := range l.free {
-			from := len(victims)
-			x := &l.free[k]
-			for m := x.before(nil); m != nil && need > 0; m = x.before(m) {
-				if first, end := c.wholeGranules(m); m != grows && first < end {
-					victims = append(victims, m)
-					need -= int64(end - first)
-				}
-			}
-			takeOut(victims[from:])
-		}
+		var chunks []*placement.Chunk
+		chunks, need = s.arena.TakeGranules(r.Pool, need, grows)
+		victims = append(victims, s.took(chunks)...)
 	}
 	return victims
 }

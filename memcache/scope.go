@@ -29,7 +29,9 @@ type Scope struct {
 	// locked: one shard's lock is enough to look.
 	ended uint64
 
-	mu  sync.Mutex // taken under a shard's lock, for a block that carries the scope; nothing is locked under it
+	// mu is shared with the scopes around it, which are charged together. It is taken under a shard's lock, and nothing is locked
+	// under it.
+	mu  *sync.Mutex
 	own Own
 }
 
@@ -64,6 +66,11 @@ type Own struct {
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
 	s := &Scope{cache: c, parent: ctxStateOf(ctx).scope, name: name}
+	if s.parent != nil {
+		s.mu = s.parent.mu
+	} else {
+		s.mu = new(sync.Mutex)
+	}
 	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
 	c.lockAll()
 	defer c.unlockAll()
@@ -186,37 +193,40 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 }
 
 // charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
-// may be charged from several shards at once, so it has a lock of its own. Scopes end in any order, so these need not
+// may be charged from several shards at once, so its chain has a lock. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
-func (m *chunk) charge(c *Cache, s *Scope) {
-	m.scope, m.scopesEndedBefore = nil, c.scopesEnded
+func (h *handout) charge(c *Cache, s *Scope) {
+	h.scope, h.scopesEndedBefore = nil, c.scopesEnded
+	size := h.chunk.Size()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
 	for ; s != nil; s = s.parent.innermostOf(c) {
 		if s.ended != 0 {
 			continue
 		}
-		if m.scope == nil {
-			m.scope = s
+		if h.scope == nil {
+			h.scope = s
 		}
-		s.mu.Lock()
-		s.own.Live += m.size
+		s.own.Live += size
 		s.own.Peak = max(s.own.Peak, s.own.Live)
 		s.own.Allocations++
-		s.mu.Unlock()
 	}
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (m *chunk) discharge(c *Cache) {
-	for s := m.scope; s != nil; s = s.parent.innermostOf(c) {
-		if s.ended != 0 && s.ended <= m.scopesEndedBefore {
+func (h *handout) discharge(c *Cache) {
+	s := h.scope
+	h.scope = nil
+	size := h.chunk.Size()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; s != nil; s = s.parent.innermostOf(c) {
+		if s.ended != 0 && s.ended <= h.scopesEndedBefore {
 			continue
 		}
-		s.mu.Lock()
-		s.own.Live -= m.size
+		s.own.Live -= size
 		notNegative("a scope's live bytes", s.own.Live)
-		s.mu.Unlock()
 	}
-	m.scope = nil
 }

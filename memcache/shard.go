@@ -5,9 +5,10 @@ import (
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// shard is the part of the cache that belongs to one stream: its segments, free lists, share of the statistics and of the
+// shard is the part of the cache that belongs to one stream: its memory, share of the statistics and of the
 // serial numbers. A request that finds a free chunk, and a free, touch nothing else that is written, so that goroutines on
 // different streams do not wait for each other. Chunks are reused on their own stream anyway: a shard for each stream
 // splits the cache where it falls apart by itself, and what is placed where does not depend on how goroutines run.
@@ -22,18 +23,15 @@ type shard struct {
 	id     uint64
 	stream device.Stream
 
-	freeLists // of the default pool
-	private   map[*Pool]*freeLists
-	segments  map[device.Ptr]*segment
+	arena placement.Arena
 	usage
-	epoch        uint64       // as Cache.epoch
-	peak         peakLog      // of the bytes allocated
-	spare        []freedBlock // a list of a scope that has ended, for the next one
-	unusedChunks *chunk       // linked by next; see newChunk
+	epoch          uint64       // as Cache.epoch
+	peak           peakLog      // of the bytes allocated
+	spare          []freedBlock // a list of a scope that has ended, for the next one
+	unusedHandouts *handout     // linked by next
 
 	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
 	sequence         uint64 // of hand-outs and frees, for observers
-	quotaDonor       int    // the shard that claimQuota asked last
 	retired          bool   // not in the table any more
 	closedMarked     bool   // the history knows that the stream is closed
 
@@ -41,6 +39,9 @@ type shard struct {
 
 	_ [64]byte // the next shard's lock is not in this one's cache line
 }
+
+// now is the clock of the ages of free chunks, which garbage collection asks for.
+func (s *shard) now(k placement.Kind) int64 { return s.cache.gcClock[k].Load() }
 
 // shardTable finds a stream's shard without a lock: every request does. It is never changed, but replaced under Cache.mu,
 // when a stream makes its first request or the shard of a closed stream is retired.
@@ -95,9 +96,9 @@ func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
 	if s := old.find(id); s != nil {
 		return s // another goroutine's request was first
 	}
-	s := &shard{cache: c, id: id, stream: stream, segments: make(map[device.Ptr]*segment), epoch: c.epoch}
+	s := &shard{cache: c, id: id, stream: stream, epoch: c.epoch}
 	s.scopes = make([]scopeQuota, len(c.openScopes))
-	s.freeLists.init(nil)
+	s.arena.Init(&c.rules, id, id == orphanStream)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1
@@ -146,16 +147,10 @@ func (c *Cache) retireShard(s, into *shard) {
 		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
 	}
 	c.baseCounts.add(s)
-	for m := s.unusedChunks; m != nil; {
-		// Chunks are allocated together, so one that lives on in another shard, or in a Block, keeps these:
-		// nothing of the shard may hang on them. A Block of long ago that asks for its chunk's owner gets deadShard,
-		// whose lock nobody else needs, and hears there that it was freed.
-		next := m.next
-		m.next, m.prev, m.segment = nil, nil, nil
-		m.shard.Store(c.deadShard)
-		m = next
-	}
-	s.unusedChunks = nil
+	c.claimed.CompareAndSwap(s, nil)
+	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
+	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
+	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
 	s.retired = true
 	old := c.table.Load().list
 	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))

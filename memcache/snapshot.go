@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // A snapshot is a copy, made with all shards locked: it shows one moment, in which blocks tile segments and sums agree with
@@ -81,42 +82,40 @@ func (c *Cache) snapshot() (s Snapshot, ring *historyRing, end int) {
 // copySegments are the segments, by address. All shards are locked.
 func (c *Cache) copySegments() (list []SegmentSnapshot) {
 	for _, shard := range c.table.Load().list {
-		for _, seg := range shard.segments {
-			list = seg.appendTo(list)
+		for seg := range shard.arena.Segments() {
+			list = appendSegment(list, seg)
 		}
 	}
 	slices.SortFunc(list, func(a, b SegmentSnapshot) int { return cmp.Compare(a.Address, b.Address) })
 	return list
 }
 
-// appendTo adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
+// appendSegment adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
 // locked.
-func (seg *segment) appendTo(list []SegmentSnapshot) []SegmentSnapshot {
+func appendSegment(list []SegmentSnapshot, seg *placement.Segment) []SegmentSnapshot {
 	// open: the last segment of the list goes on; addresses without memory end it.
 	open := false
-	for m := seg.first; m != nil; m = m.next {
-		if m.unmapped {
+	for m := seg.First(); m != nil; m = m.Next() {
+		if m.Unmapped() {
 			open = false
 			continue
 		}
 		if !open {
 			open = true
-			list = append(list, SegmentSnapshot{Address: m.ptr, Stream: seg.stream, Pool: m.kind.String(), PoolID: seg.freeLists.pool.ID(), Expandable: seg.expandable})
+			list = append(list, SegmentSnapshot{Address: m.Ptr(), Stream: seg.Stream(), Pool: m.Kind().String(), PoolID: idOf(seg.Pool()), Expandable: seg.Expandable()})
 		}
 		l := &list[len(list)-1]
-		b := BlockSnapshot{Address: m.ptr, Size: m.size, RequestedSize: m.requested, State: BlockInactive, Serial: m.serial, Label: m.label.value(), Stack: m.stack}
-		switch {
-		case m.serial != 0:
-			b.State = BlockAllocated
-			l.AllocatedSize += m.size
-		case m.pending:
-			b.State = BlockPendingFree
+		b := BlockSnapshot{Address: m.Ptr(), Size: m.Size(), RequestedSize: m.Requested, State: BlockInactive, Label: labelOf(m)}
+		if h := handoutOf(m); h != nil {
+			b.State, b.Serial, b.Stack = BlockPendingFree, h.serial, h.stack
+			if h.serial != 0 {
+				b.State = BlockAllocated
+				l.AllocatedSize += m.Size()
+			}
+			l.ActiveSize += m.Size()
+			l.RequestedSize += m.Requested
 		}
-		if b.State != BlockInactive {
-			l.ActiveSize += m.size
-			l.RequestedSize += m.requested
-		}
-		l.TotalSize += m.size
+		l.TotalSize += m.Size()
 		l.Blocks = append(l.Blocks, b)
 	}
 	return list

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
@@ -71,21 +72,21 @@ func (s *Stat) sub(n int64) {
 }
 
 // ofKind is the statistic of a kind of pool.
-func (a *StatArray) ofKind(k poolKind) *Stat {
-	if k == smallPool {
+func (a *StatArray) ofKind(k placement.Kind) *Stat {
+	if k == placement.Small {
 		return &a.SmallPool
 	}
 	return &a.LargePool
 }
 
 // add counts an increase, of the kind and of all together.
-func (a *StatArray) add(k poolKind, n int64) {
+func (a *StatArray) add(k placement.Kind, n int64) {
 	a.All.add(n)
 	a.ofKind(k).add(n)
 }
 
 // sub counts a decrease, of the kind and of all together.
-func (a *StatArray) sub(k poolKind, n int64) {
+func (a *StatArray) sub(k placement.Kind, n int64) {
 	a.All.sub(n)
 	a.ofKind(k).sub(n)
 }
@@ -152,7 +153,7 @@ func (c *Cache) Stats() Stats {
 func (c *Cache) sumStats() Stats {
 	s := c.stats
 	array := func(g gauge) StatArray {
-		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(smallPool), g), LargePool: c.sumGauge(int(largePool), g)}
+		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(placement.Small), g), LargePool: c.sumGauge(int(placement.Large), g)}
 	}
 	s.Allocation, s.AllocatedBytes = array(gaugeAllocatedBlocks), array(gaugeAllocatedBytes)
 	s.Active, s.ActiveBytes = array(gaugeActiveBlocks), array(gaugeActiveBytes)
@@ -224,13 +225,30 @@ func (c *Cache) ResetAccumulatedStats() {
 }
 
 // MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
-func (c *Cache) MemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Current }
+// Beside goroutines that allocate and free, each stream's share is what it was at some moment of the call. No lock is taken.
+func (c *Cache) MemoryAllocated() (bytes int64) {
+	for _, s := range c.table.Load().list {
+		bytes += s.allocated.Load()
+	}
+	return bytes
+}
 
 // MaxMemoryAllocated returns the largest MemoryAllocated since New or ResetPeakStats.
-func (c *Cache) MaxMemoryAllocated() int64 { return c.Stats().AllocatedBytes.All.Peak }
+func (c *Cache) MaxMemoryAllocated() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peaks[allPools][gaugeAllocatedBytes]
+}
 
 // MemoryReserved returns the bytes held from the driver (torch.cuda.memory_reserved).
-func (c *Cache) MemoryReserved() int64 { return c.Stats().ReservedBytes.All.Current }
+func (c *Cache) MemoryReserved() int64 { return c.reserved().Current }
 
 // MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
-func (c *Cache) MaxMemoryReserved() int64 { return c.Stats().ReservedBytes.All.Peak }
+func (c *Cache) MaxMemoryReserved() int64 { return c.reserved().Peak }
+
+// reserved takes the lock of what only the driver's calls change.
+func (c *Cache) reserved() Stat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats.ReservedBytes.All
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/memcache/internal/model"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // twin is the model beside a caller's cache: it makes the same calls, on a driver of its own that chooses the same
@@ -386,7 +387,7 @@ func (t *twin) segments() (list []SegmentSnapshot) {
 			}
 			if !open {
 				open = true
-				list = append(list, SegmentSnapshot{Address: device.Ptr(b.At), Stream: g.Stream, Pool: poolKind(g.Kind).String(),
+				list = append(list, SegmentSnapshot{Address: device.Ptr(b.At), Stream: g.Stream, Pool: placement.Kind(g.Kind).String(),
 					PoolID: PoolID{0, uint64(t.model.Number(g.Pool))}, Expandable: g.Expandable})
 			}
 			l := &list[len(list)-1]

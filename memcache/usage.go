@@ -1,5 +1,11 @@
 package memcache
 
+import (
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
 // gauge is one of the statistics that each shard keeps for itself. What changes only with a call of the driver, such as the
 // bytes reserved, is counted once for the cache, in Cache.stats.
 type gauge uint8
@@ -19,9 +25,9 @@ const (
 	gauges
 )
 
-// The rows of a statistic: a poolKind, or allPools.
+// The rows of a statistic: a placement.Kind, or allPools.
 const (
-	allPools = int(largePool) + 1
+	allPools = int(placement.Large) + 1
 	rows     = allPools + 1
 )
 
@@ -53,9 +59,10 @@ type delta [gauges]int64
 //	B takes 20                 55 > 35: it claims A's 5 and C's 5, which is not enough. With all shards locked the
 //	                           peak rises by the missing 10, to 110: A 55/55, B 55/55, C 0/0
 type usage struct {
-	used      [2]delta    // by poolKind
-	increases [2]delta    // by poolKind: the sum of all increases
-	quota     [rows]delta // by poolKind, and of both together
+	allocated atomic.Int64 // bytes, of both kinds together: for who reads it without the lock
+	used      [2]delta     // by placement.Kind
+	increases [2]delta     // by placement.Kind: the sum of all increases
+	quota     [rows]delta  // by placement.Kind, and of both together
 	// scopes are the quotas in the peaks of the open scopes, in the order of Cache.openScopes.
 	scopes []scopeQuota
 }
@@ -72,14 +79,14 @@ func (u *usage) lastScope() *scopeQuota { return &u.scopes[len(u.scopes)-1] }
 // inUse is a gauge's value in a row.
 func (u *usage) inUse(row int, g gauge) int64 {
 	if row == allPools {
-		return u.used[smallPool][g] + u.used[largePool][g]
+		return u.used[placement.Small][g] + u.used[placement.Large][g]
 	}
 	return u.used[row][g]
 }
 
 // fits reports whether the delta leaves every gauge within its quota. Those that fall always are. This and apply are on
 // the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
-func (u *usage) fits(k poolKind, d *delta) bool {
+func (u *usage) fits(k placement.Kind, d *delta) bool {
 	used, other, pool, all := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools]
 	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
 	beyond := func(g gauge) int64 { // negative if it is
@@ -108,7 +115,7 @@ func (u *usage) fitsScopes(d *delta) bool {
 }
 
 // apply adds the delta to the gauges. s.mu is held; unless the delta fits, all shards are locked and raisePeaks follows.
-func (u *usage) apply(k poolKind, d *delta) {
+func (u *usage) apply(k placement.Kind, d *delta) {
 	used, up := &u.used[k], &u.increases[k]
 	add := func(g gauge) {
 		used[g] += d[g]
@@ -123,6 +130,9 @@ func (u *usage) apply(k poolKind, d *delta) {
 	add(gaugeInactiveSplitBytes)
 	add(gaugeRequestedBytes)
 	add(gaugeOversizeBlocks)
+	if d[gaugeAllocatedBytes] != 0 {
+		u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes))
+	}
 }
 
 // sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.

@@ -12,6 +12,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // recorder is a stream whose Record enters and waits, and notes the event.
@@ -133,7 +134,32 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 	require.NoError(t, c.poll())
 	require.NoError(t, c.check())
 	require.Zero(t, c.Stats().Active.All.Current)
-	require.EqualValues(t, 4*smallSegment, c.MemoryReserved())
+	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
+}
+
+// TestPollsDuringFreesOneByOne: a poll that finds the last event complete before the free has said that it was the last leaves
+// the block to the free.
+func TestPollsDuringFreesOneByOne(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s, other := dev.stream(1), dev.stream(2)
+	b := mustAlloc(t, c, 1000, s)
+	require.NoError(t, b.RecordStream(other))
+	own := c.shardOf(s)
+	own.mu.Lock()
+	uses, fits, err := own.endHandOut(b, new(freeRecord), false)
+	own.mu.Unlock()
+	require.NoError(t, err)
+	require.True(t, fits)
+	require.Len(t, uses, 1)
+	e, err := c.recordEvent(other)
+	require.NoError(t, err)
+	require.NoError(t, c.pending.push(c, other, e, b.handout))
+	require.NoError(t, c.poll())
+	require.EqualValues(t, 1, c.Stats().Active.All.Current)
+	require.True(t, c.pending.recordingDone(b.handout))
+	c.completePending(b.handout, true)
+	require.Zero(t, c.Stats().Active.All.Current)
+	require.NoError(t, c.check())
 }
 
 // TestCancelledWaitForAPeer ends the call, and leaves the block to the other device.
@@ -186,7 +212,7 @@ func TestClosedStreamsAreNotRecorded(t *testing.T) {
 	gone.closed.Store(true)
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, b.RecordStream(gone))
-	require.Empty(t, b.chunk.uses)
+	require.Empty(t, b.handout.uses)
 }
 
 // TestCloseWaitsForARequestThatGrows: the segment that the driver is making is closed too.
@@ -331,7 +357,7 @@ func TestEventsAreMadeOnceAndClosed(t *testing.T) {
 	d := mustAlloc(t, c, 1000, s)
 	require.NoError(t, errors.Join(d.RecordStream(side), d.Free()))
 	require.Equal(t, 1, dev.made, "the event that was not recorded is kept")
-	require.Nil(t, d.chunk.uses[:1][0], "the block does not keep the stream")
+	require.Nil(t, d.handout.uses[:1][0], "the block does not keep the stream")
 	require.NoError(t, c.Close())
 	require.Equal(t, 1, dev.closed)
 }
@@ -430,26 +456,6 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 	for _, q := range c.pending.queues[:cap(c.pending.queues)] {
 		require.Nil(t, q, "unused queues are linked to each other alone")
 	}
-}
-
-// TestLockOfABlockThatChangesItsOwner takes the new owner's lock, and leaves the old one's.
-func TestLockOfABlockThatChangesItsOwner(t *testing.T) {
-	c, dev := newCache(t, Config{})
-	m := mustAlloc(t, c, 1000, dev.stream(1)).chunk
-	before, after := m.shard.Load(), c.shardOf(dev.stream(2))
-	before.mu.Lock()
-	var owner *shard
-	locked := async(func() error { owner = m.lockOwner(); return nil })
-	time.Sleep(time.Millisecond)
-	m.shard.Store(after)
-	before.mu.Unlock()
-	require.NoError(t, locked())
-	require.Same(t, after, owner)
-	require.False(t, after.mu.TryLock())
-	require.True(t, before.mu.TryLock())
-	before.mu.Unlock()
-	after.mu.Unlock()
-	m.shard.Store(before)
 }
 
 // TestFirstRequestsOfOneStream at the same time make one shard.

@@ -1,4 +1,4 @@
-package memcache
+package placement
 
 import (
 	"cmp"
@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 func TestIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var x index
-	var set []*chunk
-	order := func(a, b *chunk) int {
+	var set []*Chunk
+	order := func(a, b *Chunk) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.ptr, b.ptr))
 	}
 	for i := range 6000 {
@@ -24,9 +25,9 @@ func TestIndex(t *testing.T) {
 			x.remove(set[k])
 			set = append(set[:k], set[k+1:]...)
 		} else {
-			sizes := []int64{r.Int64N(20), r.Int64N(5000), largeSegment/512 + r.Int64N(3) - 1, r.Int64N(200_000)}
-			m := &chunk{size: 512 * (1 + sizes[r.IntN(4)]), ptr: device.Ptr(r.Uint32N(1<<30) | 1<<30 + uint32(i%2))}
-			if slices.ContainsFunc(set, func(o *chunk) bool { return order(o, m) == 0 }) {
+			sizes := []int64{r.Int64N(20), r.Int64N(5000), sizes.LargeSegment/512 + r.Int64N(3) - 1, r.Int64N(200_000)}
+			m := &Chunk{size: 512 * (1 + sizes[r.IntN(4)]), ptr: device.Ptr(r.Uint32N(1<<30) | 1<<30 + uint32(i%2))}
+			if slices.ContainsFunc(set, func(o *Chunk) bool { return order(o, m) == 0 }) {
 				continue
 			}
 			x.insert(m)
@@ -34,8 +35,8 @@ func TestIndex(t *testing.T) {
 			slices.SortFunc(set, order)
 		}
 		size := r.Int64N(1 << uint(r.IntN(28)+1))
-		at, _ := slices.BinarySearchFunc(set, &chunk{size: size}, order)
-		at2 := func(i int) *chunk {
+		at, _ := slices.BinarySearchFunc(set, &Chunk{size: size}, order)
+		at2 := func(i int) *Chunk {
 			if i < 0 || i >= len(set) {
 				return nil
 			}
@@ -48,8 +49,8 @@ func TestIndex(t *testing.T) {
 			require.Same(t, at2(at-1), x.before(m))
 		}
 	}
-	var all []*chunk
-	x.each(func(m *chunk) { all = append(all, m) })
+	var all []*Chunk
+	x.each(func(m *Chunk) { all = append(all, m) })
 	require.Equal(t, set, all)
 	require.Equal(t, len(set), x.len)
 	for i, m := range set[1:] {

@@ -1,19 +1,18 @@
-package memcache
+package placement
 
 import "github.com/cistern-ml/cistern/device"
 
 // tree is a set of chunks, ordered by size and address, or by address alone. It is a treap: a search tree whose shape is
 // that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
 // lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
-// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing. The shard's lock
-// guards it.
+// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing.
 type tree struct {
-	root      *chunk
+	root      *Chunk
 	byAddress bool
 }
 
 // less is the order of the tree. No two chunks have one address.
-func (x *tree) less(a, b *chunk) bool {
+func (x *tree) less(a, b *Chunk) bool {
 	if a.size != b.size && !x.byAddress {
 		return a.size < b.size
 	}
@@ -21,7 +20,7 @@ func (x *tree) less(a, b *chunk) bool {
 }
 
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
-func (x *tree) insert(m *chunk) {
+func (x *tree) insert(m *Chunk) {
 	m.left, m.right, m.indexed = nil, nil, true
 	if x.root == nil { // the first one, with the priority that it had last: any will do
 		x.root = m
@@ -48,7 +47,7 @@ func priority(p device.Ptr) uint32 {
 }
 
 // remove takes out a chunk that is in the tree.
-func (x *tree) remove(m *chunk) {
+func (x *tree) remove(m *Chunk) {
 	link := &x.root
 	for *link != m {
 		link = x.descend(*link, m)
@@ -58,8 +57,8 @@ func (x *tree) remove(m *chunk) {
 }
 
 // atLeast returns the first chunk with at least size bytes, or nil. In address order it is the first of all.
-func (x *tree) atLeast(size int64) *chunk {
-	var first *chunk
+func (x *tree) atLeast(size int64) *Chunk {
+	var first *Chunk
 	for m := x.root; m != nil; {
 		if m.size < size && !x.byAddress {
 			m = m.right
@@ -71,8 +70,8 @@ func (x *tree) atLeast(size int64) *chunk {
 }
 
 // after returns the chunk after m, or nil.
-func (x *tree) after(m *chunk) *chunk {
-	var next *chunk
+func (x *tree) after(m *Chunk) *Chunk {
+	var next *Chunk
 	for t := x.root; t != nil; {
 		if x.less(m, t) {
 			next, t = t, t.left
@@ -84,8 +83,8 @@ func (x *tree) after(m *chunk) *chunk {
 }
 
 // before returns the chunk before m, or the last one if m is nil, or nil.
-func (x *tree) before(m *chunk) *chunk {
-	var last *chunk
+func (x *tree) before(m *Chunk) *Chunk {
+	var last *Chunk
 	for t := x.root; t != nil; {
 		if m == nil || x.less(t, m) {
 			last, t = t, t.right
@@ -97,7 +96,7 @@ func (x *tree) before(m *chunk) *chunk {
 }
 
 // descend is the link from at towards m.
-func (x *tree) descend(at, m *chunk) **chunk {
+func (x *tree) descend(at, m *Chunk) **Chunk {
 	if x.less(m, at) {
 		return &at.left
 	}
@@ -105,7 +104,7 @@ func (x *tree) descend(at, m *chunk) **chunk {
 }
 
 // split divides the tree below t into the chunks before m and those after it.
-func (x *tree) split(t, m *chunk) (before, after *chunk) {
+func (x *tree) split(t, m *Chunk) (before, after *Chunk) {
 	// Each of the two trees has one place at its edge where what comes next belongs: there goes t, and the walk goes on below
 	// it, on the side of m.
 	toBefore, toAfter := &before, &after
@@ -123,10 +122,10 @@ func (x *tree) split(t, m *chunk) (before, after *chunk) {
 }
 
 // join is the treap of a's and b's chunks, all of a before all of b.
-func join(a, b *chunk) *chunk {
+func join(a, b *Chunk) *Chunk {
 	// The root of the higher priority goes on top; its subtree that faces the other tree is joined with that in the next
 	// round.
-	var root *chunk
+	var root *Chunk
 	link := &root
 	for a != nil && b != nil {
 		if a.priority >= b.priority {

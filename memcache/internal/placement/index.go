@@ -1,6 +1,10 @@
-package memcache
+package placement
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
+)
 
 // index is the set of free chunks of one stream, pool and kind, in PyTorch's order: by size, then by address. Every hit
 // takes the first one that is large enough, and every free enters one.
@@ -16,25 +20,25 @@ import "math/bits"
 // which is never given back. The shard's lock guards it.
 type index struct {
 	words []uint64            // a bit for each size that has a chunk
-	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: shards share no cache line
+	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: arenas share no cache line
 	trees []*[64]tree         // for each word, made when it is needed
 	large tree
 	len   int
 }
 
 const (
-	indexedSizes = largeSegment/minBlock + 1 // that have a tree of their own
+	indexedSizes = sizes.LargeSegment/sizes.MinBlock + 1 // that have a tree of their own
 	indexedWords = (indexedSizes + 63) / 64
 	indexedTops  = (indexedWords + 63) / 64
 )
 
 // treeOf returns the tree of a size, and its number; -1 for the one of larger sizes.
 func (x *index) treeOf(size int64) (*tree, int) {
-	if size >= indexedSizes*minBlock { // in bytes: the number may be more than an int holds
+	if size >= indexedSizes*sizes.MinBlock { // in bytes: the number may be more than an int holds
 		return &x.large, -1
 	}
 	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
-	n := int(size / minBlock)
+	n := int(size / sizes.MinBlock)
 	if x.words == nil {
 		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)
 	}
@@ -47,7 +51,7 @@ func (x *index) treeOf(size int64) (*tree, int) {
 }
 
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
-func (x *index) insert(m *chunk) {
+func (x *index) insert(m *Chunk) {
 	t, n := x.treeOf(m.size)
 	if t.root == nil { // the usual case, without a call
 		m.left, m.right, m.indexed = nil, nil, true
@@ -63,7 +67,7 @@ func (x *index) insert(m *chunk) {
 }
 
 // remove takes out a chunk that is in the set.
-func (x *index) remove(m *chunk) {
+func (x *index) remove(m *Chunk) {
 	t, n := x.treeOf(m.size)
 	if t.root == m && m.left == nil && m.right == nil {
 		t.root, m.indexed = nil, false
@@ -79,12 +83,12 @@ func (x *index) remove(m *chunk) {
 }
 
 // atLeast returns the first chunk with at least size bytes, or nil.
-func (x *index) atLeast(size int64) *chunk {
-	if size > largeSegment {
+func (x *index) atLeast(size int64) *Chunk {
+	if size > sizes.LargeSegment {
 		return x.large.atLeast(size)
 	}
 	// The tree that is found is not empty: its first chunk has the lowest address.
-	if n := x.next(int((size + minBlock - 1) / minBlock)); n >= 0 {
+	if n := x.next(int((size + sizes.MinBlock - 1) / sizes.MinBlock)); n >= 0 {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {
 			m = m.left
@@ -95,16 +99,16 @@ func (x *index) atLeast(size int64) *chunk {
 }
 
 // after returns the chunk after m in the order of the index, or nil.
-func (x *index) after(m *chunk) *chunk {
+func (x *index) after(m *Chunk) *Chunk {
 	t, n := x.treeOf(m.size)
 	if next := t.after(m); next != nil || n < 0 {
 		return next
 	}
-	return x.atLeast(m.size + minBlock)
+	return x.atLeast(m.size + sizes.MinBlock)
 }
 
 // before returns the chunk before m, or the last one if m is nil, or nil.
-func (x *index) before(m *chunk) *chunk {
+func (x *index) before(m *Chunk) *Chunk {
 	n := indexedSizes
 	if m == nil {
 		if last := x.large.before(nil); last != nil {
@@ -127,7 +131,7 @@ func (x *index) before(m *chunk) *chunk {
 }
 
 // each calls yield with every chunk in order. yield must not change the index.
-func (x *index) each(yield func(*chunk)) {
+func (x *index) each(yield func(*Chunk)) {
 	for n := x.next(0); n >= 0; n = x.next(n + 1) {
 		walk(x.trees[n/64][n%64].root, yield)
 	}
@@ -135,7 +139,7 @@ func (x *index) each(yield func(*chunk)) {
 }
 
 // walk calls yield with every chunk of a tree in order.
-func walk(m *chunk, yield func(*chunk)) {
+func walk(m *Chunk, yield func(*Chunk)) {
 	if m != nil {
 		walk(m.left, yield)
 		yield(m)

@@ -1,0 +1,100 @@
+package memcache
+
+import (
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
+// handout is what the cache knows of a block that a caller has, or that is pending: freed, and waiting for recorded streams.
+// Its chunk, which is in use meanwhile, names it as its Tag; afterwards the Tag is the label alone.
+//
+// It is guarded by the lock of its shard, but for the fields that say otherwise. A Block keeps a pointer to its handout and
+// the serial number. One that is over is kept for the next request of the shard, and is never given to another: so a Block
+// that was freed long ago may look at it safely, finds another serial number there, and says that it was freed. That costs
+// no table of live blocks, no reference count and no allocation by Go on a hit.
+//
+// A pending handout belongs to nobody but its events: whoever has seen the last one complete may look at it without a lock.
+type handout struct {
+	serial     uint64 // 0 if no caller has the block
+	lastSerial uint64 // of a pending one
+	chunk      *placement.Chunk
+	shard      *shard // never changes
+	label      *Label
+	born       uint64 // the shard's epoch at the hand-out: see peakLog
+	scope      *Scope // the innermost one that the block was charged to, or nil
+
+	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are being recorded.
+	eventsLeft int32
+	recording  bool
+
+	pending bool
+
+	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
+	uses  []device.Stream
+	stack []uintptr // with the history's stacks
+
+	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
+
+	next *handout // the next one that is unused, or whose last event is complete
+}
+
+// newHandout returns an unused one. s.mu is held.
+func (s *shard) newHandout() *handout {
+	if s.unusedHandouts == nil {
+		// Several at a time, so that those of two shards share no cache line.
+		fresh := make([]handout, 16)
+		for i := range fresh {
+			fresh[i].shard, fresh[i].next = s, s.unusedHandouts
+			s.unusedHandouts = &fresh[i]
+		}
+	}
+	h := s.unusedHandouts
+	s.unusedHandouts, h.next = h.next, nil
+	return h
+}
+
+// recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
+func (s *shard) recycle(h *handout) {
+	h.chunk, h.label, h.pending = nil, nil, false
+	h.next, s.unusedHandouts = s.unusedHandouts, h
+}
+
+// handoutOf is who has a chunk, or waits for streams to be done with it; else nil.
+func handoutOf(m *placement.Chunk) *handout {
+	h, _ := m.Tag.(*handout)
+	return h
+}
+
+// labelOf is the label of a chunk's present or earlier hand-out.
+func labelOf(m *placement.Chunk) Label {
+	if h := handoutOf(m); h != nil {
+		return h.label.value()
+	}
+	l, _ := m.Tag.(*Label)
+	return l.value()
+}
+
+// eachLive calls f for every block in use. s.mu is held.
+func (s *shard) eachLive(f func(*handout)) {
+	for seg := range s.arena.Segments() {
+		for m := seg.First(); m != nil; m = m.Next() {
+			if h := handoutOf(m); h != nil && h.serial != 0 {
+				f(h)
+			}
+		}
+	}
+}
+
+// checkLive says why b is not in use, if it is not. s.mu, of the shard that handed it out, is held.
+func (s *shard) checkLive(b Block) error {
+	if s.retired { // and not locked by Close
+		return ErrFreed
+	}
+	if s.cache.closed {
+		return ErrClosed
+	}
+	if b.handout.serial != b.serial {
+		return ErrFreed
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package placement
+
+import (
+	"iter"
+	"maps"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Arena is the memory of one stream. Nothing in it is guarded: whoever calls a method has the arena alone.
+type Arena struct {
+	rules    *Rules
+	stream   uint64
+	orphans  bool
+	own      lists // of the default pool
+	private  map[*Pool]*lists
+	segments map[device.Ptr]*Segment
+	unused   *Chunk // linked by next; see newChunk
+}
+
+// Init readies the arena of a stream, or empties it. It must not be copied afterwards. One of orphans has segments of streams that are
+// closed: they keep the IDs that they had.
+func (a *Arena) Init(rules *Rules, stream uint64, orphans bool) {
+	*a = Arena{rules: rules, stream: stream, orphans: orphans, segments: make(map[device.Ptr]*Segment)}
+	a.own.init(nil)
+}
+
+// Len is the number of segments.
+func (a *Arena) Len() int { return len(a.segments) }
+
+// Segments are the segments, in no order.
+func (a *Arena) Segments() iter.Seq[*Segment] { return maps.Values(a.segments) }
+
+// Pools are the private pools of which the arena has segments, in no order.
+func (a *Arena) Pools() iter.Seq[*Pool] { return maps.Keys(a.private) }
+
+// NewSegment adds memory from the driver. Its chunk is taken out: HandOut or PutBack is next.
+func (a *Arena) NewSegment(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
+	m := a.newChunk()
+	m.segment = &Segment{ptr: p, bytes: bytes, first: m, kind: k}
+	m.ptr, m.size, m.kind = p, bytes, k
+	a.add(m.segment, pool)
+	return m
+}
+
+// add makes a segment, whose chunks are in no set, the arena's.
+func (a *Arena) add(seg *Segment, p *Pool) {
+	l := a.listsFor(p)
+	if l == nil {
+		l = new(lists)
+		l.init(p)
+		if a.private == nil {
+			a.private = make(map[*Pool]*lists)
+		}
+		a.private[p] = l
+	}
+	l.segments++
+	seg.lists, seg.free, seg.unmapped = l, &l.free[seg.kind], &l.unmapped[seg.kind]
+	if !a.orphans {
+		seg.stream = a.stream
+	}
+	a.segments[seg.ptr] = seg
+}
+
+// Remove forgets a segment of one chunk, which is taken out or unmapped: the driver has its memory.
+func (a *Arena) Remove(seg *Segment) {
+	m := seg.first
+	if m.unmapped {
+		seg.unmapped.remove(m)
+	}
+	a.drop(seg)
+	a.recycle(m)
+}
+
+// drop undoes add.
+func (a *Arena) drop(seg *Segment) {
+	delete(a.segments, seg.ptr)
+	l := seg.lists
+	seg.lists, seg.free, seg.unmapped = nil, nil, nil // unused chunks may still name the segment
+	if l.segments--; l.segments == 0 && l.pool != nil {
+		delete(a.private, l.pool)
+	}
+}
+
+// listsFor returns the lists of a pool, or nil if the arena has no segment of it.
+func (a *Arena) listsFor(p *Pool) *lists {
+	if p == nil {
+		return &a.own
+	}
+	return a.private[p]
+}
+
+// MoveFree gives the segments of which nothing is in use or taken out to another arena, as they are, each in its pool.
+func (a *Arena) MoveFree(into *Arena) {
+	for _, seg := range a.segments {
+		if !seg.allFree() {
+			continue
+		}
+		// The chunks leave the sets of the one arena before the segment changes its lists, and enter the other's after.
+		for m := seg.first; m != nil; m = m.next {
+			seg.setFor(m).remove(m)
+		}
+		pool := seg.lists.pool
+		a.drop(seg)
+		into.add(seg, pool)
+		for m := seg.first; m != nil; m = m.next {
+			if into.orphans {
+				m = a.copyTo(m, into)
+			}
+			seg.setFor(m).insert(m)
+		}
+	}
+	// Chunks are made several at a time, and one keeps the others alive: who has it may have them all.
+	for m := a.unused; m != nil && len(a.segments) == 0 && !into.orphans; m = a.unused {
+		a.unused = m.next
+		into.recycle(m)
+	}
+}
+
+// copyTo replaces the free chunk m, which is in no set, by a copy among the chunks of another arena. Of each closed stream one
+// that stayed would keep some for nothing, for as long as its segment is kept: an arena of orphans makes no use of them.
+func (a *Arena) copyTo(m *Chunk, into *Arena) *Chunk {
+	n := into.newChunk()
+	*n = *m
+	n.Tag = nil
+	if n.prev != nil {
+		n.prev.next = n
+	} else {
+		n.segment.first = n
+	}
+	if n.next != nil {
+		n.next.prev = n
+	}
+	a.recycle(m)
+	return n
+}
+
+// newChunk returns an unused chunk, which the caller links into a segment.
+func (a *Arena) newChunk() *Chunk {
+	if a.unused == nil {
+		// Several at a time, so that chunks of two arenas share no cache line.
+		fresh := make([]Chunk, 16)
+		for i := range fresh {
+			a.recycle(&fresh[i])
+		}
+	}
+	m := a.unused
+	a.unused, m.next = m.next, nil
+	m.Requested, m.freeSince, m.unmapped = 0, 0, false
+	return m
+}
+
+// recycle keeps a chunk that describes no memory any more.
+func (a *Arena) recycle(m *Chunk) {
+	m.Tag, m.segment, m.prev, m.used = nil, nil, nil, false
+	m.next = a.unused
+	a.unused = m
+}
+
+// newPart returns a chunk for a part of m's memory; the caller links it in and takes that part off m.
+func (a *Arena) newPart(m *Chunk, p device.Ptr, size int64) *Chunk {
+	n := a.newChunk()
+	n.segment, n.ptr, n.size, n.kind = m.segment, p, size, m.kind
+	return n
+}

@@ -1,0 +1,35 @@
+package placement
+
+// Pool names a private pool. Its segments serve no requests but its own.
+type Pool struct {
+	ID [2]uint64
+	// NoSplit hands out whole free chunks and segments only.
+	NoSplit bool
+	// Released pools serve no requests any more: what they have free may go back to the driver.
+	Released bool
+}
+
+// lists are the chunks of one stream and one pool that are not in use, by Kind. An arena has them for the default pool, and
+// for each private pool that it has a segment of; each segment names the ones that its chunks belong to, so that a free
+// looks nothing up.
+type lists struct {
+	pool     *Pool // nil: the default pool
+	free     [2]index
+	unmapped [2]tree // parts of expandable segments without memory, by address
+	segments int     // whose chunks belong here; with the last one the lists of a private pool go
+}
+
+// init readies the lists of a pool, nil for the default one; they must not be copied afterwards, since segments point into
+// them.
+func (l *lists) init(p *Pool) {
+	l.pool = p
+	l.unmapped[Small].byAddress, l.unmapped[Large].byAddress = true, true
+}
+
+// bytes is the sum of the free chunks.
+func (l *lists) bytes() (sum int64) {
+	for k := range l.free {
+		l.free[k].each(func(m *Chunk) { sum += m.size })
+	}
+	return sum
+}
