@@ -9,6 +9,19 @@ import (
 
 // check tells whether the tensors can be used by an operation of rt.
 func (rt *Runtime) check(op string, ts ...*Tensor) error {
+	if err := rt.checkOwn(op, ts...); err != nil {
+		return err
+	}
+	for _, t := range ts {
+		if t.Offloaded() {
+			return fmt.Errorf("tensor: %s: %w: %v: Fetch it first", op, ErrOffloaded, t)
+		}
+	}
+	return nil
+}
+
+// checkOwn tells whether the tensors are rt's, wherever their memory is.
+func (rt *Runtime) checkOwn(op string, ts ...*Tensor) error {
 	if rt.closed.Load() {
 		return fmt.Errorf("tensor: %s: %w", op, ErrClosed)
 	}
