@@ -37,6 +37,8 @@
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{MaxBytes: 4 << 30})
 //	model := autograd.Sequential{autograd.Offloaded(first, off), autograd.Offloaded(second, off), last}
 //
+// An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0).
+//
 // Gradients of parameters add up over several tapes until ZeroGrad, which frees them. A gradient of a value that was
 // overwritten after the forward pass, such as a parameter by the step of another tape's optimiser, is refused; see
 // [ErrStale].

@@ -1,8 +1,10 @@
 package tensor
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -50,21 +52,6 @@ func (r *offloadRig) offload(x *Tensor) {
 	require.NoError(r.t, err)
 	require.True(r.t, away)
 	require.True(r.t, x.Offloaded())
-}
-
-// stuck says that a stream waits for what the test holds.
-func stuck(t *testing.T, s device.Stream) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, s.Synchronize(ctx), context.DeadlineExceeded, "it waits for nothing")
-}
-
-func idle(t *testing.T, s device.Stream) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	require.NoError(t, s.Synchronize(ctx))
 }
 
 // TestOffloadAndBack: elements, versions, labels and views are as before, and the memory was free meanwhile.
@@ -117,118 +104,6 @@ func TestOffloadAndBack(t *testing.T) {
 	require.Equal(t, x.Bytes(), r.pool.Stats().ActiveBytes.Current)
 	require.NoError(t, x.Release())
 	require.NoError(t, v.Release())
-}
-
-// TestOffloadCopiesAfterTheKernelThatWrites: the copy to the host waits for the runtime's stream.
-func TestOffloadCopiesAfterTheKernelThatWrites(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x := put(r.rig, ramp(0))
-	release := cisterntest.Hold(t, r.stream)
-	require.NoError(t, r.MulScalarInPlace(r.ctx, x, 2))
-	r.offload(x)
-	stuck(t, r.out)
-	release()
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	require.Equal(t, float32(8190), get[float32](r.rig, x, nil)[4095])
-	require.NoError(t, x.Release())
-}
-
-// TestOffloadedMemoryIsFreeAfterTheCopy: not before, and without a wait of the host.
-func TestOffloadedMemoryIsFreeAfterTheCopy(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x := put(r.rig, ramp(0))
-	at := x.Block().Ptr()
-	release := cisterntest.Hold(t, r.out)
-	r.offload(x)
-	y := put(r.rig, ramp(5000)) // would overwrite it
-	require.NotEqual(t, at, y.Block().Ptr(), "memory that is being copied")
-	idle(t, r.stream)
-	release()
-	idle(t, r.out)
-	z := put(r.rig, ramp(7000))
-	require.Equal(t, at, z.Block().Ptr(), "the memory is free")
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
-	for _, t := range []*Tensor{x, y, z} {
-		require.NoError(r.t, t.Release())
-	}
-}
-
-// TestOffloadFetchesAfterTheMemorysLastUse: a block that the runtime's stream has still to read is not overwritten.
-func TestOffloadFetchesAfterTheMemorysLastUse(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x, z := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
-	r.offload(x)
-	idle(t, r.out)
-	w := put(r.rig, ramp(1)) // in the memory that x had
-	at := z.Block().Ptr()
-	release := cisterntest.Hold(t, r.stream)
-	y, err := r.MulScalar(r.ctx, z, 1)
-	require.NoError(t, err)
-	require.NoError(t, z.Release())
-	require.NoError(t, r.o.Prefetch(r.ctx, x))
-	stuck(t, r.in)
-	release()
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	require.Equal(t, at, x.Block().Ptr(), "the memory that z had")
-	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
-	require.Equal(t, ramp(5000), get[float32](r.rig, y, nil))
-	for _, t := range []*Tensor{x, y, w} {
-		require.NoError(r.t, t.Release())
-	}
-}
-
-// TestOffloadUsesAfterTheCopyBack: what is computed from fetched memory waits for the copy, on the device.
-func TestOffloadUsesAfterTheCopyBack(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x := put(r.rig, ramp(0))
-	r.offload(x)
-	release := cisterntest.Hold(t, r.in)
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	y, err := r.MulScalar(r.ctx, x, 3)
-	require.NoError(t, err)
-	stuck(t, r.stream)
-	release()
-	require.Equal(t, float32(3*4095), get[float32](r.rig, y, nil)[4095])
-	require.NoError(t, x.Release())
-	require.NoError(t, y.Release())
-}
-
-// TestOffloadCopiesBesideKernels: both copies end while a kernel runs that was queued behind them.
-func TestOffloadCopiesBesideKernels(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x := put(r.rig, ramp(0))
-	r.offload(x)
-	release := cisterntest.Hold(t, r.stream)
-	idle(t, r.out)
-	release()
-	require.NoError(t, r.o.Prefetch(r.ctx, x))
-	release = cisterntest.Hold(t, r.stream)
-	idle(t, r.in)
-	stuck(t, r.stream)
-	release()
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
-	require.NoError(t, x.Release())
-}
-
-// TestOffloadReusesPinnedMemoryThatIsInFlight: the copy that writes the buffer waits for the one that reads it, on the device.
-func TestOffloadReusesPinnedMemoryThatIsInFlight(t *testing.T) {
-	r := newOffloadRig(t, OffloadConfig{})
-	x, y := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
-	r.offload(x)
-	release := cisterntest.Hold(t, r.in)
-	require.NoError(t, r.o.Fetch(r.ctx, x))
-	idleBefore := r.pool.Stats().HostAllocs
-	r.offload(y)
-	require.Equal(t, idleBefore, r.pool.Stats().HostAllocs, "no more pinned memory")
-	stuck(t, r.out)
-	release()
-	require.NoError(t, r.o.Fetch(r.ctx, y))
-	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
-	require.Equal(t, ramp(5000), get[float32](r.rig, y, nil))
-	require.NoError(t, x.Release())
-	require.NoError(t, y.Release())
 }
 
 // TestOffloadWithinABudget: what finds no pinned memory stays, the limit is never passed, and sizes that nobody needs any more make room.
@@ -451,6 +326,35 @@ func TestOffloadRefuses(t *testing.T) {
 	require.NoError(t, errors.Join(x.Release(), borrowed.Release(), block.Free()))
 	_, err = r.o.Offload(r.ctx, x)
 	require.ErrorIs(t, err, ErrReleased)
+}
+
+// TestOffloadedTensorsAreStreamed from and to the host's memory, whatever copies are on their way.
+func TestOffloadedTensorsAreStreamed(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x := put(r.rig, ramp(0))
+	v, err := r.Rows(r.ctx, x, 1000, 3000)
+	require.NoError(t, err)
+	holdOut := cisterntest.Hold(t, r.out)
+	r.offload(x)
+	time.AfterFunc(time.Millisecond, holdOut)
+	var w bytes.Buffer
+	require.NoError(t, WriteBytes(r.ctx, v, &w))
+	require.Equal(t, bytesOf(ramp(0)[1000:3000]), w.Bytes())
+	allocated, version := r.cache.MemoryAllocated(), x.Version()
+	require.NoError(t, r.o.Prefetch(r.ctx, x))
+	require.NoError(t, ReadBytes(r.ctx, v, bytes.NewReader(bytesOf(ramp(-7)[:2000]))))
+	require.Equal(t, allocated, r.cache.MemoryAllocated(), "what was on its way is old")
+	require.Greater(t, x.Version(), version)
+	require.ErrorIs(t, ReadBytes(r.ctx, x, bytes.NewReader(w.Bytes()[:0])), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, ReadBytes(nil, x, &w), ErrInvalid) //nolint:staticcheck // what a program may do by mistake
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	want := ramp(0)
+	copy(want[1000:], ramp(-7)[:2000])
+	require.Equal(t, want, get[float32](r.rig, x, nil))
+	r.offload(x)
+	require.NoError(t, errors.Join(x.Release(), v.Release()))
+	require.ErrorIs(t, WriteBytes(r.ctx, v, &w), ErrReleased)
+	require.ErrorIs(t, ReadBytes(r.ctx, v, &w), ErrReleased)
 }
 
 // TestOffloaderClose: what is offloaded then can be released, and the runtime's Close ends what the program has not.
