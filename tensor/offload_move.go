@@ -214,7 +214,7 @@ func (o *Offloader) check(ctx context.Context, call string, t *Tensor) error {
 	if closed {
 		return fmt.Errorf("tensor: %s: the offloader is closed: %w", call, ErrClosed)
 	}
-	if err := o.rt.checkOwn(call, t); err != nil {
+	if err := o.rt.checkOwn(call, true, t); err != nil {
 		return err
 	}
 	if a := t.store.away.Load(); a != nil && a.by != o {
