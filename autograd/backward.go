@@ -58,6 +58,7 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 	}
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads)})
+	t.mark(&t.nodes[len(t.nodes)-1])
 	return out
 }
 
@@ -173,6 +174,9 @@ func (t *Tape) steps(from int) {
 				return
 			}
 			t.setModule(n.module)
+			if t.offload != nil && !t.bringBack(n, i) {
+				return
+			}
 			n.back(n, g)
 		}
 		n.abandon()

@@ -214,9 +214,9 @@ func (c *checkpoint) hold() (end func()) {
 
 // Checkpointed is a layer that keeps none of its activations for Backward, and computes them again there: see [Tape.Checkpoint].
 // Its parameters and buffers are l's, by the same names.
-func Checkpointed(l Layer) Layer { return checkpointed{l} }
+func Checkpointed(l Layer) Layer { return checkpointed{wrapped{l}} }
 
-type checkpointed struct{ Layer }
+type checkpointed struct{ wrapped }
 
 // Forward is the layer's, in a checkpoint.
 func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
@@ -226,20 +226,4 @@ func (l checkpointed) Forward(t *Tape, x *Variable) *Variable {
 		return t.inert()
 	}
 	return t.Checkpoint(func() *Variable { return l.Layer.Forward(t, x) })
-}
-
-// Parameters are the layer's.
-func (l checkpointed) Parameters() Parameters {
-	if l.Layer == nil {
-		return nil
-	}
-	return l.Layer.Parameters()
-}
-
-// Buffers are the layer's.
-func (l checkpointed) Buffers() []NamedTensor {
-	if b, ok := l.Layer.(Buffered); ok {
-		return b.Buffers()
-	}
-	return nil
 }

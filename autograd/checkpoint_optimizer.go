@@ -119,6 +119,9 @@ func (s *optimizerState) restore(ctx context.Context, r optimizerRecord) (all []
 			}
 			s.state[i] = append(s.state[i], t)
 		}
+		if err := s.park(ctx, []int{i}); err != nil {
+			return nil, err
+		}
 		s.steps[i], s.filled[i] = r.Steps[i], n > 0
 		for k, t := range s.state[i] {
 			all = append(all, NamedTensor{s.slotName(i, k), t})

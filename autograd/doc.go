@@ -31,6 +31,14 @@
 // read later with [Variable.Keep]. [NoGrad] is for
 // evaluation: an operation frees what it has read, unless the program keeps it.
 //
+// Where that is too much, a [Tape.Checkpoint] computes a part's values again in the backward pass, and a [Tape.Offload] moves them to
+// pinned host memory until then; layers are [Checkpointed] and [Offloaded]:
+//
+//	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{MaxBytes: 4 << 30})
+//	model := autograd.Sequential{autograd.Offloaded(first, off), autograd.Offloaded(second, off), last}
+//
+// An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0).
+//
 // Gradients of parameters add up over several tapes until ZeroGrad, which frees them. A gradient of a value that was
 // overwritten after the forward pass, such as a parameter by the step of another tape's optimiser, is refused; see
 // [ErrStale].

@@ -92,6 +92,7 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	t.push(name, out, inputs, c.keep(out), func(n *node, g *tensor.Tensor) { c.backward(n, g, backward) })
 	if len(t.nodes) > before {
 		t.nodes[before].call = c
+		t.mark(&t.nodes[before])
 	}
 	return out
 }

@@ -43,6 +43,7 @@ type optimizerState struct {
 	// may be wanted later.
 	slots func(g int) (all []slot, wanted int)
 
+	offload stateOffload
 	pending []int   // of due
 	unused  float64 // the learning rate of an optimiser that could not be made
 }
@@ -119,6 +120,9 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 			}
 			s.state[i] = append(s.state[i], t)
 		}
+		if err := s.park(ctx, []int{i}); err != nil {
+			return fmt.Errorf("autograd: %w", err)
+		}
 	}
 	return nil
 }
@@ -161,15 +165,26 @@ func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update
 	if err != nil || len(due) == 0 {
 		return err
 	}
+	if s.offload.by != nil {
+		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update, run) })
+	}
+	if err := stepPiece(ctx, s, due, updates, update, run); err != nil {
+		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
+	}
+	return nil
+}
+
+// stepPiece is stepAll for some of the parameters that are due.
+func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
 	*updates = (*updates)[:0]
-	for _, i := range due {
+	for _, i := range piece {
 		*updates = append(*updates, update(i))
 	}
 	defer clear(*updates) // the gradients are not the optimiser's to keep
 	if err := run(s.rt, ctx, *updates); err != nil {
-		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
+		return err
 	}
-	for _, i := range due {
+	for _, i := range piece {
 		s.steps[i]++
 		_, wanted := s.slots(s.of[i])
 		s.filled[i] = s.filled[i] || wanted > 0

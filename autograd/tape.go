@@ -30,6 +30,7 @@ type Tape struct {
 
 	checkpoint  *checkpoint // that the program is in; nil: none
 	recomputing bool        // what a checkpoint did not keep
+	offload     *offload    // nil: the program has not called Offload
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base

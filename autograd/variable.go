@@ -227,14 +227,21 @@ func (v *Variable) drop() {
 		return
 	}
 	v.users--
-	if v.users == 0 {
+	switch {
+	case v.users == 0:
 		v.tape.free(v.value)
+	case v.tape.offload != nil:
+		v.tape.dropped(v.value, tensor.MemoryOf(v.value))
 	}
 }
 
 // free releases a tensor of the tape's.
 func (t *Tape) free(x *tensor.Tensor) {
+	m := tensor.MemoryOf(x)
 	if err := x.ReleaseContext(t.ctx); err != nil {
 		t.fail("release", err)
+	}
+	if t.offload != nil {
+		t.dropped(nil, m)
 	}
 }

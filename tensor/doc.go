@@ -31,6 +31,8 @@
 // them. A tensor that is dropped without Release is reclaimed when the garbage collector finds it, or when an
 // allocation fails; [OnLeak] tells where it was made. [Runtime.Close] reports those that are still live.
 //
+// An [Offloader] moves the memory of tensors that nobody needs for a while to pinned host memory, and back, on copy streams.
+//
 // # Accuracy
 //
 // Additions, products, quotients and square roots are those of IEEE 754. Exponentials and the like, sums, means,

@@ -14,6 +14,8 @@ var (
 	ErrDtype = errors.New("wrong dtype")
 	// ErrReleased: the tensor was released.
 	ErrReleased = errors.New("tensor was released")
+	// ErrOffloaded: the tensor's memory is on the host; [Offloader.Fetch] brings it back.
+	ErrOffloaded = errors.New("tensor is offloaded")
 	// ErrRuntime: the tensor belongs to another runtime.
 	ErrRuntime = errors.New("tensor of another runtime")
 	// ErrInvalid: an argument other than a shape or dtype is wrong; it is [device.ErrInvalid].

@@ -144,7 +144,7 @@ func (l *handles) close() error {
 	var n, bytes int64
 	where := ""
 	for _, h := range l.all(func(*handle) bool { return true }) {
-		label := h.store.block.Label()
+		label := h.store.label()
 		freed, err := h.release(context.Background())
 		if err != nil {
 			errs = append(errs, err)

@@ -9,6 +9,11 @@ import (
 
 // check tells whether the tensors can be used by an operation of rt.
 func (rt *Runtime) check(op string, ts ...*Tensor) error {
+	return rt.checkOwn(op, false, ts...)
+}
+
+// checkOwn tells whether the tensors are rt's and, unless anywhere is true, on the device.
+func (rt *Runtime) checkOwn(op string, anywhere bool, ts ...*Tensor) error {
 	if rt.closed.Load() {
 		return fmt.Errorf("tensor: %s: %w", op, ErrClosed)
 	}
@@ -21,6 +26,8 @@ func (rt *Runtime) check(op string, ts ...*Tensor) error {
 				op, ErrRuntime, t.rt.stream.ID(), t.rt.stream.Device().Name(), rt.stream.ID(), rt.stream.Device().Name())
 		case t.Released():
 			return fmt.Errorf("tensor: %s: %w: %v", op, ErrReleased, t)
+		case !anywhere && t.store.away.Load() != nil:
+			return fmt.Errorf("tensor: %s: %w: %v: Fetch it first", op, ErrOffloaded, t)
 		}
 	}
 	return nil

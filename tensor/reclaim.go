@@ -128,7 +128,7 @@ func (h *handle) died() {
 // first: a block that was freed has no label.
 func (h *handle) reclaim() (leak Leak, ok bool) {
 	if h.rt.onLeak != nil {
-		leak = Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.block.Label(), Stack: h.made}
+		leak = Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.label(), Stack: h.made}
 	}
 	ok, err := h.release(context.Background())
 	h.rt.parked.add(err)

@@ -30,6 +30,7 @@ type Runtime struct {
 	visible device.HostVisible // the device, if its kernels are Go functions
 
 	live   handles
+	moving offloaders
 	faults faultWord
 	gc     reclaimer
 
@@ -88,7 +89,7 @@ func (rt *Runtime) Pool() *transfer.Pool { return rt.pool }
 func (rt *Runtime) Stream() device.Stream { return rt.stream }
 
 // Live returns the number of tensors that own memory and are neither released nor found dead, and the bytes
-// that they hold; tensors that share memory count it once each.
+// that they hold, on the device or offloaded; tensors that share memory count it once each.
 func (rt *Runtime) Live() (tensors int, bytes int64) { return rt.live.count() }
 
 // Synchronize waits until everything queued on the runtime's stream is done. It returns the device's sticky
@@ -119,7 +120,7 @@ func (rt *Runtime) Close() error {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
-		rt.closeErr = errors.Join(faults, rt.live.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
+		rt.closeErr = errors.Join(faults, rt.live.close(), rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }

@@ -13,19 +13,21 @@ type storage struct {
 	block    memcache.Block
 	host     []byte // of the block, where the host's kernels can touch it; nil: look it up
 	borrowed bool   // somebody else frees the block
+	bytes    int64  // of the block that are used
 	refs     atomic.Int32
-	version  atomic.Uint64 // the writes in place
+	version  atomic.Uint64             // the writes in place
+	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
 }
 
 func newStorage(b memcache.Block, borrowed bool) *storage {
 	s := new(storage)
-	s.init(b, borrowed)
+	s.init(b, b.Size(), borrowed)
 	return s
 }
 
-// init makes s the memory of b, with one reference.
-func (s *storage) init(b memcache.Block, borrowed bool) {
-	s.block, s.borrowed = b, borrowed
+// init makes s the memory of b, of which bytes bytes are used, with one reference.
+func (s *storage) init(b memcache.Block, bytes int64, borrowed bool) {
+	s.block, s.bytes, s.borrowed = b, bytes, borrowed
 	s.refs.Store(1)
 }
 
@@ -46,5 +48,36 @@ func (s *storage) release(ctx context.Context) error {
 	if s.refs.Add(-1) != 0 || s.borrowed {
 		return nil
 	}
+	if a := s.away.Load(); a != nil {
+		return a.release(ctx, s.bytes)
+	}
 	return s.block.FreeContext(ctx)
+}
+
+// label says what the memory is for, wherever it is.
+func (s *storage) label() memcache.Label {
+	if a := s.away.Load(); a != nil {
+		return a.label
+	}
+	return s.block.Label()
+}
+
+// Memory tells which memory a tensor has: tensors that share it have the same one, on the device or offloaded, and others another one, as
+// long as somebody holds the Memory, which does not keep what it names from being freed.
+type Memory struct{ storage *storage }
+
+// MemoryOf is t's; the zero Memory for nil.
+func MemoryOf(t *Tensor) Memory {
+	if t.none() {
+		return Memory{}
+	}
+	return Memory{t.store}
+}
+
+// Tensors is how many unreleased tensors share the memory.
+func (m Memory) Tensors() int {
+	if m.storage == nil {
+		return 0
+	}
+	return int(max(0, m.storage.refs.Load()))
 }

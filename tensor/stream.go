@@ -15,17 +15,26 @@ const streamBytes = 1 << 20
 // ReadBytes overwrites t with the next [Tensor.Bytes] bytes of r: its elements, row-major, in the order of bytes of the machine. They
 // go from r to pinned memory and from there to the device, a piece at a time. The last copy is queued on the runtime's stream when
 // ReadBytes returns. After an error, io.ErrUnexpectedEOF where r has too little, a part of t may be overwritten.
+//
+// What is offloaded ([Offloader]) is read where it is, on the host.
 func ReadBytes(ctx context.Context, t *Tensor, r io.Reader) error {
+	if t.Offloaded() {
+		host, err := onHost(ctx, "ReadBytes", t, true)
+		if err != nil {
+			return err
+		}
+		if err := readFull(r, host); err != nil {
+			return t.offloadError("ReadBytes", err)
+		}
+		return nil
+	}
 	return stream("ReadBytes", t, func(in *Tensor) error {
 		in.overwritten()
 		return in.pieces(ctx, func(b transfer.Buffer, at, n int64) error {
 			if err := b.Wait(ctx); err != nil {
 				return err
 			}
-			if _, err := io.ReadFull(r, b.Bytes()[:n]); err != nil {
-				if errors.Is(err, io.EOF) {
-					err = io.ErrUnexpectedEOF
-				}
+			if err := readFull(r, b.Bytes()[:n]); err != nil {
 				return err
 			}
 			_, err := t.rt.pool.H2D(ctx, t.rt.stream, t.store.block, t.offset+at, b, 0, n)
@@ -34,9 +43,32 @@ func ReadBytes(ctx context.Context, t *Tensor, r io.Reader) error {
 	})
 }
 
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // WriteBytes waits for t and writes its elements to w as ReadBytes reads them: a piece is on its way while the one before is written.
 // It also returns what kernels found wrong in their data since the last read ([ErrLabel]).
+//
+// What is offloaded ([Offloader]) is written from where it is, on the host.
 func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
+	if t.Offloaded() {
+		if err := t.rt.checkFaults(ctx, "WriteBytes"); err != nil {
+			return err
+		}
+		host, err := onHost(ctx, "WriteBytes", t, false)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(host); err != nil {
+			return t.offloadError("WriteBytes", err)
+		}
+		return nil
+	}
 	return stream("WriteBytes", t, func(*Tensor) error {
 		if err := t.rt.checkFaults(ctx, "WriteBytes"); err != nil {
 			return err

@@ -29,7 +29,7 @@ func (t *Tensor) none() bool { return t == nil || t.handle == nil }
 // newTensor makes a tensor of a block, which it takes over, whatever happens.
 func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Block, dtype Dtype, shape Shape) (*Tensor, error) {
 	h := rt.newHandle(dtype, shape)
-	h.own.init(block, false)
+	h.own.init(block, h.bytes, false)
 	h.own.host = rt.hostBytes(block)
 	return h.newTensor(ctx, op, &h.own, 0)
 }
@@ -82,7 +82,7 @@ func (t *Tensor) Label() memcache.Label {
 	if t.Released() {
 		return memcache.Label{}
 	}
-	return t.store.block.Label()
+	return t.store.label()
 }
 
 // SetLabel changes what the tensor's memory is for ([memcache.Block.SetLabel]): whoever makes a tensor may not know. That of
@@ -90,6 +90,10 @@ func (t *Tensor) Label() memcache.Label {
 func (t *Tensor) SetLabel(l memcache.Label) error {
 	if t.Released() {
 		return fmt.Errorf("tensor: SetLabel: %w", ErrReleased)
+	}
+	if a := t.store.away.Load(); a != nil {
+		a.label, a.renamed = l, true
+		return nil
 	}
 	if err := t.store.block.SetLabel(l); err != nil {
 		return fmt.Errorf("tensor: SetLabel: %w", err)
@@ -131,7 +135,7 @@ func (t *Tensor) Runtime() *Runtime {
 
 // Block returns the block that holds the elements, which start [Tensor.Offset] bytes into it. It stays the
 // tensor's: it must not be freed, and not be used after Release, nor when the garbage collector may have found the
-// tensor (see runtime.KeepAlive). A tensor without elements has the zero Block.
+// tensor (see runtime.KeepAlive). A tensor without elements has the zero Block, and so has one that is offloaded ([Offloader]).
 func (t *Tensor) Block() memcache.Block {
 	if t.none() {
 		return memcache.Block{}
@@ -149,6 +153,9 @@ func (t *Tensor) Offset() int64 {
 
 // Released reports whether Release was called.
 func (t *Tensor) Released() bool { return t.none() || t.released.Load() }
+
+// Offloaded reports whether an [Offloader] has taken the tensor's memory to the host, and Fetch has not brought it back.
+func (t *Tensor) Offloaded() bool { return !t.none() && t.store.away.Load() != nil }
 
 // Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
 func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.refs.Load() == 1 }
@@ -172,6 +179,9 @@ func (t *Tensor) overwritten() { t.store.version.Add(1) }
 func (t *Tensor) RecordStream(s device.Stream) error {
 	if t.Released() {
 		return fmt.Errorf("tensor: RecordStream: %w", ErrReleased)
+	}
+	if t.Offloaded() {
+		return fmt.Errorf("tensor: RecordStream: %w", ErrOffloaded)
 	}
 	if t.store.block.IsZero() {
 		return nil

@@ -29,7 +29,7 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*
 		return nil, fmt.Errorf("tensor: FromBlock: %w", err)
 	}
 	h := rt.newHandle(dtype, shape)
-	h.own.init(block, true)
+	h.own.init(block, bytes, true)
 	return h.newTensor(context.Background(), "FromBlock", &h.own, 0)
 }
 

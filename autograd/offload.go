@@ -1,0 +1,57 @@
+package autograd
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Offload calls f and returns its result, as [Tape.Frame] does, and moves what its operations save for the backward pass to pinned host memory
+// with o (torch.autograd.graph.save_on_cpu). The device has the memory for something else until Backward, which brings it back on a copy stream, the
+// last values first, a few ahead of their use. Copies run beside the kernels, and nothing waits for them on the host. Gradients are the same to the bit.
+// A layer as a whole is [Offloaded]:
+//
+//	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{})
+//	x = tape.Offload(off, func() *autograd.Variable { return tape.Add(x, block.Forward(tape, x)) })
+//
+// A value moves when the program is done with it: a layer's inner values when the layer releases them, others at the end of f, the result, and
+// what f was given, when it is released later. What the program keeps ([Variable.Keep]), holds until Backward or shares the memory of, parameters,
+// and what is too small or finds no pinned memory ([tensor.OffloadConfig]) stays. What was made last is needed first: offloading the last layers
+// before the loss saves nothing.
+//
+// With a [Tape.Checkpoint] inside, what that has read is offloaded; inside of a checkpoint, which keeps nothing, Offload is a frame, and so it is on a
+// tape of [NoGrad]. In an Offload in an Offload the inner one's offloader counts.
+func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
+	switch {
+	case f == nil:
+		t.fail("Offload", fmt.Errorf("%w: the function is nil", ErrInvalid))
+	case o == nil:
+		t.fail("Offload", fmt.Errorf("%w: the offloader is nil", ErrInvalid))
+	case o.Runtime() != t.rt:
+		t.fail("Offload", fmt.Errorf("%w: the offloader is of another runtime than the tape", ErrInvalid))
+	}
+	if !t.begin("Offload") {
+		return t.inert()
+	}
+	defer t.enterOffload(o)()
+	return t.framed("Offload", f)
+}
+
+// Offloaded is a layer whose activations for Backward are moved to pinned host memory with o: see [Tape.Offload]. Its parameters and buffers
+// are l's, by the same names.
+func Offloaded(l Layer, o *tensor.Offloader) Layer { return offloaded{wrapped{l}, o} }
+
+type offloaded struct {
+	wrapped
+	with *tensor.Offloader
+}
+
+// Forward is the layer's, in an Offload.
+func (l offloaded) Forward(t *Tape, x *Variable) *Variable {
+	defer x.spare()()
+	if l.Layer == nil {
+		t.fail("Offloaded", fmt.Errorf("%w: the layer is nil", ErrInvalid))
+		return t.inert()
+	}
+	return t.Offload(l.with, func() *Variable { return l.Layer.Forward(t, x) })
+}

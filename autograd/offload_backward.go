@@ -1,0 +1,95 @@
+package autograd
+
+import (
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// How a backward pass brings back what the forward pass has offloaded: what an operation has saved before its step, and before that the copies
+// for the steps to come, so that they run beside this step's kernels.
+
+// prefetch is how far ahead of its steps a backward pass has looked. The distance is counted in saved tensors, those that were not offloaded
+// too: where there are many of these before the next offloaded one, that one would only be in their way.
+type prefetch struct {
+	began  bool
+	next   int     // the node before which nobody has looked
+	window []ahead // what has been looked at and not been reached
+	ended  bool    // memory is short
+}
+
+// ahead is memory that a node to come has saved.
+type ahead struct {
+	node   int
+	memory tensor.Memory
+}
+
+// bringBack makes what the i-th node has saved usable, and begins to bring back what the nodes before it have. After an error it is false.
+func (t *Tape) bringBack(n *node, i int) bool {
+	o := t.offload
+	for x := range n.tensors() {
+		if v := o.values[tensor.MemoryOf(x)]; v != nil && v.away {
+			if err := v.by.Fetch(t.ctx, x); err != nil {
+				t.fail(n.op+" backward", err)
+				return false
+			}
+			v.away = false
+		}
+	}
+	if err := o.prefetch(t, i); err != nil {
+		t.fail("Offload", err)
+		return false
+	}
+	return true
+}
+
+// prefetch looks at the nodes before the i-th, the last first, and begins to bring back what they have saved. Where there is no memory for
+// that the rest of the pass does without.
+func (o *offload) prefetch(t *Tape, i int) error {
+	p := &o.ahead
+	if !p.began || p.next > i {
+		p.began, p.next = true, i
+	}
+	p.window = slices.DeleteFunc(p.window, func(a ahead) bool { return a.node >= i })
+	for ; p.next > 0 && len(p.window) < o.distance && !p.ended; p.next-- {
+		for x := range t.nodes[p.next-1].tensors() {
+			m := tensor.MemoryOf(x)
+			if x.Bytes() < o.minBytes || slices.ContainsFunc(p.window, func(a ahead) bool { return a.memory == m }) {
+				continue
+			}
+			if v := o.values[m]; v != nil && v.away {
+				err := v.by.Prefetch(t.ctx, x)
+				if p.ended = errors.Is(err, memcache.ErrOutOfMemory); p.ended {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+			}
+			p.window = append(p.window, ahead{p.next - 1, m})
+		}
+	}
+	return nil
+}
+
+// tensors are what the node has saved, but for parameters.
+func (n *node) tensors() iter.Seq[*tensor.Tensor] {
+	return func(yield func(*tensor.Tensor) bool) {
+		for _, s := range n.saved {
+			if s.param == nil && !yield(s.value) {
+				return
+			}
+		}
+		if n.call == nil {
+			return
+		}
+		for _, x := range n.call.own {
+			if !yield(x) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,374 @@
+package autograd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestOffloadCopiesBesideTheTapesKernels: while a kernel of the forward pass runs the copy of what is behind it ends, and while one of
+// the backward pass runs the value of the step before it comes back.
+func TestOffloadCopiesBesideTheTapesKernels(t *testing.T) {
+	b := open(t, 64<<20)
+	out, in := cisterntest.Stream(t, b.dev), cisterntest.Stream(t, b.dev)
+	o := b.offloader(tensor.OffloadConfig{Ahead: 1, Out: out, In: in})
+	x := upload(b, []float64{0.1, 0.2, 0.3})
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	backward := 0
+	held := func(v *Variable, early *tensor.Tensor) *Variable {
+		return b.heldFunc(v, func() {
+			require.NoError(t, out.Synchronize(ctx), "the copy waits for the kernel behind it")
+			done, err := b.rt.Stream().Query()
+			require.NoError(t, err)
+			require.False(t, done, "the kernel runs")
+		}, func() {
+			backward++
+			require.True(t, early.Offloaded() && o.Stats().Prefetched > 0)
+			require.NoError(t, in.Synchronize(ctx), "the copy waits for the kernel that it is to run beside")
+			done, err := b.rt.Stream().Query()
+			require.NoError(t, err)
+			require.False(t, done, "the kernel runs")
+		})
+	}
+	tape := NewTape(b.ctx, b.rt)
+	leaf := tape.Leaf(x)
+	y := tape.Offload(o, func() *Variable {
+		h := tape.Tanh(leaf)
+		v := tape.MulScalar(h, 2)
+		h.Release()
+		require.True(t, h.Value().Offloaded())
+		return held(v, h.Value())
+	})
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.Equal(t, 1, backward)
+	require.Equal(t, b.grads(func(t *Tape, vs []*Variable) *Variable { return t.MulScalar(t.Tanh(vs[0]), 6) }, []float64{0.1, 0.2, 0.3})[0], read[float64](b, leaf.Grad()))
+	require.NoError(t, tape.Close())
+}
+
+// heldFunc multiplies v by 3. forward and backward run while a kernel of either pass is held.
+func (b *bench) heldFunc(v *Variable, forward, backward func()) *Variable {
+	return v.tape.Func("Held", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) {
+		release := cisterntest.Hold(b.t, b.rt.Stream())
+		defer release()
+		forward()
+		return c.Runtime().MulScalar(c.Context(), c.Input(0), 3)
+	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		release := cisterntest.Hold(b.t, b.rt.Stream())
+		defer release()
+		backward()
+		return c.Grads(c.Runtime().MulScalar(c.Context(), g, 3))
+	})
+}
+
+// TestOffloadTrainsWhereThereIsTooLittleMemory: in a limit that is too small without, a model trains to the same numbers.
+func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
+	plain := open(t, 256<<20)
+	want := plain.train(2, 12, func(_ int, l Layer) Layer { return l })
+	s := stacktest.New(t, stacktest.Config{Capacity: 256 << 20, Workspace: true, Cache: memcache.Config{MemoryLimit: want.peak * 2 / 3}})
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	b := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
+	t.Cleanup(func() { assert.NoError(t, rt.Close()) })
+	o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
+	got := b.train(2, 12, func(_ int, l Layer) Layer { return Offloaded(l, o) })
+	require.Equal(t, want.values, got.values)
+	require.LessOrEqual(t, s.Cache.Stats().ReservedBytes.All.Peak, want.peak*2/3)
+
+	in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
+	model := deep(in, 12, func(_ int, l Layer) Layer { return l })
+	x, err := rt.Full(b.ctx, 0.1, tensor.Float64, 512, 16)
+	require.NoError(t, err)
+	tape := NewTape(b.ctx, b.rt)
+	model.Forward(tape, tape.Input(x))
+	require.ErrorIs(t, tape.Close(), memcache.ErrOutOfMemory, "it is too small without")
+	require.NoError(t, x.Release())
+	require.NoError(t, in.Close())
+}
+
+// TestOffloadedStepsThatFailLeakNothing: the n-th allocation of pinned or device memory fails, or the n-th copy, for every n; or the memory is
+// gone when values are to come back.
+func TestOffloadedStepsThatFailLeakNothing(t *testing.T) {
+	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
+		survived := false
+		for n := 1; !survived; n++ {
+			require.Less(t, n, 100)
+			survived = failOffload(t, fault, n)
+		}
+	}
+}
+
+func failOffload(t *testing.T, fault host.Fault, n int) (survived bool) {
+	dev := cisterntest.Host(t, 64<<20)
+	s := stacktest.New(t, stacktest.Config{Device: dev})
+	s.Faulted = true
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	b := &bench{t: t, ctx: t.Context(), dev: dev, cache: s.Cache, rt: rt}
+	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
+	require.NoError(t, err)
+	x, err := tensor.FromSlice(b.ctx, rt, make([]float64, 64), 8, 8)
+	require.NoError(t, err)
+	require.NoError(t, rt.Synchronize(b.ctx))
+	dev.Fail(fault, n)
+	tape := NewTape(b.ctx, rt)
+	_, err = tape.Backward(tape.Sum(tape.Offload(o, func() *Variable {
+		y := tape.Leaf(x)
+		for range 4 {
+			y = tape.Tanh(tape.MatMul(y, y))
+		}
+		return y
+	})))
+	if err == nil {
+		err = rt.Synchronize(b.ctx)
+	}
+	dev.Fail(fault, 0)
+	_ = tape.Close()
+	_ = x.Release()
+	assert.Zero(t, o.Stats().Offloaded.Current)
+	tensors, _ := rt.Live()
+	assert.Zero(t, tensors)
+	_ = o.Close()
+	assert.Zero(t, o.Stats().PinnedBytes.Current)
+	_ = rt.Close()
+	assert.Zero(t, s.Cache.Stats().Allocation.All.Current)
+	return err == nil
+}
+
+// TestOffloadedValuesFindNoMemory: with memory for a gradient and one value, Backward does without what it would bring back ahead; with less it tells
+// what it lacks, and nothing stays.
+func TestOffloadedValuesFindNoMemory(t *testing.T) {
+	b := open(t, 4<<20)
+	o := b.offloader(tensor.OffloadConfig{Ahead: 3})
+	data := make([]float64, 10000)
+	for i := range data {
+		data[i] = float64(i%7) / 7
+	}
+	want := b.grads(func(t *Tape, vs []*Variable) *Variable { return t.Tanh(t.Tanh(t.Tanh(vs[0]))) }, data)
+	for room := 2; room > 0; room-- {
+		before := b.live()
+		x := upload(b, data)
+		tape := NewTape(b.ctx, b.rt)
+		leaf := tape.Leaf(x)
+		y := tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(tape.Tanh(leaf))) })
+		loss := tape.Sum(y)
+		y.Release()
+		require.EqualValues(t, 3, o.Stats().Offloaded.Current)
+		require.NoError(t, b.rt.Synchronize(b.ctx))
+		var rooms []*tensor.Tensor
+		for range room {
+			rooms = append(rooms, upload(b, data))
+		}
+		filler := b.fill(3)
+		for _, r := range rooms {
+			require.NoError(t, r.Release())
+		}
+		_, err := tape.Backward(loss)
+		if room == 1 {
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+			require.ErrorContains(t, err, "80000 bytes that are offloaded")
+		} else {
+			require.NoError(t, err)
+		}
+		for _, f := range filler {
+			require.NoError(t, f.Free())
+		}
+		if room > 1 {
+			require.Equal(t, want[0], read[float64](b, leaf.Grad()))
+		}
+		require.Equal(t, room == 1, tape.Close() != nil)
+		require.Zero(t, o.Stats().Offloaded.Current)
+		require.NoError(t, x.Release())
+		require.Equal(t, before, b.live())
+	}
+}
+
+// TestOffloadLeavesWhatTheProgramHolds: kept values, inputs, what shares a parameter's memory, and what is too small stay; views that wait for the
+// backward pass together move together.
+func TestOffloadLeavesWhatTheProgramHolds(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{MinBytes: 64})
+	w := b.parameter(4, 4)
+	x := upload(b, make([]float64, 16), 4, 4)
+	tape := NewTape(b.ctx, b.rt)
+	var kept, base, view, small *Variable
+	y := tape.Offload(o, func() *Variable {
+		v := tape.Input(x)
+		flat := tape.Reshape(tape.Param(w), 16)
+		kept = tape.Tanh(tape.Mul(flat, flat)).Keep()
+		base = tape.Tanh(tape.Mul(v, tape.Param(w)))
+		view = tape.Reshape(base, 2, 8)
+		small = tape.Tanh(tape.Sum(kept))
+		y := tape.Add(tape.Sum(tape.Mul(base, base)), tape.Sum(tape.Mul(view, view)))
+		return tape.Add(tape.Mul(y, small), small)
+	})
+	require.False(t, x.Offloaded() || w.Value().Offloaded() || kept.Value().Offloaded() || small.Value().Offloaded())
+	require.True(t, base.Value().Offloaded() && view.Value().Offloaded())
+	require.EqualValues(t, 1, o.Stats().Offloaded.Current, "base with its view")
+	_, err := tensor.ToSlice[float64](b.ctx, base.Value(), nil)
+	require.ErrorIs(t, err, tensor.ErrOffloaded, "the program has released it")
+	_, err = tape.Backward(y)
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.NoError(t, w.ZeroGrad(b.ctx))
+}
+
+// TestOffloadReleases: a value moves when the last that read it lets go, not before, also behind the Offload.
+func TestOffloadReleases(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	x := upload(b, []float64{0.5, 2})
+	tape := NewTape(b.ctx, b.rt)
+	h := tape.Tanh(tape.Leaf(x))
+	y := tape.Offload(o, func() *Variable { return tape.Tanh(tape.Mul(h, h)) })
+	require.False(t, h.Value().Offloaded() || y.Value().Offloaded())
+	h.Release()
+	require.True(t, h.Value().Offloaded(), "Mul has saved it inside")
+	z := tape.Mul(y, y)
+	y.Release()
+	require.True(t, y.Value().Offloaded())
+	tape.Checkpoint(func() *Variable { return tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(z)) }) })
+	require.EqualValues(t, 2, o.Stats().Offloaded.Current, "checkpoints keep nothing")
+	require.NoError(t, tape.Close())
+	require.Zero(t, o.Stats().Offloaded.Current, "Close releases")
+
+	tape = NoGrad(b.ctx, b.rt)
+	require.NotNil(t, tape.Offload(o, func() *Variable { return tape.Tanh(tape.Tanh(tape.Input(x))) }).Value())
+	require.NoError(t, tape.Close())
+	require.EqualValues(t, 2, o.Stats().Offloaded.Peak)
+}
+
+// TestOffloadOfViews: memory moves when the last of the tensors that share it is let go, and not while the program holds one.
+func TestOffloadOfViews(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	x := upload(b, []float64{0.5, 2})
+	tape := NewTape(b.ctx, b.rt)
+	leaf := tape.Leaf(x)
+	y := tape.Offload(o, func() *Variable {
+		first, second := tape.Tanh(leaf), tape.Tanh(leaf)
+		of, also := tape.Reshape(first, 2, 1), tape.Reshape(second, 2, 1)
+		of.Release()
+		require.False(t, first.Value().Offloaded(), "the program holds it")
+		second.Release()
+		require.False(t, second.Value().Offloaded(), "the program holds a view of it")
+		sum := tape.Add(tape.Sum(also), tape.Sum(first))
+		also.Release()
+		require.True(t, second.Value().Offloaded())
+		return sum
+	})
+	behind := tape.Tanh(y)
+	z := tape.Mul(behind, behind)
+	behind.Release()
+	require.False(t, behind.Value().Offloaded(), "it is saved behind the Offload")
+	_, err := tape.Backward(tape.Sum(z))
+	require.NoError(t, err)
+	want := b.grads(func(t *Tape, vs []*Variable) *Variable {
+		h := t.Tanh(t.Add(t.Sum(t.Tanh(vs[0])), t.Sum(t.Tanh(vs[0]))))
+		return t.Mul(h, h)
+	}, []float64{0.5, 2})
+	require.Equal(t, want[0], read[float64](b, leaf.Grad()))
+	require.NoError(t, tape.Close())
+}
+
+// TestOffloadOfAFunctionOfItsOwn: what an operation of the program's has saved of its own moves at once.
+func TestOffloadOfAFunctionOfItsOwn(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	x := upload(b, []float64{1, 2})
+	tape := NewTape(b.ctx, b.rt)
+	v := tape.Leaf(x)
+	var saved *tensor.Tensor
+	y := tape.Offload(o, func() *Variable {
+		return tape.Func("Cube", []*Variable{v}, func(c *Call) (y *tensor.Tensor, err error) {
+			if saved, err = c.Runtime().Square(c.Context(), c.Input(0)); err != nil {
+				return nil, err
+			}
+			c.Save(saved)
+			return c.Runtime().Mul(c.Context(), saved, c.Input(0))
+		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			return c.Grads(c.Runtime().Mul(c.Context(), g, c.Saved()[0]))
+		})
+	})
+	require.True(t, saved.Offloaded())
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.True(t, saved.Released())
+	require.Equal(t, []float64{1, 4}, read[float64](b, v.Grad()))
+	require.NoError(t, tape.Close())
+}
+
+// TestOffloadOnceWithACheckpoint: what the function of a checkpoint lets go of when it runs again does not move again.
+func TestOffloadOnceWithACheckpoint(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	x := upload(b, []float64{0.5, 2})
+	tape := NewTape(b.ctx, b.rt)
+	leaf := tape.Leaf(x)
+	var h *Variable
+	y := tape.Offload(o, func() *Variable {
+		h = tape.Tanh(leaf)
+		return tape.Checkpoint(func() *Variable {
+			z := tape.Mul(h, h)
+			h.Release()
+			return tape.Tanh(z)
+		})
+	})
+	require.True(t, h.Value().Offloaded())
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, o.Stats().Offloaded.Allocated)
+	want := b.grads(func(t *Tape, vs []*Variable) *Variable {
+		h := t.Tanh(vs[0])
+		return t.Tanh(t.Mul(h, h))
+	}, []float64{0.5, 2})
+	require.Equal(t, want[0], read[float64](b, leaf.Grad()))
+	require.NoError(t, tape.Close())
+}
+
+// TestOffloadRefuses: mistakes are errors of the tape.
+func TestOffloadRefuses(t *testing.T) {
+	b, other := open(t, 64<<20), open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	x := upload(b, []float64{0.5, 2})
+	identity := func(v *Variable) func() *Variable { return func() *Variable { return v } }
+	for what, c := range map[string]struct {
+		f    func(*Tape, *Variable) *Variable
+		want string
+	}{
+		"function":  {func(t *Tape, v *Variable) *Variable { return t.Offload(o, nil) }, "the function is nil"},
+		"offloader": {func(t *Tape, v *Variable) *Variable { return t.Offload(nil, identity(v)) }, "the offloader is nil"},
+		"result":    {func(t *Tape, v *Variable) *Variable { return t.Offload(o, identity(nil)) }, "returned nil"},
+		"layer":     {func(t *Tape, v *Variable) *Variable { return Offloaded(nil, o).Forward(t, v) }, "the layer is nil"},
+		"runtime": {func(t *Tape, v *Variable) *Variable {
+			return t.Offload(other.offloader(tensor.OffloadConfig{}), identity(v))
+		}, "another runtime"},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		c.f(tape, tape.Leaf(x))
+		err := tape.Close()
+		require.ErrorIs(t, err, ErrInvalid, what)
+		require.ErrorContains(t, err, c.want, what)
+	}
+	require.Nil(t, Offloaded(nil, o).Parameters())
+
+	ctx, cancel := context.WithCancel(b.ctx)
+	tape := NewTape(ctx, b.rt)
+	tape.Offload(o, func() *Variable { defer cancel(); return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
+	require.ErrorIs(t, tape.Close(), context.Canceled)
+	require.Zero(t, o.Stats().Offloaded.Current)
+	require.NoError(t, o.Close())
+	tape = NewTape(b.ctx, b.rt)
+	tape.Offload(o, func() *Variable { return tape.Sum(tape.Tanh(tape.Tanh(tape.Leaf(x)))) })
+	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
+}

@@ -1,0 +1,112 @@
+package autograd
+
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// Which values a tape offloads, and when. Memory moves, not variables: two operations may have saved one value, and two values may be
+// views of one memory. It moves when whoever shares it only waits for the backward pass, which is when as many tensors have it as
+// the recorded operations have saved; that is looked at where one of them is let go. Until Backward begins nothing of that is
+// read again, so that moving needs no more care than a free.
+
+// offload is what a tape knows of its offloaded values. Their offloaders outlive it.
+type offload struct {
+	with   *tensor.Offloader // that operations are recorded in; nil: none
+	values map[tensor.Memory]*offloadable
+	ahead  prefetch
+
+	minBytes int64 // the least of the offloaders'
+	distance int   // the most of what they want ahead
+}
+
+// offloadable is memory that an operation in an Offload has saved.
+type offloadable struct {
+	by        *tensor.Offloader
+	variables []*Variable      // that operations have saved
+	own       []*tensor.Tensor // of operations of Tape.Func
+	away      bool
+}
+
+// enterOffload makes o the offloader of what is recorded, until leave.
+func (t *Tape) enterOffload(o *tensor.Offloader) (leave func()) {
+	if t.offload == nil {
+		t.offload = &offload{values: make(map[tensor.Memory]*offloadable), minBytes: o.MinBytes()}
+	}
+	all := t.offload
+	all.minBytes, all.distance = min(all.minBytes, o.MinBytes()), max(all.distance, o.Ahead())
+	outer := all.with
+	all.with = o
+	return func() { all.with = outer }
+}
+
+// mark notes what an operation has saved, if it is recorded in an Offload. The functions of checkpoints keep nothing.
+func (t *Tape) mark(n *node) {
+	if t.offload == nil || t.offload.with == nil || t.checkpoint != nil {
+		return
+	}
+	for _, s := range n.saved {
+		if s.owned && s.param == nil {
+			if v := t.offload.value(s.value); v != nil && !slices.Contains(v.variables, s.Variable) {
+				v.variables = append(v.variables, s.Variable)
+			}
+		}
+	}
+	if n.call == nil {
+		return
+	}
+	for _, x := range n.call.own {
+		if v := t.offload.value(x); v != nil && !slices.Contains(v.own, x) {
+			v.own = append(v.own, x)
+			t.move(v, x)
+		}
+	}
+}
+
+// value is what is noted of a tensor's memory from now on; nil: it is too small.
+func (o *offload) value(x *tensor.Tensor) *offloadable {
+	m := tensor.MemoryOf(x)
+	v := o.values[m]
+	if v == nil {
+		if x.Bytes() < o.with.MinBytes() {
+			return nil
+		}
+		v = &offloadable{by: o.with}
+		o.values[m] = v
+	}
+	return v
+}
+
+// dropped offloads the memory of x, which somebody has let go of, if that was the last but the operations that have saved it.
+func (t *Tape) dropped(x *tensor.Tensor, m tensor.Memory) {
+	if v := t.offload.values[m]; v != nil {
+		t.move(v, x)
+	}
+}
+
+// move offloads v, if nobody but the backward pass waits for it. x has its memory, unless it was released.
+func (t *Tape) move(v *offloadable, x *tensor.Tensor) {
+	if t.err != nil || t.state != "" || t.recomputing || v.away {
+		return
+	}
+	waiting := 0
+	for _, saved := range v.variables {
+		if saved.users > 0 && !saved.held {
+			x = saved.value
+			waiting++
+		}
+	}
+	for _, own := range v.own {
+		if !own.Released() {
+			x = own
+			waiting++
+		}
+	}
+	if waiting == 0 || tensor.MemoryOf(x).Tensors() != waiting {
+		return
+	}
+	away, err := v.by.Offload(t.ctx, x)
+	v.away = away
+	t.fail("Offload", err)
+}

@@ -1,0 +1,278 @@
+package autograd
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+type offloadingOptimizer interface {
+	Optimizer
+	OffloadState(ctx context.Context, o *tensor.Offloader, piece int64) error
+}
+
+// stateful are optimisers with every kind of state.
+var stateful = map[string]func(ps Parameters) (offloadingOptimizer, error){
+	"momentum": func(ps Parameters) (offloadingOptimizer, error) {
+		return NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true})
+	},
+	"Adam":  func(ps Parameters) (offloadingOptimizer, error) { return NewAdam(ps, AdamConfig{AMSGrad: true}) },
+	"AdamW": func(ps Parameters) (offloadingOptimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: 0.1}) },
+	"RMSprop": func(ps Parameters) (offloadingOptimizer, error) {
+		return NewRMSprop(ps, RMSpropConfig{Momentum: 0.5, Centered: true})
+	},
+	"Adagrad": func(ps Parameters) (offloadingOptimizer, error) { return NewAdagrad(ps, AdagradConfig{}) },
+}
+
+// sizes of parameters, in float64s.
+var stateSizes = []int{64, 700, 64, 2000, 1500, 700}
+
+// steps updates parameters a few times, some of them not every time, and returns them. between runs after each step.
+func (b *bench) steps(make func(ps Parameters) (offloadingOptimizer, error), prepare, between func(offloadingOptimizer)) (values [][]float64) {
+	b.t.Helper()
+	var ps Parameters
+	for i, n := range stateSizes {
+		data := make64(n, float64(i))
+		x, err := tensor.FromSlice(b.ctx, b.rt, data)
+		require.NoError(b.t, err)
+		p, err := NewParameter(x)
+		require.NoError(b.t, err)
+		ps = append(ps, Named{string(rune('a' + i)), p})
+	}
+	opt, err := make(ps)
+	require.NoError(b.t, err)
+	prepare(opt)
+	for step := range 5 {
+		tape := NewTape(b.ctx, b.rt)
+		var loss *Variable
+		for i, p := range ps {
+			if (step+i)%4 == 3 {
+				continue
+			}
+			v := tape.Sum(tape.Square(tape.Param(p.Parameter)))
+			if loss != nil {
+				v = tape.Add(loss, v)
+			}
+			loss = v
+		}
+		tape.Minimize(loss, opt)
+		require.NoError(b.t, tape.Close())
+		between(opt)
+	}
+	for _, p := range ps {
+		values = append(values, read[float64](b, p.Value()))
+	}
+	require.NoError(b.t, opt.Close())
+	require.NoError(b.t, ps.Release())
+	return values
+}
+
+func make64(n int, from float64) []float64 {
+	data := make([]float64, n)
+	for i := range data {
+		data[i] = from + float64(i%13)/13 - 0.5
+	}
+	return data
+}
+
+func nothing(offloadingOptimizer) {}
+
+// TestOffloadOfOptimizerState: numbers are the same to the bit in pieces of any size, between the steps no state is on the device, and on the way there are
+// three pieces at most.
+func TestOffloadOfOptimizerState(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, make := range stateful {
+		var state, blocks int64
+		want := b.steps(make, func(o offloadingOptimizer) {
+			before := b.bytes()
+			require.NoError(t, o.Prepare(b.ctx))
+			state = b.bytes() - before
+		}, func(offloadingOptimizer) { blocks = b.live() })
+		for _, piece := range []int64{1, 20 << 10, 1 << 30} {
+			for _, ahead := range []int{-1, 1} {
+				o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
+				var least int64
+				got := b.steps(make, func(opt offloadingOptimizer) {
+					require.NoError(t, opt.OffloadState(b.ctx, o, piece))
+					least = b.bytes()
+					require.NoError(t, opt.Prepare(b.ctx))
+					require.Equal(t, least, b.bytes())
+				}, func(opt offloadingOptimizer) {
+					require.Equal(t, least, b.bytes(), "nothing but the parameters")
+					require.Less(t, b.live(), blocks)
+				})
+				require.Equal(t, want, got, "%s, pieces of %d bytes", name, piece)
+				s := o.Stats()
+				require.LessOrEqual(t, s.OffloadedBytes.Peak, state)
+				require.Greater(t, s.OffloadedBytes.Peak, state*9/10)
+				require.Equal(t, ahead > 0 && piece < 1<<30, s.Prefetched > 0)
+			}
+		}
+	}
+}
+
+// TestOffloadOfOptimizerStateLowersThePeak: a step of Adam needs one piece, what comes and what goes, and not all.
+func TestOffloadOfOptimizerStateLowersThePeak(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	const n, count = 4096, 16
+	var ps Parameters
+	for i := range count {
+		ps = append(ps, Named{string(rune('a' + i)), b.parameter(n)})
+	}
+	opt, err := NewAdam(ps, AdamConfig{})
+	require.NoError(t, err)
+	require.NoError(t, opt.OffloadState(b.ctx, o, 2*8*n))
+	require.NoError(t, opt.Prepare(b.ctx))
+	for range 3 {
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(tape.Param(ps[0].Parameter))
+		for _, p := range ps[1:] {
+			loss = tape.Add(loss, tape.Sum(tape.Param(p.Parameter)))
+		}
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+		before := b.cache.MemoryAllocated()
+		b.cache.ResetPeakStats()
+		require.NoError(t, opt.Step(b.ctx))
+		require.Equal(t, before, b.cache.MemoryAllocated())
+		require.EqualValues(t, 2*2*8*n, b.cache.MaxMemoryAllocated()-before, "two pieces")
+		require.NoError(t, opt.ZeroGrad(b.ctx))
+	}
+	require.EqualValues(t, count*2*8*n, o.Stats().OffloadedBytes.Current)
+	require.NoError(t, opt.Close())
+}
+
+// TestOffloadOfOptimizerStateWaitsForNothing: neither the host nor the updates wait for copies out.
+func TestOffloadOfOptimizerStateWaitsForNothing(t *testing.T) {
+	b := open(t, 64<<20)
+	out := cisterntest.Stream(t, b.dev)
+	o := b.offloader(tensor.OffloadConfig{Out: out})
+	var release func()
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	want := b.steps(stateful["AdamW"], nothing, nothing)
+	steps := 0
+	got := b.steps(stateful["AdamW"], func(opt offloadingOptimizer) {
+		require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+		require.NoError(t, opt.Prepare(b.ctx))
+		release = cisterntest.Hold(t, out)
+	}, func(offloadingOptimizer) {
+		if steps++; steps > 1 {
+			return // what is fetched again waits for what was copied out
+		}
+		done, err := out.Query()
+		require.NoError(t, err)
+		require.False(t, done)
+		release()
+		require.NoError(t, b.rt.Stream().Synchronize(ctx))
+	})
+	require.Equal(t, want, got)
+}
+
+// TestOffloadOfOptimizerStateInCheckpoints: state is saved from where it is and loaded to where it lives, with the same numbers.
+func TestOffloadOfOptimizerStateInCheckpoints(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	other := b.offloader(tensor.OffloadConfig{})
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	for name, make := range stateful {
+		want := b.steps(make, nothing, nothing)
+		step := 0
+		got := b.steps(make, nothing, func(opt offloadingOptimizer) {
+			switch step++; step {
+			case 1:
+				require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+				require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+			case 2, 3: // to another offloader, and to the device
+				by := map[int]*tensor.Offloader{2: other}[step]
+				require.NoError(t, opt.OffloadState(b.ctx, by, 1))
+				require.Zero(t, o.Stats().Offloaded.Current)
+				require.Equal(t, by != nil, other.Stats().Offloaded.Current > 0)
+			case 4:
+				require.NoError(t, opt.OffloadState(b.ctx, o, 1))
+			}
+			before := b.bytes()
+			require.NoError(t, Checkpoint{Optimizer: opt}.Save(b.ctx, path))
+			s, err := optimizerStateOf(opt)
+			require.NoError(t, err)
+			for _, ts := range s.state {
+				for _, x := range ts {
+					if x.Offloaded() {
+						continue
+					}
+					require.NoError(t, b.rt.Zero(b.ctx, x))
+				}
+			}
+			if step == 4 {
+				require.NoError(t, opt.Close())
+			}
+			require.NoError(t, Checkpoint{Optimizer: opt}.Load(b.ctx, path))
+			require.Equal(t, before, b.bytes(), "step %d", step)
+		})
+		require.Equal(t, want, got, name)
+	}
+}
+
+// TestOffloadOfOptimizerStateFindsNoMemory: without memory for a piece nothing of it is updated, the error says what was, and a later step goes on.
+func TestOffloadOfOptimizerStateFindsNoMemory(t *testing.T) {
+	b := open(t, 4<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	p := b.parameter(20000)
+	start := read[float64](b, p.Value())
+	opt, err := NewAdam(Parameters{{"p", p}}, AdamConfig{})
+	require.NoError(t, err)
+	require.NoError(t, opt.OffloadState(b.ctx, o, 0))
+	require.NoError(t, opt.Prepare(b.ctx))
+	g := upload(b, make64(20000, 1))
+	p.grad = g
+	require.NoError(t, b.rt.Synchronize(b.ctx))
+	filler := b.fill(0)
+	err = opt.Step(b.ctx)
+	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+	require.ErrorContains(t, err, "0 of 1 parameters updated")
+	require.ErrorContains(t, err, "160000 bytes that are offloaded")
+	for _, f := range filler {
+		require.NoError(t, f.Free())
+	}
+	require.Equal(t, start, read[float64](b, p.Value()))
+	require.EqualValues(t, 2, o.Stats().Offloaded.Current)
+	require.NoError(t, opt.Step(b.ctx))
+	require.NotEqual(t, start, read[float64](b, p.Value()))
+	require.Equal(t, 1, opt.steps[0])
+	require.NoError(t, opt.Close())
+	p.grad = nil
+}
+
+// TestOffloadOfOptimizerStateFails with what is wrong, and the state is as it was.
+func TestOffloadOfOptimizerStateFails(t *testing.T) {
+	b, other := open(t, 64<<20), open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	want := b.steps(stateful["Adam"], nothing, nothing)
+	got := b.steps(stateful["Adam"], func(opt offloadingOptimizer) {
+		require.ErrorIs(t, opt.OffloadState(b.ctx, other.offloader(tensor.OffloadConfig{}), 0), ErrInvalid)
+		require.ErrorContains(t, opt.OffloadState(b.ctx, o, -1), "pieces of -1 bytes")
+		require.ErrorIs(t, opt.OffloadState(nil, o, 0), ErrInvalid) //nolint:staticcheck // what a program may do by mistake
+		require.NoError(t, opt.OffloadState(b.ctx, o, 0))
+	}, func(opt offloadingOptimizer) {
+		s, err := optimizerStateOf(opt)
+		require.NoError(t, err)
+		p := s.params[3].Parameter
+		ctx, cancel := context.WithCancel(b.ctx)
+		cancel()
+		g, err := b.rt.Zeros(b.ctx, tensor.Float64, stateSizes[3])
+		require.NoError(t, err)
+		p.grad = g
+		require.ErrorIs(t, opt.Step(ctx), context.Canceled)
+		require.NoError(t, opt.ZeroGrad(b.ctx))
+	})
+	require.Equal(t, want, got)
+}

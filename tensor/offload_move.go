@@ -1,0 +1,228 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// offloaded is where a storage's bytes are while it has no block.
+type offloaded struct {
+	by      *Offloader
+	buffer  transfer.Buffer
+	label   memcache.Label
+	renamed bool // label is a later one than that of the block
+
+	// Under the offloader's lock.
+	block memcache.Block // that they are copied to; the zero Block until Prefetch
+	ready device.Event   // the end of that copy; nil: there is none
+}
+
+// Offload copies the memory of t, and so of all tensors that share it, to pinned memory, and frees it on the device once the copy, which is
+// queued behind the work on the runtime's stream, is done. It waits for none of that; memory that is short may be waited for. t and the others keep shape, dtype,
+// version and label, and can be released; operations on them are errors that wrap [ErrOffloaded] until Fetch. What other streams than the
+// runtime's do with the memory is recorded ([Tensor.RecordStream]) and ordered by the caller.
+//
+// The result says whether the memory is offloaded. It is not where it is small, where it is somebody else's ([Runtime.FromBlock]), and where
+// pinned memory is short: then t stays as it is, without an error.
+func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
+	if err := o.check(ctx, "Offload", t); err != nil {
+		return false, err
+	}
+	if a := t.store.away.Load(); a != nil {
+		block, ready := o.takeComing(a)
+		return true, giveUp(ctx, block, ready)
+	}
+	in, err := o.rt.acquire("Offload", t)
+	if err != nil {
+		return false, err
+	}
+	defer in.release()
+	s := t.store
+	if s.borrowed || s.bytes == 0 || s.bytes < o.minBytes {
+		return false, nil
+	}
+	buffer, err := o.take(ctx, s.bytes)
+	if err != nil {
+		return false, t.offloadError("Offload", err)
+	}
+	if buffer.IsZero() {
+		o.count(func(st *OffloadStats) { st.Stayed++; st.StayedBytes += s.bytes })
+		return false, nil
+	}
+	if err := o.copyOut(ctx, s, buffer); err != nil {
+		o.rt.parked.add(o.give(buffer))
+		return false, t.offloadError("Offload", err)
+	}
+	block := s.block
+	s.away.Store(&offloaded{by: o, buffer: buffer, label: block.Label()})
+	s.block, s.host = memcache.Block{}, nil
+	o.count(func(st *OffloadStats) { move(&st.Offloaded, 1); move(&st.OffloadedBytes, s.bytes) })
+	if err := block.FreeContext(ctx); err != nil {
+		return true, t.offloadError("Offload", err)
+	}
+	return true, nil
+}
+
+// copyOut queues the copy to the host. The pool records the block on the copy stream, which the free of the block needs.
+func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buffer) error {
+	if err := o.order(o.rt.stream, o.out); err != nil {
+		return err
+	}
+	_, err := o.rt.pool.D2H(ctx, o.out, buffer, 0, s.block, 0, s.bytes)
+	return err
+}
+
+// Prefetch begins to bring the memory of t back, if it is offloaded: it allocates, on the runtime's stream and with the label that the memory had,
+// and queues the copy. [Offloader.Fetch] comes before the use. Without device memory it is an error that wraps [memcache.ErrOutOfMemory], and t
+// stays offloaded.
+func (o *Offloader) Prefetch(ctx context.Context, t *Tensor) error {
+	if err := o.check(ctx, "Prefetch", t); err != nil {
+		return err
+	}
+	began, err := o.begin(context.WithValue(ctx, aheadKey{}, true), "Prefetch", t)
+	if began {
+		o.count(func(s *OffloadStats) { s.Prefetched++ })
+	}
+	return err
+}
+
+// begin reports whether it was this call that queued the copy.
+func (o *Offloader) begin(ctx context.Context, call string, t *Tensor) (bool, error) {
+	s := t.store
+	a := s.away.Load()
+	if a == nil || o.isComing(a) {
+		return false, nil
+	}
+	block, err := o.rt.cache.Alloc(memcache.WithLabel(ctx, a.label), s.bytes, o.rt.stream)
+	if err != nil {
+		return false, t.offloadError(call, fmt.Errorf("device memory for %d bytes that are offloaded: %w", s.bytes, err))
+	}
+	ready, err := o.copyBack(ctx, a.buffer, block, s.bytes)
+	if err != nil {
+		o.rt.parked.add(block.FreeContext(ctx))
+		return false, t.offloadError(call, err)
+	}
+	o.land(a, block, ready)
+	return true, nil
+}
+
+// copyBack queues the copy to the device, and returns an event behind it.
+func (o *Offloader) copyBack(ctx context.Context, buffer transfer.Buffer, block memcache.Block, bytes int64) (device.Event, error) {
+	if err := o.order(o.rt.stream, o.in); err != nil {
+		return nil, err
+	}
+	if _, err := o.rt.pool.H2D(ctx, o.in, block, 0, buffer, 0, bytes); err != nil {
+		return nil, err
+	}
+	return o.mark(o.in)
+}
+
+// Fetch brings the memory of t back, if it is offloaded, unless Prefetch has begun that, and lets the runtime's stream wait for the copy, so that
+// operations on t can be queued. The host does not wait. An error is one of Prefetch's.
+func (o *Offloader) Fetch(ctx context.Context, t *Tensor) error {
+	if err := o.check(ctx, "Fetch", t); err != nil {
+		return err
+	}
+	s := t.store
+	a := s.away.Load()
+	if a == nil {
+		return nil
+	}
+	var block memcache.Block
+	var ready device.Event
+	for ready == nil { // somebody else's need for memory may come between
+		if _, err := o.begin(ctx, "Fetch", t); err != nil {
+			return err
+		}
+		block, ready = o.takeComing(a)
+	}
+	if err := o.rt.stream.Wait(ready); err != nil {
+		return t.offloadError("Fetch", errors.Join(err, giveUp(ctx, block, ready)))
+	}
+	s.block, s.host = block, o.rt.hostBytes(block)
+	s.away.Store(nil)
+	o.count(func(st *OffloadStats) { st.Fetched++ })
+	err := errors.Join(ready.Close(), a.end(s.bytes))
+	if a.renamed {
+		err = errors.Join(err, block.SetLabel(a.label))
+	}
+	if err != nil {
+		return t.offloadError("Fetch", err)
+	}
+	return nil
+}
+
+// giveUp ends a copy back that nobody waits for: the bytes are on the host still.
+func giveUp(ctx context.Context, block memcache.Block, ready device.Event) error {
+	if ready == nil {
+		return nil
+	}
+	return errors.Join(ready.Close(), block.FreeContext(ctx))
+}
+
+// end gives back the pinned memory of a storage's bytes.
+func (a *offloaded) end(bytes int64) error {
+	a.by.count(func(st *OffloadStats) { move(&st.Offloaded, -1); move(&st.OffloadedBytes, -bytes) })
+	return a.by.give(a.buffer)
+}
+
+// release gives back all that an offloaded storage holds.
+func (a *offloaded) release(ctx context.Context, bytes int64) error {
+	block, ready := a.by.takeComing(a)
+	return errors.Join(giveUp(ctx, block, ready), a.end(bytes))
+}
+
+// order lets what is queued on then from now on run after what is queued on first.
+func (o *Offloader) order(first, then device.Stream) error {
+	e, err := o.mark(first)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	return then.Wait(e)
+}
+
+// mark returns an event behind what is queued on s.
+func (o *Offloader) mark(s device.Stream) (device.Event, error) {
+	e, err := o.rt.Device().NewEvent(device.EventOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Record(e); err != nil {
+		_ = e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// check tells whether the offloader can move t.
+func (o *Offloader) check(ctx context.Context, call string, t *Tensor) error {
+	if o == nil {
+		return fmt.Errorf("tensor: %s: %w: the offloader is nil", call, ErrInvalid)
+	}
+	if ctx == nil {
+		return fmt.Errorf("tensor: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
+	}
+	o.mu.Lock()
+	closed := o.closed
+	o.mu.Unlock()
+	if closed {
+		return fmt.Errorf("tensor: %s: the offloader is closed: %w", call, ErrClosed)
+	}
+	if err := o.rt.checkOwn(call, true, t); err != nil {
+		return err
+	}
+	if a := t.store.away.Load(); a != nil && a.by != o {
+		return fmt.Errorf("tensor: %s of %v %v: %w: another offloader has offloaded it", call, t.dtype, t.shape, ErrInvalid)
+	}
+	return nil
+}
+
+func (t *Tensor) offloadError(call string, err error) error {
+	return fmt.Errorf("tensor: %s of %v %v: %w", call, t.dtype, t.shape, err)
+}

@@ -1,0 +1,139 @@
+package tensor
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+)
+
+// stuck says that a stream waits for what the test holds.
+func stuck(t *testing.T, s device.Stream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Synchronize(ctx), context.DeadlineExceeded, "it waits for nothing")
+}
+
+func idle(t *testing.T, s device.Stream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, s.Synchronize(ctx))
+}
+
+// TestOffloadCopiesAfterTheKernelThatWrites: the copy to the host waits for the runtime's stream.
+func TestOffloadCopiesAfterTheKernelThatWrites(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x := put(r.rig, ramp(0))
+	release := cisterntest.Hold(t, r.stream)
+	require.NoError(t, r.MulScalarInPlace(r.ctx, x, 2))
+	r.offload(x)
+	stuck(t, r.out)
+	release()
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	require.Equal(t, float32(8190), get[float32](r.rig, x, nil)[4095])
+	require.NoError(t, x.Release())
+}
+
+// TestOffloadedMemoryIsFreeAfterTheCopy: not before, and without a wait of the host.
+func TestOffloadedMemoryIsFreeAfterTheCopy(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x := put(r.rig, ramp(0))
+	at := x.Block().Ptr()
+	release := cisterntest.Hold(t, r.out)
+	r.offload(x)
+	y := put(r.rig, ramp(5000)) // would overwrite it
+	require.NotEqual(t, at, y.Block().Ptr(), "memory that is being copied")
+	idle(t, r.stream)
+	release()
+	idle(t, r.out)
+	z := put(r.rig, ramp(7000))
+	require.Equal(t, at, z.Block().Ptr(), "the memory is free")
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
+	for _, t := range []*Tensor{x, y, z} {
+		require.NoError(r.t, t.Release())
+	}
+}
+
+// TestOffloadFetchesAfterTheMemorysLastUse: a block that the runtime's stream has still to read is not overwritten.
+func TestOffloadFetchesAfterTheMemorysLastUse(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x, z := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
+	r.offload(x)
+	idle(t, r.out)
+	w := put(r.rig, ramp(1)) // in the memory that x had
+	at := z.Block().Ptr()
+	release := cisterntest.Hold(t, r.stream)
+	y, err := r.MulScalar(r.ctx, z, 1)
+	require.NoError(t, err)
+	require.NoError(t, z.Release())
+	require.NoError(t, r.o.Prefetch(r.ctx, x))
+	stuck(t, r.in)
+	release()
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	require.Equal(t, at, x.Block().Ptr(), "the memory that z had")
+	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
+	require.Equal(t, ramp(5000), get[float32](r.rig, y, nil))
+	for _, t := range []*Tensor{x, y, w} {
+		require.NoError(r.t, t.Release())
+	}
+}
+
+// TestOffloadUsesAfterTheCopyBack: what is computed from fetched memory waits for the copy, on the device.
+func TestOffloadUsesAfterTheCopyBack(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x := put(r.rig, ramp(0))
+	r.offload(x)
+	release := cisterntest.Hold(t, r.in)
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	y, err := r.MulScalar(r.ctx, x, 3)
+	require.NoError(t, err)
+	stuck(t, r.stream)
+	release()
+	require.Equal(t, float32(3*4095), get[float32](r.rig, y, nil)[4095])
+	require.NoError(t, x.Release())
+	require.NoError(t, y.Release())
+}
+
+// TestOffloadCopiesBesideKernels: both copies end while a kernel runs that was queued behind them.
+func TestOffloadCopiesBesideKernels(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x := put(r.rig, ramp(0))
+	r.offload(x)
+	release := cisterntest.Hold(t, r.stream)
+	idle(t, r.out)
+	release()
+	require.NoError(t, r.o.Prefetch(r.ctx, x))
+	release = cisterntest.Hold(t, r.stream)
+	idle(t, r.in)
+	stuck(t, r.stream)
+	release()
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
+	require.NoError(t, x.Release())
+}
+
+// TestOffloadReusesPinnedMemoryThatIsInFlight: the copy that writes the buffer waits for the one that reads it, on the device.
+func TestOffloadReusesPinnedMemoryThatIsInFlight(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	x, y := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
+	r.offload(x)
+	release := cisterntest.Hold(t, r.in)
+	require.NoError(t, r.o.Fetch(r.ctx, x))
+	idleBefore := r.pool.Stats().HostAllocs
+	r.offload(y)
+	require.Equal(t, idleBefore, r.pool.Stats().HostAllocs, "no more pinned memory")
+	stuck(t, r.out)
+	release()
+	require.NoError(t, r.o.Fetch(r.ctx, y))
+	require.Equal(t, ramp(0), get[float32](r.rig, x, nil))
+	require.Equal(t, ramp(5000), get[float32](r.rig, y, nil))
+	require.NoError(t, x.Release())
+	require.NoError(t, y.Release())
+}

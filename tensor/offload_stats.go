@@ -1,0 +1,42 @@
+package tensor
+
+import "github.com/cistern-ml/cistern/memcache"
+
+// OffloadStats is what an [Offloader] has done and holds.
+type OffloadStats struct {
+	// Offloaded and OffloadedBytes are the memory that is on the host now, with its peak and the sums of what went and came; what
+	// tensors share counts once.
+	Offloaded, OffloadedBytes memcache.Stat
+	// PinnedBytes is the pinned memory that the offloader holds: what has offloaded bytes in it, and what it keeps for reuse. It is never
+	// over OffloadConfig.MaxBytes.
+	PinnedBytes memcache.Stat
+	// Stayed counts what was to be offloaded and found no pinned memory, StayedBytes its bytes.
+	Stayed, StayedBytes int64
+	// Prefetched counts what was brought back ahead of its use, of all that Fetch has brought back, which Fetched counts.
+	Prefetched, Fetched int64
+}
+
+// Stats returns the offloader's statistics. Sizes are in bytes.
+func (o *Offloader) Stats() OffloadStats {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stats
+}
+
+// count changes the statistics.
+func (o *Offloader) count(change func(*OffloadStats)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	change(&o.stats)
+}
+
+// move adds d to a statistic.
+func move(s *memcache.Stat, d int64) {
+	s.Current += d
+	s.Peak = max(s.Peak, s.Current)
+	if d > 0 {
+		s.Allocated += d
+	} else {
+		s.Freed -= d
+	}
+}
