@@ -10,6 +10,9 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
+// notInTime is a timeout that is too long for what is told at once, and ends the test of a backend that does not tell it.
+const notInTime = 10 * time.Second
+
 // collectiveMismatches: each pair of calls that don't match fails on both ranks, at once, and names both.
 func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 	type calls = func(a *attendant, p device.Ptr)
@@ -41,7 +44,7 @@ func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 		"collective and Send": {barrier, func(a *attendant, p device.Ptr) { a.check(a.comm.Send(a.s, p, 10, device.Float32, 0)) }, []string{"Barrier", "Send"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newParty(t, b, 2, device.CommunicatorOptions{})
+			p := newParty(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
 			p.failing(device.ErrMismatch, append(c.words, "rank 0", "rank 1"), func(a *attendant) {
 				memory := a.memory(make([]byte, 100))
 				if a.rank == 0 {
@@ -57,7 +60,7 @@ func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 // collectiveCircles: ranks that wait for each other by way of others fail at once, and don't wait for the timeout.
 func collectiveCircles(t *testing.T, b CollectivesBackend) {
 	for _, ranks := range []int{2, 3} {
-		p := newParty(t, b, ranks, device.CommunicatorOptions{})
+		p := newParty(t, b, ranks, device.CommunicatorOptions{Timeout: notInTime})
 		p.failing(device.ErrMismatch, []string{"wait for each other"}, func(a *attendant) {
 			memory := a.memory(make([]byte, 100))
 			next, previous := (a.rank+1)%ranks, (a.rank+ranks-1)%ranks
@@ -152,7 +155,7 @@ func collectiveClose(t *testing.T, b CollectivesBackend) {
 	})
 	for name, order := range map[string][2]time.Duration{"others come": {30 * time.Millisecond, 0}, "others wait": {0, 30 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			p := newParty(t, b, 2, device.CommunicatorOptions{})
+			p := newParty(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
 			p.each(func(a *attendant) {
 				time.Sleep(order[a.rank])
 				if a.rank == 1 {

@@ -58,7 +58,9 @@ func (x *bench) ranks() (c [2]device.Communicator, p device.Ptr, s device.Stream
 	id := must1(x.dev.NewCommunicatorID())
 	var group sync.WaitGroup
 	for r := range c {
-		group.Go(func() { c[r] = must1(x.dev.NewCommunicator(context.Background(), id, r, len(c), device.CommunicatorOptions{})) })
+		group.Go(func() {
+			c[r] = must1(x.dev.NewCommunicator(context.Background(), id, r, len(c), device.CommunicatorOptions{}))
+		})
 	}
 	group.Wait()
 	return c, must1(x.dev.Alloc(scenarioBytes)), must1(x.dev.NewStream(device.StreamOptions{}))
