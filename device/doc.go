@@ -37,6 +37,16 @@
 //	}
 //	err = graph.Close()
 //
+// # Collectives
+//
+// Devices that are [Collectives] exchange data with others, each as one rank of a [Communicator], in the order of their streams:
+//
+//	id, err := dev.(device.Collectives).NewCommunicatorID()   // on one rank, for all of them
+//	comm, err := dev.(device.Collectives).NewCommunicator(ctx, id, rank, size, device.CommunicatorOptions{})
+//	err = comm.AllReduce(stream, gradient, gradient, count, device.Float32, device.ReduceAvg)
+//	err = stream.Synchronize(ctx)
+//	err = comm.AsyncError()
+//
 // # Errors
 //
 // An error of a driver call is an [*Error] and names call, device, bytes and code. An error of work that

@@ -15,8 +15,8 @@ import (
 // alignment is that of what Alloc returns, in bytes.
 const alignment = 512
 
-// Device is a host device. Besides [device.Device] it implements [device.HostVisible] and
-// [device.VirtualMemory]; its streams implement [device.BatchCopier] and [device.GraphCapturer].
+// Device is a host device. Besides [device.Device] it implements [device.HostVisible],
+// [device.VirtualMemory] and [device.Collectives]; its streams implement [device.BatchCopier] and [device.GraphCapturer].
 type Device struct {
 	id    uint64
 	start time.Time // of the device's clock
@@ -30,6 +30,8 @@ type Device struct {
 
 	closing sync.Mutex
 	streams streams
+
+	communicators communicators
 }
 
 var (
@@ -146,6 +148,7 @@ func (d *Device) close() error {
 	for _, s := range d.streams.list(true) {
 		s.queue.close()
 	}
+	d.communicators.close()
 	d.callbacks.close()
 	left := d.mem.close()
 	if err := d.stuckError(); err != nil {

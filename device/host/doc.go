@@ -24,6 +24,15 @@
 // start. A kernel that is written in assembly is checked all the same, and one that names too little is
 // found out by what it touches.
 //
+// A collective operation is ordered after what other ranks did before theirs as far as it needs their data, and before what they do behind it as far as they
+// need its own: after a Broadcast the receivers come after the root's earlier work, and the root after the receivers' reading.
+//
+// # Collectives
+//
+// Ranks are goroutines of one process, on one device or on several ([device.Collectives]). An operation runs on the streams of its ranks, and each reduces
+// a part of the elements for all. They are added in the order of the ranks, in the type itself, or in float32 for bfloat16, whose result is rounded once. So results are the same bit for bit on
+// every rank and in every run. ReduceMax and ReduceMin of a NaN are a NaN.
+//
 // Streams, events and memory are checked and counted without any edge, so a test that is clean under -race doesn't
 // owe that to a lock inside this package.
 package host

@@ -25,6 +25,7 @@ var wide = []string{
 	"tensor/gorgonia.DeviceEngine",
 	// rigs of tests
 	"device/devicetest.fixture",
+	"device/devicetest.party",
 	"memcache/internal/model.Model",
 }
 

@@ -40,6 +40,11 @@ func (s Self) EventClosed(op string) error {
 	return &device.Error{Op: op, Device: string(s), Code: CodeInvalidHandle, Detail: "the event", Err: device.ErrClosed}
 }
 
+// CommunicatorClosed is a call on a closed communicator.
+func (s Self) CommunicatorClosed(op string, rank, size int) error {
+	return &device.Error{Op: op, Device: string(s), Code: CodeInvalidHandle, Detail: fmt.Sprintf("the communicator of rank %d of %d", rank, size), Err: device.ErrClosed}
+}
+
 // NoContext is a nil context.
 func (s Self) NoContext(op string) error {
 	return s.Invalid(op, 0, "the context is nil; use context.Background()")

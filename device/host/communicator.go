@@ -1,0 +1,171 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// captureTicket is that of an operation in a graph, which runs when the graph is replayed.
+const captureTicket = -1
+
+// communicator is a rank of a world.
+type communicator struct {
+	dev        *Device
+	world      *world
+	rank, size int
+	timeout    time.Duration
+
+	tickets atomic.Int64             // operations that were queued
+	group   atomic.Pointer[group]    // that is open; nil: none
+	used    atomic.Pointer[usedList] // streams
+	closed  atomic.Bool
+}
+
+var (
+	_ device.Collectives  = (*Device)(nil)
+	_ device.Communicator = (*communicator)(nil)
+)
+
+// usedList are streams that have had operations of a communicator.
+type usedList struct {
+	stream *stream
+	next   *usedList
+}
+
+// NewCommunicatorID is random, and none that there was before.
+func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
+	var id device.CommunicatorID
+	if err := d.usable("NewCommunicatorID"); err != nil {
+		return id, err
+	}
+	_, _ = rand.Read(id[:]) // never fails
+	return id, nil
+}
+
+// NewCommunicator makes d one of size ranks of this process. Ranks may be on one device or on several.
+func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, opts device.CommunicatorOptions) (device.Communicator, error) {
+	const op = "NewCommunicator"
+	switch err := d.usable(op); {
+	case err != nil:
+		return nil, err
+	case ctx == nil:
+		return nil, self.NoContext(op)
+	case id == device.CommunicatorID{}:
+		return nil, self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
+	case size < 1:
+		return nil, self.Invalid(op, 0, "%d ranks; there must be one at least", size)
+	case rank < 0 || rank >= size:
+		return nil, self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", rank, size, size-1)
+	case opts.Timeout < 0:
+		return nil, self.Invalid(op, 0, "a timeout of %v; 0 is the default, %v", opts.Timeout, device.DefaultCollectiveTimeout)
+	}
+	c := &communicator{dev: d, rank: rank, size: size, timeout: opts.Timeout}
+	if c.timeout == 0 {
+		c.timeout = device.DefaultCollectiveTimeout
+	}
+	if err := gatherings.join(ctx, id, c); err != nil {
+		return nil, err
+	}
+	if !d.communicators.add(c) {
+		c.part()
+		return nil, self.Closed(op)
+	}
+	return c, nil
+}
+
+func (c *communicator) Device() device.Device { return c.dev }
+func (c *communicator) Rank() int             { return c.rank }
+func (c *communicator) Size() int             { return c.size }
+
+func (c *communicator) AsyncError() error {
+	if err := c.world.failure(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// usable is the error of every call that queues.
+func (c *communicator) usable(op string) error {
+	if err := c.dev.usable(op); err != nil {
+		return err
+	}
+	race.Disable()
+	closed := c.closed.Load()
+	race.Enable()
+	if closed {
+		return self.CommunicatorClosed(op, c.rank, c.size)
+	}
+	return c.AsyncError()
+}
+
+func (c *communicator) Abort() error {
+	c.world.fail(c.failure("Abort", []int{c.rank}, device.ErrAborted, "rank %d has aborted", c.rank))
+	return nil
+}
+
+func (c *communicator) Close() error {
+	race.Disable()
+	again := c.closed.Swap(true)
+	race.Enable()
+	c.drain()
+	if again {
+		return nil
+	}
+	c.dev.communicators.remove(c)
+	c.part()
+	return c.AsyncError()
+}
+
+// drain waits for the streams that c has used, which is for its operations too.
+func (c *communicator) drain() {
+	race.Disable()
+	u := c.used.Load()
+	race.Enable()
+	for ; u != nil; u = u.next {
+		_ = u.stream.synchronize(context.Background()) // there is nothing else that it could say
+	}
+}
+
+// part leaves the world. Who waits for this rank, or comes to wait for it, learns that it has left.
+func (c *communicator) part() {
+	if waiting := c.world.part(c.rank); waiting >= 0 {
+		c.world.fail(c.failure("Close", []int{c.rank}, device.ErrAborted, "rank %d has closed its communicator, and rank %d waits for it", c.rank, waiting))
+	}
+}
+
+// use notes that s has an operation of c.
+//
+//go:norace
+func (c *communicator) use(s *stream) {
+	race.Disable()
+	defer race.Enable()
+	for {
+		first := c.used.Load()
+		for u := first; u != nil; u = u.next {
+			if u.stream == s {
+				return
+			}
+		}
+		if c.used.CompareAndSwap(first, &usedList{stream: s, next: first}) {
+			return
+		}
+	}
+}
+
+// ticket numbers what is queued on s.
+//
+//go:norace
+func (c *communicator) ticket(s *stream) int64 {
+	if s.Capturing() {
+		return captureTicket
+	}
+	race.Disable()
+	n := c.tickets.Add(1)
+	race.Enable()
+	return n
+}

@@ -1,0 +1,127 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// gathering are the ranks of a communicator that have come so far.
+type gathering struct {
+	size    int
+	members []*communicator
+	here    int
+	over    chan struct{} // closed when all have come, or err is set
+	err     error
+}
+
+// gatherings are those of the process.
+var gatherings = gatheringList{open: map[device.CommunicatorID]*gathering{}}
+
+type gatheringList struct {
+	mu   sync.Mutex
+	open map[device.CommunicatorID]*gathering
+}
+
+// join waits until all ranks of c's world have come.
+func (l *gatheringList) join(ctx context.Context, id device.CommunicatorID, c *communicator) error {
+	g, err := l.enter(id, c)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-g.over:
+		return g.err
+	case <-ctx.Done():
+		return l.leave(ctx, id, g, c)
+	}
+}
+
+func (l *gatheringList) enter(id device.CommunicatorID, c *communicator) (*gathering, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.open[id]
+	if g == nil {
+		g = &gathering{size: c.size, members: make([]*communicator, c.size), over: make(chan struct{})}
+		l.open[id] = g
+	}
+	switch {
+	case g.size != c.size:
+		g.err = c.failure("NewCommunicator", []int{c.rank}, device.ErrMismatch, "rank %d comes with a size of %d, the others with %d", c.rank, c.size, g.size)
+		delete(l.open, id)
+		close(g.over)
+	case g.members[c.rank] != nil:
+		return nil, self.Invalid("NewCommunicator", 0, "rank %d of %d is there already; each rank joins once, and each communicator has an id of its own", c.rank, c.size)
+	default:
+		g.members[c.rank] = c
+		if g.here++; g.here == g.size {
+			w := newWorld(g.size)
+			for _, m := range g.members {
+				m.world = w
+			}
+			delete(l.open, id)
+			close(g.over)
+		}
+	}
+	return g, nil
+}
+
+// leave takes c out again, unless all have come meanwhile.
+func (l *gatheringList) leave(ctx context.Context, id device.CommunicatorID, g *gathering, c *communicator) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-g.over:
+		return g.err
+	default:
+	}
+	var missing []int
+	for r, m := range g.members {
+		if m == nil {
+			missing = append(missing, r)
+		}
+	}
+	g.members[c.rank] = nil
+	if g.here--; g.here == 0 {
+		delete(l.open, id)
+	}
+	return c.failure("NewCommunicator", missing, fmt.Errorf("%w: %w", device.ErrTimeout, ctx.Err()), "%s missing", ranksAre(missing))
+}
+
+// communicators are those of a device that are not closed.
+type communicators struct {
+	mu     sync.Mutex
+	open   map[*communicator]struct{}
+	closed bool
+}
+
+func (l *communicators) add(c *communicator) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[*communicator]struct{}{}
+	}
+	if !l.closed {
+		l.open[c] = struct{}{}
+	}
+	return !l.closed
+}
+
+func (l *communicators) remove(c *communicator) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+// close lets what is left leave.
+func (l *communicators) close() {
+	l.mu.Lock()
+	left := l.open
+	l.open, l.closed = nil, true
+	l.mu.Unlock()
+	for c := range left {
+		c.part()
+	}
+}

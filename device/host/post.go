@@ -1,0 +1,212 @@
+package host
+
+import (
+	"time"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/race"
+)
+
+// callKind is an operation of a communicator.
+type callKind uint8
+
+const (
+	allReduce callKind = iota
+	broadcast
+	allGather
+	reduceScatter
+	barrier
+	send
+	recv
+)
+
+// pairs reports whether the operation is of two ranks.
+//
+//go:norace
+func (k callKind) pairs() bool { return k >= send }
+
+// String is the method's name.
+func (k callKind) String() string {
+	return [...]string{"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier", "Send", "Recv"}[k]
+}
+
+// call is one operation of a rank. It does not change.
+type call struct {
+	kind     callKind
+	t        device.DataType
+	op       device.ReduceOp
+	count    int64
+	peer     int // the other one, or the root
+	dst, src []byte
+}
+
+// matches reports whether the calls of two ranks, of the same number, are one operation.
+//
+//go:norace
+func (c *call) matches(o *call) bool {
+	if c.count != o.count || c.t != o.t || c.op != o.op {
+		return false
+	}
+	return c.kind.pairs() || c.kind == o.kind && c.peer == o.peer
+}
+
+// post is what a rank is in: one call, or a group's. Each run of an operation makes one.
+type post struct {
+	rank      int
+	calls     []call
+	numbers   []int64   // of each, among the rank's collectives or those to or from its peer
+	with      [][]*post // for each, by rank: those that it is matched with, with itself; nil: not yet
+	open      int       // calls that are not matched
+	ready     chan struct{}
+	unsettled int // how many must still have worked before the rank's memory is its own, itself included
+	settled   chan struct{}
+
+	begun, done byte // their addresses carry the edges
+}
+
+func newPost(rank, size int, calls []call) *post {
+	p := &post{rank: rank, calls: calls, numbers: make([]int64, len(calls)), with: make([][]*post, len(calls)), open: len(calls),
+		ready: make(chan struct{}), settled: make(chan struct{}), unsettled: 1}
+	for i := range calls {
+		p.with[i] = make([]*post, size)
+		switch c := &calls[i]; {
+		case c.kind == send:
+			p.unsettled++
+		case c.kind == broadcast && c.peer == rank, c.kind == allReduce, c.kind == allGather, c.kind == reduceScatter:
+			p.unsettled += size - 1
+		}
+	}
+	return p
+}
+
+//go:norace
+func (p *post) matched() {
+	if p.open--; p.open == 0 {
+		close(p.ready)
+	}
+}
+
+//go:norace
+func (p *post) settle() {
+	if p.unsettled--; p.unsettled == 0 {
+		close(p.settled)
+	}
+}
+
+// touches reports whether p's work on call i touches the memory of q, which it is matched with.
+//
+//go:norace
+func (p *post) touches(i int, q *post) bool {
+	switch c := &p.calls[i]; c.kind {
+	case recv:
+		return c.peer == q.rank
+	case send, barrier:
+		return false
+	case broadcast:
+		return q != p && c.peer == q.rank
+	default:
+		return q != p
+	}
+}
+
+// follows reports whether p's work on call i comes after the begin of q.
+//
+//go:norace
+func (p *post) follows(i int, q *post) bool {
+	return p.calls[i].kind == barrier && q != p || p.touches(i, q)
+}
+
+// outcome is how a waiting ended.
+type outcome uint8
+
+const (
+	came outcome = iota
+	failed
+	late
+)
+
+// await waits for ch, which is ready or settled.
+//
+//go:norace
+func (w *world) await(ch chan struct{}, timeout <-chan time.Time) outcome {
+	race.Disable()
+	defer race.Enable()
+	select {
+	case <-ch:
+		return came
+	default:
+	}
+	select {
+	case <-ch:
+		return came
+	case <-w.over:
+		return failed
+	case <-timeout:
+	}
+	select {
+	case <-ch:
+		return came
+	default:
+		return late
+	}
+}
+
+// run is the kernel of an operation: on the stream, with its memory held.
+func (c *communicator) run(calls []call, ticket int64) {
+	w := c.world
+	if w.failure() != nil {
+		return
+	}
+	timer := time.NewTimer(c.timeout)
+	defer timer.Stop()
+	p := newPost(c.rank, c.size, calls)
+	race.ReleaseMerge(unsafe.Pointer(&p.begun))
+	if tr := w.enter(p, ticket); tr.kind != noTrouble {
+		if tr.kind != gone {
+			w.fail(c.troubled(p, tr))
+		}
+		if tr.kind == gone || tr.kind == disordered {
+			return
+		}
+	} else if c.await(p, p.ready, timer.C) && w.begin() {
+		c.work(p)
+		race.ReleaseMerge(unsafe.Pointer(&p.done))
+		w.worked(p)
+		c.await(p, p.settled, timer.C)
+	}
+	w.leave(p)
+	broken := w.failure() != nil
+	for i := range p.with {
+		for _, q := range p.with[i] {
+			if q != nil && q != p && (broken || q.touchesAny(p)) {
+				race.Acquire(unsafe.Pointer(&q.done))
+			}
+		}
+	}
+}
+
+// touchesAny reports whether the work of p touches the memory of q.
+//
+//go:norace
+func (p *post) touchesAny(q *post) bool {
+	for i := range p.calls {
+		if p.with[i][q.rank] == q && p.touches(i, q) {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits for ch, or lets the communicator fail.
+func (c *communicator) await(p *post, ch chan struct{}, timeout <-chan time.Time) bool {
+	switch c.world.await(ch, timeout) {
+	case came:
+		return true
+	case late:
+		who := make([]int, c.size)
+		n := c.world.missing(p, who)
+		c.world.fail(c.timedOut(p, who[:n]))
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package host
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// reduceBlock is the number of elements that are reduced at a time: their sums stay in the cache.
+const reduceBlock = 1024
+
+// reduce puts the reduction of srcs, which are equally long, to each of dsts. Elements are added in the order of srcs, so that the result is the same whoever
+// works it out. A dst may be one of srcs.
+func reduce(t device.DataType, op device.ReduceOp, dsts, srcs [][]byte) {
+	switch t {
+	case device.Float32:
+		reduceIn(op, dsts, srcs, same[float32], same[float32])
+	case device.Float64:
+		reduceIn(op, dsts, srcs, same[float64], same[float64])
+	case device.BFloat16:
+		reduceIn(op, dsts, srcs, fromBFloat16, toBFloat16)
+	case device.Int32:
+		reduceIn(op, dsts, srcs, same[int32], same[int32])
+	case device.Int64:
+		reduceIn(op, dsts, srcs, same[int64], same[int64])
+	}
+}
+
+func same[T any](x T) T { return x }
+
+func fromBFloat16(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) }
+
+// toBFloat16 rounds to the nearest, ties to even.
+func toBFloat16(x float32) uint16 {
+	b := math.Float32bits(x)
+	if x != x {
+		return uint16(b>>16) | 0x40 // quiet, and not an infinity
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+type number interface {
+	float32 | float64 | int32 | int64
+}
+
+// reduceIn reduces elements of type E in type A.
+func reduceIn[E any, A number](op device.ReduceOp, dsts, srcs [][]byte, widen func(E) A, narrow func(A) E) {
+	var sums [reduceBlock]A
+	n := len(elements[E](srcs[0]))
+	for lo := 0; lo < n; lo += reduceBlock {
+		sum := sums[:min(reduceBlock, n-lo)]
+		for r := range srcs {
+			from := elements[E](srcs[r])[lo:][:len(sum)]
+			switch {
+			case r == 0:
+				for i := range sum {
+					sum[i] = widen(from[i])
+				}
+			case op == device.ReduceMax:
+				for i := range sum {
+					sum[i] = max(sum[i], widen(from[i]))
+				}
+			case op == device.ReduceMin:
+				for i := range sum {
+					sum[i] = min(sum[i], widen(from[i]))
+				}
+			default:
+				for i := range sum {
+					sum[i] += widen(from[i])
+				}
+			}
+		}
+		if op == device.ReduceAvg {
+			for i := range sum {
+				sum[i] /= A(len(srcs))
+			}
+		}
+		for _, dst := range dsts {
+			to := elements[E](dst)[lo:][:len(sum)]
+			for i := range sum {
+				to[i] = narrow(sum[i])
+			}
+		}
+	}
+}
+
+// elements are the bytes of b as elements. Their address was checked.
+func elements[E any](b []byte) []E {
+	var e E
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(e)))
+}

@@ -1,0 +1,84 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// pause is how long a client waits before it comes again.
+const pause = 50 * time.Millisecond
+
+// errRefused is what rank 0 has said, or failed to prove: to come again does not help.
+var errRefused = errors.New("refused")
+
+// fetch gets the id from rank 0, which may not be there yet.
+func fetch(ctx context.Context, cfg Config) ([]byte, error) {
+	h := &hello{rank: cfg.Rank, size: cfg.Size, attempt: sha256.Sum256([]byte(cfg.Attempt))}
+	_, _ = rand.Read(h.nonce[:])
+	for {
+		id, err := ask(ctx, cfg, h)
+		if err == nil {
+			return id, nil
+		}
+		if errors.Is(err, errRefused) {
+			return nil, fmt.Errorf("rendezvous: rank %d of %d: %w", cfg.Rank, cfg.Size, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("rendezvous: rank %d of %d: %w: %w: rank 0 did not answer on %s, port %d: %v", cfg.Rank, cfg.Size, device.ErrTimeout, ctx.Err(), cfg.Addr, cfg.Port, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// ask asks once.
+func ask(ctx context.Context, cfg Config, h *hello) ([]byte, error) {
+	dialer := net.Dialer{Timeout: patience}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(cfg.Addr, strconv.Itoa(cfg.Port)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := conn.Write(h.bytes()); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, len(magic)+nonceSize)
+	if _, err := io.ReadFull(conn, answer); err != nil {
+		return nil, err
+	}
+	if string(answer[:len(magic)]) != magic {
+		return nil, errors.New("something else listens there")
+	}
+	nonce := answer[len(magic):]
+	if _, err := conn.Write(prove(cfg.Token, "client", h, nonce, nil)); err != nil {
+		return nil, err
+	}
+	r, err := readReply(conn)
+	if err != nil {
+		return nil, err
+	}
+	proof := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(conn, proof); err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(proof, prove(cfg.Token, "server", h, nonce, r.bytes())) {
+		return nil, fmt.Errorf("%w: who listens on %s, port %d has another token; CISTERN_RENDEZVOUS_TOKEN must be the same on all ranks", errRefused, cfg.Addr, cfg.Port)
+	}
+	if r.refused {
+		return nil, fmt.Errorf("%w: %w: %s", errRefused, device.ErrMismatch, r.text)
+	}
+	_, err = conn.Write([]byte{1})
+	return r.text, err
+}
