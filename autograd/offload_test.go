@@ -143,9 +143,9 @@ func deep(in *Initializer, blocks int, wrap func(int, Layer) Layer) (s Sequentia
 }
 
 type trained struct {
-	values             [][]float64
-	names              []string
-	peak, live, pinned int64
+	values     [][]float64
+	names      []string
+	peak, live int64
 }
 
 // train runs steps of a model of blocks, some of which are wrapped.

@@ -260,7 +260,8 @@ func TestOffloadOfOptimizerStateFails(t *testing.T) {
 	got := b.steps(stateful["Adam"], func(opt offloadingOptimizer) {
 		require.ErrorIs(t, opt.OffloadState(b.ctx, other.offloader(tensor.OffloadConfig{}), 0), ErrInvalid)
 		require.ErrorContains(t, opt.OffloadState(b.ctx, o, -1), "pieces of -1 bytes")
-		require.ErrorIs(t, opt.OffloadState(nil, o, 0), ErrInvalid) //nolint:staticcheck // what a program may do by mistake
+		var none context.Context
+		require.ErrorIs(t, opt.OffloadState(none, o, 0), ErrInvalid)
 		require.NoError(t, opt.OffloadState(b.ctx, o, 0))
 	}, func(opt offloadingOptimizer) {
 		s, err := optimizerStateOf(opt)

@@ -194,7 +194,8 @@ func collectiveJoining(t *testing.T, b CollectivesBackend) {
 	}
 	for _, wrong := range []func() (device.Communicator, error){
 		func() (device.Communicator, error) {
-			return dev(0).NewCommunicator(nil, id, 0, 1, device.CommunicatorOptions{}) //nolint:staticcheck // on purpose
+			var none context.Context
+			return dev(0).NewCommunicator(none, id, 0, 1, device.CommunicatorOptions{})
 		},
 		func() (device.Communicator, error) {
 			return dev(0).NewCommunicator(soon(time.Second), device.CommunicatorID{}, 0, 1, device.CommunicatorOptions{})
