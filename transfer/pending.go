@@ -70,8 +70,12 @@ func (sh *shard) queueOf(stream uint64) *queue {
 	return q
 }
 
-// pollPending makes the slabs idle whose copies are all done. It never waits for them.
+// pollPending makes the slabs idle whose copies are all done, unless Close does: a slab in hand here would be taken for one of
+// a buffer that is out. It never waits for them.
 func (sh *shard) pollPending() {
+	if sh.closed {
+		return
+	}
 	// The queues are in order before the first slab is reclaimed, which may unlock the shard.
 	for s := sh.takeDone(); s != nil; {
 		next := s.below
