@@ -75,7 +75,7 @@ func (b *bench) heldFunc(v *Variable, forward, backward func()) *Variable {
 func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	plain := open(t, 256<<20)
 	want := plain.train(2, 12, func(_ int, l Layer) Layer { return l })
-	s := stacktest.New(t, stacktest.Config{Capacity: 256 << 20, Workspace: true, Cache: memcache.Config{MemoryLimit: want.peak * 2 / 3}})
+	s := stacktest.New(t, stacktest.Config{Capacity: (want.peak - plain.ownBytes) * 2 / 3, Workspace: true})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
 	b := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
@@ -83,7 +83,6 @@ func TestOffloadTrainsWhereThereIsTooLittleMemory(t *testing.T) {
 	o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
 	got := b.train(2, 12, func(_ int, l Layer) Layer { return Offloaded(l, o) })
 	require.Equal(t, want.values, got.values)
-	require.LessOrEqual(t, s.Cache.Stats().ReservedBytes.All.Peak, want.peak*2/3)
 
 	in := Init(b.ctx, b.rt, Seed(3), Dtype(tensor.Float64))
 	model := deep(in, 12, func(_ int, l Layer) Layer { return l })

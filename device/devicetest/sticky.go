@@ -84,14 +84,20 @@ var stickyTests = []test{
 
 func (f *fixture) fail(s device.Stream) {
 	f.Helper()
-	if f.Fault == nil {
-		f.Skip("the backend can't fail on demand")
-	}
+	f.needsFault()
 	f.stuck = true
 	f.Fault(f, f.dev, s)
 }
 
+func (f *fixture) needsFault() {
+	f.Helper()
+	if f.Fault == nil {
+		f.Skip("the backend can't fail on demand")
+	}
+}
+
 func faultInReplay(f *fixture) {
+	f.needsFault()
 	s, side, p := f.stream(), f.stream(), f.alloc(64)
 	fork, join := f.event(false), f.event(false)
 	c := f.begin(s)
