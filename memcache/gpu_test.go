@@ -29,7 +29,7 @@ type gpu struct {
 	ready         device.Ptr
 }
 
-func openGPU(t *testing.T, name string) *gpu {
+func openGPU(t testing.TB, name string) *gpu {
 	dev, err := device.Open(name)
 	if errors.Is(err, device.ErrNoDevice) {
 		t.Skip(err)
@@ -55,7 +55,7 @@ func (g *gpu) hold()  { atomic.StoreUint32(g.word(), 0) }
 func (g *gpu) letGo() { atomic.StoreUint32(g.word(), 1) }
 
 // copyLate queues a kernel that waits for letGo and copies n bytes then.
-func (g *gpu) copyLate(t *testing.T, s device.Stream, to, from device.Range) {
+func (g *gpu) copyLate(t testing.TB, s device.Stream, to, from device.Range) {
 	require.NoError(t, s.Launch(&device.Launch{Name: "spinCopy", Kernel: g.spinCopy,
 		Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{256, 1, 1},
 		Args:  []uint64{uint64(g.ready), uint64(from.Ptr), uint64(to.Ptr), uint64(from.Bytes)},
@@ -363,4 +363,45 @@ func BenchmarkGPU(b *testing.B) {
 		})
 	}
 	require.NoError(b, errors.Join(s.Close(), other.Close(), c.Close(), dev.Close()))
+}
+
+// BenchmarkGPUBesidePending is a pair while blocks of so many other streams wait for kernels on as many more.
+func BenchmarkGPUBesidePending(b *testing.B) {
+	for _, n := range []int{0, 1, 16} {
+		b.Run(fmt.Sprintf("streams=%d", n), func(b *testing.B) {
+			g := openGPU(b, "cuda:0")
+			c, err := memcache.New(g.Device, memcache.Config{})
+			require.NoError(b, err)
+			ctx := context.Background()
+			list := make([]device.Stream, 2*n+1)
+			for i := range list {
+				list[i], err = g.NewStream(device.StreamOptions{})
+				require.NoError(b, err)
+			}
+			alloc := func(s device.Stream, bytes int64) memcache.Block {
+				block, err := c.Alloc(ctx, bytes, s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				return block
+			}
+			s := list[2*n]
+			for i := range n {
+				of, user := list[2*i], list[2*i+1]
+				from, to := alloc(of, 512), alloc(user, 512)
+				g.copyLate(b, user, to.Range(0, 512), from.Range(0, 512))
+				require.NoError(b, errors.Join(from.RecordStream(user), from.Free(), to.Free()))
+			}
+			require.NoError(b, alloc(s, 512).Free())
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = alloc(s, 512).Free()
+			}
+			g.letGo()
+			for _, s := range list {
+				require.NoError(b, errors.Join(s.Synchronize(ctx), s.Close()))
+			}
+			require.NoError(b, c.Close())
+		})
+	}
 }
