@@ -42,7 +42,7 @@ func (s *stream) batch(op string, host [][]byte, dev []device.Ptr, down bool, ga
 	if err := s.enter(op); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	to, from := len(dev), len(host)
 	if down {
 		to, from = from, to

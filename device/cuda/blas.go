@@ -84,7 +84,7 @@ func (d *Device) matMul(s *stream, g *device.Gemm) error {
 	if err := s.enter("MatMul"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	if err := d.blas.open(d); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ func (s *stream) CopyH2D(dst device.Ptr, src []byte) error {
 	if err := s.enter("CopyH2D"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	n := int64(len(src))
 	if err := s.copyable("CopyH2D", uint64(dst), address(src), n, false, true); err != nil || n == 0 {
 		return err
@@ -24,7 +24,7 @@ func (s *stream) CopyD2H(dst []byte, src device.Ptr) error {
 	if err := s.enter("CopyD2H"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	n := int64(len(dst))
 	if err := s.copyable("CopyD2H", address(dst), uint64(src), n, true, false); err != nil || n == 0 {
 		return err
@@ -37,7 +37,7 @@ func (s *stream) CopyD2D(dst, src device.Ptr, bytes int64) error {
 	if err := s.enter("CopyD2D"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	if err := s.dev.self.CheckApart(dst, src, bytes); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *stream) Memset(dst device.Ptr, value byte, bytes int64) error {
 	if err := s.enter("Memset"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	if err := s.named("Memset", uint64(dst), bytes, false); err != nil || bytes == 0 {
 		return err
 	}

@@ -15,7 +15,7 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 	if err := s.enter("Copy2D"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	d := s.dev
 	toBytes, fromBytes, err := c.Spans(d.name)
 	if err != nil {

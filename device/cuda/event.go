@@ -23,6 +23,7 @@ type event struct {
 	timed    bool
 	recorded atomic.Bool
 	captured atomic.Pointer[capture] // of the last record; nil: it was not captured
+	place    place
 	closed   atomic.Bool
 	gate     backend.Gate
 }
@@ -79,10 +80,15 @@ func (e *event) Query() (bool, error) {
 }
 
 func (e *event) query() (bool, error) {
-	if !e.recorded.Load() {
+	at := e.place.visit()
+	if !e.recorded.Load() || at.complete() {
 		return true, nil
 	}
-	return e.dev.ready("Query", C.cistern_event_query(e.dev.c, e.handle))
+	done, err := e.dev.ready("Query", C.cistern_event_query(e.dev.c, e.handle))
+	if done {
+		at.learn()
+	}
+	return done, err
 }
 
 func (e *event) Synchronize(ctx context.Context) error {
@@ -93,10 +99,16 @@ func (e *event) Synchronize(ctx context.Context) error {
 		e.leave()
 		return e.dev.self.CapturedEvent("Synchronize")
 	}
-	wait := func() error {
-		return e.dev.check("Synchronize", 0, C.cistern_event_synchronize(e.dev.c, e.handle))
+	return e.dev.await(ctx, "Synchronize", e.leave, e.query, e.wait)
+}
+
+func (e *event) wait() error {
+	at := e.place.visit()
+	err := e.dev.check("Synchronize", 0, C.cistern_event_synchronize(e.dev.c, e.handle))
+	if err == nil {
+		at.learn()
 	}
-	return e.dev.await(ctx, "Synchronize", e.leave, e.query, wait)
+	return err
 }
 
 // Close gives the event back to the pool. Waits that are queued keep the record that they are for.
@@ -132,11 +144,21 @@ func (s *stream) Record(e device.Event) error {
 		return s.dev.self.EventClosed("Record")
 	}
 	defer ev.gate.Leave()
-	err = s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, ev.handle, s.handle))
+	return ev.record(s)
+}
+
+func (e *event) record(s *stream) error {
+	captured := s.Capturing()
+	err := e.place.set(s, captured, func() error {
+		if !captured && !e.timed && s.position.idle() {
+			return nil
+		}
+		return s.dev.check("Record", 0, C.cistern_event_record(s.dev.c, e.handle, s.handle))
+	})
 	if err == nil {
-		ev.recorded.Store(true)
-		if c := s.capture.Load(); c != nil || ev.captured.Load() != nil {
-			ev.captured.Store(c)
+		e.recorded.Store(true)
+		if c := s.capture.Load(); c != nil || e.captured.Load() != nil {
+			e.captured.Store(c)
 		}
 	}
 	return err
@@ -158,7 +180,12 @@ func (s *stream) Wait(e device.Event) error {
 	if !ev.recorded.Load() {
 		return nil
 	}
-	if of, c := ev.captured.Load(), s.capture.Load(); of != nil || c != nil {
+	of, c := ev.captured.Load(), s.capture.Load()
+	if of == nil && c == nil && ev.place.visit().complete() {
+		return nil
+	}
+	defer s.position.queued.Add(1)
+	if of != nil || c != nil {
 		return s.waitCaptured(ev, of, c)
 	}
 	return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))

@@ -131,7 +131,7 @@ func (g *graph) replay(s *stream) error {
 	if err := s.enter("Replay"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	if s.Capturing() {
 		return g.dev.self.Capturing("Replay", s.id)
 	}

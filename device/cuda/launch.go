@@ -26,7 +26,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if err := s.enter("Launch"); err != nil {
 		return err
 	}
-	defer s.gate.Leave()
+	defer s.leaveQueued()
 	k, err := s.dev.launchable(l)
 	if err != nil {
 		return err

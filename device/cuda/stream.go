@@ -31,6 +31,8 @@ type stream struct {
 	closing sync.Once
 	closed  atomic.Bool
 
+	position position
+
 	onDone sync.Mutex // keeps the callbacks in the order of their events
 
 	capture   atomic.Pointer[capture] // that it is in, or nil
@@ -77,6 +79,12 @@ func (s *stream) enter(op string) error {
 	return nil
 }
 
+// leaveQueued ends a call that may have queued an operation.
+func (s *stream) leaveQueued() {
+	s.position.queued.Add(1)
+	s.gate.Leave()
+}
+
 func (s *stream) Query() (bool, error) {
 	if err := s.enter("Query"); err != nil {
 		return false, err
@@ -89,7 +97,12 @@ func (s *stream) Query() (bool, error) {
 }
 
 func (s *stream) query() (bool, error) {
-	return s.dev.ready("Query", C.cistern_stream_query(s.dev.c, s.handle))
+	queued := s.position.queued.Load()
+	done, err := s.dev.ready("Query", C.cistern_stream_query(s.dev.c, s.handle))
+	if done {
+		s.position.reached(queued)
+	}
+	return done, err
 }
 
 func (s *stream) Synchronize(ctx context.Context) error {
@@ -104,7 +117,12 @@ func (s *stream) Synchronize(ctx context.Context) error {
 }
 
 func (s *stream) wait() error {
-	return s.dev.check("Synchronize", 0, C.cistern_stream_synchronize(s.dev.c, s.handle))
+	queued := s.position.queued.Load()
+	err := s.dev.check("Synchronize", 0, C.cistern_stream_synchronize(s.dev.c, s.handle))
+	if err == nil {
+		s.position.reached(queued)
+	}
+	return err
 }
 
 func (s *stream) OnDone(fn func(error)) error {

@@ -41,8 +41,11 @@ struct graph {
 	size_t n;
 	int ended;
 };
-struct stream { struct graph *capture; };
-struct event { struct graph *capture; };
+// A memset of HELD bytes to HELD stops the stream until the first byte is another: what is recorded until then is not complete.
+#define HELD 0xEE
+struct stream { struct graph *capture; unsigned char *held; };
+struct event { struct graph *capture; unsigned char *held; };
+static int is_held(unsigned char *byte) { return byte && *(volatile unsigned char *)byte == HELD; }
 
 static void check(const char *name, struct graph *capture) {
 	if (capture) {
@@ -79,13 +82,20 @@ int cuStreamDestroy_v2(void *s) {
 			streams[i] = NULL;
 	return 0; // others may look at it
 }
-int cuStreamSynchronize(struct stream *s) { check("a synchronization", s->capture); return 0; }
-int cuStreamQuery(struct stream *s) { check("a query", s->capture); return 0; }
+int cuStreamSynchronize(struct stream *s) {
+	check("a synchronization", s->capture);
+	while (is_held(s->held))
+		usleep(100);
+	return 0;
+}
+int cuStreamQuery(struct stream *s) { check("a query", s->capture); return is_held(s->held) ? 600 : 0; }
 int cuStreamWaitEvent(struct stream *s, struct event *e, unsigned flags) {
 	if (e->capture && e->capture->ended || e->capture != s->capture && s->capture)
 		check("a wait", e->capture ? e->capture : s->capture);
 	s->capture = e->capture;
-	return 0;
+	if (is_held(e->held))
+		s->held = e->held;
+	return fprintf(stderr, "a wait for an event\n") < 0;
 }
 int cuStreamBeginCapture_v2(struct stream *s, int mode) {
 	check("a capture", s->capture);
@@ -121,16 +131,28 @@ int cuGraphExecUpdate(struct graph *exec, struct graph *g, void *node, int *resu
 int cuGraphExecDestroy(struct graph *g) { free(g); return fprintf(stderr, "the end of an executable graph\n") < 0; }
 int cuGraphDestroy(struct graph *g) { return fprintf(stderr, "the end of a graph\n") < 0; }
 
-// Everything is done at once, so that events are complete as soon as they are recorded.
+// Everything is done at once, so that events are complete as soon as they are recorded, but for those of streams that are held.
 int cuEventCreate(void **e, unsigned flags) {
 	fprintf(stderr, "an event with the flags %u\n", flags);
 	*e = calloc(1, sizeof(struct event));
 	return 0;
 }
 int cuEventDestroy_v2(void *e) { free(e); return fprintf(stderr, "the end of an event\n") < 0; }
-int cuEventRecord(struct event *e, struct stream *s) { e->capture = s->capture; return 0; }
-int cuEventQuery(struct event *e) { check("a query", e->capture); return 0; }
-int cuEventSynchronize(struct event *e) { check("a synchronization", e->capture); return 0; }
+int cuEventRecord(struct event *e, struct stream *s) {
+	*e = (struct event){s->capture, is_held(s->held) ? s->held : NULL};
+	return fprintf(stderr, "a record of an event\n") < 0;
+}
+int cuEventQuery(struct event *e) {
+	check("a query", e->capture);
+	fprintf(stderr, "a query of an event\n");
+	return is_held(e->held) ? 600 : 0;
+}
+int cuEventSynchronize(struct event *e) {
+	check("a synchronization", e->capture);
+	while (is_held(e->held))
+		usleep(100);
+	return 0;
+}
 int cuEventElapsedTime(float *ms, struct event *start, struct event *end) {
 	check("the time", start->capture ? start->capture : end->capture);
 	*ms = 0;
@@ -248,9 +270,11 @@ int cuMemcpy2DAsync_v2(const struct rows *r, void *s) {
 		memcpy(to + i * r->to.pitch, from + i * r->from.pitch, r->width);
 	return 0;
 }
-int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, void *s) {
+int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, struct stream *s) {
 	if (!captured(s, cuMemsetD8Async, p, v, n))
 		memset((void *)p, v, n);
+	if (v == HELD && n == HELD)
+		s->held = (void *)p;
 	return 0;
 }
 
