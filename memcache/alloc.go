@@ -59,7 +59,7 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 // allocObserved is Alloc with an observer. What the request did is told from r, which was filled in under the shard's lock:
 // the block may be freed, and its chunk handed out again, by the time the observer looks.
 func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
-	ctx, op := c.start(ctx, OpAlloc)
+	ctx, op := c.reporter.start(ctx, OpAlloc)
 	var r request
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
@@ -73,9 +73,9 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	}
 	info.Serial, info.Bytes, info.Hit, info.Seq, info.Label = b.serial, b.size, r.hit, r.sequence, r.label.value()
 	if err != nil {
-		c.tellFailed(ctx, info)
+		c.reporter.failed(ctx, info)
 	}
-	c.end(op, info)
+	c.reporter.end(op, info)
 	return b, err
 }
 
@@ -197,7 +197,7 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	m := s.arena.Find(&r.Want)
 	if m == nil {
 		if r.growing {
-			s.cache.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
+			s.cache.history.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
 		}
 		return false, true
 	}

@@ -113,7 +113,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 		was.history.leave()
 		return err
 	}
-	_, op := c.start(ctx, OpFree)
+	_, op := c.reporter.start(ctx, OpFree)
 	err := c.freeBlock(ctx, b, &was)
 	was.history.leave()
 	if op == nil {
@@ -123,6 +123,6 @@ func (b Block) FreeContext(ctx context.Context) error {
 	if was.sequence > 0 {
 		info.Shard, info.Seq, info.Requested, info.Pool, info.Label = was.shard, was.sequence, was.requested, was.kind.String(), was.label.value()
 	}
-	c.end(op, info)
+	c.reporter.end(op, info)
 	return err
 }

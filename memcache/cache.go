@@ -62,11 +62,11 @@ var (
 // a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
 // lock but growth, so that hits go on meanwhile.
 type Cache struct {
-	dev    device.Device
-	number uint64 // unique in the process
-	config Config
-	rules  placement.Rules
-	vmm    device.VirtualMemory // with expandable segments
+	dev      device.Device
+	config   Config
+	reporter reporter
+	rules    placement.Rules
+	vmm      device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
 	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
@@ -79,8 +79,8 @@ type Cache struct {
 	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
 
 	table   atomic.Pointer[shardTable]
-	history atomic.Pointer[history] // nil: off
-	claimed atomic.Pointer[shard]   // the last that claimed quotas of another: what is spare is there, soonest
+	history historyLog
+	claimed atomic.Pointer[shard] // the last that claimed quotas of another: what is spare is there, soonest
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_       [64]byte
@@ -127,14 +127,14 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		config.ExpandableSegments = false
 	}
 	c := &Cache{
-		dev:     dev,
-		number:  lastCacheNumber.Add(1),
-		config:  config,
-		rules:   rules,
-		growth:  make(chan struct{}, 1),
-		pending: pendingFrees{events: device.EventPool{Device: dev}},
-		limit:   math.MaxInt64,
-		epoch:   1,
+		dev:      dev,
+		config:   config,
+		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
+		rules:    rules,
+		growth:   make(chan struct{}, 1),
+		pending:  pendingFrees{events: device.EventPool{Device: dev}},
+		limit:    math.MaxInt64,
+		epoch:    1,
 	}
 	c.table.Store(newShardTable(nil))
 	if config.ExpandableSegments {
@@ -176,7 +176,7 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
-	_ = c.historyStream().admit(context.Background(), 0)
+	_ = c.history.stream().admit(context.Background(), 0)
 	c.setLimit(limit)
 	return nil
 }
@@ -195,7 +195,7 @@ func (c *Cache) setLimit(limit int64) {
 	defer c.mu.Unlock()
 	armed := c.gcArmed()
 	c.limit = limit
-	c.mark(ActionSetLimit, 0, c.limitBytes())
+	c.history.mark(ActionSetLimit, 0, c.limitBytes())
 	if now := c.gcArmed(); now && !armed {
 		c.slowWork.Add(gcWork)
 	} else if armed && !now {
@@ -218,7 +218,7 @@ func (c *Cache) Close() error {
 	errs := []error{c.waitForPending(context.Background())}
 
 	c.lockAll()
-	if stream := c.historyStream(); stream != nil {
+	if stream := c.history.stream(); stream != nil {
 		stream.end()
 	}
 	c.closed = true

@@ -94,7 +94,7 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	reserve := func(size int64) (err error) {
 		bytes = placement.RoundUp(max(size, r.Bytes), granule)
 		if p, err = c.vmm.Reserve(bytes); err != nil {
-			c.markAt(ActionReserve, r.shard.id, 0, bytes)
+			c.history.markAt(ActionReserve, r.shard.id, 0, bytes)
 		}
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	s := r.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.markAt(ActionReserve, s.id, p, bytes)
+	c.history.markAt(ActionReserve, s.id, p, bytes)
 	return s.arena.Reserve(p, bytes, r.Kind, r.Pool), nil
 }
 
@@ -127,9 +127,9 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
 	granule := c.rules.GranuleSize(r.Kind)
 	bytes := placement.RoundUp(size, granule)
-	_, op := c.start(ctx, OpDriverAlloc)
+	_, op := c.reporter.start(ctx, OpDriverAlloc)
 	err = c.mapGranules(tail.Ptr(), bytes, granule)
-	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
+	c.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int
 	grown, merged := s.arena.Grown(m, tail)
 	s.merges += merged
 	c.countReserved(r.Kind, bytes)
-	c.recordSegment(ActionSegmentMap, at, bytes, s.id, r.stack)
+	c.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
 	c.stats.NumDeviceAlloc++
 	return grown, nil
 }

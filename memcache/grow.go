@@ -51,7 +51,7 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
 		c.stats.OversizeSegments.add(1)
 	}
 	c.countReserved(r.Kind, bytes)
-	c.recordSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
+	c.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	s.allocFresh(m, r)
 	return nil
 }
@@ -78,7 +78,7 @@ func (c *Cache) countReserved(k placement.Kind, bytes int64) {
 // growError is what the request is told when the driver, or its figures, failed it.
 func (c *Cache) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
-		c.mark(ActionRefused, r.shard.id, r.segmentBytes)
+		c.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
 		return c.outOfMemory(r, err)
 	}
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
@@ -86,8 +86,8 @@ func (c *Cache) growError(r *request, err error) error {
 
 // driverAlloc calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
-	_, op := c.start(ctx, OpDriverAlloc)
+	_, op := c.reporter.start(ctx, OpDriverAlloc)
 	p, err := c.dev.Alloc(bytes)
-	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
+	c.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	return p, err
 }

@@ -112,7 +112,7 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 		ring = &historyRing{list: make([]HistoryEntry, o.Entries+1)} // one more, for what is added while the others are copied
 		ring.stacks.Store(uint32(o.Stacks))
 	}
-	c.setHistory(ring, c.historyStream())
+	c.history.set(ring, c.history.stream())
 	return nil
 }
 
@@ -124,7 +124,7 @@ func (c *Cache) SetHistoryStacks(level Stacks) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ring, stream := c.historyRing(), c.historyStream()
+	ring, stream := c.history.ring(), c.history.stream()
 	if ring == nil && stream == nil {
 		return fmt.Errorf("memcache: SetHistoryStacks: %w: the history is off: call RecordHistory before", ErrInvalid)
 	}
@@ -134,12 +134,16 @@ func (c *Cache) SetHistoryStacks(level Stacks) error {
 	if stream != nil {
 		stream.stacks.Store(uint32(level))
 	}
-	c.setHistory(ring, stream)
+	c.history.set(ring, stream)
 	return nil
 }
 
-// setHistory makes the history what it is from here on. c.mu is held.
-func (c *Cache) setHistory(ring *historyRing, stream *HistoryStream) {
+// historyLog is where a cache's events go, or nowhere: then an event costs the look at one pointer. Its methods may be called with
+// any lock.
+type historyLog struct{ atomic.Pointer[history] }
+
+// set makes the history what it is from here on. c.mu is held.
+func (l *historyLog) set(ring *historyRing, stream *HistoryStream) {
 	h := &history{ring: ring, stream: stream}
 	if ring != nil {
 		h.stacks = Stacks(ring.stacks.Load())
@@ -150,7 +154,7 @@ func (c *Cache) setHistory(ring *historyRing, stream *HistoryStream) {
 	if ring == nil && stream == nil {
 		h = nil
 	}
-	c.history.Store(h)
+	l.Store(h)
 }
 
 // History returns the recorded events, the oldest first.
@@ -181,18 +185,18 @@ func (h *history) add(e *HistoryEntry) {
 }
 
 // mark enters an event that only a stream has.
-func (c *Cache) mark(a Action, stream uint64, size int64) { c.markAt(a, stream, 0, size) }
+func (l *historyLog) mark(a Action, stream uint64, size int64) { l.markAt(a, stream, 0, size) }
 
 // markAt is mark of an event that has an address.
-func (c *Cache) markAt(a Action, stream uint64, p device.Ptr, size int64) {
-	if h := c.history.Load(); h != nil && h.stream != nil {
+func (l *historyLog) markAt(a Action, stream uint64, p device.Ptr, size int64) {
+	if h := l.Load(); h != nil && h.stream != nil {
 		h.stream.add(&HistoryEntry{Action: a, Stream: stream, Address: p, Size: size, Time: time.Now()})
 	}
 }
 
 // markPool is mark of what is done to a private pool alone; nil: the default pool and the released ones.
-func (c *Cache) markPool(a Action, p *Pool) {
-	if h := c.history.Load(); h != nil && h.stream != nil {
+func (l *historyLog) markPool(a Action, p *Pool) {
+	if h := l.Load(); h != nil && h.stream != nil {
 		h.stream.add(&HistoryEntry{Action: a, Pool: p.ID(), Time: time.Now()})
 	}
 }
@@ -316,9 +320,9 @@ func (s *shard) entry(a Action, h *handout) HistoryEntry {
 	return HistoryEntry{Action: a, Address: h.chunk.Ptr(), Size: h.chunk.Requested, Stream: s.id, Label: h.label.value()}
 }
 
-// recordSegment records what happened to memory from the driver.
-func (c *Cache) recordSegment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
-	if h := c.history.Load(); h != nil {
+// segment records what happened to memory from the driver.
+func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
+	if h := l.Load(); h != nil {
 		h.add(&HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Stack: stack})
 	}
 }

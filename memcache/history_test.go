@@ -146,7 +146,7 @@ func TestSnapshotCopiesTheHistoryUnlocked(t *testing.T) {
 		require.NoError(t, mustAlloc(t, c, 512, s).Free())
 	}
 	last := mustAlloc(t, c, 512, s)
-	ring, pieces := c.historyRing(), 0
+	ring, pieces := c.history.ring(), 0
 	ring.between = func() {
 		pieces++
 		require.True(t, c.mu.TryLock(), "no lock is held")

@@ -76,23 +76,23 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	switch {
 	case c.closed:
 		return nil, fmt.Errorf("memcache: StreamHistory: %w", ErrClosed)
-	case c.historyStream() != nil:
+	case c.history.stream() != nil:
 		return nil, fmt.Errorf("memcache: StreamHistory: %w: the history has a stream already; close that first", ErrInvalid)
 	}
 	s.first = c.historyState()
-	c.setHistory(c.historyRing(), s)
+	c.history.set(c.history.ring(), s)
 	return s, nil
 }
 
-func (c *Cache) historyStream() *HistoryStream {
-	if h := c.history.Load(); h != nil {
+func (l *historyLog) stream() *HistoryStream {
+	if h := l.Load(); h != nil {
 		return h.stream
 	}
 	return nil
 }
 
-func (c *Cache) historyRing() *historyRing {
-	if h := c.history.Load(); h != nil {
+func (l *historyLog) ring() *historyRing {
+	if h := l.Load(); h != nil {
 		return h.ring
 	}
 	return nil
@@ -162,11 +162,11 @@ func (s *HistoryStream) Close() {
 
 // end ends the stream. All shards are locked.
 func (s *HistoryStream) end() {
-	if s.cache.historyStream() != s {
+	if s.cache.history.stream() != s {
 		return
 	}
 	s.last = s.cache.historyState()
-	s.cache.setHistory(s.cache.historyRing(), nil)
+	s.cache.history.set(s.cache.history.ring(), nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true

@@ -42,7 +42,7 @@ func (c *Cache) inheritSegments(r *request) {
 		}
 		if !s.closedMarked {
 			s.closedMarked = true
-			c.mark(ActionStreamClosed, s.id, 0)
+			c.history.mark(ActionStreamClosed, s.id, 0)
 		}
 		s.arena.MoveFree(&into.arena)
 		if s.arena.Len() == 0 {

@@ -105,10 +105,10 @@ func (b Block) SetLabel(l Label) error {
 		return nil
 	}
 	c := b.handout.shard.cache
-	_ = c.historyStream().admit(context.Background(), 0)
-	_, op := c.start(context.Background(), OpRelabel)
+	_ = c.history.stream().admit(context.Background(), 0)
+	_, op := c.reporter.start(context.Background(), OpRelabel)
 	err := b.setLabel(&l)
-	c.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})
+	c.reporter.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})
 	return err
 }
 

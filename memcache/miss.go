@@ -21,7 +21,7 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
 			if r.growing { // else it has changed nothing
-				c.mark(ActionFailed, r.shard.id, r.Bytes)
+				c.history.mark(ActionFailed, r.shard.id, r.Bytes)
 			}
 			return err
 		}
@@ -29,7 +29,7 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 			c.mu.Lock()
 			c.stats.NumOOMs++
 			c.baseCounts.misses++
-			c.recordOOM(r, err)
+			c.history.oom(r, err)
 			c.mu.Unlock()
 			c.nameHolders(err)
 			return err

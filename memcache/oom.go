@@ -137,9 +137,9 @@ func (c *Cache) holders() []Share {
 	return shares[:min(len(shares), mostHolders)]
 }
 
-// recordOOM records a request that failed. c.mu is held.
-func (c *Cache) recordOOM(r *request, err error) {
-	h := c.history.Load()
+// oom records a request that failed. c.mu is held.
+func (l *historyLog) oom(r *request, err error) {
+	h := l.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
 		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})

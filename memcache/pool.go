@@ -144,9 +144,9 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	if !released {
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
 	}
-	ctx, op := p.cache.start(ctx, OpEmptyCache)
+	ctx, op := p.cache.reporter.start(ctx, OpEmptyCache)
 	err := p.cache.emptyCache(ctx, p)
-	p.cache.end(op, OpInfo{Op: OpEmptyCache, Err: err})
+	p.cache.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
 

@@ -21,9 +21,9 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	ctx, op := c.start(ctx, OpEmptyCache)
+	ctx, op := c.reporter.start(ctx, OpEmptyCache)
 	err := c.emptyCache(ctx, nil)
-	c.end(op, OpInfo{Op: OpEmptyCache, Err: err})
+	c.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
 
@@ -53,7 +53,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err != nil {
 		end = ActionFailed
 	}
-	c.markPool(end, p)
+	c.history.markPool(end, p)
 	return err
 }
 
@@ -63,11 +63,11 @@ func (c *Cache) flush(ctx context.Context, p *Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	c.mu.Lock()
 	c.stats.NumSyncAllStreams++
-	c.markPool(ActionFlush, p)
+	c.history.markPool(ActionFlush, p)
 	c.mu.Unlock()
-	waitCtx, op := c.start(ctx, OpSynchronize)
+	waitCtx, op := c.reporter.start(ctx, OpSynchronize)
 	err := c.waitForPending(waitCtx)
-	c.end(op, OpInfo{Op: OpSynchronize, Err: err})
+	c.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err
 	}
@@ -181,9 +181,9 @@ func (c *Cache) driverFree(ctx context.Context, s *shard, seg *placement.Segment
 
 // callFree calls the driver, beside the observer. Only the growth lock is held.
 func (c *Cache) callFree(ctx context.Context, seg *placement.Segment) error {
-	_, op := c.start(ctx, OpDriverFree)
+	_, op := c.reporter.start(ctx, OpDriverFree)
 	err := c.dev.Free(seg.Ptr())
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
+	c.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.Bytes()), err)
 	}
@@ -199,7 +199,7 @@ func (c *Cache) forgetSegment(s *shard, seg *placement.Segment) {
 	if seg.Bytes() >= c.rules.MaxSplit {
 		c.stats.OversizeSegments.sub(1)
 	}
-	c.recordSegment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
+	c.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
 	if s != nil {
 		s.arena.Remove(seg)
 	}

@@ -26,20 +26,20 @@ func (c *Cache) shrink(ctx context.Context, t taken) error {
 	s.merges += s.arena.Unmap(m, from, bytes, s.now(kind))
 	c.stats.ReservedBytes.sub(kind, bytes)
 	c.stats.NumDeviceFree++
-	c.recordSegment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
+	c.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
 	return err
 }
 
 // unmap gives the memory of some granules back, one after the other, and returns how many bytes that were before an error.
 // For observers all of it is one call of the driver. Only the growth lock is held.
 func (c *Cache) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
-	_, op := c.start(ctx, OpDriverFree)
+	_, op := c.reporter.start(ctx, OpDriverFree)
 	for granule := c.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
 		if err = c.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
 			break
 		}
 	}
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: bytes, Pool: seg.Kind().String(), Err: err})
+	c.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: bytes, Pool: seg.Kind().String(), Err: err})
 	if err != nil {
 		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", formatBytes(bytes), formatBytes(done), err)
 	}

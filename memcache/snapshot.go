@@ -72,7 +72,7 @@ func (c *Cache) snapshot() (s Snapshot, ring *historyRing, end int) {
 	c.lockAll()
 	defer c.unlockAll()
 	s = Snapshot{Device: c.dev.Name(), Segments: c.copySegments()}
-	if ring = c.historyRing(); ring != nil {
+	if ring = c.history.ring(); ring != nil {
 		end = ring.added()
 		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: c.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
 	}

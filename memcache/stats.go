@@ -173,7 +173,7 @@ func (c *Cache) ResetPeakStats() {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	_ = c.historyStream().admit(context.Background(), 0)
+	_ = c.history.stream().admit(context.Background(), 0)
 	c.lockAll()
 	defer c.unlockAll()
 	// Every shard's quota becomes its use, and so their sums, the peaks, become what is in use now.
@@ -190,7 +190,7 @@ func (c *Cache) ResetPeakStats() {
 		}
 	}
 	c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
-	c.mark(ActionResetPeaks, 0, 0)
+	c.history.mark(ActionResetPeaks, 0, 0)
 }
 
 // ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
@@ -199,7 +199,7 @@ func (c *Cache) ResetAccumulatedStats() {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	_ = c.historyStream().admit(context.Background(), 0)
+	_ = c.history.stream().admit(context.Background(), 0)
 	c.lockAll()
 	defer c.unlockAll()
 	total := c.sumStats().Since(Stats{})
@@ -221,7 +221,7 @@ func (c *Cache) ResetAccumulatedStats() {
 			}
 		}
 	}
-	c.mark(ActionResetTotals, 0, 0)
+	c.history.mark(ActionResetTotals, 0, 0)
 }
 
 // MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
