@@ -67,7 +67,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	if op == nil && err == nil {
 		return b, err
 	}
-	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.rules.RoundSize(bytes)).String(), Err: err}
+	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.shards.rules.RoundSize(bytes)).String(), Err: err}
 	if stream != nil {
 		info.Stream, info.Shard = stream.ID(), stream.ID()
 	}
@@ -85,13 +85,13 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if err := c.checkRequest(ctx, bytes, stream); err != nil {
 		return err
 	}
-	r.Requested, r.Bytes, r.shard = bytes, c.rules.RoundSize(bytes), c.shardOf(stream)
+	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules.RoundSize(bytes), c.shards.of(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
-		r.scope, r.label = state.scope.innermostOf(c), state.label
+		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
 		r.from(state.poolOf(c))
 	}
 	r.Kind = placement.KindFor(r.Bytes)
-	if h := c.history.Load(); h != nil {
+	if h := c.shards.history.Load(); h != nil {
 		r.stack = h.stack(StacksState)
 		if err := h.stream.enter(ctx, bytes); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		return c.allocUncached(ctx, stream, r)
 	}
 	// Usually no free is pending, and then this word is all that a hit reads outside of its shard.
-	if c.slowWork.Load() != 0 {
+	if c.shards.slowWork.Load() != 0 {
 		if err := c.pollAndAge(r); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if served, err := c.searchShard(r); served || err != nil {
 		return err
 	}
-	r.segmentBytes = c.rules.SegmentSize(r.Bytes)
+	r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
 	return c.allocMiss(ctx, stream, r)
 }
 
@@ -127,8 +127,8 @@ func (c *Cache) pollAndAge(r *request) error {
 	if err := c.poll(); err != nil {
 		return err
 	}
-	if r.pool == nil && c.slowWork.Load() >= gcWork {
-		c.gcClock[r.Kind].Add(1)
+	if r.pool == nil && c.shards.slowWork.Load() >= gcWork {
+		c.shards.gcClock[r.Kind].Add(1)
 	}
 	return nil
 }
@@ -165,9 +165,9 @@ func (c *Cache) searchShard(r *request) (served bool, err error) {
 	served, fits := s.allocCached(r, false)
 	s.mu.Unlock()
 	if !fits {
-		c.lockAll()
+		c.shards.lockAll()
 		served, _ = s.allocCached(r, true)
-		c.unlockAll()
+		c.shards.unlockAll()
 	}
 	return served, r.refused
 }
@@ -181,7 +181,7 @@ func (s *shard) refusal(r *request) error {
 			formatBytes(r.Requested), ErrReleased, r.pool)
 	case s.retired:
 		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.Requested), s.id, device.ErrClosed)
-	case s.cache.closed:
+	case s.shards.closed:
 		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), ErrClosed)
 	}
 	return nil
@@ -190,14 +190,14 @@ func (s *shard) refusal(r *request) error {
 // allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
 // nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
 func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
-	if s.cache.closed || s.retired || r.pool.isReleased() {
+	if s.shards.closed || s.retired || r.pool.isReleased() {
 		r.refused = s.refusal(r)
 		return false, true
 	}
 	m := s.arena.Find(&r.Want)
 	if m == nil {
 		if r.growing {
-			s.cache.history.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
+			s.shards.history.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
 		}
 		return false, true
 	}
@@ -216,10 +216,10 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	r.hit = true
 	s.handOut(m, r, &fit, &d)
 	if !fits {
-		s.cache.raisePeaks(s, r.Kind, &d)
+		s.shards.ledger.raisePeaks(s, r.Kind, &d)
 	}
 	if others {
-		s.cache.unlockOthers(s)
+		s.shards.unlockOthers(s)
 	}
 	return true, true
 }
@@ -230,7 +230,7 @@ func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
 	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
 	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, fit.Size
 	d[gaugeRequestedBytes] = r.Requested
-	if fit.Size >= s.cache.rules.MaxSplit {
+	if fit.Size >= s.shards.rules.MaxSplit {
 		d[gaugeOversizeBlocks] = 1
 	}
 }
@@ -253,7 +253,7 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	s.apply(r.Kind, d)
 	s.recordAlloc(h, r)
 	if r.scope != nil {
-		h.charge(s.cache, r.scope)
+		h.charge(r.scope)
 	}
 	r.block = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: fit.Size, stream: s.id}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
@@ -58,14 +57,13 @@ var (
 // next allocation. Work on other streams needs RecordStream.
 //
 // Inside, a request and a free of a stream work on that stream's shard, under its lock; all else is the slow path, which
-// begins with the growth lock. Locks are taken in this order: growth, mu, the shards' by stream ID, the pending frees', and
+// begins with the growth lock. Locks are taken in this order: growth, shards.mu, the shards' by stream ID, the pending frees', and
 // a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
 // lock but growth, so that hits go on meanwhile.
 type Cache struct {
 	dev      device.Device
 	config   Config
 	reporter reporter
-	rules    placement.Rules
 	vmm      device.VirtualMemory // with expandable segments
 
 	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
@@ -73,34 +71,11 @@ type Cache struct {
 	growth       chan struct{}
 	driverRanges driverRanges // guarded by growth
 
-	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
-	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
-	slowWork atomic.Int64
-	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
-
-	table   atomic.Pointer[shardTable]
-	history historyLog
-	claimed atomic.Pointer[shard] // the last that claimed quotas of another: what is spare is there, soonest
-
-	// What is above every request reads; what is below is written. They share no cache line.
-	_       [64]byte
-	serials atomic.Uint64 // leased to shards
+	shards  shards
+	ledger  ledger
 	pending pendingFrees
 	_       [64]byte
 
-	// mu guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
-	mu             sync.Mutex
-	closed         bool   // changed with all shards locked: one shard's lock is enough to look
-	scopesEnded    uint64 // how many have; as closed
-	limit          int64  // bytes; math.MaxInt64: none
-	stats          Stats  // but for what the shards keep
-	peaks          [rows]delta
-	epoch          uint64      // the number of peaks that were marked, and 1; changed with all shards locked
-	peak           peakMark    // of the bytes allocated
-	retiredTotals  [2]delta    // the increases of retired shards
-	resetBaseline  [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
-	baseCounts     shardCounts // of retired shards, and the misses of failed requests
-	openScopes     []*Scope    // in the order in which they were opened
 	reclaimers     []*reclaimer
 	lastPoolNumber uint64  // the number of the last one that was made
 	oomPools       []*Pool // those with UseOnOOM that were not released, by number
@@ -110,9 +85,6 @@ type Cache struct {
 
 // lastCacheNumber counts the caches of the process.
 var lastCacheNumber atomic.Uint64
-
-// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
-const gcWork = 1 << 40
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
 func New(dev device.Device, config Config) (*Cache, error) {
@@ -130,22 +102,21 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		dev:      dev,
 		config:   config,
 		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
-		rules:    rules,
 		growth:   make(chan struct{}, 1),
 		pending:  pendingFrees{events: device.EventPool{Device: dev}},
-		limit:    math.MaxInt64,
-		epoch:    1,
 	}
-	c.table.Store(newShardTable(nil))
+	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
+	c.shards.table.Store(newShardTable(nil))
+	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
 	if config.ExpandableSegments {
 		var ok bool
 		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
 			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
 		}
 	}
-	c.stats.MaxSplitSize = -1
+	c.ledger.stats.MaxSplitSize = -1
 	if rules.MaxSplit != math.MaxInt64 {
-		c.stats.MaxSplitSize = rules.MaxSplit
+		c.ledger.stats.MaxSplitSize = rules.MaxSplit
 	}
 	f := config.PerProcessMemoryFraction
 	if f == 0 {
@@ -155,7 +126,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		return nil, err
 	}
 	if config.MemoryLimit > 0 {
-		c.setLimit(config.MemoryLimit)
+		c.ledger.setLimit(config.MemoryLimit)
 	}
 	return c, nil
 }
@@ -176,30 +147,30 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
-	_ = c.history.stream().admit(context.Background(), 0)
-	c.setLimit(limit)
+	_ = c.shards.history.stream().admit(context.Background(), 0)
+	c.ledger.setLimit(limit)
 	return nil
 }
 
 // MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of
 // SetMemoryFraction.
 func (c *Cache) MemoryLimit() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return min(c.limit, c.dev.Properties().TotalMemory)
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
+	return min(c.ledger.limit, c.dev.Properties().TotalMemory)
 }
 
 // setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
-func (c *Cache) setLimit(limit int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	armed := c.gcArmed()
-	c.limit = limit
-	c.history.mark(ActionSetLimit, 0, c.limitBytes())
-	if now := c.gcArmed(); now && !armed {
-		c.slowWork.Add(gcWork)
+func (l *ledger) setLimit(limit int64) {
+	l.shards.mu.Lock()
+	defer l.shards.mu.Unlock()
+	armed := l.gcArmed()
+	l.limit = limit
+	l.shards.history.mark(ActionSetLimit, 0, l.limitBytes())
+	if now := l.gcArmed(); now && !armed {
+		l.shards.slowWork.Add(gcWork)
 	} else if armed && !now {
-		c.slowWork.Add(-gcWork)
+		l.shards.slowWork.Add(-gcWork)
 	}
 }
 
@@ -211,32 +182,32 @@ func (c *Cache) Close() error {
 		return err
 	}
 	defer c.unlockGrowth()
-	if c.isClosed() {
+	if c.shards.isClosed() {
 		return nil
 	}
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
 	errs := []error{c.waitForPending(context.Background())}
 
-	c.lockAll()
-	if stream := c.history.stream(); stream != nil {
+	c.shards.lockAll()
+	if stream := c.shards.history.stream(); stream != nil {
 		stream.end()
 	}
-	c.closed = true
-	if t := c.sumStats(); t.Allocation.All.Current > 0 {
+	c.shards.closed = true
+	if t := c.ledger.sumStats(); t.Allocation.All.Current > 0 {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
 			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
 	var segments []*placement.Segment
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		s.eachLive(s.noteFree) // those that leaked
 		segments = slices.AppendSeq(segments, s.arena.Segments())
-		s.arena.Init(&c.rules, s.id, false)
+		s.arena.Init(&c.shards.rules, s.id, false)
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 		s.allocated.Store(0)
 	}
 	c.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
-	c.unlockAll()
+	c.shards.unlockAll()
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
 		if seg.Expandable() {
@@ -249,21 +220,21 @@ func (c *Cache) Close() error {
 	return errors.Join(errs...)
 }
 
-func (c *Cache) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
+func (all *shards) isClosed() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.closed
 }
 
-// limited reports whether the bytes reserved are limited. c.mu is held.
-func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
+// limited reports whether the bytes reserved are limited. shards.mu is held.
+func (l *ledger) limited() bool { return l.limit != math.MaxInt64 }
 
-// limitBytes is the limit, or -1 for none. c.mu is held.
-func (c *Cache) limitBytes() int64 {
-	if !c.limited() {
+// limitBytes is the limit, or -1 for none. shards.mu is held.
+func (l *ledger) limitBytes() int64 {
+	if !l.limited() {
 		return -1
 	}
-	return c.limit
+	return l.limit
 }
 
 // checkStream refuses streams that can't allocate from the cache.

@@ -31,15 +31,15 @@ func (c *Cache) expand(ctx context.Context, r *request) error {
 	// m is taken out, or unmapped. Each round maps what is missing behind it, as far as the unmapped chunk there goes; a
 	// segment with holes may need several.
 	for {
-		c.lockAll()
+		c.shards.lockAll()
 		tail, missing, merged := s.arena.Missing(m, &r.Want)
 		s.merges += merged
 		if missing == 0 {
 			s.allocFresh(m, r)
-			c.unlockAll()
+			c.shards.unlockAll()
 			return nil
 		}
-		c.unlockAll()
+		c.shards.unlockAll()
 		if tail == nil { // a hit took the free block that was there
 			c.putBack(s, m)
 			if m, err = c.takeGrowable(r); err != nil {
@@ -82,7 +82,7 @@ func (c *Cache) takeGrowable(r *request) (*placement.Chunk, error) {
 // addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request. The growth
 // lock is held.
 func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
-	total, granule := c.dev.Properties().TotalMemory, c.rules.GranuleSize(r.Kind)
+	total, granule := c.dev.Properties().TotalMemory, c.shards.rules.GranuleSize(r.Kind)
 	sizes := []int64{total + total/8, total / 16, 0}
 	if _, host := c.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
@@ -94,7 +94,7 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	reserve := func(size int64) (err error) {
 		bytes = placement.RoundUp(max(size, r.Bytes), granule)
 		if p, err = c.vmm.Reserve(bytes); err != nil {
-			c.history.markAt(ActionReserve, r.shard.id, 0, bytes)
+			c.shards.history.markAt(ActionReserve, r.shard.id, 0, bytes)
 		}
 		return err
 	}
@@ -118,14 +118,14 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	s := r.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.history.markAt(ActionReserve, s.id, p, bytes)
+	c.shards.history.markAt(ActionReserve, s.id, p, bytes)
 	return s.arena.Reserve(p, bytes, r.Kind, r.Pool), nil
 }
 
 // mapFront maps memory for at least the first size bytes of the unmapped chunk tail, what is left of which stays unmapped, and
 // puts them together with m, which grows. If it fails nothing is mapped. The growth lock is held, and no other.
 func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
-	granule := c.rules.GranuleSize(r.Kind)
+	granule := c.shards.rules.GranuleSize(r.Kind)
 	bytes := placement.RoundUp(size, granule)
 	_, op := c.reporter.start(ctx, OpDriverAlloc)
 	err = c.mapGranules(tail.Ptr(), bytes, granule)
@@ -133,16 +133,16 @@ func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int
 	if err != nil {
 		return nil, err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	at := tail.Ptr()
 	s := r.shard
 	s.arena.Map(tail, bytes)
 	grown, merged := s.arena.Grown(m, tail)
 	s.merges += merged
-	c.countReserved(r.Kind, bytes)
-	c.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
-	c.stats.NumDeviceAlloc++
+	c.ledger.countReserved(r.Kind, bytes)
+	c.shards.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
+	c.ledger.stats.NumDeviceAlloc++
 	return grown, nil
 }
 

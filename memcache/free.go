@@ -31,7 +31,7 @@ func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	if h := c.history.Load(); h != nil {
+	if h := c.shards.history.Load(); h != nil {
 		was.stack = h.stack(StacksAll)
 		_ = h.stream.admit(ctx, 0)
 		h.stream.begin()
@@ -45,14 +45,14 @@ func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 	uses, fits, err := s.endHandOut(b, was, false)
 	s.mu.Unlock()
 	if !fits {
-		c.lockAll()
+		c.shards.lockAll()
 		uses, _, err = s.endHandOut(b, was, true)
-		c.unlockAll()
+		c.shards.unlockAll()
 	}
 	if err != nil {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
-	if len(uses) > 0 || c.poisons() {
+	if len(uses) > 0 || c.shards.poisons() {
 		return c.recordEvents(b.handout, uses)
 	}
 	return nil
@@ -69,14 +69,14 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	m := b.chunk
 	kind := m.Kind()
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
-	if m.Size() >= s.cache.rules.MaxSplit {
+	if m.Size() >= s.shards.rules.MaxSplit {
 		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
 	others := false
 	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
 	// and not under a lock.
-	waits := len(h.uses) > 0 || s.cache.poisons()
+	waits := len(h.uses) > 0 || s.shards.poisons()
 	if !waits {
 		freeDelta(m, &d)
 		if fits = s.fits(kind, &d); !fits && !allLocked {
@@ -97,10 +97,10 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	}
 	s.completeFree(h)
 	if !fits {
-		s.cache.raisePeaks(s, kind, &d)
+		s.shards.ledger.raisePeaks(s, kind, &d)
 	}
 	if others {
-		s.cache.unlockOthers(s)
+		s.shards.unlockOthers(s)
 	}
 	return nil, true, nil
 }
@@ -110,7 +110,7 @@ func (s *shard) makePending(h *handout) {
 	s.noteFree(h)
 	h.stack, h.lastSerial, h.serial, h.pending = nil, h.serial, 0, true
 	if h.scope != nil {
-		h.discharge(s.cache)
+		h.discharge()
 	}
 }
 
@@ -186,7 +186,7 @@ func (c *Cache) synchronize(s device.Stream) error {
 // completePending ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
 // nobody else has the block.
 func (c *Cache) completePending(h *handout, inFree bool) {
-	if c.poisons() {
+	if c.shards.poisons() {
 		c.poison(h)
 	}
 	s := h.shard
@@ -194,16 +194,16 @@ func (c *Cache) completePending(h *handout, inFree bool) {
 	ok := s.tryCompleteFree(h, inFree, false)
 	s.mu.Unlock()
 	if !ok {
-		c.lockAll()
+		c.shards.lockAll()
 		s.tryCompleteFree(h, inFree, true)
-		c.unlockAll()
+		c.shards.unlockAll()
 	}
 }
 
 // tryCompleteFree is completeFree with its delta, for a pending block. Unless all shards are locked it does nothing if a
 // quota is in the way, and says so. s.mu is held.
 func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
-	if s.cache.closed {
+	if s.shards.closed {
 		return true
 	}
 	// Between the free and now the neighbours may have changed: the delta is that of this moment.
@@ -220,10 +220,10 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, inFree)
 	s.completeFree(h)
 	if !fits {
-		s.cache.raisePeaks(s, kind, &d)
+		s.shards.ledger.raisePeaks(s, kind, &d)
 	}
 	if others {
-		s.cache.unlockOthers(s)
+		s.shards.unlockOthers(s)
 	}
 	return true
 }

@@ -10,8 +10,8 @@ import (
 // are too large to be split, in place of a flush of everything.
 
 // gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
-// c.mu is held.
-func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 && c.limited() }
+// shards.mu is held.
+func (l *ledger) gcArmed() bool { return l.threshold > 0 && l.limited() }
 
 // collectGarbage returns old free segments of the large pool, of no private one, while more than the threshold is reserved
 // (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free, by gcClock, which is
@@ -20,16 +20,16 @@ func (c *Cache) gcArmed() bool { return c.config.GarbageCollectionThreshold > 0 
 // lock is held; no shard is locked while the driver works.
 func (c *Cache) collectGarbage(ctx context.Context) error {
 	// All shards: the threshold is of what the whole cache has reserved, and the oldest segment may be any stream's.
-	c.lockAll()
-	if !c.gcArmed() {
-		c.unlockAll()
+	c.shards.lockAll()
+	if !c.ledger.gcArmed() {
+		c.shards.unlockAll()
 		return nil
 	}
-	excess := c.stats.ReservedBytes.All.Current - int64(c.config.GarbageCollectionThreshold*float64(c.limit))
+	excess := c.ledger.stats.ReservedBytes.All.Current - int64(c.ledger.threshold*float64(c.ledger.limit))
 	var candidates []*placement.Chunk
 	owner := make(map[*placement.Chunk]*shard)
 	if excess > 0 {
-		for _, s := range c.table.Load().list {
+		for _, s := range c.shards.list() {
 			old := s.arena.Old()
 			candidates = append(candidates, old...)
 			for _, m := range old {
@@ -39,10 +39,10 @@ func (c *Cache) collectGarbage(ctx context.Context) error {
 	}
 	// They are taken out before the locks are given up, so that no hit takes them while the driver works.
 	var victims []taken
-	for _, m := range placement.TakeOldest(candidates, excess, c.gcClock[placement.Large].Load()) {
+	for _, m := range placement.TakeOldest(candidates, excess, c.shards.gcClock[placement.Large].Load()) {
 		victims = append(victims, taken{owner[m], m})
 	}
-	c.unlockAll()
+	c.shards.unlockAll()
 	return c.driverFreeAll(ctx, victims)
 }
 

@@ -19,13 +19,13 @@ import (
 // retry says that a flush went before. The growth lock is held.
 func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
-	c.mu.Lock()
+	c.shards.mu.Lock()
 	if retry {
-		c.stats.NumAllocRetries++
+		c.ledger.stats.NumAllocRetries++
 	}
 	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
-	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
-	c.mu.Unlock()
+	limited := c.ledger.limit < bytes || c.ledger.stats.ReservedBytes.All.Current > c.ledger.limit-bytes
+	c.shards.mu.Unlock()
 	if limited {
 		return c.outOfMemory(r, nil)
 	}
@@ -41,17 +41,17 @@ func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
 	}
 	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
 	// it reserved and not in use.
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	s := r.shard
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
-	c.stats.Segment.add(r.Kind, 1)
-	c.stats.NumDeviceAlloc++
-	if bytes >= c.rules.MaxSplit {
-		c.stats.OversizeSegments.add(1)
+	c.ledger.stats.Segment.add(r.Kind, 1)
+	c.ledger.stats.NumDeviceAlloc++
+	if bytes >= c.shards.rules.MaxSplit {
+		c.ledger.stats.OversizeSegments.add(1)
 	}
-	c.countReserved(r.Kind, bytes)
-	c.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
+	c.ledger.countReserved(r.Kind, bytes)
+	c.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	s.allocFresh(m, r)
 	return nil
 }
@@ -64,21 +64,21 @@ func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	var d delta
 	s.handOutDelta(r, &fit, &d)
 	s.handOut(m, r, &fit, &d)
-	s.cache.raisePeaks(s, r.Kind, &d)
+	s.shards.ledger.raisePeaks(s, r.Kind, &d)
 }
 
-// countReserved counts memory from the driver. c.mu is held.
-func (c *Cache) countReserved(k placement.Kind, bytes int64) {
-	c.stats.ReservedBytes.add(k, bytes)
-	for _, scope := range c.openScopes {
-		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, c.stats.ReservedBytes.All.Current)
+// countReserved counts memory from the driver. shards.mu is held.
+func (l *ledger) countReserved(k placement.Kind, bytes int64) {
+	l.stats.ReservedBytes.add(k, bytes)
+	for _, scope := range l.openScopes {
+		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, l.stats.ReservedBytes.All.Current)
 	}
 }
 
 // growError is what the request is told when the driver, or its figures, failed it.
 func (c *Cache) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
-		c.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
+		c.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
 		return c.outOfMemory(r, err)
 	}
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)

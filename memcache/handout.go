@@ -90,7 +90,7 @@ func (s *shard) checkLive(b Block) error {
 	if s.retired { // and not locked by Close
 		return ErrFreed
 	}
-	if s.cache.closed {
+	if s.shards.closed {
 		return ErrClosed
 	}
 	if b.handout.serial != b.serial {

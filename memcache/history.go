@@ -105,14 +105,14 @@ func (c *Cache) RecordHistory(o HistoryOptions) error {
 	if o.Stacks > StacksAll {
 		return fmt.Errorf("memcache: RecordHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
 	var ring *historyRing
 	if o.Entries > 0 {
 		ring = &historyRing{list: make([]HistoryEntry, o.Entries+1)} // one more, for what is added while the others are copied
 		ring.stacks.Store(uint32(o.Stacks))
 	}
-	c.history.set(ring, c.history.stream())
+	c.shards.history.set(ring, c.shards.history.stream())
 	return nil
 }
 
@@ -122,9 +122,9 @@ func (c *Cache) SetHistoryStacks(level Stacks) error {
 	if level > StacksAll {
 		return fmt.Errorf("memcache: SetHistoryStacks(%d): %w: it is one of StacksNone to StacksAll", level, ErrInvalid)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ring, stream := c.history.ring(), c.history.stream()
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
+	ring, stream := c.shards.history.ring(), c.shards.history.stream()
 	if ring == nil && stream == nil {
 		return fmt.Errorf("memcache: SetHistoryStacks: %w: the history is off: call RecordHistory before", ErrInvalid)
 	}
@@ -134,7 +134,7 @@ func (c *Cache) SetHistoryStacks(level Stacks) error {
 	if stream != nil {
 		stream.stacks.Store(uint32(level))
 	}
-	c.history.set(ring, stream)
+	c.shards.history.set(ring, stream)
 	return nil
 }
 
@@ -142,7 +142,7 @@ func (c *Cache) SetHistoryStacks(level Stacks) error {
 // any lock.
 type historyLog struct{ atomic.Pointer[history] }
 
-// set makes the history what it is from here on. c.mu is held.
+// set makes the history what it is from here on. shards.mu is held.
 func (l *historyLog) set(ring *historyRing, stream *HistoryStream) {
 	h := &history{ring: ring, stream: stream}
 	if ring != nil {
@@ -159,7 +159,7 @@ func (l *historyLog) set(ring *historyRing, stream *HistoryStream) {
 
 // History returns the recorded events, the oldest first.
 func (c *Cache) History() []HistoryEntry {
-	h := c.history.Load()
+	h := c.shards.history.Load()
 	if h == nil || h.ring == nil {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (h *history) stack(level Stacks) []uintptr {
 
 // recordAlloc records a hand-out. s.mu is held.
 func (s *shard) recordAlloc(h *handout, r *request) {
-	if to := s.cache.history.Load(); to != nil {
+	if to := s.shards.history.Load(); to != nil {
 		e := s.entry(ActionAlloc, h)
 		e.Serial, e.Stack, e.Block, e.Grew, e.Pool = h.serial, r.stack, h.chunk.Size(), r.growing, r.pool.ID()
 		to.add(&e)
@@ -293,7 +293,7 @@ func (s *shard) recordAlloc(h *handout, r *request) {
 
 // recordFree records the end of a hand-out; at once, it is completed in the same breath. s.mu is held.
 func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
-	to := s.cache.history.Load()
+	to := s.shards.history.Load()
 	if to == nil {
 		return
 	}
@@ -308,7 +308,7 @@ func (s *shard) recordFree(h *handout, stack []uintptr, atOnce bool) {
 
 // recordBlock records what else happened to a block, by the serial of its hand-out. s.mu is held.
 func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
-	if to := s.cache.history.Load(); to != nil {
+	if to := s.shards.history.Load(); to != nil {
 		e := s.entry(a, h)
 		e.Serial, e.AtOnce = serial, atOnce
 		to.add(&e)

@@ -71,16 +71,16 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 		return nil, err
 	}
 	defer c.unlockGrowth()
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	switch {
-	case c.closed:
+	case c.shards.closed:
 		return nil, fmt.Errorf("memcache: StreamHistory: %w", ErrClosed)
-	case c.history.stream() != nil:
+	case c.shards.history.stream() != nil:
 		return nil, fmt.Errorf("memcache: StreamHistory: %w: the history has a stream already; close that first", ErrInvalid)
 	}
 	s.first = c.historyState()
-	c.history.set(c.history.ring(), s)
+	c.shards.history.set(c.shards.history.ring(), s)
 	return s, nil
 }
 
@@ -100,7 +100,7 @@ func (l *historyLog) ring() *historyRing {
 
 // historyState is the state of this moment. All shards are locked.
 func (c *Cache) historyState() HistoryState {
-	return HistoryState{Time: time.Now(), Stats: c.sumStats(), Limit: c.limitBytes(), Segments: c.copySegments()}
+	return HistoryState{Time: time.Now(), Stats: c.ledger.sumStats(), Limit: c.ledger.limitBytes(), Segments: c.shards.copySegments()}
 }
 
 // Start is what the cache held when the stream began.
@@ -155,18 +155,18 @@ func (s *HistoryStream) Note(number uint64) {
 // Close ends the stream: Next returns what has happened up to here, and then io.EOF. It is idempotent, and may be called
 // from any goroutine. It frees requests that wait for the reader.
 func (s *HistoryStream) Close() {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
+	s.cache.shards.lockAll()
+	defer s.cache.shards.unlockAll()
 	s.end()
 }
 
 // end ends the stream. All shards are locked.
 func (s *HistoryStream) end() {
-	if s.cache.history.stream() != s {
+	if s.cache.shards.history.stream() != s {
 		return
 	}
 	s.last = s.cache.historyState()
-	s.cache.history.set(s.cache.history.ring(), nil)
+	s.cache.shards.history.set(s.cache.shards.history.ring(), nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true

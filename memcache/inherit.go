@@ -19,7 +19,7 @@ const orphanStream = math.MaxUint64
 func (c *Cache) inheritSegments(r *request) {
 	// Usually no stream was closed: that is seen without locking the shards.
 	var closed *shard
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		if s != r.shard && s.id != orphanStream && s.stream.Closed() {
 			closed = s
 		}
@@ -29,24 +29,24 @@ func (c *Cache) inheritSegments(r *request) {
 	}
 	into := r.shard
 	if c.config.Exact {
-		into = c.shardWith(orphanStream, closed.stream)
+		into = c.shards.with(orphanStream, closed.stream)
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	if c.closed {
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	if c.shards.closed {
 		return // the shards stay, to tell callers so
 	}
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		if s == r.shard || s == into || !s.stream.Closed() {
 			continue
 		}
 		if !s.closedMarked {
 			s.closedMarked = true
-			c.history.mark(ActionStreamClosed, s.id, 0)
+			c.shards.history.mark(ActionStreamClosed, s.id, 0)
 		}
 		s.arena.MoveFree(&into.arena)
 		if s.arena.Len() == 0 {
-			c.retireShard(s, r.shard)
+			c.shards.retire(s, r.shard)
 		}
 	}
 }

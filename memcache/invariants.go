@@ -31,12 +31,12 @@ func (c *Cache) verify() {
 const poison = 0xDB
 
 // poisons reports whether freed blocks are filled with poison: where a mistake shows.
-func (c *Cache) poisons() bool {
+func (all *shards) poisons() bool {
 	if !invariants.Enabled {
 		return false
 	}
 	// Where the host can read freed memory a test sees the poison, and the race detector the write.
-	_, visible := c.dev.(device.HostVisible)
+	_, visible := all.cache.dev.(device.HostVisible)
 	return visible
 }
 

@@ -105,7 +105,7 @@ func (b Block) SetLabel(l Label) error {
 		return nil
 	}
 	c := b.handout.shard.cache
-	_ = c.history.stream().admit(context.Background(), 0)
+	_ = c.shards.history.stream().admit(context.Background(), 0)
 	_, op := c.reporter.start(context.Background(), OpRelabel)
 	err := b.setLabel(&l)
 	c.reporter.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})

@@ -9,8 +9,8 @@ func (c *Cache) allocFromLendingPool(r *request) bool {
 		return false
 	}
 	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	for _, p := range c.oomPools {
 		r.from(p)
 		if served, _ := r.shard.allocCached(r, true); served {

@@ -21,16 +21,16 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
 			if r.growing { // else it has changed nothing
-				c.history.mark(ActionFailed, r.shard.id, r.Bytes)
+				c.shards.history.mark(ActionFailed, r.shard.id, r.Bytes)
 			}
 			return err
 		}
 		if !c.reclaim(ctx, r.segmentBytes, &p) {
-			c.mu.Lock()
-			c.stats.NumOOMs++
-			c.baseCounts.misses++
-			c.history.oom(r, err)
-			c.mu.Unlock()
+			c.shards.mu.Lock()
+			c.ledger.stats.NumOOMs++
+			c.ledger.baseCounts.misses++
+			c.shards.history.oom(r, err)
+			c.shards.mu.Unlock()
 			c.nameHolders(err)
 			return err
 		}
@@ -45,7 +45,7 @@ func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *reque
 	}
 	defer c.unlockGrowth()
 	r.growing = true
-	r.shard = c.shardOf(stream) // shards are retired under the growth lock only: this one stays until the end
+	r.shard = c.shards.of(stream) // shards are retired under the growth lock only: this one stays until the end
 	c.inheritSegments(r)
 	if c.config.NoCaching {
 		return c.growUncached(ctx, r)

@@ -68,8 +68,8 @@ func (c *Cache) freeUncached(b Block, was *freeRecord) error {
 	if err := c.callFree(ctx, m.Segment()); err != nil {
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	clear(uses)
 	h.uses = uses[:0]
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)

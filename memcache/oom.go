@@ -94,9 +94,9 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 	}
 	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
 	// more, so that what is active and not allocated is pending.
-	c.lockAll()
-	defer c.unlockAll()
-	t := c.sumStats()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	t := c.ledger.sumStats()
 	e := &OutOfMemoryError{
 		Requested: r.Requested, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
 		Allocated: t.AllocatedBytes.All.Current,
@@ -104,12 +104,12 @@ func (c *Cache) outOfMemory(r *request, cause error) error {
 		Reserved:  t.ReservedBytes.All.Current,
 		Err:       cause,
 	}
-	if c.limited() {
-		e.Limit = c.limit
+	if c.ledger.limited() {
+		e.Limit = c.ledger.limit
 	}
 	e.Label = r.label.value()
 	e.Largest = r.shard.arena.Largest(&r.Want)
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		e.PrivatePools += s.arena.PrivateFree()
 	}
 	return e
@@ -137,7 +137,7 @@ func (c *Cache) holders() []Share {
 	return shares[:min(len(shares), mostHolders)]
 }
 
-// oom records a request that failed. c.mu is held.
+// oom records a request that failed. shards.mu is held.
 func (l *historyLog) oom(r *request, err error) {
 	h := l.Load()
 	var oom *OutOfMemoryError
@@ -159,12 +159,12 @@ type reclaimer struct {
 // registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	r := &reclaimer{free: f}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
 	c.reclaimers = append(c.reclaimers, r)
 	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.shards.mu.Lock()
+		defer c.shards.mu.Unlock()
 		// Failing requests go through the list as it was when they failed, so it is replaced.
 		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
 	}
@@ -183,9 +183,9 @@ type pressure struct {
 func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 	// A reclaimer that is registered while the request fails is not asked: the list could go on for ever.
 	if !p.asked {
-		c.mu.Lock()
+		c.shards.mu.Lock()
 		p.asked, p.left = true, c.reclaimers
-		c.mu.Unlock()
+		c.shards.mu.Unlock()
 	}
 	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.reported = p.left[1:], 0 {
 		r := p.left[0]
@@ -202,7 +202,7 @@ func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
 
 // registered reports whether a reclaimer was not removed meanwhile.
 func (c *Cache) registered(r *reclaimer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
 	return slices.Contains(c.reclaimers, r)
 }

@@ -33,14 +33,14 @@ type freedBlock struct {
 }
 
 // markPeak ends the epoch: what is in use is the composition of a peak. log gives a shard's share. All shards are locked.
-func (c *Cache) markPeak(mark *peakMark, log func(*shard) *peakLog) {
-	*mark = peakMark{reserved: c.stats.ReservedBytes.All.Current}
-	c.epoch++
-	for _, s := range c.table.Load().list {
+func (l *ledger) markPeak(mark *peakMark, log func(*shard) *peakLog) {
+	*mark = peakMark{reserved: l.stats.ReservedBytes.All.Current}
+	l.epoch++
+	for _, s := range l.shards.list() {
 		mark.active += s.inUse(allPools, gaugeActiveBytes)
-		l := log(s)
-		l.forget()
-		l.before, s.epoch = s.epoch, c.epoch
+		part := log(s)
+		part.forget()
+		part.before, s.epoch = s.epoch, l.epoch
 	}
 }
 

@@ -91,7 +91,7 @@ func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, h *ha
 		}
 		return nil
 	}
-	c.slowWork.Add(1)
+	c.shards.slowWork.Add(1)
 	p.lastNumber++
 	e := p.spare
 	if e == nil {
@@ -190,7 +190,7 @@ func (p *pendingFrees) poll(c *Cache) (done *handout, err error) {
 			}
 			e := q.head
 			q.head = e.next
-			notNegative("the number of pending events", c.slowWork.Add(-1))
+			notNegative("the number of pending events", c.shards.slowWork.Add(-1))
 			h := e.handout
 			e.handout = nil
 			if e.pins == 0 {

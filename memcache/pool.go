@@ -45,9 +45,9 @@ type Pool struct {
 
 // NewPool makes a private pool, which has no memory yet.
 func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
+	if c.shards.closed {
 		return nil, fmt.Errorf("memcache: NewPool: %w: make pools before Close", ErrClosed)
 	}
 	c.lastPoolNumber++
@@ -123,8 +123,8 @@ func (p *Pool) Release() error {
 		return fmt.Errorf("memcache: Pool.Release: %w: the pool is nil; it must come from NewPool", ErrInvalid)
 	}
 	c := p.cache
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.place.Released = true
 	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
@@ -138,9 +138,9 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	if p == nil {
 		return fmt.Errorf("memcache: Pool.EmptyCache: %w: the pool is nil; Cache.EmptyCache is for the default pool", ErrInvalid)
 	}
-	p.cache.mu.Lock()
+	p.cache.shards.mu.Lock()
 	released := p.isReleased()
-	p.cache.mu.Unlock()
+	p.cache.shards.mu.Unlock()
 	if !released {
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
 	}
@@ -150,14 +150,14 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 	return err
 }
 
-// isReleased reports whether the pool was released; the default pool, nil, never is. Cache.mu or a shard's lock is held.
+// isReleased reports whether the pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
 func (p *Pool) isReleased() bool { return p != nil && p.place.Released }
 
 // releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
 // All shards are locked.
-func (c *Cache) releasedPools() []*placement.Pool {
+func (all *shards) releasedPools() []*placement.Pool {
 	var pools []*placement.Pool
-	for _, s := range c.table.Load().list {
+	for _, s := range all.list() {
 		for p := range s.arena.Pools() {
 			if p.Released {
 				pools = append(pools, p)

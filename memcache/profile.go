@@ -50,21 +50,21 @@ func (h Holders) Profile() Profile { return newProfile(h.notes, h.mark) }
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
 func (c *Cache) Profile() Profile {
-	c.lockAll()
-	notes, mark := c.notesNow()
-	c.unlockAll()
+	c.shards.lockAll()
+	notes, mark := c.ledger.notesNow()
+	c.shards.unlockAll()
 	return newProfile(notes, mark)
 }
 
 // AllocatedByCategory are the bytes of [Cache.MemoryAllocated] by [Category]; what is of no known one counts as
 // CategoryOther. Requests wait while the blocks are walked, some nanoseconds each.
 func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
-	c.lockAll()
-	defer c.unlockAll()
-	if c.closed {
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	if c.shards.closed {
 		return bytes
 	}
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		s.eachLive(func(h *handout) {
 			category := CategoryOther
 			if h.label != nil && int(h.label.Category) < len(bytes) {
@@ -77,11 +77,11 @@ func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 }
 
 // notesNow are notes of all blocks in use. All shards are locked.
-func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
-	mark.reserved = c.stats.ReservedBytes.All.Current
-	for _, s := range c.table.Load().list {
+func (l *ledger) notesNow() (notes []freedBlock, mark peakMark) {
+	mark.reserved = l.stats.ReservedBytes.All.Current
+	for _, s := range l.shards.list() {
 		mark.active += s.inUse(allPools, gaugeActiveBytes)
-		if !c.closed {
+		if !l.shards.closed {
 			notes = slices.Grow(notes, int(s.inUse(allPools, gaugeAllocatedBlocks)))
 			s.eachLive(func(h *handout) { notes = append(notes, h.note()) })
 		}
@@ -93,51 +93,51 @@ func (c *Cache) notesNow() (notes []freedBlock, mark peakMark) {
 // ResetPeakStats. Its holdings add up to that peak to the byte, whatever was freed since. Of several goroutines it is one
 // order of what happened, in which every stream's own order holds. Requests wait while the blocks are walked.
 func (c *Cache) PeakProfile() Profile {
-	c.lockAll()
-	notes, mark := c.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), c.peak
-	c.unlockAll()
+	c.shards.lockAll()
+	notes, mark := c.ledger.notesOfPeak(func(s *shard) *peakLog { return &s.peak }), c.ledger.peak
+	c.shards.unlockAll()
 	return newProfile(notes, mark)
 }
 
 // PeakProfile returns who held the cache's memory at the peak of the scope's window, as [Cache.PeakProfile] does. It must
 // be called before End: a scope that has ended gives the zero Profile.
 func (s *Scope) PeakProfile() Profile {
-	s.cache.lockAll()
+	s.ledger.shards.lockAll()
 	notes, mark := s.notes()
-	s.cache.unlockAll()
+	s.ledger.shards.unlockAll()
 	return newProfile(notes, mark)
 }
 
 // EndProfile is [Scope.End], and returns who held the cache's memory at the peak of the window, which no other goroutine
 // raises in between; of a scope that had ended the zero Profile.
 func (s *Scope) EndProfile() Profile {
-	s.cache.lockAll()
+	s.ledger.shards.lockAll()
 	notes, mark := s.notes()
 	s.endLocked()
-	s.cache.unlockAll()
+	s.ledger.shards.unlockAll()
 	return newProfile(notes, mark)
 }
 
 // notes are those of the window's peak. All shards are locked.
 func (s *Scope) notes() (notes []freedBlock, mark peakMark) {
-	i := slices.Index(s.cache.openScopes, s)
+	i := slices.Index(s.ledger.openScopes, s)
 	if i < 0 {
 		return nil, mark
 	}
-	return s.cache.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
+	return s.ledger.notesOfPeak(func(s *shard) *peakLog { return &s.scopes[i].peak }), s.peak
 }
 
 // notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.
-func (c *Cache) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
-	for _, s := range c.table.Load().list {
-		l := log(s)
-		notes = slices.Grow(notes, len(l.freed)+int(s.inUse(allPools, gaugeAllocatedBlocks)))
-		notes = append(notes, l.freed...)
-		if c.closed {
+func (l *ledger) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
+	for _, s := range l.shards.list() {
+		part := log(s)
+		notes = slices.Grow(notes, len(part.freed)+int(s.inUse(allPools, gaugeAllocatedBlocks)))
+		notes = append(notes, part.freed...)
+		if l.shards.closed {
 			continue // Close noted what was in use
 		}
 		s.eachLive(func(h *handout) {
-			if h.born <= l.before {
+			if h.born <= part.before {
 				notes = append(notes, h.note())
 			}
 		})

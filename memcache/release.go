@@ -35,7 +35,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
-	if h := c.history.Load(); h != nil {
+	if h := c.shards.history.Load(); h != nil {
 		if err := h.stream.enter(ctx, noRequest); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 		return err
 	}
 	defer c.unlockGrowth()
-	if c.isClosed() {
+	if c.shards.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
 	err := c.flush(ctx, p)
@@ -53,7 +53,7 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 	if err != nil {
 		end = ActionFailed
 	}
-	c.history.markPool(end, p)
+	c.shards.history.markPool(end, p)
 	return err
 }
 
@@ -61,10 +61,10 @@ func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
 // released ones, or of the private pool p alone. The growth lock is held, and no other: it waits for streams.
 func (c *Cache) flush(ctx context.Context, p *Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
-	c.mu.Lock()
-	c.stats.NumSyncAllStreams++
-	c.history.markPool(ActionFlush, p)
-	c.mu.Unlock()
+	c.shards.mu.Lock()
+	c.ledger.stats.NumSyncAllStreams++
+	c.shards.history.markPool(ActionFlush, p)
+	c.shards.mu.Unlock()
 	waitCtx, op := c.reporter.start(ctx, OpSynchronize)
 	err := c.waitForPending(waitCtx)
 	c.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
@@ -104,11 +104,11 @@ func (s *shard) took(chunks []*placement.Chunk) []taken {
 // granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
 // before large, as PyTorch does; or those of the pool p.
 func (c *Cache) takeReleasable(p *Pool) (whole, granules []taken) {
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	take := func(p *placement.Pool, kinds ...placement.Kind) {
 		for _, k := range kinds {
-			for _, s := range c.table.Load().list {
+			for _, s := range c.shards.list() {
 				w, g := s.arena.TakeReleasable(p, k)
 				whole, granules = append(whole, s.took(w)...), append(granules, s.took(g)...)
 			}
@@ -119,7 +119,7 @@ func (c *Cache) takeReleasable(p *Pool) (whole, granules []taken) {
 		return whole, granules
 	}
 	take(nil, placement.Large, placement.Small)
-	for _, p := range c.releasedPools() {
+	for _, p := range c.shards.releasedPools() {
 		take(p, placement.Small, placement.Large)
 	}
 	return whole, granules
@@ -138,12 +138,12 @@ func (c *Cache) returnAddresses(fresh bool) error {
 	if !c.config.ExpandableSegments {
 		return nil
 	}
-	c.lockAll()
+	c.shards.lockAll()
 	var empty []*placement.Segment
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		empty = append(empty, s.arena.RemoveEmpty(fresh)...)
 	}
-	c.unlockAll()
+	c.shards.unlockAll()
 	var errs []error
 	for _, seg := range empty {
 		c.driverRanges.remove(seg.Ptr())
@@ -173,8 +173,8 @@ func (c *Cache) driverFree(ctx context.Context, s *shard, seg *placement.Segment
 	if err := c.callFree(ctx, seg); err != nil {
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	c.forgetSegment(s, seg)
 	return nil
 }
@@ -193,13 +193,13 @@ func (c *Cache) callFree(ctx context.Context, seg *placement.Segment) error {
 // forgetSegment drops a segment of s that the driver took back from the books. All shards are locked.
 func (c *Cache) forgetSegment(s *shard, seg *placement.Segment) {
 	c.driverRanges.remove(seg.Ptr())
-	c.stats.NumDeviceFree++
-	c.stats.Segment.sub(seg.Kind(), 1)
-	c.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
-	if seg.Bytes() >= c.rules.MaxSplit {
-		c.stats.OversizeSegments.sub(1)
+	c.ledger.stats.NumDeviceFree++
+	c.ledger.stats.Segment.sub(seg.Kind(), 1)
+	c.ledger.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	if seg.Bytes() >= c.shards.rules.MaxSplit {
+		c.ledger.stats.OversizeSegments.sub(1)
 	}
-	c.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
+	c.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
 	if s != nil {
 		s.arena.Remove(seg)
 	}

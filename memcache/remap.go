@@ -32,14 +32,14 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 // takeGranules takes out of the index, the largest first, free chunks with as many granules as the request lacks; not the
 // chunk that is to grow, which comes first by itself.
 func (c *Cache) takeGranules(r *request) (victims []taken) {
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	// What the chunk that grows has already is not needed.
 	grows, need := r.shard.arena.Growable(&r.Want), r.Bytes
 	if grows != nil && !grows.Unmapped() {
 		need -= grows.Size()
 	}
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		var chunks []*placement.Chunk
 		chunks, need = s.arena.TakeGranules(r.Pool, need, grows)
 		victims = append(victims, s.took(chunks)...)

@@ -16,11 +16,11 @@ import (
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes
 // nest, overlap and run on several goroutines; none touches the peaks of Stats or of another scope.
 type Scope struct {
-	cache  *Cache
+	ledger *ledger
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
+	// Guarded by shards.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Window   // what it counts, from New up to the scope's start
 	peak   peakMark // of window.Allocated
@@ -65,27 +65,32 @@ type Own struct {
 // Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
 // are the scope's own. End must be called.
 func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	s := &Scope{cache: c, parent: ctxStateOf(ctx).scope, name: name}
+	s := &Scope{ledger: &c.ledger, parent: ctxStateOf(ctx).scope, name: name}
 	if s.parent != nil {
 		s.mu = s.parent.mu
 	} else {
 		s.mu = new(sync.Mutex)
 	}
+	s.ledger.open(s)
+	return carry(ctx, func(inside *carrier) { inside.state.scope = s }), s
+}
+
+// open begins a scope's window.
+func (l *ledger) open(s *Scope) {
 	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
-	c.lockAll()
-	defer c.unlockAll()
-	s.base = c.window()
+	l.shards.lockAll()
+	defer l.shards.unlockAll()
+	s.base = l.window()
 	begin := func(l, now *Level) { *l = Level{Start: now.Current, Current: now.Current, Peak: now.Current} }
 	begin(&s.window.Allocated, &s.base.Allocated)
 	begin(&s.window.Requested, &s.base.Requested)
 	begin(&s.window.Reserved, &s.base.Reserved)
-	c.openScopes = append(c.openScopes, s)
-	for _, sh := range c.table.Load().list {
+	l.openScopes = append(l.openScopes, s)
+	for _, sh := range l.shards.list() {
 		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
 		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
-	c.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
-	return carry(ctx, func(inside *carrier) { inside.state.scope = s }), s
+	l.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
 }
 
 // Name is the scope's name.
@@ -93,8 +98,8 @@ func (s *Scope) Name() string { return s.name }
 
 // Window returns the cache's figures since the scope began, up to End.
 func (s *Scope) Window() Window {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
+	s.ledger.shards.lockAll()
+	defer s.ledger.shards.unlockAll()
 	if s.ended == 0 {
 		s.updateWindow()
 	}
@@ -112,8 +117,8 @@ func (s *Scope) Own() Own {
 // bytes; else, and of a scope that had ended, the holders are nobody. Who wants to know of the largest part of a program
 // asks with the peak of the largest before: all is of one moment.
 func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
+	s.ledger.shards.lockAll()
+	defer s.ledger.shards.unlockAll()
 	if s.ended == 0 && s.window.Allocated.Peak > above {
 		holders.notes, holders.mark = s.notes()
 	}
@@ -124,8 +129,8 @@ func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
 // End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
 // scopes that are open. It is idempotent.
 func (s *Scope) End() {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
+	s.ledger.shards.lockAll()
+	defer s.ledger.shards.unlockAll()
 	s.endLocked()
 }
 
@@ -134,14 +139,14 @@ func (s *Scope) endLocked() {
 	if s.ended != 0 {
 		return
 	}
-	c := s.cache
+	l := s.ledger
 	s.updateWindow()
-	c.scopesEnded++
-	s.ended = c.scopesEnded
+	l.scopesEnded++
+	s.ended = l.scopesEnded
 	// Its quotas go, in every shard, from the same place in the list.
-	i := slices.Index(c.openScopes, s)
-	c.openScopes = slices.Delete(c.openScopes, i, i+1)
-	for _, sh := range c.table.Load().list {
+	i := slices.Index(l.openScopes, s)
+	l.openScopes = slices.Delete(l.openScopes, i, i+1)
+	for _, sh := range l.shards.list() {
 		sh.scopes[i].peak.forget()
 		sh.spare = sh.scopes[i].peak.freed
 		sh.scopes = slices.Delete(sh.scopes, i, i+1)
@@ -150,19 +155,19 @@ func (s *Scope) endLocked() {
 
 // window has the levels of this moment, and counts from New on. It is what a step needs of sumStats, for a fraction of its
 // cost. All shards are locked.
-func (c *Cache) window() (w Window) {
-	blocks := c.sumGauge(allPools, gaugeAllocatedBlocks)
+func (l *ledger) window() (w Window) {
+	blocks := l.sumGauge(allPools, gaugeAllocatedBlocks)
 	w.Allocations, w.Frees = blocks.Allocated, blocks.Freed
-	n := c.baseCounts
-	for _, s := range c.table.Load().list {
+	n := l.baseCounts
+	for _, s := range l.shards.list() {
 		w.Allocated.Current += s.inUse(allPools, gaugeAllocatedBytes)
 		w.Requested.Current += s.inUse(allPools, gaugeRequestedBytes)
 		n.add(s)
 	}
-	w.Reserved.Current = c.stats.ReservedBytes.All.Current
+	w.Reserved.Current = l.stats.ReservedBytes.All.Current
 	w.Hits, w.Misses = n.hits, n.misses
-	w.DriverAllocs, w.Retries, w.OutOfMemory = c.stats.NumDeviceAlloc, c.stats.NumAllocRetries, c.stats.NumOOMs
-	if b := c.stats.beforeReset; b != nil {
+	w.DriverAllocs, w.Retries, w.OutOfMemory = l.stats.NumDeviceAlloc, l.stats.NumAllocRetries, l.stats.NumOOMs
+	if b := l.stats.beforeReset; b != nil {
 		w.Allocations += b.Allocation.All.Allocated
 		w.Frees += b.Allocation.All.Freed
 		w.Hits += b.Hits
@@ -176,17 +181,17 @@ func (c *Cache) window() (w Window) {
 
 // updateWindow brings the window up to date; its peaks always are. All shards are locked.
 func (s *Scope) updateWindow() {
-	now, base, w := s.cache.window(), &s.base, &s.window
+	now, base, w := s.ledger.window(), &s.base, &s.window
 	w.Allocated.Current, w.Requested.Current, w.Reserved.Current = now.Allocated.Current, now.Requested.Current, now.Reserved.Current
 	w.Allocations, w.Frees = now.Allocations-base.Allocations, now.Frees-base.Frees
 	w.Hits, w.Misses = now.Hits-base.Hits, now.Misses-base.Misses
 	w.DriverAllocs, w.Retries, w.OutOfMemory = now.DriverAllocs-base.DriverAllocs, now.Retries-base.Retries, now.OutOfMemory-base.OutOfMemory
 }
 
-// innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for
+// innermostOf is the innermost scope of the chain from s outwards that belongs to the ledger's cache, or nil: a context carries one chain for
 // all caches.
-func (s *Scope) innermostOf(c *Cache) *Scope {
-	for s != nil && s.cache != c {
+func (s *Scope) innermostOf(l *ledger) *Scope {
+	for s != nil && s.ledger != l {
 		s = s.parent
 	}
 	return s
@@ -196,13 +201,13 @@ func (s *Scope) innermostOf(c *Cache) *Scope {
 // may be charged from several shards at once, so its chain has a lock. Scopes end in any order, so these need not
 // follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
 // or not at all. The block's shard is locked.
-func (h *handout) charge(c *Cache, s *Scope) {
-	h.scope, h.scopesEndedBefore = nil, c.scopesEnded
+func (h *handout) charge(s *Scope) {
+	h.scope, h.scopesEndedBefore = nil, s.ledger.scopesEnded
 	size := h.chunk.Size()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
-	for ; s != nil; s = s.parent.innermostOf(c) {
+	for ; s != nil; s = s.parent.innermostOf(s.ledger) {
 		if s.ended != 0 {
 			continue
 		}
@@ -216,13 +221,13 @@ func (h *handout) charge(c *Cache, s *Scope) {
 }
 
 // discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (h *handout) discharge(c *Cache) {
+func (h *handout) discharge() {
 	s := h.scope
 	h.scope = nil
 	size := h.chunk.Size()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for ; s != nil; s = s.parent.innermostOf(c) {
+	for ; s != nil; s = s.parent.innermostOf(s.ledger) {
 		if s.ended != 0 && s.ended <= h.scopesEndedBefore {
 			continue
 		}

@@ -21,12 +21,12 @@ func (c *Cache) shrink(ctx context.Context, t taken) error {
 		c.putBack(s, m)
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	s.merges += s.arena.Unmap(m, from, bytes, s.now(kind))
-	c.stats.ReservedBytes.sub(kind, bytes)
-	c.stats.NumDeviceFree++
-	c.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
+	c.ledger.stats.ReservedBytes.sub(kind, bytes)
+	c.ledger.stats.NumDeviceFree++
+	c.shards.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
 	return err
 }
 
@@ -34,7 +34,7 @@ func (c *Cache) shrink(ctx context.Context, t taken) error {
 // For observers all of it is one call of the driver. Only the growth lock is held.
 func (c *Cache) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
 	_, op := c.reporter.start(ctx, OpDriverFree)
-	for granule := c.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
+	for granule := c.shards.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
 		if err = c.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
 			break
 		}
@@ -70,14 +70,14 @@ func (c *Cache) unmapRun(ctx context.Context, seg *placement.Segment, from devic
 	if bytes == 0 {
 		return nil
 	}
-	granule := c.rules.GranuleSize(seg.Kind())
+	granule := c.shards.rules.GranuleSize(seg.Kind())
 	done, err := c.unmap(ctx, seg, from, bytes/granule*granule)
 	if done == 0 {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stats.ReservedBytes.sub(seg.Kind(), done)
-	c.stats.NumDeviceFree++
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
+	c.ledger.stats.ReservedBytes.sub(seg.Kind(), done)
+	c.ledger.stats.NumDeviceFree++
 	return err
 }

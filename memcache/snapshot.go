@@ -69,19 +69,19 @@ func (c *Cache) Snapshot() Snapshot {
 
 // snapshot is Snapshot without the history, which is what the ring has up to its end-th entry.
 func (c *Cache) snapshot() (s Snapshot, ring *historyRing, end int) {
-	c.lockAll()
-	defer c.unlockAll()
-	s = Snapshot{Device: c.dev.Name(), Segments: c.copySegments()}
-	if ring = c.history.ring(); ring != nil {
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	s = Snapshot{Device: c.dev.Name(), Segments: c.shards.copySegments()}
+	if ring = c.shards.history.ring(); ring != nil {
 		end = ring.added()
-		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: c.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
+		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: c.ledger.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
 	}
 	return s, ring, end
 }
 
 // copySegments are the segments, by address. All shards are locked.
-func (c *Cache) copySegments() (list []SegmentSnapshot) {
-	for _, shard := range c.table.Load().list {
+func (all *shards) copySegments() (list []SegmentSnapshot) {
+	for _, shard := range all.list() {
 		for seg := range shard.arena.Segments() {
 			list = appendSegment(list, seg)
 		}
