@@ -124,7 +124,7 @@ func (r *request) from(p *Pool) {
 // pollAndAge ends the frees of the chunks whose events have completed and, while garbage collection is armed, advances the
 // clock of ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
 func (c *Cache) pollAndAge(r *request) error {
-	if err := c.poll(); err != nil {
+	if err := c.pending.poll(); err != nil {
 		return err
 	}
 	if r.pool == nil && c.shards.slowWork.Load() >= gcWork {

@@ -103,10 +103,10 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		config:   config,
 		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
 		growth:   make(chan struct{}, 1),
-		pending:  pendingFrees{events: device.EventPool{Device: dev}},
 	}
 	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
 	c.shards.table.Store(newShardTable(nil))
+	c.pending = pendingFrees{shards: &c.shards, events: device.EventPool{Device: dev}}
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
 	if config.ExpandableSegments {
 		var ok bool
@@ -186,7 +186,7 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
-	errs := []error{c.waitForPending(context.Background())}
+	errs := []error{c.pending.wait(context.Background())}
 
 	c.shards.lockAll()
 	if stream := c.shards.history.stream(); stream != nil {

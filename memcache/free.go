@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
@@ -12,8 +11,8 @@ import (
 
 // The way of a free: endHandOut takes the block from the caller, with PyTorch's history's word free_requested. Without
 // recorded streams the chunk becomes free in the same breath (completeFree, free_completed). With some it is pending:
-// recordEvents records an event on each stream, pending.go keeps them, and the poll that sees the last one complete ends
-// the free (completePending). A block that is pending is still active in the statistics.
+// pendingFrees.record records an event on each stream, and the poll that sees the last one complete ends
+// the free (pendingFrees.complete). A block that is pending is still active in the statistics.
 
 // freeRecord is what a free leaves for the observer.
 type freeRecord struct {
@@ -53,7 +52,7 @@ func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
-		return c.recordEvents(b.handout, uses)
+		return c.pending.record(b.handout, uses)
 	}
 	return nil
 }
@@ -111,92 +110,6 @@ func (s *shard) makePending(h *handout) {
 	h.stack, h.lastSerial, h.serial, h.pending = nil, h.serial, 0, true
 	if h.scope != nil {
 		h.discharge()
-	}
-}
-
-// recordEvents records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
-func (c *Cache) recordEvents(h *handout, uses []device.Stream) error {
-	var errs []error
-	for _, stream := range uses {
-		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
-		e, err := c.recordEvent(stream)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if err := c.pending.push(c, stream, e, h); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
-	// alive.
-	clear(uses)
-	h.uses = uses[:0]
-	if c.pending.recordingDone(h) {
-		c.completePending(h, true)
-	}
-	return errors.Join(errs...)
-}
-
-// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
-// because no event could be had.
-func (c *Cache) recordEvent(s device.Stream) (device.Event, error) {
-	var e device.Event
-	var err error
-	foreign := c.foreign(s)
-	if foreign == nil {
-		e, err = c.pending.events.Get()
-	} else {
-		e, err = s.Device().NewEvent(device.EventOptions{})
-	}
-	if err != nil {
-		return nil, c.synchronize(s)
-	}
-	if err := s.Record(e); err == nil {
-		return e, nil
-	}
-	_ = c.pending.putEvent(e, foreign)
-	if s.Closed() {
-		return nil, nil
-	}
-	return nil, c.synchronize(s)
-}
-
-// foreign is s if it is another device's, or nil.
-func (c *Cache) foreign(s device.Stream) device.Stream {
-	if s.Device() != c.dev {
-		return s
-	}
-	return nil
-}
-
-// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
-// goes on; but every Close waits for that, whichever is first.
-func (c *Cache) synchronize(s device.Stream) error {
-	err := s.Synchronize(context.Background())
-	if errors.Is(err, device.ErrClosed) {
-		err = s.Close()
-	}
-	if err != nil && !s.Closed() {
-		return fmt.Errorf("memcache: Free: waiting for stream %d: %w", s.ID(), err)
-	}
-	return nil
-}
-
-// completePending ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
-// nobody else has the block.
-func (c *Cache) completePending(h *handout, inFree bool) {
-	if c.shards.poisons() {
-		c.poison(h)
-	}
-	s := h.shard
-	s.mu.Lock()
-	ok := s.tryCompleteFree(h, inFree, false)
-	s.mu.Unlock()
-	if !ok {
-		c.shards.lockAll()
-		s.tryCompleteFree(h, inFree, true)
-		c.shards.unlockAll()
 	}
 }
 

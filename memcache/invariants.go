@@ -40,10 +40,10 @@ func (all *shards) poisons() bool {
 	return visible
 }
 
-// poison fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
+// poisonBlock fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
 // the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
 // nothing any more.
-func (c *Cache) poison(h *handout) {
+func poisonBlock(h *handout) {
 	_ = h.shard.stream.Memset(h.chunk.Ptr(), poison, h.chunk.Size())
 }
 

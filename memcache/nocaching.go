@@ -60,7 +60,7 @@ func (c *Cache) freeUncached(b Block, was *freeRecord) error {
 	// memory that a stream may still use must not go back.
 	var errs []error
 	for _, stream := range uses {
-		errs = append(errs, c.synchronize(stream))
+		errs = append(errs, synchronize(stream))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

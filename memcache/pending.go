@@ -27,6 +27,7 @@ import (
 // Its lock comes after the shards', and before the event pool's; no driver's wait runs under it, only Query, which never
 // waits.
 type pendingFrees struct {
+	shards      *shards
 	mu          sync.Mutex
 	queues      []*eventQueue // not empty, by stream: the order in which completions are seen
 	lastNumber  uint64        // of the last event that was pushed
@@ -81,7 +82,7 @@ func (e *pendingEvent) wait(ctx context.Context) error {
 
 // push adds event, which is complete when h's work on s is, to the stream's queue. If it is nil that work is done, and one
 // event less of h is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
-func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, h *handout) error {
+func (p *pendingFrees) push(s device.Stream, event device.Event, h *handout) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if event == nil || p.closed {
@@ -91,7 +92,7 @@ func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, h *ha
 		}
 		return nil
 	}
-	c.shards.slowWork.Add(1)
+	p.shards.slowWork.Add(1)
 	p.lastNumber++
 	e := p.spare
 	if e == nil {
@@ -99,7 +100,7 @@ func (p *pendingFrees) push(c *Cache, s device.Stream, event device.Event, h *ha
 	} else {
 		p.spare = e.next
 	}
-	*e = pendingEvent{event: event, foreign: c.foreign(s), handout: h, number: p.lastNumber}
+	*e = pendingEvent{event: event, foreign: p.foreign(s), handout: h, number: p.lastNumber}
 	i, found := slices.BinarySearchFunc(p.queues, s.ID(), func(q *eventQueue, stream uint64) int { return cmp.Compare(q.stream, stream) })
 	if found {
 		p.queues[i].tail.next = e
@@ -159,19 +160,19 @@ func (p *pendingFrees) close() error {
 
 // poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
 // It never waits. No lock is held.
-func (c *Cache) poll() error {
-	done, err := c.pending.poll(c)
+func (p *pendingFrees) poll() error {
+	done, err := p.takeCompleted()
 	for done != nil {
 		h := done
 		done, h.next = h.next, nil
-		c.completePending(h, false)
+		p.complete(h, false)
 	}
 	return err
 }
 
-// poll takes the complete events out, and returns the blocks whose last event that was, in order, linked by next. After
+// takeCompleted takes the complete events out, and returns the blocks whose last event that was, in order, linked by next. After
 // an error the events that were not looked at stay.
-func (p *pendingFrees) poll(c *Cache) (done *handout, err error) {
+func (p *pendingFrees) takeCompleted() (done *handout, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
@@ -190,7 +191,7 @@ func (p *pendingFrees) poll(c *Cache) (done *handout, err error) {
 			}
 			e := q.head
 			q.head = e.next
-			notNegative("the number of pending events", c.shards.slowWork.Add(-1))
+			notNegative("the number of pending events", p.shards.slowWork.Add(-1))
 			h := e.handout
 			e.handout = nil
 			if e.pins == 0 {
@@ -214,12 +215,11 @@ func (p *pendingFrees) poll(c *Cache) (done *handout, err error) {
 	return done, nil
 }
 
-// waitForPending waits until all events that are pending now are complete, and ends their frees. Those of frees that begin
+// wait waits until all events that are pending now are complete, and ends their frees. Those of frees that begin
 // meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
 // so that a poll which finds it complete does not hand it to another free.
-func (c *Cache) waitForPending(ctx context.Context) error {
+func (p *pendingFrees) wait(ctx context.Context) error {
 	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
-	p := &c.pending
 	p.mu.Lock()
 	until := p.lastNumber
 	for {
@@ -239,7 +239,7 @@ func (c *Cache) waitForPending(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("memcache: waiting for freed blocks: %w", err)
 		}
-		if err := c.poll(); err != nil {
+		if err := p.poll(); err != nil {
 			return err
 		}
 		p.mu.Lock()
@@ -255,4 +255,90 @@ func (p *pendingFrees) oldest() *pendingEvent {
 		}
 	}
 	return first
+}
+
+// record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
+// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
+func (p *pendingFrees) record(h *handout, uses []device.Stream) error {
+	var errs []error
+	for _, stream := range uses {
+		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
+		e, err := p.recordEvent(stream)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if err := p.push(stream, e, h); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
+	// alive.
+	clear(uses)
+	h.uses = uses[:0]
+	if p.recordingDone(h) {
+		p.complete(h, true)
+	}
+	return errors.Join(errs...)
+}
+
+// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
+// because no event could be had.
+func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
+	var e device.Event
+	var err error
+	foreign := p.foreign(s)
+	if foreign == nil {
+		e, err = p.events.Get()
+	} else {
+		e, err = s.Device().NewEvent(device.EventOptions{})
+	}
+	if err != nil {
+		return nil, synchronize(s)
+	}
+	if err := s.Record(e); err == nil {
+		return e, nil
+	}
+	_ = p.putEvent(e, foreign)
+	if s.Closed() {
+		return nil, nil
+	}
+	return nil, synchronize(s)
+}
+
+// foreign is s if it is another device's, or nil.
+func (p *pendingFrees) foreign(s device.Stream) device.Stream {
+	if s.Device() != p.events.Device {
+		return s
+	}
+	return nil
+}
+
+// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
+// goes on; but every Close waits for that, whichever is first.
+func synchronize(s device.Stream) error {
+	err := s.Synchronize(context.Background())
+	if errors.Is(err, device.ErrClosed) {
+		err = s.Close()
+	}
+	if err != nil && !s.Closed() {
+		return fmt.Errorf("memcache: Free: waiting for stream %d: %w", s.ID(), err)
+	}
+	return nil
+}
+
+// complete ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
+// nobody else has the block.
+func (p *pendingFrees) complete(h *handout, inFree bool) {
+	if p.shards.poisons() {
+		poisonBlock(h)
+	}
+	s := h.shard
+	s.mu.Lock()
+	ok := s.tryCompleteFree(h, inFree, false)
+	s.mu.Unlock()
+	if !ok {
+		p.shards.lockAll()
+		s.tryCompleteFree(h, inFree, true)
+		p.shards.unlockAll()
+	}
 }

@@ -66,7 +66,7 @@ func (c *Cache) flush(ctx context.Context, p *Pool) error {
 	c.shards.history.markPool(ActionFlush, p)
 	c.shards.mu.Unlock()
 	waitCtx, op := c.reporter.start(ctx, OpSynchronize)
-	err := c.waitForPending(waitCtx)
+	err := c.pending.wait(waitCtx)
 	c.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err

@@ -124,14 +124,14 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 			s, a, b := dev.stream(10*g), dev.stream(10*g+1), dev.stream(10*g+2)
 			for range scaled(20_000) {
 				x, err := c.Alloc(context.Background(), 1000, s)
-				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.poll()); err != nil {
+				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.pending.poll()); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.poll())
 	require.NoError(t, c.check())
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
@@ -151,13 +151,13 @@ func TestPollsDuringFreesOneByOne(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, fits)
 	require.Len(t, uses, 1)
-	e, err := c.recordEvent(other)
+	e, err := c.pending.recordEvent(other)
 	require.NoError(t, err)
-	require.NoError(t, c.pending.push(c, other, e, b.handout))
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.push(other, e, b.handout))
+	require.NoError(t, c.pending.poll())
 	require.EqualValues(t, 1, c.Stats().Active.All.Current)
 	require.True(t, c.pending.recordingDone(b.handout))
-	c.completePending(b.handout, true)
+	c.pending.complete(b.handout, true)
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.NoError(t, c.check())
 }
@@ -431,7 +431,7 @@ func TestEventsOfAPeerAreClosed(t *testing.T) {
 		b := mustAlloc(t, c, 1000, s)
 		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
 	}
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.poll())
 	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
 }
 
@@ -447,7 +447,7 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 		for _, side := range sides {
 			err = errors.Join(err, b.RecordStream(side))
 		}
-		if err = errors.Join(err, b.Free(), c.poll()); err != nil {
+		if err = errors.Join(err, b.Free(), c.pending.poll()); err != nil {
 			t.Error(err)
 		}
 	})
