@@ -107,11 +107,11 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 			return err
 		}
 	}
-	if served, err := c.searchShard(r); served || err != nil {
+	if served, err := r.search(); served || err != nil {
 		return err
 	}
 	r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
-	return c.allocMiss(ctx, stream, r)
+	return c.grower.allocMiss(ctx, stream, r)
 }
 
 // from says which pool the request is for; nil: the default pool.
@@ -157,17 +157,17 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// searchShard serves the request from a free chunk of its shard, if there is one. If a quota is in the way it tries again
+// search serves the request from a free chunk of its shard, if there is one. If a quota is in the way it tries again
 // with all shards locked. No lock is held.
-func (c *Cache) searchShard(r *request) (served bool, err error) {
+func (r *request) search() (served bool, err error) {
 	s := r.shard
 	s.mu.Lock()
 	served, fits := s.allocCached(r, false)
 	s.mu.Unlock()
 	if !fits {
-		c.shards.lockAll()
+		s.shards.lockAll()
 		served, _ = s.allocCached(r, true)
-		c.shards.unlockAll()
+		s.shards.unlockAll()
 	}
 	return served, r.refused
 }

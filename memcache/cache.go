@@ -64,21 +64,15 @@ type Cache struct {
 	dev      device.Device
 	config   Config
 	reporter reporter
-	vmm      device.VirtualMemory // with expandable segments
+	shards   shards
+	ledger   ledger
+	pending  pendingFrees
+	_        [64]byte
 
-	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
-	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
-	growth       chan struct{}
-	driverRanges driverRanges // guarded by growth
+	grower     grower
+	reclaimers reclaimers
 
-	shards  shards
-	ledger  ledger
-	pending pendingFrees
-	_       [64]byte
-
-	reclaimers     []*reclaimer
-	lastPoolNumber uint64  // the number of the last one that was made
-	oomPools       []*Pool // those with UseOnOOM that were not released, by number
+	lastPoolNumber uint64 // the number of the last one that was made; guarded by shards.mu
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
@@ -102,15 +96,18 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		dev:      dev,
 		config:   config,
 		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
-		growth:   make(chan struct{}, 1),
 	}
 	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
 	c.shards.table.Store(newShardTable(nil))
 	c.pending = pendingFrees{shards: &c.shards, events: device.EventPool{Device: dev}}
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
+	c.grower = grower{
+		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
+		shards: &c.shards, ledger: &c.ledger, pending: &c.pending, reclaimers: &c.reclaimers,
+	}
 	if config.ExpandableSegments {
 		var ok bool
-		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
+		if c.grower.vmm, ok = dev.(device.VirtualMemory); !ok {
 			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
 		}
 	}
@@ -178,10 +175,10 @@ func (l *ledger) setLimit(limit int64) {
 // still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
 // The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
 func (c *Cache) Close() error {
-	if err := c.lockGrowth(context.Background()); err != nil {
+	if err := c.grower.lock(context.Background()); err != nil {
 		return err
 	}
-	defer c.unlockGrowth()
+	defer c.grower.unlock()
 	if c.shards.isClosed() {
 		return nil
 	}
@@ -205,15 +202,15 @@ func (c *Cache) Close() error {
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 		s.allocated.Store(0)
 	}
-	c.oomPools = nil
+	c.grower.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.shards.unlockAll()
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
 		if seg.Expandable() {
-			errs = append(errs, c.dissolve(context.Background(), seg))
+			errs = append(errs, c.grower.dissolve(context.Background(), seg))
 		} else {
-			errs = append(errs, c.driverFree(context.Background(), nil, seg))
+			errs = append(errs, c.grower.driverFree(context.Background(), nil, seg))
 		}
 	}
 	errs = append(errs, c.pending.close())
@@ -260,21 +257,3 @@ func (c *Cache) checkUser(op string, s device.Stream) error {
 	}
 	return c.checkStream(op, s)
 }
-
-// lockGrowth takes the growth lock, unless ctx ends first.
-func (c *Cache) lockGrowth(ctx context.Context) error {
-	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
-	select {
-	case c.growth <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case c.growth <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("memcache: waiting for another allocation: %w", ctx.Err())
-	}
-}
-
-func (c *Cache) unlockGrowth() { <-c.growth }

@@ -124,7 +124,7 @@ func (l *ledger) checkStats(want *Stats) error {
 // check reports what is inconsistent in the shard, and adds what its blocks say to want. The statistics are compared for all
 // shards together, since some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	if err := s.arena.Check(len(s.cache.growth) > 0, s.cache.config.NoCaching); err != nil {
+	if err := s.arena.Check(len(s.cache.grower.held) > 0, s.cache.config.NoCaching); err != nil {
 		return 0, fmt.Errorf("shard %d: %w", s.id, err)
 	}
 	for seg := range s.arena.Segments() {

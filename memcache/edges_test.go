@@ -24,7 +24,7 @@ func TestRequestWhoseShardIsGone(t *testing.T) {
 	s.closed.Store(true)
 	mustAlloc(t, c, 1000, other) // takes what the stream had
 	require.Len(t, c.shards.list(), 1)
-	served, err := c.searchShard(r)
+	served, err := r.search()
 	require.False(t, served)
 	require.ErrorIs(t, err, device.ErrClosed)
 }
@@ -190,9 +190,9 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	s := dev.stream(1)
 	pool, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 1000, s).Free())
-	require.Len(t, c.oomPools, 1)
+	require.Len(t, c.grower.oomPools, 1)
 	require.NoError(t, errors.Join(pool.Release(), pool.Release()))
-	require.Empty(t, c.oomPools)
+	require.Empty(t, c.grower.oomPools)
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.Empty(t, slices.Collect(c.shards.of(s).arena.Pools()))
 }
@@ -212,11 +212,11 @@ func TestCancelledWhileAnotherGrows(t *testing.T) {
 		require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
 		cancel()
 		require.Equal(t, before, x.c.Stats())
-		require.Len(t, x.c.growth, 1)
+		require.Len(t, x.c.grower.held, 1)
 	}
 	close(h.leave)
 	require.NoError(t, first())
-	require.Empty(t, x.c.growth)
+	require.Empty(t, x.c.grower.held)
 }
 
 // TestRecordsOfBlocksAreUsedAgain, whatever their memory was.

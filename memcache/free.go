@@ -37,7 +37,7 @@ func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 		was.history = h.stream
 	}
 	if c.config.NoCaching {
-		return c.freeUncached(b, was)
+		return c.grower.freeUncached(b, was)
 	}
 	s := b.handout.shard
 	s.mu.Lock()

@@ -15,43 +15,80 @@ import (
 // rest would have served the second: the second searches again when it gets the lock. PyTorch holds its one lock through
 // all of it, or gives it up around the driver's allocation (release_lock_on_cudamalloc) and then may grow twice.
 
+// grower is the slow path: what is done under the growth lock.
+type grower struct {
+	dev    device.Device
+	vmm    device.VirtualMemory // with expandable segments
+	config *Config
+
+	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
+	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
+	held         chan struct{}
+	driverRanges driverRanges // guarded by the growth lock
+
+	reporter   *reporter
+	shards     *shards
+	ledger     *ledger
+	pending    *pendingFrees
+	reclaimers *reclaimers
+	oomPools   []*Pool // those with UseOnOOM that were not released, by number; as the ledger
+}
+
+// lock takes the growth lock, unless ctx ends first.
+func (g *grower) lock(ctx context.Context) error {
+	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
+	select {
+	case g.held <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case g.held <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("memcache: waiting for another allocation: %w", ctx.Err())
+	}
+}
+
+func (g *grower) unlock() { <-g.held }
+
 // grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
 // retry says that a flush went before. The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
+func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
-	c.shards.mu.Lock()
+	g.shards.mu.Lock()
 	if retry {
-		c.ledger.stats.NumAllocRetries++
+		g.ledger.stats.NumAllocRetries++
 	}
 	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
-	limited := c.ledger.limit < bytes || c.ledger.stats.ReservedBytes.All.Current > c.ledger.limit-bytes
-	c.shards.mu.Unlock()
+	limited := g.ledger.limit < bytes || g.ledger.stats.ReservedBytes.All.Current > g.ledger.limit-bytes
+	g.shards.mu.Unlock()
 	if limited {
-		return c.outOfMemory(r, nil)
+		return g.outOfMemory(r, nil)
 	}
-	if c.config.ExpandableSegments {
-		return c.expand(ctx, r)
+	if g.config.ExpandableSegments {
+		return g.expand(ctx, r)
 	}
-	p, err := c.driverAlloc(ctx, bytes, r)
+	p, err := g.driverAlloc(ctx, bytes, r)
 	if err != nil {
-		return c.growError(r, err)
+		return g.growError(r, err)
 	}
-	if err := c.driverRanges.add(p, bytes); err != nil {
-		return c.growError(r, err)
+	if err := g.driverRanges.add(p, bytes); err != nil {
+		return g.growError(r, err)
 	}
 	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
 	// it reserved and not in use.
-	c.shards.lockAll()
-	defer c.shards.unlockAll()
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	s := r.shard
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
-	c.ledger.stats.Segment.add(r.Kind, 1)
-	c.ledger.stats.NumDeviceAlloc++
-	if bytes >= c.shards.rules.MaxSplit {
-		c.ledger.stats.OversizeSegments.add(1)
+	g.ledger.stats.Segment.add(r.Kind, 1)
+	g.ledger.stats.NumDeviceAlloc++
+	if bytes >= g.shards.rules.MaxSplit {
+		g.ledger.stats.OversizeSegments.add(1)
 	}
-	c.ledger.countReserved(r.Kind, bytes)
-	c.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
+	g.ledger.countReserved(r.Kind, bytes)
+	g.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	s.allocFresh(m, r)
 	return nil
 }
@@ -76,18 +113,18 @@ func (l *ledger) countReserved(k placement.Kind, bytes int64) {
 }
 
 // growError is what the request is told when the driver, or its figures, failed it.
-func (c *Cache) growError(r *request, err error) error {
+func (g *grower) growError(r *request, err error) error {
 	if errors.Is(err, device.ErrOutOfMemory) {
-		c.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
-		return c.outOfMemory(r, err)
+		g.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
+		return g.outOfMemory(r, err)
 	}
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
 }
 
 // driverAlloc calls the driver, beside the observer. Only the growth lock is held.
-func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
-	_, op := c.reporter.start(ctx, OpDriverAlloc)
-	p, err := c.dev.Alloc(bytes)
-	c.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
+func (g *grower) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
+	_, op := g.reporter.start(ctx, OpDriverAlloc)
+	p, err := g.dev.Alloc(bytes)
+	g.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	return p, err
 }

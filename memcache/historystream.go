@@ -67,10 +67,10 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	s := &HistoryStream{cache: c, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
 	s.stacks.Store(uint32(o.Stacks))
 	// A request that is in the driver has had its miss: what it still does would stand there without it.
-	if err := c.lockGrowth(context.Background()); err != nil {
+	if err := c.grower.lock(context.Background()); err != nil {
 		return nil, err
 	}
-	defer c.unlockGrowth()
+	defer c.grower.unlock()
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
 	switch {

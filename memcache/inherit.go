@@ -16,10 +16,10 @@ const orphanStream = math.MaxUint64
 // inheritSegments moves the free segments of closed streams to the shard of the request's stream or, with Exact, to the
 // shard of orphans, and retires the shards of closed streams that have no segment any more. Each segment stays in its
 // pool. The growth lock is held: under it alone shards are retired.
-func (c *Cache) inheritSegments(r *request) {
+func (g *grower) inheritSegments(r *request) {
 	// Usually no stream was closed: that is seen without locking the shards.
 	var closed *shard
-	for _, s := range c.shards.list() {
+	for _, s := range g.shards.list() {
 		if s != r.shard && s.id != orphanStream && s.stream.Closed() {
 			closed = s
 		}
@@ -28,25 +28,25 @@ func (c *Cache) inheritSegments(r *request) {
 		return
 	}
 	into := r.shard
-	if c.config.Exact {
-		into = c.shards.with(orphanStream, closed.stream)
+	if g.config.Exact {
+		into = g.shards.with(orphanStream, closed.stream)
 	}
-	c.shards.lockAll()
-	defer c.shards.unlockAll()
-	if c.shards.closed {
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	if g.shards.closed {
 		return // the shards stay, to tell callers so
 	}
-	for _, s := range c.shards.list() {
+	for _, s := range g.shards.list() {
 		if s == r.shard || s == into || !s.stream.Closed() {
 			continue
 		}
 		if !s.closedMarked {
 			s.closedMarked = true
-			c.shards.history.mark(ActionStreamClosed, s.id, 0)
+			g.shards.history.mark(ActionStreamClosed, s.id, 0)
 		}
 		s.arena.MoveFree(&into.arena)
 		if s.arena.Len() == 0 {
-			c.shards.retire(s, r.shard)
+			g.shards.retire(s, r.shard)
 		}
 	}
 }

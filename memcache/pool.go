@@ -53,7 +53,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	c.lastPoolNumber++
 	p := &Pool{cache: c, place: placement.Pool{ID: PoolID{0, c.lastPoolNumber}, NoSplit: options.NoSplit}}
 	if options.UseOnOOM {
-		c.oomPools = append(c.oomPools, p)
+		c.grower.oomPools = append(c.grower.oomPools, p)
 	}
 	return p, nil
 }
@@ -127,7 +127,7 @@ func (p *Pool) Release() error {
 	defer c.shards.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.place.Released = true
-	c.oomPools = slices.DeleteFunc(c.oomPools, func(o *Pool) bool { return o == p })
+	c.grower.oomPools = slices.DeleteFunc(c.grower.oomPools, func(o *Pool) bool { return o == p })
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
 	}
 	ctx, op := p.cache.reporter.start(ctx, OpEmptyCache)
-	err := p.cache.emptyCache(ctx, p)
+	err := p.cache.grower.emptyCache(ctx, p)
 	p.cache.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }

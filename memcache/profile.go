@@ -49,10 +49,13 @@ type Holders struct {
 func (h Holders) Profile() Profile { return newProfile(h.notes, h.mark) }
 
 // Profile returns who holds what is allocated now. Requests wait while the blocks are walked.
-func (c *Cache) Profile() Profile {
-	c.shards.lockAll()
-	notes, mark := c.ledger.notesNow()
-	c.shards.unlockAll()
+func (c *Cache) Profile() Profile { return c.ledger.profile() }
+
+// profile is Cache.Profile.
+func (l *ledger) profile() Profile {
+	l.shards.lockAll()
+	notes, mark := l.notesNow()
+	l.shards.unlockAll()
 	return newProfile(notes, mark)
 }
 
