@@ -10,45 +10,37 @@ import (
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Where things are, for those who change the package:
+// Where things are, for those who change the package, from the top down: no file uses what is far above it.
 //
-//	config, parse, sizing      options, PyTorch's string for them, and the sizes that follow
-//	cache                      the Cache: what all streams share, limits, Close, checks of arguments
-//	shard                      what one stream has to itself, and the table that finds it
-//	alloc, miss, free, block   the two paths that are hot, what a miss does, and the handle
-//	handout                    who has a block; where it lies is internal/placement's affair
-//	usage, quota               statistics of hits, with exact peaks that streams don't contend for
+//	alloc, free, context,      what programs call: a request, a free, what a context carries for them,
+//	relabel, pool, window,     private pools, scopes, all that is told of a cache,
+//	figures, summary,          and its history
+//	recordhistory
+//	cache                      the Cache: its parts, limits, EmptyCache, Close
+//	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
+//	release, shrink, remap,
+//	garbage, inherit, nocaching
+//	grower, oom, pressure      the lock, the error, and who is asked before it
+//	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
 //	pending                    freed chunks that other streams still use
-//	grow, expand, release,     memory from the driver and back to it, under the growth lock
-//	shrink, garbage, remap
-//	inherit                    what closed streams leave
-//	pool, lending, context     private pools, and how a request finds its own
-//	scope, stats, statmap,     what is told of all that
-//	summary, snapshot,
-//	history, historystream,
-//	callsites, framepcs,
-//	observer
-//	label, peak, profile       whose memory it is: now, and at a peak
-//	oom                        the error, and who is asked before it
-//	nocaching                  the cache without a cache
-//	driverranges, check,       what must hold whatever the driver does, and what must hold of the cache
-//	invariants
+//	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
+//	peak, charge, check        shards together; whose memory it was at a peak; what must hold
+//	request, handout, block,   one request; who has a block; the handle; where memory lies is internal/placement's affair
+//	record
+//	shard                      what one stream has to itself, the table that finds it, and the locks of all of them
+//	scope, stats, profile,     the words in which things are told
+//	snapshot, segments, label,
+//	history, historyentry, historyring, historystream, callsites, framepcs
+//	observer, observers        who is told of operations
+//	config, options, parse,    options, PyTorch's string for them, the sizes that follow, and errors
+//	sizing, errors
 //
-// Hits and frees (shard and what is above it in this list, down to pending) know nothing of the slow path; it takes chunks
-// away from them under their locks, works on what it took, and gives it back.
-
-// Classes of errors, for errors.Is.
-var (
-	// ErrClosed: the cache is closed.
-	ErrClosed = errors.New("cache is closed")
-	// ErrFreed: the block was freed before.
-	ErrFreed = errors.New("block was already freed")
-	// ErrInvalid: an argument is wrong, and nothing changed; it is [device.ErrInvalid].
-	ErrInvalid = device.ErrInvalid
-)
+// Hits and frees (search, complete and what is below them) know nothing of the slow path; it takes chunks away from them under
+// their locks, works on what it took, and gives it back.
 
 // Cache is a caching allocator for one device. All methods may be called from any goroutine.
 //
@@ -157,18 +149,27 @@ func (c *Cache) MemoryLimit() int64 {
 	return min(c.ledger.limit, c.dev.Properties().TotalMemory)
 }
 
-// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
-func (l *ledger) setLimit(limit int64) {
-	l.shards.mu.Lock()
-	defer l.shards.mu.Unlock()
-	armed := l.gcArmed()
-	l.limit = limit
-	l.shards.history.mark(ActionSetLimit, 0, l.limitBytes())
-	if now := l.gcArmed(); now && !armed {
-		l.shards.slowWork.Add(gcWork)
-	} else if armed && !now {
-		l.shards.slowWork.Add(-gcWork)
+// EmptyCache waits for the frees that are pending and returns every free segment to the driver
+// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
+// released.
+func (c *Cache) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer c.verify()
 	}
+	ctx, op := c.reporter.start(ctx, OpEmptyCache)
+	err := c.grower.emptyCache(ctx, nil)
+	c.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
+	return err
+}
+
+// OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
+// segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
+// tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
+// none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
+// allocation, without locks, and may use the cache, but an allocation of its own that fails asks it again. remove ends the
+// registration, and may be called from the function.
+func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
+	return c.reclaimers.add(&reclaimer{free: f})
 }
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
@@ -217,43 +218,21 @@ func (c *Cache) Close() error {
 	return errors.Join(errs...)
 }
 
-func (all *shards) isClosed() bool {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.closed
+// verify panics if the cache's structures are inconsistent. It is called after every operation.
+func (c *Cache) verify() {
+	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
+	if c.unverified.Add(-1) > 0 {
+		return
+	}
+	blocks, err := c.checkBlocks()
+	if err != nil {
+		panic(fmt.Sprintf("memcache: an invariant is broken: %v", err))
+	}
+	c.unverified.Store(blocks / blocksPerOperation)
 }
 
-// limited reports whether the bytes reserved are limited. shards.mu is held.
-func (l *ledger) limited() bool { return l.limit != math.MaxInt64 }
-
-// limitBytes is the limit, or -1 for none. shards.mu is held.
-func (l *ledger) limitBytes() int64 {
-	if !l.limited() {
-		return -1
-	}
-	return l.limit
-}
-
-// checkStream refuses streams that can't allocate from the cache.
-func (c *Cache) checkStream(op string, s device.Stream) error {
-	if s == nil {
-		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
-	}
-	if d := s.Device(); d != c.dev {
-		return fmt.Errorf("memcache: %s: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
-			op, ErrInvalid, s.ID(), d.ID(), d.Name(), c.dev.ID(), c.dev.Name())
-	}
-	return nil
-}
-
-// checkUser is checkStream of a stream whose work may use the device's memory.
-func (c *Cache) checkUser(op string, s device.Stream) error {
-	// Devices of one backend that reach each other's memory may use each other's blocks.
-	if s != nil && s.Device() != c.dev {
-		mine, other := c.dev.Properties(), s.Device().Properties()
-		if mine.Peers && other.Peers && mine.Backend == other.Backend {
-			return nil
-		}
-	}
-	return c.checkStream(op, s)
+// check reports what is inconsistent in the cache's structures.
+func (c *Cache) check() error {
+	_, err := c.checkBlocks()
+	return err
 }

@@ -8,12 +8,6 @@ import (
 // What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
 // every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
 
-// check reports what is inconsistent in the cache's structures.
-func (c *Cache) check() error {
-	_, err := c.checkBlocks()
-	return err
-}
-
 // checkBlocks is check, and counts the blocks that it looked at. It may run at any time: blocks that the
 // holder of the growth lock works on, outside of the index, belong to nobody else.
 func (c *Cache) checkBlocks() (blocks int64, err error) {

@@ -9,10 +9,6 @@ import (
 // Memory that goes back to the driver before it has to: old segments, while garbage collection is armed, and segments that
 // are too large to be split, in place of a flush of everything.
 
-// gcArmed reports whether garbage collection is armed: it has a threshold, and a limit that the threshold is a share of.
-// shards.mu is held.
-func (l *ledger) gcArmed() bool { return l.threshold > 0 && l.limited() }
-
 // collectGarbage returns old free segments of the large pool, of no private one, while more than the threshold is reserved
 // (garbage_collect_cached_blocks). A segment's age is the number of searches since it became free, by gcClock, which is
 // advanced only while collection is armed; each pass frees those of at least the mean age. Segments that were used a

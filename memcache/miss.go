@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -92,4 +93,47 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		}
 	}
 	return g.grow(ctx, r, true)
+}
+
+// allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM, in the order in which they
+// were made, if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
+// lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
+// that the search cannot be refused for a quota and no pool is released under it.
+func (g *grower) allocFromLendingPool(r *request) bool {
+	if r.pool != nil || g.config.Exact && g.config.ExpandableSegments {
+		return false
+	}
+	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	for _, p := range g.oomPools {
+		r.from(p)
+		if served, _ := r.shard.allocCached(r, true); served {
+			return true
+		}
+	}
+	r.from(nil)
+	return false
+}
+
+// mostHolders is how many an error names.
+const mostHolders = 3
+
+// nameHolders adds those who hold the most to the error of a request that fails for good. Most errors of a cache that is
+// full are not told: after a flush or a reclaimer the request is served. No lock is held.
+func (l *ledger) nameHolders(err error) {
+	var oom *OutOfMemoryError
+	if errors.As(err, &oom) {
+		oom.Holders = l.holders()
+	}
+}
+
+// holders are those who hold the most; nil if nothing has a label.
+func (l *ledger) holders() []Share {
+	p := l.profile()
+	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
+		return nil
+	}
+	shares := p.Sum(func(h Holding) string { return Label{Module: h.Module, Category: h.Category}.String() })
+	return shares[:min(len(shares), mostHolders)]
 }

@@ -80,6 +80,54 @@ func (e *pendingEvent) wait(ctx context.Context) error {
 	return err
 }
 
+// record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
+// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
+func (p *pendingFrees) record(h *handout, uses []device.Stream) error {
+	var errs []error
+	for _, stream := range uses {
+		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
+		e, err := p.recordEvent(stream)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if err := p.push(stream, e, h); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
+	// alive.
+	clear(uses)
+	h.uses = uses[:0]
+	if p.recordingDone(h) {
+		p.complete(h, true)
+	}
+	return errors.Join(errs...)
+}
+
+// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
+// because no event could be had.
+func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
+	var e device.Event
+	var err error
+	foreign := p.foreign(s)
+	if foreign == nil {
+		e, err = p.events.Get()
+	} else {
+		e, err = s.Device().NewEvent(device.EventOptions{})
+	}
+	if err != nil {
+		return nil, synchronize(s)
+	}
+	if err := s.Record(e); err == nil {
+		return e, nil
+	}
+	_ = p.putEvent(e, foreign)
+	if s.Closed() {
+		return nil, nil
+	}
+	return nil, synchronize(s)
+}
+
 // push adds event, which is complete when h's work on s is, to the stream's queue. If it is nil that work is done, and one
 // event less of h is waited for; if the cache was closed meanwhile event is closed, since nobody would do it later.
 func (p *pendingFrees) push(s device.Stream, event device.Event, h *handout) error {
@@ -125,37 +173,6 @@ func (p *pendingFrees) recordingDone(h *handout) bool {
 	defer p.mu.Unlock()
 	h.recording = false
 	return h.eventsLeft == 0
-}
-
-// putEvent gives an unused event back to the pool, or closes it if it is another device's: on this device's streams it
-// could not be recorded.
-func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
-	if foreign != nil {
-		return e.Close()
-	}
-	return p.events.Put(e)
-}
-
-// keepSpare gives e's event back, and keeps e for the next free. p.mu is held.
-func (p *pendingFrees) keepSpare(e *pendingEvent) {
-	_ = p.putEvent(e.event, e.foreign)
-	*e = pendingEvent{next: p.spare}
-	p.spare = e
-}
-
-// close closes the events, and makes push close those that come later.
-func (p *pendingFrees) close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	errs := []error{p.events.Close()}
-	for _, q := range p.queues {
-		for e := q.head; e != nil; e = e.next {
-			errs = append(errs, e.event.Close())
-		}
-	}
-	p.queues, p.spare = nil, nil
-	return errors.Join(errs...)
 }
 
 // poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
@@ -215,6 +232,23 @@ func (p *pendingFrees) takeCompleted() (done *handout, err error) {
 	return done, nil
 }
 
+// complete ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
+// nobody else has the block.
+func (p *pendingFrees) complete(h *handout, inFree bool) {
+	if p.shards.poisons() {
+		poisonBlock(h)
+	}
+	s := h.shard
+	s.mu.Lock()
+	ok := s.tryCompleteFree(h, inFree, false)
+	s.mu.Unlock()
+	if !ok {
+		p.shards.lockAll()
+		s.tryCompleteFree(h, inFree, true)
+		p.shards.unlockAll()
+	}
+}
+
 // wait waits until all events that are pending now are complete, and ends their frees. Those of frees that begin
 // meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
 // so that a poll which finds it complete does not hand it to another free.
@@ -257,60 +291,43 @@ func (p *pendingFrees) oldest() *pendingEvent {
 	return first
 }
 
-// record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
-func (p *pendingFrees) record(h *handout, uses []device.Stream) error {
-	var errs []error
-	for _, stream := range uses {
-		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
-		e, err := p.recordEvent(stream)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if err := p.push(stream, e, h); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
-	// alive.
-	clear(uses)
-	h.uses = uses[:0]
-	if p.recordingDone(h) {
-		p.complete(h, true)
-	}
-	return errors.Join(errs...)
-}
-
-// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
-// because no event could be had.
-func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
-	var e device.Event
-	var err error
-	foreign := p.foreign(s)
-	if foreign == nil {
-		e, err = p.events.Get()
-	} else {
-		e, err = s.Device().NewEvent(device.EventOptions{})
-	}
-	if err != nil {
-		return nil, synchronize(s)
-	}
-	if err := s.Record(e); err == nil {
-		return e, nil
-	}
-	_ = p.putEvent(e, foreign)
-	if s.Closed() {
-		return nil, nil
-	}
-	return nil, synchronize(s)
-}
-
 // foreign is s if it is another device's, or nil.
 func (p *pendingFrees) foreign(s device.Stream) device.Stream {
 	if s.Device() != p.events.Device {
 		return s
 	}
 	return nil
+}
+
+// putEvent gives an unused event back to the pool, or closes it if it is another device's: on this device's streams it
+// could not be recorded.
+func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
+	if foreign != nil {
+		return e.Close()
+	}
+	return p.events.Put(e)
+}
+
+// keepSpare gives e's event back, and keeps e for the next free. p.mu is held.
+func (p *pendingFrees) keepSpare(e *pendingEvent) {
+	_ = p.putEvent(e.event, e.foreign)
+	*e = pendingEvent{next: p.spare}
+	p.spare = e
+}
+
+// close closes the events, and makes push close those that come later.
+func (p *pendingFrees) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	errs := []error{p.events.Close()}
+	for _, q := range p.queues {
+		for e := q.head; e != nil; e = e.next {
+			errs = append(errs, e.event.Close())
+		}
+	}
+	p.queues, p.spare = nil, nil
+	return errors.Join(errs...)
 }
 
 // synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
@@ -326,19 +343,9 @@ func synchronize(s device.Stream) error {
 	return nil
 }
 
-// complete ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
-// nobody else has the block.
-func (p *pendingFrees) complete(h *handout, inFree bool) {
-	if p.shards.poisons() {
-		poisonBlock(h)
-	}
-	s := h.shard
-	s.mu.Lock()
-	ok := s.tryCompleteFree(h, inFree, false)
-	s.mu.Unlock()
-	if !ok {
-		p.shards.lockAll()
-		s.tryCompleteFree(h, inFree, true)
-		p.shards.unlockAll()
-	}
+// poisonBlock fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
+// the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
+// nothing any more.
+func poisonBlock(h *handout) {
+	_ = h.shard.stream.Memset(h.chunk.Ptr(), poison, h.chunk.Size())
 }

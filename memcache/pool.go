@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,9 +12,6 @@ import (
 // segment of it (package placement), and each segment names the lists that its chunks return to. So a pool costs the requests
 // outside of it nothing, not even a comparison on a free. The requests inside find their pool in the context.
 
-// ErrReleased says that the private pool was released: it hands out no more blocks.
-var ErrReleased = errors.New("private pool was released")
-
 // PoolOptions configure a private pool.
 type PoolOptions struct {
 	// UseOnOOM lends the pool's free blocks to requests of the default pool, when the driver has no memory
@@ -24,10 +20,6 @@ type PoolOptions struct {
 	// NoSplit hands out whole free blocks and segments only.
 	NoSplit bool
 }
-
-// PoolID names a private pool in snapshots. The default pool's is zero. The first number is for the pools of
-// captured graphs, which don't exist yet; the second counts the pools of [Cache.NewPool] from 1.
-type PoolID [2]uint64
 
 // Pool is a private pool (torch.cuda.MemPool): segments of its own, for blocks that must not share memory
 // with those of other requests. It belongs to the one who made it, who ends it with Release. All methods may
@@ -58,14 +50,6 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	return p, nil
 }
 
-// idOf is the ID of a pool; zero for the default pool, nil.
-func idOf(p *placement.Pool) PoolID {
-	if p == nil {
-		return PoolID{}
-	}
-	return p.ID
-}
-
 // ID returns the pool's ID; zero for the nil Pool.
 func (p *Pool) ID() PoolID {
 	if p == nil {
@@ -80,38 +64,6 @@ func (p *Pool) String() string {
 		return "default pool"
 	}
 	return fmt.Sprintf("private pool %d", p.place.ID[1])
-}
-
-// Context returns a context with which Alloc takes memory from the pool (torch.cuda.use_mem_pool), on any
-// stream and goroutine. Free needs no context: each block returns to its own pool. Inside of each other the
-// innermost pool counts. A context carries one pool of each cache, and a cache passes over those of other
-// caches. The nil Pool's Context returns ctx as it is. [Cache.WithoutPool] leaves the pool again.
-func (p *Pool) Context(ctx context.Context) context.Context {
-	if p == nil {
-		return ctx
-	}
-	return p.cache.withPool(ctx, p)
-}
-
-// WithoutPool returns a context with which Alloc takes memory from the default pool, whatever pool of this
-// cache ctx carries.
-func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
-
-// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
-func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
-	// A context that is used with several caches keeps the pools of the others.
-	return carry(ctx, func(within *carrier) {
-		var pools []*Pool
-		if p != nil {
-			pools = append(pools, p)
-		}
-		for _, o := range within.state.pools {
-			if o.cache != c {
-				pools = append(pools, o)
-			}
-		}
-		within.state.pools = pools
-	})
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks
@@ -152,18 +104,3 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 
 // isReleased reports whether the pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
 func (p *Pool) isReleased() bool { return p != nil && p.place.Released }
-
-// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
-// All shards are locked.
-func (all *shards) releasedPools() []*placement.Pool {
-	var pools []*placement.Pool
-	for _, s := range all.list() {
-		for p := range s.arena.Pools() {
-			if p.Released {
-				pools = append(pools, p)
-			}
-		}
-	}
-	slices.SortFunc(pools, func(a, b *placement.Pool) int { return slices.Compare(a.ID[:], b.ID[:]) })
-	return slices.Compact(pools)
-}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -13,19 +13,6 @@ import (
 // of one, which garbage.go chooses. In each case the chunks are taken out of the index with their shards locked, so that
 // no hit takes them; then the driver is called with the growth lock alone; then the segments are forgotten, or after an
 // error put back, with all shards locked again.
-
-// EmptyCache waits for the frees that are pending and returns every free segment to the driver
-// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
-// released.
-func (c *Cache) EmptyCache(ctx context.Context) error {
-	if invariants.Enabled {
-		defer c.verify()
-	}
-	ctx, op := c.reporter.start(ctx, OpEmptyCache)
-	err := c.grower.emptyCache(ctx, nil)
-	c.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
-	return err
-}
 
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (g *grower) emptyCache(ctx context.Context, p *Pool) error {
@@ -85,21 +72,6 @@ func (g *grower) flush(ctx context.Context, p *Pool) error {
 	return errors.Join(err, g.returnAddresses(false))
 }
 
-// taken is a chunk that is taken out of its shard's arena, by who has the growth lock.
-type taken struct {
-	shard *shard
-	chunk *placement.Chunk
-}
-
-// took are chunks that were taken out of the shard's arena.
-func (s *shard) took(chunks []*placement.Chunk) []taken {
-	list := make([]taken, len(chunks))
-	for i, m := range chunks {
-		list[i] = taken{s, m}
-	}
-	return list
-}
-
 // takeReleasable takes out what a flush gives back: whole segments, and free chunks of expandable segments that have a whole
 // granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
 // before large, as PyTorch does; or those of the pool p.
@@ -123,13 +95,6 @@ func (g *grower) takeReleasable(p *Pool) (whole, granules []taken) {
 		take(p, placement.Small, placement.Large)
 	}
 	return whole, granules
-}
-
-// putBack makes a chunk of s free again that was taken out. No lock but growth is held.
-func (s *shard) putBack(m *placement.Chunk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.merges += s.arena.PutBack(m)
 }
 
 // returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
@@ -203,4 +168,19 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	if s != nil {
 		s.arena.Remove(seg)
 	}
+}
+
+// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
+// All shards are locked.
+func (all *shards) releasedPools() []*placement.Pool {
+	var pools []*placement.Pool
+	for _, s := range all.list() {
+		for p := range s.arena.Pools() {
+			if p.Released {
+				pools = append(pools, p)
+			}
+		}
+	}
+	slices.SortFunc(pools, func(a, b *placement.Pool) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return slices.Compact(pools)
 }

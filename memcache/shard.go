@@ -1,11 +1,13 @@
 package memcache
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -157,37 +159,6 @@ func (all *shards) unlockAll() {
 	all.mu.Unlock()
 }
 
-// retire drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
-// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
-func (all *shards) retire(s, into *shard) {
-	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
-	for row := range s.quota {
-		for g := range gauges {
-			into.quota[row][g] += s.quota[row][g]
-		}
-	}
-	for k := range s.increases {
-		for g := range gauges {
-			all.ledger.retiredTotals[k][g] += s.increases[k][g]
-		}
-	}
-	into.peak.freed = append(into.peak.freed, s.peak.freed...)
-	for i, q := range s.scopes {
-		into.scopes[i].allocated += q.allocated
-		into.scopes[i].requested += q.requested
-		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
-	}
-	all.ledger.baseCounts.add(s)
-	all.ledger.claimed.CompareAndSwap(s, nil)
-	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
-	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
-	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
-	s.retired = true
-	old := all.list()
-	all.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))
-	s.mu.Unlock() // unlockAll will not find it
-}
-
 // shardCounts are sums of what shards count.
 type shardCounts struct{ hits, misses, splits, merges int64 }
 
@@ -211,4 +182,24 @@ func (s *shard) nextSerial() uint64 {
 	}
 	s.serial++
 	return s.serial
+}
+
+// orphanStream is the ID of the shard that keeps, with Exact, what closed streams leave. No stream has this ID: nothing is
+// served from there, as in PyTorch, but a flush returns it.
+const orphanStream = math.MaxUint64
+
+func (all *shards) isClosed() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.closed
+}
+
+// poisons reports whether freed blocks are filled with poison: where a mistake shows.
+func (all *shards) poisons() bool {
+	if !invariants.Enabled {
+		return false
+	}
+	// Where the host can read freed memory a test sees the poison, and the race detector the write.
+	_, visible := all.cache.dev.(device.HostVisible)
+	return visible
 }

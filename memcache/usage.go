@@ -134,20 +134,3 @@ func (u *usage) apply(k placement.Kind, d *delta) {
 		u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes))
 	}
 }
-
-// sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
-func (l *ledger) sumGauge(row int, g gauge) Stat {
-	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
-	t := Stat{Peak: l.peaks[row][g]}
-	for k := range l.retiredTotals {
-		if row == k || row == allPools {
-			t.Allocated += l.retiredTotals[k][g]
-			for _, s := range l.shards.list() {
-				t.Current += s.used[k][g]
-				t.Allocated += s.increases[k][g]
-			}
-		}
-	}
-	t.Freed = t.Allocated - t.Current - l.resetBaseline[row][g]
-	return t
-}
