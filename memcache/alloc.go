@@ -63,13 +63,13 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 // alloc serves a request, and leaves in r what there is to tell of it. It is the path of every hit: it makes no allocation
 // by Go, takes one lock, and asks the context and the stream nothing that waits.
 func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r *request) error {
-	if err := c.checkRequest(ctx, bytes, stream); err != nil {
+	if err := checkRequest(ctx, c.dev, bytes, stream); err != nil {
 		return err
 	}
 	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules.RoundSize(bytes), c.shards.of(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
 		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
-		r.from(state.poolOf(c))
+		r.Pool = state.poolOf(c)
 	}
 	r.Kind = placement.KindFor(r.Bytes)
 	if h := c.shards.history.Load(); h != nil {
@@ -80,7 +80,8 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		r.history = h.stream
 	}
 	if c.config.NoCaching {
-		return c.allocUncached(ctx, stream, r)
+		r.Bytes, r.segmentBytes = bytes, bytes
+		return c.grower.allocMiss(ctx, stream, r)
 	}
 	// Usually no free is pending, and then this word is all that a hit reads outside of its shard.
 	if c.shards.slowWork.Load() != 0 {
@@ -101,7 +102,7 @@ func (c *Cache) pollAndAge(r *request) error {
 	if err := c.pending.poll(); err != nil {
 		return err
 	}
-	if r.pool == nil && c.shards.slowWork.Load() >= gcWork {
+	if r.Pool == nil && c.shards.slowWork.Load() >= gcWork {
 		c.shards.gcClock[r.Kind].Add(1)
 	}
 	return nil

@@ -224,7 +224,7 @@ func (c *Cache) verify() {
 	if c.unverified.Add(-1) > 0 {
 		return
 	}
-	blocks, err := c.checkBlocks()
+	blocks, err := c.ledger.check()
 	if err != nil {
 		panic(fmt.Sprintf("memcache: an invariant is broken: %v", err))
 	}
@@ -233,6 +233,6 @@ func (c *Cache) verify() {
 
 // check reports what is inconsistent in the cache's structures.
 func (c *Cache) check() error {
-	_, err := c.checkBlocks()
+	_, err := c.ledger.check()
 	return err
 }

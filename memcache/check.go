@@ -8,29 +8,23 @@ import (
 // What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
 // every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
 
-// checkBlocks is check, and counts the blocks that it looked at. It may run at any time: blocks that the
+// check reports what is inconsistent, and counts the blocks that it looked at. It may run at any time: blocks that the
 // holder of the growth lock works on, outside of the index, belong to nobody else.
-func (c *Cache) checkBlocks() (blocks int64, err error) {
-	c.shards.lockAll()
-	defer c.shards.unlockAll()
-	if c.shards.closed {
+func (l *ledger) check() (blocks int64, err error) {
+	l.shards.lockAll()
+	defer l.shards.unlockAll()
+	if l.shards.closed {
 		return 0, nil
 	}
-	blocks, err = c.checkLocked()
-	return blocks, err
-}
-
-// checkLocked is checkBlocks with all shards locked.
-func (c *Cache) checkLocked() (blocks int64, err error) {
 	var want Stats
-	for _, sh := range c.shards.list() {
+	for _, sh := range l.shards.list() {
 		n, err := sh.check(&want)
 		if err != nil {
 			return blocks, err
 		}
 		blocks += n
 	}
-	return blocks, errors.Join(c.ledger.checkQuotas(), c.ledger.checkStats(&want), c.ledger.checkPeaks())
+	return blocks, errors.Join(l.checkQuotas(), l.checkStats(&want), l.checkPeaks())
 }
 
 // checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.

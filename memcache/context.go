@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // ctxState is what a context carries for the caches: the scope, the private pools and the label of requests. It is never
@@ -63,10 +65,10 @@ func (c *carrier) Value(key any) any {
 }
 
 // poolOf returns the pool of c that the context chose, or nil for the default pool.
-func (state *ctxState) poolOf(c *Cache) *Pool {
+func (state *ctxState) poolOf(c *Cache) *placement.Pool {
 	for _, p := range state.pools {
 		if p.cache == c {
-			return p
+			return &p.place
 		}
 	}
 	return nil

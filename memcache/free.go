@@ -22,7 +22,7 @@ func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
 	}
-	if err := b.handout.shard.cache.checkUser("RecordStream", s); err != nil {
+	if err := checkUser(b.handout.shard.cache.dev, "RecordStream", s); err != nil {
 		return err
 	}
 	if invariants.Enabled {
@@ -69,12 +69,12 @@ func (b Block) FreeContext(ctx context.Context) error {
 	c := b.handout.shard.cache
 	var was freeRecord
 	if c.config.Observer == nil {
-		err := c.freeBlock(ctx, b, &was)
+		err := b.free(ctx, &was)
 		was.history.leave()
 		return err
 	}
 	_, op := c.reporter.start(ctx, OpFree)
-	err := c.freeBlock(ctx, b, &was)
+	err := b.free(ctx, &was)
 	was.history.leave()
 	if op == nil {
 		return err
@@ -97,9 +97,11 @@ type freeRecord struct {
 	history         *HistoryStream // that the free told of its beginning
 }
 
-// freeBlock ends b's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
+// free ends the block's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
 // the wait for the reader of a streamed history, and nothing else. No lock is held.
-func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
+func (b Block) free(ctx context.Context, was *freeRecord) error {
+	s := b.handout.shard
+	c := s.cache
 	if invariants.Enabled {
 		defer c.verify()
 	}
@@ -112,7 +114,6 @@ func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
 	if c.config.NoCaching {
 		return c.grower.freeUncached(b, was)
 	}
-	s := b.handout.shard
 	s.mu.Lock()
 	uses, fits, err := s.endHandOut(b, was, false)
 	s.mu.Unlock()
@@ -187,13 +188,13 @@ func (s *shard) makePending(h *handout) {
 }
 
 // checkUser is checkStream of a stream whose work may use the device's memory.
-func (c *Cache) checkUser(op string, s device.Stream) error {
+func checkUser(dev device.Device, op string, s device.Stream) error {
 	// Devices of one backend that reach each other's memory may use each other's blocks.
-	if s != nil && s.Device() != c.dev {
-		mine, other := c.dev.Properties(), s.Device().Properties()
+	if s != nil && s.Device() != dev {
+		mine, other := dev.Properties(), s.Device().Properties()
 		if mine.Peers && other.Peers && mine.Backend == other.Backend {
 			return nil
 		}
 	}
-	return c.checkStream(op, s)
+	return checkStream(dev, op, s)
 }

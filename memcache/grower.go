@@ -25,7 +25,7 @@ type grower struct {
 	ledger     *ledger
 	pending    *pendingFrees
 	reclaimers *reclaimers
-	oomPools   []*Pool // those with UseOnOOM that were not released, by number; as the ledger
+	oomPools   []*placement.Pool // those with UseOnOOM that were not released, by number; as the ledger
 }
 
 // lock takes the growth lock, unless ctx ends first.

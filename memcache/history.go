@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // The history is a ring of the last events under one lock: it is for the minute before a failure, and its memory is
@@ -85,9 +86,9 @@ func (l *historyLog) markAt(a Action, stream uint64, p device.Ptr, size int64) {
 }
 
 // markPool is mark of what is done to a private pool alone; nil: the default pool and the released ones.
-func (l *historyLog) markPool(a Action, p *Pool) {
+func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	if h := l.Load(); h != nil && h.stream != nil {
-		h.stream.add(&HistoryEntry{Action: a, Pool: p.ID(), Time: time.Now()})
+		h.stream.add(&HistoryEntry{Action: a, Pool: idOf(p), Time: time.Now()})
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 
 // HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
 type HistoryStream struct {
-	cache       *Cache
+	ledger      *ledger
 	stacks      atomic.Uint32 // Stacks
 	sites       callSites
 	first, last HistoryState

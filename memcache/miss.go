@@ -100,19 +100,19 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 // lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
 // that the search cannot be refused for a quota and no pool is released under it.
 func (g *grower) allocFromLendingPool(r *request) bool {
-	if r.pool != nil || g.config.Exact && g.config.ExpandableSegments {
+	if r.Pool != nil || g.config.Exact && g.config.ExpandableSegments {
 		return false
 	}
 	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	for _, p := range g.oomPools {
-		r.from(p)
+		r.Pool = p
 		if served, _ := r.shard.allocCached(r, true); served {
 			return true
 		}
 	}
-	r.from(nil)
+	r.Pool = nil
 	return false
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/cistern-ml/cistern/device"
 )
 
 // With Config.NoCaching each block is a segment of its own, whose one chunk is never free. Every Alloc and Free calls the
@@ -13,17 +11,11 @@ import (
 // Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
 // of its shortcuts: the driver's own tools see each block come and go.
 
-// allocUncached serves a request from the driver.
-func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) error {
-	r.Bytes, r.segmentBytes = r.Requested, r.Requested
-	return c.grower.allocMiss(ctx, stream, r)
-}
-
 // growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
 // that what is checked here stays true.
 func (g *grower) growUncached(ctx context.Context, r *request) error {
 	r.shard.mu.Lock()
-	r.refused = r.shard.refusal(r)
+	r.refused = r.refusal()
 	r.shard.mu.Unlock()
 	if r.refused != nil {
 		return r.refused

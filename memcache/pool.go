@@ -45,7 +45,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	c.lastPoolNumber++
 	p := &Pool{cache: c, place: placement.Pool{ID: PoolID{0, c.lastPoolNumber}, NoSplit: options.NoSplit}}
 	if options.UseOnOOM {
-		c.grower.oomPools = append(c.grower.oomPools, p)
+		c.grower.oomPools = append(c.grower.oomPools, &p.place)
 	}
 	return p, nil
 }
@@ -79,7 +79,7 @@ func (p *Pool) Release() error {
 	defer c.shards.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.
 	p.place.Released = true
-	c.grower.oomPools = slices.DeleteFunc(c.grower.oomPools, func(o *Pool) bool { return o == p })
+	c.grower.oomPools = slices.DeleteFunc(c.grower.oomPools, func(o *placement.Pool) bool { return o == &p.place })
 	return nil
 }
 
@@ -91,16 +91,13 @@ func (p *Pool) EmptyCache(ctx context.Context) error {
 		return fmt.Errorf("memcache: Pool.EmptyCache: %w: the pool is nil; Cache.EmptyCache is for the default pool", ErrInvalid)
 	}
 	p.cache.shards.mu.Lock()
-	released := p.isReleased()
+	released := p.place.Released
 	p.cache.shards.mu.Unlock()
 	if !released {
 		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
 	}
 	ctx, op := p.cache.reporter.start(ctx, OpEmptyCache)
-	err := p.cache.grower.emptyCache(ctx, p)
+	err := p.cache.grower.emptyCache(ctx, &p.place)
 	p.cache.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
 	return err
 }
-
-// isReleased reports whether the pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
-func (p *Pool) isReleased() bool { return p != nil && p.place.Released }

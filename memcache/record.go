@@ -6,7 +6,7 @@ package memcache
 func (s *shard) recordAlloc(h *handout, r *request) {
 	if to := s.shards.history.Load(); to != nil {
 		e := s.entry(ActionAlloc, h)
-		e.Serial, e.Stack, e.Block, e.Grew, e.Pool = h.serial, r.stack, h.chunk.Size(), r.growing, r.pool.ID()
+		e.Serial, e.Stack, e.Block, e.Grew, e.Pool = h.serial, r.stack, h.chunk.Size(), r.growing, idOf(r.Pool)
 		to.add(&e)
 	}
 }

@@ -70,7 +70,7 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	if o.Stacks > StacksAll {
 		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
 	}
-	s := &HistoryStream{cache: c, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
+	s := &HistoryStream{ledger: &c.ledger, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
 	s.stacks.Store(uint32(o.Stacks))
 	// A request that is in the driver has had its miss: what it still does would stand there without it.
 	if err := c.grower.lock(context.Background()); err != nil {
@@ -85,7 +85,7 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 	case c.shards.history.stream() != nil:
 		return nil, fmt.Errorf("memcache: StreamHistory: %w: the history has a stream already; close that first", ErrInvalid)
 	}
-	s.first = c.historyState()
+	s.first = c.ledger.historyState()
 	c.shards.history.set(c.shards.history.ring(), s)
 	return s, nil
 }
@@ -93,18 +93,18 @@ func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
 // Close ends the stream: Next returns what has happened up to here, and then io.EOF. It is idempotent, and may be called
 // from any goroutine. It frees requests that wait for the reader.
 func (s *HistoryStream) Close() {
-	s.cache.shards.lockAll()
-	defer s.cache.shards.unlockAll()
+	s.ledger.shards.lockAll()
+	defer s.ledger.shards.unlockAll()
 	s.end()
 }
 
 // end ends the stream. All shards are locked.
 func (s *HistoryStream) end() {
-	if s.cache.shards.history.stream() != s {
+	if s.ledger.shards.history.stream() != s {
 		return
 	}
-	s.last = s.cache.historyState()
-	s.cache.shards.history.set(s.cache.shards.history.ring(), nil)
+	s.last = s.ledger.historyState()
+	s.ledger.shards.history.set(s.ledger.shards.history.ring(), nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
@@ -113,6 +113,6 @@ func (s *HistoryStream) end() {
 }
 
 // historyState is the state of this moment. All shards are locked.
-func (c *Cache) historyState() HistoryState {
-	return HistoryState{Time: time.Now(), Stats: c.ledger.sumStats(), Limit: c.ledger.limitBytes(), Segments: c.shards.copySegments()}
+func (l *ledger) historyState() HistoryState {
+	return HistoryState{Time: time.Now(), Stats: l.sumStats(), Limit: l.limitBytes(), Segments: l.shards.copySegments()}
 }

@@ -15,7 +15,7 @@ import (
 // error put back, with all shards locked again.
 
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
-func (g *grower) emptyCache(ctx context.Context, p *Pool) error {
+func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
 	}
@@ -46,7 +46,7 @@ func (g *grower) emptyCache(ctx context.Context, p *Pool) error {
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
 // released ones, or of the private pool p alone. The growth lock is held, and no other: it waits for streams.
-func (g *grower) flush(ctx context.Context, p *Pool) error {
+func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	g.shards.mu.Lock()
 	g.ledger.stats.NumSyncAllStreams++
@@ -75,7 +75,7 @@ func (g *grower) flush(ctx context.Context, p *Pool) error {
 // takeReleasable takes out what a flush gives back: whole segments, and free chunks of expandable segments that have a whole
 // granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
 // before large, as PyTorch does; or those of the pool p.
-func (g *grower) takeReleasable(p *Pool) (whole, granules []taken) {
+func (g *grower) takeReleasable(p *placement.Pool) (whole, granules []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	take := func(p *placement.Pool, kinds ...placement.Kind) {
@@ -87,7 +87,7 @@ func (g *grower) takeReleasable(p *Pool) (whole, granules []taken) {
 		}
 	}
 	if p != nil {
-		take(&p.place, placement.Small, placement.Large)
+		take(p, placement.Small, placement.Large)
 		return whole, granules
 	}
 	take(nil, placement.Large, placement.Small)

@@ -17,7 +17,6 @@ type request struct {
 	label          *Label
 	stack          []uintptr      // with the history's stacks
 	history        *HistoryStream // that the request told of its beginning
-	pool           *Pool          // nil: the default pool; as Want.Pool
 
 	growing  bool  // it has the growth lock
 	refused  error // the shard, the cache or the pool has ended
@@ -26,16 +25,9 @@ type request struct {
 	block    Block // what was handed out, as it was under the lock: Close may be next
 }
 
-// from says which pool the request is for; nil: the default pool.
-func (r *request) from(p *Pool) {
-	if r.pool, r.Pool = p, nil; p != nil {
-		r.Pool = &p.place
-	}
-}
-
 // checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
 // that the block is for.
-func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Stream) error {
+func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream device.Stream) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
 	}
@@ -45,11 +37,11 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	if bytes < 0 {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the size is negative", bytes, ErrInvalid)
 	}
-	if err := c.checkStream("Alloc", stream); err != nil {
+	if err := checkStream(dev, "Alloc", stream); err != nil {
 		return err
 	}
 	if bytes >= maxRequest {
-		return &OutOfMemoryError{Requested: bytes, Device: c.dev.Name(), Limit: -1, tooLarge: true}
+		return &OutOfMemoryError{Requested: bytes, Device: dev.Name(), Limit: -1, tooLarge: true}
 	}
 	if stream.Closed() {
 		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(bytes), stream.ID(), device.ErrClosed)
@@ -57,25 +49,26 @@ func (c *Cache) checkRequest(ctx context.Context, bytes int64, stream device.Str
 	return nil
 }
 
-// checkStream refuses streams that can't allocate from the cache.
-func (c *Cache) checkStream(op string, s device.Stream) error {
+// checkStream refuses streams that can't allocate from a cache of the device.
+func checkStream(dev device.Device, op string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
 	}
-	if d := s.Device(); d != c.dev {
+	if d := s.Device(); d != dev {
 		return fmt.Errorf("memcache: %s: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
-			op, ErrInvalid, s.ID(), d.ID(), d.Name(), c.dev.ID(), c.dev.Name())
+			op, ErrInvalid, s.ID(), d.ID(), d.Name(), dev.ID(), dev.Name())
 	}
 	return nil
 }
 
 // refusal says why the request can't be served, if its shard, its cache or its pool has ended since it chose them: what it
-// wanted, and what the caller may do. s.mu is held.
-func (s *shard) refusal(r *request) error {
+// wanted, and what the caller may do. The shard is locked.
+func (r *request) refusal() error {
+	s := r.shard
 	switch {
-	case r.pool.isReleased():
-		return fmt.Errorf("memcache: Alloc of %s: %w: %s: allocate before its Release, or without its context",
-			formatBytes(r.Requested), ErrReleased, r.pool)
+	case isReleased(r.Pool):
+		return fmt.Errorf("memcache: Alloc of %s: %w: private pool %d: allocate before its Release, or without its context",
+			formatBytes(r.Requested), ErrReleased, r.Pool.ID[1])
 	case s.retired:
 		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.Requested), s.id, device.ErrClosed)
 	case s.shards.closed:
@@ -83,3 +76,6 @@ func (s *shard) refusal(r *request) error {
 	}
 	return nil
 }
+
+// isReleased reports whether a pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
+func isReleased(p *placement.Pool) bool { return p != nil && p.Released }

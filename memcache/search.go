@@ -22,8 +22,8 @@ func (r *request) search() (served bool, err error) {
 // allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
 // nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
 func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
-	if s.shards.closed || s.retired || r.pool.isReleased() {
-		r.refused = s.refusal(r)
+	if s.shards.closed || s.retired || isReleased(r.Pool) {
+		r.refused = r.refusal()
 		return false, true
 	}
 	m := s.arena.Find(&r.Want)
