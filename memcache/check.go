@@ -65,16 +65,8 @@ func (l *ledger) checkQuotas() error {
 // checkPeaks requires those who held the peaks to add up to them. All shards are locked.
 func (l *ledger) checkPeaks() error {
 	sum := func(log func(*shard) *peakLog) (n int64) {
-		for _, s := range l.shards.list() {
-			l := log(s)
-			for i := range l.freed {
-				n += l.freed[i].size
-			}
-			s.eachLive(func(h *handout) {
-				if h.born <= l.before {
-					n += h.chunk.Size()
-				}
-			})
+		for _, note := range l.notesOfPeak(log) {
+			n += note.size
 		}
 		return n
 	}

@@ -14,7 +14,7 @@ import (
 func (c *Cache) Stats() Stats {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
-	return c.ledger.sumStats()
+	return c.ledger.sinceReset()
 }
 
 // ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
@@ -51,25 +51,8 @@ func (c *Cache) ResetAccumulatedStats() {
 	_ = c.shards.history.stream().admit(context.Background(), 0)
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
-	total := c.ledger.sumStats().Since(Stats{})
-	c.ledger.stats.beforeReset = &total
-	for _, s := range c.ledger.stats.quantities() {
-		s.Allocated, s.Freed = 0, 0
-	}
-	for _, n := range c.ledger.stats.counts() {
-		*n = 0
-	}
-	c.ledger.retiredTotals, c.ledger.baseCounts, c.ledger.resetBaseline = [2]delta{}, shardCounts{}, [rows]delta{}
-	// Freed is what was allocated less what is in use: what is in use now was not allocated since.
-	for _, s := range c.shards.list() {
-		s.increases = [2]delta{}
-		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
-		for row := range s.quota {
-			for g := range gauges {
-				c.ledger.resetBaseline[row][g] -= s.inUse(row, g)
-			}
-		}
-	}
+	total := c.ledger.sumStats()
+	c.ledger.beforeReset = &total
 	c.shards.history.mark(ActionResetTotals, 0, 0)
 }
 

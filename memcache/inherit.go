@@ -51,7 +51,7 @@ func (g *grower) inheritSegments(r *request) {
 	}
 }
 
-// retire drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
+// retire drops the shard of a closed stream, which has no segments any more, from the table. Its sums and
 // quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
 func (all *shards) retire(s, into *shard) {
 	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
@@ -62,16 +62,16 @@ func (all *shards) retire(s, into *shard) {
 	}
 	for k := range s.increases {
 		for g := range gauges {
-			all.ledger.retiredTotals[k][g] += s.increases[k][g]
+			into.increases[k][g] += s.increases[k][g]
 		}
 	}
+	into.shardCounts.add(s.shardCounts)
 	into.peak.freed = append(into.peak.freed, s.peak.freed...)
 	for i, q := range s.scopes {
 		into.scopes[i].allocated += q.allocated
 		into.scopes[i].requested += q.requested
 		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
 	}
-	all.ledger.baseCounts.add(s)
 	all.ledger.claimed.CompareAndSwap(s, nil)
 	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
 	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil

@@ -15,16 +15,14 @@ type ledger struct {
 	threshold float64               // Config.GarbageCollectionThreshold
 	claimed   atomic.Pointer[shard] // the last that claimed quotas of another: what is spare is there, soonest
 
-	scopesEnded   uint64 // how many have; changed with all shards locked: one shard's lock is enough to look
-	limit         int64  // bytes; math.MaxInt64: none
-	stats         Stats  // but for what the shards keep
-	peaks         [rows]delta
-	epoch         uint64      // the number of peaks that were marked, and 1; changed with all shards locked
-	peak          peakMark    // of the bytes allocated
-	retiredTotals [2]delta    // the increases of retired shards
-	resetBaseline [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
-	baseCounts    shardCounts // of retired shards, and the misses of failed requests
-	openScopes    []*Scope    // in the order in which they were opened
+	scopesEnded uint64 // how many have; changed with all shards locked: one shard's lock is enough to look
+	limit       int64  // bytes; math.MaxInt64: none
+	stats       Stats  // from New on, but for what the shards keep
+	beforeReset *Stats // the sums and counts up to the last reset, or nil
+	peaks       [rows]delta
+	epoch       uint64   // the number of peaks that were marked, and 1; changed with all shards locked
+	peak        peakMark // of the bytes allocated
+	openScopes  []*Scope // in the order in which they were opened
 }
 
 // setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
@@ -71,92 +69,85 @@ func (l *ledger) countReserved(k placement.Kind, bytes int64) {
 	}
 }
 
-// sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
+// sumGauge adds a gauge up over the shards, from New on. All shards are locked.
 func (l *ledger) sumGauge(row int, g gauge) Stat {
 	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
 	t := Stat{Peak: l.peaks[row][g]}
-	for k := range l.retiredTotals {
-		if row == k || row == allPools {
-			t.Allocated += l.retiredTotals[k][g]
-			for _, s := range l.shards.list() {
-				t.Current += s.used[k][g]
-				t.Allocated += s.increases[k][g]
-			}
-		}
+	for _, s := range l.shards.list() {
+		t.Current += s.inUse(row, g)
+		t.Allocated += s.increased(row, g)
 	}
-	t.Freed = t.Allocated - t.Current - l.resetBaseline[row][g]
+	t.Freed = t.Allocated - t.Current
 	return t
 }
 
-// sumStats adds the shards' gauges to what the cache counts itself. All shards are locked: what it returns was true at one
-// moment.
+// sumStats adds the shards' gauges to what the cache counts itself, from New on. All shards are locked: what it returns was
+// true at one moment.
 func (l *ledger) sumStats() Stats {
 	s := l.stats
-	array := func(g gauge) StatArray {
-		return StatArray{All: l.sumGauge(allPools, g), SmallPool: l.sumGauge(int(placement.Small), g), LargePool: l.sumGauge(int(placement.Large), g)}
+	for g, a := range [...]*StatArray{
+		gaugeAllocatedBlocks: &s.Allocation, gaugeAllocatedBytes: &s.AllocatedBytes,
+		gaugeActiveBlocks: &s.Active, gaugeActiveBytes: &s.ActiveBytes,
+		gaugeInactiveSplitBlocks: &s.InactiveSplit, gaugeInactiveSplitBytes: &s.InactiveSplitBytes,
+		gaugeRequestedBytes: &s.RequestedBytes,
+	} {
+		a.All, a.SmallPool, a.LargePool = l.sumGauge(allPools, gauge(g)), l.sumGauge(int(placement.Small), gauge(g)), l.sumGauge(int(placement.Large), gauge(g))
 	}
-	s.Allocation, s.AllocatedBytes = array(gaugeAllocatedBlocks), array(gaugeAllocatedBytes)
-	s.Active, s.ActiveBytes = array(gaugeActiveBlocks), array(gaugeActiveBytes)
-	s.InactiveSplit, s.InactiveSplitBytes = array(gaugeInactiveSplitBlocks), array(gaugeInactiveSplitBytes)
-	s.RequestedBytes = array(gaugeRequestedBytes)
 	s.OversizeAllocations = l.sumGauge(allPools, gaugeOversizeBlocks)
-	n := l.baseCounts
-	for _, sh := range l.shards.list() {
-		n.add(sh)
-	}
+	n := l.counts()
 	s.Hits, s.Misses, s.Splits, s.Merges = n.hits, n.misses, n.splits, n.merges
 	return s
+}
+
+// sinceReset is sumStats with the sums and counts from the last reset on. All shards are locked.
+func (l *ledger) sinceReset() Stats {
+	s := l.sumStats()
+	s.addSums(l.beforeReset, -1)
+	s.beforeReset = l.beforeReset
+	return s
+}
+
+// counts sums up what the shards count. A request that failed missed, too. All shards are locked.
+func (l *ledger) counts() shardCounts {
+	n := shardCounts{misses: l.stats.NumOOMs}
+	for _, s := range l.shards.list() {
+		n.add(s.shardCounts)
+	}
+	return n
 }
 
 // window has the levels of this moment, and counts from New on. It is what a step needs of sumStats, for a fraction of its
 // cost. All shards are locked.
 func (l *ledger) window() (w Window) {
-	blocks := l.sumGauge(allPools, gaugeAllocatedBlocks)
-	w.Allocations, w.Frees = blocks.Allocated, blocks.Freed
-	n := l.baseCounts
-	for _, s := range l.shards.list() {
-		w.Allocated.Current += s.inUse(allPools, gaugeAllocatedBytes)
-		w.Requested.Current += s.inUse(allPools, gaugeRequestedBytes)
-		n.add(s)
-	}
+	blocks, n := l.sumGauge(allPools, gaugeAllocatedBlocks), l.counts()
+	w.Allocations, w.Frees, w.Hits, w.Misses = blocks.Allocated, blocks.Freed, n.hits, n.misses
+	w.Allocated.Current = l.sumGauge(allPools, gaugeAllocatedBytes).Current
+	w.Requested.Current = l.sumGauge(allPools, gaugeRequestedBytes).Current
 	w.Reserved.Current = l.stats.ReservedBytes.All.Current
-	w.Hits, w.Misses = n.hits, n.misses
 	w.DriverAllocs, w.Retries, w.OutOfMemory = l.stats.NumDeviceAlloc, l.stats.NumAllocRetries, l.stats.NumOOMs
-	if b := l.stats.beforeReset; b != nil {
-		w.Allocations += b.Allocation.All.Allocated
-		w.Frees += b.Allocation.All.Freed
-		w.Hits += b.Hits
-		w.Misses += b.Misses
-		w.DriverAllocs += b.NumDeviceAlloc
-		w.Retries += b.NumAllocRetries
-		w.OutOfMemory += b.NumOOMs
-	}
 	return w
 }
 
 // markPeak ends the epoch: what is in use is the composition of a peak. log gives a shard's share. All shards are locked.
 func (l *ledger) markPeak(mark *peakMark, log func(*shard) *peakLog) {
-	*mark = peakMark{reserved: l.stats.ReservedBytes.All.Current}
+	*mark = l.markNow()
 	l.epoch++
 	for _, s := range l.shards.list() {
-		mark.active += s.inUse(allPools, gaugeActiveBytes)
 		part := log(s)
 		part.forget()
 		part.before, s.epoch = s.epoch, l.epoch
 	}
 }
 
+// markNow are the figures of this moment. All shards are locked.
+func (l *ledger) markNow() peakMark {
+	return peakMark{active: l.sumGauge(allPools, gaugeActiveBytes).Current, reserved: l.stats.ReservedBytes.All.Current}
+}
+
 // notesNow are notes of all blocks in use. All shards are locked.
-func (l *ledger) notesNow() (notes []freedBlock, mark peakMark) {
-	mark.reserved = l.stats.ReservedBytes.All.Current
-	for _, s := range l.shards.list() {
-		mark.active += s.inUse(allPools, gaugeActiveBytes)
-		if !l.shards.closed {
-			notes = slices.Grow(notes, int(s.inUse(allPools, gaugeAllocatedBlocks)))
-			s.eachLive(func(h *handout) { notes = append(notes, h.note()) })
-		}
-	}
-	return notes, mark
+func (l *ledger) notesNow() []freedBlock {
+	all := peakLog{before: math.MaxUint64}
+	return l.notesOfPeak(func(*shard) *peakLog { return &all })
 }
 
 // notesOfPeak are notes of all blocks that were part of a peak; log gives a shard's share. All shards are locked.
@@ -180,7 +171,7 @@ func (l *ledger) notesOfPeak(log func(*shard) *peakLog) (notes []freedBlock) {
 // profile is Cache.Profile.
 func (l *ledger) profile() Profile {
 	l.shards.lockAll()
-	notes, mark := l.notesNow()
+	notes, mark := l.notesNow(), l.markNow()
 	l.shards.unlockAll()
 	return newProfile(notes, mark)
 }

@@ -29,7 +29,6 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 		if !g.reclaimers.ask(ctx, r.segmentBytes, g.dev.Properties().TotalMemory, &p) {
 			g.shards.mu.Lock()
 			g.ledger.stats.NumOOMs++
-			g.ledger.baseCounts.misses++
 			g.shards.history.oom(r, err)
 			g.shards.mu.Unlock()
 			g.ledger.nameHolders(err)

@@ -39,7 +39,7 @@ type shard struct {
 	retired          bool   // not in the table any more
 	closedMarked     bool   // the history knows that the stream is closed
 
-	hits, misses, splits, merges int64
+	shardCounts
 
 	_ [64]byte // the next shard's lock is not in this one's cache line
 }
@@ -159,15 +159,15 @@ func (all *shards) unlockAll() {
 	all.mu.Unlock()
 }
 
-// shardCounts are sums of what shards count.
+// shardCounts are what a shard counts beside its gauges.
 type shardCounts struct{ hits, misses, splits, merges int64 }
 
-// add counts what a shard has counted. Its lock is held.
-func (n *shardCounts) add(s *shard) {
-	n.hits += s.hits
-	n.misses += s.misses
-	n.splits += s.splits
-	n.merges += s.merges
+// add adds what another shard has counted.
+func (n *shardCounts) add(o shardCounts) {
+	n.hits += o.hits
+	n.misses += o.misses
+	n.splits += o.splits
+	n.merges += o.merges
 }
 
 // leaseSize is how many serial numbers a shard takes at a time: a hit touches the counter of all shards once in so many.

@@ -2,11 +2,11 @@ package memcache
 
 import "github.com/cistern-ml/cistern/memcache/internal/placement"
 
-// Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
-// somebody asks. What needs the driver is in ledger.stats, under shards.mu: segments, bytes reserved, calls, failures. Peaks
-// are in ledger.peaks, for the former. Sums that only grow stay right when a shard is retired (retiredTotals, baseCounts),
-// and are counted from the last reset on (resetBaseline); Since adds what was before it, so that two readings of
-// somebody else's reset can still be compared.
+// Where a statistic is kept. What hits change is in the shards (usage, and shardCounts), and is summed up when somebody
+// asks. What needs the driver is in ledger.stats, under shards.mu: segments, bytes reserved, calls, failures. Peaks are in
+// ledger.peaks, for the former. All sums count from New on, also those of a shard that is retired, which another one takes
+// over; a reset notes what they were (ledger.beforeReset), and what is told is the difference. Since adds it again, so that
+// two readings of somebody else's reset can still be compared.
 
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {

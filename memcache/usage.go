@@ -84,6 +84,14 @@ func (u *usage) inUse(row int, g gauge) int64 {
 	return u.used[row][g]
 }
 
+// increased is the sum of a gauge's increases in a row.
+func (u *usage) increased(row int, g gauge) int64 {
+	if row == allPools {
+		return u.increases[placement.Small][g] + u.increases[placement.Large][g]
+	}
+	return u.increases[row][g]
+}
+
 // fits reports whether the delta leaves every gauge within its quota. Those that fall always are. This and apply are on
 // the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
 func (u *usage) fits(k placement.Kind, d *delta) bool {
