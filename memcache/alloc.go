@@ -83,27 +83,19 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		r.Bytes, r.segmentBytes = bytes, bytes
 		return c.grower.allocMiss(ctx, stream, r)
 	}
-	// Usually no free is pending, and then this word is all that a hit reads outside of its shard.
-	if c.shards.slowWork.Load() != 0 {
-		if err := c.pollAndAge(r); err != nil {
+	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.
+	if r.shard.pending.events.Load() != 0 {
+		if err := r.shard.pending.poll(); err != nil {
 			return err
 		}
+	}
+	// The poll comes before, so that the chunks that it frees are stamped with the clock before this request, as in PyTorch.
+	if c.shards.gcArmed.Load() && r.Pool == nil {
+		c.shards.gcClock[r.Kind].Add(1)
 	}
 	if served, err := r.search(); served || err != nil {
 		return err
 	}
 	r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
 	return c.grower.allocMiss(ctx, stream, r)
-}
-
-// pollAndAge ends the frees of the chunks whose events have completed and, while garbage collection is armed, advances the
-// clock of ages. The poll comes first, so that those chunks are stamped with the clock before this request, as in PyTorch.
-func (c *Cache) pollAndAge(r *request) error {
-	if err := c.pending.poll(); err != nil {
-		return err
-	}
-	if r.Pool == nil && c.shards.slowWork.Load() >= gcWork {
-		c.shards.gcClock[r.Kind].Add(1)
-	}
-	return nil
 }

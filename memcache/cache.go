@@ -58,7 +58,6 @@ type Cache struct {
 	reporter reporter
 	shards   shards
 	ledger   ledger
-	pending  pendingFrees
 	_        [64]byte
 
 	grower     grower
@@ -91,11 +90,14 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	}
 	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
 	c.shards.table.Store(newShardTable(nil))
-	c.pending = pendingFrees{shards: &c.shards, events: device.EventPool{Device: dev}}
+	c.shards.events.Device = dev
+	if config.Exact {
+		c.shards.exact = &pendingFrees{shards: &c.shards}
+	}
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
 	c.grower = grower{
 		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
-		shards: &c.shards, ledger: &c.ledger, pending: &c.pending, reclaimers: &c.reclaimers,
+		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers,
 	}
 	if config.ExpandableSegments {
 		var ok bool
@@ -184,7 +186,7 @@ func (c *Cache) Close() error {
 		return nil
 	}
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
-	errs := []error{c.pending.wait(context.Background())}
+	errs := []error{c.shards.waitPending(context.Background())}
 
 	c.shards.lockAll()
 	if stream := c.shards.history.stream(); stream != nil {
@@ -214,7 +216,7 @@ func (c *Cache) Close() error {
 			errs = append(errs, c.grower.driverFree(context.Background(), nil, seg))
 		}
 	}
-	errs = append(errs, c.pending.close())
+	errs = append(errs, c.shards.closePending())
 	return errors.Join(errs...)
 }
 

@@ -66,13 +66,19 @@ func (p *caller) check() error {
 	return nil
 }
 
-// fold adds to the digest what every allocator has in common: how many blocks and requested bytes are live, in which
-// pool, and what that was at the peak.
+// fold adds to the digest what every allocator has in common: how many blocks are live, in which pool, what that was at the
+// peak, and how much was asked for. When a pending block is seen to be free depends on who misses.
 func (p *caller) fold(st *Stats) {
+	add := func(list ...int64) {
+		for _, v := range list {
+			p.digest = (p.digest ^ uint64(v)) * 0x100000001B3
+		}
+	}
 	for _, a := range [...]*StatArray{&st.Allocation, &st.Active, &st.RequestedBytes} {
 		for _, s := range [...]Stat{a.All, a.SmallPool, a.LargePool} {
-			for _, v := range [...]int64{s.Current, s.Peak, s.Allocated, s.Freed} {
-				p.digest = (p.digest ^ uint64(v)) * 0x100000001B3
+			add(s.Allocated)
+			if a == &st.Allocation {
+				add(s.Current, s.Peak, s.Freed)
 			}
 		}
 	}

@@ -47,7 +47,8 @@ type Config struct {
 	NoCaching bool
 
 	// Exact turns off what differs from PyTorch: after a flush the free blocks are searched again before
-	// the driver is asked, free segments of a closed stream pass to other streams, and MaxSplitSizeMB does
+	// the driver is asked, free segments of a closed stream pass to other streams, a request that finds a free
+	// block looks at the pending frees of its own stream alone, and MaxSplitSizeMB does
 	// not keep requests from the free parts of expandable segments, which would grow without bound
 	// (pytorch/pytorch#193400).
 	Exact bool

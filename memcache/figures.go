@@ -10,7 +10,7 @@ import (
 // What a cache tells: statistics, peaks, who holds the memory, all of it. Stats, Profile and Snapshot say in which words.
 
 // Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
-// count as active, as in PyTorch.
+// count as active, as in PyTorch; [Cache.PollFrees] notices them.
 func (c *Cache) Stats() Stats {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()

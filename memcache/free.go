@@ -126,7 +126,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
-		return c.pending.record(b.handout, uses)
+		return s.pending.record(b.handout, uses)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestCollectionIsArmed(t *testing.T) {
 		armed    int64
 	}{{0.5, 1}, {0.6, 1}, {1, 0}, {1, 0}, {0, 1}, {0.9, 1}, {1, 0}} {
 		require.NoError(t, c.SetMemoryFraction(f.fraction))
-		require.Equal(t, 1+f.armed*gcWork, c.shards.slowWork.Load(), "%v", f.fraction)
+		require.Equal(t, f.armed == 1, c.shards.gcArmed.Load(), "%v", f.fraction)
 		if f.fraction > 0 {
 			before := c.shards.gcClock[placement.Small].Load()
 			require.NoError(t, mustAlloc(t, c, 512, s).Free())
@@ -167,7 +167,7 @@ func TestCollectionIsArmed(t *testing.T) {
 		}
 	}
 	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
-	require.Zero(t, without.shards.slowWork.Load())
+	require.False(t, without.shards.gcArmed.Load())
 	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
-	require.EqualValues(t, uint64(gcWork), with.shards.slowWork.Load())
+	require.True(t, with.shards.gcArmed.Load())
 }

@@ -23,7 +23,6 @@ type grower struct {
 	reporter   *reporter
 	shards     *shards
 	ledger     *ledger
-	pending    *pendingFrees
 	reclaimers *reclaimers
 	oomPools   []*placement.Pool // those with UseOnOOM that were not released, by number; as the ledger
 }

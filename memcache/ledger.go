@@ -29,14 +29,9 @@ type ledger struct {
 func (l *ledger) setLimit(limit int64) {
 	l.shards.mu.Lock()
 	defer l.shards.mu.Unlock()
-	armed := l.gcArmed()
 	l.limit = limit
 	l.shards.history.mark(ActionSetLimit, 0, l.limitBytes())
-	if now := l.gcArmed(); now && !armed {
-		l.shards.slowWork.Add(gcWork)
-	} else if armed && !now {
-		l.shards.slowWork.Add(-gcWork)
-	}
+	l.shards.gcArmed.Store(l.gcArmed())
 }
 
 // limited reports whether the bytes reserved are limited. shards.mu is held.

@@ -46,6 +46,11 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	defer g.unlock()
 	r.growing = true
 	r.shard = g.shards.of(stream) // shards are retired under the growth lock only: this one stays until the end
+	if !g.config.Exact {
+		if err := g.shards.pollPending(); err != nil { // the request has asked for its own shard's alone
+			return err
+		}
+	}
 	g.inheritSegments(r)
 	if g.config.NoCaching {
 		return g.growUncached(ctx, r)

@@ -2,11 +2,11 @@ package memcache
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -16,6 +16,10 @@ import (
 // that an event is complete: requests ask, each time before they look for a free chunk, as PyTorch's do. A callback of the
 // driver in place of that would run on a thread of the driver, where the driver must not be called, and would make the moment
 // at which memory returns, and so every later address, a matter of chance.
+//
+// Each shard has its own: a request asks for its own stream's blocks, as it could use no others; a miss asks for those of
+// all shards, before it takes memory from the driver. With Exact there is one for all shards, and each request asks for everything, as
+// PyTorch's do: it shows in the order of completions and in the statistics, not in addresses.
 //
 // There is a queue for each stream that an event was recorded on: the events of one stream complete in order, so that a
 // poll asks for the first of each queue, and no stream holds up another.
@@ -28,12 +32,12 @@ import (
 // waits.
 type pendingFrees struct {
 	shards      *shards
+	events      atomic.Int64 // in the queues: what a request looks at
 	mu          sync.Mutex
 	queues      []*eventQueue // not empty, by stream: the order in which completions are seen
 	lastNumber  uint64        // of the last event that was pushed
 	spare       *pendingEvent // unused ones, linked by next
 	emptyQueues *eventQueue   // the same
-	events      device.EventPool
 	closed      bool
 }
 
@@ -42,42 +46,6 @@ type eventQueue struct {
 	stream     uint64
 	head, tail *pendingEvent
 	next       *eventQueue
-}
-
-// pendingEvent is one event of a pending block.
-type pendingEvent struct {
-	event   device.Event
-	foreign device.Stream // set if the event is another device's, and not of the pool
-	handout *handout      // nil when it is complete
-	number  uint64
-	pins    int // goroutines that wait for the event without the lock
-	next    *pendingEvent
-}
-
-// completed turns what a query or a wait for the event says into whether the stream is done with the block. Another device
-// that fails, or is closed, uses memory no more, and does not keep it from this one. While it is being closed its work
-// goes on.
-func (e *pendingEvent) completed(ready bool, err error) (bool, error) {
-	if e.foreign == nil || err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return ready, err
-	}
-	return !errors.Is(err, device.ErrClosed) || e.foreign.Closed(), nil
-}
-
-// wait waits for the event or, if another device is being closed, for the stream: every Close waits, whichever is first.
-func (e *pendingEvent) wait(ctx context.Context) error {
-	err := e.event.Synchronize(ctx)
-	if e.foreign != nil && errors.Is(err, device.ErrClosed) {
-		closed := make(chan error, 1)
-		go func() { closed <- e.foreign.Close() }()
-		select {
-		case err = <-closed:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	_, err = e.completed(true, err)
-	return err
 }
 
 // record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
@@ -111,7 +79,7 @@ func (p *pendingFrees) recordEvent(s device.Stream) (device.Event, error) {
 	var err error
 	foreign := p.foreign(s)
 	if foreign == nil {
-		e, err = p.events.Get()
+		e, err = p.shards.events.Get()
 	} else {
 		e, err = s.Device().NewEvent(device.EventOptions{})
 	}
@@ -140,7 +108,7 @@ func (p *pendingFrees) push(s device.Stream, event device.Event, h *handout) err
 		}
 		return nil
 	}
-	p.shards.slowWork.Add(1)
+	p.events.Add(1)
 	p.lastNumber++
 	e := p.spare
 	if e == nil {
@@ -208,7 +176,7 @@ func (p *pendingFrees) takeCompleted() (done *handout, err error) {
 			}
 			e := q.head
 			q.head = e.next
-			notNegative("the number of pending events", p.shards.slowWork.Add(-1))
+			notNegative("the number of pending events", p.events.Add(-1))
 			h := e.handout
 			e.handout = nil
 			if e.pins == 0 {
@@ -249,51 +217,9 @@ func (p *pendingFrees) complete(h *handout, inFree bool) {
 	}
 }
 
-// wait waits until all events that are pending now are complete, and ends their frees. Those of frees that begin
-// meanwhile it does not wait for, or it might never end. It waits without a lock: the event that it waits for is pinned,
-// so that a poll which finds it complete does not hand it to another free.
-func (p *pendingFrees) wait(ctx context.Context) error {
-	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
-	p.mu.Lock()
-	until := p.lastNumber
-	for {
-		e := p.oldest()
-		if e == nil || e.number > until {
-			p.mu.Unlock()
-			return nil
-		}
-		e.pins++
-		p.mu.Unlock()
-		err := e.wait(ctx)
-		p.mu.Lock()
-		if e.pins--; e.pins == 0 && e.handout == nil {
-			p.keepSpare(e)
-		}
-		p.mu.Unlock()
-		if err != nil {
-			return fmt.Errorf("memcache: waiting for freed blocks: %w", err)
-		}
-		if err := p.poll(); err != nil {
-			return err
-		}
-		p.mu.Lock()
-	}
-}
-
-// oldest is the event that was pushed first, of all streams, or nil. p.mu is held.
-func (p *pendingFrees) oldest() *pendingEvent {
-	var first *pendingEvent
-	for _, q := range p.queues {
-		if first == nil || q.head.number < first.number {
-			first = q.head
-		}
-	}
-	return first
-}
-
 // foreign is s if it is another device's, or nil.
 func (p *pendingFrees) foreign(s device.Stream) device.Stream {
-	if s.Device() != p.events.Device {
+	if s.Device() != p.shards.events.Device {
 		return s
 	}
 	return nil
@@ -305,7 +231,7 @@ func (p *pendingFrees) putEvent(e device.Event, foreign device.Stream) error {
 	if foreign != nil {
 		return e.Close()
 	}
-	return p.events.Put(e)
+	return p.shards.events.Put(e)
 }
 
 // keepSpare gives e's event back, and keeps e for the next free. p.mu is held.
@@ -313,34 +239,6 @@ func (p *pendingFrees) keepSpare(e *pendingEvent) {
 	_ = p.putEvent(e.event, e.foreign)
 	*e = pendingEvent{next: p.spare}
 	p.spare = e
-}
-
-// close closes the events, and makes push close those that come later.
-func (p *pendingFrees) close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	errs := []error{p.events.Close()}
-	for _, q := range p.queues {
-		for e := q.head; e != nil; e = e.next {
-			errs = append(errs, e.event.Close())
-		}
-	}
-	p.queues, p.spare = nil, nil
-	return errors.Join(errs...)
-}
-
-// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
-// goes on; but every Close waits for that, whichever is first.
-func synchronize(s device.Stream) error {
-	err := s.Synchronize(context.Background())
-	if errors.Is(err, device.ErrClosed) {
-		err = s.Close()
-	}
-	if err != nil && !s.Closed() {
-		return fmt.Errorf("memcache: Free: waiting for stream %d: %w", s.ID(), err)
-	}
-	return nil
 }
 
 // poisonBlock fills a freed block, which nobody has, in the order of its stream: what still uses it there finds

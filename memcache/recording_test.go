@@ -245,7 +245,7 @@ func (p *replay) order(inside []entry) {
 			delete(p.uses, e.address)
 		}
 	}
-	for _, q := range p.cache.pending.queues {
+	for _, q := range p.cache.shards.exact.queues {
 		if i, ok := completed[int64(q.head.handout.chunk.Ptr())]; ok {
 			q.head.number = uint64(i) // each queue has one, and a flush takes the lowest first
 		}

@@ -53,7 +53,7 @@ func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 	g.shards.history.markPool(ActionFlush, p)
 	g.shards.mu.Unlock()
 	waitCtx, op := g.reporter.start(ctx, OpSynchronize)
-	err := g.pending.wait(waitCtx)
+	err := g.shards.waitPending(waitCtx)
 	g.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err

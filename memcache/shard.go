@@ -27,7 +27,8 @@ type shard struct {
 	id     uint64
 	stream device.Stream
 
-	arena placement.Arena
+	arena   placement.Arena
+	pending *pendingFrees // of its blocks; with Exact, of all shards' blocks
 	usage
 	epoch          uint64       // as ledger.epoch
 	peak           peakLog      // of the bytes allocated
@@ -53,11 +54,11 @@ type shards struct {
 	ledger  *ledger
 	rules   placement.Rules
 	history historyLog
-	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
-	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
-	slowWork atomic.Int64
-	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
-	table    atomic.Pointer[shardTable]
+	events  device.EventPool // for pending frees
+	exact   *pendingFrees    // with Exact, those of all shards; else nil
+	gcArmed atomic.Bool      // garbage collection is; changed under mu
+	gcClock [2]atomic.Int64  // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
+	table   atomic.Pointer[shardTable]
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_       [64]byte
@@ -69,9 +70,6 @@ type shards struct {
 	mu     sync.Mutex
 	closed bool // the cache; changed with all shards locked: one shard's lock is enough to look
 }
-
-// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
-const gcWork = 1 << 40
 
 // list are the shards, by stream ID.
 func (all *shards) list() []*shard { return all.table.Load().list }
@@ -129,7 +127,10 @@ func (all *shards) with(id uint64, stream device.Stream) *shard {
 	if s := old.find(id); s != nil {
 		return s // another goroutine's request was first
 	}
-	s := &shard{cache: all.cache, shards: all, id: id, stream: stream, epoch: all.ledger.epoch}
+	s := &shard{cache: all.cache, shards: all, id: id, stream: stream, epoch: all.ledger.epoch, pending: all.exact}
+	if s.pending == nil {
+		s.pending = &pendingFrees{shards: all}
+	}
 	s.scopes = make([]scopeQuota, len(all.ledger.openScopes))
 	s.arena.Init(&all.rules, id, id == orphanStream)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {

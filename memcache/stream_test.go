@@ -75,8 +75,8 @@ func TestRecordStreamOfAPeer(t *testing.T) {
 		end()
 		_, err := c.Alloc(t.Context(), 3<<20, s) // polls
 		require.NoError(t, err)
-		require.Zero(t, c.shards.slowWork.Load(), "nothing is pending")
-		e, err := c.pending.events.Get()
+		require.Zero(t, pendingEvents(c), "nothing is pending")
+		e, err := c.shards.events.Get()
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(s.Record(e), e.Close()), "the other device's events are not kept for this one's streams")
 		a = mustAlloc(t, c, 3<<20, s)

@@ -78,8 +78,8 @@ func TestFreeThatEndsAfterClose(t *testing.T) {
 	close(slow.leave)
 	require.NoError(t, free())
 	require.Equal(t, after, c.Stats())
-	require.Empty(t, c.pending.queues)
-	require.Zero(t, c.shards.slowWork.Load())
+	require.Empty(t, c.shards.of(s).pending.queues)
+	require.Zero(t, pendingEvents(c))
 	_, err := slow.event.Query()
 	require.ErrorIs(t, err, device.ErrClosed, "nobody would close it later")
 	require.ErrorIs(t, neighbour.Free(), ErrClosed)
@@ -98,20 +98,20 @@ func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	<-h.entered
 	side.finish()
 	mustAlloc(t, c, 3*mib, s) // polls
-	require.Zero(t, c.shards.slowWork.Load())
-	require.Nil(t, c.pending.spare, "the flush waits for the event")
+	require.Zero(t, pendingEvents(c))
+	require.Nil(t, c.shards.of(s).pending.spare, "the flush waits for the event")
 	close(h.leave)
 	require.NoError(t, flush())
-	e := c.pending.spare
+	e := c.shards.of(s).pending.spare
 	require.NotNil(t, e, "nobody waits for it now")
 	b = mustAlloc(t, c, 1000, s)
 	side.busy = true
 	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
-	require.Nil(t, c.pending.spare)
-	require.Same(t, e, c.pending.queues[0].head)
+	require.Nil(t, c.shards.of(s).pending.spare)
+	require.Same(t, e, c.shards.of(s).pending.queues[0].head)
 	side.finish()
 	require.NoError(t, c.EmptyCache(t.Context()))
-	require.Same(t, e, c.pending.spare)
+	require.Same(t, e, c.shards.of(s).pending.spare)
 }
 
 // TestPollsDuringFreesConcurrentSafe: a block whose last event is seen complete before its Free has recorded all is
@@ -124,14 +124,14 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 			s, a, b := dev.stream(10*g), dev.stream(10*g+1), dev.stream(10*g+2)
 			for range scaled(20_000) {
 				x, err := c.Alloc(context.Background(), 1000, s)
-				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.pending.poll()); err != nil {
+				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.shards.pollPending()); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	require.NoError(t, c.pending.poll())
+	require.NoError(t, c.shards.pollPending())
 	require.NoError(t, c.check())
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
@@ -151,13 +151,13 @@ func TestPollsDuringFreesOneByOne(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, fits)
 	require.Len(t, uses, 1)
-	e, err := c.pending.recordEvent(other)
+	e, err := c.shards.of(s).pending.recordEvent(other)
 	require.NoError(t, err)
-	require.NoError(t, c.pending.push(other, e, b.handout))
-	require.NoError(t, c.pending.poll())
+	require.NoError(t, c.shards.of(s).pending.push(other, e, b.handout))
+	require.NoError(t, c.shards.pollPending())
 	require.EqualValues(t, 1, c.Stats().Active.All.Current)
-	require.True(t, c.pending.recordingDone(b.handout))
-	c.pending.complete(b.handout, true)
+	require.True(t, c.shards.of(s).pending.recordingDone(b.handout))
+	c.shards.of(s).pending.complete(b.handout, true)
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.NoError(t, c.check())
 }
@@ -202,7 +202,7 @@ func TestStreamRecordedTwice(t *testing.T) {
 	side.busy = true
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, errors.Join(b.RecordStream(side), b.RecordStream(side), b.Free()))
-	require.EqualValues(t, 1, c.shards.slowWork.Load())
+	require.EqualValues(t, 1, pendingEvents(c))
 }
 
 // TestClosedStreamsAreNotRecorded: the block does not keep them.
@@ -259,8 +259,8 @@ func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
 	pend(later)
 	close(h.leave)
 	require.NoError(t, flush())
-	require.EqualValues(t, 1, c.shards.slowWork.Load())
-	require.Equal(t, uint64(1), c.pending.queues[0].stream)
+	require.EqualValues(t, 1, pendingEvents(c))
+	require.Equal(t, uint64(1), c.shards.of(s).pending.queues[0].stream)
 	later.finish()
 	require.NoError(t, c.Close())
 }
@@ -392,12 +392,12 @@ func TestQueryThatFails(t *testing.T) {
 	require.NoError(t, errors.Join(a.RecordStream(first), a.Free(), b.RecordStream(second), b.Free()))
 	first.finish()
 	failing := &failsOnce{err: errors.New("lost")}
-	c.pending.queues[1].head.event = &failingEvent{c.pending.queues[1].head.event, failing}
+	c.shards.of(s).pending.queues[1].head.event = &failingEvent{c.shards.of(s).pending.queues[1].head.event, failing}
 	_, err := c.Alloc(t.Context(), 1000, s)
 	require.ErrorIs(t, err, failing.err)
 	require.EqualValues(t, 1, c.Stats().Active.All.Current, "the first is complete")
-	require.Len(t, c.pending.queues, 1)
-	c.pending.queues[0].head.event.(*failingEvent).fails = failing
+	require.Len(t, c.shards.of(s).pending.queues, 1)
+	c.shards.of(s).pending.queues[0].head.event.(*failingEvent).fails = failing
 	second.finish()
 	require.ErrorIs(t, c.EmptyCache(t.Context()), failing.err)
 	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
@@ -431,7 +431,7 @@ func TestEventsOfAPeerAreClosed(t *testing.T) {
 		b := mustAlloc(t, c, 1000, s)
 		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
 	}
-	require.NoError(t, c.pending.poll())
+	require.NoError(t, c.shards.pollPending())
 	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
 }
 
@@ -447,13 +447,13 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 		for _, side := range sides {
 			err = errors.Join(err, b.RecordStream(side))
 		}
-		if err = errors.Join(err, b.Free(), c.pending.poll()); err != nil {
+		if err = errors.Join(err, b.Free(), c.shards.pollPending()); err != nil {
 			t.Error(err)
 		}
 	})
 	require.Zero(t, n)
-	require.Empty(t, c.pending.queues)
-	for _, q := range c.pending.queues[:cap(c.pending.queues)] {
+	require.Empty(t, c.shards.of(s).pending.queues)
+	for _, q := range c.shards.of(s).pending.queues[:cap(c.shards.of(s).pending.queues)] {
 		require.Nil(t, q, "unused queues are linked to each other alone")
 	}
 }
@@ -475,4 +475,12 @@ func TestFirstRequestsOfOneStream(t *testing.T) {
 	for _, f := range found {
 		require.Same(t, c.shards.list()[0], f)
 	}
+}
+
+// pendingEvents is how many events the frees of all shards wait for.
+func pendingEvents(c *Cache) (n int64) {
+	for _, p := range c.shards.allPending() {
+		n += p.events.Load()
+	}
+	return n
 }

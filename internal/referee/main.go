@@ -5,6 +5,7 @@
 // It is for changes that rebuild memcache or transfer and must not be seen from outside. The calls are random, of one goroutine, under
 // all option sets, with faults of the driver; the player (internal/referee/player) prints what each did. The version before is
 // any commit or tag of the repository; it is built with the player of this one, which must keep to what both versions have.
+// Where a change is meant to be seen without Exact alone, -parts memcache-exact plays the rest.
 //
 // The exit status is 1 if they differ.
 package main
@@ -26,7 +27,7 @@ func main() {
 	before := flag.String("before", "", "the `commit` or tag to compare with")
 	calls := flag.Int64("calls", 1_000_000, "calls of each part, over all option sets")
 	seed := flag.Uint64("seed", 1, "of the random calls")
-	parts := flag.String("parts", "memcache,transfer", "what is compared")
+	parts := flag.String("parts", "memcache,transfer", "what is compared; memcache-exact is memcache with Exact in all option sets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -224,27 +223,6 @@ func (m *machine) complete(block int32) {
 		h.release()
 		_ = h.stream.Close()
 	}
-}
-
-// poll lets the cache look at what is pending, and changes nothing else: a request does that first, also one that is then
-// refused as its pool was released.
-func (m *machine) poll() error {
-	pool, err := m.cache.NewPool(memcache.PoolOptions{})
-	if err != nil {
-		return err
-	}
-	if err := pool.Release(); err != nil {
-		return err
-	}
-	s, err := m.dev.NewStreamWithID(firstPending - 1)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close() }()
-	if _, err = m.cache.Alloc(pool.Context(context.Background()), 1, m.stream(s)); !errors.Is(err, memcache.ErrReleased) {
-		return fmt.Errorf("a poll: %w", err)
-	}
-	return nil
 }
 
 // setLimit makes the memory limit so many bytes; 0: none. The fraction is the one that comes to that.

@@ -13,7 +13,11 @@ import (
 )
 
 // parts are what is played. Each makes as many calls, and prints.
-var parts = map[string]func(w io.Writer, calls int64, seed uint64) error{"memcache": playMemcache, "transfer": playTransfer}
+var parts = map[string]func(w io.Writer, calls int64, seed uint64) error{
+	"memcache":       playMemcache,
+	"memcache-exact": playMemcacheExactly,
+	"transfer":       playTransfer,
+}
 
 func main() {
 	part := flag.String("part", "memcache", "what is played")

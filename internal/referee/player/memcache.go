@@ -19,7 +19,19 @@ const life = 4000
 
 // playMemcache gives each option set in turn the life of a cache, until all calls are made.
 func playMemcache(w io.Writer, calls int64, seed uint64) error {
+	return playSettings(settings(), w, calls, seed)
+}
+
+// playMemcacheExactly does so with Exact in all of them.
+func playMemcacheExactly(w io.Writer, calls int64, seed uint64) error {
 	list := settings()
+	for i := range list {
+		list[i].config.Exact = true
+	}
+	return playSettings(list, w, calls, seed)
+}
+
+func playSettings(list []setting, w io.Writer, calls int64, seed uint64) error {
 	for n := uint64(0); calls > 0; n++ {
 		p := &memcachePlayer{setting: list[n%uint64(len(list))], w: w, random: rand.New(rand.NewPCG(seed, n))}
 		if err := p.play(min(calls, life)); err != nil {

@@ -18,7 +18,11 @@ func (m *Model) Alloc(bytes int64, id uint64, p *Pool, w *Scope) (*Block, Failur
 	r := request{bytes: bytes, size: m.round(bytes), stream: id, pool: p}
 	r.kind = kindOf(m.round(bytes))
 	if !m.o.NoCaching {
-		m.poll()
+		if m.o.Exact {
+			m.poll(func(*Block) bool { return true })
+		} else {
+			m.poll(of(id))
+		}
 		if m.collects() && p == m.Default() {
 			m.clock[r.kind]++
 		}
@@ -143,6 +147,7 @@ func (m *Model) handOut(b *Block, r *request) *Block {
 
 // miss serves a request with the driver's help.
 func (m *Model) miss(r *request) *Block {
+	m.pollEach()
 	m.inheritSegments(r.stream)
 	if m.o.NoCaching {
 		return m.grow(r, false)

@@ -1,6 +1,9 @@
 package model
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Free ends a block's use.
 func (m *Model) Free(b *Block) {
@@ -54,13 +57,26 @@ func (m *Model) join(b *Block) {
 	}
 }
 
-// poll makes the blocks free whose events are over: stream by stream, up to the first that is not.
-func (m *Model) poll() {
+// pollEach makes free what is over, of one stream after the other; where that is exact a request has done so.
+func (m *Model) pollEach() {
+	if m.o.Exact {
+		return
+	}
+	for _, id := range m.order {
+		m.poll(of(id))
+	}
+}
+
+// of are the blocks of a stream.
+func of(id uint64) func(*Block) bool { return func(b *Block) bool { return b.Segment.Stream == id } }
+
+// poll makes those blocks free whose events are over: stream by stream, up to the first that is not.
+func (m *Model) poll(asked func(*Block) bool) {
 	var done []*Block
 	for _, id := range m.order {
 		for i := 0; i < len(m.events); {
 			e := m.events[i]
-			if e.stream != id {
+			if e.stream != id || !asked(e.block) {
 				i++
 				continue
 			}
@@ -86,11 +102,12 @@ func (m *Model) EmptyPool(p *Pool) { m.flush(p) }
 
 func (m *Model) flush(p *Pool) {
 	m.Stats.Flushes++
-	for len(m.events) > 0 {
-		if e := m.events[0]; !e.ready {
-			m.Finish(e.stream)
+	if m.o.Exact {
+		m.wait(func(*Block) bool { return true })
+	} else {
+		for _, id := range m.order {
+			m.wait(of(id))
 		}
-		m.poll()
 	}
 	var whole, parts []*Block
 	gather := func(p *Pool, k Kind) {
@@ -130,6 +147,20 @@ func (m *Model) flush(p *Pool) {
 			m.driver.Unreserve(g.At)
 			delete(m.Stats.segments, g)
 		}
+	}
+}
+
+// wait lets the events of those blocks be over, the first first, and makes them free.
+func (m *Model) wait(asked func(*Block) bool) {
+	for {
+		i := slices.IndexFunc(m.events, func(e *event) bool { return asked(e.block) })
+		if i < 0 {
+			return
+		}
+		if e := m.events[i]; !e.ready {
+			m.Finish(e.stream)
+		}
+		m.poll(asked)
 	}
 }
 

@@ -1,0 +1,132 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/invariants"
+)
+
+// What is done with the pending frees of all shards: a miss polls them, a flush waits for them, Close ends them. No lock is held.
+
+// PollFrees ends the frees that waited for other streams and whose work there is done (process_events), so that statistics and
+// snapshots tell of no more as active than there is. Nobody needs it to get memory: a request does as much for its own stream, and one
+// that finds no memory does it for all; with Exact every request does. It never waits.
+func (c *Cache) PollFrees() error {
+	if invariants.Enabled {
+		defer c.verify()
+	}
+	if stream := c.shards.history.stream(); stream != nil {
+		_ = stream.enter(context.Background(), noRequest)
+		defer stream.leave()
+	}
+	return c.shards.pollPending()
+}
+
+// allPending are the pending frees of all shards.
+func (all *shards) allPending() []*pendingFrees {
+	if all.exact != nil {
+		return []*pendingFrees{all.exact}
+	}
+	var list []*pendingFrees
+	for _, s := range all.list() {
+		list = append(list, s.pending)
+	}
+	return list
+}
+
+// pollPending ends the frees of all shards whose events are complete. It never waits.
+func (all *shards) pollPending() error {
+	for _, s := range all.list() {
+		if s.pending.events.Load() == 0 {
+			continue
+		}
+		if err := s.pending.poll(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitPending waits until all events that are pending now are complete, and ends their frees. Those of frees that begin meanwhile
+// it does not wait for, or it might never end.
+func (all *shards) waitPending(ctx context.Context) error {
+	list := all.allPending()
+	until := make([]uint64, len(list))
+	for i, p := range list {
+		p.mu.Lock()
+		until[i] = p.lastNumber
+		p.mu.Unlock()
+	}
+	for i, p := range list {
+		if err := p.wait(ctx, until[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closePending closes the events, and makes those that come later be closed.
+func (all *shards) closePending() error {
+	errs := []error{all.events.Close()}
+	for _, p := range all.allPending() {
+		errs = append(errs, p.close())
+	}
+	return errors.Join(errs...)
+}
+
+// wait waits until the events up to the number until are complete, and ends their frees. It waits without a lock: the event
+// that it waits for is pinned, so that a poll which finds it complete does not hand it to another free.
+func (p *pendingFrees) wait(ctx context.Context, until uint64) error {
+	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
+	p.mu.Lock()
+	for {
+		e := p.oldest()
+		if e == nil || e.number > until {
+			p.mu.Unlock()
+			return nil
+		}
+		e.pins++
+		p.mu.Unlock()
+		err := e.wait(ctx)
+		p.mu.Lock()
+		if e.pins--; e.pins == 0 && e.handout == nil {
+			p.keepSpare(e)
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("memcache: waiting for freed blocks: %w", err)
+		}
+		if err := p.poll(); err != nil {
+			return err
+		}
+		p.mu.Lock()
+	}
+}
+
+// oldest is the event that was pushed first, of all streams, or nil. p.mu is held.
+func (p *pendingFrees) oldest() *pendingEvent {
+	var first *pendingEvent
+	for _, q := range p.queues {
+		if first == nil || q.head.number < first.number {
+			first = q.head
+		}
+	}
+	return first
+}
+
+// close closes the events, and makes push close those that come later.
+func (p *pendingFrees) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var errs []error
+	for _, q := range p.queues {
+		for e := q.head; e != nil; e = e.next {
+			errs = append(errs, e.event.Close())
+		}
+	}
+	p.queues, p.spare = nil, nil
+	return errors.Join(errs...)
+}
