@@ -69,7 +69,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules.RoundSize(bytes), c.shards.of(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
 		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
-		r.Pool = state.poolOf(c)
+		r.Pool, r.task = state.poolOf(c), state.taskOf(c)
 	}
 	r.Kind = placement.KindFor(r.Bytes)
 	if h := c.shards.history.Load(); h != nil {
@@ -81,6 +81,10 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	}
 	if c.config.NoCaching {
 		r.Bytes, r.segmentBytes = bytes, bytes
+		return c.grower.allocMiss(ctx, stream, r)
+	}
+	if r.task != nil && c.grower.waits.count.Load() > 0 {
+		r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
 		return c.grower.allocMiss(ctx, stream, r)
 	}
 	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.

@@ -24,7 +24,8 @@ import (
 //	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
 //	release, shrink, remap,
 //	garbage, inherit, nocaching
-//	grower, oom, pressure      the lock, the error, and who is asked before it
+//	grower, oom, pressure,     the lock, the error, who is asked before it, and who waits instead
+//	wait
 //	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
 //	pending                    freed chunks that other streams still use
 //	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
@@ -97,7 +98,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
 	c.grower = grower{
 		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
-		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers,
+		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, waits: waitQueue{shards: &c.shards, changes: 1},
 	}
 	if config.ExpandableSegments {
 		var ok bool
@@ -140,6 +141,7 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	}
 	_ = c.shards.history.stream().admit(context.Background(), 0)
 	c.ledger.setLimit(limit)
+	c.grower.waits.freed()
 	return nil
 }
 
@@ -208,6 +210,7 @@ func (c *Cache) Close() error {
 	c.grower.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.shards.unlockAll()
+	c.grower.waits.freed() // who waits finds the cache closed
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
 		if seg.Expandable() {

@@ -15,6 +15,7 @@ type ctxState struct {
 	scope *Scope  // the innermost one, of any cache
 	pools []*Pool // at most one of each cache; a program has few caches
 	label *Label  // nil: none
+	tasks []*task // at most one of each cache: see Cache.Wait
 }
 
 // ctxKey is the key of the ctxState in a context.

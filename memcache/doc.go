@@ -62,7 +62,8 @@
 // the memory is. Before that the cache has waited for the frees that are pending, returned its free segments to the
 // driver, and asked the functions of [Cache.OnPressure]; a request that runs out of memory therefore takes long. Nothing
 // is lost by it: blocks stay valid, and the next request may succeed. [Cache.SetMemoryFraction] and [Config.MemoryLimit]
-// keep a part of the device for others.
+// keep a part of the device for others. With a context of [Cache.Wait] a request waits as long as another goroutine holds
+// memory that it may free.
 //
 // # Mistakes
 //

@@ -112,7 +112,9 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		was.history = h.stream
 	}
 	if c.config.NoCaching {
-		return c.grower.freeUncached(b, was)
+		err := c.grower.freeUncached(b, was)
+		c.grower.waits.freed()
+		return err
 	}
 	s.mu.Lock()
 	uses, fits, err := s.endHandOut(b, was, false)
@@ -126,9 +128,10 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
-		return s.pending.record(b.handout, uses)
+		err = s.pending.record(b.handout, uses)
 	}
-	return nil
+	c.grower.waits.freed()
+	return err
 }
 
 // endHandOut takes the block from the caller. If streams are recorded it returns them, and the block is pending. Unless all
@@ -181,7 +184,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 // makePending takes a block from its caller, for this moment or longer. s.mu is held.
 func (s *shard) makePending(h *handout) {
 	s.noteFree(h)
-	h.stack, h.lastSerial, h.serial, h.pending = nil, h.serial, 0, true
+	h.stack, h.task, h.lastSerial, h.serial, h.pending = nil, nil, h.serial, 0, true
 	if h.scope != nil {
 		h.discharge()
 	}

@@ -24,6 +24,7 @@ type grower struct {
 	shards     *shards
 	ledger     *ledger
 	reclaimers *reclaimers
+	waits      waitQueue
 	oomPools   []*placement.Pool // those with UseOnOOM that were not released, by number; as the ledger
 }
 
@@ -54,8 +55,8 @@ func (g *grower) growError(r *request, err error) error {
 	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
 }
 
-// outOfMemory is the error of a request that found no memory, with the figures of this moment. The growth lock is held, and
-// no other.
+// outOfMemory is the error of a request that found no memory, with the figures of this moment. No lock is held but that of growth,
+// if the driver or a limit has just refused.
 func (g *grower) outOfMemory(r *request, cause error) error {
 	free, total, err := g.dev.MemInfo()
 	if err != nil {
@@ -77,7 +78,9 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 		e.Limit = g.ledger.limit
 	}
 	e.Label = r.label.value()
-	e.Largest = r.shard.arena.Largest(&r.Want)
+	if !r.shard.retired { // a request that waits for memory does so without a lock
+		e.Largest = r.shard.arena.Largest(&r.Want)
+	}
 	for _, s := range g.shards.list() {
 		e.PrivatePools += s.arena.PrivateFree()
 	}

@@ -22,6 +22,7 @@ type handout struct {
 	label      *Label
 	born       uint64 // the shard's epoch at the hand-out: see peakLog
 	scope      *Scope // the innermost one that the block was charged to, or nil
+	task       *task  // on whose behalf it was allocated, or nil
 
 	// Guarded by the lock of the pending frees: the events that are not complete, and whether more are being recorded.
 	eventsLeft int32
@@ -76,9 +77,18 @@ func labelOf(m *placement.Chunk) Label {
 
 // eachLive calls f for every block in use. s.mu is held.
 func (s *shard) eachLive(f func(*handout)) {
+	s.eachActive(func(h *handout) {
+		if h.serial != 0 {
+			f(h)
+		}
+	})
+}
+
+// eachActive calls f for every block in use or pending. s.mu is held.
+func (s *shard) eachActive(f func(*handout)) {
 	for seg := range s.arena.Segments() {
 		for m := seg.First(); m != nil; m = m.Next() {
-			if h := handoutOf(m); h != nil && h.serial != 0 {
+			if h := handoutOf(m); h != nil {
 				f(h)
 			}
 		}

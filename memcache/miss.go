@@ -11,9 +11,27 @@ import (
 // What a request does that found no free chunk: inherit, collect, remap, grow, lend, release, flush, grow again: PyTorch's
 // order, with our own steps in between; and last the reclaimers.
 
-// allocMiss serves a request that found no free chunk. As long as it runs out of memory and a reclaimer frees something it
-// tries again. No lock is held, so that a reclaimer may use the cache.
+// allocMiss serves a request that found no free chunk, or that stands behind others. No lock is held.
 func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request) error {
+	var err error
+	if r.task == nil {
+		err = g.allocAsking(ctx, stream, r)
+	} else {
+		err = g.allocWaiting(ctx, stream, r)
+	}
+	if errors.Is(err, ErrOutOfMemory) {
+		g.shards.mu.Lock()
+		g.ledger.stats.NumOOMs++
+		g.shards.history.oom(r, err)
+		g.shards.mu.Unlock()
+		g.ledger.nameHolders(err)
+	}
+	return err
+}
+
+// allocAsking tries again as long as it runs out of memory and a reclaimer frees something. No lock is held, so that a reclaimer
+// may use the cache.
+func (g *grower) allocAsking(ctx context.Context, stream device.Stream, r *request) error {
 	var p pressure
 	for {
 		err := g.allocGrowing(ctx, stream, r)
@@ -27,11 +45,6 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 			return err
 		}
 		if !g.reclaimers.ask(ctx, r.segmentBytes, g.dev.Properties().TotalMemory, &p) {
-			g.shards.mu.Lock()
-			g.ledger.stats.NumOOMs++
-			g.shards.history.oom(r, err)
-			g.shards.mu.Unlock()
-			g.ledger.nameHolders(err)
 			return err
 		}
 	}

@@ -269,6 +269,6 @@ func TestNoCachingFreeThatTheDriverRefuses(t *testing.T) {
 	}
 	require.NoError(t, c.Close())
 	require.Empty(t, dev.live)
-	require.Equal(t, []string{"alloc", "empty_cache", "alloc_failed", "relabel", "unknown"},
-		[]string{OpAlloc.String(), OpEmptyCache.String(), OpAllocFailed.String(), OpRelabel.String(), (OpRelabel + 1).String()})
+	require.Equal(t, []string{"alloc", "empty_cache", "alloc_failed", "relabel", "wait", "unknown"},
+		[]string{OpAlloc.String(), OpEmptyCache.String(), OpAllocFailed.String(), OpRelabel.String(), OpWait.String(), (OpWait + 1).String()})
 }

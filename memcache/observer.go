@@ -23,11 +23,12 @@ const (
 	OpEmptyCache            // Cache.EmptyCache
 	OpAllocFailed           // an OpAlloc failed, just now; for observers that don't follow each one
 	OpRelabel               // Block.SetLabel
+	OpWait                  // a request waits for memory: Cache.Wait
 )
 
 // String is the operation's name in lower case, words joined by underscores.
 func (op Op) String() string {
-	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "alloc_failed", "relabel"}
+	names := [...]string{"alloc", "free", "driver_alloc", "driver_free", "synchronize", "empty_cache", "alloc_failed", "relabel", "wait"}
 	if int(op) < len(names) {
 		return names[op]
 	}

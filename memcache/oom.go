@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // What happens when there is no memory. The cache itself gives back all it can before (allocGrowing); then reclaimers, which
@@ -39,7 +40,10 @@ type OutOfMemoryError struct {
 	Holders []Share
 
 	// Err is the driver's error; nil if the limit or the request's size was in the way.
+	// If the request has waited for memory ([Cache.Wait]) it is why it waits no longer.
 	Err error
+
+	Waited time.Duration // how long the request has waited for memory; 0: it has not
 
 	tooLarge bool
 }
@@ -70,6 +74,9 @@ func (e *OutOfMemoryError) Error() string {
 	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
 	for i, h := range e.Holders {
 		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, formatBytes(h.Bytes))
+	}
+	if e.Waited > 0 {
+		fmt.Fprintf(&s, "; it waited for %v: %v", e.Waited.Round(time.Millisecond), e.Err)
 	}
 	return s.String()
 }

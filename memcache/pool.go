@@ -75,6 +75,7 @@ func (p *Pool) Release() error {
 		return fmt.Errorf("memcache: Pool.Release: %w: the pool is nil; it must come from NewPool", ErrInvalid)
 	}
 	c := p.cache
+	defer c.grower.waits.freed()
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.

@@ -81,7 +81,7 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	h := s.newHandout()
 	m.Tag = h
 	h.chunk, h.serial = m, s.nextSerial()
-	h.stack, h.label, h.born = r.stack, r.label, s.epoch
+	h.stack, h.label, h.task, h.born = r.stack, r.label, r.task, s.epoch
 	s.apply(r.Kind, d)
 	s.recordAlloc(h, r)
 	if r.scope != nil {

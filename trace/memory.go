@@ -22,6 +22,7 @@ var memorySpans = [...]struct {
 	memcache.OpDriverFree:  {"cistern.memory.driver_free", Slow},
 	memcache.OpSynchronize: {"cistern.memory.synchronize", Slow},
 	memcache.OpEmptyCache:  {"cistern.memory.empty_cache", Slow},
+	memcache.OpWait:        {"cistern.memory.wait", Slow},
 }
 
 // Memory returns the observer for [memcache.Config]; of a nil Tracer it is nil. One observer serves any
@@ -42,7 +43,7 @@ func (o memoryObserver) Start(ctx context.Context, op memcache.Op) (context.Cont
 		return o.start(ctx, op)
 	case op == memcache.OpAllocFailed:
 		return ctx, o.tracer.observeFailure(ctx)
-	case int(op) >= len(memorySpans):
+	case int(op) >= len(memorySpans) || memorySpans[op].name == "":
 		return ctx, nil
 	}
 	r := region(ctx, memorySpans[op].name)

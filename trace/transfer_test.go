@@ -123,7 +123,9 @@ func TestWhatIsNoCopy(t *testing.T) {
 	assert.NotContains(t, f.collect(t), "cistern.transfer.duration")
 	_, run = f.tracer.Transfer().Start(ctx, transfer.OpNext+1)
 	assert.Nil(t, run)
-	_, op := f.tracer.Memory().Start(ctx, memcache.OpRelabel+1)
+	_, op := f.tracer.Memory().Start(ctx, memcache.OpWait+1)
+	assert.Nil(t, op)
+	_, op = f.tracer.Memory().Start(ctx, memcache.OpRelabel)
 	assert.Nil(t, op)
 }
 
