@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -70,6 +71,11 @@ func TestHistoryStacks(t *testing.T) {
 		require.EqualValues(t, 512, h[2].Size)
 		require.Equal(t, level >= StacksAlloc, strings.Contains(functions(h[1].Stack), "TestHistoryStacks"))
 		require.Equal(t, level >= StacksAll, strings.Contains(functions(h[3].Stack), "TestHistoryStacks"))
+		user := dev.stream(2)
+		user.busy = true
+		b = mustAlloc(t, c, 100, s)
+		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
+		require.Nil(t, c.Snapshot().Segments[0].Blocks[0].Stack, "nor has a pending one")
 	}
 }
 

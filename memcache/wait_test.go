@@ -57,6 +57,27 @@ func TestWaitForMemoryOfAnotherTask(t *testing.T) {
 	}
 }
 
+// TestWaitForMemoryOfAFree that is under way, and belongs to nobody any more.
+func TestWaitForMemoryOfAFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
+		s, slow := dev.stream(1), newRecorder(dev, 2)
+		held, err := c.Alloc(c.Wait(t.Context()), 80*mib, s)
+		require.NoError(t, err)
+		require.NoError(t, held.RecordStream(slow))
+		free := async(held.Free)
+		<-slow.entered
+		result := asks(c.Wait(t.Context()), c, 60*mib, s)
+		synctest.Wait()
+		require.EqualValues(t, 1, c.grower.waits.count.Load())
+		close(slow.leave)
+		require.NoError(t, free())
+		b, err := result()
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(b.Free(), c.Close()))
+	})
+}
+
 // TestWaitForMemoryEnds with the context: the error has the figures, the time, and the context's own error.
 func TestWaitForMemoryEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -116,13 +137,16 @@ func TestWaitForMemoryInOrder(t *testing.T) {
 		require.NoError(t, err)
 		b, err := c.Alloc(c.Wait(t.Context()), 50*mib, s)
 		require.NoError(t, err)
-		first := asks(c.Wait(t.Context()), c, 80*mib, other)
+		small, err := c.Alloc(t.Context(), 1000, s)
+		require.NoError(t, err)
+		first := asks(c.Wait(t.Context()), c, 70*mib, other)
 		synctest.Wait()
 		second := asks(c.Wait(t.Context()), c, 20*mib, other)
+		third := asks(c.Wait(t.Context()), c, 1000, s)
 		synctest.Wait()
 		require.NoError(t, a.Free())
 		synctest.Wait()
-		require.EqualValues(t, 2, c.grower.waits.count.Load(), "the second does not overtake, though there are 20 MiB")
+		require.EqualValues(t, 3, c.grower.waits.count.Load(), "the others do not overtake, though there are 20 MiB, and a free block for the third")
 		hit, err := c.Alloc(t.Context(), 30*mib, s)
 		require.NoError(t, err, "who is of no task does not wait")
 		require.NoError(t, errors.Join(hit.Free(), b.Free()))
@@ -130,7 +154,9 @@ func TestWaitForMemoryInOrder(t *testing.T) {
 		require.NoError(t, err)
 		y, err := second()
 		require.NoError(t, err)
-		require.NoError(t, errors.Join(x.Free(), y.Free(), c.Close()))
+		z, err := third()
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(x.Free(), y.Free(), z.Free(), small.Free(), c.Close()))
 	})
 }
 
@@ -143,12 +169,17 @@ func TestWaitForMemoryInACircle(t *testing.T) {
 		require.NoError(t, err)
 		b, err := c.Alloc(two, 40*mib, other)
 		require.NoError(t, err)
+		last, err := c.Alloc(c.Wait(t.Context()), 10*mib, s)
+		require.NoError(t, err)
 		first := asks(one, c, 60*mib, s)
 		synctest.Wait()
-		require.EqualValues(t, 1, c.grower.waits.count.Load())
+		second := asks(two, c, 60*mib, other)
+		synctest.Wait()
 		third := asks(c.Wait(t.Context()), c, 90*mib, s) // holds nothing: that it fails would not help
 		synctest.Wait()
-		_, err = c.Alloc(two, 60*mib, other)
+		require.EqualValues(t, 3, c.grower.waits.count.Load())
+		require.NoError(t, last.Free())
+		_, err = second()
 		require.ErrorContains(t, err, "nobody who does not wait")
 		synctest.Wait()
 		require.EqualValues(t, 2, c.grower.waits.count.Load(), "the others wait for what the second frees now")
@@ -263,7 +294,7 @@ func TestWaitForMemoryOfSeveralCaches(t *testing.T) {
 		a, err := c.Alloc(ctx, 80*mib, s)
 		require.NoError(t, err)
 		_, err = c.Alloc(ctx, 80*mib, s)
-		require.ErrorIs(t, err, ErrOutOfMemory, "its own")
+		require.ErrorContains(t, err, "nobody who does not wait", "its own")
 		b, err := d.Alloc(ctx, 80*mib, u)
 		require.NoError(t, err)
 		result := asks(d.Wait(t.Context()), d, 80*mib, v)
