@@ -180,7 +180,11 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
 	in.steps++
 	tape := NewTape(memcache.WithStep(in.ctx, in.steps), in.rt)
-	tape.SetSeed(in.rand.Uint64())
+	if in.rt.Capturing() != nil {
+		tape.SetSeedFrom(in.rand.Uint64)
+	} else {
+		tape.SetSeed(in.rand.Uint64())
+	}
 	defer func() { in.stick(tape.Close()) }()
 	return yield(i, tape)
 }

@@ -97,6 +97,9 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 // cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
+// PoolOf is the pool of this cache that Alloc takes memory from with the context; nil is the default pool.
+func (c *Cache) PoolOf(ctx context.Context) *Pool { return ctxStateOf(ctx).poolOf(c) }
+
 // withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	// A context that is used with several caches keeps the pools of the others.
