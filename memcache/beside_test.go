@@ -73,5 +73,5 @@ func TestReclaimersComeAndGoConcurrentSafe(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	require.Len(t, c.reclaimers, 1)
+	require.Len(t, c.reclaimers.list, 1)
 }

@@ -1,11 +1,9 @@
 package memcache
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -52,77 +50,4 @@ func (b Block) String() string {
 		return "empty block"
 	}
 	return fmt.Sprintf("block %d (%s, stream %d)", b.serial, formatBytes(b.size), b.stream)
-}
-
-// RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
-// is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
-// stream, a stream twice, or a closed stream does nothing. s may be a stream of another device that reaches this one's
-// memory ([device.Properties].Peers). Call it before Free; there is no un-record.
-func (b Block) RecordStream(s device.Stream) error {
-	if b.IsZero() {
-		return nil
-	}
-	if err := b.handout.shard.cache.checkUser("RecordStream", s); err != nil {
-		return err
-	}
-	if invariants.Enabled {
-		defer b.handout.shard.cache.verify()
-	}
-	// What is asked of a stream under the shard's lock, its ID and whether it is closed, waits for nothing.
-	id := s.ID()
-	owner := b.handout.shard
-	owner.mu.Lock()
-	defer owner.mu.Unlock()
-	if err := owner.checkLive(b); err != nil {
-		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
-	}
-	if id == b.stream || s.Closed() {
-		return nil
-	}
-	// A block is used by a handful of streams: a walk is quicker than a set.
-	for _, u := range b.handout.uses {
-		if u.ID() == id {
-			return nil
-		}
-	}
-	b.handout.uses = append(b.handout.uses, s)
-	return nil
-}
-
-// Free gives the block back. For the host it is free at once; its memory is handed out again to its own
-// stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
-// A second Free is an error.
-//
-// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
-// With NoCaching it waits for the recorded streams and for the driver, and beside a [HistoryStream] for a reader that is behind.
-func (b Block) Free() error { return b.FreeContext(context.Background()) }
-
-// FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
-// block is freed all the same.
-func (b Block) FreeContext(ctx context.Context) error {
-	if b.IsZero() {
-		return nil
-	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	c := b.handout.shard.cache
-	var was freeRecord
-	if c.config.Observer == nil {
-		err := c.freeBlock(ctx, b, &was)
-		was.history.leave()
-		return err
-	}
-	_, op := c.start(ctx, OpFree)
-	err := c.freeBlock(ctx, b, &was)
-	was.history.leave()
-	if op == nil {
-		return err
-	}
-	info := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
-	if was.sequence > 0 {
-		info.Shard, info.Seq, info.Requested, info.Pool, info.Label = was.shard, was.sequence, was.requested, was.kind.String(), was.label.value()
-	}
-	c.end(op, info)
-	return err
 }

@@ -14,7 +14,7 @@ const mib = 1 << 20
 func TestPendingIsReclaimedUnderOOM(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {ExpandableSegments: true}, {ExpandableSegments: true, Exact: true}} {
 		c, dev := newCache(t, config)
-		c.setLimit(1000 << 20)
+		c.ledger.setLimit(1000 << 20)
 		s, side := dev.stream(1), dev.stream(2)
 		for range 100 {
 			side.busy = true
@@ -67,7 +67,7 @@ func TestBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, dev := newCache(t, config)
 			require.NoError(t, c.SetMemoryFraction(120.0/1024))
-			require.EqualValues(t, 120*mib, c.limit)
+			require.EqualValues(t, 120*mib, c.ledger.limit)
 			s := dev.stream(1)
 			var blocks []Block
 			for range 3 {

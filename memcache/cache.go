@@ -7,49 +7,40 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
-// Where things are, for those who change the package:
+// Where things are, for those who change the package, from the top down: no file uses what is far above it.
 //
-//	config, parse, sizing      options, PyTorch's string for them, and the sizes that follow
-//	cache                      the Cache: what all streams share, limits, Close, checks of arguments
-//	shard                      what one stream has to itself, and the table that finds it
-//	alloc, miss, free, block   the two paths that are hot, what a miss does, and the handle
-//	handout                    who has a block; where it lies is internal/placement's affair
-//	usage, quota               statistics of hits, with exact peaks that streams don't contend for
+//	alloc, free, context,      what programs call: a request, a free, what a context carries for them,
+//	relabel, pool, window,     private pools, scopes, all that is told of a cache,
+//	figures, summary,          and its history
+//	recordhistory
+//	cache                      the Cache: its parts, limits, EmptyCache, Close
+//	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
+//	release, shrink, remap,
+//	garbage, inherit, nocaching
+//	grower, oom, pressure      the lock, the error, and who is asked before it
+//	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
 //	pending                    freed chunks that other streams still use
-//	grow, expand, release,     memory from the driver and back to it, under the growth lock
-//	shrink, garbage, remap
-//	inherit                    what closed streams leave
-//	pool, lending, context     private pools, and how a request finds its own
-//	scope, stats, statmap,     what is told of all that
-//	summary, snapshot,
-//	history, historystream,
-//	callsites, framepcs,
-//	observer
-//	label, peak, profile       whose memory it is: now, and at a peak
-//	oom                        the error, and who is asked before it
-//	nocaching                  the cache without a cache
-//	driverranges, check,       what must hold whatever the driver does, and what must hold of the cache
-//	invariants
+//	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
+//	peak, charge, check        shards together; whose memory it was at a peak; what must hold
+//	request, handout, block,   one request; who has a block; the handle; where memory lies is internal/placement's affair
+//	record
+//	shard                      what one stream has to itself, the table that finds it, and the locks of all of them
+//	scope, stats, profile,     the words in which things are told
+//	snapshot, segments, label,
+//	history, historyentry, historyring, historystream, callsites, framepcs
+//	observer, observers        who is told of operations
+//	config, options, parse,    options, PyTorch's string for them, the sizes that follow, and errors
+//	sizing, errors
 //
-// Hits and frees (shard and what is above it in this list, down to pending) know nothing of the slow path; it takes chunks
-// away from them under their locks, works on what it took, and gives it back.
-
-// Classes of errors, for errors.Is.
-var (
-	// ErrClosed: the cache is closed.
-	ErrClosed = errors.New("cache is closed")
-	// ErrFreed: the block was freed before.
-	ErrFreed = errors.New("block was already freed")
-	// ErrInvalid: an argument is wrong, and nothing changed; it is [device.ErrInvalid].
-	ErrInvalid = device.ErrInvalid
-)
+// Hits and frees (search, complete and what is below them) know nothing of the slow path; it takes chunks away from them under
+// their locks, works on what it took, and gives it back.
 
 // Cache is a caching allocator for one device. All methods may be called from any goroutine.
 //
@@ -58,61 +49,28 @@ var (
 // next allocation. Work on other streams needs RecordStream.
 //
 // Inside, a request and a free of a stream work on that stream's shard, under its lock; all else is the slow path, which
-// begins with the growth lock. Locks are taken in this order: growth, mu, the shards' by stream ID, the pending frees', and
+// begins with the growth lock. Locks are taken in this order: growth, shards.mu, the shards' by stream ID, the pending frees', and
 // a scope's or the history's own last. The driver, observers, reclaimers and waits for streams are never called with a
 // lock but growth, so that hits go on meanwhile.
 type Cache struct {
-	dev    device.Device
-	number uint64 // unique in the process
-	config Config
-	rules  placement.Rules
-	vmm    device.VirtualMemory // with expandable segments
+	dev      device.Device
+	config   Config
+	reporter reporter
+	shards   shards
+	ledger   ledger
+	pending  pendingFrees
+	_        [64]byte
 
-	// growth is held, by one goroutine at a time, while the driver is asked for memory or given some back,
-	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
-	growth       chan struct{}
-	driverRanges driverRanges // guarded by growth
+	grower     grower
+	reclaimers reclaimers
 
-	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
-	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
-	slowWork atomic.Int64
-	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
-
-	table   atomic.Pointer[shardTable]
-	history atomic.Pointer[history] // nil: off
-	claimed atomic.Pointer[shard]   // the last that claimed quotas of another: what is spare is there, soonest
-
-	// What is above every request reads; what is below is written. They share no cache line.
-	_       [64]byte
-	serials atomic.Uint64 // leased to shards
-	pending pendingFrees
-	_       [64]byte
-
-	// mu guards what follows. With all shards locked as well it keeps everything as it is; see lockAll.
-	mu             sync.Mutex
-	closed         bool   // changed with all shards locked: one shard's lock is enough to look
-	scopesEnded    uint64 // how many have; as closed
-	limit          int64  // bytes; math.MaxInt64: none
-	stats          Stats  // but for what the shards keep
-	peaks          [rows]delta
-	epoch          uint64      // the number of peaks that were marked, and 1; changed with all shards locked
-	peak           peakMark    // of the bytes allocated
-	retiredTotals  [2]delta    // the increases of retired shards
-	resetBaseline  [rows]delta // less what was in use when the sums were last reset: Freed is counted from there
-	baseCounts     shardCounts // of retired shards, and the misses of failed requests
-	openScopes     []*Scope    // in the order in which they were opened
-	reclaimers     []*reclaimer
-	lastPoolNumber uint64  // the number of the last one that was made
-	oomPools       []*Pool // those with UseOnOOM that were not released, by number
+	lastPoolNumber uint64 // the number of the last one that was made; guarded by shards.mu
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
 
 // lastCacheNumber counts the caches of the process.
 var lastCacheNumber atomic.Uint64
-
-// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
-const gcWork = 1 << 40
 
 // New makes a cache for dev. The caller keeps dev, and closes it after the cache.
 func New(dev device.Device, config Config) (*Cache, error) {
@@ -127,25 +85,27 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		config.ExpandableSegments = false
 	}
 	c := &Cache{
-		dev:     dev,
-		number:  lastCacheNumber.Add(1),
-		config:  config,
-		rules:   rules,
-		growth:  make(chan struct{}, 1),
-		pending: pendingFrees{events: device.EventPool{Device: dev}},
-		limit:   math.MaxInt64,
-		epoch:   1,
+		dev:      dev,
+		config:   config,
+		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
 	}
-	c.table.Store(newShardTable(nil))
+	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
+	c.shards.table.Store(newShardTable(nil))
+	c.pending = pendingFrees{shards: &c.shards, events: device.EventPool{Device: dev}}
+	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
+	c.grower = grower{
+		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
+		shards: &c.shards, ledger: &c.ledger, pending: &c.pending, reclaimers: &c.reclaimers,
+	}
 	if config.ExpandableSegments {
 		var ok bool
-		if c.vmm, ok = dev.(device.VirtualMemory); !ok {
+		if c.grower.vmm, ok = dev.(device.VirtualMemory); !ok {
 			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
 		}
 	}
-	c.stats.MaxSplitSize = -1
+	c.ledger.stats.MaxSplitSize = -1
 	if rules.MaxSplit != math.MaxInt64 {
-		c.stats.MaxSplitSize = rules.MaxSplit
+		c.ledger.stats.MaxSplitSize = rules.MaxSplit
 	}
 	f := config.PerProcessMemoryFraction
 	if f == 0 {
@@ -155,7 +115,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 		return nil, err
 	}
 	if config.MemoryLimit > 0 {
-		c.setLimit(config.MemoryLimit)
+		c.ledger.setLimit(config.MemoryLimit)
 	}
 	return c, nil
 }
@@ -176,134 +136,103 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
-	_ = c.historyStream().admit(context.Background(), 0)
-	c.setLimit(limit)
+	_ = c.shards.history.stream().admit(context.Background(), 0)
+	c.ledger.setLimit(limit)
 	return nil
 }
 
 // MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of
 // SetMemoryFraction.
 func (c *Cache) MemoryLimit() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return min(c.limit, c.dev.Properties().TotalMemory)
+	c.shards.mu.Lock()
+	defer c.shards.mu.Unlock()
+	return min(c.ledger.limit, c.dev.Properties().TotalMemory)
 }
 
-// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
-func (c *Cache) setLimit(limit int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	armed := c.gcArmed()
-	c.limit = limit
-	c.mark(ActionSetLimit, 0, c.limitBytes())
-	if now := c.gcArmed(); now && !armed {
-		c.slowWork.Add(gcWork)
-	} else if armed && !now {
-		c.slowWork.Add(-gcWork)
+// EmptyCache waits for the frees that are pending and returns every free segment to the driver
+// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
+// released.
+func (c *Cache) EmptyCache(ctx context.Context) error {
+	if invariants.Enabled {
+		defer c.verify()
 	}
+	ctx, op := c.reporter.start(ctx, OpEmptyCache)
+	err := c.grower.emptyCache(ctx, nil)
+	c.reporter.end(op, OpInfo{Op: OpEmptyCache, Err: err})
+	return err
+}
+
+// OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
+// segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
+// tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
+// none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
+// allocation, without locks, and may use the cache, but an allocation of its own that fails asks it again. remove ends the
+// registration, and may be called from the function.
+func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
+	return c.reclaimers.add(&reclaimer{free: f})
 }
 
 // Close frees all segments and ends the cache. It waits for the frees that are pending. Blocks that are
 // still allocated are reported as an error, and their memory is freed as well: what uses it must be over.
 // The statistics count it as freed; scopes still show what they leaked. Close is idempotent.
 func (c *Cache) Close() error {
-	if err := c.lockGrowth(context.Background()); err != nil {
+	if err := c.grower.lock(context.Background()); err != nil {
 		return err
 	}
-	defer c.unlockGrowth()
-	if c.isClosed() {
+	defer c.grower.unlock()
+	if c.shards.isClosed() {
 		return nil
 	}
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
-	errs := []error{c.waitForPending(context.Background())}
+	errs := []error{c.pending.wait(context.Background())}
 
-	c.lockAll()
-	if stream := c.historyStream(); stream != nil {
+	c.shards.lockAll()
+	if stream := c.shards.history.stream(); stream != nil {
 		stream.end()
 	}
-	c.closed = true
-	if t := c.sumStats(); t.Allocation.All.Current > 0 {
+	c.shards.closed = true
+	if t := c.ledger.sumStats(); t.Allocation.All.Current > 0 {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
 			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
 	}
 	var segments []*placement.Segment
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		s.eachLive(s.noteFree) // those that leaked
 		segments = slices.AppendSeq(segments, s.arena.Segments())
-		s.arena.Init(&c.rules, s.id, false)
+		s.arena.Init(&c.shards.rules, s.id, false)
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 		s.allocated.Store(0)
 	}
-	c.oomPools = nil
+	c.grower.oomPools = nil
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
-	c.unlockAll()
+	c.shards.unlockAll()
 	slices.SortFunc(segments, func(a, b *placement.Segment) int { return cmp.Compare(a.Ptr(), b.Ptr()) })
 	for _, seg := range segments {
 		if seg.Expandable() {
-			errs = append(errs, c.dissolve(context.Background(), seg))
+			errs = append(errs, c.grower.dissolve(context.Background(), seg))
 		} else {
-			errs = append(errs, c.driverFree(context.Background(), nil, seg))
+			errs = append(errs, c.grower.driverFree(context.Background(), nil, seg))
 		}
 	}
 	errs = append(errs, c.pending.close())
 	return errors.Join(errs...)
 }
 
-func (c *Cache) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
+// verify panics if the cache's structures are inconsistent. It is called after every operation.
+func (c *Cache) verify() {
+	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
+	if c.unverified.Add(-1) > 0 {
+		return
+	}
+	blocks, err := c.ledger.check()
+	if err != nil {
+		panic(fmt.Sprintf("memcache: an invariant is broken: %v", err))
+	}
+	c.unverified.Store(blocks / blocksPerOperation)
 }
 
-// limited reports whether the bytes reserved are limited. c.mu is held.
-func (c *Cache) limited() bool { return c.limit != math.MaxInt64 }
-
-// limitBytes is the limit, or -1 for none. c.mu is held.
-func (c *Cache) limitBytes() int64 {
-	if !c.limited() {
-		return -1
-	}
-	return c.limit
+// check reports what is inconsistent in the cache's structures.
+func (c *Cache) check() error {
+	_, err := c.ledger.check()
+	return err
 }
-
-// checkStream refuses streams that can't allocate from the cache.
-func (c *Cache) checkStream(op string, s device.Stream) error {
-	if s == nil {
-		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
-	}
-	if d := s.Device(); d != c.dev {
-		return fmt.Errorf("memcache: %s: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
-			op, ErrInvalid, s.ID(), d.ID(), d.Name(), c.dev.ID(), c.dev.Name())
-	}
-	return nil
-}
-
-// checkUser is checkStream of a stream whose work may use the device's memory.
-func (c *Cache) checkUser(op string, s device.Stream) error {
-	// Devices of one backend that reach each other's memory may use each other's blocks.
-	if s != nil && s.Device() != c.dev {
-		mine, other := c.dev.Properties(), s.Device().Properties()
-		if mine.Peers && other.Peers && mine.Backend == other.Backend {
-			return nil
-		}
-	}
-	return c.checkStream(op, s)
-}
-
-// lockGrowth takes the growth lock, unless ctx ends first.
-func (c *Cache) lockGrowth(ctx context.Context) error {
-	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
-	select {
-	case c.growth <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case c.growth <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("memcache: waiting for another allocation: %w", ctx.Err())
-	}
-}
-
-func (c *Cache) unlockGrowth() { <-c.growth }

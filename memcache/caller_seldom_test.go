@@ -122,7 +122,7 @@ func (p *caller) limit(size byte) {
 	if size%8 != 0 {
 		limit = p.o.config.MemoryLimit/2 + int64(size)*p.o.config.MemoryLimit/256
 	}
-	p.cache.setLimit(limit)
+	p.cache.ledger.setLimit(limit)
 	if p.twin != nil {
 		p.twin.model.SetLimit(modelLimit(limit))
 	}

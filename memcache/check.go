@@ -8,58 +8,46 @@ import (
 // What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
 // every segment, and compares what the chunks say with the indexes, the statistics and the quotas.
 
-// check reports what is inconsistent in the cache's structures.
-func (c *Cache) check() error {
-	_, err := c.checkBlocks()
-	return err
-}
-
-// checkBlocks is check, and counts the blocks that it looked at. It may run at any time: blocks that the
+// check reports what is inconsistent, and counts the blocks that it looked at. It may run at any time: blocks that the
 // holder of the growth lock works on, outside of the index, belong to nobody else.
-func (c *Cache) checkBlocks() (blocks int64, err error) {
-	c.lockAll()
-	defer c.unlockAll()
-	if c.closed {
+func (l *ledger) check() (blocks int64, err error) {
+	l.shards.lockAll()
+	defer l.shards.unlockAll()
+	if l.shards.closed {
 		return 0, nil
 	}
-	blocks, err = c.checkLocked()
-	return blocks, err
-}
-
-// checkLocked is checkBlocks with all shards locked.
-func (c *Cache) checkLocked() (blocks int64, err error) {
 	var want Stats
-	for _, sh := range c.table.Load().list {
+	for _, sh := range l.shards.list() {
 		n, err := sh.check(&want)
 		if err != nil {
 			return blocks, err
 		}
 		blocks += n
 	}
-	return blocks, errors.Join(c.checkQuotas(), c.checkStats(&want), c.checkPeaks())
+	return blocks, errors.Join(l.checkQuotas(), l.checkStats(&want), l.checkPeaks())
 }
 
 // checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
 // All shards are locked.
-func (c *Cache) checkQuotas() error {
+func (l *ledger) checkQuotas() error {
 	for row := range rows {
 		for g := range gauges {
 			var quotas int64
-			for _, sh := range c.table.Load().list {
+			for _, sh := range l.shards.list() {
 				if used := sh.inUse(row, g); used > sh.quota[row][g] || used < 0 {
 					return fmt.Errorf("shard %d, row %d, gauge %d: %d used, the quota is %d", sh.id, row, g, used, sh.quota[row][g])
 				}
 				quotas += sh.quota[row][g]
 			}
-			if quotas != c.peaks[row][g] {
-				return fmt.Errorf("row %d, gauge %d: the quotas are %d, the peak is %d", row, g, quotas, c.peaks[row][g])
+			if quotas != l.peaks[row][g] {
+				return fmt.Errorf("row %d, gauge %d: the quotas are %d, the peak is %d", row, g, quotas, l.peaks[row][g])
 			}
 		}
 	}
 	// The same for the two gauges that windows have.
-	for i, scope := range c.openScopes {
+	for i, scope := range l.openScopes {
 		var quotas scopeQuota
-		for _, sh := range c.table.Load().list {
+		for _, sh := range l.shards.list() {
 			q := sh.scopes[i]
 			if sh.inUse(allPools, gaugeAllocatedBytes) > q.allocated || sh.inUse(allPools, gaugeRequestedBytes) > q.requested {
 				return fmt.Errorf("shard %d is beyond its quota in scope %q", sh.id, scope.name)
@@ -75,25 +63,17 @@ func (c *Cache) checkQuotas() error {
 }
 
 // checkPeaks requires those who held the peaks to add up to them. All shards are locked.
-func (c *Cache) checkPeaks() error {
+func (l *ledger) checkPeaks() error {
 	sum := func(log func(*shard) *peakLog) (n int64) {
-		for _, s := range c.table.Load().list {
-			l := log(s)
-			for i := range l.freed {
-				n += l.freed[i].size
-			}
-			s.eachLive(func(h *handout) {
-				if h.born <= l.before {
-					n += h.chunk.Size()
-				}
-			})
+		for _, note := range l.notesOfPeak(log) {
+			n += note.size
 		}
 		return n
 	}
-	if n, peak := sum(func(s *shard) *peakLog { return &s.peak }), c.peaks[allPools][gaugeAllocatedBytes]; n != peak {
+	if n, peak := sum(func(s *shard) *peakLog { return &s.peak }), l.peaks[allPools][gaugeAllocatedBytes]; n != peak {
 		return fmt.Errorf("who held the peak of %d bytes adds up to %d", peak, n)
 	}
-	for i, scope := range c.openScopes {
+	for i, scope := range l.openScopes {
 		if n, peak := sum(func(s *shard) *peakLog { return &s.scopes[i].peak }), scope.window.Allocated.Peak; n != peak {
 			return fmt.Errorf("who held the peak of %d bytes of scope %q adds up to %d", peak, scope.name, n)
 		}
@@ -103,8 +83,8 @@ func (c *Cache) checkPeaks() error {
 
 // checkStats compares what is in use by the statistics with what the blocks say; peaks and sums can't be had from blocks, so
 // that of them only bounds are checked. All shards are locked.
-func (c *Cache) checkStats(want *Stats) error {
-	stats := c.sumStats()
+func (l *ledger) checkStats(want *Stats) error {
+	stats := l.sumStats()
 	var got, expected []int64
 	says := want.quantities()
 	for i, s := range stats.quantities() {
@@ -124,14 +104,14 @@ func (c *Cache) checkStats(want *Stats) error {
 // check reports what is inconsistent in the shard, and adds what its blocks say to want. The statistics are compared for all
 // shards together, since some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	if err := s.arena.Check(len(s.cache.growth) > 0, s.cache.config.NoCaching); err != nil {
+	if err := s.arena.Check(len(s.cache.grower.held) > 0, s.cache.config.NoCaching); err != nil {
 		return 0, fmt.Errorf("shard %d: %w", s.id, err)
 	}
 	for seg := range s.arena.Segments() {
 		k := seg.Kind()
 		if !seg.Expandable() {
 			want.Segment.add(k, 1)
-			if seg.Bytes() >= s.cache.rules.MaxSplit {
+			if seg.Bytes() >= s.shards.rules.MaxSplit {
 				want.OversizeSegments.add(1)
 			}
 		}
@@ -156,7 +136,7 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 			if h != nil && h.serial != 0 {
 				want.Allocation.add(k, 1)
 				want.AllocatedBytes.add(k, m.Size())
-				if m.Size() >= s.cache.rules.MaxSplit {
+				if m.Size() >= s.shards.rules.MaxSplit {
 					want.OversizeAllocations.add(1)
 				}
 			}

@@ -64,7 +64,7 @@ func TestRequestThatFindsTheCacheClosedWhileItGrows(t *testing.T) {
 	require.NoError(t, mustAlloc(t, c, 1000, other).Free())
 	s.closed.Store(true)
 	require.Error(t, c.Close())
-	err := c.allocGrowing(t.Context(), other, &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, segmentBytes: sizes.SmallSegment})
+	err := c.grower.allocGrowing(t.Context(), other, &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, segmentBytes: sizes.SmallSegment})
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, b.RecordStream(other), ErrClosed)
 	require.ErrorIs(t, b.Free(), ErrClosed)

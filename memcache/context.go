@@ -1,6 +1,10 @@
 package memcache
 
-import "context"
+import (
+	"context"
+	"slices"
+	"strings"
+)
 
 // ctxState is what a context carries for the caches: the scope, the private pools and the label of requests. It is never
 // changed, but replaced in a new context. One value holds everything, so that a request looks up one key: a look-up in a
@@ -66,4 +70,93 @@ func (state *ctxState) poolOf(c *Cache) *Pool {
 		}
 	}
 	return nil
+}
+
+// WithModule returns a context whose allocations belong to a part, by its name, of the module that ctx names.
+func WithModule(ctx context.Context, name string) context.Context {
+	return relabel(ctx, func(l *Label) {
+		if l.Module != "" && name != "" {
+			l.Module += "."
+		}
+		l.Module += name
+	})
+}
+
+// WithCategory returns a context whose allocations are of a category.
+func WithCategory(ctx context.Context, c Category) context.Context {
+	return relabel(ctx, func(l *Label) { l.Category = c })
+}
+
+// WithStep returns a context whose allocations belong to a training step; 0: to none.
+func WithStep(ctx context.Context, step int64) context.Context {
+	return relabel(ctx, func(l *Label) { l.Step = step })
+}
+
+// WithTag returns a context whose allocations have a pair of the program's own, in place of an earlier one with the same
+// key. Line ends in key and value, and each "=" in the key, become spaces.
+func WithTag(ctx context.Context, key, value string) context.Context {
+	key = tagKey(key)
+	value = strings.ReplaceAll(value, "\n", " ")
+	return relabel(ctx, func(l *Label) {
+		var tags []string
+		if l.Tags != "" {
+			tags = strings.Split(l.Tags, "\n")
+		}
+		tags = slices.DeleteFunc(tags, func(t string) bool { return strings.HasPrefix(t, key) })
+		tags = append(tags, key+value)
+		slices.Sort(tags)
+		l.Tags = strings.Join(tags, "\n")
+	})
+}
+
+// WithLabel returns a context whose allocations have the label l, whatever label ctx has.
+func WithLabel(ctx context.Context, l Label) context.Context {
+	return relabel(ctx, func(own *Label) { *own = l })
+}
+
+// LabelOf is the label that ctx gives to allocations.
+func LabelOf(ctx context.Context) Label { return ctxStateOf(ctx).label.value() }
+
+// relabel returns a context with a label of its own. The labels of contexts are never changed: blocks point at them.
+func relabel(ctx context.Context, change func(*Label)) context.Context {
+	return carry(ctx, func(c *carrier) {
+		c.label = c.state.label.value()
+		change(&c.label)
+		c.state.label = &c.label
+	})
+}
+
+// Context returns a context with which Alloc takes memory from the pool (torch.cuda.use_mem_pool), on any
+// stream and goroutine. Free needs no context: each block returns to its own pool. Inside of each other the
+// innermost pool counts. A context carries one pool of each cache, and a cache passes over those of other
+// caches. The nil Pool's Context returns ctx as it is. [Cache.WithoutPool] leaves the pool again.
+func (p *Pool) Context(ctx context.Context) context.Context {
+	if p == nil {
+		return ctx
+	}
+	return p.cache.withPool(ctx, p)
+}
+
+// WithoutPool returns a context with which Alloc takes memory from the default pool, whatever pool of this
+// cache ctx carries.
+func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
+
+// PoolOf is the pool of this cache that Alloc takes memory from with the context; nil is the default pool.
+func (c *Cache) PoolOf(ctx context.Context) *Pool { return ctxStateOf(ctx).poolOf(c) }
+
+// withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
+func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
+	// A context that is used with several caches keeps the pools of the others.
+	return carry(ctx, func(within *carrier) {
+		var pools []*Pool
+		if p != nil {
+			pools = append(pools, p)
+		}
+		for _, o := range within.state.pools {
+			if o.cache != c {
+				pools = append(pools, o)
+			}
+		}
+		within.state.pools = pools
+	})
 }

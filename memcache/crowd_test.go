@@ -175,7 +175,7 @@ func (w *crowd) member(seed uint64, calls int) error {
 			}
 			cancel()
 		case n < 502:
-			w.cache.setLimit(w.limit/2 + r.Int64N(w.limit))
+			w.cache.ledger.setLimit(w.limit/2 + r.Int64N(w.limit))
 		case n < 503:
 			err = w.replace(r.IntN(crowdStreams))
 		case n < 504:

@@ -76,7 +76,7 @@ func TestClaimsAreForgotten(t *testing.T) {
 			b := mustAlloc(t, c, 20*mib, s)
 			require.NoError(t, b.Free())
 			require.NoError(t, c.EmptyCache(t.Context()))
-			require.Empty(t, c.driverRanges)
+			require.Empty(t, c.grower.driverRanges)
 		}
 	}
 	var l driverRanges

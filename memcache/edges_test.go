@@ -20,11 +20,11 @@ func TestRequestWhoseShardIsGone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s, other := dev.stream(1), dev.stream(2)
 	require.NoError(t, mustAlloc(t, c, 1000, s).Free())
-	r := &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, shard: c.shardOf(s)}
+	r := &request{Want: placement.Want{Requested: 1000, Bytes: 1024}, shard: c.shards.of(s)}
 	s.closed.Store(true)
 	mustAlloc(t, c, 1000, other) // takes what the stream had
-	require.Len(t, c.table.Load().list, 1)
-	served, err := c.searchShard(r)
+	require.Len(t, c.shards.list(), 1)
+	served, err := r.search()
 	require.False(t, served)
 	require.ErrorIs(t, err, device.ErrClosed)
 }
@@ -45,7 +45,7 @@ func TestPoolReleasedUnderARequest(t *testing.T) {
 	require.ErrorIs(t, waiting(), ErrReleased)
 
 	pool, ctx = newPool(t, x.c, PoolOptions{})
-	x.c.setLimit(x.c.MemoryReserved())
+	x.c.ledger.setLimit(x.c.MemoryReserved())
 	h = hangAt(x.dev, "Free")
 	flushing := async(func() error { _, err := x.c.Alloc(ctx, 70*mib, x.s); return err })
 	<-h.entered
@@ -108,11 +108,11 @@ func TestRefusedCaches(t *testing.T) {
 	c, err = New(dev, Config{MaxSplitSizeMB: 20, PerProcessMemoryFraction: 0.25, MemoryLimit: 5 * mib})
 	require.NoError(t, err)
 	require.EqualValues(t, 20*mib, c.Stats().MaxSplitSize)
-	require.EqualValues(t, 5*mib, c.limit, "it holds in place of the fraction")
+	require.EqualValues(t, 5*mib, c.ledger.limit, "it holds in place of the fraction")
 	require.NoError(t, c.SetMemoryFraction(0.3))
-	require.EqualValues(t, 322_122_547, c.limit, "rounded down")
+	require.EqualValues(t, 322_122_547, c.ledger.limit, "rounded down")
 	require.NoError(t, c.SetMemoryFraction(1))
-	require.False(t, c.limited())
+	require.False(t, c.ledger.limited())
 }
 
 // foreign is a device of another backend.
@@ -190,11 +190,11 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	s := dev.stream(1)
 	pool, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 1000, s).Free())
-	require.Len(t, c.oomPools, 1)
+	require.Len(t, c.grower.oomPools, 1)
 	require.NoError(t, errors.Join(pool.Release(), pool.Release()))
-	require.Empty(t, c.oomPools)
+	require.Empty(t, c.grower.oomPools)
 	require.NoError(t, c.EmptyCache(t.Context()))
-	require.Empty(t, slices.Collect(c.shardOf(s).arena.Pools()))
+	require.Empty(t, slices.Collect(c.shards.of(s).arena.Pools()))
 }
 
 // TestCancelledWhileAnotherGrows: a call that gives up waiting for the growth lock leaves it to its holder.
@@ -212,11 +212,11 @@ func TestCancelledWhileAnotherGrows(t *testing.T) {
 		require.ErrorIs(t, call(ctx), context.DeadlineExceeded)
 		cancel()
 		require.Equal(t, before, x.c.Stats())
-		require.Len(t, x.c.growth, 1)
+		require.Len(t, x.c.grower.held, 1)
 	}
 	close(h.leave)
 	require.NoError(t, first())
-	require.Empty(t, x.c.growth)
+	require.Empty(t, x.c.grower.held)
 }
 
 // TestRecordsOfBlocksAreUsedAgain, whatever their memory was.
@@ -229,7 +229,7 @@ func TestRecordsOfBlocksAreUsedAgain(t *testing.T) {
 			require.NoError(t, c.EmptyCache(t.Context()))
 		}
 		n := 0
-		for h := c.shardOf(s).unusedHandouts; h != nil; h = h.next {
+		for h := c.shards.of(s).unusedHandouts; h != nil; h = h.next {
 			n++
 		}
 		require.Equal(t, 16, n, "as many as were made at once")

@@ -22,37 +22,37 @@ import (
 
 // expand serves the request by mapping memory into an expandable segment of its stream and pool
 // (try_allocate_expandable_block). The growth lock is held: nobody else touches unmapped blocks.
-func (c *Cache) expand(ctx context.Context, r *request) error {
+func (g *grower) expand(ctx context.Context, r *request) error {
 	s := r.shard
-	m, err := c.takeGrowable(r)
+	m, err := g.takeGrowable(r)
 	if err != nil {
 		return err
 	}
 	// m is taken out, or unmapped. Each round maps what is missing behind it, as far as the unmapped chunk there goes; a
 	// segment with holes may need several.
 	for {
-		c.lockAll()
+		g.shards.lockAll()
 		tail, missing, merged := s.arena.Missing(m, &r.Want)
 		s.merges += merged
 		if missing == 0 {
 			s.allocFresh(m, r)
-			c.unlockAll()
+			g.shards.unlockAll()
 			return nil
 		}
-		c.unlockAll()
+		g.shards.unlockAll()
 		if tail == nil { // a hit took the free block that was there
-			c.putBack(s, m)
-			if m, err = c.takeGrowable(r); err != nil {
+			s.putBack(m)
+			if m, err = g.takeGrowable(r); err != nil {
 				return err
 			}
 			continue
 		}
-		grown, err := c.mapFront(ctx, m, tail, missing, r)
+		grown, err := g.mapFront(ctx, m, tail, missing, r)
 		if err != nil {
 			if !m.Unmapped() {
-				c.putBack(s, m)
+				s.putBack(m)
 			}
-			return c.growError(r, err)
+			return g.growError(r, err)
 		}
 		m = grown
 	}
@@ -60,7 +60,7 @@ func (c *Cache) expand(ctx context.Context, r *request) error {
 
 // takeGrowable returns the chunk that is to grow for the request: a free one, which it takes out of the index so that no
 // hit takes it, or an unmapped one, in a new range if no other has room. The growth lock is held, and no other.
-func (c *Cache) takeGrowable(r *request) (*placement.Chunk, error) {
+func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 	s := r.shard
 	s.mu.Lock()
 	m := s.arena.Growable(&r.Want)
@@ -71,9 +71,9 @@ func (c *Cache) takeGrowable(r *request) (*placement.Chunk, error) {
 	if m != nil {
 		return m, nil
 	}
-	m, err := c.reserveAddresses(r)
+	m, err := g.reserveAddresses(r)
 	if err != nil {
-		return nil, c.growError(r, err)
+		return nil, g.growError(r, err)
 	}
 	return m, nil
 }
@@ -81,10 +81,10 @@ func (c *Cache) takeGrowable(r *request) (*placement.Chunk, error) {
 // reserveAddresses makes an expandable segment, which has no memory yet. It has room for more than the whole device; where
 // addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request. The growth
 // lock is held.
-func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
-	total, granule := c.dev.Properties().TotalMemory, c.rules.GranuleSize(r.Kind)
+func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
+	total, granule := g.dev.Properties().TotalMemory, g.shards.rules.GranuleSize(r.Kind)
 	sizes := []int64{total + total/8, total / 16, 0}
-	if _, host := c.dev.(device.HostVisible); host {
+	if _, host := g.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
 	}
 	// Addresses cost nothing on a GPU: a range that is longer than the device's memory never has to be left for another. If
@@ -93,14 +93,14 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	var p device.Ptr
 	reserve := func(size int64) (err error) {
 		bytes = placement.RoundUp(max(size, r.Bytes), granule)
-		if p, err = c.vmm.Reserve(bytes); err != nil {
-			c.markAt(ActionReserve, r.shard.id, 0, bytes)
+		if p, err = g.vmm.Reserve(bytes); err != nil {
+			g.shards.history.markAt(ActionReserve, r.shard.id, 0, bytes)
 		}
 		return err
 	}
 	err := reserve(sizes[0])
 	if errors.Is(err, device.ErrOutOfMemory) {
-		if err := c.returnAddresses(true); err != nil {
+		if err := g.returnAddresses(true); err != nil {
 			return nil, err
 		}
 	}
@@ -112,47 +112,47 @@ func (c *Cache) reserveAddresses(r *request) (*placement.Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.driverRanges.add(p, bytes); err != nil {
+	if err := g.driverRanges.add(p, bytes); err != nil {
 		return nil, err
 	}
 	s := r.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.markAt(ActionReserve, s.id, p, bytes)
+	g.shards.history.markAt(ActionReserve, s.id, p, bytes)
 	return s.arena.Reserve(p, bytes, r.Kind, r.Pool), nil
 }
 
 // mapFront maps memory for at least the first size bytes of the unmapped chunk tail, what is left of which stays unmapped, and
 // puts them together with m, which grows. If it fails nothing is mapped. The growth lock is held, and no other.
-func (c *Cache) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
-	granule := c.rules.GranuleSize(r.Kind)
+func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
+	granule := g.shards.rules.GranuleSize(r.Kind)
 	bytes := placement.RoundUp(size, granule)
-	_, op := c.start(ctx, OpDriverAlloc)
-	err = c.mapGranules(tail.Ptr(), bytes, granule)
-	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
+	_, op := g.reporter.start(ctx, OpDriverAlloc)
+	err = g.mapGranules(tail.Ptr(), bytes, granule)
+	g.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	if err != nil {
 		return nil, err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	at := tail.Ptr()
 	s := r.shard
 	s.arena.Map(tail, bytes)
 	grown, merged := s.arena.Grown(m, tail)
 	s.merges += merged
-	c.countReserved(r.Kind, bytes)
-	c.recordSegment(ActionSegmentMap, at, bytes, s.id, r.stack)
-	c.stats.NumDeviceAlloc++
+	g.ledger.countReserved(r.Kind, bytes)
+	g.shards.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
+	g.ledger.stats.NumDeviceAlloc++
 	return grown, nil
 }
 
 // mapGranules maps each granule by itself, so that each can be unmapped by itself; all or none.
-func (c *Cache) mapGranules(p device.Ptr, bytes, granule int64) error {
+func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
 	// A range is given to the driver granule by granule, for it can unmap only what was mapped in one call.
 	for done := int64(0); done < bytes; done += granule {
-		if err := c.vmm.Map(p+device.Ptr(done), granule); err != nil {
+		if err := g.vmm.Map(p+device.Ptr(done), granule); err != nil {
 			for done -= granule; done >= 0; done -= granule {
-				err = errors.Join(err, c.vmm.Unmap(p+device.Ptr(done), granule))
+				err = errors.Join(err, g.vmm.Unmap(p+device.Ptr(done), granule))
 			}
 			return err
 		}

@@ -24,7 +24,7 @@ func TestMemoryAllocatedTakesNoLock(t *testing.T) {
 		require.Equal(t, c.Stats().AllocatedBytes.All.Current, c.MemoryAllocated())
 	}
 	want := c.Stats()
-	shards := c.table.Load().list
+	shards := c.shards.list()
 	for _, s := range shards {
 		s.mu.Lock()
 	}

@@ -83,23 +83,23 @@ func TestAges(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	search := func() (small, large int64) {
-		before := [2]int64{c.gcClock[placement.Small].Load(), c.gcClock[placement.Large].Load()}
+		before := [2]int64{c.shards.gcClock[placement.Small].Load(), c.shards.gcClock[placement.Large].Load()}
 		require.NoError(t, mustAlloc(t, c, 1000, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, mustAlloc(t, c, 3*mib, s).Free())
 		require.NoError(t, allocIn(t, ctx, c, 3*mib, s).Free())
-		return c.gcClock[placement.Small].Load() - before[placement.Small], c.gcClock[placement.Large].Load() - before[placement.Large]
+		return c.shards.gcClock[placement.Small].Load() - before[placement.Small], c.shards.gcClock[placement.Large].Load() - before[placement.Large]
 	}
 	check := func(wantSmall, wantLarge int64) {
 		t.Helper()
 		small, large := search()
 		require.Equal(t, []int64{wantSmall, wantLarge}, []int64{small, large})
 	}
-	require.Zero(t, c.slowWork.Load())
+	require.Zero(t, c.shards.slowWork.Load())
 	check(0, 0)
 	for range 2 {
 		require.NoError(t, c.SetMemoryFraction(0.5))
-		require.EqualValues(t, uint64(gcWork), c.slowWork.Load())
+		require.EqualValues(t, uint64(gcWork), c.shards.slowWork.Load())
 		check(1, 2)
 	}
 	side := dev.stream(2)
@@ -108,7 +108,7 @@ func TestAges(t *testing.T) {
 	require.NoError(t, errors.Join(b.RecordStream(side), b.Free()))
 	for range 2 {
 		require.NoError(t, c.SetMemoryFraction(1))
-		require.EqualValues(t, 1, c.slowWork.Load())
+		require.EqualValues(t, 1, c.shards.slowWork.Load())
 		check(0, 0) // also while frees are pending
 	}
 }
@@ -132,8 +132,8 @@ func TestClosedCacheServesNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	require.NoError(t, pool.Release())
 	require.ErrorIs(t, pool.EmptyCache(t.Context()), ErrClosed)
-	require.Empty(t, c.oomPools)
-	for _, s := range c.table.Load().list {
+	require.Empty(t, c.grower.oomPools)
+	for _, s := range c.shards.list() {
 		require.Zero(t, s.arena.Len())
 		require.Nil(t, s.arena.Find(&placement.Want{Bytes: 512}))
 	}
@@ -161,7 +161,7 @@ func TestRefusedRequests(t *testing.T) {
 	refused(t.Context(), 1, newScripted(1).stream(1), ErrInvalid)
 	refused(t.Context(), 1<<60, s, ErrOutOfMemory)
 	require.Equal(t, before, c.Stats())
-	require.Empty(t, c.table.Load().list)
+	require.Empty(t, c.shards.list())
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.ErrorIs(t, c.EmptyCache(none), ErrInvalid)
 	require.ErrorIs(t, c.EmptyCache(ended), context.Canceled)

@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
@@ -12,8 +11,81 @@ import (
 
 // The way of a free: endHandOut takes the block from the caller, with PyTorch's history's word free_requested. Without
 // recorded streams the chunk becomes free in the same breath (completeFree, free_completed). With some it is pending:
-// recordEvents records an event on each stream, pending.go keeps them, and the poll that sees the last one complete ends
-// the free (completePending). A block that is pending is still active in the statistics.
+// pendingFrees.record records an event on each stream, and the poll that sees the last one complete ends
+// the free (pendingFrees.complete). A block that is pending is still active in the statistics.
+
+// RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
+// is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
+// stream, a stream twice, or a closed stream does nothing. s may be a stream of another device that reaches this one's
+// memory ([device.Properties].Peers). Call it before Free; there is no un-record.
+func (b Block) RecordStream(s device.Stream) error {
+	if b.IsZero() {
+		return nil
+	}
+	if err := checkUser(b.handout.shard.cache.dev, "RecordStream", s); err != nil {
+		return err
+	}
+	if invariants.Enabled {
+		defer b.handout.shard.cache.verify()
+	}
+	// What is asked of a stream under the shard's lock, its ID and whether it is closed, waits for nothing.
+	id := s.ID()
+	owner := b.handout.shard
+	owner.mu.Lock()
+	defer owner.mu.Unlock()
+	if err := owner.checkLive(b); err != nil {
+		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
+	}
+	if id == b.stream || s.Closed() {
+		return nil
+	}
+	// A block is used by a handful of streams: a walk is quicker than a set.
+	for _, u := range b.handout.uses {
+		if u.ID() == id {
+			return nil
+		}
+	}
+	b.handout.uses = append(b.handout.uses, s)
+	return nil
+}
+
+// Free gives the block back. For the host it is free at once; its memory is handed out again to its own
+// stream at once, and after RecordStream when every recorded stream is past the work queued before Free.
+// A second Free is an error.
+//
+// Free waits only where recording an event does: when a recorded stream's queue is full, or it is being closed.
+// With NoCaching it waits for the recorded streams and for the driver, and beside a [HistoryStream] for a reader that is behind.
+func (b Block) Free() error { return b.FreeContext(context.Background()) }
+
+// FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
+// block is freed all the same.
+func (b Block) FreeContext(ctx context.Context) error {
+	if b.IsZero() {
+		return nil
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	c := b.handout.shard.cache
+	var was freeRecord
+	if c.config.Observer == nil {
+		err := b.free(ctx, &was)
+		was.history.leave()
+		return err
+	}
+	_, op := c.reporter.start(ctx, OpFree)
+	err := b.free(ctx, &was)
+	was.history.leave()
+	if op == nil {
+		return err
+	}
+	info := OpInfo{Op: OpFree, Stream: b.stream, Serial: b.serial, Bytes: b.size, Err: err}
+	if was.sequence > 0 {
+		info.Shard, info.Seq, info.Requested, info.Pool, info.Label = was.shard, was.sequence, was.requested, was.kind.String(), was.label.value()
+	}
+	c.reporter.end(op, info)
+	return err
+}
 
 // freeRecord is what a free leaves for the observer.
 type freeRecord struct {
@@ -25,35 +97,36 @@ type freeRecord struct {
 	history         *HistoryStream // that the free told of its beginning
 }
 
-// freeBlock ends b's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
+// free ends the block's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
 // the wait for the reader of a streamed history, and nothing else. No lock is held.
-func (c *Cache) freeBlock(ctx context.Context, b Block, was *freeRecord) error {
+func (b Block) free(ctx context.Context, was *freeRecord) error {
+	s := b.handout.shard
+	c := s.cache
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	if h := c.history.Load(); h != nil {
+	if h := c.shards.history.Load(); h != nil {
 		was.stack = h.stack(StacksAll)
 		_ = h.stream.admit(ctx, 0)
 		h.stream.begin()
 		was.history = h.stream
 	}
 	if c.config.NoCaching {
-		return c.freeUncached(b, was)
+		return c.grower.freeUncached(b, was)
 	}
-	s := b.handout.shard
 	s.mu.Lock()
 	uses, fits, err := s.endHandOut(b, was, false)
 	s.mu.Unlock()
 	if !fits {
-		c.lockAll()
+		c.shards.lockAll()
 		uses, _, err = s.endHandOut(b, was, true)
-		c.unlockAll()
+		c.shards.unlockAll()
 	}
 	if err != nil {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
-	if len(uses) > 0 || c.poisons() {
-		return c.recordEvents(b.handout, uses)
+	if len(uses) > 0 || c.shards.poisons() {
+		return c.pending.record(b.handout, uses)
 	}
 	return nil
 }
@@ -69,14 +142,14 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	m := b.chunk
 	kind := m.Kind()
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
-	if m.Size() >= s.cache.rules.MaxSplit {
+	if m.Size() >= s.shards.rules.MaxSplit {
 		d[gaugeOversizeBlocks] = -1
 	}
 	fits = true
 	others := false
 	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
 	// and not under a lock.
-	waits := len(h.uses) > 0 || s.cache.poisons()
+	waits := len(h.uses) > 0 || s.shards.poisons()
 	if !waits {
 		freeDelta(m, &d)
 		if fits = s.fits(kind, &d); !fits && !allLocked {
@@ -97,10 +170,10 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	}
 	s.completeFree(h)
 	if !fits {
-		s.cache.raisePeaks(s, kind, &d)
+		s.shards.ledger.raisePeaks(s, kind, &d)
 	}
 	if others {
-		s.cache.unlockOthers(s)
+		s.shards.unlockOthers(s)
 	}
 	return nil, true, nil
 }
@@ -110,138 +183,18 @@ func (s *shard) makePending(h *handout) {
 	s.noteFree(h)
 	h.stack, h.lastSerial, h.serial, h.pending = nil, h.serial, 0, true
 	if h.scope != nil {
-		h.discharge(s.cache)
+		h.discharge()
 	}
 }
 
-// recordEvents records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
-func (c *Cache) recordEvents(h *handout, uses []device.Stream) error {
-	var errs []error
-	for _, stream := range uses {
-		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
-		e, err := c.recordEvent(stream)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if err := c.pending.push(c, stream, e, h); err != nil {
-			errs = append(errs, err)
+// checkUser is checkStream of a stream whose work may use the device's memory.
+func checkUser(dev device.Device, op string, s device.Stream) error {
+	// Devices of one backend that reach each other's memory may use each other's blocks.
+	if s != nil && s.Device() != dev {
+		mine, other := dev.Properties(), s.Device().Properties()
+		if mine.Peers && other.Peers && mine.Backend == other.Backend {
+			return nil
 		}
 	}
-	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
-	// alive.
-	clear(uses)
-	h.uses = uses[:0]
-	if c.pending.recordingDone(h) {
-		c.completePending(h, true)
-	}
-	return errors.Join(errs...)
-}
-
-// recordEvent records an event on s. It returns nil when s has completed its work already: it is closed, or was waited for
-// because no event could be had.
-func (c *Cache) recordEvent(s device.Stream) (device.Event, error) {
-	var e device.Event
-	var err error
-	foreign := c.foreign(s)
-	if foreign == nil {
-		e, err = c.pending.events.Get()
-	} else {
-		e, err = s.Device().NewEvent(device.EventOptions{})
-	}
-	if err != nil {
-		return nil, c.synchronize(s)
-	}
-	if err := s.Record(e); err == nil {
-		return e, nil
-	}
-	_ = c.pending.putEvent(e, foreign)
-	if s.Closed() {
-		return nil, nil
-	}
-	return nil, c.synchronize(s)
-}
-
-// foreign is s if it is another device's, or nil.
-func (c *Cache) foreign(s device.Stream) device.Stream {
-	if s.Device() != c.dev {
-		return s
-	}
-	return nil
-}
-
-// synchronize waits for everything queued on s. A stream that is being closed refuses to be waited for while its work
-// goes on; but every Close waits for that, whichever is first.
-func (c *Cache) synchronize(s device.Stream) error {
-	err := s.Synchronize(context.Background())
-	if errors.Is(err, device.ErrClosed) {
-		err = s.Close()
-	}
-	if err != nil && !s.Closed() {
-		return fmt.Errorf("memcache: Free: waiting for stream %d: %w", s.ID(), err)
-	}
-	return nil
-}
-
-// completePending ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;
-// nobody else has the block.
-func (c *Cache) completePending(h *handout, inFree bool) {
-	if c.poisons() {
-		c.poison(h)
-	}
-	s := h.shard
-	s.mu.Lock()
-	ok := s.tryCompleteFree(h, inFree, false)
-	s.mu.Unlock()
-	if !ok {
-		c.lockAll()
-		s.tryCompleteFree(h, inFree, true)
-		c.unlockAll()
-	}
-}
-
-// tryCompleteFree is completeFree with its delta, for a pending block. Unless all shards are locked it does nothing if a
-// quota is in the way, and says so. s.mu is held.
-func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
-	if s.cache.closed {
-		return true
-	}
-	// Between the free and now the neighbours may have changed: the delta is that of this moment.
-	var d delta
-	freeDelta(h.chunk, &d)
-	kind := h.chunk.Kind()
-	fits, others := s.fits(kind, &d), false
-	if !fits && !allLocked {
-		if fits, others = s.makeRoom(kind, &d); !fits && !others {
-			return false
-		}
-	}
-	s.apply(kind, &d)
-	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, inFree)
-	s.completeFree(h)
-	if !fits {
-		s.cache.raisePeaks(s, kind, &d)
-	}
-	if others {
-		s.cache.unlockOthers(s)
-	}
-	return true
-}
-
-// freeDelta adds to d what completeFree changes. The lock of the chunk's shard is held.
-func freeDelta(m *placement.Chunk, d *delta) {
-	d[gaugeActiveBlocks]--
-	d[gaugeActiveBytes] -= m.Size()
-	d[gaugeRequestedBytes] -= m.Requested
-	inactive := m.Freed()
-	d[gaugeInactiveSplitBlocks] += inactive.Blocks
-	d[gaugeInactiveSplitBytes] += inactive.Bytes
-}
-
-// completeFree makes a pending block's memory available. s.mu is held, and the delta was applied.
-func (s *shard) completeFree(h *handout) {
-	m := h.chunk
-	m.Tag = h.label
-	s.merges += s.arena.Free(m, s.now(m.Kind()))
-	s.recycle(h)
+	return checkStream(dev, op, s)
 }

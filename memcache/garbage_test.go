@@ -47,7 +47,7 @@ func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
 		blocks = append(blocks, mustAlloc(t, c, size*mib, s))
 	}
 	freeAll(t, blocks)
-	c.setLimit(c.MemoryReserved())
+	c.ledger.setLimit(c.MemoryReserved())
 	got := mustAlloc(t, c, request*mib, s)
 	require.Zero(t, c.Stats().NumSyncAllStreams, "no flush")
 	for i, b := range blocks {
@@ -114,7 +114,7 @@ func TestOversizeReleaseFallsShort(t *testing.T) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
 	s := dev.stream(1)
 	freeAll(t, []Block{mustAlloc(t, c, 12*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 24*mib, s)})
-	c.setLimit(c.MemoryReserved())
+	c.ledger.setLimit(c.MemoryReserved())
 	dev.calls = nil
 	mustAlloc(t, c, 50*mib, s)
 	st := c.Stats()
@@ -159,15 +159,15 @@ func TestCollectionIsArmed(t *testing.T) {
 		armed    int64
 	}{{0.5, 1}, {0.6, 1}, {1, 0}, {1, 0}, {0, 1}, {0.9, 1}, {1, 0}} {
 		require.NoError(t, c.SetMemoryFraction(f.fraction))
-		require.Equal(t, 1+f.armed*gcWork, c.slowWork.Load(), "%v", f.fraction)
+		require.Equal(t, 1+f.armed*gcWork, c.shards.slowWork.Load(), "%v", f.fraction)
 		if f.fraction > 0 {
-			before := c.gcClock[placement.Small].Load()
+			before := c.shards.gcClock[placement.Small].Load()
 			require.NoError(t, mustAlloc(t, c, 512, s).Free())
-			require.Equal(t, f.armed, c.gcClock[placement.Small].Load()-before)
+			require.Equal(t, f.armed, c.shards.gcClock[placement.Small].Load()-before)
 		}
 	}
 	without, _ := newCache(t, Config{MemoryLimit: 100 * mib})
-	require.Zero(t, without.slowWork.Load())
+	require.Zero(t, without.shards.slowWork.Load())
 	with, _ := newCache(t, Config{MemoryLimit: 100 * mib, GarbageCollectionThreshold: 0.5})
-	require.EqualValues(t, uint64(gcWork), with.slowWork.Load())
+	require.EqualValues(t, uint64(gcWork), with.shards.slowWork.Load())
 }

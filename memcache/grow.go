@@ -2,11 +2,8 @@ package memcache
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
@@ -17,77 +14,49 @@ import (
 
 // grow asks the driver for a segment, or an expandable segment for more, and serves the request from it (alloc_block).
 // retry says that a flush went before. The growth lock is held.
-func (c *Cache) grow(ctx context.Context, r *request, retry bool) error {
+func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
-	c.mu.Lock()
+	g.shards.mu.Lock()
 	if retry {
-		c.stats.NumAllocRetries++
+		g.ledger.stats.NumAllocRetries++
 	}
 	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
-	limited := c.limit < bytes || c.stats.ReservedBytes.All.Current > c.limit-bytes
-	c.mu.Unlock()
+	limited := g.ledger.limit < bytes || g.ledger.stats.ReservedBytes.All.Current > g.ledger.limit-bytes
+	g.shards.mu.Unlock()
 	if limited {
-		return c.outOfMemory(r, nil)
+		return g.outOfMemory(r, nil)
 	}
-	if c.config.ExpandableSegments {
-		return c.expand(ctx, r)
+	if g.config.ExpandableSegments {
+		return g.expand(ctx, r)
 	}
-	p, err := c.driverAlloc(ctx, bytes, r)
+	p, err := g.driverAlloc(ctx, bytes, r)
 	if err != nil {
-		return c.growError(r, err)
+		return g.growError(r, err)
 	}
-	if err := c.driverRanges.add(p, bytes); err != nil {
-		return c.growError(r, err)
+	if err := g.driverRanges.add(p, bytes); err != nil {
+		return g.growError(r, err)
 	}
 	// A new segment changes the cache's statistics and perhaps a peak, and is handed out in the same moment: nobody sees
 	// it reserved and not in use.
-	c.lockAll()
-	defer c.unlockAll()
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	s := r.shard
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
-	c.stats.Segment.add(r.Kind, 1)
-	c.stats.NumDeviceAlloc++
-	if bytes >= c.rules.MaxSplit {
-		c.stats.OversizeSegments.add(1)
+	g.ledger.stats.Segment.add(r.Kind, 1)
+	g.ledger.stats.NumDeviceAlloc++
+	if bytes >= g.shards.rules.MaxSplit {
+		g.ledger.stats.OversizeSegments.add(1)
 	}
-	c.countReserved(r.Kind, bytes)
-	c.recordSegment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
+	g.ledger.countReserved(r.Kind, bytes)
+	g.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	s.allocFresh(m, r)
 	return nil
 }
 
-// allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
-// before. All shards are locked.
-func (s *shard) allocFresh(m *placement.Chunk, r *request) {
-	s.misses++
-	fit := s.arena.Fit(m, &r.Want)
-	var d delta
-	s.handOutDelta(r, &fit, &d)
-	s.handOut(m, r, &fit, &d)
-	s.cache.raisePeaks(s, r.Kind, &d)
-}
-
-// countReserved counts memory from the driver. c.mu is held.
-func (c *Cache) countReserved(k placement.Kind, bytes int64) {
-	c.stats.ReservedBytes.add(k, bytes)
-	for _, scope := range c.openScopes {
-		scope.window.Reserved.Peak = max(scope.window.Reserved.Peak, c.stats.ReservedBytes.All.Current)
-	}
-}
-
-// growError is what the request is told when the driver, or its figures, failed it.
-func (c *Cache) growError(r *request, err error) error {
-	if errors.Is(err, device.ErrOutOfMemory) {
-		c.mark(ActionRefused, r.shard.id, r.segmentBytes)
-		return c.outOfMemory(r, err)
-	}
-	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
-}
-
 // driverAlloc calls the driver, beside the observer. Only the growth lock is held.
-func (c *Cache) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
-	_, op := c.start(ctx, OpDriverAlloc)
-	p, err := c.dev.Alloc(bytes)
-	c.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
+func (g *grower) driverAlloc(ctx context.Context, bytes int64, r *request) (device.Ptr, error) {
+	_, op := g.reporter.start(ctx, OpDriverAlloc)
+	p, err := g.dev.Alloc(bytes)
+	g.reporter.end(op, OpInfo{Op: OpDriverAlloc, Stream: r.shard.id, Bytes: bytes, Pool: r.Kind.String(), Err: err})
 	return p, err
 }

@@ -90,11 +90,27 @@ func (s *shard) checkLive(b Block) error {
 	if s.retired { // and not locked by Close
 		return ErrFreed
 	}
-	if s.cache.closed {
+	if s.shards.closed {
 		return ErrClosed
 	}
 	if b.handout.serial != b.serial {
 		return ErrFreed
 	}
 	return nil
+}
+
+func (h *handout) note() freedBlock {
+	return freedBlock{label: h.label, stack: h.stack, serial: h.serial, size: h.chunk.Size(), requested: h.chunk.Requested}
+}
+
+// noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.
+func (s *shard) noteFree(h *handout) {
+	if h.born <= s.peak.before {
+		s.peak.freed = append(s.peak.freed, h.note())
+	}
+	for i := range s.scopes {
+		if l := &s.scopes[i].peak; h.born <= l.before {
+			l.freed = append(l.freed, h.note())
+		}
+	}
 }

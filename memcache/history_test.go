@@ -146,11 +146,11 @@ func TestSnapshotCopiesTheHistoryUnlocked(t *testing.T) {
 		require.NoError(t, mustAlloc(t, c, 512, s).Free())
 	}
 	last := mustAlloc(t, c, 512, s)
-	ring, pieces := c.historyRing(), 0
+	ring, pieces := c.shards.history.ring(), 0
 	ring.between = func() {
 		pieces++
-		require.True(t, c.mu.TryLock(), "no lock is held")
-		c.mu.Unlock()
+		require.True(t, c.shards.mu.TryLock(), "no lock is held")
+		c.shards.mu.Unlock()
 		if pieces == 2 {
 			for range copyPiece { // 3 * copyPiece events: more than was copied
 				require.NoError(t, mustAlloc(t, c, 512, s).Free())

@@ -22,7 +22,7 @@ import (
 
 // HistoryStream is everything that a cache does, without loss, from one moment to another, for one reader.
 type HistoryStream struct {
-	cache       *Cache
+	ledger      *ledger
 	stacks      atomic.Uint32 // Stacks
 	sites       callSites
 	first, last HistoryState
@@ -53,54 +53,6 @@ type HistoryState struct {
 	Stats    Stats
 	Limit    int64             // of the bytes reserved; -1: none
 	Segments []SegmentSnapshot // by address
-}
-
-// StreamHistory starts a stream of everything that the cache does from here on, with call stacks as o.Stacks says; o.Entries
-// is not used. It waits for a request that is in the driver. The caller reads it with Next, on any goroutine that uses the cache for nothing else meanwhile, and ends it
-// with Close; Close of the cache ends it too. A cache has one stream at a time, beside the ring of RecordHistory. It costs
-// some 100 ns an event, and whatever makes events waits while its reader is more than some 30,000 events behind: requests
-// and frees, unless their contexts end, new labels, resets and new limits.
-func (c *Cache) StreamHistory(o HistoryOptions) (*HistoryStream, error) {
-	if o.Stacks > StacksAll {
-		return nil, fmt.Errorf("memcache: StreamHistory with stacks %d: %w: it is one of StacksNone to StacksAll", o.Stacks, ErrInvalid)
-	}
-	s := &HistoryStream{cache: c, filling: make([]HistoryEntry, 0, historyPiece), ready: make(chan struct{}, 1)}
-	s.stacks.Store(uint32(o.Stacks))
-	// A request that is in the driver has had its miss: what it still does would stand there without it.
-	if err := c.lockGrowth(context.Background()); err != nil {
-		return nil, err
-	}
-	defer c.unlockGrowth()
-	c.lockAll()
-	defer c.unlockAll()
-	switch {
-	case c.closed:
-		return nil, fmt.Errorf("memcache: StreamHistory: %w", ErrClosed)
-	case c.historyStream() != nil:
-		return nil, fmt.Errorf("memcache: StreamHistory: %w: the history has a stream already; close that first", ErrInvalid)
-	}
-	s.first = c.historyState()
-	c.setHistory(c.historyRing(), s)
-	return s, nil
-}
-
-func (c *Cache) historyStream() *HistoryStream {
-	if h := c.history.Load(); h != nil {
-		return h.stream
-	}
-	return nil
-}
-
-func (c *Cache) historyRing() *historyRing {
-	if h := c.history.Load(); h != nil {
-		return h.ring
-	}
-	return nil
-}
-
-// historyState is the state of this moment. All shards are locked.
-func (c *Cache) historyState() HistoryState {
-	return HistoryState{Time: time.Now(), Stats: c.sumStats(), Limit: c.limitBytes(), Segments: c.copySegments()}
 }
 
 // Start is what the cache held when the stream began.
@@ -150,28 +102,6 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 func (s *HistoryStream) Note(number uint64) {
 	_ = s.admit(context.Background(), 0)
 	s.add(&HistoryEntry{Action: ActionNote, Serial: number, Time: time.Now()})
-}
-
-// Close ends the stream: Next returns what has happened up to here, and then io.EOF. It is idempotent, and may be called
-// from any goroutine. It frees requests that wait for the reader.
-func (s *HistoryStream) Close() {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
-	s.end()
-}
-
-// end ends the stream. All shards are locked.
-func (s *HistoryStream) end() {
-	if s.cache.historyStream() != s {
-		return
-	}
-	s.last = s.cache.historyState()
-	s.cache.setHistory(s.cache.historyRing(), nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	s.release()
-	s.wake()
 }
 
 // add enters an event. What comes after the end, from a call that holds no lock, is left out.

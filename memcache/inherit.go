@@ -1,6 +1,10 @@
 package memcache
 
-import "math"
+import (
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
 
 // What a closed stream leaves. Its free chunks could never be used again, since chunks are reused on their own stream
 // alone, and its shard would stay in every loop over shards: a program that makes a stream for each request would grow
@@ -9,17 +13,13 @@ import "math"
 // a stream that is closed has run everything that was queued on it. The search for closed streams is part of the slow
 // path, right before the driver would be called, and costs hits nothing.
 
-// orphanStream is the ID of the shard that keeps, with Exact, what closed streams leave. No stream has this ID: nothing is
-// served from there, as in PyTorch, but a flush returns it.
-const orphanStream = math.MaxUint64
-
 // inheritSegments moves the free segments of closed streams to the shard of the request's stream or, with Exact, to the
 // shard of orphans, and retires the shards of closed streams that have no segment any more. Each segment stays in its
 // pool. The growth lock is held: under it alone shards are retired.
-func (c *Cache) inheritSegments(r *request) {
+func (g *grower) inheritSegments(r *request) {
 	// Usually no stream was closed: that is seen without locking the shards.
 	var closed *shard
-	for _, s := range c.table.Load().list {
+	for _, s := range g.shards.list() {
 		if s != r.shard && s.id != orphanStream && s.stream.Closed() {
 			closed = s
 		}
@@ -28,25 +28,56 @@ func (c *Cache) inheritSegments(r *request) {
 		return
 	}
 	into := r.shard
-	if c.config.Exact {
-		into = c.shardWith(orphanStream, closed.stream)
+	if g.config.Exact {
+		into = g.shards.with(orphanStream, closed.stream)
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	if c.closed {
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	if g.shards.closed {
 		return // the shards stay, to tell callers so
 	}
-	for _, s := range c.table.Load().list {
+	for _, s := range g.shards.list() {
 		if s == r.shard || s == into || !s.stream.Closed() {
 			continue
 		}
 		if !s.closedMarked {
 			s.closedMarked = true
-			c.mark(ActionStreamClosed, s.id, 0)
+			g.shards.history.mark(ActionStreamClosed, s.id, 0)
 		}
 		s.arena.MoveFree(&into.arena)
 		if s.arena.Len() == 0 {
-			c.retireShard(s, r.shard)
+			g.shards.retire(s, r.shard)
 		}
 	}
+}
+
+// retire drops the shard of a closed stream, which has no segments any more, from the table. Its sums and
+// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
+func (all *shards) retire(s, into *shard) {
+	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
+	for row := range s.quota {
+		for g := range gauges {
+			into.quota[row][g] += s.quota[row][g]
+		}
+	}
+	for k := range s.increases {
+		for g := range gauges {
+			into.increases[k][g] += s.increases[k][g]
+		}
+	}
+	into.shardCounts.add(s.shardCounts)
+	into.peak.freed = append(into.peak.freed, s.peak.freed...)
+	for i, q := range s.scopes {
+		into.scopes[i].allocated += q.allocated
+		into.scopes[i].requested += q.requested
+		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
+	}
+	all.ledger.claimed.CompareAndSwap(s, nil)
+	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
+	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
+	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
+	s.retired = true
+	old := all.list()
+	all.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))
+	s.mu.Unlock() // unlockAll will not find it
 }

@@ -3,7 +3,6 @@ package memcache
 import (
 	"fmt"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
@@ -14,38 +13,8 @@ import (
 // checked after every one.
 const blocksPerOperation = 64
 
-// verify panics if the cache's structures are inconsistent. It is called after every operation.
-func (c *Cache) verify() {
-	// A large cache is looked at more rarely, so that a check costs an operation the same on average.
-	if c.unverified.Add(-1) > 0 {
-		return
-	}
-	blocks, err := c.checkBlocks()
-	if err != nil {
-		panic(fmt.Sprintf("memcache: an invariant is broken: %v", err))
-	}
-	c.unverified.Store(blocks / blocksPerOperation)
-}
-
 // poison is what the bytes of a freed block are set to.
 const poison = 0xDB
-
-// poisons reports whether freed blocks are filled with poison: where a mistake shows.
-func (c *Cache) poisons() bool {
-	if !invariants.Enabled {
-		return false
-	}
-	// Where the host can read freed memory a test sees the poison, and the race detector the write.
-	_, visible := c.dev.(device.HostVisible)
-	return visible
-}
-
-// poison fills a freed block, which nobody has, in the order of its stream: what still uses it there finds
-// the poison, and what uses it elsewhere without an event is a data race. A failed or closed stream runs
-// nothing any more.
-func (c *Cache) poison(h *handout) {
-	_ = h.shard.stream.Memset(h.chunk.Ptr(), poison, h.chunk.Size())
-}
 
 // notNegative panics if a counter fell below zero.
 func notNegative(name string, n int64) {

@@ -1,9 +1,7 @@
 package memcache
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -55,89 +53,6 @@ func (c Category) String() string {
 	return "unknown"
 }
 
-// WithModule returns a context whose allocations belong to a part, by its name, of the module that ctx names.
-func WithModule(ctx context.Context, name string) context.Context {
-	return relabel(ctx, func(l *Label) {
-		if l.Module != "" && name != "" {
-			l.Module += "."
-		}
-		l.Module += name
-	})
-}
-
-// WithCategory returns a context whose allocations are of a category.
-func WithCategory(ctx context.Context, c Category) context.Context {
-	return relabel(ctx, func(l *Label) { l.Category = c })
-}
-
-// WithStep returns a context whose allocations belong to a training step; 0: to none.
-func WithStep(ctx context.Context, step int64) context.Context {
-	return relabel(ctx, func(l *Label) { l.Step = step })
-}
-
-// WithTag returns a context whose allocations have a pair of the program's own, in place of an earlier one with the same
-// key. Line ends in key and value, and each "=" in the key, become spaces.
-func WithTag(ctx context.Context, key, value string) context.Context {
-	key = tagKey(key)
-	value = strings.ReplaceAll(value, "\n", " ")
-	return relabel(ctx, func(l *Label) {
-		var tags []string
-		if l.Tags != "" {
-			tags = strings.Split(l.Tags, "\n")
-		}
-		tags = slices.DeleteFunc(tags, func(t string) bool { return strings.HasPrefix(t, key) })
-		tags = append(tags, key+value)
-		slices.Sort(tags)
-		l.Tags = strings.Join(tags, "\n")
-	})
-}
-
-// WithLabel returns a context whose allocations have the label l, whatever label ctx has.
-func WithLabel(ctx context.Context, l Label) context.Context {
-	return relabel(ctx, func(own *Label) { *own = l })
-}
-
-// SetLabel changes what a block is for, from now on: who allocates a parameter does not know yet where in the model it will
-// be. Profiles and snapshots show the new label, those of a peak that is past too; the history has what was said when. A
-// block that was freed is an error that wraps [ErrFreed]. It does nothing on the zero Block.
-func (b Block) SetLabel(l Label) error {
-	if b.IsZero() {
-		return nil
-	}
-	c := b.handout.shard.cache
-	_ = c.historyStream().admit(context.Background(), 0)
-	_, op := c.start(context.Background(), OpRelabel)
-	err := b.setLabel(&l)
-	c.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})
-	return err
-}
-
-func (b Block) setLabel(l *Label) error {
-	owner := b.handout.shard
-	owner.mu.Lock()
-	defer owner.mu.Unlock()
-	if err := owner.checkLive(b); err != nil {
-		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
-	}
-	b.handout.label = l
-	owner.recordBlock(ActionRelabel, b.handout, b.serial, false)
-	return nil
-}
-
-// Label is what the block is for; the zero Label after it was freed.
-func (b Block) Label() Label {
-	if b.IsZero() {
-		return Label{}
-	}
-	owner := b.handout.shard
-	owner.mu.Lock()
-	defer owner.mu.Unlock()
-	if owner.checkLive(b) != nil {
-		return Label{}
-	}
-	return b.handout.label.value()
-}
-
 // tagKey is how a key stands in front of its value.
 func tagKey(key string) string { return strings.NewReplacer("\n", " ", "=", " ").Replace(key) + "=" }
 
@@ -150,18 +65,6 @@ func (l Label) Tag(key string) string {
 		}
 	}
 	return ""
-}
-
-// LabelOf is the label that ctx gives to allocations.
-func LabelOf(ctx context.Context) Label { return ctxStateOf(ctx).label.value() }
-
-// relabel returns a context with a label of its own. The labels of contexts are never changed: blocks point at them.
-func relabel(ctx context.Context, change func(*Label)) context.Context {
-	return carry(ctx, func(c *carrier) {
-		c.label = c.state.label.value()
-		change(&c.label)
-		c.state.label = &c.label
-	})
 }
 
 // value is the label, or that of allocations without one.

@@ -54,7 +54,7 @@ func TestManyStreams(t *testing.T) {
 			require.Equal(t, reserved, c.MemoryReserved())
 			require.LessOrEqual(t, reserved, int64(100*mib))
 			require.Less(t, heap()-held, int64(256<<10))
-			require.LessOrEqual(t, len(c.table.Load().list), 4)
+			require.LessOrEqual(t, len(c.shards.list()), 4)
 			require.LessOrEqual(t, len(dev.reserved), 6)
 			require.EqualValues(t, 2*n, c.Stats().Allocation.All.Allocated)
 			require.NoError(t, c.check())

@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -12,26 +13,25 @@ import (
 
 // allocMiss serves a request that found no free chunk. As long as it runs out of memory and a reclaimer frees something it
 // tries again. No lock is held, so that a reclaimer may use the cache.
-func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request) error {
+func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request) error {
 	var p pressure
 	for {
-		err := c.allocGrowing(ctx, stream, r)
+		err := g.allocGrowing(ctx, stream, r)
 		if err == nil {
 			return nil
 		}
 		if !errors.Is(err, ErrOutOfMemory) {
 			if r.growing { // else it has changed nothing
-				c.mark(ActionFailed, r.shard.id, r.Bytes)
+				g.shards.history.mark(ActionFailed, r.shard.id, r.Bytes)
 			}
 			return err
 		}
-		if !c.reclaim(ctx, r.segmentBytes, &p) {
-			c.mu.Lock()
-			c.stats.NumOOMs++
-			c.baseCounts.misses++
-			c.recordOOM(r, err)
-			c.mu.Unlock()
-			c.nameHolders(err)
+		if !g.reclaimers.ask(ctx, r.segmentBytes, g.dev.Properties().TotalMemory, &p) {
+			g.shards.mu.Lock()
+			g.ledger.stats.NumOOMs++
+			g.shards.history.oom(r, err)
+			g.shards.mu.Unlock()
+			g.ledger.nameHolders(err)
 			return err
 		}
 	}
@@ -39,57 +39,100 @@ func (c *Cache) allocMiss(ctx context.Context, stream device.Stream, r *request)
 
 // allocGrowing searches once more, since another request may have grown the cache meanwhile, asks the driver, flushes, and
 // asks again. It holds the growth lock throughout: two requests never flush what the other one is about to use.
-func (c *Cache) allocGrowing(ctx context.Context, stream device.Stream, r *request) error {
-	if err := c.lockGrowth(ctx); err != nil {
+func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *request) error {
+	if err := g.lock(ctx); err != nil {
 		return err
 	}
-	defer c.unlockGrowth()
+	defer g.unlock()
 	r.growing = true
-	r.shard = c.shardOf(stream) // shards are retired under the growth lock only: this one stays until the end
-	c.inheritSegments(r)
-	if c.config.NoCaching {
-		return c.growUncached(ctx, r)
+	r.shard = g.shards.of(stream) // shards are retired under the growth lock only: this one stays until the end
+	g.inheritSegments(r)
+	if g.config.NoCaching {
+		return g.growUncached(ctx, r)
 	}
-	if served, err := c.searchShard(r); served || err != nil {
+	if served, err := r.search(); served || err != nil {
 		return err
 	}
 	// What was idle for long goes back first, so that the limit is not reached.
-	if err := c.collectGarbage(ctx); err != nil {
+	if err := g.collectGarbage(ctx); err != nil {
 		return err
 	}
-	if err := c.remap(ctx, r); err != nil {
+	if err := g.remap(ctx, r); err != nil {
 		return err
 	}
-	err := c.grow(ctx, r, false)
+	err := g.grow(ctx, r, false)
 	if !errors.Is(err, ErrOutOfMemory) {
 		return err
 	}
 	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
-	if c.allocFromLendingPool(r) {
+	if g.allocFromLendingPool(r) {
 		return nil
 	}
-	released, err := c.releaseOversize(ctx, r)
+	released, err := g.releaseOversize(ctx, r)
 	if err != nil {
 		return err
 	}
 	if released {
-		if err = c.grow(ctx, r, false); !errors.Is(err, ErrOutOfMemory) {
+		if err = g.grow(ctx, r, false); !errors.Is(err, ErrOutOfMemory) {
 			return err
 		}
 	}
 	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
-	if err := c.flush(ctx, nil); err != nil {
+	if err := g.flush(ctx, nil); err != nil {
 		return err
 	}
 	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.
 	// PyTorch does not look again.
-	if !c.config.Exact {
-		if served, err := c.searchShard(r); served || err != nil {
+	if !g.config.Exact {
+		if served, err := r.search(); served || err != nil {
 			return err
 		}
-		if c.allocFromLendingPool(r) {
+		if g.allocFromLendingPool(r) {
 			return nil
 		}
 	}
-	return c.grow(ctx, r, true)
+	return g.grow(ctx, r, true)
+}
+
+// allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM, in the order in which they
+// were made, if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
+// lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
+// that the search cannot be refused for a quota and no pool is released under it.
+func (g *grower) allocFromLendingPool(r *request) bool {
+	if r.Pool != nil || g.config.Exact && g.config.ExpandableSegments {
+		return false
+	}
+	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	for _, p := range g.oomPools {
+		r.Pool = p
+		if served, _ := r.shard.allocCached(r, true); served {
+			return true
+		}
+	}
+	r.Pool = nil
+	return false
+}
+
+// mostHolders is how many an error names.
+const mostHolders = 3
+
+// nameHolders adds those who hold the most to the error of a request that fails for good. Most errors of a cache that is
+// full are not told: after a flush or a reclaimer the request is served. No lock is held.
+func (l *ledger) nameHolders(err error) {
+	var oom *OutOfMemoryError
+	if errors.As(err, &oom) {
+		oom.Holders = l.holders()
+	}
+}
+
+// holders are those who hold the most; nil if nothing has a label.
+func (l *ledger) holders() []Share {
+	p := l.profile()
+	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
+		return nil
+	}
+	shares := p.Sum(func(h Holding) string { return Label{Module: h.Module, Category: h.Category}.String() })
+	return shares[:min(len(shares), mostHolders)]
 }

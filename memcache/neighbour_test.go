@@ -13,24 +13,24 @@ import (
 	"github.com/cistern-ml/cistern/internal/invariants"
 )
 
-// between runs f with c.mu locked after another goroutine, which waits for it from about a millisecond after the call on,
+// between runs f with c.shards.mu locked after another goroutine, which waits for it from about a millisecond after the call on,
 // has had it once, and before it can have it again: a mutex that somebody has waited for longer than a millisecond passes
 // on from one to the next in the order in which they came.
 func between(c *Cache, f func()) {
-	c.mu.Lock()
+	c.shards.mu.Lock()
 	time.Sleep(3 * time.Millisecond)
 	var next sync.WaitGroup
 	next.Go(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.shards.mu.Lock()
+		defer c.shards.mu.Unlock()
 		time.Sleep(time.Millisecond) // the other one goes on to where it locks again
 		f()
 	})
 	time.Sleep(2 * time.Millisecond)
-	c.mu.Unlock() // wakes the other one,
-	c.mu.Lock()   // who finds it locked, and has waited long enough
+	c.shards.mu.Unlock() // wakes the other one,
+	c.shards.mu.Lock()   // who finds it locked, and has waited long enough
 	time.Sleep(time.Millisecond)
-	c.mu.Unlock()
+	c.shards.mu.Unlock()
 	next.Wait()
 }
 
@@ -75,9 +75,9 @@ func TestFreeWhileASegmentExpandsConcurrentSafe(t *testing.T) {
 
 // pieces are the free and the unmapped pieces of the only expandable segment of the large pool, by offset.
 func pieces(c *Cache) (free, unmapped [][2]int64) {
-	c.lockAll()
-	defer c.unlockAll()
-	for _, s := range c.table.Load().list {
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
+	for _, s := range c.shards.list() {
 		for seg := range s.arena.Segments() {
 			for m := seg.First(); m != nil; m = m.Next() {
 				from := int64(m.Ptr()-seg.Ptr()) / mib

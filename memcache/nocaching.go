@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/cistern-ml/cistern/device"
 )
 
 // With Config.NoCaching each block is a segment of its own, whose one chunk is never free. Every Alloc and Free calls the
@@ -13,32 +11,26 @@ import (
 // Close waits for those that are under way. It is for finding mistakes, so it shares the cache's books and checks but none
 // of its shortcuts: the driver's own tools see each block come and go.
 
-// allocUncached serves a request from the driver.
-func (c *Cache) allocUncached(ctx context.Context, stream device.Stream, r *request) error {
-	r.Bytes, r.segmentBytes = r.Requested, r.Requested
-	return c.allocMiss(ctx, stream, r)
-}
-
 // growUncached asks the driver once: there is nothing to flush, and no free memory to search. The growth lock is held, so
 // that what is checked here stays true.
-func (c *Cache) growUncached(ctx context.Context, r *request) error {
+func (g *grower) growUncached(ctx context.Context, r *request) error {
 	r.shard.mu.Lock()
-	r.refused = r.shard.refusal(r)
+	r.refused = r.refusal()
 	r.shard.mu.Unlock()
 	if r.refused != nil {
 		return r.refused
 	}
-	return c.grow(ctx, r, false)
+	return g.grow(ctx, r, false)
 }
 
 // freeUncached ends b's hand-out, waits for the recorded streams, and returns the memory to the driver. If
 // one of that fails the block is pending for good, and Close frees it.
-func (c *Cache) freeUncached(b Block, was *freeRecord) error {
+func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	ctx := context.Background()
-	if err := c.lockGrowth(ctx); err != nil {
+	if err := g.lock(ctx); err != nil {
 		return err
 	}
-	defer c.unlockGrowth()
+	defer g.unlock()
 	h := b.handout
 	s := h.shard
 	s.mu.Lock()
@@ -60,21 +52,21 @@ func (c *Cache) freeUncached(b Block, was *freeRecord) error {
 	// memory that a stream may still use must not go back.
 	var errs []error
 	for _, stream := range uses {
-		errs = append(errs, c.synchronize(stream))
+		errs = append(errs, synchronize(stream))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if err := c.callFree(ctx, m.Segment()); err != nil {
+	if err := g.callFree(ctx, m.Segment()); err != nil {
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	clear(uses)
 	h.uses = uses[:0]
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
 	s.apply(kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested})
 	s.recycle(h)
-	c.forgetSegment(s, m.Segment())
+	g.forgetSegment(s, m.Segment())
 	return nil
 }

@@ -1,6 +1,10 @@
 package memcache
 
-import "context"
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/device"
+)
 
 // An observer sees spans, not only events: it is told of the start of an operation, and gives the context in which the
 // operations inside of it run, such as a call of the driver inside an Alloc. That is all that trace needs for spans of
@@ -61,25 +65,32 @@ type Operation interface {
 	End(OpInfo)
 }
 
-// start tells the observer, if there is one.
-func (c *Cache) start(ctx context.Context, op Op) (context.Context, Operation) {
-	if c.config.Observer == nil {
-		return ctx, nil
-	}
-	return c.config.Observer.Start(ctx, op)
+// reporter tells a cache's observer, if there is one.
+type reporter struct {
+	observer Observer
+	dev      device.Device
+	cache    uint64 // its number, unique in the process
 }
 
-// tellFailed tells the observer of a request that failed. It costs hits nothing.
-func (c *Cache) tellFailed(ctx context.Context, info OpInfo) {
+// start tells the observer, if there is one.
+func (r *reporter) start(ctx context.Context, op Op) (context.Context, Operation) {
+	if r.observer == nil {
+		return ctx, nil
+	}
+	return r.observer.Start(ctx, op)
+}
+
+// failed tells the observer of a request that failed. It costs hits nothing.
+func (r *reporter) failed(ctx context.Context, info OpInfo) {
 	info.Op = OpAllocFailed
-	_, op := c.start(ctx, OpAllocFailed)
-	c.end(op, info)
+	_, op := r.start(ctx, OpAllocFailed)
+	r.end(op, info)
 }
 
 // end tells the observer's operation, if there is one, what was done.
-func (c *Cache) end(o Operation, info OpInfo) {
+func (r *reporter) end(o Operation, info OpInfo) {
 	if o != nil {
-		info.Device, info.Cache = c.dev.Name(), c.number
+		info.Device, info.Cache = r.dev.Name(), r.cache
 		o.End(info)
 	}
 }

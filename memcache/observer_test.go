@@ -47,11 +47,11 @@ func TestObserver(t *testing.T) {
 	require.ErrorIs(t, a.Free(), ErrFreed)
 	require.NoError(t, d.Free())
 	for i := range s.events {
-		require.Equal(t, c.number, s.events[i].Cache)
+		require.Equal(t, c.reporter.cache, s.events[i].Cache)
 		s.events[i].Err, s.events[i].Cache = nil, 0
 	}
 	other, _ := newCache(t, Config{})
-	require.NotEqual(t, c.number, other.number, "serials are unique in a cache only")
+	require.NotEqual(t, c.reporter.cache, other.reporter.cache, "serials are unique in a cache only")
 	dn := "scripted"
 	require.Equal(t, []OpInfo{
 		{Op: OpDriverAlloc, Device: dn, Stream: 9, Bytes: 2 << 20, Pool: "small"},
@@ -98,7 +98,7 @@ func TestObserverOfFailures(t *testing.T) {
 		if bytes == 1<<62 {
 			label = Label{} // it is refused before the context is looked at
 		}
-		require.Equal(t, []OpInfo{{Op: OpAllocFailed, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: bytes,
+		require.Equal(t, []OpInfo{{Op: OpAllocFailed, Device: "scripted", Cache: c.reporter.cache, Stream: 9, Shard: 9, Requested: bytes,
 			Pool: "large", Label: label, Err: err}}, s.events)
 		cancelled, cancel := context.WithCancel(ctx)
 		cancel()
@@ -106,7 +106,7 @@ func TestObserverOfFailures(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, mustAlloc(t, c, 100, st).Free())
 		require.Len(t, s.events, 2, "of nothing else")
-		require.Equal(t, OpInfo{Op: OpAllocFailed, Device: "scripted", Cache: c.number, Stream: 9, Shard: 9, Requested: 100, Pool: "small", Err: err},
+		require.Equal(t, OpInfo{Op: OpAllocFailed, Device: "scripted", Cache: c.reporter.cache, Stream: 9, Shard: 9, Requested: 100, Pool: "small", Err: err},
 			s.events[1])
 		require.NoError(t, c.Close())
 	}

@@ -1,11 +1,8 @@
 package memcache
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 )
 
@@ -85,124 +82,11 @@ func (e *OutOfMemoryError) Unwrap() []error {
 	return []error{ErrOutOfMemory, e.Err}
 }
 
-// outOfMemory is the error of a request that found no memory, with the figures of this moment. The growth lock is held, and
-// no other.
-func (c *Cache) outOfMemory(r *request, cause error) error {
-	free, total, err := c.dev.MemInfo()
-	if err != nil {
-		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.Requested), err)
-	}
-	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
-	// more, so that what is active and not allocated is pending.
-	c.lockAll()
-	defer c.unlockAll()
-	t := c.sumStats()
-	e := &OutOfMemoryError{
-		Requested: r.Requested, Segment: r.segmentBytes, Device: c.dev.Name(), Total: total, Free: free, Limit: -1,
-		Allocated: t.AllocatedBytes.All.Current,
-		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
-		Reserved:  t.ReservedBytes.All.Current,
-		Err:       cause,
-	}
-	if c.limited() {
-		e.Limit = c.limit
-	}
-	e.Label = r.label.value()
-	e.Largest = r.shard.arena.Largest(&r.Want)
-	for _, s := range c.table.Load().list {
-		e.PrivatePools += s.arena.PrivateFree()
-	}
-	return e
-}
-
-// mostHolders is how many an error names.
-const mostHolders = 3
-
-// nameHolders adds those who hold the most to the error of a request that fails for good. Most errors of a cache that is
-// full are not told: after a flush or a reclaimer the request is served. No lock is held.
-func (c *Cache) nameHolders(err error) {
-	var oom *OutOfMemoryError
-	if errors.As(err, &oom) {
-		oom.Holders = c.holders()
-	}
-}
-
-// holders are those who hold the most; nil if nothing has a label.
-func (c *Cache) holders() []Share {
-	p := c.Profile()
-	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
-		return nil
-	}
-	shares := p.Sum(func(h Holding) string { return Label{Module: h.Module, Category: h.Category}.String() })
-	return shares[:min(len(shares), mostHolders)]
-}
-
-// recordOOM records a request that failed. c.mu is held.
-func (c *Cache) recordOOM(r *request, err error) {
-	h := c.history.Load()
+// oom records a request that failed. shards.mu is held.
+func (l *historyLog) oom(r *request, err error) {
+	h := l.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
 		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
 	}
-}
-
-// reclaimer is a registered function; its address is what tells registrations apart.
-type reclaimer struct {
-	free func(ctx context.Context, need int64) (freed int64)
-}
-
-// OnPressure registers a function that is asked, after everything else failed, to free blocks so that a
-// segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
-// tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
-// none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
-// allocation, without locks, and may use the cache, but an allocation of its own that fails asks it again. remove ends the
-// registration, and may be called from the function.
-func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
-	r := &reclaimer{free: f}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reclaimers = append(c.reclaimers, r)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		// Failing requests go through the list as it was when they failed, so it is replaced.
-		c.reclaimers = slices.DeleteFunc(slices.Clone(c.reclaimers), func(o *reclaimer) bool { return o == r })
-	}
-}
-
-// pressure is how far a request that found no memory has come with the reclaimers.
-type pressure struct {
-	asked    bool
-	left     []*reclaimer // of those that were registered when it first failed; the first one may have more
-	reported int64        // bytes that the first of left says it freed
-}
-
-// reclaim asks the reclaimers until one frees something, and reports whether one did: then the request is worth another
-// try. One that says that it freed more than the device has altogether is not believed any more, so that a request ends
-// whatever reclaimers say. No lock is held while one runs.
-func (c *Cache) reclaim(ctx context.Context, need int64, p *pressure) bool {
-	// A reclaimer that is registered while the request fails is not asked: the list could go on for ever.
-	if !p.asked {
-		c.mu.Lock()
-		p.asked, p.left = true, c.reclaimers
-		c.mu.Unlock()
-	}
-	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.reported = p.left[1:], 0 {
-		r := p.left[0]
-		if p.reported > c.dev.Properties().TotalMemory || !c.registered(r) {
-			continue
-		}
-		if freed := r.free(ctx, need); freed > 0 {
-			p.reported += min(freed, math.MaxInt64-p.reported)
-			return true
-		}
-	}
-	return false
-}
-
-// registered reports whether a reclaimer was not removed meanwhile.
-func (c *Cache) registered(r *reclaimer) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Contains(c.reclaimers, r)
 }

@@ -189,7 +189,7 @@ func TestFiguresOfAFailure(t *testing.T) {
 		// A flush waits for the pending free: this is what a failure before it says.
 		first = false
 		var oom *OutOfMemoryError
-		require.ErrorAs(t, c.outOfMemory(&request{shard: c.shardOf(s), Want: placement.Want{Kind: placement.Large}}, nil), &oom)
+		require.ErrorAs(t, c.grower.outOfMemory(&request{shard: c.shards.of(s), Want: placement.Want{Kind: placement.Large}}, nil), &oom)
 		require.Equal(t, []int64{40 << 20, 35<<20 + 1024, 112 << 20}, []int64{oom.Pending, oom.Allocated, oom.Reserved})
 		return nil
 	}

@@ -40,7 +40,7 @@ func TestExactDropsShardsOfClosedStreams(t *testing.T) {
 				}
 			})
 			require.Less(t, heap()-held, int64(128<<10))
-			require.LessOrEqual(t, len(c.table.Load().list), 101)
+			require.LessOrEqual(t, len(c.shards.list()), 101)
 			require.Zero(t, c.MemoryReserved())
 
 			dev.calls = nil
@@ -50,7 +50,7 @@ func TestExactDropsShardsOfClosedStreams(t *testing.T) {
 			perSegment := (heap() - held) / int64(2*n)
 			t.Logf("%d bytes of Go heap for each segment kept", perSegment)
 			require.Less(t, perSegment, int64(1500)) // with what the device of the test holds
-			require.LessOrEqual(t, len(c.table.Load().list), 3)
+			require.LessOrEqual(t, len(c.shards.list()), 3)
 			st := c.Stats()
 			require.EqualValues(t, 2*2*n, st.Allocation.All.Allocated)
 			require.EqualValues(t, 2*2*n, st.Misses, "nothing is passed on")
@@ -78,11 +78,11 @@ func TestOrphansKeepTheirStream(t *testing.T) {
 		stats := c.Stats()
 		mine := mustAlloc(t, c, 500, next)
 		require.NotEqual(t, free.Ptr(), mine.Ptr())
-		require.Len(t, c.table.Load().list, 2+1, "the stream's, the orphans', the next one's")
+		require.Len(t, c.shards.list(), 2+1, "the stream's, the orphans', the next one's")
 		require.Subset(t, c.Snapshot().Segments, before)
 		require.NoError(t, held.Free())
 		large := mustAlloc(t, c, 5*mib, next) // a miss
-		require.Len(t, c.table.Load().list, 2)
+		require.Len(t, c.shards.list(), 2)
 		require.ErrorIs(t, held.Free(), ErrFreed)
 		require.ErrorIs(t, free.RecordStream(next), ErrFreed)
 		i := slices.IndexFunc(c.Snapshot().Segments, func(g SegmentSnapshot) bool { return g.Stream == 5 })
@@ -124,5 +124,5 @@ func TestBlocksOfClosedStreamsKeepLittle(t *testing.T) {
 	for _, b := range kept {
 		require.ErrorIs(t, b.Free(), ErrFreed)
 	}
-	require.Len(t, c.table.Load().list, 1)
+	require.Len(t, c.shards.list(), 1)
 }

@@ -32,36 +32,8 @@ type freedBlock struct {
 	size, requested int64
 }
 
-// markPeak ends the epoch: what is in use is the composition of a peak. log gives a shard's share. All shards are locked.
-func (c *Cache) markPeak(mark *peakMark, log func(*shard) *peakLog) {
-	*mark = peakMark{reserved: c.stats.ReservedBytes.All.Current}
-	c.epoch++
-	for _, s := range c.table.Load().list {
-		mark.active += s.inUse(allPools, gaugeActiveBytes)
-		l := log(s)
-		l.forget()
-		l.before, s.epoch = s.epoch, c.epoch
-	}
-}
-
 // forget empties the list, and keeps its memory.
 func (l *peakLog) forget() {
 	clear(l.freed)
 	l.freed = l.freed[:0]
-}
-
-// noteFree notes the block, which is about to be freed, if it was part of a peak. s.mu is held.
-func (s *shard) noteFree(h *handout) {
-	if h.born <= s.peak.before {
-		s.peak.freed = append(s.peak.freed, h.note())
-	}
-	for i := range s.scopes {
-		if l := &s.scopes[i].peak; h.born <= l.before {
-			l.freed = append(l.freed, h.note())
-		}
-	}
-}
-
-func (h *handout) note() freedBlock {
-	return freedBlock{label: h.label, stack: h.stack, serial: h.serial, size: h.chunk.Size(), requested: h.chunk.Requested}
 }

@@ -115,7 +115,7 @@ func TestStreamsComeAndGoConcurrentSafe(t *testing.T) {
 		}
 	})
 	require.NoError(t, c.check())
-	require.LessOrEqual(t, len(c.table.Load().list), 8)
+	require.LessOrEqual(t, len(c.shards.list()), 8)
 	require.EqualValues(t, 1200, c.Stats().Allocation.All.Allocated, "sums of streams that are gone are kept")
 }
 

@@ -124,7 +124,7 @@ func TestPoolRelease(t *testing.T) {
 		require.EqualValues(t, 60<<20, reserved())
 		require.NoError(t, c.EmptyCache(bg))
 		require.EqualValues(t, 20<<20, reserved(), "what is in use")
-		require.Empty(t, slices.Collect(c.table.Load().list[0].arena.Pools()))
+		require.Empty(t, slices.Collect(c.shards.list()[0].arena.Pools()))
 		require.NoError(t, c.check())
 	}
 }
@@ -370,9 +370,9 @@ func TestCollectionPassesOverPools(t *testing.T) {
 	s := dev.stream(1)
 	_, ctx := newPool(t, c, PoolOptions{})
 	require.NoError(t, allocIn(t, ctx, c, 100<<20, s).Free())
-	before := c.gcClock[placement.Large].Load()
+	before := c.shards.gcClock[placement.Large].Load()
 	allocIn(t, ctx, c, 110<<20, s)
-	require.Equal(t, before, c.gcClock[placement.Large].Load())
+	require.Equal(t, before, c.shards.gcClock[placement.Large].Load())
 	mustAlloc(t, c, 120<<20, s)
 	require.EqualValues(t, 330<<20, c.MemoryReserved())
 	require.Zero(t, c.Stats().NumDeviceFree)
@@ -389,7 +389,7 @@ func TestAdoptionStaysInThePool(t *testing.T) {
 	require.Equal(t, d.ptr, allocIn(t, context.Background(), c, 3<<20, next).ptr)
 	require.Equal(t, b.ptr, allocIn(t, ctx, c, 3<<20, next).ptr)
 	require.EqualValues(t, 40<<20, c.MemoryReserved())
-	require.Len(t, c.table.Load().list, 1)
+	require.Len(t, c.shards.list(), 1)
 }
 
 func TestBadPools(t *testing.T) {
@@ -404,7 +404,7 @@ func TestBadPools(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, p.Release())
-	require.Empty(t, c.oomPools, "the cache forgets it")
+	require.Empty(t, c.grower.oomPools, "the cache forgets it")
 	require.ErrorIs(t, p.EmptyCache(canceled), context.Canceled)
 	require.NoError(t, b.Free())
 	q, inQ := newPool(t, c, PoolOptions{})

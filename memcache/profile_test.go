@@ -263,10 +263,10 @@ func randomPeak(t *testing.T, seed uint64) {
 	require.Equal(t, p.Allocated, scope.PeakProfile().Allocated, "nothing was allocated before")
 
 	// Each shard's blocks of the peak are those in use after some prefix of what it did.
-	c.lockAll()
-	defer c.unlockAll()
+	c.shards.lockAll()
+	defer c.shards.unlockAll()
 	var sum int64
-	for _, s := range c.table.Load().list {
+	for _, s := range c.shards.list() {
 		held := map[uint64]bool{}
 		for _, f := range s.peak.freed {
 			held[f.serial] = true
@@ -367,7 +367,7 @@ func TestStepsLeaveNoNotes(t *testing.T) {
 	step()
 	empty := testing.AllocsPerRun(100, func() { _, scope := c.Scope(ctx, "step"); scope.End() })
 	require.Zero(t, testing.AllocsPerRun(100, step)-empty)
-	require.LessOrEqual(t, len(c.table.Load().find(1).peak.freed), 10)
+	require.LessOrEqual(t, len(c.shards.table.Load().find(1).peak.freed), 10)
 }
 
 // TestAllocatedByCategory adds up to what is allocated, also with categories that nobody knows.

@@ -14,7 +14,7 @@ const fewShards = 4
 // makeRoom is for a delta that does not fit: it locks all other shards, if it can, for raisePeaks and unlockOthers, or lets the
 // delta fit. If neither is so, what the delta is of is done again with all shards locked. s.mu is held.
 func (s *shard) makeRoom(k placement.Kind, d *delta) (fits, others bool) {
-	if s.cache.tryLockOthers(s) {
+	if s.shards.tryLockOthers(s) {
 		return false, true
 	}
 	return s.claimQuota(k, d), false
@@ -22,11 +22,11 @@ func (s *shard) makeRoom(k placement.Kind, d *delta) (fits, others bool) {
 
 // tryLockOthers is lockAll for who has s, if there are few shards and nobody has one. The order of locks does not matter
 // to who does not wait for them.
-func (c *Cache) tryLockOthers(s *shard) bool {
-	if len(c.table.Load().list) > fewShards || !c.mu.TryLock() {
+func (all *shards) tryLockOthers(s *shard) bool {
+	if len(all.list()) > fewShards || !all.mu.TryLock() {
 		return false
 	}
-	list := c.table.Load().list
+	list := all.list()
 	for i, o := range list {
 		if o != s && !o.mu.TryLock() {
 			for _, o := range list[:i] {
@@ -34,7 +34,7 @@ func (c *Cache) tryLockOthers(s *shard) bool {
 					o.mu.Unlock()
 				}
 			}
-			c.mu.Unlock()
+			all.mu.Unlock()
 			return false
 		}
 	}
@@ -42,30 +42,29 @@ func (c *Cache) tryLockOthers(s *shard) bool {
 }
 
 // unlockOthers undoes tryLockOthers.
-func (c *Cache) unlockOthers(s *shard) {
-	for _, o := range c.table.Load().list {
+func (all *shards) unlockOthers(s *shard) {
+	for _, o := range all.list() {
 		if o != s {
 			o.mu.Unlock()
 		}
 	}
-	c.mu.Unlock()
+	all.mu.Unlock()
 }
 
 // claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
 // matter, and a shard that is busy is passed over.
 func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
-	c := s.cache
 	// Usage at the peak that moves from stream to stream leaves its quotas behind with the one that claimed them last.
-	if last := c.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
-		c.claimed.Store(s)
+	if last := s.shards.ledger.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
+		s.shards.ledger.claimed.Store(s)
 		return true
 	}
 	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
 	// which is as good a place as any.
-	for _, o := range c.table.Load().list {
+	for _, o := range s.shards.list() {
 		if s.claimFrom(o, k, d) {
-			c.claimed.Store(s)
+			s.shards.ledger.claimed.Store(s)
 			return true
 		}
 	}
@@ -118,36 +117,36 @@ func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int6
 // raisePeaks makes the quotas of s fit again after the delta was applied that did not fit: with what other shards don't use
 // and, if that is not enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum.
 // All shards are locked.
-func (c *Cache) raisePeaks(s *shard, k placement.Kind, d *delta) {
+func (l *ledger) raisePeaks(s *shard, k placement.Kind, d *delta) {
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
 			if d[g] <= 0 {
 				continue // what falls fits
 			}
-			if c.coverPeak(s, &c.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
+			if l.coverPeak(s, &l.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
 				row == allPools && g == gaugeAllocatedBytes {
-				c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
+				l.markPeak(&l.peak, func(s *shard) *peakLog { return &s.peak })
 			}
 		}
 	}
-	for i, scope := range c.openScopes {
-		if c.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
+	for i, scope := range l.openScopes {
+		if l.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
 		}) {
-			c.markPeak(&scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
+			l.markPeak(&scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
 		}
-		c.coverPeak(s, &scope.window.Requested.Peak, func(s *shard) (int64, *int64) {
+		l.coverPeak(s, &scope.window.Requested.Peak, func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeRequestedBytes), &s.scopes[i].requested
 		})
 	}
 }
 
 // coverPeak is raisePeaks for one peak, and reports whether it rose; of gives a shard's use and its quota in it.
-func (c *Cache) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) (raised bool) {
+func (l *ledger) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) (raised bool) {
 	// As long as another shard has unused quota the true sum is below the peak, and the peak must not rise.
 	need, quota := of(s)
 	missing := need - *quota
-	for _, o := range c.table.Load().list {
+	for _, o := range l.shards.list() {
 		if missing <= 0 {
 			return false
 		}

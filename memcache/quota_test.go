@@ -64,7 +64,7 @@ func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 		blocks = append(blocks, mustAlloc(t, c, bytes, a))
 	}
 	freeAll(t, blocks)
-	c.mu.Lock()
+	c.shards.mu.Lock()
 	done := make(chan error, 1)
 	go func() {
 		for range 3 {
@@ -94,7 +94,7 @@ func TestQuotasMoveWithoutTheSharedLock(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("a stream waits for the lock that all share")
 	}
-	c.mu.Unlock()
+	c.shards.mu.Unlock()
 	require.NoError(t, c.check())
 	scope.End()
 }
@@ -133,7 +133,7 @@ func TestCountsOfStreamsThatClose(t *testing.T) {
 	require.EqualValues(t, 20, before.Merges)
 	gone.closed.Store(true)
 	mustAlloc(t, c, 30*mib, s) // a miss: the shard goes
-	require.Len(t, c.table.Load().list, 1)
+	require.Len(t, c.shards.list(), 1)
 	st := c.Stats().Since(before)
 	require.Equal(t, []int64{0, 1, 0, 0}, []int64{st.Hits, st.Misses, st.Splits, st.Merges})
 	require.EqualValues(t, 1, st.Allocation.All.Allocated)
@@ -159,7 +159,7 @@ func TestFailedRequestsAreMisses(t *testing.T) {
 		config.MemoryLimit = 64 * mib
 		c, dev := newCache(t, config)
 		s := dev.stream(1)
-		c.OnPressure(func(context.Context, int64) int64 { return c.limit * 10 })
+		c.OnPressure(func(context.Context, int64) int64 { return c.ledger.limit * 10 })
 		mustAlloc(t, c, 1000, s)
 		for range 3 {
 			_, err := c.Alloc(t.Context(), 80*mib, s)
@@ -194,7 +194,7 @@ func TestReservedPeakOfAScope(t *testing.T) {
 func TestLastClaimIsAskedFirst(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	const size = 12 * mib // a segment: no parts
-	quota := func(id uint64) delta { return c.shardOf(dev.stream(id)).quota[allPools] }
+	quota := func(id uint64) delta { return c.shards.of(dev.stream(id)).quota[allPools] }
 	for id := range uint64(6) {
 		require.NoError(t, mustAlloc(t, c, size, dev.stream(1+id)).Free())
 	}
@@ -206,7 +206,7 @@ func TestLastClaimIsAskedFirst(t *testing.T) {
 		b := mustAlloc(t, c, size, dev.stream(id))
 		require.EqualValues(t, size, quota(id)[gaugeAllocatedBytes]-mine[gaugeAllocatedBytes])
 		require.EqualValues(t, size, before[gaugeAllocatedBytes]-quota(id - 1)[gaugeAllocatedBytes], "stream %d", id)
-		require.Same(t, c.shardOf(dev.stream(id)), c.claimed.Load())
+		require.Same(t, c.shards.of(dev.stream(id)), c.ledger.claimed.Load())
 		require.NoError(t, b.Free())
 	}
 	require.EqualValues(t, size, quota(1)[gaugeAllocatedBytes])
@@ -219,13 +219,13 @@ func TestQuotasOfAShardThatIsGone(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	gone := dev.stream(1)
 	require.NoError(t, mustAlloc(t, c, 1000, gone).Free())
-	left := c.shardOf(gone)
+	left := c.shards.of(gone)
 	gone.closed.Store(true)
 	b := mustAlloc(t, c, 1000, dev.stream(2))
 	require.True(t, left.retired)
 	_, scope := c.Scope(t.Context(), "later")
 	defer scope.End()
-	s := c.shardOf(dev.stream(2))
+	s := c.shards.of(dev.stream(2))
 	s.mu.Lock()
 	fits := s.claimFrom(left, placement.Small, &delta{gaugeAllocatedBytes: 1 << 40})
 	s.mu.Unlock()

@@ -125,7 +125,7 @@ func TestReclaimerThatSaysMoreThanThereIs(t *testing.T) {
 	asked, lies = 0, 1
 	ctx, cancel := context.WithCancel(t.Context())
 	c.OnPressure(func(context.Context, int64) int64 { t.Error("the context has ended"); return 0 })
-	c.reclaimers[0].free = func(context.Context, int64) int64 {
+	c.reclaimers.list[0].free = func(context.Context, int64) int64 {
 		if asked++; asked == 5 {
 			cancel()
 		}

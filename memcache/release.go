@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -14,152 +14,117 @@ import (
 // no hit takes them; then the driver is called with the growth lock alone; then the segments are forgotten, or after an
 // error put back, with all shards locked again.
 
-// EmptyCache waits for the frees that are pending and returns every free segment to the driver
-// (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
-// released.
-func (c *Cache) EmptyCache(ctx context.Context) error {
-	if invariants.Enabled {
-		defer c.verify()
-	}
-	ctx, op := c.start(ctx, OpEmptyCache)
-	err := c.emptyCache(ctx, nil)
-	c.end(op, OpInfo{Op: OpEmptyCache, Err: err})
-	return err
-}
-
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
-func (c *Cache) emptyCache(ctx context.Context, p *Pool) error {
+func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("memcache: EmptyCache: %w", err)
 	}
-	if h := c.history.Load(); h != nil {
+	if h := g.shards.history.Load(); h != nil {
 		if err := h.stream.enter(ctx, noRequest); err != nil {
 			return err
 		}
 		defer h.stream.leave()
 	}
-	if err := c.lockGrowth(ctx); err != nil {
+	if err := g.lock(ctx); err != nil {
 		return err
 	}
-	defer c.unlockGrowth()
-	if c.isClosed() {
+	defer g.unlock()
+	if g.shards.isClosed() {
 		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
 	}
-	err := c.flush(ctx, p)
+	err := g.flush(ctx, p)
 	end := ActionEmptyCache
 	if err != nil {
 		end = ActionFailed
 	}
-	c.markPool(end, p)
+	g.shards.history.markPool(end, p)
 	return err
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
 // released ones, or of the private pool p alone. The growth lock is held, and no other: it waits for streams.
-func (c *Cache) flush(ctx context.Context, p *Pool) error {
+func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
-	c.mu.Lock()
-	c.stats.NumSyncAllStreams++
-	c.markPool(ActionFlush, p)
-	c.mu.Unlock()
-	waitCtx, op := c.start(ctx, OpSynchronize)
-	err := c.waitForPending(waitCtx)
-	c.end(op, OpInfo{Op: OpSynchronize, Err: err})
+	g.shards.mu.Lock()
+	g.ledger.stats.NumSyncAllStreams++
+	g.shards.history.markPool(ActionFlush, p)
+	g.shards.mu.Unlock()
+	waitCtx, op := g.reporter.start(ctx, OpSynchronize)
+	err := g.pending.wait(waitCtx)
+	g.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
 	if err != nil {
 		return err
 	}
 
 	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
-	whole, granules := c.takeReleasable(p)
-	err = c.driverFreeAll(ctx, whole)
+	whole, granules := g.takeReleasable(p)
+	err = g.driverFreeAll(ctx, whole)
 	for _, t := range granules {
 		if err == nil {
-			err = c.shrink(ctx, t)
+			err = g.shrink(ctx, t)
 		} else {
-			c.putBack(t.shard, t.chunk)
+			t.shard.putBack(t.chunk)
 		}
 	}
-	return errors.Join(err, c.returnAddresses(false))
-}
-
-// taken is a chunk that is taken out of its shard's arena, by who has the growth lock.
-type taken struct {
-	shard *shard
-	chunk *placement.Chunk
-}
-
-// took are chunks that were taken out of the shard's arena.
-func (s *shard) took(chunks []*placement.Chunk) []taken {
-	list := make([]taken, len(chunks))
-	for i, m := range chunks {
-		list[i] = taken{s, m}
-	}
-	return list
+	return errors.Join(err, g.returnAddresses(false))
 }
 
 // takeReleasable takes out what a flush gives back: whole segments, and free chunks of expandable segments that have a whole
 // granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
 // before large, as PyTorch does; or those of the pool p.
-func (c *Cache) takeReleasable(p *Pool) (whole, granules []taken) {
-	c.lockAll()
-	defer c.unlockAll()
+func (g *grower) takeReleasable(p *placement.Pool) (whole, granules []taken) {
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	take := func(p *placement.Pool, kinds ...placement.Kind) {
 		for _, k := range kinds {
-			for _, s := range c.table.Load().list {
+			for _, s := range g.shards.list() {
 				w, g := s.arena.TakeReleasable(p, k)
 				whole, granules = append(whole, s.took(w)...), append(granules, s.took(g)...)
 			}
 		}
 	}
 	if p != nil {
-		take(&p.place, placement.Small, placement.Large)
+		take(p, placement.Small, placement.Large)
 		return whole, granules
 	}
 	take(nil, placement.Large, placement.Small)
-	for _, p := range c.releasedPools() {
+	for _, p := range g.shards.releasedPools() {
 		take(p, placement.Small, placement.Large)
 	}
 	return whole, granules
 }
 
-// putBack makes a chunk of s free again that was taken out. No lock but growth is held.
-func (c *Cache) putBack(s *shard, m *placement.Chunk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.merges += s.arena.PutBack(m)
-}
-
 // returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
 // that never had any, as their first mapping failed. The growth lock is held.
-func (c *Cache) returnAddresses(fresh bool) error {
-	if !c.config.ExpandableSegments {
+func (g *grower) returnAddresses(fresh bool) error {
+	if !g.config.ExpandableSegments {
 		return nil
 	}
-	c.lockAll()
+	g.shards.lockAll()
 	var empty []*placement.Segment
-	for _, s := range c.table.Load().list {
+	for _, s := range g.shards.list() {
 		empty = append(empty, s.arena.RemoveEmpty(fresh)...)
 	}
-	c.unlockAll()
+	g.shards.unlockAll()
 	var errs []error
 	for _, seg := range empty {
-		c.driverRanges.remove(seg.Ptr())
-		errs = append(errs, c.vmm.Unreserve(seg.Ptr()))
+		g.driverRanges.remove(seg.Ptr())
+		errs = append(errs, g.vmm.Unreserve(seg.Ptr()))
 	}
 	return errors.Join(errs...)
 }
 
 // driverFreeAll returns segments, whose chunks are taken out, to the driver (release_block). After an error the others are
 // put back. The growth lock is held.
-func (c *Cache) driverFreeAll(ctx context.Context, list []taken) error {
+func (g *grower) driverFreeAll(ctx context.Context, list []taken) error {
 	// One after the other, with the growth lock alone, so that hits go on between and during the calls.
 	for i, t := range list {
-		if err := c.driverFree(ctx, t.shard, t.chunk.Segment()); err != nil {
+		if err := g.driverFree(ctx, t.shard, t.chunk.Segment()); err != nil {
 			for _, t := range list[i:] {
-				c.putBack(t.shard, t.chunk)
+				t.shard.putBack(t.chunk)
 			}
 			return err
 		}
@@ -169,21 +134,21 @@ func (c *Cache) driverFreeAll(ctx context.Context, list []taken) error {
 
 // driverFree returns a segment of s, whose chunk is taken out, to the driver (release_block). After an error it still is: the
 // caller puts it back. A nil s has given the segment up already. The growth lock is held.
-func (c *Cache) driverFree(ctx context.Context, s *shard, seg *placement.Segment) error {
-	if err := c.callFree(ctx, seg); err != nil {
+func (g *grower) driverFree(ctx context.Context, s *shard, seg *placement.Segment) error {
+	if err := g.callFree(ctx, seg); err != nil {
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
-	c.forgetSegment(s, seg)
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	g.forgetSegment(s, seg)
 	return nil
 }
 
 // callFree calls the driver, beside the observer. Only the growth lock is held.
-func (c *Cache) callFree(ctx context.Context, seg *placement.Segment) error {
-	_, op := c.start(ctx, OpDriverFree)
-	err := c.dev.Free(seg.Ptr())
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
+func (g *grower) callFree(ctx context.Context, seg *placement.Segment) error {
+	_, op := g.reporter.start(ctx, OpDriverFree)
+	err := g.dev.Free(seg.Ptr())
+	g.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
 	if err != nil {
 		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.Bytes()), err)
 	}
@@ -191,16 +156,31 @@ func (c *Cache) callFree(ctx context.Context, seg *placement.Segment) error {
 }
 
 // forgetSegment drops a segment of s that the driver took back from the books. All shards are locked.
-func (c *Cache) forgetSegment(s *shard, seg *placement.Segment) {
-	c.driverRanges.remove(seg.Ptr())
-	c.stats.NumDeviceFree++
-	c.stats.Segment.sub(seg.Kind(), 1)
-	c.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
-	if seg.Bytes() >= c.rules.MaxSplit {
-		c.stats.OversizeSegments.sub(1)
+func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
+	g.driverRanges.remove(seg.Ptr())
+	g.ledger.stats.NumDeviceFree++
+	g.ledger.stats.Segment.sub(seg.Kind(), 1)
+	g.ledger.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	if seg.Bytes() >= g.shards.rules.MaxSplit {
+		g.ledger.stats.OversizeSegments.sub(1)
 	}
-	c.recordSegment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
+	g.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
 	if s != nil {
 		s.arena.Remove(seg)
 	}
+}
+
+// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
+// All shards are locked.
+func (all *shards) releasedPools() []*placement.Pool {
+	var pools []*placement.Pool
+	for _, s := range all.list() {
+		for p := range s.arena.Pools() {
+			if p.Released {
+				pools = append(pools, p)
+			}
+		}
+	}
+	slices.SortFunc(pools, func(a, b *placement.Pool) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return slices.Compact(pools)
 }

@@ -14,16 +14,16 @@ import (
 // of 204. So it is off without Config.ExpandableRemap.
 // Free chunks of other streams may be taken too: their streams may still be using them, but unmapping waits for what is
 // queued, which is also why it is slow. The growth lock is held.
-func (c *Cache) remap(ctx context.Context, r *request) error {
-	if !c.config.ExpandableRemap {
+func (g *grower) remap(ctx context.Context, r *request) error {
+	if !g.config.ExpandableRemap {
 		return nil
 	}
 	var err error
-	for _, t := range c.takeGranules(r) {
+	for _, t := range g.takeGranules(r) {
 		if err == nil {
-			err = c.shrink(ctx, t)
+			err = g.shrink(ctx, t)
 		} else {
-			c.putBack(t.shard, t.chunk)
+			t.shard.putBack(t.chunk)
 		}
 	}
 	return err
@@ -31,15 +31,15 @@ func (c *Cache) remap(ctx context.Context, r *request) error {
 
 // takeGranules takes out of the index, the largest first, free chunks with as many granules as the request lacks; not the
 // chunk that is to grow, which comes first by itself.
-func (c *Cache) takeGranules(r *request) (victims []taken) {
-	c.lockAll()
-	defer c.unlockAll()
+func (g *grower) takeGranules(r *request) (victims []taken) {
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	// What the chunk that grows has already is not needed.
 	grows, need := r.shard.arena.Growable(&r.Want), r.Bytes
 	if grows != nil && !grows.Unmapped() {
 		need -= grows.Size()
 	}
-	for _, s := range c.table.Load().list {
+	for _, s := range g.shards.list() {
 		var chunks []*placement.Chunk
 		chunks, need = s.arena.TakeGranules(r.Pool, need, grows)
 		victims = append(victims, s.took(chunks)...)

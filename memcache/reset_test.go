@@ -100,3 +100,21 @@ func TestResetPeaks(t *testing.T) {
 	require.EqualValues(t, 4*mib, c.MaxMemoryReserved())
 	scope.End()
 }
+
+// TestResetsAfterEachOther: each begins anew, whatever was reset before.
+func TestResetsAfterEachOther(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	for range 3 {
+		freeAll(t, []Block{mustAlloc(t, c, 3*mib, dev.stream(1)), mustAlloc(t, c, 700, dev.stream(2))})
+		require.EqualValues(t, 2, c.Stats().Allocation.All.Allocated)
+		require.EqualValues(t, 2, c.Stats().Hits+c.Stats().Misses)
+		c.ResetAccumulatedStats()
+		s := c.Stats()
+		for _, q := range s.quantities() {
+			require.Zero(t, q.Allocated+q.Freed)
+		}
+		for _, n := range s.counts() {
+			require.Zero(t, *n)
+		}
+	}
+}

@@ -1,10 +1,6 @@
 package memcache
 
-import (
-	"context"
-	"slices"
-	"sync"
-)
+import "sync"
 
 // Two figures for two questions. How much memory did the device need while a part of the program ran? That is the window,
 // of the whole cache: its peaks are exact, as the global ones are, by quotas of their own (usage.scopes), which each open
@@ -16,11 +12,11 @@ import (
 // reports two things: the Window of the whole cache while the scope is open, and its Own blocks. Scopes
 // nest, overlap and run on several goroutines; none touches the peaks of Stats or of another scope.
 type Scope struct {
-	cache  *Cache
+	ledger *ledger
 	parent *Scope // the enclosing scope, perhaps of another cache
 	name   string
 
-	// Guarded by cache.mu, with all shards locked for the peaks, which are exact: see usage.
+	// Guarded by shards.mu, with all shards locked for the peaks, which are exact: see usage.
 	window Window
 	base   Window   // what it counts, from New up to the scope's start
 	peak   peakMark // of window.Allocated
@@ -62,44 +58,26 @@ type Own struct {
 	Allocations int64 // blocks handed out
 }
 
-// Scope opens a scope inside the one that ctx carries, if any. Allocations with the context that it returns
-// are the scope's own. End must be called.
-func (c *Cache) Scope(ctx context.Context, name string) (context.Context, *Scope) {
-	s := &Scope{cache: c, parent: ctxStateOf(ctx).scope, name: name}
-	if s.parent != nil {
-		s.mu = s.parent.mu
-	} else {
-		s.mu = new(sync.Mutex)
-	}
+// open begins a scope's window.
+func (l *ledger) open(s *Scope) {
 	// A window begins with what is in use: that is its first peak, and each shard's quota in it is its own use.
-	c.lockAll()
-	defer c.unlockAll()
-	s.base = c.window()
+	l.shards.lockAll()
+	defer l.shards.unlockAll()
+	s.base = l.window()
 	begin := func(l, now *Level) { *l = Level{Start: now.Current, Current: now.Current, Peak: now.Current} }
 	begin(&s.window.Allocated, &s.base.Allocated)
 	begin(&s.window.Requested, &s.base.Requested)
 	begin(&s.window.Reserved, &s.base.Reserved)
-	c.openScopes = append(c.openScopes, s)
-	for _, sh := range c.table.Load().list {
+	l.openScopes = append(l.openScopes, s)
+	for _, sh := range l.shards.list() {
 		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
 		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
-	c.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
-	return carry(ctx, func(inside *carrier) { inside.state.scope = s }), s
+	l.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
 }
 
 // Name is the scope's name.
 func (s *Scope) Name() string { return s.name }
-
-// Window returns the cache's figures since the scope began, up to End.
-func (s *Scope) Window() Window {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
-	if s.ended == 0 {
-		s.updateWindow()
-	}
-	return s.window
-}
 
 // Own returns the figures of the scope's own blocks.
 func (s *Scope) Own() Own {
@@ -108,125 +86,11 @@ func (s *Scope) Own() Own {
 	return s.own
 }
 
-// EndWindow is [Scope.End], and returns the window, with who held the cache's memory at its peak if that is above so many
-// bytes; else, and of a scope that had ended, the holders are nobody. Who wants to know of the largest part of a program
-// asks with the peak of the largest before: all is of one moment.
-func (s *Scope) EndWindow(above int64) (w Window, holders Holders) {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
-	if s.ended == 0 && s.window.Allocated.Peak > above {
-		holders.notes, holders.mark = s.notes()
-	}
-	s.endLocked()
-	return s.window, holders
-}
-
-// End closes the window. Blocks allocated with the scope's context from now on are charged to the enclosing
-// scopes that are open. It is idempotent.
-func (s *Scope) End() {
-	s.cache.lockAll()
-	defer s.cache.unlockAll()
-	s.endLocked()
-}
-
-// endLocked is End. All shards are locked.
-func (s *Scope) endLocked() {
-	if s.ended != 0 {
-		return
-	}
-	c := s.cache
-	s.updateWindow()
-	c.scopesEnded++
-	s.ended = c.scopesEnded
-	// Its quotas go, in every shard, from the same place in the list.
-	i := slices.Index(c.openScopes, s)
-	c.openScopes = slices.Delete(c.openScopes, i, i+1)
-	for _, sh := range c.table.Load().list {
-		sh.scopes[i].peak.forget()
-		sh.spare = sh.scopes[i].peak.freed
-		sh.scopes = slices.Delete(sh.scopes, i, i+1)
-	}
-}
-
-// window has the levels of this moment, and counts from New on. It is what a step needs of sumStats, for a fraction of its
-// cost. All shards are locked.
-func (c *Cache) window() (w Window) {
-	blocks := c.sumGauge(allPools, gaugeAllocatedBlocks)
-	w.Allocations, w.Frees = blocks.Allocated, blocks.Freed
-	n := c.baseCounts
-	for _, s := range c.table.Load().list {
-		w.Allocated.Current += s.inUse(allPools, gaugeAllocatedBytes)
-		w.Requested.Current += s.inUse(allPools, gaugeRequestedBytes)
-		n.add(s)
-	}
-	w.Reserved.Current = c.stats.ReservedBytes.All.Current
-	w.Hits, w.Misses = n.hits, n.misses
-	w.DriverAllocs, w.Retries, w.OutOfMemory = c.stats.NumDeviceAlloc, c.stats.NumAllocRetries, c.stats.NumOOMs
-	if b := c.stats.beforeReset; b != nil {
-		w.Allocations += b.Allocation.All.Allocated
-		w.Frees += b.Allocation.All.Freed
-		w.Hits += b.Hits
-		w.Misses += b.Misses
-		w.DriverAllocs += b.NumDeviceAlloc
-		w.Retries += b.NumAllocRetries
-		w.OutOfMemory += b.NumOOMs
-	}
-	return w
-}
-
-// updateWindow brings the window up to date; its peaks always are. All shards are locked.
-func (s *Scope) updateWindow() {
-	now, base, w := s.cache.window(), &s.base, &s.window
-	w.Allocated.Current, w.Requested.Current, w.Reserved.Current = now.Allocated.Current, now.Requested.Current, now.Reserved.Current
-	w.Allocations, w.Frees = now.Allocations-base.Allocations, now.Frees-base.Frees
-	w.Hits, w.Misses = now.Hits-base.Hits, now.Misses-base.Misses
-	w.DriverAllocs, w.Retries, w.OutOfMemory = now.DriverAllocs-base.DriverAllocs, now.Retries-base.Retries, now.OutOfMemory-base.OutOfMemory
-}
-
-// innermostOf is the innermost scope of the chain from s outwards that belongs to c, or nil: a context carries one chain for
+// innermostOf is the innermost scope of the chain from s outwards that belongs to the ledger's cache, or nil: a context carries one chain for
 // all caches.
-func (s *Scope) innermostOf(c *Cache) *Scope {
-	for s != nil && s.cache != c {
+func (s *Scope) innermostOf(l *ledger) *Scope {
+	for s != nil && s.ledger != l {
 		s = s.parent
 	}
 	return s
-}
-
-// charge counts a block in the open scopes of the chain that starts with s, and lets it keep the innermost of them. A scope
-// may be charged from several shards at once, so its chain has a lock. Scopes end in any order, so these need not
-// follow one another: the block notes how many scopes had ended, and was charged to those of the chain that ended later
-// or not at all. The block's shard is locked.
-func (h *handout) charge(c *Cache, s *Scope) {
-	h.scope, h.scopesEndedBefore = nil, c.scopesEnded
-	size := h.chunk.Size()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// From the inside out. An enclosing scope of another cache is passed over: it is charged by its own blocks.
-	for ; s != nil; s = s.parent.innermostOf(c) {
-		if s.ended != 0 {
-			continue
-		}
-		if h.scope == nil {
-			h.scope = s
-		}
-		s.own.Live += size
-		s.own.Peak = max(s.own.Peak, s.own.Live)
-		s.own.Allocations++
-	}
-}
-
-// discharge takes a block out of the scopes that it was charged to. The block's shard is locked.
-func (h *handout) discharge(c *Cache) {
-	s := h.scope
-	h.scope = nil
-	size := h.chunk.Size()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ; s != nil; s = s.parent.innermostOf(c) {
-		if s.ended != 0 && s.ended <= h.scopesEndedBefore {
-			continue
-		}
-		s.own.Live -= size
-		notNegative("a scope's live bytes", s.own.Live)
-	}
 }

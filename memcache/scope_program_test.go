@@ -30,7 +30,7 @@ type plainBlock struct {
 // moved brings the open windows of a cache up to date after a call.
 func moved(scopes []*plainScope, c *Cache, allocated, requested, blocks int64) {
 	for _, o := range scopes {
-		if o.scope == nil || o.scope.cache != c || o.ended {
+		if o.scope == nil || o.scope.ledger.shards.cache != c || o.ended {
 			continue
 		}
 		w := &o.window
@@ -99,7 +99,7 @@ func scopeProgram(t *testing.T, seed uint64, steps int) {
 			moved(scopes, c, b.Size(), bytes, 1)
 			p := plainBlock{block: b, which: which, bytes: bytes}
 			for o := at; o != root; o = o.parent {
-				if o.scope.cache == c && !o.ended {
+				if o.scope.ledger.shards.cache == c && !o.ended {
 					o.own.Live += b.Size()
 					o.own.Peak = max(o.own.Peak, o.own.Live)
 					o.own.Allocations++

@@ -47,7 +47,7 @@ func TestScopes(t *testing.T) {
 	require.NoError(t, late.Free())
 	require.NoError(t, d.Free())
 	require.Zero(t, outer.Own().Live)
-	require.Empty(t, c.openScopes)
+	require.Empty(t, c.ledger.openScopes)
 	require.EqualValues(t, 7168, c.MaxMemoryAllocated(), "scopes don't touch the global peak")
 }
 

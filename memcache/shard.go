@@ -1,10 +1,13 @@
 package memcache
 
 import (
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -20,12 +23,13 @@ import (
 type shard struct {
 	mu     sync.Mutex
 	cache  *Cache
+	shards *shards
 	id     uint64
 	stream device.Stream
 
 	arena placement.Arena
 	usage
-	epoch          uint64       // as Cache.epoch
+	epoch          uint64       // as ledger.epoch
 	peak           peakLog      // of the bytes allocated
 	spare          []freedBlock // a list of a scope that has ended, for the next one
 	unusedHandouts *handout     // linked by next
@@ -35,15 +39,44 @@ type shard struct {
 	retired          bool   // not in the table any more
 	closedMarked     bool   // the history knows that the stream is closed
 
-	hits, misses, splits, merges int64
+	shardCounts
 
 	_ [64]byte // the next shard's lock is not in this one's cache line
 }
 
 // now is the clock of the ages of free chunks, which garbage collection asks for.
-func (s *shard) now(k placement.Kind) int64 { return s.cache.gcClock[k].Load() }
+func (s *shard) now(k placement.Kind) int64 { return s.shards.gcClock[k].Load() }
 
-// shardTable finds a stream's shard without a lock: every request does. It is never changed, but replaced under Cache.mu,
+// shards are those of all streams, and what they have in common.
+type shards struct {
+	cache   *Cache
+	ledger  *ledger
+	rules   placement.Rules
+	history historyLog
+	// slowWork is not 0 while a request has more to do than to look at its shard: the number of events of pending frees,
+	// and gcWork while garbage collection is armed. Every request reads this one word, see pollAndAge.
+	slowWork atomic.Int64
+	gcClock  [2]atomic.Int64 // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
+	table    atomic.Pointer[shardTable]
+
+	// What is above every request reads; what is below is written. They share no cache line.
+	_       [64]byte
+	serials atomic.Uint64 // leased to shards
+	_       [64]byte
+
+	// mu guards the table, the ledger, and what else says so. With all shards locked as well it keeps everything as it is; see
+	// lockAll.
+	mu     sync.Mutex
+	closed bool // the cache; changed with all shards locked: one shard's lock is enough to look
+}
+
+// gcWork is the part of slowWork that says that garbage collection is armed: more than there can be pending events.
+const gcWork = 1 << 40
+
+// list are the shards, by stream ID.
+func (all *shards) list() []*shard { return all.table.Load().list }
+
+// shardTable finds a stream's shard without a lock: every request does. It is never changed, but replaced under shards.mu,
 // when a stream makes its first request or the shard of a closed stream is retired.
 type shardTable struct {
 	list []*shard // by stream ID
@@ -81,91 +114,60 @@ func (t *shardTable) find(id uint64) *shard {
 	}
 }
 
-// shardOf returns the stream's shard, and makes it for the stream's first request. Without the growth lock the shard may be
+// of returns the stream's shard, and makes it for the stream's first request. Without the growth lock the shard may be
 // retired before it is locked: refuses finds that out.
-func (c *Cache) shardOf(stream device.Stream) *shard { return c.shardWith(stream.ID(), stream) }
+func (all *shards) of(stream device.Stream) *shard { return all.with(stream.ID(), stream) }
 
-// shardWith is shardOf for an ID that need not be the stream's: orphans have one of their own.
-func (c *Cache) shardWith(id uint64, stream device.Stream) *shard {
-	if s := c.table.Load().find(id); s != nil {
+// with is shardOf for an ID that need not be the stream's: orphans have one of their own.
+func (all *shards) with(id uint64, stream device.Stream) *shard {
+	if s := all.table.Load().find(id); s != nil {
 		return s
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.table.Load()
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	old := all.table.Load()
 	if s := old.find(id); s != nil {
 		return s // another goroutine's request was first
 	}
-	s := &shard{cache: c, id: id, stream: stream, epoch: c.epoch}
-	s.scopes = make([]scopeQuota, len(c.openScopes))
-	s.arena.Init(&c.rules, id, id == orphanStream)
+	s := &shard{cache: all.cache, shards: all, id: id, stream: stream, epoch: all.ledger.epoch}
+	s.scopes = make([]scopeQuota, len(all.ledger.openScopes))
+	s.arena.Init(&all.rules, id, id == orphanStream)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1
 		}
 		return 1
 	})
-	c.table.Store(newShardTable(slices.Insert(slices.Clone(old.list), at, s)))
+	all.table.Store(newShardTable(slices.Insert(slices.Clone(old.list), at, s)))
 	return s
 }
 
 // lockAll locks mu and every shard, in the order of stream IDs, and so keeps the table and everything else as it is. It
 // holds up every request: what is done under it is short, and calls nobody outside.
-func (c *Cache) lockAll() {
-	c.mu.Lock()
-	for _, s := range c.table.Load().list {
+func (all *shards) lockAll() {
+	all.mu.Lock()
+	for _, s := range all.list() {
 		s.mu.Lock()
 	}
 }
 
 // unlockAll undoes lockAll. A shard that was retired meanwhile has been unlocked, and is not in the table.
-func (c *Cache) unlockAll() {
-	for _, s := range c.table.Load().list {
+func (all *shards) unlockAll() {
+	for _, s := range all.list() {
 		s.mu.Unlock()
 	}
-	c.mu.Unlock()
+	all.mu.Unlock()
 }
 
-// retireShard drops the shard of a closed stream, which has no segments any more, from the table. Its sums are kept, its
-// quotas go to the shard into. All shards are locked, and the growth lock is held; the lock of s is given up here.
-func (c *Cache) retireShard(s, into *shard) {
-	// The quotas must go on adding up to the peaks, also those of open scopes. s has nothing in use, so all of its are unused.
-	for row := range s.quota {
-		for g := range gauges {
-			into.quota[row][g] += s.quota[row][g]
-		}
-	}
-	for k := range s.increases {
-		for g := range gauges {
-			c.retiredTotals[k][g] += s.increases[k][g]
-		}
-	}
-	into.peak.freed = append(into.peak.freed, s.peak.freed...)
-	for i, q := range s.scopes {
-		into.scopes[i].allocated += q.allocated
-		into.scopes[i].requested += q.requested
-		into.scopes[i].peak.freed = append(into.scopes[i].peak.freed, q.peak.freed...)
-	}
-	c.baseCounts.add(s)
-	c.claimed.CompareAndSwap(s, nil)
-	// A Block of long ago keeps the shard, and hears there that it was freed: nothing else may hang on it.
-	s.arena, s.peak, s.spare, s.unusedHandouts, s.stream = placement.Arena{}, peakLog{}, nil, nil, nil
-	s.used, s.increases, s.quota, s.scopes = [2]delta{}, [2]delta{}, [rows]delta{}, nil
-	s.retired = true
-	old := c.table.Load().list
-	c.table.Store(newShardTable(slices.DeleteFunc(slices.Clone(old), func(o *shard) bool { return o == s })))
-	s.mu.Unlock() // unlockAll will not find it
-}
-
-// shardCounts are sums of what shards count.
+// shardCounts are what a shard counts beside its gauges.
 type shardCounts struct{ hits, misses, splits, merges int64 }
 
-// add counts what a shard has counted. Its lock is held.
-func (n *shardCounts) add(s *shard) {
-	n.hits += s.hits
-	n.misses += s.misses
-	n.splits += s.splits
-	n.merges += s.merges
+// add adds what another shard has counted.
+func (n *shardCounts) add(o shardCounts) {
+	n.hits += o.hits
+	n.misses += o.misses
+	n.splits += o.splits
+	n.merges += o.merges
 }
 
 // leaseSize is how many serial numbers a shard takes at a time: a hit touches the counter of all shards once in so many.
@@ -175,9 +177,29 @@ const leaseSize = 1 << 16
 // two shards say nothing about order, which is what sequence numbers are for. s.mu is held.
 func (s *shard) nextSerial() uint64 {
 	if s.serial == s.leaseEnd {
-		s.leaseEnd = s.cache.serials.Add(leaseSize)
+		s.leaseEnd = s.shards.serials.Add(leaseSize)
 		s.serial = s.leaseEnd - leaseSize
 	}
 	s.serial++
 	return s.serial
+}
+
+// orphanStream is the ID of the shard that keeps, with Exact, what closed streams leave. No stream has this ID: nothing is
+// served from there, as in PyTorch, but a flush returns it.
+const orphanStream = math.MaxUint64
+
+func (all *shards) isClosed() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.closed
+}
+
+// poisons reports whether freed blocks are filled with poison: where a mistake shows.
+func (all *shards) poisons() bool {
+	if !invariants.Enabled {
+		return false
+	}
+	// Where the host can read freed memory a test sees the poison, and the race detector the write.
+	_, visible := all.cache.dev.(device.HostVisible)
+	return visible
 }

@@ -12,34 +12,34 @@ import (
 // shrink unmaps the whole granules of a free chunk of an expandable segment, which is not in the index (unmap_block) and
 // has at least one. What is left at its ends becomes free again; after an error that is all that the driver still maps.
 // The growth lock is held; the driver is called before all shards are locked, while the chunk is out of everybody's reach.
-func (c *Cache) shrink(ctx context.Context, t taken) error {
+func (g *grower) shrink(ctx context.Context, t taken) error {
 	s, m := t.shard, t.chunk
 	seg, kind := m.Segment(), m.Kind()
 	from, to := s.arena.WholeGranules(m)
-	bytes, err := c.unmap(ctx, seg, from, int64(to-from))
+	bytes, err := g.unmap(ctx, seg, from, int64(to-from))
 	if bytes == 0 {
-		c.putBack(s, m)
+		s.putBack(m)
 		return err
 	}
-	c.lockAll()
-	defer c.unlockAll()
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
 	s.merges += s.arena.Unmap(m, from, bytes, s.now(kind))
-	c.stats.ReservedBytes.sub(kind, bytes)
-	c.stats.NumDeviceFree++
-	c.recordSegment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
+	g.ledger.stats.ReservedBytes.sub(kind, bytes)
+	g.ledger.stats.NumDeviceFree++
+	g.shards.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
 	return err
 }
 
 // unmap gives the memory of some granules back, one after the other, and returns how many bytes that were before an error.
 // For observers all of it is one call of the driver. Only the growth lock is held.
-func (c *Cache) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
-	_, op := c.start(ctx, OpDriverFree)
-	for granule := c.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
-		if err = c.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
+func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
+	_, op := g.reporter.start(ctx, OpDriverFree)
+	for granule := g.shards.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
+		if err = g.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
 			break
 		}
 	}
-	c.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: bytes, Pool: seg.Kind().String(), Err: err})
+	g.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: bytes, Pool: seg.Kind().String(), Err: err})
 	if err != nil {
 		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", formatBytes(bytes), formatBytes(done), err)
 	}
@@ -48,36 +48,36 @@ func (c *Cache) unmap(ctx context.Context, seg *placement.Segment, from device.P
 
 // dissolve unmaps everything of an expandable segment and gives its addresses back, for Close: nobody uses the cache any
 // more, and its chunks may be in any state.
-func (c *Cache) dissolve(ctx context.Context, seg *placement.Segment) error {
+func (g *grower) dissolve(ctx context.Context, seg *placement.Segment) error {
 	// Runs of chunks with memory, between those without, are unmapped as wholes.
 	var errs []error
 	mapped := int64(0)
 	end := seg.Ptr()
 	for m := seg.First(); m != nil; m = m.Next() {
 		if m.Unmapped() {
-			errs = append(errs, c.unmapRun(ctx, seg, end, mapped))
+			errs = append(errs, g.unmapRun(ctx, seg, end, mapped))
 			end, mapped = m.Ptr()+device.Ptr(m.Size()), 0
 		} else {
 			mapped += m.Size()
 		}
 	}
-	errs = append(errs, c.unmapRun(ctx, seg, end, mapped), c.vmm.Unreserve(seg.Ptr()))
+	errs = append(errs, g.unmapRun(ctx, seg, end, mapped), g.vmm.Unreserve(seg.Ptr()))
 	return errors.Join(errs...)
 }
 
 // unmapRun unmaps the memory between two unmapped chunks, for dissolve.
-func (c *Cache) unmapRun(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) error {
+func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}
-	granule := c.rules.GranuleSize(seg.Kind())
-	done, err := c.unmap(ctx, seg, from, bytes/granule*granule)
+	granule := g.shards.rules.GranuleSize(seg.Kind())
+	done, err := g.unmap(ctx, seg, from, bytes/granule*granule)
 	if done == 0 {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stats.ReservedBytes.sub(seg.Kind(), done)
-	c.stats.NumDeviceFree++
+	g.shards.mu.Lock()
+	defer g.shards.mu.Unlock()
+	g.ledger.stats.ReservedBytes.sub(seg.Kind(), done)
+	g.ledger.stats.NumDeviceFree++
 	return err
 }

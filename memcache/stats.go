@@ -1,17 +1,12 @@
 package memcache
 
-import (
-	"context"
+import "github.com/cistern-ml/cistern/memcache/internal/placement"
 
-	"github.com/cistern-ml/cistern/internal/invariants"
-	"github.com/cistern-ml/cistern/memcache/internal/placement"
-)
-
-// Where a statistic is kept. What hits change is in the shards (usage, and the counts of shard), and is summed up when
-// somebody asks. What needs the driver is in Cache.stats, under Cache.mu: segments, bytes reserved, calls, failures. Peaks
-// are in Cache.peaks, for the former. Sums that only grow stay right when a shard is retired (retiredTotals, baseCounts),
-// and are counted from the last reset on (resetBaseline); Since adds what was before it, so that two readings of
-// somebody else's reset can still be compared.
+// Where a statistic is kept. What hits change is in the shards (usage, and shardCounts), and is summed up when somebody
+// asks. What needs the driver is in ledger.stats, under shards.mu: segments, bytes reserved, calls, failures. Peaks are in
+// ledger.peaks, for the former. All sums count from New on, also those of a shard that is retired, which another one takes
+// over; a reset notes what they were (ledger.beforeReset), and what is told is the difference. Since adds it again, so that
+// two readings of somebody else's reset can still be compared.
 
 // Stat is one quantity of PyTorch's memory_stats.
 type Stat struct {
@@ -57,14 +52,14 @@ type Stats struct {
 	beforeReset *Stats
 }
 
-// add counts an increase. Cache.mu is held.
+// add counts an increase. shards.mu is held.
 func (s *Stat) add(n int64) {
 	s.Current += n
 	s.Allocated += n
 	s.Peak = max(s.Peak, s.Current)
 }
 
-// sub counts a decrease. Cache.mu is held.
+// sub counts a decrease. shards.mu is held.
 func (s *Stat) sub(n int64) {
 	s.Current -= n
 	s.Freed += n
@@ -138,117 +133,4 @@ func (s *Stats) addSums(o *Stats, sign int64) {
 	for i, n := range s.counts() {
 		*n += sign * *counts[i]
 	}
-}
-
-// Stats returns a consistent copy of the statistics. Frees that are complete but were not yet noticed still
-// count as active, as in PyTorch.
-func (c *Cache) Stats() Stats {
-	c.lockAll()
-	defer c.unlockAll()
-	return c.sumStats()
-}
-
-// sumStats adds the shards' gauges to what the cache counts itself. All shards are locked: what it returns was true at one
-// moment.
-func (c *Cache) sumStats() Stats {
-	s := c.stats
-	array := func(g gauge) StatArray {
-		return StatArray{All: c.sumGauge(allPools, g), SmallPool: c.sumGauge(int(placement.Small), g), LargePool: c.sumGauge(int(placement.Large), g)}
-	}
-	s.Allocation, s.AllocatedBytes = array(gaugeAllocatedBlocks), array(gaugeAllocatedBytes)
-	s.Active, s.ActiveBytes = array(gaugeActiveBlocks), array(gaugeActiveBytes)
-	s.InactiveSplit, s.InactiveSplitBytes = array(gaugeInactiveSplitBlocks), array(gaugeInactiveSplitBytes)
-	s.RequestedBytes = array(gaugeRequestedBytes)
-	s.OversizeAllocations = c.sumGauge(allPools, gaugeOversizeBlocks)
-	n := c.baseCounts
-	for _, sh := range c.table.Load().list {
-		n.add(sh)
-	}
-	s.Hits, s.Misses, s.Splits, s.Merges = n.hits, n.misses, n.splits, n.merges
-	return s
-}
-
-// ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.
-func (c *Cache) ResetPeakStats() {
-	if invariants.Enabled {
-		defer c.verify()
-	}
-	_ = c.historyStream().admit(context.Background(), 0)
-	c.lockAll()
-	defer c.unlockAll()
-	// Every shard's quota becomes its use, and so their sums, the peaks, become what is in use now.
-	for _, s := range c.stats.quantities() {
-		s.Peak = s.Current
-	}
-	c.peaks = [rows]delta{}
-	for _, s := range c.table.Load().list {
-		for row := range s.quota {
-			for g := range gauges {
-				s.quota[row][g] = s.inUse(row, g)
-				c.peaks[row][g] += s.inUse(row, g)
-			}
-		}
-	}
-	c.markPeak(&c.peak, func(s *shard) *peakLog { return &s.peak })
-	c.mark(ActionResetPeaks, 0, 0)
-}
-
-// ResetAccumulatedStats zeroes everything that only grows (reset_accumulated_memory_stats): Allocated and
-// Freed of each Stat, and the counts. Scopes are unaffected, and so is [Stats.Since].
-func (c *Cache) ResetAccumulatedStats() {
-	if invariants.Enabled {
-		defer c.verify()
-	}
-	_ = c.historyStream().admit(context.Background(), 0)
-	c.lockAll()
-	defer c.unlockAll()
-	total := c.sumStats().Since(Stats{})
-	c.stats.beforeReset = &total
-	for _, s := range c.stats.quantities() {
-		s.Allocated, s.Freed = 0, 0
-	}
-	for _, n := range c.stats.counts() {
-		*n = 0
-	}
-	c.retiredTotals, c.baseCounts, c.resetBaseline = [2]delta{}, shardCounts{}, [rows]delta{}
-	// Freed is what was allocated less what is in use: what is in use now was not allocated since.
-	for _, s := range c.table.Load().list {
-		s.increases = [2]delta{}
-		s.hits, s.misses, s.splits, s.merges = 0, 0, 0, 0
-		for row := range s.quota {
-			for g := range gauges {
-				c.resetBaseline[row][g] -= s.inUse(row, g)
-			}
-		}
-	}
-	c.mark(ActionResetTotals, 0, 0)
-}
-
-// MemoryAllocated returns the bytes of all blocks handed out and not freed (torch.cuda.memory_allocated).
-// Beside goroutines that allocate and free, each stream's share is what it was at some moment of the call. No lock is taken.
-func (c *Cache) MemoryAllocated() (bytes int64) {
-	for _, s := range c.table.Load().list {
-		bytes += s.allocated.Load()
-	}
-	return bytes
-}
-
-// MaxMemoryAllocated returns the largest MemoryAllocated since New or ResetPeakStats.
-func (c *Cache) MaxMemoryAllocated() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.peaks[allPools][gaugeAllocatedBytes]
-}
-
-// MemoryReserved returns the bytes held from the driver (torch.cuda.memory_reserved).
-func (c *Cache) MemoryReserved() int64 { return c.reserved().Current }
-
-// MaxMemoryReserved returns the largest MemoryReserved since New or ResetPeakStats.
-func (c *Cache) MaxMemoryReserved() int64 { return c.reserved().Peak }
-
-// reserved takes the lock of what only the driver's calls change.
-func (c *Cache) reserved() Stat {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats.ReservedBytes.All
 }

@@ -75,7 +75,7 @@ func TestRecordStreamOfAPeer(t *testing.T) {
 		end()
 		_, err := c.Alloc(t.Context(), 3<<20, s) // polls
 		require.NoError(t, err)
-		require.Zero(t, c.slowWork.Load(), "nothing is pending")
+		require.Zero(t, c.shards.slowWork.Load(), "nothing is pending")
 		e, err := c.pending.events.Get()
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(s.Record(e), e.Close()), "the other device's events are not kept for this one's streams")
@@ -131,7 +131,7 @@ func TestClosedStreams(t *testing.T) {
 		s.closed.Store(true)
 	}
 	require.EqualValues(t, 2<<20, c.MemoryReserved())
-	require.LessOrEqual(t, len(c.table.Load().list), 2)
+	require.LessOrEqual(t, len(c.shards.list()), 2)
 	require.NoError(t, c.check())
 }
 

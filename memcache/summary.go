@@ -82,17 +82,3 @@ func scale(v, reference, threshold, divisor int64, units []string) (int64, strin
 	}
 	return v, units[i]
 }
-
-// formatBytes prints bytes as PyTorch's messages do.
-func formatBytes(n int64) string {
-	switch f := float64(n); {
-	case n <= 1<<10:
-		return fmt.Sprintf("%d bytes", n)
-	case n <= 1<<20:
-		return fmt.Sprintf("%.2f KiB", f/(1<<10))
-	case n <= 1<<30:
-		return fmt.Sprintf("%.2f MiB", f/(1<<20))
-	default:
-		return fmt.Sprintf("%.2f GiB", f/(1<<30))
-	}
-}

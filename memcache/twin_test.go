@@ -49,7 +49,7 @@ func (p *caller) pair() {
 	t.driver = modelDriver{twin: t, free: p.o.capacity}
 	t.model = model.New(model.Options{
 		MaxSplit: o.MaxSplitSizeMB * mib, MaxNonSplitRounding: o.MaxNonSplitRoundingMB * mib, LargeSegment: o.LargeSegmentSizeMB * mib,
-		Divisions: o.RoundupPower2Divisions, Threshold: o.GarbageCollectionThreshold, Limit: modelLimit(p.cache.limit), Total: p.o.capacity,
+		Divisions: o.RoundupPower2Divisions, Threshold: o.GarbageCollectionThreshold, Limit: modelLimit(p.cache.ledger.limit), Total: p.o.capacity,
 		Expandable: o.ExpandableSegments, Granule: o.ExpandableGranuleMB * mib, Remap: o.ExpandableRemap, Exact: o.Exact, NoCaching: o.NoCaching,
 	}, &t.driver)
 	t.model.Tracing = true
@@ -315,7 +315,7 @@ func (t *twin) compareStats() error {
 }
 
 func (t *twin) compareHistory() error {
-	h := t.caller.cache.history.Load()
+	h := t.caller.cache.shards.history.Load()
 	trace := t.model.Trace
 	t.model.Trace = trace[:0]
 	if h.ring.n-t.seen != len(trace) || len(trace) > len(h.ring.list) {

@@ -7,7 +7,7 @@ import (
 )
 
 // gauge is one of the statistics that each shard keeps for itself. What changes only with a call of the driver, such as the
-// bytes reserved, is counted once for the cache, in Cache.stats.
+// bytes reserved, is counted once for the cache, in ledger.stats.
 type gauge uint8
 
 // The gauges, with what PyTorch calls them: allocation, active, inactive_split, requested_bytes, oversize_allocations. The
@@ -63,7 +63,7 @@ type usage struct {
 	used      [2]delta     // by placement.Kind
 	increases [2]delta     // by placement.Kind: the sum of all increases
 	quota     [rows]delta  // by placement.Kind, and of both together
-	// scopes are the quotas in the peaks of the open scopes, in the order of Cache.openScopes.
+	// scopes are the quotas in the peaks of the open scopes, in the order of ledger.openScopes.
 	scopes []scopeQuota
 }
 
@@ -82,6 +82,14 @@ func (u *usage) inUse(row int, g gauge) int64 {
 		return u.used[placement.Small][g] + u.used[placement.Large][g]
 	}
 	return u.used[row][g]
+}
+
+// increased is the sum of a gauge's increases in a row.
+func (u *usage) increased(row int, g gauge) int64 {
+	if row == allPools {
+		return u.increases[placement.Small][g] + u.increases[placement.Large][g]
+	}
+	return u.increases[row][g]
 }
 
 // fits reports whether the delta leaves every gauge within its quota. Those that fall always are. This and apply are on
@@ -133,21 +141,4 @@ func (u *usage) apply(k placement.Kind, d *delta) {
 	if d[gaugeAllocatedBytes] != 0 {
 		u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes))
 	}
-}
-
-// sumGauge adds a gauge up over the shards, and over those that are retired. All shards are locked.
-func (c *Cache) sumGauge(row int, g gauge) Stat {
-	// Increases are counted as they happen, and decreases follow from what is in use: hits count one of both.
-	t := Stat{Peak: c.peaks[row][g]}
-	for k := range c.retiredTotals {
-		if row == k || row == allPools {
-			t.Allocated += c.retiredTotals[k][g]
-			for _, s := range c.table.Load().list {
-				t.Current += s.used[k][g]
-				t.Allocated += s.increases[k][g]
-			}
-		}
-	}
-	t.Freed = t.Allocated - t.Current - c.resetBaseline[row][g]
-	return t
 }

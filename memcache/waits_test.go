@@ -79,7 +79,7 @@ func TestFreeThatEndsAfterClose(t *testing.T) {
 	require.NoError(t, free())
 	require.Equal(t, after, c.Stats())
 	require.Empty(t, c.pending.queues)
-	require.Zero(t, c.slowWork.Load())
+	require.Zero(t, c.shards.slowWork.Load())
 	_, err := slow.event.Query()
 	require.ErrorIs(t, err, device.ErrClosed, "nobody would close it later")
 	require.ErrorIs(t, neighbour.Free(), ErrClosed)
@@ -98,7 +98,7 @@ func TestEventThatIsWaitedForIsNotReused(t *testing.T) {
 	<-h.entered
 	side.finish()
 	mustAlloc(t, c, 3*mib, s) // polls
-	require.Zero(t, c.slowWork.Load())
+	require.Zero(t, c.shards.slowWork.Load())
 	require.Nil(t, c.pending.spare, "the flush waits for the event")
 	close(h.leave)
 	require.NoError(t, flush())
@@ -124,14 +124,14 @@ func TestPollsDuringFreesConcurrentSafe(t *testing.T) {
 			s, a, b := dev.stream(10*g), dev.stream(10*g+1), dev.stream(10*g+2)
 			for range scaled(20_000) {
 				x, err := c.Alloc(context.Background(), 1000, s)
-				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.poll()); err != nil {
+				if err = errors.Join(err, x.RecordStream(a), x.RecordStream(b), x.Free(), c.pending.poll()); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.poll())
 	require.NoError(t, c.check())
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.EqualValues(t, 4*sizes.SmallSegment, c.MemoryReserved())
@@ -144,20 +144,20 @@ func TestPollsDuringFreesOneByOne(t *testing.T) {
 	s, other := dev.stream(1), dev.stream(2)
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, b.RecordStream(other))
-	own := c.shardOf(s)
+	own := c.shards.of(s)
 	own.mu.Lock()
 	uses, fits, err := own.endHandOut(b, new(freeRecord), false)
 	own.mu.Unlock()
 	require.NoError(t, err)
 	require.True(t, fits)
 	require.Len(t, uses, 1)
-	e, err := c.recordEvent(other)
+	e, err := c.pending.recordEvent(other)
 	require.NoError(t, err)
-	require.NoError(t, c.pending.push(c, other, e, b.handout))
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.push(other, e, b.handout))
+	require.NoError(t, c.pending.poll())
 	require.EqualValues(t, 1, c.Stats().Active.All.Current)
 	require.True(t, c.pending.recordingDone(b.handout))
-	c.completePending(b.handout, true)
+	c.pending.complete(b.handout, true)
 	require.Zero(t, c.Stats().Active.All.Current)
 	require.NoError(t, c.check())
 }
@@ -202,7 +202,7 @@ func TestStreamRecordedTwice(t *testing.T) {
 	side.busy = true
 	b := mustAlloc(t, c, 1000, s)
 	require.NoError(t, errors.Join(b.RecordStream(side), b.RecordStream(side), b.Free()))
-	require.EqualValues(t, 1, c.slowWork.Load())
+	require.EqualValues(t, 1, c.shards.slowWork.Load())
 }
 
 // TestClosedStreamsAreNotRecorded: the block does not keep them.
@@ -259,7 +259,7 @@ func TestFlushWaitsForWhatWasPendingWhenItBegan(t *testing.T) {
 	pend(later)
 	close(h.leave)
 	require.NoError(t, flush())
-	require.EqualValues(t, 1, c.slowWork.Load())
+	require.EqualValues(t, 1, c.shards.slowWork.Load())
 	require.Equal(t, uint64(1), c.pending.queues[0].stream)
 	later.finish()
 	require.NoError(t, c.Close())
@@ -431,7 +431,7 @@ func TestEventsOfAPeerAreClosed(t *testing.T) {
 		b := mustAlloc(t, c, 1000, s)
 		require.NoError(t, errors.Join(b.RecordStream(user), b.Free()))
 	}
-	require.NoError(t, c.poll())
+	require.NoError(t, c.pending.poll())
 	require.Equal(t, []int{3, 3}, []int{far.made, far.closed})
 }
 
@@ -447,7 +447,7 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 		for _, side := range sides {
 			err = errors.Join(err, b.RecordStream(side))
 		}
-		if err = errors.Join(err, b.Free(), c.poll()); err != nil {
+		if err = errors.Join(err, b.Free(), c.pending.poll()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -462,17 +462,17 @@ func TestRecordedFreesAllocateNothing(t *testing.T) {
 func TestFirstRequestsOfOneStream(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	s := dev.stream(1)
-	c.mu.Lock()
+	c.shards.mu.Lock()
 	var found [3]*shard
 	var wg sync.WaitGroup
 	for i := range found {
-		wg.Go(func() { found[i] = c.shardOf(s) })
+		wg.Go(func() { found[i] = c.shards.of(s) })
 	}
 	time.Sleep(time.Millisecond)
-	c.mu.Unlock()
+	c.shards.mu.Unlock()
 	wg.Wait()
-	require.Len(t, c.table.Load().list, 1)
+	require.Len(t, c.shards.list(), 1)
 	for _, f := range found {
-		require.Same(t, c.table.Load().list[0], f)
+		require.Same(t, c.shards.list()[0], f)
 	}
 }

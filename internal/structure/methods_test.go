@@ -12,14 +12,13 @@ import (
 // most is how many methods a type may have, promoted and unexported ones included. Beyond it nobody can tell what belongs together.
 const most = 40
 
-// wide are the types that may have more: what users call operations on, what implements them, and the one whose insides are to be taken apart.
+// wide are the types that may have more: what users call operations on, and what implements them.
 var wide = []string{
 	"autograd.Initializer", // one for each layer
 	"autograd.Tape",
 	"tensor.Runtime",
 	"tensor.gpuKernels", // one for each operation
 	"tensor.hostKernels",
-	"memcache.Cache",
 	// as many methods as gorgonia.org/tensor asks for
 	"tensor/gorgonia.Engine",
 	"tensor/gorgonia.DeviceEngine",

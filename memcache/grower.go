@@ -1,0 +1,108 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
+// grower is the slow path: what is done under the growth lock.
+type grower struct {
+	dev    device.Device
+	vmm    device.VirtualMemory // with expandable segments
+	config *Config
+
+	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
+	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.
+	held         chan struct{}
+	driverRanges driverRanges // guarded by the growth lock
+
+	reporter   *reporter
+	shards     *shards
+	ledger     *ledger
+	pending    *pendingFrees
+	reclaimers *reclaimers
+	oomPools   []*placement.Pool // those with UseOnOOM that were not released, by number; as the ledger
+}
+
+// lock takes the growth lock, unless ctx ends first.
+func (g *grower) lock(ctx context.Context) error {
+	// A lock that is free is taken whatever ctx says: Go chooses at random among cases that are ready.
+	select {
+	case g.held <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case g.held <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("memcache: waiting for another allocation: %w", ctx.Err())
+	}
+}
+
+func (g *grower) unlock() { <-g.held }
+
+// growError is what the request is told when the driver, or its figures, failed it.
+func (g *grower) growError(r *request, err error) error {
+	if errors.Is(err, device.ErrOutOfMemory) {
+		g.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
+		return g.outOfMemory(r, err)
+	}
+	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
+}
+
+// outOfMemory is the error of a request that found no memory, with the figures of this moment. The growth lock is held, and
+// no other.
+func (g *grower) outOfMemory(r *request, cause error) error {
+	free, total, err := g.dev.MemInfo()
+	if err != nil {
+		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.Requested), err)
+	}
+	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
+	// more, so that what is active and not allocated is pending.
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	t := g.ledger.sumStats()
+	e := &OutOfMemoryError{
+		Requested: r.Requested, Segment: r.segmentBytes, Device: g.dev.Name(), Total: total, Free: free, Limit: -1,
+		Allocated: t.AllocatedBytes.All.Current,
+		Pending:   t.ActiveBytes.All.Current - t.AllocatedBytes.All.Current,
+		Reserved:  t.ReservedBytes.All.Current,
+		Err:       cause,
+	}
+	if g.ledger.limited() {
+		e.Limit = g.ledger.limit
+	}
+	e.Label = r.label.value()
+	e.Largest = r.shard.arena.Largest(&r.Want)
+	for _, s := range g.shards.list() {
+		e.PrivatePools += s.arena.PrivateFree()
+	}
+	return e
+}
+
+// taken is a chunk that is taken out of its shard's arena, by who has the growth lock.
+type taken struct {
+	shard *shard
+	chunk *placement.Chunk
+}
+
+// took are chunks that were taken out of the shard's arena.
+func (s *shard) took(chunks []*placement.Chunk) []taken {
+	list := make([]taken, len(chunks))
+	for i, m := range chunks {
+		list[i] = taken{s, m}
+	}
+	return list
+}
+
+// putBack makes a chunk of s free again that was taken out. No lock but growth is held.
+func (s *shard) putBack(m *placement.Chunk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.merges += s.arena.PutBack(m)
+}

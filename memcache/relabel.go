@@ -1,0 +1,47 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+)
+
+// SetLabel changes what a block is for, from now on: who allocates a parameter does not know yet where in the model it will
+// be. Profiles and snapshots show the new label, those of a peak that is past too; the history has what was said when. A
+// block that was freed is an error that wraps [ErrFreed]. It does nothing on the zero Block.
+func (b Block) SetLabel(l Label) error {
+	if b.IsZero() {
+		return nil
+	}
+	c := b.handout.shard.cache
+	_ = c.shards.history.stream().admit(context.Background(), 0)
+	_, op := c.reporter.start(context.Background(), OpRelabel)
+	err := b.setLabel(&l)
+	c.reporter.end(op, OpInfo{Op: OpRelabel, Stream: b.stream, Serial: b.serial, Bytes: b.size, Label: l, Err: err})
+	return err
+}
+
+func (b Block) setLabel(l *Label) error {
+	owner := b.handout.shard
+	owner.mu.Lock()
+	defer owner.mu.Unlock()
+	if err := owner.checkLive(b); err != nil {
+		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
+	}
+	b.handout.label = l
+	owner.recordBlock(ActionRelabel, b.handout, b.serial, false)
+	return nil
+}
+
+// Label is what the block is for; the zero Label after it was freed.
+func (b Block) Label() Label {
+	if b.IsZero() {
+		return Label{}
+	}
+	owner := b.handout.shard
+	owner.mu.Lock()
+	defer owner.mu.Unlock()
+	if owner.checkLive(b) != nil {
+		return Label{}
+	}
+	return b.handout.label.value()
+}

@@ -1,0 +1,81 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
+// request is one call of Alloc, and what it leaves for the observer. It lives on the caller's stack.
+type request struct {
+	placement.Want       // Requested is what the caller asked for
+	segmentBytes   int64 // what the driver is asked for
+	shard          *shard
+	scope          *Scope
+	label          *Label
+	stack          []uintptr      // with the history's stacks
+	history        *HistoryStream // that the request told of its beginning
+
+	growing  bool  // it has the growth lock
+	refused  error // the shard, the cache or the pool has ended
+	hit      bool  // served without the driver
+	sequence uint64
+	block    Block // what was handed out, as it was under the lock: Close may be next
+}
+
+// checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
+// that the block is for.
+func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream device.Stream) error {
+	if ctx == nil {
+		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(bytes), err)
+	}
+	if bytes < 0 {
+		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the size is negative", bytes, ErrInvalid)
+	}
+	if err := checkStream(dev, "Alloc", stream); err != nil {
+		return err
+	}
+	if bytes >= maxRequest {
+		return &OutOfMemoryError{Requested: bytes, Device: dev.Name(), Limit: -1, tooLarge: true}
+	}
+	if stream.Closed() {
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(bytes), stream.ID(), device.ErrClosed)
+	}
+	return nil
+}
+
+// checkStream refuses streams that can't allocate from a cache of the device.
+func checkStream(dev device.Device, op string, s device.Stream) error {
+	if s == nil {
+		return fmt.Errorf("memcache: %s: %w: the stream is nil", op, ErrInvalid)
+	}
+	if d := s.Device(); d != dev {
+		return fmt.Errorf("memcache: %s: %w: stream %d belongs to device %d (%s), the cache to device %d (%s)",
+			op, ErrInvalid, s.ID(), d.ID(), d.Name(), dev.ID(), dev.Name())
+	}
+	return nil
+}
+
+// refusal says why the request can't be served, if its shard, its cache or its pool has ended since it chose them: what it
+// wanted, and what the caller may do. The shard is locked.
+func (r *request) refusal() error {
+	s := r.shard
+	switch {
+	case isReleased(r.Pool):
+		return fmt.Errorf("memcache: Alloc of %s: %w: private pool %d: allocate before its Release, or without its context",
+			formatBytes(r.Requested), ErrReleased, r.Pool.ID[1])
+	case s.retired:
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.Requested), s.id, device.ErrClosed)
+	case s.shards.closed:
+		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), ErrClosed)
+	}
+	return nil
+}
+
+// isReleased reports whether a pool was released; the default pool, nil, never is. shards.mu or a shard's lock is held.
+func isReleased(p *placement.Pool) bool { return p != nil && p.Released }

@@ -1,0 +1,102 @@
+package memcache
+
+import "github.com/cistern-ml/cistern/memcache/internal/placement"
+
+// What a hit does, with its shard's lock alone: look for a free chunk, know what handing it out changes, hand it out.
+
+// search serves the request from a free chunk of its shard, if there is one. If a quota is in the way it tries again
+// with all shards locked. No lock is held.
+func (r *request) search() (served bool, err error) {
+	s := r.shard
+	s.mu.Lock()
+	served, fits := s.allocCached(r, false)
+	s.mu.Unlock()
+	if !fits {
+		s.shards.lockAll()
+		served, _ = s.allocCached(r, true)
+		s.shards.unlockAll()
+	}
+	return served, r.refused
+}
+
+// allocCached hands out the free chunk that serves the request, if there is one. Unless all shards are locked it does
+// nothing if that would go beyond a quota, and says so: fits is false. s.mu is held.
+func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
+	if s.shards.closed || s.retired || isReleased(r.Pool) {
+		r.refused = r.refusal()
+		return false, true
+	}
+	m := s.arena.Find(&r.Want)
+	if m == nil {
+		if r.growing {
+			s.shards.history.mark(ActionMiss, s.id, r.Bytes) // here, so that nothing was freed since
+		}
+		return false, true
+	}
+	// What is about to change is known before anything does, so that a request that would raise a peak can be left alone
+	// here and be served with all shards locked. Other shards' unused quotas are tried in between.
+	fit := s.arena.Fit(m, &r.Want)
+	var d delta
+	s.handOutDelta(r, &fit, &d)
+	others := false
+	if fits = s.fits(r.Kind, &d); !fits && !allLocked {
+		if fits, others = s.makeRoom(r.Kind, &d); !fits && !others {
+			return false, false
+		}
+	}
+	s.hits++
+	r.hit = true
+	s.handOut(m, r, &fit, &d)
+	if !fits {
+		s.shards.ledger.raisePeaks(s, r.Kind, &d)
+	}
+	if others {
+		s.shards.unlockOthers(s)
+	}
+	return true, true
+}
+
+// handOutDelta sets d to what the hand-out adds to the gauges.
+func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
+	d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = fit.Inactive.Blocks, fit.Inactive.Bytes
+	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
+	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, fit.Size
+	d[gaugeRequestedBytes] = r.Requested
+	if fit.Size >= s.shards.rules.MaxSplit {
+		d[gaugeOversizeBlocks] = 1
+	}
+}
+
+// handOut hands out a chunk as the arena's Fit said. s.mu is held; unless the delta fits, all shards are locked and raisePeaks
+// follows.
+func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *delta) {
+	m = s.arena.HandOut(m, &r.Want, fit, s.now(r.Kind))
+	if fit.Split {
+		s.splits++
+	}
+	// Everything that tells who has the chunk is set before the lock is given up: a Block that finds its serial number may
+	// trust the rest.
+	s.sequence++
+	r.sequence = s.sequence
+	h := s.newHandout()
+	m.Tag = h
+	h.chunk, h.serial = m, s.nextSerial()
+	h.stack, h.label, h.born = r.stack, r.label, s.epoch
+	s.apply(r.Kind, d)
+	s.recordAlloc(h, r)
+	if r.scope != nil {
+		h.charge(r.scope)
+	}
+	r.block = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: fit.Size, stream: s.id}
+}
+
+// allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it
+// before. All shards are locked.
+func (s *shard) allocFresh(m *placement.Chunk, r *request) {
+	s.misses++
+	fit := s.arena.Fit(m, &r.Want)
+	var d delta
+	s.handOutDelta(r, &fit, &d)
+	s.handOut(m, r, &fit, &d)
+	s.shards.ledger.raisePeaks(s, r.Kind, &d)
+}

@@ -1,0 +1,54 @@
+package memcache
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
+// The copy of the blocks is made with all shards locked: it shows one moment, in which blocks tile segments and sums agree with
+// Stats. It takes about as long as walking all blocks, and every request waits for it. The history may be a hundred times as
+// much: it is copied afterwards, in pieces, up to that moment.
+
+// copySegments are the segments, by address. All shards are locked.
+func (all *shards) copySegments() (list []SegmentSnapshot) {
+	for _, shard := range all.list() {
+		for seg := range shard.arena.Segments() {
+			list = appendSegment(list, seg)
+		}
+	}
+	slices.SortFunc(list, func(a, b SegmentSnapshot) int { return cmp.Compare(a.Address, b.Address) })
+	return list
+}
+
+// appendSegment adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
+// locked.
+func appendSegment(list []SegmentSnapshot, seg *placement.Segment) []SegmentSnapshot {
+	// open: the last segment of the list goes on; addresses without memory end it.
+	open := false
+	for m := seg.First(); m != nil; m = m.Next() {
+		if m.Unmapped() {
+			open = false
+			continue
+		}
+		if !open {
+			open = true
+			list = append(list, SegmentSnapshot{Address: m.Ptr(), Stream: seg.Stream(), Pool: m.Kind().String(), PoolID: idOf(seg.Pool()), Expandable: seg.Expandable()})
+		}
+		l := &list[len(list)-1]
+		b := BlockSnapshot{Address: m.Ptr(), Size: m.Size(), RequestedSize: m.Requested, State: BlockInactive, Label: labelOf(m)}
+		if h := handoutOf(m); h != nil {
+			b.State, b.Serial, b.Stack = BlockPendingFree, h.serial, h.stack
+			if h.serial != 0 {
+				b.State = BlockAllocated
+				l.AllocatedSize += m.Size()
+			}
+			l.ActiveSize += m.Size()
+			l.RequestedSize += m.Requested
+		}
+		l.TotalSize += m.Size()
+		l.Blocks = append(l.Blocks, b)
+	}
+	return list
+}
