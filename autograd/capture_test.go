@@ -249,6 +249,9 @@ func TestCapturedStepsAreEagerSteps(t *testing.T) {
 				how = mixed.eager
 			}
 			require.Equal(t, math.Float32bits(want), math.Float32bits(how(xs, ys)), "plan %d %+v, mixed, step %d", i, p, step)
+			if r.IntN(10) == 0 {
+				require.NoError(t, b.cache.EmptyCache(b.ctx))
+			}
 			if step%10 == 9 || step == steps-1 {
 				state := eager.state()
 				require.Equal(t, state, replayed.state(), "plan %d %+v, step %d", i, p, step)
@@ -272,7 +275,11 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	var inside context.Context
 	for name, late := range map[string]func(tape *Tape, loss *tensor.Tensor) error{
 		"ToSlice": func(_ *Tape, loss *tensor.Tensor) error { _, err := tensor.Item[float32](b.ctx, loss); return err },
-		"none":    func(*Tape, *tensor.Tensor) error { return errors.New("none's own") },
+		"spent": func(tape *Tape, _ *tensor.Tensor) error {
+			tape.Input(x) // sticks to the tape, whose Close tells the initialiser
+			return tape.Err()
+		},
+		"none": func(*Tape, *tensor.Tensor) error { return errors.New("none's own") },
 		"Random": func(tape *Tape, loss *tensor.Tensor) error {
 			again := NewTape(inside, b.rt)
 			defer again.Close()
@@ -297,6 +304,7 @@ func TestCapturedStepsThatFail(t *testing.T) {
 			return nil
 		})
 		require.ErrorContains(t, err, name)
+		require.NoError(t, c.in.Err(), name)
 		for _, p := range ParametersOf(c.model) {
 			require.Nil(t, p.Grad(), "%s: a gradient that was never computed", name)
 		}
@@ -347,4 +355,23 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 		assert.Equal(t, 2, sgd.steps[0])
 		c.close()
 	}
+}
+
+// TestStepsOfReplays: an eager step after n replays is the step after n.
+func TestStepsOfReplays(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(1))
+	x := in.Tensor([]float64{1, 2})
+	graph, err := b.rt.Capture(b.ctx, func(context.Context) error {
+		for _, tape := range in.Steps(2) {
+			tape.Square(tape.Input(x))
+		}
+		return in.Err()
+	})
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(graph.Replay(b.ctx), graph.Replay(b.ctx)))
+	for _, tape := range in.Steps(1) {
+		assert.EqualValues(t, 5, tape.Square(tape.Input(x)).Value().Label().Step)
+	}
+	require.NoError(t, errors.Join(graph.Close(), in.Close()))
 }

@@ -35,7 +35,7 @@ type Graph struct {
 //
 // f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with
 // whatever else is captured in it, such as graphs for other shapes, which are then replayed on the one stream and never
-// beside each other; else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
+// beside each other; release it when they are closed. Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
 // it; what f has released is the pool's again, and other graphs' of that pool. Memory that is older than the capture and is read
 // or written by it is kept until the graph is closed, whoever releases it, but for that of [Runtime.FromBlock], which its owner must keep.
 //
