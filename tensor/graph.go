@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
@@ -22,6 +21,7 @@ type Graph struct {
 	kept    []kept
 	scalars scalars
 	faults  bool // a kernel may note a fault
+	memory  memcache.GraphMemory
 	closed  atomic.Bool
 }
 
@@ -88,7 +88,7 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 		g.ownPool = true
 	}
 	c := &Capture{rt: rt, pool: g.pool, kept: make(map[*storage]uint64)}
-	if err := g.record(g.pool.Context(ctx), c, stream, f); err != nil {
+	if err := g.measured(ctx, func() error { return g.record(g.pool.Context(ctx), c, stream, f) }); err != nil {
 		return nil, errors.Join(err, g.release(ctx))
 	}
 	if !rt.graphs.add(g) {
@@ -131,6 +131,9 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 
 // Pool is the private pool that the graph's memory is in.
 func (g *Graph) Pool() *memcache.Pool { return g.pool }
+
+// Memory is what the graph holds while it runs. Steps of package trace tell it of the graphs that are replayed in them.
+func (g *Graph) Memory() *memcache.GraphMemory { return &g.memory }
 
 // Nodes is the number of operations in the graph; see [device.Graph].
 func (g *Graph) Nodes() int { return g.graph.Nodes() }
@@ -179,7 +182,11 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	if err := g.scalars.upload(ctx, g.rt); err != nil {
 		return err
 	}
-	return g.graph.Replay(g.rt.stream)
+	if err := g.graph.Replay(g.rt.stream); err != nil {
+		return err
+	}
+	g.rt.cache.Replayed(ctx, &g.memory)
+	return nil
 }
 
 // Close waits for the replays that are queued, and gives back what the graph keeps: memory that was released meanwhile, and its pool if that
@@ -206,45 +213,6 @@ func (g *Graph) release(ctx context.Context) error {
 	errs = append(errs, releaseKept(ctx, g.kept)...)
 	if g.ownPool {
 		errs = append(errs, g.pool.Release(), g.pool.EmptyCache(ctx))
-	}
-	return errors.Join(errs...)
-}
-
-// graphs are those of a runtime that are not closed. Its Close closes them.
-type graphs struct {
-	mu     sync.Mutex
-	all    map[*Graph]struct{}
-	closed bool
-}
-
-// add is false when the runtime is closed.
-func (l *graphs) add(g *Graph) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	if l.all == nil {
-		l.all = make(map[*Graph]struct{})
-	}
-	l.all[g] = struct{}{}
-	return true
-}
-
-func (l *graphs) remove(g *Graph) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.all, g)
-}
-
-func (l *graphs) close() error {
-	l.mu.Lock()
-	all := l.all
-	l.all, l.closed = nil, true
-	l.mu.Unlock()
-	var errs []error
-	for g := range all {
-		errs = append(errs, g.Close())
 	}
 	return errors.Join(errs...)
 }

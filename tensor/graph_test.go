@@ -329,3 +329,53 @@ func TestGraphsAndClose(t *testing.T) {
 	_, err = r.Capture(r.ctx, func(context.Context) error { return nil })
 	require.ErrorIs(t, err, ErrClosed)
 }
+
+// TestGraphMemory is what the function holds when it is called, to the byte, and the pool tells who shares it.
+func TestGraphMemory(t *testing.T) {
+	r := newRig(t, 256<<20)
+	in := put(r, make([]float32, 1<<18))
+	defer in.Release()
+	step := func(ctx context.Context) error {
+		a, err := r.MulScalar(memcache.WithModule(ctx, "a"), in, 2)
+		if err != nil {
+			return err
+		}
+		b, err := r.Mul(memcache.WithModule(ctx, "b"), a, a)
+		if err != nil {
+			return err
+		}
+		c, err := r.MulScalar(memcache.WithModule(ctx, "c"), b, 3)
+		return errors.Join(err, a.Release(), b.Release(), c.Release())
+	}
+	ctx, scope := r.cache.Scope(r.ctx, "eager")
+	require.NoError(t, step(ctx))
+	eager := scope.Window()
+	scope.End()
+	pool, err := r.cache.NewPool(memcache.PoolOptions{})
+	require.NoError(t, err)
+	g, also, alone := r.capture(pool.Context(r.ctx), step), r.capture(pool.Context(r.ctx), step), r.capture(r.ctx, step)
+	m := g.Memory()
+	assert.Equal(t, eager.Allocated.Peak-eager.Allocated.Start, m.Held)
+	assert.Equal(t, eager.Allocations, m.Allocations)
+	modules := memcache.Profile{Holdings: m.Holdings}.Sum(func(h memcache.Holding) string { return h.Module })
+	assert.Equal(t, []memcache.Share{{Name: "a", Blocks: 1, Bytes: 1 << 20}, {Name: "b", Blocks: 1, Bytes: 1 << 20}, {Name: "c", Blocks: 1, Bytes: 1 << 20}}, modules)
+	segments := int64(0)
+	for _, s := range r.cache.Snapshot().Segments {
+		if s.PoolID == pool.ID() {
+			segments += s.TotalSize
+		}
+	}
+	assert.Equal(t, segments, m.Pool.Reserved.Load())
+	assert.Same(t, m.Pool, also.Memory().Pool)
+	assert.Equal(t, []int64{2, 1}, []int64{m.Pool.Graphs.Load(), alone.Memory().Pool.Graphs.Load()})
+	require.NoError(t, also.Close())
+	assert.EqualValues(t, 1, m.Pool.Graphs.Load())
+
+	ctx, scope = r.cache.Scope(r.ctx, "replayed")
+	require.NoError(t, errors.Join(g.Replay(ctx), alone.Replay(ctx), g.Replay(ctx)))
+	assert.Equal(t, []memcache.Replays{{GraphMemory: m, Count: 2}, {GraphMemory: alone.Memory(), Count: 1}}, scope.Replays())
+	assert.Zero(t, scope.Window().Allocations, "replays allocate nothing")
+	scope.End()
+	require.NoError(t, g.Close())
+	require.NoError(t, errors.Join(pool.Release(), pool.EmptyCache(r.ctx)))
+}
