@@ -217,6 +217,9 @@ func (c *captured) state() (all []uint32) {
 		}
 		all = append(all, uint32(s.steps[i]))
 	}
+	for _, g := range s.groups {
+		all = append(all, math.Float32bits(float32(g.lr)), math.Float32bits(float32(g.momentum)))
+	}
 	return append(all, math.Float32bits(float32(c.opt.LR())))
 }
 
@@ -297,6 +300,8 @@ func TestCapturedStepsThatFail(t *testing.T) {
 				loss, err := tape.Backward(tape.CrossEntropy(c.model.Forward(tape, tape.Input(x)), y))
 				require.NoError(t, err)
 				require.NoError(t, errors.Join(c.opt.Step(ctx), c.scheduler.Step(), c.opt.SetLR(77)))
+				group := c.opt.(grouped).Groups()[0]
+				require.NoError(t, errors.Join(group.SetLR(78), group.SetMomentum(0.1)))
 				if err := late(tape, loss); err != nil {
 					return err // with the gradients in place
 				}
@@ -335,6 +340,26 @@ func TestCapturedStepsThatFail(t *testing.T) {
 	require.ErrorIs(t, err, tensor.ErrCapturing)
 	require.ErrorContains(t, err, `state of parameter "0.weight"`)
 	fresh.close()
+}
+
+// TestRatesOfReplays: what the step sets is set at each replay, in its order, for the steps that follow.
+func TestRatesOfReplays(t *testing.T) {
+	b := open(t, 64<<20)
+	c := plan{seed: 3, inputs: 4, classes: 3, optimizer: 1}.start(b)
+	group := c.opt.(grouped).Groups()[0]
+	graph, err := b.rt.Capture(b.ctx, func(context.Context) error { return errors.Join(group.SetLR(3), group.SetMomentum(0.25)) })
+	require.NoError(t, err)
+	momentum, _ := group.Momentum()
+	require.Equal(t, []float64{0.1, 0.9}, []float64{group.LR(), momentum})
+	for range 2 {
+		require.NoError(t, graph.Replay(b.ctx))
+		momentum, _ = group.Momentum()
+		require.Equal(t, []float64{3, 0.25}, []float64{group.LR(), momentum})
+		require.NoError(t, errors.Join(group.SetLR(5), group.SetMomentum(0.5)))
+	}
+	require.NoError(t, graph.Close())
+	require.NoError(t, new(Group).SetLR(1), "of no optimiser")
+	c.close()
 }
 
 // TestReplaysRefuseAnotherMomentum: with a buffer or without is another step.

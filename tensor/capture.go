@@ -31,7 +31,12 @@ type Capture struct {
 }
 
 // Capturing is the capture of the runtime's stream that is under way ([Runtime.Capture]), or nil.
-func (rt *Runtime) Capturing() *Capture { return rt.capturing.Load() }
+func (rt *Runtime) Capturing() *Capture {
+	if rt == nil {
+		return nil
+	}
+	return rt.capturing.Load()
+}
 
 // Pool is where the memory that is allocated meanwhile comes from.
 func (c *Capture) Pool() *memcache.Pool { return c.pool }
