@@ -21,6 +21,7 @@ import (
 // it. It belongs to the goroutine of the function that is captured.
 type Capture struct {
 	rt      *Runtime
+	number  uint32 // of the runtime's, from 1 on
 	pool    *memcache.Pool
 	kept    map[*storage]uint64 // the version of each when the first operation named it
 	before  []func() error      // each replay
@@ -91,7 +92,7 @@ func (c *Capture) admits(ctx context.Context, op string) error {
 // keep keeps memory that an operation names, unless the capture's function has made it.
 func (c *Capture) keep(stores []*storage) {
 	for _, s := range stores {
-		if s.capture == c {
+		if s.capture == c.number {
 			continue
 		}
 		if _, ok := c.kept[s]; !ok && s.retain() {

@@ -24,7 +24,7 @@ func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shap
 	}
 	t, err := rt.allocOutside(ctx, op, dtype, shape)
 	if err == nil {
-		t.own.capture = c
+		t.own.capture = c.number
 	}
 	return t, err
 }

@@ -87,7 +87,7 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 		}
 		g.ownPool = true
 	}
-	c := &Capture{rt: rt, pool: g.pool, kept: make(map[*storage]uint64)}
+	c := &Capture{rt: rt, number: rt.captures.Add(1), pool: g.pool, kept: make(map[*storage]uint64)}
 	if err := g.measured(ctx, func() error { return g.record(g.pool.Context(ctx), c, stream, f) }); err != nil {
 		return nil, errors.Join(err, g.release(ctx))
 	}

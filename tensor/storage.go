@@ -13,11 +13,11 @@ type storage struct {
 	block    memcache.Block
 	host     []byte // of the block, where the host's kernels can touch it; nil: look it up
 	borrowed bool   // somebody else frees the block
+	capture  uint32 // the number of the one that made it; 0: none
 	bytes    int64  // of the block that are used
 	refs     atomic.Int32
-	version  atomic.Uint64             // the writes in place
 	graphs   atomic.Int32              // of refs, those of captures and graphs
-	capture  *Capture                  // that made it; nil: none
+	version  atomic.Uint64             // the writes in place
 	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
 }
 
