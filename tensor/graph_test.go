@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -51,7 +52,9 @@ func TestGraphReplays(t *testing.T) {
 		return errors.Join(r.AddInPlace(ctx, sum, one), one.Release(), double.Release(), square.Release())
 	}
 	g := r.capture(r.ctx, step)
-	assert.Equal(t, 4, g.Nodes())
+	if !invariants.Enabled { // which overwrite what is freed
+		assert.Equal(t, 4, g.Nodes())
+	}
 	assert.Equal(t, live+1, r.cache.Stats().Allocation.All.Current, "the result")
 	assert.Equal(t, []float32{0}, get[float32](r, sum, nil))
 	version := sum.Version()
