@@ -63,8 +63,18 @@ func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adagrad) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdagradUpdate {
-		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
-		step.LR, step.Step = g.lr, o.steps[i]+1
-		return tensor.AdagradUpdate{AdagradStep: step, P: p.value, G: p.grad, Sum: o.state[i][0]}
+		p := o.params[i]
+		u := tensor.AdagradUpdate{AdagradStep: o.next(i), P: p.value, G: p.grad, Sum: o.state[i][0]}
+		if o.rt.Capturing() != nil {
+			u.Next = func() tensor.AdagradStep { return o.next(i) }
+		}
+		return u
 	}, (*tensor.Runtime).StepAdagradAll)
+}
+
+// next is the next step of the i-th parameter.
+func (o *Adagrad) next(i int) tensor.AdagradStep {
+	g, step := o.groups[o.of[i]], o.base[o.of[i]]
+	step.LR, step.Step = g.lr, o.steps[i]+1
+	return step
 }

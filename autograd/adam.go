@@ -85,8 +85,18 @@ var adamSlots = []slot{{"exp_avg", 0}, {"exp_avg_sq", 0}, {"max_exp_avg_sq", 0}}
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adam) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdamUpdate {
-		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
-		step.LR, step.Beta1, step.Step = g.lr, g.momentum, o.steps[i]+1
-		return tensor.AdamUpdate{AdamStep: step, P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
+		p := o.params[i]
+		u := tensor.AdamUpdate{AdamStep: o.next(i), P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
+		if o.rt.Capturing() != nil {
+			u.Next = func() tensor.AdamStep { return o.next(i) }
+		}
+		return u
 	}, (*tensor.Runtime).StepAdamAll)
+}
+
+// next is the next step of the i-th parameter.
+func (o *Adam) next(i int) tensor.AdamStep {
+	g, step := o.groups[o.of[i]], o.base[o.of[i]]
+	step.LR, step.Beta1, step.Step = g.lr, g.momentum, o.steps[i]+1
+	return step
 }

@@ -242,4 +242,7 @@ func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
 	t.lifetime.Keep(g)
 	t.fail("Backward", p.grad.ReleaseContext(t.ctx))
 	p.grad = g
+	if c := t.rt.Capturing(); c != nil {
+		c.OnFailure(func() { p.forget(g) })
+	}
 }

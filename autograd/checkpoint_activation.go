@@ -21,9 +21,9 @@ type checkpoint struct {
 	inputs []saved // what the function reads from outside, at the versions that it read first
 	again  bool    // the function runs once more
 
-	training     bool
-	seed, stream uint64
-	did          trail
+	training bool
+	random   random
+	did      trail
 }
 
 // trail is by what the two runs of a function are compared.
@@ -61,7 +61,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		return t.framed("Checkpoint", f)
 	}
 	t.ensureSeed()
-	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, seed: t.seed, stream: t.stream}
+	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, random: t.random}
 	from := len(t.nodes)
 	y := c.run(t)
 	switch {
@@ -129,7 +129,7 @@ func (c *checkpoint) strange(v *Variable) bool {
 }
 
 func (c *checkpoint) trail(t *Tape, y *Variable, from int) trail {
-	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.stream - c.stream}
+	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.random.stream - c.random.stream}
 }
 
 // dropNodes forgets what was recorded since the from-th node.
@@ -166,7 +166,7 @@ func (d trail) String() string {
 func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) {
 	end := c.hold()
 	recomputing, values := t.recomputing, len(t.values)
-	t.training, t.seed, t.stream = c.training, c.seed, c.stream
+	t.training, t.random = c.training, c.random
 	t.state, t.inBackward, t.recomputing = "", false, true
 	t.setModule(n.module)
 	c.before, c.again = t.variables, true

@@ -11,6 +11,7 @@ import (
 // made with; AddGroup adds others.
 type Group struct {
 	params Parameters
+	rt     *tensor.Runtime
 	lr     float64
 
 	// What schedules cycle beside the learning rate: the momentum of SGD and RMSprop, Adam's beta1.
@@ -25,10 +26,13 @@ func (g *Group) Parameters() Parameters { return g.params }
 // LR is the group's learning rate.
 func (g *Group) LR() float64 { return g.lr }
 
-// SetLR changes it for the steps to come; it is at least 0.
+// SetLR changes it for the steps to come; it is at least 0. In a capture it does so at each replay.
 func (g *Group) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
+	}
+	if c := g.rt.Capturing(); c != nil {
+		return c.OnReplay(func() error { g.lr = lr; return nil })
 	}
 	g.lr = lr
 	return nil
@@ -37,10 +41,13 @@ func (g *Group) SetLR(lr float64) error {
 // Momentum is the group's momentum, or Adam's beta1, and whether its optimiser has one.
 func (g *Group) Momentum() (momentum float64, ok bool) { return g.momentum, g.cycled }
 
-// SetMomentum changes it for the steps to come. An optimiser without one refuses.
+// SetMomentum changes it for the steps to come. An optimiser without one refuses. In a capture it does so at each replay.
 func (g *Group) SetMomentum(momentum float64) error {
 	if err := g.checkMomentum(momentum); err != nil {
 		return err
+	}
+	if c := g.rt.Capturing(); c != nil {
+		return c.OnReplay(func() error { g.momentum = momentum; return nil })
 	}
 	g.momentum = momentum
 	return nil
@@ -85,7 +92,7 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 		}
 		rt = p.value.Runtime()
 	}
-	g.params, s.rt = params, rt
+	g.params, g.rt, s.rt = params, rt, rt
 	s.groups = append(s.groups, &g)
 	for _, p := range params {
 		if err := p.setName(p.Name); err != nil {

@@ -163,6 +163,8 @@ func releaseMade(ctx context.Context, made []func(context.Context) error, err er
 //		tape.Minimize(loss, adam)
 //	}
 //	err := in.Err()
+//
+// In a capture ([tensor.Runtime.Capture]) the loop runs once, and each replay is as many steps more, whose tapes have seeds of their own.
 func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 	return func(yield func(int, *Tape) bool) {
 		for i := 0; i < n && in.usable("Steps"); i++ {
@@ -178,11 +180,27 @@ func (in *Initializer) Steps(n int) iter.Seq2[int, *Tape] {
 }
 
 func (in *Initializer) step(i int, yield func(int, *Tape) bool) bool {
-	in.steps++
-	tape := NewTape(memcache.WithStep(in.ctx, in.steps), in.rt)
-	tape.SetSeed(in.rand.Uint64())
+	tape := in.tape()
 	defer func() { in.stick(tape.Close()) }()
 	return yield(i, tape)
+}
+
+// tape is the next step's. In a capture it takes memory from the capture's pool, and each replay is a step, with a seed of its own. What fails in a
+// capture that fails is Capture's error, and does not stick.
+func (in *Initializer) tape() *Tape {
+	c := in.rt.Capturing()
+	if c == nil {
+		in.steps++
+		tape := NewTape(memcache.WithStep(in.ctx, in.steps), in.rt)
+		tape.SetSeed(in.rand.Uint64())
+		return tape
+	}
+	was := in.err
+	c.OnFailure(func() { in.err = was })
+	tape := NewTape(c.Pool().Context(memcache.WithStep(in.ctx, in.steps+1)), in.rt)
+	in.stick(c.OnReplay(func() error { in.steps++; return nil }))
+	tape.SetSeedFrom(in.rand.Uint64)
+	return tape
 }
 
 // stick is Fail for an error that comes after the making, and leaves everything as it is.

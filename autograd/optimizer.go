@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
@@ -67,11 +68,20 @@ func (s *optimizerState) SetLR(lr float64) error {
 	if err := checkLR(lr); err != nil {
 		return err
 	}
+	if s.rt != nil {
+		if c := s.rt.Capturing(); c != nil {
+			return c.OnReplay(func() error { s.setLR(lr); return nil })
+		}
+	}
+	s.setLR(lr)
+	return nil
+}
+
+func (s *optimizerState) setLR(lr float64) {
 	for _, g := range s.groups {
 		g.lr = lr
 	}
 	s.unused = lr
-	return nil
 }
 
 func checkLR(lr float64) error { return within("SetLR", "the learning rate", lr, 0, math.MaxFloat64) }
@@ -107,6 +117,9 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 		slots, wanted := s.slots(s.of[i])
 		if had >= wanted {
 			continue
+		}
+		if c := s.rt.Capturing(); c != nil {
+			return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
 		ctx := withLabel(ctx, memcache.CategoryOptimizerState, moduleName(p.Name))
 		for _, slot := range slots[min(had, wanted):wanted] {
@@ -177,6 +190,11 @@ func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update
 // stepPiece is stepAll for some of the parameters that are due.
 func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
 	*updates = (*updates)[:0]
+	c := s.rt.Capturing()
+	if c != nil {
+		piece = slices.Clone(piece)
+		s.guardReplays(c, piece)
+	}
 	for _, i := range piece {
 		*updates = append(*updates, update(i))
 	}
@@ -184,12 +202,20 @@ func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updat
 	if err := run(s.rt, ctx, *updates); err != nil {
 		return err
 	}
+	if c != nil {
+		return c.OnReplay(func() error { s.count(piece); return nil })
+	}
+	s.count(piece)
+	return nil
+}
+
+// count counts a step of some parameters.
+func (s *optimizerState) count(piece []int) {
 	for _, i := range piece {
 		s.steps[i]++
 		_, wanted := s.slots(s.of[i])
 		s.filled[i] = s.filled[i] || wanted > 0
 	}
-	return nil
 }
 
 // valueOr is *p, or standard if p is nil.

@@ -112,6 +112,14 @@ func (p *Parameter) Grad() *tensor.Tensor {
 	return p.grad
 }
 
+// forget takes g away again, if that is the gradient: it was never computed.
+func (p *Parameter) forget(g *tensor.Tensor) {
+	if p.grad == g {
+		p.grad = nil
+		_ = g.Release() // an error of the cache's, which the capture's own has come before
+	}
+}
+
 // ZeroGrad frees the gradient (zero_grad(set_to_none=True)). The span of the free has its parent in ctx.
 func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	if p == nil {

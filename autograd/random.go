@@ -11,33 +11,74 @@ import (
 
 // SetSeed makes the tape's random operations the same in every run (torch.manual_seed). Call it before the first of them.
 // Without it they differ; the tapes of [Initializer.Steps] have seeds of the initialiser's.
-func (t *Tape) SetSeed(seed uint64) { t.seed, t.seeded, t.stream = seed, true, 0 }
+//
+// In a capture the seed is a constant of the graph, whose replays all have the same numbers: see SetSeedFrom.
+func (t *Tape) SetSeed(seed uint64) { t.random, t.seeded = random{seed: seed}, true }
+
+// SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each replay. Tapes that nobody gives a seed and those of
+// [Initializer.Steps] have theirs from such a source.
+func (t *Tape) SetSeedFrom(next func() uint64) {
+	t.SetSeed(0)
+	if t.rt == nil {
+		return
+	}
+	c := t.rt.Capturing()
+	if c == nil {
+		t.random.seed = next()
+		return
+	}
+	live, err := tensor.Scalars(t.ctx, c, 1, func(to []int64) error { to[0] = int64(next()); return nil })
+	t.fail("SetSeedFrom", err)
+	t.random.live = live
+}
+
+// random is where an operation takes its numbers from.
+type random struct {
+	seed, stream uint64
+	live         *tensor.Tensor // has the seed, in a capture; nil: seed is it
+}
 
 // nextRandom is where the next random operation takes its numbers from.
-func (t *Tape) nextRandom() (seed, stream uint64) {
+func (t *Tape) nextRandom() random {
 	t.ensureSeed()
-	t.stream++
-	return t.seed, t.stream - 1
+	r := t.random
+	t.random.stream++
+	return r
 }
 
 func (t *Tape) ensureSeed() {
 	if !t.seeded {
-		t.SetSeed(rand.Uint64())
+		t.SetSeedFrom(rand.Uint64)
 	}
 }
 
 // Random is a source of random numbers that no other call has: the tape's seed, and a stream of it. Each call of it gives the
-// next one; forward keeps it for backward.
-func (c *Call) Random() (seed, stream uint64) { return c.tape.nextRandom() }
+// next one; forward keeps it for backward. In a capture only a tape that SetSeed was called of has such a number; else the tape
+// has an error.
+func (c *Call) Random() (seed, stream uint64) {
+	r := c.tape.nextRandom()
+	if r.live != nil {
+		c.tape.fail("Random", c.tape.rt.Capturing().Refuse("Random", "the seed is another one at each replay: call SetSeed, or use Dropout"))
+	}
+	return r.seed, r.stream
+}
+
+// dropout is the runtime's.
+func (t *Tape) dropout(dst, x *tensor.Tensor, p float64, r random) (*tensor.Tensor, error) {
+	if r.live != nil {
+		return t.rt.DropoutSeeded(t.ctx, dst, x, p, r.live, r.stream)
+	}
+	return t.rt.Dropout(t.ctx, dst, x, p, r.seed, r.stream)
+}
 
 // Dropout returns x with each element 0 with probability p, and the others over 1-p; see [tensor.Runtime.Dropout]. It does so
 // on every tape; the layer [Dropout] asks the tape whether it trains.
 func (t *Tape) Dropout(x *Variable, p float64) *Variable {
-	var seed, stream uint64
+	var r random
 	return t.Func("Dropout", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		seed, stream = c.Random()
-		return t.rt.Dropout(t.ctx, nil, x.value, p, seed, stream)
+		r = t.nextRandom()
+		return t.dropout(nil, x.value, p, r)
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.Dropout(t.ctx, inPlace(g), g, p, seed, stream))
+		return c.Grads(t.dropout(inPlace(g), g, p, r))
 	})
 }

@@ -80,14 +80,23 @@ var (
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *RMSprop) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.RMSpropUpdate {
-		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
-		step.LR, step.Momentum = g.lr, g.momentum
-		u := tensor.RMSpropUpdate{RMSpropStep: step, P: p.value, G: p.grad, V: o.state[i][0]}
+		p := o.params[i]
+		u := tensor.RMSpropUpdate{RMSpropStep: o.next(i), P: p.value, G: p.grad, V: o.state[i][0]}
 		buf := 1
 		if o.centered[o.of[i]] {
 			u.Mean, buf = o.state[i][1], 2
 		}
 		u.Buf = o.optional(i, buf)
+		if o.rt.Capturing() != nil {
+			u.Next = func() tensor.RMSpropStep { return o.next(i) }
+		}
 		return u
 	}, (*tensor.Runtime).StepRMSpropAll)
+}
+
+// next is the next step of the i-th parameter.
+func (o *RMSprop) next(i int) tensor.RMSpropStep {
+	g, step := o.groups[o.of[i]], o.base[o.of[i]]
+	step.LR, step.Momentum = g.lr, g.momentum
+	return step
 }

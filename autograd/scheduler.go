@@ -3,6 +3,8 @@ package autograd
 import (
 	"errors"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // Scheduler applies a [Schedule] to an optimiser, each group from its own first rate. It belongs to the optimiser's goroutine.
@@ -32,8 +34,21 @@ func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
 	return s, nil
 }
 
-// Step is called after each step of the optimiser, and sets the rates of the next one.
-func (s *Scheduler) Step() error { return s.SetStep(s.step + 1) }
+// Step is called after each step of the optimiser, and sets the rates of the next one. In a capture it does so at each replay.
+func (s *Scheduler) Step() error {
+	if c := s.capturing(); c != nil {
+		return c.OnReplay(func() error { return s.setStep(s.step + 1) })
+	}
+	return s.setStep(s.step + 1)
+}
+
+// capturing is the capture of the optimiser's runtime, or nil.
+func (s *Scheduler) capturing() *tensor.Capture {
+	if o, err := optimizerStateOf(s.opt); err == nil && o.rt != nil {
+		return o.rt.Capturing()
+	}
+	return nil
+}
 
 // LastStep is the number of calls of Step (last_epoch).
 func (s *Scheduler) LastStep() int { return s.step }
@@ -46,8 +61,16 @@ type grouped interface {
 	Groups() []*Group
 }
 
-// SetStep sets the rates of any step, as if Step had been called so often. After an error nothing has changed.
+// SetStep sets the rates of any step, as if Step had been called so often. After an error nothing has changed. In a capture it does so at
+// each replay.
 func (s *Scheduler) SetStep(step int) error {
+	if c := s.capturing(); c != nil {
+		return c.OnReplay(func() error { return s.setStep(step) })
+	}
+	return s.setStep(step)
+}
+
+func (s *Scheduler) setStep(step int) error {
 	if step < 0 {
 		return fmt.Errorf("autograd: SetStep: %w: step %d", ErrInvalid, step)
 	}

@@ -71,12 +71,21 @@ var momentumSlot = []slot{{"momentum_buffer", 0}}
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *SGD) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.SGDUpdate {
-		p, g, step := o.params[i], o.groups[o.of[i]], o.base[o.of[i]]
-		step.LR, step.Momentum, step.First = g.lr, g.momentum, !o.filled[i]
-		u := tensor.SGDUpdate{SGDStep: step, P: p.value, G: p.grad}
-		if g.momentum != 0 {
+		p := o.params[i]
+		u := tensor.SGDUpdate{SGDStep: o.next(i), P: p.value, G: p.grad}
+		if u.Momentum != 0 {
 			u.Buf = o.state[i][0]
+		}
+		if o.rt.Capturing() != nil {
+			u.Next = func() tensor.SGDStep { return o.next(i) }
 		}
 		return u
 	}, (*tensor.Runtime).StepSGDAll)
+}
+
+// next is the next step of the i-th parameter.
+func (o *SGD) next(i int) tensor.SGDStep {
+	g, step := o.groups[o.of[i]], o.base[o.of[i]]
+	step.LR, step.Momentum, step.First = g.lr, g.momentum, !o.filled[i]
+	return step
 }

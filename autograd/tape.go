@@ -38,8 +38,8 @@ type Tape struct {
 	modules    map[string]*modulePlace // by path
 	inBackward bool
 
-	seed, stream uint64 // of random operations: the next one has the stream
-	seeded       bool
+	random random // of the next random operation
+	seeded bool
 }
 
 // NewTape makes a tape that records on rt. ctx is the context of its allocations, until SetContext; tensors of

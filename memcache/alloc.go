@@ -69,7 +69,10 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules.RoundSize(bytes), c.shards.of(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
 		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
-		r.Pool, r.task = state.poolOf(c), state.taskOf(c)
+		r.task = state.taskOf(c)
+		if p := state.poolOf(c); p != nil {
+			r.Pool = &p.place
+		}
 	}
 	r.Kind = placement.KindFor(r.Bytes)
 	if h := c.shards.history.Load(); h != nil {

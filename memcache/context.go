@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-
-	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // ctxState is what a context carries for the caches: the scope, the private pools and the label of requests. It is never
@@ -66,10 +64,10 @@ func (c *carrier) Value(key any) any {
 }
 
 // poolOf returns the pool of c that the context chose, or nil for the default pool.
-func (state *ctxState) poolOf(c *Cache) *placement.Pool {
+func (state *ctxState) poolOf(c *Cache) *Pool {
 	for _, p := range state.pools {
 		if p.cache == c {
-			return &p.place
+			return p
 		}
 	}
 	return nil
@@ -143,6 +141,9 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 // WithoutPool returns a context with which Alloc takes memory from the default pool, whatever pool of this
 // cache ctx carries.
 func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
+
+// PoolOf is the pool of this cache that Alloc takes memory from with the context; nil is the default pool.
+func (c *Cache) PoolOf(ctx context.Context) *Pool { return ctxStateOf(ctx).poolOf(c) }
 
 // withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
 func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {

@@ -37,7 +37,7 @@ func TestLabels(t *testing.T) {
 	relabelled := WithModule(both, "x")
 	require.Equal(t, "encoder.0.linear.x", LabelOf(relabelled).Module)
 	require.Same(t, scope, ctxStateOf(relabelled).scope)
-	require.Same(t, &pool.place, ctxStateOf(relabelled).poolOf(c))
+	require.Same(t, pool, c.PoolOf(relabelled))
 	require.Equal(t, LabelOf(linear), LabelOf(c.WithoutPool(both)))
 
 	var none context.Context

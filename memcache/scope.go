@@ -27,8 +27,9 @@ type Scope struct {
 
 	// mu is shared with the scopes around it, which are charged together. It is taken under a shard's lock, and nothing is locked
 	// under it.
-	mu  *sync.Mutex
-	own Own
+	mu      *sync.Mutex
+	own     Own
+	replays []Replays
 }
 
 // Level is a number of bytes over a scope.

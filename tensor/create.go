@@ -15,6 +15,22 @@ func (rt *Runtime) New(ctx context.Context, dtype Dtype, shape ...int) (*Tensor,
 }
 
 func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
+	c := rt.capturing.Load()
+	if c == nil {
+		return rt.allocOutside(ctx, op, dtype, shape)
+	}
+	if err := c.admits(ctx, op); err != nil {
+		return nil, err
+	}
+	t, err := rt.allocOutside(ctx, op, dtype, shape)
+	if err == nil {
+		t.own.capture = c.number
+	}
+	return t, err
+}
+
+// allocOutside is alloc for memory that is no capture's.
+func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
 	bytes, err := byteSize(op, dtype, shape)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, opt
 		return nil, err
 	}
 	err = rt.kernels.crossEntropy(ctx, e, loss, logits, labels, c.Weight, fault)
-	rt.faults.arm()
+	rt.armFaults()
 	return loss.orRelease(err)
 }
 

@@ -13,7 +13,25 @@ import (
 // the same numbers, and no mask is kept. Two streams of a seed have nothing in common. The result goes to dst, which may be
 // x to work in place, or nil for a new tensor.
 func (rt *Runtime) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed, stream uint64) (*Tensor, error) {
-	const op = "Dropout"
+	return rt.dropout(ctx, "Dropout", dst, x, p, kernel.Random{Seed: seed, Stream: stream}, nil)
+}
+
+// DropoutSeeded is [Runtime.Dropout] with a seed in device memory: seed is one Int64, whose bits are the seed when the work runs. A graph can have
+// another one at each replay ([Scalars]).
+func (rt *Runtime) DropoutSeeded(ctx context.Context, dst, x *Tensor, p float64, seed *Tensor, stream uint64) (*Tensor, error) {
+	const op = "DropoutSeeded"
+	in, err := rt.acquire(op, seed)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	if seed.dtype != Int64 || seed.Elements() != 1 {
+		return nil, fmt.Errorf("tensor: %s: %w: the seed is %v %v: want one int64", op, ErrDtype, seed.dtype, seed.shape)
+	}
+	return rt.dropout(ctx, op, dst, x, p, kernel.Random{Stream: stream}, seed)
+}
+
+func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p float64, r kernel.Random, live *Tensor) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
@@ -26,10 +44,10 @@ func (rt *Runtime) Dropout(ctx context.Context, dst, x *Tensor, p float64, seed,
 	if p < 1 {
 		scale = 1 / (1 - p)
 	}
-	return rt.into(ctx, op, dst, x, nil, func(out *Tensor) error {
+	return rt.into(ctx, op, dst, x, present(nil, live), func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}
-		return rt.layers.dropout(out, x, kernel.Random{Seed: seed, Stream: stream}, below, scale)
+		return rt.layers.dropout(out, x, r, live, below, scale)
 	})
 }

@@ -28,6 +28,8 @@ var (
 	ErrClosed = errors.New("runtime is closed")
 	// ErrUnsupported: the device has no kernels for tensors.
 	ErrUnsupported = errors.New("not supported by the device")
+	// ErrCapturing: the call is not possible while the runtime's stream is captured; it is [device.ErrCapturing].
+	ErrCapturing = device.ErrCapturing
 	// ErrLeaked: tensors were still live when the runtime closed.
 	ErrLeaked = errors.New("tensors were not released")
 )

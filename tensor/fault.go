@@ -46,13 +46,22 @@ func (w *faultWord) arm() {
 	w.armed = true
 }
 
+// armFaults is arm for an operation, which runs at each replay if it is captured.
+func (rt *Runtime) armFaults() {
+	if c := rt.capturing.Load(); c != nil {
+		c.faults = true
+		return
+	}
+	rt.faults.arm()
+}
+
 // faultWord returns the word, held for the caller, for a kernel that may write its fault to it.
 func (rt *Runtime) faultWord(ctx context.Context) (*storage, error) {
 	w := &rt.faults
 	if word := w.take(false); word != nil {
 		return word, nil
 	}
-	block, err := rt.cache.Alloc(lasting(ctx), faultBytes, rt.stream)
+	block, err := rt.cache.Alloc(rt.lasting(ctx), faultBytes, rt.stream)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 	if !w.IsZero() {
 		return w.Range(0, bytes), nil
 	}
-	fresh, err := g.rt.cache.Alloc(lasting(ctx), bytes, g.stream)
+	fresh, err := g.rt.cache.Alloc(g.rt.lasting(ctx), bytes, g.stream)
 	g.mu.Lock()
 	if g.workspace.IsZero() {
 		g.workspace = fresh
@@ -118,6 +118,15 @@ func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
 		g.rt.parked.add(fresh.Free())
 	}
 	return w.Range(0, bytes), nil
+}
+
+// prepare takes the workspace: one that a capture allocated would be its pool's.
+func (g *gpuKernels) prepare(ctx context.Context) error {
+	if g.blas == nil {
+		return nil
+	}
+	_, err := g.takeWorkspace(ctx)
+	return err
 }
 
 // multiply is the product without a library.

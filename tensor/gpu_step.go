@@ -59,6 +59,7 @@ func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
 	}
 	s := all[0].SGDStep
 	l := g.stepLaunch("sgd", all[0].p, len(all), largest)
+	l.readRange(all[0].live.rows(len(all), sgdRow))
 	l.double(s.LR, s.Momentum, 1-s.Dampening, s.WeightDecay, sign(s.Maximize))
 	l.flag(s.Nesterov)
 	for _, u := range all {
@@ -86,6 +87,7 @@ func (g *gpuKernels) adamStep(all []adamUpdate) error {
 	}
 	s := all[0].Adam
 	l := g.stepLaunch("adam", all[0].p, len(all), largest)
+	l.readRange(all[0].live.rows(len(all), adamRow))
 	l.double(shrink(s), decay(s), 1-s.Beta1, s.Beta2, 1-s.Beta2, s.Eps, sign(s.Maximize))
 	for _, u := range all {
 		l.update(u.p)

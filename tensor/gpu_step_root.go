@@ -11,6 +11,7 @@ func (g *gpuKernels) rmspropStep(all []rmspropUpdate) error {
 	}
 	s := all[0].RMSprop
 	l := g.stepLaunch("rmsprop", all[0].p, len(all), largest)
+	l.readRange(all[0].live.rows(len(all), rmspropRow))
 	l.double(s.LR, s.Alpha, 1-s.Alpha, s.Eps, s.WeightDecay, s.Momentum, sign(s.Maximize))
 	for _, u := range all {
 		l.update(u.p)
@@ -38,6 +39,7 @@ func (g *gpuKernels) adagradStep(all []adagradUpdate) error {
 	}
 	s := all[0].Adagrad
 	l := g.stepLaunch("adagrad", all[0].p, len(all), largest)
+	l.readRange(all[0].live.rows(len(all), adagradRow))
 	l.double(s.WeightDecay, s.Eps, sign(s.Maximize))
 	for _, u := range all {
 		l.update(u.p)

@@ -142,7 +142,7 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
 	err = run(out, fault)
-	rt.faults.arm()
+	rt.armFaults()
 	return out.orRelease(err)
 }
 

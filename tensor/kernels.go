@@ -77,8 +77,8 @@ type layerKernels interface {
 	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
 	convInputGrad(ctx context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error
 	convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy, x *Tensor) error
-	// dropout multiplies an element by 0 if its random number is below, and by scale otherwise.
-	dropout(dst, x *Tensor, r kernel.Random, below uint64, scale float64) error
+	// dropout multiplies an element by 0 if its random number is below, and by scale otherwise. live has the seed, or is nil.
+	dropout(dst, x *Tensor, r kernel.Random, live *Tensor, below uint64, scale float64) error
 	maxPool(p *kernel.Pool, y, indices, x *Tensor) error
 	maxPoolGrad(p *kernel.Pool, dx, dy, indices *Tensor) error
 	avgPool(p *kernel.Pool, y, x *Tensor) error
@@ -90,6 +90,11 @@ type layerKernels interface {
 	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
 	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
 	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error
+}
+
+// preparer is kernels that take the memory which operations share before a capture: it must not be the capture's.
+type preparer interface {
+	prepare(ctx context.Context) error
 }
 
 // newKernels finds the kernels for the runtime's device.

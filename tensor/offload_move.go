@@ -27,7 +27,7 @@ type offloaded struct {
 // version and label, and can be released; operations on them are errors that wrap [ErrOffloaded] until Fetch. What other streams than the
 // runtime's do with the memory is recorded ([Tensor.RecordStream]) and ordered by the caller.
 //
-// The result says whether the memory is offloaded. It is not where it is small, where it is somebody else's ([Runtime.FromBlock]), and where
+// The result says whether the memory is offloaded. It is not where it is small, where it is somebody else's ([Runtime.FromBlock]) or a graph's, and where
 // pinned memory is short: then t stays as it is, without an error.
 func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	if err := o.check(ctx, "Offload", t); err != nil {
@@ -43,7 +43,7 @@ func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	}
 	defer in.release()
 	s := t.store
-	if s.borrowed || s.bytes == 0 || s.bytes < o.minBytes {
+	if s.borrowed || s.graphs.Load() > 0 || s.bytes == 0 || s.bytes < o.minBytes {
 		return false, nil
 	}
 	buffer, err := o.take(ctx, s.bytes)
@@ -215,6 +215,9 @@ func (o *Offloader) check(ctx context.Context, call string, t *Tensor) error {
 		return fmt.Errorf("tensor: %s: the offloader is closed: %w", call, ErrClosed)
 	}
 	if err := o.rt.checkOwn(call, true, t); err != nil {
+		return err
+	}
+	if err := o.rt.refuseCaptured(call, "memory stays where it is while a graph uses it"); err != nil {
 		return err
 	}
 	if a := t.store.away.Load(); a != nil && a.by != o {

@@ -55,6 +55,9 @@ func (rt *Runtime) acquire(op string, ts ...*Tensor) (operands, error) {
 		in.stores[in.n] = t.store
 		in.n++
 	}
+	if c := rt.capturing.Load(); c != nil {
+		c.keep(in.stores[:in.n])
+	}
 	return in, nil
 }
 

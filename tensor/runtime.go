@@ -29,10 +29,13 @@ type Runtime struct {
 	layers  layerKernels       // the same
 	visible device.HostVisible // the device, if its kernels are Go functions
 
-	live   handles
-	moving offloaders
-	faults faultWord
-	gc     reclaimer
+	live      handles
+	graphs    graphs
+	capturing atomic.Pointer[Capture]
+	captures  atomic.Uint32 // that there were
+	moving    offloaders
+	faults    faultWord
+	gc        reclaimer
 
 	removePressure func()
 	closeOnce      sync.Once
@@ -99,6 +102,9 @@ func (rt *Runtime) Synchronize(ctx context.Context) error {
 	if rt.closed.Load() {
 		return fmt.Errorf("tensor: Synchronize: %w", ErrClosed)
 	}
+	if err := rt.refuseCaptured("Synchronize", hostWaits); err != nil {
+		return err
+	}
 	if err := rt.stream.Synchronize(ctx); err != nil {
 		return fmt.Errorf("tensor: Synchronize: %w", err)
 	}
@@ -107,7 +113,8 @@ func (rt *Runtime) Synchronize(ctx context.Context) error {
 
 // Close releases every tensor that is still live and the runtime's own memory. Later calls of its methods
 // return [ErrClosed]; tensors are released. It is idempotent: every call returns what the first found. Tensors that were
-// still live are an error that wraps [ErrLeaked], but nothing stays allocated.
+// still live are an error that wraps [ErrLeaked], but nothing stays allocated. Graphs are closed. While the stream is captured Close is an error that
+// wraps [ErrCapturing], and closes nothing.
 //
 // A runtime of [Open] waits for its stream and closes its pool, stream, cache and device as well, whatever fails on the
 // way. What the program made on them, such as blocks, buffers and loaders, is freed or closed before. Close of nil does
@@ -116,11 +123,14 @@ func (rt *Runtime) Close() error {
 	if rt == nil {
 		return nil
 	}
+	if err := rt.refuseCaptured("Close", "close the runtime after it"); err != nil {
+		return err
+	}
 	rt.closeOnce.Do(func() {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
-		rt.closeErr = errors.Join(faults, rt.live.close(), rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
+		rt.closeErr = errors.Join(faults, rt.graphs.close(), rt.live.close(), rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }

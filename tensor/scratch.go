@@ -12,9 +12,9 @@ func workspace(ctx context.Context) context.Context {
 	return memcache.WithCategory(Detached(ctx), memcache.CategoryWorkspace)
 }
 
-// lasting is the context for memory that the runtime keeps for all operations: it is nobody's module or step.
-func lasting(ctx context.Context) context.Context {
-	return memcache.WithLabel(Detached(ctx), memcache.Label{Category: memcache.CategoryWorkspace})
+// lasting is the context for memory that the runtime keeps for all operations: it is nobody's module or step, and in no private pool.
+func (rt *Runtime) lasting(ctx context.Context) context.Context {
+	return memcache.WithLabel(rt.cache.WithoutPool(Detached(ctx)), memcache.Label{Category: memcache.CategoryWorkspace})
 }
 
 // allocScratch is a tensor for an operation's own use, which it releases; it belongs to no lifetime.
@@ -42,6 +42,9 @@ func (rt *Runtime) scratch(ctx context.Context, op string, bytes int64) (b memca
 
 // scratchBlock is memory for an operation's own use, which the caller frees. A block belongs to no lifetime, whatever ctx has.
 func (rt *Runtime) scratchBlock(ctx context.Context, op string, bytes int64) (memcache.Block, error) {
+	if err := rt.capturing.Load().admits(ctx, op); err != nil {
+		return memcache.Block{}, err
+	}
 	b, err := rt.cache.Alloc(memcache.WithCategory(ctx, memcache.CategoryWorkspace), bytes, rt.stream)
 	if err != nil {
 		return b, fmt.Errorf("tensor: %s: scratch memory: %w", op, err)

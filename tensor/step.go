@@ -16,28 +16,31 @@ type SGDStep struct {
 	Maximize                             bool // the step goes up the gradient
 }
 
-// SGDUpdate is the step of one parameter.
+// SGDUpdate is the step of one parameter. In a capture Next gives the step of each replay, whose LR, Momentum and First count; nil: it is
+// the same each time.
 type SGDUpdate struct {
 	SGDStep
 	P, G *Tensor
 	Buf  *Tensor // left alone, and may be nil, if Momentum is 0
+	Next func() SGDStep
 }
 
 // StepSGD updates the parameters p in place with the gradients g and the momentum buffer buf, which is left alone,
 // and may be nil, if Momentum is 0. All have one shape.
 func (rt *Runtime) StepSGD(ctx context.Context, s SGDStep, p, g, buf *Tensor) error {
-	return rt.StepSGDAll(ctx, []SGDUpdate{{s, p, g, buf}})
+	return rt.StepSGDAll(ctx, []SGDUpdate{{SGDStep: s, P: p, G: g, Buf: buf}})
 }
 
 // sgdUpdate is an SGDUpdate that was checked.
 type sgdUpdate struct {
 	SGDStep
 	p, g, buf *Tensor
+	live      liveRow
 }
 
 // StepSGDAll is StepSGD for many parameters: on a GPU one launch does 48 of them (torch's fused SGD). No two updates
 // may share memory. If one can't be done none is.
-func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
+func (rt *Runtime) StepSGDAll(ctx context.Context, updates []SGDUpdate) error {
 	all := make([]sgdUpdate, len(updates))
 	held := make(stepOperands, 0, len(updates))
 	defer held.release()
@@ -51,7 +54,12 @@ func (rt *Runtime) StepSGDAll(_ context.Context, updates []SGDUpdate) error {
 		if err := held.acquire(rt, "StepSGD", present([]*Tensor{u.P, u.G}, u.Buf)...); err != nil {
 			return err
 		}
-		all[i] = sgdUpdate{u.SGDStep, u.P, u.G, u.Buf}
+		all[i] = sgdUpdate{SGDStep: u.SGDStep, p: u.P, g: u.G, buf: u.Buf}
+	}
+	if c := rt.capturing.Load(); c != nil {
+		if err := liveSGD(ctx, c, updates, all); err != nil {
+			return err
+		}
 	}
 	for _, u := range all {
 		overwritten(u.p, u.buf)
@@ -68,28 +76,30 @@ type AdamStep struct {
 }
 
 // AdamUpdate is the step of one parameter. Greatest is nil, or holds the greatest second moments until now, which take the place of
-// the present ones (amsgrad).
+// the present ones (amsgrad). In a capture Next gives the step of each replay, whose LR, Beta1 and Step count; nil: it is the same each time.
 type AdamUpdate struct {
 	AdamStep
 	P, G, M, V *Tensor
 	Greatest   *Tensor
+	Next       func() AdamStep
 }
 
 // StepAdam updates the parameters p and the moments m and v in place with the gradients g, in one pass over
 // the memory. All have one shape.
 func (rt *Runtime) StepAdam(ctx context.Context, s AdamStep, p, g, m, v *Tensor) error {
-	return rt.StepAdamAll(ctx, []AdamUpdate{{s, p, g, m, v, nil}})
+	return rt.StepAdamAll(ctx, []AdamUpdate{{AdamStep: s, P: p, G: g, M: m, V: v}})
 }
 
 // adamUpdate is an AdamUpdate that was checked.
 type adamUpdate struct {
 	kernel.Adam
 	p, g, m, v, greatest *Tensor
+	live                 liveRow
 }
 
 // StepAdamAll is StepAdam for many parameters: on a GPU one launch does 48 of them (torch's fused Adam). No two
 // updates may share memory. If one can't be done none is.
-func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
+func (rt *Runtime) StepAdamAll(ctx context.Context, updates []AdamUpdate) error {
 	all := make([]adamUpdate, len(updates))
 	held := make(stepOperands, 0, len(updates))
 	var room [5]*Tensor
@@ -101,7 +111,12 @@ func (rt *Runtime) StepAdamAll(_ context.Context, updates []AdamUpdate) error {
 		if err := held.acquire(rt, "StepAdam", present(append(room[:0], u.P, u.G, u.M, u.V), u.Greatest)...); err != nil {
 			return err
 		}
-		all[i] = adamUpdate{u.kernel(), u.P, u.G, u.M, u.V, u.Greatest}
+		all[i] = adamUpdate{Adam: u.kernel(), p: u.P, g: u.G, m: u.M, v: u.V, greatest: u.Greatest}
+	}
+	if c := rt.capturing.Load(); c != nil {
+		if err := liveAdam(ctx, c, updates, all); err != nil {
+			return err
+		}
 	}
 	for _, u := range all {
 		overwritten(u.p, u.m, u.v, u.greatest)

@@ -14,23 +14,25 @@ type RMSpropStep struct {
 }
 
 // RMSpropUpdate is the step of one parameter: V are the means of the squares of the gradients. Mean is nil, or holds the means of the
-// gradients (centered).
+// gradients (centered). In a capture Next gives the step of each replay, whose LR and Momentum count; nil: it is the same each time.
 type RMSpropUpdate struct {
 	RMSpropStep
 	P, G, V *Tensor
 	Mean    *Tensor
 	Buf     *Tensor // left alone, and may be nil, if Momentum is 0
+	Next    func() RMSpropStep
 }
 
 // rmspropUpdate is an RMSpropUpdate that was checked.
 type rmspropUpdate struct {
 	kernel.RMSprop
 	p, g, v, mean, buf *Tensor
+	live               liveRow
 }
 
 // StepRMSpropAll updates parameters in place with their gradients and state, which all have the parameter's shape: on a GPU one launch
 // does 48 of them. No two updates may share memory. If one can't be done none is.
-func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) error {
+func (rt *Runtime) StepRMSpropAll(ctx context.Context, updates []RMSpropUpdate) error {
 	all := make([]rmspropUpdate, len(updates))
 	held := make(stepOperands, 0, len(updates))
 	defer held.release()
@@ -44,7 +46,12 @@ func (rt *Runtime) StepRMSpropAll(_ context.Context, updates []RMSpropUpdate) er
 		if err := held.acquire(rt, "StepRMSprop", present([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
 			return err
 		}
-		all[i] = rmspropUpdate{kernel.RMSprop(u.RMSpropStep), u.P, u.G, u.V, u.Mean, u.Buf}
+		all[i] = rmspropUpdate{RMSprop: kernel.RMSprop(u.RMSpropStep), p: u.P, g: u.G, v: u.V, mean: u.Mean, buf: u.Buf}
+	}
+	if c := rt.capturing.Load(); c != nil {
+		if err := liveRMSprop(ctx, c, updates, all); err != nil {
+			return err
+		}
 	}
 	for _, u := range all {
 		overwritten(u.p, u.v, u.mean, u.buf)
@@ -59,20 +66,23 @@ type AdagradStep struct {
 	Maximize                      bool // the step goes up the gradient
 }
 
-// AdagradUpdate is the step of one parameter: Sum are the sums of the squares of the gradients.
+// AdagradUpdate is the step of one parameter: Sum are the sums of the squares of the gradients. In a capture Next gives the step of each
+// replay, whose LR and Step count; nil: it is the same each time.
 type AdagradUpdate struct {
 	AdagradStep
 	P, G, Sum *Tensor
+	Next      func() AdagradStep
 }
 
 // adagradUpdate is an AdagradUpdate that was checked.
 type adagradUpdate struct {
 	kernel.Adagrad
 	p, g, sum *Tensor
+	live      liveRow
 }
 
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
-func (rt *Runtime) StepAdagradAll(_ context.Context, updates []AdagradUpdate) error {
+func (rt *Runtime) StepAdagradAll(ctx context.Context, updates []AdagradUpdate) error {
 	all := make([]adagradUpdate, len(updates))
 	held := make(stepOperands, 0, len(updates))
 	defer held.release()
@@ -83,11 +93,18 @@ func (rt *Runtime) StepAdagradAll(_ context.Context, updates []AdagradUpdate) er
 		if err := held.acquire(rt, "StepAdagrad", u.P, u.G, u.Sum); err != nil {
 			return err
 		}
-		rate := u.LR / (1 + float64(u.Step-1)*u.LRDecay)
-		all[i] = adagradUpdate{kernel.Adagrad{Rate: rate, WeightDecay: u.WeightDecay, Eps: u.Eps, Maximize: u.Maximize}, u.P, u.G, u.Sum}
+		k := kernel.Adagrad{Rate: u.rate(), WeightDecay: u.WeightDecay, Eps: u.Eps, Maximize: u.Maximize}
+		all[i] = adagradUpdate{Adagrad: k, p: u.P, g: u.G, sum: u.Sum}
+	}
+	if c := rt.capturing.Load(); c != nil {
+		if err := liveAdagrad(ctx, c, updates, all); err != nil {
+			return err
+		}
 	}
 	for _, u := range all {
 		overwritten(u.p, u.sum)
 	}
 	return rt.kernels.adagrad(all)
 }
+
+func (s AdagradStep) rate() float64 { return s.LR / (1 + float64(s.Step-1)*s.LRDecay) }

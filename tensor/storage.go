@@ -13,8 +13,10 @@ type storage struct {
 	block    memcache.Block
 	host     []byte // of the block, where the host's kernels can touch it; nil: look it up
 	borrowed bool   // somebody else frees the block
+	capture  uint32 // the number of the one that made it; 0: none
 	bytes    int64  // of the block that are used
 	refs     atomic.Int32
+	graphs   atomic.Int32              // of refs, those of captures and graphs
 	version  atomic.Uint64             // the writes in place
 	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
 }
@@ -43,6 +45,9 @@ func (s *storage) retain() bool {
 		}
 	}
 }
+
+// tensors are the references but those of graphs.
+func (s *storage) tensors() int32 { return s.refs.Load() - s.graphs.Load() }
 
 func (s *storage) release(ctx context.Context) error {
 	if s.refs.Add(-1) != 0 || s.borrowed {
@@ -79,5 +84,5 @@ func (m Memory) Tensors() int {
 	if m.storage == nil {
 		return 0
 	}
-	return int(max(0, m.storage.refs.Load()))
+	return int(max(0, m.storage.tensors()))
 }

@@ -96,6 +96,9 @@ func stream(op string, t *Tensor, f func(*Tensor) error) error {
 		return err
 	}
 	defer in.release()
+	if err := t.rt.refuseCaptured(op, "elements go through the host: read them after a replay, and write them before"); err != nil {
+		return err
+	}
 	if err := f(t); err != nil {
 		return fmt.Errorf("tensor: %s of %v %v: %w", op, t.dtype, t.shape, err)
 	}

@@ -158,7 +158,7 @@ func (t *Tensor) Released() bool { return t.none() || t.released.Load() }
 func (t *Tensor) Offloaded() bool { return !t.none() && t.store.away.Load() != nil }
 
 // Exclusive reports whether no other tensor shares the memory, so that writing it in place surprises nobody.
-func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.refs.Load() == 1 }
+func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.store.tensors() == 1 }
 
 // Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
 // (Tensor._version). Package autograd finds by it what was overwritten before its gradient needed it. Kernels of the

@@ -22,6 +22,9 @@ func FromSlice[T Element](ctx context.Context, rt *Runtime, data []T, shape ...i
 	if n := elements(shape); n != len(data) {
 		return nil, fmt.Errorf("tensor: FromSlice: %w: %d elements for %v, which has %d", ErrShape, len(data), Shape(shape), n)
 	}
+	if err := rt.refuseCaptured("FromSlice", hostWrites); err != nil {
+		return nil, err
+	}
 	t, err := rt.alloc(ctx, "FromSlice", DtypeOf[T](), shape)
 	if err != nil {
 		return nil, err
@@ -56,6 +59,9 @@ func CopyFrom[T Element](ctx context.Context, t *Tensor, data []T) error {
 	if len(data) != t.Elements() {
 		return fmt.Errorf("tensor: CopyFrom: %w: %d elements for %v, which has %d", ErrShape, len(data), t.shape, t.Elements())
 	}
+	if err := t.rt.refuseCaptured("CopyFrom", hostWrites); err != nil {
+		return err
+	}
 	t.overwritten()
 	return upload(ctx, t, "CopyFrom", bytesOf(data))
 }
@@ -80,6 +86,9 @@ func ToSlice[T Element](ctx context.Context, t *Tensor, dst []T) ([]T, error) {
 		return dst, err
 	}
 	defer in.release()
+	if err := t.rt.refuseCaptured("ToSlice", hostReads); err != nil {
+		return dst, err
+	}
 	if err := t.rt.checkFaults(ctx, "ToSlice"); err != nil {
 		return dst, err
 	}
@@ -134,4 +143,29 @@ func (rt *Runtime) Copy(ctx context.Context, t *Tensor) (*Tensor, error) {
 		return out.orRelease(fmt.Errorf("tensor: Copy of %v %v: %w", t.dtype, t.shape, err))
 	}
 	return out, nil
+}
+
+// CopyInPlace overwrites a with b, which has the same shape and dtype (Tensor.copy_), such as the input of a graph with a batch. They
+// may not overlap.
+func (rt *Runtime) CopyInPlace(_ context.Context, a, b *Tensor) error {
+	const op = "copy in place"
+	in, err := rt.acquire(op, a, b)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	switch {
+	case a.dtype != b.dtype:
+		return fmt.Errorf("tensor: %s: %w: from %v to %v", op, ErrDtype, b.dtype, a.dtype)
+	case a.shares(b):
+		return overlapError(op)
+	}
+	if err := sameShape(op, a, b); err != nil || a.bytes == 0 {
+		return err
+	}
+	a.overwritten()
+	if err := rt.stream.CopyD2D(a.ptr(), b.ptr(), a.bytes); err != nil {
+		return fmt.Errorf("tensor: %s of %v %v: %w", op, a.dtype, a.shape, err)
+	}
+	return nil
 }

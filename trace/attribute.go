@@ -32,25 +32,29 @@ const (
 	KeyMemoryTotal     = attribute.Key("cistern.memory.total")     // the device's
 	KeyMemoryLimit     = attribute.Key("cistern.memory.limit")     // the cache's, if it has one
 
-	KeyStep               = attribute.Key("cistern.step.number")          // the caller's number
-	KeyStepDetail         = attribute.Key("cistern.step.detail")          // the Detail of its spans
-	KeyStepStart          = attribute.Key("cistern.step.allocated.start") // bytes allocated when it started
-	KeyStepEnd            = attribute.Key("cistern.step.allocated.end")   // bytes allocated when it ended
-	KeyStepPeak           = attribute.Key("cistern.step.allocated.peak")  // the most in between
-	KeyStepRequested      = attribute.Key("cistern.step.requested.peak")  // the same before rounding
-	KeyStepReserved       = attribute.Key("cistern.step.reserved.peak")   // the most bytes held from the driver
-	KeyStepAllocations    = attribute.Key("cistern.step.allocations")     // requests served
-	KeyStepHits           = attribute.Key("cistern.step.hits")            // of these, by the cache
-	KeyStepMisses         = attribute.Key("cistern.step.misses")          // by the driver, or failed
-	KeyStepRetries        = attribute.Key("cistern.step.retries")         // driver allocations after a flush
-	KeyStepOOMs           = attribute.Key("cistern.step.out_of_memory")   // requests that failed
-	KeyStepOwnPeak        = attribute.Key("cistern.step.own.peak")        // the most bytes in the step's own blocks
-	KeyStepOwnLive        = attribute.Key("cistern.step.own.live")        // bytes of own blocks not freed when it ended
-	KeyStepOwnAllocations = attribute.Key("cistern.step.own.allocations") // own blocks handed out
-	KeyStepH2D            = attribute.Key("cistern.step.h2d.size")        // bytes copied to the device
-	KeyStepD2H            = attribute.Key("cistern.step.d2h.size")        // bytes copied to the host
-	KeyStepDeviceTime     = attribute.Key("cistern.step.device.time")     // on the compute stream, from its first to its last work
-	KeyStepDeviceBusy     = attribute.Key("cistern.step.device.busy")     // of that, in which it had work
+	KeyStep                   = attribute.Key("cistern.step.number")               // the caller's number
+	KeyStepDetail             = attribute.Key("cistern.step.detail")               // the Detail of its spans
+	KeyStepStart              = attribute.Key("cistern.step.allocated.start")      // bytes allocated when it started
+	KeyStepEnd                = attribute.Key("cistern.step.allocated.end")        // bytes allocated when it ended
+	KeyStepPeak               = attribute.Key("cistern.step.allocated.peak")       // the most in between
+	KeyStepRequested          = attribute.Key("cistern.step.requested.peak")       // the same before rounding
+	KeyStepReserved           = attribute.Key("cistern.step.reserved.peak")        // the most bytes held from the driver
+	KeyStepAllocations        = attribute.Key("cistern.step.allocations")          // requests served
+	KeyStepHits               = attribute.Key("cistern.step.hits")                 // of these, by the cache
+	KeyStepMisses             = attribute.Key("cistern.step.misses")               // by the driver, or failed
+	KeyStepRetries            = attribute.Key("cistern.step.retries")              // driver allocations after a flush
+	KeyStepOOMs               = attribute.Key("cistern.step.out_of_memory")        // requests that failed
+	KeyStepOwnPeak            = attribute.Key("cistern.step.own.peak")             // the most bytes in the step's own blocks
+	KeyStepOwnLive            = attribute.Key("cistern.step.own.live")             // bytes of own blocks not freed when it ended
+	KeyStepOwnAllocations     = attribute.Key("cistern.step.own.allocations")      // own blocks handed out
+	KeyStepH2D                = attribute.Key("cistern.step.h2d.size")             // bytes copied to the device
+	KeyStepD2H                = attribute.Key("cistern.step.d2h.size")             // bytes copied to the host
+	KeyStepReplays            = attribute.Key("cistern.step.replays")              // of graphs; the next three are of the graph that holds the most
+	KeyStepReplayHeld         = attribute.Key("cistern.step.replay.held")          // the most bytes that its operations hold
+	KeyStepReplayPoolGraphs   = attribute.Key("cistern.step.replay.pool.graphs")   // how many graphs share its pool
+	KeyStepReplayPoolReserved = attribute.Key("cistern.step.replay.pool.reserved") // bytes of the pool's segments
+	KeyStepDeviceTime         = attribute.Key("cistern.step.device.time")          // on the compute stream, from its first to its last work
+	KeyStepDeviceBusy         = attribute.Key("cistern.step.device.busy")          // of that, in which it had work
 )
 
 // TagPrefix is before the key of each pair of a [memcache.Label]: "cistern.tag.experiment".

@@ -68,26 +68,28 @@ func (s Summary) holders(w io.Writer) error {
 		return err
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	share := func(heading string, s memcache.Share) error {
-		name := s.Name
-		if name == "" {
-			name = "(no module)"
-		}
-		_, err := fmt.Fprintf(out, "  %s\t%s\t%9s\t%3.0f%%\t%s\n", heading, name, formatBytes(s.Bytes),
-			100*float64(s.Bytes)/float64(p.AllocatedPeak), humanize.Comma(int64(s.Blocks))+" "+plural("block", s.Blocks))
-		return err
-	}
 	for i, c := range p.Peak.Categories {
-		if err := share(first(i, "by category"), c); err != nil {
+		if err := share(out, first(i, "by category"), c, p.AllocatedPeak); err != nil {
 			return err
 		}
 	}
 	for i, m := range largestModules(p.Peak.Modules) {
-		if err := share(first(i, "largest modules"), m); err != nil {
+		if err := share(out, first(i, "largest modules"), m, p.AllocatedPeak); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
+}
+
+// share prints a line of a list that adds up to so many bytes.
+func share(out io.Writer, heading string, s memcache.Share, all int64) error {
+	name := s.Name
+	if name == "" {
+		name = "(no module)"
+	}
+	_, err := fmt.Fprintf(out, "  %s\t%s\t%9s\t%3.0f%%\t%s\n", heading, name, formatBytes(s.Bytes),
+		100*float64(s.Bytes)/float64(all), humanize.Comma(int64(s.Blocks))+" "+plural("block", s.Blocks))
+	return err
 }
 
 // largestModules are the three largest; none if nothing has a module.

@@ -53,6 +53,9 @@ type StepProfile struct {
 	// Peak says who held the memory at the peak, if ProfilerConfig.Holders is set, and for steps of the table; else nil. With a
 	// Stream it is there when the step is complete.
 	Peak *StepPeak `json:"peak,omitempty"`
+
+	// Replays are of the graphs that were replayed with the step's context, which allocate nothing: the figures above have none of what they hold.
+	Replays []StepReplay `json:"replays,omitempty"`
 }
 
 // HitRate is the share of requests that the cache served, from 0 to 1; 0 if there were none.
@@ -70,6 +73,7 @@ func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.Device
 
 // attributes adds what describes the step's span, but for the device time.
 func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
+	a = p.replayAttributes(a)
 	return append(a,
 		KeyStepStart.Int64(p.AllocatedStart),
 		KeyStepEnd.Int64(p.AllocatedEnd),

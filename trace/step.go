@@ -231,6 +231,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		OwnAllocations: own.Allocations,
 		HostTime:       took,
 	}
+	r.Replays = s.replays()
 	_, r.H2DBytes = s.meter.Count(transfer.OpH2D)
 	_, r.D2HBytes = s.meter.Count(transfer.OpD2H)
 	return r

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -23,7 +24,8 @@ type Summary struct {
 	// HitRate is the share of the steps' requests that the cache served; 0 if there were none.
 	HitRate float64 `json:"hit_rate"`
 
-	LastFailed StepProfile `json:"last_failed"` // zero if none failed
+	LastFailed   StepProfile `json:"last_failed"`   // zero if none failed
+	LastReplayed StepProfile `json:"last_replayed"` // with a replay of a graph; zero if there was none
 }
 
 // succeeded is the number of steps in the means.
@@ -38,6 +40,10 @@ func (p *Profiler) Summary() Summary {
 	defer p.mu.Unlock()
 	s := p.summary.summary()
 	s.Pending = int64(len(p.open))
+	s.LastReplayed.Replays = slices.Clone(s.LastReplayed.Replays)
+	for i := range s.LastReplayed.Replays {
+		s.LastReplayed.Replays[i].tell()
+	}
 	return s
 }
 
@@ -70,6 +76,9 @@ func (c *collector) add(p *StepProfile) {
 	k.Steps++
 	k.OutOfMemory += p.OutOfMemory
 	k.Retries += p.Retries
+	if len(p.Replays) > 0 {
+		k.LastReplayed = *p
+	}
 	if p.Failed {
 		k.Failed++
 		k.LastFailed = *p

@@ -38,6 +38,9 @@ func (s Summary) Table(w io.Writer) error {
 	if err := s.holders(w); err != nil {
 		return err
 	}
+	if err := s.replays(w); err != nil {
+		return err
+	}
 	return s.failures(w)
 }
 

@@ -31,6 +31,7 @@ type options struct {
 	resume    string
 	picture   string
 	confusion bool
+	graph     bool
 
 	memprofile   string
 	profileSteps stepSet
@@ -65,6 +66,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
+	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")

@@ -25,6 +25,7 @@ type trainer struct {
 	optimizer autograd.Optimizer
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
+	graphs    *stepGraphs // nil: steps are eager
 
 	place      place
 	resumeFile string  // empty: the training is not kept
@@ -88,6 +89,12 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.loss.Release)
+	if o.graph {
+		if t.graphs, err = newStepGraphs(t.env); err != nil {
+			return t, err
+		}
+		t.onClose(t.graphs.close)
+	}
 	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer,
 		Kernels: profiling.kernels, Holders: profiling.holders(), OnProfile: profiling.onProfile})
 	if err != nil {
@@ -161,30 +168,34 @@ func (t *trainer) trainStep(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// train computes the loss and its gradients, and updates the parameters.
+// train takes the step on a batch, at the learning rate of the day.
 func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, err error) {
 	x, y, err := t.tensors(batch)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, x.Release(), y.Release()) }()
+	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.place.Step, t.steps)); err != nil {
+		return 0, err
+	}
+	return y.Elements(), t.graphs.take(ctx, x, y, t.compute)
+}
+
+// compute computes the loss and its gradients, and updates the parameters: all that is captured with -graph.
+func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) {
 	tape := autograd.NewTape(ctx, t.env)
 	defer func() { err = closeTape(tape, err) }()
 
 	logits := t.model.Forward(tape, tape.Input(x))
 	loss, err := tape.Backward(tape.CrossEntropy(logits, y))
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n = y.Elements()
-	if err := t.optimizer.SetLR(t.lr * t.recipe.rate(t.place.Step, t.steps)); err != nil {
-		return 0, err
-	}
-	return n, errors.Join(
+	return errors.Join(
 		t.clip(ctx),
 		t.optimizer.Step(ctx),
 		t.optimizer.ZeroGrad(ctx),
-		t.env.MulScalarInPlace(ctx, loss, float64(n)),
+		t.env.MulScalarInPlace(ctx, loss, float64(y.Elements())),
 		t.env.AddInPlace(ctx, t.loss, loss),
 	)
 }

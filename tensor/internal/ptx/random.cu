@@ -15,9 +15,11 @@ static __device__ uint4 philox(u64 i, u64 seed, u64 stream) {
 	return c;
 }
 
-// dropout: a thread for four elements.
+// dropout: a thread for four elements. The seed is in device memory if live is not 0.
 #define DROPOUT(T, t) \
-	extern "C" __global__ void dropout_##t(T *dst, const T *x, u64 n, u64 seed, u64 stream, u64 below, T scale) { \
+	extern "C" __global__ void dropout_##t(T *dst, const T *x, u64 n, u64 seed, u64 stream, u64 below, T scale, const u64 *live) { \
+		if (live) \
+			seed = *live; \
 		EACH(i, (n + 3) / 4) { \
 			uint4 r = philox(i, seed, stream); \
 			unsigned words[4] = {r.x, r.y, r.z, r.w}; \

@@ -1,4 +1,5 @@
-// Optimisers: one launch for all parameters, blockIdx.y says which.
+// Optimisers: one launch for all parameters, blockIdx.y says which. What changes from step to step comes with the arguments or, where the step
+// is captured, from device memory: live has a row of numbers for each parameter, or is 0.
 
 #include "kernels.h"
 
@@ -10,6 +11,7 @@ struct sgd_parameter {
 };
 
 struct sgd_parameters {
+	u64 live; // lr, momentum, whether it is the first
 	double lr, momentum, keep, decay, sign;
 	i64 nesterov;
 	sgd_parameter at[max_parameters];
@@ -27,10 +29,15 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 		T *p = (T *)q.p, *buf = (T *)q.buf; \
 		const T *g = (const T *)q.g; \
 		T lr = (T)s.lr, momentum = (T)s.momentum, keep = (T)s.keep, decay = (T)s.decay, sign = (T)s.sign; \
+		bool first = q.first; \
+		if (s.live) { \
+			const double *live = (const double *)s.live + 3 * blockIdx.y; \
+			lr = (T)live[0], momentum = (T)live[1], first = live[2] != 0; \
+		} \
 		EACH(i, q.n) { \
 			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
 			if (buf) { \
-				T v = q.first ? d : add(mul(momentum, buf[i]), mul(keep, d)); \
+				T v = first ? d : add(mul(momentum, buf[i]), mul(keep, d)); \
 				buf[i] = v; \
 				d = s.nesterov ? add(d, mul(momentum, v)) : v; \
 			} \
@@ -45,6 +52,7 @@ struct adam_parameter {
 };
 
 struct adam_parameters {
+	u64 live; // two numbers for the host, step_size, correction, shrink, c1
 	double shrink, decay, c1, b2, c2, eps, sign;
 	adam_parameter at[max_parameters];
 };
@@ -56,6 +64,10 @@ struct adam_parameters {
 		const T *g = (const T *)q.g; \
 		T shrink = (T)s.shrink, decay = (T)s.decay, c1 = (T)s.c1, b2 = (T)s.b2, c2 = (T)s.c2, eps = (T)s.eps; \
 		T step = (T)q.step_size, correction = (T)q.correction, sign = (T)s.sign; \
+		if (s.live) { \
+			const double *live = (const double *)s.live + 6 * blockIdx.y; \
+			step = (T)live[2], correction = (T)live[3], shrink = (T)live[4], c1 = (T)live[5]; \
+		} \
 		EACH(i, q.n) { \
 			T w = mul(p[i], shrink), d = add(mul(sign, g[i]), mul(decay, w)); \
 			T mi = add(m[i], mul(add(d, -m[i]), c1)); \
@@ -76,6 +88,7 @@ struct rmsprop_parameter {
 };
 
 struct rmsprop_parameters {
+	u64 live; // lr, momentum
 	double lr, alpha, c, eps, decay, momentum, sign;
 	rmsprop_parameter at[max_parameters];
 };
@@ -86,6 +99,10 @@ struct rmsprop_parameters {
 		T *p = (T *)q.p, *v = (T *)q.v, *mean = (T *)q.mean, *buf = (T *)q.buf; \
 		const T *g = (const T *)q.g; \
 		T lr = (T)s.lr, alpha = (T)s.alpha, c = (T)s.c, eps = (T)s.eps, decay = (T)s.decay, momentum = (T)s.momentum, sign = (T)s.sign; \
+		if (s.live) { \
+			const double *live = (const double *)s.live + 2 * blockIdx.y; \
+			lr = (T)live[0], momentum = (T)live[1]; \
+		} \
 		EACH(i, q.n) { \
 			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
 			T vi = add(mul(v[i], alpha), mul(mul(c, d), d)); \
@@ -111,6 +128,7 @@ struct adagrad_parameter {
 };
 
 struct adagrad_parameters {
+	u64 live; // rate
 	double decay, eps, sign;
 	adagrad_parameter at[max_parameters];
 };
@@ -120,7 +138,7 @@ struct adagrad_parameters {
 		const adagrad_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *sum = (T *)q.sum; \
 		const T *g = (const T *)q.g; \
-		T rate = (T)q.rate, decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
+		T rate = (T)(s.live ? ((const double *)s.live)[blockIdx.y] : q.rate), decay = (T)s.decay, eps = (T)s.eps, sign = (T)s.sign; \
 		EACH(i, q.n) { \
 			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
 			T all = add(sum[i], mul(d, d)); \

@@ -1,0 +1,67 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestCapturesAndDropsLeaveNothing: a thousand whole steps are captured, replayed and dropped, and the device's memory, the cache's, pinned memory,
+// Go's objects and the goroutines are what they were after the first hundred.
+func TestCapturesAndDropsLeaveNothing(t *testing.T) {
+	const captures = 1000
+	b := open(t, 256<<20)
+	p := plan{seed: 3, inputs: 4, classes: 3, hidden: []int{8}, dropout: 0.5, optimizer: 2, schedule: StepLR{Size: 2}, inside: true, clip: 1}
+	c := p.start(b)
+	x, y := upload(b, []float32{1, 2, 3, 4, 5, 6, 7, 8}, 2, 4), upload(b, []int32{0, 2})
+	type memory struct {
+		live, reserved, pinned, free int64
+		pools, goroutines            int
+	}
+	now := func() (m memory, objects uint64) {
+		runtime.GC()
+		runtime.GC() // what finalisers and pools of the first leave
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		free, _, err := b.dev.MemInfo()
+		require.NoError(t, err)
+		m = memory{b.cache.MemoryAllocated(), b.cache.MemoryReserved(), b.rt.Pool().Stats().HeldBytes.Current, free, 0, runtime.NumGoroutine()}
+		pools := make(map[any]bool)
+		for _, s := range b.cache.Snapshot().Segments {
+			pools[s.PoolID] = true
+		}
+		m.pools = len(pools)
+		return m, s.HeapObjects
+	}
+	var first memory
+	var objects uint64
+	for i := range captures {
+		var loss *tensor.Tensor
+		ctx := b.ctx
+		if i%2 == 1 {
+			ctx = c.pool.Context(ctx) // shared, and not only pools of their own
+		}
+		graph, err := b.rt.Capture(ctx, func(ctx context.Context) (err error) {
+			loss, err = c.step(ctx, x, y)
+			return err
+		})
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(graph.Replay(b.ctx), graph.Replay(b.ctx)))
+		require.NoError(t, errors.Join(loss.Release(), graph.Close()))
+		if i == 99 {
+			first, objects = now()
+		}
+	}
+	last, after := now()
+	require.LessOrEqual(t, last.goroutines, first.goroutines) // those of the tests before may have ended meanwhile
+	last.goroutines = first.goroutines
+	require.Equal(t, first, last)
+	// Less than one for each. Not bytes: the host device's memory is of Go's heap too, and what was freed last is collected late.
+	require.Less(t, int64(after)-int64(objects), int64(captures-100), "objects on Go's heap in %d captures", captures-100)
+	c.close()
+}

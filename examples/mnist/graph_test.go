@@ -1,0 +1,82 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestGraphsTrainAsEagerSteps, to the bit: the losses, the parameters and what layers keep, of every model, with batches of two sizes.
+func TestGraphsTrainAsEagerSteps(t *testing.T) {
+	for _, model := range models {
+		if testing.Short() && model != "resnet" {
+			continue
+		}
+		t.Run(model, func(t *testing.T) {
+			train := func(graph bool) (all []uint32, graphs int) {
+				b := batcher{data: synthetic(11), size: 4, seed: 1} // 4, 4 and 3
+				o := options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1, graph: graph}
+				tr, err := newTrainer(t.Context(), o, b.fields(), 12, nil, &profiling{})
+				require.NoError(t, err)
+				for epoch := range 4 {
+					loss, err := tr.epoch(t.Context(), b.epoch(epoch), b.batches(), func() {})
+					require.NoError(t, err)
+					seen, err := tr.test(t.Context(), batcher{data: b.data, size: 4, inOrder: true}.epoch(0))
+					require.NoError(t, err)
+					all = append(all, math.Float32bits(float32(loss)), math.Float32bits(float32(seen.accuracy())))
+				}
+				state, err := autograd.StateDict(tr.model)
+				require.NoError(t, err)
+				for _, s := range state {
+					if s.Tensor.Dtype() == tensor.Float32 {
+						values, err := tensor.ToSlice[float32](t.Context(), s.Tensor, nil)
+						require.NoError(t, err)
+						for _, v := range values {
+							all = append(all, math.Float32bits(v))
+						}
+					}
+				}
+				if tr.graphs != nil {
+					for _, s := range tr.graphs.all {
+						require.Same(t, tr.graphs.pool, s.graph.Pool())
+						graphs++
+					}
+				}
+				require.NoError(t, tr.close())
+				return all, graphs
+			}
+			eager, none := train(false)
+			replayed, graphs := train(true)
+			require.Equal(t, []int{0, 2}, []int{none, graphs})
+			require.Equal(t, eager, replayed)
+		})
+	}
+}
+
+// TestGraphFlag: a training with -graph has the losses of one without, and each goes on with what the other has kept.
+func TestGraphFlag(t *testing.T) {
+	data := dataOf(t, 128, 10)
+	kept := filepath.Join(t.TempDir(), "training")
+	train := func(args ...string) (r result) {
+		file := filepath.Join(t.TempDir(), "r.json")
+		var out, errs bytes.Buffer
+		require.Zero(t, run(context.Background(), append([]string{"-data", data, "-batch", "40", "-json", file}, args...), &out, &errs), errs.String())
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &r))
+		return r
+	}
+	eager, replayed := train(), train("-graph", "-resume", kept)
+	require.Len(t, eager.Loss, 3)
+	require.Equal(t, eager.Loss, replayed.Loss)
+	require.Equal(t, eager.TestAccuracy, train("-resume", kept).TestAccuracy)
+}

@@ -1,0 +1,218 @@
+package tensor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// Graph is what a function has queued once, and what is queued again, as a whole, by each Replay (torch.cuda.CUDAGraph). It is made by
+// [Runtime.Capture], is used by one goroutine at a time, and must be closed.
+type Graph struct {
+	rt      *Runtime
+	graph   device.Graph
+	pool    *memcache.Pool
+	ownPool bool
+	before  []func() error
+	kept    []kept
+	scalars scalars
+	faults  bool // a kernel may note a fault
+	memory  memcache.GraphMemory
+	closed  atomic.Bool
+}
+
+// Capture captures what f queues on the runtime's stream, and runs none of it: neither now, nor is anything different afterwards in tensors or
+// in what package autograd counts. Each [Graph.Replay] then does what a call of f would do, to the bit, without the work of calling it.
+//
+//	graph, err := env.Capture(ctx, func(ctx context.Context) error { return step(ctx, x, y) })
+//	for batch := range batches {
+//		err = errors.Join(err, env.CopyInPlace(ctx, x, batch.x), env.CopyInPlace(ctx, y, batch.y), graph.Replay(ctx))
+//	}
+//
+// f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with
+// whatever else is captured in it, such as graphs for other shapes, which are then replayed on the one stream and never
+// beside each other; release it when they are closed. Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
+// it; what f has released is the pool's again, and other graphs' of that pool. Memory that is older than the capture and is read
+// or written by it is kept until the graph is closed, whoever releases it, but for that of [Runtime.FromBlock], which its owner must keep.
+//
+// Go code of f runs once, in the capture. What it computes there are constants of the graph, with these exceptions: the optimisers of package
+// autograd count their steps and take the learning rates of the day, schedules step, and tapes draw their seeds, at each replay. Operations
+// make what they need, such as an optimiser's state or compiled kernels, before: call f once before its capture.
+//
+// What can't be captured returns an error that wraps [ErrCapturing] and names it, and Capture returns that one too, whatever f makes of it:
+// to read elements, to make a tensor of a slice, to wait, to move tensors to the host, memory with another context than f's. After an error
+// there is no graph; the stream, the pool and the runtime are as they were, and f may be called, or captured again. Streams and events of the
+// program's own can take part as [device.GraphCapturer] says.
+func (rt *Runtime) Capture(ctx context.Context, f func(ctx context.Context) error) (*Graph, error) {
+	g, err := rt.capture(ctx, f)
+	if err != nil {
+		return nil, fmt.Errorf("tensor: Capture: %w", err)
+	}
+	return g, nil
+}
+
+func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) error) (*Graph, error) {
+	switch {
+	case ctx == nil || f == nil:
+		return nil, fmt.Errorf("%w: the context and the function must not be nil", ErrInvalid)
+	case rt.closed.Load():
+		return nil, ErrClosed
+	}
+	if c := rt.capturing.Load(); c != nil {
+		return nil, c.Refuse("Capture", "the stream is captured already")
+	}
+	stream, err := rt.capturable()
+	if err != nil {
+		return nil, err
+	}
+	// These live longer than a capture, and are not set to 0 at each replay.
+	fault, err := rt.faultWord(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { rt.parked.add(fault.release(ctx)) }()
+	if p, ok := rt.kernels.(preparer); ok {
+		if err := p.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	g := &Graph{rt: rt, pool: rt.cache.PoolOf(ctx)}
+	if g.pool == nil {
+		if g.pool, err = rt.cache.NewPool(memcache.PoolOptions{}); err != nil {
+			return nil, err
+		}
+		g.ownPool = true
+	}
+	c := &Capture{rt: rt, number: rt.captures.Add(1), pool: g.pool, kept: make(map[*storage]uint64)}
+	if err := g.measured(ctx, func() error { return g.record(g.pool.Context(ctx), c, stream, f) }); err != nil {
+		return nil, errors.Join(err, g.release(ctx))
+	}
+	if !rt.graphs.add(g) {
+		return nil, errors.Join(ErrClosed, g.release(ctx))
+	}
+	return g, nil
+}
+
+// record calls f while the stream is captured. It ends the capture however f ends.
+func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCapturer, f func(ctx context.Context) error) (err error) {
+	if !g.rt.capturing.CompareAndSwap(nil, c) {
+		return fmt.Errorf("%w: the stream is captured already", ErrCapturing)
+	}
+	if err := stream.BeginCapture(); err != nil {
+		g.rt.capturing.Store(nil)
+		return err
+	}
+	returned := false // else f panics
+	defer func() {
+		graph, endErr := stream.EndCapture()
+		g.rt.capturing.Store(nil)
+		g.graph, g.before, g.kept, g.scalars, g.faults = graph, c.before, c.end(), c.scalars, c.faults
+		if err = errors.Join(err, endErr); err == nil && returned {
+			return
+		}
+		for i := len(c.failed) - 1; i >= 0; i-- {
+			c.failed[i]()
+		}
+		if !returned {
+			g.rt.parked.add(g.release(ctx))
+		}
+	}()
+	err = f(ctx)
+	returned = true
+	if c.refused != nil && !errors.Is(err, c.refused) {
+		err = errors.Join(c.refused, err)
+	}
+	return err
+}
+
+// Pool is the private pool that the graph's memory is in.
+func (g *Graph) Pool() *memcache.Pool { return g.pool }
+
+// Memory is what the graph holds while it runs. Steps of package trace tell it of the graphs that are replayed in them.
+func (g *Graph) Memory() *memcache.GraphMemory { return &g.memory }
+
+// Nodes is the number of operations in the graph; see [device.Graph].
+func (g *Graph) Nodes() int { return g.graph.Nodes() }
+
+// Replay queues the graph on the runtime's stream and returns before it has run. Before that it does what the step's Go code does in each step,
+// on this goroutine ([Capture.OnReplay]), and copies the numbers that this gives to the device. An error of the Go code, of ctx or of pinned memory comes before
+// anything is queued.
+func (g *Graph) Replay(ctx context.Context) error {
+	if err := g.replay(ctx); err != nil {
+		return fmt.Errorf("tensor: Replay: %w", err)
+	}
+	return nil
+}
+
+func (g *Graph) replay(ctx context.Context) (err error) {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid)
+	case g.closed.Load():
+		return fmt.Errorf("the graph: %w", device.ErrClosed)
+	case g.rt.closed.Load():
+		return ErrClosed
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	if err := g.rt.refuseCaptured("Replay", "a graph is no part of another one: replay it beside the capture"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.scalars.unstage()) }()
+	if err := g.scalars.stage(ctx, g.rt.pool); err != nil {
+		return err
+	}
+	for _, f := range g.before {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	for _, k := range g.kept {
+		if k.writes > 0 {
+			k.version.Add(k.writes)
+		}
+	}
+	if g.faults {
+		defer g.rt.faults.arm()
+	}
+	if err := g.scalars.upload(ctx, g.rt); err != nil {
+		return err
+	}
+	if err := g.graph.Replay(g.rt.stream); err != nil {
+		return err
+	}
+	g.rt.cache.Replayed(ctx, &g.memory)
+	return nil
+}
+
+// Close waits for the replays that are queued, and gives back what the graph keeps: memory that was released meanwhile, and its pool if that
+// is its own. What of the pool is in use, such as the loss, stays until it is released. It is idempotent; other calls after it are errors that wrap
+// [device.ErrClosed]. Close of nil does nothing.
+func (g *Graph) Close() error {
+	if g == nil || !g.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	g.rt.graphs.remove(g)
+	if err := g.release(context.Background()); err != nil {
+		return fmt.Errorf("tensor: closing a graph: %w", err)
+	}
+	return nil
+}
+
+func (g *Graph) release(ctx context.Context) error {
+	var errs []error
+	if g.graph != nil {
+		errs = append(errs, g.graph.Close())
+	}
+	ctx = context.WithoutCancel(ctx)
+	errs = append(errs, g.scalars.release(ctx)...)
+	errs = append(errs, releaseKept(ctx, g.kept)...)
+	if g.ownPool {
+		errs = append(errs, g.pool.Release(), g.pool.EmptyCache(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,102 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// StepReplay says what a graph holds that was replayed in a step: what the step held when it was captured. Sizes are bytes.
+type StepReplay struct {
+	Count       int64 `json:"count"`       // replays in the step
+	Held        int64 `json:"held"`        // the most that its operations hold at once
+	Allocations int64 `json:"allocations"` // blocks that they use
+
+	Pool         memcache.PoolID `json:"pool"`          // the private pool that they are in
+	PoolGraphs   int64           `json:"pool_graphs"`   // how many graphs share it
+	PoolReserved int64           `json:"pool_reserved"` // its segments
+
+	// Each list adds up to Held, the largest first. They are there where Peak is, and in Summary.LastReplayed.
+	Categories []memcache.Share `json:"categories,omitempty"`
+	Modules    []memcache.Share `json:"modules,omitempty"` // by their paths; memory of none has the name ""
+
+	memory *memcache.GraphMemory
+}
+
+// tell adds up who holds the graph's memory.
+func (r *StepReplay) tell() {
+	held := memcache.Profile{Holdings: r.memory.Holdings}
+	r.Categories = held.Sum(func(h memcache.Holding) string { return h.Category.String() })
+	r.Modules = held.Sum(func(h memcache.Holding) string { return h.Module })
+}
+
+// replays are those of the step, which has ended.
+func (s *Step) replays() []StepReplay {
+	var all []StepReplay
+	for _, r := range s.scope.Replays() {
+		p := StepReplay{Count: r.Count, Held: r.Held, Allocations: r.Allocations,
+			Pool: r.Pool.ID, PoolGraphs: r.Pool.Graphs.Load(), PoolReserved: r.Pool.Reserved.Load(), memory: r.GraphMemory}
+		if s.tells {
+			p.tell()
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// replayAttributes adds what the step's graphs hold: of the one that holds the most, if there are several.
+func (p *StepProfile) replayAttributes(a []attribute.KeyValue) []attribute.KeyValue {
+	if len(p.Replays) == 0 {
+		return a
+	}
+	count, largest := int64(0), p.Replays[0]
+	for _, r := range p.Replays {
+		count += r.Count
+		if r.Held > largest.Held {
+			largest = r
+		}
+	}
+	return append(a, KeyStepReplays.Int64(count), KeyStepReplayHeld.Int64(largest.Held),
+		KeyStepReplayPoolGraphs.Int64(largest.PoolGraphs), KeyStepReplayPoolReserved.Int64(largest.PoolReserved))
+}
+
+// replays prints what the graphs of the last step with replays hold.
+func (s Summary) replays(w io.Writer) error {
+	p := s.LastReplayed
+	if len(p.Replays) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(w, "\nreplayed in step %s\n", humanize.Comma(p.Step)); err != nil {
+		return err
+	}
+	for _, r := range p.Replays {
+		others := "alone"
+		if n := int(r.PoolGraphs - 1); n > 0 {
+			others = fmt.Sprintf("with %d other %s", n, plural("graph", n))
+		}
+		if _, err := fmt.Fprintf(w, "  a graph of %s blocks: %s at its peak, in the %s of private pool %d, which it has %s\n",
+			humanize.Comma(r.Allocations), formatBytes(r.Held), formatBytes(r.PoolReserved), r.Pool[1], others); err != nil {
+			return err
+		}
+		out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for i, c := range r.Categories {
+			if err := share(out, first(i, "by category"), c, r.Held); err != nil {
+				return err
+			}
+		}
+		for i, m := range largestModules(r.Modules) {
+			if err := share(out, first(i, "largest modules"), m, r.Held); err != nil {
+				return err
+			}
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
