@@ -16,13 +16,6 @@ import (
 // reads may be read by other streams at the same time. Each piece begins at a multiple of 64 bytes,
 // so that two of them share no cache line.
 
-// arena is a pinned buffer that a batch fills from its start.
-type arena struct {
-	buffer Buffer
-	used   int64
-	writes bool // outputs are written to it
-}
-
 const (
 	minArena   = 64 << 10
 	maxArena   = 4 << 20

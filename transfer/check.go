@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
@@ -42,17 +41,6 @@ func checkStream(p *Pool, call string, s device.Stream) error {
 	if s.Device().ID() != p.dev.ID() {
 		return fmt.Errorf("transfer: %s on a stream of %s: %w: want a stream of the pool's device %s",
 			call, s.Device().Name(), ErrInvalid, p.dev.Name())
-	}
-	return nil
-}
-
-// checkContext says why a call with ctx does not begin.
-func checkContext(call string, ctx context.Context) error {
-	if ctx == nil {
-		return fmt.Errorf("transfer: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("transfer: %s: %w", call, err)
 	}
 	return nil
 }

@@ -130,16 +130,3 @@ func (c *completion) orderBefore(s device.Stream) error {
 	defer c.unref()
 	return s.Wait(c.event)
 }
-
-// recordEnd records an event after everything that stream has queued.
-func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
-	ev, err := p.dev.NewEvent(device.EventOptions{})
-	if err != nil {
-		return nil, err
-	}
-	end, err := p.record(stream, ev)
-	if err == nil {
-		p.cache.addOrphan(end)
-	}
-	return end, err
-}

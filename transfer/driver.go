@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -164,4 +165,30 @@ func (p *pinned) unlink(s *slab) {
 	if s.registered {
 		p.down(&p.registered, s.size(), "registered bytes")
 	}
+}
+
+// up raises a statistic and its peak. Whatever guards the statistic is locked.
+func up(s *memcache.Stat, n int64) {
+	s.Current += n
+	s.Allocated += n
+	s.Peak = max(s.Peak, s.Current)
+}
+
+// down lowers a statistic. p.mu is held.
+func (p *pinned) down(s *memcache.Stat, n int64, name string) {
+	s.Current -= n
+	s.Freed += n
+	if s.Current < 0 {
+		p.broken(fmt.Errorf("%s fell to %d", name, s.Current))
+	}
+}
+
+// broken reports that the accounting is wrong, which is a mistake of this package: builds with the
+// tag invariants panic, others park the error. p.mu is held.
+func (p *pinned) broken(err error) {
+	err = fmt.Errorf("transfer: the accounting of the pool of %s is broken: %w", p.dev.Name(), err)
+	if invariants.Enabled {
+		panic(err)
+	}
+	p.park(err)
 }

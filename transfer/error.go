@@ -1,7 +1,9 @@
 package transfer
 
 import (
+	"context"
 	"errors"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -23,3 +25,14 @@ var (
 	// another pool. Nothing changed. It is [device.ErrInvalid].
 	ErrInvalid = device.ErrInvalid
 )
+
+// checkContext says why a call with ctx does not begin.
+func checkContext(call string, ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("transfer: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("transfer: %s: %w", call, err)
+	}
+	return nil
+}

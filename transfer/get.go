@@ -7,6 +7,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // A Get tries, in this order, what costs more each time:
@@ -89,4 +90,16 @@ func (p *Pool) getSlow(ctx context.Context, own *shard, s *slab, class int, size
 	s = &slab{pool: p, mem: mem, class: class}
 	own.putNew(s, bytes)
 	return s, nil
+}
+
+// handOut begins a buffer. Nobody else has the slab: it was taken from a shard, or is new.
+func (s *slab) handOut(bytes int64) Buffer {
+	if race.Enabled {
+		for _, end := range s.completions { // the copies of the last owner, which are done
+			end.done()
+		}
+	}
+	clear(s.completions)
+	s.completions = s.completions[:0]
+	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
 }

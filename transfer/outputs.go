@@ -12,11 +12,6 @@ import (
 // afterwards. The caller's slices are written when everything is there, and not before: after an
 // error they have what they had.
 
-// output is where an output lies.
-type output struct {
-	memory []byte // of the bytes that were asked for, without padding
-}
-
 // Outputs is the number of outputs.
 func (b *Batch) Outputs() int {
 	b.mu.Lock()

@@ -3,6 +3,7 @@ package transfer
 import (
 	"slices"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -15,18 +16,6 @@ import (
 // Nothing waits here and no callback is registered: who looks for memory or asks for statistics
 // polls. A callback of the driver for each copy would cost a driver call for each, and a
 // goroutine that takes the shard's lock.
-
-// queue are the slabs of a shard that wait for copies on one stream, in the order of the copies.
-type queue struct {
-	stream  uint64
-	entries []waiting
-}
-
-// waiting is a slab that waits for a completion.
-type waiting struct {
-	until *completion
-	slab  *slab // nil: an orphan, of which only the event is to be closed
-}
 
 // addOrphan queues a completion that no buffer needs any more, because another took its place or
 // the work uses none, so that its event is closed when it is complete.
@@ -162,4 +151,17 @@ func (c *cache) lastPending(seq uint64) *completion {
 		}
 	}
 	return nil
+}
+
+// recordEnd records an event after everything that stream has queued.
+func (p *Pool) recordEnd(stream device.Stream) (*completion, error) {
+	ev, err := p.dev.NewEvent(device.EventOptions{})
+	if err != nil {
+		return nil, err
+	}
+	end, err := p.record(stream, ev)
+	if err == nil {
+		p.cache.addOrphan(end)
+	}
+	return end, err
 }

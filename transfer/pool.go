@@ -2,14 +2,11 @@ package transfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/transfer/internal/callgate"
 )
 
@@ -36,32 +33,6 @@ type Pool struct {
 	closeErr error
 }
 
-// New makes a pool of dev's pinned memory. It allocates nothing yet. It must be closed before the
-// device.
-func New(dev device.Device, cfg Config) (*Pool, error) {
-	if dev == nil {
-		return nil, fmt.Errorf("transfer: New without a device: %w", ErrInvalid)
-	}
-	if cfg.MaxBytes < 0 {
-		return nil, fmt.Errorf("transfer: New with MaxBytes %d: %w: want 1 or more, or 0 for no limit", cfg.MaxBytes, ErrRange)
-	}
-	return newPool(dev, cfg, min(runtime.GOMAXPROCS(0), maxShards)), nil
-}
-
-// newPool is New with checked options.
-func newPool(dev device.Device, cfg Config, shards int) *Pool {
-	p := &Pool{dev: dev, observer: cfg.Observer}
-	p.pinned = pinned{dev: dev, observer: cfg.Observer, limit: cfg.MaxBytes}
-	p.cache.pinned = &p.pinned
-	p.cache.budget = orDefault(cfg.MaxCachedBytes, DefaultMaxCachedBytes)
-	p.cache.perClass = orDefault(int64(cfg.MaxCachedBuffers), DefaultMaxCachedBuffers)
-	p.cache.init(shards)
-	if p.observer != nil {
-		p.notifier = newNotifier()
-	}
-	return p
-}
-
 // Device is the pool's device.
 func (p *Pool) Device() device.Device { return p.dev }
 
@@ -86,27 +57,4 @@ func (p *Pool) enter(ctx context.Context, call string) error {
 // closedError is the error of a call that Close came before.
 func (p *Pool) closedError(call string) error {
 	return fmt.Errorf("transfer: %s: the pool of %s is %w", call, p.dev.Name(), ErrClosed)
-}
-
-// EmptyCache gives all cached memory back to the driver. It waits for the copies that released
-// buffers wait for; when ctx ends first, what those use stays. It returns also the error of an
-// earlier free that nobody could be told about.
-func (p *Pool) EmptyCache(ctx context.Context) error {
-	if invariants.Enabled {
-		defer p.verify()
-	}
-	if err := p.enter(ctx, "EmptyCache"); err != nil {
-		return err
-	}
-	defer p.gate.Leave()
-	if err := errors.Join(p.flush(ctx), p.pinned.unpark()); err != nil {
-		return fmt.Errorf("transfer: EmptyCache: %w", err)
-	}
-	return nil
-}
-
-// flush gives the driver all that was cached or pending when it began.
-func (p *Pool) flush(ctx context.Context) error {
-	// Completions are numbered as they are recorded: what has a higher number was queued after this call began.
-	return p.cache.flush(ctx, p.recorded.Load())
 }

@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"github.com/cistern-ml/cistern/internal/race"
 )
 
 // A slab is the pool's, for as long as the driver's allocation lasts; a Buffer is a handle of it
@@ -45,14 +43,9 @@ type slab struct {
 
 func (s *slab) size() int64 { return int64(len(s.mem)) }
 
-// handOut begins a buffer. Nobody else has the slab: it was taken from a shard, or is new.
-func (s *slab) handOut(bytes int64) Buffer {
-	if race.Enabled {
-		for _, end := range s.completions { // the copies of the last owner, which are done
-			end.done()
-		}
-	}
-	clear(s.completions)
-	s.completions = s.completions[:0]
-	return Buffer{slab: s, serial: s.serial.Add(1), bytes: bytes}
+// use is the last copy of a buffer on one stream.
+type use struct {
+	stream uint64
+	last   *completion
+	wrote  bool // this copy, or one before it on the stream, writes the buffer
 }

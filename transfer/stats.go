@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/memcache"
@@ -47,33 +46,6 @@ type Stats struct {
 	// H2DCopies, D2HCopies and D2DCopies count copies when they are queued, H2DBytes, D2HBytes and D2DBytes their bytes.
 	H2DCopies, D2HCopies, D2DCopies int64
 	H2DBytes, D2HBytes, D2DBytes    int64
-}
-
-// DurationStat is how long calls of one kind took.
-type DurationStat struct {
-	// Count is the number of calls, Total the sum of their times.
-	Count int64
-	Total time.Duration
-	// Min and Max are 0 without calls.
-	Min, Max time.Duration
-}
-
-// Average is Total / Count, or 0 without calls.
-func (d DurationStat) Average() time.Duration {
-	if d.Count == 0 {
-		return 0
-	}
-	return d.Total / time.Duration(d.Count)
-}
-
-// add counts a call. The pool is locked.
-func (d *DurationStat) add(took time.Duration) {
-	if d.Count == 0 || took < d.Min {
-		d.Min = took
-	}
-	d.Max = max(d.Max, took)
-	d.Count++
-	d.Total += took
 }
 
 // Stats returns the pool's statistics. It polls the copies that released buffers wait for.
@@ -143,18 +115,23 @@ func (s Stats) Map() map[string]int64 {
 	return m
 }
 
-// up raises a statistic and its peak. Whatever guards the statistic is locked.
-func up(s *memcache.Stat, n int64) {
-	s.Current += n
-	s.Allocated += n
-	s.Peak = max(s.Peak, s.Current)
-}
-
-// down lowers a statistic. p.mu is held.
-func (p *pinned) down(s *memcache.Stat, n int64, name string) {
-	s.Current -= n
-	s.Freed += n
-	if s.Current < 0 {
-		p.broken(fmt.Errorf("%s fell to %d", name, s.Current))
+// check says what no statistics can be.
+func (s *Stats) check() error {
+	for _, c := range [...]struct {
+		name string
+		stat *memcache.Stat
+	}{
+		{"Allocations", &s.Allocations}, {"AllocatedBytes", &s.AllocatedBytes}, {"HeldBytes", &s.HeldBytes},
+		{"ActiveRequests", &s.ActiveRequests}, {"ActiveBytes", &s.ActiveBytes}, {"RequestedBytes", &s.RequestedBytes},
+		{"CachedBytes", &s.CachedBytes}, {"Registered", &s.Registered},
+	} {
+		if n := c.stat.Current; n < 0 || n > c.stat.Peak || n != c.stat.Allocated-c.stat.Freed {
+			return fmt.Errorf("%s is %+v", c.name, *c.stat)
+		}
 	}
+	if s.AllocatedBytes.Current != s.ActiveBytes.Current+s.CachedBytes.Current || s.AllocatedBytes.Current > s.HeldBytes.Current {
+		return fmt.Errorf("%d bytes are allocated, %d active, %d cached and %d held", s.AllocatedBytes.Current, s.ActiveBytes.Current,
+			s.CachedBytes.Current, s.HeldBytes.Current)
+	}
+	return nil
 }

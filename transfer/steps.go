@@ -13,14 +13,6 @@ import (
 // overlap is queued copy by copy. Submit finds overlaps by sorting: comparing each upload with all
 // before it, when it is added, made n uploads cost n².
 
-// step is one kind of operation on a stream.
-type step struct {
-	op     Op // OpH2D, OpD2H or OpLaunch
-	host   [][]byte
-	device []device.Ptr
-	launch device.Launch
-}
-
 // add adds a copy to the last step, or begins one.
 func (b *Batch) add(op Op, host []byte, block memcache.Block, offset int64) {
 	if n := len(b.steps); n == 0 || b.steps[n-1].op != op {

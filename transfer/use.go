@@ -15,13 +15,6 @@ import (
 // which copy came first is known only when both are recorded, and a wait can't be inserted behind a
 // copy that is queued.
 
-// use is the last copy of a buffer on one stream.
-type use struct {
-	stream uint64
-	last   *completion
-	wrote  bool // this copy, or one before it on the stream, writes the buffer
-}
-
 // announce announces a copy on s, and returns the copies on other streams that it has to run after:
 // all if it writes the buffer, otherwise those that do. It is followed by commit or abort.
 func (b Buffer) announce(s device.Stream, writes bool) ([]*completion, error) {
