@@ -75,6 +75,7 @@ func TestKernelTimer(t *testing.T) {
 	for n := range int64(3) {
 		var ran, idle time.Duration
 		_, step := p.StartStep(t.Context(), n+1)
+		require.NoError(t, u.stream.Synchronize(t.Context()), "the step has begun on the stream, too")
 		for range 3 {
 			idle += u.idle()
 			ran += u.run(t)
