@@ -17,9 +17,7 @@ func (p *transferPlayer) whole() (string, error) {
 	i, block := p.block()
 	at, bytes := p.part(block.Size())
 	mem := make([]byte, max(bytes, 0))
-	if p.chunked = bytes > 2*mib; p.chunked {
-		p.dev.failures = 0
-	}
+	p.chunked = bytes > 2*mib
 	if p.random.IntN(2) == 0 {
 		p.fill(mem)
 		return fmt.Sprintf("upload b%d+%d %d", i, at, len(mem)), p.queued(p.pool.Upload(anywhere, s, block, at, mem))
@@ -66,8 +64,7 @@ func (p *transferPlayer) seldom() (string, error) {
 	case 0:
 		return "empty the cache", p.pool.EmptyCache(anywhere)
 	case 1:
-		p.dev.failures = p.random.IntN(3)
-		return fmt.Sprintf("%d failures", p.dev.failures), nil
+		return p.failing()
 	case 2:
 		p.pool.ResetPeakStats()
 		return "reset peaks", nil
@@ -90,6 +87,22 @@ func (p *transferPlayer) seldom() (string, error) {
 	}
 	_, err := p.pool.Fill(anywhere, p.stream(), memcache.Block{}, 0, 1, 1)
 	return "fill no block", err
+}
+
+// failing makes a call while the driver fails. Nothing is cached before: which idle buffers a pool has kept is its own affair, and the
+// failures are to meet the same driver calls.
+func (p *transferPlayer) failing() (string, error) {
+	if err := p.pool.EmptyCache(anywhere); err != nil {
+		return "empty the cache", err
+	}
+	p.dev.failures = 1 + p.random.IntN(3)
+	defer func() { p.dev.failures = 0 }()
+	call := p.get
+	if p.random.IntN(2) == 0 {
+		call = p.batch
+	}
+	did, err := call()
+	return "with failures: " + did, err
 }
 
 // printStats prints what a caller does to the pool, whatever the pool keeps.
