@@ -30,7 +30,9 @@ type Graph struct {
 //
 //	graph, err := env.Capture(ctx, func(ctx context.Context) error { return step(ctx, x, y) })
 //	for batch := range batches {
-//		err = errors.Join(err, env.CopyInPlace(ctx, x, batch.x), env.CopyInPlace(ctx, y, batch.y), graph.Replay(ctx))
+//		if err = errors.Join(env.CopyInPlace(ctx, x, batch.x), env.CopyInPlace(ctx, y, batch.y)); err == nil {
+//			err = graph.Replay(ctx)
+//		}
 //	}
 //
 // f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with

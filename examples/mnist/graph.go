@@ -49,7 +49,10 @@ func (g *stepGraphs) take(ctx context.Context, x, y *tensor.Tensor, step func(ct
 		}
 		g.all[n] = s
 	}
-	return errors.Join(g.env.CopyInPlace(ctx, s.x, x), g.env.CopyInPlace(ctx, s.y, y), s.graph.Replay(ctx))
+	if err := errors.Join(g.env.CopyInPlace(ctx, s.x, x), g.env.CopyInPlace(ctx, s.y, y)); err != nil {
+		return err
+	}
+	return s.graph.Replay(ctx)
 }
 
 // capture captures a step for batches of the shapes of x and y.
