@@ -48,7 +48,7 @@ func BenchmarkAllocFree(b *testing.B) {
 	}
 }
 
-// BenchmarkMemoryAllocated reads a figure of the whole cache, which takes the locks of all streams.
+// BenchmarkMemoryAllocated reads a figure of the whole cache, which is a word of each stream.
 func BenchmarkMemoryAllocated(b *testing.B) {
 	for _, streams := range []uint64{1, 8, 64} {
 		b.Run(fmt.Sprintf("streams=%d", streams), func(b *testing.B) {

@@ -8,7 +8,7 @@ import (
 )
 
 // position is how far a stream has come. An event that is recorded where a stream is known to be done is complete, and so is every
-// event of an earlier place of the stream: the driver, which takes 0.2 to 0.5 µs for a record or a question, need not hear of them.
+// event of an earlier place of the stream: the driver, which takes some 0.15 µs for a record and 0.2 for a question, need not hear of them.
 // Who frees many blocks that an idle stream has used, or asks for the events of one place again and again, asks it once.
 //
 // An operation is counted when its call returns, and a record counts itself at what had been counted when its call began. So what has
