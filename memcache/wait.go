@@ -175,9 +175,12 @@ func (q *waitQueue) failed(w *waiter) {
 
 // freed tells those who wait that there may be memory. No lock is held.
 func (q *waitQueue) freed() {
-	if q.count.Load() == 0 {
-		return
+	if q.count.Load() != 0 {
+		q.changed()
 	}
+}
+
+func (q *waitQueue) changed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.changes++
