@@ -109,11 +109,11 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 	out := t.result(op, y, err)
 	saved := slices.Concat(needed(w.needsGrad, x), needed(x.needsGrad, w), needed(relu, out))
 	return t.push(op, out, inputs, saved, func(n *node, g *tensor.Tensor) {
-		if relu {
-			g = t.masked(op, g, out)
+		switch {
+		case relu:
+			g = t.masked(op, g, out, b)
 			n.done(out)
-		}
-		if b != nil && b.needsGrad && t.err == nil {
+		case b != nil && b.needsGrad:
 			d, err := t.rt.SumTo(t.ctx, g, b.value.Shape()...)
 			t.give(op, b, d, err)
 		}
@@ -157,15 +157,24 @@ func (t *Tape) matrix(x *tensor.Tensor) (*tensor.Tensor, error) {
 	return t.rt.Reshape(t.ctx, x, rows, shape[last])
 }
 
-// masked is the gradient of ReLU's argument, in place if it can. It takes g over.
-func (t *Tape) masked(op string, g *tensor.Tensor, y *Variable) *tensor.Tensor {
-	d, err := t.rt.ReLUGrad(t.ctx, inPlace(g), g, y.value)
+// masked is the gradient of ReLU's argument, in place if it can, and gives the bias in that its own. It takes g over.
+func (t *Tape) masked(op string, g *tensor.Tensor, y, bias *Variable) *tensor.Tensor {
+	var d, db *tensor.Tensor
+	var err error
+	if bias.needsGrad {
+		d, db, err = t.rt.ReLUBiasGrad(t.ctx, inPlace(g), g, y.value)
+	} else {
+		d, err = t.rt.ReLUGrad(t.ctx, inPlace(g), g, y.value)
+	}
 	if err != nil {
 		t.fail(op+" backward", err)
 		return g
 	}
 	if d != g {
 		t.free(g)
+	}
+	if db != nil {
+		t.give(op, bias, db, nil)
 	}
 	return d
 }

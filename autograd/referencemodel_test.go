@@ -94,11 +94,7 @@ func (m *runBlock) Forward(t *Tape, x *Variable) *Variable {
 
 func (m *runGPT) Forward(t *Tape, x *Variable) *Variable {
 	return t.Frame(func() *Variable {
-		places := make([]int32, x.Shape()[1])
-		for i := range places {
-			places[i] = int32(i)
-		}
-		h := t.Add(m.Tok.Forward(t, x), m.Pos.Forward(t, Upload(t, places)))
+		h := t.Add(m.Tok.Forward(t, x), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
 		for _, b := range m.Blocks {
 			h = b.Forward(t, h)
 		}

@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -55,6 +56,11 @@ func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *ben
 func (b *bench) warmUp() {
 	x, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1, 1)
 	require.NoError(b.t, err)
+	many, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1<<16)
+	require.NoError(b.t, err)
+	sum, err := b.rt.Sum(b.ctx, many) // in parts
+	require.NoError(b.t, err)
+	require.NoError(b.t, errors.Join(many.Release(), sum.Release()))
 	y, err := b.rt.MatMul(b.ctx, x, x)
 	require.NoError(b.t, err)
 	require.NoError(b.t, x.Release())

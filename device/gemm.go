@@ -5,7 +5,10 @@ type MatrixMultiplier interface {
 	// MatMulWorkspace is the size in bytes of the memory that Gemm.Workspace should have for full speed
 	// (cublasSetWorkspace), or an error that wraps [ErrUnsupported] and says why there is no library.
 	MatMulWorkspace() (bytes int64, err error)
-	// MatMul queues g on s (cublasSgemm, cublasDgemm, and their StridedBatched forms). It returns once it is queued.
+	// MatMulEpilogues reports whether products of float32 may have a Bias.
+	MatMulEpilogues() bool
+	// MatMul queues g on s (cublasLtMatmul for one product of float32; cublasSgemm, cublasDgemm, and their StridedBatched forms).
+	// It returns once it is queued.
 	MatMul(s Stream, g *Gemm) error
 }
 
@@ -24,6 +27,8 @@ type Gemm struct {
 	// A, B and C must lie in live allocations; C must not overlap the others. With Beta 0, C is only written.
 	A, B, C     Ptr
 	Alpha, Beta float64
+	// Bias has N elements, which are added to each row of C (CUBLASLT_EPILOGUE_BIAS), or is 0. It is for one product of float32, with Beta 0.
+	Bias Ptr
 	// Batch is the number of products; 0 is one. StrideA, StrideB and StrideC are the distances in elements between the
 	// matrices of two products, of at least 0; those of C don't overlap.
 	Batch                     int

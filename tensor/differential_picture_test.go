@@ -29,7 +29,7 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	n := func(most int) int { return 1 + c.rand.IntN(most) }
 	v := convCase{dims: 1 + min(c.rand.IntN(4), 1), bias: c.rand.IntN(2) == 0, fits: true}
 	v.N, v.Groups, v.C, v.K = n(3), 1, n(4), n(6)
-	side := 9
+	side, runs := 9, 0
 	switch c.rand.IntN(12) {
 	case 0:
 		v.N = 0
@@ -43,6 +43,9 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 		v.C, v.K = 30+n(10), n(8)
 	case 6: // many places
 		v.C, v.K, side = n(2), 4+n(3), 60
+	case 7, 8: // what a GPU does by runs, if it is large enough
+		runs = 3 + 2*c.rand.IntN(2)
+		v.Groups, v.C, v.K, side = n(2), n(20), 4+n(20), 40
 	}
 	spread := func(most int) [2]int {
 		a := n(most) - 1
@@ -56,6 +59,9 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	for d := range 2 {
 		v.Window[d], v.Stride[d], v.Dilation[d] = v.Window[d]+1, v.Stride[d]+1, v.Dilation[d]+1
 		v.In[d] = n(side)
+		if runs > 0 {
+			v.Window[d], v.Stride[d], v.Dilation[d], v.In[d] = runs, 1, 1, side/2+n(side/2)
+		}
 		if transposed {
 			more[d] = c.rand.IntN(max(v.Stride[d], v.Dilation[d]))
 		}

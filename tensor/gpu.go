@@ -19,11 +19,13 @@ type gpuKernels struct {
 	stream device.Stream
 	tf32   bool
 	blas   device.MatrixMultiplier // nil: the device has no library
+	fused  bool                    // blas adds a bias
 
 	mu        sync.Mutex
 	modules   map[*ptx.Image]func() (device.Module, error)
 	kernels   map[kernelKey]any
 	workspace memcache.Block // of blas
+	parts     memcache.Block // see takeParts
 
 	launches sync.Pool
 }
@@ -31,6 +33,7 @@ type gpuKernels struct {
 func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (*gpuKernels, error) {
 	g := &gpuKernels{rt: rt, dev: dev, stream: rt.stream, tf32: tf32, blas: multiplier(dev),
 		modules: make(map[*ptx.Image]func() (device.Module, error)), kernels: make(map[kernelKey]any)}
+	g.fused = g.blas != nil && g.blas.MatMulEpilogues()
 	if _, err := g.kernel(kernelKey{"fill", fillSuffix[4]}); err != nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)
 	}
@@ -40,10 +43,10 @@ func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (*gpuKernels
 // close runs when nothing is queued any more: no module is being loaded.
 func (g *gpuKernels) close() error {
 	g.mu.Lock()
-	w := g.workspace
-	g.workspace = memcache.Block{}
+	w, p := g.workspace, g.parts
+	g.workspace, g.parts = memcache.Block{}, memcache.Block{}
 	g.mu.Unlock()
-	err := w.Free()
+	err := errors.Join(w.Free(), p.Free())
 	for _, load := range g.modules {
 		if m, failed := load(); failed == nil {
 			err = errors.Join(err, m.Close())

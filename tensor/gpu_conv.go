@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -19,6 +20,10 @@ var (
 	tile32    = convTile{" 32", 32, 128} // for few channels
 	tileSmall = convTile{" small", 32, 32}
 	direct    = convTile{" direct", 1, 1} // no tiles: a thread or a block does an element
+
+	// A thread does a run of results.
+	run3 = convTile{" run 3", 1, 1}
+	run5 = convTile{" run 5", 1, 1}
 )
 
 // fewTiles don't fill a GPU: smaller ones are better.
@@ -80,6 +85,9 @@ func (g *gpuKernels) conv(_ context.Context, p *kernel.Conv, y, x, w, bias *Tens
 	if err := g.fits("conv", p); err != nil {
 		return err
 	}
+	if grid, ok := runGrid(p, y.dtype); ok {
+		return g.convRun("conv", grid, p, y, x, w, bias)
+	}
 	cols := p.N * p.Places()
 	t := convTileOf(y.dtype, p.K, cols, p.Groups)
 	if p.K <= fewChannels {
@@ -92,6 +100,11 @@ func (g *gpuKernels) conv(_ context.Context, p *kernel.Conv, y, x, w, bias *Tens
 func (g *gpuKernels) convInputGrad(_ context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error {
 	if err := g.fits("conv input grad", p); err != nil {
 		return err
+	}
+	if back := backwards(p); p.Stride == [2]int{1, 1} {
+		if grid, ok := runGrid(&back, dx.dtype); ok {
+			return g.convRun("conv input grad", grid, &back, dx, dy, w, bias)
+		}
 	}
 	// The pixels at each remainder of the strides are products of their own.
 	cols := p.N * ((p.In[0] + p.Stride[0] - 1) / p.Stride[0]) * ((p.In[1] + p.Stride[1] - 1) / p.Stride[1])
@@ -142,6 +155,9 @@ func (g *gpuKernels) convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy,
 		l.plan(p)
 		return g.runAs(l, kernelKey{op + direct.name, l.suffix})
 	}
+	if jobs, parts, ok := weightGradRuns(p, dw.dtype); ok {
+		return g.convWeightGradRun(ctx, p, jobs, parts, dw, dy, x)
+	}
 	t := tile64
 	switch {
 	case dw.dtype == Float64:
@@ -151,19 +167,27 @@ func (g *gpuKernels) convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy,
 		t = tile32
 	}
 	parts, chunk := weightParts(p, t.count(p.K, p.Inner(), p.Groups), dw.count())
-	n := dw.count()
 	l := g.convLaunch(op, dw, t, p.K, p.Inner(), p.Groups*parts)
 	if parts == 1 {
 		l.write(dw)
 		return g.weightGrad(l, t, p, dy, x, 1, chunk)
 	}
+	return g.inParts(ctx, op, dw, parts, func(r device.Range) error {
+		l.writeRange(r)
+		return g.weightGrad(l, t, p, dy, x, parts, chunk)
+	})
+}
+
+// inParts adds up what f leaves: so many parts of dw.
+func (g *gpuKernels) inParts(ctx context.Context, op string, dw *Tensor, parts int, f func(device.Range) error) error {
+	n := dw.count()
 	return g.rt.withScratch(ctx, op, dw, parts*n, func(b memcache.Block) error {
 		r := b.Range(0, int64(parts)*dw.bytes)
-		l.writeRange(r)
-		if err := g.weightGrad(l, t, p, dy, x, parts, chunk); err != nil {
+		if err := f(r); err != nil {
 			return err
 		}
-		sum := g.newLaunch("conv parts", dw.dtype, n)
+		sum := g.newLaunch("conv parts", dw.dtype, 0)
+		sum.Grid[0], sum.Block = blocks(n, 32), [3]uint32{32, 32, 1}
 		sum.write(dw)
 		sum.readRange(r)
 		sum.word(n, parts)

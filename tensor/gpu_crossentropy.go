@@ -2,98 +2,67 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 
-	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// manyRows is how many rows one block does by itself: so many losses in a loop of its warps, or so many labels to count in
-// every block of the gradient. Of more, the losses or the count go by way of scratch memory, at the cost of a second launch.
-const manyRows = 1024
+// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, a launch before it does.
+const countedRows = 4096
+
+// rowsInBlock is how many rows a block takes, each by a warp.
+const rowsInBlock = 8
 
 func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
 	n := labels.count()
-	if !e.Each && n <= manyRows {
-		l := g.newLaunch("cross entropy", loss.dtype, 0)
-		l.Grid[0], l.Block[0] = 1, 1024
-		l.write(loss)
-		l.classes(logits, labels, weights)
-		l.fault(fault)
-		l.entropy(n, e)
-		return g.runAs(l, labelKey("cross entropy", l, labels))
-	}
-	var scratch memcache.Block
-	if !e.Each {
-		var err error
-		var free func()
-		if scratch, free, err = g.rt.scratch(ctx, "CrossEntropy", int64(n)*8); err != nil {
-			return err
-		}
-		defer free()
-	}
-	if n > 0 {
-		l, name := g.newLaunch("cross entropy", loss.dtype, n*32), "cross entropy each"
-		if e.Each {
-			l.write(loss)
-		} else {
-			name = "cross entropy part"
-			l.writeScratch(scratch, n)
-		}
-		l.classes(logits, labels, weights)
-		l.entropy(n, e)
-		if err := g.runAs(l, labelKey(name, l, labels)); err != nil {
-			return err
-		}
+	grid := min(blocks(n, rowsInBlock), 2*enough)
+	parts, err := g.takeParts(ctx, grid > 1)
+	if err != nil {
+		return fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
 	l := g.newLaunch("cross entropy", loss.dtype, 0)
-	l.Grid[0], l.Block[0] = 1, 1024
-	if e.Each {
-		l.word(0, 0, 0)
-	} else {
-		l.write(loss)
-		l.word(0)
-		l.readScratch(scratch, n)
-	}
-	l.read(labels)
-	l.readIf(weights)
+	l.Grid[0] = grid
+	l.write(loss)
+	l.classes(logits, labels, weights)
 	l.fault(fault)
+	l.meet(parts)
+	l.flag(e.Each)
 	l.entropy(n, e)
-	return g.runAs(l, labelKey("cross entropy total", l, labels))
+	return g.runAs(l, labelKey("cross entropy", l, labels))
 }
 
 func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
 	n := labels.count()
-	var per memcache.Block
-	if e.Mean && n > manyRows {
-		var err error
-		var free func()
-		if per, free, err = g.rt.scratch(ctx, "CrossEntropyGrad", 8); err != nil {
-			return err
-		}
-		defer free()
+	counted := e.Mean && n > countedRows
+	parts, err := g.takeParts(ctx, counted)
+	if err != nil {
+		return fmt.Errorf("tensor: CrossEntropyGrad: %w", err)
+	}
+	var per device.Range
+	if counted {
+		per = parts.Range(ticketBytes, 8)
 		l := g.newLaunch("cross entropy grad", dst.dtype, 0)
-		l.Grid[0], l.Block[0] = 1, 1024
-		l.word(0)
-		l.writeScratch(per, 1)
-		l.word(0)
+		l.Block[0] = 1024
+		l.writeRange(per)
 		l.read(labels)
 		l.readIf(weights)
-		l.word(0)
 		l.entropy(n, e)
-		if err := g.runAs(l, labelKey("cross entropy total", l, labels)); err != nil {
+		if err := g.runAs(l, labelKey("label weights", l, labels)); err != nil {
 			return err
 		}
 	}
 	l := g.rowLaunch("cross entropy grad", dst.dtype, n, e.Rows)
+	narrow := e.Rows.Cols <= 256
+	if narrow {
+		l.Grid[0], l.Block[0] = blocks(n, rowsInBlock), 32*rowsInBlock
+	}
 	l.write(dst)
 	l.classes(logits, labels, weights)
 	l.read(dloss)
-	if per.IsZero() {
-		l.word(0)
-	} else {
-		l.readScratch(per, 1)
-	}
+	l.readRange(per)
 	l.flag(e.Each)
+	l.flag(narrow)
 	l.entropy(n, e)
 	return g.runAs(l, labelKey("cross entropy grad", l, labels))
 }
@@ -110,15 +79,6 @@ func (l *gpuLaunch) classes(logits, labels, weights *Tensor) {
 	l.read(logits)
 	l.read(labels)
 	l.readIf(weights)
-}
-
-// writeScratch and readScratch are for n doubles.
-func (l *gpuLaunch) writeScratch(b memcache.Block, n int) {
-	l.writeRange(b.Range(0, int64(n)*8))
-}
-
-func (l *gpuLaunch) readScratch(b memcache.Block, n int) {
-	l.readRange(b.Range(0, int64(n)*8))
 }
 
 // entropy is the kernels' struct of that name.

@@ -39,7 +39,10 @@ func (g *gpuKernels) sortIndex(order, spare, index *Tensor, rows, skip int) erro
 		to, other = other, to
 	}
 	l := g.newLaunch("sort index", index.dtype, 0)
-	l.Grid[0], l.Block[0] = blocks(n, sortedRun), sortedRun/2
+	l.Grid[0], l.Block[0] = blocks(n, sortedRun), 32
+	for l.Block[0] < sortedRun/2 && 2*int(l.Block[0]) < n {
+		l.Block[0] *= 2
+	}
 	l.write(to)
 	l.index(index)
 	l.word(n, rows, skip)

@@ -21,13 +21,17 @@ func multiplier(dev any) device.MatrixMultiplier {
 }
 
 func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
-	if err := g.product(ctx, p, dst, a, b); err != nil || then.bias == nil {
+	if then.bias == nil || (g.fused && !then.relu && dst.dtype == Float32 && p.Batch == nil && p.K > 0) {
+		return g.product(ctx, p, dst, a, b, then.bias)
+	}
+	if err := g.product(ctx, p, dst, a, b, nil); err != nil {
 		return err
 	}
 	return g.addBias(dst, dst, then.bias, then.relu)
 }
 
-func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor) error {
+// product takes a bias where the library does: not with ReLU, because cuBLASLt's makes 0 of NaN.
+func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b, bias *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}
@@ -44,6 +48,9 @@ func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b *Te
 	gemm := device.Gemm{Float64: dst.dtype == Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
 		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
 		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
+	if bias != nil {
+		gemm.Bias = bias.ptr()
+	}
 	if p.TransA {
 		gemm.LDA = p.M
 	}
@@ -88,45 +95,6 @@ func (g *gpuKernels) gemms(batch *kernel.Placement, each device.Gemm, size int) 
 		}
 	}
 	return nil
-}
-
-// takeWorkspace returns the library's workspace, allocated by the first product. Products follow each other on the
-// stream, so one is enough. No lock is held across the allocation: several first products may allocate one each, and whoever
-// comes late, or finds no memory for a second one, takes the one that is there.
-func (g *gpuKernels) takeWorkspace(ctx context.Context) (device.Range, error) {
-	bytes, err := g.blas.MatMulWorkspace()
-	if err != nil {
-		return device.Range{}, fmt.Errorf("tensor: MatMul: %w", err)
-	}
-	g.mu.Lock()
-	w := g.workspace
-	g.mu.Unlock()
-	if !w.IsZero() {
-		return w.Range(0, bytes), nil
-	}
-	fresh, err := g.rt.cache.Alloc(g.rt.lasting(ctx), bytes, g.stream)
-	g.mu.Lock()
-	if g.workspace.IsZero() {
-		g.workspace = fresh
-	}
-	w = g.workspace
-	g.mu.Unlock()
-	if w.IsZero() {
-		return device.Range{}, fmt.Errorf("tensor: MatMul: the library's workspace: %w", err)
-	}
-	if w != fresh && err == nil {
-		g.rt.parked.add(fresh.Free())
-	}
-	return w.Range(0, bytes), nil
-}
-
-// prepare takes the workspace: one that a capture allocated would be its pool's.
-func (g *gpuKernels) prepare(ctx context.Context) error {
-	if g.blas == nil {
-		return nil
-	}
-	_, err := g.takeWorkspace(ctx)
-	return err
 }
 
 // multiply is the product without a library.
@@ -180,7 +148,7 @@ func (g *gpuKernels) transpose(dst, x *Tensor) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
+func (g *gpuKernels) sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	if dst.bytes == 0 {
 		return nil
 	}
@@ -193,17 +161,66 @@ func (g *gpuKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) er
 	}
 	outputs := dst.count()
 	count := x.count() / outputs
-	name := "sum_columns"
-	l := g.newLaunch("sum", dst.dtype, 0)
-	l.Grid[0], l.Block = blocks(outputs, 32), [3]uint32{32, 8, 1}
-	if r.InnerSummed {
-		name = "sum_rows"
-		l.Grid[0], l.Block = blocks(outputs, 1), [3]uint32{threads(count, 1024), 1, 1}
+	if !r.InnerSummed {
+		return g.columns(ctx, "sum", "sum_columns", dst.dtype, outputs, count, func(l *gpuLaunch) {
+			l.write(dst)
+			l.read(x)
+			l.word(count)
+			l.double(divisor)
+		}, func(l *gpuLaunch) { l.reduction(r) })
 	}
+	n := 1
+	if outputs <= partTickets {
+		n = partsFor(outputs, count, 4096)
+	}
+	parts, err := g.takeParts(ctx, n > 1)
+	if err != nil {
+		return fmt.Errorf("tensor: sum: %w", err)
+	}
+	l := g.newLaunch("sum", dst.dtype, 0)
+	l.Grid[0], l.Block[0] = blocks(outputs*n, 1), threads(count, 1024)
 	l.write(dst)
 	l.read(x)
 	l.word(outputs, count)
 	l.double(divisor)
+	l.meet(parts)
+	l.word(n)
 	l.reduction(r)
+	return g.runAs(l, kernelKey{"sum_rows", l.suffix})
+}
+
+// columns launches a kernel that adds up columns of count numbers each, with its arguments before and behind those of how they are cut.
+func (g *gpuKernels) columns(ctx context.Context, op, name string, dt Dtype, outputs, count int, before, behind func(l *gpuLaunch)) error {
+	units, n := (outputs+31)/32, 1
+	if units <= partTickets {
+		n = partsFor(units, count, 256)
+	}
+	parts, err := g.takeParts(ctx, n > 1)
+	if err != nil {
+		return fmt.Errorf("tensor: %s: %w", op, err)
+	}
+	l := g.newLaunch(op, dt, 0)
+	l.Grid[0], l.Block = blocks(units*n, 1), [3]uint32{32, 32, 1}
+	if count <= 64 {
+		l.Block[1] = 8
+	}
+	before(l)
+	l.word(outputs, n)
+	l.meet(parts)
+	behind(l)
 	return g.runAs(l, kernelKey{name, l.suffix})
+}
+
+func (g *gpuKernels) reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error {
+	if dx.bytes == 0 {
+		return g.fill(db, 0)
+	}
+	rows := dx.count() / db.count()
+	return g.columns(ctx, "relu bias grad", "relu_bias_grad", dx.dtype, db.count(), rows, func(l *gpuLaunch) {
+		l.write(dx)
+		l.write(db)
+		l.read(dy)
+		l.read(y)
+		l.word(rows)
+	}, func(*gpuLaunch) {})
 }

@@ -21,6 +21,8 @@ type library struct {
 
 func (l *library) MatMulWorkspace() (int64, error) { return l.workspace, nil }
 
+func (l *library) MatMulEpilogues() bool { return false }
+
 func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
 	l.asked = append(l.asked, *g)
 	return nil

@@ -2,47 +2,33 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 )
-
-// manyPairs is how many losses one block adds up; of more, every block adds up some of them and another launch the rest.
-const manyPairs = 1 << 13
 
 func (g *gpuKernels) loss(ctx context.Context, dst *Tensor, p *lossOperands) error {
 	if dst.bytes == 0 {
 		return nil
 	}
 	n := p.x.count()
-	l := g.newLaunch(p.kind.Name(), dst.dtype, n)
-	if p.each || n <= manyPairs {
-		name := "loss each"
-		if !p.each {
-			name = "loss"
-			l.Grid[0], l.Block[0] = 1, 512
-		}
+	if p.each {
+		l := g.newLaunch(p.kind.Name(), dst.dtype, n)
 		l.write(dst)
 		l.word(n)
 		l.pairs(p)
-		return g.runAs(l, kernelKey{name, l.suffix})
+		return g.runAs(l, kernelKey{"loss each", l.suffix})
 	}
-	sums := int(l.Grid[0])
-	scratch, free, err := g.rt.scratch(ctx, p.kind.Name(), int64(sums)*8)
+	grid := min(blocks(n, 1024), 2*enough)
+	parts, err := g.takeParts(ctx, grid > 1)
 	if err != nil {
-		return err
+		return fmt.Errorf("tensor: %s: %w", p.kind.Name(), err)
 	}
-	defer free()
-	l.writeScratch(scratch, sums)
-	l.word(n)
-	l.pairs(p)
-	if err := g.runAs(l, kernelKey{"loss part", l.suffix}); err != nil {
-		return err
-	}
-	l = g.newLaunch(p.kind.Name(), dst.dtype, 0)
-	l.Grid[0], l.Block[0] = 1, 512
+	l := g.newLaunch(p.kind.Name(), dst.dtype, 0)
+	l.Grid[0] = grid
 	l.write(dst)
-	l.readScratch(scratch, sums)
-	l.word(sums)
-	l.double(p.divisor)
-	return g.runAs(l, kernelKey{"loss total", l.suffix})
+	l.word(n)
+	l.meet(parts)
+	l.pairs(p)
+	return g.runAs(l, kernelKey{"loss", l.suffix})
 }
 
 func (g *gpuKernels) lossGrad(dst, dloss *Tensor, p *lossOperands, target bool) error {

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -43,59 +44,39 @@ func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tenso
 	return g.run(l)
 }
 
-// enough is the number of blocks that fill a GPU.
-const enough = 256
-
-// partsFor is into how many parts sums are cut, when there are so many of them and so many numbers in each: as many as fill a
-// GPU, each of least numbers.
-func partsFor(sums, numbers, least int) int {
-	return max(1, min(enough/max(1, sums), numbers/least))
-}
-
 func (g *gpuKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error {
 	weights := p.Groups * p.Per
-	name, units, parts := "normalize columns", (weights+31)/32, 0
+	name, units, n := "normalize columns", (weights+31)/32, 1
 	if p.Inner > 1 {
 		name, units = "normalize channels", weights
-		parts = partsFor(units, p.N*p.Inner, 4096)
-	} else {
-		parts = partsFor(units, p.N, 64)
 	}
-	run := func(scratch device.Range) error {
-		l := g.newLaunch(name, x.dtype, 0)
-		l.Grid[0] = blocks(units*parts, 1)
-		if p.Inner == 1 {
-			l.Block = [3]uint32{32, 8, 1}
+	if units <= partTickets {
+		if n = partsFor(units, p.N, 64); p.Inner > 1 {
+			n = partsFor(units, p.N*p.Inner, 4096)
 		}
-		l.writeIf(dw)
-		l.writeIf(db)
-		l.writeRange(scratch)
-		l.read(dy)
-		l.read(x)
-		l.read(stats)
-		l.word(parts)
-		l.norm(p)
-		return g.run(l)
 	}
-	if parts == 1 {
-		return run(device.Range{})
+	parts, err := g.takeParts(ctx, n > 1)
+	if err != nil {
+		return fmt.Errorf("tensor: %s: %w", name, err)
 	}
-	return g.rt.withScratch(ctx, name, stats, 2*parts*weights, func(b memcache.Block) error {
-		r := b.Range(0, int64(2*parts*weights)*8)
-		if err := run(r); err != nil {
-			return err
-		}
-		l := g.newLaunch("normalize parts", x.dtype, weights)
-		l.writeIf(dw)
-		l.writeIf(db)
-		l.readRange(r)
-		l.word(weights, parts)
-		return g.run(l)
-	})
+	l := g.newLaunch(name, x.dtype, 0)
+	l.Grid[0] = blocks(units*n, 1)
+	if p.Inner == 1 {
+		l.Block = [3]uint32{32, 8, 1}
+	}
+	l.writeIf(dw)
+	l.writeIf(db)
+	l.meet(parts)
+	l.read(dy)
+	l.read(x)
+	l.read(stats)
+	l.word(n)
+	l.norm(p)
+	return g.run(l)
 }
 
 func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error {
-	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), partsFor((p.C+3)/4, p.N*p.Inner, 1024)
+	parts, chunks := partsFor((p.C+3)/4, p.N*p.Inner, 1024), partsFor((p.C+3)/4, p.N*p.Inner, 1024)
 	run := func(sums device.Range) error {
 		l := g.newLaunch("batch norm", x.dtype, 0)
 		l.Grid[0] = blocks(p.C*chunks, 1)
@@ -137,7 +118,7 @@ func (g *gpuKernels) batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stat
 }
 
 func (g *gpuKernels) batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
-	parts, chunks := partsFor(p.C, p.N*p.Inner, 2048), 1
+	parts, chunks := partsFor((p.C+3)/4, p.N*p.Inner, 1024), 1
 	if dx != nil {
 		chunks = partsFor((p.C+3)/4, p.N*p.Inner, 1024)
 	}

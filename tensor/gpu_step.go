@@ -20,10 +20,13 @@ func inRuns[U any](all []U, same func(a, b U) bool, step func(run []U) error) er
 	return nil
 }
 
+// stepBlocks is the most blocks for one parameter: those of small ones have nothing to do.
+const stepBlocks = 1 << 10
+
 // stepLaunch begins a launch over n parameters, the largest of which has so many elements.
 func (g *gpuKernels) stepLaunch(name string, first *Tensor, n, largest int) *gpuLaunch {
 	l := g.newLaunch(name, first.dtype, largest)
-	l.Grid[1] = uint32(n)
+	l.Grid[0], l.Grid[1] = min(l.Grid[0], stepBlocks), uint32(n)
 	return l
 }
 

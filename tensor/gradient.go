@@ -2,6 +2,8 @@ package tensor
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -13,6 +15,36 @@ import (
 // ReLUGrad is the gradient of [Runtime.ReLU]'s argument: dy where y > 0, else 0.
 func (rt *Runtime) ReLUGrad(ctx context.Context, dst, dy, y *Tensor) (*Tensor, error) {
 	return rt.grad(ctx, kernel.ReLUGrad, dst, dy, y)
+}
+
+// ReLUBiasGrad is the gradient of both operands of ReLU(x + bias), from its result y (…, n): dx as [Runtime.ReLUGrad]'s, to dst, and db (n), the
+// sums of its rows.
+func (rt *Runtime) ReLUBiasGrad(ctx context.Context, dst, dy, y *Tensor) (dx, db *Tensor, err error) {
+	const op = "ReLUBiasGrad"
+	in, err := rt.acquireFloats(op, dy, y)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	if err := sameShape(op, dy, y); err != nil {
+		return nil, nil, err
+	}
+	if len(y.shape) == 0 {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: a scalar has no rows", op, ErrShape)
+	}
+	if db, err = rt.alloc(ctx, op, y.dtype, y.shape[len(y.shape)-1:]); err != nil {
+		return nil, nil, err
+	}
+	dx, err = rt.into(ctx, op, dst, dy, []*Tensor{y}, func(out *Tensor) error {
+		if db.bytes == 0 {
+			return nil
+		}
+		return rt.layers.reluBiasGrad(ctx, out, db, dy, y)
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Release())
+	}
+	return dx, db, nil
 }
 
 // TanhGrad is the gradient of [Runtime.Tanh]'s argument, dy * (1 - y*y).

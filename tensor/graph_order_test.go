@@ -71,7 +71,7 @@ func TestReplayMistakesAreReported(t *testing.T) {
 
 // TestGraphsOutliveEmptyCache: what is free in their pool is theirs, for as long as they are there; also of a pool that is released.
 func TestGraphsOutliveEmptyCache(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newRig(t, 128<<20)
 	in := put(r, make([]float32, 1<<20))
 	defer in.Release()
 	pool, err := r.cache.NewPool(memcache.PoolOptions{})

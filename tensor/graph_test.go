@@ -309,7 +309,7 @@ func TestGraphNotesFaults(t *testing.T) {
 
 // TestGraphsAndClose: the runtime closes what is left, and captures and drops leave nothing.
 func TestGraphsAndClose(t *testing.T) {
-	r := newRig(t, 64<<20)
+	r := newRig(t, 128<<20)
 	x := put(r, make([]float32, 1<<20))
 	reserved := int64(0)
 	for i := range 50 {

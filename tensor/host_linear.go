@@ -67,7 +67,7 @@ func transpose[T kernel.Float](l *launch, dst, x *Tensor) error {
 	return l.run(func() { kernel.Transpose(out, in, rows, cols) })
 }
 
-func (h *hostKernels) sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
+func (h *hostKernels) sum(_ context.Context, dst *Tensor, kept Shape, x *Tensor, divisor float64) error {
 	l := &launch{h: h, name: "sum"}
 	if dst.dtype == Float32 {
 		return sum[float32](l, dst, kept, x, divisor)
@@ -82,6 +82,16 @@ func sum[T kernel.Float](l *launch, dst *Tensor, kept Shape, x *Tensor, divisor 
 	plan := kernel.NewReduction(x.shape, kept)
 	in, out := read[T](l, x), write[T](l, dst)
 	return l.run(func() { kernel.Sum(out, in, divisor, plan) })
+}
+
+func (h *hostKernels) reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error {
+	if dx.bytes == 0 {
+		return h.fill(db, 0)
+	}
+	if err := h.binary(kernel.ReLUGrad, dx, dy, y); err != nil {
+		return err
+	}
+	return h.sum(ctx, db, db.shape, dx, 1)
 }
 
 func (h *hostKernels) repeat(dst, x *Tensor) error {

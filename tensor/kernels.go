@@ -27,7 +27,7 @@ type kernels interface {
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error
 	transpose(dst, x *Tensor) error
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
-	sum(dst *Tensor, kept Shape, x *Tensor, divisor float64) error
+	sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor, divisor float64) error
 	repeat(dst, x *Tensor) error
 	// reduce and reduceGrad are a statistic of x and its gradient; kept is the statistic's shape with the dimensions that it is
 	// of as 1. y may be nil where the gradient does not read it.
@@ -71,7 +71,7 @@ type kernels interface {
 	close() error
 }
 
-// layerKernels are kernels' operations on channels of pictures, and normalisations.
+// layerKernels are kernels' operations on channels of pictures, normalisations, and what layers do in one with their gradients.
 type layerKernels interface {
 	// conv, convInputGrad and convWeightGrad are the products of a plan; bias may be nil.
 	conv(ctx context.Context, p *kernel.Conv, y, x, w, bias *Tensor) error
@@ -89,6 +89,8 @@ type layerKernels interface {
 	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
 	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
 	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
+	// reluBiasGrad sets dx to the gradient of what went into ReLU, and db to the sums over its rows, of db's size.
+	reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error
 	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error
 }
 

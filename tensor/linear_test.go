@@ -13,7 +13,7 @@ import (
 )
 
 // TestLinearIsTheProductAndThenTheBias, bit for bit, at every level: with one output, one row, no inputs, batches and NaN too,
-// and with products that are worth several goroutines.
+// and with products that are worth several goroutines. A library may add up a product with a bias in another order.
 func TestLinearIsTheProductAndThenTheBias(t *testing.T) {
 	for _, l := range simd.Available() {
 		t.Run(l.String(), func(t *testing.T) {
@@ -29,6 +29,7 @@ func TestLinearIsTheProductAndThenTheBias(t *testing.T) {
 
 func testLinear[T kernel.Float](t *testing.T, random *rand.Rand) {
 	r := newRig(t, 256<<20).scoped()
+	library := multiplier(r.dev) != nil
 	size := func() int {
 		if random.IntN(3) == 0 {
 			return 1
@@ -73,11 +74,67 @@ func testLinear[T kernel.Float](t *testing.T, random *rand.Rand) {
 			require.Equal(t, want.Shape(), got.Shape())
 			a, c := get[T](r, want, nil), get[T](r, got, nil)
 			for i := range a {
-				same := a[i] == c[i] && math.Signbit(float64(a[i])) == math.Signbit(float64(c[i])) || a[i] != a[i] && c[i] != c[i]
+				same := library && math.Abs(float64(a[i]-c[i])) < 1e-6*float64(ins+10) || a[i] == c[i] && math.Signbit(float64(a[i])) == math.Signbit(float64(c[i])) || a[i] != a[i] && c[i] != c[i]
 				require.True(t, same, "%v, relu %v: element %d is %v, want %v", s, relu, i, c[i], a[i])
 			}
 		}
 	}
+}
+
+// TestReLUBiasGrad compares with the gradient of ReLU, and with the sums of its rows in float64; NaN and infinities among them, in place and not.
+func TestReLUBiasGrad(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %#x", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	testReLUBiasGrad[float32](t, random, 1e-6)
+	testReLUBiasGrad[float64](t, random, 1e-14)
+}
+
+func testReLUBiasGrad[T kernel.Float](t *testing.T, random *rand.Rand, tolerance float64) {
+	r := newRig(t, 256<<20).scoped()
+	shapes := [][]int{{0, 3}, {3, 0}, {5}, {2000, 40}, {3, 400, 33}, {1, 300}}
+	for range 30 {
+		shapes = append(shapes, []int{1 + random.IntN(3), 1 + random.IntN(300), 1 + random.IntN(80)})
+	}
+	for _, shape := range shapes {
+		n, cols := elements(shape), shape[len(shape)-1]
+		dy, y := make([]T, n), make([]T, n)
+		for i := range n {
+			dy[i], y[i] = T(random.NormFloat64()), max(0, T(random.NormFloat64()))
+		}
+		if n > 0 && random.IntN(4) == 0 {
+			dy[random.IntN(n)], y[random.IntN(n)] = T(math.Inf(1)), T(math.NaN())
+		}
+		x, from := put(r, dy, shape...), put(r, y, shape...)
+		masked, err := r.ReLUGrad(r.ctx, nil, x, from)
+		want := get[T](r, masked, err)
+		var dst *Tensor
+		if random.IntN(2) == 0 {
+			dst = x
+		}
+		dx, db, err := r.ReLUBiasGrad(r.ctx, dst, x, from)
+		require.NoError(t, err)
+		require.Equal(t, dst != nil, dx == x)
+		require.EqualValues(t, []int{cols}, db.Shape())
+		got, sums := get[T](r, dx, nil), get[T](r, db, nil)
+		for i, v := range want {
+			require.True(t, v == got[i] || v != v && got[i] != got[i], "%v: element %d is %v, want %v", shape, i, got[i], v)
+		}
+		for j := range cols {
+			var sum, size float64
+			for i := j; i < n; i += cols {
+				sum, size = sum+float64(want[i]), size+math.Abs(float64(want[i]))
+			}
+			s := float64(sums[j])
+			require.True(t, math.Abs(s-sum) <= tolerance*size || s == sum || s != s && sum != sum, "%v: sum %d is %v, want %v", shape, j, s, sum)
+		}
+	}
+	scalar, err := r.Sum(r.ctx, put(r, []T{1}))
+	require.NoError(t, err)
+	_, _, err = r.ReLUBiasGrad(r.ctx, nil, scalar, scalar)
+	require.ErrorIs(t, err, ErrShape)
+	_, _, err = r.ReLUBiasGrad(r.ctx, nil, put(r, make([]T, 6), 2, 3), put(r, make([]T, 6), 3, 2))
+	require.ErrorIs(t, err, ErrShape)
 }
 
 func TestLinearRefuses(t *testing.T) {

@@ -81,7 +81,7 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolP
 		return y, err
 	}
 	if p.Adaptive && p.Out == [2]int{1, 1} { // a plane may be large: the kernel of sums is for many elements of one result
-		return y.orRelease(rt.kernels.sum(y, shape, x, float64(p.In[0])*float64(p.In[1])))
+		return y.orRelease(rt.kernels.sum(ctx, y, shape, x, float64(p.In[0])*float64(p.In[1])))
 	}
 	return y.orRelease(rt.layers.avgPool(p, y, x))
 }

@@ -35,7 +35,7 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.sum(out, kept, x, divisor))
+	return out.orRelease(rt.kernels.sum(ctx, out, kept, x, divisor))
 }
 
 // reducedShape is shape with the axes 1, and without them.
@@ -78,7 +78,7 @@ func (rt *Runtime) SumTo(ctx context.Context, x *Tensor, shape ...int) (*Tensor,
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.kernels.sum(out, out.shape, x, 1))
+	return out.orRelease(rt.kernels.sum(ctx, out, out.shape, x, 1))
 }
 
 // BroadcastTo returns x repeated to the given shape, in memory of its own.

@@ -26,6 +26,9 @@ type blas struct {
 	lib  C.cistern_blas
 
 	backend.Handles[C.uint64_t]
+
+	lt        C.cistern_lt
+	ltHandles backend.Handles[*ltHandle]
 }
 
 // Workspaces that cuBLAS itself would take, by the GPU.
@@ -61,7 +64,9 @@ func (b *blas) open(d *Device) error {
 		if C.cistern_blas_open(path, &b.lib, &problem[0], C.int(len(problem))) == 0 {
 			b.err = &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported,
 				Detail: "cuBLAS can't be opened: " + C.GoString(&problem[0])}
+			return
 		}
+		C.cistern_lt_open(&b.lt)
 	})
 	return b.err
 }
@@ -94,6 +99,15 @@ func (d *Device) matMul(s *stream, g *device.Gemm) error {
 	if g.M == 0 || g.N == 0 {
 		return nil
 	}
+	call := C.cistern_gemm_call{stream: s.handle,
+		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
+		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
+		m: C.int(g.M), n: C.int(g.N), k: C.int(g.K), lda: C.int(g.LDA), ldb: C.int(g.LDB), ldc: C.int(g.LDC),
+		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), bias: C.uint64_t(g.Bias), alpha: C.double(g.Alpha), beta: C.double(g.Beta),
+		batch: C.int(g.Batch), stride_a: C.int64_t(g.StrideA), stride_b: C.int64_t(g.StrideB), stride_c: C.int64_t(g.StrideC)}
+	if done, err := d.ltMatMul(g, &call); done || err != nil {
+		return err
+	}
 	h, err := d.blas.Take(func(h *C.uint64_t) error {
 		return d.blasError("MatMul", C.cistern_blas_create(d.c, &d.blas.lib, h))
 	})
@@ -101,12 +115,6 @@ func (d *Device) matMul(s *stream, g *device.Gemm) error {
 		return err
 	}
 	defer d.blas.Put(h)
-	call := C.cistern_gemm_call{stream: s.handle,
-		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
-		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
-		m: C.int(g.M), n: C.int(g.N), k: C.int(g.K), lda: C.int(g.LDA), ldb: C.int(g.LDB), ldc: C.int(g.LDC),
-		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), alpha: C.double(g.Alpha), beta: C.double(g.Beta),
-		batch: C.int(g.Batch), stride_a: C.int64_t(g.StrideA), stride_b: C.int64_t(g.StrideB), stride_c: C.int64_t(g.StrideC)}
 	return d.blasError("MatMul", C.cistern_gemm(d.c, &d.blas.lib, h, &call))
 }
 
@@ -161,6 +169,14 @@ func (s *stream) checkGemm(g *device.Gemm) error {
 	if matrix := int64(g.M-1)*int64(g.LDC) + int64(g.N); g.Batch > 1 && g.M > 0 && g.N > 0 && int64(g.StrideC) < matrix {
 		return d.self.Invalid("MatMul", 0, "the matrices of C are %d elements apart, and overlap: each reaches over %d", g.StrideC, matrix)
 	}
+	if g.Bias != 0 {
+		if err := s.named("MatMul", uint64(g.Bias), element*int64(g.N), false); err != nil {
+			return fmt.Errorf("%w (Bias)", err)
+		}
+	}
+	if g.Bias != 0 && (g.Float64 || g.Batch > 1 || g.Beta != 0) {
+		return d.self.Invalid("MatMul", 0, "a bias is for one product of float32, with a Beta of 0")
+	}
 	return s.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
 }
 
@@ -185,6 +201,8 @@ func (b *blas) close(d *Device) {
 		for _, h := range b.End() {
 			C.cistern_blas_destroy(d.c, &b.lib, h)
 		}
+		b.closeLt(d)
 	}
+	C.cistern_lt_close(&b.lt)
 	C.cistern_blas_close(&b.lib)
 }

@@ -13,6 +13,8 @@ package cuda
 // #cgo noescape cistern_copy_ranges
 // #cgo noescape cistern_copy_2d
 // #cgo noescape cistern_gemm
+// #cgo noescape cistern_lt_make
+// #cgo noescape cistern_lt_run
 // #cgo noescape cistern_capture_end
 // #cgo noescape cistern_graph_instantiate
 // #cgo noescape cistern_graph_update
@@ -29,9 +31,11 @@ package cuda
 // #cgo nocallback cistern_copy_2d
 // #cgo nocallback cistern_memset
 // #cgo nocallback cistern_gemm
+// #cgo nocallback cistern_lt_run
 // #cgo nocallback cistern_graph_launch
 // #include "shim.h"
 // #include "blas.h"
+// #include "lt.h"
 import "C"
 
 //go:generate go run symbols.go

@@ -93,6 +93,13 @@ int cistern_graph_destroy(dev d, uint64_t graph, uint64_t exec);
 
 // The calls of cuBLAS return its own codes, as negative numbers.
 #include "blas.h"
+#include "lt.h"
 int cistern_blas_create(dev d, const cistern_blas *b, uint64_t *handle);
 void cistern_blas_destroy(dev d, const cistern_blas *b, uint64_t handle);
 int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_gemm_call *g);
+int cistern_lt_create(dev d, const cistern_lt *l, uint64_t *handle);
+void cistern_lt_destroy(dev d, const cistern_lt *l, uint64_t handle);
+// alignment is that of A, B and C in bytes, and of the bias, if there is one, as far as C's goes.
+int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const uint32_t alignment[3], cistern_lt_plan *p);
+int cistern_lt_run(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const cistern_lt_plan *p);
+void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p);

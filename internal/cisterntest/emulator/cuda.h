@@ -306,6 +306,7 @@ template <class T> static inline T emulator_was(T *p, T next) {
 template <class T, class V> static inline T atomicAdd(T *p, V v) { return emulator_was(p, (T)(*p + v)); }
 template <class T, class V> static inline T atomicMax(T *p, V v) { return emulator_was(p, std::max(*p, (T)v)); }
 template <class T, class V> static inline T atomicMin(T *p, V v) { return emulator_was(p, std::min(*p, (T)v)); }
+static inline unsigned atomicInc(unsigned *p, unsigned most) { return emulator_was(p, *p >= most ? 0 : *p + 1); }
 template <class T, class V> static inline T atomicOr(T *p, V v) { return emulator_was(p, (T)(*p | v)); }
 template <class T, class V> static inline T atomicExch(T *p, V v) { return emulator_was(p, (T)v); }
 template <class T, class U, class V> static inline T atomicCAS(T *p, U compare, V v) {

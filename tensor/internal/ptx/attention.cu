@@ -60,18 +60,6 @@ template <class T> static __device__ double score(const attention &a, T s, const
 	return ((const unsigned char *)mask)[at] ? v : -INFINITY;
 }
 
-static __device__ double warp_sum(double v) {
-	for (int d = 16; d > 0; d /= 2)
-		v += __shfl_xor_sync(~0u, v, d);
-	return v;
-}
-
-static __device__ double warp_max(double v) {
-	for (int d = 16; d > 0; d /= 2)
-		v = fmax(v, __shfl_xor_sync(~0u, v, d));
-	return v;
-}
-
 // seen is the greatest score, and 0 if no key was seen.
 static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }
 

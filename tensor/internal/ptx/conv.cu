@@ -1,13 +1,7 @@
 // Convolutions without a library, as matrix products whose large factor is nowhere in memory: its elements are found
 // where they are in x, or dy, when a tile of them is read.
 
-#include "kernels.h"
-
-// plan is kernel.Conv: images, groups, channels of x and y in a group, heights and widths of x, y and the window, strides,
-// padding, dilations.
-struct plan {
-	i64 n, groups, c, k, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw;
-};
+#include "conv.h"
 
 // The three products have one form. An element (l, j) of the large factor is b[e.b + c.b] where e = entry(l) and c =
 // column(j), if the height e.h + c.h and the width e.w + c.w are inside of the picture, and 0 if not; one (i, l) of the
@@ -21,8 +15,6 @@ struct column {
 	int h, w;
 };
 enum { far = -(1 << 30) }; // outside of every picture
-
-static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
 
 // forward: (channels of y) by (places of all images), over the elements of the window in all channels of x.
 struct forward {
@@ -126,8 +118,6 @@ struct weights {
 	}
 	__device__ i64 out(i64 j) const { return to + j; }
 };
-
-template <class T, int n> struct __align__(n *sizeof(T) < 16 ? n * sizeof(T) : 16) several { T v[n]; };
 
 // multiply does one tile of the result: rows by cols, of which each of 256 threads has down by across, over [from, to). With
 // along, neighbouring threads read neighbouring entries of the large factor, and without it neighbouring columns. Sums are
@@ -274,14 +264,21 @@ CONV(float, f32, 64, 64, 64, 4, 4, 16)
 CONV(float, f32, small, 32, 32, 2, 2, 16)
 CONV(double, f64, 64, 64, 64, 4, 4, 8)
 
-// conv_parts adds the parts of a gradient of the weights.
+// conv_parts adds the parts of a gradient of the weights: 32 weights for each block of 32 by 32 threads, a column of which shares one.
 #define PARTS(T, t) \
-	extern "C" __global__ void conv_parts_##t(T *dw, const T *from, u64 n, u64 parts) { \
-		EACH(i, n) { \
+	extern "C" __global__ void __launch_bounds__(1024) conv_parts_##t(T *dw, const T *from, u64 n, u64 parts) { \
+		__shared__ double s[32][33]; \
+		for (u64 first = blockIdx.x * (u64)32; first < n; first += gridDim.x * (u64)32) { \
 			total<T> own; \
-			for (u64 p = 0; p < parts; p++) \
-				own.add(from[p * n + i]); \
-			dw[i] = (T)own.value(); \
+			if (first + threadIdx.x < n) \
+				for (u64 p = threadIdx.y; p < parts; p += 32) \
+					own.add(from[p * n + first + threadIdx.x]); \
+			s[threadIdx.y][threadIdx.x] = own.value(); \
+			__syncthreads(); \
+			double v = warp_sum(s[threadIdx.x][threadIdx.y]); \
+			if (threadIdx.x == 0 && first + threadIdx.y < n) \
+				dw[first + threadIdx.y] = (T)v; \
+			__syncthreads(); \
 		} \
 	}
 FLOATS(PARTS)

@@ -43,11 +43,15 @@ TAKE(u64, 8)
 enum { run = 2048 };
 static const u64 no_row = 0xffffffffull;
 
-// sort_index: each block sorts a run of keys, row << 32 | place, by a bitonic network. Half as many threads.
+// sort_index: each block sorts a run of keys, row << 32 | place, by a bitonic network. Half as many threads. The last run's network
+// is no longer than its keys need.
 extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u64 n, u64 rows, i64 skip) {
 	__shared__ u64 keys[run];
 	for (u64 from = blockIdx.x * (u64)run; from < n; from += gridDim.x * (u64)run) {
-		for (int k = threadIdx.x; k < run; k += blockDim.x) {
+		int keep = run;
+		while (keep > 1 && from + keep / 2 >= n)
+			keep /= 2;
+		for (int k = threadIdx.x; k < keep; k += blockDim.x) {
 			u64 j = from + k, key = ~0ull;
 			if (j < n) {
 				i64 at = index_at(index, wide, j);
@@ -56,9 +60,9 @@ extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u
 			keys[k] = key;
 		}
 		__syncthreads();
-		for (int size = 2; size <= run; size *= 2)
+		for (int size = 2; size <= keep; size *= 2)
 			for (int step = size / 2; step > 0; step /= 2) {
-				for (int k = threadIdx.x; k < run / 2; k += blockDim.x) {
+				for (int k = threadIdx.x; k < keep / 2; k += blockDim.x) {
 					int a = k / step * 2 * step + k % step, b = a + step;
 					bool up = (a & size) == 0;
 					u64 x = keys[a], y = keys[b];
@@ -69,7 +73,7 @@ extern "C" __global__ void sort_index(u64 *order, const void *index, u64 wide, u
 				}
 				__syncthreads();
 			}
-		for (int k = threadIdx.x; k < run; k += blockDim.x)
+		for (int k = threadIdx.x; k < keep; k += blockDim.x)
 			if (from + k < n)
 				order[from + k] = keys[k];
 		__syncthreads();

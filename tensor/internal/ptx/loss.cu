@@ -49,33 +49,25 @@ template <class T> struct pairs {
 	}
 };
 
-// loss: one block. _part: each block leaves its sum. _total: one block adds these up. _each: no sum at all.
+// loss: each block adds some of the losses up, and the last one what the others have. _each: no sum at all.
 #define LOSS(T, t) \
-	extern "C" __global__ void loss_##t(T *dst, u64 n, pairs<T> p) { \
-		__shared__ double s[33]; \
-		total<T> own; \
-		for (u64 i = threadIdx.x; i < n; i += blockDim.x) \
-			own.add(p.loss(i)); \
-		double sum = block_sum(own.value(), s); \
-		if (threadIdx.x == 0) \
-			*dst = (T)(sum / p.divisor); \
-	} \
-	extern "C" __global__ void loss_part_##t(double *sums, u64 n, pairs<T> p) { \
+	extern "C" __global__ void loss_##t(T *dst, u64 n, double *part, unsigned *ticket, pairs<T> p) { \
 		__shared__ double s[33]; \
 		total<T> own; \
 		EACH(i, n) own.add(p.loss(i)); \
 		double sum = block_sum(own.value(), s); \
+		if (gridDim.x > 1) { \
+			if (threadIdx.x == 0) \
+				part[blockIdx.x] = sum; \
+			if (!comes_last(ticket, gridDim.x)) \
+				return; \
+			total<T> all; \
+			for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) \
+				all.add(part[i]); \
+			sum = block_sum(all.value(), s); \
+		} \
 		if (threadIdx.x == 0) \
-			sums[blockIdx.x] = sum; \
-	} \
-	extern "C" __global__ void loss_total_##t(T *dst, const double *sums, u64 n, double divisor) { \
-		__shared__ double s[33]; \
-		total<T> own; \
-		for (u64 i = threadIdx.x; i < n; i += blockDim.x) \
-			own.add(sums[i]); \
-		double sum = block_sum(own.value(), s); \
-		if (threadIdx.x == 0) \
-			*dst = (T)(sum / divisor); \
+			*dst = (T)(sum / p.divisor); \
 	} \
 	extern "C" __global__ void loss_each_##t(T *dst, u64 n, pairs<T> p) { EACH(i, n) dst[i] = (T)p.loss(i); } \
 	extern "C" __global__ void loss_grad_##t(T *dst, const T *dloss, u64 n, i64 each, i64 target, pairs<T> p) { \

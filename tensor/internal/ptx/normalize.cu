@@ -5,9 +5,6 @@
 
 #define ROWS(i, rows) for (u64 i = blockIdx.x; i < (rows); i += gridDim.x)
 
-// divide is a / b, in 32 bits where they do.
-static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
-
 // plan is kernel.RowNorm.
 struct plan {
 	u64 n, groups, per, inner;
@@ -90,9 +87,9 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 }
 
 // normalize_columns is for weights of one element in each row: 32 weights for each block of 32 by 8 threads; a column of threads
-// shares one.
+// shares one. Of several parts the last block adds up what all left, with a ticket for each 32 weights.
 #define NORM_COLUMNS(T, t) \
-	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
+	extern "C" __global__ void normalize_columns_##t(T *dw, T *db, double *partial, unsigned *tickets, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double dots[8][33], sums[8][33]; \
 		u64 weights = d.groups * d.per, wide = (weights + 31) / 32, rows = d.n * d.groups; \
 		for (u64 at = blockIdx.x; at < wide * parts; at += gridDim.x) { \
@@ -117,13 +114,22 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 				put(dw, db, partial, parts, part, weights, k, a, b); \
 			} \
 			__syncthreads(); \
+			if (parts == 1 || !comes_last(tickets + at % wide, parts) || threadIdx.y || k >= weights) \
+				continue; \
+			total<double> all_dots, all_sums; \
+			for (u64 p = 0; p < parts; p++) { \
+				all_dots.add(partial[2 * p * weights + k]); \
+				all_sums.add(partial[(2 * p + 1) * weights + k]); \
+			} \
+			put(dw, db, partial, 1, 0, weights, k, all_dots.value(), all_sums.value()); \
 		} \
 	}
 FLOATS(NORM_COLUMNS)
 
-// normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements.
+// normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements. There is a ticket
+// for each weight.
 #define NORM_CHANNELS(T, t) \
-	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
+	extern "C" __global__ void normalize_channels_##t(T *dw, T *db, double *partial, unsigned *tickets, const T *dy, const T *x, const double *stats, u64 parts, plan d) { \
 		__shared__ double s[33]; \
 		u64 weights = d.groups * d.per, rows = d.n * d.groups, all = d.n * d.inner; \
 		ROWS(at, weights * parts) { \
@@ -138,23 +144,19 @@ FLOATS(NORM_COLUMNS)
 			double a = block_sum(dot.value(), s), b = block_sum(sum.value(), s); \
 			if (threadIdx.x == 0) \
 				put(dw, db, partial, parts, part, weights, k, a, b); \
+			if (parts == 1 || !comes_last(tickets + k, parts)) \
+				continue; \
+			total<double> all_dots, all_sums; \
+			for (u64 p = threadIdx.x; p < parts; p += blockDim.x) { \
+				all_dots.add(partial[2 * p * weights + k]); \
+				all_sums.add(partial[(2 * p + 1) * weights + k]); \
+			} \
+			a = block_sum(all_dots.value(), s), b = block_sum(all_sums.value(), s); \
+			if (threadIdx.x == 0) \
+				put(dw, db, partial, 1, 0, weights, k, a, b); \
 		} \
 	}
 FLOATS(NORM_CHANNELS)
-
-// normalize_parts adds the parts.
-#define NORM_PARTS(T, t) \
-	extern "C" __global__ void normalize_parts_##t(T *dw, T *db, const double *partial, u64 weights, u64 parts) { \
-		EACH(k, weights) { \
-			total<double> dot, sum; \
-			for (u64 p = 0; p < parts; p++) { \
-				dot.add(partial[2 * p * weights + k]); \
-				sum.add(partial[(2 * p + 1) * weights + k]); \
-			} \
-			put(dw, db, (double *)0, 1, 0, weights, k, dot.value(), sum.value()); \
-		} \
-	}
-FLOATS(NORM_PARTS)
 
 // element is element e of a channel of x [n, c, inner].
 static __device__ u64 element(u64 e, u64 channel, u64 c, u64 inner) {
@@ -168,6 +170,36 @@ template <class T> static __device__ double shift_of(const T *x, u64 channel, u6
 	return isfinite(v) ? v : 0;
 }
 
+// parts_of is the sums of a channel's pairs of parts, for each thread of a block. s has 33 places.
+static __device__ void parts_of(const double *partial, u64 parts, double *first, double *second, double *s) {
+	total<double> a, b;
+	for (u64 p = threadIdx.x; p < parts; p += blockDim.x) {
+		a.add(partial[2 * p]);
+		b.add(partial[2 * p + 1]);
+	}
+	*first = block_sum(a.value(), s);
+	*second = block_sum(b.value(), s);
+}
+
+// CHANNEL walks over elements [from, to) of a channel: four of a thread are on their way from memory at once. read and use are of number k at place i[k].
+#define CHANNEL(from, to, read, use) \
+	for (u64 e = (from) + threadIdx.x; e < (to);) { \
+		u64 i[4]; \
+		if (e + 3 * blockDim.x < (to)) { \
+			_Pragma("unroll") for (int k = 0; k < 4; k++, e += blockDim.x) { \
+				i[k] = element(e, channel, c, inner); \
+				read; \
+			} \
+			_Pragma("unroll") for (int k = 0; k < 4; k++) { use; } \
+			continue; \
+		} \
+		const int k = 0; \
+		i[k] = element(e, channel, c, inner); \
+		read; \
+		use; \
+		e += blockDim.x; \
+	}
+
 // batch_norm_sums: a block for each channel, or for a part of its elements. Behind the share of the batch in the new running
 // statistics, for each block, come the sum of what the elements differ from the shift, and of the squares of that.
 #define BATCH_NORM_SUMS(T, t) \
@@ -178,11 +210,8 @@ template <class T> static __device__ double shift_of(const T *x, u64 channel, u6
 			u64 channel = at / parts, part = at % parts, to = all * (part + 1) / parts; \
 			double shift = shift_of(x, channel, inner); \
 			total<T> sum, squares; \
-			for (u64 e = all * part / parts + threadIdx.x; e < to; e += blockDim.x) { \
-				double v = (double)x[element(e, channel, c, inner)] - shift; \
-				sum.add(v); \
-				squares.add(v * v); \
-			} \
+			double v[4]; \
+			CHANNEL(all * part / parts, to, v[k] = (double)x[i[k]] - shift, (sum.add(v[k]), squares.add(v[k] * v[k]))) \
 			double a = block_sum(sum.value(), s), b = block_sum(squares.value(), s); \
 			if (threadIdx.x == 0) { \
 				partial[1 + 2 * at] = a; \
@@ -198,19 +227,17 @@ FLOATS(BATCH_NORM_SUMS)
 #define BATCH_NORM(T, t) \
 	extern "C" __global__ void batch_norm_##t(T *y, double *stats, const T *x, const T *w, const T *b, T *running_mean, T *running_var, i64 *batches, \
 		const double *partial, double eps, u64 n, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) { \
+		__shared__ double s[33]; \
 		u64 all = n * inner; \
 		ROWS(at, c * chunks) { \
 			u64 channel = at / chunks, chunk = at % chunks, to = all * (chunk + 1) / chunks; \
 			double mean, variance, squares = 0; \
 			if (training) { \
-				total<double> sum, more; \
-				for (u64 p = channel * parts; p < (channel + 1) * parts; p++) { \
-					sum.add(partial[1 + 2 * p]); \
-					more.add(partial[2 + 2 * p]); \
-				} \
-				double differ = sum.value() / (double)all; \
+				double sum, more; \
+				parts_of(partial + 1 + 2 * channel * parts, parts, &sum, &more, s); \
+				double differ = sum / (double)all; \
 				mean = shift_of(x, channel, inner) + differ; \
-				squares = more.value() - sum.value() * differ; \
+				squares = more - sum * differ; \
 				squares = squares < 0 ? 0 : squares; \
 				variance = squares / (double)all; \
 			} else { \
@@ -229,10 +256,8 @@ FLOATS(BATCH_NORM_SUMS)
 				if (training && batches && channel == 0) \
 					++*batches; \
 			} \
-			for (u64 e = all * chunk / chunks + threadIdx.x; e < to; e += blockDim.x) { \
-				u64 i = element(e, channel, c, inner); \
-				y[i] = (T)(((double)x[i] - mean) * scale + shift); \
-			} \
+			double v[4]; \
+			CHANNEL(all * chunk / chunks, to, v[k] = (double)x[i[k]], y[i[k]] = (T)((v[k] - mean) * scale + shift)) \
 		} \
 	}
 FLOATS(BATCH_NORM)
@@ -245,12 +270,8 @@ FLOATS(BATCH_NORM)
 			u64 channel = at / parts, part = at % parts, to = all * (part + 1) / parts; \
 			double mean = stats[channel]; \
 			total<T> sum, dot; \
-			for (u64 e = all * part / parts + threadIdx.x; e < to; e += blockDim.x) { \
-				u64 i = element(e, channel, c, inner); \
-				double g = (double)dy[i]; \
-				sum.add(g); \
-				dot.add(g * ((double)x[i] - mean)); \
-			} \
+			double g[4], v[4]; \
+			CHANNEL(all * part / parts, to, (g[k] = (double)dy[i[k]], v[k] = (double)x[i[k]]), (sum.add(g[k]), dot.add(g[k] * (v[k] - mean)))) \
 			double a = block_sum(sum.value(), s), b = block_sum(dot.value(), s); \
 			if (threadIdx.x == 0) { \
 				partial[2 * at] = a; \
@@ -263,29 +284,23 @@ FLOATS(BATCH_NORM_GRAD_SUMS)
 #define BATCH_NORM_GRAD(T, t) \
 	extern "C" __global__ void batch_norm_grad_##t(T *dx, T *dw, T *db, const T *dy, const T *x, const T *w, const double *stats, const double *partial, \
 		u64 n, u64 c, u64 inner, u64 parts, u64 chunks, i64 training) { \
+		__shared__ double s[33]; \
 		u64 all = n * inner; \
 		ROWS(at, c * chunks) { \
 			u64 channel = at / chunks, chunk = at % chunks, to = all * (chunk + 1) / chunks; \
-			double mean = stats[channel], rstd = stats[c + channel], scale = w ? rstd * (double)w[channel] : rstd; \
-			total<double> sum, dot; \
-			for (u64 p = channel * parts; p < (channel + 1) * parts; p++) { \
-				sum.add(partial[2 * p]); \
-				dot.add(partial[2 * p + 1]); \
-			} \
+			double mean = stats[channel], rstd = stats[c + channel], scale = w ? rstd * (double)w[channel] : rstd, sum, dot; \
+			parts_of(partial + 2 * channel * parts, parts, &sum, &dot, s); \
 			if (chunk == 0 && threadIdx.x == 0) { \
 				if (dw) \
-					dw[channel] = (T)(dot.value() * rstd); \
+					dw[channel] = (T)(dot * rstd); \
 				if (db) \
-					db[channel] = (T)sum.value(); \
+					db[channel] = (T)sum; \
 			} \
 			if (!dx) \
 				continue; \
-			double own = training ? sum.value() / (double)all : 0, along = training ? dot.value() * rstd * rstd / (double)all : 0; \
-			for (u64 e = all * chunk / chunks + threadIdx.x; e < to; e += blockDim.x) { \
-				u64 i = element(e, channel, c, inner); \
-				double g = (double)dy[i]; \
-				dx[i] = (T)(scale * (training ? g - own - ((double)x[i] - mean) * along : g)); \
-			} \
+			double own = training ? sum / (double)all : 0, along = training ? dot * rstd * rstd / (double)all : 0, g[4], v[4]; \
+			CHANNEL(all * chunk / chunks, to, (g[k] = (double)dy[i[k]], v[k] = (double)x[i[k]]), \
+				dx[i[k]] = (T)(scale * (training ? g[k] - own - (v[k] - mean) * along : g[k]))) \
 		} \
 	}
 FLOATS(BATCH_NORM_GRAD)

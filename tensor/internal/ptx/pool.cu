@@ -7,9 +7,6 @@ struct pool {
 	i64 planes, h, w, p, q, r, s, sh, sw, ph, pw, dh, dw, adaptive, exclude, has_divisor, divisor;
 };
 
-// divide is a / b, in 32 bits where they do.
-static __device__ u64 divide(u64 a, u64 b) { return (a | b) >> 32 ? a / b : (unsigned)a / (unsigned)b; }
-
 // place is where element o of planes of rows by cols is.
 struct place {
 	i64 plane, i, j;
@@ -58,8 +55,24 @@ static __device__ void windows(i64 i, i64 size, i64 pad, i64 span, i64 stride, i
 	*to = *to < size ? *to : size;
 }
 
+// apart is whether each element is in one window and no more: then a thread does a window.
+static __device__ bool apart(const pool &d) {
+	return d.r == d.sh && d.s == d.sw && !d.ph && !d.pw && d.dh == 1 && d.dw == 1 && d.h == d.p * d.r && d.w == d.q * d.s;
+}
+
 #define MAX_POOL_GRAD(T, t) \
 	extern "C" __global__ void max_pool_grad_##t(T *dx, const T *dy, const int *indices, pool d) { \
+		if (apart(d)) { \
+			EACH(o, (u64)(d.planes * d.p * d.q)) { \
+				place from(o, d.p, d.q); \
+				int best = indices[o], at = (int)(from.i * d.r * d.w + from.j * d.s); \
+				T v = dy[o], *to = dx + from.plane * d.h * d.w; \
+				for (int i = 0; i < (int)d.r; i++, at += (int)d.w) \
+					for (int j = 0; j < (int)d.s; j++) \
+						to[at + j] = at + j == best ? v : (T)0; \
+			} \
+			return; \
+		} \
 		EACH(o, (u64)(d.planes * d.h * d.w)) { \
 			place to(o, d.h, d.w); \
 			i64 at = to.i * d.w + to.j, p, bottom, left, right; \
@@ -110,6 +123,11 @@ FLOATS(AVG_POOL)
 
 #define AVG_POOL_GRAD(T, t) \
 	extern "C" __global__ void avg_pool_grad_##t(T *dx, const T *dy, pool d) { \
+		if (d.adaptive && d.p == 1 && d.q == 1) { \
+			u64 pixels = d.h * d.w; \
+			EACH(o, d.planes * pixels) dx[o] = dy[divide(o, pixels)] / (T)(d.has_divisor ? d.divisor : pixels); \
+			return; \
+		} \
 		EACH(o, (u64)(d.planes * d.h * d.w)) { \
 			place to(o, d.h, d.w); \
 			i64 p, down, first, last; \

@@ -8,46 +8,123 @@ struct reduction {
 	i64 summed, summed_dims[max_dims], summed_strides[max_dims];
 };
 
-// sum_rows: a block for each output, whose threads walk the summed elements.
+// total_of is the sum of elements i, i + step, … below to. Four are on their way from memory at once.
+template <class T> static __device__ double total_of(const T *from, u64 i, u64 to, u64 step, const reduction &r) {
+	total<T> own[4];
+	for (; i < to; i += 4 * step) {
+		T v[4];
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			v[k] = i + k * step < to ? from[offset(i + k * step, r.summed, r.summed_dims, r.summed_strides)] : (T)0;
+#pragma unroll
+		for (int k = 0; k < 4; k++)
+			own[k].add(v[k]);
+	}
+	return own[0].value() + own[1].value() + (own[2].value() + own[3].value());
+}
+
+// sum_rows: a block for each output, or for a part of its elements: the last one of an output's adds the parts up. Tickets are as many as outputs.
 #define SUM_ROWS(T, t) \
-	extern "C" __global__ void sum_rows_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, reduction r) { \
+	extern "C" __global__ void __launch_bounds__(1024) \
+	sum_rows_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, double *part, unsigned *tickets, u64 parts, reduction r) { \
 		__shared__ double s[33]; \
-		for (u64 o = blockIdx.x; o < outputs; o += gridDim.x) { \
+		for (u64 at = blockIdx.x; at < outputs * parts; at += gridDim.x) { \
+			u64 o = divide(at, parts), p = at - o * parts; \
 			const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
-			total<T> own; \
-			for (u64 i = threadIdx.x; i < count; i += blockDim.x) \
-				own.add(from[offset(i, r.summed, r.summed_dims, r.summed_strides)]); \
-			double v = block_sum(own.value(), s); \
+			double v = block_sum(total_of(from, count * p / parts + threadIdx.x, count * (p + 1) / parts, blockDim.x, r), s); \
+			if (parts > 1) { \
+				if (threadIdx.x == 0) \
+					part[at] = v; \
+				if (!comes_last(tickets + o, parts)) \
+					continue; \
+				total<double> all; \
+				for (u64 i = threadIdx.x; i < parts; i += blockDim.x) \
+					all.add(part[o * parts + i]); \
+				v = block_sum(all.value(), s); \
+			} \
 			if (threadIdx.x == 0) \
 				dst[o] = (T)(v / divisor); \
 		} \
 	}
 FLOATS(SUM_ROWS)
 
-// sum_columns: 32 outputs for each block of 32 by 8 threads; a column of threads shares one.
+// columns are sums of columns, of 32 for each block of 32 by up to 32 threads, or of parts of them. Tickets are as many as 32 outputs.
+struct columns {
+	u64 outputs, parts;
+	double *part;
+	unsigned *tickets;
+	__device__ u64 units() const { return (outputs + 31) / 32; }
+	__device__ u64 part_at(u64 at) const { return divide(at, units()); }
+};
+
+// add_columns ends the sums of a block's columns, v of each thread, or of a part of them: then the last block of all parts does.
+template <class T> static __device__ void add_columns(T *dst, double v, double divisor, u64 at, const columns &c) {
+	__shared__ double s[32][33];
+	u64 p = c.part_at(at), unit = at - p * c.units(), first = unit * 32, o = first + threadIdx.x;
+	for (bool last = c.parts == 1;; last = true) {
+		__syncthreads();
+		s[threadIdx.y][threadIdx.x] = v;
+		__syncthreads();
+		for (unsigned i = threadIdx.y; i < 32; i += blockDim.y) {
+			v = warp_sum(threadIdx.x < blockDim.y ? s[threadIdx.x][i] : 0);
+			if (threadIdx.x || first + i >= c.outputs)
+				continue;
+			if (last)
+				dst[first + i] = (T)(v / divisor);
+			else
+				c.part[p * c.outputs + first + i] = v;
+		}
+		if (last || !comes_last(c.tickets + unit, c.parts))
+			return;
+		total<double> all;
+		if (o < c.outputs)
+			for (u64 i = threadIdx.y; i < c.parts; i += blockDim.y)
+				all.add(c.part[i * c.outputs + o]);
+		v = all.value();
+	}
+}
+
+// sum_columns: a column of threads shares an output.
 #define SUM_COLUMNS(T, t) \
-	extern "C" __global__ void sum_columns_##t(T *dst, const T *x, u64 outputs, u64 count, double divisor, reduction r) { \
-		__shared__ double s[8][33]; \
-		for (u64 first = blockIdx.x * (u64)32; first < outputs; first += gridDim.x * (u64)32) { \
-			u64 o = first + threadIdx.x; \
-			total<T> own; \
-			if (o < outputs) { \
-				const T *from = x + offset(o, r.kept, r.kept_dims, r.kept_strides); \
-				for (u64 i = threadIdx.y; i < count; i += 8) \
-					own.add(from[offset(i, r.summed, r.summed_dims, r.summed_strides)]); \
-			} \
-			double v = own.value(); \
-			s[threadIdx.y][threadIdx.x] = v; \
-			__syncthreads(); \
-			if (threadIdx.y == 0 && o < outputs) { \
-				for (int y = 1; y < 8; y++) \
-					v += s[y][threadIdx.x]; \
-				dst[o] = (T)(v / divisor); \
-			} \
-			__syncthreads(); \
+	extern "C" __global__ void __launch_bounds__(1024) \
+	sum_columns_##t(T *dst, const T *x, u64 count, double divisor, u64 outputs, u64 parts, double *part, unsigned *tickets, reduction r) { \
+		columns c = {outputs, parts, part, tickets}; \
+		for (u64 at = blockIdx.x; at < c.units() * c.parts; at += gridDim.x) { \
+			u64 p = c.part_at(at), o = (at - p * c.units()) * 32 + threadIdx.x; \
+			double v = 0; \
+			if (o < c.outputs) \
+				v = total_of(x + offset(o, r.kept, r.kept_dims, r.kept_strides), count * p / c.parts + threadIdx.y, count * (p + 1) / c.parts, blockDim.y, r); \
+			add_columns(dst, v, divisor, at, c); \
 		} \
 	}
 FLOATS(SUM_COLUMNS)
+
+// relu_bias_grad: the gradient of what went into ReLU, and the sums of its columns.
+#define RELU_BIAS_GRAD(T, t) \
+	extern "C" __global__ void __launch_bounds__(1024) relu_bias_grad_##t(T *dx, T *db, const T *dy, const T *y, u64 rows, columns c) { \
+		for (u64 at = blockIdx.x; at < c.units() * c.parts; at += gridDim.x) { \
+			u64 p = c.part_at(at), o = (at - p * c.units()) * 32 + threadIdx.x, to = rows * (p + 1) / c.parts; \
+			total<T> own; \
+			if (o < c.outputs) \
+				for (u64 i = rows * p / c.parts + threadIdx.y; i < to; i += 4 * blockDim.y) { \
+					T g[4], u[4]; \
+					_Pragma("unroll") for (int k = 0; k < 4; k++) { \
+						u64 row = i + k * blockDim.y, j = row * c.outputs + o; \
+						g[k] = row < to ? dy[j] : (T)0; \
+						u[k] = row < to ? y[j] : (T)0; \
+					} \
+					_Pragma("unroll") for (int k = 0; k < 4; k++) { \
+						u64 row = i + k * blockDim.y; \
+						T v = u[k] <= 0 ? (T)0 : g[k]; \
+						if (row < to) \
+							dx[row * c.outputs + o] = v; \
+						own.add(v); \
+					} \
+				} \
+			add_columns(db, own.value(), 1, at, c); \
+		} \
+	}
+FLOATS(RELU_BIAS_GRAD)
 
 // Statistics, and their gradients: a block for each output, whose threads walk its elements. Of the gradients dst is laid out
 // as x; nans makes NaNs equal.

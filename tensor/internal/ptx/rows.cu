@@ -115,12 +115,6 @@ struct entropy {
 
 static __device__ bool no_class(i64 label, const entropy &e) { return label != e.ignore && (label < 0 || label >= (i64)e.r.cols); }
 
-static __device__ double warp_sum(double v) {
-	for (int d = 16; d > 0; d /= 2)
-		v += __shfl_xor_sync(~0u, v, d);
-	return v;
-}
-
 // surprise is the loss of a row, by a warp.
 template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e) {
 	i64 label = labels[i];
@@ -133,8 +127,7 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	double top = -INFINITY;
 	for (u64 j = lane; j < e.r.cols; j += 32)
 		top = fmax(top, (double)row[j * e.r.inner]);
-	for (int d = 16; d > 0; d /= 2)
-		top = fmax(top, __shfl_xor_sync(~0u, top, d));
+	top = warp_max(top);
 	total<T> part;
 	for (u64 j = lane; j < e.r.cols; j += 32)
 		part.add(exp((double)row[j * e.r.inner] - top));
@@ -150,95 +143,91 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
 }
 
+// counts_for is the weight of a row's label in what the sum of the losses is divided by.
+template <class T> static __device__ double counts_for(i64 label, const T *weights, const entropy &e) {
+	return label == e.ignore ? 0 : !weights ? 1 : no_class(label, e) ? 0 : (double)weights[label];
+}
+
+// cross_entropy: a row for each warp, of 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
+// are divided by, and the first row whose label is no class, in part; the last one adds those up.
+#define CROSS_ENTROPY(T, t, L, l) \
+	extern "C" __global__ void cross_entropy_##l##_##t(T *loss, const T *logits, const L *labels, const T *weights, fault *f, double *part, \
+		unsigned *ticket, i64 each, entropy e) { \
+		__shared__ double s[33]; \
+		__shared__ u64 bad; \
+		total<T> own, per; \
+		u64 wrong = ~0ull; \
+		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
+			double v = surprise(logits, labels, weights, i, e); \
+			if (threadIdx.x % 32) \
+				continue; \
+			if (each) \
+				loss[i] = (T)v; \
+			own.add(v); \
+			per.add(counts_for(labels[i], weights, e)); \
+			if (wrong == ~0ull && no_class(labels[i], e)) \
+				wrong = i; \
+		} \
+		double sum = block_sum(own.value(), s), count = block_sum(per.value(), s); \
+		bad = ~0ull; \
+		__syncthreads(); \
+		if (wrong != ~0ull) \
+			atomicMin(&bad, wrong); \
+		__syncthreads(); \
+		if (gridDim.x > 1) { \
+			if (threadIdx.x == 0) { \
+				part[3 * blockIdx.x] = sum; \
+				part[3 * blockIdx.x + 1] = count; \
+				((u64 *)part)[3 * blockIdx.x + 2] = bad; \
+			} \
+			if (!comes_last(ticket, gridDim.x)) \
+				return; \
+			total<T> sums, counts; \
+			for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) { \
+				sums.add(part[3 * i]); \
+				counts.add(part[3 * i + 1]); \
+				atomicMin(&bad, ((u64 *)part)[3 * i + 2]); \
+			} \
+			sum = block_sum(sums.value(), s); \
+			count = block_sum(counts.value(), s); \
+			__syncthreads(); \
+		} \
+		if (threadIdx.x) \
+			return; \
+		if (!each) \
+			*loss = (T)(sum / (e.mean ? count : 1)); \
+		if (bad != ~0ull && f->code == 0) { \
+			i64 got = labels[bad], most = 0x7fffffff; \
+			f->row = (int)min((i64)bad, most); \
+			f->got = (int)max(min(got, most), -most - 1); \
+			f->limit = (int)min((i64)e.r.cols, most); \
+			f->code = 1; \
+		} \
+	}
+#define LABELS(T, t) CROSS_ENTROPY(T, t, int, i32) CROSS_ENTROPY(T, t, i64, i64)
+FLOATS(LABELS)
+
 // label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
 template <class T, class L> static __device__ double label_weights(const L *labels, const T *weights, const entropy &e, double *s) {
 	if (!e.mean)
 		return 1;
 	total<T> own;
-	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x) {
-		i64 label = labels[i];
-		if (label != e.ignore)
-			own.add(!weights ? 1 : no_class(label, e) ? 0 : (double)weights[label]);
-	}
+	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x)
+		own.add(counts_for(labels[i], weights, e));
 	return block_sum(own.value(), s);
 }
 
-// note_label keeps the first label that is no class. bad is shared.
-template <class L> static __device__ void note_label(const L *labels, const entropy &e, fault *f, u64 *bad) {
-	if (threadIdx.x == 0)
-		*bad = ~0ull;
-	__syncthreads();
-	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x)
-		if (no_class(labels[i], e)) {
-			atomicMin(bad, i);
-			break;
-		}
-	__syncthreads();
-	if (threadIdx.x == 0 && *bad != ~0ull && f->code == 0) {
-		i64 got = labels[*bad], most = 0x7fffffff;
-		f->row = (int)min((i64)*bad, most);
-		f->got = (int)max(min(got, most), -most - 1);
-		f->limit = (int)min((i64)e.r.cols, most);
-		f->code = 1;
-	}
-}
-
-// cross_entropy: one block of 32 warps, each of which takes every 32nd row. _part: 8 warps a block, and the loss of each row in
-// double; _each: and rounded. _total: one block adds up what _part left, if there is any, and leaves the divisor in per, if
-// that is not null.
-#define CROSS_ENTROPY(T, t, L, l) \
-	extern "C" __global__ void __launch_bounds__(1024) \
-	cross_entropy_##l##_##t(T *loss, const T *logits, const L *labels, const T *weights, fault *f, entropy e) { \
-		__shared__ double s[33]; \
-		__shared__ u64 bad; \
-		total<T> own; \
-		for (u64 i = threadIdx.x / 32; i < e.r.n; i += 32) \
-			own.add(surprise(logits, labels, weights, i, e)); \
-		double sum = block_sum(threadIdx.x % 32 == 0 ? own.value() : 0, s); \
-		double per = label_weights(labels, weights, e, s); \
-		note_label(labels, e, f, &bad); \
-		if (threadIdx.x == 0) \
-			*loss = (T)(sum / per); \
-	} \
-	extern "C" __global__ void cross_entropy_part_##l##_##t(double *losses, const T *logits, const L *labels, const T *weights, entropy e) { \
-		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
-			double v = surprise(logits, labels, weights, i, e); \
-			if (threadIdx.x % 32 == 0) \
-				losses[i] = v; \
-		} \
-	} \
-	extern "C" __global__ void cross_entropy_each_##l##_##t(T *losses, const T *logits, const L *labels, const T *weights, entropy e) { \
-		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
-			double v = surprise(logits, labels, weights, i, e); \
-			if (threadIdx.x % 32 == 0) \
-				losses[i] = (T)v; \
-		} \
-	} \
-	extern "C" __global__ void __launch_bounds__(1024) \
-	cross_entropy_total_##l##_##t(T *loss, double *per, const double *losses, const L *labels, const T *weights, fault *f, entropy e) { \
-		__shared__ double s[33]; \
-		__shared__ u64 bad; \
-		if (f) \
-			note_label(labels, e, f, &bad); \
-		double all = label_weights(labels, weights, e, s); \
-		if (per && threadIdx.x == 0) \
-			*per = all; \
-		if (!losses) \
-			return; \
-		total<T> own; \
-		for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x) \
-			own.add(losses[i]); \
-		double sum = block_sum(own.value(), s); \
-		if (threadIdx.x == 0) \
-			*loss = (T)(sum / all); \
-	}
-#define LABELS(T, t) CROSS_ENTROPY(T, t, int, i32) CROSS_ENTROPY(T, t, i64, i64)
-FLOATS(LABELS)
-
-// cross_entropy_grad: each block counts the labels by itself, unless per has the divisor; each: dloss is of every row.
+// cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. Each block counts the labels by itself, unless per has the divisor, which
+// label_weights puts there; each: dloss is of every row.
 #define CROSS_ENTROPY_GRAD(T, t, L, l) \
+	extern "C" __global__ void __launch_bounds__(1024) label_weights_##l##_##t(double *per, const L *labels, const T *weights, entropy e) { \
+		__shared__ double s[33]; \
+		double all = label_weights(labels, weights, e, s); \
+		if (threadIdx.x == 0) \
+			*per = all; \
+	} \
 	extern "C" __global__ void cross_entropy_grad_##l##_##t(T *dst, const T *logits, const L *labels, const T *weights, const T *dloss, \
-		const double *per, i64 each, entropy e) { \
+		const double *per, i64 each, i64 narrow, entropy e) { \
 		__shared__ double s[33]; \
 		double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)); \
 		double even = e.smoothing / (double)e.r.cols, spread = e.smoothing; \
@@ -247,23 +236,31 @@ FLOATS(LABELS)
 			COLS(j, e.r) own.add(weights[j]); \
 			spread = even * block_sum(own.value(), s); \
 		} \
-		ROWS(i, e.r) { \
+		u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1; \
+		for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) { \
 			i64 label = labels[i]; \
 			bool skip = label == e.ignore || no_class(label, e); \
-			u64 at = e.r.start(i); \
+			const T *row = logits + e.r.start(i); \
+			T *to = dst + e.r.start(i); \
 			if (each) \
 				scale = (double)dloss[i]; \
-			double top, sum; \
-			log_sum(logits + at, e.r, s, &top, &sum); \
+			double top = -INFINITY; \
+			for (u64 j = first; j < e.r.cols; j += step) \
+				top = fmax(top, (double)row[j * e.r.inner]); \
+			top = narrow ? warp_max(top) : block_max(top, s); \
+			total<T> part; \
+			for (u64 j = first; j < e.r.cols; j += step) \
+				part.add(exp((double)row[j * e.r.inner] - top)); \
+			double sum = narrow ? warp_sum(part.value()) : block_sum(part.value(), s); \
 			double hit = skip ? 0 : scale * (1 - e.smoothing) * (weights ? (double)weights[label] : 1); \
 			double scaled = (hit + scale * spread) / sum; \
-			COLS(j, e.r) { \
-				double v = exp((double)logits[at + j * e.r.inner] - top) * scaled; \
+			for (u64 j = first; j < e.r.cols; j += step) { \
+				double v = exp((double)row[j * e.r.inner] - top) * scaled; \
 				if (e.smoothing != 0) \
 					v -= scale * even * (weights ? (double)weights[j] : 1); \
 				if (j == (u64)label) \
 					v -= hit; \
-				dst[at + j * e.r.inner] = skip ? (T)0 : (T)v; \
+				to[j * e.r.inner] = skip ? (T)0 : (T)v; \
 			} \
 		} \
 	}

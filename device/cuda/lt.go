@@ -1,0 +1,116 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import "github.com/cistern-ml/cistern/device"
+
+// ltHandle is a handle of cuBLASLt and its plans: who has taken it is alone with them. cuBLAS looks for the best kernel in each call, which takes longer than
+// small products; a plan has looked once.
+type ltHandle struct {
+	handle C.uint64_t
+	call   C.cistern_gemm_call          // here, so that no call of C has one of its own on the heap
+	plans  map[ltKey]*C.cistern_lt_plan // nil: the library has no kernel for it
+}
+
+// ltKey is what a plan depends on.
+type ltKey struct {
+	m, n, k, lda, ldb, ldc     int
+	transA, transB, tf32, bias bool
+	alignment                  [3]C.uint32_t // of A, B and C with the bias
+	workspace                  int64
+}
+
+// mostPlans is where a handle forgets its plans: a program whose shapes change all the time keeps no more.
+const mostPlans = 1 << 10
+
+// MatMulEpilogues reports whether cuBLASLt is there.
+func (d *Device) MatMulEpilogues() bool {
+	if d.enter("MatMulEpilogues") != nil {
+		return false
+	}
+	defer d.gate.Leave()
+	return d.blas.open(d) == nil && d.blas.lt.library != nil
+}
+
+// ltMatMul is done with a product, or it is one for cuBLAS.
+func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool, err error) {
+	b := &d.blas
+	none := func() error {
+		return &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported, Detail: "there is no kernel of cuBLASLt for the product with its bias"}
+	}
+	if b.lt.library == nil || g.Float64 || g.Batch > 1 || g.K == 0 {
+		if g.Bias != 0 {
+			return true, none()
+		}
+		return false, nil
+	}
+	h, err := b.ltHandles.Take(func(h **ltHandle) error {
+		*h = &ltHandle{plans: make(map[ltKey]*C.cistern_lt_plan)}
+		return d.blasError("MatMul", C.cistern_lt_create(d.c, &b.lt, &(*h).handle))
+	})
+	if err != nil {
+		return true, err
+	}
+	defer b.ltHandles.Put(h)
+	h.call = *call
+	plan, err := d.ltPlan(h, g)
+	switch {
+	case err != nil:
+		return true, err
+	case plan == nil && g.Bias != 0:
+		return true, none()
+	case plan == nil:
+		return false, nil
+	}
+	return true, d.blasError("MatMul", C.cistern_lt_run(d.c, &b.lt, h.handle, &h.call, plan))
+}
+
+// ltPlan is the handle's plan for a product, or nil if there is none.
+func (d *Device) ltPlan(h *ltHandle, g *device.Gemm) (*C.cistern_lt_plan, error) {
+	b := &d.blas
+	key := ltKey{m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, transA: g.TransA, transB: g.TransB, tf32: g.TF32,
+		bias: g.Bias != 0, workspace: g.Workspace.Bytes,
+		alignment: [3]C.uint32_t{alignment(g.A), alignment(g.B), alignment(g.C | g.Bias)}}
+	plan, known := h.plans[key]
+	if known {
+		return plan, nil
+	}
+	if len(h.plans) == mostPlans {
+		h.forget(b)
+	}
+	plan = new(C.cistern_lt_plan)
+	of := key.alignment // a copy, so that the key of every product is not on the heap
+	const notSupported = -15
+	code := C.cistern_lt_make(d.c, &b.lt, h.handle, &h.call, &of[0], plan)
+	if code == notSupported {
+		plan = nil
+	} else if err := d.blasError("MatMul", code); err != nil {
+		return nil, err
+	}
+	h.plans[key] = plan
+	return plan, nil
+}
+
+// alignment is what a pointer is a multiple of, of at most the 256 bytes that kernels ask for.
+func alignment(p device.Ptr) C.uint32_t { return C.uint32_t(min((p|256)&-(p|256), 256)) }
+
+// forget drops the plans.
+func (h *ltHandle) forget(b *blas) {
+	for _, p := range h.plans {
+		if p != nil {
+			C.cistern_lt_drop(&b.lt, p)
+		}
+	}
+	clear(h.plans)
+}
+
+// closeLt destroys the handles. Nobody is inside any more.
+func (b *blas) closeLt(d *Device) {
+	for _, h := range b.ltHandles.End() {
+		h.forget(b)
+		C.cistern_lt_destroy(d.c, &b.lt, h.handle)
+	}
+}
