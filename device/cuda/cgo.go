@@ -13,6 +13,7 @@ package cuda
 // #cgo noescape cistern_copy_ranges
 // #cgo noescape cistern_copy_2d
 // #cgo noescape cistern_gemm
+// #cgo noescape cistern_nccl_run
 // #cgo noescape cistern_capture_end
 // #cgo noescape cistern_graph_instantiate
 // #cgo noescape cistern_graph_update
@@ -30,8 +31,10 @@ package cuda
 // #cgo nocallback cistern_memset
 // #cgo nocallback cistern_gemm
 // #cgo nocallback cistern_graph_launch
+// #cgo nocallback cistern_nccl_run
 // #include "shim.h"
 // #include "blas.h"
+// #include "nccl.h"
 import "C"
 
 //go:generate go run symbols.go

@@ -15,6 +15,7 @@ typedef const cistern_device *dev;
 
 int cistern_init(int *loaded, char *reason, int size);
 int cistern_bind(dev d);
+void cistern_unbind(void);
 void cistern_error_name(int code, char *name, int size);
 
 int cistern_alloc(dev d, size_t bytes, uint64_t *p);
@@ -96,3 +97,11 @@ int cistern_graph_destroy(dev d, uint64_t graph, uint64_t exec);
 int cistern_blas_create(dev d, const cistern_blas *b, uint64_t *handle);
 void cistern_blas_destroy(dev d, const cistern_blas *b, uint64_t handle);
 int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_gemm_call *g);
+
+// Those of NCCL likewise.
+#include "nccl.h"
+int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, int rank, int size, uint64_t *comm);
+int cistern_nccl_run(dev d, const cistern_nccl *l, uint64_t comm, uint64_t stream, const cistern_nccl_call *calls, int n);
+int cistern_nccl_finalize(dev d, const cistern_nccl *l, uint64_t comm);
+int cistern_nccl_destroy(dev d, const cistern_nccl *l, uint64_t comm);
+int cistern_nccl_abort(dev d, const cistern_nccl *l, uint64_t comm);
