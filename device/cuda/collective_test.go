@@ -120,6 +120,7 @@ func TestCollectiveAlone(t *testing.T) {
 			require.NoError(t, s.Synchronize(context.Background()))
 			require.NoError(t, g.Close())
 		}
+		require.NoError(t, s.Synchronize(context.Background()))
 		clear(host)
 		require.NoError(t, s.CopyD2H(host, q))
 		require.NoError(t, s.Synchronize(context.Background()))
