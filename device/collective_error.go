@@ -11,7 +11,7 @@ var (
 	ErrTimeout = errors.New("timed out")
 	// ErrMismatch: ranks called different operations, or the same one with other counts, types, reductions or roots.
 	ErrMismatch = errors.New("ranks don't match")
-	// ErrAborted: a rank has aborted or closed its communicator.
+	// ErrAborted: a rank has aborted or closed its communicator, or the library has lost it.
 	ErrAborted = errors.New("aborted")
 )
 

@@ -19,7 +19,7 @@ import (
 // blas is cuBLAS, opened by the first call that needs it. A handle works for one stream at a time, so each product
 // takes one that nobody else uses.
 type blas struct {
-	path string // absolute; noBLAS; empty: wherever the dynamic linker finds it
+	path string // absolute; without; empty: wherever the dynamic linker finds it
 
 	once sync.Once
 	err  error
@@ -54,7 +54,7 @@ func (d *Device) MatMulWorkspace() (int64, error) {
 
 func (b *blas) open(d *Device) error {
 	b.once.Do(func() {
-		if b.path == noBLAS {
+		if b.path == without {
 			b.err = &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with cublas=none"}
 			return
 		}

@@ -199,6 +199,13 @@ func (c *capture) hold(d *Device, addr, bytes uint64) bool {
 	return false
 }
 
+// holdCommunicator keeps NCCL from giving a communicator's memory back under a graph.
+func (c *capture) holdCommunicator(comm *communicator) {
+	c.mu.Lock()
+	c.holds.add(&comm.holds)
+	c.mu.Unlock()
+}
+
 // holdKernel keeps a kernel's module, and the ranges that were checked.
 func (c *capture) holdKernel(d *Device, k *kernel, l *device.Launch) {
 	c.mu.Lock()

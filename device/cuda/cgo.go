@@ -15,6 +15,7 @@ package cuda
 // #cgo noescape cistern_gemm
 // #cgo noescape cistern_lt_make
 // #cgo noescape cistern_lt_run
+// #cgo noescape cistern_nccl_run
 // #cgo noescape cistern_capture_end
 // #cgo noescape cistern_graph_instantiate
 // #cgo noescape cistern_graph_update
@@ -33,9 +34,11 @@ package cuda
 // #cgo nocallback cistern_gemm
 // #cgo nocallback cistern_lt_run
 // #cgo nocallback cistern_graph_launch
+// #cgo nocallback cistern_nccl_run
 // #include "shim.h"
 // #include "blas.h"
 // #include "lt.h"
+// #include "nccl.h"
 import "C"
 
 //go:generate go run symbols.go

@@ -46,6 +46,8 @@ type Device struct {
 	captured  atomic.Bool // a capture has begun once
 	gather    C.uint64_t  // the kernel of batches; 0: there is none
 	blas      blas
+	nccl      string // the library's path, as of cuBLAS
+	comms     communicators
 
 	refs int           // of drivers
 	gone chan struct{} // closed once the context is
@@ -56,10 +58,11 @@ var (
 	_ device.VirtualMemory    = (*Device)(nil)
 	_ device.ModuleLoader     = (*Device)(nil)
 	_ device.MatrixMultiplier = (*Device)(nil)
+	_ device.Collectives      = (*Device)(nil)
 )
 
 // newDevice retains the primary context of a GPU.
-func newDevice(ordinal int, blasPath string) (*Device, error) {
+func newDevice(ordinal int, paths libraries) (*Device, error) {
 	name := fmt.Sprintf("cuda:%d", ordinal)
 	d := &Device{name: name, self: backend.Self(name), ordinal: ordinal, id: device.NewID(), refs: 1,
 		gone: make(chan struct{})}
@@ -69,7 +72,7 @@ func newDevice(ordinal int, blasPath string) (*Device, error) {
 	d.events[1].timed = true
 	d.callbacks.init(d)
 	d.virtual.init()
-	d.blas.path = blasPath
+	d.blas.path, d.nccl = paths.blas, paths.nccl
 	failed := func(err error) error {
 		return &device.Error{Op: "Open", Device: d.name, Err: err}
 	}
@@ -178,6 +181,7 @@ func (d *Device) Close() error {
 	errs = append(errs, d.closeStreams()) // made while the others were closed
 	d.callbacks.close()
 	d.graphs.close()
+	d.comms.close()
 	errs = append(errs, d.leftover())
 	d.blas.close(d)
 	d.modules.close(d)

@@ -5,7 +5,7 @@
 //
 // It is compiled with the build tag cuda, which needs cgo and the headers of CUDA 11.8 to 13; `make cuda` says
 // what is missing. Without the tag, opening a device is an error that says so. A program built with the tag
-// starts on any machine: driver and cuBLAS are opened when it runs, and where there is no GPU, opening one is an
+// starts on any machine: driver, cuBLAS and NCCL are opened when it runs, and where there is no GPU, opening one is an
 // error that wraps [device.ErrNoDevice] and says why.
 //
 // # Devices
@@ -13,11 +13,23 @@
 // A device uses the GPU's primary context, as CUDA's runtime and PyTorch do. Opening it twice gives the same
 // device, to be closed as often. The option cublas=/absolute/path names the library of matrix products, and
 // cublas=none does without; otherwise libcublas.so.13, .12 or .11 is looked for where the dynamic linker looks. Besides [device.Device] it
-// implements [device.VirtualMemory], [device.ModuleLoader] and [device.MatrixMultiplier]; its streams implement
+// implements [device.VirtualMemory], [device.ModuleLoader], [device.MatrixMultiplier] and [device.Collectives]; its streams implement
 // [device.BatchCopier] and [device.GraphCapturer].
 //
 // Every call binds the thread that it runs on to the device's context, if another device's call was the last
 // there. Code that binds threads to contexts of its own must do it in every call too.
+//
+// # Collectives
+//
+// They are NCCL's, version 2.18 or later: libnccl.so.2 where the dynamic linker looks, or what the option nccl=/absolute/path names; nccl=none does without. A
+// library stays open until the process ends, since it has threads. Each rank has a GPU of its own.
+//
+// Communicators are non-blocking ones (ncclConfig_t), so that a rank that waits for others can be ended. Each has a goroutine until it is closed, which looks at most every
+// millisecond how far the operations are, and whether NCCL has met an error; one that has begun and not ended within the timeout ends the communicator
+// (ncclCommAbort), and the kernels with it. NCCL does not compare what ranks call. Ranks of one process are compared when they queue, so that calls that don't match
+// are an error at once; between processes they are found by the timeout, or not at all if the sizes happen to fit, and the error names the ranks elsewhere.
+// A rank that aborts or closes is likewise known at once inside the process, and by NCCL's error or the timeout elsewhere. What is replayed of a graph is
+// not timed: its kernels end when the communicator does.
 //
 // # Batches
 //

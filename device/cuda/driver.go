@@ -35,7 +35,7 @@ var drivers = driver{open: make(map[int]*Device), lost: make(map[int]*device.Err
 
 // Open opens a GPU by its number in the driver's order, or returns the device that is open.
 func (v *driver) Open(name string, options url.Values) (device.Device, error) {
-	ordinal, blas, err := parse(name, options)
+	ordinal, paths, err := parse(name, options)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +51,11 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 		v.mu.Lock()
 	}
 	if d := v.open[ordinal]; d != nil {
-		if blas != "" && blas != d.blas.path {
-			return nil, &device.Error{Op: "Open", Device: name, Code: device.CodeInvalidValue, Err: device.ErrInvalid,
-				Detail: fmt.Sprintf("the device is open with cublas=%q; close it first", d.blas.path)}
+		for _, x := range []struct{ option, want, have string }{{"cublas", paths.blas, d.blas.path}, {"nccl", paths.nccl, d.nccl}} {
+			if x.want != "" && x.want != x.have {
+				return nil, &device.Error{Op: "Open", Device: name, Code: device.CodeInvalidValue, Err: device.ErrInvalid,
+					Detail: fmt.Sprintf("the device is open with %s=%q; close it first", x.option, x.have)}
+			}
 		}
 		d.refs++
 		return d, nil
@@ -71,7 +73,7 @@ func (v *driver) Open(name string, options url.Values) (device.Device, error) {
 		return nil, &device.Error{Op: "Open", Device: name, Code: codeInvalidDevice, Err: device.ErrNoDevice,
 			Detail: fmt.Sprintf("the machine has %d: cuda:0 to cuda:%d", n, n-1)}
 	}
-	d, err := newDevice(ordinal, blas)
+	d, err := newDevice(ordinal, paths)
 	if err != nil {
 		return nil, err // not d: a nil *Device in the interface would not be nil
 	}
@@ -88,7 +90,10 @@ func (v *driver) closing(ordinal int) bool {
 	return d != nil && d.refs == 0
 }
 
-func parse(name string, options url.Values) (ordinal int, blas string, err error) {
+// libraries are the paths of libraries: absolute, without, or empty: wherever the dynamic linker finds them.
+type libraries struct{ blas, nccl string }
+
+func parse(name string, options url.Values) (ordinal int, paths libraries, err error) {
 	invalid := func(format string, args ...any) error {
 		return &device.Error{Op: "Open", Device: name, Code: device.CodeInvalidValue, Err: device.ErrInvalid,
 			Detail: fmt.Sprintf(format, args...)}
@@ -97,24 +102,25 @@ func parse(name string, options url.Values) (ordinal int, blas string, err error
 	if given {
 		n, err := strconv.ParseUint(number, 10, 16)
 		if err != nil {
-			return 0, "", invalid("%q is not the number of a GPU; the first one is cuda:0", number)
+			return 0, paths, invalid("%q is not the number of a GPU; the first one is cuda:0", number)
 		}
 		ordinal = int(n)
 	}
 	for key, values := range options {
-		if key != "cublas" {
-			return 0, "", invalid("unknown option %q; a GPU has the option cublas", key)
+		path, ok := map[string]*string{"cublas": &paths.blas, "nccl": &paths.nccl}[key]
+		if !ok {
+			return 0, paths, invalid("unknown option %q; a GPU has the options cublas and nccl", key)
 		}
-		if len(values) != 1 || values[0] != noBLAS && !filepath.IsAbs(values[0]) {
-			return 0, "", invalid("cublas=%q: give one absolute path of the library, or none", strings.Join(values, ","))
+		if len(values) != 1 || values[0] != without && !filepath.IsAbs(values[0]) {
+			return 0, paths, invalid("%s=%q: give one absolute path of the library, or none", key, strings.Join(values, ","))
 		}
-		blas = values[0]
+		*path = values[0]
 	}
-	return ordinal, blas, nil
+	return ordinal, paths, nil
 }
 
-// noBLAS is the option of a device without a library of matrix products.
-const noBLAS = "none"
+// without is the option of a device without a library.
+const without = "none"
 
 // available says why there is no GPU.
 func available(name string) error {

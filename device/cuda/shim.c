@@ -20,6 +20,8 @@ static inline int bind(dev d) {
 
 int cistern_bind(dev d) { return bind(d); }
 
+void cistern_unbind(void) { bound = 0; }
+
 void cistern_error_name(int code, char *name, int size) {
 	const char *s = NULL;
 	if (cuGetErrorName(code, &s) != CUDA_SUCCESS || s == NULL)

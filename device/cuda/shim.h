@@ -15,6 +15,7 @@ typedef const cistern_device *dev;
 
 int cistern_init(int *loaded, char *reason, int size);
 int cistern_bind(dev d);
+void cistern_unbind(void);
 void cistern_error_name(int code, char *name, int size);
 
 int cistern_alloc(dev d, size_t bytes, uint64_t *p);
@@ -103,3 +104,11 @@ void cistern_lt_destroy(dev d, const cistern_lt *l, uint64_t handle);
 int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const uint32_t alignment[3], cistern_lt_plan *p);
 int cistern_lt_run(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const cistern_lt_plan *p);
 void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p);
+
+// Those of NCCL likewise.
+#include "nccl.h"
+int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, int rank, int size, uint64_t *comm);
+int cistern_nccl_run(dev d, const cistern_nccl *l, uint64_t comm, uint64_t stream, const cistern_nccl_call *calls, int n);
+int cistern_nccl_finalize(dev d, const cistern_nccl *l, uint64_t comm);
+int cistern_nccl_destroy(dev d, const cistern_nccl *l, uint64_t comm);
+int cistern_nccl_abort(dev d, const cistern_nccl *l, uint64_t comm);

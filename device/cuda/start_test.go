@@ -31,12 +31,17 @@ func TestStartsWithoutDriver(t *testing.T) {
 
 func TestStartsWithoutGPU(t *testing.T) {
 	driver := filepath.Join(t.TempDir(), "libcuda.so.1")
-	source := driver + ".c"
-	require.NoError(t, os.WriteFile(source, []byte(`
+	library(t, driver, `
 int cuInit(unsigned flags) { return 100; }
 int cuGetErrorName(int code, const char **name) { *name = "A_DRIVER_WITHOUT_GPU"; return 0; }
-`), 0o644))
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", driver, source).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+`)
 	require.Contains(t, opening(t, driver), "NVIDIA's driver finds no GPU: A_DRIVER_WITHOUT_GPU")
+}
+
+// library compiles C to a shared library.
+func library(t *testing.T, path, source string) string {
+	require.NoError(t, os.WriteFile(path+".c", []byte(source), 0o644))
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", path, path+".c").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
 }

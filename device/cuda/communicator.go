@@ -1,0 +1,147 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
+	"github.com/cistern-ml/cistern/device/internal/matching"
+)
+
+// communicator is an ncclComm_t.
+//
+// gate keeps the handle alive while a call uses it. Nobody waits for other ranks inside: the communicator is non-blocking, so NCCL returns at once, and who polls
+// leaves when the world has ended. So the watching goroutine, which alone ends the communicator, gets in soon. It may be that NCCL's own thread waits for room in
+// the queue of a stream whose kernel waits for another rank; the abort, which comes from another thread, ends both.
+type communicator struct {
+	dev        *Device
+	lib        *nccl
+	world      *matching.World
+	rank, size int
+	timeout    time.Duration
+
+	handle C.uint64_t
+	token  C.uint64_t // memory of a barrier: one element
+	gate   backend.Gate
+	end    sync.Once // of the handle
+
+	calling sync.Mutex   // keeps the calls in one order here and in NCCL; held while they are queued. Only calls that queue take it
+	holds   atomic.Int64 // graphs and captures with operations of it
+	closed  atomic.Bool
+	closing sync.Once
+	group   atomic.Pointer[group] // that is open; nil: none
+
+	mu      sync.Mutex // of what follows; never held in a call of the driver or NCCL
+	flights []*flight  // operations that were queued and have not been seen to end
+	parting bool       // Close waits for them
+	wake    chan struct{}
+	done    chan struct{} // closed by watch
+}
+
+var _ device.Communicator = (*communicator)(nil)
+
+func (c *communicator) Device() device.Device { return c.dev }
+func (c *communicator) Rank() int             { return c.rank }
+func (c *communicator) Size() int             { return c.size }
+
+func (c *communicator) AsyncError() error {
+	if err := c.world.Failure(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// usable is the error of every call that queues.
+func (c *communicator) usable(op string) error {
+	if err := c.dev.stuckError(); err != nil {
+		return err
+	}
+	if c.closed.Load() {
+		return c.dev.self.CommunicatorClosed(op, c.rank, c.size)
+	}
+	return c.AsyncError()
+}
+
+func (c *communicator) Abort() error {
+	c.world.Fail(c.world.Error("Abort", c.rank, []int{c.rank}, device.ErrAborted, "rank %d has aborted", c.rank))
+	return nil
+}
+
+func (c *communicator) Close() (err error) {
+	c.closed.Store(true)
+	c.closing.Do(func() {
+		c.mu.Lock()
+		c.parting = true
+		c.mu.Unlock()
+		c.rouse()
+		<-c.done
+		c.world.Leave(c.rank)
+		if c.holds.Load() == 0 { // else the device's Close does it, once the graphs are closed: NCCL would wait for them
+			c.giveBack()
+		}
+		err = c.AsyncError()
+	})
+	<-c.done
+	return err
+}
+
+// rouse lets watch look.
+func (c *communicator) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finalizing is how long NCCL may take to say good-bye.
+const finalizing = 10 * time.Second
+
+// giveBack gives the handle back in peace, where nothing has failed. watch has ended.
+func (c *communicator) giveBack() {
+	c.end.Do(func() {
+		c.gate.ShutAndWait()
+		if c.dev.stuck.Load() != nil || c.world.Failure() != nil {
+			c.drop(false)
+			return
+		}
+		deadline := time.Now().Add(finalizing)
+		code := C.cistern_nccl_finalize(c.dev.c, &c.lib.lib, c.handle)
+		for pause := shortPause; -code == ncclInProgress && time.Now().Before(deadline); pause = min(2*pause, longestPause) {
+			time.Sleep(pause)
+			code = C.cistern_nccl_state(&c.lib.lib, c.handle)
+		}
+		c.drop(code == 0)
+	})
+	c.dev.comms.remove(c)
+}
+
+// abort ends what is queued and gives the handle back.
+func (c *communicator) abort() {
+	c.end.Do(func() {
+		c.gate.ShutAndWait()
+		c.drop(false)
+	})
+	c.dev.comms.remove(c)
+}
+
+// drop destroys the handle. A lost context loses it anyway, and NCCL might wait for its work.
+func (c *communicator) drop(inPeace bool) {
+	if c.handle != 0 && c.dev.stuck.Load() == nil {
+		if inPeace {
+			C.cistern_nccl_destroy(c.dev.c, &c.lib.lib, c.handle)
+		} else {
+			C.cistern_nccl_abort(c.dev.c, &c.lib.lib, c.handle)
+		}
+	}
+	if c.token != 0 {
+		C.cistern_free(c.dev.c, c.token)
+	}
+	c.handle, c.token = 0, 0
+}

@@ -1,0 +1,32 @@
+//go:build cuda
+
+package cuda_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+)
+
+// TestFakeCollectives runs the tests of collectives in a process with a driver and an NCCL that are none: eight GPUs of host memory, where every call of NCCL is in
+// progress for a while and ranks that don't match hang. So the suite meets this package's code with any number of ranks, and without a GPU.
+func TestFakeCollectives(t *testing.T) {
+	dir := t.TempDir()
+	driver, nccl := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnccl.so.2")
+	for to, source := range map[string]string{driver: "driver.cc", nccl: "nccl.cc"} {
+		out, err := exec.Command("g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-I/usr/local/cuda/include", "-Iinclude", "-o", to,
+			filepath.Join("testdata", "fake", source)).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	out, err := child.Test("^Test(Collective|NoNCCL)", "LD_LIBRARY_PATH="+dir, ncclPath+"="+nccl)
+	require.NoError(t, err, "%s", out)
+	require.NotContains(t, out, "--- SKIP")
+	for _, name := range []string{"TestCollectives", "TestCollectives/joining", "TestCollectives/random_programs/8_ranks", "TestCollectiveAlone", "TestNoNCCL"} {
+		require.True(t, strings.Contains(out, "--- PASS: "+name+" "), "%s", out)
+	}
+}

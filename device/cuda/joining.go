@@ -1,0 +1,185 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
+)
+
+// joinings are the worlds of which ranks of this process are being made.
+var joinings = joiningList{open: map[device.CommunicatorID]*joining{}}
+
+type joiningList struct {
+	mu   sync.Mutex
+	open map[device.CommunicatorID]*joining
+}
+
+type joining struct {
+	world   *matching.World
+	members int // that have not come to an end
+}
+
+// enter adds a rank to a world of this process. NCCL lets nobody through before all have come, so all have entered when the first one is done.
+func (l *joiningList) enter(d *Device, id device.CommunicatorID, rank, size int) (*joining, error) {
+	const op = "NewCommunicator"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.open[id]
+	if j == nil {
+		j = &joining{world: matching.NewWorld(size)}
+		l.open[id] = j
+	}
+	if w := j.world; w.Size() != size {
+		err := &device.CollectiveError{Op: op, Device: d.name, Rank: rank, Size: size, Ranks: []int{rank}, Err: device.ErrMismatch,
+			Detail: fmt.Sprintf("rank %d comes with a size of %d, the others with %d", rank, size, w.Size())}
+		w.Fail(err)
+		return nil, err
+	}
+	if other := j.world.On(d.name); other >= 0 && other != rank {
+		return nil, d.self.Invalid(op, 0, "rank %d is on this GPU already; NCCL takes one rank a GPU", other)
+	}
+	if !j.world.Join(rank, d.name) {
+		return nil, d.self.Invalid(op, 0, "rank %d of %d is there already; each rank joins once, and each communicator has an id of its own", rank, size)
+	}
+	j.members++
+	return j, nil
+}
+
+func (l *joiningList) leave(id device.CommunicatorID, j *joining) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if j.members--; j.members == 0 {
+		delete(l.open, id)
+	}
+}
+
+// NewCommunicator makes d one of size ranks, each on a GPU of its own, of this process or others. NCCL does not say who is missing when ctx ends: the error
+// names the ranks that are not of this process.
+func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, opts device.CommunicatorOptions) (device.Communicator, error) {
+	const op = "NewCommunicator"
+	if err := d.enter(op); err != nil {
+		return nil, err
+	}
+	defer d.gate.Leave()
+	switch {
+	case ctx == nil:
+		return nil, d.self.NoContext(op)
+	case id == device.CommunicatorID{}:
+		return nil, d.self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
+	case size < 1:
+		return nil, d.self.Invalid(op, 0, "%d ranks; there must be one at least", size)
+	case rank < 0 || rank >= size:
+		return nil, d.self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", rank, size, size-1)
+	case opts.Timeout < 0:
+		return nil, d.self.Invalid(op, 0, "a timeout of %v; 0 is the default, %v", opts.Timeout, device.DefaultCollectiveTimeout)
+	}
+	lib, err := d.library(op)
+	if err != nil {
+		return nil, err
+	}
+	c := &communicator{dev: d, lib: lib, rank: rank, size: size, timeout: opts.Timeout, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if c.timeout == 0 {
+		c.timeout = device.DefaultCollectiveTimeout
+	}
+	j, err := joinings.enter(d, id, rank, size)
+	if err != nil {
+		return nil, err
+	}
+	c.world = j.world
+	err = c.join(ctx, id)
+	joinings.leave(id, j)
+	if err == nil && !d.comms.add(c) {
+		err = d.self.Closed(op)
+	}
+	if err != nil {
+		c.abort()
+		return nil, err
+	}
+	go c.watch()
+	return c, nil
+}
+
+// join waits until NCCL has the communicator.
+func (c *communicator) join(ctx context.Context, id device.CommunicatorID) error {
+	const op = "NewCommunicator"
+	if ctx.Err() != nil {
+		return c.missing(ctx)
+	}
+	if err := c.dev.check(op, 4, C.cistern_alloc(c.dev.c, 4, &c.token)); err != nil {
+		return err
+	}
+	code := C.cistern_nccl_init(c.dev.c, &c.lib.lib, (*C.cistern_nccl_id)(unsafe.Pointer(&id)), C.int(c.rank), C.int(c.size), &c.handle)
+	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) {
+		select {
+		case <-ctx.Done():
+			return c.missing(ctx)
+		case <-c.world.Over():
+			return c.world.Failure()
+		case <-time.After(pause):
+		}
+		code = C.cistern_nccl_state(&c.lib.lib, c.handle)
+	}
+	switch {
+	case code > 0:
+		return c.dev.check(op, 0, code)
+	case code < 0:
+		text, class := c.lib.explain(c.handle, code)
+		err := c.world.Error(op, c.rank, c.world.Elsewhere(c.rank), class, "%s", text)
+		c.world.Fail(err)
+		return err
+	}
+	return nil
+}
+
+func (c *communicator) missing(ctx context.Context) error {
+	who := c.world.Elsewhere(c.rank)
+	return c.world.Error("NewCommunicator", c.rank, who, fmt.Errorf("%w: %w", device.ErrTimeout, ctx.Err()),
+		"%s missing, or waited elsewhere", matching.RanksAre(who))
+}
+
+// communicators are those of a device that are not given back.
+type communicators struct {
+	mu    sync.Mutex
+	open  map[*communicator]struct{}
+	ended bool
+}
+
+func (l *communicators) add(c *communicator) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		l.open = map[*communicator]struct{}{}
+	}
+	if !l.ended {
+		l.open[c] = struct{}{}
+	}
+	return !l.ended
+}
+
+func (l *communicators) remove(c *communicator) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+// close gives back what is left: communicators that are not closed, and those whose graphs are gone by now.
+func (l *communicators) close() {
+	l.mu.Lock()
+	left := l.open
+	l.open, l.ended = nil, true
+	l.mu.Unlock()
+	for c := range left {
+		_ = c.Close()
+		c.giveBack()
+	}
+}

@@ -1,0 +1,95 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// nccl is a library that is open. It has threads of its own, so it is never closed.
+type nccl struct {
+	once sync.Once
+	err  string
+	lib  C.cistern_nccl
+}
+
+// ncclLibraries are those of the process, by path: communicators of one world share one.
+var ncclLibraries sync.Map // of *nccl
+
+// library opens NCCL, if that was not done yet.
+func (d *Device) library(op string) (*nccl, error) {
+	if d.nccl == without {
+		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with nccl=none"}
+	}
+	x, _ := ncclLibraries.LoadOrStore(d.nccl, &nccl{})
+	l := x.(*nccl)
+	l.once.Do(func() {
+		path := C.CString(d.nccl)
+		defer C.free(unsafe.Pointer(path))
+		var problem [512]C.char
+		if C.cistern_nccl_open(path, &l.lib, &problem[0], C.int(len(problem))) == 0 {
+			l.err = "NCCL can't be used: " + C.GoString(&problem[0])
+		}
+	})
+	if l.err != "" {
+		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported, Detail: l.err}
+	}
+	return l, nil
+}
+
+// The codes of NCCL that mean something here (ncclResult_t).
+const (
+	ncclInvalidArgument = 4
+	ncclInvalidUsage    = 5
+	ncclInProgress      = C.cistern_nccl_in_progress
+)
+
+// explain is what NCCL says of a code, and the class of an error that ends a communicator with it.
+func (l *nccl) explain(comm C.uint64_t, code C.int) (string, error) {
+	if code > 0 {
+		return nameOf(int(code)), device.ErrAborted
+	}
+	var message [256]C.char
+	C.cistern_nccl_message(&l.lib, comm, &message[0], C.int(len(message)))
+	names := [...]string{1: "ncclUnhandledCudaError", 2: "ncclSystemError", 3: "ncclInternalError", 4: "ncclInvalidArgument", 5: "ncclInvalidUsage", 6: "ncclRemoteError"}
+	name := "an unknown error"
+	if n := int(-code); n < len(names) {
+		name = names[n]
+	}
+	text := fmt.Sprintf("NCCL %d.%d.%d: %s (%d)", l.lib.version/10000, l.lib.version/100%100, l.lib.version%100, name, -code)
+	if m := C.GoString(&message[0]); m != "" {
+		text += ": " + m
+	}
+	if -code == ncclInvalidArgument || -code == ncclInvalidUsage {
+		return text, device.ErrInvalid
+	}
+	return text, device.ErrAborted
+}
+
+// NewCommunicatorID opens a port of this process for the others to come to (NCCL_SOCKET_IFNAME says on which interface).
+func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
+	const op = "NewCommunicatorID"
+	var id device.CommunicatorID
+	if err := d.enter(op); err != nil {
+		return id, err
+	}
+	defer d.gate.Leave()
+	l, err := d.library(op)
+	if err != nil {
+		return id, err
+	}
+	var unique C.cistern_nccl_id
+	if code := C.cistern_nccl_get_id(&l.lib, &unique); code != 0 {
+		text, _ := l.explain(0, code)
+		return id, &device.Error{Op: op, Device: d.name, Code: int(-code), Err: device.ErrUnsupported, Detail: text}
+	}
+	return *(*device.CommunicatorID)(unsafe.Pointer(&unique)), nil
+}

@@ -1,0 +1,133 @@
+//go:build cuda
+
+package cuda
+
+// #include "shim.h"
+import "C"
+
+import (
+	"time"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
+)
+
+// flight is an operation that was queued: it has begun when begin is complete, and ended when end is.
+type flight struct {
+	post       *matching.Post
+	begin, end C.uint64_t
+	since      time.Time // when it was seen to have begun; zero: not yet
+}
+
+// While operations are under way watch looks every watchPause; while there are none it asks NCCL for errors every idlePause. Who waits for NCCL makes pauses
+// up to longestPause.
+const (
+	watchPause   = time.Millisecond
+	idlePause    = 100 * time.Millisecond
+	longestPause = time.Millisecond
+)
+
+// watch ends the communicator once the world has ended, and returns then, or when Close was called and everything has ended.
+func (c *communicator) watch() {
+	defer close(c.done)
+	timer := time.NewTimer(idlePause)
+	defer timer.Stop()
+	for {
+		under, parting := c.look()
+		if c.world.Failure() == nil && c.gate.Enter() {
+			code := C.cistern_nccl_state(&c.lib.lib, c.handle)
+			text, class := "", error(nil)
+			if code != 0 && -code != ncclInProgress {
+				text, class = c.lib.explain(c.handle, code)
+			}
+			c.gate.Leave()
+			if class != nil {
+				c.world.Fail(c.world.Error(c.current(), c.rank, c.world.Elsewhere(c.rank), class, "rank %d: %s", c.rank, text))
+			}
+		}
+		if c.world.Failure() != nil {
+			c.crash()
+			return
+		}
+		if parting && !under {
+			return
+		}
+		pause := idlePause
+		if under {
+			pause = watchPause
+		}
+		timer.Reset(pause)
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		case <-c.world.Over():
+		}
+	}
+}
+
+// current is the name of the operation that is under way.
+func (c *communicator) current() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flights) > 0 {
+		return c.flights[0].post.Name()
+	}
+	return "AsyncError"
+}
+
+// look takes the operations off that have ended, and fails if one takes too long. It reports whether some are under way.
+func (c *communicator) look() (under, parting bool) {
+	for {
+		c.mu.Lock()
+		parting = c.parting
+		if len(c.flights) == 0 {
+			c.mu.Unlock()
+			return false, parting
+		}
+		f := c.flights[0]
+		c.mu.Unlock()
+		ended, err := c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, f.end))
+		switch {
+		case err != nil:
+			c.world.Fail(c.world.Error(f.post.Name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
+			return true, parting
+		case ended:
+			c.mu.Lock()
+			c.flights[0] = nil
+			c.flights = c.flights[1:]
+			c.mu.Unlock()
+			c.forget(f)
+			continue
+		case f.since.IsZero():
+			if begun, _ := c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, f.begin)); begun {
+				f.since = time.Now()
+			}
+		case time.Since(f.since) > c.timeout:
+			who := c.world.Missing(f.post)
+			c.world.Fail(c.world.Error(f.post.Name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who)))
+		}
+		return true, parting
+	}
+}
+
+func (c *communicator) forget(f *flight) {
+	c.dev.pool(false).Put(f.begin)
+	c.dev.pool(false).Put(f.end)
+}
+
+// crash ends the communicator without waiting for others, and waits until its kernels have ended.
+func (c *communicator) crash() {
+	c.abort()
+	c.calling.Lock() // who was queueing has put its flight there
+	c.calling.Unlock()
+	c.mu.Lock()
+	left := c.flights
+	c.flights = nil
+	c.mu.Unlock()
+	for _, f := range left {
+		if c.dev.stuck.Load() == nil {
+			_ = c.dev.check("AsyncError", 0, C.cistern_event_synchronize(c.dev.c, f.end))
+		}
+		c.forget(f)
+	}
+}

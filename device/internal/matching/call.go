@@ -1,0 +1,157 @@
+package matching
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
+)
+
+// Kind is an operation of a communicator.
+type Kind uint8
+
+// The kinds of operations. Those from Send on are of two ranks.
+const (
+	AllReduce Kind = iota
+	Broadcast
+	AllGather
+	ReduceScatter
+	Barrier
+	Send
+	Recv
+)
+
+func (k Kind) pairs() bool { return k >= Send }
+
+// String is the method's name.
+func (k Kind) String() string {
+	return [...]string{"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier", "Send", "Recv"}[k]
+}
+
+// Call is one operation of a rank. Counts are in elements.
+type Call struct {
+	Kind     Kind
+	Type     device.DataType
+	Op       device.ReduceOp
+	Count    int64
+	Peer     int // the other one, or the root
+	Dst, Src device.Ptr
+}
+
+// Ranges are the elements that the call reads and writes, and how many src is behind dst in place.
+func (c *Call) Ranges(rank, size int) (dst, src, inPlace int64) {
+	n := c.Count
+	switch c.Kind {
+	case AllReduce:
+		return n, n, 0
+	case Broadcast:
+		if rank != c.Peer {
+			return n, 0, 0
+		}
+		return n, n, 0
+	case AllGather:
+		return n * int64(size), n, int64(rank) * n
+	case ReduceScatter:
+		return n, n * int64(size), -int64(rank) * n
+	case Send:
+		return 0, n, 0
+	case Recv:
+		return n, 0, 0
+	}
+	return 0, 0, 0
+}
+
+// Check refuses what is wrong whatever memory there is.
+func (c *Call) Check(self backend.Self, rank, size int) error {
+	op := c.Kind.String()
+	switch {
+	case !c.Type.Valid():
+		return self.Invalid(op, 0, "the type is %v; types are Float32 to Int64", c.Type)
+	case !c.Op.Valid():
+		return self.Invalid(op, 0, "the reduction is %v; reductions are ReduceSum to ReduceAvg", c.Op)
+	case c.Count < 0:
+		return self.Invalid(op, 0, "%d elements; counts are not negative", c.Count)
+	case c.Count > math.MaxInt64/8/int64(size):
+		return self.Invalid(op, 0, "%d elements of each of %d ranks; that is more than there can be memory", c.Count, size)
+	case c.Peer < 0 || c.Peer >= size:
+		return self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", c.Peer, size, size-1)
+	case c.Count == 0:
+		return nil
+	}
+	bytes := device.Ptr(c.Type.Bytes())
+	dst, src, inPlace := c.Ranges(rank, size)
+	if dst > 0 && c.Dst%bytes != 0 || src > 0 && c.Src%bytes != 0 {
+		return self.Invalid(op, c.Count*int64(bytes), "an address is not a multiple of %d, the size of a %v", bytes, c.Type)
+	}
+	if dst > 0 && src > 0 && c.Src != c.Dst+device.Ptr(inPlace)*bytes && c.Dst < c.Src+device.Ptr(src)*bytes && c.Src < c.Dst+device.Ptr(dst)*bytes {
+		return self.Invalid(op, c.Count*int64(bytes), "the ranges overlap, and source is %d bytes behind destination; in place it is %d", int64(c.Src-c.Dst), inPlace*int64(bytes))
+	}
+	return nil
+}
+
+// matches reports whether the calls of two ranks, of the same number, are one operation.
+func (c *Call) matches(o *Call) bool {
+	if c.Count != o.Count || c.Type != o.Type || c.Op != o.Op {
+		return false
+	}
+	return c.Kind.pairs() || c.Kind == o.Kind && c.Peer == o.Peer
+}
+
+// Post is what a rank queues at once: a call, or a group.
+type Post struct {
+	rank    int
+	calls   []Call
+	numbers []int64 // of each, among the rank's collectives or those to or from its peer
+	matched []bool
+	open    int // calls that are not matched
+}
+
+// Name is the operation's.
+func (p *Post) Name() string { return Name(p.calls) }
+
+// Name is the operation's that calls are.
+func Name(calls []Call) string {
+	if len(calls) == 1 {
+		return calls[0].Kind.String()
+	}
+	return "Group"
+}
+
+// String is "AllReduce number 3 of 10 float32 (sum)".
+func (p *Post) String() string {
+	if len(p.calls) == 1 {
+		return p.describe(0)
+	}
+	return fmt.Sprintf("a group of %d calls, first %s", len(p.calls), p.describe(0))
+}
+
+func (p *Post) describe(i int) string {
+	c := &p.calls[i]
+	s := fmt.Sprintf("%v number %d", c.Kind, p.numbers[i]+1)
+	if c.Kind != Barrier {
+		s += fmt.Sprintf(" of %d %v", c.Count, c.Type)
+	}
+	switch c.Kind {
+	case AllReduce, ReduceScatter:
+		s += fmt.Sprintf(" (%v)", c.Op)
+	case Broadcast, Recv:
+		s += fmt.Sprintf(" from rank %d", c.Peer)
+	case Send:
+		s += fmt.Sprintf(" to rank %d", c.Peer)
+	}
+	return s
+}
+
+// RanksAre is "rank 2 is" or "ranks 2, 3 are".
+func RanksAre(ranks []int) string {
+	if len(ranks) == 1 {
+		return fmt.Sprintf("rank %d is", ranks[0])
+	}
+	list := make([]string, len(ranks))
+	for i, r := range ranks {
+		list[i] = fmt.Sprint(r)
+	}
+	return "ranks " + strings.Join(list, ", ") + " are"
+}

@@ -1,0 +1,164 @@
+package matching
+
+import "github.com/cistern-ml/cistern/device"
+
+// in is what a rank is in, or nil.
+func (w *World) in(r int) *Post {
+	if posts := w.ranks[r].posts; len(posts) > 0 {
+		return posts[0]
+	}
+	return nil
+}
+
+// enter numbers the calls of p, which its rank is in now, and matches them with what the others are in. Ranks whose post is matched go on to their next one.
+// The lock is held, as by all here.
+func (w *World) enter(p *Post) *device.CollectiveError {
+	m := &w.ranks[p.rank]
+	for i := range p.calls {
+		counter := &m.collectives
+		switch c := &p.calls[i]; c.Kind {
+		case Send:
+			counter = &m.sent[c.Peer]
+		case Recv:
+			counter = &m.received[c.Peer]
+		}
+		p.numbers[i] = *counter
+		*counter++
+	}
+	for i := range p.calls {
+		if !p.matched[i] {
+			if err := w.match(p, i); err != nil {
+				return err
+			}
+		}
+	}
+	if p.open > 0 {
+		if err := w.waiting(p, p, make([]bool, w.size)); err != nil {
+			return err
+		}
+	}
+	return w.advance()
+}
+
+// advance takes the posts that are matched off, and enters what is behind them.
+func (w *World) advance() *device.CollectiveError {
+	for r := range w.ranks {
+		m := &w.ranks[r]
+		if len(m.posts) == 0 || m.posts[0].open > 0 {
+			continue
+		}
+		m.posts[0] = nil
+		m.posts = m.posts[1:]
+		if len(m.posts) > 0 {
+			return w.enter(m.posts[0]) // which advances the rest
+		}
+	}
+	return nil
+}
+
+// match looks for the other sides of call i of p.
+func (w *World) match(p *Post, i int) *device.CollectiveError {
+	c := &p.calls[i]
+	if c.Kind.pairs() {
+		if !w.ranks[c.Peer].here {
+			p.match(i)
+			return nil
+		}
+		q := w.in(c.Peer)
+		j := find(q, p, i)
+		if j < 0 {
+			return nil
+		}
+		if !c.matches(&q.calls[j]) {
+			return w.differ(p, i, q, j)
+		}
+		p.match(i)
+		q.match(j)
+		return nil
+	}
+	at, all := make([]int, w.size), true
+	for r := range w.ranks {
+		if !w.ranks[r].here {
+			continue
+		}
+		q := w.in(r)
+		if at[r] = find(q, p, i); at[r] < 0 {
+			all = false
+		} else if !c.matches(&q.calls[at[r]]) {
+			return w.differ(p, i, q, at[r])
+		}
+	}
+	for r := range w.ranks {
+		if all && w.ranks[r].here {
+			w.in(r).match(at[r])
+		}
+	}
+	return nil
+}
+
+func (p *Post) match(i int) {
+	if !p.matched[i] {
+		p.matched[i] = true
+		p.open--
+	}
+}
+
+// find is the index in q of the other side of call i of p, or -1.
+func find(q, p *Post, i int) int {
+	if q == nil {
+		return -1
+	}
+	c := &p.calls[i]
+	for j := range q.calls {
+		o := &q.calls[j]
+		switch {
+		case q.numbers[j] != p.numbers[i] || c.Kind.pairs() != o.Kind.pairs():
+		case !c.Kind.pairs():
+			return j
+		case o.Peer == p.rank && c.Kind != o.Kind && (q != p || j != i):
+			return j
+		}
+	}
+	return -1
+}
+
+// waits reports whether q waits for rank r.
+func (w *World) waits(q *Post, r int) bool {
+	if !w.ranks[r].here {
+		return false
+	}
+	for i := range q.calls {
+		c := &q.calls[i]
+		if !q.matched[i] && (!c.Kind.pairs() || c.Peer == r) && find(w.in(r), q, i) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// waiting looks whether q, which is not matched, can ever be: not if who it waits for has left, or waits for p by way of others.
+func (w *World) waiting(p, q *Post, seen []bool) *device.CollectiveError {
+	for r := range w.ranks {
+		if !w.waits(q, r) {
+			continue
+		}
+		next := w.in(r)
+		switch {
+		case w.ranks[r].left:
+			return w.failure(p.Name(), p.rank, []int{r}, device.ErrAborted, "rank %d has closed its communicator, and rank %d is in %v", r, p.rank, p)
+		case next == nil || next.open == 0: // it will come
+		case r == p.rank:
+			return w.failure(p.Name(), p.rank, []int{p.rank, q.rank}, device.ErrMismatch, "rank %d is in %v, rank %d in %v: they would wait for each other", p.rank, p, q.rank, q)
+		case !seen[r]:
+			seen[r] = true
+			if err := w.waiting(p, next, seen); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *World) differ(p *Post, i int, q *Post, j int) *device.CollectiveError {
+	return w.failure(p.Name(), p.rank, []int{p.rank, q.rank}, device.ErrMismatch, "rank %d is in %s, rank %d in %s", p.rank, p.describe(i), q.rank, q.describe(j))
+}
