@@ -30,6 +30,7 @@ type Variable struct {
 	made      bool   // by an operation
 	spentBy   string // the operation that was the last one to read the value, on a tape that records nothing
 	users     int    // the program, and the recorded operations that read the value in the backward pass
+	pending   int    // recorded operations whose backward steps may add to the gradient; counted for parameters of a Parallel
 }
 
 // Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
@@ -90,6 +91,9 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	v := t.newVariable()
 	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
 	t.params[p] = v
+	if v.needsGrad && p.replica != nil {
+		t.join(p.replica.of)
+	}
 	return v
 }
 
