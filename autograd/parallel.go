@@ -32,9 +32,8 @@ import (
 //
 // # Memory and streams
 //
-// Gradients are reduced where they are: buckets are groups of operations, and no memory. The stream of the Parallel is recorded on the memory that it uses
-// ([tensor.Tensor.RecordStream]) and ordered with the runtime's by events, in both directions. Steps can be captured, on all ranks, if every
-// parameter gets a gradient in them; take an eager step before.
+// Gradients are reduced where they are: buckets are groups of operations, and no memory. The stream of the Parallel and the runtime's are ordered by events, in both directions, and what a step
+// frees is free at once. Steps can be captured, on all ranks, if every parameter gets a gradient in them; take an eager step before.
 //
 // # Failure
 //
@@ -72,7 +71,23 @@ type ParallelConfig struct {
 	LocalBuffers bool
 	// VerifyEvery lets each so-many-th backward pass that is reduced end with [Parallel.Verify]; 0: none.
 	VerifyEvery int
+	// Shard is what each rank keeps a part of alone.
+	Shard Sharding
 }
+
+// Sharding is what of a training is kept in parts, one on each rank (Rajbhandari et al., ZeRO, 2020). Every parameter is cut into as many parts as there are ranks; the
+// last rank has what is left over too. Optimisers of such parameters, made after the [Parallel], keep the state of this rank's parts and update these, and each rank gets the others' parts at the
+// end of the step. Numbers are the same to the bit, where a kernel's don't depend on where in a tensor an element is, but for norms of sharded gradients, which add up in another order.
+type Sharding uint8
+
+const (
+	// ShardNothing: every rank has all.
+	ShardNothing Sharding = iota
+	// ShardState: of the optimiser's state a rank has its parts (ZeRO stage 1).
+	ShardState
+	// ShardGradients: of the gradients too (stage 2). Each is freed when its bucket is on its way, in the backward pass; [Parameter.Grad] is nil behind it.
+	ShardGradients
+)
 
 const (
 	defaultBucketBytes      = 25 << 20
@@ -87,6 +102,7 @@ type replica struct {
 	index  int  // among the Parallel's
 	bucket int  // its index
 	ready  bool // its gradient of this backward pass is whole, on this rank
+	part   shard
 }
 
 // NewParallel makes this process' or goroutine's model a rank of a communicator, which stays the caller's and is closed after the Parallel. All ranks call it, with models of the same
@@ -104,6 +120,8 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg P
 	switch {
 	case ctx == nil || comm == nil || model == nil:
 		return nil, fmt.Errorf("%w: the context, the communicator and the model must not be nil", ErrInvalid)
+	case cfg.Shard > ShardGradients:
+		return nil, fmt.Errorf("%w: Shard is %d: want one of ShardNothing to ShardGradients", ErrInvalid, cfg.Shard)
 	case cfg.BucketBytes < 0 || cfg.FirstBucketBytes < 0 || cfg.VerifyEvery < 0:
 		return nil, fmt.Errorf("%w: buckets of %d bytes, the first of %d, Verify every %d: want 0 or more", ErrInvalid, cfg.BucketBytes, cfg.FirstBucketBytes, cfg.VerifyEvery)
 	}
@@ -163,7 +181,7 @@ func (d *Parallel) collect(model any) error {
 		if p.replica != nil {
 			return fmt.Errorf("%w: parameter %q is in another Parallel: close that one", ErrInvalid, p.Name)
 		}
-		d.replicas = append(d.replicas, &replica{Parameter: p.Parameter, of: d, name: p.Name, index: len(d.replicas)})
+		d.replicas = append(d.replicas, &replica{Parameter: p.Parameter, of: d, name: p.Name, index: len(d.replicas), part: shardOf(p.Parameter, d.comm)})
 	}
 	for _, b := range buffers {
 		if !slices.Contains(d.buffers, b.Tensor) {
@@ -211,10 +229,12 @@ func (d *Parallel) Close() error {
 		return nil
 	}
 	d.closed = true
+	var errs []error
 	for _, r := range d.replicas {
+		errs = append(errs, r.zeroGrad(context.Background()))
 		r.Parameter.replica = nil
 	}
-	return d.release()
+	return errors.Join(append(errs, d.release())...)
 }
 
 func (d *Parallel) release() error {

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -62,25 +61,21 @@ func (d *Parallel) learn(ctx context.Context) error {
 }
 
 // launch queues the reduction of the next bucket. Behind the last one's gradients come the counts of ranks that had them, and rank 0's buffers.
-func (d *Parallel) launch() error {
+func (d *Parallel) launch(ctx context.Context) error {
 	k := d.pass.next
 	b := &d.buckets[k]
 	d.pass.next++
 	last := d.pass.next == len(d.buckets)
-	err := d.fork()
-	for _, r := range b.replicas {
-		err = errors.Join(err, d.lend(r.grad))
-	}
-	if last {
-		err = errors.Join(err, d.lend(d.pass.buffers(d)...))
+	err := d.makeShards(ctx, b)
+	if err == nil {
+		err = d.fork()
 	}
 	if err == nil {
 		err = d.grouped(func() error {
 			for _, r := range b.replicas {
-				if err := d.reduce(r.grad); err != nil {
+				if err := r.reduce(); err != nil {
 					return err
 				}
-				tensor.IncrementVersion(r.grad)
 			}
 			if last {
 				return d.pass.end(d)
@@ -88,6 +83,7 @@ func (d *Parallel) launch() error {
 			return nil
 		})
 	}
+	d.holdSharded(b)
 	if err != nil {
 		return d.failed(fmt.Sprintf("reducing bucket %d of %d, %q to %q", k+1, len(d.buckets), b.replicas[0].name, b.replicas[len(b.replicas)-1].name), err)
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// How the communication stream and the runtime's hand memory to each other: an event in each direction, and the stream recorded on the memory, since
-// the program, or a pass that fails, may free it before the runtime's stream waits for the other one.
+// How the communication stream and the runtime's hand memory to each other: by an event in each direction, before an operation and behind it. Where the second one does not come,
+// since something has failed in between, the communication stream is recorded on the memory, which the program may free at once. It is not recorded where the event comes: memory
+// whose free waits for another stream returns as late as the host is ahead of the device, and a step's gradients would be there twice.
 
 // fork lets what is queued on the communication stream from now on run after what is queued on the runtime's.
 func (d *Parallel) fork() error { return d.order(d.rt.Stream(), d.stream) }
@@ -26,18 +27,24 @@ func (d *Parallel) order(first, then device.Stream) error {
 	return errors.Join(first.Record(e), then.Wait(e), e.Close())
 }
 
-// lend tells the cache that the communication stream uses memory. In a capture that is not for the cache to know: what is captured is ordered by the events
-// alone, and frees come behind the join.
-func (d *Parallel) lend(ts ...*tensor.Tensor) error {
-	if d.rt.Capturing() != nil {
-		return nil
+// handOver ends what has used some memory: with a join, or, after an error, with telling the cache who may use it still.
+func (d *Parallel) handOver(err error, ts ...*tensor.Tensor) error {
+	if err == nil {
+		err = d.join()
 	}
+	if err != nil {
+		d.lend(ts...)
+	}
+	return err
+}
+
+// lend tells the cache that the communication stream uses memory. What is captured is used at no time, if the capture fails.
+func (d *Parallel) lend(ts ...*tensor.Tensor) {
 	for _, t := range ts {
-		if err := t.RecordStream(d.stream); err != nil {
-			return err
+		if t != nil && d.rt.Capturing() == nil {
+			_ = t.RecordStream(d.stream) // what has failed before is what the program gets
 		}
 	}
-	return nil
 }
 
 // grouped queues what f queues as one operation.
@@ -50,12 +57,6 @@ func (d *Parallel) grouped(f func() error) error {
 		err = end
 	}
 	return err
-}
-
-// reduce makes t the mean of all ranks'.
-func (d *Parallel) reduce(t *tensor.Tensor) error {
-	p, n, dt := place(t)
-	return d.comm.AllReduce(d.stream, p, p, n, dt, device.ReduceAvg)
 }
 
 // broadcast makes t rank 0's.
@@ -97,12 +98,13 @@ func (d *Parallel) gather(ctx context.Context, mine []int64) (all [][]int64, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, out.ReleaseContext(ctx)) }()
-	if err := errors.Join(d.lend(in, out), d.fork()); err != nil {
-		return nil, err
-	}
 	from, n, dt := place(in)
 	to, _, _ := place(out)
-	if err := errors.Join(d.comm.AllGather(d.stream, to, from, n, dt), d.join()); err != nil {
+	err = d.fork()
+	if err == nil {
+		err = d.comm.AllGather(d.stream, to, from, n, dt)
+	}
+	if err := d.handOver(err, in, out); err != nil {
 		return nil, err
 	}
 	flat, err := tensor.ToSlice[int64](ctx, out, nil)
@@ -128,13 +130,13 @@ func (d *Parallel) AllReduce(_ context.Context, t *tensor.Tensor, op device.Redu
 	case !known:
 		return fmt.Errorf("autograd: Parallel.AllReduce: %w: %v", tensor.ErrDtype, t.Dtype())
 	}
-	err := errors.Join(d.lend(t), d.fork())
+	err := d.fork()
 	if err == nil {
 		p, n, dt := place(t)
 		tensor.IncrementVersion(t)
-		err = errors.Join(d.comm.AllReduce(d.stream, p, p, n, dt, op), d.join())
+		err = d.comm.AllReduce(d.stream, p, p, n, dt, op)
 	}
-	if err != nil {
+	if err := d.handOver(err, t); err != nil {
 		return fmt.Errorf("autograd: Parallel.AllReduce: %w", d.failed(fmt.Sprintf("%v of %v %v", op, t.Dtype(), t.Shape()), err))
 	}
 	return nil

@@ -21,7 +21,8 @@ type pass struct {
 	next     int   // the bucket to reduce
 	order    []int // the replicas, as their gradients came
 	missing  []*replica
-	flags    *tensor.Tensor // 1 for each replica with a gradient; nil: all have one
+	flags    *tensor.Tensor   // 1 for each replica with a gradient; nil: all have one
+	held     []*tensor.Tensor // sharded gradients of the last bucket that went
 }
 
 // join notes that parameters of d are on the tape.
@@ -62,7 +63,7 @@ func (t *Tape) used(n *node) {
 		if r := v.param.replica; v.pending == 0 && r.reducing() && !r.ready && v.grad != nil && t.err == nil {
 			t.assign(v.param, v.grad)
 			if t.err == nil {
-				t.fail("Backward", r.of.produced(r))
+				t.fail("Backward", r.of.produced(t.ctx, r))
 			}
 		}
 	}
@@ -94,7 +95,7 @@ func (t *Tape) abandonParallel() {
 		if d.rt.Capturing() == nil {
 			_ = d.comm.Abort() // t.err is what the program gets
 		}
-		d.pass = pass{}
+		d.reset()
 	}
 }
 
@@ -121,12 +122,12 @@ func (d *Parallel) begin() error {
 }
 
 // produced notes that a gradient is whole, and reduces what is full. The last bucket waits for the end of the pass.
-func (d *Parallel) produced(r *replica) error {
+func (d *Parallel) produced(ctx context.Context, r *replica) error {
 	r.ready = true
 	d.pass.order = append(d.pass.order, r.index)
 	d.buckets[r.bucket].left--
 	for d.pass.next < len(d.buckets)-1 && d.buckets[d.pass.next].left == 0 {
-		if err := d.launch(); err != nil {
+		if err := d.launch(ctx); err != nil {
 			return err
 		}
 	}
@@ -136,16 +137,21 @@ func (d *Parallel) produced(r *replica) error {
 // finish reduces the rest, and lets the runtime's stream wait for all of it.
 func (d *Parallel) finish(t *Tape) (err error) {
 	p := &d.pass
-	defer func() { err = errors.Join(err, p.flags.ReleaseContext(t.ctx)); d.pass = pass{} }()
+	defer func() {
+		if err == nil {
+			err = p.flags.ReleaseContext(t.ctx)
+			d.pass = pass{}
+		}
+	}()
 	if err := d.fill(t.ctx); err != nil {
 		return err
 	}
 	for p.next < len(d.buckets) {
-		if err := d.launch(); err != nil {
+		if err := d.launch(t.ctx); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(d.join(), d.settle(t.ctx)); err != nil {
+	if err := errors.Join(d.join(), d.settle(t.ctx), d.keepShards(t.ctx)); err != nil {
 		return err
 	}
 	d.passes++
@@ -166,7 +172,7 @@ func (d *Parallel) fill(ctx context.Context) error {
 	ctx = tensor.Detached(ctx)
 	flags := make([]int32, len(d.replicas))
 	for i, r := range d.replicas {
-		if flags[i] = 1; r.grad != nil {
+		if flags[i] = 1; r.grad != nil || r.part.next != nil {
 			continue
 		}
 		if c := d.rt.Capturing(); c != nil {
@@ -186,17 +192,6 @@ func (d *Parallel) fill(ctx context.Context) error {
 		return d.failed("telling which parameters have got no gradient", err)
 	}
 	return nil
-}
-
-// buffers are what end uses, but for the gradients.
-func (p *pass) buffers(d *Parallel) (all []*tensor.Tensor) {
-	if p.flags != nil {
-		all = append(all, p.flags)
-	}
-	if !d.cfg.LocalBuffers {
-		all = append(all, d.buffers...)
-	}
-	return all
 }
 
 // end queues what goes with the last bucket.
@@ -232,7 +227,7 @@ func (d *Parallel) settle(ctx context.Context) error {
 	}
 	for _, r := range d.pass.missing {
 		if counts[r.index] == 0 {
-			err = errors.Join(err, r.ZeroGrad(ctx))
+			err = errors.Join(err, r.dropGrad(ctx))
 		}
 	}
 	return err

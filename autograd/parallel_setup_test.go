@@ -100,6 +100,7 @@ type course struct {
 	alone     bool // there is no Parallel
 	optimizer func(*Initializer, Parameters) Optimizer
 	clip      float64
+	prepare   bool // the optimiser's state is there before the first step
 	schedule  Schedule
 	// step takes a step in the place of the usual one; nil: train.
 	step func(s *student, k int) error
@@ -137,6 +138,11 @@ func (c *course) begin(r *rank) (s *student, err error) {
 	s.opt = c.optimizer(s.in, params)
 	if err := s.in.Err(); err != nil {
 		return s, err
+	}
+	if c.prepare {
+		if err := s.opt.Prepare(r.ctx); err != nil {
+			return s, err
+		}
 	}
 	if c.schedule != nil {
 		s.scheduler, err = NewScheduler(s.opt, c.schedule)
@@ -248,7 +254,8 @@ type record struct {
 	bits   []uint32
 	orders [][]string // of the buckets
 	peak   int64      // bytes requested, of the rank
-	held   int64      // bytes allocated when all was trained
+	held   int64      // bytes requested when all was trained
+	grads  int64      // bytes requested that a backward pass leaves
 }
 
 // take trains n ranks, and returns what rank 0 has; the others have the same to the bit.
@@ -287,16 +294,41 @@ func (c course) takeAll(t testing.TB, n int) []record {
 			return err
 		}
 		all[r.n].peak = r.cache.Stats().RequestedBytes.All.Peak - r.ownBytes
+		if err := errors.Join(r.rt.Synchronize(r.ctx), r.cache.EmptyCache(r.ctx)); err != nil { // which polls what was freed beside other streams
+			return err
+		}
 		all[r.n].held = r.cache.Stats().RequestedBytes.All.Current - r.ownBytes
-		all[r.n].losses = s.losses
 		if s.dp != nil {
 			all[r.n].orders = s.dp.names()
 		}
+		if err := s.pass(c.steps); err != nil {
+			return err
+		}
+		if err := errors.Join(r.rt.Synchronize(r.ctx), r.cache.EmptyCache(r.ctx)); err != nil {
+			return err
+		}
+		all[r.n].grads = r.cache.Stats().RequestedBytes.All.Current - r.ownBytes - all[r.n].held
+		if err := s.opt.ZeroGrad(r.ctx); err != nil {
+			return err
+		}
+		all[r.n].losses = s.losses
 		all[r.n].bits, err = s.bits()
 		return err
 	})
 	crew.parting()
 	return all
+}
+
+// pass is a forward and a backward pass.
+func (s *student) pass(k int) error {
+	xs, ys, shape := s.data(k)
+	y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+	if err != nil {
+		return err
+	}
+	tape := NewTape(s.ctx, s.rt)
+	_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y))
+	return errors.Join(err, tape.Close(), y.Release())
 }
 
 // names are those of the parameters in the buckets.

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/crc64"
 	"slices"
@@ -34,14 +33,8 @@ func (d *Parallel) start(ctx context.Context) error {
 		all[i] = t.Tensor
 	}
 	// compareModels has waited for the runtime's stream: what was queued before is there.
-	if err := errors.Join(d.lend(all...), d.lend(d.ones, d.counts)); err != nil {
-		return err
-	}
-	if err := d.grouped(func() error { return d.broadcastAll(all) }); err != nil {
+	if err := d.handOver(d.grouped(func() error { return d.broadcastAll(all) }), all...); err != nil {
 		return d.failed("broadcasting parameters and buffers", err)
-	}
-	if err := d.join(); err != nil {
-		return err
 	}
 	last := make([]int, len(d.replicas))
 	for i := range last {

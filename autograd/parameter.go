@@ -128,7 +128,7 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	}
 	g := p.grad
 	p.grad = nil
-	return g.ReleaseContext(ctx)
+	return errors.Join(g.ReleaseContext(ctx), p.replica.zeroGrad(ctx))
 }
 
 // Release frees value and gradient. It is idempotent.
