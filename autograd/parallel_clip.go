@@ -29,7 +29,7 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 			op = device.ReduceMin
 		}
 	}
-	total, err = d.power(ctx, dtype, p, parts)
+	total, err = power(ctx, d.rt, dtype, p, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 	if err := d.AllReduce(ctx, total, op); err != nil {
 		return total, err
 	}
-	rest, err := d.power(ctx, dtype, p, whole)
+	rest, err := power(ctx, d.rt, dtype, p, whole)
 	if err != nil {
 		return total, err
 	}
@@ -70,11 +70,11 @@ func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole [
 	if err != nil || math.IsInf(most, 1) {
 		return total, err
 	}
-	return total, d.scale(ctx, total, most, append(parts, whole...))
+	return total, scale(ctx, d.rt, total, most, append(parts, whole...))
 }
 
 // power is a scalar: the p-th power of the p-norm of some tensors, or the norm itself of an infinity. Without tensors with elements it is what adds nothing.
-func (d *Parallel) power(ctx context.Context, dtype tensor.Dtype, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
+func power(ctx context.Context, rt *tensor.Runtime, dtype tensor.Dtype, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
 	var some []*tensor.Tensor
 	for _, t := range ts {
 		if t.Elements() > 0 {
@@ -82,14 +82,14 @@ func (d *Parallel) power(ctx context.Context, dtype tensor.Dtype, p float64, ts 
 		}
 	}
 	if some == nil {
-		return d.rt.Full(ctx, max(0, -p), dtype) // of -Inf the least is greater
+		return rt.Full(ctx, max(0, -p), dtype) // of -Inf the least is greater
 	}
-	norm, err := d.rt.ClipNorm(ctx, math.Inf(1), p, some...)
+	norm, err := rt.ClipNorm(ctx, math.Inf(1), p, some...)
 	if err != nil {
 		return nil, err
 	}
 	if norm.Dtype() != dtype {
-		wide, convert := d.rt.Convert(ctx, norm, dtype)
+		wide, convert := rt.Convert(ctx, norm, dtype)
 		if err := errors.Join(convert, norm.ReleaseContext(ctx)); err != nil {
 			return nil, errors.Join(err, wide.ReleaseContext(ctx))
 		}
@@ -98,13 +98,12 @@ func (d *Parallel) power(ctx context.Context, dtype tensor.Dtype, p float64, ts 
 	if math.IsInf(p, 0) {
 		return norm, nil
 	}
-	power, err := d.rt.PowScalar(ctx, norm, p)
+	power, err := rt.PowScalar(ctx, norm, p)
 	return power, errors.Join(err, norm.ReleaseContext(ctx))
 }
 
 // scale multiplies by most/(total+1e-6), if that is less than 1.
-func (d *Parallel) scale(ctx context.Context, total *tensor.Tensor, most float64, ts []*tensor.Tensor) (err error) {
-	rt := d.rt
+func scale(ctx context.Context, rt *tensor.Runtime, total *tensor.Tensor, most float64, ts []*tensor.Tensor) (err error) {
 	factor, err := rt.AddScalar(ctx, total, 1e-6)
 	if err != nil {
 		return err

@@ -301,7 +301,10 @@ func (c course) takeAll(t testing.TB, n int) []record {
 		if s.dp != nil {
 			all[r.n].orders = s.dp.names()
 		}
-		if err := s.pass(c.steps); err != nil {
+		if all[r.n].bits, err = s.bits(); err != nil {
+			return err
+		}
+		if err := s.pass(c.steps); err != nil { // for its gradients
 			return err
 		}
 		if err := errors.Join(r.rt.Synchronize(r.ctx), r.cache.EmptyCache(r.ctx)); err != nil {
@@ -312,8 +315,7 @@ func (c course) takeAll(t testing.TB, n int) []record {
 			return err
 		}
 		all[r.n].losses = s.losses
-		all[r.n].bits, err = s.bits()
-		return err
+		return nil
 	})
 	crew.parting()
 	return all
