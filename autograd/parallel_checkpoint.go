@@ -21,17 +21,16 @@ import (
 func (c Checkpoint) saveParallel(ctx context.Context, path string) error {
 	d := c.Parallel
 	ctx = tensor.Detached(ctx)
-	err := d.rt.Synchronize(ctx)
-	if err == nil {
-		err = d.comm.AsyncError() // what is there is no training's
-	}
-	if err != nil {
+	if err := d.sound(ctx); err != nil {
 		return d.failed("before the checkpoint", err)
 	}
 	whole, err := c.gatherState(ctx)
 	var randoms map[string]string
 	if err == nil {
 		randoms, err = c.gatherRandom(ctx)
+	}
+	if err == nil {
+		err = d.sound(ctx)
 	}
 	if err == nil && d.Rank() == 0 {
 		err = c.write(ctx, path, whole, randoms)
@@ -40,6 +39,14 @@ func (c Checkpoint) saveParallel(ctx context.Context, path string) error {
 		err = errors.Join(err, t.ReleaseContext(ctx))
 	}
 	return d.agree(ctx, "writing the checkpoint", err)
+}
+
+// sound waits for what is queued, and is an error if that may have left anything behind.
+func (d *Parallel) sound(ctx context.Context) error {
+	if err := d.rt.Synchronize(ctx); err != nil {
+		return err
+	}
+	return d.comm.AsyncError()
 }
 
 // agree is an error on all ranks if one has one: its own, or that another one has one.

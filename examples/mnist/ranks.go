@@ -110,30 +110,36 @@ func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profi
 	if err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(parties))
 	var first *result
-	var wait sync.WaitGroup
+	err = cause(atOnce(ctx, parties, func(p *party) (err error) {
+		o := o
+		if o.party = p; p.number() > 0 {
+			return o.runQuiet(ctx)
+		}
+		first, err = o.runRank(ctx, telemetry, profiling, stdout, stderr)
+		return err
+	}))
+	return first, err
+}
+
+// atOnce calls f for each rank of this process, all at a time. If one fails none waits for it to come.
+func atOnce(ctx context.Context, parties []*party, f func(p *party) error) []error {
+	errs := make([]error, len(parties))
 	meeting, failed := context.WithCancel(ctx)
 	defer failed()
+	var wait sync.WaitGroup
 	for i, p := range parties {
-		o := o
 		if p != nil {
 			p.meeting = meeting
 		}
-		o.party = p
 		wait.Go(func() {
-			if p.number() > 0 {
-				errs[i] = o.runQuiet(ctx)
-			} else {
-				first, errs[i] = o.runRank(ctx, telemetry, profiling, stdout, stderr)
-			}
-			if errs[i] != nil {
+			if errs[i] = f(p); errs[i] != nil {
 				failed()
 			}
 		})
 	}
 	wait.Wait()
-	return first, cause(errs)
+	return errs
 }
 
 func (o options) runQuiet(ctx context.Context) error {

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
 )
 
 // trainRanks runs the program, and returns its results, weights and output.
@@ -63,6 +67,56 @@ func TestParallelResume(t *testing.T) {
 	r, got, _ := trainRanks(t, append(args, "-resume", file)...)
 	require.True(t, bytes.Equal(want, got))
 	require.Less(t, len(r.Loss), 9, "it has begun anew")
+}
+
+// TestParallelStops: where one rank is interrupted all stop, behind the same step.
+func TestParallelStops(t *testing.T) {
+	o := options{device: "host", model: "mlp", optimizer: "sgd", seed: 1, ranks: 3, shard: "none"}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	steps := make([]int, 3)
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		o := o
+		o.party = p
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b := batcher{data: synthetic(12 * 40), size: 4, rank: p.rank, ranks: 3}
+		tr, err := newTrainer(ctx, o, b.fields(), 40, nil, &profiling{})
+		if err == nil {
+			_, err = tr.epoch(ctx, b.epoch(0), b.batches(), func() {
+				if steps[p.rank]++; p.rank == 1 && steps[1] == 5 {
+					cancel()
+				}
+			})
+		}
+		return errors.Join(err, tr.close())
+	})
+	require.Equal(t, []int{stopEvery, stopEvery, stopEvery}, steps)
+	require.ErrorIs(t, errs[0], errStopped)
+	require.ErrorIs(t, errs[1], context.Canceled)
+	require.ErrorIs(t, errs[2], errStopped)
+}
+
+// TestParallelOneDoesNotCome: the others don't wait for one that could not begin, and its error is the program's.
+func TestParallelOneDoesNotCome(t *testing.T) {
+	o := options{device: "host", model: "mlp", optimizer: "sgd", ranks: 3}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	own := errors.New("its own")
+	began := time.Now()
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		if p.rank == 1 {
+			return own
+		}
+		o := o
+		o.party = p
+		tr, err := newTrainer(t.Context(), o, batcher{data: synthetic(4), size: 4}.fields(), 1, nil, &profiling{})
+		return errors.Join(err, tr.close())
+	})
+	require.Less(t, time.Since(began), meeting/4)
+	require.ErrorIs(t, errs[0], device.ErrTimeout)
+	require.ErrorIs(t, errs[2], device.ErrTimeout)
+	require.EqualError(t, cause(errs), "rank 1 of 3: its own")
 }
 
 // TestParallelBadInput is told in one line.
