@@ -20,11 +20,11 @@ type node struct {
 	out    *Variable
 	module *modulePlace
 	saved  []saved
-	uses   []*Variable // the inputs that are parameters of a [Parallel]
-	call   *Call       // of an operation of the program's own, for what it has saved
+	call   *Call // of an operation of the program's own, for what it has saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
+	uses span // the inputs that are trained by a Parallel
 }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.

@@ -105,7 +105,7 @@ type replica struct {
 	part   shard
 }
 
-// NewParallel makes this process' or goroutine's model a rank of a communicator, which stays the caller's and is closed after the Parallel. All ranks call it, with models of the same
+// NewParallel makes this process' or goroutine's model a rank of a communicator, which the Parallel has to itself until it is closed; the caller closes it then. All ranks call it, with models of the same
 // parameters and buffers; others are an error that names the rank. The model is a [Layer], or anything that [ParametersOf] walks; it is on the device of the communicator, in one runtime, and its
 // parameters are in no other Parallel. It waits for the other ranks.
 func NewParallel(ctx context.Context, comm device.Communicator, model any, cfg ParallelConfig) (*Parallel, error) {

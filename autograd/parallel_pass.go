@@ -32,34 +32,40 @@ func (t *Tape) join(d *Parallel) {
 	}
 }
 
-// use counts an operation for those of its inputs that are trained by a Parallel, and returns them.
-func (t *Tape) use(inputs []*Variable) []*Variable {
+// span is a part of the slab's list of uses.
+type span struct{ from, to int32 }
+
+// use counts an operation for those of its inputs that are trained by a Parallel, and tells where they stand.
+func (t *Tape) use(inputs []*Variable) span {
 	if len(t.parallels) == 0 {
-		return nil
+		return span{}
 	}
-	from := len(t.slab.uses)
+	from := int32(len(t.slab.uses))
 	for _, v := range inputs {
 		if v.param != nil && v.needsGrad && v.param.replica != nil {
 			v.pending++
 			t.slab.uses = append(t.slab.uses, v)
 		}
 	}
-	return t.slab.uses[from:len(t.slab.uses):len(t.slab.uses)]
+	return span{from, int32(len(t.slab.uses))}
 }
 
-// unuse takes back the counts of an operation whose backward step will not come.
-func (n *node) unuse() {
-	for _, v := range n.uses {
+// unuse takes back the counts of an operation, whose backward step has run or will not come, and returns the inputs.
+func (t *Tape) unuse(n *node) []*Variable {
+	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed meanwhile
+		return nil
+	}
+	uses := t.slab.uses[n.uses.from:n.uses.to]
+	for _, v := range uses {
 		v.pending--
 	}
-	n.uses = nil
+	n.uses = span{}
+	return uses
 }
 
-// used takes them back behind the backward step, and tells of what is whole now.
+// used is unuse behind the backward step. It tells of what is whole now.
 func (t *Tape) used(n *node) {
-	uses := n.uses
-	n.unuse()
-	for _, v := range uses {
+	for _, v := range t.unuse(n) {
 		if r := v.param.replica; v.pending == 0 && r.reducing() && !r.ready && v.grad != nil && t.err == nil {
 			t.assign(v.param, v.grad)
 			if t.err == nil {

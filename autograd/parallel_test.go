@@ -311,3 +311,53 @@ func TestParallelVerify(t *testing.T) {
 	})
 	crew.parting()
 }
+
+// TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
+func TestParallelTwoModels(t *testing.T) {
+	train := func(apart bool) []uint32 {
+		crew := newCrew(t, 3, 64<<20, 0)
+		seconds := make([]device.Communicator, len(crew.ranks))
+		for i, r := range crew.ranks {
+			seconds[i] = r.comm
+		}
+		crew.meet(0)
+		var bits []uint32
+		crew.each(func(r *rank) (err error) {
+			in := Init(r.ctx, r.rt, Seed(uint64(1+r.n)))
+			first, second := in.Linear(4, 6), in.Linear(6, 2)
+			both := Sequential{first, Tanh{}, second}
+			cfg := ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
+			var all []*Parallel
+			if apart {
+				for i, m := range []*Linear{first, second} {
+					dp, err := NewParallel(r.ctx, []device.Communicator{r.comm, seconds[r.n]}[i], m, cfg)
+					if err != nil {
+						return err
+					}
+					all = append(all, dp)
+				}
+			} else {
+				dp, err := NewParallel(r.ctx, r.comm, both, cfg)
+				if err != nil {
+					return err
+				}
+				all = append(all, dp)
+			}
+			sgd := in.SGD(both.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+			x := in.Tensor([]float64{1, -2, 0.5, float64(r.n)}, 1, 4)
+			for _, tape := range in.Steps(6) {
+				tape.Minimize(tape.Sum(tape.Square(both.Forward(tape, tape.Input(x)))), sgd)
+			}
+			for _, dp := range all {
+				err = errors.Join(err, dp.Err(), dp.Verify(r.ctx), dp.Close())
+			}
+			if r.n == 0 && err == nil {
+				bits, err = (&student{rank: r, model: both}).bits()
+			}
+			return errors.Join(err, in.Close(), seconds[r.n].Close())
+		})
+		crew.parting()
+		return bits
+	}
+	require.Equal(t, train(false), train(true))
+}

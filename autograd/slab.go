@@ -12,7 +12,7 @@ type slab struct {
 	nodes  []node
 	values []*Variable // those that Backward, or the frame that made them, releases
 	saved  []saved     // of the nodes, one after the other
-	uses   []*Variable // the same
+	uses   []*Variable // the same, of those that are trained by a Parallel
 	params map[*Parameter]*Variable
 }
 

@@ -142,10 +142,8 @@ func (s Sampler) dealt(order []int) []int {
 	return mine
 }
 
-// isRank reports whether Rank is one of Ranks, which are few enough to be counted.
-func (s Sampler) isRank() bool {
-	return s.Ranks >= 0 && int64(s.Ranks) <= math.MaxInt32 && s.Rank >= 0 && s.Rank < max(s.Ranks, 1)
-}
+// isRank reports whether Rank is one of Ranks.
+func (s Sampler) isRank() bool { return s.Ranks >= 0 && s.Rank >= 0 && s.Rank < max(s.Ranks, 1) }
 
 // check says why there is no epoch: numbers below 1, or a batch larger than a field may be.
 func (s Sampler) check() error {

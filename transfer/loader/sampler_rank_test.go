@@ -2,6 +2,7 @@ package loader_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -76,9 +77,18 @@ func TestParallelSamplerBatches(t *testing.T) {
 	}
 }
 
+// TestParallelSamplerOfManyRanks: more ranks than samples is no error, and no sum overflows.
+func TestParallelSamplerOfManyRanks(t *testing.T) {
+	s := loader.Sampler{Samples: 3, Batch: 2, Fields: []int64{1, 2}, Rank: math.MaxInt - 1, Ranks: math.MaxInt}
+	require.Equal(t, []int{(math.MaxInt - 1) % 3}, s.Order(0))
+	s.DropLast = true
+	require.Empty(t, s.Order(0))
+	require.Zero(t, s.Batches())
+}
+
 // TestParallelSamplerRefuses ranks that are none.
 func TestParallelSamplerRefuses(t *testing.T) {
-	for _, c := range [][2]int{{1, 0}, {1, 1}, {-1, 2}, {2, 2}, {0, -1}, {0, 1 << 40}} {
+	for _, c := range [][2]int{{1, 0}, {1, 1}, {-1, 2}, {2, 2}, {0, -1}, {0, math.MinInt}} {
 		s := loader.Sampler{Samples: 9, Batch: 2, Fields: []int64{1}, Rank: c[0], Ranks: c[1]}
 		_, err := s.Epoch(0, nil)
 		require.ErrorIs(t, err, transfer.ErrRange)
