@@ -63,8 +63,8 @@ func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adagrad) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdagradUpdate {
-		p := o.params[i]
-		u := tensor.AdagradUpdate{AdagradStep: o.next(i), P: p.value, G: p.grad, Sum: o.state[i][0]}
+		p, g := o.params[i].operands()
+		u := tensor.AdagradUpdate{AdagradStep: o.next(i), P: p, G: g, Sum: o.state[i][0]}
 		if o.rt.Capturing() != nil {
 			u.Next = func() tensor.AdagradStep { return o.next(i) }
 		}

@@ -85,8 +85,8 @@ var adamSlots = []slot{{"exp_avg", 0}, {"exp_avg_sq", 0}, {"max_exp_avg_sq", 0}}
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *Adam) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdamUpdate {
-		p := o.params[i]
-		u := tensor.AdamUpdate{AdamStep: o.next(i), P: p.value, G: p.grad, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
+		p, g := o.params[i].operands()
+		u := tensor.AdamUpdate{AdamStep: o.next(i), P: p, G: g, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
 		if o.rt.Capturing() != nil {
 			u.Next = func() tensor.AdamStep { return o.next(i) }
 		}

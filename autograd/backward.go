@@ -24,6 +24,7 @@ type node struct {
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
+	uses span // the inputs that are trained by a Parallel
 }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
@@ -57,7 +58,7 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 		return out
 	}
 	out.needsGrad = true
-	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads)})
+	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	t.mark(&t.nodes[len(t.nodes)-1])
 	return out
 }
@@ -103,6 +104,7 @@ func (n *node) done(v *Variable) {
 // had before; those that had one may have been added to.
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
+		t.abandonParallel()
 		return nil, t.err
 	}
 	switch {
@@ -119,6 +121,7 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 		t.backward(loss)
 	}
 	if t.err != nil {
+		t.abandonParallel()
 		return nil, t.err
 	}
 	return loss.value, nil
@@ -153,14 +156,18 @@ func (t *Tape) backward(loss *Variable) {
 	t.inBackward = true
 	t.setModule(root)
 	defer t.setModule(root)
+	t.beginParallel()
 	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
 	t.give("Backward", loss, seed, err)
 	t.steps(0)
 	t.forget()
 	t.setModule(root)
 	for p, v := range t.params {
-		t.assign(p, v.grad)
+		if !p.reducing() || !p.replica.ready {
+			t.assign(p, v.grad)
+		}
 	}
+	t.finishParallel()
 }
 
 // steps runs the backward steps of the nodes since the from-th, the last one first.
@@ -180,6 +187,7 @@ func (t *Tape) steps(from int) {
 			n.back(n, g)
 		}
 		n.abandon()
+		t.used(n)
 		if i < len(t.nodes) {
 			t.nodes[i] = node{} // a checkpoint may have moved the list meanwhile
 		}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strings"
 
 	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // Checkpoint is what a training goes on from: one file with the model, the optimiser's state, the schedule's position, the random state,
@@ -30,6 +32,10 @@ type Checkpoint struct {
 	Scheduler *Scheduler
 	Init      *Initializer // whose random numbers go on, and with them the seeds of the tapes of its Steps
 	State     any          // the program's own; Load wants a pointer. It is kept as JSON, in a header of 100 MB at most
+
+	// Parallel is the ranks that the model is trained by. All of them call Save, which rank 0 alone writes, within the communicator's timeout, and all call Load of that file; both end on all ranks
+	// together. Each rank's random state is kept. A training goes on with any number of ranks, however its state was sharded; what is sharded is whole on rank 0 meanwhile.
+	Parallel *Parallel
 }
 
 // The keys of a checkpoint's metadata, and the first one's value.
@@ -45,14 +51,22 @@ const (
 // Save writes the file in the place of an older one, which stays until the new one is whole and on the disk; see
 // [safetensors.WriteFile]. A program that is killed meanwhile finds the old one. It waits for the device.
 func (c Checkpoint) Save(ctx context.Context, path string) error {
-	err := c.save(ctx, path)
-	if err != nil {
+	save := c.save
+	if c.Parallel != nil {
+		save = c.saveParallel
+	}
+	if err := save(ctx, path); err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Save: %w", err)
 	}
 	return nil
 }
 
 func (c Checkpoint) save(ctx context.Context, path string) error {
+	return c.write(ctx, path, nil, nil)
+}
+
+// write writes the file. whole are the tensors that stand in the place of parts, and more is more metadata.
+func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Tensor]*tensor.Tensor, more map[string]string) error {
 	metadata := map[string]string{formatKey: checkpointFormat}
 	put := func(key string, v any) error {
 		text, err := json.Marshal(v)
@@ -77,7 +91,15 @@ func (c Checkpoint) save(ctx context.Context, path string) error {
 		if err := put(optimizerKey, s.record()); err != nil {
 			return err
 		}
-		tensors = append(tensors, s.named()...)
+		for _, t := range s.named() {
+			if w := whole[t.Tensor]; w != nil {
+				t.Tensor = w
+			}
+			tensors = append(tensors, t)
+		}
+		if len(s.parts()) > 0 && whole == nil {
+			return fmt.Errorf("%w: the optimiser's state is sharded: say the Parallel", ErrInvalid)
+		}
 	}
 	if c.Scheduler != nil {
 		if err := put(schedulerKey, schedulerRecord{c.Scheduler.step, c.Scheduler.base}); err != nil {
@@ -98,6 +120,7 @@ func (c Checkpoint) save(ctx context.Context, path string) error {
 			return fmt.Errorf("the program's state: %w", err)
 		}
 	}
+	maps.Copy(metadata, more)
 	return safetensors.WriteFile(ctx, path, tensors, metadata)
 }
 
@@ -113,12 +136,23 @@ type schedulerRecord struct {
 // another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
 // part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
-	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // whatever Save writes
+	err := c.open(ctx, path)
+	if c.Parallel != nil {
+		err = c.Parallel.agree(tensor.Detached(ctx), "loading the checkpoint", err)
+	}
 	if err != nil {
 		return fmt.Errorf("autograd: Checkpoint.Load: %w", err)
 	}
+	return nil
+}
+
+func (c Checkpoint) open(ctx context.Context, path string) error {
+	f, err := safetensors.Open(path, safetensors.MaxHeader(safetensors.GreatestHeader)) // whatever Save writes
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(c.load(ctx, f), f.Close()); err != nil {
-		return fmt.Errorf("autograd: Checkpoint.Load: %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
@@ -181,13 +215,27 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 	}
 	if c.Init != nil {
 		var state []byte
-		if err := get(randomKey, &state); err != nil {
+		key := randomKey
+		if c.Parallel != nil {
+			key = randomKeyOf(c.Parallel.Rank())
+		}
+		_, own := metadata[key]
+		if !own {
+			key = randomKey
+		}
+		if err := get(key, &state); err != nil {
 			return err
 		}
 		if err := new(rand.PCG).UnmarshalBinary(state); err != nil {
 			return fmt.Errorf("%w: the random state: %w", ErrState, err)
 		}
-		apply = append(apply, func() { _ = c.Init.source.UnmarshalBinary(state) }) // the same bytes, which were read
+		apply = append(apply, func() {
+			if own {
+				_ = c.Init.source.UnmarshalBinary(state) // the same bytes, which were read
+			} else {
+				c.seedRank(state)
+			}
+		})
 	}
 	if c.State != nil {
 		v := reflect.ValueOf(c.State)
@@ -204,6 +252,12 @@ func (c Checkpoint) load(ctx context.Context, f *safetensors.File) error {
 		tensors, err := o.restore(ctx, r)
 		if err != nil {
 			return err
+		}
+		if parts := o.parts(); len(parts) > 0 {
+			if err := o.loadParts(ctx, f, tensors, parts); err != nil {
+				return err
+			}
+			tensors = nil
 		}
 		all = append(all, tensors...)
 	}

@@ -136,6 +136,7 @@ func (c *checkpoint) trail(t *Tape, y *Variable, from int) trail {
 func (t *Tape) dropNodes(from int) {
 	for i := from; i < len(t.nodes); i++ {
 		t.nodes[i].abandon()
+		t.unuse(&t.nodes[i])
 	}
 	clear(t.nodes[from:])
 	t.nodes = t.nodes[:from]

@@ -19,11 +19,16 @@ func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...flo
 	if len(norm) > 1 {
 		return nil, fmt.Errorf("autograd: ClipGradNorm: %w: %d norms: want one", ErrInvalid, len(norm))
 	}
-	rt, grads, err := ps.gradients("ClipGradNorm")
+	rt, grads, parts, err := ps.gradients("ClipGradNorm")
 	if err != nil {
 		return nil, err
 	}
-	total, err := rt.ClipNorm(ctx, most, p, grads...)
+	var total *tensor.Tensor
+	if parts.of != nil {
+		total, err = parts.of.clipNorm(ctx, most, p, parts.grads, grads)
+	} else {
+		total, err = rt.ClipNorm(ctx, most, p, grads...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("autograd: ClipGradNorm: %w", err)
 	}
@@ -32,9 +37,9 @@ func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...flo
 
 // ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
 func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
-	rt, grads, err := ps.gradients("ClipGradValue")
+	rt, grads, parts, err := ps.gradients("ClipGradValue")
 	if err == nil {
-		err = rt.ClipValue(ctx, most, grads...)
+		err = rt.ClipValue(ctx, most, append(grads, parts.grads...)...)
 	}
 	if err != nil {
 		return fmt.Errorf("autograd: ClipGradValue: %w", err)
@@ -42,21 +47,33 @@ func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
 	return nil
 }
 
-// gradients are those that there are, and their runtime.
-func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.Tensor, err error) {
+// gradientParts are gradients of which this rank has a part.
+type gradientParts struct {
+	of    *Parallel // nil: there are none
+	grads []*tensor.Tensor
+}
+
+// gradients are those that there are, the sharded ones apart, and their runtime.
+func (ps Parameters) gradients(op string) (rt *tensor.Runtime, grads []*tensor.Tensor, parts gradientParts, err error) {
 	for _, p := range ps {
 		if err := p.unusable(); err != nil {
-			return nil, nil, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
+			return nil, nil, parts, fmt.Errorf("autograd: %s: parameter %q: %w", op, p.Name, err)
 		}
 		if rt == nil {
 			rt = p.value.Runtime()
+		}
+		if r := p.replica; r != nil && r.part.grad != nil {
+			if parts.of != nil && parts.of != r.of {
+				return nil, nil, parts, fmt.Errorf("autograd: %s: %w: parameter %q is sharded by another Parallel than the ones before: clip them apart", op, ErrInvalid, p.Name)
+			}
+			parts.of, parts.grads = r.of, append(parts.grads, r.part.grad)
 		}
 		if p.grad != nil {
 			grads = append(grads, p.grad)
 		}
 	}
 	if rt == nil {
-		return nil, nil, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
+		return nil, nil, parts, fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
-	return rt, grads, nil
+	return rt, grads, parts, nil
 }

@@ -123,7 +123,7 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 		}
 		ctx := withLabel(ctx, memcache.CategoryOptimizerState, moduleName(p.Name))
 		for _, slot := range slots[min(had, wanted):wanted] {
-			t, err := s.first(ctx, slot, p.value)
+			t, err := s.first(ctx, slot, p.Parameter)
 			if err != nil {
 				for _, t := range s.state[i][had:] {
 					err = errors.Join(err, t.ReleaseContext(ctx))
@@ -141,16 +141,16 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 }
 
 // first is a tensor of the state of a parameter, before the first step.
-func (s *optimizerState) first(ctx context.Context, slot slot, p *tensor.Tensor) (*tensor.Tensor, error) {
+func (s *optimizerState) first(ctx context.Context, slot slot, p *Parameter) (*tensor.Tensor, error) {
 	if slot.fill == 0 {
-		return s.rt.Zeros(ctx, p.Dtype(), p.Shape()...)
+		return s.rt.Zeros(ctx, p.value.Dtype(), p.stateShape()...)
 	}
-	return s.rt.Full(ctx, slot.fill, p.Dtype(), p.Shape()...)
+	return s.rt.Full(ctx, slot.fill, p.value.Dtype(), p.stateShape()...)
 }
 
 // due returns the parameters that have a gradient and are not frozen, by number, and gives them their state.
 func (s *optimizerState) due(ctx context.Context) ([]int, error) {
-	due := func(p *Parameter) bool { return p.grad != nil && !p.frozen }
+	due := func(p *Parameter) bool { return p.hasGrad() && !p.frozen }
 	if err := s.prepare(ctx, due); err != nil {
 		return nil, err
 	}
@@ -173,11 +173,23 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 
 // stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its group's options and with its state, run
 // does it for all that are due, and then the step counts. updates keeps its memory from step to step.
-func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
+func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) (err error) {
+	defer func() { s.abandonShards(err) }()
 	due, err := s.due(ctx)
 	if err != nil || len(due) == 0 {
 		return err
 	}
+	if err := stepDue(ctx, s, due, updates, update, run); err != nil {
+		return err
+	}
+	if err := s.shareShards(due); err != nil {
+		return fmt.Errorf("autograd: %s step: %w", s.kind, err)
+	}
+	return nil
+}
+
+// stepDue is stepAll for the parameters that are due.
+func stepDue[U any](ctx context.Context, s *optimizerState, due []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
 	if s.offload.by != nil {
 		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update, run) })
 	}
@@ -195,8 +207,13 @@ func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updat
 		piece = slices.Clone(piece)
 		s.guardReplays(c, piece)
 	}
+	defer s.closeShards(piece)
 	for _, i := range piece {
-		*updates = append(*updates, update(i))
+		if some, err := s.params[i].openShard(ctx); err != nil {
+			return err
+		} else if some {
+			*updates = append(*updates, update(i))
+		}
 	}
 	defer clear(*updates) // the gradients are not the optimiser's to keep
 	if err := run(s.rt, ctx, *updates); err != nil {

@@ -17,6 +17,7 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
+	replica     *replica // of a Parallel; nil: it is in none
 }
 
 // SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes
@@ -127,7 +128,7 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	}
 	g := p.grad
 	p.grad = nil
-	return g.ReleaseContext(ctx)
+	return errors.Join(g.ReleaseContext(ctx), p.replica.zeroGrad(ctx))
 }
 
 // Release frees value and gradient. It is idempotent.

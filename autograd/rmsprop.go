@@ -80,8 +80,8 @@ var (
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *RMSprop) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.RMSpropUpdate {
-		p := o.params[i]
-		u := tensor.RMSpropUpdate{RMSpropStep: o.next(i), P: p.value, G: p.grad, V: o.state[i][0]}
+		p, g := o.params[i].operands()
+		u := tensor.RMSpropUpdate{RMSpropStep: o.next(i), P: p, G: g, V: o.state[i][0]}
 		buf := 1
 		if o.centered[o.of[i]] {
 			u.Mean, buf = o.state[i][1], 2

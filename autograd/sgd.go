@@ -71,8 +71,8 @@ var momentumSlot = []slot{{"momentum_buffer", 0}}
 // Step updates every parameter that has a gradient and is not frozen.
 func (o *SGD) Step(ctx context.Context) error {
 	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.SGDUpdate {
-		p := o.params[i]
-		u := tensor.SGDUpdate{SGDStep: o.next(i), P: p.value, G: p.grad}
+		p, g := o.params[i].operands()
+		u := tensor.SGDUpdate{SGDStep: o.next(i), P: p, G: g}
 		if u.Momentum != 0 {
 			u.Buf = o.state[i][0]
 		}

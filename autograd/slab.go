@@ -12,6 +12,7 @@ type slab struct {
 	nodes  []node
 	values []*Variable // those that Backward, or the frame that made them, releases
 	saved  []saved     // of the nodes, one after the other
+	uses   []*Variable // the same, of those that are trained by a Parallel
 	params map[*Parameter]*Variable
 }
 
@@ -39,7 +40,8 @@ func (s *slab) forget() {
 	clear(s.nodes)
 	clear(s.values)
 	clear(s.saved)
-	s.nodes, s.values, s.saved = s.nodes[:0], s.values[:0], s.saved[:0]
+	clear(s.uses)
+	s.nodes, s.values, s.saved, s.uses = s.nodes[:0], s.values[:0], s.saved[:0], s.uses[:0]
 }
 
 // save notes what the backward step of an operation reads, and at which version.

@@ -38,6 +38,8 @@ type Tape struct {
 	modules    map[string]*modulePlace // by path
 	inBackward bool
 
+	parallels []*Parallel // that parameters on the tape are of, in the order in which the program brought them
+
 	random random // of the next random operation
 	seeded bool
 }

@@ -26,7 +26,8 @@ type Variable struct {
 	owned     bool   // the tape releases the value
 	held      bool   // the program has not released it
 	kept      bool   // nothing takes the program's hold before Close
-	spared    int    // layers that leave the value to their callers
+	spared    int32  // layers that leave the value to their callers
+	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters of a Parallel
 	made      bool   // by an operation
 	spentBy   string // the operation that was the last one to read the value, on a tape that records nothing
 	users     int    // the program, and the recorded operations that read the value in the backward pass
@@ -90,6 +91,9 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	v := t.newVariable()
 	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
 	t.params[p] = v
+	if v.needsGrad && p.replica != nil {
+		t.join(p.replica.of)
+	}
 	return v
 }
 

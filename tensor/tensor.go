@@ -162,12 +162,20 @@ func (t *Tensor) Exclusive() bool { return t != nil && !t.store.borrowed && t.st
 
 // Version counts the writes in place to the tensor's memory, whichever of the tensors that share it they went through
 // (Tensor._version). Package autograd finds by it what was overwritten before its gradient needed it. Kernels of the
-// program's own are not counted.
+// program's own count by [IncrementVersion].
 func (t *Tensor) Version() uint64 {
 	if t.none() {
 		return 0
 	}
 	return t.store.version.Load()
+}
+
+// IncrementVersion counts a write in place that was queued other than by an operation of this package, such as a collective operation of
+// package device (torch.autograd.graph.increment_version).
+func IncrementVersion(t *Tensor) {
+	if !t.none() {
+		t.overwritten()
+	}
 }
 
 // overwritten counts a write in place.

@@ -29,12 +29,14 @@ type batcher struct {
 	seed uint64
 	// inOrder leaves the pictures as they are, for tests.
 	inOrder bool
+	// rank of ranks has its part of the pictures; ranks of 0 is 1.
+	rank, ranks int
 }
 
 func (b batcher) sampler() loader.Sampler {
 	return loader.Sampler{
 		Samples: b.data.len(), Batch: b.size, Fields: []int64{imageField: pixels * 4, labelField: 4},
-		Shuffle: !b.inOrder, Seed: b.seed,
+		Shuffle: !b.inOrder, Seed: b.seed, Rank: b.rank, Ranks: b.ranks,
 	}
 }
 

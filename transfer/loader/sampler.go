@@ -24,6 +24,10 @@ type Sampler struct {
 	Seed    uint64
 	// DropLast leaves out what does not fill a batch at the end of an epoch.
 	DropLast bool
+	// Rank is this one of Ranks that share the data set, each with batches of its own (torch.utils.data.DistributedSampler): of the order that all of them make alike, by
+	// the same Seed, it has every Ranks-th sample, from the Rank-th on. So the k-th batches of all ranks are together what one rank would have in its k-th batch of Ranks times as many. All ranks have
+	// as many samples: the first ones of the order come again at its end, or with DropLast the last ones don't come. Ranks of 0 is 1.
+	Rank, Ranks int
 }
 
 const maxSamples = min(1<<36, math.MaxInt/8) // the order of 1<<36 takes 512 GiB
@@ -49,8 +53,19 @@ func (s Sampler) Batches() int {
 	if s.Samples < 1 || s.Batch < 1 {
 		return 0
 	}
-	n := s.Samples / s.Batch
-	if !s.DropLast && s.Samples%s.Batch > 0 {
+	mine := s.mine()
+	n := mine / s.Batch
+	if !s.DropLast && mine%s.Batch > 0 {
+		n++
+	}
+	return n
+}
+
+// mine is how many samples this rank has of an epoch, those too that fill no batch.
+func (s Sampler) mine() int {
+	ranks := max(s.Ranks, 1)
+	n := s.Samples / ranks
+	if !s.DropLast && s.Samples%ranks > 0 {
 		n++
 	}
 	return n
@@ -95,10 +110,10 @@ func (s Sampler) epochFrom(p Position, read func(ctx context.Context, samples []
 	}, nil
 }
 
-// Order is the order of an epoch's samples, without those that DropLast leaves out. It is nil where
-// Epoch refuses the number of samples.
+// Order is the order of an epoch's samples on this rank, without those that DropLast leaves out. It is nil where
+// Epoch refuses the number of samples, or the rank.
 func (s Sampler) Order(epoch int) []int {
-	if s.Samples < 1 || int64(s.Samples) > maxSamples {
+	if s.Samples < 1 || int64(s.Samples) > maxSamples || !s.isRank() {
 		return nil
 	}
 	order := make([]int, s.Samples)
@@ -109,11 +124,26 @@ func (s Sampler) Order(epoch int) []int {
 		r := rand.New(rand.NewPCG(s.Seed, uint64(epoch)))
 		r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	}
+	if s.Ranks > 1 {
+		order = s.dealt(order)
+	}
 	if s.DropLast {
 		order = order[:s.Batches()*s.Batch]
 	}
 	return order
 }
+
+// dealt is this rank's part of the order of all.
+func (s Sampler) dealt(order []int) []int {
+	mine := make([]int, s.mine())
+	for k := range mine {
+		mine[k] = order[(s.Rank+k*s.Ranks)%len(order)]
+	}
+	return mine
+}
+
+// isRank reports whether Rank is one of Ranks.
+func (s Sampler) isRank() bool { return s.Ranks >= 0 && s.Rank >= 0 && s.Rank < max(s.Ranks, 1) }
 
 // check says why there is no epoch: numbers below 1, or a batch larger than a field may be.
 func (s Sampler) check() error {
@@ -123,6 +153,9 @@ func (s Sampler) check() error {
 	}
 	if int64(s.Samples) > maxSamples {
 		return fmt.Errorf("loader: a Sampler of %d samples: %w: want %d at most", s.Samples, transfer.ErrRange, int64(maxSamples))
+	}
+	if !s.isRank() {
+		return fmt.Errorf("loader: a Sampler of rank %d of %d: %w: want one of 0 to %d", s.Rank, s.Ranks, transfer.ErrRange, max(s.Ranks, 1)-1)
 	}
 	for i, n := range s.Fields {
 		if n < 1 || n > maxField/int64(s.Batch) {

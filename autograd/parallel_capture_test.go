@@ -1,0 +1,89 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// replayed takes steps by a graph after the first one, on even ones if mixed is true and eagerly on the others.
+func replayed(mixed bool) func(*student, int) error {
+	return func(s *student, k int) (err error) {
+		if k == 0 || mixed && k%2 == 1 {
+			return s.eager(k)
+		}
+		xs, ys, shape := s.data(k)
+		x, err := tensor.FromSlice(s.ctx, s.rt, xs, shape...)
+		if err != nil {
+			return err
+		}
+		y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+		if err != nil {
+			return errors.Join(err, x.Release())
+		}
+		if s.graph == nil {
+			s.x, s.y = x, y
+			s.graph, err = s.rt.Capture(s.ctx, func(ctx context.Context) (err error) {
+				s.loss, err = s.train(ctx, x, y)
+				return err
+			})
+		} else {
+			err = errors.Join(s.rt.CopyInPlace(s.ctx, s.x, x), s.rt.CopyInPlace(s.ctx, s.y, y), x.Release(), y.Release())
+		}
+		if err == nil {
+			err = s.graph.Replay(s.ctx)
+		}
+		if err == nil {
+			err = s.lost(s.loss)
+		}
+		return err
+	}
+}
+
+// TestParallelCapturedSteps are the eager ones, to the bit.
+func TestParallelCapturedSteps(t *testing.T) {
+	for name, c := range map[string]course{"mlp": mlpCourse, "cnn": cnnCourse} {
+		c.clip, c.schedule = 0.5, StepLR{Size: 3}
+		want := c.take(t, 3)
+		for _, mixed := range []bool{false, true} {
+			c.step = replayed(mixed)
+			got := c.take(t, 3)
+			require.Equal(t, want.losses, got.losses, "%s, mixed %v", name, mixed)
+			require.Equal(t, want.bits, got.bits, "%s, mixed %v", name, mixed)
+		}
+	}
+}
+
+// TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture, which says so and leaves all as it was.
+func TestParallelCaptureNeedsAllGradients(t *testing.T) {
+	crew := newCrew(t, 2, 64<<20, 0)
+	crew.each(func(r *rank) error {
+		in := Init(r.ctx, r.rt, Seed(1))
+		which := 0
+		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
+		dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{})
+		if err != nil {
+			return err
+		}
+		x := in.Tensor([]float64{1, 2}, 1, 2)
+		pass := func(ctx context.Context) (err error) {
+			tape := NewTape(ctx, r.rt)
+			_, err = tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x))))
+			return errors.Join(err, tape.Close())
+		}
+		_, err = r.rt.Capture(r.ctx, pass)
+		if !errors.Is(err, tensor.ErrCapturing) || !strings.Contains(err.Error(), `parameter "b.weight" has got no gradient`) {
+			return errors.Join(errors.New("Capture has gone well"), err)
+		}
+		if m.A.Weight.Grad() != nil {
+			return errors.New("a gradient that was never computed")
+		}
+		return errors.Join(pass(r.ctx), dp.Err(), m.Parameters().ZeroGrad(r.ctx), dp.Close(), in.Close())
+	})
+	crew.parting()
+}

@@ -1,0 +1,154 @@
+package autograd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// checkpoint is what a training of several ranks goes on from.
+func (s *student) checkpoint() Checkpoint {
+	return Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Parallel: s.dp, State: &s.losses}
+}
+
+// resumed is a course that saves after the 3rd step, in one training, and goes on from there in another one.
+func resumed(c course, path string) (first, second course) {
+	first, second = c, c
+	first.steps, first.step = 4, func(s *student, k int) error {
+		if k < 3 {
+			return s.eager(k)
+		}
+		return s.checkpoint().Save(s.ctx, path)
+	}
+	second.steps, second.step = c.steps+1, func(s *student, k int) error {
+		switch {
+		case k == 0:
+			return s.checkpoint().Load(s.ctx, path)
+		case k <= 3:
+			return nil
+		}
+		return s.eager(k - 1)
+	}
+	return first, second
+}
+
+// TestParallelCheckpoints: ranks go on as if they had never stopped, to the bit, with their own random numbers, however the state is sharded; the file is the same one.
+func TestParallelCheckpoints(t *testing.T) {
+	c := mlpCourse
+	c.model = func(in *Initializer) Layer {
+		return Sequential{in.Linear(20, 33), in.BatchNorm(33), ReLU{}, Dropout{P: 0.3}, in.Linear(33, 5)}
+	}
+	c.steps, c.schedule = 7, OneCycleLR{Max: 0.05, Steps: 20}
+	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
+		return in.AdamW(ps, AdamConfig{WeightDecay: 0.1, AMSGrad: true})
+	}
+	want := c.take(t, 3)
+	var file []byte
+	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+		c.cfg.Shard = sharding
+		path := filepath.Join(t.TempDir(), "checkpoint")
+		first, second := resumed(c, path)
+		first.take(t, 3)
+		got := second.take(t, 3)
+		require.Equal(t, want.losses, got.losses, "%d", sharding)
+		require.Equal(t, want.bits, got.bits, "%d", sharding)
+		bytes, err := os.ReadFile(path)
+		require.NoError(t, err)
+		if file == nil {
+			file = bytes
+		}
+		require.Equal(t, file, bytes, "%d", sharding)
+	}
+}
+
+// TestParallelCheckpointsOfOtherRanks: a training goes on with another number of ranks, and without any, and with a state that lives on the host.
+func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
+	c := mlpCourse
+	c.steps, c.schedule, c.alone = 7, StepLR{Size: 2}, true
+	want := c.take(t, 1)
+	c.alone, c.cfg.Shard = false, ShardGradients
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	for _, host := range []bool{false, true} {
+		if host {
+			c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
+				adam := adamOf(in, ps).(*Adam)
+				off, err := tensor.NewOffloader(in.Runtime(), tensor.OffloadConfig{MinBytes: 1})
+				in.Fail(err)
+				in.Fail(adam.OffloadState(in.Context(), off, 1000))
+				return offloading{adam, off}
+			}
+		}
+		first, _ := resumed(c, path)
+		first.take(t, 3)
+		for _, n := range []int{1, 2, 3, 4} {
+			_, second := resumed(c, path)
+			alike(t, want.losses, second.take(t, n).losses, 1e-5, fmt.Sprintf("%d ranks", n))
+		}
+		_, second := resumed(c, path)
+		second.alone = true
+		alike(t, want.losses, second.take(t, 1).losses, 1e-5, "without ranks")
+	}
+}
+
+// offloading closes the offloader of its state.
+type offloading struct {
+	*Adam
+	by *tensor.Offloader
+}
+
+func (o offloading) Close() error { return errors.Join(o.Adam.Close(), o.by.Close()) }
+
+// TestParallelCheckpointsThatFail on one rank fail on all.
+func TestParallelCheckpointsThatFail(t *testing.T) {
+	crew := newCrew(t, 3, 64<<20, 20*time.Second)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "checkpoint")
+	begin := time.Now()
+	for n, err := range crew.all(func(r *rank) (err error) {
+		c := mlpCourse
+		c.cfg.Shard = ShardState
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		if err == nil {
+			err = s.eager(0)
+		}
+		if err != nil {
+			return err
+		}
+		alone := s.checkpoint()
+		alone.Parallel = nil
+		if err := alone.Save(r.ctx, filepath.Join(folder, fmt.Sprint(r.n))); !errors.Is(err, ErrInvalid) {
+			return fmt.Errorf("a part was saved as the whole: %w", err)
+		}
+		missing := filepath.Join(folder, "none", "checkpoint")
+		if err := s.checkpoint().Save(r.ctx, missing); !errors.Is(err, os.ErrNotExist) == (r.n == 0) {
+			return fmt.Errorf("Save: %w", err)
+		} else if r.n != 0 && (!errors.Is(err, device.ErrAborted) || err.Error() != fmt.Sprintf("autograd: Checkpoint.Save: rank %d of 3: writing the checkpoint: aborted: ranks [0] have failed", r.n)) {
+			return fmt.Errorf("Save: %w", err)
+		}
+		if err := s.checkpoint().Save(r.ctx, path); err != nil {
+			return err
+		}
+		if r.n == 2 {
+			return s.checkpoint().Load(r.ctx, missing)
+		}
+		return s.checkpoint().Load(r.ctx, path)
+	}) {
+		if n == 2 {
+			require.ErrorIs(t, err, os.ErrNotExist)
+			continue
+		}
+		require.ErrorIs(t, err, device.ErrAborted)
+		require.ErrorContains(t, err, "loading the checkpoint: aborted: ranks [2] have failed")
+	}
+	require.Less(t, time.Since(begin), 15*time.Second, "nobody has waited for a timeout")
+	crew.parting()
+}

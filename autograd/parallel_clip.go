@@ -1,0 +1,139 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// clipNorm is ClipGradNorm where gradients are in parts: the parts' norms are put together over the ranks, and with that of the gradients that each rank has whole. All of it is on the
+// device. It adds up in another order than the norm of whole gradients does.
+func (d *Parallel) clipNorm(ctx context.Context, most, p float64, parts, whole []*tensor.Tensor) (total *tensor.Tensor, err error) {
+	if !(most >= 0) || math.IsNaN(p) || p == 0 {
+		return nil, fmt.Errorf("%w: at most %v of the %v-norm of sharded gradients: want a number of at least 0, and a norm other than 0", ErrInvalid, most, p)
+	}
+	ctx = tensor.Detached(ctx)
+	dtype := tensor.Float32
+	for _, g := range append(parts, whole...) {
+		if g.Dtype() == tensor.Float64 {
+			dtype = tensor.Float64
+		}
+	}
+	op := device.ReduceSum
+	if math.IsInf(p, 0) {
+		if op = device.ReduceMax; p < 0 {
+			op = device.ReduceMin
+		}
+	}
+	total, err = power(ctx, d.rt, dtype, p, parts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, total.ReleaseContext(ctx))
+			total = nil
+		}
+	}()
+	if err := d.AllReduce(ctx, total, op); err != nil {
+		return total, err
+	}
+	rest, err := power(ctx, d.rt, dtype, p, whole)
+	if err != nil {
+		return total, err
+	}
+	defer func() { err = errors.Join(err, rest.ReleaseContext(ctx)) }()
+	rt := d.rt
+	// replace makes the result of an operation the total.
+	replace := func(next *tensor.Tensor, failed error) {
+		if failed == nil {
+			failed = total.ReleaseContext(ctx)
+			total = next
+		}
+		err = errors.Join(err, failed)
+	}
+	switch op {
+	case device.ReduceSum:
+		replace(rt.Add(ctx, total, rest))
+		if err == nil {
+			replace(rt.PowScalar(ctx, total, 1/p))
+		}
+	case device.ReduceMax:
+		replace(rt.Maximum(ctx, total, rest))
+	default:
+		replace(rt.Minimum(ctx, total, rest))
+	}
+	if err != nil || math.IsInf(most, 1) {
+		return total, err
+	}
+	return total, scale(ctx, d.rt, total, most, append(parts, whole...))
+}
+
+// power is a scalar: the p-th power of the p-norm of some tensors, or the norm itself of an infinity. Without tensors with elements it is what adds nothing.
+func power(ctx context.Context, rt *tensor.Runtime, dtype tensor.Dtype, p float64, ts []*tensor.Tensor) (*tensor.Tensor, error) {
+	var some []*tensor.Tensor
+	for _, t := range ts {
+		if t.Elements() > 0 {
+			some = append(some, t)
+		}
+	}
+	if some == nil {
+		return rt.Full(ctx, max(0, -p), dtype) // of -Inf the least is greater
+	}
+	norm, err := rt.ClipNorm(ctx, math.Inf(1), p, some...)
+	if err != nil {
+		return nil, err
+	}
+	if norm.Dtype() != dtype {
+		wide, convert := rt.Convert(ctx, norm, dtype)
+		if err := errors.Join(convert, norm.ReleaseContext(ctx)); err != nil {
+			return nil, errors.Join(err, wide.ReleaseContext(ctx))
+		}
+		norm = wide
+	}
+	if math.IsInf(p, 0) {
+		return norm, nil
+	}
+	power, err := rt.PowScalar(ctx, norm, p)
+	return power, errors.Join(err, norm.ReleaseContext(ctx))
+}
+
+// scale multiplies by most/(total+1e-6), if that is less than 1.
+func scale(ctx context.Context, rt *tensor.Runtime, total *tensor.Tensor, most float64, ts []*tensor.Tensor) (err error) {
+	factor, err := rt.AddScalar(ctx, total, 1e-6)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, factor.ReleaseContext(ctx)) }()
+	for _, f := range []func() (*tensor.Tensor, error){
+		func() (*tensor.Tensor, error) { return rt.PowScalar(ctx, factor, -1) },
+		func() (*tensor.Tensor, error) { return rt.MulScalar(ctx, factor, most) },
+		func() (*tensor.Tensor, error) { return rt.Clamp(ctx, factor, 0, 1) },
+	} {
+		next, err := f()
+		if err := errors.Join(err, factor.ReleaseContext(ctx)); err != nil {
+			return err
+		}
+		factor = next
+	}
+	for _, t := range ts {
+		by := factor
+		if t.Dtype() != factor.Dtype() {
+			if by, err = rt.Convert(ctx, factor, t.Dtype()); err != nil {
+				return err
+			}
+		}
+		err = rt.MulInPlace(ctx, t, by)
+		if by != factor {
+			err = errors.Join(err, by.ReleaseContext(ctx))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestParallelFailures: whatever happens to one rank in a step, the others' step ends, soon, with an error that names it.
+func TestParallelFailures(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	own := errors.New("its own")
+	for name, c := range map[string]struct {
+		does  func(s *student, over chan struct{}) error // by rank 1, in the place of step 2
+		own   error                                      // what it gets; nil: nothing
+		class error                                      // what the others get
+		words []string
+	}{
+		"an error": {func(*student, chan struct{}) error { return own }, own, device.ErrAborted, []string{"rank 1 has closed"}},
+		"a panic":  {func(*student, chan struct{}) error { panic(own) }, own, device.ErrAborted, []string{"rank 1 has closed"}},
+		"an error of Backward": {func(s *student, over chan struct{}) error {
+			err := failingStep(s, own)
+			<-over // it is Backward that tells the others, not Close
+			return err
+		}, own, device.ErrAborted, []string{"rank 1 has aborted"}},
+		"an error before Backward": {func(s *student, over chan struct{}) error {
+			tape := NewTape(s.ctx, s.rt)
+			tape.Param(ParametersOf(s.model)[0].Parameter)
+			_, err := tape.Backward(tape.Leaf(nil))
+			<-over
+			return errors.Join(err, tape.Close())
+		}, ErrInvalid, device.ErrAborted, []string{"rank 1 has aborted"}},
+		"a hang": {func(_ *student, over chan struct{}) error { <-over; return nil }, nil, device.ErrTimeout, []string{"rank 1 is missing", "300ms"}},
+		"no memory": {func(s *student, over chan struct{}) error {
+			filler := s.fill(12)
+			err := s.eager(2)
+			for _, b := range filler {
+				err = errors.Join(err, b.Free())
+			}
+			<-over
+			return err
+		}, memcache.ErrOutOfMemory, device.ErrAborted, []string{"rank 1 has aborted"}},
+		"another shape": {func(s *student, _ chan struct{}) error {
+			x, err := s.rt.Zeros(s.ctx, tensor.Float32, 7)
+			if err == nil {
+				err = errors.Join(s.dp.AllReduce(s.ctx, x, device.ReduceSum), s.rt.Synchronize(s.ctx), s.dp.Err(), x.Release())
+			}
+			return err
+		}, device.ErrMismatch, device.ErrMismatch, []string{"rank 1", "AllReduce", "of 7 float32"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const ranks = 3
+			crew := newCrew(t, ranks, 4<<20, timeout)
+			over := make(chan struct{})
+			left := make(chan struct{}, ranks)
+			go func() {
+				for range ranks - 1 {
+					<-left
+				}
+				close(over)
+			}()
+			errs := crew.all(func(r *rank) (err error) {
+				s, err := mlpCourse.begin(r)
+				defer func() {
+					if p := recover(); p != nil {
+						err = p.(error)
+					}
+					if r.n != 1 {
+						left <- struct{}{}
+					}
+					_ = r.comm.Close() // it returns what has ended it
+					err = errors.Join(err, ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+				}()
+				for k := 0; k < 4 && err == nil; k++ {
+					began := time.Now()
+					if k == 2 && r.n == 1 {
+						return c.does(s, over)
+					}
+					if err = s.eager(k); err != nil && time.Since(began) > timeout+5*time.Second {
+						err = fmt.Errorf("after %v: %w", time.Since(began), err)
+					}
+				}
+				return err
+			})
+			if c.own == nil {
+				require.NoError(t, errs[1])
+			} else {
+				require.ErrorIs(t, errs[1], c.own)
+			}
+			for _, n := range []int{0, 2} {
+				require.ErrorIs(t, errs[n], c.class, "rank %d", n)
+				var e *device.CollectiveError
+				require.ErrorAs(t, errs[n], &e)
+				require.Contains(t, e.Ranks, 1)
+				require.NotContains(t, errs[n].Error(), "after ")
+				for _, w := range append(c.words, fmt.Sprintf("rank %d of 3", n)) {
+					require.Contains(t, errs[n].Error(), w)
+				}
+			}
+		})
+	}
+}
+
+// failingStep is a step whose backward pass fails at its end, when gradients are on their way.
+func failingStep(s *student, err error) error {
+	xs, ys, shape := s.data(2)
+	tape := NewTape(s.ctx, s.rt)
+	x := Upload(tape, xs, shape...)
+	y, e := tensor.FromSlice(s.ctx, s.rt, ys)
+	m := s.model.(Sequential)
+	h := tape.Func("failing", []*Variable{m[:1].Forward(tape, x)}, func(c *Call) (*tensor.Tensor, error) { return s.rt.Copy(c.Context(), c.Input(0)) },
+		func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, err })
+	_, failed := tape.Backward(tape.CrossEntropy(m[1:].Forward(tape, h), y))
+	_ = tape.Close() // the same
+	return errors.Join(failed, e, y.Release())
+}
+
+// TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed at once, and are nobody else's before they have arrived.
+func TestParallelMemoryOfAFailedPass(t *testing.T) {
+	crew := newCrew(t, 1, 64<<20, 0)
+	crew.each(func(r *rank) (err error) {
+		c := mlpCourse
+		c.cfg = ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.rt.Synchronize(r.ctx), s.dp.stream.Synchronize(r.ctx)); err != nil {
+			return err
+		}
+		release := cisterntest.Hold(t, s.dp.stream)
+		defer release()
+		own := errors.New("its own")
+		if err := failingStep(s, own); !errors.Is(err, own) {
+			return fmt.Errorf("the step has returned %w", err)
+		}
+		last := ParametersOf(s.model)[4]
+		if last.Grad() == nil {
+			return errors.New("the last layer has no gradient")
+		}
+		at, bytes := last.Grad().Block().Ptr(), last.Grad().Block().Size()
+		if err := ParametersOf(s.model).ZeroGrad(r.ctx); err != nil {
+			return err
+		}
+		var blocks []memcache.Block
+		for range 64 {
+			b, err := r.cache.Alloc(r.ctx, bytes, r.rt.Stream())
+			if err != nil {
+				return err
+			}
+			blocks = append(blocks, b)
+			if b.Ptr() == at {
+				return errors.New("memory that is being reduced was handed out")
+			}
+		}
+		release()
+		for _, b := range blocks {
+			err = errors.Join(err, b.Free())
+		}
+		return errors.Join(err, s.dp.stream.Synchronize(r.ctx))
+	})
+}
+
+// TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
+func TestParallelRefuses(t *testing.T) {
+	crew := newCrew(t, 3, 64<<20, 0)
+	like := func(in *Initializer) any { return in.Linear(4, 3) }
+	for name, c := range map[string]struct {
+		other func(in *Initializer) any // of rank 2
+		cfg   ParallelConfig
+		words []string
+	}{
+		"a shape":      {func(in *Initializer) any { return in.Linear(4, 2) }, ParallelConfig{}, []string{"on rank 2", `"weight"`, "dtype or shape"}},
+		"a name":       {func(in *Initializer) any { return Sequential{in.Linear(4, 3)} }, ParallelConfig{}, []string{"on rank 2", "weight"}},
+		"a number":     {func(in *Initializer) any { return in.Linear(4, 3, NoBias()) }, ParallelConfig{}, []string{"model of rank 2 has 1 ", "that of rank 0 2"}},
+		"a frozen one": {func(in *Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, ParallelConfig{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
+		"a config":     {like, ParallelConfig{BucketBytes: 77}, []string{"rank 2 has another ParallelConfig"}},
+	} {
+		for n, err := range crew.all(func(r *rank) error {
+			in := Init(r.ctx, r.rt, Seed(1))
+			model, cfg := like(in), ParallelConfig{}
+			if r.n == 2 {
+				model, cfg = c.other(in), c.cfg
+			}
+			dp, err := NewParallel(r.ctx, r.comm, model, cfg)
+			return errors.Join(err, dp.Close(), in.Close())
+		}) {
+			require.ErrorIs(t, err, device.ErrMismatch, "%s, rank %d", name, n)
+			for _, w := range append(c.words, "autograd: NewParallel: ", fmt.Sprintf("rank %d of 3", n)) {
+				require.Contains(t, err.Error(), w, name)
+			}
+		}
+	}
+
+	r := crew.ranks[0]
+	in := Init(r.ctx, r.rt, Seed(1))
+	var none context.Context
+	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
+	other := Init(alone.ctx, alone.rt, Seed(1))
+	model := other.Linear(2, 2)
+	dp, err := NewParallel(alone.ctx, alone.comm, model, ParallelConfig{})
+	require.NoError(t, err)
+	frozen := other.Linear(2, 2)
+	frozen.Parameters().SetRequiresGrad(false)
+	for words, f := range map[string]func() (*Parallel, error){
+		"must not be nil":    func() (*Parallel, error) { return NewParallel(none, r.comm, in.Linear(1, 1), ParallelConfig{}) },
+		"the model must not": func() (*Parallel, error) { return NewParallel(r.ctx, r.comm, nil, ParallelConfig{}) },
+		"buckets of -1 bytes": func() (*Parallel, error) {
+			return NewParallel(r.ctx, r.comm, in.Linear(1, 1), ParallelConfig{BucketBytes: -1})
+		},
+		"the communicator on ":   func() (*Parallel, error) { return NewParallel(r.ctx, r.comm, model, ParallelConfig{}) },
+		"is in another Parallel": func() (*Parallel, error) { return NewParallel(alone.ctx, alone.comm, model, ParallelConfig{}) },
+		"no parameters that are trained": func() (*Parallel, error) {
+			return NewParallel(alone.ctx, alone.comm, frozen, ParallelConfig{})
+		},
+		"two runtimes": func() (*Parallel, error) {
+			return NewParallel(alone.ctx, alone.comm, Sequential{frozen, in.Linear(2, 2)}, ParallelConfig{})
+		},
+	} {
+		_, err := f()
+		require.Error(t, err, words)
+		require.True(t, strings.HasPrefix(err.Error(), "autograd: NewParallel: ") && strings.Contains(err.Error(), words), "%v\nwant %s", err, words)
+	}
+	x := other.Tensor([]float64{1, 2}, 1, 2)
+	require.NoError(t, dp.Close())
+	require.NoError(t, dp.Close())
+	tape := NewTape(alone.ctx, alone.rt)
+	_, err = tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
+	require.NoError(t, err, "the parameters are the program's alone")
+	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.ctx), other.Close(), in.Close(), alone.comm.Close()))
+	crew.parting()
+}

@@ -1,0 +1,240 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// How a backward pass meets a Parallel. A gradient is whole when the backward steps of all operations that read the parameter have run, which is counted: an operation
+// that was recorded counts for the variables of its inputs, and no longer when its step has run, was skipped, or will not come. A checkpoint's node stands for all that its function
+// reads, and what the function records when it runs again counts on top. The buckets go in their order, so that all ranks queue the same operations.
+
+// pass is a backward pass whose gradients are reduced.
+type pass struct {
+	on       bool
+	captured bool
+	next     int   // the bucket to reduce
+	order    []int // the replicas, as their gradients came
+	missing  []*replica
+	flags    *tensor.Tensor   // 1 for each replica with a gradient; nil: all have one
+	held     []*tensor.Tensor // sharded gradients of the last bucket that went
+}
+
+// join notes that parameters of d are on the tape.
+func (t *Tape) join(d *Parallel) {
+	if !slices.Contains(t.parallels, d) {
+		t.parallels = append(t.parallels, d)
+	}
+}
+
+// span is a part of the slab's list of uses.
+type span struct{ from, to int32 }
+
+// use counts an operation for those of its inputs that are trained by a Parallel, and tells where they stand.
+func (t *Tape) use(inputs []*Variable) span {
+	if len(t.parallels) == 0 {
+		return span{}
+	}
+	from := int32(len(t.slab.uses))
+	for _, v := range inputs {
+		if v.param != nil && v.needsGrad && v.param.replica != nil {
+			v.pending++
+			t.slab.uses = append(t.slab.uses, v)
+		}
+	}
+	return span{from, int32(len(t.slab.uses))}
+}
+
+// unuse takes back the counts of an operation, whose backward step has run or will not come, and returns the inputs.
+func (t *Tape) unuse(n *node) []*Variable {
+	if n.uses.to > int32(len(t.slab.uses)) { // the tape was closed meanwhile
+		return nil
+	}
+	uses := t.slab.uses[n.uses.from:n.uses.to]
+	for _, v := range uses {
+		v.pending--
+	}
+	n.uses = span{}
+	return uses
+}
+
+// used is unuse behind the backward step. It tells of what is whole now.
+func (t *Tape) used(n *node) {
+	for _, v := range t.unuse(n) {
+		if r := v.param.replica; v.pending == 0 && r.reducing() && !r.ready && v.grad != nil && t.err == nil {
+			t.assign(v.param, v.grad)
+			if t.err == nil {
+				t.fail("Backward", r.of.produced(t.ctx, r))
+			}
+		}
+	}
+}
+
+// reducing reports whether a pass reduces the gradient, which is then the Parallel's to hand on.
+func (p *Parameter) reducing() bool { return p.replica != nil && p.replica.of.pass.on }
+
+func (t *Tape) beginParallel() {
+	for _, d := range t.parallels {
+		t.fail("Backward", d.begin())
+	}
+}
+
+func (t *Tape) finishParallel() {
+	for _, d := range t.parallels {
+		if d.pass.on && t.err == nil {
+			t.fail("Backward", d.finish(t))
+		}
+	}
+}
+
+// abandonParallel ends the communicators of a tape that has failed: the other ranks would wait for it. In a capture nobody does yet.
+func (t *Tape) abandonParallel() {
+	for _, d := range t.parallels {
+		if d.closed || d.local > 0 {
+			continue
+		}
+		if d.rt.Capturing() == nil {
+			_ = d.comm.Abort() // t.err is what the program gets
+		}
+		d.reset()
+	}
+}
+
+// begin begins a pass, unless gradients stay on this rank.
+func (d *Parallel) begin() error {
+	d.pass = pass{captured: d.rt.Capturing() != nil}
+	switch {
+	case d.closed:
+		return fmt.Errorf("the Parallel: %w", device.ErrClosed)
+	case d.local > 0:
+		return nil
+	}
+	if err := d.comm.AsyncError(); err != nil {
+		return d.failed("an earlier operation", err)
+	}
+	d.pass.on = true
+	for i := range d.buckets {
+		d.buckets[i].left = len(d.buckets[i].replicas)
+	}
+	for _, r := range d.replicas {
+		r.ready = false
+	}
+	return nil
+}
+
+// produced notes that a gradient is whole, and reduces what is full. The last bucket waits for the end of the pass.
+func (d *Parallel) produced(ctx context.Context, r *replica) error {
+	r.ready = true
+	d.pass.order = append(d.pass.order, r.index)
+	d.buckets[r.bucket].left--
+	for d.pass.next < len(d.buckets)-1 && d.buckets[d.pass.next].left == 0 {
+		if err := d.launch(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish reduces the rest, and lets the runtime's stream wait for all of it.
+func (d *Parallel) finish(t *Tape) (err error) {
+	p := &d.pass
+	defer func() {
+		if err == nil {
+			err = p.flags.ReleaseContext(t.ctx)
+			d.pass = pass{}
+		}
+	}()
+	if err := d.fill(t.ctx); err != nil {
+		return err
+	}
+	for p.next < len(d.buckets) {
+		if err := d.launch(t.ctx); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(d.join(), d.settle(t.ctx), d.keepShards(t.ctx)); err != nil {
+		return err
+	}
+	d.passes++
+	if p.captured {
+		return nil
+	}
+	if n := d.cfg.VerifyEvery; n > 0 && d.passes%n == 0 {
+		if err := d.verify(t.ctx); err != nil {
+			return err
+		}
+	}
+	return d.learn(t.ctx)
+}
+
+// fill gives what has no gradient zeros, to add to the others', and notes that it does.
+func (d *Parallel) fill(ctx context.Context) error {
+	p := &d.pass
+	ctx = tensor.Detached(ctx)
+	flags := make([]int32, len(d.replicas))
+	for i, r := range d.replicas {
+		if flags[i] = 1; r.grad != nil || r.part.next != nil {
+			continue
+		}
+		if c := d.rt.Capturing(); c != nil {
+			return d.failed("a captured step", c.Refuse("Backward", fmt.Sprintf("parameter %q has got no gradient, and whether other ranks have one is not known before the replay", r.name)))
+		}
+		zeros, err := d.rt.Zeros(ctx, r.value.Dtype(), r.value.Shape()...)
+		if err != nil {
+			return d.failed(fmt.Sprintf("zeros for parameter %q, which has got no gradient", r.name), err)
+		}
+		flags[i], r.grad, p.missing = 0, zeros, append(p.missing, r)
+	}
+	if p.missing == nil {
+		return nil
+	}
+	var err error
+	if p.flags, err = tensor.FromSlice(ctx, d.rt, flags); err != nil {
+		return d.failed("telling which parameters have got no gradient", err)
+	}
+	return nil
+}
+
+// end queues what goes with the last bucket.
+func (p *pass) end(d *Parallel) error {
+	if !p.captured {
+		flags := p.flags
+		if flags == nil {
+			flags = d.ones
+		}
+		from, n, dt := place(flags)
+		to, _, _ := place(d.counts)
+		if err := d.comm.AllReduce(d.stream, to, from, n, dt, device.ReduceSum); err != nil {
+			return err
+		}
+	}
+	if d.cfg.LocalBuffers {
+		return nil
+	}
+	return d.broadcastAll(d.buffers)
+}
+
+// settle takes gradients away again that no rank has.
+func (d *Parallel) settle(ctx context.Context) error {
+	if d.pass.missing == nil {
+		return nil
+	}
+	counts, err := tensor.ToSlice[int32](ctx, d.counts, nil)
+	if err == nil {
+		err = d.comm.AsyncError()
+	}
+	if err != nil {
+		return d.failed("asking who has a gradient", err)
+	}
+	for _, r := range d.pass.missing {
+		if counts[r.index] == 0 {
+			err = errors.Join(err, r.dropGrad(ctx))
+		}
+	}
+	return err
+}

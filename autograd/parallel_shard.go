@@ -1,0 +1,305 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// A sharded parameter is cut by its elements: each rank has as many, and the last one the rest too, which is fewer than there are ranks. So where the buckets are does not
+// count, the optimiser's state of a part is a tensor, and parts are exchanged in place: a reduce-scatter or an all-gather of what is equal, and the rest beside it. Parameters
+// stay where they are.
+
+// shard is this rank's part of a parameter.
+type shard struct {
+	lo, hi int // its elements
+	each   int // of the parts, without the rest
+	rest   int // elements behind them, which are the last rank's
+
+	grad *tensor.Tensor // the reduced gradient of the part; nil: there is none
+	next *tensor.Tensor // that of this pass
+
+	value, slope *tensor.Tensor // views of the part and of its gradient, in a step
+}
+
+func shardOf(p *Parameter, comm device.Communicator) shard {
+	n, ranks := p.value.Elements(), comm.Size()
+	s := shard{each: n / ranks, rest: n % ranks}
+	s.lo = comm.Rank() * s.each
+	if s.hi = s.lo + s.each; comm.Rank() == ranks-1 {
+		s.hi = n
+	}
+	return s
+}
+
+// sharded is the parameter's replica, if optimisers keep a part of its state alone.
+func (p *Parameter) sharded() *replica {
+	if p.replica == nil || p.replica.of.cfg.Shard == ShardNothing {
+		return nil
+	}
+	return p.replica
+}
+
+// stateShape is the shape of what optimisers keep for the parameter.
+func (p *Parameter) stateShape() []int {
+	if r := p.sharded(); r != nil {
+		return []int{r.part.hi - r.part.lo}
+	}
+	return p.value.Shape()
+}
+
+// hasGrad reports whether there is a gradient, or this rank's part of it.
+func (p *Parameter) hasGrad() bool {
+	return p.grad != nil || p.replica != nil && p.replica.part.grad != nil
+}
+
+// operands are what an optimiser's step reads and writes: the parameter and its gradient, or this rank's parts, between openShard and closeShards.
+func (p *Parameter) operands() (value, grad *tensor.Tensor) {
+	if r := p.sharded(); r != nil {
+		return r.part.value, r.part.slope
+	}
+	return p.value, p.grad
+}
+
+// openShard makes the operands. It reports whether they have elements.
+func (p *Parameter) openShard(ctx context.Context) (some bool, err error) {
+	r := p.sharded()
+	if r == nil {
+		return true, nil
+	}
+	ctx = tensor.Detached(ctx)
+	if r.part.value, err = r.view(ctx, p.value); err != nil {
+		return false, err
+	}
+	if r.part.grad != nil {
+		r.part.slope, err = p.value.Runtime().Share(ctx, r.part.grad)
+	} else {
+		r.part.slope, err = r.view(ctx, p.grad)
+	}
+	return r.part.lo < r.part.hi, err
+}
+
+func (r *replica) view(ctx context.Context, t *tensor.Tensor) (*tensor.Tensor, error) {
+	return t.Runtime().ViewAs(ctx, t, int64(r.part.lo)*int64(t.Dtype().Size()), t.Dtype(), r.part.hi-r.part.lo)
+}
+
+// closeShards lets go of the operands of some parameters.
+func (s *optimizerState) closeShards(piece []int) {
+	for _, i := range piece {
+		if r := s.params[i].sharded(); r != nil {
+			_, _ = r.part.value.Release(), r.part.slope.Release() // of views: no memory is freed
+			r.part.value, r.part.slope = nil, nil
+		}
+	}
+}
+
+// shareShards hands the parts that were updated round, of each Parallel by one operation.
+func (s *optimizerState) shareShards(due []int) error {
+	var all []*Parallel
+	for _, i := range due {
+		if r := s.params[i].sharded(); r != nil && !slices.Contains(all, r.of) {
+			all = append(all, r.of)
+		}
+	}
+	for _, d := range all {
+		var rs []*replica
+		for _, i := range due {
+			if r := s.params[i].sharded(); r != nil && r.of == d {
+				rs = append(rs, r)
+			}
+		}
+		if err := d.share(rs); err != nil {
+			return d.failed("gathering parameters", err)
+		}
+	}
+	return nil
+}
+
+// abandonShards ends the communicators of a step that has failed: the other ranks would wait for this one's parts.
+func (s *optimizerState) abandonShards(err error) {
+	if err == nil || s.rt.Capturing() != nil {
+		return
+	}
+	for _, p := range s.params {
+		if r := p.sharded(); r != nil {
+			_ = r.of.comm.Abort() // err is what the program gets
+		}
+	}
+}
+
+// share gives all ranks all parts of some parameters.
+func (d *Parallel) share(rs []*replica) error {
+	values := make([]*tensor.Tensor, len(rs))
+	for i, r := range rs {
+		values[i] = r.value
+	}
+	err := d.fork()
+	if err == nil {
+		err = d.grouped(func() error {
+			for i, r := range rs {
+				if err := r.gather(values[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return d.handOver(err, values...)
+}
+
+// gather makes a tensor like the parameter whole, of which this rank has its part.
+func (r *replica) gather(t *tensor.Tensor) error {
+	d := r.of
+	p, _, dt := place(t)
+	size := device.Ptr(dt.Bytes())
+	tensor.IncrementVersion(t)
+	if r.part.each > 0 {
+		if err := d.comm.AllGather(d.stream, p, p+device.Ptr(d.Rank()*r.part.each)*size, int64(r.part.each), dt); err != nil {
+			return err
+		}
+	}
+	if r.part.rest == 0 {
+		return nil
+	}
+	rest := p + device.Ptr(d.Size()*r.part.each)*size
+	return d.comm.Broadcast(d.stream, rest, rest, int64(r.part.rest), dt, d.Size()-1)
+}
+
+// scatters reports whether gradients are cut, too.
+func (d *Parallel) scatters() bool { return d.cfg.Shard == ShardGradients }
+
+// reduce makes the gradient the mean of all ranks', or next its part of the mean.
+func (r *replica) reduce() error {
+	d, g := r.of, r.grad
+	p, n, dt := place(g)
+	tensor.IncrementVersion(g)
+	if !d.scatters() {
+		return d.comm.AllReduce(d.stream, p, p, n, dt, device.ReduceAvg)
+	}
+	size := device.Ptr(dt.Bytes())
+	part, _, _ := place(r.part.next)
+	if r.part.each > 0 {
+		if err := d.comm.ReduceScatter(d.stream, part, p, int64(r.part.each), dt, device.ReduceAvg); err != nil {
+			return err
+		}
+	}
+	if r.part.rest == 0 {
+		return nil
+	}
+	rest := p + device.Ptr(d.Size()*r.part.each)*size
+	to := rest
+	if d.Rank() == d.Size()-1 {
+		to = part + device.Ptr(r.part.each)*size
+	}
+	return d.comm.AllReduce(d.stream, to, rest, int64(r.part.rest), dt, device.ReduceAvg)
+}
+
+// makeShards makes room for the parts of a bucket's gradients, and frees the gradients of the bucket before: the runtime's stream waits until these are reduced, which has had the
+// time of a bucket's backward steps.
+func (d *Parallel) makeShards(ctx context.Context, b *bucket) error {
+	if !d.scatters() {
+		return nil
+	}
+	if err := d.freeHeld(ctx); err != nil {
+		return err
+	}
+	ctx = tensor.Detached(ctx)
+	for _, r := range b.replicas {
+		var err error
+		if r.part.next, err = d.rt.New(ctx, r.value.Dtype(), r.part.hi-r.part.lo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdSharded takes the gradients of a bucket that is on its way from the parameters.
+func (d *Parallel) holdSharded(b *bucket) {
+	if !d.scatters() {
+		return
+	}
+	for _, r := range b.replicas {
+		d.pass.held = append(d.pass.held, r.grad)
+		r.grad = nil
+	}
+}
+
+// freeHeld frees the gradients of the last bucket that went.
+func (d *Parallel) freeHeld(ctx context.Context) error {
+	if d.pass.held == nil {
+		return nil
+	}
+	errs := []error{d.join()}
+	for _, g := range d.pass.held {
+		errs = append(errs, g.ReleaseContext(ctx))
+	}
+	d.pass.held = nil
+	return errors.Join(errs...)
+}
+
+// keepShards makes the parts of this pass the gradients', or adds them to what was there.
+func (d *Parallel) keepShards(ctx context.Context) error {
+	errs := []error{d.freeHeld(ctx)}
+	for _, r := range d.replicas {
+		next := r.part.next
+		if r.part.next = nil; next == nil {
+			continue
+		}
+		if r.part.grad != nil {
+			errs = append(errs, d.rt.AddInPlace(ctx, r.part.grad, next), next.ReleaseContext(ctx))
+			continue
+		}
+		r.part.grad = next
+		if c := d.rt.Capturing(); c != nil {
+			c.OnFailure(func() {
+				if r.part.grad == next {
+					_ = r.zeroGrad(context.Background()) // an error of the cache's, which the capture's own has come before
+				}
+			})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dropGrad frees the gradient of this pass.
+func (r *replica) dropGrad(ctx context.Context) error {
+	if !r.of.scatters() {
+		return r.Parameter.ZeroGrad(ctx)
+	}
+	next := r.part.next
+	r.part.next = nil
+	return next.ReleaseContext(ctx)
+}
+
+// zeroGrad frees the part of the gradient. The nil replica has none.
+func (r *replica) zeroGrad(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	g, next := r.part.grad, r.part.next
+	r.part.grad, r.part.next = nil, nil
+	return errors.Join(g.ReleaseContext(ctx), next.ReleaseContext(ctx))
+}
+
+// reset ends a pass that has failed: what is on its way may be used still.
+func (d *Parallel) reset() {
+	d.lend(append(d.pass.held, d.pass.flags)...)
+	for _, r := range d.replicas {
+		if d.pass.on && r.bucket < d.pass.next {
+			d.lend(r.grad)
+		}
+		d.lend(r.part.next)
+		_ = r.part.next.Release() // the pass's error is what the program gets
+		r.part.next = nil
+	}
+	for _, t := range append(d.pass.held, d.pass.flags) {
+		_ = t.Release()
+	}
+	if !d.cfg.LocalBuffers {
+		d.lend(d.buffers...)
+	}
+	d.pass = pass{}
+}

@@ -1,0 +1,293 @@
+package autograd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+var shardings = []Sharding{ShardState, ShardGradients}
+
+// TestParallelShardedSteps are those of ranks that have all, to the bit: with every optimiser, on any number of ranks, also if there are more of them than elements.
+func TestParallelShardedSteps(t *testing.T) {
+	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
+		"adam": adamOf,
+		"amsgrad": func(in *Initializer, ps Parameters) Optimizer {
+			return in.AdamW(ps, AdamConfig{LR: new(0.01), WeightDecay: 0.1, AMSGrad: true})
+		},
+		"sgd": func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{LR: new(0.1)}) },
+		"momentum": func(in *Initializer, ps Parameters) Optimizer {
+			return in.SGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9})
+		},
+		"rmsprop": func(in *Initializer, ps Parameters) Optimizer {
+			return in.RMSprop(ps, RMSpropConfig{LR: new(0.01), Momentum: 0.5, Centered: true})
+		},
+		"adagrad": func(in *Initializer, ps Parameters) Optimizer { return in.Adagrad(ps, AdagradConfig{LR: new(0.1)}) },
+	} {
+		c := mlpCourse
+		c.model = func(in *Initializer) Layer {
+			return Sequential{in.Linear(20, 33), ReLU{}, in.Linear(33, 3), Tanh{}, in.Linear(3, 5)}
+		}
+		c.optimizer, c.schedule, c.steps = optimizer, StepLR{Size: 3}, 6
+		for n := 1; n <= 4; n++ {
+			c.cfg.Shard = ShardNothing
+			want := c.take(t, n)
+			for _, c.cfg.Shard = range shardings {
+				got := c.take(t, n)
+				require.Equal(t, want.losses, got.losses, "%s, %d ranks, %d", name, n, c.cfg.Shard)
+				require.Equal(t, want.bits, got.bits, "%s, %d ranks, %d", name, n, c.cfg.Shard)
+			}
+		}
+	}
+}
+
+// TestParallelShardedCNN is a model with convolutions, whose steps are captured, too.
+func TestParallelShardedCNN(t *testing.T) {
+	want := cnnCourse.take(t, 3)
+	for _, sharding := range shardings {
+		for name, step := range map[string]func(*student, int) error{"eager": nil, "replayed": replayed(false), "mixed": replayed(true)} {
+			c := cnnCourse
+			c.cfg.Shard, c.step = sharding, step
+			if step != nil {
+				c.prepare = true
+			}
+			got := c.take(t, 3)
+			require.Equal(t, want.losses, got.losses, "%s, %d", name, sharding)
+			require.Equal(t, want.bits, got.bits, "%s, %d", name, sharding)
+		}
+	}
+}
+
+// TestParallelShardedClipping: the norm is that of all gradients, whoever has them.
+func TestParallelShardedClipping(t *testing.T) {
+	for name, step := range map[string]func(*student, int) error{"eager": nil, "replayed": replayed(false)} {
+		c := mlpCourse
+		c.clip, c.step = 0.3, step
+		c.alone = true
+		want := c.take(t, 1)
+		c.alone = false
+		for _, c.cfg.Shard = range append(shardings, ShardNothing) {
+			for _, n := range []int{1, 2, 4} {
+				alike(t, want.losses, c.take(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
+			}
+		}
+	}
+}
+
+// TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of one rank; so is what is clipped.
+func TestParallelShardedNorms(t *testing.T) {
+	crew := newCrew(t, 3, 64<<20, 0)
+	crew.each(func(r *rank) (err error) {
+		in := Init(r.ctx, r.rt, Seed(5))
+		type model struct{ Sharded, Beside *Linear }
+		m, twin := model{in.Linear(9, 7), in.Linear(3, 2)}, model{in.Linear(9, 7), in.Linear(3, 2)}
+		for i, p := range ParametersOf(m) {
+			err = errors.Join(err, r.rt.CopyInPlace(r.ctx, ParametersOf(twin)[i].Value(), p.Value()))
+		}
+		if err != nil {
+			return err
+		}
+		dp, err := NewParallel(r.ctx, r.comm, m.Sharded, ParallelConfig{Shard: ShardGradients})
+		if err != nil {
+			return err
+		}
+		x, z := in.Tensor([]float64{1, 2, 3, -4, 5, -6, 7, 8, 9}, 1, 9), in.Tensor([]float64{1, 5, -3}, 1, 3)
+		for _, norm := range []float64{2, 1, 3, math.Inf(1), math.Inf(-1)} {
+			for _, most := range []float64{0.25, 1e9, math.Inf(1)} {
+				var norms [2]float32
+				for i, m := range []model{m, twin} {
+					for _, tape := range in.Steps(1) {
+						loss := tape.Add(tape.Sum(tape.Square(m.Sharded.Forward(tape, tape.Input(x)))), tape.Sum(tape.Square(m.Beside.Forward(tape, tape.Input(z)))))
+						if _, err := tape.Backward(loss); err != nil {
+							return err
+						}
+					}
+					total, err := ParametersOf(m).ClipGradNorm(r.ctx, most, norm)
+					if err != nil {
+						return err
+					}
+					if norms[i], err = tensor.Item[float32](r.ctx, total); err != nil {
+						return err
+					}
+					if err := total.Release(); err != nil {
+						return err
+					}
+				}
+				if d := norms[0]/norms[1] - 1; !(d*d < 1e-12) {
+					return fmt.Errorf("the %v-norm is %v: want %v", norm, norms[0], norms[1])
+				}
+				for i, p := range ParametersOf(m) {
+					want, err := tensor.ToSlice[float32](r.ctx, ParametersOf(twin)[i].Grad(), nil)
+					if err != nil {
+						return err
+					}
+					g := p.Grad()
+					if p.replica != nil {
+						g, want = p.replica.part.grad, want[p.replica.part.lo:p.replica.part.hi]
+					}
+					got, err := tensor.ToSlice[float32](r.ctx, g, nil)
+					if err != nil {
+						return err
+					}
+					if len(got) != len(want) {
+						return fmt.Errorf("%q has %d of %d elements", p.Name, len(got), len(want))
+					}
+					for k := range want {
+						if d := math.Abs(float64(got[k] - want[k])); d > 1e-6*math.Abs(float64(want[k])) {
+							return fmt.Errorf("%v-norm of at most %v: element %d of %q is %v: want %v", norm, most, k, p.Name, got[k], want[k])
+						}
+					}
+				}
+				if err := errors.Join(ParametersOf(m).ZeroGrad(r.ctx), ParametersOf(twin).ZeroGrad(r.ctx)); err != nil {
+					return err
+				}
+			}
+		}
+		return errors.Join(in.Err(), dp.Close(), in.Close())
+	})
+	crew.parting()
+}
+
+// TestParallelShardedMemory: a rank has its part of the state, and of the gradients, to the byte.
+func TestParallelShardedMemory(t *testing.T) {
+	const ranks = 3
+	c := mlpCourse
+	c.model = func(in *Initializer) Layer {
+		model := Sequential{in.Linear(20, 61)}
+		for range 6 {
+			model = append(model, ReLU{}, in.Linear(61, 61))
+		}
+		return append(model, in.Linear(61, 5))
+	}
+	c.steps = 5
+	elements := []int{20 * 61, 61, 61 * 5, 5}
+	for range 6 {
+		elements = append(elements, 61*61, 61)
+	}
+	parts := func(n int, of func(elements, part int) int64) (bytes int64) {
+		for _, e := range elements {
+			part := e / ranks
+			if n == ranks-1 {
+				part += e % ranks
+			}
+			bytes += of(e, part)
+		}
+		return bytes
+	}
+	plain := c.takeAll(t, ranks)
+	c.cfg.Shard = ShardState
+	state := c.takeAll(t, ranks)
+	c.cfg.Shard = ShardGradients
+	gradients := c.takeAll(t, ranks)
+	for n := range ranks {
+		less := parts(n, func(e, part int) int64 { return 2 * 4 * int64(e-part) }) // Adam has two tensors
+		require.Equal(t, plain[n].held-less, state[n].held, "rank %d holds", n)
+		require.Equal(t, plain[n].peak-less, state[n].peak, "rank %d at the peak", n)
+		require.Equal(t, state[n].held, gradients[n].held, "rank %d holds", n)
+		t.Logf("rank %d: peak %d bytes, %d with parts of the state, %d with parts of the gradients", n, plain[n].peak, state[n].peak, gradients[n].peak)
+
+		less = parts(n, func(e, part int) int64 { return 4 * int64(e-part) })
+		require.Equal(t, plain[n].grads-less, gradients[n].grads, "the gradients of rank %d", n)
+		require.Equal(t, plain[n].grads, state[n].grads)
+		require.Less(t, gradients[n].peak, state[n].peak)
+	}
+}
+
+// TestParallelShardedAccumulation: what adds up on a rank, and what was reduced before, count together.
+func TestParallelShardedAccumulation(t *testing.T) {
+	var want record
+	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+		c := mlpCourse
+		c.cfg.Shard, c.steps = sharding, 3
+		c.step = func(s *student, k int) error {
+			for i := range 4 { // two on this rank alone, two that are reduced, the second one behind the first
+				pass := func() error { return s.pass(4*k + i) }
+				var err error
+				if i%2 == 0 {
+					err = s.dp.NoSync(pass)
+				} else {
+					err = pass()
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), s.dp.Verify(s.ctx))
+		}
+		got := c.take(t, 3)
+		if sharding == ShardNothing {
+			want = got
+			continue
+		}
+		if sharding == ShardState {
+			require.Equal(t, want.bits, got.bits)
+			continue
+		}
+		require.Len(t, got.bits, len(want.bits))
+		for i := range want.bits { // the first mean is added to the second one, and not to what the second one is of
+			require.InDelta(t, math.Float32frombits(want.bits[i]), math.Float32frombits(got.bits[i]), 1e-5)
+		}
+	}
+}
+
+// TestParallelShardedUnusedParameters get the others' gradients, or none.
+func TestParallelShardedUnusedParameters(t *testing.T) {
+	bits := map[Sharding][]uint32{}
+	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+		which := make([]int, 3)
+		plans := [][3]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}, {2, 0, 2}}
+		c := course{input: []int{4}, classes: 5, batch: 6, steps: 4, optimizer: adamOf, cfg: ParallelConfig{Shard: sharding, BucketBytes: 1, FirstBucketBytes: 1}}
+		c.model = func(in *Initializer) Layer {
+			return forked{in.Linear(4, 5), in.Linear(4, 5), in.Linear(4, 5), new(int)}
+		}
+		c.step = func(s *student, k int) error {
+			which[s.n] = plans[k][s.n]
+			*s.model.(forked).which = which[s.n]
+			return s.eager(k)
+		}
+		bits[sharding] = c.take(t, 3).bits
+	}
+	require.Equal(t, bits[ShardNothing], bits[ShardState])
+	require.Equal(t, bits[ShardNothing], bits[ShardGradients])
+}
+
+// TestParallelShardedStepFails: a rank without memory for its state ends the others' step.
+func TestParallelShardedStepFails(t *testing.T) {
+	crew := newCrew(t, 3, 4<<20, 10*time.Second)
+	for n, err := range crew.all(func(r *rank) (err error) {
+		c := mlpCourse
+		c.cfg.Shard = ShardState
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, ParametersOf(s.model).ZeroGrad(r.ctx), s.end()) }()
+		if err == nil {
+			err = s.pass(0)
+		}
+		if err != nil {
+			return err
+		}
+		if r.n == 1 {
+			filler := s.fill(3)
+			defer func() {
+				for _, b := range filler {
+					err = errors.Join(err, b.Free())
+				}
+			}()
+		}
+		return errors.Join(s.opt.Step(r.ctx), r.rt.Synchronize(r.ctx), s.dp.Err())
+	}) {
+		if n == 1 {
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+			continue
+		}
+		require.ErrorIs(t, err, device.ErrAborted)
+		require.ErrorContains(t, err, "rank 1 has aborted")
+	}
+}

@@ -1,0 +1,363 @@
+package autograd
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with all of it, and the bits of each other and of the next run.
+func TestParallelIsOneRank(t *testing.T) {
+	for name, c := range map[string]course{"mlp": mlpCourse, "cnn": cnnCourse} {
+		t.Run(name, func(t *testing.T) {
+			c.alone = true
+			want := c.take(t, 1)
+			c.alone = false
+			for n := 1; n <= 4; n++ {
+				got := c.take(t, n)
+				alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
+				require.Greater(t, len(got.orders), 2, "buckets")
+				again := c.take(t, n)
+				require.Equal(t, got.losses, again.losses, "%d ranks, once more", n)
+				require.Equal(t, got.bits, again.bits, "%d ranks, once more", n)
+				if n == 1 {
+					require.Equal(t, want.bits, got.bits, "a Parallel of one rank changes nothing")
+				}
+			}
+		})
+	}
+}
+
+// TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients; the race detector looks at them.
+func TestParallelHandsOver(t *testing.T) {
+	c := mlpCourse
+	want := c.take(t, 2)
+	c.step = func(s *student, k int) error {
+		xs, ys, shape := s.data(k)
+		for _, tape := range s.in.Steps(1) {
+			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+			if err != nil {
+				return err
+			}
+			tape.Minimize(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y), s.opt)
+			if err := errors.Join(tape.Err(), y.Release()); err != nil {
+				return err
+			}
+		}
+		return s.in.Err()
+	}
+	require.Equal(t, want.bits, c.take(t, 2).bits)
+}
+
+// TestParallelBucketsDontCount: however gradients are cut into buckets, each is the mean in the order of the ranks.
+func TestParallelBucketsDontCount(t *testing.T) {
+	want := mlpCourse.take(t, 3)
+	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {BucketBytes: 3000}, {FirstBucketBytes: 1 << 30}} {
+		c := mlpCourse
+		c.cfg = cfg
+		got := c.take(t, 3)
+		require.Equal(t, want.bits, got.bits, "%+v", cfg)
+		require.Equal(t, want.losses, got.losses, "%+v", cfg)
+	}
+}
+
+// crossed is a model whose last layer computes first: the order of its gradients is not that of its parameters from behind.
+type crossed struct{ Late, Early *Linear }
+
+func (m crossed) Forward(t *Tape, x *Variable) *Variable {
+	return t.Frame(func() *Variable { return m.Late.Forward(t, t.Tanh(m.Early.Forward(t, x))) })
+}
+func (m crossed) Parameters() Parameters { return ParametersOf(struct{ Late, Early *Linear }(m)) }
+
+// TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters from behind, the next ones those of the order in which gradients came.
+func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
+	c := course{model: func(in *Initializer) Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
+		cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}}
+	require.Equal(t, [][]string{{"early.bias"}, {"early.weight"}, {"late.bias"}, {"late.weight"}}, c.take(t, 2).orders)
+	c.steps = 3
+	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.take(t, 2).orders)
+}
+
+// TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last layer's gradients have been reduced.
+func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
+	crew := newCrew(t, 2, 64<<20, 0)
+	crew.each(func(r *rank) (err error) {
+		c := course{model: smallMLP, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
+		s, err := c.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		if err != nil {
+			return err
+		}
+		reduced := -1
+		for _, tape := range s.in.Steps(1) {
+			x := s.in.Tensor(make([]float64, 40), 2, 20)
+			labels := s.in.Labels([]int{1, 2}, 5)
+			mark := func(x *Variable) *Variable { // an operation that looks, when its backward step runs
+				return tape.Func("mark", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) { return r.rt.Copy(c.Context(), c.Input(0)) },
+					func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+						reduced = s.dp.pass.next
+						return []*tensor.Tensor{g}, nil
+					})
+			}
+			m := s.model.(Sequential)
+			y := m[1:].Forward(tape, mark(m[:1].Forward(tape, tape.Input(x))))
+			if _, err := tape.Backward(tape.CrossEntropy(y, labels)); err != nil {
+				return err
+			}
+		}
+		if reduced != 4 { // of 6, the last of which waits for the end
+			return fmt.Errorf("%d buckets were reduced before the first layer's backward step", reduced)
+		}
+		return errors.Join(s.in.Err(), s.dp.Err(), s.opt.ZeroGrad(r.ctx))
+	})
+	crew.parting()
+}
+
+// TestParallelAccumulates: gradients that add up without an exchange are those of one larger batch.
+func TestParallelAccumulates(t *testing.T) {
+	const parts = 3
+	pass := func(s *student, k int) error {
+		xs, ys, shape := s.data(k)
+		for _, tape := range s.in.Steps(1) {
+			x, y := Upload(tape, xs, shape...), s.in.Labels(toInts(ys), s.course.classes)
+			loss := tape.MulScalar(tape.CrossEntropy(s.model.Forward(tape, x), y), 1.0/parts)
+			if _, err := tape.Backward(loss); err != nil {
+				return err
+			}
+			s.losses = append(s.losses, float32(loss.Item()))
+			if err := y.Release(); err != nil {
+				return err
+			}
+		}
+		return s.in.Err()
+	}
+	c := mlpCourse
+	c.steps = 4
+	c.step = func(s *student, k int) error {
+		for i := range parts {
+			exchange := func() error { return pass(s, parts*k+i) }
+			if s.dp != nil && i < parts-1 {
+				before := s.dp.passes
+				if err := s.dp.NoSync(exchange); err != nil {
+					return err
+				}
+				if s.dp.passes != before {
+					return errors.New("NoSync has exchanged")
+				}
+				continue
+			}
+			if err := exchange(); err != nil {
+				return err
+			}
+		}
+		return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx))
+	}
+	c.alone = true
+	want := c.take(t, 1)
+	c.alone = false
+	for n := 2; n <= 4; n++ {
+		all := c.takeAll(t, n)
+		for k, l := range want.losses {
+			mean := float32(0)
+			for _, r := range all {
+				mean += r.losses[k] / float32(n)
+			}
+			require.InDelta(t, l, mean, 1e-5, "%d ranks, pass %d", n, k)
+		}
+		for r := range all {
+			require.Equal(t, all[0].bits, all[r].bits)
+		}
+	}
+}
+
+func toInts(ys []int32) (all []int) {
+	for _, y := range ys {
+		all = append(all, int(y))
+	}
+	return all
+}
+
+// forked uses, of three layers, the one that a number says.
+type forked struct {
+	A, B, C *Linear
+	which   *int
+}
+
+func (m forked) Forward(t *Tape, x *Variable) *Variable {
+	return []*Linear{m.A, m.B, m.C}[*m.which].Forward(t, x)
+}
+func (m forked) Parameters() Parameters {
+	return ParametersOf(struct{ A, B, C *Linear }{m.A, m.B, m.C})
+}
+
+// TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for those that have not; what no rank has used gets nothing, and is not updated.
+func TestParallelUnusedParameters(t *testing.T) {
+	const ranks = 3
+	crew := newCrew(t, ranks, 64<<20, 0)
+	crew.each(func(r *rank) (err error) {
+		in := Init(r.ctx, r.rt, Seed(1))
+		which := 0
+		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
+		dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1})
+		if err != nil {
+			return err
+		}
+		x := in.Tensor([]float64{1, float64(10 * (r.n + 1))}, 1, 2)
+		for step, plan := range [][ranks]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // who uses which layer
+			which = plan[r.n]
+			for _, tape := range in.Steps(1) {
+				if _, err := tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x)))); err != nil {
+					return err
+				}
+			}
+			for i, layer := range []*Linear{m.A, m.B, m.C} {
+				users, sum := 0, float32(0)
+				for other, uses := range plan {
+					if uses == i {
+						users++
+						sum += float32(10 * (other + 1))
+					}
+				}
+				g := layer.Weight.Grad()
+				if (g != nil) != (users > 0) {
+					return fmt.Errorf("step %d: layer %d, which %d ranks have used, has the gradient %v", step, i, users, g)
+				}
+				if g == nil {
+					continue
+				}
+				got, err := tensor.ToSlice[float32](r.ctx, g, nil)
+				if err != nil {
+					return err
+				}
+				if want := []float32{float32(users) / ranks, sum / ranks}; got[0] != want[0] || got[1] != want[1] {
+					return fmt.Errorf("step %d: layer %d has the gradient %v: want %v", step, i, got, want)
+				}
+			}
+			if err := m.Parameters().ZeroGrad(r.ctx); err != nil {
+				return err
+			}
+		}
+		return errors.Join(in.Err(), dp.Err(), dp.Close(), in.Close())
+	})
+	crew.parting()
+}
+
+// TestParallelTiedWeights: a parameter that is used twice, in and outside of a checkpoint, is reduced once, when all of its gradient is there.
+func TestParallelTiedWeights(t *testing.T) {
+	c := course{input: []int{7}, classes: 7, batch: 12, steps: 6, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1},
+		model: func(in *Initializer) Layer {
+			shared := in.Linear(7, 7)
+			return Sequential{in.Linear(7, 7), Checkpointed(Sequential{shared, Tanh{}, in.Linear(7, 7)}), ReLU{}, shared, Checkpointed(Sequential{shared, Tanh{}}), in.Linear(7, 7)}
+		}}
+	c.alone = true
+	want := c.take(t, 1)
+	c.alone = false
+	for _, n := range []int{1, 3} {
+		got := c.take(t, n)
+		alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
+		if n == 1 {
+			require.Equal(t, want.bits, got.bits)
+		}
+	}
+}
+
+// TestParallelBuffers: rank 0's running statistics are those of all ranks, or each rank has its own.
+func TestParallelBuffers(t *testing.T) {
+	c := mlpCourse
+	c.model = func(in *Initializer) Layer { return Sequential{in.Linear(20, 6), in.BatchNorm(6), in.Linear(6, 5)} }
+	c.cfg.VerifyEvery = 3
+	all := c.takeAll(t, 3)
+	require.Equal(t, all[0].bits, all[1].bits)
+	require.Equal(t, all[0].bits, all[2].bits)
+	c.cfg.LocalBuffers = true
+	all = c.takeAll(t, 3)
+	require.NotEqual(t, all[0].bits, all[1].bits)
+}
+
+// TestParallelVerify names what differs, and where.
+func TestParallelVerify(t *testing.T) {
+	crew := newCrew(t, 4, 64<<20, 0)
+	crew.each(func(r *rank) (err error) {
+		s, err := mlpCourse.begin(r)
+		defer func() { err = errors.Join(err, s.end()) }()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.eager(0), s.dp.Verify(r.ctx)); err != nil {
+			return err
+		}
+		if r.n == 1 || r.n == 3 {
+			w := ParametersOf(s.model)[2].Value()
+			values, err := tensor.ToSlice[float32](r.ctx, w, nil)
+			values[17] += 1e-7
+			if err = errors.Join(err, tensor.CopyFrom(r.ctx, w, values)); err != nil {
+				return err
+			}
+		}
+		err = s.dp.Verify(r.ctx)
+		if !errors.Is(err, device.ErrMismatch) {
+			return fmt.Errorf("Verify: %w", err)
+		}
+		want := fmt.Sprintf(`autograd: Parallel.Verify: rank %d of 4: comparing parameters: ranks don't match: "2.weight" of ranks [1 3] is not that of rank 0`, r.n)
+		if err.Error() != want {
+			return fmt.Errorf("%w\nwant %s", err, want)
+		}
+		return nil
+	})
+	crew.parting()
+}
+
+// TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
+func TestParallelTwoModels(t *testing.T) {
+	train := func(apart bool) []uint32 {
+		crew := newCrew(t, 3, 64<<20, 0)
+		seconds := make([]device.Communicator, len(crew.ranks))
+		for i, r := range crew.ranks {
+			seconds[i] = r.comm
+		}
+		crew.meet(0)
+		var bits []uint32
+		crew.each(func(r *rank) (err error) {
+			in := Init(r.ctx, r.rt, Seed(uint64(1+r.n)))
+			first, second := in.Linear(4, 6), in.Linear(6, 2)
+			both := Sequential{first, Tanh{}, second}
+			cfg := ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
+			var all []*Parallel
+			if apart {
+				for i, m := range []*Linear{first, second} {
+					dp, err := NewParallel(r.ctx, []device.Communicator{r.comm, seconds[r.n]}[i], m, cfg)
+					if err != nil {
+						return err
+					}
+					all = append(all, dp)
+				}
+			} else {
+				dp, err := NewParallel(r.ctx, r.comm, both, cfg)
+				if err != nil {
+					return err
+				}
+				all = append(all, dp)
+			}
+			sgd := in.SGD(both.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+			x := in.Tensor([]float64{1, -2, 0.5, float64(r.n)}, 1, 4)
+			for _, tape := range in.Steps(6) {
+				tape.Minimize(tape.Sum(tape.Square(both.Forward(tape, tape.Input(x)))), sgd)
+			}
+			for _, dp := range all {
+				err = errors.Join(err, dp.Err(), dp.Verify(r.ctx), dp.Close())
+			}
+			if r.n == 0 && err == nil {
+				bits, err = (&student{rank: r, model: both}).bits()
+			}
+			return errors.Join(err, in.Close(), seconds[r.n].Close())
+		})
+		crew.parting()
+		return bits
+	}
+	require.Equal(t, train(false), train(true))
+}

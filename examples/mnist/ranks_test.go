@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// trainRanks runs the program, and returns its results, weights and output.
+func trainRanks(t *testing.T, args ...string) (r result, weights []byte, out string) {
+	t.Helper()
+	dir := t.TempDir()
+	files := []string{"-json", filepath.Join(dir, "r.json"), "-save", filepath.Join(dir, "w")}
+	var stdout, errs bytes.Buffer
+	require.Zero(t, run(context.Background(), append(files, args...), &stdout, &errs), errs.String())
+	text, err := os.ReadFile(filepath.Join(dir, "r.json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &r))
+	weights, err = os.ReadFile(filepath.Join(dir, "w"))
+	require.NoError(t, err)
+	return r, weights, stdout.String()
+}
+
+// TestParallelRanks: several ranks have the losses of one, with all that the command line has for them.
+func TestParallelRanks(t *testing.T) {
+	args := []string{"-data", dataOf(t, 96, 10), "-batch", "24", "-epochs", "2"}
+	want, _, _ := trainRanks(t, args...)
+	require.Equal(t, 1, want.Ranks)
+	for _, n := range []int{2, 3, 4} {
+		args := append(args, "-ranks", fmt.Sprint(n))
+		plain, weights, out := trainRanks(t, args...)
+		require.Equal(t, []int{n, want.Steps, want.Batch}, []int{plain.Ranks, plain.Steps, plain.Batch})
+		for i := range want.Loss {
+			require.InDelta(t, float64(want.Loss[i]), float64(plain.Loss[i]), 1e-5, "%d ranks", n)
+		}
+		require.Contains(t, out, fmt.Sprintf("96 pictures in steps of 24 by %d ranks", n))
+		require.Equal(t, n, strings.Count(out, "at most on rank "))
+		for _, more := range []string{"-shard state", "-shard gradients", "-graph", "-graph -shard gradients"} {
+			_, same, _ := trainRanks(t, append(args, strings.Fields(more)...)...)
+			require.True(t, bytes.Equal(weights, same), "%d ranks, %s", n, more)
+		}
+	}
+}
+
+// TestParallelResume: an interrupted training of ranks goes on, with as many or with others.
+func TestParallelResume(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "training")
+	args := []string{"-data", dataOf(t, 96, 10), "-batch", "12", "-epochs", "9", "-ranks", "3", "-shard", "state"}
+	_, want, _ := trainRanks(t, args...)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var errs bytes.Buffer
+	out := &stopAfter{lines: 4, stop: cancel}
+	require.Equal(t, 130, run(ctx, append(args, "-resume", file), out, &errs), errs.String())
+	require.Empty(t, errs.String())
+	r, got, _ := trainRanks(t, append(args, "-resume", file)...)
+	require.True(t, bytes.Equal(want, got))
+	require.Less(t, len(r.Loss), 9, "it has begun anew")
+}
+
+// TestParallelStops: where one rank is interrupted all stop, behind the same step.
+func TestParallelStops(t *testing.T) {
+	o := options{device: "host", model: "mlp", optimizer: "sgd", seed: 1, ranks: 3, shard: "none"}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	steps := make([]int, 3)
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		o := o
+		o.party = p
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		b := batcher{data: synthetic(12 * 40), size: 4, rank: p.rank, ranks: 3}
+		tr, err := newTrainer(ctx, o, b.fields(), 40, nil, &profiling{})
+		if err == nil {
+			_, err = tr.epoch(ctx, b.epoch(0), b.batches(), func() {
+				if steps[p.rank]++; p.rank == 1 && steps[1] == 5 {
+					cancel()
+				}
+			})
+		}
+		return errors.Join(err, tr.close())
+	})
+	require.Equal(t, []int{stopEvery, stopEvery, stopEvery}, steps)
+	require.ErrorIs(t, errs[0], errStopped)
+	require.ErrorIs(t, errs[1], context.Canceled)
+	require.ErrorIs(t, errs[2], errStopped)
+}
+
+// TestParallelOneDoesNotCome: the others don't wait for one that could not begin, and its error is the program's.
+func TestParallelOneDoesNotCome(t *testing.T) {
+	o := options{device: "host", model: "mlp", optimizer: "sgd", ranks: 3}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	own := errors.New("its own")
+	began := time.Now()
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		if p.rank == 1 {
+			return own
+		}
+		o := o
+		o.party = p
+		tr, err := newTrainer(t.Context(), o, batcher{data: synthetic(4), size: 4}.fields(), 1, nil, &profiling{})
+		return errors.Join(err, tr.close())
+	})
+	require.Less(t, time.Since(began), meeting/4)
+	require.ErrorIs(t, errs[0], device.ErrTimeout)
+	require.ErrorIs(t, errs[2], device.ErrTimeout)
+	require.EqualError(t, cause(errs), "rank 1 of 3: its own")
+}
+
+// TestParallelBadInput is told in one line.
+func TestParallelBadInput(t *testing.T) {
+	data := dataOf(t, 128, 10)
+	for _, c := range []struct {
+		args, rank, size, want string
+	}{
+		{"-ranks 0", "", "", "-ranks 0: want at least 1"},
+		{"-ranks 3", "", "", "-batch, which is 128, that is a multiple"},
+		{"-shard all", "", "", "want none, state, gradients"},
+		{"-ranks 2", "0", "2", "the launcher has started 2 processes"},
+		{"", "1", "4", "want -ranks 4 without it"},
+		{"", "nonsense", "4", "RANK"},
+		{"-ranks 2 -capacity 24MiB", "", "", "out of memory"},
+		{"-ranks 2 -capacity 1MiB", "", "", "out of memory"},
+	} {
+		t.Run(c.args+c.rank, func(t *testing.T) {
+			if c.rank != "" {
+				t.Setenv("RANK", c.rank)
+				t.Setenv("WORLD_SIZE", c.size)
+				t.Setenv("LOCAL_RANK", "0")
+				t.Setenv("MASTER_ADDR", "127.0.0.1")
+				t.Setenv("MASTER_PORT", "29500")
+			}
+			var out, errs bytes.Buffer
+			require.Equal(t, 1, run(context.Background(), append([]string{"-data", data}, strings.Fields(c.args)...), &out, &errs))
+			require.Contains(t, errs.String(), c.want)
+			require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
+		})
+	}
+}
