@@ -126,13 +126,23 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	f := &flight{post: post}
 	var err error
 	if f.begin, err = c.mark(op, s); err == nil {
+		c.depart(f) // before NCCL has it: the first operations wait for other ranks there, to connect
 		c.run(op, s, raw)
-		f.end, err = c.mark(op, s)
+		var end C.uint64_t
+		if end, err = c.mark(op, s); err == nil {
+			c.mu.Lock()
+			f.end = end
+			c.mu.Unlock()
+		}
 	}
 	if err != nil {
 		c.world.Fail(c.world.Error(op, c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
-		return err
 	}
+	return err
+}
+
+// depart makes f one of the operations that are watched.
+func (c *communicator) depart(f *flight) {
 	c.mu.Lock()
 	c.flights = append(c.flights, f)
 	first := len(c.flights) == 1
@@ -140,7 +150,6 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	if first {
 		c.rouse()
 	}
-	return nil
 }
 
 // mark records an event of its own.

@@ -12,11 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// flight is an operation that was queued: it has begun when begin is complete, and ended when end is.
+// flight is an operation: it has begun when begin is complete, and ended when end is.
 type flight struct {
-	post       *matching.Post
-	begin, end C.uint64_t
-	since      time.Time // when it was seen to have begun; zero: not yet
+	post  *matching.Post
+	begin C.uint64_t
+	end   C.uint64_t // 0: NCCL has not queued it yet. The communicator's lock is held
+	since time.Time  // when it was seen to have begun; zero: not yet
 }
 
 // While operations are under way watch looks every watchPause; while there are none it asks NCCL for errors every idlePause. Who waits for NCCL makes pauses
@@ -85,8 +86,12 @@ func (c *communicator) look() (under, parting bool) {
 			return false, parting
 		}
 		f := c.flights[0]
+		end := f.end
 		c.mu.Unlock()
-		ended, err := c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, f.end))
+		ended, err := false, error(nil)
+		if end != 0 {
+			ended, err = c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, end))
+		}
 		switch {
 		case err != nil:
 			c.world.Fail(c.world.Error(f.post.Name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
@@ -112,7 +117,9 @@ func (c *communicator) look() (under, parting bool) {
 
 func (c *communicator) forget(f *flight) {
 	c.dev.pool(false).Put(f.begin)
-	c.dev.pool(false).Put(f.end)
+	if f.end != 0 {
+		c.dev.pool(false).Put(f.end)
+	}
 }
 
 // crash ends the communicator without waiting for others, and waits until its kernels have ended.
@@ -125,7 +132,7 @@ func (c *communicator) crash() {
 	c.flights = nil
 	c.mu.Unlock()
 	for _, f := range left {
-		if c.dev.stuck.Load() == nil {
+		if f.end != 0 && c.dev.stuck.Load() == nil {
 			_ = c.dev.check("AsyncError", 0, C.cistern_event_synchronize(c.dev.c, f.end))
 		}
 		c.forget(f)
