@@ -123,7 +123,7 @@ func (c *communicator) giveBack() {
 	c.dev.comms.remove(c)
 }
 
-// patience is how long an abort waits for calls that are inside of NCCL.
+// patience is how long an abort waits for calls that are inside of NCCL, and for NCCL, which ends kernels at once but may stay until graphs with its operations are gone.
 const patience = time.Second
 
 // abort ends what is queued and gives the handle back.
@@ -150,7 +150,15 @@ func (c *communicator) drop(inPeace bool) {
 		if inPeace {
 			C.cistern_nccl_destroy(c.dev.c, &c.lib.lib, c.handle)
 		} else {
-			C.cistern_nccl_abort(c.dev.c, &c.lib.lib, c.handle)
+			gone, handle := make(chan struct{}), c.handle
+			go func() {
+				C.cistern_nccl_abort(c.dev.c, &c.lib.lib, handle)
+				close(gone)
+			}()
+			select {
+			case <-gone:
+			case <-time.After(patience):
+			}
 		}
 	}
 	if c.token != 0 {

@@ -14,7 +14,7 @@ import (
 
 // flight is an operation: it has begun when begin is complete, and ended when end is.
 type flight struct {
-	post  *matching.Post
+	post  *matching.Post // nil: a graph's replay
 	begin C.uint64_t
 	end   C.uint64_t // 0: NCCL has not queued it yet. The communicator's lock is held
 	since time.Time  // when it was seen to have begun; zero: not yet
@@ -71,7 +71,7 @@ func (c *communicator) current() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.flights) > 0 {
-		return c.flights[0].post.Name()
+		return c.flights[0].name()
 	}
 	return "AsyncError"
 }
@@ -94,7 +94,7 @@ func (c *communicator) look() (under, parting bool) {
 		}
 		switch {
 		case err != nil:
-			c.world.Fail(c.world.Error(f.post.Name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
+			c.world.Fail(c.world.Error(f.name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
 			return true, parting
 		case ended:
 			c.mu.Lock()
@@ -108,8 +108,7 @@ func (c *communicator) look() (under, parting bool) {
 				f.since = time.Now()
 			}
 		case time.Since(f.since) > c.timeout:
-			who := c.world.Missing(f.post)
-			c.world.Fail(c.world.Error(f.post.Name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who)))
+			c.world.Fail(c.late(f))
 		}
 		return true, parting
 	}
@@ -120,6 +119,52 @@ func (c *communicator) forget(f *flight) {
 	if f.end != 0 {
 		c.dev.pool(false).Put(f.end)
 	}
+}
+
+// name is the operation's.
+func (f *flight) name() string {
+	if f.post == nil {
+		return "Replay"
+	}
+	return f.post.Name()
+}
+
+// late is the error of an operation that has taken too long.
+func (c *communicator) late(f *flight) *device.CollectiveError {
+	if f.post == nil {
+		who := c.world.Elsewhere(c.rank)
+		return c.world.Error("Replay", c.rank, who, device.ErrTimeout, "rank %d has waited for %v in a graph; %s missing, or waited too", c.rank, c.timeout, matching.RanksAre(who))
+	}
+	who := c.world.Missing(f.post)
+	return c.world.Error(f.name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who))
+}
+
+// watched queues a graph with operations of communicators, which time it as a whole. One that has ended has nothing left that kernels could use.
+func watched(s *stream, comms []*communicator, replay func() error) error {
+	for _, c := range comms {
+		if err := c.usable("Replay"); err != nil {
+			return err
+		}
+		if !c.gate.Enter() { // just now
+			return c.dev.self.CommunicatorClosed("Replay", c.rank, c.size)
+		}
+		defer c.gate.Leave()
+	}
+	flights := make([]*flight, 0, len(comms))
+	for _, c := range comms {
+		begin, err := c.mark("Replay", s)
+		if err != nil {
+			return err
+		}
+		f := &flight{begin: begin}
+		c.depart(f)
+		flights = append(flights, f)
+	}
+	err := replay()
+	for i, c := range comms {
+		c.arrive(flights[i], "Replay", s)
+	}
+	return err
 }
 
 // crash ends the communicator without waiting for others, and waits until its kernels have ended.
