@@ -6,6 +6,7 @@ package cuda
 import "C"
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,7 @@ type capture struct {
 	streams []*stream
 	ended   bool
 	holds   holds
+	comms   []*communicator // with operations in it
 }
 
 // holds is what a graph keeps from being freed: counts that are in the table's memory and in modules. Each is one more once.
@@ -143,7 +145,7 @@ func (s *stream) end(c *capture) (*program, error) {
 	if c.ended {
 		return nil, s.dev.self.NotCapturing(s.id)
 	}
-	p := &program{dev: s.dev, holds: c.holds}
+	p := &program{dev: s.dev, holds: c.holds, comms: c.comms}
 	p.graphs.Store(1)
 	err := s.dev.check("EndCapture", 0, C.cistern_capture_end(s.dev.c, s.handle, &p.handle))
 	c.leave()
@@ -203,6 +205,9 @@ func (c *capture) hold(d *Device, addr, bytes uint64) bool {
 func (c *capture) holdCommunicator(comm *communicator) {
 	c.mu.Lock()
 	c.holds.add(&comm.holds)
+	if !slices.Contains(c.comms, comm) {
+		c.comms = append(c.comms, comm)
+	}
 	c.mu.Unlock()
 }
 

@@ -125,14 +125,18 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	}
 	f := &flight{post: post}
 	var err error
-	if f.begin, err = c.mark(op, s); err == nil {
-		c.run(op, s, raw)
-		f.end, err = c.mark(op, s)
-	}
-	if err != nil {
+	if f.begin, err = c.mark(op, s); err != nil {
 		c.world.Fail(c.world.Error(op, c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
 		return err
 	}
+	c.depart(f) // before NCCL has it: the first operations wait for other ranks there, to connect
+	c.run(op, s, raw)
+	c.arrive(f, op, s)
+	return nil
+}
+
+// depart makes f one of the operations that are watched.
+func (c *communicator) depart(f *flight) {
 	c.mu.Lock()
 	c.flights = append(c.flights, f)
 	first := len(c.flights) == 1
@@ -140,7 +144,18 @@ func (c *communicator) push(op string, s *stream, calls []matching.Call) error {
 	if first {
 		c.rouse()
 	}
-	return nil
+}
+
+// arrive says that f is queued on s.
+func (c *communicator) arrive(f *flight, op string, s *stream) {
+	end, err := c.mark(op, s)
+	if err != nil {
+		c.world.Fail(c.world.Error(op, c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
+		return
+	}
+	c.mu.Lock()
+	f.end = end
+	c.mu.Unlock()
 }
 
 // mark records an event of its own.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,7 +156,68 @@ func TestCollectiveGraphOutlives(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, c.Close())
 	require.Less(t, time.Since(began), 5*time.Second)
+	require.ErrorIs(t, g.Replay(s), device.ErrClosed)
 	require.NoError(t, g.Close())
+}
+
+// TestCollectiveReplayTimesOut: a replay that another rank does not make ends, and the communicator says so; no replay comes after it.
+func TestCollectiveReplayTimesOut(t *testing.T) {
+	if n := collectiveRanks(t); n < 2 {
+		t.Skipf("needs 2 GPUs; there are %d", n)
+	}
+	var id device.CommunicatorID
+	devs, comms := make([]device.Device, 2), make([]device.Communicator, 2)
+	for r := range devs {
+		d, err := openRank(r)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		devs[r] = d
+	}
+	id, err := devs[0].(device.Collectives).NewCommunicatorID()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var both sync.WaitGroup
+	streams, graphs := make([]device.Stream, 2), make([]device.Graph, 2)
+	errs := make([]error, 2)
+	for r := range devs {
+		both.Go(func() {
+			errs[r] = func() (err error) {
+				if comms[r], err = devs[r].(device.Collectives).NewCommunicator(ctx, id, r, 2, device.CommunicatorOptions{Timeout: 500 * time.Millisecond}); err != nil {
+					return err
+				}
+				if streams[r], err = devs[r].NewStream(device.StreamOptions{}); err != nil {
+					return err
+				}
+				if err := streams[r].(device.GraphCapturer).BeginCapture(); err != nil {
+					return err
+				}
+				if err := comms[r].Barrier(streams[r]); err != nil {
+					return err
+				}
+				if graphs[r], err = streams[r].(device.GraphCapturer).EndCapture(); err != nil {
+					return err
+				}
+				if err := graphs[r].Replay(streams[r]); err != nil {
+					return err
+				}
+				return streams[r].Synchronize(ctx)
+			}()
+		})
+	}
+	both.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.NoError(t, errors.Join(comms[0].AsyncError(), comms[1].AsyncError()))
+	require.NoError(t, graphs[0].Replay(streams[0])) // and rank 1 does not
+	require.NoError(t, streams[0].Synchronize(ctx))
+	for r := range comms {
+		require.ErrorIs(t, comms[r].AsyncError(), device.ErrTimeout)
+		require.ErrorContains(t, comms[r].AsyncError(), "in a graph")
+		require.ErrorIs(t, graphs[r].Replay(streams[r]), device.ErrTimeout)
+		require.ErrorIs(t, comms[r].Close(), device.ErrTimeout)
+		require.NoError(t, graphs[r].Close())
+		require.NoError(t, streams[r].Close())
+	}
 }
 
 // TestCollectiveNobodyComes: a world whose other rank never comes ends with the context.

@@ -18,8 +18,9 @@ import (
 // communicator is an ncclComm_t.
 //
 // gate keeps the handle alive while a call uses it. Nobody waits for other ranks inside: the communicator is non-blocking, so NCCL returns at once, and who polls
-// leaves when the world has ended. So the watching goroutine, which alone ends the communicator, gets in soon. It may be that NCCL's own thread waits for room in
-// the queue of a stream whose kernel waits for another rank; the abort, which comes from another thread, ends both.
+// leaves when the world has ended. So the watching goroutine, which alone ends the communicator, gets in soon. But NCCL launches kernels in the caller's thread where
+// it can, and the driver lets that thread wait while the stream's queue is full of work behind a kernel that waits for another rank: only the abort ends that kernel, so
+// it waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
 type communicator struct {
 	dev        *Device
 	lib        *nccl
@@ -122,11 +123,23 @@ func (c *communicator) giveBack() {
 	c.dev.comms.remove(c)
 }
 
+// patience is how long an abort waits for calls that are inside of NCCL, and for NCCL, which ends kernels at once but may stay until graphs with its operations are gone.
+const patience = time.Second
+
 // abort ends what is queued and gives the handle back.
 func (c *communicator) abort() {
 	c.end.Do(func() {
-		c.gate.ShutAndWait()
+		empty := make(chan struct{})
+		go func() {
+			c.gate.ShutAndWait()
+			close(empty)
+		}()
+		select {
+		case <-empty:
+		case <-time.After(patience):
+		}
 		c.drop(false)
+		<-empty
 	})
 	c.dev.comms.remove(c)
 }
@@ -137,7 +150,15 @@ func (c *communicator) drop(inPeace bool) {
 		if inPeace {
 			C.cistern_nccl_destroy(c.dev.c, &c.lib.lib, c.handle)
 		} else {
-			C.cistern_nccl_abort(c.dev.c, &c.lib.lib, c.handle)
+			gone, handle := make(chan struct{}), c.handle
+			go func() {
+				C.cistern_nccl_abort(c.dev.c, &c.lib.lib, handle)
+				close(gone)
+			}()
+			select {
+			case <-gone:
+			case <-time.After(patience):
+			}
 		}
 	}
 	if c.token != 0 {

@@ -28,8 +28,8 @@
 // millisecond how far the operations are, and whether NCCL has met an error; one that has begun and not ended within the timeout ends the communicator
 // (ncclCommAbort), and the kernels with it. NCCL does not compare what ranks call. Ranks of one process are compared when they queue, so that calls that don't match
 // are an error at once; between processes they are found by the timeout, or not at all if the sizes happen to fit, and the error names the ranks elsewhere.
-// A rank that aborts or closes is likewise known at once inside the process, and by NCCL's error or the timeout elsewhere. What is replayed of a graph is
-// not timed: its kernels end when the communicator does.
+// A rank that aborts or closes is likewise known at once inside the process, and by NCCL's error or the timeout elsewhere. A graph with
+// operations is not compared; each of its replays is timed as a whole, and refused once a communicator in it has ended.
 //
 // # Batches
 //

@@ -21,6 +21,9 @@ func TestFakeCollectives(t *testing.T) {
 	for to, source := range map[string]string{driver: "driver.cc", nccl: "nccl.cc"} {
 		out, err := exec.Command("g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-pthread", "-I/usr/local/cuda/include", "-Iinclude", "-o", to,
 			filepath.Join("testdata", "fake", source)).CombinedOutput()
+		if strings.Contains(string(out), "cuda.h: No such file") {
+			t.Skip("needs cuda.h, which the machines have that build this package")
+		}
 		require.NoError(t, err, "%s", out)
 	}
 	out, err := child.Test("^Test(Collective|NoNCCL)", "LD_LIBRARY_PATH="+dir, ncclPath+"="+nccl)

@@ -18,6 +18,7 @@ type program struct {
 	dev    *Device
 	handle C.uint64_t
 	holds  holds
+	comms  []*communicator
 	graphs atomic.Int32
 }
 
@@ -140,13 +141,18 @@ func (g *graph) replay(s *stream) error {
 	}
 	defer g.gate.Leave()
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	err := g.dev.check("Replay", 0, C.cistern_graph_launch(g.dev.c, g.exec, s.handle))
-	if err == nil {
-		g.last = s
-		g.replays++
-	}
-	return err
+	comms := g.program.comms
+	g.mu.Unlock()
+	return watched(s, comms, func() error {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		err := g.dev.check("Replay", 0, C.cistern_graph_launch(g.dev.c, g.exec, s.handle))
+		if err == nil {
+			g.last = s
+			g.replays++
+		}
+		return err
+	})
 }
 
 // idle waits for the replays that are queued, without the lock. It returns their number.

@@ -12,11 +12,12 @@ import (
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
-// flight is an operation that was queued: it has begun when begin is complete, and ended when end is.
+// flight is an operation: it has begun when begin is complete, and ended when end is.
 type flight struct {
-	post       *matching.Post
-	begin, end C.uint64_t
-	since      time.Time // when it was seen to have begun; zero: not yet
+	post  *matching.Post // nil: a graph's replay
+	begin C.uint64_t
+	end   C.uint64_t // 0: NCCL has not queued it yet. The communicator's lock is held
+	since time.Time  // when it was seen to have begun; zero: not yet
 }
 
 // While operations are under way watch looks every watchPause; while there are none it asks NCCL for errors every idlePause. Who waits for NCCL makes pauses
@@ -70,7 +71,7 @@ func (c *communicator) current() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.flights) > 0 {
-		return c.flights[0].post.Name()
+		return c.flights[0].name()
 	}
 	return "AsyncError"
 }
@@ -85,11 +86,15 @@ func (c *communicator) look() (under, parting bool) {
 			return false, parting
 		}
 		f := c.flights[0]
+		end := f.end
 		c.mu.Unlock()
-		ended, err := c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, f.end))
+		ended, err := false, error(nil)
+		if end != 0 {
+			ended, err = c.dev.ready("AsyncError", C.cistern_event_query(c.dev.c, end))
+		}
 		switch {
 		case err != nil:
-			c.world.Fail(c.world.Error(f.post.Name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
+			c.world.Fail(c.world.Error(f.name(), c.rank, []int{c.rank}, device.ErrAborted, "rank %d: %v", c.rank, err))
 			return true, parting
 		case ended:
 			c.mu.Lock()
@@ -103,8 +108,7 @@ func (c *communicator) look() (under, parting bool) {
 				f.since = time.Now()
 			}
 		case time.Since(f.since) > c.timeout:
-			who := c.world.Missing(f.post)
-			c.world.Fail(c.world.Error(f.post.Name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who)))
+			c.world.Fail(c.late(f))
 		}
 		return true, parting
 	}
@@ -112,7 +116,55 @@ func (c *communicator) look() (under, parting bool) {
 
 func (c *communicator) forget(f *flight) {
 	c.dev.pool(false).Put(f.begin)
-	c.dev.pool(false).Put(f.end)
+	if f.end != 0 {
+		c.dev.pool(false).Put(f.end)
+	}
+}
+
+// name is the operation's.
+func (f *flight) name() string {
+	if f.post == nil {
+		return "Replay"
+	}
+	return f.post.Name()
+}
+
+// late is the error of an operation that has taken too long.
+func (c *communicator) late(f *flight) *device.CollectiveError {
+	if f.post == nil {
+		who := c.world.Elsewhere(c.rank)
+		return c.world.Error("Replay", c.rank, who, device.ErrTimeout, "rank %d has waited for %v in a graph; %s missing, or waited too", c.rank, c.timeout, matching.RanksAre(who))
+	}
+	who := c.world.Missing(f.post)
+	return c.world.Error(f.name(), c.rank, who, device.ErrTimeout, "rank %d has waited for %v in %v; %s missing", c.rank, c.timeout, f.post, matching.RanksAre(who))
+}
+
+// watched queues a graph with operations of communicators, which time it as a whole. One that has ended has nothing left that kernels could use.
+func watched(s *stream, comms []*communicator, replay func() error) error {
+	for _, c := range comms {
+		if err := c.usable("Replay"); err != nil {
+			return err
+		}
+		if !c.gate.Enter() { // just now
+			return c.dev.self.CommunicatorClosed("Replay", c.rank, c.size)
+		}
+		defer c.gate.Leave()
+	}
+	flights := make([]*flight, 0, len(comms))
+	for _, c := range comms {
+		begin, err := c.mark("Replay", s)
+		if err != nil {
+			return err
+		}
+		f := &flight{begin: begin}
+		c.depart(f)
+		flights = append(flights, f)
+	}
+	err := replay()
+	for i, c := range comms {
+		c.arrive(flights[i], "Replay", s)
+	}
+	return err
 }
 
 // crash ends the communicator without waiting for others, and waits until its kernels have ended.
@@ -125,7 +177,7 @@ func (c *communicator) crash() {
 	c.flights = nil
 	c.mu.Unlock()
 	for _, f := range left {
-		if c.dev.stuck.Load() == nil {
+		if f.end != 0 && c.dev.stuck.Load() == nil {
 			_ = c.dev.check("AsyncError", 0, C.cistern_event_synchronize(c.dev.c, f.end))
 		}
 		c.forget(f)

@@ -57,6 +57,7 @@ struct Comm {
 	int rank;
 	bool aborted = false;
 	int polls = 0; // until what is pending is queued
+	bool called = false, connecting = false;
 	std::vector<std::function<void()>> pending;
 	long collectives = 0;
 	std::map<int, long> sent, received;
@@ -188,6 +189,8 @@ static int launch(Comm *c, CUstream s, std::vector<Call> calls) {
 	if (!c->pending.empty())
 		return invalid_usage; // the caller did not wait
 	c->polls = 2;
+	c->connecting = calls.size() == 1 && calls[0].kind <= reduce_scatter && calls[0].count > 0;
+	c->called = c->called || c->connecting;
 	auto k = new Kernel{c, calls}; // graphs run it again: it stays
 	c->pending.push_back([=] { host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, k); });
 	return in_progress;
@@ -238,6 +241,11 @@ int ncclCommGetAsyncError(Comm *c, int *state) {
 		return success;
 	if (c->polls > 0 && --c->polls > 0)
 		return success;
+	if (c->connecting)
+		for (auto &[rank, other] : c->world->ranks)
+			if (!other->called)
+				return success;
+	c->connecting = false;
 	for (auto &f : c->pending)
 		f();
 	c->pending.clear();
