@@ -34,7 +34,9 @@ type handout struct {
 	uses []device.Stream
 	// inside are the IDs of those that were recorded while a pool was entered, with Exact.
 	inside []uint64
-	stack  []uintptr // with the history's stacks
+	// marks are what was captured on its streams when it was freed in a capture, with GraphCaptureRecordStreamReuse.
+	marks []device.CaptureMark
+	stack []uintptr // with the history's stacks
 
 	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
 
@@ -58,7 +60,7 @@ func (s *shard) newHandout() *handout {
 
 // recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
 func (s *shard) recycle(h *handout) {
-	h.chunk, h.label, h.pending, h.inside = nil, nil, false, h.inside[:0]
+	h.chunk, h.label, h.pending, h.inside, h.marks = nil, nil, false, h.inside[:0], nil
 	h.next, s.unusedHandouts = s.unusedHandouts, h
 }
 

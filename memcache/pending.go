@@ -41,9 +41,10 @@ type pendingFrees struct {
 	emptyQueues *eventQueue   // the same
 	closed      bool
 
-	// With Exact, of the pools that are entered: see deferred.go.
-	entered  atomic.Int32 // changed under mu
-	deferred []*handout
+	// See deferred.go.
+	entered       atomic.Int32 // with Exact, contexts of pools; changed under mu
+	deferred      []*handout
+	deferredCount atomic.Int32 // of them; changed under mu
 }
 
 // eventQueue are the events of one stream, the earliest first.
@@ -55,9 +56,9 @@ type eventQueue struct {
 
 // record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
 // lock is held; nobody else touches its uses until its last event is complete and recordingDone was called. inFree says that
-// the call is Free's, which may have to be deferred.
+// the call is Free's.
 func (p *pendingFrees) record(h *handout, uses []device.Stream, inFree bool) error {
-	if inFree && len(uses) > 0 && p.deferFree(h) {
+	if len(uses) > 0 && p.deferFree(h) {
 		return nil
 	}
 	var errs []error
@@ -153,15 +154,16 @@ func (p *pendingFrees) recordingDone(h *handout) bool {
 }
 
 // poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
-// It never waits. No lock is held.
-func (p *pendingFrees) poll() error {
-	if p == p.shards.exact {
-		if p.entered.Load() > 0 {
-			return nil
-		}
+// It never waits. requested is the stream of the request that asks, or nil. No lock is held.
+func (p *pendingFrees) poll(requested device.Stream) error {
+	if p.deferredCount.Load() > 0 {
+		p.reuseDeferred(requested)
 		if err := p.recordDeferred(); err != nil {
 			return err
 		}
+	}
+	if p.entered.Load() > 0 {
+		return nil
 	}
 	return p.pollOf(nil)
 }

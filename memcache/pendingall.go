@@ -43,7 +43,7 @@ func (all *shards) pollPending() error {
 		if s.pending.events.Load() == 0 {
 			continue
 		}
-		if err := s.pending.poll(); err != nil {
+		if err := s.pending.poll(nil); err != nil {
 			return err
 		}
 	}

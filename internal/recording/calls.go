@@ -35,12 +35,24 @@ type poolRange struct {
 	pool     uint64
 }
 
+// recordedOn are the streams that were recorded on a hand-out, and those that were while a pool was entered. The free is deferred if
+// that happens then, until a request or empty_cache outside: it waits for the former without the latter.
+type recordedOn struct {
+	streams, inside []uint64
+	deferred        bool
+}
+
+// forgotten reports whether a deferred free waits for nothing.
+func (r *recordedOn) forgotten() bool {
+	return r != nil && r.deferred && !slices.ContainsFunc(r.streams, func(s uint64) bool { return !slices.Contains(r.inside, s) })
+}
+
 // callBuilder is what a builder knows of a recording with calls.
 type callBuilder struct {
 	contexts []context
-	memory   []poolRange    // in order
-	uses     map[uint64]int // how many use a pool; 0: it was released
-	recorded map[int32]bool // hand-outs that other streams were recorded on
+	memory   []poolRange           // in order
+	uses     map[uint64]int        // how many use a pool; 0: it was released
+	recorded map[int32]*recordedOn // by hand-out: the streams that were recorded on it
 	homes    map[int32]uint64
 	states   [2]struct { // of the random generator
 		at    device.Ptr
@@ -62,7 +74,17 @@ func (b *builder) call(i int) error {
 		if !ok || h.freed || h.stream == e.Stream {
 			return nil // nothing comes of it
 		}
-		b.recorded[h.block] = true
+		r := b.recorded[h.block]
+		if r == nil {
+			r = new(recordedOn)
+			b.recorded[h.block] = r
+		}
+		if !slices.Contains(r.streams, e.Stream) {
+			r.streams = append(r.streams, e.Stream)
+		}
+		if len(b.contexts) > 0 && !slices.Contains(r.inside, e.Stream) {
+			r.inside = append(r.inside, e.Stream)
+		}
 		s.Block, s.Stream = h.block, b.stream(e.Stream)
 		b.p.Steps = append(b.p.Steps, s)
 		return nil
@@ -244,7 +266,7 @@ func (b *builder) empties(e *Entry, pool uint64) bool {
 	switch {
 	case e.Action == FreeCompleted:
 		h := b.live[e.Addr]
-		return !entered && (pool == 0 || b.homes[h.block] == pool)
+		return !entered && (pool == 0 || b.homes[h.block] == pool || b.recorded[h.block].forgotten())
 	case e.Action.Releases():
 		of, _ := b.poolAt(e.Addr)
 		if pool == 0 {

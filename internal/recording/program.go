@@ -62,7 +62,7 @@ func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
 	if rec.Calls {
-		b.callBuilder = callBuilder{uses: make(map[uint64]int), recorded: make(map[int32]bool), homes: make(map[int32]uint64), begins: -1}
+		b.callBuilder = callBuilder{uses: make(map[uint64]int), recorded: make(map[int32]*recordedOn), homes: make(map[int32]uint64), begins: -1}
 	}
 	if rec.Own {
 		p.Jumbled = ownReason(p)
@@ -172,13 +172,16 @@ func (b *builder) free(i int) (int, error) {
 	e.Block = h.block
 	s := Step{Kind: StepFree, Stream: b.stream(e.Stream), Block: h.block, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1}
 	b.inside = i + 1
-	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr && !b.recorded[h.block] && (!b.p.Own || (e.Flags|entries[i+1].Flags)&AtOnce != 0) {
+	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr && b.recorded[h.block] == nil && (!b.p.Own || (e.Flags|entries[i+1].Flags)&AtOnce != 0) {
 		entries[i+1].Block = h.block
 		s.Completed = int32(i + 1)
 		b.inside++
 		delete(b.live, e.Addr)
 		b.p.Steps = append(b.p.Steps, s)
 		return 1, nil
+	}
+	if r := b.recorded[h.block]; r != nil {
+		r.deferred = len(b.contexts) > 0
 	}
 	s.Later = true
 	h.freed, h.step = true, int32(len(b.p.Steps))

@@ -37,6 +37,9 @@ type machine struct {
 
 	pools pools
 
+	requested *recording.Step // the request that is made, or was last
+	freed     int32           // the hand-out that is freed, or was last, of those that are not free at once
+
 	exactly bool              // of a recording of ours: the driver does what it did
 	ranges  []recording.Entry // the addresses that it reserved
 }
@@ -45,7 +48,8 @@ type machine struct {
 type pendingFree struct {
 	streams  []*null.Stream
 	releases []func()
-	deferred bool // freed while a pool was entered
+	freed    bool
+	deferred int // freed while a pool was entered, after so many calls that take such frees up; 0: it was not
 }
 
 // firstPending begins the IDs of the streams that hold up one free each. They ascend in the order in which the
@@ -84,7 +88,7 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 			m.lastUse[p.Steps[i].Stream] = i
 		}
 	}
-	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool)}
+	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
 }
@@ -121,16 +125,20 @@ func (m *machine) before(c *null.Call) {
 			break
 		}
 		m.usePlace(recording.Reserve, c)
-		if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
-			c.Ptr = next.Addr
+		at := next.Addr
+		if next.Action != recording.SegmentMap {
+			at = m.laterMapping() // this one fails
+		}
+		if at != 0 && m.dev.Vacant(at, c.Bytes) {
+			c.Ptr = at
 		}
 	case null.OpMap:
 		if m.full && !(next.Action == recording.SegmentMap && next.Addr == c.Ptr) && !m.continues(c) {
 			c.Err = m.outOfMemory("Map", c.Bytes)
 		}
 	case null.OpSynchronize:
-		for block := range m.held { // a flush waits for all of them, or for a pool's
-			if m.pools.flushed == 0 || m.p.Homes[block] == m.pools.flushed {
+		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
+			if h.freed && (m.pools.flushed == 0 || m.p.Homes[block] == m.pools.flushed) {
 				m.complete(block)
 			}
 		}
@@ -191,6 +199,8 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 
 // allocate makes the call of a step.
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
+	m.requested = s
+	defer m.pools.takeUp()
 	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
 	if s.Block >= 0 {
 		m.blocks[s.Block] = b
@@ -214,7 +224,10 @@ func (m *machine) release(s *recording.Step, later bool) error {
 		}
 		h = m.held[s.Block]
 	}
-	h.deferred = m.pools.entered > 0
+	h.freed, m.freed = true, s.Block
+	if m.pools.entered > 0 {
+		h.deferred = m.pools.takenUp
+	}
 	m.held[s.Block] = h
 	return b.Free()
 }
@@ -241,7 +254,7 @@ func (m *machine) use(block, index int32) error {
 	if err != nil {
 		return err
 	}
-	m.held[block] = pendingFree{append(h.streams, stream), append(h.releases, release), h.deferred}
+	m.held[block] = pendingFree{streams: append(h.streams, stream), releases: append(h.releases, release)}
 	return m.blocks[block].RecordStream(m.stream(stream))
 }
 

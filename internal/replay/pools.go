@@ -13,6 +13,8 @@ type pools struct {
 	ids      map[uint64][2]uint64 // by number, as PyTorch has them
 	byNumber map[uint64]*privatePool
 	entered  int    // contexts that are under way
+	captures int    // of them
+	takenUp  int    // one more than the calls that took up frees which were put aside
 	flushed  uint64 // the one that is emptied; 0: all are, or none
 }
 
@@ -57,12 +59,12 @@ func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
 			return err
 		}
 		p.leaves = append(p.leaves, leave)
-		ps.entered++
+		ps.count(e.Action == recording.CaptureBegin, 1)
 	case recording.PoolEnd, recording.CaptureEnd:
 		if last := len(p.leaves) - 1; last >= 0 {
 			p.leaves[last]()
 			p.leaves = p.leaves[:last]
-			ps.entered--
+			ps.count(e.Action == recording.CaptureEnd, -1)
 		}
 	case recording.PoolRelease:
 		if s.Edge {
@@ -70,6 +72,21 @@ func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
 		}
 	}
 	return nil
+}
+
+// count counts a context that begins or ends.
+func (ps *pools) count(capture bool, n int) {
+	ps.entered += n
+	if capture {
+		ps.captures += n
+	}
+}
+
+// takeUp notes a call that takes frees up which were put aside, unless a pool is entered.
+func (ps *pools) takeUp() {
+	if ps.entered == 0 {
+		ps.takenUp++
+	}
 }
 
 // add makes a pool, with the ID that PyTorch gave it.
@@ -88,6 +105,7 @@ func (ps *pools) add(number uint64, e *recording.Entry) error {
 
 // emptyCache calls EmptyCache, of a pool or, of number 0, of all.
 func (ps *pools) emptyCache(number uint64) error {
+	defer ps.takeUp()
 	if number == 0 {
 		return ps.cache.EmptyCache(context.Background())
 	}

@@ -22,14 +22,10 @@ func totalMemory(p *recording.Program) int64 {
 	room := device.Ptr(unknownMemory / 8 * 9)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		kind := uint64(1)
-		if p.Entries[s.Entry].Size > sizes.SmallLimit {
-			kind = 2
-		}
 		for _, e := range p.Inside(s) {
 			switch e.Action {
 			case recording.SegmentMap:
-				room = min(room, taken.mapped(e, rangeKey{e.Stream, kind, s.Pool}))
+				room = min(room, taken.mapped(e, keyOf(p, s, e.Stream)))
 			case recording.SegmentAlloc:
 				room = min(room, taken.add(reservation{base: e.Addr}))
 			case recording.SegmentUnmap:
@@ -41,6 +37,38 @@ func totalMemory(p *recording.Program) int64 {
 	}
 	const rounding = 64 << 20 // a reservation is rounded up
 	return max(int64(room)-rounding, granule) / 9 * 8
+}
+
+// maxLookAhead bounds the steps that are searched for a later mapping.
+const maxLookAhead = 100_000
+
+// laterMapping is the address of the next mapping in the expandable segment of the request that is made; 0: there is none. A segment
+// whose first mapping fails keeps its addresses.
+func (m *machine) laterMapping() device.Ptr {
+	r := m.requested
+	if r == nil {
+		return 0
+	}
+	key := keyOf(m.p, r, m.p.Entries[r.Entry].Stream)
+	i, _ := slices.BinarySearchFunc(m.p.Steps, r.Entry, func(s recording.Step, entry int32) int { return cmp.Compare(s.Entry, entry) })
+	for k := i; k < min(len(m.p.Steps), i+maxLookAhead); k++ {
+		s := &m.p.Steps[k]
+		for _, e := range m.p.Inside(s) {
+			if e.Action == recording.SegmentMap && keyOf(m.p, s, e.Stream) == key {
+				return e.Addr
+			}
+		}
+	}
+	return 0
+}
+
+// keyOf is that of memory which a step mapped.
+func keyOf(p *recording.Program, s *recording.Step, stream uint64) rangeKey {
+	kind := uint64(1)
+	if p.Entries[s.Entry].Size > sizes.SmallLimit {
+		kind = 2
+	}
+	return rangeKey{stream, kind, s.Pool}
 }
 
 // rangeKey is what has an expandable segment: stream, kind of blocks, pool.

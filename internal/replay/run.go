@@ -170,10 +170,10 @@ func (r *run) completions(step int, inside []recording.Entry, how reading) {
 func (r *run) completeInOrder(list []recording.Entry) {
 	asked := false
 	for _, e := range list {
-		if h := r.held[e.Block]; asked && h.deferred {
+		if h := r.held[e.Block]; asked && h.deferred == r.pools.takenUp {
 			h.finish()
 		} else {
-			asked = asked || !h.deferred
+			asked = asked || h.deferred != r.pools.takenUp
 			r.complete(e.Block)
 		}
 	}
@@ -191,7 +191,7 @@ func (r *run) flush(i int, entries []recording.Entry) {
 		r.late = -1
 	}
 	n := 0
-	for n < len(entries) && entries[n].Action == recording.FreeCompleted && r.held[entries[n].Block].deferred {
+	for n < len(entries) && entries[n].Action == recording.FreeCompleted && r.held[entries[n].Block].deferred == r.pools.takenUp {
 		n++
 	}
 	r.completeInOrder(entries[:n])
