@@ -32,6 +32,20 @@ type GraphCapturer interface {
 	Capturing() bool
 }
 
+// CaptureOrder is implemented by streams that know in which order a replay will run what is captured on them and on others. It tells who
+// caches memory whether a block that was used in a capture is free in that same capture again.
+type CaptureOrder interface {
+	// CaptureMark stands for all that was captured on the stream so far, in the capture that it is in; nil: it is in none.
+	CaptureMark() CaptureMark
+}
+
+// CaptureMark is a place in a capture.
+type CaptureMark interface {
+	// Before reports whether what is captured on s from now on runs after all that the mark stands for, in every replay. It does if
+	// both are of one capture and s has waited for events of that, and not if the capture has ended.
+	Before(s Stream) bool
+}
+
 // Graph is work that was captured once and is queued as a whole (CUgraphExec). It is safe for concurrent use, and must be closed; the
 // device's Close closes what is left.
 type Graph interface {

@@ -92,7 +92,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	}
 	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.
 	if r.shard.pending.events.Load() != 0 {
-		if err := r.shard.pending.poll(); err != nil {
+		if err := r.shard.pending.poll(stream); err != nil {
 			return err
 		}
 	}

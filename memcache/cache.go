@@ -64,7 +64,9 @@ type Cache struct {
 	grower     grower
 	reclaimers reclaimers
 
-	lastPoolNumber uint64 // the number of the last one that was made; guarded by shards.mu
+	// Of private pools, guarded by shards.mu.
+	lastPoolNumber uint64          // of those that got the next
+	openPools      map[PoolID]bool // that were not released
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }
@@ -106,6 +108,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
 		}
 	}
+	c.grower.lending.exact = config.Exact
 	c.ledger.stats.MaxSplitSize = -1
 	if rules.MaxSplit != math.MaxInt64 {
 		c.ledger.stats.MaxSplitSize = rules.MaxSplit
@@ -187,8 +190,9 @@ func (c *Cache) Close() error {
 	if c.shards.isClosed() {
 		return nil
 	}
+	c.shards.endEntered()
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
-	errs := []error{c.shards.waitPending(context.Background())}
+	errs := []error{c.shards.waitPending(context.Background(), nil)}
 
 	c.shards.lockAll()
 	if stream := c.shards.history.stream(); stream != nil {
@@ -207,7 +211,7 @@ func (c *Cache) Close() error {
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 		s.allocated.Store(0)
 	}
-	c.grower.oomPools = nil
+	c.grower.lending = poolSet{}
 	// From here on every call finds the cache closed under its shard's lock, and nobody but this one has the segments.
 	c.shards.unlockAll()
 	c.grower.waits.freed() // who waits finds the cache closed

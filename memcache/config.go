@@ -38,6 +38,10 @@ type Config struct {
 	// ReleaseLockOnCudaMalloc is accepted for PyTorch's sake: the driver is never called under a lock that a
 	// cached allocation needs.
 	ReleaseLockOnCudaMalloc bool
+	// GraphCaptureRecordStreamReuse lets a block that was freed in a capture, and that other streams of the capture use, be handed out
+	// again in the same capture: to a request of its own stream, once that stream has waited for what the block's streams had captured at its free. Else
+	// it waits until the capture has ended. It needs streams that are a device.CaptureOrder, as the host device's are.
+	GraphCaptureRecordStreamReuse bool
 	// NoCaching asks the driver for every block, of the exact size, and returns it at once
 	// (PYTORCH_NO_CUDA_MEMORY_CACHING): slow, and good for finding out whether reuse hides a mistake, and for
 	// tools that check the driver's allocations. Free waits for the streams that were recorded, then for the

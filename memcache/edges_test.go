@@ -190,9 +190,9 @@ func TestReleasedPoolIsForgotten(t *testing.T) {
 	s := dev.stream(1)
 	pool, ctx := newPool(t, c, PoolOptions{UseOnOOM: true})
 	require.NoError(t, allocIn(t, ctx, c, 1000, s).Free())
-	require.Len(t, c.grower.oomPools, 1)
+	require.Len(t, c.grower.lending.all(), 1)
 	require.NoError(t, errors.Join(pool.Release(), pool.Release()))
-	require.Empty(t, c.grower.oomPools)
+	require.Empty(t, c.grower.lending.all())
 	require.NoError(t, c.EmptyCache(t.Context()))
 	require.Empty(t, slices.Collect(c.shards.of(s).arena.Pools()))
 }

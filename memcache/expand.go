@@ -35,6 +35,7 @@ func (g *grower) expand(ctx context.Context, r *request) error {
 		tail, missing, merged := s.arena.Missing(m, &r.Want)
 		s.merges += merged
 		if missing == 0 {
+			r.Pool.CountDriverCalls(1)
 			s.allocFresh(m, r)
 			g.shards.unlockAll()
 			return nil

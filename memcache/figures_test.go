@@ -132,7 +132,7 @@ func TestClosedCacheServesNothing(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 	require.NoError(t, pool.Release())
 	require.ErrorIs(t, pool.EmptyCache(t.Context()), ErrClosed)
-	require.Empty(t, c.grower.oomPools)
+	require.Empty(t, c.grower.lending.all())
 	for _, s := range c.shards.list() {
 		require.Zero(t, s.arena.Len())
 		require.Nil(t, s.arena.Find(&placement.Want{Bytes: 512}))

@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
@@ -40,12 +41,13 @@ func (b Block) RecordStream(s device.Stream) error {
 		return nil
 	}
 	// A block is used by a handful of streams: a walk is quicker than a set.
-	for _, u := range b.handout.uses {
-		if u.ID() == id {
-			return nil
-		}
+	known := slices.ContainsFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
+	if owner.pending.entered.Load() > 0 {
+		b.handout.inside = append(b.handout.inside, id)
 	}
-	b.handout.uses = append(b.handout.uses, s)
+	if !known {
+		b.handout.uses = append(b.handout.uses, s)
+	}
 	return nil
 }
 
@@ -128,7 +130,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
-		err = s.pending.record(b.handout, uses)
+		err = s.pending.record(b.handout, uses, true)
 	}
 	c.grower.waits.freed()
 	return err

@@ -40,6 +40,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	// it reserved and not in use.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
+	r.Pool.CountDriverCalls(1)
 	s := r.shard
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
 	g.ledger.stats.Segment.add(r.Kind, 1)

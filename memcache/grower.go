@@ -25,7 +25,8 @@ type grower struct {
 	ledger     *ledger
 	reclaimers *reclaimers
 	waits      waitQueue
-	oomPools   []*placement.Pool // those with UseOnOOM that were not released, by number; as the ledger
+	lending    poolSet   // those with UseOnOOM that were not released; as the ledger
+	freeable   poolTable // with Exact, those that were released, until they have no memory; as the ledger
 }
 
 // lock takes the growth lock, unless ctx ends first.

@@ -31,7 +31,11 @@ type handout struct {
 	pending bool
 
 	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
-	uses  []device.Stream
+	uses []device.Stream
+	// inside are the IDs of those that were recorded while a pool was entered, with Exact.
+	inside []uint64
+	// marks are what was captured on its streams when it was freed in a capture, with GraphCaptureRecordStreamReuse.
+	marks []device.CaptureMark
 	stack []uintptr // with the history's stacks
 
 	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
@@ -56,7 +60,7 @@ func (s *shard) newHandout() *handout {
 
 // recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
 func (s *shard) recycle(h *handout) {
-	h.chunk, h.label, h.pending = nil, nil, false
+	h.chunk, h.label, h.pending, h.inside, h.marks = nil, nil, false, h.inside[:0], nil
 	h.next, s.unusedHandouts = s.unusedHandouts, h
 }
 

@@ -78,9 +78,9 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	if err := g.remap(ctx, r); err != nil {
 		return err
 	}
-	err := g.grow(ctx, r, false)
-	if !errors.Is(err, ErrOutOfMemory) {
-		return err
+	failed := g.grow(ctx, r, false)
+	if !errors.Is(failed, ErrOutOfMemory) {
+		return failed
 	}
 	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
 	if g.allocFromLendingPool(r) {
@@ -91,9 +91,12 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		return err
 	}
 	if released {
-		if err = g.grow(ctx, r, false); !errors.Is(err, ErrOutOfMemory) {
-			return err
+		if failed = g.grow(ctx, r, false); !errors.Is(failed, ErrOutOfMemory) {
+			return failed
 		}
+	}
+	if g.shards.inContext() {
+		return failed
 	}
 	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
 	if err := g.flush(ctx, nil); err != nil {
@@ -113,7 +116,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 }
 
 // allocFromLendingPool serves a request of the default pool from a private pool with UseOnOOM, in the order in which they
-// were made, if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
+// were made (with Exact, of poolTable), if one has a free chunk of the stream that fits. The chunk stays the pool's, and returns to it. PyTorch never
 // lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
 // that the search cannot be refused for a quota and no pool is released under it.
 func (g *grower) allocFromLendingPool(r *request) bool {
@@ -123,7 +126,7 @@ func (g *grower) allocFromLendingPool(r *request) bool {
 	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
-	for _, p := range g.oomPools {
+	for _, p := range g.lending.all() {
 		r.Pool = p
 		if served, _ := r.shard.allocCached(r, true); served {
 			return true

@@ -23,6 +23,7 @@ func (c Config) Options() string {
 	add(c.PerProcessMemoryFraction != 0, "per_process_memory_fraction", formatRatio(c.PerProcessMemoryFraction))
 	add(c.ExpandableSegments, "expandable_segments", "True")
 	add(c.ReleaseLockOnCudaMalloc, "release_lock_on_cudamalloc", "True")
+	add(c.GraphCaptureRecordStreamReuse, "graph_capture_record_stream_reuse", "True")
 	add(c.ExpandableGranuleMB != 0, "expandable_granule_mb", c.ExpandableGranuleMB)
 	add(c.ExpandableRemap, "expandable_remap", "True")
 	add(c.MemoryLimit != 0, "memory_limit", c.MemoryLimit)

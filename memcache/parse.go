@@ -118,7 +118,7 @@ var setters = map[string]setter{
 	"memory_limit":                      number(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
 	"no_caching":                        boolean(func(c *Config) *bool { return &c.NoCaching }),
 	"exact":                             boolean(func(c *Config) *bool { return &c.Exact }),
-	"graph_capture_record_stream_reuse": boolean(nil),
+	"graph_capture_record_stream_reuse": boolean(func(c *Config) *bool { return &c.GraphCaptureRecordStreamReuse }),
 	"pinned_use_cuda_host_register":     boolean(nil),
 	"pinned_use_background_threads":     boolean(nil),
 	"pinned_num_register_threads":       ignoredCount(func(v int64) bool { return v > 0 && v <= 128 && v&(v-1) == 0 }, "a power of two up to 128"),

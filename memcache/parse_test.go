@@ -33,7 +33,7 @@ func TestSettings(t *testing.T) {
 		"roundup_power2_divisions:[1:0,65536:2]":                                                        {RoundupPower2Divisions: Divisions{15: 2}},
 		"pinned_use_cuda_host_register:True,pinned_num_register_threads:128":                            {},
 		"pinned_use_background_threads:False,pinned_reserve_segment_size_mb:1":                          {},
-		"graph_capture_record_stream_reuse:True,garbage_collection_threshold:0.5,max_split_size_mb:100": {GarbageCollectionThreshold: 0.5, MaxSplitSizeMB: 100},
+		"graph_capture_record_stream_reuse:True,garbage_collection_threshold:0.5,max_split_size_mb:100": {GarbageCollectionThreshold: 0.5, MaxSplitSizeMB: 100, GraphCaptureRecordStreamReuse: true},
 		// Not PyTorch's.
 		"expandable_segments:True,expandable_remap:True,expandable_granule_mb:2": {ExpandableSegments: true, ExpandableRemap: true, ExpandableGranuleMB: 2},
 		"memory_limit:1000000001,no_caching:True,exact:True":                     {MemoryLimit: 1000000001, NoCaching: true, Exact: true},

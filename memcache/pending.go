@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // pendingFrees are the blocks that were freed while other streams may still use them (Block.RecordStream). For each such
@@ -39,6 +40,11 @@ type pendingFrees struct {
 	spare       *pendingEvent // unused ones, linked by next
 	emptyQueues *eventQueue   // the same
 	closed      bool
+
+	// See deferred.go.
+	entered       atomic.Int32 // with Exact, contexts of pools; changed under mu
+	deferred      []*handout
+	deferredCount atomic.Int32 // of them; changed under mu
 }
 
 // eventQueue are the events of one stream, the earliest first.
@@ -49,8 +55,12 @@ type eventQueue struct {
 }
 
 // record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called.
-func (p *pendingFrees) record(h *handout, uses []device.Stream) error {
+// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called. inFree says that
+// the call is Free's.
+func (p *pendingFrees) record(h *handout, uses []device.Stream, inFree bool) error {
+	if len(uses) > 0 && p.deferFree(h) {
+		return nil
+	}
 	var errs []error
 	for _, stream := range uses {
 		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
@@ -67,7 +77,7 @@ func (p *pendingFrees) record(h *handout, uses []device.Stream) error {
 	clear(uses)
 	h.uses = uses[:0]
 	if p.recordingDone(h) {
-		p.complete(h, true)
+		p.complete(h, inFree)
 	}
 	return errors.Join(errs...)
 }
@@ -144,9 +154,23 @@ func (p *pendingFrees) recordingDone(h *handout) bool {
 }
 
 // poll ends the frees of the blocks whose events are complete (process_events), in the order in which they were seen to be.
-// It never waits. No lock is held.
-func (p *pendingFrees) poll() error {
-	done, err := p.takeCompleted()
+// It never waits. requested is the stream of the request that asks, or nil. No lock is held.
+func (p *pendingFrees) poll(requested device.Stream) error {
+	if p.deferredCount.Load() > 0 {
+		p.reuseDeferred(requested)
+		if err := p.recordDeferred(); err != nil {
+			return err
+		}
+	}
+	if p.entered.Load() > 0 {
+		return nil
+	}
+	return p.pollOf(nil)
+}
+
+// pollOf is poll of the blocks of a private pool alone; nil: of all blocks.
+func (p *pendingFrees) pollOf(pool *placement.Pool) error {
+	done, err := p.takeCompleted(pool)
 	for done != nil {
 		h := done
 		done, h.next = h.next, nil
@@ -156,8 +180,8 @@ func (p *pendingFrees) poll() error {
 }
 
 // takeCompleted takes the complete events out, and returns the blocks whose last event that was, in order, linked by next. After
-// an error the events that were not looked at stay.
-func (p *pendingFrees) takeCompleted() (done *handout, err error) {
+// an error the events that were not looked at stay. Those of blocks that are not of the pool stay, too, unless it is nil.
+func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Queues that are not empty are kept in place, in order. Within a queue the first event that is not complete ends the
@@ -165,8 +189,15 @@ func (p *pendingFrees) takeCompleted() (done *handout, err error) {
 	last := &done
 	kept := p.queues[:0]
 	for i, q := range p.queues {
-		for q.head != nil {
-			ready, err := q.head.completed(q.head.event.Query())
+		at := &q.head
+		var before *pendingEvent // *at, which stays
+		for *at != nil {
+			e := *at
+			if pool != nil && e.handout.chunk.Segment().Pool() != pool {
+				at, before = &e.next, e
+				continue
+			}
+			ready, err := e.completed(e.event.Query())
 			if err != nil {
 				p.queues = append(kept, p.queues[i:]...)
 				return done, fmt.Errorf("memcache: querying the event of a freed block: %w", err)
@@ -174,8 +205,9 @@ func (p *pendingFrees) takeCompleted() (done *handout, err error) {
 			if !ready {
 				break
 			}
-			e := q.head
-			q.head = e.next
+			if *at = e.next; e.next == nil {
+				q.tail = before
+			}
 			notNegative("the number of pending events", p.events.Add(-1))
 			h := e.handout
 			e.handout = nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // What is done with the pending frees of all shards: a miss polls them, a flush waits for them, Close ends them. No lock is held.
@@ -42,7 +43,7 @@ func (all *shards) pollPending() error {
 		if s.pending.events.Load() == 0 {
 			continue
 		}
-		if err := s.pending.poll(); err != nil {
+		if err := s.pending.poll(nil); err != nil {
 			return err
 		}
 	}
@@ -50,17 +51,20 @@ func (all *shards) pollPending() error {
 }
 
 // waitPending waits until all events that are pending now are complete, and ends their frees. Those of frees that begin meanwhile
-// it does not wait for, or it might never end.
-func (all *shards) waitPending(ctx context.Context) error {
+// it does not wait for, or it might never end. Of a private pool it waits for that one's blocks alone; nil: for all.
+func (all *shards) waitPending(ctx context.Context, pool *placement.Pool) error {
 	list := all.allPending()
 	until := make([]uint64, len(list))
 	for i, p := range list {
+		if err := p.recordDeferred(); err != nil {
+			return err
+		}
 		p.mu.Lock()
 		until[i] = p.lastNumber
 		p.mu.Unlock()
 	}
 	for i, p := range list {
-		if err := p.wait(ctx, until[i]); err != nil {
+		if err := p.wait(ctx, until[i], pool); err != nil {
 			return err
 		}
 	}
@@ -78,11 +82,11 @@ func (all *shards) closePending() error {
 
 // wait waits until the events up to the number until are complete, and ends their frees. It waits without a lock: the event
 // that it waits for is pinned, so that a poll which finds it complete does not hand it to another free.
-func (p *pendingFrees) wait(ctx context.Context, until uint64) error {
+func (p *pendingFrees) wait(ctx context.Context, until uint64, pool *placement.Pool) error {
 	// The oldest event first: by the time it is complete many others are, and the poll takes them all.
 	p.mu.Lock()
 	for {
-		e := p.oldest()
+		e := p.oldest(pool)
 		if e == nil || e.number > until {
 			p.mu.Unlock()
 			return nil
@@ -98,19 +102,23 @@ func (p *pendingFrees) wait(ctx context.Context, until uint64) error {
 		if err != nil {
 			return fmt.Errorf("memcache: waiting for freed blocks: %w", err)
 		}
-		if err := p.poll(); err != nil {
+		if err := p.pollOf(pool); err != nil {
 			return err
 		}
 		p.mu.Lock()
 	}
 }
 
-// oldest is the event that was pushed first, of all streams, or nil. p.mu is held.
-func (p *pendingFrees) oldest() *pendingEvent {
+// oldest is the event that was pushed first, of all streams, or nil; of the blocks of a private pool, unless it is nil. p.mu is held.
+func (p *pendingFrees) oldest(pool *placement.Pool) *pendingEvent {
 	var first *pendingEvent
 	for _, q := range p.queues {
-		if first == nil || q.head.number < first.number {
-			first = q.head
+		e := q.head
+		for e != nil && pool != nil && e.handout.chunk.Segment().Pool() != pool {
+			e = e.next
+		}
+		if e != nil && (first == nil || e.number < first.number) {
+			first = e
 		}
 	}
 	return first

@@ -3,7 +3,7 @@ package memcache
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
 
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
@@ -19,6 +19,9 @@ type PoolOptions struct {
 	UseOnOOM bool
 	// NoSplit hands out whole free blocks and segments only.
 	NoSplit bool
+	// ID is the pool's, {0, n} or {n, 0}, which no other pool has that was not released. Zero: the next {0, n}. With Config.Exact
+	// the order in which several pools lend, or return their memory, depends on it as it does in PyTorch.
+	ID PoolID
 }
 
 // Pool is a private pool (torch.cuda.MemPool): segments of its own, for blocks that must not share memory
@@ -29,7 +32,7 @@ type PoolOptions struct {
 // device, the reuse of recorded blocks, the flush before an out-of-memory error, and empty_cache. The limits,
 // the statistics and the peaks are the cache's, over all pools. Free segments of a pool that was not released
 // stay: neither a flush nor garbage collection returns them, and only the pool's own requests return its
-// oversize ones (MaxSplitSizeMB).
+// oversize ones (MaxSplitSizeMB). With [Config.Exact] all that PyTorch stops is stopped while a pool is entered: see Enter.
 type Pool struct {
 	cache *Cache
 	place placement.Pool
@@ -42,10 +45,25 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	if c.shards.closed {
 		return nil, fmt.Errorf("memcache: NewPool: %w: make pools before Close", ErrClosed)
 	}
-	c.lastPoolNumber++
-	p := &Pool{cache: c, place: placement.Pool{ID: PoolID{0, c.lastPoolNumber}, NoSplit: options.NoSplit}}
+	id := options.ID
+	switch {
+	case id == PoolID{}:
+		for id[1] = c.lastPoolNumber + 1; c.openPools[id]; {
+			id[1]++
+		}
+		c.lastPoolNumber = id[1]
+	case id[0] != 0 && id[1] != 0:
+		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: one of the numbers is 0", id, ErrInvalid)
+	case c.openPools[id]:
+		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
+	}
+	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit}}
+	if c.openPools == nil {
+		c.openPools = make(map[PoolID]bool)
+	}
+	c.openPools[id] = true
 	if options.UseOnOOM {
-		c.grower.oomPools = append(c.grower.oomPools, &p.place)
+		c.grower.lending.add(&p.place)
 	}
 	return p, nil
 }
@@ -63,7 +81,7 @@ func (p *Pool) String() string {
 	if p == nil {
 		return "default pool"
 	}
-	return fmt.Sprintf("private pool %d", p.place.ID[1])
+	return fmt.Sprintf("private pool %d", p.place.ID[0]+p.place.ID[1])
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks
@@ -79,9 +97,45 @@ func (p *Pool) Release() error {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
 	// With all shards locked, a request has either taken its block already or finds the pool released.
+	if p.place.Released {
+		return nil
+	}
 	p.place.Released = true
-	c.grower.oomPools = slices.DeleteFunc(c.grower.oomPools, func(o *placement.Pool) bool { return o == &p.place })
+	delete(c.openPools, p.place.ID)
+	c.grower.lending.remove(&p.place)
+	if c.config.Exact {
+		c.grower.freeable.add(&p.place)
+	}
 	return nil
+}
+
+// Enter says that the program allocates from the pool from now on, in a capture or otherwise, until it calls leave
+// (use_mem_pool, capture_begin). Which requests the pool serves is Context's affair. Enter is there for what PyTorch does meanwhile
+// to all requests and frees of the device, and a cache with [Config.Exact] as well, while any pool is entered:
+//   - no request looks whether pending frees are complete;
+//   - a block that other streams were recorded on is put aside when it is freed, until the first request or EmptyCache with no pool entered:
+//     it then waits for the streams that were recorded before, and for none that was recorded meanwhile;
+//   - a request for which the driver has no memory fails without a flush and another try;
+//   - EmptyCache waits for nothing, and returns only what released pools have free.
+//
+// Without Exact it changes nothing: a pool concerns its own requests alone. leave may be called more than once.
+func (p *Pool) Enter() (leave func(), err error) {
+	if p == nil {
+		return nil, fmt.Errorf("memcache: Pool.Enter: %w: the pool is nil; it must come from NewPool", ErrInvalid)
+	}
+	all := &p.cache.shards
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	switch {
+	case all.closed:
+		return nil, fmt.Errorf("memcache: Enter of %s: %w", p, ErrClosed)
+	case p.place.Released:
+		return nil, fmt.Errorf("memcache: Enter of %s: %w", p, ErrReleased)
+	case all.exact == nil:
+		return func() {}, nil
+	}
+	all.exact.enter()
+	return sync.OnceFunc(all.exact.leave), nil
 }
 
 // EmptyCache waits for the frees that are pending and returns the free segments of this pool alone to the

@@ -404,7 +404,7 @@ func TestBadPools(t *testing.T) {
 	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.NoError(t, p.Release())
-	require.Empty(t, c.grower.oomPools, "the cache forgets it")
+	require.Empty(t, c.grower.lending.all(), "the cache forgets it")
 	require.ErrorIs(t, p.EmptyCache(canceled), context.Canceled)
 	require.NoError(t, b.Free())
 	q, inQ := newPool(t, c, PoolOptions{})

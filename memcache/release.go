@@ -45,56 +45,103 @@ func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
-// released ones, or of the private pool p alone. The growth lock is held, and no other: it waits for streams.
+// released ones, or of the private pool p alone. While a pool is entered, with Exact, it does not wait, and leaves the default pool alone.
+// The growth lock is held, and no other: it waits for streams.
 func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
-	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
 	g.shards.mu.Lock()
-	g.ledger.stats.NumSyncAllStreams++
-	g.shards.history.markPool(ActionFlush, p)
+	entered := g.shards.inContext()
+	if p != nil && g.config.Exact && !g.freeable.has(p) {
+		g.shards.mu.Unlock()
+		return nil // an earlier flush found that it has no memory any more
+	}
+	if !entered {
+		// PyTorch counts a flush before it waits, whether or not anything is pending or free.
+		g.ledger.stats.NumSyncAllStreams++
+		g.shards.history.markPool(ActionFlush, p)
+	}
 	g.shards.mu.Unlock()
-	waitCtx, op := g.reporter.start(ctx, OpSynchronize)
-	err := g.shards.waitPending(waitCtx)
-	g.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
-	if err != nil {
-		return err
+	if !entered {
+		if err := g.synchronize(ctx, p); err != nil {
+			return err
+		}
 	}
 
 	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
-	whole, granules := g.takeReleasable(p)
-	err = g.driverFreeAll(ctx, whole)
-	for _, t := range granules {
-		if err == nil {
-			err = g.shrink(ctx, t)
-		} else {
+	var err error
+	for _, t := range g.takeReleasable(p, entered) {
+		switch seg := t.chunk.Segment(); {
+		case err != nil:
 			t.shard.putBack(t.chunk)
+		case seg.Expandable():
+			err = g.shrink(ctx, t)
+		default:
+			if err = g.driverFree(ctx, t.shard, seg); err != nil {
+				t.shard.putBack(t.chunk)
+			}
 		}
 	}
+	g.forgetFreeable(p)
 	return errors.Join(err, g.returnAddresses(false))
 }
 
-// takeReleasable takes out what a flush gives back: whole segments, and free chunks of expandable segments that have a whole
-// granule. It takes the default pool's, large before small, and those of the released private pools in their order, small
-// before large, as PyTorch does; or those of the pool p.
-func (g *grower) takeReleasable(p *placement.Pool) (whole, granules []taken) {
+// synchronize waits for the pending frees, with Exact for those of the private pool p alone, unless it is nil. The growth lock is held.
+func (g *grower) synchronize(ctx context.Context, p *placement.Pool) error {
+	if !g.config.Exact {
+		p = nil
+	}
+	ctx, op := g.reporter.start(ctx, OpSynchronize)
+	err := g.shards.waitPending(ctx, p)
+	g.reporter.end(op, OpInfo{Op: OpSynchronize, Err: err})
+	return err
+}
+
+// takeReleasable takes out what a flush gives back, in order: whole segments, and free chunks of expandable segments that have a
+// whole granule. It takes the default pool's, large before small, unless a pool is entered, and those of the released private pools
+// in their order, small before large, as PyTorch does; or those of the pool p.
+func (g *grower) takeReleasable(p *placement.Pool, entered bool) (list []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	take := func(p *placement.Pool, kinds ...placement.Kind) {
 		for _, k := range kinds {
+			var granules []taken
 			for _, s := range g.shards.list() {
 				w, g := s.arena.TakeReleasable(p, k)
-				whole, granules = append(whole, s.took(w)...), append(granules, s.took(g)...)
+				list, granules = append(list, s.took(w)...), append(granules, s.took(g)...)
 			}
+			list = append(list, granules...)
 		}
 	}
 	if p != nil {
 		take(p, placement.Small, placement.Large)
-		return whole, granules
+		return list
 	}
-	take(nil, placement.Large, placement.Small)
-	for _, p := range g.shards.releasedPools() {
+	if !entered {
+		take(nil, placement.Large, placement.Small)
+	}
+	for _, p := range g.releasedPools() {
 		take(p, placement.Small, placement.Large)
 	}
-	return whole, granules
+	return list
+}
+
+// forgetFreeable drops the released pools that have no memory any more, after a flush of all, or of p alone.
+func (g *grower) forgetFreeable(p *placement.Pool) {
+	if !g.config.Exact {
+		return
+	}
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	mapped := make(map[*placement.Pool]bool)
+	for _, s := range g.shards.list() {
+		for pool := range s.arena.Pools() {
+			mapped[pool] = mapped[pool] || s.arena.Mapped(pool)
+		}
+	}
+	for _, pool := range g.freeable.all() {
+		if (p == nil || p == pool) && pool.DriverCalls == 0 && !mapped[pool] {
+			g.freeable.remove(pool)
+		}
+	}
 }
 
 // returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
@@ -166,15 +213,19 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	}
 	g.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
 	if s != nil {
+		seg.Pool().CountDriverCalls(-1)
 		s.arena.Remove(seg)
 	}
 }
 
-// releasedPools are the released pools that still have segments, by number: the order in which a flush goes through them.
-// All shards are locked.
-func (all *shards) releasedPools() []*placement.Pool {
+// releasedPools are the released pools in the order in which a flush goes through them: by number those that still have segments, or
+// with Exact in that of poolTable. All shards are locked.
+func (g *grower) releasedPools() []*placement.Pool {
+	if g.config.Exact {
+		return g.freeable.all()
+	}
 	var pools []*placement.Pool
-	for _, s := range all.list() {
+	for _, s := range g.shards.list() {
 		for p := range s.arena.Pools() {
 			if p.Released {
 				pools = append(pools, p)

@@ -69,7 +69,7 @@ func (r *request) refusal() error {
 	switch {
 	case isReleased(r.Pool):
 		return fmt.Errorf("memcache: Alloc of %s: %w: private pool %d: allocate before its Release, or without its context",
-			formatBytes(r.Requested), ErrReleased, r.Pool.ID[1])
+			formatBytes(r.Requested), ErrReleased, r.Pool.ID[0]+r.Pool.ID[1])
 	case s.retired:
 		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.Requested), s.id, device.ErrClosed)
 	case s.shards.closed:

@@ -26,6 +26,7 @@ func (g *grower) shrink(ctx context.Context, t taken) error {
 	s.merges += s.arena.Unmap(m, from, bytes, s.now(kind))
 	g.ledger.stats.ReservedBytes.sub(kind, bytes)
 	g.ledger.stats.NumDeviceFree++
+	seg.Pool().CountDriverCalls(-1)
 	g.shards.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
 	return err
 }

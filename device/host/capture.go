@@ -37,7 +37,7 @@ type membership struct {
 	lane *lane                   // in it; under its lock
 }
 
-// mark is a captured record of an event.
+// mark is a captured record of an event, or a CaptureMark, which is no record.
 type mark struct {
 	capture *capture
 	index   int   // among the records of the capture
@@ -158,6 +158,18 @@ func (c *capture) add(s *stream, o *op) bool {
 func (l *lane) now(n int) []int {
 	clock := merged(make([]int, n), l.clock)
 	clock[l.index] = l.work
+	return clock
+}
+
+// clockOf is a copy of the clock of a stream's lane; nil if it has none, or the capture has ended.
+//
+//go:norace
+func (c *capture) clockOf(s *stream) (clock []int) {
+	c.lock()
+	if l := s.member.lane; l != nil && !c.ended && s.member.capture() == c {
+		clock = l.now(c.n)
+	}
+	c.unlock()
 	return clock
 }
 

@@ -10,6 +10,7 @@ type graph struct {
 
 var (
 	_ device.GraphCapturer = (*stream)(nil)
+	_ device.CaptureOrder  = (*stream)(nil)
 	_ device.Graph         = (*graph)(nil)
 )
 
@@ -24,6 +25,31 @@ func (s *stream) BeginCapture() error {
 }
 
 func (s *stream) Capturing() bool { return s.member.capture() != nil }
+
+// CaptureMark is the lane's clock.
+func (s *stream) CaptureMark() device.CaptureMark {
+	if c := s.member.capture(); c != nil {
+		if clock := c.clockOf(s); clock != nil {
+			return &mark{capture: c, clock: clock}
+		}
+	}
+	return nil
+}
+
+// Before compares clocks.
+func (m *mark) Before(other device.Stream) bool {
+	s, ok := other.(*stream)
+	if !ok || s.member.capture() != m.capture {
+		return false
+	}
+	now := m.capture.clockOf(s)
+	for i, n := range m.clock {
+		if n > 0 && (i >= len(now) || now[i] < n) {
+			return false
+		}
+	}
+	return now != nil
+}
 
 // EndCapture ends the capture also of a device that is unusable.
 func (s *stream) EndCapture() (device.Graph, error) {

@@ -10,7 +10,7 @@ import (
 //
 //go:norace
 func (s *stream) work() {
-	defer s.leave()
+	defer restart(s)
 	for {
 		o := s.queue.next()
 		if o == nil {
@@ -36,10 +36,10 @@ func (s *stream) finish(o *op) {
 	s.queue.finish()
 }
 
-// leave starts another goroutine in place of one that a kernel ended with runtime.Goexit.
+// restart starts another goroutine in place of one that a kernel ended with runtime.Goexit.
 //
 //go:norace
-func (s *stream) leave() {
+func restart(s *stream) {
 	if o := s.running; o != nil {
 		s.finish(o)
 		go s.work()

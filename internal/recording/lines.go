@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -28,6 +29,8 @@ type header struct {
 	Limit       json.RawMessage  `json:"limit"`
 	Stats       map[string]int64 `json:"stats"`
 	Segments    headerSegments   `json:"segments"`
+
+	Pools map[uint64][2]uint64 `json:"pools"` // a recording with calls
 }
 
 // headerSegments are segments at the end.
@@ -35,6 +38,7 @@ type headerSegments []struct {
 	Address uint64        `json:"address"`
 	Size    int64         `json:"total_size"`
 	Stream  streamID      `json:"stream"`
+	Pool    uint64        `json:"pool"`
 	Blocks  []headerBlock `json:"blocks"`
 }
 
@@ -83,6 +87,7 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	for n := 2; ; n++ {
 		line, err := readLine(in, maxLine)
 		if errors.Is(err, io.EOF) && len(line) == 0 {
+			rec.PrivatePools = !rec.Calls && slices.ContainsFunc(rec.Segments, func(s Segment) bool { return s.Pool != 0 })
 			return rec, nil
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -96,6 +101,7 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if ok {
+			rec.Calls = rec.Calls || e.Action.Call()
 			rec.Entries = append(rec.Entries, e)
 		}
 	}
@@ -146,6 +152,9 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 			return nil, fmt.Errorf("the header: limit is %s; want bytes, or null for none", clip(string(h.Limit)))
 		}
 	}
+	if rec.Calls, rec.Pools = h.Pools != nil && !rec.Own, h.Pools; len(h.Pools) > limits.Records {
+		return nil, tooMuch("pools", int64(limits.Records))
+	}
 	rec.Segments, err = h.Segments.list(limits)
 	return rec, err
 }
@@ -161,7 +170,7 @@ func (h headerSegments) list(limits Limits) ([]Segment, error) {
 		if blocks += 1 + len(s.Blocks); blocks > limits.Records {
 			return nil, tooMuch("segments and blocks", int64(limits.Records))
 		}
-		seg := Segment{Address: device.Ptr(s.Address), Size: s.Size, Stream: uint64(s.Stream)}
+		seg := Segment{Address: device.Ptr(s.Address), Size: s.Size, Stream: uint64(s.Stream), Pool: s.Pool}
 		for _, b := range s.Blocks {
 			if err := limits.checkStrings(b.State); err != nil {
 				return nil, err
@@ -185,6 +194,10 @@ func parseEntry(line []byte) (Entry, bool, error) {
 	}
 	if len(fields) != 4 {
 		return Entry{}, false, fmt.Errorf("%d values; an entry is [action, address, size, stream]", len(fields))
+	}
+	if a, ok := calls[action]; ok {
+		e, err := newCall(a, addr, size, uint64(stream))
+		return e, err == nil, err
 	}
 	return newEntry(action, addr, size, uint64(stream), false)
 }

@@ -16,6 +16,8 @@ type Program struct {
 	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
 	// caller, and so can't be had again by making them; "": they are.
 	Jumbled string
+	// Homes are the pools, by hand-out, whose memory it is, of a recording with calls: not the request's, if another one lends.
+	Homes []uint64
 	// Overlap is the entry from which on calls of several goroutines overlapped in time; -1: none did. If they did where it
 	// matters, they may be such calls though they look as if made one after the other.
 	Overlap int
@@ -32,6 +34,7 @@ const (
 	StepEmpty // empty_cache, or whatever else happened outside of an allocation
 	StepReset // ResetPeakStats or ResetAccumulatedStats
 	StepLimit // SetMemoryFraction
+	StepCall  // another call, of a recording with calls
 	StepOther // what happened to other calls' frees, in a recording of ours
 )
 
@@ -47,6 +50,10 @@ type Step struct {
 	From, To int32
 	// Completed is the index of a free's completion; -1: it never came.
 	Completed int32
+	// Pool is the number of the pool, of a recording with calls: where a request goes, or what is emptied; 0: the default pool, or all.
+	Pool uint64
+	// Edge says that a pool's begin is its first, or its release its last: there is no pool before, or after.
+	Edge bool
 }
 
 // NewProgram makes the program of a recording. It fails if the entries contradict each other: a free of what is not
@@ -54,6 +61,9 @@ type Step struct {
 func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
+	if rec.Calls {
+		b.callBuilder = callBuilder{uses: make(map[uint64]int), recorded: make(map[int32]*recordedOn), homes: make(map[int32]uint64), begins: -1}
+	}
 	if rec.Own {
 		p.Jumbled = ownReason(p)
 	}
@@ -68,6 +78,14 @@ func NewProgram(rec *Recording) (*Program, error) {
 		b.finish()
 	} else {
 		b.empty(len(rec.Entries))
+	}
+	if rec.Calls {
+		p.Homes = make([]uint64, p.Blocks)
+		for block, pool := range b.homes {
+			if block >= 0 {
+				p.Homes[block] = pool
+			}
+		}
 	}
 	return p, nil
 }
@@ -87,6 +105,7 @@ type builder struct {
 	streams map[uint64]int32
 	inside  int // the first entry inside the next call
 	closed  map[uint64]bool
+	callBuilder
 }
 
 // add takes in entry i, and returns how many more it took.
@@ -95,6 +114,9 @@ func (b *builder) add(i int) (int, error) {
 	e := &entries[i]
 	if b.p.Own {
 		b.own(i)
+	}
+	if e.Action.Call() {
+		return 0, b.call(i)
 	}
 	switch e.Action {
 	case Alloc, OOM:
@@ -108,8 +130,14 @@ func (b *builder) add(i int) (int, error) {
 			b.live[e.Addr] = handOut{size: e.Size, stream: e.Stream, block: s.Block}
 			b.p.Blocks++
 		}
+		if b.p.Calls {
+			s.Pool = b.route(i, s.Block)
+		}
 		b.p.Steps = append(b.p.Steps, s)
 		b.inside = i + 1
+		if b.p.Calls {
+			return 0, b.begin(e.Addr, s.Block)
+		}
 	case FreeRequested:
 		return b.free(i)
 	case FreeCompleted:
@@ -144,13 +172,16 @@ func (b *builder) free(i int) (int, error) {
 	e.Block = h.block
 	s := Step{Kind: StepFree, Stream: b.stream(e.Stream), Block: h.block, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1}
 	b.inside = i + 1
-	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr && (!b.p.Own || (e.Flags|entries[i+1].Flags)&AtOnce != 0) {
+	if i+1 < len(entries) && entries[i+1].Action == FreeCompleted && entries[i+1].Addr == e.Addr && b.recorded[h.block] == nil && (!b.p.Own || (e.Flags|entries[i+1].Flags)&AtOnce != 0) {
 		entries[i+1].Block = h.block
 		s.Completed = int32(i + 1)
 		b.inside++
 		delete(b.live, e.Addr)
 		b.p.Steps = append(b.p.Steps, s)
 		return 1, nil
+	}
+	if r := b.recorded[h.block]; r != nil {
+		r.deferred = len(b.contexts) > 0
 	}
 	s.Later = true
 	h.freed, h.step = true, int32(len(b.p.Steps))

@@ -29,6 +29,11 @@ type Recording struct {
 	Stats map[string]int64
 	// PrivatePools says that memory at the end belongs to pools of graph captures or MemPools.
 	PrivatePools bool
+	// Calls says that the entries tell also the calls that concern pools, empty_cache and record_stream; else the callers' part
+	// is alloc and free alone.
+	Calls bool
+	// Pools are PyTorch's IDs of the pools that calls and segments number.
+	Pools map[uint64][2]uint64
 	// Segments is the memory at the end; nil: unknown.
 	Segments []Segment
 	// Entries are what happened, in order. A recording of ours that began when memory was in use has that first, as if it
@@ -58,6 +63,7 @@ type Segment struct {
 	Address device.Ptr
 	Size    int64
 	Stream  uint64
+	Pool    uint64 // the number of its private pool; 0: the default pool
 	Blocks  []Block
 }
 
@@ -94,18 +100,43 @@ const (
 	ResetTotals  // ResetAccumulatedStats
 	Overlap      // for the first time a call began while another one was under way
 	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
+	// Calls, which only recordings of PyTorch have, with the number of a pool in place of the address. They stand where they were made.
+	PoolNew      // a MemPool is made; Size has PoolUseOnOOM and PoolNoSplit
+	PoolBegin    // use_mem_pool: the thread's allocations are the pool's from here on
+	PoolEnd      // its end
+	CaptureBegin // of a graph, into the pool: the allocations of the entry's stream, and of those that fork from it, are the pool's
+	CaptureEnd   // its end
+	PoolRelease  // a context, a graph or a MemPool of the pool is gone
+	EmptyPool    // empty_cache, of the pool or, of number 0, of all
+	RecordStream // of the block at the address, on the entry's stream
+)
+
+// The flags of PoolNew.
+const (
+	PoolUseOnOOM = 1
+	PoolNoSplit  = 2
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit"}
+	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit",
+	"pool_new", "pool_begin", "pool_end", "capture_begin", "capture_end", "pool_release", "empty_cache", "record_stream"}
 
 // ignored are actions of other versions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
 
 var actions = func() map[string]Action {
 	m := make(map[string]Action)
-	for i, name := range actionNames {
+	for i, name := range actionNames[:PoolNew] {
 		m[name] = Action(i)
+	}
+	return m
+}()
+
+// calls are the actions that are calls, in recordings of PyTorch.
+var calls = func() map[string]Action {
+	m := make(map[string]Action)
+	for i, name := range actionNames[PoolNew:] {
+		m[name] = PoolNew + Action(i)
 	}
 	return m
 }()
@@ -117,7 +148,10 @@ func (a Action) String() string { return actionNames[a] }
 func (a Action) Driver() bool { return a >= SegmentAlloc && a <= SegmentUnmap }
 
 // ours reports whether only recordings of memcache have the action.
-func (a Action) ours() bool { return a >= Miss }
+func (a Action) ours() bool { return a >= Miss && a < PoolNew }
+
+// Call reports whether the action is a call of a recording with Calls.
+func (a Action) Call() bool { return a >= PoolNew }
 
 // Releases reports whether the action gives memory back to the driver.
 func (a Action) Releases() bool { return a == SegmentFree || a == SegmentUnmap }
@@ -154,6 +188,9 @@ const (
 func (e Entry) String() string {
 	if e.Action == OOM {
 		return fmt.Sprintf("oom of %d bytes", e.Size)
+	}
+	if e.Action.Call() && e.Action != RecordStream {
+		return fmt.Sprintf("%v of pool %d", e.Action, e.Addr)
 	}
 	return fmt.Sprintf("%v of %d bytes at %#x", e.Action, e.Size, e.Addr)
 }
@@ -192,6 +229,20 @@ func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (
 		e.Addr = device.Ptr(addr)
 	}
 	return e, true, nil
+}
+
+// newCall checks a call.
+func newCall(a Action, addr uint64, size int64, stream uint64) (Entry, error) {
+	const maxPool = 1 << 31
+	switch {
+	case addr >= 1<<63:
+		return Entry{}, fmt.Errorf("%v at the address %#x: addresses are 0 to 2^63-1", a, addr)
+	case a != RecordStream && (addr >= maxPool || addr == 0 && a != EmptyPool):
+		return Entry{}, fmt.Errorf("%v of the pool %d: pools are numbered from 1 to 2^31-1", a, addr)
+	case size < 0 || size > PoolUseOnOOM|PoolNoSplit:
+		return Entry{}, fmt.Errorf("%v with %d: flags are 0 to 3", a, size)
+	}
+	return Entry{Action: a, Addr: device.Ptr(addr), Size: size, Stream: stream, Block: -1}, nil
 }
 
 // clip keeps text from a file short.

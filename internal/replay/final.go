@@ -42,6 +42,9 @@ func (r *run) compareBlocks() {
 		case w.Size != s.TotalSize || w.Stream != s.Stream:
 			r.countDeparture(1, &r.outcome.blocks, "the segment at %#x has %d bytes and stream %d here, and %d and %d in the recording",
 				s.Address, s.TotalSize, s.Stream, w.Size, w.Stream)
+		case r.pools.id(w.Pool) != s.PoolID:
+			r.countDeparture(1, &r.outcome.blocks, "the segment at %#x is of the pool %v here, and of %v in the recording",
+				s.Address, s.PoolID, r.pools.id(w.Pool))
 		}
 		if ok {
 			r.compareSegment(s, w)

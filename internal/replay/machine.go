@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"fmt"
 	"math"
 
@@ -25,6 +24,8 @@ type machine struct {
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
 
+	completed []int32 // by hand-out: the entry that completes its free; -1: none
+
 	places map[place][]device.Ptr // addresses for segments and of reservations
 
 	// Of the call that is being made:
@@ -34,14 +35,21 @@ type machine struct {
 	undo   undo
 	full   bool // the driver has no more memory than the recording shows
 
+	pools pools
+
+	requested *recording.Step // the request that is made, or was last
+	freed     int32           // the hand-out that is freed, or was last, of those that are not free at once
+
 	exactly bool              // of a recording of ours: the driver does what it did
 	ranges  []recording.Entry // the addresses that it reserved
 }
 
-// pendingFree is a freed block whose stream is held up.
+// pendingFree is a freed block whose streams are held up, or one that is going to be.
 type pendingFree struct {
-	stream  *null.Stream
-	release func()
+	streams  []*null.Stream
+	releases []func()
+	freed    bool
+	deferred int // freed while a pool was entered, after so many calls that take such frees up; 0: it was not
 }
 
 // firstPending begins the IDs of the streams that hold up one free each. They ascend in the order in which the
@@ -71,12 +79,16 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 		}
 		m.streams = append(m.streams, m.stream(s))
 	}
-	m.lastUse = make([]int, len(p.Streams))
+	m.lastUse, m.completed = make([]int, len(p.Streams)), make([]int32, p.Blocks)
 	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Kind == recording.StepFree {
+			m.completed[s.Block] = s.Completed
+		}
 		if k := p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {
 			m.lastUse[p.Steps[i].Stream] = i
 		}
 	}
+	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
 }
@@ -113,16 +125,22 @@ func (m *machine) before(c *null.Call) {
 			break
 		}
 		m.usePlace(recording.Reserve, c)
-		if next.Action == recording.SegmentMap && m.dev.Vacant(next.Addr, c.Bytes) {
-			c.Ptr = next.Addr
+		at := next.Addr
+		if next.Action != recording.SegmentMap {
+			at = m.laterMapping() // this one fails
+		}
+		if at != 0 && m.dev.Vacant(at, c.Bytes) {
+			c.Ptr = at
 		}
 	case null.OpMap:
 		if m.full && !(next.Action == recording.SegmentMap && next.Addr == c.Ptr) && !m.continues(c) {
 			c.Err = m.outOfMemory("Map", c.Bytes)
 		}
 	case null.OpSynchronize:
-		for block := range m.held { // a flush waits for all of them
-			m.complete(block)
+		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
+			if h.freed && (m.pools.flushed == 0 || m.p.Homes[block] == m.pools.flushed) {
+				m.complete(block)
+			}
 		}
 	}
 }
@@ -181,7 +199,9 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 
 // allocate makes the call of a step.
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
-	b, err := m.cache.Alloc(context.Background(), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
+	m.requested = s
+	defer m.pools.takeUp()
+	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
 	if s.Block >= 0 {
 		m.blocks[s.Block] = b
 	}
@@ -197,11 +217,36 @@ func (m *machine) release(s *recording.Step, later bool) error {
 	if b.IsZero() {
 		return nil // its allocation failed here
 	}
-	order := uint64(s.Completed)
-	if s.Completed < 0 {
-		order = uint64(len(m.p.Entries)) + uint64(s.Block)
+	h := m.held[s.Block]
+	if len(h.streams) == 0 { // who uses it is not recorded
+		if err := m.use(s.Block, 0); err != nil {
+			return err
+		}
+		h = m.held[s.Block]
 	}
-	stream, err := m.dev.NewStreamWithID(firstPending + order)
+	h.freed, m.freed = true, s.Block
+	if m.pools.entered > 0 {
+		h.deferred = m.pools.takenUp
+	}
+	m.held[s.Block] = h
+	return b.Free()
+}
+
+// use records a stream on the block of a hand-out: the one in place of the recorded stream of an index, which is held until the
+// free is complete.
+func (m *machine) use(block, index int32) error {
+	h := m.held[block]
+	order := uint64(m.completed[block])
+	if m.completed[block] < 0 {
+		order = uint64(len(m.p.Entries)) + uint64(block)
+	}
+	id := firstPending + order*uint64(len(m.p.Streams)+1) + uint64(index)
+	for _, s := range h.streams {
+		if s.ID() == id {
+			return m.blocks[block].RecordStream(m.stream(s))
+		}
+	}
+	stream, err := m.dev.NewStreamWithID(id)
 	if err != nil {
 		return err
 	}
@@ -209,20 +254,40 @@ func (m *machine) release(s *recording.Step, later bool) error {
 	if err != nil {
 		return err
 	}
-	m.held[s.Block] = pendingFree{stream, release}
-	if err := b.RecordStream(m.stream(stream)); err != nil {
-		return err
-	}
-	return b.Free()
+	m.held[block] = pendingFree{streams: append(h.streams, stream), releases: append(h.releases, release)}
+	return m.blocks[block].RecordStream(m.stream(stream))
 }
 
 // complete lets the work end that holds up the free of a hand-out.
 func (m *machine) complete(block int32) {
-	if h, ok := m.held[block]; ok {
-		delete(m.held, block)
-		h.release()
-		_ = h.stream.Close()
+	h, ok := m.held[block]
+	if !ok {
+		return
 	}
+	delete(m.held, block)
+	for i, s := range h.streams {
+		h.releases[i]()
+		_ = s.Close()
+	}
+}
+
+// finish lets that work end, but keeps the streams open: a free that was put aside records an event there, which is complete then.
+func (h pendingFree) finish() {
+	for _, release := range h.releases {
+		release()
+	}
+}
+
+// call makes the call of a step of a recording with calls.
+func (m *machine) call(s *recording.Step) error {
+	e := &m.p.Entries[s.Entry]
+	switch {
+	case e.Action != recording.RecordStream:
+		return m.pools.call(s, e)
+	case m.blocks[s.Block].IsZero():
+		return nil // its allocation failed here
+	}
+	return m.use(s.Block, s.Stream)
 }
 
 // setLimit makes the memory limit so many bytes; 0: none. The fraction is the one that comes to that.
@@ -237,6 +302,3 @@ func (m *machine) setLimit(limit int64) error {
 	}
 	return m.cache.SetMemoryFraction(fraction)
 }
-
-// emptyCache calls EmptyCache.
-func (m *machine) emptyCache() error { return m.cache.EmptyCache(context.Background()) }

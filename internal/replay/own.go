@@ -98,6 +98,9 @@ func (m *machine) stream(s *null.Stream) device.Stream {
 	if _, host := m.of.(hostDevice); host {
 		return hostStream{s, m.of}
 	}
+	if m.p.Calls {
+		return capturedStream{s, m}
+	}
 	return s
 }
 

@@ -51,7 +51,7 @@ func (r *run) plausible(i int, list []reading) []reading {
 					free[e.Addr] = true
 				}
 			}
-			return !r.finds(segments, e, free) && !(how.waits() && r.releasesFirst(segments, e, collects))
+			return !r.finds(segments, s, free) && !(how.waits() && r.releasesFirst(segments, s, collects))
 		})
 	}
 	if len(left) == 0 {
@@ -72,13 +72,14 @@ func keep(list []reading, ok func(reading) bool) (kept []reading) {
 
 // releasesFirst reports whether an allocation that fails releases free blocks before it waits for frees: by a collection, or
 // because of max_split_size_mb.
-func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, e *recording.Entry, collects bool) bool {
+func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, step *recording.Step, collects bool) bool {
+	e, pool := &r.p.Entries[step.Entry], r.pools.id(step.Pool)
 	split := r.config.MaxSplitSizeMB << 20
 	for _, s := range segments {
 		if s.Expandable || s.Pool == "small" || len(s.Blocks) > 1 || s.Blocks[0].State != memcache.BlockInactive {
 			continue
 		}
-		if collects || split > 0 && s.TotalSize >= split && s.Stream == e.Stream && e.Size > sizes.SmallLimit {
+		if collects && s.PoolID == (memcache.PoolID{}) || s.PoolID == pool && split > 0 && s.TotalSize >= split && s.Stream == e.Stream && e.Size > sizes.SmallLimit {
 			return true
 		}
 	}
@@ -86,14 +87,15 @@ func (r *run) releasesFirst(segments []memcache.SegmentSnapshot, e *recording.En
 }
 
 // finds reports whether a request is served by a free block, with those of free among them.
-func (r *run) finds(segments []memcache.SegmentSnapshot, e *recording.Entry, free map[device.Ptr]bool) bool {
-	bytes, pool := r.config.RoundSize(e.Size), "small"
+func (r *run) finds(segments []memcache.SegmentSnapshot, step *recording.Step, free map[device.Ptr]bool) bool {
+	e, pool := &r.p.Entries[step.Entry], r.pools.id(step.Pool)
+	bytes, kind := r.config.RoundSize(e.Size), "small"
 	if bytes > sizes.SmallLimit {
-		pool = "large"
+		kind = "large"
 	}
 	best := int64(math.MaxInt64)
 	for _, s := range segments {
-		if s.Stream != e.Stream || s.Pool != pool {
+		if s.Stream != e.Stream || s.Pool != kind || s.PoolID != pool {
 			continue
 		}
 		var size int64 // of the free blocks up to here, which merge

@@ -129,10 +129,13 @@ func TestDepartures(t *testing.T) {
 			i := slices.IndexFunc(rec.Entries, func(e recording.Entry) bool { return e.Action == recording.OOM })
 			rec.Entries = slices.Delete(rec.Entries, i, i+1)
 		},
-		"a statistic":     func(rec *recording.Recording) { rec.Stats["inactive_split_bytes.large_pool.peak"] += 512 },
-		"a stale size":    func(rec *recording.Recording) { rec.Segments[0].Blocks[0].Requested++ },
-		"a segment":       func(rec *recording.Recording) { rec.Segments = rec.Segments[1:] },
-		"the stream":      func(rec *recording.Recording) { rec.Segments[0].Stream++ },
+		"a statistic":  func(rec *recording.Recording) { rec.Stats["inactive_split_bytes.large_pool.peak"] += 512 },
+		"a stale size": func(rec *recording.Recording) { rec.Segments[0].Blocks[0].Requested++ },
+		"a segment":    func(rec *recording.Recording) { rec.Segments = rec.Segments[1:] },
+		"the stream":   func(rec *recording.Recording) { rec.Segments[0].Stream++ },
+		"the pool of a segment": func(rec *recording.Recording) {
+			rec.Calls, rec.Pools, rec.Segments[0].Pool = true, map[uint64][2]uint64{1: {0, 1}}, 1
+		},
 		"a smaller limit": func(rec *recording.Recording) { rec.Limit -= 100 << 20 },
 		"the options":     func(rec *recording.Recording) { rec.Conf = "max_split_size_mb:25" },
 	} {

@@ -49,6 +49,7 @@ func shapeOf(inside []recording.Entry) (s shape) {
 type assumptions struct {
 	limited    bool // there is a memory limit
 	expandable bool // segments are
+	calls      bool // those of empty_cache and record_stream are recorded
 	emptied    int  // calls of empty_cache; -1: unknown
 	retried    bool // allocations were tried again after a flush, or nobody knows
 }
@@ -56,11 +57,14 @@ type assumptions struct {
 // assume is what the statistics at the end say of all calls together: each retry flushed once, and each other flush was an
 // empty_cache.
 func assume(p *recording.Program, limited, expandable bool) assumptions {
-	a := assumptions{limited: limited, expandable: expandable, emptied: -1, retried: true}
+	a := assumptions{limited: limited, expandable: expandable, calls: p.Calls, emptied: -1, retried: true}
 	retries, ok := p.Stats["num_alloc_retries"]
 	syncs, ok2 := p.Stats["num_sync_all_streams"]
 	if ok && ok2 && syncs >= retries {
 		a.emptied, a.retried = int(syncs-retries), retries > 0
+	}
+	if a.calls {
+		a.emptied = 0
 	}
 	return a
 }
@@ -85,7 +89,7 @@ func (a assumptions) readings(p *recording.Program, i int) []reading {
 // that call that completed it.
 func (a assumptions) paired(p *recording.Program, i int) bool {
 	s := &p.Steps[i]
-	return s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && a.flushes(p, i+1)
+	return !a.calls && s.Kind == recording.StepFree && !s.Later && i+1 < len(p.Steps) && a.flushes(p, i+1)
 }
 
 // flushes reports whether step i is an allocation that may have flushed: that failed, released something, or grew an

@@ -21,6 +21,9 @@ type recorder struct {
 	cache   *memcache.Cache
 	streams []*side
 	live    []memcache.Block
+
+	ctx      context.Context             // of requests
+	recorded func(memcache.Block, *side) // is told of streams that are recorded; nil: nobody
 }
 
 // side is a stream that is held up from time to time.
@@ -48,6 +51,14 @@ type workload struct {
 }
 
 func record(t testing.TB, seed uint64, w workload) recording.Recording {
+	p := newRecorder(t, seed, w)
+	for range w.steps {
+		p.step(w)
+	}
+	return recorded(p.cache, w)
+}
+
+func newRecorder(t testing.TB, seed uint64, w workload) *recorder {
 	dev, err := null.New(null.Config{Capacity: w.capacity})
 	require.NoError(t, err)
 	config, err := memcache.ParseConfig(w.conf)
@@ -55,7 +66,7 @@ func record(t testing.TB, seed uint64, w workload) recording.Recording {
 	config.Exact, config.MemoryLimit = true, w.limit
 	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
-	p := &recorder{t: t, r: rand.New(rand.NewPCG(seed, 1)), cache: cache}
+	p := &recorder{t: t, r: rand.New(rand.NewPCG(seed, 1)), cache: cache, ctx: context.Background()}
 	for id := range w.sides {
 		s, err := dev.NewStreamWithID(uint64(100 * id))
 		require.NoError(t, err)
@@ -63,10 +74,7 @@ func record(t testing.TB, seed uint64, w workload) recording.Recording {
 	}
 	dev.SetScript(null.Script{Before: p.before})
 	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 20 * w.steps}))
-	for range w.steps {
-		p.step(w)
-	}
-	return recorded(cache, w)
+	return p
 }
 
 // recorded is the recording of what a cache did.
@@ -123,7 +131,7 @@ func (p *recorder) step(w workload) {
 }
 
 func (p *recorder) alloc(bytes int64, s *side) {
-	b, err := p.cache.Alloc(context.Background(), bytes, s.Stream)
+	b, err := p.cache.Alloc(p.ctx, bytes, s.Stream)
 	if err != nil {
 		require.ErrorIs(p.t, err, memcache.ErrOutOfMemory)
 		for len(p.live) > 2 && p.r.IntN(4) > 0 {
@@ -133,7 +141,7 @@ func (p *recorder) alloc(bytes int64, s *side) {
 	}
 	for _, other := range p.streams {
 		if other != s && p.r.IntN(4) == 0 {
-			require.NoError(p.t, b.RecordStream(other.Stream))
+			p.recordStream(b, other)
 		}
 	}
 	p.live = append(p.live, b)
@@ -142,4 +150,11 @@ func (p *recorder) alloc(bytes int64, s *side) {
 func (p *recorder) free(i int) {
 	require.NoError(p.t, p.live[i].Free())
 	p.live = slices.Delete(p.live, i, i+1)
+}
+
+func (p *recorder) recordStream(b memcache.Block, s *side) {
+	require.NoError(p.t, b.RecordStream(s.Stream))
+	if p.recorded != nil {
+		p.recorded(b, s)
+	}
 }

@@ -18,36 +18,129 @@ func totalMemory(p *recording.Program) int64 {
 	if p.TotalMemory > 0 {
 		return p.TotalMemory
 	}
-	type place struct {
-		address device.Ptr
-		segment [2]uint64 // of an expandable one: stream and pool
-	}
-	var places []place
+	var taken reservations
+	room := device.Ptr(unknownMemory / 8 * 9)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		pool := uint64(1)
-		if p.Entries[s.Entry].Size > sizes.SmallLimit {
-			pool = 2
-		}
 		for _, e := range p.Inside(s) {
 			switch e.Action {
 			case recording.SegmentMap:
-				places = append(places, place{e.Addr, [2]uint64{e.Stream, pool}})
+				room = min(room, taken.mapped(e, keyOf(p, s, e.Stream)))
 			case recording.SegmentAlloc:
-				places = append(places, place{e.Addr, [2]uint64{}})
+				room = min(room, taken.add(reservation{base: e.Addr}))
+			case recording.SegmentUnmap:
+				taken.unmapped(e)
+			case recording.SegmentFree:
+				taken.remove(e.Addr)
 			}
-		}
-	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.address, b.address) })
-	room := device.Ptr(unknownMemory / 8 * 9)
-	for i, first := 0, 0; i < len(places); i++ {
-		if places[i].segment != places[first].segment {
-			if places[first].segment[1] != 0 {
-				room = min(room, places[i].address-places[first].address)
-			}
-			first = i
 		}
 	}
 	const rounding = 64 << 20 // a reservation is rounded up
 	return max(int64(room)-rounding, granule) / 9 * 8
+}
+
+// maxLookAhead bounds the steps that are searched for a later mapping.
+const maxLookAhead = 100_000
+
+// laterMapping is the address of the next mapping in the expandable segment of the request that is made; 0: there is none. A segment
+// whose first mapping fails keeps its addresses.
+func (m *machine) laterMapping() device.Ptr {
+	r := m.requested
+	if r == nil {
+		return 0
+	}
+	key := keyOf(m.p, r, m.p.Entries[r.Entry].Stream)
+	i, _ := slices.BinarySearchFunc(m.p.Steps, r.Entry, func(s recording.Step, entry int32) int { return cmp.Compare(s.Entry, entry) })
+	for k := i; k < min(len(m.p.Steps), i+maxLookAhead); k++ {
+		s := &m.p.Steps[k]
+		for _, e := range m.p.Inside(s) {
+			if e.Action == recording.SegmentMap && keyOf(m.p, s, e.Stream) == key {
+				return e.Addr
+			}
+		}
+	}
+	return 0
+}
+
+// keyOf is that of memory which a step mapped.
+func keyOf(p *recording.Program, s *recording.Step, stream uint64) rangeKey {
+	kind := uint64(1)
+	if p.Entries[s.Entry].Size > sizes.SmallLimit {
+		kind = 2
+	}
+	return rangeKey{stream, kind, s.Pool}
+}
+
+// rangeKey is what has an expandable segment: stream, kind of blocks, pool.
+type rangeKey struct{ stream, kind, pool uint64 }
+
+// reservation is a place that addresses are taken from: a segment, or the beginning of an expandable one.
+type reservation struct {
+	base  device.Ptr
+	key   rangeKey // zero: of a segment
+	bytes int64    // mapped
+}
+
+// reservations are those that there are at a time, by address. An expandable segment whose memory is all given back is none.
+type reservations struct {
+	list  []reservation
+	bases map[rangeKey]device.Ptr
+}
+
+// at is the place of an address among the reservations.
+func (t *reservations) at(p device.Ptr) (i int, found bool) {
+	return slices.BinarySearchFunc(t.list, p, func(r reservation, p device.Ptr) int { return cmp.Compare(r.base, p) })
+}
+
+// add adds one, and returns the most addresses that expandable segments can have, as it is beside others.
+func (t *reservations) add(r reservation) device.Ptr {
+	room := device.Ptr(unknownMemory / 8 * 9)
+	i, found := t.at(r.base)
+	if found {
+		return room // a recording that contradicts itself
+	}
+	if i > 0 && t.list[i-1].key != (rangeKey{}) {
+		room = r.base - t.list[i-1].base
+	}
+	if i < len(t.list) && r.key != (rangeKey{}) {
+		room = min(room, t.list[i].base-r.base)
+	}
+	t.list = slices.Insert(t.list, i, r)
+	return room
+}
+
+func (t *reservations) remove(p device.Ptr) {
+	if i, found := t.at(p); found {
+		t.list = slices.Delete(t.list, i, i+1)
+	}
+}
+
+// mapped is told of a mapping, which may be the first of an expandable segment, and returns what add does.
+func (t *reservations) mapped(e recording.Entry, key rangeKey) device.Ptr {
+	if base, ok := t.bases[key]; ok {
+		if i, found := t.at(base); found {
+			t.list[i].bytes += e.Size
+			return unknownMemory / 8 * 9
+		}
+	}
+	if t.bases == nil {
+		t.bases = make(map[rangeKey]device.Ptr)
+	}
+	t.bases[key] = e.Addr
+	return t.add(reservation{base: e.Addr, key: key, bytes: e.Size})
+}
+
+// unmapped is told that memory was given back.
+func (t *reservations) unmapped(e recording.Entry) {
+	i, found := t.at(e.Addr)
+	if !found {
+		i--
+	}
+	if i < 0 || t.list[i].key == (rangeKey{}) {
+		return
+	}
+	if t.list[i].bytes -= e.Size; t.list[i].bytes <= 0 {
+		delete(t.bases, t.list[i].key)
+		t.list = slices.Delete(t.list, i, i+1)
+	}
 }

@@ -53,7 +53,7 @@ func (r *run) play(emptied int) {
 	r.late = -1
 	for range emptied {
 		r.begin(nil, false)
-		r.compare(0, r.emptyCache())
+		r.compare(0, r.pools.emptyCache(0))
 	}
 	for i := range r.p.Steps {
 		r.entry = int(max(r.p.Steps[i].Entry, r.p.Steps[i].To))
@@ -83,6 +83,9 @@ func (r *run) playStep(i int) {
 		r.compare(i, r.release(s, s.Later || how.late))
 	case recording.StepEmpty:
 		r.flush(i, r.p.Inside(s))
+	case recording.StepCall:
+		r.begin(nil, false)
+		r.compare(i, r.call(s))
 	case recording.StepReset:
 		r.reset(r.p.Entries[s.Entry].Action)
 	case recording.StepLimit:
@@ -144,13 +147,13 @@ func (r *run) completions(step int, inside []recording.Entry, how reading) {
 	if how.waited {
 		polled = 0
 	}
-	for i, e := range inside {
+	for _, e := range inside {
 		if e.Action == recording.FreeCompleted {
 			r.pending--
-			if i < polled && r.late < 0 {
-				r.complete(e.Block)
-			}
 		}
+	}
+	if r.late < 0 {
+		r.completeInOrder(inside[:polled])
 	}
 	if r.late >= 0 {
 		r.pending--
@@ -159,6 +162,20 @@ func (r *run) completions(step int, inside []recording.Entry, how reading) {
 	// A request asks for the frees of its own stream; more can have come true when it misses, or before, in a PollFrees.
 	if !r.config.Exact && polled > 0 && !slices.ContainsFunc(inside, func(e recording.Entry) bool { return e.Action == recording.Miss }) {
 		r.compare(step, r.cache.PollFrees())
+	}
+}
+
+// completeInOrder lets completions come true that a call begins with. Frees that were put aside are taken up first: those of them that
+// come before all others are over by then, and the rest when their events are asked for.
+func (r *run) completeInOrder(list []recording.Entry) {
+	asked := false
+	for _, e := range list {
+		if h := r.held[e.Block]; asked && h.deferred == r.pools.takenUp {
+			h.finish()
+		} else {
+			asked = asked || h.deferred != r.pools.takenUp
+			r.complete(e.Block)
+		}
 	}
 }
 
@@ -173,8 +190,13 @@ func (r *run) flush(i int, entries []recording.Entry) {
 		r.pending--
 		r.late = -1
 	}
+	n := 0
+	for n < len(entries) && entries[n].Action == recording.FreeCompleted && r.held[entries[n].Block].deferred == r.pools.takenUp {
+		n++
+	}
+	r.completeInOrder(entries[:n])
 	r.begin(entries, false)
-	r.compare(i, r.emptyCache())
+	r.compare(i, r.pools.emptyCache(r.p.Steps[i].Pool))
 	r.comparePending(i)
 }
 

@@ -135,7 +135,9 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 			m.completeAll(inside) // it waited, and gave a private pool's memory back, which is the default pool's here
 			return nil
 		}
-		return m.emptyCache()
+		return m.pools.emptyCache(step.Pool)
+	case recording.StepCall:
+		return m.call(step)
 	case recording.StepOther:
 		m.completeAll(s.p.Inside(step))
 		return nil
@@ -146,7 +148,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	}
 	inside := s.p.Inside(step)
 	if how.empty {
-		if err := m.emptyCache(); err != nil {
+		if err := m.pools.emptyCache(0); err != nil {
 			return err
 		}
 	} else if !how.waits() {

@@ -204,7 +204,11 @@ func (m *Model) lend(r *request) *Block {
 	if r.pool != m.Default() || m.o.Exact && m.o.Expandable {
 		return nil
 	}
-	for _, p := range m.pools[1:] {
+	lenders := m.pools[1:]
+	if m.o.Exact {
+		lenders = m.lenders.list()
+	}
+	for _, p := range lenders {
 		if !p.lends || p.released {
 			continue
 		}
@@ -238,6 +242,7 @@ func (m *Model) grow(r *request, again bool) *Block {
 	m.Stats.segments[g] = true
 	m.Stats.Allocs++
 	m.Stats.driver++
+	g.Pool.calls++
 	m.trace("segment_alloc", at, bytes, r.stream)
 	m.countMiss()
 	return m.handOut(b, r)

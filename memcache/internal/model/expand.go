@@ -77,6 +77,7 @@ func (m *Model) expand(r *request) *Block {
 		}
 		b = hole
 	}
+	g.Pool.calls++
 	m.countMiss()
 	return m.handOut(b, r)
 }
@@ -140,6 +141,7 @@ func (m *Model) unmap(b *Block) {
 		}
 	}
 	m.Stats.Frees++
+	g.Pool.calls--
 	m.trace("segment_unmap", from, to-from, g.Stream)
 	m.step()
 }

@@ -101,9 +101,12 @@ func (m *Model) EmptyCache() { m.flush(nil) }
 func (m *Model) EmptyPool(p *Pool) { m.flush(p) }
 
 func (m *Model) flush(p *Pool) {
+	if p != nil && m.o.Exact && !slices.Contains(m.given.list(), p) {
+		return
+	}
 	m.Stats.Flushes++
 	if m.o.Exact {
-		m.wait(func(*Block) bool { return true })
+		m.wait(func(b *Block) bool { return p == nil || b.Segment.Pool == p })
 	} else {
 		for _, id := range m.order {
 			m.wait(of(id))
@@ -126,7 +129,11 @@ func (m *Model) flush(p *Pool) {
 	if p == nil {
 		gather(m.Default(), Large)
 		gather(m.Default(), Small)
-		for _, p := range m.pools {
+		released := m.pools
+		if m.o.Exact {
+			released = m.given.list()
+		}
+		for _, p := range released {
 			if p.released {
 				gather(p, Small)
 				gather(p, Large)
@@ -142,12 +149,27 @@ func (m *Model) flush(p *Pool) {
 	for _, b := range parts {
 		m.unmap(b)
 	}
+	for _, o := range m.given.list() {
+		if (p == nil || p == o) && o.calls == 0 && !m.holds(o) {
+			m.given.remove(o)
+		}
+	}
 	for _, g := range m.Segments() {
 		if g.mapped && len(g.Blocks) == 1 && g.Blocks[0].State == Hole {
 			m.driver.Unreserve(g.At)
 			delete(m.Stats.segments, g)
 		}
 	}
+}
+
+// holds reports whether a pool has memory.
+func (m *Model) holds(p *Pool) bool {
+	for g := range m.Stats.segments {
+		if g.Pool == p && slices.ContainsFunc(g.Blocks, func(b *Block) bool { return b.State != Hole }) {
+			return true
+		}
+	}
+	return false
 }
 
 // wait lets the events of those blocks be over, the first first, and makes them free.
@@ -169,6 +191,7 @@ func (m *Model) returnSegment(g *Segment) {
 	m.driver.Free(g.At, g.Bytes)
 	delete(m.Stats.segments, g)
 	m.Stats.Frees++
+	g.Pool.calls--
 	m.trace("segment_free", g.At, g.Bytes, g.Stream)
 	m.step()
 }

@@ -43,6 +43,8 @@ type Model struct {
 	streams map[uint64]*stream
 	order   []uint64 // the streams' IDs, ascending
 	pools   []*Pool  // the default one first
+	lenders table    // where that is exact
+	given   table    // released pools, where that is exact
 	events  []*event // the oldest first
 	clock   [2]int64 // of the pools' ages
 	scopes  []*Scope // open ones
@@ -71,6 +73,8 @@ type event struct {
 type Pool struct {
 	lends, whole bool
 	released     bool
+	number       int
+	calls        int // that got memory of the driver, less those that gave some back
 }
 
 // Kind tells the small pool from the large one.
@@ -181,7 +185,10 @@ func (m *Model) Default() *Pool { return m.pools[0] }
 
 // NewPool makes a private pool.
 func (m *Model) NewPool(lends, whole bool) *Pool {
-	p := &Pool{lends: lends, whole: whole}
+	p := &Pool{lends: lends, whole: whole, number: len(m.pools)}
+	if lends {
+		m.lenders.add(p)
+	}
 	m.pools = append(m.pools, p)
 	return p
 }
@@ -197,7 +204,11 @@ func (m *Model) Number(p *Pool) int {
 }
 
 // Release ends a pool.
-func (m *Model) Release(p *Pool) { p.released = true }
+func (m *Model) Release(p *Pool) {
+	p.released = true
+	m.lenders.remove(p)
+	m.given.add(p)
+}
 
 // Open makes a stream.
 func (m *Model) Open(id uint64) {

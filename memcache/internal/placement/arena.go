@@ -34,6 +34,18 @@ func (a *Arena) Segments() iter.Seq[*Segment] { return maps.Values(a.segments) }
 // Pools are the private pools of which the arena has segments, in no order.
 func (a *Arena) Pools() iter.Seq[*Pool] { return maps.Keys(a.private) }
 
+// Mapped reports whether a pool has memory here, beyond addresses.
+func (a *Arena) Mapped(p *Pool) bool {
+	for _, seg := range a.segments {
+		for m := seg.first; seg.lists.pool == p && m != nil; m = m.next {
+			if !m.unmapped {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // NewSegment adds memory from the driver. Its chunk is taken out: HandOut or PutBack is next.
 func (a *Arena) NewSegment(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
 	m := a.newChunk()

@@ -7,6 +7,16 @@ type Pool struct {
 	NoSplit bool
 	// Released pools serve no requests any more: what they have free may go back to the driver.
 	Released bool
+	// DriverCalls are the requests that got memory of the driver for the pool, less the calls that gave some back (PyTorch's
+	// cudaMalloc_count).
+	DriverCalls int
+}
+
+// CountDriverCalls changes DriverCalls; not of the default pool, which is nil.
+func (p *Pool) CountDriverCalls(n int) {
+	if p != nil {
+		p.DriverCalls += n
+	}
 }
 
 // lists are the chunks of one stream and one pool that are not in use, by Kind. An arena has them for the default pool, and

@@ -1,0 +1,119 @@
+package replay
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// pools are the private pools of a recording, as far as its calls have made them.
+type pools struct {
+	cache    *memcache.Cache
+	ids      map[uint64][2]uint64 // by number, as PyTorch has them
+	byNumber map[uint64]*privatePool
+	entered  int    // contexts that are under way
+	captures int    // of them
+	takenUp  int    // one more than the calls that took up frees which were put aside
+	flushed  uint64 // the one that is emptied; 0: all are, or none
+}
+
+// privatePool is one of them.
+type privatePool struct {
+	*memcache.Pool
+	leaves []func() // of its contexts that are under way
+}
+
+// context is what requests of a pool have; number 0 is the default pool.
+func (ps *pools) context(number uint64) context.Context {
+	ctx := context.Background()
+	if p := ps.byNumber[number]; p != nil {
+		return p.Context(ctx)
+	}
+	return ctx
+}
+
+// id is that of a pool.
+func (ps *pools) id(number uint64) memcache.PoolID {
+	if p := ps.byNumber[number]; p != nil {
+		return p.ID()
+	}
+	return memcache.PoolID(ps.ids[number])
+}
+
+// call makes the call of a step, which e is.
+func (ps *pools) call(s *recording.Step, e *recording.Entry) error {
+	if s.Edge && e.Action != recording.PoolRelease {
+		if err := ps.add(s.Pool, e); err != nil {
+			return err
+		}
+	}
+	p := ps.byNumber[s.Pool]
+	if p == nil {
+		return nil // it could not be made
+	}
+	switch e.Action {
+	case recording.PoolBegin, recording.CaptureBegin:
+		leave, err := p.Enter()
+		if err != nil {
+			return err
+		}
+		p.leaves = append(p.leaves, leave)
+		ps.count(e.Action == recording.CaptureBegin, 1)
+	case recording.PoolEnd, recording.CaptureEnd:
+		if last := len(p.leaves) - 1; last >= 0 {
+			p.leaves[last]()
+			p.leaves = p.leaves[:last]
+			ps.count(e.Action == recording.CaptureEnd, -1)
+		}
+	case recording.PoolRelease:
+		if s.Edge {
+			return p.Release()
+		}
+	}
+	return nil
+}
+
+// count counts a context that begins or ends.
+func (ps *pools) count(capture bool, n int) {
+	ps.entered += n
+	if capture {
+		ps.captures += n
+	}
+}
+
+// takeUp notes a call that takes frees up which were put aside, unless a pool is entered.
+func (ps *pools) takeUp() {
+	if ps.entered == 0 {
+		ps.takenUp++
+	}
+}
+
+// add makes a pool, with the ID that PyTorch gave it.
+func (ps *pools) add(number uint64, e *recording.Entry) error {
+	o := memcache.PoolOptions{ID: memcache.PoolID(ps.ids[number])}
+	if e.Action == recording.PoolNew {
+		o.UseOnOOM, o.NoSplit = e.Size&recording.PoolUseOnOOM != 0, e.Size&recording.PoolNoSplit != 0
+	}
+	p, err := ps.cache.NewPool(o)
+	if err != nil {
+		return err
+	}
+	ps.byNumber[number] = &privatePool{Pool: p}
+	return nil
+}
+
+// emptyCache calls EmptyCache, of a pool or, of number 0, of all.
+func (ps *pools) emptyCache(number uint64) error {
+	defer ps.takeUp()
+	if number == 0 {
+		return ps.cache.EmptyCache(context.Background())
+	}
+	p := ps.byNumber[number]
+	if p == nil {
+		return nil
+	}
+	ps.flushed = number
+	defer func() { ps.flushed = 0 }()
+	return p.EmptyCache(context.Background())
+}

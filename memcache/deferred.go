@@ -1,0 +1,140 @@
+package memcache
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Frees that are put aside, as no event can be recorded for them yet: those of blocks that are used by a stream that is captured. An event
+// that is recorded there is a part of the graph, and nobody may ask for it. Such a free is taken up by the first request, or flush, after the capture,
+// and then waits for the streams as any does; with GraphCaptureRecordStreamReuse a request inside of the capture may be served by it.
+//
+// In PyTorch, and here with Exact, all such frees are put aside while a pool is entered (Pool.Enter), by a capture or otherwise, whatever
+// stream they wait for, and no request looks at the others. When they are taken up the streams that were recorded
+// meanwhile are forgotten: what a capture has queued there runs in replays, which are ordered by themselves.
+
+// enter begins a context.
+func (p *pendingFrees) enter() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entered.Add(1)
+}
+
+// leave ends a context, unless Close has ended all.
+func (p *pendingFrees) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.entered.Load() > 0 {
+		p.entered.Add(-1)
+	}
+}
+
+// inContext reports whether a pool is entered; never without Exact.
+func (all *shards) inContext() bool { return all.exact != nil && all.exact.entered.Load() > 0 }
+
+// endEntered ends all contexts, for Close.
+func (all *shards) endEntered() {
+	if p := all.exact; p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.entered.Store(0)
+	}
+}
+
+// captured reports whether one of the streams is captured.
+func captured(streams []device.Stream) bool {
+	return slices.ContainsFunc(streams, func(s device.Stream) bool {
+		c, ok := s.(device.GraphCapturer)
+		return ok && c.Capturing()
+	})
+}
+
+// deferFree puts the free of a block aside that other streams use, if a pool is entered or one of them is captured.
+func (p *pendingFrees) deferFree(h *handout) bool {
+	if p.entered.Load() == 0 && !captured(h.uses) {
+		return false
+	}
+	if p.shards.cache.config.GraphCaptureRecordStreamReuse {
+		h.marks = marksOf(h)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.deferred = append(p.deferred, h)
+	p.deferredCount.Add(1)
+	p.events.Add(1) // so that requests look
+	return true
+}
+
+// marksOf are marks of the streams that use a block, its own first; nil if one is not captured.
+func marksOf(h *handout) []device.CaptureMark {
+	marks := make([]device.CaptureMark, 0, 1+len(h.uses))
+	for i := -1; i < len(h.uses); i++ {
+		s := h.shard.stream
+		if i >= 0 {
+			s = h.uses[i]
+		}
+		order, ok := s.(device.CaptureOrder)
+		if !ok {
+			return nil
+		}
+		m := order.CaptureMark()
+		if m == nil {
+			return nil
+		}
+		marks = append(marks, m)
+	}
+	return marks
+}
+
+// takeDeferred takes those out that are ready. PyTorch goes through them in the order of a table by their addresses in the heap; here it is that of
+// the streams that use them, as with completions.
+func (p *pendingFrees) takeDeferred(ready func(*handout) bool) (list []*handout) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deferred = slices.DeleteFunc(p.deferred, func(h *handout) bool {
+		if !ready(h) {
+			return false
+		}
+		list = append(list, h)
+		return true
+	})
+	p.deferredCount.Store(int32(len(p.deferred)))
+	notNegative("the number of pending events", p.events.Add(-int64(len(list))))
+	slices.SortStableFunc(list, func(a, b *handout) int { return cmp.Compare(a.uses[0].ID(), b.uses[0].ID()) })
+	return list
+}
+
+// recordDeferred takes up the frees that were put aside, unless a pool is entered or their streams are captured still. No lock is held.
+func (p *pendingFrees) recordDeferred() error {
+	list := p.takeDeferred(func(h *handout) bool { return p.entered.Load() == 0 && !captured(h.uses) })
+	var errs []error
+	for _, h := range list {
+		h.uses = slices.DeleteFunc(h.uses, func(s device.Stream) bool { return slices.Contains(h.inside, s.ID()) })
+		p.mu.Lock()
+		h.eventsLeft = int32(len(h.uses))
+		p.mu.Unlock()
+		errs = append(errs, p.record(h, h.uses, false))
+	}
+	return errors.Join(errs...)
+}
+
+// reuseDeferred ends the frees of blocks of a stream that is captured, if what it captures from now on runs after all that used them. No lock is
+// held.
+func (p *pendingFrees) reuseDeferred(s device.Stream) {
+	if s == nil || !p.shards.cache.config.GraphCaptureRecordStreamReuse {
+		return
+	}
+	for _, h := range p.takeDeferred(func(h *handout) bool {
+		return h.shard.id == s.ID() && h.marks != nil && !slices.ContainsFunc(h.marks, func(m device.CaptureMark) bool { return !m.Before(s) })
+	}) {
+		clear(h.uses)
+		h.uses, h.eventsLeft, h.recording = h.uses[:0], 0, false
+		p.complete(h, false)
+	}
+}
