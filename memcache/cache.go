@@ -142,10 +142,26 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
+	c.setLimit(limit)
+	return nil
+}
+
+// SetMemoryLimit is SetMemoryFraction in bytes; 0 is no limit. [Cache.MemoryLimit] tells it.
+func (c *Cache) SetMemoryLimit(bytes int64) error {
+	if bytes < 0 {
+		return fmt.Errorf("memcache: memory limit of %d bytes: %w: it is negative; 0 is no limit", bytes, ErrInvalid)
+	}
+	if bytes == 0 {
+		bytes = math.MaxInt64
+	}
+	c.setLimit(bytes)
+	return nil
+}
+
+func (c *Cache) setLimit(limit int64) {
 	_ = c.shards.history.stream().admit(context.Background(), 0)
 	c.ledger.setLimit(limit)
 	c.grower.waits.freed()
-	return nil
 }
 
 // MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of

@@ -267,6 +267,38 @@ func TestPoolTable(t *testing.T) {
 			for p := range in {
 				require.True(t, table.has(p))
 			}
+			before := poolSlot{distance: -1}
+			for at, s := range table.slots {
+				if s.pool != nil {
+					require.Equal(t, at-table.home(s.pool), s.distance)
+					require.LessOrEqual(t, s.distance, before.distance+1, "it is no farther than one that made room")
+				} else {
+					s.distance = -1
+				}
+				before = s
+			}
 		}
 	}
+}
+
+// TestPoolSnapshotAndLimit: a pool shows its own segments alone, and a limit in bytes binds from the next request on.
+func TestPoolSnapshotAndLimit(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	p, ctx := newPool(t, c, PoolOptions{})
+	b := allocIn(t, ctx, c, 3<<20, s)
+	mustAlloc(t, c, 12<<20, s)
+	list := p.Snapshot()
+	require.Len(t, list, 1)
+	require.Equal(t, b.Ptr(), list[0].Address)
+	require.EqualValues(t, 3<<20, list[0].AllocatedSize)
+	require.Nil(t, (*Pool)(nil).Snapshot())
+
+	require.ErrorIs(t, c.SetMemoryLimit(-1), ErrInvalid)
+	require.NoError(t, c.SetMemoryLimit(40<<20))
+	require.EqualValues(t, 40<<20, c.MemoryLimit())
+	_, err := c.Alloc(context.Background(), 12<<20, s)
+	require.ErrorIs(t, err, ErrOutOfMemory)
+	require.NoError(t, c.SetMemoryLimit(0))
+	mustAlloc(t, c, 12<<20, s)
 }

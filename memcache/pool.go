@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
@@ -136,6 +137,18 @@ func (p *Pool) Enter() (leave func(), err error) {
 	}
 	all.exact.enter()
 	return sync.OnceFunc(all.exact.leave), nil
+}
+
+// Snapshot is the pool's memory at this moment, by address (MemPool.snapshot): those of the cache's segments that have its ID. For the nil
+// Pool there is none.
+func (p *Pool) Snapshot() []SegmentSnapshot {
+	if p == nil {
+		return nil
+	}
+	all := &p.cache.shards
+	all.lockAll()
+	defer all.unlockAll()
+	return slices.DeleteFunc(all.copySegments(), func(s SegmentSnapshot) bool { return s.PoolID != p.place.ID })
 }
 
 // EmptyCache waits for the frees that are pending and returns the free segments of this pool alone to the
