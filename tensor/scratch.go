@@ -32,14 +32,6 @@ func (rt *Runtime) withScratch(ctx context.Context, op string, like *Tensor, n i
 	return f(block)
 }
 
-// scratch is memory for an operation's own use, until free.
-func (rt *Runtime) scratch(ctx context.Context, op string, bytes int64) (b memcache.Block, free func(), err error) {
-	if b, err = rt.scratchBlock(ctx, op, bytes); err != nil {
-		return b, nil, err
-	}
-	return b, func() { rt.parked.add(b.FreeContext(ctx)) }, nil
-}
-
 // scratchBlock is memory for an operation's own use, which the caller frees. A block belongs to no lifetime, whatever ctx has.
 func (rt *Runtime) scratchBlock(ctx context.Context, op string, bytes int64) (memcache.Block, error) {
 	if err := rt.capturing.Load().admits(ctx, op); err != nil {

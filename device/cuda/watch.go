@@ -171,11 +171,11 @@ func watched(s *stream, comms []*communicator, replay func() error) error {
 func (c *communicator) crash() {
 	c.abort()
 	c.calling.Lock() // who was queueing has put its flight there
-	c.calling.Unlock()
 	c.mu.Lock()
 	left := c.flights
 	c.flights = nil
 	c.mu.Unlock()
+	c.calling.Unlock()
 	for _, f := range left {
 		if f.end != 0 && c.dev.stuck.Load() == nil {
 			_ = c.dev.check("AsyncError", 0, C.cistern_event_synchronize(c.dev.c, f.end))
