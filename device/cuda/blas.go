@@ -28,6 +28,7 @@ type blas struct {
 	backend.Handles[C.uint64_t]
 
 	lt        C.cistern_lt
+	hasLt     bool
 	ltHandles backend.Handles[*ltHandle]
 }
 
@@ -66,7 +67,7 @@ func (b *blas) open(d *Device) error {
 				Detail: "cuBLAS can't be opened: " + C.GoString(&problem[0])}
 			return
 		}
-		C.cistern_lt_open(&b.lt)
+		b.hasLt = C.cistern_lt_open(&b.lt) != 0
 	})
 	return b.err
 }

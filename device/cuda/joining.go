@@ -83,7 +83,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	case opts.Timeout < 0:
 		return nil, d.self.Invalid(op, 0, "a timeout of %v; 0 is the default, %v", opts.Timeout, device.DefaultCollectiveTimeout)
 	}
-	lib, err := d.library(op)
+	lib, err := d.openNCCL(op)
 	if err != nil {
 		return nil, err
 	}

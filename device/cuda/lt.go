@@ -32,7 +32,7 @@ func (d *Device) MatMulEpilogues() bool {
 		return false
 	}
 	defer d.gate.Leave()
-	return d.blas.open(d) == nil && d.blas.lt.library != nil
+	return d.blas.open(d) == nil && d.blas.hasLt
 }
 
 // ltMatMul is done with a product, or it is one for cuBLAS.
@@ -41,7 +41,7 @@ func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool,
 	none := func() error {
 		return &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported, Detail: "there is no kernel of cuBLASLt for the product with its bias"}
 	}
-	if b.lt.library == nil || g.Float64 || g.Batch > 1 || g.K == 0 {
+	if !b.hasLt || g.Float64 || g.Batch > 1 || g.K == 0 {
 		if g.Bias != 0 {
 			return true, none()
 		}

@@ -24,8 +24,8 @@ type nccl struct {
 // ncclLibraries are those of the process, by path: communicators of one world share one.
 var ncclLibraries sync.Map // of *nccl
 
-// library opens NCCL, if that was not done yet.
-func (d *Device) library(op string) (*nccl, error) {
+// openNCCL opens NCCL, if that was not done yet.
+func (d *Device) openNCCL(op string) (*nccl, error) {
 	if d.nccl == without {
 		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with nccl=none"}
 	}
@@ -82,7 +82,7 @@ func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 		return id, err
 	}
 	defer d.gate.Leave()
-	l, err := d.library(op)
+	l, err := d.openNCCL(op)
 	if err != nil {
 		return id, err
 	}
