@@ -17,14 +17,9 @@ func replayed(mixed bool) func(*student, int) error {
 		if k == 0 || mixed && k%2 == 1 {
 			return s.eager(k)
 		}
-		xs, ys, shape := s.data(k)
-		x, err := tensor.FromSlice(s.ctx, s.rt, xs, shape...)
+		x, y, err := s.batch(k)
 		if err != nil {
 			return err
-		}
-		y, err := tensor.FromSlice(s.ctx, s.rt, ys)
-		if err != nil {
-			return errors.Join(err, x.Release())
 		}
 		if s.graph == nil {
 			s.x, s.y = x, y

@@ -207,16 +207,23 @@ func (s *student) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.
 	return loss, errors.Join(err, s.in.Err())
 }
 
+// batch is the k-th one.
+func (s *student) batch(k int) (x, y *tensor.Tensor, err error) {
+	xs, ys, shape := s.data(k)
+	if x, err = tensor.FromSlice(s.ctx, s.rt, xs, shape...); err != nil {
+		return nil, nil, err
+	}
+	if y, err = tensor.FromSlice(s.ctx, s.rt, ys); err != nil {
+		return nil, nil, errors.Join(err, x.Release())
+	}
+	return x, y, nil
+}
+
 // eager takes the k-th step.
 func (s *student) eager(k int) error {
-	xs, ys, shape := s.data(k)
-	x, err := tensor.FromSlice(s.ctx, s.rt, xs, shape...)
+	x, y, err := s.batch(k)
 	if err != nil {
 		return err
-	}
-	y, err := tensor.FromSlice(s.ctx, s.rt, ys)
-	if err != nil {
-		return errors.Join(err, x.Release())
 	}
 	loss, err := s.train(s.ctx, x, y)
 	if err == nil {

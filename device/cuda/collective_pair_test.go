@@ -57,17 +57,23 @@ func TestCollectiveFirstTimesOut(t *testing.T) {
 	}
 }
 
-// TestCollectiveCloseWaits: Close returns when what is queued has ended, not before.
-func TestCollectiveCloseWaits(t *testing.T) {
-	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 20 * time.Second})
+// closing lets the ranks connect, and closes rank 0 while it is in a barrier alone.
+func closing(t *testing.T, comms [2]device.Communicator, streams [2]device.Stream) <-chan error {
 	var both sync.WaitGroup
 	for r := range comms {
-		both.Go(func() { _ = comms[r].Barrier(streams[r]) }) // they connect
+		both.Go(func() { _ = comms[r].Barrier(streams[r]) })
 	}
 	both.Wait()
 	require.NoError(t, comms[0].Barrier(streams[0]))
 	closed := make(chan error, 1)
 	go func() { closed <- comms[0].Close() }()
+	return closed
+}
+
+// TestCollectiveCloseWaits: Close returns when what is queued has ended, not before.
+func TestCollectiveCloseWaits(t *testing.T) {
+	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 20 * time.Second})
+	closed := closing(t, comms, streams)
 	select {
 	case <-closed:
 		t.Fatal("the other rank has not come yet")
@@ -84,14 +90,7 @@ func TestCollectiveCloseWaits(t *testing.T) {
 // TestCollectiveCloseTimesOut: Close waits for a rank that does not come no longer than the timeout.
 func TestCollectiveCloseTimesOut(t *testing.T) {
 	comms, streams := pair(t, device.CommunicatorOptions{Timeout: 300 * time.Millisecond})
-	var both sync.WaitGroup
-	for r := range comms {
-		both.Go(func() { _ = comms[r].Barrier(streams[r]) }) // they connect
-	}
-	both.Wait()
-	require.NoError(t, comms[0].Barrier(streams[0]))
-	closed := make(chan error, 1)
-	go func() { closed <- comms[0].Close() }()
+	closed := closing(t, comms, streams)
 	select {
 	case err := <-closed:
 		require.ErrorIs(t, err, device.ErrTimeout)

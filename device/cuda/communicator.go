@@ -120,7 +120,7 @@ func (c *communicator) giveBack() {
 		}
 		c.drop(code == 0)
 	})
-	c.dev.comms.remove(c)
+	c.dev.comms.Remove(c)
 }
 
 // patience is how long an abort waits for calls that are inside of NCCL, and for NCCL, which ends kernels at once but may stay until graphs with its operations are gone.
@@ -141,7 +141,7 @@ func (c *communicator) abort() {
 		c.drop(false)
 		<-empty
 	})
-	c.dev.comms.remove(c)
+	c.dev.comms.Remove(c)
 }
 
 // drop destroys the handle. A lost context loses it anyway, and NCCL might wait for its work.

@@ -42,12 +42,12 @@ type Device struct {
 	events    [2]pool // untimed, timed
 	callbacks callbacks
 	modules   modules
-	graphs    graphs
+	graphs    backend.Open[*graph]
 	captured  atomic.Bool // a capture has begun once
 	gather    C.uint64_t  // the kernel of batches; 0: there is none
 	blas      blas
-	nccl      string // the library's path, as of cuBLAS
-	comms     communicators
+	nccl      string                      // the library's path, as of cuBLAS
+	comms     backend.Open[*communicator] // that are not given back
 
 	refs int           // of drivers
 	gone chan struct{} // closed once the context is
@@ -67,7 +67,6 @@ func newDevice(ordinal int, paths libraries) (*Device, error) {
 	d := &Device{name: name, self: backend.Self(name), ordinal: ordinal, id: device.NewID(), refs: 1,
 		gone: make(chan struct{})}
 	d.streams.open = make(map[*stream]struct{})
-	d.graphs.open = make(map[*graph]struct{})
 	d.modules.open = make(map[*module]struct{})
 	d.events[1].timed = true
 	d.callbacks.init(d)
@@ -180,8 +179,13 @@ func (d *Device) Close() error {
 	d.streams.end()
 	errs = append(errs, d.closeStreams()) // made while the others were closed
 	d.callbacks.close()
-	d.graphs.close()
-	d.comms.close()
+	for _, g := range d.graphs.End() {
+		_ = g.end() // Close returns the sticky error
+	}
+	for _, c := range d.comms.End() { // those that are not closed, and those whose graphs are gone by now
+		_ = c.Close()
+		c.giveBack()
+	}
 	errs = append(errs, d.leftover())
 	d.blas.close(d)
 	d.modules.close(d)

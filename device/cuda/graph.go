@@ -52,37 +52,6 @@ var (
 	_ device.Graph         = (*graph)(nil)
 )
 
-// graphs are the open ones.
-type graphs struct {
-	mu   sync.Mutex
-	open map[*graph]struct{}
-}
-
-func (t *graphs) add(g *graph) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open[g] = struct{}{}
-}
-
-func (t *graphs) remove(g *graph) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.open, g)
-}
-
-// close closes what is left. The device's gate is shut.
-func (t *graphs) close() {
-	t.mu.Lock()
-	var left []*graph
-	for g := range t.open {
-		left = append(left, g)
-	}
-	t.mu.Unlock()
-	for _, g := range left {
-		_ = g.end() // the device's Close returns the sticky error
-	}
-}
-
 // EndCapture ends the capture also of a device that is unusable.
 func (s *stream) EndCapture() (device.Graph, error) {
 	if !s.gate.Enter() {
@@ -107,7 +76,7 @@ func (s *stream) EndCapture() (device.Graph, error) {
 		return nil, err
 	}
 	g.nodes = int(nodes)
-	s.dev.graphs.add(g)
+	s.dev.graphs.Add(g)
 	return g, nil
 }
 
@@ -247,7 +216,7 @@ func (g *graph) end() error {
 		_, _ = g.idle("Close") // if the context is lost, so is the graph
 		C.cistern_graph_destroy(g.dev.c, 0, g.exec)
 		g.program.release()
-		g.dev.graphs.remove(g)
+		g.dev.graphs.Remove(g)
 	})
 	return nil
 }

@@ -98,7 +98,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	c.world = j.world
 	err = c.join(ctx, id)
 	joinings.leave(id, j)
-	if err == nil && !d.comms.add(c) {
+	if err == nil && !d.comms.Add(c) {
 		err = d.self.Closed(op)
 	}
 	if err != nil {
@@ -145,41 +145,4 @@ func (c *communicator) missing(ctx context.Context) error {
 	who := c.world.Elsewhere(c.rank)
 	return c.world.Error("NewCommunicator", c.rank, who, fmt.Errorf("%w: %w", device.ErrTimeout, ctx.Err()),
 		"%s missing, or waited elsewhere", matching.RanksAre(who))
-}
-
-// communicators are those of a device that are not given back.
-type communicators struct {
-	mu    sync.Mutex
-	open  map[*communicator]struct{}
-	ended bool
-}
-
-func (l *communicators) add(c *communicator) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		l.open = map[*communicator]struct{}{}
-	}
-	if !l.ended {
-		l.open[c] = struct{}{}
-	}
-	return !l.ended
-}
-
-func (l *communicators) remove(c *communicator) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
-}
-
-// close gives back what is left: communicators that are not closed, and those whose graphs are gone by now.
-func (l *communicators) close() {
-	l.mu.Lock()
-	left := l.open
-	l.open, l.ended = nil, true
-	l.mu.Unlock()
-	for c := range left {
-		_ = c.Close()
-		c.giveBack()
-	}
 }

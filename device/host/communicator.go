@@ -71,7 +71,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	if err := gatherings.join(ctx, id, c); err != nil {
 		return nil, err
 	}
-	if !d.communicators.add(c) {
+	if !d.communicators.Add(c) {
 		c.part()
 		return nil, self.Closed(op)
 	}
@@ -116,7 +116,7 @@ func (c *communicator) Close() error {
 	if again {
 		return nil
 	}
-	c.dev.communicators.remove(c)
+	c.dev.communicators.Remove(c)
 	c.part()
 	return c.AsyncError()
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -31,7 +32,7 @@ type Device struct {
 	closing sync.Mutex
 	streams streams
 
-	communicators communicators
+	communicators backend.Open[*communicator]
 }
 
 var (
@@ -148,7 +149,9 @@ func (d *Device) close() error {
 	for _, s := range d.streams.list(true) {
 		s.queue.close()
 	}
-	d.communicators.close()
+	for _, c := range d.communicators.End() {
+		c.part()
+	}
 	d.callbacks.close()
 	left := d.mem.close()
 	if err := d.stuckError(); err != nil {

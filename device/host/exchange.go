@@ -3,6 +3,7 @@ package host
 import (
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/device/internal/matching"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -19,43 +20,35 @@ func (c *communicator) work(p *post) {
 }
 
 func (c *communicator) share(p *post, i int) {
-	mine := &p.calls[i]
-	bytes := mine.count * mine.t.Bytes()
+	mine, own := &p.calls[i], &p.memory[i]
+	bytes := mine.Count * mine.Type.Bytes()
 	if bytes == 0 {
 		return
 	}
 	rank := int64(c.rank)
-	switch mine.kind {
-	case allReduce:
-		lo := mine.count * rank / int64(c.size) * mine.t.Bytes()
-		hi := mine.count * (rank + 1) / int64(c.size) * mine.t.Bytes()
+	switch mine.Kind {
+	case matching.AllReduce:
+		lo := mine.Count * rank / int64(c.size) * mine.Type.Bytes()
+		hi := mine.Count * (rank + 1) / int64(c.size) * mine.Type.Bytes()
 		if lo < hi {
-			reduce(mine.t, mine.op, parts(p, i, lo, hi, true), parts(p, i, lo, hi, false))
+			reduce(mine.Type, mine.Op, parts(p, i, lo, hi, true), parts(p, i, lo, hi, false))
 		}
-	case reduceScatter:
-		reduce(mine.t, mine.op, [][]byte{mine.dst}, parts(p, i, rank*bytes, (rank+1)*bytes, false))
-	case allGather:
+	case matching.ReduceScatter:
+		reduce(mine.Type, mine.Op, [][]byte{own.dst}, parts(p, i, rank*bytes, (rank+1)*bytes, false))
+	case matching.AllGather:
 		for r, q := range p.with[i] {
-			move(mine.dst[int64(r)*bytes:][:bytes], q.other(p, i).src)
+			move(own.dst[int64(r)*bytes:][:bytes], q.other(p, i).src)
 		}
-	case broadcast:
-		move(mine.dst, p.with[i][mine.peer].other(p, i).src)
-	case recv:
-		move(mine.dst, p.with[i][mine.peer].other(p, i).src)
+	case matching.Broadcast:
+		move(own.dst, p.with[i][mine.Peer].other(p, i).src)
+	case matching.Recv:
+		move(own.dst, p.with[i][mine.Peer].other(p, i).src)
 	}
 }
 
-// other is the call of q that is the other side of call i of p.
-func (q *post) other(p *post, i int) *call {
-	c := &p.calls[i]
-	for j := range q.calls {
-		o := &q.calls[j]
-		if o.kind.pairs() != c.kind.pairs() || q.numbers[j] != p.numbers[i] || c.kind.pairs() && (o.kind == c.kind || o.peer != p.rank) {
-			continue
-		}
-		return o
-	}
-	return nil // not reached: they are matched
+// other is the memory of the call of q that is the other side of call i of p.
+func (q *post) other(p *post, i int) *memory {
+	return &q.memory[matching.Find(q.calls, q.numbers, &p.calls[i], p.numbers[i], p.rank)] // it is there: they are matched
 }
 
 // parts are the bytes [lo, hi) of all ranks' sources or destinations of a call.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
 )
 
 // gathering are the ranks of a communicator that have come so far.
@@ -87,41 +88,5 @@ func (l *gatheringList) leave(ctx context.Context, id device.CommunicatorID, g *
 	if g.here--; g.here == 0 {
 		delete(l.open, id)
 	}
-	return c.failure("NewCommunicator", missing, fmt.Errorf("%w: %w", device.ErrTimeout, ctx.Err()), "%s missing", ranksAre(missing))
-}
-
-// communicators are those of a device that are not closed.
-type communicators struct {
-	mu     sync.Mutex
-	open   map[*communicator]struct{}
-	closed bool
-}
-
-func (l *communicators) add(c *communicator) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open == nil {
-		l.open = map[*communicator]struct{}{}
-	}
-	if !l.closed {
-		l.open[c] = struct{}{}
-	}
-	return !l.closed
-}
-
-func (l *communicators) remove(c *communicator) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.open, c)
-}
-
-// close lets what is left leave.
-func (l *communicators) close() {
-	l.mu.Lock()
-	left := l.open
-	l.open, l.closed = nil, true
-	l.mu.Unlock()
-	for c := range left {
-		c.part()
-	}
+	return c.failure("NewCommunicator", missing, fmt.Errorf("%w: %w", device.ErrTimeout, ctx.Err()), "%s missing", matching.RanksAre(missing))
 }

@@ -4,57 +4,18 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
-// callKind is an operation of a communicator.
-type callKind uint8
-
-const (
-	allReduce callKind = iota
-	broadcast
-	allGather
-	reduceScatter
-	barrier
-	send
-	recv
-)
-
-// pairs reports whether the operation is of two ranks.
-//
-//go:norace
-func (k callKind) pairs() bool { return k >= send }
-
-// String is the method's name.
-func (k callKind) String() string {
-	return [...]string{"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Barrier", "Send", "Recv"}[k]
-}
-
-// call is one operation of a rank. It does not change.
-type call struct {
-	kind     callKind
-	t        device.DataType
-	op       device.ReduceOp
-	count    int64
-	peer     int // the other one, or the root
-	dst, src []byte
-}
-
-// matches reports whether the calls of two ranks, of the same number, are one operation.
-//
-//go:norace
-func (c *call) matches(o *call) bool {
-	if c.count != o.count || c.t != o.t || c.op != o.op {
-		return false
-	}
-	return c.kind.pairs() || c.kind == o.kind && c.peer == o.peer
-}
+// memory is what a call names.
+type memory struct{ dst, src []byte }
 
 // post is what a rank is in: one call, or a group's. Each run of an operation makes one.
 type post struct {
 	rank      int
-	calls     []call
+	calls     []matching.Call
+	memory    []memory  // of each
 	numbers   []int64   // of each, among the rank's collectives or those to or from its peer
 	with      [][]*post // for each, by rank: those that it is matched with, with itself; nil: not yet
 	open      int       // calls that are not matched
@@ -65,15 +26,15 @@ type post struct {
 	begun, done byte // their addresses carry the edges
 }
 
-func newPost(rank, size int, calls []call) *post {
-	p := &post{rank: rank, calls: calls, numbers: make([]int64, len(calls)), with: make([][]*post, len(calls)), open: len(calls),
+func newPost(rank, size int, calls []matching.Call, mem []memory) *post {
+	p := &post{rank: rank, calls: calls, memory: mem, numbers: make([]int64, len(calls)), with: make([][]*post, len(calls)), open: len(calls),
 		ready: make(chan struct{}), settled: make(chan struct{}), unsettled: 1}
 	for i := range calls {
 		p.with[i] = make([]*post, size)
 		switch c := &calls[i]; {
-		case c.kind == send:
+		case c.Kind == matching.Send:
 			p.unsettled++
-		case c.kind == broadcast && c.peer == rank, c.kind == allReduce, c.kind == allGather, c.kind == reduceScatter:
+		case c.Kind == matching.Broadcast && c.Peer == rank, c.Kind == matching.AllReduce, c.Kind == matching.AllGather, c.Kind == matching.ReduceScatter:
 			p.unsettled += size - 1
 		}
 	}
@@ -98,13 +59,13 @@ func (p *post) settle() {
 //
 //go:norace
 func (p *post) touches(i int, q *post) bool {
-	switch c := &p.calls[i]; c.kind {
-	case recv:
-		return c.peer == q.rank
-	case send, barrier:
+	switch c := &p.calls[i]; c.Kind {
+	case matching.Recv:
+		return c.Peer == q.rank
+	case matching.Send, matching.Barrier:
 		return false
-	case broadcast:
-		return q != p && c.peer == q.rank
+	case matching.Broadcast:
+		return q != p && c.Peer == q.rank
 	default:
 		return q != p
 	}
@@ -114,7 +75,7 @@ func (p *post) touches(i int, q *post) bool {
 //
 //go:norace
 func (p *post) follows(i int, q *post) bool {
-	return p.calls[i].kind == barrier && q != p || p.touches(i, q)
+	return p.calls[i].Kind == matching.Barrier && q != p || p.touches(i, q)
 }
 
 // outcome is how a waiting ended.
@@ -153,14 +114,14 @@ func (w *world) await(ch chan struct{}, timeout <-chan time.Time) outcome {
 }
 
 // run is the kernel of an operation: on the stream, with its memory held.
-func (c *communicator) run(calls []call, ticket int64) {
+func (c *communicator) run(calls []matching.Call, mem []memory, ticket int64) {
 	w := c.world
 	if w.failure() != nil {
 		return
 	}
 	timer := time.NewTimer(c.timeout)
 	defer timer.Stop()
-	p := newPost(c.rank, c.size, calls)
+	p := newPost(c.rank, c.size, calls, mem)
 	race.ReleaseMerge(unsafe.Pointer(&p.begun))
 	if tr := w.enter(p, ticket); tr.kind != noTrouble {
 		if tr.kind != gone {

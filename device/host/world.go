@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/matching"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -129,11 +130,11 @@ func (w *world) enterLocked(p *post, ticket int64) trouble {
 	m.post = p
 	for i := range p.calls {
 		counter := &m.collectives
-		switch c := &p.calls[i]; c.kind {
-		case send:
-			counter = &m.sent[c.peer]
-		case recv:
-			counter = &m.received[c.peer]
+		switch c := &p.calls[i]; c.Kind {
+		case matching.Send:
+			counter = &m.sent[c.Peer]
+		case matching.Recv:
+			counter = &m.received[c.Peer]
 		}
 		p.numbers[i] = *counter
 		*counter++
@@ -160,16 +161,16 @@ func (w *world) enterLocked(p *post, ticket int64) trouble {
 //go:norace
 func (w *world) match(p *post, i int) trouble {
 	c := &p.calls[i]
-	if c.kind.pairs() {
-		q := w.ranks[c.peer].post
+	if c.Kind.Pairs() {
+		q := w.ranks[c.Peer].post
 		j := w.find(q, p, i)
 		if j < 0 {
 			return trouble{}
 		}
-		if !c.matches(&q.calls[j]) {
-			return trouble{kind: differs, call: i, callOf: j, rank: c.peer, other: q}
+		if !c.Matches(&q.calls[j]) {
+			return trouble{kind: differs, call: i, callOf: j, rank: c.Peer, other: q}
 		}
-		p.with[i][c.peer], p.with[i][p.rank] = q, p
+		p.with[i][c.Peer], p.with[i][p.rank] = q, p
 		q.with[j][p.rank], q.with[j][q.rank] = p, q
 		p.matched()
 		q.matched()
@@ -182,7 +183,7 @@ func (w *world) match(p *post, i int) trouble {
 		w.at[r] = j
 		if j < 0 {
 			all = false
-		} else if !c.matches(&q.calls[j]) {
+		} else if !c.Matches(&q.calls[j]) {
 			return trouble{kind: differs, call: i, callOf: j, rank: r, other: q}
 		}
 	}
@@ -205,18 +206,7 @@ func (w *world) find(q, p *post, i int) int {
 	if q == nil {
 		return -1
 	}
-	c := &p.calls[i]
-	for j := range q.calls {
-		o := &q.calls[j]
-		switch {
-		case q.numbers[j] != p.numbers[i] || c.kind.pairs() != o.kind.pairs():
-		case !c.kind.pairs():
-			return j
-		case o.peer == p.rank && c.kind != o.kind && (q != p || j != i):
-			return j
-		}
-	}
-	return -1
+	return matching.Find(q.calls, q.numbers, &p.calls[i], p.numbers[i], p.rank)
 }
 
 // waits reports whether q waits for rank r.
@@ -225,7 +215,7 @@ func (w *world) find(q, p *post, i int) int {
 func (w *world) waits(q *post, r int) bool {
 	for i := range q.calls {
 		c := &q.calls[i]
-		if q.with[i][q.rank] == nil && (!c.kind.pairs() || c.peer == r) && w.find(w.ranks[r].post, q, i) < 0 {
+		if q.with[i][q.rank] == nil && (!c.Kind.Pairs() || c.Peer == r) && w.find(w.ranks[r].post, q, i) < 0 {
 			return true
 		}
 	}

@@ -228,3 +228,15 @@ func TestHandlesConcurrentSafe(t *testing.T) {
 	wg.Wait()
 	require.LessOrEqual(t, len(p.End()), 8)
 }
+
+func TestOpen(t *testing.T) {
+	var o Open[int]
+	require.True(t, o.Add(1))
+	require.True(t, o.Add(2))
+	o.Remove(1)
+	o.Remove(3)
+	require.Equal(t, []int{2}, o.End())
+	require.False(t, o.Add(4), "the device is closed")
+	o.Remove(2)
+	require.Empty(t, o.End())
+}

@@ -23,7 +23,10 @@ const (
 	Recv
 )
 
-func (k Kind) pairs() bool { return k >= Send }
+// Pairs reports whether the operation is of two ranks.
+//
+//go:norace
+func (k Kind) Pairs() bool { return k >= Send }
 
 // String is the method's name.
 func (k Kind) String() string {
@@ -91,12 +94,14 @@ func (c *Call) Check(self backend.Self, rank, size int) error {
 	return nil
 }
 
-// matches reports whether the calls of two ranks, of the same number, are one operation.
-func (c *Call) matches(o *Call) bool {
+// Matches reports whether the calls of two ranks, of the same number, are one operation.
+//
+//go:norace
+func (c *Call) Matches(o *Call) bool {
 	if c.Count != o.Count || c.Type != o.Type || c.Op != o.Op {
 		return false
 	}
-	return c.Kind.pairs() || c.Kind == o.Kind && c.Peer == o.Peer
+	return c.Kind.Pairs() || c.Kind == o.Kind && c.Peer == o.Peer
 }
 
 // Post is what a rank queues at once: a call, or a group.
@@ -119,17 +124,21 @@ func Name(calls []Call) string {
 	return "Group"
 }
 
-// String is "AllReduce number 3 of 10 float32 (sum)".
-func (p *Post) String() string {
-	if len(p.calls) == 1 {
-		return p.describe(0)
+// String describes the post.
+func (p *Post) String() string { return Describe(p.calls, p.numbers) }
+
+// Describe is "AllReduce number 3 of 10 float32 (sum)", of one call or the first of a group.
+func Describe(calls []Call, numbers []int64) string {
+	first := calls[0].Describe(numbers[0])
+	if len(calls) == 1 {
+		return first
 	}
-	return fmt.Sprintf("a group of %d calls, first %s", len(p.calls), p.describe(0))
+	return fmt.Sprintf("a group of %d calls, first %s", len(calls), first)
 }
 
-func (p *Post) describe(i int) string {
-	c := &p.calls[i]
-	s := fmt.Sprintf("%v number %d", c.Kind, p.numbers[i]+1)
+// Describe is "AllReduce number 3 of 10 float32 (sum)", of a call that has a number among those of its rank, from 0.
+func (c *Call) Describe(number int64) string {
+	s := fmt.Sprintf("%v number %d", c.Kind, number+1)
 	if c.Kind != Barrier {
 		s += fmt.Sprintf(" of %d %v", c.Count, c.Type)
 	}
@@ -142,6 +151,22 @@ func (p *Post) describe(i int) string {
 		s += fmt.Sprintf(" to rank %d", c.Peer)
 	}
 	return s
+}
+
+// Find is the index in calls, which are another rank's or this one's, of the other side of c, the call of a rank; numbers are those of calls, and number is c's. It is -1
+// if there is none.
+//
+//go:norace
+func Find(calls []Call, numbers []int64, c *Call, number int64, rank int) int {
+	for i := range calls {
+		o := &calls[i]
+		switch {
+		case numbers[i] != number || c.Kind.Pairs() != o.Kind.Pairs():
+		case !c.Kind.Pairs() || o.Peer == rank && c.Kind != o.Kind:
+			return i
+		}
+	}
+	return -1
 }
 
 // RanksAre is "rank 2 is" or "ranks 2, 3 are".

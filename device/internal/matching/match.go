@@ -59,7 +59,7 @@ func (w *World) advance() *device.CollectiveError {
 // match looks for the other sides of call i of p.
 func (w *World) match(p *Post, i int) *device.CollectiveError {
 	c := &p.calls[i]
-	if c.Kind.pairs() {
+	if c.Kind.Pairs() {
 		if !w.ranks[c.Peer].here {
 			p.match(i)
 			return nil
@@ -69,7 +69,7 @@ func (w *World) match(p *Post, i int) *device.CollectiveError {
 		if j < 0 {
 			return nil
 		}
-		if !c.matches(&q.calls[j]) {
+		if !c.Matches(&q.calls[j]) {
 			return w.differ(p, i, q, j)
 		}
 		p.match(i)
@@ -84,7 +84,7 @@ func (w *World) match(p *Post, i int) *device.CollectiveError {
 		q := w.in(r)
 		if at[r] = find(q, p, i); at[r] < 0 {
 			all = false
-		} else if !c.matches(&q.calls[at[r]]) {
+		} else if !c.Matches(&q.calls[at[r]]) {
 			return w.differ(p, i, q, at[r])
 		}
 	}
@@ -108,18 +108,7 @@ func find(q, p *Post, i int) int {
 	if q == nil {
 		return -1
 	}
-	c := &p.calls[i]
-	for j := range q.calls {
-		o := &q.calls[j]
-		switch {
-		case q.numbers[j] != p.numbers[i] || c.Kind.pairs() != o.Kind.pairs():
-		case !c.Kind.pairs():
-			return j
-		case o.Peer == p.rank && c.Kind != o.Kind && (q != p || j != i):
-			return j
-		}
-	}
-	return -1
+	return Find(q.calls, q.numbers, &p.calls[i], p.numbers[i], p.rank)
 }
 
 // waits reports whether q waits for rank r.
@@ -129,7 +118,7 @@ func (w *World) waits(q *Post, r int) bool {
 	}
 	for i := range q.calls {
 		c := &q.calls[i]
-		if !q.matched[i] && (!c.Kind.pairs() || c.Peer == r) && find(w.in(r), q, i) < 0 {
+		if !q.matched[i] && (!c.Kind.Pairs() || c.Peer == r) && find(w.in(r), q, i) < 0 {
 			return true
 		}
 	}
@@ -160,5 +149,5 @@ func (w *World) waiting(p, q *Post, seen []bool) *device.CollectiveError {
 }
 
 func (w *World) differ(p *Post, i int, q *Post, j int) *device.CollectiveError {
-	return w.failure(p.Name(), p.rank, []int{p.rank, q.rank}, device.ErrMismatch, "rank %d is in %s, rank %d in %s", p.rank, p.describe(i), q.rank, q.describe(j))
+	return w.failure(p.Name(), p.rank, []int{p.rank, q.rank}, device.ErrMismatch, "rank %d is in %s, rank %d in %s", p.rank, p.calls[i].Describe(p.numbers[i]), q.rank, q.calls[j].Describe(q.numbers[j]))
 }
