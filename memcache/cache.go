@@ -22,7 +22,7 @@ import (
 //	recordhistory
 //	cache                      the Cache: its parts, limits, EmptyCache, Close
 //	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
-//	release, shrink, remap,
+//	release, trim, shrink, remap,
 //	garbage, inherit, nocaching
 //	grower, oom, pressure,     the lock, the error, who is asked before it, and who waits instead
 //	wait
