@@ -19,6 +19,7 @@ import (
 //	alloc, free, context,      what programs call: a request, a free, what a context carries for them,
 //	relabel, pool, window,     private pools, scopes, all that is told of a cache,
 //	figures, summary,          and its history
+//	addresses,
 //	recordhistory
 //	cache                      the Cache: its parts, limits, EmptyCache, Close
 //	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
