@@ -19,13 +19,14 @@ import (
 //	alloc, free, context,      what programs call: a request, a free, what a context carries for them,
 //	relabel, pool, window,     private pools, scopes, all that is told of a cache,
 //	figures, summary,          and its history
+//	addresses,
 //	recordhistory
 //	cache                      the Cache: its parts, limits, EmptyCache, Close
 //	miss, grow, expand,        what a miss does: memory from the driver and back to it, under the growth lock (grower)
-//	release, shrink, remap,
+//	release, trim, shrink, remap,
 //	garbage, inherit, nocaching
-//	grower, oom, pressure,     the lock, the error, who is asked before it, and who waits instead
-//	wait
+//	grower, oom, oomobserver,  the lock, the error, who is told of it, who is asked before it, and who waits instead
+//	pressure, wait
 //	search, complete           the two paths that are hot, under one shard's lock: what a hit does, and the end of a free
 //	pending                    freed chunks that other streams still use
 //	quota, ledger, usage,      statistics of hits, with exact peaks that streams don't contend for, and what is counted of all
@@ -64,6 +65,8 @@ type Cache struct {
 	grower     grower
 	reclaimers reclaimers
 
+	oomObservers oomObservers
+
 	// Of private pools, guarded by shards.mu.
 	lastPoolNumber uint64          // of those that got the next
 	openPools      map[PoolID]bool // that were not released
@@ -100,7 +103,7 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
 	c.grower = grower{
 		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
-		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, waits: waitQueue{shards: &c.shards, changes: 1},
+		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, oomObservers: &c.oomObservers, waits: waitQueue{shards: &c.shards, changes: 1},
 	}
 	if config.ExpandableSegments {
 		var ok bool
@@ -142,7 +145,7 @@ func (c *Cache) SetMemoryFraction(fraction float64) error {
 	if fraction < 1 {
 		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
 	}
-	c.setLimit(limit)
+	limitTo(&c.grower, limit)
 	return nil
 }
 
@@ -154,14 +157,15 @@ func (c *Cache) SetMemoryLimit(bytes int64) error {
 	if bytes == 0 {
 		bytes = math.MaxInt64
 	}
-	c.setLimit(bytes)
+	limitTo(&c.grower, bytes)
 	return nil
 }
 
-func (c *Cache) setLimit(limit int64) {
-	_ = c.shards.history.stream().admit(context.Background(), 0)
-	c.ledger.setLimit(limit)
-	c.grower.waits.freed()
+// limitTo sets the limit, and tells those that wait for memory.
+func limitTo(g *grower, limit int64) {
+	_ = g.shards.history.stream().admit(context.Background(), 0)
+	g.ledger.setLimit(limit)
+	g.waits.freed()
 }
 
 // MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of

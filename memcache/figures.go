@@ -114,7 +114,7 @@ func (c *Cache) AllocatedByCategory() (bytes [CategoryWorkspace + 1]int64) {
 // Snapshot returns the segments and blocks, and the history up to that moment. It holds up allocations while it copies the
 // blocks, some 50 ns each, and not while it copies the history, of which a program that goes on overwrites the oldest part.
 func (c *Cache) Snapshot() Snapshot {
-	s, ring, end := c.snapshot()
+	s, ring, end := c.shards.snapshot()
 	if ring != nil {
 		s.History = ring.before(end)
 	}
@@ -122,13 +122,13 @@ func (c *Cache) Snapshot() Snapshot {
 }
 
 // snapshot is Snapshot without the history, which is what the ring has up to its end-th entry.
-func (c *Cache) snapshot() (s Snapshot, ring *historyRing, end int) {
-	c.shards.lockAll()
-	defer c.shards.unlockAll()
-	s = Snapshot{Device: c.dev.Name(), Segments: c.shards.copySegments()}
-	if ring = c.shards.history.ring(); ring != nil {
+func (all *shards) snapshot() (s Snapshot, ring *historyRing, end int) {
+	all.lockAll()
+	defer all.unlockAll()
+	s = Snapshot{Device: all.cache.dev.Name(), Segments: all.copySegments()}
+	if ring = all.history.ring(); ring != nil {
 		end = ring.added()
-		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: c.ledger.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
+		ring.add(&HistoryEntry{Action: ActionSnapshot, Size: all.ledger.sumGauge(allPools, gaugeActiveBytes).Current, Time: time.Now()})
 	}
 	return s, ring, end
 }

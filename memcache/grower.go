@@ -24,9 +24,11 @@ type grower struct {
 	shards     *shards
 	ledger     *ledger
 	reclaimers *reclaimers
-	waits      waitQueue
-	lending    poolSet   // those with UseOnOOM that were not released; as the ledger
-	freeable   poolTable // with Exact, those that were released, until they have no memory; as the ledger
+
+	oomObservers *oomObservers
+	waits        waitQueue
+	lending      poolSet   // those with UseOnOOM that were not released; as the ledger
+	freeable     poolTable // with Exact, those that were released, until they have no memory; as the ledger
 }
 
 // lock takes the growth lock, unless ctx ends first.

@@ -31,8 +31,9 @@ const (
 	ActionFlush        Action = "flush"         // pending frees are waited for, then free memory goes back to the driver
 	ActionReserve      Action = "reserve"       // addresses for an expandable segment; Address is 0 if there were none
 	ActionRefused      Action = "refused"       // the driver has no memory for a request
-	ActionFailed       Action = "failed"        // the end of a request after its miss for another reason than memory, or of an EmptyCache
+	ActionFailed       Action = "failed"        // the end of a request after its miss for another reason than memory, of an EmptyCache or a TrimTo
 	ActionEmptyCache   Action = "empty_cache"   // the end of EmptyCache, which began with a flush
+	ActionTrim         Action = "trim_to"       // the end of TrimTo; Size is to how many bytes
 	ActionStreamClosed Action = "stream_closed" // free segments of a closed stream go to another
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
 	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats

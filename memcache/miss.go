@@ -25,6 +25,7 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 		g.shards.history.oom(r, err)
 		g.shards.mu.Unlock()
 		g.ledger.nameHolders(err)
+		g.oomObservers.tell(ctx, err)
 	}
 	return err
 }

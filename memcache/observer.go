@@ -20,7 +20,7 @@ const (
 	OpDriverAlloc           // the driver makes a segment
 	OpDriverFree            // the driver takes a segment back
 	OpSynchronize           // a flush waits for the frees that are pending
-	OpEmptyCache            // Cache.EmptyCache
+	OpEmptyCache            // Cache.EmptyCache, Cache.TrimTo
 	OpAllocFailed           // an OpAlloc failed, just now; for observers that don't follow each one
 	OpRelabel               // Block.SetLabel
 	OpWait                  // a request waits for memory: Cache.Wait

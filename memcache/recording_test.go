@@ -335,4 +335,7 @@ func TestReference(t *testing.T) {
 	table, err := os.ReadFile("testdata/memory_summary.txt")
 	require.NoError(t, err)
 	require.Equal(t, string(table), strings.Replace(c.Summary(), "device scripted", "device ID 0    ", 1))
+	table, err = os.ReadFile("testdata/memory_summary_abbreviated.txt")
+	require.NoError(t, err)
+	require.Equal(t, string(table), c.Stats().Summary("ID 0", true))
 }

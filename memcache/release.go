@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
@@ -16,11 +17,28 @@ import (
 
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
+	return releasing(ctx, g, "EmptyCache", func() error {
+		err := g.flush(ctx, p)
+		g.shards.history.markPool(endOf(err, ActionEmptyCache), p)
+		return err
+	})
+}
+
+// endOf is what the history says at the end of a call.
+func endOf(err error, end Action) Action {
+	if err != nil {
+		return ActionFailed
+	}
+	return end
+}
+
+// releasing calls work with the growth lock, for a call of the program that gives memory back.
+func releasing(ctx context.Context, g *grower, call string, work func() error) error {
 	if ctx == nil {
-		return fmt.Errorf("memcache: EmptyCache: %w: the context is nil; use context.Background()", ErrInvalid)
+		return fmt.Errorf("memcache: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memcache: EmptyCache: %w", err)
+		return fmt.Errorf("memcache: %s: %w", call, err)
 	}
 	if h := g.shards.history.Load(); h != nil {
 		if err := h.stream.enter(ctx, noRequest); err != nil {
@@ -33,15 +51,9 @@ func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	}
 	defer g.unlock()
 	if g.shards.isClosed() {
-		return fmt.Errorf("memcache: EmptyCache: %w", ErrClosed)
+		return fmt.Errorf("memcache: %s: %w", call, ErrClosed)
 	}
-	err := g.flush(ctx, p)
-	end := ActionEmptyCache
-	if err != nil {
-		end = ActionFailed
-	}
-	g.shards.history.markPool(end, p)
-	return err
+	return work()
 }
 
 // flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
@@ -54,34 +66,49 @@ func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 		g.shards.mu.Unlock()
 		return nil // an earlier flush found that it has no memory any more
 	}
-	if !entered {
-		// PyTorch counts a flush before it waits, whether or not anything is pending or free.
-		g.ledger.stats.NumSyncAllStreams++
-		g.shards.history.markPool(ActionFlush, p)
-	}
 	g.shards.mu.Unlock()
-	if !entered {
-		if err := g.synchronize(ctx, p); err != nil {
-			return err
-		}
+	if err := g.awaitFrees(ctx, p); err != nil {
+		return err
 	}
 
 	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
 	var err error
 	for _, t := range g.takeReleasable(p, entered) {
-		switch seg := t.chunk.Segment(); {
-		case err != nil:
+		if err != nil {
 			t.shard.putBack(t.chunk)
-		case seg.Expandable():
-			err = g.shrink(ctx, t)
-		default:
-			if err = g.driverFree(ctx, t.shard, seg); err != nil {
-				t.shard.putBack(t.chunk)
-			}
+			continue
 		}
+		err = g.giveBack(ctx, t, math.MaxInt64)
 	}
 	g.forgetFreeable(p)
 	return errors.Join(err, g.returnAddresses(false))
+}
+
+// awaitFrees counts a flush and waits for the pending frees, unless a pool is entered, with Exact. The growth lock is held, and no other.
+func (g *grower) awaitFrees(ctx context.Context, p *placement.Pool) error {
+	if g.shards.inContext() {
+		return nil
+	}
+	// PyTorch counts a flush before it waits, whether or not anything is pending or free.
+	g.shards.mu.Lock()
+	g.ledger.stats.NumSyncAllStreams++
+	g.shards.history.markPool(ActionFlush, p)
+	g.shards.mu.Unlock()
+	return g.synchronize(ctx, p)
+}
+
+// giveBack returns the segment of a chunk that is taken out to the driver or, if it is expandable, as many whole granules of the chunk
+// as have atMost bytes. What doesn't go back is free again. The growth lock is held, and no other.
+func (g *grower) giveBack(ctx context.Context, t taken, atMost int64) error {
+	seg := t.chunk.Segment()
+	if seg.Expandable() {
+		return g.shrink(ctx, t, atMost)
+	}
+	err := g.driverFree(ctx, t.shard, seg)
+	if err != nil {
+		t.shard.putBack(t.chunk)
+	}
+	return err
 }
 
 // synchronize waits for the pending frees, with Exact for those of the private pool p alone, unless it is nil. The growth lock is held.

@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"math"
 
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
@@ -21,7 +22,7 @@ func (g *grower) remap(ctx context.Context, r *request) error {
 	var err error
 	for _, t := range g.takeGranules(r) {
 		if err == nil {
-			err = g.shrink(ctx, t)
+			err = g.shrink(ctx, t, math.MaxInt64)
 		} else {
 			t.shard.putBack(t.chunk)
 		}

@@ -10,12 +10,15 @@ import (
 )
 
 // shrink unmaps the whole granules of a free chunk of an expandable segment, which is not in the index (unmap_block) and
-// has at least one. What is left at its ends becomes free again; after an error that is all that the driver still maps.
+// has at least one, but no more of them than have atMost bytes: the last ones. What is left at its ends becomes free again; after an error that is all that the driver still maps.
 // The growth lock is held; the driver is called before all shards are locked, while the chunk is out of everybody's reach.
-func (g *grower) shrink(ctx context.Context, t taken) error {
+func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	s, m := t.shard, t.chunk
 	seg, kind := m.Segment(), m.Kind()
 	from, to := s.arena.WholeGranules(m)
+	if all := int64(to - from); atMost < all {
+		from = to - device.Ptr(min(all, placement.RoundUp(atMost, g.shards.rules.GranuleSize(kind))))
+	}
 	bytes, err := g.unmap(ctx, seg, from, int64(to-from))
 	if bytes == 0 {
 		s.putBack(m)

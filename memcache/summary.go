@@ -6,18 +6,21 @@ import (
 )
 
 // The table of torch.cuda.memory_summary, character by character, but for the head's device: tools and eyes that know one
-// read the other. A golden file made by PyTorch holds it to that.
+// read the other. Golden files made by PyTorch hold it to that.
 
 // Summary returns the statistics as the table of torch.cuda.memory_summary, with the device's name in place of its number.
-func (c *Cache) Summary() string {
-	// Three lines for each quantity: all, and of the large and the small pool.
-	s := c.Stats()
+// [Stats.Summary] has the abbreviated one.
+func (c *Cache) Summary() string { return c.Stats().Summary(c.dev.Name(), false) }
+
+// Summary returns the table of torch.cuda.memory_summary for the device of this name. Abbreviated, it has one line for each
+// quantity in place of three: none of the large and the small pool.
+func (s Stats) Summary(device string, abbreviated bool) string {
 	var t strings.Builder
 	line := func(text string) { fmt.Fprintf(&t, "|%-75s|\n", text) }
 	rule := func(char string) { line(strings.Repeat(char, 75)) }
 
 	rule("=")
-	line(fmt.Sprintf("                  PyTorch CUDA memory summary, device %-20s ", c.dev.Name()))
+	line(fmt.Sprintf("                  PyTorch CUDA memory summary, device %-20s ", device))
 	rule("-")
 	line(fmt.Sprintf("            CUDA OOMs: %-12d |        cudaMalloc retries: %-8d  ", s.NumOOMs, s.NumAllocRetries))
 	rule("=")
@@ -39,8 +42,10 @@ func (c *Cache) Summary() string {
 	} {
 		rule("-")
 		line(row(q.name, q.of.All, q.of.All, q.cell))
-		line(row("      from large pool", q.of.LargePool, q.of.All, q.cell))
-		line(row("      from small pool", q.of.SmallPool, q.of.All, q.cell))
+		if !abbreviated {
+			line(row("      from large pool", q.of.LargePool, q.of.All, q.cell))
+			line(row("      from small pool", q.of.SmallPool, q.of.All, q.cell))
+		}
 	}
 	for _, q := range []struct {
 		name string

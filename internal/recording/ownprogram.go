@@ -6,6 +6,7 @@ package recording
 //	free_completed*                                                        alloc         a hit
 //	free_completed* stream_closed* miss (driver calls, flush, refused…)*   alloc or oom  a miss, with the growth lock
 //	flush free_completed* (driver calls)*                                  empty_cache
+//	(driver calls)* (flush free_completed* (driver calls)*)?               trim_to
 //	free_requested, with its free_completed if that follows at once
 //
 // Whatever else stands between two calls was done by another goroutine meanwhile. Such calls have no order in which they could
@@ -48,7 +49,7 @@ func (b *builder) own(i int) {
 			b.jumble(overlap)
 			b.others(i)
 		}
-	case EmptyCache:
+	case EmptyCache, Trim:
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepEmpty, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})
 		b.inside = i + 1
 	case ResetPeaks, ResetTotals, SetLimit:
@@ -72,7 +73,7 @@ func (b *builder) own(i int) {
 	case StreamClosed:
 		b.closed[e.Stream] = true
 	case Failed:
-		b.jumble("a request failed for another reason than memory, or an empty_cache did")
+		b.jumble("a request failed for another reason than memory, or an empty_cache or trim_to did")
 	}
 }
 

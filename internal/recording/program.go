@@ -31,7 +31,7 @@ const (
 	StepAlloc StepKind = iota
 	StepOOM            // an allocation that failed
 	StepFree
-	StepEmpty // empty_cache, or whatever else happened outside of an allocation
+	StepEmpty // empty_cache or trim_to, or whatever else happened outside of an allocation
 	StepReset // ResetPeakStats or ResetAccumulatedStats
 	StepLimit // SetMemoryFraction
 	StepCall  // another call, of a recording with calls

@@ -94,12 +94,13 @@ const (
 	Reserve      // addresses for an expandable segment; the address is 0 if there were none
 	Refused      // the driver has no memory
 	EmptyCache   // the end of such a call, which began with a Flush
-	Failed       // the end of a request that failed for another reason than memory, or of an empty_cache that failed
+	Failed       // the end of a request that failed for another reason than memory, or of an empty_cache or trim_to that failed
 	StreamClosed // free segments of the entry's stream go to another one
 	ResetPeaks   // ResetPeakStats
 	ResetTotals  // ResetAccumulatedStats
 	Overlap      // for the first time a call began while another one was under way
 	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
+	Trim         // the end of TrimTo, of Size bytes, which may have begun with a Flush
 	// Calls, which only recordings of PyTorch have, with the number of a pool in place of the address. They stand where they were made.
 	PoolNew      // a MemPool is made; Size has PoolUseOnOOM and PoolNoSplit
 	PoolBegin    // use_mem_pool: the thread's allocations are the pool's from here on
@@ -118,7 +119,7 @@ const (
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit",
+	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit", "trim_to",
 	"pool_new", "pool_begin", "pool_end", "capture_begin", "capture_end", "pool_release", "empty_cache", "record_stream"}
 
 // ignored are actions of other versions that don't concern the allocator.

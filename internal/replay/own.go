@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
@@ -111,6 +112,15 @@ func (r *run) reset(a recording.Action) {
 	} else {
 		r.cache.ResetAccumulatedStats()
 	}
+}
+
+// empty makes the call that a StepEmpty is.
+func empty(m *machine, s *recording.Step) error {
+	if e := m.p.Entries[min(int(s.To), len(m.p.Entries)-1)]; m.p.Own && e.Action == recording.Trim {
+		_, err := m.cache.TrimTo(context.Background(), e.Size)
+		return err
+	}
+	return m.pools.emptyCache(s.Pool)
 }
 
 // allocations is the number of requests in a program.

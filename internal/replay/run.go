@@ -179,7 +179,7 @@ func (r *run) completeInOrder(list []recording.Entry) {
 	}
 }
 
-// flush is an empty_cache in which entries happened.
+// flush is an empty_cache or trim_to in which entries happened.
 func (r *run) flush(i int, entries []recording.Entry) {
 	for _, e := range entries {
 		if e.Action == recording.FreeCompleted {
@@ -196,7 +196,7 @@ func (r *run) flush(i int, entries []recording.Entry) {
 	}
 	r.completeInOrder(entries[:n])
 	r.begin(entries, false)
-	r.compare(i, r.pools.emptyCache(r.p.Steps[i].Pool))
+	r.compare(i, empty(r.machine, &r.p.Steps[i]))
 	r.comparePending(i)
 }
 

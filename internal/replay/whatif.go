@@ -135,7 +135,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 			m.completeAll(inside) // it waited, and gave a private pool's memory back, which is the default pool's here
 			return nil
 		}
-		return m.pools.emptyCache(step.Pool)
+		return empty(m, step)
 	case recording.StepCall:
 		return m.call(step)
 	case recording.StepOther:

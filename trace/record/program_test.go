@@ -232,8 +232,11 @@ func (r *rig) caller(random *rand.Rand) (live []memcache.Block) {
 			if len(live) > 0 {
 				live = r.free(live, random.IntN(len(live)))
 			}
-		case x < 0.98:
+		case x < 0.975:
 			require.NoError(r.t, r.cache.EmptyCache(ctx))
+		case x < 0.98:
+			_, err := r.cache.TrimTo(ctx, random.Int64N(1+r.cache.MemoryReserved()))
+			require.NoError(r.t, err)
 		case x < 0.985 && !r.still:
 			r.cache.ResetPeakStats()
 		case x < 0.99 && !r.still:
@@ -330,18 +333,26 @@ func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
 	}
 	blocks := map[device.Ptr]int64{}
 	now, want.allocated = cost{}, 0
+	flushes := int64(0) // of the call that is under way
 	for _, entry := range p.Entries {
 		switch entry.Action {
 		case recording.Alloc:
 			blocks[entry.Addr] = entry.Bytes
 			now.allocated += entry.Bytes
 			want.allocated = max(want.allocated, now.allocated)
+			if entry.Flags&recording.Grew != 0 {
+				flushes = 0 // it was that request's
+			}
 		case recording.FreeRequested:
 			now.allocated -= blocks[entry.Addr]
 		case recording.Flush:
 			want.retries++
-		case recording.EmptyCache:
-			want.retries--
+			flushes++
+		case recording.EmptyCache, recording.Trim: // a flush of its own, of a trim_to only if it had to wait
+			want.retries -= flushes
+			flushes = 0
+		case recording.OOM:
+			flushes = 0
 		}
 	}
 	require.Equal(t, want, cost{e.PeakAllocated, e.PeakReserved, e.Retries, e.OOMs})

@@ -1,0 +1,58 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+)
+
+// What goes back to the driver where not everything has to.
+
+// Releasable is a free chunk that could go back to the driver.
+type Releasable struct {
+	Chunk *Chunk
+	Bytes int64 // that the driver would get: of a chunk of an expandable segment its whole granules
+}
+
+// Releasable are the chunks that TakeReleasable would take out.
+func (a *Arena) Releasable(p *Pool, k Kind) (list []Releasable) {
+	l := a.listsFor(p)
+	if l == nil {
+		return nil
+	}
+	l.free[k].each(func(m *Chunk) {
+		if m.segment.expandable {
+			if from, to := a.WholeGranules(m); from < to {
+				list = append(list, Releasable{m, int64(to - from)})
+			}
+		} else if m.Whole() {
+			list = append(list, Releasable{m, m.size})
+		}
+	})
+	return list
+}
+
+// TakeExcess takes out chunks of together at least excess bytes, or all: the oldest first, and of one age the smallest that is
+// enough or else the largest, so that they are few and not much more. It also returns what is still missing. The candidates,
+// whose order it changes, may be of several arenas.
+func TakeExcess(candidates []Releasable, excess int64) (victims []*Chunk, missing int64) {
+	slices.SortFunc(candidates, func(a, b Releasable) int {
+		return cmp.Or(cmp.Compare(a.Chunk.freeSince, b.Chunk.freeSince), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Chunk.ptr, b.Chunk.ptr))
+	})
+	for excess > 0 && len(candidates) > 0 {
+		n := 1
+		for n < len(candidates) && candidates[n].Chunk.freeSince == candidates[0].Chunk.freeSince {
+			n++
+		}
+		sameAge := candidates[:n]
+		candidates = candidates[n:]
+		for excess > 0 && len(sameAge) > 0 {
+			i, _ := slices.BinarySearchFunc(sameAge, excess, func(r Releasable, need int64) int { return cmp.Compare(r.Bytes, need) })
+			i = min(i, len(sameAge)-1)
+			victims = append(victims, sameAge[i].Chunk)
+			excess -= sameAge[i].Bytes
+			sameAge = sameAge[:i] // with one that was enough it ends
+		}
+	}
+	takeOut(victims)
+	return victims, max(excess, 0)
+}

@@ -1,0 +1,58 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+)
+
+// Who wants to know that a request has failed for good, be it to write down a Snapshot of that moment, is told apart from the
+// Config's Observer, which sees every operation and has to be there from the start: this costs a program nothing until its memory is out.
+
+// oomObserver is a registered function; its address is what tells registrations apart.
+type oomObserver struct {
+	tell func(context.Context, *OutOfMemoryError)
+}
+
+// oomObservers are those of a cache, in the order in which they were registered.
+type oomObservers struct {
+	mu   sync.Mutex // a leaf
+	list []*oomObserver
+}
+
+// OnOutOfMemory registers a function that is called once for each request that has run out of memory for good
+// (torch._C._cuda_attachOutOfMemoryObserver): after the cache's last try and the reclaimers, and after a wait ([Cache.Wait]),
+// before Alloc returns; not for requests that succeed in the end, nor for those that no device could serve (1 EiB and more), which nothing was tried for.
+// It gets a copy of the error with all its figures, and the request's context. The functions run on the goroutine of
+// the allocation, in the order in which they were registered, without locks, and may use the cache; an
+// allocation of theirs that fails calls them again. remove ends the registration, and may be called from the function; another
+// goroutine's request that is failing at that moment may still call it.
+func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)) (remove func()) {
+	l, o := &c.oomObservers, &oomObserver{f}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(slices.Clip(l.list), o)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		// Failing requests go through the list as it was, so it is replaced.
+		l.list = slices.DeleteFunc(slices.Clone(l.list), func(other *oomObserver) bool { return other == o })
+	}
+}
+
+// tell tells all of a request that failed. No lock is held.
+func (l *oomObservers) tell(ctx context.Context, err error) {
+	var oom *OutOfMemoryError
+	if !errors.As(err, &oom) {
+		return
+	}
+	l.mu.Lock()
+	list := l.list
+	l.mu.Unlock()
+	for _, o := range list {
+		e := *oom
+		e.Holders = slices.Clone(oom.Holders)
+		o.tell(ctx, &e)
+	}
+}
