@@ -106,8 +106,9 @@ func (c *trial[T]) biasOf(n int, some bool) (*operand[T], reference.Array) {
 	return b, b.array()
 }
 
-func convTrial[T kernel.Float](c *trial[T]) {
-	v := c.convolution(false)
+func convTrial[T kernel.Float](c *trial[T]) { c.convolve(c.convolution(false)) }
+
+func (c *trial[T]) convolve(v convCase) {
 	x, w := c.operand(v.x...), c.operand(v.w...)
 	bias, b := c.biasOf(v.Groups*v.K, v.bias)
 	f := c.r.Conv2d
