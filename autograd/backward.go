@@ -161,7 +161,7 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.setModule(root)
 	t.beginParallel()
 	var shape [8]int
-	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.AppendShape(shape[:0])...)
+	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 	t.give("Backward", loss, seed, err)
 	t.steps(0)
 	t.forget()

@@ -211,7 +211,7 @@ func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
 	if err == nil && v.needsGrad && !v.value.SameShape(g) {
 		var sum *tensor.Tensor
 		var shape [8]int
-		sum, err = t.rt.SumTo(t.ctx, g, v.value.AppendShape(shape[:0])...)
+		sum, err = t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], v.value)...)
 		t.free(g)
 		g = sum
 	}

@@ -131,7 +131,7 @@ func linearBackward(n *node, g *tensor.Tensor) {
 	t := n.out.tape
 	if b := n.in[2]; b != nil && b.needsGrad {
 		var shape [1]int
-		d, err := t.rt.SumTo(t.ctx, g, b.value.AppendShape(shape[:0])...)
+		d, err := t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], b.value)...)
 		t.give(n.op, b, d, err)
 	}
 	productBackward(n, g)
@@ -227,7 +227,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 func reshapeBackward(n *node, g *tensor.Tensor) {
 	t, x := n.out.tape, n.in[0]
 	var shape [8]int
-	d, err := t.rt.Reshape(t.ctx, g, x.value.AppendShape(shape[:0])...)
+	d, err := t.rt.Reshape(t.ctx, g, tensor.AppendShape(shape[:0], x.value)...)
 	t.free(g)
 	t.give("Reshape", x, d, err)
 }

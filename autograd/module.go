@@ -214,7 +214,14 @@ func ownParameter(l Layer, prefix string) (p *Parameter, local string) {
 			}
 		}
 	default:
-		for _, n := range l.Parameters() {
+		var room [2]Named
+		params := room[:]
+		if dense, ok := l.(*Linear); ok && dense != nil { // without the list, in each step
+			room = [2]Named{{"weight", dense.Weight}, {"bias", dense.Bias}}
+		} else {
+			params = l.Parameters()
+		}
+		for _, n := range params {
 			local := prefix + n.Name
 			if _, ok := n.owner(local); ok || n.Parameter != nil && n.name == "" {
 				return n.Parameter, local

@@ -66,8 +66,8 @@ func (t *Tensor) Shape() Shape {
 	return shape
 }
 
-// AppendShape appends the shape to a list, such as one on the caller's stack, without the copy that Shape makes.
-func (t *Tensor) AppendShape(to Shape) Shape {
+// AppendShape appends t's shape to a list, such as one on the caller's stack, without the copy that [Tensor.Shape] makes.
+func AppendShape(to Shape, t *Tensor) Shape {
 	if t.none() {
 		return to
 	}
