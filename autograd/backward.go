@@ -20,7 +20,8 @@ type node struct {
 	out    *Variable
 	module *modulePlace
 	saved  []saved
-	call   *Call // of an operation of the program's own, for what it has saved
+	in     [3]*Variable // the first inputs: a back that needs no more is no closure, which would be an object of the Go heap in each step
+	call   *Call        // of an operation of the program's own, for what it has saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back func(n *node, g *tensor.Tensor)
@@ -59,7 +60,9 @@ func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back fu
 	}
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
-	t.mark(&t.nodes[len(t.nodes)-1])
+	n := &t.nodes[len(t.nodes)-1]
+	copy(n.in[:], inputs)
+	t.mark(n)
 	return out
 }
 
@@ -157,7 +160,8 @@ func (t *Tape) backward(loss *Variable) {
 	t.setModule(root)
 	defer t.setModule(root)
 	t.beginParallel()
-	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), loss.value.Shape()...)
+	var shape [8]int
+	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 	t.give("Backward", loss, seed, err)
 	t.steps(0)
 	t.forget()

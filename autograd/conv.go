@@ -32,9 +32,9 @@ func (t *Tape) ConvTranspose1d(x, w, bias *Variable, c tensor.ConvConfig) *Varia
 type convolve func(ctx context.Context, x, w, bias *tensor.Tensor, c tensor.ConvConfig) (*tensor.Tensor, error)
 
 func (t *Tape) conv(name string, f convolve, transposed bool, x, w, bias *Variable, c tensor.ConvConfig) *Variable {
-	inputs := []*Variable{x, w, bias}
-	if bias == nil {
-		inputs = inputs[:2]
+	inputs := append(make([]*Variable, 0, 3), x, w)
+	if bias != nil {
+		inputs = append(inputs, bias)
 	}
 	return t.Func(name, inputs, func(call *Call) (*tensor.Tensor, error) {
 		if call.NeedsGrad(0) {
@@ -49,7 +49,7 @@ func (t *Tape) conv(name string, f convolve, transposed bool, x, w, bias *Variab
 		if transposed {
 			input, weights = t.rt.ConvTransposeInputGrad, t.rt.ConvTransposeWeightGrad
 		}
-		grads = make([]*tensor.Tensor, len(inputs))
+		grads = call.room.grads[:len(call.inputs)]
 		if bias != nil && call.NeedsGrad(2) {
 			if grads[2], err = t.rt.Sum(t.ctx, g, convAxes(g.Rank(), w.Rank()-2)...); err != nil {
 				return nil, err

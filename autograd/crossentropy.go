@@ -24,7 +24,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if labels != nil && labels.Dtype() == logits.value.Dtype() && labels.Rank() > 0 {
 		return t.softEntropy(logits, labels, c)
 	}
-	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, c.Option())
+	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
 	out := t.result("CrossEntropy", loss, err)
 	if !t.record {
 		t.spend("CrossEntropy", []*Variable{logits})
@@ -33,33 +33,50 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if !logits.needsGrad || t.err != nil {
 		return out
 	}
-	reads := []*Variable{logits, t.Input(labels)}
+	reads := append(make([]*Variable, 0, 3), logits, t.Input(labels))
 	if c.Weight != nil {
 		reads = append(reads, t.Input(c.Weight))
 	}
-	t.push("CrossEntropy", out, []*Variable{logits}, reads, func(n *node, g *tensor.Tensor) {
-		var dst *tensor.Tensor
-		var err error
-		if logits.owned && logits.users == 1 && logits.value.Exclusive() {
-			dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
-		}
-		if c.Weight != nil {
-			c.Weight = reads[2].value // the caller may have released its own
-		}
-		d := dst
-		if err == nil {
-			d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, reads[1].value, g, c.Option())
-		}
-		for _, v := range reads {
-			n.done(v)
-		}
-		t.free(g)
-		t.give("CrossEntropy", logits, d, err)
-	})
+	back := crossEntropyBackward
+	if len(options) > 0 {
+		back = crossEntropyOptions(c)
+	}
+	t.push("CrossEntropy", out, []*Variable{logits}, reads, back)
 	for _, v := range reads[1:] {
 		v.Release()
 	}
 	return out
+}
+
+// crossEntropyOptions is crossEntropyBackward with options.
+func crossEntropyOptions(c tensor.LossConfig) func(n *node, g *tensor.Tensor) {
+	return func(n *node, g *tensor.Tensor) {
+		if c.Weight != nil {
+			c.Weight = n.saved[2].value // the caller may have released its own
+		}
+		crossEntropyGrad(n, g, c.Option())
+	}
+}
+
+func crossEntropyBackward(n *node, g *tensor.Tensor) { crossEntropyGrad(n, g) }
+
+// crossEntropyGrad gives the gradient to the logits. Saved are they, the labels and the weights, if there are any.
+func crossEntropyGrad(n *node, g *tensor.Tensor, options ...tensor.LossOption) {
+	t, logits := n.out.tape, n.in[0]
+	var dst *tensor.Tensor
+	var err error
+	if logits.owned && logits.users == 1 && logits.value.Exclusive() {
+		dst, err = t.rt.Share(t.ctx, logits.value) // nobody reads it again: the gradient takes its memory
+	}
+	d := dst
+	if err == nil {
+		d, err = t.rt.CrossEntropyGrad(t.ctx, dst, logits.value, n.saved[1].value, g, options...)
+	}
+	for len(n.saved) > 0 {
+		n.done(n.saved[0].Variable)
+	}
+	t.free(g)
+	t.give("CrossEntropy", logits, d, err)
 }
 
 // softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights for each class, and over

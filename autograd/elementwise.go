@@ -210,7 +210,8 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 func (t *Tape) giveSummed(op string, v *Variable, g *tensor.Tensor, err error) {
 	if err == nil && v.needsGrad && !v.value.SameShape(g) {
 		var sum *tensor.Tensor
-		sum, err = t.rt.SumTo(t.ctx, g, v.value.Shape()...)
+		var shape [8]int
+		sum, err = t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], v.value)...)
 		t.free(g)
 		g = sum
 	}

@@ -16,6 +16,13 @@ type Call struct {
 	inputs []*Variable
 	saved  []*tensor.Tensor // by Save
 	own    []*tensor.Tensor // of saved: what the call releases
+	back   func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
+
+	room struct { // for the first of each, so that a call is one object of the Go heap
+		inputs     [4]*Variable
+		saved, own [2]*tensor.Tensor
+		grads      [4]*tensor.Tensor
+	}
 }
 
 // Context is the context for the operation's allocations: what it makes belongs to the tape, which frees at Close what
@@ -50,7 +57,8 @@ func (c *Call) Grads(g *tensor.Tensor, err error) ([]*tensor.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []*tensor.Tensor{g}, nil
+	c.room.grads[0] = g
+	return c.room.grads[:1], nil
 }
 
 // Func is an operation of the program's own (torch.autograd.Function). forward computes the result from the inputs' values
@@ -73,7 +81,8 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	if !t.begin(name, inputs...) {
 		return t.inert()
 	}
-	c := &Call{tape: t, name: name, inputs: slices.Clone(inputs)}
+	c := &Call{tape: t, name: name, back: backward}
+	c.inputs, c.saved, c.own = append(c.room.inputs[:0], inputs...), c.room.saved[:0], c.room.own[:0]
 	y, err := forward(c)
 	switch {
 	case err != nil:
@@ -89,7 +98,8 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 		return t.push(name, out, noGrad(t, inputs), nil, nil)
 	}
 	before := len(t.nodes)
-	t.push(name, out, inputs, c.keep(out), func(n *node, g *tensor.Tensor) { c.backward(n, g, backward) })
+	var reads [4]*Variable
+	t.push(name, out, inputs, c.keep(out, reads[:0]), callBackward)
 	if len(t.nodes) > before {
 		t.nodes[before].call = c
 		t.mark(&t.nodes[before])
@@ -105,8 +115,10 @@ func noGrad(t *Tape, inputs []*Variable) []*Variable {
 	return inputs
 }
 
-// keep sorts what was saved: variables of the tape, which it returns, and tensors that are the call's own.
-func (c *Call) keep(out *Variable) (reads []*Variable) {
+func callBackward(n *node, g *tensor.Tensor) { n.call.backward(n, g) }
+
+// keep sorts what was saved: variables of the tape, which it appends to reads, and tensors that are the call's own.
+func (c *Call) keep(out *Variable, reads []*Variable) []*Variable {
 	for _, s := range c.saved {
 		i := slices.IndexFunc(c.inputs, func(v *Variable) bool { return v.value == s })
 		switch {
@@ -123,7 +135,7 @@ func (c *Call) keep(out *Variable) (reads []*Variable) {
 
 // drop releases what was saved for a backward step that will not come.
 func (c *Call) drop(out *Variable) {
-	c.keep(out)
+	c.keep(out, nil)
 	c.release()
 }
 
@@ -135,9 +147,9 @@ func (c *Call) release() {
 }
 
 // backward runs the program's function, and hands on what it returns.
-func (c *Call) backward(n *node, g *tensor.Tensor, f func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)) {
+func (c *Call) backward(n *node, g *tensor.Tensor) {
 	t := c.tape
-	grads, err := f(c, g)
+	grads, err := c.back(c, g)
 	c.release()
 	if err == nil && len(grads) > len(c.inputs) {
 		err = fmt.Errorf("%w: backward returned %d gradients for %d inputs", ErrInvalid, len(grads), len(c.inputs))

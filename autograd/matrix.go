@@ -80,7 +80,7 @@ func (t *Tape) Linear(x, w, b *Variable) *Variable { return t.linear("Linear", x
 func (t *Tape) LinearReLU(x, w, b *Variable) *Variable { return t.linear("LinearReLU", x, w, b, true) }
 
 func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
-	inputs := []*Variable{x, w}
+	inputs := append(make([]*Variable, 0, 3), x, w)
 	if b != nil {
 		inputs = append(inputs, b)
 	} else if relu {
@@ -107,27 +107,49 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		y, err = t.rt.Linear(t.ctx, x.value, w.value, b.value)
 	}
 	out := t.result(op, y, err)
-	saved := slices.Concat(needed(w.needsGrad, x), needed(x.needsGrad, w), needed(relu, out))
-	return t.push(op, out, inputs, saved, func(n *node, g *tensor.Tensor) {
-		switch {
-		case relu:
-			g = t.masked(op, g, out, b)
-			n.done(out)
-		case b != nil && b.needsGrad:
-			d, err := t.rt.SumTo(t.ctx, g, b.value.Shape()...)
-			t.give(op, b, d, err)
-		}
-		if w.needsGrad && t.err == nil {
-			d, err := t.outer(g, x.value)
-			n.done(x)
-			t.give(op, w, d, err)
-		}
-		if x.needsGrad && t.err == nil {
-			d, err := t.rt.MatMul(t.ctx, g, w.value)
-			t.give(op, x, d, err)
-		}
-		t.free(g)
-	})
+	saved := make([]*Variable, 0, 3)
+	if w.needsGrad {
+		saved = append(saved, x)
+	}
+	if x.needsGrad {
+		saved = append(saved, w)
+	}
+	if relu {
+		return t.push(op, out, inputs, append(saved, out), linearReLUBackward)
+	}
+	return t.push(op, out, inputs, saved, linearBackward)
+}
+
+func linearReLUBackward(n *node, g *tensor.Tensor) {
+	t := n.out.tape
+	g = t.masked(n.op, g, n.out, n.in[2])
+	n.done(n.out)
+	productBackward(n, g)
+}
+
+func linearBackward(n *node, g *tensor.Tensor) {
+	t := n.out.tape
+	if b := n.in[2]; b != nil && b.needsGrad {
+		var shape [1]int
+		d, err := t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], b.value)...)
+		t.give(n.op, b, d, err)
+	}
+	productBackward(n, g)
+}
+
+// productBackward gives the gradients of x wᵀ to both.
+func productBackward(n *node, g *tensor.Tensor) {
+	t, x, w := n.out.tape, n.in[0], n.in[1]
+	if w.needsGrad && t.err == nil {
+		d, err := t.outer(g, x.value)
+		n.done(x)
+		t.give(n.op, w, d, err)
+	}
+	if x.needsGrad && t.err == nil {
+		d, err := t.rt.MatMul(t.ctx, g, w.value)
+		t.give(n.op, x, d, err)
+	}
+	t.free(g)
 }
 
 // outer is aᵀ b, of all rows of a and b.
@@ -199,9 +221,13 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 		return t.inert()
 	}
 	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
-	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
-		d, err := t.rt.Reshape(t.ctx, g, x.value.Shape()...)
-		t.free(g)
-		t.give("Reshape", x, d, err)
-	})
+	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward)
+}
+
+func reshapeBackward(n *node, g *tensor.Tensor) {
+	t, x := n.out.tape, n.in[0]
+	var shape [8]int
+	d, err := t.rt.Reshape(t.ctx, g, tensor.AppendShape(shape[:0], x.value)...)
+	t.free(g)
+	t.give("Reshape", x, d, err)
 }

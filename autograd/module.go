@@ -9,6 +9,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -23,6 +24,42 @@ type modulePlace struct {
 	path string // inside of the module that the tape's context names
 	// contexts of the forward and of the backward pass; nil: not needed yet
 	contexts [2]context.Context
+}
+
+// places are the modules that a tape has been in. They are kept for another tape, as its slab is.
+type places struct {
+	modules map[string]*modulePlace // by path
+	all     []*modulePlace          // of modules, and for those to come
+}
+
+var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[string]*modulePlace)} }}
+
+func newPlaces() *places {
+	if race.Enabled {
+		return allPlaces.New().(*places)
+	}
+	return allPlaces.Get().(*places)
+}
+
+func (p *places) recycle() {
+	for _, m := range p.all[:len(p.modules)] {
+		*m = modulePlace{}
+	}
+	clear(p.modules)
+	if !race.Enabled {
+		allPlaces.Put(p)
+	}
+}
+
+// place is where a tape is in a module that it has not been in before.
+func (p *places) place(path string) *modulePlace {
+	if n := len(p.modules); n == len(p.all) {
+		p.all = append(p.all, new(modulePlace))
+	}
+	m := p.all[len(p.modules)]
+	m.path = path
+	p.modules[path] = m
+	return m
 }
 
 // NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
@@ -94,19 +131,22 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 // enterModule makes the tape be in a module, by its path, and returns the one it was in.
 func (t *Tape) enterModule(path string) (before *modulePlace) {
 	before = t.module
-	if path != before.path {
+	if path != before.path && t.state != "closed" {
 		m := t.modules[path]
 		if m == nil {
-			m = &modulePlace{path: path}
-			t.modules[path] = m
+			m = t.place(path)
 		}
 		t.setModule(m)
 	}
 	return before
 }
 
-// setModule makes the tape be in a module that it has been in before.
+// setModule makes the tape be in a module that it has been in before. A tape that was closed meanwhile, which has given its places to another
+// one, stays where it is.
 func (t *Tape) setModule(m *modulePlace) {
+	if t.modules[m.path] != m {
+		return
+	}
 	t.module = m
 	t.ctx = t.moduleContext()
 }
@@ -145,7 +185,7 @@ func (t *Tape) moduleContext() context.Context {
 	if *ctx == nil {
 		l := t.label
 		l.Module, l.Category = join(l.Module, t.module.path), category
-		*ctx = memcache.WithLabel(t.base, l)
+		*ctx = t.labels.With(t.base, l)
 	}
 	return *ctx
 }
@@ -174,7 +214,14 @@ func ownParameter(l Layer, prefix string) (p *Parameter, local string) {
 			}
 		}
 	default:
-		for _, n := range l.Parameters() {
+		var room [2]Named
+		params := room[:]
+		if dense, ok := l.(*Linear); ok && dense != nil { // without the list, in each step
+			room = [2]Named{{"weight", dense.Weight}, {"bias", dense.Bias}}
+		} else {
+			params = l.Parameters()
+		}
+		for _, n := range params {
 			local := prefix + n.Name
 			if _, ok := n.owner(local); ok || n.Parameter != nil && n.name == "" {
 				return n.Parameter, local

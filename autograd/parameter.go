@@ -155,7 +155,9 @@ type Parameters []Named
 func (ps Parameters) ZeroGrad(ctx context.Context) error {
 	var errs []error
 	for _, p := range ps {
-		errs = append(errs, p.ZeroGrad(ctx))
+		if err := p.ZeroGrad(ctx); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -1,9 +1,13 @@
 package autograd
 
 import (
+	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // TestSlabs are empty when the next tape gets them, whatever the one before has recorded, and no two tapes have one.
@@ -57,5 +61,40 @@ func TestSlabs(t *testing.T) {
 		require.NoError(t, next.Close())
 		require.NoError(t, other.Close())
 		require.NoError(t, tapes[1].Close())
+	}
+}
+
+// TestAClosedTapeLeavesTheNextOnesModules: a tape that is closed in a module has given its places to the next tape, which then is where its program says.
+func TestAClosedTapeLeavesTheNextOnesModules(t *testing.T) {
+	b := open(t, 64<<20)
+	var next *Tape
+	tape := NewTape(b.ctx, b.rt)
+	tape.Module("a", func() *Variable {
+		require.NoError(t, tape.Close())
+		next = NewTape(b.ctx, b.rt)
+		return nil
+	})
+	tape.Module("c", func() *Variable { return nil })
+	x := next.Module("b", func() *Variable { return Upload(next, []float32{1}, 1) })
+	assert.Equal(t, "b", x.Value().Label().Module)
+	tape.SetContext(memcache.WithModule(b.ctx, "late"))
+	y := Upload(next, []float32{1}, 1)
+	assert.Empty(t, y.Value().Label().Module)
+	assert.Same(t, &tape.after.modulePlace, tape.module)
+	require.NoError(t, next.Close())
+	require.NoError(t, tape.Close())
+}
+
+// TestLabelsOfATapesModules: more modules than contexts are made at a time, and all tell their own names.
+func TestLabelsOfATapesModules(t *testing.T) {
+	b := open(t, 64<<20)
+	for range 2 {
+		tape := NewTape(b.ctx, b.rt)
+		for i := range 40 {
+			name := fmt.Sprint("m", i)
+			x := tape.Module(name, func() *Variable { return Upload(tape, []float32{1}, 1) })
+			assert.Equal(t, memcache.Label{Module: name, Category: memcache.CategoryInput}, x.Value().Label())
+		}
+		require.NoError(t, tape.Close())
 	}
 }

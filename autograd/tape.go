@@ -24,6 +24,12 @@ type Tape struct {
 	err      error
 
 	*slab
+	*places
+	after struct { // Close: what the tape records in and where it is, as all that it had may be another tape's
+		slab
+		places
+		modulePlace
+	}
 	fresh     []Variable // for results to come
 	variables int        // that were made
 	frames    int        // that the program is in
@@ -34,8 +40,8 @@ type Tape struct {
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
+	labels     memcache.LabelContexts
 	module     *modulePlace
-	modules    map[string]*modulePlace // by path
 	inBackward bool
 
 	parallels []*Parallel // that parameters on the tape are of, in the order in which the program brought them
@@ -55,10 +61,10 @@ func NewTape(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx
 func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx, rt, false) }
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
-	_, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
-	root := &modulePlace{}
-	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, slab: newSlab(),
-		module: root, modules: map[string]*modulePlace{"": root}}
+	base, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
+	lifetime.Group() // what Backward hands to parameters lives until the next step, and all else ends with the tape
+	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, slab: newSlab(), places: newPlaces(), base: base}
+	t.module = t.place("")
 	t.setContext("NewTape", ctx)
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
@@ -77,7 +83,10 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		return
 	}
 	step := t.label.Step
-	t.base, t.label = t.lifetime.Attach(ctx), memcache.LabelOf(ctx)
+	if t.ctx != nil { // the lifetime has the first one
+		t.base = t.lifetime.Attach(ctx)
+	}
+	t.label = memcache.LabelOf(ctx)
 	if t.label.Step == 0 {
 		t.label.Step = step
 	}
@@ -108,7 +117,9 @@ func (t *Tape) Close() error {
 		if !t.recomputing { // Backward is at its nodes still
 			t.slab.recycle()
 		}
-		t.slab = new(slab)
+		t.after.path = t.module.path
+		t.places.recycle()
+		t.slab, t.places, t.module = &t.after.slab, &t.after.places, &t.after.modulePlace
 	}
 	t.state = "closed"
 	if err := t.lifetime.CloseContext(t.ctx); err != nil {

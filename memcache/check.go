@@ -3,6 +3,8 @@ package memcache
 import (
 	"errors"
 	"fmt"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // What must hold between operations, as code: tests call it, and builds with the tag invariants after operations. It walks
@@ -24,7 +26,7 @@ func (l *ledger) check() (blocks int64, err error) {
 		}
 		blocks += n
 	}
-	return blocks, errors.Join(l.checkQuotas(), l.checkStats(&want), l.checkPeaks())
+	return blocks, errors.Join(l.checkQuotas(), l.checkStats(&want), l.checkPeaks(), l.checkPools())
 }
 
 // checkQuotas requires what exact peaks rest on (usage): no shard uses more than its quotas, and they add up to the peaks.
@@ -108,39 +110,77 @@ func (s *shard) check(want *Stats) (blocks int64, err error) {
 		return 0, fmt.Errorf("shard %d: %w", s.id, err)
 	}
 	for seg := range s.arena.Segments() {
-		k := seg.Kind()
-		if !seg.Expandable() {
-			want.Segment.add(k, 1)
-			if seg.Bytes() >= s.shards.rules.MaxSplit {
-				want.OversizeSegments.add(1)
-			}
+		n, err := s.checkSegment(seg, want)
+		if blocks += n; err != nil {
+			return blocks, err
 		}
-		for m := seg.First(); m != nil; m = m.Next() {
-			blocks++
-			h := handoutOf(m)
-			if m.Used() != (h != nil) || h != nil && (h.chunk != m || h.shard != s || (h.serial != 0) == h.pending) {
-				return blocks, fmt.Errorf("shard %d: block at %d: in use %v, handed out as %+v", s.id, m.Ptr(), m.Used(), h)
-			}
-			if !m.Unmapped() {
-				want.ReservedBytes.add(k, m.Size())
-			}
-			switch {
-			case m.Used():
-				want.Active.add(k, 1)
-				want.ActiveBytes.add(k, m.Size())
-				want.RequestedBytes.add(k, m.Requested)
-			case m.Free() && !m.Whole() && !seg.Expandable():
-				want.InactiveSplit.add(k, 1)
-				want.InactiveSplitBytes.add(k, m.Size())
-			}
-			if h != nil && h.serial != 0 {
-				want.Allocation.add(k, 1)
-				want.AllocatedBytes.add(k, m.Size())
-				if m.Size() >= s.shards.rules.MaxSplit {
-					want.OversizeAllocations.add(1)
-				}
+	}
+	return blocks, nil
+}
+
+// checkSegment is check for one segment.
+func (s *shard) checkSegment(seg *placement.Segment, want *Stats) (blocks int64, err error) {
+	k := seg.Kind()
+	if !seg.Expandable() {
+		want.Segment.add(k, 1)
+		if seg.Bytes() >= s.shards.rules.MaxSplit {
+			want.OversizeSegments.add(1)
+		}
+	}
+	for m := seg.First(); m != nil; m = m.Next() {
+		blocks++
+		h := handoutOf(m)
+		if m.Used() != (h != nil) || h != nil && (h.chunk != m || h.shard != s || (h.serial != 0) == h.pending) {
+			return blocks, fmt.Errorf("shard %d: block at %d: in use %v, handed out as %+v", s.id, m.Ptr(), m.Used(), h)
+		}
+		if !m.Unmapped() {
+			want.ReservedBytes.add(k, m.Size())
+		}
+		switch {
+		case m.Used():
+			want.Active.add(k, 1)
+			want.ActiveBytes.add(k, m.Size())
+			want.RequestedBytes.add(k, m.Requested)
+		case m.Free() && !m.Whole() && !seg.Expandable():
+			want.InactiveSplit.add(k, 1)
+			want.InactiveSplitBytes.add(k, m.Size())
+		}
+		if h != nil && h.serial != 0 {
+			want.Allocation.add(k, 1)
+			want.AllocatedBytes.add(k, m.Size())
+			if m.Size() >= s.shards.rules.MaxSplit {
+				want.OversizeAllocations.add(1)
 			}
 		}
 	}
 	return blocks, nil
+}
+
+// checkPools compares what is in use by the statistics of private pools with what the blocks say. All shards are locked.
+func (l *ledger) checkPools() error {
+	pools := make(map[*poolCounts]*Stats)
+	for _, s := range l.shards.list() {
+		for seg := range s.arena.Segments() {
+			c := countsOf(seg.Pool())
+			if c == nil {
+				continue
+			}
+			if pools[c] == nil {
+				pools[c] = new(Stats)
+			}
+			if _, err := s.checkSegment(seg, pools[c]); err != nil {
+				return err
+			}
+		}
+	}
+	for c, want := range pools {
+		got := c.read()
+		says := want.quantities()
+		for i, q := range got.quantities() {
+			if i < len(says)-1 && (q.Current != says[i].Current || q.Peak < q.Current || q.Allocated-q.Freed != q.Current) { // but OversizeSegments
+				return fmt.Errorf("quantity %d of a pool is %+v, the blocks say %d", i, *q, says[i].Current)
+			}
+		}
+	}
+	return nil
 }

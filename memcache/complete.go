@@ -21,6 +21,7 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 		}
 	}
 	s.apply(kind, &d)
+	countsOf(h.chunk.Segment().Pool()).count(kind, &d)
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, inFree)
 	s.completeFree(h)
 	if !fits {

@@ -40,7 +40,7 @@ type Config struct {
 	ReleaseLockOnCudaMalloc bool
 	// GraphCaptureRecordStreamReuse lets a block that was freed in a capture, and that other streams of the capture use, be handed out
 	// again in the same capture: to a request of its own stream, once that stream has waited for what the block's streams had captured at its free. Else
-	// it waits until the capture has ended. It needs streams that are a device.CaptureOrder, as the host device's are.
+	// it waits until the capture has ended. It needs streams that are a device.CaptureOrder, as those of the host device and of GPUs are.
 	GraphCaptureRecordStreamReuse bool
 	// NoCaching asks the driver for every block, of the exact size, and returns it at once
 	// (PYTORCH_NO_CUDA_MEMORY_CACHING): slow, and good for finding out whether reuse hides a mistake, and for

@@ -142,6 +142,7 @@ func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size in
 	grown, merged := s.arena.Grown(m, tail)
 	s.merges += merged
 	g.ledger.countReserved(r.Kind, bytes)
+	countsOf(r.Pool).reserved(r.Kind, 0, bytes)
 	g.shards.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
 	g.ledger.stats.NumDeviceAlloc++
 	return grown, nil

@@ -168,6 +168,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	s.recordFree(h, was.stack, !waits)
 	s.makePending(h)
 	s.apply(kind, &d)
+	countsOf(m.Segment().Pool()).count(kind, &d)
 	if waits {
 		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
 		h.recording, h.eventsLeft = true, int32(len(h.uses))

@@ -49,6 +49,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 		g.ledger.stats.OversizeSegments.add(1)
 	}
 	g.ledger.countReserved(r.Kind, bytes)
+	countsOf(r.Pool).reserved(r.Kind, 1, bytes)
 	g.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
 	s.allocFresh(m, r)
 	return nil

@@ -31,7 +31,7 @@ type PoolOptions struct {
 //
 // A pool changes nothing for requests outside of it, unlike PyTorch, where entering one stops, on the whole
 // device, the reuse of recorded blocks, the flush before an out-of-memory error, and empty_cache. The limits,
-// the statistics and the peaks are the cache's, over all pools. Free segments of a pool that was not released
+// the statistics and the peaks are the cache's, over all pools; [Pool.Stats] has the pool's own. Free segments of a pool that was not released
 // stay: neither a flush nor garbage collection returns them, and only the pool's own requests return its
 // oversize ones (MaxSplitSizeMB). With [Config.Exact] all that PyTorch stops is stopped while a pool is entered: see Enter.
 type Pool struct {
@@ -58,7 +58,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	case c.openPools[id]:
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
 	}
-	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit}}
+	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit, Tag: new(poolCounts)}}
 	if c.openPools == nil {
 		c.openPools = make(map[PoolID]bool)
 	}

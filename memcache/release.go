@@ -235,6 +235,9 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	g.ledger.stats.NumDeviceFree++
 	g.ledger.stats.Segment.sub(seg.Kind(), 1)
 	g.ledger.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	if s != nil {
+		countsOf(seg.Pool()).reserved(seg.Kind(), -1, -seg.Bytes())
+	}
 	if seg.Bytes() >= g.shards.rules.MaxSplit {
 		g.ledger.stats.OversizeSegments.sub(1)
 	}

@@ -83,6 +83,7 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	h.chunk, h.serial = m, s.nextSerial()
 	h.stack, h.label, h.task, h.born = r.stack, r.label, r.task, s.epoch
 	s.apply(r.Kind, d)
+	countsOf(m.Segment().Pool()).count(r.Kind, d)
 	s.recordAlloc(h, r)
 	if r.scope != nil {
 		h.charge(r.scope)

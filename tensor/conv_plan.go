@@ -19,23 +19,24 @@ type ConvConfig struct {
 	Groups        int   // 0: 1
 }
 
-// eachDim is a list of numbers, one for each of n dimensions, at least least.
-func eachDim(op, name string, list []int, n, standard, least int) ([]int, error) {
+// eachDim is a number for each of n dimensions, 1 or 2, at least least.
+func eachDim(op, name string, list []int, n, standard, least int) (each [2]int, err error) {
 	switch len(list) {
 	case 0:
-		return slices.Repeat([]int{standard}, n), nil
+		return [2]int{standard, standard}, nil
 	case 1:
-		list = slices.Repeat(list, n)
+		each = [2]int{list[0], list[0]}
 	case n:
+		copy(each[:], list)
 	default:
-		return nil, fmt.Errorf("tensor: %s: %w: %s %v: want one number, or %d", op, ErrInvalid, name, list, n)
+		return each, fmt.Errorf("tensor: %s: %w: %s %v: want one number, or %d", op, ErrInvalid, name, list, n)
 	}
-	for _, v := range list {
+	for _, v := range each[:n] {
 		if v < least || v > math.MaxInt32 {
-			return nil, fmt.Errorf("tensor: %s: %w: %s %v: want numbers of at least %d, and below 2^31", op, ErrInvalid, name, list, least)
+			return each, fmt.Errorf("tensor: %s: %w: %s %v: want numbers of at least %d, and below 2^31", op, ErrInvalid, name, slices.Clone(each[:n]), least)
 		}
 	}
-	return list, nil
+	return each, nil
 }
 
 // plan is that of a convolution of x by w, or a transposed one, and the result's shape. dims is the number of dimensions of the
@@ -98,7 +99,7 @@ func (c ConvConfig) windows(op string, p *kernel.Conv, x, y, window Shape, trans
 	if err != nil {
 		return err
 	}
-	if c.Same && (transposed || c.Padding != nil || slices.Max(stride) > 1) {
+	if c.Same && (transposed || c.Padding != nil || slices.Max(stride[:dims]) > 1) {
 		return fmt.Errorf("tensor: %s: %w: padding to the same size is for convolutions of stride 1 without another padding", op, ErrInvalid)
 	}
 	for d := range dims {
@@ -111,7 +112,8 @@ func (c ConvConfig) windows(op string, p *kernel.Conv, x, y, window Shape, trans
 		var out int64
 		if transposed {
 			if more[d] >= max(stride[d], dilation[d]) {
-				return fmt.Errorf("tensor: %s: %w: output padding %v: want less than the stride %v or the dilation %v", op, ErrInvalid, more, stride, dilation)
+				return fmt.Errorf("tensor: %s: %w: output padding %v: want less than the stride %v or the dilation %v", op, ErrInvalid,
+					slices.Clone(more[:dims]), slices.Clone(stride[:dims]), slices.Clone(dilation[:dims]))
 			}
 			out = (size-1)*int64(stride[d]) - both + span + int64(more[d]) + 1
 		} else if out = size + both - span - 1; out >= 0 {

@@ -64,7 +64,8 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 	case !e.Each && dloss.Elements() != 1:
 		return nil, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want a scalar", op, ErrShape, dloss.shape)
 	}
-	return rt.into(ctx, op, dst, logits, present([]*Tensor{labels, dloss}, c.Weight), func(out *Tensor) error {
+	var room [3]*Tensor
+	return rt.into(ctx, op, dst, logits, present(append(room[:0], labels, dloss), c.Weight), func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}
@@ -77,7 +78,8 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 	if err := c.Check(op, "IgnoreIndex", "LabelSmoothing", "Weight"); err != nil {
 		return in, e, err
 	}
-	if in, err = rt.acquire(op, present([]*Tensor{logits, labels}, c.Weight)...); err != nil {
+	var room [3]*Tensor
+	if in, err = rt.acquire(op, present(append(room[:0], logits, labels), c.Weight)...); err != nil {
 		return in, e, err
 	}
 	if e, err = entropyOf(op, logits, labels, c); err != nil {
@@ -92,13 +94,14 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entro
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32 or float64, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
 	var want Shape
+	var room [8]int
 	switch shape := logits.shape; len(shape) {
 	case 0:
 		want = Shape{-1} // none are right
 	case 1:
 		e.Rows, want = kernel.Rows{Cols: shape[0], Inner: 1}, Shape{}
 	default:
-		e.Rows, want = kernel.Rows{Cols: shape[1], Inner: elements(shape[2:])}, slices.Concat(shape[:1], shape[2:])
+		e.Rows, want = kernel.Rows{Cols: shape[1], Inner: elements(shape[2:])}, append(append(room[:0], shape[0]), shape[2:]...)
 	}
 	if !slices.Equal(labels.shape, want) {
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",

@@ -29,7 +29,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 	l.meet(parts)
 	l.flag(e.Each)
 	l.entropy(n, e)
-	return g.runAs(l, labelKey("cross entropy", l, labels))
+	return g.runAs(l, labelKey("cross entropy i32", "cross entropy i64", l, labels))
 }
 
 func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
@@ -48,7 +48,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 		l.read(labels)
 		l.readIf(weights)
 		l.entropy(n, e)
-		if err := g.runAs(l, labelKey("label weights", l, labels)); err != nil {
+		if err := g.runAs(l, labelKey("label weights i32", "label weights i64", l, labels)); err != nil {
 			return err
 		}
 	}
@@ -64,15 +64,15 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 	l.flag(e.Each)
 	l.flag(narrow)
 	l.entropy(n, e)
-	return g.runAs(l, labelKey("cross entropy grad", l, labels))
+	return g.runAs(l, labelKey("cross entropy grad i32", "cross entropy grad i64", l, labels))
 }
 
-// labelKey is the kernel for the launch's dtype and that of the labels.
-func labelKey(name string, l *gpuLaunch, labels *Tensor) kernelKey {
+// labelKey is the kernel for the launch's dtype and that of the labels, of one for int32 and one for int64.
+func labelKey(i32, i64 string, l *gpuLaunch, labels *Tensor) kernelKey {
 	if labels.dtype == Int64 {
-		return kernelKey{name + " i64", l.suffix}
+		return kernelKey{i64, l.suffix}
 	}
-	return kernelKey{name + " i32", l.suffix}
+	return kernelKey{i32, l.suffix}
 }
 
 func (l *gpuLaunch) classes(logits, labels, weights *Tensor) {

@@ -38,7 +38,8 @@ type Graph struct {
 // f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with
 // whatever else is captured in it, such as graphs for other shapes, which are then replayed on the one stream and never
 // beside each other; release it when they are closed. Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
-// it; what f has released is the pool's again, and other graphs' of that pool. Memory that is older than the capture and is read
+// it; what f has released is the pool's again, and other graphs' of that pool. The pool is entered meanwhile ([memcache.Pool.Enter]), which
+// changes something for caches that are Exact. Memory that is older than the capture and is read
 // or written by it is kept until the graph is closed, whoever releases it, but for that of [Runtime.FromBlock], which its owner must keep.
 //
 // Go code of f runs once, in the capture. What it computes there are constants of the graph, with these exceptions: the optimisers of package
@@ -104,13 +105,20 @@ func (g *Graph) record(ctx context.Context, c *Capture, stream device.GraphCaptu
 	if !g.rt.capturing.CompareAndSwap(nil, c) {
 		return fmt.Errorf("%w: the stream is captured already", ErrCapturing)
 	}
-	if err := stream.BeginCapture(); err != nil {
+	leave, err := g.pool.Enter()
+	if err == nil {
+		if err = stream.BeginCapture(); err != nil {
+			leave()
+		}
+	}
+	if err != nil {
 		g.rt.capturing.Store(nil)
 		return err
 	}
 	returned := false // else f panics
 	defer func() {
 		graph, endErr := stream.EndCapture()
+		leave()
 		g.rt.capturing.Store(nil)
 		g.graph, g.before, g.kept, g.scalars, g.faults = graph, c.before, c.end(), c.scalars, c.faults
 		if err = errors.Join(err, endErr); err == nil && returned {

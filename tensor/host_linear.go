@@ -17,29 +17,30 @@ func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Te
 func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	l := &launch{h: h, name: "matmul"}
 	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
-	if then.bias == nil {
-		return withPanels(ctx, l, p, dst, func(tmp []T) func() { return func() { multiply(p, out, x, y, tmp) } })
+	var bias []T
+	if then.bias != nil {
+		l.name = "matmul, add bias"
+		if then.relu {
+			l.name = "matmul, add bias, relu"
+		}
+		bias = read[T](l, then.bias)
 	}
-	l.name = "matmul, add bias"
-	if then.relu {
-		l.name = "matmul, add bias, relu"
+	n := kernel.MatMulScratch[T](p)
+	if n == 0 {
+		return product(l, p, out, x, y, bias, nil, then)
 	}
-	bias := read[T](l, then.bias)
-	return withPanels(ctx, l, p, dst, func(tmp []T) func() {
-		return func() { kernel.Linear(p, out, x, y, bias, then.relu, tmp) }
+	return h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
+		return product(l, p, out, x, y, bias, scratch[T](l, block, n), then)
 	})
 }
 
-// withPanels runs the product that it gets from a function of the scratch memory that the product takes.
-func withPanels[T kernel.Float](ctx context.Context, l *launch, p kernel.MatMul, dst *Tensor, product func(scratch []T) func()) error {
-	n := kernel.MatMulScratch[T](p)
-	if n == 0 {
-		return l.run(product(nil))
+// product queues a product, whose bias is there if then says so, with the scratch memory that it takes.
+func product[T kernel.Float](l *launch, p kernel.MatMul, out, x, y, bias, tmp []T, then epilogue) error {
+	if then.bias == nil {
+		return l.run(func() { multiply(p, out, x, y, tmp) })
 	}
-	return l.h.rt.withScratch(ctx, "MatMul", dst, n, func(block memcache.Block) error {
-		tmp := scratch[T](l, block, n)
-		return l.run(product(tmp))
-	})
+	relu := then.relu
+	return l.run(func() { kernel.Linear(p, out, x, y, bias, relu, tmp) })
 }
 
 func multiply[T kernel.Float](p kernel.MatMul, c, a, b, scratch []T) {

@@ -16,6 +16,23 @@ type Lifetime struct {
 	newest *Tensor // of those that it owns, a list
 	owned  int
 	closed bool
+	fresh  []Tensor // for tensors to come, if they are made in groups
+
+	attached attached // the first context
+}
+
+// attached is a context whose tensors belong to a lifetime.
+type attached struct {
+	context.Context
+	lifetime *Lifetime
+}
+
+// Value is context.Context's.
+func (a *attached) Value(key any) any {
+	if key == (lifetimeKey{}) {
+		return a.lifetime
+	}
+	return a.Context.Value(key)
 }
 
 type lifetimeKey struct{}
@@ -31,7 +48,41 @@ type lifetimeKey struct{}
 // Lifetimes nest. A lifetime keeps its tensors reachable, so one that is never closed leaks them.
 func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
 	l := &Lifetime{outer: lifetimeOf(ctx), ctx: ctx}
-	return l.Attach(ctx), l
+	if ctx == nil {
+		return nil, l
+	}
+	l.attached = attached{ctx, l}
+	return &l.attached, l
+}
+
+// groupOfTensors is how many tensors are made at a time.
+const groupOfTensors = 16
+
+// Group lets the lifetime make tensors in groups, which costs the Go heap one object for sixteen tensors. It is for lifetimes that release nearly
+// all that they own: the garbage collector finds a tensor that was kept and then dropped ([OnLeak]) only when no other one of its group can be
+// reached. It is called before the first tensor is made.
+func (l *Lifetime) Group() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fresh = make([]Tensor, groupOfTensors)
+}
+
+// newTensor makes a tensor that nobody owns yet. The nil Lifetime makes each alone.
+func (l *Lifetime) newTensor() *Tensor {
+	if l == nil {
+		return new(Tensor)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fresh == nil {
+		return new(Tensor)
+	}
+	if len(l.fresh) == 0 {
+		l.fresh = make([]Tensor, groupOfTensors)
+	}
+	t := &l.fresh[0]
+	l.fresh = l.fresh[1:]
+	return t
 }
 
 // Detached returns a context whose tensors belong to no lifetime.
@@ -48,7 +99,7 @@ func (l *Lifetime) Attach(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil
 	}
-	return context.WithValue(ctx, lifetimeKey{}, l)
+	return &attached{ctx, l}
 }
 
 func lifetimeOf(ctx context.Context) *Lifetime {

@@ -62,6 +62,9 @@ func PosWeight(w *Tensor) LossOption {
 
 // NewLossConfig is the configuration that options make of the default.
 func NewLossConfig(options ...LossOption) LossConfig {
+	if len(options) == 0 {
+		return LossConfig{IgnoreIndex: -100} // which stays off the heap
+	}
 	c := LossConfig{IgnoreIndex: -100}
 	for _, o := range options {
 		if o != nil {

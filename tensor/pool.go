@@ -33,12 +33,11 @@ func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.Stride == nil {
-		c.Stride = window
-	}
-	stride, err := eachDim(op, "stride", c.Stride, 2, 1, 1)
-	if err != nil {
-		return nil, nil, err
+	stride := window
+	if c.Stride != nil {
+		if stride, err = eachDim(op, "stride", c.Stride, 2, 1, 1); err != nil {
+			return nil, nil, err
+		}
 	}
 	padding, err := eachDim(op, "padding", c.Padding, 2, 0, 0)
 	if err != nil {

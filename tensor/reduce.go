@@ -104,7 +104,7 @@ func broadcastsTo(op string, from, to Shape) error {
 		return err
 	}
 	if !slices.Equal(out, to) {
-		return fmt.Errorf("tensor: %s: %w: %v does not broadcast to %v", op, ErrShape, from, to)
+		return fmt.Errorf("tensor: %s: %w: %v does not broadcast to %v", op, ErrShape, slices.Clone(from), slices.Clone(to))
 	}
 	return nil
 }

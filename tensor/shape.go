@@ -53,7 +53,7 @@ func broadcastShape(op string, a, b Shape) (Shape, error) {
 			out[lead+i] = d
 		default:
 			return nil, fmt.Errorf("tensor: %s: %w: %v and %v do not broadcast: dimensions %d and %d, counted from the end, must be equal or 1",
-				op, ErrShape, a, b, e, d)
+				op, ErrShape, slices.Clone(a), slices.Clone(b), e, d)
 		}
 	}
 	return out, nil

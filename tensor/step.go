@@ -41,30 +41,29 @@ type sgdUpdate struct {
 // StepSGDAll is StepSGD for many parameters: on a GPU one launch does 48 of them (torch's fused SGD). No two updates
 // may share memory. If one can't be done none is.
 func (rt *Runtime) StepSGDAll(ctx context.Context, updates []SGDUpdate) error {
-	all := make([]sgdUpdate, len(updates))
-	held := make(stepOperands, 0, len(updates))
-	defer held.release()
-	for i, u := range updates {
+	room := takeStep[sgdUpdate](&sgdSteps)
+	defer room.give(&sgdSteps)
+	for _, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepSGD: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
 		if u.Momentum == 0 {
 			u.Buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := held.acquire(rt, "StepSGD", present([]*Tensor{u.P, u.G}, u.Buf)...); err != nil {
+		if err := room.held.acquire(rt, "StepSGD", present(append(room.operands[:0], u.P, u.G), u.Buf)...); err != nil {
 			return err
 		}
-		all[i] = sgdUpdate{SGDStep: u.SGDStep, p: u.P, g: u.G, buf: u.Buf}
+		room.all = append(room.all, sgdUpdate{SGDStep: u.SGDStep, p: u.P, g: u.G, buf: u.Buf})
 	}
 	if c := rt.capturing.Load(); c != nil {
-		if err := liveSGD(ctx, c, updates, all); err != nil {
+		if err := liveSGD(ctx, c, updates, room.all); err != nil {
 			return err
 		}
 	}
-	for _, u := range all {
+	for _, u := range room.all {
 		overwritten(u.p, u.buf)
 	}
-	return rt.kernels.sgd(all)
+	return rt.kernels.sgd(room.all)
 }
 
 // AdamStep is one step of torch.optim.Adam, or AdamW if the decay is decoupled.
@@ -100,28 +99,26 @@ type adamUpdate struct {
 // StepAdamAll is StepAdam for many parameters: on a GPU one launch does 48 of them (torch's fused Adam). No two
 // updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepAdamAll(ctx context.Context, updates []AdamUpdate) error {
-	all := make([]adamUpdate, len(updates))
-	held := make(stepOperands, 0, len(updates))
-	var room [5]*Tensor
-	defer held.release()
-	for i, u := range updates {
+	room := takeStep[adamUpdate](&adamSteps)
+	defer room.give(&adamSteps)
+	for _, u := range updates {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdam: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := held.acquire(rt, "StepAdam", present(append(room[:0], u.P, u.G, u.M, u.V), u.Greatest)...); err != nil {
+		if err := room.held.acquire(rt, "StepAdam", present(append(room.operands[:0], u.P, u.G, u.M, u.V), u.Greatest)...); err != nil {
 			return err
 		}
-		all[i] = adamUpdate{Adam: u.kernel(), p: u.P, g: u.G, m: u.M, v: u.V, greatest: u.Greatest}
+		room.all = append(room.all, adamUpdate{Adam: u.kernel(), p: u.P, g: u.G, m: u.M, v: u.V, greatest: u.Greatest})
 	}
 	if c := rt.capturing.Load(); c != nil {
-		if err := liveAdam(ctx, c, updates, all); err != nil {
+		if err := liveAdam(ctx, c, updates, room.all); err != nil {
 			return err
 		}
 	}
-	for _, u := range all {
+	for _, u := range room.all {
 		overwritten(u.p, u.m, u.v, u.greatest)
 	}
-	return rt.kernels.adam(all)
+	return rt.kernels.adam(room.all)
 }
 
 func (s AdamStep) kernel() kernel.Adam {

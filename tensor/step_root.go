@@ -33,30 +33,29 @@ type rmspropUpdate struct {
 // StepRMSpropAll updates parameters in place with their gradients and state, which all have the parameter's shape: on a GPU one launch
 // does 48 of them. No two updates may share memory. If one can't be done none is.
 func (rt *Runtime) StepRMSpropAll(ctx context.Context, updates []RMSpropUpdate) error {
-	all := make([]rmspropUpdate, len(updates))
-	held := make(stepOperands, 0, len(updates))
-	defer held.release()
-	for i, u := range updates {
+	room := takeStep[rmspropUpdate](&rmspropSteps)
+	defer room.give(&rmspropSteps)
+	for _, u := range updates {
 		if u.Buf == nil && u.Momentum != 0 {
 			return fmt.Errorf("tensor: StepRMSprop: %w: momentum %v needs a buffer", ErrInvalid, u.Momentum)
 		}
 		if u.Momentum == 0 {
 			u.Buf = nil // as PyTorch, which leaves it alone
 		}
-		if err := held.acquire(rt, "StepRMSprop", present([]*Tensor{u.P, u.G, u.V}, u.Mean, u.Buf)...); err != nil {
+		if err := room.held.acquire(rt, "StepRMSprop", present(append(room.operands[:0], u.P, u.G, u.V), u.Mean, u.Buf)...); err != nil {
 			return err
 		}
-		all[i] = rmspropUpdate{RMSprop: kernel.RMSprop(u.RMSpropStep), p: u.P, g: u.G, v: u.V, mean: u.Mean, buf: u.Buf}
+		room.all = append(room.all, rmspropUpdate{RMSprop: kernel.RMSprop(u.RMSpropStep), p: u.P, g: u.G, v: u.V, mean: u.Mean, buf: u.Buf})
 	}
 	if c := rt.capturing.Load(); c != nil {
-		if err := liveRMSprop(ctx, c, updates, all); err != nil {
+		if err := liveRMSprop(ctx, c, updates, room.all); err != nil {
 			return err
 		}
 	}
-	for _, u := range all {
+	for _, u := range room.all {
 		overwritten(u.p, u.v, u.mean, u.buf)
 	}
-	return rt.kernels.rmsprop(all)
+	return rt.kernels.rmsprop(room.all)
 }
 
 // AdagradStep is one step of torch.optim.Adagrad.
@@ -83,28 +82,27 @@ type adagradUpdate struct {
 
 // StepAdagradAll updates parameters in place as StepRMSpropAll does.
 func (rt *Runtime) StepAdagradAll(ctx context.Context, updates []AdagradUpdate) error {
-	all := make([]adagradUpdate, len(updates))
-	held := make(stepOperands, 0, len(updates))
-	defer held.release()
-	for i, u := range updates {
+	room := takeStep[adagradUpdate](&adagradSteps)
+	defer room.give(&adagradSteps)
+	for _, u := range updates {
 		if u.Step < 1 {
 			return fmt.Errorf("tensor: StepAdagrad: %w: step %d: want at least 1", ErrInvalid, u.Step)
 		}
-		if err := held.acquire(rt, "StepAdagrad", u.P, u.G, u.Sum); err != nil {
+		if err := room.held.acquire(rt, "StepAdagrad", u.P, u.G, u.Sum); err != nil {
 			return err
 		}
 		k := kernel.Adagrad{Rate: u.rate(), WeightDecay: u.WeightDecay, Eps: u.Eps, Maximize: u.Maximize}
-		all[i] = adagradUpdate{Adagrad: k, p: u.P, g: u.G, sum: u.Sum}
+		room.all = append(room.all, adagradUpdate{Adagrad: k, p: u.P, g: u.G, sum: u.Sum})
 	}
 	if c := rt.capturing.Load(); c != nil {
-		if err := liveAdagrad(ctx, c, updates, all); err != nil {
+		if err := liveAdagrad(ctx, c, updates, room.all); err != nil {
 			return err
 		}
 	}
-	for _, u := range all {
+	for _, u := range room.all {
 		overwritten(u.p, u.sum)
 	}
-	return rt.kernels.adagrad(all)
+	return rt.kernels.adagrad(room.all)
 }
 
 func (s AdagradStep) rate() float64 { return s.LR / (1 + float64(s.Step-1)*s.LRDecay) }

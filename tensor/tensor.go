@@ -37,7 +37,9 @@ func (rt *Runtime) newTensor(ctx context.Context, op string, block memcache.Bloc
 // newTensor makes the handle's tensor. It takes over one reference to store, whatever happens.
 func (h *handle) newTensor(ctx context.Context, op string, store *storage, offset int64) (*Tensor, error) {
 	rt := h.rt
-	t := &Tensor{handle: h, offset: offset}
+	l := lifetimeOf(ctx)
+	t := l.newTensor()
+	t.handle, t.offset = h, offset
 	h.store = store
 	if !store.borrowed {
 		if rt.onLeak != nil {
@@ -48,7 +50,7 @@ func (h *handle) newTensor(ctx context.Context, op string, store *storage, offse
 			return nil, fmt.Errorf("tensor: %s: %w", op, err)
 		}
 	}
-	if l := lifetimeOf(ctx); l != nil {
+	if l != nil {
 		l.add(t)
 	}
 	return t, nil
@@ -62,6 +64,14 @@ func (t *Tensor) Shape() Shape {
 	shape := make(Shape, len(t.shape))
 	copy(shape, t.shape)
 	return shape
+}
+
+// AppendShape appends t's shape to a list, such as one on the caller's stack, without the copy that [Tensor.Shape] makes.
+func AppendShape(to Shape, t *Tensor) Shape {
+	if t.none() {
+		return to
+	}
+	return append(to, t.shape...)
 }
 
 // SameShape reports whether two tensors have one shape, without the copies that Shape makes.

@@ -48,15 +48,16 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 	if err := rt.check("Reshape", t); err != nil {
 		return nil, err
 	}
-	to, free, known := slices.Clone(Shape(shape)), -1, 1
+	var room [8]int
+	to, free, known := append(room[:0], shape...), -1, 1
 	for i, d := range to {
 		switch {
 		case d == -1 && free < 0:
 			free = i
 		case d < 0:
-			return nil, fmt.Errorf("tensor: Reshape: %w %v: want dimensions of at least 0, and at most one -1", ErrShape, to)
+			return nil, fmt.Errorf("tensor: Reshape: %w %v: want dimensions of at least 0, and at most one -1", ErrShape, Shape(slices.Clone(shape)))
 		case d > 0 && known > math.MaxInt/d:
-			return nil, fmt.Errorf("tensor: Reshape: %w %v: its size overflows %d bits", ErrShape, to, bits.UintSize-1)
+			return nil, fmt.Errorf("tensor: Reshape: %w %v: its size overflows %d bits", ErrShape, Shape(slices.Clone(shape)), bits.UintSize-1)
 		default:
 			known *= d
 		}
@@ -66,7 +67,7 @@ func (rt *Runtime) Reshape(ctx context.Context, t *Tensor, shape ...int) (*Tenso
 		known = t.Elements()
 	}
 	if known != t.Elements() || (free >= 0 && to[free] < 0) {
-		return nil, fmt.Errorf("tensor: Reshape: %w: %v has %d elements and can't become %v", ErrShape, t.shape, t.Elements(), Shape(shape))
+		return nil, fmt.Errorf("tensor: Reshape: %w: %v has %d elements and can't become %v", ErrShape, t.shape, t.Elements(), Shape(slices.Clone(shape)))
 	}
 	return t.view(ctx, "Reshape", 0, to)
 }

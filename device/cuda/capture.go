@@ -27,6 +27,7 @@ type capture struct {
 	ended   bool
 	holds   holds
 	comms   []*communicator // with operations in it
+	waited  map[*stream]clock
 }
 
 // holds is what a graph keeps from being freed: counts that are in the table's memory and in modules. Each is one more once.
@@ -53,7 +54,7 @@ func (s *stream) BeginCapture() error {
 		return err
 	}
 	defer s.gate.Leave()
-	c := &capture{origin: s, holds: holds{}}
+	c := &capture{origin: s, holds: holds{}, waited: make(map[*stream]clock)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.dev.captured.Store(true)
@@ -97,8 +98,8 @@ func (c *capture) leave() {
 	}
 }
 
-// join lets s wait for an event that was recorded in c.
-func (c *capture) join(s *stream, ev *event) error {
+// join lets s wait for an event that was recorded in c, at m.
+func (c *capture) join(s *stream, ev *event, m *captureMark) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -111,25 +112,39 @@ func (c *capture) join(s *stream, ev *event) error {
 	if err != nil {
 		c.streams = c.streams[:len(c.streams)-1]
 		s.capture.Store(nil)
+		return err
 	}
-	return err
+	c.waits(s, m)
+	return nil
+}
+
+// wait is join for a stream that is in c already.
+func (c *capture) wait(s *stream, ev *event, m *captureMark) error {
+	if err := s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits(s, m)
+	return nil
 }
 
 // waitCaptured is Wait where the event was captured in of, the stream is in the capture c, or both.
 func (s *stream) waitCaptured(ev *event, of, c *capture) error {
+	m := ev.mark.Load() // before the driver has the wait: a record meanwhile may be one of another stream
 	switch {
 	case of == nil:
 		return s.dev.self.Isolated(s.id)
 	case of.over():
 		return s.dev.self.CapturedEvent("Wait")
 	case of == c:
-		return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
+		return c.wait(s, ev, m)
 	case c != nil:
 		return s.dev.self.Merged(s.id)
 	case ev.dev != s.dev:
 		return s.dev.self.OtherDevices(s.id)
 	}
-	return of.join(s, ev)
+	return of.join(s, ev, m)
 }
 
 func (c *capture) over() bool {

@@ -22,7 +22,8 @@ type event struct {
 	handle   C.uint64_t
 	timed    bool
 	recorded atomic.Bool
-	captured atomic.Pointer[capture] // of the last record; nil: it was not captured
+	captured atomic.Pointer[capture]     // of the last record; nil: it was not captured
+	mark     atomic.Pointer[captureMark] // of that record
 	place    place
 	closed   atomic.Bool
 	gate     backend.Gate
@@ -149,6 +150,7 @@ func (s *stream) Record(e device.Event) error {
 
 func (e *event) record(s *stream) error {
 	captured := s.Capturing()
+	m := s.capture.Load().mark(s)
 	err := e.place.set(s, captured, func() error {
 		if !captured && !e.timed && s.position.idle() {
 			return nil
@@ -159,6 +161,7 @@ func (e *event) record(s *stream) error {
 		e.recorded.Store(true)
 		if c := s.capture.Load(); c != nil || e.captured.Load() != nil {
 			e.captured.Store(c)
+			e.mark.Store(m)
 		}
 	}
 	return err
@@ -184,10 +187,10 @@ func (s *stream) Wait(e device.Event) error {
 	if of == nil && c == nil && ev.place.visit().complete() {
 		return nil
 	}
-	defer s.position.queued.Add(1)
 	if of != nil || c != nil {
 		return s.waitCaptured(ev, of, c)
 	}
+	defer s.position.queued.Add(1)
 	return s.dev.check("Wait", 0, C.cistern_stream_wait(s.dev.c, s.handle, ev.handle))
 }
 

@@ -18,7 +18,7 @@ import (
 // that ends the process when it is asked what a driver refuses.
 func TestGraphs(t *testing.T) {
 	graphs := []string{"replays_what_was", "batches", "the_Launch", "random", "streams_and_events", "Launching"}
-	captures := []string{"what_can't", "events_of", "two_captures", "memory_of"}
+	captures := []string{"the_order_of", "what_can't", "events_of", "two_captures", "memory_of"}
 	out := onProcessor(t, "TestConformance/Graph/^("+strings.Join(graphs, "|")+")")
 	require.Equal(t, len(graphs), strings.Count(out, "--- PASS: TestConformance/Graph/"), "%s", out)
 	require.Contains(t, out, "a capture of mode 2", "relaxed (CU_STREAM_CAPTURE_MODE_RELAXED)")

@@ -50,6 +50,7 @@ var captureTests = []test{
 		require.True(f, f.done(s))
 		f.synchronize(f.dev)
 	}},
+	{"the order of a capture is that of its operations", captureOrder},
 	{"events of a capture belong to it", func(f *fixture) {
 		s, other, e, timed := f.stream(), f.stream(), f.event(false), f.event(true)
 		require.NoError(f, s.Record(timed))

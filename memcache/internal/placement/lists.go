@@ -10,6 +10,8 @@ type Pool struct {
 	// DriverCalls are the requests that got memory of the driver for the pool, less the calls that gave some back (PyTorch's
 	// cudaMalloc_count).
 	DriverCalls int
+	// Tag is the owner's.
+	Tag any
 }
 
 // CountDriverCalls changes DriverCalls; not of the default pool, which is nil.
