@@ -44,7 +44,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, nil, false)
 	s.makePending(h)
-	s.apply(kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()})
+	s.add(kind, &delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}, false)
 	uses := h.uses
 	s.mu.Unlock()
 
@@ -65,7 +65,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	clear(uses)
 	h.uses = uses[:0]
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
-	s.apply(kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested})
+	s.add(kind, &delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}, true)
 	s.recycle(h)
 	g.forgetSegment(s, m.Segment())
 	return nil
