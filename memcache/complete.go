@@ -13,23 +13,12 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	// Between the free and now the neighbours may have changed: the delta is that of this moment.
 	var d delta
 	freeDelta(h.chunk, &d)
-	kind := h.chunk.Kind()
-	fits, others := s.fits(kind, &d), false
-	if !fits && !allLocked {
-		if fits, others = s.makeRoom(kind, &d); !fits && !others {
-			return false
-		}
+	if !s.add(h.chunk.Kind(), &d, allLocked) {
+		return false
 	}
-	s.apply(kind, &d)
-	countsOf(h.chunk.Segment().Pool()).count(kind, &d)
+	countsOf(h.chunk.Segment().Pool()).count(h.chunk.Kind(), &d)
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, inFree)
 	s.completeFree(h)
-	if !fits {
-		s.shards.ledger.raisePeaks(s, kind, &d)
-	}
-	if others {
-		s.shards.unlockOthers(s)
-	}
 	return true
 }
 

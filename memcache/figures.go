@@ -38,7 +38,7 @@ func (c *Cache) ResetPeakStats() {
 			}
 		}
 	}
-	c.ledger.markPeak(&c.ledger.peak, func(s *shard) *peakLog { return &s.peak })
+	c.ledger.markPeak(&c.ledger.peak, &delta{}, func(s *shard) *peakLog { return &s.peak })
 	c.shards.history.mark(ActionResetPeaks, 0, 0)
 }
 

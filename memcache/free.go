@@ -150,24 +150,20 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	if m.Size() >= s.shards.rules.MaxSplit {
 		d[gaugeOversizeBlocks] = -1
 	}
-	fits = true
-	others := false
 	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,
 	// and not under a lock.
 	waits := len(h.uses) > 0 || s.shards.poisons()
 	if !waits {
 		freeDelta(m, &d)
-		if fits = s.fits(kind, &d); !fits && !allLocked {
-			if fits, others = s.makeRoom(kind, &d); !fits && !others {
-				return nil, false, nil
-			}
-		}
+	}
+	if !s.add(kind, &d, allLocked) {
+		return nil, false, nil
 	}
 	s.sequence++
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, was.stack, !waits)
 	s.makePending(h)
-	s.apply(kind, &d)
+	s.publish()
 	countsOf(m.Segment().Pool()).count(kind, &d)
 	if waits {
 		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
@@ -175,12 +171,6 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 		return h.uses, true, nil
 	}
 	s.completeFree(h)
-	if !fits {
-		s.shards.ledger.raisePeaks(s, kind, &d)
-	}
-	if others {
-		s.shards.unlockOthers(s)
-	}
 	return nil, true, nil
 }
 

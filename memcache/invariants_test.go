@@ -46,7 +46,7 @@ func TestCountersBelowZeroPanic(t *testing.T) {
 	s.add(1)
 	require.Panics(t, func() { s.sub(2) })
 	var l usage
-	require.Panics(t, func() { l.apply(placement.Small, &delta{gaugeActiveBlocks: -1}) })
+	require.Panics(t, func() { l.tryAdd(placement.Small, &delta{gaugeActiveBlocks: -1}) })
 }
 
 // TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner

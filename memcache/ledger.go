@@ -123,9 +123,11 @@ func (l *ledger) window() (w Window) {
 	return w
 }
 
-// markPeak ends the epoch: what is in use is the composition of a peak. log gives a shard's share. All shards are locked.
-func (l *ledger) markPeak(mark *peakMark, log func(*shard) *peakLog) {
+// markPeak ends the epoch: what is in use, and what d is about to add, is the composition of a peak. log gives a shard's
+// share. All shards are locked.
+func (l *ledger) markPeak(mark *peakMark, d *delta, log func(*shard) *peakLog) {
 	*mark = l.markNow()
+	mark.active += d[gaugeActiveBytes]
 	l.epoch++
 	for _, s := range l.shards.list() {
 		part := log(s)

@@ -45,7 +45,8 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	s.recordFree(h, nil, false)
 	s.makePending(h)
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
-	s.apply(kind, &d)
+	s.add(kind, &d, false)
+	s.publish()
 	countsOf(m.Segment().Pool()).count(kind, &d)
 	uses := h.uses
 	s.mu.Unlock()
@@ -68,7 +69,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	h.uses = uses[:0]
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
 	d = delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}
-	s.apply(kind, &d)
+	s.add(kind, &d, true)
 	countsOf(m.Segment().Pool()).count(kind, &d)
 	s.recycle(h)
 	g.forgetSegment(s, m.Segment())

@@ -4,7 +4,7 @@ package memcache
 // cost every request of a program that grows a walk over all blocks; a log of all hand-outs and frees would have to be kept
 // since the program's start, and replayed. Here a peak is a mark in time, and hits pay two comparisons:
 //
-//   - Peaks rise with all shards locked (raisePeaks), and nowhere else. What is in use at that moment is the peak, to the
+//   - Peaks rise with all shards locked (addStopped), and nowhere else. What is in use at that moment, with what is handed out there, is the peak, to the
 //     byte. It is not looked at: the epoch ends there (markPeak). A block keeps the epoch of its hand-out (handout.born), and
 //     those born before the mark that are still in use were part of the peak.
 //   - A block that was part of the peak leaves a note when it is freed (noteFree).

@@ -1,8 +1,11 @@
 package memcache
 
-import "github.com/cistern-ml/cistern/memcache/internal/placement"
+import (
+	"github.com/cistern-ml/cistern/internal/peaks"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
 
-// How a shard gets more quota than it has; usage.go says what quotas are for. With all shards locked (raisePeaks), which
+// How a shard gets more quota than it has; usage.go says what quotas are for. With all shards locked (addStopped), which
 // alone may raise a peak: of few shards at once, if nobody else has them, as in a program whose steps have a Scope each,
 // whose peak rises with most of the step's requests. Else first from other shards, with two locks (claimQuota): that serves
 // programs whose streams take turns, so that the sum stays below the peak while each stream's use rises and falls.
@@ -11,13 +14,26 @@ import "github.com/cistern-ml/cistern/memcache/internal/placement"
 // others' failed attempts to do the same.
 const fewShards = 4
 
-// makeRoom is for a delta that does not fit: it locks all other shards, if it can, for raisePeaks and unlockOthers, or lets the
-// delta fit. If neither is so, what the delta is of is done again with all shards locked. s.mu is held.
-func (s *shard) makeRoom(k placement.Kind, d *delta) (fits, others bool) {
-	if s.shards.tryLockOthers(s) {
-		return false, true
+// add adds the delta to the gauges: within the quotas of s, with what others don't use or, with all shards locked, by
+// raising peaks. It reports false, and has changed nothing, if all must be locked and somebody is busy: then the caller, who
+// has changed nothing yet either, does again with all shards locked what the delta is of, since who waits for the others
+// must not have s. s.mu is held all the time.
+func (s *shard) add(k placement.Kind, d *delta, allLocked bool) bool {
+	return s.tryAdd(k, d) || s.addBeyond(k, d, allLocked)
+}
+
+// addBeyond is add of a delta that does not fit.
+func (s *shard) addBeyond(k placement.Kind, d *delta, allLocked bool) bool {
+	if allLocked {
+		s.addStopped(k, d)
+		return true
 	}
-	return s.claimQuota(k, d), false
+	if s.shards.tryLockOthers(s) {
+		defer s.shards.unlockOthers(s)
+		s.addStopped(k, d)
+		return true
+	}
+	return s.claimQuota(k, d)
 }
 
 // tryLockOthers is lockAll for who has s, if there are few shards and nobody has one. The order of locks does not matter
@@ -51,7 +67,7 @@ func (all *shards) unlockOthers(s *shard) {
 	all.mu.Unlock()
 }
 
-// claimQuota takes what the delta needs out of the unused quotas of other shards, and reports whether that was enough. The
+// claimQuota is tryAdd with what the delta needs out of the unused quotas of other shards, if that is enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
 // matter, and a shard that is busy is passed over.
 func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
@@ -71,7 +87,7 @@ func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
 	return false
 }
 
-// claimFrom claims what o does not use, unless it is busy or gone, and reports whether the delta fits then. s.mu is held.
+// claimFrom is tryAdd with what o does not use, unless it is busy or gone. s.mu is held.
 func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
 	if o == s || !o.mu.TryLock() {
 		return false
@@ -80,7 +96,7 @@ func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
 	if !o.retired {
 		d.claimQuota(k, s, o)
 	}
-	return s.fits(k, d)
+	return s.tryAdd(k, d)
 }
 
 // claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.
@@ -90,74 +106,44 @@ func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
 		for g, n := range d {
 			if n > 0 {
 				g := gauge(g)
-				moveQuota(&s.quota[row][g], s.inUse(row, g)+n, &o.quota[row][g], o.inUse(row, g))
+				peaks.Take(&s.quota[row][g], s.inUse(row, g)+n, &o.quota[row][g], o.inUse(row, g))
 			}
 		}
 	}
 	for i := range s.scopes {
 		mine, theirs := &s.scopes[i], &o.scopes[i]
 		g := gaugeAllocatedBytes
-		moveQuota(&mine.allocated, s.inUse(allPools, g)+max(d[g], 0), &theirs.allocated, o.inUse(allPools, g))
+		peaks.Take(&mine.allocated, s.inUse(allPools, g)+max(d[g], 0), &theirs.allocated, o.inUse(allPools, g))
 		g = gaugeRequestedBytes
-		moveQuota(&mine.requested, s.inUse(allPools, g)+max(d[g], 0), &theirs.requested, o.inUse(allPools, g))
+		peaks.Take(&mine.requested, s.inUse(allPools, g)+max(d[g], 0), &theirs.requested, o.inUse(allPools, g))
 	}
 }
 
-// moveQuota raises the quota to need with what the other one has beyond its use, and returns what is still missing.
-func moveQuota(quota *int64, need int64, other *int64, used int64) (missing int64) {
-	if missing = need - *quota; missing <= 0 {
-		return 0
-	}
-	n := min(missing, *other-used)
-	*quota += n
-	*other -= n
-	return missing - n
-}
-
-// raisePeaks makes the quotas of s fit again after the delta was applied that did not fit: with what other shards don't use
-// and, if that is not enough, by raising the peaks: then every shard uses its whole quota, and the peak is the true sum.
-// All shards are locked.
-func (l *ledger) raisePeaks(s *shard, k placement.Kind, d *delta) {
+// addStopped is add with quotas that others don't use and, if they are not enough, higher peaks: see peaks.Cover. All shards
+// are locked.
+func (s *shard) addStopped(k placement.Kind, d *delta) {
+	l := s.shards.ledger
+	list := l.shards.list()
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {
 			if d[g] <= 0 {
 				continue // what falls fits
 			}
-			if l.coverPeak(s, &l.peaks[row][g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
+			if peaks.Cover(&l.peaks[row][g], s, list, d[g], func(s *shard) (int64, *int64) { return s.inUse(row, g), &s.quota[row][g] }) &&
 				row == allPools && g == gaugeAllocatedBytes {
-				l.markPeak(&l.peak, func(s *shard) *peakLog { return &s.peak })
+				l.markPeak(&l.peak, d, func(s *shard) *peakLog { return &s.peak })
 			}
 		}
 	}
 	for i, scope := range l.openScopes {
-		if l.coverPeak(s, &scope.window.Allocated.Peak, func(s *shard) (int64, *int64) {
+		if peaks.Cover(&scope.window.Allocated.Peak, s, list, d[gaugeAllocatedBytes], func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeAllocatedBytes), &s.scopes[i].allocated
 		}) {
-			l.markPeak(&scope.peak, func(s *shard) *peakLog { return &s.scopes[i].peak })
+			l.markPeak(&scope.peak, d, func(s *shard) *peakLog { return &s.scopes[i].peak })
 		}
-		l.coverPeak(s, &scope.window.Requested.Peak, func(s *shard) (int64, *int64) {
+		peaks.Cover(&scope.window.Requested.Peak, s, list, d[gaugeRequestedBytes], func(s *shard) (int64, *int64) {
 			return s.inUse(allPools, gaugeRequestedBytes), &s.scopes[i].requested
 		})
 	}
-}
-
-// coverPeak is raisePeaks for one peak, and reports whether it rose; of gives a shard's use and its quota in it.
-func (l *ledger) coverPeak(s *shard, peak *int64, of func(*shard) (used int64, quota *int64)) (raised bool) {
-	// As long as another shard has unused quota the true sum is below the peak, and the peak must not rise.
-	need, quota := of(s)
-	missing := need - *quota
-	for _, o := range l.shards.list() {
-		if missing <= 0 {
-			return false
-		}
-		if o != s {
-			used, other := of(o)
-			missing = moveQuota(quota, need, other, used)
-		}
-	}
-	if missing > 0 {
-		*quota += missing
-		*peak += missing
-	}
-	return missing > 0
+	s.tryAdd(k, d) // it fits
 }

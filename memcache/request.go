@@ -23,7 +23,8 @@ type request struct {
 	refused  error // the shard, the cache or the pool has ended
 	hit      bool  // served without the driver
 	sequence uint64
-	block    Block // what was handed out, as it was under the lock: Close may be next
+	born     uint64 // the shard's epoch before the block was counted
+	block    Block  // what was handed out, as it was under the lock: Close may be next
 }
 
 // checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work

@@ -74,7 +74,7 @@ func (l *ledger) open(s *Scope) {
 		sh.scopes = append(sh.scopes, scopeQuota{allocated: sh.inUse(allPools, gaugeAllocatedBytes), requested: sh.inUse(allPools, gaugeRequestedBytes)})
 		sh.lastScope().peak.freed, sh.spare = sh.spare, nil
 	}
-	l.markPeak(&s.peak, func(sh *shard) *peakLog { return &sh.lastScope().peak })
+	l.markPeak(&s.peak, &delta{}, func(sh *shard) *peakLog { return &sh.lastScope().peak })
 }
 
 // Name is the scope's name.

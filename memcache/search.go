@@ -33,26 +33,18 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 		}
 		return false, true
 	}
-	// What is about to change is known before anything does, so that a request that would raise a peak can be left alone
-	// here and be served with all shards locked. Other shards' unused quotas are tried in between.
+	// What is about to change is known, and counted, before anything does: what can't be counted here is left alone, and
+	// looked for again with all shards locked.
 	fit := s.arena.Fit(m, &r.Want)
 	var d delta
 	s.handOutDelta(r, &fit, &d)
-	others := false
-	if fits = s.fits(r.Kind, &d); !fits && !allLocked {
-		if fits, others = s.makeRoom(r.Kind, &d); !fits && !others {
-			return false, false
-		}
+	r.born = s.epoch
+	if !s.add(r.Kind, &d, allLocked) {
+		return false, false
 	}
 	s.hits++
 	r.hit = true
 	s.handOut(m, r, &fit, &d)
-	if !fits {
-		s.shards.ledger.raisePeaks(s, r.Kind, &d)
-	}
-	if others {
-		s.shards.unlockOthers(s)
-	}
 	return true, true
 }
 
@@ -67,8 +59,7 @@ func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
 	}
 }
 
-// handOut hands out a chunk as the arena's Fit said. s.mu is held; unless the delta fits, all shards are locked and raisePeaks
-// follows.
+// handOut hands out a chunk as the arena's Fit said; d has been counted. s.mu is held.
 func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *delta) {
 	m = s.arena.HandOut(m, &r.Want, fit, s.now(r.Kind))
 	if fit.Split {
@@ -81,8 +72,8 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	h := s.newHandout()
 	m.Tag = h
 	h.chunk, h.serial = m, s.nextSerial()
-	h.stack, h.label, h.task, h.born = r.stack, r.label, r.task, s.epoch
-	s.apply(r.Kind, d)
+	h.stack, h.label, h.task, h.born = r.stack, r.label, r.task, r.born
+	s.publish()
 	countsOf(m.Segment().Pool()).count(r.Kind, d)
 	s.recordAlloc(h, r)
 	if r.scope != nil {
@@ -98,6 +89,7 @@ func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	fit := s.arena.Fit(m, &r.Want)
 	var d delta
 	s.handOutDelta(r, &fit, &d)
+	r.born = s.epoch
+	s.add(r.Kind, &d, true)
 	s.handOut(m, r, &fit, &d)
-	s.shards.ledger.raisePeaks(s, r.Kind, &d)
 }

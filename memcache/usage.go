@@ -92,10 +92,10 @@ func (u *usage) increased(row int, g gauge) int64 {
 	return u.increases[row][g]
 }
 
-// fits reports whether the delta leaves every gauge within its quota. Those that fall always are. This and apply are on
-// the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
-func (u *usage) fits(k placement.Kind, d *delta) bool {
-	used, other, pool, all := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools]
+// tryAdd adds the delta to the gauges if that leaves every one within its quota, and reports whether it did. Those that fall
+// always are. It is on the path of every hit: unrolled, and without a branch for each gauge. s.mu is held.
+func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
+	used, other, pool, all, up := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools], &u.increases[k]
 	// The sign bits of the differences are collected with or: one branch at the end in place of sixteen.
 	beyond := func(g gauge) int64 { // negative if it is
 		sum := used[g] + d[g]
@@ -105,26 +105,9 @@ func (u *usage) fits(k placement.Kind, d *delta) bool {
 		beyond(gaugeInactiveSplitBlocks)|beyond(gaugeInactiveSplitBytes)|beyond(gaugeRequestedBytes)|beyond(gaugeOversizeBlocks) < 0 {
 		return false
 	}
-	return len(u.scopes) == 0 || u.fitsScopes(d)
-}
-
-// fitsScopes is fits for the windows of the open scopes, which have peaks of two gauges, of both pool kinds together.
-func (u *usage) fitsScopes(d *delta) bool {
-	for i := range u.scopes {
-		q := &u.scopes[i]
-		if n := d[gaugeAllocatedBytes]; n > 0 && u.inUse(allPools, gaugeAllocatedBytes)+n > q.allocated {
-			return false
-		}
-		if n := d[gaugeRequestedBytes]; n > 0 && u.inUse(allPools, gaugeRequestedBytes)+n > q.requested {
-			return false
-		}
+	if len(u.scopes) != 0 && !u.fitsScopes(d) {
+		return false
 	}
-	return true
-}
-
-// apply adds the delta to the gauges. s.mu is held; unless the delta fits, all shards are locked and raisePeaks follows.
-func (u *usage) apply(k placement.Kind, d *delta) {
-	used, up := &u.used[k], &u.increases[k]
 	add := func(g gauge) {
 		used[g] += d[g]
 		notNegative("a gauge", used[g])
@@ -138,7 +121,23 @@ func (u *usage) apply(k placement.Kind, d *delta) {
 	add(gaugeInactiveSplitBytes)
 	add(gaugeRequestedBytes)
 	add(gaugeOversizeBlocks)
-	if d[gaugeAllocatedBytes] != 0 {
-		u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes))
+	return true
+}
+
+// publish tells those who read without the lock what is allocated. The store waits for all before it, and all after it waits:
+// so it stands where a hand-out or a free has looked at its chunk, and not in tryAdd. s.mu is held.
+func (u *usage) publish() { u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes)) }
+
+// fitsScopes reports whether the delta fits the windows of the open scopes, which have peaks of two gauges, of both pool kinds together.
+func (u *usage) fitsScopes(d *delta) bool {
+	for i := range u.scopes {
+		q := &u.scopes[i]
+		if n := d[gaugeAllocatedBytes]; n > 0 && u.inUse(allPools, gaugeAllocatedBytes)+n > q.allocated {
+			return false
+		}
+		if n := d[gaugeRequestedBytes]; n > 0 && u.inUse(allPools, gaugeRequestedBytes)+n > q.requested {
+			return false
+		}
 	}
+	return true
 }

@@ -16,7 +16,7 @@ func (s *Shard) claim(changes []Change) bool {
 			continue
 		}
 		if !o.removed {
-			s.take(o, changes, true)
+			s.take(o, changes)
 		}
 		o.mu.Unlock()
 		if s.tryAdd(changes) {
@@ -27,30 +27,23 @@ func (s *Shard) claim(changes []Change) bool {
 	return false // what was taken stays here, which is as good a place as any
 }
 
-// take moves unused quotas of o to s, as far as the changes need them. If generous, half of what o does not use goes
-// along: then s does not come for each change, and o still has some. Both are locked.
-func (s *Shard) take(o *Shard, changes []Change, generous bool) {
+// take moves unused quotas of o to s, as far as the changes need them, and half of what o does not use then: so s does
+// not come for each change, and o still has some. Both are locked.
+func (s *Shard) take(o *Shard, changes []Change) {
 	for _, c := range changes {
 		mine, theirs := &s.gauges[c.Gauge], &o.gauges[c.Gauge]
-		take(&mine.quota, mine.used+c.N, &theirs.quota, theirs.used, generous)
+		takeHalf(&mine.quota, mine.used+c.N, &theirs.quota, theirs.used)
 		for w := range s.quotas {
-			take(&s.quotas[w][c.Gauge], mine.used+c.N, &o.quotas[w][c.Gauge], theirs.used, generous)
+			takeHalf(&s.quotas[w][c.Gauge], mine.used+c.N, &o.quotas[w][c.Gauge], theirs.used)
 		}
 	}
 }
 
-// take raises a quota towards need by what the other has beyond its use.
-func take(quota *int64, need int64, other *int64, used int64, generous bool) {
-	missing := need - *quota
-	if missing <= 0 {
-		return
+// takeHalf is Take of half of what the other has beyond its use, if need is not more.
+func takeHalf(quota *int64, need int64, other *int64, used int64) {
+	if need > *quota {
+		Take(quota, max(need, *quota+(*other-used)/2), other, used)
 	}
-	if generous {
-		missing = max(missing, (*other-used)/2)
-	}
-	n := min(missing, *other-used)
-	*quota += n
-	*other -= n
 }
 
 // AddStopped is Add for who has all shards locked, and leaves them so.
@@ -61,21 +54,17 @@ func (s *Shard) AddStopped(changes ...Change) bool {
 			return false
 		}
 	}
-	for _, o := range *l.shards.Load() {
-		if o != s {
-			s.take(o, changes, false)
-		}
-	}
-	// As long as another shard had unused quota the sum was below the peak. Now it has none: what is missing is new.
 	var rose []func()
+	shards := *l.shards.Load()
 	for _, c := range changes {
-		g := &s.gauges[c.Gauge]
-		need := g.used + c.N
-		l.peaks[c.Gauge] += raise(&g.quota, need)
+		Cover(&l.peaks[c.Gauge], s, shards, c.N, func(s *Shard) (int64, *int64) {
+			g := &s.gauges[c.Gauge]
+			return g.used, &g.quota
+		})
 		for w, window := range l.windows {
-			n := raise(&s.quotas[w][c.Gauge], need)
-			window.peaks[c.Gauge] += n
-			if n > 0 && window.rose != nil {
+			if Cover(&window.peaks[c.Gauge], s, shards, c.N, func(s *Shard) (int64, *int64) {
+				return s.gauges[c.Gauge].used, &s.quotas[w][c.Gauge]
+			}) && window.rose != nil {
 				rose = append(rose, func() { window.rose(c.Gauge) })
 			}
 		}
@@ -85,11 +74,4 @@ func (s *Shard) AddStopped(changes ...Change) bool {
 		f()
 	}
 	return true
-}
-
-// raise raises a quota to need, and returns by how much.
-func raise(quota *int64, need int64) int64 {
-	n := max(need-*quota, 0)
-	*quota += n
-	return n
 }
