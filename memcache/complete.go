@@ -16,7 +16,7 @@ func (s *shard) tryCompleteFree(h *handout, inFree, allLocked bool) bool {
 	if !s.add(h.chunk.Kind(), &d, allLocked) {
 		return false
 	}
-	countsOf(h.chunk.Segment().Pool()).count(h.chunk.Kind(), &d)
+	countPool(h.chunk, &d)
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, inFree)
 	s.completeFree(h)
 	return true

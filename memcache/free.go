@@ -163,8 +163,8 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, was.stack, !waits)
 	s.makePending(h)
+	countPool(m, &d)
 	s.publish()
-	countsOf(m.Segment().Pool()).count(kind, &d)
 	if waits {
 		// recording keeps a poll that sees the first event complete from ending the free while the others are recorded.
 		h.recording, h.eventsLeft = true, int32(len(h.uses))

@@ -47,7 +47,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
 	s.add(kind, &d, false)
 	s.publish()
-	countsOf(m.Segment().Pool()).count(kind, &d)
+	countPool(m, &d)
 	uses := h.uses
 	s.mu.Unlock()
 
@@ -70,7 +70,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
 	d = delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}
 	s.add(kind, &d, true)
-	countsOf(m.Segment().Pool()).count(kind, &d)
+	countPool(m, &d)
 	s.recycle(h)
 	g.forgetSegment(s, m.Segment())
 	return nil

@@ -25,8 +25,16 @@ func countsOf(p *placement.Pool) *poolCounts {
 	return c
 }
 
-// count adds what an operation changes. The shard's lock is held.
-func (c *poolCounts) count(k placement.Kind, d *delta) {
+// countPool counts what the end of a hand-out changes, if the chunk is in a private pool: inlined, for every free comes by.
+func countPool(m *placement.Chunk, d *delta) {
+	if p := m.Segment().Pool(); p != nil {
+		countIn(p, m.Kind(), d)
+	}
+}
+
+// countIn counts what an operation changes. The lock of the shard is held.
+func countIn(p *placement.Pool, k placement.Kind, d *delta) {
+	c := countsOf(p)
 	if c == nil {
 		return
 	}

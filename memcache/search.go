@@ -44,7 +44,10 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	}
 	s.hits++
 	r.hit = true
-	s.handOut(m, r, &fit, &d)
+	if r.Pool != nil {
+		countIn(r.Pool, r.Kind, &d)
+	}
+	s.handOut(m, r, &fit)
 	return true, true
 }
 
@@ -59,8 +62,8 @@ func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
 	}
 }
 
-// handOut hands out a chunk as the arena's Fit said; d has been counted. s.mu is held.
-func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *delta) {
+// handOut hands out a chunk as the arena's Fit said, which has been counted. s.mu is held.
+func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 	m = s.arena.HandOut(m, &r.Want, fit, s.now(r.Kind))
 	if fit.Split {
 		s.splits++
@@ -74,7 +77,6 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit, d *d
 	h.chunk, h.serial = m, s.nextSerial()
 	h.stack, h.label, h.task, h.born = r.stack, r.label, r.task, r.born
 	s.publish()
-	countsOf(m.Segment().Pool()).count(r.Kind, d)
 	s.recordAlloc(h, r)
 	if r.scope != nil {
 		h.charge(r.scope)
@@ -91,5 +93,8 @@ func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	s.handOutDelta(r, &fit, &d)
 	r.born = s.epoch
 	s.add(r.Kind, &d, true)
-	s.handOut(m, r, &fit, &d)
+	if r.Pool != nil {
+		countIn(r.Pool, r.Kind, &d)
+	}
+	s.handOut(m, r, &fit)
 }
