@@ -2,9 +2,12 @@ package tensor
 
 import (
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
 // Dtype is the type of a tensor's elements, and Shape its dimensions, the slowest first. Both are gorgonia's, under names
@@ -21,12 +24,22 @@ var (
 	Int32   = gtensor.Int32
 	Int64   = gtensor.Int64
 	Uint8   = gtensor.Uint8
+	// BFloat16 is the upper half of a float32 ([BF16]).
+	BFloat16 = Dtype{Type: reflect.TypeFor[BF16]()}
 )
+
+// BF16 is an element of a tensor of [BFloat16], as its bits: float32's sign and exponent, and 7 bits of fraction. Its method Float32
+// is its number, which float32 has exactly.
+type BF16 = bfloat16.Number
+
+// ToBF16 is x rounded to the nearest bfloat16, ties to the even one, as c10::BFloat16 rounds. NaN stays NaN, and what is past the largest number by
+// half a step or more becomes infinite.
+func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
 
 // Element are the Go types of tensor elements. Arithmetic takes float32 and float64; int32 is for class
 // labels and indices, the others for data on their way in.
 type Element interface {
-	float32 | float64 | int32 | int64 | uint8
+	float32 | float64 | BF16 | int32 | int64 | uint8
 }
 
 // DtypeOf is gorgonia's dtype of the Go type T.
@@ -37,6 +50,8 @@ func DtypeOf[T Element]() Dtype {
 		return Float32
 	case float64:
 		return Float64
+	case BF16:
+		return BFloat16
 	case int32:
 		return Int32
 	case int64:
@@ -48,14 +63,14 @@ func DtypeOf[T Element]() Dtype {
 
 func checkDtype(op string, dtype Dtype) error {
 	switch dtype {
-	case Float32, Float64, Int32, Int64, Uint8:
+	case Float32, Float64, BFloat16, Int32, Int64, Uint8:
 		return nil
 	}
 	name := "none"
 	if dtype.Type != nil {
 		name = dtype.String()
 	}
-	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, int32, int64 or uint8", op, ErrDtype, name)
+	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
 }
 
 func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 }
