@@ -17,7 +17,7 @@ type (
 	Shape = gtensor.Shape
 )
 
-// The types of elements. Arithmetic takes Float32 and Float64.
+// The types of elements. Arithmetic takes Float32, Float64 and BFloat16.
 var (
 	Float32 = gtensor.Float32
 	Float64 = gtensor.Float64
@@ -36,7 +36,7 @@ type BF16 = bfloat16.Number
 // half a step or more becomes infinite.
 func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
 
-// Element are the Go types of tensor elements. Arithmetic takes float32 and float64; int32 is for class
+// Element are the Go types of tensor elements. Arithmetic takes float32, float64 and BF16; int32 is for class
 // labels and indices, the others for data on their way in.
 type Element interface {
 	float32 | float64 | BF16 | int32 | int64 | uint8
@@ -73,13 +73,21 @@ func checkDtype(op string, dtype Dtype) error {
 	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
 }
 
-func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 }
+func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 || dtype == BFloat16 }
+
+// lossDtype is the dtype of a loss of elements of that dtype: a sum over a batch has more digits than bfloat16.
+func lossDtype(dtype Dtype) Dtype {
+	if dtype == BFloat16 {
+		return Float32
+	}
+	return dtype
+}
 
 // wantFloats checks that the tensors have one floating-point dtype.
 func wantFloats(op string, ts ...*Tensor) error {
 	for _, t := range ts {
 		if !isFloat(t.dtype) {
-			return fmt.Errorf("tensor: %s: %w %v: want float32 or float64", op, ErrDtype, t.dtype)
+			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
 		}
 		if t.dtype != ts[0].dtype {
 			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)

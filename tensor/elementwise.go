@@ -237,7 +237,7 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 	if err := checkDtype("Convert", dtype); err != nil {
 		return nil, err
 	}
-	if !isFloat(dtype) && dtype != BFloat16 {
+	if !isFloat(dtype) {
 		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
 	}
 	out, err := rt.alloc(ctx, "Convert", dtype, x.shape)
