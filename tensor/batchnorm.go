@@ -12,7 +12,7 @@ import (
 // train.
 type BatchNormConfig struct {
 	Training bool
-	// Mean and Var are the running statistics (channels), of x's dtype: both or none. Training updates them in place; without
+	// Mean and Var are the running statistics (channels), of x's dtype, or float32 for bfloat16: both or none. Training updates them in place; without
 	// training they are what x is normalised by.
 	Mean, Var *Tensor
 	Batches   *Tensor // num_batches_tracked, a scalar of int64, which training counts up; may be nil
@@ -50,8 +50,13 @@ func (c BatchNormConfig) acquire(rt *Runtime, op string, x *Tensor) (held, batch
 		return held, batches, fmt.Errorf("tensor: %s: %w: the mean of all batches takes their number", op, ErrInvalid)
 	}
 	if c.Mean != nil {
-		if held, err = rt.acquireFloats(op, x, c.Mean, c.Var); err != nil {
+		if held, err = rt.acquireFloats(op, c.Mean, c.Var); err != nil {
 			return held, batches, err
+		}
+		if c.Mean.dtype != lossDtype(x.dtype) {
+			err = fmt.Errorf("tensor: %s: %w: the running statistics are %v: want %v for %v", op, ErrDtype, c.Mean.dtype, lossDtype(x.dtype), x.dtype)
+			held.release()
+			return operands{}, batches, err
 		}
 		if err = wantShape(op, x.shape[1:2], c.Mean, c.Var); err == nil && (c.Mean.shares(c.Var) || c.Mean.shares(x) || c.Var.shares(x)) {
 			err = overlapError(op)

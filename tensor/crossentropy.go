@@ -10,7 +10,7 @@ import (
 )
 
 // CrossEntropy returns the mean over the rows of logits (n, classes) of -log softmax(row)[label], a scalar
-// (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
+// (torch.nn.functional.cross_entropy). Of bfloat16 logits it is float32, and so are its gradient and the weights. logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …), int32
 // or int64; logits (classes) have a label without dimensions. Options are [ReduceSum], [ReduceNone], [IgnoreIndex],
 // [LabelSmoothing] and [Weight]; with ReduceNone the result has the shape of labels.
 //
@@ -32,7 +32,7 @@ func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, opt
 	if e.Each {
 		shape = labels.shape
 	}
-	loss, err := rt.alloc(ctx, "CrossEntropy", logits.dtype, shape)
+	loss, err := rt.alloc(ctx, "CrossEntropy", lossDtype(logits.dtype), shape)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 		return nil, err
 	}
 	defer in.release()
-	grad, err := rt.acquireFloats(op, logits, dloss)
+	grad, err := rt.acquireLossGrad(op, logits, dloss)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +71,16 @@ func (rt *Runtime) CrossEntropyGrad(ctx context.Context, dst, logits, labels, dl
 		}
 		return rt.kernels.crossEntropyGrad(ctx, e, out, logits, labels, c.Weight, dloss)
 	})
+}
+
+// acquireLossGrad holds the gradient of a loss of x, whose dtype is the loss's.
+func (rt *Runtime) acquireLossGrad(op string, x, dloss *Tensor) (operands, error) {
+	in, err := rt.acquireFloats(op, dloss)
+	if err == nil && dloss.dtype != lossDtype(x.dtype) {
+		in.release()
+		return operands{}, fmt.Errorf("tensor: %s: %w: the loss's gradient is %v: want %v for %v", op, ErrDtype, dloss.dtype, lossDtype(x.dtype), x.dtype)
+	}
+	return in, err
 }
 
 // acquireClasses checks the operands of a cross entropy, and says how they meet.
@@ -91,7 +101,7 @@ func (rt *Runtime) acquireClasses(op string, logits, labels *Tensor, c *LossConf
 
 func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entropy, err error) {
 	if !isFloat(logits.dtype) || labels.dtype != Int32 && labels.dtype != Int64 {
-		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32 or float64, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
+		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want float32, float64 or bfloat16, and int32 or int64", op, ErrDtype, logits.dtype, labels.dtype)
 	}
 	var want Shape
 	var room [8]int
@@ -107,9 +117,9 @@ func entropyOf(op string, logits, labels *Tensor, c *LossConfig) (e kernel.Entro
 		return e, fmt.Errorf("tensor: %s: %w: logits are %v and labels %v: want (n, classes) and (n), with the same dimensions behind",
 			op, ErrShape, logits.shape, labels.shape)
 	}
-	if w := c.Weight; w != nil && (w.dtype != logits.dtype || len(w.shape) != 1 || w.shape[0] != e.Cols) {
-		return e, fmt.Errorf("tensor: %s: %w: the weights are %v %v and the logits %v %v: want a weight for each class",
-			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape)
+	if w := c.Weight; w != nil && (w.dtype != lossDtype(logits.dtype) || len(w.shape) != 1 || w.shape[0] != e.Cols) {
+		return e, fmt.Errorf("tensor: %s: %w: the weights are %v %v and the logits %v %v: want a weight for each class, %v",
+			op, ErrShape, w.dtype, w.shape, logits.dtype, logits.shape, lossDtype(logits.dtype))
 	}
 	if int64(e.Cols) > math.MaxInt32 && labels.dtype == Int32 {
 		return e, fmt.Errorf("tensor: %s: %w: %d classes are more than int32 labels have", op, ErrShape, e.Cols)

@@ -128,7 +128,7 @@ func softmaxGradTrial[T kernel.Float](c *trial[T]) {
 
 func crossEntropyGradTrial[T kernel.Float](c *trial[T]) {
 	logits, labels, on, _ := c.classes()
-	dloss := c.operandOf([]T{T(c.rand.Float64()*6 - 3)}, [][]int{{}, {1}, {1, 1}}[c.rand.IntN(3)])
+	dloss := c.wide().operandOf([]T{T(c.rand.Float64()*6 - 3)}, [][]int{{}, {1}, {1, 1}}[c.rand.IntN(3)])
 	want := reference.CrossEntropyGrad(logits.array(), labels, float64(dloss.data[0]))
 	dst := c.destination(logits, nil)
 	c.dirty()

@@ -70,9 +70,9 @@ func pairLossTrial[T kernel.Float](c *trial[T]) {
 	if reduction == 0 {
 		divisor = float64(len(x.data))
 	}
-	dloss := c.operand()
+	dloss := c.wide().operand()
 	if reduction == 2 {
-		dloss = c.operand(shape...)
+		dloss = c.wide().operand(shape...)
 	} else {
 		want = reference.SumTo(want.Array, nil, divisor)
 		want.Size = []float64{0}
@@ -157,7 +157,7 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	if c.rand.IntN(2) == 0 {
 		kind := c.kind
 		c.kind = positive
-		w := c.operand(classes)
+		w := c.wide().operand(classes)
 		c.kind = kind
 		options, e.Weights = append(options, Weight(w.Tensor)), w.array().Data
 	}
@@ -186,11 +186,11 @@ func entropyTrial[T kernel.Float](c *trial[T]) {
 	options = append(options, []LossOption{ReduceMean, ReduceSum, ReduceNone}[reduction])
 	e.Mean = reduction == 0
 	each, want := e.Losses(moved, labels)
-	dloss := c.operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
+	dloss := c.wide().operandOf([]T{T(c.rand.Float64()*6 - 3)}, nil)
 	if reduction == 2 {
 		kind := c.kind
 		c.kind = ordinary
-		dloss = c.operand(per...)
+		dloss = c.wide().operand(per...)
 		c.kind = kind
 		want = each
 		want.Shape = per

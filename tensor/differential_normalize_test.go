@@ -122,7 +122,7 @@ func batchNormTrial[T kernel.Float](c *trial[T]) {
 	x, dy := c.operand(xs...), c.operand(xs...)
 	weight, w := c.biasOf(channels, c.rand.IntN(3) > 0)
 	bias, b := c.biasOf(channels, c.rand.IntN(3) > 0)
-	mean, variance := c.operand(channels), c.operandOf(positives[T](c, channels), []int{channels})
+	mean, variance := c.wide().operand(channels), c.wide().operandOf(positives[T](c, channels), []int{channels})
 	cfg := BatchNormConfig{Training: c.rand.IntN(3) > 0, Mean: mean.Tensor, Var: variance.Tensor, Momentum: []float64{0, 0.3, math.NaN()}[c.rand.IntN(3)]}
 	cfg.Batches = c.batches(4)
 	momentum := cfg.Momentum

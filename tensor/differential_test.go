@@ -34,11 +34,13 @@ func caseCount(ops int) int {
 
 // trial is one random case.
 type trial[T kernel.Float] struct {
-	t    testing.TB
-	r    *rig
-	ctx  context.Context
-	rand *rand.Rand
-	kind numbers
+	t      testing.TB
+	r      *rig
+	ctx    context.Context
+	rand   *rand.Rand
+	kind   numbers
+	half   bool    // tensors are of bfloat16, and T is float32
+	inside float64 // roundings to bfloat16 of what the operation computes on its way, relative to the terms
 }
 
 // numbers are what sort of numbers a trial has.
@@ -95,13 +97,17 @@ func testAgainstReference[T kernel.Float](t *testing.T, r *rig) {
 
 // runTrial runs one case, which leaves nothing behind.
 func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
+	runTrialIn(t, r, rand, op, false)
+}
+
+func runTrialIn[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T], half bool) {
 	ctx, life := WithLifetime(context.Background())
 	defer func() {
 		require.NoError(t, life.Close())
 		n, _ := r.Live()
 		require.Zero(t, n, "%s: live tensors", op.name)
 	}()
-	op.run(&trial[T]{t, r, ctx, rand, numbers(rand.IntN(int(kinds)))})
+	op.run(&trial[T]{t, r, ctx, rand, numbers(rand.IntN(int(kinds))), half, insideHalf[op.name]})
 }
 
 // FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.

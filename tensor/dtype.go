@@ -2,9 +2,12 @@ package tensor
 
 import (
 	"fmt"
+	"reflect"
 	"unsafe"
 
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
 // Dtype is the type of a tensor's elements, and Shape its dimensions, the slowest first. Both are gorgonia's, under names
@@ -14,19 +17,29 @@ type (
 	Shape = gtensor.Shape
 )
 
-// The types of elements. Arithmetic takes Float32 and Float64.
+// The types of elements. Arithmetic takes Float32, Float64 and BFloat16.
 var (
 	Float32 = gtensor.Float32
 	Float64 = gtensor.Float64
 	Int32   = gtensor.Int32
 	Int64   = gtensor.Int64
 	Uint8   = gtensor.Uint8
+	// BFloat16 is the upper half of a float32 ([BF16]).
+	BFloat16 = Dtype{Type: reflect.TypeFor[BF16]()}
 )
 
-// Element are the Go types of tensor elements. Arithmetic takes float32 and float64; int32 is for class
+// BF16 is an element of a tensor of [BFloat16], as its bits: float32's sign and exponent, and 7 bits of fraction. Its method Float32
+// is its number, which float32 has exactly.
+type BF16 = bfloat16.Number
+
+// ToBF16 is x rounded to the nearest bfloat16, ties to the even one, as c10::BFloat16 rounds. NaN stays NaN, and what is past the largest number by
+// half a step or more becomes infinite.
+func ToBF16(x float32) BF16 { return bfloat16.Round(x) }
+
+// Element are the Go types of tensor elements. Arithmetic takes float32, float64 and BF16; int32 is for class
 // labels and indices, the others for data on their way in.
 type Element interface {
-	float32 | float64 | int32 | int64 | uint8
+	float32 | float64 | BF16 | int32 | int64 | uint8
 }
 
 // DtypeOf is gorgonia's dtype of the Go type T.
@@ -37,6 +50,8 @@ func DtypeOf[T Element]() Dtype {
 		return Float32
 	case float64:
 		return Float64
+	case BF16:
+		return BFloat16
 	case int32:
 		return Int32
 	case int64:
@@ -48,23 +63,31 @@ func DtypeOf[T Element]() Dtype {
 
 func checkDtype(op string, dtype Dtype) error {
 	switch dtype {
-	case Float32, Float64, Int32, Int64, Uint8:
+	case Float32, Float64, BFloat16, Int32, Int64, Uint8:
 		return nil
 	}
 	name := "none"
 	if dtype.Type != nil {
 		name = dtype.String()
 	}
-	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, int32, int64 or uint8", op, ErrDtype, name)
+	return fmt.Errorf("tensor: %s: %w %s: want float32, float64, bfloat16, int32, int64 or uint8", op, ErrDtype, name)
 }
 
-func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 }
+func isFloat(dtype Dtype) bool { return dtype == Float32 || dtype == Float64 || dtype == BFloat16 }
+
+// lossDtype is the dtype of a loss of elements of that dtype: a sum over a batch has more digits than bfloat16.
+func lossDtype(dtype Dtype) Dtype {
+	if dtype == BFloat16 {
+		return Float32
+	}
+	return dtype
+}
 
 // wantFloats checks that the tensors have one floating-point dtype.
 func wantFloats(op string, ts ...*Tensor) error {
 	for _, t := range ts {
 		if !isFloat(t.dtype) {
-			return fmt.Errorf("tensor: %s: %w %v: want float32 or float64", op, ErrDtype, t.dtype)
+			return fmt.Errorf("tensor: %s: %w %v: want float32, float64 or bfloat16", op, ErrDtype, t.dtype)
 		}
 		if t.dtype != ts[0].dtype {
 			return fmt.Errorf("tensor: %s: %w: %v and %v: want one dtype for all, see Convert", op, ErrDtype, ts[0].dtype, t.dtype)

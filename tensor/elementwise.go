@@ -227,7 +227,7 @@ func (rt *Runtime) acquireBias(op string, x, bias *Tensor) (operands, error) {
 	return in, nil
 }
 
-// Convert returns x with another dtype, float32 or float64 (Tensor.to).
+// Convert returns x with another dtype: float32, float64, or bfloat16, to which it is rounded by way of float32 (Tensor.to).
 func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor, error) {
 	in, err := rt.acquire("Convert", x)
 	if err != nil {
@@ -238,7 +238,7 @@ func (rt *Runtime) Convert(ctx context.Context, x *Tensor, dtype Dtype) (*Tensor
 		return nil, err
 	}
 	if !isFloat(dtype) {
-		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32 or float64", ErrDtype, dtype)
+		return nil, fmt.Errorf("tensor: Convert: %w: the result can't be %v: want float32, float64 or bfloat16", ErrDtype, dtype)
 	}
 	out, err := rt.alloc(ctx, "Convert", dtype, x.shape)
 	if err != nil {

@@ -20,13 +20,15 @@ func (g *gpuKernels) fill(t *Tensor, v float64) error {
 		l.word(int(uint32(int32(v))))
 	case Int64:
 		l.word(int(int64(v)))
+	case BFloat16:
+		l.word(int(ToBF16(float32(v))))
 	default:
 		l.word(int(uint8(v)))
 	}
 	return g.runAs(l, kernelKey{"fill", fillSuffix[t.dtype.Size()]})
 }
 
-var fillSuffix = [...]string{1: "_1", 4: "_4", 8: "_8"}
+var fillSuffix = [...]string{1: "_1", 2: "_2", 4: "_4", 8: "_8"}
 
 func (g *gpuKernels) unary(u kernel.Unary, dst, x *Tensor, c float64) error {
 	if dst.bytes == 0 {
@@ -73,7 +75,7 @@ func (g *gpuKernels) addBias(dst, x, bias *Tensor, relu bool) error {
 	return g.run(l)
 }
 
-var convertName = map[Dtype]string{Float32: "convert_f32", Float64: "convert_f64",
+var convertName = map[Dtype]string{Float32: "convert_f32", Float64: "convert_f64", BFloat16: "convert_bf16",
 	Int32: "convert_i32", Int64: "convert_i64", Uint8: "convert_u8"}
 
 func (g *gpuKernels) convert(dst, x *Tensor) error {

@@ -22,9 +22,13 @@ func (g *gpuKernels) newLaunch(name string, dt Dtype, n int) *gpuLaunch {
 	}
 	l.Launch = device.Launch{Name: name, Grid: [3]uint32{blocks(n, 256), 1, 1}, Block: [3]uint32{256, 1, 1},
 		Args: l.args[:0], Reads: l.reads[:0], Writes: l.writes[:0]}
-	l.suffix = "_f64"
-	if dt == Float32 {
+	switch dt {
+	case Float32:
 		l.suffix = "_f32"
+	case BFloat16:
+		l.suffix = "_bf16"
+	default:
+		l.suffix = "_f64"
 	}
 	return l
 }

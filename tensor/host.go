@@ -192,6 +192,8 @@ func (h *hostKernels) fill(t *Tensor, v float64) error {
 		return fill(l, t, float32(v))
 	case Float64:
 		return fill(l, t, v)
+	case BFloat16:
+		return fill(l, t, ToBF16(float32(v)))
 	case Int32:
 		return fill(l, t, int32(v))
 	case Int64:

@@ -50,6 +50,8 @@ func chooseBy[C uint8 | int32 | int64](l *launch, dst, cond, a, b *Tensor) error
 	switch dst.dtype.Size() {
 	case 1:
 		return choose[C, uint8](l, dst, cond, a, b)
+	case 2:
+		return choose[C, uint16](l, dst, cond, a, b)
 	case 4:
 		return choose[C, uint32](l, dst, cond, a, b)
 	default:
@@ -57,7 +59,7 @@ func chooseBy[C uint8 | int32 | int64](l *launch, dst, cond, a, b *Tensor) error
 	}
 }
 
-func choose[C uint8 | int32 | int64, E uint8 | uint32 | uint64](l *launch, dst, cond, a, b *Tensor) error {
+func choose[C uint8 | int32 | int64, E uint8 | uint16 | uint32 | uint64](l *launch, dst, cond, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}

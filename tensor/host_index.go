@@ -13,6 +13,8 @@ func badBits(dtype Dtype) uint64 {
 		return uint64(math.Float32bits(float32(math.NaN())))
 	case Float64:
 		return math.Float64bits(math.NaN())
+	case BFloat16:
+		return uint64(ToBF16(float32(math.NaN())))
 	}
 	return 0
 }
@@ -29,6 +31,8 @@ func takeBy[I kernel.Index](l *launch, dst, x, index *Tensor, t kernel.Take, fau
 	switch dst.dtype.Size() {
 	case 1:
 		return take[uint8, I](l, dst, x, index, t, fault)
+	case 2:
+		return take[uint16, I](l, dst, x, index, t, fault)
 	case 4:
 		return take[uint32, I](l, dst, x, index, t, fault)
 	default:
@@ -36,7 +40,7 @@ func takeBy[I kernel.Index](l *launch, dst, x, index *Tensor, t kernel.Take, fau
 	}
 }
 
-func take[E uint8 | uint32 | uint64, I kernel.Index](l *launch, dst, x, index *Tensor, t kernel.Take, fault *storage) error {
+func take[E uint8 | uint16 | uint32 | uint64, I kernel.Index](l *launch, dst, x, index *Tensor, t kernel.Take, fault *storage) error {
 	in, at, out, word := read[E](l, x), read[I](l, index), write[E](l, dst), l.faultOf(fault)
 	bad := E(badBits(dst.dtype))
 	return l.run(func() { kernel.TakeRows(out, in, at, t, bad, word) })
@@ -80,6 +84,8 @@ func gatherBy[I kernel.Index](l *launch, dst, x, index *Tensor, g *kernel.Gather
 	switch dst.dtype.Size() {
 	case 1:
 		return gather[uint8, I](l, dst, x, index, g, fault)
+	case 2:
+		return gather[uint16, I](l, dst, x, index, g, fault)
 	case 4:
 		return gather[uint32, I](l, dst, x, index, g, fault)
 	default:
@@ -87,7 +93,7 @@ func gatherBy[I kernel.Index](l *launch, dst, x, index *Tensor, g *kernel.Gather
 	}
 }
 
-func gather[E uint8 | uint32 | uint64, I kernel.Index](l *launch, dst, x, index *Tensor, g *kernel.Gather, fault *storage) error {
+func gather[E uint8 | uint16 | uint32 | uint64, I kernel.Index](l *launch, dst, x, index *Tensor, g *kernel.Gather, fault *storage) error {
 	in, at, out, word := read[E](l, x), read[I](l, index), write[E](l, dst), l.faultOf(fault)
 	bad := E(badBits(dst.dtype))
 	return l.run(func() { kernel.GatherElements(out, in, at, g, bad, word) })

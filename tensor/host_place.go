@@ -7,6 +7,8 @@ func (h *hostKernels) place(dst, src strided, p *kernel.Placement, n int) error 
 	switch dst.dtype.Size() {
 	case 1:
 		return placeElements[uint8](l, dst, src, p, n)
+	case 2:
+		return placeElements[uint16](l, dst, src, p, n)
 	case 4:
 		return placeElements[uint32](l, dst, src, p, n)
 	default:

@@ -129,34 +129,3 @@ func adagrad[T kernel.Float](l *launch, u adagradUpdate) error {
 	}
 	return l.run(func() { kernel.StepAdagrad(s, p, g, sum) })
 }
-
-func (h *hostKernels) convert(dst, x *Tensor) error {
-	l := &launch{h: h, name: "convert"}
-	switch x.dtype {
-	case Float32:
-		return convert[float32](l, dst, x)
-	case Float64:
-		return convert[float64](l, dst, x)
-	case Int32:
-		return convert[int32](l, dst, x)
-	case Int64:
-		return convert[int64](l, dst, x)
-	default:
-		return convert[uint8](l, dst, x)
-	}
-}
-
-func convert[S Element](l *launch, dst, x *Tensor) error {
-	if dst.dtype == Float32 {
-		return convertTo[float32, S](l, dst, x)
-	}
-	return convertTo[float64, S](l, dst, x)
-}
-
-func convertTo[D kernel.Float, S Element](l *launch, dst, x *Tensor) error {
-	if dst.bytes == 0 {
-		return nil
-	}
-	in, out := read[S](l, x), write[D](l, dst)
-	return l.run(func() { kernel.Convert(out, in) })
-}

@@ -108,13 +108,15 @@ func newKernels(rt *Runtime, tf32 bool) (kernels, layerKernels, error) {
 		}
 		rt.visible = dev
 		h := &hostKernels{rt: rt, mem: dev, stream: rt.stream}
-		return h, h, nil
+		w := newWideKernels(rt, h, h)
+		return w, w, nil
 	case device.ModuleLoader:
 		g, err := newGPUKernels(rt, dev, tf32)
 		if err != nil {
 			return nil, nil, err
 		}
-		return g, g, nil
+		w := newWideKernels(rt, g, g)
+		return w, w, nil
 	}
 	return nil, nil, fmt.Errorf("tensor: NewRuntime: device %s: %w: there are kernels for devices whose memory the host can touch, "+
 		"and for those that load PTX", rt.stream.Device().Name(), ErrUnsupported)

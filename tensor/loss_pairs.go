@@ -151,7 +151,7 @@ func (rt *Runtime) loss(ctx context.Context, op string, kind kernel.Loss, x, t *
 	if p.each {
 		shape = x.shape
 	}
-	out, err := rt.alloc(ctx, op, x.dtype, shape)
+	out, err := rt.alloc(ctx, op, lossDtype(x.dtype), shape)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (rt *Runtime) lossGrad(ctx context.Context, op string, kind kernel.Loss, of
 		return nil, err
 	}
 	defer p.release(ctx)
-	in, err := rt.acquireFloats(op, x, dloss)
+	in, err := rt.acquireLossGrad(op, x, dloss)
 	if err != nil {
 		return nil, err
 	}

@@ -142,7 +142,7 @@ func TestAFailedKernelLeavesNothing(t *testing.T) {
 	r.needsHost("its kernels can be made to fail")
 	x := put(r, make([]float32, 16), 4, 4)
 	defer x.Release()
-	k := r.kernels.(*hostKernels)
+	k := r.kernels.(*wideKernels).kernels.(*hostKernels)
 	stream := k.stream
 	k.stream = &spy{Stream: stream, err: errors.New("no launch")}
 	defer func() { k.stream = stream }()
@@ -173,7 +173,7 @@ func (s *spy) Launch(l *device.Launch) error {
 func TestLaunchesSayWhatTheyTouch(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	r.needsHost("other devices don't look")
-	k := r.kernels.(*hostKernels)
+	k := r.kernels.(*wideKernels).kernels.(*hostKernels)
 	s := &spy{Stream: k.stream}
 	k.stream = s
 	m := func() *Tensor { return put(r, make([]float32, 16), 4, 4) }

@@ -17,7 +17,7 @@ type NormConfig struct {
 	Shape  []int   // normalized_shape: the last dimensions of x, which are normalised together, and the weights' shape
 	Groups int     // num_groups: that the channels, dimension 1 of x, are cut into; the weights are (channels)
 	RMS    bool    // no mean is taken away, and the root mean square becomes 1: for Shape, without a bias
-	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype
+	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype, of float32 for bfloat16
 }
 
 // plan checks x and returns the plan and the shape of the weights.
@@ -29,7 +29,7 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 	case c.Eps > 0:
 	case !c.RMS:
 		p.Eps = 1e-5
-	case dtype == Float32:
+	case dtype != Float64: // bfloat16 is computed in float32
 		p.Eps = 0x1p-23
 	default:
 		p.Eps = 0x1p-52

@@ -31,6 +31,7 @@ func (c *trial[T]) operand(shape ...int) *operand[T] {
 }
 
 func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
+	c.round(data)
 	o := &operand[T]{c: c, data: data, image: slices.Clone(data)}
 	if len(shape) == 0 || c.rand.IntN(3) > 0 {
 		o.whole = c.tensor(data, shape)
@@ -52,6 +53,9 @@ func (c *trial[T]) operandOf(data []T, shape []int) *operand[T] {
 
 // tensor makes one with the given elements.
 func (c *trial[T]) tensor(data []T, shape []int) *Tensor {
+	if c.half {
+		return c.halfTensor(data, shape)
+	}
 	t, err := c.r.New(c.ctx, DtypeOf[T](), shape...)
 	require.NoError(c.t, err)
 	require.NoError(c.t, CopyFrom(c.ctx, t, data))
@@ -63,16 +67,14 @@ func (o *operand[T]) array() reference.Array { return arrayOf(o.shape, o.data) }
 // unchanged checks that nothing was written.
 func (o *operand[T]) unchanged(op string) {
 	o.c.t.Helper()
-	got, err := ToSlice[T](o.c.ctx, o.whole, nil)
-	require.NoError(o.c.t, err)
+	got := o.c.elements(o.whole)
 	require.Equal(o.c.t, bytesOf(o.image), bytesOf(got), "%s changed an operand", op)
 }
 
 // became checks that the operand has other elements now, and that what is around it does not.
 func (o *operand[T]) became(op string, want reference.Result, tol tolerance) {
 	o.c.t.Helper()
-	got, err := ToSlice[T](o.c.ctx, o.whole, nil)
-	require.NoError(o.c.t, err)
+	got := o.c.elements(o.whole)
 	to := o.from + len(o.data)
 	require.Equal(o.c.t, bytesOf(o.image[:o.from]), bytesOf(got[:o.from]), "%s wrote before its operand", op)
 	require.Equal(o.c.t, bytesOf(o.image[to:]), bytesOf(got[to:]), "%s wrote behind its operand", op)
@@ -86,10 +88,13 @@ func (c *trial[T]) gave(op string, got *Tensor, err error, want reference.Result
 	c.t.Helper()
 	require.NoError(c.t, err, op)
 	require.Equal(c.t, append([]int{}, want.Shape...), append([]int{}, got.Shape()...), op)
-	require.Equal(c.t, DtypeOf[T](), got.Dtype(), op)
-	elements, err := ToSlice[T](c.ctx, got, nil)
-	require.NoError(c.t, err)
-	c.close(op, elements, want, tol)
+	if !c.half {
+		require.Equal(c.t, DtypeOf[T](), got.Dtype(), op)
+	}
+	if got.dtype == Float32 {
+		c = c.wide()
+	}
+	c.close(op, c.elements(got), want, tol)
 }
 
 // refused checks that an operation returned an error of a class.
@@ -120,7 +125,13 @@ func (c *trial[T]) close(op string, got []T, want reference.Result, tol toleranc
 	require.Len(c.t, got, len(want.Data), op)
 	for i, v := range got {
 		w := want.Data[i]
-		if !agrees(v, w, want.Size[i], tol) {
+		right := agrees(v, w, want.Size[i], tol)
+		if c.half {
+			tol := tol
+			tol.terms += c.inside
+			right = agreesHalf(float64(v), w, want.Size[i], tol)
+		}
+		if !right {
 			require.Failf(c.t, "wrong", "%s, numbers of kind %d: element %d of %v is %v; want %v (%v), its terms sum up to %v",
 				op, c.kind, i, want.Shape, v, T(w), w, want.Size[i])
 		}

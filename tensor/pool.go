@@ -131,7 +131,7 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	}
 	defer in.release()
 	if !isFloat(dy.dtype) || indices.dtype != Int32 {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want float32 or float64, and int32", op, ErrDtype, dy.dtype, indices.dtype)
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: want float32, float64 or bfloat16, and int32", op, ErrDtype, dy.dtype, indices.dtype)
 	}
 	if _, err := byteSize(op, dy.dtype, shape); err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ type SGDUpdate struct {
 }
 
 // StepSGD updates the parameters p in place with the gradients g and the momentum buffer buf, which is left alone,
-// and may be nil, if Momentum is 0. All have one shape.
+// and may be nil, if Momentum is 0. All have one shape and dtype, but that the gradients of float32 parameters may be bfloat16, in all optimisers.
 func (rt *Runtime) StepSGD(ctx context.Context, s SGDStep, p, g, buf *Tensor) error {
 	return rt.StepSGDAll(ctx, []SGDUpdate{{SGDStep: s, P: p, G: g, Buf: buf}})
 }
@@ -157,9 +157,17 @@ func (all *stepOperands) acquire(rt *Runtime, op string, ts ...*Tensor) error {
 }
 
 func (rt *Runtime) acquireStep(op string, ts ...*Tensor) (operands, error) {
-	in, err := rt.acquireFloats(op, ts...)
+	in, err := rt.acquire(op, ts...)
 	if err != nil {
 		return in, err
+	}
+	alike := ts
+	if len(ts) > 1 && ts[0].dtype == Float32 && ts[1].dtype == BFloat16 { // a gradient
+		alike = append(ts[:1:1], ts[2:]...)
+	}
+	if err := wantFloats(op, alike...); err != nil {
+		in.release()
+		return operands{}, err
 	}
 	for i, t := range ts {
 		for _, u := range ts[:i] {

@@ -1,10 +1,10 @@
 package host
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
 // reduceBlock is the number of elements that are reduced at a time: their sums stay in the cache.
@@ -19,7 +19,7 @@ func reduce(t device.DataType, op device.ReduceOp, dsts, srcs [][]byte) {
 	case device.Float64:
 		reduceIn(op, dsts, srcs, same[float64], same[float64])
 	case device.BFloat16:
-		reduceIn(op, dsts, srcs, fromBFloat16, toBFloat16)
+		reduceIn(op, dsts, srcs, bfloat16.Number.Float32, bfloat16.Round)
 	case device.Int32:
 		reduceIn(op, dsts, srcs, same[int32], same[int32])
 	case device.Int64:
@@ -28,17 +28,6 @@ func reduce(t device.DataType, op device.ReduceOp, dsts, srcs [][]byte) {
 }
 
 func same[T any](x T) T { return x }
-
-func fromBFloat16(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) }
-
-// toBFloat16 rounds to the nearest, ties to even.
-func toBFloat16(x float32) uint16 {
-	b := math.Float32bits(x)
-	if x != x {
-		return uint16(b>>16) | 0x40 // quiet, and not an infinity
-	}
-	return uint16((b + 0x7fff + b>>16&1) >> 16)
-}
 
 type number interface {
 	float32 | float64 | int32 | int64

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/bfloat16"
 )
 
 // ranksOf are n ranks on one device, each with a stream.
@@ -88,22 +89,22 @@ func TestCollectiveSumsAreInTheOrderOfRanks(t *testing.T) {
 
 // TestCollectiveSumsOfBFloat16 are rounded once: 256 and four times 0.5 is 258, which a sum that is rounded each time never leaves 256 for.
 func TestCollectiveSumsOfBFloat16(t *testing.T) {
-	bits := func(x float32) []byte { return binary.LittleEndian.AppendUint16(nil, toBFloat16(x)) }
+	bits := func(x float32) []byte { return binary.LittleEndian.AppendUint16(nil, uint16(bfloat16.Round(x))) }
 	dst := make([]byte, 2)
 	reduce(device.BFloat16, device.ReduceSum, [][]byte{dst}, [][]byte{bits(256), bits(0.5), bits(0.5), bits(0.5), bits(0.5)})
 	require.Equal(t, bits(258), dst)
 	for _, c := range []struct {
 		x    float32
-		want uint16
+		want bfloat16.Number
 	}{
 		{1, 0x3f80}, {1 + 1.0/256, 0x3f80}, {1 + 3.0/256, 0x3f82}, {1 + 1.0/256 + 1.0/65536, 0x3f81}, {-1, 0xbf80},
 		{math.MaxFloat32, 0x7f80}, {float32(math.Inf(-1)), 0xff80}, {math.Float32frombits(0x7f800001), 0x7fc0}, {math.Float32frombits(1), 0},
 	} {
-		require.Equal(t, c.want, toBFloat16(c.x), c.x)
+		require.Equal(t, c.want, bfloat16.Round(c.x), c.x)
 	}
 	for b := range 1 << 16 {
-		if x := fromBFloat16(uint16(b)); x == x {
-			require.Equal(t, uint16(b), toBFloat16(x))
+		if x := bfloat16.Number(b).Float32(); x == x {
+			require.Equal(t, bfloat16.Number(b), bfloat16.Round(x))
 		}
 	}
 }

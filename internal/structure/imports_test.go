@@ -18,6 +18,7 @@ var beside = map[string][]string{
 	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/recording", "internal/replay", "internal/sizes"},
 	"memcache/memreplay":  {"memcache", "internal/recording", "internal/replay"},
 	"internal/race":       nil,
+	"internal/bfloat16":   nil,
 	"internal/invariants": nil,
 	"internal/sizes":      nil,
 	"internal/peaks":      nil,
@@ -26,7 +27,7 @@ var beside = map[string][]string{
 }
 
 // below are the packages of internal that programs contain; the others are tools and tests.
-var below = []string{"internal/race", "internal/invariants", "internal/sizes", "internal/peaks"}
+var below = []string{"internal/race", "internal/invariants", "internal/sizes", "internal/peaks", "internal/bfloat16"}
 
 // in reports whether the package is the folder or stands below it.
 func in(pkg, folder string) bool { return pkg == folder || strings.HasPrefix(pkg, folder+"/") }

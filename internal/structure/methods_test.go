@@ -19,6 +19,7 @@ var wide = []string{
 	"tensor.Runtime",
 	"tensor.gpuKernels", // one for each operation
 	"tensor.hostKernels",
+	"tensor.wideKernels",
 	// as many methods as gorgonia.org/tensor asks for
 	"tensor/gorgonia.Engine",
 	"tensor/gorgonia.DeviceEngine",

@@ -65,6 +65,7 @@ func (cfg Config) open(t testing.TB) (device.Device, memcache.Config) {
 	config, err := memcache.ConfigFromEnv()
 	require.NoError(t, err)
 	config.Observer, config.MemoryLimit = cfg.Cache.Observer, cfg.Capacity
+	config.Exact = config.Exact || cfg.Cache.Exact
 	if m, ok := dev.(device.MatrixMultiplier); ok && cfg.Workspace {
 		if workspace, err := m.MatMulWorkspace(); err == nil {
 			config.MemoryLimit += workspace

@@ -49,7 +49,7 @@ func (p *Meeting) at(k, i int) (offset int) {
 }
 
 // Choose sets dst to a where cond is not 0, and to b elsewhere; a or b may be nil, for zeros. p is of cond, a and b.
-func Choose[C uint8 | int32 | int64, E uint8 | uint32 | uint64](dst []E, cond []C, a, b []E, p *Meeting) {
+func Choose[C uint8 | int32 | int64, E uint8 | uint16 | uint32 | uint64](dst []E, cond []C, a, b []E, p *Meeting) {
 	split(len(dst), grainMath, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			from, k := b, 2

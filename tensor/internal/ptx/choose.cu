@@ -19,6 +19,7 @@ struct meeting {
 	}
 #define CHOICES(E, size) CHOOSE(unsigned char, u8, E, size) CHOOSE(int, i32, E, size) CHOOSE(i64, i64, E, size)
 CHOICES(unsigned char, 1)
+CHOICES(unsigned short, 2)
 CHOICES(unsigned int, 4)
 CHOICES(u64, 8)
 

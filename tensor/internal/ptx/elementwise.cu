@@ -5,6 +5,7 @@
 #define FILL(T, name) \
 	extern "C" __global__ void fill_##name(T *dst, u64 n, T v) { EACH(i, n) dst[i] = v; }
 FILL(unsigned char, 1)
+FILL(unsigned short, 2)
 FILL(unsigned int, 4)
 FILL(u64, 8)
 
@@ -12,8 +13,9 @@ FILL(u64, 8)
 	extern "C" __global__ void convert_##s##_##d(D *dst, const S *x, u64 n) { EACH(i, n) dst[i] = (D)x[i]; }
 #define CONVERTS(D, d) \
 	CONVERT(D, d, float, f32) CONVERT(D, d, double, f64) CONVERT(D, d, int, i32) CONVERT(D, d, i64, i64) \
-	CONVERT(D, d, unsigned char, u8)
+	CONVERT(D, d, unsigned char, u8) CONVERT(D, d, bfloat16, bf16)
 FLOATS(CONVERTS)
+CONVERTS(bfloat16, bf16)
 
 // The functions in the order of kernel.Unary.
 enum { NEG, EXP, LOG, TANH, SIGMOID, RELU, SQRT, SQUARE, ADD_CONST, MUL_CONST, POW_CONST };

@@ -37,6 +37,7 @@ static __device__ i64 index_at(const void *index, u64 wide, u64 i) {
 		} \
 	}
 TAKE(unsigned char, 1)
+TAKE(unsigned short, 2)
 TAKE(unsigned int, 4)
 TAKE(u64, 8)
 
@@ -154,6 +155,7 @@ struct columns {
 		} \
 	}
 GATHER(unsigned char, 1)
+GATHER(unsigned short, 2)
 GATHER(unsigned int, 4)
 GATHER(u64, 8)
 

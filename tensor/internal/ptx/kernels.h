@@ -10,6 +10,17 @@ typedef unsigned long long u64;
 #define FLOATS(def) def(float, f32) def(double, f64)
 #define EACH(i, n) for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < (n); i += gridDim.x * (u64)blockDim.x)
 
+// bfloat16 is the upper half of a float, to which it is rounded: to the nearest, ties to even. NaN stays NaN.
+struct bfloat16 {
+	unsigned short bits;
+	bfloat16() = default;
+	__device__ explicit bfloat16(float v) {
+		unsigned b = __float_as_uint(v);
+		bits = (unsigned short)(v != v ? b >> 16 | 0x40 : (b + 0x7fff + (b >> 16 & 1)) >> 16);
+	}
+	__device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+};
+
 enum { max_dims = 8 };
 
 // divide is a / b, in 32 bits where they do: several times as fast.

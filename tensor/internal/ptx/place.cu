@@ -12,5 +12,6 @@ struct walk {
 		EACH(i, n) dst[offset(i, w.n, w.dims, w.dst)] = src[offset(i, w.n, w.dims, w.src)]; \
 	}
 PLACE(unsigned char, 1)
+PLACE(unsigned short, 2)
 PLACE(unsigned int, 4)
 PLACE(u64, 8)

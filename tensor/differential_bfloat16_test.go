@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The operations in bfloat16 are compared with package reference as those in float32 are: on operands that bfloat16 has exactly, to what the operation
+// in float32 may be off, and then one rounding.
+
+func TestBFloat16OperationsAgainstReference(t *testing.T) {
+	r := newRig(t, 1<<30)
+	ops := operationsOf[float32]()
+	for i := range caseCount(len(ops)) {
+		op := ops[i%len(ops)]
+		t.Run(fmt.Sprintf("%s/%d", op.name, i), func(t *testing.T) {
+			runTrialIn(t, r, rand.New(rand.NewPCG(uint64(i), 16)), op, true)
+		})
+	}
+}
+
+// insideHalf are operations that keep what they compute on their way in bfloat16: an attention its result, which its gradient reads, and a recurrent layer its
+// states and gates, step by step.
+var insideHalf = map[string]float64{"attention": 0x1p-8, "recurrent": 0x1p-5}
+
+// round makes data numbers that bfloat16 has, in a trial of it.
+func (c *trial[T]) round(data []T) {
+	if c.half {
+		for i, v := range data {
+			if data[i] = T(nearestHalf(float64(v))); v != v {
+				data[i] = T(math.NaN())
+			}
+		}
+	}
+}
+
+// nearestHalf is the nearest bfloat16, ties to even, by arithmetic: Round works with bits.
+func nearestHalf(v float64) float64 {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return v
+	}
+	_, exponent := math.Frexp(v)                  // v is from half of to all of 2^exponent
+	place := math.Ldexp(1, max(exponent-8, -133)) // its last place, of 8 bits, or of the subnormal numbers
+	if v = math.RoundToEven(v/place) * place; math.Abs(v) >= 0x1p128 {
+		return math.Inf(int(math.Copysign(1, v)))
+	}
+	return v
+}
+
+func (c *trial[T]) halfTensor(data []T, shape []int) *Tensor {
+	bits := make([]BF16, len(data))
+	for i, v := range data {
+		bits[i] = BF16(math.Float32bits(float32(v)) >> 16)
+		if v != v {
+			bits[i] = 0x7fc0
+		}
+	}
+	t, err := c.r.New(c.ctx, BFloat16, shape...)
+	require.NoError(c.t, err)
+	require.NoError(c.t, CopyFrom(c.ctx, t, bits))
+	return t
+}
+
+// wide is the trial for what is not in bfloat16: losses and their gradients, running statistics.
+func (c *trial[T]) wide() *trial[T] {
+	w := *c
+	w.half = false
+	return &w
+}
+
+// elements are a tensor's, of bfloat16 as numbers.
+func (c *trial[T]) elements(t *Tensor) []T {
+	c.t.Helper()
+	if t.dtype != BFloat16 {
+		got, err := ToSlice[T](c.ctx, t, nil)
+		require.NoError(c.t, err)
+		return got
+	}
+	bits, err := ToSlice[BF16](c.ctx, t, nil)
+	require.NoError(c.t, err)
+	got := make([]T, len(bits))
+	for i, b := range bits {
+		if got[i] = T(math.Float32frombits(uint32(b) << 16)); got[i] != got[i] {
+			got[i] = T(math.NaN()) // any NaN is as good
+		}
+	}
+	return got
+}
+
+// agreesHalf is agrees for a result that is rounded to bfloat16 behind the tolerance. A loss is not rounded, and so nearer.
+func agreesHalf(got, want, size float64, tol tolerance) bool {
+	if agrees(float32(got), want, size, tol) {
+		return true
+	}
+	off := tol.result*unit[float32]()*math.Abs(want) + tol.terms*size
+	if tol != (tolerance{}) {
+		off += (tol.result + tol.terms/unit[float32]()) * float64(smallest[float32]())
+	}
+	low, high := nearestHalf(float64(float32(want-off))), nearestHalf(float64(float32(want+off)))
+	return low <= got && got <= high
+}

@@ -1,0 +1,56 @@
+package tensor
+
+import (
+	"context"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+func (w *wideKernels) attention(p *kernel.Attention, on *attending) error {
+	if !w.widens("attention", on.q, on.mask) {
+		return w.kernels.attention(p, on)
+	}
+	d := w.widen()
+	wide := on.widened(d)
+	wide.out = d.out(on.out)
+	return d.run(func() error { return w.kernels.attention(p, wide) })
+}
+
+func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
+	if !w.widens("attentionGrad", on.q, on.mask) {
+		return w.kernels.attentionGrad(ctx, p, on)
+	}
+	d := w.widen()
+	wide := on.widened(d)
+	wide.out, wide.dout = d.in(on.out), d.in(on.dout)
+	wide.dq, wide.dk, wide.dv, wide.dmask = d.out(on.dq), d.out(on.dk), d.out(on.dv), d.out(on.dmask)
+	return d.run(func() error { return w.kernels.attentionGrad(ctx, p, wide) })
+}
+
+// widened are the operands as an operation in float32 reads them, and the results yet in bfloat16.
+func (on *attending) widened(d *widening) *attending {
+	wide := *on
+	wide.q, wide.k, wide.v, wide.mask = d.in(on.q), d.in(on.k), d.in(on.v), d.in(on.mask)
+	return &wide
+}
+
+func (w *wideKernels) cell(c *cellStep) error {
+	if !w.widens("cell", c.gates) {
+		return w.kernels.cell(c)
+	}
+	d, wide := w.widen(), *c
+	wide.hidden, wide.bias, wide.h, wide.c = d.in(c.hidden), d.in(c.bias), d.in(c.h), d.in(c.c)
+	wide.gates, wide.newH, wide.newC, wide.kept = d.both(c.gates), d.out(c.newH), d.out(c.newC), d.out(c.kept)
+	return d.run(func() error { return w.kernels.cell(&wide) })
+}
+
+func (w *wideKernels) cellGrad(c *cellGradStep) error {
+	if !w.widens("cellGrad", c.gates) {
+		return w.kernels.cellGrad(c)
+	}
+	d, wide := w.widen(), *c
+	wide.dy, wide.dh, wide.h, wide.c = d.in(c.dy), d.in(c.dh), d.in(c.h), d.in(c.c)
+	wide.newH, wide.newC, wide.kept = d.in(c.newH), d.in(c.newC), d.in(c.kept)
+	wide.gates, wide.dhidden, wide.carry = d.both(c.gates), d.both(c.dhidden), d.both(c.carry)
+	return d.run(func() error { return w.kernels.cellGrad(&wide) })
+}
