@@ -4,6 +4,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/matching"
 	"github.com/cistern-ml/cistern/internal/race"
 )
@@ -131,9 +132,7 @@ func (c *communicator) run(calls []matching.Call, mem []memory, ticket int64) {
 			return
 		}
 	} else if c.await(p, p.ready, timer.C) && w.begin() {
-		c.work(p)
-		race.ReleaseMerge(unsafe.Pointer(&p.done))
-		w.worked(p)
+		c.finish(p)
 		c.await(p, p.settled, timer.C)
 	}
 	w.leave(p)
@@ -145,6 +144,24 @@ func (c *communicator) run(calls []matching.Call, mem []memory, ticket int64) {
 			}
 		}
 	}
+}
+
+// finish does the rank's share of the work and says so. A share that panics says so too, and ends the communicator: others wait in leave, without a timeout,
+// until nobody touches their memory. The panic goes on, and becomes the device's error.
+func (c *communicator) finish(p *post) {
+	ok := false
+	defer func() {
+		race.ReleaseMerge(unsafe.Pointer(&p.done))
+		if !ok {
+			c.world.fail(c.failure(matching.Name(p.calls), []int{c.rank}, device.ErrAborted, "rank %d panicked in %s", c.rank, matching.Describe(p.calls, p.numbers)))
+		}
+		c.world.worked(p)
+		if !ok {
+			c.world.leave(p)
+		}
+	}()
+	c.work(p)
+	ok = true
 }
 
 // touchesAny reports whether the work of p touches the memory of q.
