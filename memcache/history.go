@@ -92,6 +92,14 @@ func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	}
 }
 
+// options enters the new options, but for the limit.
+func (l *historyLog) options(c Config) {
+	if h := l.Load(); h != nil && h.stream != nil {
+		c.PerProcessMemoryFraction, c.MemoryLimit = 0, 0
+		h.stream.add(&HistoryEntry{Action: ActionSetOptions, Options: c.Options(), Time: time.Now()})
+	}
+}
+
 // segment records what happened to memory from the driver.
 func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
 	if h := l.Load(); h != nil {
