@@ -17,7 +17,8 @@ import (
 func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
 	g.shards.mu.Lock()
-	if isReleased(r.Pool) { // meanwhile: a flush that has seen it without memory does not look at it again
+	// A flush that has seen the pool without memory does not look at it again.
+	if isReleased(r.Pool) {
 		defer g.shards.mu.Unlock()
 		return r.refusal()
 	}

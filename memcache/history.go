@@ -92,11 +92,15 @@ func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	}
 }
 
-// options enters the new options, but for the limit.
+// options enters the new options, but for the limit, whose entry follows.
 func (l *historyLog) options(c Config) {
-	if h := l.Load(); h != nil && h.stream != nil {
+	if s := l.stream(); s != nil {
 		c.PerProcessMemoryFraction, c.MemoryLimit = 0, 0
-		h.stream.add(&HistoryEntry{Action: ActionSetOptions, Options: c.Options(), Time: time.Now()})
+		s.mu.Lock()
+		n := len(s.options)
+		s.options = append(s.options, c.Options())
+		s.mu.Unlock()
+		s.add(&HistoryEntry{Action: ActionSetOptions, Serial: uint64(n), Time: time.Now()})
 	}
 }
 

@@ -38,7 +38,7 @@ const (
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
 	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
 	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction, SetMemoryLimit or SetConfig; Size is the limit in bytes, -1: none
-	ActionSetOptions   Action = "set_options"   // SetConfig; Options are the new ones, but for the limit: a set_limit follows
+	ActionSetOptions   Action = "set_options"   // SetConfig; Serial is the number of the new ones for HistoryStream.Options; a set_limit follows
 	ActionOverlap      Action = "overlap"       // the first time that a call begins while another one is under way; noted by each that begins before it is written
 	ActionNote         Action = "note"          // HistoryStream.Note; Serial is its number
 )
@@ -65,8 +65,6 @@ type HistoryEntry struct {
 	// holds the block back: its free_completed follows, and a [HistoryStream] leaves that one out. Of a free_completed it says
 	// that it was the call of Free that saw the streams done, not a later request.
 	Grew, AtOnce bool
-	// Options is the option string of a set_options.
-	Options string
 	// Pool is the private pool of an alloc, and of a flush and an empty_cache that were of one; zero: the default pool.
 	Pool PoolID
 }

@@ -81,7 +81,7 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 		defer c.verify()
 	}
 	err = releasing(ctx, &c.grower, "SetConfig", func() error {
-		c.grower.apply(s, limit)
+		apply(&c.grower, s, limit)
 		return nil
 	})
 	c.grower.waits.freed() // the limit may be higher
@@ -89,7 +89,7 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 }
 
 // apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.
-func (g *grower) apply(s *optionSet, limit int64) {
+func apply(g *grower, s *optionSet, limit int64) {
 	if s.vmm != nil {
 		g.vmm = s.vmm
 	}
@@ -101,7 +101,7 @@ func (g *grower) apply(s *optionSet, limit int64) {
 	g.ledger.setLimit(limit)
 	g.ledger.stats.MaxSplitSize = s.maxSplit()
 	for _, shard := range g.shards.list() {
-		shard.arena.SetRules(&s.rules)
+		placement.SetRules(&shard.arena, &s.rules)
 		shard.recountOversize(old.rules.MaxSplit, s.rules.MaxSplit)
 	}
 }
