@@ -28,7 +28,7 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	if c.config.Observer != nil {
+	if c.reporter.observer != nil {
 		return c.allocObserved(ctx, bytes, stream)
 	}
 	var r request
@@ -48,7 +48,7 @@ func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.St
 	if op == nil && err == nil {
 		return b, err
 	}
-	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.shards.rules.RoundSize(bytes)).String(), Err: err}
+	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.shards.rules().RoundSize(bytes)).String(), Err: err}
 	if stream != nil {
 		info.Stream, info.Shard = stream.ID(), stream.ID()
 	}
@@ -66,7 +66,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if err := checkRequest(ctx, c.dev, bytes, stream); err != nil {
 		return err
 	}
-	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules.RoundSize(bytes), c.shards.of(stream)
+	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules().RoundSize(bytes), c.shards.of(stream)
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
 		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
 		r.task = state.taskOf(c)
@@ -82,12 +82,12 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		}
 		r.history = h.stream
 	}
-	if c.config.NoCaching {
+	if c.shards.noCaching {
 		r.Bytes, r.segmentBytes = bytes, bytes
 		return c.grower.allocMiss(ctx, stream, r)
 	}
 	if r.task != nil && c.grower.waits.count.Load() > 0 {
-		r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
+		r.segmentBytes = c.shards.rules().SegmentSize(r.Bytes)
 		return c.grower.allocMiss(ctx, stream, r)
 	}
 	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.
@@ -103,6 +103,6 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if served, err := r.search(); served || err != nil {
 		return err
 	}
-	r.segmentBytes = c.shards.rules.SegmentSize(r.Bytes)
+	r.segmentBytes = c.shards.rules().SegmentSize(r.Bytes)
 	return c.grower.allocMiss(ctx, stream, r)
 }

@@ -14,7 +14,7 @@ const mib = 1 << 20
 func TestPendingIsReclaimedUnderOOM(t *testing.T) {
 	for _, config := range []Config{{}, {Exact: true}, {ExpandableSegments: true}, {ExpandableSegments: true, Exact: true}} {
 		c, dev := newCache(t, config)
-		c.ledger.setLimit(1000 << 20)
+		require.NoError(t, c.SetMemoryLimit(1000<<20))
 		s, side := dev.stream(1), dev.stream(2)
 		for range 100 {
 			side.busy = true

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync/atomic"
 
@@ -56,7 +55,6 @@ import (
 // lock but growth, so that hits go on meanwhile.
 type Cache struct {
 	dev      device.Device
-	config   Config
 	reporter reporter
 	shards   shards
 	ledger   ledger
@@ -82,99 +80,39 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	if dev == nil {
 		return nil, fmt.Errorf("memcache: New: %w: the device is nil", ErrInvalid)
 	}
-	rules, err := config.rules()
+	s, err := newOptionSet(config, dev)
 	if err != nil {
 		return nil, err
 	}
-	if config.NoCaching {
-		config.ExpandableSegments = false
+	limit, err := config.limit(dev.Properties().TotalMemory)
+	if err != nil {
+		return nil, err
 	}
 	c := &Cache{
 		dev:      dev,
-		config:   config,
 		reporter: reporter{observer: config.Observer, dev: dev, cache: lastCacheNumber.Add(1)},
 	}
-	c.shards.cache, c.shards.ledger, c.shards.rules = c, &c.ledger, rules
+	c.shards.cache, c.shards.ledger, c.shards.noCaching = c, &c.ledger, config.NoCaching
+	c.shards.options.Store(s)
 	c.shards.table.Store(newShardTable(nil))
 	c.shards.events.Device = dev
 	if config.Exact {
 		c.shards.exact = &pendingFrees{shards: &c.shards}
 	}
-	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: math.MaxInt64, epoch: 1}
+	c.ledger = ledger{shards: &c.shards, threshold: config.GarbageCollectionThreshold, limit: limit, epoch: 1}
 	c.grower = grower{
-		dev: dev, config: &c.config, held: make(chan struct{}, 1), reporter: &c.reporter,
+		dev: dev, held: make(chan struct{}, 1), reporter: &c.reporter,
 		shards: &c.shards, ledger: &c.ledger, reclaimers: &c.reclaimers, oomObservers: &c.oomObservers, waits: waitQueue{shards: &c.shards, changes: 1},
 	}
-	if config.ExpandableSegments {
-		var ok bool
-		if c.grower.vmm, ok = dev.(device.VirtualMemory); !ok {
-			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
-		}
-	}
+	c.grower.vmm = s.vmm
 	c.grower.lending.exact = config.Exact
-	c.ledger.stats.MaxSplitSize = -1
-	if rules.MaxSplit != math.MaxInt64 {
-		c.ledger.stats.MaxSplitSize = rules.MaxSplit
-	}
-	f := config.PerProcessMemoryFraction
-	if f == 0 {
-		f = 1
-	}
-	if err := c.SetMemoryFraction(f); err != nil {
-		return nil, err
-	}
-	if config.MemoryLimit > 0 {
-		c.ledger.setLimit(config.MemoryLimit)
-	}
+	c.ledger.stats.MaxSplitSize = s.maxSplit()
+	c.shards.gcArmed.Store(c.ledger.gcArmed())
 	return c, nil
 }
 
 // Device is the cache's device.
 func (c *Cache) Device() device.Device { return c.dev }
-
-// Config is the configuration that the cache was made with.
-func (c *Cache) Config() Config { return c.config }
-
-// SetMemoryFraction limits the bytes reserved to fraction times the device's memory, rounded down
-// (torch.cuda.set_per_process_memory_fraction); 1 is no limit. What is reserved already stays.
-func (c *Cache) SetMemoryFraction(fraction float64) error {
-	if !(fraction >= 0 && fraction <= 1) { // NaN is neither
-		return fmt.Errorf("memcache: memory fraction %v: %w: it is between 0 and 1", fraction, ErrInvalid)
-	}
-	limit := int64(math.MaxInt64)
-	if fraction < 1 {
-		limit = int64(fraction * float64(c.dev.Properties().TotalMemory))
-	}
-	limitTo(&c.grower, limit)
-	return nil
-}
-
-// SetMemoryLimit is SetMemoryFraction in bytes; 0 is no limit. [Cache.MemoryLimit] tells it.
-func (c *Cache) SetMemoryLimit(bytes int64) error {
-	if bytes < 0 {
-		return fmt.Errorf("memcache: memory limit of %d bytes: %w: it is negative; 0 is no limit", bytes, ErrInvalid)
-	}
-	if bytes == 0 {
-		bytes = math.MaxInt64
-	}
-	limitTo(&c.grower, bytes)
-	return nil
-}
-
-// limitTo sets the limit, and tells those that wait for memory.
-func limitTo(g *grower, limit int64) {
-	_ = g.shards.history.stream().admit(context.Background(), 0)
-	g.ledger.setLimit(limit)
-	g.waits.freed()
-}
-
-// MemoryLimit is how many bytes the cache may reserve: the device's memory, or less with a limit in the Config or of
-// SetMemoryFraction.
-func (c *Cache) MemoryLimit() int64 {
-	c.shards.mu.Lock()
-	defer c.shards.mu.Unlock()
-	return min(c.ledger.limit, c.dev.Properties().TotalMemory)
-}
 
 // EmptyCache waits for the frees that are pending and returns every free segment to the driver
 // (torch.cuda.empty_cache). Segments with a block in use stay, and those of private pools that were not
@@ -227,7 +165,7 @@ func (c *Cache) Close() error {
 	for _, s := range c.shards.list() {
 		s.eachLive(s.noteFree) // those that leaked
 		segments = slices.AppendSeq(segments, s.arena.Segments())
-		s.arena.Init(&c.shards.rules, s.id, false)
+		s.arena.Init(c.shards.rules(), s.id, false)
 		s.used = [2]delta{} // leaked blocks too have no memory any more
 		s.allocated.Store(0)
 	}

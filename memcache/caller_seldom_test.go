@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -122,10 +123,40 @@ func (p *caller) limit(size byte) {
 	if size%8 != 0 {
 		limit = p.o.config.MemoryLimit/2 + int64(size)*p.o.config.MemoryLimit/256
 	}
-	p.cache.ledger.setLimit(limit)
+	if err := p.cache.SetMemoryLimit(limit); err != nil {
+		panic(err)
+	}
 	if p.twin != nil {
 		p.twin.model.SetLimit(modelLimit(limit))
 	}
+}
+
+// changeOptions changes all options that can change, or to what can't be.
+func (p *caller) changeOptions(size, x byte) error {
+	r := rand.New(rand.NewPCG(uint64(size), uint64(x)))
+	c := p.cache.Config()
+	c.LargeSegmentSizeMB = []int64{0, 0, 12, 32}[r.IntN(4)]
+	c.MaxSplitSizeMB = []int64{0, 20, 24, 40}[r.IntN(4)]
+	c.MaxNonSplitRoundingMB = []int64{0, 32}[r.IntN(2)]
+	c.RoundupPower2Divisions = []Divisions{{}, AllDivisions(4), {8, 0, 2, 1, 16, 4, 2, 2}}[r.IntN(3)]
+	if r.IntN(2) == 0 {
+		c.GarbageCollectionThreshold = p.o.config.GarbageCollectionThreshold - c.GarbageCollectionThreshold
+	}
+	c.ExpandableSegments = r.IntN(2) == 0
+	c.ExpandableGranuleMB = []int64{0, 2, 8}[r.IntN(3)]
+	c.ExpandableRemap = r.IntN(3) == 0
+	_, wrong := c.rules()
+	if r.IntN(16) == 0 {
+		c.Exact, wrong = !c.Exact, ErrInvalid
+	}
+	err := p.cache.SetConfig(p.ctx, c)
+	if (err == nil) != (wrong == nil) || err != nil && !errors.Is(err, ErrInvalid) {
+		return fmt.Errorf("SetConfig of %q: %w, want %w", c.Options(), err, wrong)
+	}
+	if err == nil && p.twin != nil {
+		p.twin.model.SetOptions(p.modelOptions(c))
+	}
+	return p.compare()
 }
 
 // replaceStream closes a stream and makes another.

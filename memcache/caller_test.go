@@ -194,6 +194,9 @@ func (p *caller) seldom(op, size, x byte) error {
 	case 247:
 		return p.empty()
 	case 248, 249:
+		if p.o.changing && op == 249 {
+			return p.changeOptions(size, x)
+		}
 		p.limit(size)
 	case 250, 251:
 		if p.o.tight {
@@ -246,7 +249,7 @@ func describe(w uint32) string {
 	case byte(w>>8)%4 != 0:
 		return "nothing"
 	}
-	names := [...]string{"pools", "pools", "refused calls", "scopes", "scopes", "empty the cache", "limit", "limit",
+	names := [...]string{"pools", "pools", "refused calls", "scopes", "scopes", "empty the cache", "limit", "limit or options",
 		"driver failures", "driver failures", "replace a stream", "reset statistics", "snapshot", "reclaimer"}
 	return fmt.Sprintf("%s (%d, %d)", names[op-242], size, x)
 }

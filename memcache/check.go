@@ -106,7 +106,7 @@ func (l *ledger) checkStats(want *Stats) error {
 // check reports what is inconsistent in the shard, and adds what its blocks say to want. The statistics are compared for all
 // shards together, since some of them are counted once for the cache.
 func (s *shard) check(want *Stats) (blocks int64, err error) {
-	if err := s.arena.Check(len(s.cache.grower.held) > 0, s.cache.config.NoCaching); err != nil {
+	if err := s.arena.Check(len(s.cache.grower.held) > 0, s.shards.config().NoCaching); err != nil {
 		return 0, fmt.Errorf("shard %d: %w", s.id, err)
 	}
 	for seg := range s.arena.Segments() {
@@ -123,7 +123,7 @@ func (s *shard) checkSegment(seg *placement.Segment, want *Stats) (blocks int64,
 	k := seg.Kind()
 	if !seg.Expandable() {
 		want.Segment.add(k, 1)
-		if seg.Bytes() >= s.shards.rules.MaxSplit {
+		if seg.Bytes() >= s.shards.rules().MaxSplit {
 			want.OversizeSegments.add(1)
 		}
 	}
@@ -148,7 +148,7 @@ func (s *shard) checkSegment(seg *placement.Segment, want *Stats) (blocks int64,
 		if h != nil && h.serial != 0 {
 			want.Allocation.add(k, 1)
 			want.AllocatedBytes.add(k, m.Size())
-			if m.Size() >= s.shards.rules.MaxSplit {
+			if m.Size() >= s.shards.rules().MaxSplit {
 				want.OversizeAllocations.add(1)
 			}
 		}

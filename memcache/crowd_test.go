@@ -175,7 +175,9 @@ func (w *crowd) member(seed uint64, calls int) error {
 			}
 			cancel()
 		case n < 502:
-			w.cache.ledger.setLimit(w.limit/2 + r.Int64N(w.limit))
+			if err = w.cache.SetMemoryLimit(w.limit/2 + r.Int64N(w.limit)); n%2 == 0 && err == nil {
+				err = w.changeOptions(ctx, r)
+			}
 		case n < 503:
 			err = w.replace(r.IntN(crowdStreams))
 		case n < 504:

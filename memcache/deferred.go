@@ -57,7 +57,7 @@ func (p *pendingFrees) deferFree(h *handout) bool {
 	if p.entered.Load() == 0 && !captured(h.uses) {
 		return false
 	}
-	if p.shards.cache.config.GraphCaptureRecordStreamReuse {
+	if p.shards.config().GraphCaptureRecordStreamReuse {
 		h.marks = marksOf(h)
 	}
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (p *pendingFrees) recordDeferred() error {
 // reuseDeferred ends the frees of blocks of a stream that is captured, if what it captures from now on runs after all that used them. No lock is
 // held.
 func (p *pendingFrees) reuseDeferred(s device.Stream) {
-	if s == nil || !p.shards.cache.config.GraphCaptureRecordStreamReuse {
+	if s == nil || !p.shards.config().GraphCaptureRecordStreamReuse {
 		return
 	}
 	for _, h := range p.takeDeferred(func(h *handout) bool {

@@ -26,6 +26,8 @@
 //
 //	config, err := memcache.ParseConfig("expandable_segments:True,garbage_collection_threshold:0.8")
 //
+// [Cache.SetConfig] changes them while the cache is used.
+//
 // [Config.NoCaching] asks the driver for every block, to find out whether reuse hides a mistake.
 //
 // # Private pools

@@ -45,7 +45,7 @@ func TestPoolReleasedUnderARequest(t *testing.T) {
 	require.ErrorIs(t, waiting(), ErrReleased)
 
 	pool, ctx = newPool(t, x.c, PoolOptions{})
-	x.c.ledger.setLimit(x.c.MemoryReserved())
+	require.NoError(t, x.c.SetMemoryLimit(x.c.MemoryReserved()))
 	h = hangAt(x.dev, "Free")
 	flushing := async(func() error { _, err := x.c.Alloc(ctx, 70*mib, x.s); return err })
 	<-h.entered

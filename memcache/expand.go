@@ -83,7 +83,7 @@ func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 // addresses are scarce, as those of a device that is host memory, for a sixteenth of it or for the request. The growth
 // lock is held.
 func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
-	total, granule := g.dev.Properties().TotalMemory, g.shards.rules.GranuleSize(r.Kind)
+	total, granule := g.dev.Properties().TotalMemory, g.shards.rules().GranuleSize(r.Kind)
 	sizes := []int64{total + total/8, total / 16, 0}
 	if _, host := g.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
@@ -126,7 +126,7 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 // mapFront maps memory for at least the first size bytes of the unmapped chunk tail, what is left of which stays unmapped, and
 // puts them together with m, which grows. If it fails nothing is mapped. The growth lock is held, and no other.
 func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size int64, r *request) (grown *placement.Chunk, err error) {
-	granule := g.shards.rules.GranuleSize(r.Kind)
+	granule := tail.Segment().Granule()
 	bytes := placement.RoundUp(size, granule)
 	_, op := g.reporter.start(ctx, OpDriverAlloc)
 	err = g.mapGranules(tail.Ptr(), bytes, granule)

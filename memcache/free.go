@@ -70,7 +70,7 @@ func (b Block) FreeContext(ctx context.Context) error {
 	}
 	c := b.handout.shard.cache
 	var was freeRecord
-	if c.config.Observer == nil {
+	if c.reporter.observer == nil {
 		err := b.free(ctx, &was)
 		was.history.leave()
 		return err
@@ -113,7 +113,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		h.stream.begin()
 		was.history = h.stream
 	}
-	if c.config.NoCaching {
+	if c.shards.noCaching {
 		err := c.grower.freeUncached(b, was)
 		c.grower.waits.freed()
 		return err
@@ -147,7 +147,7 @@ func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []dev
 	m := b.chunk
 	kind := m.Kind()
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
-	if m.Size() >= s.shards.rules.MaxSplit {
+	if m.Size() >= s.shards.rules().MaxSplit {
 		d[gaugeOversizeBlocks] = -1
 	}
 	// Where freed memory is poisoned every free is pending: the bytes are overwritten before the chunk can be handed out,

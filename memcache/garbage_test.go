@@ -47,7 +47,7 @@ func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
 		blocks = append(blocks, mustAlloc(t, c, size*mib, s))
 	}
 	freeAll(t, blocks)
-	c.ledger.setLimit(c.MemoryReserved())
+	require.NoError(t, c.SetMemoryLimit(c.MemoryReserved()))
 	got := mustAlloc(t, c, request*mib, s)
 	require.Zero(t, c.Stats().NumSyncAllStreams, "no flush")
 	for i, b := range blocks {
@@ -114,7 +114,7 @@ func TestOversizeReleaseFallsShort(t *testing.T) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20})
 	s := dev.stream(1)
 	freeAll(t, []Block{mustAlloc(t, c, 12*mib, s), mustAlloc(t, c, 22*mib, s), mustAlloc(t, c, 24*mib, s)})
-	c.ledger.setLimit(c.MemoryReserved())
+	require.NoError(t, c.SetMemoryLimit(c.MemoryReserved()))
 	dev.calls = nil
 	mustAlloc(t, c, 50*mib, s)
 	st := c.Stats()

@@ -17,6 +17,11 @@ import (
 func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	bytes := r.segmentBytes
 	g.shards.mu.Lock()
+	// A flush that has seen the pool without memory does not look at it again.
+	if isReleased(r.Pool) {
+		defer g.shards.mu.Unlock()
+		return r.refusal()
+	}
 	if retry {
 		g.ledger.stats.NumAllocRetries++
 	}
@@ -26,7 +31,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	if limited {
 		return g.outOfMemory(r, nil)
 	}
-	if g.config.ExpandableSegments {
+	if g.shards.config().ExpandableSegments {
 		return g.expand(ctx, r)
 	}
 	p, err := g.driverAlloc(ctx, bytes, r)
@@ -45,7 +50,7 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
 	g.ledger.stats.Segment.add(r.Kind, 1)
 	g.ledger.stats.NumDeviceAlloc++
-	if bytes >= g.shards.rules.MaxSplit {
+	if bytes >= g.shards.rules().MaxSplit {
 		g.ledger.stats.OversizeSegments.add(1)
 	}
 	g.ledger.countReserved(r.Kind, bytes)

@@ -11,9 +11,8 @@ import (
 
 // grower is the slow path: what is done under the growth lock.
 type grower struct {
-	dev    device.Device
-	vmm    device.VirtualMemory // with expandable segments
-	config *Config
+	dev device.Device
+	vmm device.VirtualMemory // of a device that has it, since expandable segments were turned on
 
 	// held is full while one goroutine has the growth lock: while the driver is asked for memory or given some back,
 	// and while a flush waits. It is a channel, so that who waits for it can be cancelled.

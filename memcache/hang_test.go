@@ -102,7 +102,9 @@ func newRange(ctx context.Context, x *scene) error {
 
 // exhaust needs a flush: the limit is in the way.
 func exhaust(ctx context.Context, x *scene) error {
-	x.c.ledger.setLimit(x.c.MemoryReserved() + 30<<20)
+	if err := x.c.SetMemoryLimit(x.c.MemoryReserved() + 30<<20); err != nil {
+		panic(err)
+	}
 	_, err := x.c.Alloc(ctx, 80<<20, x.s)
 	return err
 }
@@ -170,7 +172,7 @@ func TestCancelledWaits(t *testing.T) {
 				require.NoError(t, first())
 			}
 			require.NoError(t, x.c.check())
-			x.c.ledger.setLimit(1 << 40)
+			require.NoError(t, x.c.SetMemoryLimit(1<<40))
 			mustAlloc(t, x.c, 100<<20, x.other)
 			require.NoError(t, x.c.EmptyCache(context.Background()))
 			require.NoError(t, x.c.check())
@@ -213,7 +215,7 @@ func TestGrowthFindsItsRangeTaken(t *testing.T) {
 func TestRacesForTheLastMemory(t *testing.T) {
 	for _, expandable := range []bool{false, true} {
 		x := newScene(t, Config{ExpandableSegments: expandable})
-		x.c.ledger.setLimit(x.c.MemoryReserved())
+		require.NoError(t, x.c.SetMemoryLimit(x.c.MemoryReserved()))
 		h := hangAt(x.dev, map[bool]string{false: "Free", true: "Unmap"}[expandable])
 		first := async(func() error { _, err := x.c.Alloc(context.Background(), 70<<20-1, x.s); return err })
 		<-h.entered

@@ -92,6 +92,18 @@ func (l *historyLog) markPool(a Action, p *placement.Pool) {
 	}
 }
 
+// options enters the new options, but for the limit, whose entry follows.
+func (l *historyLog) options(c Config) {
+	if s := l.stream(); s != nil {
+		c.PerProcessMemoryFraction, c.MemoryLimit = 0, 0
+		s.mu.Lock()
+		n := len(s.options)
+		s.options = append(s.options, c.Options())
+		s.mu.Unlock()
+		s.add(&HistoryEntry{Action: ActionSetOptions, Serial: uint64(n), Time: time.Now()})
+	}
+}
+
 // segment records what happened to memory from the driver.
 func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
 	if h := l.Load(); h != nil {

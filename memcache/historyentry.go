@@ -37,7 +37,8 @@ const (
 	ActionStreamClosed Action = "stream_closed" // free segments of a closed stream go to another
 	ActionResetPeaks   Action = "reset_peaks"   // ResetPeakStats
 	ActionResetTotals  Action = "reset_totals"  // ResetAccumulatedStats
-	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction; Size is the limit in bytes, -1: none
+	ActionSetLimit     Action = "set_limit"     // SetMemoryFraction, SetMemoryLimit or SetConfig; Size is the limit in bytes, -1: none
+	ActionSetOptions   Action = "set_options"   // SetConfig; Serial is the number of the new ones for HistoryStream.Options; a set_limit follows
 	ActionOverlap      Action = "overlap"       // the first time that a call begins while another one is under way; noted by each that begins before it is written
 	ActionNote         Action = "note"          // HistoryStream.Note; Serial is its number
 )

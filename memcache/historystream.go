@@ -31,6 +31,7 @@ type HistoryStream struct {
 	filling []HistoryEntry
 	full    [][]HistoryEntry // the oldest first
 	spare   [][]HistoryEntry
+	options []string // of set_options, by number
 	ended   bool
 	caught  chan struct{} // closed when the reader is not behind any more
 
@@ -52,6 +53,7 @@ type HistoryState struct {
 	Time     time.Time
 	Stats    Stats
 	Limit    int64             // of the bytes reserved; -1: none
+	Options  string            // Config.Options
 	Segments []SegmentSnapshot // by address
 }
 
@@ -96,6 +98,13 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 		return nil, io.EOF
 	}
 	return s.taken, nil
+}
+
+// Options is the option string of a set_options, by its Serial: the options without a limit. It is valid from that entry on.
+func (s *HistoryStream) Options(serial uint64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.options[serial]
 }
 
 // Note puts an event of its own between those of the cache: a place that the reader can tell by its number.

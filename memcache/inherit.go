@@ -28,7 +28,7 @@ func (g *grower) inheritSegments(r *request) {
 		return
 	}
 	into := r.shard
-	if g.config.Exact {
+	if g.shards.config().Exact {
 		into = g.shards.with(orphanStream, closed.stream)
 	}
 	g.shards.lockAll()

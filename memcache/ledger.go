@@ -25,10 +25,8 @@ type ledger struct {
 	openScopes  []*Scope // in the order in which they were opened
 }
 
-// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays.
+// setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays. shards.mu is held.
 func (l *ledger) setLimit(limit int64) {
-	l.shards.mu.Lock()
-	defer l.shards.mu.Unlock()
 	l.limit = limit
 	l.shards.history.mark(ActionSetLimit, 0, l.limitBytes())
 	l.shards.gcArmed.Store(l.gcArmed())

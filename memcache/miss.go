@@ -60,13 +60,13 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	defer g.unlock()
 	r.growing = true
 	r.shard = g.shards.of(stream) // shards are retired under the growth lock only: this one stays until the end
-	if !g.config.Exact {
+	if !g.shards.config().Exact {
 		if err := g.shards.pollPending(); err != nil { // the request has asked for its own shard's alone
 			return err
 		}
 	}
 	g.inheritSegments(r)
-	if g.config.NoCaching {
+	if g.shards.config().NoCaching {
 		return g.growUncached(ctx, r)
 	}
 	if served, err := r.search(); served || err != nil {
@@ -105,7 +105,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	}
 	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.
 	// PyTorch does not look again.
-	if !g.config.Exact {
+	if !g.shards.config().Exact {
 		if served, err := r.search(); served || err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 // lends chunks of expandable segments; Exact does the same. The growth lock is held; all shards are locked meanwhile, so
 // that the search cannot be refused for a quota and no pool is released under it.
 func (g *grower) allocFromLendingPool(r *request) bool {
-	if r.Pool != nil || g.config.Exact && g.config.ExpandableSegments {
+	if r.Pool != nil || g.shards.config().Exact && g.shards.config().ExpandableSegments {
 		return false
 	}
 	// The request belongs to the pool only while that is tried: if none can lend, it is the default pool that grows.

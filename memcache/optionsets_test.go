@@ -7,6 +7,7 @@ type setting struct {
 	capacity int64 // of the device
 	tight    bool  // there is less memory than programs want, limits change, and the driver fails now and then
 	model    bool  // the model covers it
+	changing bool  // programs change the options
 }
 
 // settings are all option sets that programs run under. Those that are not tight give the same observable results.
@@ -39,6 +40,10 @@ var settings = func() []setting {
 	add("expandable, everything", collecting(Config{ExpandableSegments: true, MaxSplitSizeMB: 64, MaxNonSplitRoundingMB: 80,
 		LargeSegmentSizeMB: 32, RoundupPower2Divisions: AllDivisions(8)}))
 	add("no caching", Config{NoCaching: true, ExpandableSegments: true, MaxSplitSizeMB: 20})
+	for _, exact := range []bool{false, true} {
+		add("changing", collecting(Config{Exact: exact}))
+		list[len(list)-1].changing = true
+	}
 	for _, s := range list[:len(list):len(list)] {
 		s.name, s.tight = "tight, "+s.name, true
 		if s.config.MemoryLimit = 3 * half; s.config.GarbageCollectionThreshold > 0 {

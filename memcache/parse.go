@@ -2,7 +2,6 @@ package memcache
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"os"
 	"strconv"
@@ -19,10 +18,20 @@ import (
 //
 // The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
 // memory_limit (in bytes), no_caching and exact. PyTorch refuses them.
-func ParseConfig(options string) (Config, error) {
-	var c Config
+func ParseConfig(options string) (Config, error) { return Config{}.with("ParseConfig", options) }
+
+// With is c with the options of an option string, for [Cache.SetConfig]. As in PyTorch (torch.cuda.memory._set_allocator_settings),
+// MaxSplitSizeMB, MaxNonSplitRoundingMB, RoundupPower2Divisions and GarbageCollectionThreshold are their defaults unless the string
+// has them; the others stay unless it has them.
+func (c Config) With(options string) (Config, error) {
+	c.MaxSplitSizeMB, c.MaxNonSplitRoundingMB, c.RoundupPower2Divisions, c.GarbageCollectionThreshold = 0, 0, Divisions{}, 0
+	return c.with("With", options)
+}
+
+// with puts the options in. After an error it is the zero Config.
+func (c Config) with(call, options string) (Config, error) {
 	fail := func(format string, args ...any) (Config, error) {
-		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w: %s", options, ErrInvalid, fmt.Sprintf(format, args...))
+		return Config{}, fmt.Errorf("memcache: %s(%q): %w: %s", call, options, ErrInvalid, fmt.Sprintf(format, args...))
 	}
 	// key:value, with commas in between; a value in brackets may have commas of its own. PyTorch ignores white space.
 	rest := strings.Join(strings.Fields(options), "")
@@ -54,7 +63,7 @@ func ParseConfig(options string) (Config, error) {
 		}
 	}
 	if _, err := c.rules(); err != nil {
-		return Config{}, fmt.Errorf("memcache: ParseConfig(%q): %w", options, err)
+		return Config{}, fmt.Errorf("memcache: %s(%q): %w", call, options, err)
 	}
 	return c, nil
 }
@@ -165,7 +174,7 @@ func setFraction(c *Config, v string) error {
 	if err := set(c, v); err != nil {
 		return err
 	}
-	c.PerProcessMemoryFraction = max(c.PerProcessMemoryFraction, math.SmallestNonzeroFloat64)
+	c.PerProcessMemoryFraction = noneIsNothing(c.PerProcessMemoryFraction)
 	return nil
 }
 

@@ -104,7 +104,7 @@ func (p *Pool) Release() error {
 	p.place.Released = true
 	delete(c.openPools, p.place.ID)
 	c.grower.lending.remove(&p.place)
-	if c.config.Exact {
+	if c.shards.config().Exact {
 		c.grower.freeable.add(&p.place)
 	}
 	return nil

@@ -129,6 +129,27 @@ func TestPoolRelease(t *testing.T) {
 	}
 }
 
+// TestReleaseDuringARequest: a pool that is released while a request of it waits for memory gets none any more, since with Exact the flush in the
+// middle has seen it without memory, and later ones don't look at it.
+func TestReleaseDuringARequest(t *testing.T) {
+	for _, config := range []Config{{}, {Exact: true}, {ExpandableSegments: true, Exact: true}} {
+		c, dev := newCache(t, config)
+		p, ctx := newPool(t, c, PoolOptions{})
+		dev.gate = func(_ context.Context, call string) error {
+			if call != "Alloc" && call != "Map" {
+				return nil
+			}
+			dev.gate = nil
+			require.NoError(t, p.Release())
+			return &device.Error{Op: call, Device: "scripted", Err: device.ErrOutOfMemory}
+		}
+		b, err := c.Alloc(ctx, 512, dev.stream(1))
+		require.ErrorIs(t, err, ErrReleased, "%+v: %v", config, b)
+		require.NoError(t, c.EmptyCache(t.Context()))
+		require.Zero(t, c.MemoryReserved())
+	}
+}
+
 // TestReleaseOrder: a flush returns the default pool's segments, large before small, then the released
 // pools', in their order, small before large.
 func TestReleaseOrder(t *testing.T) {

@@ -114,5 +114,5 @@ func (s *HistoryStream) end() {
 
 // historyState is the state of this moment. All shards are locked.
 func (l *ledger) historyState() HistoryState {
-	return HistoryState{Time: time.Now(), Stats: l.sinceReset(), Limit: l.limitBytes(), Segments: l.shards.copySegments()}
+	return HistoryState{Time: time.Now(), Stats: l.sinceReset(), Limit: l.limitBytes(), Options: l.shards.config().Options(), Segments: l.shards.copySegments()}
 }

@@ -62,7 +62,7 @@ func releasing(ctx context.Context, g *grower, call string, work func() error) e
 func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 	g.shards.mu.Lock()
 	entered := g.shards.inContext()
-	if p != nil && g.config.Exact && !g.freeable.has(p) {
+	if p != nil && g.shards.config().Exact && !g.freeable.has(p) {
 		g.shards.mu.Unlock()
 		return nil // an earlier flush found that it has no memory any more
 	}
@@ -113,7 +113,7 @@ func (g *grower) giveBack(ctx context.Context, t taken, atMost int64) error {
 
 // synchronize waits for the pending frees, with Exact for those of the private pool p alone, unless it is nil. The growth lock is held.
 func (g *grower) synchronize(ctx context.Context, p *placement.Pool) error {
-	if !g.config.Exact {
+	if !g.shards.config().Exact {
 		p = nil
 	}
 	ctx, op := g.reporter.start(ctx, OpSynchronize)
@@ -153,7 +153,7 @@ func (g *grower) takeReleasable(p *placement.Pool, entered bool) (list []taken) 
 
 // forgetFreeable drops the released pools that have no memory any more, after a flush of all, or of p alone.
 func (g *grower) forgetFreeable(p *placement.Pool) {
-	if !g.config.Exact {
+	if !g.shards.config().Exact {
 		return
 	}
 	g.shards.lockAll()
@@ -174,7 +174,7 @@ func (g *grower) forgetFreeable(p *placement.Pool) {
 // returnAddresses gives the addresses of expandable segments back that have no memory any more; with fresh also of those
 // that never had any, as their first mapping failed. The growth lock is held.
 func (g *grower) returnAddresses(fresh bool) error {
-	if !g.config.ExpandableSegments {
+	if g.vmm == nil {
 		return nil
 	}
 	g.shards.lockAll()
@@ -238,7 +238,7 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	if s != nil {
 		countsOf(seg.Pool()).reserved(seg.Kind(), -1, -seg.Bytes())
 	}
-	if seg.Bytes() >= g.shards.rules.MaxSplit {
+	if seg.Bytes() >= g.shards.rules().MaxSplit {
 		g.ledger.stats.OversizeSegments.sub(1)
 	}
 	g.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
@@ -251,7 +251,7 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 // releasedPools are the released pools in the order in which a flush goes through them: by number those that still have segments, or
 // with Exact in that of poolTable. All shards are locked.
 func (g *grower) releasedPools() []*placement.Pool {
-	if g.config.Exact {
+	if g.shards.config().Exact {
 		return g.freeable.all()
 	}
 	var pools []*placement.Pool

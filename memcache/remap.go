@@ -16,7 +16,7 @@ import (
 // Free chunks of other streams may be taken too: their streams may still be using them, but unmapping waits for what is
 // queued, which is also why it is slow. The growth lock is held.
 func (g *grower) remap(ctx context.Context, r *request) error {
-	if !g.config.ExpandableRemap {
+	if !g.shards.config().ExpandableRemap {
 		return nil
 	}
 	var err error

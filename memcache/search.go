@@ -57,7 +57,7 @@ func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
 	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
 	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, fit.Size
 	d[gaugeRequestedBytes] = r.Requested
-	if fit.Size >= s.shards.rules.MaxSplit {
+	if fit.Size >= s.shards.rules().MaxSplit {
 		d[gaugeOversizeBlocks] = 1
 	}
 }

@@ -52,13 +52,15 @@ func (s *shard) now(k placement.Kind) int64 { return s.shards.gcClock[k].Load() 
 type shards struct {
 	cache   *Cache
 	ledger  *ledger
-	rules   placement.Rules
 	history historyLog
 	events  device.EventPool // for pending frees
 	exact   *pendingFrees    // with Exact, those of all shards; else nil
 	gcArmed atomic.Bool      // garbage collection is; changed under mu
 	gcClock [2]atomic.Int64  // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
 	table   atomic.Pointer[shardTable]
+
+	options   atomic.Pointer[optionSet] // replaced under mu; if its rules change, with all shards locked
+	noCaching bool                      // Config.NoCaching, which never changes
 
 	// What is above every request reads; what is below is written. They share no cache line.
 	_       [64]byte
@@ -132,7 +134,7 @@ func (all *shards) with(id uint64, stream device.Stream) *shard {
 		s.pending = &pendingFrees{shards: all}
 	}
 	s.scopes = make([]scopeQuota, len(all.ledger.openScopes))
-	s.arena.Init(&all.rules, id, id == orphanStream)
+	s.arena.Init(all.rules(), id, id == orphanStream)
 	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
 		if s.id < id {
 			return -1

@@ -17,7 +17,7 @@ func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	seg, kind := m.Segment(), m.Kind()
 	from, to := s.arena.WholeGranules(m)
 	if all := int64(to - from); atMost < all {
-		from = to - device.Ptr(min(all, placement.RoundUp(atMost, g.shards.rules.GranuleSize(kind))))
+		from = to - device.Ptr(min(all, placement.RoundUp(atMost, seg.Granule())))
 	}
 	bytes, err := g.unmap(ctx, seg, from, int64(to-from))
 	if bytes == 0 {
@@ -39,7 +39,7 @@ func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 // For observers all of it is one call of the driver. Only the growth lock is held.
 func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.Ptr, bytes int64) (done int64, err error) {
 	_, op := g.reporter.start(ctx, OpDriverFree)
-	for granule := g.shards.rules.GranuleSize(seg.Kind()); done < bytes; done += granule {
+	for granule := seg.Granule(); done < bytes; done += granule {
 		if err = g.vmm.Unmap(from+device.Ptr(done), granule); err != nil {
 			break
 		}
@@ -75,7 +75,7 @@ func (g *grower) unmapRun(ctx context.Context, seg *placement.Segment, from devi
 	if bytes == 0 {
 		return nil
 	}
-	granule := g.shards.rules.GranuleSize(seg.Kind())
+	granule := seg.Granule()
 	done, err := g.unmap(ctx, seg, from, bytes/granule*granule)
 	if done == 0 {
 		return err

@@ -76,7 +76,7 @@ func TestTrimOrder(t *testing.T) {
 	require.NoError(t, old.Free())
 	require.NoError(t, mustAlloc(t, c, 12*mib, s).Free()) // time goes by
 	require.NoError(t, errors.Join(young.Free(), blocks[0].Free(), blocks[3].Free(), blocks[4].Free(), over.Release()))
-	c.ledger.setLimit(1 << 30)
+	require.NoError(t, c.SetMemoryLimit(1<<30))
 	var order [][]int
 	for range 5 {
 		_, err := c.TrimTo(t.Context(), c.MemoryReserved()-1)

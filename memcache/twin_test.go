@@ -44,14 +44,9 @@ func (p *places) reserve() int64 { p.ranges++; return 1<<55 + (p.ranges^1)<<45 }
 
 // pair lets the caller compare its cache with the model, from the start.
 func (p *caller) pair() {
-	o := p.o.config
 	t := &twin{caller: p}
 	t.driver = modelDriver{twin: t, free: p.o.capacity}
-	t.model = model.New(model.Options{
-		MaxSplit: o.MaxSplitSizeMB * mib, MaxNonSplitRounding: o.MaxNonSplitRoundingMB * mib, LargeSegment: o.LargeSegmentSizeMB * mib,
-		Divisions: o.RoundupPower2Divisions, Threshold: o.GarbageCollectionThreshold, Limit: modelLimit(p.cache.ledger.limit), Total: p.o.capacity,
-		Expandable: o.ExpandableSegments, Granule: o.ExpandableGranuleMB * mib, Remap: o.ExpandableRemap, Exact: o.Exact, NoCaching: o.NoCaching,
-	}, &t.driver)
+	t.model = model.New(p.modelOptions(p.o.config), &t.driver)
 	t.model.Tracing = true
 	t.model.Reclaim = t.reclaim
 	for _, s := range p.streams {
@@ -62,6 +57,15 @@ func (p *caller) pair() {
 		panic(err)
 	}
 	p.twin = t
+}
+
+// modelOptions are options for the model, with the cache's limit.
+func (p *caller) modelOptions(o Config) model.Options {
+	return model.Options{
+		MaxSplit: o.MaxSplitSizeMB * mib, MaxNonSplitRounding: o.MaxNonSplitRoundingMB * mib, LargeSegment: o.LargeSegmentSizeMB * mib,
+		Divisions: o.RoundupPower2Divisions, Threshold: o.GarbageCollectionThreshold, Limit: modelLimit(p.cache.ledger.limit), Total: p.o.capacity,
+		Expandable: o.ExpandableSegments, Granule: o.ExpandableGranuleMB * mib, Remap: o.ExpandableRemap, Exact: o.Exact, NoCaching: o.NoCaching,
+	}
 }
 
 // choose places a segment or range of the cache.

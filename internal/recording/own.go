@@ -28,6 +28,7 @@ import (
 //	{"label": 0, "module": "encoder.0", "category": "activation", "tags": "run=7"}
 //	{"frame": 0, "function": "main.train", "file": "/src/train.go", "line": 17}
 //	{"stack": 0, "frames": [2, 1, 0]}
+//	{"options": 0, "conf": "max_split_size_mb:200"}
 //	{"mark": 0, "name": "step", "step": 17, "time": 1234}
 //	{"end": 0, "time": 2345}
 //
@@ -56,6 +57,8 @@ type definition struct {
 	Line     int     `json:"line"`
 	Stack    *int    `json:"stack"`
 	Frames   []int32 `json:"frames"`
+	Options  *int    `json:"options"`
+	Conf     string  `json:"conf"`
 	Mark     *int    `json:"mark"`
 	Name     string  `json:"name"`
 	Step     int64   `json:"step"`
@@ -166,6 +169,9 @@ func (r *ownReader) entry(action string, f []int64) error {
 	if err != nil || !ok {
 		return err
 	}
+	if e.Action == SetOptions && int(e.Addr) >= len(r.rec.Options) {
+		return fmt.Errorf("%v: options %d were not defined", e, e.Addr)
+	}
 	d := detail{label: -1, stack: -1}
 	for i, v := range f[3:] {
 		switch i {
@@ -261,8 +267,8 @@ func (r *ownReader) refer(d detail) error {
 
 // define takes in an object.
 func (r *ownReader) define(line []byte) error {
-	last := bytes.HasPrefix(line, []byte(`{"stats"`))
-	if r.tables == nil && !last {
+	last, options := bytes.HasPrefix(line, []byte(`{"stats"`)), bytes.HasPrefix(line, []byte(`{"options"`))
+	if r.tables == nil && !last && !options {
 		return nil
 	}
 	var d definition
@@ -272,8 +278,18 @@ func (r *ownReader) define(line []byte) error {
 	if last {
 		return r.end(&d)
 	}
-	if err := r.limits.checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name); err != nil {
+	if err := r.limits.checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name, d.Conf); err != nil {
 		return err
+	}
+	if options {
+		if len(r.rec.Options) >= r.limits.Records {
+			return tooMuch("definitions", int64(r.limits.Records))
+		}
+		r.rec.Options = append(r.rec.Options, d.Conf)
+		if d.Options == nil {
+			return errors.New("options without a number")
+		}
+		return numbered("options", *d.Options, len(r.rec.Options)-1)
 	}
 	t := &r.tables.Details
 	if len(t.LabelTable)+len(t.StackTable)+len(t.Frames)+len(t.Marks) >= r.limits.Records {

@@ -52,14 +52,17 @@ func (b *builder) own(i int) {
 	case EmptyCache, Trim:
 		b.p.Steps = append(b.p.Steps, Step{Kind: StepEmpty, Block: -1, Entry: int32(b.inside), From: int32(b.inside), To: int32(i), Completed: -1})
 		b.inside = i + 1
-	case ResetPeaks, ResetTotals, SetLimit:
+	case ResetPeaks, ResetTotals, SetLimit, SetOptions:
 		if b.inside < i {
 			b.jumble(overlap)
 			b.others(i)
 		}
 		kind := StepReset
-		if e.Action == SetLimit {
+		switch e.Action {
+		case SetLimit:
 			kind = StepLimit
+		case SetOptions:
+			kind = StepOptions
 		}
 		b.p.Steps = append(b.p.Steps, Step{Kind: kind, Block: -1, Entry: int32(i), From: int32(i), To: int32(i), Completed: -1})
 		b.inside = i + 1

@@ -31,11 +31,12 @@ const (
 	StepAlloc StepKind = iota
 	StepOOM            // an allocation that failed
 	StepFree
-	StepEmpty // empty_cache or trim_to, or whatever else happened outside of an allocation
-	StepReset // ResetPeakStats or ResetAccumulatedStats
-	StepLimit // SetMemoryFraction
-	StepCall  // another call, of a recording with calls
-	StepOther // what happened to other calls' frees, in a recording of ours
+	StepEmpty   // empty_cache or trim_to, or whatever else happened outside of an allocation
+	StepReset   // ResetPeakStats or ResetAccumulatedStats
+	StepLimit   // SetMemoryFraction, or the limit of SetConfig
+	StepOptions // the rest of SetConfig
+	StepCall    // another call, of a recording with calls
+	StepOther   // what happened to other calls' frees, in a recording of ours
 )
 
 // Step is one call.

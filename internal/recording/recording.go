@@ -18,6 +18,8 @@ type Recording struct {
 	Name string
 	// Conf is the option string (PYTORCH_CUDA_ALLOC_CONF).
 	Conf string
+	// Options are the option strings of SetOptions, by number.
+	Options []string
 	// Settings are the options in force, if the recording has them apart from the string.
 	Settings *Settings
 	// TotalMemory is the device's memory in bytes; 0: unknown.
@@ -100,6 +102,7 @@ const (
 	ResetTotals  // ResetAccumulatedStats
 	Overlap      // for the first time a call began while another one was under way
 	SetLimit     // the memory limit is Size from here on, in bytes; 0: none
+	SetOptions   // the options are those of the number in Addr from here on, in Recording.Options, but for the limit
 	Trim         // the end of TrimTo, of Size bytes, which may have begun with a Flush
 	// Calls, which only recordings of PyTorch have, with the number of a pool in place of the address. They stand where they were made.
 	PoolNew      // a MemPool is made; Size has PoolUseOnOOM and PoolNoSplit
@@ -119,7 +122,7 @@ const (
 )
 
 var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map",
-	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit", "trim_to",
+	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit", "set_options", "trim_to",
 	"pool_new", "pool_begin", "pool_end", "capture_begin", "capture_end", "pool_release", "empty_cache", "record_stream"}
 
 // ignored are actions of other versions that don't concern the allocator.

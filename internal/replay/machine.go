@@ -1,8 +1,8 @@
 package replay
 
 import (
+	"context"
 	"fmt"
-	"math"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
@@ -290,15 +290,13 @@ func (m *machine) call(s *recording.Step) error {
 	return m.use(s.Block, s.Stream)
 }
 
-// setLimit makes the memory limit so many bytes; 0: none. The fraction is the one that comes to that.
-func (m *machine) setLimit(limit int64) error {
-	total := float64(m.dev.Properties().TotalMemory)
-	fraction := float64(limit) / total
-	if limit == 0 || fraction > 1 {
-		fraction = 1
+// setOptions changes the options as the entry says. The limit stays.
+func (m *machine) setOptions(e *recording.Entry) error {
+	config, err := memcache.ParseConfig(m.p.Options[e.Addr])
+	if err != nil {
+		return err
 	}
-	for fraction < 1 && int64(fraction*total) < limit {
-		fraction = math.Nextafter(fraction, 1)
-	}
-	return m.cache.SetMemoryFraction(fraction)
+	now := m.cache.Config()
+	config.PerProcessMemoryFraction, config.MemoryLimit = now.PerProcessMemoryFraction, now.MemoryLimit
+	return m.cache.SetConfig(context.Background(), config)
 }

@@ -90,7 +90,10 @@ func (r *run) playStep(i int) {
 		r.reset(r.p.Entries[s.Entry].Action)
 	case recording.StepLimit:
 		r.begin(nil, false)
-		r.compare(i, r.setLimit(r.p.Entries[s.Entry].Size))
+		r.compare(i, r.cache.SetMemoryLimit(r.p.Entries[s.Entry].Size))
+	case recording.StepOptions:
+		r.begin(nil, false)
+		r.compare(i, r.setOptions(&r.p.Entries[s.Entry]))
 	case recording.StepOther: // at the end
 		r.settle(i, r.p.Inside(s))
 	default:

@@ -76,11 +76,18 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 }
 
 // Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
-// memory limit holds, as the program changed it, unless the configuration has one, and segments and reservations get the
+// memory limit holds, as the program changed it, unless the configuration has one, and so do the options that it changed, if the configuration is the recorded one. Segments and reservations get the
 // addresses that those of their size had. An allocation that failed when it was recorded is tried, and freed at once if it
 // succeeds; one that fails now is missing from then on. samples is the number of samples to take.
 func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
 	recorded := config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0
+	unlimited := config
+	unlimited.PerProcessMemoryFraction, unlimited.MemoryLimit = 0, 0
+	own, err := Config(s.p)
+	if err != nil {
+		return nil, err
+	}
+	other := unlimited.Options() != own.Options() // than the program began with
 	if recorded {
 		config.MemoryLimit = s.limit
 	}
@@ -94,7 +101,7 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	sampler := newSampler(m.cache, len(s.p.Steps), samples)
 	start := time.Now()
 	for i := range s.p.Steps {
-		if s.p.Steps[i].Kind == recording.StepLimit && !recorded {
+		if k := s.p.Steps[i].Kind; k == recording.StepLimit && !recorded || k == recording.StepOptions && other {
 			continue // the configuration has its own
 		}
 		if err := s.step(m, e, i); err != nil {
@@ -142,7 +149,9 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		m.completeAll(s.p.Inside(step))
 		return nil
 	case recording.StepLimit:
-		return m.setLimit(s.p.Entries[step.Entry].Size)
+		return m.cache.SetMemoryLimit(s.p.Entries[step.Entry].Size)
+	case recording.StepOptions:
+		return m.setOptions(&s.p.Entries[step.Entry])
 	case recording.StepReset:
 		return nil // the peak of all of it is what is asked
 	}

@@ -30,13 +30,14 @@ type encoder struct {
 	key     []byte
 	marks   map[uint64]int // numbers in the file of marks that are open
 	begun   int
+	conf    func(serial uint64) string // of a set_options
 }
 
 // mostKnown bounds the stacks that are found by address, and the labels: one that was forgotten is defined once more.
 var mostKnown = 1 << 17 // a variable for tests
 
-func newEncoder(out *bufio.Writer, start time.Time) *encoder {
-	return &encoder{out: out, start: start, labels: make(map[memcache.Label]int32), stacks: make(map[string]int32),
+func newEncoder(out *bufio.Writer, stream *memcache.HistoryStream) *encoder {
+	return &encoder{out: out, start: stream.Start().Time, conf: stream.Options, labels: make(map[memcache.Label]int32), stacks: make(map[string]int32),
 		known: make(map[*uintptr]int32), frames: make(map[recording.Frame]int32), marks: make(map[uint64]int)}
 }
 
@@ -58,7 +59,7 @@ func (enc *encoder) begin(c *memcache.Cache, state memcache.HistoryState) {
 		HostMemory bool   `json:"host_memory,omitempty"`
 		Start      int64  `json:"start"`
 		Initial    int    `json:"initial,omitempty"`
-	}{Format: recording.Format, Device: c.Device().Name(), Conf: c.Config().Options(), Total: c.Device().Properties().TotalMemory,
+	}{Format: recording.Format, Device: c.Device().Name(), Conf: state.Options, Total: c.Device().Properties().TotalMemory,
 		Start: state.Time.UnixMicro(), Initial: len(entries)}
 	if state.Limit >= 0 {
 		limit := max(state.Limit, 1)
@@ -113,6 +114,13 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 		b = append(b, "free"...)
 	case e.Action == memcache.ActionOOM:
 		address = uint64(e.Free)
+		b = append(b, e.Action...)
+	case e.Action == memcache.ActionSetOptions:
+		address = e.Serial
+		enc.object(struct {
+			Options uint64 `json:"options"`
+			Conf    string `json:"conf"`
+		}{e.Serial, enc.conf(e.Serial)})
 		b = append(b, e.Action...)
 	case e.Action == memcache.ActionSetLimit:
 		if size == 0 {

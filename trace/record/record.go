@@ -56,7 +56,7 @@ func Start(w io.Writer, cache *memcache.Cache, o Options) (*Recorder, error) {
 	}
 	r := &Recorder{stream: stream, done: make(chan struct{}), marks: make(map[uint64]mark)}
 	f := newFile(w, o.Gzip)
-	enc := newEncoder(f.buffer, stream.Start().Time)
+	enc := newEncoder(f.buffer, stream)
 	enc.begin(cache, stream.Start())
 	if err := f.flush(); err != nil {
 		stream.Close()

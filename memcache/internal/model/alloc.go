@@ -1,6 +1,9 @@
 package model
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // request is one allocation.
 type request struct {
@@ -87,13 +90,16 @@ func (m *Model) free(id uint64, p *Pool, k Kind, size int64) []*Block {
 // find is the best fit.
 func (m *Model) find(r *request, p *Pool) *Block {
 	list := m.free(r.stream, p, r.kind, r.size)
+	if !m.o.Expandable { // maybe it was
+		list = slices.DeleteFunc(list, func(b *Block) bool { return b.Segment.Expandable })
+	}
 	if len(list) == 0 {
 		return nil
 	}
 	b := list[0]
-	if m.o.Expandable {
+	if b.Segment.Expandable {
 		for _, next := range list[1:] {
-			if m.room(next) >= m.room(b) {
+			if !b.Segment.Expandable || m.room(next) >= m.room(b) {
 				break
 			}
 			b = next

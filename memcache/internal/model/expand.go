@@ -11,7 +11,7 @@ func (m *Model) granule(k Kind) int64 {
 
 // granules are the whole granules inside a block.
 func (m *Model) granules(b *Block) (from, to int64) {
-	n, base := m.granule(b.Segment.Kind), b.Segment.At
+	n, base := b.Segment.unit, b.Segment.At
 	from = base + (b.At-base+n-1)/n*n
 	to = base + (b.At+b.Size-base)/n*n
 	return from, to
@@ -89,7 +89,7 @@ func (m *Model) reserve(r *request) *Block {
 	if !ok {
 		return nil
 	}
-	g := &Segment{At: at, Bytes: bytes, Stream: r.stream, Kind: r.kind, Pool: r.pool, Expandable: true}
+	g := &Segment{At: at, Bytes: bytes, Stream: r.stream, Kind: r.kind, Pool: r.pool, Expandable: true, unit: n}
 	b := &Block{At: at, Size: bytes, State: Hole, Segment: g}
 	g.Blocks = []*Block{b}
 	m.Stats.segments[g] = true
@@ -99,7 +99,7 @@ func (m *Model) reserve(r *request) *Block {
 // mapFront maps the front of a hole, which becomes free memory; all of it or nothing.
 func (m *Model) mapFront(b *Block, size int64) bool {
 	g := b.Segment
-	n := m.granule(g.Kind)
+	n := g.unit
 	bytes := (size + n - 1) / n * n
 	for done := int64(0); done < bytes; done += n {
 		if !m.driver.Map(b.At+done, n) {
@@ -125,7 +125,7 @@ func (m *Model) mapFront(b *Block, size int64) bool {
 func (m *Model) unmap(b *Block) {
 	g := b.Segment
 	from, to := m.granules(b)
-	for at, n := from, m.granule(g.Kind); at < to; at += n {
+	for at, n := from, g.unit; at < to; at += n {
 		m.driver.Unmap(at, n)
 	}
 	if b.At < from {
@@ -160,6 +160,9 @@ func (m *Model) remap(r *request) {
 		for _, k := range []Kind{Small, Large} {
 			list := m.free(id, r.pool, k, 0)
 			for i := len(list) - 1; i >= 0 && need > 0; i-- {
+				if !list[i].Segment.Expandable {
+					continue
+				}
 				if from, to := m.granules(list[i]); from < to && list[i] != grows {
 					chosen = append(chosen, list[i])
 					need -= to - from

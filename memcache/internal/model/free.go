@@ -112,19 +112,21 @@ func (m *Model) flush(p *Pool) {
 			m.wait(of(id))
 		}
 	}
-	var whole, parts []*Block
-	gather := func(p *Pool, k Kind) {
+	var list []*Block
+	gather := func(p *Pool, k Kind) { // whole segments before granules, in each
+		var whole, parts []*Block
 		for _, id := range m.order {
 			for _, b := range m.free(id, p, k, 0) {
 				if b.Segment.Expandable {
 					if from, to := m.granules(b); from < to {
 						parts = append(parts, b)
 					}
-				} else if len(b.Segment.Blocks) == 1 {
+				} else if b.alone() {
 					whole = append(whole, b)
 				}
 			}
 		}
+		list = append(append(list, whole...), parts...)
 	}
 	if p == nil {
 		gather(m.Default(), Large)
@@ -143,11 +145,12 @@ func (m *Model) flush(p *Pool) {
 		gather(p, Small)
 		gather(p, Large)
 	}
-	for _, b := range whole {
-		m.returnSegment(b.Segment)
-	}
-	for _, b := range parts {
-		m.unmap(b)
+	for _, b := range list {
+		if b.Segment.Expandable {
+			m.unmap(b)
+		} else {
+			m.returnSegment(b.Segment)
+		}
 	}
 	for _, o := range m.given.list() {
 		if (p == nil || p == o) && o.calls == 0 && !m.holds(o) {
@@ -196,6 +199,9 @@ func (m *Model) returnSegment(g *Segment) {
 	m.step()
 }
 
+// alone reports whether the block is all of a segment that goes back as a whole.
+func (b *Block) alone() bool { return !b.Segment.Expandable && len(b.Segment.Blocks) == 1 }
+
 // collect returns old segments of the default large pool.
 func (m *Model) collect() {
 	if !m.collects() {
@@ -205,7 +211,7 @@ func (m *Model) collect() {
 	var list, chosen []*Block
 	for _, id := range m.order {
 		for _, b := range m.free(id, m.Default(), Large, 0) {
-			if !b.Segment.Expandable && len(b.Segment.Blocks) == 1 {
+			if b.alone() {
 				list = append(list, b)
 			}
 		}
@@ -244,7 +250,7 @@ func (m *Model) releaseOversize(r *request) bool {
 	for at < len(list) && list[at].Size < need {
 		at++
 	}
-	if at < len(list) && !list[at].Segment.Expandable {
+	if at < len(list) && list[at].alone() {
 		m.returnSegment(list[at].Segment)
 		return true
 	}
@@ -252,10 +258,10 @@ func (m *Model) releaseOversize(r *request) bool {
 	if at == len(list) {
 		at--
 	} else {
-		at-- // an expandable one: those before it
+		at-- // an expandable one, or a part of one: those before it
 	}
 	for ; at >= 0 && sum < need && list[at].Size >= m.o.MaxSplit; at-- {
-		if !list[at].Segment.Expandable {
+		if list[at].alone() {
 			sum += list[at].Size
 			m.returnSegment(list[at].Segment)
 		}

@@ -95,8 +95,9 @@ type Segment struct {
 	Expandable bool
 	Blocks     []*Block // they tile it
 
-	orphan bool // of a closed stream, and served to nobody
-	mapped bool // an expandable one that has had memory
+	orphan bool  // of a closed stream, and served to nobody
+	mapped bool  // an expandable one that has had memory
+	unit   int64 // of an expandable one: it grows and shrinks by so much
 }
 
 // State is what a block is used for.
@@ -159,6 +160,19 @@ func (g *Segment) owner() uint64 {
 
 // New is an empty allocator.
 func New(o Options, d Driver) *Model {
+	m := &Model{o: o.withDefaults(), driver: d, streams: map[uint64]*stream{}, pools: []*Pool{{}}}
+	m.Stats.segments = map[*Segment]bool{}
+	m.Open(orphans)
+	return m
+}
+
+// SetOptions changes the options from here on.
+func (m *Model) SetOptions(o Options) {
+	m.o = o.withDefaults()
+	m.step()
+}
+
+func (o Options) withDefaults() Options {
 	if o.LargeSegment == 0 {
 		o.LargeSegment = 20 * mib
 	}
@@ -174,10 +188,7 @@ func New(o Options, d Driver) *Model {
 	if o.NoCaching {
 		o.Expandable, o.Remap = false, false
 	}
-	m := &Model{o: o, driver: d, streams: map[uint64]*stream{}, pools: []*Pool{{}}}
-	m.Stats.segments = map[*Segment]bool{}
-	m.Open(orphans)
-	return m
+	return o
 }
 
 // Default is the default pool.

@@ -25,6 +25,9 @@ func (a *Arena) Init(rules *Rules, stream uint64, orphans bool) {
 	a.own.init(nil)
 }
 
+// SetRules gives an arena other rules, for what is asked of it from now on.
+func SetRules(a *Arena, rules *Rules) { a.rules = rules }
+
 // Len is the number of segments.
 func (a *Arena) Len() int { return len(a.segments) }
 

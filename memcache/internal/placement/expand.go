@@ -10,7 +10,7 @@ import "github.com/cistern-ml/cistern/device"
 // Reserve adds a range of addresses, which has no memory yet.
 func (a *Arena) Reserve(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk {
 	m := a.NewSegment(p, bytes, k, pool)
-	m.segment.expandable, m.unmapped = true, true
+	m.segment.expandable, m.unmapped, m.segment.granule = true, true, a.rules.GranuleSize(k)
 	m.segment.unmapped.insert(m)
 	return m
 }
@@ -87,10 +87,13 @@ func (a *Arena) Grown(m, tail *Chunk) (grown *Chunk, merged int64) {
 	return tail, merged
 }
 
-// WholeGranules are the granules that lie inside m, a chunk of an expandable segment: those that can be unmapped while its
-// neighbours are in use. from >= to: none.
+// WholeGranules are the granules that lie inside m: those that can be unmapped while its neighbours are in use. from >= to: none, as in
+// segments that are not expandable.
 func (a *Arena) WholeGranules(m *Chunk) (from, to device.Ptr) {
-	granule, base := device.Ptr(a.rules.GranuleSize(m.kind)), m.segment.ptr
+	if !m.segment.expandable {
+		return 0, 0
+	}
+	granule, base := device.Ptr(m.segment.granule), m.segment.ptr
 	from = base + (m.ptr-base+granule-1)/granule*granule
 	to = base + (m.ptr+device.Ptr(m.size)-base)/granule*granule
 	return from, to

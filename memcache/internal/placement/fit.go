@@ -40,6 +40,15 @@ func (a *Arena) Find(w *Want) *Chunk {
 	if m == nil {
 		return nil
 	}
+	if m.segment.expandable && !a.rules.Expandable {
+		// Expandable segments were turned off, as their memory can't be shared with other processes: none of it serves requests from then on.
+		for m != nil && m.segment.expandable {
+			m = x.after(m)
+		}
+		if m == nil {
+			return nil
+		}
+	}
 	if m.segment.expandable {
 		if m = awayFromTail(x, m); !a.rules.Exact {
 			return m // what is left can be split off, and given back

@@ -26,6 +26,10 @@ func (a *Arena) TakeReleasable(p *Pool, k Kind) (whole, granules []*Chunk) {
 	return whole, granules
 }
 
+// wholeSegment reports whether the chunk is all of a segment that is not expandable. While max_split_size was larger, parts of segments may have become
+// free that are as large as what is never split now.
+func (m *Chunk) wholeSegment() bool { return m.Whole() && !m.segment.expandable }
+
 func takeOut(list []*Chunk) {
 	for _, m := range list {
 		m.TakeOut()
@@ -44,12 +48,12 @@ func (a *Arena) TakeOversize(w *Want) (victims []*Chunk, enough bool) {
 	need := max(w.Bytes, a.rules.MaxSplit)
 	x := &l.free[w.Kind]
 	m := x.atLeast(need)
-	if enough = m != nil && !m.segment.expandable; enough {
+	if enough = m != nil && m.wholeSegment(); enough {
 		victims = append(victims, m)
 	} else {
 		var sum int64
 		for m = x.before(m); m != nil && sum < need && m.size >= a.rules.MaxSplit; m = x.before(m) {
-			if !m.segment.expandable {
+			if m.wholeSegment() {
 				victims = append(victims, m)
 				sum += m.size
 			}
@@ -84,7 +88,7 @@ func (a *Arena) TakeGranules(p *Pool, need int64, except *Chunk) (victims []*Chu
 // Old are the free segments that garbage collection may choose from: of the large pool, of no private one, not expandable.
 func (a *Arena) Old() (list []*Chunk) {
 	a.own.free[Large].each(func(m *Chunk) {
-		if m.Whole() && !m.segment.expandable {
+		if m.wholeSegment() {
 			list = append(list, m)
 		}
 	})
@@ -122,8 +126,11 @@ func TakeOldest(candidates []*Chunk, excess, now int64) (victims []*Chunk) {
 // Largest is the size of the largest free chunk that a request could have a part of, in bytes.
 func (a *Arena) Largest(w *Want) int64 {
 	if l := a.listsFor(w.Pool); l != nil {
-		if m := l.free[w.Kind].before(nil); m != nil {
-			return m.size
+		x := &l.free[w.Kind]
+		for m := x.before(nil); m != nil; m = x.before(m) {
+			if !m.segment.expandable || a.rules.Expandable {
+				return m.size
+			}
 		}
 	}
 	return 0

@@ -15,7 +15,8 @@ import (
 //
 // A free block is split if at least 512 bytes are left over in the small pool, or more than 1 MiB in the large one.
 
-// Rules are what a configuration says about sizes, in bytes, checked and with the defaults in place. They never change.
+// Rules are what a configuration says about sizes, in bytes, checked and with the defaults in place. They never change: an
+// arena gets others.
 type Rules struct {
 	Divisions           [16]int // of requests below 2 MiB, from 2 MiB, from 4 MiB, …: steps between powers of two; 0, 1: none
 	MaxSplit            int64   // math.MaxInt64: no limit

@@ -11,6 +11,7 @@ type Segment struct {
 	kind       Kind   // of its chunks
 	expandable bool
 	everMapped bool   // expandable, and has had memory
+	granule    int64  // bytes that it grows and shrinks by, if it is expandable: the rules may change
 	stream     uint64 // whose it is, or whose it was before an arena of orphans took it
 	lists      *lists // where its free chunks belong, in the arena
 
@@ -45,6 +46,9 @@ func (seg *Segment) Kind() Kind { return seg.kind }
 
 // Expandable reports whether it is a range of addresses.
 func (seg *Segment) Expandable() bool { return seg.expandable }
+
+// Granule is the unit in which an expandable segment grows and shrinks, in bytes; 0 of another.
+func (seg *Segment) Granule() int64 { return seg.granule }
 
 // Stream is the ID of the stream that the segment's memory was asked for.
 func (seg *Segment) Stream() uint64 { return seg.stream }

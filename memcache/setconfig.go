@@ -1,0 +1,135 @@
+package memcache
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
+)
+
+// Options change while a cache runs: requests read them behind one pointer, which is replaced, so that a request sees all of the old ones or all of the
+// new ones. What is placed already stays where it is.
+
+// optionSet is a cache's options with what follows from them. It is never changed.
+type optionSet struct {
+	config Config
+	rules  placement.Rules
+	vmm    device.VirtualMemory // with expandable segments
+}
+
+// newOptionSet checks a configuration for a device.
+func newOptionSet(config Config, dev device.Device) (*optionSet, error) {
+	rules, err := config.rules()
+	if err != nil {
+		return nil, err
+	}
+	if config.NoCaching {
+		config.ExpandableSegments = false
+	}
+	s := &optionSet{config: config, rules: rules}
+	if config.ExpandableSegments {
+		var ok bool
+		if s.vmm, ok = dev.(device.VirtualMemory); !ok {
+			return nil, fmt.Errorf("memcache: ExpandableSegments on %s: %w: the device has no virtual memory", dev.Name(), ErrInvalid)
+		}
+	}
+	return s, nil
+}
+
+// maxSplit is as Stats.MaxSplitSize has it.
+func (s *optionSet) maxSplit() int64 {
+	if s.rules.MaxSplit == math.MaxInt64 {
+		return -1
+	}
+	return s.rules.MaxSplit
+}
+
+func (all *shards) config() *Config         { return &all.options.Load().config }
+func (all *shards) rules() *placement.Rules { return &all.options.Load().rules }
+
+// Config are the options as they are now: those of New, or of the last SetConfig, with the limit that was set last.
+func (c *Cache) Config() Config { return *c.shards.config() }
+
+// SetConfig changes the options of a cache in use; [Config.With] makes a configuration of the present one and an option string, as PyTorch does for
+// torch.cuda.memory._set_allocator_settings. NoCaching and Exact can't change, and the Observer stays whatever config says. Requests that begin after it
+// returns have the new options; it waits for a request that is just asking the driver, unless ctx ends first. After an error nothing has changed.
+//
+// What the cache has stays as it is. An expandable segment keeps the unit in which it grows. While ExpandableSegments is off, what expandable
+// segments have free serves no request, as in PyTorch: it goes back to the driver in a flush. OversizeAllocations and OversizeSegments count what is as
+// large as the new MaxSplitSizeMB: what becomes so, or is so no more, counts as allocated or freed. (PyTorch counts a block by one limit when it is allocated,
+// and by another when it is freed, so that its figure never returns to 0.)
+func (c *Cache) SetConfig(ctx context.Context, config Config) error {
+	old := c.shards.config()
+	config.Observer = old.Observer
+	s, err := newOptionSet(config, c.dev)
+	if err != nil {
+		return err
+	}
+	limit, err := config.limit(c.dev.Properties().TotalMemory)
+	switch {
+	case err != nil:
+		return err
+	case config.NoCaching != old.NoCaching:
+		return fmt.Errorf("memcache: SetConfig: %w: NoCaching is %v, and can't change while the cache is in use", ErrInvalid, old.NoCaching)
+	case config.Exact != old.Exact:
+		return fmt.Errorf("memcache: SetConfig: %w: Exact is %v, and can't change while the cache is in use", ErrInvalid, old.Exact)
+	}
+	if invariants.Enabled {
+		defer c.verify()
+	}
+	err = releasing(ctx, &c.grower, "SetConfig", func() error {
+		apply(&c.grower, s, limit)
+		return nil
+	})
+	c.grower.waits.freed() // the limit may be higher
+	return err
+}
+
+// apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.
+func apply(g *grower, s *optionSet, limit int64) {
+	if s.vmm != nil {
+		g.vmm = s.vmm
+	}
+	g.shards.lockAll()
+	defer g.shards.unlockAll()
+	old := g.shards.options.Swap(s)
+	g.shards.history.options(s.config)
+	g.ledger.threshold = s.config.GarbageCollectionThreshold
+	g.ledger.setLimit(limit)
+	g.ledger.stats.MaxSplitSize = s.maxSplit()
+	for _, shard := range g.shards.list() {
+		placement.SetRules(&shard.arena, &s.rules)
+		shard.recountOversize(old.rules.MaxSplit, s.rules.MaxSplit)
+	}
+}
+
+// recountOversize counts what is at least as large as max_split_size when that changes. All shards are locked.
+func (s *shard) recountOversize(before, after int64) {
+	if before == after {
+		return
+	}
+	change := func(bytes int64) (n int64) {
+		if bytes >= before {
+			n--
+		}
+		if bytes >= after {
+			n++
+		}
+		return n
+	}
+	for seg := range s.arena.Segments() {
+		if !seg.Expandable() {
+			s.shards.ledger.stats.OversizeSegments.change(change(seg.Bytes()))
+		}
+	}
+	s.eachLive(func(h *handout) {
+		if n := change(h.chunk.Size()); n != 0 {
+			d := delta{gaugeOversizeBlocks: n}
+			s.add(h.chunk.Kind(), &d, true)
+			countPool(h.chunk, &d)
+		}
+	})
+}
