@@ -43,10 +43,14 @@ func (t *Tape) ComputeDtype() tensor.Dtype {
 }
 
 func checkComputeDtype(dtype tensor.Dtype) error {
-	if dtype != tensor.BFloat16 && dtype != tensor.Float32 {
+	switch dtype {
+	case tensor.BFloat16, tensor.Float32:
+		return nil
+	case tensor.Dtype{}:
+		return fmt.Errorf("%w: the compute dtype is none: want bfloat16 or float32", tensor.ErrDtype)
+	default:
 		return fmt.Errorf("%w: a tape can't compute in %v: want bfloat16, or float32 to compute in the dtype of what it is given", tensor.ErrDtype, dtype)
 	}
-	return nil
 }
 
 // ComputeDtype lets the tapes of [Initializer.Steps] compute in bfloat16, while parameters are float32: see [Tape.SetComputeDtype], which tapes that the
