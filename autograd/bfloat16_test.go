@@ -57,6 +57,8 @@ func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
 	}
 	live := b.live()
 	assert.Same(t, tape.Param(p), tape.Param(p))
+	tape.Param(p).Release() // as of any parameter, it does nothing
+	assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, tape.Param(p).Value()))
 	assert.Equal(t, live, b.live(), "one copy of a parameter")
 	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, p.Value()))
 	assert.Equal(t, tensor.Int32, tape.Input(ints).Value().Dtype())
