@@ -54,6 +54,9 @@ type StepProfile struct {
 	// Stream it is there when the step is complete.
 	Peak *StepPeak `json:"peak,omitempty"`
 
+	// Collectives are the operations of ProfilerConfig.Communicator in the step, in their order, once the step is complete. Those that were captured are not among them.
+	Collectives []StepCollective `json:"collectives,omitempty"`
+
 	// Replays are of the graphs that were replayed with the step's context, which allocate nothing: the figures above have none of what they hold.
 	Replays []StepReplay `json:"replays,omitempty"`
 }

@@ -34,6 +34,7 @@ type Tracer struct {
 
 	allocDuration, copyDuration durations
 	stepMetrics                 stepMetrics
+	collectiveMetrics           collectiveMetrics
 
 	mu      sync.Mutex
 	closed  bool
@@ -68,13 +69,14 @@ func New(config Config) (*Tracer, error) {
 		watched: make(map[any]*watch),
 	}
 	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
 		"Time that the driver takes to make a segment.", KeyPool)
 	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
 		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation)
 	t.stepMetrics, err3 = newStepMetrics(t.meter)
-	return t, errors.Join(err1, err2, err3)
+	t.collectiveMetrics, err4 = newCollectiveMetrics(t.meter)
+	return t, errors.Join(err1, err2, err3, err4)
 }
 
 // off reports whether t observes nothing.
