@@ -60,6 +60,8 @@ const (
 	KeyStepOwnAllocations     = attribute.Key("cistern.step.own.allocations")      // own blocks handed out
 	KeyStepH2D                = attribute.Key("cistern.step.h2d.size")             // bytes copied to the device
 	KeyStepD2H                = attribute.Key("cistern.step.d2h.size")             // bytes copied to the host
+	KeyStepCollectives        = attribute.Key("cistern.step.collectives")          // operations of the communicator, a group as one
+	KeyStepCollectiveTime     = attribute.Key("cistern.step.collective.time")      // on their streams, with the waiting for other ranks
 	KeyStepReplays            = attribute.Key("cistern.step.replays")              // of graphs; the next three are of the graph that holds the most
 	KeyStepReplayHeld         = attribute.Key("cistern.step.replay.held")          // the most bytes that its operations hold
 	KeyStepReplayPoolGraphs   = attribute.Key("cistern.step.replay.pool.graphs")   // how many graphs share its pool

@@ -50,7 +50,7 @@ type Communicator struct {
 var _ device.Communicator = (*Communicator)(nil)
 
 // Communicator makes a Communicator of comm. Operations that are in no step of a [Profiler] have the spans in ctx for a parent. Of a nil Tracer it has no spans
-// and metrics, and serves profiles. A comm that is observed already is an error that wraps [ErrInvalid].
+// and metrics, and serves profiles. A comm of another rank or size than [Config] says is an error that wraps [ErrInvalid]; so is one that is observed already.
 func (t *Tracer) Communicator(ctx context.Context, comm device.Communicator) (*Communicator, error) {
 	if ctx == nil || comm == nil {
 		return nil, fmt.Errorf("trace: Communicator: %w: the context and the communicator must not be nil", ErrInvalid)
@@ -60,6 +60,8 @@ func (t *Tracer) Communicator(ctx context.Context, comm device.Communicator) (*C
 	}
 	if t.off() {
 		t = nil
+	} else if err := t.agree(comm); err != nil {
+		return nil, fmt.Errorf("trace: Communicator: %w", err)
 	}
 	return &Communicator{inner: comm, tracer: t, ctx: ctx, size: comm.Size(), drain: make(chan struct{}, 1)}, nil
 }

@@ -98,7 +98,10 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		if peak != nil {
 			s.profile.Peak = peak
 		}
-		s.profile.Collectives = collectives
+		s.profile.Collectives, s.profile.CollectiveTime = collectives, 0
+		for _, x := range collectives {
+			s.profile.CollectiveTime += x.Time
+		}
 		p.open[0] = nil
 		p.open = p.open[1:]
 		p.summary.add(&s.profile)

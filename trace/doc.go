@@ -40,6 +40,9 @@
 // Collective operations are observed by a [Communicator], which stands in the place of the program's own. Their spans begin and end when the device did,
 // so that the waiting for other ranks is in them, and have bytes, bandwidth and bus bandwidth as NCCL's tests count them, rank and world size.
 //
+// Where several ranks train, Config says which one a Tracer is of: its spans, metrics and log records have cistern.rank and cistern.world_size. Profiles of
+// steps, their table and the page of trace/report have the rank, too; a Profiler with a Communicator has it of that.
+//
 // An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
 // the span that it happened in. [Tracer.Counts] tells how complete a trace is.
 //

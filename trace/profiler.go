@@ -94,6 +94,11 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: the communicator belongs to device %d (%s), the cache to device %d (%s)",
 			ErrInvalid, c.Device().ID(), c.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
 	}
+	if config.Communicator != nil && !config.Tracer.off() {
+		if err := config.Tracer.agree(config.Communicator); err != nil {
+			return nil, fmt.Errorf("trace: NewProfiler: %w", err)
+		}
+	}
 	if config.Kernels != nil && config.Stream == nil {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels without a Stream, whose kernels it would time", ErrInvalid)
 	}
@@ -113,7 +118,8 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Tracer == nil {
 		return p, nil
 	}
-	p.identity, p.describe = identity(dev), description(dev)
+	ranks := rankOf(config.ranks())
+	p.identity, p.describe = append(identity(dev), ranks...), append(description(dev), ranks...)
 	p.series = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(p.identity...))}
 	return p, nil
 }

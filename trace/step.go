@@ -239,8 +239,11 @@ func (s *Step) leave() (flying bool) {
 // measure is the profile of the step, which took took, but for the device time.
 func (s *Step) measure(took time.Duration) StepProfile {
 	window, own := s.endScope(), s.scope.Own()
+	rank, size := s.profiler.config.ranks()
 	r := StepProfile{
 		Step:           s.number,
+		Rank:           rank,
+		WorldSize:      size,
 		Start:          s.began,
 		AllocatedStart: window.Allocated.Start,
 		AllocatedEnd:   window.Allocated.Current,
