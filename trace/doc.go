@@ -43,6 +43,9 @@
 // Where several ranks train, Config says which one a Tracer is of: its spans, metrics and log records have cistern.rank and cistern.world_size. Profiles of
 // steps, their table and the page of trace/report have the rank, too; a Profiler with a Communicator has it of that.
 //
+// With a Communicator the spans of one step of all ranks are one trace, whose id each rank works out of the communicator's id and the step's number; the span that the step
+// was started in is a link of the step's. A step is recorded if that span is.
+//
 // An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
 // the span that it happened in. [Tracer.Counts] tells how complete a trace is.
 //

@@ -86,8 +86,9 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		ctx, s.outer = inside(ctx)
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
-		ctx, s.span = t.start(ctx, stepSpan, oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))) // what a sampler may want; the rest comes at the end
+		parent, options := s.together(ctx, []oteltrace.SpanStartOption{oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
+			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))}) // what a sampler may want; the rest comes at the end
+		ctx, s.span = t.start(parent, stepSpan, options...)
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)

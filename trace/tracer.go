@@ -113,7 +113,7 @@ func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.Sp
 		}
 	} else {
 		t.counts.sampledOut.Add(1)
-		if !span.SpanContext().IsValid() && !t.idle.Load() {
+		if c := span.SpanContext(); (!c.IsValid() || c.IsRemote()) && !t.idle.Load() { // a span of an SDK is one of this process
 			t.idle.Store(reflect.TypeOf(t.config.TracerProvider).Comparable()) // silent compares it
 		}
 	}
