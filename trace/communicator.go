@@ -38,6 +38,8 @@ type Communicator struct {
 
 	series     sync.Map // collectiveSeries -> metric.MeasurementOption
 	opensClock sync.Once
+	naming     sync.Once
+	hash       string
 	drain      chan struct{} // held by the one goroutine that reads events
 
 	mu      sync.Mutex // never held while the driver, or who makes spans, is called

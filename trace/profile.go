@@ -58,6 +58,8 @@ type StepProfile struct {
 	// Stream it is there when the step is complete.
 	Peak *StepPeak `json:"peak,omitempty"`
 
+	// Communicator tells communicators apart: a hash of their ids, the same on all ranks; "": there is none.
+	Communicator string `json:"communicator,omitempty"`
 	// Collectives are the operations of ProfilerConfig.Communicator in the step, in their order, once the step is complete. Those that were captured are not among them.
 	Collectives []StepCollective `json:"collectives,omitempty"`
 	// CollectiveTime is their times together. They run beside the step's other work, and so are no part of DeviceTime alone.

@@ -243,6 +243,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 	rank, size := s.profiler.config.ranks()
 	r := StepProfile{
 		Step:           s.number,
+		Communicator:   s.profiler.config.Communicator.name(),
 		Rank:           rank,
 		WorldSize:      size,
 		Start:          s.began,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
@@ -18,6 +19,19 @@ func (c *Communicator) stepContext(number int64, flags oteltrace.TraceFlags) ote
 	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 		TraceID: oteltrace.TraceID(h[:16]), SpanID: oteltrace.SpanID(h[16:24]), TraceFlags: flags, Remote: true,
 	})
+}
+
+// name tells communicators apart, and does not let a reader join one. The nil Communicator has none.
+func (c *Communicator) name() string {
+	if c == nil {
+		return ""
+	}
+	c.naming.Do(func() {
+		id := c.inner.ID()
+		h := sha256.Sum256(append(id[:], "cistern.communicator"...))
+		c.hash = hex.EncodeToString(h[:8])
+	})
+	return c.hash
 }
 
 // together makes a step that is about to start one of all ranks' trace, with a link to the span around it, unless it is inside of such a step. It is recorded if that span is; without one, as the SDK's
