@@ -53,6 +53,8 @@ const DefaultCollectiveTimeout = 10 * time.Minute
 type Communicator interface {
 	// Device is the communicator's device.
 	Device() Device
+	// ID is what all ranks have made it with: the same on each, and another one for each communicator.
+	ID() CommunicatorID
 	// Rank is this rank, from 0 on.
 	Rank() int
 	// Size is the number of ranks.
@@ -88,7 +90,7 @@ type Communicator interface {
 	// Abort ends the communicator on all ranks, without waiting (ncclCommAbort): what waits in it ends, with an error that wraps [ErrAborted]. It must still be closed.
 	Abort() error
 	// Close waits until what was queued has ended, which the timeout bounds, and leaves (ncclCommFinalize, ncclCommDestroy). It is idempotent; the first
-	// Close returns AsyncError. Calls after it return an error that wraps [ErrClosed], but for Close, Abort, AsyncError, Device, Rank and Size. A graph with the communicator's operations must not be
+	// Close returns AsyncError. Calls after it return an error that wraps [ErrClosed], but for Close, Abort, AsyncError, Device, ID, Rank and Size. A graph with the communicator's operations must not be
 	// replayed any more.
 	Close() error
 }

@@ -22,6 +22,17 @@ const (
 	KeyPinnedBytes = attribute.Key("cistern.pinned.size")          // bytes of a pinned allocation
 	KeyWaited      = attribute.Key("cistern.loader.waited")        // time that a batch waited for data
 
+	KeyCollective             = attribute.Key("cistern.collective.operation")     // "all_reduce", "group"
+	KeyCollectiveSize         = attribute.Key("cistern.collective.size")          // bytes, as NCCL's tests count them
+	KeyCollectiveType         = attribute.Key("cistern.collective.dtype")         // of the elements: "float32"
+	KeyCollectiveCalls        = attribute.Key("cistern.collective.calls")         // in a group
+	KeyCollectiveNumber       = attribute.Key("cistern.collective.number")        // among the communicator's, the same on all ranks
+	KeyCollectiveQueued       = attribute.Key("cistern.collective.queued")        // seconds behind the stream's earlier work
+	KeyCollectiveBandwidth    = attribute.Key("cistern.collective.bandwidth")     // bytes a second: the size by the time
+	KeyCollectiveBusBandwidth = attribute.Key("cistern.collective.bus_bandwidth") // what each rank's link has carried for that
+	KeyRank                   = attribute.Key("cistern.rank")                     // of the training's ranks, from 0 on
+	KeyWorldSize              = attribute.Key("cistern.world_size")               // the number of ranks
+
 	KeyPCIAddress = attribute.Key("cistern.device.pci_address") // of a GPU: "0000:18:00.0"
 	KeyModule     = attribute.Key("cistern.module.name")        // of memcache.Label: "encoder.0.linear"
 	KeyCategory   = attribute.Key("cistern.memory.category")    // of memcache.Label: "activation", "optimizer_state"
@@ -49,6 +60,8 @@ const (
 	KeyStepOwnAllocations     = attribute.Key("cistern.step.own.allocations")      // own blocks handed out
 	KeyStepH2D                = attribute.Key("cistern.step.h2d.size")             // bytes copied to the device
 	KeyStepD2H                = attribute.Key("cistern.step.d2h.size")             // bytes copied to the host
+	KeyStepCollectives        = attribute.Key("cistern.step.collectives")          // operations of the communicator, a group as one
+	KeyStepCollectiveTime     = attribute.Key("cistern.step.collective.time")      // on their streams, with the waiting for other ranks
 	KeyStepReplays            = attribute.Key("cistern.step.replays")              // of graphs; the next three are of the graph that holds the most
 	KeyStepReplayHeld         = attribute.Key("cistern.step.replay.held")          // the most bytes that its operations hold
 	KeyStepReplayPoolGraphs   = attribute.Key("cistern.step.replay.pool.graphs")   // how many graphs share its pool

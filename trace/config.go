@@ -28,6 +28,9 @@ type Config struct {
 	// AllEvery gives one step in AllEvery the detail All, starting with the first; the others have Detail.
 	// 0: none.
 	AllEvery int
+	// Rank and WorldSize tell which rank the process or goroutine is of the training's, from 0 on, and of how many, such as rendezvous.Config has them: every span,
+	// metric and log record says them. Ranks of one process have a Tracer each, of the same providers. A WorldSize of 0: there are no ranks.
+	Rank, WorldSize int
 }
 
 func (c Config) validate() error {
@@ -41,6 +44,10 @@ func (c Config) validate() error {
 	if c.AllEvery > 0 && c.Detail == All {
 		return fmt.Errorf("trace: Config.AllEvery is %d with Detail All: %w: every step has that detail already; "+
 			"set Detail to Slow or Steps", c.AllEvery, ErrInvalid)
+	}
+	if c.WorldSize < 0 || c.Rank < 0 || c.Rank >= max(c.WorldSize, 1) {
+		return fmt.Errorf("trace: Config.Rank is %d of a WorldSize of %d: %w: ranks are 0 to the size less one, and 0 of 0 is none",
+			c.Rank, c.WorldSize, ErrInvalid)
 	}
 	return nil
 }

@@ -83,6 +83,9 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		if asked--; asked < 0 {
 			asked = p.pass() - 1
 		}
+		if ok, err := p.config.Communicator.finished(s, done); !ok {
+			return false, err
+		}
 		if ok, err := s.takeDeviceTime(done); !ok {
 			return false, err
 		}
@@ -90,9 +93,14 @@ func (p *Profiler) complete(done func(device.Event) (bool, error)) (empty bool, 
 		if s.profile.Peak == nil { // nobody else writes it once the step has ended
 			peak = s.peak()
 		}
+		collectives := p.config.Communicator.of(s)
 		p.mu.Lock()
 		if peak != nil {
 			s.profile.Peak = peak
+		}
+		s.profile.Collectives, s.profile.CollectiveTime = collectives, 0
+		for _, x := range collectives {
+			s.profile.CollectiveTime += x.Time
 		}
 		p.open[0] = nil
 		p.open = p.open[1:]

@@ -30,11 +30,21 @@
 //	cistern.memory.synchronize, .empty_cache                      Slow
 //	cistern.transfer.h2d, .d2h, .d2d, .fill, .batch, .launch      Slow
 //	cistern.loader.next                                           Slow
+//	cistern.collective.all_reduce, .broadcast, .group, …          Slow
 //	cistern.pinned.alloc, .free, .register, .unregister           Slow
 //	cistern.step, cistern.step.device                             Steps
 //
 // The spans of allocations and frees say what the memory is for, with the memcache.Label of their context: module, category,
 // step, and tags. Steps say which GPU they ran on, with the hw.id by which agents of the machine know it.
+//
+// Collective operations are observed by a [Communicator], which stands in the place of the program's own. Their spans begin and end when the device did,
+// so that the waiting for other ranks is in them, and have bytes, bandwidth and bus bandwidth as NCCL's tests count them, rank and world size.
+//
+// Where several ranks train, Config says which one a Tracer is of: its spans, metrics and log records have cistern.rank and cistern.world_size. Profiles of
+// steps, their table and the page of trace/report have the rank, too; a Profiler with a Communicator has it of that.
+//
+// With a Communicator the spans of one step of all ranks are one trace, whose id each rank works out of the communicator's id and the step's number; the span that the step
+// was started in is a link of the step's. A step is recorded if that span is.
 //
 // An allocation that fails is a span with an error at All, and at Slow the event "cistern.memory.alloc.failed" of
 // the span that it happened in. [Tracer.Counts] tells how complete a trace is.
@@ -42,8 +52,9 @@
 // # Metrics
 //
 // [Tracer.Watch] and [Tracer.WatchPool] make the statistics of a cache and a pool metrics that are read when a
-// reader collects. Four histograms, cistern.device.allocation.duration, cistern.transfer.duration, and of a Profiler's steps
-// cistern.step.duration and cistern.step.memory.peak, are recorded while something reads them; they count failures by
+// reader collects. Histograms, cistern.device.allocation.duration, cistern.transfer.duration, of a Profiler's steps
+// cistern.step.duration and cistern.step.memory.peak, and of a Communicator cistern.collective.duration and .bus_bandwidth, and its counter
+// cistern.collective.io, are recorded while something reads them; they count failures by
 // error.type. Several collections at once are fine; so is a cache that is closed. What is of a GPU has the attribute hw.id,
 // by which it joins the metrics hw.gpu.* of an agent.
 //

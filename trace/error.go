@@ -28,6 +28,9 @@ func errorType(err error) attribute.KeyValue {
 	}{
 		{memcache.ErrOutOfMemory, "out_of_memory"},
 		{device.ErrOutOfMemory, "out_of_memory"},
+		{device.ErrTimeout, "timeout"},
+		{device.ErrMismatch, "mismatch"},
+		{device.ErrAborted, "aborted"},
 		{context.Canceled, "canceled"},
 		{context.DeadlineExceeded, "deadline_exceeded"},
 		{memcache.ErrFreed, "freed"},

@@ -66,7 +66,7 @@ func (f failure) log(e memcache.OpInfo) {
 	a := []attribute.KeyValue{
 		KeyDevice.String(e.Device), KeyStream.Int64(int64(e.Stream)), KeyPool.String(e.Pool), KeyRequested.Int64(e.Requested), errorType(e.Err),
 	}
-	a = appendLabel(a, e.Label)
+	a = appendLabel(append(a, f.tracer.rank...), e.Label)
 	var oom *memcache.OutOfMemoryError
 	if errors.As(e.Err, &oom) {
 		a = append(a, KeyMemoryAllocated.Int64(oom.Allocated), KeyMemoryReserved.Int64(oom.Reserved),

@@ -53,8 +53,8 @@ type poolSeries struct {
 	states [len(memoryStates)][]metric.ObserveOption
 }
 
-func (m *memoryMetrics) register(cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
-	series := newSeries(identity(cache.Device()), caller)
+func (m *memoryMetrics) register(of *Tracer, cache *memcache.Cache, caller []attribute.KeyValue) (metric.Registration, error) {
+	series := newSeries(of.identity(cache.Device()), caller)
 	s := &memorySeries{
 		memoryMetrics: m,
 		cache:         cache,

@@ -13,6 +13,10 @@ type StepProfile struct {
 	Step  int64     `json:"step"`  // the caller's number
 	Start time.Time `json:"start"` // on the host
 
+	// Rank is that of the profiler's communicator, or else of its tracer, of as many as WorldSize; 0 of 0: there are none.
+	Rank      int `json:"rank,omitempty"`
+	WorldSize int `json:"world_size,omitempty"`
+
 	Failed bool `json:"failed"` // the step's Fail was called, or it panicked
 
 	AllocatedStart int64 `json:"allocated_start"` // handed out when the step started
@@ -54,6 +58,13 @@ type StepProfile struct {
 	// Stream it is there when the step is complete.
 	Peak *StepPeak `json:"peak,omitempty"`
 
+	// Communicator tells communicators apart: a hash of their ids, the same on all ranks; "": there is none.
+	Communicator string `json:"communicator,omitempty"`
+	// Collectives are the operations of ProfilerConfig.Communicator in the step, in their order, once the step is complete. Those that were captured are not among them.
+	Collectives []StepCollective `json:"collectives,omitempty"`
+	// CollectiveTime is their times together. They run beside the step's other work, and so are no part of DeviceTime alone.
+	CollectiveTime time.Duration `json:"collective_time_ns,omitempty"`
+
 	// Replays are of the graphs that were replayed with the step's context, which allocate nothing: the figures above have none of what they hold.
 	Replays []StepReplay `json:"replays,omitempty"`
 }
@@ -74,6 +85,9 @@ func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.Device
 // attributes adds what describes the step's span, but for the device time.
 func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 	a = p.replayAttributes(a)
+	if len(p.Collectives) > 0 {
+		a = append(a, KeyStepCollectives.Int(len(p.Collectives)), KeyStepCollectiveTime.Float64(p.CollectiveTime.Seconds()))
+	}
 	return append(a,
 		KeyStepStart.Int64(p.AllocatedStart),
 		KeyStepEnd.Int64(p.AllocatedEnd),

@@ -27,6 +27,8 @@ type ProfilerConfig struct {
 	// Kernels tells the busy time of steps where the device can't: the stream's kernels are timed. It needs the Stream, made with
 	// its Launching. On a device that is a device.BusyTimer it has nothing to do. nil: there the steps have no busy time.
 	Kernels *KernelTimer
+	// Communicator is that of the training's ranks, on the cache's device: its operations are in the profile of the step that began last. nil: there is none.
+	Communicator *Communicator
 	// Tracer makes each step a span; nil: there are no spans.
 	Tracer *Tracer
 	// Synchronize lets Step.End wait for the device, so that its profile is complete and the host time
@@ -88,6 +90,15 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: the pool belongs to device %d (%s), the cache to device %d (%s)",
 			ErrInvalid, pool.Device().ID(), pool.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
 	}
+	if c := config.Communicator; c != nil && c.Device() != config.Cache.Device() {
+		return nil, fmt.Errorf("trace: NewProfiler: %w: the communicator belongs to device %d (%s), the cache to device %d (%s)",
+			ErrInvalid, c.Device().ID(), c.Device().Name(), config.Cache.Device().ID(), config.Cache.Device().Name())
+	}
+	if config.Communicator != nil && !config.Tracer.off() {
+		if err := config.Tracer.agree(config.Communicator); err != nil {
+			return nil, fmt.Errorf("trace: NewProfiler: %w", err)
+		}
+	}
 	if config.Kernels != nil && config.Stream == nil {
 		return nil, fmt.Errorf("trace: NewProfiler: %w: ProfilerConfig.Kernels without a Stream, whose kernels it would time", ErrInvalid)
 	}
@@ -107,7 +118,8 @@ func NewProfiler(config ProfilerConfig) (*Profiler, error) {
 	if config.Tracer == nil {
 		return p, nil
 	}
-	p.identity, p.describe = identity(dev), description(dev)
+	ranks := rankOf(config.ranks())
+	p.identity, p.describe = append(identity(dev), ranks...), append(description(dev), ranks...)
 	p.series = []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(p.identity...))}
 	return p, nil
 }

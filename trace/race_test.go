@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
@@ -37,6 +38,16 @@ var between = map[string]func(*testing.T, *fixture, *Profiler){
 		step.End()
 		require.NoError(t, p.Flush(t.Context()))
 		require.True(t, step.Profile().BusyTimed)
+	},
+	"a collective": func(t *testing.T, f *fixture, _ *Profiler) {
+		comm := f.communicator(t)
+		b := f.alloc(t, t.Context(), 512)
+		for range 3 { // the first ones are completed by a look at their events
+			require.NoError(t, comm.AllReduce(f.stream, b.Ptr(), b.Ptr(), 128, device.Float32, device.ReduceSum))
+			time.Sleep(5 * time.Millisecond)
+		}
+		require.NoError(t, b.Free())
+		require.Len(t, f.collect(t)["cistern.collective.duration"].Data.(metricdata.Histogram[float64]).DataPoints, 1)
 	},
 	"spans": func(t *testing.T, f *fixture, _ *Profiler) {
 		require.NotEmpty(t, f.named("cistern.transfer.h2d")) // takes the recorder's lock after the copy's End

@@ -44,6 +44,12 @@ type Step struct {
 	marking, marked int64
 	deviceBegan     time.Time // by the host's clock, once there is a device time; zero: nobody knows
 
+	before *Step // of the communicator, when this one began
+
+	// Guarded by the communicator's mu.
+	flights     int // its operations that are not complete
+	collectives []StepCollective
+
 	// Guarded by profiler.mu.
 	failed   bool
 	err      error // of the first Fail
@@ -80,8 +86,9 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		ctx, s.outer = inside(ctx)
 		s.around = oteltrace.SpanFromContext(ctx)
 		s.tied = t.counts.tied.Load()
-		ctx, s.span = t.start(ctx, stepSpan, oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
-			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))) // what a sampler may want; the rest comes at the end
+		parent, options := s.together(ctx, []oteltrace.SpanStartOption{oteltrace.WithTimestamp(s.began), oteltrace.WithAttributes(
+			KeyStep.Int64(number), KeyStepDetail.String(s.detail.String()))}) // what a sampler may want; the rest comes at the end
+		ctx, s.span = t.start(parent, stepSpan, options...)
 		ctx = context.WithValue(ctx, stepKey{}, s)
 		if s.sampled = s.sampled && s.span.IsRecording(); s.sampled {
 			t.allSteps.Add(1)
@@ -97,6 +104,9 @@ func (p *Profiler) StartStep(ctx context.Context, number int64) (context.Context
 		s.takeAnchor()
 	}
 	p.kernels.start(s, launches)
+	if c := p.config.Communicator; c != nil {
+		s.before = c.step.Swap(s)
+	}
 	return ctx, s
 }
 
@@ -171,6 +181,7 @@ func (s *Step) Fail(err error) {
 func (s *Step) finish() {
 	p := s.profiler
 	s.over.Store(true)
+	flying := s.leave()
 	launches := p.kernels.beforeEnd(s)
 	if s.from != nil {
 		s.marking = p.marks.Load()
@@ -184,6 +195,9 @@ func (s *Step) finish() {
 			_ = s.anchor.event.Synchronize(s.ctx)
 		}
 	}
+	if p.config.Synchronize && flying {
+		_, _ = p.config.Communicator.finished(s, func(e device.Event) (bool, error) { return true, e.Synchronize(s.ctx) })
+	}
 	r := s.measure(time.Since(s.began))
 	if s.task != nil {
 		s.task.End()
@@ -191,7 +205,7 @@ func (s *Step) finish() {
 	if s.span != nil {
 		s.count(&r)
 	}
-	later := s.to != nil && !p.config.Synchronize
+	later := (s.to != nil || flying) && !p.config.Synchronize
 	if !later {
 		r.Peak = s.peak()
 	}
@@ -207,11 +221,31 @@ func (s *Step) finish() {
 	}
 }
 
+// leave ends what the communicator counts for the step, and reports whether there is anything that it has counted.
+func (s *Step) leave() (flying bool) {
+	c := s.profiler.config.Communicator
+	if c == nil {
+		return false
+	}
+	outer := s.before
+	for outer != nil && outer.over.Load() {
+		outer = outer.before
+	}
+	c.step.CompareAndSwap(s, outer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.flights > 0
+}
+
 // measure is the profile of the step, which took took, but for the device time.
 func (s *Step) measure(took time.Duration) StepProfile {
 	window, own := s.endScope(), s.scope.Own()
+	rank, size := s.profiler.config.ranks()
 	r := StepProfile{
 		Step:           s.number,
+		Communicator:   s.profiler.config.Communicator.name(),
+		Rank:           rank,
+		WorldSize:      size,
 		Start:          s.began,
 		AllocatedStart: window.Allocated.Start,
 		AllocatedEnd:   window.Allocated.Current,

@@ -9,6 +9,9 @@ import (
 // Summary sums up the complete profiles of a Profiler. A step that failed is no example of the others: only Failed,
 // OutOfMemory, Retries and LastFailed tell of it.
 type Summary struct {
+	Rank      int `json:"rank,omitempty"` // as in StepProfile
+	WorldSize int `json:"world_size,omitempty"`
+
 	Steps       int64 `json:"steps"`         // complete profiles
 	Failed      int64 `json:"failed"`        // of these
 	Pending     int64 `json:"pending"`       // steps that ended and wait for the device; Flush completes them
@@ -39,6 +42,7 @@ func (p *Profiler) Summary() Summary {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.summary.summary()
+	s.Rank, s.WorldSize = p.config.ranks()
 	s.Pending = int64(len(p.open))
 	s.LastReplayed.Replays = slices.Clone(s.LastReplayed.Replays)
 	for i := range s.LastReplayed.Replays {
@@ -48,14 +52,14 @@ func (p *Profiler) Summary() Summary {
 }
 
 // figures are the figures of a profile that have a mean. The device time is apart: not every step has one.
-const figures = 19
+const figures = 20
 
 func (p *StepProfile) figures() [figures]*int64 {
 	return [figures]*int64{
 		&p.AllocatedStart, &p.AllocatedEnd, &p.AllocatedPeak, &p.RequestedPeak, &p.Reserved, &p.ReservedPeak,
 		&p.Allocations, &p.Frees, &p.Hits, &p.Misses, &p.DriverAllocs, &p.Retries, &p.OutOfMemory,
 		&p.OwnPeak, &p.OwnLive, &p.OwnAllocations, &p.H2DBytes, &p.D2HBytes,
-		(*int64)(&p.HostTime),
+		(*int64)(&p.HostTime), (*int64)(&p.CollectiveTime),
 	}
 }
 

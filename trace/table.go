@@ -19,6 +19,12 @@ func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 // Table prints the summary as [Profiler.Table] does.
 func (s Summary) Table(w io.Writer) error {
 	t := &table{out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight), ooms: s.OutOfMemory > 0}
+	t.collectives = s.Mean.CollectiveTime > 0 || s.LastFailed.CollectiveTime > 0
+	if s.WorldSize > 0 {
+		if _, err := fmt.Fprintf(w, "rank %d of %d\n", s.Rank, s.WorldSize); err != nil {
+			return err
+		}
+	}
 	t.head()
 	n := s.succeeded()
 	t.row("first", s.First, s.First.HitRate(), n >= 1)
@@ -61,7 +67,9 @@ func (s Summary) failures(w io.Writer) (err error) {
 
 // table is a tabwriter that keeps its first error.
 type table struct {
-	out  *tabwriter.Writer
+	out         *tabwriter.Writer
+	collectives bool // has the column of the time in collective operations
+
 	ooms bool // has the column of requests that failed
 	err  error
 }
@@ -69,6 +77,9 @@ type table struct {
 func (t *table) head() {
 	over := []string{"", "allocated", "allocated", "", "own", "own", "", "", "cache", "copied to", "copied to", "host", "device", "device"}
 	under := []string{"step", "at start", "at end", "peak", "peak", "at end", "reserved", "allocations", "hits", "device", "host", "time", "time", "busy"}
+	if t.collectives {
+		over, under = append(over, "in collec-"), append(under, "tives")
+	}
 	if t.ooms {
 		over, under = append(over, "out of"), append(under, "memory")
 	}
@@ -109,6 +120,9 @@ func (t *table) row(label string, p StepProfile, hitRate float64, present bool) 
 		formatBytes(p.AllocatedPeak), formatBytes(p.OwnPeak), formatBytes(p.OwnLive), formatBytes(p.Reserved),
 		humanize.Comma(p.Allocations), hits, formatBytes(p.H2DBytes), formatBytes(p.D2HBytes),
 		formatDuration(p.HostTime), deviceTime, busyTime}
+	if t.collectives {
+		cells = append(cells, formatDuration(p.CollectiveTime))
+	}
 	if t.ooms {
 		cells = append(cells, humanize.Comma(p.OutOfMemory))
 	}

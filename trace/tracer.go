@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -25,7 +26,8 @@ type Tracer struct {
 	tracer   oteltrace.Tracer
 	meter    metric.Meter
 	logger   log.Logger
-	noop     bool         // the provider is OpenTelemetry's no-op
+	noop     bool // the provider is OpenTelemetry's no-op
+	rank     []attribute.KeyValue
 	idle     atomic.Bool  // the provider gave a span that is none
 	steps    atomic.Int64 // started, to sample them
 	allSteps atomic.Int64 // running at All because they were sampled
@@ -34,6 +36,7 @@ type Tracer struct {
 
 	allocDuration, copyDuration durations
 	stepMetrics                 stepMetrics
+	collectiveMetrics           collectiveMetrics
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,6 +62,7 @@ func New(config Config) (*Tracer, error) {
 	}
 	t := &Tracer{
 		config: config,
+		rank:   rankOf(config.Rank, config.WorldSize),
 		tracer: config.TracerProvider.Tracer(ScopeName,
 			oteltrace.WithInstrumentationVersion(version()), oteltrace.WithSchemaURL(semconv.SchemaURL)),
 		meter: config.MeterProvider.Meter(ScopeName,
@@ -68,13 +72,14 @@ func New(config Config) (*Tracer, error) {
 		watched: make(map[any]*watch),
 	}
 	_, t.noop = config.TracerProvider.(nooptrace.TracerProvider)
-	var err1, err2, err3 error
+	var err1, err2, err3, err4 error
 	t.allocDuration, err1 = newDurations(t.meter, "cistern.device.allocation.duration",
-		"Time that the driver takes to make a segment.", KeyPool)
+		"Time that the driver takes to make a segment.", KeyPool, t.rank)
 	t.copyDuration, err2 = newDurations(t.meter, "cistern.transfer.duration",
-		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation)
+		"Time from the queueing of a copy or kernel to its completion, waiting in the stream included.", KeyOperation, t.rank)
 	t.stepMetrics, err3 = newStepMetrics(t.meter)
-	return t, errors.Join(err1, err2, err3)
+	t.collectiveMetrics, err4 = newCollectiveMetrics(t.meter)
+	return t, errors.Join(err1, err2, err3, err4)
 }
 
 // off reports whether t observes nothing.
@@ -103,9 +108,12 @@ func (t *Tracer) start(ctx context.Context, name string, options ...oteltrace.Sp
 	ctx, span := t.tracer.Start(ctx, name, options...)
 	if span.IsRecording() {
 		t.counts.started.Add(1)
+		if t.rank != nil {
+			span.SetAttributes(t.rank...)
+		}
 	} else {
 		t.counts.sampledOut.Add(1)
-		if !span.SpanContext().IsValid() && !t.idle.Load() {
+		if c := span.SpanContext(); (!c.IsValid() || c.IsRemote()) && !t.idle.Load() { // a span of an SDK is one of this process
 			t.idle.Store(reflect.TypeOf(t.config.TracerProvider).Comparable()) // silent compares it
 		}
 	}

@@ -36,8 +36,8 @@ type transferSeries struct {
 	active, cached, peakActive, peakReserved, h2d, d2h, device []metric.ObserveOption
 }
 
-func (m *transferMetrics) register(pool *transfer.Pool, caller []attribute.KeyValue) (metric.Registration, error) {
-	series := newSeries([]attribute.KeyValue{KeyDevice.String(pool.Device().Name())}, caller)
+func (m *transferMetrics) register(of *Tracer, pool *transfer.Pool, caller []attribute.KeyValue) (metric.Registration, error) {
+	series := newSeries(append([]attribute.KeyValue{KeyDevice.String(pool.Device().Name())}, of.rank...), caller)
 	s := &transferSeries{
 		transferMetrics: m,
 		pool:            pool,

@@ -54,7 +54,7 @@ func (t *Tracer) Watch(cache *memcache.Cache, attributes ...attribute.KeyValue) 
 			}
 			t.memory = m
 		}
-		return t.memory.register(cache, attributes)
+		return t.memory.register(t, cache, attributes)
 	})
 }
 
@@ -82,7 +82,7 @@ func (t *Tracer) WatchPool(pool *transfer.Pool, attributes ...attribute.KeyValue
 			}
 			t.copies = m
 		}
-		return t.copies.register(pool, attributes)
+		return t.copies.register(t, pool, attributes)
 	})
 }
 

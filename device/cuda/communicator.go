@@ -25,6 +25,7 @@ type communicator struct {
 	dev        *Device
 	lib        *nccl
 	world      *matching.World
+	id         device.CommunicatorID
 	rank, size int
 	timeout    time.Duration
 
@@ -48,9 +49,10 @@ type communicator struct {
 
 var _ device.Communicator = (*communicator)(nil)
 
-func (c *communicator) Device() device.Device { return c.dev }
-func (c *communicator) Rank() int             { return c.rank }
-func (c *communicator) Size() int             { return c.size }
+func (c *communicator) Device() device.Device     { return c.dev }
+func (c *communicator) ID() device.CommunicatorID { return c.id }
+func (c *communicator) Rank() int                 { return c.rank }
+func (c *communicator) Size() int                 { return c.size }
 
 func (c *communicator) AsyncError() error {
 	if err := c.world.Failure(); err != nil {

@@ -87,7 +87,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	if err != nil {
 		return nil, err
 	}
-	c := &communicator{dev: d, lib: lib, rank: rank, size: size, timeout: opts.Timeout, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &communicator{dev: d, lib: lib, id: id, rank: rank, size: size, timeout: opts.Timeout, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if c.timeout == 0 {
 		c.timeout = device.DefaultCollectiveTimeout
 	}

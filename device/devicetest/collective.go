@@ -111,6 +111,9 @@ func (p *party) join(ranks []int, opts device.CommunicatorOptions) []device.Comm
 			return
 		}
 		comms[i] = c
+		if c.ID() != id {
+			p.Errorf("rank %d of %d has another id than it was made with", i, len(ranks))
+		}
 		if c.Rank() != i || c.Size() != len(ranks) || c.Device() != p.ranks[ranks[i]].dev {
 			p.Errorf("rank %d of %d says that it is %d of %d", i, len(ranks), c.Rank(), c.Size())
 		}

@@ -17,6 +17,7 @@ const captureTicket = -1
 type communicator struct {
 	dev        *Device
 	world      *world
+	id         device.CommunicatorID
 	rank, size int
 	timeout    time.Duration
 
@@ -64,7 +65,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	case opts.Timeout < 0:
 		return nil, self.Invalid(op, 0, "a timeout of %v; 0 is the default, %v", opts.Timeout, device.DefaultCollectiveTimeout)
 	}
-	c := &communicator{dev: d, rank: rank, size: size, timeout: opts.Timeout}
+	c := &communicator{dev: d, id: id, rank: rank, size: size, timeout: opts.Timeout}
 	if c.timeout == 0 {
 		c.timeout = device.DefaultCollectiveTimeout
 	}
@@ -78,9 +79,10 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	return c, nil
 }
 
-func (c *communicator) Device() device.Device { return c.dev }
-func (c *communicator) Rank() int             { return c.rank }
-func (c *communicator) Size() int             { return c.size }
+func (c *communicator) Device() device.Device     { return c.dev }
+func (c *communicator) ID() device.CommunicatorID { return c.id }
+func (c *communicator) Rank() int                 { return c.rank }
+func (c *communicator) Size() int                 { return c.size }
 
 func (c *communicator) AsyncError() error {
 	if err := c.world.failure(); err != nil {

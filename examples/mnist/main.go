@@ -98,6 +98,9 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 	}
 	together := min(o.batch, training.len())
 	batches := batcher{data: training, size: max(1, together/o.party.ranks()), seed: o.seed, rank: o.party.number(), ranks: o.party.ranks()}
+	if profiling.rank, err = newRankFile(o.rankprofile, o.party, o.resumes()); err != nil {
+		return nil, err
+	}
 	tests := batcher{data: testing, size: batches.size, inOrder: true}
 	t, err := newTrainer(ctx, o, batches.fields(), o.epochs*batches.batches(), telemetry, profiling)
 	if err != nil {

@@ -56,14 +56,15 @@ func (s stepSet) has(n int64) bool {
 	return false
 }
 
-// stepsFile is the file of -steps: the profile of each step as a line of JSON.
+// stepsFile is a file of -steps or -rankprofile: the profile of each step as a line of JSON.
 type stepsFile struct {
+	flag string
 	file *os.File
 	err  error
 }
 
 // newStepsFile begins the file or, for a training that goes on, goes on with it.
-func newStepsFile(name string, goesOn bool) (*stepsFile, error) {
+func newStepsFile(flag, name string, goesOn bool) (*stepsFile, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -73,9 +74,9 @@ func newStepsFile(name string, goesOn bool) (*stepsFile, error) {
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|mode, 0o666)
 	if err != nil {
-		return nil, fmt.Errorf("mnist: -steps: %w", err)
+		return nil, fmt.Errorf("mnist: -%s: %w", flag, err)
 	}
-	return &stepsFile{file: f}, nil
+	return &stepsFile{flag: flag, file: f}, nil
 }
 
 // write writes a line at once: a program that is killed leaves those of all steps before. The first error ends it.
@@ -98,7 +99,7 @@ func (s *stepsFile) close() error {
 		s.err = err
 	}
 	if s.err != nil {
-		return fmt.Errorf("mnist: -steps: %w", s.err)
+		return fmt.Errorf("mnist: -%s: %w", s.flag, s.err)
 	}
 	return nil
 }

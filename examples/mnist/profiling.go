@@ -15,6 +15,7 @@ import (
 type profiling struct {
 	folder  *profileFolder
 	steps   *stepsFile
+	rank    *stepsFile // of -rankprofile
 	pages   *pages
 	kernels *trace.KernelTimer
 	seen    []trace.StepProfile // for the report
@@ -37,7 +38,7 @@ func newProfiling(o options, out io.Writer) (p *profiling, err error) {
 	if p.folder, err = newProfileFolder(o.memprofile, o.profileSteps); err != nil {
 		return nil, err
 	}
-	if p.steps, err = newStepsFile(o.steps, o.resumes()); err != nil {
+	if p.steps, err = newStepsFile("steps", o.steps, o.resumes()); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	if p.pages, err = listen(o.http, out); err != nil {
@@ -74,11 +75,14 @@ func (p *profiling) begin(env *tensor.Runtime) error {
 }
 
 // holders reports whether each step is to tell who held its peak.
-func (p *profiling) holders() bool { return p.steps != nil || p.folder != nil || p.pages != nil }
+func (p *profiling) holders() bool {
+	return p.steps != nil || p.rank != nil || p.folder != nil || p.pages != nil
+}
 
 // onProfile takes the profile of a step.
 func (p *profiling) onProfile(s trace.StepProfile) {
 	p.steps.write(s)
+	p.rank.write(s)
 	p.pages.step(s)
 	if p.folder != nil {
 		if len(p.seen) == 2*mostSeen {
@@ -102,5 +106,5 @@ func (p *profiling) end() error {
 }
 
 func (p *profiling) close() error {
-	return errors.Join(p.folder.close(), p.steps.close(), p.pages.close())
+	return errors.Join(p.folder.close(), p.steps.close(), p.rank.close(), p.pages.close())
 }

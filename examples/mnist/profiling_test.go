@@ -198,7 +198,7 @@ func TestStepSets(t *testing.T) {
 
 // TestStepsFileKeepsItsError: the training goes on, and the end tells.
 func TestStepsFileKeepsItsError(t *testing.T) {
-	s, err := newStepsFile(filepath.Join(t.TempDir(), "steps.jsonl"), false)
+	s, err := newStepsFile("steps", filepath.Join(t.TempDir(), "steps.jsonl"), false)
 	require.NoError(t, err)
 	require.NoError(t, s.file.Close())
 	s.write(trace.StepProfile{})

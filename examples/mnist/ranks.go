@@ -110,16 +110,19 @@ func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profi
 	if err != nil {
 		return nil, err
 	}
+	if o.rankprofile != "" && parties[0] == nil {
+		return nil, fmt.Errorf("-rankprofile %s: there is one rank; want -ranks, or a launcher", o.rankprofile)
+	}
 	var first *result
 	err = cause(atOnce(ctx, parties, func(p *party) (err error) {
 		o := o
 		if o.party = p; p.number() > 0 {
-			return o.runQuiet(ctx)
+			return o.runQuiet(ctx, telemetry)
 		}
 		first, err = o.runRank(ctx, telemetry, profiling, stdout, stderr)
 		return err
 	}))
-	return first, err
+	return first, errors.Join(err, o.reportRanks(parties))
 }
 
 // atOnce calls f for each rank of this process, all at a time. If one fails none waits for it to come.
@@ -142,12 +145,12 @@ func atOnce(ctx context.Context, parties []*party, f func(p *party) error) []err
 	return errs
 }
 
-func (o options) runQuiet(ctx context.Context) error {
+func (o options) runQuiet(ctx context.Context, telemetry *telemetry) error {
 	profiling, err := newProfiling(o.quiet(), io.Discard)
 	if err != nil {
 		return err
 	}
-	_, err = o.quiet().runRank(ctx, nil, profiling, io.Discard, io.Discard)
+	_, err = o.quiet().runRank(ctx, telemetry, profiling, io.Discard, io.Discard)
 	return err
 }
 
@@ -183,11 +186,14 @@ func (t *trainer) join(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	if t.comm, err = t.tracer.Communicator(ctx, comm); err != nil {
+		return errors.Join(err, comm.Close())
+	}
 	t.onClose(func() error {
-		_ = comm.Close() // what has ended it is told already
+		_ = t.comm.Close() // what has ended it is told already
 		return nil
 	})
-	t.ranks, err = autograd.NewParallel(ctx, comm, t.model, autograd.ParallelConfig{Shard: shardings[o.shard]})
+	t.ranks, err = autograd.NewParallel(ctx, t.comm, t.model, autograd.ParallelConfig{Shard: shardings[o.shard]})
 	if err != nil {
 		return err
 	}

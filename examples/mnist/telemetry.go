@@ -32,6 +32,9 @@ const (
 // telemetry is the OpenTelemetry SDK with an exporter, or nothing: so is nil.
 type telemetry struct {
 	tracer   *trace.Tracer // nil without -trace
+	config   trace.Config  // its own
+	mu       sync.Mutex
+	ranks    []*trace.Tracer // those of ranks
 	provider *sdktrace.TracerProvider
 	meters   *sdkmetric.MeterProvider
 	logs     *sdklog.LoggerProvider
@@ -63,19 +66,32 @@ func newTelemetry(ctx context.Context, where string, out io.Writer) (*telemetry,
 	t.meters = sdkmetric.NewMeterProvider(sdkmetric.WithResource(res), sdkmetric.WithReader(to.metrics))
 	t.logs = sdklog.NewLoggerProvider(sdklog.WithResource(res),
 		sdklog.WithProcessor(made{sdklog.NewBatchProcessor(&countingLogs{to.logs, &t.logged}), &t.records}))
-	t.tracer, err = trace.New(trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: allEvery})
+	t.config = trace.Config{TracerProvider: t.provider, MeterProvider: t.meters, LoggerProvider: t.logs, AllEvery: allEvery}
+	t.tracer, err = trace.New(t.config)
 	return t, err
 }
 
 // on reports whether there is an SDK.
 func (t *telemetry) on() bool { return t != nil && t.tracer != nil }
 
-// observer is what observes caches, pools and steps; nil without an SDK.
-func (t *telemetry) observer() *trace.Tracer {
-	if t == nil {
-		return nil
+// observer is what observes caches, pools and steps; nil without an SDK. A rank's says which it is.
+func (t *telemetry) observer(p *party) (*trace.Tracer, error) {
+	switch {
+	case t == nil:
+		return nil, nil
+	case p == nil || !t.on():
+		return t.tracer, nil
 	}
-	return t.tracer
+	config := t.config
+	config.Rank, config.WorldSize = p.rank, p.size
+	tracer, err := trace.New(config)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ranks = append(t.ranks, tracer)
+	return tracer, nil
 }
 
 // start begins the span of the whole run. It is the parent of everything: a copy or a driver call has a span only inside of
@@ -91,15 +107,17 @@ func (t *telemetry) start(ctx context.Context, o options) (context.Context, otel
 
 // stopWatching sends the metrics as they are now, and leaves it at that: when everything is closed they are 0. It takes half
 // of the time to send, so that the spans have the other half.
-func (t *telemetry) stopWatching() {
+func (t *telemetry) stopWatching(tracer *trace.Tracer) {
 	if !t.on() {
 		return
 	}
+	t.mu.Lock() // ranks end at a time
+	defer t.mu.Unlock()
 	ctx, cancel := t.left(sending / 2)
 	defer cancel()
 	t.metrics = t.meters.ForceFlush(ctx)
 	t.fail(t.metrics)
-	t.fail(t.tracer.Close())
+	t.fail(tracer.Close())
 }
 
 // end ends the run's span and sends what is left. ctx is that of the run, which ended with err.
@@ -144,6 +162,12 @@ func (t *telemetry) report(w io.Writer) {
 	}
 	exported := t.exported.Load() // first: what has been exported was counted before
 	c := t.tracer.Counts()
+	for _, rank := range t.ranks {
+		mine := rank.Counts()
+		c.Started += mine.Started
+		c.SampledOut += mine.SampledOut
+		c.Skipped += mine.Skipped
+	}
 	fmt.Fprintf(w, "\nspans: %d made, %d sampled out (allocations and frees: one step in %d has them all), %d dropped\n",
 		c.Started, c.SampledOut+c.Skipped, allEvery, c.Started-exported)
 	if n := t.records.Load(); n > 0 {

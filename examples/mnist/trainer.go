@@ -36,6 +36,8 @@ type trainer struct {
 	steps      int     // planned
 	lr         float64 // of a factor of 1
 	telemetry  *telemetry
+	tracer     *trace.Tracer       // nil without an SDK
+	comm       *trace.Communicator // nil: there is one rank
 	profiling  *profiling
 	closers    []func() error
 }
@@ -43,7 +45,10 @@ type trainer struct {
 // newTrainer makes a trainer that takes the given number of steps.
 func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry, profiling *profiling) (t *trainer, err error) {
 	t = &trainer{recipe: recipes[o.model], dtype: o.dtype(), steps: steps, telemetry: telemetry, profiling: profiling}
-	tracer := telemetry.observer()
+	if t.tracer, err = telemetry.observer(o.party); err != nil {
+		return t, err
+	}
+	tracer := t.tracer
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.close())
@@ -105,7 +110,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		}
 		t.onClose(t.graphs.close)
 	}
-	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Tracer: tracer,
+	t.profiler, err = trace.NewProfiler(trace.ProfilerConfig{Cache: t.env.Cache(), Pool: t.env.Pool(), Stream: t.env.Stream(), Communicator: t.comm, Tracer: tracer,
 		Kernels: profiling.kernels, Holders: profiling.holders(), OnProfile: profiling.onProfile})
 	if err != nil {
 		return t, err
@@ -118,7 +123,7 @@ func (t *trainer) onClose(f func() error) { t.closers = append(t.closers, f) }
 
 // close closes everything; what was not freed by then is an error. Before that it lets the metrics tell how it was.
 func (t *trainer) close() error {
-	t.telemetry.stopWatching()
+	t.telemetry.stopWatching(t.tracer)
 	errs := []error{t.profiling.end()}
 	for i := len(t.closers) - 1; i >= 0; i-- {
 		errs = append(errs, t.closers[i]())

@@ -29,7 +29,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		name = snapshot.Device
 	}
 	conf := c.Config().Options()
-	s := &source{name: name, device: snapshot.Device, conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
+	s := &source{name: name, device: ofRank(snapshot.Device, steps, o), conf: conf, owners: newOwners(), sizing: sizing{config: c.Config(), maxSplit: maxSplit(c.Config())}}
 	l := labels{owners: s.owners, byPC: make(map[uintptr]frame), allocs: make(map[uint64]int)}
 	rec := historyRecording(name, c)
 	for i := range snapshot.History {
@@ -54,6 +54,18 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 		r.estimateHistory(rec, o)
 	}
 	return r, nil
+}
+
+// ofRank is the device's name with the rank, if there are ranks.
+func ofRank(device string, steps []trace.StepProfile, o Options) string {
+	rank, size := o.Rank, o.WorldSize
+	if size == 0 && len(steps) > 0 {
+		rank, size = steps[0].Rank, steps[0].WorldSize
+	}
+	if size == 0 {
+		return device
+	}
+	return fmt.Sprintf("%s, rank %d of %d", device, rank, size)
 }
 
 // addPeak takes over the cache's own peaks where they are above those of the history, which may have forgotten them.

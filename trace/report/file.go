@@ -17,6 +17,8 @@ var ErrInvalid = device.ErrInvalid
 type Options struct {
 	// Name is the title; "": the file's name, or the device's.
 	Name string
+	// Rank and WorldSize tell which rank of a training's the device is of, and of how many; a WorldSize of 0: what the steps say.
+	Rank, WorldSize int
 	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is replayed: see
 	// [DefaultWhatIf]. Each takes as long as the allocator's part of the program took. nil: nothing is replayed.
 	WhatIf []string
@@ -63,6 +65,7 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 		if o.Name != "" {
 			a.name = strings.Replace(rec.Name, name, o.Name, 1)
 		}
+		a.device = ofRank(a.device, nil, o)
 		report := &Report{account: a, addresses: o.Addresses}
 		report.estimate(rec, o)
 		reports = append(reports, report)

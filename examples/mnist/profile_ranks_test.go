@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/trace"
+	"github.com/cistern-ml/cistern/trace/ranks"
+)
+
+// TestParallelRankProfile: all ranks write their steps, the page is made of them, and spans of all are exported, those of a step in one trace.
+func TestParallelRankProfile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ranks")
+	r, _, out := trainRanks(t, "-data", dataOf(t, 48, 10), "-batch", "24", "-epochs", "2", "-ranks", "3", "-rankprofile", dir, "-trace", "stdout")
+	require.Equal(t, 4, r.Steps)
+	for rank := range 3 {
+		f, err := os.Open(rankFileOf(dir, rank))
+		require.NoError(t, err)
+		defer f.Close()
+		lines := 0
+		for scan := bufio.NewScanner(f); scan.Scan(); lines++ {
+			var p trace.StepProfile
+			require.NoError(t, json.Unmarshal(scan.Bytes(), &p))
+			require.Equal(t, [2]int{rank, 3}, [2]int{p.Rank, p.WorldSize})
+			require.NotEmpty(t, p.Collectives)
+			require.NotEmpty(t, p.Peak.Categories)
+		}
+		require.Equal(t, 4, lines)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "ranks.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "mnist, mlp: 3 ranks")
+	require.Contains(t, out, "rank 0 of 3\n")
+	report, err := ranks.ReadFiles(rankFileOf(dir, 2), rankFileOf(dir, 0), rankFileOf(dir, 1))
+	require.NoError(t, err)
+	require.Empty(t, report.Notes)
+	require.Positive(t, report.Matched)
+
+	traces := map[string]map[int]bool{} // of steps' spans: the ranks
+	for _, s := range exportedSteps(t, out) {
+		if traces[s.trace] == nil {
+			traces[s.trace] = map[int]bool{}
+		}
+		traces[s.trace][s.rank] = true
+	}
+	require.Len(t, traces, 4, "as many as steps")
+	for id, of := range traces {
+		require.Len(t, of, 3, id)
+	}
+}
+
+// exportedStep is a step's span in what -trace stdout has written.
+type exportedStep struct {
+	trace string
+	rank  int
+}
+
+func exportedSteps(t *testing.T, out string) (all []exportedStep) {
+	t.Helper()
+	for _, line := range strings.Split(out, "\n") {
+		var s struct {
+			Name        string
+			SpanContext struct{ TraceID string }
+			Attributes  []struct {
+				Key   string
+				Value struct{ Value any }
+			}
+		}
+		if json.Unmarshal([]byte(line), &s) != nil || s.Name != "cistern.step" {
+			continue
+		}
+		rank := -1
+		for _, a := range s.Attributes {
+			if a.Key == string(trace.KeyRank) {
+				rank = int(a.Value.Value.(float64))
+			}
+		}
+		all = append(all, exportedStep{s.SpanContext.TraceID, rank})
+	}
+	return all
+}
+
+// TestParallelStraggler: a rank that is slow is the one that is named, and the others are those that wait.
+func TestParallelStraggler(t *testing.T) {
+	const slow = 2
+	dir := t.TempDir()
+	o := options{device: "host", model: "mlp", optimizer: "sgd", seed: 1, ranks: 3, shard: "none", rankprofile: dir}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		o := o
+		o.party = p
+		b := batcher{data: synthetic(12 * 8), size: 4, rank: p.rank, ranks: 3}
+		profiling := &profiling{}
+		var err error
+		if profiling.rank, err = newRankFile(dir, p, false); err != nil {
+			return err
+		}
+		tr, err := newTrainer(t.Context(), o, b.fields(), 8, nil, profiling)
+		if err == nil {
+			_, err = tr.epoch(t.Context(), b.epoch(0), b.batches(), func() {
+				if p.rank == slow {
+					time.Sleep(30 * time.Millisecond)
+				}
+			})
+			err = errors.Join(err, tr.profiler.Flush(t.Context()))
+		}
+		return errors.Join(err, tr.close())
+	})
+	require.NoError(t, errors.Join(errs...))
+	require.NoError(t, o.reportRanks(parties))
+	r, err := ranks.ReadFiles(rankFileOf(dir, 0), rankFileOf(dir, 1), rankFileOf(dir, 2))
+	require.NoError(t, err)
+	require.Equal(t, slow, r.Straggler, r.Headline())
+	require.Greater(t, r.Ranks[slow].HeldUp, 100*time.Millisecond)
+	require.Less(t, r.Ranks[slow].Waited, r.Ranks[0].Waited/2)
+	page, err := os.ReadFile(filepath.Join(dir, "ranks.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "the straggler is rank 2")
+}
+
+// TestParallelRankProfileBadInput is told in one line.
+func TestParallelRankProfileBadInput(t *testing.T) {
+	data, file := dataOf(t, 24, 10), filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o666))
+	for _, c := range []struct{ args, want string }{
+		{"-rankprofile " + t.TempDir(), "want -ranks, or a launcher"},
+		{"-ranks 2 -batch 12 -rankprofile " + file, "-rankprofile"},
+	} {
+		var out, errs bytes.Buffer
+		require.Equal(t, 1, run(context.Background(), append([]string{"-data", data}, strings.Fields(c.args)...), &out, &errs))
+		require.Contains(t, errs.String(), c.want)
+		require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
+	}
+}

@@ -1,0 +1,101 @@
+package trace
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// TestParallelStepsShareATrace: the spans of one step of all ranks are one trace, of another step or communicator another one, without a word between the ranks.
+func TestParallelStepsShareATrace(t *testing.T) {
+	traces := map[string]int{} // of a run and step
+	for run := range 2 {
+		ranks := journey(t, 3, time.Minute)
+		each(t, ranks, func(r *traveller) error {
+			p := r.profiler(t, ProfilerConfig{Stream: r.stream, Communicator: r.comm, Tracer: r.tracer})
+			for k := range int64(2) {
+				ctx, step := p.StartStep(r.ctx, k+1)
+				if err := r.comm.AllReduce(r.stream, r.mem.Ptr(), r.mem.Ptr(), 10, device.Float32, device.ReduceSum); err != nil {
+					return err
+				}
+				_, inner := p.StartStep(ctx, 100)
+				inner.End()
+				step.End()
+			}
+			return p.Flush(t.Context())
+		})
+		for k := range int64(2) {
+			mine := map[string]int{}
+			for _, r := range ranks {
+				for _, s := range r.named(stepSpan) {
+					if attributes(s)[KeyStep] != k+1 {
+						continue
+					}
+					id := s.SpanContext().TraceID()
+					mine[id.String()]++
+					require.Len(t, s.Links(), 1)
+					_, around := r.parentOf(t)
+					assert.NotEqual(t, around, id.String(), "a trace of its own")
+					assert.Equal(t, around, s.Links()[0].SpanContext.TraceID().String(), "and a link to what was around it")
+					below := 0
+					for _, c := range r.spans.Ended() {
+						if c.Parent().SpanID() == s.SpanContext().SpanID() {
+							assert.Equal(t, id, c.SpanContext().TraceID(), c.Name())
+							below++
+						}
+					}
+					assert.GreaterOrEqual(t, below, 3, "the operation, the device's part and the step inside")
+				}
+			}
+			require.Len(t, mine, 1, "run %d, step %d", run, k+1)
+			for id, spans := range mine {
+				assert.Equal(t, 3, spans)
+				traces[id]++
+			}
+		}
+	}
+	assert.Len(t, traces, 4)
+}
+
+// parentOf is the span that the rank's steps are started in.
+func (r *traveller) parentOf(t *testing.T) (span, trace string) {
+	t.Helper()
+	for _, s := range r.spans.Started() {
+		if s.Name() == "parent" {
+			return s.SpanContext().SpanID().String(), s.SpanContext().TraceID().String()
+		}
+	}
+	t.Fatal("there is none")
+	return "", ""
+}
+
+// TestParallelUnsampledStaysSo: under a span that the sampler has left out steps are left out too.
+func TestParallelUnsampledStaysSo(t *testing.T) {
+	f := newFixture(t, Config{})
+	c := f.communicator(t)
+	p := f.profiler(t, ProfilerConfig{Communicator: c, Tracer: f.tracer})
+	left := oteltrace.NewSpanContext(oteltrace.SpanContextConfig{TraceID: oteltrace.TraceID{1}, SpanID: oteltrace.SpanID{2}})
+	_, step := p.StartStep(oteltrace.ContextWithSpanContext(t.Context(), left), 1)
+	step.End()
+	assert.Empty(t, f.named(stepSpan))
+	_, step = p.StartStep(t.Context(), 1)
+	step.End()
+	assert.Len(t, f.named(stepSpan), 1, "without a span around it is the SDK's to say")
+}
+
+// TestParallelStepsWithoutSDK: the parent in another process does not make a program that has no SDK believe in one.
+func TestParallelStepsWithoutSDK(t *testing.T) {
+	f := newFixture(t, Config{})
+	tracer, err := New(Config{})
+	require.NoError(t, err)
+	p := f.profiler(t, ProfilerConfig{Communicator: f.communicator(t), Tracer: tracer})
+	require.False(t, tracer.silent(), "nobody has asked yet")
+	_, step := p.StartStep(t.Context(), 1)
+	step.End()
+	require.True(t, tracer.silent())
+}
