@@ -23,6 +23,8 @@ func (l *library) MatMulWorkspace() (int64, error) { return l.workspace, nil }
 
 func (l *library) MatMulEpilogues() bool { return false }
 
+func (l *library) MatMulBFloat16() bool { return false }
+
 func (l *library) MatMul(_ device.Stream, g *device.Gemm) error {
 	l.asked = append(l.asked, *g)
 	return nil

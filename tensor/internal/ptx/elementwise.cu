@@ -42,8 +42,9 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 }
 
 #define UNARY(T, t) \
-	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, T c) { EACH(i, n) dst[i] = unary(op, x[i], c); }
+	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, sums<T>::type c) { EACH(i, n) dst[i] = (T)unary(op, (sums<T>::type)x[i], c); }
 FLOATS(UNARY)
+UNARY(bfloat16, bf16)
 
 // plan is kernel.Broadcast: strides of 0 repeat.
 struct plan {
