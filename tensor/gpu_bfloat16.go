@@ -6,8 +6,15 @@ func (g *gpuKernels) doesBFloat16(operation string) bool {
 	switch operation {
 	case "matmul":
 		return g.blas == nil || (g.fused && g.blas.MatMulBFloat16())
-	case "transpose", "unary":
+	case "transpose", "unary", "binary", "repeat", "addBias", "apply", "applyGrad", "softmax", "softmaxGrad", "crossEntropy", "crossEntropyGrad":
 		return true
 	}
 	return false
+}
+
+// eight is for a launch over n elements, of which a thread takes eight at a time if they are of bfloat16.
+func (l *gpuLaunch) eight(n int) {
+	if l.suffix == "_bf16" {
+		l.Grid[0] = blocks(n, 8*256)
+	}
 }

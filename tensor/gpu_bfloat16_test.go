@@ -20,12 +20,21 @@ func TestBFloat16WithoutCopies(t *testing.T) {
 	const rows, cols = 96, 128
 	x, y := put(r, halves(random, rows*cols, false), rows, cols), put(r, halves(random, rows*cols, false), rows, cols)
 	bias := put(r, halves(random, rows, false), rows)
+	labels := make([]int32, rows)
+	for i := range labels {
+		labels[i] = int32(random.IntN(cols))
+	}
+	l := put(r, labels, rows)
+	dloss := put(r, []float32{1})
 	for name, run := range map[string]func() (*Tensor, error){
-		"MatMul":     func() (*Tensor, error) { return r.MatMul(r.ctx, x, y, TransB) },
-		"Linear":     func() (*Tensor, error) { return r.Linear(r.ctx, x, y, bias) },
-		"LinearReLU": func() (*Tensor, error) { return r.LinearReLU(r.ctx, x, y, bias) },
-		"Transpose":  func() (*Tensor, error) { return r.Transpose(r.ctx, x) },
-		"Exp":        func() (*Tensor, error) { return r.Exp(r.ctx, x) },
+		"MatMul":           func() (*Tensor, error) { return r.MatMul(r.ctx, x, y, TransB) },
+		"Linear":           func() (*Tensor, error) { return r.Linear(r.ctx, x, y, bias) },
+		"LinearReLU":       func() (*Tensor, error) { return r.LinearReLU(r.ctx, x, y, bias) },
+		"Transpose":        func() (*Tensor, error) { return r.Transpose(r.ctx, x) },
+		"Exp":              func() (*Tensor, error) { return r.Exp(r.ctx, x) },
+		"Softmax":          func() (*Tensor, error) { return r.Softmax(r.ctx, x, 1) },
+		"CrossEntropy":     func() (*Tensor, error) { return r.CrossEntropy(r.ctx, x, l) },
+		"CrossEntropyGrad": func() (*Tensor, error) { return r.CrossEntropyGrad(r.ctx, nil, x, l, dloss) },
 	} {
 		first, err := run() // and what lasts
 		require.NoError(t, err, name)

@@ -8,7 +8,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, a launch before it does.
+// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, and of bfloat16, a launch before it does.
 const countedRows = 4096
 
 // rowsInBlock is how many rows a block takes, each by a warp.
@@ -21,7 +21,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 	if err != nil {
 		return fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
-	l := g.newLaunch("cross entropy", loss.dtype, 0)
+	l := g.newLaunch("cross entropy", logits.dtype, 0)
 	l.Grid[0] = grid
 	l.write(loss)
 	l.classes(logits, labels, weights)
@@ -34,7 +34,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 
 func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
 	n := labels.count()
-	counted := e.Mean && n > countedRows
+	counted := e.Mean && (n > countedRows || dst.dtype == BFloat16)
 	parts, err := g.takeParts(ctx, counted)
 	if err != nil {
 		return fmt.Errorf("tensor: CrossEntropyGrad: %w", err)
@@ -42,7 +42,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 	var per device.Range
 	if counted {
 		per = parts.Range(ticketBytes, 8)
-		l := g.newLaunch("cross entropy grad", dst.dtype, 0)
+		l := g.newLaunch("cross entropy grad", dloss.dtype, 0)
 		l.Block[0] = 1024
 		l.writeRange(per)
 		l.read(labels)

@@ -1,12 +1,6 @@
 // Functions of rows: a block of one warp or more for each.
 
-#include "kernels.h"
-
-// rows are the vectors along one dimension of an array: cols elements each, inner elements apart.
-struct rows {
-	u64 n, cols, inner;
-	__device__ u64 start(u64 i) const { return i / inner * (cols * inner) + i % inner; }
-};
+#include "rows.h"
 
 // log_sum returns the greatest element of a row and the sum of exp(v - greatest). A NaN is in the sum.
 template <class T> static __device__ void log_sum(const T *row, const rows &r, double *s, double *top, double *sum) {
@@ -19,9 +13,6 @@ template <class T> static __device__ void log_sum(const T *row, const rows &r, d
 		e.add(exp((double)row[j * r.inner] - t));
 	*sum = block_sum(e.value(), s);
 }
-
-#define ROWS(i, r) for (u64 i = blockIdx.x; i < (r).n; i += gridDim.x)
-#define COLS(j, r) for (u64 j = threadIdx.x; j < (r).cols; j += blockDim.x)
 
 #define SOFTMAX(T, t) \
 	extern "C" __global__ void softmax_##t(T *dst, const T *x, rows r) { \
@@ -100,21 +91,6 @@ FLOATS(SOFTMAX_GRAD)
 	}
 FLOATS(ARGMAX)
 
-// fault is kernel.Fault.
-struct fault {
-	int code, row, got, limit;
-};
-
-// entropy is kernel.Entropy.
-struct entropy {
-	rows r;
-	i64 ignore;
-	double smoothing;
-	i64 mean;
-};
-
-static __device__ bool no_class(i64 label, const entropy &e) { return label != e.ignore && (label < 0 || label >= (i64)e.r.cols); }
-
 // surprise is the loss of a row, by a warp.
 template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e) {
 	i64 label = labels[i];
@@ -143,68 +119,7 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
 }
 
-// counts_for is the weight of a row's label in what the sum of the losses is divided by.
-template <class T> static __device__ double counts_for(i64 label, const T *weights, const entropy &e) {
-	return label == e.ignore ? 0 : !weights ? 1 : no_class(label, e) ? 0 : (double)weights[label];
-}
-
-// cross_entropy: a row for each warp, of 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
-// are divided by, and the first row whose label is no class, in part; the last one adds those up.
-#define CROSS_ENTROPY(T, t, L, l) \
-	extern "C" __global__ void cross_entropy_##l##_##t(T *loss, const T *logits, const L *labels, const T *weights, fault *f, double *part, \
-		unsigned *ticket, i64 each, entropy e) { \
-		__shared__ double s[33]; \
-		__shared__ u64 bad; \
-		total<T> own, per; \
-		u64 wrong = ~0ull; \
-		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
-			double v = surprise(logits, labels, weights, i, e); \
-			if (threadIdx.x % 32) \
-				continue; \
-			if (each) \
-				loss[i] = (T)v; \
-			own.add(v); \
-			per.add(counts_for(labels[i], weights, e)); \
-			if (wrong == ~0ull && no_class(labels[i], e)) \
-				wrong = i; \
-		} \
-		double sum = block_sum(own.value(), s), count = block_sum(per.value(), s); \
-		bad = ~0ull; \
-		__syncthreads(); \
-		if (wrong != ~0ull) \
-			atomicMin(&bad, wrong); \
-		__syncthreads(); \
-		if (gridDim.x > 1) { \
-			if (threadIdx.x == 0) { \
-				part[3 * blockIdx.x] = sum; \
-				part[3 * blockIdx.x + 1] = count; \
-				((u64 *)part)[3 * blockIdx.x + 2] = bad; \
-			} \
-			if (!comes_last(ticket, gridDim.x)) \
-				return; \
-			total<T> sums, counts; \
-			for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) { \
-				sums.add(part[3 * i]); \
-				counts.add(part[3 * i + 1]); \
-				atomicMin(&bad, ((u64 *)part)[3 * i + 2]); \
-			} \
-			sum = block_sum(sums.value(), s); \
-			count = block_sum(counts.value(), s); \
-			__syncthreads(); \
-		} \
-		if (threadIdx.x) \
-			return; \
-		if (!each) \
-			*loss = (T)(sum / (e.mean ? count : 1)); \
-		if (bad != ~0ull && f->code == 0) { \
-			i64 got = labels[bad], most = 0x7fffffff; \
-			f->row = (int)min((i64)bad, most); \
-			f->got = (int)max(min(got, most), -most - 1); \
-			f->limit = (int)min((i64)e.r.cols, most); \
-			f->code = 1; \
-		} \
-	}
-#define LABELS(T, t) CROSS_ENTROPY(T, t, int, i32) CROSS_ENTROPY(T, t, i64, i64)
+#define LABELS(T, t) CROSS_ENTROPY(T, t, T, int, i32) CROSS_ENTROPY(T, t, T, i64, i64)
 FLOATS(LABELS)
 
 // label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
