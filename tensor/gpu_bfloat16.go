@@ -6,7 +6,8 @@ func (g *gpuKernels) doesBFloat16(operation string) bool {
 	switch operation {
 	case "matmul":
 		return g.blas == nil || (g.fused && g.blas.MatMulBFloat16())
-	case "transpose", "unary", "binary", "repeat", "addBias", "apply", "applyGrad", "softmax", "softmaxGrad", "crossEntropy", "crossEntropyGrad":
+	case "transpose", "unary", "binary", "repeat", "addBias", "apply", "applyGrad", "softmax", "softmaxGrad", "crossEntropy", "crossEntropyGrad",
+		"normalize", "normalizeGrad", "normalizeWeightGrad", "sum", "takeGrad", "norm", "clip", "bound", "sgdGrad", "adamGrad":
 		return true
 	}
 	return false

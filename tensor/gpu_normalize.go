@@ -22,6 +22,20 @@ func (g *gpuKernels) normLaunch(name string, p *kernel.RowNorm, like *Tensor) *g
 	return l
 }
 
+// narrowNorm is the most elements of a row of bfloat16 that a warp takes.
+const narrowNorm = 2048
+
+// normed ends the arguments of a kernel that takes rows: those of bfloat16 have a warp for each narrow row.
+func (l *gpuLaunch) normed(p *kernel.RowNorm) {
+	if l.suffix == "_bf16" {
+		narrow := p.Per*p.Inner <= narrowNorm
+		if l.flag(narrow); narrow {
+			l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, rowsInBlock), 32*rowsInBlock
+		}
+	}
+	l.norm(p)
+}
+
 func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
 	l := g.normLaunch("normalize", p, y)
 	l.write(y)
@@ -29,7 +43,7 @@ func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) err
 	l.read(x)
 	l.readIf(w)
 	l.readIf(b)
-	l.norm(p)
+	l.normed(p)
 	return g.run(l)
 }
 
@@ -40,7 +54,7 @@ func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tenso
 	l.read(x)
 	l.readIf(w)
 	l.read(stats)
-	l.norm(p)
+	l.normed(p)
 	return g.run(l)
 }
 

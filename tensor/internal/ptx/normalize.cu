@@ -125,6 +125,7 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 		} \
 	}
 FLOATS(NORM_COLUMNS)
+NORM_COLUMNS(bfloat16, bf16)
 
 // normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements. There is a ticket
 // for each weight.
@@ -157,6 +158,7 @@ FLOATS(NORM_COLUMNS)
 		} \
 	}
 FLOATS(NORM_CHANNELS)
+NORM_CHANNELS(bfloat16, bf16)
 
 // element is element e of a channel of x [n, c, inner].
 static __device__ u64 element(u64 e, u64 channel, u64 c, u64 inner) {
