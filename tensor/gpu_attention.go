@@ -17,6 +17,7 @@ func (g *gpuKernels) attentionLaunch(name string, p *kernel.Attention, on *atten
 	l := g.newLaunch(name, on.q.dtype, 0)
 	l.Grid = [3]uint32{blocks(tiles(rows), 1), uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))}
 	l.Block = [3]uint32{tileSide, 8, 1}
+	l.attentionTiles(p, rows)
 	return l
 }
 

@@ -4,17 +4,9 @@
 // 64 columns of its result and finds the scores by itself, so that any number of columns has room. Nobody adds to what another
 // block has: results are the same in every run.
 
-#include "kernels.h"
+#include "attention.h"
 
 enum { tile = 32, slices = 2, no_mask = 0, float_mask = 1 };
-
-// attention is kernel.Attention: strides of the batch, and of rows, in elements.
-struct attention {
-	i64 n, dims[max_dims], q[max_dims], k[max_dims], v[max_dims], o[max_dims], m[max_dims], dq[max_dims], dk[max_dims], dv[max_dims];
-	i64 qrow, krow, vrow, orow, mrow, dqrow, dkrow, dvrow;
-	i64 batch, l, s, e, w, masking, mcol, causal; // w: columns of the values
-	double scale;
-};
 
 template <class T> struct square { T at[tile][tile + 1]; };
 
@@ -59,9 +51,6 @@ template <class T> static __device__ double score(const attention &a, T s, const
 		return v + (double)((const T *)mask)[at];
 	return ((const unsigned char *)mask)[at] ? v : -INFINITY;
 }
-
-// seen is the greatest score, and 0 if no key was seen.
-static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }
 
 #define ATTENTION(T, t) \
 	extern "C" __global__ void attention_##t(T *out, double *log_sums, const T *q, const T *k, const T *v, const void *mask, attention a) { \
