@@ -154,6 +154,7 @@ func (t *Tape) backward(loss *Variable) {
 	t.values = t.values[:0]
 	for p, v := range t.params {
 		v.grad = p.grad
+		v.letGo()
 	}
 	root := t.modules[""]
 	t.inBackward = true
@@ -215,6 +216,11 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 	if t.err != nil {
 		return
 	}
+	if v.needsGrad && v.grad != nil {
+		if g = t.addWide(op, v, g); t.err != nil {
+			return
+		}
+	}
 	switch {
 	case !v.needsGrad:
 		t.free(g)
@@ -241,6 +247,11 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
 	if t.err != nil || g == p.grad {
 		return
+	}
+	if p.replica != nil { // the ranks' sum is float32
+		if g = t.widened("Backward", g); t.err != nil {
+			return
+		}
 	}
 	if !g.Exclusive() {
 		own, err := t.rt.Copy(t.ctx, g)

@@ -46,6 +46,7 @@ type plan struct {
 	schedule         Schedule
 	inside           bool
 	clip             float64
+	half             bool
 }
 
 func newPlan(r *rand.Rand) plan {
@@ -61,12 +62,17 @@ func newPlan(r *rand.Rand) plan {
 		p.clip = math.Exp(r.NormFloat64())
 	}
 	p.schedule = []Schedule{nil, StepLR{Size: 3}, CosineAnnealingLR{TMax: 40}, OneCycleLR{Max: 0.1, Steps: 10_000}}[r.IntN(4)]
+	p.half = r.IntN(3) == 0
 	return p
 }
 
 func (p plan) start(b *bench) *captured {
 	c := &captured{b: b, inside: p.inside, clip: p.clip, shapes: make(map[int]*capturedShape), inputs: p.inputs}
-	c.in = Init(b.ctx, b.rt, Seed(p.seed))
+	dtype := tensor.Float32
+	if p.half {
+		dtype = tensor.BFloat16
+	}
+	c.in = Init(b.ctx, b.rt, Seed(p.seed), ComputeDtype(dtype))
 	model, at := Sequential{}, p.inputs
 	for _, n := range append(p.hidden, p.classes) {
 		if at != p.inputs {

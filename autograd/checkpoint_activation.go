@@ -22,6 +22,7 @@ type checkpoint struct {
 	again  bool    // the function runs once more
 
 	training bool
+	half     bool
 	random   random
 	did      trail
 }
@@ -61,7 +62,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		return t.framed("Checkpoint", f)
 	}
 	t.ensureSeed()
-	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, random: t.random}
+	c := &checkpoint{outer: t.checkpoint, f: f, before: t.variables, training: t.training, half: t.half, random: t.random}
 	from := len(t.nodes)
 	y := c.run(t)
 	switch {
@@ -167,7 +168,7 @@ func (d trail) String() string {
 func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) {
 	end := c.hold()
 	recomputing, values := t.recomputing, len(t.values)
-	t.training, t.random = c.training, c.random
+	t.training, t.half, t.random = c.training, c.half, c.random
 	t.state, t.inBackward, t.recomputing = "", false, true
 	t.setModule(n.module)
 	c.before, c.again = t.variables, true

@@ -62,7 +62,7 @@ func (p *part) run(t *Tape, vs []*Variable, w *Parameter, apart func(*Tape, func
 		case s.op == 7:
 			v = t.LayerNorm(a, nil, nil, 0, 2)
 		case s.op == 8:
-			v = t.Add(a, Upload(t, []float64{1, -2, 3, 0.5}, 2, 2))
+			v = t.Add(a, t.Cast(Upload(t, []float64{1, -2, 3, 0.5}, 2, 2), a.Value().Dtype()))
 		case s.op == 9:
 			v = t.ScaledDotProductAttention(a, b, a, AttentionConfig{})
 		default:

@@ -41,8 +41,8 @@ var cycled = map[string]func(in *Initializer, ps Parameters) Optimizer{
 	"RMSprop": func(in *Initializer, ps Parameters) Optimizer { return in.RMSprop(ps, RMSpropConfig{Centered: true}) },
 }
 
-func newTraining(b *bench, seed uint64, optimizer string, steps int) *training {
-	in := Init(b.ctx, b.rt, Seed(seed))
+func newTraining(b *bench, seed uint64, optimizer string, steps int, options ...InitOption) *training {
+	in := Init(b.ctx, b.rt, append(options, Seed(seed))...)
 	tr := &training{b: b, in: in, data: loader.Sampler{Samples: 23, Batch: 4, Fields: []int64{1}, Shuffle: true, Seed: 7}}
 	tr.model = Sequential{in.Linear(3, 8), ReLU{}, in.Linear(8, 1)}
 	tr.opt = cycled[optimizer](in, tr.model.Parameters())
@@ -84,19 +84,21 @@ func (tr *training) step() {
 func (tr *training) close() { require.NoError(tr.b.t, tr.in.Close()) }
 
 // TestCheckpoint: a training that is saved and loaded, by another program, ends as one that never stopped.
-func TestCheckpoint(t *testing.T) {
+func TestCheckpoint(t *testing.T) { checkCheckpoint(t) }
+
+func checkCheckpoint(t *testing.T, options ...InitOption) {
 	b := open(t, 64<<20)
 	const steps = 12
 	for name := range cycled {
 		path := filepath.Join(t.TempDir(), "c")
-		whole := newTraining(b, 1, name, steps)
+		whole := newTraining(b, 1, name, steps, options...)
 		for whole.at.Step < steps {
 			if whole.at.Step == 5 {
 				require.NoError(t, whole.checkpoint().Save(b.ctx, path))
 			}
 			whole.step()
 		}
-		rest := newTraining(b, 2, name, steps)
+		rest := newTraining(b, 2, name, steps, options...)
 		if name == "RMSprop" {
 			rest.step() // a training that has gone elsewhere
 		}

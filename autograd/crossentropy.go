@@ -10,7 +10,8 @@ import (
 // CrossEntropy returns the mean softmax cross entropy of logits (n, classes) and labels (n), int32 or int64
 // (torch.nn.functional.cross_entropy). logits may have more dimensions (n, classes, d1, …): then labels is (n, d1, …). Options
 // are [tensor.ReduceSum], [tensor.ReduceNone], [tensor.IgnoreIndex], [tensor.LabelSmoothing] and [tensor.Weight]. labels in
-// the shape and dtype of the logits are probabilities of the classes.
+// the shape and dtype of the logits are probabilities of the classes; those of bfloat16 logits may be float32, and the logits are
+// cast to it.
 //
 // The backward pass keeps the logits, computes their softmax again, and puts the gradient in their memory if nobody else reads
 // them. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
@@ -21,7 +22,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 		return t.inert()
 	}
 	c := tensor.NewLossConfig(options...)
-	if labels != nil && labels.Dtype() == logits.value.Dtype() && labels.Rank() > 0 {
+	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == wideDtype(logits.value.Dtype())) {
 		return t.softEntropy(logits, labels, c)
 	}
 	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
@@ -33,9 +34,9 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if !logits.needsGrad || t.err != nil {
 		return out
 	}
-	reads := append(make([]*Variable, 0, 3), logits, t.Input(labels))
+	reads := append(make([]*Variable, 0, 3), logits, t.share("CrossEntropy", labels))
 	if c.Weight != nil {
-		reads = append(reads, t.Input(c.Weight))
+		reads = append(reads, t.share("CrossEntropy", c.Weight))
 	}
 	back := crossEntropyBackward
 	if len(options) > 0 {
@@ -102,8 +103,9 @@ func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConf
 			rows *= d
 		}
 	}
+	wide := wideDtype(logits.value.Dtype())
 	return t.Frame(func() *Variable {
-		q := t.Input(p)
+		logits, q := t.Cast(logits, wide), t.Cast(t.share("CrossEntropy", p), wide)
 		if c.LabelSmoothing != 0 {
 			q = t.AddScalar(t.MulScalar(q, 1-c.LabelSmoothing), c.LabelSmoothing/float64(shape[axis]))
 		}
@@ -113,7 +115,7 @@ func (t *Tape) softEntropy(logits *Variable, p *tensor.Tensor, c tensor.LossConf
 				behind[i] = 1
 			}
 			behind[0] = -1
-			q = t.Mul(q, t.Reshape(t.Input(c.Weight), behind...))
+			q = t.Mul(q, t.Reshape(t.share("CrossEntropy", c.Weight), behind...))
 		}
 		losses := t.Neg(t.Sum(t.Mul(q, t.LogSoftmax(logits, axis)), axis))
 		switch c.Reduction {

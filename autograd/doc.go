@@ -39,6 +39,11 @@
 //
 // An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0).
 //
+// In bfloat16 activations and gradients take half the memory. The tape computes in it, and the parameters stay float32
+// ([Tape.SetComputeDtype]):
+//
+//	in := autograd.Init(ctx, env, autograd.ComputeDtype(tensor.BFloat16))
+//
 // Gradients of parameters add up over several tapes until ZeroGrad, which frees them. A gradient of a value that was
 // overwritten after the forward pass, such as a parameter by the step of another tape's optimiser, is refused; see
 // [ErrStale].

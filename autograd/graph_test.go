@@ -287,6 +287,9 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 		} else {
 			v = graphOps[st.op].tape(t, st.params, xs)
 		}
+		if t.half {
+			v = t.Cast(v, tensor.BFloat16) // a loss is float32
+		}
 		if st.keep || (!t.record && g.reads[len(g.leaves)+i] > 1) {
 			v.Keep()
 		}

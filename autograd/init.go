@@ -29,7 +29,9 @@ type Initializer struct {
 	ctx   context.Context
 	rt    *tensor.Runtime
 	dtype tensor.Dtype
-	rand  *rand.Rand
+	// compute is the tapes'.
+	compute tensor.Dtype
+	rand    *rand.Rand
 	// source is where rand has its numbers from: its state is what a checkpoint keeps.
 	source *rand.PCG
 	err    error
@@ -64,7 +66,7 @@ func Dtype(dtype tensor.Dtype) InitOption {
 // Init makes an initialiser of things on rt. ctx is the context of its allocations and of its optimisers and tapes; what
 // it makes belongs to no lifetime in ctx.
 func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initializer {
-	in := &Initializer{ctx: ctx, rt: rt, dtype: tensor.Float32}
+	in := &Initializer{ctx: ctx, rt: rt, dtype: tensor.Float32, compute: tensor.Float32}
 	for _, o := range options {
 		if o != nil {
 			o.apply(in)
@@ -81,7 +83,13 @@ func Init(ctx context.Context, rt *tensor.Runtime, options ...InitOption) *Initi
 	case rt == nil:
 		in.fail("Init", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
 	case in.dtype != tensor.Float32 && in.dtype != tensor.Float64:
-		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64", tensor.ErrDtype))
+		in.fail("Init", fmt.Errorf("%w: parameters must be float32 or float64: for bfloat16 see ComputeDtype", tensor.ErrDtype))
+	case in.compute == tensor.BFloat16 && in.dtype != tensor.Float32:
+		in.fail("Init", fmt.Errorf("%w: parameters are %v: tapes compute in bfloat16 from float32 ones", tensor.ErrDtype, in.dtype))
+	default:
+		if err := checkComputeDtype(in.compute); err != nil {
+			in.fail("Init", err)
+		}
 	}
 	return in
 }
@@ -192,6 +200,7 @@ func (in *Initializer) tape() *Tape {
 	if c == nil {
 		in.steps++
 		tape := NewTape(memcache.WithStep(in.ctx, in.steps), in.rt)
+		tape.SetComputeDtype(in.compute)
 		tape.SetSeed(in.rand.Uint64())
 		return tape
 	}
@@ -199,6 +208,7 @@ func (in *Initializer) tape() *Tape {
 	c.OnFailure(func() { in.err = was })
 	tape := NewTape(c.Pool().Context(memcache.WithStep(in.ctx, in.steps+1)), in.rt)
 	in.stick(c.OnReplay(func() error { in.steps++; return nil }))
+	tape.SetComputeDtype(in.compute)
 	tape.SetSeedFrom(in.rand.Uint64)
 	return tape
 }

@@ -9,7 +9,7 @@ import (
 
 // MSELoss returns the mean of (x - target)² (torch.nn.functional.mse_loss). Options are [tensor.ReduceSum] and
 // [tensor.ReduceNone]. x and target are broadcast after NumPy's rules, and both may need gradients, here and for L1Loss and
-// HuberLoss.
+// HuberLoss. If one of them is float32, bfloat16 ones are cast to it, so that a target need not be rounded.
 func (t *Tape) MSELoss(x, target *Variable, options ...tensor.LossOption) *Variable {
 	return t.broadcastLoss("MSELoss", x, target, options, (*tensor.Runtime).MSELoss, (*tensor.Runtime).MSELossGrad)
 }
@@ -80,6 +80,11 @@ func (t *Tape) BroadcastTo(x *Variable, shape ...int) *Variable {
 
 func (t *Tape) loss(op string, x, target *Variable, options []tensor.LossOption, f lossFunc, grad lossGradient) *Variable {
 	cfg := tensor.NewLossConfig(options...)
+	if x != nil && target != nil && mixed([]*tensor.Tensor{x.value, target.value}, cfg.Weight, cfg.PosWeight) && t.begin(op, x, target) {
+		return t.Frame(func() *Variable {
+			return t.loss(op, t.Cast(x, tensor.Float32), t.Cast(target, tensor.Float32), options, f, grad)
+		})
+	}
 	return t.Func(op, []*Variable{x, target}, func(c *Call) (*tensor.Tensor, error) {
 		c.Save(c.Input(0), c.Input(1))
 		if c.NeedsGrads() {

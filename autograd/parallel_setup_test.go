@@ -105,6 +105,7 @@ type course struct {
 	clip      float64
 	prepare   bool // the optimiser's state is there before the first step
 	schedule  Schedule
+	options   []InitOption
 	// step takes a step in the place of the usual one; nil: train.
 	step func(s *student, k int) error
 }
@@ -127,7 +128,7 @@ type student struct {
 func adamOf(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(0.01)}) }
 
 func (c *course) begin(r *rank) (s *student, err error) {
-	s = &student{rank: r, course: c, in: Init(r.ctx, r.rt, Seed(uint64(7+100*r.n)))}
+	s = &student{rank: r, course: c, in: Init(r.ctx, r.rt, append(c.options, Seed(uint64(7+100*r.n)))...)}
 	s.model = c.model(s.in)
 	params := ParametersOf(s.model)
 	if err := s.in.Err(); err != nil {

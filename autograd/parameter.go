@@ -68,7 +68,7 @@ func (p *Parameter) called() string {
 	return fmt.Sprintf("parameter %q", p.name)
 }
 
-// NewParameter makes a parameter that owns value, of float32 or float64.
+// NewParameter makes a parameter that owns value, of float32 or float64. bfloat16 is what tapes compute in: see [Tape.SetComputeDtype].
 func NewParameter(value *tensor.Tensor) (*Parameter, error) {
 	if value.Released() {
 		return nil, fmt.Errorf("autograd: NewParameter: %w: the tensor is nil or was released", ErrInvalid)
@@ -89,10 +89,18 @@ func newParameter(value *tensor.Tensor) (*Parameter, error) {
 	return &Parameter{value: value}, nil
 }
 
-// trainable refuses tensors that can't have a gradient.
+// trainable refuses tensors that can't be updated.
 func trainable(t *tensor.Tensor) error {
-	if d := t.Dtype(); d != tensor.Float32 && d != tensor.Float64 {
-		return fmt.Errorf("%w: %v: gradients are float32 or float64", tensor.ErrDtype, d)
+	if t.Dtype() == tensor.BFloat16 {
+		return fmt.Errorf("%w: bfloat16: small updates would be lost: want a float32 parameter and a tape that computes in bfloat16, see SetComputeDtype", tensor.ErrDtype)
+	}
+	return differentiable(t)
+}
+
+// differentiable refuses tensors that can't have a gradient.
+func differentiable(t *tensor.Tensor) error {
+	if d := t.Dtype(); d != tensor.Float32 && d != tensor.Float64 && d != tensor.BFloat16 {
+		return fmt.Errorf("%w: %v: gradients are float32, float64 or bfloat16", tensor.ErrDtype, d)
 	}
 	return nil
 }
@@ -105,7 +113,7 @@ func (p *Parameter) Value() *tensor.Tensor {
 	return p.value
 }
 
-// Grad returns the gradient, or nil if there is none. It stays the parameter's, until ZeroGrad.
+// Grad returns the gradient, or nil if there is none. Of a float32 parameter it may be bfloat16 ([Tape.SetComputeDtype]). It stays the parameter's, until ZeroGrad.
 func (p *Parameter) Grad() *tensor.Tensor {
 	if p == nil {
 		return nil

@@ -20,6 +20,7 @@ type Tape struct {
 	lifetime *tensor.Lifetime
 	record   bool
 	training bool
+	half     bool   // what is brought to the tape in float32 is rounded to bfloat16
 	state    string // why no operations are taken any more; empty: they are
 	err      error
 

@@ -34,13 +34,28 @@ type Variable struct {
 }
 
 // Input brings x to the tape as a constant. The tape shares x's memory: x may be released, but its elements
-// must not be overwritten before Backward has returned.
+// must not be overwritten before Backward has returned. A tape that computes in bfloat16 has a copy of a float32 x;
+// see [Tape.SetComputeDtype].
 func (t *Tape) Input(x *tensor.Tensor) *Variable {
 	if !t.begin("Input") {
 		return t.inert()
 	}
+	if !x.Released() && t.rounds(x) {
+		own, err := t.rounded(x, memcache.CategoryInput)
+		return t.brought("Input", own, err)
+	}
+	return t.share("Input", x)
+}
+
+// share is Input for what keeps its dtype.
+func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
 	shared, err := t.rt.Share(t.ctx, x)
-	v := t.result("Input", shared, err)
+	return t.brought(op, shared, err)
+}
+
+// brought is the variable of a value that no operation has made.
+func (t *Tape) brought(op string, x *tensor.Tensor, err error) *Variable {
+	v := t.result(op, x, err)
 	v.made = false
 	return v
 }
@@ -52,9 +67,12 @@ func Upload[T tensor.Element](t *Tape, data []T, shape ...int) *Variable {
 		return t.inert()
 	}
 	x, err := tensor.FromSlice(memcache.WithCategory(t.ctx, memcache.CategoryInput), t.rt, data, shape...)
-	v := t.result("Upload", x, err)
-	v.made = false
-	return v
+	if err == nil && t.rounds(x) {
+		wide := x
+		x, err = t.rounded(wide, memcache.CategoryInput)
+		t.free(wide)
+	}
+	return t.brought("Upload", x, err)
 }
 
 // Leaf is Input for a tensor whose gradient is wanted: after Backward it is [Variable.Grad].
@@ -67,7 +85,7 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 		t.fail("Leaf", fmt.Errorf("%w: inside a Checkpoint, which runs twice: make leaves outside of it", ErrInvalid))
 		return t.inert()
 	}
-	if err := trainable(x); err != nil {
+	if err := differentiable(x); err != nil {
 		t.fail("Leaf", err)
 		return t.inert()
 	}
@@ -76,12 +94,17 @@ func (t *Tape) Leaf(x *tensor.Tensor) *Variable {
 }
 
 // Param brings a parameter to the tape. After Backward its gradient is [Parameter.Grad]; a gradient that was
-// there already is added to. Asking twice gives the same variable.
+// there already is added to. Asking twice gives the same variable. On a tape that computes in bfloat16 it is a copy;
+// see [Tape.SetComputeDtype].
 func (t *Tape) Param(p *Parameter) *Variable {
 	if !t.begin("Param") {
 		return t.inert()
 	}
 	if v := t.params[p]; v != nil {
+		if err := t.inOneDtype(v); err != nil {
+			t.fail("Param", err)
+			return t.inert()
+		}
 		return v
 	}
 	if err := p.unusable(); err != nil {
@@ -90,6 +113,11 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	}
 	v := t.newVariable()
 	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
+	if t.rounds(p.value) {
+		if t.workingCopy(v); t.err != nil {
+			return t.inert()
+		}
+	}
 	t.params[p] = v
 	if v.needsGrad && p.replica != nil {
 		t.join(p.replica.of)
@@ -136,6 +164,9 @@ func number(ctx context.Context, x *tensor.Tensor) (float64, error) {
 	case tensor.Float32:
 		v, err := tensor.Item[float32](ctx, x)
 		return orNaN(float64(v), err)
+	case tensor.BFloat16:
+		v, err := tensor.Item[tensor.BF16](ctx, x)
+		return orNaN(float64(v.Float32()), err)
 	case tensor.Int32:
 		v, err := tensor.Item[int32](ctx, x)
 		return orNaN(float64(v), err)
@@ -186,7 +217,14 @@ func (v *Variable) Keep() *Variable {
 // pass no longer needs it; an operation on it is an error from now on. Releasing again, a parameter, or what Keep was
 // called on does nothing.
 func (v *Variable) Release() {
-	if v == nil || !v.held || v.kept {
+	if v != nil && v.param == nil {
+		v.letGo()
+	}
+}
+
+// letGo is Release, for the copy of a parameter too.
+func (v *Variable) letGo() {
+	if !v.held || v.kept {
 		return
 	}
 	v.held = false

@@ -64,6 +64,10 @@ func argMax[T kernel.Float](l *launch, dst, x *Tensor, r kernel.Rows) error {
 func (h *hostKernels) crossEntropy(_ context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
 	l := &launch{h: h, name: "cross entropy"}
 	switch {
+	case logits.dtype == BFloat16 && labels.dtype == Int32:
+		return crossEntropyHalf[int32](l, e, loss, logits, labels, weights, fault)
+	case logits.dtype == BFloat16:
+		return crossEntropyHalf[int64](l, e, loss, logits, labels, weights, fault)
 	case loss.dtype == Float32 && labels.dtype == Int32:
 		return crossEntropy[float32, int32](l, e, loss, logits, labels, weights, fault)
 	case loss.dtype == Float32:
@@ -83,6 +87,10 @@ func crossEntropy[T kernel.Float, L kernel.Label](l *launch, e kernel.Entropy, l
 func (h *hostKernels) crossEntropyGrad(_ context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
 	l := &launch{h: h, name: "cross entropy grad"}
 	switch {
+	case dst.dtype == BFloat16 && labels.dtype == Int32:
+		return crossEntropyGradHalf[int32](l, e, dst, logits, labels, weights, dloss)
+	case dst.dtype == BFloat16:
+		return crossEntropyGradHalf[int64](l, e, dst, logits, labels, weights, dloss)
 	case dst.dtype == Float32 && labels.dtype == Int32:
 		return crossEntropyGrad[float32, int32](l, e, dst, logits, labels, weights, dloss)
 	case dst.dtype == Float32:

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"image"
 	"image/color"
 	"image/png"
@@ -157,6 +158,31 @@ func TestResume(t *testing.T) {
 	require.Contains(t, errs.String(), "Steps:12}")
 	require.NoError(t, os.WriteFile(file, []byte("something else"), 0o600))
 	require.Equal(t, 1, run(t.Context(), args, &out, &errs))
+}
+
+// A training in bfloat16 learns as one in float32 does, captured too, and its file is not gone on from in float32.
+func TestBFloat16(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	data, file := someOfTheReal(t), filepath.Join(t.TempDir(), "r.json")
+	kept := filepath.Join(t.TempDir(), "training")
+	learn := func(args ...string) (r result) {
+		var out, errs bytes.Buffer
+		args = append([]string{"-data", data, "-batch", "40", "-epochs", "1", "-json", file}, args...)
+		require.Zero(t, run(t.Context(), args, &out, &errs), errs.String())
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &r))
+		return r
+	}
+	wide, half := learn(), learn("-bfloat16", "-resume", kept)
+	require.InEpsilon(t, float64(wide.Loss[0]), float64(half.Loss[0]), 0x1p-7)
+	require.NotEqual(t, wide.Loss, half.Loss)
+	require.Equal(t, half.Loss, learn("-bfloat16", "-graph").Loss)
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"-data", data, "-batch", "40", "-epochs", "1", "-resume", kept}, &out, &errs))
+	require.Contains(t, errs.String(), "the training was begun with")
 }
 
 // What was trained is loaded again, and tells what it sees in a picture.

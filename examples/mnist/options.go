@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // maxBatch is the number of pictures to train on.
@@ -32,6 +34,7 @@ type options struct {
 	picture   string
 	confusion bool
 	graph     bool
+	bfloat16  bool
 	ranks     int
 	shard     string
 	party     *party // nil: there is one rank
@@ -72,6 +75,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.picture, "predict", "", "no training: what the model of -load sees in a PNG `file` of 28 by 28 pixels")
 	f.BoolVar(&o.confusion, "confusion", false, "print which digits were taken for which others")
 	f.BoolVar(&o.graph, "graph", false, "capture the step as a graph, one for each size of a batch, and replay it: the same training to the bit, with less work for the host")
+	f.BoolVar(&o.bfloat16, "bfloat16", false, "compute in bfloat16, from float32 parameters: activations and gradients are half as large")
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
@@ -142,6 +146,14 @@ func (o *options) dealt() string {
 		return ""
 	}
 	return fmt.Sprintf(" by %d ranks", o.party.size)
+}
+
+// dtype is what training steps compute in.
+func (o *options) dtype() tensor.Dtype {
+	if o.bfloat16 {
+		return tensor.BFloat16
+	}
+	return tensor.Float32
 }
 
 // deviceName is the name to open, with its options.

@@ -24,13 +24,14 @@ type settings struct {
 	Epochs, Batch    int
 	LR               float64
 	Seed             uint64
+	BFloat16         bool
 	Steps            int // of the whole training: with other data they are others
 }
 
 // resume goes on from the file of -resume, if there is one.
 func (t *trainer) resume(ctx context.Context, o options) error {
 	t.resumeFile = o.resume
-	t.place = place{Settings: settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed, t.steps}, At: loader.Position{Epoch: 1}}
+	t.place = place{Settings: settings{o.model, o.optimizer, o.epochs, o.batch, o.lr, o.seed, o.bfloat16, t.steps}, At: loader.Position{Epoch: 1}}
 	if o.resume == "" {
 		return nil
 	}

@@ -24,6 +24,7 @@ type trainer struct {
 	model     autograd.Layer
 	params    autograd.Parameters
 	optimizer autograd.Optimizer
+	dtype     tensor.Dtype   // that steps compute in
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
 	graphs    *stepGraphs        // nil: steps are eager
@@ -41,7 +42,7 @@ type trainer struct {
 
 // newTrainer makes a trainer that takes the given number of steps.
 func newTrainer(ctx context.Context, o options, fields []int64, steps int, telemetry *telemetry, profiling *profiling) (t *trainer, err error) {
-	t = &trainer{recipe: recipes[o.model], steps: steps, telemetry: telemetry, profiling: profiling}
+	t = &trainer{recipe: recipes[o.model], dtype: o.dtype(), steps: steps, telemetry: telemetry, profiling: profiling}
 	tracer := telemetry.observer()
 	defer func() {
 		if err != nil {
@@ -207,6 +208,7 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) {
 	tape := autograd.NewTape(ctx, t.env)
 	defer func() { err = closeTape(tape, err) }()
+	tape.SetComputeDtype(t.dtype)
 
 	logits := t.model.Forward(tape, tape.Input(x))
 	loss, err := tape.Backward(tape.CrossEntropy(logits, y))

@@ -62,11 +62,14 @@ func CrossEntropy[T Float, L Label](loss, logits []T, labels []L, weights []T, e
 			})
 		}
 	})
-	sum := 0.0
+	loss[0] = T(totalOf(&sums) / divisor(labels, weights, &e))
+}
+
+func totalOf(sums *[parts]float64) (sum float64) {
 	for _, s := range sums {
 		sum += s
 	}
-	loss[0] = T(sum / divisor(labels, weights, &e))
+	return sum
 }
 
 // divisor is what the sum of the losses is divided by.
@@ -125,11 +128,7 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 	if len(dst) == 0 {
 		return
 	}
-	per := divisor(labels, weights, &e)
-	spread := 0.0 // the weights of all classes, as the smoothing counts them
-	if e.Smoothing != 0 {
-		spread = e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return orOne(weights, j) })
-	}
+	per, spread := divisor(labels, weights, &e), spreadOf(weights, &e)
 	split(len(labels), max(1, mathGrain()/e.Cols), func(lo, hi int) {
 		var room exponentials
 		buf := buffer[T](e.Rows)
@@ -142,27 +141,44 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 				}
 				continue
 			}
-			scale := float64(dloss[0]) / per
-			if e.Each {
-				scale = float64(dloss[i])
-			}
 			in := row(logits, i, e.Rows, buf)
-			top := float64(greatest(in))
-			exps, sum := expsOf(&room, in, top, true)
-			hit := scale * (1 - e.Smoothing) * orOne(weights, class)
-			own, scaled := float64(in[class]), (hit+scale*spread)/sum
-			if e.Smoothing == 0 {
-				out := rowOr(dst, i, e.Rows, in)
-				scaleExps(out, in, exps, top, scaled)
-				out[class] = T(math.Exp(own-top)*scaled - hit)
-				setRow(dst, i, e.Rows, out)
-				continue
-			}
-			even := scale * e.Smoothing / float64(e.Cols)
-			for j, v := range in {
-				dst[at+j*e.Inner] = T(math.Exp(float64(v)-top)*scaled - even*orOne(weights, j))
-			}
-			dst[at+class*e.Inner] = T(math.Exp(own-top)*scaled - even*orOne(weights, class) - hit)
+			out := rowOr(dst, i, e.Rows, in)
+			slopes(out, in, class, scaleOf(dloss, i, per, &e), spread, weights, &e, &room)
+			setRow(dst, i, e.Rows, out)
 		}
 	})
+}
+
+// scaleOf is what the gradient of row i is multiplied by.
+func scaleOf[T Float](dloss []T, i int, per float64, e *Entropy) float64 {
+	if e.Each {
+		return float64(dloss[i])
+	}
+	return float64(dloss[0]) / per
+}
+
+// spreadOf is the weights of all classes, as the smoothing counts them.
+func spreadOf[T Float](weights []T, e *Entropy) float64 {
+	if e.Smoothing == 0 {
+		return 0
+	}
+	return e.Smoothing / float64(e.Cols) * sumOf(0, e.Cols, func(j int) float64 { return orOne(weights, j) })
+}
+
+// slopes sets out, which may be in, to the gradient of the row in.
+func slopes[T Float](out, in []T, class int, scale, spread float64, weights []T, e *Entropy, room *exponentials) {
+	top := float64(greatest(in))
+	exps, sum := expsOf(room, in, top, true)
+	hit := scale * (1 - e.Smoothing) * orOne(weights, class)
+	own, scaled := float64(in[class]), (hit+scale*spread)/sum
+	if e.Smoothing == 0 {
+		scaleExps(out, in, exps, top, scaled)
+		out[class] = T(math.Exp(own-top)*scaled - hit)
+		return
+	}
+	even := scale * e.Smoothing / float64(e.Cols)
+	for j, v := range in {
+		out[j] = T(math.Exp(float64(v)-top)*scaled - even*orOne(weights, j))
+	}
+	out[class] = T(math.Exp(own-top)*scaled - even*orOne(weights, class) - hit)
 }

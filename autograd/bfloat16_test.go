@@ -1,0 +1,258 @@
+package autograd
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// halfTape is a tape that computes in bfloat16.
+func (b *bench) halfTape() *Tape {
+	tape := NewTape(b.ctx, b.rt)
+	tape.SetComputeDtype(tensor.BFloat16)
+	return tape
+}
+
+// master makes a float32 parameter of the test's.
+func (b *bench) master(data []float32, shape ...int) *Parameter {
+	b.t.Helper()
+	x, err := tensor.FromSlice(b.ctx, b.rt, data, shape...)
+	require.NoError(b.t, err)
+	p, err := NewParameter(x)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { assert.NoError(b.t, p.Release()) })
+	return p
+}
+
+// floats are the elements of a tensor of bfloat16 or float32.
+func (b *bench) floats(x *tensor.Tensor) []float32 {
+	b.t.Helper()
+	if x.Dtype() != tensor.BFloat16 {
+		return read[float32](b, x)
+	}
+	var all []float32
+	for _, v := range read[tensor.BF16](b, x) {
+		all = append(all, v.Float32())
+	}
+	return all
+}
+
+// TestBFloat16RoundsWhatIsBrought: once, and nothing but float32.
+func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
+	b := open(t, 64<<20)
+	third := tensor.ToBF16(1.0 / 3)
+	p, x := b.master([]float32{1.0 / 3}), upload(b, []float32{1.0 / 3})
+	ints, double := upload(b, []int32{1 << 20}), upload(b, []float64{1.0 / 3})
+	tape := b.halfTape()
+	defer func() { require.NoError(t, tape.Close()) }()
+	assert.Equal(t, tensor.BFloat16, tape.ComputeDtype())
+	for name, v := range map[string]*Variable{"Param": tape.Param(p), "Input": tape.Input(x), "Leaf": tape.Leaf(x), "Upload": Upload(tape, []float32{1.0 / 3})} {
+		require.NoError(t, tape.Err(), name)
+		assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, v.Value()), name)
+	}
+	live := b.live()
+	assert.Same(t, tape.Param(p), tape.Param(p))
+	assert.Equal(t, live, b.live(), "one copy of a parameter")
+	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, p.Value()))
+	assert.Equal(t, tensor.Int32, tape.Input(ints).Value().Dtype())
+	assert.Equal(t, tensor.Float64, tape.Input(double).Value().Dtype())
+	assert.InDelta(t, float64(third.Float32()), tape.Input(x).Item(), 0)
+	tape.SetComputeDtype(tensor.Float32)
+	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, tape.Input(x).Value()))
+	wide := tape.Cast(tape.Cast(tape.Leaf(x), tensor.BFloat16), tensor.Float32)
+	assert.Equal(t, []float32{third.Float32()}, read[float32](b, wide.Value()))
+	assert.Same(t, wide, tape.Cast(wide, tensor.Float32))
+}
+
+func TestBFloat16Refuses(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.master([]float32{1})
+	for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Int32, {}} {
+		tape := NewTape(b.ctx, b.rt)
+		tape.SetComputeDtype(dtype)
+		require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
+		require.ErrorContains(t, tape.Close(), "SetComputeDtype")
+	}
+	tape := b.halfTape()
+	tape.Param(p)
+	tape.SetComputeDtype(tensor.Float32)
+	tape.Param(p)
+	require.ErrorIs(t, tape.Err(), tensor.ErrDtype)
+	require.ErrorContains(t, tape.Close(), "is on the tape in bfloat16, and the tape computes in float32 now")
+
+	half := upload(b, []tensor.BF16{1})
+	_, err := NewParameter(half)
+	require.ErrorIs(t, err, tensor.ErrDtype)
+	require.ErrorContains(t, err, "SetComputeDtype")
+	require.ErrorIs(t, Init(b.ctx, b.rt, Dtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, Init(b.ctx, b.rt, Dtype(tensor.Float64), ComputeDtype(tensor.BFloat16)).Err(), tensor.ErrDtype)
+	require.ErrorIs(t, Init(b.ctx, b.rt, ComputeDtype(tensor.Int64)).Err(), tensor.ErrDtype)
+	require.NoError(t, Init(b.ctx, b.rt, Dtype(tensor.Float64), ComputeDtype(tensor.Float32)).Err())
+}
+
+// TestBFloat16MastersKeepSmallUpdates: each is a 32nd of what bfloat16 tells apart at 1, and all of them count. The working copy follows.
+func TestBFloat16MastersKeepSmallUpdates(t *testing.T) {
+	const lr, steps = 0x1p-13, 64
+	b := open(t, 64<<20)
+	for name, make := range map[string]func(Parameters) (Optimizer, error){
+		"SGD": func(ps Parameters) (Optimizer, error) { return NewSGD(ps, SGDConfig{LR: new(lr)}) },
+		"Adam": func(ps Parameters) (Optimizer, error) {
+			return NewAdam(ps, AdamConfig{LR: new(lr), Eps: new(0.0)})
+		},
+		"RMSprop": func(ps Parameters) (Optimizer, error) {
+			return NewRMSprop(ps, RMSpropConfig{LR: new(lr), Alpha: new(0.0), Eps: new(0.0)})
+		},
+	} {
+		p := b.master([]float32{1, 1, 1, 1}, 2, 2)
+		opt, err := make(Parameters{{"w", p}})
+		require.NoError(t, err)
+		for range steps {
+			tape := b.halfTape()
+			tape.Minimize(tape.Sum(tape.Mul(tape.Param(p), Upload(tape, []float32{1, 1, 1, 1}, 2, 2))), opt)
+			require.NoError(t, tape.Close(), name)
+		}
+		for _, v := range read[float32](b, p.Value()) {
+			assert.InDelta(t, 1-steps*lr, v, 1e-5, name)
+		}
+		tape := b.halfTape()
+		assert.Equal(t, tensor.ToBF16(1-steps*lr), read[tensor.BF16](b, tape.Param(p).Value())[0], name)
+		require.NoError(t, errors.Join(tape.Close(), opt.Close()))
+	}
+}
+
+// TestBFloat16SumsOfGradients: a gradient of one operation is bfloat16. One that is added up, over the uses of a parameter or over tapes, loses no
+// small terms.
+func TestBFloat16SumsOfGradients(t *testing.T) {
+	const small, times = 0x1p-9, 12
+	b := open(t, 64<<20)
+	once, often := b.master([]float32{1, 2}), b.master([]float32{1, 2})
+	add := func(p *Parameter, uses int, c float64) {
+		tape := b.halfTape()
+		var sum *Variable
+		for i := range uses {
+			term := tape.Sum(tape.MulScalar(tape.Param(p), c))
+			if i == 0 {
+				sum = term
+			} else {
+				sum = tape.Add(sum, term)
+			}
+		}
+		_, err := tape.Backward(sum)
+		require.NoError(t, errors.Join(err, tape.Close()))
+	}
+	add(once, 1, 1)
+	assert.Equal(t, []tensor.BF16{tensor.ToBF16(1), tensor.ToBF16(1)}, read[tensor.BF16](b, once.Grad()))
+	for range times {
+		add(once, 1, small)
+	}
+	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, read[float32](b, once.Grad()))
+	add(often, times, small)
+	add(often, 1, 1)
+	assert.Equal(t, []float32{1 + times*small, 1 + times*small}, read[float32](b, often.Grad()))
+
+	tape := NewTape(b.ctx, b.rt) // one that computes in float32 goes on with it
+	_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(once), 0x1p-20)))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	assert.Equal(t, float32(1+times*small+0x1p-20), read[float32](b, once.Grad())[0])
+
+	total, err := Parameters{{"once", once}, {"often", often}}.ClipGradNorm(b.ctx, 1)
+	require.NoError(t, err)
+	assert.InEpsilon(t, 2*(1+times*small), float64(read[float32](b, total)[0]), 1e-5)
+	assert.InEpsilon(t, 0.5, float64(read[float32](b, once.Grad())[0]), 1e-5)
+	require.NoError(t, total.Release())
+}
+
+// TestBFloat16Memory counts the bytes of a step of a dense model: activations and copies of the parameters are half of float32's, the copies end in
+// the backward pass, and gradients are half.
+func TestBFloat16Memory(t *testing.T) {
+	const rows, width, layers, classes = 256, 512, 3, 512
+	b := open(t, 256<<20)
+	b.needsHost("a GPU keeps workspaces of its own")
+	in := Init(b.ctx, b.rt, Seed(1))
+	var model Sequential
+	for range layers {
+		model = append(model, in.Linear(width, width, NoBias()), ReLU{})
+	}
+	model = append(model, in.Linear(width, classes, NoBias()))
+	require.NoError(t, in.Err())
+	params := model.Parameters()
+	x, labels := upload(b, make([]float32, rows*width), rows, width), upload(b, make([]int32, rows))
+	weights := int64(layers*width*width+width*classes) * 4
+	require.Equal(t, weights, params.Bytes())
+	for _, c := range []struct {
+		dtype           tensor.Dtype
+		forward, copies int64
+	}{
+		// each layer's result, and both before and behind a ReLU, as there is no bias to fuse it with
+		{tensor.Float32, 4 * rows * (layers*width + classes), 0},
+		{tensor.BFloat16, 2 * rows * (width + layers*width + classes), weights / 2}, // with the input, which is a copy
+	} {
+		before := b.bytes()
+		tape := NewTape(b.ctx, b.rt)
+		tape.SetComputeDtype(c.dtype)
+		loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), labels)
+		require.NoError(t, tape.Err())
+		require.Equal(t, tensor.Float32, loss.Value().Dtype())
+		const scalar = 512
+		faults := int64(512) // of labels, from the first loss on
+		if c.dtype == tensor.BFloat16 {
+			faults = 0
+		}
+		assert.Equal(t, c.forward+c.copies+scalar+faults, b.bytes()-before, "%v: what the backward pass needs", c.dtype)
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		assert.Equal(t, weights/4*int64(c.dtype.Size())+scalar+faults, b.bytes()-before, "%v: gradients and the loss", c.dtype)
+		require.NoError(t, errors.Join(tape.Close(), params.ZeroGrad(b.ctx)))
+		require.Equal(t, before+faults, b.bytes())
+	}
+	require.NoError(t, in.Close())
+}
+
+// TestBFloat16Losses are float32, of operands of both dtypes.
+func TestBFloat16Losses(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(1, 16))
+	data, target := make([]float32, 12), make([]float32, 12)
+	for i := range data {
+		data[i], target[i] = tensor.ToBF16(float32(random.NormFloat64())).Float32(), random.Float32()
+	}
+	weight := upload(b, []float32{0.3, 0.4, 0.7, 0.9})
+	y, labels := upload(b, target, 3, 4), upload(b, []int32{1, 3, 0})
+	for name, f := range map[string]func(t *Tape, x, y *Variable) *Variable{
+		"MSELoss":          func(t *Tape, x, y *Variable) *Variable { return t.MSELoss(x, y) },
+		"L1Loss":           func(t *Tape, x, y *Variable) *Variable { return t.L1Loss(x, y) },
+		"HuberLoss":        func(t *Tape, x, y *Variable) *Variable { return t.HuberLoss(x, y, 0.5) },
+		"BCEWithLogits":    func(t *Tape, x, y *Variable) *Variable { return t.BCEWithLogits(x, y) },
+		"weighted BCE":     func(t *Tape, x, y *Variable) *Variable { return t.BCEWithLogits(x, y, tensor.Weight(weight)) },
+		"CrossEntropy":     func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, labels) },
+		"weighted":         func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, labels, tensor.Weight(weight)) },
+		"of probabilities": func(t *Tape, x, _ *Variable) *Variable { return t.CrossEntropy(x, y, tensor.Weight(weight)) },
+	} {
+		run := func(dtype tensor.Dtype) (float64, []float32) {
+			tape := NewTape(b.ctx, b.rt)
+			target := tape.Input(y)
+			tape.SetComputeDtype(dtype)
+			x := tape.Leaf(upload(b, data, 3, 4))
+			loss := f(tape, x, target)
+			require.NoError(t, tape.Err(), name)
+			require.Equal(t, tensor.Float32, loss.Value().Dtype(), name)
+			_, err := tape.Backward(loss)
+			require.NoError(t, err, name)
+			require.Equal(t, dtype, x.Grad().Dtype(), name)
+			value, grad := loss.Item(), b.floats(x.Grad())
+			require.NoError(t, tape.Close())
+			return value, grad
+		}
+		want, wantGrad := run(tensor.Float32)
+		got, grad := run(tensor.BFloat16)
+		assert.InDelta(t, want, got, 1e-6, "%s: nothing is rounded on the way", name)
+		for i, v := range wantGrad {
+			assert.InDelta(t, v, grad[i], 0x1p-8*max(float64(v), -float64(v))+1e-7, name)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package tensor
+
+import (
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// doesBFloat16 are the operations whose operands are too large for a copy in float32.
+func (h *hostKernels) doesBFloat16(operation string) bool {
+	return operation == "crossEntropy" || operation == "crossEntropyGrad"
+}
+
+func crossEntropyHalf[L kernel.Label](l *launch, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
+	in, classes, of, out, word := read[BF16](l, logits), read[L](l, labels), readOr[float32](l, weights), write[float32](l, loss), l.faultOf(fault)
+	return l.run(func() { kernel.CrossEntropyHalf(out, in, classes, of, e, word) })
+}
+
+func crossEntropyGradHalf[L kernel.Label](l *launch, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
+	in, classes, of, scale, out := read[BF16](l, logits), read[L](l, labels), readOr[float32](l, weights), read[float32](l, dloss), write[BF16](l, dst)
+	return l.run(func() { kernel.CrossEntropyGradHalf(out, in, classes, of, scale, e) })
+}
