@@ -9,6 +9,9 @@ func (h *hostKernels) doesBFloat16(operation string) bool {
 	return operation == "crossEntropy" || operation == "crossEntropyGrad"
 }
 
+// attendsBFloat16 is for devices with attention of bfloat16.
+func (h *hostKernels) attendsBFloat16(*kernel.Attention) bool { return false }
+
 func crossEntropyHalf[L kernel.Label](l *launch, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
 	in, classes, of, out, word := read[BF16](l, logits), read[L](l, labels), readOr[float32](l, weights), write[float32](l, loss), l.faultOf(fault)
 	return l.run(func() { kernel.CrossEntropyHalf(out, in, classes, of, e, word) })
