@@ -21,6 +21,14 @@ func multiplier(dev any) device.MatrixMultiplier {
 }
 
 func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
+	if g.small(p, dst) {
+		return g.smallProduct(ctx, p, dst, a, b, then)
+	}
+	if then.sums != nil {
+		if err := g.sum(ctx, then.sums, keptColumns(a), a, 1); err != nil {
+			return err
+		}
+	}
 	if then.bias == nil || (g.fused && !then.relu && dst.dtype == Float32 && p.Batch == nil && p.K > 0) {
 		return g.product(ctx, p, dst, a, b, then.bias)
 	}
