@@ -28,7 +28,7 @@ func BenchmarkSmallProduct(b *testing.B) {
 	} {
 		all := tiles(s.m) * tiles(s.n)
 		for _, n := range []int{0, 1, 2, 4, 8, 16} {
-			if n > 1 && (n > (s.k+productStage-1)/productStage || all > partTickets || all*n > 1024) {
+			if n > 1 && (n > productSteps(s.k) || all > partTickets || all*n > 1024) {
 				continue
 			}
 			name := fmt.Sprintf("%s/%dx%dx%d/library", s.form, s.m, s.n, s.k)

@@ -201,7 +201,7 @@ func (g *gpuKernels) sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor
 func (g *gpuKernels) columns(ctx context.Context, op, name string, dt Dtype, outputs, count int, before, behind func(l *gpuLaunch)) error {
 	units, n := (outputs+31)/32, 1
 	if units <= partTickets {
-		n = partsFor(units, count, 256)
+		n = partsFor(units, count, 128)
 	}
 	parts, err := g.takeParts(ctx, n > 1)
 	if err != nil {

@@ -27,20 +27,25 @@ func (g *gpuKernels) small(p kernel.MatMul, dst *Tensor) bool {
 }
 
 // ownProduct is a variable for tests, of all products by the one way and by the other.
-var ownProduct = func(m, n, k int) bool { return tiles(m)*tiles(n) <= 128 && k <= 1024 }
+var ownProduct = func(m, n, k int) bool {
+	all := tiles(m) * tiles(n)
+	return all <= 64 && all*productSteps(k) <= 256
+}
 
-// productParts is into how many parts the inner dimension is cut.
+func productSteps(k int) int { return (k + productStage - 1) / productStage }
+
+// productParts is into how many parts the inner dimension is cut: two steps take less time than blocks that meet.
 var productParts = func(tiles, steps int) int {
-	if tiles > partTickets {
+	if tiles > partTickets || steps < 3 {
 		return 1
 	}
-	return max(1, min(steps/2, enough/tiles))
+	return max(1, min(steps, 8, enough/tiles))
 }
 
 // smallProduct is a product and what follows it in one launch.
 func (g *gpuKernels) smallProduct(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	all := tiles(p.M) * tiles(p.N)
-	n := productParts(all, (p.K+productStage-1)/productStage)
+	n := productParts(all, productSteps(p.K))
 	if n == 1 {
 		return g.launchProduct(p, dst, a, b, then, 1, all, device.Range{}, memcache.Block{})
 	}
