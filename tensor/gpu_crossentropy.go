@@ -15,6 +15,19 @@ const countedRows = 4096
 const rowsInBlock = 8
 
 func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
+	return g.crossEntropyWithGrad(ctx, e, loss, nil, logits, labels, weights, fault)
+}
+
+// narrowColumns is the most classes of a row that is a warp's.
+const narrowColumns = 256
+
+// fusesEntropy tells whether the loss and its gradient are one launch: of rows that a warp does, and few enough to count in each block.
+func (g *gpuKernels) fusesEntropy(e kernel.Entropy, logits *Tensor) bool {
+	return logits.dtype != BFloat16 && logits.bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.count()/e.Cols <= countedRows
+}
+
+// crossEntropyWithGrad sets grad, too, if it is not nil, to the gradient of the logits of a loss whose own is 1.
+func (g *gpuKernels) crossEntropyWithGrad(ctx context.Context, e kernel.Entropy, loss, grad, logits, labels, weights *Tensor, fault *storage) error {
 	n := labels.count()
 	grid := min(blocks(n, rowsInBlock), 2*enough)
 	parts, err := g.takeParts(ctx, grid > 1)
@@ -24,6 +37,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 	l := g.newLaunch("cross entropy", logits.dtype, 0)
 	l.Grid[0] = grid
 	l.write(loss)
+	l.writeIf(grad)
 	l.classes(logits, labels, weights)
 	l.fault(fault)
 	l.meet(parts)
@@ -53,7 +67,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 		}
 	}
 	l := g.rowLaunch("cross entropy grad", dst.dtype, n, e.Rows)
-	narrow := e.Rows.Cols <= 256
+	narrow := e.Rows.Cols <= narrowColumns
 	if narrow {
 		l.Grid[0], l.Block[0] = blocks(n, rowsInBlock), 32*rowsInBlock
 	}

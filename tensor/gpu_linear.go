@@ -21,6 +21,14 @@ func multiplier(dev any) device.MatrixMultiplier {
 }
 
 func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
+	if g.small(p, dst) {
+		return g.smallProduct(ctx, p, dst, a, b, then)
+	}
+	if then.sums != nil {
+		if err := g.sum(ctx, then.sums, keptColumns(a), a, 1); err != nil {
+			return err
+		}
+	}
 	switch {
 	case then.bias == nil:
 		return g.product(ctx, p, dst, a, b, nil)
@@ -204,7 +212,7 @@ func (g *gpuKernels) sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor
 func (g *gpuKernels) columns(ctx context.Context, op, name string, dt Dtype, outputs, count int, before, behind func(l *gpuLaunch)) error {
 	units, n := (outputs+31)/32, 1
 	if units <= partTickets {
-		n = partsFor(units, count, 256)
+		n = partsFor(units, count, 128)
 	}
 	parts, err := g.takeParts(ctx, n > 1)
 	if err != nil {

@@ -99,8 +99,8 @@ extern "C" __global__ void log_softmax_grad_bf16(bfloat16 *dst, const bfloat16 *
 	}
 }
 
-// surprise is the loss of a row, by a warp.
-template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const entropy &e) {
+// surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
+template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
@@ -108,6 +108,7 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 		return NAN;
 	const bfloat16 *row = logits + e.r.start(i);
 	exponentials all = of_warp(exponentials_of(row, e.r.cols, e.r.inner, threadIdx.x % 32, 32));
+	*of = {all.top, all.sum};
 	double top = all.top, less = log(all.sum);
 	double own = top - (double)(float)row[label * e.r.inner] + less;
 	if (weights)
@@ -119,6 +120,23 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(spread);
 }
 
+// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
+static __device__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+	if (label == e.ignore || no_class(label, e))
+		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
+	double even = e.smoothing / (double)e.r.cols, hit = scale * (1 - e.smoothing) * (weights ? weights[label] : 1), scaled = (hit + scale * spread) / of.sum;
+	float top = (float)of.top, by = (float)scaled, less = (float)hit;
+	if (e.smoothing == 0)
+		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [&](u64 j, float v) {
+			v = expf(v - top) * by;
+			return j == (u64)label ? v - less : v;
+		});
+	rewrite(to, row, e.r.cols, e.r.inner, first, step, [&](u64 j, float x) {
+		double v = expf(x - top) * scaled - scale * even * (weights ? weights[j] : 1);
+		return (float)(j == (u64)label ? v - hit : v);
+	});
+}
+
 CROSS_ENTROPY(bfloat16, bf16, float, int, i32)
 CROSS_ENTROPY(bfloat16, bf16, float, i64, i64)
 
@@ -128,38 +146,15 @@ template <class L>
 static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, bool narrow,
 	const entropy &e) {
 	__shared__ double s[33];
-	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), even = e.smoothing / (double)e.r.cols, spread = e.smoothing;
-	if (weights && e.smoothing != 0) {
-		double own = 0;
-		COLS(j, e.r) own += weights[j];
-		spread = even * block_sum(own, s);
-	}
+	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), spread = spread_of(weights, e, s);
 	u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1;
 	for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) {
 		u64 at = e.r.start(i);
-		i64 label = labels[i];
-		if (label == e.ignore || no_class(label, e)) {
-			rewrite(dst + at, logits + at, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
-			continue;
-		}
 		if (each)
 			scale = dloss[i];
 		exponentials all = exponentials_of(logits + at, e.r.cols, e.r.inner, first, step);
 		all = narrow ? of_warp(all) : of_block(all, s);
-		double hit = scale * (1 - e.smoothing) * (weights ? weights[label] : 1);
-		double scaled = (hit + scale * spread) / all.sum;
-		if (e.smoothing == 0) {
-			float by = (float)scaled, less = (float)hit;
-			rewrite(dst + at, logits + at, e.r.cols, e.r.inner, first, step, [&](u64 j, float v) {
-				v = expf(v - all.top) * by;
-				return j == (u64)label ? v - less : v;
-			});
-			continue;
-		}
-		rewrite(dst + at, logits + at, e.r.cols, e.r.inner, first, step, [&](u64 j, float x) {
-			double v = expf(x - all.top) * scaled - scale * even * (weights ? weights[j] : 1);
-			return (float)(j == (u64)label ? v - hit : v);
-		});
+		slopes(dst + at, logits + at, labels[i], weights, scale, spread, {all.top, all.sum}, first, step, e);
 	}
 }
 

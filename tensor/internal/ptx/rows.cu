@@ -91,8 +91,8 @@ FLOATS(SOFTMAX_GRAD)
 	}
 FLOATS(ARGMAX)
 
-// surprise is the loss of a row, by a warp.
-template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e) {
+// surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
+template <class T, class L> static __device__ double surprise(const T *logits, const L *labels, const T *weights, u64 i, const entropy &e, row_sum *of) {
 	i64 label = labels[i];
 	if (label == e.ignore)
 		return 0;
@@ -107,7 +107,8 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	total<T> part;
 	for (u64 j = lane; j < e.r.cols; j += 32)
 		part.add(exp((double)row[j * e.r.inner] - top));
-	double less = log(warp_sum(part.value()));
+	*of = {top, warp_sum(part.value())};
+	double less = log(of->sum);
 	double own = top - (double)row[label * e.r.inner] + less; // beside large logits the logarithm would be lost
 	if (weights)
 		own *= (double)weights[label];
@@ -119,18 +120,23 @@ template <class T, class L> static __device__ double surprise(const T *logits, c
 	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(all.value());
 }
 
+// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
+template <class T> static __device__ void slopes(T *to, const T *row, i64 label, const T *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+	bool skip = label == e.ignore || no_class(label, e);
+	double even = e.smoothing / (double)e.r.cols, hit = skip ? 0 : scale * (1 - e.smoothing) * (weights ? (double)weights[label] : 1);
+	double scaled = (hit + scale * spread) / of.sum;
+	for (u64 j = first; j < e.r.cols; j += step) {
+		double v = exp((double)row[j * e.r.inner] - of.top) * scaled;
+		if (e.smoothing != 0)
+			v -= scale * even * (weights ? (double)weights[j] : 1);
+		if (j == (u64)label)
+			v -= hit;
+		to[j * e.r.inner] = skip ? (T)0 : (T)v;
+	}
+}
+
 #define LABELS(T, t) CROSS_ENTROPY(T, t, T, int, i32) CROSS_ENTROPY(T, t, T, i64, i64)
 FLOATS(LABELS)
-
-// label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
-template <class T, class L> static __device__ double label_weights(const L *labels, const T *weights, const entropy &e, double *s) {
-	if (!e.mean)
-		return 1;
-	total<T> own;
-	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x)
-		own.add(counts_for(labels[i], weights, e));
-	return block_sum(own.value(), s);
-}
 
 // cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. Each block counts the labels by itself, unless per has the divisor, which
 // label_weights puts there; each: dloss is of every row.
@@ -145,18 +151,10 @@ template <class T, class L> static __device__ double label_weights(const L *labe
 		const double *per, i64 each, i64 narrow, entropy e) { \
 		__shared__ double s[33]; \
 		double scale = each ? 0 : (double)*dloss / (per ? *per : label_weights(labels, weights, e, s)); \
-		double even = e.smoothing / (double)e.r.cols, spread = e.smoothing; \
-		if (weights && e.smoothing != 0) { \
-			total<T> own; \
-			COLS(j, e.r) own.add(weights[j]); \
-			spread = even * block_sum(own.value(), s); \
-		} \
+		double spread = spread_of(weights, e, s); \
 		u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1; \
 		for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) { \
-			i64 label = labels[i]; \
-			bool skip = label == e.ignore || no_class(label, e); \
 			const T *row = logits + e.r.start(i); \
-			T *to = dst + e.r.start(i); \
 			if (each) \
 				scale = (double)dloss[i]; \
 			double top = -INFINITY; \
@@ -167,16 +165,7 @@ template <class T, class L> static __device__ double label_weights(const L *labe
 			for (u64 j = first; j < e.r.cols; j += step) \
 				part.add(exp((double)row[j * e.r.inner] - top)); \
 			double sum = narrow ? warp_sum(part.value()) : block_sum(part.value(), s); \
-			double hit = skip ? 0 : scale * (1 - e.smoothing) * (weights ? (double)weights[label] : 1); \
-			double scaled = (hit + scale * spread) / sum; \
-			for (u64 j = first; j < e.r.cols; j += step) { \
-				double v = exp((double)row[j * e.r.inner] - top) * scaled; \
-				if (e.smoothing != 0) \
-					v -= scale * even * (weights ? (double)weights[j] : 1); \
-				if (j == (u64)label) \
-					v -= hit; \
-				to[j * e.r.inner] = skip ? (T)0 : (T)v; \
-			} \
+			slopes(dst + e.r.start(i), row, labels[i], weights, scale, spread, {top, sum}, first, step, e); \
 		} \
 	}
 #define LABEL_GRADS(T, t) CROSS_ENTROPY_GRAD(T, t, int, i32) CROSS_ENTROPY_GRAD(T, t, i64, i64)

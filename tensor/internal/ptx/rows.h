@@ -28,22 +28,51 @@ struct entropy {
 
 static __device__ bool no_class(i64 label, const entropy &e) { return label != e.ignore && (label < 0 || label >= (i64)e.r.cols); }
 
+// row_sum is the greatest element of a row, and the sum of exp(v - greatest), by a warp.
+struct row_sum {
+	double top, sum;
+};
+
 // counts_for is the weight of a row's label in what the sum of the losses is divided by.
 template <class T> static __device__ double counts_for(i64 label, const T *weights, const entropy &e) {
 	return label == e.ignore ? 0 : !weights ? 1 : no_class(label, e) ? 0 : (double)weights[label];
 }
 
-// cross_entropy: a row for each warp, by surprise(logits, labels, weights, i, e), W is the type of the loss; 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
-// are divided by, and the first row whose label is no class, in part; the last one adds those up.
+// label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
+template <class T, class L> static __device__ double label_weights(const L *labels, const T *weights, const entropy &e, double *s) {
+	if (!e.mean)
+		return 1;
+	total<T> own;
+	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x)
+		own.add(counts_for(labels[i], weights, e));
+	return block_sum(own.value(), s);
+}
+
+// spread_of is what smoothing gives all classes together, for each thread of a block.
+template <class T> static __device__ double spread_of(const T *weights, const entropy &e, double *s) {
+	if (!weights || e.smoothing == 0)
+		return e.smoothing;
+	total<T> own;
+	COLS(j, e.r) own.add(weights[j]);
+	return e.smoothing / (double)e.r.cols * block_sum(own.value(), s);
+}
+
+// cross_entropy: a row for each warp, of 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
+// are divided by, and the first row whose label is no class, in part; the last one adds those up. grad, if it is not null, gets the gradient of the logits, of a loss whose own is 1. W is the type of
+// the loss; surprise and slopes are those for T.
 #define CROSS_ENTROPY(T, t, W, L, l) \
-	extern "C" __global__ void cross_entropy_##l##_##t(W *loss, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
+	extern "C" __global__ void cross_entropy_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
 		unsigned *ticket, i64 each, entropy e) { \
 		__shared__ double s[33]; \
 		__shared__ u64 bad; \
 		total<W> own, per; \
 		u64 wrong = ~0ull; \
+		double scale = grad ? 1 / label_weights(labels, weights, e, s) : 0, spread = grad ? spread_of(weights, e, s) : 0; \
 		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
-			double v = surprise(logits, labels, weights, i, e); \
+			row_sum of = {0, 1}; \
+			double v = surprise(logits, labels, weights, i, e, &of); \
+			if (grad) \
+				slopes(grad + e.r.start(i), logits + e.r.start(i), labels[i], weights, scale, spread, of, threadIdx.x % 32, 32, e); \
 			if (threadIdx.x % 32) \
 				continue; \
 			if (each) \
@@ -71,7 +100,8 @@ template <class T> static __device__ double counts_for(i64 label, const T *weigh
 			for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) { \
 				all_sums.add(part[3 * i]); \
 				all_counts.add(part[3 * i + 1]); \
-				atomicMin(&bad, ((u64 *)part)[3 * i + 2]); \
+				if (((u64 *)part)[3 * i + 2] != ~0ull) \
+					atomicMin(&bad, ((u64 *)part)[3 * i + 2]); \
 			} \
 			sum = block_sum(all_sums.value(), s); \
 			count = block_sum(all_counts.value(), s); \
