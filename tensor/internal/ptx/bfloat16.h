@@ -59,12 +59,19 @@ template <class F, class G> static __device__ void walk(const bfloat16 *row, u64
 // rewrite sets dst[j] to f(j, row[j]), as walk goes.
 template <class F> static __device__ void rewrite(bfloat16 *dst, const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step, F f) {
 	if (apart == 1 && n % 8 == 0 && aligned(row, dst)) {
-		for (u64 u = first; u < n / 8; u += step) {
-			eight a = ((const eight *)row)[u], r;
+		for (u64 u = first; u < n / 8; u += 2 * step) { // two are on their way from memory at once
+			u64 v = u + step < n / 8 ? u + step : u;
+			eight a = ((const eight *)row)[u], b = ((const eight *)row)[v], r;
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				r.v[k] = (bfloat16)f(8 * u + k, (float)a.v[k]);
 			((eight *)dst)[u] = r;
+			if (v == u)
+				return;
+#pragma unroll
+			for (int k = 0; k < 8; k++)
+				r.v[k] = (bfloat16)f(8 * v + k, (float)b.v[k]);
+			((eight *)dst)[v] = r;
 		}
 		return;
 	}

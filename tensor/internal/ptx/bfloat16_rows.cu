@@ -17,21 +17,24 @@ struct exponentials {
 };
 
 // exponentials_of is those of a row, of a thread's share: first, first + step, …
-static __device__ exponentials exponentials_of(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step) {
+static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step) {
 	exponentials e = {-INFINITY, 0};
 	if (apart == 1 && n % 8 == 0 && aligned(row)) {
-		for (u64 u = first; u < n / 8; u += step) {
-			eight a = ((const eight *)row)[u];
-			float top = -INFINITY, part = 0;
+		for (u64 u = first; u < n / 8; u += 2 * step) { // two are on their way from memory at once
+			bool more = u + step < n / 8;
+			eight a = ((const eight *)row)[u], b = ((const eight *)row)[more ? u + step : u];
+			float top = -INFINITY, part = 0, rest = 0;
 #pragma unroll
 			for (int k = 0; k < 8; k++)
-				top = fmaxf(top, (float)a.v[k]);
+				top = fmaxf(top, fmaxf((float)a.v[k], (float)b.v[k]));
 			e.raise(top);
 			float base = e.base();
 #pragma unroll
-			for (int k = 0; k < 8; k++)
+			for (int k = 0; k < 8; k++) {
 				part += expf((float)a.v[k] - base);
-			e.sum += part;
+				rest += expf((float)b.v[k] - base);
+			}
+			e.sum += more ? part + rest : part;
 		}
 		return e;
 	}
@@ -121,7 +124,7 @@ template <class L> static __device__ double surprise(const bfloat16 *logits, con
 }
 
 // slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
-static __device__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
 	if (label == e.ignore || no_class(label, e))
 		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
 	double even = e.smoothing / (double)e.r.cols, hit = scale * (1 - e.smoothing) * (weights ? weights[label] : 1), scaled = (hit + scale * spread) / of.sum;
