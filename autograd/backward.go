@@ -24,8 +24,9 @@ type node struct {
 	call   *Call        // of an operation of the program's own, for what it has saved
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
-	back func(n *node, g *tensor.Tensor)
-	uses span // the inputs that are trained by a Parallel
+	back     func(n *node, g *tensor.Tensor)
+	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
+	uses     span // the inputs that are trained by a Parallel
 }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
@@ -161,8 +162,8 @@ func (t *Tape) backward(loss *Variable) {
 	t.setModule(root)
 	defer t.setModule(root)
 	t.beginParallel()
-	var shape [8]int
-	seed, err := t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
+	t.root = loss
+	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
 	t.steps(0)
 	t.forget()
@@ -173,6 +174,19 @@ func (t *Tape) backward(loss *Variable) {
 		}
 	}
 	t.finishParallel()
+}
+
+// seed is the gradient of the loss: 1, or any tensor where the step does not read it.
+func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
+	i := len(t.nodes) - 1
+	for i >= 0 && t.nodes[i].out != loss {
+		i--
+	}
+	if i >= 0 && t.nodes[i].seedless {
+		return t.rt.Share(t.ctx, loss.value)
+	}
+	var shape [8]int
+	return t.rt.Full(t.ctx, 1, loss.value.Dtype(), tensor.AppendShape(shape[:0], loss.value)...)
 }
 
 // steps runs the backward steps of the nodes since the from-th, the last one first.

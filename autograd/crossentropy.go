@@ -14,7 +14,7 @@ import (
 // cast to it.
 //
 // The backward pass keeps the logits, computes their softmax again, and puts the gradient in their memory if nobody else reads
-// them. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
+// them; where the gradient comes with the loss ([tensor.Runtime.CrossEntropyWithGrad]) it keeps that instead. Rows with the label -100, or another one that IgnoreIndex names, don't count. Another label outside [0, classes) is an
 // error of the next read, which wraps [tensor.ErrLabel]; the gradients of its row are 0. labels and weights are shared like
 // an [Tape.Input].
 func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...tensor.LossOption) *Variable {
@@ -25,13 +25,28 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == wideDtype(logits.value.Dtype())) {
 		return t.softEntropy(logits, labels, c)
 	}
-	loss, err := t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
+	var loss, grad *tensor.Tensor
+	var err error
+	if t.record && logits.needsGrad {
+		loss, grad, err = t.rt.CrossEntropyWithGrad(t.ctx, logits.value, labels, options...)
+	} else {
+		loss, err = t.rt.CrossEntropy(t.ctx, logits.value, labels, options...)
+	}
 	out := t.result("CrossEntropy", loss, err)
 	if !t.record {
 		t.spend("CrossEntropy", []*Variable{logits})
 		return out
 	}
 	if !logits.needsGrad || t.err != nil {
+		return out
+	}
+	if grad != nil {
+		known := t.result("CrossEntropy", grad, nil)
+		t.push("CrossEntropy", out, []*Variable{logits}, []*Variable{known}, knownEntropyBackward)
+		if k := len(t.nodes) - 1; t.err == nil {
+			t.nodes[k].seedless = true
+		}
+		known.Release()
 		return out
 	}
 	reads := append(make([]*Variable, 0, 3), logits, t.share("CrossEntropy", labels))
@@ -78,6 +93,21 @@ func crossEntropyGrad(n *node, g *tensor.Tensor, options ...tensor.LossOption) {
 	}
 	t.free(g)
 	t.give("CrossEntropy", logits, d, err)
+}
+
+// knownEntropyBackward gives the logits the gradient that came with the loss, times the loss's own, which is 1 where Backward begins.
+func knownEntropyBackward(n *node, g *tensor.Tensor) {
+	t, known := n.out.tape, n.saved[0]
+	var d *tensor.Tensor
+	var err error
+	if n.out == t.root {
+		d, err = t.rt.Share(t.ctx, known.value)
+	} else {
+		d, err = t.rt.Mul(t.ctx, known.value, g)
+	}
+	n.done(known.Variable)
+	t.free(g)
+	t.give("CrossEntropy", n.in[0], d, err)
 }
 
 // softEntropy is the cross entropy of probabilities of the classes: -Σ p·log softmax, with weights for each class, and over

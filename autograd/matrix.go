@@ -129,22 +129,39 @@ func linearReLUBackward(n *node, g *tensor.Tensor) {
 
 func linearBackward(n *node, g *tensor.Tensor) {
 	t := n.out.tape
-	if b := n.in[2]; b != nil && b.needsGrad {
+	b, w := n.in[2], n.in[1]
+	if b == nil || !b.needsGrad {
+		productBackward(n, g)
+		return
+	}
+	if !w.needsGrad {
 		var shape [1]int
 		d, err := t.rt.SumTo(t.ctx, g, tensor.AppendShape(shape[:0], b.value)...)
 		t.give(n.op, b, d, err)
+		productBackward(n, g)
+		return
 	}
-	productBackward(n, g)
+	dw, db, err := t.rt.LinearWeightGrad(t.ctx, g, n.in[0].value, true)
+	n.done(n.in[0])
+	t.give(n.op, b, db, err)
+	t.give(n.op, w, dw, err)
+	inputBackward(n, g)
 }
 
 // productBackward gives the gradients of x wᵀ to both.
 func productBackward(n *node, g *tensor.Tensor) {
 	t, x, w := n.out.tape, n.in[0], n.in[1]
 	if w.needsGrad && t.err == nil {
-		d, err := t.outer(g, x.value)
+		d, _, err := t.rt.LinearWeightGrad(t.ctx, g, x.value, false)
 		n.done(x)
 		t.give(n.op, w, d, err)
 	}
+	inputBackward(n, g)
+}
+
+// inputBackward gives x its gradient.
+func inputBackward(n *node, g *tensor.Tensor) {
+	t, x, w := n.out.tape, n.in[0], n.in[1]
 	if x.needsGrad && t.err == nil {
 		d, err := t.rt.MatMul(t.ctx, g, w.value)
 		t.give(n.op, x, d, err)

@@ -44,6 +44,7 @@ type Tape struct {
 	labels     memcache.LabelContexts
 	module     *modulePlace
 	inBackward bool
+	root       *Variable // where Backward begins
 
 	parallels []*Parallel // that parameters on the tape are of, in the order in which the program brought them
 

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -17,28 +18,66 @@ import (
 // Rows with the label -100, or another one that IgnoreIndex names, don't count; the mean of none is NaN. Another label outside
 // [0, classes) makes the loss NaN; the next read or Synchronize returns the error, which wraps [ErrLabel].
 func (rt *Runtime) CrossEntropy(ctx context.Context, logits, labels *Tensor, options ...LossOption) (*Tensor, error) {
+	loss, _, err := rt.crossEntropy(ctx, logits, labels, false, options)
+	return loss, err
+}
+
+// CrossEntropyWithGrad is [Runtime.CrossEntropy] and, if the device does both in one launch, [Runtime.CrossEntropyGrad] of a loss whose own gradient
+// is 1, in memory of its own; grad is nil otherwise. GPUs do so for a loss of one element, of up to 4,096 rows of up to 256 classes.
+func (rt *Runtime) CrossEntropyWithGrad(ctx context.Context, logits, labels *Tensor, options ...LossOption) (loss, grad *Tensor, err error) {
+	return rt.crossEntropy(ctx, logits, labels, true, options)
+}
+
+// entropyFuser is kernels that set the gradient of a cross entropy together with it.
+type entropyFuser interface {
+	fusesEntropy(e kernel.Entropy, logits *Tensor) bool
+	crossEntropyWithGrad(ctx context.Context, e kernel.Entropy, loss, grad, logits, labels, weights *Tensor, fault *storage) error
+}
+
+func (rt *Runtime) crossEntropy(ctx context.Context, logits, labels *Tensor, wantGrad bool, options []LossOption) (loss, grad *Tensor, err error) {
+	const op = "CrossEntropy"
 	c := NewLossConfig(options...)
-	in, e, err := rt.acquireClasses("CrossEntropy", logits, labels, &c)
+	in, e, err := rt.acquireClasses(op, logits, labels, &c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer in.release()
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
+		return nil, nil, fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
 	defer func() { rt.parked.add(fault.release(ctx)) }()
 	var shape Shape
 	if e.Each {
 		shape = labels.shape
 	}
-	loss, err := rt.alloc(ctx, "CrossEntropy", lossDtype(logits.dtype), shape)
-	if err != nil {
-		return nil, err
+	if loss, err = rt.alloc(ctx, op, lossDtype(logits.dtype), shape); err != nil {
+		return nil, nil, err
 	}
-	err = rt.kernels.crossEntropy(ctx, e, loss, logits, labels, c.Weight, fault)
+	fuser := rt.fuser()
+	if wantGrad && fuser != nil && fuser.fusesEntropy(e, logits) {
+		if grad, err = rt.alloc(ctx, op, logits.dtype, logits.shape); err != nil {
+			return nil, nil, errors.Join(err, loss.Release())
+		}
+		err = fuser.crossEntropyWithGrad(ctx, e, loss, grad, logits, labels, c.Weight, fault)
+	} else {
+		err = rt.kernels.crossEntropy(ctx, e, loss, logits, labels, c.Weight, fault)
+	}
 	rt.armFaults()
-	return loss.orRelease(err)
+	if err != nil {
+		return nil, nil, errors.Join(err, loss.Release(), grad.Release())
+	}
+	return loss, grad, nil
+}
+
+// fuser is the device's kernels behind those that widen, if they can.
+func (rt *Runtime) fuser() entropyFuser {
+	w, _ := rt.kernels.(*wideKernels)
+	if w == nil {
+		return nil
+	}
+	f, _ := w.kernels.(entropyFuser)
+	return f
 }
 
 // CrossEntropyGrad is the gradient of the logits of [Runtime.CrossEntropy] with the same options: of the mean

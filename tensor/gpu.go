@@ -20,6 +20,8 @@ type gpuKernels struct {
 	tf32   bool
 	blas   device.MatrixMultiplier // nil: the device has no library
 	fused  bool                    // blas adds a bias
+	// hasMatrixUnits is whether the GPU takes modules for compute capability 8.0.
+	hasMatrixUnits func() bool
 
 	mu        sync.Mutex
 	modules   map[*ptx.Image]func() (device.Module, error)
@@ -33,6 +35,10 @@ type gpuKernels struct {
 func newGPUKernels(rt *Runtime, dev device.ModuleLoader, tf32 bool) (*gpuKernels, error) {
 	g := &gpuKernels{rt: rt, dev: dev, stream: rt.stream, tf32: tf32, blas: multiplier(dev),
 		modules: make(map[*ptx.Image]func() (device.Module, error)), kernels: make(map[kernelKey]any)}
+	g.hasMatrixUnits = sync.OnceValue(func() bool {
+		_, err := g.kernel(kernelKey{"attention", attentionEditions[0].suffix})
+		return err == nil
+	})
 	g.fused = g.blas != nil && g.blas.MatMulEpilogues()
 	if _, err := g.kernel(kernelKey{"fill", fillSuffix[4]}); err != nil {
 		return nil, fmt.Errorf("tensor: NewRuntime: the kernels: %w", err)

@@ -17,6 +17,7 @@ func (g *gpuKernels) attentionLaunch(name string, p *kernel.Attention, on *atten
 	l := g.newLaunch(name, on.q.dtype, 0)
 	l.Grid = [3]uint32{blocks(tiles(rows), 1), uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))}
 	l.Block = [3]uint32{tileSide, 8, 1}
+	l.attentionTiles(p, rows)
 	return l
 }
 
@@ -71,7 +72,32 @@ func (l *gpuLaunch) attended(p *kernel.Attention, on *attending) error {
 	return nil
 }
 
+// shortAttention is what the kernels for short sequences take: attentionShort rows and columns at most. A block has shortRows rows.
+func shortAttention(p *kernel.Attention, on *attending) bool {
+	return on.q.dtype == Float32 && on.dmask == nil && max(p.L, p.S, p.E, p.V) <= attentionShort
+}
+
+const (
+	attentionShort = 64
+	shortRows      = 8
+)
+
+func (g *gpuKernels) shortLaunch(name string, p *kernel.Attention, on *attending, rows int) *gpuLaunch {
+	l := g.newLaunch(name, on.q.dtype, 0)
+	l.Grid = [3]uint32{blocks(rows, 1), uint32(min(p.Count(), maxGridY)), 1}
+	return l
+}
+
 func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
+	if shortAttention(p, on) {
+		l := g.shortLaunch("attention short", p, on, (p.L+shortRows-1)/shortRows)
+		l.write(on.out)
+		l.write(on.logSum)
+		if err := l.attended(p, on); err != nil {
+			return err
+		}
+		return g.run(l)
+	}
 	l := g.attentionLaunch("attention", p, on, p.L, p.V)
 	l.write(on.out)
 	l.write(on.logSum)
@@ -82,6 +108,19 @@ func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
 }
 
 func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
+	if shortAttention(p, on) {
+		l := g.shortLaunch("attention short grad", p, on, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
+		l.partTo(on.dq, on.queryAt)
+		l.partTo(on.dk, on.keyAt)
+		l.partTo(on.dv, on.valueAt)
+		l.read(on.dout)
+		l.read(on.out)
+		l.read(on.logSum)
+		if err := l.attended(p, on); err != nil {
+			return err
+		}
+		return g.run(l)
+	}
 	return g.rt.withScratch(ctx, "attention grad", on.logSum, on.logSum.count(), func(b memcache.Block) error {
 		return g.attentionGrads(p, on, b.Range(0, on.logSum.bytes))
 	})

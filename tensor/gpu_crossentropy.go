@@ -8,22 +8,36 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, a launch before it does.
+// countedRows is the most rows of a cross entropy that each block of its gradient counts by itself; of more, and of bfloat16, a launch before it does.
 const countedRows = 4096
 
 // rowsInBlock is how many rows a block takes, each by a warp.
 const rowsInBlock = 8
 
 func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, logits, labels, weights *Tensor, fault *storage) error {
+	return g.crossEntropyWithGrad(ctx, e, loss, nil, logits, labels, weights, fault)
+}
+
+// narrowColumns is the most classes of a row that is a warp's.
+const narrowColumns = 256
+
+// fusesEntropy tells whether the loss and its gradient are one launch: of rows that a warp does, and few enough to count in each block.
+func (g *gpuKernels) fusesEntropy(e kernel.Entropy, logits *Tensor) bool {
+	return logits.dtype != BFloat16 && logits.bytes > 0 && !e.Each && e.Cols <= narrowColumns && logits.count()/e.Cols <= countedRows
+}
+
+// crossEntropyWithGrad sets grad, too, if it is not nil, to the gradient of the logits of a loss whose own is 1.
+func (g *gpuKernels) crossEntropyWithGrad(ctx context.Context, e kernel.Entropy, loss, grad, logits, labels, weights *Tensor, fault *storage) error {
 	n := labels.count()
 	grid := min(blocks(n, rowsInBlock), 2*enough)
 	parts, err := g.takeParts(ctx, grid > 1)
 	if err != nil {
 		return fmt.Errorf("tensor: CrossEntropy: %w", err)
 	}
-	l := g.newLaunch("cross entropy", loss.dtype, 0)
+	l := g.newLaunch("cross entropy", logits.dtype, 0)
 	l.Grid[0] = grid
 	l.write(loss)
+	l.writeIf(grad)
 	l.classes(logits, labels, weights)
 	l.fault(fault)
 	l.meet(parts)
@@ -34,7 +48,7 @@ func (g *gpuKernels) crossEntropy(ctx context.Context, e kernel.Entropy, loss, l
 
 func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst, logits, labels, weights, dloss *Tensor) error {
 	n := labels.count()
-	counted := e.Mean && n > countedRows
+	counted := e.Mean && (n > countedRows || dst.dtype == BFloat16)
 	parts, err := g.takeParts(ctx, counted)
 	if err != nil {
 		return fmt.Errorf("tensor: CrossEntropyGrad: %w", err)
@@ -42,7 +56,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 	var per device.Range
 	if counted {
 		per = parts.Range(ticketBytes, 8)
-		l := g.newLaunch("cross entropy grad", dst.dtype, 0)
+		l := g.newLaunch("cross entropy grad", dloss.dtype, 0)
 		l.Block[0] = 1024
 		l.writeRange(per)
 		l.read(labels)
@@ -53,7 +67,7 @@ func (g *gpuKernels) crossEntropyGrad(ctx context.Context, e kernel.Entropy, dst
 		}
 	}
 	l := g.rowLaunch("cross entropy grad", dst.dtype, n, e.Rows)
-	narrow := e.Rows.Cols <= 256
+	narrow := e.Rows.Cols <= narrowColumns
 	if narrow {
 		l.Grid[0], l.Block[0] = blocks(n, rowsInBlock), 32*rowsInBlock
 	}

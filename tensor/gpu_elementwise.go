@@ -55,7 +55,12 @@ func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	l.write(dst)
 	l.read(a)
 	l.read(b)
-	l.word(dst.count(), int(op), len(dims))
+	l.word(dst.count(), int(op))
+	if dst.dtype == BFloat16 && op <= kernel.Mul && a.count() == dst.count() && b.count() == dst.count() {
+		l.eight(dst.count())
+		return g.runAs(l, kernelKey{"flat", l.suffix})
+	}
+	l.word(len(dims))
 	l.lists(dims, sa, sb)
 	return g.runAs(l, kernelKey{"binary", l.suffix})
 }

@@ -16,6 +16,7 @@ func (g *gpuKernels) apply(f kernel.Function, dst, x *Tensor, c, d float64) erro
 	l.word(dst.count(), int(f))
 	l.number(c)
 	l.number(d)
+	l.eight(dst.count())
 	return g.runAs(l, kernelKey{"function", l.suffix})
 }
 
@@ -30,6 +31,7 @@ func (g *gpuKernels) applyGrad(f kernel.Function, dst, dy, saved *Tensor, c, d f
 	l.word(dst.count(), int(f))
 	l.number(c)
 	l.number(d)
+	l.eight(dst.count())
 	return g.runAs(l, kernelKey{"function grad", l.suffix})
 }
 

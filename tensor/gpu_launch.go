@@ -60,9 +60,9 @@ func (l *gpuLaunch) word(v ...int) {
 	}
 }
 
-// number is a parameter of the kernel's floating-point type.
+// number is a parameter of the type in which the kernel computes.
 func (l *gpuLaunch) number(v float64) {
-	if l.suffix == "_f32" {
+	if l.suffix != "_f64" {
 		l.Args = append(l.Args, uint64(math.Float32bits(float32(v))))
 	} else {
 		l.double(v)

@@ -21,8 +21,24 @@ func multiplier(dev any) device.MatrixMultiplier {
 }
 
 func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
-	if then.bias == nil || (g.fused && !then.relu && dst.dtype == Float32 && p.Batch == nil && p.K > 0) {
-		return g.product(ctx, p, dst, a, b, then.bias)
+	if g.small(p, dst) {
+		return g.smallProduct(ctx, p, dst, a, b, then)
+	}
+	if then.sums != nil {
+		if err := g.sum(ctx, then.sums, keptColumns(a), a, 1); err != nil {
+			return err
+		}
+	}
+	switch {
+	case then.bias == nil:
+		return g.product(ctx, p, dst, a, b, nil)
+	case g.blas == nil && p.K > 0 && dst.bytes > 0:
+		return g.multiply(p, dst, a, b, then)
+	case g.fused && (!then.relu || dst.dtype == BFloat16) && dst.dtype != Float64 && p.Batch == nil && p.K > 0:
+		if err := g.product(ctx, p, dst, a, b, then.bias); err != nil || !then.relu {
+			return err
+		}
+		return g.unary(kernel.ReLU, dst, dst, 0) // beside a rounding of the product to bfloat16, one of the product and its bias
 	}
 	if err := g.product(ctx, p, dst, a, b, nil); err != nil {
 		return err
@@ -39,13 +55,13 @@ func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b, bi
 		return g.fill(dst, 0)
 	}
 	if g.blas == nil {
-		return g.multiply(p, dst, a, b)
+		return g.multiply(p, dst, a, b, epilogue{})
 	}
 	workspace, err := g.takeWorkspace(ctx)
 	if err != nil {
 		return err
 	}
-	gemm := device.Gemm{Float64: dst.dtype == Float64, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
+	gemm := device.Gemm{Float64: dst.dtype == Float64, BFloat16: dst.dtype == BFloat16, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
 		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
 		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
 	if bias != nil {
@@ -98,7 +114,7 @@ func (g *gpuKernels) gemms(batch *kernel.Placement, each device.Gemm, size int) 
 }
 
 // multiply is the product without a library.
-func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
+func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	l := g.newLaunch("matmul", dst.dtype, 0)
 	l.Grid[0] = blocks(tiles(p.M)*tiles(p.N), 1)
 	l.Block = [3]uint32{tileSide, 8, 1}
@@ -125,7 +141,10 @@ func (g *gpuKernels) multiply(p kernel.MatMul, dst, a, b *Tensor) error {
 	}
 	n := batch.Count()
 	l.Grid[1] = uint32(min(n, maxGridY))
-	l.word(n, len(batch.Dims))
+	l.word(n)
+	l.readIf(then.bias)
+	l.flag(then.relu)
+	l.word(len(batch.Dims))
 	l.lists(batch.Dims, batch.Dst, batch.Src)
 	return g.run(l)
 }
@@ -193,7 +212,7 @@ func (g *gpuKernels) sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor
 func (g *gpuKernels) columns(ctx context.Context, op, name string, dt Dtype, outputs, count int, before, behind func(l *gpuLaunch)) error {
 	units, n := (outputs+31)/32, 1
 	if units <= partTickets {
-		n = partsFor(units, count, 256)
+		n = partsFor(units, count, 128)
 	}
 	parts, err := g.takeParts(ctx, n > 1)
 	if err != nil {

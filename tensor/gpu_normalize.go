@@ -22,6 +22,20 @@ func (g *gpuKernels) normLaunch(name string, p *kernel.RowNorm, like *Tensor) *g
 	return l
 }
 
+// narrowNorm is the most elements of a row of bfloat16 that a warp takes.
+const narrowNorm = 2048
+
+// normed ends the arguments of a kernel that takes rows: those of bfloat16 have a warp for each narrow row.
+func (l *gpuLaunch) normed(p *kernel.RowNorm) {
+	if l.suffix == "_bf16" {
+		narrow := p.Per*p.Inner <= narrowNorm
+		if l.flag(narrow); narrow {
+			l.Grid[0], l.Block[0] = blocks(p.N*p.Groups, rowsInBlock), 32*rowsInBlock
+		}
+	}
+	l.norm(p)
+}
+
 func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error {
 	l := g.normLaunch("normalize", p, y)
 	l.write(y)
@@ -29,18 +43,53 @@ func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) err
 	l.read(x)
 	l.readIf(w)
 	l.readIf(b)
+	l.normed(p)
+	return g.run(l)
+}
+
+// Few rows are those whose gradients are one launch: with blocks of so many rows there are places for what each leaves.
+const (
+	fewRows    = 1024
+	rowsOfNorm = 8
+)
+
+func (g *gpuKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+	n := (p.N + rowsOfNorm - 1) / rowsOfNorm
+	switch {
+	case dw == nil && db == nil:
+		return g.normalizeInputGrad(p, dx, dy, x, w, stats)
+	case x.dtype == BFloat16 || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers:
+		if err := g.normalizeInputGrad(p, dx, dy, x, w, stats); err != nil {
+			return err
+		}
+		return g.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
+	}
+	parts, err := g.takeParts(ctx, n > 1)
+	if err != nil {
+		return fmt.Errorf("tensor: normalize grads: %w", err)
+	}
+	l := g.newLaunch("normalize grads", x.dtype, 0)
+	l.Grid[0] = blocks(n, 1)
+	l.write(dx)
+	l.writeIf(dw)
+	l.writeIf(db)
+	l.meet(parts)
+	l.read(dy)
+	l.read(x)
+	l.readIf(w)
+	l.read(stats)
 	l.norm(p)
 	return g.run(l)
 }
 
-func (g *gpuKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+func (g *gpuKernels) normalizeInputGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
 	l := g.normLaunch("normalize grad", p, dx)
 	l.write(dx)
 	l.read(dy)
 	l.read(x)
 	l.readIf(w)
 	l.read(stats)
-	l.norm(p)
+	l.normed(p)
 	return g.run(l)
 }
 

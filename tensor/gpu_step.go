@@ -51,7 +51,7 @@ func (g *gpuKernels) sgd(all []sgdUpdate) error {
 	return inRuns(all, func(a, b sgdUpdate) bool {
 		x, y := a.SGDStep, b.SGDStep
 		x.First, y.First = false, false
-		return x == y && a.p.dtype == b.p.dtype
+		return x == y && a.p.dtype == b.p.dtype && a.g.dtype == b.g.dtype
 	}, g.sgdStep)
 }
 
@@ -72,14 +72,14 @@ func (g *gpuKernels) sgdStep(all []sgdUpdate) error {
 		l.word(u.p.count())
 		l.flag(u.First)
 	}
-	return g.run(l)
+	return g.runAs(l, stepKey("sgd", "sgd grad", l, all[0].g))
 }
 
 func (g *gpuKernels) adam(all []adamUpdate) error {
 	return inRuns(all, func(a, b adamUpdate) bool {
 		x, y := a.Adam, b.Adam
 		x.StepSize, y.StepSize, x.Correction, y.Correction = 0, 0, 0, 0
-		return x == y && a.p.dtype == b.p.dtype
+		return x == y && a.p.dtype == b.p.dtype && a.g.dtype == b.g.dtype
 	}, g.adamStep)
 }
 
@@ -101,7 +101,15 @@ func (g *gpuKernels) adamStep(all []adamUpdate) error {
 		l.word(u.p.count())
 		l.double(u.StepSize, u.Correction)
 	}
-	return g.run(l)
+	return g.runAs(l, stepKey("adam", "adam grad", l, all[0].g))
+}
+
+// stepKey is the kernel for the launch's dtype, or the one for gradients of bfloat16.
+func stepKey(name, ofBFloat16 string, l *gpuLaunch, grad *Tensor) kernelKey {
+	if grad.dtype == BFloat16 {
+		return kernelKey{ofBFloat16, "_bf16"}
+	}
+	return kernelKey{name, l.suffix}
 }
 
 // shrink is what the step multiplies the parameters with, and decay what it adds of them to the gradient.

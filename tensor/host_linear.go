@@ -25,6 +25,11 @@ func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul
 		}
 		bias = read[T](l, then.bias)
 	}
+	if then.sums != nil {
+		if err := h.sum(ctx, then.sums, keptColumns(a), a, 1); err != nil {
+			return err
+		}
+	}
 	n := kernel.MatMulScratch[T](p)
 	if n == 0 {
 		return product(l, p, out, x, y, bias, nil, then)

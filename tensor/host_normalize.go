@@ -19,12 +19,17 @@ func normalize[T kernel.Float](l *launch, p *kernel.RowNorm, y, stats, x, w, b *
 	return l.run(func() { kernel.Normalize(p, out, s, in, scale, shift) })
 }
 
-func (h *hostKernels) normalizeGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+func (h *hostKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
 	l := &launch{h: h, name: "normalize grad"}
+	run := normalizeGrad[float64]
 	if dx.dtype == Float32 {
-		return normalizeGrad[float32](l, p, dx, dy, x, w, stats)
+		run = normalizeGrad[float32]
 	}
-	return normalizeGrad[float64](l, p, dx, dy, x, w, stats)
+	err := run(l, p, dx, dy, x, w, stats)
+	if err != nil || dw == nil && db == nil {
+		return err
+	}
+	return h.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 }
 
 func normalizeGrad[T kernel.Float](l *launch, p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {

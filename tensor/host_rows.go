@@ -65,9 +65,9 @@ func (h *hostKernels) crossEntropy(_ context.Context, e kernel.Entropy, loss, lo
 	l := &launch{h: h, name: "cross entropy"}
 	switch {
 	case logits.dtype == BFloat16 && labels.dtype == Int32:
-		return crossEntropyHalf[int32](l, e, loss, logits, labels, weights, fault)
+		return crossEntropyBFloat16[int32](l, e, loss, logits, labels, weights, fault)
 	case logits.dtype == BFloat16:
-		return crossEntropyHalf[int64](l, e, loss, logits, labels, weights, fault)
+		return crossEntropyBFloat16[int64](l, e, loss, logits, labels, weights, fault)
 	case loss.dtype == Float32 && labels.dtype == Int32:
 		return crossEntropy[float32, int32](l, e, loss, logits, labels, weights, fault)
 	case loss.dtype == Float32:
@@ -88,9 +88,9 @@ func (h *hostKernels) crossEntropyGrad(_ context.Context, e kernel.Entropy, dst,
 	l := &launch{h: h, name: "cross entropy grad"}
 	switch {
 	case dst.dtype == BFloat16 && labels.dtype == Int32:
-		return crossEntropyGradHalf[int32](l, e, dst, logits, labels, weights, dloss)
+		return crossEntropyGradBFloat16[int32](l, e, dst, logits, labels, weights, dloss)
 	case dst.dtype == BFloat16:
-		return crossEntropyGradHalf[int64](l, e, dst, logits, labels, weights, dloss)
+		return crossEntropyGradBFloat16[int64](l, e, dst, logits, labels, weights, dloss)
 	case dst.dtype == Float32 && labels.dtype == Int32:
 		return crossEntropyGrad[float32, int32](l, e, dst, logits, labels, weights, dloss)
 	case dst.dtype == Float32:

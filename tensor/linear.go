@@ -3,6 +3,9 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // Linear returns x wᵀ + bias for every row of x (rows, …, in), of weights (out, in) and a bias (out) (torch.nn.functional.linear):
@@ -16,10 +19,49 @@ func (rt *Runtime) LinearReLU(ctx context.Context, x, w, bias *Tensor) (*Tensor,
 	return rt.linear(ctx, "LinearReLU", x, w, bias, true)
 }
 
-// epilogue is what follows a product without a batch: a bias, if there is one, is added to every row, and then perhaps ReLU.
+// LinearWeightGrad gives the gradients of the weights and the bias of [Runtime.Linear], dyᵀ x (out, in) and the sums of dy's columns (out), from
+// that of its result, dy (rows, …, out), and from x (rows, …, in). db is nil if ofBias is false. On a GPU small ones are one launch.
+func (rt *Runtime) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias bool) (dw, db *Tensor, err error) {
+	const op = "LinearWeightGrad"
+	in, err := rt.acquireFloats(op, dy, x)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.release()
+	last := len(dy.shape) - 1
+	if last < 0 || len(x.shape) != last+1 || !slices.Equal(dy.shape[:last], x.shape[:last]) {
+		return nil, nil, fmt.Errorf("tensor: %s: %w: dy is %v and x %v: want (rows, …, out) and (rows, …, in)", op, ErrShape, dy.shape, x.shape)
+	}
+	p := kernel.MatMul{M: dy.shape[last], N: x.shape[last], K: elements(dy.shape[:last]), TransA: true}
+	g := grads{rt: rt, ctx: ctx, op: op, dtype: dy.dtype}
+	db = g.alloc(ofBias, Shape{p.M})
+	dw = g.alloc(true, Shape{p.M, p.N})
+	switch {
+	case g.err != nil:
+	case dw.bytes > 0:
+		g.err = rt.kernels.matmul(ctx, p, dw, dy, x, epilogue{sums: db})
+	case db != nil && db.bytes > 0:
+		g.err = rt.kernels.sum(ctx, db, keptColumns(dy), dy, 1)
+	}
+	if err := g.done(dw, db); err != nil {
+		return nil, nil, err
+	}
+	return dw, db, nil
+}
+
+// keptColumns is the shape of x with all its rows summed up.
+func keptColumns(x *Tensor) Shape {
+	kept := slices.Repeat(Shape{1}, len(x.shape))
+	kept[len(kept)-1] = x.shape[len(kept)-1]
+	return kept
+}
+
+// epilogue is what follows a product without a batch: a bias, if there is one, is added to every row, and then perhaps ReLU. sums gets the sums of
+// the columns of the first factor, which is transposed.
 type epilogue struct {
 	bias *Tensor
 	relu bool
+	sums *Tensor // or nil
 }
 
 func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, relu bool) (*Tensor, error) {
@@ -43,5 +85,5 @@ func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, re
 	if out.bytes == 0 {
 		return out, nil
 	}
-	return out.orRelease(rt.kernels.matmul(ctx, p, out, x, w, epilogue{bias, relu}))
+	return out.orRelease(rt.kernels.matmul(ctx, p, out, x, w, epilogue{bias: bias, relu: relu}))
 }

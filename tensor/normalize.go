@@ -128,13 +128,10 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 	case g.err != nil:
 	case dy.bytes == 0:
 		g.zero(dw, db)
-	default:
-		if dx != nil {
-			g.err = rt.layers.normalizeGrad(p, dx, dy, x, weight, stats)
-		}
-		if g.err == nil && (dw != nil || db != nil) {
-			g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
-		}
+	case dx != nil:
+		g.err = rt.layers.normalizeGrad(ctx, p, dx, dw, db, dy, x, weight, stats)
+	case dw != nil || db != nil:
+		g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 	}
 	if err := g.done(dx, dw, db); err != nil {
 		return nil, nil, nil, err

@@ -3,12 +3,16 @@ package tensor
 import (
 	"context"
 	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
 // bfloat16Kernels are kernels that take tensors of BFloat16 in some operations, which are named as the methods of kernels and layerKernels
 // are. The others never see one but in fill, convert, choose, take, sortIndex, gather and place, which move elements: these are the device's to do.
 type bfloat16Kernels interface {
 	doesBFloat16(operation string) bool
+	// attendsBFloat16 is asked where doesBFloat16 names attention.
+	attendsBFloat16(p *kernel.Attention) bool
 }
 
 // wideKernels stand between the runtime and the device's kernels, and do what the device does not do in bfloat16: operands are widened to

@@ -7,7 +7,7 @@ import (
 )
 
 func (w *wideKernels) attention(p *kernel.Attention, on *attending) error {
-	if w.widens("attention", on.q, on.mask) {
+	if w.widens("attention", on.q, on.mask) || w.widensAttention(p, on) {
 		d := w.widen()
 		wide := on.widened(d)
 		wide.out = d.out(on.out)
@@ -17,7 +17,7 @@ func (w *wideKernels) attention(p *kernel.Attention, on *attending) error {
 }
 
 func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
-	if w.widens("attentionGrad", on.q, on.mask) {
+	if w.widens("attentionGrad", on.q, on.mask) || w.widensAttention(p, on) {
 		d := w.widen()
 		wide := on.widened(d)
 		wide.out, wide.dout = d.in(on.out), d.in(on.dout)
@@ -25,6 +25,11 @@ func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on
 		return d.run(func() error { return w.kernels.attentionGrad(ctx, p, wide) })
 	}
 	return w.kernels.attentionGrad(ctx, p, on)
+}
+
+// widensAttention tells whether an attention of bfloat16 has to be done in float32, on a device that does others.
+func (w *wideKernels) widensAttention(p *kernel.Attention, on *attending) bool {
+	return on.q.dtype == BFloat16 && !w.native.attendsBFloat16(p)
 }
 
 // widened are the operands as an operation in float32 reads them, and the results yet in bfloat16.

@@ -58,9 +58,17 @@ func runSome[U any](run func([]U) error, some []U) error {
 	return run(some)
 }
 
+// anyWidens asks for a gradient of bfloat16 apart: a device may do such of float32 parameters alone.
 func (w *wideKernels) anyWidens(operation string, ts updated) bool {
-	for _, t := range ts {
-		if t != nil && w.widens(operation, *t) {
+	for i, t := range ts {
+		if t == nil || *t == nil || (*t).dtype != BFloat16 {
+			continue
+		}
+		of := operation
+		if i == 0 {
+			of += "Grad"
+		}
+		if w.widens(of, *t) {
 			return true
 		}
 	}

@@ -28,6 +28,7 @@ int cistern_blas_open(const char *path, cistern_blas *b, char *problem, int size
 		{&b->set_workspace, "cublasSetWorkspace_v2"}, {&b->set_math_mode, "cublasSetMathMode"},
 		{&b->sgemm, "cublasSgemm_v2"}, {&b->dgemm, "cublasDgemm_v2"},
 		{&b->sgemm_batched, "cublasSgemmStridedBatched"}, {&b->dgemm_batched, "cublasDgemmStridedBatched"},
+		{&b->gemm_ex, "cublasGemmEx"}, {&b->gemm_ex_batched, "cublasGemmStridedBatchedEx"},
 	};
 	for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
 		*entries[i].entry = dlsym(b->library, entries[i].name);
@@ -58,7 +59,7 @@ void cistern_blas_destroy(dev d, const cistern_blas *b, uint64_t handle) {
 
 // Row-major matrices are column-major ones transposed, so this is C' = op(B)' op(A)'.
 int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_gemm_call *g) {
-	enum { none = 0, transposed = 1, default_math = 0, tf32_math = 3 };
+	enum { none = 0, transposed = 1, default_math = 0, tf32_math = 3, sums_in_full = 16, type_bfloat16 = 14, compute_float = 68, default_algorithm = -1 };
 	void *h = (void *)handle;
 	int r = cistern_bind(d);
 	if (r != CUDA_SUCCESS)
@@ -67,11 +68,24 @@ int cistern_gemm(dev d, const cistern_blas *b, uint64_t handle, const cistern_ge
 	if (r == 0) // each stream has its own; setting the stream has dropped it
 		r = ((int (*)(void *, void *, size_t))b->set_workspace)(h, (void *)g->workspace, g->workspace_bytes);
 	if (r == 0)
-		r = ((int (*)(void *, int))b->set_math_mode)(h, g->tf32 ? tf32_math : default_math);
+		r = ((int (*)(void *, int))b->set_math_mode)(h, g->bfloat16 ? sums_in_full : g->tf32 ? tf32_math : default_math);
 	if (r != 0)
 		return -r;
 	int tb = g->trans_b ? transposed : none, ta = g->trans_a ? transposed : none;
 	float alpha = (float)g->alpha, beta = (float)g->beta;
+	if (g->batch > 1 && g->bfloat16) {
+		typedef int gemm(void *, int, int, int, int, int, const float *, const void *, int, int, long long, const void *, int, int, long long,
+			const float *, void *, int, int, long long, int, int, int);
+		return -((gemm *)b->gemm_ex_batched)(h, tb, ta, g->n, g->m, g->k, &alpha, (void *)g->b, type_bfloat16, g->ldb, g->stride_b,
+			(void *)g->a, type_bfloat16, g->lda, g->stride_a, &beta, (void *)g->c, type_bfloat16, g->ldc, g->stride_c, g->batch,
+			compute_float, default_algorithm);
+	}
+	if (g->bfloat16) {
+		typedef int gemm(void *, int, int, int, int, int, const float *, const void *, int, int, const void *, int, int,
+			const float *, void *, int, int, int, int);
+		return -((gemm *)b->gemm_ex)(h, tb, ta, g->n, g->m, g->k, &alpha, (void *)g->b, type_bfloat16, g->ldb, (void *)g->a, type_bfloat16, g->lda,
+			&beta, (void *)g->c, type_bfloat16, g->ldc, compute_float, default_algorithm);
+	}
 	if (g->batch > 1 && g->float64) {
 		typedef int gemm(void *, int, int, int, int, int, const double *, const void *, int, long long, const void *, int, long long,
 			const double *, void *, int, long long, int);

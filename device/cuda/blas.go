@@ -53,6 +53,17 @@ func (d *Device) MatMulWorkspace() (int64, error) {
 	return otherWorkspace, nil
 }
 
+// MatMulBFloat16 reports whether there is a library, and the GPU has bfloat16: from Ampere on.
+func (d *Device) MatMulBFloat16() bool {
+	if d.enter("MatMulBFloat16") != nil {
+		return false
+	}
+	defer d.gate.Leave()
+	return d.hasBFloat16() && d.blas.open(d) == nil
+}
+
+func (d *Device) hasBFloat16() bool { return d.major >= 8 }
+
 func (b *blas) open(d *Device) error {
 	b.once.Do(func() {
 		if b.path == without {
@@ -102,7 +113,7 @@ func (d *Device) matMul(s *stream, g *device.Gemm) error {
 	}
 	call := C.cistern_gemm_call{stream: s.handle,
 		workspace: C.uint64_t(g.Workspace.Ptr), workspace_bytes: C.size_t(g.Workspace.Bytes),
-		float64: flag(g.Float64), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
+		float64: flag(g.Float64), bfloat16: flag(g.BFloat16), tf32: flag(g.TF32), trans_a: flag(g.TransA), trans_b: flag(g.TransB),
 		m: C.int(g.M), n: C.int(g.N), k: C.int(g.K), lda: C.int(g.LDA), ldb: C.int(g.LDB), ldc: C.int(g.LDC),
 		a: C.uint64_t(g.A), b: C.uint64_t(g.B), c: C.uint64_t(g.C), bias: C.uint64_t(g.Bias), alpha: C.double(g.Alpha), beta: C.double(g.Beta),
 		batch: C.int(g.Batch), stride_a: C.int64_t(g.StrideA), stride_b: C.int64_t(g.StrideB), stride_c: C.int64_t(g.StrideC)}
@@ -136,8 +147,16 @@ func (s *stream) checkGemm(g *device.Gemm) error {
 		return d.self.Invalid("MatMul", 0, "the batch has %d products; want 0 to %d", g.Batch, math.MaxInt32)
 	}
 	element := int64(4)
-	if g.Float64 {
+	switch {
+	case g.Float64 && g.BFloat16:
+		return d.self.Invalid("MatMul", 0, "the product is of float64 and of bfloat16")
+	case g.BFloat16 && !d.hasBFloat16():
+		return &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported,
+			Detail: fmt.Sprintf("products of bfloat16 are for compute capability 8.0 and up; the GPU has %d.x", d.major)}
+	case g.Float64:
 		element = 8
+	case g.BFloat16:
+		element = 2
 	}
 	for _, x := range []struct {
 		name       string
@@ -176,7 +195,7 @@ func (s *stream) checkGemm(g *device.Gemm) error {
 		}
 	}
 	if g.Bias != 0 && (g.Float64 || g.Batch > 1 || g.Beta != 0) {
-		return d.self.Invalid("MatMul", 0, "a bias is for one product of float32, with a Beta of 0")
+		return d.self.Invalid("MatMul", 0, "a bias is for one product of float32 or bfloat16, with a Beta of 0")
 	}
 	return s.named("MatMul", uint64(g.Workspace.Ptr), g.Workspace.Bytes, false)
 }

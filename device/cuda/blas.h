@@ -5,13 +5,13 @@
 
 typedef struct {
 	void *library;
-	void *create, *destroy, *set_stream, *set_workspace, *set_math_mode, *sgemm, *dgemm, *sgemm_batched, *dgemm_batched;
+	void *create, *destroy, *set_stream, *set_workspace, *set_math_mode, *sgemm, *dgemm, *sgemm_batched, *dgemm_batched, *gemm_ex, *gemm_ex_batched;
 } cistern_blas;
 
 typedef struct {
 	uint64_t stream, workspace;
 	size_t workspace_bytes;
-	int float64, tf32, trans_a, trans_b;
+	int float64, bfloat16, tf32, trans_a, trans_b;
 	int m, n, k, lda, ldb, ldc;
 	uint64_t a, b, c, bias; // bias: 0 where there is none
 	double alpha, beta;

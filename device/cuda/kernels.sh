@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compiles every CUDA C file of the repository to PTX beside it, or with "check" fails if one is not of its source.
 # The first line of the PTX names the source, and the headers beside it, by their SHA-256.
+# The target is compute_70, or what the first line of the source names.
 set -eu
 cd "$(dirname "$0")/../.."
 for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
@@ -14,7 +15,8 @@ for source in $(find . -name '*.cu' -not -path './dist/*' | sort); do
 		continue
 	fi
 	made=$(mktemp)
-	nvcc -ptx -arch=compute_70 -allow-unsupported-compiler -o "$made" "$source"
+	target=$(sed -n '1s/^\/\/ target \(compute_[0-9]*\)$/\1/p' "$source")
+	nvcc -ptx -arch="${target:-compute_70}" -allow-unsupported-compiler -o "$made" "$source"
 	{ echo "$mark"; cat "$made"; } >"$ptx"
 	rm "$made"
 	echo "$ptx"

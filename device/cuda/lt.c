@@ -21,6 +21,7 @@ int cistern_lt_open(cistern_lt *l) {
 		{&l->desc_create, "cublasLtMatmulDescCreate"}, {&l->desc_destroy, "cublasLtMatmulDescDestroy"},
 		{&l->desc_set, "cublasLtMatmulDescSetAttribute"},
 		{&l->layout_create, "cublasLtMatrixLayoutCreate"}, {&l->layout_destroy, "cublasLtMatrixLayoutDestroy"},
+		{&l->layout_set, "cublasLtMatrixLayoutSetAttribute"},
 		{&l->preference_create, "cublasLtMatmulPreferenceCreate"}, {&l->preference_destroy, "cublasLtMatmulPreferenceDestroy"},
 		{&l->preference_set, "cublasLtMatmulPreferenceSetAttribute"},
 	};
@@ -62,10 +63,12 @@ void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p) {
 
 // The numbers are those of cublasLt.h, where each has its place for good.
 enum {
-	type_float = 0, compute_float = 68, compute_tf32 = 77,
+	type_float = 0, type_bfloat16 = 14, compute_float = 68, compute_tf32 = 77,
 	desc_transa = 3, desc_transb = 4, desc_epilogue = 7, desc_bias = 8,
-	preference_workspace = 1, preference_alignment_a = 5, preference_alignment_b = 6, preference_alignment_c = 7, preference_alignment_d = 8,
+	layout_batch = 5, layout_stride = 6,
+	preference_workspace = 1, preference_reduction = 3, preference_alignment_a = 5, preference_alignment_b = 6, preference_alignment_c = 7, preference_alignment_d = 8,
 	epilogue_bias = 4, // that of ReLU makes 0 of NaN
+	reduction_float = 2, // parts of a sum meet in float32; else they may in the type of the result
 };
 
 // heuristic_result is cublasLtMatmulHeuristicResult_t.
@@ -77,20 +80,28 @@ typedef struct {
 	int reserved[4];
 } heuristic_result;
 
+typedef int set(void *, int, const void *, size_t);
+
+static int make_layout(const cistern_lt *l, void **layout, int type, uint64_t rows, uint64_t cols, int64_t ld, int64_t stride, int32_t batch) {
+	int r = ((int (*)(void **, int, uint64_t, uint64_t, int64_t))l->layout_create)(layout, type, rows, cols, ld);
+	if (r == 0 && batch > 1)
+		r = ((set *)l->layout_set)(*layout, layout_batch, &batch, sizeof batch);
+	if (r == 0 && batch > 1)
+		r = ((set *)l->layout_set)(*layout, layout_stride, &stride, sizeof stride);
+	return r;
+}
+
 // Row-major matrices are column-major ones transposed, so this is C' = op(B)' op(A)': what the library calls A is B. A column of
 // its C is a row of ours, to each of which the bias is added.
 int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const uint32_t alignment[3], cistern_lt_plan *p) {
 	typedef int make_desc(void **, int, int);
-	typedef int make_layout(void **, int, uint64_t, uint64_t, int64_t);
-	typedef int set(void *, int, const void *, size_t);
 	set *set_desc = (set *)l->desc_set, *set_preference = (set *)l->preference_set;
-	make_layout *layout = (make_layout *)l->layout_create;
 	memset(p, 0, sizeof *p);
 	int r = cistern_bind(d);
 	if (r != CUDA_SUCCESS)
 		return r;
 	void *preference = NULL;
-	int transa = g->trans_b, transb = g->trans_a;
+	int transa = g->trans_b, transb = g->trans_a, type = g->bfloat16 ? type_bfloat16 : type_float;
 	r = ((make_desc *)l->desc_create)(&p->desc, g->tf32 ? compute_tf32 : compute_float, type_float);
 	if (r == 0)
 		r = set_desc(p->desc, desc_transa, &transa, sizeof transa);
@@ -102,15 +113,18 @@ int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_g
 	if (r == 0 && g->bias)
 		r = set_desc(p->desc, desc_bias, &g->bias, sizeof g->bias);
 	if (r == 0)
-		r = layout(&p->a, type_float, transa ? g->k : g->n, transa ? g->n : g->k, g->ldb);
+		r = make_layout(l, &p->a, type, transa ? g->k : g->n, transa ? g->n : g->k, g->ldb, g->stride_b, g->batch);
 	if (r == 0)
-		r = layout(&p->b, type_float, transb ? g->m : g->k, transb ? g->k : g->m, g->lda);
+		r = make_layout(l, &p->b, type, transb ? g->m : g->k, transb ? g->k : g->m, g->lda, g->stride_a, g->batch);
 	if (r == 0)
-		r = layout(&p->c, type_float, g->n, g->m, g->ldc);
+		r = make_layout(l, &p->c, type, g->n, g->m, g->ldc, g->stride_c, g->batch);
 	if (r == 0)
 		r = ((int (*)(void **))l->preference_create)(&preference);
 	if (r == 0)
 		r = set_preference(preference, preference_workspace, &g->workspace_bytes, sizeof g->workspace_bytes);
+	uint32_t reduction = reduction_float;
+	if (r == 0 && g->bfloat16)
+		r = set_preference(preference, preference_reduction, &reduction, sizeof reduction);
 	for (int i = 0; r == 0 && i < 4; i++) {
 		static const int which[] = {preference_alignment_a, preference_alignment_b, preference_alignment_c, preference_alignment_d};
 		static const int of[] = {1, 0, 2, 2};
@@ -135,7 +149,6 @@ int cistern_lt_make(dev d, const cistern_lt *l, uint64_t handle, const cistern_g
 }
 
 int cistern_lt_run(dev d, const cistern_lt *l, uint64_t handle, const cistern_gemm_call *g, const cistern_lt_plan *p) {
-	typedef int set(void *, int, const void *, size_t);
 	typedef int matmul(void *, void *, const float *, const void *, void *, const void *, void *, const float *, const void *, void *, void *, void *,
 		const uint64_t *, void *, size_t, void *);
 	int r = cistern_bind(d);

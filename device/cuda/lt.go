@@ -18,7 +18,10 @@ type ltHandle struct {
 // ltKey is what a plan depends on.
 type ltKey struct {
 	m, n, k, lda, ldb, ldc     int
+	batch                      int
+	strideA, strideB, strideC  int
 	transA, transB, tf32, bias bool
+	bfloat16                   bool
 	alignment                  [3]C.uint32_t // of A, B and C with the bias
 	workspace                  int64
 }
@@ -41,7 +44,7 @@ func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool,
 	none := func() error {
 		return &device.Error{Op: "MatMul", Device: d.name, Err: device.ErrUnsupported, Detail: "there is no kernel of cuBLASLt for the product with its bias"}
 	}
-	if !b.hasLt || g.Float64 || g.Batch > 1 || g.K == 0 {
+	if !b.hasLt || g.Float64 || (g.Batch > 1 && !g.BFloat16) || g.K == 0 {
 		if g.Bias != 0 {
 			return true, none()
 		}
@@ -72,7 +75,7 @@ func (d *Device) ltMatMul(g *device.Gemm, call *C.cistern_gemm_call) (done bool,
 func (d *Device) ltPlan(h *ltHandle, g *device.Gemm) (*C.cistern_lt_plan, error) {
 	b := &d.blas
 	key := ltKey{m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC, transA: g.TransA, transB: g.TransB, tf32: g.TF32,
-		bias: g.Bias != 0, workspace: g.Workspace.Bytes,
+		bfloat16: g.BFloat16, batch: g.Batch, strideA: g.StrideA, strideB: g.StrideB, strideC: g.StrideC, bias: g.Bias != 0, workspace: g.Workspace.Bytes,
 		alignment: [3]C.uint32_t{alignment(g.A), alignment(g.B), alignment(g.C | g.Bias)}}
 	plan, known := h.plans[key]
 	if known {

@@ -5,7 +5,7 @@
 typedef struct {
 	void *library; // NULL: there is none
 	void *create, *destroy, *matmul, *heuristic;
-	void *desc_create, *desc_destroy, *desc_set, *layout_create, *layout_destroy, *preference_create, *preference_destroy, *preference_set;
+	void *desc_create, *desc_destroy, *desc_set, *layout_create, *layout_destroy, *layout_set, *preference_create, *preference_destroy, *preference_set;
 } cistern_lt;
 
 // cistern_lt_plan is how a product of one kind is done. It belongs to one handle.

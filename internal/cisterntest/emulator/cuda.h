@@ -355,3 +355,43 @@ template <class A, class B> static inline std::common_type_t<A, B> max(A a, B b)
 using std::isfinite;
 using std::isinf;
 using std::isnan;
+
+// ldmatrix, ldmatrix_trans and mma are the instructions of those names, for two bytes an element. T is a type of two bytes that converts to float.
+template <class T> static inline unsigned emulator_pair(const T *low, const T *high) {
+	return emulator_bits<unsigned short>(*low) | (unsigned)emulator_bits<unsigned short>(*high) << 16;
+}
+template <class T> static inline void ldmatrix(unsigned (&to)[4], const T *row) {
+	const uint64_t *places = emulator::exchange(~0u, row);
+	int g = emulator::lane() / 4, t = emulator::lane() % 4;
+	for (int i = 0; i < 4; i++) {
+		const T *from = emulator::of<const T *>(places, 8 * i + g);
+		to[i] = emulator_pair(from + 2 * t, from + 2 * t + 1);
+	}
+}
+template <class T> static inline void ldmatrix_trans(unsigned (&to)[4], const T *row) {
+	const uint64_t *places = emulator::exchange(~0u, row);
+	int g = emulator::lane() / 4, t = emulator::lane() % 4;
+	for (int i = 0; i < 4; i++)
+		to[i] = emulator_pair(emulator::of<const T *>(places, 8 * i + 2 * t) + g, emulator::of<const T *>(places, 8 * i + 2 * t + 1) + g);
+}
+static inline float emulator_half(unsigned both, int which) { return emulator_bits<float>((which ? both >> 16 : both & 0xffff) << 16); }
+static inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+	float left[2][16], right[2][16];
+	int g = emulator::lane() / 4, t = emulator::lane() % 4;
+	for (int half = 0; half < 2; half++) {
+		const uint64_t *places = emulator::exchange(~0u, (uint64_t)a[2 * half] | (uint64_t)a[2 * half + 1] << 32);
+		for (int row = 0; row < 2; row++)
+			for (int k = 0; k < 8; k++)
+				left[row][8 * half + k] = emulator_half((unsigned)(places[4 * g + k / 2] >> 32 * row), k % 2);
+	}
+	const uint64_t *places = emulator::exchange(~0u, (uint64_t)b0 | (uint64_t)b1 << 32);
+	for (int col = 0; col < 2; col++)
+		for (int k = 0; k < 16; k++)
+			right[col][k] = emulator_half((unsigned)(places[4 * (2 * t + col) + k % 8 / 2] >> 32 * (k / 8)), k % 2);
+	for (int i = 0; i < 4; i++) {
+		float sum = 0;
+		for (int k = 0; k < 16; k++)
+			sum += left[i / 2][k] * right[i % 2][k];
+		d[i] += sum;
+	}
+}

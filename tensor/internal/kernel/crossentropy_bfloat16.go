@@ -5,8 +5,8 @@ import "github.com/cistern-ml/cistern/internal/bfloat16"
 // The logits of a large vocabulary are the largest tensor of a step. So those of bfloat16 are read where they are: one row at a time is there in float32, for
 // each of the processors.
 
-// CrossEntropyHalf is CrossEntropy of bfloat16 logits.
-func CrossEntropyHalf[L Label](loss []float32, logits []bfloat16.Number, labels []L, weights []float32, e Entropy, fault *Fault) {
+// CrossEntropyBFloat16 is CrossEntropy of bfloat16 logits.
+func CrossEntropyBFloat16[L Label](loss []float32, logits []bfloat16.Number, labels []L, weights []float32, e Entropy, fault *Fault) {
 	noteLabel(labels, &e, fault)
 	if e.Each {
 		split(len(labels), max(1, mathGrain()/max(1, e.Cols)), func(lo, hi int) {
@@ -29,8 +29,8 @@ func CrossEntropyHalf[L Label](loss []float32, logits []bfloat16.Number, labels 
 	loss[0] = float32(totalOf(&sums) / divisor(labels, weights, &e))
 }
 
-// CrossEntropyGradHalf is CrossEntropyGrad of bfloat16 logits: each element of dst is rounded once.
-func CrossEntropyGradHalf[L Label](dst, logits []bfloat16.Number, labels []L, weights, dloss []float32, e Entropy) {
+// CrossEntropyGradBFloat16 is CrossEntropyGrad of bfloat16 logits: each element of dst is rounded once.
+func CrossEntropyGradBFloat16[L Label](dst, logits []bfloat16.Number, labels []L, weights, dloss []float32, e Entropy) {
 	if len(dst) == 0 {
 		return
 	}

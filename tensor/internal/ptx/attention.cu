@@ -4,17 +4,9 @@
 // 64 columns of its result and finds the scores by itself, so that any number of columns has room. Nobody adds to what another
 // block has: results are the same in every run.
 
-#include "kernels.h"
+#include "attention.h"
 
 enum { tile = 32, slices = 2, no_mask = 0, float_mask = 1 };
-
-// attention is kernel.Attention: strides of the batch, and of rows, in elements.
-struct attention {
-	i64 n, dims[max_dims], q[max_dims], k[max_dims], v[max_dims], o[max_dims], m[max_dims], dq[max_dims], dk[max_dims], dv[max_dims];
-	i64 qrow, krow, vrow, orow, mrow, dqrow, dkrow, dvrow;
-	i64 batch, l, s, e, w, masking, mcol, causal; // w: columns of the values
-	double scale;
-};
 
 template <class T> struct square { T at[tile][tile + 1]; };
 
@@ -59,9 +51,6 @@ template <class T> static __device__ double score(const attention &a, T s, const
 		return v + (double)((const T *)mask)[at];
 	return ((const unsigned char *)mask)[at] ? v : -INFINITY;
 }
-
-// seen is the greatest score, and 0 if no key was seen.
-static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }
 
 #define ATTENTION(T, t) \
 	extern "C" __global__ void attention_##t(T *out, double *log_sums, const T *q, const T *k, const T *v, const void *mask, attention a) { \
@@ -212,3 +201,145 @@ FLOATS(ATTENTION_GRAD_QUERY)
 			} \
 	}
 FLOATS(ATTENTION_GRAD_KEY)
+
+// The attention of short sequences, of up to 64 rows and columns, in one launch, and so its gradients: a block has 8 rows, one for each warp, and all
+// the rows that they meet are in shared memory. What is the sum of a row is in one warp, so blocks have nothing to share.
+enum { most = 64, together = 8 };
+
+// gather reads rows into shared memory: a warp has two rows of 16, or one of 32, or a half of one.
+static __device__ void gather(float (*s)[most + 1], const float *from, i64 stride, i64 rows, i64 cols) {
+	int shift = cols <= 16 ? 4 : cols <= 32 ? 5 : 6, x = threadIdx.x & ((1 << shift) - 1);
+#pragma unroll 4
+	for (int y = threadIdx.x >> shift; y < rows; y += 256 >> shift)
+		if (x < cols)
+			s[y][x] = from[y * stride + x];
+}
+
+// mine reads one row of a warp.
+static __device__ void mine(float *s, const float *from, i64 cols) {
+	int lane = threadIdx.x % 32;
+	for (int x = lane; x < cols; x += 32)
+		s[x] = from[x];
+}
+
+static __device__ float dot(const float *a, const float *b, int n) {
+	float sum[4] = {0, 0, 0, 0};
+	int x = 0;
+	for (; x + 4 <= n; x += 4)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			sum[i] += a[x + i] * b[x + i];
+	for (; x < n; x++)
+		sum[0] += a[x] * b[x];
+	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+// weigh is the sum over the rows of s from y to n of w times column x.
+static __device__ float weigh(const float *w, const float (*s)[most + 1], int y, int n, int x) {
+	float sum[4] = {0, 0, 0, 0};
+	for (; y + 4 <= n; y += 4)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			sum[i] += w[y + i] * s[y + i][x];
+	for (; y < n; y++)
+		sum[0] += w[y] * s[y][x];
+	return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+extern "C" __global__ void __launch_bounds__(256) attention_short_f32(float *out, double *log_sums, const float *q, const float *k, const float *v, const void *mask, attention a) {
+	__shared__ float keys[most][most + 1], values[most][most + 1], query[together][most], weights[together][most];
+	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	i64 row = (i64)blockIdx.x * together + warp;
+	for (i64 z = blockIdx.y; z < a.batch; z += gridDim.y) {
+		gather(keys, k + offset(z, a.n, a.dims, a.k), a.krow, a.s, a.e);
+		gather(values, v + offset(z, a.n, a.dims, a.v), a.vrow, a.s, a.w);
+		if (row < a.l)
+			mine(query[warp], q + offset(z, a.n, a.dims, a.q) + row * a.qrow, a.e);
+		__syncthreads();
+		if (row < a.l) {
+			i64 zm = a.masking == no_mask ? 0 : offset(z, a.n, a.dims, a.m);
+			double d[2], p[2];
+			for (int i = 0; i < 2; i++) {
+				int key = lane + 32 * i;
+				d[i] = key < a.s ? score(a, dot(query[warp], keys[key], a.e), mask, zm, row, key) : -INFINITY;
+			}
+			double top = warp_max(fmax(d[0], d[1])), base = seen(top);
+			for (int i = 0; i < 2; i++) {
+				p[i] = d[i] == -INFINITY ? 0 : exp(d[i] - base);
+				weights[warp][lane + 32 * i] = (float)p[i];
+			}
+			double sum = warp_sum(p[0] + p[1]);
+			__syncwarp();
+			float *to = out + offset(z, a.n, a.dims, a.o) + row * a.orow;
+			for (int x = lane; x < a.w; x += 32)
+				to[x] = sum == 0 ? 0 : (float)((double)weigh(weights[warp], values, 0, a.causal ? min(a.s, row + 1) : a.s, x) / sum);
+			if (lane == 0)
+				log_sums[z * a.l + row] = base + log(sum);
+		}
+		__syncthreads();
+	}
+}
+
+// attention_short_grad: the first blocks have queries, and meet keys and values; the others have keys and values, and meet queries and the result's
+// gradients. own is each query's sum of the products of its result and the result's gradient.
+extern "C" __global__ void __launch_bounds__(256) attention_short_grad_f32(float *dq, float *dk, float *dv, const float *dout, const float *out, const double *log_sums,
+	const float *q, const float *k, const float *v, const void *mask, attention a) {
+	__shared__ float first[most][most + 1], second[most][most + 1], left[together][most], right[together][most];
+	__shared__ double own[most], logs[most];
+	int lane = threadIdx.x % 32, warp = threadIdx.x / 32, queries = (int)((a.l + together - 1) / together);
+	bool of_query = blockIdx.x < queries;
+	i64 row = (i64)(of_query ? blockIdx.x : blockIdx.x - queries) * together + warp, rows = of_query ? a.l : a.s, others = of_query ? a.s : a.l;
+	for (i64 z = blockIdx.y; z < a.batch; z += gridDim.y) {
+		const float *zq = q + offset(z, a.n, a.dims, a.q), *zk = k + offset(z, a.n, a.dims, a.k), *zv = v + offset(z, a.n, a.dims, a.v);
+		i64 zo = offset(z, a.n, a.dims, a.o), zm = a.masking == no_mask ? 0 : offset(z, a.n, a.dims, a.m);
+		gather(first, of_query ? zk : zq, of_query ? a.krow : a.qrow, others, a.e);
+		gather(second, of_query ? zv : dout + zo, of_query ? a.vrow : a.orow, others, a.w);
+		if (row < rows) {
+			mine(left[warp], of_query ? zq + row * a.qrow : zk + row * a.krow, a.e);
+			mine(right[warp], of_query ? dout + zo + row * a.orow : zv + row * a.vrow, a.w);
+		}
+		for (i64 y = of_query ? row : warp; y < a.l; y += together) { // of its own query, or of all
+			double sum = 0;
+			for (int x = lane; x < a.w; x += 32)
+				sum += (double)dout[zo + y * a.orow + x] * (double)out[zo + y * a.orow + x];
+			sum = warp_sum(sum);
+			if (lane == 0) {
+				own[y] = sum;
+				logs[y] = log_sums[z * a.l + y];
+			}
+			if (of_query)
+				break;
+		}
+		__syncthreads();
+		float p[2], slope[2];
+		for (int i = 0; i < 2; i++) {
+			int other = lane + 32 * i;
+			p[i] = slope[i] = 0;
+			if (row >= rows || other >= others)
+				continue;
+			i64 query = of_query ? row : other, key = of_query ? other : row;
+			double d = score(a, dot(left[warp], first[other], a.e), mask, zm, query, key);
+			if (d == -INFINITY)
+				continue;
+			double e = exp(d - logs[query]);
+			p[i] = (float)e;
+			slope[i] = (float)(e * ((double)dot(right[warp], second[other], a.w) - own[query]) * a.scale);
+		}
+		__syncwarp();
+		for (int i = 0; i < 2; i++) {
+			left[warp][lane + 32 * i] = slope[i];
+			right[warp][lane + 32 * i] = p[i];
+		}
+		__syncwarp();
+		if (row < rows) {
+			int from = a.causal && !of_query ? row : 0, end = a.causal && of_query ? min(others, row + 1) : others; // of what the row sees, or is seen by
+			float *to = of_query ? dq + offset(z, a.n, a.dims, a.dq) + row * a.dqrow : dk + offset(z, a.n, a.dims, a.dk) + row * a.dkrow;
+			for (int x = lane; x < a.e; x += 32)
+				to[x] = weigh(left[warp], first, from, end, x);
+			if (!of_query)
+				for (int x = lane; x < a.w; x += 32)
+					dv[offset(z, a.n, a.dims, a.dv) + row * a.dvrow + x] = weigh(right[warp], second, from, end, x);
+		}
+		__syncthreads();
+	}
+}

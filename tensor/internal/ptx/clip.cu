@@ -78,6 +78,7 @@ struct norm_tensors {
 			((double *)q.parts)[blockIdx.y * (u64)gridDim.x + blockIdx.x] = own; \
 	}
 FLOATS(NORM_PARTS)
+NORM_PARTS(bfloat16, bf16)
 
 // norm_total: one block, in which a warp joins the parts of a tensor to its norm. The norm of all is the number behind the parts too.
 #define NORM_TOTAL(T, t) \
@@ -114,11 +115,12 @@ struct clip_tensors {
 		double scale = q.most / (*(const double *)q.norm + 1e-6); \
 		if (scale >= 1) \
 			return; \
-		T by = (T)scale; \
+		sums<T>::type by = (sums<T>::type)scale; \
 		EACH(i, q.at[blockIdx.y].n) \
-			x[i] *= by; \
+			x[i] = (T)(x[i] * by); \
 	}
 FLOATS(CLIP)
+CLIP(bfloat16, bf16)
 
 struct bound_tensors {
 	double most;
@@ -127,10 +129,13 @@ struct bound_tensors {
 
 #define BOUND(T, t) \
 	extern "C" __global__ void bound_##t(bound_tensors q) { \
-		T *x = (T *)q.at[blockIdx.y].x, most = (T)q.most; \
+		typedef sums<T>::type W; \
+		T *x = (T *)q.at[blockIdx.y].x; \
+		W most = (W)q.most; \
 		EACH(i, q.at[blockIdx.y].n) { \
-			T v = x[i]; \
-			x[i] = v > most ? most : v < -most ? -most : v; \
+			W v = x[i]; \
+			x[i] = (T)(v > most ? most : v < -most ? -most : v); \
 		} \
 	}
 FLOATS(BOUND)
+BOUND(bfloat16, bf16)

@@ -42,8 +42,9 @@ template <class T> static __device__ T unary(int op, T v, T c) {
 }
 
 #define UNARY(T, t) \
-	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, T c) { EACH(i, n) dst[i] = unary(op, x[i], c); }
+	extern "C" __global__ void unary_##t(T *dst, const T *x, u64 n, int op, sums<T>::type c) { EACH(i, n) dst[i] = (T)unary(op, (sums<T>::type)x[i], c); }
 FLOATS(UNARY)
+UNARY(bfloat16, bf16)
 
 // plan is kernel.Broadcast: strides of 0 repeat.
 struct plan {
@@ -85,16 +86,18 @@ template <class T> static __device__ T binary(int op, T a, T b) {
 				oa += rest * p.a[0]; \
 				ob += rest * p.b[0]; \
 			} \
-			dst[i] = binary(op, a[oa], b[ob]); \
+			dst[i] = (T)binary(op, (sums<T>::type)a[oa], (sums<T>::type)b[ob]); \
 		} \
 	}
 FLOATS(BINARY)
+BINARY(bfloat16, bf16)
 
 #define ADD_BIAS(T, t) \
 	extern "C" __global__ void add_bias_##t(T *dst, const T *x, const T *bias, u64 n, u64 cols, int relu) { \
 		EACH(i, n) { \
-			T v = x[i] + bias[i % cols]; \
-			dst[i] = relu && v < 0 ? (T)0 : v; \
+			sums<T>::type v = (sums<T>::type)x[i] + (sums<T>::type)bias[i - divide(i, cols) * cols]; \
+			dst[i] = (T)(relu && v < 0 ? 0 : v); \
 		} \
 	}
 FLOATS(ADD_BIAS)
+ADD_BIAS(bfloat16, bf16)

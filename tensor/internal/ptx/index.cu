@@ -132,6 +132,7 @@ extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 widt
 		} \
 	}
 FLOATS(TAKE_GRAD)
+TAKE_GRAD(bfloat16, bf16)
 
 // columns is kernel.Gather: the columns of the index, their strides in the index and in x, and how each lies in both.
 struct columns {

@@ -21,6 +21,10 @@ struct bfloat16 {
 	__device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
 };
 
+// sums is the type in which products of T are added up.
+template <class T> struct sums { typedef T type; };
+template <> struct sums<bfloat16> { typedef float type; };
+
 enum { max_dims = 8 };
 
 // divide is a / b, in 32 bits where they do: several times as fast.

@@ -125,6 +125,52 @@ template <class T> static __device__ void put(T *dw, T *db, double *partial, u64
 		} \
 	}
 FLOATS(NORM_COLUMNS)
+NORM_COLUMNS(bfloat16, bf16)
+
+// normalize_grads is normalize_grad and normalize_columns in one launch, for few rows that are one group each: a block has 8 rows, each of a warp, and then
+// their columns. The last block adds up what all left.
+enum { warps = 8 };
+#define NORM_GRADS(T, t) \
+	extern "C" __global__ void __launch_bounds__(256) normalize_grads_##t(T *dx, T *dw, T *db, double *partial, unsigned *ticket, const T *dy, const T *x, const T *w, \
+		const double *stats, plan d) { \
+		u64 first = blockIdx.x * (u64)warps, r = first + threadIdx.x / 32, cols = d.per; \
+		if (r < d.n) { \
+			const T *row = x + r * cols, *grad = dy + r * cols; \
+			double mean = stats[r], rstd = stats[d.n + r]; \
+			total<T> sum, dot; \
+			for (u64 j = threadIdx.x % 32; j < cols; j += 32) { \
+				double v = (double)grad[j] * (w ? (double)w[j] : 1); \
+				sum.add(v); \
+				dot.add(v * ((double)row[j] - mean)); \
+			} \
+			double own = d.centered ? warp_sum(sum.value()) / (double)cols : 0, along = warp_sum(dot.value()) * rstd * rstd / (double)cols; \
+			for (u64 j = threadIdx.x % 32; j < cols; j += 32) { \
+				double v = (double)grad[j] * (w ? (double)w[j] : 1); \
+				dx[r * cols + j] = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+			} \
+		} \
+		for (u64 k = threadIdx.x; k < cols; k += blockDim.x) { \
+			total<T> dot, sum; \
+			_Pragma("unroll") for (int i = 0; i < warps; i++) \
+				if (first + i < d.n) { \
+					double g = (double)dy[(first + i) * cols + k]; \
+					sum.add(g); \
+					dot.add(g * ((double)x[(first + i) * cols + k] - stats[first + i]) * stats[d.n + first + i]); \
+				} \
+			put(dw, db, partial, gridDim.x, blockIdx.x, cols, k, dot.value(), sum.value()); \
+		} \
+		if (gridDim.x == 1 || !comes_last(ticket, gridDim.x)) \
+			return; \
+		for (u64 k = threadIdx.x; k < cols; k += blockDim.x) { \
+			total<double> dots, sums; \
+			_Pragma("unroll 4") for (unsigned p = 0; p < gridDim.x; p++) { \
+				dots.add(partial[2 * p * cols + k]); \
+				sums.add(partial[(2 * p + 1) * cols + k]); \
+			} \
+			put(dw, db, partial, 1, 0, cols, k, dots.value(), sums.value()); \
+		} \
+	}
+FLOATS(NORM_GRADS)
 
 // normalize_channels is for weights of many elements in each row: a block for each, or for a part of its elements. There is a ticket
 // for each weight.
@@ -157,6 +203,7 @@ FLOATS(NORM_COLUMNS)
 		} \
 	}
 FLOATS(NORM_CHANNELS)
+NORM_CHANNELS(bfloat16, bf16)
 
 // element is element e of a channel of x [n, c, inner].
 static __device__ u64 element(u64 e, u64 channel, u64 c, u64 inner) {

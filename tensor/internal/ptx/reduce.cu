@@ -47,6 +47,7 @@ template <class T> static __device__ double total_of(const T *from, u64 i, u64 t
 		} \
 	}
 FLOATS(SUM_ROWS)
+SUM_ROWS(bfloat16, bf16)
 
 // columns are sums of columns, of 32 for each block of 32 by up to 32 threads, or of parts of them. Tickets are as many as 32 outputs.
 struct columns {
@@ -98,6 +99,7 @@ template <class T> static __device__ void add_columns(T *dst, double v, double d
 		} \
 	}
 FLOATS(SUM_COLUMNS)
+SUM_COLUMNS(bfloat16, bf16)
 
 // relu_bias_grad: the gradient of what went into ReLU, and the sums of its columns.
 #define RELU_BIAS_GRAD(T, t) \

@@ -23,11 +23,14 @@ static __device__ double mul(double a, double b) { return __dmul_rn(a, b); }
 static __device__ float add(float a, float b) { return __fadd_rn(a, b); }
 static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 
-#define SGD(T, t) \
-	extern "C" __global__ void sgd_##t(sgd_parameters s) { \
+// An edition is for parameters of T and gradients of G.
+#define EDITIONS(def, name) def(name##_f32, float, float) def(name##_f64, double, double) def(name##_grad_bf16, float, bfloat16)
+
+#define SGD(name, T, G) \
+	extern "C" __global__ void name(sgd_parameters s) { \
 		const sgd_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *buf = (T *)q.buf; \
-		const T *g = (const T *)q.g; \
+		const G *g = (const G *)q.g; \
 		T lr = (T)s.lr, momentum = (T)s.momentum, keep = (T)s.keep, decay = (T)s.decay, sign = (T)s.sign; \
 		bool first = q.first; \
 		if (s.live) { \
@@ -35,7 +38,7 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 			lr = (T)live[0], momentum = (T)live[1], first = live[2] != 0; \
 		} \
 		EACH(i, q.n) { \
-			T d = add(mul(sign, g[i]), mul(decay, p[i])); \
+			T d = add(mul(sign, (T)g[i]), mul(decay, p[i])); \
 			if (buf) { \
 				T v = first ? d : add(mul(momentum, buf[i]), mul(keep, d)); \
 				buf[i] = v; \
@@ -44,7 +47,7 @@ static __device__ double add(double a, double b) { return __dadd_rn(a, b); }
 			p[i] = add(p[i], -mul(lr, d)); \
 		} \
 	}
-FLOATS(SGD)
+EDITIONS(SGD, sgd)
 
 struct adam_parameter {
 	u64 p, g, m, v, greatest, n; // greatest may be 0
@@ -57,11 +60,11 @@ struct adam_parameters {
 	adam_parameter at[max_parameters];
 };
 
-#define ADAM(T, t) \
-	extern "C" __global__ void adam_##t(adam_parameters s) { \
+#define ADAM(name, T, G) \
+	extern "C" __global__ void name(adam_parameters s) { \
 		const adam_parameter &q = s.at[blockIdx.y]; \
 		T *p = (T *)q.p, *m = (T *)q.m, *v = (T *)q.v, *greatest = (T *)q.greatest; \
-		const T *g = (const T *)q.g; \
+		const G *g = (const G *)q.g; \
 		T shrink = (T)s.shrink, decay = (T)s.decay, c1 = (T)s.c1, b2 = (T)s.b2, c2 = (T)s.c2, eps = (T)s.eps; \
 		T step = (T)q.step_size, correction = (T)q.correction, sign = (T)s.sign; \
 		if (s.live) { \
@@ -69,7 +72,7 @@ struct adam_parameters {
 			step = (T)live[2], correction = (T)live[3], shrink = (T)live[4], c1 = (T)live[5]; \
 		} \
 		EACH(i, q.n) { \
-			T w = mul(p[i], shrink), d = add(mul(sign, g[i]), mul(decay, w)); \
+			T w = mul(p[i], shrink), d = add(mul(sign, (T)g[i]), mul(decay, w)); \
 			T mi = add(m[i], mul(add(d, -m[i]), c1)); \
 			T vi = add(mul(v[i], b2), mul(mul(c2, d), d)); \
 			m[i] = mi; \
@@ -81,7 +84,7 @@ struct adam_parameters {
 			p[i] = add(w, -(mul(step, mi) / add((T)sqrt(vi) / correction, eps))); \
 		} \
 	}
-FLOATS(ADAM)
+EDITIONS(ADAM, adam)
 
 struct rmsprop_parameter {
 	u64 p, g, v, mean, buf, n; // mean and buf may be 0

@@ -1,0 +1,104 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkSmallProduct is a product of a dense layer in a captured graph that has it 32 times: y = x wᵀ with its bias (NT), dx = dy w (NN), and
+// dw = dyᵀ x with the sums of dy's columns (TN), by the library (and what follows it) and by the kernels for small ones, whose inner dimension is
+// cut into so many parts. ns/op are of one product.
+func BenchmarkSmallProduct(b *testing.B) {
+	own, parts := ownProduct, productParts
+	defer func() { ownProduct, productParts = own, parts }()
+	for _, s := range []struct {
+		form    string
+		m, n, k int
+	}{
+		{"NT", 128, 192, 64}, {"NT", 128, 64, 64}, {"NT", 128, 256, 64}, {"NT", 128, 64, 256}, {"NT", 128, 65, 64},
+		{"NN", 128, 64, 192}, {"NN", 128, 64, 64}, {"NN", 128, 64, 256}, {"NN", 128, 256, 64}, {"NN", 128, 64, 65},
+		{"TN", 192, 64, 128}, {"TN", 64, 64, 128}, {"TN", 256, 64, 128}, {"TN", 64, 256, 128}, {"TN", 65, 64, 128},
+		{"NT", 128, 512, 784}, {"NT", 128, 512, 512}, {"NT", 128, 10, 512}, {"NN", 128, 512, 512}, {"NN", 128, 512, 10},
+		{"TN", 512, 784, 128}, {"TN", 512, 512, 128}, {"TN", 10, 512, 128},
+		{"NT", 1024, 512, 784}, {"NT", 1024, 512, 512}, {"NT", 1024, 10, 512}, {"NN", 1024, 512, 512}, {"NN", 1024, 512, 10},
+		{"TN", 512, 784, 1024}, {"TN", 512, 512, 1024}, {"TN", 10, 512, 1024},
+	} {
+		all := tiles(s.m) * tiles(s.n)
+		for _, n := range []int{0, 1, 2, 4, 8, 16} {
+			if n > 1 && (n > productSteps(s.k) || all > partTickets || all*n > 1024) {
+				continue
+			}
+			name := fmt.Sprintf("%s/%dx%dx%d/library", s.form, s.m, s.n, s.k)
+			if n > 0 {
+				name = fmt.Sprintf("%s/%dx%dx%d/own-%d", s.form, s.m, s.n, s.k, n)
+			}
+			b.Run(name, func(b *testing.B) {
+				ownProduct = func(int, int, int) bool { return n > 0 }
+				productParts = func(int, int) int { return n }
+				benchmarkProduct(b, s.form, s.m, s.n, s.k)
+			})
+		}
+	}
+}
+
+func benchmarkProduct(b *testing.B, form string, m, n, k int) {
+	const times = 32
+	r := newRig(b, 256<<20).scoped()
+	made := func(shape ...int) *Tensor {
+		x, err := r.Full(r.ctx, 0.5, Float32, shape...)
+		require.NoError(b, err)
+		return x
+	}
+	var once func(ctx context.Context) error
+	released := func(err error, ts ...*Tensor) error {
+		for _, t := range ts {
+			if err == nil {
+				err = t.Release()
+			}
+		}
+		return err
+	}
+	switch form {
+	case "NT":
+		x, w, bias := made(m, k), made(n, k), made(n)
+		once = func(ctx context.Context) error {
+			y, err := r.Linear(ctx, x, w, bias)
+			return released(err, y)
+		}
+	case "NN":
+		x, y := made(m, k), made(k, n)
+		once = func(ctx context.Context) error {
+			z, err := r.MatMul(ctx, x, y)
+			return released(err, z)
+		}
+	default:
+		dy, x := made(k, m), made(k, n)
+		once = func(ctx context.Context) error {
+			dw, db, err := r.LinearWeightGrad(ctx, dy, x, true)
+			return released(err, dw, db)
+		}
+	}
+	step := func(ctx context.Context) error {
+		for range times {
+			if err := once(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	require.NoError(b, step(r.ctx))
+	require.NoError(b, r.Synchronize(r.ctx))
+	graph, err := r.Capture(r.ctx, step)
+	require.NoError(b, err)
+	defer func() { require.NoError(b, graph.Close()) }()
+	require.NoError(b, graph.Replay(r.ctx))
+	require.NoError(b, r.Synchronize(r.ctx))
+	b.ResetTimer()
+	for i := 0; i < b.N; i += times {
+		require.NoError(b, graph.Replay(r.ctx))
+	}
+	require.NoError(b, r.Synchronize(r.ctx))
+}

@@ -1,0 +1,16 @@
+// What the kernels of attention share.
+
+#pragma once
+
+#include "kernels.h"
+
+// attention is kernel.Attention: strides of the batch, and of rows, in elements.
+struct attention {
+	i64 n, dims[max_dims], q[max_dims], k[max_dims], v[max_dims], o[max_dims], m[max_dims], dq[max_dims], dk[max_dims], dv[max_dims];
+	i64 qrow, krow, vrow, orow, mrow, dqrow, dkrow, dvrow;
+	i64 batch, l, s, e, w, masking, mcol, causal; // w: columns of the values
+	double scale;
+};
+
+// seen is the greatest score, and 0 if no key was seen.
+static __device__ double seen(double top) { return top == -INFINITY ? 0 : top; }

@@ -1,0 +1,170 @@
+// Functions of rows of bfloat16: rows.cu has those of float. A row is read once for its greatest element and the sum of the exponentials.
+
+#include "bfloat16.h"
+#include "rows.h"
+
+// exponentials are the greatest element so far, and the sum of exp(v - greatest), or of exp(v) before there is one.
+struct exponentials {
+	float top;
+	double sum;
+	__device__ float base() const { return top == -INFINITY ? 0 : top; }
+	__device__ void raise(float to) {
+		if (to > top) {
+			sum *= expf(top - to);
+			top = to;
+		}
+	}
+};
+
+// exponentials_of is those of a row, of a thread's share: first, first + step, …
+static __device__ __noinline__ exponentials exponentials_of(const bfloat16 *row, u64 n, u64 apart, u64 first, u64 step) {
+	exponentials e = {-INFINITY, 0};
+	if (apart == 1 && n % 8 == 0 && aligned(row)) {
+		for (u64 u = first; u < n / 8; u += 2 * step) { // two are on their way from memory at once
+			bool more = u + step < n / 8;
+			eight a = ((const eight *)row)[u], b = ((const eight *)row)[more ? u + step : u];
+			float top = -INFINITY, part = 0, rest = 0;
+#pragma unroll
+			for (int k = 0; k < 8; k++)
+				top = fmaxf(top, fmaxf((float)a.v[k], (float)b.v[k]));
+			e.raise(top);
+			float base = e.base();
+#pragma unroll
+			for (int k = 0; k < 8; k++) {
+				part += expf((float)a.v[k] - base);
+				rest += expf((float)b.v[k] - base);
+			}
+			e.sum += more ? part + rest : part;
+		}
+		return e;
+	}
+	for (u64 j = first; j < n; j += step) {
+		float v = row[j * apart];
+		e.raise(v);
+		e.sum += expf(v - e.base());
+	}
+	return e;
+}
+
+// of_warp is the exponentials of all lanes, for each of them.
+static __device__ exponentials of_warp(exponentials e) {
+	e.raise((float)warp_max(e.top));
+	e.sum = warp_sum(e.sum);
+	return e;
+}
+
+// of_block is those of all threads. s has 33 places.
+static __device__ exponentials of_block(exponentials e, double *s) {
+	e.raise((float)block_max(e.top, s));
+	e.sum = block_sum(e.sum, s);
+	return e;
+}
+
+extern "C" __global__ void softmax_bf16(bfloat16 *dst, const bfloat16 *x, rows r) {
+	__shared__ double s[33];
+	ROWS(i, r) {
+		u64 at = r.start(i);
+		exponentials e = of_block(exponentials_of(x + at, r.cols, r.inner, threadIdx.x, blockDim.x), s);
+		float by = (float)(1 / e.sum);
+		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return expf(v - e.top) * by; });
+	}
+}
+
+extern "C" __global__ void log_softmax_bf16(bfloat16 *dst, const bfloat16 *x, rows r) {
+	__shared__ double s[33];
+	ROWS(i, r) {
+		u64 at = r.start(i);
+		exponentials e = of_block(exponentials_of(x + at, r.cols, r.inner, threadIdx.x, blockDim.x), s);
+		float less = (float)log(e.sum);
+		rewrite(dst + at, x + at, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { return v - e.top - less; });
+	}
+}
+
+extern "C" __global__ void softmax_grad_bf16(bfloat16 *dst, const bfloat16 *dy, const bfloat16 *y, rows r) {
+	__shared__ double s[33];
+	ROWS(i, r) {
+		const bfloat16 *g = dy + r.start(i);
+		double own = 0;
+		walk(y + r.start(i), r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64 j, float v) { own += v * (float)g[j * r.inner]; }, [] {});
+		double dot = block_sum(own, s);
+		rewrite(dst + r.start(i), y + r.start(i), r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64 j, float v) { return (float)(v * ((double)(float)g[j * r.inner] - dot)); });
+	}
+}
+
+extern "C" __global__ void log_softmax_grad_bf16(bfloat16 *dst, const bfloat16 *dy, const bfloat16 *y, rows r) {
+	__shared__ double s[33];
+	ROWS(i, r) {
+		const bfloat16 *g = dy + r.start(i);
+		double own = 0;
+		walk(g, r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64, float v) { own += v; }, [] {});
+		double sum = block_sum(own, s);
+		rewrite(dst + r.start(i), y + r.start(i), r.cols, r.inner, threadIdx.x, blockDim.x, [&](u64 j, float v) { return (float)((double)(float)g[j * r.inner] - expf(v) * sum); });
+	}
+}
+
+// surprise is the loss of a row, by a warp. It sets what it finds of a row that counts.
+template <class L> static __device__ double surprise(const bfloat16 *logits, const L *labels, const float *weights, u64 i, const entropy &e, row_sum *of) {
+	i64 label = labels[i];
+	if (label == e.ignore)
+		return 0;
+	if (no_class(label, e))
+		return NAN;
+	const bfloat16 *row = logits + e.r.start(i);
+	exponentials all = of_warp(exponentials_of(row, e.r.cols, e.r.inner, threadIdx.x % 32, 32));
+	*of = {all.top, all.sum};
+	double top = all.top, less = log(all.sum);
+	double own = top - (double)(float)row[label * e.r.inner] + less;
+	if (weights)
+		own *= weights[label];
+	if (e.smoothing == 0)
+		return own;
+	double spread = 0;
+	walk(row, e.r.cols, e.r.inner, threadIdx.x % 32, 32, [&](u64 j, float v) { spread += (weights ? weights[j] : 1) * (top - v + less); }, [] {});
+	return (1 - e.smoothing) * own + e.smoothing / (double)e.r.cols * warp_sum(spread);
+}
+
+// slopes sets a row's gradient, of a loss whose gradient over what the losses are divided by is scale. A thread has elements first, first + step, ….
+static __device__ __noinline__ void slopes(bfloat16 *to, const bfloat16 *row, i64 label, const float *weights, double scale, double spread, const row_sum &of, u64 first, u64 step, const entropy &e) {
+	if (label == e.ignore || no_class(label, e))
+		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [](u64, float) { return 0.f; });
+	double even = e.smoothing / (double)e.r.cols, hit = scale * (1 - e.smoothing) * (weights ? weights[label] : 1), scaled = (hit + scale * spread) / of.sum;
+	float top = (float)of.top, by = (float)scaled, less = (float)hit;
+	if (e.smoothing == 0)
+		return rewrite(to, row, e.r.cols, e.r.inner, first, step, [&](u64 j, float v) {
+			v = expf(v - top) * by;
+			return j == (u64)label ? v - less : v;
+		});
+	rewrite(to, row, e.r.cols, e.r.inner, first, step, [&](u64 j, float x) {
+		double v = expf(x - top) * scaled - scale * even * (weights ? weights[j] : 1);
+		return (float)(j == (u64)label ? v - hit : v);
+	});
+}
+
+CROSS_ENTROPY(bfloat16, bf16, float, int, i32)
+CROSS_ENTROPY(bfloat16, bf16, float, i64, i64)
+
+// cross_entropy_grad: a block for each row, or one of its 8 warps if narrow. per has what the sum of the losses is divided by, or is null for 1; each: dloss
+// is of every row.
+template <class L>
+static __device__ void entropy_grad(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, const double *per, bool each, bool narrow,
+	const entropy &e) {
+	__shared__ double s[33];
+	double scale = each ? 0 : (double)*dloss / (per ? *per : 1), spread = spread_of(weights, e, s);
+	u64 first = narrow ? threadIdx.x % 32 : threadIdx.x, step = narrow ? 32 : blockDim.x, together = narrow ? blockDim.x / 32 : 1;
+	for (u64 i = narrow ? blockIdx.x * together + threadIdx.x / 32 : blockIdx.x; i < e.r.n; i += gridDim.x * together) {
+		u64 at = e.r.start(i);
+		if (each)
+			scale = dloss[i];
+		exponentials all = exponentials_of(logits + at, e.r.cols, e.r.inner, first, step);
+		all = narrow ? of_warp(all) : of_block(all, s);
+		slopes(dst + at, logits + at, labels[i], weights, scale, spread, {all.top, all.sum}, first, step, e);
+	}
+}
+
+#define ENTROPY_GRAD(L, l) \
+	extern "C" __global__ void cross_entropy_grad_##l##_bf16(bfloat16 *dst, const bfloat16 *logits, const L *labels, const float *weights, const float *dloss, \
+		const double *per, i64 each, i64 narrow, entropy e) { \
+		entropy_grad(dst, logits, labels, weights, dloss, per, each, narrow, e); \
+	}
+ENTROPY_GRAD(int, i32)
+ENTROPY_GRAD(i64, i64)

@@ -1,0 +1,121 @@
+// What the kernels of rows share.
+
+#pragma once
+
+#include "kernels.h"
+
+// rows are the vectors along one dimension of an array: cols elements each, inner elements apart.
+struct rows {
+	u64 n, cols, inner;
+	__device__ u64 start(u64 i) const { return i / inner * (cols * inner) + i % inner; }
+};
+
+#define ROWS(i, r) for (u64 i = blockIdx.x; i < (r).n; i += gridDim.x)
+#define COLS(j, r) for (u64 j = threadIdx.x; j < (r).cols; j += blockDim.x)
+
+// fault is kernel.Fault.
+struct fault {
+	int code, row, got, limit;
+};
+
+// entropy is kernel.Entropy.
+struct entropy {
+	rows r;
+	i64 ignore;
+	double smoothing;
+	i64 mean;
+};
+
+static __device__ bool no_class(i64 label, const entropy &e) { return label != e.ignore && (label < 0 || label >= (i64)e.r.cols); }
+
+// row_sum is the greatest element of a row, and the sum of exp(v - greatest), by a warp.
+struct row_sum {
+	double top, sum;
+};
+
+// counts_for is the weight of a row's label in what the sum of the losses is divided by.
+template <class T> static __device__ double counts_for(i64 label, const T *weights, const entropy &e) {
+	return label == e.ignore ? 0 : !weights ? 1 : no_class(label, e) ? 0 : (double)weights[label];
+}
+
+// label_weights is what the sum of the losses is divided by, for each thread of a block. s has 33 places.
+template <class T, class L> static __device__ double label_weights(const L *labels, const T *weights, const entropy &e, double *s) {
+	if (!e.mean)
+		return 1;
+	total<T> own;
+	for (u64 i = threadIdx.x; i < e.r.n; i += blockDim.x)
+		own.add(counts_for(labels[i], weights, e));
+	return block_sum(own.value(), s);
+}
+
+// spread_of is what smoothing gives all classes together, for each thread of a block.
+template <class T> static __device__ double spread_of(const T *weights, const entropy &e, double *s) {
+	if (!weights || e.smoothing == 0)
+		return e.smoothing;
+	total<T> own;
+	COLS(j, e.r) own.add(weights[j]);
+	return e.smoothing / (double)e.r.cols * block_sum(own.value(), s);
+}
+
+// cross_entropy: a row for each warp, of 8 in a block. With each, loss has all rows' losses. Each block leaves the sum of its losses, that of what they
+// are divided by, and the first row whose label is no class, in part; the last one adds those up. grad, if it is not null, gets the gradient of the logits, of a loss whose own is 1. W is the type of
+// the loss; surprise and slopes are those for T.
+#define CROSS_ENTROPY(T, t, W, L, l) \
+	extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 2 ? 4 : 1) cross_entropy_##l##_##t(W *loss, T *grad, const T *logits, const L *labels, const W *weights, fault *f, double *part, \
+		unsigned *ticket, i64 each, entropy e) { \
+		__shared__ double s[33]; \
+		__shared__ u64 bad; \
+		total<W> own, per; \
+		u64 wrong = ~0ull; \
+		double scale = grad ? 1 / label_weights(labels, weights, e, s) : 0, spread = grad ? spread_of(weights, e, s) : 0; \
+		for (u64 i = blockIdx.x * (u64)8 + threadIdx.x / 32; i < e.r.n; i += gridDim.x * (u64)8) { \
+			row_sum of = {0, 1}; \
+			double v = surprise(logits, labels, weights, i, e, &of); \
+			if (grad) \
+				slopes(grad + e.r.start(i), logits + e.r.start(i), labels[i], weights, scale, spread, of, threadIdx.x % 32, 32, e); \
+			if (threadIdx.x % 32) \
+				continue; \
+			if (each) \
+				loss[i] = (W)v; \
+			own.add(v); \
+			per.add(counts_for(labels[i], weights, e)); \
+			if (wrong == ~0ull && no_class(labels[i], e)) \
+				wrong = i; \
+		} \
+		double sum = block_sum(own.value(), s), count = block_sum(per.value(), s); \
+		bad = ~0ull; \
+		__syncthreads(); \
+		if (wrong != ~0ull) \
+			atomicMin(&bad, wrong); \
+		__syncthreads(); \
+		if (gridDim.x > 1) { \
+			if (threadIdx.x == 0) { \
+				part[3 * blockIdx.x] = sum; \
+				part[3 * blockIdx.x + 1] = count; \
+				((u64 *)part)[3 * blockIdx.x + 2] = bad; \
+			} \
+			if (!comes_last(ticket, gridDim.x)) \
+				return; \
+			total<W> all_sums, all_counts; \
+			for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) { \
+				all_sums.add(part[3 * i]); \
+				all_counts.add(part[3 * i + 1]); \
+				if (((u64 *)part)[3 * i + 2] != ~0ull) \
+					atomicMin(&bad, ((u64 *)part)[3 * i + 2]); \
+			} \
+			sum = block_sum(all_sums.value(), s); \
+			count = block_sum(all_counts.value(), s); \
+			__syncthreads(); \
+		} \
+		if (threadIdx.x) \
+			return; \
+		if (!each) \
+			*loss = (W)(sum / (e.mean ? count : 1)); \
+		if (bad != ~0ull && f->code == 0) { \
+			i64 got = labels[bad], most = 0x7fffffff; \
+			f->row = (int)min((i64)bad, most); \
+			f->got = (int)max(min(got, most), -most - 1); \
+			f->limit = (int)min((i64)e.r.cols, most); \
+			f->code = 1; \
+		} \
+	}
