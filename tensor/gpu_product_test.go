@@ -86,3 +86,39 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	dy.unchanged("LinearWeightGrad")
 	x.unchanged("LinearWeightGrad")
 }
+
+// TestLinearWeightGradOfSequences: any number of dimensions in front are rows, and none is one row.
+func TestLinearWeightGradOfSequences(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	dy, err := FromSlice(r.ctx, r.Runtime, []float64{1, 2, 3, 4, 5, 6}, 3, 1, 2)
+	require.NoError(t, err)
+	x, err := FromSlice(r.ctx, r.Runtime, []float64{1, 0, 2}, 3, 1, 1)
+	require.NoError(t, err)
+	for _, ofBias := range []bool{true, false} {
+		dw, db, err := r.LinearWeightGrad(r.ctx, dy, x, ofBias)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 1}, []int(dw.Shape()))
+		got, err := ToSlice[float64](r.ctx, dw, nil)
+		require.NoError(t, err)
+		require.Equal(t, []float64{11, 14}, got)
+		if !ofBias {
+			require.Nil(t, db)
+			continue
+		}
+		got, err = ToSlice[float64](r.ctx, db, nil)
+		require.NoError(t, err)
+		require.Equal(t, []float64{9, 12}, got)
+	}
+	row, err := FromSlice(r.ctx, r.Runtime, []float64{3, 4}, 2)
+	require.NoError(t, err)
+	one, err := FromSlice(r.ctx, r.Runtime, []float64{2}, 1)
+	require.NoError(t, err)
+	dw, db, err := r.LinearWeightGrad(r.ctx, row, one, true)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1}, []int(dw.Shape()))
+	require.Equal(t, []int{2}, []int(db.Shape()))
+	for _, bad := range [][2]*Tensor{{dy, one}, {row, nil}} {
+		_, _, err := r.LinearWeightGrad(r.ctx, bad[0], bad[1], true)
+		require.Error(t, err)
+	}
+}

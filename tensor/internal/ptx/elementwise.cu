@@ -93,7 +93,7 @@ FLOATS(BINARY)
 #define ADD_BIAS(T, t) \
 	extern "C" __global__ void add_bias_##t(T *dst, const T *x, const T *bias, u64 n, u64 cols, int relu) { \
 		EACH(i, n) { \
-			T v = x[i] + bias[i - divide(i, cols) * cols]; \
+			T v = x[i] + bias[i % cols]; \
 			dst[i] = relu && v < 0 ? (T)0 : v; \
 		} \
 	}
