@@ -102,9 +102,9 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 // TestLinearWeightGradOfSequences: any number of dimensions in front are rows, and none is one row.
 func TestLinearWeightGradOfSequences(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
-	dy, err := FromSlice(r.ctx, r.Runtime, []float64{1, 2, 3, 4, 5, 6}, 3, 1, 2)
+	dy, err := FromSlice(r.ctx, r.Runtime, []float64{1, 2, 3, 4, 5, 6}, 1, 3, 2)
 	require.NoError(t, err)
-	x, err := FromSlice(r.ctx, r.Runtime, []float64{1, 0, 2}, 3, 1, 1)
+	x, err := FromSlice(r.ctx, r.Runtime, []float64{1, 0, 2}, 1, 3, 1)
 	require.NoError(t, err)
 	for _, ofBias := range []bool{true, false} {
 		dw, db, err := r.LinearWeightGrad(r.ctx, dy, x, ofBias)
