@@ -169,6 +169,23 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	require.NoError(t, total.Release())
 }
 
+// TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its backward pass is none of the tape's business, which has a copy.
+func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.master([]float32{3})
+	opt, err := NewSGD(Parameters{{"w", p}}, SGDConfig{LR: new(1.0)})
+	require.NoError(t, err)
+	early, late := b.halfTape(), b.halfTape()
+	loss := early.Sum(early.Square(early.Param(p)))
+	late.Minimize(late.Sum(late.Param(p)), opt)
+	require.NoError(t, late.Close())
+	require.Equal(t, []float32{2}, read[float32](b, p.Value()))
+	_, err = early.Backward(loss)
+	require.NoError(t, err)
+	assert.Equal(t, []float32{6}, b.floats(p.Grad()))
+	require.NoError(t, errors.Join(early.Close(), opt.Close()))
+}
+
 // TestBFloat16Memory counts the bytes of a step of a dense model: activations and copies of the parameters are half of float32's, the copies end in
 // the backward pass, and gradients are half.
 func TestBFloat16Memory(t *testing.T) {
