@@ -22,7 +22,8 @@ import (
 //
 // Parameters stay float32, and optimisers update these (master weights): an update that bfloat16 would round away counts. Their gradients are
 // bfloat16 or, where they are a sum, of several uses of the parameter or several tapes, or are reduced by a [Parallel], float32. bfloat16 has float32's
-// range, so that a loss needs no scaling.
+// range, so that a loss needs no scaling. A step of an optimiser between a forward pass and its backward pass is no [ErrStale]: the gradients are those
+// of the copies.
 //
 // What is to be float32 is brought to the tape while it computes so, such as the targets of a regression, or is [Tape.Cast]. The tapes of
 // [Initializer.Steps] compute as [ComputeDtype] says.

@@ -159,13 +159,15 @@ func (g *graph) halfGradients(b *bench) (grads [][]float32) {
 		for i, v := range l.value.data {
 			data[i] = float32(v)
 		}
-		x, err := tensor.FromSlice(b.ctx, b.rt, data, l.value.shape...)
+		var x *tensor.Tensor
+		var err error
 		if len(l.value.shape) == 0 {
 			x, err = b.rt.Full(b.ctx, l.value.data[0], tensor.Float32)
+		} else {
+			x, err = tensor.FromSlice(b.ctx, b.rt, data, l.value.shape...)
 		}
 		require.NoError(b.t, err)
-		ts = append(ts, x)
-		ps = append(ps, nil)
+		ts, ps = append(ts, x), append(ps, nil)
 		if l.kind == asParam {
 			p, err := NewParameter(x)
 			require.NoError(b.t, err)

@@ -57,6 +57,8 @@ func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
 	}
 	live := b.live()
 	assert.Same(t, tape.Param(p), tape.Param(p))
+	tape.Param(p).Release() // as of any parameter, it does nothing
+	assert.Equal(t, []tensor.BF16{third}, read[tensor.BF16](b, tape.Param(p).Value()))
 	assert.Equal(t, live, b.live(), "one copy of a parameter")
 	assert.Equal(t, []float32{1.0 / 3}, read[float32](b, p.Value()))
 	assert.Equal(t, tensor.Int32, tape.Input(ints).Value().Dtype())
@@ -165,6 +167,23 @@ func TestBFloat16SumsOfGradients(t *testing.T) {
 	assert.InEpsilon(t, 2*(1+times*small), float64(read[float32](b, total)[0]), 1e-5)
 	assert.InEpsilon(t, 0.5, float64(read[float32](b, once.Grad())[0]), 1e-5)
 	require.NoError(t, total.Release())
+}
+
+// TestBFloat16GradientsAreOfTheCopy: a step of the optimiser between a forward pass and its backward pass is none of the tape's business, which has a copy.
+func TestBFloat16GradientsAreOfTheCopy(t *testing.T) {
+	b := open(t, 64<<20)
+	p := b.master([]float32{3})
+	opt, err := NewSGD(Parameters{{"w", p}}, SGDConfig{LR: new(1.0)})
+	require.NoError(t, err)
+	early, late := b.halfTape(), b.halfTape()
+	loss := early.Sum(early.Square(early.Param(p)))
+	late.Minimize(late.Sum(late.Param(p)), opt)
+	require.NoError(t, late.Close())
+	require.Equal(t, []float32{2}, read[float32](b, p.Value()))
+	_, err = early.Backward(loss)
+	require.NoError(t, err)
+	assert.Equal(t, []float32{6}, b.floats(p.Grad()))
+	require.NoError(t, errors.Join(early.Close(), opt.Close()))
 }
 
 // TestBFloat16Memory counts the bytes of a step of a dense model: activations and copies of the parameters are half of float32's, the copies end in

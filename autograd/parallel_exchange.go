@@ -78,6 +78,8 @@ func dataType(d tensor.Dtype) (device.DataType, bool) {
 		return device.Float32, true
 	case tensor.Float64:
 		return device.Float64, true
+	case tensor.BFloat16:
+		return device.BFloat16, true
 	case tensor.Int32:
 		return device.Int32, true
 	case tensor.Int64:

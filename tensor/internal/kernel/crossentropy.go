@@ -133,12 +133,9 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 		var room exponentials
 		buf := buffer[T](e.Rows)
 		for i := lo; i < hi; i++ {
-			at := e.start(i)
 			class, counts, bad := classOf(&e, labels[i])
 			if !counts || bad {
-				for j := range e.Cols {
-					dst[at+j*e.Inner] = 0
-				}
+				clearRow(dst, i, e.Rows)
 				continue
 			}
 			in := row(logits, i, e.Rows, buf)
@@ -147,6 +144,14 @@ func CrossEntropyGrad[T Float, L Label](dst, logits []T, labels []L, weights, dl
 			setRow(dst, i, e.Rows, out)
 		}
 	})
+}
+
+// clearRow makes a row 0.
+func clearRow[T Float](dst []T, i int, r Rows) {
+	at := r.start(i)
+	for j := range r.Cols {
+		dst[at+j*r.Inner] = 0
+	}
 }
 
 // scaleOf is what the gradient of row i is multiplied by.
