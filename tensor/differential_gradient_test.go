@@ -11,7 +11,7 @@ import (
 )
 
 func gradientOps[T kernel.Float]() []operation[T] {
-	ops := []operation[T]{{"SoftmaxGrad", softmaxGradTrial[T]}, {"CrossEntropyGrad", crossEntropyGradTrial[T]}, {"LinearWeightGrad", weightGradTrial[T]}}
+	ops := []operation[T]{{"SoftmaxGrad", softmaxGradTrial[T]}, {"CrossEntropyGrad", crossEntropyGradTrial[T]}}
 	for i := range gradientKinds[T](&rig{}) {
 		ops = append(ops, operation[T]{"gradient", func(c *trial[T]) { gradientTrial(c, gradientKinds[T](c.r)[i]) }})
 	}

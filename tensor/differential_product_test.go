@@ -6,7 +6,7 @@ import (
 )
 
 func productOps[T kernel.Float]() []operation[T] {
-	return []operation[T]{{"MatMul", matMulTrial[T]}, {"MatMul", matMulTrial[T]}, {"Transpose", transposeTrial[T]}, {"Linear", linearTrial[T]}}
+	return []operation[T]{{"MatMul", matMulTrial[T]}, {"MatMul", matMulTrial[T]}, {"Transpose", transposeTrial[T]}}
 }
 
 // matMulTrial: an inner product of k terms in T has an error of at most k roundings of the sum of their magnitudes.

@@ -30,6 +30,18 @@ func TestSmallProductsAgainstReference(t *testing.T) {
 	}
 }
 
+// TestLinearAgainstReference, by whatever the device takes for a product of the size.
+func TestLinearAgainstReference(t *testing.T) {
+	r := newRig(t, 1<<30)
+	random := rand.New(rand.NewPCG(8, 0))
+	for range caseCount(2) {
+		runTrial(t, r, random, operation[float32]{"Linear", linearTrial[float32]})
+		runTrial(t, r, random, operation[float64]{"Linear", linearTrial[float64]})
+		runTrial(t, r, random, operation[float32]{"LinearWeightGrad", weightGradTrial[float32]})
+		runTrial(t, r, random, operation[float64]{"LinearWeightGrad", weightGradTrial[float64]})
+	}
+}
+
 // sized is a dimension: of a part of a tile, of several, or of many stages.
 func (c *trial[T]) sized() int {
 	switch c.rand.IntN(4) {
@@ -76,7 +88,7 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	c.gave("LinearWeightGrad", dw, err, reference.MatMul(dy.array(), x.array(), true, false), tolerance{terms: float64(rows+1) * unit[T](), inside: 1})
 	want := reference.SumTo(dy.array(), []int{1, out}, 1)
 	want.Shape = []int{out}
-	c.gave("LinearWeightGrad", db, err, want, tolerance{result: 1, terms: 0x1p-40})
+	c.gave("LinearWeightGrad", db, err, want, tolerance{result: 1, terms: 0x1p-40, inside: 1})
 	none, db, err := c.r.LinearWeightGrad(c.ctx, dy.Tensor, x.Tensor, false)
 	require.NoError(c.t, err)
 	require.Nil(c.t, db)
@@ -85,4 +97,40 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	}
 	dy.unchanged("LinearWeightGrad")
 	x.unchanged("LinearWeightGrad")
+}
+
+// TestLinearWeightGradOfSequences: any number of dimensions in front are rows, and none is one row.
+func TestLinearWeightGradOfSequences(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	dy, err := FromSlice(r.ctx, r.Runtime, []float64{1, 2, 3, 4, 5, 6}, 1, 3, 2)
+	require.NoError(t, err)
+	x, err := FromSlice(r.ctx, r.Runtime, []float64{1, 0, 2}, 1, 3, 1)
+	require.NoError(t, err)
+	for _, ofBias := range []bool{true, false} {
+		dw, db, err := r.LinearWeightGrad(r.ctx, dy, x, ofBias)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 1}, []int(dw.Shape()))
+		got, err := ToSlice[float64](r.ctx, dw, nil)
+		require.NoError(t, err)
+		require.Equal(t, []float64{11, 14}, got)
+		if !ofBias {
+			require.Nil(t, db)
+			continue
+		}
+		got, err = ToSlice[float64](r.ctx, db, nil)
+		require.NoError(t, err)
+		require.Equal(t, []float64{9, 12}, got)
+	}
+	row, err := FromSlice(r.ctx, r.Runtime, []float64{3, 4}, 2)
+	require.NoError(t, err)
+	one, err := FromSlice(r.ctx, r.Runtime, []float64{2}, 1)
+	require.NoError(t, err)
+	dw, db, err := r.LinearWeightGrad(r.ctx, row, one, true)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1}, []int(dw.Shape()))
+	require.Equal(t, []int{2}, []int(db.Shape()))
+	for _, bad := range [][2]*Tensor{{dy, one}, {row, nil}} {
+		_, _, err := r.LinearWeightGrad(r.ctx, bad[0], bad[1], true)
+		require.Error(t, err)
+	}
 }

@@ -95,7 +95,7 @@ BINARY(bfloat16, bf16)
 #define ADD_BIAS(T, t) \
 	extern "C" __global__ void add_bias_##t(T *dst, const T *x, const T *bias, u64 n, u64 cols, int relu) { \
 		EACH(i, n) { \
-			sums<T>::type v = (sums<T>::type)x[i] + (sums<T>::type)bias[i - divide(i, cols) * cols]; \
+			sums<T>::type v = (sums<T>::type)x[i] + (sums<T>::type)bias[i % cols]; \
 			dst[i] = (T)(relu && v < 0 ? 0 : v); \
 		} \
 	}
