@@ -143,6 +143,6 @@ func TestStepsOfBFloat16ParametersAreWidened(t *testing.T) {
 	narrow, full := &Tensor{handle: &handle{dtype: BFloat16}}, &Tensor{handle: &handle{dtype: Float32}}
 	var none *Tensor
 	assert.False(t, w.anyWidens("adam", updated{&narrow, &full, &full, &full, &none}))
-	assert.True(t, w.anyWidens("adam", updated{&narrow, &narrow, &narrow, &narrow, &none}))
+	assert.True(t, w.anyWidens("adam", updated{&narrow, &narrow, &full, &full, &none}))
 	assert.True(t, w.anyWidens("sgd", updated{&narrow, &full}))
 }
