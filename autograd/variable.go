@@ -91,8 +91,12 @@ func (t *Tape) Param(p *Parameter) *Variable {
 	v := t.newVariable()
 	v.value, v.param, v.needsGrad = p.value, p, t.record && !p.frozen
 	t.params[p] = v
-	if v.needsGrad && p.replica != nil {
+	switch {
+	case !v.needsGrad:
+	case p.replica != nil:
 		t.join(p.replica.of)
+	case p.beside != nil:
+		t.join(p.beside) // which refuses it
 	}
 	return v
 }
