@@ -66,7 +66,7 @@ func (c Checkpoint) save(ctx context.Context, path string) error {
 }
 
 // write writes the file. whole are the tensors that stand in the place of parts, and more is more metadata.
-func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Tensor]*tensor.Tensor, more map[string]string) error {
+func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Tensor]*safetensors.Streamed, more map[string]string) error {
 	metadata := map[string]string{formatKey: checkpointFormat}
 	put := func(key string, v any) error {
 		text, err := json.Marshal(v)
@@ -74,6 +74,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		return err
 	}
 	var tensors []safetensors.Named
+	var streamed []safetensors.Streamed
 	if c.Model != nil {
 		state, err := StateDict(c.Model)
 		if err != nil {
@@ -93,7 +94,8 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 		for _, t := range s.named() {
 			if w := whole[t.Tensor]; w != nil {
-				t.Tensor = w
+				streamed = append(streamed, *w)
+				continue
 			}
 			tensors = append(tensors, t)
 		}
@@ -121,7 +123,7 @@ func (c Checkpoint) write(ctx context.Context, path string, whole map[*tensor.Te
 		}
 	}
 	maps.Copy(metadata, more)
-	return safetensors.WriteFile(ctx, path, tensors, metadata)
+	return safetensors.WriteFile(ctx, path, tensors, metadata, streamed...)
 }
 
 const modelPrefix = "model."

@@ -28,7 +28,7 @@ import (
 // others', and one that has got none on any has none, for which this rank waits at the end of Backward.
 //
 // At the start rank 0's parameters and buffers are the ones of all ranks; rank 0's buffers, such as the running statistics of a batch norm, are again after each backward
-// pass. Parameters that are frozen then are never reduced.
+// pass. Parameters that are frozen at the start are not of the Parallel: one that trains later is an error of the next Backward, as its gradient would be this rank's alone.
 //
 // # Memory and streams
 //
@@ -49,6 +49,7 @@ type Parallel struct {
 	cfg    ParallelConfig
 
 	replicas []*replica
+	frozen   []Named       // parameters that are none of them
 	state    []NamedTensor // parameters, frozen ones too, and buffers: what all ranks have alike
 	buffers  []*tensor.Tensor
 	ones     *tensor.Tensor // int32, one for each replica
@@ -145,6 +146,9 @@ func newParallel(ctx context.Context, comm device.Communicator, model any, cfg P
 	for _, r := range d.replicas {
 		r.Parameter.replica = r
 	}
+	for _, p := range d.frozen {
+		p.beside = d
+	}
 	return d, nil
 }
 
@@ -175,7 +179,11 @@ func (d *Parallel) collect(model any) error {
 		return fmt.Errorf("%w: the model is on %s, and the communicator on %s", ErrInvalid, d.rt.Device().Name(), d.comm.Device().Name())
 	}
 	for _, p := range params {
-		if p.frozen || slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.Parameter == p.Parameter }) {
+		if p.frozen {
+			d.frozen = append(d.frozen, p)
+			continue
+		}
+		if slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.Parameter == p.Parameter }) {
 			continue
 		}
 		if p.replica != nil {
@@ -233,6 +241,11 @@ func (d *Parallel) Close() error {
 	for _, r := range d.replicas {
 		errs = append(errs, r.zeroGrad(context.Background()))
 		r.Parameter.replica = nil
+	}
+	for _, p := range d.frozen {
+		if p.beside == d {
+			p.beside = nil
+		}
 	}
 	return errors.Join(append(errs, d.release())...)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 
@@ -24,19 +25,9 @@ func (c Checkpoint) saveParallel(ctx context.Context, path string) error {
 	if err := d.sound(ctx); err != nil {
 		return d.failed("before the checkpoint", err)
 	}
-	whole, err := c.gatherState(ctx)
-	var randoms map[string]string
+	randoms, err := c.gatherRandom(ctx)
 	if err == nil {
-		randoms, err = c.gatherRandom(ctx)
-	}
-	if err == nil {
-		err = d.sound(ctx)
-	}
-	if err == nil && d.Rank() == 0 {
-		err = c.write(ctx, path, whole, randoms)
-	}
-	for _, t := range whole {
-		err = errors.Join(err, t.ReleaseContext(ctx))
+		err = c.writeParallel(ctx, path, randoms)
 	}
 	return d.agree(ctx, "writing the checkpoint", err)
 }
@@ -74,36 +65,102 @@ func (d *Parallel) agree(ctx context.Context, what string, err error) error {
 	return nil
 }
 
-// gatherState puts together the state of sharded parameters: what is whole on rank 0, by this rank's part.
-func (c Checkpoint) gatherState(ctx context.Context) (whole map[*tensor.Tensor]*tensor.Tensor, err error) {
-	if c.Optimizer == nil {
-		return nil, nil
+// assembling are the tensors of a file that are put together of the ranks' parts while it is written, one at a time, which all ranks do in the file's order.
+type assembling struct {
+	state *optimizerState
+	whole map[*tensor.Tensor]*safetensors.Streamed
+	over  map[string]bool
+}
+
+// writeParallel writes the file on rank 0. The others do their share.
+func (c Checkpoint) writeParallel(ctx context.Context, path string, randoms map[string]string) (err error) {
+	var a *assembling
+	if c.Optimizer != nil {
+		if a, err = newAssembling(c.Optimizer); err != nil {
+			return err
+		}
 	}
-	s, err := optimizerStateOf(c.Optimizer)
+	if c.Parallel.Rank() == 0 {
+		err = c.write(ctx, path, a.streamed(), randoms)
+	}
+	left := a.finish(ctx)
+	if err == nil {
+		err = left
+	}
+	if err == nil {
+		err = c.Parallel.sound(ctx)
+	}
+	return err
+}
+
+func newAssembling(o Optimizer) (*assembling, error) {
+	s, err := optimizerStateOf(o)
 	if err != nil {
 		return nil, err
 	}
-	whole = map[*tensor.Tensor]*tensor.Tensor{}
+	a := &assembling{s, map[*tensor.Tensor]*safetensors.Streamed{}, map[string]bool{}}
 	for i, n := range s.record().Tensors {
 		r := s.params[i].sharded()
 		if r == nil {
 			continue
 		}
-		err := s.fetch(ctx, []int{i})
-		for k := 0; k < n && err == nil; k++ {
-			part := s.state[i][k]
-			var t *tensor.Tensor
-			if t, err = r.assemble(ctx, part); err == nil && r.of.Rank() == 0 {
-				whole[part] = t
-				continue
+		for k, part := range s.state[i][:n] {
+			w := &safetensors.Streamed{Name: s.slotName(i, k), Dtype: part.Dtype(), Shape: r.value.Shape()}
+			w.Write = func(ctx context.Context, to io.Writer) error {
+				a.over[w.Name] = true
+				if err := a.write(ctx, to, i, part); err != nil {
+					return r.of.failed(fmt.Sprintf("gathering the state of parameter %q", r.name), err)
+				}
+				return nil
 			}
-			err = errors.Join(err, t.ReleaseContext(ctx))
-		}
-		if err = errors.Join(err, s.park(ctx, []int{i})); err != nil {
-			return whole, r.of.failed(fmt.Sprintf("gathering the state of parameter %q", r.name), err)
+			a.whole[part] = w
 		}
 	}
-	return whole, nil
+	return a, nil
+}
+
+// streamed are the tensors, not nil, if there is an optimiser.
+func (a *assembling) streamed() map[*tensor.Tensor]*safetensors.Streamed {
+	if a == nil {
+		return nil
+	}
+	return a.whole
+}
+
+// finish does this rank's share of what it has not written: all of it, but on rank 0, and there what came behind an error, as the others don't know of that yet.
+func (a *assembling) finish(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	var left []safetensors.Streamed
+	for _, w := range a.whole {
+		if !a.over[w.Name] {
+			left = append(left, *w)
+		}
+	}
+	safetensors.SortStreamed(left)
+	for _, t := range left {
+		if err := t.Write(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write puts the tensor together of which this rank has the part of parameter i, and writes it, unless to is nil.
+func (a *assembling) write(ctx context.Context, to io.Writer, i int, part *tensor.Tensor) error {
+	s := a.state
+	r := s.params[i].sharded()
+	if err := s.fetch(ctx, []int{i}); err != nil {
+		return err
+	}
+	t, err := r.assemble(ctx, part)
+	if err == nil && to != nil {
+		if err = tensor.WriteBytes(ctx, t, to); err == nil {
+			err = r.of.comm.AsyncError() // what was written is undefined then
+		}
+	}
+	return errors.Join(err, t.ReleaseContext(ctx), s.park(ctx, []int{i}))
 }
 
 // assemble returns a tensor of all ranks' parts.

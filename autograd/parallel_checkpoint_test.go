@@ -152,3 +152,73 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 	require.Less(t, time.Since(begin), 15*time.Second, "nobody has waited for a timeout")
 	crew.parting()
 }
+
+// TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds more of it than its parts and one tensor.
+func TestParallelCheckpointsOneByOne(t *testing.T) {
+	const width, layers = 64, 6
+	one := int64(width * width * 4)
+	crew := newCrew(t, 2, 64<<20, 20*time.Second)
+	path := filepath.Join(t.TempDir(), "checkpoint")
+	c := mlpCourse
+	c.cfg.Shard = ShardState
+	c.model = func(in *Initializer) Layer {
+		s := Sequential{in.Linear(20, width)}
+		for range layers {
+			s = append(s, in.Linear(width, width))
+		}
+		return append(s, in.Linear(width, 5))
+	}
+	crew.each(func(r *rank) error {
+		s, err := c.begin(r)
+		if err == nil {
+			err = s.eager(0)
+		}
+		if err == nil {
+			err = s.rt.Synchronize(r.ctx)
+		}
+		if err != nil {
+			return errors.Join(err, s.end())
+		}
+		before := r.cache.MemoryAllocated()
+		r.cache.ResetPeakStats()
+		err = s.checkpoint().Save(r.ctx, path)
+		if most := r.cache.MaxMemoryAllocated() - before; err == nil && (most < one || most > 3*one) {
+			err = fmt.Errorf("%d bytes at most above what there was, of %d tensors of %d bytes each: want the size of one, and not of two for each layer", most, 2*layers, one)
+		}
+		return errors.Join(err, s.end())
+	})
+}
+
+// TestParallelCheckpointsOnAFullDisk fail on all ranks, which go on together.
+func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
+	const full = "/dev/full"
+	crew := newCrew(t, 3, 64<<20, 20*time.Second)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "checkpoint")
+	if _, err := os.Stat(full); err == nil {
+		require.NoError(t, os.Symlink(full, path+".tmp"))
+	} else {
+		require.NoError(t, os.Mkdir(path+".tmp", 0o700))
+	}
+	crew.each(func(r *rank) error {
+		c := mlpCourse
+		c.cfg.Shard = ShardGradients
+		s, err := c.begin(r)
+		if err == nil {
+			err = s.eager(0)
+		}
+		if err != nil {
+			return errors.Join(err, s.end())
+		}
+		if err = s.checkpoint().Save(r.ctx, path); (r.n == 0) == errors.Is(err, device.ErrAborted) {
+			return errors.Join(fmt.Errorf("Save: %w", err), s.end())
+		}
+		err = s.eager(1)
+		if err == nil {
+			err = s.checkpoint().Save(r.ctx, path+" elsewhere")
+		}
+		return errors.Join(err, s.end())
+	})
+	_, err := os.Stat(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

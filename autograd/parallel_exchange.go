@@ -24,7 +24,13 @@ func (d *Parallel) order(first, then device.Stream) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(first.Record(e), then.Wait(e), e.Close())
+	if err = first.Record(e); err == nil {
+		err = then.Wait(e)
+	}
+	if closed := e.Close(); err == nil {
+		err = closed // of a device that has failed it says the same
+	}
+	return err
 }
 
 // handOver ends what has used some memory: with a join, or, after an error, with telling the cache who may use it still.

@@ -2,7 +2,6 @@ package autograd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -111,6 +110,9 @@ func (d *Parallel) begin() error {
 	switch {
 	case d.closed:
 		return fmt.Errorf("the Parallel: %w", device.ErrClosed)
+	case slices.ContainsFunc(d.frozen, trains):
+		p := d.frozen[slices.IndexFunc(d.frozen, trains)]
+		return d.failed("before the pass", fmt.Errorf("%w: parameter %q was frozen when the Parallel was made, and trains now: nobody reduces its gradient; make a new Parallel, with a new communicator", ErrInvalid, p.Name))
 	case d.local > 0:
 		return nil
 	}
@@ -126,6 +128,8 @@ func (d *Parallel) begin() error {
 	}
 	return nil
 }
+
+func trains(p Named) bool { return !p.frozen }
 
 // produced notes that a gradient is whole, and reduces what is full. The last bucket waits for the end of the pass.
 func (d *Parallel) produced(ctx context.Context, r *replica) error {
@@ -157,8 +161,10 @@ func (d *Parallel) finish(t *Tape) (err error) {
 			return err
 		}
 	}
-	if err := errors.Join(d.join(), d.settle(t.ctx), d.keepShards(t.ctx)); err != nil {
-		return err
+	for _, end := range []func(context.Context) error{func(context.Context) error { return d.join() }, d.settle, d.keepShards} {
+		if err := end(t.ctx); err != nil {
+			return d.failed("the end of the pass", err) // what has failed once fails again: the first says it
+		}
 	}
 	d.passes++
 	if p.captured {
@@ -229,12 +235,15 @@ func (d *Parallel) settle(ctx context.Context) error {
 		err = d.comm.AsyncError()
 	}
 	if err != nil {
-		return d.failed("asking who has a gradient", err)
+		return fmt.Errorf("asking who has a gradient: %w", err)
 	}
 	for _, r := range d.pass.missing {
-		if counts[r.index] == 0 {
-			err = errors.Join(err, r.dropGrad(ctx))
+		if counts[r.index] > 0 {
+			continue
+		}
+		if err := r.dropGrad(ctx); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }

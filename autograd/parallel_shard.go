@@ -232,27 +232,41 @@ func (d *Parallel) freeHeld(ctx context.Context) error {
 	if d.pass.held == nil {
 		return nil
 	}
-	errs := []error{d.join()}
-	for _, g := range d.pass.held {
-		errs = append(errs, g.ReleaseContext(ctx))
+	if err := d.join(); err != nil {
+		return err // reset frees them
+	}
+	for len(d.pass.held) > 0 {
+		g := d.pass.held[0]
+		d.pass.held = d.pass.held[1:]
+		if err := g.ReleaseContext(ctx); err != nil {
+			return err
+		}
 	}
 	d.pass.held = nil
-	return errors.Join(errs...)
+	return nil
 }
 
 // keepShards makes the parts of this pass the gradients', or adds them to what was there.
 func (d *Parallel) keepShards(ctx context.Context) error {
-	errs := []error{d.freeHeld(ctx)}
+	if err := d.freeHeld(ctx); err != nil {
+		return err
+	}
 	for _, r := range d.replicas {
 		next := r.part.next
-		if r.part.next = nil; next == nil {
+		if next == nil {
 			continue
 		}
 		if r.part.grad != nil {
-			errs = append(errs, d.rt.AddInPlace(ctx, r.part.grad, next), next.ReleaseContext(ctx))
+			if err := d.rt.AddInPlace(ctx, r.part.grad, next); err != nil {
+				return err // reset frees the rest
+			}
+			r.part.next = nil
+			if err := next.ReleaseContext(ctx); err != nil {
+				return err
+			}
 			continue
 		}
-		r.part.grad = next
+		r.part.grad, r.part.next = next, nil
 		if c := d.rt.Capturing(); c != nil {
 			c.OnFailure(func() {
 				if r.part.grad == next {
@@ -261,7 +275,7 @@ func (d *Parallel) keepShards(ctx context.Context) error {
 			})
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // dropGrad frees the gradient of this pass.

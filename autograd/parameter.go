@@ -17,7 +17,8 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
-	replica     *replica // of a Parallel; nil: it is in none
+	replica     *replica  // of a Parallel; nil: it is in none
+	beside      *Parallel // that was made when the parameter was frozen
 }
 
 // SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes

@@ -119,8 +119,12 @@ func (t *Tape) Param(p *Parameter) *Variable {
 		}
 	}
 	t.params[p] = v
-	if v.needsGrad && p.replica != nil {
+	switch {
+	case !v.needsGrad:
+	case p.replica != nil:
 		t.join(p.replica.of)
+	case p.beside != nil:
+		t.join(p.beside) // which refuses it
 	}
 	return v
 }

@@ -36,7 +36,7 @@ var dtypes = map[string]tensor.Dtype{
 // nameOf is the name that a dtype is written with, or "".
 func nameOf(d tensor.Dtype) string {
 	for _, s := range sizes {
-		if s.name != "BOOL" && dtypes[s.name] == d {
+		if known, ok := dtypes[s.name]; ok && s.name != "BOOL" && known == d {
 			return s.name
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"unicode/utf8"
 
@@ -27,9 +26,10 @@ type Named struct {
 }
 
 // Write writes the tensors to w, in the order of the format's own writers: by dtype, the largest elements first, and by name. So the
-// same tensors and metadata give the same bytes. Tensors are waited for one after the other, and streamed through pinned memory.
-func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string) error {
-	all, text, err := layout(tensors, metadata)
+// same tensors and metadata give the same bytes. Tensors are waited for one after the other, and streamed through pinned memory; those of streamed
+// are in their places among them.
+func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
+	all, text, err := layout(entries(tensors, streamed), metadata)
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
@@ -37,34 +37,28 @@ func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[strin
 		return fmt.Errorf("safetensors: %w", err)
 	}
 	for _, t := range all {
-		if err := tensor.WriteBytes(ctx, t.Tensor, w); err != nil {
-			return fmt.Errorf("safetensors: %q: %w", t.Name, err)
+		if err := t.write(ctx, w); err != nil {
+			return fmt.Errorf("safetensors: %q: %w", t.name, err)
 		}
 	}
 	return nil
 }
 
-// layout is the tensors in the order of their data, and the header with its length.
-func layout(tensors []Named, metadata map[string]string) (all []Named, text []byte, err error) {
-	all = slices.Clone(tensors)
+// layout puts the entries into the order of their data, and makes the header with its length.
+func layout(all []entry, metadata map[string]string) (_ []entry, text []byte, err error) {
 	for _, t := range all {
 		switch {
-		case t.Tensor.Released():
-			return nil, nil, fmt.Errorf("%q: %w: the tensor is nil or was released", t.Name, ErrInvalid)
-		case nameOf(t.Dtype()) == "":
-			return nil, nil, fmt.Errorf("%q: %w: the format has no %v", t.Name, tensor.ErrDtype, t.Dtype())
-		case !utf8.ValidString(t.Name):
-			return nil, nil, fmt.Errorf("%w: the name %q is no UTF-8", ErrInvalid, t.Name)
-		case t.Name == metadataKey:
-			return nil, nil, fmt.Errorf("%q: %w: that name is the metadata's", t.Name, ErrInvalid)
+		case t.err != nil:
+			return nil, nil, fmt.Errorf("%q: %w", t.name, t.err)
+		case nameOf(t.dtype) == "":
+			return nil, nil, fmt.Errorf("%q: %w: the format has no %v", t.name, tensor.ErrDtype, t.dtype)
+		case !utf8.ValidString(t.name):
+			return nil, nil, fmt.Errorf("%w: the name %q is no UTF-8", ErrInvalid, t.name)
+		case t.name == metadataKey:
+			return nil, nil, fmt.Errorf("%q: %w: that name is the metadata's", t.name, ErrInvalid)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Named) int {
-		if d := rank(nameOf(b.Dtype())) - rank(nameOf(a.Dtype())); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	slices.SortStableFunc(all, func(a, b entry) int { return before(a.dtype, a.name, b.dtype, b.name) })
 	h := headerWriter{first: true}
 	h.WriteByte('{')
 	if len(metadata) > 0 {
@@ -72,23 +66,23 @@ func layout(tensors []Named, metadata map[string]string) (all []Named, text []by
 	}
 	at, seen := int64(0), map[string]bool{}
 	for _, t := range all {
-		if seen[t.Name] {
-			return nil, nil, fmt.Errorf("%w: two tensors are named %q", ErrInvalid, t.Name)
+		if seen[t.name] {
+			return nil, nil, fmt.Errorf("%w: two tensors are named %q", ErrInvalid, t.name)
 		}
-		seen[t.Name] = true
-		if t.Bytes() > math.MaxInt64-at {
+		seen[t.name] = true
+		if t.bytes > math.MaxInt64-at {
 			return nil, nil, fmt.Errorf("%w: more bytes than a file can have", ErrInvalid)
 		}
-		shape := t.Shape()
+		shape := t.shape
 		if shape == nil {
 			shape = tensor.Shape{}
 		}
-		h.entry(t.Name, struct {
+		h.entry(t.name, struct {
 			Dtype   string   `json:"dtype"`
 			Shape   []int    `json:"shape"`
 			Offsets [2]int64 `json:"data_offsets"`
-		}{nameOf(t.Dtype()), shape, [2]int64{at, at + t.Bytes()}})
-		at += t.Bytes()
+		}{nameOf(t.dtype), shape, [2]int64{at, at + t.bytes}})
+		at += t.bytes
 	}
 	h.WriteByte('}')
 	for h.Len()%8 != 0 { // the data is aligned
@@ -128,7 +122,7 @@ func (h *headerWriter) json(v any) {
 // stops, the name has the old file or the new one, whole. It is written as path with ".tmp" behind, flushed to the disk, and
 // renamed. The new file has the permissions of the old one. A symbolic link is replaced, and what it points to stays; a path that is
 // there and no file, such as a folder or a device, wraps [ErrInvalid]. One goroutine of one program at a time writes a path.
-func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string) (err error) {
+func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string, streamed ...Streamed) (err error) {
 	old, err := os.Stat(path)
 	if err == nil && !old.Mode().IsRegular() {
 		return fmt.Errorf("safetensors: writing %s: %w: it is no file, but %v", path, ErrInvalid, old.Mode())
@@ -139,7 +133,7 @@ func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[s
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
-	err = Write(ctx, f, tensors, metadata)
+	err = Write(ctx, f, tensors, metadata, streamed...)
 	if err == nil && exists {
 		err = f.Chmod(old.Mode().Perm())
 	}

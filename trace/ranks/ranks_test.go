@@ -152,19 +152,30 @@ func TestParallelReportOfWhatIsMissing(t *testing.T) {
 
 // TestParallelReportOfSeveralRuns: a training that went on has other communicators, whose numbers begin again.
 func TestParallelReportOfSeveralRuns(t *testing.T) {
-	a, first := training(rand.New(rand.NewPCG(4, 3)), 2, 5)
-	b, second := training(rand.New(rand.NewPCG(5, 3)), 2, 5)
+	a, first := training(rand.New(rand.NewPCG(4, 3)), 2, 9)
+	b, second := training(rand.New(rand.NewPCG(5, 3)), 2, 9)
+	lost := slices.IndexFunc(a[0], func(p trace.StepProfile) bool { return len(p.Collectives) > 0 })
+	ops := len(a[0][lost].Collectives) / 2
+	a[1] = slices.Delete(a[1], lost, lost+1)
+	alone := []*Report{}
+	for _, run := range [][][]trace.StepProfile{a, b} {
+		r, err := Read(filesOf(t, run)...)
+		require.NoError(t, err)
+		alone = append(alone, r)
+	}
 	for r := range b {
 		for i := range b[r] {
 			b[r][i].Communicator = "d"
 		}
 		a[r] = append(a[r], b[r]...)
 	}
-	a[1] = slices.Delete(a[1], 4, 5) // of the first run
 	r, err := Read(filesOf(t, a)...)
 	require.NoError(t, err)
-	lost := len(a[0][4].Collectives) / 2
-	assert.Equal(t, int64(len(first)+len(second)-lost), r.Matched)
+	assert.Equal(t, int64(len(first)+len(second)-ops), r.Matched)
+	assert.Equal(t, int64(ops), r.Unmatched)
+	for i := range r.Ranks {
+		assert.Equal(t, alone[0].Ranks[i].Waited+alone[1].Ranks[i].Waited, r.Ranks[i].Waited)
+	}
 }
 
 // TestParallelReportBadInput: what nothing can have written is refused, with file and line.

@@ -1,0 +1,122 @@
+package autograd
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// unwrapping is a communicator that takes the streams of [cisterntest.Unrecordable] for what they hide.
+type unwrapping struct{ device.Communicator }
+
+func (u unwrapping) AllReduce(s device.Stream, dst, src device.Ptr, count int64, t device.DataType, op device.ReduceOp) error {
+	return u.Communicator.AllReduce(s.(cisterntest.Unrecordable).Stream, dst, src, count, t, op)
+}
+
+func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count int64, t device.DataType, op device.ReduceOp) error {
+	return u.Communicator.ReduceScatter(s.(cisterntest.Unrecordable).Stream, dst, src, count, t, op)
+}
+
+// TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass tries, and the error of the pass says so once.
+func TestParallelTellsOnce(t *testing.T) {
+	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: ShardGradients}, {Shard: ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
+		crew := newCrew(t, 1, 4<<20, time.Minute)
+		crew.each(func(r *rank) error {
+			c := mlpCourse
+			c.cfg = cfg
+			s, err := c.begin(r)
+			if err != nil {
+				return err
+			}
+			inner := s.dp.stream
+			s.dp.stream, s.dp.comm = cisterntest.Unrecordable{Stream: inner}, unwrapping{s.dp.comm}
+			xs, ys, shape := s.data(0)
+			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+			if err != nil {
+				return err
+			}
+			tape := NewTape(s.ctx, s.rt)
+			_, err = tape.Backward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y))
+			require.ErrorIs(t, err, cisterntest.ErrRefused)
+			require.Equal(t, 1, strings.Count(err.Error(), cisterntest.ErrRefused.Error()), "%+v: %v", cfg, err)
+			_ = tape.Close() // the same
+			s.dp.stream = inner
+			return errors.Join(y.Release(), ParametersOf(s.model).ZeroGrad(r.ctx), s.end())
+		})
+	}
+}
+
+// TestParallelUnfrozen: a parameter that was frozen at the start and trains later is an error of the next pass on every rank, even if it is the only one that trains, in NoSync too, and not behind Close.
+func TestParallelUnfrozen(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		for _, alone := range []bool{false, true} {
+			crew := newCrew(t, 2, 4<<20, time.Minute)
+			var passed sync.WaitGroup
+			passed.Add(2)
+			crew.each(func(r *rank) error {
+				done := sync.OnceFunc(passed.Done)
+				defer done()
+				in := Init(r.ctx, r.rt, Seed(1))
+				model := Sequential{in.Linear(3, 4), in.Linear(4, 2)}
+				if err := in.Err(); err != nil {
+					return err
+				}
+				frozen := model[0].Parameters()[1]
+				frozen.SetRequiresGrad(false)
+				dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+				if err != nil {
+					return err
+				}
+				pass := func() error {
+					tape := NewTape(r.ctx, r.rt)
+					x, err := tensor.FromSlice(r.ctx, r.rt, []float32{1, 2, 3}, 1, 3)
+					if err != nil {
+						return err
+					}
+					_, err = tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
+					_ = tape.Close() // the same
+					return errors.Join(err, x.Release())
+				}
+				if err := pass(); err != nil {
+					return err
+				}
+				done()
+				passed.Wait() // what comes aborts the communicator
+				if frozen.Grad() != nil {
+					return errors.New("it has a gradient")
+				}
+				frozen.SetRequiresGrad(true)
+				if alone {
+					for _, p := range model.Parameters() {
+						if p.Parameter != frozen.Parameter {
+							p.SetRequiresGrad(false)
+						}
+					}
+				}
+				if local {
+					err = dp.NoSync(pass)
+				} else {
+					err = pass()
+				}
+				require.ErrorIs(t, err, ErrInvalid)
+				require.ErrorContains(t, err, `parameter "0.bias" was frozen when the Parallel was made`)
+				if err := dp.Close(); err != nil {
+					return err
+				}
+				if err := pass(); err != nil {
+					return err
+				}
+				_ = r.comm.Close() // the pass has ended it
+				return errors.Join(model.Parameters().ZeroGrad(r.ctx), in.Close())
+			})
+		}
+	}
+}
