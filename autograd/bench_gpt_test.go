@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -18,7 +19,7 @@ type gptSize struct {
 }
 
 // BenchmarkGPT is one training step of transformers with AdamW, their embedding tied to the last layer: in float32 and bfloat16, with and without a checkpoint
-// around every block, called and captured. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
+// around every block, called and captured; and with half of the blocks offloaded, called. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
 // parameters with the optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
 //
 //	gpt12   12 layers, 12 heads, width 768; 8 sequences of 512 of 50,304 tokens, on GPUs of 16 GiB and more
@@ -32,10 +33,56 @@ func BenchmarkGPT(b *testing.B) {
 					if checkpointed {
 						name += "/checkpointed"
 					}
-					b.Run(name+"/"+how, func(b *testing.B) { size.benchmark(b, dtype, checkpointed, how == "captured") })
+					b.Run(name+"/"+how, func(b *testing.B) {
+						size.benchmark(b, gptRun{dtype: dtype, checkpointed: checkpointed, captured: how == "captured"})
+					})
 				}
 			}
+			b.Run(fmt.Sprintf("%s/%v/offloaded", size.name, dtype), func(b *testing.B) { size.benchmark(b, gptRun{dtype: dtype, offloaded: true}) })
 		}
+	}
+}
+
+// gptRun is how a step is made.
+type gptRun struct {
+	dtype                  tensor.Dtype
+	checkpointed, captured bool
+	offloaded              bool // the activations of the first half of the blocks are in pinned memory until the backward pass
+}
+
+// BenchmarkGPTLargestBatch tells how many sequences of gpt12 train in bfloat16 in 8 GiB, all counted, without checkpoints and with them.
+func BenchmarkGPTLargestBatch(b *testing.B) {
+	size := gptSize{"gpt12", 12, 12, 768, 512, 0, 50304}
+	for _, checkpointed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("checkpointed=%v", checkpointed), func(b *testing.B) {
+			bn := open(b, 8<<30)
+			if _, total, err := bn.dev.MemInfo(); err != nil || total < 16<<30 {
+				b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
+			}
+			require.NoError(b, bn.cache.SetMemoryLimit(8<<30))
+			in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(tensor.BFloat16))
+			model := size.model(in, gptRun{checkpointed: checkpointed}, nil)
+			opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+			require.NoError(b, in.Err())
+			size.rows = 8
+			for ; ; size.rows++ {
+				x, y := size.batch(bn)
+				for _, tape := range in.Steps(2) {
+					logits := model.Forward(tape, tape.Input(x))
+					loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
+					logits.Release()
+					tape.Minimize(loss, opt)
+				}
+				require.NoError(b, errors.Join(x.Release(), y.Release()))
+				if in.Err() != nil {
+					require.ErrorIs(b, in.Err(), memcache.ErrOutOfMemory)
+					break
+				}
+				require.NoError(b, bn.cache.EmptyCache(bn.ctx))
+			}
+			b.ReportMetric(float64(size.rows-1), "sequences")
+			_ = in.Close() // it says again that there was no memory
+		})
 	}
 }
 
@@ -46,6 +93,7 @@ type gpt struct {
 	Ln       *LayerNorm
 
 	checkpointed bool
+	offload      *tensor.Offloader // of the first half of the blocks, or nil
 }
 
 type gptBlock struct {
@@ -53,8 +101,8 @@ type gptBlock struct {
 	heads int
 }
 
-func (size gptSize) model(in *Initializer, checkpointed bool) *gpt {
-	m := &gpt{Tok: in.Embedding(size.vocabulary, size.width), Pos: in.Embedding(size.steps, size.width), Ln: in.LayerNorm(size.width), checkpointed: checkpointed}
+func (size gptSize) model(in *Initializer, run gptRun, offload *tensor.Offloader) *gpt {
+	m := &gpt{Tok: in.Embedding(size.vocabulary, size.width), Pos: in.Embedding(size.steps, size.width), Ln: in.LayerNorm(size.width), checkpointed: run.checkpointed, offload: offload}
 	for range size.layers {
 		m.Blocks = append(m.Blocks, &gptBlock{*newRunBlock(in, size.width), size.heads})
 	}
@@ -72,12 +120,16 @@ func (m *gptBlock) Forward(t *Tape, x *Variable) *Variable {
 func (m *gpt) Forward(t *Tape, x *Variable) *Variable {
 	return t.Frame(func() *Variable {
 		h := t.Add(m.Tok.Forward(t, x), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
-		for _, b := range m.Blocks {
+		for i, b := range m.Blocks {
 			in := h
-			if m.checkpointed {
-				h = t.Checkpoint(func() *Variable { return b.Forward(t, in) })
-			} else {
-				h = b.Forward(t, in)
+			forward := func() *Variable { return b.Forward(t, in) }
+			switch {
+			case m.checkpointed:
+				h = t.Checkpoint(forward)
+			case m.offload != nil && i < len(m.Blocks)/2:
+				h = t.Offload(m.offload, forward)
+			default:
+				h = forward()
 			}
 			in.Release()
 		}
@@ -85,7 +137,16 @@ func (m *gpt) Forward(t *Tape, x *Variable) *Variable {
 	})
 }
 
-func (size gptSize) benchmark(b *testing.B, dtype tensor.Dtype, checkpointed, captured bool) {
+// batch is the same sequences and labels each time.
+func (size gptSize) batch(bn *bench) (x, y *tensor.Tensor) {
+	tokens := make([]int32, size.rows*size.steps)
+	for i := range tokens {
+		tokens[i] = int32(i * 7919 % size.vocabulary)
+	}
+	return upload(bn, tokens, size.rows, size.steps), upload(bn, tokens, len(tokens))
+}
+
+func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	capacity := int64(12 << 30)
 	if size.layers < 12 {
 		capacity = 2 << 30
@@ -94,17 +155,20 @@ func (size gptSize) benchmark(b *testing.B, dtype tensor.Dtype, checkpointed, ca
 	if _, total, err := bn.dev.MemInfo(); err != nil || size.layers >= 12 && total < 16<<30 {
 		b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 	}
-	in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(dtype))
+	var offload *tensor.Offloader
+	if run.offloaded {
+		var err error
+		offload, err = tensor.NewOffloader(bn.rt, tensor.OffloadConfig{})
+		require.NoError(b, err)
+		defer func() { require.NoError(b, offload.Close()) }()
+	}
+	in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(run.dtype))
 	defer func() { require.NoError(b, in.Close()) }()
-	model := size.model(in, checkpointed)
+	model := size.model(in, run, offload)
 	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: 0.01})
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.ctx))
-	tokens := make([]int32, size.rows*size.steps)
-	for i := range tokens {
-		tokens[i] = int32(i * 7919 % size.vocabulary)
-	}
-	x, y := upload(bn, tokens, size.rows, size.steps), upload(bn, tokens, len(tokens))
+	x, y := size.batch(bn)
 	standing := bn.cache.MemoryAllocated()
 	forward := int64(0)
 	called := func(ctx context.Context) error {
@@ -123,7 +187,7 @@ func (size gptSize) benchmark(b *testing.B, dtype tensor.Dtype, checkpointed, ca
 		require.NoError(b, called(bn.ctx))
 	}
 	before := forward
-	if captured {
+	if run.captured {
 		require.NoError(b, bn.cache.EmptyCache(bn.ctx)) // what the first steps held outside of the graph's pool
 		graph, err := bn.rt.Capture(bn.ctx, called)
 		require.NoError(b, err)
@@ -147,4 +211,7 @@ func (size gptSize) benchmark(b *testing.B, dtype tensor.Dtype, checkpointed, ca
 	mib(standing, "MiB-parameters")
 	mib(before, "MiB-forward")
 	mib(bn.cache.MemoryReserved(), "MiB-reserved")
+	if offload != nil {
+		mib(offload.Stats().OffloadedBytes.Peak, "MiB-offloaded")
+	}
 }
