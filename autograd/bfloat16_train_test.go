@@ -15,7 +15,7 @@ import (
 )
 
 // TestBFloat16ReferenceRun trains in bfloat16 what PyTorch has trained in float32. The losses are within 2^-9 of PyTorch's, one rounding to bfloat16; they
-// are measured to be within 0.0008. A run of PyTorch's in bfloat16 is not at hand.
+// are measured to be within 0.0008.
 func TestBFloat16ReferenceRun(t *testing.T) {
 	for name, settings := range runs {
 		t.Run(name, func(t *testing.T) {

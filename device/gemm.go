@@ -17,7 +17,7 @@ type MatrixMultiplier interface {
 // Gemm is one matrix product, or a batch of them, C = Alpha·op(A)·op(B) + Beta·C, of row-major matrices: op(A) is M×K, op(B) K×N
 // and C M×N.
 type Gemm struct {
-	// Float64 says that the elements are float64, BFloat16 that they are bfloat16, whose sums are taken in float32 and rounded once; else
+	// Float64 says that the elements are float64, BFloat16 that they are bfloat16, whose sums are taken in float32 and rounded; else
 	// they are float32.
 	Float64, BFloat16 bool
 	// TransA and TransB say that A is stored K×M, B N×K.
