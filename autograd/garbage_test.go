@@ -25,8 +25,8 @@ func TestGarbageOfAStep(t *testing.T) {
 		most  float64
 		input []int
 	}{
-		{"MLP", b.mlp(tensor.Float32, 784, 64, 64, 10), 66, []int{32, 784}},
-		{"CNN", garbageCNN(b), 140, []int{4, 1, 28, 28}},
+		{"MLP", b.mlp(tensor.Float32, 784, 64, 64, 10), 62, []int{32, 784}},
+		{"CNN", garbageCNN(b), 132, []int{4, 1, 28, 28}},
 	} {
 		opt, err := NewAdamW(ParametersOf(c.model), AdamConfig{})
 		require.NoError(t, err)
@@ -43,6 +43,10 @@ func TestGarbageOfAStep(t *testing.T) {
 			n = min(n, testing.AllocsPerRun(10, step))
 		}
 		require.NoError(t, opt.Close())
+		if math.MaxInt == math.MaxInt32 {
+			c.most += 4 // 135 of the CNN were measured there, and 125 with 64 bits
+		}
+		t.Logf("%s: %v objects a step", c.name, n)
 		assert.LessOrEqual(t, n, c.most, c.name)
 	}
 }

@@ -100,10 +100,13 @@ func (s *HistoryStream) Next(atMost time.Duration) ([]HistoryEntry, error) {
 	return s.taken, nil
 }
 
-// Options is the option string of a set_options, by its Serial: the options without a limit. It is valid from that entry on.
+// Options is the option string of a set_options, by its Serial: the options without a limit; "" if no set_options that the stream has had bears the number.
 func (s *HistoryStream) Options(serial uint64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if serial >= uint64(len(s.options)) {
+		return ""
+	}
 	return s.options[serial]
 }
 

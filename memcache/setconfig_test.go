@@ -120,6 +120,18 @@ func TestSetConfigRefuses(t *testing.T) {
 	require.NoError(t, errors.Join(plain.Close(), dev.Close()))
 }
 
+// TestOptionsOfAHistoryStream: each set_options has its own, and a number that none has is no panic.
+func TestOptionsOfAHistoryStream(t *testing.T) {
+	c, _ := newCache(t, Config{MemoryLimit: 1 << 30})
+	stream, err := c.StreamHistory(HistoryOptions{})
+	require.NoError(t, err)
+	require.NoError(t, c.SetConfig(t.Context(), Config{MaxSplitSizeMB: 40, MemoryLimit: 1 << 20}))
+	require.NoError(t, c.SetConfig(t.Context(), Config{}))
+	stream.Close()
+	require.Equal(t, []string{"max_split_size_mb:40", "", ""}, []string{stream.Options(0), stream.Options(1), stream.Options(2)})
+	require.Equal(t, []Action{ActionSetOptions, ActionSetLimit, ActionSetOptions, ActionSetLimit}, actions(t, stream))
+}
+
 // TestConfigWith: PyTorch resets four options with each string, and keeps the others.
 func TestConfigWith(t *testing.T) {
 	c := Config{MaxSplitSizeMB: 40, MaxNonSplitRoundingMB: 30, RoundupPower2Divisions: AllDivisions(4), GarbageCollectionThreshold: 0.5,
