@@ -16,7 +16,12 @@ import (
 
 // tight is a cache of 100 MiB, of which whoever asks for 40 or 60 gets segments of that size.
 func tight(t *testing.T) (*Cache, *scriptedStream, *scriptedStream) {
-	c, dev := newCache(t, Config{MemoryLimit: 100 * mib})
+	return tightWith(t, Config{})
+}
+
+func tightWith(t *testing.T, config Config) (*Cache, *scriptedStream, *scriptedStream) {
+	config.MemoryLimit = 100 * mib
+	c, dev := newCache(t, config)
 	return c, dev.stream(1), dev.stream(2)
 }
 
@@ -29,10 +34,17 @@ func asks(ctx context.Context, c *Cache, bytes int64, s device.Stream) func() (B
 
 // TestWaitForMemoryOfAnotherTask: the request is served as soon as the other task frees, on whatever stream, and not before.
 func TestWaitForMemoryOfAnotherTask(t *testing.T) {
-	for name, record := range map[string]bool{"free at once": false, "free with a recorded stream": true} {
+	for name, how := range map[string]struct {
+		config Config
+		record bool
+	}{
+		"free at once":                {},
+		"free with a recorded stream": {record: true},
+		"free to the driver":          {config: Config{NoCaching: true}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, s, other := tight(t)
+				c, s, other := tightWith(t, how.config)
 				held, err := c.Alloc(c.Wait(t.Context()), 80*mib, s)
 				require.NoError(t, err)
 				var b Block
@@ -43,7 +55,7 @@ func TestWaitForMemoryOfAnotherTask(t *testing.T) {
 				}()
 				time.Sleep(time.Hour)
 				require.False(t, served)
-				if record {
+				if how.record {
 					require.NoError(t, held.RecordStream(other))
 				}
 				require.NoError(t, held.Free())

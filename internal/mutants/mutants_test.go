@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,15 +18,17 @@ func TestListsFit(t *testing.T) {
 	packages, err := packagesWithLists(root)
 	require.NoError(t, err)
 	require.NotEmpty(t, packages)
+	var stale []error
+	known := testNames{}
 	for _, pkg := range packages {
 		list, err := readList(root, "./"+pkg)
 		require.NoError(t, err)
 		for _, m := range list {
 			_, err := m.apply(root)
-			require.NoError(t, err)
-			require.DirExists(t, filepath.Join(root, m.test), m.name)
+			stale = append(stale, err, known.find(root, m))
 		}
 	}
+	require.NoError(t, errors.Join(stale...))
 }
 
 // module writes a module of one function, its test, and a list of mutants.
@@ -133,6 +136,25 @@ func TestDraw(t *testing.T) {
 		drawn[two[0].name+two[1].name] = true
 	}
 	require.Greater(t, len(drawn), 2)
+}
+
+// TestNamesOfTests: a test counts if it is in the build and the part of run before a slash matches its name.
+func TestNamesOfTests(t *testing.T) {
+	root := module(t, list)
+	only := "//go:build race || extra\n\npackage sum\n\nimport \"testing\"\n\nfunc FuzzRace(f *testing.F) {}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(root, "sum/race_test.go"), []byte(only), 0o600))
+	for _, m := range []mutant{{}, {run: "TestSum"}, {run: "^Test(Sum|Other)$/part"}, {run: "FuzzRace", race: true}, {run: "FuzzRace", tags: "extra"}} {
+		m.pkg, m.test = "./sum", "./sum"
+		require.NoError(t, testNames{}.find(root, &m), m.run)
+	}
+	for _, m := range []mutant{{run: "TestSums"}, {run: "testing"}, {run: "FuzzRace"}, {test: "./nowhere"}} {
+		m.pkg = "./sum"
+		if m.test == "" {
+			m.test = "./sum"
+		}
+		require.ErrorContains(t, testNames{}.find(root, &m), "no test of "+m.test, m.run)
+	}
+	require.ErrorContains(t, testNames{}.find(root, &mutant{pkg: "./sum", test: "./sum", run: "("}), "error parsing regexp")
 }
 
 func TestListErrors(t *testing.T) {
