@@ -42,15 +42,19 @@ func TestSinceCountsAcrossResets(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 32, PerProcessMemoryFraction: 0.1})
 	ref, refDev := newCache(t, Config{MaxSplitSizeMB: 32, PerProcessMemoryFraction: 0.1})
-	type moment struct{ reset, plain Stats }
+	type moment struct {
+		reset, plain Stats
+		requests     int64
+	}
 	moments := []moment{{}}
+	var requests int64
 	var live [][2]Block
 	for range 1000 {
 		switch n := r.IntN(20); {
 		case n == 0:
 			c.ResetAccumulatedStats()
 		case n == 1:
-			moments = append(moments, moment{c.Stats(), ref.Stats()})
+			moments = append(moments, moment{c.Stats(), ref.Stats(), requests})
 		case n == 2:
 			require.NoError(t, c.EmptyCache(t.Context()))
 			require.NoError(t, ref.EmptyCache(t.Context()))
@@ -65,12 +69,15 @@ func TestSinceCountsAcrossResets(t *testing.T) {
 			a, err := c.Alloc(t.Context(), bytes, dev.stream(id))
 			b, refErr := ref.Alloc(t.Context(), bytes, refDev.stream(id))
 			require.Equal(t, refErr == nil, err == nil)
+			requests++
 			if err == nil {
 				live = append(live, [2]Block{a, b})
 			}
 		}
 		then := moments[r.IntN(len(moments))]
-		require.Equal(t, ref.Stats().Since(then.plain), c.Stats().Since(then.reset))
+		since := c.Stats().Since(then.reset)
+		require.Equal(t, ref.Stats().Since(then.plain), since)
+		require.Equal(t, requests-then.requests, since.Hits+since.Misses)
 	}
 	require.Positive(t, ref.Stats().NumOOMs)
 	require.Positive(t, ref.Stats().OversizeSegments.Freed)
