@@ -38,6 +38,47 @@ func TestAgeGoesOnAfterAFailedFree(t *testing.T) {
 	require.EqualValues(t, 1, c.Stats().NumDeviceFree)
 }
 
+// TestRefusedCollectionKeepsItsSegments: of the segments that a collection has chosen the driver refuses the first or the second. Those that it has not
+// taken serve requests as before.
+func TestRefusedCollectionKeepsItsSegments(t *testing.T) {
+	for refuses := range 2 {
+		c, dev := newCache(t, Config{MemoryLimit: 200 * mib, GarbageCollectionThreshold: 0.1})
+		s := dev.stream(1)
+		idle := []Block{mustAlloc(t, c, 40*mib, s), mustAlloc(t, c, 60*mib, s), mustAlloc(t, c, 80*mib, s)}
+		other := mustAlloc(t, c, 12*mib, s)
+		freeAll(t, idle)
+		for range 8 { // all three are old
+			require.NoError(t, other.Free())
+			other = mustAlloc(t, c, 12*mib, s)
+		}
+		refused, frees := errors.New("free refused"), 0
+		dev.gate = func(_ context.Context, call string) error {
+			if call != "Free" {
+				return nil
+			}
+			if frees++; frees > refuses {
+				return refused
+			}
+			return nil
+		}
+		_, err := c.Alloc(t.Context(), 100*mib, s)
+		require.ErrorIs(t, err, refused)
+		require.Equal(t, refuses+1, frees, "the first that is refused is the last")
+		require.NoError(t, c.check())
+		dev.gate = nil
+		before := c.MemoryReserved()
+		kept := 0
+		for _, b := range idle {
+			if _, ok := dev.live[b.Ptr()]; ok {
+				kept++
+				require.Equal(t, b.Ptr(), mustAlloc(t, c, b.Size(), s).Ptr())
+			}
+		}
+		require.Equal(t, len(idle)-refuses, kept)
+		require.Equal(t, before, c.MemoryReserved(), "those that are left serve requests")
+	}
+}
+
 // walk makes free segments of these MiB and returns those that are left after a request for which the largest are to go.
 func oversizeWalk(t *testing.T, request int64, free ...int64) (left []int64) {
 	c, dev := newCache(t, Config{MaxSplitSizeMB: 20, MaxNonSplitRoundingMB: 20})

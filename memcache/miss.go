@@ -72,6 +72,11 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	if served, err := r.search(); served || err != nil {
 		return err
 	}
+	if g.shards.config().ReuseAcrossStreams == ReuseBeforeGrowth {
+		if served, err := g.reuse(ctx, stream, r, false); served || err != nil {
+			return err
+		}
+	}
 	// What was idle for long goes back first, so that the limit is not reached.
 	if err := g.collectGarbage(ctx); err != nil {
 		return err
@@ -86,6 +91,11 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.
 	if g.allocFromLendingPool(r) {
 		return nil
+	}
+	if g.shards.config().ReuseAcrossStreams != ReuseNever {
+		if served, err := g.reuse(ctx, stream, r, true); served || err != nil {
+			return err
+		}
 	}
 	released, err := g.releaseOversize(ctx, r)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,7 +18,7 @@ import (
 // option, or a value that PyTorch would not take, is an error.
 //
 // The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
-// memory_limit (in bytes), no_caching and exact. PyTorch refuses them.
+// memory_limit (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact. PyTorch refuses them.
 func ParseConfig(options string) (Config, error) { return Config{}.with("ParseConfig", options) }
 
 // With is c with the options of an option string, for [Cache.SetConfig]. As in PyTorch (torch.cuda.memory._set_allocator_settings),
@@ -125,6 +126,7 @@ var setters = map[string]setter{
 	"expandable_granule_mb":             mebibytes(func(c *Config) *int64 { return &c.ExpandableGranuleMB }),
 	"expandable_remap":                  boolean(func(c *Config) *bool { return &c.ExpandableRemap }),
 	"memory_limit":                      number(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
+	"reuse_across_streams":              setReuse,
 	"no_caching":                        boolean(func(c *Config) *bool { return &c.NoCaching }),
 	"exact":                             boolean(func(c *Config) *bool { return &c.Exact }),
 	"graph_capture_record_stream_reuse": boolean(func(c *Config) *bool { return &c.GraphCaptureRecordStreamReuse }),
@@ -189,6 +191,16 @@ func boolean(field func(*Config) *bool) setter {
 		}
 		return nil
 	}
+}
+
+// setReuse takes the name of a StreamReuse.
+func setReuse(c *Config, v string) error {
+	i := slices.Index(streamReuses[:], v)
+	if i < 0 {
+		return fmt.Errorf("want %s", strings.Join(streamReuses[:], ", "))
+	}
+	c.ReuseAcrossStreams = StreamReuse(i)
+	return nil
 }
 
 // ignoredCount checks the number of an option that changes nothing here.

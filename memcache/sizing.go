@@ -57,6 +57,12 @@ func (c *Config) rules() (placement.Rules, error) {
 	if v := c.GarbageCollectionThreshold; !(v >= 0 && v < 1) {
 		return invalid("GarbageCollectionThreshold", v, "a number between 0 and 1, or 0 for none")
 	}
+	if v := c.ReuseAcrossStreams; v > ReuseBeforeGrowth {
+		return invalid("ReuseAcrossStreams", v, "ReuseNever, ReuseWhenFull or ReuseBeforeGrowth")
+	}
+	if c.ReuseAcrossStreams != ReuseNever && c.Exact {
+		return invalid("ReuseAcrossStreams", c.ReuseAcrossStreams, "ReuseNever with Exact, as PyTorch has no such option")
+	}
 	if v := c.MemoryLimit; v < 0 {
 		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
 	}

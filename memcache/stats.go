@@ -42,6 +42,9 @@ type Stats struct {
 	NumDeviceFree     int64 // the driver's frees
 	MaxSplitSize      int64 // -1: unlimited
 
+	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.
+	NumStreamReuses int64
+
 	Hits   int64 // requests served without a driver allocation
 	Misses int64 // requests that needed one, or failed
 	Splits int64 // blocks split in two
@@ -100,10 +103,10 @@ func (s *Stats) quantities() [29]*Stat {
 }
 
 // counts are the numbers that only grow, in one order.
-func (s *Stats) counts() [9]*int64 {
+func (s *Stats) counts() [10]*int64 {
 	return [...]*int64{
 		&s.NumAllocRetries, &s.NumOOMs, &s.NumSyncAllStreams, &s.NumDeviceAlloc, &s.NumDeviceFree,
-		&s.Hits, &s.Misses, &s.Splits, &s.Merges,
+		&s.Hits, &s.Misses, &s.Splits, &s.Merges, &s.NumStreamReuses,
 	}
 }
 

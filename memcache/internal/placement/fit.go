@@ -54,14 +54,39 @@ func (a *Arena) Find(w *Want) *Chunk {
 			return m // what is left can be split off, and given back
 		}
 	}
-	limit := a.rules.MaxSplit
-	if w.Bytes < limit && m.size >= limit {
-		return nil // that would split what is to stay whole
-	}
-	if w.Bytes >= limit && m.size >= w.Bytes+a.rules.MaxNonSplitRounding {
-		return nil // that would waste too much
+	if !a.mayServe(m.size, w.Bytes) {
+		return nil
 	}
 	return m
+}
+
+// mayServe reports whether a free chunk of size bytes, which are enough, may serve a request of bytes bytes.
+func (a *Arena) mayServe(size, bytes int64) bool {
+	limit := a.rules.MaxSplit
+	if bytes < limit {
+		return size < limit // else that would split what is to stay whole
+	}
+	return size < bytes+a.rules.MaxNonSplitRounding // else that would waste too much
+}
+
+// WouldServe reports whether m, which is in use, would serve the request once it is freed.
+func (a *Arena) WouldServe(m *Chunk, w *Want) bool {
+	if m.kind != w.Kind || m.segment.lists.pool != w.Pool {
+		return false
+	}
+	size := m.size
+	for _, n := range [2]*Chunk{m.prev, m.next} {
+		if n.mergeable() {
+			size += n.size
+		}
+	}
+	if size < w.Bytes {
+		return false
+	}
+	if m.segment.expandable {
+		return a.rules.Expandable
+	}
+	return a.mayServe(size, w.Bytes)
 }
 
 // awayFromTail goes on from m to a chunk that has less room to grow, in an expandable segment: holes are used before the
