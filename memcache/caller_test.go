@@ -128,7 +128,7 @@ func (p *caller) before(c *null.Call) {
 		}
 	case null.OpSynchronize:
 		for _, s := range p.streams {
-			if s.ID() == c.Stream {
+			if s.ID() == c.Stream || p.o.config.ReuseAcrossStreams != ReuseNever { // the stream may wait for any other
 				s.finish()
 			}
 		}

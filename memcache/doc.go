@@ -20,6 +20,9 @@
 // cache with [Block.RecordStream], or the memory may be handed out again under that stream's work. The block
 // then returns when every recorded stream is past the free, which later allocations notice.
 //
+// A request that finds nothing free may also use memory that other streams are not done with, behind a wait on the device: see
+// [Config.ReuseAcrossStreams].
+//
 // # Options
 //
 // The fields of [Config] are PyTorch's options under PyTorch's names, and [ParseConfig] reads PyTorch's string:

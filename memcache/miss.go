@@ -73,7 +73,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		return err
 	}
 	if g.shards.config().ReuseAcrossStreams == ReuseBeforeGrowth {
-		if served, err := g.reuse(ctx, stream, r, false); served || err != nil {
+		if served, err := g.shards.reuse(ctx, stream, r, false); served || err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		return nil
 	}
 	if g.shards.config().ReuseAcrossStreams != ReuseNever {
-		if served, err := g.reuse(ctx, stream, r, true); served || err != nil {
+		if served, err := g.shards.reuse(ctx, stream, r, true); served || err != nil {
 			return err
 		}
 	}

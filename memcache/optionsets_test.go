@@ -40,6 +40,15 @@ var settings = func() []setting {
 	add("expandable, everything", collecting(Config{ExpandableSegments: true, MaxSplitSizeMB: 64, MaxNonSplitRoundingMB: 80,
 		LargeSegmentSizeMB: 32, RoundupPower2Divisions: AllDivisions(8)}))
 	add("no caching", Config{NoCaching: true, ExpandableSegments: true, MaxSplitSizeMB: 20})
+	// Which streams wait for which follows from events, of which the model knows nothing.
+	for _, c := range []Config{
+		{ReuseAcrossStreams: ReuseWhenFull},
+		{ReuseAcrossStreams: ReuseBeforeGrowth, MaxSplitSizeMB: 20},
+		{ReuseAcrossStreams: ReuseBeforeGrowth, ExpandableSegments: true},
+	} {
+		add("reuse "+c.ReuseAcrossStreams.String(), c)
+		list[len(list)-1].model = false
+	}
 	for _, exact := range []bool{false, true} {
 		add("changing", collecting(Config{Exact: exact}))
 		list[len(list)-1].changing = true

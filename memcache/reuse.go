@@ -43,16 +43,16 @@ func (r StreamReuse) String() string {
 
 // reuse serves a request of the default pool from memory that other streams are not done with. full says that the driver has no more:
 // then the owner of the memory waits for others, too. The growth lock is held.
-func (g *grower) reuse(ctx context.Context, stream device.Stream, r *request, full bool) (served bool, err error) {
+func (all *shards) reuse(ctx context.Context, stream device.Stream, r *request, full bool) (served bool, err error) {
 	// An event between a captured stream and another one would make both parts of a graph.
 	if r.Pool != nil || captured([]device.Stream{stream}) {
 		return false, nil
 	}
 	defer func() {
 		if served {
-			g.shards.mu.Lock()
-			defer g.shards.mu.Unlock()
-			g.ledger.stats.NumStreamReuses++
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			all.ledger.stats.NumStreamReuses++
 		}
 	}()
 	ended, err := r.shard.endByWait(r)
@@ -62,15 +62,15 @@ func (g *grower) reuse(ctx context.Context, stream device.Stream, r *request, fu
 	if served || err != nil {
 		return served, err
 	}
-	if served, err = g.reuseOfOthers(ctx, stream, r); served || err != nil || !full {
+	if served, err = all.reuseOfOthers(ctx, stream, r); served || err != nil || !full {
 		return served, err
 	}
-	for _, owner := range g.shards.list() {
+	for _, owner := range all.list() {
 		if owner == r.shard || owner.stream.Closed() || captured([]device.Stream{owner.stream}) {
 			continue
 		}
 		if ended, err = owner.endByWait(r); ended && err == nil {
-			served, err = g.reuseOfOthers(ctx, stream, r)
+			served, err = all.reuseOfOthers(ctx, stream, r)
 		}
 		if served || err != nil {
 			return served, err
@@ -80,14 +80,14 @@ func (g *grower) reuse(ctx context.Context, stream device.Stream, r *request, fu
 }
 
 // reuseOfOthers serves the request from the smallest free chunk of another stream. The growth lock is held.
-func (g *grower) reuseOfOthers(ctx context.Context, stream device.Stream, r *request) (served bool, err error) {
+func (all *shards) reuseOfOthers(ctx context.Context, stream device.Stream, r *request) (served bool, err error) {
 	var owners []*shard
-	for _, s := range g.shards.list() {
+	for _, s := range all.list() {
 		if s != r.shard && !captured([]device.Stream{s.stream}) {
 			owners = append(owners, s)
 		}
 	}
-	owner := g.handOutOf(owners, stream, r)
+	owner := all.handOutOf(owners, stream, r)
 	if owner == nil {
 		return false, nil
 	}
@@ -105,9 +105,9 @@ func (g *grower) reuseOfOthers(ctx context.Context, stream device.Stream, r *req
 
 // handOutOf hands out the smallest free chunk that serves the request, of one of the owners, and records the request's stream on it; nil: none
 // has one. The growth lock is held.
-func (g *grower) handOutOf(owners []*shard, stream device.Stream, r *request) (owner *shard) {
-	g.shards.lockAll()
-	defer g.shards.unlockAll()
+func (all *shards) handOutOf(owners []*shard, stream device.Stream, r *request) (owner *shard) {
+	all.lockAll()
+	defer all.unlockAll()
 	smallest := int64(0)
 	for _, s := range owners {
 		if m := s.arena.Find(&r.Want); m != nil && (owner == nil || m.Size() < smallest) {

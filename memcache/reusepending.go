@@ -53,7 +53,7 @@ func (s *shard) pinServing(r *request) *pinnedEvents {
 	}
 	var first *handout
 	for h, n := range last {
-		if n < math.MaxUint64 && (first == nil || n < last[first]) && s.arena.WouldServe(h.chunk, &r.Want) {
+		if n < math.MaxUint64 && (first == nil || n < last[first]) && h.chunk.WouldServe(&r.Want, s.shards.rules()) {
 			first = h
 		}
 	}

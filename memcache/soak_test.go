@@ -130,7 +130,7 @@ func attempt(setting, mode int, every int64, words []uint32) (p *caller, err err
 		return p, err
 	}
 	p.every = every
-	if mode == twinned {
+	if mode == twinned && settings[setting].model {
 		p.pair()
 	}
 	return p, p.run(words)

@@ -1,5 +1,10 @@
 package recording
 
+import (
+	"slices"
+	"strings"
+)
+
 // Recordings of ours say of each call how it went, so that a program of them needs no guesses; and they may be of several
 // goroutines. One after the other their calls are:
 //
@@ -27,8 +32,16 @@ func ownReason(p *Program) string {
 		return "it begins with memory in use"
 	case p.PrivatePools:
 		return "some of it is of private pools"
+	case reuses(p.Conf), slices.ContainsFunc(p.Options, reuses):
+		return "requests were served from memory that other streams were not done with"
 	}
 	return ""
+}
+
+// reuses reports whether options let streams wait for each other's memory: an event that such a wait took is none that was seen complete, and
+// a recording does not tell of it.
+func reuses(options string) bool {
+	return strings.Contains(options, "reuse_across_streams:") && !strings.Contains(options, "reuse_across_streams:never")
 }
 
 const overlap = "calls of several goroutines overlap, or a reclaimer freed memory inside a request"

@@ -115,9 +115,9 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	return append(list[:enough:enough], 0), nil
 }
 
-// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False.
+// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or something that there is not with Exact.
 func ParseOptions(options string) (memcache.Config, error) {
-	if c, err := memcache.ParseConfig(options); err != nil {
+	if c, err := memcache.ParseConfig(options); err != nil || c.ReuseAcrossStreams != memcache.ReuseNever {
 		return c, err
 	}
 	return memcache.ParseConfig("exact:True," + options)
@@ -141,6 +141,7 @@ func OptionsFor(p *recording.Program, options string) (config memcache.Config, l
 		}
 		c, err := memcache.ParseConfig(said + "," + options)
 		switch {
+		case err != nil && i > 0: // these options are never so
 		case err != nil:
 			return c, options, err
 		case i == 0:

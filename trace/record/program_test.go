@@ -61,7 +61,11 @@ func newRig(t testing.TB, p program) *rig {
 		var d *null.Device
 		if d, err = null.New(null.Config{Capacity: p.capacity}); err == nil {
 			d.SetScript(null.Script{Before: func(c *null.Call) {
-				if c.Op == null.OpSynchronize && !r.endCall() {
+				switch {
+				case c.Op != null.OpSynchronize || r.endCall():
+				case r.cache.Config().ReuseAcrossStreams != memcache.ReuseNever:
+					r.letAllGo() // the stream may wait for any other
+				default:
 					r.letGo(c.Stream)
 				}
 			}})
@@ -408,6 +412,25 @@ func TestRecordingOfOneGoroutine(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRecordingOfReuseAcrossStreams: its books are sound, and why the calls are not made again is said; so it is where the option came later.
+func TestRecordingOfReuseAcrossStreams(t *testing.T) {
+	for seed, config := range []memcache.Config{
+		{ReuseAcrossStreams: memcache.ReuseWhenFull, MemoryLimit: 300 << 20}, {ReuseAcrossStreams: memcache.ReuseBeforeGrowth}, {},
+	} {
+		r := newRig(t, program{null: true, config: config, capacity: 400 << 20, streams: 3, goroutines: 1, steps: 800, largest: 25.5})
+		var file bytes.Buffer
+		rec, err := Start(&file, r.cache, Options{})
+		require.NoError(t, err)
+		if config.ReuseAcrossStreams == memcache.ReuseNever {
+			require.NoError(t, r.cache.SetConfig(t.Context(), memcache.Config{ReuseAcrossStreams: memcache.ReuseBeforeGrowth}))
+		}
+		r.run(uint64(seed))
+		require.Positive(t, r.cache.Stats().NumStreamReuses)
+		require.NoError(t, rec.Close())
+		require.Equal(t, "requests were served from memory that other streams were not done with", verifies(t, file.Bytes()))
 	}
 }
 

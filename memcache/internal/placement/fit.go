@@ -54,23 +54,22 @@ func (a *Arena) Find(w *Want) *Chunk {
 			return m // what is left can be split off, and given back
 		}
 	}
-	if !a.mayServe(m.size, w.Bytes) {
+	if !a.rules.mayServe(m.size, w.Bytes) {
 		return nil
 	}
 	return m
 }
 
 // mayServe reports whether a free chunk of size bytes, which are enough, may serve a request of bytes bytes.
-func (a *Arena) mayServe(size, bytes int64) bool {
-	limit := a.rules.MaxSplit
-	if bytes < limit {
-		return size < limit // else that would split what is to stay whole
+func (r *Rules) mayServe(size, bytes int64) bool {
+	if bytes < r.MaxSplit {
+		return size < r.MaxSplit // else that would split what is to stay whole
 	}
-	return size < bytes+a.rules.MaxNonSplitRounding // else that would waste too much
+	return size < bytes+r.MaxNonSplitRounding // else that would waste too much
 }
 
 // WouldServe reports whether m, which is in use, would serve the request once it is freed.
-func (a *Arena) WouldServe(m *Chunk, w *Want) bool {
+func (m *Chunk) WouldServe(w *Want, r *Rules) bool {
 	if m.kind != w.Kind || m.segment.lists.pool != w.Pool {
 		return false
 	}
@@ -84,9 +83,9 @@ func (a *Arena) WouldServe(m *Chunk, w *Want) bool {
 		return false
 	}
 	if m.segment.expandable {
-		return a.rules.Expandable
+		return r.Expandable
 	}
-	return a.mayServe(size, w.Bytes)
+	return r.mayServe(size, w.Bytes)
 }
 
 // awayFromTail goes on from m to a chunk that has less room to grow, in an expandable segment: holes are used before the

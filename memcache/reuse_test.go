@@ -1,0 +1,333 @@
+package memcache
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// behind reports whether something is queued on the stream that is not done.
+func behind(t *testing.T, s *scriptedStream) bool {
+	done, err := s.Query()
+	require.NoError(t, err)
+	return !done
+}
+
+// used is a block of own that a stream which is held up uses, and that was freed.
+func used(t *testing.T, c *Cache, bytes int64, own, by *scriptedStream) Block {
+	b := mustAlloc(t, c, bytes, own)
+	by.busy = true
+	require.NoError(t, errors.Join(b.RecordStream(by), b.Free()))
+	return b
+}
+
+// TestReuseOfPendingFrees: a request that would not fit gets the block that another stream uses still, its own stream waits for that one, and the
+// host for nobody. Without the option the cache grows, or waits on the host in a flush.
+func TestReuseOfPendingFrees(t *testing.T) {
+	for _, c := range []struct {
+		reuse    StreamReuse
+		limit    int64 // MiB
+		reused   bool
+		flushes  int64
+		reserved int64 // MiB
+	}{
+		{ReuseNever, 100, false, 1, 60},
+		{ReuseNever, 200, false, 0, 120},
+		{ReuseWhenFull, 100, true, 0, 60},
+		{ReuseWhenFull, 200, false, 0, 120},
+		{ReuseBeforeGrowth, 200, true, 0, 60},
+	} {
+		t.Run(fmt.Sprint(c.reuse, " ", c.limit), func(t *testing.T) {
+			cache, dev := newCache(t, Config{ReuseAcrossStreams: c.reuse, MemoryLimit: c.limit * mib})
+			own, by := dev.stream(1), dev.stream(2)
+			b := used(t, cache, 60*mib, own, by)
+			again := mustAlloc(t, cache, 60*mib, own)
+			st := cache.Stats()
+			require.Equal(t, c.flushes, st.NumSyncAllStreams)
+			require.Equal(t, c.reserved*mib, cache.MemoryReserved())
+			require.EqualValues(t, 1, st.Allocation.All.Current)
+			if c.reused {
+				require.Equal(t, b.Ptr(), again.Ptr())
+				require.True(t, behind(t, own), "what is queued next waits for the stream that uses the memory")
+				require.EqualValues(t, 1, st.NumStreamReuses)
+				require.EqualValues(t, 1, st.Active.All.Current, "the free has ended")
+			} else {
+				require.Zero(t, st.NumStreamReuses)
+				require.False(t, behind(t, own))
+			}
+			by.finish()
+			require.False(t, behind(t, own))
+			require.NoError(t, errors.Join(again.Free(), cache.check(), cache.Close()))
+		})
+	}
+}
+
+// TestReuseEndsTheFreeOfOneBlock: of the blocks that would serve the request it is the one whose last event was recorded first, and the stream waits for
+// those that use it alone. A block that is too small even with its free neighbours, of the other kind of pool or of a private pool is left alone.
+func TestReuseEndsTheFreeOfOneBlock(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+	own := dev.stream(1)
+	pool, err := cache.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	var streams []*scriptedStream
+	for id := range uint64(6) {
+		streams = append(streams, dev.stream(10+id))
+	}
+	used(t, cache, 12*mib, own, streams[0])
+	used(t, cache, 512, own, streams[1])
+	private, err := cache.Alloc(pool.Context(t.Context()), 80*mib, own)
+	require.NoError(t, err)
+	streams[2].busy = true
+	require.NoError(t, errors.Join(private.RecordStream(streams[2]), private.Free()))
+	// Two streams use this one, the second of which is busy later than the block after it is freed.
+	first := used(t, cache, 60*mib, own, streams[3])
+	second := mustAlloc(t, cache, 70*mib, own)
+	streams[4].busy = true
+	require.NoError(t, errors.Join(second.RecordStream(streams[4]), second.RecordStream(streams[5]), second.Free()))
+
+	require.Equal(t, first.Ptr(), mustAlloc(t, cache, 60*mib, own).Ptr())
+	require.True(t, behind(t, own))
+	streams[3].finish()
+	require.False(t, behind(t, own), "it waits for the streams of that block alone")
+	require.Equal(t, second.Ptr(), mustAlloc(t, cache, 60*mib, own).Ptr())
+	require.True(t, behind(t, own))
+	streams[4].finish()
+	require.False(t, behind(t, own))
+	require.EqualValues(t, 2, cache.Stats().NumStreamReuses)
+	require.Equal(t, 3+2, int(cache.Stats().Active.All.Current), "three frees are pending")
+	for _, s := range streams {
+		s.finish()
+	}
+	require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
+	require.EqualValues(t, 2, cache.Stats().Active.All.Current)
+}
+
+// TestReuseMergesWithFreeNeighbours: the block serves the request together with what is free beside it.
+func TestReuseMergesWithFreeNeighbours(t *testing.T) {
+	for _, config := range []Config{{}, {ExpandableSegments: true}} {
+		config.ReuseAcrossStreams, config.MemoryLimit = ReuseWhenFull, 20*mib
+		cache, dev := newCache(t, config)
+		own, by := dev.stream(1), dev.stream(2)
+		a := mustAlloc(t, cache, 4*mib, own)
+		b := mustAlloc(t, cache, 4*mib, own)
+		rest := mustAlloc(t, cache, 12*mib-512, own)
+		by.busy = true
+		require.NoError(t, errors.Join(b.RecordStream(by), b.Free(), a.Free()))
+		require.Equal(t, a.Ptr(), mustAlloc(t, cache, 8*mib, own).Ptr())
+		require.EqualValues(t, 1, cache.Stats().NumStreamReuses)
+		require.NoError(t, errors.Join(rest.Free(), cache.check()))
+	}
+}
+
+// TestReuseOfAnotherStream: free memory of one stream serves another that waits for it, and returns to its owner when that one is past it.
+func TestReuseOfAnotherStream(t *testing.T) {
+	for _, reuse := range []StreamReuse{ReuseWhenFull, ReuseBeforeGrowth} {
+		cache, dev := newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 100 * mib})
+		owner, user, third := dev.stream(1), dev.stream(2), dev.stream(3)
+		kept := mustAlloc(t, cache, 30*mib, owner)
+		b := mustAlloc(t, cache, 70*mib, owner)
+		require.NoError(t, b.Free())
+		owner.busy = true
+		got := mustAlloc(t, cache, 65*mib, user)
+		require.Equal(t, b.Ptr(), got.Ptr())
+		require.EqualValues(t, 2, got.StreamID())
+		require.True(t, behind(t, user), "it waits for what the owner has queued")
+		require.False(t, behind(t, third))
+		owner.finish()
+		require.False(t, behind(t, user))
+
+		// To its owner the block is one that the user is recorded on.
+		require.NoError(t, got.RecordStream(user))
+		user.busy = true
+		require.NoError(t, got.Free())
+		require.EqualValues(t, 2, cache.Stats().Active.All.Current)
+		require.ErrorIs(t, got.Free(), ErrFreed)
+		require.NoError(t, cache.check())
+		again := mustAlloc(t, cache, 65*mib, owner)
+		require.Equal(t, b.Ptr(), again.Ptr())
+		require.True(t, behind(t, owner), "the owner waits for the user")
+		user.finish()
+		require.False(t, behind(t, owner))
+		require.EqualValues(t, 2, cache.Stats().NumStreamReuses)
+		require.Zero(t, cache.Stats().NumSyncAllStreams)
+		require.NoError(t, errors.Join(again.Free(), kept.Free(), cache.check(), cache.EmptyCache(t.Context()), cache.Close()))
+	}
+}
+
+// TestReuseTakesTheSmallestOfOthers, so that large chunks stay whole for large requests.
+func TestReuseTakesTheSmallestOfOthers(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+	var want Block
+	for i, size := range []int64{50, 30, 12, 40} {
+		b := mustAlloc(t, cache, size*mib, dev.stream(1+uint64(i)))
+		require.NoError(t, b.Free())
+		if size == 30 {
+			want = b
+		}
+	}
+	require.Equal(t, want.Ptr(), mustAlloc(t, cache, 25*mib, dev.stream(9)).Ptr())
+}
+
+// TestReuseWhereAFlushDoesNotHelp: what is free is a part of another stream's segments, which can't go back. Only another stream's use of it serves the
+// request; without it memory is out.
+func TestReuseWhereAFlushDoesNotHelp(t *testing.T) {
+	for _, reuse := range []StreamReuse{ReuseNever, ReuseWhenFull} {
+		cache, dev := newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 20 * mib})
+		owner, user := dev.stream(1), dev.stream(2)
+		kept := mustAlloc(t, cache, 2*mib, owner)
+		b := mustAlloc(t, cache, 8*mib, owner)
+		require.NoError(t, b.Free())
+		got, err := cache.Alloc(t.Context(), 5*mib, user)
+		if reuse == ReuseNever {
+			require.ErrorIs(t, err, ErrOutOfMemory)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, b.Ptr(), got.Ptr())
+		require.Zero(t, cache.Stats().NumAllocRetries)
+		require.NoError(t, errors.Join(got.Free(), kept.Free(), cache.check()))
+	}
+}
+
+// TestReuseKeepsLargeBlocksWhole: MaxSplitSizeMB holds for blocks that are not free yet.
+func TestReuseKeepsLargeBlocksWhole(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth, MaxSplitSizeMB: 20})
+	own, by := dev.stream(1), dev.stream(2)
+	b := used(t, cache, 60*mib, own, by)
+	mustAlloc(t, cache, 12*mib, own)
+	mustAlloc(t, cache, 30*mib, own)
+	require.EqualValues(t, 3, cache.Stats().Active.All.Current, "the free goes on waiting")
+	require.Equal(t, b.Ptr(), mustAlloc(t, cache, 50*mib, own).Ptr())
+}
+
+// TestReuseWhenFullTakesWhatOthersWaitFor: the owner waits for a third stream, and the request's for the owner. As long as there is memory no
+// stream waits for others' requests.
+func TestReuseWhenFullTakesWhatOthersWaitFor(t *testing.T) {
+	roomy, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+	owner, by, user := dev.stream(1), dev.stream(2), dev.stream(3)
+	used(t, roomy, 80*mib, owner, by)
+	mustAlloc(t, roomy, 80*mib, user)
+	require.False(t, behind(t, owner))
+	require.Zero(t, roomy.Stats().NumStreamReuses)
+
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseWhenFull, MemoryLimit: 100 * mib})
+	owner, by, user = dev.stream(1), dev.stream(2), dev.stream(3)
+	b := used(t, cache, 80*mib, owner, by)
+	got := mustAlloc(t, cache, 80*mib, user)
+	require.Equal(t, b.Ptr(), got.Ptr())
+	require.True(t, behind(t, owner))
+	require.True(t, behind(t, user))
+	require.Zero(t, cache.Stats().NumSyncAllStreams)
+	by.finish()
+	require.False(t, behind(t, user))
+	require.NoError(t, errors.Join(got.Free(), cache.check(), cache.Close()))
+}
+
+// TestReuseOfClosedStreams: there is nothing to wait for.
+func TestReuseOfClosedStreams(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseWhenFull, MemoryLimit: 20 * mib})
+	owner, user := dev.stream(1), dev.stream(2)
+	kept := mustAlloc(t, cache, 2*mib, owner)
+	require.NoError(t, mustAlloc(t, cache, 8*mib, owner).Free())
+	owner.busy = true
+	owner.closed.Store(true)
+	got := mustAlloc(t, cache, 5*mib, user)
+	require.False(t, behind(t, user))
+	user.closed.Store(true)
+	require.NoError(t, errors.Join(got.Free(), kept.Free(), cache.check(), cache.Close()))
+}
+
+// failingStream fails the calls that order streams.
+type failingStream struct {
+	*scriptedStream
+	record, wait error
+}
+
+func (s *failingStream) Record(e device.Event) error {
+	if s.record != nil {
+		return s.record
+	}
+	return s.scriptedStream.Record(e)
+}
+
+func (s *failingStream) Wait(e device.Event) error {
+	if s.wait != nil {
+		return s.wait
+	}
+	return s.scriptedStream.Wait(e)
+}
+
+// TestReuseThatFails: a stream that can't wait gets no memory, and nobody loses any.
+func TestReuseThatFails(t *testing.T) {
+	broken := errors.New("the device is broken")
+	for _, reuse := range []StreamReuse{ReuseWhenFull, ReuseBeforeGrowth} {
+		cache, dev := newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 100 * mib})
+		owner, user := dev.stream(1), &failingStream{scriptedStream: dev.stream(2), wait: broken}
+		b := mustAlloc(t, cache, 80*mib, owner)
+		require.NoError(t, b.Free())
+		_, err := cache.Alloc(t.Context(), 80*mib, user)
+		require.ErrorIs(t, err, broken)
+		require.Zero(t, cache.MemoryAllocated())
+		require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
+		require.Equal(t, b.Ptr(), mustAlloc(t, cache, 80*mib, owner).Ptr())
+		require.Zero(t, cache.Stats().NumStreamReuses)
+
+		// The same of a free that is pending: it waits on.
+		cache, dev = newCache(t, Config{ReuseAcrossStreams: reuse, MemoryLimit: 100 * mib})
+		by := dev.stream(2)
+		user = &failingStream{scriptedStream: dev.stream(1), wait: broken}
+		b = mustAlloc(t, cache, 80*mib, user)
+		by.busy = true
+		require.NoError(t, errors.Join(b.RecordStream(by), b.Free()))
+		_, err = cache.Alloc(t.Context(), 80*mib, user)
+		require.ErrorIs(t, err, broken)
+		require.EqualValues(t, 1, cache.Stats().Active.All.Current)
+		require.NoError(t, cache.check())
+		user.wait = nil
+		require.Equal(t, b.Ptr(), mustAlloc(t, cache, 80*mib, user).Ptr())
+		require.NoError(t, cache.check())
+	}
+}
+
+// TestReuseLeavesPrivatePoolsAlone: their memory is for who has them.
+func TestReuseLeavesPrivatePoolsAlone(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+	owner, user := dev.stream(1), dev.stream(2)
+	pool, err := cache.NewPool(PoolOptions{})
+	require.NoError(t, err)
+	in := pool.Context(t.Context())
+	private, err := cache.Alloc(in, 30*mib, owner)
+	require.NoError(t, err)
+	shared := mustAlloc(t, cache, 30*mib, owner)
+	require.NoError(t, errors.Join(private.Free(), shared.Free()))
+	got, err := cache.Alloc(in, 30*mib, user)
+	require.NoError(t, err)
+	require.NotContains(t, []device.Ptr{private.Ptr(), shared.Ptr()}, got.Ptr())
+	require.Equal(t, shared.Ptr(), mustAlloc(t, cache, 30*mib, user).Ptr())
+	require.NotEqual(t, private.Ptr(), mustAlloc(t, cache, 30*mib, user).Ptr())
+}
+
+func TestReuseOptions(t *testing.T) {
+	for _, reuse := range []StreamReuse{ReuseNever, ReuseWhenFull, ReuseBeforeGrowth} {
+		c, err := ParseConfig(Config{ReuseAcrossStreams: reuse}.Options())
+		require.NoError(t, err)
+		require.Equal(t, reuse, c.ReuseAcrossStreams)
+	}
+	_, err := ParseConfig("reuse_across_streams:True")
+	require.ErrorContains(t, err, "want never, when_full, before_growth")
+	_, err = ParseConfig("reuse_across_streams:when_full,exact:True")
+	require.ErrorContains(t, err, "ReuseAcrossStreams is when_full")
+	_, err = New(newScripted(1<<40), Config{ReuseAcrossStreams: 3})
+	require.ErrorContains(t, err, "ReuseAcrossStreams is StreamReuse(3)")
+	require.ErrorIs(t, err, ErrInvalid)
+	// It changes while the cache runs.
+	cache, dev := newCache(t, Config{})
+	require.NoError(t, mustAlloc(t, cache, 30*mib, dev.stream(1)).Free())
+	require.NoError(t, cache.SetConfig(t.Context(), Config{ReuseAcrossStreams: ReuseBeforeGrowth}))
+	mustAlloc(t, cache, 30*mib, dev.stream(2))
+	require.EqualValues(t, 1, cache.Stats().NumStreamReuses)
+}
