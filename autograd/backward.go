@@ -278,7 +278,7 @@ func (t *Tape) assign(p *Parameter, g *tensor.Tensor) {
 	}
 	t.lifetime.Keep(g)
 	t.fail("Backward", p.grad.ReleaseContext(t.ctx))
-	p.grad = g
+	p.grad, p.made = g, g.Bytes()
 	if c := t.rt.Capturing(); c != nil {
 		c.OnFailure(func() { p.forget(g) })
 	}

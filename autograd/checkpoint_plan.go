@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // CheckpointPlan chooses which layers of a model are checkpointed, so that a step's memory keeps within a budget and as little as
@@ -30,6 +31,7 @@ type planned struct {
 	name   string // its module
 	chosen bool
 	result int64 // bytes of what Forward last returned, which a checkpoint does not save
+	half   bool  // that was on a tape that computes in bfloat16
 }
 
 // Layer makes l a part of the plan. The name is that of its module in profiles ([memcache.Label]), with what the step's context
@@ -47,7 +49,7 @@ func (p *planned) Forward(t *Tape, x *Variable) (y *Variable) {
 		l = inner
 	}
 	if y = l.Forward(t, x); y != nil && y.value != nil {
-		p.result = y.value.Bytes()
+		p.result, p.half = y.value.Bytes(), t.half
 	}
 	return y
 }
@@ -68,7 +70,8 @@ func (p *CheckpointPlan) Chosen() (names []string) {
 // Choose chooses anew. peak is who held the memory at the peak of a step in which none of the layers was checkpointed
 // ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the bytes that may be allocated. It returns what a step will
 // allocate at most. That is reckoned for the backward pass of each layer, when there are the activations of the layers
-// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it; with
+// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it, as large as the last ones were; on tapes that
+// compute in bfloat16 also the copies of the parameters that are not yet done with; with
 // whatever else the step held by the profile. The plan's layers run in the order in which they were added to it.
 //
 // If the budget can't be kept, all layers are chosen that help, and the error says what would be needed.
@@ -93,12 +96,13 @@ type selection struct {
 	held    []int64 // activations, until the backward pass has come to the part
 	results []int64 // of these, what a checkpoint leaves
 	grads   []int64 // of parameters, from then on
+	copies  []int64 // of parameters in bfloat16, until then
 	fixed   int64   // all else
 }
 
 func newSelection(parts []*planned, peak memcache.Profile) *selection {
 	n := len(parts)
-	c := &selection{chosen: make([]bool, n), held: make([]int64, n), results: make([]int64, n), grads: make([]int64, n)}
+	c := &selection{chosen: make([]bool, n), held: make([]int64, n), results: make([]int64, n), grads: make([]int64, n), copies: make([]int64, n)}
 	for i, part := range parts {
 		for _, h := range peak.Holdings {
 			if h.Label.Category == memcache.CategoryActivation && inModule(h.Label.Module, part.name) {
@@ -107,8 +111,14 @@ func newSelection(parts []*planned, peak memcache.Profile) *selection {
 		}
 		c.results[i] = min(part.result, c.held[i])
 		for _, w := range part.Parameters() {
-			if w.Parameter.RequiresGrad() && w.Parameter.value != nil {
-				c.grads[i] += w.Parameter.value.Bytes()
+			if w.Parameter == nil || w.Parameter.value == nil {
+				continue
+			}
+			if w.Parameter.RequiresGrad() {
+				c.grads[i] += w.Parameter.gradBytes()
+			}
+			if part.half && w.Parameter.value.Dtype() == tensor.Float32 {
+				c.copies[i] += w.Parameter.value.Bytes() / 2
 			}
 		}
 	}
@@ -126,6 +136,7 @@ func (c *selection) worst() (at int, bytes int64) {
 		if i > 0 {
 			now -= c.grads[i-1]
 		}
+		now += c.copies[i]
 		if at < 0 || now+held > bytes {
 			at, bytes = i, now+held
 		}

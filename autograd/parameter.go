@@ -17,6 +17,7 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
+	made        int64     // bytes of the last gradient of this rank alone; 0: there was none
 	replica     *replica  // of a Parallel; nil: it is in none
 	beside      *Parallel // that was made when the parameter was frozen
 }
@@ -31,6 +32,14 @@ func (p *Parameter) SetRequiresGrad(yes bool) {
 
 // RequiresGrad reports whether the parameter is trained; it is, until SetRequiresGrad.
 func (p *Parameter) RequiresGrad() bool { return p != nil && !p.frozen }
+
+// gradBytes is what a gradient of the parameter takes: as many bytes as the last one, which was bfloat16 or a sum in float32, or as the value has.
+func (p *Parameter) gradBytes() int64 {
+	if p.replica != nil || p.made == 0 {
+		return p.value.Bytes()
+	}
+	return p.made
+}
 
 // unusable tells why the parameter has no value, or nil.
 func (p *Parameter) unusable() error {

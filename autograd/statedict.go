@@ -74,7 +74,7 @@ type loadOptions struct{ lax bool }
 func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
 
 // LoadStateDict overwrites a model's parameters and buffers with those of the same names in a file (torch.nn.Module.load_state_dict). The
-// names must be the same ones, and so must shapes and dtypes; numbers of 16 bits become float32. All names that are missing,
+// names must be the same ones, and so must shapes and dtypes; but numbers of 16 bits may become float32 ([safetensors.Info.LoadsInto]). All names that are missing,
 // unexpected, or of another shape are told of in one error, and then nothing has changed. An error of reading may leave a part
 // loaded. A name that the file lacks of a parameter with several is not missing.
 func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
@@ -120,7 +120,7 @@ func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.In
 			}
 			continue
 		}
-		if dtype, err := info.TensorDtype(); err != nil || dtype != t.Dtype() || !slices.Equal(info.Shape, t.Shape()) {
+		if !info.LoadsInto(t.Dtype()) || !slices.Equal(info.Shape, t.Shape()) {
 			wrong = append(wrong, fmt.Sprintf("size mismatch for %s: the file has %s %v, and the model %v %v",
 				t.Name, info.Dtype, tensor.Shape(info.Shape), t.Dtype(), t.Shape()))
 		}

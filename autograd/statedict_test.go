@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -87,4 +88,39 @@ func TestLoadTiedWeights(t *testing.T) {
 	require.ErrorContains(t, LoadModel(b.ctx, model{b.number(1), b.number(2)}, path), `missing key(s) in state_dict: "head"`)
 	require.NoError(t, SaveModel(b.ctx, tied, path))
 	require.NoError(t, LoadModel(b.ctx, tied, path))
+}
+
+// TestStateDictOfBFloat16 is saved half the size and loaded to the bit, into float32 too; float32 is not rounded on the way into bfloat16.
+func TestStateDictOfBFloat16(t *testing.T) {
+	b := open(t, 64<<20)
+	type served struct {
+		Weight *tensor.Tensor `buffer:"weight"`
+		Bias   *tensor.Tensor `buffer:"bias"`
+	}
+	bits := []tensor.BF16{0x3f80, 0x8000, 0x7fc1, 0xff81, 0xff80, 0x0001}
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	require.NoError(t, SaveModel(b.ctx, served{upload(b, bits, 2, 3), upload(b, []float32{7})}, path))
+	f, err := safetensors.Open(path)
+	require.NoError(t, err)
+	info, ok := f.Info("weight")
+	require.True(t, ok)
+	require.Equal(t, safetensors.Info{Name: "weight", Dtype: "BF16", Shape: []int{2, 3}, Begin: 4, Bytes: 12}, info)
+	require.NoError(t, f.Close())
+
+	same := served{upload(b, make([]tensor.BF16, 6), 2, 3), upload(b, []float32{0})}
+	require.NoError(t, LoadModel(b.ctx, same, path))
+	assert.Equal(t, bits, read[tensor.BF16](b, same.Weight))
+	trained := struct{ Weight, Bias *Parameter }{&Parameter{value: upload(b, make([]float32, 6), 2, 3)}, &Parameter{value: upload(b, []float32{0})}}
+	require.NoError(t, LoadModel(b.ctx, trained, path))
+	for i, v := range read[float32](b, trained.Weight.Value()) {
+		assert.Equal(t, uint32(bits[i])<<16, math.Float32bits(v))
+	}
+
+	require.NoError(t, SaveModel(b.ctx, trained, path))
+	before := served{upload(b, []tensor.BF16{1, 2, 3, 4, 5, 6}, 2, 3), upload(b, []float32{1})}
+	err = LoadModel(b.ctx, before, path)
+	require.ErrorIs(t, err, ErrState)
+	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
+	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, read[tensor.BF16](b, before.Weight))
+	assert.Equal(t, []float32{1}, read[float32](b, before.Bias), "nothing is loaded")
 }

@@ -32,6 +32,15 @@ type GraphCapturer interface {
 	Capturing() bool
 }
 
+// ReplayNotifier is implemented by streams whose graphs tell of their replays: who counts what a program queues, and sees it once, in the capture, hears of
+// it again each time that it runs.
+type ReplayNotifier interface {
+	// OnReplay lets f be called by each [Graph.Replay] of what the stream is being captured into, once the replay is queued, on the goroutine that
+	// calls Replay and with no lock held: in the order of the OnReplays, and for several replays at a time if several goroutines replay. A graph that was updated
+	// calls the functions of the other one. It reports whether the stream is captured; if it is not, f is never called.
+	OnReplay(f func()) bool
+}
+
 // CaptureOrder is implemented by streams that know in which order a replay will run what is captured on them and on others. It tells who
 // caches memory whether a block that was used in a capture is free in that same capture again.
 type CaptureOrder interface {

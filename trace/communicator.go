@@ -21,7 +21,8 @@ import (
 // least. It is taken by two timed events on the operation's stream. They are read when they are complete, by a later operation outside of steps, by the Profiler, or by Close; only then
 // is there a span, with the device's times. A span has the communicator's error, if it is seen to end after the communicator has failed.
 //
-// Operations that are captured are not observed, nor are their replays. Where nothing records, an operation costs some nanoseconds more and nothing on the Go heap.
+// An operation that is captured runs with its graph, which is one launch, and has no time of its own. Each replay counts it: in the metric of bytes, in
+// [StepProfile].ReplayedCollectives of the step that it is in, and on that step's span. It has no span, and there is no number of its replays. Where nothing records, an operation costs some nanoseconds more and nothing on the Go heap.
 //
 // Its methods are those of the communicator that it was made of, which it owns: Close closes both.
 type Communicator struct {

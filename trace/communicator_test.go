@@ -428,30 +428,6 @@ func TestCollectiveCostsNothing(t *testing.T) {
 	}
 }
 
-// TestCollectiveCaptured: operations of a capture are not observed, nor are replays.
-func TestCollectiveCaptured(t *testing.T) {
-	f := newFixture(t, Config{})
-	ctx, _ := f.parent(t)
-	id, err := f.dev.NewCommunicatorID()
-	require.NoError(t, err)
-	inner, err := f.dev.NewCommunicator(ctx, id, 0, 1, device.CommunicatorOptions{})
-	require.NoError(t, err)
-	c, err := f.tracer.Communicator(ctx, inner)
-	require.NoError(t, err)
-	b := f.alloc(t, ctx, 512)
-	capturer := f.stream.(device.GraphCapturer)
-	require.NoError(t, capturer.BeginCapture())
-	require.NoError(t, c.AllReduce(f.stream, b.Ptr(), b.Ptr(), 1, device.Float32, device.ReduceSum))
-	g, err := capturer.EndCapture()
-	require.NoError(t, err)
-	require.NoError(t, g.Replay(f.stream))
-	require.NoError(t, f.stream.Synchronize(ctx))
-	require.NoError(t, g.Close())
-	require.NoError(t, c.Close())
-	require.NoError(t, b.Free())
-	assert.Empty(t, f.collectives())
-}
-
 func TestCollectiveBadInput(t *testing.T) {
 	f := newFixture(t, Config{})
 	var none context.Context

@@ -25,8 +25,9 @@ type StepCollective struct {
 
 // observed is a call that is being made. flight is nil if nobody observes it.
 type observed struct {
-	comm  *Communicator
-	tally tally
+	comm    *Communicator
+	tally   tally
+	capture device.ReplayNotifier // nil: it is not captured
 	*flight
 }
 
@@ -65,10 +66,11 @@ func (c *Communicator) begin(s device.Stream, x tally) observed {
 		o.comm = nil
 		return o
 	}
-	step, ctx := c.step.Load(), c.ctx
-	if step != nil {
-		ctx = step.ctx
+	if g, ok := s.(device.GraphCapturer); ok && g.Capturing() {
+		o.capture, _ = s.(device.ReplayNotifier)
+		return o
 	}
+	step, ctx := c.where()
 	spans, timed := false, false
 	if c.tracer != nil {
 		var detail Detail
@@ -76,9 +78,6 @@ func (c *Communicator) begin(s device.Stream, x tally) observed {
 		spans, timed = detail >= Slow, c.tracer.collectiveMetrics.enabled(ctx)
 	}
 	if !spans && !timed && step == nil || s == nil {
-		return o
-	}
-	if g, ok := s.(device.GraphCapturer); ok && g.Capturing() {
 		return o
 	}
 	o.flight = &flight{tally: x, on: s, step: step, ctx: ctx, spans: spans, queued: time.Now()}
@@ -99,6 +98,9 @@ func (o observed) end(err error) error {
 	if err == nil && o.tally.matched > 0 {
 		number = c.matched + 1
 		c.matched += o.tally.matched
+	}
+	if err == nil && o.capture != nil {
+		c.captured(o.capture, o.tally)
 	}
 	x := o.flight
 	switch {
@@ -126,6 +128,14 @@ func (o observed) end(err error) error {
 		}
 	}
 	return nil
+}
+
+// where is the step that an operation of now belongs to, nil if it is in none, and its context.
+func (c *Communicator) where() (*Step, context.Context) {
+	if s := c.step.Load(); s != nil {
+		return s, s.ctx
+	}
+	return nil, c.ctx
 }
 
 // mostFlights is how many operations of steps may be open before others look.

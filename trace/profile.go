@@ -60,10 +60,14 @@ type StepProfile struct {
 
 	// Communicator tells communicators apart: a hash of their ids, the same on all ranks; "": there is none.
 	Communicator string `json:"communicator,omitempty"`
-	// Collectives are the operations of ProfilerConfig.Communicator in the step, in their order, once the step is complete. Those that were captured are not among them.
+	// Collectives are the operations of ProfilerConfig.Communicator in the step, in their order, once the step is complete. Those of graphs are not among them.
 	Collectives []StepCollective `json:"collectives,omitempty"`
 	// CollectiveTime is their times together. They run beside the step's other work, and so are no part of DeviceTime alone.
 	CollectiveTime time.Duration `json:"collective_time_ns,omitempty"`
+
+	// ReplayedCollectives are the operations of ProfilerConfig.Communicator that the graphs have which were replayed in the step, by kind. CollectiveTime has none of their times,
+	// which nobody knows.
+	ReplayedCollectives []ReplayedCollective `json:"replayed_collectives,omitempty"`
 
 	// Replays are of the graphs that were replayed with the step's context, which allocate nothing: the figures above have none of what they hold.
 	Replays []StepReplay `json:"replays,omitempty"`
@@ -85,6 +89,7 @@ func (p *StepProfile) duration() time.Duration { return max(p.HostTime, p.Device
 // attributes adds what describes the step's span, but for the device time.
 func (p *StepProfile) attributes(a []attribute.KeyValue) []attribute.KeyValue {
 	a = p.replayAttributes(a)
+	a = p.collectiveAttributes(a)
 	if len(p.Collectives) > 0 {
 		a = append(a, KeyStepCollectives.Int(len(p.Collectives)), KeyStepCollectiveTime.Float64(p.CollectiveTime.Seconds()))
 	}

@@ -98,5 +98,11 @@ func (s Summary) replays(w io.Writer) error {
 			return err
 		}
 	}
+	for _, c := range p.ReplayedCollectives {
+		if _, err := fmt.Fprintf(w, "  %s collective %s %s of %s in its graphs, without times\n",
+			humanize.Comma(c.Count), plural("operation", int(c.Count)), c.Operation, formatBytes(c.Bytes)); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -50,6 +50,7 @@ func TestReplayedSteps(t *testing.T) {
 		KeyStepReplayPoolGraphs.Int64(2), KeyStepReplayPoolReserved.Int64(20 * mib)})
 	s := p.Summary()
 	assert.EqualValues(t, 4, s.LastReplayed.Step)
+	s.LastReplayed.ReplayedCollectives = []ReplayedCollective{{"all_reduce", 1, 2 * mib}, {"group", 1200, 3 * mib}}
 	assert.Equal(t, []memcache.Share{{Name: "0", Blocks: 1, Bytes: 8 * mib}, {Name: "2", Blocks: 1, Bytes: 4 * mib}}, s.LastReplayed.Replays[1].Modules)
 	var out strings.Builder
 	require.NoError(t, s.Table(&out))
@@ -62,5 +63,7 @@ replayed in step 4
                    gradient      4.0 MiB   33%  1 block
   largest modules  0             8.0 MiB   67%  1 block
                    2             4.0 MiB   33%  1 block
+  1 collective operation all_reduce of 2.0 MiB in its graphs, without times
+  1,200 collective operations group of 3.0 MiB in its graphs, without times
 `)
 }

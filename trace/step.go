@@ -49,6 +49,7 @@ type Step struct {
 	// Guarded by the communicator's mu.
 	flights     int // its operations that are not complete
 	collectives []StepCollective
+	replayed    []ReplayedCollective
 
 	// Guarded by profiler.mu.
 	failed   bool
@@ -266,6 +267,7 @@ func (s *Step) measure(took time.Duration) StepProfile {
 		HostTime:       took,
 	}
 	r.Replays = s.replays()
+	r.ReplayedCollectives = s.profiler.config.Communicator.replayedIn(s)
 	_, r.H2DBytes = s.meter.Count(transfer.OpH2D)
 	_, r.D2HBytes = s.meter.Count(transfer.OpD2H)
 	return r

@@ -198,6 +198,26 @@ func TestKernelsOfStepsThatOverlap(t *testing.T) {
 	w.requireBusy(second, 110)
 }
 
+// A step that is over gets no more kernels, also while the device has not come to its end: they would count for it, and once it is complete nobody
+// would give their events back.
+func TestKernelsBehindAStepThatIsNotComplete(t *testing.T) {
+	w := newClockwork(t)
+	first := w.start()
+	w.launch(1)
+	second := w.start()
+	w.launch(10)
+	w.dev.now += 1000
+	release := cisterntest.Hold(t, w.stream.Stream)
+	first.End()
+	w.launch(100)
+	release()
+	w.requireBusy(first, 11)
+	second.End()
+	w.requireBusy(second, 110)
+	require.Zero(t, w.dev.left())
+	require.Zero(t, w.kernels.kept)
+}
+
 // What goroutines launch side by side is not counted twice, in whatever order their launches end.
 func TestKernelsSideBySide(t *testing.T) {
 	w := newClockwork(t)

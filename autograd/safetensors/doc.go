@@ -8,5 +8,6 @@
 //
 // A file is checked when it is opened: its header is within a limit, every name stands once, and the tensors fill the file without
 // holes or overlaps, so that a file that was cut off is an error at once. Elements go between file and device through pinned
-// memory, a piece at a time; no more than the header is ever held in memory.
+// memory, a piece at a time; no more than the header is ever held in memory. bfloat16 (BF16) is bfloat16, or float32 where a tensor of
+// that is filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
 package safetensors

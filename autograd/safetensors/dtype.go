@@ -30,7 +30,7 @@ func rank(dtype string) int {
 
 // dtypes are those whose elements tensors have as they are. Booleans are masks.
 var dtypes = map[string]tensor.Dtype{
-	"F32": tensor.Float32, "F64": tensor.Float64, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
+	"F32": tensor.Float32, "F64": tensor.Float64, "BF16": tensor.BFloat16, "I32": tensor.Int32, "I64": tensor.Int64, "U8": tensor.Uint8, "BOOL": tensor.Uint8,
 }
 
 // nameOf is the name that a dtype is written with, or "".
@@ -43,7 +43,7 @@ func nameOf(d tensor.Dtype) string {
 	return ""
 }
 
-// halves are dtypes of two bytes that become float32.
+// halves are dtypes of two bytes whose numbers float32 has.
 var halves = map[string]func(uint16) float32{
 	"BF16": func(v uint16) float32 { return math.Float32frombits(uint32(v) << 16) },
 	"F16":  float16,

@@ -133,7 +133,7 @@ func (f *File) Reader(name string) (*io.SectionReader, error) {
 	return io.NewSectionReader(f.r, f.from+t.Begin, t.Bytes), nil
 }
 
-// TensorDtype is the dtype of a tensor that has what t has. Numbers of 16 bits are widened to float32, and booleans are uint8. Others are an
+// TensorDtype is the dtype of a tensor that has what t has: BF16 is bfloat16, F16 is widened to float32, and booleans are uint8. Others are an
 // error that wraps [tensor.ErrDtype].
 func (t Info) TensorDtype() (tensor.Dtype, error) {
 	if d, ok := dtypes[t.Dtype]; ok {
@@ -145,7 +145,17 @@ func (t Info) TensorDtype() (tensor.Dtype, error) {
 	return tensor.Dtype{}, fmt.Errorf("safetensors: %q: %w: there are no tensors of %s", t.Name, tensor.ErrDtype, t.Dtype)
 }
 
-// Load makes a tensor of what the file has under a name. The caller releases it.
+// LoadsInto reports whether [File.LoadInto] takes a tensor of dtype d for what t has: of its TensorDtype, and float32 for BF16, whose numbers it has
+// exactly. Nothing is rounded while it is read.
+func (t Info) LoadsInto(d tensor.Dtype) bool {
+	own, err := t.TensorDtype()
+	return err == nil && (d == own || t.widens(d))
+}
+
+// widens reports whether t's numbers of 16 bits become d's.
+func (t Info) widens(d tensor.Dtype) bool { return halves[t.Dtype] != nil && d == tensor.Float32 }
+
+// Load makes a tensor of what the file has under a name, of its [Info.TensorDtype]. The caller releases it.
 func (f *File) Load(ctx context.Context, rt *tensor.Runtime, name string) (*tensor.Tensor, error) {
 	info, ok := f.Info(name)
 	if !ok {
@@ -168,8 +178,8 @@ func (f *File) Load(ctx context.Context, rt *tensor.Runtime, name string) (*tens
 	return t, nil
 }
 
-// LoadInto overwrites a tensor, which has the shape and the dtype of what the file has under a name, with it. The last copy
-// is queued on the tensor's stream when it returns.
+// LoadInto overwrites a tensor with what the file has under a name. It has its shape, and a dtype that it may be loaded into ([Info.LoadsInto]).
+// The last copy is queued on the tensor's stream when LoadInto returns.
 func (f *File) LoadInto(ctx context.Context, name string, t *tensor.Tensor) error {
 	r, err := f.Reader(name)
 	if err != nil {
@@ -182,14 +192,14 @@ func (f *File) LoadInto(ctx context.Context, name string, t *tensor.Tensor) erro
 		return err
 	case t == nil:
 		return fmt.Errorf("safetensors: %q: %w: the tensor is nil", name, ErrInvalid)
-	case dtype != t.Dtype():
-		return fmt.Errorf("safetensors: %q: %w: the file has %s, and the tensor is %v", name, tensor.ErrDtype, info.Dtype, t.Dtype())
+	case !info.LoadsInto(t.Dtype()):
+		return fmt.Errorf("safetensors: %q: %w: the file has %s, and the tensor is %v: want %v, see tensor.Runtime.Convert", name, tensor.ErrDtype, info.Dtype, t.Dtype(), dtype)
 	case !slices.Equal(info.Shape, t.Shape()):
 		return fmt.Errorf("safetensors: %q: %w: the file has %v, and the tensor is %v", name, tensor.ErrShape, tensor.Shape(info.Shape), t.Shape())
 	}
 	var from io.Reader = r
-	if wide := halves[info.Dtype]; wide != nil {
-		from = &widened{r: r, wide: wide}
+	if info.widens(t.Dtype()) {
+		from = &widened{r: r, wide: halves[info.Dtype]}
 	}
 	if err := tensor.ReadBytes(ctx, t, from); err != nil {
 		return fmt.Errorf("safetensors: %q: %w", name, err)

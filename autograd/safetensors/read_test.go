@@ -82,8 +82,9 @@ func TestHalves(t *testing.T) {
 	}
 	f, err := New(bytes.NewReader(data), int64(len(data)))
 	require.NoError(t, err)
-	x, err := f.Load(ctx, rt, "x")
+	x, err := rt.New(ctx, tensor.Float32, n)
 	require.NoError(t, err)
+	require.NoError(t, f.LoadInto(ctx, "x", x))
 	for i, v := range read[float32](t, x) {
 		if math.Float32bits(v) != uint32(uint16(i))<<16 {
 			t.Fatalf("element %d is %v", i, v)

@@ -27,6 +27,7 @@ type capture struct {
 	ended   bool
 	holds   holds
 	comms   []*communicator // with operations in it
+	told    []func()        // of each replay
 	waited  map[*stream]clock
 }
 
@@ -88,6 +89,21 @@ func (s *stream) member(c *capture, op string) error {
 	c.streams = append(c.streams, s)
 	s.capture.Store(c)
 	return nil
+}
+
+// OnReplay adds f to the capture that the stream is in.
+func (s *stream) OnReplay(f func()) bool {
+	c := s.capture.Load()
+	if c == nil || f == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended || s.capture.Load() != c {
+		return false
+	}
+	c.told = append(c.told, f)
+	return true
 }
 
 // leave lets the streams queue work again, and keeps what was held. The caller holds the lock.
@@ -160,7 +176,7 @@ func (s *stream) end(c *capture) (*program, error) {
 	if c.ended {
 		return nil, s.dev.self.NotCapturing(s.id)
 	}
-	p := &program{dev: s.dev, holds: c.holds, comms: c.comms}
+	p := &program{dev: s.dev, holds: c.holds, comms: c.comms, told: c.told}
 	p.graphs.Store(1)
 	err := s.dev.check("EndCapture", 0, C.cistern_capture_end(s.dev.c, s.handle, &p.handle))
 	c.leave()

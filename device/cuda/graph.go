@@ -19,6 +19,7 @@ type program struct {
 	handle C.uint64_t
 	holds  holds
 	comms  []*communicator
+	told   []func() // of each replay; it does not change
 	graphs atomic.Int32
 }
 
@@ -48,8 +49,9 @@ type graph struct {
 }
 
 var (
-	_ device.GraphCapturer = (*stream)(nil)
-	_ device.Graph         = (*graph)(nil)
+	_ device.GraphCapturer  = (*stream)(nil)
+	_ device.ReplayNotifier = (*stream)(nil)
+	_ device.Graph          = (*graph)(nil)
 )
 
 // EndCapture ends the capture also of a device that is unusable.
@@ -88,40 +90,49 @@ func (g *graph) Replay(on device.Stream) error {
 	if !ok || s == nil || s.dev != g.dev {
 		return g.dev.self.NotOurs("Replay", "stream")
 	}
+	var told []func()
+	var err error
 	if s.launching == nil || s.Capturing() {
-		return g.replay(s)
+		told, err = g.replay(s)
+	} else {
+		launched := s.launching.Begin(s, "graph")
+		told, err = g.replay(s)
+		launched(err)
 	}
-	launched := s.launching.Begin(s, "graph")
-	err := g.replay(s)
-	launched(err)
+	for _, f := range told {
+		f()
+	}
 	return err
 }
 
-func (g *graph) replay(s *stream) error {
+// replay queues a replay. It returns who is to be told, if it is queued.
+func (g *graph) replay(s *stream) (told []func(), err error) {
 	if err := s.enter("Replay"); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.leaveQueued()
 	if s.Capturing() {
-		return g.dev.self.Capturing("Replay", s.id)
+		return nil, g.dev.self.Capturing("Replay", s.id)
 	}
 	if !g.gate.Enter() {
-		return g.dev.self.GraphClosed("Replay")
+		return nil, g.dev.self.GraphClosed("Replay")
 	}
 	defer g.gate.Leave()
 	g.mu.Lock()
 	comms := g.program.comms
 	g.mu.Unlock()
-	return watched(s, comms, func() error {
+	err = watched(s, comms, func() error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		err := g.dev.check("Replay", 0, C.cistern_graph_launch(g.dev.c, g.exec, s.handle))
 		if err == nil {
 			g.last = s
 			g.replays++
+			told = g.program.told
 		}
 		return err
 	})
+	return told, err
 }
 
 // idle waits for the replays that are queued, without the lock. It returns their number.

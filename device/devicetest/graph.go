@@ -45,6 +45,53 @@ var graphTests = []test{
 			f.same(filled(7, 0), registered[43:50])
 		}
 	}},
+	{"tells of its replays", func(f *fixture) {
+		const n = 16
+		s, other, p, q := f.stream(), f.stream(), f.alloc(n), f.alloc(n)
+		notifier, ok := s.(device.ReplayNotifier)
+		if !ok {
+			f.Skip("the streams are no device.ReplayNotifier")
+		}
+		var told []string
+		tell := func(what string) func() { return func() { told = append(told, what) } }
+		require.False(f, notifier.OnReplay(tell("never")), "it is not captured")
+		e := f.event(false)
+		g := f.captured(s, func() {
+			require.False(f, notifier.OnReplay(nil))
+			require.True(f, notifier.OnReplay(tell("a")))
+			f.addOne(s, p, n)
+			require.False(f, other.(device.ReplayNotifier).OnReplay(tell("never")), "it has not joined")
+			require.NoError(f, s.Record(e))
+			require.NoError(f, other.Wait(e))
+			require.True(f, other.(device.ReplayNotifier).OnReplay(tell("b")))
+			require.NoError(f, other.Record(e))
+			require.NoError(f, s.Wait(e))
+		})
+		with := f.captured(s, func() {
+			require.True(f, notifier.OnReplay(tell("c")))
+			f.addOne(s, q, n)
+			require.NoError(f, s.Record(e))
+			require.NoError(f, other.Wait(e))
+			require.NoError(f, other.Record(e))
+			require.NoError(f, s.Wait(e))
+		})
+		require.False(f, notifier.OnReplay(tell("never")), "it is captured no more")
+		require.Empty(f, told)
+		require.NoError(f, g.Replay(s))
+		require.Equal(f, []string{"a", "b"}, told)
+		require.NoError(f, g.Replay(other))
+		require.Equal(f, []string{"a", "b", "a", "b"}, told)
+		require.Error(f, g.Replay(nil))
+		require.NoError(f, g.Update(with))
+		told = nil
+		require.NoError(f, g.Replay(s))
+		require.Equal(f, []string{"c"}, told, "those of the other one")
+		f.synchronize(s)
+		f.synchronize(other)
+		require.NoError(f, g.Close())
+		require.ErrorIs(f, g.Replay(s), device.ErrClosed)
+		require.Equal(f, []string{"c"}, told)
+	}},
 	{"batches are captured", func(f *fixture) {
 		s, batch := f.batch()
 		const n, each = 200, 16

@@ -19,6 +19,7 @@ type capture struct {
 	lanes   []*lane // the first n
 	n       int
 	records int // the marks that were made
+	told    notices
 	ended   bool
 }
 
@@ -49,7 +50,8 @@ type program struct {
 	lanes   []*lane
 	records int
 	work    int
-	graphs  int // under the lock of the table
+	told    *notice // of each replay, in order
+	graphs  int     // under the lock of the table
 }
 
 //go:norace
@@ -196,7 +198,7 @@ func (c *capture) end() (p *program, unjoined *lane, left int, ok bool) {
 		return nil, nil, 0, false
 	}
 	c.ended = true
-	p = &program{lanes: c.lanes[:c.n], records: c.records, graphs: 1}
+	p = &program{lanes: c.lanes[:c.n], records: c.records, told: c.told.first, graphs: 1}
 	joined := c.lanes[0].now(c.n)
 	for i := range c.n {
 		l := c.lanes[i]

@@ -108,29 +108,33 @@ func (g *graph) Replay(on device.Stream) error {
 		return self.NotOurs("Replay", "stream")
 	}
 	if s.launching == nil || s.Capturing() {
-		return g.replayOn(s)
+		told, err := g.replayOn(s)
+		told.tell()
+		return err
 	}
 	launched := s.launching.Begin(s, "graph")
-	err := g.replayOn(s)
+	told, err := g.replayOn(s)
 	launched(err)
+	told.tell()
 	return err
 }
 
-func (g *graph) replayOn(s *stream) error {
+// replayOn queues a replay. It returns who is to be told, if it is queued.
+func (g *graph) replayOn(s *stream) (*notice, error) {
 	if err := s.usable("Replay"); err != nil {
-		return err
+		return nil, err
 	}
 	if s.Capturing() {
-		return self.Capturing("Replay", s.id)
+		return nil, self.Capturing("Replay", s.id)
 	}
-	open, queued := g.queue(s)
+	told, open, queued := g.queue(s)
 	switch {
 	case !open:
-		return self.GraphClosed("Replay")
+		return nil, self.GraphClosed("Replay")
 	case !queued:
-		return self.StreamClosed("Replay", s.id)
+		return nil, self.StreamClosed("Replay", s.id)
 	}
-	return nil
+	return told, nil
 }
 
 func (g *graph) Update(with device.Graph) error {

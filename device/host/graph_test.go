@@ -64,9 +64,10 @@ func TestReplayOnAStreamThatCloses(t *testing.T) {
 	require.NoError(t, g.Replay(s))
 	require.NoError(t, s.Close())
 	require.ErrorIs(t, g.Replay(s), device.ErrClosed)
-	open, queued := g.queue(s) // as if it were closed just now
+	told, open, queued := g.queue(s) // as if it were closed just now
 	require.True(t, open)
 	require.False(t, queued)
+	require.Nil(t, told)
 	within(t, func() { require.NoError(t, g.Close()) })
 	require.Equal(t, 2, ran, "of the first replay")
 }

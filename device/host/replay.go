@@ -53,16 +53,16 @@ func (g *replays) unlock() {
 	race.Enable()
 }
 
-// queue queues a replay on s. It reports whether the graph is open, and whether the streams were.
+// queue queues a replay on s. It reports whether the graph is open, and whether the streams were, and returns who is to be told then.
 //
 // The branches get their lanes first: they begin with a wait for the first one, so that nothing has run if a stream is closed.
 //
 //go:norace
-func (g *replays) queue(s *stream) (open, queued bool) {
+func (g *replays) queue(s *stream) (told *notice, open, queued bool) {
 	g.lock()
 	if g.closed {
 		g.unlock()
-		return false, false
+		return nil, false, false
 	}
 	r := &run{records: make([]record, g.program.records)}
 	if g.last != nil && g.on != s {
@@ -83,9 +83,10 @@ func (g *replays) queue(s *stream) (open, queued bool) {
 	}
 	if queued {
 		g.last, g.on = r, s
+		told = g.program.told
 	}
 	g.unlock()
-	return true, queued
+	return told, true, queued
 }
 
 // abandon ends a run of which these lanes were not queued.

@@ -16,6 +16,8 @@ func (s *stream) BeginCapture() error { return s.capturer().BeginCapture() }
 
 func (s *stream) Capturing() bool { return s.capturer().Capturing() }
 
+func (s *stream) OnReplay(f func()) bool { return s.Stream.(device.ReplayNotifier).OnReplay(f) }
+
 func (s *stream) EndCapture() (device.Graph, error) {
 	g, err := s.capturer().EndCapture()
 	if err != nil {

@@ -1,0 +1,135 @@
+package safetensors
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// goldenBF16 is a file by the format's description, byte by byte.
+var goldenBF16 = bytes.Join([][]byte{
+	{112, 0, 0, 0, 0, 0, 0, 0}, // the header's length
+	[]byte(`{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"BF16","shape":[2,4],"data_offsets":[4,20]}} `),
+	{0x00, 0x00, 0x20, 0x41}, // 10
+	{0x80, 0x3f},             // 1
+	{0x00, 0xc0},             // -2
+	{0x00, 0x80},             // -0
+	{0x80, 0x7f},             // infinite
+	{0xc1, 0x7f},             // NaN, quiet, with a payload
+	{0x81, 0xff},             // NaN, signalling, negative
+	{0x01, 0x00},             // the least number
+	{0x7f, 0xff},             // the lowest one
+}, nil)
+
+// TestBF16Golden: a file of bfloat16 is read to the bit, into tensors of bfloat16 and of float32, and comes out again to the byte.
+func TestBF16Golden(t *testing.T) {
+	rt := open(t)
+	f, err := New(bytes.NewReader(goldenBF16), int64(len(goldenBF16)))
+	require.NoError(t, err)
+	bits := []tensor.BF16{0x3f80, 0xc000, 0x8000, 0x7f80, 0x7fc1, 0xff81, 0x0001, 0xff7f}
+	a, err := f.Load(ctx, rt, "a")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, a.Release()) }()
+	require.Equal(t, tensor.BFloat16, a.Dtype())
+	require.Equal(t, tensor.Shape{2, 4}, a.Shape())
+	require.Equal(t, bits, read[tensor.BF16](t, a))
+	w, err := f.Load(ctx, rt, "w")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, w.Release()) }()
+	require.Equal(t, []float32{10}, read[float32](t, w))
+
+	var out bytes.Buffer
+	require.NoError(t, Write(ctx, &out, []Named{{"a", a}, {"w", w}}, nil))
+	require.Equal(t, goldenBF16, out.Bytes())
+	out.Reset()
+	streamed := Streamed{"a", tensor.BFloat16, tensor.Shape{2, 4}, func(ctx context.Context, out io.Writer) error { return tensor.WriteBytes(ctx, a, out) }}
+	require.NoError(t, Write(ctx, &out, []Named{{"w", w}}, nil, streamed))
+	require.Equal(t, goldenBF16, out.Bytes())
+
+	wide := upload(t, rt, make([]float32, 8), 2, 4)
+	require.NoError(t, f.LoadInto(ctx, "a", wide))
+	raw := new(bytes.Buffer)
+	require.NoError(t, tensor.WriteBytes(ctx, wide, raw)) // a NaN's bits are not a float32's business
+	for i, v := range bits {
+		require.Equal(t, uint32(v)<<16, binary.NativeEndian.Uint32(raw.Bytes()[4*i:]), "element %d", i)
+	}
+}
+
+// TestBF16LoadsInto bfloat16 and float32. What would round, or is wider than what the file has, is an error that changes nothing.
+func TestBF16LoadsInto(t *testing.T) {
+	rt := open(t)
+	data := file(`{"b":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]},"h":{"dtype":"F16","shape":[1],"data_offsets":[2,4]},`+
+		`"s":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},"i":{"dtype":"I16","shape":[1],"data_offsets":[8,10]}}`, 10)
+	f, err := New(bytes.NewReader(data), int64(len(data)))
+	require.NoError(t, err)
+	into := map[string]*tensor.Tensor{
+		"bfloat16": upload(t, rt, []tensor.BF16{1}), "float32": upload(t, rt, []float32{1}),
+		"float64": upload(t, rt, []float64{1}), "uint8": upload(t, rt, []uint8{1}),
+	}
+	for name, takes := range map[string]string{"b": "bfloat16 float32", "h": "float32", "s": "float32", "i": ""} {
+		info, ok := f.Info(name)
+		require.True(t, ok)
+		for dtype, x := range into {
+			want := slices.Contains(strings.Fields(takes), dtype)
+			require.Equal(t, want, info.LoadsInto(x.Dtype()), "%s into %s", info.Dtype, dtype)
+			version := x.Version()
+			err := f.LoadInto(ctx, name, x)
+			if want {
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, tensor.ErrDtype, "%s into %s", info.Dtype, dtype)
+			require.Equal(t, version, x.Version())
+		}
+	}
+	err = f.LoadInto(ctx, "s", into["bfloat16"])
+	require.EqualError(t, err, `safetensors: "s": `+tensor.ErrDtype.Error()+`: the file has F32, and the tensor is bfloat16: want float32, see tensor.Runtime.Convert`)
+}
+
+// TestBF16Offloaded: what is offloaded is written from the host and read there, in pieces of its own.
+func TestBF16Offloaded(t *testing.T) {
+	rt := open(t)
+	random := rand.New(rand.NewPCG(7, 8))
+	const n = 700_001 // neither whole pieces of pinned memory nor of what is widened
+	want := make([]tensor.BF16, n)
+	for i := range want {
+		want[i] = tensor.BF16(random.Uint32())
+	}
+	x := upload(t, rt, want)
+	var whole bytes.Buffer
+	require.NoError(t, Write(ctx, &whole, []Named{{"x", x}}, nil))
+	f, err := New(bytes.NewReader(whole.Bytes()), int64(whole.Len()))
+	require.NoError(t, err)
+	for _, away := range []bool{false, true} {
+		narrow, wide := upload(t, rt, make([]tensor.BF16, n)), upload(t, rt, make([]float32, n))
+		if away {
+			o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{})
+			require.NoError(t, err)
+			for _, x := range []*tensor.Tensor{narrow, wide} {
+				moved, err := o.Offload(ctx, x)
+				require.NoError(t, err)
+				require.True(t, moved && x.Offloaded())
+			}
+		}
+		require.NoError(t, f.LoadInto(ctx, "x", narrow))
+		require.NoError(t, f.LoadInto(ctx, "x", wide))
+		var again, raw bytes.Buffer
+		require.NoError(t, Write(ctx, &again, []Named{{"x", narrow}}, nil))
+		require.True(t, bytes.Equal(whole.Bytes(), again.Bytes()), "away: %v", away)
+		require.NoError(t, tensor.WriteBytes(ctx, wide, &raw))
+		for i, v := range want {
+			if got := binary.NativeEndian.Uint32(raw.Bytes()[4*i:]); got != uint32(v)<<16 {
+				t.Fatalf("away: %v: element %d is %#x: want %#x", away, i, got, uint32(v)<<16)
+			}
+		}
+	}
+}
