@@ -86,6 +86,30 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 	}
 }
 
+// TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters has those of two layers on the device.
+func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
+	b := open(t, 64<<20)
+	const layers = 10
+	o := b.offloader(tensor.OffloadConfig{})
+	in, model := b.wide(layers, func(ps Parameters) {
+		ps.SetRequiresGrad(false)
+		require.NoError(t, ps.Offload(b.ctx, o))
+	})
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	for range 2 {
+		rise := b.rise(func() {
+			tape := NewTape(b.ctx, b.rt)
+			leaf := tape.Leaf(x)
+			_, err := tape.Backward(tape.Mean(model.Forward(tape, leaf)))
+			require.NoError(t, err)
+			require.NotNil(t, leaf.Grad())
+			require.NoError(t, tape.Close())
+		})
+		require.InDelta(t, 2*wideLayer, rise, (layers+2)*2*512, "two layers, and what activations take")
+	}
+	require.NoError(t, in.Close())
+}
+
 // TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes while the other is updated, with its state or without.
 func TestOffloadOfParametersStepsInPieces(t *testing.T) {
 	b := open(t, 64<<20)

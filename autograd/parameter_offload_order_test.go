@@ -117,6 +117,8 @@ func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
 	}
 	_, early := pass(0, 1, 0)
 	require.EqualValues(t, 2, early, "2 came instead of 0")
+	_, early = pass(0, 1)
+	require.EqualValues(t, 2, early, "the pass ended where 0 or 2 came before")
 	s := o.Stats()
 	require.Equal(t, s.Offloaded.Allocated-4, s.Unchanged, "nothing but the first was copied")
 }
