@@ -25,6 +25,7 @@ type node struct {
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back     func(n *node, g *tensor.Tensor)
+	again    bool // back runs a checkpoint's function again, whose operations read what was saved
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
 	uses     span // the inputs that are trained by a Parallel
 }
@@ -163,11 +164,13 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.setModule(root)
 	t.beginParallel()
 	t.root = loss
+	defer t.beginLookingBack(0)()
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
 	t.steps(0)
 	t.forget()
 	t.setModule(root)
+	t.leaveParameters()
 	for p, v := range t.params {
 		if !p.reducing() || !p.replica.ready {
 			t.assign(p, v.grad)
@@ -201,6 +204,9 @@ func (t *Tape) steps(from int) {
 			}
 			t.setModule(n.module)
 			if t.offload != nil && !t.bringBack(n, i) {
+				return
+			}
+			if !t.bringSavedParameters(n, i) {
 				return
 			}
 			n.back(n, g)

@@ -88,7 +88,16 @@ func (t *Tape) rounded(x *tensor.Tensor, c memcache.Category) (*tensor.Tensor, e
 // workingCopy gives the variable of a parameter a copy in bfloat16, which the tape owns. No frame and no program releases it: the next use of the
 // parameter finds it, until Backward begins.
 func (t *Tape) workingCopy(v *Variable) {
-	x, err := t.rounded(v.value, memcache.CategoryParameter)
+	p := v.param
+	if p.offload != nil {
+		if t.bringMaster(p); t.err != nil {
+			return
+		}
+	}
+	x, err := t.rounded(p.value, memcache.CategoryParameter)
+	if err == nil && p.offload != nil {
+		err = p.offload.leave(t.ctx, p.value)
+	}
 	if err != nil {
 		t.fail("Param", err)
 		return

@@ -42,6 +42,24 @@ func (b *bench) floats(x *tensor.Tensor) []float32 {
 	return all
 }
 
+// TestBFloat16NormOfAConstant: the rounded weights of a norm whose argument needs no gradient are gone in the backward pass, which does not read them.
+func TestBFloat16NormOfAConstant(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(2))
+	x := in.Tensor([]float64{1, 2, 3, 5, 1, 4, 1, 3}, 2, 4, 1)
+	for _, l := range []Layer{in.GroupNorm(2, 4), in.BatchNorm(4)} {
+		tape := NewTape(b.ctx, b.rt)
+		tape.SetComputeDtype(tensor.BFloat16)
+		_, err := tape.Backward(tape.Sum(tape.Square(l.Forward(tape, tape.Input(x)))))
+		require.NoError(t, err)
+		for _, p := range l.Parameters() {
+			require.NotNil(t, p.Grad(), p.Name)
+		}
+		require.NoError(t, tape.Close())
+	}
+	require.NoError(t, in.Close())
+}
+
 // TestBFloat16RoundsWhatIsBrought: once, and nothing but float32.
 func TestBFloat16RoundsWhatIsBrought(t *testing.T) {
 	b := open(t, 64<<20)

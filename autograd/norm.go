@@ -14,8 +14,8 @@ func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *V
 	}
 	return t.normalize("BatchNorm", x, weight, bias, func() (y, stats *tensor.Tensor, err error) {
 		return t.rt.BatchNorm(t.ctx, x.value, weight.Value(), bias.Value(), c)
-	}, func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
-		return t.rt.BatchNormGrad(t.ctx, inPlace(g), g, x.value, weight.Value(), stats, c, want)
+	}, func(g, w, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
+		return t.rt.BatchNormGrad(t.ctx, inPlace(g), g, x.value, w, stats, c, want)
 	})
 }
 
@@ -40,14 +40,14 @@ func (t *Tape) RMSNorm(x, weight *Variable, eps float64, shape ...int) *Variable
 func (t *Tape) rows(name string, x, weight, bias *Variable, c tensor.NormConfig) *Variable {
 	return t.normalize(name, x, weight, bias, func() (y, stats *tensor.Tensor, err error) {
 		return t.rt.Normalize(t.ctx, x.value, weight.Value(), bias.Value(), c)
-	}, func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
-		return t.rt.NormalizeGrad(t.ctx, g, x.value, weight.Value(), stats, c, want)
+	}, func(g, w, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error) {
+		return t.rt.NormalizeGrad(t.ctx, g, x.value, w, stats, c, want)
 	})
 }
 
 // normalize is an operation that saves statistics, x, and the weights if x needs a gradient.
 func (t *Tape) normalize(name string, x, weight, bias *Variable, forward func() (y, stats *tensor.Tensor, err error),
-	backward func(g, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error)) *Variable {
+	backward func(g, w, stats *tensor.Tensor, want tensor.NormGrads) (dx, dw, db *tensor.Tensor, err error)) *Variable {
 	inputs := []*Variable{x}
 	for _, v := range []*Variable{weight, bias} {
 		if v != nil {
@@ -66,7 +66,11 @@ func (t *Tape) normalize(name string, x, weight, bias *Variable, forward func() 
 		return y, nil
 	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		want := tensor.NormGrads{Input: x.needsGrad, Weight: weight != nil && weight.needsGrad, Bias: bias != nil && bias.needsGrad}
-		dx, dw, db, err := backward(g, call.Saved()[0], want)
+		var w *tensor.Tensor
+		if want.Input {
+			w = weight.Value() // which was saved
+		}
+		dx, dw, db, err := backward(g, w, call.Saved()[0], want)
 		if err != nil {
 			return nil, err
 		}

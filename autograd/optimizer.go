@@ -190,7 +190,7 @@ func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update
 
 // stepDue is stepAll for the parameters that are due.
 func stepDue[U any](ctx context.Context, s *optimizerState, due []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) error {
-	if s.offload.by != nil {
+	if s.offload.by != nil || s.parametersOffloaded(due) {
 		return s.inPieces(ctx, due, func(piece []int) error { return stepPiece(ctx, s, piece, updates, update, run) })
 	}
 	if err := stepPiece(ctx, s, due, updates, update, run); err != nil {

@@ -21,7 +21,7 @@ type stateOffload struct {
 }
 
 // OffloadState lets the state live in pinned host memory between the steps, with o, from now on. A step brings it in and out in pieces of about
-// so many bytes, 0 for [DefaultOffloadPiece], the larger parameters first, on copy streams: the next piece comes while one is updated and the one before
+// so many bytes of state and of offloaded parameters ([Parameters.Offload]), 0 for [DefaultOffloadPiece], the larger parameters first, on copy streams: the next piece comes while one is updated and the one before
 // goes. Numbers are the same to the bit. What is too small or finds no pinned memory stays on the device ([tensor.OffloadConfig]). nil brings the state back.
 //
 // If there is no memory for a piece behind the first one, Step is an error that says how many parameters have been updated. The optimiser
@@ -55,24 +55,32 @@ func (s *optimizerState) OffloadState(ctx context.Context, o *tensor.Offloader, 
 	return nil
 }
 
-// inPieces calls step for pieces of due, whose state is on the device then.
+// parametersOffloaded reports whether some of the parameters live in pinned memory.
+func (s *optimizerState) parametersOffloaded(params []int) bool {
+	return slices.ContainsFunc(params, func(i int) bool { return s.params[i].offload != nil })
+}
+
+// inPieces calls step for pieces of due, whose state and parameters are on the device then.
 func (s *optimizerState) inPieces(ctx context.Context, due []int, step func([]int) error) error {
+	if c := s.rt.Capturing(); c != nil && s.parametersOffloaded(due) {
+		return fmt.Errorf("autograd: %s step: %w", s.kind, c.Refuse("a step of offloaded parameters", capturedParameters))
+	}
 	ctx = tensor.Detached(ctx)
 	pieces := s.pieces(due)
 	updated := 0
 	for k, piece := range pieces {
-		err := s.fetch(ctx, piece)
+		err := s.bring(ctx, piece)
 		if err == nil && k+1 < len(pieces) {
 			err = s.prefetch(ctx, pieces[k+1])
 		}
 		if err == nil {
 			if err = step(piece); err == nil {
 				updated += len(piece)
-				err = s.park(ctx, piece)
+				err = s.takeAway(ctx, piece)
 			}
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("autograd: %s step: %d of %d parameters updated: %w", s.kind, updated, len(due), err), s.park(ctx, due))
+			return errors.Join(fmt.Errorf("autograd: %s step: %d of %d parameters updated: %w", s.kind, updated, len(due), err), s.takeAway(ctx, due))
 		}
 	}
 	return nil
@@ -81,23 +89,58 @@ func (s *optimizerState) inPieces(ctx context.Context, due []int, step func([]in
 // pieces cuts the parameters that are due, the larger ones first: if there is memory for the first piece there will be for those behind it.
 func (s *optimizerState) pieces(due []int) (pieces [][]int) {
 	bytes := func(i int) (n int64) {
-		for _, t := range s.state[i] {
-			n += t.Bytes()
+		if s.offload.by != nil {
+			for _, t := range s.state[i] {
+				n += t.Bytes()
+			}
+		}
+		if p := s.params[i]; p.offload != nil {
+			n += p.value.Bytes()
 		}
 		return n
 	}
 	due = slices.Clone(due)
 	slices.SortStableFunc(due, func(i, j int) int { return cmp.Compare(bytes(j), bytes(i)) })
-	size := int64(0)
+	size, most := int64(0), s.offload.piece
+	if most == 0 { // only parameters are offloaded
+		most = DefaultOffloadPiece
+	}
 	for _, i := range due {
 		n := bytes(i)
-		if len(pieces) == 0 || size+n > s.offload.piece {
+		if len(pieces) == 0 || size+n > most {
 			pieces, size = append(pieces, nil), 0
 		}
 		last := len(pieces) - 1
 		pieces[last], size = append(pieces[last], i), size+n
 	}
 	return pieces
+}
+
+// bring makes parameters and their state usable.
+func (s *optimizerState) bring(ctx context.Context, params []int) error {
+	if err := s.fetch(ctx, params); err != nil {
+		return err
+	}
+	return s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return g.fetch(ctx, x) })
+}
+
+// takeAway moves what bring has brought to where it lives.
+func (s *optimizerState) takeAway(ctx context.Context, params []int) error {
+	return errors.Join(s.park(ctx, params), s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return g.leave(ctx, x) }))
+}
+
+// eachOffloaded calls f for the values of the parameters that live in pinned memory, until one fails.
+func (s *optimizerState) eachOffloaded(params []int, f func(*parameterGroup, *tensor.Tensor) error) error {
+	for _, i := range params {
+		p := s.params[i]
+		if p.offload == nil {
+			continue
+		}
+		if err := f(p.offload, p.value); err != nil {
+			return fmt.Errorf("parameter %q: %w", p.Name, err)
+		}
+	}
+	return nil
 }
 
 // fetch makes the state of parameters usable.
@@ -110,17 +153,18 @@ func (s *optimizerState) fetch(ctx context.Context, params []int) error {
 	})
 }
 
-// prefetch begins to bring the state of parameters in, as far as there is memory.
+// prefetch begins to bring parameters and their state in, as far as there is memory.
 func (s *optimizerState) prefetch(ctx context.Context, params []int) error {
-	if s.offload.by.Ahead() == 0 {
-		return nil
-	}
-	err := s.each(params, func(t *tensor.Tensor) error {
-		if !t.Offloaded() {
+	ahead := func(o *tensor.Offloader, t *tensor.Tensor) error {
+		if !t.Offloaded() || o.Ahead() == 0 {
 			return nil
 		}
-		return s.offload.by.Prefetch(ctx, t)
-	})
+		return o.Prefetch(ctx, t)
+	}
+	err := s.each(params, func(t *tensor.Tensor) error { return ahead(s.offload.by, t) })
+	if err == nil {
+		err = s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return ahead(g.by, x) })
+	}
 	if errors.Is(err, memcache.ErrOutOfMemory) {
 		return nil
 	}

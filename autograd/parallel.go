@@ -179,6 +179,9 @@ func (d *Parallel) collect(model any) error {
 		return fmt.Errorf("%w: the model is on %s, and the communicator on %s", ErrInvalid, d.rt.Device().Name(), d.comm.Device().Name())
 	}
 	for _, p := range params {
+		if p.offload != nil {
+			return fmt.Errorf("%w: parameter %q is offloaded, and ranks exchange it on the device: bring it back with Parameters.Offload and nil", ErrInvalid, p.Name)
+		}
 		if p.frozen {
 			d.frozen = append(d.frozen, p)
 			continue

@@ -17,9 +17,10 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
-	made        int64     // bytes of the last gradient of this rank alone; 0: there was none
-	replica     *replica  // of a Parallel; nil: it is in none
-	beside      *Parallel // that was made when the parameter was frozen
+	made        int64           // bytes of the last gradient of this rank alone; 0: there was none
+	replica     *replica        // of a Parallel; nil: it is in none
+	beside      *Parallel       // that was made when the parameter was frozen
+	offload     *parameterGroup // of those that live in pinned memory; nil: it lives on the device
 }
 
 // SetRequiresGrad freezes the parameter or lets it train again (torch.Tensor.requires_grad_). A frozen one gets no gradient on tapes
@@ -115,7 +116,7 @@ func differentiable(t *tensor.Tensor) error {
 	return nil
 }
 
-// Value returns the tensor. It stays the parameter's; optimisers write it in place.
+// Value returns the tensor. It stays the parameter's; optimisers write it in place. That of an offloaded parameter may be away: see [Parameters.Offload].
 func (p *Parameter) Value() *tensor.Tensor {
 	if p == nil {
 		return nil

@@ -38,6 +38,7 @@ type Tape struct {
 	checkpoint  *checkpoint // that the program is in; nil: none
 	recomputing bool        // what a checkpoint did not keep
 	offload     *offload    // nil: the program has not called Offload
+	resident    *residency  // nil: no operation has read an offloaded parameter
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
@@ -127,6 +128,7 @@ func (t *Tape) Close() error {
 	if err := t.lifetime.CloseContext(t.ctx); err != nil {
 		t.fail("Close", err)
 	}
+	t.leaveParameters()
 	return t.err
 }
 
@@ -143,7 +145,9 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 	if t.state != "" {
 		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step", ErrSpent, t.state))
 	}
+	offloaded := false
 	for i, v := range vs {
+		offloaded = offloaded || v.group() != nil
 		switch {
 		case v == nil:
 			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
@@ -151,11 +155,11 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
 		case t.checkpoint.strange(v):
 			t.fail(op, fmt.Errorf("%w: operand %d is none that the checkpoint read before: what its function reads must not be assigned to later; see Checkpoint", ErrInvalid, i+1))
-		case v.released():
+		case v.released() && !v.gone():
 			t.fail(op, v.releasedError(fmt.Sprintf("operand %d", i+1)))
 		}
 	}
-	if t.err != nil {
+	if t.err != nil || offloaded && !t.bringParameters(op, vs) {
 		return false
 	}
 	t.checkpoint.reads(vs)

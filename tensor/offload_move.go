@@ -15,7 +15,8 @@ type offloaded struct {
 	by      *Offloader
 	buffer  transfer.Buffer
 	label   memcache.Label
-	renamed bool // label is a later one than that of the block
+	renamed bool   // label is a later one than that of the block
+	version uint64 // of the storage, when it came back and these bytes stayed
 
 	// Under the offloader's lock.
 	block memcache.Block // that they are copied to; the zero Block until Prefetch
@@ -26,6 +27,8 @@ type offloaded struct {
 // queued behind the work on the runtime's stream, is done. It waits for none of that; memory that is short may be waited for. t and the others keep shape, dtype,
 // version and label, and can be released; operations on them are errors that wrap [ErrOffloaded] until Fetch. What other streams than the
 // runtime's do with the memory is recorded ([Tensor.RecordStream]) and ordered by the caller.
+//
+// Where [Offloader.FetchKeep] has kept the bytes and nothing was written since ([Tensor.Version]), nothing is copied: the memory is freed.
 //
 // The result says whether the memory is offloaded. It is not where it is small, where it is somebody else's ([Runtime.FromBlock]) or a graph's, and where
 // pinned memory is short: then t stays as it is, without an error.
@@ -46,26 +49,54 @@ func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	if s.borrowed || s.graphs.Load() > 0 || s.bytes == 0 || s.bytes < o.minBytes {
 		return false, nil
 	}
-	buffer, err := o.take(ctx, s.bytes)
+	a, unchanged, err := o.copied(ctx, s)
 	if err != nil {
 		return false, t.offloadError("Offload", err)
 	}
-	if buffer.IsZero() {
+	if a == nil {
 		o.count(func(st *OffloadStats) { st.Stayed++; st.StayedBytes += s.bytes })
 		return false, nil
 	}
-	if err := o.copyOut(ctx, s, buffer); err != nil {
-		o.rt.parked.add(o.give(buffer))
-		return false, t.offloadError("Offload", err)
-	}
 	block := s.block
-	s.away.Store(&offloaded{by: o, buffer: buffer, label: block.Label()})
+	a.label, a.renamed = block.Label(), false
+	s.kept = nil
+	s.away.Store(a)
 	s.block, s.host = memcache.Block{}, nil
-	o.count(func(st *OffloadStats) { move(&st.Offloaded, 1); move(&st.OffloadedBytes, s.bytes) })
+	o.count(func(st *OffloadStats) {
+		move(&st.Offloaded, 1)
+		move(&st.OffloadedBytes, s.bytes)
+		if unchanged {
+			st.Unchanged++
+		}
+	})
 	if err := block.FreeContext(ctx); err != nil {
 		return true, t.offloadError("Offload", err)
 	}
 	return true, nil
+}
+
+// copied is the storage's bytes in pinned memory, where they are or are being copied to; nil: there is none. unchanged says that they were there.
+func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, unchanged bool, err error) {
+	if s.kept != nil && s.kept.by != o {
+		if err := s.forgetKept(); err != nil {
+			return nil, false, err
+		}
+	}
+	if a := s.kept; a != nil {
+		if a.version == s.version.Load() {
+			return a, true, nil
+		}
+		return a, false, o.copyOut(ctx, s, a.buffer)
+	}
+	buffer, err := o.take(ctx, s.bytes)
+	if err != nil || buffer.IsZero() {
+		return nil, false, err
+	}
+	if err := o.copyOut(ctx, s, buffer); err != nil {
+		o.rt.parked.add(o.give(buffer))
+		return nil, false, err
+	}
+	return &offloaded{by: o, buffer: buffer}, false, nil
 }
 
 // copyOut queues the copy to the host. The pool records the block on the copy stream, which the free of the block needs.
@@ -123,36 +154,55 @@ func (o *Offloader) copyBack(ctx context.Context, buffer transfer.Buffer, block 
 }
 
 // Fetch brings the memory of t back, if it is offloaded, unless Prefetch has begun that, and lets the runtime's stream wait for the copy, so that
-// operations on t can be queued. The host does not wait. An error is one of Prefetch's.
+// operations on t can be queued. The host does not wait. The pinned memory is given back, also that of an earlier FetchKeep. An error is one of Prefetch's.
 func (o *Offloader) Fetch(ctx context.Context, t *Tensor) error {
-	if err := o.check(ctx, "Fetch", t); err != nil {
+	return o.fetch(ctx, "Fetch", t, false)
+}
+
+// FetchKeep is Fetch, but for the pinned memory, which stays t's: offloading it again, as long as nothing has written it, is a free and no copy, and a copy
+// into the same pinned memory otherwise. What writes it other than by operations of this package is told by [IncrementVersion]. It is for what is read
+// many times and seldom written, such as parameters.
+func (o *Offloader) FetchKeep(ctx context.Context, t *Tensor) error {
+	return o.fetch(ctx, "FetchKeep", t, true)
+}
+
+func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool) error {
+	if err := o.check(ctx, call, t); err != nil {
 		return err
 	}
 	s := t.store
 	a := s.away.Load()
 	if a == nil {
+		if !keep && s.kept != nil && s.kept.by == o {
+			return s.forgetKept()
+		}
 		return nil
 	}
 	var block memcache.Block
 	var ready device.Event
 	for ready == nil { // somebody else's need for memory may come between
-		if _, err := o.begin(ctx, "Fetch", t); err != nil {
+		if _, err := o.begin(ctx, call, t); err != nil {
 			return err
 		}
 		block, ready = o.takeComing(a)
 	}
 	if err := o.rt.stream.Wait(ready); err != nil {
-		return t.offloadError("Fetch", errors.Join(err, giveUp(ctx, block, ready)))
+		return t.offloadError(call, errors.Join(err, giveUp(ctx, block, ready)))
 	}
 	s.block, s.host = block, o.rt.hostBytes(block)
 	s.away.Store(nil)
-	o.count(func(st *OffloadStats) { st.Fetched++ })
-	err := errors.Join(ready.Close(), a.end(s.bytes))
+	o.count(func(st *OffloadStats) { st.Fetched++; back(st, s.bytes) })
+	err := ready.Close()
+	if keep {
+		a.version, s.kept = s.version.Load(), a
+	} else {
+		err = errors.Join(err, o.give(a.buffer))
+	}
 	if a.renamed {
 		err = errors.Join(err, block.SetLabel(a.label))
 	}
 	if err != nil {
-		return t.offloadError("Fetch", err)
+		return t.offloadError(call, err)
 	}
 	return nil
 }
@@ -167,7 +217,17 @@ func giveUp(ctx context.Context, block memcache.Block, ready device.Event) error
 
 // end gives back the pinned memory of a storage's bytes.
 func (a *offloaded) end(bytes int64) error {
-	a.by.count(func(st *OffloadStats) { move(&st.Offloaded, -1); move(&st.OffloadedBytes, -bytes) })
+	a.by.count(func(st *OffloadStats) { back(st, bytes) })
+	return a.by.give(a.buffer)
+}
+
+// forgetKept gives back the pinned memory that a storage has kept.
+func (s *storage) forgetKept() error {
+	a := s.kept
+	s.kept = nil
+	if a == nil {
+		return nil
+	}
 	return a.by.give(a.buffer)
 }
 

@@ -4,15 +4,17 @@ import "github.com/cistern-ml/cistern/memcache"
 
 // OffloadStats is what an [Offloader] has done and holds.
 type OffloadStats struct {
-	// Offloaded and OffloadedBytes are the memory that is on the host now, with its peak and the sums of what went and came; what
+	// Offloaded and OffloadedBytes are the memory that is on the host and not on the device now, with its peak and the sums of what went and came; what
 	// tensors share counts once.
 	Offloaded, OffloadedBytes memcache.Stat
-	// PinnedBytes is the pinned memory that the offloader holds: what has offloaded bytes in it, and what it keeps for reuse. It is never
+	// PinnedBytes is the pinned memory that the offloader holds: what has offloaded bytes in it, what FetchKeep has left to tensors, and what it keeps for reuse. It is never
 	// over OffloadConfig.MaxBytes.
 	PinnedBytes memcache.Stat
 	// Stayed counts what was to be offloaded and found no pinned memory, StayedBytes its bytes.
 	Stayed, StayedBytes int64
-	// Prefetched counts what was brought back ahead of its use, of all that Fetch has brought back, which Fetched counts.
+	// Unchanged counts what was offloaded without a copy, since it had not been written after FetchKeep.
+	Unchanged int64
+	// Prefetched counts what was brought back ahead of its use, of all that Fetch and FetchKeep have brought back, which Fetched counts.
 	Prefetched, Fetched int64
 }
 
@@ -28,6 +30,12 @@ func (o *Offloader) count(change func(*OffloadStats)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	change(&o.stats)
+}
+
+// back takes so many bytes off what is offloaded.
+func back(s *OffloadStats, bytes int64) {
+	move(&s.Offloaded, -1)
+	move(&s.OffloadedBytes, -bytes)
 }
 
 // move adds d to a statistic.

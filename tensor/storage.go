@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/memcache"
@@ -19,6 +20,7 @@ type storage struct {
 	graphs   atomic.Int32              // of refs, those of captures and graphs
 	version  atomic.Uint64             // the writes in place
 	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
+	kept     *offloaded                // pinned memory that it has beside the block, with the bytes of its version; nil: none
 }
 
 func newStorage(b memcache.Block, borrowed bool) *storage {
@@ -56,7 +58,11 @@ func (s *storage) release(ctx context.Context) error {
 	if a := s.away.Load(); a != nil {
 		return a.release(ctx, s.bytes)
 	}
-	return s.block.FreeContext(ctx)
+	err := s.block.FreeContext(ctx)
+	if s.kept != nil {
+		err = errors.Join(err, s.forgetKept())
+	}
+	return err
 }
 
 // label says what the memory is for, wherever it is.

@@ -1,0 +1,117 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// parameterGroup is parameters that live in pinned memory between their uses, and come to the device and leave it together: those of one call of
+// [Parameters.Offload].
+type parameterGroup struct {
+	by     *tensor.Offloader
+	params []*Parameter
+	// next is the group that came after this one in the last forward pass, by the group before this one; nil for the first. One that is used twice, as tied
+	// weights are, has two.
+	next map[*parameterGroup]*parameterGroup
+}
+
+// Offload lets the parameters live in pinned host memory with o from now on, and takes them off the device (FSDP's CPUOffload, DeepSpeed's offload_param,
+// accelerate's cpu_offload). Call it for each layer, or whatever is used together, as soon as that is made:
+//
+//	for i := range blocks {
+//		blocks[i] = newBlock(in)
+//		err = blocks[i].Parameters().Offload(ctx, off)
+//	}
+//
+// The parameters of one call are a group. A tape brings a group to the device before the first operation that reads one of it, and lets it go when an
+// operation reads one of another group; so does Backward, in its order, and an optimiser's step brings them in pieces, with their state
+// ([Adam.OffloadState]). While one group is in use the next one comes on a copy stream: in a forward pass that which came next in the one before, so that
+// the first pass has none, in a backward pass that which is needed next. If the offloader's Ahead is negative none comes early. Numbers are the same to the bit. What nobody has written leaves without a copy.
+//
+// Gradients are on the device. So is what is too small or finds no pinned memory ([tensor.OffloadConfig]), and what others share the memory of. On a tape that
+// computes in bfloat16 the rounded copies leave too, each time with a copy unless the tape is one of [NoGrad], which rounds again.
+//
+// [Parameter.Value] of one that is away is [tensor.Tensor.Offloaded], and an operation of package tensor on it an error that wraps [tensor.ErrOffloaded], until
+// the program brings it with [tensor.Offloader.Fetch]; the next tape takes it away again. StateDict, checkpoints and LoadModel read and write it where it is.
+//
+// Captures are refused, and so are parameters of a [Parallel]. With nil the parameters come back for good, which is to come before the
+// offloader's Close. A parameter is of the group of the last call. After an error of memory or of a copy some may have moved, and all can be used.
+func (ps Parameters) Offload(ctx context.Context, o *tensor.Offloader) error {
+	if err := ps.checkOffload(ctx, o); err != nil {
+		return fmt.Errorf("autograd: Parameters.Offload: %w", err)
+	}
+	ctx = tensor.Detached(ctx)
+	g := &parameterGroup{by: o}
+	for _, p := range ps {
+		if p.offload == g { // it has two names
+			continue
+		}
+		if err := p.moveTo(ctx, g); err != nil {
+			return fmt.Errorf("autograd: Parameters.Offload: parameter %q: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func (ps Parameters) checkOffload(ctx context.Context, o *tensor.Offloader) error {
+	if ctx == nil {
+		return fmt.Errorf("%w: the context is nil; use context.Background()", ErrInvalid)
+	}
+	for _, p := range ps {
+		if err := p.unusable(); err != nil {
+			return fmt.Errorf("parameter %q: %w", p.Name, err)
+		}
+		switch {
+		case o != nil && o.Runtime() != p.value.Runtime():
+			return fmt.Errorf("parameter %q: %w: the offloader is of another runtime than the parameter", p.Name, ErrInvalid)
+		case p.replica != nil || p.beside != nil:
+			return fmt.Errorf("parameter %q: %w: it is of a Parallel, whose ranks exchange it on the device: close that first", p.Name, ErrInvalid)
+		}
+		if c := p.value.Runtime().Capturing(); c != nil {
+			return c.Refuse("Parameters.Offload", "memory stays where it is while a graph uses it: call it before the capture, with nil")
+		}
+	}
+	return nil
+}
+
+// moveTo makes the parameter one of g, from whatever group it was in. If g has no offloader it is of none.
+func (p *Parameter) moveTo(ctx context.Context, g *parameterGroup) error {
+	was := p.offload
+	if was != nil && was.by != g.by {
+		if err := was.by.Fetch(ctx, p.value); err != nil && (p.value.Offloaded() || !errors.Is(err, tensor.ErrClosed)) {
+			return err
+		}
+	}
+	if was != nil {
+		was.params = slices.DeleteFunc(was.params, func(q *Parameter) bool { return q == p })
+	}
+	if p.offload = nil; g.by == nil {
+		return nil
+	}
+	p.offload, g.params = g, append(g.params, p)
+	return g.leave(ctx, p.value)
+}
+
+// fetch makes a parameter's value, or a copy of it, usable.
+func (g *parameterGroup) fetch(ctx context.Context, x *tensor.Tensor) error {
+	if !x.Offloaded() {
+		return nil
+	}
+	return g.by.FetchKeep(ctx, x)
+}
+
+// leave moves x to the host, unless somebody else shares its memory. What is on its way to the device is given up. Without the offloader, which the program has
+// closed, it stays.
+func (g *parameterGroup) leave(ctx context.Context, x *tensor.Tensor) error {
+	if x.Released() || !x.Offloaded() && tensor.MemoryOf(x).Tensors() != 1 {
+		return nil
+	}
+	if _, err := g.by.Offload(ctx, x); err != nil && !errors.Is(err, tensor.ErrClosed) {
+		return err
+	}
+	return nil
+}

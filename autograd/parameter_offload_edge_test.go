@@ -1,0 +1,364 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestOffloadOfParametersInLittleMemory: with memory for one layer nothing comes early; what has come early goes for what is needed now. Less is an
+// error that says what lacks, and nothing stays of it.
+func TestOffloadOfParametersInLittleMemory(t *testing.T) {
+	b := open(t, 4<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	in, model := b.wide(4, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	want := b.infer(model, x, false)
+	for _, c := range []struct {
+		layers, small int
+		early         bool
+	}{{2, 4, true}, {2, 0, true}, {1, 4, false}, {0, 4, false}} {
+		require.NoError(t, b.rt.Synchronize(b.ctx))
+		var rooms []*tensor.Tensor
+		for range c.layers {
+			room, err := b.rt.New(b.ctx, tensor.Float32, wideWidth, wideWidth)
+			require.NoError(t, err)
+			rooms = append(rooms, room)
+		}
+		filler := b.fill(c.small)
+		for _, r := range rooms {
+			require.NoError(t, r.Release())
+		}
+		before := o.Stats()
+		if c.layers > 0 {
+			require.Equal(t, want, b.infer(model, x, false))
+			require.Equal(t, c.early, o.Stats().Prefetched > before.Prefetched, "%+v", c)
+		} else {
+			live := b.live()
+			tape := NoGrad(b.ctx, b.rt)
+			model.Forward(tape, tape.Input(x))
+			err := tape.Close()
+			require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+			require.ErrorContains(t, err, "device memory for 65536 bytes that are offloaded")
+			require.Equal(t, live, b.live())
+		}
+		for _, f := range filler {
+			require.NoError(t, f.Free())
+		}
+	}
+	require.Equal(t, want, b.infer(model, x, false))
+	require.NoError(t, in.Close())
+}
+
+// TestOffloadOfParametersWithinABudget: what finds no pinned memory stays on the device, and the numbers are the same.
+func TestOffloadOfParametersWithinABudget(t *testing.T) {
+	b := open(t, 64<<20)
+	in, model := b.wide(4, func(Parameters) {})
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	want := b.infer(model, x, false)
+	require.NoError(t, in.Close())
+	for _, layers := range []int64{1, 3} {
+		o := b.offloader(tensor.OffloadConfig{MaxBytes: layers * wideLayer})
+		in, model := b.wide(4, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+		x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+		for range 2 {
+			require.Equal(t, want, b.infer(model, x, false))
+		}
+		require.Equal(t, layers*wideLayer, o.Stats().OffloadedBytes.Current)
+		require.Positive(t, o.Stats().Stayed)
+		require.NoError(t, in.Close())
+	}
+}
+
+// TestOffloadOfParametersFailsAndLeaksNothing: the n-th allocation of pinned or device memory fails, or the n-th copy, for every n; what can be
+// retried then has the numbers of before.
+func TestOffloadOfParametersFailsAndLeaksNothing(t *testing.T) {
+	for _, fault := range []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultCopy} {
+		survived := false
+		for n := 1; !survived; n++ {
+			require.Less(t, n, 200)
+			survived = failParameters(t, fault, n)
+		}
+	}
+}
+
+func failParameters(t *testing.T, fault host.Fault, n int) (survived bool) {
+	dev := cisterntest.Host(t, 64<<20)
+	s := stacktest.New(t, stacktest.Config{Device: dev})
+	s.Faulted = true
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	b := &bench{t: t, ctx: t.Context(), dev: dev, cache: s.Cache, rt: rt}
+	o, err := tensor.NewOffloader(rt, tensor.OffloadConfig{MinBytes: 1})
+	require.NoError(t, err)
+	in, model := b.wide(3, func(Parameters) {})
+	opt, err := NewAdam(model.Parameters(), AdamConfig{})
+	require.NoError(t, err)
+	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, wideWidth), 1, wideWidth)
+	require.NoError(t, err)
+	require.NoError(t, rt.Synchronize(b.ctx))
+	step := func() error {
+		tape := NewTape(b.ctx, rt)
+		tape.SetComputeDtype(tensor.BFloat16)
+		tape.Minimize(tape.Mean(model.Forward(tape, tape.Input(x))), opt)
+		return errors.Join(tape.Close(), opt.ZeroGrad(b.ctx))
+	}
+	dev.Fail(fault, n)
+	for _, l := range model {
+		err = errors.Join(err, l.Parameters().Offload(b.ctx, o))
+	}
+	err = errors.Join(err, opt.OffloadState(b.ctx, o, 1), step(), step())
+	if err == nil {
+		err = rt.Synchronize(b.ctx)
+	}
+	dev.Fail(fault, 0)
+	if fault != host.FaultCopy { // which ends the stream
+		assert.NoError(t, step(), "fault %v, %d", fault, n)
+	}
+	_ = opt.Close()
+	_ = in.Close()
+	_ = x.Release()
+	assert.Zero(t, o.Stats().Offloaded.Current)
+	tensors, _ := rt.Live()
+	assert.Zero(t, tensors, "fault %v, %d", fault, n)
+	_ = o.Close()
+	assert.Zero(t, o.Stats().PinnedBytes.Current)
+	_ = rt.Close()
+	assert.Zero(t, s.Cache.Stats().Allocation.All.Current)
+	return err == nil
+}
+
+// TestOffloadOfParametersAndTheirValues: one that is away is told of, can be brought by the program, and is taken away again, unless a view holds it.
+func TestOffloadOfParametersAndTheirValues(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := b.offloadedGroups(o, 2)
+	x := upload(b, []float64{1, 1, 1})
+	use := func(p *Parameter) {
+		tape := NoGrad(b.ctx, b.rt)
+		require.NotNil(t, tape.Mul(tape.Input(x), tape.Param(p)).Value())
+		require.NoError(t, tape.Close())
+	}
+	v := ps[0].Value()
+	_, err := tensor.ToSlice[float64](b.ctx, v, nil)
+	require.ErrorIs(t, err, tensor.ErrOffloaded)
+	require.NoError(t, o.Fetch(b.ctx, v))
+	require.Equal(t, []float64{1, 2, 3}, read[float64](b, v))
+	use(ps[1])
+	require.False(t, v.Offloaded(), "no tape has used it")
+	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, v, 2))
+	use(ps[0])
+	require.True(t, v.Offloaded())
+	require.NoError(t, o.Fetch(b.ctx, v))
+	require.Equal(t, []float64{2, 4, 6}, read[float64](b, v), "what the program has written")
+	view, err := b.rt.Share(b.ctx, v)
+	require.NoError(t, err)
+	use(ps[0])
+	require.False(t, v.Offloaded(), "the program holds a view")
+	require.NoError(t, view.Release())
+	use(ps[0])
+	require.True(t, v.Offloaded())
+
+	tape := NewTape(b.ctx, b.rt) // a view on the tape does it, too
+	flat := tape.Reshape(tape.Param(ps[0]), 3)
+	y := tape.Mul(flat, tape.Param(ps[1]))
+	require.False(t, v.Offloaded())
+	_, err = tape.Backward(tape.Sum(tape.Mul(y, flat)))
+	require.NoError(t, err)
+	require.True(t, v.Offloaded())
+	require.Equal(t, []float64{4, 16, 36}, read[float64](b, ps[0].Grad()))
+	require.NoError(t, tape.Close())
+
+	require.NoError(t, ps[1].ReleaseContext(b.ctx))
+	use(ps[0])
+}
+
+// TestOffloadOfParametersOnSeveralTapes: tapes that are used in turn bring what each needs; what an optimiser has written meanwhile is an error.
+func TestOffloadOfParametersOnSeveralTapes(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := b.offloadedGroups(o, 2)
+	x := upload(b, []float64{1, 2, 3})
+	forward := func() (*Tape, *Variable) {
+		tape := NewTape(b.ctx, b.rt)
+		return tape, tape.Sum(tape.Mul(tape.Mul(tape.Leaf(x), tape.Param(ps[0])), tape.Param(ps[1])))
+	}
+	first, loss := forward()
+	second, other := forward()
+	_, err := first.Backward(loss)
+	require.NoError(t, err)
+	require.NoError(t, first.Close())
+	_, err = second.Backward(other)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+	require.Equal(t, []float64{2, 8, 18}, read[float64](b, ps[0].Grad()))
+
+	sgd, err := NewSGD(Parameters{{"a", ps[0]}, {"b", ps[1]}}, SGDConfig{LR: new(1.)})
+	require.NoError(t, err)
+	stale, loss := forward()
+	require.NoError(t, sgd.Step(b.ctx))
+	_, err = stale.Backward(loss)
+	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, stale.Close(), ErrStale)
+	require.NoError(t, sgd.ZeroGrad(b.ctx))
+
+	late, loss := forward() // offloaded between the passes
+	require.NoError(t, Parameters{{"a", ps[0]}, {"b", ps[1]}}.Offload(b.ctx, nil))
+	require.NoError(t, late.Err())
+	again, other := forward()
+	require.NoError(t, Parameters{{"a", ps[0]}}.Offload(b.ctx, o))
+	require.True(t, ps[0].Value().Offloaded())
+	for tape, loss := range map[*Tape]*Variable{late: loss, again: other} {
+		_, err = tape.Backward(loss)
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+	}
+	require.True(t, ps[0].Value().Offloaded())
+	require.NoError(t, ps[0].ZeroGrad(b.ctx))
+	require.NoError(t, ps[1].ZeroGrad(b.ctx))
+}
+
+// TestOffloadOfParametersInFiles: a model is saved from where its parameters are and loaded to there.
+func TestOffloadOfParametersInFiles(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	in, model := b.wide(3, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	opt, err := NewAdam(model.Parameters(), AdamConfig{LR: new(0.1)})
+	require.NoError(t, err)
+	step := func() (loss float64) {
+		tape := NewTape(b.ctx, b.rt)
+		l := tape.Mean(tape.Square(tape.AddScalar(model.Forward(tape, tape.Input(x)), -1)))
+		tape.Minimize(l, opt)
+		loss = l.Item()
+		require.NoError(t, tape.Close())
+		return loss
+	}
+	step()
+	path, plain := filepath.Join(t.TempDir(), "checkpoint"), filepath.Join(t.TempDir(), "model")
+	require.NoError(t, Checkpoint{Model: model, Optimizer: opt}.Save(b.ctx, path))
+	require.NoError(t, SaveModel(b.ctx, model, plain))
+	want := [2]float64{step(), step()}
+	away := o.Stats().Offloaded.Current
+	require.NoError(t, Checkpoint{Model: model, Optimizer: opt}.Load(b.ctx, path))
+	require.Equal(t, away, o.Stats().Offloaded.Current)
+	require.Equal(t, want, [2]float64{step(), step()})
+	require.NoError(t, LoadModel(b.ctx, model, plain))
+	require.Equal(t, want[0], step())
+	require.NoError(t, opt.Close())
+	require.NoError(t, in.Close())
+}
+
+// TestOffloadOfParametersMoves between groups and offloaders, back, and not at all where it is refused.
+func TestOffloadOfParametersMoves(t *testing.T) {
+	b, other := open(t, 64<<20), open(t, 64<<20)
+	o, second := b.offloader(tensor.OffloadConfig{}), b.offloader(tensor.OffloadConfig{})
+	p := b.parameter(3)
+	twice := Parameters{{"p", p}, {"also p", p}}
+	var none context.Context
+	require.ErrorIs(t, twice.Offload(none, o), ErrInvalid)
+	require.ErrorContains(t, append(twice, Named{"nil", nil}).Offload(b.ctx, o), `parameter "nil"`)
+	require.ErrorContains(t, twice.Offload(b.ctx, other.offloader(tensor.OffloadConfig{})), "another runtime")
+	require.False(t, p.Value().Offloaded())
+	require.Nil(t, p.offload)
+
+	require.NoError(t, twice.Offload(b.ctx, o))
+	require.Equal(t, []*Parameter{p}, p.offload.params)
+	was := p.offload
+	require.NoError(t, twice.Offload(b.ctx, o))
+	require.Empty(t, was.params)
+	require.NoError(t, twice.Offload(b.ctx, second))
+	require.Zero(t, o.Stats().Offloaded.Current)
+	require.EqualValues(t, 1, second.Stats().Offloaded.Current)
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	require.Error(t, twice.Offload(ctx, nil))
+	require.True(t, p.Value().Offloaded())
+	require.NoError(t, twice.Offload(b.ctx, nil))
+	require.NoError(t, twice.Offload(b.ctx, nil))
+	require.Equal(t, []float64{1, 2, 3}, read[float64](b, p.Value()))
+	require.NoError(t, second.Close())
+	require.Zero(t, second.Stats().PinnedBytes.Current, "nothing is kept for a parameter that is back")
+
+	require.NoError(t, twice.Offload(b.ctx, o))
+	tape := NewTape(b.ctx, b.rt)
+	loss := tape.Sum(tape.Square(tape.Param(p)))
+	require.NoError(t, o.Close())
+	_, err := tape.Backward(loss) // it is there still
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.False(t, p.Value().Offloaded(), "the offloader takes nothing any more")
+	require.NoError(t, twice.Offload(b.ctx, nil))
+	third := b.offloader(tensor.OffloadConfig{})
+	require.NoError(t, twice.Offload(b.ctx, third))
+	require.NoError(t, third.Close())
+	tape = NewTape(b.ctx, b.rt)
+	tape.Square(tape.Param(p))
+	require.ErrorIs(t, tape.Close(), tensor.ErrClosed)
+	require.ErrorIs(t, twice.Offload(b.ctx, nil), tensor.ErrClosed)
+	require.NoError(t, p.Release())
+}
+
+// TestOffloadOfParametersRefusesCaptures: with what to do instead.
+func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	p, free := b.offloadedGroups(o, 1)[0], b.parameter(3)
+	sgd, err := NewSGD(Parameters{{"p", p}}, SGDConfig{})
+	require.NoError(t, err)
+	g := upload(b, []float64{1, 1, 1})
+	for what, f := range map[string]func(context.Context) error{
+		"an operation on an offloaded parameter": func(ctx context.Context) error {
+			tape := NewTape(ctx, b.rt)
+			tape.Square(tape.Param(p))
+			return tape.Close()
+		},
+		"a step of offloaded parameters": func(ctx context.Context) error {
+			p.grad = g
+			defer func() { p.grad = nil }()
+			return sgd.Step(ctx)
+		},
+		"Parameters.Offload": func(ctx context.Context) error { return Parameters{{"free", free}}.Offload(ctx, o) },
+	} {
+		_, err := b.rt.Capture(b.ctx, f)
+		require.ErrorIs(t, err, tensor.ErrCapturing, what)
+		require.ErrorContains(t, err, what)
+		require.ErrorContains(t, err, "before the capture")
+	}
+	require.True(t, p.Value().Offloaded())
+	require.False(t, free.Value().Offloaded())
+}
+
+// TestOffloadOfParametersRefusesParallel, in both orders.
+func TestOffloadOfParametersRefusesParallel(t *testing.T) {
+	crew := newCrew(t, 1, 64<<20, 0)
+	crew.each(func(r *rank) error {
+		in := Init(r.ctx, r.rt, Seed(1))
+		l := in.Linear(3, 3)
+		o, err := tensor.NewOffloader(r.rt, tensor.OffloadConfig{MinBytes: 1})
+		require.NoError(t, err)
+		require.NoError(t, l.Parameters().Offload(r.ctx, o))
+		_, err = NewParallel(r.ctx, r.comm, l, ParallelConfig{})
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, `parameter "weight" is offloaded`)
+		require.NoError(t, l.Parameters().Offload(r.ctx, nil))
+		l.Bias.SetRequiresGrad(false)
+		dp, err := NewParallel(r.ctx, r.comm, l, ParallelConfig{})
+		require.NoError(t, err)
+		for _, p := range l.Parameters() {
+			require.ErrorContains(t, Parameters{p}.Offload(r.ctx, o), "it is of a Parallel")
+		}
+		return errors.Join(dp.Close(), in.Close(), o.Close())
+	})
+	crew.parting()
+}

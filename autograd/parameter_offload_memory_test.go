@@ -1,0 +1,146 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// wide is a model of equal matrices, which are its only large memory.
+func (b *bench) wide(layers int, offload func(Parameters)) (*Initializer, Sequential) {
+	b.t.Helper()
+	in := Init(b.ctx, b.rt, Seed(3))
+	var model Sequential
+	for range layers {
+		l := in.Linear(wideWidth, wideWidth, NoBias())
+		require.NoError(b.t, in.Err())
+		offload(l.Parameters())
+		model = append(model, l, Tanh{})
+	}
+	return in, model
+}
+
+const (
+	wideWidth  = 128
+	wideLayer  = wideWidth * wideWidth * 4 // bytes of a layer's parameters
+	wideValues = 4096                      // bytes of all that a layer makes on a batch of one row, and more
+)
+
+// rise is the peak of what f allocates, without what was there before.
+func (b *bench) rise(f func()) int64 {
+	before := b.cache.MemoryAllocated()
+	b.cache.ResetPeakStats()
+	f()
+	return b.cache.MaxMemoryAllocated() - before
+}
+
+// TestOffloadOfParametersLowersThePeak: inference has two layers on the device, without what is ahead one, and a training step lacks all but two.
+func TestOffloadOfParametersLowersThePeak(t *testing.T) {
+	b := open(t, 64<<20)
+	const layers = 10
+	for _, half := range []bool{false, true} {
+		for _, ahead := range []int{-1, 1} {
+			o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
+			here := map[int]int64{-1: 1, 1: 2}[ahead]
+			run := func(offload func(Parameters)) (infer, train int64) {
+				before := b.bytes()
+				in, model := b.wide(layers, offload)
+				opt, err := NewSGD(model.Parameters(), SGDConfig{LR: new(0.1)})
+				require.NoError(t, err)
+				require.NoError(t, opt.OffloadState(b.ctx, o, wideLayer))
+				x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+				start := b.cache.MemoryAllocated()
+				for range 3 {
+					infer = b.rise(func() {
+						tape := NoGrad(b.ctx, b.rt)
+						if half {
+							tape.SetComputeDtype(tensor.BFloat16)
+						}
+						require.NotNil(t, model.Forward(tape, tape.Input(x)).Value())
+						require.NoError(t, tape.Close())
+					})
+					train = b.rise(func() {
+						tape := NewTape(b.ctx, b.rt)
+						if half {
+							tape.SetComputeDtype(tensor.BFloat16)
+						}
+						tape.Minimize(tape.Mean(tape.Square(model.Forward(tape, tape.Input(x)))), opt)
+						require.NoError(t, tape.Close())
+					})
+					require.Equal(t, start, b.cache.MemoryAllocated())
+				}
+				own := start - before
+				require.NoError(t, opt.Close())
+				require.NoError(t, in.Close())
+				return own + infer, own + train
+			}
+			infer, train := run(func(Parameters) {})
+			offInfer, offTrain := run(func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+			t.Logf("bfloat16 %v, ahead %d: inference %d, was %d; training %d, was %d; a layer %d", half, ahead, offInfer, infer, offTrain, train, wideLayer)
+			copies := map[bool]int64{false: 0, true: 1}[half] // of one layer and the one before, halves
+			require.InDelta(t, (here+copies)*wideLayer, offInfer, wideValues)
+			require.InDelta(t, (layers-here)*wideLayer, train-offTrain, 2*wideValues)
+		}
+	}
+}
+
+// TestOffloadOfParametersLowersThePeakOfGradients: a backward pass without gradients of parameters has those of two layers on the device.
+func TestOffloadOfParametersLowersThePeakOfGradients(t *testing.T) {
+	b := open(t, 64<<20)
+	const layers = 10
+	o := b.offloader(tensor.OffloadConfig{})
+	in, model := b.wide(layers, func(ps Parameters) {
+		ps.SetRequiresGrad(false)
+		require.NoError(t, ps.Offload(b.ctx, o))
+	})
+	x := in.Tensor(make([]float64, wideWidth), 1, wideWidth)
+	for range 2 {
+		rise := b.rise(func() {
+			tape := NewTape(b.ctx, b.rt)
+			leaf := tape.Leaf(x)
+			_, err := tape.Backward(tape.Mean(model.Forward(tape, leaf)))
+			require.NoError(t, err)
+			require.NotNil(t, leaf.Grad())
+			require.NoError(t, tape.Close())
+		})
+		require.InDelta(t, 2*wideLayer, rise, (layers+2)*2*512, "two layers, and what activations take")
+	}
+	require.NoError(t, in.Close())
+}
+
+// TestOffloadOfParametersStepsInPieces: a step has two pieces on the device, of which one comes while the other is updated, with its state or without.
+func TestOffloadOfParametersStepsInPieces(t *testing.T) {
+	b := open(t, 64<<20)
+	const layers, piece = 8, 2 * wideLayer
+	for _, state := range []bool{false, true} {
+		o := b.offloader(tensor.OffloadConfig{})
+		in, model := b.wide(layers, func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
+		opt, err := NewSGD(model.Parameters(), SGDConfig{Momentum: 0.9})
+		require.NoError(t, err)
+		if state {
+			require.NoError(t, opt.OffloadState(b.ctx, o, piece))
+		} else {
+			opt.offload.piece = piece
+		}
+		require.NoError(t, opt.Prepare(b.ctx))
+		for _, p := range model.Parameters() {
+			p.grad = in.Tensor(make([]float64, wideWidth*wideWidth), wideWidth, wideWidth)
+		}
+		before := o.Stats()
+		rise := b.rise(func() { require.NoError(t, opt.Step(b.ctx)) })
+		require.EqualValues(t, 2*piece, rise)
+		s := o.Stats()
+		fetched := map[bool]int64{false: layers, true: 2 * layers}[state]
+		require.Equal(t, fetched, s.Fetched-before.Fetched)
+		require.Equal(t, fetched-piece/wideLayer, s.Prefetched-before.Prefetched, "all but the first piece")
+		require.Equal(t, before.Unchanged, s.Unchanged)
+		for _, p := range model.Parameters() {
+			require.True(t, p.Value().Offloaded())
+			p.grad = nil
+		}
+		require.NoError(t, opt.Close())
+		require.NoError(t, in.Close())
+	}
+}

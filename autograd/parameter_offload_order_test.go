@@ -1,0 +1,172 @@
+package autograd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestOffloadOfParametersCopiesBesideKernels: while a kernel of one layer runs in either pass the parameters of the next layer arrive, that of the forward
+// pass once the order is known.
+func TestOffloadOfParametersCopiesBesideKernels(t *testing.T) {
+	b := open(t, 64<<20)
+	in := cisterntest.Stream(t, b.dev)
+	o := b.offloader(tensor.OffloadConfig{In: in})
+	first, second := b.parameter(3), b.parameter(3)
+	for _, p := range []*Parameter{first, second} {
+		require.NoError(t, Parameters{{"p", p}}.Offload(b.ctx, o))
+	}
+	x := upload(b, []float64{0.1, 0.2, 0.3})
+	ctx, cancel := context.WithTimeout(b.ctx, 20*time.Second)
+	defer cancel()
+	passes := 0
+	comes := func(p *Parameter, ahead int64) func() {
+		return func() {
+			passes++
+			require.True(t, p.Value().Offloaded(), "it is on its way, and nobody waits for it")
+			require.Equal(t, ahead, o.Stats().Prefetched)
+			require.NoError(t, in.Synchronize(ctx), "the copy waits for the kernel that it is to run beside")
+			done, err := b.rt.Stream().Query()
+			require.NoError(t, err)
+			require.False(t, done, "the kernel runs")
+		}
+	}
+	var want []float64
+	for pass := range int64(3) {
+		tape := NewTape(b.ctx, b.rt)
+		y := tape.Mul(tape.Leaf(x), tape.Param(first))
+		forward := comes(second, 2*pass)
+		if pass == 0 {
+			forward = func() {}
+		}
+		y = b.heldFunc(y, forward, comes(first, 2*pass+1))
+		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Param(second))))
+		require.NoError(t, err)
+		got := append(read[float64](b, first.Grad()), read[float64](b, second.Grad())...)
+		require.NoError(t, tape.Close())
+		require.NoError(t, first.ZeroGrad(b.ctx))
+		require.NoError(t, second.ZeroGrad(b.ctx))
+		if pass == 0 {
+			want = got
+		}
+		require.Equal(t, want, got)
+	}
+	require.Equal(t, 5, passes)
+	require.NoError(t, Parameters{{"first", first}, {"second", second}}.Offload(b.ctx, nil))
+}
+
+// offloadedGroups is parameters of three elements, each of which is a group.
+func (b *bench) offloadedGroups(o *tensor.Offloader, n int) (ps []*Parameter) {
+	b.t.Helper()
+	for range n {
+		p := b.parameter(3)
+		require.NoError(b.t, Parameters{{"p", p}}.Offload(b.ctx, o))
+		ps = append(ps, p)
+	}
+	b.t.Cleanup(func() {
+		for _, p := range ps {
+			require.NoError(b.t, p.Release())
+		}
+	})
+	return ps
+}
+
+// TestOffloadOfParametersKnowsTheNext: each group but the first comes early, once a pass has shown the order, also where one is used twice, and after the
+// order has changed; what came early and is not needed goes again.
+func TestOffloadOfParametersKnowsTheNext(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := b.offloadedGroups(o, 4)
+	x := upload(b, []float64{1, 2, 3})
+	pass := func(order ...int) (fetched, early int64) {
+		before := o.Stats()
+		tape := NoGrad(b.ctx, b.rt)
+		y := tape.Input(x)
+		for i, k := range order {
+			y = tape.Mul(y, tape.Param(ps[k]))
+			for j, p := range ps {
+				require.Equal(t, j != k, p.Value().Offloaded(), "%v, %d", order, i)
+			}
+		}
+		require.NoError(t, tape.Close())
+		for _, p := range ps {
+			require.True(t, p.Value().Offloaded())
+		}
+		require.Zero(t, b.bytes()-x.Block().Size(), "what came early has gone")
+		s := o.Stats()
+		return s.Fetched - before.Fetched, s.Prefetched - before.Prefetched
+	}
+	for _, c := range []struct {
+		order   []int
+		early   int64
+		learned int64
+	}{{[]int{0, 1, 2, 3}, 0, 3}, {[]int{0, 1, 2, 0, 3}, 3, 4}, {[]int{3, 1}, 0, 1}, {[]int{0, 1, 2, 0, 3}, 4, 4}} {
+		fetched, early := pass(c.order...)
+		require.EqualValues(t, len(c.order), fetched)
+		require.Equal(t, c.early, early, "%v", c.order)
+		for range 2 {
+			fetched, early = pass(c.order...)
+			require.EqualValues(t, len(c.order), fetched)
+			require.Equal(t, c.learned, early, "%v", c.order)
+		}
+	}
+	_, early := pass(0, 1, 0)
+	require.EqualValues(t, 2, early, "2 came instead of 0")
+	_, early = pass(0, 1)
+	require.EqualValues(t, 2, early, "the pass ended where 0 or 2 came before")
+	s := o.Stats()
+	require.Equal(t, s.Offloaded.Allocated-4, s.Unchanged, "nothing but the first was copied")
+}
+
+// TestOffloadOfParametersInCheckpoints: what a checkpoint reads again comes once for the run again and its backward steps, if one layer is in it, and early.
+func TestOffloadOfParametersInCheckpoints(t *testing.T) {
+	b := open(t, 64<<20)
+	o := b.offloader(tensor.OffloadConfig{})
+	ps := b.offloadedGroups(o, 6)
+	x := upload(b, []float64{1, 2, 3})
+	run := func(of int, checkpoint func(*Tape, func() *Variable) *Variable) (fetched, early int64, grads [][]float64) {
+		for range 2 {
+			before := o.Stats()
+			tape := NewTape(b.ctx, b.rt)
+			y := tape.Leaf(x)
+			for i := 0; i < len(ps); i += of {
+				in := y
+				y = checkpoint(tape, func() *Variable {
+					h := in
+					for _, p := range ps[i : i+of] {
+						h = tape.Tanh(tape.Mul(h, tape.Param(p)))
+					}
+					return h
+				})
+			}
+			_, err := tape.Backward(tape.Sum(y))
+			require.NoError(t, err)
+			require.NoError(t, tape.Close())
+			grads = nil
+			for _, p := range ps {
+				require.True(t, p.Value().Offloaded())
+				grads = append(grads, read[float64](b, p.Grad()))
+				require.NoError(t, p.ZeroGrad(b.ctx))
+			}
+			s := o.Stats()
+			fetched, early = s.Fetched-before.Fetched, s.Prefetched-before.Prefetched
+		}
+		return fetched, early, grads
+	}
+	fetched, early, want := run(1, (*Tape).Frame)
+	require.EqualValues(t, 11, fetched, "the last one stays between the passes")
+	require.EqualValues(t, 10, early)
+	fetched, early, got := run(1, (*Tape).Checkpoint)
+	require.EqualValues(t, 11, fetched)
+	require.EqualValues(t, 10, early)
+	require.Equal(t, want, got)
+	fetched, early, got = run(3, (*Tape).Checkpoint)
+	require.EqualValues(t, 16, fetched, "and one in each run again")
+	require.EqualValues(t, 14, early, "all but the first of the step, and of the run again that Backward begins with")
+	require.Equal(t, want, got)
+}

@@ -1,0 +1,89 @@
+package autograd
+
+import "slices"
+
+// How a backward pass finds what parameters it needs next: its nodes say it. It looks as far as the next group, so that one group is in use and one
+// on its way.
+
+// lookahead is a stretch of nodes that steps run over, from its end: those from from up to next have not been looked at.
+type lookahead struct{ from, next int }
+
+// bringSavedParameters makes usable what the i-th node has saved of offloaded parameters, and begins to bring the next group. After an error it is false.
+func (t *Tape) bringSavedParameters(n *node, i int) bool {
+	if r := t.resident; r != nil && len(r.ahead) > 0 {
+		top := &r.ahead[len(r.ahead)-1]
+		top.next = min(top.next, i)
+	}
+	if n.again { // its operations bring what they read
+		return true
+	}
+	var room [8]*Variable
+	reads := room[:0]
+	for _, s := range n.saved {
+		if s.group() != nil {
+			reads = append(reads, s.Variable)
+		}
+	}
+	if len(reads) == 0 {
+		return true
+	}
+	if !t.bringParameters(n.op, reads) {
+		return false
+	}
+	t.lookBack()
+	return t.err == nil
+}
+
+// lookBack looks at the nodes to come, up to the second group that is not here.
+func (t *Tape) lookBack() {
+	r := t.resident
+	for k := len(r.ahead) - 1; k >= 0; k-- {
+		for a := &r.ahead[k]; a.next > a.from; a.next-- {
+			for _, s := range t.nodes[a.next-1].saved {
+				g := s.group()
+				if g == nil || r.short || slices.Contains(r.current, g) {
+					continue
+				}
+				if r.coming != nil && r.coming != g {
+					return
+				}
+				r.coming = g
+				if !t.bringEarly(g, s.value) {
+					r.short = true
+				}
+			}
+		}
+	}
+}
+
+// beginLookingBack makes the nodes since the from-th those that steps run over next.
+func (t *Tape) beginLookingBack(from int) (end func()) {
+	r := t.resident
+	if r == nil {
+		return func() {}
+	}
+	r.ahead = append(r.ahead, lookahead{from, len(t.nodes)})
+	return func() { r.ahead = r.ahead[:len(r.ahead)-1] }
+}
+
+// runningAgain is the innermost checkpoint that runs again; nil: none does.
+func (c *checkpoint) runningAgain() *checkpoint {
+	for c != nil && !c.again {
+		c = c.outer
+	}
+	return c
+}
+
+// groupAfter is the group that the checkpoint's function read behind g, at its first time; nil: none.
+func (c *checkpoint) groupAfter(g *parameterGroup) *parameterGroup {
+	behind := false
+	for _, s := range c.inputs {
+		switch h := s.group(); {
+		case h == g:
+			behind = true
+		case behind && h != nil:
+			return h
+		}
+	}
+	return nil
+}
