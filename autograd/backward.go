@@ -26,7 +26,7 @@ type node struct {
 	// with saved values early.
 	back     func(n *node, g *tensor.Tensor)
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
-	uses     span // the inputs that are trained by a Parallel
+	uses     span // the inputs that are trained
 }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
@@ -132,7 +132,8 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 }
 
 // Minimize is one step of a training: Backward of the loss, the optimiser's Step, and its ZeroGrad. An error sticks to the
-// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them.
+// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them. [Tape.MinimizeInBackward] does not hold
+// all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	if opt == nil {
 		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
@@ -162,6 +163,7 @@ func (t *Tape) backward(loss *Variable) {
 	t.setModule(root)
 	defer t.setModule(root)
 	t.beginParallel()
+	t.beginSteps()
 	t.root = loss
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
