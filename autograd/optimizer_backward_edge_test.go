@@ -269,18 +269,22 @@ func TestMinimizeInBackwardRefuses(t *testing.T) {
 	loss := tape.Sum(tape.Square(tape.Param(p)))
 	tape.MinimizeInBackward(loss, mine, 1)
 	require.NoError(t, tape.Err())
+	tape.MinimizeInBackward(loss, nil, 1)
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
+	tape = NewTape(b.ctx, b.rt)
+	loss = tape.Sum(tape.MulScalar(tape.Param(p), 0))
+	tape.MinimizeInBackward(loss, mine, 1)
 	tape.MinimizeInBackward(loss, mine, 1)
 	require.ErrorIs(t, tape.Err(), ErrSpent)
-	tape.MinimizeInBackward(loss, nil, 1)
 	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
-	require.Equal(t, 1, mine.steps[0])
+	require.Equal(t, 2, mine.steps[0])
 }
 
 // TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves the others as they were.
 func TestMinimizeInBackwardThatFails(t *testing.T) {
 	b := open(t, 64<<20)
 	p, q, frozen, unused := b.parameter(2), b.parameter(2), b.parameter(2), b.parameter(2)
-	frozen.SetRequiresGrad(false)
 	adam, err := NewAdam(Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, AdamConfig{})
 	require.NoError(t, err)
 	tape := NewTape(b.ctx, b.rt)
@@ -296,7 +300,10 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 			require.Equal(t, step+1, adam.steps[0])
 			return nil, own
 		})
-		tape.MinimizeInBackward(tape.Sum(tape.Add(tape.Add(failing, tape.Param(frozen)), tape.Square(tape.Param(p)))), adam, 1)
+		loss := tape.Sum(tape.Add(tape.Add(failing, tape.Param(frozen)), tape.Square(tape.Param(p))))
+		frozen.SetRequiresGrad(false) // which has a gradient on this tape
+		tape.MinimizeInBackward(loss, adam, 1)
+		frozen.SetRequiresGrad(true)
 		err := tape.Close()
 		require.ErrorIs(t, err, own)
 		require.EqualError(t, err, "autograd: MinimizeInBackward: 1 of 2 parameters updated: autograd: Failing backward: the function's own")
