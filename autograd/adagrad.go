@@ -61,8 +61,11 @@ func (o *Adagrad) add(op string, params Parameters, cfg AdagradConfig) error {
 }
 
 // Step updates every parameter that has a gradient and is not frozen.
-func (o *Adagrad) Step(ctx context.Context) error {
-	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdagradUpdate {
+func (o *Adagrad) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
+
+// stepAmong is Step for those of the parameters that are named by number; nil: for all.
+func (o *Adagrad) stepAmong(ctx context.Context, among []int) error {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.AdagradUpdate {
 		p, g := o.params[i].operands()
 		u := tensor.AdagradUpdate{AdagradStep: o.next(i), P: p, G: g, Sum: o.state[i][0]}
 		if o.rt.Capturing() != nil {

@@ -83,8 +83,11 @@ func (o *Adam) add(op string, params Parameters, cfg AdamConfig) error {
 var adamSlots = []slot{{"exp_avg", 0}, {"exp_avg_sq", 0}, {"max_exp_avg_sq", 0}}
 
 // Step updates every parameter that has a gradient and is not frozen.
-func (o *Adam) Step(ctx context.Context) error {
-	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.AdamUpdate {
+func (o *Adam) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
+
+// stepAmong is Step for those of the parameters that are named by number; nil: for all.
+func (o *Adam) stepAmong(ctx context.Context, among []int) error {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.AdamUpdate {
 		p, g := o.params[i].operands()
 		u := tensor.AdamUpdate{AdamStep: o.next(i), P: p, G: g, M: o.state[i][0], V: o.state[i][1], Greatest: o.optional(i, 2)}
 		if o.rt.Capturing() != nil {

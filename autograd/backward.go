@@ -27,7 +27,7 @@ type node struct {
 	back     func(n *node, g *tensor.Tensor)
 	again    bool // back runs a checkpoint's function again, whose operations read what was saved
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
-	uses     span // the inputs that are trained by a Parallel
+	uses     span // the inputs that are trained
 }
 
 // saved is a value that the backward step of an operation reads, at the version that the operation had read.
@@ -133,7 +133,8 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 }
 
 // Minimize is one step of a training: Backward of the loss, the optimiser's Step, and its ZeroGrad. An error sticks to the
-// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them.
+// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them. [Tape.MinimizeInBackward] does not hold
+// all gradients at once.
 func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 	if opt == nil {
 		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
@@ -163,6 +164,7 @@ func (t *Tape) backward(loss *Variable) {
 	t.setModule(root)
 	defer t.setModule(root)
 	t.beginParallel()
+	t.beginSteps()
 	t.root = loss
 	defer t.beginLookingBack(0)()
 	seed, err := t.seed(loss)

@@ -48,6 +48,29 @@ type gptRun struct {
 	dtype                  tensor.Dtype
 	checkpointed, captured bool
 	offloaded              bool // the activations of the first half of the blocks are in pinned memory until the backward pass
+	inBackward             bool // the optimiser steps in the backward pass, in pieces of
+	piece                  int64
+}
+
+// BenchmarkMinimizeInBackward is BenchmarkGPT's step with Minimize and with MinimizeInBackward, called.
+//
+//	gpt12   as there; in pieces of 32 MiB
+//	gpt8    8 layers, 8 heads, width 256; 1 sequence of 64 of 4,096 tokens; in pieces of 4 MiB
+func BenchmarkMinimizeInBackward(b *testing.B) {
+	for _, c := range []struct {
+		gptSize
+		piece int64
+	}{{gptSize{"gpt12", 12, 12, 768, 512, 8, 50304}, 0}, {gptSize{"gpt8", 8, 8, 256, 64, 1, 4096}, 4 << 20}} {
+		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
+			for _, checkpointed := range []bool{false, true} {
+				for _, inBackward := range []bool{false, true} {
+					b.Run(fmt.Sprintf("%s/%v/checkpointed=%v/inBackward=%v", c.name, dtype, checkpointed, inBackward), func(b *testing.B) {
+						c.benchmark(b, gptRun{dtype: dtype, checkpointed: checkpointed, inBackward: inBackward, piece: c.piece})
+					})
+				}
+			}
+		}
+	}
 }
 
 // BenchmarkGPTLargestBatch tells how many sequences of gpt12 train in bfloat16 in 8 GiB, all counted, without checkpoints and with them.
@@ -178,7 +201,11 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 			loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
 			logits.Release()
 			forward = bn.cache.MemoryAllocated() - standing
-			tape.Minimize(loss, opt)
+			if run.inBackward {
+				tape.MinimizeInBackward(loss, opt, run.piece)
+			} else {
+				tape.Minimize(loss, opt)
+			}
 		}
 		return in.Err()
 	}

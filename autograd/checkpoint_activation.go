@@ -155,6 +155,7 @@ func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 	if t.err != nil {
 		return
 	}
+	t.used(n) // what it stood for is recorded now
 	t.give("Checkpoint", y, g, nil)
 	y.Release()
 	defer t.beginLookingBack(from)()

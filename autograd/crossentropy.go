@@ -22,6 +22,7 @@ func (t *Tape) CrossEntropy(logits *Variable, labels *tensor.Tensor, options ...
 		return t.inert()
 	}
 	c := tensor.NewLossConfig(options...)
+	t.bring(c.Weight)
 	if labels != nil && labels.Rank() > 0 && (labels.Dtype() == logits.value.Dtype() || labels.Dtype() == wideDtype(logits.value.Dtype())) {
 		return t.softEntropy(logits, labels, c)
 	}

@@ -37,7 +37,8 @@
 //	off, err := tensor.NewOffloader(env, tensor.OffloadConfig{MaxBytes: 4 << 30})
 //	model := autograd.Sequential{autograd.Offloaded(first, off), autograd.Offloaded(second, off), last}
 //
-// An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0).
+// An optimiser's state can live there between the steps, too: err = adam.OffloadState(ctx, off, 0). And gradients need not be there all at
+// once: [Tape.MinimizeInBackward] updates parameters, and frees their gradients, while the backward pass goes on.
 //
 // In bfloat16 activations and gradients take half the memory. The tape computes in it, and the parameters stay float32
 // ([Tape.SetComputeDtype]):

@@ -92,6 +92,7 @@ func (t *Tape) loss(op string, x, target *Variable, options []tensor.LossOption,
 				if *w == nil {
 					continue
 				}
+				t.bring(*w)
 				share, err := t.rt.Share(t.ctx, *w) // the caller may release its own
 				if err != nil {
 					return nil, err

@@ -45,7 +45,8 @@ type optimizerState struct {
 	slots func(g int) (all []slot, wanted int)
 
 	offload stateOffload
-	pending []int   // of due
+	pending []int   // of choose
+	updated int     // parameters, by the steps of a backward pass; see MinimizeInBackward
 	unused  float64 // the learning rate of an optimiser that could not be made
 }
 
@@ -103,17 +104,33 @@ func (s *optimizerState) Close() error {
 
 // Prepare allocates the state of all parameters that are not frozen.
 func (s *optimizerState) Prepare(ctx context.Context) error {
-	return s.prepare(ctx, func(p *Parameter) bool { return !p.frozen })
+	return s.prepare(ctx, s.choose(nil, func(p *Parameter) bool { return !p.frozen }))
 }
 
-// prepare gives every parameter that needs it its tensors.
-func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) bool) error {
-	ctx = tensor.Detached(ctx)
-	for i, p := range s.params {
-		if !needs(p.Parameter) {
-			continue
+// choose returns the numbers of the parameters that are wanted, among some of them or, for nil, among all. The list is good until the next call.
+func (s *optimizerState) choose(among []int, wanted func(*Parameter) bool) []int {
+	s.pending = s.pending[:0]
+	if among != nil {
+		for _, i := range among {
+			if wanted(s.params[i].Parameter) {
+				s.pending = append(s.pending, i)
+			}
 		}
-		had := len(s.state[i])
+		return s.pending
+	}
+	for i, p := range s.params {
+		if wanted(p.Parameter) {
+			s.pending = append(s.pending, i)
+		}
+	}
+	return s.pending
+}
+
+// prepare gives parameters their tensors.
+func (s *optimizerState) prepare(ctx context.Context, params []int) error {
+	ctx = tensor.Detached(ctx)
+	for _, i := range params {
+		p, had := s.params[i], len(s.state[i])
 		slots, wanted := s.slots(s.of[i])
 		if had >= wanted {
 			continue
@@ -148,19 +165,10 @@ func (s *optimizerState) first(ctx context.Context, slot slot, p *Parameter) (*t
 	return s.rt.Full(ctx, slot.fill, p.value.Dtype(), p.stateShape()...)
 }
 
-// due returns the parameters that have a gradient and are not frozen, by number, and gives them their state.
-func (s *optimizerState) due(ctx context.Context) ([]int, error) {
-	due := func(p *Parameter) bool { return p.hasGrad() && !p.frozen }
-	if err := s.prepare(ctx, due); err != nil {
-		return nil, err
-	}
-	s.pending = s.pending[:0]
-	for i, p := range s.params {
-		if due(p.Parameter) {
-			s.pending = append(s.pending, i)
-		}
-	}
-	return s.pending, nil
+// due returns the parameters among some of them, or all, that have a gradient and are not frozen, by number, and gives them their state.
+func (s *optimizerState) due(ctx context.Context, among []int) ([]int, error) {
+	due := s.choose(among, func(p *Parameter) bool { return p.hasGrad() && !p.frozen })
+	return due, s.prepare(ctx, due)
 }
 
 // optional is the k-th tensor of the state of a parameter, or nil if it has fewer.
@@ -172,10 +180,10 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 }
 
 // stepAll is the step of an optimiser: update says what to do with the i-th parameter, in its group's options and with its state, run
-// does it for all that are due, and then the step counts. updates keeps its memory from step to step.
-func stepAll[U any](ctx context.Context, s *optimizerState, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) (err error) {
+// does it for all that are due among some parameters, or all of them for nil, and then the step counts. updates keeps its memory from step to step.
+func stepAll[U any](ctx context.Context, s *optimizerState, among []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) (err error) {
 	defer func() { s.abandonShards(err) }()
-	due, err := s.due(ctx)
+	due, err := s.due(ctx, among)
 	if err != nil || len(due) == 0 {
 		return err
 	}
@@ -223,6 +231,7 @@ func stepPiece[U any](ctx context.Context, s *optimizerState, piece []int, updat
 		return c.OnReplay(func() error { s.count(piece); return nil })
 	}
 	s.count(piece)
+	s.updated += len(piece)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 // How a backward pass meets a Parallel. A gradient is whole when the backward steps of all operations that read the parameter have run, which is counted: an operation
 // that was recorded counts for the variables of its inputs, and no longer when its step has run, was skipped, or will not come. A checkpoint's node stands for all that its function
-// reads, and what the function records when it runs again counts on top. The buckets go in their order, so that all ranks queue the same operations.
+// reads, until the function has run again and what it has recorded counts. The buckets go in their order, so that all ranks queue the same operations.
 
 // pass is a backward pass whose gradients are reduced.
 type pass struct {
@@ -34,14 +34,11 @@ func (t *Tape) join(d *Parallel) {
 // span is a part of the slab's list of uses.
 type span struct{ from, to int32 }
 
-// use counts an operation for those of its inputs that are trained by a Parallel, and tells where they stand.
+// use counts an operation for those of its inputs that are trained, and tells where they stand.
 func (t *Tape) use(inputs []*Variable) span {
-	if len(t.parallels) == 0 {
-		return span{}
-	}
 	from := int32(len(t.slab.uses))
 	for _, v := range inputs {
-		if v.param != nil && v.needsGrad && v.param.replica != nil {
+		if v.param != nil && v.needsGrad {
 			v.pending++
 			t.slab.uses = append(t.slab.uses, v)
 		}
@@ -65,7 +62,13 @@ func (t *Tape) unuse(n *node) []*Variable {
 // used is unuse behind the backward step. It tells of what is whole now.
 func (t *Tape) used(n *node) {
 	for _, v := range t.unuse(n) {
-		if r := v.param.replica; v.pending == 0 && r.reducing() && !r.ready && v.grad != nil && t.err == nil {
+		if v.pending > 0 || v.grad == nil || t.err != nil {
+			continue
+		}
+		switch r := v.param.replica; {
+		case v.due > 0:
+			t.final(v)
+		case r != nil && r.reducing() && !r.ready:
 			t.assign(v.param, v.grad)
 			if t.err == nil {
 				t.fail("Backward", r.of.produced(t.ctx, r))

@@ -78,8 +78,11 @@ var (
 )
 
 // Step updates every parameter that has a gradient and is not frozen.
-func (o *RMSprop) Step(ctx context.Context) error {
-	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.RMSpropUpdate {
+func (o *RMSprop) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
+
+// stepAmong is Step for those of the parameters that are named by number; nil: for all.
+func (o *RMSprop) stepAmong(ctx context.Context, among []int) error {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.RMSpropUpdate {
 		p, g := o.params[i].operands()
 		u := tensor.RMSpropUpdate{RMSpropStep: o.next(i), P: p, G: g, V: o.state[i][0]}
 		buf := 1

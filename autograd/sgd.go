@@ -69,8 +69,11 @@ func (o *SGD) add(op string, params Parameters, cfg SGDConfig) error {
 var momentumSlot = []slot{{"momentum_buffer", 0}}
 
 // Step updates every parameter that has a gradient and is not frozen.
-func (o *SGD) Step(ctx context.Context) error {
-	return stepAll(ctx, &o.optimizerState, &o.updates, func(i int) tensor.SGDUpdate {
+func (o *SGD) Step(ctx context.Context) error { return o.stepAmong(ctx, nil) }
+
+// stepAmong is Step for those of the parameters that are named by number; nil: for all.
+func (o *SGD) stepAmong(ctx context.Context, among []int) error {
+	return stepAll(ctx, &o.optimizerState, among, &o.updates, func(i int) tensor.SGDUpdate {
 		p, g := o.params[i].operands()
 		u := tensor.SGDUpdate{SGDStep: o.next(i), P: p, G: g}
 		if u.Momentum != 0 {

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor"
 )
 
 // slab is what a tape records in: lists that are empty when the tape ends, and that the next one goes on with, so that a step
@@ -12,8 +13,13 @@ type slab struct {
 	nodes  []node
 	values []*Variable // those that Backward, or the frame that made them, releases
 	saved  []saved     // of the nodes, one after the other
-	uses   []*Variable // the same, of those that are trained by a Parallel
-	params map[*Parameter]*Variable
+	uses   []*Variable // the same, of those that are trained
+
+	// What the optimiser's steps in the backward pass have to do with; see MinimizeInBackward.
+	ready   []*Variable     // parameters whose gradients are final, until they are updated
+	numbers []int           // of these, with the optimiser
+	foreign []tensor.Memory // of what the functions of checkpoints have brought to the tape
+	params  map[*Parameter]*Variable
 }
 
 // slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
@@ -41,7 +47,10 @@ func (s *slab) forget() {
 	clear(s.values)
 	clear(s.saved)
 	clear(s.uses)
+	clear(s.ready)
+	clear(s.foreign)
 	s.nodes, s.values, s.saved, s.uses = s.nodes[:0], s.values[:0], s.saved[:0], s.uses[:0]
+	s.ready, s.numbers, s.foreign = s.ready[:0], s.numbers[:0], s.foreign[:0]
 }
 
 // save notes what the backward step of an operation reads, and at which version.

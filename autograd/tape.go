@@ -47,6 +47,8 @@ type Tape struct {
 	inBackward bool
 	root       *Variable // where Backward begins
 
+	stepping inBackward // the optimiser whose steps are in the backward pass; none: there is none
+
 	parallels []*Parallel // that parameters on the tape are of, in the order in which the program brought them
 
 	random random // of the next random operation

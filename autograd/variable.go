@@ -27,7 +27,8 @@ type Variable struct {
 	held      bool   // the program has not released it
 	kept      bool   // nothing takes the program's hold before Close
 	spared    int32  // layers that leave the value to their callers
-	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters of a Parallel
+	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
+	due       int32  // the parameter's number, from 1 on, with an optimiser that may still update it in the backward pass; 0: none may
 	made      bool   // by an operation
 	spentBy   string // the operation that was the last one to read the value, on a tape that records nothing
 	users     int    // the program, and the recorded operations that read the value in the backward pass
@@ -41,6 +42,7 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 		return t.inert()
 	}
 	if !x.Released() && t.rounds(x) {
+		t.bring(x)
 		own, err := t.rounded(x, memcache.CategoryInput)
 		return t.brought("Input", own, err)
 	}
@@ -49,6 +51,7 @@ func (t *Tape) Input(x *tensor.Tensor) *Variable {
 
 // share is Input for what keeps its dtype.
 func (t *Tape) share(op string, x *tensor.Tensor) *Variable {
+	t.bring(x)
 	shared, err := t.rt.Share(t.ctx, x)
 	return t.brought(op, shared, err)
 }

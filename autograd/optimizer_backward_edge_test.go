@@ -1,0 +1,487 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// glimpse is what is seen between the backward steps of two layers.
+type glimpse struct {
+	updated   []string
+	allocated int64
+}
+
+// chain trains equal layers of n by n for a step, with a look between any two, from the last on, and returns the peak of the backward pass too.
+func (b *bench) chain(layers, n int, minimize func(tape *Tape, loss *Variable, opt Optimizer)) (seen []glimpse, peak int64) {
+	b.t.Helper()
+	in := Init(b.ctx, b.rt, Seed(5))
+	var ps Parameters
+	for i := range layers {
+		ps = append(ps, Named{fmt.Sprint(i), in.Linear(n, n, NoBias()).Weight})
+	}
+	adam := in.Adam(ps, AdamConfig{})
+	require.NoError(b.t, errors.Join(in.Err(), adam.Prepare(b.ctx)))
+	first := make([]uint64, len(ps))
+	for i, p := range ps {
+		first[i] = p.Value().Version()
+	}
+	look := func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+		now := glimpse{allocated: b.bytes()}
+		for i, p := range ps {
+			if p.Value().Version() > first[i] {
+				now.updated = append(now.updated, p.Name)
+			}
+			require.Nil(b.t, p.Grad(), "it is the tape's until it is final")
+		}
+		seen = append(seen, now)
+		return c.Grads(g, nil)
+	}
+	for _, tape := range in.Steps(1) {
+		y := tape.Leaf(in.Uniform(-1, 1, 1, n).Value())
+		for _, p := range ps {
+			y = tape.Func("Look", []*Variable{tape.Linear(y, tape.Param(p.Parameter), nil)}, func(c *Call) (*tensor.Tensor, error) {
+				return b.rt.Share(c.Context(), c.Input(0))
+			}, look)
+		}
+		loss := tape.Sum(y)
+		b.cache.ResetPeakStats()
+		minimize(tape, loss, adam)
+		require.NoError(b.t, tape.Err())
+		peak = b.cache.MaxMemoryAllocated()
+	}
+	require.NoError(b.t, in.Close())
+	return seen, peak
+}
+
+// TestMinimizeInBackwardUpdatesInPieces: parameters are updated when the gradients of so many are final, and these are freed then; not before, and no later. So the peak falls by
+// all gradients, less a piece and one more, which is on its way.
+func TestMinimizeInBackwardUpdatesInPieces(t *testing.T) {
+	b := open(t, 64<<20)
+	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	const layers, n, size = 7, 64, 64 * 64 * 4
+	names := func(done int) (all []string) {
+		for i := layers - done; i < layers; i++ {
+			all = append(all, fmt.Sprint(i))
+		}
+		return all
+	}
+	last, peak := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
+	for i, s := range last {
+		require.Empty(t, s.updated)
+		require.Equal(t, i, int(s.allocated-last[0].allocated+size/2)/size, "gradients behind %d layers", i)
+	}
+	for _, piece := range []int{1, size, size + 1, 3 * size, 4*size - 1, 4 * size} {
+		each := max(1, (piece+size-1)/size)
+		seen, got := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, int64(piece)) })
+		require.Len(t, seen, layers)
+		for i, s := range seen { // i layers have run
+			updated := i / each * each
+			require.Equal(t, names(updated), s.updated, "pieces of %d bytes, behind %d layers", piece, i)
+			require.Equal(t, last[i].allocated-int64(updated*size), s.allocated, "pieces of %d bytes, behind %d layers", piece, i)
+		}
+		require.LessOrEqual(t, got, peak-int64((layers-each-1)*size), "pieces of %d bytes", piece)
+	}
+	seen, got := b.chain(layers, n, func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, 0) })
+	require.Equal(t, last, seen, "the standard piece is larger than all gradients")
+	require.Equal(t, peak, got)
+}
+
+// TestMinimizeInBackwardPeak of a transformer with checkpoints falls by the gradients, less a piece, the largest one, and that of the tied embedding, which is there from the
+// first backward step to the last. While the first block runs again, behind which all gradients but its own are there with Minimize, there are its activations and their gradients.
+func TestMinimizeInBackwardPeak(t *testing.T) {
+	b := open(t, 256<<20)
+	b.needsHost("the blocks of the product's workspace are others elsewhere")
+	const piece = 100 << 10
+	size := gptSize{layers: 8, heads: 4, width: 64, steps: 4, rows: 1, vocabulary: 60}
+	in := Init(b.ctx, b.rt, Seed(1))
+	x := in.Uniform(-1, 1, size.rows, size.steps, size.width).Value()
+	m := &gptBlock{*newRunBlock(in, size.width), size.heads}
+	var block int64 // what the forward pass of one holds without a checkpoint
+	for _, tape := range in.Steps(1) {
+		v, before := tape.Leaf(x), b.bytes()
+		m.Forward(tape, v)
+		block = b.bytes() - before
+	}
+	require.NoError(t, in.Close())
+
+	var gradients, tied, largest int64
+	peak := func(minimize func(tape *Tape, loss *Variable, opt Optimizer)) (peak int64) {
+		in := Init(b.ctx, b.rt, Seed(1))
+		model := size.model(in, gptRun{checkpointed: true}, nil)
+		ps := ParametersOf(model)
+		opt := in.AdamW(ps, AdamConfig{})
+		require.NoError(t, opt.Prepare(b.ctx))
+		gradients, tied, largest = ps.Bytes(), model.Tok.Weight.Value().Bytes(), 0
+		for _, p := range ps {
+			largest = max(largest, p.Value().Bytes())
+		}
+		x, y := size.batch(b)
+		for step, tape := range in.Steps(3) {
+			logits := model.Forward(tape, tape.Input(x))
+			loss := tape.CrossEntropy(tape.Reshape(logits, -1, size.vocabulary), y)
+			logits.Release()
+			b.cache.ResetPeakStats()
+			minimize(tape, loss, opt)
+			if step == 1 {
+				peak = b.cache.MaxMemoryAllocated()
+			}
+		}
+		require.NoError(t, in.Close())
+		return peak
+	}
+	late := peak(func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
+	early := peak(func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, piece) })
+	t.Logf("%d bytes at the peak, and %d in the backward pass, of %d of gradients; a block's activations have %d", late, early, gradients, block)
+	require.LessOrEqual(t, early, late-(gradients-tied-piece-largest)+2*block)
+}
+
+// TestMinimizeInBackwardWithoutMemory: whichever allocation fails, the error says how many parameters have been updated, which have counted a step, none has a gradient, and nothing stays.
+func TestMinimizeInBackwardWithoutMemory(t *testing.T) {
+	b := open(t, 2<<20)
+	x, y := upload(b, make32(32), 4, 8), upload(b, []int32{0, 1, 2, 0})
+	for _, piece := range []int64{1, 600, 0} {
+		for _, prepared := range []bool{false, true} {
+			partly, failures := 0, 0
+			for free := 0; ; free++ {
+				require.Less(t, free, 100)
+				in := Init(b.ctx, b.rt, Seed(2))
+				model := Sequential{in.Linear(8, 8), ReLU{}, in.Linear(8, 8), ReLU{}, in.Linear(8, 3)}
+				adam := in.Adam(model.Parameters(), AdamConfig{})
+				require.NoError(t, in.Err())
+				if prepared {
+					require.NoError(t, adam.Prepare(b.ctx))
+				}
+				filler := b.fill(free)
+				before := b.live()
+				first := make([]uint64, 6)
+				for i, p := range model.Parameters() {
+					first[i] = p.Value().Version()
+				}
+				tape := NewTape(b.ctx, b.rt)
+				loss := tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y)
+				recorded := tape.Err() == nil
+				tape.MinimizeInBackward(loss, adam, piece)
+				err := tape.Close()
+				updated := 0
+				for i, p := range model.Parameters() {
+					require.Nil(t, p.Grad())
+					require.EqualValues(t, p.Value().Version()-first[i], adam.steps[i], p.Name)
+					updated += adam.steps[i]
+				}
+				if err != nil {
+					failures++
+					require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+					if recorded {
+						require.ErrorContains(t, err, fmt.Sprintf("autograd: MinimizeInBackward: %d of 6 parameters updated: autograd: ", updated))
+					}
+					if !prepared {
+						require.NoError(t, adam.Close())
+					}
+					require.LessOrEqual(t, b.live()-before, int64(1), "with %d free blocks: the runtime's word for faults", free)
+				}
+				for _, f := range filler {
+					require.NoError(t, f.Free())
+				}
+				require.NoError(t, in.Close())
+				if updated > 0 && updated < 6 {
+					partly++
+				}
+				if err == nil {
+					require.Equal(t, 6, updated)
+					break
+				}
+			}
+			require.Greater(t, failures, 5)
+			if !prepared && piece == 1 {
+				require.Positive(t, partly, "steps that ended half way")
+			}
+			if piece == 0 {
+				require.Zero(t, partly, "all are updated together")
+			}
+		}
+	}
+}
+
+func make32(n int) []float32 {
+	data := make([]float32, n)
+	for i := range data {
+		data[i] = float32(i%7)/7 - 0.3
+	}
+	return data
+}
+
+// TestMinimizeInBackwardRefuses with what is wrong, and changes nothing.
+func TestMinimizeInBackwardRefuses(t *testing.T) {
+	b, other := open(t, 64<<20), open(t, 64<<20)
+	p, foreign := b.parameter(2), other.parameter(2)
+	sgd := func(p *Parameter) *SGD {
+		opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+		require.NoError(t, err)
+		return opt
+	}
+	var none *Adam
+	mine := sgd(p)
+	for want, c := range map[string]struct {
+		opt   Optimizer
+		piece int64
+		is    error
+	}{
+		"the optimiser is nil":        {nil, 0, ErrInvalid},
+		"the optimiser is a *autogra": {none, 0, ErrInvalid},
+		"is a struct { *autograd.SGD": {struct{ *SGD }{mine}, 0, ErrInvalid},
+		"pieces of -1 bytes":          {mine, -1, ErrInvalid},
+		"are of another runtime":      {sgd(foreign), 0, tensor.ErrRuntime},
+	} {
+		live := b.live()
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(tape.Square(tape.Param(p)))
+		tape.MinimizeInBackward(loss, c.opt, c.piece)
+		err := tape.Close()
+		require.ErrorIs(t, err, c.is, want)
+		require.ErrorContains(t, err, "autograd: MinimizeInBackward: ")
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "updated")
+		require.Zero(t, p.Value().Version())
+		require.Nil(t, p.Grad())
+		require.Equal(t, live, b.live())
+	}
+
+	tape := NoGrad(b.ctx, b.rt)
+	tape.MinimizeInBackward(tape.Sum(tape.Param(p)), mine, 1)
+	require.ErrorIs(t, tape.Err(), ErrNoGrad)
+	require.NotContains(t, tape.Close().Error(), "updated", "no pass has begun")
+	tape = NewTape(b.ctx, b.rt)
+	tape.MinimizeInBackward(nil, mine, 1)
+	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.Zero(t, mine.steps[0])
+
+	tape = NewTape(b.ctx, b.rt)
+	loss := tape.Sum(tape.Square(tape.Param(p)))
+	tape.MinimizeInBackward(loss, mine, 1)
+	require.NoError(t, tape.Err())
+	tape.MinimizeInBackward(loss, nil, 1)
+	require.ErrorIs(t, tape.Err(), ErrInvalid)
+	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
+	tape = NewTape(b.ctx, b.rt)
+	loss = tape.Sum(tape.MulScalar(tape.Param(p), 0))
+	tape.MinimizeInBackward(loss, mine, 1)
+	tape.MinimizeInBackward(loss, mine, 1)
+	require.ErrorIs(t, tape.Err(), ErrSpent)
+	require.NotContains(t, tape.Close().Error(), "updated", "in this call")
+	require.Equal(t, 2, mine.steps[0])
+}
+
+// TestMinimizeInBackwardThatFails behind the update of a parameter says so, each time, and leaves the others as they were.
+func TestMinimizeInBackwardThatFails(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q, frozen, unused := b.parameter(2), b.parameter(2), b.parameter(2), b.parameter(2)
+	adam, err := NewAdam(Parameters{{"p", p}, {"q", q}, {"frozen", frozen}, {"unused", unused}}, AdamConfig{})
+	require.NoError(t, err)
+	tape := NewTape(b.ctx, b.rt)
+	_, err = tape.Backward(tape.Sum(tape.MulScalar(tape.Param(q), 3)))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	before := q.Grad()
+	own := errors.New("the function's own")
+	for step := range 2 {
+		tape := NewTape(b.ctx, b.rt)
+		failing := tape.Func("Failing", []*Variable{tape.Param(q)}, func(c *Call) (*tensor.Tensor, error) {
+			return b.rt.Copy(c.Context(), c.Input(0))
+		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			require.Equal(t, step+1, adam.steps[0])
+			return nil, own
+		})
+		loss := tape.Sum(tape.Add(tape.Add(failing, tape.Param(frozen)), tape.Square(tape.Param(p))))
+		frozen.SetRequiresGrad(false) // which has a gradient on this tape
+		tape.MinimizeInBackward(loss, adam, 1)
+		frozen.SetRequiresGrad(true)
+		err := tape.Close()
+		require.ErrorIs(t, err, own)
+		require.EqualError(t, err, "autograd: MinimizeInBackward: 1 of 2 parameters updated: autograd: Failing backward: the function's own")
+		require.Nil(t, p.Grad())
+		require.Same(t, before, q.Grad())
+		require.Equal(t, []float64{3, 3}, read[float64](b, q.Grad()))
+		require.Equal(t, []int{step + 1, 0, 0, 0}, adam.steps)
+	}
+	require.NoError(t, adam.Close())
+}
+
+// TestMinimizeInBackwardRefusesAParallel: its gradients are the ranks' mean at the end of the pass.
+func TestMinimizeInBackwardRefusesAParallel(t *testing.T) {
+	crew := newCrew(t, 1, 4<<20, time.Minute)
+	crew.each(func(r *rank) error {
+		c := mlpCourse
+		s, err := c.begin(r)
+		if err != nil {
+			return err
+		}
+		xs, ys, shape := s.data(0)
+		y, err := tensor.FromSlice(s.ctx, s.rt, ys)
+		if err != nil {
+			return err
+		}
+		before, err := s.bits()
+		require.NoError(t, err)
+		tape := NewTape(s.ctx, s.rt)
+		tape.MinimizeInBackward(tape.CrossEntropy(s.model.Forward(tape, Upload(tape, xs, shape...)), y), s.opt, 0)
+		err = tape.Close()
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, `parameter "0.weight" is of a Parallel`)
+		for _, p := range ParametersOf(s.model) {
+			require.Nil(t, p.Grad())
+		}
+		after, err := s.bits()
+		require.Equal(t, before, after)
+		return errors.Join(err, y.Release(), s.end())
+	})
+}
+
+// TestMinimizeInBackwardMakesOtherTapesStale, which have read the parameters that it has updated, and its own not.
+func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q := b.parameter(2), b.parameter(2)
+	opt, err := NewSGD(Parameters{{"p", p}}, SGDConfig{LR: new(0.5)})
+	require.NoError(t, err)
+	record := func() (*Tape, *Variable) {
+		tape := NewTape(b.ctx, b.rt)
+		return tape, tape.Sum(tape.Mul(tape.Square(tape.Param(p)), tape.Mul(tape.Param(q), tape.Param(p))))
+	}
+	other, stale := record()
+	tape, loss := record()
+	tape.MinimizeInBackward(loss, opt, 1)
+	require.NoError(t, tape.Close())
+	require.Equal(t, []float64{1, 8}, read[float64](b, q.Grad()), "which is not of the optimiser: p³")
+	_, err = other.Backward(stale)
+	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, other.Close(), ErrStale)
+}
+
+// TestMinimizeInBackwardAddsUp: what an earlier tape has left is a part of the gradient, of a parameter that this tape does not read too, and is used up.
+func TestMinimizeInBackwardAddsUp(t *testing.T) {
+	b := open(t, 64<<20)
+	p, q, r := b.parameter(1), b.parameter(1), b.parameter(1) // 1 each
+	opt, err := NewSGD(Parameters{{"p", p}, {"q", q}, {"r", r}}, SGDConfig{LR: new(0.125)})
+	require.NoError(t, err)
+	tape := NewTape(b.ctx, b.rt)
+	_, err = tape.Backward(tape.Sum(tape.Add(tape.MulScalar(tape.Param(p), 3), tape.MulScalar(tape.Param(q), 5))))
+	require.NoError(t, errors.Join(err, tape.Close()))
+	tape = NewTape(b.ctx, b.rt)
+	tape.Param(q) // and no more
+	tape.MinimizeInBackward(tape.Sum(tape.Add(tape.Square(tape.Square(tape.Param(p))), tape.MulScalar(tape.Param(r), 2))), opt, 1)
+	require.NoError(t, tape.Close())
+	for p, slope := range map[*Parameter]float64{p: 3 + 4, q: 5, r: 2} {
+		require.Equal(t, []float64{1 - slope/8}, read[float64](b, p.Value()))
+		require.Nil(t, p.Grad())
+	}
+	require.Equal(t, []int{1, 1, 1}, opt.steps)
+}
+
+// TestMinimizeInBackwardLabels: the state that is made in the pass belongs to the parameter's module, as Minimize makes it.
+func TestMinimizeInBackwardLabels(t *testing.T) {
+	b := open(t, 64<<20)
+	labels := func(minimize func(tape *Tape, loss *Variable, opt Optimizer)) (all []memcache.Label) {
+		in := Init(b.ctx, b.rt, Seed(2))
+		model := Sequential{Sequential{in.Linear(8, 8), ReLU{}}, in.Linear(8, 3)}
+		adam := in.Adam(model.Parameters(), AdamConfig{})
+		for _, tape := range in.Steps(1) {
+			y := model.Forward(tape, tape.Input(in.Uniform(-1, 1, 4, 8).Value()))
+			minimize(tape, tape.Sum(y), adam)
+			require.NoError(t, tape.Err())
+			all = append(all, memcache.LabelOf(tape.ctx))
+		}
+		for _, ts := range adam.state {
+			for _, x := range ts {
+				all = append(all, x.Label())
+			}
+		}
+		require.NoError(t, in.Close())
+		return all
+	}
+	want := labels(func(tape *Tape, loss *Variable, opt Optimizer) { tape.Minimize(loss, opt) })
+	got := labels(func(tape *Tape, loss *Variable, opt Optimizer) { tape.MinimizeInBackward(loss, opt, 1) })
+	require.Equal(t, want, got)
+	require.Equal(t, memcache.Label{Module: "0.0", Category: memcache.CategoryOptimizerState, Step: 1}, got[1])
+}
+
+// TestMinimizeInBackwardInACaptureThatFails, at the update of a parameter or behind it: nothing has changed.
+func TestMinimizeInBackwardInACaptureThatFails(t *testing.T) {
+	b := open(t, 64<<20)
+	own := errors.New("the function's own")
+	for _, prepared := range []bool{false, true} {
+		p, q := b.parameter(2), b.parameter(2)
+		adam, err := NewAdam(Parameters{{"p", p}, {"q", q}}, AdamConfig{})
+		require.NoError(t, err)
+		want := tensor.ErrCapturing
+		if prepared {
+			require.NoError(t, adam.Prepare(b.ctx))
+			want = own
+		}
+		capture := func(minimize func(tape *Tape, loss *Variable)) {
+			_, err := b.rt.Capture(b.ctx, func(ctx context.Context) error {
+				tape := NewTape(ctx, b.rt)
+				failing := tape.Func("Failing", []*Variable{tape.Param(q)}, func(c *Call) (*tensor.Tensor, error) {
+					return b.rt.Copy(c.Context(), c.Input(0))
+				}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, own })
+				minimize(tape, tape.Sum(tape.Add(failing, tape.Square(tape.Param(p)))))
+				return tape.Close()
+			})
+			require.ErrorIs(t, err, want)
+		}
+		if prepared {
+			capture(func(tape *Tape, loss *Variable) { tape.Minimize(loss, adam) }) // which leaves what captures do
+		}
+		live := b.live()
+		capture(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 1) })
+		require.Nil(t, p.Grad())
+		require.Equal(t, []int{0, 0}, adam.steps)
+		require.Equal(t, []float64{1, 2}, read[float64](b, p.Value()))
+		require.LessOrEqual(t, b.live(), live+1, "the word for faults")
+		if prepared {
+			require.Equal(t, live, b.live())
+		}
+		tape := NewTape(b.ctx, b.rt)
+		tape.MinimizeInBackward(tape.Sum(tape.Square(tape.Param(p))), adam, 1)
+		require.NoError(t, tape.Close())
+		require.Equal(t, []int{1, 0}, adam.steps)
+		require.NoError(t, adam.Close())
+	}
+}
+
+// TestMinimizeInBackwardMakesNoGarbage: a step makes no more objects of the Go heap than Minimize's.
+func TestMinimizeInBackwardMakesNoGarbage(t *testing.T) {
+	if race.Enabled {
+		t.Skip("in race builds nothing is reused")
+	}
+	b := open(t, 64<<20)
+	b.needsHost("the emulated device makes objects for each launch")
+	model := b.mlp(tensor.Float32, 12, 16, 16, 4)
+	adam, err := NewAdam(model.Parameters(), AdamConfig{})
+	require.NoError(t, err)
+	x, y := upload(b, make([]float32, 48), 4, 12), upload(b, make([]int32, 4))
+	objects := func(minimize func(tape *Tape, loss *Variable)) float64 {
+		n := math.Inf(1)
+		for range 10 { // the garbage collector empties pools now and then: the fewest are the step's own
+			n = min(n, testing.AllocsPerRun(10, func() {
+				tape := NewTape(b.ctx, b.rt)
+				minimize(tape, tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y))
+				require.NoError(t, tape.Close())
+				require.NoError(t, b.rt.Synchronize(b.ctx))
+			}))
+		}
+		return n
+	}
+	want := objects(func(tape *Tape, loss *Variable) { tape.Minimize(loss, adam) })
+	require.LessOrEqual(t, objects(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 0) }), want)
+	// In six pieces there are five launches more, each of two objects; see TestGarbageOfAStep.
+	require.LessOrEqual(t, objects(func(tape *Tape, loss *Variable) { tape.MinimizeInBackward(loss, adam, 1) }), want+10)
+	require.NoError(t, adam.Close())
+}
