@@ -49,22 +49,23 @@ func (s saved) fresh() error {
 		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
 }
 
-// push records an operation if one of its inputs needs a gradient. saved are the variables, among inputs and
-// out, whose values back reads. A tape that records nothing frees inputs that nobody keeps.
+// push records an operation if one of its inputs needs a gradient, and frees inputs that nobody reads again. saved are the variables, among inputs and
+// out, whose values back reads.
 func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
-	if !t.record {
-		t.spend(op, inputs)
-		return out
-	}
-	if t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
-		return out
+	t.note(op, out, inputs, reads, back)
+	t.spend(op, inputs)
+	return out
+}
+
+func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) {
+	if !t.record || t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
+		return
 	}
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	n := &t.nodes[len(t.nodes)-1]
 	copy(n.in[:], inputs)
 	t.mark(n)
-	return out
 }
 
 // fresh is an error if a value that the backward step reads was overwritten.

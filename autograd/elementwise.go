@@ -11,6 +11,8 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	if !t.begin("Add", a, b) {
 		return t.inert()
 	}
+	t.donate(a)
+	t.donate(b)
 	y, err := t.rt.Add(t.ctx, a.value, b.value)
 	return t.push("Add", t.result("Add", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
 		if a.needsGrad && b.needsGrad {
@@ -28,6 +30,8 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 	if !t.begin("Sub", a, b) {
 		return t.inert()
 	}
+	t.donate(a)
+	t.donate(b)
 	y, err := t.rt.Sub(t.ctx, a.value, b.value)
 	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
 		if b.needsGrad {
@@ -42,6 +46,12 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 func (t *Tape) Mul(a, b *Variable) *Variable {
 	if !t.begin("Mul", a, b) {
 		return t.inert()
+	}
+	if !b.needsGrad {
+		t.donate(a)
+	}
+	if !a.needsGrad {
+		t.donate(b)
 	}
 	y, err := t.rt.Mul(t.ctx, a.value, b.value)
 	saved := append(needed(a.needsGrad, b), needed(b.needsGrad, a)...)
@@ -63,6 +73,13 @@ func (t *Tape) Mul(a, b *Variable) *Variable {
 func (t *Tape) Div(a, b *Variable) *Variable {
 	if !t.begin("Div", a, b) {
 		return t.inert()
+	}
+	constant := !a.needsGrad && !b.needsGrad
+	if constant || a != b {
+		t.donate(a)
+	}
+	if constant {
+		t.donate(b)
 	}
 	y, err := t.rt.Div(t.ctx, a.value, b.value)
 	out := t.result("Div", y, err)
@@ -91,6 +108,7 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 	if !t.begin("MulScalar", x) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.MulScalar(t.ctx, x.value, c)
 	return t.push("MulScalar", t.result("MulScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
@@ -113,6 +131,7 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 	if !t.begin("AddScalar", x) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.AddScalar(t.ctx, x.value, c)
 	return t.push("AddScalar", t.result("AddScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
@@ -123,6 +142,9 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 	if !t.begin("PowScalar", x) {
 		return t.inert()
+	}
+	if !x.needsGrad {
+		t.donate(x)
 	}
 	y, err := t.rt.PowScalar(t.ctx, x.value, c)
 	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
@@ -189,6 +211,9 @@ type (
 func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResult bool) *Variable {
 	if !t.begin(op, x) {
 		return t.inert()
+	}
+	if savesResult || !x.needsGrad {
+		t.donate(x)
 	}
 	y, err := f(t.rt, t.ctx, x.value)
 	out := t.result(op, y, err)

@@ -61,6 +61,7 @@ func (t *Tape) AddBias(x, bias *Variable) *Variable {
 	if !t.begin("AddBias", x, bias) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.AddBias(t.ctx, x.value, bias.value)
 	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *node, g *tensor.Tensor) {
 		if bias.needsGrad {
