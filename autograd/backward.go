@@ -26,6 +26,8 @@ type node struct {
 	// with saved values early.
 	back     func(n *node, g *tensor.Tensor)
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
+	hands    handing
+	many     bool // inputs that in has no place for, or that it is not known how often back reads
 	uses     span // the inputs that are trained by a Parallel
 }
 
@@ -64,7 +66,7 @@ func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, back fu
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	n := &t.nodes[len(t.nodes)-1]
-	copy(n.in[:], inputs)
+	n.many = copy(n.in[:], inputs) < len(inputs)
 	t.mark(n)
 }
 
@@ -166,6 +168,7 @@ func (t *Tape) backward(loss *Variable) {
 	t.root = loss
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
+	t.arrange()
 	t.steps(0)
 	t.forget()
 	t.setModule(root)

@@ -88,7 +88,9 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 	y.needsGrad = false
 	t.push("Checkpoint", y, reads, reads, func(n *node, g *tensor.Tensor) { c.backward(t, n, g) })
 	if y.needsGrad {
-		copy(t.nodes[len(t.nodes)-1].saved, c.inputs)
+		n := &t.nodes[len(t.nodes)-1]
+		copy(n.saved, c.inputs)
+		n.many = true
 	}
 	return y
 }

@@ -14,7 +14,8 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	t.donate(a)
 	t.donate(b)
 	y, err := t.rt.Add(t.ctx, a.value, b.value)
-	return t.push("Add", t.result("Add", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("Add", y, err)
+	t.push("Add", out, []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
 		if a.needsGrad && b.needsGrad {
 			shared, err := t.rt.Share(t.ctx, g)
 			t.giveSummed("Add", a, shared, err)
@@ -23,6 +24,7 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 		}
 		t.giveSummed("Add", either(a, b), g, nil)
 	})
+	return t.handing(out, handsOn)
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
@@ -110,10 +112,12 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 	}
 	t.donate(x)
 	y, err := t.rt.MulScalar(t.ctx, x.value, c)
-	return t.push("MulScalar", t.result("MulScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("MulScalar", y, err)
+	t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
 		t.give("MulScalar", x, g, err)
 	})
+	return t.handing(out, handsItself)
 }
 
 // scaled multiplies a gradient by c, in place if it can, and takes it over.
@@ -133,9 +137,11 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 	}
 	t.donate(x)
 	y, err := t.rt.AddScalar(t.ctx, x.value, c)
-	return t.push("AddScalar", t.result("AddScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("AddScalar", y, err)
+	t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
 	})
+	return t.handing(out, handsOn)
 }
 
 // PowScalar returns x to the power of c.
@@ -221,7 +227,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 	if savesResult {
 		saved = out
 	}
-	return t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
+	t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
 		d, err := grad(t.rt, t.ctx, inPlace(g), g, saved.value)
 		n.done(saved)
 		if d != g {
@@ -229,6 +235,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 		}
 		t.give(op, x, d, err)
 	})
+	return t.handing(out, handsItself)
 }
 
 // giveSummed is give for a gradient that v's broadcast shape has.

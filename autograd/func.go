@@ -102,7 +102,7 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	var reads [4]*Variable
 	t.note(name, out, inputs, c.keep(out, reads[:0]), callBackward)
 	if len(t.nodes) > before {
-		t.nodes[before].call = c
+		t.nodes[before].call, t.nodes[before].many = c, false
 		t.mark(&t.nodes[before])
 	}
 	t.spend(name, inputs)

@@ -239,7 +239,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 		return t.inert()
 	}
 	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
-	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward)
+	return t.handing(t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward), handsOn)
 }
 
 func reshapeBackward(n *node, g *tensor.Tensor) {

@@ -14,6 +14,8 @@ type slab struct {
 	saved  []saved     // of the nodes, one after the other
 	uses   []*Variable // the same, of those that are trained by a Parallel
 	params map[*Parameter]*Variable
+
+	ordering ordering
 }
 
 // slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.
