@@ -54,6 +54,10 @@ func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
 			h := t.Input(x)
 			return h, t.Add(h.Once(), l)
 		}},
+		"what no operation has made": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := Upload(t, []float64{1, 2, 3, 4}, 2, 2)
+			return h, t.Add(h.Once(), l)
+		}},
 		"a leaf": {false, func(t *Tape, l *Variable) (_, y *Variable) { return l, t.ReLU(l.Once()) }},
 		"what has another shape": {false, func(t *Tape, l *Variable) (_, y *Variable) {
 			h := t.Sum(l)
