@@ -27,6 +27,8 @@ type node struct {
 	back     func(n *node, g *tensor.Tensor)
 	again    bool // back runs a checkpoint's function again, whose operations read what was saved
 	seedless bool // back does not read the gradient of a loss that Backward begins with: it is 1
+	hands    handing
+	many     bool // inputs that in has no place for, or that it is not known how often back reads
 	uses     span // the inputs that are trained
 }
 
@@ -50,22 +52,23 @@ func (s saved) fresh() error {
 		ErrStale, what, s.value.Dtype(), s.value.Shape(), now, s.version, advice)
 }
 
-// push records an operation if one of its inputs needs a gradient. saved are the variables, among inputs and
-// out, whose values back reads. A tape that records nothing frees inputs that nobody keeps.
+// push records an operation if one of its inputs needs a gradient, and frees inputs that nobody reads again. saved are the variables, among inputs and
+// out, whose values back reads.
 func (t *Tape) push(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) *Variable {
-	if !t.record {
-		t.spend(op, inputs)
-		return out
-	}
-	if t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
-		return out
+	t.note(op, out, inputs, reads, back)
+	t.spend(op, inputs)
+	return out
+}
+
+func (t *Tape) note(op string, out *Variable, inputs, reads []*Variable, back func(n *node, g *tensor.Tensor)) {
+	if !t.record || t.err != nil || !slices.ContainsFunc(inputs, func(v *Variable) bool { return v.needsGrad }) {
+		return
 	}
 	out.needsGrad = true
 	t.nodes = append(t.nodes, node{op: op, out: out, module: t.module, back: back, saved: t.save(reads), uses: t.use(inputs)})
 	n := &t.nodes[len(t.nodes)-1]
-	copy(n.in[:], inputs)
+	n.many = copy(n.in[:], inputs) < len(inputs)
 	t.mark(n)
-	return out
 }
 
 // fresh is an error if a value that the backward step reads was overwritten.
@@ -169,6 +172,7 @@ func (t *Tape) backward(loss *Variable) {
 	defer t.beginLookingBack(0)()
 	seed, err := t.seed(loss)
 	t.give("Backward", loss, seed, err)
+	t.arrange()
 	t.steps(0)
 	t.forget()
 	t.setModule(root)

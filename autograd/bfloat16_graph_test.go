@@ -152,8 +152,25 @@ func TestBFloat16Graphs(t *testing.T) {
 
 // halfGradients are the gradients of the leaves in bfloat16, or nil.
 func (g *graph) halfGradients(b *bench) (grads [][]float32) {
-	var ts []*tensor.Tensor
-	var ps []*Parameter
+	ts, ps := g.floatTensors(b)
+	tape := b.halfTape()
+	vs, loss := g.forward(tape, ts, ps)
+	_, err := tape.Backward(loss)
+	require.NoError(b.t, err, "%v", g)
+	for _, v := range vs[:len(g.leaves)] {
+		if v.Grad() == nil {
+			grads = append(grads, nil)
+		} else {
+			grads = append(grads, b.floats(v.Grad()))
+		}
+	}
+	require.NoError(b.t, tape.Close())
+	require.NoError(b.t, releaseAll(ts, ps))
+	return grads
+}
+
+// floatTensors makes the leaves' tensors in float32, and the parameters.
+func (g *graph) floatTensors(b *bench) (ts []*tensor.Tensor, ps []*Parameter) {
 	for i, l := range g.leaves {
 		data := make([]float32, len(l.value.data))
 		for i, v := range l.value.data {
@@ -174,18 +191,5 @@ func (g *graph) halfGradients(b *bench) (grads [][]float32) {
 			ps[i] = p
 		}
 	}
-	tape := b.halfTape()
-	vs, loss := g.forward(tape, ts, ps)
-	_, err := tape.Backward(loss)
-	require.NoError(b.t, err, "%v", g)
-	for _, v := range vs[:len(g.leaves)] {
-		if v.Grad() == nil {
-			grads = append(grads, nil)
-		} else {
-			grads = append(grads, b.floats(v.Grad()))
-		}
-	}
-	require.NoError(b.t, tape.Close())
-	require.NoError(b.t, releaseAll(ts, ps))
-	return grads
+	return ts, ps
 }

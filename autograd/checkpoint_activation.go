@@ -91,6 +91,7 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 		n := &t.nodes[len(t.nodes)-1]
 		copy(n.saved, c.inputs)
 		n.again = true
+		n.many = true
 	}
 	return y
 }
@@ -100,11 +101,14 @@ func (c *checkpoint) run(t *Tape) *Variable {
 	outer := t.checkpoint
 	t.checkpoint = c
 	defer func() { t.checkpoint = outer }()
-	return t.frame(c.f)
+	return t.inFrame(c.f)
 }
 
 // outside reports whether a variable is not of the function's making.
 func (c *checkpoint) outside(v *Variable) bool { return v.number <= c.before || v.param != nil }
+
+// above reports whether a variable is from outside of the checkpoint. Of the nil checkpoint none is.
+func (c *checkpoint) above(v *Variable) bool { return c != nil && c.outside(v) }
 
 // reads notes what an operation reads from outside of the checkpoints that it is in. The nil checkpoint is none.
 func (c *checkpoint) reads(vs []*Variable) {

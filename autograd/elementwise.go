@@ -11,8 +11,11 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	if !t.begin("Add", a, b) {
 		return t.inert()
 	}
+	t.donate(a)
+	t.donate(b)
 	y, err := t.rt.Add(t.ctx, a.value, b.value)
-	return t.push("Add", t.result("Add", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("Add", y, err)
+	t.push("Add", out, []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
 		if a.needsGrad && b.needsGrad {
 			shared, err := t.rt.Share(t.ctx, g)
 			t.giveSummed("Add", a, shared, err)
@@ -21,6 +24,7 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 		}
 		t.giveSummed("Add", either(a, b), g, nil)
 	})
+	return t.handing(out, handsOn)
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
@@ -28,6 +32,8 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 	if !t.begin("Sub", a, b) {
 		return t.inert()
 	}
+	t.donate(a)
+	t.donate(b)
 	y, err := t.rt.Sub(t.ctx, a.value, b.value)
 	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
 		if b.needsGrad {
@@ -42,6 +48,12 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 func (t *Tape) Mul(a, b *Variable) *Variable {
 	if !t.begin("Mul", a, b) {
 		return t.inert()
+	}
+	if !b.needsGrad {
+		t.donate(a)
+	}
+	if !a.needsGrad {
+		t.donate(b)
 	}
 	y, err := t.rt.Mul(t.ctx, a.value, b.value)
 	saved := append(needed(a.needsGrad, b), needed(b.needsGrad, a)...)
@@ -63,6 +75,13 @@ func (t *Tape) Mul(a, b *Variable) *Variable {
 func (t *Tape) Div(a, b *Variable) *Variable {
 	if !t.begin("Div", a, b) {
 		return t.inert()
+	}
+	constant := !a.needsGrad && !b.needsGrad
+	if constant || a != b {
+		t.donate(a)
+	}
+	if constant {
+		t.donate(b)
 	}
 	y, err := t.rt.Div(t.ctx, a.value, b.value)
 	out := t.result("Div", y, err)
@@ -91,11 +110,14 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 	if !t.begin("MulScalar", x) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.MulScalar(t.ctx, x.value, c)
-	return t.push("MulScalar", t.result("MulScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("MulScalar", y, err)
+	t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
 		t.give("MulScalar", x, g, err)
 	})
+	return t.handing(out, handsItself)
 }
 
 // scaled multiplies a gradient by c, in place if it can, and takes it over.
@@ -113,16 +135,22 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 	if !t.begin("AddScalar", x) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.AddScalar(t.ctx, x.value, c)
-	return t.push("AddScalar", t.result("AddScalar", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
+	out := t.result("AddScalar", y, err)
+	t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
 	})
+	return t.handing(out, handsOn)
 }
 
 // PowScalar returns x to the power of c.
 func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 	if !t.begin("PowScalar", x) {
 		return t.inert()
+	}
+	if !x.needsGrad {
+		t.donate(x)
 	}
 	y, err := t.rt.PowScalar(t.ctx, x.value, c)
 	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
@@ -190,13 +218,16 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 	if !t.begin(op, x) {
 		return t.inert()
 	}
+	if savesResult || !x.needsGrad {
+		t.donate(x)
+	}
 	y, err := f(t.rt, t.ctx, x.value)
 	out := t.result(op, y, err)
 	saved := x
 	if savesResult {
 		saved = out
 	}
-	return t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
+	t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
 		d, err := grad(t.rt, t.ctx, inPlace(g), g, saved.value)
 		n.done(saved)
 		if d != g {
@@ -204,6 +235,7 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 		}
 		t.give(op, x, d, err)
 	})
+	return t.handing(out, handsItself)
 }
 
 // giveSummed is give for a gradient that v's broadcast shape has.

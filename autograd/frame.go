@@ -22,7 +22,7 @@ func (t *Tape) Frame(f func() *Variable) *Variable {
 }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {
-	y := t.frame(f)
+	y := t.inFrame(f)
 	if y == nil && t.state == "" {
 		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))
 	}
@@ -32,12 +32,15 @@ func (t *Tape) framed(call string, f func() *Variable) *Variable {
 	return y
 }
 
-// frame frees when f panics, too: the program may go on with the tape, or close it.
-func (t *Tape) frame(f func() *Variable) (y *Variable) {
+// inFrame frees when f panics, too: the program may go on with the tape, or close it.
+func (t *Tape) inFrame(f func() *Variable) (y *Variable) {
+	outer, from := t.frame, len(t.values)
 	t.frames++
-	from := len(t.values)
+	t.begun++
+	t.frame = t.begun
 	defer func() {
 		t.frames--
+		t.frame = outer
 		t.leave(from, y)
 	}()
 	return f()

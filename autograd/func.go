@@ -95,24 +95,18 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	out := t.result(name, y, err)
 	if out.value == nil || !t.record || backward == nil || !c.NeedsGrads() {
 		c.drop(out)
-		return t.push(name, out, noGrad(t, inputs), nil, nil)
+		t.spend(name, inputs)
+		return out
 	}
 	before := len(t.nodes)
 	var reads [4]*Variable
-	t.push(name, out, inputs, c.keep(out, reads[:0]), callBackward)
+	t.note(name, out, inputs, c.keep(out, reads[:0]), callBackward)
 	if len(t.nodes) > before {
-		t.nodes[before].call = c
+		t.nodes[before].call, t.nodes[before].many = c, false
 		t.mark(&t.nodes[before])
 	}
+	t.spend(name, inputs)
 	return out
-}
-
-// noGrad is the inputs that push sees of an operation without a backward step: those that it may free.
-func noGrad(t *Tape, inputs []*Variable) []*Variable {
-	if t.record {
-		return nil
-	}
-	return inputs
 }
 
 func callBackward(n *node, g *tensor.Tensor) { n.call.backward(n, g) }

@@ -47,6 +47,7 @@ type graph struct {
 	leaves []graphLeaf
 	steps  []graphStep
 	loss   []lossTerm
+	once   bool     // what is read for the last time is read once
 	needs  []uint64 // of each variable: the leaves whose gradients it takes part in
 	reads  []int    // of each variable
 }
@@ -211,6 +212,20 @@ func (g *graph) lossNeeds() (bits uint64) {
 	return bits
 }
 
+// lastRead is the last step that reads a variable; -1: none does, or the loss does too.
+func (g *graph) lastRead(v int) int {
+	if slices.ContainsFunc(g.loss, func(l lossTerm) bool { return l.v == v }) {
+		return -1
+	}
+	last := -1
+	for i, st := range g.steps {
+		if slices.Contains(st.args, v) {
+			last = i
+		}
+	}
+	return last
+}
+
 // naive evaluates the graph on other values of the leaves. What is detached is taken from base, if there is one.
 func (g *graph) naive(leaves []array, base []array) (all []array, loss float64) {
 	all = slices.Clone(leaves)
@@ -280,6 +295,9 @@ func (g *graph) forward(t *Tape, ts []*tensor.Tensor, ps []*Parameter) (vs []*Va
 		var xs []*Variable
 		for _, a := range st.args {
 			xs = append(xs, vs[a])
+			if g.once && g.lastRead(a) == i {
+				vs[a].Once()
+			}
 		}
 		var v *Variable
 		if st.op == detached {

@@ -94,8 +94,9 @@ func (Flatten) Parameters() Parameters { return nil }
 type Sequential []Layer
 
 // Forward applies the layers one after the other. It releases what is between them as soon as the next layer
-// has it, and computes a [Linear] with a [ReLU] after it as one, in place.
+// has it, and computes a [Linear] with a [ReLU] after it as one, in place. Activations, and [Dropout], work in place too where no gradient needs their argument.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
+	mine := x.take()
 	defer x.spare()()
 	defer t.setModule(t.enterLayer(ownParameter(s, "")))
 	outer := t.module
@@ -115,6 +116,10 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 		case fuse:
 			y = linear.forward(t, last, true)
 			i++
+		case last != x || mine:
+			last.hand(s[i])
+			y = s[i].Forward(t, last)
+			last.take()
 		default:
 			y = s[i].Forward(t, last)
 		}

@@ -61,6 +61,7 @@ func (t *Tape) AddBias(x, bias *Variable) *Variable {
 	if !t.begin("AddBias", x, bias) {
 		return t.inert()
 	}
+	t.donate(x)
 	y, err := t.rt.AddBias(t.ctx, x.value, bias.value)
 	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *node, g *tensor.Tensor) {
 		if bias.needsGrad {
@@ -238,7 +239,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 		return t.inert()
 	}
 	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
-	return t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward)
+	return t.handing(t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward), handsOn)
 }
 
 func reshapeBackward(n *node, g *tensor.Tensor) {

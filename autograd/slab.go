@@ -20,6 +20,8 @@ type slab struct {
 	numbers []int           // of these, with the optimiser
 	foreign []tensor.Memory // of what the functions of checkpoints have brought to the tape
 	params  map[*Parameter]*Variable
+
+	ordering ordering
 }
 
 // slabs keeps slabs for reuse. In race builds each is new: the pool's edges would order the goroutines that have tapes.

@@ -15,14 +15,16 @@ import (
 // Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
 // tape still holds, after an error too.
 type Tape struct {
-	rt       *tensor.Runtime
-	ctx      context.Context // of the module that the tape is in
-	lifetime *tensor.Lifetime
-	record   bool
-	training bool
-	half     bool   // what is brought to the tape in float32 is rounded to bfloat16
-	state    string // why no operations are taken any more; empty: they are
-	err      error
+	rt              *tensor.Runtime
+	ctx             context.Context // of the module that the tape is in
+	lifetime        *tensor.Lifetime
+	record          bool
+	training        bool
+	outOfPlace      bool   // no result takes an argument's memory: for tests that compare
+	inRecordedOrder bool   // the backward pass has the reverse order of the forward pass: for tests that compare
+	half            bool   // what is brought to the tape in float32 is rounded to bfloat16
+	state           string // why no operations are taken any more; empty: they are
+	err             error
 
 	*slab
 	*places
@@ -34,6 +36,8 @@ type Tape struct {
 	fresh     []Variable // for results to come
 	variables int        // that were made
 	frames    int        // that the program is in
+	frame     int32      // the innermost of them, by number; 0: none
+	begun     int32      // frames, until now
 
 	checkpoint  *checkpoint // that the program is in; nil: none
 	recomputing bool        // what a checkpoint did not keep

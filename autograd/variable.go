@@ -30,7 +30,9 @@ type Variable struct {
 	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
 	due       int32  // the parameter's number, from 1 on, with an optimiser that may still update it in the backward pass; 0: none may
 	made      bool   // by an operation
-	spentBy   string // the operation that was the last one to read the value, on a tape that records nothing
+	once      int32  // the frame in which the program has one operation more read it, plus 1; 0: it has not said so
+	handed    bool   // the layer that has it is the last to read it
+	spentBy   string // the operation that was the last one to read the value: on a tape that records nothing, or after Once
 	users     int    // the program, and the recorded operations that read the value in the backward pass
 }
 
@@ -241,24 +243,13 @@ func (v *Variable) letGo() {
 func (v *Variable) released() bool { return v.owned && !v.held }
 
 func (v *Variable) releasedError(what string) error {
-	if v.spentBy != "" {
+	switch {
+	case v.spentBy != "" && v.once > 0:
+		return fmt.Errorf("%w: %s was freed when %s had read it: call Once before the last operation that reads it", tensor.ErrReleased, what, v.spentBy)
+	case v.spentBy != "":
 		return fmt.Errorf("%w: %s was freed when %s had read it: Keep what is read again on a tape of NoGrad", tensor.ErrReleased, what, v.spentBy)
 	}
 	return fmt.Errorf("%w: %s: release what no later operation reads, or Keep it", tensor.ErrReleased, what)
-}
-
-// spend frees what op has read on a tape that records nothing, unless the program keeps it, a layer leaves it to its
-// caller, or a frame is open.
-func (t *Tape) spend(op string, inputs []*Variable) {
-	if t.frames > 0 {
-		return // the frame frees it
-	}
-	for _, v := range inputs {
-		if v.made && v.spared == 0 {
-			v.spentBy = op
-			v.Release()
-		}
-	}
 }
 
 // spare leaves v to the caller of a layer, until the function that it returns is called.

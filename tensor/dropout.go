@@ -44,10 +44,18 @@ func (rt *Runtime) dropout(ctx context.Context, op string, dst, x *Tensor, p flo
 	if p < 1 {
 		scale = 1 / (1 - p)
 	}
-	return rt.into(ctx, op, dst, x, present(nil, live), func(out *Tensor) error {
+	run := func(out *Tensor) error {
 		if out.bytes == 0 {
 			return nil
 		}
 		return rt.layers.dropout(out, x, r, live, below, scale)
-	})
+	}
+	if dst != nil {
+		return rt.into(ctx, op, dst, x, present(nil, live), run)
+	}
+	out, err := rt.allocResult(ctx, op, &in, x.shape, x, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.orRelease(run(out))
 }

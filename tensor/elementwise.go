@@ -40,7 +40,7 @@ func (rt *Runtime) zip(ctx context.Context, op kernel.Binary, a, b *Tensor) (*Te
 	if err != nil {
 		return nil, err
 	}
-	out, err := rt.alloc(ctx, op.Name(), a.dtype, shape)
+	out, err := rt.allocResult(ctx, op.Name(), &in, shape, a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (rt *Runtime) each(ctx context.Context, u kernel.Unary, x *Tensor, c float6
 	if math.IsNaN(c) {
 		return nil, fmt.Errorf("tensor: %s: %w: the scalar is NaN", u.Name(), ErrInvalid)
 	}
-	out, err := rt.alloc(ctx, u.Name(), x.dtype, x.shape)
+	out, err := rt.allocResult(ctx, u.Name(), &in, x.shape, x, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (rt *Runtime) AddBias(ctx context.Context, x, bias *Tensor) (*Tensor, error
 		return nil, err
 	}
 	defer in.release()
-	out, err := rt.alloc(ctx, "AddBias", x.dtype, x.shape)
+	out, err := rt.allocResult(ctx, "AddBias", &in, x.shape, x, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func (rt *Runtime) apply(ctx context.Context, f kernel.Function, x *Tensor, c, d
 	if math.IsNaN(c) || math.IsNaN(d) {
 		return nil, fmt.Errorf("tensor: %s: %w: a parameter is NaN", f.Name(), ErrInvalid)
 	}
-	out, err := rt.alloc(ctx, f.Name(), x.dtype, x.shape)
+	out, err := rt.allocResult(ctx, f.Name(), &in, x.shape, x, nil)
 	if err != nil {
 		return nil, err
 	}

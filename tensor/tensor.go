@@ -20,6 +20,7 @@ type Tensor struct {
 	*handle
 	offset       int64 // bytes into the block
 	owner        atomic.Pointer[Lifetime]
+	donated      atomic.Bool
 	older, newer *Tensor // of the owner's, under its lock
 }
 

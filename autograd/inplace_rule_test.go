@@ -1,0 +1,197 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestInPlaceTakesTheArgumentsMemory of what nobody needs, with its label, and counts the write; and never what somebody needs.
+func TestInPlaceTakesTheArgumentsMemory(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, -2, 3, -4}, 2, 2)
+	for name, c := range map[string]struct {
+		inPlace bool
+		run     func(tape *Tape, leaf *Variable) (from, y *Variable)
+	}{
+		"what was read once": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.ReLU(h.Once())
+		}},
+		"what may be read again": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.ReLU(h)
+		}},
+		"what is kept": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2).Keep()
+			return h, t.ReLU(h.Once())
+		}},
+		"what the gradient of an operation before needs": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.Tanh(l)
+			return h, t.ReLU(h.Once())
+		}},
+		"what another operation has saved": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Add(t.Square(h), t.ReLU(h.Once()))
+		}},
+		"what the gradient of the operation itself needs": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.GELU(h.Once())
+		}},
+		"both operands in one": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Div(h.Once(), h)
+		}},
+		"what shares its memory": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2).Keep()
+			v := t.Reshape(h, 4)
+			return v, t.ReLU(v.Once())
+		}},
+		"an input": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.Input(x)
+			return h, t.Add(h.Once(), l)
+		}},
+		"what no operation has made": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := Upload(t, []float64{1, 2, 3, 4}, 2, 2)
+			return h, t.Add(h.Once(), l)
+		}},
+		"a leaf": {false, func(t *Tape, l *Variable) (_, y *Variable) { return l, t.ReLU(l.Once()) }},
+		"what has another shape": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.Sum(l)
+			return h, t.Add(h.Once(), l)
+		}},
+		"the second operand": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Sub(l, h.Once())
+		}},
+		"a sum": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Add(h.Once(), t.Sum(l, 0))
+		}},
+		"dropout": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Dropout(h.Once(), 0.5)
+		}},
+		"a bias": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.AddBias(h.Once(), t.Sum(l, 0))
+		}},
+		"what was made in a frame before": {true, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.Frame(func() *Variable { return t.MulScalar(l, 2) })
+			return h, t.ReLU(h.Once())
+		}},
+		"what is read in a frame behind": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2).Once()
+			return h, t.Frame(func() *Variable { return t.ReLU(h) })
+		}},
+		"what was read once in a frame that has ended": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.Frame(func() *Variable { return t.MulScalar(l, 2).Once() })
+			return h, t.Frame(func() *Variable { return t.ReLU(h) })
+		}},
+		"what a layer leaves to its caller": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2).Once()
+			return h, ReLU{}.Forward(t, h)
+		}},
+		"what a checkpoint reads from outside": {false, func(t *Tape, l *Variable) (_, y *Variable) {
+			h := t.MulScalar(l, 2)
+			return h, t.Checkpoint(func() *Variable { return t.ReLU(h.Once()) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(outOfPlace bool) (value, grad []uint64) {
+				tape := NewTape(b.ctx, b.rt)
+				tape.outOfPlace = outOfPlace
+				tape.SetSeed(1)
+				leaf := tape.Leaf(x)
+				before := b.allocations()
+				from, y := c.run(tape, leaf)
+				require.NoError(t, tape.Err())
+				if !outOfPlace {
+					allocated := b.allocations() - before
+					again := NewTape(b.ctx, b.rt)
+					again.outOfPlace = true
+					again.SetSeed(1)
+					before = b.allocations()
+					c.run(again, again.Leaf(x))
+					require.Equal(t, c.inPlace, allocated < b.allocations()-before)
+					require.NoError(t, again.Close())
+					require.Equal(t, c.inPlace, from.Value().Version() > 0, "a write is counted")
+				}
+				value = b.bitsOf(y.Value())
+				_, err := tape.Backward(tape.Sum(tape.Square(y)))
+				require.NoError(t, err)
+				grad = b.bitsOf(leaf.Grad())
+				require.NoError(t, tape.Close())
+				return value, grad
+			}
+			value, grad := run(true)
+			v, g := run(false)
+			assert.Equal(t, value, v)
+			assert.Equal(t, grad, g)
+		})
+	}
+}
+
+// TestOnceIsHeldTo: what the program has said to read once is freed by that, and a second reading is an error.
+func TestOnceIsHeldTo(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for _, read := range []func(t *Tape, h *Variable) *Variable{
+		func(t *Tape, h *Variable) *Variable { return t.ReLU(h) },
+		func(t *Tape, h *Variable) *Variable { return t.Transpose(h) },
+		func(t *Tape, h *Variable) *Variable { return t.Detach(h) },
+		func(t *Tape, h *Variable) *Variable { return t.Dropout(h, 0.5) },
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		h := tape.MulScalar(tape.Leaf(x), 2).Once()
+		read(tape, h)
+		require.NoError(t, tape.Err())
+		assert.True(t, h.Value().Released())
+		tape.Exp(h)
+		require.ErrorIs(t, tape.Err(), tensor.ErrReleased)
+		require.ErrorContains(t, tape.Err(), "autograd: Exp: ")
+		require.ErrorContains(t, tape.Err(), "had read it: call Once before the last operation that reads it")
+		require.Error(t, tape.Close())
+	}
+	tape := NewTape(b.ctx, b.rt)
+	var none *Variable
+	require.Nil(t, none.Once())
+	w := tape.Param(b.parameter(2, 2))
+	y := tape.Mul(w.Once(), tape.Input(x))
+	tape.Mul(w, y)
+	require.NoError(t, tape.Err(), "a parameter stays")
+	require.NoError(t, tape.Close())
+}
+
+// TestWhatIsOverwrittenInPlaceIsStale still, if a gradient needs it.
+func TestWhatIsOverwrittenInPlaceIsStale(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, -2, 3, 4}, 2, 2)
+	tape := NewTape(b.ctx, b.rt)
+	y := tape.ReLU(tape.MulScalar(tape.Leaf(x), 2).Once())
+	require.NoError(t, b.rt.MulScalarInPlace(b.ctx, y.Value(), 3))
+	_, err := tape.Backward(tape.Sum(y))
+	require.ErrorIs(t, err, ErrStale)
+	require.ErrorIs(t, tape.Close(), ErrStale)
+}
+
+// TestNoGradWorksInPlace: a chain of operations needs the memory of one value.
+func TestNoGradWorksInPlace(t *testing.T) {
+	const mib = 1 << 20
+	b := open(t, 64*mib)
+	x, err := b.rt.Zeros(b.ctx, tensor.Float32, mib/4)
+	require.NoError(t, err)
+	b.cache.ResetPeakStats()
+	tape := NoGrad(b.ctx, b.rt)
+	h := tape.AddScalar(tape.Input(x), 1)
+	for range 10 {
+		h = tape.GELU(tape.AddScalar(tape.Square(tape.LeakyReLU(h, -0.1)), 1))
+	}
+	require.NoError(t, tape.Err())
+	assert.Equal(t, int64(2*mib), b.cache.MaxMemoryAllocated()-b.ownBytes, "the input and one value")
+	require.NoError(t, tape.Close())
+	require.NoError(t, x.Release())
+}
