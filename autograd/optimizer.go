@@ -108,7 +108,6 @@ func (s *optimizerState) Prepare(ctx context.Context) error {
 
 // prepare gives every parameter that needs it its tensors.
 func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) bool) error {
-	ctx = tensor.Detached(ctx)
 	for i, p := range s.params {
 		if !needs(p.Parameter) {
 			continue
@@ -121,7 +120,7 @@ func (s *optimizerState) prepare(ctx context.Context, needs func(*Parameter) boo
 		if c := s.rt.Capturing(); c != nil {
 			return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
-		ctx := withLabel(ctx, memcache.CategoryOptimizerState, moduleName(p.Name))
+		ctx := withLabel(tensor.Detached(ctx), memcache.CategoryOptimizerState, moduleName(p.Name)) // only now: most steps make nothing
 		for _, slot := range slots[min(had, wanted):wanted] {
 			t, err := s.first(ctx, slot, p.Parameter)
 			if err != nil {
