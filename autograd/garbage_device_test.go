@@ -77,3 +77,27 @@ func (s *idleStream) CopyD2H(dst []byte, src device.Ptr) error {
 	clear(dst)
 	return s.Stream.CopyD2H(dst, src)
 }
+
+// BenchmarkAboveTheDevice is a called step of models of [BenchmarkModel] on a device that runs nothing: what the host does for it above the driver.
+func BenchmarkAboveTheDevice(b *testing.B) {
+	for _, m := range []struct {
+		name   string
+		model  func(in *Initializer) runModel
+		input  []int
+		tokens bool
+	}{
+		{"mlp", garbageMLP(512, 512), []int{128, 784}, false},
+		{"cnn", garbageCNN(32), []int{64, 1, 28, 28}, false},
+		{"gpt", garbageGPT(64), []int{4, 32}, true},
+	} {
+		b.Run(m.name, func(b *testing.B) {
+			bn := openIdle(b)
+			in := Init(bn.ctx, bn.rt, Seed(1))
+			model := m.model(in)
+			opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+			require.NoError(b, in.Err())
+			defer func() { require.NoError(b, in.Close()) }()
+			benchmarkSteps(b, bn, model, opt, m.input, m.tokens, false)
+		})
+	}
+}
