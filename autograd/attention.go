@@ -50,27 +50,42 @@ func (t *Tape) ScaledDotProductAttention(q, k, v *Variable, cfg AttentionConfig)
 	if cfg.GQA {
 		return t.groupedAttention(q, k, v, cfg)
 	}
-	return t.Func(op, cfg.mask(q, k, v), func(c *Call) (*tensor.Tensor, error) {
-		if err := cfg.check(); err != nil {
-			return nil, err
-		}
-		y, sums, err := t.rt.ScaledDotProductAttention(t.ctx, q.value, k.value, v.value, cfg.Mask.Value(), cfg.plain())
-		if err == nil {
-			c.Save(q.value, k.value, v.value, y, sums)
-			c.saveMask(cfg)
-		}
-		return y, err
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		y, sums := c.Saved()[3], c.Saved()[4]
-		ofMask := cfg.Mask != nil && cfg.Mask.needsGrad
-		d, err := t.rt.ScaledDotProductAttentionGrad(t.ctx, g, y, sums, q.value, k.value, v.value, cfg.Mask.Value(), cfg.plain(), ofMask)
-		grads := []*tensor.Tensor{d.Query, d.Key, d.Value}
-		if ofMask {
-			grads = append(grads, d.Mask)
-		}
-		return grads, err
-	})
+	a := t.attentions.take()
+	a.cfg = cfg
+	return t.apply(op, a, &a.Call, cfg.mask(q, k, v), true)
 }
+
+// attention is one use of ScaledDotProductAttention, of queries, keys and values.
+type attention struct {
+	Call
+	cfg AttentionConfig
+}
+
+func (a *attention) forward() (*tensor.Tensor, error) {
+	if err := a.cfg.check(); err != nil {
+		return nil, err
+	}
+	t, q, k, v := a.tape, a.Input(0), a.Input(1), a.Input(2)
+	y, sums, err := t.rt.ScaledDotProductAttention(t.ctx, q, k, v, a.cfg.Mask.Value(), a.cfg.plain())
+	if err == nil {
+		a.Save(q, k, v, y, sums)
+		a.saveMask(a.cfg)
+	}
+	return y, err
+}
+
+func (a *attention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	t, y, sums := a.tape, a.Saved()[3], a.Saved()[4]
+	ofMask := a.cfg.Mask != nil && a.cfg.Mask.needsGrad
+	d, err := t.rt.ScaledDotProductAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.Input(1), a.Input(2), a.cfg.Mask.Value(), a.cfg.plain(), ofMask)
+	grads := append(a.room.grads[:0], d.Query, d.Key, d.Value)
+	if ofMask {
+		grads = append(grads, d.Mask)
+	}
+	return grads, err
+}
+
+func (a *attention) give(s *slab) { s.attentions.give(a) }
 
 func (c *Call) saveMask(cfg AttentionConfig) {
 	if cfg.Mask != nil {
@@ -117,21 +132,41 @@ func (t *Tape) splitHeads(x *Variable, heads int) *Variable {
 // copied to take them apart. The result is (…, n). A mask broadcasts to (batch, heads, rows, rows), and has no
 // gradient here.
 func (t *Tape) SelfAttention(qkv *Variable, heads int, batchFirst bool, cfg AttentionConfig) *Variable {
-	return t.Func("SelfAttention", cfg.mask(qkv), func(c *Call) (*tensor.Tensor, error) {
-		if err := cfg.check(); err != nil {
-			return nil, err
-		}
-		if cfg.GQA {
-			return nil, fmt.Errorf("%w: GQA: all heads have keys and values of their own here", ErrInvalid)
-		}
-		y, sums, err := t.rt.SelfAttention(t.ctx, qkv.value, cfg.Mask.Value(), heads, batchFirst, cfg.plain())
-		if err == nil {
-			c.Save(qkv.value, y, sums)
-			c.saveMask(cfg)
-		}
-		return y, err
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		y, sums := c.Saved()[1], c.Saved()[2]
-		return c.Grads(t.rt.SelfAttentionGrad(t.ctx, g, y, sums, qkv.value, cfg.Mask.Value(), heads, batchFirst, cfg.plain()))
-	})
+	if !t.begin("SelfAttention", cfg.mask(qkv)...) {
+		return t.inert()
+	}
+	a := t.selfAttentions.take()
+	a.cfg, a.heads, a.batchFirst = cfg, heads, batchFirst
+	return t.apply("SelfAttention", a, &a.Call, cfg.mask(qkv), true)
 }
+
+// selfAttention is one use of SelfAttention.
+type selfAttention struct {
+	Call
+	cfg        AttentionConfig
+	heads      int
+	batchFirst bool
+}
+
+func (a *selfAttention) forward() (*tensor.Tensor, error) {
+	if err := a.cfg.check(); err != nil {
+		return nil, err
+	}
+	if a.cfg.GQA {
+		return nil, fmt.Errorf("%w: GQA: all heads have keys and values of their own here", ErrInvalid)
+	}
+	t := a.tape
+	y, sums, err := t.rt.SelfAttention(t.ctx, a.Input(0), a.cfg.Mask.Value(), a.heads, a.batchFirst, a.cfg.plain())
+	if err == nil {
+		a.Save(a.Input(0), y, sums)
+		a.saveMask(a.cfg)
+	}
+	return y, err
+}
+
+func (a *selfAttention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	t, y, sums := a.tape, a.Saved()[1], a.Saved()[2]
+	return a.Grads(t.rt.SelfAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.cfg.Mask.Value(), a.heads, a.batchFirst, a.cfg.plain()))
+}
+
+func (a *selfAttention) give(s *slab) { s.selfAttentions.give(a) }

@@ -172,6 +172,6 @@ func (m *MultiHeadAttention) attend(t *Tape, query, key, value *Variable, cfg At
 
 // join projects what the heads found.
 func (m *MultiHeadAttention) join(t *Tape, y *Variable) *Variable {
-	defer t.setModule(t.enterModule(join(t.module.path, "out_proj")))
+	defer t.setModule(t.enterModule(t.joined(t.module.path, "out_proj")))
 	return m.Out.Forward(t, y)
 }

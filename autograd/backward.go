@@ -21,7 +21,8 @@ type node struct {
 	module *modulePlace
 	saved  []saved
 	in     [3]*Variable // the first inputs: a back that needs no more is no closure, which would be an object of the Go heap in each step
-	call   *Call        // of an operation of the program's own, for what it has saved
+	call   *Call        // of an operation that has one, for what it has saved
+	grad   gradient     // of an elementwise function
 	// back gets the gradient of out and owns it: it hands gradients to the inputs with give. It may finish
 	// with saved values early.
 	back     func(n *node, g *tensor.Tensor)
@@ -87,8 +88,10 @@ func (n *node) abandon() {
 		s.drop()
 	}
 	n.saved = nil
-	if n.call != nil {
-		n.call.release()
+	if c := n.call; c != nil {
+		n.call = nil
+		c.release()
+		c.op.give(c.tape.slab)
 	}
 }
 
@@ -253,7 +256,9 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 	case v.grad == nil:
 		v.grad = g
 	case v.grad.Exclusive():
-		t.fail(op+" backward", t.rt.AddInPlace(t.ctx, v.grad, g))
+		if err := t.rt.AddInPlace(t.ctx, v.grad, g); err != nil {
+			t.fail(op+" backward", err)
+		}
 		t.free(g)
 	default:
 		sum, err := t.rt.Add(t.ctx, v.grad, g)

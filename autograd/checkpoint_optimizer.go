@@ -113,7 +113,7 @@ func (s *optimizerState) restore(ctx context.Context, r optimizerRecord) (all []
 			}
 		}
 		for k := len(s.state[i]); k < n; k++ {
-			t, err := s.first(ctx, slots[k], s.params[i].Parameter)
+			t, err := slots[k].first(ctx, s.rt, s.params[i].Parameter)
 			if err != nil {
 				return nil, fmt.Errorf("state of parameter %q: %w", s.params[i].Name, err)
 			}

@@ -15,16 +15,19 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	t.donate(b)
 	y, err := t.rt.Add(t.ctx, a.value, b.value)
 	out := t.result("Add", y, err)
-	t.push("Add", out, []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
-		if a.needsGrad && b.needsGrad {
-			shared, err := t.rt.Share(t.ctx, g)
-			t.giveSummed("Add", a, shared, err)
-			t.giveSummed("Add", b, g, nil)
-			return
-		}
-		t.giveSummed("Add", either(a, b), g, nil)
-	})
+	t.push("Add", out, []*Variable{a, b}, nil, addBackward)
 	return t.handing(out, handsOn)
+}
+
+func addBackward(n *node, g *tensor.Tensor) {
+	t, a, b := n.out.tape, n.in[0], n.in[1]
+	if a.needsGrad && b.needsGrad {
+		shared, err := t.rt.Share(t.ctx, g)
+		t.giveSummed("Add", a, shared, err)
+		t.giveSummed("Add", b, g, nil)
+		return
+	}
+	t.giveSummed("Add", either(a, b), g, nil)
 }
 
 // Sub returns a - b, broadcast after NumPy's rules.
@@ -35,13 +38,16 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 	t.donate(a)
 	t.donate(b)
 	y, err := t.rt.Sub(t.ctx, a.value, b.value)
-	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, func(_ *node, g *tensor.Tensor) {
-		if b.needsGrad {
-			neg, err := t.rt.Neg(t.ctx, g)
-			t.giveSummed("Sub", b, neg, err)
-		}
-		t.giveSummed("Sub", a, g, nil)
-	})
+	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, subBackward)
+}
+
+func subBackward(n *node, g *tensor.Tensor) {
+	t, a, b := n.out.tape, n.in[0], n.in[1]
+	if b.needsGrad {
+		neg, err := t.rt.Neg(t.ctx, g)
+		t.giveSummed("Sub", b, neg, err)
+	}
+	t.giveSummed("Sub", a, g, nil)
 }
 
 // Mul returns the elementwise product a * b, broadcast after NumPy's rules.
@@ -227,15 +233,22 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 	if savesResult {
 		saved = out
 	}
-	t.push(op, out, []*Variable{x}, []*Variable{saved}, func(n *node, g *tensor.Tensor) {
-		d, err := grad(t.rt, t.ctx, inPlace(g), g, saved.value)
-		n.done(saved)
-		if d != g {
-			t.free(g)
-		}
-		t.give(op, x, d, err)
-	})
+	before := len(t.nodes)
+	t.push(op, out, []*Variable{x}, []*Variable{saved}, unaryBackward)
+	if len(t.nodes) > before {
+		t.nodes[before].grad = grad
+	}
 	return t.handing(out, handsItself)
+}
+
+func unaryBackward(n *node, g *tensor.Tensor) {
+	t, saved := n.out.tape, n.saved[0].Variable
+	d, err := n.grad(t.rt, t.ctx, inPlace(g), g, saved.value)
+	n.done(saved)
+	if d != g {
+		t.free(g)
+	}
+	t.give(n.op, n.in[0], d, err)
 }
 
 // giveSummed is give for a gradient that v's broadcast shape has.

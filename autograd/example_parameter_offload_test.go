@@ -36,6 +36,6 @@ func ExampleParameters_Offload() {
 	fmt.Println("brought:", s.Fetched, "early:", s.Prefetched, "left without a copy:", s.Unchanged)
 	check(errors.Join(in.Close(), off.Close(), env.Close()))
 	// Output:
-	// KiB of parameters: 2048 peak: 516
+	// KiB of parameters: 2048 peak: 515
 	// brought: 16 early: 7 left without a copy: 16
 }

@@ -16,14 +16,35 @@ type Call struct {
 	inputs []*Variable
 	saved  []*tensor.Tensor // by Save
 	own    []*tensor.Tensor // of saved: what the call releases
-	back   func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
+	op     operation
 
 	room struct { // for the first of each, so that a call is one object of the Go heap
-		inputs     [4]*Variable
-		saved, own [2]*tensor.Tensor
-		grads      [4]*tensor.Tensor
+		inputs [4]*Variable
+		saved  [6]*tensor.Tensor
+		own    [2]*tensor.Tensor
+		grads  [4]*tensor.Tensor
+		dims   [4]int // of a shape, for a while
 	}
 }
+
+// operation is what a call computes: the program's functions, or those of an operation of this package, whose record has a call in it.
+type operation interface {
+	forward() (*tensor.Tensor, error)
+	backward(g *tensor.Tensor) ([]*tensor.Tensor, error)
+	// give gives the record back when nobody needs the call any more.
+	give(s *slab)
+}
+
+// programCall is a call of the program's functions. The program may hold it, so that it is new each time.
+type programCall struct {
+	Call
+	do   func(*Call) (*tensor.Tensor, error)
+	back func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
+}
+
+func (f *programCall) forward() (*tensor.Tensor, error)                    { return f.do(&f.Call) }
+func (f *programCall) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) { return f.back(&f.Call, g) }
+func (f *programCall) give(*slab)                                          {}
 
 // Context is the context for the operation's allocations: what it makes belongs to the tape, which frees at Close what
 // nobody has released.
@@ -81,9 +102,15 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 	if !t.begin(name, inputs...) {
 		return t.inert()
 	}
-	c := &Call{tape: t, name: name, back: backward}
+	f := &programCall{do: forward, back: backward}
+	return t.apply(name, f, &f.Call, inputs, backward != nil)
+}
+
+// apply makes the call c of an operation that has begun.
+func (t *Tape) apply(name string, op operation, c *Call, inputs []*Variable, differentiable bool) *Variable {
+	c.tape, c.name, c.op = t, name, op
 	c.inputs, c.saved, c.own = append(c.room.inputs[:0], inputs...), c.room.saved[:0], c.room.own[:0]
-	y, err := forward(c)
+	y, err := op.forward()
 	switch {
 	case err != nil:
 		t.free(y)
@@ -93,8 +120,9 @@ func (t *Tape) Func(name string, inputs []*Variable, forward func(*Call) (*tenso
 		err = fmt.Errorf("%w: forward returned an input: return a Share of it", ErrInvalid)
 	}
 	out := t.result(name, y, err)
-	if out.value == nil || !t.record || backward == nil || !c.NeedsGrads() {
+	if out.value == nil || !t.record || !differentiable || !c.NeedsGrads() {
 		c.drop(out)
+		op.give(t.slab)
 		t.spend(name, inputs)
 		return out
 	}
@@ -143,7 +171,7 @@ func (c *Call) release() {
 // backward runs the program's function, and hands on what it returns.
 func (c *Call) backward(n *node, g *tensor.Tensor) {
 	t := c.tape
-	grads, err := c.back(c, g)
+	grads, err := c.op.backward(g)
 	c.release()
 	if err == nil && len(grads) > len(c.inputs) {
 		err = fmt.Errorf("%w: backward returned %d gradients for %d inputs", ErrInvalid, len(grads), len(c.inputs))

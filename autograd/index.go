@@ -31,15 +31,29 @@ func (t *Tape) Gather(x *Variable, axis int, index *Variable) *Variable {
 // Embedding returns the rows of weight (rows, n) that index, int32 or int64 of any shape, names; see
 // [tensor.Runtime.Embedding]. The index is a constant.
 func (t *Tape) Embedding(index, weight *Variable, cfg tensor.EmbeddingConfig) *Variable {
-	rows := 0
-	return t.Func("Embedding", []*Variable{weight, index}, func(c *Call) (*tensor.Tensor, error) {
-		y, err := t.rt.Embedding(t.ctx, c.Input(1), c.Input(0), cfg)
-		if err == nil {
-			rows = c.Input(0).Shape()[0]
-		}
-		c.Save(c.Input(1))
-		return y, err
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return c.Grads(t.rt.EmbeddingGrad(t.ctx, g, c.Input(1), rows, cfg))
-	})
+	if !t.begin("Embedding", weight, index) {
+		return t.inert()
+	}
+	e := t.embeddings.take()
+	e.cfg = cfg
+	return t.apply("Embedding", e, &e.Call, []*Variable{weight, index}, true)
 }
+
+// embedding is one use of Embedding, of weight and index.
+type embedding struct {
+	Call
+	cfg tensor.EmbeddingConfig
+}
+
+func (e *embedding) forward() (*tensor.Tensor, error) {
+	e.Save(e.Input(1))
+	return e.tape.rt.Embedding(e.tape.ctx, e.Input(1), e.Input(0), e.cfg)
+}
+
+func (e *embedding) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	var room [2]int
+	rows := tensor.AppendShape(room[:0], e.Input(0))[0]
+	return e.Grads(e.tape.rt.EmbeddingGrad(e.tape.ctx, g, e.Input(1), rows, e.cfg))
+}
+
+func (e *embedding) give(s *slab) { s.embeddings.give(e) }

@@ -98,13 +98,13 @@ type Sequential []Layer
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 	mine := x.take()
 	defer x.spare()()
-	defer t.setModule(t.enterLayer(ownParameter(s, "")))
+	defer t.setModule(t.enterChain(s))
 	outer := t.module
 	y := x
 	for i := 0; i < len(s); i++ {
 		last := y
 		end := last.spare()
-		t.enterModule(join(outer.path, strconv.Itoa(i)))
+		t.enterModule(t.joined(outer.path, strconv.Itoa(i)))
 		linear, fuse := s[i].(*Linear)
 		if fuse = fuse && i+1 < len(s); fuse {
 			_, fuse = s[i+1].(ReLU)

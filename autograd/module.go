@@ -30,9 +30,14 @@ type modulePlace struct {
 type places struct {
 	modules map[string]*modulePlace // by path
 	all     []*modulePlace          // of modules, and for those to come
+	paths   map[[2]string]string    // by what they are joined of; of earlier tapes, too
+	chain   [4]int                  // room for the places of a layer in chains
 }
 
-var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[string]*modulePlace)} }}
+// mostPaths is how many paths are kept for another tape.
+const mostPaths = 4096
+
+var allPlaces = sync.Pool{New: func() any { return &places{modules: make(map[string]*modulePlace), paths: make(map[[2]string]string)} }}
 
 func newPlaces() *places {
 	if race.Enabled {
@@ -46,6 +51,9 @@ func (p *places) recycle() {
 		*m = modulePlace{}
 	}
 	clear(p.modules)
+	if len(p.paths) > mostPaths {
+		clear(p.paths)
+	}
 	if !race.Enabled {
 		allPlaces.Put(p)
 	}
@@ -60,6 +68,22 @@ func (p *places) place(path string) *modulePlace {
 	m.path = path
 	p.modules[path] = m
 	return m
+}
+
+// joined is join of two, which is made once.
+func (p *places) joined(outer, inner string) string {
+	if outer == "" || inner == "" {
+		return outer + inner
+	}
+	key := [2]string{outer, inner}
+	path, ok := p.paths[key]
+	if !ok {
+		path = join(outer, inner)
+		if p.paths != nil { // a closed tape has none
+			p.paths[key] = path
+		}
+	}
+	return path
 }
 
 // NameModules tells a model's parameters and buffers their names, as [ParametersOf] and [BuffersOf] find them, so that
@@ -124,7 +148,7 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 		t.fail("Module", fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
-	defer t.setModule(t.enterModule(join(t.module.path, name)))
+	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
 	return f()
 }
 
@@ -157,18 +181,28 @@ func (t *Tape) setModule(m *modulePlace) {
 // no module, a layer with nothing but weights of another one, which calls them the same, can't be told from that one.
 func (t *Tape) enterLayer(p *Parameter, local string) (before *modulePlace) {
 	path, ok := p.owner(local)
+	return t.enterPath(path, ok)
+}
+
+func (t *Tape) enterPath(path string, ok bool) (before *modulePlace) {
 	if here := t.module.path; !ok || here != "" && !strings.HasPrefix(path, here+".") {
 		return t.module
 	}
 	return t.enterModule(path)
 }
 
-// owner is the path of the layer that calls the parameter by a local name, if the parameter's name says so.
-func (p *Parameter) owner(local string) (path string, ok bool) {
+// owner is the path of the layer that calls the parameter by a local name, if the parameter's name says so; or of the chain in which that layer is at
+// these places.
+func (p *Parameter) owner(local string, at ...int) (path string, ok bool) {
 	if p == nil {
 		return "", false
 	}
 	path, ok = strings.CutSuffix(p.name, local)
+	for i := len(at) - 1; ok && i >= 0; i-- {
+		if path, ok = strings.CutSuffix(path, "."); ok {
+			path, ok = strings.CutSuffix(path, strconv.Itoa(at[i]))
+		}
+	}
 	if !ok || path == "" {
 		return "", ok
 	}
@@ -184,7 +218,7 @@ func (t *Tape) moduleContext() context.Context {
 	ctx := &t.module.contexts[pass]
 	if *ctx == nil {
 		l := t.label
-		l.Module, l.Category = join(l.Module, t.module.path), category
+		l.Module, l.Category = t.joined(l.Module, t.module.path), category
 		*ctx = t.labels.With(t.base, l)
 	}
 	return *ctx
@@ -202,31 +236,51 @@ func moduleName(parameter string) string {
 	return parameter[:max(0, strings.LastIndexByte(parameter, '.'))]
 }
 
-// ownParameter is the first parameter of a layer that knows it by the layer's name for it, in front of which prefix stands,
-// and that name; nil if there is none, if it is behind one that has no name yet, or if a walk over a model would have to find it.
-func ownParameter(l Layer, prefix string) (p *Parameter, local string) {
-	switch l := l.(type) {
-	case nil, module:
-	case Sequential:
-		for i, inner := range l {
-			if p, local := ownParameter(inner, prefix+strconv.Itoa(i)+"."); p != nil {
-				return p, local
-			}
-		}
-	default:
-		var room [2]Named
-		params := room[:]
-		if dense, ok := l.(*Linear); ok && dense != nil { // without the list, in each step
-			room = [2]Named{{"weight", dense.Weight}, {"bias", dense.Bias}}
-		} else {
-			params = l.Parameters()
-		}
-		for _, n := range params {
-			local := prefix + n.Name
-			if _, ok := n.owner(local); ok || n.Parameter != nil && n.name == "" {
-				return n.Parameter, local
-			}
+// enterChain is enterLayer for a chain of layers, which has the module that the first parameter in it tells.
+func (t *Tape) enterChain(s Sequential) (before *modulePlace) {
+	path, ok, _ := s.ownModule(t.chain[:0])
+	return t.enterPath(path, ok)
+}
+
+// ownModule is the module of a chain by the first parameter that knows it by the layer's name for it. s is in the chain at these places, each in the one
+// before. found is whether there is one: there is none, too, if it is behind one that has no name yet, or if a walk over a model would have to find it.
+func (s Sequential) ownModule(at []int) (path string, ok, found bool) {
+	for i, inner := range s {
+		if path, ok, found = ownModule(inner, append(at, i)); found {
+			return path, ok, true
 		}
 	}
-	return nil, ""
+	return "", false, false
+}
+
+// ownModule is that of the layer at these places.
+func ownModule(l Layer, at []int) (path string, ok, found bool) {
+	switch l := l.(type) {
+	case nil, module:
+		return "", false, false
+	case Sequential:
+		return l.ownModule(at)
+	}
+	var room [2]Named
+	for _, n := range ownParameters(l, room[:0]) {
+		if path, ok = n.owner(n.Name, at...); ok || n.Parameter != nil && n.name == "" {
+			return path, ok, true
+		}
+	}
+	return "", false, false
+}
+
+// ownParameters are the parameters of a layer, in room if it is one of those that most models are of: they are asked in each step.
+func ownParameters(l Layer, room Parameters) Parameters {
+	switch l := l.(type) {
+	case *Linear:
+		if l != nil {
+			return append(room, Named{"weight", l.Weight}, Named{"bias", l.Bias})
+		}
+	case *Convolution:
+		if l != nil {
+			return append(room, Named{"weight", l.Weight}, Named{"bias", l.Bias})
+		}
+	}
+	return l.Parameters()
 }

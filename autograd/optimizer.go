@@ -128,7 +128,6 @@ func (s *optimizerState) choose(among []int, wanted func(*Parameter) bool) []int
 
 // prepare gives parameters their tensors.
 func (s *optimizerState) prepare(ctx context.Context, params []int) error {
-	ctx = tensor.Detached(ctx)
 	for _, i := range params {
 		p, had := s.params[i], len(s.state[i])
 		slots, wanted := s.slots(s.of[i])
@@ -138,9 +137,9 @@ func (s *optimizerState) prepare(ctx context.Context, params []int) error {
 		if c := s.rt.Capturing(); c != nil {
 			return fmt.Errorf("autograd: state of parameter %q: %w", p.Name, c.Refuse(s.kind+" state", "it would begin anew at each replay: call Prepare, or take a step, before the capture"))
 		}
-		ctx := withLabel(ctx, memcache.CategoryOptimizerState, moduleName(p.Name))
+		ctx := withLabel(tensor.Detached(ctx), memcache.CategoryOptimizerState, moduleName(p.Name)) // only now: most steps make nothing
 		for _, slot := range slots[min(had, wanted):wanted] {
-			t, err := s.first(ctx, slot, p.Parameter)
+			t, err := slot.first(ctx, s.rt, p.Parameter)
 			if err != nil {
 				for _, t := range s.state[i][had:] {
 					err = errors.Join(err, t.ReleaseContext(ctx))
@@ -158,11 +157,11 @@ func (s *optimizerState) prepare(ctx context.Context, params []int) error {
 }
 
 // first is a tensor of the state of a parameter, before the first step.
-func (s *optimizerState) first(ctx context.Context, slot slot, p *Parameter) (*tensor.Tensor, error) {
-	if slot.fill == 0 {
-		return s.rt.Zeros(ctx, p.value.Dtype(), p.stateShape()...)
+func (s slot) first(ctx context.Context, rt *tensor.Runtime, p *Parameter) (*tensor.Tensor, error) {
+	if s.fill == 0 {
+		return rt.Zeros(ctx, p.value.Dtype(), p.stateShape()...)
 	}
-	return s.rt.Full(ctx, slot.fill, p.value.Dtype(), p.stateShape()...)
+	return rt.Full(ctx, s.fill, p.value.Dtype(), p.stateShape()...)
 }
 
 // due returns the parameters among some of them, or all, that have a gradient and are not frozen, by number, and gives them their state.

@@ -383,7 +383,7 @@ func TestMinimizeInBackwardWaitsForReaders(t *testing.T) {
 					require.NoError(t, tape.Close(), "%s, in pieces of %d bytes", name, piece)
 				}
 				require.NoError(t, opt.Close())
-				return [][]float64{b.wide(p.Value()), b.wide(q.Value())}
+				return [][]float64{b.widened(p.Value()), b.widened(q.Value())}
 			}
 			if half && slices.Contains([]string{"as a gradient", "weights of a loss", "weights of a loss in a checkpoint", "weights of classes in a checkpoint"}, name) {
 				continue // dtypes that these don't mix
@@ -410,8 +410,8 @@ func (b *bench) matrix(half bool, from float64) *Parameter {
 	return p
 }
 
-// wide is what a tensor of float32 or float64 holds.
-func (b *bench) wide(x *tensor.Tensor) (all []float64) {
+// widened is what a tensor of float32 or float64 holds.
+func (b *bench) widened(x *tensor.Tensor) (all []float64) {
 	if x.Dtype() == tensor.Float64 {
 		return read[float64](b, x)
 	}

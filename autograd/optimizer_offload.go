@@ -121,18 +121,18 @@ func (s *optimizerState) bring(ctx context.Context, params []int) error {
 	if err := s.fetch(ctx, params); err != nil {
 		return err
 	}
-	return s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return g.fetch(ctx, x) })
+	return eachOffloaded(s.params, params, func(g *parameterGroup, x *tensor.Tensor) error { return g.fetch(ctx, x) })
 }
 
 // takeAway moves what bring has brought to where it lives.
 func (s *optimizerState) takeAway(ctx context.Context, params []int) error {
-	return errors.Join(s.park(ctx, params), s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return g.leave(ctx, x) }))
+	return errors.Join(s.park(ctx, params), eachOffloaded(s.params, params, func(g *parameterGroup, x *tensor.Tensor) error { return g.leave(ctx, x) }))
 }
 
 // eachOffloaded calls f for the values of the parameters that live in pinned memory, until one fails.
-func (s *optimizerState) eachOffloaded(params []int, f func(*parameterGroup, *tensor.Tensor) error) error {
+func eachOffloaded(all Parameters, params []int, f func(*parameterGroup, *tensor.Tensor) error) error {
 	for _, i := range params {
-		p := s.params[i]
+		p := all[i]
 		if p.offload == nil {
 			continue
 		}
@@ -163,7 +163,7 @@ func (s *optimizerState) prefetch(ctx context.Context, params []int) error {
 	}
 	err := s.each(params, func(t *tensor.Tensor) error { return ahead(s.offload.by, t) })
 	if err == nil {
-		err = s.eachOffloaded(params, func(g *parameterGroup, x *tensor.Tensor) error { return ahead(g.by, x) })
+		err = eachOffloaded(s.params, params, func(g *parameterGroup, x *tensor.Tensor) error { return ahead(g.by, x) })
 	}
 	if errors.Is(err, memcache.ErrOutOfMemory) {
 		return nil

@@ -26,19 +26,39 @@ func (t *Tape) Permute(x *Variable, dims ...int) *Variable {
 
 // Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow].
 func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
-	var shape tensor.Shape
-	return t.Func("Narrow", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
-		shape = c.Input(0).Shape()
-		return t.rt.Narrow(t.ctx, c.Input(0), axis, start, length)
-	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		before, after := make([]int, len(shape)), make([]int, len(shape))
-		if axis < 0 {
-			axis += len(shape)
-		}
-		before[axis], after[axis] = start, shape[axis]-start-length
-		return c.Grads(t.rt.Pad(t.ctx, g, 0, before, after))
-	})
+	if !t.begin("Narrow", x) {
+		return t.inert()
+	}
+	n := t.narrows.take()
+	n.axis, n.start, n.length = axis, start, length
+	return t.apply("Narrow", n, &n.Call, []*Variable{x}, true)
 }
+
+// narrow is one use of Narrow.
+type narrow struct {
+	Call
+	axis, start, length int
+}
+
+func (n *narrow) forward() (*tensor.Tensor, error) {
+	return n.tape.rt.Narrow(n.tape.ctx, n.Input(0), n.axis, n.start, n.length)
+}
+
+func (n *narrow) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	var room [3][6]int
+	shape := tensor.AppendShape(room[0][:0], n.Input(0))
+	before, after := append(room[1][:0], shape...), append(room[2][:0], shape...)
+	clear(before)
+	clear(after)
+	axis := n.axis
+	if axis < 0 {
+		axis += len(shape)
+	}
+	before[axis], after[axis] = n.start, shape[axis]-n.start-n.length
+	return n.Grads(n.tape.rt.Pad(n.tape.ctx, g, 0, before, after))
+}
+
+func (n *narrow) give(s *slab) { s.narrows.give(n) }
 
 // Pad returns x inside of a larger tensor of value; see [tensor.Runtime.Pad].
 func (t *Tape) Pad(x *Variable, value float64, before, after []int) *Variable {

@@ -8,24 +8,51 @@ import (
 
 // MaxPool2d returns the greatest element of every window of x; see [tensor.Runtime.MaxPool2d].
 func (t *Tape) MaxPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
-	return t.Func("MaxPool2d", []*Variable{x}, func(call *Call) (*tensor.Tensor, error) {
-		y, indices, err := t.rt.MaxPool2d(t.ctx, x.value, c)
-		if err == nil {
-			call.Save(indices)
-		}
-		return y, err
-	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return call.Grads(t.rt.MaxPool2dGrad(t.ctx, g, call.Saved()[0], x.Shape(), c))
-	})
+	return t.pool("MaxPool2d", x, c, true)
 }
+
+func (t *Tape) pool(name string, x *Variable, c tensor.PoolingConfig, greatest bool) *Variable {
+	if !t.begin(name, x) {
+		return t.inert()
+	}
+	p := t.pools.take()
+	p.cfg, p.greatest = c, greatest
+	return t.apply(name, p, &p.Call, []*Variable{x}, true)
+}
+
+// pooling is one use of MaxPool2d, or of AvgPool2d.
+type pooling struct {
+	Call
+	cfg      tensor.PoolingConfig
+	greatest bool
+}
+
+func (p *pooling) forward() (*tensor.Tensor, error) {
+	t := p.tape
+	if !p.greatest {
+		return t.rt.AvgPool2d(t.ctx, p.Input(0), p.cfg)
+	}
+	y, indices, err := t.rt.MaxPool2d(t.ctx, p.Input(0), p.cfg)
+	if err == nil {
+		p.Save(indices)
+	}
+	return y, err
+}
+
+func (p *pooling) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	t := p.tape
+	shape := tensor.AppendShape(p.room.dims[:0], p.Input(0))
+	if !p.greatest {
+		return p.Grads(t.rt.AvgPool2dGrad(t.ctx, g, shape, p.cfg))
+	}
+	return p.Grads(t.rt.MaxPool2dGrad(t.ctx, g, p.Saved()[0], shape, p.cfg))
+}
+
+func (p *pooling) give(s *slab) { s.pools.give(p) }
 
 // AvgPool2d returns the average of every window of x; see [tensor.Runtime.AvgPool2d].
 func (t *Tape) AvgPool2d(x *Variable, c tensor.PoolingConfig) *Variable {
-	return t.Func("AvgPool2d", []*Variable{x}, func(*Call) (*tensor.Tensor, error) {
-		return t.rt.AvgPool2d(t.ctx, x.value, c)
-	}, func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
-		return call.Grads(t.rt.AvgPool2dGrad(t.ctx, g, x.Shape(), c))
-	})
+	return t.pool("AvgPool2d", x, c, false)
 }
 
 // AdaptiveAvgPool2d returns averages of x over as many parts as size says; see [tensor.Runtime.AdaptiveAvgPool2d].

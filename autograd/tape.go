@@ -34,6 +34,7 @@ type Tape struct {
 		modulePlace
 	}
 	fresh     []Variable // for results to come
+	group     int        // of the next ones that are made
 	variables int        // that were made
 	frames    int        // that the program is in
 	frame     int32      // the innermost of them, by number; 0: none
@@ -71,8 +72,10 @@ func NoGrad(ctx context.Context, rt *tensor.Runtime) *Tape { return newTape(ctx,
 
 func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	base, lifetime := tensor.WithLifetime(tensor.Detached(ctx))
-	lifetime.Group() // what Backward hands to parameters lives until the next step, and all else ends with the tape
 	t := &Tape{rt: rt, lifetime: lifetime, record: record, training: record, slab: newSlab(), places: newPlaces(), base: base}
+	lifetime.Group(t.sizes.tensors()) // what Backward hands to parameters lives until the next step, and all else ends with the tape
+	t.labels.Expect(t.sizes.contexts())
+	t.group = t.sizes.variables()
 	t.module = t.place("")
 	t.setContext("NewTape", ctx)
 	if rt == nil {
@@ -123,6 +126,7 @@ func (t *Tape) Err() error { return t.err }
 // to the tape, if any.
 func (t *Tape) Close() error {
 	if t.state != "closed" {
+		t.sizes.note(size{t.variables, t.lifetime.Made(), t.labels.Made()})
 		if !t.recomputing { // Backward is at its nodes still
 			t.slab.recycle()
 		}

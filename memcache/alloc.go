@@ -29,7 +29,7 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 		defer c.verify()
 	}
 	if c.reporter.observer != nil {
-		return c.allocObserved(ctx, bytes, stream)
+		return allocObserved(ctx, c, bytes, stream, false)
 	}
 	var r request
 	err := c.alloc(ctx, bytes, stream, &r)
@@ -37,11 +37,29 @@ func (c *Cache) Alloc(ctx context.Context, bytes int64, stream device.Stream) (B
 	return r.block, err
 }
 
+// AllocWorkspace is Alloc for scratch memory of kernels and libraries: the block's category is [CategoryWorkspace], and the rest of its label
+// that of ctx. It is Alloc with a context of [WithCategory], without the context.
+func (c *Cache) AllocWorkspace(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
+	if bytes == 0 {
+		return Block{}, nil
+	}
+	if invariants.Enabled {
+		defer c.verify()
+	}
+	if c.reporter.observer != nil {
+		return allocObserved(ctx, c, bytes, stream, true)
+	}
+	r := request{work: true}
+	err := c.alloc(ctx, bytes, stream, &r)
+	r.history.leave()
+	return r.block, err
+}
+
 // allocObserved is Alloc with an observer. What the request did is told from r, which was filled in under the shard's lock:
 // the block may be freed, and its chunk handed out again, by the time the observer looks.
-func (c *Cache) allocObserved(ctx context.Context, bytes int64, stream device.Stream) (Block, error) {
+func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Stream, work bool) (Block, error) {
 	ctx, op := c.reporter.start(ctx, OpAlloc)
-	var r request
+	r := request{work: work}
 	err := c.alloc(ctx, bytes, stream, &r)
 	r.history.leave()
 	b := r.block
@@ -67,8 +85,17 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		return err
 	}
 	r.Requested, r.Bytes, r.shard = bytes, c.shards.rules().RoundSize(bytes), c.shards.of(stream)
+	if r.work {
+		r.label = &workspace
+	}
 	if state, ok := ctx.Value(ctxKey{}).(*ctxState); ok {
-		r.scope, r.label = state.scope.innermostOf(&c.ledger), state.label
+		r.scope = state.scope.innermostOf(&c.ledger)
+		switch {
+		case !r.work:
+			r.label = state.label
+		case state.work != nil:
+			r.label = state.work
+		}
 		r.task = state.taskOf(c)
 		if p := state.poolOf(c); p != nil {
 			r.Pool = &p.place

@@ -13,6 +13,7 @@ type ctxState struct {
 	scope *Scope  // the innermost one, of any cache
 	pools []*Pool // at most one of each cache; a program has few caches
 	label *Label  // nil: none
+	work  *Label  // label, with CategoryWorkspace; nil: none
 	tasks []*task // at most one of each cache: see Cache.Wait
 }
 
@@ -38,6 +39,7 @@ type carrier struct {
 	context.Context
 	state ctxState
 	label Label // what state.label points at, if the context has a label of its own
+	work  Label // and what state.work does
 }
 
 // carry returns a context with what ctx carries, changed by change. It stands in the place of a carrier, whose state it
@@ -62,7 +64,14 @@ func (c *carrier) onto(ctx context.Context) {
 }
 
 // setLabel gives a new carrier a label of its own. The labels of contexts are never changed: blocks point at them.
-func (c *carrier) setLabel(l Label) { c.label, c.state.label = l, &c.label }
+func (c *carrier) setLabel(l Label) {
+	c.label, c.state.label = l, &c.label
+	c.work, c.state.work = l, &c.work
+	c.work.Category = CategoryWorkspace
+}
+
+// workspace is the label of a context that has none, for workspaces.
+var workspace = Label{Category: CategoryWorkspace}
 
 // Value is context.Context's.
 func (c *carrier) Value(key any) any {
@@ -124,9 +133,19 @@ func WithLabel(ctx context.Context, l Label) context.Context {
 	return relabel(ctx, func(own *Label) { *own = l })
 }
 
-// LabelContexts makes contexts with labels as [WithLabel] does, sixteen at a time: for a program that makes many of them, as a training step does
-// one for each module. They may be used from any goroutine, LabelContexts itself by one. The zero value is ready.
-type LabelContexts struct{ fresh []carrier }
+// LabelContexts makes contexts with labels as [WithLabel] does, in groups of sixteen and more: for a program that makes many of them, as a training
+// step does one for each module. They may be used from any goroutine, LabelContexts itself by one. The zero value is ready.
+type LabelContexts struct {
+	fresh []carrier
+	group int // how many were made last, or are to be made next
+	made  int
+}
+
+// Expect tells how many contexts are about to be made, so that they are one object of the Go heap.
+func (c *LabelContexts) Expect(n int) { c.group = max(n, 0) }
+
+// Made is how many contexts were made.
+func (c *LabelContexts) Made() int { return c.made }
 
 // With returns a context whose allocations have the label l, whatever label ctx has.
 func (c *LabelContexts) With(ctx context.Context, l Label) context.Context {
@@ -134,8 +153,12 @@ func (c *LabelContexts) With(ctx context.Context, l Label) context.Context {
 		return nil
 	}
 	if len(c.fresh) == 0 {
-		c.fresh = make([]carrier, 16)
+		if c.made > 0 || c.group == 0 {
+			c.group = max(16, min(2*c.group, 512))
+		}
+		c.fresh = make([]carrier, c.group)
 	}
+	c.made++
 	to := &c.fresh[0]
 	c.fresh = c.fresh[1:]
 	to.onto(ctx)

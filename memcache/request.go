@@ -15,6 +15,7 @@ type request struct {
 	shard          *shard
 	scope          *Scope
 	label          *Label
+	work           bool           // its category is CategoryWorkspace
 	task           *task          // of Wait
 	stack          []uintptr      // with the history's stacks
 	history        *HistoryStream // that the request told of its beginning

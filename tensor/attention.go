@@ -45,14 +45,11 @@ func (rt *Runtime) ScaledDotProductAttention(ctx context.Context, q, k, v, mask 
 		return nil, nil, err
 	}
 	defer in.release()
-	p, batch, err := planAttention(op, q.shape, k.shape, v.shape, cfg)
-	if err == nil {
-		err = maskAttention(op, p, batch, mask)
-	}
+	a, err := rt.planAttention(op, q, k, v, mask, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask}, slices.Concat(batch, Shape{p.L, p.V}), append(batch, p.L))
+	return rt.attend(ctx, op, a.plan, attending{q: q, k: k, v: v, mask: mask}, a.shape, a.sums)
 }
 
 // ScaledDotProductAttentionGrad gives the gradients of an attention's arguments, from that of its result y, dy. They are
@@ -64,29 +61,25 @@ func (rt *Runtime) ScaledDotProductAttentionGrad(ctx context.Context, dy, y, log
 		return AttentionGrads{}, err
 	}
 	defer in.release()
-	p, batch, err := planAttention(op, q.shape, k.shape, v.shape, cfg)
+	a, err := rt.planAttention(op, q, k, v, mask, cfg)
 	if err == nil {
-		err = maskAttention(op, p, batch, mask)
+		err = checkAttended(op, dy, y, logSums, a.shape, a.sums)
 	}
-	if err == nil {
-		err = checkAttended(op, dy, y, logSums, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L}))
-	}
-	if err == nil && ofMask && p.Masking != kernel.FloatMask {
+	if err == nil && ofMask && a.plan.Masking != kernel.FloatMask {
 		err = fmt.Errorf("tensor: %s: %w: the gradient of no mask, or of a mask of uint8", op, ErrInvalid)
 	}
 	if err != nil {
 		return AttentionGrads{}, err
 	}
-	p.DQuery = contiguous(batch, p.L, p.E)
-	p.DKey = contiguous(batch, p.S, p.E)
-	p.DValue = contiguous(batch, p.S, p.V)
+	p := a.plan
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: q.dtype}
 	matrices := func(wanted bool, rows, cols int) *Tensor {
-		return g.alloc(wanted, slices.Concat(batch, Shape{rows, cols}))
+		var room [fewDims]int
+		return g.alloc(wanted, append(append(Shape(room[:0]), p.Dims...), rows, cols))
 	}
 	of := AttentionGrads{Query: matrices(true, p.L, p.E), Key: matrices(true, p.S, p.E), Value: matrices(true, p.S, p.V), Mask: matrices(ofMask, p.L, p.S)}
 	if g.err == nil {
-		g.err = rt.attendGrad(ctx, op, p, &attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
+		g.err = rt.attendGrad(ctx, op, p, attending{q: q, k: k, v: v, mask: mask, out: y, logSum: logSums, dout: dy, dq: of.Query, dk: of.Key, dv: of.Value, dmask: of.Mask})
 	}
 	if err := g.done(of.Query, of.Key, of.Value, of.Mask); err != nil {
 		return AttentionGrads{}, err
@@ -104,11 +97,11 @@ func (rt *Runtime) SelfAttention(ctx context.Context, qkv, mask *Tensor, heads i
 		return nil, nil, err
 	}
 	defer in.release()
-	p, on, shape, err := planSelf(op, qkv, mask, heads, batchFirst, cfg)
+	s, err := rt.planSelf(op, qkv, mask, heads, batchFirst, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	return rt.attend(ctx, op, p, on, shape, append(slices.Clone(p.Dims), p.L))
+	return rt.attend(ctx, op, s.plan, s.attending(qkv, mask), s.shape, s.sums)
 }
 
 // SelfAttentionGrad is the gradient of qkv in [Runtime.SelfAttention], from that of its result y, dy.
@@ -119,9 +112,9 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, m
 		return nil, err
 	}
 	defer in.release()
-	p, on, shape, err := planSelf(op, qkv, mask, heads, batchFirst, cfg)
+	s, err := rt.planSelf(op, qkv, mask, heads, batchFirst, cfg)
 	if err == nil {
-		err = checkAttended(op, dy, y, logSums, shape, append(slices.Clone(p.Dims), p.L))
+		err = checkAttended(op, dy, y, logSums, s.shape, s.sums)
 	}
 	if err != nil {
 		return nil, err
@@ -130,18 +123,49 @@ func (rt *Runtime) SelfAttentionGrad(ctx context.Context, dy, y, logSums, qkv, m
 	if err != nil {
 		return nil, err
 	}
-	p.DQuery, p.DKey, p.DValue = p.Query, p.Key, p.Value
+	on := s.attending(qkv, mask)
 	on.out, on.logSum, on.dout, on.dq, on.dk, on.dv = y, logSums, dy, out, out, out
-	return out.orRelease(rt.attendGrad(ctx, op, p, on))
+	return out.orRelease(rt.attendGrad(ctx, op, s.plan, on))
 }
 
-func planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (p *kernel.Attention, on *attending, shape Shape, err error) {
+// attentionPlan is the plan of an attention, and the shapes of its result and of the logarithms of sums.
+type attentionPlan struct {
+	plan        *kernel.Attention
+	n           int // numbers of a query, where queries, keys and values lie beside each other
+	shape, sums Shape
+}
+
+func (s *attentionPlan) attending(qkv, mask *Tensor) attending {
+	return attending{q: qkv, k: qkv, v: qkv, mask: mask, keyAt: s.n, valueAt: 2 * s.n}
+}
+
+func (rt *Runtime) planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
+	k := planKey{kind: planSelfAttended}
+	k.list(qkv.shape)
+	k.mask(mask)
+	k.add(heads)
+	k.flags(batchFirst, cfg.Causal)
+	k.number(math.Float64bits(cfg.Scale))
+	return plan(rt, &k, func() (*attentionPlan, error) { return planSelfAttention(op, qkv, mask, heads, batchFirst, cfg) })
+}
+
+// mask adds what a plan depends on of a mask, which may be nil.
+func (k *planKey) mask(mask *Tensor) {
+	if mask == nil {
+		k.add(-1)
+		return
+	}
+	k.list(mask.shape)
+	k.flags(mask.dtype == Uint8)
+}
+
+func planSelfAttention(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg AttentionConfig) (*attentionPlan, error) {
 	if err := wantRank(op, qkv, 3); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	n := qkv.shape[2] / 3
 	if heads < 1 || qkv.shape[2]%3 != 0 || n%heads != 0 {
-		return nil, nil, nil, fmt.Errorf("tensor: %s: %w: %v in %d heads: want a last dimension of 3 times a multiple of the heads", op, ErrShape, qkv.shape, heads)
+		return nil, fmt.Errorf("tensor: %s: %w: %v in %d heads: want a last dimension of 3 times a multiple of the heads", op, ErrShape, qkv.shape, heads)
 	}
 	rows, batch := qkv.shape[0], qkv.shape[1]
 	if batchFirst {
@@ -154,13 +178,13 @@ func planSelf(op string, qkv, mask *Tensor, heads int, batchFirst bool, cfg Atte
 		}
 		return kernel.Layout{Batch: []int{columns, head}, Row: batch * columns}
 	}
-	p = &kernel.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
+	p := &kernel.Attention{Dims: []int{batch, heads}, L: rows, S: rows, E: head, V: head, Causal: cfg.Causal, Scale: cfg.scale(head)}
 	p.Query, p.Key, p.Value, p.Out = layout(3*n), layout(3*n), layout(3*n), layout(n)
+	p.DQuery, p.DKey, p.DValue = p.Query, p.Key, p.Value
 	if err := maskAttention(op, p, Shape{batch, heads}, mask); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	on = &attending{q: qkv, k: qkv, v: qkv, mask: mask, keyAt: n, valueAt: 2 * n}
-	return p, on, Shape{qkv.shape[0], qkv.shape[1], n}, nil
+	return &attentionPlan{plan: p, n: n, shape: Shape{qkv.shape[0], qkv.shape[1], n}, sums: Shape{batch, heads, rows}}, nil
 }
 
 func (cfg AttentionConfig) scale(e int) float64 {
@@ -189,8 +213,28 @@ func contiguous(batch Shape, rows, cols int) kernel.Layout {
 	return kernel.Layout{Batch: batchStrides(batch, len(batch), rows*cols), Row: cols}
 }
 
-// planAttention is the plan for tensors of their own, and the shape of the batch.
-func planAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.Attention, Shape, error) {
+func (rt *Runtime) planAttention(op string, q, k, v, mask *Tensor, cfg AttentionConfig) (*attentionPlan, error) {
+	key := planKey{kind: planAttended}
+	key.list(q.shape)
+	key.list(k.shape)
+	key.list(v.shape)
+	key.mask(mask)
+	key.flags(cfg.Causal)
+	key.number(math.Float64bits(cfg.Scale))
+	return plan(rt, &key, func() (*attentionPlan, error) {
+		p, batch, err := planOneAttention(op, q.shape, k.shape, v.shape, cfg)
+		if err == nil {
+			err = maskAttention(op, p, batch, mask)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &attentionPlan{p, 0, slices.Concat(batch, Shape{p.L, p.V}), slices.Concat(batch, Shape{p.L})}, nil
+	})
+}
+
+// planOneAttention is the plan for tensors of their own, without a mask, and the shape of the batch.
+func planOneAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.Attention, Shape, error) {
 	if min(len(q), len(k), len(v)) < 2 {
 		return nil, nil, fmt.Errorf("tensor: %s: %w: queries %v, keys %v, values %v: want matrices (…, L, E), (…, S, E), (…, S, V)", op, ErrShape, q, k, v)
 	}
@@ -211,7 +255,8 @@ func planAttention(op string, q, k, v Shape, cfg AttentionConfig) (*kernel.Atten
 	rank := len(batch)
 	return &kernel.Attention{Dims: batch, L: l, S: s, E: e, V: n, Causal: cfg.Causal, Scale: cfg.scale(e), Out: contiguous(batch, l, n),
 		Query: kernel.Layout{Batch: batchStrides(bq, rank, l*e), Row: e}, Key: kernel.Layout{Batch: batchStrides(bk, rank, s*e), Row: e},
-		Value: kernel.Layout{Batch: batchStrides(bv, rank, s*n), Row: n}}, batch, nil
+		Value:  kernel.Layout{Batch: batchStrides(bv, rank, s*n), Row: n},
+		DQuery: contiguous(batch, l, e), DKey: contiguous(batch, s, e), DValue: contiguous(batch, s, n)}, batch, nil
 }
 
 // maskAttention adds a mask to the plan, if it is not nil.
@@ -241,7 +286,7 @@ func checkAttended(op string, dy, y, logSums *Tensor, shape, sums Shape) error {
 }
 
 // attend allocates the result, and computes it.
-func (rt *Runtime) attend(ctx context.Context, op string, p *kernel.Attention, on *attending, shape, sums Shape) (y, logSums *Tensor, err error) {
+func (rt *Runtime) attend(ctx context.Context, op string, p *kernel.Attention, on attending, shape, sums Shape) (y, logSums *Tensor, err error) {
 	if on.out, err = rt.alloc(ctx, op, on.q.dtype, shape); err != nil {
 		return nil, nil, err
 	}
@@ -257,7 +302,7 @@ func (rt *Runtime) attend(ctx context.Context, op string, p *kernel.Attention, o
 }
 
 // attendGrad computes the gradients, which are 0 where there are no queries, keys or values.
-func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, on *attending) error {
+func (rt *Runtime) attendGrad(ctx context.Context, op string, p *kernel.Attention, on attending) error {
 	if p.Count() > 0 && p.L > 0 && p.S > 0 {
 		in, err := rt.acquire(op, on.logSum)
 		if err != nil {

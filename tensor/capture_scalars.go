@@ -50,7 +50,7 @@ func (s *scalars) room(ctx context.Context, rt *Runtime, bytes int64) (*scalarBl
 	if n := len(s.blocks); n > 0 && s.blocks[n-1].used+bytes <= s.blocks[n-1].memory.bytes {
 		return s.blocks[n-1], nil
 	}
-	memory, err := rt.allocOutside(rt.lasting(ctx), "Capture", Uint8, Shape{int(max(bytes, scalarBytes))})
+	memory, err := rt.allocOutside(rt.lasting(ctx), "Capture", Uint8, Shape{int(max(bytes, scalarBytes))}, false)
 	if err != nil {
 		return nil, err
 	}

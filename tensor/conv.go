@@ -38,16 +38,17 @@ func (rt *Runtime) ConvTranspose1d(ctx context.Context, x, w, bias *Tensor, c Co
 }
 
 func (rt *Runtime) conv(ctx context.Context, op string, x, w, bias *Tensor, c ConvConfig, dims int, transposed bool) (*Tensor, error) {
-	in, err := rt.acquireFloats(op, present([]*Tensor{x, w}, bias)...)
+	var room [3]*Tensor
+	in, err := rt.acquireFloats(op, present(append(room[:0], x, w), bias)...)
 	if err != nil {
 		return nil, err
 	}
 	defer in.release()
-	p, shape, err := c.plan(op, x.shape, w.shape, dims, transposed)
+	p, shape, err := rt.planConv(op, c, x.shape, w.shape, dims, transposed)
 	if err != nil {
 		return nil, err
 	}
-	if outputs := shape[len(shape)-dims-1]; bias != nil && !slices.Equal(bias.shape, []int{outputs}) {
+	if outputs := shape[len(shape)-dims-1]; bias != nil && (len(bias.shape) != 1 || bias.shape[0] != outputs) {
 		return nil, fmt.Errorf("tensor: %s: %w: the bias is %v: want (%d)", op, ErrShape, bias.shape, outputs)
 	}
 	y, err := rt.alloc(ctx, op, x.dtype, shape)
@@ -80,7 +81,7 @@ func (rt *Runtime) convInputGrad(ctx context.Context, op string, dy, w *Tensor, 
 		return nil, err
 	}
 	defer in.release()
-	p, err := c.gradPlan(op, dy, shape, w.shape, transposed)
+	p, err := rt.planConvGrad(op, c, dy, shape, w.shape, transposed)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 		return nil, err
 	}
 	defer in.release()
-	p, err := c.gradPlan(op, dy, x.shape, shape, transposed)
+	p, err := rt.planConvGrad(op, c, dy, x.shape, shape, transposed)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +132,9 @@ func (rt *Runtime) convWeightGrad(ctx context.Context, op string, dy, x *Tensor,
 	return dw.orRelease(rt.layers.convWeightGrad(ctx, p, dw, dy, x))
 }
 
-// gradPlan is the plan of the gradients of a convolution of these shapes; dy is that of its result.
-func (c ConvConfig) gradPlan(op string, dy *Tensor, x, w Shape, transposed bool) (*kernel.Conv, error) {
-	for _, shape := range []Shape{x, w} {
+// planConvGrad is the plan of the gradients of a convolution of these shapes; dy is that of its result.
+func (rt *Runtime) planConvGrad(op string, c ConvConfig, dy *Tensor, x, w Shape, transposed bool) (*kernel.Conv, error) {
+	for _, shape := range [2]Shape{x, w} {
 		if _, err := byteSize(op, dy.dtype, shape); err != nil {
 			return nil, err
 		}
@@ -141,7 +142,7 @@ func (c ConvConfig) gradPlan(op string, dy *Tensor, x, w Shape, transposed bool)
 	if len(w) != 3 && len(w) != 4 {
 		return nil, fmt.Errorf("tensor: %s: %w: the weights are %v: want 3 or 4 dimensions", op, ErrShape, w)
 	}
-	p, y, err := c.plan(op, x, w, len(w)-2, transposed)
+	p, y, err := rt.planConv(op, c, x, w, len(w)-2, transposed)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/cistern-ml/cistern/memcache"
 )
 
 // New makes a tensor whose elements are undefined (torch.empty). No dimensions make a scalar. A shape may
@@ -15,22 +17,27 @@ func (rt *Runtime) New(ctx context.Context, dtype Dtype, shape ...int) (*Tensor,
 }
 
 func (rt *Runtime) alloc(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
+	return rt.allocIn(ctx, op, dtype, shape, false)
+}
+
+// allocIn makes a tensor of the context's lifetime or, for an operation's own use, of none.
+func (rt *Runtime) allocIn(ctx context.Context, op string, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
 	c := rt.capturing.Load()
 	if c == nil {
-		return rt.allocOutside(ctx, op, dtype, shape)
+		return rt.allocOutside(ctx, op, dtype, shape, scratch)
 	}
 	if err := c.admits(ctx, op); err != nil {
 		return nil, err
 	}
-	t, err := rt.allocOutside(ctx, op, dtype, shape)
+	t, err := rt.allocOutside(ctx, op, dtype, shape, scratch)
 	if err == nil {
 		t.own.capture = c.number
 	}
 	return t, err
 }
 
-// allocOutside is alloc for memory that is no capture's.
-func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
+// allocOutside is allocIn for memory that is no capture's.
+func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, shape Shape, scratch bool) (*Tensor, error) {
 	bytes, err := byteSize(op, dtype, shape)
 	if err != nil {
 		return nil, err
@@ -38,11 +45,16 @@ func (rt *Runtime) allocOutside(ctx context.Context, op string, dtype Dtype, sha
 	if rt.closed.Load() {
 		return nil, fmt.Errorf("tensor: %s: %w", op, ErrClosed)
 	}
-	block, err := rt.cache.Alloc(ctx, bytes, rt.stream)
+	var block memcache.Block
+	if scratch {
+		block, err = rt.cache.AllocWorkspace(ctx, bytes, rt.stream)
+	} else {
+		block, err = rt.cache.Alloc(ctx, bytes, rt.stream)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("tensor: %s: memory for %v %v: %w", op, dtype, slices.Clone(shape), err) // shape itself may be on the caller's stack
 	}
-	return rt.newTensor(ctx, op, block, dtype, shape)
+	return rt.newTensor(ctx, op, block, dtype, shape, scratch)
 }
 
 // Zeros makes a tensor of zeros.

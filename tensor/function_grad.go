@@ -81,7 +81,7 @@ func (rt *Runtime) ClampGrad(ctx context.Context, dst, dy, x *Tensor, low, high 
 }
 
 func (rt *Runtime) applyGrad(ctx context.Context, f kernel.Function, dst, dy, saved *Tensor, c, d float64) (*Tensor, error) {
-	op := f.Name() + " grad"
+	op := f.GradName()
 	in, err := rt.acquireFloats(op, dy, saved)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 const attentionColumns = 64
 
 // attentionLaunch begins a launch with a block for each tile of rows, element of the batch and part of the columns.
-func (g *gpuKernels) attentionLaunch(name string, p *kernel.Attention, on *attending, rows, cols int) *gpuLaunch {
+func (g *gpuKernels) attentionLaunch(name string, p *kernel.Attention, on attending, rows, cols int) *gpuLaunch {
 	l := g.newLaunch(name, on.q.dtype, 0)
 	l.Grid = [3]uint32{blocks(tiles(rows), 1), uint32(min(p.Count(), maxGridY)), uint32(max(1, (cols+attentionColumns-1)/attentionColumns))}
 	l.Block = [3]uint32{tileSide, 8, 1}
@@ -34,13 +34,14 @@ func (l *gpuLaunch) partTo(t *Tensor, from int) {
 }
 
 // attended is what all kernels of attention end with.
-func (l *gpuLaunch) attended(p *kernel.Attention, on *attending) error {
+func (l *gpuLaunch) attended(p *kernel.Attention, on attending) error {
 	l.part(on.q, on.queryAt)
 	l.part(on.k, on.keyAt)
 	l.part(on.v, on.valueAt)
 	l.readIf(on.mask)
-	layouts := []kernel.Layout{p.Query, p.Key, p.Value, p.Out, p.Mask, p.DQuery, p.DKey, p.DValue}
-	var dims []int // but for those of 1
+	layouts := [...]kernel.Layout{p.Query, p.Key, p.Value, p.Out, p.Mask, p.DQuery, p.DKey, p.DValue}
+	var room [maxDims]int
+	dims := room[:0] // but for those of 1
 	for _, d := range p.Dims {
 		if d != 1 {
 			dims = append(dims, d)
@@ -73,7 +74,7 @@ func (l *gpuLaunch) attended(p *kernel.Attention, on *attending) error {
 }
 
 // shortAttention is what the kernels for short sequences take: attentionShort rows and columns at most. A block has shortRows rows.
-func shortAttention(p *kernel.Attention, on *attending) bool {
+func shortAttention(p *kernel.Attention, on attending) bool {
 	return on.q.dtype == Float32 && on.dmask == nil && max(p.L, p.S, p.E, p.V) <= attentionShort
 }
 
@@ -82,13 +83,13 @@ const (
 	shortRows      = 8
 )
 
-func (g *gpuKernels) shortLaunch(name string, p *kernel.Attention, on *attending, rows int) *gpuLaunch {
+func (g *gpuKernels) shortLaunch(name string, p *kernel.Attention, on attending, rows int) *gpuLaunch {
 	l := g.newLaunch(name, on.q.dtype, 0)
 	l.Grid = [3]uint32{blocks(rows, 1), uint32(min(p.Count(), maxGridY)), 1}
 	return l
 }
 
-func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
+func (g *gpuKernels) attention(p *kernel.Attention, on attending) error {
 	if shortAttention(p, on) {
 		l := g.shortLaunch("attention short", p, on, (p.L+shortRows-1)/shortRows)
 		l.write(on.out)
@@ -107,7 +108,7 @@ func (g *gpuKernels) attention(p *kernel.Attention, on *attending) error {
 	return g.run(l)
 }
 
-func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
+func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on attending) error {
 	if shortAttention(p, on) {
 		l := g.shortLaunch("attention short grad", p, on, (p.L+shortRows-1)/shortRows+(p.S+shortRows-1)/shortRows)
 		l.partTo(on.dq, on.queryAt)
@@ -127,7 +128,7 @@ func (g *gpuKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on 
 }
 
 // attentionGrads needs memory for each query's sum of the products of its result and the result's gradient.
-func (g *gpuKernels) attentionGrads(p *kernel.Attention, on *attending, own device.Range) error {
+func (g *gpuKernels) attentionGrads(p *kernel.Attention, on attending, own device.Range) error {
 	l := g.attentionLaunch("attention grad query", p, on, p.L, p.E)
 	l.partTo(on.dq, on.queryAt)
 	l.writeRange(own)

@@ -11,20 +11,24 @@ import (
 
 // convTile is one of the editions of the kernels of a convolution, by the tile of the result that a block does.
 type convTile struct {
-	name       string
-	rows, cols int
+	conv, inputGrad, weightGrad string // the kernels
+	rows, cols                  int
 }
 
 var (
-	tile64    = convTile{" 64", 64, 64}
-	tile32    = convTile{" 32", 32, 128} // for few channels
-	tileSmall = convTile{" small", 32, 32}
-	direct    = convTile{" direct", 1, 1} // no tiles: a thread or a block does an element
+	tile64    = newConvTile("64", 64, 64)
+	tile32    = newConvTile("32", 32, 128) // for few channels
+	tileSmall = newConvTile("small", 32, 32)
+	direct    = newConvTile("direct", 1, 1) // no tiles: a thread or a block does an element
 
 	// A thread does a run of results.
-	run3 = convTile{" run 3", 1, 1}
-	run5 = convTile{" run 5", 1, 1}
+	run3 = newConvTile("run 3", 1, 1)
+	run5 = newConvTile("run 5", 1, 1)
 )
+
+func newConvTile(edition string, rows, cols int) convTile {
+	return convTile{"conv " + edition, "conv input grad " + edition, "conv weight grad " + edition, rows, cols}
+}
 
 // fewTiles don't fill a GPU: smaller ones are better.
 const fewTiles = 256
@@ -94,7 +98,7 @@ func (g *gpuKernels) conv(_ context.Context, p *kernel.Conv, y, x, w, bias *Tens
 		t = direct
 	}
 	l := g.convLaunch("conv", y, t, p.K, cols, p.Groups)
-	return g.runConv(l, t, p, y, x, w, bias)
+	return g.runConv(l, t.conv, p, y, x, w, bias)
 }
 
 func (g *gpuKernels) convInputGrad(_ context.Context, p *kernel.Conv, dx, dy, w, bias *Tensor) error {
@@ -114,16 +118,16 @@ func (g *gpuKernels) convInputGrad(_ context.Context, p *kernel.Conv, dx, dy, w,
 		t, cols, products = direct, p.N*p.Pixels(), p.Groups
 	}
 	l := g.convLaunch("conv input grad", dx, t, p.C, cols, products)
-	return g.runConv(l, t, p, dx, dy, w, bias)
+	return g.runConv(l, t.inputGrad, p, dx, dy, w, bias)
 }
 
-func (g *gpuKernels) runConv(l *gpuLaunch, t convTile, p *kernel.Conv, out, a, w, bias *Tensor) error {
+func (g *gpuKernels) runConv(l *gpuLaunch, name string, p *kernel.Conv, out, a, w, bias *Tensor) error {
 	l.write(out)
 	l.read(a)
 	l.read(w)
 	l.readIf(bias)
 	l.plan(p)
-	return g.runAs(l, kernelKey{l.Name + t.name, l.suffix})
+	return g.runAs(l, kernelKey{name, l.suffix})
 }
 
 // A gradient of the weights is a sum over all places of all images: few results, each of many products. Parts of the
@@ -153,7 +157,7 @@ func (g *gpuKernels) convWeightGrad(ctx context.Context, p *kernel.Conv, dw, dy,
 		l.read(dy)
 		l.read(x)
 		l.plan(p)
-		return g.runAs(l, kernelKey{op + direct.name, l.suffix})
+		return g.runAs(l, kernelKey{direct.weightGrad, l.suffix})
 	}
 	if jobs, parts, ok := weightGradRuns(p, dw.dtype); ok {
 		return g.convWeightGradRun(ctx, p, jobs, parts, dw, dy, x)
@@ -200,5 +204,5 @@ func (g *gpuKernels) weightGrad(l *gpuLaunch, t convTile, p *kernel.Conv, dy, x 
 	l.read(x)
 	l.word(parts, chunk)
 	l.plan(p)
-	return g.runAs(l, kernelKey{l.Name + t.name, l.suffix})
+	return g.runAs(l, kernelKey{t.weightGrad, l.suffix})
 }

@@ -44,14 +44,17 @@ func runGrid(p *kernel.Conv, dt Dtype) (grid [3]uint32, ok bool) {
 	return [3]uint32{blocks(columns, runThreads), uint32(tiles), 1}, tiles <= maxGridY && columns*tiles >= fewRuns
 }
 
-func (g *gpuKernels) convRun(name string, grid [3]uint32, p *kernel.Conv, out, a, w, bias *Tensor) error {
-	l := g.newLaunch(name, out.dtype, 0)
+func (g *gpuKernels) convRun(op string, grid [3]uint32, p *kernel.Conv, out, a, w, bias *Tensor) error {
+	l := g.newLaunch(op, out.dtype, 0)
 	l.Grid, l.Block[0] = grid, runThreads
 	t := run3
 	if p.Window[0] == 5 {
 		t = run5
 	}
-	return g.runConv(l, t, p, out, a, w, bias)
+	if op == "conv" {
+		return g.runConv(l, t.conv, p, out, a, w, bias)
+	}
+	return g.runConv(l, t.inputGrad, p, out, a, w, bias)
 }
 
 // partTiles is the most tiles that one sum takes: of more it loses what the parts of another edition keep.

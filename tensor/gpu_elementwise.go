@@ -46,7 +46,7 @@ func (g *gpuKernels) binary(op kernel.Binary, dst, a, b *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	dims, sa, sb := kernel.NewBroadcast(dst.shape, a.shape, b.shape).Strides()
+	dims, sa, sb := g.rt.broadcast(dst.shape, a.shape, b.shape).Strides()
 	if len(dims) > maxDims {
 		return fmt.Errorf("tensor: %s: %w: broadcasting %v and %v has %d different dimensions; kernels take %d",
 			op.Name(), ErrUnsupported, a.shape, b.shape, len(dims), maxDims)

@@ -10,6 +10,7 @@ import (
 type gpuLaunch struct {
 	device.Launch
 	suffix        string // of its kernel
+	gemm          device.Gemm
 	args          [512]uint64
 	reads, writes [5 * maxParameters]device.Range
 }

@@ -61,7 +61,10 @@ func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b, bi
 	if err != nil {
 		return err
 	}
-	gemm := device.Gemm{Float64: dst.dtype == Float64, BFloat16: dst.dtype == BFloat16, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
+	l := g.newLaunch("matmul", dst.dtype, 0)
+	defer g.launches.Put(l)
+	gemm := &l.gemm
+	*gemm = device.Gemm{Float64: dst.dtype == Float64, BFloat16: dst.dtype == BFloat16, TF32: g.tf32, TransA: p.TransA, TransB: p.TransB,
 		M: p.M, N: p.N, K: p.K, LDA: p.K, LDB: p.N, LDC: p.N,
 		A: a.ptr(), B: b.ptr(), C: dst.ptr(), Alpha: 1, Workspace: workspace}
 	if bias != nil {
@@ -76,7 +79,7 @@ func (g *gpuKernels) product(ctx context.Context, p kernel.MatMul, dst, a, b, bi
 	if p.Batch != nil {
 		return g.gemms(p.Batch, gemm, int(dst.dtype.Size()))
 	}
-	return g.gemm(&gemm)
+	return g.gemm(gemm)
 }
 
 func (g *gpuKernels) gemm(gemm *device.Gemm) error {
@@ -87,25 +90,25 @@ func (g *gpuKernels) gemm(gemm *device.Gemm) error {
 }
 
 // gemms are the products of a batch: one call of the library takes the largest dimension, and there is one call for each
-// step of the others. each is the product, of matrices at the beginning of all, with elements of so many bytes.
-func (g *gpuKernels) gemms(batch *kernel.Placement, each device.Gemm, size int) error {
+// step of the others. one is the product, of matrices at the beginning of all, with elements of so many bytes.
+func (g *gpuKernels) gemms(batch *kernel.Placement, one *device.Gemm, size int) error {
 	along := 0
 	for i, d := range batch.Dims {
 		if d > batch.Dims[along] {
 			along = i
 		}
 	}
-	stride := kernel.Strides(batch.Dims)[along] // in products
-	matrix := each.M * each.N
-	each.Batch, each.StrideA, each.StrideB, each.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], stride*matrix
-	one := each
-	for outer := 0; outer < batch.Count(); outer += stride * each.Batch {
+	stride := elements(batch.Dims[along+1:]) // in products
+	matrix := one.M * one.N
+	one.Batch, one.StrideA, one.StrideB, one.StrideC = batch.Dims[along], batch.Dst[along], batch.Src[along], stride*matrix
+	a, b, c := one.A, one.B, one.C
+	for outer := 0; outer < batch.Count(); outer += stride * one.Batch {
 		for i := outer; i < outer+stride; i++ {
 			oa, ob := batch.At(i)
-			one.A = each.A + device.Ptr(oa*size)
-			one.B = each.B + device.Ptr(ob*size)
-			one.C = each.C + device.Ptr(i*matrix*size)
-			if err := g.gemm(&one); err != nil {
+			one.A = a + device.Ptr(oa*size)
+			one.B = b + device.Ptr(ob*size)
+			one.C = c + device.Ptr(i*matrix*size)
+			if err := g.gemm(one); err != nil {
 				return err
 			}
 		}
@@ -174,7 +177,7 @@ func (g *gpuKernels) sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor
 	if x.bytes == 0 {
 		return g.fill(dst, 0/divisor) // NaN for the mean of nothing
 	}
-	r := kernel.NewReduction(x.shape, kept)
+	r := g.rt.reduction(x.shape, kept)
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
 		return fmt.Errorf("tensor: sum: %w: %v to %v has more than %d different dimensions", ErrUnsupported, x.shape, kept, maxDims)
 	}

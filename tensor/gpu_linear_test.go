@@ -71,7 +71,7 @@ func TestProductsOfABatch(t *testing.T) {
 		batch := &kernel.Placement{Dims: dims, Dst: []int{1000, 100, 0}[:len(dims)], Src: []int{0, 70, 7}[:len(dims)]}
 		asked := &library{}
 		g := &gpuKernels{blas: asked}
-		require.NoError(t, g.gemms(batch, device.Gemm{M: m, N: n, A: 1 << 20, B: 1 << 30, C: 1 << 40}, size))
+		require.NoError(t, g.gemms(batch, &device.Gemm{M: m, N: n, A: 1 << 20, B: 1 << 30, C: 1 << 40}, size))
 		assert.Len(t, asked.asked, batch.Count()/slices.Max(dims), "%v", dims)
 		got := map[device.Ptr][2]device.Ptr{}
 		for _, call := range asked.asked {

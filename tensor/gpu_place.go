@@ -7,7 +7,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (g *gpuKernels) place(dst, src strided, p *kernel.Placement, n int) error {
+func (g *gpuKernels) place(dst, src part, p *kernel.Placement, n int) error {
 	if len(p.Dims) > maxDims {
 		return fmt.Errorf("tensor: place: %w: a copy has %d different dimensions; kernels take %d", ErrUnsupported, len(p.Dims), maxDims)
 	}

@@ -47,7 +47,7 @@ func (g *gpuKernels) reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept 
 
 // groups are the arguments of a kernel with a block for each of so many outputs of a reduction of x, which has elements.
 func (l *gpuLaunch) groups(x *Tensor, outputs int, kept Shape, c float64) error {
-	r := kernel.NewReduction(x.shape, kept)
+	r := x.rt.reduction(x.shape, kept)
 	if len(r.Kept) > maxDims || len(r.Summed) > maxDims {
 		return fmt.Errorf("tensor: %s: %w: %v to %v has more than %d different dimensions", l.Name, ErrUnsupported, x.shape, kept, maxDims)
 	}

@@ -14,7 +14,7 @@ func TestALifetimeThatGroups(t *testing.T) {
 		return testing.AllocsPerRun(20, func() {
 			ctx, life := WithLifetime(r.ctx)
 			if group {
-				life.Group()
+				life.Group(0)
 			}
 			var kept *Tensor
 			for range 64 {

@@ -35,22 +35,29 @@ type handle struct {
 	cleanup    runtime.Cleanup
 }
 
-// newHandles is how many handles are made at a time.
+// newHandles is how many handles are made at a time, but those of a lifetime that groups.
 const newHandles = 16
 
-// newHandle makes a handle of a tensor, with a copy of the shape.
-func (rt *Runtime) newHandle(dtype Dtype, shape Shape) *handle {
-	l := &rt.live
+// newHandle makes a tensor, of l's group if it has one, and its handle, with a copy of the shape. Until it has memory the tensor is none.
+func (rt *Runtime) newHandle(l *Lifetime, dtype Dtype, shape Shape) (*Tensor, *handle) {
+	t, h := l.newTensor()
+	if t == nil {
+		t, h = new(Tensor), rt.live.newHandle()
+	}
+	h.rt, h.dtype = rt, dtype
+	h.shape = slices.Clip(append(h.dims[:0:len(h.dims)], shape...))
+	h.bytes = int64(elements(shape)) * int64(dtype.Size())
+	return t, h
+}
+
+func (l *handles) newHandle() *handle {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if len(l.fresh) == 0 {
 		l.fresh = make([]handle, newHandles)
 	}
 	h := &l.fresh[0]
 	l.fresh = l.fresh[1:]
-	l.mu.Unlock()
-	h.rt, h.dtype = rt, dtype
-	h.shape = slices.Clip(append(h.dims[:0:len(h.dims)], shape...))
-	h.bytes = int64(elements(shape)) * int64(dtype.Size())
 	return h
 }
 

@@ -16,7 +16,6 @@ type hostKernels struct {
 	rt     *Runtime
 	mem    device.HostVisible
 	stream device.Stream
-	plans  plans
 }
 
 func (h *hostKernels) close() error { return nil }
@@ -240,7 +239,7 @@ func binary[T kernel.Float](h *hostKernels, l *launch, op kernel.Binary, dst, a,
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := h.broadcast(dst.shape, a.shape, b.shape)
+	plan := h.rt.broadcast(dst.shape, a.shape, b.shape)
 	x, y, out := read[T](l, a), read[T](l, b), write[T](l, dst)
 	return l.run(func() { kernel.Zip(op, out, x, y, plan) })
 }

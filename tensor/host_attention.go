@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (h *hostKernels) attention(p *kernel.Attention, on *attending) error {
+func (h *hostKernels) attention(p *kernel.Attention, on attending) error {
 	l := &launch{h: h, name: "attention"}
 	if on.q.dtype == Float32 {
 		return attention[float32](l, p, on)
@@ -14,14 +14,14 @@ func (h *hostKernels) attention(p *kernel.Attention, on *attending) error {
 	return attention[float64](l, p, on)
 }
 
-func attention[T kernel.Float](l *launch, p *kernel.Attention, on *attending) error {
+func attention[T kernel.Float](l *launch, p *kernel.Attention, on attending) error {
 	d := attended[T](l, p, on)
 	d.Out, d.LogSum = write[T](l, on.out), write[float64](l, on.logSum)
 	return l.run(func() { kernel.Attend(p, d) })
 }
 
 // attended is what forward and backward read.
-func attended[T kernel.Float](l *launch, p *kernel.Attention, on *attending) *kernel.AttentionData[T] {
+func attended[T kernel.Float](l *launch, p *kernel.Attention, on attending) *kernel.AttentionData[T] {
 	d := &kernel.AttentionData[T]{Q: behind(read[T](l, on.q), on.queryAt), K: behind(read[T](l, on.k), on.keyAt), V: behind(read[T](l, on.v), on.valueAt)}
 	switch p.Masking {
 	case kernel.FloatMask:
@@ -35,7 +35,7 @@ func attended[T kernel.Float](l *launch, p *kernel.Attention, on *attending) *ke
 // behind is s from an element on; of nothing, nothing.
 func behind[T any](s []T, from int) []T { return s[min(from, len(s)):] }
 
-func (h *hostKernels) attentionGrad(_ context.Context, p *kernel.Attention, on *attending) error {
+func (h *hostKernels) attentionGrad(_ context.Context, p *kernel.Attention, on attending) error {
 	l := &launch{h: h, name: "attention grad"}
 	if on.q.dtype == Float32 {
 		return attentionGrad[float32](l, p, on)
@@ -43,7 +43,7 @@ func (h *hostKernels) attentionGrad(_ context.Context, p *kernel.Attention, on *
 	return attentionGrad[float64](l, p, on)
 }
 
-func attentionGrad[T kernel.Float](l *launch, p *kernel.Attention, on *attending) error {
+func attentionGrad[T kernel.Float](l *launch, p *kernel.Attention, on attending) error {
 	d := attended[T](l, p, on)
 	d.Out, d.LogSum, d.DOut = read[T](l, on.out), read[float64](l, on.logSum), read[T](l, on.dout)
 	d.DQ = behind(update[T](l, on.dq), on.queryAt)

@@ -19,7 +19,7 @@ func apply[T kernel.Float](l *launch, f kernel.Function, dst, x *Tensor, c, d fl
 }
 
 func (h *hostKernels) applyGrad(f kernel.Function, dst, dy, saved *Tensor, c, d float64) error {
-	l := &launch{h: h, name: f.Name() + " grad"}
+	l := &launch{h: h, name: f.GradName()}
 	if dst.dtype == Float32 {
 		return applyGrad[float32](l, f, dst, dy, saved, c, d)
 	}

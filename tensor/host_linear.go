@@ -85,7 +85,7 @@ func sum[T kernel.Float](l *launch, dst *Tensor, kept Shape, x *Tensor, divisor 
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := kernel.NewReduction(x.shape, kept)
+	plan := l.h.rt.reduction(x.shape, kept)
 	in, out := read[T](l, x), write[T](l, dst)
 	return l.run(func() { kernel.Sum(out, in, divisor, plan) })
 }
@@ -112,7 +112,7 @@ func repeat[T kernel.Float](l *launch, dst, x *Tensor) error {
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := kernel.NewBroadcast(dst.shape, x.shape, x.shape)
+	plan := l.h.rt.broadcast(dst.shape, x.shape, x.shape)
 	in, out := read[T](l, x), write[T](l, dst)
 	return l.run(func() { kernel.Zip(kernel.First, out, in, in, plan) })
 }

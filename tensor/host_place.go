@@ -2,7 +2,7 @@ package tensor
 
 import "github.com/cistern-ml/cistern/tensor/internal/kernel"
 
-func (h *hostKernels) place(dst, src strided, p *kernel.Placement, n int) error {
+func (h *hostKernels) place(dst, src part, p *kernel.Placement, n int) error {
 	l := &launch{h: h, name: "place"}
 	switch dst.dtype.Size() {
 	case 1:
@@ -16,7 +16,7 @@ func (h *hostKernels) place(dst, src strided, p *kernel.Placement, n int) error 
 	}
 }
 
-func placeElements[T any](l *launch, dst, src strided, p *kernel.Placement, n int) error {
+func placeElements[T any](l *launch, dst, src part, p *kernel.Placement, n int) error {
 	in, out := read[T](l, src.Tensor), write[T](l, dst.Tensor)
 	return l.run(func() { kernel.Place(out[dst.offset:], in[src.offset:], n, p) })
 }

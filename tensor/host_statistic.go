@@ -14,7 +14,7 @@ func reduce[T kernel.Float](l *launch, s kernel.Statistic, dst *Tensor, kept Sha
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := kernel.NewReduction(x.shape, kept)
+	plan := l.h.rt.reduction(x.shape, kept)
 	in, out := read[T](l, x), write[T](l, dst)
 	return l.run(func() { kernel.Reduce(s, out, in, c, plan) })
 }
@@ -31,7 +31,7 @@ func reduceGrad[T kernel.Float](l *launch, s kernel.Statistic, dst, dy, x, y *Te
 	if dst.bytes == 0 {
 		return nil
 	}
-	plan := kernel.NewReduction(x.shape, kept)
+	plan := l.h.rt.reduction(x.shape, kept)
 	g, in, of, out := read[T](l, dy), read[T](l, x), readOr[T](l, y), write[T](l, dst)
 	return l.run(func() { kernel.ReduceGrad(s, out, g, in, of, c, plan) })
 }

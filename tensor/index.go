@@ -83,7 +83,8 @@ func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg Emb
 	if _, err := cfg.padding("Embedding", weight.shape[0]); err != nil {
 		return nil, err
 	}
-	return rt.take(ctx, "Embedding", weight, 0, index, append(slices.Clone(index.shape), weight.shape[1]))
+	var room [fewDims]int
+	return rt.take(ctx, "Embedding", weight, 0, index, append(append(Shape(room[:0]), index.shape...), weight.shape[1]))
 }
 
 // EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and

@@ -34,7 +34,7 @@ type kernels interface {
 	reduce(s kernel.Statistic, dst *Tensor, kept Shape, x *Tensor, c float64) error
 	reduceGrad(s kernel.Statistic, dst, dy, x, y *Tensor, kept Shape, c float64) error
 	// place copies n elements between parts of tensors of one dtype, which do not overlap.
-	place(dst, src strided, p *kernel.Placement, n int) error
+	place(dst, src part, p *kernel.Placement, n int) error
 	softmax(dst, x *Tensor, r kernel.Rows, log bool) error
 	softmaxGrad(dst, dy, y *Tensor, r kernel.Rows, log bool) error
 	argMax(dst, x *Tensor, r kernel.Rows) error
@@ -63,8 +63,8 @@ type kernels interface {
 	takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) error
 	gather(dst, x, index *Tensor, g *kernel.Gather, fault *storage) error
 	gatherGrad(dst, dy, index *Tensor, g *kernel.Gather) error
-	attention(p *kernel.Attention, on *attending) error
-	attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error
+	attention(p *kernel.Attention, on attending) error
+	attentionGrad(ctx context.Context, p *kernel.Attention, on attending) error
 	cell(c *cellStep) error
 	cellGrad(c *cellGradStep) error
 

@@ -74,7 +74,7 @@ func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, re
 		return nil, fmt.Errorf("tensor: %s: %w: weights %v and bias %v: want (out, in) and (out)", op, ErrShape, w.shape, bias.shape)
 	}
 	var room [4]int
-	p, shape, err := planMatMul(x, w, []MatMulOption{TransB}, room[:])
+	p, shape, err := rt.planMatMul(x, w, []MatMulOption{TransB}, room[:])
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (rt *Runtime) MatMul(ctx context.Context, a, b *Tensor, options ...MatMulOp
 	}
 	defer in.release()
 	var room [4]int
-	p, shape, err := planMatMul(a, b, options, room[:])
+	p, shape, err := rt.planMatMul(a, b, options, room[:])
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (rt *Runtime) matmul(ctx context.Context, p kernel.MatMul, out, a, b *Tenso
 }
 
 // planMatMul is the product of a and b, and its shape, in room if that is enough.
-func planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p kernel.MatMul, shape Shape, err error) {
+func (rt *Runtime) planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p kernel.MatMul, shape Shape, err error) {
 	var all MatMulOption
 	for _, o := range options {
 		all |= o
@@ -103,7 +103,13 @@ func planMatMul(a, b *Tensor, options []MatMulOption, room []int) (p kernel.MatM
 	if len(batch) == 0 {
 		return p, shape, nil
 	}
-	p.Batch = kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N))
+	k := planKey{kind: planProduct}
+	k.list(batchA)
+	k.list(batchB)
+	k.add(p.M, p.K, p.N)
+	p.Batch, _ = plan(rt, &k, func() (*kernel.Placement, error) {
+		return kernel.NewPlacement(batch, batchStrides(batchA, len(batch), p.M*p.K), batchStrides(batchB, len(batch), p.K*p.N)), nil
+	})
 	return p.Joined(), shape, nil
 }
 

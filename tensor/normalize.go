@@ -20,6 +20,30 @@ type NormConfig struct {
 	Eps    float64 // what is added to the variance; 0: 1e-5, or for RMS the distance from 1 to the next number of x's dtype, of float32 for bfloat16
 }
 
+// planNorm checks x and returns the plan and the shape of the weights.
+func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*kernel.RowNorm, Shape, error) {
+	k := planKey{kind: planNorm}
+	k.list(x.shape)
+	k.list(c.Shape)
+	k.add(c.Groups, int(x.dtype.Size()))
+	k.flags(c.RMS)
+	k.number(math.Float64bits(c.Eps))
+	p, err := plan(rt, &k, func() (*normPlan, error) {
+		p, weights, err := c.plan(op, x.shape, x.dtype)
+		return &normPlan{p, slices.Clone(weights)}, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.plan, p.weights, nil
+}
+
+// normPlan is the plan of a normalisation and the shape of its weights.
+type normPlan struct {
+	plan    *kernel.RowNorm
+	weights Shape
+}
+
 // plan checks x and returns the plan and the shape of the weights.
 func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shape, error) {
 	p := &kernel.RowNorm{N: 1, Groups: 1, Per: 1, Inner: 1, Eps: c.Eps, Centered: !c.RMS}
@@ -53,12 +77,13 @@ func (c NormConfig) plan(op string, x Shape, dtype Dtype) (*kernel.RowNorm, Shap
 // (torch.nn.functional.layer_norm, group_norm and rms_norm), and statistics for [Runtime.NormalizeGrad].
 func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c NormConfig) (y, stats *Tensor, err error) {
 	const op = "Normalize"
-	in, err := rt.acquireFloats(op, present([]*Tensor{x}, weight, bias)...)
+	var room [3]*Tensor
+	in, err := rt.acquireFloats(op, present(append(room[:0], x), weight, bias)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer in.release()
-	p, shape, err := c.plan(op, x.shape, x.dtype)
+	p, shape, err := rt.planNorm(op, c, x)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,12 +130,13 @@ type NormGrads struct{ Input, Weight, Bias bool }
 // result, and x, weight, stats and c are as there.
 func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	const op = "NormalizeGrad"
-	in, err := rt.acquireFloats(op, present([]*Tensor{dy, x}, weight)...)
+	var room [3]*Tensor
+	in, err := rt.acquireFloats(op, present(append(room[:0], dy, x), weight)...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	defer in.release()
-	p, shape, err := c.plan(op, x.shape, x.dtype)
+	p, shape, err := rt.planNorm(op, c, x)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -13,29 +13,42 @@ import (
 // for each source. Views with strides would make these free and every other operation dearer, in code and in time; what a
 // copy costs is the memory's bandwidth, and PyTorch copies as soon as a kernel wants consecutive elements.
 
-// strided is a part of a tensor: the element at offset, and others at the strides, all in elements.
-type strided struct {
+// part is a part of a tensor that begins at offset, in elements.
+type part struct {
 	*Tensor
-	offset  int
-	strides []int
+	offset int
 }
 
 // whole is a tensor from its first element on.
-func whole(t *Tensor) strided { return strided{t, 0, kernel.Strides(t.shape)} }
+func whole(t *Tensor) part { return part{t, 0} }
+
+// fewDims are the dimensions for which operations have room on their stacks.
+const fewDims = 6
 
 // from is a part that starts at index of dimension axis.
-func (s strided) from(axis, index int) strided {
-	s.offset += index * s.strides[axis]
-	return s
+func (p part) from(axis, index int) part {
+	p.offset += index * elements(p.shape[axis+1:])
+	return p
 }
 
-// place copies a part of the given shape. Both parts are inside of their tensors.
-func (rt *Runtime) place(dst, src strided, shape []int) error {
+// placeRows is place between parts of tensors as they are, dimension by dimension.
+func (rt *Runtime) placeRows(dst, src part, shape []int) error {
+	var to, from [fewDims]int
+	return rt.place(dst, src, kernel.AppendStrides(to[:0], dst.shape), kernel.AppendStrides(from[:0], src.shape), shape)
+}
+
+// place copies a part of the given shape, whose elements are at the strides to and from. Both parts are inside of their tensors.
+func (rt *Runtime) place(dst, src part, to, from, shape []int) error {
 	n := elements(shape)
 	if n == 0 {
 		return nil
 	}
-	return rt.kernels.place(dst, src, kernel.NewPlacement(shape, dst.strides, src.strides), n)
+	k := planKey{kind: planPlace}
+	k.list(shape)
+	k.add(to...)
+	k.add(from...)
+	p, _ := plan(rt, &k, func() (*kernel.Placement, error) { return kernel.NewPlacement(shape, to, from), nil })
+	return rt.kernels.place(dst, src, p, n)
 }
 
 // Permute returns x with its dimensions in another order, in memory of its own (torch.permute, contiguous): dimension i
@@ -67,7 +80,8 @@ func (rt *Runtime) Permute(ctx context.Context, x *Tensor, dims ...int) (*Tensor
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.place(whole(out), strided{x, 0, strides}, shape))
+	var room [fewDims]int
+	return out.orRelease(rt.place(whole(out), whole(x), kernel.AppendStrides(room[:0], shape), strides, shape))
 }
 
 // Narrow returns length elements of x along a dimension, from start on, in memory of its own (torch.narrow, contiguous).
@@ -84,13 +98,14 @@ func (rt *Runtime) Narrow(ctx context.Context, x *Tensor, axis, start, length in
 	if start < 0 || length < 0 || start > x.shape[axis]-length {
 		return nil, fmt.Errorf("tensor: Narrow: %w: dimension %d of %v has no %d elements from %d on", ErrShape, axis, x.shape, length, start)
 	}
-	shape := slices.Clone(x.shape)
+	var room [fewDims]int
+	shape := append(Shape(room[:0]), x.shape...)
 	shape[axis] = length
 	out, err := rt.alloc(ctx, "Narrow", x.dtype, shape)
 	if err != nil {
 		return nil, err
 	}
-	return out.orRelease(rt.place(whole(out), whole(x).from(axis, start), shape))
+	return out.orRelease(rt.placeRows(whole(out), whole(x).from(axis, start), shape))
 }
 
 // Pad returns x inside of a larger tensor of value (torch.nn.functional.pad with its numbers in pairs, the last dimension's
@@ -107,7 +122,8 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	if err := checkValue(value, x.dtype); err != nil {
 		return nil, err
 	}
-	shape, moved := slices.Clone(x.shape), slices.Clone(x.shape)
+	var room [2][fewDims]int
+	shape, moved := append(Shape(room[0][:0]), x.shape...), append(Shape(room[1][:0]), x.shape...)
 	for i := range shape {
 		for _, n := range []int{before[i], after[i]} {
 			if n < -moved[i] || n > math.MaxInt-shape[i] {
@@ -130,7 +146,7 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	for i, n := range before {
 		dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
 	}
-	return out.orRelease(rt.place(dst, src, moved))
+	return out.orRelease(rt.placeRows(dst, src, moved))
 }
 
 // Cat joins tensors of one dtype along a dimension, in which alone their shapes differ (torch.cat).
@@ -145,7 +161,8 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 	if err != nil {
 		return nil, err
 	}
-	shape := slices.Clone(ts[0].shape)
+	var room [fewDims]int
+	shape := append(Shape(room[:0]), ts[0].shape...)
 	shape[axis] = 0
 	for i, t := range ts {
 		alike := len(t.shape) == len(shape) && t.dtype == ts[0].dtype
@@ -173,11 +190,11 @@ func (rt *Runtime) Cat(ctx context.Context, axis int, ts ...*Tensor) (*Tensor, e
 }
 
 // put copies the whole of t to a part of another tensor.
-func (rt *Runtime) put(dst strided, t *Tensor) error {
+func (rt *Runtime) put(dst part, t *Tensor) error {
 	in, err := rt.acquire("Cat", t)
 	if err != nil {
 		return err
 	}
 	defer in.release()
-	return rt.place(dst, whole(t), t.shape)
+	return rt.placeRows(dst, whole(t), t.shape)
 }

@@ -21,6 +21,36 @@ type PoolingConfig struct {
 	Divisor        int   // divisor_override: what averages divide by; 0: the number of elements
 }
 
+// poolPlan is the plan of a pooling and the shape of its result.
+type poolPlan struct {
+	plan *kernel.Pool
+	y    Shape
+}
+
+// planPool is the plan of a pooling of x, of the greatest elements or of averages, and the result's shape.
+func (rt *Runtime) planPool(op string, c PoolingConfig, greatest bool, x Shape) (*kernel.Pool, Shape, error) {
+	k := planKey{kind: planPooling}
+	k.list(x)
+	k.list(c.Kernel)
+	k.list(c.Stride)
+	k.list(c.Padding)
+	k.list(c.Dilation)
+	k.add(c.Divisor)
+	k.flags(c.Ceil, c.ExcludePadding, greatest)
+	p, err := plan(rt, &k, func() (*poolPlan, error) {
+		of := PoolingConfig.avgPlan
+		if greatest {
+			of = PoolingConfig.maxPlan
+		}
+		p, y, err := of(c, op, x)
+		return &poolPlan{p, y}, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.plan, p.y, nil
+}
+
 // plan checks x, whose last two dimensions are pooled, and returns the plan and the result's shape.
 func (c PoolingConfig) plan(op string, x Shape) (*kernel.Pool, Shape, error) {
 	if len(x) != 3 && len(x) != 4 {
@@ -82,7 +112,7 @@ func (rt *Runtime) MaxPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (y
 		return nil, nil, err
 	}
 	defer in.release()
-	p, shape, err := c.maxPlan(op, x.shape)
+	p, shape, err := rt.planPool(op, c, true, x.shape)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,12 +166,12 @@ func (rt *Runtime) MaxPool2dGrad(ctx context.Context, dy, indices *Tensor, shape
 	if _, err := byteSize(op, dy.dtype, shape); err != nil {
 		return nil, err
 	}
-	p, out, err := c.maxPlan(op, shape)
+	p, out, err := rt.planPool(op, c, true, shape)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Equal(dy.shape, out) || !slices.Equal(indices.shape, out) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: the result for %v is %v", op, ErrShape, dy.shape, indices.shape, Shape(shape), out)
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v and the indices %v: the result for %v is %v", op, ErrShape, dy.shape, indices.shape, Shape(slices.Clone(shape)), out)
 	}
 	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.maxPoolGrad(p, dx, dy, indices) })
 }

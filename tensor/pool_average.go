@@ -12,12 +12,17 @@ import (
 // AvgPool2d returns the average of every window of x (n, channels, height, width), or (channels, height, width)
 // (torch.nn.functional.avg_pool2d).
 func (rt *Runtime) AvgPool2d(ctx context.Context, x *Tensor, c PoolingConfig) (*Tensor, error) {
-	return rt.avgPool(ctx, "AvgPool2d", x, c.avgPlan)
+	return rt.avgPool(ctx, "AvgPool2d", x, rt.averages(c))
 }
 
 // AvgPool2dGrad is the gradient of [Runtime.AvgPool2d]'s argument, whose shape is given: dy is that of the result.
 func (rt *Runtime) AvgPool2dGrad(ctx context.Context, dy *Tensor, shape []int, c PoolingConfig) (*Tensor, error) {
-	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, c.avgPlan)
+	return rt.avgPoolGrad(ctx, "AvgPool2dGrad", dy, shape, rt.averages(c))
+}
+
+// averages plans averages over the windows of c.
+func (rt *Runtime) averages(c PoolingConfig) planPooled {
+	return func(op string, x Shape) (*kernel.Pool, Shape, error) { return rt.planPool(op, c, false, x) }
 }
 
 func (c PoolingConfig) avgPlan(op string, x Shape) (*kernel.Pool, Shape, error) {
@@ -64,9 +69,9 @@ func adaptivePlan(size []int) func(op string, x Shape) (*kernel.Pool, Shape, err
 	}
 }
 
-type poolPlan func(op string, x Shape) (*kernel.Pool, Shape, error)
+type planPooled func(op string, x Shape) (*kernel.Pool, Shape, error)
 
-func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolPlan) (*Tensor, error) {
+func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan planPooled) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, x)
 	if err != nil {
 		return nil, err
@@ -86,7 +91,7 @@ func (rt *Runtime) avgPool(ctx context.Context, op string, x *Tensor, plan poolP
 	return y.orRelease(rt.layers.avgPool(p, y, x))
 }
 
-func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan poolPlan) (*Tensor, error) {
+func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape []int, plan planPooled) (*Tensor, error) {
 	in, err := rt.acquireFloats(op, dy)
 	if err != nil {
 		return nil, err
@@ -100,7 +105,7 @@ func (rt *Runtime) avgPoolGrad(ctx context.Context, op string, dy *Tensor, shape
 		return nil, err
 	}
 	if !slices.Equal(dy.shape, out) {
-		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(shape), out)
+		return nil, fmt.Errorf("tensor: %s: %w: dy is %v: the result for %v is %v", op, ErrShape, dy.shape, Shape(slices.Clone(shape)), out)
 	}
 	return rt.poolGrad(ctx, op, dy, shape, func(dx *Tensor) error { return rt.layers.avgPoolGrad(p, dx, dy) })
 }

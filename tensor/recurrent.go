@@ -253,7 +253,7 @@ type cellGradStep struct {
 func (p *recurrentPlan) backward(ctx context.Context, rt *Runtime, r Recurrence, w RecurrentWeights, g RecurrentGrads, dy, dh, dc *Tensor) error {
 	m := kernel.MatMul{M: p.batch, K: g.Hidden.shape[2], N: p.size}
 	if dc != nil {
-		if err := rt.place(whole(g.C0), whole(dc), dc.shape); err != nil {
+		if err := rt.placeRows(whole(g.C0), whole(dc), dc.shape); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 		return nil, err
 	}
 	defer in.release()
-	kept, shape, err := reducedShape(op, x.shape, axes)
+	kept, shape, err := rt.planSum(op, x.shape, axes)
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +36,24 @@ func (rt *Runtime) sum(ctx context.Context, op string, x *Tensor, mean bool, axe
 		return nil, err
 	}
 	return out.orRelease(rt.kernels.sum(ctx, out, kept, x, divisor))
+}
+
+// sumPlan is the shapes of a sum with the axes 1, and without them.
+type sumPlan struct{ kept, without Shape }
+
+// planSum is what reducedShape is.
+func (rt *Runtime) planSum(op string, shape Shape, axes []int) (kept, without Shape, err error) {
+	k := planKey{kind: planSum}
+	k.list(shape)
+	k.add(axes...)
+	p, err := plan(rt, &k, func() (*sumPlan, error) {
+		kept, without, err := reducedShape(op, shape, axes)
+		return &sumPlan{kept, without}, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.kept, p.without, nil
 }
 
 // reducedShape is shape with the axes 1, and without them.

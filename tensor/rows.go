@@ -70,7 +70,7 @@ func (rt *Runtime) ArgMax(ctx context.Context, x *Tensor, axis ...int) (*Tensor,
 	if len(axis) == 0 {
 		axis = []int{-1}
 	}
-	_, shape, err := reducedShape("ArgMax", x.shape, axis)
+	_, shape, err := rt.planSum("ArgMax", x.shape, axis)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ type Runtime struct {
 	layers  layerKernels       // the same
 	visible device.HostVisible // the device, if its kernels are Go functions
 
+	plans     plans
 	live      handles
 	graphs    graphs
 	capturing atomic.Pointer[Capture]

@@ -7,11 +7,6 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// workspace is the context for memory of an operation's own, in profiles: whatever the operation is part of.
-func workspace(ctx context.Context) context.Context {
-	return memcache.WithCategory(Detached(ctx), memcache.CategoryWorkspace)
-}
-
 // lasting is the context for memory that the runtime keeps for all operations: it is nobody's module or step, and in no private pool.
 func (rt *Runtime) lasting(ctx context.Context) context.Context {
 	return memcache.WithLabel(rt.cache.WithoutPool(Detached(ctx)), memcache.Label{Category: memcache.CategoryWorkspace})
@@ -19,7 +14,7 @@ func (rt *Runtime) lasting(ctx context.Context) context.Context {
 
 // allocScratch is a tensor for an operation's own use, which it releases; it belongs to no lifetime.
 func (rt *Runtime) allocScratch(ctx context.Context, op string, dtype Dtype, shape Shape) (*Tensor, error) {
-	return rt.alloc(workspace(ctx), op, dtype, shape)
+	return rt.allocIn(ctx, op, dtype, shape, true)
 }
 
 // withScratch calls f with scratch memory for n elements of like's dtype, which is free for what is queued after it.
@@ -37,7 +32,7 @@ func (rt *Runtime) scratchBlock(ctx context.Context, op string, bytes int64) (me
 	if err := rt.capturing.Load().admits(ctx, op); err != nil {
 		return memcache.Block{}, err
 	}
-	b, err := rt.cache.Alloc(memcache.WithCategory(ctx, memcache.CategoryWorkspace), bytes, rt.stream)
+	b, err := rt.cache.AllocWorkspace(ctx, bytes, rt.stream)
 	if err != nil {
 		return b, fmt.Errorf("tensor: %s: scratch memory: %w", op, err)
 	}

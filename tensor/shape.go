@@ -44,8 +44,11 @@ func broadcastShape(op string, a, b Shape) (Shape, error) {
 	if len(b) > len(a) {
 		long, short = b, a
 	}
-	out := slices.Clone(long)
 	lead := len(long) - len(short)
+	if covers(long[lead:], short) {
+		return slices.Clip(long), nil
+	}
+	out := slices.Clone(long)
 	for i, d := range short {
 		switch e := out[lead+i]; {
 		case d == e || d == 1:
@@ -57,6 +60,16 @@ func broadcastShape(op string, a, b Shape) (Shape, error) {
 		}
 	}
 	return out, nil
+}
+
+// covers reports whether b, of as many dimensions, broadcasts to a.
+func covers(a, b Shape) bool {
+	for i, d := range b {
+		if d != 1 && d != a[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // axisOf turns an axis, counted from the end if negative, into an index.

@@ -60,7 +60,7 @@ func (rt *Runtime) reduce(ctx context.Context, op string, s kernel.Statistic, x 
 		return nil, err
 	}
 	defer in.release()
-	kept, shape, err := reducedShape(op, x.shape, axes)
+	kept, shape, err := rt.planSum(op, x.shape, axes)
 	switch {
 	case err != nil:
 		return nil, err
@@ -86,7 +86,7 @@ func (rt *Runtime) reduceGrad(ctx context.Context, op string, s kernel.Statistic
 		return nil, err
 	}
 	defer in.release()
-	kept, shape, err := reducedShape(op, x.shape, axes)
+	kept, shape, err := rt.planSum(op, x.shape, axes)
 	if err != nil {
 		return nil, err
 	}

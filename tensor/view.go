@@ -28,9 +28,9 @@ func (rt *Runtime) FromBlock(block memcache.Block, dtype Dtype, shape ...int) (*
 	if err := block.RecordStream(rt.stream); err != nil {
 		return nil, fmt.Errorf("tensor: FromBlock: %w", err)
 	}
-	h := rt.newHandle(dtype, shape)
+	view, h := rt.newHandle(nil, dtype, shape)
 	h.own.init(block, bytes, true)
-	return h.newTensor(context.Background(), "FromBlock", &h.own, 0)
+	return view.begin(context.Background(), nil, "FromBlock", h, &h.own, 0)
 }
 
 // Share returns another tensor with the same elements and memory. Each of the two must be released; the
@@ -115,5 +115,7 @@ func (t *Tensor) viewOf(ctx context.Context, op string, offset int64, dtype Dtyp
 	if t.Released() || !t.store.retain() {
 		return nil, fmt.Errorf("tensor: %s: %w", op, ErrReleased)
 	}
-	return t.rt.newHandle(dtype, shape).newTensor(ctx, op, t.store, t.offset+offset)
+	l := lifetimeOf(ctx)
+	view, h := t.rt.newHandle(l, dtype, shape)
+	return view.begin(ctx, l, op, h, t.store, t.offset+offset)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-func (w *wideKernels) attention(p *kernel.Attention, on *attending) error {
+func (w *wideKernels) attention(p *kernel.Attention, on attending) error {
 	if w.widens("attention", on.q, on.mask) || w.widensAttention(p, on) {
 		d := w.widen()
 		wide := on.widened(d)
@@ -16,7 +16,7 @@ func (w *wideKernels) attention(p *kernel.Attention, on *attending) error {
 	return w.kernels.attention(p, on)
 }
 
-func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on *attending) error {
+func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on attending) error {
 	if w.widens("attentionGrad", on.q, on.mask) || w.widensAttention(p, on) {
 		d := w.widen()
 		wide := on.widened(d)
@@ -28,15 +28,15 @@ func (w *wideKernels) attentionGrad(ctx context.Context, p *kernel.Attention, on
 }
 
 // widensAttention tells whether an attention of bfloat16 has to be done in float32, on a device that does others.
-func (w *wideKernels) widensAttention(p *kernel.Attention, on *attending) bool {
+func (w *wideKernels) widensAttention(p *kernel.Attention, on attending) bool {
 	return on.q.dtype == BFloat16 && !w.native.attendsBFloat16(p)
 }
 
 // widened are the operands as an operation in float32 reads them, and the results yet in bfloat16.
-func (on *attending) widened(d *widening) *attending {
-	wide := *on
+func (on attending) widened(d *widening) attending {
+	wide := on
 	wide.q, wide.k, wide.v, wide.mask = d.in(on.q), d.in(on.k), d.in(on.v), d.in(on.mask)
-	return &wide
+	return wide
 }
 
 func (w *wideKernels) cell(c *cellStep) error {

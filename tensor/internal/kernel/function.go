@@ -28,10 +28,21 @@ const (
 )
 
 // Name is the function's name in launches and errors.
-func (f Function) Name() string {
-	return [...]string{"abs", "sin", "cos", "erf", "rsqrt", "gelu", "gelu tanh", "silu", "elu", "softplus", "leaky relu", "hardtanh",
-		"logsigmoid", "clamp"}[f]
-}
+func (f Function) Name() string { return functionNames[f] }
+
+// GradName is that of its gradient.
+func (f Function) GradName() string { return functionGradNames[f] }
+
+var (
+	functionNames = [...]string{"abs", "sin", "cos", "erf", "rsqrt", "gelu", "gelu tanh", "silu", "elu", "softplus", "leaky relu", "hardtanh",
+		"logsigmoid", "clamp"}
+	functionGradNames = func() (names [len(functionNames)]string) {
+		for i, name := range functionNames {
+			names[i] = name + " grad"
+		}
+		return names
+	}()
+)
 
 // vectorFunction and vectorGradient are those that package simd has.
 var (

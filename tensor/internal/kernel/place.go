@@ -29,14 +29,18 @@ func NewPlacement(shape, dst, src []int) *Placement {
 }
 
 // Strides are those of a row-major array.
-func Strides(shape []int) []int {
-	strides := make([]int, len(shape))
+func Strides(shape []int) []int { return AppendStrides(nil, shape) }
+
+// AppendStrides appends them to a list, such as one on the caller's stack.
+func AppendStrides(to, shape []int) []int {
+	from := len(to)
+	to = append(to, shape...)
 	n := 1
 	for i, d := range slices.Backward(shape) {
-		strides[i] = n
+		to[from+i] = n
 		n *= d
 	}
-	return strides
+	return to
 }
 
 // Place copies n elements from src to dst, which must not overlap.

@@ -1,0 +1,171 @@
+package autograd
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestRecords: a record is empty when an operation takes it, is of one operation at a time, and comes back once: when its backward step has run, or at
+// once from an operation that is not recorded. A program's call never does.
+func TestRecords(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 4}, 2, 2)
+	for _, c := range []struct {
+		name    string
+		tape    *Tape
+		record  bool
+		leaf    bool
+		records int // that come back
+	}{
+		{"recorded", NewTape(b.ctx, b.rt), true, true, 3},
+		{"a constant", NewTape(b.ctx, b.rt), true, false, 1},
+		{"NoGrad", NoGrad(b.ctx, b.rt), false, false, 1},
+	} {
+		tape := c.tape
+		tape.operations = operations{} // those of other tests
+		for range 2 {
+			in := tape.Input(x).Keep()
+			if c.leaf {
+				in = tape.Leaf(x).Keep()
+			}
+			y := in
+			for range 3 {
+				y = tape.LayerNorm(y, nil, nil, 0, 2)
+				require.NoError(t, tape.Err(), c.name)
+			}
+			var free int
+			seen := map[*rowNorm]bool{}
+			if c.leaf {
+				require.Empty(t, tape.rowNorms.free, c.name)
+				for i := range tape.nodes {
+					n := tape.nodes[i].call.op.(*rowNorm)
+					require.False(t, seen[n])
+					require.Equal(t, []int{2}, n.config.Shape)
+					seen[n] = true
+				}
+				require.Len(t, seen, 3)
+				tape.dropNodes(0)
+			}
+			for _, n := range tape.rowNorms.free {
+				free++
+				require.Nil(t, n.tape)
+				require.Nil(t, n.op)
+				require.Nil(t, n.config.Shape)
+				require.Equal(t, [4]int{}, n.shape)
+				require.Equal(t, [4]*Variable{}, n.room.inputs)
+			}
+			require.Equal(t, c.records, free, c.name)
+		}
+		require.NoError(t, tape.Close())
+	}
+
+	var held []*Call
+	tape := NewTape(b.ctx, b.rt)
+	y := tape.Leaf(x)
+	for range 3 {
+		y = tape.Func("Mine", []*Variable{y}, func(c *Call) (*tensor.Tensor, error) {
+			held = append(held, c)
+			return b.rt.Share(c.Context(), c.Input(0))
+		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return c.Grads(g, nil) })
+	}
+	_, err := tape.Backward(tape.Sum(y))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	for i, c := range held {
+		assert.Equal(t, "Mine", c.name, "what the program holds is its own")
+		for _, other := range held[i+1:] {
+			assert.NotSame(t, c, other)
+		}
+	}
+}
+
+// TestRecordsOfBackward: the steps of Backward give the records to the next tape, which computes the same with them.
+func TestRecordsOfBackward(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2, 3, 5, 8, 13, 21, 34}, 1, 2, 2, 2)
+	w := upload(b, []float64{1, -1, 0.5, 2, 0.25, 3, -2, 1}, 2, 2, 1, 2)
+	var first []float64
+	for range 4 {
+		tape := NewTape(b.ctx, b.rt)
+		in := tape.Leaf(x)
+		y := tape.Conv2d(in, tape.Leaf(w), nil, tensor.ConvConfig{Padding: []int{0, 1}})
+		y = tape.MaxPool2d(y, tensor.PoolingConfig{Kernel: []int{1, 2}, Stride: []int{1}})
+		y = tape.GroupNorm(tape.Narrow(y, 3, 0, 2), nil, nil, 2, 0)
+		y = tape.BatchNorm(tape.AvgPool2d(y, tensor.PoolingConfig{Kernel: []int{1}}), nil, nil, tensor.BatchNormConfig{Training: true})
+		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Square(y))))
+		require.NoError(t, err)
+		got := read[float64](b, in.Grad())
+		if first == nil {
+			first = got
+		}
+		require.Equal(t, first, got)
+		counts := []int{len(tape.convolutions.free), len(tape.pools.free), len(tape.narrows.free), len(tape.rowNorms.free), len(tape.batchNorms.free)}
+		assert.NotContains(t, counts, 0)
+		require.NoError(t, tape.Close())
+	}
+}
+
+// TestSizesOfTapes: a tape makes at once what the two before needed, but no more, and a stale variable stays what it was.
+func TestSizesOfTapes(t *testing.T) {
+	if race.Enabled {
+		t.Skip("in race builds each tape is as the first")
+	}
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1}, 1)
+	of := func(variables, last, before int) (first int) {
+		tape := NewTape(b.ctx, b.rt)
+		defer func() { require.NoError(t, tape.Close()) }()
+		tape.sizes = sizes{size{variables: last}, size{variables: before}}
+		tape.group = tape.sizes.variables()
+		y := tape.Input(x)
+		first = 1 + len(tape.fresh)
+		for range variables - 1 {
+			y = tape.Neg(y)
+		}
+		require.NoError(t, tape.Err())
+		return first
+	}
+	assert.Equal(t, leastVariables, of(40, 0, 0))
+	assert.Equal(t, 40, of(3, 40, 41))
+	assert.Equal(t, leastVariables, of(3, 400, 3), "one large tape")
+	assert.Equal(t, leastVariables, of(3, 3, 400))
+	assert.Equal(t, mostVariables, of(3, 1<<20, 1<<20))
+
+	tape := NewTape(b.ctx, b.rt)
+	stale := tape.Neg(tape.Input(x))
+	require.NoError(t, tape.Close())
+	for range 3 {
+		next := NewTape(b.ctx, b.rt)
+		y := next.Input(x)
+		for range 100 {
+			y = next.Neg(y)
+			require.NotSame(t, stale, y)
+		}
+		next.Neg(stale)
+		require.ErrorIs(t, next.Err(), ErrTape)
+		require.Error(t, next.Close())
+	}
+	assert.True(t, stale.Value().Released())
+}
+
+// TestJoinedPaths: paths are those of their own names, and not more than so many are kept for another tape.
+func TestJoinedPaths(t *testing.T) {
+	p := &places{modules: map[string]*modulePlace{}, paths: map[[2]string]string{}}
+	for range 2 {
+		for i := range mostPaths {
+			require.Equal(t, fmt.Sprint("a.", i), p.joined("a", fmt.Sprint(i)))
+			require.Equal(t, fmt.Sprint("b.", i), p.joined("b", fmt.Sprint(i)))
+		}
+	}
+	require.Equal(t, "a", p.joined("a", ""))
+	require.Equal(t, "a", p.joined("", "a"))
+	p.recycle()
+	assert.Empty(t, p.paths)
+	assert.Equal(t, "a.b", (&places{}).joined("a", "b"), "of a closed tape")
+}

@@ -1,0 +1,142 @@
+package tensor
+
+import (
+	"math/bits"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cistern-ml/cistern/internal/race"
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// How shapes meet, how a window moves, and what a sum runs over depends on shapes and options alone, and a training asks it of the same ones
+// in each step. So a runtime remembers its plans: an operation that was planned before makes no object of the Go heap for its plan, on any
+// device. A plan is never changed once it was made, as other goroutines and queued kernels read it.
+//
+// In race builds nothing is remembered: who finds a plan would be ordered after who made it.
+
+// plans are those that a runtime remembers: sets of as many as there are ways, of which a key may be in one. A plan takes the place of another one
+// only when its set is full.
+type plans [planSets * planWays]atomic.Pointer[planned]
+
+const (
+	planSets = 64
+	planWays = 8
+)
+
+type planned struct {
+	key  planKey
+	plan any
+}
+
+// planKind is what a plan is of; keys of two kinds differ.
+type planKind int
+
+const (
+	planBroadcast planKind = iota
+	planReduction
+	planProduct
+	planPlace
+	planConvolution
+	planPooling
+	planNorm
+	planAttended
+	planSelfAttended
+	planSum
+)
+
+// planKey is what a plan depends on, as words.
+type planKey struct {
+	kind  planKind
+	n     int // words that were added; more than there is room for: the plan is not remembered
+	words [40]int
+}
+
+func (k *planKey) add(words ...int) {
+	if k.n+len(words) <= len(k.words) {
+		copy(k.words[k.n:], words)
+	}
+	k.n += len(words)
+}
+
+// list adds a list, which may be nil.
+func (k *planKey) list(words []int) {
+	if words == nil {
+		k.add(-1)
+		return
+	}
+	k.add(len(words))
+	k.add(words...)
+}
+
+// flags adds up to as many flags as a word has bits.
+func (k *planKey) flags(all ...bool) {
+	word := 0
+	for i, f := range all {
+		if f {
+			word |= 1 << i
+		}
+	}
+	k.add(word)
+}
+
+// number adds a number by its bits.
+func (k *planKey) number(f uint64) { k.add(int(uint32(f)), int(uint32(f>>32))) }
+
+// hash mixes each word into all that came before (the multiplication of wyhash).
+func (k *planKey) hash() uint64 {
+	h := uint64(k.kind) + 0x9e3779b97f4a7c15
+	for _, w := range k.words[:k.n] {
+		hi, lo := bits.Mul64(h^uint64(w), 0xe7037ed1a0b428db)
+		h = hi ^ lo + 0x8ebc6af09c88c6e3
+	}
+	return h
+}
+
+// plan is what was planned for the key, or what makes it, once for all who ask. Errors are not remembered.
+func plan[P any](rt *Runtime, k *planKey, make func() (P, error)) (P, error) {
+	if race.Enabled || k.n > len(k.words) {
+		return make()
+	}
+	h := k.hash()
+	set := rt.plans[h%planSets*planWays:][:planWays]
+	free := int(h >> 32 % planWays)
+	for i := range set {
+		switch p := set[i].Load(); {
+		case p == nil:
+			free = i
+		case p.key == *k:
+			return p.plan.(P), nil
+		}
+	}
+	p, err := make()
+	if err == nil {
+		set[free].Store(&planned{*k, p})
+	}
+	return p, err
+}
+
+// broadcast plans an operation on two operands. How equal shapes meet depends on the number of their elements alone.
+func (rt *Runtime) broadcast(out, a, b Shape) *kernel.Broadcast {
+	k := planKey{kind: planBroadcast}
+	if slices.Equal(out, a) && slices.Equal(out, b) {
+		line := [1]int{elements(out)}
+		k.add(line[0])
+		p, _ := plan(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(line[:], line[:], line[:]), nil })
+		return p
+	}
+	k.list(out)
+	k.list(a)
+	k.list(b)
+	p, _ := plan(rt, &k, func() (*kernel.Broadcast, error) { return kernel.NewBroadcast(out, a, b), nil })
+	return p
+}
+
+// reduction plans a sum of x to a shape in which the dimensions that it runs over are 1.
+func (rt *Runtime) reduction(x, kept Shape) *kernel.Reduction {
+	k := planKey{kind: planReduction}
+	k.list(x)
+	k.list(kept)
+	p, _ := plan(rt, &k, func() (*kernel.Reduction, error) { return kernel.NewReduction(x, kept), nil })
+	return p
+}
