@@ -34,16 +34,16 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if c := s.capture.Load(); c != nil {
 		c.holdKernel(s.dev, k, l)
 	}
-	config := s.config(k, l)
+	config := configOf(s, k, l)
 	if code := C.cistern_launch(s.dev.c, &config, arguments(l)); code != codeSuccess {
 		return s.dev.launchError(l, int(code))
 	}
 	return nil
 }
 
-// config and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
+// configOf and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
 // that a launch allocates nothing.
-func (s *stream) config(k *kernel, l *device.Launch) C.cistern_launch_config {
+func configOf(s *stream, k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
 	for i := range 3 {
 		config.grid[i], config.block[i] = C.uint32_t(l.Grid[i]), C.uint32_t(l.Block[i])
@@ -61,7 +61,7 @@ func (s *stream) launchLoop(l *device.Launch, times int) error {
 	if err != nil {
 		return err
 	}
-	config := s.config(k, l)
+	config := configOf(s, k, l)
 	return s.dev.check("Launch", 0, C.cistern_launch_loop(s.dev.c, &config, arguments(l), C.int(times)))
 }
 
