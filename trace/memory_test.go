@@ -342,7 +342,7 @@ func TestSlowPathsUnobserved(t *testing.T) {
 		}
 		tracer, err := New(config)
 		require.NoError(t, err)
-		for op := memcache.OpAlloc; op <= memcache.OpRelabel+1; op++ {
+		for op := memcache.OpAlloc; op <= memcache.OpWait+1; op++ {
 			ctx, run := tracer.Memory().Start(tt.ctx, op)
 			assert.Nil(t, run, "%s: %s", name, op)
 			assert.Equal(t, tt.ctx, ctx)
