@@ -276,3 +276,36 @@ func TestFuncFreesWhatItSaved(t *testing.T) {
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
 }
+
+// TestFuncFreesBeforeItsGradientsAreSummed: what a function saved is gone when the sum of a gradient over a broadcast shape is made, so that it adds nothing
+// to the peak if it is no larger.
+func TestFuncFreesBeforeItsGradientsAreSummed(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, make([]float64, 1024), 1024)
+	var peaks []int64
+	for _, saves := range []bool{false, false, true} { // the first makes the runtime's own memory
+		require.NoError(t, b.rt.Synchronize(b.ctx))
+		before := b.cache.MemoryAllocated()
+		tape := NewTape(b.ctx, b.rt)
+		y := tape.Func("rows", []*Variable{tape.Leaf(x)}, func(c *Call) (*tensor.Tensor, error) {
+			if saves {
+				s, err := b.rt.Zeros(c.Context(), tensor.Float64, 512)
+				if err != nil {
+					return nil, err
+				}
+				c.Save(s)
+			}
+			return b.rt.Zeros(c.Context(), tensor.Float64, 2, 1024)
+		}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
+			return c.Grads(b.rt.Square(c.Context(), g))
+		})
+		loss := tape.Sum(y)
+		b.cache.ResetPeakStats()
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		require.NoError(t, tape.Close())
+		peaks = append(peaks, b.cache.MaxMemoryAllocated()-before)
+	}
+	assert.Equal(t, peaks[1], peaks[2])
+	require.NoError(t, x.Release())
+}
