@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -249,7 +250,11 @@ func TestInPlaceOfRandomLayers(t *testing.T) {
 	}
 	t.Logf("allocations saved in %d chains: %v", chains, saved)
 	require.Len(t, saved, 4)
+	least := int64(chains / 10)
+	if cisterntest.Named() != "" { // in bfloat16 a GPU's kernels have copies of fewer operands to write into
+		least = int64(chains / 15)
+	}
 	for how, n := range saved {
-		assert.Greater(t, n, int64(chains/15), how)
+		assert.Greater(t, n, least, how)
 	}
 }
