@@ -23,8 +23,9 @@ type books struct {
 	ages      []group         // the same, the least recently used first
 	evicted   map[int64]int64 // slabs that the driver is to get
 	pending   []pendingSlab
-	calls     []pinnedCall // of the driver, not yet looked at
-	held      int64        // bytes, by the calls that were looked at
+	calls     []pinnedCall  // of the driver, not yet looked at
+	held      int64         // bytes, by the calls that were looked at
+	freed     time.Duration // the device's time after the last free that was looked at, which may have waited for copies
 	st        transfer.Stats
 	parked    bool // the driver refused to free something
 	flushes   bool // since the last look, so that it is not known what was idle at the same time
@@ -64,16 +65,16 @@ func set(s *memcache.Stat, n int64) {
 }
 
 // poll finds what is done.
-func (m *books) poll() { m.pollUntil(math.MaxInt64) }
+func (m *books) poll() { m.pollUntil(math.MaxInt64, func(pendingSlab) bool { return true }) }
 
-// pollUntil finds what was done at a moment of the device.
-func (m *books) pollUntil(now time.Duration) {
+// pollUntil finds what was done at a moment of the device, of those that the caller wants.
+func (m *books) pollUntil(now time.Duration, wanted func(pendingSlab) bool) {
 	m.ages = append(m.ages, nil)
 	kept := m.pending[:0]
 	var last int64
 	sizes, evictions := 0, m.evictions
 	for _, s := range m.pending {
-		if inFlightAt(s.uses, now) {
+		if inFlightAt(s.uses, now) || !wanted(s) {
 			kept = append(kept, s)
 			continue
 		}
@@ -109,8 +110,25 @@ func (m *books) overdue(size int64) {
 	case found && m.w.shards > 1:
 		m.loose = true
 	case m.idle[size] == 0:
-		m.pollUntil(began)
+		m.pollUntil(began, func(pendingSlab) bool { return true })
 	}
+}
+
+// lookAgain is what a Get does that found nothing and has freed what was over the limits: that may have waited for copies, and
+// what they used is the Get's where the cache has a place for it. What it has none for stays until the next poll.
+func (m *books) lookAgain(size int64) {
+	done := func(s pendingSlab) bool { return !s.tainted && s.size <= m.budget && !inFlightAt(s.uses, m.freed) }
+	found := slices.ContainsFunc(m.pending, func(s pendingSlab) bool { return s.size == size && done(s) && m.fits(s) })
+	pending := len(m.pending)
+	m.pollUntil(m.freed, m.fits)
+	placed := pending - len(m.pending)
+	// Which of several the place is for is not known, nor which of several shards were looked at when the Get had its own.
+	m.loose = m.loose || placed > 0 && slices.ContainsFunc(m.pending, done) || placed > 1 && found && m.w.shards > 1
+}
+
+// fits reports whether the cache has a place for a slab, with nothing evicted.
+func (m *books) fits(s pendingSlab) bool {
+	return !s.tainted && m.st.CachedBytes.Current+s.size <= m.budget && m.idle[s.size] < m.perClass
 }
 
 // reclaim is what becomes of a slab that nothing uses.
@@ -198,6 +216,7 @@ func (m *books) frees() {
 		c := m.calls[0]
 		m.calls = m.calls[1:]
 		m.evicted[-c.bytes]--
+		m.freed = c.at
 		if m.parked = m.parked || c.failed; !c.failed {
 			m.held += c.bytes
 		}
@@ -208,6 +227,10 @@ func (m *books) frees() {
 func (m *books) get(n int64, err error) error {
 	size := transfer.RoundSize(n)
 	m.overdue(size)
+	if !m.loose && m.idle[size] == 0 {
+		m.frees()
+		m.lookAgain(size)
+	}
 	switch {
 	case m.loose:
 		if err := m.looseGet(size, err); err != nil {

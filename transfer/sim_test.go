@@ -52,7 +52,8 @@ type simWorld struct {
 type pinnedCall struct {
 	bytes  int64
 	failed bool
-	flawed bool // it said that it succeeded, and did not
+	flawed bool          // it said that it succeeded, and did not
+	at     time.Duration // of the device, after it
 }
 
 type simFault int
@@ -227,7 +228,7 @@ func (d *sim) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 }
 
 func (d *sim) note(c pinnedCall) {
-	if d.logs {
+	if c.at = time.Duration(d.operations); d.logs {
 		d.log = append(d.log, c)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -79,6 +81,39 @@ func TestSoak(t *testing.T) {
 	took := time.Since(begin)
 	t.Logf("%d calls, seeds %d to %d, in %v: %v a call on each of %d processors", calls.Load(), *soakSeed, *soakSeed+seeds-1,
 		took.Round(time.Millisecond), took*time.Duration(runtime.GOMAXPROCS(0))/time.Duration(calls.Load()), runtime.GOMAXPROCS(0))
+}
+
+// Programs that failed once, as short as they were made.
+func TestProgramsThatFailed(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the detector does not see the locks of the simulated device")
+	}
+	var calls atomic.Int64
+	for name, text := range map[string]string{
+		// The last Get finds nothing, and frees a buffer that is in flight for ever; the driver waits for all copies first, and
+		// what one of them used serves the Get.
+		"a free that waits for what the Get needs": `sim 5019 | upload 0 3 0 0, run 0 3 0 0, fault 1887833661 3 1 0,
+			upload 0 0 1362649892 0, get 0 0 0 0, run 0 37 0 0, get 3 0 0 0, d2h 0 0 0 0, get 0 0 0 0, d2h 2 0 0 0,
+			release 52 0 0 0, d2h 0 0 0 0, release 0 0 0 0, release 0 0 0 0, run 0 3 0 0, upload 0 0 0 0`,
+		// The same in a pool that caches nothing: what the copies used stays active until the next poll.
+		"a free that waits for what has no place": `sim 2603 | get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0,
+			get 0 0 0 0, get 0 0 0 0, register 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0,
+			get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0, batch 0 0 0 0, batch 0 0 0 0, register 0 0 0 0, get 0 0 0 0,
+			get 0 0 0 0, get 0 0 0 0, batch 1730674319 0 872860760 0, batch 0 0 0 0, get 0 0 0 0, get 0 0 0 0, get 0 0 0 0,
+			get 0 0 0 0, batch 0 0 0 818998064, register 0 0 0 0, release 0 0 0 0, release 0 0 0 0, release 0 0 0 0,
+			release 0 0 0 0, batch 0 0 0 1, release 0 0 0 0, release 0 0 0 0, release 0 0 0 0, release 0 0 0 0, release 0 0 0 0,
+			get 0 0 0 0, batch 0 0 0 2, release 0 0 0 0, release 0 0 0 0, get 0 0 0 0, release 0 0 0 0, fault 0 0 0 0,
+			get 0 0 0 0, release 0 0 0 0, add 0 0 0 0, h2d 39 0 0 0, fault 2977679374 2 0 0, d2h 0 2 0 0, release 61 0 0 0,
+			d2h 0 0 2 0, d2h 4073353762 0 0 0, peaks 0 0 0 0, release 3462337854 0 0 0, release 3645720321 0 0 0,
+			h2d-rows 1235797722 0 0 0, run 1576565264 53 0 0, release 3 0 0 0, get 0 0 0 0, release 57 0 0 0,
+			cancel 0 0 0 3665895090`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := parseProgram(text)
+			require.NoError(t, err)
+			require.NoError(t, p.run(&calls))
+		})
+	}
 }
 
 // The statistics, peaks and driver calls included, are those of a simple model, whatever shard a call meets and whatever the
