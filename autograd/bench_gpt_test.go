@@ -19,7 +19,7 @@ type gptSize struct {
 }
 
 // BenchmarkGPT is one training step of transformers with AdamW, their embedding tied to the last layer: in float32 and bfloat16, with and without a checkpoint
-// around every block, called and captured; and with half of the blocks offloaded, called. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
+// around every block, called and captured; and with the activations of half of the blocks, or the parameters of all, offloaded, called. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
 // parameters with the optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
 //
 //	gpt12   12 layers, 12 heads, width 768; 8 sequences of 512 of 50,304 tokens, on GPUs of 16 GiB and more
@@ -39,6 +39,7 @@ func BenchmarkGPT(b *testing.B) {
 				}
 			}
 			b.Run(fmt.Sprintf("%s/%v/offloaded", size.name, dtype), func(b *testing.B) { size.benchmark(b, gptRun{dtype: dtype, offloaded: true}) })
+			b.Run(fmt.Sprintf("%s/%v/parameters", size.name, dtype), func(b *testing.B) { size.benchmark(b, gptRun{dtype: dtype, parameters: true}) })
 		}
 	}
 }
@@ -48,6 +49,7 @@ type gptRun struct {
 	dtype                  tensor.Dtype
 	checkpointed, captured bool
 	offloaded              bool // the activations of the first half of the blocks are in pinned memory until the backward pass
+	parameters             bool // the parameters of each block are in pinned memory between their uses
 	inBackward             bool // the optimiser steps in the backward pass, in pieces of
 	piece                  int64
 }
@@ -179,7 +181,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 		b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 	}
 	var offload *tensor.Offloader
-	if run.offloaded {
+	if run.offloaded || run.parameters {
 		var err error
 		offload, err = tensor.NewOffloader(bn.rt, tensor.OffloadConfig{})
 		require.NoError(b, err)
@@ -188,6 +190,12 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	in := Init(bn.ctx, bn.rt, Seed(1), ComputeDtype(run.dtype))
 	defer func() { require.NoError(b, in.Close()) }()
 	model := size.model(in, run, offload)
+	if run.parameters {
+		model.offload = nil
+		for _, block := range model.Blocks {
+			require.NoError(b, ParametersOf(block).Offload(bn.ctx, offload))
+		}
+	}
 	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: 0.01})
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.ctx))
