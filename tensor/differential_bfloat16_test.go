@@ -109,3 +109,15 @@ func agreesHalf(got, want, size float64, tol tolerance) bool {
 	low, high := nearestHalf(float64(float32(want-off))), nearestHalf(float64(float32(want+off)))
 	return low <= got && got <= high
 }
+
+// singleTerms are eight roundings of a term to float32, and one more each of an exponential and a logarithm (CUDA's expf is off by two places).
+const singleTerms = 10 * 0x1p-24
+
+// underflowed excuses a result for which float32 had too small a number on the way: that is 0 or has few digits, and special numbers are infinite, or up to
+// 1e30 times 100.
+func underflowed(got, want float64) bool {
+	if !finite(want) {
+		return math.IsNaN(got)
+	}
+	return math.Abs(got-want) <= 100*1e30*float64(smallest[float32]())
+}

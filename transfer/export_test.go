@@ -1,27 +1,31 @@
 package transfer
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"github.com/cistern-ml/cistern/device"
 )
 
-// moved has what UseShard adds to the number of a processor, an *atomic.Int64 for each pool of NewOfShards.
+// moved has what UseShard adds to the number of a processor, an *atomic.Int64 for each pool of NewOfShards that is in use: an
+// hour's soak makes millions.
 var moved sync.Map
 
 // NewOfShards is New of a pool with so many shards.
 func NewOfShards(dev device.Device, cfg Config, shards int) *Pool {
 	p := newPool(dev, cfg, shards)
 	by, number := new(atomic.Int64), p.cache.processor
-	moved.Store(p, by)
+	moved.Store(weak.Make(p), by)
+	runtime.AddCleanup(p, func(p weak.Pointer[Pool]) { moved.Delete(p) }, weak.Make(p))
 	p.cache.processor = func() int { return number() + int(by.Load()) }
 	return p
 }
 
 // UseShard lets the next calls use other shards than the last ones.
 func (p *Pool) UseShard(i int) {
-	if by, ok := moved.Load(p); ok {
+	if by, ok := moved.Load(weak.Make(p)); ok {
 		by.(*atomic.Int64).Store(int64(i))
 	}
 }
