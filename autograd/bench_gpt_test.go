@@ -19,7 +19,7 @@ type gptSize struct {
 }
 
 // BenchmarkGPT is one training step of transformers with AdamW, their embedding tied to the last layer: in float32 and bfloat16, with and without a checkpoint
-// around every block, called and captured; and with the activations of half of the blocks, or the parameters of all, offloaded, called. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
+// around every block, called and captured; and with the activations of half of the blocks, or the parameters of all, offloaded, called, without and with reuse across streams. MiB-at-most is the greatest memory that was allocated, with workspaces; MiB-parameters, -forward and -reserved are the
 // parameters with the optimiser's state, what the forward pass holds besides, and what the cache holds at the end.
 //
 //	gpt12   12 layers, 12 heads, width 768; 8 sequences of 512 of 50,304 tokens, on GPUs of 16 GiB and more
@@ -38,8 +38,14 @@ func BenchmarkGPT(b *testing.B) {
 					})
 				}
 			}
-			b.Run(fmt.Sprintf("%s/%v/offloaded", size.name, dtype), func(b *testing.B) { size.benchmark(b, gptRun{dtype: dtype, offloaded: true}) })
-			b.Run(fmt.Sprintf("%s/%v/parameters", size.name, dtype), func(b *testing.B) { size.benchmark(b, gptRun{dtype: dtype, parameters: true}) })
+			for _, reuse := range []memcache.StreamReuse{memcache.ReuseNever, memcache.ReuseBeforeGrowth} {
+				b.Run(fmt.Sprintf("%s/%v/offloaded/%v", size.name, dtype, reuse), func(b *testing.B) {
+					size.benchmark(b, gptRun{dtype: dtype, offloaded: true, reuse: reuse})
+				})
+				b.Run(fmt.Sprintf("%s/%v/parameters/%v", size.name, dtype, reuse), func(b *testing.B) {
+					size.benchmark(b, gptRun{dtype: dtype, parameters: true, reuse: reuse})
+				})
+			}
 		}
 	}
 }
@@ -50,6 +56,7 @@ type gptRun struct {
 	checkpointed, captured bool
 	offloaded              bool // the activations of the first half of the blocks are in pinned memory until the backward pass
 	parameters             bool // the parameters of each block are in pinned memory between their uses
+	reuse                  memcache.StreamReuse
 	inBackward             bool // the optimiser steps in the backward pass, in pieces of
 	piece                  int64
 }
@@ -176,7 +183,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 	if size.layers < 12 {
 		capacity = 2 << 30
 	}
-	bn := open(b, capacity)
+	bn := openConfigured(b, capacity, memcache.Config{ReuseAcrossStreams: run.reuse})
 	if _, total, err := bn.dev.MemInfo(); err != nil || size.layers >= 12 && total < 16<<30 {
 		b.Skipf("it takes a GPU of 16 GiB: this device has %d bytes (%v)", total, err)
 	}

@@ -40,7 +40,12 @@ func open(t testing.TB, capacity int64) *bench {
 
 func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *bench {
 	t.Helper()
-	s := stacktest.New(t, stacktest.Config{Capacity: capacity, Workspace: true, Cache: memcache.Config{Observer: observer}})
+	return openConfigured(t, capacity, memcache.Config{Observer: observer})
+}
+
+func openConfigured(t testing.TB, capacity int64, cfg memcache.Config) *bench {
+	t.Helper()
+	s := stacktest.New(t, stacktest.Config{Capacity: capacity, Workspace: true, Cache: cfg})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
 	b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -199,6 +200,36 @@ func TestGradientsAddUpUntilZeroGrad(t *testing.T) {
 	assert.Equal(t, once, read[float64](b, ps[0].Grad()))
 }
 
+// A gradient that can't be freed is an error, and the others are freed.
+func TestZeroGradOfAFreedGradient(t *testing.T) {
+	b := open(t, 64<<20)
+	model := b.mlp(gtensor.Float64, 4, 2)
+	ps := model.Parameters()
+	tape := NewTape(b.ctx, b.rt)
+	_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(upload(b, []float64{1, 2, 3, 4}, 1, 4)))))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.NoError(t, ps[0].Grad().Block().Free())
+	require.ErrorIs(t, ps.ZeroGrad(b.ctx), memcache.ErrFreed)
+	assert.Equal(t, int64(3), b.live(), "weight, bias, and the batch")
+}
+
+// A bias is trained beside weights that are not.
+func TestLinearWithConstantWeights(t *testing.T) {
+	b := open(t, 64<<20)
+	x, w := upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2), upload(b, []float64{1, 0, 2, 1}, 2, 2)
+	bias, err := NewParameter(upload(b, []float64{1, -1}))
+	require.NoError(t, err)
+	scale := upload(b, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
+	tape := NewTape(b.ctx, b.rt)
+	y := tape.Linear(tape.Input(x), tape.Input(w), tape.Param(bias))
+	_, err = tape.Backward(tape.Sum(tape.Mul(y, tape.Input(scale))))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	assert.Equal(t, []float64{1 + 3 + 5, 2 + 4 + 6}, read[float64](b, bias.Grad()))
+	require.NoError(t, bias.ZeroGrad(b.ctx))
+}
+
 func TestGradientsOfParametersShareNothing(t *testing.T) {
 	b := open(t, 64<<20)
 	p, err := NewParameter(upload(b, []float64{1, 2}))
@@ -241,10 +272,13 @@ func TestTensorsOfATapeBelongToNoLifetime(t *testing.T) {
 	for range 2 {
 		ctx, life := tensor.WithLifetime(b.ctx)
 		tape := NewTape(ctx, b.rt)
-		_, err := tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
+		tape.SetContext(ctx)
+		sum := tape.Sum(model.Forward(tape, tape.Input(x)))
+		_, err := tape.Backward(sum)
 		require.NoError(t, err)
 		require.NoError(t, opt.Step(ctx))
 		require.NoError(t, life.Close(), "must take neither gradients nor state nor values of the tape")
+		assert.False(t, sum.Value().Released())
 		require.NoError(t, tape.Close())
 		assert.False(t, model.Parameters()[0].Grad().Released())
 	}

@@ -114,7 +114,7 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		return c.grower.allocMiss(ctx, stream, r)
 	}
 	if r.task != nil && c.grower.waits.count.Load() > 0 {
-		r.segmentBytes = c.shards.rules().SegmentSize(r.Bytes)
+		r.segmentBytes = r.segmentSize(c.shards.rules())
 		return c.grower.allocMiss(ctx, stream, r)
 	}
 	// Frees that are pending on other shards are no concern of a hit: their memory is other streams'. A miss asks for them, too.
@@ -130,6 +130,6 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 	if served, err := r.search(); served || err != nil {
 		return err
 	}
-	r.segmentBytes = c.shards.rules().SegmentSize(r.Bytes)
+	r.segmentBytes = r.segmentSize(c.shards.rules())
 	return c.grower.allocMiss(ctx, stream, r)
 }

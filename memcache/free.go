@@ -18,7 +18,7 @@ import (
 // RecordStream tells the cache that work queued on s uses the block (Tensor.record_stream). When the block
 // is freed it is reused only after everything queued on s up to the free is done. Recording the block's own
 // stream, a stream twice, or a closed stream does nothing. s may be a stream of another device that reaches this one's
-// memory ([device.Properties].Peers). Call it before Free; there is no un-record.
+// memory ([device.Properties].Peers). Call it before Free. [Block.EraseStream] takes it back.
 func (b Block) RecordStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
@@ -48,6 +48,28 @@ func (b Block) RecordStream(s device.Stream) error {
 	if !known {
 		b.handout.uses = append(b.handout.uses, s)
 	}
+	return nil
+}
+
+// EraseStream takes a RecordStream back: the block's stream waits, on the device, for all that s has done with the block, such as by an event that was
+// recorded on s behind it ([device.Stream.Wait]), so that a free of the block need not. Without such a wait the block is reused under what s does. A stream
+// that is not recorded is no error.
+func (b Block) EraseStream(s device.Stream) error {
+	if b.IsZero() {
+		return nil
+	}
+	if err := checkUser(b.handout.shard.cache.dev, "EraseStream", s); err != nil {
+		return err
+	}
+	id := s.ID()
+	owner := b.handout.shard
+	owner.mu.Lock()
+	defer owner.mu.Unlock()
+	if err := owner.checkLive(b); err != nil {
+		return fmt.Errorf("memcache: EraseStream of %s: %w", b, err)
+	}
+	b.handout.uses = slices.DeleteFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
+	b.handout.inside = slices.DeleteFunc(b.handout.inside, func(u uint64) bool { return u == id })
 	return nil
 }
 

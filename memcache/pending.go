@@ -208,18 +208,7 @@ func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err e
 			if *at = e.next; e.next == nil {
 				q.tail = before
 			}
-			notNegative("the number of pending events", p.events.Add(-1))
-			h := e.handout
-			e.handout = nil
-			if e.pins == 0 {
-				p.keepSpare(e)
-			}
-			// While its Free still records events the block stays, even if none is left: see recordingDone.
-			notNegative("a block's number of events", int64(h.eventsLeft)-1)
-			if h.eventsLeft--; h.eventsLeft == 0 && !h.recording {
-				*last = h
-				last = &h.next
-			}
+			last = p.ended(e, last)
 		}
 		if q.head == nil {
 			q.next, p.emptyQueues = p.emptyQueues, q
@@ -230,6 +219,23 @@ func (p *pendingFrees) takeCompleted(pool *placement.Pool) (done *handout, err e
 	clear(p.queues[len(kept):])
 	p.queues = kept
 	return done, nil
+}
+
+// ended ends an event that is out of its queue, and links its block at last if it was the block's last one. It returns where the next one is linked. p.mu is held.
+func (p *pendingFrees) ended(e *pendingEvent, last **handout) **handout {
+	notNegative("the number of pending events", p.events.Add(-1))
+	h := e.handout
+	e.handout = nil
+	if e.pins == 0 {
+		p.keepSpare(e)
+	}
+	// While its Free still records events the block stays, even if none is left: see recordingDone.
+	notNegative("a block's number of events", int64(h.eventsLeft)-1)
+	if h.eventsLeft--; h.eventsLeft > 0 || h.recording {
+		return last
+	}
+	*last = h
+	return &h.next
 }
 
 // complete ends the free of a block whose last event is complete, in the call of Free itself or not. No lock is held;

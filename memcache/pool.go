@@ -20,6 +20,10 @@ type PoolOptions struct {
 	UseOnOOM bool
 	// NoSplit hands out whole free blocks and segments only.
 	NoSplit bool
+	// StartSmall asks the driver for little at first: a request of 1 to 10 MiB that finds no room gets a segment that has 1 to 3 MiB to spare, or is as
+	// large as all that the pool has for such requests, in place of one of 20 MiB (LargeSegmentSizeMB), which is the most. A pool for a few MiB, such as a
+	// captured step's, reserves about twice what it holds at most. It changes nothing with Config.Exact and ExpandableSegments.
+	StartSmall bool
 	// ID is the pool's, {0, n} or {n, 0}, which no other pool has that was not released. Zero: the next {0, n}. With Config.Exact
 	// the order in which several pools lend, or return their memory, depends on it as it does in PyTorch.
 	ID PoolID
@@ -58,7 +62,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	case c.openPools[id]:
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
 	}
-	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit, Tag: new(poolCounts)}}
+	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit, StartSmall: options.StartSmall, Tag: new(poolCounts)}}
 	if c.openPools == nil {
 		c.openPools = make(map[PoolID]bool)
 	}

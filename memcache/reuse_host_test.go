@@ -106,3 +106,21 @@ func TestReuseInACapture(t *testing.T) {
 	require.Zero(t, c.Stats().NumStreamReuses)
 	require.NoError(t, errors.Join(c.Close(), dev.Close()))
 }
+
+// TestWaitStreamInACapture is refused, on either side: the event in between would make both a part of one graph.
+func TestWaitStreamInACapture(t *testing.T) {
+	dev := cisterntest.Host(t, 64<<20)
+	c, err := memcache.New(dev, memcache.Config{})
+	require.NoError(t, err)
+	own, by := cisterntest.Stream(t, dev), cisterntest.Stream(t, dev)
+	for _, captured := range []device.Stream{own, by} {
+		capture := captured.(device.GraphCapturer)
+		require.NoError(t, capture.BeginCapture())
+		require.ErrorIs(t, c.WaitStream(own, by), device.ErrCapturing)
+		graph, err := capture.EndCapture()
+		require.NoError(t, err)
+		require.Zero(t, graph.Nodes())
+		require.NoError(t, graph.Close())
+	}
+	require.NoError(t, errors.Join(c.WaitStream(own, by), c.Close(), dev.Close()))
+}

@@ -331,3 +331,57 @@ func TestReuseOptions(t *testing.T) {
 	mustAlloc(t, cache, 30*mib, dev.stream(2))
 	require.EqualValues(t, 1, cache.Stats().NumStreamReuses)
 }
+
+// TestReuseOfNeighbours: pending blocks that lie beside each other serve a request that none of them would, with what is free between and beside them; of
+// several such runs it is the one that ends first, with no block that it does not need.
+func TestReuseOfNeighbours(t *testing.T) {
+	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+	own := dev.stream(1)
+	whole := mustAlloc(t, cache, 64*mib, own) // of one segment
+	require.NoError(t, whole.Free())
+	var blocks []Block
+	var streams []*scriptedStream
+	for i := range 8 {
+		blocks = append(blocks, mustAlloc(t, cache, 8*mib, own))
+		streams = append(streams, dev.stream(uint64(10+i)))
+	}
+	pend := func(i int) {
+		streams[i].busy = true
+		require.NoError(t, errors.Join(blocks[i].RecordStream(streams[i]), blocks[i].Free()))
+	}
+	//	0 used, 1 pending, 2 free, 3 pending, 4 used, 5 to 7 pending, the last to be freed
+	for _, i := range []int{1, 3, 7, 6, 5} {
+		pend(i)
+	}
+	require.NoError(t, blocks[2].Free())
+	got := mustAlloc(t, cache, 24*mib, own)
+	require.Equal(t, blocks[1].Ptr(), got.Ptr(), "1 to 3")
+	first := got
+	require.True(t, behind(t, own))
+	streams[1].finish()
+	require.True(t, behind(t, own))
+	streams[3].finish()
+	require.False(t, behind(t, own), "it waits for those two alone")
+	got = mustAlloc(t, cache, 16*mib, own)
+	require.Equal(t, blocks[6].Ptr(), got.Ptr(), "6 and 7, which were freed before 5")
+	streams[7].finish()
+	streams[6].finish()
+	require.False(t, behind(t, own))
+	require.EqualValues(t, 64*mib, cache.MemoryReserved())
+	require.EqualValues(t, 2, cache.Stats().NumStreamReuses)
+	// 0 and the 1 to 3 of before, freed in that order: the second alone is enough.
+	pend(0)
+	streams[4].busy = true
+	require.NoError(t, errors.Join(first.RecordStream(streams[4]), first.Free()))
+	again := mustAlloc(t, cache, 24*mib, own)
+	require.Equal(t, first.Ptr(), again.Ptr())
+	require.True(t, behind(t, own))
+	streams[4].finish()
+	require.False(t, behind(t, own))
+	got = mustAlloc(t, cache, 16*mib, own)
+	require.EqualValues(t, 80*mib, cache.MemoryReserved(), "5 alone is too little")
+	require.NoError(t, got.Free())
+	streams[5].finish()
+	streams[0].finish()
+	require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
+}

@@ -3,6 +3,8 @@ package memcache
 import (
 	"math"
 	"slices"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // pinnedEvents are the events of one pending block, kept from being used again while a stream waits for them.
@@ -12,64 +14,79 @@ type pinnedEvents struct {
 	of     []uint64 // the streams that they were recorded on
 }
 
-// endByWait ends the free of a block that would serve the request: the shard's stream waits for the streams that use it, on the device. Of
-// several it is the block whose last event was recorded first. It is false if there is none. No lock but growth is held.
+// endByWait ends the frees of blocks that would serve the request: the shard's stream waits for the streams that use them, on the device. That is one
+// block, or neighbours that are large enough together; of several such runs it is the one whose last event was recorded first. It is false if there is
+// none. No lock but growth is held.
 func (s *shard) endByWait(r *request) (ended bool, err error) {
 	p := s.pending
 	if p.events.Load() == 0 {
 		return false, nil
 	}
-	pinned := s.pinServing(r)
-	if pinned == nil {
-		return false, nil
-	}
-	for i, e := range pinned.events {
-		if err == nil && pinned.of[i] != s.id {
-			err = s.stream.Wait(e.event)
+	run := s.pinServing(r)
+	for _, pinned := range run {
+		for i, e := range pinned.events {
+			if err == nil && pinned.of[i] != s.id {
+				err = s.stream.Wait(e.event)
+			}
+		}
+		if p.unpin(pinned, err == nil) {
+			p.complete(pinned.block, false)
 		}
 	}
-	if p.unpin(pinned, err == nil) {
-		p.complete(pinned.block, false)
-	}
-	return err == nil, err
+	return len(run) > 0 && err == nil, err
 }
 
-// pinServing pins the events of a pending block that would serve the request once it is free, or returns nil. Blocks whose free is still recording
-// events, and those that another device uses, are left alone.
-func (s *shard) pinServing(r *request) *pinnedEvents {
+// pinServing pins the events of a run of pending blocks that would serve the request once they are free, or returns nil. Blocks whose free is still
+// recording events, and those that another device uses, are left alone.
+func (s *shard) pinServing(r *request) []*pinnedEvents {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last := make(map[*handout]uint64) // the number of each block's last event
+	last := make(map[*placement.Chunk]uint64) // the number of each block's last event
 	for _, q := range p.queues {
 		for e := q.head; e != nil; e = e.next {
-			if e.foreign != nil || e.handout.recording {
-				last[e.handout] = math.MaxUint64
-			}
-			last[e.handout] = max(last[e.handout], e.number)
-		}
-	}
-	var first *handout
-	for h, n := range last {
-		if n < math.MaxUint64 && (first == nil || n < last[first]) && h.chunk.WouldServe(&r.Want, s.shards.rules()) {
-			first = h
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	pinned := &pinnedEvents{block: first}
-	for _, q := range p.queues {
-		for e := q.head; e != nil; e = e.next {
-			if e.handout == first {
-				e.pins++
-				pinned.events, pinned.of = append(pinned.events, e), append(pinned.of, q.stream)
+			if m := e.handout.chunk; e.foreign != nil || e.handout.recording {
+				last[m] = math.MaxUint64
+			} else {
+				last[m] = max(last[m], e.number)
 			}
 		}
 	}
-	return pinned
+	pending := func(m *placement.Chunk) bool { n, ok := last[m]; return ok && n < math.MaxUint64 }
+	var best, used []*placement.Chunk
+	earliest := uint64(math.MaxUint64)
+	for m := range last {
+		run := m.Run(&r.Want, s.shards.rules(), pending, used[:0])
+		if run == nil {
+			continue
+		}
+		number := uint64(0)
+		for _, m := range run {
+			number = max(number, last[m])
+		}
+		// Runs that share their last block end alike: the one of fewer blocks.
+		if number < earliest || number == earliest && len(run) < len(best) {
+			best, used, earliest = run, best, number
+		} else {
+			used = run
+		}
+	}
+	run := make([]*pinnedEvents, 0, len(best))
+	for _, m := range best {
+		pinned := new(pinnedEvents)
+		for _, q := range p.queues {
+			for e := q.head; e != nil; e = e.next {
+				if e.handout.chunk == m {
+					e.pins++
+					pinned.block, pinned.events, pinned.of = e.handout, append(pinned.events, e), append(pinned.of, q.stream)
+				}
+			}
+		}
+		run = append(run, pinned)
+	}
+	return run
 }
 
 // unpin lets go of the events. waited says that the block's stream waits for them: then they count as complete. It reports whether

@@ -85,7 +85,7 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 	}
 	g := &Graph{rt: rt, pool: rt.cache.PoolOf(ctx)}
 	if g.pool == nil {
-		if g.pool, err = rt.cache.NewPool(memcache.PoolOptions{}); err != nil {
+		if g.pool, err = rt.cache.NewPool(memcache.PoolOptions{StartSmall: true}); err != nil {
 			return nil, err
 		}
 		g.ownPool = true

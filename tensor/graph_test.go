@@ -333,6 +333,27 @@ func TestGraphsAndClose(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
+// TestGraphPoolStartsSmall: a step that holds a few MiB reserves a few.
+func TestGraphPoolStartsSmall(t *testing.T) {
+	r := newRig(t, 128<<20)
+	x := put(r, make([]float32, 3<<18))
+	defer x.Release()
+	reserved := func() int64 { return r.cache.Stats().ReservedBytes.LargePool.Current }
+	for i := range 2 { // the first one makes the workspace of products, too
+		require.NoError(t, r.cache.EmptyCache(r.ctx))
+		before := reserved()
+		g, err := r.Capture(r.ctx, func(ctx context.Context) error {
+			y, err := r.MulScalar(ctx, x, 2)
+			return errors.Join(err, y.Release())
+		})
+		require.NoError(t, err)
+		if i == 1 {
+			require.EqualValues(t, 6<<20, reserved()-before)
+		}
+		require.NoError(t, g.Close())
+	}
+}
+
 // TestGraphMemory is what the function holds when it is called, to the byte, and the pool tells who shares it.
 func TestGraphMemory(t *testing.T) {
 	r := newRig(t, 256<<20)

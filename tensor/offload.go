@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -51,7 +52,8 @@ type Offloader struct {
 	ahead    int
 	out, in  device.Stream
 	own      []device.Stream
-	unwatch  func() // of the cache's pressure
+	unwatch  func()        // of the cache's pressure
+	outs     atomic.Uint64 // copies out
 
 	mu     sync.Mutex
 	idle   []idleBuffer // the longest idle first

@@ -17,6 +17,7 @@ type offloaded struct {
 	label   memcache.Label
 	renamed bool   // label is a later one than that of the block
 	version uint64 // of the storage, when it came back and these bytes stayed
+	number  uint64 // of the copy that made them
 
 	// Under the offloader's lock.
 	block memcache.Block // that they are copied to; the zero Block until Prefetch
@@ -86,26 +87,46 @@ func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, uncha
 		if a.version == s.version.Load() {
 			return a, true, nil
 		}
-		return a, false, o.copyOut(ctx, s, a.buffer)
+		a.number, err = o.copyOut(ctx, s, a.buffer)
+		return a, false, err
 	}
 	buffer, err := o.take(ctx, s.bytes)
 	if err != nil || buffer.IsZero() {
 		return nil, false, err
 	}
-	if err := o.copyOut(ctx, s, buffer); err != nil {
+	number, err := o.copyOut(ctx, s, buffer)
+	if err != nil {
 		o.rt.parked.add(o.give(buffer))
 		return nil, false, err
 	}
-	return &offloaded{by: o, buffer: buffer}, false, nil
+	return &offloaded{by: o, buffer: buffer, number: number}, false, nil
 }
 
-// copyOut queues the copy to the host. The pool records the block on the copy stream, which the free of the block needs.
-func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buffer) error {
+// copyOut queues the copy to the host, and returns its number. The pool records the block on the copy stream, which the free of the block needs.
+func (o *Offloader) copyOut(ctx context.Context, s *storage, buffer transfer.Buffer) (uint64, error) {
 	if err := o.order(o.rt.stream, o.out); err != nil {
+		return 0, err
+	}
+	if _, err := o.rt.pool.D2H(ctx, o.out, buffer, 0, s.block, 0, s.bytes); err != nil {
+		return 0, err
+	}
+	return o.outs.Add(1), nil
+}
+
+// join lets the runtime's stream wait for the copy to block, and tells the cache what that stands behind, so that memory is free again in the order of the
+// stream and not when the device is that far: the host may be steps ahead. The block needs no event of the copy stream when it is freed. And if the bytes
+// are those of the last copy out, all copies out are over by then, and the blocks that they read are free.
+func (o *Offloader) join(a *offloaded, block memcache.Block, ready device.Event) error {
+	if err := o.rt.stream.Wait(ready); err != nil {
 		return err
 	}
-	_, err := o.rt.pool.D2H(ctx, o.out, buffer, 0, s.block, 0, s.bytes)
-	return err
+	if err := block.EraseStream(o.in); err != nil {
+		return err
+	}
+	if o.outs.Load() != a.number {
+		return nil
+	}
+	return o.rt.cache.WaitStream(o.rt.stream, o.out)
 }
 
 // Prefetch begins to bring the memory of t back, if it is offloaded: it allocates, on the runtime's stream and with the label that the memory had,
@@ -186,7 +207,7 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 		}
 		block, ready = o.takeComing(a)
 	}
-	if err := o.rt.stream.Wait(ready); err != nil {
+	if err := o.join(a, block, ready); err != nil {
 		return t.offloadError(call, errors.Join(err, giveUp(ctx, block, ready)))
 	}
 	s.block, s.host = block, o.rt.hostBytes(block)

@@ -137,3 +137,62 @@ func TestOffloadReusesPinnedMemoryThatIsInFlight(t *testing.T) {
 	require.NoError(t, x.Release())
 	require.NoError(t, y.Release())
 }
+
+// TestOffloadedMemoryIsFreeInTheStreamsOrder: the host is ahead of a runtime's stream that stands still, and what was offloaded and came back is free for
+// what is queued behind it all the same. The memory is that of one round, and nothing is overwritten.
+func TestOffloadedMemoryIsFreeInTheStreamsOrder(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	a, b := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
+	ones := make([]float32, len(ramp(0)))
+	for i := range ones {
+		ones[i] = 1
+	}
+	one := put(r.rig, ones)
+	round := func() {
+		r.offload(a)
+		r.offload(b)
+		require.NoError(t, r.o.Prefetch(r.ctx, b))
+		require.NoError(t, r.o.Prefetch(r.ctx, a))
+		require.NoError(t, r.o.Fetch(r.ctx, b))
+		require.NoError(t, r.AddInPlace(r.ctx, b, one))
+		require.NoError(t, r.o.Fetch(r.ctx, a))
+		require.NoError(t, r.AddInPlace(r.ctx, a, one))
+	}
+	release := cisterntest.Hold(t, r.stream)
+	var used int64
+	for i := range 20 {
+		round()
+		active := r.cache.Stats().ActiveBytes.All.Current
+		if i == 0 {
+			used = active
+		}
+		require.Equal(t, used, active, "round %d: what waits for copies is not free", i)
+	}
+	stuck(t, r.stream)
+	release()
+	wantA, wantB := ramp(20), ramp(5020)
+	require.Equal(t, wantA, get[float32](r.rig, a, nil))
+	require.Equal(t, wantB, get[float32](r.rig, b, nil))
+	for _, x := range []*Tensor{a, b, one} {
+		require.NoError(t, x.Release())
+	}
+}
+
+// TestFetchWaitsForNoLaterCopyOut: what is queued behind a Fetch runs while something else is still copied to the host.
+func TestFetchWaitsForNoLaterCopyOut(t *testing.T) {
+	r := newOffloadRig(t, OffloadConfig{})
+	a, b := put(r.rig, ramp(0)), put(r.rig, ramp(5000))
+	r.offload(a)
+	idle(t, r.out)
+	release := cisterntest.Hold(t, r.out)
+	r.offload(b)
+	require.NoError(t, r.o.Fetch(r.ctx, a))
+	idle(t, r.stream)
+	require.NoError(t, r.o.Fetch(r.ctx, b))
+	stuck(t, r.stream)
+	release()
+	require.Equal(t, ramp(0), get[float32](r.rig, a, nil))
+	require.Equal(t, ramp(5000), get[float32](r.rig, b, nil))
+	require.NoError(t, a.Release())
+	require.NoError(t, b.Release())
+}

@@ -23,7 +23,7 @@ type stepGraph struct {
 }
 
 func newStepGraphs(env *tensor.Runtime) (*stepGraphs, error) {
-	pool, err := env.Cache().NewPool(memcache.PoolOptions{})
+	pool, err := env.Cache().NewPool(memcache.PoolOptions{StartSmall: true})
 	if err != nil {
 		return nil, err
 	}

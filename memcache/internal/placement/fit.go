@@ -68,24 +68,29 @@ func (r *Rules) mayServe(size, bytes int64) bool {
 	return size < bytes+r.MaxNonSplitRounding // else that would waste too much
 }
 
-// WouldServe reports whether m, which is in use, would serve the request once it is freed.
-func (m *Chunk) WouldServe(w *Want, r *Rules) bool {
+// Run is the shortest run of neighbours from m on, which is in use, that would serve the request as one free chunk: m, and what follows, as long as it is
+// free or the caller says that it is about to be. What is free before m is a part of it. It returns those in use, appended to used; nil if nothing does.
+func (m *Chunk) Run(w *Want, r *Rules, about func(*Chunk) bool, used []*Chunk) []*Chunk {
 	if m.kind != w.Kind || m.segment.lists.pool != w.Pool {
-		return false
+		return nil
 	}
-	size := m.size
-	for _, n := range [2]*Chunk{m.prev, m.next} {
-		if n.mergeable() {
-			size += n.size
+	size := int64(0)
+	if m.prev.mergeable() {
+		size = m.prev.size
+	}
+	behind := m
+	for ; size < w.Bytes; behind = behind.next {
+		if behind == nil || !behind.mergeable() && !about(behind) {
+			return nil
+		}
+		if size += behind.size; !behind.mergeable() {
+			used = append(used, behind)
 		}
 	}
-	if size < w.Bytes {
-		return false
+	if m.segment.expandable && r.Expandable || !m.segment.expandable && r.mayServe(size, w.Bytes) {
+		return used
 	}
-	if m.segment.expandable {
-		return r.Expandable
-	}
-	return r.mayServe(size, w.Bytes)
+	return nil
 }
 
 // awayFromTail goes on from m to a chunk that has less room to grow, in an expandable segment: holes are used before the

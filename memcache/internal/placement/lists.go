@@ -5,6 +5,8 @@ type Pool struct {
 	ID [2]uint64
 	// NoSplit hands out whole free chunks and segments only.
 	NoSplit bool
+	// StartSmall pools get large segments as [Rules.SegmentSizeIn] says.
+	StartSmall bool
 	// Released pools serve no requests any more: what they have free may go back to the driver.
 	Released bool
 	// DriverCalls are the requests that got memory of the driver for the pool, less the calls that gave some back (PyTorch's

@@ -76,6 +76,17 @@ func (r *Rules) SegmentSize(rounded int64) int64 {
 	}
 }
 
+// SegmentSizeIn is SegmentSize in a pool that has reserved so many bytes for large chunks. In one that starts small the segments for requests below 10 MiB
+// grow with it, up to LargeSegment: at first the next multiple of 2 MiB that leaves over what can be split off, and then as much again as there is. So the
+// pool reserves about twice what it needs at most, and from LargeSegment on what every pool does. Expandable segments grow by their granule.
+func (r *Rules) SegmentSizeIn(p *Pool, rounded, reserved int64) int64 {
+	bytes := r.SegmentSize(rounded)
+	if p == nil || !p.StartSmall || r.Expandable || r.Exact || rounded <= sizes.SmallLimit || rounded >= sizes.MinLarge {
+		return bytes
+	}
+	return min(bytes, max(RoundUp(rounded+sizes.SmallLimit+sizes.MinBlock, sizes.RoundLarge), reserved))
+}
+
 // GranuleSize is the unit in which an expandable segment of a kind grows, in bytes.
 func (r *Rules) GranuleSize(k Kind) int64 {
 	if k == Small {
