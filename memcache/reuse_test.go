@@ -385,3 +385,23 @@ func TestReuseOfNeighbours(t *testing.T) {
 	streams[0].finish()
 	require.NoError(t, errors.Join(cache.PollFrees(), cache.check()))
 }
+
+// TestReuseIsTheSameEachTime: of runs that are as good as each other it is always the same one.
+func TestReuseIsTheSameEachTime(t *testing.T) {
+	for range 20 {
+		cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
+		own := dev.stream(1)
+		whole := mustAlloc(t, cache, 32*mib, own)
+		require.NoError(t, whole.Free())
+		var blocks []Block
+		for range 4 {
+			blocks = append(blocks, mustAlloc(t, cache, 8*mib, own))
+		}
+		for i, at := range []int{0, 2, 1} { // 0 and 1 end when 1 and 2 do
+			by := dev.stream(uint64(10 + i))
+			by.busy = true
+			require.NoError(t, errors.Join(blocks[at].RecordStream(by), blocks[at].Free()))
+		}
+		require.Equal(t, blocks[0].Ptr(), mustAlloc(t, cache, 16*mib, own).Ptr())
+	}
+}

@@ -45,9 +45,14 @@ func (s *shard) pinServing(r *request) []*pinnedEvents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := make(map[*placement.Chunk]uint64) // the number of each block's last event
+	var order []*placement.Chunk              // of the map, so that the same calls have the same outcome
 	for _, q := range p.queues {
 		for e := q.head; e != nil; e = e.next {
-			if m := e.handout.chunk; e.foreign != nil || e.handout.recording {
+			m := e.handout.chunk
+			if _, seen := last[m]; !seen {
+				order = append(order, m)
+			}
+			if e.foreign != nil || e.handout.recording {
 				last[m] = math.MaxUint64
 			} else {
 				last[m] = max(last[m], e.number)
@@ -57,7 +62,7 @@ func (s *shard) pinServing(r *request) []*pinnedEvents {
 	pending := func(m *placement.Chunk) bool { n, ok := last[m]; return ok && n < math.MaxUint64 }
 	var best, used []*placement.Chunk
 	earliest := uint64(math.MaxUint64)
-	for m := range last {
+	for _, m := range order {
 		run := m.Run(&r.Want, s.shards.rules(), pending, used[:0])
 		if run == nil {
 			continue
