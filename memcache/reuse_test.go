@@ -161,15 +161,14 @@ func TestReuseOfAnotherStream(t *testing.T) {
 // TestReuseTakesTheSmallestOfOthers, so that large chunks stay whole for large requests.
 func TestReuseTakesTheSmallestOfOthers(t *testing.T) {
 	cache, dev := newCache(t, Config{ReuseAcrossStreams: ReuseBeforeGrowth})
-	var want Block
+	var blocks []Block
 	for i, size := range []int64{50, 30, 12, 40} {
-		b := mustAlloc(t, cache, size*mib, dev.stream(1+uint64(i)))
-		require.NoError(t, b.Free())
-		if size == 30 {
-			want = b
-		}
+		blocks = append(blocks, mustAlloc(t, cache, size*mib, dev.stream(1+uint64(i))))
 	}
-	require.Equal(t, want.Ptr(), mustAlloc(t, cache, 25*mib, dev.stream(9)).Ptr())
+	for _, b := range blocks {
+		require.NoError(t, b.Free())
+	}
+	require.Equal(t, blocks[1].Ptr(), mustAlloc(t, cache, 25*mib, dev.stream(9)).Ptr(), "of 30 MiB")
 }
 
 // TestReuseWhereAFlushDoesNotHelp: what is free is a part of another stream's segments, which can't go back. Only another stream's use of it serves the
