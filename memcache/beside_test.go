@@ -22,14 +22,16 @@ func TestGrowthBesideHitsConcurrentSafe(t *testing.T) {
 	mustAlloc(t, c, 23*mib, s)
 	require.NoError(t, hole.Free())
 	var stop atomic.Bool
+	var hits atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for !stop.Load() {
 			b, err := c.Alloc(context.Background(), 2*mib, s)
 			if err := errors.Join(err, b.Free()); err != nil {
 				t.Error(err)
-				return
+				stop.Store(true)
 			}
+			hits.Add(1)
 		}
 	})
 	fails := false
@@ -37,7 +39,9 @@ func TestGrowthBesideHitsConcurrentSafe(t *testing.T) {
 		if call != "Map" {
 			return nil
 		}
-		time.Sleep(200 * time.Microsecond)
+		for before := hits.Load(); hits.Load() < before+20 && !stop.Load(); { // hits while it maps, however busy the machine is
+			time.Sleep(20 * time.Microsecond)
+		}
 		if fails {
 			return &device.Error{Op: call, Device: "scripted", Err: device.ErrOutOfMemory}
 		}
