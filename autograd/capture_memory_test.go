@@ -24,6 +24,8 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 		pools, goroutines            int
 	}
 	now := func() (m memory, objects uint64) {
+		// What is cached for the next copy depends on how many were in flight at once.
+		require.NoError(t, errors.Join(b.rt.Synchronize(b.ctx), b.rt.Pool().EmptyCache(b.ctx)))
 		runtime.GC()
 		runtime.GC() // what finalisers and pools of the first leave
 		var s runtime.MemStats
@@ -60,8 +62,6 @@ func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	last, after := now()
 	require.LessOrEqual(t, last.goroutines, first.goroutines) // those of the tests before may have ended meanwhile
 	last.goroutines = first.goroutines
-	require.Less(t, last.pinned, first.pinned+4<<10) // one more may have been in flight
-	last.pinned = first.pinned
 	require.Equal(t, first, last)
 	// Less than one for each. Not bytes: the host device's memory is of Go's heap too, and what was freed last is collected late.
 	require.Less(t, int64(after)-int64(objects), int64(captures-100), "objects on Go's heap in %d captures", captures-100)

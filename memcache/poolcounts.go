@@ -63,17 +63,6 @@ func (c *poolCounts) reserved(k placement.Kind, segments, bytes int64) {
 	c.stats.ReservedBytes.change(k, bytes)
 }
 
-// segmentSize is what the driver is asked for.
-func (r *request) segmentSize(rules *placement.Rules) int64 {
-	c := countsOf(r.Pool)
-	if c == nil {
-		return rules.SegmentSize(r.Bytes)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return rules.SegmentSizeIn(r.Pool, r.Bytes, c.stats.ReservedBytes.ofKind(r.Kind).Current)
-}
-
 // change is add or sub.
 func (s *Stat) change(n int64) {
 	if n >= 0 {

@@ -71,3 +71,14 @@ func (c *Config) rules() (placement.Rules, error) {
 	}
 	return r, nil
 }
+
+// segmentSize is what the driver is asked for.
+func (r *request) segmentSize(rules *placement.Rules) int64 {
+	c := countsOf(r.Pool)
+	if c == nil {
+		return rules.SegmentSize(r.Bytes)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return rules.SegmentSizeIn(r.Pool, r.Bytes, c.stats.ReservedBytes.ofKind(r.Kind).Current)
+}

@@ -11,8 +11,9 @@ import (
 
 // WaitStream makes what is queued on stream from now on wait, on the device, for what other has queued (torch.cuda.Stream.wait_stream), and tells the
 // cache: the frees of the stream's blocks that waited for no other stream but that one (Block.RecordStream) have ended, and their memory may be handed out to
-// the stream at once. After a wait that the cache does not know of it is free only when the device is that far. Both streams are of the cache's device. It
-// waits only where recording an event does. Streams that are captured take no part ([device.ErrCapturing]).
+// the stream at once. After a wait that the cache does not know of it is free only when the device is that far. Both streams are of the cache's device. The
+// host waits only where recording an event does. Any goroutine may call it. A stream that is captured is an error that wraps [device.ErrCapturing], one that
+// is closed and is to wait [device.ErrClosed], one of another device [ErrInvalid]; after an error no free has ended.
 func (c *Cache) WaitStream(stream, other device.Stream) error {
 	for _, s := range [...]device.Stream{stream, other} {
 		if err := checkStream(c.dev, "WaitStream", s); err != nil {

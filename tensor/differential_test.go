@@ -42,7 +42,7 @@ type trial[T kernel.Float] struct {
 	kind   numbers
 	half   bool    // tensors are of bfloat16, and T is float32
 	inside float64 // roundings to bfloat16 of what the operation computes on its way, relative to the terms
-	single bool    // the operation computes in float32, as kernels of GPUs do that work on bfloat16; all others compute in float64
+	single bool    // the operation computes in float32, as some kernels of GPUs do that work on bfloat16; all others compute in float64
 }
 
 // numbers are what sort of numbers a trial has.
@@ -111,7 +111,7 @@ func runTrialIn[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operat
 	}()
 	kind := numbers(rand.IntN(int(kinds)))
 	_, onHost := r.dev.(*host.Device)
-	op.run(&trial[T]{t: t, r: r, ctx: ctx, rand: rand, kind: kind, half: half, inside: insideHalf[op.name], single: half && !onHost})
+	op.run(&trial[T]{t: t, r: r, ctx: ctx, rand: rand, kind: kind, half: half, inside: insideHalf[op.name], single: half && !onHost && singleHalf[op.name]})
 }
 
 // FuzzOperations lets the fuzzer choose the operation, the shapes and the numbers.
