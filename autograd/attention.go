@@ -66,7 +66,7 @@ func (a *attention) forward() (*tensor.Tensor, error) {
 		return nil, err
 	}
 	t, q, k, v := a.tape, a.Input(0), a.Input(1), a.Input(2)
-	y, sums, err := t.rt.ScaledDotProductAttention(t.ctx, q, k, v, a.cfg.Mask.Value(), a.cfg.plain())
+	y, sums, err := t.rt.ScaledDotProductAttention(t.ctx, q, k, v, a.cfg.Mask.tensor(), a.cfg.plain())
 	if err == nil {
 		a.Save(q, k, v, y, sums)
 		a.saveMask(a.cfg)
@@ -77,7 +77,7 @@ func (a *attention) forward() (*tensor.Tensor, error) {
 func (a *attention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
 	t, y, sums := a.tape, a.Saved()[3], a.Saved()[4]
 	ofMask := a.cfg.Mask != nil && a.cfg.Mask.needsGrad
-	d, err := t.rt.ScaledDotProductAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.Input(1), a.Input(2), a.cfg.Mask.Value(), a.cfg.plain(), ofMask)
+	d, err := t.rt.ScaledDotProductAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.Input(1), a.Input(2), a.cfg.Mask.tensor(), a.cfg.plain(), ofMask)
 	grads := append(a.room.grads[:0], d.Query, d.Key, d.Value)
 	if ofMask {
 		grads = append(grads, d.Mask)
@@ -156,7 +156,7 @@ func (a *selfAttention) forward() (*tensor.Tensor, error) {
 		return nil, fmt.Errorf("%w: GQA: all heads have keys and values of their own here", ErrInvalid)
 	}
 	t := a.tape
-	y, sums, err := t.rt.SelfAttention(t.ctx, a.Input(0), a.cfg.Mask.Value(), a.heads, a.batchFirst, a.cfg.plain())
+	y, sums, err := t.rt.SelfAttention(t.ctx, a.Input(0), a.cfg.Mask.tensor(), a.heads, a.batchFirst, a.cfg.plain())
 	if err == nil {
 		a.Save(a.Input(0), y, sums)
 		a.saveMask(a.cfg)
@@ -166,7 +166,7 @@ func (a *selfAttention) forward() (*tensor.Tensor, error) {
 
 func (a *selfAttention) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
 	t, y, sums := a.tape, a.Saved()[1], a.Saved()[2]
-	return a.Grads(t.rt.SelfAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.cfg.Mask.Value(), a.heads, a.batchFirst, a.cfg.plain()))
+	return a.Grads(t.rt.SelfAttentionGrad(t.ctx, g, y, sums, a.Input(0), a.cfg.Mask.tensor(), a.heads, a.batchFirst, a.cfg.plain()))
 }
 
 func (a *selfAttention) give(s *slab) { s.selfAttentions.give(a) }

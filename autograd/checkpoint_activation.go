@@ -21,6 +21,11 @@ type checkpoint struct {
 	inputs []saved // what the function reads from outside, at the versions that it read first
 	again  bool    // the function runs once more
 
+	results int      // that the tape had before the run
+	read    int      // results of a run that are read, until the first of unread
+	unread  []unread // the last results, which nobody reads when the function runs again
+	shapes  shapeHash
+
 	training bool
 	half     bool
 	random   random
@@ -33,6 +38,7 @@ type trail struct {
 	shape   string
 	nodes   int
 	streams uint64 // of random numbers
+	shapes  shapeHash
 }
 
 // Checkpoint calls f and returns its result, as [Tape.Frame] does, and keeps nothing else of it: Backward calls f again for the
@@ -46,7 +52,8 @@ type trail struct {
 //
 // f runs on the tape's goroutine, and must do the same both times. Its Go variables must not be assigned to in between: in the
 // loop above f reads in, and not x. Random operations take the same numbers again, and batch norms move their running
-// statistics once. A second run that gives another result in kind, records another number of operations, or reads another variable is an error that wraps [ErrInvalid].
+// statistics once. A second run that gives another result in kind, records other operations, or reads another variable is an error that wraps [ErrInvalid].
+// What no gradient needs of it, such as the last product of a transformer's block, is not computed again: f must not look at other values ([Variable.Value], [Variable.Item]) then than before.
 // Tensors that f brings to the tape must be there until Backward, and not be overwritten; a parameter or variable that was is an error that wraps
 // [ErrStale]. Leaves are made outside. What f keeps ([Variable.Keep]) stays until Close, of each run.
 //
@@ -100,7 +107,13 @@ func (t *Tape) Checkpoint(f func() *Variable) *Variable {
 func (c *checkpoint) run(t *Tape) *Variable {
 	outer := t.checkpoint
 	t.checkpoint = c
-	defer func() { t.checkpoint = outer }()
+	c.results, c.shapes = t.results, 0
+	defer func() {
+		t.checkpoint = outer
+		if !c.again {
+			c.read = t.results - c.results - len(c.unread)
+		}
+	}()
 	return t.inFrame(c.f)
 }
 
@@ -136,7 +149,7 @@ func (c *checkpoint) strange(v *Variable) bool {
 }
 
 func (c *checkpoint) trail(t *Tape, y *Variable, from int) trail {
-	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.random.stream - c.random.stream}
+	return trail{dtype: y.value.Dtype(), shape: fmt.Sprint(y.Shape()), nodes: len(t.nodes) - from, streams: t.random.stream - c.random.stream, shapes: c.shapes}
 }
 
 // dropNodes forgets what was recorded since the from-th node.
@@ -154,7 +167,7 @@ func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 	from := len(t.nodes)
 	y, did := c.rerun(t, n, from)
 	if t.err == nil && did != c.did {
-		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before", ErrInvalid, did, c.did))
+		t.fail("Checkpoint backward", fmt.Errorf("%w: the function did something else when it ran again: %s, and %s before%s", ErrInvalid, did, c.did, did.apart(c.did)))
 	}
 	if t.err != nil {
 		return
@@ -170,6 +183,14 @@ func (c *checkpoint) backward(t *Tape, n *node, g *tensor.Tensor) {
 // String says what a function did.
 func (d trail) String() string {
 	return fmt.Sprintf("%v %s of %d operations with %d random ones", d.dtype, d.shape, d.nodes, d.streams)
+}
+
+// apart says in what two runs differ that String tells nothing of.
+func (d trail) apart(before trail) string {
+	if d.shapes == before.shapes || d.nodes != before.nodes {
+		return ""
+	}
+	return "; an operation on the way is another one, or of other shapes"
 }
 
 // rerun runs the function as it was run before, and lets go of what it has read: what is needed still, the new nodes have saved.

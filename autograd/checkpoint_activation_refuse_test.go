@@ -59,6 +59,25 @@ func TestActivationCheckpointThatDoesSomethingElse(t *testing.T) {
 			}
 			return t.Tanh(x)
 		}, "its result has no gradient"},
+		"other shapes on the way": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return t.Reshape(t.Reshape(x, 4), 2, 2)
+			}
+			return t.Reshape(t.Reshape(x, 1, 4), 2, 2)
+		}, "; an operation on the way is another one, or of other shapes"},
+		"another operation": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			if again {
+				return t.Sub(x, x)
+			}
+			return t.Add(x, x)
+		}, "; an operation on the way is another one, or of other shapes"},
+		"an operation that reads what is not computed again": {func(t *Tape, x, _ *Variable, again bool) *Variable {
+			y := t.Add(x, x)
+			if again {
+				return t.Softmax(y)
+			}
+			return t.Add(y, x)
+		}, "Softmax: invalid argument: the checkpoint's function did something else when it ran again: it had no Softmax before"},
 		"it closes the tape": {func(t *Tape, x, _ *Variable, again bool) *Variable {
 			y := t.Tanh(x)
 			if again {

@@ -58,7 +58,9 @@ func (c *convolution) forward() (*tensor.Tensor, error) {
 	if c.NeedsGrad(1) {
 		c.Save(c.Input(0))
 	}
-	return c.do(c.tape.rt, c.tape.ctx, c.Input(0), c.Input(1), c.bias.Value(), c.cfg)
+	return c.tape.computeIfRead(func() (*tensor.Tensor, error) {
+		return c.do(c.tape.rt, c.tape.ctx, c.Input(0), c.Input(1), c.bias.tensor(), c.cfg)
+	})
 }
 
 func (c *convolution) backward(g *tensor.Tensor) (grads []*tensor.Tensor, err error) {

@@ -11,9 +11,11 @@ func (t *Tape) Add(a, b *Variable) *Variable {
 	if !t.begin("Add", a, b) {
 		return t.inert()
 	}
-	t.donate(a)
-	t.donate(b)
-	y, err := t.rt.Add(t.ctx, a.value, b.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		t.donate(a)
+		t.donate(b)
+		return t.rt.Add(t.ctx, a.value, b.value)
+	})
 	out := t.result("Add", y, err)
 	t.push("Add", out, []*Variable{a, b}, nil, addBackward)
 	return t.handing(out, handsOn)
@@ -35,9 +37,11 @@ func (t *Tape) Sub(a, b *Variable) *Variable {
 	if !t.begin("Sub", a, b) {
 		return t.inert()
 	}
-	t.donate(a)
-	t.donate(b)
-	y, err := t.rt.Sub(t.ctx, a.value, b.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		t.donate(a)
+		t.donate(b)
+		return t.rt.Sub(t.ctx, a.value, b.value)
+	})
 	return t.push("Sub", t.result("Sub", y, err), []*Variable{a, b}, nil, subBackward)
 }
 
@@ -55,13 +59,15 @@ func (t *Tape) Mul(a, b *Variable) *Variable {
 	if !t.begin("Mul", a, b) {
 		return t.inert()
 	}
-	if !b.needsGrad {
-		t.donate(a)
-	}
-	if !a.needsGrad {
-		t.donate(b)
-	}
-	y, err := t.rt.Mul(t.ctx, a.value, b.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		if !b.needsGrad {
+			t.donate(a)
+		}
+		if !a.needsGrad {
+			t.donate(b)
+		}
+		return t.rt.Mul(t.ctx, a.value, b.value)
+	})
 	saved := append(needed(a.needsGrad, b), needed(b.needsGrad, a)...)
 	return t.push("Mul", t.result("Mul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
 		if a.needsGrad {
@@ -82,14 +88,16 @@ func (t *Tape) Div(a, b *Variable) *Variable {
 	if !t.begin("Div", a, b) {
 		return t.inert()
 	}
-	constant := !a.needsGrad && !b.needsGrad
-	if constant || a != b {
-		t.donate(a)
-	}
-	if constant {
-		t.donate(b)
-	}
-	y, err := t.rt.Div(t.ctx, a.value, b.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		constant := !a.needsGrad && !b.needsGrad
+		if constant || a != b {
+			t.donate(a)
+		}
+		if constant {
+			t.donate(b)
+		}
+		return t.rt.Div(t.ctx, a.value, b.value)
+	})
 	out := t.result("Div", y, err)
 	saved := append(needed(true, b), needed(b.needsGrad, out)...)
 	return t.push("Div", out, []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
@@ -116,8 +124,10 @@ func (t *Tape) MulScalar(x *Variable, c float64) *Variable {
 	if !t.begin("MulScalar", x) {
 		return t.inert()
 	}
-	t.donate(x)
-	y, err := t.rt.MulScalar(t.ctx, x.value, c)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		t.donate(x)
+		return t.rt.MulScalar(t.ctx, x.value, c)
+	})
 	out := t.result("MulScalar", y, err)
 	t.push("MulScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		g, err := t.scaled(g, c)
@@ -141,8 +151,10 @@ func (t *Tape) AddScalar(x *Variable, c float64) *Variable {
 	if !t.begin("AddScalar", x) {
 		return t.inert()
 	}
-	t.donate(x)
-	y, err := t.rt.AddScalar(t.ctx, x.value, c)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		t.donate(x)
+		return t.rt.AddScalar(t.ctx, x.value, c)
+	})
 	out := t.result("AddScalar", y, err)
 	t.push("AddScalar", out, []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		t.give("AddScalar", x, g, nil)
@@ -155,10 +167,12 @@ func (t *Tape) PowScalar(x *Variable, c float64) *Variable {
 	if !t.begin("PowScalar", x) {
 		return t.inert()
 	}
-	if !x.needsGrad {
-		t.donate(x)
-	}
-	y, err := t.rt.PowScalar(t.ctx, x.value, c)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		if !x.needsGrad {
+			t.donate(x)
+		}
+		return t.rt.PowScalar(t.ctx, x.value, c)
+	})
 	return t.push("PowScalar", t.result("PowScalar", y, err), []*Variable{x}, []*Variable{x}, func(n *node, g *tensor.Tensor) {
 		if c == 0 { // as in PyTorch, whatever x and g are; else 0 * Inf
 			zeros, err := t.rt.Zeros(t.ctx, x.value.Dtype(), x.value.Shape()...)
@@ -224,10 +238,12 @@ func (t *Tape) unary(op string, x *Variable, f mapping, grad gradient, savesResu
 	if !t.begin(op, x) {
 		return t.inert()
 	}
-	if savesResult || !x.needsGrad {
-		t.donate(x)
-	}
-	y, err := f(t.rt, t.ctx, x.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		if savesResult || !x.needsGrad {
+			t.donate(x)
+		}
+		return f(t.rt, t.ctx, x.value)
+	})
 	out := t.result(op, y, err)
 	saved := x
 	if savesResult {

@@ -20,7 +20,7 @@ func (t *Tape) MatMul(a, b *Variable, options ...tensor.MatMulOption) *Variable 
 	if a.Rank() != 2 || b.Rank() != 2 {
 		return t.matMulBatch(a, b, all)
 	}
-	y, err := t.rt.MatMul(t.ctx, a.value, b.value, all)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) { return t.rt.MatMul(t.ctx, a.value, b.value, all) })
 	transA, transB := all&tensor.TransA != 0, all&tensor.TransB != 0
 	saved := append(needed(b.needsGrad, a), needed(a.needsGrad, b)...)
 	return t.push("MatMul", t.result("MatMul", y, err), []*Variable{a, b}, saved, func(n *node, g *tensor.Tensor) {
@@ -61,8 +61,10 @@ func (t *Tape) AddBias(x, bias *Variable) *Variable {
 	if !t.begin("AddBias", x, bias) {
 		return t.inert()
 	}
-	t.donate(x)
-	y, err := t.rt.AddBias(t.ctx, x.value, bias.value)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		t.donate(x)
+		return t.rt.AddBias(t.ctx, x.value, bias.value)
+	})
 	return t.push("AddBias", t.result("AddBias", y, err), []*Variable{x, bias}, nil, func(_ *node, g *tensor.Tensor) {
 		if bias.needsGrad {
 			d, err := t.rt.SumTo(t.ctx, g, bias.value.Shape()...)
@@ -97,16 +99,15 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		t.fail(op, fmt.Errorf("%w %v: want weights (out, in)", tensor.ErrShape, w.Shape()))
 		return t.inert()
 	}
-	var y *tensor.Tensor
-	var err error
-	switch {
-	case b == nil:
-		y, err = t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
-	case relu:
-		y, err = t.rt.LinearReLU(t.ctx, x.value, w.value, b.value)
-	default:
-		y, err = t.rt.Linear(t.ctx, x.value, w.value, b.value)
-	}
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) {
+		switch {
+		case b == nil:
+			return t.rt.MatMul(t.ctx, x.value, w.value, tensor.TransB)
+		case relu:
+			return t.rt.LinearReLU(t.ctx, x.value, w.value, b.value)
+		}
+		return t.rt.Linear(t.ctx, x.value, w.value, b.value)
+	})
 	out := t.result(op, y, err)
 	saved := make([]*Variable, 0, 3)
 	if w.needsGrad {
@@ -225,7 +226,7 @@ func (t *Tape) Transpose(x *Variable, dims ...int) *Variable {
 		return t.inert()
 	}
 	dims = slices.Clone(dims) // the caller may write its list before Backward
-	y, err := t.rt.Transpose(t.ctx, x.value, dims...)
+	y, err := t.computeIfRead(func() (*tensor.Tensor, error) { return t.rt.Transpose(t.ctx, x.value, dims...) })
 	return t.push("Transpose", t.result("Transpose", y, err), []*Variable{x}, nil, func(_ *node, g *tensor.Tensor) {
 		d, err := t.rt.Transpose(t.ctx, g, dims...)
 		t.free(g)
@@ -239,6 +240,7 @@ func (t *Tape) Reshape(x *Variable, shape ...int) *Variable {
 		return t.inert()
 	}
 	y, err := t.rt.Reshape(t.ctx, x.value, shape...)
+	t.onlyComputes = true
 	return t.handing(t.push("Reshape", t.result("Reshape", y, err), []*Variable{x}, nil, reshapeBackward), handsOn)
 }
 

@@ -81,7 +81,7 @@ type batchNorm struct {
 
 func (n *batchNorm) forward() (*tensor.Tensor, error) {
 	t := n.tape
-	return n.keep(t.rt.BatchNorm(t.ctx, n.Input(0), n.weight.Value(), n.bias.Value(), n.config))
+	return n.keep(t.rt.BatchNorm(t.ctx, n.Input(0), n.weight.tensor(), n.bias.tensor(), n.config))
 }
 
 func (n *batchNorm) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
@@ -130,7 +130,7 @@ type rowNorm struct {
 
 func (n *rowNorm) forward() (*tensor.Tensor, error) {
 	t := n.tape
-	return n.keep(t.rt.Normalize(t.ctx, n.Input(0), n.weight.Value(), n.bias.Value(), n.config))
+	return n.keep(t.rt.Normalize(t.ctx, n.Input(0), n.weight.tensor(), n.bias.tensor(), n.config))
 }
 
 func (n *rowNorm) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {

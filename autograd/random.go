@@ -77,8 +77,10 @@ func (t *Tape) Dropout(x *Variable, p float64) *Variable {
 	var r random
 	return t.Func("Dropout", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		r = t.nextRandom()
-		t.donate(x)
-		return t.dropout(nil, x.value, p, r)
+		return t.computeIfRead(func() (*tensor.Tensor, error) {
+			t.donate(x)
+			return t.dropout(nil, x.value, p, r)
+		})
 	}, func(c *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) {
 		return c.Grads(t.dropout(inPlace(g), g, p, r))
 	})

@@ -25,7 +25,7 @@ func (r *recurrence) inputs() []*Variable {
 }
 
 func (r *recurrence) weights() tensor.RecurrentWeights {
-	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.Value(), H0: r.h0.Value(), C0: r.c0.Value()}
+	return tensor.RecurrentWeights{Weight: r.whh.value, Bias: r.bhh.tensor(), H0: r.h0.tensor(), C0: r.c0.tensor()}
 }
 
 // recurrent is the states of every step (steps, batch, n); with last also the last state and an LSTM's last cell state,

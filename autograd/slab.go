@@ -104,10 +104,12 @@ func (s *slab) forget() {
 }
 
 // save notes what the backward step of an operation reads, and at which version.
-func (s *slab) save(reads []*Variable) []saved {
+func (t *Tape) save(reads []*Variable) []saved {
+	s := t.slab
 	from := len(s.saved)
 	for _, v := range reads {
 		v.users++
+		t.checkpoint.needs(v)
 		s.saved = append(s.saved, saved{v, v.value.Version()})
 	}
 	return s.saved[from:len(s.saved):len(s.saved)]

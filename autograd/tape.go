@@ -36,14 +36,17 @@ type Tape struct {
 	fresh     []Variable // for results to come
 	group     int        // of the next ones that are made
 	variables int        // that were made
+	results   int        // of operations
 	frames    int        // that the program is in
 	frame     int32      // the innermost of them, by number; 0: none
 	begun     int32      // frames, until now
 
 	checkpoint  *checkpoint // that the program is in; nil: none
 	recomputing bool        // what a checkpoint did not keep
-	offload     *offload    // nil: the program has not called Offload
-	resident    *residency  // nil: no operation has read an offloaded parameter
+
+	onlyComputes bool       // the operation that is under way has no other effect than its result
+	offload      *offload   // nil: the program has not called Offload
+	resident     *residency // nil: no operation has read an offloaded parameter
 
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
@@ -179,6 +182,8 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 // result makes the variable of an operation's result, which the tape owns.
 func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 	v := t.newVariable()
+	onlyComputes := t.onlyComputes
+	t.onlyComputes = false
 	if err != nil {
 		t.fail(op, err)
 		return v
@@ -186,6 +191,10 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 	v.value, v.owned, v.held, v.made, v.users = value, true, true, true, 1
 	if t.record || t.frames > 0 {
 		t.values = append(t.values, v)
+	}
+	if t.checkpoint != nil && value != nil {
+		t.fail(op, t.checkpoint.made(op, v, t.results, onlyComputes))
+		t.results++
 	}
 	return v
 }

@@ -154,6 +154,15 @@ func (v *Variable) Value() *tensor.Tensor {
 	if v == nil {
 		return nil
 	}
+	v.tape.checkpoint.needs(v)
+	return v.value
+}
+
+// tensor is Value for the tape's own use.
+func (v *Variable) tensor() *tensor.Tensor {
+	if v == nil {
+		return nil
+	}
 	return v.value
 }
 
@@ -163,7 +172,7 @@ func (v *Variable) Item() float64 {
 	if v == nil || v.value == nil {
 		return math.NaN()
 	}
-	x, err := number(v.tape.ctx, v.value)
+	x, err := number(v.tape.ctx, v.Value())
 	v.tape.fail("Item", err)
 	return x
 }
@@ -192,10 +201,10 @@ func orNaN(v float64, err error) (float64, error) {
 }
 
 // Shape returns the shape of the value; nil for an inert variable.
-func (v *Variable) Shape() tensor.Shape { return v.Value().Shape() }
+func (v *Variable) Shape() tensor.Shape { return v.tensor().Shape() }
 
 // Rank returns the number of the value's dimensions; 0 for an inert variable.
-func (v *Variable) Rank() int { return v.Value().Rank() }
+func (v *Variable) Rank() int { return v.tensor().Rank() }
 
 // Grad returns the gradient of a [Tape.Leaf] after Backward. It stays the tape's, until Close. Gradients of
 // parameters are with the parameter, all others are freed as soon as they are consumed.
@@ -219,6 +228,7 @@ func (v *Variable) Keep() *Variable {
 		v.tape.fail("Keep", v.releasedError("the variable"))
 	}
 	v.kept = true
+	v.tape.checkpoint.needs(v)
 	return v
 }
 
