@@ -6,14 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// BenchmarkSmallProduct is a product of a dense layer in a captured graph that has it 32 times: y = x wᵀ with its bias (NT), dx = dy w (NN), and
-// dw = dyᵀ x with the sums of dy's columns (TN), by the library (and what follows it) and by the kernels for small ones, whose inner dimension is
+// BenchmarkOwnProduct is a product of a dense layer in a captured graph that has it 32 times: y = x wᵀ with its bias (NT), dx = dy w (NN), and
+// dw = dyᵀ x with the sums of dy's columns (TN), by the library (and what follows it) and by the kernels of each tiling, whose inner dimension is
 // cut into so many parts. ns/op are of one product.
-func BenchmarkSmallProduct(b *testing.B) {
-	own, parts := ownProduct, productParts
-	defer func() { ownProduct, productParts = own, parts }()
+func BenchmarkOwnProduct(b *testing.B) {
+	own, parts := ownTiling, productParts
+	defer func() { ownTiling, productParts = own, parts }()
 	for _, s := range []struct {
 		form    string
 		m, n, k int
@@ -25,21 +27,27 @@ func BenchmarkSmallProduct(b *testing.B) {
 		{"TN", 512, 784, 128}, {"TN", 512, 512, 128}, {"TN", 10, 512, 128},
 		{"NT", 1024, 512, 784}, {"NT", 1024, 512, 512}, {"NT", 1024, 10, 512}, {"NN", 1024, 512, 512}, {"NN", 1024, 512, 10},
 		{"TN", 512, 784, 1024}, {"TN", 512, 512, 1024}, {"TN", 10, 512, 1024},
+		{"NT", 256, 768, 256}, {"NT", 256, 1024, 256}, {"NT", 2048, 128, 128}, {"NT", 512, 512, 2048}, {"NT", 64, 1024, 1024}, {"NT", 100, 1000, 300}, {"NT", 1000, 500, 300},
+		{"NN", 256, 256, 1024}, {"NN", 256, 768, 256}, {"NN", 2048, 128, 128}, {"NN", 1024, 784, 512}, {"NN", 1001, 501, 301},
+		{"TN", 1024, 256, 256}, {"TN", 256, 768, 256}, {"TN", 128, 128, 2048}, {"TN", 768, 768, 512}, {"TN", 501, 301, 1001},
 	} {
-		all := tiles(s.m) * tiles(s.n)
-		for _, n := range []int{0, 1, 2, 4, 8, 16} {
-			if n > 1 && (n > productSteps(s.k) || all > partTickets || all*n > 1024) {
-				continue
+		name := fmt.Sprintf("%s/%dx%dx%d/", s.form, s.m, s.n, s.k)
+		b.Run(name+"library", func(b *testing.B) {
+			ownTiling = func(kernel.MatMul, bool) *tiling { return nil }
+			benchmarkProduct(b, s.form, s.m, s.n, s.k)
+		})
+		for cut, called := range map[*tiling]string{narrowTiling: "narrow", wideTiling: "wide"} {
+			all := cut.tiles(s.m, s.n)
+			for _, n := range []int{1, 2, 4, 8, 16} {
+				if n > 1 && (n > cut.steps(s.k) || all > partTickets || all*n > 1024) {
+					continue
+				}
+				b.Run(fmt.Sprint(name, called, "-", n), func(b *testing.B) {
+					ownTiling = func(kernel.MatMul, bool) *tiling { return cut }
+					productParts = func(*tiling, int, int) int { return n }
+					benchmarkProduct(b, s.form, s.m, s.n, s.k)
+				})
 			}
-			name := fmt.Sprintf("%s/%dx%dx%d/library", s.form, s.m, s.n, s.k)
-			if n > 0 {
-				name = fmt.Sprintf("%s/%dx%dx%d/own-%d", s.form, s.m, s.n, s.k, n)
-			}
-			b.Run(name, func(b *testing.B) {
-				ownProduct = func(int, int, int) bool { return n > 0 }
-				productParts = func(int, int) int { return n }
-				benchmarkProduct(b, s.form, s.m, s.n, s.k)
-			})
 		}
 	}
 }

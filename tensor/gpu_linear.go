@@ -21,8 +21,8 @@ func multiplier(dev any) device.MatrixMultiplier {
 }
 
 func (g *gpuKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
-	if g.small(p, dst) {
-		return g.smallProduct(ctx, p, dst, a, b, then)
+	if t := g.own(p, dst, then); t != nil {
+		return g.ownProduct(ctx, t, p, dst, a, b, then)
 	}
 	if then.sums != nil {
 		if err := g.sum(ctx, then.sums, keptColumns(a), a, 1); err != nil {

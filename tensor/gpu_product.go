@@ -9,63 +9,88 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
-// The kernels of product.cu have tiles of productSide by productSide results, take productStage steps of the inner dimension at a time, and leave
-// parts of so many bytes for each tile.
-const (
-	productSide  = 32
-	productStage = 64
-	productRoom  = (productSide*productSide + 2*productSide) * 4
+// tiling is how a file of kernels cuts a product: into tiles of side by side results, stage steps of the inner dimension at a time.
+type tiling struct {
+	nn, nt, tn  string // its kernels
+	side, stage int
+}
+
+var (
+	narrowTiling = &tiling{"product nn", "product nt", "product tn", 32, 64}                // product.cu
+	wideTiling   = &tiling{"product wide nn", "product wide nt", "product wide tn", 64, 32} // product_wide.cu
 )
 
-// small is products for which the kernels of product.cu are faster than the library's, as measured on an H200 (docs/decisions/planned-products.md): a
-// library's tiles are too large to fill the GPU with them.
-func (g *gpuKernels) small(p kernel.MatMul, dst *Tensor) bool {
-	if dst.dtype != Float32 || p.Batch != nil || p.K == 0 || p.TransA && p.TransB || dst.ptr()%16 != 0 {
-		return false
+func (t *tiling) tiles(m, n int) int { return (m + t.side - 1) / t.side * ((n + t.side - 1) / t.side) }
+func (t *tiling) steps(k int) int    { return (k + t.stage - 1) / t.stage }
+
+// room is the bytes that a part of the inner dimension leaves for each tile: its results, and sums of rows in float64.
+func (t *tiling) room() int { return (t.side*t.side + 2*t.side) * 4 }
+
+// own tells how kernels of our own cut a product; nil: the library's are faster, as measured on an H200 (docs/decisions/planned-products.md).
+func (g *gpuKernels) own(p kernel.MatMul, dst *Tensor, then epilogue) *tiling {
+	if dst.dtype != Float32 || p.Batch != nil || p.K == 0 || p.TransA && p.TransB || dst.ptr()%16 != 0 || g.tf32 {
+		return nil
 	}
-	return !g.tf32 && ownProduct(p.M, p.N, p.K)
+	return ownTiling(p, then.relu)
 }
 
-// ownProduct is a variable for tests, of all products by the one way and by the other.
-var ownProduct = func(m, n, k int) bool {
-	all := tiles(m) * tiles(n)
-	return all <= 64 && all*productSteps(k) <= 256
+// ownTiling is a variable for tests, of all products by each way.
+var ownTiling = func(p kernel.MatMul, relu bool) *tiling {
+	all := narrowTiling.tiles(p.M, p.N)
+	steps := all * narrowTiling.steps(p.K)
+	if all <= 64 && steps <= 256 || p.TransA && steps <= 512 {
+		return narrowTiling
+	}
+	all = wideTiling.tiles(p.M, p.N)
+	blocks := all * productParts(wideTiling, all, wideTiling.steps(p.K))
+	if blocks < wideBlocks*3/4 || blocks > wideBlocks {
+		return nil
+	}
+	if p.TransA || p.TransB && (relu || p.K >= 512 && p.K <= 1024) {
+		return wideTiling
+	}
+	return nil
 }
 
-func productSteps(k int) int { return (k + productStage - 1) / productStage }
+// wideBlocks are one wave of the blocks of product_wide.cu: one on each multiprocessor.
+const wideBlocks = 128
 
-// productParts is into how many parts the inner dimension is cut: two steps take less time than blocks that meet.
-var productParts = func(tiles, steps int) int {
+// productParts is into how many parts the inner dimension is cut: few steps take less time than blocks that meet.
+var productParts = func(t *tiling, tiles, steps int) int {
+	most, least := enough/tiles, 1
+	if t == wideTiling {
+		most, least = wideBlocks/tiles, 3
+	}
 	if tiles > partTickets || steps < 3 {
 		return 1
 	}
-	return max(1, min(steps, 8, enough/tiles))
+	return max(1, min(steps/least, 8, most))
 }
 
-// smallProduct is a product and what follows it in one launch.
-func (g *gpuKernels) smallProduct(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
-	all := tiles(p.M) * tiles(p.N)
-	n := productParts(all, productSteps(p.K))
+// ownProduct is a product and what follows it in one launch.
+func (g *gpuKernels) ownProduct(ctx context.Context, t *tiling, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
+	all := t.tiles(p.M, p.N)
+	n := productParts(t, all, t.steps(p.K))
 	if n == 1 {
-		return g.launchProduct(p, dst, a, b, then, 1, all, device.Range{}, memcache.Block{})
+		return g.launchProduct(t, p, dst, a, b, then, 1, all, device.Range{}, memcache.Block{})
 	}
 	parts, err := g.takeParts(ctx, true)
 	if err != nil {
 		return fmt.Errorf("tensor: MatMul: %w", err)
 	}
-	bytes := all * n * productRoom
+	bytes := all * n * t.room()
 	return g.rt.withScratch(ctx, "MatMul", dst, bytes/4, func(scratch memcache.Block) error {
-		return g.launchProduct(p, dst, a, b, then, n, all, scratch.Range(0, int64(bytes)), parts)
+		return g.launchProduct(t, p, dst, a, b, then, n, all, scratch.Range(0, int64(bytes)), parts)
 	})
 }
 
-func (g *gpuKernels) launchProduct(p kernel.MatMul, dst, a, b *Tensor, then epilogue, n, all int, partial device.Range, parts memcache.Block) error {
-	lda, ldb, name := p.K, p.N, "product nn"
+func (g *gpuKernels) launchProduct(t *tiling, p kernel.MatMul, dst, a, b *Tensor, then epilogue, n, all int, partial device.Range, parts memcache.Block) error {
+	lda, ldb, name := p.K, p.N, t.nn
 	switch {
 	case p.TransA:
-		lda, name = p.M, "product tn"
+		lda, name = p.M, t.tn
 	case p.TransB:
-		ldb, name = p.K, "product nt"
+		ldb, name = p.K, t.nt
 	}
 	l := g.newLaunch("matmul", dst.dtype, 0)
 	l.Grid[0] = blocks(all*n, 1)

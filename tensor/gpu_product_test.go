@@ -10,22 +10,24 @@ import (
 	"github.com/cistern-ml/cistern/tensor/internal/reference"
 )
 
-// TestSmallProductsAgainstReference runs products of all sizes by the kernels for small ones, with the inner dimension cut into one to five parts.
-func TestSmallProductsAgainstReference(t *testing.T) {
+// TestOwnProductsAgainstReference runs products of all sizes by the kernels of each tiling, with the inner dimension cut into one to five parts.
+func TestOwnProductsAgainstReference(t *testing.T) {
 	r := newRig(t, 1<<30)
 	random := rand.New(rand.NewPCG(7, 0))
-	own, parts := ownProduct, productParts
-	defer func() { ownProduct, productParts = own, parts }()
-	ownProduct = func(int, int, int) bool { return true }
-	productParts = func(tiles, steps int) int {
+	own, parts := ownTiling, productParts
+	defer func() { ownTiling, productParts = own, parts }()
+	productParts = func(_ *tiling, tiles, steps int) int {
 		if tiles > partTickets {
 			return 1
 		}
 		return 1 + (7*tiles+steps)%min(steps, 5)
 	}
 	for range caseCount(4) {
-		for _, op := range []operation[float32]{{"MatMul", matMulTrial[float32]}, {"Linear", linearTrial[float32]}, {"LinearWeightGrad", weightGradTrial[float32]}} {
-			runTrial(t, r, random, op)
+		for _, cut := range []*tiling{narrowTiling, wideTiling} {
+			ownTiling = func(kernel.MatMul, bool) *tiling { return cut }
+			for _, op := range []operation[float32]{{"MatMul", matMulTrial[float32]}, {"Linear", linearTrial[float32]}, {"LinearWeightGrad", weightGradTrial[float32]}} {
+				runTrial(t, r, random, op)
+			}
 		}
 	}
 }

@@ -2,28 +2,9 @@
 // warps share the inner dimension, 8 steps of 64 each, and add up what they have at the end, so that a tile has 256 threads even if a matrix has
 // few of them; where the tiles are few and the inner dimension is long, blocks share it as well. All sums have an order that depends on the sizes alone.
 
-#include "kernels.h"
+#include "product.h"
 
 enum { side = 32, stage = 64, pitch = 36, warps = 8, lanes = 32, room = side * side + 2 * side };
-
-// matrix is a factor, as rows of the result (of the first one) or columns (of the second): element (i, k) is at[i*ld+k] if it is along the inner
-// dimension, and at[k*ld+i] otherwise. vector: four elements at a time.
-struct matrix {
-	const float *at;
-	u64 n, ld;
-	bool vector;
-};
-
-static __device__ float4 four(const float *p, i64 there, bool vector) {
-	if (vector && there >= 4)
-		return *(const float4 *)p;
-	float4 v;
-	v.x = there > 0 ? p[0] : 0;
-	v.y = there > 1 ? p[1] : 0;
-	v.z = there > 2 ? p[2] : 0;
-	v.w = there > 3 ? p[3] : 0;
-	return v;
-}
 
 // pieces are what a thread has of a stage of a factor.
 struct pieces {
@@ -59,22 +40,6 @@ template <bool along> static __device__ void put(float *s, const pieces &p) {
 		to[3 * pitch] = p.v[i].w;
 	}
 }
-
-static __device__ void axpy(float4 &to, float a, const float4 &x) {
-	to.x += a * x.x;
-	to.y += a * x.y;
-	to.z += a * x.z;
-	to.w += a * x.w;
-}
-
-static __device__ void join(float4 &to, const float4 &v) { axpy(to, 1, v); }
-
-// then is what a product ends with: a bias for each column, ReLU, and the sums of the first factor's rows over the inner dimension.
-struct then {
-	const float *bias;
-	bool relu;
-	float *sums;
-};
 
 // tile_of is a tile's products over [k, end), four results of a thread: of row tid%32/4*4 + tid/64 and columns tid%4*4 + tid/32%2*16 on. own
 // is the sum of a row of the first factor, in each thread of the first warp.
@@ -159,23 +124,8 @@ template <bool along_a, bool along_b> static __device__ void product_of(float *c
 		if (sums && warp == 0 && row + lane < a.n)
 			t.sums[row + lane] = (float)own;
 		u64 i = row + lane / 4 * 4 + warp / 2, j = column + lane % 4 * 4 + warp % 2 * 16;
-		if (i >= a.n || j >= b.n)
-			continue;
-		float of[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-		for (int q = 0; q < 4; q++) {
-			if (t.bias && j + q < b.n)
-				of[q] += t.bias[j + q];
-			if (t.relu && of[q] < 0)
-				of[q] = 0;
-		}
-		float *to = c + i * b.n + j;
-		if (b.n % 4 == 0) {
-			*(float4 *)to = make_float4(of[0], of[1], of[2], of[3]);
-			continue;
-		}
-		for (u64 q = 0; q < 4 && j + q < b.n; q++)
-			to[q] = of[q];
+		if (i < a.n)
+			finish(c, i, j, b.n, v, t);
 	}
 }
 

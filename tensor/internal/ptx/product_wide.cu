@@ -1,0 +1,239 @@
+// Products of matrices of float that fill a GPU with tiles of 64 by 64 results, one for each multiprocessor, in one launch with what comes after them. A
+// thread has 8 by 8 results, so that it reads little for what it multiplies; 64 threads have a tile, and four such slices share its inner dimension, 8
+// steps of 32 each, and add up what they have at the end. Where the tiles are few, blocks share the inner dimension as well. All sums have an order that
+// depends on the sizes alone.
+
+#include "product.h"
+
+enum { side = 64, stage = 32, pitch = 68, slices = 4, threads = slices * side, steps = stage / slices, lanes = 32, room = side * side + 2 * side, factor = stage * pitch };
+
+// turned is where a row is in a step of shared memory: a warp that writes 32 steps of 4 rows meets itself in no bank.
+static __device__ int turned(int row, int k) { return row ^ k / 8 % 4 * 4; }
+
+// source is where a thread reads its two pieces of each stage of a factor from, four elements each. Of a factor along the inner dimension a warp reads all
+// of the stage of 4 rows. exact: what is there is a multiple of four elements, which are read at a time.
+template <bool along, bool exact> struct source {
+	const float *at;
+	u64 step, apart; // to the next stage, and to the second piece
+	int k, row;      // the place of the first piece in the stage and in the tile
+	int there[2];    // how many elements of each are there, if that is before the end
+
+	__device__ source(const matrix &m, u64 first, u64 from) {
+		int lane = threadIdx.x % lanes, warp = threadIdx.x / lanes;
+		row = along ? lane / 8 + warp * 4 : lane % 16 * 4;
+		k = along ? lane % 8 * 4 : lane / 16 + warp * 2;
+		at = m.at + (along ? (first + row) * m.ld + from + k : (from + k) * m.ld + first + row);
+		step = along ? stage : stage * m.ld;
+		apart = (along ? side / 2 : stage / 2) * m.ld;
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			u64 begin = first + row + (along ? i * side / 2 : 0);
+			there[i] = begin < m.n ? (int)min(m.n - begin, (u64)4) : 0;
+		}
+	}
+
+	// next reads what a stage has there, of which left steps are.
+	__device__ void next(float4 *v, int left) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			const float *x = at + i * apart;
+			int n = along ? (there[i] > 0 ? left - k : 0) : (k + i * stage / 2 < left ? there[i] : 0);
+			if (exact) {
+				v[i] = n > 0 ? *(const float4 *)x : make_float4(0, 0, 0, 0);
+				continue;
+			}
+			v[i].x = n > 0 ? x[0] : 0;
+			v[i].y = n > 1 ? x[1] : 0;
+			v[i].z = n > 2 ? x[2] : 0;
+			v[i].w = n > 3 ? x[3] : 0;
+		}
+		at += step;
+	}
+
+	// put writes it to shared memory.
+	__device__ void put(float *s, const float4 *v) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			if (!along) {
+				*(float4 *)(s + (k + i * stage / 2) * pitch + turned(row, k + i * stage / 2)) = v[i];
+				continue;
+			}
+			float *to = s + k * pitch + turned(row + i * side / 2, k);
+			to[0] = v[i].x;
+			to[pitch] = v[i].y;
+			to[2 * pitch] = v[i].z;
+			to[3 * pitch] = v[i].w;
+		}
+	}
+};
+
+// meeting is the block's shared memory: two stages of both factors, and sums of rows.
+struct meeting {
+	__align__(16) float s[4 * factor];
+	double rows[slices][side];
+};
+
+// A thread has rows corner.row on, four and, 16 below, another four, and columns corner.column on, four and, 32 further, another four. Lanes are such that
+// a quarter of a warp reads four places of the one factor and two of the other.
+struct corner {
+	int row, column;
+	__device__ corner(int one) {
+		row = one / lanes * 32 + (one / 16 % 2 * 2 + one % 2) * 4;
+		column = one / 2 % 8 * 4;
+	}
+};
+
+// place is that of a thread's i-th four of the tile's results.
+struct place {
+	int row, column;
+	__device__ place(int i) {
+		corner c(threadIdx.x % side);
+		int j = threadIdx.x / side + i % 2 * slices;
+		row = c.row + i / 2 * 16 + j / 2;
+		column = c.column + j % 2 * 32;
+	}
+};
+
+// tile_of is a tile's products over [k, end), 16 of a thread. own is the sum of a row of the first factor, in each of the first threads.
+template <bool along_a, bool along_b, bool exact>
+static __device__ void tile_of(float4 *results, meeting &m, const matrix &a, u64 row, const matrix &b, u64 column, u64 k, u64 end, bool sums, double *own) {
+	int slice = threadIdx.x / side, one = threadIdx.x % side;
+	float4 acc[8][2];
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		acc[i][0] = acc[i][1] = make_float4(0, 0, 0, 0);
+	double sum = 0;
+	source<along_a, exact> of_a(a, row, k);
+	source<along_b, exact> of_b(b, column, k);
+	int left = (int)(end - k);
+	float4 pa[2], pb[2];
+	of_a.next(pa, left);
+	of_b.next(pb, left);
+	corner c(one);
+	int x = slice * steps * pitch, y = x + factor + turned(c.column, slice * steps), at_row = x + turned(one, slice * steps);
+	x += turned(c.row, slice * steps);
+	float *now = m.s, *other = m.s + 2 * factor;
+	__syncthreads();
+	of_a.put(now, pa);
+	of_b.put(now + factor, pb);
+	if (left > stage) {
+		of_a.next(pa, left - stage);
+		of_b.next(pb, left - stage);
+	}
+	for (;; left -= stage) {
+		__syncthreads();
+		if (sums)
+#pragma unroll
+			for (int i = 0; i < steps; i++)
+				sum += (double)now[at_row + i * pitch];
+#pragma unroll
+		for (int i = 0; i < steps; i++) {
+			float4 u[2] = {*(const float4 *)(now + x + i * pitch), *(const float4 *)(now + x + i * pitch + 16)};
+			float4 v[2] = {*(const float4 *)(now + y + i * pitch), *(const float4 *)(now + y + i * pitch + 32)};
+#pragma unroll
+			for (int q = 0; q < 2; q++)
+#pragma unroll
+				for (int h = 0; h < 2; h++) {
+					axpy(acc[q * 4][h], u[q].x, v[h]);
+					axpy(acc[q * 4 + 1][h], u[q].y, v[h]);
+					axpy(acc[q * 4 + 2][h], u[q].z, v[h]);
+					axpy(acc[q * 4 + 3][h], u[q].w, v[h]);
+				}
+			if (i == 1 && left > stage) { // the next stage, which has been under way for the length of one
+				of_a.put(other, pa);
+				of_b.put(other + factor, pb);
+				if (left > 2 * stage) {
+					of_a.next(pa, left - 2 * stage);
+					of_b.next(pb, left - 2 * stage);
+				}
+			}
+		}
+		if (left <= stage)
+			break;
+		float *t = now;
+		now = other;
+		other = t;
+	}
+	float4 *all = (float4 *)m.s;
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		__syncthreads();
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			all[(slice * 8 + i) * side + one] = acc[4 * half + i / 2][i % 2];
+		if (sums && half == 0)
+			m.rows[slice][one] = sum;
+		__syncthreads();
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			float4 v = all[threadIdx.x + j * threads];
+#pragma unroll
+			for (int w = 1; w < slices; w++)
+				join(v, all[w * 8 * side + threadIdx.x + j * threads]);
+			results[half * 2 + j] = v;
+		}
+	}
+	*own = 0;
+	if (sums && threadIdx.x < side)
+		for (int w = 0; w < slices; w++)
+			*own += m.rows[w][one];
+}
+
+// product_of: a block for each tile and each of parts of the inner dimension, of which the last one of a tile's adds up what the others left in partial.
+template <bool along_a, bool along_b, bool exact>
+static __device__ void product_of(meeting &m, float *c, const matrix &a, const matrix &b, u64 inner, u64 parts, float *partial, unsigned *tickets, const then &t) {
+	u64 across = (b.n + side - 1) / side, tiles = (a.n + side - 1) / side * across, stages = (inner + stage - 1) / stage;
+	for (u64 at = blockIdx.x; at < tiles * parts; at += gridDim.x) {
+		u64 tile = divide(at, parts), part = at - tile * parts, row = divide(tile, across) * side, column = (tile - divide(tile, across) * across) * side;
+		bool sums = t.sums && column == 0, sums_here = sums && threadIdx.x < side;
+		double own;
+		float4 v[4];
+		tile_of<along_a, along_b, exact>(v, m, a, row, b, column, stages * part / parts * stage, min(inner, stages * (part + 1) / parts * stage), sums, &own);
+		if (parts > 1) {
+			float *left = partial + at * room;
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				((float4 *)left)[threadIdx.x + i * threads] = v[i];
+			if (sums_here)
+				((double *)(left + side * side))[threadIdx.x] = own;
+			if (!comes_last(tickets + tile, parts))
+				continue;
+			left = partial + tile * parts * room;
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				v[i] = ((float4 *)left)[threadIdx.x + i * threads];
+			own = sums_here ? ((double *)(left + side * side))[threadIdx.x] : 0;
+			for (u64 p = 1; p < parts; p++) {
+				left += room;
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					join(v[i], ((float4 *)left)[threadIdx.x + i * threads]);
+				if (sums_here)
+					own += ((double *)(left + side * side))[threadIdx.x];
+			}
+		}
+		if (sums_here && row + threadIdx.x < a.n)
+			t.sums[row + threadIdx.x] = (float)own;
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			place here(i);
+			if (row + here.row < a.n)
+				finish(c, row + here.row, column + here.column, b.n, v[i], t);
+		}
+	}
+}
+
+// product_wide_: whether the factors are transposed. c begins at a multiple of 16 bytes.
+#define PRODUCT(name, along_a, along_b) \
+	extern "C" __global__ void __launch_bounds__(256) product_wide_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, u64 m, u64 n, u64 k, \
+		i64 vector_a, i64 vector_b, i64 relu, u64 parts, float *partial, unsigned *tickets) { \
+		__shared__ meeting meet; \
+		matrix of_a = {a, m, along_a ? k : m, true}, of_b = {b, n, along_b ? k : n, true}; \
+		if (vector_a && vector_b) \
+			product_of<along_a, along_b, true>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums}); \
+		else \
+			product_of<along_a, along_b, false>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums}); \
+	}
+PRODUCT(nn, true, false)
+PRODUCT(nt, true, true)
+PRODUCT(tn, false, false)
