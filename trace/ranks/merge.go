@@ -126,6 +126,9 @@ func check(p *trace.StepProfile) error {
 	for _, x := range p.Collectives {
 		figures = append(figures, x.Number, x.Bytes, int64(x.Time))
 	}
+	for _, x := range p.ReplayedCollectives {
+		figures = append(figures, x.Count, x.Bytes)
+	}
 	if p.Peak != nil {
 		for _, s := range p.Peak.Categories {
 			figures = append(figures, s.Bytes)
@@ -154,6 +157,10 @@ func (r *Rank) add(p *trace.StepProfile) {
 		r.Collectives++
 		r.CollectiveTime += x.Time
 		r.Bytes += x.Bytes
+	}
+	for _, x := range p.ReplayedCollectives {
+		r.Replayed += x.Count
+		r.ReplayedBytes += x.Bytes
 	}
 	r.ReservedPeak = max(r.ReservedPeak, p.ReservedPeak)
 	if p.AllocatedPeak > r.AllocatedPeak || r.PeakStep == 0 {

@@ -105,8 +105,8 @@ th { font-weight: 600 } tr.straggler { background: #fde8d0 }
 <p><strong>{{.Headline}}.</strong></p>
 {{range .Notes}}<p>Note: {{.}}.</p>
 {{end}}<h2>Ranks</h2>
-<table><tr><th>rank<th>steps<th>host time<th>device time<th>operations<th>bytes<th>in collectives<th>waited<th>of that time<th>held up<th>came last<th>waited for by others</tr>
-{{range $i, $x := .Ranks}}<tr{{if eq $i $.Straggler}} class="straggler"{{end}}><td>{{$i}}<td>{{.Steps}}<td>{{duration .HostTime}}<td>{{duration .DeviceTime}}<td>{{.Collectives}}<td>{{bytes .Bytes}}<td>{{duration .CollectiveTime}}<td>{{duration .Waited}}<td>{{share .Waited .CollectiveTime}}<td>{{duration .HeldUp}}<td>{{.Last}}<td>{{duration .WaitedFor}}</tr>
+<table><tr><th>rank<th>steps<th>host time<th>device time<th>operations<th>bytes<th>replayed<th>bytes<th>in collectives<th>waited<th>of that time<th>held up<th>came last<th>waited for by others</tr>
+{{range $i, $x := .Ranks}}<tr{{if eq $i $.Straggler}} class="straggler"{{end}}><td>{{$i}}<td>{{.Steps}}<td>{{duration .HostTime}}<td>{{duration .DeviceTime}}<td>{{.Collectives}}<td>{{bytes .Bytes}}<td>{{.Replayed}}<td>{{bytes .ReplayedBytes}}<td>{{duration .CollectiveTime}}<td>{{duration .Waited}}<td>{{share .Waited .CollectiveTime}}<td>{{duration .HeldUp}}<td>{{.Last}}<td>{{duration .WaitedFor}}</tr>
 {{end}}</table>
 <h2>Who waits for whom</h2>
 <p>How long the rank of a row has waited for the rank of a column, which came last, in {{.Matched}} operations.</p>

@@ -31,7 +31,8 @@ func training(random *rand.Rand, n, steps int) (profiles [][]trace.StepProfile, 
 		for r := range n {
 			step[r] = trace.StepProfile{Step: int64(k + 1), Rank: r, WorldSize: n, Communicator: "c", HostTime: time.Duration(random.Int64N(1e9)),
 				AllocatedPeak: random.Int64N(1 << 30), ReservedPeak: 1 << 31,
-				Peak: &trace.StepPeak{Categories: []memcache.Share{{Name: "activation", Bytes: int64(k)*100 + int64(r)}}}}
+				ReplayedCollectives: []trace.ReplayedCollective{{Operation: "all_reduce", Count: int64(r + 1), Bytes: 10}, {Operation: "broadcast", Count: 2, Bytes: int64(k)}},
+				Peak:                &trace.StepPeak{Categories: []memcache.Share{{Name: "activation", Bytes: int64(k)*100 + int64(r)}}}}
 		}
 		for range random.IntN(4) {
 			number++
@@ -108,6 +109,8 @@ func TestParallelReport(t *testing.T) {
 			require.Equal(t, [2]time.Duration{mine, others}, [2]time.Duration{x.Waited, x.WaitedFor})
 			require.Equal(t, int64(2*len(times)), x.Collectives)
 			require.Equal(t, int64(11*len(times)), x.Bytes)
+			steps := len(profiles[rank])
+			require.Equal(t, [2]int64{int64(steps * (rank + 3)), int64(10*steps + steps*(steps-1)/2)}, [2]int64{x.Replayed, x.ReplayedBytes})
 		}
 		for _, wait := range r.Waits {
 			require.LessOrEqual(t, wait.Waited, r.Waits[0].Waited)
@@ -192,6 +195,8 @@ func TestParallelReportBadInput(t *testing.T) {
 		{`{"step":1,"rank":-1,"world_size":2}` + "\n", "rank -1 of 2"},
 		{`{"step":1,"world_size":2,"host_time_ns":-1}` + "\n", "a figure of -1"},
 		{`{"step":1,"world_size":2,"collectives":[{"number":1,"time_ns":9223372036854775807}]}` + "\n", "a figure of 9223372036854775807"},
+		{`{"step":1,"world_size":2,"replayed_collectives":[{"count":-1}]}` + "\n", "a figure of -1"},
+		{`{"step":1,"world_size":2,"replayed_collectives":[{"bytes":-2}]}` + "\n", "a figure of -2"},
 		{strings.Repeat("x", mostLine+1), "longer than"},
 	} {
 		_, err := Read(File{"f", strings.NewReader(c.text)})
@@ -240,4 +245,11 @@ func TestParallelReportPages(t *testing.T) {
 			}
 		}
 	}
+	for _, x := range r.Ranks {
+		assert.Contains(t, page.String(), fmt.Sprintf("<td>%d<td>%d B<td>%s", x.Replayed, x.ReplayedBytes, duration(x.CollectiveTime)))
+	}
+	assert.Contains(t, table.String(), "96 collective operations of 324 B were in graphs that were replayed")
+	r, err = Read(File{"f", strings.NewReader(`{"step":1,"world_size":1}`)})
+	require.NoError(t, err)
+	assert.Contains(t, r.Notes[0], "a Profiler without a Communicator has none")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -35,7 +37,9 @@ type Rank struct {
 	DeviceTime time.Duration `json:"device_time_ns"` // of the steps that have one
 
 	Collectives    int64         `json:"collectives"`
-	Bytes          int64         `json:"bytes"` // of them
+	Bytes          int64         `json:"bytes"`          // of them
+	Replayed       int64         `json:"replayed"`       // operations more, in graphs that were replayed, which have no times
+	ReplayedBytes  int64         `json:"replayed_bytes"` // of them
 	CollectiveTime time.Duration `json:"collective_time_ns"`
 	Waited         time.Duration `json:"waited_ns"`     // for ranks that came last
 	WaitedFor      time.Duration `json:"waited_for_ns"` // by all others together, in operations to which this rank came last
@@ -95,9 +99,11 @@ func (m *Merger) Report() (*Report, error) {
 // note says what is missing.
 func (r *Report) note() {
 	r.Notes = slices.Clone(r.Notes)
-	var last int64
+	var last, replayed, bytes int64
 	for _, rank := range r.Ranks {
 		last = max(last, rank.LastStep)
+		replayed += rank.Replayed
+		bytes += rank.ReplayedBytes
 	}
 	for i, rank := range r.Ranks {
 		switch {
@@ -113,8 +119,11 @@ func (r *Report) note() {
 	if r.Unmatched > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d collective operations are not of all ranks, and tell nobody's waiting", r.Unmatched))
 	}
-	if r.Matched+r.Unmatched == 0 {
-		r.Notes = append(r.Notes, "the profiles have no collective operations: steps that are replayed as graphs have none, nor has a Profiler without a Communicator")
+	switch {
+	case replayed > 0:
+		r.Notes = append(r.Notes, fmt.Sprintf("%s collective operations of %s were in graphs that were replayed: they have no times, and tell nobody's waiting", humanize.Comma(replayed), size(bytes)))
+	case r.Matched+r.Unmatched == 0:
+		r.Notes = append(r.Notes, "the profiles have no collective operations: a Profiler without a Communicator has none")
 	}
 }
 
