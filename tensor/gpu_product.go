@@ -38,7 +38,7 @@ func (g *gpuKernels) own(p kernel.MatMul, dst *Tensor, then epilogue) *tiling {
 var ownTiling = func(p kernel.MatMul, relu bool) *tiling {
 	all := narrowTiling.tiles(p.M, p.N)
 	steps := all * narrowTiling.steps(p.K)
-	if all <= 64 && steps <= 256 || p.TransA && steps <= 512 {
+	if all <= 64 && steps <= 256 || p.TransA && p.K >= leastRows && steps <= 512 {
 		return narrowTiling
 	}
 	all = wideTiling.tiles(p.M, p.N)
@@ -46,11 +46,14 @@ var ownTiling = func(p kernel.MatMul, relu bool) *tiling {
 	if blocks < wideBlocks*3/4 || blocks > wideBlocks {
 		return nil
 	}
-	if p.TransA || p.TransB && (relu || p.K >= 512 && p.K <= 1024) {
+	if p.TransA && p.K >= leastRows || p.TransB && (relu || p.K >= 512 && p.K <= 1024) {
 		return wideTiling
 	}
 	return nil
 }
+
+// leastRows are the fewest rows that gradients of weights were measured with: those of fewer are the library's.
+const leastRows = 128
 
 // wideBlocks are one wave of the blocks of product_wide.cu: one on each multiprocessor.
 const wideBlocks = 128

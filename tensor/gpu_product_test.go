@@ -32,6 +32,35 @@ func TestOwnProductsAgainstReference(t *testing.T) {
 	}
 }
 
+// TestOwnTiling: each product goes where docs/decisions/planned-products.md has measured it to be fastest, and what was not measured to the library.
+func TestOwnTiling(t *testing.T) {
+	for _, c := range []struct {
+		p    kernel.MatMul
+		relu bool
+		want *tiling
+	}{
+		{kernel.MatMul{M: 128, N: 192, K: 64, TransB: true}, false, narrowTiling},
+		{kernel.MatMul{M: 512, N: 512, K: 128, TransA: true}, false, narrowTiling},
+		{kernel.MatMul{M: 10, N: 512, K: 1024, TransA: true}, false, narrowTiling},
+		{kernel.MatMul{M: 1024, N: 512, K: 512, TransB: true}, false, wideTiling},
+		{kernel.MatMul{M: 128, N: 512, K: 784, TransB: true}, false, wideTiling},
+		{kernel.MatMul{M: 1000, N: 500, K: 300, TransB: true}, true, wideTiling},
+		{kernel.MatMul{M: 512, N: 784, K: 1024, TransA: true}, false, wideTiling},
+		{kernel.MatMul{M: 512, N: 512, K: 1024, TransA: true}, false, wideTiling},
+		{kernel.MatMul{M: 512, N: 784, K: 128, TransA: true}, false, wideTiling},
+		{kernel.MatMul{M: 512, N: 784, K: 64, TransA: true}, false, nil},
+		{kernel.MatMul{M: 512, N: 512, K: 64, TransA: true}, false, nil},
+		{kernel.MatMul{M: 64, N: 512, K: 784, TransB: true}, true, nil},
+		{kernel.MatMul{M: 1000, N: 500, K: 300, TransB: true}, false, nil},
+		{kernel.MatMul{M: 512, N: 512, K: 2048, TransB: true}, false, nil},
+		{kernel.MatMul{M: 1024, N: 512, K: 512}, false, nil},
+		{kernel.MatMul{M: 1024, N: 512, K: 10}, false, nil},
+		{kernel.MatMul{M: 768, N: 768, K: 512, TransA: true}, false, nil},
+	} {
+		require.Same(t, c.want, ownTiling(c.p, c.relu), "%+v, ReLU %v", c.p, c.relu)
+	}
+}
+
 // TestLinearAgainstReference, by whatever the device takes for a product of the size.
 func TestLinearAgainstReference(t *testing.T) {
 	r := newRig(t, 1<<30)
