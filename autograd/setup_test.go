@@ -45,12 +45,7 @@ func openObserved(t testing.TB, capacity int64, observer memcache.Observer) *ben
 
 func openConfigured(t testing.TB, capacity int64, cfg memcache.Config) *bench {
 	t.Helper()
-	return openStack(t, stacktest.Config{Capacity: capacity, Workspace: true, Cache: cfg})
-}
-
-func openStack(t testing.TB, cfg stacktest.Config) *bench {
-	t.Helper()
-	s := stacktest.New(t, cfg)
+	s := stacktest.New(t, stacktest.Config{Capacity: capacity, Workspace: true, Cache: cfg})
 	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 	require.NoError(t, err)
 	b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}
