@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,11 +56,13 @@ func TestWriters(t *testing.T) {
 
 // slow is a writer that waits.
 type slow struct {
-	gate chan struct{}
-	n    int
+	begun, gate chan struct{}
+	once        sync.Once
+	n           int
 }
 
 func (s *slow) Write(p []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
 	<-s.gate
 	s.n += len(p)
 	return len(p), nil
@@ -67,9 +70,10 @@ func (s *slow) Write(p []byte) (int, error) {
 
 // TestSlowWriter: nobody waits for it but Flush, until its context ends, and Close; what is too much is dropped and told.
 func TestSlowWriter(t *testing.T) {
-	s := &slow{gate: make(chan struct{})}
+	s := &slow{begun: make(chan struct{}), gate: make(chan struct{})}
 	tl, err := New(s)
 	require.NoError(t, err)
+	tl.file.add(event{phase: "X", name: "first"})
 	ctx, awaited := cisterntest.Awaited(t.Context())
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -77,12 +81,13 @@ func TestSlowWriter(t *testing.T) {
 		cancel()
 	}()
 	require.ErrorIs(t, tl.Flush(ctx), context.Canceled)
+	<-s.begun // with the first event: what comes now waits
 	name := strings.Repeat("x", 16<<20)
 	for range 6 {
 		tl.file.add(event{phase: "X", name: name})
 	}
 	close(s.gate)
-	require.ErrorContains(t, tl.Close(), "events were dropped: 64 MiB of others waited for the writer")
+	require.ErrorContains(t, tl.Close(), "2 events were dropped: 64 MiB of others waited for the writer")
 	require.Greater(t, s.n, 60<<20)
 }
 
