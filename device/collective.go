@@ -27,6 +27,10 @@ type CommunicatorOptions struct {
 	// Timeout is how long an operation may wait for the other ranks once it has begun, before the communicator fails with an error that
 	// wraps [ErrTimeout]. 0: [DefaultCollectiveTimeout].
 	Timeout time.Duration
+	// Overlapped is for operations beside kernels that fill the device, as a training's are: NCCL's blocks then have no clusters (cgaClusterSize 0 of ncclConfig_t), where it would choose
+	// them by itself, on GPUs of compute capability 9.0, and begin earlier. Large operations that nothing runs beside take up to a tenth longer then. NCCL_CGA_CLUSTER_SIZE, if it is
+	// set, decides instead; on the host device there is nothing to decide. All ranks choose alike.
+	Overlapped bool
 }
 
 // DefaultCollectiveTimeout is as long as PyTorch lets NCCL wait.

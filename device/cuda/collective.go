@@ -6,9 +6,6 @@ package cuda
 import "C"
 
 import (
-	"runtime"
-	"time"
-
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/internal/matching"
 )
@@ -167,20 +164,13 @@ func (c *communicator) mark(op string, s *stream) (C.uint64_t, error) {
 	return h, err
 }
 
-// run gives calls to NCCL, and waits until they are queued or the world has ended.
+// run gives calls to NCCL, which has queued them then, or the world has ended.
 func (c *communicator) run(op string, s *stream, calls []C.cistern_nccl_call) {
 	if !c.gate.Enter() {
 		return
 	}
 	defer c.gate.Leave()
-	code := C.cistern_nccl_run(c.dev.c, &c.lib.lib, c.handle, s.handle, &calls[0], C.int(len(calls)))
-	for spins := 0; -code == ncclInProgress && c.world.Failure() == nil; spins++ {
-		if runtime.Gosched(); spins > 100 {
-			time.Sleep(shortPause)
-		}
-		code = C.cistern_nccl_state(&c.lib.lib, c.handle)
-	}
-	if code != 0 && -code != ncclInProgress {
+	if code := C.cistern_nccl_run(c.dev.c, &c.lib.lib, c.handle, s.handle, &calls[0], C.int(len(calls))); code != 0 && c.world.Failure() == nil {
 		text, class := c.lib.explain(c.handle, code)
 		c.world.Fail(c.world.Error(op, c.rank, c.world.Elsewhere(c.rank), class, "rank %d: %s", c.rank, text))
 	}

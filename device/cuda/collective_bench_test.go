@@ -38,9 +38,9 @@ func BenchmarkAllReduce(b *testing.B) {
 		library = "libnccl.so.2"
 	}
 	for _, bytes := range allReduceBytes {
-		b.Run(fmt.Sprintf("%d GPUs/%d bytes/go", ranks, bytes), func(b *testing.B) { allReduce(b, ranks, bytes) })
+		b.Run(fmt.Sprintf("%d-GPUs-%d-bytes/go", ranks, bytes), func(b *testing.B) { allReduce(b, ranks, bytes) })
 		for mode, name := range []string{"c non-blocking", "c"} {
-			b.Run(fmt.Sprintf("%d GPUs/%d bytes/%s", ranks, bytes, name), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%d-GPUs-%d-bytes/%s", ranks, bytes, name), func(b *testing.B) {
 				out, err := exec.Command(loop, library, strconv.Itoa(ranks), strconv.FormatInt(bytes, 10), strconv.Itoa(b.N), strconv.Itoa(mode)).CombinedOutput()
 				require.NoError(b, err, "%s", out)
 				ns, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)

@@ -85,6 +85,59 @@ func alone(t *testing.T, opts device.CommunicatorOptions) (device.Device, device
 	return d, s, c
 }
 
+// fakeNCCL is set where NCCL is the stand-in, and says what that does (testdata/fake/nccl.cc).
+const fakeNCCL = "CISTERN_FAKE_NCCL"
+
+// joinFake joins the stand-in alone, and leaves it.
+func joinFake(t *testing.T, does string, timeout time.Duration, opts device.CommunicatorOptions) error {
+	if os.Getenv(fakeNCCL) == "" {
+		t.Skip("only the stand-in for NCCL does that; TestFakeCollectives runs it")
+	}
+	t.Setenv(fakeNCCL, does)
+	d, err := openRank(0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	id, err := d.(device.Collectives).NewCommunicatorID()
+	require.NoError(t, err)
+	c, err := d.(device.Collectives).NewCommunicator(ctx, id, 0, 1, opts)
+	if err == nil {
+		err = c.Close()
+	}
+	return err
+}
+
+// TestCollectiveNeverSplit: joining ends with its context in its second part, too, and leaves nothing behind in NCCL.
+func TestCollectiveNeverSplit(t *testing.T) {
+	began := time.Now()
+	require.ErrorIs(t, joinFake(t, "stall", 50*time.Millisecond, device.CommunicatorOptions{}), device.ErrTimeout)
+	require.Less(t, time.Since(began), 5*time.Second)
+	for range 2 {
+		require.NoError(t, joinFake(t, "none left", time.Minute, device.CommunicatorOptions{}))
+	}
+}
+
+// TestCollectiveOverlapped: clusters are NCCL's to choose, or none.
+func TestCollectiveOverlapped(t *testing.T) {
+	for does, overlapped := range map[string]bool{"clustered": false, "unclustered": true} {
+		require.NoError(t, joinFake(t, does, time.Minute, device.CommunicatorOptions{Overlapped: overlapped}), does)
+		require.ErrorIs(t, joinFake(t, does, time.Minute, device.CommunicatorOptions{Overlapped: !overlapped}), device.ErrInvalid, does)
+	}
+}
+
+// TestCollectiveBlockingVariable: what NCCL's variable would break is refused by its name.
+func TestCollectiveBlockingVariable(t *testing.T) {
+	collectiveRanks(t)
+	t.Setenv("NCCL_COMM_BLOCKING", "0")
+	d, err := openRank(0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	_, err = d.(device.Collectives).NewCommunicatorID()
+	require.ErrorIs(t, err, device.ErrUnsupported)
+	require.ErrorContains(t, err, "NCCL_COMM_BLOCKING")
+}
+
 // TestCollectiveAlone: the path of every operation on one GPU.
 func TestCollectiveAlone(t *testing.T) {
 	d, s, c := alone(t, device.CommunicatorOptions{})

@@ -17,10 +17,9 @@ import (
 
 // communicator is an ncclComm_t.
 //
-// gate keeps the handle alive while a call uses it. Nobody waits for other ranks inside: the communicator is non-blocking, so NCCL returns at once, and who polls
-// leaves when the world has ended. So the watching goroutine, which alone ends the communicator, gets in soon. But NCCL launches kernels in the caller's thread where
-// it can, and the driver lets that thread wait while the stream's queue is full of work behind a kernel that waits for another rank: only the abort ends that kernel, so
-// it waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
+// gate keeps the handle alive while a call uses it. NCCL's calls return once the work is queued, but for those whose ranks have to connect first, which wait for the others; and the
+// driver lets a thread wait while the stream's queue is full of work behind a kernel that waits for another rank. Only the abort ends that, so the watching goroutine, which alone
+// ends the communicator, waits for the gate no longer than patience, and then comes from beside, as PyTorch's always does.
 type communicator struct {
 	dev        *Device
 	lib        *nccl
@@ -114,13 +113,11 @@ func (c *communicator) giveBack() {
 			c.drop(false)
 			return
 		}
-		deadline := time.Now().Add(finalizing)
-		code := C.cistern_nccl_finalize(c.dev.c, &c.lib.lib, c.handle)
-		for pause := shortPause; -code == ncclInProgress && time.Now().Before(deadline); pause = min(2*pause, longestPause) {
-			time.Sleep(pause)
-			code = C.cistern_nccl_state(&c.lib.lib, c.handle)
+		well, left := c.lib.finalize(c.dev, c.handle)
+		if !left {
+			c.handle = 0
 		}
-		c.drop(code == 0)
+		c.drop(well)
 	})
 	c.dev.comms.Remove(c)
 }
@@ -146,22 +143,10 @@ func (c *communicator) abort() {
 	c.dev.comms.Remove(c)
 }
 
-// drop destroys the handle. A lost context loses it anyway, and NCCL might wait for its work.
+// drop destroys what the communicator has.
 func (c *communicator) drop(inPeace bool) {
-	if c.handle != 0 && c.dev.stuck.Load() == nil {
-		if inPeace {
-			C.cistern_nccl_destroy(c.dev.c, &c.lib.lib, c.handle)
-		} else {
-			gone, handle := make(chan struct{}), c.handle
-			go func() {
-				C.cistern_nccl_abort(c.dev.c, &c.lib.lib, handle)
-				close(gone)
-			}()
-			select {
-			case <-gone:
-			case <-time.After(patience):
-			}
-		}
+	if c.handle != 0 {
+		c.lib.discard(c.dev, c.handle, inPeace)
 	}
 	if c.token != 0 {
 		C.cistern_free(c.dev.c, c.token)

@@ -13,8 +13,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/cisterntest/child"
 )
 
-// TestFakeCollectives runs the tests of collectives in a process with a driver and an NCCL that are none: eight GPUs of host memory, where every call of NCCL is in
-// progress for a while and ranks that don't match hang. So the suite meets this package's code with any number of ranks, and without a GPU.
+// TestFakeCollectives runs the tests of collectives in a process with a driver and an NCCL that are none: eight GPUs of host memory, where ranks connect in their first
+// operations and those that don't match hang. So the suite meets this package's code with any number of ranks, and without a GPU.
 func TestFakeCollectives(t *testing.T) {
 	dir := t.TempDir()
 	driver, nccl := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "libnccl.so.2")
@@ -26,7 +26,7 @@ func TestFakeCollectives(t *testing.T) {
 		}
 		require.NoError(t, err, "%s", out)
 	}
-	out, err := child.Test("^Test(Collective|NoNCCL)", "LD_LIBRARY_PATH="+dir, ncclPath+"="+nccl)
+	out, err := child.Test("^Test(Collective|NoNCCL)", "LD_LIBRARY_PATH="+dir, ncclPath+"="+nccl, fakeNCCL+"=runs")
 	require.NoError(t, err, "%s", out)
 	require.NotContains(t, out, "--- SKIP")
 	for _, name := range []string{"TestCollectives", "TestCollectives/joining", "TestCollectives/random_programs/8_ranks", "TestCollectiveAlone", "TestNoNCCL"} {

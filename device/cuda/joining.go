@@ -3,6 +3,7 @@
 package cuda
 
 // #include "shim.h"
+// #include <stdlib.h>
 import "C"
 
 import (
@@ -96,7 +97,7 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 		return nil, err
 	}
 	c.world = j.world
-	err = c.join(ctx, id)
+	err = c.join(ctx, id, opts.Overlapped)
 	joinings.leave(id, j)
 	if err == nil && !d.comms.Add(c) {
 		err = d.self.Closed(op)
@@ -109,8 +110,9 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 	return c, nil
 }
 
-// join waits until NCCL has the communicator.
-func (c *communicator) join(ctx context.Context, id device.CommunicatorID) error {
+// join waits until NCCL has the communicator. One that does not block can wait with a deadline, but each of its operations takes the caller
+// nine times as long; so one that does not block is split to make the one that is used, which does, and is given back.
+func (c *communicator) join(ctx context.Context, id device.CommunicatorID, overlapped bool) error {
 	const op = "NewCommunicator"
 	if ctx.Err() != nil {
 		return c.missing(ctx)
@@ -119,6 +121,36 @@ func (c *communicator) join(ctx context.Context, id device.CommunicatorID) error
 		return err
 	}
 	code := C.cistern_nccl_init(c.dev.c, &c.lib.lib, (*C.cistern_nccl_id)(unsafe.Pointer(&id)), C.int(c.rank), C.int(c.size), &c.handle)
+	if err := c.settle(ctx, code); err != nil {
+		return err
+	}
+	beside := C.int(0)
+	if overlapped {
+		beside = 1
+	}
+	first, split := c.handle, (*C.uint64_t)(C.calloc(1, C.sizeof_uint64_t))
+	err := c.settle(ctx, C.cistern_nccl_split(c.dev.c, &c.lib.lib, first, C.int(c.rank), beside, split))
+	if err != nil {
+		c.handle = 0
+		if !c.lib.discard(c.dev, first, false) {
+			return err // NCCL may write to split yet
+		}
+		if *split != 0 {
+			c.lib.discard(c.dev, *split, false)
+		}
+	} else {
+		c.handle = *split
+		if well, left := c.lib.finalize(c.dev, first); left {
+			c.lib.discard(c.dev, first, well)
+		}
+	}
+	C.free(unsafe.Pointer(split))
+	return err
+}
+
+// settle waits until NCCL has done what returned code, with a handle that does not block.
+func (c *communicator) settle(ctx context.Context, code C.int) error {
+	const op = "NewCommunicator"
 	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) {
 		select {
 		case <-ctx.Done():

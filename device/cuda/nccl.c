@@ -4,18 +4,17 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 
 enum { success = 0, oldest = 21800 };
 
-// NCCL takes as many bytes of a configuration as its caller says, and takes those fields for given that the caller's version had. So this is ncclConfig_t of 2.14,
-// which had this one field: it works with every later version. The last field is the first one of 2.17, unset, where there would be padding.
+// ncclConfig_t of 2.18; later versions take the fields that it has for given, and their own as unset.
 typedef struct {
 	size_t size;
 	unsigned magic, version;
-	int blocking;
-	int cga_cluster_size;
+	int blocking, cga_cluster_size, min_ctas, max_ctas;
+	const char *net_name;
+	int split_share;
 } config;
 
 int cistern_nccl_open(const char *path, cistern_nccl *l, char *problem, int size) {
@@ -30,6 +29,7 @@ int cistern_nccl_open(const char *path, cistern_nccl *l, char *problem, int size
 		const char *name;
 	} entries[] = {
 		{&l->get_version, "ncclGetVersion"}, {&l->get_unique_id, "ncclGetUniqueId"}, {&l->comm_init, "ncclCommInitRankConfig"},
+		{&l->comm_split, "ncclCommSplit"},
 		{&l->async_error, "ncclCommGetAsyncError"}, {&l->last_error, "ncclGetLastError"}, {&l->finalize, "ncclCommFinalize"},
 		{&l->destroy, "ncclCommDestroy"}, {&l->abort, "ncclCommAbort"},
 		{&l->group_start, "ncclGroupStart"}, {&l->group_end, "ncclGroupEnd"}, {&l->all_reduce, "ncclAllReduce"},
@@ -61,12 +61,27 @@ int cistern_nccl_get_id(const cistern_nccl *l, cistern_nccl_id *id) {
 	return leave(((int (*)(cistern_nccl_id *))l->get_unique_id)(id));
 }
 
+static config configured(int blocking, int overlapped) {
+	config c = {sizeof c, 0xcafebeef, oldest, blocking, overlapped ? 0 : INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN};
+	return c;
+}
+
 int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, int rank, int size, uint64_t *comm) {
-	config c = {sizeof c, 0xcafebeef, 21400, 0, INT_MIN};
+	config c = configured(0, 0);
 	int r = cistern_bind(d);
 	if (r != CUDA_SUCCESS)
 		return r;
 	return leave(((int (*)(void **, int, cistern_nccl_id, int, config *))l->comm_init)((void **)comm, size, *id, rank, &c));
+}
+
+// The call is in progress, as comm's are, and writes to split, which lives as long, when it ends. NCCL says success at once.
+int cistern_nccl_split(dev d, const cistern_nccl *l, uint64_t comm, int rank, int overlapped, uint64_t *split) {
+	config c = configured(1, overlapped);
+	int r = cistern_bind(d);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = ((int (*)(void *, int, int, void **, config *))l->comm_split)((void *)comm, 0, rank, (void **)split, &c);
+	return leave(r == success ? cistern_nccl_in_progress : r);
 }
 
 int cistern_nccl_state(const cistern_nccl *l, uint64_t comm) {
@@ -113,18 +128,11 @@ int cistern_nccl_run(dev d, const cistern_nccl *l, uint64_t comm, uint64_t strea
 		r = ((int (*)(void))l->group_start)();
 	if (r != success)
 		return leave(r);
-	for (int i = 0; i < n && (r == success || r == cistern_nccl_in_progress); i++)
+	for (int i = 0; i < n && r == success; i++)
 		r = one(l, (void *)comm, (void *)stream, &calls[i]);
 	if (n > 1) {
 		int end = ((int (*)(void))l->group_end)();
-		if (r == success || r == cistern_nccl_in_progress)
-			r = end;
-	}
-	for (int i = 0; i < 200 && r == cistern_nccl_in_progress; i++) { // its own thread queues the work, most often at once
-		sched_yield();
-		int state = success;
-		r = ((int (*)(void *, int *))l->async_error)((void *)comm, &state);
-		r = r != success ? r : state;
+		r = r == success ? end : r;
 	}
 	return leave(r);
 }

@@ -8,7 +8,9 @@ import "C"
 
 import (
 	"fmt"
+	"os"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/cistern-ml/cistern/device"
@@ -24,10 +26,17 @@ type nccl struct {
 // ncclLibraries are those of the process, by path: communicators of one world share one.
 var ncclLibraries sync.Map // of *nccl
 
+// ncclBlocking is a variable of NCCL's that decides instead of its callers.
+const ncclBlocking = "NCCL_COMM_BLOCKING"
+
 // openNCCL opens NCCL, if that was not done yet.
 func (d *Device) openNCCL(op string) (*nccl, error) {
 	if d.nccl == without {
 		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported, Detail: "the device was opened with nccl=none"}
+	}
+	if os.Getenv(ncclBlocking) != "" {
+		return nil, &device.Error{Op: op, Device: d.name, Err: device.ErrUnsupported,
+			Detail: "NCCL takes " + ncclBlocking + " for all communicators; they are joined without blocking, and block later: unset it"}
 	}
 	x, _ := ncclLibraries.LoadOrStore(d.nccl, &nccl{})
 	l := x.(*nccl)
@@ -92,4 +101,52 @@ func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 		return id, &device.Error{Op: op, Device: d.name, Code: int(-code), Err: device.ErrUnsupported, Detail: text}
 	}
 	return *(*device.CommunicatorID)(unsafe.Pointer(&unique)), nil
+}
+
+// finalize says good-bye to the others with a handle. It reports whether that went well, and whether NCCL has left: else the handle is NCCL's.
+func (l *nccl) finalize(d *Device, handle C.uint64_t) (well, left bool) {
+	if d.stuck.Load() != nil {
+		return false, false
+	}
+	ended := make(chan C.int, 1)
+	go func() { ended <- C.cistern_nccl_finalize(d.c, &l.lib, handle) }()
+	deadline := time.NewTimer(finalizing)
+	defer deadline.Stop()
+	code := C.int(0)
+	select {
+	case code = <-ended:
+	case <-deadline.C:
+		return false, false
+	}
+	for pause := shortPause; -code == ncclInProgress; pause = min(2*pause, longestPause) { // a handle that does not block
+		select {
+		case <-deadline.C:
+			return false, true
+		case <-time.After(pause):
+		}
+		code = C.cistern_nccl_state(&l.lib, handle)
+	}
+	return code == 0, true
+}
+
+// discard destroys a handle, and reports whether NCCL is done with it. A lost context loses it anyway, and NCCL might wait for its work.
+func (l *nccl) discard(d *Device, handle C.uint64_t, inPeace bool) bool {
+	switch {
+	case d.stuck.Load() != nil:
+		return false
+	case inPeace:
+		C.cistern_nccl_destroy(d.c, &l.lib, handle)
+		return true
+	}
+	gone := make(chan struct{})
+	go func() {
+		C.cistern_nccl_abort(d.c, &l.lib, handle)
+		close(gone)
+	}()
+	select {
+	case <-gone:
+		return true
+	case <-time.After(patience):
+		return false
+	}
 }

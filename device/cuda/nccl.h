@@ -6,7 +6,7 @@
 typedef struct {
 	void *library;
 	int version; // 21800 is 2.18.0
-	void *get_version, *get_unique_id, *comm_init, *async_error, *last_error, *finalize, *destroy, *abort;
+	void *get_version, *get_unique_id, *comm_init, *comm_split, *async_error, *last_error, *finalize, *destroy, *abort;
 	void *group_start, *group_end, *all_reduce, *broadcast, *all_gather, *reduce_scatter, *send, *recv;
 } cistern_nccl;
 

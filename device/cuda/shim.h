@@ -108,6 +108,7 @@ void cistern_lt_drop(const cistern_lt *l, cistern_lt_plan *p);
 // Those of NCCL likewise.
 #include "nccl.h"
 int cistern_nccl_init(dev d, const cistern_nccl *l, const cistern_nccl_id *id, int rank, int size, uint64_t *comm);
+int cistern_nccl_split(dev d, const cistern_nccl *l, uint64_t comm, int rank, int overlapped, uint64_t *split);
 int cistern_nccl_run(dev d, const cistern_nccl *l, uint64_t comm, uint64_t stream, const cistern_nccl_call *calls, int n);
 int cistern_nccl_finalize(dev d, const cistern_nccl *l, uint64_t comm);
 int cistern_nccl_destroy(dev d, const cistern_nccl *l, uint64_t comm);

@@ -46,12 +46,12 @@ static void must(int r, const char *name) {
 static int (*all_reduce)(const void *, void *, size_t, int, int, void *, void *);
 static int (*state)(void *, int *);
 
-// settle waits while a call is in progress.
-static void settle(int r, void *comm, const char *name) {
+// settle waits while a call is in progress. The communicator may be one that the call has made.
+static void settle(int r, void **comm, const char *name) {
 	while (r == 7) {
 		sched_yield();
 		int s = 0;
-		must(state(comm, &s), name);
+		must(state(*comm, &s), name);
 		r = s;
 	}
 	must(r, name);
@@ -59,7 +59,7 @@ static void settle(int r, void *comm, const char *name) {
 
 static void loop(void *comm, void *stream, void *p, long n) {
 	for (long i = 0; i < n; i++)
-		settle(all_reduce(p, p, bytes / 4, 7, 0, comm, stream), comm, "ncclAllReduce");
+		settle(all_reduce(p, p, bytes / 4, 7, 0, comm, stream), &comm, "ncclAllReduce");
 	CUDA("cuStreamSynchronize", stream);
 }
 
@@ -73,7 +73,7 @@ static void *rank(void *number) {
 	CUDA("cuStreamCreateWithPriority", &stream, 1, 0);
 	must(((int (*)(void **, size_t))symbol(cuda, "cuMemAlloc_v2"))(&p, bytes), "cuMemAlloc");
 	must(((int (*)(void *, unsigned char, size_t, void *))symbol(cuda, "cuMemsetD8Async"))(p, 0, bytes, stream), "cuMemsetD8Async");
-	settle(((int (*)(void **, int, unique_id, int, config *))symbol(nccl, "ncclCommInitRankConfig"))(&comm, ranks, id, r, &c), comm, "ncclCommInitRankConfig");
+	settle(((int (*)(void **, int, unique_id, int, config *))symbol(nccl, "ncclCommInitRankConfig"))(&comm, ranks, id, r, &c), &comm, "ncclCommInitRankConfig");
 	CUDA("cuCtxSetCurrent", context);
 	loop(comm, stream, p, 20);
 	pthread_barrier_wait(&together);

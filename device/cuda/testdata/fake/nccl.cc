@@ -1,5 +1,6 @@
 // NCCL among threads of one process, over streams of the driver beside it. Like NCCL it compares nothing: ranks that don't match hang until they are aborted.
-// Its communicators have to be non-blocking ones, and each call is in progress until its state was asked for twice.
+// A communicator has to be made without blocking, and its calls are in progress until its state was asked for twice; one that is split from it has to block, and its first
+// calls wait for the other ranks to connect.
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -7,8 +8,8 @@
 #include <cmath>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,7 +17,7 @@
 #include <tuple>
 #include <vector>
 
-enum { success = 0, invalid_argument = 4, invalid_usage = 5, in_progress = 7 };
+enum { success = 0, invalid_argument = 4, invalid_usage = 5, remote_error = 6, in_progress = 7 };
 enum { all_reduce, broadcast, all_gather, reduce_scatter, sending, receiving };
 
 struct Id {
@@ -26,7 +27,7 @@ struct Id {
 struct Config {
 	size_t size;
 	unsigned magic, version;
-	int blocking;
+	int blocking, cga_cluster_size;
 };
 
 struct Call {
@@ -48,6 +49,7 @@ typedef std::tuple<long, int, int> Key; // number, and sender and receiver or -1
 
 struct World {
 	int size;
+	std::shared_ptr<World> split;
 	std::map<int, struct Comm *> ranks;
 	std::map<Key, std::shared_ptr<Meeting>> meetings;
 };
@@ -56,14 +58,22 @@ struct Comm {
 	std::shared_ptr<World> world;
 	int rank;
 	bool aborted = false;
-	int polls = 0; // until what is pending is queued
-	bool called = false, connecting = false;
-	std::vector<std::function<void()>> pending;
+	int polls = 0; // until what is in progress has ended
+	bool blocking = false, called = false, gone = false;
+	Comm *split = nullptr, **splitting = nullptr; // where it goes when it is made
 	long collectives = 0;
 	std::map<int, long> sent, received;
 };
 
+// does is what the tests ask for, as CISTERN_FAKE_NCCL: "stall" splits nothing; "clustered" and "unclustered" refuse the other; "none left" refuses to go on beside communicators
+// that were made since a stall began and not given back.
+static bool does(const char *what) {
+	const char *set = getenv("CISTERN_FAKE_NCCL");
+	return set && strcmp(set, what) == 0;
+}
+
 static std::mutex mu;
+static int live, before; // communicators that were not given back: now, and before a stall
 static std::condition_variable changed;
 static std::map<std::string, std::shared_ptr<World>> worlds;
 static thread_local int depth;
@@ -185,15 +195,20 @@ struct Kernel {
 static int launch(Comm *c, CUstream s, std::vector<Call> calls) {
 	typedef CUresult launching(CUstream, CUhostFn, void *);
 	static launching *host = (launching *)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchHostFunc");
-	std::lock_guard<std::mutex> lock(mu);
-	if (!c->pending.empty())
-		return invalid_usage; // the caller did not wait
-	c->polls = 2;
-	c->connecting = calls.size() == 1 && calls[0].kind <= reduce_scatter && calls[0].count > 0;
-	c->called = c->called || c->connecting;
-	auto k = new Kernel{c, calls}; // graphs run it again: it stays
-	c->pending.push_back([=] { host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, k); });
-	return in_progress;
+	std::unique_lock<std::mutex> lock(mu);
+	if (!c->blocking)
+		return invalid_usage;
+	if (calls.size() == 1 && calls[0].kind <= reduce_scatter && calls[0].count > 0) {
+		c->called = true;
+		changed.notify_all();
+		changed.wait(lock, [&] {
+			return c->aborted || std::all_of(c->world->ranks.begin(), c->world->ranks.end(), [](auto &x) { return x.second->called; });
+		});
+	}
+	if (c->aborted)
+		return remote_error;
+	host(s, [](void *p) { auto k = (Kernel *)p; run(k->comm, k->calls); }, new Kernel{c, calls}); // graphs run it again: it stays
+	return success;
 }
 
 static int call(Comm *c, CUstream s, Call x) {
@@ -218,9 +233,14 @@ int ncclGetUniqueId(Id *id) {
 }
 
 int ncclCommInitRankConfig(Comm **to, int size, Id id, int rank, Config *config) {
-	if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < 20 || config->version < 21400)
+	if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < 48 || config->version < 21800)
 		return invalid_argument;
 	std::lock_guard<std::mutex> lock(mu);
+	if (does("stall"))
+		before = live;
+	if (does("none left") && live != before)
+		return invalid_usage;
+	live++;
 	auto &w = worlds[std::string(id.bytes, sizeof id.bytes)];
 	if (!w) {
 		w = std::make_shared<World>();
@@ -234,39 +254,73 @@ int ncclCommInitRankConfig(Comm **to, int size, Id id, int rank, Config *config)
 	return in_progress;
 }
 
+int ncclCommSplit(Comm *from, int color, int key, Comm **to, Config *config) {
+	if (config->magic != 0xcafebeef || config->blocking != 1 || config->size < 48 || config->version < 21800 || color != 0 || key != from->rank)
+		return invalid_argument;
+	if ((does("clustered") && config->cga_cluster_size == 0) || (does("unclustered") && config->cga_cluster_size != 0))
+		return invalid_argument;
+	std::lock_guard<std::mutex> lock(mu);
+	auto &w = from->world->split;
+	if (!w) {
+		w = std::make_shared<World>();
+		w->size = from->world->size;
+	}
+	live++;
+	auto c = new Comm{};
+	c->world = w;
+	c->rank = key;
+	c->blocking = true;
+	w->ranks[key] = c;
+	from->polls = 2;
+	from->splitting = to;
+	*to = nullptr;
+	from->split = c;
+	return success; // as NCCL does
+}
+
 int ncclCommGetAsyncError(Comm *c, int *state) {
 	std::unique_lock<std::mutex> lock(mu);
-	*state = in_progress;
-	if (c->world->ranks.size() < (size_t)c->world->size)
-		return success;
-	if (c->polls > 0 && --c->polls > 0)
-		return success;
-	if (c->connecting)
-		for (auto &[rank, other] : c->world->ranks)
-			if (!other->called)
-				return success;
-	c->connecting = false;
-	for (auto &f : c->pending)
-		f();
-	c->pending.clear();
-	*state = success;
+	auto whole = [](World &w) { return w.ranks.size() == (size_t)w.size; };
+	if ((c->splitting && does("stall")) || !whole(*c->world) || (c->splitting && !whole(*c->world->split)) || (c->polls > 0 && --c->polls > 0))
+		*state = in_progress;
+	else {
+		*state = success;
+		if (c->splitting)
+			*c->splitting = c->split;
+		c->splitting = nullptr;
+	}
 	return success;
 }
 
 int ncclCommFinalize(Comm *c) {
 	std::lock_guard<std::mutex> lock(mu);
+	if (c->blocking)
+		return success;
 	c->polls = 2;
 	return in_progress;
 }
 
-int ncclCommDestroy(Comm *) { return success; } // kernels may still look at it, as graphs do
+// give counts one that is given back. It stays: kernels may still look at it, as graphs do.
+static int give(Comm *c) {
+	if (c->gone)
+		return invalid_usage;
+	c->gone = true;
+	live--;
+	return success;
+}
+
+int ncclCommDestroy(Comm *c) {
+	std::lock_guard<std::mutex> lock(mu);
+	return give(c);
+}
 
 int ncclCommAbort(Comm *c) {
 	std::lock_guard<std::mutex> lock(mu);
 	c->aborted = true;
-	c->pending.clear();
+	if (c->splitting) // as NCCL does
+		*c->splitting = c->split;
 	changed.notify_all();
-	return success;
+	return give(c);
 }
 
 int ncclGroupStart() { depth++; return success; }
