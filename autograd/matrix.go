@@ -161,9 +161,10 @@ func productBackward(n *node, g *tensor.Tensor) {
 	inputBackward(n, g)
 }
 
-// inputBackward gives x its gradient.
+// inputBackward gives x its gradient. Those of the weights and the bias are on their way to the other ranks meanwhile.
 func inputBackward(n *node, g *tensor.Tensor) {
 	t, x, w := n.out.tape, n.in[0], n.in[1]
+	t.usedEarly(n)
 	if x.needsGrad && t.err == nil {
 		d, err := t.rt.MatMul(t.ctx, g, w.value)
 		t.give(n.op, x, d, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -44,10 +45,10 @@ func replayed(mixed bool) func(*student, int) error {
 func TestParallelCapturedSteps(t *testing.T) {
 	for name, c := range map[string]course{"mlp": mlpCourse, "cnn": cnnCourse} {
 		c.clip, c.schedule = 0.5, StepLR{Size: 3}
-		want := c.take(t, 3)
+		want := c.take(t, cisterntest.Ranks(3))
 		for _, mixed := range []bool{false, true} {
 			c.step = replayed(mixed)
-			got := c.take(t, 3)
+			got := c.take(t, cisterntest.Ranks(3))
 			require.Equal(t, want.losses, got.losses, "%s, mixed %v", name, mixed)
 			require.Equal(t, want.bits, got.bits, "%s, mixed %v", name, mixed)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -50,14 +51,14 @@ func TestParallelCheckpoints(t *testing.T) {
 	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
 		return in.AdamW(ps, AdamConfig{WeightDecay: 0.1, AMSGrad: true})
 	}
-	want := c.take(t, 3)
+	want := c.take(t, cisterntest.Ranks(3))
 	var file []byte
 	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
 		c.cfg.Shard = sharding
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		first, second := resumed(c, path)
-		first.take(t, 3)
-		got := second.take(t, 3)
+		first.take(t, cisterntest.Ranks(3))
+		got := second.take(t, cisterntest.Ranks(3))
 		require.Equal(t, want.losses, got.losses, "%d", sharding)
 		require.Equal(t, want.bits, got.bits, "%d", sharding)
 		bytes, err := os.ReadFile(path)
@@ -87,8 +88,8 @@ func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 			}
 		}
 		first, _ := resumed(c, path)
-		first.take(t, 3)
-		for _, n := range []int{1, 2, 3, 4} {
+		first.take(t, cisterntest.Ranks(3))
+		for n := 1; n <= cisterntest.Ranks(4); n++ {
 			_, second := resumed(c, path)
 			alike(t, want.losses, second.take(t, n).losses, 1e-5, fmt.Sprintf("%d ranks", n))
 		}

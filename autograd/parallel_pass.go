@@ -77,6 +77,14 @@ func (t *Tape) used(n *node) {
 	}
 }
 
+// usedEarly is used where the backward step has given all parameters their gradients, and goes on. What an optimiser updates in the backward pass may
+// be read by the rest of the step.
+func (t *Tape) usedEarly(n *node) {
+	if len(t.parallels) > 0 && t.err == nil && t.stepping.opt == nil {
+		t.used(n)
+	}
+}
+
 // reducing reports whether a pass reduces the gradient, which is then the Parallel's to hand on.
 func (p *Parameter) reducing() bool { return p.replica != nil && p.replica.of.pass.on }
 

@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// crew are the ranks of a test, each with a device of its own.
+// crew are the ranks of a test, each with a device of its own: host devices, or those that CISTERN_TEST_RANKS names.
 type crew struct {
 	t     testing.TB
 	ranks []*rank
@@ -37,21 +38,31 @@ func newCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *cr
 	t.Helper()
 	c := &crew{t: t}
 	for n := range ranks {
-		s := stacktest.New(t, stacktest.Config{Device: cisterntest.Host(t, capacity)})
-		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
-		require.NoError(t, err)
-		b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}
-		b.warmUp()
-		t.Cleanup(func() {
-			if err := rt.Close(); !s.Faulted {
-				assert.NoError(t, err)
-			}
-			assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks of rank %d", n)
-		})
-		c.ranks = append(c.ranks, &rank{bench: b, stack: s, n: n, size: ranks})
+		c.ranks = append(c.ranks, newRank(t, n, n, ranks, capacity))
 	}
 	c.meet(timeout)
 	return c
+}
+
+// newRank makes rank n, which is that number among those of this machine.
+func newRank(t testing.TB, local, n, size int, capacity int64) *rank {
+	t.Helper()
+	cfg := stacktest.Config{Device: cisterntest.OpenRank(t, local, capacity)}
+	if _, ok := cfg.Device.(*host.Device); !ok {
+		cfg.Capacity, cfg.Workspace = capacity, true
+	}
+	s := stacktest.New(t, cfg)
+	rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+	require.NoError(t, err)
+	b := &bench{t: t, ctx: context.Background(), dev: s.Dev, cache: s.Cache, rt: rt}
+	b.warmUp()
+	t.Cleanup(func() {
+		if err := rt.Close(); !s.Faulted {
+			assert.NoError(t, err)
+		}
+		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks of rank %d", n)
+	})
+	return &rank{bench: b, stack: s, n: n, size: size}
 }
 
 // meet gives the ranks a new communicator.
@@ -62,7 +73,7 @@ func (c *crew) meet(timeout time.Duration) {
 	c.each(func(r *rank) (err error) {
 		ctx, cancel := context.WithTimeout(r.ctx, 30*time.Second)
 		defer cancel()
-		r.comm, err = r.dev.(device.Collectives).NewCommunicator(ctx, id, r.n, r.size, device.CommunicatorOptions{Timeout: timeout})
+		r.comm, err = r.dev.(device.Collectives).NewCommunicator(ctx, id, r.n, r.size, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
 		return err
 	})
 }

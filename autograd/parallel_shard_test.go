@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -37,7 +38,7 @@ func TestParallelShardedSteps(t *testing.T) {
 			return Sequential{in.Linear(20, 33), ReLU{}, in.Linear(33, 3), Tanh{}, in.Linear(3, 5)}
 		}
 		c.optimizer, c.schedule, c.steps = optimizer, StepLR{Size: 3}, 6
-		for n := 1; n <= 4; n++ {
+		for n := 1; n <= cisterntest.Ranks(4); n++ {
 			c.cfg.Shard = ShardNothing
 			want := c.take(t, n)
 			for _, c.cfg.Shard = range shardings {
@@ -51,7 +52,7 @@ func TestParallelShardedSteps(t *testing.T) {
 
 // TestParallelShardedCNN is a model with convolutions, whose steps are captured, too.
 func TestParallelShardedCNN(t *testing.T) {
-	want := cnnCourse.take(t, 3)
+	want := cnnCourse.take(t, cisterntest.Ranks(3))
 	for _, sharding := range shardings {
 		for name, step := range map[string]func(*student, int) error{"eager": nil, "replayed": replayed(false), "mixed": replayed(true)} {
 			c := cnnCourse
@@ -59,7 +60,7 @@ func TestParallelShardedCNN(t *testing.T) {
 			if step != nil {
 				c.prepare = true
 			}
-			got := c.take(t, 3)
+			got := c.take(t, cisterntest.Ranks(3))
 			require.Equal(t, want.losses, got.losses, "%s, %d", name, sharding)
 			require.Equal(t, want.bits, got.bits, "%s, %d", name, sharding)
 		}
@@ -75,7 +76,7 @@ func TestParallelShardedClipping(t *testing.T) {
 		want := c.take(t, 1)
 		c.alone = false
 		for _, c.cfg.Shard = range append(shardings, ShardNothing) {
-			for _, n := range []int{1, 2, 4} {
+			for _, n := range []int{1, cisterntest.Ranks(2), cisterntest.Ranks(4)} {
 				alike(t, want.losses, c.take(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
 			}
 		}
@@ -84,7 +85,7 @@ func TestParallelShardedClipping(t *testing.T) {
 
 // TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of one rank; so is what is clipped.
 func TestParallelShardedNorms(t *testing.T) {
-	crew := newCrew(t, 3, 64<<20, 0)
+	crew := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
 	crew.each(func(r *rank) (err error) {
 		in := Init(r.ctx, r.rt, Seed(5))
 		type model struct{ Sharded, Beside *Linear }
@@ -158,7 +159,7 @@ func TestParallelShardedNorms(t *testing.T) {
 
 // TestParallelShardedMemory: a rank has its part of the state, and of the gradients, to the byte.
 func TestParallelShardedMemory(t *testing.T) {
-	const ranks = 3
+	ranks := cisterntest.Ranks(3)
 	c := mlpCourse
 	c.model = func(in *Initializer) Layer {
 		model := Sequential{in.Linear(20, 61)}
@@ -222,7 +223,7 @@ func TestParallelShardedAccumulation(t *testing.T) {
 			}
 			return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), s.dp.Verify(s.ctx))
 		}
-		got := c.take(t, 3)
+		got := c.take(t, cisterntest.Ranks(3))
 		if sharding == ShardNothing {
 			want = got
 			continue
@@ -253,7 +254,7 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 			*s.model.(forked).which = which[s.n]
 			return s.eager(k)
 		}
-		bits[sharding] = c.take(t, 3).bits
+		bits[sharding] = c.take(t, cisterntest.Ranks(3)).bits
 	}
 	require.Equal(t, bits[ShardNothing], bits[ShardState])
 	require.Equal(t, bits[ShardNothing], bits[ShardGradients])

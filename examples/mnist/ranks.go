@@ -59,7 +59,7 @@ func (o *options) parties() ([]*party, error) {
 		return nil, fmt.Errorf("-device %s: the host device's ranks are goroutines of one process, and the launcher has started %d: want -ranks %d without it", o.device, env.Size, env.Size)
 	case env.Size > 1:
 		return []*party{{env.Rank, env.Size, env.LocalRank, nil, func(ctx context.Context, dev device.Device) (device.Communicator, error) {
-			return rendezvous.Join(ctx, env, dev, device.CommunicatorOptions{})
+			return rendezvous.Join(ctx, env, dev, device.CommunicatorOptions{Timeout: o.timeout, Overlapped: true})
 		}}}, nil
 	case o.ranks == 1:
 		return []*party{nil}, nil
@@ -84,7 +84,7 @@ func (o *options) parties() ([]*party, error) {
 			if mine == nil {
 				return nil, fmt.Errorf("-ranks %d: device %s made no communicator", o.ranks, dev.Name())
 			}
-			return c.NewCommunicator(ctx, *mine, rank, o.ranks, device.CommunicatorOptions{})
+			return c.NewCommunicator(ctx, *mine, rank, o.ranks, device.CommunicatorOptions{Timeout: o.timeout, Overlapped: true})
 		}})
 	}
 	return all, nil
@@ -92,10 +92,14 @@ func (o *options) parties() ([]*party, error) {
 
 // deviceOf is the name of a rank's device. Each opens a host device of its own, and the GPU of its number, unless -device has one.
 func (o *options) deviceOf(p *party) string {
-	if p != nil && o.device == "cuda" {
-		return fmt.Sprintf("cuda:%d", p.device)
+	name := o.deviceName()
+	if driver, options, has := strings.Cut(name, "?"); p != nil && driver == "cuda" {
+		name = fmt.Sprintf("cuda:%d", p.device)
+		if has {
+			name += "?" + options
+		}
 	}
-	return o.deviceName()
+	return name
 }
 
 // quiet are the options of the ranks but the first, which tells and writes everything.

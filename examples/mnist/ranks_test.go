@@ -119,6 +119,46 @@ func TestParallelOneDoesNotCome(t *testing.T) {
 	require.EqualError(t, cause(errs), "rank 1 of 3: its own")
 }
 
+// TestParallelDevices: each rank has the GPU of its number, opened with the options that the command line has, unless that has a number.
+func TestParallelDevices(t *testing.T) {
+	second := &party{rank: 5, size: 8, device: 1}
+	for name, want := range map[string]string{"cuda": "cuda:1", "cuda?nccl=/a/b": "cuda:1?nccl=/a/b", "cuda:3?nccl=none": "cuda:3?nccl=none", "host": "host"} {
+		require.Equal(t, want, (&options{device: name}).deviceOf(second))
+		require.Equal(t, name, (&options{device: name}).deviceOf(nil))
+	}
+}
+
+// TestParallelTimeout: a rank that hangs ends the others' training within what -timeout says.
+func TestParallelTimeout(t *testing.T) {
+	o := options{device: "host", model: "mlp", optimizer: "sgd", ranks: 2, shard: "none", timeout: 300 * time.Millisecond}
+	parties, err := o.parties()
+	require.NoError(t, err)
+	over := make(chan struct{})
+	errs := atOnce(t.Context(), parties, func(p *party) error {
+		o := o
+		o.party = p
+		b := batcher{data: synthetic(4 * 40), size: 4, rank: p.rank, ranks: 2}
+		tr, err := newTrainer(t.Context(), o, b.fields(), 40, nil, &profiling{})
+		if p.rank == 1 {
+			<-over
+			return errors.Join(err, tr.close())
+		}
+		began := time.Now()
+		if err == nil {
+			_, err = tr.epoch(t.Context(), b.epoch(0), b.batches(), func() {})
+		}
+		close(over)
+		if took := time.Since(began); took > 10*time.Second {
+			err = fmt.Errorf("after %v: %w", took, err)
+		}
+		return errors.Join(err, tr.close())
+	})
+	require.ErrorIs(t, errs[0], device.ErrTimeout)
+	require.ErrorContains(t, errs[0], "rank 1 is missing")
+	require.NotContains(t, errs[0].Error(), "after ")
+	require.NoError(t, errs[1])
+}
+
 // TestParallelBadInput is told in one line.
 func TestParallelBadInput(t *testing.T) {
 	data := dataOf(t, 128, 10)
@@ -126,6 +166,7 @@ func TestParallelBadInput(t *testing.T) {
 		args, rank, size, want string
 	}{
 		{"-ranks 0", "", "", "-ranks 0: want at least 1"},
+		{"-ranks 2 -timeout 0s", "", "", "-timeout 0s: want more than 0"},
 		{"-ranks 3", "", "", "-batch, which is 128, that is a multiple"},
 		{"-shard all", "", "", "want none, state, gradients"},
 		{"-ranks 2", "0", "2", "the launcher has started 2 processes"},

@@ -2,6 +2,7 @@ package cisterntest
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +22,38 @@ func Open(t testing.TB, capacity int64) device.Device {
 		return Host(t, capacity)
 	}
 	dev, err := device.Open(Named())
+	require.NoError(t, err)
+	return dev
+}
+
+// ranks are the devices of several ranks that CISTERN_TEST_RANKS names, such as "cuda:0,cuda:1".
+func ranks() []string {
+	names := os.Getenv("CISTERN_TEST_RANKS")
+	if names == "" {
+		return nil
+	}
+	return strings.Split(names, ",")
+}
+
+// Ranks is how many ranks a test can have, up to so many: as many as CISTERN_TEST_RANKS names devices for, or any number.
+func Ranks(most int) int {
+	if names := ranks(); names != nil {
+		return min(most, len(names))
+	}
+	return most
+}
+
+// OpenRank opens a rank's device that CISTERN_TEST_RANKS names, which has the size that it has, or a host device with so many bytes. The caller closes it.
+func OpenRank(t testing.TB, rank int, capacity int64) device.Device {
+	t.Helper()
+	names := ranks()
+	if names == nil {
+		return Host(t, capacity)
+	}
+	if rank >= len(names) {
+		t.Skipf("needs at least %d ranks; CISTERN_TEST_RANKS names devices for %d", rank+1, len(names))
+	}
+	dev, err := device.Open(names[rank])
 	require.NoError(t, err)
 	return dev
 }

@@ -10,22 +10,31 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Main runs the tests, and fails if goroutines are left. The device that CISTERN_TEST_DEVICE names stays open
-// meanwhile: each test opens it again, which is quick then.
+// Main runs the tests, and fails if goroutines are left. The devices that CISTERN_TEST_DEVICE and CISTERN_TEST_RANKS name stay open
+// meanwhile: each test opens them again, which is quick then.
 func Main(m *testing.M) { goleak.VerifyTestMain(held{m}) }
 
 type held struct{ *testing.M }
 
 func (m held) Run() int {
-	if Named() == "" {
+	names := ranks()
+	if Named() != "" {
+		names = append(names, Named())
+	}
+	return m.with(names)
+}
+
+// with runs the tests with devices open.
+func (m held) with(names []string) int {
+	if len(names) == 0 {
 		return m.M.Run()
 	}
-	dev, err := device.Open(Named())
+	dev, err := device.Open(names[0])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	code := m.M.Run()
+	code := m.with(names[1:])
 	if err := dev.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

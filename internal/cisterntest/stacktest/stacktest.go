@@ -17,7 +17,7 @@ import (
 type Config struct {
 	// Device is what the stack stands on, and closes. nil: that of [Open].
 	Device device.Device
-	// Capacity is the memory that [Open] gives, in bytes.
+	// Capacity is the memory that [Open] gives, in bytes. A Device has its own; with a Capacity, Cache takes no more of it, and its options from the environment.
 	Capacity int64
 	// Workspace says that what a GPU's matrix products take for themselves does not count against Capacity.
 	Workspace bool
@@ -41,8 +41,12 @@ type Stack struct {
 func New(t testing.TB, cfg Config) *Stack {
 	t.Helper()
 	s := &Stack{Dev: cfg.Device}
+	limited := s.Dev != nil && cfg.Capacity > 0
 	if s.Dev == nil {
-		s.Dev, cfg.Cache = cfg.open(t)
+		s.Dev, limited = cisterntest.Open(t, cfg.Capacity), cisterntest.Named() != ""
+	}
+	if limited {
+		cfg.Cache = cfg.limited(t, s.Dev)
 	}
 	var err error
 	s.Cache, err = memcache.New(s.Dev, cfg.Cache)
@@ -54,14 +58,9 @@ func New(t testing.TB, cfg Config) *Stack {
 	return s
 }
 
-// open opens the device that CISTERN_TEST_DEVICE names, limited by the cache and with the options of the environment
-// (such as no caching, for compute-sanitizer), or a host device.
-func (cfg Config) open(t testing.TB) (device.Device, memcache.Config) {
+// limited is Cache's configuration with the limit Capacity, and with the options of the environment, such as no caching for compute-sanitizer.
+func (cfg Config) limited(t testing.TB, dev device.Device) memcache.Config {
 	t.Helper()
-	dev := cisterntest.Open(t, cfg.Capacity)
-	if cisterntest.Named() == "" {
-		return dev, cfg.Cache
-	}
 	config, err := memcache.ConfigFromEnv()
 	require.NoError(t, err)
 	config.Observer, config.MemoryLimit = cfg.Cache.Observer, cfg.Capacity
@@ -71,7 +70,7 @@ func (cfg Config) open(t testing.TB) (device.Device, memcache.Config) {
 			config.MemoryLimit += workspace
 		}
 	}
-	return dev, config
+	return config
 }
 
 func (s *Stack) close(t testing.TB) {

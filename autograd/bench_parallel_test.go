@@ -1,0 +1,119 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/rendezvous"
+	"github.com/cistern-ml/cistern/internal/cisterntest"
+)
+
+// BenchmarkParallel is one training step of an MLP 784-width-width-10 with Adam, its data already on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows are
+// those of a rank. Processes that a launcher such as torchrun has started are a rank each; then -test.benchtime is a number of steps. "alone" are ranks that train beside each other and
+// exchange nothing. Nobody waits for a step: the last one's end is part of the time. KiB-at-most is the greatest memory that was allocated on the process' first rank, with workspaces; NCCL's own
+// is not the cache's.
+func BenchmarkParallel(b *testing.B) {
+	for _, size := range []struct{ width, rows int }{{512, 128}, {512, 1024}, {4096, 1024}} {
+		for _, how := range []struct {
+			name  string
+			alone bool
+			shard Sharding
+		}{{"alone", true, ShardNothing}, {"ranks", false, ShardNothing}, {"ranks-state", false, ShardState}, {"ranks-gradients", false, ShardGradients}} {
+			for _, replays := range []bool{false, true} {
+				name := fmt.Sprintf("width%d/rows%d/%s/%s", size.width, size.rows, how.name, map[bool]string{false: "called", true: "captured"}[replays])
+				b.Run(name, func(b *testing.B) {
+					c := course{input: []int{784}, classes: 10, cfg: ParallelConfig{Shard: how.shard}, alone: how.alone, prepare: true,
+						model: func(in *Initializer) Layer {
+							return Sequential{in.Linear(784, size.width), ReLU{}, in.Linear(size.width, size.width), ReLU{}, in.Linear(size.width, 10)}
+						},
+						optimizer: func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(1e-3)}) }}
+					crew := benchCrew(b)
+					c.batch = crew.ranks[0].size * size.rows
+					c.time(b, crew, replays)
+				})
+			}
+		}
+	}
+}
+
+// benchCrew are the ranks of this process.
+func benchCrew(b *testing.B) *crew {
+	const capacity, timeout = 4 << 30, time.Minute
+	env, err := rendezvous.FromEnvironment()
+	require.NoError(b, err)
+	if env.Size > 1 {
+		r := newRank(b, env.LocalRank, env.Rank, env.Size, capacity)
+		ctx, cancel := context.WithTimeout(r.ctx, timeout)
+		defer cancel()
+		r.comm, err = rendezvous.Join(ctx, env, r.dev, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
+		require.NoError(b, err)
+		return &crew{t: b, ranks: []*rank{r}}
+	}
+	const unnamed = 1 << 20
+	ranks := cisterntest.Ranks(unnamed)
+	if ranks == unnamed {
+		ranks = 2
+	}
+	return newCrew(b, min(ranks, 8), capacity, timeout)
+}
+
+// time lets ranks take steps.
+func (c course) time(b *testing.B, crew *crew, captured bool) {
+	size := crew.ranks[0].size
+	steps := make([]func() error, size)
+	students := make([]*student, size)
+	crew.each(func(r *rank) (err error) {
+		s, err := c.begin(r)
+		students[r.n] = s
+		if err != nil {
+			return err
+		}
+		if s.x, s.y, err = s.batch(0); err != nil {
+			return err
+		}
+		called := func(ctx context.Context) error {
+			tape := NewTape(ctx, s.rt)
+			_, err := tape.Backward(tape.CrossEntropy(s.model.Forward(tape, tape.Input(s.x)), s.y))
+			return errors.Join(err, s.opt.Step(ctx), s.opt.ZeroGrad(ctx), tape.Close())
+		}
+		steps[r.n] = func() error { return called(s.ctx) }
+		for range 3 {
+			err = errors.Join(err, called(s.ctx))
+		}
+		if captured && err == nil {
+			if err = s.cache.EmptyCache(s.ctx); err == nil { // what the first steps held outside of the graph's pool
+				s.graph, err = s.rt.Capture(s.ctx, called)
+			}
+			steps[r.n] = func() error { return s.graph.Replay(s.ctx) }
+			if err == nil {
+				err = steps[r.n]()
+			}
+		}
+		err = errors.Join(err, s.rt.Synchronize(s.ctx))
+		s.cache.ResetPeakStats()
+		return err
+	})
+	b.ReportAllocs()
+	b.ResetTimer()
+	crew.each(func(r *rank) error {
+		for range b.N {
+			if err := steps[r.n](); err != nil {
+				return err
+			}
+		}
+		return r.rt.Synchronize(r.ctx)
+	})
+	b.StopTimer()
+	b.ReportMetric(float64(crew.ranks[0].cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
+	crew.each(func(r *rank) error {
+		s := students[r.n]
+		return errors.Join(r.comm.AsyncError(), s.end())
+	})
+	crew.parting()
+}
