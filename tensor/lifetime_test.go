@@ -273,6 +273,28 @@ func TestMemoryPressureWaitsForACleanupThatIsAtIt(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
+// TestCloseWaitsForACleanupThatIsAtIt: what the garbage collector found is free when Close returns.
+func TestCloseWaitsForACleanupThatIsAtIt(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	gate := &freeGate{entered: make(chan struct{}), open: make(chan struct{})}
+	r := newObservedRig(t, 64<<20, gate)
+	leak(r, 1000)
+	r.live.ageAll()
+	runtime.GC()
+	<-gate.entered // the cleanup has found the tensor, and not yet freed its memory
+	closed := make(chan error, 1)
+	go func() { closed <- r.Close() }()
+	for waits := false; !waits && len(closed) == 0; runtime.Gosched() {
+		r.gc.mu.Lock()
+		waits = r.gc.idle != nil
+		r.gc.mu.Unlock()
+	}
+	assert.Empty(t, closed, "Close returns before the memory is free")
+	close(gate.open)
+	require.NoError(t, <-closed)
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
+
 func TestCloseReleasesAndReportsWhatIsLive(t *testing.T) {
 	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
 	r.leaky = true

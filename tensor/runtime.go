@@ -131,7 +131,9 @@ func (rt *Runtime) Close() error {
 		rt.removePressure()
 		faults := rt.checkFaults(context.Background(), "Close")
 		rt.closed.Store(true)
-		rt.closeErr = errors.Join(faults, rt.graphs.close(), rt.live.close(), rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
+		graphs, live := rt.graphs.close(), rt.live.close()
+		rt.gc.awaitCleanups() // what they have found dead is no longer live, and perhaps not free yet
+		rt.closeErr = errors.Join(faults, graphs, live, rt.moving.close(), rt.faults.free(), rt.kernels.close(), rt.parked.take(), rt.own.close())
 	})
 	return rt.closeErr
 }
