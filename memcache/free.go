@@ -34,7 +34,7 @@ func (b Block) RecordStream(s device.Stream) error {
 	owner := b.handout.shard
 	owner.mu.Lock()
 	defer owner.mu.Unlock()
-	if err := owner.checkLive(b); err != nil {
+	if err := owner.checkLive(&b); err != nil {
 		return fmt.Errorf("memcache: RecordStream of %s: %w", b, err)
 	}
 	if id == b.stream || s.Closed() {
@@ -65,7 +65,7 @@ func (b Block) EraseStream(s device.Stream) error {
 	owner := b.handout.shard
 	owner.mu.Lock()
 	defer owner.mu.Unlock()
-	if err := owner.checkLive(b); err != nil {
+	if err := owner.checkLive(&b); err != nil {
 		return fmt.Errorf("memcache: EraseStream of %s: %w", b, err)
 	}
 	b.handout.uses = slices.DeleteFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
@@ -84,7 +84,7 @@ func (b Block) Free() error { return b.FreeContext(context.Background()) }
 // FreeContext is Free; ctx is the parent of what observers see, and ends the wait for the reader of a [HistoryStream]: the
 // block is freed all the same.
 func (b Block) FreeContext(ctx context.Context) error {
-	if b.IsZero() {
+	if b.handout == nil {
 		return nil
 	}
 	if ctx == nil {
@@ -123,7 +123,7 @@ type freeRecord struct {
 
 // free ends the block's hand-out, and says in was what it was. Its memory is free at once, or after the recorded streams. ctx ends
 // the wait for the reader of a streamed history, and nothing else. No lock is held.
-func (b Block) free(ctx context.Context, was *freeRecord) error {
+func (b *Block) free(ctx context.Context, was *freeRecord) error {
 	s := b.handout.shard
 	c := s.cache
 	if invariants.Enabled {
@@ -136,7 +136,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		was.history = h.stream
 	}
 	if c.shards.noCaching {
-		err := c.grower.freeUncached(b, was)
+		err := c.grower.freeUncached(*b, was)
 		c.grower.waits.freed()
 		return err
 	}
@@ -149,7 +149,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 		c.shards.unlockAll()
 	}
 	if err != nil {
-		return fmt.Errorf("memcache: Free of %s: %w", b, err)
+		return fmt.Errorf("memcache: Free of %s: %w", *b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
 		err = s.pending.record(b.handout, uses, true)
@@ -161,7 +161,7 @@ func (b Block) free(ctx context.Context, was *freeRecord) error {
 // endHandOut takes the block from the caller. If streams are recorded it returns them, and the block is pending. Unless all
 // shards are locked it does nothing if a quota is in the way, and says so: what merges may be a larger inactive part than
 // there was. s.mu is held.
-func (s *shard) endHandOut(b Block, was *freeRecord, allLocked bool) (uses []device.Stream, fits bool, err error) {
+func (s *shard) endHandOut(b *Block, was *freeRecord, allLocked bool) (uses []device.Stream, fits bool, err error) {
 	if err := s.checkLive(b); err != nil {
 		return nil, true, err
 	}

@@ -100,7 +100,7 @@ func (s *shard) eachActive(f func(*handout)) {
 }
 
 // checkLive says why b is not in use, if it is not. s.mu, of the shard that handed it out, is held.
-func (s *shard) checkLive(b Block) error {
+func (s *shard) checkLive(b *Block) error {
 	if s.retired { // and not locked by Close
 		return ErrFreed
 	}

@@ -34,7 +34,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	h := b.handout
 	s := h.shard
 	s.mu.Lock()
-	if err := s.checkLive(b); err != nil {
+	if err := s.checkLive(&b); err != nil {
 		s.mu.Unlock()
 		return fmt.Errorf("memcache: Free of %s: %w", b, err)
 	}

@@ -24,7 +24,7 @@ func (b Block) setLabel(l *Label) error {
 	owner := b.handout.shard
 	owner.mu.Lock()
 	defer owner.mu.Unlock()
-	if err := owner.checkLive(b); err != nil {
+	if err := owner.checkLive(&b); err != nil {
 		return fmt.Errorf("memcache: SetLabel of %s: %w", b, err)
 	}
 	b.handout.label = l
@@ -40,7 +40,7 @@ func (b Block) Label() Label {
 	owner := b.handout.shard
 	owner.mu.Lock()
 	defer owner.mu.Unlock()
-	if owner.checkLive(b) != nil {
+	if owner.checkLive(&b) != nil {
 		return Label{}
 	}
 	return b.handout.label.value()

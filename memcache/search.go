@@ -81,7 +81,8 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 	if r.scope != nil {
 		h.charge(r.scope)
 	}
-	r.block = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: fit.Size, stream: s.id}
+	b := &r.block
+	b.handout, b.chunk, b.serial, b.ptr, b.size, b.stream = h, m, h.serial, m.Ptr(), fit.Size, s.id
 }
 
 // allocFresh hands out memory for which the driver was asked. It is in no index yet, so that no other request takes it

@@ -146,7 +146,7 @@ func TestPollsDuringFreesOneByOne(t *testing.T) {
 	require.NoError(t, b.RecordStream(other))
 	own := c.shards.of(s)
 	own.mu.Lock()
-	uses, fits, err := own.endHandOut(b, new(freeRecord), false)
+	uses, fits, err := own.endHandOut(&b, new(freeRecord), false)
 	own.mu.Unlock()
 	require.NoError(t, err)
 	require.True(t, fits)
