@@ -124,6 +124,31 @@ func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
 	return true
 }
 
+// tryEnd is tryAdd of a delta that ends a hand-out, or the wait after it: nothing rises but what is inactive, so that only this
+// can be beyond a quota. s.mu is held.
+func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
+	used, other, pool, all, up := &u.used[k], &u.used[1-k], &u.quota[k], &u.quota[allPools], &u.increases[k]
+	blocks, bytes := used[gaugeInactiveSplitBlocks]+d[gaugeInactiveSplitBlocks], used[gaugeInactiveSplitBytes]+d[gaugeInactiveSplitBytes]
+	if (pool[gaugeInactiveSplitBlocks]-blocks)|(all[gaugeInactiveSplitBlocks]-blocks-other[gaugeInactiveSplitBlocks])|
+		(pool[gaugeInactiveSplitBytes]-bytes)|(all[gaugeInactiveSplitBytes]-bytes-other[gaugeInactiveSplitBytes]) < 0 {
+		return false
+	}
+	up[gaugeInactiveSplitBlocks] += max(d[gaugeInactiveSplitBlocks], 0)
+	up[gaugeInactiveSplitBytes] += max(d[gaugeInactiveSplitBytes], 0)
+	used[gaugeInactiveSplitBlocks], used[gaugeInactiveSplitBytes] = blocks, bytes
+	fall := func(g gauge) {
+		used[g] += d[g]
+		notNegative("a gauge", used[g])
+	}
+	fall(gaugeAllocatedBlocks)
+	fall(gaugeAllocatedBytes)
+	fall(gaugeActiveBlocks)
+	fall(gaugeActiveBytes)
+	fall(gaugeRequestedBytes)
+	fall(gaugeOversizeBlocks)
+	return true
+}
+
 // publish tells those who read without the lock what is allocated. The store waits for all before it, and all after it waits:
 // so it stands where a hand-out or a free has looked at its chunk, and not in tryAdd. s.mu is held.
 func (u *usage) publish() { u.allocated.Store(u.inUse(allPools, gaugeAllocatedBytes)) }

@@ -22,7 +22,6 @@ type Arena struct {
 // closed: they keep the IDs that they had.
 func (a *Arena) Init(rules *Rules, stream uint64, orphans bool) {
 	*a = Arena{rules: rules, stream: stream, orphans: orphans, segments: make(map[device.Ptr]*Segment)}
-	a.own.init(nil)
 }
 
 // SetRules gives an arena other rules, for what is asked of it from now on.
@@ -62,8 +61,7 @@ func (a *Arena) NewSegment(p device.Ptr, bytes int64, k Kind, pool *Pool) *Chunk
 func (a *Arena) add(seg *Segment, p *Pool) {
 	l := a.listsFor(p)
 	if l == nil {
-		l = new(lists)
-		l.init(p)
+		l = &lists{pool: p}
 		if a.private == nil {
 			a.private = make(map[*Pool]*lists)
 		}

@@ -96,7 +96,7 @@ func (x *index) check(l *lists, k Kind, want int) error {
 	n := 0
 	x.each(func(m *Chunk) {
 		n++
-		if last != nil && !(&tree{}).less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
+		if last != nil && !less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
 			err = fmt.Errorf("the index of the %s pool is out of order", k)
 		}
 		last = m

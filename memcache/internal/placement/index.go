@@ -16,14 +16,19 @@ import (
 // that says whether it is empty. The smallest size that fits is found by looking at a few words of bits, and the trees
 // have few chunks each, usually one or none. Larger chunks, which are few, share one tree by size and address.
 //
-// It costs 10 KiB of Go memory for an index that has had a chunk, and 1 KiB for each run of 64 sizes (32 KiB) that had one,
+// It costs 10 KiB of Go memory for an index that has had a chunk, and 512 bytes for each run of 64 sizes (32 KiB) that had one,
 // which is never given back. The shard's lock guards it.
 type index struct {
-	words []uint64            // a bit for each size that has a chunk
-	top   [indexedTops]uint64 // a bit for each word that is not 0; in place: arenas share no cache line
-	trees []*[64]tree         // for each word, made when it is needed
+	*sized                    // made when it is needed
+	top   [indexedTops]uint64 // a bit for each of its words that is not 0; in place: arenas share no cache line
 	large tree
 	len   int
+}
+
+// sized are the chunks of the sizes that have a tree of their own.
+type sized struct {
+	words [indexedWords]uint64    // a bit for each size that has a chunk
+	trees [indexedWords]*[64]tree // for each word, made when it is needed
 }
 
 const (
@@ -39,8 +44,8 @@ func (x *index) treeOf(size int64) (*tree, int) {
 	}
 	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
 	n := int(size / sizes.MinBlock)
-	if x.words == nil {
-		x.words, x.trees = make([]uint64, indexedWords), make([]*[64]tree, indexedWords)
+	if x.sized == nil {
+		x.sized = new(sized)
 	}
 	page := x.trees[n/64]
 	if page == nil {
@@ -151,7 +156,7 @@ func walk(m *Chunk, yield func(*Chunk)) {
 func (x *index) next(n int) int {
 	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
 	w := n / 64
-	if w >= len(x.words) {
+	if w >= indexedWords || x.sized == nil {
 		return -1
 	}
 	if b := x.words[w] >> (n % 64); b != 0 {
@@ -174,7 +179,10 @@ func (x *index) next(n int) int {
 // previous is the last size up to n that has chunks; -1: none. It looks at one word after the other: only the rare walks
 // from the largest chunk down use it.
 func (x *index) previous(n int) int {
-	for w := min(n/64, len(x.words)-1); n >= 0 && w >= 0; w-- {
+	if x.sized == nil {
+		return -1
+	}
+	for w := min(n/64, indexedWords-1); n >= 0 && w >= 0; w-- {
 		b := x.words[w]
 		if w == n/64 {
 			b = b << (63 - n%64) >> (63 - n%64)

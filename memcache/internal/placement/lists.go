@@ -33,13 +33,6 @@ type lists struct {
 	segments int     // whose chunks belong here; with the last one the lists of a private pool go
 }
 
-// init readies the lists of a pool, nil for the default one; they must not be copied afterwards, since segments point into
-// them.
-func (l *lists) init(p *Pool) {
-	l.pool = p
-	l.unmapped[Small].byAddress, l.unmapped[Large].byAddress = true, true
-}
-
 // bytes is the sum of the free chunks.
 func (l *lists) bytes() (sum int64) {
 	for k := range l.free {

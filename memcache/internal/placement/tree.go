@@ -2,18 +2,15 @@ package placement
 
 import "github.com/cistern-ml/cistern/device"
 
-// tree is a set of chunks, ordered by size and address, or by address alone. It is a treap: a search tree whose shape is
-// that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
+// tree is a set of chunks, ordered by size and address; of unmapped chunks, which are in no set with others, by address alone.
+// It is a treap: a search tree whose shape is that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
 // lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
 // without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing.
-type tree struct {
-	root      *Chunk
-	byAddress bool
-}
+type tree struct{ root *Chunk }
 
-// less is the order of the tree. No two chunks have one address.
-func (x *tree) less(a, b *Chunk) bool {
-	if a.size != b.size && !x.byAddress {
+// less is the order of a tree. No two chunks have one address.
+func less(a, b *Chunk) bool {
+	if a.size != b.size && !a.unmapped {
 		return a.size < b.size
 	}
 	return a.ptr < b.ptr
@@ -30,9 +27,9 @@ func (x *tree) insert(m *Chunk) {
 	m.priority = priority(m.ptr)
 	link := &x.root
 	for *link != nil && (*link).priority >= m.priority {
-		link = x.descend(*link, m)
+		link = descend(*link, m)
 	}
-	m.left, m.right = x.split(*link, m)
+	m.left, m.right = split(*link, m)
 	*link = m
 }
 
@@ -50,17 +47,17 @@ func priority(p device.Ptr) uint32 {
 func (x *tree) remove(m *Chunk) {
 	link := &x.root
 	for *link != m {
-		link = x.descend(*link, m)
+		link = descend(*link, m)
 	}
 	*link = join(m.left, m.right)
 	m.left, m.right, m.indexed = nil, nil, false
 }
 
-// atLeast returns the first chunk with at least size bytes, or nil. In address order it is the first of all.
+// atLeast returns the first chunk with at least size bytes, or nil. Of unmapped chunks only the first of all can be asked for, with 0.
 func (x *tree) atLeast(size int64) *Chunk {
 	var first *Chunk
 	for m := x.root; m != nil; {
-		if m.size < size && !x.byAddress {
+		if m.size < size {
 			m = m.right
 		} else {
 			first, m = m, m.left
@@ -73,7 +70,7 @@ func (x *tree) atLeast(size int64) *Chunk {
 func (x *tree) after(m *Chunk) *Chunk {
 	var next *Chunk
 	for t := x.root; t != nil; {
-		if x.less(m, t) {
+		if less(m, t) {
 			next, t = t, t.left
 		} else {
 			t = t.right
@@ -86,7 +83,7 @@ func (x *tree) after(m *Chunk) *Chunk {
 func (x *tree) before(m *Chunk) *Chunk {
 	var last *Chunk
 	for t := x.root; t != nil; {
-		if m == nil || x.less(t, m) {
+		if m == nil || less(t, m) {
 			last, t = t, t.right
 		} else {
 			t = t.left
@@ -96,20 +93,20 @@ func (x *tree) before(m *Chunk) *Chunk {
 }
 
 // descend is the link from at towards m.
-func (x *tree) descend(at, m *Chunk) **Chunk {
-	if x.less(m, at) {
+func descend(at, m *Chunk) **Chunk {
+	if less(m, at) {
 		return &at.left
 	}
 	return &at.right
 }
 
 // split divides the tree below t into the chunks before m and those after it.
-func (x *tree) split(t, m *Chunk) (before, after *Chunk) {
+func split(t, m *Chunk) (before, after *Chunk) {
 	// Each of the two trees has one place at its edge where what comes next belongs: there goes t, and the walk goes on below
 	// it, on the side of m.
 	toBefore, toAfter := &before, &after
 	for t != nil {
-		if x.less(t, m) {
+		if less(t, m) {
 			*toBefore = t
 			toBefore, t = &t.right, t.right
 		} else {

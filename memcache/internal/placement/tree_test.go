@@ -45,7 +45,7 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 	}
 	chunks := make([]Chunk, n)
 	for i, stride := range all {
-		x := tree{byAddress: i%2 == 0}
+		var x tree
 		for k := range chunks {
 			at := k
 			switch i % 3 {
@@ -54,7 +54,7 @@ func TestTreeIsLogarithmicAtEveryStride(t *testing.T) {
 			case 2:
 				at = k * 7919 % n
 			}
-			chunks[at] = Chunk{ptr: 1<<20 + device.Ptr(int64(at)*stride), size: 1024}
+			chunks[at] = Chunk{ptr: 1<<20 + device.Ptr(int64(at)*stride), size: 1024, unmapped: i%2 == 0}
 			x.insert(&chunks[at])
 		}
 		height, mean := depth(x.root)
