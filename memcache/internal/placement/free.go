@@ -36,11 +36,13 @@ func (a *Arena) Free(m *Chunk, now int64) (merged int64) {
 
 // absorbNeighbours merges a chunk that is in no set with its free neighbours, and returns how many those were.
 func (a *Arena) absorbNeighbours(m *Chunk) (merged int64) {
-	for _, n := range [2]*Chunk{m.prev, m.next} {
-		if n.mergeable() {
-			a.absorb(m, n)
-			merged++
-		}
+	if m.prev.mergeable() {
+		a.absorb(m, m.prev)
+		merged++
+	}
+	if m.next.mergeable() {
+		a.absorb(m, m.next)
+		merged++
 	}
 	return merged
 }

@@ -37,13 +37,13 @@ const (
 	indexedTops  = (indexedWords + 63) / 64
 )
 
-// treeOf returns the tree of a size, and its number; -1 for the one of larger sizes.
-func (x *index) treeOf(size int64) (*tree, int) {
-	if size >= indexedSizes*sizes.MinBlock { // in bytes: the number may be more than an int holds
-		return &x.large, -1
+// treeOf returns the tree of a size, and its number; indexedSizes for the one of larger sizes.
+func (x *index) treeOf(size int64) (*tree, uint) {
+	if size >= indexedSizes*sizes.MinBlock { // in bytes: the number may be more than a uint holds
+		return &x.large, indexedSizes
 	}
 	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
-	n := int(size / sizes.MinBlock)
+	n := uint(size) / sizes.MinBlock
 	if x.sized == nil {
 		x.sized = new(sized)
 	}
@@ -64,7 +64,7 @@ func (x *index) insert(m *Chunk) {
 	} else {
 		t.insert(m)
 	}
-	if n >= 0 {
+	if n < indexedSizes {
 		x.words[n/64] |= 1 << (n % 64)
 		x.top[n/64/64] |= 1 << (n / 64 % 64)
 	}
@@ -79,7 +79,7 @@ func (x *index) remove(m *Chunk) {
 	} else {
 		t.remove(m)
 	}
-	if n >= 0 && t.root == nil {
+	if n < indexedSizes && t.root == nil {
 		if x.words[n/64] &^= 1 << (n % 64); x.words[n/64] == 0 {
 			x.top[n/64/64] &^= 1 << (n / 64 % 64)
 		}
@@ -93,7 +93,7 @@ func (x *index) atLeast(size int64) *Chunk {
 		return x.large.atLeast(size)
 	}
 	// The tree that is found is not empty: its first chunk has the lowest address.
-	if n := x.next(int((size + sizes.MinBlock - 1) / sizes.MinBlock)); n >= 0 {
+	if n := x.next(uint(size+sizes.MinBlock-1) / sizes.MinBlock); n < indexedSizes {
 		m := x.trees[n/64][n%64].root
 		for m.left != nil {
 			m = m.left
@@ -106,7 +106,7 @@ func (x *index) atLeast(size int64) *Chunk {
 // after returns the chunk after m in the order of the index, or nil.
 func (x *index) after(m *Chunk) *Chunk {
 	t, n := x.treeOf(m.size)
-	if next := t.after(m); next != nil || n < 0 {
+	if next := t.after(m); next != nil || n == indexedSizes {
 		return next
 	}
 	return x.atLeast(m.size + sizes.MinBlock)
@@ -114,7 +114,7 @@ func (x *index) after(m *Chunk) *Chunk {
 
 // before returns the chunk before m, or the last one if m is nil, or nil.
 func (x *index) before(m *Chunk) *Chunk {
-	n := indexedSizes
+	n := uint(indexedSizes)
 	if m == nil {
 		if last := x.large.before(nil); last != nil {
 			return last
@@ -125,11 +125,8 @@ func (x *index) before(m *Chunk) *Chunk {
 		if before := t.before(m); before != nil {
 			return before
 		}
-		if n < 0 {
-			n = indexedSizes
-		}
 	}
-	if n = x.previous(n - 1); n < 0 {
+	if n = x.previous(n); n == indexedSizes {
 		return nil
 	}
 	return x.trees[n/64][n%64].before(nil)
@@ -137,7 +134,7 @@ func (x *index) before(m *Chunk) *Chunk {
 
 // each calls yield with every chunk in order. yield must not change the index.
 func (x *index) each(yield func(*Chunk)) {
-	for n := x.next(0); n >= 0; n = x.next(n + 1) {
+	for n := x.next(0); n < indexedSizes; n = x.next(n + 1) {
 		walk(x.trees[n/64][n%64].root, yield)
 	}
 	walk(x.large.root, yield)
@@ -152,44 +149,45 @@ func walk(m *Chunk, yield func(*Chunk)) {
 	}
 }
 
-// next is the first size, in units of 512 bytes, from n on that has chunks; -1: none.
-func (x *index) next(n int) int {
+// next is the first size, in units of 512 bytes, from n on that has chunks; indexedSizes: none.
+func (x *index) next(n uint) uint {
 	// First the rest of n's word, then the first word after it that is not 0, by the bits of top.
 	w := n / 64
 	if w >= indexedWords || x.sized == nil {
-		return -1
+		return indexedSizes
 	}
 	if b := x.words[w] >> (n % 64); b != 0 {
-		return n + bits.TrailingZeros64(b)
+		return n + uint(bits.TrailingZeros64(b))
 	}
 	w++
-	for i := w / 64; i < len(x.top); i++ {
+	for i := w / 64; i < indexedTops; i++ {
 		b := x.top[i]
 		if i == w/64 {
 			b = b >> (w % 64) << (w % 64)
 		}
 		if b != 0 {
-			w = i*64 + bits.TrailingZeros64(b)
-			return w*64 + bits.TrailingZeros64(x.words[w])
+			w = i*64 + uint(bits.TrailingZeros64(b))
+			return w*64 + uint(bits.TrailingZeros64(x.words[w]))
 		}
 	}
-	return -1
+	return indexedSizes
 }
 
-// previous is the last size up to n that has chunks; -1: none. It looks at one word after the other: only the rare walks
-// from the largest chunk down use it.
-func (x *index) previous(n int) int {
-	if x.sized == nil {
-		return -1
+// previous is the last size before n that has chunks; indexedSizes: none. It looks at one word after the other: only the rare
+// walks from the largest chunk down use it.
+func (x *index) previous(n uint) uint {
+	if x.sized == nil || n == 0 {
+		return indexedSizes
 	}
-	for w := min(n/64, indexedWords-1); n >= 0 && w >= 0; w-- {
-		b := x.words[w]
-		if w == n/64 {
-			b = b << (63 - n%64) >> (63 - n%64)
+	n--
+	b := x.words[n/64] << (63 - n%64) >> (63 - n%64)
+	for w := n / 64; ; w-- {
+		switch {
+		case b != 0:
+			return w*64 + 63 - uint(bits.LeadingZeros64(b))
+		case w == 0:
+			return indexedSizes
 		}
-		if b != 0 {
-			return w*64 + 63 - bits.LeadingZeros64(b)
-		}
+		b = x.words[w-1]
 	}
-	return -1
 }
