@@ -28,6 +28,17 @@ type request struct {
 	block    Block  // what was handed out, as it was under the lock: Close may be next
 }
 
+// handOutDelta sets d to what the hand-out adds to the gauges.
+func (r *request) handOutDelta(fit *placement.Fit, d *delta) {
+	d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = fit.Inactive.Blocks, fit.Inactive.Bytes
+	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
+	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, fit.Size
+	d[gaugeRequestedBytes] = r.Requested
+	if fit.Size >= r.shard.shards.rules().MaxSplit {
+		d[gaugeOversizeBlocks] = 1
+	}
+}
+
 // checkRequest refuses what can't be served, before anything is changed. A stream that is closed could never run the work
 // that the block is for.
 func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream device.Stream) error {

@@ -37,7 +37,7 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	// looked for again with all shards locked.
 	fit := s.arena.Fit(m, &r.Want)
 	var d delta
-	s.handOutDelta(r, &fit, &d)
+	r.handOutDelta(&fit, &d)
 	r.born = s.epoch
 	if !s.add(r.Kind, &d, allLocked) {
 		return false, false
@@ -49,17 +49,6 @@ func (s *shard) allocCached(r *request, allLocked bool) (served, fits bool) {
 	}
 	s.handOut(m, r, &fit)
 	return true, true
-}
-
-// handOutDelta sets d to what the hand-out adds to the gauges.
-func (s *shard) handOutDelta(r *request, fit *placement.Fit, d *delta) {
-	d[gaugeInactiveSplitBlocks], d[gaugeInactiveSplitBytes] = fit.Inactive.Blocks, fit.Inactive.Bytes
-	d[gaugeAllocatedBlocks], d[gaugeAllocatedBytes] = 1, fit.Size
-	d[gaugeActiveBlocks], d[gaugeActiveBytes] = 1, fit.Size
-	d[gaugeRequestedBytes] = r.Requested
-	if fit.Size >= s.shards.rules().MaxSplit {
-		d[gaugeOversizeBlocks] = 1
-	}
 }
 
 // handOut hands out a chunk as the arena's Fit said, which has been counted. s.mu is held.
@@ -91,7 +80,7 @@ func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	s.misses++
 	fit := s.arena.Fit(m, &r.Want)
 	var d delta
-	s.handOutDelta(r, &fit, &d)
+	r.handOutDelta(&fit, &d)
 	r.born = s.epoch
 	s.add(r.Kind, &d, true)
 	if r.Pool != nil {

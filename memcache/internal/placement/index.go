@@ -19,10 +19,10 @@ import (
 // It costs 10 KiB of Go memory for an index that has had a chunk, and 512 bytes for each run of 64 sizes (32 KiB) that had one,
 // which is never given back. The shard's lock guards it.
 type index struct {
-	*sized                    // made when it is needed
-	top   [indexedTops]uint64 // a bit for each of its words that is not 0; in place: arenas share no cache line
-	large tree
-	len   int
+	*sized                     // made when it is needed
+	top    [indexedTops]uint64 // a bit for each of its words that is not 0; in place: arenas share no cache line
+	large  tree
+	len    int
 }
 
 // sized are the chunks of the sizes that have a tree of their own.
