@@ -245,6 +245,7 @@ func (t *Tape) give(op string, v *Variable, g *tensor.Tensor, err error) {
 	if t.err != nil {
 		return
 	}
+	v.masked = false
 	if v.needsGrad && v.grad != nil {
 		if g = t.addWide(op, v, g); t.err != nil {
 			return

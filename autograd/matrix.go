@@ -117,13 +117,22 @@ func (t *Tape) linear(op string, x, w, b *Variable, relu bool) *Variable {
 		saved = append(saved, w)
 	}
 	if relu {
-		return t.push(op, out, inputs, append(saved, out), linearReLUBackward)
+		t.push(op, out, inputs, append(saved, out), linearReLUBackward)
+		if w.needsGrad && b.needsGrad {
+			out.reluOf = w.value.Shape()[1]
+		}
+		return out
 	}
 	return t.push(op, out, inputs, saved, linearBackward)
 }
 
 func linearReLUBackward(n *node, g *tensor.Tensor) {
 	t := n.out.tape
+	if n.out.masked {
+		n.done(n.out)
+		linearBackward(n, g)
+		return
+	}
 	g = t.masked(n.op, g, n.out, n.in[2])
 	n.done(n.out)
 	productBackward(n, g)
@@ -166,8 +175,14 @@ func inputBackward(n *node, g *tensor.Tensor) {
 	t, x, w := n.out.tape, n.in[0], n.in[1]
 	t.usedEarly(n)
 	if x.needsGrad && t.err == nil {
-		d, err := t.rt.MatMul(t.ctx, g, w.value)
+		var y *tensor.Tensor
+		if x.reluOf > 0 && t.offload == nil && !x.value.Released() { // a checkpoint's result may be gone
+			y = x.value
+		}
+		d, masked, err := t.rt.LinearInputGrad(t.ctx, g, w.value, y, x.reluOf)
+		masked = masked && (x.grad == nil || x.masked)
 		t.give(n.op, x, d, err)
+		x.masked = masked
 	}
 	t.free(g)
 }

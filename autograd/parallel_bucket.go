@@ -70,6 +70,9 @@ func (d *Parallel) launch(ctx context.Context) error {
 	if err == nil {
 		err = d.fork()
 	}
+	if err == nil && !last { // what the backward pass goes on with needs the whole GPU; the exchange has the time
+		err = d.rt.GoFirst(d.stream)
+	}
 	if err == nil {
 		err = d.grouped(func() error {
 			for _, r := range b.replicas {

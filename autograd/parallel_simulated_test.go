@@ -83,7 +83,8 @@ type simulatedGPU struct {
 	idleGPU
 	world *simulated
 
-	mu     sync.Mutex               // uploads are of several goroutines
+	mu     sync.Mutex // uploads are of several goroutines
+	pauses []device.Stream
 	events map[device.Event]float64 // when they were recorded
 }
 
@@ -128,7 +129,14 @@ func (s *simulatedStream) Launch(l *device.Launch) error {
 	for _, r := range append(l.Reads[:len(l.Reads):len(l.Reads)], l.Writes...) {
 		bytes += r.Bytes
 	}
-	s.move(0, max(s.gpu.world.launch, float64(bytes)/s.gpu.world.memory))
+	took := max(s.gpu.world.launch, float64(bytes)/s.gpu.world.memory)
+	if l.Name == "delay" {
+		took += float64(l.Args[0]) / 1e3
+		s.gpu.mu.Lock()
+		s.gpu.pauses = append(s.gpu.pauses, s)
+		s.gpu.mu.Unlock()
+	}
+	s.move(0, took)
 	return s.idleStream.Launch(l)
 }
 
@@ -215,6 +223,8 @@ type simulatedStep struct {
 	time      float64
 	exchange  float64 // all collective operations of the step, if nobody waited for them
 	allocated int64
+	pauses    int // of the Parallel's stream, for each of its steps' buckets
+	buckets   int
 }
 
 // run simulates some steps on so many ranks, none of which is a Parallel if there is one.
@@ -252,9 +262,9 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 	defer func() { err = errors.Join(err, in.Close()) }()
 	model := Sequential{in.Linear(784, c.width), ReLU{}, in.Linear(c.width, c.width), ReLU{}, in.Linear(c.width, 10)}
 	comm := &simulatedComm{gpu: s.Dev.(*simulatedGPU), rank: n}
+	var dp *Parallel
 	if comm.Size() > 1 {
-		dp, err := NewParallel(ctx, comm, model, c.cfg)
-		if err != nil {
+		if dp, err = NewParallel(ctx, comm, model, c.cfg); err != nil {
 			return step, err
 		}
 		dp.learned = true // nothing tells the ranks the order of the gradients, which is the one that is there
@@ -284,7 +294,19 @@ func (c simulation) rank(s *stacktest.Stack, n int) (step simulatedStep, err err
 		}
 		tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
 	}
-	return simulatedStep{(stream.move(0, 0) - from) / timed, (comm.alone - exchanged) / timed, s.Cache.MaxMemoryAllocated()}, in.Err()
+	step = simulatedStep{time: (stream.move(0, 0) - from) / timed, exchange: (comm.alone - exchanged) / timed, allocated: s.Cache.MaxMemoryAllocated()}
+	if dp != nil {
+		step.buckets = (warm + timed) * len(dp.buckets)
+		for _, paused := range comm.gpu.pauses {
+			if paused == dp.stream {
+				step.pauses++
+			}
+		}
+		if len(comm.gpu.pauses) != step.pauses {
+			return step, errors.New("the runtime's stream paused")
+		}
+	}
+	return step, in.Err()
 }
 
 // TestParallelSimulated: an exchange that costs nothing takes no time; otherwise a step takes at least what the exchange does and what computing does, and less than both
@@ -317,6 +339,15 @@ func TestParallelSimulatedHidesAllButTheLastBucket(t *testing.T) {
 		n := float64(ranks)
 		exposed := c.run(t, ranks).time - c.run(t, 1).time
 		require.InDelta(t, measured.start+last*2*(n-1)/n/measured.bus, exposed, 1e-6)
+	}
+}
+
+// TestParallelGoesFirst: the communication stream pauses once before each bucket but the last one, behind which the backward pass has nothing to compute.
+func TestParallelGoesFirst(t *testing.T) {
+	for _, bytes := range []int64{1 << 10, 1 << 18, 1 << 30} {
+		step := simulation{speeds: measured, width: 256, batch: 64, cfg: ParallelConfig{BucketBytes: bytes, FirstBucketBytes: bytes}}.run(t, 2)
+		steps := 5
+		require.Equal(t, step.buckets-steps, step.pauses, "buckets of %d bytes", bytes)
 	}
 }
 

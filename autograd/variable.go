@@ -30,6 +30,8 @@ type Variable struct {
 	pending   int32  // recorded operations whose backward steps may add to the gradient; counted for parameters that are trained
 	due       int32  // the parameter's number, from 1 on, with an optimiser that may still update it in the backward pass; 0: none may
 	made      bool   // by an operation
+	masked    bool   // the gradient went through that of the ReLU that the value is the result of
+	reluOf    int    // the columns of the input of the LinearReLU that made the value, if its weights and bias are trained
 	once      int32  // the frame in which the program has one operation more read it, plus 1; 0: it has not said so
 	handed    bool   // the layer that has it is the last to read it
 	spentBy   string // the operation that was the last one to read the value: on a tape that records nothing, or after Once

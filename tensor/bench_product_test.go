@@ -33,7 +33,7 @@ func BenchmarkOwnProduct(b *testing.B) {
 	} {
 		name := fmt.Sprintf("%s/%dx%dx%d/", s.form, s.m, s.n, s.k)
 		b.Run(name+"library", func(b *testing.B) {
-			ownTiling = func(kernel.MatMul, bool) *tiling { return nil }
+			ownTiling = func(kernel.MatMul, epilogue) *tiling { return nil }
 			benchmarkProduct(b, s.form, s.m, s.n, s.k)
 		})
 		for cut, called := range map[*tiling]string{narrowTiling: "narrow", wideTiling: "wide"} {
@@ -43,7 +43,7 @@ func BenchmarkOwnProduct(b *testing.B) {
 					continue
 				}
 				b.Run(fmt.Sprint(name, called, "-", n), func(b *testing.B) {
-					ownTiling = func(kernel.MatMul, bool) *tiling { return cut }
+					ownTiling = func(kernel.MatMul, epilogue) *tiling { return cut }
 					productParts = func(*tiling, int, int) int { return n }
 					benchmarkProduct(b, s.form, s.m, s.n, s.k)
 				})

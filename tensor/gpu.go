@@ -117,9 +117,11 @@ func (g *gpuKernels) kernel(key kernelKey) (any, error) {
 func (g *gpuKernels) run(l *gpuLaunch) error { return g.runAs(l, kernelKey{l.Name, l.suffix}) }
 
 // runAs queues the launch of another kernel.
-func (g *gpuKernels) runAs(l *gpuLaunch, key kernelKey) (err error) {
+func (g *gpuKernels) runAs(l *gpuLaunch, key kernelKey) error { return g.queue(g.stream, l, key) }
+
+func (g *gpuKernels) queue(s device.Stream, l *gpuLaunch, key kernelKey) (err error) {
 	if l.Kernel, err = g.kernel(key); err == nil {
-		err = g.stream.Launch(&l.Launch)
+		err = s.Launch(&l.Launch)
 	}
 	if err != nil {
 		err = fmt.Errorf("tensor: %s: %w", l.Name, err)

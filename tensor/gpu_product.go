@@ -31,11 +31,17 @@ func (g *gpuKernels) own(p kernel.MatMul, dst *Tensor, then epilogue) *tiling {
 	if dst.dtype != Float32 || p.Batch != nil || p.K == 0 || p.TransA && p.TransB || dst.ptr()%16 != 0 || g.tf32 {
 		return nil
 	}
-	return ownTiling(p, then.relu)
+	return ownTiling(p, then)
+}
+
+// masks: a mask costs nothing in a launch of our own, if the sums that come after it are in such a launch, too.
+func (g *gpuKernels) masks(p kernel.MatMul, dst *Tensor, fanIn int) bool {
+	then := epilogue{keep: dst}
+	return g.own(p, dst, then) != nil && ownTiling(kernel.MatMul{M: p.N, N: fanIn, K: p.M, TransA: true}, epilogue{sums: dst}) != nil
 }
 
 // ownTiling is a variable for tests, of all products by each way.
-var ownTiling = func(p kernel.MatMul, relu bool) *tiling {
+var ownTiling = func(p kernel.MatMul, then epilogue) *tiling {
 	all := narrowTiling.tiles(p.M, p.N)
 	steps := all * narrowTiling.steps(p.K)
 	if all <= 64 && steps <= 256 || p.TransA && p.K >= leastRows && steps <= 512 {
@@ -46,7 +52,7 @@ var ownTiling = func(p kernel.MatMul, relu bool) *tiling {
 	if blocks < wideBlocks*3/4 || blocks > wideBlocks {
 		return nil
 	}
-	if p.TransA && p.K >= leastRows || p.TransB && (relu || p.K >= 512 && p.K <= 1024) {
+	if p.TransA && p.K >= leastRows || p.TransB && (then.relu || p.K >= 512 && p.K <= 1024) || then.keep != nil {
 		return wideTiling
 	}
 	return nil
@@ -102,6 +108,7 @@ func (g *gpuKernels) launchProduct(t *tiling, p kernel.MatMul, dst, a, b *Tensor
 	l.read(b)
 	l.readIf(then.bias)
 	l.writeIf(then.sums)
+	l.readIf(then.keep)
 	l.word(p.M, p.N, p.K)
 	l.flag(lda%4 == 0 && a.ptr()%16 == 0)
 	l.flag(ldb%4 == 0 && b.ptr()%16 == 0)

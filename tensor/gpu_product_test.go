@@ -24,8 +24,8 @@ func TestOwnProductsAgainstReference(t *testing.T) {
 	}
 	for range caseCount(4) {
 		for _, cut := range []*tiling{narrowTiling, wideTiling} {
-			ownTiling = func(kernel.MatMul, bool) *tiling { return cut }
-			for _, op := range []operation[float32]{{"MatMul", matMulTrial[float32]}, {"Linear", linearTrial[float32]}, {"LinearWeightGrad", weightGradTrial[float32]}} {
+			ownTiling = func(kernel.MatMul, epilogue) *tiling { return cut }
+			for _, op := range []operation[float32]{{"MatMul", matMulTrial[float32]}, {"Linear", linearTrial[float32]}, {"LinearWeightGrad", weightGradTrial[float32]}, {"LinearInputGrad", inputGradTrial[float32]}} {
 				runTrial(t, r, random, op)
 			}
 		}
@@ -57,7 +57,30 @@ func TestOwnTiling(t *testing.T) {
 		{kernel.MatMul{M: 1024, N: 512, K: 10}, false, nil},
 		{kernel.MatMul{M: 768, N: 768, K: 512, TransA: true}, false, nil},
 	} {
-		require.Same(t, c.want, ownTiling(c.p, c.relu), "%+v, ReLU %v", c.p, c.relu)
+		require.Same(t, c.want, ownTiling(c.p, epilogue{relu: c.relu}), "%+v, ReLU %v", c.p, c.relu)
+	}
+	for p, want := range map[kernel.MatMul]*tiling{{M: 1024, N: 512, K: 512}: wideTiling, {M: 1024, N: 512, K: 10}: wideTiling, {M: 128, N: 512, K: 10}: narrowTiling, {M: 128, N: 512, K: 512}: nil} {
+		require.Same(t, want, ownTiling(p, epilogue{keep: &Tensor{}}), "%+v, masked", p)
+	}
+}
+
+// TestMasks: a GPU masks a gradient where its product and that of the weights before it, which takes the sums, are launches of our own.
+func TestMasks(t *testing.T) {
+	g := &gpuKernels{}
+	for _, c := range []struct {
+		rows, out, in, fanIn int
+		dtype                Dtype
+		want                 bool
+	}{
+		{1024, 512, 512, 784, Float32, true},
+		{1024, 10, 512, 512, Float32, true},
+		{128, 10, 512, 512, Float32, true},
+		{128, 512, 512, 784, Float32, false},  // the product is the library's
+		{1024, 10, 512, 4096, Float32, false}, // that of the weights before is
+		{1024, 512, 512, 784, Float64, false},
+	} {
+		got := g.masks(kernel.MatMul{M: c.rows, K: c.out, N: c.in}, &Tensor{handle: &handle{dtype: c.dtype, store: &storage{}}}, c.fanIn)
+		require.Equal(t, c.want, got, "%+v", c)
 	}
 }
 
@@ -70,6 +93,8 @@ func TestLinearAgainstReference(t *testing.T) {
 		runTrial(t, r, random, operation[float64]{"Linear", linearTrial[float64]})
 		runTrial(t, r, random, operation[float32]{"LinearWeightGrad", weightGradTrial[float32]})
 		runTrial(t, r, random, operation[float64]{"LinearWeightGrad", weightGradTrial[float64]})
+		runTrial(t, r, random, operation[float32]{"LinearInputGrad", inputGradTrial[float32]})
+		runTrial(t, r, random, operation[float64]{"LinearInputGrad", inputGradTrial[float64]})
 	}
 }
 
@@ -128,6 +153,48 @@ func weightGradTrial[T kernel.Float](c *trial[T]) {
 	}
 	dy.unchanged("LinearWeightGrad")
 	x.unchanged("LinearWeightGrad")
+}
+
+// inputGradTrial: of an input that ReLU has made, what is not above 0 lets no gradient through, if it is masked.
+func inputGradTrial[T kernel.Float](c *trial[T]) {
+	if c.kind == special {
+		c.kind = ordinary
+	}
+	rows, in, out := c.sized(), c.sized(), c.sized()
+	dy, w, y := c.operand(rows, out), c.operand(out, in), c.operand(rows, in)
+	relu, mask := y.Tensor, c.rand.IntN(3) > 0
+	if !mask {
+		relu = nil
+	}
+	want := reference.MatMul(dy.array(), w.array(), false, false)
+	c.dirty()
+	dx, masked, err := c.r.LinearInputGrad(c.ctx, dy.Tensor, w.Tensor, relu, c.sized())
+	require.False(c.t, masked && !mask)
+	for i, v := range y.array().Data {
+		if masked && v <= 0 {
+			want.Data[i], want.Size[i] = 0, 0
+		}
+	}
+	c.gave("LinearInputGrad", dx, err, want, tolerance{terms: float64(out+1) * unit[T](), inside: 1})
+	dy.unchanged("LinearInputGrad")
+	w.unchanged("LinearInputGrad")
+	y.unchanged("LinearInputGrad")
+}
+
+// TestLinearInputGradRefuses what is no gradient of a layer.
+func TestLinearInputGradRefuses(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	dy, w, y := put(r, make([]float32, 6), 2, 3), put(r, make([]float32, 12), 3, 4), put(r, make([]float32, 8), 2, 4)
+	for _, bad := range [][3]*Tensor{{dy, y, nil}, {dy, w, dy}, {dy, put(r, make([]float32, 3), 3), nil}, {put(r, make([]float32, 1)), w, nil}, {dy, put(r, make([]float64, 12), 3, 4), nil}, {nil, w, nil}} {
+		_, _, err := r.LinearInputGrad(r.ctx, bad[0], bad[1], bad[2], 4)
+		require.Error(t, err)
+	}
+	dx, _, err := r.LinearInputGrad(r.ctx, dy, w, y, 4)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 4}, []int(dx.Shape()))
+	none, _, err := r.LinearInputGrad(r.ctx, put(r, []float32{}, 0, 3), w, put(r, []float32{}, 0, 4), 4)
+	require.NoError(t, err)
+	require.Equal(t, []int{0, 4}, []int(none.Shape()))
 }
 
 // TestLinearWeightGradOfSequences: any number of dimensions in front are rows, and none is one row.

@@ -8,11 +8,17 @@ import (
 )
 
 func (h *hostKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
+	run := matmul[float64]
 	if dst.dtype == Float32 {
-		return matmul[float32](ctx, h, p, dst, a, b, then)
+		run = matmul[float32]
 	}
-	return matmul[float64](ctx, h, p, dst, a, b, then)
+	if err := run(ctx, h, p, dst, a, b, then); err != nil || then.keep == nil {
+		return err
+	}
+	return h.binary(kernel.ReLUGrad, dst, dst, then.keep)
 }
+
+func (h *hostKernels) masks(kernel.MatMul, *Tensor, int) bool { return true }
 
 func matmul[T kernel.Float](ctx context.Context, h *hostKernels, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
 	l := &launch{h: h, name: "matmul"}

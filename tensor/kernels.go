@@ -25,6 +25,8 @@ type kernels interface {
 	addBias(dst, x, bias *Tensor, relu bool) error
 	convert(dst, x *Tensor) error
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error
+	// masks reports whether matmul does what an epilogue's keep says, for less than later: in a layer's backward step, dst being the gradient of what a layer of fanIn columns made.
+	masks(p kernel.MatMul, dst *Tensor, fanIn int) bool
 	transpose(dst, x *Tensor) error
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor, divisor float64) error

@@ -49,6 +49,45 @@ func (rt *Runtime) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias b
 	return dw, db, nil
 }
 
+// LinearInputGrad gives the gradient of the input of [Runtime.Linear], dy w (rows, …, in), from that of its result, dy (rows, …, out), and the weights (out, in).
+// Where the input is the result of a [Runtime.LinearReLU] of so many columns, fanIn, y is the input, else nil. masked reports that dx went through the gradient of that ReLU as
+// well: always on the host, and on a GPU where it is part of the same launch, and the sums of dx are part of [Runtime.LinearWeightGrad]'s.
+func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn int) (dx *Tensor, masked bool, err error) {
+	const op = "LinearInputGrad"
+	in, err := rt.acquireFloats(op, dy, w)
+	if err != nil {
+		return nil, false, err
+	}
+	defer in.release()
+	if len(w.shape) != 2 || len(dy.shape) == 0 || dy.shape[len(dy.shape)-1] != w.shape[0] {
+		return nil, false, fmt.Errorf("tensor: %s: %w: dy is %v and the weights %v: want (rows, …, out) and (out, in)", op, ErrShape, dy.shape, w.shape)
+	}
+	var room [4]int
+	p, shape, err := rt.planMatMul(dy, w, nil, room[:])
+	if err != nil {
+		return nil, false, err
+	}
+	then := epilogue{}
+	if y != nil {
+		in, err := rt.acquireFloats(op, y, w)
+		if err != nil {
+			return nil, false, err
+		}
+		defer in.release()
+		if !slices.Equal(y.shape, shape) {
+			return nil, false, fmt.Errorf("tensor: %s: %w: y is %v: want %v, as the gradient is", op, ErrShape, y.shape, slices.Clone(shape)) // so that room stays on the stack
+		}
+	}
+	if dx, err = rt.alloc(ctx, op, dy.dtype, shape); err != nil || dx.bytes == 0 {
+		return dx, false, err
+	}
+	if y != nil && rt.kernels.masks(p, dx, fanIn) {
+		then.keep = y
+	}
+	dx, err = dx.orRelease(rt.kernels.matmul(ctx, p, dx, dy, w, then))
+	return dx, then.keep != nil, err
+}
+
 // keptColumns is the shape of x with all its rows summed up.
 func keptColumns(x *Tensor) Shape {
 	kept := slices.Repeat(Shape{1}, len(x.shape))
@@ -57,11 +96,12 @@ func keptColumns(x *Tensor) Shape {
 }
 
 // epilogue is what follows a product without a batch: a bias, if there is one, is added to every row, and then perhaps ReLU. sums gets the sums of
-// the columns of the first factor, which is transposed.
+// the columns of the first factor, which is transposed. Where keep, which has the result's shape, is not above 0, the result is 0; it takes kernels that mask.
 type epilogue struct {
 	bias *Tensor
 	relu bool
 	sums *Tensor // or nil
+	keep *Tensor // or nil
 }
 
 func (rt *Runtime) linear(ctx context.Context, op string, x, w, bias *Tensor, relu bool) (*Tensor, error) {

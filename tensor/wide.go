@@ -3,7 +3,9 @@ package tensor
 import (
 	"context"
 	"slices"
+	"time"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
 
@@ -43,6 +45,13 @@ func (w *wideKernels) widens(operation string, ts ...*Tensor) bool {
 func (w *wideKernels) prepare(ctx context.Context) error {
 	if p, ok := w.kernels.(preparer); ok {
 		return p.prepare(ctx)
+	}
+	return nil
+}
+
+func (w *wideKernels) delay(s device.Stream, d time.Duration) error {
+	if p, ok := w.kernels.(delayer); ok {
+		return p.delay(s, d)
 	}
 	return nil
 }

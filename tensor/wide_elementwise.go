@@ -7,9 +7,9 @@ import (
 )
 
 func (w *wideKernels) matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error {
-	if w.widens("matmul", dst, a, b, then.bias, then.sums) {
+	if w.widens("matmul", dst, a, b, then.bias, then.sums, then.keep) {
 		d := w.widen()
-		p, a, b, then, dst := p, d.in(a), d.in(b), epilogue{d.in(then.bias), then.relu, d.out(then.sums)}, d.out(dst)
+		p, a, b, then, dst := p, d.in(a), d.in(b), epilogue{d.in(then.bias), then.relu, d.out(then.sums), d.in(then.keep)}, d.out(dst)
 		return d.run(func() error { return w.kernels.matmul(ctx, p, dst, a, b, then) })
 	}
 	return w.kernels.matmul(ctx, p, dst, a, b, then)

@@ -94,6 +94,12 @@ func newDevice(ordinal int, paths libraries) (*Device, error) {
 	d.c = (*C.cistern_device)(C.malloc(C.size_t(unsafe.Sizeof(C.cistern_device{}))))
 	d.c.context = *(*C.CUcontext)(unsafe.Pointer(&context)) // its only field
 	d.c.serial = C.uint64_t(d.id)
+	d.c.launch_ex = nil
+	if d.major >= 9 {
+		name := C.CString("cuLaunchKernelEx")
+		d.c.launch_ex = C.cistern_symbol(name)
+		C.free(unsafe.Pointer(name))
+	}
 	d.props = device.Properties{Backend: "cuda", Model: model, TotalMemory: total, Alignment: 256, Peers: true}
 	d.props.UUID, d.props.PCIAddress = identity(gpu)
 	var unit C.size_t

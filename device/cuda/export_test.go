@@ -34,3 +34,6 @@ func LaunchLoop(s device.Stream, l *device.Launch, times int) error {
 func DriverBatch(s device.Stream, dst [][]byte, src []device.Ptr) error {
 	return s.(*stream).batch("CopyD2HBatch", dst, src, true, 0)
 }
+
+// Dependent is PTX whose kernels may come early.
+func Dependent(image []byte) []byte { return dependent(image) }

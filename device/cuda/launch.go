@@ -44,7 +44,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 // configOf and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
 // that a launch allocates nothing.
 func configOf(s *stream, k *kernel, l *device.Launch) C.cistern_launch_config {
-	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args))}
+	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args)), dependent: C.bool(k.module.waits)}
 	for i := range 3 {
 		config.grid[i], config.block[i] = C.uint32_t(l.Grid[i]), C.uint32_t(l.Block[i])
 	}

@@ -24,6 +24,7 @@ type modules struct {
 type module struct {
 	dev      *Device
 	handle   C.uint64_t
+	waits    bool // its kernels begin with a wait: dependent.go
 	once     sync.Once
 	unloaded atomic.Bool
 	holds    atomic.Int64 // graphs and captures that have its kernels
@@ -43,22 +44,32 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	if len(image) == 0 {
 		return nil, d.self.Invalid("LoadModule", 0, "the image is empty")
 	}
-	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero
-	defer C.free(text)
-	var log [4096]C.char
 	m := &module{dev: d}
-	code := C.cistern_module_load(d.c, text, &m.handle, &log[0], C.int(len(log)))
-	if code != codeSuccess {
-		err := d.fail("LoadModule", int64(len(image)), int(code))
-		if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
-			e.Detail = strings.TrimSpace(nameOf(int(code)) + ": " + C.GoString(&log[0]))
+	if waiting := dependent(image); waiting != nil && d.c.launch_ex != nil {
+		code, _ := m.load(waiting)
+		m.waits = code == codeSuccess
+	}
+	if !m.waits {
+		if code, log := m.load(image); code != codeSuccess {
+			err := d.fail("LoadModule", int64(len(image)), int(code))
+			if e, ok := err.(*device.Error); ok && e.Err != device.ErrSticky {
+				e.Detail = strings.TrimSpace(nameOf(int(code)) + ": " + log)
+			}
+			return nil, err
 		}
-		return nil, err
 	}
 	d.modules.mu.Lock()
 	defer d.modules.mu.Unlock()
 	d.modules.open[m] = struct{}{}
 	return m, nil
+}
+
+func (m *module) load(image []byte) (code C.int, log string) {
+	text := C.CBytes(append(image[:len(image):len(image)], 0)) // PTX ends with a zero
+	defer C.free(text)
+	var messages [4096]C.char
+	code = C.cistern_module_load(m.dev.c, text, &m.handle, &messages[0], C.int(len(messages)))
+	return code, C.GoString(&messages[0])
 }
 
 func (m *module) Kernel(name string) (any, error) {

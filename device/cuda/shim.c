@@ -238,8 +238,16 @@ int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args) {
 	void *params[max_args];
 	for (uint32_t i = 0; i < c->n; i++)
 		params[i] = &args[i];
-	CALL(cuLaunchKernel((CUfunction)c->kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
-		c->shared, (CUstream)c->stream, params, NULL));
+	if (!c->dependent)
+		CALL(cuLaunchKernel((CUfunction)c->kernel, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2],
+			c->shared, (CUstream)c->stream, params, NULL));
+	CUlaunchAttribute early;
+	memset(&early, 0, sizeof early);
+	early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+	early.value.programmaticStreamSerializationAllowed = 1;
+	CUlaunchConfig config = {c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared, (CUstream)c->stream, &early, 1};
+	CUresult (*launch)(const CUlaunchConfig *, CUfunction, void **, void **) = d->launch_ex;
+	CALL(launch(&config, (CUfunction)c->kernel, params, NULL));
 }
 
 enum {

@@ -9,6 +9,7 @@
 typedef struct {
 	CUcontext context;
 	uint64_t serial; // never reused, so that a thread can't be taken for bound to a context that is gone
+	void *launch_ex; // cuLaunchKernelEx, where kernels can be launched before the one before them is done; or NULL
 } cistern_device;
 
 typedef const cistern_device *dev;
@@ -70,6 +71,7 @@ typedef struct {
 	uint64_t kernel, stream;
 	uint32_t grid[3], block[3], shared;
 	uint32_t n;
+	bool dependent; // the kernel waits for the one before it by itself
 } cistern_launch_config;
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args);

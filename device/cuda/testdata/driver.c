@@ -21,7 +21,11 @@ int cuGetErrorName(int code, const char **name) { *name = "A_CODE_OF_THE_TESTS";
 int cuDeviceGetCount(int *n) { *n = 1; return 0; }
 int cuDeviceGetName(char *name, int n, int d) { return snprintf(name, n, "processor") < 0; }
 int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 4ULL << 30; return 0; }
-int cuDeviceGetAttribute(int *v, int attribute, int d) { *v = 7; return 0; }
+int cuDeviceGetAttribute(int *v, int attribute, int d) {
+	char *major = getenv("CISTERN_PROCESSOR_MAJOR");
+	*v = attribute == 75 && major ? atoi(major) : 7;
+	return 0;
+}
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &gridDim; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { return 0; }
 int cuCtxResetPersistingL2Cache(void) { return 0; }
@@ -280,13 +284,20 @@ int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, struct stream *s) {
 
 static char fill_, addOne_, copy_ranges_, other_;
 
+static int waiting; // the module whose kernels wait for the one before them
+
 int cuModuleLoadDataEx(void **m, const void *image, unsigned n, void *options, void *values) {
-	*m = &gridDim;
+	*m = strstr(image, "griddepcontrol.wait;") ? &waiting : &gridDim;
+	if (*m == &waiting && getenv("CISTERN_NO_WAITS"))
+		return 218; // not to be compiled
 	return getenv("CISTERN_NO_GATHER") && strstr(image, "copy_ranges") ? 222 : 0; // of a later CUDA than the driver's
 }
 int cuModuleUnload(void *m) { return 0; }
 int cuFuncLoad(void *f) { return 0; }
+static int waits_; // the kernels of the module that was asked last do
+
 int cuModuleGetFunction(void **f, void *m, const char *name) {
+	waits_ = m == &waiting;
 	*f = !strcmp(name, "copy_ranges") ? &copy_ranges_ : !strcmp(name, "fill") ? &fill_ : !strcmp(name, "addOne") ? &addOne_ : &other_;
 	return 0;
 }
@@ -334,6 +345,15 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
 			run(f, args);
 		}
 	return 0;
+}
+
+// What may come early has to wait by itself.
+int cuLaunchKernelEx(const struct { unsigned grid[3], block[3], shared; void *stream; const struct { int id; char pad[4]; union { int on; char bytes[64]; }; } *attributes; unsigned n; } *c,
+	void *f, void **args, void **extra) {
+	if (!waits_ || c->n != 1 || c->attributes->id != 6 || c->attributes->on != 1)
+		return 1;
+	fprintf(stderr, "dependent launch of %u blocks\n", c->grid[0]);
+	return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared, c->stream, args, extra);
 }
 
 int cuGraphLaunch(struct graph *g, struct stream *s) {

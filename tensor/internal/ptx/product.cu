@@ -125,15 +125,15 @@ template <bool along_a, bool along_b> static __device__ void product_of(float *c
 			t.sums[row + lane] = (float)own;
 		u64 i = row + lane / 4 * 4 + warp / 2, j = column + lane % 4 * 4 + warp % 2 * 16;
 		if (i < a.n)
-			finish(c, i, j, b.n, v, t);
+			finish(c, i, j, b.n, v, t.kept(i, j, b.n), t);
 	}
 }
 
 // product_: whether the factors are transposed. c begins at a multiple of 16 bytes.
 #define PRODUCT(name, along_a, along_b) \
-	extern "C" __global__ void __launch_bounds__(256) product_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, u64 m, u64 n, u64 k, \
+	extern "C" __global__ void __launch_bounds__(256) product_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, const float *keep, u64 m, u64 n, u64 k, \
 		i64 vector_a, i64 vector_b, i64 relu, u64 parts, float *partial, unsigned *tickets) { \
-		product_of<along_a, along_b>(c, {a, m, along_a ? k : m, vector_a != 0}, {b, n, along_b ? k : n, vector_b != 0}, k, parts, partial, tickets, {bias, relu != 0, sums}); \
+		product_of<along_a, along_b>(c, {a, m, along_a ? k : m, vector_a != 0}, {b, n, along_b ? k : n, vector_b != 0}, k, parts, partial, tickets, {bias, relu != 0, sums, keep}); \
 	}
 PRODUCT(nn, true, false)
 PRODUCT(nt, true, true)

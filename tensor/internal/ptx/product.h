@@ -32,23 +32,33 @@ static __device__ void axpy(float4 &to, float a, const float4 &x) {
 
 static __device__ void join(float4 &to, const float4 &v) { axpy(to, 1, v); }
 
-// then is what a product ends with: a bias for each column, ReLU, and the sums of the first factor's rows over the inner dimension.
+// then is what a product ends with: a bias for each column, ReLU, the sums of the first factor's rows over the inner dimension, and 0 where what keep
+// has in the result's place is not above 0, as in the gradient of ReLU.
 struct then {
 	const float *bias;
 	bool relu;
 	float *sums;
+	const float *keep;
+
+	// kept is what keep has for four results of row i, from column j of n on.
+	__device__ float4 kept(u64 i, u64 j, u64 n) const {
+		if (!keep || j >= n)
+			return make_float4(1, 1, 1, 1);
+		const float *k = keep + i * n + j;
+		return four(k, (i64)(n - j), (size_t)k % 16 == 0);
+	}
 };
 
 // finish writes four results of a row i, from column j of n on.
-static __device__ void finish(float *c, u64 i, u64 j, u64 n, const float4 &v, const then &t) {
+static __device__ void finish(float *c, u64 i, u64 j, u64 n, const float4 &v, const float4 &kept, const then &t) {
 	if (j >= n)
 		return;
-	float of[4] = {v.x, v.y, v.z, v.w};
+	float of[4] = {v.x, v.y, v.z, v.w}, k[4] = {kept.x, kept.y, kept.z, kept.w};
 #pragma unroll
 	for (int q = 0; q < 4; q++) {
 		if (t.bias && j + q < n)
 			of[q] += t.bias[j + q];
-		if (t.relu && of[q] < 0)
+		if ((t.relu && of[q] < 0) || k[q] <= 0)
 			of[q] = 0;
 	}
 	float *to = c + i * n + j;

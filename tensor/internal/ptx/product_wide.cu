@@ -214,25 +214,31 @@ static __device__ void product_of(meeting &m, float *c, const matrix &a, const m
 		}
 		if (sums_here && row + threadIdx.x < a.n)
 			t.sums[row + threadIdx.x] = (float)own;
+		float4 kept[4]; // all of it first: what is written might be where it is
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			place here(i);
+			kept[i] = row + here.row < a.n ? t.kept(row + here.row, column + here.column, b.n) : v[i];
+		}
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
 			place here(i);
 			if (row + here.row < a.n)
-				finish(c, row + here.row, column + here.column, b.n, v[i], t);
+				finish(c, row + here.row, column + here.column, b.n, v[i], kept[i], t);
 		}
 	}
 }
 
 // product_wide_: whether the factors are transposed. c begins at a multiple of 16 bytes.
 #define PRODUCT(name, along_a, along_b) \
-	extern "C" __global__ void __launch_bounds__(256) product_wide_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, u64 m, u64 n, u64 k, \
+	extern "C" __global__ void __launch_bounds__(256) product_wide_##name##_f32(float *c, const float *a, const float *b, const float *bias, float *sums, const float *keep, u64 m, u64 n, u64 k, \
 		i64 vector_a, i64 vector_b, i64 relu, u64 parts, float *partial, unsigned *tickets) { \
 		__shared__ meeting meet; \
 		matrix of_a = {a, m, along_a ? k : m, true}, of_b = {b, n, along_b ? k : n, true}; \
 		if (vector_a && vector_b) \
-			product_of<along_a, along_b, true>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums}); \
+			product_of<along_a, along_b, true>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums, keep}); \
 		else \
-			product_of<along_a, along_b, false>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums}); \
+			product_of<along_a, along_b, false>(meet, c, of_a, of_b, k, parts, partial, tickets, {bias, relu != 0, sums, keep}); \
 	}
 PRODUCT(nn, true, false)
 PRODUCT(nt, true, true)

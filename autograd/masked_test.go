@@ -1,0 +1,71 @@
+package autograd
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestMaskedGradients: the gradient of a LinearReLU's result comes masked from a layer that reads it, and is masked again only if something else reads
+// it too; gradients are those of the same network out of single operations.
+func TestMaskedGradients(t *testing.T) {
+	ctx := context.Background()
+	b := open(t, 64<<20)
+	launches := map[string]int{}
+	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(t, err)
+	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	require.NoError(t, err)
+	in := Init(ctx, rt, Seed(3))
+	l, m, k := in.Linear(6, 8), in.Linear(8, 4), in.Linear(8, 4)
+	values := make([]float64, 5*6)
+	for i := range values {
+		values[i] = float64(i*7%13)/6 - 1
+	}
+	x := in.Tensor(values, 5, 6)
+	require.NoError(t, in.Err())
+	params := ParametersOf(Sequential{l, m, k})
+	for name, f := range map[string]struct {
+		of    func(t *Tape, h *Variable) *Variable
+		masks int // launches, on the host
+	}{
+		"a layer":                    {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1},
+		"two layers":                 {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2},
+		"a layer, and then a sum":    {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2},
+		"a sum, and then a layer":    {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2},
+		"a sum":                      {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, 1},
+		"a layer of another's shape": {func(t *Tape, h *Variable) *Variable { return k.Forward(t, t.Reshape(h, 5, 1, 8)) }, 1},
+	} {
+		gradients := func(dense func(t *Tape) *Variable) (all [][]float32) {
+			tape := NewTape(ctx, rt)
+			y := f.of(tape, dense(tape))
+			clear(launches)
+			_, err := tape.Backward(tape.Sum(tape.Square(y)))
+			require.NoError(t, err, name)
+			for _, p := range params {
+				values, err := tensor.ToSlice[float32](ctx, p.Grad(), nil)
+				if p.Grad() != nil {
+					require.NoError(t, err, name)
+				}
+				all = append(all, values)
+			}
+			require.NoError(t, params.ZeroGrad(ctx))
+			require.NoError(t, tape.Close())
+			return all
+		}
+		got := gradients(func(t *Tape) *Variable { return t.LinearReLU(t.Input(x), t.Param(l.Weight), t.Param(l.Bias)) })
+		if _, ok := b.dev.(*host.Device); ok {
+			require.Equal(t, f.masks, launches["relu grad"], name)
+		}
+		want := gradients(func(t *Tape) *Variable { return t.ReLU(t.Linear(t.Input(x), t.Param(l.Weight), t.Param(l.Bias))) })
+		for i := range want {
+			require.InDeltaSlice(t, want[i], got[i], 1e-5, name)
+		}
+	}
+	require.NoError(t, in.Close())
+}
