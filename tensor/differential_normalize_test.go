@@ -84,10 +84,21 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	y, stats, err := c.r.Normalize(c.ctx, x.Tensor, weight.tensor(), bias.tensor(), cfg)
 	tol := normalized[T](len(x.data))
 	c.gave("Normalize", y, err, n.Forward(x.array(), w, b), tol)
-	want := NormGrads{c.rand.IntN(4) > 0, c.rand.IntN(4) > 0, c.rand.IntN(4) > 0}
+	want := NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
 	c.dirty()
 	dx, dw, db, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
 	c.gave3("NormalizeGrad", n, x, dy, w, ws, want, []*Tensor{dx, dw, db}, err, tol)
+	if want.Input && c.kind == ordinary {
+		onto := c.operand(x.Shape()...)
+		sum, err := c.r.Add(c.ctx, onto.Tensor, dx)
+		require.NoError(c.t, err)
+		want.Onto = onto.Tensor
+		added, scale, shift, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
+		require.NoError(c.t, err)
+		require.Same(c.t, onto.Tensor, added)
+		require.Equal(c.t, c.elements(sum), c.elements(added), "onto another gradient")
+		require.Equal(c.t, [2]bool{want.Weight, want.Bias}, [2]bool{scale != nil, shift != nil})
+	}
 	x.unchanged("Normalize")
 	dy.unchanged("Normalize")
 }
@@ -152,7 +163,7 @@ func batchNormTrial[T kernel.Float](c *trial[T]) {
 	require.NoError(c.t, err2)
 	require.Equal(c.t, cfg.Training, counted == 5, "%d batches are counted", counted)
 	c.gave("BatchNorm", y, err, n.Forward(x.array(), w, b), tol)
-	want := NormGrads{c.rand.IntN(4) > 0, c.rand.IntN(4) > 0, c.rand.IntN(4) > 0}
+	want := NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
 	var dst *operand[T]
 	if c.rand.IntN(2) == 0 {
 		dst = c.operandOf(slices.Clone(dy.data), dy.shape)

@@ -70,7 +70,7 @@ func TestBFloat16WithoutCopies(t *testing.T) {
 			return err
 		},
 		"NormalizeGrad": func(ctx context.Context) error {
-			_, _, _, err := r.NormalizeGrad(ctx, y, x, scale, stats, norm, NormGrads{true, true, true})
+			_, _, _, err := r.NormalizeGrad(ctx, y, x, scale, stats, norm, NormGrads{Input: true, Weight: true, Bias: true})
 			return err
 		},
 	} {

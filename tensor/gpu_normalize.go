@@ -53,13 +53,15 @@ const (
 	rowsOfNorm = 8
 )
 
-func (g *gpuKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+func (g *gpuKernels) normalizeGradAdds(dt Dtype) bool { return dt != BFloat16 }
+
+func (g *gpuKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor, onto bool) error {
 	n := (p.N + rowsOfNorm - 1) / rowsOfNorm
 	switch {
 	case dw == nil && db == nil:
-		return g.normalizeInputGrad(p, dx, dy, x, w, stats)
+		return g.normalizeInputGrad(p, dx, dy, x, w, stats, onto)
 	case x.dtype == BFloat16 || p.Groups > 1 || p.Inner > 1 || p.N > fewRows || 2*n*p.Per > partNumbers:
-		if err := g.normalizeInputGrad(p, dx, dy, x, w, stats); err != nil {
+		if err := g.normalizeInputGrad(p, dx, dy, x, w, stats, onto); err != nil {
 			return err
 		}
 		return g.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
@@ -70,7 +72,7 @@ func (g *gpuKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, d
 	}
 	l := g.newLaunch("normalize grads", x.dtype, 0)
 	l.Grid[0] = blocks(n, 1)
-	l.write(dx)
+	l.onto(dx, onto)
 	l.writeIf(dw)
 	l.writeIf(db)
 	l.meet(parts)
@@ -78,17 +80,30 @@ func (g *gpuKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, d
 	l.read(x)
 	l.readIf(w)
 	l.read(stats)
+	l.flag(onto)
 	l.norm(p)
 	return g.run(l)
 }
 
-func (g *gpuKernels) normalizeInputGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor) error {
+// onto is for memory that a kernel writes, or adds to.
+func (l *gpuLaunch) onto(t *Tensor, adds bool) {
+	if adds {
+		l.update(t)
+	} else {
+		l.write(t)
+	}
+}
+
+func (g *gpuKernels) normalizeInputGrad(p *kernel.RowNorm, dx, dy, x, w, stats *Tensor, onto bool) error {
 	l := g.normLaunch("normalize grad", p, dx)
-	l.write(dx)
+	l.onto(dx, onto)
 	l.read(dy)
 	l.read(x)
 	l.readIf(w)
 	l.read(stats)
+	if dx.dtype != BFloat16 {
+		l.flag(onto)
+	}
 	l.normed(p)
 	return g.run(l)
 }

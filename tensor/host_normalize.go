@@ -19,7 +19,9 @@ func normalize[T kernel.Float](l *launch, p *kernel.RowNorm, y, stats, x, w, b *
 	return l.run(func() { kernel.Normalize(p, out, s, in, scale, shift) })
 }
 
-func (h *hostKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor) error {
+func (h *hostKernels) normalizeGradAdds(Dtype) bool { return false }
+
+func (h *hostKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor, _ bool) error {
 	l := &launch{h: h, name: "normalize grad"}
 	run := normalizeGrad[float64]
 	if dx.dtype == Float32 {

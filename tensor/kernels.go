@@ -87,8 +87,9 @@ type layerKernels interface {
 	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
 	// normalize sets y and the statistics; w, b, and each gradient but that of x may be nil.
 	normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error
-	// normalizeGrad sets dx, and what is not nil of the others; normalizeWeightGrad is for those without dx.
-	normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor) error
+	// normalizeGrad sets dx, or adds to it where normalizeGradAdds, and what is not nil of the others; normalizeWeightGrad is for those without dx.
+	normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor, onto bool) error
+	normalizeGradAdds(dt Dtype) bool
 	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
 	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
 	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error

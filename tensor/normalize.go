@@ -123,11 +123,15 @@ func wantShape(op string, shape Shape, ts ...*Tensor) error {
 	return nil
 }
 
-// NormGrads says which gradients of a normalisation are wanted.
-type NormGrads struct{ Input, Weight, Bias bool }
+// NormGrads says which gradients of a normalisation are wanted. Onto, if it is not nil, is what that of the input of [Runtime.NormalizeGrad] is added to, in place, of its shape and
+// dtype: on a GPU in the same launch, which takes no memory for it.
+type NormGrads struct {
+	Input, Weight, Bias bool
+	Onto                *Tensor
+}
 
 // NormalizeGrad returns the gradients of [Runtime.Normalize] that are wanted, and nil for the others: dy is that of the
-// result, and x, weight, stats and c are as there.
+// result, and x, weight, stats and c are as there. dx is want.Onto, if that is given.
 func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tensor, c NormConfig, want NormGrads) (dx, dw, db *Tensor, err error) {
 	const op = "NormalizeGrad"
 	var room [3]*Tensor
@@ -149,20 +153,68 @@ func (rt *Runtime) NormalizeGrad(ctx context.Context, dy, x, weight, stats *Tens
 		return nil, nil, nil, err
 	}
 	g := grads{rt: rt, ctx: ctx, op: op, dtype: x.dtype}
-	dx, dw, db = g.alloc(want.Input, x.shape), g.alloc(want.Weight, shape), g.alloc(want.Bias, shape)
+	onto, adds := want.Onto, false
+	if onto != nil && want.Input {
+		held, err := rt.mayAddTo(op, onto, x, x, dy, weight, stats)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		defer held.release()
+		adds = rt.layers.normalizeGradAdds(x.dtype)
+	} else {
+		onto = nil
+	}
+	if dx = onto; !adds {
+		dx = g.alloc(want.Input, x.shape)
+	}
+	dw, db = g.alloc(want.Weight, shape), g.alloc(want.Bias, shape)
 	switch {
 	case g.err != nil:
 	case dy.bytes == 0:
 		g.zero(dw, db)
 	case dx != nil:
-		g.err = rt.layers.normalizeGrad(ctx, p, dx, dw, db, dy, x, weight, stats)
+		g.err = rt.layers.normalizeGrad(ctx, p, dx, dw, db, dy, x, weight, stats, adds)
 	case dw != nil || db != nil:
 		g.err = rt.layers.normalizeWeightGrad(ctx, p, dw, db, dy, x, stats)
 	}
-	if err := g.done(dx, dw, db); err != nil {
+	own := dx
+	if adds {
+		own = nil
+	}
+	if onto != nil && g.err == nil {
+		onto.overwritten()
+		if !adds && onto.bytes > 0 {
+			g.err = rt.kernels.binary(kernel.Add, onto, onto, dx)
+		}
+	}
+	if err := g.done(own, dw, db); err != nil {
 		return nil, nil, nil, err
 	}
+	if onto != nil && !adds {
+		rt.parked.add(dx.ReleaseContext(ctx))
+		dx = onto
+	}
 	return dx, dw, db, nil
+}
+
+// mayAddTo holds dst, to which a gradient may be added: it is like another tensor, and shares no memory with what is read.
+func (rt *Runtime) mayAddTo(op string, dst, like *Tensor, reads ...*Tensor) (operands, error) {
+	in, err := rt.acquireFloats(op, dst, like)
+	if err != nil {
+		return in, err
+	}
+	if err = sameShape(op, dst, like); err == nil {
+		for _, t := range reads {
+			if t != nil && dst.shares(t) {
+				err = overlapError(op)
+			}
+		}
+	}
+	if err != nil {
+		in.release()
+		return operands{}, err
+	}
+	return in, nil
 }
 
 func (rt *Runtime) acquireStats(op string, dy, x, stats *Tensor, rows int) (operands, error) {

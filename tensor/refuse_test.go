@@ -18,6 +18,7 @@ import (
 func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	r := newRig(t, 64<<20).scoped()
 	other := newRig(t, 64<<20).scoped()
+	pairs := put(r, make([]float64, 4), 2, 2)
 	m23, m32, v3 := put(r, make([]float32, 6), 2, 3), put(r, make([]float32, 6), 3, 2), put(r, make([]float32, 3))
 	wide, ints, foreign := put(r, make([]float64, 6), 2, 3), put(r, make([]int32, 6), 2, 3), put(other, make([]float32, 6), 2, 3)
 	scalar, err := r.Full(r.ctx, 1, gtensor.Float32)
@@ -70,6 +71,8 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"a convolution of volumes":         {one(r.ConvInputGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
 		"its weights":                      {one(r.ConvWeightGrad(r.ctx, volume, volume, volume.Shape(), ConvConfig{})), ErrShape},
 		"a norm's gradient of nil":         {three(r.NormalizeGrad(r.ctx, m23, nil, nil, stats, NormConfig{Shape: []int{3}}, NormGrads{Input: true})), ErrInvalid},
+		"a norm's gradient onto itself":    {three(r.NormalizeGrad(r.ctx, m23, m23, nil, pairs, NormConfig{Shape: []int{3}}, NormGrads{Input: true, Onto: m23})), ErrInvalid},
+		"a norm's gradient onto another":   {three(r.NormalizeGrad(r.ctx, m23, m23, nil, pairs, NormConfig{Shape: []int{3}}, NormGrads{Input: true, Onto: m32})), ErrShape},
 		"a batch norm's gradient of nil":   {three(r.BatchNormGrad(r.ctx, nil, m23, nil, nil, stats, BatchNormConfig{Training: true}, NormGrads{Input: true})), ErrInvalid},
 		"padding that wraps to little":     {one(r.Pad(r.ctx, v3, 0, []int{math.MaxInt}, []int{math.MaxInt})), ErrShape},
 		"a window in the padding alone":    {two(r.MaxPool2d(r.ctx, row, PoolingConfig{Kernel: []int{2}, Dilation: []int{3, 1}, Padding: []int{2, 0}})), ErrShape},

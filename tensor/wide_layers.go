@@ -87,13 +87,13 @@ func (w *wideKernels) normalize(p *kernel.RowNorm, y *Tensor, stats *Tensor, x *
 	return w.layerKernels.normalize(p, y, stats, x, wt, b)
 }
 
-func (w *wideKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, wt, stats *Tensor) error {
+func (w *wideKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, wt, stats *Tensor, onto bool) error {
 	if w.widens("normalizeGrad", dx, dw, db, dy, x, wt, stats) {
 		d := w.widen()
 		dy, x, wt, stats, dx, dw, db := d.in(dy), d.in(x), d.in(wt), d.in(stats), d.out(dx), d.out(dw), d.out(db)
-		return d.run(func() error { return w.layerKernels.normalizeGrad(ctx, p, dx, dw, db, dy, x, wt, stats) })
+		return d.run(func() error { return w.layerKernels.normalizeGrad(ctx, p, dx, dw, db, dy, x, wt, stats, false) })
 	}
-	return w.layerKernels.normalizeGrad(ctx, p, dx, dw, db, dy, x, wt, stats)
+	return w.layerKernels.normalizeGrad(ctx, p, dx, dw, db, dy, x, wt, stats, onto)
 }
 
 func (w *wideKernels) normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw *Tensor, db *Tensor, dy *Tensor, x *Tensor, stats *Tensor) error {

@@ -49,7 +49,7 @@ static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divi
 FLOATS(NORM)
 
 #define NORM_GRAD(T, t) \
-	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, plan d) { \
+	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, i64 onto, plan d) { \
 		__shared__ double s[33]; \
 		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
 		ROWS(r, rows) { \
@@ -67,7 +67,8 @@ FLOATS(NORM)
 				own = 0; \
 			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
 				double v = (double)grad[j] * (w ? (double)w[g + weight_of(j, d.inner)] : 1); \
-				dx[r * cols + j] = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				T made = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				dx[r * cols + j] = onto ? dx[r * cols + j] + made : made; \
 			} \
 		} \
 	}
@@ -132,7 +133,7 @@ NORM_COLUMNS(bfloat16, bf16)
 enum { warps = 8 };
 #define NORM_GRADS(T, t) \
 	extern "C" __global__ void __launch_bounds__(256) normalize_grads_##t(T *dx, T *dw, T *db, double *partial, unsigned *ticket, const T *dy, const T *x, const T *w, \
-		const double *stats, plan d) { \
+		const double *stats, i64 onto, plan d) { \
 		u64 first = blockIdx.x * (u64)warps, r = first + threadIdx.x / 32, cols = d.per; \
 		if (r < d.n) { \
 			const T *row = x + r * cols, *grad = dy + r * cols; \
@@ -146,7 +147,8 @@ enum { warps = 8 };
 			double own = d.centered ? warp_sum(sum.value()) / (double)cols : 0, along = warp_sum(dot.value()) * rstd * rstd / (double)cols; \
 			for (u64 j = threadIdx.x % 32; j < cols; j += 32) { \
 				double v = (double)grad[j] * (w ? (double)w[j] : 1); \
-				dx[r * cols + j] = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				T made = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				dx[r * cols + j] = onto ? dx[r * cols + j] + made : made; \
 			} \
 		} \
 		for (u64 k = threadIdx.x; k < cols; k += blockDim.x) { \
