@@ -83,13 +83,16 @@ func (g *gpuKernels) adam(all []adamUpdate) error {
 	}, g.adamStep)
 }
 
+// adamTogether is together of step.cu.
+const adamTogether = 4
+
 func (g *gpuKernels) adamStep(all []adamUpdate) error {
 	largest := largestOf(all, func(u adamUpdate) *Tensor { return u.p })
 	if largest == 0 {
 		return nil
 	}
 	s := all[0].Adam
-	l := g.stepLaunch("adam", all[0].p, len(all), largest)
+	l := g.stepLaunch("adam", all[0].p, len(all), (largest+adamTogether-1)/adamTogether)
 	l.readRange(all[0].live.rows(len(all), adamRow))
 	l.double(shrink(s), decay(s), 1-s.Beta1, s.Beta2, 1-s.Beta2, s.Eps, sign(s.Maximize))
 	for _, u := range all {

@@ -60,6 +60,9 @@ struct adam_parameters {
 	adam_parameter at[max_parameters];
 };
 
+// A thread has all of four elements on its way before it writes the first.
+enum { together = 4 };
+
 #define ADAM(name, T, G) \
 	extern "C" __global__ void name(adam_parameters s) { \
 		const adam_parameter &q = s.at[blockIdx.y]; \
@@ -71,17 +74,28 @@ struct adam_parameters {
 			const double *live = (const double *)s.live + 6 * blockIdx.y; \
 			step = (T)live[2], correction = (T)live[3], shrink = (T)live[4], c1 = (T)live[5]; \
 		} \
-		EACH(i, q.n) { \
-			T w = mul(p[i], shrink), d = add(mul(sign, (T)g[i]), mul(decay, w)); \
-			T mi = add(m[i], mul(add(d, -m[i]), c1)); \
-			T vi = add(mul(v[i], b2), mul(mul(c2, d), d)); \
-			m[i] = mi; \
-			v[i] = vi; \
-			if (greatest) { \
-				vi = greatest[i] > vi || greatest[i] != greatest[i] ? greatest[i] : vi; \
-				greatest[i] = vi; \
+		for (u64 i = blockIdx.x * (u64)blockDim.x * together + threadIdx.x; i < q.n; i += gridDim.x * (u64)blockDim.x * together) { \
+			T ps[together], gs[together], ms[together], vs[together]; \
+			_Pragma("unroll") for (int k = 0; k < together; k++) { \
+				u64 j = i + k * blockDim.x; \
+				bool in = j < q.n; \
+				ps[k] = in ? p[j] : (T)0, gs[k] = in ? (T)g[j] : (T)0, ms[k] = in ? m[j] : (T)0, vs[k] = in ? v[j] : (T)0; \
 			} \
-			p[i] = add(w, -(mul(step, mi) / add((T)sqrt(vi) / correction, eps))); \
+			_Pragma("unroll") for (int k = 0; k < together; k++) { \
+				u64 j = i + k * blockDim.x; \
+				if (j >= q.n) \
+					break; \
+				T w = mul(ps[k], shrink), d = add(mul(sign, gs[k]), mul(decay, w)); \
+				T mi = add(ms[k], mul(add(d, -ms[k]), c1)); \
+				T vi = add(mul(vs[k], b2), mul(mul(c2, d), d)); \
+				m[j] = mi; \
+				v[j] = vi; \
+				if (greatest) { \
+					vi = greatest[j] > vi || greatest[j] != greatest[j] ? greatest[j] : vi; \
+					greatest[j] = vi; \
+				} \
+				p[j] = add(w, -(mul(step, mi) / add((T)sqrt(vi) / correction, eps))); \
+			} \
 		} \
 	}
 EDITIONS(ADAM, adam)
