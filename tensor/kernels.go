@@ -25,8 +25,6 @@ type kernels interface {
 	addBias(dst, x, bias *Tensor, relu bool) error
 	convert(dst, x *Tensor) error
 	matmul(ctx context.Context, p kernel.MatMul, dst, a, b *Tensor, then epilogue) error
-	// masks reports whether matmul does what an epilogue's keep says, for less than later: in a layer's backward step, dst being the gradient of what a layer of fanIn columns made.
-	masks(p kernel.MatMul, dst *Tensor, fanIn int) bool
 	transpose(dst, x *Tensor) error
 	// sum sets dst to the sums of x over divisor; kept is dst's shape with the summed dimensions 1.
 	sum(ctx context.Context, dst *Tensor, kept Shape, x *Tensor, divisor float64) error
@@ -93,6 +91,8 @@ type layerKernels interface {
 	normalizeWeightGrad(ctx context.Context, p *kernel.RowNorm, dw, db, dy, x, stats *Tensor) error
 	// batchNorm updates mean, variance and batches, which may be nil, when it trains. Each gradient may be nil; dx may be dy.
 	batchNorm(ctx context.Context, p *kernel.BatchNorm, y, stats, x, w, b, mean, variance, batches *Tensor) error
+	// masks reports whether matmul does what an epilogue's keep says, for less than later: in a layer's backward step, dst being the gradient of what a layer of fanIn columns made.
+	masks(p kernel.MatMul, dst *Tensor, fanIn int) bool
 	// reluBiasGrad sets dx to the gradient of what went into ReLU, and db to the sums over its rows, of db's size.
 	reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error
 	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error

@@ -81,7 +81,7 @@ func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn 
 	if dx, err = rt.alloc(ctx, op, dy.dtype, shape); err != nil || dx.bytes == 0 {
 		return dx, false, err
 	}
-	if y != nil && rt.kernels.masks(p, dx, fanIn) {
+	if y != nil && rt.layers.masks(p, dx, fanIn) {
 		then.keep = y
 	}
 	dx, err = dx.orRelease(rt.kernels.matmul(ctx, p, dx, dy, w, then))
