@@ -1,0 +1,67 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestNormOnto: the gradient of a norm's argument is added to what goes around the norm, in its memory where nobody else sees that, and is the sum of both.
+func TestNormOnto(t *testing.T) {
+	b := open(t, 64<<20)
+	values := func(n int, f float64) []float32 {
+		v := make([]float32, n)
+		for i := range v {
+			v[i] = float32(float64(i*7%11)*f - 1)
+		}
+		return v
+	}
+	const rows, cols = 5, 6
+	x, q, c := upload(b, values(rows*cols, 0.3), rows, cols), upload(b, values(rows*cols, 0.2), rows, cols), upload(b, values(rows*cols, 0.5), rows, cols)
+	norm := func(t *Tape, x *Variable) *Variable { return t.LayerNorm(x, nil, nil, 0, cols) }
+	gradients := func(f func(t *Tape, x, q *Variable) *Variable) (of [2][]float32) {
+		tape := NewTape(b.ctx, b.rt)
+		leaves := [2]*Variable{tape.Leaf(x), tape.Leaf(q)}
+		y := f(tape, tape.AddScalar(leaves[0], 1), tape.AddScalar(leaves[1], 1))
+		_, err := tape.Backward(tape.Sum(tape.Mul(y, tape.Input(c))))
+		require.NoError(t, err)
+		for i, l := range leaves {
+			if of[i] = make([]float32, rows*cols); l.Grad() != nil {
+				of[i] = read[float32](b, l.Grad())
+			}
+		}
+		require.NoError(t, tape.Close())
+		return of
+	}
+	around := gradients(func(t *Tape, x, q *Variable) *Variable { return t.Add(x, q) })
+	for name, f := range map[string]func(t *Tape, x *Variable) *Variable{
+		"a norm":                      norm,
+		"a norm and what reads it":    func(t *Tape, x *Variable) *Variable { return t.Tanh(norm(t, x)) },
+		"a norm of the norm":          func(t *Tape, x *Variable) *Variable { return norm(t, t.Tanh(norm(t, x))) },
+		"a norm that is read by more": func(t *Tape, x *Variable) *Variable { n := norm(t, x); return t.Mul(n, t.Tanh(n)) },
+	} {
+		through := gradients(func(t *Tape, x, _ *Variable) *Variable { return f(t, x) })
+		for shape, all := range map[string]func(t *Tape, x, q *Variable) *Variable{
+			"around":              func(t *Tape, x, q *Variable) *Variable { return t.Add(t.Add(x, f(t, x)), q) },
+			"around, and another": func(t *Tape, x, q *Variable) *Variable { n := f(t, x); return t.Add(t.Add(x, q), n) },
+			"around alone":        func(t *Tape, x, _ *Variable) *Variable { return t.Add(x, f(t, x)) },
+			"first":               func(t *Tape, x, q *Variable) *Variable { return t.Add(f(t, x), t.Add(x, q)) },
+		} {
+			got := gradients(all)
+			for i := range got {
+				want := make([]float32, rows*cols)
+				for k := range want {
+					if want[k] = through[i][k]; i == 0 || shape != "around alone" {
+						want[k] += around[i][k]
+					}
+				}
+				require.InDeltaSlice(t, want, got[i], 1e-5, "%s, %s, of %d", name, shape, i)
+			}
+		}
+	}
+	for _, r := range []*tensor.Tensor{x, q, c} {
+		require.NoError(t, r.Release())
+	}
+}
