@@ -115,6 +115,24 @@ func TestRecordCompletesWhileItIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestRecordCompletesForWhoWaits: who waits already is woken.
+func TestRecordCompletesForWhoWaits(t *testing.T) {
+	r, done := new(record), make(chan bool)
+	go func() { done <- r.wait(nil) }()
+	for noted := false; !noted; runtime.Gosched() {
+		r.mu.Lock()
+		noted = r.wake != nil
+		r.mu.Unlock()
+	}
+	r.complete(7)
+	select {
+	case ok := <-done:
+		require.True(t, ok)
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "nobody wakes it")
+	}
+}
+
 // TestRecordCompletesBeforeTheWaiterIsNoted: the waiter has looked, and has not yet said that it waits.
 func TestRecordCompletesBeforeTheWaiterIsNoted(t *testing.T) {
 	for range 5 {
