@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,13 +34,14 @@ func TestMaskedGradients(t *testing.T) {
 	for name, f := range map[string]struct {
 		of    func(t *Tape, h *Variable) *Variable
 		masks int // launches, on the host
+		again int // of them not in a product, on a GPU
 	}{
-		"a layer":                    {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1},
-		"two layers":                 {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2},
-		"a layer, and then a sum":    {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2},
-		"a sum, and then a layer":    {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2},
-		"a sum":                      {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, 1},
-		"a layer of another's shape": {func(t *Tape, h *Variable) *Variable { return k.Forward(t, t.Reshape(h, 5, 1, 8)) }, 1},
+		"a layer":                    {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1, 0},
+		"two layers":                 {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2, 0},
+		"a layer, and then a sum":    {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2, 1},
+		"a sum, and then a layer":    {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2, 1},
+		"a sum":                      {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, 1, 1},
+		"a layer of another's shape": {func(t *Tape, h *Variable) *Variable { return k.Forward(t, t.Reshape(h, 5, 1, 8)) }, 1, 1},
 	} {
 		gradients := func(dense func(t *Tape) *Variable) (all [][]float32) {
 			tape := NewTape(ctx, rt)
@@ -61,6 +63,8 @@ func TestMaskedGradients(t *testing.T) {
 		got := gradients(func(t *Tape) *Variable { return t.LinearReLU(t.Input(x), t.Param(l.Weight), t.Param(l.Bias)) })
 		if _, ok := b.dev.(*host.Device); ok {
 			require.Equal(t, f.masks, launches["relu grad"], name)
+		} else {
+			require.Equal(t, f.again, launches["relu bias grad"], name)
 		}
 		want := gradients(func(t *Tape) *Variable { return t.ReLU(t.Linear(t.Input(x), t.Param(l.Weight), t.Param(l.Bias))) })
 		for i := range want {
@@ -68,4 +72,33 @@ func TestMaskedGradients(t *testing.T) {
 		}
 	}
 	require.NoError(t, in.Close())
+}
+
+// TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a frozen layer reads, so a program that keeps it may write it.
+func TestMaskedGradientsOfWhatIsOverwritten(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Seed(3))
+	l := in.Linear(4, 4)
+	many := upload(b, []float32{100}, 1)
+	x, frozen := in.Tensor([]float64{1, -2, 3, 0.5, 2, 0.25, -1, 4}, 2, 4), in.Tensor([]float64{1, 2, -1, 0.5, 3, -2, 1, 1}, 2, 4)
+	require.NoError(t, in.Err())
+	gradient := func(overwrite bool) []float32 {
+		tape := NewTape(b.ctx, b.rt)
+		h := tape.Checkpoint(func() *Variable { return tape.LinearReLU(tape.Input(x), tape.Param(l.Weight), tape.Param(l.Bias)) }).Keep()
+		loss := tape.Sum(tape.Linear(h, tape.Input(frozen), nil))
+		if overwrite {
+			require.NoError(t, b.rt.SubInPlace(b.ctx, h.Value(), many))
+		}
+		_, err := tape.Backward(loss)
+		require.NoError(t, err)
+		g := read[float32](b, l.Weight.Grad())
+		require.NoError(t, l.Weight.ZeroGrad(b.ctx))
+		require.NoError(t, l.Bias.ZeroGrad(b.ctx))
+		require.NoError(t, tape.Close())
+		return g
+	}
+	want := gradient(false)
+	require.NotZero(t, want)
+	require.Equal(t, want, gradient(true))
+	require.NoError(t, errors.Join(many.Release(), in.Close()))
 }

@@ -176,7 +176,8 @@ func inputBackward(n *node, g *tensor.Tensor) {
 	t.usedEarly(n)
 	if x.needsGrad && t.err == nil {
 		var y *tensor.Tensor
-		if x.reluOf > 0 && t.offload == nil && !x.value.Released() { // a checkpoint's result may be gone
+		// That w is trained says that this step has saved x, and found it as it was: what nobody saved, such as a checkpoint's result, may have been overwritten.
+		if x.reluOf > 0 && w.needsGrad && t.offload == nil && !x.value.Released() {
 			y = x.value
 		}
 		d, masked, err := t.rt.LinearInputGrad(t.ctx, g, w.value, y, x.reluOf)

@@ -49,9 +49,9 @@ func (rt *Runtime) LinearWeightGrad(ctx context.Context, dy, x *Tensor, ofBias b
 	return dw, db, nil
 }
 
-// LinearInputGrad gives the gradient of the input of [Runtime.Linear], dy w (rows, …, in), from that of its result, dy (rows, …, out), and the weights (out, in).
-// Where the input is the result of a [Runtime.LinearReLU] of so many columns, fanIn, y is the input, else nil. masked reports that dx went through the gradient of that ReLU as
-// well: always on the host, and on a GPU where it is part of the same launch, and the sums of dx are part of [Runtime.LinearWeightGrad]'s.
+// LinearInputGrad gives the gradient of the input of [Runtime.Linear], dy w (rows, …, in), from that of its result, dy (rows, …, out), and the weights (out, in), in new memory, which is the caller's.
+// y is the input itself, if a [Runtime.LinearReLU] has made it, from rows of fanIn columns; else it is nil, and fanIn is not looked at. masked reports that dx went through the gradient of that ReLU as
+// well: always on the host, and on a GPU where it is part of the same launch, and the sums of dx are part of [Runtime.LinearWeightGrad]'s. Shapes that don't fit are [ErrShape].
 func (rt *Runtime) LinearInputGrad(ctx context.Context, dy, w, y *Tensor, fanIn int) (dx *Tensor, masked bool, err error) {
 	const op = "LinearInputGrad"
 	in, err := rt.acquireFloats(op, dy, w)

@@ -36,6 +36,7 @@ type kernel struct {
 	handle C.uint64_t
 }
 
+// LoadModule puts a wait in front of the kernels of PTX, on GPUs whose launches may overlap: dependent.go.
 func (d *Device) LoadModule(image []byte) (device.Module, error) {
 	if err := d.enter("LoadModule"); err != nil {
 		return nil, err
@@ -45,9 +46,11 @@ func (d *Device) LoadModule(image []byte) (device.Module, error) {
 		return nil, d.self.Invalid("LoadModule", 0, "the image is empty")
 	}
 	m := &module{dev: d}
-	if waiting := dependent(image); waiting != nil && d.c.launch_ex != nil {
-		code, _ := m.load(waiting)
-		m.waits = code == codeSuccess
+	if d.c.launch_ex != nil {
+		if waiting := dependent(image); waiting != nil {
+			code, _ := m.load(waiting)
+			m.waits = code == codeSuccess
+		}
 	}
 	if !m.waits {
 		if code, log := m.load(image); code != codeSuccess {
