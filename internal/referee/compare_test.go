@@ -38,6 +38,8 @@ func TestDifferenceShowsWhatCameBefore(t *testing.T) {
 }
 
 func TestRefereeNeedsAVersion(t *testing.T) {
-	require.ErrorContains(t, referee(t.Context(), "", nil, 1, 1), "-before")
-	require.Error(t, referee(t.Context(), "no-such-version", []string{"memcache"}, 1, 1))
+	require.ErrorContains(t, referee(t.Context(), [2]string{}, nil, 1, 1), "-before")
+	for _, versions := range [][2]string{{"no-such-version", ""}, {"no-such-version", "another"}} {
+		require.ErrorContains(t, referee(t.Context(), versions, []string{"memcache"}, 1, 1), "the version no-such-version")
+	}
 }
