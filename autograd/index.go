@@ -51,9 +51,14 @@ func (e *embedding) forward() (*tensor.Tensor, error) {
 }
 
 func (e *embedding) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
+	t, w := e.tape, e.inputs[0]
+	if w.needsGrad && w.grad != nil && w.grad.Exclusive() && w.grad.Dtype() == g.Dtype() && g.Dtype() != tensor.BFloat16 { // which is added up in float32
+		w.masked = false
+		return nil, t.rt.AddEmbeddingGrad(t.ctx, w.grad, g, e.Input(1), e.cfg)
+	}
 	var room [2]int
 	rows := tensor.AppendShape(room[:0], e.Input(0))[0]
-	return e.Grads(e.tape.rt.EmbeddingGrad(e.tape.ctx, g, e.Input(1), rows, e.cfg))
+	return e.Grads(t.rt.EmbeddingGrad(t.ctx, g, e.Input(1), rows, e.cfg))
 }
 
 func (e *embedding) give(s *slab) { s.embeddings.give(e) }

@@ -36,10 +36,14 @@ func TestMaskedGradients(t *testing.T) {
 		masks int // launches, on the host
 		again int // of them not in a product, on a GPU
 	}{
-		"a layer":                    {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1, 0},
-		"two layers":                 {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2, 0},
-		"a layer, and then a sum":    {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2, 1},
-		"a sum, and then a layer":    {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2, 1},
+		"a layer":                 {func(t *Tape, h *Variable) *Variable { return m.Forward(t, h) }, 1, 0},
+		"two layers":              {func(t *Tape, h *Variable) *Variable { return t.Mul(m.Forward(t, h), k.Forward(t, h)) }, 2, 0},
+		"a layer, and then a sum": {func(t *Tape, h *Variable) *Variable { return t.Mul(t.Sum(h), m.Forward(t, h)) }, 2, 1},
+		"a sum, and then a layer": {func(t *Tape, h *Variable) *Variable { y := m.Forward(t, h); return t.Mul(t.Sum(h), y) }, 2, 1},
+		"a table, and then a layer": {func(t *Tape, h *Variable) *Variable {
+			z := t.Embedding(Upload(t, []int32{0, 3, 3}), h, tensor.EmbeddingConfig{})
+			return t.Mul(t.Sum(z), m.Forward(t, h))
+		}, 2, 1},
 		"a sum":                      {func(t *Tape, h *Variable) *Variable { return t.Sum(h) }, 1, 1},
 		"a layer of another's shape": {func(t *Tape, h *Variable) *Variable { return k.Forward(t, t.Reshape(h, 5, 1, 8)) }, 1, 1},
 	} {
@@ -71,7 +75,7 @@ func TestMaskedGradients(t *testing.T) {
 			require.InDeltaSlice(t, want[i], got[i], 1e-5, name)
 		}
 	}
-	require.NoError(t, in.Close())
+	require.NoError(t, errors.Join(in.Close(), rt.Close()))
 }
 
 // TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a frozen layer reads, so a program that keeps it may write it.

@@ -24,8 +24,20 @@ func (t *Tape) Permute(x *Variable, dims ...int) *Variable {
 	})
 }
 
-// Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow].
+// Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow]. All of them are x in the same memory, as of
+// [Tape.Reshape].
 func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
+	if start == 0 && x != nil && x.value != nil {
+		var room [6]int
+		shape := tensor.AppendShape(room[:0], x.value)
+		at := axis
+		if at < 0 {
+			at += len(shape)
+		}
+		if at >= 0 && at < len(shape) && length == shape[at] {
+			return t.Reshape(x, shape...)
+		}
+	}
 	if !t.begin("Narrow", x) {
 		return t.inert()
 	}

@@ -169,6 +169,13 @@ func embeddingTrial[T kernel.Float](c *trial[T]) {
 	tol := rowSum[T](len(list))
 	tol.result, tol.inside = tol.result+2, float64(1+len(list))
 	c.gave("EmbeddingGrad", dw, err, reference.IndexSelectGrad(flat, 0, list, []int{rows, n}, skip, cfg.ScaleGradByFreq), tol)
+	if c.kind == ordinary {
+		onto := c.operand(rows, n)
+		sum, err := c.r.Add(c.ctx, onto.Tensor, dw)
+		require.NoError(c.t, err)
+		require.NoError(c.t, c.r.AddEmbeddingGrad(c.ctx, onto.Tensor, dy.Tensor, index, cfg))
+		require.Equal(c.t, c.elements(sum), c.elements(onto.Tensor), "onto another gradient")
+	}
 	w.unchanged("Embedding")
 	dy.unchanged("EmbeddingGrad")
 }

@@ -13,7 +13,13 @@ func (g *gpuKernels) fill(t *Tensor, v float64) error {
 	l := g.newLaunch("fill", t.dtype, t.count())
 	l.write(t)
 	l.word(t.count())
-	switch t.dtype {
+	l.element(t.dtype, v)
+	return g.runAs(l, kernelKey{"fill", fillSuffix[t.dtype.Size()]})
+}
+
+// element is a value of a dtype that has it.
+func (l *gpuLaunch) element(dtype Dtype, v float64) {
+	switch dtype {
 	case Float32, Float64:
 		l.number(v)
 	case Int32:
@@ -25,7 +31,6 @@ func (g *gpuKernels) fill(t *Tensor, v float64) error {
 	default:
 		l.word(int(uint8(v)))
 	}
-	return g.runAs(l, kernelKey{"fill", fillSuffix[t.dtype.Size()]})
 }
 
 var fillSuffix = [...]string{1: "_1", 2: "_2", 4: "_4", 8: "_8"}

@@ -74,6 +74,29 @@ func (g *gpuKernels) takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) 
 	return g.run(l)
 }
 
+// What a launch scans is at most so many places, which is the same in index.cu, and so many for all rows: each place costs a row's block
+// less than a nanosecond, and sorting them costs a launch, the memory of the sorted index and, as rows without a place are zeroed apart, another launch.
+const (
+	scannedPlaces = 2048
+	scannedInAll  = 1 << 18
+)
+
+func (g *gpuKernels) scanGrad(dst, dy, index *Tensor, t kernel.Take, skip int, mean, onto bool) (bool, error) {
+	if t.Count == 0 || t.Count > scannedPlaces || t.Rows > scannedInAll/t.Count {
+		return false, nil
+	}
+	l := g.newLaunch("scan grad", dst.dtype, 0)
+	l.Grid[0], l.Grid[1] = blocks(t.Rows, 1), uint32(min((t.Outer*t.Inner+31)/32, maxGridY))
+	l.Block = [3]uint32{32, 8, 1}
+	l.onto(dst, onto)
+	l.read(dy)
+	l.index(index)
+	l.word(t.Outer, t.Rows, t.Count, t.Inner, skip)
+	l.flag(mean)
+	l.flag(onto)
+	return true, g.run(l)
+}
+
 // columns are the last arguments of a kernel that gathers.
 func (l *gpuLaunch) columns(g *kernel.Gather) error {
 	c := g.Columns

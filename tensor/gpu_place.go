@@ -19,3 +19,12 @@ func (g *gpuKernels) place(dst, src part, p *kernel.Placement, n int) error {
 	l.lists(p.Dims, p.Dst, p.Src)
 	return g.runAs(l, kernelKey{"place", fillSuffix[size]})
 }
+
+func (g *gpuKernels) pad(dst, src *Tensor, value float64, row, start, length int) (bool, error) {
+	l := g.newLaunch("pad", dst.dtype, dst.count())
+	l.write(dst)
+	l.read(src)
+	l.element(dst.dtype, value)
+	l.word(dst.count(), row, start, length)
+	return true, g.runAs(l, kernelKey{"pad", fillSuffix[dst.dtype.Size()]})
+}

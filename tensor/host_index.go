@@ -67,6 +67,10 @@ func (h *hostKernels) takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool)
 	return takeGrad[float64](l, dst, dy, order, t, mean)
 }
 
+func (h *hostKernels) scanGrad(*Tensor, *Tensor, *Tensor, kernel.Take, int, bool, bool) (bool, error) {
+	return false, nil
+}
+
 func takeGrad[T kernel.Float](l *launch, dst, dy, order *Tensor, t kernel.Take, mean bool) error {
 	g, sorted, out := read[T](l, dy), read[uint64](l, order), write[T](l, dst)
 	return l.run(func() { kernel.TakeRowsGrad(out, g, sorted, t, mean) })

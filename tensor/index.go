@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
@@ -87,24 +86,6 @@ func (rt *Runtime) Embedding(ctx context.Context, index, weight *Tensor, cfg Emb
 	return rt.take(ctx, "Embedding", weight, 0, index, append(append(Shape(room[:0]), index.shape...), weight.shape[1]))
 }
 
-// EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
-// n, added up by row. It is the same in every run.
-func (rt *Runtime) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
-	const op = "EmbeddingGrad"
-	if err := rt.check(op, dy, index); err != nil {
-		return nil, err
-	}
-	last := len(dy.shape) - 1
-	if last < 0 || !slices.Equal(dy.shape[:last], index.shape) || rows < 0 {
-		return nil, fmt.Errorf("tensor: %s: %w: %v is no gradient of what %v takes of %d rows", op, ErrShape, dy.shape, index.shape, rows)
-	}
-	skip, err := cfg.padding(op, rows)
-	if err != nil {
-		return nil, err
-	}
-	return rt.takeGrad(ctx, op, dy, 0, index, Shape{rows, dy.shape[last]}, skip, cfg.ScaleGradByFreq)
-}
-
 // taking is how index takes rows of an array of the given shape.
 func taking(shape Shape, axis int, index *Tensor) kernel.Take {
 	return kernel.Take{Outer: elements(shape[:axis]), Rows: shape[axis], Count: index.Elements(), Inner: elements(shape[axis+1:])}
@@ -144,50 +125,6 @@ func (rt *Runtime) choose(ctx context.Context, op string, x, index *Tensor, shap
 	defer func() { rt.parked.add(fault.release(ctx)) }()
 	err = run(out, fault)
 	rt.armFaults()
-	return out.orRelease(err)
-}
-
-// takeGrad sorts the index, in memory of its own, and sums by row. The row skip gets nothing.
-func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean bool) (*Tensor, error) {
-	if err := wantIndex(op, index); err != nil {
-		return nil, err
-	}
-	if err := wantFloats(op, dy); err != nil {
-		return nil, err
-	}
-	if _, err := byteSize(op, dy.dtype, shape); err != nil {
-		return nil, err
-	}
-	in, err := rt.acquire(op, dy, index)
-	if err != nil {
-		return nil, err
-	}
-	defer in.release()
-	t := taking(shape, axis, index)
-	if uint64(t.Rows) >= math.MaxUint32 || uint64(t.Count) >= math.MaxUint32 {
-		return nil, fmt.Errorf("tensor: %s: %w: %d indices of %d rows: want fewer than 2^32-1 of each", op, ErrUnsupported, t.Count, t.Rows)
-	}
-	out, err := rt.alloc(ctx, op, dy.dtype, shape)
-	if err != nil || out.bytes == 0 {
-		return out, err
-	}
-	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
-		return out.orRelease(err)
-	}
-	order, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
-	if err != nil {
-		return out.orRelease(err)
-	}
-	defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
-	spare, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
-	if err != nil {
-		return out.orRelease(err)
-	}
-	err = rt.kernels.sortIndex(order, spare, index, t.Rows, skip)
-	rt.parked.add(spare.ReleaseContext(ctx))
-	if err == nil {
-		err = rt.kernels.takeGrad(out, dy, order, t, mean)
-	}
 	return out.orRelease(err)
 }
 

@@ -96,6 +96,11 @@ type layerKernels interface {
 	// reluBiasGrad sets dx to the gradient of what went into ReLU, and db to the sums over its rows, of db's size.
 	reluBiasGrad(ctx context.Context, dx, db, dy, y *Tensor) error
 	batchNormGrad(ctx context.Context, p *kernel.BatchNorm, dx, dw, db, dy, x, w, stats *Tensor) error
+	// pad makes rows of dst, of so many elements, out of those of src, which have length elements and lie from start on, with value around them: if it
+	// does so in one launch; it says whether.
+	pad(dst, src *Tensor, value float64, row, start, length int) (bool, error)
+	// scanGrad sets dst to what takeGrad does with a sorted index, or adds that to it, if it does so by looking at all of the index: it says whether.
+	scanGrad(dst, dy, index *Tensor, t kernel.Take, skip int, mean, onto bool) (bool, error)
 }
 
 // preparer is kernels that take the memory which operations share before a capture: it must not be the capture's.

@@ -137,6 +137,12 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 	if err != nil {
 		return nil, err
 	}
+	if axis := onlyPadded(before, after); axis >= 0 && out.bytes > 0 {
+		inner := elements(shape[axis+1:])
+		if done, err := rt.layers.pad(out, x, value, shape[axis]*inner, before[axis]*inner, x.shape[axis]*inner); done || err != nil {
+			return out.orRelease(err)
+		}
+	}
 	if !slices.Equal(moved, shape) {
 		if err := rt.kernels.fill(out, value); err != nil {
 			return out.orRelease(err)
@@ -147,6 +153,23 @@ func (rt *Runtime) Pad(ctx context.Context, x *Tensor, value float64, before, af
 		dst, src = dst.from(i, max(0, n)), src.from(i, max(0, -n))
 	}
 	return out.orRelease(rt.placeRows(dst, src, moved))
+}
+
+// onlyPadded is the one dimension that gets elements, if there is one and none loses any; else -1.
+func onlyPadded(before, after []int) int {
+	axis := -1
+	for i := range before {
+		switch {
+		case before[i] < 0 || after[i] < 0:
+			return -1
+		case before[i] == 0 && after[i] == 0:
+		case axis >= 0:
+			return -1
+		default:
+			axis = i
+		}
+	}
+	return axis
 }
 
 // Cat joins tensors of one dtype along a dimension, in which alone their shapes differ (torch.cat).

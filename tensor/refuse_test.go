@@ -24,6 +24,7 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 	scalar, err := r.Full(r.ctx, 1, gtensor.Float32)
 	require.NoError(t, err)
 	volume, stats, index := put(r, []float32{1}, 1, 1, 1, 1, 1), put(r, make([]float64, 6), 2, 3), put(r, []int32{0})
+	index3, doubles := put(r, []int32{0, 1, 1}), put(r, make([]float64, 6), 3, 2)
 	row, middle := put(r, make([]float32, 4), 1, 1, 4), put(r, make([]float32, 6), 2, 1, 3)
 	before := r.cache.Stats().Allocation.All.Current
 	one := func(_ *Tensor, err error) error { return err }
@@ -73,6 +74,10 @@ func TestOperationsRefuseAndChangeNothing(t *testing.T) {
 		"a norm's gradient of nil":         {three(r.NormalizeGrad(r.ctx, m23, nil, nil, stats, NormConfig{Shape: []int{3}}, NormGrads{Input: true})), ErrInvalid},
 		"a norm's gradient onto itself":    {three(r.NormalizeGrad(r.ctx, m23, m23, nil, pairs, NormConfig{Shape: []int{3}}, NormGrads{Input: true, Onto: m23})), ErrInvalid},
 		"a norm's gradient onto another":   {three(r.NormalizeGrad(r.ctx, m23, m23, nil, pairs, NormConfig{Shape: []int{3}}, NormGrads{Input: true, Onto: m32})), ErrShape},
+		"a row's gradient onto itself":     {r.AddEmbeddingGrad(r.ctx, m32, m32, index3, EmbeddingConfig{}), ErrInvalid},
+		"a row's gradient onto another":    {r.AddEmbeddingGrad(r.ctx, m23, m32, index3, EmbeddingConfig{}), ErrShape},
+		"a row's gradient onto a vector":   {r.AddEmbeddingGrad(r.ctx, v3, m32, index3, EmbeddingConfig{}), ErrShape},
+		"a row's gradient onto doubles":    {r.AddEmbeddingGrad(r.ctx, doubles, m32, index3, EmbeddingConfig{}), ErrDtype},
 		"a batch norm's gradient of nil":   {three(r.BatchNormGrad(r.ctx, nil, m23, nil, nil, stats, BatchNormConfig{Training: true}, NormGrads{Input: true})), ErrInvalid},
 		"padding that wraps to little":     {one(r.Pad(r.ctx, v3, 0, []int{math.MaxInt}, []int{math.MaxInt})), ErrShape},
 		"a window in the padding alone":    {two(r.MaxPool2d(r.ctx, row, PoolingConfig{Kernel: []int{2}, Dilation: []int{3, 1}, Padding: []int{2, 0}})), ErrShape},

@@ -134,6 +134,59 @@ extern "C" __global__ void merge_index(u64 *dst, const u64 *src, u64 n, u64 widt
 FLOATS(TAKE_GRAD)
 TAKE_GRAD(bfloat16, bf16)
 
+enum { scanned = 2048 };
+
+// scan_grad is take_grad without a sorted index, for a few places: a block looks at all of them, and lists in order those of its row. It
+// sets every row, or adds to it, rounded as a sum of two tensors is.
+#define SCAN_GRAD(T, t) \
+	extern "C" __global__ void scan_grad_##t(T *dst, const T *dy, const void *index, u64 wide, \
+		u64 outer, u64 rows, u64 count, u64 inner, i64 skip, u64 mean, u64 onto) { \
+		__shared__ double part[8][33]; \
+		__shared__ unsigned short places[scanned]; \
+		__shared__ int found[8]; \
+		for (u64 row = blockIdx.x; row < rows; row += gridDim.x) { \
+			int n = 0; \
+			for (u64 from = 0; (i64)row != skip && from < count; from += 256) { \
+				u64 j = from + threadIdx.y * 32 + threadIdx.x; \
+				bool here = j < count && index_at(index, wide, j) == (i64)row; \
+				unsigned lanes = __ballot_sync(~0u, here); \
+				if (threadIdx.x == 0) \
+					found[threadIdx.y] = __popc(lanes); \
+				__syncthreads(); \
+				int at = n + __popc(lanes & ((1u << threadIdx.x) - 1)); \
+				for (int y = 0; y < 8; y++) { \
+					at += y < threadIdx.y ? found[y] : 0; \
+					n += found[y]; \
+				} \
+				if (here) \
+					places[at] = (unsigned short)j; \
+				__syncthreads(); \
+			} \
+			if (n == 0 && onto) \
+				continue; \
+			for (u64 from = blockIdx.y * 32ull; from < outer * inner; from += gridDim.y * 32ull) { \
+				u64 c = from + threadIdx.x, o = c / inner, i = c % inner; \
+				total<T> sum; \
+				if (c < outer * inner) \
+					for (int k = threadIdx.y; k < n; k += 8) \
+						sum.add((double)dy[(o * count + places[k]) * inner + i]); \
+				part[threadIdx.y][threadIdx.x] = sum.value(); \
+				__syncthreads(); \
+				if (threadIdx.y == 0 && c < outer * inner) { \
+					double v = part[0][threadIdx.x]; \
+					for (int y = 1; y < 8; y++) \
+						v += part[y][threadIdx.x]; \
+					T d = (T)(mean && n ? v / n : v); \
+					T *at = &dst[(o * rows + row) * inner + i]; \
+					*at = onto ? (T)(*at + d) : d; \
+				} \
+				__syncthreads(); \
+			} \
+		} \
+	}
+FLOATS(SCAN_GRAD)
+SCAN_GRAD(bfloat16, bf16)
+
 // columns is kernel.Gather: the columns of the index, their strides in the index and in x, and how each lies in both.
 struct columns {
 	i64 count, length, index_stride, rows, x_stride, n, dims[max_dims], index[max_dims], x[max_dims];

@@ -1,0 +1,88 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestTiedEmbeddingAddsToTheGradient of the other layer that has its weights, in its own launch on a GPU: the gradient is the sum of those that the two layers
+// have with weights of their own, and one of a step before is added to, too.
+func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
+	b := open(t, 64<<20)
+	launches := map[string]int{}
+	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(t, err)
+	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rt.Close()) })
+	_, onHost := b.dev.(device.HostVisible)
+	for _, computes := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16} { // whose gradients are added up in float32
+		dtype := computes
+		if computes == tensor.BFloat16 {
+			dtype = tensor.Float32
+		}
+		made := func() *Embedding { // all with the same numbers
+			in := Init(b.ctx, rt, Seed(4), Dtype(dtype))
+			e := in.Embedding(7, 5)
+			require.NoError(t, in.Err())
+			t.Cleanup(func() { require.NoError(t, in.Close()) })
+			return e
+		}
+		tied, reads, head := made(), made(), made()
+		step := func(first, last *Embedding) {
+			tape := NewTape(b.ctx, rt)
+			if computes == tensor.BFloat16 {
+				tape.SetComputeDtype(computes)
+			}
+			h := first.Forward(tape, Upload(tape, []int32{3, 1, 3, 0, 6, 3}))
+			y := tape.Linear(tape.Tanh(h), tape.Param(last.Weight), nil)
+			clear(launches)
+			_, err := tape.Backward(tape.Mean(tape.Square(y)))
+			require.NoError(t, err)
+			require.NoError(t, tape.Close())
+		}
+		gradient := func(e *Embedding) []float64 {
+			wide, err := rt.Convert(b.ctx, e.Weight.Grad(), tensor.Float64)
+			require.NoError(t, err)
+			defer wide.Release()
+			values, err := tensor.ToSlice[float64](b.ctx, wide, nil)
+			require.NoError(t, err)
+			return values
+		}
+		sum := func(a, b []float64) []float64 {
+			for i := range a {
+				if a[i] += b[i]; dtype != tensor.Float64 {
+					a[i] = float64(float32(a[i]))
+				}
+			}
+			return a
+		}
+		step(reads, head)
+		want := sum(gradient(head), gradient(reads))
+		step(tied, tied)
+		require.Equal(t, want, gradient(tied), computes)
+		if !onHost && computes != tensor.BFloat16 {
+			require.Equal(t, [3]int{1, 0, 0}, [3]int{launches["scan grad"], launches["add"], launches["sort index"]}, "%v", launches)
+		}
+		step(tied, tied)
+		require.Equal(t, sum(sum(want, gradient(head)), gradient(reads)), gradient(tied), computes)
+	}
+}
+
+// TestTableLeavesSharedGradients as they are: one that another variable has, too, is copied before a table's is added to it.
+func TestTableLeavesSharedGradients(t *testing.T) {
+	b := open(t, 64<<20)
+	tape := NewTape(b.ctx, b.rt)
+	w, v := tape.Leaf(upload(b, []float32{1, 2, 3, 4}, 2, 2)), tape.Leaf(upload(b, []float32{5, 6, 7, 8}, 2, 2))
+	rows := tape.Embedding(Upload(tape, []int32{1, 1}), w, tensor.EmbeddingConfig{})
+	y := tape.Add(tape.Sum(tape.Add(w, v)), tape.Sum(rows))
+	_, err := tape.Backward(y)
+	require.NoError(t, err)
+	require.Equal(t, []float32{1, 1, 3, 3}, read[float32](b, w.Grad()))
+	require.Equal(t, []float32{1, 1, 1, 1}, read[float32](b, v.Grad()))
+	require.NoError(t, tape.Close())
+}

@@ -1,0 +1,140 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// EmbeddingGrad is the gradient of the weight of [Runtime.Embedding], which has so many rows: dy, of the index's shape and
+// n, added up by row. It is the same in every run.
+func (rt *Runtime) EmbeddingGrad(ctx context.Context, dy, index *Tensor, rows int, cfg EmbeddingConfig) (*Tensor, error) {
+	const op = "EmbeddingGrad"
+	shape, skip, err := rt.embeddingGrad(op, dy, index, rows, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
+}
+
+// AddEmbeddingGrad adds [Runtime.EmbeddingGrad] to dst (rows, n), of dy's dtype, in place: as the sum of the two tensors, on a GPU with a few places
+// in one launch that takes no memory. dst shares none with dy and index. After an error of the launch dst is undefined.
+func (rt *Runtime) AddEmbeddingGrad(ctx context.Context, dst, dy, index *Tensor, cfg EmbeddingConfig) error {
+	const op = "AddEmbeddingGrad"
+	if err := rt.check(op, dst); err != nil {
+		return err
+	}
+	if err := wantRank(op, dst, 2); err != nil {
+		return err
+	}
+	shape, skip, err := rt.embeddingGrad(op, dy, index, dst.shape[0], cfg)
+	switch {
+	case err != nil:
+		return err
+	case dst.dtype != dy.dtype:
+		return fmt.Errorf("tensor: %s: %w: the gradient is %v, and what it is added to %v", op, ErrDtype, dy.dtype, dst.dtype)
+	case dst.shape[1] != shape[1]:
+		return fmt.Errorf("tensor: %s: %w: the gradient has rows of %d, and what it is added to is %v", op, ErrShape, shape[1], dst.shape)
+	}
+	in, t, err := rt.acquireTaken(op, dy, 0, index, shape[:])
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	held, err := rt.acquire(op, dst)
+	if err != nil {
+		return err
+	}
+	defer held.release()
+	if dst.shares(dy) || dst.shares(index) {
+		return overlapError(op)
+	}
+	if dst.bytes == 0 || dy.bytes == 0 {
+		return nil
+	}
+	added, err := rt.layers.scanGrad(dst, dy, index, t, skip, cfg.ScaleGradByFreq, true)
+	if added {
+		dst.overwritten()
+	}
+	if added || err != nil {
+		return err
+	}
+	d, err := rt.takeGrad(ctx, op, dy, 0, index, shape[:], skip, cfg.ScaleGradByFreq)
+	if err != nil {
+		return err
+	}
+	defer func() { rt.parked.add(d.ReleaseContext(ctx)) }()
+	dst.overwritten()
+	return rt.kernels.binary(kernel.Add, dst, dst, d)
+}
+
+// embeddingGrad checks the operands, and returns the gradient's shape and the padding's row.
+func (rt *Runtime) embeddingGrad(op string, dy, index *Tensor, rows int, cfg EmbeddingConfig) (shape [2]int, skip int, err error) {
+	if err := rt.check(op, dy, index); err != nil {
+		return shape, 0, err
+	}
+	last := len(dy.shape) - 1
+	if last < 0 || !slices.Equal(dy.shape[:last], index.shape) || rows < 0 {
+		return shape, 0, fmt.Errorf("tensor: %s: %w: %v is no gradient of what %v takes of %d rows", op, ErrShape, dy.shape, index.shape, rows)
+	}
+	skip, err = cfg.padding(op, rows)
+	return [2]int{rows, dy.shape[last]}, skip, err
+}
+
+// acquireTaken holds the operands of a gradient of the given shape, and says how the index takes from it.
+func (rt *Runtime) acquireTaken(op string, dy *Tensor, axis int, index *Tensor, shape Shape) (operands, kernel.Take, error) {
+	if err := wantIndex(op, index); err != nil {
+		return operands{}, kernel.Take{}, err
+	}
+	if err := wantFloats(op, dy); err != nil {
+		return operands{}, kernel.Take{}, err
+	}
+	if _, err := byteSize(op, dy.dtype, shape); err != nil {
+		return operands{}, kernel.Take{}, err
+	}
+	t := taking(shape, axis, index)
+	if uint64(t.Rows) >= math.MaxUint32 || uint64(t.Count) >= math.MaxUint32 {
+		return operands{}, kernel.Take{}, fmt.Errorf("tensor: %s: %w: %d indices of %d rows: want fewer than 2^32-1 of each", op, ErrUnsupported, t.Count, t.Rows)
+	}
+	in, err := rt.acquire(op, dy, index)
+	return in, t, err
+}
+
+// takeGrad sums by row, of a sorted index in memory of its own if there are many places. The row skip gets nothing.
+func (rt *Runtime) takeGrad(ctx context.Context, op string, dy *Tensor, axis int, index *Tensor, shape Shape, skip int, mean bool) (*Tensor, error) {
+	in, t, err := rt.acquireTaken(op, dy, axis, index, shape)
+	if err != nil {
+		return nil, err
+	}
+	defer in.release()
+	out, err := rt.alloc(ctx, op, dy.dtype, shape)
+	if err != nil || out.bytes == 0 {
+		return out, err
+	}
+	if dy.bytes > 0 {
+		if set, err := rt.layers.scanGrad(out, dy, index, t, skip, mean, false); set || err != nil {
+			return out.orRelease(err)
+		}
+	}
+	if err := rt.memset(op, out); err != nil || dy.bytes == 0 {
+		return out.orRelease(err)
+	}
+	order, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
+	if err != nil {
+		return out.orRelease(err)
+	}
+	defer func() { rt.parked.add(order.ReleaseContext(ctx)) }()
+	spare, err := rt.allocScratch(ctx, op, Int64, Shape{t.Count})
+	if err != nil {
+		return out.orRelease(err)
+	}
+	err = rt.kernels.sortIndex(order, spare, index, t.Rows, skip)
+	rt.parked.add(spare.ReleaseContext(ctx))
+	if err == nil {
+		err = rt.kernels.takeGrad(out, dy, order, t, mean)
+	}
+	return out.orRelease(err)
+}

@@ -1,0 +1,142 @@
+package tensor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// counting is the rig with a stream that counts launches by name.
+func (r *rig) counting(launches map[string]int) *rig {
+	r.t.Helper()
+	stream, err := r.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(r.t, err)
+	rt, err := NewRuntime(r.cache, r.Pool(), stream)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, rt.Close()) })
+	counted := *r
+	counted.Runtime = rt
+	return &counted
+}
+
+// TestScannedGradientsAreThoseOfASortedIndex, bit for bit: the gradient of the first rows of a few, which a launch on a GPU finds without a sorted index, and
+// of the same rows of so many that it is sorted. The limits of both are met.
+func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
+	launches := map[string]int{}
+	r := newRig(t, 256<<20).counting(launches).scoped()
+	scans := 0
+	if _, onHost := r.dev.(device.HostVisible); !onHost {
+		scans = 1
+	}
+	random := rand.New(rand.NewPCG(8, 9))
+	for _, c := range []struct{ rows, places, n int }{{65, 512, 40}, {1, 300, 3}, {128, 2048, 33}, {9, 1, 1}, {300, 257, 32}, {2, 8, 70}} {
+		for _, dtype := range []Dtype{Float32, Float64, BFloat16} {
+			t.Run(fmt.Sprintf("%d of %d rows, %v", c.places, c.rows, dtype), func(t *testing.T) {
+				index, values := make([]int32, c.places), make([]float64, c.places*c.n)
+				for i := range index {
+					index[i] = int32(random.IntN(c.rows+2) - 1) // some of no row
+				}
+				for i := range values {
+					values[i] = random.NormFloat64()
+				}
+				places := put(r, index)
+				dy, err := r.Convert(r.ctx, put(r, values, c.places, c.n), dtype)
+				require.NoError(t, err)
+				cfg := EmbeddingConfig{ScaleGradByFreq: random.IntN(2) == 0}
+				if c.rows > 2 {
+					cfg.PaddingIndex = []int{1}
+				}
+				gradient := func(rows int) []float64 {
+					clear(launches)
+					d, err := r.EmbeddingGrad(r.ctx, dy, places, rows, cfg)
+					require.NoError(t, err)
+					wide, err := r.Convert(r.ctx, d, Float64)
+					return get[float64](r, wide, err)
+				}
+				few := gradient(c.rows)
+				require.Equal(t, [2]int{scans, 1 - scans}, [2]int{launches["scan grad"], launches["sort index"]})
+				// Without those of row c.rows, which the many have and the few have not.
+				many := gradient(scannedInAll/c.places + 1)[:c.rows*c.n]
+				require.Equal(t, [2]int{0, 1}, [2]int{launches["scan grad"], launches["sort index"]})
+				require.Equal(t, many, few)
+
+				most := gradient(scannedInAll / c.places)[:c.rows*c.n]
+				require.Equal(t, scans, launches["scan grad"])
+				require.Equal(t, many, most)
+			})
+		}
+	}
+	t.Run("more places than are scanned", func(t *testing.T) {
+		clear(launches)
+		_, err := r.EmbeddingGrad(r.ctx, put(r, make([]float32, scannedPlaces+1), scannedPlaces+1, 1), put(r, make([]int32, scannedPlaces+1)), 1, EmbeddingConfig{})
+		require.NoError(t, err)
+		require.Equal(t, 1, launches["sort index"])
+	})
+}
+
+// TestAddEmbeddingGradIsOneLaunch where the index is not sorted, and takes no memory there.
+func TestAddEmbeddingGradIsOneLaunch(t *testing.T) {
+	launches := map[string]int{}
+	r := newRig(t, 64<<20).counting(launches).scoped()
+	_, onHost := r.dev.(device.HostVisible)
+	dst, dy, index := put(r, []float32{1, 2, 3, 4}, 2, 2), put(r, []float32{10, 20, 30, 40, 50, 60}, 3, 2), put(r, []int32{1, 1, 5})
+	before, version := r.cache.Stats().Allocation.All, dst.Version()
+	clear(launches)
+	require.NoError(t, r.AddEmbeddingGrad(r.ctx, dst, dy, index, EmbeddingConfig{}))
+	if !onHost {
+		require.Equal(t, map[string]int{"scan grad": 1}, launches)
+		require.Equal(t, before.Allocated, r.cache.Stats().Allocation.All.Allocated)
+	}
+	require.Equal(t, before.Current, r.cache.Stats().Allocation.All.Current)
+	require.Equal(t, []float32{1, 2, 43, 64}, get[float32](r, dst, nil))
+	require.Greater(t, dst.Version(), version)
+
+	none, version := put(r, []int32{}), dst.Version()
+	require.NoError(t, r.AddEmbeddingGrad(r.ctx, dst, put(r, []float32{}, 0, 2), none, EmbeddingConfig{}))
+	require.Equal(t, []float32{1, 2, 43, 64}, get[float32](r, dst, nil))
+	require.Equal(t, version, dst.Version())
+}
+
+// TestPadOfOneDimensionIsOneLaunch on a GPU, and so is the gradient of a range of rows: nothing is zeroed in a launch of its own.
+func TestPadOfOneDimensionIsOneLaunch(t *testing.T) {
+	launches := map[string]int{}
+	r := newRig(t, 64<<20).counting(launches).scoped()
+	_, onHost := r.dev.(device.HostVisible)
+	x := put(r, []int32{1, 2, 3, 4}, 2, 2)
+	for _, c := range []struct {
+		before, after []int
+		want          []int32
+		one           bool
+	}{
+		{[]int{1, 0}, []int{1, 0}, []int32{7, 7, 1, 2, 3, 4, 7, 7}, true},
+		{[]int{0, 0}, []int{0, 1}, []int32{1, 2, 7, 3, 4, 7}, true},
+		{[]int{0, 1}, []int{0, 0}, []int32{7, 1, 2, 7, 3, 4}, true},
+		{[]int{1, 0}, []int{0, 1}, []int32{7, 7, 7, 1, 2, 7, 3, 4, 7}, false},
+		{[]int{1, 0}, []int{-1, 0}, []int32{7, 7, 1, 2}, false},
+		{[]int{0, 1}, []int{-2, 0}, nil, true},
+	} {
+		clear(launches)
+		y, err := r.Pad(r.ctx, x, 7, c.before, c.after)
+		require.NoError(t, err)
+		if c.one && !onHost && len(c.want) > 0 {
+			require.Equal(t, map[string]int{"pad": 1}, launches, c)
+		}
+		require.Equal(t, c.want, get[int32](r, y, nil), c)
+	}
+}
+
+func TestOnlyPadded(t *testing.T) {
+	for _, c := range []struct {
+		before, after []int
+		want          int
+	}{
+		{nil, nil, -1}, {[]int{0, 0}, []int{0, 0}, -1}, {[]int{1, 0}, []int{0, 0}, 0}, {[]int{0, 0}, []int{0, 2}, 1}, {[]int{3, 0}, []int{2, 0}, 0},
+		{[]int{1, 0}, []int{0, 1}, -1}, {[]int{1, 1}, []int{0, 0}, -1}, {[]int{1, 0}, []int{-1, 0}, -1}, {[]int{1, -1}, []int{0, 0}, -1}, {[]int{0, 0}, []int{-1, 1}, -1},
+	} {
+		require.Equal(t, c.want, onlyPadded(c.before, c.after), c)
+	}
+}
