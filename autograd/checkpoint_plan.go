@@ -70,7 +70,7 @@ func (p *CheckpointPlan) Chosen() (names []string) {
 // Choose chooses anew. peak is who held the memory at the peak of a step in which none of the layers was checkpointed
 // ([memcache.Scope.EndProfile], or trace's StepProfile.Peak), budget the bytes that may be allocated. It returns what a step will
 // allocate at most. That is reckoned for the backward pass of each layer, when there are the activations of the layers
-// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it, as large as the last ones were; on tapes that
+// before it, or their results where these are chosen, its own, and the gradients of the parameters behind it, each once, as large as the last ones were; on tapes that
 // compute in bfloat16 also the copies of the parameters that are not yet done with; with
 // whatever else the step held by the profile. The plan's layers run in the order in which they were added to it.
 //
@@ -110,20 +110,35 @@ func newSelection(parts []*planned, peak memcache.Profile) *selection {
 			}
 		}
 		c.results[i] = min(part.result, c.held[i])
+	}
+	c.weigh(parts)
+	c.fixed = peak.Allocated - c.most()
+	return c
+}
+
+// weigh sums up the gradients and copies of the parts' parameters. One that several parts share has one gradient, which is there as of the backward pass of
+// the last of them, and one copy, until that of the first.
+func (c *selection) weigh(parts []*planned) {
+	first, last := map[*Parameter]int{}, map[*Parameter]int{}
+	for i, part := range parts {
 		for _, w := range part.Parameters() {
 			if w.Parameter == nil || w.Parameter.value == nil {
 				continue
 			}
-			if w.Parameter.RequiresGrad() {
-				c.grads[i] += w.Parameter.gradBytes()
+			if _, seen := first[w.Parameter]; !seen && part.half && w.Parameter.value.Dtype() == tensor.Float32 {
+				first[w.Parameter] = i
 			}
-			if part.half && w.Parameter.value.Dtype() == tensor.Float32 {
-				c.copies[i] += w.Parameter.value.Bytes() / 2
+			if w.Parameter.RequiresGrad() {
+				last[w.Parameter] = i
 			}
 		}
 	}
-	c.fixed = peak.Allocated - c.most()
-	return c
+	for w, i := range last {
+		c.grads[i] += w.gradBytes()
+	}
+	for w, i := range first {
+		c.copies[i] += w.value.Bytes() / 2
+	}
 }
 
 // worst is the part in whose backward pass the most is held, and how much.

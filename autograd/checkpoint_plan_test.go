@@ -309,3 +309,35 @@ func TestActivationCheckpointPlanOfGradients(t *testing.T) {
 	require.NoError(t, params.ZeroGrad(b.ctx))
 	require.NoError(t, in.Close())
 }
+
+// TestActivationCheckpointPlanOfSharedLayers: what several layers share has one gradient, from the backward pass of the last of them on, and one copy in bfloat16, until
+// that of the first.
+func TestActivationCheckpointPlanOfSharedLayers(t *testing.T) {
+	b := open(t, 256<<20)
+	in := Init(b.ctx, b.rt, Seed(3))
+	shared, own := in.Linear(256, 256), in.Linear(256, 256)
+	require.NoError(t, in.Err())
+	all := func(l *Linear) (bytes int64) {
+		for _, w := range l.Parameters() {
+			bytes += w.Parameter.value.Bytes()
+		}
+		return bytes
+	}
+	var plan CheckpointPlan
+	for i, l := range []Layer{Sequential{shared, GELU{}}, Sequential{shared, GELU{}, shared, GELU{}, own}, Sequential{shared, GELU{}}, Sequential{GELU{}}} {
+		plan.Layer(fmt.Sprint("net.", i), l)
+	}
+	c := newSelection(plan.parts, memcache.Profile{})
+	require.Equal(t, []int64{0, all(own), all(shared), 0}, c.grads)
+	require.Equal(t, []int64{0, 0, 0, 0}, c.copies)
+	for _, part := range plan.parts {
+		part.half = true
+	}
+	c = newSelection(plan.parts, memcache.Profile{})
+	require.Equal(t, []int64{all(shared) / 2, all(own) / 2, 0, 0}, c.copies)
+	shared.Weight.SetRequiresGrad(false)
+	c = newSelection(plan.parts, memcache.Profile{})
+	require.Equal(t, []int64{0, all(own), shared.Bias.value.Bytes(), 0}, c.grads)
+	require.Equal(t, []int64{all(shared) / 2, all(own) / 2, 0, 0}, c.copies)
+	require.NoError(t, in.Close())
+}
