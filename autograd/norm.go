@@ -138,11 +138,7 @@ func (n *rowNorm) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) {
 	if wants.Input && x.grad != nil && x.param == nil && x.grad.Exclusive() && x.grad.Dtype() == n.Input(0).Dtype() {
 		wants.Onto, x.grad = x.grad, nil // as of what goes around the norm, to its result
 	}
-	dx, dw, db, err := t.rt.NormalizeGrad(t.ctx, g, n.Input(0), n.savedWeight(), n.Saved()[0], n.config, wants)
-	if err != nil && wants.Onto != nil {
-		t.free(wants.Onto)
-	}
-	return n.grads(dx, dw, db, err)
+	return n.grads(t.rt.NormalizeGrad(t.ctx, g, n.Input(0), n.savedWeight(), n.Saved()[0], n.config, wants))
 }
 
 func (n *rowNorm) give(s *slab) { s.rowNorms.give(n) }
