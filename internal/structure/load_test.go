@@ -83,6 +83,13 @@ func ours(t *testing.T) []*listed {
 // checked returns the types of a package, whose functions' bodies are not looked at.
 func checked(t *testing.T, p *listed) *types.Package {
 	t.Helper()
+	pkg, _ := check(t, p, nil)
+	return pkg
+}
+
+// check returns the types of a package, and where its files lie. It looks at functions' bodies if info is not nil.
+func check(t *testing.T, p *listed, info *types.Info) (*types.Package, *token.FileSet) {
+	t.Helper()
 	all, err := list()
 	require.NoError(t, err)
 	exports := map[string]string{}
@@ -97,7 +104,7 @@ func checked(t *testing.T, p *listed) *types.Package {
 		files = append(files, f)
 	}
 	config := types.Config{
-		IgnoreFuncBodies: true,
+		IgnoreFuncBodies: info == nil,
 		FakeImportC:      true,
 		Importer: importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 			name := exports[path]
@@ -107,7 +114,7 @@ func checked(t *testing.T, p *listed) *types.Package {
 			return os.Open(name)
 		}),
 	}
-	pkg, err := config.Check(p.ImportPath, fset, files, nil)
+	pkg, err := config.Check(p.ImportPath, fset, files, info)
 	require.NoError(t, err)
-	return pkg
+	return pkg, fset
 }
