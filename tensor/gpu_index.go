@@ -79,6 +79,7 @@ func (g *gpuKernels) takeGrad(dst, dy, order *Tensor, t kernel.Take, mean bool) 
 const (
 	scannedPlaces = 2048
 	scannedInAll  = 1 << 18
+	scanBlocks    = 4096 // enough to fill a GPU: those of more columns look at the places once for several of them
 )
 
 func (g *gpuKernels) scanGrad(dst, dy, index *Tensor, t kernel.Take, skip int, mean, onto bool) (bool, error) {
@@ -86,7 +87,7 @@ func (g *gpuKernels) scanGrad(dst, dy, index *Tensor, t kernel.Take, skip int, m
 		return false, nil
 	}
 	l := g.newLaunch("scan grad", dst.dtype, 0)
-	l.Grid[0], l.Grid[1] = blocks(t.Rows, 1), uint32(min((t.Outer*t.Inner+31)/32, maxGridY))
+	l.Grid[0], l.Grid[1] = blocks(t.Rows, 1), uint32(min((t.Outer*t.Inner+31)/32, max(1, scanBlocks/t.Rows)))
 	l.Block = [3]uint32{32, 8, 1}
 	l.onto(dst, onto)
 	l.read(dy)

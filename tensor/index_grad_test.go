@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -33,7 +34,7 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 		scans = 1
 	}
 	random := rand.New(rand.NewPCG(8, 9))
-	for _, c := range []struct{ rows, places, n int }{{65, 512, 40}, {1, 300, 3}, {128, 2048, 33}, {9, 1, 1}, {300, 257, 32}, {2, 8, 70}} {
+	for _, c := range []struct{ rows, places, n int }{{65, 512, 40}, {1, 300, 3}, {128, 2048, 33}, {9, 1, 1}, {300, 257, 32}, {2, 8, 70}, {4096, 8, 70}} {
 		for _, dtype := range []Dtype{Float32, Float64, BFloat16} {
 			t.Run(fmt.Sprintf("%d of %d rows, %v", c.places, c.rows, dtype), func(t *testing.T) {
 				index, values := make([]int32, c.places), make([]float64, c.places*c.n)
@@ -55,7 +56,9 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 					d, err := r.EmbeddingGrad(r.ctx, dy, places, rows, cfg)
 					require.NoError(t, err)
 					wide, err := r.Convert(r.ctx, d, Float64)
-					return get[float64](r, wide, err)
+					values := get[float64](r, wide, err)
+					require.NoError(t, errors.Join(d.Release(), wide.Release()))
+					return values
 				}
 				few := gradient(c.rows)
 				require.Equal(t, [2]int{scans, 1 - scans}, [2]int{launches["scan grad"], launches["sort index"]})
@@ -64,9 +67,11 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 				require.Equal(t, [2]int{0, 1}, [2]int{launches["scan grad"], launches["sort index"]})
 				require.Equal(t, many, few)
 
-				most := gradient(scannedInAll / c.places)[:c.rows*c.n]
-				require.Equal(t, scans, launches["scan grad"])
-				require.Equal(t, many, most)
+				if c.places >= 2048 { // an emulated GPU takes long for more rows
+					most := gradient(scannedInAll / c.places)[:c.rows*c.n]
+					require.Equal(t, scans, launches["scan grad"])
+					require.Equal(t, many, most)
+				}
 			})
 		}
 	}
