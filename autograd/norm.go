@@ -124,11 +124,16 @@ func (t *Tape) rows(name string, x, weight, bias *Variable, c tensor.NormConfig)
 // rowNorm is one use of LayerNorm, GroupNorm or RMSNorm.
 type rowNorm struct {
 	normalization
-	config tensor.NormConfig
-	shape  [4]int // of config, if it is enough
+	config      tensor.NormConfig
+	shape       [4]int         // of config, if it is enough
+	made, stats *tensor.Tensor // if the result was made with the argument
 }
 
 func (n *rowNorm) forward() (*tensor.Tensor, error) {
+	if y, stats := n.made, n.stats; y != nil {
+		n.made, n.stats = nil, nil
+		return n.keep(y, stats, nil)
+	}
 	t := n.tape
 	return n.keep(t.rt.Normalize(t.ctx, n.Input(0), n.weight.tensor(), n.bias.tensor(), n.config))
 }

@@ -84,20 +84,24 @@ func newRunBlock(in *Initializer, n int) *runBlock {
 	return &runBlock{in.LayerNorm(n), in.Linear(n, 3*n), in.Linear(n, n), in.LayerNorm(n), in.Linear(n, 4*n), in.Linear(4*n, n)}
 }
 
-func (m *runBlock) Forward(t *Tape, x *Variable) *Variable {
-	return t.Frame(func() *Variable {
-		a := t.SelfAttention(m.Qkv.Forward(t, m.Ln1.Forward(t, x)), 4, true, AttentionConfig{Causal: true})
-		h := t.Add(x, m.Proj.Forward(t, a))
-		return t.Add(h, m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, m.Ln2.Forward(t, h)))))
-	})
+// forward goes through a block from what goes around it, x, and its first norm, n, to those of the next one, whose first norm next is.
+func (m *runBlock) forward(t *Tape, x, n *Variable, next *LayerNorm) (h, norm *Variable) {
+	a := t.SelfAttention(m.Qkv.Forward(t, n), 4, true, AttentionConfig{Causal: true})
+	h, n = m.Ln2.ForwardAdd(t, x.Once(), m.Proj.Forward(t, a).Once())
+	return next.ForwardAdd(t, h.Once(), m.Out.Forward(t, t.GELUTanh(m.Fc.Forward(t, n))).Once())
 }
 
 func (m *runGPT) Forward(t *Tape, x *Variable) *Variable {
 	return t.Frame(func() *Variable {
 		h := t.Add(m.Tok.Forward(t, x), t.Narrow(t.Param(m.Pos.Weight), 0, 0, x.Shape()[1]))
-		for _, b := range m.Blocks {
-			h = b.Forward(t, h)
+		n := m.Blocks[0].Ln1.Forward(t, h)
+		for i, b := range m.Blocks {
+			next := m.Ln
+			if i+1 < len(m.Blocks) {
+				next = m.Blocks[i+1].Ln1
+			}
+			h, n = b.forward(t, h, n, next)
 		}
-		return t.Linear(m.Ln.Forward(t, h), t.Param(m.Tok.Weight), nil)
+		return t.Linear(n, t.Param(m.Tok.Weight), nil)
 	})
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -84,6 +85,7 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	y, stats, err := c.r.Normalize(c.ctx, x.Tensor, weight.tensor(), bias.tensor(), cfg)
 	tol := normalized[T](len(x.data))
 	c.gave("Normalize", y, err, n.Forward(x.array(), w, b), tol)
+	c.addNormalize(x, weight.tensor(), bias.tensor(), cfg)
 	want := NormGrads{Input: c.rand.IntN(4) > 0, Weight: c.rand.IntN(4) > 0, Bias: c.rand.IntN(4) > 0}
 	c.dirty()
 	dx, dw, db, err := c.r.NormalizeGrad(c.ctx, dy.Tensor, x.Tensor, weight.tensor(), stats, cfg, want)
@@ -101,6 +103,32 @@ func normalizeTrial[T kernel.Float](c *trial[T]) {
 	}
 	x.unchanged("Normalize")
 	dy.unchanged("Normalize")
+}
+
+// addNormalize compares AddNormalize with Add and Normalize, to the bit, with memory of its own and in that of what it adds.
+func (c *trial[T]) addNormalize(x *operand[T], weight, bias *Tensor, cfg NormConfig) {
+	c.t.Helper()
+	other := c.operand(x.Shape()...)
+	sum, err := c.r.Add(c.ctx, x.Tensor, other.Tensor)
+	require.NoError(c.t, err)
+	y, stats, err := c.r.Normalize(c.ctx, sum, weight, bias, cfg)
+	require.NoError(c.t, err)
+	want := fmt.Sprint(c.elements(sum), c.elements(y), get[float64](c.r, stats, nil)) // NaN among them
+	for donated := range 3 {
+		a, err := c.r.Copy(c.ctx, x.Tensor)
+		require.NoError(c.t, err)
+		b, err := c.r.Copy(c.ctx, other.Tensor)
+		require.NoError(c.t, err)
+		given := []*Tensor{nil, a, b}[donated]
+		if given != nil {
+			Donate(given)
+		}
+		c.dirty()
+		gotSum, got, gotStats, err := c.r.AddNormalize(c.ctx, a, b, weight, bias, cfg)
+		require.NoError(c.t, err)
+		require.Equal(c.t, want, fmt.Sprint(c.elements(gotSum), c.elements(got), get[float64](c.r, gotStats, nil)))
+		require.Equal(c.t, given != nil && gotSum.Bytes() > 0, given != nil && gotSum.Bytes() > 0 && gotSum.ptr() == given.ptr())
+	}
 }
 
 // gave3 checks the gradients of a normalisation.

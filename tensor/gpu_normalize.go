@@ -47,6 +47,22 @@ func (g *gpuKernels) normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) err
 	return g.run(l)
 }
 
+func (g *gpuKernels) addNormalize(p *kernel.RowNorm, sum, y, stats, x, other, w, b *Tensor) (bool, error) {
+	if sum.dtype == BFloat16 {
+		return false, nil
+	}
+	l := g.normLaunch("add normalize", p, y)
+	l.write(sum)
+	l.write(y)
+	l.write(stats)
+	l.read(x)
+	l.read(other)
+	l.readIf(w)
+	l.readIf(b)
+	l.norm(p)
+	return true, g.run(l)
+}
+
 // Few rows are those whose gradients are one launch: with blocks of so many rows there are places for what each leaves.
 const (
 	fewRows    = 1024

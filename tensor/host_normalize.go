@@ -19,6 +19,10 @@ func normalize[T kernel.Float](l *launch, p *kernel.RowNorm, y, stats, x, w, b *
 	return l.run(func() { kernel.Normalize(p, out, s, in, scale, shift) })
 }
 
+func (h *hostKernels) addNormalize(*kernel.RowNorm, *Tensor, *Tensor, *Tensor, *Tensor, *Tensor, *Tensor, *Tensor) (bool, error) {
+	return false, nil
+}
+
 func (h *hostKernels) normalizeGradAdds(Dtype) bool { return false }
 
 func (h *hostKernels) normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor, _ bool) error {

@@ -85,6 +85,8 @@ type layerKernels interface {
 	avgPoolGrad(p *kernel.Pool, dx, dy *Tensor) error
 	// normalize sets y and the statistics; w, b, and each gradient but that of x may be nil.
 	normalize(p *kernel.RowNorm, y, stats, x, w, b *Tensor) error
+	// addNormalize sets sum to x + other and does normalize of it, if it does both in one launch: it says whether. sum may be x or other.
+	addNormalize(p *kernel.RowNorm, sum, y, stats, x, other, w, b *Tensor) (bool, error)
 	// normalizeGrad sets dx, or adds to it where normalizeGradAdds, and what is not nil of the others; normalizeWeightGrad is for those without dx.
 	normalizeGrad(ctx context.Context, p *kernel.RowNorm, dx, dw, db, dy, x, w, stats *Tensor, onto bool) error
 	normalizeGradAdds(dt Dtype) bool

@@ -48,6 +48,42 @@ static __device__ u64 weight_of(u64 j, u64 inner) { return inner == 1 ? j : divi
 	}
 FLOATS(NORM)
 
+// add_normalize is normalize of x + other, which it leaves in sum: that may be either one's memory.
+#define ADD_NORM(T, t) \
+	extern "C" __global__ void add_normalize_##t(T *sum, T *y, double *stats, const T *x, const T *other, const T *w, const T *b, plan d) { \
+		__shared__ double s[33]; \
+		u64 rows = d.n * d.groups, cols = d.per * d.inner; \
+		ROWS(r, rows) { \
+			T *row = sum + r * cols; \
+			u64 g = r % d.groups * d.per; \
+			double mean = 0; \
+			total<T> own; \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				T v = x[r * cols + j] + other[r * cols + j]; \
+				row[j] = v; \
+				own.add((double)v); \
+			} \
+			if (d.centered) \
+				mean = block_sum(own.value(), s) / (double)cols; \
+			total<T> squares; \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				double v = (double)row[j] - mean; \
+				squares.add(v * v); \
+			} \
+			double rstd = 1 / sqrt(block_sum(squares.value(), s) / (double)cols + d.eps); \
+			if (threadIdx.x == 0) { \
+				stats[r] = mean; \
+				stats[rows + r] = rstd; \
+			} \
+			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
+				u64 k = g + weight_of(j, d.inner); \
+				double scale = w ? rstd * (double)w[k] : rstd, shift = b ? (double)b[k] : 0; \
+				y[r * cols + j] = (T)(((double)row[j] - mean) * scale + shift); \
+			} \
+		} \
+	}
+FLOATS(ADD_NORM)
+
 #define NORM_GRAD(T, t) \
 	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, i64 onto, plan d) { \
 		__shared__ double s[33]; \

@@ -1,0 +1,195 @@
+package autograd
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// addNorms are ways to a sum and its norm: of one operation, and of two.
+type addNorms func(t *Tape, x, y, w, b *Variable) (sum, norm *Variable)
+
+// TestAddNormsAreSumsAndNorms, to the bit, values and gradients: of operands of one shape and of two, read once or more, on all kinds of tapes.
+func TestAddNormsAreSumsAndNorms(t *testing.T) {
+	b := open(t, 64<<20)
+	random := rand.New(rand.NewPCG(2, 5))
+	numbers := func(shape ...int) *tensor.Tensor {
+		v := make([]float32, elements(shape))
+		for i := range v {
+			v[i] = float32(random.NormFloat64())
+		}
+		return upload(b, v, shape...)
+	}
+	const cols = 6
+	layer := [2]addNorms{
+		func(t *Tape, x, y, w, b *Variable) (*Variable, *Variable) {
+			return t.AddLayerNorm(x, y, w, b, 1e-3, cols)
+		},
+		func(t *Tape, x, y, w, b *Variable) (*Variable, *Variable) {
+			s := t.Add(x, y)
+			defer s.spare()()
+			return s, t.LayerNorm(s, w, b, 1e-3, cols)
+		},
+	}
+	root := [2]addNorms{
+		func(t *Tape, x, y, w, _ *Variable) (*Variable, *Variable) { return t.AddRMSNorm(x, y, w, 1e-3, cols) },
+		func(t *Tape, x, y, w, _ *Variable) (*Variable, *Variable) {
+			s := t.Add(x, y)
+			defer s.spare()()
+			return s, t.RMSNorm(s, w, 1e-3, cols)
+		},
+	}
+	offloader, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, offloader.Close()) }()
+	for name, ways := range map[string][2]addNorms{"layer": layer, "root mean square": root} {
+		for _, shapes := range [][2][]int{{{3, 5, cols}, {3, 5, cols}}, {{3, 5, cols}, {5, cols}}, {{1, cols}, {4, cols}}, {{0, cols}, {0, cols}}} {
+			x, y, w, bias := numbers(shapes[0]...), numbers(shapes[1]...), numbers(cols), numbers(cols)
+			for _, how := range []string{"plainly", "once", "without weights", "in bfloat16", "in a checkpoint", "in a checkpoint that reads one", "with an offloader", "the same operand", "the sum alone", "without gradients"} {
+				var want string
+				for i, f := range ways {
+					var tape *Tape
+					switch how {
+					case "without gradients":
+						tape = NoGrad(b.ctx, b.rt)
+					default:
+						tape = NewTape(b.ctx, b.rt)
+					}
+					if how == "in bfloat16" {
+						tape.SetComputeDtype(tensor.BFloat16)
+					}
+					leaves := []*Variable{tape.Leaf(x), tape.Leaf(y), tape.Leaf(w), tape.Leaf(bias)}
+					body := func() *Variable {
+						u, v := tape.Tanh(leaves[0]), tape.Tanh(leaves[1])
+						switch how {
+						case "the same operand":
+							v = u
+						case "once":
+							u, v = u.Once(), v.Once()
+						}
+						scale, shift := leaves[2], leaves[3]
+						if how == "without weights" {
+							scale, shift = nil, nil
+						}
+						s, n := f(tape, u, v, scale, shift)
+						switch how {
+						case "the sum alone":
+							return tape.Tanh(s)
+						case "in a checkpoint that reads one":
+							return n
+						}
+						return tape.Mul(s, tape.Tanh(n))
+					}
+					var out *Variable
+					switch how {
+					case "in a checkpoint", "in a checkpoint that reads one":
+						out = tape.Checkpoint(body).Keep()
+					case "with an offloader":
+						out = tape.Offload(offloader, body).Keep()
+					default:
+						out = body().Keep()
+					}
+					require.NoError(t, tape.Err(), how)
+					got := fmt.Sprint(wide(b, out.Value()))
+					if how != "without gradients" {
+						_, err := tape.Backward(tape.Sum(tape.Square(out)))
+						require.NoError(t, err, how)
+						for _, l := range leaves {
+							if l.Grad() != nil {
+								got += fmt.Sprint(wide(b, l.Grad()))
+							}
+						}
+					}
+					require.NoError(t, tape.Close())
+					if i == 0 {
+						want = got
+					}
+					require.Equal(t, want, got, "%s norm of %v, %s", name, shapes, how)
+				}
+			}
+		}
+	}
+}
+
+// wide are the elements of a tensor of any dtype.
+func wide(b *bench, x *tensor.Tensor) []float64 {
+	b.t.Helper()
+	y, err := b.rt.Convert(b.ctx, x, tensor.Float64)
+	require.NoError(b.t, err)
+	defer y.Release()
+	return read[float64](b, y)
+}
+
+// TestAddNormIsOneLaunch on a GPU, the sum in memory that the program is done with.
+func TestAddNormIsOneLaunch(t *testing.T) {
+	b := open(t, 64<<20)
+	launches := map[string]int{}
+	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(t, err)
+	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	require.NoError(t, err)
+	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, 1<<18), 512, 512)
+	require.NoError(t, err)
+	_, onHost := b.dev.(device.HostVisible)
+	tape := NewTape(b.ctx, rt)
+	u, v := tape.Add(tape.Leaf(x), tape.Leaf(x)), tape.Add(tape.Leaf(x), tape.Leaf(x))
+	clear(launches)
+	b.cache.ResetPeakStats()
+	before := b.cache.MemoryAllocated()
+	sum, norm := tape.AddLayerNorm(u.Once(), v.Once(), nil, nil, 0, 512)
+	require.NoError(t, tape.Err())
+	if onHost {
+		require.Equal(t, map[string]int{"add": 1, "normalize": 1}, launches)
+	} else {
+		require.Equal(t, map[string]int{"add normalize": 1}, launches)
+	}
+	require.Less(t, b.cache.MaxMemoryAllocated()-before, int64(1<<20+1<<19), "the norm and its statistics alone")
+	_, err = tape.Backward(tape.Sum(tape.Mul(sum, norm)))
+	require.NoError(t, err)
+	require.NoError(t, tape.Close())
+	require.NoError(t, x.Release())
+	require.NoError(t, rt.Close())
+}
+
+// TestAddNormRefuses what Add and the norm refuse, and leaves nothing behind: nil layers among it.
+func TestAddNormRefuses(t *testing.T) {
+	b := open(t, 4<<20)
+	x := upload(b, make([]float32, 6), 2, 3)
+	before := b.cache.MemoryAllocated()
+	for name, f := range map[string]func(t *Tape, x *Variable) (*Variable, *Variable){
+		"nil": func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, nil, nil, nil, 0, 3) },
+		"two shapes": func(t *Tape, x *Variable) (*Variable, *Variable) {
+			return t.AddLayerNorm(x, t.Reshape(x, 3, 2), nil, nil, 0, 3)
+		},
+		"another shape":  func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddRMSNorm(x, x, nil, 0, 2) },
+		"an eps below 0": func(t *Tape, x *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, x, nil, nil, -1, 3) },
+		"nil layer":      func(t *Tape, x *Variable) (*Variable, *Variable) { return (*LayerNorm)(nil).ForwardAdd(t, x, x) },
+		"nil root layer": func(t *Tape, x *Variable) (*Variable, *Variable) { return (*RMSNorm)(nil).ForwardAdd(t, x, x) },
+		"another's value": func(t *Tape, x *Variable) (*Variable, *Variable) {
+			return t.AddLayerNorm(x, NewTape(b.ctx, b.rt).Leaf(x.Value()), nil, nil, 0, 3)
+		},
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		sum, norm := f(tape, tape.Leaf(x))
+		require.NotNil(t, sum, name)
+		require.NotNil(t, norm, name)
+		require.Error(t, tape.Err(), name)
+		require.Error(t, tape.Close(), name)
+		require.Equal(t, before, b.cache.MemoryAllocated(), name)
+	}
+	large := upload(b, make([]float32, 64<<10), 256, 256)
+	tape := NewTape(b.ctx, b.rt)
+	u := tape.Leaf(large)
+	for range 16 {
+		u, _ = tape.AddLayerNorm(u, u, nil, nil, 0, 256)
+	}
+	require.ErrorIs(t, tape.Close(), memcache.ErrOutOfMemory)
+	require.NoError(t, large.Release())
+	require.Equal(t, before, b.cache.MemoryAllocated())
+}

@@ -1,0 +1,50 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cistern-ml/cistern/tensor/internal/kernel"
+)
+
+// AddNormalize returns x + y, which have one shape and dtype, and [Runtime.Normalize] of that with its statistics: the bits of [Runtime.Add] and Normalize, on a GPU
+// in one launch but for bfloat16 (fused add and norm). The sum may be in the memory of x or y: see [Donate].
+func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor, c NormConfig) (sum, out, stats *Tensor, err error) {
+	const op = "AddNormalize"
+	var room [4]*Tensor
+	in, err := rt.acquireFloats(op, present(append(room[:0], x, y), weight, bias)...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer in.release()
+	if err := sameShape(op, x, y); err != nil {
+		return nil, nil, nil, err
+	}
+	p, shape, err := rt.planNorm(op, c, x)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := wantShape(op, shape, weight, bias); err != nil {
+		return nil, nil, nil, err
+	}
+	if c.RMS && bias != nil {
+		return nil, nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
+	}
+	if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil {
+		return nil, nil, nil, err
+	}
+	out, stats, err = rt.withStats(ctx, op, x, p.N*p.Groups, func(out, stats *Tensor) error {
+		if done, err := rt.layers.addNormalize(p, sum, out, stats, x, y, weight, bias); done || err != nil {
+			return err
+		}
+		if err := rt.kernels.binary(kernel.Add, sum, x, y); err != nil {
+			return err
+		}
+		return rt.layers.normalize(p, out, stats, sum, weight, bias)
+	})
+	if err != nil {
+		rt.parked.add(sum.Release())
+		return nil, nil, nil, err
+	}
+	return sum, out, stats, nil
+}
