@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -24,7 +25,7 @@ func (t *Tape) addRows(name, norm string, x, y, weight, bias *Variable, c tensor
 	if !t.begin(name, inputs...) {
 		return t.inert(), t.inert()
 	}
-	if !x.value.SameShape(y.value) || x.value.Dtype() != y.value.Dtype() {
+	if !x.value.SameShape(y.value) || x.value.Dtype() != y.value.Dtype() || slices.Contains(inputs[2:], x) || slices.Contains(inputs[2:], y) {
 		sum = t.Add(x, y)
 		defer sum.spare()()
 		return sum, t.rows(norm, sum, weight, bias, c)

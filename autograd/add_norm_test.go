@@ -193,3 +193,28 @@ func TestAddNormRefuses(t *testing.T) {
 	require.NoError(t, large.Release())
 	require.Equal(t, before, b.cache.MemoryAllocated())
 }
+
+// TestAddNormByWhatItAdds: an operand that is a weight, too, is read twice, which is an error where one reading is all there is, and else as of two operations.
+func TestAddNormByWhatItAdds(t *testing.T) {
+	b := open(t, 64<<20)
+	x, y := upload(b, []float32{2, 3, 4, 6}, 4), upload(b, []float32{1.5, -1, 2, 1}, 4)
+	for i, f := range []func(t *Tape, x, y *Variable) (*Variable, *Variable){
+		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddLayerNorm(x, y, x, nil, 0, 4) },
+		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddLayerNorm(y, x, nil, x, 0, 4) },
+		func(t *Tape, x, y *Variable) (*Variable, *Variable) { return t.AddRMSNorm(y, x, x, 0, 4) },
+	} {
+		tape := NewTape(b.ctx, b.rt)
+		f(tape, tape.AddScalar(tape.Leaf(x), 0).Once(), tape.Leaf(y))
+		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
+		tape = NoGrad(b.ctx, b.rt)
+		f(tape, tape.AddScalar(tape.Input(x), 0), tape.Input(y))
+		require.ErrorIs(t, tape.Close(), tensor.ErrReleased, i)
+		tape = NewTape(b.ctx, b.rt)
+		u := tape.Leaf(x)
+		sum, norm := f(tape, tape.AddScalar(u, 0), tape.Leaf(y))
+		_, err := tape.Backward(tape.Sum(tape.Mul(sum, norm)))
+		require.NoError(t, err)
+		require.NotZero(t, read[float32](b, u.Grad()))
+		require.NoError(t, tape.Close())
+	}
+}

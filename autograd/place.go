@@ -27,19 +27,18 @@ func (t *Tape) Permute(x *Variable, dims ...int) *Variable {
 // Narrow returns length elements of x along a dimension, from start on; see [tensor.Runtime.Narrow]. All of them are x in the same memory, as of
 // [Tape.Reshape].
 func (t *Tape) Narrow(x *Variable, axis, start, length int) *Variable {
-	if start == 0 && x != nil && x.value != nil {
+	if !t.begin("Narrow", x) {
+		return t.inert()
+	}
+	if start == 0 {
 		var room [6]int
-		shape := tensor.AppendShape(room[:0], x.value)
-		at := axis
+		shape, at := tensor.AppendShape(room[:0], x.value), axis
 		if at < 0 {
 			at += len(shape)
 		}
 		if at >= 0 && at < len(shape) && length == shape[at] {
 			return t.Reshape(x, shape...)
 		}
-	}
-	if !t.begin("Narrow", x) {
-		return t.inert()
 	}
 	n := t.narrows.take()
 	n.axis, n.start, n.length = axis, start, length

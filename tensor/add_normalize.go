@@ -30,10 +30,16 @@ func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor,
 	if c.RMS && bias != nil {
 		return nil, nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
-	if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil {
-		return nil, nil, nil, err
+	for _, p := range [2]*Tensor{weight, bias} {
+		if p != nil && (p.shares(x) || p.shares(y)) { // it is read when the sum is there
+			x.donated.Store(false)
+			y.donated.Store(false)
+		}
 	}
-	out, stats, err = rt.withStats(ctx, op, x, p.N*p.Groups, func(out, stats *Tensor) error {
+	out, stats, err = rt.withStats(ctx, op, x, p.N*p.Groups, func(out, stats *Tensor) (err error) {
+		if sum, err = rt.allocResult(ctx, op, &in, x.shape, x, y); err != nil { // the last that may fail
+			return err
+		}
 		if done, err := rt.layers.addNormalize(p, sum, out, stats, x, y, weight, bias); done || err != nil {
 			return err
 		}
@@ -42,6 +48,9 @@ func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor,
 		}
 		return rt.layers.normalize(p, out, stats, sum, weight, bias)
 	})
+	if err == nil && sum == nil { // of no elements
+		sum, err = rt.alloc(ctx, op, x.dtype, x.shape)
+	}
 	if err != nil {
 		rt.parked.add(sum.Release())
 		return nil, nil, nil, err

@@ -39,8 +39,28 @@ func TestAddNormalizeIsOneLaunch(t *testing.T) {
 func TestAddNormalizeOutOfMemory(t *testing.T) {
 	r := newRig(t, 6<<20).scoped()
 	x := put(r, make([]float32, 1<<18), 1<<18, 1) // with statistics of 4 MiB
-	before := r.cache.Stats().Allocation.All.Current
+	before, version := r.cache.Stats().Allocation.All.Current, x.Version()
+	Donate(x)
 	_, _, _, err := r.AddNormalize(r.ctx, x, x, nil, nil, NormConfig{Shape: []int{1}})
 	require.ErrorIs(t, err, memcache.ErrOutOfMemory)
+	require.Equal(t, version, x.Version(), "what was given is as it was")
 	require.Equal(t, before, r.cache.Stats().Allocation.All.Current)
+}
+
+// TestAddNormalizeByWhatItAdds: weights and biases that are an operand are read when the sum is there, so that it is in memory of its own.
+func TestAddNormalizeByWhatItAdds(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	cfg := NormConfig{Shape: []int{4}}
+	x, y := put(r, []float32{2, 3, 4, 6}), put(r, []float32{1.5, -1, 2, 1})
+	_, want, _, err := r.AddNormalize(r.ctx, x, y, x, y, cfg)
+	require.NoError(t, err)
+	for _, given := range []*Tensor{x, y} {
+		Donate(given)
+		sum, out, _, err := r.AddNormalize(r.ctx, x, y, x, y, cfg)
+		require.NoError(t, err)
+		require.Equal(t, get[float32](r, want, nil), get[float32](r, out, nil))
+		require.Equal(t, []float32{3.5, 2, 6, 7}, get[float32](r, sum, nil))
+		require.Equal(t, []float32{2, 3, 4, 6}, get[float32](r, x, nil))
+		require.Equal(t, []float32{1.5, -1, 2, 1}, get[float32](r, y, nil))
+	}
 }

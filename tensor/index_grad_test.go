@@ -67,6 +67,18 @@ func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
 				require.Equal(t, [2]int{0, 1}, [2]int{launches["scan grad"], launches["sort index"]})
 				require.Equal(t, many, few)
 
+				d, err := r.EmbeddingGrad(r.ctx, dy, places, c.rows, cfg)
+				require.NoError(t, err)
+				onto, err := r.MulScalar(r.ctx, d, -0.75)
+				require.NoError(t, err)
+				sum, err := r.Add(r.ctx, onto, d)
+				require.NoError(t, err)
+				require.NoError(t, r.AddEmbeddingGrad(r.ctx, onto, dy, places, cfg))
+				want, err := r.Convert(r.ctx, sum, Float64)
+				require.NoError(t, err)
+				got, err := r.Convert(r.ctx, onto, Float64)
+				require.Equal(t, fmt.Sprint(get[float64](r, want, nil)), fmt.Sprint(get[float64](r, got, err)), "added, -0 among it")
+
 				if c.places >= 2048 { // an emulated GPU takes long for more rows
 					most := gradient(scannedInAll / c.places)[:c.rows*c.n]
 					require.Equal(t, scans, launches["scan grad"])

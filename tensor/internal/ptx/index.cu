@@ -162,8 +162,6 @@ enum { scanned = 2048 };
 					places[at] = (unsigned short)j; \
 				__syncthreads(); \
 			} \
-			if (n == 0 && onto) \
-				continue; \
 			for (u64 from = blockIdx.y * 32ull; from < outer * inner; from += gridDim.y * 32ull) { \
 				u64 c = from + threadIdx.x, o = c / inner, i = c % inner; \
 				total<T> sum; \
