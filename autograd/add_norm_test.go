@@ -130,10 +130,7 @@ func wide(b *bench, x *tensor.Tensor) []float64 {
 func TestAddNormIsOneLaunch(t *testing.T) {
 	b := open(t, 64<<20)
 	launches := map[string]int{}
-	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
-	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
-	require.NoError(t, err)
+	rt := b.counting(launches)
 	x, err := tensor.FromSlice(b.ctx, rt, make([]float32, 1<<18), 512, 512)
 	require.NoError(t, err)
 	_, onHost := b.dev.(device.HostVisible)
@@ -154,7 +151,6 @@ func TestAddNormIsOneLaunch(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tape.Close())
 	require.NoError(t, x.Release())
-	require.NoError(t, rt.Close())
 }
 
 // TestAddNormRefuses what Add and the norm refuse, and leaves nothing behind: nil layers among it.

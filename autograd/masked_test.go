@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
 	"github.com/cistern-ml/cistern/tensor"
 )
@@ -18,10 +17,7 @@ func TestMaskedGradients(t *testing.T) {
 	ctx := context.Background()
 	b := open(t, 64<<20)
 	launches := map[string]int{}
-	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
-	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
-	require.NoError(t, err)
+	rt := b.counting(launches)
 	in := Init(ctx, rt, Seed(3))
 	l, m, k := in.Linear(6, 8), in.Linear(8, 4), in.Linear(8, 4)
 	values := make([]float64, 5*6)
@@ -75,7 +71,7 @@ func TestMaskedGradients(t *testing.T) {
 			require.InDeltaSlice(t, want[i], got[i], 1e-5, name)
 		}
 	}
-	require.NoError(t, errors.Join(in.Close(), rt.Close()))
+	require.NoError(t, in.Close())
 }
 
 // TestMaskedGradientsOfWhatIsOverwritten: nobody has saved the result of a checkpoint that only a frozen layer reads, so a program that keeps it may write it.

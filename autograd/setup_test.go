@@ -147,3 +147,14 @@ func (b *bench) mlp(dtype gtensor.Dtype, sizes ...int) Sequential {
 	b.t.Cleanup(func() { assert.NoError(b.t, model.Parameters().Release()) })
 	return model
 }
+
+// counting is a runtime whose stream counts launches by name. It is closed with the test.
+func (b *bench) counting(launches map[string]int) *tensor.Runtime {
+	b.t.Helper()
+	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(b.t, err)
+	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, rt.Close()) })
+	return rt
+}

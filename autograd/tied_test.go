@@ -14,11 +14,7 @@ import (
 func TestTiedEmbeddingAddsToTheGradient(t *testing.T) {
 	b := open(t, 64<<20)
 	launches := map[string]int{}
-	stream, err := b.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
-	require.NoError(t, err)
-	rt, err := tensor.NewRuntime(b.cache, b.rt.Pool(), stream)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rt.Close()) })
+	rt := b.counting(launches)
 	_, onHost := b.dev.(device.HostVisible)
 	for _, computes := range []tensor.Dtype{tensor.Float32, tensor.Float64, tensor.BFloat16} { // whose gradients are added up in float32
 		dtype := computes

@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/cistern-ml/cistern/tensor/internal/kernel"
 )
@@ -20,15 +19,9 @@ func (rt *Runtime) AddNormalize(ctx context.Context, x, y, weight, bias *Tensor,
 	if err := sameShape(op, x, y); err != nil {
 		return nil, nil, nil, err
 	}
-	p, shape, err := rt.planNorm(op, c, x)
+	p, err := rt.planWeighted(op, c, x, weight, bias)
 	if err != nil {
 		return nil, nil, nil, err
-	}
-	if err := wantShape(op, shape, weight, bias); err != nil {
-		return nil, nil, nil, err
-	}
-	if c.RMS && bias != nil {
-		return nil, nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
 	for _, p := range [2]*Tensor{weight, bias} {
 		if p != nil && (p.shares(x) || p.shares(y)) { // it is read when the sum is there

@@ -11,19 +11,6 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// counting is the rig with a stream that counts launches by name.
-func (r *rig) counting(launches map[string]int) *rig {
-	r.t.Helper()
-	stream, err := r.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
-	require.NoError(r.t, err)
-	rt, err := NewRuntime(r.cache, r.Pool(), stream)
-	require.NoError(r.t, err)
-	r.t.Cleanup(func() { require.NoError(r.t, rt.Close()) })
-	counted := *r
-	counted.Runtime = rt
-	return &counted
-}
-
 // TestScannedGradientsAreThoseOfASortedIndex, bit for bit: the gradient of the first rows of a few, which a launch on a GPU finds without a sorted index, and
 // of the same rows of so many that it is sorted. The limits of both are met.
 func TestScannedGradientsAreThoseOfASortedIndex(t *testing.T) {
@@ -116,44 +103,4 @@ func TestAddEmbeddingGradIsOneLaunch(t *testing.T) {
 	require.NoError(t, r.AddEmbeddingGrad(r.ctx, dst, put(r, []float32{}, 0, 2), none, EmbeddingConfig{}))
 	require.Equal(t, []float32{1, 2, 43, 64}, get[float32](r, dst, nil))
 	require.Equal(t, version, dst.Version())
-}
-
-// TestPadOfOneDimensionIsOneLaunch on a GPU, and so is the gradient of a range of rows: nothing is zeroed in a launch of its own.
-func TestPadOfOneDimensionIsOneLaunch(t *testing.T) {
-	launches := map[string]int{}
-	r := newRig(t, 64<<20).counting(launches).scoped()
-	_, onHost := r.dev.(device.HostVisible)
-	x := put(r, []int32{1, 2, 3, 4}, 2, 2)
-	for _, c := range []struct {
-		before, after []int
-		want          []int32
-		one           bool
-	}{
-		{[]int{1, 0}, []int{1, 0}, []int32{7, 7, 1, 2, 3, 4, 7, 7}, true},
-		{[]int{0, 0}, []int{0, 1}, []int32{1, 2, 7, 3, 4, 7}, true},
-		{[]int{0, 1}, []int{0, 0}, []int32{7, 1, 2, 7, 3, 4}, true},
-		{[]int{1, 0}, []int{0, 1}, []int32{7, 7, 7, 1, 2, 7, 3, 4, 7}, false},
-		{[]int{1, 0}, []int{-1, 0}, []int32{7, 7, 1, 2}, false},
-		{[]int{0, 1}, []int{-2, 0}, nil, true},
-	} {
-		clear(launches)
-		y, err := r.Pad(r.ctx, x, 7, c.before, c.after)
-		require.NoError(t, err)
-		if c.one && !onHost && len(c.want) > 0 {
-			require.Equal(t, map[string]int{"pad": 1}, launches, c)
-		}
-		require.Equal(t, c.want, get[int32](r, y, nil), c)
-	}
-}
-
-func TestOnlyPadded(t *testing.T) {
-	for _, c := range []struct {
-		before, after []int
-		want          int
-	}{
-		{nil, nil, -1}, {[]int{0, 0}, []int{0, 0}, -1}, {[]int{1, 0}, []int{0, 0}, 0}, {[]int{0, 0}, []int{0, 2}, 1}, {[]int{3, 0}, []int{2, 0}, 0},
-		{[]int{1, 0}, []int{0, 1}, -1}, {[]int{1, 1}, []int{0, 0}, -1}, {[]int{1, 0}, []int{-1, 0}, -1}, {[]int{1, -1}, []int{0, 0}, -1}, {[]int{0, 0}, []int{-1, 1}, -1},
-	} {
-		require.Equal(t, c.want, onlyPadded(c.before, c.after), c)
-	}
 }

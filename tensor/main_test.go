@@ -62,6 +62,19 @@ func (r *rig) scoped() *rig {
 	return r
 }
 
+// counting is the rig with a stream that counts launches by name.
+func (r *rig) counting(launches map[string]int) *rig {
+	r.t.Helper()
+	stream, err := r.dev.NewStream(device.StreamOptions{Launching: func(_ device.Stream, name string) func(error) { launches[name]++; return nil }})
+	require.NoError(r.t, err)
+	rt, err := NewRuntime(r.cache, r.Pool(), stream)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { require.NoError(r.t, rt.Close()) })
+	counted := *r
+	counted.Runtime = rt
+	return &counted
+}
+
 func put[T Element](r *rig, data []T, shape ...int) *Tensor {
 	r.t.Helper()
 	x, err := FromSlice(r.ctx, r.Runtime, data, shape...)

@@ -38,6 +38,18 @@ func (rt *Runtime) planNorm(op string, c NormConfig, x *Tensor) (*kernel.RowNorm
 	return p.plan, p.weights, nil
 }
 
+// planWeighted is planNorm for x and what its norm is multiplied with and added to, either of which may be nil.
+func (rt *Runtime) planWeighted(op string, c NormConfig, x, weight, bias *Tensor) (*kernel.RowNorm, error) {
+	p, shape, err := rt.planNorm(op, c, x)
+	if err != nil {
+		return nil, err
+	}
+	if c.RMS && bias != nil {
+		return nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
+	}
+	return p, wantShape(op, shape, weight, bias)
+}
+
 // normPlan is the plan of a normalisation and the shape of its weights.
 type normPlan struct {
 	plan    *kernel.RowNorm
@@ -83,15 +95,9 @@ func (rt *Runtime) Normalize(ctx context.Context, x, weight, bias *Tensor, c Nor
 		return nil, nil, err
 	}
 	defer in.release()
-	p, shape, err := rt.planNorm(op, c, x)
+	p, err := rt.planWeighted(op, c, x, weight, bias)
 	if err != nil {
 		return nil, nil, err
-	}
-	if err := wantShape(op, shape, weight, bias); err != nil {
-		return nil, nil, err
-	}
-	if c.RMS && bias != nil {
-		return nil, nil, fmt.Errorf("tensor: %s: %w: a root-mean-square norm has no bias", op, ErrInvalid)
 	}
 	return rt.withStats(ctx, op, x, p.N*p.Groups, func(y, stats *Tensor) error { return rt.layers.normalize(p, y, stats, x, weight, bias) })
 }

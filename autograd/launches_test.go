@@ -1,0 +1,41 @@
+package autograd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// TestLaunchesOfATransformerStep: a step of BenchmarkModel's transformer has 51 launches on a GPU.
+func TestLaunchesOfATransformerStep(t *testing.T) {
+	b := open(t, 256<<20)
+	if _, onHost := b.dev.(device.HostVisible); onHost {
+		t.Skip("the host's launches are of other operations")
+	}
+	const rows, steps, tokens, width = 4, 32, 65, 64
+	launches := map[string]int{}
+	rt := b.counting(launches)
+	in := Init(b.ctx, rt, Seed(3))
+	model := newRunGPT(in, func(name string) []int {
+		return map[string][]int{"tok.weight": {tokens, width}, "pos.weight": {steps, width}}[name]
+	})
+	opt := in.AdamW(ParametersOf(model), AdamConfig{})
+	require.NoError(t, in.Err())
+	for range 2 {
+		clear(launches)
+		tape := NewTape(b.ctx, rt)
+		x, y := Upload(tape, make([]int32, rows*steps)), Upload(tape, make([]int32, rows*steps))
+		logits := tape.Reshape(model.Forward(tape, tape.Reshape(x, rows, steps)), rows*steps, tokens)
+		tape.Minimize(tape.CrossEntropy(logits, y.Value()), opt)
+		require.NoError(t, tape.Close())
+	}
+	require.NoError(t, rt.Synchronize(b.ctx))
+	sum := 0
+	for _, n := range launches {
+		sum += n
+	}
+	require.Equal(t, 51, sum, "%v", launches)
+	require.NoError(t, in.Close())
+}
