@@ -226,35 +226,51 @@ func BenchmarkGiB(b *testing.B) {
 	}
 }
 
-// Goroutines that each hold so many buffers at a time; a pair is a Get and its Release.
+// Goroutines that each hold so many buffers at a time, of one pool, or apart: of a pool each, which is what the machine allows. A pair is a
+// Get and its Release.
 func BenchmarkHold(b *testing.B) {
-	for _, n := range []int{1, 2, 16} {
-		for _, held := range []int{1, 4, 16, 64} {
-			b.Run(fmt.Sprintf("goroutines=%d/held=%d", n, held), func(b *testing.B) {
-				r := newRig(b, transfer.Config{})
-				b.ReportAllocs()
-				b.ResetTimer()
-				var wg sync.WaitGroup
-				for range n {
-					wg.Go(func() {
-						bufs := make([]transfer.Buffer, held)
-						for range b.N/n/held + 1 {
-							for i := range bufs {
-								var err error
-								if bufs[i], err = r.pool.Get(context.Background(), 64<<10); err != nil {
-									b.Error(err)
-									return
-								}
-							}
-							for _, buf := range bufs {
-								buf.Release()
-							}
-						}
-					})
+	for _, apart := range []bool{false, true} {
+		for _, n := range []int{1, 2, 16} {
+			for _, held := range []int{1, 4, 16, 64} {
+				name := fmt.Sprintf("goroutines=%d/held=%d", n, held)
+				if apart {
+					name = "apart/" + name
 				}
-				wg.Wait()
-				b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()+1), "pairs/us")
-			})
+				b.Run(name, func(b *testing.B) {
+					pools := make([]*transfer.Pool, n)
+					for i := range pools {
+						if i == 0 || apart {
+							pools[i] = newRig(b, transfer.Config{}).pool
+						} else {
+							pools[i] = pools[0]
+						}
+					}
+					b.ReportAllocs()
+					b.ResetTimer()
+					var wg sync.WaitGroup
+					for _, pool := range pools {
+						wg.Go(func() { hold(b, pool, held, b.N/n/held+1) })
+					}
+					wg.Wait()
+					b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()+1), "pairs/us")
+				})
+			}
+		}
+	}
+}
+
+func hold(b *testing.B, pool *transfer.Pool, held, times int) {
+	bufs := make([]transfer.Buffer, held)
+	for range times {
+		for i := range bufs {
+			var err error
+			if bufs[i], err = pool.Get(context.Background(), 64<<10); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+		for _, buf := range bufs {
+			buf.Release()
 		}
 	}
 }
