@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
 )
 
 // TestPeakMovesBetweenStreams moves bytes between eight streams, so that each has had most of them at some
@@ -119,28 +121,43 @@ func TestStreamsComeAndGoConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 1200, c.Stats().Allocation.All.Allocated, "sums of streams that are gone are kept")
 }
 
+// BenchmarkStreams is a pair of goroutines with a stream each, of one cache, or apart: of a cache each, which is what the machine allows.
 func BenchmarkStreams(b *testing.B) {
-	for _, n := range []int{1, 2, 4, 8, 16} {
-		b.Run(fmt.Sprintf("goroutines/%d", n), func(b *testing.B) {
-			dev := newScripted(1 << 40)
-			c, err := New(dev, Config{})
-			require.NoError(b, err)
-			for g := range n {
-				require.NoError(b, mustAlloc(b, c, 512, dev.stream(uint64(g))).Free())
+	for _, apart := range []bool{false, true} {
+		for _, n := range []int{1, 2, 4, 8, 16} {
+			name := fmt.Sprintf("goroutines/%d", n)
+			if apart {
+				name = "apart/" + name
 			}
-			b.ResetTimer()
-			together(n, func(g int) {
-				s, ctx := dev.stream(uint64(g)), context.Background()
-				for range b.N / n {
-					block, err := c.Alloc(ctx, 4096, s)
-					if err != nil {
-						b.Error(err)
-						return
+			b.Run(name, func(b *testing.B) {
+				caches, streams := make([]*Cache, n), make([]device.Stream, n)
+				var dev *scripted
+				for g := range n {
+					if g == 0 || apart {
+						var err error
+						dev = newScripted(1 << 40)
+						caches[g], err = New(dev, Config{})
+						require.NoError(b, err)
+					} else {
+						caches[g] = caches[0]
 					}
-					_ = block.Free()
+					streams[g] = dev.stream(uint64(g))
+					require.NoError(b, mustAlloc(b, caches[g], 512, streams[g]).Free())
 				}
+				b.ResetTimer()
+				together(n, func(g int) {
+					c, s, ctx := caches[g], streams[g], context.Background()
+					for range b.N / n {
+						block, err := c.Alloc(ctx, 4096, s)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						_ = block.Free()
+					}
+				})
+				b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()), "pairs/µs")
 			})
-			b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()), "pairs/µs")
-		})
+		}
 	}
 }

@@ -4,24 +4,38 @@ package peaks
 // turns: the sum stays below the peak while each shard's use rises and falls. Only AddStopped, with all locks, raises a
 // peak, and a program whose steps repeat stops raising it.
 
+// claimPasses is how often a claim looks at the others while some of them are busy. With one look a shard that is busy for 50 ns,
+// and has the quota, lets all be locked, for which every goroutine waits.
+const claimPasses = 16
+
 // claim is tryAdd with what the changes need out of the unused quotas of other shards, if that is enough. The
-// others' locks are only tried, so that their order does not matter; who is busy is passed over. It begins with who
+// others' locks are only tried, so that their order does not matter; who is busy is passed over, and looked at again. It begins with who
 // could give the last time. s is locked.
 func (s *Shard) claim(changes []Change) bool {
 	shards := *s.ledger.shards.Load()
-	for i := range shards {
-		donor := (s.donor + i) % len(shards)
-		o := shards[donor]
-		if o == s || !o.mu.TryLock() {
-			continue
+	for range claimPasses {
+		busy := false
+		for i := range shards {
+			donor := (s.donor + i) % len(shards)
+			o := shards[donor]
+			if o == s {
+				continue
+			}
+			if !o.mu.TryLock() {
+				busy = true
+				continue
+			}
+			if !o.removed {
+				s.take(o, changes)
+			}
+			o.mu.Unlock()
+			if s.tryAdd(changes) {
+				s.donor = donor
+				return true
+			}
 		}
-		if !o.removed {
-			s.take(o, changes)
-		}
-		o.mu.Unlock()
-		if s.tryAdd(changes) {
-			s.donor = donor
-			return true
+		if !busy {
+			break
 		}
 	}
 	return false // what was taken stays here, which is as good a place as any
@@ -49,6 +63,7 @@ func takeHalf(quota *int64, need int64, other *int64, used int64) {
 // AddStopped is Add for who has all shards locked, and leaves them so.
 func (s *Shard) AddStopped(changes ...Change) bool {
 	l := s.ledger
+	l.stops++
 	for _, c := range changes {
 		if limit := max(l.limits[c.Gauge], 0); limit != NoLimit && l.Total(c.Gauge).Current+c.N > limit {
 			return false

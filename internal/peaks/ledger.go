@@ -23,6 +23,7 @@ type Ledger struct {
 	// Guarded by the locks of all shards.
 	peaks   []int64
 	windows []*Window
+	stops   int64 // Adds that had all shards locked
 }
 
 // Total is a gauge, summed over the shards.
