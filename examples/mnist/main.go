@@ -53,10 +53,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // runOptions runs what the command line says, tells what it did with memory, also if it fails, and sends the telemetry.
 func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error {
-	for _, c := range [][2]string{{"json", o.json}, {"save", o.save}, {"resume", o.resume}} {
-		if err := writable(c[0], c[1]); err != nil {
-			return err
-		}
+	parties, err := o.parties()
+	if err != nil {
+		return err
+	}
+	return o.runParties(ctx, parties, stdout, stderr)
+}
+
+// runParties is runOptions with the ranks of this process.
+func (o options) runParties(ctx context.Context, parties []*party, stdout, stderr io.Writer) error {
+	if parties[0].number() > 0 { // another process has the first rank
+		telemetry := o.trace
+		o = o.quiet()
+		o.trace = telemetry
+	} else if err := o.writable(); err != nil {
+		return err
 	}
 	stdout = &shared{w: stdout} // by the exporters of -trace stdout
 	telemetry, err := newTelemetry(ctx, o.trace, stdout)
@@ -70,7 +81,7 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 		telemetry.report(stdout)
 		return err
 	}
-	r, err := o.run(spanned, telemetry, profiling, stdout, stderr)
+	r, err := o.run(spanned, parties, telemetry, profiling, stdout, stderr)
 	err = errors.Join(err, profiling.end()) // if the training did not begin
 	telemetry.end(ctx, span, err)
 	if r != nil && r.seen != nil && o.confusion {

@@ -108,17 +108,13 @@ func (o options) quiet() options {
 	return o
 }
 
-// run trains and tests, with all ranks of this process; the result is nil if it did not get that far.
-func (o options) run(ctx context.Context, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (*result, error) {
-	parties, err := o.parties()
-	if err != nil {
-		return nil, err
-	}
+// run trains and tests, with all ranks of this process; the result is nil if it did not get that far, or another process has the first rank.
+func (o options) run(ctx context.Context, parties []*party, telemetry *telemetry, profiling *profiling, stdout, stderr io.Writer) (*result, error) {
 	if o.rankprofile != "" && parties[0] == nil {
 		return nil, fmt.Errorf("-rankprofile %s: there is one rank; want -ranks, or a launcher", o.rankprofile)
 	}
 	var first *result
-	err = cause(atOnce(ctx, parties, func(p *party) (err error) {
+	err := cause(atOnce(ctx, parties, func(p *party) (err error) {
 		o := o
 		if o.party = p; p.number() > 0 {
 			return o.runQuiet(ctx, telemetry)

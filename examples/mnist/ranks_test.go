@@ -159,6 +159,37 @@ func TestParallelTimeout(t *testing.T) {
 	require.NoError(t, errs[1])
 }
 
+// TestParallelProcesses: of a launcher's processes the one with rank 0 writes and tells, whichever ends last.
+func TestParallelProcesses(t *testing.T) {
+	data := dataOf(t, 96, 10)
+	var all []options
+	for range 2 {
+		dir := t.TempDir() // as if each were a process: all that it would write is there
+		o, err := parseOptions([]string{"-data", data, "-batch", "24", "-epochs", "2", "-ranks", "2", "-json", filepath.Join(dir, "json"), "-save", filepath.Join(dir, "save"),
+			"-steps", filepath.Join(dir, "steps"), "-memprofile", filepath.Join(dir, "memory"), "-resume", filepath.Join(dir, "resume"), "-http", "localhost:0"}, os.Stderr)
+		require.NoError(t, err)
+		all = append(all, o)
+	}
+	parties, err := all[0].parties()
+	require.NoError(t, err)
+	var outs [2]bytes.Buffer
+	require.NoError(t, cause(atOnce(t.Context(), parties, func(p *party) error {
+		return all[p.rank].runParties(t.Context(), []*party{p}, &outs[p.rank], os.Stderr)
+	})))
+	written := func(o options) (names []string) {
+		for _, name := range []string{o.json, o.save, o.steps, o.memprofile, o.resume} {
+			if _, err := os.Stat(name); err == nil {
+				names = append(names, filepath.Base(name))
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"json", "save", "steps", "memory", "resume"}, written(all[0]))
+	require.Contains(t, outs[0].String(), "by 2 ranks")
+	require.Empty(t, written(all[1]))
+	require.Empty(t, outs[1].String())
+}
+
 // TestParallelBadInput is told in one line.
 func TestParallelBadInput(t *testing.T) {
 	data := dataOf(t, 128, 10)

@@ -83,7 +83,17 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
-// writable reports early that the file of a flag can't be written; an empty name is nothing to write.
+// writable reports early that a file can't be written which the first rank writes in the end.
+func (o options) writable() error {
+	for _, c := range [][2]string{{"json", o.json}, {"save", o.save}, {"resume", o.resume}} {
+		if err := writable(c[0], c[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writable reports that the file of a flag can't be written; an empty name is nothing to write.
 func writable(flag, file string) error {
 	if file == "" {
 		return nil
