@@ -63,9 +63,9 @@ func runOptions(ctx context.Context, o options, stdout, stderr io.Writer) error 
 // runParties is runOptions with the ranks of this process.
 func (o options) runParties(ctx context.Context, parties []*party, stdout, stderr io.Writer) error {
 	if parties[0].number() > 0 { // another process has the first rank
-		telemetry := o.trace
+		exporter := o.trace
 		o = o.quiet()
-		o.trace = telemetry
+		o.trace = exporter
 	} else if err := o.writable(); err != nil {
 		return err
 	}
