@@ -67,10 +67,6 @@ func (all *shards) unlockOthers(s *shard) {
 	all.mu.Unlock()
 }
 
-// claimPasses is how often a claim looks at the other shards while some of them were busy: one that was busy for a moment,
-// and had the quota, would let all be locked, for which every stream waits.
-const claimPasses = 16
-
 // claimQuota is tryAdd with what the delta needs out of the unused quotas of other shards, if that is enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
 // matter, and a shard that is busy is passed over, and looked at again.
@@ -83,7 +79,7 @@ func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
 	}
 	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
 	// which is as good a place as any.
-	for range claimPasses {
+	for range peaks.ClaimPasses {
 		passed := false
 		for _, o := range s.shards.list() {
 			fits, busy := s.claimFrom(o, k, d)

@@ -4,16 +4,12 @@ package peaks
 // turns: the sum stays below the peak while each shard's use rises and falls. Only AddStopped, with all locks, raises a
 // peak, and a program whose steps repeat stops raising it.
 
-// claimPasses is how often a claim looks at the others while some of them are busy. With one look a shard that is busy for 50 ns,
-// and has the quota, lets all be locked, for which every goroutine waits.
-const claimPasses = 16
-
 // claim is tryAdd with what the changes need out of the unused quotas of other shards, if that is enough. The
 // others' locks are only tried, so that their order does not matter; who is busy is passed over, and looked at again. It begins with who
 // could give the last time. s is locked.
 func (s *Shard) claim(changes []Change) bool {
 	shards := *s.ledger.shards.Load()
-	for range claimPasses {
+	for range ClaimPasses {
 		busy := false
 		for i := range shards {
 			donor := (s.donor + i) % len(shards)
