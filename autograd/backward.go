@@ -154,6 +154,8 @@ func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
 const backwardState = "run backward"
 
 func (t *Tape) backward(loss *Variable) {
+	t.running = true
+	defer func() { t.running = false }()
 	for _, v := range t.values {
 		if v != loss {
 			v.Release()

@@ -10,7 +10,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// BenchmarkModel is one training step of small models with AdamW in float32, its data already on the device: called, and captured and replayed.
+// BenchmarkModel is one training step of small models with AdamW in float32, its data already on the device: called, on a tape of its own or on
+// one that is reset, and captured and replayed.
 // Nobody waits for a step: the last one's end is part of the time. MiB-at-most is the greatest memory that was allocated, with workspaces;
 // MiB-reserved what the cache holds at the end.
 //
@@ -32,7 +33,7 @@ func BenchmarkModel(b *testing.B) {
 			"b0.weight": {16}, "b1.weight": {16}, "b2.weight": {16}, "fc.weight": {10, 16}}, []int{64, 1, 28, 28}},
 		{"gpt", newRunGPT, map[string][]int{"tok.weight": {65, 64}, "pos.weight": {32, 64}}, []int{4, 32}},
 	} {
-		for _, how := range []string{"called", "captured"} {
+		for _, how := range []string{"called", "reset", "captured"} {
 			b.Run(m.name+"/"+how, func(b *testing.B) {
 				bn := open(b, 4<<30)
 				in := Init(bn.ctx, bn.rt, Seed(1))
@@ -41,7 +42,7 @@ func BenchmarkModel(b *testing.B) {
 				opt := in.AdamW(params, AdamConfig{LR: new(1e-3)})
 				require.NoError(b, in.Err())
 				defer func() { require.NoError(b, in.Close()) }()
-				benchmarkSteps(b, bn, model, opt, m.input, m.name == "gpt", how == "captured")
+				benchmarkSteps(b, bn, model, opt, m.input, m.name == "gpt", how)
 			})
 		}
 	}
@@ -51,7 +52,7 @@ func newRunMLP(in *Initializer, _ func(string) []int) runModel {
 	return Sequential{in.Linear(784, 512), ReLU{}, in.Linear(512, 512), ReLU{}, in.Linear(512, 10)}
 }
 
-func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt Optimizer, input []int, tokens, captured bool) {
+func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt Optimizer, input []int, tokens bool, how string) {
 	n := elements(input)
 	var x, y *tensor.Tensor
 	if !tokens {
@@ -74,21 +75,27 @@ func benchmarkSteps(b *testing.B, bn *bench, model runModel, opt Optimizer, inpu
 		require.NoError(b, x.Release())
 		require.NoError(b, y.Release())
 	}()
+	kept := NewTape(bn.ctx, bn.rt)
+	defer func() { require.NoError(b, kept.Close()) }()
 	called := func(ctx context.Context) error {
-		tape := NewTape(ctx, bn.rt)
+		tape, end := kept, func() error { return kept.Reset(ctx) }
+		if how != "reset" {
+			tape = NewTape(ctx, bn.rt)
+			end = tape.Close
+		}
 		logits := model.Forward(tape, tape.Input(x))
 		if err := tape.Err(); err != nil {
-			return errors.Join(err, tape.Close())
+			return errors.Join(err, end())
 		}
 		shape := logits.Shape()
 		_, err := tape.Backward(tape.CrossEntropy(tape.Reshape(logits, -1, shape[len(shape)-1]), y))
-		return errors.Join(err, opt.Step(ctx), opt.ZeroGrad(ctx), tape.Close())
+		return errors.Join(err, opt.Step(ctx), opt.ZeroGrad(ctx), end())
 	}
 	step := called
 	for range 3 {
 		require.NoError(b, called(bn.ctx))
 	}
-	if captured {
+	if how == "captured" {
 		require.NoError(b, bn.cache.EmptyCache(bn.ctx)) // what the first steps held outside of the graph's pool
 		graph, err := bn.rt.Capture(bn.ctx, called)
 		require.NoError(b, err)

@@ -42,7 +42,12 @@ type programCall struct {
 	back func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)
 }
 
-func (f *programCall) forward() (*tensor.Tensor, error)                    { return f.do(&f.Call) }
+func (f *programCall) forward() (*tensor.Tensor, error) {
+	f.tape.calls++
+	defer func() { f.tape.calls-- }()
+	return f.do(&f.Call)
+}
+
 func (f *programCall) backward(g *tensor.Tensor) ([]*tensor.Tensor, error) { return f.back(&f.Call, g) }
 func (f *programCall) give(*slab)                                          {}
 

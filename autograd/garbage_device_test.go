@@ -90,14 +90,16 @@ func BenchmarkAboveTheDevice(b *testing.B) {
 		{"cnn", garbageCNN(32), []int{64, 1, 28, 28}, false},
 		{"gpt", garbageGPT(64), []int{4, 32}, true},
 	} {
-		b.Run(m.name, func(b *testing.B) {
-			bn := openIdle(b)
-			in := Init(bn.ctx, bn.rt, Seed(1))
-			model := m.model(in)
-			opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
-			require.NoError(b, in.Err())
-			defer func() { require.NoError(b, in.Close()) }()
-			benchmarkSteps(b, bn, model, opt, m.input, m.tokens, false)
-		})
+		for _, how := range []string{"called", "reset"} {
+			b.Run(m.name+"/"+how, func(b *testing.B) {
+				bn := openIdle(b)
+				in := Init(bn.ctx, bn.rt, Seed(1))
+				model := m.model(in)
+				opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3)})
+				require.NoError(b, in.Err())
+				defer func() { require.NoError(b, in.Close()) }()
+				benchmarkSteps(b, bn, model, opt, m.input, m.tokens, how)
+			})
+		}
 	}
 }

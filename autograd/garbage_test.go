@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestGarbageOfAStep(t *testing.T) {
 		{"CNN", garbageCNN(8), []int{4, 1, 28, 28}, 0, 57},
 		{"GPT", garbageGPT(16), []int{2, 8}, 11, 192},
 	} {
-		n := b.garbage(m)
+		n := b.garbage(m, false)
 		if math.MaxInt == math.MaxInt32 {
 			m.most += math.Ceil(m.most / 8) // 43, 63 and 207 were measured there; 39, 53 and 185 with 64 bits
 		}
@@ -42,7 +43,8 @@ func TestGarbageOfAStep(t *testing.T) {
 }
 
 // TestGarbageAboveTheDevice: of a called step there are six objects of the Go heap above the device, whatever its operations are: the tape, its lifetime,
-// and one for all variables, tensors, tensors' handles and contexts each. They are new, as the program may hold any of them.
+// and one for all variables, tensors, tensors' handles and contexts each. They are new, as the program may hold any of them. Of one on a tape that is
+// reset there are none.
 func TestGarbageAboveTheDevice(t *testing.T) {
 	if race.Enabled {
 		t.Skip("in race builds nothing is reused")
@@ -56,14 +58,15 @@ func TestGarbageAboveTheDevice(t *testing.T) {
 		{"GPT", garbageGPT(16), []int{2, 8}, 11, 6},
 		{"GPT of longer sequences", garbageGPT(64), []int{4, 128}, 65, 6},
 	} {
-		n := b.garbage(m)
-		t.Logf("%s: %v objects a step", m.name, n)
+		n, reset := b.garbage(m, false), b.garbage(m, true)
+		t.Logf("%s: %v objects a step, %v if the tape is reset", m.name, n, reset)
 		assert.LessOrEqual(t, n, m.most, m.name)
+		assert.Zero(t, reset, m.name)
 	}
 }
 
-// garbage is how many objects of the Go heap a step makes.
-func (b *bench) garbage(m garbageModel) float64 {
+// garbage is how many objects of the Go heap a step makes, on a tape of its own, or on one that is reset.
+func (b *bench) garbage(m garbageModel, reset bool) float64 {
 	t := b.t
 	in := Init(b.ctx, b.rt, Seed(1))
 	model := m.model(in)
@@ -75,14 +78,22 @@ func (b *bench) garbage(m garbageModel) float64 {
 		x = upload(b, make([]int32, rows), m.input...)
 	}
 	y := upload(b, make([]int32, rows), rows)
+	kept := NewTape(b.ctx, b.rt)
 	step := func() {
-		tape := NewTape(b.ctx, b.rt)
+		tape := kept
+		if !reset {
+			tape = NewTape(b.ctx, b.rt)
+		}
 		logits := model.Forward(tape, tape.Input(x))
 		if m.tokens > 0 {
 			logits = tape.Reshape(logits, rows, m.tokens)
 		}
 		tape.Minimize(tape.CrossEntropy(logits, y), opt)
-		require.NoError(t, tape.Close())
+		if reset {
+			require.NoError(t, tape.Reset(b.ctx))
+		} else {
+			require.NoError(t, tape.Close())
+		}
 		require.NoError(t, b.rt.Stream().Synchronize(b.ctx)) // and not the runtime, which reads what kernels found wrong
 	}
 	for range 3 {
@@ -92,7 +103,7 @@ func (b *bench) garbage(m garbageModel) float64 {
 	for range 10 { // the garbage collector empties pools now and then: the fewest are the step's own
 		n = min(n, testing.AllocsPerRun(10, step))
 	}
-	require.NoError(t, in.Close())
+	require.NoError(t, errors.Join(kept.Close(), in.Close()))
 	return n
 }
 

@@ -148,6 +148,8 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 		t.fail("Module", fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
+	t.calls++
+	defer func() { t.calls-- }()
 	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
 	return f()
 }

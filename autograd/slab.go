@@ -33,6 +33,9 @@ type sizes struct{ last, before size }
 // size is how many variables, tensors and contexts a tape has made.
 type size struct{ variables, tensors, contexts int }
 
+// size is what the tape has made.
+func (t *Tape) size() size { return size{t.variables, t.lifetime.Made(), t.labels.Made()} }
+
 func (s *sizes) note(of size)   { s.last, s.before = of, s.last }
 func (s *sizes) variables() int { return min(s.last.variables, s.before.variables) }
 func (s *sizes) tensors() int   { return min(s.last.tensors, s.before.tensors) }
@@ -113,23 +116,4 @@ func (t *Tape) save(reads []*Variable) []saved {
 		s.saved = append(s.saved, saved{v, v.value.Version()})
 	}
 	return s.saved[from:len(s.saved):len(s.saved)]
-}
-
-// The least and the most variables that are made at a time.
-const (
-	leastVariables = 16
-	mostVariables  = 512
-)
-
-// newVariable makes a variable without a value.
-func (t *Tape) newVariable() *Variable {
-	if len(t.fresh) == 0 {
-		t.fresh = make([]Variable, min(max(t.group, leastVariables), mostVariables))
-		t.group = 2 * len(t.fresh)
-	}
-	v := &t.fresh[0]
-	t.fresh = t.fresh[1:]
-	t.variables++
-	v.tape, v.number = t, t.variables
-	return v
 }

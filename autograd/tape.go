@@ -9,7 +9,7 @@ import (
 )
 
 // Tape records operations on variables, to run them backward once. One tape serves one step of one goroutine:
-// make it, record the forward pass, call Backward, Close it.
+// make it, record the forward pass, call Backward, Close it. [Tape.Reset] makes it serve the next step.
 //
 // The first error of an operation sticks: the operation and all later ones return inert variables, and
 // Backward, Err and Close report it, so that only Backward needs a check. Close frees everything that the
@@ -33,13 +33,12 @@ type Tape struct {
 		places
 		modulePlace
 	}
-	fresh     []Variable // for results to come
-	group     int        // of the next ones that are made
-	variables int        // that were made
-	results   int        // of operations
-	frames    int        // that the program is in
-	frame     int32      // the innermost of them, by number; 0: none
-	begun     int32      // frames, until now
+	room
+	variables int   // that were made
+	results   int   // of operations
+	frames    int   // that the program is in
+	frame     int32 // the innermost of them, by number; 0: none
+	begun     int32 // frames, until now
 
 	checkpoint  *checkpoint // that the program is in; nil: none
 	recomputing bool        // what a checkpoint did not keep
@@ -48,11 +47,14 @@ type Tape struct {
 	offload      *offload   // nil: the program has not called Offload
 	resident     *residency // nil: no operation has read an offloaded parameter
 
+	given      context.Context // what base and the modules' contexts were made of; nil: SetContext has changed them
 	base       context.Context // what the program has set
 	label      memcache.Label  // of base
 	labels     memcache.LabelContexts
 	module     *modulePlace
 	inBackward bool
+	running    bool      // Backward
+	calls      int       // of functions of the program's own that are under way
 	root       *Variable // where Backward begins
 
 	stepping inBackward // the optimiser whose steps are in the backward pass; none: there is none
@@ -81,6 +83,7 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	t.group = t.sizes.variables()
 	t.module = t.place("")
 	t.setContext("NewTape", ctx)
+	t.given = ctx
 	if rt == nil {
 		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
 	}
@@ -90,7 +93,10 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 // SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
 // spans and memory scopes of their own. In profiles ([memcache.Label]) what the tape allocates is an activation or, in Backward, a
 // gradient, of the context's module and step; where the context names no step, that of the context before goes on.
-func (t *Tape) SetContext(ctx context.Context) { t.setContext("SetContext", ctx) }
+func (t *Tape) SetContext(ctx context.Context) {
+	t.given = nil
+	t.setContext("SetContext", ctx)
+}
 
 func (t *Tape) setContext(call string, ctx context.Context) {
 	if ctx == nil {
@@ -129,7 +135,7 @@ func (t *Tape) Err() error { return t.err }
 // to the tape, if any.
 func (t *Tape) Close() error {
 	if t.state != "closed" {
-		t.sizes.note(size{t.variables, t.lifetime.Made(), t.labels.Made()})
+		t.sizes.note(t.size())
 		if !t.recomputing { // Backward is at its nodes still
 			t.slab.recycle()
 		}
@@ -156,7 +162,7 @@ func (t *Tape) fail(op string, err error) {
 // tape.
 func (t *Tape) begin(op string, vs ...*Variable) bool {
 	if t.state != "" {
-		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step", ErrSpent, t.state))
+		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step, or Reset it", ErrSpent, t.state))
 	}
 	offloaded := false
 	for i, v := range vs {

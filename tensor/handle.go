@@ -27,6 +27,7 @@ type handle struct {
 	bytes    int64
 	made     []uintptr // the call stack, with OnLeak
 	released atomic.Bool
+	left     atomic.Bool // of a slot that is used again: nobody is at the tensor any more
 
 	// Under the lock of the runtime's list.
 	prev, next *handle

@@ -16,11 +16,8 @@ type Lifetime struct {
 	newest *Tensor // of those that it owns, a list
 	owned  int
 	closed bool
-	made   int      // tensors, of those that are made in groups
-	group  int      // of the next group; 0: there are none
-	fresh  []Tensor // for tensors to come
-	next   []handle // the same
 
+	slots
 	attached attached // the first context
 }
 
@@ -58,12 +55,6 @@ func WithLifetime(ctx context.Context) (context.Context, *Lifetime) {
 	return &l.attached, l
 }
 
-// The least and the most tensors that are made at a time.
-const (
-	leastTensors = 16
-	mostTensors  = 512
-)
-
 // Group lets the lifetime make tensors in groups, for each of which the Go heap has two objects: a first one of about as many as are expected, 16 to 512,
 // and then each of twice as many as the one before. It is for lifetimes that release nearly all that they own: the garbage collector finds a tensor that
 // was kept and then dropped ([OnLeak]) only when no other one of its group can be reached, and a tensor that lives keeps the memory of
@@ -74,31 +65,11 @@ func (l *Lifetime) Group(expected int) {
 	l.group = min(max(expected, leastTensors), mostTensors)
 }
 
-// Made is how many tensors were made with the lifetime's context, if they are made in groups.
+// Made is how many tensors were made with the lifetime's context, since Reset if there was one, if they are made in groups.
 func (l *Lifetime) Made() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made
-}
-
-// newTensor makes a tensor that nobody owns yet, and its handle, if they are made in groups.
-func (l *Lifetime) newTensor() (*Tensor, *handle) {
-	if l == nil {
-		return nil, nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.group == 0 {
-		return nil, nil
-	}
-	if len(l.fresh) == 0 {
-		l.fresh, l.next = make([]Tensor, l.group), make([]handle, l.group)
-		l.group = min(2*l.group, mostTensors)
-	}
-	t, h := &l.fresh[0], &l.next[0]
-	l.fresh, l.next = l.fresh[1:], l.next[1:]
-	l.made++
-	return t, h
 }
 
 // Detached returns a context whose tensors belong to no lifetime.

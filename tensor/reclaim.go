@@ -132,7 +132,7 @@ func (h *handle) reclaim() (leak Leak, ok bool) {
 	}
 	ok, err := h.release(context.Background())
 	h.rt.parked.add(err)
-	if ok && h.store.refs.Load() == 0 {
+	if ok && h.store.refs.Load() <= 0 {
 		h.rt.gc.mu.Lock()
 		h.rt.gc.bytes += h.bytes
 		h.rt.gc.mu.Unlock()

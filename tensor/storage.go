@@ -12,11 +12,12 @@ import (
 // when one particular tensor, such as the one a view was made from, is.
 type storage struct {
 	block    memcache.Block
-	host     []byte // of the block, where the host's kernels can touch it; nil: look it up
-	borrowed bool   // somebody else frees the block
-	capture  uint32 // the number of the one that made it; 0: none
-	bytes    int64  // of the block that are used
-	refs     atomic.Int32
+	host     []byte                    // of the block, where the host's kernels can touch it; nil: look it up
+	borrowed bool                      // somebody else frees the block
+	capture  uint32                    // the number of the one that made it; 0: none
+	bytes    int64                     // of the block that are used
+	again    bool                      // of a slot that is used again; see Lifetime.Reset
+	refs     atomic.Int32              // freedAgain: of such a slot, and nobody is at it any more
 	graphs   atomic.Int32              // of refs, those of captures and graphs
 	version  atomic.Uint64             // the writes in place
 	away     atomic.Pointer[offloaded] // where the bytes are instead of in the block; nil: in the block
@@ -55,6 +56,14 @@ func (s *storage) release(ctx context.Context) error {
 	if s.refs.Add(-1) != 0 || s.borrowed {
 		return nil
 	}
+	err := s.free(ctx)
+	if s.again {
+		s.refs.Store(freedAgain)
+	}
+	return err
+}
+
+func (s *storage) free(ctx context.Context) error {
 	if a := s.away.Load(); a != nil {
 		return a.release(ctx, s.bytes)
 	}

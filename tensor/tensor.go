@@ -236,7 +236,10 @@ func (t *Tensor) ReleaseContext(ctx context.Context) error {
 		l.remove(t)
 	}
 	if err != nil {
-		return fmt.Errorf("tensor: Release of %v %v: %w", t.dtype, t.shape, err)
+		err = fmt.Errorf("tensor: Release of %v %v: %w", t.dtype, t.shape, err)
 	}
-	return nil
+	if t.own.again {
+		t.left.Store(true)
+	}
+	return err
 }

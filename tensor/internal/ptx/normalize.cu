@@ -84,6 +84,8 @@ FLOATS(NORM)
 	}
 FLOATS(ADD_NORM)
 
+// With onto the gradient is added to what dx has, rounded as a sum of two tensors is: the product before it must not become part of a
+// multiply-add.
 #define NORM_GRAD(T, t) \
 	extern "C" __global__ void normalize_grad_##t(T *dx, const T *dy, const T *x, const T *w, const double *stats, i64 onto, plan d) { \
 		__shared__ double s[33]; \
@@ -103,7 +105,7 @@ FLOATS(ADD_NORM)
 				own = 0; \
 			for (u64 j = threadIdx.x; j < cols; j += blockDim.x) { \
 				double v = (double)grad[j] * (w ? (double)w[g + weight_of(j, d.inner)] : 1); \
-				T made = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				T made = (T)__dmul_rn(rstd, v - own - ((double)row[j] - mean) * along); \
 				dx[r * cols + j] = onto ? dx[r * cols + j] + made : made; \
 			} \
 		} \
@@ -183,7 +185,7 @@ enum { warps = 8 };
 			double own = d.centered ? warp_sum(sum.value()) / (double)cols : 0, along = warp_sum(dot.value()) * rstd * rstd / (double)cols; \
 			for (u64 j = threadIdx.x % 32; j < cols; j += 32) { \
 				double v = (double)grad[j] * (w ? (double)w[j] : 1); \
-				T made = (T)(rstd * (v - own - ((double)row[j] - mean) * along)); \
+				T made = (T)__dmul_rn(rstd, v - own - ((double)row[j] - mean) * along); \
 				dx[r * cols + j] = onto ? dx[r * cols + j] + made : made; \
 			} \
 		} \
