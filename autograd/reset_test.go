@@ -178,7 +178,7 @@ func TestResetLabels(t *testing.T) {
 	tape := NewTape(b.ctx, b.rt)
 	fourth := memcache.WithStep(b.ctx, 4)
 	for i, ctx := range []context.Context{
-		b.ctx, b.ctx, memcache.WithStep(b.ctx, 3), fourth, fourth, memcache.WithModule(memcache.WithStep(b.ctx, 6), "net"), b.ctx, uncomparable{b.ctx, nil}, uncomparable{fourth, nil},
+		b.ctx, b.ctx, memcache.WithStep(b.ctx, 3), fourth, fourth, memcache.WithModule(memcache.WithStep(b.ctx, 6), "net"), uncomparable{b.ctx, nil}, uncomparable{fourth, nil}, b.ctx,
 	} {
 		require.NoError(t, tape.Reset(ctx))
 		want := memcache.LabelOf(ctx)
@@ -286,6 +286,9 @@ func TestGradientsLiveOverReset(t *testing.T) {
 			}
 		}
 		require.NoError(t, w.ZeroGrad(b.ctx))
+		if i == 3 { // where it has new lists
+			require.NoError(t, errors.Join(tape.Close(), tape.Reset(b.ctx)))
+		}
 	}
 	assert.LessOrEqual(t, len(seen), 2, "places of gradients that were released are used again")
 	require.NoError(t, tape.Close())

@@ -97,15 +97,15 @@ func (l *Lifetime) findFree() {
 				h.own.refs.Store(freedAgain)
 				t.handle = h
 			}
-			if t.idle() {
+			if leftAlone(t) {
 				t.older, l.free = l.free, t
 			}
 		}
 	}
 }
 
-// idle reports whether nobody is at the slot of t any more.
-func (t *Tensor) idle() bool {
+// leftAlone reports whether nobody is at the slot of t any more.
+func leftAlone(t *Tensor) bool {
 	h := t.handle
 	return h.left.Load() && t.owner.Load() == nil && (h.store != &h.own || h.own.refs.Load() == freedAgain)
 }

@@ -25,6 +25,7 @@ type trainer struct {
 	params    autograd.Parameters
 	optimizer autograd.Optimizer
 	dtype     tensor.Dtype   // that steps compute in
+	tape      *autograd.Tape // of the steps, one after the other
 	loss      *tensor.Tensor // the sum over the pictures of the epoch
 	profiler  *trace.Profiler
 	graphs    *stepGraphs        // nil: steps are eager
@@ -58,6 +59,7 @@ func newTrainer(ctx context.Context, o options, fields []int64, steps int, telem
 		return t, err
 	}
 	t.onClose(t.env.Close)
+	t.tape = autograd.NewTape(ctx, t.env)
 	if err = profiling.begin(t.env); err != nil {
 		return t, err
 	}
@@ -211,7 +213,10 @@ func (t *trainer) train(ctx context.Context, batch *loader.Minibatch) (n int, er
 
 // compute computes the loss and its gradients, and updates the parameters: all that is captured with -graph.
 func (t *trainer) compute(ctx context.Context, x, y *tensor.Tensor) (err error) {
-	tape := autograd.NewTape(ctx, t.env)
+	tape := t.tape
+	if err := tape.Reset(ctx); err != nil {
+		return err
+	}
 	defer func() { err = closeTape(tape, err) }()
 	tape.SetComputeDtype(t.dtype)
 
