@@ -23,7 +23,6 @@ type ledger struct {
 	epoch       uint64   // the number of peaks that were marked, and 1; changed with all shards locked
 	peak        peakMark // of the bytes allocated
 	openScopes  []*Scope // in the order in which they were opened
-	stops       int64    // changes that had all shards locked
 }
 
 // setLimit sets the limit, and arms or disarms garbage collection, which needs one. What is reserved already stays. shards.mu is held.

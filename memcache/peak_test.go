@@ -121,8 +121,7 @@ func TestStreamsComeAndGoConcurrentSafe(t *testing.T) {
 	require.EqualValues(t, 1200, c.Stats().Allocation.All.Allocated, "sums of streams that are gone are kept")
 }
 
-// BenchmarkStreams is a pair of goroutines with a stream each, of one cache, or apart: of a cache each, which is what the machine allows. stops are changes for which
-// all streams waited, of the first cache.
+// BenchmarkStreams is a pair of goroutines with a stream each, of one cache, or apart: of a cache each, which is what the machine allows.
 func BenchmarkStreams(b *testing.B) {
 	for _, apart := range []bool{false, true} {
 		for _, n := range []int{1, 2, 4, 8, 16} {
@@ -158,7 +157,6 @@ func BenchmarkStreams(b *testing.B) {
 					}
 				})
 				b.ReportMetric(float64(b.N)/float64(b.Elapsed().Microseconds()), "pairs/µs")
-				b.ReportMetric(float64(caches[0].shards.ledger.stops)/float64(b.N), "stops/op")
 			})
 		}
 	}

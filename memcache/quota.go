@@ -69,49 +69,34 @@ func (all *shards) unlockOthers(s *shard) {
 
 // claimQuota is tryAdd with what the delta needs out of the unused quotas of other shards, if that is enough. The
 // sum of the quotas stays what it was. s.mu is held; the others' locks are only tried, so that their order does not
-// matter, and a shard that is busy is passed over, and looked at again.
+// matter, and a shard that is busy is passed over.
 func (s *shard) claimQuota(k placement.Kind, d *delta) bool {
 	// Usage at the peak that moves from stream to stream leaves its quotas behind with the one that claimed them last.
-	if last := s.shards.ledger.claimed.Load(); last != nil {
-		if fits, _ := s.claimFrom(last, k, d); fits {
-			return true
-		}
+	if last := s.shards.ledger.claimed.Load(); last != nil && s.claimFrom(last, k, d) {
+		s.shards.ledger.claimed.Store(s)
+		return true
 	}
 	// Part of what is claimed may come from one shard and part from the next. If all of it is too little it stays with s,
 	// which is as good a place as any.
-	for range peaks.ClaimPasses {
-		passed := false
-		for _, o := range s.shards.list() {
-			fits, busy := s.claimFrom(o, k, d)
-			if fits {
-				return true
-			}
-			passed = passed || busy
-		}
-		if !passed {
-			break
+	for _, o := range s.shards.list() {
+		if s.claimFrom(o, k, d) {
+			s.shards.ledger.claimed.Store(s)
+			return true
 		}
 	}
 	return false
 }
 
 // claimFrom is tryAdd with what o does not use, unless it is busy or gone. s.mu is held.
-func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) (fits, busy bool) {
-	if o == s {
-		return false, false
-	}
-	if !o.mu.TryLock() {
-		return false, true
+func (s *shard) claimFrom(o *shard, k placement.Kind, d *delta) bool {
+	if o == s || !o.mu.TryLock() {
+		return false
 	}
 	defer o.mu.Unlock()
 	if !o.retired {
 		d.claimQuota(k, s, o)
 	}
-	if !s.tryAdd(k, d) {
-		return false, false
-	}
-	s.shards.ledger.claimed.Store(s)
-	return true, false
+	return s.tryAdd(k, d)
 }
 
 // claimQuota moves unused quotas of o to s, as far as the delta needs them. Both are locked.
@@ -138,7 +123,6 @@ func (d *delta) claimQuota(k placement.Kind, s, o *shard) {
 // are locked.
 func (s *shard) addStopped(k placement.Kind, d *delta) {
 	l := s.shards.ledger
-	l.stops++
 	list := l.shards.list()
 	for _, row := range [2]int{int(k), allPools} {
 		for g := range gauges {

@@ -5,33 +5,23 @@ package peaks
 // peak, and a program whose steps repeat stops raising it.
 
 // claim is tryAdd with what the changes need out of the unused quotas of other shards, if that is enough. The
-// others' locks are only tried, so that their order does not matter; who is busy is passed over, and looked at again. It begins with who
+// others' locks are only tried, so that their order does not matter; who is busy is passed over. It begins with who
 // could give the last time. s is locked.
 func (s *Shard) claim(changes []Change) bool {
 	shards := *s.ledger.shards.Load()
-	for range ClaimPasses {
-		busy := false
-		for i := range shards {
-			donor := (s.donor + i) % len(shards)
-			o := shards[donor]
-			if o == s {
-				continue
-			}
-			if !o.mu.TryLock() {
-				busy = true
-				continue
-			}
-			if !o.removed {
-				s.take(o, changes)
-			}
-			o.mu.Unlock()
-			if s.tryAdd(changes) {
-				s.donor = donor
-				return true
-			}
+	for i := range shards {
+		donor := (s.donor + i) % len(shards)
+		o := shards[donor]
+		if o == s || !o.mu.TryLock() {
+			continue
 		}
-		if !busy {
-			break
+		if !o.removed {
+			s.take(o, changes)
+		}
+		o.mu.Unlock()
+		if s.tryAdd(changes) {
+			s.donor = donor
+			return true
 		}
 	}
 	return false // what was taken stays here, which is as good a place as any
@@ -59,7 +49,6 @@ func takeHalf(quota *int64, need int64, other *int64, used int64) {
 // AddStopped is Add for who has all shards locked, and leaves them so.
 func (s *Shard) AddStopped(changes ...Change) bool {
 	l := s.ledger
-	l.stops++
 	for _, c := range changes {
 		if limit := max(l.limits[c.Gauge], 0); limit != NoLimit && l.Total(c.Gauge).Current+c.N > limit {
 			return false

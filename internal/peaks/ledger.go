@@ -23,7 +23,6 @@ type Ledger struct {
 	// Guarded by the locks of all shards.
 	peaks   []int64
 	windows []*Window
-	stops   int64 // Adds that had all shards locked
 }
 
 // Total is a gauge, summed over the shards.
@@ -58,7 +57,7 @@ func apart[T any](n int) []T { return make([]T, n, n+128/int(unsafe.Sizeof(*new(
 func (l *Ledger) LockAll() {
 	l.stopping.Lock()
 	for _, s := range *l.shards.Load() {
-		s.mu.Lock()
+		s.Lock()
 	}
 }
 

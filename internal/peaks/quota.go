@@ -3,10 +3,6 @@ package peaks
 // The arithmetic of quotas, apart from locks and from how shards keep their counts: a ledger whose gauges lie where every
 // operation finds them at once (memcache's) has these rules, too.
 
-// ClaimPasses is how often who claims quota looks at the other shards while some of them are busy. With one look a shard that is busy for
-// 50 ns, and has the quota, lets all be locked, for which every goroutine waits.
-const ClaimPasses = 16
-
 // Take raises a quota towards need by what the other has beyond its use, and returns what is still missing. The shards of both
 // are locked.
 func Take(quota *int64, need int64, other *int64, used int64) (missing int64) {
