@@ -54,13 +54,13 @@ func (seg *Segment) check(n *census, takenOut, unrounded bool) error {
 			return fmt.Errorf("block at %d of the segment at %d does not tile it", m.ptr-seg.ptr, seg.ptr)
 		case m.size <= 0 || m.size%sizes.MinBlock != 0 && !unrounded:
 			return fmt.Errorf("block of %d bytes", m.size)
-		case m.indexed && prev != nil && prev.indexed && m.unmapped == prev.unmapped:
+		case m.indexed() && prev != nil && prev.indexed() && m.unmapped == prev.unmapped:
 			return fmt.Errorf("two free neighbours at %d and %d", prev.ptr, m.ptr)
-		case m.used && (m.indexed || m.unmapped), !m.used && !m.indexed && !takenOut:
-			return fmt.Errorf("block at %d: free %v, in use %v, unmapped %v", m.ptr, m.indexed, m.used, m.unmapped)
+		case m.used && (m.indexed() || m.unmapped), !m.used && !m.indexed() && !takenOut:
+			return fmt.Errorf("block at %d: free %v, in use %v, unmapped %v", m.ptr, m.indexed(), m.used, m.unmapped)
 		case m.unmapped:
 			n.unmapped[m.kind]++
-		case m.indexed:
+		case m.indexed():
 			n.indexed[m.kind]++
 		}
 		at += device.Ptr(m.size)
@@ -96,7 +96,7 @@ func (x *index) check(l *lists, k Kind, want int) error {
 	n := 0
 	x.each(func(m *Chunk) {
 		n++
-		if last != nil && !less(last, m) || !m.indexed || m.kind != k || m.unmapped || m.segment.lists != l {
+		if last != nil && !less(last, m) || !m.indexed() || m.kind != k || m.unmapped || m.segment.lists != l {
 			err = fmt.Errorf("the index of the %s pool is out of order", k)
 		}
 		last = m

@@ -23,11 +23,11 @@ type Chunk struct {
 	segment    *Segment
 	prev, next *Chunk // neighbours in the segment
 
-	left, right *Chunk // the links of the tree that it is in
+	tree        *tree  // that it is in; nil: it is in no index
+	left, right *Chunk // the links of the tree
 	priority    uint32
 	kind        Kind
 	used        bool
-	indexed     bool
 	unmapped    bool  // addresses without memory, in an expandable segment
 	freeSince   int64 // the caller's clock when the chunk became free
 
@@ -36,7 +36,7 @@ type Chunk struct {
 	// Tag is the caller's. It stays when the chunk is freed, and goes when it is merged into another.
 	Tag any
 
-	_ [32]byte // two cache lines, of which neighbours and walks need the first
+	_ [24]byte // two cache lines, of which neighbours and walks need the first
 }
 
 // Ptr is the address of the first byte.
@@ -67,7 +67,9 @@ func (m *Chunk) Unmapped() bool { return m.unmapped }
 func (m *Chunk) Whole() bool { return m.prev == nil && m.next == nil }
 
 // mergeable reports whether a freed neighbour absorbs the chunk.
-func (m *Chunk) mergeable() bool { return m != nil && m.indexed && !m.unmapped }
+func (m *Chunk) indexed() bool { return m.tree != nil }
+
+func (m *Chunk) mergeable() bool { return m != nil && m.indexed() && !m.unmapped }
 
 // absorb takes in the neighbour n, which is free and not in the index. n is no longer part of the segment.
 func (m *Chunk) absorb(n *Chunk) {

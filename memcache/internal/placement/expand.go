@@ -29,7 +29,7 @@ func (a *Arena) Growable(w *Want) *Chunk {
 			first = m.prev
 		}
 		var sum int64
-		for n := first; n != nil && n.indexed && sum < w.Bytes; n = n.next {
+		for n := first; n != nil && n.indexed() && sum < w.Bytes; n = n.next {
 			sum += n.size
 		}
 		if sum >= w.Bytes {

@@ -150,7 +150,7 @@ func (a *Arena) Fit(m *Chunk, w *Want) (f Fit) {
 
 // HandOut hands out m, or its front, as Fit said. What is split off is free as of now.
 func (a *Arena) HandOut(m *Chunk, w *Want, f *Fit, now int64) *Chunk {
-	if m.indexed {
+	if m.indexed() {
 		m.segment.free.remove(m)
 	}
 	if f.Split {

@@ -44,22 +44,29 @@ func (x *index) treeOf(size int64) (*tree, uint) {
 	}
 	// A stream that has no free chunks of the kind, as many have no large ones, has no tables either.
 	n := uint(size) / sizes.MinBlock
+	if x.sized != nil {
+		if page := x.trees[n/64]; page != nil {
+			return &page[n%64], n
+		}
+	}
+	return x.newTree(n), n
+}
+
+// newTree makes room for the trees of a run of sizes.
+func (x *index) newTree(n uint) *tree {
 	if x.sized == nil {
 		x.sized = new(sized)
 	}
-	page := x.trees[n/64]
-	if page == nil {
-		page = new([64]tree)
-		x.trees[n/64] = page
-	}
-	return &page[n%64], n
+	page := new([64]tree)
+	x.trees[n/64] = page
+	return &page[n%64]
 }
 
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *index) insert(m *Chunk) {
 	t, n := x.treeOf(m.size)
 	if t.root == nil { // the usual case, without a call
-		m.left, m.right, m.indexed = nil, nil, true
+		m.tree, m.left, m.right = t, nil, nil
 		t.root = m
 	} else {
 		t.insert(m)
@@ -73,9 +80,12 @@ func (x *index) insert(m *Chunk) {
 
 // remove takes out a chunk that is in the set.
 func (x *index) remove(m *Chunk) {
-	t, n := x.treeOf(m.size)
+	t, n := m.tree, uint(indexedSizes)
+	if t != &x.large {
+		n = uint(m.size) / sizes.MinBlock
+	}
 	if t.root == m && m.left == nil && m.right == nil {
-		t.root, m.indexed = nil, false
+		t.root, m.tree = nil, nil
 	} else {
 		t.remove(m)
 	}

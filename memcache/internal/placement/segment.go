@@ -59,7 +59,7 @@ func (seg *Segment) Pool() *Pool { return seg.lists.pool }
 // allFree reports whether nothing of it is in use or taken out.
 func (seg *Segment) allFree() bool {
 	for m := seg.first; m != nil; m = m.next {
-		if !m.indexed {
+		if !m.indexed() {
 			return false
 		}
 	}

@@ -18,7 +18,7 @@ func less(a, b *Chunk) bool {
 
 // insert adds a chunk that is in no set. Its size and address must not change until remove.
 func (x *tree) insert(m *Chunk) {
-	m.left, m.right, m.indexed = nil, nil, true
+	m.tree, m.left, m.right = x, nil, nil
 	if x.root == nil { // the first one, with the priority that it had last: any will do
 		x.root = m
 		return
@@ -50,7 +50,7 @@ func (x *tree) remove(m *Chunk) {
 		link = descend(*link, m)
 	}
 	*link = join(m.left, m.right)
-	m.left, m.right, m.indexed = nil, nil, false
+	m.tree, m.left, m.right = nil, nil, nil
 }
 
 // atLeast returns the first chunk with at least size bytes, or nil. Of unmapped chunks only the first of all can be asked for, with 0.

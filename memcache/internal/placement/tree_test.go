@@ -84,7 +84,7 @@ func TestTreeKeepsItsOrders(t *testing.T) {
 		})
 	}
 	for i := range 40_000 {
-		if m := &chunks[r.IntN(n)]; m.indexed {
+		if m := &chunks[r.IntN(n)]; m.indexed() {
 			x.remove(m)
 		} else {
 			x.insert(m)
