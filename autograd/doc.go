@@ -20,6 +20,8 @@
 //	err = adam.ZeroGrad(ctx)
 //	err = tape.Close()
 //
+// A program that has one tape, and calls [Tape.Reset] where this one is closed, makes no Go objects in a step.
+//
 // # Memory
 //
 // The tape frees what it can as soon as it can. An operation keeps for the backward pass only what its
