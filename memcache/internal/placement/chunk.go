@@ -66,9 +66,10 @@ func (m *Chunk) Unmapped() bool { return m.unmapped }
 // Whole reports whether the chunk is a whole segment: only such a one can go back to the driver.
 func (m *Chunk) Whole() bool { return m.prev == nil && m.next == nil }
 
-// mergeable reports whether a freed neighbour absorbs the chunk.
+// indexed reports whether the chunk is in an index.
 func (m *Chunk) indexed() bool { return m.tree != nil }
 
+// mergeable reports whether a freed neighbour absorbs the chunk.
 func (m *Chunk) mergeable() bool { return m != nil && m.indexed() && !m.unmapped }
 
 // absorb takes in the neighbour n, which is free and not in the index. n is no longer part of the segment.
@@ -108,3 +109,9 @@ func (m *Chunk) insertAfter(n *Chunk) {
 	}
 	m.next = n
 }
+
+// tree is a set of chunks, ordered by size and address; of unmapped chunks, which are in no set with others, by address alone.
+// It is a treap: a search tree whose shape is that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
+// lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
+// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing.
+type tree struct{ root *Chunk }

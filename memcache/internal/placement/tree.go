@@ -2,12 +2,6 @@ package placement
 
 import "github.com/cistern-ml/cistern/device"
 
-// tree is a set of chunks, ordered by size and address; of unmapped chunks, which are in no set with others, by address alone.
-// It is a treap: a search tree whose shape is that of random insertions, since each chunk has a priority that is a hash of its address and no chunk is below one of a
-// lower priority. Depths are logarithmic for every order of operations, and inserting and removing are a split and a join
-// without the cases of a red-black tree. The links are in the chunks, so that a tree allocates nothing.
-type tree struct{ root *Chunk }
-
 // less is the order of a tree. No two chunks have one address.
 func less(a, b *Chunk) bool {
 	if a.size != b.size && !a.unmapped {
