@@ -8,7 +8,7 @@ import (
 )
 
 // Reset ends the step as Close does, and makes the tape ready for the next one, as [NewTape] or [NoGrad] made it: what it was told
-// (SetContext, SetTraining, SetComputeDtype, SetSeed) is told again. A training that has one tape and resets it makes no Go objects in a step, from its
+// (SetContext, SetTraining, SetComputeDtype, SetSeed, SetSeedFrom) is told again. A training that has one tape and resets it makes no Go objects in a step, from its
 // third one on, where the model's operations need none and the steps are alike and have one context. In captured steps
 // ([tensor.Runtime.Capture]) it is what a new tape is.
 //
@@ -19,11 +19,11 @@ import (
 //	err := tape.Close()
 //
 // What the tape has made is made again in the same places: variables of steps before, and tensors of theirs that were released, as values are by
-// Close and gradients of parameters by ZeroGrad, must not be used any more. What lives on is left alone: gradients that parameters have,
+// Close and gradients of parameters by ZeroGrad, must not be used any more, nor released again. What lives on is left alone: gradients that parameters have,
 // and views that the program has made ([tensor.Runtime.Share]) without the tape's context. Nobody makes tensors with the tape's contexts meanwhile.
 //
 // It returns what Close would, which is forgotten then, so that a tape can be used again after an error, and after Close. In a function that
-// the tape has called (Frame, Module, Checkpoint, Func, Backward) it is an error that sticks to the tape, and nothing ends.
+// the tape has called (Frame, Module, Checkpoint, Offload, Func, Backward) it is an error that sticks to the tape, and nothing ends.
 func (t *Tape) Reset(ctx context.Context) error {
 	if t.running || t.calls > 0 || t.frames > 0 || t.checkpoint != nil {
 		t.fail("Reset", fmt.Errorf("%w: it was called by a function that the tape has called: reset the tape between steps", ErrInvalid))
@@ -44,10 +44,14 @@ func (t *Tape) Reset(ctx context.Context) error {
 		slab: t.slab, places: t.places, room: t.room, given: t.given, base: t.base, label: t.label, labels: t.labels}
 	if !again {
 		next.slab, next.places = newSlab(), newPlaces()
+	} else if len(t.modules)+len(t.paths) > mostPaths {
+		t.places.recycle()
+		next.places, again = newPlaces(), false // and with them all contexts
 	}
 	*t = next
 	t.room.reset(t.sizes.variables())
 	t.begins(ctx, again)
+	t.checkRuntime("Reset")
 	if err == nil {
 		err = t.err
 	}

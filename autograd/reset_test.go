@@ -265,6 +265,16 @@ func TestResetInsideOfTheTape(t *testing.T) {
 	require.NoError(t, x.Release())
 }
 
+// TestResetWithoutARuntime is an error, as NewTape is.
+func TestResetWithoutARuntime(t *testing.T) {
+	tape := NewTape(context.Background(), nil)
+	for range 3 {
+		require.ErrorIs(t, tape.Reset(context.Background()), ErrInvalid)
+		require.Nil(t, tape.Input(nil).Value())
+	}
+	require.ErrorIs(t, tape.Close(), ErrInvalid)
+}
+
 // TestGradientsLiveOverReset, with the tensors that they are, until the parameter gives them up.
 func TestGradientsLiveOverReset(t *testing.T) {
 	b := open(t, 64<<20)
@@ -293,4 +303,32 @@ func TestGradientsLiveOverReset(t *testing.T) {
 	assert.LessOrEqual(t, len(seen), 2, "places of gradients that were released are used again")
 	require.NoError(t, tape.Close())
 	assert.Equal(t, int64(1), b.live())
+}
+
+// TestResetAfterANilContext: a tape that was made with none is ready once Reset has one.
+func TestResetAfterANilContext(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	tape := NewTape(nil, b.rt) //nolint:staticcheck // what a program may do
+	require.ErrorIs(t, tape.Reset(b.ctx), ErrInvalid)
+	tape.Exp(tape.Input(x)).Keep()
+	require.NoError(t, tape.Err())
+	require.NoError(t, tape.Close())
+	require.NoError(t, x.Release())
+}
+
+// TestResetForgetsModules: names that are new in each step are not kept without a bound.
+func TestResetForgetsModules(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	tape := NewTape(b.ctx, b.rt)
+	for i := range 2 * mostPaths {
+		name := fmt.Sprint("step", i)
+		y := tape.Module(name, func() *Variable { return tape.Exp(tape.Input(x)) })
+		require.Equal(t, name, y.Value().Label().Module)
+		require.NoError(t, tape.Reset(b.ctx))
+	}
+	assert.LessOrEqual(t, len(tape.modules), mostPaths)
+	require.NoError(t, tape.Close())
+	require.NoError(t, x.Release())
 }

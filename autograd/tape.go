@@ -84,10 +84,14 @@ func newTape(ctx context.Context, rt *tensor.Runtime, record bool) *Tape {
 	t.module = t.place("")
 	t.setContext("NewTape", ctx)
 	t.given = ctx
-	if rt == nil {
-		t.fail("NewTape", fmt.Errorf("%w: the runtime is nil", ErrInvalid))
-	}
+	t.checkRuntime("NewTape")
 	return t
+}
+
+func (t *Tape) checkRuntime(call string) {
+	if t.rt == nil {
+		t.fail(call, fmt.Errorf("%w: the runtime is nil", ErrInvalid))
+	}
 }
 
 // SetContext changes the context of the tape's allocations and frees, those of Close too, so that the phases of a step can have
@@ -104,7 +108,7 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 		return
 	}
 	step := t.label.Step
-	if t.ctx != nil { // the lifetime has the first one
+	if t.ctx != nil || t.base == nil { // the lifetime has the first one
 		t.base = t.lifetime.Attach(ctx)
 	}
 	t.label = memcache.LabelOf(ctx)

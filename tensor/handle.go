@@ -64,13 +64,21 @@ func (l *handles) newHandle() *handle {
 
 // release gives the handle's reference back, once; freed tells whether this call did.
 func (h *handle) release(ctx context.Context) (freed bool, err error) {
-	if !h.released.CompareAndSwap(false, true) {
+	if !h.claim() {
 		return false, nil
+	}
+	return true, h.store.release(ctx)
+}
+
+// claim reports whether the reference is the caller's to give back: of all who find the handle unreleased, the first one's.
+func (h *handle) claim() bool {
+	if !h.released.CompareAndSwap(false, true) {
+		return false
 	}
 	if !h.store.borrowed {
 		h.rt.live.remove(h)
 	}
-	return true, h.store.release(ctx)
+	return true
 }
 
 // handles are a runtime's unreleased tensors, without those whose memory is borrowed.
@@ -152,16 +160,16 @@ func (l *handles) close() error {
 	var n, bytes int64
 	where := ""
 	for _, h := range l.all(func(*handle) bool { return true }) {
+		if !h.claim() {
+			continue
+		}
 		label := h.store.label()
-		freed, err := h.release(context.Background())
-		if err != nil {
+		if err := h.store.release(context.Background()); err != nil {
 			errs = append(errs, err)
 		}
-		if freed {
-			n, bytes = n+1, bytes+h.bytes
-			if one := h.known(label); one != "" {
-				where = ", one of them" + one
-			}
+		n, bytes = n+1, bytes+h.bytes
+		if one := h.known(label); one != "" {
+			where = ", one of them" + one
 		}
 	}
 	if n > 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // Lifetime owns the tensors that were made with its context, and releases at Close what was not kept. It may
-// be used from several goroutines. See [WithLifetime].
+// be used from several goroutines, but for Reset. See [WithLifetime].
 type Lifetime struct {
 	outer *Lifetime
 	ctx   context.Context // of the frees of Close

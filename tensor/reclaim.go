@@ -125,19 +125,22 @@ func (h *handle) died() {
 }
 
 // reclaim releases a tensor that was found dead and reports whether nobody else had. What is to be told of it is read
-// first: a block that was freed has no label.
+// before: a block that was freed has no label.
 func (h *handle) reclaim() (leak Leak, ok bool) {
+	if !h.claim() {
+		return leak, false
+	}
 	if h.rt.onLeak != nil {
 		leak = Leak{Shape: h.shape.Clone(), Dtype: h.dtype, Bytes: h.bytes, Label: h.store.label(), Stack: h.made}
 	}
-	ok, err := h.release(context.Background())
+	last, err := h.store.letGo(context.Background())
 	h.rt.parked.add(err)
-	if ok && h.store.refs.Load() <= 0 {
+	if last {
 		h.rt.gc.mu.Lock()
 		h.rt.gc.bytes += h.bytes
 		h.rt.gc.mu.Unlock()
 	}
-	return leak, ok
+	return leak, true
 }
 
 func (rt *Runtime) report(leak Leak) {

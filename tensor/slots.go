@@ -15,7 +15,7 @@ type slots struct {
 	fresh  slotGroup   // for tensors to come
 	again  bool        // the lifetime was reset: slots are used again
 	groups []slotGroup // of those
-	free   *Tensor     // in a slot that can be used again, a list by older; its handle is the slot's
+	free   []*Tensor   // in slots that can be used again, the next one last; their handles are the slots'
 }
 
 type slotGroup struct {
@@ -43,8 +43,9 @@ func (l *Lifetime) newTensor() (*Tensor, *handle) {
 		return nil, nil
 	}
 	l.made++
-	if t := l.free; t != nil {
-		l.free = t.older
+	if n := len(l.free); n > 0 {
+		t := l.free[n-1]
+		l.free = l.free[:n-1]
 		h := t.handle
 		*t, *h = Tensor{}, handle{}
 		h.own.again = true
@@ -64,8 +65,9 @@ func (l *Lifetime) newTensor() (*Tensor, *handle) {
 }
 
 // Reset is CloseContext, and opens the lifetime again. If it makes tensors in groups, those to come are made where the released ones were: who
-// has a pointer to one of these must not use it any more. What was kept and is not released yet stays as it is, until a later Reset finds it
-// released.
+// has a pointer to one of these must not use it any more, not even to release it again, nor its [Memory]. What was kept and is not released yet
+// stays as it is, until a later Reset finds it released; as long as the lifetime lives, the garbage collector finds no such tensor that was
+// dropped ([OnLeak]). Nobody makes tensors with the lifetime's contexts meanwhile.
 func (l *Lifetime) Reset(ctx context.Context) error {
 	err := l.CloseContext(ctx)
 	l.mu.Lock()
@@ -85,7 +87,7 @@ func (l *Lifetime) Reset(ctx context.Context) error {
 
 // findFree lists the slots that can be used again. The caller holds the lock.
 func (l *Lifetime) findFree() {
-	l.free, l.fresh = nil, slotGroup{}
+	l.free, l.fresh = l.free[:0], slotGroup{}
 	for g := len(l.groups) - 1; g >= 0; g-- {
 		group := l.groups[g]
 		for i := len(group.tensors) - 1; i >= 0; i-- {
@@ -98,7 +100,7 @@ func (l *Lifetime) findFree() {
 				t.handle = h
 			}
 			if leftAlone(t) {
-				t.older, l.free = l.free, t
+				l.free = append(l.free, t)
 			}
 		}
 	}

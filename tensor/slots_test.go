@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -187,4 +188,88 @@ func TestResetBesideReleases(t *testing.T) {
 	n, bytes := r.Live()
 	assert.Zero(t, n)
 	assert.Zero(t, bytes)
+}
+
+// TestResetBesideTheCollector: twins that were dropped are found while places are used again; for the race detector.
+func TestResetBesideTheCollector(t *testing.T) {
+	r := newRig(t, 64<<20)
+	ctx, life := WithLifetime(r.ctx)
+	life.Group(0)
+	require.NoError(t, life.Reset(r.ctx))
+	for range 150 {
+		for range 12 {
+			x, err := r.Zeros(ctx, Float32, 4)
+			require.NoError(t, err)
+			_, err = r.Share(r.ctx, x) // and drops it
+			require.NoError(t, err)
+		}
+		require.NoError(t, life.Reset(r.ctx))
+		runtime.GC()
+	}
+	require.NoError(t, life.Close())
+	for n := 1; n > 0; n, _ = r.Live() {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	assert.Zero(t, r.cache.MemoryAllocated())
+}
+
+// TestATensorIsFoundOnce: of two who find a dropped tensor one looks at it, as its twin's place may be used again when the other one comes.
+func TestATensorIsFoundOnce(t *testing.T) {
+	r := newRig(t, 64<<20, OnLeak(func(Leak) {}))
+	ctx, life := WithLifetime(r.ctx)
+	life.Group(0)
+	require.NoError(t, life.Reset(r.ctx))
+	for range 100 {
+		x, err := r.Zeros(ctx, Float32, 4)
+		require.NoError(t, err)
+		twin, err := r.Share(r.ctx, x)
+		require.NoError(t, err)
+		var found [2]bool
+		var wg sync.WaitGroup
+		for i := range found {
+			wg.Go(func() { _, found[i] = twin.handle.reclaim() })
+		}
+		for range 3 {
+			require.NoError(t, life.Reset(r.ctx))
+			for range 4 {
+				_, err = r.Zeros(ctx, Float32, 4)
+				require.NoError(t, err)
+			}
+		}
+		wg.Wait()
+		require.NotEqual(t, found[0], found[1])
+		require.NoError(t, life.Reset(r.ctx))
+	}
+	require.NoError(t, life.Close())
+}
+
+// TestALiveTensorKeepsItsGroupAlone: one that was kept and dropped is found when no other one of its group can be reached, also after Reset.
+func TestALiveTensorKeepsItsGroupAlone(t *testing.T) {
+	leaks := make(chan Leak, 10)
+	r := newRig(t, 64<<20, OnLeak(func(l Leak) { leaks <- l }))
+	r.leaky = true
+	live := func() *Tensor {
+		ctx, life := WithLifetime(r.ctx)
+		life.Group(0)
+		var all []*Tensor
+		for range 3 {
+			all = nil
+			require.NoError(t, life.Reset(r.ctx))
+			for range 1000 {
+				x, err := r.Zeros(ctx, Float32, 4)
+				require.NoError(t, err)
+				all = append(all, x)
+			}
+		}
+		life.Keep(all[0], all[999]) // of different groups, and the second one is dropped
+		require.NoError(t, life.Reset(r.ctx))
+		require.NoError(t, life.Close())
+		return all[0]
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return len(leaks) == 1
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, live.Release())
 }

@@ -53,14 +53,23 @@ func (s *storage) retain() bool {
 func (s *storage) tensors() int32 { return s.refs.Load() - s.graphs.Load() }
 
 func (s *storage) release(ctx context.Context) error {
-	if s.refs.Add(-1) != 0 || s.borrowed {
-		return nil
+	_, err := s.letGo(ctx)
+	return err
+}
+
+// letGo is release; last tells whether it was the last reference. The storage may be another tensor's when it returns.
+func (s *storage) letGo(ctx context.Context) (last bool, err error) {
+	if s.refs.Add(-1) != 0 {
+		return false, nil
 	}
-	err := s.free(ctx)
+	if s.borrowed {
+		return true, nil
+	}
+	err = s.free(ctx)
 	if s.again {
 		s.refs.Store(freedAgain)
 	}
-	return err
+	return true, err
 }
 
 func (s *storage) free(ctx context.Context) error {
@@ -83,7 +92,8 @@ func (s *storage) label() memcache.Label {
 }
 
 // Memory tells which memory a tensor has: tensors that share it have the same one, on the device or offloaded, and others another one, as
-// long as somebody holds the Memory, which does not keep what it names from being freed.
+// long as somebody holds the Memory, which does not keep what it names from being freed. Tensors in places that [Lifetime.Reset] uses again have those
+// of the tensors before.
 type Memory struct{ storage *storage }
 
 // MemoryOf is t's; the zero Memory for nil.
