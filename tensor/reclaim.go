@@ -127,7 +127,7 @@ func (h *handle) died() {
 // reclaim releases a tensor that was found dead and reports whether nobody else had. What is to be told of it is read
 // before: a block that was freed has no label.
 func (h *handle) reclaim() (leak Leak, ok bool) {
-	if !h.claim() {
+	if !claim(h) {
 		return leak, false
 	}
 	if h.rt.onLeak != nil {
