@@ -205,7 +205,7 @@ func (t *Tape) seed(loss *Variable) (*tensor.Tensor, error) {
 
 // steps runs the backward steps of the nodes since the from-th, the last one first.
 func (t *Tape) steps(from int) {
-	for i := len(t.nodes) - 1; i >= from && t.err == nil; i-- {
+	for i := len(t.nodes) - 1; i >= from && i < len(t.nodes) && t.err == nil; i-- { // a function of the program's may have closed the tape
 		n := &t.nodes[i]
 		if g := n.out.grad; g != nil {
 			n.out.grad = nil

@@ -20,7 +20,7 @@
 //	err = adam.ZeroGrad(ctx)
 //	err = tape.Close()
 //
-// A program that has one tape, and calls [Tape.Reset] where this one is closed, makes no Go objects in a step.
+// A program that has one tape, and calls [Tape.Reset] where this one is closed, makes fewer Go objects in a step, or none.
 //
 // # Memory
 //

@@ -207,10 +207,11 @@ func TestResetBesideTheCollector(t *testing.T) {
 		runtime.GC()
 	}
 	require.NoError(t, life.Close())
-	for n := 1; n > 0; n, _ = r.Live() {
+	require.Eventually(t, func() bool {
 		runtime.GC()
-		time.Sleep(time.Millisecond)
-	}
+		n, _ := r.Live()
+		return n == 0
+	}, 10*time.Second, time.Millisecond)
 	assert.Zero(t, r.cache.MemoryAllocated())
 }
 

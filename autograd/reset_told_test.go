@@ -1,0 +1,108 @@
+package autograd
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// TestAResetTapeIsToldAgain: steps that compute in bfloat16, drop, offload, checkpoint or update in the backward pass, in random order, train as on new
+// tapes, and none of it counts for the next step.
+func TestAResetTapeIsToldAgain(t *testing.T) {
+	b := open(t, 64<<20)
+	train := func(reset bool) (params [][]float32) {
+		in := Init(b.ctx, b.rt, Seed(1))
+		first, second := in.Linear(64, 64), in.Linear(64, 4)
+		named := ParametersOf(Sequential{first, second})
+		opt := in.AdamW(named, AdamConfig{LR: new(0.01)})
+		off, err := tensor.NewOffloader(b.rt, tensor.OffloadConfig{})
+		require.NoError(t, errors.Join(err, in.Err()))
+		x, y := upload(b, numbers(512*64), 512, 64), upload(b, make([]int32, 512), 512)
+		random := rand.New(rand.NewPCG(7, 8))
+		tape := NewTape(b.ctx, b.rt)
+		for range 40 {
+			half, drops, offloads, checkpoints, inBackward := random.IntN(3) == 0, random.IntN(2) == 0, random.IntN(3) == 0, random.IntN(3) == 0, random.IntN(3) == 0
+			assert.Equal(t, tensor.Float32, tape.ComputeDtype())
+			assert.Nil(t, tape.offload)
+			assert.False(t, tape.seeded)
+			if half {
+				tape.SetComputeDtype(tensor.BFloat16)
+			}
+			tape.SetSeed(random.Uint64())
+			body := func() *Variable {
+				h := tape.ReLU(first.Forward(tape, tape.Input(x)))
+				if drops {
+					h = tape.Dropout(h, 0.5)
+				}
+				return tape.Tanh(h)
+			}
+			var h *Variable
+			switch {
+			case offloads:
+				h = tape.Offload(off, body)
+			case checkpoints:
+				h = tape.Checkpoint(body)
+			default:
+				h = body()
+			}
+			loss := tape.CrossEntropy(second.Forward(tape, h), y)
+			if inBackward {
+				tape.MinimizeInBackward(loss, opt, 0)
+			} else {
+				tape.Minimize(loss, opt)
+			}
+			if reset {
+				require.NoError(t, tape.Reset(b.ctx))
+			} else {
+				require.NoError(t, tape.Close())
+				tape = NewTape(b.ctx, b.rt)
+			}
+		}
+		for _, p := range named {
+			params = append(params, read[float32](b, p.Value()))
+		}
+		assert.Positive(t, off.Stats().Fetched)
+		require.NoError(t, errors.Join(opt.ZeroGrad(b.ctx), tape.Close(), x.Release(), y.Release(), off.Close(), in.Close()))
+		n, _ := b.rt.Live()
+		require.Zero(t, n)
+		return params
+	}
+	require.Equal(t, train(false), train(true))
+}
+
+// TestCloseInABackwardFunction ends the pass, and the tape, without a panic; Reset makes it ready again.
+func TestCloseInABackwardFunction(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1, 2}, 2)
+	tape := NewTape(b.ctx, b.rt)
+	for range 3 {
+		v := tape.Exp(tape.Exp(tape.Leaf(x)))
+		y := tape.Func("own", []*Variable{v}, func(c *Call) (*tensor.Tensor, error) { return b.rt.Exp(c.Context(), c.Input(0)) },
+			func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { return nil, tape.Close() })
+		_, _ = tape.Backward(tape.Sum(y))
+		require.NoError(t, tape.Reset(b.ctx))
+		require.Equal(t, int64(1), b.live())
+	}
+	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
+
+// TestSizesOfAResetTape: a tape that is reset leaves to the next one what its last two steps have made.
+func TestSizesOfAResetTape(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{1}, 1)
+	tape := NewTape(b.ctx, b.rt)
+	for range 2 {
+		for range 40 {
+			tape.Neg(tape.Input(x))
+		}
+		require.NoError(t, tape.Reset(b.ctx))
+	}
+	assert.Equal(t, 80, tape.sizes.variables())
+	assert.Equal(t, 80, tape.sizes.tensors())
+	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
