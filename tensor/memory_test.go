@@ -151,6 +151,8 @@ func TestAFailedKernelLeavesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "no launch")
 	_, err = r.MatMul(r.ctx, x, x, TransA, TransB)
 	require.ErrorContains(t, err, "no launch")
+	_, _, _, err = r.AddNormalize(r.ctx, x, x, nil, nil, NormConfig{Shape: []int{4}})
+	require.ErrorContains(t, err, "no launch")
 	assert.Equal(t, before, r.cache.MemoryAllocated())
 }
 
