@@ -203,6 +203,7 @@ func (c *checkpoint) rerun(t *Tape, n *node, from int) (y *Variable, did trail) 
 	c.before, c.again = t.variables, true
 	defer func() {
 		if t.state == "" {
+			clear(t.values[values:])
 			t.state, t.values = backwardState, t.values[:values]
 		}
 		t.inBackward, t.recomputing = true, recomputing
