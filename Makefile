@@ -64,8 +64,8 @@ soak: ## random programs against models for SOAK (10s) each, with faults injecte
 	go test -count=1 -timeout 0 -run Soak ./transfer -soak $(SOAK)
 	go test -count=1 -timeout 0 -run Soak ./autograd -soak $(SOAK)
 
-invariants: ## the tests of the allocator, with its structures checked
-	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/...
+invariants: ## the tests of the allocator and of what uses it, with its structures checked
+	go test -tags invariants ./device/... ./memcache/... ./transfer/... ./tensor/... ./autograd/...
 
 nocgo: ## build and test without cgo
 	CGO_ENABLED=0 go build ./...

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/invariants"
 	"github.com/cistern-ml/cistern/internal/race"
 )
 
@@ -20,12 +21,16 @@ type garbageModel struct {
 	most   float64
 }
 
+func skipWhereChecksMakeObjects(t *testing.T) {
+	if race.Enabled || invariants.Enabled {
+		t.Skip("in race builds nothing is reused, and checks of invariants make objects")
+	}
+}
+
 // TestGarbageOfAStep: a called step makes few objects of the Go heap, most of them the kernels of the host device, one for each launch and one for
 // what its workers share. AllocsPerRun counts those of all goroutines, and lets GOMAXPROCS be 1.
 func TestGarbageOfAStep(t *testing.T) {
-	if race.Enabled {
-		t.Skip("in race builds nothing is reused")
-	}
+	skipWhereChecksMakeObjects(t)
 	b := open(t, 1<<30)
 	b.needsHost("the emulated device makes objects for each launch")
 	for _, m := range []garbageModel{
@@ -46,9 +51,7 @@ func TestGarbageOfAStep(t *testing.T) {
 // and one for all variables, tensors, tensors' handles and contexts each. They are new, as the program may hold any of them. Of one on a tape that is
 // reset there are none.
 func TestGarbageAboveTheDevice(t *testing.T) {
-	if race.Enabled {
-		t.Skip("in race builds nothing is reused")
-	}
+	skipWhereChecksMakeObjects(t)
 	b := openIdle(t)
 	for _, m := range []garbageModel{
 		{"MLP", garbageMLP(64, 64), []int{32, 784}, 0, 6},
