@@ -117,6 +117,7 @@ type course struct {
 	prepare   bool // the optimiser's state is there before the first step
 	schedule  Schedule
 	options   []InitOption
+	reset     bool // all steps are on one tape
 	// step takes a step in the place of the usual one; nil: train.
 	step func(s *student, k int) error
 }
@@ -131,6 +132,7 @@ type student struct {
 	scheduler *Scheduler
 	dp        *Parallel
 	losses    []float32 // the mean of all ranks', of each step
+	kept      *Tape     // that is reset
 
 	graph      *tensor.Graph // of captured steps, with its inputs and its result
 	x, y, loss *tensor.Tensor
@@ -166,7 +168,11 @@ func (c *course) begin(r *rank) (s *student, err error) {
 }
 
 func (s *student) end() error {
-	errs := []error{s.graph.Close(), s.x.Release(), s.y.Release(), s.loss.Release(), s.dp.Close()}
+	var errs []error
+	if s.kept != nil {
+		errs = append(errs, s.kept.Close())
+	}
+	errs = append(errs, s.graph.Close(), s.x.Release(), s.y.Release(), s.loss.Release(), s.dp.Close())
 	if s.opt != nil {
 		errs = append(errs, s.opt.Close())
 	}
@@ -194,29 +200,45 @@ func (s *student) data(k int) (xs []float32, ys []int32, shape []int) {
 
 // train is a step, and returns the loss of this rank.
 func (s *student) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
+	if s.course.reset {
+		if s.kept == nil {
+			s.kept = NewTape(ctx, s.rt)
+		}
+		if err := s.kept.Reset(ctx); err != nil {
+			return nil, err
+		}
+		loss, err = s.on(s.kept, ctx, x, y)
+		return loss, errors.Join(err, s.kept.Reset(s.ctx))
+	}
 	for _, tape := range s.in.Steps(1) {
 		tape.SetContext(ctx)
-		l := tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y)
-		if _, err = tape.Backward(l); err != nil {
-			break
-		}
-		loss, err = s.rt.Copy(ctx, l.Value())
-		if err == nil && s.dp != nil {
-			err = s.dp.AllReduce(ctx, loss, device.ReduceAvg)
-		}
-		if err == nil && s.course.clip > 0 {
-			var norm *tensor.Tensor
-			norm, err = ParametersOf(s.model).ClipGradNorm(ctx, s.course.clip)
-			err = errors.Join(err, norm.Release())
-		}
-		if err == nil {
-			err = errors.Join(s.opt.Step(ctx), s.opt.ZeroGrad(ctx))
-		}
-		if err == nil && s.scheduler != nil {
-			err = s.scheduler.Step()
-		}
+		loss, err = s.on(tape, ctx, x, y)
 	}
 	return loss, errors.Join(err, s.in.Err())
+}
+
+// on is train on a tape.
+func (s *student) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
+	l := tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y)
+	if _, err = tape.Backward(l); err != nil {
+		return nil, err
+	}
+	loss, err = s.rt.Copy(ctx, l.Value())
+	if err == nil && s.dp != nil {
+		err = s.dp.AllReduce(ctx, loss, device.ReduceAvg)
+	}
+	if err == nil && s.course.clip > 0 {
+		var norm *tensor.Tensor
+		norm, err = ParametersOf(s.model).ClipGradNorm(ctx, s.course.clip)
+		err = errors.Join(err, norm.Release())
+	}
+	if err == nil {
+		err = errors.Join(s.opt.Step(ctx), s.opt.ZeroGrad(ctx))
+	}
+	if err == nil && s.scheduler != nil {
+		err = s.scheduler.Step()
+	}
+	return loss, err
 }
 
 // batch is the k-th one.

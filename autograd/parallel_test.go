@@ -35,6 +35,22 @@ func TestParallelIsOneRank(t *testing.T) {
 	}
 }
 
+// TestParallelOnAResetTape: with one tape for all steps ranks train to the bit as with a new one for each, called and captured, whatever they shard.
+func TestParallelOnAResetTape(t *testing.T) {
+	for name, c := range map[string]course{"mlp": mlpCourse, "cnn": cnnCourse} {
+		for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
+			for how, step := range map[string]func(*student, int) error{"called": nil, "replayed": replayed(false), "mixed": replayed(true)} {
+				c.cfg.Shard, c.step, c.prepare, c.clip = sharding, step, step != nil, 0.5
+				c.reset = false
+				want := c.take(t, cisterntest.Ranks(2))
+				c.reset = true
+				got := c.take(t, cisterntest.Ranks(2))
+				require.Equal(t, want, got, "%s, %v, %s", name, sharding, how)
+			}
+		}
+	}
+}
+
 // TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients; the race detector looks at them.
 func TestParallelHandsOver(t *testing.T) {
 	c := mlpCourse

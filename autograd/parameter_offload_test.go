@@ -21,10 +21,13 @@ type offloadedModel struct {
 	groups []Parameters
 }
 
-type modelShape struct{ words, width, hidden, blocks, batch int }
+type modelShape struct {
+	words, width, hidden, blocks, batch int
+	reset                               bool // all steps are on one tape
+}
 
 func randomShape(r *rand.Rand) modelShape {
-	return modelShape{9 + r.IntN(30), 4 + 4*r.IntN(8), 5 + r.IntN(40), 2 + r.IntN(4), 3 + r.IntN(20)}
+	return modelShape{9 + r.IntN(30), 4 + 4*r.IntN(8), 5 + r.IntN(40), 2 + r.IntN(4), 3 + r.IntN(20), false}
 }
 
 func (s modelShape) make(in *Initializer, wrap func(Layer) Layer) *offloadedModel {
@@ -70,7 +73,23 @@ func (b *bench) trainOffloaded(s modelShape, half bool, make func(Parameters) (o
 	opt, err := make(ps)
 	require.NoError(b.t, err)
 	ids, labels := upload(b, ramp32(s.batch, s.words, 5)), upload(b, ramp32(s.batch, s.words, 7))
-	for _, tape := range in.Steps(4) {
+	end := (*Tape).Close
+	steps := in.Steps(4)
+	if s.reset {
+		kept := NewTape(b.ctx, b.rt)
+		end = func(*Tape) error { return kept.Reset(b.ctx) }
+		steps = func(yield func(int, *Tape) bool) {
+			for i := range 4 {
+				kept.SetSeed(in.rand.Uint64())
+				kept.SetComputeDtype(in.compute)
+				if !yield(i, kept) {
+					break
+				}
+			}
+			require.NoError(b.t, kept.Close())
+		}
+	}
+	for _, tape := range steps {
 		loss := tape.CrossEntropy(m.Forward(tape, tape.Input(ids)), labels)
 		_, err := tape.Backward(loss)
 		require.NoError(b.t, err)
@@ -80,7 +99,7 @@ func (b *bench) trainOffloaded(s modelShape, half bool, make func(Parameters) (o
 		require.NoError(b.t, opt.Step(b.ctx))
 		require.NoError(b.t, opt.ZeroGrad(b.ctx))
 		got = append(got, []float32{float32(loss.Item())})
-		require.NoError(b.t, tape.Close())
+		require.NoError(b.t, end(tape))
 		between(m, opt)
 	}
 	for _, p := range ps {
@@ -151,6 +170,8 @@ func TestOffloadOfParameters(t *testing.T) {
 					continue
 				}
 				for _, ahead := range []int{-1, 1} {
+					shape := shape
+					shape.reset = ahead > 0 != half
 					what := fmt.Sprintf("%s, %+v, bfloat16 %v, ahead %d, %s", name, shape, half, ahead, kind)
 					o := b.offloader(tensor.OffloadConfig{Ahead: ahead})
 					got := b.trainOffloaded(shape, half, make, func(l Layer) Layer { return wrap(o, l) }, func(ps Parameters) {

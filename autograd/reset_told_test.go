@@ -3,11 +3,14 @@ package autograd
 import (
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -105,4 +108,40 @@ func TestSizesOfAResetTape(t *testing.T) {
 	assert.Equal(t, 80, tape.sizes.variables())
 	assert.Equal(t, 80, tape.sizes.tensors())
 	require.NoError(t, errors.Join(tape.Close(), x.Release()))
+}
+
+// TestRuntimeCloseBesideAResetTape: steps on a tape that is reset end with an error when the runtime is closed beside them, wherever they are, and all is freed.
+func TestRuntimeCloseBesideAResetTape(t *testing.T) {
+	for i := range 60 {
+		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Workspace: true})
+		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
+		require.NoError(t, err)
+		w := &bench{t: t, ctx: t.Context(), dev: s.Dev, cache: s.Cache, rt: rt}
+		in := Init(w.ctx, rt, Seed(1))
+		model := Sequential{in.Linear(8, 8), ReLU{}, in.Linear(8, 4)}
+		opt := in.AdamW(ParametersOf(model), AdamConfig{})
+		x := upload(w, numbers(16*8), 16, 8)
+		y := upload(w, make([]int32, 16), 16)
+		require.NoError(t, in.Err())
+		var steps atomic.Int32
+		done := make(chan error)
+		go func() {
+			tape := NewTape(w.ctx, rt)
+			for {
+				tape.Minimize(tape.CrossEntropy(model.Forward(tape, tape.Input(x)), y), opt)
+				if err := tape.Reset(w.ctx); err != nil {
+					done <- errors.Join(err, tape.Close())
+					return
+				}
+				steps.Add(1)
+			}
+		}()
+		for steps.Load() < 4 {
+			time.Sleep(10 * time.Microsecond)
+		}
+		time.Sleep(time.Duration(i*37%200) * time.Microsecond)
+		require.ErrorIs(t, rt.Close(), tensor.ErrLeaked)
+		require.Error(t, <-done)
+		require.Zero(t, s.Cache.Stats().Allocation.All.Current)
+	}
 }
