@@ -73,7 +73,10 @@ func (s *stream) BeginCapture() error {
 func (s *stream) member(c *capture, op string) error {
 	s.capturing.Lock()
 	defer s.capturing.Unlock()
-	if s.Capturing() {
+	switch {
+	case s.ending:
+		return s.dev.self.StreamClosed(op, s.id)
+	case s.Capturing():
 		return s.dev.self.Capturing(op, s.id)
 	}
 	if s.before == 0 {

@@ -36,7 +36,8 @@ type stream struct {
 	onDone sync.Mutex // keeps the callbacks in the order of their events
 
 	capture   atomic.Pointer[capture] // that it is in, or nil
-	capturing sync.Mutex              // of what makes it a member
+	capturing sync.Mutex              // of what makes it a member, and of ending
+	ending    bool                    // it is being closed: it becomes no member any more
 	before    C.uint64_t              // a CUevent, recorded when it became one; 0: it never did
 }
 
@@ -141,7 +142,11 @@ func (s *stream) OnDone(fn func(error)) error {
 
 // Close waits for everything queued. The first Close returns the device's sticky error, if any.
 func (s *stream) Close() (err error) {
-	if s.Capturing() && s.dev.stuckError() == nil {
+	s.capturing.Lock()
+	captured := s.Capturing() && s.dev.stuckError() == nil
+	s.ending = s.ending || !captured
+	s.capturing.Unlock()
+	if captured {
 		return s.dev.self.Capturing("Close", s.id)
 	}
 	return s.finish()

@@ -1,6 +1,9 @@
 package devicetest
 
 import (
+	"errors"
+	"sync/atomic"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
@@ -51,6 +54,7 @@ var captureTests = []test{
 		f.synchronize(f.dev)
 	}},
 	{"the order of a capture is that of its operations", captureOrder},
+	{"a Close that meets a BeginCapture, or a Wait that joins, falls on one side of it", closeMeetsCapture},
 	{"events of a capture belong to it", func(f *fixture) {
 		s, other, e, timed := f.stream(), f.stream(), f.event(false), f.event(true)
 		require.NoError(f, s.Record(timed))
@@ -295,4 +299,47 @@ var captureTests = []test{
 		require.NoError(f, g.Replay(s))
 		f.same(append(filled(n/2, 52), filled(n/2, 51)...), f.read(s, q, n))
 	}},
+}
+
+// closeMeetsCapture: either the stream is closed and in no capture, or it is captured, open, and closed afterwards.
+func closeMeetsCapture(f *fixture) {
+	origin, forked, joined := f.stream(), f.event(false), f.event(false)
+	for round := range 400 {
+		s, joins := f.stream(), round%2 == 0
+		c := s.(device.GraphCapturer)
+		enter := c.BeginCapture
+		if joins {
+			c = f.begin(origin)
+			require.NoError(f, origin.Record(forked))
+			enter = func() error { return s.Wait(forked) }
+		}
+		var entered, closed error
+		var ready atomic.Int32
+		f.together(2, func(n int) error {
+			for ready.Add(1); ready.Load() < 2; { // as near to each other as can be
+			}
+			if n == 0 {
+				entered = enter()
+			} else {
+				closed = s.Close()
+			}
+			return nil
+		})
+		if entered == nil {
+			f.refused(closed, device.ErrCapturing)
+		} else {
+			f.refused(entered, device.ErrClosed)
+			require.NoError(f, closed)
+		}
+		if entered == nil && joins {
+			require.NoError(f, errors.Join(s.Record(joined), origin.Wait(joined)))
+		}
+		if entered == nil || joins {
+			g, err := c.EndCapture()
+			require.NoError(f, err)
+			require.NoError(f, errors.Join(g.Close(), s.Close()))
+		}
+		require.False(f, s.(device.GraphCapturer).Capturing())
+		require.True(f, s.Closed())
+	}
 }

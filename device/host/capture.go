@@ -34,8 +34,31 @@ type lane struct {
 
 // membership is a stream's, of the capture that it is in.
 type membership struct {
-	of   atomic.Pointer[capture] // nil: none
+	of   atomic.Pointer[capture] // nil: none, and never one: closing
 	lane *lane                   // in it; under its lock
+}
+
+// closing is in place of the capture of a stream that is being closed, or is closed.
+var closing = new(capture)
+
+// close keeps the stream out of captures to come. It reports false if it is in one.
+//
+//go:norace
+func (m *membership) close() bool {
+	race.Disable()
+	ok := m.of.CompareAndSwap(nil, closing)
+	race.Enable()
+	return ok || m.closes()
+}
+
+// closes reports whether the stream is being closed, or is closed.
+//
+//go:norace
+func (m *membership) closes() bool {
+	race.Disable()
+	c := m.of.Load()
+	race.Enable()
+	return c == closing
 }
 
 // mark is a captured record of an event, or a CaptureMark, which is no record.
@@ -104,6 +127,9 @@ func (m *membership) capture() *capture {
 	race.Disable()
 	c := m.of.Load()
 	race.Enable()
+	if c == closing {
+		return nil
+	}
 	return c
 }
 

@@ -185,6 +185,9 @@ func (e *event) join(s *stream, m *mark, c *capture) error {
 	o := m.capture.newOp(opWait)
 	o.captured.mark = m
 	if !m.capture.add(s, o) {
+		if s.member.closes() {
+			return self.StreamClosed("Wait", s.id)
+		}
 		return self.CapturedEvent("Wait")
 	}
 	return nil

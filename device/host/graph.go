@@ -18,10 +18,13 @@ func (s *stream) BeginCapture() error {
 	if err := s.usable("BeginCapture"); err != nil {
 		return err
 	}
-	if !new(capture).begin(s) {
-		return self.Capturing("BeginCapture", s.id)
+	if new(capture).begin(s) {
+		return nil
 	}
-	return nil
+	if s.member.closes() {
+		return self.StreamClosed("BeginCapture", s.id)
+	}
+	return self.Capturing("BeginCapture", s.id)
 }
 
 func (s *stream) Capturing() bool { return s.member.capture() != nil }

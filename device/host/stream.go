@@ -141,7 +141,7 @@ func (s *stream) Closed() bool { return s.queue.isGone() }
 
 // Close waits for everything queued. The first Close returns the device's sticky error, if any.
 func (s *stream) Close() error {
-	if s.dev.open("Close") == nil && s.Capturing() {
+	if !s.member.close() && s.dev.open("Close") == nil {
 		return self.Capturing("Close", s.id)
 	}
 	if first := s.queue.close(); !first {
