@@ -388,6 +388,36 @@ func TestReplaysRefuseAnotherMomentum(t *testing.T) {
 	}
 }
 
+// TestReplayedOperandsAreStale: a replay overwrites what its capture has made, which a tape needs no more then.
+func TestReplayedOperandsAreStale(t *testing.T) {
+	b := open(t, 64<<20)
+	x := upload(b, []float64{3})
+	w, err := NewParameter(upload(b, []float64{1}))
+	require.NoError(t, err)
+	var out *tensor.Tensor
+	graph, err := b.rt.Capture(b.ctx, func(ctx context.Context) (err error) {
+		out, err = b.rt.MulScalar(ctx, x, 2)
+		return err
+	})
+	require.NoError(t, errors.Join(err, graph.Replay(b.ctx)))
+	for _, stale := range []bool{false, true} {
+		tape := NewTape(b.ctx, b.rt)
+		loss := tape.Sum(tape.Mul(tape.Param(w), tape.Input(out)))
+		if stale {
+			require.NoError(t, graph.Replay(b.ctx))
+		}
+		_, err := tape.Backward(loss)
+		if stale {
+			require.ErrorIs(t, err, ErrStale)
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, []float64{6}, read[float64](b, w.Grad()))
+		}
+		_ = tape.Close()
+	}
+	require.NoError(t, errors.Join(graph.Close(), w.ZeroGrad(b.ctx), w.Release(), x.Release(), out.Release()))
+}
+
 // TestStepsOfReplays: an eager step after n replays is the step after n.
 func TestStepsOfReplays(t *testing.T) {
 	b := open(t, 64<<20)

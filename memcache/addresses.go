@@ -88,7 +88,7 @@ func (s *shard) blockAt(p device.Ptr) (b Block, known bool) {
 			continue
 		}
 		if h := handoutOf(m); h != nil && h.serial != 0 {
-			b = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: m.Size(), stream: s.id}
+			b = Block{handout: h, chunk: m, serial: h.serial, ptr: m.Ptr(), size: m.Size(), stream: h.user()}
 		}
 		return b, true
 	}

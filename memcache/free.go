@@ -53,7 +53,7 @@ func (b Block) RecordStream(s device.Stream) error {
 
 // EraseStream takes a RecordStream back: the block's stream waits, on the device, for all that s has done with the block, such as by an event that was
 // recorded on s behind it ([device.Stream.Wait]), so that a free of the block need not. Without such a wait the block is reused under what s does. A stream
-// that is not recorded is no error; a block that was freed is one that wraps [ErrFreed]. It waits for nothing, and may be called from any goroutine.
+// that is not recorded, or that is the block's own, is no error and changes nothing; a block that was freed is one that wraps [ErrFreed]. It waits for nothing, and may be called from any goroutine.
 func (b Block) EraseStream(s device.Stream) error {
 	if b.IsZero() {
 		return nil
@@ -67,6 +67,9 @@ func (b Block) EraseStream(s device.Stream) error {
 	defer owner.mu.Unlock()
 	if err := owner.checkLive(&b); err != nil {
 		return fmt.Errorf("memcache: EraseStream of %s: %w", b, err)
+	}
+	if id == b.stream {
+		return nil // a block that is lent waits for its stream, whoever else waits
 	}
 	b.handout.uses = slices.DeleteFunc(b.handout.uses, func(u device.Stream) bool { return u.ID() == id })
 	b.handout.inside = slices.DeleteFunc(b.handout.inside, func(u uint64) bool { return u == id })

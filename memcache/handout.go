@@ -29,6 +29,7 @@ type handout struct {
 	recording  bool
 
 	pending bool
+	lent    bool // to a request of another stream, which is the first of uses and stays there
 
 	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
 	uses []device.Stream
@@ -41,6 +42,14 @@ type handout struct {
 	scopesEndedBefore uint64 // the number of scopes that had ended when the block was charged
 
 	next *handout // the next one that is unused, or whose last event is complete
+}
+
+// user is the ID of the stream that the block was allocated on.
+func (h *handout) user() uint64 {
+	if h.lent {
+		return h.uses[0].ID()
+	}
+	return h.shard.id
 }
 
 // newHandout returns an unused one. s.mu is held.
@@ -60,7 +69,7 @@ func (s *shard) newHandout() *handout {
 
 // recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
 func (s *shard) recycle(h *handout) {
-	h.chunk, h.label, h.pending, h.inside, h.marks = nil, nil, false, h.inside[:0], nil
+	h.chunk, h.label, h.pending, h.lent, h.inside, h.marks = nil, nil, false, false, h.inside[:0], nil
 	h.next, s.unusedHandouts = s.unusedHandouts, h
 }
 

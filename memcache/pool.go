@@ -41,6 +41,7 @@ type PoolOptions struct {
 type Pool struct {
 	cache *Cache
 	place placement.Pool
+	lends bool
 }
 
 // NewPool makes a private pool, which has no memory yet.
@@ -62,7 +63,7 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	case c.openPools[id]:
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
 	}
-	p := &Pool{cache: c, place: placement.Pool{ID: id, NoSplit: options.NoSplit, StartSmall: options.StartSmall, Tag: new(poolCounts)}}
+	p := &Pool{cache: c, lends: options.UseOnOOM, place: placement.Pool{ID: id, NoSplit: options.NoSplit, StartSmall: options.StartSmall, Tag: new(poolCounts)}}
 	if c.openPools == nil {
 		c.openPools = make(map[PoolID]bool)
 	}
@@ -72,6 +73,9 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	}
 	return p, nil
 }
+
+// Lends reports whether requests outside of the pool may get its free blocks ([PoolOptions.UseOnOOM]). Memory of graphs can't be in such a pool.
+func (p *Pool) Lends() bool { return p != nil && p.lends }
 
 // ID returns the pool's ID; zero for the nil Pool.
 func (p *Pool) ID() PoolID {

@@ -122,7 +122,7 @@ func (all *shards) handOutOf(owners []*shard, stream device.Stream, r *request) 
 	}
 	r.block.stream = stream.ID()
 	h := r.block.handout
-	h.uses = append(h.uses, stream)
+	h.uses, h.lent = append(h.uses, stream), true
 	return owner
 }
 

@@ -140,8 +140,12 @@ func TestReuseOfAnotherStream(t *testing.T) {
 		owner.finish()
 		require.False(t, behind(t, user))
 
-		// To its owner the block is one that the user is recorded on.
-		require.NoError(t, got.RecordStream(user))
+		// To its owner the block is one that the user is recorded on, which nobody takes back.
+		require.NoError(t, errors.Join(got.RecordStream(user), got.EraseStream(user)))
+		found, err := Addresses{cache}.Block(got.Ptr())
+		require.NoError(t, err)
+		require.Equal(t, got, found)
+		require.NoError(t, errors.Join(found.RecordStream(third), found.EraseStream(third), found.EraseStream(user)))
 		user.busy = true
 		require.NoError(t, got.Free())
 		require.EqualValues(t, 2, cache.Stats().Active.All.Current)
@@ -149,6 +153,9 @@ func TestReuseOfAnotherStream(t *testing.T) {
 		require.NoError(t, cache.check())
 		again := mustAlloc(t, cache, 65*mib, owner)
 		require.Equal(t, b.Ptr(), again.Ptr())
+		found, err = Addresses{cache}.Block(again.Ptr())
+		require.NoError(t, err)
+		require.Equal(t, again, found)
 		require.True(t, behind(t, owner), "the owner waits for the user")
 		user.finish()
 		require.False(t, behind(t, owner))

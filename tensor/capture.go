@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -21,7 +22,7 @@ import (
 // it. It belongs to the goroutine of the function that is captured.
 type Capture struct {
 	rt      *Runtime
-	number  uint32 // of the runtime's, from 1 on
+	made    *made
 	pool    *memcache.Pool
 	kept    map[*storage]uint64 // the version of each when the first operation named it
 	before  []func() error      // each replay
@@ -29,6 +30,12 @@ type Capture struct {
 	refused error // of the first operation that can't be captured
 	faults  bool  // a kernel may note a fault
 	scalars scalars
+}
+
+// made is of the memory that a capture has made: its graph, while there is one, writes it at each replay.
+type made struct {
+	replays atomic.Uint64
+	closed  atomic.Bool // the graph
 }
 
 // Capturing is the capture of the runtime's stream that is under way ([Runtime.Capture]), or nil.
@@ -92,7 +99,7 @@ func (c *Capture) admits(ctx context.Context, op string) error {
 // keep keeps memory that an operation names, unless the capture's function has made it.
 func (c *Capture) keep(stores []*storage) {
 	for _, s := range stores {
-		if s.capture == c.number {
+		if s.made == c.made {
 			continue
 		}
 		if _, ok := c.kept[s]; !ok && s.retain() {
@@ -131,5 +138,13 @@ func (rt *Runtime) capturable() (device.GraphCapturer, error) {
 	if !ok {
 		return nil, fmt.Errorf("tensor: Capture: %w: the streams of device %s don't capture", ErrUnsupported, rt.Device().Name())
 	}
-	return s, nil
+	return s, notByHand(rt.stream)
+}
+
+// notByHand is an error if the program captures a runtime's stream by itself: what is queued there becomes a part of a graph that nobody here knows.
+func notByHand(s device.Stream) error {
+	if c, ok := s.(device.GraphCapturer); ok && c.Capturing() {
+		return fmt.Errorf("%w: the program captures stream %d by BeginCapture: end that before", ErrCapturing, s.ID())
+	}
+	return nil
 }

@@ -31,7 +31,7 @@ func (rt *Runtime) allocIn(ctx context.Context, op string, dtype Dtype, shape Sh
 	}
 	t, err := rt.allocOutside(ctx, op, dtype, shape, scratch)
 	if err == nil {
-		t.own.capture = c.number
+		t.own.made = c.made
 	}
 	return t, err
 }

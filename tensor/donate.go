@@ -40,12 +40,12 @@ func (in *operands) takeDonation(t *Tensor, shape Shape) bool {
 		return false
 	}
 	t.donated.Store(false)
-	capture := uint32(0)
+	var by *made
 	if c := t.rt.capturing.Load(); c != nil {
-		capture = c.number
+		by = c.made
 	}
 	s := t.store
-	return !s.borrowed && s.tensors()-in.references(s) == 1 && s.capture == capture && slices.Equal(t.shape, shape)
+	return !s.borrowed && s.tensors()-in.references(s) == 1 && s.made == by && slices.Equal(t.shape, shape)
 }
 
 // references is how many of the operands' references are to s.

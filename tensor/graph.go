@@ -19,10 +19,12 @@ type Graph struct {
 	ownPool bool
 	before  []func() error
 	kept    []kept
+	made    *made
 	scalars scalars
 	faults  bool // a kernel may note a fault
 	memory  memcache.GraphMemory
 	closed  atomic.Bool
+	begun   atomic.Bool // a Replay, which calls functions of the program
 }
 
 // Capture captures what f queues on the runtime's stream, and runs none of it: neither now, nor is anything different afterwards in tensors or
@@ -37,7 +39,7 @@ type Graph struct {
 //
 // f gets a context whose memory comes from a private pool. A pool of the runtime's cache that ctx has ([memcache.Pool.Context]) is shared with
 // whatever else is captured in it, such as graphs for other shapes, which are then replayed on the one stream and never
-// beside each other; release it when they are closed. Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
+// beside each other; release it when they are closed, and let it not lend ([memcache.PoolOptions].UseOnOOM). Else the graph has one of its own. What f leaves, such as the loss, is in the pool, and each replay overwrites
 // it; what f has released is the pool's again, and other graphs' of that pool. The pool is entered meanwhile ([memcache.Pool.Enter]), which
 // changes something for caches that are Exact. Memory that is older than the capture and is read
 // or written by it is kept until the graph is closed, whoever releases it, but for that of [Runtime.FromBlock], which its owner must keep.
@@ -49,7 +51,8 @@ type Graph struct {
 // What can't be captured returns an error that wraps [ErrCapturing] and names it, and Capture returns that one too, whatever f makes of it:
 // to read elements, to make a tensor of a slice, to wait, to move tensors to the host, memory with another context than f's. After an error
 // there is no graph; the stream, the pool and the runtime are as they were, and f may be called, or captured again. Streams and events of the
-// program's own can take part as [device.GraphCapturer] says.
+// program's own can take part as [device.GraphCapturer] says; memory that its own work on a captured stream uses is kept like that of operations if it says so with
+// [Tensor.RecordStream], also on the runtime's stream.
 func (rt *Runtime) Capture(ctx context.Context, f func(ctx context.Context) error) (*Graph, error) {
 	g, err := rt.capture(ctx, f)
 	if err != nil {
@@ -72,6 +75,9 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 	if err != nil {
 		return nil, err
 	}
+	if p := rt.cache.PoolOf(ctx); p.Lends() {
+		return nil, fmt.Errorf("%w: %v lends its free memory to others (PoolOptions.UseOnOOM), and replays would overwrite it", ErrInvalid, p)
+	}
 	// These live longer than a capture, and are not set to 0 at each replay.
 	fault, err := rt.faultWord(ctx)
 	if err != nil {
@@ -83,14 +89,14 @@ func (rt *Runtime) capture(ctx context.Context, f func(ctx context.Context) erro
 			return nil, err
 		}
 	}
-	g := &Graph{rt: rt, pool: rt.cache.PoolOf(ctx)}
+	g := &Graph{rt: rt, pool: rt.cache.PoolOf(ctx), made: new(made)}
 	if g.pool == nil {
 		if g.pool, err = rt.cache.NewPool(memcache.PoolOptions{StartSmall: true}); err != nil {
 			return nil, err
 		}
 		g.ownPool = true
 	}
-	c := &Capture{rt: rt, number: rt.captures.Add(1), pool: g.pool, kept: make(map[*storage]uint64)}
+	c := &Capture{rt: rt, made: g.made, pool: g.pool, kept: make(map[*storage]uint64)}
 	if err := g.measured(ctx, func() error { return g.record(g.pool.Context(ctx), c, stream, f) }); err != nil {
 		return nil, errors.Join(err, g.release(ctx))
 	}
@@ -172,7 +178,16 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 	if err := g.rt.refuseCaptured("Replay", "a graph is no part of another one: replay it beside the capture"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, g.scalars.unstage()) }()
+	if err := notByHand(g.rt.stream); err != nil {
+		return err
+	}
+	if !g.begun.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: it was called by a function of OnReplay or Scalars, while the graph is being replayed", ErrInvalid)
+	}
+	defer func() {
+		g.begun.Store(false)
+		err = errors.Join(err, g.scalars.unstage())
+	}()
 	if err := g.scalars.stage(ctx, g.rt.pool); err != nil {
 		return err
 	}
@@ -181,19 +196,21 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, k := range g.kept {
-		if k.writes > 0 {
-			k.version.Add(k.writes)
-		}
-	}
 	if g.faults {
 		defer g.rt.faults.arm()
 	}
-	if err := g.scalars.upload(ctx, g.rt); err != nil {
+	// The step is counted by now, so it is done, whatever becomes of ctx.
+	if err := g.scalars.upload(context.WithoutCancel(ctx), g.rt); err != nil {
 		return err
 	}
 	if err := g.graph.Replay(g.rt.stream); err != nil {
 		return err
+	}
+	g.made.replays.Add(1)
+	for _, k := range g.kept {
+		if k.writes > 0 {
+			k.version.Add(k.writes)
+		}
 	}
 	g.rt.cache.Replayed(ctx, &g.memory)
 	return nil
@@ -203,7 +220,18 @@ func (g *Graph) replay(ctx context.Context) (err error) {
 // is its own. What of the pool is in use, such as the loss, stays until it is released. It is idempotent; other calls after it are errors that wrap
 // [device.ErrClosed]. Close of nil does nothing.
 func (g *Graph) Close() error {
-	if g == nil || !g.closed.CompareAndSwap(false, true) {
+	if g == nil {
+		return nil
+	}
+	if g.begun.Load() {
+		return fmt.Errorf("tensor: closing a graph: %w: a function of OnReplay or Scalars has called Close, while it is being replayed", ErrInvalid)
+	}
+	return g.end()
+}
+
+// end is Close, whatever is going on.
+func (g *Graph) end() error {
+	if !g.closed.CompareAndSwap(false, true) {
 		return nil
 	}
 	g.rt.graphs.remove(g)
@@ -218,6 +246,7 @@ func (g *Graph) release(ctx context.Context) error {
 	if g.graph != nil {
 		errs = append(errs, g.graph.Close())
 	}
+	g.made.closed.Store(true)
 	ctx = context.WithoutCancel(ctx)
 	errs = append(errs, g.scalars.release(ctx)...)
 	errs = append(errs, releaseKept(ctx, g.kept)...)

@@ -86,7 +86,7 @@ func (l *graphs) close() error {
 	l.mu.Unlock()
 	var errs []error
 	for g := range all {
-		errs = append(errs, g.Close())
+		errs = append(errs, g.end())
 	}
 	return errors.Join(errs...)
 }

@@ -47,7 +47,7 @@ func (o *Offloader) Offload(ctx context.Context, t *Tensor) (bool, error) {
 	}
 	defer in.release()
 	s := t.store
-	if s.borrowed || s.graphs.Load() > 0 || s.bytes == 0 || s.bytes < o.minBytes {
+	if s.borrowed || s.replayed() || s.bytes == 0 || s.bytes < o.minBytes {
 		return false, nil
 	}
 	a, unchanged, err := o.copied(ctx, s)
@@ -84,7 +84,7 @@ func (o *Offloader) copied(ctx context.Context, s *storage) (a *offloaded, uncha
 		}
 	}
 	if a := s.kept; a != nil {
-		if a.version == s.version.Load() {
+		if a.version == s.writes() {
 			return a, true, nil
 		}
 		a.number, err = o.copyOut(ctx, s, a.buffer)
@@ -215,7 +215,7 @@ func (o *Offloader) fetch(ctx context.Context, call string, t *Tensor, keep bool
 	o.count(func(st *OffloadStats) { st.Fetched++; back(st, s.bytes) })
 	err := ready.Close()
 	if keep {
-		a.version, s.kept = s.version.Load(), a
+		a.version, s.kept = s.writes(), a
 	} else {
 		err = errors.Join(err, o.give(a.buffer))
 	}

@@ -33,7 +33,6 @@ type Runtime struct {
 	live      handles
 	graphs    graphs
 	capturing atomic.Pointer[Capture]
-	captures  atomic.Uint32 // that there were
 	moving    offloaders
 	faults    faultWord
 	gc        reclaimer

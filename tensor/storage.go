@@ -14,7 +14,7 @@ type storage struct {
 	block    memcache.Block
 	host     []byte                    // of the block, where the host's kernels can touch it; nil: look it up
 	borrowed bool                      // somebody else frees the block
-	capture  uint32                    // the number of the one that made it; 0: none
+	made     *made                     // by the capture that made it; nil: by none
 	bytes    int64                     // of the block that are used
 	again    bool                      // of a slot that is used again; see Lifetime.Reset
 	refs     atomic.Int32              // freedAgain: of such a slot, and nobody is at it any more
@@ -47,6 +47,20 @@ func (s *storage) retain() bool {
 			return true
 		}
 	}
+}
+
+// writes are those in place, and those of replays of the graph that made it.
+func (s *storage) writes() uint64 {
+	n := s.version.Load()
+	if s.made != nil {
+		n += s.made.replays.Load()
+	}
+	return n
+}
+
+// replayed reports whether replays of a graph may come that read or write the memory.
+func (s *storage) replayed() bool {
+	return s.graphs.Load() > 0 || s.made != nil && !s.made.closed.Load()
 }
 
 // tensors are the references but those of graphs.

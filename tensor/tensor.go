@@ -181,7 +181,7 @@ func (t *Tensor) Version() uint64 {
 	if t.none() {
 		return 0
 	}
-	return t.store.version.Load()
+	return t.store.writes()
 }
 
 // IncrementVersion counts a write in place that was queued other than by an operation of this package, such as a collective operation of
@@ -196,7 +196,7 @@ func IncrementVersion(t *Tensor) {
 func (t *Tensor) overwritten() { t.store.version.Add(1) }
 
 // RecordStream tells the cache that work queued on s uses the tensor's memory: after Release it is not reused
-// before that work is done. The caller orders the work with events: s waits for one recorded on the
+// before that work is done, and if s is captured with the runtime's stream ([Runtime.Capture]), it is kept for the graph. The caller orders the work with events: s waits for one recorded on the
 // runtime's stream before it reads what was computed there.
 func (t *Tensor) RecordStream(s device.Stream) error {
 	if t.Released() {
@@ -210,6 +210,11 @@ func (t *Tensor) RecordStream(s device.Stream) error {
 	}
 	if err := t.store.block.RecordStream(s); err != nil {
 		return fmt.Errorf("tensor: RecordStream: %w", err)
+	}
+	if c := t.rt.capturing.Load(); c != nil {
+		if g, ok := s.(device.GraphCapturer); ok && g.Capturing() {
+			c.keep([]*storage{t.store})
+		}
 	}
 	return nil
 }
