@@ -11,7 +11,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/rendezvous"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 // BenchmarkParallel is one training step of an MLP 784-width-width-10 with Adam, its data already on the devices: those of up to 8 ranks that CISTERN_TEST_RANKS names, or two host devices. rows are

@@ -2,4 +2,4 @@
 
 package autograd
 
-import _ "github.com/cistern-ml/cistern/internal/cisterntest/emulator" // CISTERN_TEST_DEVICE may be "emulated"
+import _ "github.com/cistern-ml/cistern/internal/dev/cisterntest/emulator" // CISTERN_TEST_DEVICE may be "emulated"

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 // bitsOf are a tensor's elements, to compare NaN too.
 func (b *bench) bitsOf(x *tensor.Tensor) (bits []uint64) {
 	b.t.Helper()
+	bits = make([]uint64, 0, x.Elements())
 	switch x.Dtype() {
 	case tensor.Float64:
 		for _, v := range read[float64](b, x) {
@@ -41,10 +42,7 @@ func (b *bench) allocations() int64 { return b.cache.Stats().Allocation.All.Allo
 // gradients, on tapes that record and that don't, in float64 and in bfloat16, with every value that is read for the last time read once.
 func TestInPlaceOfRandomPrograms(t *testing.T) {
 	b := open(t, 64<<20)
-	graphs := 400
-	if testing.Short() {
-		graphs = 80
-	}
+	graphs := rounds(400, 50)
 	random := rand.New(rand.NewPCG(20, 26))
 	saved := map[string]int64{}
 	for i := range graphs {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -401,6 +401,12 @@ var (
 	mlpCourse = course{model: smallMLP, input: []int{20}, classes: 5, batch: 24, steps: 12, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
 	cnnCourse = course{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
 )
+
+// brief is the course with few steps under -short, for tests in which all is seen in the first of them.
+func (c course) brief() course {
+	c.steps = rounds(c.steps, 5)
+	return c
+}
 
 // alike compares losses.
 func alike(t testing.TB, want, got []float32, most float64, what string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -28,7 +28,7 @@ func TestAResetTapeIsToldAgain(t *testing.T) {
 		x, y := upload(b, numbers(512*64), 512, 64), upload(b, make([]int32, 512), 512)
 		random := rand.New(rand.NewPCG(7, 8))
 		tape := NewTape(b.ctx, b.rt)
-		for range 40 {
+		for range rounds(40, 20) {
 			half, drops, offloads, checkpoints, inBackward := random.IntN(3) == 0, random.IntN(2) == 0, random.IntN(3) == 0, random.IntN(3) == 0, random.IntN(3) == 0
 			assert.Equal(t, tensor.Float32, tape.ComputeDtype())
 			assert.Nil(t, tape.offload)
@@ -112,7 +112,7 @@ func TestSizesOfAResetTape(t *testing.T) {
 
 // TestRuntimeCloseBesideAResetTape: steps on a tape that is reset end with an error when the runtime is closed beside them, wherever they are, and all is freed.
 func TestRuntimeCloseBesideAResetTape(t *testing.T) {
-	for i := range 60 {
+	for i := range rounds(60, 15) {
 		s := stacktest.New(t, stacktest.Config{Capacity: 64 << 20, Workspace: true})
 		rt, err := tensor.NewRuntime(s.Cache, s.Pool, s.Stream)
 		require.NoError(t, err)

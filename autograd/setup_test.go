@@ -3,6 +3,7 @@ package autograd
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,13 +12,23 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/device/host"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rounds is how often a test repeats what it does: full times for statistical power, and with
+// -short so often that each of its code paths is still taken.
+func rounds(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
 
 // bench is a device and everything on it that a test needs. Its end checks that nothing leaked.
 type bench struct {
@@ -57,8 +68,12 @@ func openConfigured(t testing.TB, capacity int64, cfg memcache.Config) *bench {
 	return b
 }
 
-// warmUp lets the runtime take its own memory, and leaves nothing else behind.
+// warmUp lets the runtime take its own memory, and leaves nothing else behind. That of a host device
+// takes none, which is not asked each time: the answer takes longer than many a test.
 func (b *bench) warmUp() {
+	if _, ok := b.dev.(*host.Device); ok && hostTakesNothing.Load() {
+		return
+	}
 	x, err := b.rt.Zeros(b.ctx, gtensor.Float64, 1, 1) // a small product of float32 takes none
 	require.NoError(b.t, err)
 	many, err := b.rt.Zeros(b.ctx, gtensor.Float32, 1<<16)
@@ -74,7 +89,12 @@ func (b *bench) warmUp() {
 	b.cache.ResetPeakStats()
 	s := b.cache.Stats()
 	b.ownBlocks, b.ownBytes = s.Allocation.All.Current, s.AllocatedBytes.All.Current
+	if _, ok := b.dev.(*host.Device); ok {
+		hostTakesNothing.Store(b.ownBlocks == 0)
+	}
 }
+
+var hostTakesNothing atomic.Bool
 
 // live is the number of blocks, and bytes their bytes, without the runtime's own.
 func (b *bench) live() int64  { return b.cache.Stats().Allocation.All.Current - b.ownBlocks }
@@ -146,6 +166,23 @@ func (b *bench) mlp(dtype gtensor.Dtype, sizes ...int) Sequential {
 	require.NoError(b.t, in.Err())
 	b.t.Cleanup(func() { assert.NoError(b.t, model.Parameters().Release()) })
 	return model
+}
+
+// blankLinear is a dense layer whose numbers were never drawn, which takes most of the time in making
+// a large one: for tests that write them, or that run nothing.
+func blankLinear(in *Initializer, inputs, outputs int) *Linear {
+	blank := func(shape ...int) *Parameter {
+		ctx := in.context(memcache.CategoryParameter)
+		value, err := in.rt.New(ctx, in.dtype, shape...)
+		if err != nil {
+			in.Fail(err)
+			return in.noParameter()
+		}
+		p := &Parameter{value: value}
+		in.made = append(in.made, p.ReleaseContext)
+		return p
+	}
+	return &Linear{Weight: blank(outputs, inputs), Bias: blank(outputs)}
 }
 
 // counting is a runtime whose stream counts launches by name. It is closed with the test.

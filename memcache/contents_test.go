@@ -1,17 +1,17 @@
 package memcache_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -23,22 +23,27 @@ type numbered struct {
 	stream device.Stream
 }
 
+// words is the block's memory. A loop over words is some times faster than one that encodes each in bytes.
+func (n *numbered) words() []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(n.memory))), len(n.memory)/8)
+}
+
 // fill writes the number to every word of the block.
 func (n *numbered) fill(s device.Stream) error {
-	words := n.memory
+	words := n.words()
 	return s.Launch(&device.Launch{Writes: []device.Range{n.Range(0, n.Size())}, Func: func() {
-		for at := 0; at < len(words); at += 8 {
-			binary.LittleEndian.PutUint64(words[at:], n.number)
+		for i := range words {
+			words[i] = n.number
 		}
 	}})
 }
 
 // check counts the words that hold something else.
 func (n *numbered) check(s device.Stream, wrong *int) error {
-	words := n.memory
+	words := n.words()
 	return s.Launch(&device.Launch{Reads: []device.Range{n.Range(0, n.Size())}, Func: func() {
-		for at := 0; at < len(words); at += 8 {
-			if binary.LittleEndian.Uint64(words[at:]) != n.number {
+		for _, word := range words {
+			if word != n.number {
 				*wrong++
 			}
 		}

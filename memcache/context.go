@@ -186,18 +186,18 @@ func (p *Pool) Context(ctx context.Context) context.Context {
 	if p == nil {
 		return ctx
 	}
-	return withPool(ctx, p.cache, p)
+	return p.cache.withPool(ctx, p)
 }
 
 // WithoutPool returns a context with which Alloc takes memory from the default pool, whatever pool of this
 // cache ctx carries.
-func (c *Cache) WithoutPool(ctx context.Context) context.Context { return withPool(ctx, c, nil) }
+func (c *Cache) WithoutPool(ctx context.Context) context.Context { return c.withPool(ctx, nil) }
 
 // PoolOf is the pool of this cache that Alloc takes memory from with the context; nil is the default pool.
 func (c *Cache) PoolOf(ctx context.Context) *Pool { return ctxStateOf(ctx).poolOf(c) }
 
 // withPool returns a context with p in place of the pool of c that ctx carries; nil: with none.
-func withPool(ctx context.Context, c *Cache, p *Pool) context.Context {
+func (c *Cache) withPool(ctx context.Context, p *Pool) context.Context {
 	// A context that is used with several caches keeps the pools of the others.
 	return carry(ctx, func(within *carrier) {
 		var pools []*Pool

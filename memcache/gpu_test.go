@@ -16,7 +16,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	_ "github.com/cistern-ml/cistern/device/cuda"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
 )

@@ -23,7 +23,7 @@ func (c *Config) limit(total int64) (int64, error) {
 // SetMemoryFraction limits the bytes reserved to fraction times the device's memory, rounded down
 // (torch.cuda.set_per_process_memory_fraction); 1 is no limit. What is reserved already stays.
 func (c *Cache) SetMemoryFraction(fraction float64) error {
-	return limitTo(&c.grower, noneIsNothing(fraction), 0)
+	return c.grower.limitTo(noneIsNothing(fraction), 0)
 }
 
 // noneIsNothing is a fraction for a Config, whose 0 is no limit: the least number above it limits to 0 bytes.
@@ -39,11 +39,11 @@ func (c *Cache) SetMemoryLimit(bytes int64) error {
 	if bytes < 0 {
 		return fmt.Errorf("memcache: memory limit of %d bytes: %w: it is negative; 0 is no limit", bytes, ErrInvalid)
 	}
-	return limitTo(&c.grower, 0, bytes)
+	return c.grower.limitTo(0, bytes)
 }
 
 // limitTo sets the limit, and tells those that wait for memory.
-func limitTo(g *grower, fraction float64, bytes int64) error {
+func (g *grower) limitTo(fraction float64, bytes int64) error {
 	limited := Config{PerProcessMemoryFraction: fraction, MemoryLimit: bytes}
 	limit, err := limited.limit(g.dev.Properties().TotalMemory)
 	if err != nil {

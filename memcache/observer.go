@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/observe"
 )
 
 // An observer sees spans, not only events: it is told of the start of an operation, and gives the context in which the
@@ -65,6 +66,11 @@ type Operation interface {
 	// End is called once, when the operation is over.
 	End(OpInfo)
 }
+
+// Observers returns an observer that calls those in list that are not nil, in their order, and ends their
+// operations in the opposite order; nil if there are none. Each observer gets the context that the one
+// before it returned.
+func Observers(list ...Observer) Observer { return observe.All[OpInfo](list) }
 
 // reporter tells a cache's observer, if there is one.
 type reporter struct {

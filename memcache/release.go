@@ -17,7 +17,7 @@ import (
 
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
-	return releasing(ctx, g, "EmptyCache", func() error {
+	return g.releasing(ctx, "EmptyCache", func() error {
 		err := g.flush(ctx, p)
 		g.shards.history.markPool(endOf(err, ActionEmptyCache), p)
 		return err
@@ -33,7 +33,7 @@ func endOf(err error, end Action) Action {
 }
 
 // releasing calls work with the growth lock, for a call of the program that gives memory back.
-func releasing(ctx context.Context, g *grower, call string, work func() error) error {
+func (g *grower) releasing(ctx context.Context, call string, work func() error) error {
 	if ctx == nil {
 		return fmt.Errorf("memcache: %s: %w: the context is nil; use context.Background()", call, ErrInvalid)
 	}

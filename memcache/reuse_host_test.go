@@ -10,13 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
 // TestReuseAcrossStreamsContents makes random calls on slow streams with little memory. Each block is filled with its number on its stream, and checked when
-// it is freed, half of the time by another stream. Whoever gets memory before its last user is done changes what that one reads, and is a data race.
+// it is freed, half of the time by another stream. Whoever gets memory before its last user is done changes what that one reads, and is a data race. The short form makes fewer calls.
 func TestReuseAcrossStreamsContents(t *testing.T) {
+	calls, reuses := uint64(400), int64(20)
+	if testing.Short() {
+		calls, reuses = 150, 5
+	}
 	for name, config := range map[string]memcache.Config{
 		"when full":     {ReuseAcrossStreams: memcache.ReuseWhenFull},
 		"before growth": {ReuseAcrossStreams: memcache.ReuseBeforeGrowth},
@@ -45,7 +49,7 @@ func TestReuseAcrossStreamsContents(t *testing.T) {
 				require.NoError(t, n.check(streams[k], &wrong[k]))
 				require.NoError(t, n.Free())
 			}
-			for number := range uint64(400) {
+			for number := range calls {
 				if len(live) > 0 && r.IntN(5) < 2 || len(live) > 12 {
 					free(r.IntN(len(live)))
 					continue
@@ -73,7 +77,7 @@ func TestReuseAcrossStreamsContents(t *testing.T) {
 			require.Equal(t, make([]int, len(streams)), wrong, "words that changed while the block was in use")
 			st := c.Stats()
 			t.Logf("%d of %d requests were served by waits on the device, %d flushes", st.NumStreamReuses, st.Hits+st.Misses, st.NumSyncAllStreams)
-			require.Greater(t, st.NumStreamReuses, int64(20))
+			require.Greater(t, st.NumStreamReuses, reuses)
 			require.NoError(t, c.EmptyCache(t.Context()))
 			require.Zero(t, c.MemoryReserved())
 			require.NoError(t, errors.Join(c.Close(), dev.Close()))

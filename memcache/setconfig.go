@@ -80,8 +80,8 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 	if invariants.Enabled {
 		defer c.verify()
 	}
-	err = releasing(ctx, &c.grower, "SetConfig", func() error {
-		apply(&c.grower, s, limit)
+	err = c.grower.releasing(ctx, "SetConfig", func() error {
+		c.grower.apply(s, limit)
 		return nil
 	})
 	c.grower.waits.freed() // the limit may be higher
@@ -89,7 +89,7 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 }
 
 // apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.
-func apply(g *grower, s *optionSet, limit int64) {
+func (g *grower) apply(s *optionSet, limit int64) {
 	if s.vmm != nil {
 		g.vmm = s.vmm
 	}

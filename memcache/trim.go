@@ -27,7 +27,7 @@ func (c *Cache) TrimTo(ctx context.Context, bytes int64) (released int64, err er
 		defer c.verify()
 	}
 	ctx, op := c.reporter.start(ctx, OpEmptyCache)
-	err = releasing(ctx, &c.grower, "TrimTo", func() error {
+	err = c.grower.releasing(ctx, "TrimTo", func() error {
 		before := c.MemoryReserved()
 		err := (&trim{grower: &c.grower, to: bytes}).run(ctx)
 		released = before - c.MemoryReserved()

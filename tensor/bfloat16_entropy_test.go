@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 // TestBFloat16EntropyIsThatOfFloat32, of the same logits, with all options: the loss to the bit, the gradient but for its rounding. On the host no memory is

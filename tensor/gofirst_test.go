@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 // TestGoFirst: another stream pauses, on devices whose kernels share processors, and not in a capture.

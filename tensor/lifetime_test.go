@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,8 +11,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -46,6 +47,23 @@ func newObservedRig(t testing.TB, capacity int64, observer memcache.Observer, op
 		assert.Zero(t, s.Cache.Stats().Allocation.All.Current, "live blocks")
 	})
 	return r
+}
+
+// brief is whether random cases are few and their arrays small: with -short, on the host device.
+// Where a GPU's kernels run the sizes stay, since they are what chooses between those kernels, and
+// make emulate runs them with -short.
+func brief() bool {
+	name := cisterntest.Named()
+	return testing.Short() && (name == "" || strings.HasPrefix(name, "host"))
+}
+
+// rounds is how often a test repeats something: as often as it says, and with -short so often that
+// everything in it happens.
+func rounds(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
 }
 
 // needsHost skips a test that only the host device can do.

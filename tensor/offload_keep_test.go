@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 // TestOffloadOfWhatIsUnchanged: it leaves without a copy, with the same bytes, as long as nothing has written it, and with one otherwise, into the same

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
 // What is done between the two halves of a mistake must not hide it from the race detector.

@@ -12,11 +12,11 @@ import (
 // have been right.
 
 // checkCopy is every check of a copy between a buffer and a block that needs no driver.
-func checkCopy(p *Pool, call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
-	if err := checkStream(p, call, s); err != nil {
+func (p *Pool) checkCopy(call string, s device.Stream, b Buffer, bufferOffset int64, block memcache.Block, blockOffset, bytes int64) error {
+	if err := p.checkStream(call, s); err != nil {
 		return err
 	}
-	if err := checkBuffer(p, call, b); err != nil {
+	if err := p.checkBuffer(call, b); err != nil {
 		return err
 	}
 	if err := checkRange(call, b, bufferOffset, bytes, b.bytes); err != nil {
@@ -26,7 +26,7 @@ func checkCopy(p *Pool, call string, s device.Stream, b Buffer, bufferOffset int
 }
 
 // checkBuffer requires a buffer of this pool, or the empty one.
-func checkBuffer(p *Pool, call string, b Buffer) error {
+func (p *Pool) checkBuffer(call string, b Buffer) error {
 	if b.slab != nil && b.slab.pool != p {
 		return fmt.Errorf("transfer: %s of a %s of another pool: %w: want a buffer of this pool", call, b, ErrInvalid)
 	}
@@ -34,7 +34,7 @@ func checkBuffer(p *Pool, call string, b Buffer) error {
 }
 
 // checkStream requires a stream of the pool's device.
-func checkStream(p *Pool, call string, s device.Stream) error {
+func (p *Pool) checkStream(call string, s device.Stream) error {
 	if s == nil {
 		return fmt.Errorf("transfer: %s without a stream: %w", call, ErrInvalid)
 	}

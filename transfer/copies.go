@@ -21,7 +21,7 @@ import (
 // [ErrReleased], a nil stream, or one or a buffer of another device or pool, [ErrInvalid]. 0 bytes
 // touch nothing. H2D waits only while the stream's queue is full.
 func (p *Pool) H2D(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src Buffer, srcOffset, bytes int64) (*Copy, error) {
-	if err := checkCopy(p, "H2D", stream, src, srcOffset, dst, dstOffset, bytes); err != nil {
+	if err := p.checkCopy("H2D", stream, src, srcOffset, dst, dstOffset, bytes); err != nil {
 		return nil, err
 	}
 	w := work{op: OpH2D, stream: stream, bytes: bytes, blocks: []memcache.Block{dst}, buffers: []BufferUse{{Buffer: src}}}
@@ -34,7 +34,7 @@ func (p *Pool) H2D(ctx context.Context, stream device.Stream, dst memcache.Block
 // (cuMemcpyDtoHAsync). It is the reverse of H2D, with its rules; the copy runs also after copies of
 // other streams that read dst.
 func (p *Pool) D2H(ctx context.Context, stream device.Stream, dst Buffer, dstOffset int64, src memcache.Block, srcOffset, bytes int64) (*Copy, error) {
-	if err := checkCopy(p, "D2H", stream, dst, dstOffset, src, srcOffset, bytes); err != nil {
+	if err := p.checkCopy("D2H", stream, dst, dstOffset, src, srcOffset, bytes); err != nil {
 		return nil, err
 	}
 	w := work{op: OpD2H, stream: stream, bytes: bytes, blocks: []memcache.Block{src}, buffers: []BufferUse{{Buffer: dst, Writes: true}}}
@@ -47,7 +47,7 @@ func (p *Pool) D2H(ctx context.Context, stream device.Stream, dst Buffer, dstOff
 // (cuMemcpyDtoDAsync). Both are blocks of the pool's device; within one block the ranges must not
 // overlap. Both are recorded on stream, and may be freed at once. Checks are those of H2D.
 func (p *Pool) D2D(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src memcache.Block, srcOffset, bytes int64) (*Copy, error) {
-	err := checkStream(p, "D2D", stream)
+	err := p.checkStream("D2D", stream)
 	if err == nil {
 		err = checkRange("D2D", dst, dstOffset, bytes, dst.Size())
 	}
@@ -66,7 +66,7 @@ func (p *Pool) D2D(ctx context.Context, stream device.Stream, dst memcache.Block
 // Fill queues on stream that bytes bytes of dst, at offset, become value (cuMemsetD8Async). dst is
 // recorded on stream, and may be freed at once. Checks are those of H2D.
 func (p *Pool) Fill(ctx context.Context, stream device.Stream, dst memcache.Block, offset, bytes int64, value byte) (*Copy, error) {
-	err := checkStream(p, "Fill", stream)
+	err := p.checkStream("Fill", stream)
 	if err == nil {
 		err = checkRange("Fill", dst, offset, bytes, dst.Size())
 	}

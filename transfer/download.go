@@ -24,7 +24,7 @@ import (
 // else the error is a [LimitError], or the device's.
 func (p *Pool) Download(ctx context.Context, stream device.Stream, dst []byte, src memcache.Block, srcOffset int64) error {
 	bytes := int64(len(dst))
-	if err := checkStream(p, "Download", stream); err != nil {
+	if err := p.checkStream("Download", stream); err != nil {
 		return err
 	}
 	if err := checkRange("Download", src, srcOffset, bytes, src.Size()); err != nil {

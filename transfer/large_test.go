@@ -13,7 +13,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -91,7 +91,7 @@ func TestLargeCancelled(t *testing.T) {
 	o := &canceller{}
 	r := newRig(t, transfer.Config{Observer: o})
 	block := r.alloc(t, n, r.a)
-	data := pattern(n, 1)
+	data, got := pattern(n, 1), make([]byte, n)
 	for _, at := range []int64{1, 2, 3, 9} {
 		for _, op := range []transfer.Op{transfer.OpH2D, transfer.OpD2H} {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -101,7 +101,7 @@ func TestLargeCancelled(t *testing.T) {
 			if op == transfer.OpH2D {
 				_, err = r.pool.Upload(ctx, r.a, block, 0, data)
 			} else {
-				err = r.pool.Download(ctx, r.a, make([]byte, n), block, 0)
+				err = r.pool.Download(ctx, r.a, got, block, 0)
 			}
 			require.ErrorIs(t, err, context.Canceled, "%v %d", op, at)
 			require.ErrorContains(t, err, fmt.Sprintf("of %d bytes", n))

@@ -10,8 +10,8 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/stacktest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/stacktest"
 	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/transfer"
@@ -85,8 +85,12 @@ func (r *rig) get(t testing.TB, bytes int64) transfer.Buffer {
 }
 
 func fill(b []byte, seed byte) []byte {
-	for i := range b {
+	have := min(len(b), 256) // the period
+	for i := range b[:have] {
 		b[i] = seed + byte(i)*31
+	}
+	for have > 0 && have < len(b) {
+		have += copy(b[have:], b[:have])
 	}
 	return b
 }

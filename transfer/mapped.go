@@ -41,22 +41,22 @@ func (b Buffer) Range(offset, bytes int64) (device.Range, error) {
 // uses lists each buffer once. Blocks that the kernel uses are the caller's to record. l may be
 // reused at once.
 func (p *Pool) Launch(ctx context.Context, stream device.Stream, l *device.Launch, uses ...BufferUse) (*Copy, error) {
-	if err := checkStream(p, "Launch", stream); err != nil {
+	if err := p.checkStream("Launch", stream); err != nil {
 		return nil, err
 	}
-	if err := checkUses(p, l, uses); err != nil {
+	if err := p.checkUses(l, uses); err != nil {
 		return nil, err
 	}
 	return p.enqueue(ctx, &work{op: OpLaunch, stream: stream, buffers: uses, kernels: true}, func() error { return stream.Launch(l) })
 }
 
 // checkUses requires each buffer once: one that is read and written is written.
-func checkUses(p *Pool, l *device.Launch, uses []BufferUse) error {
+func (p *Pool) checkUses(l *device.Launch, uses []BufferUse) error {
 	if l == nil {
 		return fmt.Errorf("transfer: Launch: %w: the launch is nil", ErrInvalid)
 	}
 	for i, u := range uses {
-		if err := checkBuffer(p, "Launch", u.Buffer); err != nil {
+		if err := p.checkBuffer("Launch", u.Buffer); err != nil {
 			return err
 		}
 		for _, other := range uses[:i] {

@@ -3,6 +3,8 @@ package transfer
 import (
 	"context"
 	"time"
+
+	"github.com/cistern-ml/cistern/internal/observe"
 )
 
 // Op is what an [Observer] is told about.
@@ -98,3 +100,8 @@ type Operation interface {
 	// goroutine of the pool that must not be blocked for long.
 	End(OpInfo)
 }
+
+// Observers returns an observer that calls those in list that are not nil, in their order, and ends their
+// operations in the opposite order; nil if there are none. Each observer gets the context that the one
+// before it returned.
+func Observers(list ...Observer) Observer { return observe.All[OpInfo](list) }

@@ -35,7 +35,7 @@ func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
 		if s.Pool == nil {
 			return nil, fmt.Errorf("transfer: CopyPeer: %w: a side has no pool", ErrInvalid)
 		}
-		err := checkStream(s.Pool, "CopyPeer", s.Stream)
+		err := s.Pool.checkStream("CopyPeer", s.Stream)
 		if err == nil {
 			err = checkRange("CopyPeer", s.Block, s.Offset, bytes, s.Block.Size())
 		}

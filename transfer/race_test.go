@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 	"github.com/cistern-ml/cistern/transfer"
 )
 

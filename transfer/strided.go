@@ -56,7 +56,7 @@ func (r Rows) check(call string) error {
 func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src Buffer, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("H2DStrided")
 	if err == nil {
-		err = checkCopy(p, "H2DStrided", stream, src, srcOffset, dst, dstOffset, 0)
+		err = p.checkCopy("H2DStrided", stream, src, srcOffset, dst, dstOffset, 0)
 	}
 	if err == nil {
 		err = checkRange("H2DStrided", src, srcOffset, rows.span(rows.SrcPitch), src.bytes)
@@ -82,7 +82,7 @@ func (p *Pool) H2DStrided(ctx context.Context, stream device.Stream, dst memcach
 func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2HStrided")
 	if err == nil {
-		err = checkCopy(p, "D2HStrided", stream, dst, dstOffset, src, srcOffset, 0)
+		err = p.checkCopy("D2HStrided", stream, dst, dstOffset, src, srcOffset, 0)
 	}
 	if err == nil {
 		err = checkRange("D2HStrided", dst, dstOffset, rows.span(rows.DstPitch), dst.bytes)
@@ -108,7 +108,7 @@ func (p *Pool) D2HStrided(ctx context.Context, stream device.Stream, dst Buffer,
 func (p *Pool) D2DStrided(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src memcache.Block, srcOffset int64, rows Rows) (*Copy, error) {
 	err := rows.check("D2DStrided")
 	if err == nil {
-		err = checkStream(p, "D2DStrided", stream)
+		err = p.checkStream("D2DStrided", stream)
 	}
 	if err == nil {
 		err = checkRange("D2DStrided", dst, dstOffset, rows.span(rows.DstPitch), dst.Size())

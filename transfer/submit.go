@@ -14,7 +14,7 @@ import (
 // queued. A batch is submitted once; after an error, ctx's included, it can only be closed. An
 // empty batch is done at once.
 func (b *Batch) Submit(ctx context.Context, stream device.Stream) (*Copy, error) {
-	if err := checkStream(b.pool, "Submit", stream); err != nil {
+	if err := b.pool.checkStream("Submit", stream); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()

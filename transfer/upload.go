@@ -21,7 +21,7 @@ import (
 // leaves a part of dst written. Checks and errors before that are those of [Pool.H2D].
 func (p *Pool) Upload(ctx context.Context, stream device.Stream, dst memcache.Block, dstOffset int64, src []byte) (*Copy, error) {
 	bytes := int64(len(src))
-	if err := checkStream(p, "Upload", stream); err != nil {
+	if err := p.checkStream("Upload", stream); err != nil {
 		return nil, err
 	}
 	if err := checkRange("Upload", dst, dstOffset, bytes, dst.Size()); err != nil {

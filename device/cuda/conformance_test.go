@@ -10,7 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/devicetest"
-	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
 // faulty is set in processes of their own: a sticky error outlives the device.

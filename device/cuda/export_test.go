@@ -25,11 +25,6 @@ func Flag(on device.Device) ([]byte, device.Ptr, error) {
 	return b, device.Ptr(p), err
 }
 
-// LaunchLoop queues a kernel so many times out of C.
-func LaunchLoop(s device.Stream, l *device.Launch, times int) error {
-	return s.(*stream).launchLoop(l, times)
-}
-
 // DriverBatch is CopyD2HBatch without its kernel: cuMemcpyBatchAsync, or single copies where the driver lacks it.
 func DriverBatch(s device.Stream, dst [][]byte, src []device.Ptr) error {
 	return s.(*stream).batch("CopyD2HBatch", dst, src, true, 0)

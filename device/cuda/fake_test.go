@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
 // TestFakeCollectives runs the tests of collectives in a process with a driver and an NCCL that are none: eight GPUs of host memory, where ranks connect in their first

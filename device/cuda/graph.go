@@ -121,7 +121,7 @@ func (g *graph) replay(s *stream) (told []func(), err error) {
 	g.mu.Lock()
 	comms := g.program.comms
 	g.mu.Unlock()
-	err = watched(s, comms, func() error {
+	err = s.watched(comms, func() error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		err := g.dev.check("Replay", 0, C.cistern_graph_launch(g.dev.c, g.exec, s.handle))

@@ -34,7 +34,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 	if c := s.capture.Load(); c != nil {
 		c.holdKernel(s.dev, k, l)
 	}
-	config := configOf(s, k, l)
+	config := s.configOf(k, l)
 	if code := C.cistern_launch(s.dev.c, &config, arguments(l)); code != codeSuccess {
 		return s.dev.launchError(l, int(code))
 	}
@@ -43,7 +43,7 @@ func (s *stream) queueKernel(l *device.Launch) error {
 
 // configOf and arguments are what the C side takes: it is on the stack, and the arguments stay in the launch's own slice, so
 // that a launch allocates nothing.
-func configOf(s *stream, k *kernel, l *device.Launch) C.cistern_launch_config {
+func (s *stream) configOf(k *kernel, l *device.Launch) C.cistern_launch_config {
 	config := C.cistern_launch_config{kernel: k.handle, stream: s.handle, shared: C.uint32_t(l.SharedBytes), n: C.uint32_t(len(l.Args)), dependent: C.bool(k.module.waits)}
 	for i := range 3 {
 		config.grid[i], config.block[i] = C.uint32_t(l.Grid[i]), C.uint32_t(l.Block[i])
@@ -53,16 +53,6 @@ func configOf(s *stream, k *kernel, l *device.Launch) C.cistern_launch_config {
 
 func arguments(l *device.Launch) *C.uint64_t {
 	return (*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(l.Args)))
-}
-
-// launchLoop queues the same launch so many times in C: what a launch costs without Go.
-func (s *stream) launchLoop(l *device.Launch, times int) error {
-	k, err := s.dev.launchable(l)
-	if err != nil {
-		return err
-	}
-	config := configOf(s, k, l)
-	return s.dev.check("Launch", 0, C.cistern_launch_loop(s.dev.c, &config, arguments(l), C.int(times)))
 }
 
 // launchable checks everything that can be checked here.

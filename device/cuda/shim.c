@@ -277,13 +277,6 @@ int cistern_copy_ranges(dev d, uint64_t s, uint64_t kernel, cistern_range *r, si
 	return bad;
 }
 
-int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times) {
-	int r = 0;
-	for (int i = 0; i < times && r == 0; i++)
-		r = cistern_launch(d, c, args);
-	return r;
-}
-
 // Relaxed: capture.go says why.
 int cistern_capture_begin(dev d, uint64_t s) { CALL(cuStreamBeginCapture((CUstream)s, CU_STREAM_CAPTURE_MODE_RELAXED)); }
 

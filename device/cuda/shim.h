@@ -75,7 +75,6 @@ typedef struct {
 } cistern_launch_config;
 
 int cistern_launch(dev d, const cistern_launch_config *c, uint64_t *args);
-int cistern_launch_loop(dev d, const cistern_launch_config *c, uint64_t *args, int times);
 
 // A range for the kernel copy_ranges, with addresses that kernels can use. It has at most 2 GiB.
 typedef struct {

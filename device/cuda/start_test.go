@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest/child"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
 )
 
 // opening is what a process says that finds this driver.

@@ -140,7 +140,7 @@ func (c *communicator) late(f *flight) *device.CollectiveError {
 }
 
 // watched queues a graph with operations of communicators, which time it as a whole. One that has ended has nothing left that kernels could use.
-func watched(s *stream, comms []*communicator, replay func() error) error {
+func (s *stream) watched(comms []*communicator, replay func() error) error {
 	for _, c := range comms {
 		if err := c.usable("Replay"); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/devicetest"
 	"github.com/cistern-ml/cistern/device/host"
-	"github.com/cistern-ml/cistern/internal/cisterntest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
 )
 
 func TestConformance(t *testing.T) { conformance(t, host.Config{Capacity: 64 << 20}) }

@@ -67,11 +67,11 @@ func (s *stream) copy(op string, all ...transfer) error {
 	if o.uses.n == 0 {
 		return s.abandon(o, nil)
 	}
-	return pushCopy(s, op, o)
+	return s.pushCopy(op, o)
 }
 
 // pushCopy queues a copy, unless it is the one to fail: then its failure.
-func pushCopy(s *stream, name string, o *op) error {
+func (s *stream) pushCopy(name string, o *op) error {
 	if s.dev.fails(FaultCopy) {
 		o.fault = &device.Error{Op: name, Device: "host", Code: device.CodeIllegalAddress,
 			Detail: "illegal address, on demand", Err: device.ErrSticky}

@@ -29,5 +29,5 @@ func (s *stream) Copy2D(c *device.Copy2D) error {
 		return s.abandon(o, err)
 	}
 	o.rows = &rows{width: c.Width, height: c.Height, toPitch: c.DstPitch, fromPitch: c.SrcPitch}
-	return pushCopy(s, "Copy2D", o)
+	return s.pushCopy("Copy2D", o)
 }

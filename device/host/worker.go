@@ -10,7 +10,7 @@ import (
 //
 //go:norace
 func (s *stream) work() {
-	defer restart(s)
+	defer s.restart()
 	for {
 		o := s.queue.next()
 		if o == nil {
@@ -39,7 +39,7 @@ func (s *stream) finish(o *op) {
 // restart starts another goroutine in place of one that a kernel ended with runtime.Goexit.
 //
 //go:norace
-func restart(s *stream) {
+func (s *stream) restart() {
 	if o := s.running; o != nil {
 		s.finish(o)
 		go s.work()

@@ -7,7 +7,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest/browsertest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/browsertest"
 	"github.com/cistern-ml/cistern/trace"
 )
 

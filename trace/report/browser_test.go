@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/internal/cisterntest/browsertest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/browsertest"
 )
 
 // browser is a page of reports that is open.
@@ -18,12 +18,13 @@ type browser struct {
 	t testing.TB
 }
 
-// openPage opens reports in a window of so many pixels. What the console says against the page fails the test at its end.
+// openPage writes a page of reports, and opens it in a window of so many pixels, if there is a browser: or else the test is skipped.
+// What the console says against the page fails the test at its end.
 func openPage(t testing.TB, width, height int, reports ...*Report) *browser {
 	t.Helper()
-	browsertest.Program(t)
 	var page bytes.Buffer
 	require.NoError(t, Write(&page, reports...))
+	browsertest.Program(t)
 	file := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(file, page.Bytes(), 0o600))
 

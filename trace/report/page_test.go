@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
-	"github.com/cistern-ml/cistern/internal/cisterntest/browsertest"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/browsertest"
 	"github.com/cistern-ml/cistern/memcache"
 )
 
@@ -280,7 +280,6 @@ func TestDeepRecording(t *testing.T) {
 
 // TestSmallRecordings: empty ones, one entry, no steps, several devices, a cache without a history.
 func TestSmallRecordings(t *testing.T) {
-	browsertest.Program(t)
 	var reports []*Report
 	for _, text := range []string{
 		"{}\n",
@@ -381,7 +380,6 @@ func TestTitle(t *testing.T) {
 
 // TestThousandSteps: a page of 1,000 steps of training, with a stack for each allocation, is small.
 func TestThousandSteps(t *testing.T) {
-	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	l.silent = true
 	mlp(l, 1000, 0)

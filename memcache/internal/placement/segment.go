@@ -29,18 +29,6 @@ func (seg *Segment) Bytes() int64 { return seg.bytes }
 // First is the chunk at the segment's start.
 func (seg *Segment) First() *Chunk { return seg.first }
 
-// At returns the chunk that an address is in, in whatever state it is, or nil if it is not in the segment. It walks the chunks.
-func (seg *Segment) At(p device.Ptr) *Chunk {
-	if p < seg.ptr || p-seg.ptr >= device.Ptr(seg.bytes) {
-		return nil
-	}
-	m := seg.first
-	for p-m.ptr >= device.Ptr(m.size) {
-		m = m.next
-	}
-	return m
-}
-
 // Kind is the kind of pool that its chunks belong to.
 func (seg *Segment) Kind() Kind { return seg.kind }
 

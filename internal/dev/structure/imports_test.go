@@ -1,0 +1,128 @@
+package structure
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// layers, from the lowest: a package imports its own layer and those below. What stands below a folder belongs to the folder's layer.
+var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "examples"}
+
+// beside are packages that stand apart from the layers, with what they may import.
+var beside = map[string][]string{
+	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/recording", "internal/replay", "internal/sizes"},
+	"memcache/memreplay":  {"memcache", "internal/recording", "internal/replay"},
+	"internal/race":       nil,
+	"internal/bfloat16":   nil,
+	"internal/invariants": nil,
+	"internal/sizes":      nil,
+	"internal/peaks":      nil,
+	"internal/observe":    nil,
+	"internal/recording":  {"device"},
+	"internal/replay":     {"device", "memcache", "internal/recording", "internal/sizes"},
+}
+
+// in reports whether the package is the folder or stands below it.
+func in(pkg, folder string) bool { return pkg == folder || strings.HasPrefix(pkg, folder+"/") }
+
+func layer(pkg string) int {
+	return slices.IndexFunc(layers, func(l string) bool { return in(pkg, l) })
+}
+
+// mayImport says whether a package may import another one of the module, outside of tests.
+func mayImport(from, to string) bool {
+	for pkg, allowed := range beside {
+		if in(from, pkg) {
+			return in(to, pkg) || slices.ContainsFunc(allowed, func(a string) bool { return in(to, a) })
+		}
+	}
+	switch f, t := layer(from), layer(to); {
+	case f < 0: // tools and tests
+		return in(from, "internal")
+	case t >= 0:
+		return t <= f
+	case in(from, "examples") && in(to, "trace"):
+		return true
+	default: // programs contain what imports nothing itself
+		imports, known := beside[to]
+		return known && imports == nil
+	}
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, p := range ours(t) {
+		for _, path := range p.Imports {
+			to, ok := strings.CutPrefix(path, module+"/")
+			if ok && !mayImport(p.short(), to) {
+				t.Errorf("%s imports %s", p.short(), to)
+			}
+		}
+	}
+	for _, wrong := range [][2]string{
+		{"device", "memcache"}, {"device/host", "transfer"}, {"memcache", "transfer"}, {"internal/replay", "tensor"}, {"memcache", "internal/replay"}, {"transfer", "trace"},
+		{"tensor", "autograd"}, {"autograd", "examples/mnist"}, {"trace", "tensor"}, {"internal/race", "device"}, {"tensor", "internal/dev/structure"},
+	} {
+		require.False(t, mayImport(wrong[0], wrong[1]), wrong)
+	}
+}
+
+// TestImportsOfOthers says who may import which libraries, directly or through what it imports.
+func TestImportsOfOthers(t *testing.T) {
+	all, err := list()
+	require.NoError(t, err)
+	packages := map[string]*listed{}
+	for _, p := range all {
+		packages[p.ImportPath] = p
+	}
+	var reach func(from *listed, seen map[string]bool)
+	reach = func(from *listed, seen map[string]bool) {
+		for _, path := range from.Imports {
+			if p := packages[path]; p != nil && !seen[path] {
+				seen[path] = true
+				reach(p, seen)
+			}
+		}
+	}
+	rules := []struct {
+		prefix  string
+		allowed []string
+	}{
+		{"go.opentelemetry.io/otel", []string{"trace", "examples", "internal/dev/sanitizer/program"}},
+		{"go.opentelemetry.io/otel/sdk", []string{"examples", "internal/dev/sanitizer/program"}},
+		{"go.opentelemetry.io/otel/exporters", []string{"examples"}},
+		{"go.opentelemetry.io/contrib", []string{"examples"}},
+		{"github.com/prometheus", []string{"examples"}},
+		{"google.golang.org/grpc", []string{"examples"}},
+		{"gorgonia.org/tensor", []string{"tensor", "autograd", "examples"}},
+		{"gorgonia.org/cu", []string{"device/cuda", "examples"}}, // examples through device/cuda
+	}
+	for _, p := range ours(t) {
+		seen := map[string]bool{}
+		reach(p, seen)
+		for _, r := range rules {
+			if slices.ContainsFunc(r.allowed, func(a string) bool { return in(p.short(), a) }) {
+				continue
+			}
+			for path := range seen {
+				if in(path, r.prefix) {
+					t.Errorf("%s imports %s, directly or not", p.short(), path)
+				}
+			}
+		}
+		if slices.Contains(p.Imports, "C") {
+			require.Equal(t, "device/cuda", p.short(), "cgo is for device/cuda alone")
+		}
+	}
+}
+
+// TestExamplesImportNoGorgonia: the examples show this module's own API.
+func TestExamplesImportNoGorgonia(t *testing.T) {
+	for _, p := range ours(t) {
+		for _, path := range p.Imports {
+			require.False(t, in(p.short(), "examples") && in(path, "gorgonia.org"), "%s imports %s", p.short(), path)
+		}
+	}
+}
