@@ -28,14 +28,14 @@ func BenchmarkParallel(b *testing.B) {
 			for _, replays := range []bool{false, true} {
 				name := fmt.Sprintf("width%d/rows%d/%s/%s", size.width, size.rows, how.name, map[bool]string{false: "called", true: "captured"}[replays])
 				b.Run(name, func(b *testing.B) {
-					c := course{input: []int{784}, classes: 10, cfg: ParallelConfig{Shard: how.shard}, alone: how.alone, prepare: true,
+					c := parallelTraining{input: []int{784}, classes: 10, cfg: ParallelConfig{Shard: how.shard}, alone: how.alone, prepare: true,
 						model: func(in *Initializer) Layer {
 							return Sequential{in.Linear(784, size.width), ReLU{}, in.Linear(size.width, size.width), ReLU{}, in.Linear(size.width, 10)}
 						},
 						optimizer: func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(1e-3)}) }}
-					crew := benchCrew(b)
-					c.batch = crew.ranks[0].size * size.rows
-					c.time(b, crew, replays)
+					rankGroup := benchCrew(b)
+					c.batch = rankGroup.ranks[0].size * size.rows
+					c.time(b, rankGroup, replays)
 				})
 			}
 		}
@@ -43,7 +43,7 @@ func BenchmarkParallel(b *testing.B) {
 }
 
 // benchCrew are the ranks of this process.
-func benchCrew(b *testing.B) *crew {
+func benchCrew(b *testing.B) *rankGroup {
 	const capacity, timeout = 4 << 30, time.Minute
 	env, err := rendezvous.FromEnvironment()
 	require.NoError(b, err)
@@ -53,7 +53,7 @@ func benchCrew(b *testing.B) *crew {
 		defer cancel()
 		r.comm, err = rendezvous.Join(ctx, env, r.dev, device.CommunicatorOptions{Timeout: timeout, Overlapped: true})
 		require.NoError(b, err)
-		return &crew{t: b, ranks: []*rank{r}}
+		return &rankGroup{t: b, ranks: []*rank{r}}
 	}
 	const unnamed = 1 << 20
 	ranks := cisterntest.Ranks(unnamed)
@@ -64,13 +64,13 @@ func benchCrew(b *testing.B) *crew {
 }
 
 // time lets ranks take steps.
-func (c course) time(b *testing.B, crew *crew, captured bool) {
-	size := crew.ranks[0].size
+func (c parallelTraining) time(b *testing.B, rankGroup *rankGroup, captured bool) {
+	size := rankGroup.ranks[0].size
 	steps := make([]func() error, size)
-	students := make([]*student, size)
-	crew.each(func(r *rank) (err error) {
+	ranks := make([]*trainingRank, size)
+	rankGroup.each(func(r *rank) (err error) {
 		s, err := c.begin(r)
-		students[r.n] = s
+		ranks[r.n] = s
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (c course) time(b *testing.B, crew *crew, captured bool) {
 	})
 	b.ReportAllocs()
 	b.ResetTimer()
-	crew.each(func(r *rank) error {
+	rankGroup.each(func(r *rank) error {
 		for range b.N {
 			if err := steps[r.n](); err != nil {
 				return err
@@ -110,10 +110,10 @@ func (c course) time(b *testing.B, crew *crew, captured bool) {
 		return r.rt.Synchronize(r.ctx)
 	})
 	b.StopTimer()
-	b.ReportMetric(float64(crew.ranks[0].cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
-	crew.each(func(r *rank) error {
-		s := students[r.n]
+	b.ReportMetric(float64(rankGroup.ranks[0].cache.MaxMemoryAllocated())/(1<<10), "KiB-at-most")
+	rankGroup.each(func(r *rank) error {
+		s := ranks[r.n]
 		return errors.Join(r.comm.AsyncError(), s.end())
 	})
-	crew.parting()
+	rankGroup.parting()
 }

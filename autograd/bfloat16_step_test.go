@@ -86,16 +86,16 @@ func TestBFloat16Parallel(t *testing.T) {
 	c := mlpCourse
 	c.options = []InitOption{ComputeDtype(tensor.BFloat16)}
 	c.alone = true
-	want := c.take(t, 1)
+	want := c.trainOn(t, 1)
 	c.alone = false
 	for _, cfg := range []ParallelConfig{{}, {Shard: ShardState}, {Shard: ShardGradients}} {
 		c.cfg = cfg
-		got := c.take(t, 2)
+		got := c.trainOn(t, 2)
 		for i, v := range want.losses {
 			assert.InEpsilon(t, v, got.losses[i], 0x1p-8, "step %d", i)
 		}
 	}
-	c.step = func(s *student, k int) error {
+	c.step = func(s *trainingRank, k int) error {
 		x, y, err := s.batch(k)
 		if err != nil {
 			return err
@@ -113,11 +113,11 @@ func TestBFloat16Parallel(t *testing.T) {
 		return errors.Join(err, s.in.Err())
 	}
 	c.cfg = ParallelConfig{}
-	c.take(t, 2)
+	c.trainOn(t, 2)
 }
 
 // sumOfHalves sums a tensor of bfloat16 over the ranks.
-func (s *student) sumOfHalves() error {
+func (s *trainingRank) sumOfHalves() error {
 	x, err := s.rt.Full(s.ctx, float64(1+s.n), tensor.BFloat16, 3)
 	if err == nil {
 		err = s.dp.AllReduce(s.ctx, x, device.ReduceSum)

@@ -65,10 +65,7 @@ func TestGraphsLeaveNothing(t *testing.T) {
 			require.Less(t, nowHeap, heap+1<<20, "the Go heap after %d %s", done, name) // a table that grows to its size takes some 100 KiB
 		}
 	}
-	short := 1
-	if testing.Short() {
-		short = 10
-	}
+	short := rounds(1, 40)
 	graph, err := b.rt.Capture(b.ctx, step)
 	require.NoError(t, err)
 	flat("replays", *replays/short, func() { require.NoError(t, graph.Replay(b.ctx)) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -232,12 +233,12 @@ func (c *captured) state() (all []uint32) {
 // TestCapturedStepsAreEagerSteps, to the bit: of random models, optimisers, schedules inside and outside of the step, clipping, dropout,
 // batches of several sizes; all replayed, and replayed and eager in random order.
 func TestCapturedStepsAreEagerSteps(t *testing.T) {
-	plans, steps := 60, 60
-	if testing.Short() {
-		plans, steps = 15, 30
-	}
+	plans, steps := 60, rounds(60, 12)
 	b := open(t, 1<<30)
 	for i := range plans {
+		if testing.Short() && !slices.Contains([]int{0, 3, 5, 17, 24, 33, 41}, i) { // these have every option
+			continue
+		}
 		r := rand.New(rand.NewPCG(uint64(i), 16))
 		p := newPlan(r)
 		eager, replayed, mixed := p.start(b), p.start(b), p.start(b)

@@ -80,7 +80,8 @@ func TestActivationCheckpointOfRandomPrograms(t *testing.T) {
 	w := b.parameter(2, 2)
 	random := rand.New(rand.NewPCG(7, 11))
 	rerun := 0
-	for seed := range uint64(150) {
+	programs := rounds(150, 40)
+	for seed := range uint64(programs) {
 		p := randomPart(random, 3)
 		data := make([]float64, 8)
 		for i := range data {
@@ -119,7 +120,7 @@ func TestActivationCheckpointOfRandomPrograms(t *testing.T) {
 		calls -= parts(p)
 		rerun += calls
 	}
-	require.Greater(t, rerun, 150, "functions run again")
+	require.Greater(t, rerun, programs, "functions run again")
 }
 
 // parts is how many parts there are.

@@ -21,6 +21,7 @@ func TestActivationCheckpointPlan(t *testing.T) {
 	var model Sequential
 	widths := []int{512, 64, 256, 512, 128, 256}
 	for i, n := range widths {
+		n /= rounds(1, 2)
 		block := Sequential{in.Linear(32, n), GELU{}, in.Linear(n, n), GELU{}, in.Linear(n, 32)}
 		require.NoError(t, NameModules(struct{ Block Layer }{block}))
 		model = append(model, plan.Layer(fmt.Sprint("net.", i), block))
@@ -50,8 +51,9 @@ func TestActivationCheckpointPlan(t *testing.T) {
 	require.Less(t, smallest-b.ownBytes, (plain.Allocated-b.ownBytes)*7/10)
 
 	counts := map[int]bool{}
-	for i := range int64(20) {
-		budget := smallest + (plain.Allocated-smallest)*i/19
+	budgets := int64(rounds(20, 4))
+	for i := range budgets {
+		budget := smallest + (plain.Allocated-smallest)*i/(budgets-1)
 		estimate, err := plan.Choose(plain, budget)
 		require.NoError(t, err)
 		require.LessOrEqual(t, estimate, budget)
@@ -208,7 +210,7 @@ func workspace(p memcache.Profile) int64 {
 func TestActivationCheckpointPlanReckons(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.BFloat16} {
 		least, greatest := 9.0, 0.0
-		for seed := range uint64(5) {
+		for seed := range uint64(rounds(5, 1)) {
 			b := open(t, 256<<20)
 			b.needsHost("a GPU keeps workspaces of its own")
 			random := rand.New(rand.NewPCG(seed, 2))

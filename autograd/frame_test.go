@@ -111,10 +111,7 @@ func (f *framed) run(t *Tape, values map[int]*Variable, frames bool) *Variable {
 func TestFramesOfRandomPrograms(t *testing.T) {
 	b := open(t, 64<<20)
 	x, y := upload(b, []float64{1, -0.5, 0.25, 2}, 2, 2), upload(b, []float64{0.5, 1, -1, 0.75}, 2, 2)
-	n := 2000
-	if testing.Short() {
-		n = 300
-	}
+	n := rounds(2000, 150)
 	frames := 0
 	for seed := range uint64(n) {
 		random := rand.New(rand.NewPCG(seed, 7))

@@ -176,10 +176,7 @@ func (g *graph) checkNoGrad(b *bench, ts []*tensor.Tensor, ps []*Parameter, base
 // that are one tensor, values kept and released on the way, and parts computed without gradients.
 func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 	b := open(t, 64<<20)
-	graphs := 15 * len(graphOps)
-	if testing.Short() {
-		graphs = 40
-	}
+	graphs := rounds(15, 2) * len(graphOps)
 	random := rand.New(rand.NewPCG(10, uint64(graphs)))
 	used := make(map[string]int)
 	for i := range graphs {
@@ -193,10 +190,8 @@ func TestGraphsAgainstFiniteDifferences(t *testing.T) {
 			}
 		}
 	}
-	if !testing.Short() {
-		for _, op := range graphOps {
-			assert.GreaterOrEqual(t, used[op.name], 5, "%s is too rare to be tested", op.name)
-		}
+	for _, op := range graphOps {
+		assert.GreaterOrEqual(t, used[op.name], rounds(5, 1), "%s is too rare to be tested", op.name)
 	}
 }
 

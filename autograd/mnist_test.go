@@ -116,7 +116,10 @@ func compare[T float32 | float64](t *testing.T, ref reference, result string, pi
 	want, ok := ref.Results[result]
 	require.True(t, ok)
 	b := open(t, 256<<20)
-	model := b.mlp(tensor.DtypeOf[T](), 784, 512, 512, 10)
+	in := Init(b.ctx, b.rt, Dtype(tensor.DtypeOf[T]()))
+	model := Sequential{Flatten{}, blankLinear(in, 784, 512), ReLU{}, blankLinear(in, 512, 512), ReLU{}, blankLinear(in, 512, 10)}
+	require.NoError(t, in.Err())
+	defer func() { assert.NoError(t, in.Close()) }()
 	counterFill[T](b, model.Parameters())
 	opt, err := optimizers[strings.Fields(result)[0]](model.Parameters())
 	require.NoError(t, err)

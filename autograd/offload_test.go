@@ -35,7 +35,7 @@ func TestOffloadOfRandomPrograms(t *testing.T) {
 	offloaders := []*tensor.Offloader{b.offloader(tensor.OffloadConfig{}), b.offloader(tensor.OffloadConfig{Ahead: -1}),
 		b.offloader(tensor.OffloadConfig{Ahead: 5}), b.offloader(tensor.OffloadConfig{MaxBytes: 3 * 512})}
 	before := b.live()
-	for seed := range uint64(100) {
+	for seed := range uint64(rounds(100, 18)) {
 		p := randomPart(random, 3)
 		data := make([]float64, 8)
 		for i := range data {
@@ -83,7 +83,7 @@ func TestOffloadOfRandomPrograms(t *testing.T) {
 	for i, o := range offloaders {
 		s := o.Stats()
 		t.Logf("offloader %d: %+v", i, s)
-		require.Greater(t, s.Fetched, int64(40))
+		require.Greater(t, s.Fetched, int64(rounds(40, 0)))
 		require.Equal(t, i != 1, s.Prefetched > 0)
 		require.Equal(t, i == 3, s.Stayed > 0)
 	}
@@ -95,7 +95,8 @@ func TestOffloadOfProgramsThatReleaseEarly(t *testing.T) {
 	b := open(t, 64<<20)
 	o := b.offloader(tensor.OffloadConfig{})
 	random := rand.New(rand.NewPCG(21, 22))
-	for range 60 {
+	programs := rounds(60, 20)
+	for range programs {
 		p := randomProgram(random, 3, 14)
 		data := make([]float64, 12)
 		for i := range data {
@@ -131,7 +132,7 @@ func TestOffloadOfProgramsThatReleaseEarly(t *testing.T) {
 			require.Equal(t, grads, same)
 		}
 	}
-	require.Greater(t, o.Stats().Fetched, int64(300))
+	require.Greater(t, o.Stats().Fetched, int64(5*programs))
 }
 
 // deep is a model of blocks whose activations are far larger than its parameters.
@@ -187,7 +188,7 @@ func (b *bench) train(steps, blocks int, wrap func(int, Layer) Layer) (got train
 // falls by the bytes that were offloaded, of half of the blocks and of all but the last.
 func TestOffloadLowersThePeak(t *testing.T) {
 	b := open(t, 256<<20)
-	const blocks = 12
+	blocks := rounds(12, 8)
 	want := b.train(3, blocks, func(_ int, l Layer) Layer { return l })
 	for _, offloadedBlocks := range []int{blocks / 2, blocks - 1} {
 		o := b.offloader(tensor.OffloadConfig{MinBytes: 16 << 10})
@@ -219,7 +220,7 @@ func TestOffloadOverManySteps(t *testing.T) {
 	var active int64
 	wrap := func(_ int, l Layer) Layer { return Offloaded(l, o) }
 	for range 3 {
-		b.train(8, 4, wrap)
+		b.train(rounds(8, 3), 4, wrap)
 		s := o.Stats()
 		require.Zero(t, s.Offloaded.Current)
 		require.True(t, active == 0 || s.PinnedBytes.Peak == active, "%d bytes pinned, and %d before", s.PinnedBytes.Peak, active)

@@ -317,8 +317,8 @@ func TestMinimizeInBackwardThatFails(t *testing.T) {
 
 // TestMinimizeInBackwardRefusesAParallel: its gradients are the ranks' mean at the end of the pass.
 func TestMinimizeInBackwardRefusesAParallel(t *testing.T) {
-	crew := newCrew(t, 1, 4<<20, time.Minute)
-	crew.each(func(r *rank) error {
+	rankGroup := newCrew(t, 1, 4<<20, time.Minute)
+	rankGroup.each(func(r *rank) error {
 		c := mlpCourse
 		s, err := c.begin(r)
 		if err != nil {

@@ -35,7 +35,7 @@ func TestMinimizeInBackwardOfOffloadedParameters(t *testing.T) {
 					values[i] = math.Sin(float64(i))
 				}
 				x := in.Tensor(values, 3, wideWidth)
-				for range 4 {
+				for range rounds(4, 2) {
 					tape := NewTape(b.ctx, b.rt)
 					if half {
 						tape.SetComputeDtype(tensor.BFloat16)

@@ -218,10 +218,7 @@ func (m *minimized) bits() []uint32 {
 // TestMinimizeInBackwardIsMinimize, to the bit: losses, parameters, buffers, the optimiser's state, step counts and rates of random trainings, called and replayed, and
 // nothing is left that Minimize does not leave.
 func TestMinimizeInBackwardIsMinimize(t *testing.T) {
-	plans := 72
-	if testing.Short() {
-		plans = 24
-	}
+	plans := rounds(72, 12) // 12 have every model with optimisers, and every option
 	b := open(t, 256<<20)
 	b.needsHost("the models' sums are compared between eager steps and graphs of other pieces")
 	for i := range plans {
@@ -246,7 +243,7 @@ func TestMinimizeInBackwardIsMinimize(t *testing.T) {
 			})
 			require.NoError(t, err, what)
 		}
-		for step := range 5 {
+		for step := range rounds(5, 3) {
 			seed := r.Uint64()
 			batch := func() *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 			if p.frozen {

@@ -2,6 +2,7 @@ package autograd
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -106,6 +107,14 @@ func (b *bench) orderRun(record func(t *Tape) (loss *Variable), reorder func(nod
 	return forward, backward, grads
 }
 
+// requireSameBits is require.Equal for many large gradients, which compares them much faster.
+func requireSameBits(t testing.TB, want, got map[string][]uint64, message ...any) {
+	t.Helper()
+	if !maps.EqualFunc(want, got, slices.Equal[[]uint64]) {
+		require.Equal(t, want, got, message...)
+	}
+}
+
 // releaseAllBut is what Backward begins with.
 func (t *Tape) releaseAllBut(loss *Variable) {
 	for _, v := range t.values {
@@ -120,10 +129,7 @@ func (t *Tape) releaseAllBut(loss *Variable) {
 func TestOtherOrdersOfTheBackwardPass(t *testing.T) {
 	b := open(t, 1<<30)
 	b.needsHost("the bytes of a step with the host's workspaces")
-	orders := 40
-	if testing.Short() {
-		orders = 10
-	}
+	orders := rounds(40, 2) // every other one is deep
 	in := Init(b.ctx, b.rt, Seed(1))
 	conv := func(i, o, k int) *Convolution { return in.Conv2d(i, o, k, Padding(k/2), NoBias()) }
 	pooled := func(t *Tape, h *Variable, l *Linear) *Variable {
@@ -139,7 +145,7 @@ func TestOtherOrdersOfTheBackwardPass(t *testing.T) {
 	inception := func(i int) Layer {
 		return branches{of: []Sequential{{conv(i, 8, 1), ReLU{}}, {conv(i, 8, 1), ReLU{}, conv(8, 16, 3), ReLU{}}, {conv(i, 4, 1), ReLU{}, conv(4, 8, 5), ReLU{}}, {conv(i, 8, 1), ReLU{}}}}
 	}
-	const n = 64
+	n, rows := 64, rounds(256, 128)
 	trunk, q, k, v, out := Sequential{in.Linear(n, 256), ReLU{}, in.Linear(256, n)}, in.Linear(n, n), in.Linear(n, n), in.Linear(n, n), in.Linear(n, n)
 	large, small, deep := Sequential{in.Linear(n, 2000), LogSoftmax{}}, Sequential{in.Linear(n, 10)}, Sequential{in.Linear(n, 512), GELU{}, in.Linear(512, 8)}
 	losses := func(first, second Layer) func(t *Tape, x *Variable) *Variable {
@@ -166,12 +172,12 @@ func TestOtherOrdersOfTheBackwardPass(t *testing.T) {
 			h := t.Reshape(trunk.Forward(t, x), 4, 16, n)
 			return t.Sum(t.Square(out.Forward(t, t.ScaledDotProductAttention(q.Forward(t, h), k.Forward(t, h), v.Forward(t, h), AttentionConfig{}))))
 		}, []int{64, n}},
-		{"losses, large and small", losses(large, small), []int{256, n}},
-		{"losses, small and large", losses(small, large), []int{256, n}},
-		{"losses, large and deep", losses(large, deep), []int{256, n}},
-		{"losses, deep and large", losses(deep, large), []int{256, n}},
-		{"experts", func(t *Tape, x *Variable) *Variable { return t.Sum(t.Square(experts.Forward(t, x))) }, []int{256, n}},
-		{"experts, the widest first", func(t *Tape, x *Variable) *Variable { return t.Sum(t.Square(wide.Forward(t, x))) }, []int{256, n}},
+		{"losses, large and small", losses(large, small), []int{rows, n}},
+		{"losses, small and large", losses(small, large), []int{rows, n}},
+		{"losses, large and deep", losses(large, deep), []int{rows, n}},
+		{"losses, deep and large", losses(deep, large), []int{rows, n}},
+		{"experts", func(t *Tape, x *Variable) *Variable { return t.Sum(t.Square(experts.Forward(t, x))) }, []int{rows, n}},
+		{"experts, the widest first", func(t *Tape, x *Variable) *Variable { return t.Sum(t.Square(wide.Forward(t, x))) }, []int{rows, n}},
 	} {
 		require.NoError(t, in.Err())
 		data := make([]float32, elements(m.input))
@@ -184,7 +190,7 @@ func TestOtherOrdersOfTheBackwardPass(t *testing.T) {
 		b.orderRun(record, func([]node) {}) // the runtime's own memory is there now
 		forward, reverse, want := b.orderRun(record, func([]node) {})
 		_, chosen, grads := b.orderRun(record, nil)
-		require.Equal(t, want, grads, m.name)
+		requireSameBits(t, want, grads, m.name)
 		best, worst, count := reverse, reverse, 0
 		for i := range orders {
 			_, peak, grads := b.orderRun(record, func(nodes []node) {
@@ -192,7 +198,7 @@ func TestOtherOrdersOfTheBackwardPass(t *testing.T) {
 				otherOrder(nodes, random, i%2 == 0)
 			})
 			best, worst = min(best, peak), max(worst, peak)
-			require.Equal(t, want, grads, "%s, order %d", m.name, i)
+			requireSameBits(t, want, grads, "%s, order %d", m.name, i)
 		}
 		t.Logf("%s, %d nodes: %d bytes in the forward pass; in the backward pass %d in reverse, %d as chosen, %d in the best of %d orders, %d in the worst", m.name, count, forward, reverse, chosen, best, orders, worst)
 		assert.LessOrEqual(t, chosen, reverse, m.name)
@@ -229,10 +235,7 @@ func (l branches) Forward(t *Tape, x *Variable) *Variable {
 // TestOtherOrdersOfRandomGraphs tells what other orders save in graphs that are nothing like a model, where gradients are the same to the bit, too.
 func TestOtherOrdersOfRandomGraphs(t *testing.T) {
 	b := open(t, 64<<20)
-	graphs, orders := 60, 30
-	if testing.Short() {
-		graphs = 10
-	}
+	graphs, orders := rounds(60, 10), rounds(30, 10)
 	random := rand.New(rand.NewPCG(24, 11))
 	better, worse, most, all := 0, 0, 0.0, 0
 	for i := range graphs {

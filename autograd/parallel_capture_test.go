@@ -13,8 +13,8 @@ import (
 )
 
 // replayed takes steps by a graph after the first one, on even ones if mixed is true and eagerly on the others.
-func replayed(mixed bool) func(*student, int) error {
-	return func(s *student, k int) (err error) {
+func replayed(mixed bool) func(*trainingRank, int) error {
+	return func(s *trainingRank, k int) (err error) {
 		if k == 0 || mixed && k%2 == 1 {
 			return s.eager(k)
 		}
@@ -43,12 +43,12 @@ func replayed(mixed bool) func(*student, int) error {
 
 // TestParallelCapturedSteps are the eager ones, to the bit.
 func TestParallelCapturedSteps(t *testing.T) {
-	for name, c := range map[string]course{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
+	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
 		c.clip, c.schedule = 0.5, StepLR{Size: 3}
-		want := c.take(t, cisterntest.Ranks(3))
+		want := c.trainOn(t, cisterntest.Ranks(3))
 		for _, mixed := range []bool{false, true} {
 			c.step = replayed(mixed)
-			got := c.take(t, cisterntest.Ranks(3))
+			got := c.trainOn(t, cisterntest.Ranks(3))
 			require.Equal(t, want.losses, got.losses, "%s, mixed %v", name, mixed)
 			require.Equal(t, want.bits, got.bits, "%s, mixed %v", name, mixed)
 		}
@@ -57,8 +57,8 @@ func TestParallelCapturedSteps(t *testing.T) {
 
 // TestParallelCaptureNeedsAllGradients: whether others have a gradient can't be asked in a capture, which says so and leaves all as it was.
 func TestParallelCaptureNeedsAllGradients(t *testing.T) {
-	crew := newCrew(t, 2, 64<<20, 0)
-	crew.each(func(r *rank) error {
+	rankGroup := newCrew(t, 2, 64<<20, 0)
+	rankGroup.each(func(r *rank) error {
 		in := Init(r.ctx, r.rt, Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
@@ -81,5 +81,5 @@ func TestParallelCaptureNeedsAllGradients(t *testing.T) {
 		}
 		return errors.Join(pass(r.ctx), dp.Err(), m.Parameters().ZeroGrad(r.ctx), dp.Close(), in.Close())
 	})
-	crew.parting()
+	rankGroup.parting()
 }

@@ -16,20 +16,20 @@ import (
 )
 
 // checkpoint is what a training of several ranks goes on from.
-func (s *student) checkpoint() Checkpoint {
+func (s *trainingRank) checkpoint() Checkpoint {
 	return Checkpoint{Model: s.model, Optimizer: s.opt, Scheduler: s.scheduler, Init: s.in, Parallel: s.dp, State: &s.losses}
 }
 
-// resumed is a course that saves after the 3rd step, in one training, and goes on from there in another one.
-func resumed(c course, path string) (first, second course) {
+// resumed is a training that saves after the 3rd step, in one training, and goes on from there in another one.
+func resumed(c parallelTraining, path string) (first, second parallelTraining) {
 	first, second = c, c
-	first.steps, first.step = 4, func(s *student, k int) error {
+	first.steps, first.step = 4, func(s *trainingRank, k int) error {
 		if k < 3 {
 			return s.eager(k)
 		}
 		return s.checkpoint().Save(s.ctx, path)
 	}
-	second.steps, second.step = c.steps+1, func(s *student, k int) error {
+	second.steps, second.step = c.steps+1, func(s *trainingRank, k int) error {
 		switch {
 		case k == 0:
 			return s.checkpoint().Load(s.ctx, path)
@@ -51,14 +51,14 @@ func TestParallelCheckpoints(t *testing.T) {
 	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
 		return in.AdamW(ps, AdamConfig{WeightDecay: 0.1, AMSGrad: true})
 	}
-	want := c.take(t, cisterntest.Ranks(3))
+	want := c.trainOn(t, cisterntest.Ranks(3))
 	var file []byte
 	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
 		c.cfg.Shard = sharding
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		first, second := resumed(c, path)
-		first.take(t, cisterntest.Ranks(3))
-		got := second.take(t, cisterntest.Ranks(3))
+		first.trainOn(t, cisterntest.Ranks(3))
+		got := second.trainOn(t, cisterntest.Ranks(3))
 		require.Equal(t, want.losses, got.losses, "%d", sharding)
 		require.Equal(t, want.bits, got.bits, "%d", sharding)
 		bytes, err := os.ReadFile(path)
@@ -74,7 +74,7 @@ func TestParallelCheckpoints(t *testing.T) {
 func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 	c := mlpCourse
 	c.steps, c.schedule, c.alone = 7, StepLR{Size: 2}, true
-	want := c.take(t, 1)
+	want := c.trainOn(t, 1)
 	c.alone, c.cfg.Shard = false, ShardGradients
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	for _, host := range []bool{false, true} {
@@ -88,14 +88,14 @@ func TestParallelCheckpointsOfOtherRanks(t *testing.T) {
 			}
 		}
 		first, _ := resumed(c, path)
-		first.take(t, cisterntest.Ranks(3))
+		first.trainOn(t, cisterntest.Ranks(3))
 		for n := 1; n <= cisterntest.Ranks(4); n++ {
 			_, second := resumed(c, path)
-			alike(t, want.losses, second.take(t, n).losses, 1e-5, fmt.Sprintf("%d ranks", n))
+			requireLossesNear(t, want.losses, second.trainOn(t, n).losses, 1e-5, fmt.Sprintf("%d ranks", n))
 		}
 		_, second := resumed(c, path)
 		second.alone = true
-		alike(t, want.losses, second.take(t, 1).losses, 1e-5, "without ranks")
+		requireLossesNear(t, want.losses, second.trainOn(t, 1).losses, 1e-5, "without ranks")
 	}
 }
 
@@ -109,11 +109,11 @@ func (o offloading) Close() error { return errors.Join(o.Adam.Close(), o.by.Clos
 
 // TestParallelCheckpointsThatFail on one rank fail on all.
 func TestParallelCheckpointsThatFail(t *testing.T) {
-	crew := newCrew(t, 3, 64<<20, 20*time.Second)
+	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
 	begin := time.Now()
-	for n, err := range crew.all(func(r *rank) (err error) {
+	for n, err := range rankGroup.all(func(r *rank) (err error) {
 		c := mlpCourse
 		c.cfg.Shard = ShardState
 		s, err := c.begin(r)
@@ -151,14 +151,14 @@ func TestParallelCheckpointsThatFail(t *testing.T) {
 		require.ErrorContains(t, err, "loading the checkpoint: aborted: ranks [2] have failed")
 	}
 	require.Less(t, time.Since(begin), 15*time.Second, "nobody has waited for a timeout")
-	crew.parting()
+	rankGroup.parting()
 }
 
 // TestParallelCheckpointsOneByOne: while a checkpoint of sharded state is written no rank holds more of it than its parts and one tensor.
 func TestParallelCheckpointsOneByOne(t *testing.T) {
 	const width, layers = 64, 6
 	one := int64(width * width * 4)
-	crew := newCrew(t, 2, 64<<20, 20*time.Second)
+	rankGroup := newCrew(t, 2, 64<<20, 20*time.Second)
 	path := filepath.Join(t.TempDir(), "checkpoint")
 	c := mlpCourse
 	c.cfg.Shard = ShardState
@@ -169,7 +169,7 @@ func TestParallelCheckpointsOneByOne(t *testing.T) {
 		}
 		return append(s, in.Linear(width, 5))
 	}
-	crew.each(func(r *rank) error {
+	rankGroup.each(func(r *rank) error {
 		s, err := c.begin(r)
 		if err == nil {
 			err = s.eager(0)
@@ -193,7 +193,7 @@ func TestParallelCheckpointsOneByOne(t *testing.T) {
 // TestParallelCheckpointsOnAFullDisk fail on all ranks, which go on together.
 func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	const full = "/dev/full"
-	crew := newCrew(t, 3, 64<<20, 20*time.Second)
+	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
 	folder := t.TempDir()
 	path := filepath.Join(folder, "checkpoint")
 	if _, err := os.Stat(full); err == nil {
@@ -201,7 +201,7 @@ func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
 	} else {
 		require.NoError(t, os.Mkdir(path+".tmp", 0o700))
 	}
-	crew.each(func(r *rank) error {
+	rankGroup.each(func(r *rank) error {
 		c := mlpCourse
 		c.cfg.Shard = ShardGradients
 		s, err := c.begin(r)

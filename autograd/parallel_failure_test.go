@@ -21,27 +21,27 @@ func TestParallelFailures(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	own := errors.New("its own")
 	for name, c := range map[string]struct {
-		does  func(s *student, over chan struct{}) error // by rank 1, in the place of step 2
-		own   error                                      // what it gets; nil: nothing
-		class error                                      // what the others get
+		does  func(s *trainingRank, over chan struct{}) error // by rank 1, in the place of step 2
+		own   error                                           // what it gets; nil: nothing
+		class error                                           // what the others get
 		words []string
 	}{
-		"an error": {func(*student, chan struct{}) error { return own }, own, device.ErrAborted, []string{"rank 1 has closed"}},
-		"a panic":  {func(*student, chan struct{}) error { panic(own) }, own, device.ErrAborted, []string{"rank 1 has closed"}},
-		"an error of Backward": {func(s *student, over chan struct{}) error {
+		"an error": {func(*trainingRank, chan struct{}) error { return own }, own, device.ErrAborted, []string{"rank 1 has closed"}},
+		"a panic":  {func(*trainingRank, chan struct{}) error { panic(own) }, own, device.ErrAborted, []string{"rank 1 has closed"}},
+		"an error of Backward": {func(s *trainingRank, over chan struct{}) error {
 			err := failingStep(s, own)
 			<-over // it is Backward that tells the others, not Close
 			return err
 		}, own, device.ErrAborted, []string{"rank 1 has aborted"}},
-		"an error before Backward": {func(s *student, over chan struct{}) error {
+		"an error before Backward": {func(s *trainingRank, over chan struct{}) error {
 			tape := NewTape(s.ctx, s.rt)
 			tape.Param(ParametersOf(s.model)[0].Parameter)
 			_, err := tape.Backward(tape.Leaf(nil))
 			<-over
 			return errors.Join(err, tape.Close())
 		}, ErrInvalid, device.ErrAborted, []string{"rank 1 has aborted"}},
-		"a hang": {func(_ *student, over chan struct{}) error { <-over; return nil }, nil, device.ErrTimeout, []string{"rank 1 is missing", "300ms"}},
-		"no memory": {func(s *student, over chan struct{}) error {
+		"a hang": {func(_ *trainingRank, over chan struct{}) error { <-over; return nil }, nil, device.ErrTimeout, []string{"rank 1 is missing", "300ms"}},
+		"no memory": {func(s *trainingRank, over chan struct{}) error {
 			filler := s.fill(12)
 			err := s.eager(2)
 			for _, b := range filler {
@@ -50,7 +50,7 @@ func TestParallelFailures(t *testing.T) {
 			<-over
 			return err
 		}, memcache.ErrOutOfMemory, device.ErrAborted, []string{"rank 1 has aborted"}},
-		"another shape": {func(s *student, _ chan struct{}) error {
+		"another shape": {func(s *trainingRank, _ chan struct{}) error {
 			x, err := s.rt.Zeros(s.ctx, tensor.Float32, 7)
 			if err == nil {
 				err = errors.Join(s.dp.AllReduce(s.ctx, x, device.ReduceSum), s.rt.Synchronize(s.ctx), s.dp.Err(), x.Release())
@@ -63,7 +63,7 @@ func TestParallelFailures(t *testing.T) {
 			if ranks < 2 {
 				t.Skip("needs two ranks")
 			}
-			crew := newCrew(t, ranks, 4<<20, timeout)
+			rankGroup := newCrew(t, ranks, 4<<20, timeout)
 			over := make(chan struct{})
 			left := make(chan struct{}, ranks)
 			go func() {
@@ -72,7 +72,7 @@ func TestParallelFailures(t *testing.T) {
 				}
 				close(over)
 			}()
-			errs := crew.all(func(r *rank) (err error) {
+			errs := rankGroup.all(func(r *rank) (err error) {
 				s, err := mlpCourse.begin(r)
 				defer func() {
 					if p := recover(); p != nil {
@@ -115,7 +115,7 @@ func TestParallelFailures(t *testing.T) {
 }
 
 // failingStep is a step whose backward pass fails at its end, when gradients are on their way.
-func failingStep(s *student, err error) error {
+func failingStep(s *trainingRank, err error) error {
 	xs, ys, shape := s.data(2)
 	tape := NewTape(s.ctx, s.rt)
 	x := Upload(tape, xs, shape...)
@@ -130,8 +130,8 @@ func failingStep(s *student, err error) error {
 
 // TestParallelMemoryOfAFailedPass: gradients that are on their way when a pass fails can be freed at once, and are nobody else's before they have arrived.
 func TestParallelMemoryOfAFailedPass(t *testing.T) {
-	crew := newCrew(t, 1, 64<<20, 0)
-	crew.each(func(r *rank) (err error) {
+	rankGroup := newCrew(t, 1, 64<<20, 0)
+	rankGroup.each(func(r *rank) (err error) {
 		c := mlpCourse
 		c.cfg = ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}
 		s, err := c.begin(r)
@@ -177,7 +177,7 @@ func TestParallelMemoryOfAFailedPass(t *testing.T) {
 
 // TestParallelRefuses what can't be: each error names what is wrong, on every rank that can know.
 func TestParallelRefuses(t *testing.T) {
-	crew := newCrew(t, 3, 64<<20, 0)
+	rankGroup := newCrew(t, 3, 64<<20, 0)
 	like := func(in *Initializer) any { return in.Linear(4, 3) }
 	for name, c := range map[string]struct {
 		other func(in *Initializer) any // of rank 2
@@ -190,7 +190,7 @@ func TestParallelRefuses(t *testing.T) {
 		"a frozen one": {func(in *Initializer) any { l := in.Linear(4, 3); l.Bias.SetRequiresGrad(false); return l }, ParallelConfig{}, []string{"on rank 2", `"bias"`, "is trained on one of them only"}},
 		"a config":     {like, ParallelConfig{BucketBytes: 77}, []string{"rank 2 has another ParallelConfig"}},
 	} {
-		for n, err := range crew.all(func(r *rank) error {
+		for n, err := range rankGroup.all(func(r *rank) error {
 			in := Init(r.ctx, r.rt, Seed(1))
 			model, cfg := like(in), ParallelConfig{}
 			if r.n == 2 {
@@ -206,7 +206,7 @@ func TestParallelRefuses(t *testing.T) {
 		}
 	}
 
-	r := crew.ranks[0]
+	r := rankGroup.ranks[0]
 	in := Init(r.ctx, r.rt, Seed(1))
 	var none context.Context
 	alone := newCrew(t, 1, 64<<20, 0).ranks[0]
@@ -242,5 +242,5 @@ func TestParallelRefuses(t *testing.T) {
 	_, err = tape.Backward(tape.Sum(model.Forward(tape, tape.Input(x))))
 	require.NoError(t, err, "the parameters are the program's alone")
 	require.NoError(t, errors.Join(tape.Close(), model.Parameters().ZeroGrad(alone.ctx), other.Close(), in.Close(), alone.comm.Close()))
-	crew.parting()
+	rankGroup.parting()
 }

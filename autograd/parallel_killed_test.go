@@ -42,7 +42,7 @@ func TestParallelKilledRanks(t *testing.T) {
 			return Sequential{in.Linear(20, 33), ReLU{}, Dropout{P: 0.2}, in.Linear(33, 5)}
 		}
 		n := 2 + r.IntN(3)
-		want := c.take(t, n)
+		want := c.trainOn(t, n)
 		path := filepath.Join(t.TempDir(), "checkpoint")
 		for attempt := 0; ; attempt++ {
 			require.Less(t, attempt, 12, "seed %d", seed)
@@ -67,10 +67,10 @@ func TestParallelKilledRanks(t *testing.T) {
 }
 
 // attempt trains from the checkpoint on, if there is one. It reports whether the training was done.
-func (c course) attempt(t *testing.T, n int, k killing, path, what string) (got record, done bool) {
+func (c parallelTraining) attempt(t *testing.T, n int, k killing, path, what string) (got record, done bool) {
 	const timeout = time.Second
-	crew := newCrew(t, n, 8<<20, timeout)
-	for _, r := range crew.ranks {
+	rankGroup := newCrew(t, n, 8<<20, timeout)
+	for _, r := range rankGroup.ranks {
 		r.stack.Faulted = kinds[k.kind] == "a kernel fails"
 	}
 	over, left := make(chan struct{}), make(chan struct{}, n)
@@ -83,7 +83,7 @@ func (c course) attempt(t *testing.T, n int, k killing, path, what string) (got 
 	own := errors.New("its own")
 	all := make([]record, n)
 	began := time.Now()
-	errs := crew.all(func(r *rank) (err error) {
+	errs := rankGroup.all(func(r *rank) (err error) {
 		s, err := c.begin(r)
 		defer func() {
 			if p := recover(); p != nil {

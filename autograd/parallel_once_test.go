@@ -28,8 +28,8 @@ func (u unwrapping) ReduceScatter(s device.Stream, dst, src device.Ptr, count in
 // TestParallelTellsOnce: a stream on which nothing can be recorded any more fails whatever a pass tries, and the error of the pass says so once.
 func TestParallelTellsOnce(t *testing.T) {
 	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {Shard: ShardGradients}, {Shard: ShardGradients, BucketBytes: 1, FirstBucketBytes: 1}} {
-		crew := newCrew(t, 1, 4<<20, time.Minute)
-		crew.each(func(r *rank) error {
+		rankGroup := newCrew(t, 1, 4<<20, time.Minute)
+		rankGroup.each(func(r *rank) error {
 			c := mlpCourse
 			c.cfg = cfg
 			s, err := c.begin(r)
@@ -58,10 +58,10 @@ func TestParallelTellsOnce(t *testing.T) {
 func TestParallelUnfrozen(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, alone := range []bool{false, true} {
-			crew := newCrew(t, 2, 4<<20, time.Minute)
+			rankGroup := newCrew(t, 2, 4<<20, time.Minute)
 			var passed sync.WaitGroup
 			passed.Add(2)
-			crew.each(func(r *rank) error {
+			rankGroup.each(func(r *rank) error {
 				done := sync.OnceFunc(passed.Done)
 				defer done()
 				in := Init(r.ctx, r.rt, Seed(1))

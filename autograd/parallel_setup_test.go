@@ -20,8 +20,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// crew are the ranks of a test, each with a device of its own: host devices, or those that CISTERN_TEST_RANKS names.
-type crew struct {
+// rankGroup are the ranks of a test, each with a device of its own: host devices, or those that CISTERN_TEST_RANKS names.
+type rankGroup struct {
 	t     testing.TB
 	ranks []*rank
 }
@@ -34,9 +34,9 @@ type rank struct {
 	n, size int
 }
 
-func newCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *crew {
+func newCrew(t testing.TB, ranks int, capacity int64, timeout time.Duration) *rankGroup {
 	t.Helper()
-	c := &crew{t: t}
+	c := &rankGroup{t: t}
 	for n := range ranks {
 		c.ranks = append(c.ranks, newRank(t, n, n, ranks, capacity))
 	}
@@ -66,7 +66,7 @@ func newRank(t testing.TB, local, n, size int, capacity int64) *rank {
 }
 
 // meet gives the ranks a new communicator.
-func (c *crew) meet(timeout time.Duration) {
+func (c *rankGroup) meet(timeout time.Duration) {
 	c.t.Helper()
 	id, err := c.ranks[0].dev.(device.Collectives).NewCommunicatorID()
 	require.NoError(c.t, err)
@@ -79,7 +79,7 @@ func (c *crew) meet(timeout time.Duration) {
 }
 
 // all runs f on all ranks at a time, and returns what each has returned.
-func (c *crew) all(f func(r *rank) error) []error {
+func (c *rankGroup) all(f func(r *rank) error) []error {
 	errs := make([]error, len(c.ranks))
 	var wait sync.WaitGroup
 	for n, r := range c.ranks {
@@ -90,7 +90,7 @@ func (c *crew) all(f func(r *rank) error) []error {
 }
 
 // each is all for what succeeds.
-func (c *crew) each(f func(r *rank) error) {
+func (c *rankGroup) each(f func(r *rank) error) {
 	c.t.Helper()
 	for n, err := range c.all(f) {
 		require.NoError(c.t, err, "rank %d of %d", n, len(c.ranks))
@@ -98,13 +98,13 @@ func (c *crew) each(f func(r *rank) error) {
 }
 
 // parting closes the communicators. Who leaves while others need it is told elsewhere.
-func (c *crew) parting() {
+func (c *rankGroup) parting() {
 	c.t.Helper()
 	c.each(func(r *rank) error { return r.comm.Close() })
 }
 
-// course is a training.
-type course struct {
+// parallelTraining describes a training of several ranks.
+type parallelTraining struct {
 	model     func(*Initializer) Layer
 	input     []int // of a sample
 	classes   int
@@ -119,13 +119,13 @@ type course struct {
 	options   []InitOption
 	reset     bool // all steps are on one tape
 	// step takes a step in the place of the usual one; nil: train.
-	step func(s *student, k int) error
+	step func(s *trainingRank, k int) error
 }
 
-// student is a rank in a course.
-type student struct {
+// trainingRank is a rank of a parallel training.
+type trainingRank struct {
 	*rank
-	course    *course
+	training  *parallelTraining
 	in        *Initializer
 	model     Layer
 	opt       Optimizer
@@ -140,8 +140,8 @@ type student struct {
 
 func adamOf(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{LR: new(0.01)}) }
 
-func (c *course) begin(r *rank) (s *student, err error) {
-	s = &student{rank: r, course: c, in: Init(r.ctx, r.rt, append(c.options, Seed(uint64(7+100*r.n)))...)}
+func (c *parallelTraining) begin(r *rank) (s *trainingRank, err error) {
+	s = &trainingRank{rank: r, training: c, in: Init(r.ctx, r.rt, append(c.options, Seed(uint64(7+100*r.n)))...)}
 	s.model = c.model(s.in)
 	params := ParametersOf(s.model)
 	if err := s.in.Err(); err != nil {
@@ -167,7 +167,7 @@ func (c *course) begin(r *rank) (s *student, err error) {
 	return s, err
 }
 
-func (s *student) end() error {
+func (s *trainingRank) end() error {
 	var errs []error
 	if s.kept != nil {
 		errs = append(errs, s.kept.Close())
@@ -180,8 +180,8 @@ func (s *student) end() error {
 }
 
 // data is this rank's part of the k-th batch.
-func (s *student) data(k int) (xs []float32, ys []int32, shape []int) {
-	c := s.course
+func (s *trainingRank) data(k int) (xs []float32, ys []int32, shape []int) {
+	c := s.training
 	size := 1
 	for _, d := range c.input {
 		size *= d
@@ -199,8 +199,8 @@ func (s *student) data(k int) (xs []float32, ys []int32, shape []int) {
 }
 
 // train is a step, and returns the loss of this rank.
-func (s *student) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
-	if s.course.reset {
+func (s *trainingRank) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
+	if s.training.reset {
 		if s.kept == nil {
 			s.kept = NewTape(ctx, s.rt)
 		}
@@ -218,7 +218,7 @@ func (s *student) train(ctx context.Context, x, y *tensor.Tensor) (loss *tensor.
 }
 
 // on is train on a tape.
-func (s *student) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
+func (s *trainingRank) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss *tensor.Tensor, err error) {
 	l := tape.CrossEntropy(s.model.Forward(tape, tape.Input(x)), y)
 	if _, err = tape.Backward(l); err != nil {
 		return nil, err
@@ -227,9 +227,9 @@ func (s *student) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss
 	if err == nil && s.dp != nil {
 		err = s.dp.AllReduce(ctx, loss, device.ReduceAvg)
 	}
-	if err == nil && s.course.clip > 0 {
+	if err == nil && s.training.clip > 0 {
 		var norm *tensor.Tensor
-		norm, err = ParametersOf(s.model).ClipGradNorm(ctx, s.course.clip)
+		norm, err = ParametersOf(s.model).ClipGradNorm(ctx, s.training.clip)
 		err = errors.Join(err, norm.Release())
 	}
 	if err == nil {
@@ -242,7 +242,7 @@ func (s *student) on(tape *Tape, ctx context.Context, x, y *tensor.Tensor) (loss
 }
 
 // batch is the k-th one.
-func (s *student) batch(k int) (x, y *tensor.Tensor, err error) {
+func (s *trainingRank) batch(k int) (x, y *tensor.Tensor, err error) {
 	xs, ys, shape := s.data(k)
 	if x, err = tensor.FromSlice(s.ctx, s.rt, xs, shape...); err != nil {
 		return nil, nil, err
@@ -254,7 +254,7 @@ func (s *student) batch(k int) (x, y *tensor.Tensor, err error) {
 }
 
 // eager takes the k-th step.
-func (s *student) eager(k int) error {
+func (s *trainingRank) eager(k int) error {
 	x, y, err := s.batch(k)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (s *student) eager(k int) error {
 }
 
 // lost notes a loss.
-func (s *student) lost(loss *tensor.Tensor) error {
+func (s *trainingRank) lost(loss *tensor.Tensor) error {
 	l, err := tensor.Item[float32](s.ctx, loss)
 	s.losses = append(s.losses, l)
 	if err == nil && s.dp != nil {
@@ -277,7 +277,7 @@ func (s *student) lost(loss *tensor.Tensor) error {
 }
 
 // bits are the parameters and buffers, to the bit.
-func (s *student) bits() (all []uint32, err error) {
+func (s *trainingRank) bits() (all []uint32, err error) {
 	named, err := StateDict(s.model)
 	for _, t := range named {
 		if t.Dtype() != tensor.Float32 || err != nil {
@@ -302,10 +302,10 @@ type record struct {
 	grads  int64      // bytes requested that a backward pass leaves
 }
 
-// take trains n ranks, and returns what rank 0 has; the others have the same to the bit.
-func (c course) take(t testing.TB, n int) record {
+// trainOn trains n ranks, and returns what rank 0 has; the others have the same to the bit.
+func (c parallelTraining) trainOn(t testing.TB, n int) record {
 	t.Helper()
-	all := c.takeAll(t, n)
+	all := c.trainAllOn(t, n)
 	for k, r := range all {
 		require.Equal(t, all[0].losses, r.losses, "losses of rank %d of %d", k, n)
 		require.Equal(t, all[0].bits, r.bits, "parameters of rank %d of %d", k, n)
@@ -314,11 +314,11 @@ func (c course) take(t testing.TB, n int) record {
 	return all[0]
 }
 
-func (c course) takeAll(t testing.TB, n int) []record {
+func (c parallelTraining) trainAllOn(t testing.TB, n int) []record {
 	t.Helper()
-	crew := newCrew(t, n, 64<<20, 20*time.Second)
+	rankGroup := newCrew(t, n, 64<<20, 20*time.Second)
 	all := make([]record, n)
-	crew.each(func(r *rank) (err error) {
+	rankGroup.each(func(r *rank) (err error) {
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		for k := 0; k < c.steps && err == nil; k++ {
@@ -361,12 +361,12 @@ func (c course) takeAll(t testing.TB, n int) []record {
 		all[r.n].losses = s.losses
 		return nil
 	})
-	crew.parting()
+	rankGroup.parting()
 	return all
 }
 
 // pass is a forward and a backward pass.
-func (s *student) pass(k int) error {
+func (s *trainingRank) pass(k int) error {
 	xs, ys, shape := s.data(k)
 	y, err := tensor.FromSlice(s.ctx, s.rt, ys)
 	if err != nil {
@@ -398,18 +398,18 @@ func smallCNN(in *Initializer) Layer {
 }
 
 var (
-	mlpCourse = course{model: smallMLP, input: []int{20}, classes: 5, batch: 24, steps: 12, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
-	cnnCourse = course{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
+	mlpCourse = parallelTraining{model: smallMLP, input: []int{20}, classes: 5, batch: 24, steps: 12, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
+	cnnCourse = parallelTraining{model: smallCNN, input: []int{1, 10, 10}, classes: 5, batch: 24, steps: 8, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 600, FirstBucketBytes: 100}}
 )
 
-// brief is the course with few steps under -short, for tests in which all is seen in the first of them.
-func (c course) brief() course {
+// brief is the training with few steps under -short, for tests in which all is seen in the first of them.
+func (c parallelTraining) brief() parallelTraining {
 	c.steps = rounds(c.steps, 5)
 	return c
 }
 
-// alike compares losses.
-func alike(t testing.TB, want, got []float32, most float64, what string) {
+// requireLossesNear compares losses.
+func requireLossesNear(t testing.TB, want, got []float32, most float64, what string) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for k := range want {

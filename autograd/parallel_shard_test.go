@@ -43,9 +43,9 @@ func TestParallelShardedSteps(t *testing.T) {
 				continue
 			}
 			c.cfg.Shard = ShardNothing
-			want := c.take(t, n)
+			want := c.trainOn(t, n)
 			for _, c.cfg.Shard = range shardings {
-				got := c.take(t, n)
+				got := c.trainOn(t, n)
 				require.Equal(t, want.losses, got.losses, "%s, %d ranks, %d", name, n, c.cfg.Shard)
 				require.Equal(t, want.bits, got.bits, "%s, %d ranks, %d", name, n, c.cfg.Shard)
 			}
@@ -56,15 +56,15 @@ func TestParallelShardedSteps(t *testing.T) {
 // TestParallelShardedCNN is a model with convolutions, whose steps are captured, too.
 func TestParallelShardedCNN(t *testing.T) {
 	cnn := cnnCourse.brief()
-	want := cnn.take(t, cisterntest.Ranks(3))
+	want := cnn.trainOn(t, cisterntest.Ranks(3))
 	for _, sharding := range shardings {
-		for name, step := range map[string]func(*student, int) error{"eager": nil, "replayed": replayed(false), "mixed": replayed(true)} {
+		for name, step := range map[string]func(*trainingRank, int) error{"eager": nil, "replayed": replayed(false), "mixed": replayed(true)} {
 			c := cnn
 			c.cfg.Shard, c.step = sharding, step
 			if step != nil {
 				c.prepare = true
 			}
-			got := c.take(t, cisterntest.Ranks(3))
+			got := c.trainOn(t, cisterntest.Ranks(3))
 			require.Equal(t, want.losses, got.losses, "%s, %d", name, sharding)
 			require.Equal(t, want.bits, got.bits, "%s, %d", name, sharding)
 		}
@@ -73,15 +73,15 @@ func TestParallelShardedCNN(t *testing.T) {
 
 // TestParallelShardedClipping: the norm is that of all gradients, whoever has them.
 func TestParallelShardedClipping(t *testing.T) {
-	for name, step := range map[string]func(*student, int) error{"eager": nil, "replayed": replayed(false)} {
+	for name, step := range map[string]func(*trainingRank, int) error{"eager": nil, "replayed": replayed(false)} {
 		c := mlpCourse.brief()
 		c.clip, c.step = 0.3, step
 		c.alone = true
-		want := c.take(t, 1)
+		want := c.trainOn(t, 1)
 		c.alone = false
 		for _, c.cfg.Shard = range append(shardings, ShardNothing) {
 			for _, n := range []int{1, cisterntest.Ranks(2), cisterntest.Ranks(4)} {
-				alike(t, want.losses, c.take(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
+				requireLossesNear(t, want.losses, c.trainOn(t, n).losses, 1e-5, fmt.Sprintf("%s, %d ranks, %d", name, n, c.cfg.Shard))
 			}
 		}
 	}
@@ -89,8 +89,8 @@ func TestParallelShardedClipping(t *testing.T) {
 
 // TestParallelShardedNorms: each norm, of sharded gradients and of others beside them, is that of one rank; so is what is clipped.
 func TestParallelShardedNorms(t *testing.T) {
-	crew := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
-	crew.each(func(r *rank) (err error) {
+	rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
+	rankGroup.each(func(r *rank) (err error) {
 		in := Init(r.ctx, r.rt, Seed(5))
 		type model struct{ Sharded, Beside *Linear }
 		m, twin := model{in.Linear(9, 7), in.Linear(3, 2)}, model{in.Linear(9, 7), in.Linear(3, 2)}
@@ -158,7 +158,7 @@ func TestParallelShardedNorms(t *testing.T) {
 		}
 		return errors.Join(in.Err(), dp.Close(), in.Close())
 	})
-	crew.parting()
+	rankGroup.parting()
 }
 
 // TestParallelShardedMemory: a rank has its part of the state, and of the gradients, to the byte.
@@ -187,11 +187,11 @@ func TestParallelShardedMemory(t *testing.T) {
 		}
 		return bytes
 	}
-	plain := c.takeAll(t, ranks)
+	plain := c.trainAllOn(t, ranks)
 	c.cfg.Shard = ShardState
-	state := c.takeAll(t, ranks)
+	state := c.trainAllOn(t, ranks)
 	c.cfg.Shard = ShardGradients
-	gradients := c.takeAll(t, ranks)
+	gradients := c.trainAllOn(t, ranks)
 	for n := range ranks {
 		less := parts(n, func(e, part int) int64 { return 2 * 4 * int64(e-part) }) // Adam has two tensors
 		require.Equal(t, plain[n].held-less, state[n].held, "rank %d holds", n)
@@ -212,7 +212,7 @@ func TestParallelShardedAccumulation(t *testing.T) {
 	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
 		c := mlpCourse
 		c.cfg.Shard, c.steps = sharding, 3
-		c.step = func(s *student, k int) error {
+		c.step = func(s *trainingRank, k int) error {
 			for i := range 4 { // two on this rank alone, two that are reduced, the second one behind the first
 				pass := func() error { return s.pass(4*k + i) }
 				var err error
@@ -227,7 +227,7 @@ func TestParallelShardedAccumulation(t *testing.T) {
 			}
 			return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx), s.dp.Verify(s.ctx))
 		}
-		got := c.take(t, cisterntest.Ranks(3))
+		got := c.trainOn(t, cisterntest.Ranks(3))
 		if sharding == ShardNothing {
 			want = got
 			continue
@@ -249,16 +249,16 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 	for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
 		which := make([]int, 3)
 		plans := [][3]int{{0, 1, 0}, {2, 2, 2}, {1, 0, 0}, {2, 0, 2}}
-		c := course{input: []int{4}, classes: 5, batch: 6, steps: 4, optimizer: adamOf, cfg: ParallelConfig{Shard: sharding, BucketBytes: 1, FirstBucketBytes: 1}}
+		c := parallelTraining{input: []int{4}, classes: 5, batch: 6, steps: 4, optimizer: adamOf, cfg: ParallelConfig{Shard: sharding, BucketBytes: 1, FirstBucketBytes: 1}}
 		c.model = func(in *Initializer) Layer {
 			return forked{in.Linear(4, 5), in.Linear(4, 5), in.Linear(4, 5), new(int)}
 		}
-		c.step = func(s *student, k int) error {
+		c.step = func(s *trainingRank, k int) error {
 			which[s.n] = plans[k][s.n]
 			*s.model.(forked).which = which[s.n]
 			return s.eager(k)
 		}
-		bits[sharding] = c.take(t, cisterntest.Ranks(3)).bits
+		bits[sharding] = c.trainOn(t, cisterntest.Ranks(3)).bits
 	}
 	require.Equal(t, bits[ShardNothing], bits[ShardState])
 	require.Equal(t, bits[ShardNothing], bits[ShardGradients])
@@ -266,8 +266,8 @@ func TestParallelShardedUnusedParameters(t *testing.T) {
 
 // TestParallelShardedStepFails: a rank without memory for its state ends the others' step.
 func TestParallelShardedStepFails(t *testing.T) {
-	crew := newCrew(t, 3, 4<<20, 10*time.Second)
-	for n, err := range crew.all(func(r *rank) (err error) {
+	rankGroup := newCrew(t, 3, 4<<20, 10*time.Second)
+	for n, err := range rankGroup.all(func(r *rank) (err error) {
 		c := mlpCourse
 		c.cfg.Shard = ShardState
 		s, err := c.begin(r)

@@ -15,16 +15,16 @@ import (
 
 // TestParallelIsOneRank: ranks with a part of each batch have the losses of one rank with all of it, and the bits of each other and of the next run.
 func TestParallelIsOneRank(t *testing.T) {
-	for name, c := range map[string]course{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
+	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
 		t.Run(name, func(t *testing.T) {
 			c.alone = true
-			want := c.take(t, 1)
+			want := c.trainOn(t, 1)
 			c.alone = false
 			for n := 1; n <= cisterntest.Ranks(4); n++ {
-				got := c.take(t, n)
-				alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
+				got := c.trainOn(t, n)
+				requireLossesNear(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
 				require.Greater(t, len(got.orders), 2, "buckets")
-				again := c.take(t, n)
+				again := c.trainOn(t, n)
 				require.Equal(t, got.losses, again.losses, "%d ranks, once more", n)
 				require.Equal(t, got.bits, again.bits, "%d ranks, once more", n)
 				if n == 1 {
@@ -37,17 +37,17 @@ func TestParallelIsOneRank(t *testing.T) {
 
 // TestParallelOnAResetTape: with one tape for all steps ranks train to the bit as with a new one for each, called and captured, whatever they shard.
 func TestParallelOnAResetTape(t *testing.T) {
-	for name, c := range map[string]course{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
+	for name, c := range map[string]parallelTraining{"mlp": mlpCourse.brief(), "cnn": cnnCourse.brief()} {
 		for _, sharding := range append([]Sharding{ShardNothing}, shardings...) {
 			if testing.Short() && name == "cnn" && sharding != ShardGradients { // the mlp has all
 				continue
 			}
-			for how, step := range map[string]func(*student, int) error{"called": nil, "replayed": replayed(false), "mixed": replayed(true)} {
+			for how, step := range map[string]func(*trainingRank, int) error{"called": nil, "replayed": replayed(false), "mixed": replayed(true)} {
 				c.cfg.Shard, c.step, c.prepare, c.clip = sharding, step, step != nil, 0.5
 				c.reset = false
-				want := c.take(t, cisterntest.Ranks(2))
+				want := c.trainOn(t, cisterntest.Ranks(2))
 				c.reset = true
-				got := c.take(t, cisterntest.Ranks(2))
+				got := c.trainOn(t, cisterntest.Ranks(2))
 				require.Equal(t, want, got, "%s, %v, %s", name, sharding, how)
 			}
 		}
@@ -57,8 +57,8 @@ func TestParallelOnAResetTape(t *testing.T) {
 // TestParallelHandsOver: steps that do nothing on the communication stream but reduce gradients; the race detector looks at them.
 func TestParallelHandsOver(t *testing.T) {
 	c := mlpCourse
-	want := c.take(t, 2)
-	c.step = func(s *student, k int) error {
+	want := c.trainOn(t, 2)
+	c.step = func(s *trainingRank, k int) error {
 		xs, ys, shape := s.data(k)
 		for _, tape := range s.in.Steps(1) {
 			y, err := tensor.FromSlice(s.ctx, s.rt, ys)
@@ -72,7 +72,7 @@ func TestParallelHandsOver(t *testing.T) {
 		}
 		return s.in.Err()
 	}
-	require.Equal(t, want.bits, c.take(t, 2).bits)
+	require.Equal(t, want.bits, c.trainOn(t, 2).bits)
 }
 
 // TestParallelWaitsOnTheDevice: while one of the two streams of every rank stands still the step on the other is queued to its end, and nothing of it runs ahead.
@@ -81,12 +81,12 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 		c := mlpCourse.brief()
 		c.cfg.Shard, c.prepare = sharding, true
 		ranks := cisterntest.Ranks(3)
-		want := c.take(t, ranks)
-		for name, stands := range map[string]func(*student) device.Stream{
-			"the runtime's":     func(s *student) device.Stream { return s.rt.Stream() },
-			"the communication": func(s *student) device.Stream { return s.dp.stream },
+		want := c.trainOn(t, ranks)
+		for name, stands := range map[string]func(*trainingRank) device.Stream{
+			"the runtime's":     func(s *trainingRank) device.Stream { return s.rt.Stream() },
+			"the communication": func(s *trainingRank) device.Stream { return s.dp.stream },
 		} {
-			c.step = func(s *student, k int) error {
+			c.step = func(s *trainingRank, k int) error {
 				if k == 0 { // kernels are loaded, ranks connected, the order of the buckets is learned
 					return s.eager(k)
 				}
@@ -106,7 +106,7 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 				}
 				return errors.Join(err, loss.Release(), x.Release(), y.Release())
 			}
-			got := c.take(t, ranks)
+			got := c.trainOn(t, ranks)
 			require.Equal(t, want.losses, got.losses, "%s stream stands still, %d", name, sharding)
 			require.Equal(t, want.bits, got.bits, "%s stream stands still, %d", name, sharding)
 		}
@@ -116,11 +116,11 @@ func TestParallelWaitsOnTheDevice(t *testing.T) {
 // TestParallelBucketsDontCount: however gradients are cut into buckets, each is the mean in the order of the ranks.
 func TestParallelBucketsDontCount(t *testing.T) {
 	mlp := mlpCourse.brief()
-	want := mlp.take(t, cisterntest.Ranks(3))
+	want := mlp.trainOn(t, cisterntest.Ranks(3))
 	for _, cfg := range []ParallelConfig{{}, {BucketBytes: 1, FirstBucketBytes: 1}, {BucketBytes: 3000}, {FirstBucketBytes: 1 << 30}} {
 		c := mlp
 		c.cfg = cfg
-		got := c.take(t, cisterntest.Ranks(3))
+		got := c.trainOn(t, cisterntest.Ranks(3))
 		require.Equal(t, want.bits, got.bits, "%+v", cfg)
 		require.Equal(t, want.losses, got.losses, "%+v", cfg)
 	}
@@ -136,18 +136,18 @@ func (m crossed) Parameters() Parameters { return ParametersOf(struct{ Late, Ear
 
 // TestParallelBucketsFollowTheBackwardPass: the first step's buckets are those of the parameters from behind, the next ones those of the order in which gradients came.
 func TestParallelBucketsFollowTheBackwardPass(t *testing.T) {
-	c := course{model: func(in *Initializer) Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
+	c := parallelTraining{model: func(in *Initializer) Layer { return crossed{in.Linear(8, 5), in.Linear(6, 8)} }, input: []int{6}, classes: 5, batch: 12, optimizer: adamOf,
 		cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}}
-	require.Equal(t, [][]string{{"early.bias"}, {"early.weight"}, {"late.bias"}, {"late.weight"}}, c.take(t, 2).orders)
+	require.Equal(t, [][]string{{"early.bias"}, {"early.weight"}, {"late.bias"}, {"late.weight"}}, c.trainOn(t, 2).orders)
 	c.steps = 3
-	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.take(t, 2).orders)
+	require.Equal(t, [][]string{{"late.weight"}, {"late.bias"}, {"early.weight"}, {"early.bias"}}, c.trainOn(t, 2).orders)
 }
 
 // TestParallelReducesBesideTheBackwardPass: when the first layer's backward step runs, the last layer's gradients have been reduced.
 func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
-	crew := newCrew(t, 2, 64<<20, 0)
-	crew.each(func(r *rank) (err error) {
-		c := course{model: smallMLP, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
+	rankGroup := newCrew(t, 2, 64<<20, 0)
+	rankGroup.each(func(r *rank) (err error) {
+		c := parallelTraining{model: smallMLP, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1}, batch: 4, input: []int{20}, classes: 5}
 		s, err := c.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err != nil {
@@ -175,16 +175,16 @@ func TestParallelReducesBesideTheBackwardPass(t *testing.T) {
 		}
 		return errors.Join(s.in.Err(), s.dp.Err(), s.opt.ZeroGrad(r.ctx))
 	})
-	crew.parting()
+	rankGroup.parting()
 }
 
 // TestParallelAccumulates: gradients that add up without an exchange are those of one larger batch.
 func TestParallelAccumulates(t *testing.T) {
 	const parts = 3
-	pass := func(s *student, k int) error {
+	pass := func(s *trainingRank, k int) error {
 		xs, ys, shape := s.data(k)
 		for _, tape := range s.in.Steps(1) {
-			x, y := Upload(tape, xs, shape...), s.in.Labels(toInts(ys), s.course.classes)
+			x, y := Upload(tape, xs, shape...), s.in.Labels(toInts(ys), s.training.classes)
 			loss := tape.MulScalar(tape.CrossEntropy(s.model.Forward(tape, x), y), 1.0/parts)
 			if _, err := tape.Backward(loss); err != nil {
 				return err
@@ -198,7 +198,7 @@ func TestParallelAccumulates(t *testing.T) {
 	}
 	c := mlpCourse
 	c.steps = 4
-	c.step = func(s *student, k int) error {
+	c.step = func(s *trainingRank, k int) error {
 		for i := range parts {
 			exchange := func() error { return pass(s, parts*k+i) }
 			if s.dp != nil && i < parts-1 {
@@ -218,10 +218,10 @@ func TestParallelAccumulates(t *testing.T) {
 		return errors.Join(s.opt.Step(s.ctx), s.opt.ZeroGrad(s.ctx))
 	}
 	c.alone = true
-	want := c.take(t, 1)
+	want := c.trainOn(t, 1)
 	c.alone = false
 	for n := 2; n <= cisterntest.Ranks(4); n++ {
-		all := c.takeAll(t, n)
+		all := c.trainAllOn(t, n)
 		for k, l := range want.losses {
 			mean := float32(0)
 			for _, r := range all {
@@ -258,8 +258,8 @@ func (m forked) Parameters() Parameters {
 // TestParallelUnusedParameters: what one rank has not used gets the mean of all, with zeros for those that have not; what no rank has used gets nothing, and is not updated.
 func TestParallelUnusedParameters(t *testing.T) {
 	ranks := cisterntest.Ranks(3)
-	crew := newCrew(t, ranks, 64<<20, 0)
-	crew.each(func(r *rank) (err error) {
+	rankGroup := newCrew(t, ranks, 64<<20, 0)
+	rankGroup.each(func(r *rank) (err error) {
 		in := Init(r.ctx, r.rt, Seed(1))
 		which := 0
 		m := forked{in.Linear(2, 1), in.Linear(2, 1), in.Linear(2, 1), &which}
@@ -304,22 +304,22 @@ func TestParallelUnusedParameters(t *testing.T) {
 		}
 		return errors.Join(in.Err(), dp.Err(), dp.Close(), in.Close())
 	})
-	crew.parting()
+	rankGroup.parting()
 }
 
 // TestParallelTiedWeights: a parameter that is used twice, in and outside of a checkpoint, is reduced once, when all of its gradient is there.
 func TestParallelTiedWeights(t *testing.T) {
-	c := course{input: []int{7}, classes: 7, batch: 12, steps: 6, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1},
+	c := parallelTraining{input: []int{7}, classes: 7, batch: 12, steps: 6, optimizer: adamOf, cfg: ParallelConfig{BucketBytes: 1, FirstBucketBytes: 1},
 		model: func(in *Initializer) Layer {
 			shared := in.Linear(7, 7)
 			return Sequential{in.Linear(7, 7), Checkpointed(Sequential{shared, Tanh{}, in.Linear(7, 7)}), ReLU{}, shared, Checkpointed(Sequential{shared, Tanh{}}), in.Linear(7, 7)}
 		}}
 	c.alone = true
-	want := c.take(t, 1)
+	want := c.trainOn(t, 1)
 	c.alone = false
 	for _, n := range []int{1, cisterntest.Ranks(3)} {
-		got := c.take(t, n)
-		alike(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
+		got := c.trainOn(t, n)
+		requireLossesNear(t, want.losses, got.losses, 1e-5, fmt.Sprintf("%d ranks", n))
 		if n == 1 {
 			require.Equal(t, want.bits, got.bits)
 		}
@@ -331,18 +331,18 @@ func TestParallelBuffers(t *testing.T) {
 	c := mlpCourse
 	c.model = func(in *Initializer) Layer { return Sequential{in.Linear(20, 6), in.BatchNorm(6), in.Linear(6, 5)} }
 	c.cfg.VerifyEvery = 3
-	all := c.takeAll(t, 3)
+	all := c.trainAllOn(t, 3)
 	require.Equal(t, all[0].bits, all[1].bits)
 	require.Equal(t, all[0].bits, all[2].bits)
 	c.cfg.LocalBuffers = true
-	all = c.takeAll(t, 3)
+	all = c.trainAllOn(t, 3)
 	require.NotEqual(t, all[0].bits, all[1].bits)
 }
 
 // TestParallelVerify names what differs, and where.
 func TestParallelVerify(t *testing.T) {
-	crew := newCrew(t, 4, 64<<20, 0)
-	crew.each(func(r *rank) (err error) {
+	rankGroup := newCrew(t, 4, 64<<20, 0)
+	rankGroup.each(func(r *rank) (err error) {
 		s, err := mlpCourse.begin(r)
 		defer func() { err = errors.Join(err, s.end()) }()
 		if err != nil {
@@ -369,20 +369,20 @@ func TestParallelVerify(t *testing.T) {
 		}
 		return nil
 	})
-	crew.parting()
+	rankGroup.parting()
 }
 
 // TestParallelTwoModels: two models on one tape, each with a communicator of its own, are what one of both is.
 func TestParallelTwoModels(t *testing.T) {
 	train := func(apart bool) []uint32 {
-		crew := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
-		seconds := make([]device.Communicator, len(crew.ranks))
-		for i, r := range crew.ranks {
+		rankGroup := newCrew(t, cisterntest.Ranks(3), 64<<20, 0)
+		seconds := make([]device.Communicator, len(rankGroup.ranks))
+		for i, r := range rankGroup.ranks {
 			seconds[i] = r.comm
 		}
-		crew.meet(0)
+		rankGroup.meet(0)
 		var bits []uint32
-		crew.each(func(r *rank) (err error) {
+		rankGroup.each(func(r *rank) (err error) {
 			in := Init(r.ctx, r.rt, Seed(uint64(1+r.n)))
 			first, second := in.Linear(4, 6), in.Linear(6, 2)
 			both := Sequential{first, Tanh{}, second}
@@ -412,11 +412,11 @@ func TestParallelTwoModels(t *testing.T) {
 				err = errors.Join(err, dp.Err(), dp.Verify(r.ctx), dp.Close())
 			}
 			if r.n == 0 && err == nil {
-				bits, err = (&student{rank: r, model: both}).bits()
+				bits, err = (&trainingRank{rank: r, model: both}).bits()
 			}
 			return errors.Join(err, in.Close(), seconds[r.n].Close())
 		})
-		crew.parting()
+		rankGroup.parting()
 		return bits
 	}
 	require.Equal(t, train(false), train(true))

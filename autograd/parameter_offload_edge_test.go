@@ -341,8 +341,8 @@ func TestOffloadOfParametersRefusesCaptures(t *testing.T) {
 
 // TestOffloadOfParametersRefusesParallel, in both orders.
 func TestOffloadOfParametersRefusesParallel(t *testing.T) {
-	crew := newCrew(t, 1, 64<<20, 0)
-	crew.each(func(r *rank) error {
+	rankGroup := newCrew(t, 1, 64<<20, 0)
+	rankGroup.each(func(r *rank) error {
 		in := Init(r.ctx, r.rt, Seed(1))
 		l := in.Linear(3, 3)
 		o, err := tensor.NewOffloader(r.rt, tensor.OffloadConfig{MinBytes: 1})
@@ -360,5 +360,5 @@ func TestOffloadOfParametersRefusesParallel(t *testing.T) {
 		}
 		return errors.Join(dp.Close(), in.Close(), o.Close())
 	})
-	crew.parting()
+	rankGroup.parting()
 }

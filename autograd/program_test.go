@@ -73,7 +73,7 @@ func (p program) run(t *Tape, vs []*Variable, early bool) *Variable {
 func TestReleasingEarlyChangesNothingButMemory(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
+	for range rounds(60, 25) {
 		p := randomProgram(random, 3, 12)
 		data := make([]float64, 12)
 		for i := range data {

@@ -7,10 +7,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -36,7 +37,7 @@ func (n *refNumber) UnmarshalJSON(b []byte) error {
 		*n = refNumber(len("false") - len(b))
 		return nil
 	}
-	v, err := strconv.ParseFloat(string(slices.DeleteFunc(slices.Clone(b), func(c byte) bool { return c == '"' })), 64)
+	v, err := strconv.ParseFloat(strings.Trim(string(b), `"`), 64)
 	*n = refNumber(v)
 	return err
 }
@@ -79,13 +80,19 @@ func TestReference(t *testing.T) {
 	var file struct{ Cases []referenceCase }
 	readReference(t, "ops.json.gz", &file)
 	require.NotEmpty(t, file.Cases)
+	shared := open(t, 1<<30) // a device for each case takes longer than its operations
 	for i, c := range file.Cases {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			t.Run(fmt.Sprintf("%d_%s/%v", i, c.Op, dtype), func(t *testing.T) {
 				op := referenceOps[c.Op]
 				require.NotNil(t, op, "there is no operation %q", c.Op)
-				b := open(t, 1<<30)
-				r := &referenceRun{referenceCase: &c, t: t, b: b, tape: NewTape(b.ctx, b.rt), dtype: dtype, leaves: map[string]*Variable{}}
+				b := *shared
+				b.t = t
+				t.Cleanup(func() {
+					live, _ := b.rt.Live()
+					assert.Zero(t, live, "live tensors")
+				})
+				r := &referenceRun{referenceCase: &c, t: t, b: &b, tape: NewTape(b.ctx, b.rt), dtype: dtype, leaves: map[string]*Variable{}}
 				defer func() { require.NoError(t, r.tape.Close()) }()
 				if y := op(r); y != nil {
 					r.compare(y)

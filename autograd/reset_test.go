@@ -20,7 +20,7 @@ func TestAResetTapeIsANewOne(t *testing.T) {
 	b := open(t, 64<<20)
 	random := rand.New(rand.NewPCG(3, 4))
 	taped, free := NewTape(b.ctx, b.rt), NoGrad(b.ctx, b.rt)
-	for round := range 80 {
+	for round := range rounds(80, 40) {
 		p := randomProgram(random, 3, 2+random.IntN(30))
 		data := make([]float64, 12)
 		for i := range data {
@@ -131,7 +131,7 @@ func TestTrainingOnAResetTape(t *testing.T) {
 					return errors.Join(err, end())
 				}
 				var graph *tensor.Graph
-				for i := range 7 {
+				for i := range rounds(7, 5) {
 					if how == "captured" && i == 3 {
 						var err error
 						graph, err = b.rt.Capture(b.ctx, step)

@@ -34,7 +34,7 @@ type soaker struct {
 
 // run runs a program and returns the number of its calls of package tensor.
 func (s *soaker) run(p []command) (calls int64, err error) {
-	w, err := newWorld()
+	w, err := newSoakFixture()
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func TestSoak(t *testing.T) {
 	case *soakCalls > 0 || *soakFor > 0:
 		calls = *soakCalls
 	case testing.Short() || race.Enabled:
-		calls = 3_000
+		calls = 2_000
 	}
 	start := time.Now()
 	var made, programs, failures atomic.Int64

@@ -22,33 +22,33 @@ type command struct{ op, a, b, c uint8 }
 var soakOps = []struct {
 	name   string
 	weight int
-	do     func(w *world, c command) error
+	do     func(w *soakFixture, c command) error
 }{
-	{"make", 12, (*world).make},
-	{"compute", 40, (*world).compute},
-	{"write", 12, (*world).write},
-	{"view", 8, (*world).view},
-	{"release", 14, func(w *world, c command) error { return w.some(c, w.release) }},
-	{"read", 8, func(w *world, c command) error { return w.some(c, w.compare) }},
-	{"drop", 1, (*world).drop},
-	{"race", 2, (*world).race},
-	{"misuse", 4, (*world).misuse},
-	{"cancelled", 2, (*world).cancelled},
-	{"open scope", 3, (*world).openScope},
-	{"keep", 2, (*world).keep},
-	{"close scope", 3, func(w *world, c command) error {
+	{"make", 12, (*soakFixture).make},
+	{"compute", 40, (*soakFixture).compute},
+	{"write", 12, (*soakFixture).write},
+	{"view", 8, (*soakFixture).view},
+	{"release", 14, func(w *soakFixture, c command) error { return w.some(c, w.release) }},
+	{"read", 8, func(w *soakFixture, c command) error { return w.some(c, w.compare) }},
+	{"drop", 1, (*soakFixture).drop},
+	{"race", 2, (*soakFixture).race},
+	{"misuse", 4, (*soakFixture).misuse},
+	{"cancelled", 2, (*soakFixture).cancelled},
+	{"open scope", 3, (*soakFixture).openScope},
+	{"keep", 2, (*soakFixture).keep},
+	{"close scope", 3, func(w *soakFixture, c command) error {
 		if len(w.scopes) == 0 {
 			return nil
 		}
 		return w.closeScope(int(c.a) % len(w.scopes))
 	}},
-	{"graph", 4, (*world).graph},
-	{"train", 4, (*world).train},
-	{"fill", 2, (*world).fill},
-	{"drain", 2, func(w *world, _ command) error { return w.drain() }},
-	{"empty cache", 1, func(w *world, _ command) error { return w.unexpected(w.cache.EmptyCache(w.ctx())) }},
-	{"fault", 1, (*world).fault},
-	{"restart", 1, (*world).restart},
+	{"graph", 4, (*soakFixture).graph},
+	{"train", 4, (*soakFixture).train},
+	{"fill", 2, (*soakFixture).fill},
+	{"drain", 2, func(w *soakFixture, _ command) error { return w.drain() }},
+	{"empty cache", 1, func(w *soakFixture, _ command) error { return w.unexpected(w.cache.EmptyCache(w.ctx())) }},
+	{"fault", 1, (*soakFixture).fault},
+	{"restart", 1, (*soakFixture).restart},
 }
 
 // soakTable has every operation as often as it weighs.
@@ -69,15 +69,15 @@ func randomProgramOf(seed uint64, n int) []command {
 	return p
 }
 
-// some calls f with an item.
-func (w *world) some(c command, f func(i int) error) error {
+// some calls f with a live tensor.
+func (w *soakFixture) some(c command, f func(i int) error) error {
 	if len(w.items) == 0 {
 		return nil
 	}
 	return f(int(c.a) % len(w.items))
 }
 
-func (w *world) make(c command) error {
+func (w *soakFixture) make(c command) error {
 	s := int(c.a) % 2
 	shape := [][]int{{2, 3}, {3}, {3, 2}, {2, 1, 3}, {1}, {0, 2}, {2, 2}, {}}[c.b%8]
 	m := zeros(shape...)
@@ -92,7 +92,7 @@ func (w *world) make(c command) error {
 	} else {
 		t, err = tensor.FromSlice(w.ctx(), w.sides[s].rt, m.data, shape...)
 	}
-	return w.take(t, err, item{side: s, model: m})
+	return w.addResult(t, err, liveTensor{side: s, model: m})
 }
 
 type runtimeOp = func(rt *tensor.Runtime, ctx context.Context, p params, ts []*tensor.Tensor) (*tensor.Tensor, error)
@@ -152,7 +152,7 @@ var computable = func() (ops []int) {
 }()
 
 // compute applies an operation to items of one runtime. If the model can't, the runtime must refuse.
-func (w *world) compute(c command) error {
+func (w *soakFixture) compute(c command) error {
 	if len(w.items) == 0 {
 		return nil
 	}
@@ -186,11 +186,11 @@ func (w *world) compute(c command) error {
 		return nil
 	}
 	mem := &memory{unknown: first.mem.unknown || op.arity > 1 && second.mem.unknown}
-	return w.take(t, err, item{side: first.side, model: y, mem: mem, depth: 1 + max(first.depth, second.depth)})
+	return w.addResult(t, err, liveTensor{side: first.side, model: y, mem: mem, depth: 1 + max(first.depth, second.depth)})
 }
 
-// write overwrites an item in place; so it does its views, in the model too.
-func (w *world) write(c command) error {
+// write overwrites a live tensor in place; so it does its views, in the model too.
+func (w *soakFixture) write(c command) error {
 	if len(w.items) == 0 {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (w *world) write(c command) error {
 	return nil
 }
 
-func (w *world) view(c command) error {
+func (w *soakFixture) view(c command) error {
 	return w.some(c, func(i int) error {
 		it := w.items[i]
 		next, rt := *it, w.sides[it.side].rt
@@ -250,32 +250,32 @@ func (w *world) view(c command) error {
 			shape[0] = to - from
 			next.model = array{shape, it.model.data[from*row : to*row : to*row]}
 			t, err := rt.Rows(w.ctx(), it.t, from, to)
-			return w.take(t, err, next)
+			return w.addResult(t, err, next)
 		case c.b%3 == 1:
 			next.model = array{[]int{len(it.model.data)}, it.model.data}
 			t, err := rt.Reshape(w.ctx(), it.t, -1)
-			return w.take(t, err, next)
+			return w.addResult(t, err, next)
 		default:
 			t, err := rt.Share(w.ctx(), it.t)
-			return w.take(t, err, next)
+			return w.addResult(t, err, next)
 		}
 	})
 }
 
 // drop forgets a handle: the garbage collector is to find it.
-func (w *world) drop(c command) error {
+func (w *soakFixture) drop(c command) error {
 	return w.some(c, func(i int) error {
 		w.items, w.dropped = slices.Delete(w.items, i, i+1), true
 		return nil
 	})
 }
 
-// race computes with an item while another goroutine releases it: the result is right, or an error.
-func (w *world) race(c command) error {
+// race computes with a live tensor while another goroutine releases it: the result is right, or an error.
+func (w *soakFixture) race(c command) error {
 	return w.some(c, func(i int) error {
 		it := w.items[i]
 		w.items = slices.Delete(w.items, i, i+1)
-		next := item{side: it.side, model: it.model.each(math.Tanh), mem: &memory{unknown: it.mem.unknown}, depth: it.depth + 1}
+		next := liveTensor{side: it.side, model: it.model.each(math.Tanh), mem: &memory{unknown: it.mem.unknown}, depth: it.depth + 1}
 		var wg sync.WaitGroup
 		var released error
 		wg.Go(func() { released = it.t.Release() })
@@ -285,12 +285,12 @@ func (w *world) race(c command) error {
 		if errors.Is(err, tensor.ErrReleased) {
 			return released
 		}
-		return errors.Join(released, w.take(t, err, next))
+		return errors.Join(released, w.addResult(t, err, next))
 	})
 }
 
 // misuse does what must be refused, and change nothing.
-func (w *world) misuse(c command) error {
+func (w *soakFixture) misuse(c command) error {
 	return w.some(c, func(i int) error {
 		it, ctx := w.items[i], w.ctx()
 		rt, other := w.sides[it.side].rt, w.sides[1-it.side].rt
@@ -323,7 +323,7 @@ func (w *world) misuse(c command) error {
 }
 
 // cancelled computes and reads with a context that has ended.
-func (w *world) cancelled(c command) error {
+func (w *soakFixture) cancelled(c command) error {
 	return w.some(c, func(i int) error {
 		ctx, cancel := context.WithCancel(w.ctx())
 		cancel()
@@ -336,11 +336,11 @@ func (w *world) cancelled(c command) error {
 		if errors.Is(err, context.Canceled) {
 			return nil
 		}
-		return w.take(t, err, item{side: it.side, model: it.model.each(math.Tanh), mem: &memory{unknown: it.mem.unknown}, depth: it.depth + 1})
+		return w.addResult(t, err, liveTensor{side: it.side, model: it.model.each(math.Tanh), mem: &memory{unknown: it.mem.unknown}, depth: it.depth + 1})
 	})
 }
 
-func (w *world) openScope(command) error {
+func (w *soakFixture) openScope(command) error {
 	if len(w.scopes) < 4 {
 		ctx, life := tensor.WithLifetime(w.ctx())
 		w.scopes = append(w.scopes, &scopeModel{ctx, life})
@@ -349,14 +349,14 @@ func (w *world) openScope(command) error {
 }
 
 // outer is the scope that a scope's tensors pass to.
-func (w *world) outer(s *scopeModel) *scopeModel {
+func (w *soakFixture) outer(s *scopeModel) *scopeModel {
 	if i := slices.Index(w.scopes, s); i > 0 {
 		return w.scopes[i-1]
 	}
 	return nil
 }
 
-func (w *world) keep(c command) error {
+func (w *soakFixture) keep(c command) error {
 	return w.some(c, func(i int) error {
 		if it := w.items[i]; it.scope != nil {
 			it.scope.life.Keep(it.t)
@@ -366,7 +366,7 @@ func (w *world) keep(c command) error {
 	})
 }
 
-func (w *world) closeScope(i int) error {
+func (w *soakFixture) closeScope(i int) error {
 	s := w.scopes[i]
 	if err := s.life.Close(); err != nil {
 		return err
@@ -377,13 +377,13 @@ func (w *world) closeScope(i int) error {
 			return fmt.Errorf("a scope was closed: released: %v, its own: %v", it.t.Released(), it.scope == s)
 		}
 	}
-	w.items = slices.DeleteFunc(w.items, func(it *item) bool { return it.scope == s })
+	w.items = slices.DeleteFunc(w.items, func(it *liveTensor) bool { return it.scope == s })
 	w.scopes = slices.Delete(w.scopes, i, i+1)
 	return nil
 }
 
 // graph runs a random graph on a tape, and holds it to the reference.
-func (w *world) graph(c command) error {
+func (w *soakFixture) graph(c command) error {
 	random := rand.New(rand.NewPCG(uint64(c.a), uint64(c.b)))
 	g := newGraph(random, 1+int(c.c)%10)
 	w.calls += int64(2*len(g.leaves) + 3*len(g.steps)) // forward twice, backward once
@@ -394,7 +394,7 @@ func (w *world) graph(c command) error {
 	return nil
 }
 
-func (w *world) train(c command) (err error) {
+func (w *soakFixture) train(c command) (err error) {
 	s := w.sides[c.a%2]
 	if s.trained == nil {
 		s.trained, err = newTrainee(w.ctx(), s.rt, int(c.b))
@@ -414,7 +414,7 @@ func (w *world) train(c command) (err error) {
 }
 
 // fill takes the memory that is left, but for a few blocks.
-func (w *world) fill(c command) error {
+func (w *soakFixture) fill(c command) error {
 	w.filled = true
 	for size := int64(1 << 20); size >= 512; size /= 2 {
 		for {
@@ -438,7 +438,7 @@ func (w *world) fill(c command) error {
 	return nil
 }
 
-func (w *world) drain() error {
+func (w *soakFixture) drain() error {
 	var errs []error
 	for _, b := range w.filler {
 		errs = append(errs, b.Free())
@@ -448,7 +448,7 @@ func (w *world) drain() error {
 }
 
 // fault orders one. A failed launch or copy is the end of the device: what follows must fail cleanly.
-func (w *world) fault(c command) error {
+func (w *soakFixture) fault(c command) error {
 	f := []host.Fault{host.FaultAlloc, host.FaultPinned, host.FaultAlloc, host.FaultPinned, host.FaultCopy, host.FaultLaunch}[c.a%6]
 	if f == host.FaultCopy || f == host.FaultLaunch {
 		if c.b%4 != 0 {
@@ -465,7 +465,7 @@ func (w *world) fault(c command) error {
 }
 
 // restart closes a runtime, or the stream below it, and opens another.
-func (w *world) restart(c command) error {
+func (w *soakFixture) restart(c command) error {
 	if w.broken {
 		return nil // there would be no other
 	}

@@ -23,7 +23,7 @@ type numbered struct {
 	stream device.Stream
 }
 
-// words is the block's memory. A loop over words is some times faster than one that encodes each in bytes.
+// words is the block's memory. A loop over words is some times faster than one over bytes.
 func (n *numbered) words() []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(n.memory))), len(n.memory)/8)
 }
@@ -50,10 +50,14 @@ func (n *numbered) check(s device.Stream, wrong *int) error {
 	}})
 }
 
-// TestContentsOfManyBlocks makes 10,000 random calls, as PyTorch's fuzz of its allocator does. Each block is
-// filled with its number, and checked when it is freed: half of the time by a second stream, which the
-// cache is only told of.
+// TestContentsOfManyBlocks makes 10,000 random calls, as PyTorch's fuzz of its allocator does, and
+// fewer in a short run. Each block is filled with its number, and checked when it is freed: half of
+// the time by a second stream, which the cache is only told of.
 func TestContentsOfManyBlocks(t *testing.T) {
+	calls := uint64(10_000)
+	if testing.Short() {
+		calls = 3000
+	}
 	for name, config := range map[string]memcache.Config{
 		"default":    {},
 		"expandable": {ExpandableSegments: true},
@@ -72,7 +76,7 @@ func TestContentsOfManyBlocks(t *testing.T) {
 
 			r := rand.New(rand.NewPCG(1, 2))
 			var live []*numbered
-			for number := range uint64(10_000) {
+			for number := range calls {
 				switch k := r.IntN(1000); {
 				case k == 0:
 					require.NoError(t, c.EmptyCache(t.Context()))

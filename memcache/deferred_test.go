@@ -265,15 +265,21 @@ func TestPoolTable(t *testing.T) {
 		if i%50 == 0 {
 			require.Len(t, table.all(), len(in))
 			for p := range in {
-				require.True(t, table.has(p))
+				if !table.has(p) {
+					t.Fatalf("pool %d was added and is not found", p.ID[1])
+				}
 			}
 			before := poolSlot{distance: -1}
 			for at, s := range table.slots {
-				if s.pool != nil {
-					require.Equal(t, at-table.home(s.pool), s.distance)
-					require.LessOrEqual(t, s.distance, before.distance+1, "it is no farther than one that made room")
-				} else {
+				switch {
+				case s.pool == nil:
 					s.distance = -1
+				case s.distance != at-table.home(s.pool):
+					t.Fatalf("slot %d says that its pool is %d slots from home; it is %d",
+						at, s.distance, at-table.home(s.pool))
+				case s.distance > before.distance+1:
+					t.Fatalf("slot %d is %d slots from home, after one of %d that made room",
+						at, s.distance, before.distance)
 				}
 				before = s
 			}

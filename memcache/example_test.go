@@ -185,7 +185,8 @@ func ExampleCache_OnPressure() {
 	defer done()
 	ctx := context.Background()
 
-	keep, _ := cache.Alloc(ctx, 900<<20, stream) // such as results that can be computed again
+	_ = cache.SetMemoryLimit(100 << 20)
+	keep, _ := cache.Alloc(ctx, 90<<20, stream) // such as results that can be computed again
 	remove := cache.OnPressure(func(ctx context.Context, need int64) (freed int64) {
 		if keep.IsZero() {
 			return 0
@@ -197,12 +198,12 @@ func ExampleCache_OnPressure() {
 		return freed
 	})
 	defer remove()
-	block, err := cache.Alloc(ctx, 500<<20, stream)
+	block, err := cache.Alloc(ctx, 50<<20, stream)
 	fmt.Println(block.Size()>>20, err)
 	_ = block.Free()
 	// Output:
-	// asked for 500 MiB
-	// 500 <nil>
+	// asked for 50 MiB
+	// 50 <nil>
 }
 
 // The options of a program that was ported from PyTorch.

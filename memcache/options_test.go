@@ -20,7 +20,11 @@ func TestFailuresLeaveNothingBehind(t *testing.T) {
 		s, side := dev.stream(1), dev.stream(2)
 		var live []Block
 		failed := 0
-		for range 2000 {
+		calls := 2000
+		if testing.Short() {
+			calls = 500
+		}
+		for range calls {
 			dev.failures = max(0, r.IntN(12)-8)
 			if n := len(live); n > 30 || n > 0 && r.IntN(3) == 0 {
 				i := r.IntN(n)

@@ -75,7 +75,11 @@ func TestPoolStats(t *testing.T) {
 					naive[p].look(p.Snapshot())
 				}
 			}
-			for step := range 500 {
+			steps := 500
+			if testing.Short() {
+				steps = 150
+			}
+			for step := range steps {
 				require.NoError(t, c.PollFrees()) // which the request would do, and then hand out as much as has come back
 				look()
 				switch x := r.IntN(100); {

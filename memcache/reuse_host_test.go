@@ -14,8 +14,10 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// TestReuseAcrossStreamsContents makes random calls on slow streams with little memory. Each block is filled with its number on its stream, and checked when
-// it is freed, half of the time by another stream. Whoever gets memory before its last user is done changes what that one reads, and is a data race. The short form makes fewer calls.
+// TestReuseAcrossStreamsContents makes random calls on slow streams with little memory. Each block
+// is filled with its number on its stream, and checked when it is freed, half of the time by another
+// stream. Whoever gets memory before its last user is done changes what that one reads, and is a
+// data race. The short form makes fewer calls.
 func TestReuseAcrossStreamsContents(t *testing.T) {
 	calls, reuses := uint64(400), int64(20)
 	if testing.Short() {

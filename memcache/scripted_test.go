@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -110,15 +112,21 @@ func (d *scripted) after(c null.Call) {
 // log notes a driver call; one that goes on where the call before ended becomes a part of it.
 func (d *scripted) log(call string, p device.Ptr, bytes int64) {
 	if n := len(d.calls); n > 0 {
-		var before string
-		var from device.Ptr
-		var size int64
-		if _, err := fmt.Sscan(d.calls[n-1], &before, &from, &size); err == nil && before == call && from+device.Ptr(size) == p {
+		if from, size, ok := rangeOf(d.calls[n-1], call); ok && from+device.Ptr(size) == p {
 			d.calls[n-1] = fmt.Sprintf("%s %d %d", call, from, size+bytes)
 			return
 		}
 	}
 	d.calls = append(d.calls, fmt.Sprintf("%s %d %d", call, p, bytes))
+}
+
+// rangeOf is the range in a line of calls, if the line is of that driver call.
+func rangeOf(line, call string) (from device.Ptr, size int64, ok bool) {
+	line, ok = strings.CutPrefix(line, call+" ")
+	address, bytes, _ := strings.Cut(line, " ")
+	p, err1 := strconv.ParseUint(address, 10, 64)
+	size, err2 := strconv.ParseInt(bytes, 10, 64)
+	return device.Ptr(p), size, ok && err1 == nil && err2 == nil
 }
 
 // letGo ends what holds up a stream. d.mu is held.

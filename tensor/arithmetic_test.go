@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -54,10 +55,29 @@ func TestLargeArraysAreSplitRight(t *testing.T) {
 	}
 	y, err := r.Add(r.ctx, put(r, a), put(r, b))
 	for i, v := range get[float32](r, y, err) {
-		require.Equal(t, a[i]+b[i], v)
+		if v != a[i]+b[i] {
+			require.Equal(t, a[i]+b[i], v, "element %d", i)
+		}
 	}
 	z, err := r.Sum(r.ctx, put(r, make([]float64, n)))
 	assert.Equal(t, []float64{0}, get[float64](r, z, err))
+}
+
+// TestRareArguments is of those that random cases seldom have.
+func TestRareArguments(t *testing.T) {
+	r := newRig(t, 64<<20).scoped()
+	y, err := r.PowScalar(r.ctx, put(r, []float64{0, -1.5, 1e-200, 3, math.Inf(-1)}), 2)
+	assert.Equal(t, []float64{0, 2.25, 0, 9, math.Inf(1)}, get[float64](r, y, err))
+	y, err = r.PowScalar(r.ctx, put(r, []float64{-0.1, math.Inf(1)}), 1)
+	assert.Equal(t, []float64{-0.1, math.Inf(1)}, get[float64](r, y, err))
+	one, none, other := put(r, []float64{0, 3}), put(r, []float64{0, 0}), put(r, []float64{-0.5, 1})
+	y, err = r.ClipNorm(r.ctx, math.Inf(1), 0, one, none, other)
+	assert.Equal(t, []float64{2}, get[float64](r, y, err), "tensors that are not 0")
+	y, err = r.GatherGrad(r.ctx, put(r, []float32{}, 0, 2), 0, put(r, []int32{}, 0, 2), 3, 2)
+	assert.Equal(t, make([]float32, 6), get[float32](r, y, err))
+	x := put(r, []float32{1, 2}, 1, 2)
+	_, _, err = r.BatchNorm(r.ctx, x, nil, nil, BatchNormConfig{Training: true})
+	assert.ErrorIs(t, err, ErrShape, "one value of each channel")
 }
 
 func TestConvert(t *testing.T) {

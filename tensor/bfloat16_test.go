@@ -65,8 +65,10 @@ func TestBFloat16Converts(t *testing.T) {
 	require.NoError(t, err2)
 	doubles := get[float64](r, double, nil)
 	for i, v := range get[float32](r, back, err) {
-		require.Equal(t, want[i].Float32(), v)
-		require.Equal(t, float64(v), doubles[i])
+		if v != want[i].Float32() || doubles[i] != float64(v) {
+			w := want[i].Float32()
+			require.Failf(t, "wrong", "element %d is %v and %v, want %v", i, v, doubles[i], w)
+		}
 	}
 	from := func(x *Tensor, want ...float32) {
 		y, err := r.Convert(r.ctx, x, BFloat16)

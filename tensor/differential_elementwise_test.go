@@ -150,7 +150,11 @@ func (c *trial[T]) scalar() float64 {
 func unaryTrial[T kernel.Float](c *trial[T]) {
 	x := c.operand(c.shape()...)
 	ops := unaryOps[T](c.r, c.scalar())
-	if len(x.data) > 4096 { // the reference takes its time
+	most := 4096
+	if brief() {
+		most = 512
+	}
+	if len(x.data) > most { // the reference takes its time
 		i := c.rand.IntN(len(ops))
 		ops = ops[i : i+1]
 	}

@@ -30,6 +30,10 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	v := convCase{dims: 1 + min(c.rand.IntN(4), 1), bias: c.rand.IntN(2) == 0, fits: true}
 	v.N, v.Groups, v.C, v.K = n(3), 1, n(4), n(6)
 	side, runs := 9, 0
+	few := func(most, brief int) int { return most } // sizes that are chosen for GPUs
+	if brief() {
+		few = func(most, brief int) int { return brief }
+	}
 	switch c.rand.IntN(12) {
 	case 0:
 		v.N = 0
@@ -38,14 +42,14 @@ func (c *trial[T]) convolution(transposed bool) convCase {
 	case 3: // depthwise
 		v.Groups, v.C, v.K = n(5), 1, n(2)
 	case 4: // more than a tile of a GPU in every direction
-		v.C, v.K, v.N = n(12), 60+n(20), 1
+		v.C, v.K, v.N = n(few(12, 4)), few(60, 20)+n(20), 1
 	case 5:
 		v.C, v.K = 30+n(10), n(8)
 	case 6: // many places
-		v.C, v.K, side = n(2), 4+n(3), 60
+		v.C, v.K, side = n(2), 4+n(3), few(60, 30)
 	case 7, 8: // what a GPU does by runs, if it is large enough
 		runs = 3 + 2*c.rand.IntN(2)
-		v.Groups, v.C, v.K, side = n(2), n(20), 4+n(20), 40
+		v.Groups, v.C, v.K, side = n(2), n(few(20, 8)), 4+n(few(20, 6)), few(40, 20)
 	}
 	spread := func(most int) [2]int {
 		a := n(most) - 1

@@ -21,6 +21,8 @@ import (
 // run. A case is named by its number, so that one that fails can be run alone:
 //
 //	go test ./tensor -run TestOperationsAgainstReference/float32/1234$ -cases 2000
+//
+// With -short there are fewer of them, and the largest are smaller: then -short must be given, too.
 var cases = flag.Int("cases", 0, "random cases of each differential test; 0: 50 of each operation, with -short 10")
 
 func caseCount(ops int) int {
@@ -97,6 +99,14 @@ func testAgainstReference[T kernel.Float](t *testing.T, r *rig) {
 	}
 }
 
+// ofKind is the operation on numbers of a kind, so that few cases have every kind.
+func (o operation[T]) ofKind(kind numbers) operation[T] {
+	return operation[T]{o.name, func(c *trial[T]) {
+		c.kind = kind
+		o.run(c)
+	}}
+}
+
 // runTrial runs one case, which leaves nothing behind.
 func runTrial[T kernel.Float](t testing.TB, r *rig, rand *rand.Rand, op operation[T]) {
 	runTrialIn(t, r, rand, op, false)
@@ -147,6 +157,9 @@ func (c *trial[T]) shape() []int {
 	most := 2048
 	if c.rand.IntN(40) == 0 && !c.r.few {
 		most = 140_000
+		if brief() {
+			most = 70_000 // still so many
+		}
 	}
 	left := most
 	for i := range shape {

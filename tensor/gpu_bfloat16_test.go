@@ -118,7 +118,10 @@ func TestBFloat16AttentionOfManyTiles(t *testing.T) {
 			}
 			size = math.Sqrt(size / float64(len(want)))
 			for j, h := range get[BF16](r, got[0][i], nil) {
-				require.InDelta(t, want[j], h.Float32(), 0x1p-5*(size+math.Abs(float64(want[j]))), "%s: %d of %+v", name, j, c)
+				w, g := float64(want[j]), float64(h.Float32())
+				if !(math.Abs(w-g) <= 0x1p-5*(size+math.Abs(w))) {
+					require.Failf(t, "wrong", "%s: %d of %+v is %v, want %v", name, j, c, g, w)
+				}
 			}
 		}
 	}

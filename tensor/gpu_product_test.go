@@ -22,11 +22,15 @@ func TestOwnProductsAgainstReference(t *testing.T) {
 		}
 		return 1 + (7*tiles+steps)%min(steps, 5)
 	}
-	for range caseCount(4) {
+	n := caseCount(4)
+	if brief() {
+		n = 2 // the host has no tilings: these are the products of TestLinearAgainstReference
+	}
+	for i := range n {
 		for _, cut := range []*tiling{narrowTiling, wideTiling} {
 			ownTiling = func(kernel.MatMul, epilogue) *tiling { return cut }
-			for _, op := range []operation[float32]{{"MatMul", matMulTrial[float32]}, {"Linear", linearTrial[float32]}, {"LinearWeightGrad", weightGradTrial[float32]}, {"LinearInputGrad", inputGradTrial[float32]}} {
-				runTrial(t, r, random, op)
+			for _, op := range append(linearOps[float32](), productOps[float32]()[0]) {
+				runTrial(t, r, random, op.ofKind(numbers(i)%kinds))
 			}
 		}
 	}
@@ -88,13 +92,25 @@ func TestMasks(t *testing.T) {
 func TestLinearAgainstReference(t *testing.T) {
 	r := newRig(t, 1<<30)
 	random := rand.New(rand.NewPCG(8, 0))
-	for range caseCount(2) {
-		runTrial(t, r, random, operation[float32]{"Linear", linearTrial[float32]})
-		runTrial(t, r, random, operation[float64]{"Linear", linearTrial[float64]})
-		runTrial(t, r, random, operation[float32]{"LinearWeightGrad", weightGradTrial[float32]})
-		runTrial(t, r, random, operation[float64]{"LinearWeightGrad", weightGradTrial[float64]})
-		runTrial(t, r, random, operation[float32]{"LinearInputGrad", inputGradTrial[float32]})
-		runTrial(t, r, random, operation[float64]{"LinearInputGrad", inputGradTrial[float64]})
+	n := caseCount(2)
+	if brief() {
+		n = int(kinds)
+	}
+	for i := range n {
+		kind := numbers(i) % kinds
+		singles, doubles := linearOps[float32](), linearOps[float64]()
+		for j := range singles {
+			runTrial(t, r, random, singles[j].ofKind(kind))
+			runTrial(t, r, random, doubles[j].ofKind(kind))
+		}
+	}
+}
+
+// linearOps are a layer's, of products as large as a GPU's tiles and larger.
+func linearOps[T kernel.Float]() []operation[T] {
+	return []operation[T]{
+		{"Linear", linearTrial[T]}, {"LinearWeightGrad", weightGradTrial[T]},
+		{"LinearInputGrad", inputGradTrial[T]},
 	}
 }
 

@@ -312,7 +312,7 @@ func TestGraphsAndClose(t *testing.T) {
 	r := newRig(t, 128<<20)
 	x := put(r, make([]float32, 1<<20))
 	reserved := int64(0)
-	for i := range 50 {
+	for i := range rounds(50, 10) {
 		g, err := r.Capture(r.ctx, func(ctx context.Context) error {
 			y, err := r.MulScalar(ctx, x, 2)
 			return errors.Join(err, y.Release())

@@ -196,7 +196,7 @@ func TestResetBesideTheCollector(t *testing.T) {
 	ctx, life := WithLifetime(r.ctx)
 	life.Group(0)
 	require.NoError(t, life.Reset(r.ctx))
-	for range 150 {
+	for range rounds(150, 30) {
 		for range 12 {
 			x, err := r.Zeros(ctx, Float32, 4)
 			require.NoError(t, err)

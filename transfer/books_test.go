@@ -16,7 +16,7 @@ import (
 // books are what a pool's statistics must be after calls of one goroutine, whatever shards they meet: a model without shards,
 // queues and quotas, which is told of each Get and Release and of the driver's calls.
 type books struct {
-	*actor
+	*randomCaller
 	budget, perClass, limit int64
 
 	idle      map[int64]int64 // slabs that nothing uses, by their size
@@ -43,7 +43,7 @@ type pendingSlab struct {
 	tainted bool
 }
 
-func newBooks(a *actor, cfg transfer.Config) *books {
+func newBooks(a *randomCaller, cfg transfer.Config) *books {
 	orDefault := func(n, normal int64) int64 {
 		if n == 0 {
 			return normal
@@ -51,7 +51,7 @@ func newBooks(a *actor, cfg transfer.Config) *books {
 		return max(n, 0)
 	}
 	return &books{
-		actor: a, limit: cfg.MaxBytes, idle: map[int64]int64{}, evicted: map[int64]int64{},
+		randomCaller: a, limit: cfg.MaxBytes, idle: map[int64]int64{}, evicted: map[int64]int64{},
 		budget:   orDefault(cfg.MaxCachedBytes, transfer.DefaultMaxCachedBytes),
 		perClass: orDefault(int64(cfg.MaxCachedBuffers), transfer.DefaultMaxCachedBuffers),
 	}
@@ -390,7 +390,7 @@ func (m *books) check() {
 	if st != m.st {
 		m.fail("the statistics are wrong: %s", unequal(st, m.st))
 	}
-	m.w.invariants(m.actor, st)
+	m.w.invariants(m.randomCaller, st)
 }
 
 // unequal says which statistics differ.

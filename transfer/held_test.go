@@ -453,6 +453,6 @@ func TestDownloadInPiecesLeavesDstAlone(t *testing.T) {
 	err = r.pool.Download(ctx, r.a, dst, block, 0)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "transfer: Download of 33554432 bytes")
-	require.True(t, bytes.Equal(make([]byte, 32<<20), dst))
+	require.Equal(t, len(dst), bytes.Count(dst, []byte{0}))
 	require.NoError(t, block.Free())
 }

@@ -27,7 +27,7 @@ type heldArena struct {
 }
 
 // place takes room for n bytes, and tells the books of a Get if there is none.
-func (h *heldBatch) place(a *actor, n int64, writes bool, got error) error {
+func (h *heldBatch) place(a *randomCaller, n int64, writes bool, got error) error {
 	next := max(64<<10, n)
 	for i := range h.arenas {
 		switch x := &h.arenas[i]; {
@@ -50,7 +50,7 @@ func (h *heldBatch) place(a *actor, n int64, writes bool, got error) error {
 }
 
 // batch builds a batch of some steps, and submits it.
-func (a *actor) batch(s step) {
+func (a *randomCaller) batch(s step) {
 	if len(a.batches) > 3 {
 		a.closeBatch(a.batches[0])
 		a.checked()
@@ -128,7 +128,7 @@ func (a *actor) batch(s step) {
 }
 
 // placed notes what an entry of a batch took, and reports whether it is in the batch.
-func (a *actor) placed(h *heldBatch, n int64, writes bool, err error) bool {
+func (a *randomCaller) placed(h *heldBatch, n int64, writes bool, err error) bool {
 	if a.books != nil {
 		a.agree(err, h.place(a, n, writes, err))
 	} else if err == nil {
@@ -145,7 +145,7 @@ func (a *actor) placed(h *heldBatch, n int64, writes bool, err error) bool {
 	return true
 }
 
-func (a *actor) submit(h *heldBatch, st device.Stream, effects []func()) {
+func (a *randomCaller) submit(h *heldBatch, st device.Stream, effects []func()) {
 	a.begin()
 	c, err := h.batch.Submit(a.ctx, st)
 	a.end()
@@ -180,7 +180,7 @@ func (a *actor) submit(h *heldBatch, st device.Stream, effects []func()) {
 }
 
 // collectBatch looks at a batch's outputs.
-func (a *actor) collectBatch(s step) {
+func (a *randomCaller) collectBatch(s step) {
 	if len(a.batches) == 0 {
 		return
 	}
@@ -223,7 +223,7 @@ func (a *actor) collectBatch(s step) {
 	}
 }
 
-func (a *actor) closeBatch(h *heldBatch) {
+func (a *randomCaller) closeBatch(h *heldBatch) {
 	a.batches = slices.DeleteFunc(a.batches, func(x *heldBatch) bool { return x == h })
 	a.begin()
 	err := h.batch.Close()

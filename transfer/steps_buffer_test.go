@@ -26,7 +26,7 @@ var bufferSizes = [...]int64{1, 60, 64, 65, 100, 500, 512, 513, 1000, 3000, 5000
 const window = 96
 
 // used notes that a copy on s, which ended with err, uses the buffer. It reports whether the copy is queued.
-func (a *actor) used(b *heldBuffer, s device.Stream, err error) bool {
+func (a *randomCaller) used(b *heldBuffer, s device.Stream, err error) bool {
 	if err != nil && a.parts == 0 {
 		return false
 	}
@@ -42,7 +42,7 @@ func (a *actor) used(b *heldBuffer, s device.Stream, err error) bool {
 	return true
 }
 
-func (a *actor) get(s step) {
+func (a *randomCaller) get(s step) {
 	if len(a.buffers) > 24 {
 		a.release(a.buffer(s.b))
 		a.checked()
@@ -75,13 +75,13 @@ func (a *actor) get(s step) {
 }
 
 // got counts a Get.
-func (a *actor) got(n int64) {
+func (a *randomCaller) got(n int64) {
 	a.gets++
 	a.getBytes += n
 }
 
 // agree compares the error of a Get with the books'.
-func (a *actor) agree(err, want error) {
+func (a *randomCaller) agree(err, want error) {
 	if (err == nil) != (want == nil) {
 		a.fail("it returned %v, and must return %v", err, want)
 	}
@@ -94,7 +94,7 @@ func (a *actor) agree(err, want error) {
 	}
 }
 
-func (a *actor) release(b *heldBuffer) {
+func (a *randomCaller) release(b *heldBuffer) {
 	a.begin()
 	err := b.buffer.Release()
 	a.end()
@@ -123,7 +123,7 @@ func (b *heldBuffer) mayWait() []*simRecord {
 }
 
 // touch looks at a buffer, and writes it if no copy is in flight.
-func (a *actor) touch(s step) {
+func (a *randomCaller) touch(s step) {
 	b := a.buffer(s.a)
 	if b == nil {
 		return
@@ -158,7 +158,7 @@ func (a *actor) touch(s step) {
 }
 
 // look compares a buffer's state and contents.
-func (a *actor) look(b *heldBuffer) {
+func (a *randomCaller) look(b *heldBuffer) {
 	busy := b.tainted || inFlight(b.uses)
 	err := b.buffer.Check()
 	if a.w.dead() {
@@ -184,7 +184,7 @@ func (a *actor) look(b *heldBuffer) {
 }
 
 // refused checks the error of a copy of a buffer that is in flight for ever.
-func (a *actor) refused(b *heldBuffer, err error) bool {
+func (a *randomCaller) refused(b *heldBuffer, err error) bool {
 	if !b.tainted || a.w.dead() {
 		return false
 	}
@@ -194,7 +194,7 @@ func (a *actor) refused(b *heldBuffer, err error) bool {
 	return true
 }
 
-func (a *actor) wait(s step) {
+func (a *randomCaller) wait(s step) {
 	b := a.buffer(s.a)
 	if b == nil {
 		return
@@ -212,7 +212,7 @@ func (a *actor) wait(s step) {
 	a.look(b)
 }
 
-func (a *actor) register(s step) {
+func (a *randomCaller) register(s step) {
 	n := 1 + int(s.a%200)
 	mine := a.pattern(s.b, n)
 	a.begin()
@@ -227,7 +227,7 @@ func (a *actor) register(s step) {
 }
 
 // unregistered follows the Release of a registered slice.
-func (a *actor) unregistered(b *heldBuffer, err error) {
+func (a *randomCaller) unregistered(b *heldBuffer, err error) {
 	a.ok(err)
 	set(&a.statistics().Registered, -int64(len(b.memory)))
 	if a.w.dead() {
@@ -241,7 +241,7 @@ func (a *actor) unregistered(b *heldBuffer, err error) {
 	}
 }
 
-func (a *actor) emptyCache(s step) {
+func (a *randomCaller) emptyCache(s step) {
 	a.begin()
 	err := a.pool.EmptyCache(a.ctx)
 	a.end()
@@ -258,7 +258,7 @@ func (a *actor) emptyCache(s step) {
 }
 
 // stale uses the handle of a buffer that was released in every way.
-func (a *actor) stale(s step) {
+func (a *randomCaller) stale(s step) {
 	if len(a.graves) == 0 {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // count counts a copy that was queued.
-func (a *actor) count(op transfer.Op, copies, bytes int64) {
+func (a *randomCaller) count(op transfer.Op, copies, bytes int64) {
 	for _, st := range []*transfer.Stats{&a.sum, a.statistics()} {
 		switch op {
 		case transfer.OpH2D:
@@ -22,14 +22,14 @@ func (a *actor) count(op transfer.Op, copies, bytes int64) {
 	}
 }
 
-func (a *actor) statistics() *transfer.Stats {
+func (a *randomCaller) statistics() *transfer.Stats {
 	if a.books != nil {
 		return &a.books.st
 	}
 	return new(transfer.Stats)
 }
 
-func (a *actor) copy(s step) {
+func (a *randomCaller) copy(s step) {
 	b, v, st := a.buffer(s.a), a.variable(s.b), a.stream(s.c)
 	if b == nil {
 		return
@@ -66,7 +66,7 @@ func (a *actor) copy(s step) {
 }
 
 // handle checks what a copy on s says.
-func (a *actor) handle(c *transfer.Copy, s device.Stream, n int64) {
+func (a *randomCaller) handle(c *transfer.Copy, s device.Stream, n int64) {
 	if c.Bytes() != n {
 		a.fail("a copy of %d bytes says %d", n, c.Bytes())
 	}
@@ -75,7 +75,7 @@ func (a *actor) handle(c *transfer.Copy, s device.Stream, n int64) {
 	}
 }
 
-func (a *actor) copyRows(s step) {
+func (a *randomCaller) copyRows(s step) {
 	b, v, st := a.buffer(s.a), a.variable(s.b), a.stream(s.c)
 	if b == nil {
 		return
@@ -125,7 +125,7 @@ func someRows(x uint32, n, m int) (rows transfer.Rows, inN, inM int64) {
 	return rows, inN, inM
 }
 
-func (a *actor) deviceCopy(s step) {
+func (a *randomCaller) deviceCopy(s step) {
 	from, to, st := a.variable(s.a), a.variable(s.b), a.stream(s.c)
 	if from == to {
 		return
@@ -157,7 +157,7 @@ func (a *actor) deviceCopy(s step) {
 	}
 }
 
-func (a *actor) fill(s step) {
+func (a *randomCaller) fill(s step) {
 	v, st := a.variable(s.a), a.stream(s.b)
 	at, n := part(s.c, blockBytes)
 	a.order(v, st)
@@ -170,7 +170,7 @@ func (a *actor) fill(s step) {
 }
 
 // launch adds 3 to a part of a buffer where it is, or adds that part to a block.
-func (a *actor) launch(s step) {
+func (a *randomCaller) launch(s step) {
 	b, v, st := a.buffer(s.a), a.variable(s.b), a.stream(s.c)
 	if b == nil {
 		return
@@ -223,7 +223,7 @@ func (a *actor) launch(s step) {
 	}
 }
 
-func (a *actor) upload(s step) {
+func (a *randomCaller) upload(s step) {
 	v, st := a.variable(s.a), a.stream(s.b)
 	at, n := part(s.c, blockBytes)
 	data := a.pattern(s.d, n)
@@ -242,7 +242,7 @@ func (a *actor) upload(s step) {
 
 // staged notes that a call took a buffer of n bytes, and released it with a copy on s or without one. It reports whether it
 // got the buffer.
-func (a *actor) staged(n int64, s device.Stream, err error) bool {
+func (a *randomCaller) staged(n int64, s device.Stream, err error) bool {
 	if err == nil {
 		a.got(n)
 	}
@@ -259,7 +259,7 @@ func (a *actor) staged(n int64, s device.Stream, err error) bool {
 	return true
 }
 
-func (a *actor) download(s step) {
+func (a *randomCaller) download(s step) {
 	v, st := a.variable(s.a), a.stream(s.b)
 	at, n := part(s.c, blockBytes)
 	got := a.pattern(s.d, n)

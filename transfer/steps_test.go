@@ -16,7 +16,7 @@ type variable struct {
 	last  device.Stream
 }
 
-func (a *actor) do(s step) {
+func (a *randomCaller) do(s step) {
 	switch s.op {
 	case "get":
 		a.get(s)
@@ -91,10 +91,10 @@ func raw(s device.Stream) *simStream {
 	return s.(*simStream)
 }
 
-func (a *actor) stream(n uint32) device.Stream { return a.streams[n%uint32(len(a.streams))] }
-func (a *actor) variable(n uint32) *variable   { return a.vars[n%uint32(len(a.vars))] }
+func (a *randomCaller) stream(n uint32) device.Stream { return a.streams[n%uint32(len(a.streams))] }
+func (a *randomCaller) variable(n uint32) *variable   { return a.vars[n%uint32(len(a.vars))] }
 
-func (a *actor) buffer(n uint32) *heldBuffer {
+func (a *randomCaller) buffer(n uint32) *heldBuffer {
 	if len(a.buffers) == 0 {
 		return nil
 	}
@@ -107,7 +107,7 @@ func part(x uint32, n int) (at, bytes int) {
 	return at, 1 + int(x&0xffff)%(n-at)
 }
 
-func (a *actor) pattern(seed uint32, n int) []byte {
+func (a *randomCaller) pattern(seed uint32, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(seed>>8) + byte(i)*byte(seed|1)
@@ -116,14 +116,14 @@ func (a *actor) pattern(seed uint32, n int) []byte {
 }
 
 // order lets s go on where the variable's last stream is.
-func (a *actor) order(v *variable, s device.Stream) {
+func (a *randomCaller) order(v *variable, s device.Stream) {
 	if v.last != s && !v.last.Closed() {
 		a.orderStreams(v.last, s)
 	}
 	v.last = s
 }
 
-func (a *actor) orderStreams(before, after device.Stream) {
+func (a *randomCaller) orderStreams(before, after device.Stream) {
 	err := before.Record(a.event)
 	if err == nil {
 		err = after.Wait(a.event)
@@ -131,7 +131,7 @@ func (a *actor) orderStreams(before, after device.Stream) {
 	a.require(err)
 }
 
-func (a *actor) renew(v *variable, s device.Stream) {
+func (a *randomCaller) renew(v *variable, s device.Stream) {
 	var err error
 	v.block, err = a.w.cache.Alloc(background, blockBytes, s)
 	a.require(err)
@@ -140,7 +140,7 @@ func (a *actor) renew(v *variable, s device.Stream) {
 }
 
 // mistake makes calls that are wrong, and change nothing.
-func (a *actor) mistake(s step) {
+func (a *randomCaller) mistake(s step) {
 	v, st, b := a.variable(s.a), a.stream(s.b), a.buffer(s.c)
 	if b == nil || a.w.dead() {
 		return
@@ -164,7 +164,7 @@ func (a *actor) mistake(s step) {
 }
 
 // fault lets a call that comes soon fail.
-func (a *actor) fault(s step) {
+func (a *randomCaller) fault(s step) {
 	if !a.w.faults {
 		return
 	}
@@ -188,7 +188,7 @@ func (a *actor) fault(s step) {
 }
 
 // cancelled does a step whose context ends before it, or while it waits.
-func (a *actor) cancelled(s step) {
+func (a *randomCaller) cancelled(s step) {
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	next := step{[...]string{"download", "wait", "empty"}[s.a%3], s.b, s.c, s.d, s.a}
@@ -214,7 +214,7 @@ func (a *actor) cancelled(s step) {
 }
 
 // closeStream closes a stream under what is queued on it, and goes on with another.
-func (a *actor) closeStream(s step) {
+func (a *randomCaller) closeStream(s step) {
 	i := s.a % uint32(len(a.streams))
 	old := a.streams[i]
 	a.require(old.Close())

@@ -11,7 +11,7 @@ import (
 )
 
 // finish compares all contents and, unless the pool is to be closed over it, gives everything back.
-func (a *actor) finish() {
+func (a *randomCaller) finish() {
 	if a.w.abrupt || a.w.dead() {
 		return
 	}
@@ -39,14 +39,14 @@ func (a *actor) finish() {
 	}
 }
 
-func (a *actor) checked() {
+func (a *randomCaller) checked() {
 	if a.books != nil {
 		a.books.check()
 	}
 }
 
 // contents compares the blocks, where they are if the host can see them.
-func (a *actor) contents() {
+func (a *randomCaller) contents() {
 	visible, ok := a.w.dev.(device.HostVisible)
 	for i, v := range a.vars {
 		got, err := make([]byte, blockBytes), error(nil)
@@ -74,7 +74,7 @@ func difference(got, want []byte) string {
 }
 
 // atRest compares what all have done with what the pool says.
-func (w *world) atRest(actors []*actor) {
+func (w *fixture) atRest(actors []*randomCaller) {
 	a := actors[0]
 	a.require(w.dev.Synchronize(background))
 	for _, a := range actors {
@@ -105,7 +105,7 @@ func (w *world) atRest(actors []*actor) {
 }
 
 // sums compares the statistics of what several goroutines did.
-func (w *world) sums(actors []*actor) {
+func (w *fixture) sums(actors []*randomCaller) {
 	a, st := actors[0], w.pool.Stats()
 	var want transfer.Stats
 	for _, a := range actors {
@@ -134,7 +134,7 @@ func (w *world) sums(actors []*actor) {
 }
 
 // invariants are true whenever Stats is called.
-func (w *world) invariants(a *actor, st transfer.Stats) {
+func (w *fixture) invariants(a *randomCaller, st transfer.Stats) {
 	if st.AllocatedBytes.Current != st.ActiveBytes.Current+st.CachedBytes.Current {
 		a.fail("%d bytes are allocated, %d active and %d cached", st.AllocatedBytes.Current, st.ActiveBytes.Current, st.CachedBytes.Current)
 	}
@@ -147,7 +147,7 @@ func (w *world) invariants(a *actor, st transfer.Stats) {
 }
 
 // afterClose checks that the pool holds nothing and says that it is closed.
-func (w *world) afterClose(actors []*actor) {
+func (w *fixture) afterClose(actors []*randomCaller) {
 	a := actors[0]
 	if st := w.pool.Stats(); st.AllocatedBytes.Current+st.ActiveBytes.Current+st.ActiveRequests.Current+st.CachedBytes.Current+
 		st.RequestedBytes.Current+st.Registered.Current+st.Pending+st.Allocations.Current != 0 {
@@ -180,7 +180,7 @@ func (w *world) afterClose(actors []*actor) {
 }
 
 // nothingLeft checks what the simulated device still has.
-func (w *world) nothingLeft(a *actor) {
+func (w *fixture) nothingLeft(a *randomCaller) {
 	d := w.sim
 	d.mu.Lock()
 	held, registered, spans, events := d.held-d.refused, d.registered, len(d.spans)-d.refusals, d.events

@@ -50,15 +50,15 @@ func RunCollectives(t *testing.T, b CollectivesBackend) {
 	}
 }
 
-// party is some ranks, each with a device and a stream.
-type party struct {
+// rankGroup is some ranks, each with a device and a stream.
+type rankGroup struct {
 	*testing.T
 	b     CollectivesBackend
-	ranks []*attendant
+	ranks []*testRank
 }
 
-// attendant is a rank, whose methods are called by its goroutine.
-type attendant struct {
+// testRank is a rank, whose methods are called by its goroutine.
+type testRank struct {
 	t    *testing.T
 	rank int
 	dev  device.Device
@@ -66,11 +66,11 @@ type attendant struct {
 	comm device.Communicator // of all
 }
 
-func newParty(t *testing.T, b CollectivesBackend, ranks int, opts device.CommunicatorOptions) *party {
+func newRankGroup(t *testing.T, b CollectivesBackend, ranks int, opts device.CommunicatorOptions) *rankGroup {
 	before := goleak.IgnoreCurrent()
-	p := &party{T: t, b: b}
+	p := &rankGroup{T: t, b: b}
 	for r := range ranks {
-		a := &attendant{t: t, rank: r, dev: b.Open(t, r)}
+		a := &testRank{t: t, rank: r, dev: b.Open(t, r)}
 		p.ranks = append(p.ranks, a)
 		var err error
 		a.s, err = a.dev.NewStream(device.StreamOptions{})
@@ -85,7 +85,7 @@ func newParty(t *testing.T, b CollectivesBackend, ranks int, opts device.Communi
 		a.comm = comms[r]
 	}
 	t.Cleanup(func() {
-		p.each(func(a *attendant) {
+		p.each(func(a *testRank) {
 			_ = a.comm.Close()
 			require.NoError(t, a.s.Close())
 		})
@@ -98,7 +98,7 @@ func newParty(t *testing.T, b CollectivesBackend, ranks int, opts device.Communi
 }
 
 // join makes a communicator of some ranks, in an order of its own.
-func (p *party) join(ranks []int, opts device.CommunicatorOptions) []device.Communicator {
+func (p *rankGroup) join(ranks []int, opts device.CommunicatorOptions) []device.Communicator {
 	id, err := p.ranks[ranks[0]].dev.(device.Collectives).NewCommunicatorID()
 	require.NoError(p, err)
 	comms := make([]device.Communicator, len(ranks))
@@ -134,21 +134,21 @@ func parallel(n int, f func(i int)) {
 }
 
 // each calls f for each rank, in a goroutine of the rank's.
-func (p *party) each(f func(a *attendant)) {
+func (p *rankGroup) each(f func(a *testRank)) {
 	parallel(len(p.ranks), func(i int) { f(p.ranks[i]) })
 }
 
-func (a *attendant) check(err error) {
+func (a *testRank) check(err error) {
 	if err != nil {
 		a.t.Errorf("rank %d: %v", a.rank, err)
 	}
 }
 
 // sync waits for the rank's stream.
-func (a *attendant) sync() { a.check(a.s.Synchronize(context.Background())) }
+func (a *testRank) sync() { a.check(a.s.Synchronize(context.Background())) }
 
 // memory is device memory with data in it.
-func (a *attendant) memory(data []byte) device.Ptr {
+func (a *testRank) memory(data []byte) device.Ptr {
 	p, err := a.dev.Alloc(int64(max(len(data), 1)))
 	if err != nil {
 		a.check(err)
@@ -166,7 +166,7 @@ func (a *attendant) memory(data []byte) device.Ptr {
 	return p
 }
 
-func (a *attendant) read(p device.Ptr, bytes int64) []byte {
+func (a *testRank) read(p device.Ptr, bytes int64) []byte {
 	if bytes == 0 {
 		return nil
 	}
@@ -217,10 +217,10 @@ func decode(t device.DataType, b []byte) (values []float64) {
 }
 
 // failing runs f on each rank and waits for its stream: all ranks' communicators must have failed with class, within seconds, and say so on every later call.
-func (p *party) failing(class error, words []string, f func(a *attendant)) {
+func (p *rankGroup) failing(class error, words []string, f func(a *testRank)) {
 	p.Helper()
 	began := time.Now()
-	p.each(func(a *attendant) {
+	p.each(func(a *testRank) {
 		f(a)
 		a.sync()
 	})

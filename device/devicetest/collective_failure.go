@@ -15,18 +15,18 @@ const notInTime = 10 * time.Second
 
 // collectiveMismatches: each pair of calls that don't match fails on both ranks, at once, and names both.
 func collectiveMismatches(t *testing.T, b CollectivesBackend) {
-	type calls = func(a *attendant, p device.Ptr)
+	type calls = func(a *testRank, p device.Ptr)
 	reduce := func(count int64, t device.DataType, op device.ReduceOp) calls {
-		return func(a *attendant, p device.Ptr) { a.check(a.comm.AllReduce(a.s, p, p, count, t, op)) }
+		return func(a *testRank, p device.Ptr) { a.check(a.comm.AllReduce(a.s, p, p, count, t, op)) }
 	}
 	root := func(r int) calls {
-		return func(a *attendant, p device.Ptr) { a.check(a.comm.Broadcast(a.s, p, p, 10, device.Float32, r)) }
+		return func(a *testRank, p device.Ptr) { a.check(a.comm.Broadcast(a.s, p, p, 10, device.Float32, r)) }
 	}
 	sends := func(count int64, t device.DataType) calls {
-		return func(a *attendant, p device.Ptr) { a.check(a.comm.Send(a.s, p, count, t, 1)) }
+		return func(a *testRank, p device.Ptr) { a.check(a.comm.Send(a.s, p, count, t, 1)) }
 	}
-	receives := func(a *attendant, p device.Ptr) { a.check(a.comm.Recv(a.s, p, 10, device.Float32, 0)) }
-	barrier := func(a *attendant, _ device.Ptr) { a.check(a.comm.Barrier(a.s)) }
+	receives := func(a *testRank, p device.Ptr) { a.check(a.comm.Recv(a.s, p, 10, device.Float32, 0)) }
+	barrier := func(a *testRank, _ device.Ptr) { a.check(a.comm.Barrier(a.s)) }
 	like := reduce(10, device.Float32, device.ReduceSum)
 	for name, c := range map[string]struct {
 		first, second calls
@@ -41,11 +41,11 @@ func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 		"count of a Send":     {sends(9, device.Float32), receives, []string{"Send number 1 of 9", "Recv number 1 of 10"}},
 		"type of a Send":      {sends(10, device.BFloat16), receives, []string{"bfloat16", "float32"}},
 		"collective and Recv": {like, receives, []string{"AllReduce number 1", "Recv number 1", "wait for each other"}},
-		"collective and Send": {barrier, func(a *attendant, p device.Ptr) { a.check(a.comm.Send(a.s, p, 10, device.Float32, 0)) }, []string{"Barrier", "Send"}},
+		"collective and Send": {barrier, func(a *testRank, p device.Ptr) { a.check(a.comm.Send(a.s, p, 10, device.Float32, 0)) }, []string{"Barrier", "Send"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newParty(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
-			p.failing(device.ErrMismatch, append(c.words, "rank 0", "rank 1"), func(a *attendant) {
+			p := newRankGroup(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
+			p.failing(device.ErrMismatch, append(c.words, "rank 0", "rank 1"), func(a *testRank) {
 				memory := a.memory(make([]byte, 100))
 				if a.rank == 0 {
 					c.first(a, memory)
@@ -60,8 +60,8 @@ func collectiveMismatches(t *testing.T, b CollectivesBackend) {
 // collectiveCircles: ranks that wait for each other by way of others fail at once, and don't wait for the timeout.
 func collectiveCircles(t *testing.T, b CollectivesBackend) {
 	for _, ranks := range []int{2, 3} {
-		p := newParty(t, b, ranks, device.CommunicatorOptions{Timeout: notInTime})
-		p.failing(device.ErrMismatch, []string{"wait for each other"}, func(a *attendant) {
+		p := newRankGroup(t, b, ranks, device.CommunicatorOptions{Timeout: notInTime})
+		p.failing(device.ErrMismatch, []string{"wait for each other"}, func(a *testRank) {
 			memory := a.memory(make([]byte, 100))
 			next, previous := (a.rank+1)%ranks, (a.rank+ranks-1)%ranks
 			a.check(a.comm.Send(a.s, memory, 10, device.Float32, next))
@@ -74,8 +74,8 @@ func collectiveCircles(t *testing.T, b CollectivesBackend) {
 
 // collectiveTimeouts: a rank that does not come is named, the one that waits for it too is not.
 func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
-	p := newParty(t, b, 3, device.CommunicatorOptions{Timeout: 200 * time.Millisecond})
-	p.failing(device.ErrTimeout, []string{"rank 1 is missing", "200ms"}, func(a *attendant) {
+	p := newRankGroup(t, b, 3, device.CommunicatorOptions{Timeout: 200 * time.Millisecond})
+	p.failing(device.ErrTimeout, []string{"rank 1 is missing", "200ms"}, func(a *testRank) {
 		memory := a.memory(make([]byte, 100))
 		switch a.rank {
 		case 0:
@@ -91,8 +91,8 @@ func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 	require.Equal(t, []int{1}, e.Ranks)
 
 	// Slow is not missing: the time is that of a wait, not of the program.
-	p = newParty(t, b, 2, device.CommunicatorOptions{Timeout: 20 * time.Second})
-	p.each(func(a *attendant) {
+	p = newRankGroup(t, b, 2, device.CommunicatorOptions{Timeout: 20 * time.Second})
+	p.each(func(a *testRank) {
 		for i := range 3 {
 			if i%2 == a.rank {
 				time.Sleep(20 * time.Millisecond)
@@ -107,8 +107,8 @@ func collectiveTimeouts(t *testing.T, b CollectivesBackend) {
 // collectiveAbort: ranks that wait, and those that come later, learn who has aborted.
 func collectiveAbort(t *testing.T, b CollectivesBackend) {
 	ranks := min(b.MaxRanks, 4)
-	p := newParty(t, b, ranks, device.CommunicatorOptions{})
-	p.failing(device.ErrAborted, []string{"rank 1 has aborted"}, func(a *attendant) {
+	p := newRankGroup(t, b, ranks, device.CommunicatorOptions{})
+	p.failing(device.ErrAborted, []string{"rank 1 has aborted"}, func(a *testRank) {
 		if a.rank == 1 {
 			time.Sleep(20 * time.Millisecond)
 			a.check(a.comm.Abort())
@@ -133,8 +133,8 @@ func collectiveAbort(t *testing.T, b CollectivesBackend) {
 // collectiveClose: Close waits for what is queued; who comes later, or waits already, learns who has closed.
 func collectiveClose(t *testing.T, b CollectivesBackend) {
 	t.Run("after work", func(t *testing.T) {
-		p := newParty(t, b, 2, device.CommunicatorOptions{})
-		p.each(func(a *attendant) {
+		p := newRankGroup(t, b, 2, device.CommunicatorOptions{})
+		p.each(func(a *testRank) {
 			memory := a.memory(encode(device.Int32, []float64{float64(a.rank + 1)}))
 			if a.rank == 1 {
 				time.Sleep(20 * time.Millisecond)
@@ -155,8 +155,8 @@ func collectiveClose(t *testing.T, b CollectivesBackend) {
 	})
 	for name, order := range map[string][2]time.Duration{"others come": {30 * time.Millisecond, 0}, "others wait": {0, 30 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			p := newParty(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
-			p.each(func(a *attendant) {
+			p := newRankGroup(t, b, 2, device.CommunicatorOptions{Timeout: notInTime})
+			p.each(func(a *testRank) {
 				time.Sleep(order[a.rank])
 				if a.rank == 1 {
 					if err := a.comm.Close(); err != nil { // the other one waits already, or perhaps not
@@ -180,7 +180,7 @@ func collectiveClose(t *testing.T, b CollectivesBackend) {
 
 // collectiveJoining: who comes twice, with another size, or does not come.
 func collectiveJoining(t *testing.T, b CollectivesBackend) {
-	p := newParty(t, b, 3, device.CommunicatorOptions{})
+	p := newRankGroup(t, b, 3, device.CommunicatorOptions{})
 	dev := func(r int) device.Collectives { return p.ranks[r].dev.(device.Collectives) }
 	id, err := dev(0).NewCommunicatorID()
 	require.NoError(t, err)

@@ -11,9 +11,9 @@ import (
 
 // collectiveOrder: an operation sees what was queued before it, and what is queued behind it sees its result, also on another stream by an event.
 func collectiveOrder(t *testing.T, b CollectivesBackend) {
-	p := newParty(t, b, b.MaxRanks, device.CommunicatorOptions{})
+	p := newRankGroup(t, b, b.MaxRanks, device.CommunicatorOptions{})
 	size := b.MaxRanks
-	p.each(func(a *attendant) {
+	p.each(func(a *testRank) {
 		const rounds = 50
 		const bytes = 4 * 100
 		x, y := a.memory(make([]byte, bytes)), a.memory(make([]byte, bytes))
@@ -50,8 +50,8 @@ func collectiveOrder(t *testing.T, b CollectivesBackend) {
 // collectiveGroups: everybody exchanges data with everybody, and what is refused in a group keeps it from being queued.
 func collectiveGroups(t *testing.T, b CollectivesBackend) {
 	size := b.MaxRanks
-	p := newParty(t, b, size, device.CommunicatorOptions{})
-	p.each(func(a *attendant) {
+	p := newRankGroup(t, b, size, device.CommunicatorOptions{})
+	p.each(func(a *testRank) {
 		var send, want []float64
 		for r := range size {
 			send, want = append(send, float64(100*a.rank+r)), append(want, float64(100*r+a.rank))
@@ -97,11 +97,11 @@ func collectiveGroups(t *testing.T, b CollectivesBackend) {
 
 // collectiveGraphs: an operation that was captured runs at each replay.
 func collectiveGraphs(t *testing.T, b CollectivesBackend) {
-	p := newParty(t, b, 2, device.CommunicatorOptions{})
+	p := newRankGroup(t, b, 2, device.CommunicatorOptions{})
 	if _, ok := p.ranks[0].s.(device.GraphCapturer); !ok {
 		return
 	}
-	p.each(func(a *attendant) {
+	p.each(func(a *testRank) {
 		x := a.memory(encode(device.Int64, []float64{1, 2, 3}))
 		c := a.s.(device.GraphCapturer)
 		a.check(c.BeginCapture())
@@ -122,8 +122,8 @@ func collectiveGraphs(t *testing.T, b CollectivesBackend) {
 
 // collectiveArguments: what is wrong is refused before anything is queued, and the communicator goes on.
 func collectiveArguments(t *testing.T, b CollectivesBackend) {
-	p := newParty(t, b, 2, device.CommunicatorOptions{})
-	p.each(func(a *attendant) {
+	p := newRankGroup(t, b, 2, device.CommunicatorOptions{})
+	p.each(func(a *testRank) {
 		c := a.comm
 		x, y := a.memory(make([]byte, 1024)), a.memory(make([]byte, 1024))
 		freed, err := a.dev.Alloc(1024)

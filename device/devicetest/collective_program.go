@@ -42,7 +42,7 @@ func collectivePrograms(t *testing.T, b CollectivesBackend) {
 	for ranks := 1; ranks <= b.MaxRanks; ranks++ {
 		t.Run(fmt.Sprint(ranks, " ranks"), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(ranks), 18))
-			p := newParty(t, b, ranks, device.CommunicatorOptions{})
+			p := newRankGroup(t, b, ranks, device.CommunicatorOptions{})
 			circles := [][]int{r.Perm(ranks), r.Perm(ranks)[:1+r.IntN(ranks)], r.Perm(ranks)[:1+r.IntN(ranks)]}
 			comms := make([][]device.Communicator, len(circles))
 			streams := make([][]device.Stream, len(circles))
@@ -59,7 +59,7 @@ func collectivePrograms(t *testing.T, b CollectivesBackend) {
 				at := r.IntN(len(circles))
 				steps[i] = randomStep(r, at, len(circles[at]))
 			}
-			p.each(func(a *attendant) {
+			p.each(func(a *testRank) {
 				for _, step := range steps {
 					if me := slices.Index(circles[step.circle], a.rank); me >= 0 {
 						step.queue(a, comms[step.circle][me], streams[step.circle][me], me)
@@ -167,7 +167,7 @@ func (s *collectiveStep) agrees(want, got []float64) bool {
 }
 
 // queue queues the step on one rank.
-func (s *collectiveStep) queue(a *attendant, c device.Communicator, on device.Stream, me int) {
+func (s *collectiveStep) queue(a *testRank, c device.Communicator, on device.Stream, me int) {
 	size, n := c.Size(), int64(s.count)
 	bytes := n * s.t.Bytes()
 	in := encode(s.t, s.in[me])

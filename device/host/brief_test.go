@@ -17,8 +17,8 @@ import (
 
 func brief(f func()) *device.Launch { return &device.Launch{Name: "brief", Func: f, Brief: true} }
 
-// used is a stream whose worker has begun, of a device of its own.
-func used(t *testing.T) (*Device, *stream) {
+// startedStream is a stream whose worker has begun, of a device of its own.
+func startedStream(t *testing.T) (*Device, *stream) {
 	d := deviceOf(t)
 	s := streamOf(t, d).(*stream)
 	require.NoError(t, s.Launch(&device.Launch{Func: func() {}}))
@@ -28,7 +28,7 @@ func used(t *testing.T) (*Device, *stream) {
 
 // A brief launch is done when Launch returns, if the stream has nothing to do; else it waits for its turn.
 func TestBriefLaunches(t *testing.T) {
-	_, s := used(t)
+	_, s := startedStream(t)
 	ran := 0
 	for range 100 {
 		require.NoError(t, s.Launch(brief(func() { ran++ })))
@@ -67,7 +67,7 @@ func TestFirstLaunchIsTheWorkers(t *testing.T) {
 
 // However many goroutines launch, copy, record and wait, a stream does one thing at a time, in an order that each of them sees.
 func TestBriefLaunchesConcurrentSafe(t *testing.T) {
-	_, s := used(t)
+	_, s := startedStream(t)
 	var inside, total atomic.Int64
 	sum := 0 // of the stream
 	const goroutines, launches = 4, 5000
@@ -113,7 +113,7 @@ func TestBriefLaunchesConcurrentSafe(t *testing.T) {
 // Close waits for a brief launch that another goroutine runs, and so does what is queued behind it.
 func TestCloseWaitsForABriefLaunch(t *testing.T) {
 	for range 20 {
-		_, s := used(t)
+		_, s := startedStream(t)
 		begun, hold, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		var ended, after atomic.Bool
 		go func() {
@@ -131,7 +131,7 @@ func TestCloseWaitsForABriefLaunch(t *testing.T) {
 		require.True(t, after.Load())
 		<-left
 	}
-	_, s := used(t)
+	_, s := startedStream(t)
 	begun, hold, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
 	go func() {
@@ -171,7 +171,7 @@ func TestBriefKernelsThatDontReturn(t *testing.T) {
 
 // What a brief launch names can be freed when it is over, and a range that is not there is refused.
 func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
-	d, s := used(t)
+	d, s := startedStream(t)
 	p, err := d.Alloc(1 << 10)
 	require.NoError(t, err)
 	l := brief(func() {})
@@ -186,7 +186,7 @@ func TestBriefLaunchesHoldTheirMemory(t *testing.T) {
 
 // The time of brief launches is busy, wherever they run.
 func TestBusyTimeOfBriefLaunches(t *testing.T) {
-	d, s := used(t)
+	d, s := startedStream(t)
 	from, to := timedEvent(t, d), timedEvent(t, d)
 	require.NoError(t, s.Record(from))
 	require.NoError(t, s.Synchronize(t.Context()))

@@ -33,7 +33,7 @@ func TestBusy(t *testing.T) {
 	for args, busy := range map[string]bool{"": false, "-busy": true, "-busy -memprofile": true} {
 		dir := t.TempDir()
 		steps := filepath.Join(dir, "steps.jsonl")
-		all := append([]string{"-data", dataOf(t, 128, 10), "-batch", "16", "-epochs", "1", "-device", "untimed", "-steps", steps}, strings.Fields(args)...)
+		all := append([]string{"-data", dataOf(t, 128, 10), "-batch", "16", "-epochs", "1", "-model", anyModel(), "-device", "untimed", "-steps", steps}, strings.Fields(args)...)
 		if strings.HasSuffix(args, "-memprofile") {
 			all = append(all, dir)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -21,6 +22,31 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// rounds is how often a test repeats what it does, or with how much: full times for statistical
+// power, and with -short so often that each of its code paths is still taken.
+func rounds(full, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return full
+}
+
+func init() {
+	tiny := func(in *autograd.Initializer) autograd.Layer {
+		return autograd.Sequential{in.Linear(pixels, 16), autograd.ReLU{}, in.Linear(16, classes)}
+	}
+	recipes["tiny"] = recipe{about: "784-16-10", model: tiny, optimizer: "adam", lr: 1e-3, rate: linear}
+	models = append(models, "tiny")
+}
+
+// anyModel is the model of tests in which the model does not count: a small one with -short.
+func anyModel() string {
+	if testing.Short() {
+		return "tiny"
+	}
+	return "mlp"
 }
 
 // synthetic is a data set of patterns, so that tests need no files.
@@ -83,12 +109,9 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 		{"as it comes", 64, runtime.NumCPU(), 0},
 		{"one processor", 64, 1, 0},
 		{"slow loader", 4, runtime.NumCPU(), 30 * time.Millisecond},
-		{"fast loader", 256, runtime.NumCPU(), 0},
+		{"fast loader", rounds(256, 128), runtime.NumCPU(), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if testing.Short() && c.batch > 64 {
-				t.Skip("takes half a second")
-			}
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
 			b := batcher{data: synthetic(8 * c.batch), size: c.batch, inOrder: true}
 			tr, profiles := profiled(t, options{device: "host", model: "mlp", optimizer: "adam", seed: 1}, b, b.batches())
@@ -121,16 +144,17 @@ func TestMemoryIsTheSameInEveryStep(t *testing.T) {
 // TestLearns trains on patterns that are easy to tell apart.
 func TestLearns(t *testing.T) {
 	for _, optimizer := range optimizers {
-		if testing.Short() && optimizer != "adam" {
-			continue
+		epochs, model := 4, "mlp"
+		if optimizer != "adam" { // one of them learns it all under -short
+			epochs, model = rounds(4, 1), anyModel()
 		}
 		b := batcher{data: synthetic(320), size: 32, seed: 1}
-		tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: optimizer, seed: 1}, b.fields(), 40, nil, &profiling{})
+		tr, err := newTrainer(context.Background(), options{device: "host", model: model, optimizer: optimizer, seed: 1}, b.fields(), 40, nil, &profiling{})
 		require.NoError(t, err)
 		before, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
 		var losses []float64
-		for epoch := range 4 {
+		for epoch := range epochs {
 			loss, err := tr.epoch(context.Background(), b.epoch(epoch), b.batches(), func() {})
 			require.NoError(t, err)
 			losses = append(losses, loss)
@@ -138,8 +162,11 @@ func TestLearns(t *testing.T) {
 		after, err := tr.test(context.Background(), b.epoch(0))
 		require.NoError(t, err)
 		require.Less(t, before.accuracy(), 0.5)
-		require.EqualValues(t, 1, after.accuracy(), "%s: losses %v", optimizer, losses)
-		require.Less(t, losses[3], losses[0])
+		if epochs == 4 {
+			require.EqualValues(t, 1, after.accuracy(), "%s: losses %v", optimizer, losses)
+		}
+		require.Greater(t, after.accuracy(), before.accuracy())
+		require.True(t, epochs == 1 || losses[epochs-1] < losses[0])
 		require.NoError(t, tr.close())
 	}
 }
@@ -148,7 +175,7 @@ func TestLearns(t *testing.T) {
 func TestLabelOutOfRange(t *testing.T) {
 	b := batcher{data: synthetic(128), size: 64, inOrder: true}
 	b.data.labels[70] = classes
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 2, nil, &profiling{})
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 2, nil, &profiling{})
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 2, func() {})
 	require.ErrorContains(t, err, "label 10 in row 6")
@@ -158,7 +185,7 @@ func TestLabelOutOfRange(t *testing.T) {
 // TestSourceFails: an error of the source arrives at its place.
 func TestSourceFails(t *testing.T) {
 	b := batcher{data: synthetic(640), size: 64, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 10, nil, &profiling{})
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 10, nil, &profiling{})
 	require.NoError(t, err)
 	source, n := b.epoch(0), 0
 	_, err = tr.epoch(context.Background(), func(ctx context.Context, fields [][]byte) error {
@@ -175,7 +202,7 @@ func TestSourceFails(t *testing.T) {
 // TestLearningRateFalls in a straight line to 0.
 func TestLearningRateFalls(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil, &profiling{})
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd", lr: 0.4}, b.fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
 	_, err = tr.epoch(context.Background(), b.epoch(0), 4, func() {})
 	require.NoError(t, err)
@@ -186,7 +213,7 @@ func TestLearningRateFalls(t *testing.T) {
 // TestStepThatPanics has failed.
 func TestStepThatPanics(t *testing.T) {
 	b := batcher{data: synthetic(32), size: 8, inOrder: true}
-	tr, err := newTrainer(context.Background(), options{device: "host", model: "mlp", optimizer: "sgd"}, b.fields(), 4, nil, &profiling{})
+	tr, err := newTrainer(context.Background(), options{device: "host", model: anyModel(), optimizer: "sgd"}, b.fields(), 4, nil, &profiling{})
 	require.NoError(t, err)
 	optimizer := tr.optimizer
 	tr.optimizer = nil

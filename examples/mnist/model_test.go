@@ -60,19 +60,20 @@ func TestRates(t *testing.T) {
 // Every model takes steps from pictures to another loss.
 func TestEveryModelTrains(t *testing.T) {
 	for _, model := range models {
-		if testing.Short() && model != "vit" {
-			continue
+		epochs := 5
+		if model != "vit" { // one of them goes on for longer under -short
+			epochs = rounds(5, 2)
 		}
 		b := batcher{data: synthetic(10), size: 5, seed: 1}
 		tr, err := newTrainer(t.Context(), options{device: "host", model: model, optimizer: recipes[model].optimizer, seed: 1}, b.fields(), 1000, nil, &profiling{})
 		require.NoError(t, err, model)
 		var losses []float64
-		for epoch := range 5 {
+		for epoch := range epochs {
 			loss, err := tr.epoch(t.Context(), b.epoch(epoch), b.batches(), func() {})
 			require.NoError(t, err, model)
 			losses = append(losses, loss)
 		}
-		require.Less(t, losses[4], losses[0]-0.05, "%s: %v", model, losses)
+		require.Less(t, losses[epochs-1], losses[0]-0.0125*float64(epochs-1), "%s: %v", model, losses)
 		require.NoError(t, tr.close(), model)
 	}
 }
@@ -139,7 +140,7 @@ func trained(ctx context.Context, t *testing.T, status int, args ...string) []by
 // A training that is interrupted, and goes on, ends with the same weights to the bit as one that is not.
 func TestResume(t *testing.T) {
 	data, file := small(t), filepath.Join(t.TempDir(), "training")
-	args := []string{"-data", data, "-batch", "10", "-epochs", "3", "-model", "mlp"}
+	args := []string{"-data", data, "-batch", "10", "-epochs", "3", "-model", anyModel()}
 	want := trained(t.Context(), t, 0, args...)
 	args = append(args, "-resume", file)
 	for _, lines := range []int{1, 2, 3} { // before the first step, and in or after an epoch
@@ -162,9 +163,6 @@ func TestResume(t *testing.T) {
 
 // A training in bfloat16 learns as one in float32 does, captured too, and its file is not gone on from in float32.
 func TestBFloat16(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
 	data, file := someOfTheReal(t), filepath.Join(t.TempDir(), "r.json")
 	kept := filepath.Join(t.TempDir(), "training")
 	learn := func(args ...string) (r result) {

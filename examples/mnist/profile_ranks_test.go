@@ -21,7 +21,7 @@ import (
 // TestParallelRankProfile: all ranks write their steps, the page is made of them, and spans of all are exported, those of a step in one trace.
 func TestParallelRankProfile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ranks")
-	r, _, out := trainRanks(t, "-data", dataOf(t, 48, 10), "-batch", "24", "-epochs", "2", "-ranks", "3", "-rankprofile", dir, "-trace", "stdout")
+	r, _, out := trainRanks(t, "-data", dataOf(t, 48, 10), "-batch", "24", "-epochs", "2", "-ranks", "3", "-rankprofile", dir, "-trace", "stdout", "-model", anyModel())
 	require.Equal(t, 4, r.Steps)
 	for rank := range 3 {
 		f, err := os.Open(rankFileOf(dir, rank))
@@ -39,7 +39,7 @@ func TestParallelRankProfile(t *testing.T) {
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "ranks.html"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "mnist, mlp: 3 ranks")
+	require.Contains(t, string(page), "mnist, "+anyModel()+": 3 ranks")
 	require.Contains(t, out, "rank 0 of 3\n")
 	report, err := ranks.ReadFiles(rankFileOf(dir, 2), rankFileOf(dir, 0), rankFileOf(dir, 1))
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func exportedSpans(t *testing.T, out string) (all []exportedSpan) {
 func TestParallelStraggler(t *testing.T) {
 	const slow = 2
 	dir := t.TempDir()
-	o := options{device: "host", model: "mlp", optimizer: "sgd", seed: 1, ranks: 3, shard: "none", rankprofile: dir}
+	o := options{device: "host", model: anyModel(), optimizer: "sgd", seed: 1, ranks: 3, shard: "none", rankprofile: dir}
 	parties, err := o.parties()
 	require.NoError(t, err)
 	errs := atOnce(t.Context(), parties, func(p *party) error {

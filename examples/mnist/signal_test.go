@@ -27,7 +27,7 @@ func TestSignals(t *testing.T) {
 	}{{os.Interrupt, 130}, {syscall.SIGTERM, 143}} {
 		t.Run(c.signal.String(), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "r.json")
-			args := []string{"-data", dataOf(t, 20, 10), "-batch", "2", "-epochs", "1000000", "-trace", "stdout", "-json", file}
+			args := []string{"-data", dataOf(t, 20, 10), "-batch", "2", "-epochs", "1000000", "-model", anyModel(), "-trace", "stdout", "-json", file}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, os.Args[0])

@@ -24,7 +24,7 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100}))
 	s, err := dev.NewStreamWithID(0)
 	require.NoError(t, err)
-	side, err := dev.NewStreamWithID(1)
+	heldStream, err := dev.NewStreamWithID(1)
 	require.NoError(t, err)
 	alloc := func(s device.Stream) memcache.Block {
 		b, err := cache.Alloc(context.Background(), 40<<20, s)
@@ -32,14 +32,14 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 		return b
 	}
 	b := alloc(s)
-	release, err := side.Hold()
+	release, err := heldStream.Hold()
 	require.NoError(t, err)
 	dev.SetScript(null.Script{Before: func(c *null.Call) {
 		if c.Op == null.OpSynchronize {
 			release()
 		}
 	}})
-	require.NoError(t, b.RecordStream(side))
+	require.NoError(t, b.RecordStream(heldStream))
 	require.NoError(t, b.Free())
 	alloc(s)
 
@@ -83,7 +83,7 @@ func TestFlushThatReleasedNothing(t *testing.T) {
 	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100}))
 	s, err := dev.NewStreamWithID(0)
 	require.NoError(t, err)
-	side, err := dev.NewStreamWithID(1)
+	heldStream, err := dev.NewStreamWithID(1)
 	require.NoError(t, err)
 	alloc := func(mib int64) memcache.Block {
 		b, err := cache.Alloc(context.Background(), mib<<20, s)
@@ -92,14 +92,14 @@ func TestFlushThatReleasedNothing(t *testing.T) {
 	}
 	alloc(4)
 	b := alloc(10)
-	release, err := side.Hold()
+	release, err := heldStream.Hold()
 	require.NoError(t, err)
 	dev.SetScript(null.Script{Before: func(c *null.Call) {
 		if c.Op == null.OpSynchronize {
 			release()
 		}
 	}})
-	require.NoError(t, b.RecordStream(side))
+	require.NoError(t, b.RecordStream(heldStream))
 	require.NoError(t, b.Free())
 	require.Equal(t, b.Ptr(), alloc(12).Ptr())
 

@@ -43,8 +43,10 @@ func TestRandomRecordings(t *testing.T) {
 			switch {
 			case *long:
 				seeds = 8
-			case race.Enabled || testing.Short(): // one goroutine
+			case race.Enabled: // one goroutine
 				w.steps /= 3
+			case testing.Short() && !strings.HasSuffix(name, "/full"):
+				w.steps /= 5 // those on a full device are short, and keep their steps
 			default:
 				w.steps /= 2
 			}
@@ -61,13 +63,18 @@ func TestRandomRecordings(t *testing.T) {
 	}
 }
 
-// TestLongRecordings: most readings are right at once, however many there are. A search of a few replays is enough.
+// TestLongRecordings: most readings are right at once, however many there are. A search of a few
+// replays is enough. The short form has the two workloads that take paths of the search which
+// TestRandomRecordings does not take; the other workloads repeat that test at length.
 func TestLongRecordings(t *testing.T) {
-	if race.Enabled || invariants.Enabled || testing.Short() {
+	if race.Enabled || invariants.Enabled {
 		t.Skip("one goroutine, and long")
 	}
 	impatient(t, 1)
 	for name, w := range workloads() {
+		if testing.Short() && name != "gc/free" && name != "maxsplit/limit and empty_cache" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w.steps = 1500

@@ -19,20 +19,20 @@ type recorder struct {
 	t       testing.TB
 	r       *rand.Rand
 	cache   *memcache.Cache
-	streams []*side
+	streams []*heldStream
 	live    []memcache.Block
 
-	ctx      context.Context             // of requests
-	recorded func(memcache.Block, *side) // is told of streams that are recorded; nil: nobody
+	ctx      context.Context                   // of requests
+	recorded func(memcache.Block, *heldStream) // is told of streams that are recorded; nil: nobody
 }
 
-// side is a stream that is held up from time to time.
-type side struct {
+// heldStream is a stream that is held up from time to time.
+type heldStream struct {
 	*null.Stream
 	release func() // while it is held
 }
 
-func (s *side) unhold() {
+func (s *heldStream) unhold() {
 	if s.release != nil {
 		s.release()
 		s.release = nil
@@ -70,7 +70,7 @@ func newRecorder(t testing.TB, seed uint64, w workload) *recorder {
 	for id := range w.sides {
 		s, err := dev.NewStreamWithID(uint64(100 * id))
 		require.NoError(t, err)
-		p.streams = append(p.streams, &side{Stream: s})
+		p.streams = append(p.streams, &heldStream{Stream: s})
 	}
 	dev.SetScript(null.Script{Before: p.before})
 	require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 20 * w.steps}))
@@ -130,7 +130,7 @@ func (p *recorder) step(w workload) {
 	}
 }
 
-func (p *recorder) alloc(bytes int64, s *side) {
+func (p *recorder) alloc(bytes int64, s *heldStream) {
 	b, err := p.cache.Alloc(p.ctx, bytes, s.Stream)
 	if err != nil {
 		require.ErrorIs(p.t, err, memcache.ErrOutOfMemory)
@@ -152,7 +152,7 @@ func (p *recorder) free(i int) {
 	p.live = slices.Delete(p.live, i, i+1)
 }
 
-func (p *recorder) recordStream(b memcache.Block, s *side) {
+func (p *recorder) recordStream(b memcache.Block, s *heldStream) {
 	require.NoError(p.t, b.RecordStream(s.Stream))
 	if p.recorded != nil {
 		p.recorded(b, s)

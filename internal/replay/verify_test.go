@@ -3,6 +3,8 @@ package replay
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,11 +13,19 @@ import (
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
+// readings are the recordings that were read, by path: two tests need all of them.
+var readings sync.Map
+
 func program(t testing.TB, path string) *recording.Program {
-	list, err := recording.ReadFile(path, recording.Limits{})
+	read, _ := readings.LoadOrStore(path, sync.OnceValues(func() ([]*recording.Recording, error) {
+		return recording.ReadFile(path, recording.Limits{})
+	}))
+	list, err := read.(func() ([]*recording.Recording, error))()
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	p, err := recording.NewProgram(list[0])
+	rec := *list[0] // a test may change its fields, and NewProgram the entries
+	rec.Entries = slices.Clone(rec.Entries)
+	p, err := recording.NewProgram(&rec)
 	require.NoError(t, err)
 	return p
 }

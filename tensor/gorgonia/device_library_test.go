@@ -50,9 +50,6 @@ func TestCallsThatEndTheProgram(t *testing.T) {
 		fatal[name](e, put(t, e, count(6), 2, 3), put(t, e, []float32{1}))
 		return
 	}
-	if testing.Short() {
-		t.Skip("a process for each call")
-	}
 	for name := range fatal {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -110,8 +110,8 @@ func get[T any](t testing.TB, r deviceRig, d *g.Dense) []T {
 	return h.Data().([]T)
 }
 
-// side is an engine that is compared with StdEng: how its tensors are read and filled, where they lie.
-type side interface {
+// engineUnderTest is an engine that is compared with StdEng: how its tensors are read and filled, where they lie.
+type engineUnderTest interface {
 	New(...g.ConsOpt) (*g.Dense, error)
 	NewLifetime() *gorgonia.Lifetime
 	engine() g.Engine

@@ -25,7 +25,7 @@ import (
 // engineTrial is one random case.
 type engineTrial struct {
 	t      testing.TB
-	e      side
+	e      engineUnderTest
 	rand   *rand.Rand
 	kind   numberKind
 	finite bool // no infinities, which gonum's products lose or not, as the layout has it
@@ -180,14 +180,14 @@ func (c *engineTrial) shape() []int {
 	return shape
 }
 
-var cases = flag.Int("cases", 0, "random operations of a differential test; 0: 2,000, or 500 with -short")
+var cases = flag.Int("cases", 0, "random operations of a test; 0: 2,000, or 1,000 with -short")
 
 func engineCases() int {
 	switch {
 	case *cases > 0:
 		return *cases
 	case testing.Short():
-		return 500
+		return 1000
 	}
 	return 2000
 }
@@ -209,7 +209,7 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-func runEngineTrial(t testing.TB, e side, r *rand.Rand) {
+func runEngineTrial(t testing.TB, e engineUnderTest, r *rand.Rand) {
 	lifetime := e.NewLifetime()
 	defer func() { require.NoError(t, lifetime.Close()) }()
 	c := &engineTrial{t: t, e: e, rand: r, kind: numberKinds[r.IntN(len(numberKinds))]}
@@ -318,7 +318,7 @@ func (c *engineTrial) compare(call engineCall) {
 		if divided := strings.Contains(call.name, "Div") && math.IsInf(w[i], 1); divided {
 			continue // StdEng gives +Inf for all that is divided by 0, unless it is a view
 		}
-		if !alike(w[i], v[i], call.near) {
+		if !almostEqual(w[i], v[i], call.near) {
 			require.Failf(c.t, "wrong", "%s: element %d is %v; StdEng: %v\n%v\n%v", what, i, v[i], w[i], v, w)
 		}
 	}
@@ -345,7 +345,7 @@ func (c *engineTrial) compare(call engineCall) {
 		if !c.onDevice() {
 			before[i] = values(c.t, std[i]) // StdEng changes some of one element, and so does the engine that it computes for
 		}
-		require.True(c.t, slices.EqualFunc(before[i], c.values(o), func(a, b float64) bool { return alike(a, b, call.near) }), "%s: operand %d changed", what, i)
+		require.True(c.t, slices.EqualFunc(before[i], c.values(o), func(a, b float64) bool { return almostEqual(a, b, call.near) }), "%s: operand %d changed", what, i)
 		require.True(c.t, slices.Equal(call.operands[i].std.Shape(), o.Shape()), "%s: operand %d has another shape", what, i)
 	}
 }
@@ -356,7 +356,7 @@ func (c *engineTrial) values(t g.Tensor) []float64 {
 	return values(c.t, c.e.open(c.t, t.(*g.Dense)))
 }
 
-func alike(a, b float64, near bool) bool {
+func almostEqual(a, b float64, near bool) bool {
 	switch {
 	case a == b || math.IsNaN(a) && math.IsNaN(b):
 		return true

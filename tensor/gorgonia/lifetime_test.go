@@ -275,13 +275,17 @@ func (in *given) square(e rig) *g.Dense {
 
 // One error for every operation that has no memory left, and nothing is lost.
 func TestOutOfMemory(t *testing.T) {
+	engines := map[string]rig{}
+	for layout := range layouts {
+		engines[layout] = newEngine(t, "host?capacity=2MiB")
+	}
 	for _, op := range operations {
 		t.Run(op.name, func(t *testing.T) {
 			for layout, make := range layouts {
-				e := newEngine(t, "host?capacity=4MiB")
+				e := engines[layout]
+				life := e.NewLifetime()
 				in := make(t, e, plainOperands(rand.New(rand.NewPCG(1, 1))))
-				fill := e.NewLifetime()
-				for size := int64(2 << 20); size >= 512; {
+				for size := int64(1 << 20); size >= 512; {
 					if _, err := e.Alloc(size); err != nil {
 						size /= 2
 					}
@@ -294,7 +298,7 @@ func TestOutOfMemory(t *testing.T) {
 				var alloc *gorgonia.MemoryError
 				require.ErrorAs(t, err, &alloc, layout)
 				assert.Equal(t, before, e.cache.MemoryAllocated(), layout)
-				require.NoError(t, fill.Close())
+				require.NoError(t, life.Close())
 			}
 		})
 	}

@@ -152,6 +152,7 @@ func TestOperationsAreAccounted(t *testing.T) {
 	const seed = 7
 	for layout, make := range layouts {
 		t.Run(layout, func(t *testing.T) {
+			e := newEngine(t, "host")
 			for _, op := range operations {
 				t.Run(op.name, func(t *testing.T) {
 					// What StdEng gives for compact operands, since it ignores strides in places.
@@ -159,7 +160,6 @@ func TestOperationsAreAccounted(t *testing.T) {
 					want, err := op.do(plain)
 					require.NoError(t, err)
 
-					e := newEngine(t, "host")
 					defer func() {
 						if r := recover(); r != nil {
 							t.Errorf("panic: %v", r)

@@ -55,10 +55,19 @@ func write(t testing.TB, h Heap) (file string) {
 	return file
 }
 
+// viewer is the path of go tool pprof. The go command is asked once: each time it checks that the
+// whole build of the tool is up to date.
+var viewer = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "tool", "-n", "pprof").Output()
+	return strings.TrimSpace(string(out)), err
+})
+
 // pprof runs Go's own viewer.
 func pprof(t testing.TB, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"tool", "pprof"}, args...)...)
+	path, err := viewer()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

@@ -47,7 +47,11 @@ func account(rec *recording.Recording) (peak int64, of map[string]int64) {
 
 // TestAccount: who held the peak, added up from a recording, is what the cache says, to the byte.
 func TestAccount(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
 		goroutines := 1 + int(seed%2)*3
 		r := newRig(t, program{null: true, config: memcache.Config{}, capacity: 1 << 36, streams: 3, goroutines: goroutines, steps: 300, largest: 22, still: true})
 		var file bytes.Buffer

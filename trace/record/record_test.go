@@ -36,6 +36,15 @@ func alloc(t testing.TB, c *memcache.Cache, bytes int64, s *null.Stream) memcach
 	return b
 }
 
+// shorter is how many of the steps a short test makes. Each kind of step that is seldom, such as an
+// EmptyCache, is one in 200, so that the programs of a test have all of them still.
+func shorter(steps int) int {
+	if testing.Short() {
+		return steps / 3
+	}
+	return steps
+}
+
 // TestMarks: steps and parts of the program stand where they were between the entries.
 func TestMarks(t *testing.T) {
 	c, s := small(t, memcache.Config{})
@@ -167,7 +176,11 @@ func TestFullDisk(t *testing.T) {
 		disk := &limited{left: 5000}
 		r, err := Start(disk, c, Options{Gzip: compressed})
 		require.NoError(t, err)
-		for range 100_000 {
+		calls := 100_000
+		if testing.Short() {
+			calls = 20_000
+		}
+		for range calls {
 			require.NoError(t, alloc(t, c, 100, s).Free())
 		}
 		require.Eventually(t, func() bool {
@@ -226,7 +239,10 @@ func TestCutAnywhere(t *testing.T) {
 	header := strings.IndexByte(text, '\n') + 1
 	whole := read(t, file.Bytes())
 	every := 1
-	if race.Enabled || testing.Short() {
+	switch {
+	case testing.Short():
+		every = 23
+	case race.Enabled:
 		every = 11
 	}
 	for n := header; n < len(text); n += every {

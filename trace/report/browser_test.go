@@ -18,8 +18,8 @@ type browser struct {
 	t testing.TB
 }
 
-// openPage writes a page of reports, and opens it in a window of so many pixels, if there is a browser: or else the test is skipped.
-// What the console says against the page fails the test at its end.
+// openPage writes a page of reports, and opens it in a window of so many pixels; if there is no
+// browser, the test is skipped. What the console says against the page fails the test at its end.
 func openPage(t testing.TB, width, height int, reports ...*Report) *browser {
 	t.Helper()
 	var page bytes.Buffer

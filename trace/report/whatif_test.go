@@ -14,7 +14,11 @@ import (
 func TestWhatIfOfHistory(t *testing.T) {
 	const most = 96 << 20
 	for i, config := range []memcache.Config{{}, {Exact: true}, {ExpandableSegments: true}, {MaxSplitSizeMB: 32}, {MemoryLimit: most}} {
-		for seed := range 4 {
+		seeds := 4
+		if testing.Short() {
+			seeds = 2 // with one stream, and with two
+		}
+		for seed := range seeds {
 			l := newLedger(t, config, 1+seed%3, everything)
 			l.silent = true
 			l.random(newRand(uint64(100*i+seed)), 6)

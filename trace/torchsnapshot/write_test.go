@@ -86,7 +86,11 @@ func TestVerifies(t *testing.T) {
 			t.Run(options+" exact:"+exact, func(t *testing.T) {
 				t.Parallel()
 				p := newProgram(t, strings.TrimPrefix(options+",exact:"+exact, ","), memcache.StacksNone)
-				p.run(800)
+				calls := 800
+				if testing.Short() {
+					calls = 300
+				}
+				p.run(calls)
 				list, err := recording.Read(bytes.NewReader(written(t, p.state())), "x", recording.Limits{})
 				require.NoError(t, err)
 				require.Len(t, list, 1)

@@ -51,7 +51,7 @@ import (
 func main() {
 	name := flag.String("run", "", "only mutants whose name matches this `regexp`")
 	workers := flag.Int("j", runtime.NumCPU(), "mutants at a time")
-	timeout := flag.Duration("timeout", time.Minute, "for the tests of one mutant; one that hangs is killed by it")
+	timeout := flag.Duration("timeout", 30*time.Second, "for the tests of one mutant; one that hangs is killed by it")
 	sample := flag.Int("sample", 0, "try so many of the mutants, drawn at random; 0: all")
 	seed := flag.String("seed", "", "what the sample is drawn with, such as the name of a commit")
 	check := flag.Bool("check", false, "try none; fail if a mutant is stale or does not compile")
@@ -176,8 +176,9 @@ func clean(ctx context.Context, root string, mutants []*mutant) error {
 		if runs[s] == nil {
 			order = append(order, s)
 		}
-		top, _, _ := strings.Cut(m.run, "/") // a slash separates the names of subtests
-		runs[s] = append(runs[s], cmp.Or(top, "."))
+		if run := cmp.Or(m.run, "."); !slices.Contains(runs[s], run) {
+			runs[s] = append(runs[s], run)
+		}
 	}
 	for _, s := range order {
 		m := mutant{test: s.pkg, tags: s.tags, race: s.race, run: strings.Join(runs[s], "|")}

@@ -141,10 +141,15 @@ func of(a *Arena) (list []piece) {
 	return list
 }
 
-// TestArenaAsTheNaiveOne: random requests, frees, growth and shrinking, of two pools: the same pieces after each, and what Fit
-// and Freed said before is what changed.
+// TestArenaAsTheNaiveOne: random requests, frees, growth and shrinking, of two pools: the same
+// pieces after each, and what Fit and Freed said before is what changed. The short form has fewer
+// and shorter programs, of all combinations of rules.
 func TestArenaAsTheNaiveOne(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds, calls := uint64(60), int64(400)
+	if testing.Short() {
+		seeds, calls = 45, 300
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 5))
 		rules := Rules{MaxSplit: math.MaxInt64, MaxNonSplitRounding: 20 << 20, LargeSegment: 20 << 20, Granule: 20 << 20,
 			Expandable: seed%3 == 1, Exact: seed%2 == 1}
@@ -154,7 +159,7 @@ func TestArenaAsTheNaiveOne(t *testing.T) {
 		pools := []*Pool{nil, {ID: [2]uint64{0, 1}}, {ID: [2]uint64{0, 2}, NoSplit: true}}
 		x := &twin{t: t, r: r, naive: naive{rules: rules}, next: 1 << 30}
 		x.arena.Init(&rules, 7, false)
-		for now := range int64(400) {
+		for now := range calls {
 			x.now = now
 			switch r.IntN(9) {
 			case 0, 1, 2, 3:

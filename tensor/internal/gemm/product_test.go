@@ -23,10 +23,14 @@ func atEveryLevel(t *testing.T, test32, test64 func(t *testing.T)) {
 	}
 }
 
-// trials is how many there are of something random: fewer where a processor is emulated or watched.
+// trials is how many there are of something random: with -short so many that every size of tile is
+// likely to be among them, and fewer where the race detector watches.
 func trials(n int) int {
-	if testing.Short() || race.Enabled {
+	switch {
+	case race.Enabled:
 		return max(1, n/20)
+	case testing.Short():
+		return n / 4
 	}
 	return n
 }
@@ -106,7 +110,7 @@ func (c *trial[T]) fill(r *rand.Rand) {
 		x, free := guarded[T](n, r.IntN(2) == 0)
 		c.frees = append(c.frees, free)
 		for i := range x {
-			x[i] = T(r.NormFloat64())
+			x[i] = T(r.Float64()*4 - 2)
 		}
 		return x, ld
 	}

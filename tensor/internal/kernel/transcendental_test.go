@@ -21,7 +21,7 @@ func ulps(v, want float64) float64 {
 
 func TestLogOfSubnormals(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
+	for range rounds(3000, 1000) {
 		x := math.Float64frombits(r.Uint64() & (1<<(1+r.IntN(62)) - 1)) // subnormal or not
 		assert.LessOrEqual(t, ulps(log(x), reference.Log(x)), 1.0, "log of %g", x)
 	}
@@ -31,7 +31,7 @@ func TestLogOfSubnormals(t *testing.T) {
 
 func TestExpOfLargeNumbers(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for range 3000 {
+	for range rounds(3000, 1000) {
 		x := 708 + 2*r.Float64()
 		assert.LessOrEqual(t, ulps(exp(x), reference.Exp(x)), 2.0, "exp of %v", x)
 	}
@@ -40,7 +40,7 @@ func TestExpOfLargeNumbers(t *testing.T) {
 func TestPow(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	worst := 0.0
-	for range 10_000 {
+	for range rounds(10_000, 2000) {
 		x := math.Exp((r.Float64()*2 - 1) * math.Exp2(r.Float64()*20-11)) // near 1 and far from it
 		y := (r.Float64()*2 - 1) * 745 / math.Max(1e-6, math.Abs(math.Log(x)))
 		if r.IntN(4) == 0 {
@@ -71,6 +71,8 @@ func TestNearest(t *testing.T) {
 	for range 100_000 {
 		v := int64(r.Uint64()) >> r.IntN(64)
 		want, _ := new(big.Float).SetInt64(v).Float32()
-		assert.Equal(t, want, nearest(v), "%d", v)
+		if got := nearest(v); got != want {
+			assert.Equal(t, want, got, "%d", v)
+		}
 	}
 }

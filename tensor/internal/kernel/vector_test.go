@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,7 +103,8 @@ func TestLevels(t *testing.T) {
 }
 
 func testLevels[T Float](t *testing.T, unit float64) {
-	r := rand.New(rand.NewPCG(1, 2))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	r, processors := rand.New(rand.NewPCG(1, 2)), []int{1, 5}
 	for _, size := range [][2]int{{1, 1}, {3, 7}, {5, 33}, {2, 5003}, {129, 300}, {64, 4100}} {
 		var x [4][]T
 		for i := range x {
@@ -111,6 +113,8 @@ func testLevels[T Float](t *testing.T, unit float64) {
 				x[i][j] = T(r.Float64()*6 - 3)
 			}
 		}
+		n := size[0] * size[1]
+		plain, y, again := make([]T, n), make([]T, n), make([]T, n)
 		for i, c := range vectorCases[T](size[0], size[1]) {
 			if i > 18 && size[1] > 4000 && size[0] > 2 {
 				break // the transcendental functions: plain Go takes its time
@@ -118,24 +122,28 @@ func testLevels[T Float](t *testing.T, unit float64) {
 			if c.roundings > 0 && unit < 0x1p-50 {
 				c.roundings = max(c.roundings, 1000)
 			}
-			var plain []T
+			first := true
 			for _, l := range simd.Available() {
 				t.Run(fmt.Sprintf("%s/%v/%v", c.name, size, l), func(t *testing.T) {
 					defer simd.Use(l)()
-					compute := func(processors int) []T {
-						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-						dst := make([]T, size[0]*size[1])
+					compute := func(dst []T, processors int) {
+						runtime.GOMAXPROCS(processors)
+						clear(dst)
 						c.run(dst, x)
-						return dst
 					}
-					y := compute(1)
-					for i, v := range compute(5) {
+					compute(y, processors[0])
+					compute(again, processors[1])
+					for i, v := range again {
 						if v != y[i] && (v == v || y[i] == y[i]) {
-							require.Failf(t, "different", "element %d is %v on 5 processors, and %v on one", i, v, y[i])
+							require.Failf(t, "different",
+								"element %d is %v on %d processors, %v on %d",
+								i, v, processors[1], y[i], processors[0])
 						}
 					}
-					if plain == nil {
-						plain = y
+					slices.Reverse(processors) // a change of their number stops the world
+					if first {
+						copy(plain, y)
+						first = false
 					}
 					for i, v := range plain {
 						same := v == y[i] || v != v && y[i] != y[i]

@@ -142,7 +142,11 @@ func testBinary[T Float](t *testing.T) {
 				}
 				f(&dst[0], &a[0], &b[0], n, sa, sb)
 				for i, v := range want {
-					require.True(t, same(v, dst[i]), "function %d, element %d of %d, strides %d and %d: %v, want %v", op, i, n, sa, sb, dst[i], v)
+					if !same(v, dst[i]) {
+						require.Failf(t, "wrong",
+							"function %d, element %d of %d, strides %d and %d: %v, want %v",
+							op, i, n, sa, sb, dst[i], v)
+					}
 				}
 				require.True(t, intact(last, dst), "function %d of %d", op, n)
 			})
@@ -219,7 +223,11 @@ func testUnary[T Float](t *testing.T) {
 				}
 				f(&dst[0], &x[0], n, c, d)
 				for i, v := range want {
-					require.True(t, same(v, dst[i]), "function %d, element %d of %d, parameters %v and %v: %v, want %v", op, i, n, c, d, dst[i], v)
+					if !same(v, dst[i]) {
+						require.Failf(t, "wrong",
+							"function %d, element %d of %d, parameters %v and %v: %v, want %v",
+							op, i, n, c, d, dst[i], v)
+					}
 				}
 				require.True(t, intact(last, dst), fmt.Sprintf("function %d of %d", op, n))
 			})

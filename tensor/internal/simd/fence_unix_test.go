@@ -3,6 +3,7 @@
 package simd
 
 import (
+	"bytes"
 	"os"
 	"testing"
 	"unsafe"
@@ -12,24 +13,22 @@ import (
 )
 
 // fence is memory between two pages that nobody may touch: a function that reads or writes one element too much is killed.
-type fence struct{ inside []byte }
+type fence struct{ inside, pattern []byte }
 
-func newFence(t testing.TB, bytes int) *fence {
+func newFence(t testing.TB, room int) *fence {
 	page := os.Getpagesize()
-	size := (bytes + page - 1) / page * page
+	size := (room + page - 1) / page * page
 	all, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, unix.Munmap(all)) })
 	require.NoError(t, unix.Mprotect(all[:page], unix.PROT_NONE))
 	require.NoError(t, unix.Mprotect(all[page+size:], unix.PROT_NONE))
-	return &fence{all[page : page+size]}
+	return &fence{all[page : page+size], bytes.Repeat([]byte{0xa5}, size)}
 }
 
 // slice is n elements, flush with the end or with the start of the memory, and all else there set to a pattern.
 func slice[T any](f *fence, n int, end bool) []T {
-	for i := range f.inside {
-		f.inside[i] = 0xa5
-	}
+	copy(f.inside, f.pattern)
 	var v T
 	at := 0
 	if end {
@@ -46,10 +45,6 @@ func intact[T any](f *fence, s []T) bool {
 		from = int(uintptr(unsafe.Pointer(&s[0])) - uintptr(unsafe.Pointer(&f.inside[0])))
 	}
 	to := from + len(s)*int(unsafe.Sizeof(v))
-	for i, b := range f.inside {
-		if b != 0xa5 && (i < from || i >= to) {
-			return false
-		}
-	}
-	return true
+	before, behind := f.pattern[:from], f.pattern[to:]
+	return bytes.Equal(f.inside[:from], before) && bytes.Equal(f.inside[to:], behind)
 }

@@ -113,7 +113,10 @@ func testRows[T Float](t *testing.T, unit float64) {
 								bound = math.Abs(want[i]) * 0x1p-33
 							}
 						}
-						require.True(t, near(got[i], want[i], bound), "%s of %d: %v, want %v", c.name, n, got[i], want[i])
+						if !near(got[i], want[i], bound) {
+							require.Failf(t, "wrong", "%s of %d: %v, want %v",
+								c.name, n, got[i], want[i])
+						}
 					}
 					for i, x := range d {
 						require.True(t, intact(fences[i], x), "%s of %d", c.name, n)
@@ -122,15 +125,21 @@ func testRows[T Float](t *testing.T, unit float64) {
 							if c.name == "ExpTo" && unit > 0x1p-50 {
 								bound = plainD[i][j]*0x1p-33 + 1e-300
 							}
-							require.True(t, near(x[j], plainD[i][j], bound), "%s, element %d of %d: %v, want %v", c.name, j, n, x[j], plainD[i][j])
+							if !near(x[j], plainD[i][j], bound) {
+								require.Failf(t, "wrong", "%s, element %d of %d: %v, want %v",
+									c.name, j, n, x[j], plainD[i][j])
+							}
 						}
 					}
 					for i, x := range s {
 						require.True(t, intact(fences[c.doubles+i], x), "%s of %d", c.name, n)
 						for j := range x {
 							w := plainS[i][j]
-							ok := near(float64(x[j]), float64(w), c.roundings*(8+math.Abs(float64(w)))*unit)
-							require.True(t, ok, "%s, slice %d, element %d of %d: %v, want %v", c.name, i, j, n, x[j], w)
+							bound := c.roundings * (8 + math.Abs(float64(w))) * unit
+							if !near(float64(x[j]), float64(w), bound) {
+								require.Failf(t, "wrong", "%s, slice %d, %d of %d: %v, want %v",
+									c.name, i, j, n, x[j], w)
+							}
 						}
 					}
 				}

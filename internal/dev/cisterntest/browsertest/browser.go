@@ -25,8 +25,9 @@ type Browser struct {
 	messages []string // errors and warnings of the console
 }
 
-// Program is Chromium; the test is skipped if there is none, under the race detector, which sees nothing of it, and with -short: a
-// browser takes seconds for each page. The gate runs these tests in full whenever trace/report or trace/live changes.
+// Program is Chromium. The test is skipped if there is none, under the race detector, which sees
+// nothing of it, and with -short, since a browser takes seconds for each page: a stage of the gate
+// runs these tests in full whenever trace/report or trace/live changes.
 func Program(t testing.TB) string {
 	t.Helper()
 	if race.Enabled {

@@ -18,8 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// world is a device, a cache and a pool, and what goroutines do with them.
-type world struct {
+// fixture is a device, a cache and a pool, and what goroutines do with them.
+type fixture struct {
 	dev    device.Device
 	sim    *sim // nil on other devices
 	cache  *memcache.Cache
@@ -50,9 +50,9 @@ type otherDevice struct {
 // failure is what a program finds wrong.
 type failure struct{ error }
 
-// actor is one goroutine's part: what it has, and what must be in it.
-type actor struct {
-	w       *world
+// randomCaller is one goroutine's part: what it has, and what must be in it.
+type randomCaller struct {
+	w       *fixture
 	pool    *transfer.Pool
 	books   *books // nil where others use the pool, too
 	streams []device.Stream
@@ -76,7 +76,7 @@ type actor struct {
 // gone ends a program whose device is dead: what it does then is only looked at by Close.
 type gone struct{}
 
-func (a *actor) fail(format string, args ...any) {
+func (a *randomCaller) fail(format string, args ...any) {
 	for _, arg := range args {
 		if err, ok := arg.(error); ok && a.w.faults && errors.Is(err, device.ErrSticky) {
 			a.w.broken.Store(true)
@@ -88,13 +88,13 @@ func (a *actor) fail(format string, args ...any) {
 	panic(failure{fmt.Errorf("step %d, %s: "+format, append([]any{a.at, a.now}, args...)...)})
 }
 
-func (a *actor) require(err error) {
+func (a *randomCaller) require(err error) {
 	if err != nil {
 		a.fail("unexpected: %w", err)
 	}
 }
 
-func (w *world) dead() bool {
+func (w *fixture) dead() bool {
 	if w.sim == nil {
 		return w.broken.Load()
 	}
@@ -121,9 +121,9 @@ func (o *countingObserver) Start(ctx context.Context, op transfer.Op) (context.C
 func (c countedOperation) End(transfer.OpInfo) { c.o.ended[c.op].Add(1) }
 
 // newWorld makes what the program's seed says.
-func newWorld(p *program, calls *atomic.Int64) (*world, error) {
+func newFixture(p *program, calls *atomic.Int64) (*fixture, error) {
 	rng := rand.New(rand.NewPCG(p.seed, 7))
-	w := &world{calls: calls, alone: p.device == "sim" && len(p.steps) == 1, faults: rng.IntN(3) == 0, abrupt: rng.IntN(4) == 0}
+	w := &fixture{calls: calls, alone: p.device == "sim" && len(p.steps) == 1, faults: rng.IntN(3) == 0, abrupt: rng.IntN(4) == 0}
 	pick := func(n ...int64) int64 { return n[rng.IntN(len(n))] }
 	w.cfg = transfer.Config{
 		MaxCachedBytes: pick(0, 0, 0, 1000, 8192, 1<<20, -1), MaxCachedBuffers: int(pick(0, 0, 0, 1, 3, -1)),
@@ -178,8 +178,8 @@ func newOther(first *sim, peers bool) *otherDevice {
 
 const blockBytes = 512
 
-func (w *world) newActor(rng *rand.Rand) *actor {
-	a := &actor{w: w, pool: w.pool, ctx: background}
+func (w *fixture) newActor(rng *rand.Rand) *randomCaller {
+	a := &randomCaller{w: w, pool: w.pool, ctx: background}
 	if w.alone {
 		a.books = newBooks(a, w.cfg)
 	}
@@ -197,7 +197,7 @@ func (w *world) newActor(rng *rand.Rand) *actor {
 	return a
 }
 
-func (a *actor) newStream(batches bool) device.Stream {
+func (a *randomCaller) newStream(batches bool) device.Stream {
 	if a.w.sim != nil {
 		return a.w.sim.stream(batches)
 	}
@@ -208,12 +208,12 @@ func (a *actor) newStream(batches bool) device.Stream {
 
 // run does the program, and returns what is wrong.
 func (p *program) run(calls *atomic.Int64) (err error) {
-	w, err := newWorld(p, calls)
+	w, err := newFixture(p, calls)
 	if err != nil {
 		return err
 	}
 	errs := make([]error, len(p.steps))
-	actors := make([]*actor, len(p.steps))
+	actors := make([]*randomCaller, len(p.steps))
 	var group sync.WaitGroup
 	for i := range actors {
 		actors[i] = w.newActor(rand.New(rand.NewPCG(p.seed, uint64(i))))
@@ -253,7 +253,7 @@ func guard(f func()) (err error) {
 }
 
 // live does the steps, and lets go of what there is in the end, unless the pool is to be closed over it.
-func (a *actor) live(steps []step) {
+func (a *randomCaller) live(steps []step) {
 	for i, s := range steps {
 		a.at, a.now = i, s.op
 		a.ctx, a.interrupted = background, false
@@ -267,14 +267,14 @@ func (a *actor) live(steps []step) {
 }
 
 // begin precedes a call of the pool, end follows it.
-func (a *actor) begin() {
+func (a *randomCaller) begin() {
 	a.w.calls.Add(1)
 	if a.w.sim != nil {
 		a.w.sim.begin()
 	}
 }
 
-func (a *actor) end() {
+func (a *randomCaller) end() {
 	if a.w.sim == nil {
 		return
 	}
@@ -289,7 +289,7 @@ func (a *actor) end() {
 }
 
 // ok sorts out the error of a call: there is none unless somebody wanted it.
-func (a *actor) ok(err error) bool {
+func (a *randomCaller) ok(err error) bool {
 	switch {
 	case err == nil:
 		return true

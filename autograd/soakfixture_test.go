@@ -18,13 +18,13 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// world is a device with two runtimes, the tensors of a random program, and what a plain model says of them.
-type world struct {
+// soakFixture is a device with two runtimes, the tensors of a random program, and what a plain model says of them.
+type soakFixture struct {
 	dev    *host.Device
 	cache  *memcache.Cache
 	pool   *transfer.Pool
 	sides  [2]*side
-	items  []*item
+	items  []*liveTensor
 	scopes []*scopeModel
 	filler []memcache.Block
 
@@ -48,8 +48,8 @@ type memory struct {
 	bytes   int64 // of its block; an empty view holds that too
 }
 
-// item is a live tensor. Views share model.data as their tensors share memory.
-type item struct {
+// liveTensor is a live tensor. Views share model.data as their tensors share memory.
+type liveTensor struct {
 	t     *tensor.Tensor
 	side  int
 	model array
@@ -65,8 +65,8 @@ type scopeModel struct {
 
 const worldBytes = 8 << 20
 
-func newWorld() (w *world, err error) {
-	w = &world{}
+func newSoakFixture() (w *soakFixture, err error) {
+	w = &soakFixture{}
 	if w.dev, err = host.New(host.Config{Capacity: worldBytes}); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func newWorld() (w *world, err error) {
 	return w, nil
 }
 
-func (w *world) openSide(i int) (err error) {
+func (w *soakFixture) openSide(i int) (err error) {
 	s := &side{}
 	if s.stream, err = w.dev.NewStream(device.StreamOptions{}); err != nil {
 		return err
@@ -95,14 +95,14 @@ func (w *world) openSide(i int) (err error) {
 }
 
 // ctx is the context of the innermost scope.
-func (w *world) ctx() context.Context {
+func (w *soakFixture) ctx() context.Context {
 	if n := len(w.scopes); n > 0 {
 		return w.scopes[n-1].ctx
 	}
 	return context.Background()
 }
 
-func (w *world) scope() *scopeModel {
+func (w *soakFixture) scope() *scopeModel {
 	if n := len(w.scopes); n > 0 {
 		return w.scopes[n-1]
 	}
@@ -110,7 +110,7 @@ func (w *world) scope() *scopeModel {
 }
 
 // expected tells whether the program's circumstances explain the error.
-func (w *world) expected(err error) bool {
+func (w *soakFixture) expected(err error) bool {
 	switch {
 	case errors.Is(err, device.ErrSticky):
 		return w.broken
@@ -121,15 +121,15 @@ func (w *world) expected(err error) bool {
 }
 
 // unexpected is err, unless the circumstances explain it.
-func (w *world) unexpected(err error) error {
+func (w *soakFixture) unexpected(err error) error {
 	if err == nil || w.expected(err) {
 		return nil
 	}
 	return err
 }
 
-// take adds the result of an operation to the items. Values that grow are let go, since rounding grows with them.
-func (w *world) take(t *tensor.Tensor, err error, it item) error {
+// addResult adds the result of an operation to the items. Values that grow are let go, since rounding grows with them.
+func (w *soakFixture) addResult(t *tensor.Tensor, err error, it liveTensor) error {
 	w.calls++
 	if err != nil {
 		if t != nil {
@@ -154,7 +154,7 @@ func (w *world) take(t *tensor.Tensor, err error, it item) error {
 	return nil
 }
 
-func (w *world) release(i int) error {
+func (w *soakFixture) release(i int) error {
 	t := w.items[i].t
 	w.items = slices.Delete(w.items, i, i+1)
 	w.calls++
@@ -167,8 +167,8 @@ func (w *world) release(i int) error {
 	return nil
 }
 
-// compare reads an item and holds it to its model, which then takes over its roundings.
-func (w *world) compare(i int) error {
+// compare reads a live tensor and holds it to its model, which then takes over its roundings.
+func (w *soakFixture) compare(i int) error {
 	it := w.items[i]
 	w.calls++
 	got, err := tensor.ToSlice[float64](context.Background(), it.t, nil)
@@ -192,7 +192,7 @@ func (w *world) compare(i int) error {
 }
 
 // books holds the runtimes' and the cache's counts to the items.
-func (w *world) books() error {
+func (w *soakFixture) books() error {
 	tensors := [2]int{}
 	mems := make(map[*memory]bool)
 	bytes := int64(0)
@@ -223,15 +223,15 @@ func (w *world) books() error {
 }
 
 // closeSide closes a runtime, which releases its tensors, and its stream.
-func (w *world) closeSide(i int, streamFirst bool) error {
+func (w *soakFixture) closeSide(i int, streamFirst bool) error {
 	s := w.sides[i]
-	var one *item
+	var one *liveTensor
 	for _, it := range w.items {
 		if it.side == i && len(it.model.data) > 0 {
 			one = it
 		}
 	}
-	w.items = slices.DeleteFunc(w.items, func(it *item) bool { return it.side == i })
+	w.items = slices.DeleteFunc(w.items, func(it *liveTensor) bool { return it.side == i })
 	live, _ := s.rt.Live()
 	var errs []error
 	if streamFirst {
@@ -258,7 +258,7 @@ func (w *world) closeSide(i int, streamFirst bool) error {
 }
 
 // end gives everything back and looks for what stayed.
-func (w *world) end() error {
+func (w *soakFixture) end() error {
 	var errs []error
 	for len(w.scopes) > 0 {
 		errs = append(errs, w.closeScope(len(w.scopes)-1))

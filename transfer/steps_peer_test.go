@@ -13,7 +13,7 @@ import (
 )
 
 // copyPeer copies between a block and the other device's.
-func (a *actor) copyPeer(s step) {
+func (a *randomCaller) copyPeer(s step) {
 	o := a.w.other
 	if o == nil || a.w.dead() {
 		return
@@ -54,7 +54,7 @@ func (a *actor) copyPeer(s step) {
 	}
 }
 
-func (a *actor) stagedPeer(in bool, n int64, st device.Stream, err error) {
+func (a *randomCaller) stagedPeer(in bool, n int64, st device.Stream, err error) {
 	if want := a.books.get(n, err); want != nil {
 		a.agree(err, want)
 		return
@@ -71,7 +71,7 @@ func (a *actor) stagedPeer(in bool, n int64, st device.Stream, err error) {
 }
 
 // loader takes some batches of a loader's epochs, the last of which may be given up.
-func (a *actor) loader(s step) {
+func (a *randomCaller) loader(s step) {
 	if a.w.sim != nil && !a.w.alone || a.w.cfg.MaxBytes > 0 || a.w.dead() || a.w.sim == nil && a.w.faults {
 		return
 	}
@@ -180,7 +180,7 @@ func counted(n int, first byte) loader.Source {
 }
 
 // faultHost lets a call of the host device fail soon.
-func (a *actor) faultHost(s step) {
+func (a *randomCaller) faultHost(s step) {
 	if d, ok := a.w.dev.(*host.Device); ok && s.c%4 == 0 {
 		kinds := []host.Fault{host.FaultPinned, host.FaultPinned, host.FaultPinned, host.FaultCopy, host.FaultLaunch}
 		d.Fail(kinds[s.a%uint32(len(kinds))], 1+int(s.b%5))
@@ -188,7 +188,7 @@ func (a *actor) faultHost(s step) {
 }
 
 // end looks at everything once more, and closes it, first the pool.
-func (w *world) end(actors []*actor) error {
+func (w *fixture) end(actors []*randomCaller) error {
 	a := actors[0]
 	err := guard(func() {
 		for _, a := range actors {
@@ -222,7 +222,7 @@ func (w *world) end(actors []*actor) error {
 }
 
 // closeRest closes everything but the pool.
-func (w *world) closeRest(actors []*actor) {
+func (w *fixture) closeRest(actors []*randomCaller) {
 	var errs []error
 	for _, a := range actors {
 		for _, v := range a.vars {
