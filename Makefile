@@ -185,8 +185,10 @@ SIMD_PACKAGES = ./tensor/internal/simd ./tensor/internal/workers ./tensor/intern
 
 # Plain Go, the level generic, has a stage of its own: purego.
 simd-levels: ## the host's kernels at each level of instructions that this processor runs and does not choose
-	@go test -count=1 -v -run TestForcedLevel ./tensor/internal/simd | grep -E 'level'
-	@set -e; for level in avx2 avx512 neon; do \
+	@set -e; chosen=$$(go test -count=1 -v -run TestForcedLevel ./tensor/internal/simd | sed -n 's/.*the level is //p'); \
+	test -n "$$chosen"; echo "the other tests ran CISTERN_SIMD=$$chosen, which this processor chooses"; \
+	for level in avx2 avx512 neon; do \
+		if [ "$$level" = "$$chosen" ]; then continue; fi; \
 		if CISTERN_SIMD=$$level go test -count=1 -run TestForcedLevel ./tensor/internal/simd >/dev/null 2>&1; then \
 			echo "CISTERN_SIMD=$$level"; CISTERN_SIMD=$$level go test -count=1 -timeout 20m $(SIMD_PACKAGES); \
 		else echo "NOT TESTED with CISTERN_SIMD=$$level: this processor does not run it"; fi; \
