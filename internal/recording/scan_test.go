@@ -26,7 +26,11 @@ func TestWideNumbers(t *testing.T) {
 		return list
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 250
+	}
+	for range rounds {
 		at := random.Int64N(1<<62) >> random.IntN(50) &^ 511
 		size := random.Int64N(1<<60)>>random.IntN(60) | 1
 		e := entry("alloc", max(512, at), size)

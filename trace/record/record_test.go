@@ -40,7 +40,7 @@ func alloc(t testing.TB, c *memcache.Cache, bytes int64, s *null.Stream) memcach
 // EmptyCache, is one in 200, so that the programs of a test have all of them still.
 func shorter(steps int) int {
 	if testing.Short() {
-		return steps / 3
+		return steps / 4
 	}
 	return steps
 }

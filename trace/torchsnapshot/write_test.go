@@ -304,14 +304,18 @@ func TestOpcodes(t *testing.T) {
 		case code == 'X':
 			n = 4 + int(binary.LittleEndian.Uint32(data[i+1:]))
 		default:
-			require.True(t, ok, "opcode %#x at %d", code, i)
+			if !ok {
+				t.Fatalf("opcode %#x at %d", code, i)
+			}
 		}
 		switch code {
 		case '(':
 			depth++
 			values = append(values, 0)
 		case 'e', 'u':
-			require.LessOrEqual(t, values[depth], batch)
+			if values[depth] > batch {
+				t.Fatalf("%d values in a batch, at %d", values[depth], i)
+			}
 			values = values[:depth]
 			depth--
 		case 0x86:
@@ -321,7 +325,9 @@ func TestOpcodes(t *testing.T) {
 			values[depth]++
 		}
 		i += 1 + n
-		require.Equal(t, code == '.', i == len(data))
+		if (code == '.') != (i == len(data)) {
+			t.Fatalf("the end of the data is at %d, and byte %d is after opcode %#x", len(data), i, code)
+		}
 	}
 	require.Equal(t, []int{1}, values)
 }
