@@ -37,5 +37,5 @@ func (s *shard) completeFree(h *handout) {
 	m := h.chunk
 	m.Tag = h.label
 	s.merges += s.arena.Free(m, s.now(m.Kind()))
-	s.recycle(h)
+	s.keepHandout(h)
 }

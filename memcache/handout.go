@@ -67,12 +67,6 @@ func (s *shard) newHandout() *handout {
 	return h
 }
 
-// recycle keeps a handout that is over, whose serial number is 0, for the next one, and nothing of what it knew. s.mu is held.
-func (s *shard) recycle(h *handout) {
-	h.chunk, h.label, h.pending, h.lent, h.inside, h.marks = nil, nil, false, false, h.inside[:0], nil
-	h.next, s.unusedHandouts = s.unusedHandouts, h
-}
-
 // handoutOf is who has a chunk, or waits for streams to be done with it; else nil.
 func handoutOf(m *placement.Chunk) *handout {
 	h, _ := m.Tag.(*handout)

@@ -71,7 +71,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	d = delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}
 	s.add(kind, &d, true)
 	countPool(m, &d)
-	s.recycle(h)
+	s.keepHandout(h)
 	g.forgetSegment(s, m.Segment())
 	return nil
 }
