@@ -42,7 +42,7 @@ func (b *bench) allocations() int64 { return b.cache.Stats().Allocation.All.Allo
 // gradients, on tapes that record and that don't, in float64 and in bfloat16, with every value that is read for the last time read once.
 func TestInPlaceOfRandomPrograms(t *testing.T) {
 	b := open(t, 64<<20)
-	graphs := rounds(400, 50)
+	graphs := rounds(400, 80)
 	random := rand.New(rand.NewPCG(20, 26))
 	saved := map[string]int64{}
 	for i := range graphs {
