@@ -91,7 +91,7 @@ var optimizers = map[string]func(Parameters) (Optimizer, error){
 var mnistSteps = flag.Int("mnist.steps", 10, "how many training steps are compared with PyTorch's; the reference has 100")
 
 // TestMNISTAsPyTorch trains on real images and compares losses and gradients with PyTorch's. The losses of the first steps
-// tell one formula from another, moments and their corrections too; make check compares all that the reference has.
+// tell one formula from another, moments and their corrections too; make long compares all that the reference has.
 func TestMNISTAsPyTorch(t *testing.T) {
 	ref := loadReference(t)
 	steps := min(*mnistSteps, 100)
