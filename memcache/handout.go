@@ -52,21 +52,6 @@ func (h *handout) user() uint64 {
 	return h.shard.id
 }
 
-// newHandout returns an unused one. s.mu is held.
-func (s *shard) newHandout() *handout {
-	if s.unusedHandouts == nil {
-		// Several at a time, so that those of two shards share no cache line.
-		fresh := make([]handout, 16)
-		for i := range fresh {
-			fresh[i].shard, fresh[i].next = s, s.unusedHandouts
-			s.unusedHandouts = &fresh[i]
-		}
-	}
-	h := s.unusedHandouts
-	s.unusedHandouts, h.next = h.next, nil
-	return h
-}
-
 // handoutOf is who has a chunk, or waits for streams to be done with it; else nil.
 func handoutOf(m *placement.Chunk) *handout {
 	h, _ := m.Tag.(*handout)

@@ -1,5 +1,20 @@
 package memcache
 
+// newHandout returns a handout from the shard's list of unused ones. s.mu is held.
+func (s *shard) newHandout() *handout {
+	if s.unusedHandouts == nil {
+		// Several at a time, so that those of two shards share no cache line.
+		fresh := make([]handout, 16)
+		for i := range fresh {
+			fresh[i].shard, fresh[i].next = s, s.unusedHandouts
+			s.unusedHandouts = &fresh[i]
+		}
+	}
+	h := s.unusedHandouts
+	s.unusedHandouts, h.next = h.next, nil
+	return h
+}
+
 // keepHandout puts a handout that has ended, whose serial number is 0, on the shard's list for newHandout, without
 // what it referred to. s.mu is held.
 func (s *shard) keepHandout(h *handout) {
