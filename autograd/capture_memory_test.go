@@ -11,8 +11,9 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// TestCapturesAndDropsLeaveNothing: many whole steps are captured, replayed and dropped, and the device's memory, the cache's, pinned memory,
-// Go's objects and the goroutines are what they were after the first hundred.
+// TestCapturesAndDropsLeaveNothing: many whole steps are captured, replayed and dropped, and the
+// device's memory, the cache's, pinned memory, Go's objects and the goroutines are what they
+// were after the first hundred.
 func TestCapturesAndDropsLeaveNothing(t *testing.T) {
 	captures := rounds(1000, 300)
 	b := open(t, 256<<20)

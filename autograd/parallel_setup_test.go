@@ -20,7 +20,8 @@ import (
 	"github.com/cistern-ml/cistern/tensor"
 )
 
-// rankGroup are the ranks of a test, each with a device of its own: host devices, or those that CISTERN_TEST_RANKS names.
+// rankGroup is the ranks of a test, each with a device of its own: host devices, or those that
+// CISTERN_TEST_RANKS names.
 type rankGroup struct {
 	t     testing.TB
 	ranks []*rank

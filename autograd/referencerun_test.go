@@ -50,8 +50,9 @@ var runs = map[string]runSettings{
 	}},
 }
 
-// TestReferenceRun trains as PyTorch did: every step has its loss, its norm of the gradients and its learning rate, and at the end the
-// parameters and buffers are PyTorch's. With -short it takes the first two steps, and has PyTorch's parameters from there on.
+// TestReferenceRun trains as PyTorch did: every step has its loss, its norm of the gradients and
+// its learning rate, and at the end the parameters and buffers are PyTorch's. With -short it
+// takes the first two steps, and has PyTorch's parameters from there on.
 func TestReferenceRun(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(referenceFolder(), "models", "*.json.gz"))
 	require.NoError(t, err)

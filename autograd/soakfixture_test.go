@@ -18,7 +18,8 @@ import (
 	"github.com/cistern-ml/cistern/transfer"
 )
 
-// soakFixture is a device with two runtimes, the tensors of a random program, and what a plain model says of them.
+// soakFixture is a device with two runtimes, the tensors of a random program, and the values that a plain
+// model expects in them.
 type soakFixture struct {
 	dev    *host.Device
 	cache  *memcache.Cache

@@ -154,7 +154,7 @@ func TestSumsOfMany(t *testing.T) {
 
 // TestErrorsOfFloat32 says how far results of float32 are from the reference, in the worst element, and relative to
 // the terms that it is the sum of; with -v it prints them. The bounds are about twice what was found.
-// With -short there are fewer results, of sums as long, but for those of whole arrays and columns.
+// The -short form computes fewer results. The sums stay as long, except those of whole arrays and columns.
 func TestErrorsOfFloat32(t *testing.T) {
 	r := newRig(t, 512<<20).scoped()
 	some := func(n int) int { return n }

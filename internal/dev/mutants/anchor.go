@@ -66,8 +66,9 @@ func (m *mutant) functionsOf(root string) ([]function, error) {
 	return list, nil
 }
 
-// apply finds the function that m changes and makes the edits. A function of m's name in which they fit comes first;
-// where there is none, the function was renamed or its text moved to another one, and the only one in which they fit is it.
+// apply finds the function that m changes and makes the edits. A function of m's name in which
+// they fit comes first; where there is none, the function was renamed or its text moved to
+// another one, and the only one in which they fit is it.
 func (m *mutant) apply(root string) (change, error) {
 	fail := func(err error) (change, error) {
 		return change{}, fmt.Errorf("mutants: %s:%d: %q: %w", listOf(root, m.pkg), m.line, m.name, err)

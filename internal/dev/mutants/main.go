@@ -11,19 +11,20 @@
 //	at: if !m.Unmapped() {
 //	drop
 //
-// "func" is the function, or Type.method, that is changed; "in: internal/placement" looks for it in a folder below the
-// package's. "at" is text that its body contains once, without indentation: a part of a line, a line, or two lines with an
-// "at" each. Then follows what is done: "drop" deletes the statement that begins on that line, "instead: TEXT" replaces
-// it, and "to: TEXT" replaces the text after "at" alone; a longer text has several such lines. A mutant may have several
-// edits of one function. Where the function was renamed or the text moved, the only function that has the text is taken,
-// so that a refactoring edits no list.
+// "func" is the function, or Type.method, that is changed; "in: internal/placement" looks for it
+// in a folder below the package's. "at" is text that its body contains once, without
+// indentation: a part of a line, a line, or two lines with an "at" each. Then follows what is
+// done: "drop" deletes the statement that begins on that line, "instead: TEXT" replaces it, and
+// "to: TEXT" replaces the text after "at" alone; a longer text has several such lines. A mutant
+// may have several edits of one function. Where the function was renamed or the text moved, the
+// only function that has the text is taken, so that a refactoring edits no list.
 //
-// "run" is go test's -run; "killer: race" means that the race detector notices, where tests alone need not;
-// "test: ./tensor" names another package whose tests notice; "tags" are build tags. The tree is not touched: the changed
-// file is laid over it (go test -overlay).
+// "run" is go test's -run; "killer: race" means that the race detector notices, where tests
+// alone need not; "test: ./tensor" names another package whose tests notice; "tags" are build
+// tags. The tree is not touched: the changed file is laid over it (go test -overlay).
 //
-// The exit status is 1 if a mutant survives, is stale, or does not compile. Without packages all lists of the module are
-// tried.
+// The exit status is 1 if a mutant survives, is stale, or does not compile. Without packages all
+// lists of the module are tried.
 package main
 
 import (
@@ -189,7 +190,8 @@ func clean(ctx context.Context, root string, mutants []*mutant) error {
 	return nil
 }
 
-// tryAll tries the mutants on several goroutines, prints each as it ends, and gives all verdicts in the order of the lists.
+// tryAll tries the mutants on several goroutines, prints each as it ends, and gives all verdicts
+// in the order of the lists.
 func tryAll(ctx context.Context, root string, mutants []*mutant, workers int, timeout time.Duration) []verdict {
 	verdicts := make([]verdict, len(mutants))
 	next := make(chan int)

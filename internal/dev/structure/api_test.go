@@ -14,8 +14,9 @@ import (
 
 const apiDir = "testdata/api"
 
-// TestAPI keeps testdata/api, a file for each package with every exported name and its type, as it is in the code, so that a
-// change of a name is seen in the diff. Names of parameters don't matter to a caller and are left out.
+// TestAPI keeps testdata/api, a file for each package with every exported name and its type, as
+// it is in the code, so that a change of a name is seen in the diff. Names of parameters don't
+// matter to a caller and are left out.
 func TestAPI(t *testing.T) {
 	var want []string
 	for _, p := range public(t) {

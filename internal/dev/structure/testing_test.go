@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,10 +33,17 @@ func TestTestingPage(t *testing.T) {
 	variable := regexp.MustCompile(`CISTERN_[A-Z][A-Z_]*[A-Z]`)
 	used, tagged := map[string]bool{}, map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil {
 			return err
 		}
-		if base := filepath.Base(name); !strings.Contains(".go .c .sh", filepath.Ext(name)) && base != "Makefile" {
+		if d.IsDir() {
+			if slices.Contains([]string{".git", "dist", "bin"}, d.Name()) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		script := d.Name() == "Makefile" || filepath.Base(filepath.Dir(name)) == ".ci"
+		if !script && !slices.Contains([]string{".go", ".c", ".sh"}, filepath.Ext(name)) {
 			return nil
 		}
 		text, err := os.ReadFile(name)
