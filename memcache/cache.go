@@ -66,8 +66,8 @@ type Cache struct {
 	oomObservers oomObservers
 
 	// Of private pools, guarded by shards.mu.
-	lastPoolNumber uint64          // of those that got the next
-	openPools      map[PoolID]bool // that were not released
+	lastPoolNumber uint64           // of those that got the next
+	openPools      map[PoolID]*Pool // that were not released
 
 	unverified atomic.Int64 // operations until the next check, in builds that check
 }

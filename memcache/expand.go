@@ -3,6 +3,8 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
@@ -84,7 +86,11 @@ func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 // lock is held.
 func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	total, granule := g.dev.Properties().TotalMemory, g.shards.rules().GranuleSize(r.Kind)
-	sizes := []int64{total + total/8, total / 16, 0}
+	sizes := []int64{g.shards.config().reserve(total), total / 16, 0}
+	most := int64(math.MaxInt64)
+	if g.shards.config().ExpandableSegmentsReserve > 0 {
+		most = placement.RoundUp(sizes[0], granule)
+	}
 	if _, host := g.dev.(device.HostVisible); host {
 		sizes = sizes[1:] // the first range would leave nothing for a second one
 	}
@@ -94,6 +100,9 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	var p device.Ptr
 	reserve := func(size int64) (err error) {
 		bytes = placement.RoundUp(max(size, r.Bytes), granule)
+		if bytes > most {
+			return fmt.Errorf("%w: expandable_segments_reserve lets a segment have %s of addresses", device.ErrOutOfMemory, formatBytes(most))
+		}
 		if p, err = g.vmm.Reserve(bytes); err != nil {
 			g.shards.history.markAt(ActionReserve, r.shard.id, 0, bytes)
 		}
@@ -113,6 +122,23 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	return g.addRange(r, p, bytes)
+}
+
+// reserve is how many addresses an expandable segment gets on a device with total bytes of memory.
+func (c *Config) reserve(total int64) int64 {
+	full, r := total+total/8, c.ExpandableSegmentsReserve
+	switch {
+	case r == 0:
+		return full
+	case r <= fullReserve:
+		return min(full, int64(r*float64(total)))
+	}
+	return min(full, int64(r))
+}
+
+// addRange makes reserved addresses an expandable segment of the request's shard and pool. The growth lock is held.
+func (g *grower) addRange(r *request, p device.Ptr, bytes int64) (*placement.Chunk, error) {
 	if err := g.driverRanges.add(p, bytes); err != nil {
 		return nil, err
 	}
@@ -143,7 +169,7 @@ func (g *grower) mapFront(ctx context.Context, m, tail *placement.Chunk, size in
 	s.merges += merged
 	g.ledger.countReserved(r.Kind, bytes)
 	countsOf(r.Pool).reserved(r.Kind, 0, bytes)
-	g.shards.history.segment(ActionSegmentMap, at, bytes, s.id, r.stack)
+	g.shards.history.segment(ActionSegmentMap, at, bytes, s.id, r.Pool, r.stack)
 	g.ledger.stats.NumDeviceAlloc++
 	return grown, nil
 }

@@ -14,7 +14,14 @@ import (
 func (c *Cache) Stats() Stats {
 	c.shards.lockAll()
 	defer c.shards.unlockAll()
-	return c.ledger.sinceReset()
+	s := c.ledger.sinceReset()
+	for id, p := range c.openPools {
+		if s.ReservedBytesByPrivatePools == nil {
+			s.ReservedBytesByPrivatePools = make(map[PoolID]StatArray, len(c.openPools))
+		}
+		s.ReservedBytesByPrivatePools[id] = p.Stats().ReservedBytes
+	}
+	return s
 }
 
 // ResetPeakStats sets every peak to the current value (reset_peak_memory_stats). Scopes are unaffected.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // Growth. One goroutine at a time asks the driver for memory, under the growth lock. Calls of the driver take from
@@ -27,6 +28,9 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	}
 	// A limit refuses before the driver is asked. The difference can't overflow, where a sum could.
 	limited := g.ledger.limit < bytes || g.ledger.stats.ReservedBytes.All.Current > g.ledger.limit-bytes
+	if r.rejected = limited && g.shards.config().ThrowOnCudaMallocOOM; r.rejected {
+		g.ledger.stats.NumOOMRejections++
+	}
 	g.shards.mu.Unlock()
 	if limited {
 		return g.outOfMemory(r, nil)
@@ -45,6 +49,14 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	// it reserved and not in use.
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
+	m := g.addSegment(r, p, bytes)
+	r.shard.allocFresh(m, r)
+	return nil
+}
+
+// addSegment makes memory of the driver's a segment of the request's shard and pool. Its chunk is taken out. All shards are
+// locked.
+func (g *grower) addSegment(r *request, p device.Ptr, bytes int64) *placement.Chunk {
 	r.Pool.CountDriverCalls(1)
 	s := r.shard
 	m := s.arena.NewSegment(p, bytes, r.Kind, r.Pool)
@@ -55,9 +67,8 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	}
 	g.ledger.countReserved(r.Kind, bytes)
 	countsOf(r.Pool).reserved(r.Kind, 1, bytes)
-	g.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.stack)
-	s.allocFresh(m, r)
-	return nil
+	g.shards.history.segment(ActionSegmentAlloc, p, bytes, s.id, r.Pool, r.stack)
+	return m
 }
 
 // driverAlloc calls the driver, beside the observer. Only the growth lock is held.

@@ -105,8 +105,8 @@ func (l *historyLog) options(c Config) {
 }
 
 // segment records what happened to memory from the driver.
-func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, stack []uintptr) {
+func (l *historyLog) segment(a Action, p device.Ptr, bytes int64, stream uint64, pool *placement.Pool, stack []uintptr) {
 	if h := l.Load(); h != nil {
-		h.add(&HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Stack: stack})
+		h.add(&HistoryEntry{Action: a, Address: p, Size: bytes, Stream: stream, Pool: idOf(pool), Stack: stack})
 	}
 }

@@ -33,8 +33,8 @@ func TestHistoryRing(t *testing.T) {
 	require.Equal(t, []HistoryEntry{
 		{Action: ActionAlloc, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial(), Block: 512, Grew: true},
 		{Action: ActionAlloc, Address: b.Ptr(), Size: 200, Stream: 5, Serial: b.Serial(), Block: 512},
-		{Action: ActionFreeRequested, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial(), AtOnce: true},
-		{Action: ActionFreeCompleted, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial()},
+		{Action: ActionFreeRequested, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial(), Block: 512, AtOnce: true},
+		{Action: ActionFreeCompleted, Address: a.Ptr(), Size: 100, Stream: 5, Serial: a.Serial(), Block: 512},
 	}, got, "the oldest is forgotten")
 	require.NoError(t, c.RecordHistory(HistoryOptions{}))
 	require.Nil(t, c.History())

@@ -59,13 +59,14 @@ type HistoryEntry struct {
 	// without stacks.
 	Stack []uintptr
 
-	// Block is the block's bytes, for alloc.
+	// Block is the block's bytes; 0 for entries that are about none.
 	Block int64
 	// Grew says of an alloc that no free block served it at first. AtOnce says of a free_requested that no recorded stream
 	// holds the block back: its free_completed follows, and a [HistoryStream] leaves that one out. Of a free_completed it says
 	// that it was the call of Free that saw the streams done, not a later request.
 	Grew, AtOnce bool
-	// Pool is the private pool of an alloc, and of a flush and an empty_cache that were of one; zero: the default pool.
+	// Pool is the private pool: of an alloc and an oom, that of the request; of a free and a segment, that of the memory; of a
+	// flush and an empty_cache, the one that they were of. Zero: the default pool.
 	Pool PoolID
 }
 

@@ -64,7 +64,7 @@ func TestHistoryStream(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []HistoryEntry{
 		{Action: ActionAlloc, Address: a.Ptr(), Size: 200, Stream: 5, Serial: a.Serial(), Block: 512, Time: events[0].Time, Stack: events[0].Stack},
-		{Action: ActionFreeRequested, Address: a.Ptr(), Size: 200, Stream: 5, Serial: a.Serial(), AtOnce: true, Time: events[1].Time},
+		{Action: ActionFreeRequested, Address: a.Ptr(), Size: 200, Stream: 5, Serial: a.Serial(), Block: 512, AtOnce: true, Time: events[1].Time},
 		{Action: ActionNote, Serial: 7, Time: events[2].Time},
 	}, events[:3])
 	require.Contains(t, functions(events[0].Stack), "TestHistoryStream")

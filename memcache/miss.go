@@ -45,7 +45,7 @@ func (g *grower) allocAsking(ctx context.Context, stream device.Stream, r *reque
 			}
 			return err
 		}
-		if !g.reclaimers.ask(ctx, r.segmentBytes, g.dev.Properties().TotalMemory, &p) {
+		if r.rejected || !g.reclaimers.ask(ctx, r.segmentBytes, g.dev.Properties().TotalMemory, &p) {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		return err
 	}
 	failed := g.grow(ctx, r, false)
-	if !errors.Is(failed, ErrOutOfMemory) {
+	if !errors.Is(failed, ErrOutOfMemory) || r.rejected {
 		return failed
 	}
 	// The driver has nothing, or the limit is reached. From here on each step takes more from others than the one before.

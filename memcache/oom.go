@@ -94,6 +94,6 @@ func (l *historyLog) oom(r *request, err error) {
 	h := l.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Stack: r.stack})
+		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Pool: idOf(r.Pool), Stack: r.stack})
 	}
 }

@@ -22,6 +22,8 @@ func (c Config) Options() string {
 	add(c.GarbageCollectionThreshold != 0, "garbage_collection_threshold", formatRatio(c.GarbageCollectionThreshold))
 	add(c.PerProcessMemoryFraction != 0, "per_process_memory_fraction", formatRatio(c.PerProcessMemoryFraction))
 	add(c.ExpandableSegments, "expandable_segments", "True")
+	add(c.ExpandableSegmentsReserve != 0, "expandable_segments_reserve", formatReserve(c.ExpandableSegmentsReserve))
+	add(c.ThrowOnCudaMallocOOM, "throw_on_cudamalloc_oom", "True")
 	add(c.ReleaseLockOnCudaMalloc, "release_lock_on_cudamalloc", "True")
 	add(c.GraphCaptureRecordStreamReuse, "graph_capture_record_stream_reuse", "True")
 	add(c.ExpandableGranuleMB != 0, "expandable_granule_mb", c.ExpandableGranuleMB)
@@ -35,6 +37,14 @@ func (c Config) Options() string {
 
 // formatRatio is as long as it has to be to be read back.
 func formatRatio(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// formatReserve is a fraction, or bytes as GiB.
+func formatReserve(r float64) string {
+	if r <= fullReserve {
+		return formatRatio(r)
+	}
+	return formatRatio(r/(1<<30)) + "G"
+}
 
 // String is the value of the option roundup_power2_divisions: a number for all sizes, or a list.
 func (d Divisions) String() string {

@@ -13,9 +13,9 @@ import (
 // that it was made with. What PyTorch refuses is refused, with what would be right; its options for pinned memory are
 // checked, and otherwise nothing.
 
-// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]". Options
-// that concern pinned host memory, and backend:native, are accepted and change nothing here. An unknown
-// option, or a value that PyTorch would not take, is an error.
+// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]", of PyTorch up to 2.13, also in
+// the spelling for HIP. Options that concern pinned host memory, classes of streams, and backend:native are accepted and change
+// nothing here. An unknown option, or a value that PyTorch would not take, is an error.
 //
 // The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
 // memory_limit (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact. PyTorch refuses them.
@@ -115,14 +115,24 @@ func optionsFromEnv() (Config, error) {
 type setter func(c *Config, value string) error
 
 var setters = map[string]setter{
-	"max_split_size_mb":                 mebibytes(func(c *Config) *int64 { return &c.MaxSplitSizeMB }),
-	"max_non_split_rounding_mb":         mebibytes(func(c *Config) *int64 { return &c.MaxNonSplitRoundingMB }),
-	"large_segment_size_mb":             mebibytes(func(c *Config) *int64 { return &c.LargeSegmentSizeMB }),
-	"roundup_power2_divisions":          setDivisions,
-	"garbage_collection_threshold":      ratio(func(c *Config) *float64 { return &c.GarbageCollectionThreshold }, "more than 0 and less than 1", func(v float64) bool { return v > 0 && v < 1 }),
-	"per_process_memory_fraction":       setFraction,
-	"expandable_segments":               boolean(func(c *Config) *bool { return &c.ExpandableSegments }),
+	"max_split_size_mb":            mebibytes(func(c *Config) *int64 { return &c.MaxSplitSizeMB }),
+	"max_non_split_rounding_mb":    mebibytes(func(c *Config) *int64 { return &c.MaxNonSplitRoundingMB }),
+	"large_segment_size_mb":        mebibytes(func(c *Config) *int64 { return &c.LargeSegmentSizeMB }),
+	"roundup_power2_divisions":     setDivisions,
+	"garbage_collection_threshold": ratio(func(c *Config) *float64 { return &c.GarbageCollectionThreshold }, "more than 0 and less than 1", func(v float64) bool { return v > 0 && v < 1 }),
+	"per_process_memory_fraction":  setFraction,
+	"expandable_segments":          boolean(func(c *Config) *bool { return &c.ExpandableSegments }),
+	"expandable_segments_reserve":  setReserve,
+	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
+		if !strings.HasPrefix(v, "[") {
+			return fmt.Errorf("want a list")
+		}
+		return nil // nothing here has a class
+	},
+	"throw_on_cudamalloc_oom":           boolean(func(c *Config) *bool { return &c.ThrowOnCudaMallocOOM }),
+	"throw_on_hipmalloc_oom":            boolean(func(c *Config) *bool { return &c.ThrowOnCudaMallocOOM }),
 	"release_lock_on_cudamalloc":        boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
+	"release_lock_on_hipmalloc":         boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
 	"expandable_granule_mb":             mebibytes(func(c *Config) *int64 { return &c.ExpandableGranuleMB }),
 	"expandable_remap":                  boolean(func(c *Config) *bool { return &c.ExpandableRemap }),
 	"memory_limit":                      number(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
@@ -131,6 +141,8 @@ var setters = map[string]setter{
 	"exact":                             boolean(func(c *Config) *bool { return &c.Exact }),
 	"graph_capture_record_stream_reuse": boolean(func(c *Config) *bool { return &c.GraphCaptureRecordStreamReuse }),
 	"pinned_use_cuda_host_register":     boolean(nil),
+	"pinned_use_hip_host_register":      boolean(nil),
+	"pinned_free_catch_all":             boolean(nil),
 	"pinned_use_background_threads":     boolean(nil),
 	"pinned_num_register_threads":       ignoredCount(func(v int64) bool { return v > 0 && v <= 128 && v&(v-1) == 0 }, "a power of two up to 128"),
 	"pinned_reserve_segment_size_mb":    ignoredCount(func(v int64) bool { return v > 0 }, "more than 0"),
@@ -167,6 +179,23 @@ func ratio(field func(*Config) *float64, want string, valid func(float64) bool) 
 		*field(c) = f
 		return nil
 	}
+}
+
+// fullReserve is the fraction of the device's memory that an expandable segment has addresses for, at most.
+const fullReserve = 9.0 / 8
+
+// setReserve takes a fraction, or a number of GiB with G behind it.
+func setReserve(c *Config, v string) error {
+	number, gib := strings.CutSuffix(v, "G")
+	f, err := strconv.ParseFloat(number, 64)
+	if gib {
+		f *= 1 << 30
+	}
+	if err != nil || !(f > 0) || f >= maxRequest || !gib && f > 1 {
+		return fmt.Errorf("want a fraction up to 1, or a number of GiB such as 40G")
+	}
+	c.ExpandableSegmentsReserve = f
+	return nil
 }
 
 // setFraction takes 0 for what it says, as SetMemoryFraction does: the field's 0 is no limit, and the least number above it

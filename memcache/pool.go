@@ -54,20 +54,20 @@ func (c *Cache) NewPool(options PoolOptions) (*Pool, error) {
 	id := options.ID
 	switch {
 	case id == PoolID{}:
-		for id[1] = c.lastPoolNumber + 1; c.openPools[id]; {
+		for id[1] = c.lastPoolNumber + 1; c.openPools[id] != nil; {
 			id[1]++
 		}
 		c.lastPoolNumber = id[1]
 	case id[0] != 0 && id[1] != 0:
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: one of the numbers is 0", id, ErrInvalid)
-	case c.openPools[id]:
+	case c.openPools[id] != nil:
 		return nil, fmt.Errorf("memcache: NewPool with the ID %v: %w: another pool has it until its Release", id, ErrInvalid)
 	}
 	p := &Pool{cache: c, lends: options.UseOnOOM, place: placement.Pool{ID: id, NoSplit: options.NoSplit, StartSmall: options.StartSmall, Tag: new(poolCounts)}}
 	if c.openPools == nil {
-		c.openPools = make(map[PoolID]bool)
+		c.openPools = make(map[PoolID]*Pool)
 	}
-	c.openPools[id] = true
+	c.openPools[id] = p
 	if options.UseOnOOM {
 		c.grower.lending.add(&p.place)
 	}

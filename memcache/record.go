@@ -6,7 +6,7 @@ package memcache
 func (s *shard) recordAlloc(h *handout, r *request) {
 	if to := s.shards.history.Load(); to != nil {
 		e := s.entry(ActionAlloc, h)
-		e.Serial, e.Stack, e.Block, e.Grew, e.Pool = h.serial, r.stack, h.chunk.Size(), r.growing, idOf(r.Pool)
+		e.Serial, e.Stack, e.Grew, e.Pool = h.serial, r.stack, r.growing, idOf(r.Pool)
 		to.add(&e)
 	}
 }
@@ -37,5 +37,6 @@ func (s *shard) recordBlock(a Action, h *handout, serial uint64, atOnce bool) {
 
 // entry has what entries of a block have in common. s.mu is held.
 func (s *shard) entry(a Action, h *handout) HistoryEntry {
-	return HistoryEntry{Action: a, Address: h.chunk.Ptr(), Size: h.chunk.Requested, Stream: s.id, Label: h.label.value()}
+	m := h.chunk
+	return HistoryEntry{Action: a, Address: m.Ptr(), Size: m.Requested, Stream: s.id, Label: h.label.value(), Block: m.Size(), Pool: idOf(m.Segment().Pool())}
 }

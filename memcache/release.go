@@ -235,15 +235,17 @@ func (g *grower) forgetSegment(s *shard, seg *placement.Segment) {
 	g.ledger.stats.NumDeviceFree++
 	g.ledger.stats.Segment.sub(seg.Kind(), 1)
 	g.ledger.stats.ReservedBytes.sub(seg.Kind(), seg.Bytes())
+	var pool *placement.Pool
 	if s != nil {
-		countsOf(seg.Pool()).reserved(seg.Kind(), -1, -seg.Bytes())
+		pool = seg.Pool()
+		countsOf(pool).reserved(seg.Kind(), -1, -seg.Bytes())
 	}
 	if seg.Bytes() >= g.shards.rules().MaxSplit {
 		g.ledger.stats.OversizeSegments.sub(1)
 	}
-	g.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), nil)
+	g.shards.history.segment(ActionSegmentFree, seg.Ptr(), seg.Bytes(), seg.Stream(), pool, nil)
 	if s != nil {
-		seg.Pool().CountDriverCalls(-1)
+		pool.CountDriverCalls(-1)
 		s.arena.Remove(seg)
 	}
 }

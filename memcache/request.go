@@ -22,6 +22,7 @@ type request struct {
 
 	growing  bool  // it has the growth lock
 	refused  error // the shard, the cache or the pool has ended
+	rejected bool  // by ThrowOnCudaMallocOOM
 	hit      bool  // served without the driver
 	sequence uint64
 	born     uint64 // the shard's epoch before the block was counted

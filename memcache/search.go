@@ -78,7 +78,11 @@ func (s *shard) handOut(m *placement.Chunk, r *request, fit *placement.Fit) {
 // before. All shards are locked.
 func (s *shard) allocFresh(m *placement.Chunk, r *request) {
 	s.misses++
-	fit := s.arena.Fit(m, &r.Want)
+	s.handOutFresh(m, r, s.arena.Fit(m, &r.Want))
+}
+
+// handOutFresh counts what handing m out changes, and hands it out. All shards are locked.
+func (s *shard) handOutFresh(m *placement.Chunk, r *request, fit placement.Fit) {
 	var d delta
 	r.handOutDelta(&fit, &d)
 	r.born = s.epoch

@@ -31,7 +31,7 @@ func (g *grower) shrink(ctx context.Context, t taken, atMost int64) error {
 	countsOf(seg.Pool()).reserved(kind, 0, -bytes)
 	g.ledger.stats.NumDeviceFree++
 	seg.Pool().CountDriverCalls(-1)
-	g.shards.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), nil)
+	g.shards.history.segment(ActionSegmentUnmap, from, bytes, seg.Stream(), seg.Pool(), nil)
 	return err
 }
 

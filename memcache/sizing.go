@@ -63,6 +63,9 @@ func (c *Config) rules() (placement.Rules, error) {
 	if c.ReuseAcrossStreams != ReuseNever && c.Exact {
 		return invalid("ReuseAcrossStreams", c.ReuseAcrossStreams, "ReuseNever with Exact, as PyTorch has no such option")
 	}
+	if v := c.ExpandableSegmentsReserve; !(v >= 0 && v < maxRequest) {
+		return invalid("ExpandableSegmentsReserve", v, "a fraction of the device's memory, or bytes")
+	}
 	if v := c.MemoryLimit; v < 0 {
 		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
 	}

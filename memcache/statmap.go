@@ -1,5 +1,7 @@
 package memcache
 
+import "fmt"
+
 // The names are PyTorch's exactly, so that what reads its statistics, such as a script or a recording's check, reads these.
 // Statistics of ours that PyTorch has no name for are left out.
 
@@ -22,10 +24,16 @@ func (s Stats) Map() map[string]int64 {
 		stat(name+".small_pool", a.SmallPool)
 		stat(name+".large_pool", a.LargePool)
 	}
+	for id, a := range s.ReservedBytesByPrivatePools {
+		name := fmt.Sprintf("reserved_bytes_by_private_pools.%d_%d", id[0], id[1])
+		stat(name+".all", a.All)
+		stat(name+".small_pool", a.SmallPool)
+		stat(name+".large_pool", a.LargePool)
+	}
 	stat("oversize_allocations", s.OversizeAllocations)
 	stat("oversize_segments", s.OversizeSegments)
 	for name, v := range map[string]int64{
-		"num_alloc_retries": s.NumAllocRetries, "num_ooms": s.NumOOMs, "num_sync_all_streams": s.NumSyncAllStreams,
+		"num_alloc_retries": s.NumAllocRetries, "num_ooms": s.NumOOMs, "num_oom_rejections": s.NumOOMRejections, "num_sync_all_streams": s.NumSyncAllStreams,
 		"num_device_alloc": s.NumDeviceAlloc, "num_device_free": s.NumDeviceFree, "max_split_size": s.MaxSplitSize,
 	} {
 		m[name] = v

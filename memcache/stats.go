@@ -37,10 +37,14 @@ type Stats struct {
 
 	NumAllocRetries   int64 // driver allocations tried again after a flush
 	NumOOMs           int64 // requests that failed
+	NumOOMRejections  int64 // of them, those that Config.ThrowOnCudaMallocOOM refused before the driver was asked
 	NumSyncAllStreams int64 // flushes, each of which waits for every pending free
 	NumDeviceAlloc    int64 // the driver's allocations
 	NumDeviceFree     int64 // the driver's frees
 	MaxSplitSize      int64 // -1: unlimited
+
+	// ReservedBytesByPrivatePools has the part of ReservedBytes of each private pool that was not released.
+	ReservedBytesByPrivatePools map[PoolID]StatArray
 
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.
 	NumStreamReuses int64
@@ -103,10 +107,10 @@ func (s *Stats) quantities() [29]*Stat {
 }
 
 // counts are the numbers that only grow, in one order.
-func (s *Stats) counts() [10]*int64 {
+func (s *Stats) counts() [11]*int64 {
 	return [...]*int64{
 		&s.NumAllocRetries, &s.NumOOMs, &s.NumSyncAllStreams, &s.NumDeviceAlloc, &s.NumDeviceFree,
-		&s.Hits, &s.Misses, &s.Splits, &s.Merges, &s.NumStreamReuses,
+		&s.Hits, &s.Misses, &s.Splits, &s.Merges, &s.NumStreamReuses, &s.NumOOMRejections,
 	}
 }
 

@@ -289,7 +289,7 @@ func (t *twin) compareDrivers() error {
 // statistics are all statistics in one order.
 type statistics struct {
 	stats  [29]model.Stat
-	counts [10]int64
+	counts [11]int64
 }
 
 func (t *twin) compareStats() error {
@@ -306,7 +306,7 @@ func (t *twin) compareStats() error {
 		copy(want.stats[3*i:], a[:])
 	}
 	want.stats[27], want.stats[28] = m.OversizeBlocks, m.OversizeSegments
-	want.counts = [...]int64{m.Retries, m.OOMs, m.Flushes, m.Allocs, m.Frees, m.Hits, m.Misses, m.Splits, m.Merges, 0}
+	want.counts = [...]int64{m.Retries, m.OOMs, m.Flushes, m.Allocs, m.Frees, m.Hits, m.Misses, m.Splits, m.Merges, 0, 0}
 	if got != want {
 		for i := range got.stats {
 			if got.stats[i] != want.stats[i] {

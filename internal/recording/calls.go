@@ -60,6 +60,8 @@ type callBuilder struct {
 	}
 	begins int // a capture that allocates them, by entry; -1: none
 	begun  int // how many of them it has
+
+	grown map[int32]uint64 // of a recording without calls: the private pool of what an entry got from the driver
 }
 
 // call takes in entry i, which is a call.
@@ -188,8 +190,8 @@ func (b *builder) route(i int, block int32) (pool uint64) {
 	return pool
 }
 
-// begin takes in that a state of the random generator was allocated, as the hand-out block.
-func (b *builder) begin(at device.Ptr, block int32) error {
+// beginCapture takes in that a state of the random generator was allocated, as the hand-out block.
+func (b *builder) beginCapture(at device.Ptr, block int32) error {
 	if b.begins < 0 {
 		return nil
 	}

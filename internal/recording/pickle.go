@@ -25,6 +25,8 @@ type snapshotReader struct {
 	limits  Limits
 	entries []Entry
 	taken   int // so many entries are a recording's already
+	pools   map[uint64][2]uint64
+	numbers map[[2]uint64]uint64 // of pools, by ID
 
 	// With details:
 	tables  *collector             // of all entries
@@ -72,7 +74,7 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if _, ok := field(d, "action"); !ok {
 		return v, nil
 	}
-	e, ok, err := traceEntry(d, "")
+	e, ok, err := s.traceEntry(d, "")
 	if err != nil || !ok {
 		return v, nil
 	}

@@ -13,10 +13,15 @@ type Program struct {
 	Streams []uint64 // the streams' IDs; steps have their index
 	Blocks  int      // the number of hand-outs
 	Pending int      // the number of frees that were not complete at once
+	// Start is the memory with which the recording begins; nil: none, or nothing tells. Contradiction says why the entries and
+	// the segments at the end can't both be true; "": they can.
+	Start         *Start
+	Contradiction string
 	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
 	// caller, and so can't be had again by making them; "": they are.
 	Jumbled string
-	// Homes are the pools, by hand-out, whose memory it is, of a recording with calls: not the request's, if another one lends.
+	// Homes are the pools, by hand-out, whose memory it is, of a recording with calls or private pools: not the request's, if
+	// another one lends. Nil: all are of the default pool.
 	Homes []uint64
 	// Overlap is the entry from which on calls of several goroutines overlapped in time; -1: none did. If they did where it
 	// matters, they may be such calls though they look as if made one after the other.
@@ -57,18 +62,26 @@ type Step struct {
 	Edge bool
 }
 
+// Home is the pool whose memory a hand-out is; 0: the default pool.
+func (p *Program) Home(block int32) uint64 {
+	if p.Homes == nil {
+		return 0
+	}
+	return p.Homes[block]
+}
+
 // NewProgram makes the program of a recording. It fails if the entries contradict each other: a free of what is not
 // allocated, two blocks at one address.
 func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
-	if rec.Calls {
+	if rec.Calls || rec.PrivatePools {
 		b.callBuilder = callBuilder{uses: make(map[uint64]int), recorded: make(map[int32]*recordedOn), homes: make(map[int32]uint64), begins: -1}
 	}
 	if rec.Own {
 		p.Jumbled = ownReason(p)
 	}
-	for i := 0; i < len(rec.Entries); i++ {
+	for i := b.begin(); i < len(rec.Entries); i++ {
 		n, err := b.add(i)
 		if err != nil {
 			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", rec.Name, i, err)
@@ -80,7 +93,7 @@ func NewProgram(rec *Recording) (*Program, error) {
 	} else {
 		b.empty(len(rec.Entries))
 	}
-	if rec.Calls {
+	if rec.Calls || rec.PrivatePools {
 		p.Homes = make([]uint64, p.Blocks)
 		for block, pool := range b.homes {
 			if block >= 0 {
@@ -96,7 +109,7 @@ type handOut struct {
 	size   int64
 	stream uint64
 	block  int32
-	step   int32 // of the free, once it is pending
+	step   int32 // of the free, once it is pending; -1: it was before the recording
 	freed  bool
 }
 
@@ -131,27 +144,42 @@ func (b *builder) add(i int) (int, error) {
 			b.live[e.Addr] = handOut{size: e.Size, stream: e.Stream, block: s.Block}
 			b.p.Blocks++
 		}
-		if b.p.Calls {
+		switch {
+		case b.p.Calls:
 			s.Pool = b.route(i, s.Block)
+		case b.p.PrivatePools && !b.p.Own:
+			s.Pool = b.servedBy(i, s.Block)
 		}
 		b.p.Steps = append(b.p.Steps, s)
 		b.inside = i + 1
 		if b.p.Calls {
-			return 0, b.begin(e.Addr, s.Block)
+			return 0, b.beginCapture(e.Addr, s.Block)
 		}
 	case FreeRequested:
 		return b.free(i)
+	case SegmentFree, SegmentUnmap:
+		if b.p.PrivatePools && !b.p.Own {
+			b.releasing(e)
+		}
 	case FreeCompleted:
 		h, ok := b.live[e.Addr]
 		if !ok || !h.freed {
-			return 0, fmt.Errorf("%v: no free is pending there", e)
+			return 0, fmt.Errorf("%v: no free is pending there%s", e, lateHint)
 		}
 		e.Block = h.block
-		b.p.Steps[h.step].Completed = int32(i)
+		if h.step < 0 {
+			b.p.Start.Completed[h.block] = int32(i)
+		} else {
+			b.p.Steps[h.step].Completed = int32(i)
+		}
 		delete(b.live, e.Addr)
 	}
 	return 0, nil
 }
+
+// lateHint is for entries about what the recording does not know.
+const lateHint = "; the recording began later than its program, or kept only the last entries (max_entries), and its segments at the" +
+	" end are missing or contradict it"
 
 // free takes in a request and, if that follows at once, its completion.
 func (b *builder) free(i int) (int, error) {
@@ -160,8 +188,7 @@ func (b *builder) free(i int) (int, error) {
 	h, ok := b.live[e.Addr]
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("%v: nothing is allocated there; if the recording began later than its program, or kept only"+
-			" the last entries, record from the start (max_entries)", e)
+		return 0, fmt.Errorf("%v: nothing is allocated there%s", e, lateHint)
 	case h.freed:
 		return 0, fmt.Errorf("%v: the block was freed before", e)
 	case h.size != e.Size || h.stream != e.Stream:

@@ -88,7 +88,7 @@ func TestSnapshotOfSeveralDevices(t *testing.T) {
 	require.Empty(t, list[0].Segments)
 	require.False(t, list[0].PrivatePools)
 	require.Len(t, list[1].Entries, 2)
-	require.Equal(t, []Segment{{Address: 8192, Size: 512, Blocks: []Block{}}}, list[1].Segments)
+	require.Equal(t, []Segment{{Address: 8192, Size: 512, Pool: 1, Blocks: []Block{}}}, list[1].Segments)
 	require.True(t, list[1].PrivatePools)
 }
 

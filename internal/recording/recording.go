@@ -29,7 +29,7 @@ type Recording struct {
 	LimitKnown bool
 	// Stats are the flattened statistics at the end; nil: unknown.
 	Stats map[string]int64
-	// PrivatePools says that memory at the end belongs to pools of graph captures or MemPools.
+	// PrivatePools says that memory belongs to pools of graph captures or MemPools, and that no entry tells which requests are theirs.
 	PrivatePools bool
 	// Calls says that the entries tell also the calls that concern pools, empty_cache and record_stream; else the callers' part
 	// is alloc and free alone.
@@ -66,7 +66,30 @@ type Segment struct {
 	Size    int64
 	Stream  uint64
 	Pool    uint64 // the number of its private pool; 0: the default pool
+	Kind    Kind
+	Mapped  bool // a part of an expandable segment
 	Blocks  []Block
+}
+
+// Kind is which blocks a segment is for.
+type Kind uint8
+
+// The kinds of segments.
+const (
+	UnknownKind Kind = iota
+	SmallKind
+	LargeKind
+)
+
+// segmentKind is the kind that a snapshot's segment_type names.
+func segmentKind(segmentType string) Kind {
+	switch segmentType {
+	case "small":
+		return SmallKind
+	case "large":
+		return LargeKind
+	}
+	return UnknownKind
 }
 
 // Block is a block of a segment at the end. Sizes are bytes.
@@ -163,6 +186,11 @@ func (a Action) Releases() bool { return a == SegmentFree || a == SegmentUnmap }
 // Entry is one thing that happened.
 type Entry struct {
 	Action Action
+	// Flags are of our own recordings.
+	Flags Flags
+	// Pool is the number of the private pool that the entry is about, as far as the recording tells; 0: the default pool. Calls
+	// have it in Addr.
+	Pool uint32
 	// Addr is the block's or segment's address; 0 for an oom.
 	Addr device.Ptr
 	// Size is the request in bytes (of an oom, rounded) or the driver's bytes.
@@ -170,10 +198,8 @@ type Entry struct {
 	Stream uint64
 	// Free is the device's free bytes at an oom.
 	Free int64
-	// Bytes are those of the block that an alloc handed out; 0: unknown.
+	// Bytes are those of the block of an alloc or a free; 0: unknown.
 	Bytes int64
-	// Flags are of our own recordings.
-	Flags Flags
 	// Block is the number of the hand-out that an alloc begins and frees end; set by [NewProgram].
 	Block int32
 }

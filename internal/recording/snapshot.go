@@ -3,8 +3,8 @@ package recording
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"math/bits"
+	"slices"
 	"strconv"
 
 	"github.com/nlpodyssey/gopickle/types"
@@ -50,6 +50,10 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	if err := s.addSegments(top, byDevice); err != nil {
 		return nil, err
 	}
+	for _, rec := range list {
+		rec.Pools = s.pools
+		rec.PrivatePools = rec.PrivatePools || slices.ContainsFunc(rec.Entries, func(e Entry) bool { return e.Pool != 0 })
+	}
 	if err := addAnnotations(top, byDevice); err != nil {
 		return nil, err
 	}
@@ -74,7 +78,7 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 		if err != nil {
 			return err
 		}
-		if _, _, err := traceEntry(d, what); err != nil {
+		if _, _, err := s.traceEntry(d, what); err != nil {
 			return err
 		}
 	}
@@ -104,7 +108,7 @@ func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details
 }
 
 // traceEntry reads an entry. ok is false for one that is to be ignored.
-func traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
+func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
 	action, err := textField(d, "action", what)
 	if err != nil || ignored[action] {
 		return e, false, err
@@ -119,10 +123,30 @@ func traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return e, false, err
 	}
-	if e, ok, err = newEntry(action, addr, size, stream, false); err != nil {
-		err = fmt.Errorf("%s: %w", what, err)
+	if e, ok, err = newEntry(action, addr, size, stream, false); err != nil || !ok {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+		return e, ok, err
 	}
-	return e, ok, err
+	return e, true, s.placed(&e, d, what)
+}
+
+// placed takes in what our own snapshots tell of an entry beside PyTorch's.
+func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
+	if _, ok := field(d, "block_size"); ok {
+		bytes, err := intField(d, "block_size", what)
+		if err != nil {
+			return err
+		}
+		if bytes < e.Size || bytes >= MaxSize {
+			return fmt.Errorf("%s: block_size is %d; want at least the %d bytes of the request", what, bytes, e.Size)
+		}
+		e.Bytes = bytes
+	}
+	pool, err := s.pool(d, "pool_id", what)
+	e.Pool = uint32(pool)
+	return err
 }
 
 // addSegments gives each device's recording its segments.
@@ -159,12 +183,15 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 			return tooMuch("blocks", int64(r.limits.Records))
 		}
 		s := Segment{Address: device.Ptr(address), Size: size, Stream: stream}
+		if err := r.describe(&s, d, what); err != nil {
+			return err
+		}
+		rec.PrivatePools = rec.PrivatePools || s.Pool != 0
 		if s.Blocks, err = segmentBlocks(blocks, s.Address, what); err != nil {
 			return err
 		}
 		rec.Segments = append(rec.Segments, s)
 		r.addBlocks(rec, blocks)
-		rec.PrivatePools = rec.PrivatePools || private(d)
 	}
 	return nil
 }
@@ -190,24 +217,52 @@ func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error)
 	return blocks, nil
 }
 
-// private reports whether a segment is of a pool other than (0, 0).
-func private(segment *types.Dict) bool {
-	v, _ := field(segment, "segment_pool_id")
-	t, ok := v.(*types.Tuple)
-	if !ok {
-		return false
+// describe takes in what not all versions tell of a segment.
+func (r *snapshotReader) describe(s *Segment, d *types.Dict, what string) error {
+	if v, ok := field(d, "segment_type"); ok {
+		name, ok := v.(string)
+		if !ok {
+			return fmt.Errorf("%s: segment_type is %s; want a string", what, kindOf(v))
+		}
+		s.Kind = segmentKind(name)
 	}
-	for _, id := range *t {
-		switch n := id.(type) {
-		case int:
-			if n != 0 {
-				return true
-			}
-		case *big.Int: // many digits
-			return true
+	if v, ok := field(d, "is_expandable"); ok {
+		if s.Mapped, ok = v.(bool); !ok {
+			return fmt.Errorf("%s: is_expandable is %s; want a bool", what, kindOf(v))
 		}
 	}
-	return false
+	var err error
+	s.Pool, err = r.pool(d, "segment_pool_id", what)
+	return err
+}
+
+// pool is the number of the private pool that a dict names; 0: the default pool, or a version without pools.
+func (r *snapshotReader) pool(d *types.Dict, key, what string) (number uint64, err error) {
+	v, ok := field(d, key)
+	if !ok {
+		return 0, nil
+	}
+	var id [2]uint64
+	t, ok := v.(*types.Tuple)
+	if !ok || len(*t) != len(id) {
+		return 0, fmt.Errorf("%s: %s is %s; want a tuple of 2 integers", what, key, kindOf(v))
+	}
+	for i := range id {
+		if id[i], err = uintOf((*t)[i], what+": "+key); err != nil {
+			return 0, err
+		}
+	}
+	if id == [2]uint64{} {
+		return 0, nil
+	}
+	if number = r.numbers[id]; number == 0 {
+		if r.pools == nil {
+			r.pools, r.numbers = make(map[uint64][2]uint64), make(map[[2]uint64]uint64)
+		}
+		number = uint64(len(r.pools) + 1)
+		r.pools[number], r.numbers[id] = id, number
+	}
+	return number, nil
 }
 
 // addSettings gives the recordings the allocator's options.

@@ -87,6 +87,10 @@ func intField(d *types.Dict, key, what string) (int64, error) {
 // uintField takes negative numbers as what they are in two's complement: handles.
 func uintField(d *types.Dict, key, what string) (uint64, error) {
 	v, _ := field(d, key)
+	return uintOf(v, what+": "+key)
+}
+
+func uintOf(v any, what string) (uint64, error) {
 	switch n := v.(type) {
 	case int:
 		return uint64(n), nil
@@ -98,5 +102,5 @@ func uintField(d *types.Dict, key, what string) (uint64, error) {
 			return uint64(n.Int64()), nil
 		}
 	}
-	return 0, fmt.Errorf("%s: %s is %s; want an integer of at most 64 bits", what, key, kindOf(v))
+	return 0, fmt.Errorf("%s is %s; want an integer of at most 64 bits", what, kindOf(v))
 }

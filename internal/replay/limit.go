@@ -28,11 +28,17 @@ func limits(p *recording.Program, config memcache.Config) []int64 {
 	if config.GarbageCollectionThreshold > 0 && !config.ExpandableSegments {
 		return append(b.collecting(config.GarbageCollectionThreshold), 0)
 	}
-	if b.low < b.high && b.low > 0 {
-		return []int64{b.low, 0}
+	if b.low >= b.high || b.low == 0 {
+		return []int64{0}
 	}
-	return []int64{0}
+	if b.high == math.MaxInt64 && !releasesPart(config) && !assume(p, true, false).retriedSurely() {
+		return []int64{0, b.low} // what gave memory back may have been an empty_cache each time
+	}
+	return []int64{b.low, 0}
 }
+
+// releasesPart reports whether an allocation may release some of the free segments, and not all: what an empty_cache never does.
+func releasesPart(config memcache.Config) bool { return config.MaxSplitSizeMB > 0 }
 
 // bounds are what a limit is known to be: low <= limit < high.
 type bounds struct {
@@ -44,7 +50,8 @@ type bounds struct {
 // bound reads off the recording what a limit is known to be.
 func bound(p *recording.Program, config memcache.Config) bounds {
 	b := bounds{high: math.MaxInt64}
-	var reserved int64
+	reserved := p.Start.Reserved()
+	b.most = reserved
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		call := s.Kind == recording.StepAlloc || s.Kind == recording.StepOOM

@@ -58,7 +58,8 @@ const firstPending = 1 << 63
 
 // newMachine makes a cache under config, on a device with the recorded memory and streams.
 // exactly, the driver does what it did in the recording, which must be ours.
-func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*machine, error) {
+// It begins with what begin gives it: restore, place, or nothing.
+func newMachine(p *recording.Program, config memcache.Config, exactly bool, begin func(*machine) error) (*machine, error) {
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
 		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
@@ -80,6 +81,9 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 		m.streams = append(m.streams, m.stream(s))
 	}
 	m.lastUse, m.completed = make([]int, len(p.Streams)), make([]int32, p.Blocks)
+	if p.Start != nil {
+		copy(m.completed, p.Start.Completed)
+	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; s.Kind == recording.StepFree {
 			m.completed[s.Block] = s.Completed
@@ -89,6 +93,12 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool) (*ma
 		}
 	}
 	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
+	if err := m.pools.addAll(p); err != nil {
+		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+	}
+	if err := begin(m); err != nil {
+		return nil, fmt.Errorf("memreplay: %s: the start: %w", p.Name, err)
+	}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
 }
@@ -138,7 +148,7 @@ func (m *machine) before(c *null.Call) {
 		}
 	case null.OpSynchronize:
 		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
-			if h.freed && (m.pools.flushed == 0 || m.p.Homes[block] == m.pools.flushed) {
+			if h.freed && (m.pools.flushed == 0 || m.p.Home(block) == m.pools.flushed) {
 				m.complete(block)
 			}
 		}

@@ -114,13 +114,40 @@ func (r *run) reset(a recording.Action) {
 	}
 }
 
-// empty makes the call that a StepEmpty is.
-func empty(m *machine, s *recording.Step) error {
-	if e := m.p.Entries[min(int(s.To), len(m.p.Entries)-1)]; m.p.Own && e.Action == recording.Trim {
+// empty makes the call that gave memory back as entries say, inside or before the call of step s.
+func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
+	switch e := m.p.Entries[min(int(s.To), len(m.p.Entries)-1)]; {
+	case m.p.Own && e.Action == recording.Trim:
 		_, err := m.cache.TrimTo(context.Background(), e.Size)
 		return err
+	case s.Kind == recording.StepEmpty && s.Pool != 0 || m.p.Calls:
+		return m.pools.emptyCache(s.Pool)
 	}
-	return m.pools.emptyCache(s.Pool)
+	return m.pools.emptyCache(m.emptied(entries))
+}
+
+// emptied is the pool that was emptied by itself, which entries tell, or 0. Of a pool nothing but its own frees is waited for,
+// and nothing but its own memory given back; and nobody can use it any more, so that it is released.
+func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
+	m.pools.release(0, entries)
+	for i := range entries {
+		e := &entries[i]
+		of := uint64(e.Pool)
+		switch {
+		case e.Action == recording.FreeCompleted:
+			of = m.p.Home(e.Block)
+		case !e.Action.Releases():
+			continue
+		}
+		if i > 0 && of != pool {
+			return 0
+		}
+		pool = of
+	}
+	if p := m.pools.byNumber[pool]; p != nil {
+		_ = p.Release()
+	}
+	return pool
 }
 
 // allocations is the number of requests in a program.

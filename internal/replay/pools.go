@@ -103,6 +103,30 @@ func (ps *pools) add(number uint64, e *recording.Entry) error {
 	return nil
 }
 
+// addAll makes the pools of a recording without calls, which are there from the start.
+func (ps *pools) addAll(p *recording.Program) error {
+	if p.Calls || p.Own {
+		return nil
+	}
+	for number := range ps.ids {
+		if err := ps.add(number, &recording.Entry{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release releases the pools whose memory entries give back, since nobody can use them any more; but own, that of the request
+// in which that was, may give some back and go on.
+func (ps *pools) release(own uint64, entries []recording.Entry) {
+	for i := range entries {
+		e := &entries[i]
+		if p := ps.byNumber[uint64(e.Pool)]; p != nil && e.Action.Releases() && uint64(e.Pool) != own {
+			_ = p.Release()
+		}
+	}
+}
+
 // emptyCache calls EmptyCache, of a pool or, of number 0, of all.
 func (ps *pools) emptyCache(number uint64) error {
 	defer ps.takeUp()

@@ -24,7 +24,7 @@ type shape struct {
 	lead     int // completions before any driver call
 	releases bool
 	grows    bool // the last driver call gets memory
-	cut      int  // where the growth at the end begins
+	cut      int  // behind the last release: an empty_cache before the call ends there
 }
 
 // shapeOf is the shape of the entries inside a call.
@@ -35,7 +35,6 @@ func shapeOf(inside []recording.Entry) (s shape) {
 			if s.lead == i {
 				s.lead++
 			}
-			s.cut = i + 1
 		case e.Action.Releases():
 			s.releases = true
 			s.cut = i + 1
@@ -60,7 +59,7 @@ func assume(p *recording.Program, limited, expandable bool) assumptions {
 	a := assumptions{limited: limited, expandable: expandable, calls: p.Calls, emptied: -1, retried: true}
 	retries, ok := p.Stats["num_alloc_retries"]
 	syncs, ok2 := p.Stats["num_sync_all_streams"]
-	if ok && ok2 && syncs >= retries {
+	if ok && ok2 && syncs >= retries && p.Start == nil {
 		a.emptied, a.retried = int(syncs-retries), retries > 0
 	}
 	if a.calls {
@@ -68,6 +67,9 @@ func assume(p *recording.Program, limited, expandable bool) assumptions {
 	}
 	return a
 }
+
+// retriedSurely reports whether the statistics say that allocations were tried again.
+func (a assumptions) retriedSurely() bool { return a.emptied >= 0 && a.retried }
 
 // readings are the ways to read a step, likely ones first; nil if there is nothing to read, or if the step before it was
 // read together with it.

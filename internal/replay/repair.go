@@ -77,7 +77,7 @@ func (s *search) reread(choices []choice, wrong map[reread]bool) (changed []rere
 func (r *run) excess() (retries, emptied int64) {
 	want, ok := r.p.Stats["num_alloc_retries"]
 	syncs, ok2 := r.p.Stats["num_sync_all_streams"]
-	if !ok || !ok2 {
+	if !ok || !ok2 || r.p.Start != nil { // they count what was before it, too
 		return 0, 0
 	}
 	return r.final.NumAllocRetries - want, r.final.NumSyncAllStreams - r.final.NumAllocRetries - (syncs - want)
@@ -97,7 +97,7 @@ const maxHidden = 100_000
 func (s *search) reveal() error {
 	got, want := s.best.final, s.p.Stats
 	missing := want["num_sync_all_streams"] - got.NumSyncAllStreams
-	if s.best.mismatches() == 0 || missing <= 0 || missing > maxHidden || got.NumAllocRetries != want["num_alloc_retries"] {
+	if s.best.mismatches() == 0 || s.p.Start != nil || missing <= 0 || missing > maxHidden || got.NumAllocRetries != want["num_alloc_retries"] {
 		return nil
 	}
 	s.emptied = int(missing)

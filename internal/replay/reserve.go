@@ -20,9 +20,33 @@ func totalMemory(p *recording.Program) int64 {
 	}
 	var taken reservations
 	room := device.Ptr(unknownMemory / 8 * 9)
+	if p.Start != nil {
+		bases := rangeBases(p)
+		for i := range p.Start.Segments {
+			s := &p.Start.Segments[i]
+			if !s.Mapped {
+				room = min(room, taken.add(reservation{base: s.Address}))
+				continue
+			}
+			key := keyOfStart(s)
+			base := *s
+			if _, ok := taken.bases[key]; !ok {
+				base.Address = bases[key]
+			}
+			room = min(room, taken.mapped(recording.Entry{Addr: base.Address, Size: s.Size}, key))
+		}
+	}
+	reserved := p.Start.Reserved()
+	most := reserved
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		for _, e := range p.Inside(s) {
+			if e.Action.Releases() {
+				reserved -= e.Size
+			} else if e.Action.Driver() {
+				reserved += e.Size
+			}
+			most = max(most, reserved)
 			switch e.Action {
 			case recording.SegmentMap:
 				room = min(room, taken.mapped(e, keyOf(p, s, e.Stream)))
@@ -35,8 +59,8 @@ func totalMemory(p *recording.Program) int64 {
 			}
 		}
 	}
-	const rounding = 64 << 20 // a reservation is rounded up
-	return max(int64(room)-rounding, granule) / 9 * 8
+	whole := int64(room) / sizes.LargeSegment * sizes.LargeSegment // a reservation is rounded up
+	return max(whole/9*8, most, granule)
 }
 
 // maxLookAhead bounds the steps that are searched for a later mapping.

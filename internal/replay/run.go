@@ -107,6 +107,7 @@ func (r *run) playStep(i int) {
 		if len(inside) > 0 || r.late >= 0 {
 			r.completions(i, inside, how)
 		}
+		r.pools.release(s.Pool, inside)
 		r.begin(inside, how.full)
 		r.request(i, s)
 		if len(inside) > 0 || len(r.got) > 0 {
@@ -199,7 +200,7 @@ func (r *run) flush(i int, entries []recording.Entry) {
 	}
 	r.completeInOrder(entries[:n])
 	r.begin(entries, false)
-	r.compare(i, empty(r.machine, &r.p.Steps[i]))
+	r.compare(i, r.empty(&r.p.Steps[i], entries))
 	r.comparePending(i)
 }
 

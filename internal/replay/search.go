@@ -63,12 +63,12 @@ func (s *search) better(o *search) bool {
 
 // replay makes one replay.
 func (s *search) replay(choices []choice, stop bool) (*run, error) {
-	m, err := newMachine(s.p, s.config, s.p.Own)
+	m, err := newMachine(s.p, s.config, s.p.Own, func(m *machine) error { return m.restore(s.config) })
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
-	r := &run{machine: m, config: s.config, limit: s.limit, assumptions: s.assumptions, choices: choices, stop: stop}
+	r := &run{machine: m, config: s.config, limit: s.limit, assumptions: s.assumptions, choices: choices, stop: stop, pending: pendingAtStart(s.p)}
 	r.play(s.emptied)
 	s.budget.steps += r.step
 	if r.step == len(s.p.Steps) {
@@ -90,7 +90,7 @@ func (s *search) solve() error {
 		if s.best == nil || r.step > s.best.step || r.step == s.best.step && r.mismatches() < s.best.mismatches() {
 			s.best = r
 		}
-		if r.step == len(s.p.Steps) {
+		if r.step == len(s.p.Steps) && r.outcome.blocks == 0 {
 			return s.repair()
 		}
 		choices = slices.Clone(r.choices)
@@ -102,9 +102,13 @@ func (s *search) solve() error {
 			choices = choices[:len(choices)-1]
 		}
 		if len(choices) == 0 || s.budget.spent() {
-			return nil
+			break
 		}
 	}
+	if s.best.step == len(s.p.Steps) {
+		return s.repair()
+	}
+	return nil
 }
 
 // verification makes the last replay, without stopping, and counts.
@@ -130,6 +134,12 @@ func (s *search) verification() (*Verification, error) {
 
 // notes say what the verification rests on that the recording does not have.
 func (s *search) notes() (notes []string) {
+	if s.p.Start != nil {
+		notes = append(notes, startNote(s.p.Start))
+	}
+	if s.p.Contradiction != "" {
+		notes = append(notes, "the entries and the segments at the end contradict each other: "+s.p.Contradiction)
+	}
 	if s.p.Stats == nil {
 		notes = append(notes, "the recording has no statistics to compare")
 	}

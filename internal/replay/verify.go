@@ -46,10 +46,6 @@ func Verify(p *recording.Program) (*Verification, error) {
 	if p.Own {
 		return verifyOwn(p)
 	}
-	if p.PrivatePools {
-		return nil, fmt.Errorf("memreplay: %s: some segments belong to private pools (of a graph capture or a MemPool): entries"+
-			" don't say which pool they are of, so that only recordings of the default pools, or with the calls, can be verified", p.Name)
-	}
 	best, err := verify(p)
 	if err != nil {
 		return nil, err

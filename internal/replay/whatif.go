@@ -21,6 +21,8 @@ type Estimate struct {
 	Calls   int
 	// Samples is the memory over time, if it was asked for.
 	Samples []Sample
+	// Notes say what the figures rest on that the recording does not have.
+	Notes []string
 }
 
 // Sample is the memory during a stretch of calls, in bytes: the most there was.
@@ -58,8 +60,8 @@ type Scenario struct {
 // NewScenario infers from a verification what the recording leaves out.
 func NewScenario(p *recording.Program) (*Scenario, error) {
 	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit}
-	if p.PrivatePools || p.Own {
-		return s, nil // can't be verified, as if all were of the default pools; or leaves nothing out
+	if p.Own {
+		return s, nil // leaves nothing out
 	}
 	best, err := verify(p)
 	if err != nil {
@@ -91,13 +93,17 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	if recorded {
 		config.MemoryLimit = s.limit
 	}
-	m, err := newMachine(s.p, config, false)
+	begin := (*machine).place
+	if !other {
+		begin = func(m *machine) error { return m.restore(config) }
+	}
+	m, err := newMachine(s.p, config, false, begin)
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
 	m.places = places(s.p)
-	e := &Estimate{Calls: len(s.p.Steps)}
+	e := &Estimate{Calls: len(s.p.Steps), Notes: s.notes(other)}
 	sampler := newSampler(m.cache, len(s.p.Steps), samples)
 	start := time.Now()
 	for i := range s.p.Steps {
@@ -115,6 +121,17 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	e.Retries, e.OOMs, e.DriverCalls = stats.NumAllocRetries, stats.NumOOMs, stats.NumDeviceAlloc+stats.NumDeviceFree
 	e.Samples = sampler.list
 	return e, nil
+}
+
+// notes say what an estimate rests on; other, its options are not those of the recording.
+func (s *Scenario) notes(other bool) (notes []string) {
+	if s.p.Start != nil {
+		notes = append(notes, startNote(s.p.Start))
+		if other {
+			notes = append(notes, "other options would have left other free memory by then: it is left out, and what was in use is placed first")
+		}
+	}
+	return notes
 }
 
 // places are the addresses of segments and reservations, in order.
@@ -142,7 +159,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 			m.completeAll(inside) // it waited, and gave a private pool's memory back, which is the default pool's here
 			return nil
 		}
-		return empty(m, step)
+		return m.empty(step, s.p.Inside(step))
 	case recording.StepCall:
 		return m.call(step)
 	case recording.StepOther:
@@ -164,6 +181,7 @@ func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 		m.completeAll(inside[:shapeOf(inside).lead])
 	}
 	m.closeStreams(i, inside)
+	m.pools.release(step.Pool, inside)
 	e.Allocs++
 	b, err := m.allocate(step)
 	m.completeAll(inside) // also what nothing waited for here

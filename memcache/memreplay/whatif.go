@@ -10,16 +10,17 @@ import (
 
 // estimated is what -json prints of a replay under a configuration.
 type estimated struct {
-	Trace         string  `json:"trace"`
-	Config        string  `json:"config"`
-	Allocs        int     `json:"allocs"`
-	PeakAllocated int64   `json:"peak_allocated"`
-	PeakReserved  int64   `json:"peak_reserved"`
-	Ratio         float64 `json:"ratio"`
-	DriverCalls   int64   `json:"driver_calls"`
-	Retries       int64   `json:"retries"`
-	OOMs          int64   `json:"ooms"`
-	NsPerOp       float64 `json:"ns_per_op"`
+	Trace         string   `json:"trace"`
+	Config        string   `json:"config"`
+	Allocs        int      `json:"allocs"`
+	PeakAllocated int64    `json:"peak_allocated"`
+	PeakReserved  int64    `json:"peak_reserved"`
+	Ratio         float64  `json:"ratio"`
+	DriverCalls   int64    `json:"driver_calls"`
+	Retries       int64    `json:"retries"`
+	OOMs          int64    `json:"ooms"`
+	NsPerOp       float64  `json:"ns_per_op"`
+	Notes         []string `json:"notes,omitempty"`
 }
 
 // whatIf is memreplay -config OPTIONS FILE...
@@ -43,7 +44,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 				panel.lines = append(panel.lines, line{c, e.PeakReserved, e.PeakAllocated, e.Samples})
 				if o.json {
 					printJSON(stdout, estimated{p.Name, c, e.Allocs, e.PeakAllocated, e.PeakReserved, e.Ratio(), e.DriverCalls,
-						e.Retries, e.OOMs, e.NsPerOp()})
+						e.Retries, e.OOMs, e.NsPerOp(), e.Notes})
 					return
 				}
 				table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(c), formatBytes(e.PeakAllocated),

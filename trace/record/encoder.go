@@ -100,12 +100,16 @@ func initial(segments []memcache.SegmentSnapshot) (list []memcache.HistoryEntry)
 // entry writes an entry, behind the definitions that it needs.
 func (enc *encoder) entry(e *memcache.HistoryEntry) {
 	label, stack := int32(-1), enc.stack(e.Stack)
-	of := true
+	of, private, block := true, e.Pool != (memcache.PoolID{}), int64(0)
 	switch e.Action {
-	case memcache.ActionAlloc, memcache.ActionOOM, memcache.ActionRelabel:
-		label = enc.label(e.Label)
+	case memcache.ActionAlloc:
+		label, block = enc.label(e.Label), e.Block
+	case memcache.ActionOOM, memcache.ActionRelabel:
+		label, private = enc.label(e.Label), false
+	case memcache.ActionFlush, memcache.ActionEmptyCache:
+		of = private
 	default:
-		of = e.Action == memcache.ActionFreeCompleted && e.AtOnce || e.Pool != (memcache.PoolID{})
+		of, private = e.Action == memcache.ActionFreeCompleted && e.AtOnce, false
 	}
 	b := append(enc.line[:0], `["`...)
 	address, size := uint64(e.Address), min(e.Size, recording.MaxSize-1)
@@ -144,13 +148,13 @@ func (enc *encoder) entry(e *memcache.HistoryEntry) {
 		if e.Grew {
 			flags |= recording.Grew
 		}
-		if e.Pool != (memcache.PoolID{}) {
+		if private {
 			flags |= recording.Private
 		}
 		if e.AtOnce {
 			flags |= recording.AtOnce
 		}
-		b = strconv.AppendInt(append(b, ','), e.Block, 10)
+		b = strconv.AppendInt(append(b, ','), block, 10)
 		b = strconv.AppendInt(append(b, ','), int64(label), 10)
 		b = strconv.AppendInt(append(b, ','), e.Label.Step, 10)
 		b = strconv.AppendUint(append(b, ','), e.Serial, 10)

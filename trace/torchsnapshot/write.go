@@ -177,6 +177,7 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, colou
 		}
 		s.key("size").int(e.Size)
 		s.key("stream").uint(e.Stream)
+		s.placed(e)
 		s.key("time_us").int(e.Time.UnixMicro())
 		s.key("compile_context").name("N/A")
 		s.key("user_metadata").name(s.frames.label(l).metadata)
@@ -188,6 +189,19 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, colou
 			s.key("category").name(colour(l))
 		}
 	})
+}
+
+// placed writes what PyTorch's entries don't have, and what a replay from the middle of a history needs: how large a block was
+// that is freed, and which private pool an entry is about.
+func (s *snapshotWriter) placed(e *memcache.HistoryEntry) {
+	if e.Action == memcache.ActionFreeRequested || e.Action == memcache.ActionFreeCompleted {
+		s.key("block_size").int(e.Block)
+	}
+	if e.Pool != (memcache.PoolID{}) {
+		s.key("pool_id").uint(e.Pool[0])
+		s.uint(e.Pool[1])
+		s.op(opTuple2)
+	}
 }
 
 // metadata is a label as a text: "encoder.0 (activation) in step 17; tenant=a".

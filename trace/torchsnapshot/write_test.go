@@ -189,6 +189,9 @@ func TestValues(t *testing.T) {
 		} else {
 			want["addr"] = int(e.Address)
 		}
+		if e.Action == memcache.ActionFreeRequested || e.Action == memcache.ActionFreeCompleted {
+			want["block_size"] = int(e.Block)
+		}
 		if frames, ok := got["frames"]; ok {
 			requireFrames(t, e.Label, frames)
 			delete(got, "frames")

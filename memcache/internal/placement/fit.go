@@ -130,10 +130,15 @@ func (a *Arena) shouldSplit(m *Chunk, w *Want) bool {
 
 // Fit says what handing out m, which Find has found or which is taken out, will do (alloc_found_block). It changes nothing.
 func (a *Arena) Fit(m *Chunk, w *Want) (f Fit) {
-	f.Split, f.Size = a.shouldSplit(m, w), m.size
-	if f.Split {
-		f.Size = w.Bytes
+	if a.shouldSplit(m, w) {
+		return m.FitOf(w.Bytes)
 	}
+	return m.FitOf(m.size)
+}
+
+// FitOf says what handing out the first bytes of m will do.
+func (m *Chunk) FitOf(bytes int64) (f Fit) {
+	f.Split, f.Size = bytes < m.size, bytes
 	// m counts as a part of a segment no more, and what is split off it does.
 	part := !m.Whole()
 	switch {

@@ -1,0 +1,287 @@
+package recording
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
+)
+
+// Most recordings of PyTorch begin after the model was built, and a ring has lost its oldest entries. What they begin with
+// follows from their end: the segments and blocks that are there, with every entry undone, the last one first.
+
+// Start is the memory with which a recording begins.
+type Start struct {
+	// Segments are in the order of their addresses. Blocks are those in use or pending; what is between them is free. A
+	// block's Size is 0 if the recording does not tell: of those that were freed since, only the request is known.
+	Segments []Segment
+	// Completed is, for each block, the entry that completes its free, if it is pending; -1: none.
+	Completed []int32
+	// Skipped is the number of entries at the front that belong to calls before it.
+	Skipped int
+}
+
+// Blocks is the number of blocks in use or pending. They are the program's first hand-outs.
+func (s *Start) Blocks() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.Completed)
+}
+
+// Reserved is the bytes of the segments.
+func (s *Start) Reserved() (bytes int64) {
+	if s == nil {
+		return 0
+	}
+	for i := range s.Segments {
+		bytes += s.Segments[i].Size
+	}
+	return bytes
+}
+
+// rewinder undoes entries.
+type rewinder struct {
+	memory []Segment // by address, without blocks
+	live   map[device.Ptr]earlier
+	grown  map[int32]uint64 // the private pool of the memory that an entry got from the driver
+}
+
+// earlier is a block in use or pending.
+type earlier struct {
+	Block
+	stream uint64
+}
+
+const (
+	allocatedState = "active_allocated"
+	inactiveState  = "inactive"
+	// pendingState is PyTorch's word since 2.0; until then it was active_awaiting_free.
+	pendingState = "active_pending_free"
+)
+
+// rewind works out with what a recording begins. It is an error if the entries contradict the segments at the end.
+func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
+	r := rewinder{live: make(map[device.Ptr]earlier), grown: make(map[int32]uint64)}
+	for i := range rec.Segments {
+		s := rec.Segments[i]
+		for _, b := range s.Blocks {
+			if b.State != inactiveState {
+				r.live[b.Address] = earlier{b, s.Stream}
+			}
+		}
+		s.Blocks = nil
+		if s.Kind == UnknownKind && !s.Mapped {
+			s.Mapped = rec.expandable() // JSON lines don't tell
+		}
+		if err := r.add(s); err != nil {
+			return nil, nil, fmt.Errorf("the segments at the end: %w", err)
+		}
+	}
+	start := new(Start)
+	if len(rec.Entries) > 0 && rec.Entries[0].Action == FreeCompleted {
+		start.Skipped = 1 // its free_requested was before: for what follows the free is complete
+	}
+	for i := len(rec.Entries) - 1; i >= start.Skipped; i-- {
+		if err := r.undo(i, &rec.Entries[i]); err != nil {
+			return nil, nil, fmt.Errorf("entry %d: %v: %w", i, rec.Entries[i], err)
+		}
+	}
+	return start, r.grown, r.finish(start)
+}
+
+// expandable reports whether the options say that segments are expandable.
+func (rec *Recording) expandable() bool {
+	if rec.Settings != nil {
+		return rec.Settings.ExpandableSegments
+	}
+	return strings.Contains(rec.Conf, "expandable_segments:True")
+}
+
+// undo undoes an entry.
+func (r *rewinder) undo(i int, e *Entry) error {
+	switch e.Action {
+	case SegmentAlloc, SegmentMap:
+		pool, err := r.cut(e)
+		if pool != 0 {
+			r.grown[int32(i)] = pool
+		}
+		return err
+	case SegmentFree, SegmentUnmap:
+		s := Segment{Address: e.Addr, Size: e.Size, Stream: e.Stream, Pool: uint64(e.Pool), Mapped: e.Action == SegmentUnmap}
+		if !s.Mapped {
+			s.Kind = LargeKind
+			if s.Size == sizes.SmallSegment {
+				s.Kind = SmallKind
+			}
+		}
+		return r.add(s)
+	case FreeCompleted, FreeRequested:
+		return r.undoFree(e)
+	case Alloc:
+		b, ok := r.live[e.Addr]
+		switch {
+		case !ok || b.State != allocatedState:
+			return fmt.Errorf("the block is not in use after it, by the entries that follow and the segments at the end")
+		case b.Requested != e.Size && b.Requested != unknownSize:
+			return fmt.Errorf("the block has %d bytes by the entries that follow and the segments at the end", b.Requested)
+		}
+		delete(r.live, e.Addr)
+		r.seen(e)
+	}
+	return nil
+}
+
+// unknownSize is the request of a block at the end, where the snapshot does not tell it.
+const unknownSize = -1
+
+func (r *rewinder) undoFree(e *Entry) error {
+	b, ok := r.live[e.Addr]
+	if e.Action == FreeRequested {
+		if !ok || b.State == allocatedState {
+			return fmt.Errorf("the free is neither completed by an entry nor pending at the end")
+		}
+		b.State = allocatedState
+		b.Size = max(b.Size, e.Bytes)
+		if b.Requested == unknownSize {
+			b.Requested = e.Size
+		}
+		r.live[e.Addr] = b
+		return nil
+	}
+	if ok {
+		return fmt.Errorf("a block of %d bytes is there after it", b.Requested)
+	}
+	r.live[e.Addr] = earlier{Block{Address: e.Addr, Size: e.Bytes, Requested: e.Size, State: pendingState}, e.Stream}
+	r.seen(e)
+	return nil
+}
+
+// seen learns from a block of which kind its mapped memory is.
+func (r *rewinder) seen(e *Entry) {
+	if i := r.find(e.Addr); i < len(r.memory) && r.memory[i].Address <= e.Addr && r.memory[i].Kind == UnknownKind {
+		r.memory[i].Kind = kindFor(e.Size)
+	}
+}
+
+// find is the index of the memory with an address, or of the next.
+func (r *rewinder) find(at device.Ptr) int {
+	i, _ := slices.BinarySearchFunc(r.memory, at, func(s Segment, at device.Ptr) int {
+		if s.end() <= at {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+// end is the address of the first byte after the segment.
+func (s *Segment) end() device.Ptr { return s.Address + device.Ptr(s.Size) }
+
+// add adds memory.
+func (r *rewinder) add(s Segment) error {
+	if s.Size <= 0 || s.end() < s.Address {
+		return fmt.Errorf("a segment of %d bytes at %#x", s.Size, s.Address)
+	}
+	i := r.find(s.Address)
+	if i < len(r.memory) && r.memory[i].Address < s.end() {
+		return fmt.Errorf("the segments at %#x and %#x overlap", r.memory[i].Address, s.Address)
+	}
+	r.memory = slices.Insert(r.memory, i, s)
+	return nil
+}
+
+// cut takes away the memory that an entry got, and returns its private pool.
+func (r *rewinder) cut(e *Entry) (pool uint64, err error) {
+	mapped := e.Action == SegmentMap
+	end := e.Addr + device.Ptr(e.Size)
+	first := r.find(e.Addr)
+	last := first
+	for at := e.Addr; at < end; last++ {
+		if last == len(r.memory) || r.memory[last].Address > at || r.memory[last].Mapped != mapped {
+			return 0, fmt.Errorf("there is no memory at %#x after it, by the entries that follow and the segments at the end", at)
+		}
+		at = r.memory[last].end()
+	}
+	front, back := r.memory[first], r.memory[last-1]
+	if !mapped && (front.Address != e.Addr || front.Size != e.Size) {
+		return 0, fmt.Errorf("the segment there has %d bytes at the end", front.Size)
+	}
+	var rest []Segment
+	if front.Address < e.Addr {
+		front.Size = int64(e.Addr - front.Address)
+		rest = append(rest, front)
+	}
+	if back.end() > end {
+		back.Size = int64(back.end() - end)
+		back.Address = end
+		rest = append(rest, back)
+	}
+	pool = r.memory[first].Pool
+	r.memory = slices.Replace(r.memory, first, last, rest...)
+	return pool, nil
+}
+
+// finish makes what is left the start.
+func (r *rewinder) finish(start *Start) error {
+	for _, s := range r.memory {
+		if n := len(start.Segments); n > 0 && s.continues(&start.Segments[n-1]) {
+			last := &start.Segments[n-1]
+			last.Size += s.Size
+			last.Kind = max(last.Kind, s.Kind)
+			continue
+		}
+		start.Segments = append(start.Segments, s)
+	}
+	blocks := make([]earlier, 0, len(r.live))
+	for _, b := range r.live {
+		blocks = append(blocks, b)
+	}
+	slices.SortFunc(blocks, func(a, b earlier) int { return cmp.Compare(a.Address, b.Address) })
+	at := 0
+	for _, b := range blocks {
+		for at < len(start.Segments) && start.Segments[at].end() <= b.Address {
+			at++
+		}
+		if at == len(start.Segments) || start.Segments[at].Address > b.Address || start.Segments[at].Stream != b.stream {
+			return fmt.Errorf("the block of %d bytes at %#x, which is there at the start, lies in no segment of its stream", b.Requested, b.Address)
+		}
+		start.Segments[at].Blocks = append(start.Segments[at].Blocks, b.Block)
+		start.Completed = append(start.Completed, -1)
+	}
+	for i := range start.Segments {
+		start.Segments[i].guessKind()
+	}
+	return nil
+}
+
+// continues reports whether s goes on where mapped memory of the same range ends.
+func (s *Segment) continues(o *Segment) bool {
+	return s.Mapped && o.Mapped && o.end() == s.Address && s.Stream == o.Stream && s.Pool == o.Pool &&
+		(s.Kind == o.Kind || s.Kind == UnknownKind || o.Kind == UnknownKind)
+}
+
+// guessKind sets the kind of a segment of which nothing tells it, by its blocks or by what the driver is asked for.
+func (s *Segment) guessKind() {
+	switch {
+	case s.Kind != UnknownKind:
+		return
+	case len(s.Blocks) > 0:
+		s.Kind = kindFor(s.Blocks[0].Requested)
+	case s.Mapped && s.Size%sizes.LargeSegment != 0, s.Size == sizes.SmallSegment:
+		s.Kind = SmallKind
+	default:
+		s.Kind = LargeKind
+	}
+}
+
+// kindFor is the kind of memory that serves a request of so many bytes.
+func kindFor(bytes int64) Kind {
+	if bytes <= sizes.SmallLimit {
+		return SmallKind
+	}
+	return LargeKind
+}

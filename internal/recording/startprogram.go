@@ -1,0 +1,65 @@
+package recording
+
+import "github.com/cistern-ml/cistern/device"
+
+// begin finds out with what the recording begins, and returns the first entry that is about it.
+func (b *builder) begin() int {
+	p := b.p
+	if p.Own || p.Calls || p.Segments == nil {
+		return 0 // it says so itself
+	}
+	start, grown, err := rewind(p.Recording)
+	if err != nil {
+		p.Contradiction = err.Error()
+		return 0
+	}
+	b.grown, b.inside = grown, start.Skipped
+	if len(start.Segments) == 0 {
+		return start.Skipped
+	}
+	p.Start = start
+	for i := range start.Segments {
+		s := &start.Segments[i]
+		b.stream(s.Stream)
+		if p.PrivatePools {
+			b.setPool(poolRange{s.Address, s.end(), s.Pool})
+		}
+		for _, held := range s.Blocks {
+			h := handOut{size: held.Requested, stream: s.Stream, block: int32(p.Blocks)}
+			if held.State != allocatedState {
+				h.freed, h.step = true, -1
+				p.Pending++
+			}
+			b.live[held.Address] = h
+			if p.PrivatePools {
+				b.homes[h.block] = s.Pool
+			}
+			p.Blocks++
+		}
+	}
+	return start.Skipped
+}
+
+// servedBy is the private pool of the request of entry i, which entries don't tell: that of the memory that serves it. What
+// the driver gave for it is the pool's.
+func (b *builder) servedBy(i int, block int32) uint64 {
+	asked := uint64(b.p.Entries[i].Pool)
+	for k := b.inside; k < i; k++ {
+		if e := &b.p.Entries[k]; e.Action == SegmentAlloc || e.Action == SegmentMap {
+			b.setPool(poolRange{e.Addr, e.Addr + device.Ptr(e.Size), max(b.grown[int32(k)], asked)})
+		}
+	}
+	if block < 0 {
+		return asked // it failed
+	}
+	pool, _ := b.poolAt(b.p.Entries[i].Addr)
+	b.homes[block] = pool
+	return pool
+}
+
+// releasing notes of which pool the memory is that a driver call of entry i gives back.
+func (b *builder) releasing(e *Entry) {
+	if pool, ok := b.poolAt(e.Addr); ok {
+		e.Pool = uint32(pool)
+	}
+}
