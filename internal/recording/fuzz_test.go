@@ -30,6 +30,9 @@ func check(t *testing.T, list []*Recording, err error) {
 			continue
 		}
 		at := 0
+		if !r.Own && !r.Calls && r.Segments != nil && p.Contradiction == "" && len(r.Entries) > 0 && r.Entries[0].Action == FreeCompleted {
+			at = 1 // of a call before the recording
+		}
 		for i := range p.Steps { // the steps tile the entries
 			s := &p.Steps[i]
 			for r.Own && at < int(s.From) && r.Entries[at].Action == Overlap {
@@ -77,6 +80,9 @@ func checkDetails(t *testing.T, r *Recording) {
 }
 
 func FuzzLines(f *testing.F) {
+	f.Add([]byte(`{"segments":[{"address":8388608,"total_size":20971520,"stream":0,"pool":1,"blocks":[[8388608,4194304,4194304,"active_allocated"],[12582912,16777216,9,"inactive"]]}]}` +
+		"\n[\"free_completed\",12582912,4194304,0]\n[\"segment_free\",41943040,2097152,0]\n[\"free_requested\",20971520,100,0]\n[\"free_completed\",20971520,100,0]\n"))
+	f.Add([]byte(`{"device_traces":[[{"action":"alloc","addr":4096,"size":100,"stream":0,"time_us":1,"frames":[{"name":"f","filename":"x","line":1}]}]],"segments":[{"address":4096,"total_size":512,"stream":-1,"segment_pool_id":[0,1],"blocks":[{"size":512,"requested_size":100,"state":"active_allocated"}]}]}`))
 	f.Add([]byte("{\"conf\":\"\",\"stats\":{}}\n[\"segment_alloc\",4096,2097152,0]\n[\"alloc\",4096,100,0]\n[\"free_requested\",4096,100,0]\n[\"free_completed\",4096,100,0]\n[\"oom\",4096,100,0]\n"))
 	f.Add([]byte(own))
 	f.Add([]byte("{\"segments\":[{\"address\":1,\"total_size\":2,\"stream\":-3,\"blocks\":[[1,2,3,\"inactive\"]]}],\"limit\":null}"))

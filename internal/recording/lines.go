@@ -87,6 +87,7 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	for n := 2; ; n++ {
 		line, err := readLine(in, maxLine)
 		if errors.Is(err, io.EOF) && len(line) == 0 {
+			rec.noteUnknown()
 			rec.PrivatePools = !rec.Calls && slices.ContainsFunc(rec.Segments, func(s Segment) bool { return s.Pool != 0 })
 			return rec, nil
 		}
@@ -100,7 +101,9 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if ok {
+		if !ok {
+			rec.skip(actionOf(line))
+		} else {
 			rec.Calls = rec.Calls || e.Action.Call()
 			rec.Entries = append(rec.Entries, e)
 		}
@@ -180,6 +183,12 @@ func (h headerSegments) list(limits Limits) ([]Segment, error) {
 		list = append(list, seg)
 	}
 	return list, nil
+}
+
+// actionOf is the action of an entry, which is the first of its values.
+func actionOf(line []byte) (action string) {
+	_ = json.Unmarshal(line, &[]any{&action})
+	return action
 }
 
 // parseEntry reads [action, address, size, stream].

@@ -75,7 +75,7 @@ func (p *Program) Home(block int32) uint64 {
 func NewProgram(rec *Recording) (*Program, error) {
 	p := &Program{Recording: rec, Overlap: -1}
 	b := builder{p: p, live: make(map[device.Ptr]handOut), closed: make(map[uint64]bool), streams: make(map[uint64]int32)}
-	if rec.Calls || rec.PrivatePools {
+	if !rec.Own {
 		b.callBuilder = callBuilder{uses: make(map[uint64]int), recorded: make(map[int32]*recordedOn), homes: make(map[int32]uint64), begins: -1}
 	}
 	if rec.Own {

@@ -2,13 +2,19 @@ package recording
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
 )
+
+// maxWindow is the most memory that zstd may need for a file, in bytes.
+const maxWindow = 128 << 20
 
 // ReadFile reads a file. A snapshot of several devices gives a recording for each that has entries.
 func ReadFile(path string, limits Limits) ([]*Recording, error) {
@@ -37,13 +43,21 @@ func Read(r io.Reader, name string, limits Limits) ([]*Recording, error) {
 
 func read(r io.Reader, limits Limits) ([]*Recording, error) {
 	plain := bufio.NewReader(r)
-	if magic, _ := plain.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+	switch magic, _ := plain.Peek(4); {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(plain)
 		if err != nil {
 			return nil, err
 		}
 		r = z
-	} else {
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	default:
 		r = plain
 	}
 	in := bufio.NewReaderSize(newBounded(r, limits.Bytes), 64<<10)
@@ -52,7 +66,10 @@ func read(r io.Reader, limits Limits) ([]*Recording, error) {
 		return nil, err
 	}
 	switch first[0] {
-	case '{':
+	case '{', '[':
+		if isDump(in) {
+			return readDump(in, limits)
+		}
 		rec, err := readLines(in, limits)
 		return []*Recording{rec}, err
 	case 0x80:

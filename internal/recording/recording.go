@@ -8,6 +8,8 @@ package recording
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -46,10 +48,13 @@ type Recording struct {
 	Own, Unfinished bool
 	// HostMemory says that the device of a recording of ours is host memory, where addresses are scarce.
 	HostMemory bool
+	// Notes say what the file has that is left out.
+	Notes []string
 	// Details are nil unless they were asked for.
 	Details *Details
 
-	start int64 // of our own: microseconds since 1970
+	start   int64 // of our own: microseconds since 1970
+	unknown map[string]int
 }
 
 // Settings are the options that PyTorch's snapshot has in its allocator_settings.
@@ -148,8 +153,32 @@ var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segm
 	"segment_unmap", "oom", "miss", "flush", "reserve", "refused", "empty_cache", "failed", "stream_closed", "reset_peaks", "reset_totals", "overlap", "set_limit", "set_options", "trim_to",
 	"pool_new", "pool_begin", "pool_end", "capture_begin", "capture_end", "pool_release", "empty_cache", "record_stream"}
 
-// ignored are actions of other versions that don't concern the allocator.
+// ignored are actions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
+
+// skip counts an action that is not read.
+func (rec *Recording) skip(action string) {
+	if ignored[action] {
+		return
+	}
+	if rec.unknown == nil {
+		rec.unknown = make(map[string]int)
+	}
+	if action = clip(action); len(rec.unknown) < 100 || rec.unknown[action] > 0 {
+		rec.unknown[action]++
+	}
+}
+
+// noteUnknown makes notes of the actions that were not read.
+func (rec *Recording) noteUnknown() {
+	for _, action := range slices.Sorted(maps.Keys(rec.unknown)) {
+		rec.note("%d entries have the action %q, which is not known here: they are left out", rec.unknown[action], action)
+	}
+}
+
+func (rec *Recording) note(format string, args ...any) {
+	rec.Notes = append(rec.Notes, fmt.Sprintf(format, args...))
+}
 
 var actions = func() map[string]Action {
 	m := make(map[string]Action)
@@ -232,10 +261,10 @@ const MaxSize = 1 << 60
 func newEntry(action string, addr uint64, size int64, stream uint64, own bool) (e Entry, ok bool, err error) {
 	a, known := actions[action]
 	if !known || a.ours() && !own {
-		if ignored[action] {
-			return e, false, nil
+		if own && !ignored[action] {
+			return e, false, fmt.Errorf("unknown action %q", clip(action))
 		}
-		return e, false, fmt.Errorf("unknown action %q", clip(action))
+		return e, false, nil // of another version of PyTorch
 	}
 	if a.ours() {
 		if size < 0 || size >= MaxSize {

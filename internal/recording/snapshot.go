@@ -3,6 +3,7 @@ package recording
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -57,6 +58,7 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	if err := addAnnotations(top, byDevice); err != nil {
 		return nil, err
 	}
+	noteHost(top, list)
 	return list, addSettings(top, list)
 }
 
@@ -81,7 +83,10 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 		if _, _, err := s.traceEntry(d, what); err != nil {
 			return err
 		}
+		action, _ := textField(d, "action", what)
+		rec.skip(action)
 	}
+	rec.noteUnknown()
 	if ordered && from >= s.taken {
 		s.taken = from + n
 		rec.Entries, rec.Details = s.entries[from:s.taken:s.taken], s.tables.part(from, s.taken)
@@ -110,7 +115,7 @@ func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details
 // traceEntry reads an entry. ok is false for one that is to be ignored.
 func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok bool, err error) {
 	action, err := textField(d, "action", what)
-	if err != nil || ignored[action] {
+	if _, known := actions[action]; err != nil || !known {
 		return e, false, err
 	}
 	key := "addr"
@@ -156,6 +161,7 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 		return err
 	}
 	left := r.limits.Records
+	without := make(map[int64]int) // segments by device, of those without a history
 	for i, v := range segments {
 		what := fmt.Sprintf("segments[%d]", i)
 		d, err := dictOf(v, what)
@@ -170,6 +176,7 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 		}
 		rec := byDevice[dev]
 		if rec == nil {
+			without[dev]++
 			continue
 		}
 		address, err1 := uintField(d, "address", what)
@@ -193,7 +200,39 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 		rec.Segments = append(rec.Segments, s)
 		r.addBlocks(rec, blocks)
 	}
+	for _, dev := range slices.Sorted(maps.Keys(without)) {
+		for _, rec := range byDevice {
+			rec.note("device %d has %d segments and no history: it is left out", dev, without[dev])
+		}
+	}
 	return nil
+}
+
+// noteHost notes what the snapshot says of pinned memory, which is not the device's.
+func noteHost(top *types.Dict, list []*Recording) {
+	v, _ := field(top, "host_traces")
+	n := countEntries(v)
+	for _, rec := range list {
+		if n > 0 {
+			rec.note("%d entries about pinned host memory (host_traces) are left out", n)
+		}
+	}
+}
+
+// countEntries is the number of dicts in a list, or in its lists.
+func countEntries(v any) (n int) {
+	l, ok := v.(*types.List)
+	if !ok {
+		return 0
+	}
+	for _, v := range *l {
+		if _, ok := v.(*types.Dict); ok {
+			n++
+		} else {
+			n += countEntries(v)
+		}
+	}
+	return n
 }
 
 // segmentBlocks tile their segment; the address is not in all versions.
@@ -206,7 +245,7 @@ func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error)
 			return nil, err
 		}
 		size, err1 := intField(d, "size", what)
-		requested, err2 := intField(d, "requested_size", what)
+		requested, err2 := requestOf(d, what)
 		state, err3 := textField(d, "state", what)
 		if err := errors.Join(err1, err2, err3); err != nil {
 			return nil, err
@@ -215,6 +254,22 @@ func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error)
 		at += device.Ptr(size)
 	}
 	return blocks, nil
+}
+
+// requestOf is what was asked for in a block. PyTorch 1.13 has it in the block's history, of blocks that were handed out.
+func requestOf(d *types.Dict, what string) (int64, error) {
+	if _, ok := field(d, "requested_size"); ok {
+		return intField(d, "requested_size", what)
+	}
+	history, err := listField(d, "history", what+".history")
+	if err != nil || len(history) == 0 {
+		return unknownSize, err
+	}
+	last, err := dictOf(history[0], what+".history[0]")
+	if err != nil {
+		return 0, err
+	}
+	return intField(last, "real_size", what+".history[0]")
 }
 
 // describe takes in what not all versions tell of a segment.
@@ -243,12 +298,18 @@ func (r *snapshotReader) pool(d *types.Dict, key, what string) (number uint64, e
 		return 0, nil
 	}
 	var id [2]uint64
-	t, ok := v.(*types.Tuple)
-	if !ok || len(*t) != len(id) {
+	var values []any
+	switch v := v.(type) {
+	case *types.Tuple:
+		values = *v
+	case *types.List: // of a JSON file
+		values = *v
+	}
+	if len(values) != len(id) {
 		return 0, fmt.Errorf("%s: %s is %s; want a tuple of 2 integers", what, key, kindOf(v))
 	}
 	for i := range id {
-		if id[i], err = uintOf((*t)[i], what+": "+key); err != nil {
+		if id[i], err = uintOf(values[i], what+": "+key); err != nil {
 			return 0, err
 		}
 	}

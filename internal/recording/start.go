@@ -47,7 +47,9 @@ func (s *Start) Reserved() (bytes int64) {
 type rewinder struct {
 	memory []Segment // by address, without blocks
 	live   map[device.Ptr]earlier
-	grown  map[int32]uint64 // the private pool of the memory that an entry got from the driver
+	run    uint64               // the private pool of the run of releases that is being undone; 0: the default pool
+	pools  map[uint64][2]uint64 // and those that were found by what they released
+	grown  map[int32]uint64     // the private pool of the memory that an entry got from the driver
 }
 
 // earlier is a block in use or pending.
@@ -55,6 +57,8 @@ type earlier struct {
 	Block
 	stream uint64
 }
+
+func byAddress(a, b earlier) int { return cmp.Compare(a.Address, b.Address) }
 
 const (
 	allocatedState = "active_allocated"
@@ -86,9 +90,15 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 		start.Skipped = 1 // its free_requested was before: for what follows the free is complete
 	}
 	for i := len(rec.Entries) - 1; i >= start.Skipped; i-- {
+		if rec.Entries[i].Action.Releases() && (i+1 == len(rec.Entries) || !rec.Entries[i+1].Action.Releases()) {
+			r.run = r.deletedPool(rec, i)
+		}
 		if err := r.undo(i, &rec.Entries[i]); err != nil {
 			return nil, nil, fmt.Errorf("entry %d: %v: %w", i, rec.Entries[i], err)
 		}
+	}
+	if r.pools != nil {
+		rec.Pools, rec.PrivatePools = r.pools, true
 	}
 	return start, r.grown, r.finish(start)
 }
@@ -111,7 +121,10 @@ func (r *rewinder) undo(i int, e *Entry) error {
 		}
 		return err
 	case SegmentFree, SegmentUnmap:
-		s := Segment{Address: e.Addr, Size: e.Size, Stream: e.Stream, Pool: uint64(e.Pool), Mapped: e.Action == SegmentUnmap}
+		s := Segment{Address: e.Addr, Size: e.Size, Stream: e.Stream, Pool: r.run, Mapped: e.Action == SegmentUnmap}
+		if e.Pool != 0 {
+			s.Pool = uint64(e.Pool)
+		}
 		if !s.Mapped {
 			s.Kind = LargeKind
 			if s.Size == sizes.SmallSegment {
@@ -240,7 +253,7 @@ func (r *rewinder) finish(start *Start) error {
 	for _, b := range r.live {
 		blocks = append(blocks, b)
 	}
-	slices.SortFunc(blocks, func(a, b earlier) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(blocks, byAddress)
 	at := 0
 	for _, b := range blocks {
 		for at < len(start.Segments) && start.Segments[at].end() <= b.Address {

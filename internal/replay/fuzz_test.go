@@ -26,6 +26,10 @@ func FuzzReplay(f *testing.F) {
 			"[\"segment_unmap\",4194304,2097152,0]\n[\"oom\",4096,30000000,0]\n[\"segment_alloc\",4194304,30000000,0]\n" +
 			"[\"alloc\",8194304,30000000,0]\n[\"free_requested\",8194304,30000000,0]\n"))
 	}
+	for _, conf := range []string{"", "expandable_segments:True"} { // begun late
+		f.Add([]byte("{\"conf\":\"" + conf + "\",\"total_memory\":1073741824,\"segments\":[{\"address\":41943040,\"total_size\":20971520,\"stream\":0,\"pool\":1,\"blocks\":[[41943040,4194304,4194304,\"active_allocated\"],[46137344,16777216,9,\"inactive\"]]}]}\n" +
+			"[\"free_completed\",46137344,4194304,0]\n[\"segment_free\",83886080,2097152,0]\n[\"segment_unmap\",104857600,20971520,0]\n[\"free_requested\",50331648,3000000,0]\n[\"free_completed\",50331648,3000000,0]\n[\"alloc\",46137344,100000,0]\n[\"free_requested\",46137344,100000,0]\n[\"free_completed\",46137344,100000,0]\n"))
+	}
 	f.Add([]byte("{\"conf\":\"expandable_segments:True\"}\n[\"segment_map\",12345,1152921504606846975,7]\n[\"alloc\",9223372036854775807,1152921504606846975,7]\n"))
 	for _, more := range []string{"", ",\"host_memory\":true,\"initial\":1", ",\"limit\":52428800"} {
 		f.Add([]byte("{\"format\":\"cistern recording 1\",\"conf\":\"expandable_segments:True\",\"total_memory\":1073741824" + more + "}\n" +

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -44,6 +45,8 @@ type run struct {
 	pending     int64    // frees that the recording has not completed
 	late        int32    // a hand-out that the next call's flush waits for; -1
 	stop        bool     // at the first departure
+	sure        int      // calls of empty_cache before a request that can't be anything else
+	unclear     int      // those that can be a retry of the request under a limit
 	final       memcache.Stats
 }
 
@@ -82,6 +85,9 @@ func (r *run) playStep(i int) {
 		}
 		r.compare(i, r.release(s, s.Later || how.late))
 	case recording.StepEmpty:
+		if shapeOf(r.p.Inside(s)).releases {
+			r.sure++
+		}
 		r.flush(i, r.p.Inside(s))
 	case recording.StepCall:
 		r.begin(nil, false)
@@ -100,6 +106,7 @@ func (r *run) playStep(i int) {
 		inside := r.p.Inside(s)
 		r.closeStreams(i, inside)
 		if how.empty {
+			r.countEmptied(s, inside)
 			cut := shapeOf(inside).cut
 			r.flush(i, inside[:cut])
 			inside = inside[cut:]
@@ -113,6 +120,21 @@ func (r *run) playStep(i int) {
 		if len(inside) > 0 || len(r.got) > 0 {
 			r.comparePending(i)
 		}
+	}
+}
+
+// countEmptied counts an empty_cache that was read before a request. If the cache had served the request, the request cannot
+// have flushed; nor if it got no memory from the driver, or is of a private pool.
+func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
+	sh := shapeOf(inside)
+	free := make(map[device.Ptr]bool)
+	for _, e := range inside[:sh.lead] {
+		free[e.Addr] = true
+	}
+	if s.Kind == recording.StepAlloc && !sh.grows || s.Pool != 0 || r.finds(r.cache.Snapshot().Segments, s, free) {
+		r.sure++
+	} else {
+		r.unclear++
 	}
 }
 

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/internal/recording"
@@ -25,6 +24,8 @@ type search struct {
 	assumptions assumptions
 	budget      *budget
 
+	configured bool // the limit is the recorded options'
+
 	best    *run
 	emptied int // calls of empty_cache that left no entry
 	unknown []string
@@ -32,11 +33,12 @@ type search struct {
 
 // newSearch begins a search under a limit, in bytes; 0: none but that of the configuration's fraction.
 func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget) *search {
+	configured := limit > 0 && config.MemoryLimit == limit
 	config.MemoryLimit = limit
 	if f := config.PerProcessMemoryFraction; limit == 0 && f > 0 && f < 1 {
 		limit = int64(f * float64(p.TotalMemory))
 	}
-	return &search{p: p, config: config, limit: limit, assumptions: assume(p, limit > 0, config.ExpandableSegments), budget: b}
+	return &search{p: p, config: config, limit: limit, configured: configured, assumptions: assume(p, limit > 0, config.ExpandableSegments), budget: b}
 }
 
 // budget bounds a search, in steps replayed.
@@ -128,32 +130,9 @@ func (s *search) verification() (*Verification, error) {
 			v.Allocs++
 		}
 	}
-	v.Notes = s.notes()
+	v.Notes = append(s.notes(), s.missing()...)
+	if v.First != "" {
+		v.Agree, v.Reason = min(r.departed, len(s.p.Entries)), s.reason(r)
+	}
 	return v, nil
-}
-
-// notes say what the verification rests on that the recording does not have.
-func (s *search) notes() (notes []string) {
-	if s.p.Start != nil {
-		notes = append(notes, startNote(s.p.Start))
-	}
-	if s.p.Contradiction != "" {
-		notes = append(notes, "the entries and the segments at the end contradict each other: "+s.p.Contradiction)
-	}
-	if s.p.Stats == nil {
-		notes = append(notes, "the recording has no statistics to compare")
-	}
-	if s.p.Segments == nil {
-		notes = append(notes, "the recording has no final blocks to compare")
-	}
-	if s.config.MemoryLimit > 0 && !s.p.LimitKnown {
-		notes = append(notes, fmt.Sprintf("the memory limit is not recorded; %d bytes fit", s.config.MemoryLimit))
-	}
-	if s.emptied > 0 {
-		notes = append(notes, fmt.Sprintf("%d calls of empty_cache left no entry of their own", s.emptied))
-	}
-	for _, name := range s.unknown {
-		notes = append(notes, fmt.Sprintf("the statistic %s is not known", name))
-	}
-	return notes
 }

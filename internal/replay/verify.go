@@ -3,9 +3,7 @@
 package replay
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cistern-ml/cistern/internal/recording"
@@ -19,8 +17,11 @@ type Verification struct {
 	CallMismatches    int // driver calls, and frees that are complete here but not there
 	StatMismatches    int
 	BlockMismatches   int
-	// First says where the cache departs first; "" if nowhere.
-	First string
+	// First says where the cache departs first, Agree how many entries agree before, and Reason why that is likely; "" and 0
+	// if nowhere.
+	First  string
+	Agree  int
+	Reason string
 	// Notes say what had to be inferred.
 	Notes []string
 
@@ -66,8 +67,8 @@ func verify(p *recording.Program) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	var best *search
-	for _, limit := range list {
+	var best, emptied *search
+	for i, limit := range list {
 		s := newSearch(p, config, limit, newBudget(p, len(list)))
 		if err := s.solve(); err != nil {
 			return nil, err
@@ -75,9 +76,17 @@ func verify(p *recording.Program) (*search, error) {
 		if best == nil || s.better(best) {
 			best = s
 		}
-		if best.best.mismatches() == 0 {
-			break
+		if best.best.mismatches() > 0 {
+			continue
 		}
+		if r := best.best; limit == 0 && i+1 < len(list) && emptied == nil && r.unclear > 1 && r.sure == 0 {
+			emptied, best = best, nil // a limit that explains all of them is likelier, if there is one
+			continue
+		}
+		break
+	}
+	if emptied != nil && (best == nil || best.best.mismatches() > 0) {
+		best = emptied
 	}
 	return best, nil
 }
@@ -109,77 +118,6 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 	}
 	slices.SortStableFunc(list, func(a, b int64) int { return got[b] - got[a] })
 	return append(list[:enough:enough], 0), nil
-}
-
-// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or something that there is not with Exact.
-func ParseOptions(options string) (memcache.Config, error) {
-	if c, err := memcache.ParseConfig(options); err != nil || c.ReuseAcrossStreams != memcache.ReuseNever {
-		return c, err
-	}
-	return memcache.ParseConfig("exact:True," + options)
-}
-
-// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own the options are Exact, unless
-// they say, if it was. label names them, with what they did not say.
-func OptionsFor(p *recording.Program, options string) (config memcache.Config, label string, err error) {
-	if !p.Own {
-		config, err = ParseOptions(options)
-		return config, options, err
-	}
-	own, err := memcache.ParseConfig(p.Conf)
-	if err != nil {
-		return config, options, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
-	}
-	for i, exact := range []bool{own.Exact, !own.Exact} {
-		said := "exact:False"
-		if exact {
-			said = "exact:True"
-		}
-		c, err := memcache.ParseConfig(said + "," + options)
-		switch {
-		case err != nil && i > 0: // these options are never so
-		case err != nil:
-			return c, options, err
-		case i == 0:
-			config, label = c, strings.TrimSuffix(said+","+options, ",")
-		case c.Exact == config.Exact:
-			label = options // it says so itself
-		}
-	}
-	return config, label, nil
-}
-
-// RecordedOptions is [Config], and how OptionsFor labels the recorded options.
-func RecordedOptions(p *recording.Program) (config memcache.Config, label string, err error) {
-	if _, label, err = OptionsFor(p, p.Conf); err == nil {
-		config, err = Config(p)
-	}
-	return config, label, err
-}
-
-// Config is the configuration of a recording. One of memcache's own says what the memory limit really was, whether of its
-// options or set later: that is p.Limit, and no limit is in the configuration.
-func Config(p *recording.Program) (memcache.Config, error) {
-	parse := ParseOptions
-	if p.Own {
-		parse = memcache.ParseConfig // it says itself whether it was exact
-	}
-	config, err := parse(p.Conf)
-	if err != nil {
-		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
-	}
-	if p.Own {
-		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0
-	}
-	if s := p.Settings; s != nil {
-		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20
-		config.GarbageCollectionThreshold = s.GarbageCollectionThreshold
-		config.ExpandableSegments = s.ExpandableSegments
-		for i, n := range s.RoundupPower2Divisions {
-			config.RoundupPower2Divisions[i] = int(n)
-		}
-	}
-	return config, nil
 }
 
 // NsPerOp is the mean time of a call in nanoseconds, the null device's part included.

@@ -3,6 +3,7 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
@@ -55,11 +56,12 @@ type Scenario struct {
 	p        *recording.Program
 	readings map[int]reading // of the steps that have several
 	limit    int64
+	notes    []string
 }
 
 // NewScenario infers from a verification what the recording leaves out.
 func NewScenario(p *recording.Program) (*Scenario, error) {
-	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit}
+	s := &Scenario{p: p, readings: make(map[int]reading), limit: p.Limit, notes: readingNotes(p)}
 	if p.Own {
 		return s, nil // leaves nothing out
 	}
@@ -67,7 +69,10 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.limit = best.config.MemoryLimit
+	s.limit, s.notes = best.config.MemoryLimit, best.notes()
+	if best.best.mismatches() > 0 {
+		s.notes = append(s.notes, fmt.Sprintf("the recording does not verify: %d of %d entries agree", min(best.best.departed, len(p.Entries)), len(p.Entries)))
+	}
 	for _, c := range best.best.choices {
 		s.readings[c.step] = c.reading()
 		if p.Steps[c.step].Kind == recording.StepFree {
@@ -103,12 +108,20 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	}
 	defer m.close()
 	m.places = places(s.p)
-	e := &Estimate{Calls: len(s.p.Steps), Notes: s.notes(other)}
+	skip := func(step *recording.Step) bool { // what the configuration has itself
+		return step.Kind == recording.StepLimit && !recorded || step.Kind == recording.StepOptions && other
+	}
+	if other && warms(s.p) {
+		if err := s.warm(m, skip); err != nil {
+			return nil, err
+		}
+	}
+	e := &Estimate{Calls: len(s.p.Steps), Notes: s.notesFor(other)}
 	sampler := newSampler(m.cache, len(s.p.Steps), samples)
 	start := time.Now()
 	for i := range s.p.Steps {
-		if k := s.p.Steps[i].Kind; k == recording.StepLimit && !recorded || k == recording.StepOptions && other {
-			continue // the configuration has its own
+		if skip(&s.p.Steps[i]) {
+			continue
 		}
 		if err := s.step(m, e, i); err != nil {
 			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", s.p.Name, s.p.Steps[i].Entry, err)
@@ -123,13 +136,15 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	return e, nil
 }
 
-// notes say what an estimate rests on; other, its options are not those of the recording.
-func (s *Scenario) notes(other bool) (notes []string) {
-	if s.p.Start != nil {
-		notes = append(notes, startNote(s.p.Start))
-		if other {
-			notes = append(notes, "other options would have left other free memory by then: it is left out, and what was in use is placed first")
-		}
+// notesFor say what an estimate rests on; other, its options are not those of the recording.
+func (s *Scenario) notesFor(other bool) []string {
+	notes := slices.Clone(s.notes)
+	switch {
+	case !other || s.p.Start == nil:
+	case warms(s.p):
+		notes = append(notes, "other options would have left other free memory by then: what the recorded calls leave free, made once before, stands for it")
+	default:
+		notes = append(notes, "other options would have left other free memory by then: it is left out, and what was in use is placed first")
 	}
 	return notes
 }

@@ -57,7 +57,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if o == nil {
 		return exitOK // help
 	}
-	if len(o.configs) > 0 {
+	if len(o.configs) > 0 || o.suggest {
 		return o.whatIf(stdout, stderr)
 	}
 	return o.verify(stdout, stderr)

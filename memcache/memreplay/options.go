@@ -14,6 +14,7 @@ import (
 type options struct {
 	files   []string
 	configs []string // values of -config
+	suggest bool     // -whatif
 	json    bool
 	plot    string
 	limits  recording.Limits
@@ -28,10 +29,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("memreplay", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
-		fmt.Fprintln(stderr, "usage: memreplay [-config OPTIONS]... [-json] [-plot FILE] FILE...")
+		fmt.Fprintln(stderr, "usage: memreplay [-whatif] [-config OPTIONS]... [-json] [-plot FILE] FILE...")
 		f.PrintDefaults()
 	}
 	f.Func("config", "replay under these `OPTIONS` (PYTORCH_CUDA_ALLOC_CONF, and our own; \"recorded\": the file's); can be repeated", o.addConfig)
+	f.BoolVar(&o.suggest, "whatif", false, "replay under the recorded options and under those that are worth a try, and say which serves best")
 	f.BoolVar(&o.json, "json", false, "print a JSON object for each file, or for each file and configuration")
 	f.StringVar(&o.plot, "plot", "", "with -config: write reserved and allocated memory over time to `FILE`, .svg or .html")
 	f.Int64Var(&o.limits.Bytes, "max-bytes", 0, "read at most this many `bytes` of a file, decompressed (default 1 GiB)")
@@ -49,8 +51,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		err = errors.New("no FILE is given")
 	case o.limits.Bytes < 0 || o.limits.Records < 0:
 		err = errors.New("-max-bytes and -max-records are positive, or 0 for the default")
-	case o.plot != "" && len(o.configs) == 0:
-		err = errors.New("-plot needs a -config; -config recorded shows the file's own")
+	case o.plot != "" && len(o.configs) == 0 && !o.suggest:
+		err = errors.New("-plot needs -whatif or a -config; -config recorded shows the file's own")
 	case o.plot != "":
 		err = checkPlot(o.plot)
 	}

@@ -40,6 +40,8 @@ type verified struct {
 	OOMs              int64    `json:"ooms"`
 	NsPerOp           *float64 `json:"ns_per_op,omitempty"` // missing if the calls were not made again
 	First             string   `json:"first_mismatch,omitempty"`
+	Agree             int      `json:"agree,omitempty"` // entries before the first mismatch
+	Reason            string   `json:"reason,omitempty"`
 	Notes             []string `json:"notes,omitempty"`
 }
 
@@ -97,8 +99,11 @@ func remark(p *recording.Program, v *replay.Verification) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s: %s", p.Name, n))
 	}
 	if v.Mismatches() > 0 {
-		lines = append(lines, fmt.Sprintf("%s: %d addresses, %d calls, %d statistics and %d blocks differ; first: %s", p.Name,
-			v.AddressMismatches, v.CallMismatches, v.StatMismatches, v.BlockMismatches, v.First))
+		lines = append(lines,
+			fmt.Sprintf("%s: %d addresses, %d calls, %d statistics and %d blocks differ; first: %s", p.Name,
+				v.AddressMismatches, v.CallMismatches, v.StatMismatches, v.BlockMismatches, v.First),
+			fmt.Sprintf("%s: %d of %d entries agree before that", p.Name, v.Agree, len(p.Entries)),
+			fmt.Sprintf("%s: the likely reason: %s", p.Name, v.Reason))
 	}
 	return lines
 }
@@ -109,7 +114,7 @@ func toJSON(p *recording.Program, v *replay.Verification) verified {
 		AddressMismatches: v.AddressMismatches, CallMismatches: v.CallMismatches,
 		StatMismatches: v.StatMismatches, BlockMismatches: v.BlockMismatches,
 		PeakAllocated: v.PeakAllocated, PeakReserved: v.PeakReserved, OOMs: v.OOMs,
-		First: v.First, Notes: v.Notes,
+		First: v.First, Agree: v.Agree, Reason: v.Reason, Notes: v.Notes,
 	}
 	if v.Retries >= 0 {
 		j.Retries = &v.Retries

@@ -32,6 +32,7 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 	}
 	table := newTable(stdout, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
 	var panels []panel
+	var remarks []string
 	for _, file := range o.files {
 		programs, err := o.programs(file)
 		if err != nil {
@@ -40,7 +41,8 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 		}
 		for _, p := range programs {
 			panel := panel{title: p.Name, calls: len(p.Steps)}
-			if err := o.estimates(p, func(c string, e *replay.Estimate) {
+			said := make(map[string]bool)
+			advice, err := o.estimates(p, func(c string, e *replay.Estimate) {
 				panel.lines = append(panel.lines, line{c, e.PeakReserved, e.PeakAllocated, e.Samples})
 				if o.json {
 					printJSON(stdout, estimated{p.Name, c, e.Allocs, e.PeakAllocated, e.PeakReserved, e.Ratio(), e.DriverCalls,
@@ -49,14 +51,27 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 				}
 				table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(c), formatBytes(e.PeakAllocated),
 					formatBytes(e.PeakReserved), e.Ratio(), e.DriverCalls, e.Retries, e.OOMs, e.NsPerOp())
-			}); err != nil {
+				for _, n := range e.Notes {
+					if !said[n] {
+						said[n] = true
+						remarks = append(remarks, p.Name+": "+n)
+					}
+				}
+			})
+			if err != nil {
 				fail(err)
+			}
+			if advice != "" && !o.json {
+				remarks = append(remarks, p.Name+": "+advice)
 			}
 			panels = append(panels, panel)
 		}
 	}
 	if err := table.out.Flush(); err != nil {
 		fail(err)
+	}
+	for _, r := range remarks {
+		fmt.Fprintln(stdout, r)
 	}
 	if o.plot != "" {
 		if err := writePlot(o.plot, panels); err != nil {
@@ -69,31 +84,50 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 // samples is the number of points of a line of a plot.
 const samples = 800
 
-// estimates replays a program under each configuration.
-func (o *options) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) error {
+// estimates replays a program under each configuration. advice is a sentence about those that are suggested, if they are.
+func (o *options) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) (advice string, err error) {
 	s, err := replay.NewScenario(p)
 	if err != nil {
-		return err
+		return "", err
 	}
-	for _, c := range o.configs {
+	try := func(c string) (*replay.Estimate, error) {
 		config, text, err := replay.RecordedOptions(p)
 		if c != recorded {
 			config, text, err = replay.OptionsFor(p, c)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		n := 0
 		if o.plot != "" {
 			n = samples
 		}
 		e, err := s.Estimate(config, n)
-		if err != nil {
-			return err
+		if err == nil {
+			yield(text, e)
 		}
-		yield(text, e)
+		return e, err
 	}
-	return nil
+	for _, c := range o.configs {
+		if _, err := try(c); err != nil {
+			return "", err
+		}
+	}
+	if !o.suggest {
+		return "", nil
+	}
+	base, err := try(recorded)
+	if err != nil {
+		return "", err
+	}
+	suggested := replay.Suggestions(base.PeakReserved)
+	tried := make([]*replay.Estimate, len(suggested))
+	for i, c := range suggested {
+		if tried[i], err = try(c); err != nil {
+			return "", err
+		}
+	}
+	return replay.Advice(base, suggested, tried), nil
 }
 
 // label is an option string in a table.

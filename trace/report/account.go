@@ -67,7 +67,7 @@ func (a *account) moments() int32 { return int32(len(a.entries)) }
 // contradict is counted, and the latest entry holds.
 func (a *account) addBlocks() {
 	live := make(map[uint64]int32, 1024)
-	n, old, odd := a.moments(), 0, 0
+	n, odd := a.moments(), 0
 	for i := range a.entries {
 		e, at := &a.entries[i], int32(i)
 		b, held := live[e.addr]
@@ -90,7 +90,6 @@ func (a *account) addBlocks() {
 				a.blocks = append(a.blocks, block{alloc: -1, free: freed, done: n, addr: e.addr, size: a.sizeOf(e), requested: e.requested,
 					stream: e.stream, owner: a.earlier(e.owner), step: e.step})
 				live[e.addr] = b
-				old++
 			}
 			a.blocks[b].free = min(a.blocks[b].free, at)
 			if e.action == recording.FreeCompleted {
@@ -100,8 +99,14 @@ func (a *account) addBlocks() {
 		}
 	}
 	missing := a.addFinal(live)
+	old := 0
+	for i := range a.blocks {
+		if a.blocks[i].alloc < 0 {
+			old++
+		}
+	}
 	if old > 0 {
-		a.note("%d blocks were allocated before the recording began: they are held from its start until they are freed", old)
+		a.note("%d blocks were allocated before the recording began: they are held from its start on", old)
 	}
 	if odd > 0 {
 		a.note("%d blocks were allocated where the entries have one that was not freed: entries are missing, and those blocks end there", odd)
@@ -147,7 +152,7 @@ func (a *account) addFinal(live map[uint64]int32) (missing int) {
 	seen := make(map[int32]bool)
 	for _, seg := range a.final {
 		for _, f := range seg.blocks {
-			if i, ok := live[f.addr]; ok && a.blocks[i].requested == f.requested {
+			if i, ok := live[f.addr]; ok && (a.blocks[i].requested == f.requested || f.requested < 0) {
 				seen[i] = true
 				a.blocks[i].size = f.size
 				continue

@@ -24,6 +24,7 @@ func fromRecording(rec *recording.Recording) *source {
 	}
 	s.addFinal(rec, d)
 	s.addMarks(d)
+	s.notes = append(s.notes, rec.Notes...)
 	if rec.Initial > 0 {
 		s.notes = append(s.notes, "the recording began when memory was in use: its first "+strconv.Itoa(rec.Initial)+" entries are what was there")
 	}

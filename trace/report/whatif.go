@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -55,6 +56,11 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 		} else {
 			e.Allocated, e.Reserved, e.Ratio = cost.PeakAllocated, cost.PeakReserved, cost.Ratio()
 			e.DriverCalls, e.Retries, e.OOMs = cost.DriverCalls, cost.Retries, cost.OOMs
+			for _, n := range cost.Notes {
+				if n = "other options: " + n; !slices.Contains(rec.Notes, strings.TrimPrefix(n, "other options: ")) && !slices.Contains(r.account.notes, n) {
+					r.account.notes = append(r.account.notes, n)
+				}
+			}
 		}
 		r.whatIf = append(r.whatIf, e)
 	}

@@ -21,8 +21,9 @@ var beside = map[string][]string{
 	"internal/sizes":      nil,
 	"internal/peaks":      nil,
 	"internal/observe":    nil,
-	"internal/recording":  {"device"},
-	"internal/replay":     {"device", "memcache", "internal/recording", "internal/sizes"},
+	"internal/restore":    {"device"},
+	"internal/recording":  {"device", "internal/sizes"},
+	"internal/replay":     {"device", "memcache", "internal/recording", "internal/restore", "internal/sizes"},
 }
 
 // in reports whether the package is the folder or stands below it.
@@ -46,9 +47,9 @@ func mayImport(from, to string) bool {
 		return t <= f
 	case in(from, "examples") && in(to, "trace"):
 		return true
-	default: // programs contain what imports nothing itself
+	default: // programs contain what imports nothing itself, or devices alone
 		imports, known := beside[to]
-		return known && imports == nil
+		return known && (imports == nil || slices.Equal(imports, []string{"device"}) && f > layer("device"))
 	}
 }
 

@@ -1,0 +1,164 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"regexp"
+	"strconv"
+
+	"github.com/nlpodyssey/gopickle/types"
+)
+
+// A snapshot that was written as JSON has the same values as a pickle, of which it makes the same here. Tuples are lists.
+
+// onlyLines and onlyDumps are the keys that one of the two forms that begin with { has, and the other has not.
+var (
+	onlyLines = map[string]bool{"format": true, "torch": true, "conf": true, "total_memory": true, "limit": true, "stats": true, "pools": true}
+	onlyDumps = map[string]bool{"device_traces": true, "allocator_settings": true, "external_annotations": true, "host_traces": true}
+)
+
+// peeked is how much of a file is looked at to tell the forms apart, in bytes.
+const peeked = 64 << 10
+
+// firstBlock is the first block of a segment: a list of values in JSON lines, and a dict in a dump.
+var firstBlock = regexp.MustCompile(`"blocks"\s*:\s*\[\s*([\[{])`)
+
+// isDump reports whether what begins with { or [ is a snapshot that was written as JSON, and not JSON lines.
+func isDump(in *bufio.Reader) bool {
+	start, _ := in.Peek(peeked)
+	d := json.NewDecoder(bytes.NewReader(start))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return t == json.Delim('[') // what memory_snapshot returns
+	}
+	for d.More() {
+		t, err := d.Token()
+		key, _ := t.(string)
+		switch {
+		case err != nil || onlyLines[key]:
+			return false
+		case onlyDumps[key]:
+			return true
+		}
+		if m := firstBlock.FindSubmatch(start[d.InputOffset():]); key == "segments" && m != nil {
+			return m[1][0] == '{'
+		}
+		var skipped json.RawMessage
+		if d.Decode(&skipped) != nil {
+			return false
+		}
+	}
+	return false
+}
+
+// readDump reads a snapshot that was written as JSON.
+func readDump(in *bufio.Reader, limits Limits) ([]*Recording, error) {
+	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits, tables: newCollector(limits)}
+	d := &dumpReader{s, json.NewDecoder(in)}
+	d.json.UseNumber()
+	value, err := d.value(0)
+	if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, ErrLimit) {
+			return nil, truncated(err)
+		}
+		return nil, fmt.Errorf("the JSON at byte %d: %w", d.json.InputOffset(), err)
+	}
+	if l, ok := value.(*types.List); ok { // what memory_snapshot returns
+		value = &types.Dict{{Key: "segments", Value: l}}
+	}
+	return s.recordings(value)
+}
+
+// dumpReader reads values of JSON. Entries become small as soon as they are read, as those of a pickle.
+type dumpReader struct {
+	*snapshotReader
+	json *json.Decoder
+}
+
+// spend counts memory.
+func (d *dumpReader) spend(bytes cost) error {
+	if d.spent += int64(bytes); d.spent > d.most {
+		return tooMuch("bytes of values in the JSON", d.most)
+	}
+	return nil
+}
+
+// value reads the next value.
+func (d *dumpReader) value(depth int) (any, error) {
+	t, err := d.json.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := t.(type) {
+	case json.Delim:
+		if depth == d.limits.Depth {
+			return nil, tooMuch("nested values", int64(d.limits.Depth))
+		}
+		if err := d.spend(container); err != nil {
+			return nil, err
+		}
+		if t == '[' {
+			return d.list(depth + 1)
+		}
+		return d.dict(depth + 1)
+	case json.Number:
+		return number(t), d.spend(scalar)
+	case string:
+		if len(t) > d.limits.String {
+			return nil, tooMuch("bytes in a string", int64(d.limits.String))
+		}
+		return t, d.spend(scalar + cost(len(t)))
+	}
+	return t, d.spend(scalar)
+}
+
+func (d *dumpReader) list(depth int) (any, error) {
+	l := new(types.List)
+	for d.json.More() {
+		v, err := d.value(depth)
+		if err != nil {
+			return nil, err
+		}
+		*l = append(*l, v)
+	}
+	_, err := d.json.Token()
+	return l, err
+}
+
+func (d *dumpReader) dict(depth int) (any, error) {
+	m := new(types.Dict)
+	for d.json.More() {
+		key, err := d.json.Token()
+		if err != nil {
+			return nil, err
+		}
+		v, err := d.value(depth)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.spend(scalar); err != nil {
+			return nil, err
+		}
+		*m = append(*m, types.DictEntry{Key: key, Value: v})
+	}
+	if _, err := d.json.Token(); err != nil {
+		return nil, err
+	}
+	return d.shrink(m)
+}
+
+// number is an int, a big.Int or a float64, as a pickle has them.
+func number(n json.Number) any {
+	if v, err := strconv.Atoi(string(n)); err == nil {
+		return v
+	}
+	if v, ok := new(big.Int).SetString(string(n), 10); ok {
+		return v
+	}
+	f, _ := n.Float64()
+	return f
+}

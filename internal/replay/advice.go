@@ -1,0 +1,48 @@
+package replay
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Suggestions are option strings that are worth a try, of a recording that reserved so many bytes at the peak: what people turn
+// on against fragmentation, and garbage collection under a limit of what was reserved.
+func Suggestions(reserved int64) []string {
+	return []string{"", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:4",
+		fmt.Sprintf("garbage_collection_threshold:0.8,memory_limit:%d", max(reserved, 1))}
+}
+
+// Advice says in a sentence which of the options that were tried would have served best, beside the recorded ones: without more
+// requests out of memory, the one that reserves least. options and tried belong together.
+func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
+	best := -1
+	for i, e := range tried {
+		if e.OOMs <= recorded.OOMs && (best < 0 || e.PeakReserved < tried[best].PeakReserved) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return "none of the options that were tried serves all requests that the recorded ones do"
+	}
+	e, name := tried[best], options[best]
+	if name == "" {
+		name = "PyTorch's default"
+	}
+	retries := ""
+	if recorded.Retries > e.Retries {
+		retries = fmt.Sprintf(" and avoided %d of %d retries", recorded.Retries-e.Retries, recorded.Retries)
+	}
+	percent := 100 * (1 - float64(e.PeakReserved)/float64(max(recorded.PeakReserved, 1)))
+	if percent < 1 {
+		if retries != "" {
+			return name + " would have reserved about as much" + retries
+		}
+		return "no options that were tried would have reserved at least 1 % less than the recorded ones"
+	}
+	return fmt.Sprintf("%s would have reserved %.0f %% less (%s → %s MiB)%s", name, percent, mebibytes(recorded.PeakReserved), mebibytes(e.PeakReserved), retries)
+}
+
+// mebibytes is n in MiB, with commas between thousands.
+func mebibytes(n int64) string { return humanize.Comma(int64(math.Round(float64(n) / (1 << 20)))) }

@@ -1,0 +1,120 @@
+package replay
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/memcache"
+)
+
+// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or something that there is not with Exact.
+func ParseOptions(options string) (memcache.Config, error) {
+	if c, err := memcache.ParseConfig(options); err != nil || c.ReuseAcrossStreams != memcache.ReuseNever {
+		return c, err
+	}
+	return memcache.ParseConfig("exact:True," + options)
+}
+
+// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own the options are Exact, unless
+// they say, if it was. label names them, with what they did not say.
+func OptionsFor(p *recording.Program, options string) (config memcache.Config, label string, err error) {
+	if !p.Own {
+		config, err = ParseOptions(options)
+		return config, options, err
+	}
+	own, err := memcache.ParseConfig(p.Conf)
+	if err != nil {
+		return config, options, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+	}
+	for i, exact := range []bool{own.Exact, !own.Exact} {
+		said := "exact:False"
+		if exact {
+			said = "exact:True"
+		}
+		c, err := memcache.ParseConfig(said + "," + options)
+		switch {
+		case err != nil && i > 0: // these options are never so
+		case err != nil:
+			return c, options, err
+		case i == 0:
+			config, label = c, strings.TrimSuffix(said+","+options, ",")
+		case c.Exact == config.Exact:
+			label = options // it says so itself
+		}
+	}
+	return config, label, nil
+}
+
+// RecordedOptions is [Config], and how OptionsFor labels the recorded options.
+func RecordedOptions(p *recording.Program) (config memcache.Config, label string, err error) {
+	conf := p.Conf
+	if !p.Own {
+		conf, _ = knownOptions(conf)
+	}
+	if _, label, err = OptionsFor(p, conf); err == nil {
+		config, err = Config(p)
+	}
+	return config, label, err
+}
+
+// Config is the configuration of a recording. One of memcache's own says what the memory limit really was, whether of its
+// options or set later: that is p.Limit, and no limit is in the configuration. What the recorded options have that memcache
+// does not know is left out; [OptionNotes] says so.
+func Config(p *recording.Program) (memcache.Config, error) {
+	parse := ParseOptions
+	conf := p.Conf
+	if p.Own {
+		parse = memcache.ParseConfig // it says itself whether it was exact
+	} else {
+		conf, _ = knownOptions(conf)
+	}
+	config, err := parse(conf)
+	if err != nil {
+		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+	}
+	if p.Own {
+		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0
+	}
+	if s := p.Settings; s != nil {
+		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20
+		config.GarbageCollectionThreshold = s.GarbageCollectionThreshold
+		config.ExpandableSegments = s.ExpandableSegments
+		for i, n := range s.RoundupPower2Divisions {
+			config.RoundupPower2Divisions[i] = int(n)
+		}
+	}
+	return config, nil
+}
+
+// option is one of an option string: key:value, of which the value may be a list.
+var option = regexp.MustCompile(`[^,:]+:(\[[^\]]*\]|[^,]*)`)
+
+// knownOptions is an option string without what memcache does not know, and that.
+func knownOptions(conf string) (known string, unknown []string) {
+	if _, err := ParseOptions(conf); err == nil {
+		return conf, nil
+	}
+	var list []string
+	for _, o := range option.FindAllString(conf, -1) {
+		if _, err := memcache.ParseConfig(o); err == nil {
+			list = append(list, o)
+		} else {
+			unknown = append(unknown, o)
+		}
+	}
+	return strings.Join(list, ","), unknown
+}
+
+// OptionNotes say which of the recorded options are left out.
+func OptionNotes(p *recording.Program) (notes []string) {
+	if p.Own {
+		return nil
+	}
+	_, unknown := knownOptions(p.Conf)
+	for _, o := range unknown {
+		notes = append(notes, fmt.Sprintf("the recorded option %s is not known here: the replay goes without", o))
+	}
+	return notes
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/trace/torchsnapshot"
+)
+
+// What users record: after the model was built, in a ring, with empty_cache; each as one file of a few lines.
+
+const (
+	mib = int64(1 << 20)
+	at  = int64(0x7f0000000000)
+)
+
+func segment(p, bytes int64, blocks ...string) string {
+	return fmt.Sprintf(`{"address":%d,"total_size":%d,"stream":0,"blocks":[%s]}`, p, bytes, strings.Join(blocks, ","))
+}
+
+func block(p, bytes, requested int64, state string) string {
+	return fmt.Sprintf(`[%d,%d,%d,%q]`, p, bytes, requested, state)
+}
+
+func event(action string, p, bytes int64) string {
+	return fmt.Sprintf(`[%q,%d,%d,0]`, action, p, bytes)
+}
+
+func lateFile(t *testing.T, segments []string, entries ...string) string {
+	header := fmt.Sprintf(`{"torch":"2.11.0","conf":"","total_memory":%d,"segments":[%s]}`, 80<<30, strings.Join(segments, ","))
+	return write(t, "run.jsonl", header+"\n"+strings.Join(entries, "\n")+"\n")
+}
+
+// A model of 1 GiB was there before, and shows in the final segments alone.
+func TestModelBeforeTheRecording(t *testing.T) {
+	file := lateFile(t, []string{segment(at, 1024*mib, block(at, 1024*mib, 1024*mib, "active_allocated")), segment(at+1024*mib, 20*mib, block(at+1024*mib, 20*mib, 4*mib, "inactive"))},
+		event("alloc", at+1024*mib, 4*mib), event("free_requested", at+1024*mib, 4*mib), event("free_completed", at+1024*mib, 4*mib))
+	status, stdout, _ := replays(t, file)
+	require.Equal(t, exitOK, status, stdout)
+	require.Contains(t, stdout, "the recording began late: 1 blocks in 2 segments of 1044.0 MiB were there")
+	status, stdout, _ = replays(t, "-json", "-config", "", "-config", "expandable_segments:True", file)
+	require.Equal(t, exitOK, status)
+	for i, o := range objects(t, stdout) {
+		require.EqualValues(t, 1028*mib, o["peak_allocated"])
+		require.Len(t, o["notes"], 1+i, "under other options the free memory at the start is a guess")
+	}
+}
+
+// empty_cache after the recording began: what it gave back was never recorded as got.
+func TestEmptyCacheOfEarlierMemory(t *testing.T) {
+	held, p := 8192*mib, at
+	segments := []string{segment(p, held, block(p, held, held, "active_allocated"))}
+	var entries []string
+	p += held
+	for range 50 {
+		entries = append(entries, event("segment_free", p, 20*mib))
+		p += 20 * mib
+	}
+	for range 60 {
+		entries = append(entries, event("segment_alloc", p, 20*mib), event("alloc", p, 20*mib))
+		segments = append(segments, segment(p, 20*mib, block(p, 20*mib, 20*mib, "active_allocated")))
+		p += 20 * mib
+	}
+	file := lateFile(t, segments, entries...)
+	for _, args := range [][]string{{"-json", file}, {"-json", "-config", "", file}} {
+		status, stdout, _ := replays(t, args...)
+		require.Equal(t, exitOK, status, stdout)
+		o := objects(t, stdout)[0]
+		require.Zero(t, o["ooms"])
+		require.Zero(t, o["retries"])
+		require.NotContains(t, stdout, "bytes fit")
+		require.EqualValues(t, held+1200*mib, o["peak_reserved"])
+	}
+}
+
+// One empty_cache between two phases of a program that is recorded from its start: no limit is made of it, and what else it
+// can have been is said.
+func TestEmptyCacheIsNotALimit(t *testing.T) {
+	b := at + 1024*mib
+	file := lateFile(t, []string{segment(b, 66*mib, block(b, 66*mib, 65*mib, "active_allocated"))},
+		event("segment_alloc", at, 40*mib), event("alloc", at, 40*mib), event("free_requested", at, 40*mib), event("free_completed", at, 40*mib),
+		event("segment_free", at, 40*mib), event("segment_alloc", b, 66*mib), event("alloc", b, 65*mib))
+	status, stdout, _ := replays(t, file)
+	require.Equal(t, exitOK, status, stdout)
+	require.NotContains(t, stdout, "bytes fit")
+	status, stdout, _ = replays(t, "-config", "", "-config", "roundup_power2_divisions:2", file)
+	require.Equal(t, exitOK, status)
+	require.Regexp(t, `(?m)^run\.jsonl +roundup_power2_divisions:2 +96\.0 MiB +96\.0 MiB +1\.000 +3 +0 +0 +\d+$`, stdout)
+	require.Contains(t, stdout, "run.jsonl: all free segments went back to the driver before 1 requests: it is read as empty_cache, and may have been retries under a memory limit")
+}
+
+// The ring was cut between a free and its completion.
+func TestRingCutInAFree(t *testing.T) {
+	file := lateFile(t, []string{segment(at, 20*mib, block(at, 20*mib, 0, "inactive"))}, event("free_completed", at, 4*mib))
+	status, stdout, _ := replays(t, file)
+	require.Equal(t, exitOK, status, stdout)
+	require.Contains(t, stdout, "it has lost its oldest entries (max_entries)")
+}
+
+// A verification that fails says so in three lines: what differs first, how many entries agree, and the likely reason.
+func TestWordsOfAFailure(t *testing.T) {
+	file := lateFile(t, []string{segment(at, 20*mib, block(at, 4*mib, 4*mib, "active_allocated"), block(at+4*mib, 16*mib, 0, "inactive"))},
+		event("segment_alloc", at, 20*mib), event("alloc", at+4*mib, 4*mib), event("free_requested", at+4*mib, 4*mib), event("free_completed", at+4*mib, 4*mib), event("alloc", at, 4*mib))
+	status, stdout, _ := replays(t, file)
+	require.Equal(t, exitFailed, status)
+	require.Regexp(t, `run\.jsonl: \d+ addresses, .* differ; first: entry 1: alloc of 4194304 bytes at 0x7f0000400000: the address is 0x7f0000000000 here
+run\.jsonl: 1 of 5 entries agree before that
+run\.jsonl: the likely reason: other allocator options: the recording tells none\n`, stdout)
+}
+
+// Unknown options are left out with a note, as are unknown actions.
+func TestWhatIsNotKnown(t *testing.T) {
+	text := `{"conf":"magic:[1:2,3:4],max_split_size_mb:64,backend:cudaMallocAsync"}` + "\n" + `["teleport",1,2,3]` + "\n" + event("segment_alloc", at, 20*mib) + "\n" + event("alloc", at, 4*mib) + "\n"
+	status, stdout, stderr := replays(t, write(t, "run.jsonl", text))
+	require.Equal(t, exitOK, status, stderr)
+	for _, note := range []string{`1 entries have the action "teleport"`, "the recorded option magic:[1:2,3:4] is not known here", "the recorded option backend:cudaMallocAsync is not known here"} {
+		require.Contains(t, stdout, note)
+	}
+	status, stdout, stderr = replays(t, "-config", "recorded", write(t, "run.jsonl", text))
+	require.Equal(t, exitOK, status, stderr)
+	require.Contains(t, stdout, "max_split_size_mb:64 ")
+	require.Contains(t, stdout, "magic")
+}
+
+// -whatif tries what is worth it, and ends with a sentence.
+func TestSuggestions(t *testing.T) {
+	status, stdout, stderr := replays(t, "-whatif", testdata+"tight.jsonl.gz")
+	require.Equal(t, exitOK, status, stderr)
+	for _, options := range []string{"default", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4", "garbage_collection_threshold:0.8,memory_limit:"} {
+		require.Contains(t, stdout, options)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	require.Regexp(t, `^tight\.jsonl\.gz: \S+ would have reserved (\d+ % less \([\d,]+ → [\d,]+ MiB\)|about as much)( and avoided \d+ of \d+ retries)?$`, lines[len(lines)-1])
+}
+
+// Our own snapshots, of a history that began late and of one with EmptyCache.
+func TestOwnSnapshots(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		dev, err := null.New(null.Config{Capacity: 80 << 30})
+		require.NoError(t, err)
+		c, err := memcache.New(dev, memcache.Config{})
+		require.NoError(t, err)
+		s, err := dev.NewStream(device.StreamOptions{})
+		require.NoError(t, err)
+		alloc := func(bytes int64) memcache.Block {
+			b, err := c.Alloc(t.Context(), bytes, s)
+			require.NoError(t, err)
+			return b
+		}
+		if late {
+			alloc(1024 * mib)
+		}
+		require.NoError(t, c.RecordHistory(memcache.HistoryOptions{Entries: 1000}))
+		require.NoError(t, alloc(40*mib).Free())
+		require.NoError(t, c.EmptyCache(t.Context()))
+		alloc(65 * mib)
+		var file bytes.Buffer
+		require.NoError(t, torchsnapshot.Write(&file, torchsnapshot.State{Snapshot: c.Snapshot(), Config: c.Config()}))
+		name := write(t, "run.pickle", file.String())
+		status, stdout, _ := replays(t, "-json", name)
+		require.Equal(t, exitOK, status, stdout)
+		require.EqualValues(t, c.MaxMemoryAllocated(), objects(t, stdout)[0]["peak_allocated"])
+		_, stdout, _ = replays(t, "-json", "-config", "recorded", "-config", "roundup_power2_divisions:2", name)
+		list := objects(t, stdout)
+		require.EqualValues(t, c.MaxMemoryReserved(), list[0]["peak_reserved"])
+		want := 96 * mib
+		if late {
+			want += 1024 * mib
+		}
+		require.EqualValues(t, want, list[1]["peak_allocated"])
+		require.Zero(t, list[1]["ooms"])
+	}
+}
