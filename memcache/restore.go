@@ -13,8 +13,8 @@ func init() {
 	restore.Into = func(cache any, segments []restore.Segment) error { return cache.(*Cache).restore(segments) }
 }
 
-// restore gives an empty cache the memory that the segments describe. Every piece is handed out first, so that free pieces
-// merge with nothing; then those that are free are freed, and those without memory unmapped.
+// restore fills an empty cache with the segments. Every piece is handed out first, so that free
+// pieces do not merge with each other; then the unmapped ones are unmapped and the free ones freed.
 func (c *Cache) restore(segments []restore.Segment) error {
 	for i := range segments {
 		if err := c.restoreSegment(&segments[i]); err != nil {
@@ -43,7 +43,7 @@ func (c *Cache) restoreSegment(seg *restore.Segment) error {
 	if err != nil {
 		return err
 	}
-	// Pieces without memory are the first to go: one that is free would merge with them.
+	// Unmapped pieces go first, because a free neighbour would merge with them.
 	for _, state := range []restore.State{restore.Unmapped, restore.Free, restore.Used} {
 		for i := range seg.Pieces {
 			if seg.Pieces[i].State == state {
@@ -56,7 +56,7 @@ func (c *Cache) restoreSegment(seg *restore.Segment) error {
 	return nil
 }
 
-// restorePiece makes of a block what its piece is to be.
+// restorePiece frees or unmaps the block of a piece that is not used.
 func (c *Cache) restorePiece(ctx context.Context, piece *restore.Piece, b Block) error {
 	if piece.State == restore.Used {
 		piece.Block = b
@@ -72,7 +72,7 @@ func (c *Cache) restorePiece(ctx context.Context, piece *restore.Piece, b Block)
 	return nil
 }
 
-// restore gets the memory of a segment, and hands out its pieces.
+// restore allocates a segment and hands out its pieces.
 func (g *grower) restore(ctx context.Context, r *request, seg *restore.Segment) ([]Block, error) {
 	if err := g.lock(ctx); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (g *grower) restore(ctx context.Context, r *request, seg *restore.Segment) 
 	return blocks, nil
 }
 
-// unmapPiece gives the memory of a free chunk, which is whole granules, back to the driver.
+// unmapPiece unmaps a free chunk of whole granules.
 func (g *grower) unmapPiece(ctx context.Context, s *shard, m *placement.Chunk) error {
 	if err := g.lock(ctx); err != nil {
 		return err

@@ -47,7 +47,8 @@ func randomSegment(r *rand.Rand, small, expandable bool) (s restore.Segment) {
 	return s
 }
 
-// TestRestore: a cache is given random memory, has what it was given, keeps its invariants, and can be used on and closed.
+// TestRestore: a cache is given random memory, has what it was given, keeps its invariants, and can
+// be used on and closed.
 func TestRestore(t *testing.T) {
 	r := rand.New(rand.NewPCG(34, 1))
 	for range 60 {

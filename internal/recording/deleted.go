@@ -8,11 +8,12 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// A private pool that is gone at the end shows by how it went: deleting it gives its memory back and no other. An empty_cache, and a
-// request that finds no memory, give back all that the default pool has free.
+// A private pool that was deleted during the recording is recognised by its last entries: they
+// release its segments only, whereas empty_cache and a request without memory release every free
+// segment of the default pool.
 
-// deletedPool is a new private pool if what the entries up to entry i release can only have been of one that was deleted, since free
-// memory of the default pool stays; 0: it can be the default pool's.
+// deletedPool returns the number of a new private pool if the releases up to entry i must be the
+// deletion of one, because free memory of the default pool stays; else 0.
 func (r *rewinder) deletedPool(rec *Recording, i int) uint64 {
 	next := slices.IndexFunc(rec.Entries[i+1:], func(e Entry) bool { return e.Action != FreeCompleted })
 	if next >= 0 && rec.Entries[i].Action == SegmentUnmap {
@@ -41,12 +42,14 @@ func (r *rewinder) deletedPool(rec *Recording, i int) uint64 {
 	return number
 }
 
-// tellsPools reports whether the entries tell of which pool memory is: those of our own snapshots do, and the sizes of freed blocks, too.
+// tellsPools reports whether the entries record pools, as those of memcache's own snapshots do,
+// together with block sizes.
 func tellsPools(rec *Recording) bool {
 	return slices.ContainsFunc(rec.Entries, func(e Entry) bool { return e.Action == FreeRequested && e.Bytes > 0 })
 }
 
-// releasesPart reports whether the options let a request release some of what is free, or nobody knows.
+// releasesPart reports whether the options may let a request release only some of the free
+// segments.
 func (rec *Recording) releasesPart() bool {
 	if s := rec.Settings; s != nil {
 		return s.MaxSplitSize > 0 || s.GarbageCollectionThreshold > 0
@@ -54,8 +57,8 @@ func (rec *Recording) releasesPart() bool {
 	return rec.Conf != "" && rec.Conf != "expandable_segments:True"
 }
 
-// releasable tells of a segment whether it is the default pool's, and has what an empty_cache would give back: all of it, or a whole
-// granule of an expandable one.
+// releasable returns a function that reports whether empty_cache would release a part of a segment:
+// it belongs to the default pool, and all of it, or a whole granule of an expandable one, is free.
 func (r *rewinder) releasable() func(Segment) bool {
 	blocks := make([]earlier, 0, len(r.live))
 	for _, b := range r.live {

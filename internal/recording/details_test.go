@@ -153,7 +153,7 @@ func TestOwnMistakes(t *testing.T) {
 	require.ErrorContains(t, err, `the format is "cistern recording 2"; this reads "cistern recording 1"`)
 	list, err := readBytes([]byte("{}\n[\"miss\",0,0,0]"), Limits{})
 	require.NoError(t, err)
-	require.Contains(t, list[0].Notes[0], `the action "miss"`, "in a recording of PyTorch")
+	require.Contains(t, list[0].Notes[0], `the unknown action "miss"`, "in a recording of PyTorch")
 }
 
 func TestSnapshotDetails(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // TestUnknownActions: entries of other versions are counted and left out, in each form.
 func TestUnknownActions(t *testing.T) {
-	const note = `2 entries have the action "steal", which is not known here: they are left out`
+	const note = `2 entries with the unknown action "steal" were skipped`
 	const header = `{"conf":""}` + "\n"
 	lines := header + "[\"steal\",4096,100,0]\n[\"alloc\",4096,100,0]\n[\"steal\",0,0,0]\n[\"snapshot\",0,0,0]\n"
 	pickle := pickled(snapshot(entry("steal", 4096, 100), entry("alloc", 4096, 100), entry("steal", 0, 0), entry("snapshot", 0, 0)))
@@ -65,7 +65,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		limits := Limits{Details: r.IntN(2) == 0}
 		want, err := readBytes(pickled(s), limits)
 		require.NoError(t, err)
-		require.Contains(t, want[0].Notes, "1 entries about pinned host memory (host_traces) are left out")
+		require.Contains(t, want[0].Notes, "1 entries about pinned host memory (host_traces) were skipped")
 		text, err := json.Marshal(asJSON(s))
 		if r.IntN(2) == 0 {
 			text, err = json.MarshalIndent(asJSON(s), "", " ")
@@ -140,5 +140,5 @@ func TestDevicesWithoutHistory(t *testing.T) {
 	s[1] = append(s[1].([]any), dict{"device", 2, "address", 8192, "total_size", 512, "stream", 0}, dict{"device", 2, "address", 9216, "total_size", 512, "stream", 0})
 	list, err := readBytes(pickled(s), Limits{})
 	require.NoError(t, err)
-	require.Equal(t, []string{"device 2 has 2 segments and no history: it is left out"}, list[0].Notes)
+	require.Equal(t, []string{"device 2 has 2 segments but no history: skipped"}, list[0].Notes)
 }

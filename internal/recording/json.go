@@ -14,21 +14,22 @@ import (
 	"github.com/nlpodyssey/gopickle/types"
 )
 
-// A snapshot that was written as JSON has the same values as a pickle, of which it makes the same here. Tuples are lists.
+// A snapshot written as JSON is decoded to the same values as its pickle, except that tuples are
+// lists.
 
-// onlyLines and onlyDumps are the keys that one of the two forms that begin with { has, and the other has not.
+// onlyLines and onlyDumps are the top-level keys that only one of the two JSON forms has.
 var (
 	onlyLines = map[string]bool{"format": true, "torch": true, "conf": true, "total_memory": true, "limit": true, "stats": true, "pools": true}
 	onlyDumps = map[string]bool{"device_traces": true, "allocator_settings": true, "external_annotations": true, "host_traces": true}
 )
 
-// peeked is how much of a file is looked at to tell the forms apart, in bytes.
+// peeked is the number of bytes that isDump looks at.
 const peeked = 64 << 10
 
 // firstBlock is the first block of a segment: a list of values in JSON lines, and a dict in a dump.
 var firstBlock = regexp.MustCompile(`"blocks"\s*:\s*\[\s*([\[{])`)
 
-// isDump reports whether what begins with { or [ is a snapshot that was written as JSON, and not JSON lines.
+// isDump reports whether the file is a snapshot written as JSON, as opposed to JSON lines.
 func isDump(in *bufio.Reader) bool {
 	start, _ := in.Peek(peeked)
 	d := json.NewDecoder(bytes.NewReader(start))
@@ -55,7 +56,7 @@ func isDump(in *bufio.Reader) bool {
 	return false
 }
 
-// readDump reads a snapshot that was written as JSON.
+// readDump reads a snapshot written as JSON.
 func readDump(in *bufio.Reader, limits Limits) ([]*Recording, error) {
 	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits, tables: newCollector(limits)}
 	d := &dumpReader{s, json.NewDecoder(in)}
@@ -73,7 +74,8 @@ func readDump(in *bufio.Reader, limits Limits) ([]*Recording, error) {
 	return s.recordings(value)
 }
 
-// dumpReader reads values of JSON. Entries become small as soon as they are read, as those of a pickle.
+// dumpReader decodes JSON values. Entries are shrunk as soon as they are read, as those of a
+// pickle.
 type dumpReader struct {
 	*snapshotReader
 	json *json.Decoder

@@ -1,9 +1,10 @@
 // Package recording reads recordings of what PyTorch's caching allocator or memcache did, and makes programs of
 // them: the calls that its callers made.
 //
-// Three forms are read, plain or compressed with gzip: JSON lines (a header, then one line for each entry), the
-// JSON lines that memcache's programs stream (own.go), and the pickle that torch.cuda.memory._dump_snapshot writes. All are hostile until proven otherwise: what is
-// read is bounded by [Limits], a pickle may hold nothing but plain values, and every entry is checked.
+// Four forms are read, plain or compressed with gzip or zstd: JSON lines (a header, then one line for each entry), the JSON lines
+// that memcache's programs stream (own.go), the pickle that torch.cuda.memory._dump_snapshot writes, and the same as JSON. All are
+// hostile until proven otherwise: what is read is bounded by [Limits], a pickle may hold nothing but plain values, and every entry
+// is checked.
 package recording
 
 import (
@@ -156,7 +157,7 @@ var actionNames = [...]string{"alloc", "free_requested", "free_completed", "segm
 // ignored are actions that don't concern the allocator.
 var ignored = map[string]bool{"snapshot": true, "annotate": true, "user_defined": true}
 
-// skip counts an action that is not read.
+// skip counts an unknown action.
 func (rec *Recording) skip(action string) {
 	if ignored[action] {
 		return
@@ -169,10 +170,10 @@ func (rec *Recording) skip(action string) {
 	}
 }
 
-// noteUnknown makes notes of the actions that were not read.
+// noteUnknown notes the actions that were skipped.
 func (rec *Recording) noteUnknown() {
 	for _, action := range slices.Sorted(maps.Keys(rec.unknown)) {
-		rec.note("%d entries have the action %q, which is not known here: they are left out", rec.unknown[action], action)
+		rec.note("%d entries with the unknown action %q were skipped", rec.unknown[action], action)
 	}
 }
 

@@ -137,7 +137,7 @@ func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok boo
 	return e, true, s.placed(&e, d, what)
 }
 
-// placed takes in what our own snapshots tell of an entry beside PyTorch's.
+// placed reads the fields that only memcache's own snapshots have.
 func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
 	if _, ok := field(d, "block_size"); ok {
 		bytes, err := intField(d, "block_size", what)
@@ -202,19 +202,19 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 	}
 	for _, dev := range slices.Sorted(maps.Keys(without)) {
 		for _, rec := range byDevice {
-			rec.note("device %d has %d segments and no history: it is left out", dev, without[dev])
+			rec.note("device %d has %d segments but no history: skipped", dev, without[dev])
 		}
 	}
 	return nil
 }
 
-// noteHost notes what the snapshot says of pinned memory, which is not the device's.
+// noteHost notes the skipped history of pinned memory.
 func noteHost(top *types.Dict, list []*Recording) {
 	v, _ := field(top, "host_traces")
 	n := countEntries(v)
 	for _, rec := range list {
 		if n > 0 {
-			rec.note("%d entries about pinned host memory (host_traces) are left out", n)
+			rec.note("%d entries about pinned host memory (host_traces) were skipped", n)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error)
 	return blocks, nil
 }
 
-// requestOf is what was asked for in a block. PyTorch 1.13 has it in the block's history, of blocks that were handed out.
+// requestOf returns the requested size of a block. PyTorch 1.13 records it in the history of allocated blocks only.
 func requestOf(d *types.Dict, what string) (int64, error) {
 	if _, ok := field(d, "requested_size"); ok {
 		return intField(d, "requested_size", what)
@@ -272,7 +272,7 @@ func requestOf(d *types.Dict, what string) (int64, error) {
 	return intField(last, "real_size", what+".history[0]")
 }
 
-// describe takes in what not all versions tell of a segment.
+// describe reads the fields of a segment that not all versions have.
 func (r *snapshotReader) describe(s *Segment, d *types.Dict, what string) error {
 	if v, ok := field(d, "segment_type"); ok {
 		name, ok := v.(string)
@@ -291,7 +291,7 @@ func (r *snapshotReader) describe(s *Segment, d *types.Dict, what string) error 
 	return err
 }
 
-// pool is the number of the private pool that a dict names; 0: the default pool, or a version without pools.
+// pool returns the number of the private pool that a dict names; 0 is the default pool.
 func (r *snapshotReader) pool(d *types.Dict, key, what string) (number uint64, err error) {
 	v, ok := field(d, key)
 	if !ok {

@@ -10,21 +10,22 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// Most recordings of PyTorch begin after the model was built, and a ring has lost its oldest entries. What they begin with
-// follows from their end: the segments and blocks that are there, with every entry undone, the last one first.
+// Most PyTorch recordings begin after the model was built, and a ring buffer loses its oldest
+// entries. The state at the first entry is reconstructed from the end: starting from the final
+// segments and blocks, every entry is undone in reverse order.
 
-// Start is the memory with which a recording begins.
+// Start is the allocator's state at the first entry of a recording.
 type Start struct {
-	// Segments are in the order of their addresses. Blocks are those in use or pending; what is between them is free. A
-	// block's Size is 0 if the recording does not tell: of those that were freed since, only the request is known.
+	// Segments are sorted by address. Their Blocks are the live and pending ones; the rest is free.
+	// A block's Size is 0 if it is unknown: a free entry records the requested size only.
 	Segments []Segment
-	// Completed is, for each block, the entry that completes its free, if it is pending; -1: none.
+	// Completed is the entry that completes each block's pending free, or -1.
 	Completed []int32
-	// Skipped is the number of entries at the front that belong to calls before it.
+	// Skipped is the number of leading entries that belong to earlier calls.
 	Skipped int
 }
 
-// Blocks is the number of blocks in use or pending. They are the program's first hand-outs.
+// Blocks is the number of live and pending blocks. They are the program's first hand-outs.
 func (s *Start) Blocks() int {
 	if s == nil {
 		return 0
@@ -52,7 +53,7 @@ type rewinder struct {
 	grown  map[int32]uint64     // the private pool of the memory that an entry got from the driver
 }
 
-// earlier is a block in use or pending.
+// earlier is a live or pending block.
 type earlier struct {
 	Block
 	stream uint64
@@ -67,7 +68,8 @@ const (
 	pendingState = "active_pending_free"
 )
 
-// rewind works out with what a recording begins. It is an error if the entries contradict the segments at the end.
+// rewind reconstructs the state at the first entry, and returns the private pool of each driver
+// allocation by entry. Entries that contradict the final segments are an error.
 func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 	r := rewinder{live: make(map[device.Ptr]earlier), grown: make(map[int32]uint64)}
 	for i := range rec.Segments {
@@ -138,9 +140,9 @@ func (r *rewinder) undo(i int, e *Entry) error {
 		b, ok := r.live[e.Addr]
 		switch {
 		case !ok || b.State != allocatedState:
-			return fmt.Errorf("the block is not in use after it, by the entries that follow and the segments at the end")
+			return fmt.Errorf("later entries and the final segments have no such block in use")
 		case b.Requested != e.Size && b.Requested != unknownSize:
-			return fmt.Errorf("the block has %d bytes by the entries that follow and the segments at the end", b.Requested)
+			return fmt.Errorf("the block has %d bytes by later entries or the final segments", b.Requested)
 		}
 		delete(r.live, e.Addr)
 		r.seen(e)
@@ -148,14 +150,14 @@ func (r *rewinder) undo(i int, e *Entry) error {
 	return nil
 }
 
-// unknownSize is the request of a block at the end, where the snapshot does not tell it.
+// unknownSize is the requested size of a final block if the snapshot has none.
 const unknownSize = -1
 
 func (r *rewinder) undoFree(e *Entry) error {
 	b, ok := r.live[e.Addr]
 	if e.Action == FreeRequested {
 		if !ok || b.State == allocatedState {
-			return fmt.Errorf("the free is neither completed by an entry nor pending at the end")
+			return fmt.Errorf("the free is neither completed nor pending at the end")
 		}
 		b.State = allocatedState
 		b.Size = max(b.Size, e.Bytes)
@@ -173,7 +175,7 @@ func (r *rewinder) undoFree(e *Entry) error {
 	return nil
 }
 
-// seen learns from a block of which kind its mapped memory is.
+// seen sets the kind of mapped memory from the size of a block in it.
 func (r *rewinder) seen(e *Entry) {
 	if i := r.find(e.Addr); i < len(r.memory) && r.memory[i].Address <= e.Addr && r.memory[i].Kind == UnknownKind {
 		r.memory[i].Kind = kindFor(e.Size)
@@ -207,7 +209,7 @@ func (r *rewinder) add(s Segment) error {
 	return nil
 }
 
-// cut takes away the memory that an entry got, and returns its private pool.
+// cut removes the memory that an entry allocated, and returns its private pool.
 func (r *rewinder) cut(e *Entry) (pool uint64, err error) {
 	mapped := e.Action == SegmentMap
 	end := e.Addr + device.Ptr(e.Size)
@@ -215,7 +217,7 @@ func (r *rewinder) cut(e *Entry) (pool uint64, err error) {
 	last := first
 	for at := e.Addr; at < end; last++ {
 		if last == len(r.memory) || r.memory[last].Address > at || r.memory[last].Mapped != mapped {
-			return 0, fmt.Errorf("there is no memory at %#x after it, by the entries that follow and the segments at the end", at)
+			return 0, fmt.Errorf("later entries and the final segments have no memory at %#x", at)
 		}
 		at = r.memory[last].end()
 	}
@@ -238,7 +240,7 @@ func (r *rewinder) cut(e *Entry) (pool uint64, err error) {
 	return pool, nil
 }
 
-// finish makes what is left the start.
+// finish moves the remaining memory and blocks to start.
 func (r *rewinder) finish(start *Start) error {
 	for _, s := range r.memory {
 		if n := len(start.Segments); n > 0 && s.continues(&start.Segments[n-1]) {
@@ -260,7 +262,7 @@ func (r *rewinder) finish(start *Start) error {
 			at++
 		}
 		if at == len(start.Segments) || start.Segments[at].Address > b.Address || start.Segments[at].Stream != b.stream {
-			return fmt.Errorf("the block of %d bytes at %#x, which is there at the start, lies in no segment of its stream", b.Requested, b.Address)
+			return fmt.Errorf("the block of %d bytes at %#x, live at the start, lies in no segment of its stream", b.Requested, b.Address)
 		}
 		start.Segments[at].Blocks = append(start.Segments[at].Blocks, b.Block)
 		start.Completed = append(start.Completed, -1)
@@ -271,13 +273,13 @@ func (r *rewinder) finish(start *Start) error {
 	return nil
 }
 
-// continues reports whether s goes on where mapped memory of the same range ends.
+// continues reports whether s directly follows mapped memory of the same expandable segment.
 func (s *Segment) continues(o *Segment) bool {
 	return s.Mapped && o.Mapped && o.end() == s.Address && s.Stream == o.Stream && s.Pool == o.Pool &&
 		(s.Kind == o.Kind || s.Kind == UnknownKind || o.Kind == UnknownKind)
 }
 
-// guessKind sets the kind of a segment of which nothing tells it, by its blocks or by what the driver is asked for.
+// guessKind sets an unknown kind from the segment's blocks, or from its size.
 func (s *Segment) guessKind() {
 	switch {
 	case s.Kind != UnknownKind:

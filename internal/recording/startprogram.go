@@ -2,7 +2,7 @@ package recording
 
 import "github.com/cistern-ml/cistern/device"
 
-// begin finds out with what the recording begins, and returns the first entry that is about it.
+// begin reconstructs the start of the recording, and returns the first entry to read.
 func (b *builder) begin() int {
 	p := b.p
 	if p.Own || p.Calls || p.Segments == nil {
@@ -40,8 +40,9 @@ func (b *builder) begin() int {
 	return start.Skipped
 }
 
-// servedBy is the private pool of the request of entry i, which entries don't tell: that of the memory that serves it. What
-// the driver gave for it is the pool's.
+// servedBy returns the private pool of the request of entry i. PyTorch does not record it: it is
+// the pool of the memory that serves the request, and memory that the driver allocated for the
+// request belongs to it.
 func (b *builder) servedBy(i int, block int32) uint64 {
 	asked := uint64(b.p.Entries[i].Pool)
 	for k := b.inside; k < i; k++ {
@@ -57,7 +58,7 @@ func (b *builder) servedBy(i int, block int32) uint64 {
 	return pool
 }
 
-// releasing notes of which pool the memory is that a driver call of entry i gives back.
+// releasing sets the private pool of memory that goes back to the driver.
 func (b *builder) releasing(e *Entry) {
 	if pool, ok := b.poolAt(e.Addr); ok {
 		e.Pool = uint32(pool)

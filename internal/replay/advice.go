@@ -7,15 +7,15 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Suggestions are option strings that are worth a try, of a recording that reserved so many bytes at the peak: what people turn
-// on against fragmentation, and garbage collection under a limit of what was reserved.
+// Suggestions returns option strings that are worth a try against fragmentation. reserved is the
+// recorded peak in bytes, the limit of the one with garbage collection.
 func Suggestions(reserved int64) []string {
 	return []string{"", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:4",
 		fmt.Sprintf("garbage_collection_threshold:0.8,memory_limit:%d", max(reserved, 1))}
 }
 
-// Advice says in a sentence which of the options that were tried would have served best, beside the recorded ones: without more
-// requests out of memory, the one that reserves least. options and tried belong together.
+// Advice compares the tried options with the recorded ones in a sentence: the best reserve least
+// without more failed requests. tried[i] is the estimate of options[i].
 func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
 	best := -1
 	for i, e := range tried {
@@ -44,5 +44,5 @@ func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
 	return fmt.Sprintf("%s would have reserved %.0f %% less (%s → %s MiB)%s", name, percent, mebibytes(recorded.PeakReserved), mebibytes(e.PeakReserved), retries)
 }
 
-// mebibytes is n in MiB, with commas between thousands.
+// mebibytes formats n bytes in MiB with thousands separators.
 func mebibytes(n int64) string { return humanize.Comma(int64(math.Round(float64(n) / (1 << 20)))) }

@@ -16,7 +16,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/torchsnapshot"
 )
 
-// TestFromAnyMoment verifies snapshots of random programs whose history begins at random moments, from those moments on.
+// TestFromAnyMoment verifies snapshots of random programs whose history begins at random moments,
+// from those moments on.
 func TestFromAnyMoment(t *testing.T) {
 	t.Parallel()
 	programs, moments := 50, 200
@@ -69,7 +70,8 @@ func verifiesFromMoments(t *testing.T, seed uint64, w workload, moments int) {
 	}
 }
 
-// poolCaller is a recorder that also allocates from private pools, empties the cache, and releases pools.
+// poolCaller is a recorder that also allocates from private pools, empties the cache, and releases
+// pools.
 type poolCaller struct {
 	*recorder
 	pools []*memcache.Pool

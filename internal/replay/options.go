@@ -9,7 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or something that there is not with Exact.
+// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or
+// something that there is not with Exact.
 func ParseOptions(options string) (memcache.Config, error) {
 	if c, err := memcache.ParseConfig(options); err != nil || c.ReuseAcrossStreams != memcache.ReuseNever {
 		return c, err
@@ -17,8 +18,8 @@ func ParseOptions(options string) (memcache.Config, error) {
 	return memcache.ParseConfig("exact:True," + options)
 }
 
-// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own the options are Exact, unless
-// they say, if it was. label names them, with what they did not say.
+// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own
+// the options are Exact, unless they say, if it was. label names them, with what they did not say.
 func OptionsFor(p *recording.Program, options string) (config memcache.Config, label string, err error) {
 	if !p.Own {
 		config, err = ParseOptions(options)
@@ -59,9 +60,10 @@ func RecordedOptions(p *recording.Program) (config memcache.Config, label string
 	return config, label, err
 }
 
-// Config is the configuration of a recording. One of memcache's own says what the memory limit really was, whether of its
-// options or set later: that is p.Limit, and no limit is in the configuration. What the recorded options have that memcache
-// does not know is left out; [OptionNotes] says so.
+// Config is the configuration of a recording. One of memcache's own says what the memory limit
+// really was, whether of its options or set later: that is p.Limit, and no limit is in the
+// configuration. What the recorded options have that memcache does not know is left out;
+// [OptionNotes] says so.
 func Config(p *recording.Program) (memcache.Config, error) {
 	parse := ParseOptions
 	conf := p.Conf
@@ -88,10 +90,10 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	return config, nil
 }
 
-// option is one of an option string: key:value, of which the value may be a list.
+// option matches one option, key:value, whose value may be a list.
 var option = regexp.MustCompile(`[^,:]+:(\[[^\]]*\]|[^,]*)`)
 
-// knownOptions is an option string without what memcache does not know, and that.
+// knownOptions splits an option string into the options that memcache knows and the others.
 func knownOptions(conf string) (known string, unknown []string) {
 	if _, err := ParseOptions(conf); err == nil {
 		return conf, nil
@@ -107,14 +109,14 @@ func knownOptions(conf string) (known string, unknown []string) {
 	return strings.Join(list, ","), unknown
 }
 
-// OptionNotes say which of the recorded options are left out.
+// OptionNotes lists the recorded options that are ignored.
 func OptionNotes(p *recording.Program) (notes []string) {
 	if p.Own {
 		return nil
 	}
 	_, unknown := knownOptions(p.Conf)
 	for _, o := range unknown {
-		notes = append(notes, fmt.Sprintf("the recorded option %s is not known here: the replay goes without", o))
+		notes = append(notes, fmt.Sprintf("the recorded option %s is unknown and ignored", o))
 	}
 	return notes
 }

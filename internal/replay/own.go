@@ -126,8 +126,8 @@ func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 	return m.pools.emptyCache(m.emptied(entries))
 }
 
-// emptied is the pool that was emptied by itself, which entries tell, or 0. Of a pool nothing but its own frees is waited for,
-// and nothing but its own memory given back; and nobody can use it any more, so that it is released.
+// emptied returns the private pool that was emptied alone, or 0. Emptying a pool completes and releases only its own memory, and
+// requires that the pool was released, which it does.
 func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
 	m.pools.release(0, entries)
 	for i := range entries {

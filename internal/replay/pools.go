@@ -103,7 +103,7 @@ func (ps *pools) add(number uint64, e *recording.Entry) error {
 	return nil
 }
 
-// addAll makes the pools of a recording without calls, which are there from the start.
+// addAll makes the private pools of a recording without calls.
 func (ps *pools) addAll(p *recording.Program) error {
 	if p.Calls || p.Own {
 		return nil
@@ -116,8 +116,7 @@ func (ps *pools) addAll(p *recording.Program) error {
 	return nil
 }
 
-// release releases the pools whose memory entries give back, since nobody can use them any more; but own, that of the request
-// in which that was, may give some back and go on.
+// release releases the pools whose segments the entries return to the driver, except own, the pool of the request that did it.
 func (ps *pools) release(own uint64, entries []recording.Entry) {
 	for i := range entries {
 		e := &entries[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
-// setRanges sets how many addresses each expandable segment has: 9/8 of the device's memory, or up to the next segment, since
-// it may have begun before the first byte that is known to be its.
+// setRanges sets the address range of each expandable segment: 9/8 of the device's memory, or up to
+// the next segment, because the segment may begin before its first known byte.
 func (m *machine) setRanges(list []restore.Segment, at []device.Ptr) {
 	total := m.dev.Properties().TotalMemory
 	for i := range list {
@@ -30,7 +30,7 @@ func (m *machine) setRanges(list []restore.Segment, at []device.Ptr) {
 	}
 }
 
-// keyOfStart is the key of the range of a mapped part.
+// keyOfStart returns the key of the expandable segment of a mapped part.
 func keyOfStart(s *recording.Segment) rangeKey {
 	kind := uint64(1)
 	if s.Kind == recording.LargeKind {
@@ -39,8 +39,8 @@ func keyOfStart(s *recording.Segment) rangeKey {
 	return rangeKey{s.Stream, kind, s.Pool}
 }
 
-// rangeBases are the first addresses of the expandable ranges with which the recording begins, as far as they ever had memory:
-// what lies before is never served from.
+// rangeBases returns the lowest address that each initial expandable segment ever maps. Lower
+// addresses of its range never serve a request.
 func rangeBases(p *recording.Program) map[rangeKey]device.Ptr {
 	type extent struct {
 		from, to device.Ptr

@@ -123,8 +123,8 @@ func (r *run) playStep(i int) {
 	}
 }
 
-// countEmptied counts an empty_cache that was read before a request. If the cache had served the request, the request cannot
-// have flushed; nor if it got no memory from the driver, or is of a private pool.
+// countEmptied counts an empty_cache before a request, as sure if the request can't have flushed: the cache could have served it, the
+// driver was not asked, or it is of a private pool.
 func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
 	sh := shapeOf(inside)
 	free := make(map[device.Ptr]bool)

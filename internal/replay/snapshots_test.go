@@ -17,9 +17,9 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// The snapshots of testdata/late were written by PyTorch 2.11 on one H200: four programs, each recorded in eight ways. measured.json
-// has what PyTorch's statistics said when the recording began and at its end, and what they said of the same part of the
-// program under other options.
+// The snapshots of testdata/late were written by PyTorch 2.11 on one H200: four programs, each
+// recorded in eight ways. measured.json has what PyTorch's statistics said when the recording began
+// and at its end, and what they said of the same part of the program under other options.
 
 // measured is what PyTorch said of one program, in bytes.
 type measured struct {
@@ -48,7 +48,8 @@ func lateProgram(t testing.TB, name string) *recording.Program {
 	return p
 }
 
-// TestLateSnapshots: every snapshot verifies from its start, and starts with what PyTorch says was allocated and reserved then.
+// TestLateSnapshots: every snapshot verifies from its start, and starts with what PyTorch says was
+// allocated and reserved then.
 func TestLateSnapshots(t *testing.T) {
 	for name, m := range measurements(t) {
 		p := lateProgram(t, name)
@@ -66,8 +67,9 @@ func TestLateSnapshots(t *testing.T) {
 	}
 }
 
-// TestWhatIfOfLateSnapshots: under the recorded options the figures are PyTorch's to the byte, and under others most are close: reserved
-// within 2 % where the recording began before the first step, and within 10 % later on; allocated within 1 %.
+// TestWhatIfOfLateSnapshots: under the recorded options the figures are PyTorch's to the byte, and
+// under others most are close: reserved within 2 % where the recording began before the first step,
+// and within 10 % later on; allocated within 1 %.
 func TestWhatIfOfLateSnapshots(t *testing.T) {
 	right, figures := 0, 0
 	for name, m := range measurements(t) {
@@ -84,7 +86,7 @@ func TestWhatIfOfLateSnapshots(t *testing.T) {
 			if conf == m.Conf {
 				require.Equal(t, []int64{reserved, allocated}, []int64{got.PeakReserved, got.PeakAllocated}, name)
 			} else {
-				require.Contains(t, strings.Join(got.Notes, "\n"), "other options would have left other free memory", name)
+				require.Contains(t, strings.Join(got.Notes, "\n"), "free memory at the start is unknown under other options", name)
 			}
 			within := 0.02
 			if strings.HasPrefix(m.Case, "late") {
@@ -102,7 +104,8 @@ func TestWhatIfOfLateSnapshots(t *testing.T) {
 
 func apart(a, b int64) float64 { return math.Abs(float64(a)/float64(b) - 1) }
 
-// TestAlteredLateSnapshots: a block that lies 512 bytes further, from its allocation to its free, does not verify.
+// TestAlteredLateSnapshots: a block that lies 512 bytes further, from its allocation to its free,
+// does not verify.
 func TestAlteredLateSnapshots(t *testing.T) {
 	impatient(t, 1000)
 	for name := range measurements(t) {
@@ -137,8 +140,8 @@ func TestAlteredLateSnapshots(t *testing.T) {
 	}
 }
 
-// TestSignatures: what gave memory back in PyTorch's snapshots is told apart by what it left. The programs called empty_cache, and no
-// request failed.
+// TestSignatures: what gave memory back in PyTorch's snapshots is told apart by what it left. The
+// programs called empty_cache, and no request failed.
 func TestSignatures(t *testing.T) {
 	for name, m := range measurements(t) {
 		require.Zero(t, m.End["num_alloc_retries"]+m.End["num_ooms"], name)
@@ -159,8 +162,9 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestRetriesOrEmptyCache: each of some growing requests found all free segments gone. One of them is read as an empty_cache before it;
-// of several, where nothing else tells of an empty_cache, a limit that explains them all is likelier.
+// TestRetriesOrEmptyCache: each of some growing requests found all free segments gone. One of them
+// is read as an empty_cache before it; of several, where nothing else tells of an empty_cache, a
+// limit that explains them all is likelier.
 func TestRetriesOrEmptyCache(t *testing.T) {
 	for requests, limit := range map[int64]int64{2: 0, 4: 80 << 20} {
 		w := workload{capacity: 1 << 36, limit: 100 << 20}
@@ -193,7 +197,7 @@ func TestRetriesOrEmptyCache(t *testing.T) {
 		notes := strings.Join(e.Notes, "\n")
 		if limit == 0 {
 			require.Zero(t, e.Retries)
-			require.Contains(t, notes, "before 1 requests: it is read as empty_cache, and may have been retries under a memory limit")
+			require.Contains(t, notes, "before 1 requests: read as empty_cache, but it could be retries under a memory limit")
 			continue
 		}
 		require.Equal(t, requests-1, e.Retries)
@@ -216,9 +220,11 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestPoolSnapshots: the snapshots of testdata/pools were written by PyTorch 2.11 on one H200. Each begins late, in a program with graphs
-// that were captured before or inside it or were freed, MemPools, threads, a memory fraction with retries and failed requests, or garbage
-// collection; with and without expandable segments. Each verifies, and what was tried again or failed is what PyTorch counted.
+// TestPoolSnapshots: the snapshots of testdata/pools were written by PyTorch 2.11 on one H200. Each
+// begins late, in a program with graphs that were captured before or inside it or were freed,
+// MemPools, threads, a memory fraction with retries and failed requests, or garbage collection;
+// with and without expandable segments. Each verifies, and what was tried again or failed is what
+// PyTorch counted.
 func TestPoolSnapshots(t *testing.T) {
 	var all map[string]measured
 	text, err := os.ReadFile("testdata/pools/measured.json")

@@ -11,10 +11,11 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// maxMapped bounds the memory of expandable segments at the start, in bytes: each granule is mapped by itself.
+// maxMapped bounds the bytes of expandable segments at the start, because each granule is a call of
+// the device.
 const maxMapped = 4 << 40
 
-// restore gives the cache the memory with which the recording begins, at its addresses.
+// restore puts the cache into the state at the start of the recording, at the recorded addresses.
 func (m *machine) restore(config memcache.Config) error {
 	start := m.p.Start
 	if start == nil {
@@ -85,7 +86,7 @@ func (m *machine) restore(config memcache.Config) error {
 	return m.freePending()
 }
 
-// freePending frees those of the first blocks whose frees are pending when the recording begins.
+// freePending frees the blocks whose frees are pending at the start.
 func (m *machine) freePending() error {
 	block := int32(0)
 	for i := range m.p.Start.Segments {
@@ -101,7 +102,7 @@ func (m *machine) freePending() error {
 	return nil
 }
 
-// pendingAtStart is the number of frees that are pending when the recording begins.
+// pendingAtStart is the number of frees that are pending at the start.
 func pendingAtStart(p *recording.Program) (n int64) {
 	if p.Start == nil {
 		return 0
@@ -116,11 +117,11 @@ func pendingAtStart(p *recording.Program) (n int64) {
 	return n
 }
 
-// place allocates what is in use when the recording begins, in the order of addresses, as if the program had begun with that:
-// what other options would have left free then, and where, nobody knows.
+// place allocates the blocks that are live at the start, by address, in an empty cache: the free
+// memory that other options would have left is unknown.
 func (m *machine) place() error { return m.placeIf(func(int32) bool { return true }) }
 
-// placeIf is place of some of the first blocks.
+// placeIf is place for the wanted blocks only.
 func (m *machine) placeIf(wanted func(block int32) bool) error {
 	if m.p.Start == nil {
 		return nil
@@ -142,7 +143,7 @@ func (m *machine) placeIf(wanted func(block int32) bool) error {
 	return m.freePending()
 }
 
-// pendingAtStart reports whether the free of one of the first blocks is pending when the recording begins.
+// pendingAtStart reports whether the free of a block is pending at the start.
 func (m *machine) pendingAtStart(block int32) bool {
 	for i := range m.p.Start.Segments {
 		blocks := m.p.Start.Segments[i].Blocks

@@ -17,13 +17,13 @@ func bytesOf(pieces []restore.Piece) (sum int64) {
 	return sum
 }
 
-// tiler works out how large the blocks of a segment are.
+// tiler reconstructs block sizes.
 type tiler struct {
 	config memcache.Config
 	ends   map[device.Ptr]device.Ptr
 }
 
-// tile are the blocks of a segment, and what is free between them.
+// tile returns the blocks of a segment and the free pieces between them.
 func (t *tiler) tile(s *recording.Segment) (pieces []restore.Piece, err error) {
 	at, end := s.Address, s.Address+device.Ptr(s.Size)
 	gap := func(to device.Ptr) {
@@ -41,7 +41,7 @@ func (t *tiler) tile(s *recording.Segment) (pieces []restore.Piece, err error) {
 			size = t.sizeOf(&b, s, int64(next-b.Address))
 		}
 		if b.Address < at || size <= 0 || b.Address+device.Ptr(size) > next {
-			return nil, fmt.Errorf("the block of %d bytes at %#x, with which the recording begins, does not fit between its neighbours", b.Requested, b.Address)
+			return nil, fmt.Errorf("the block of %d bytes at %#x, live at the start, does not fit between its neighbours", b.Requested, b.Address)
 		}
 		gap(b.Address)
 		pieces = append(pieces, restore.Piece{State: restore.Used, Bytes: size, Requested: b.Requested})
@@ -51,8 +51,9 @@ func (t *tiler) tile(s *recording.Segment) (pieces []restore.Piece, err error) {
 	return pieces, nil
 }
 
-// sizeOf is the size of a block with room bytes up to its neighbour. It was the front of a free chunk, of which the rest was
-// split off if it was large enough (Arena.Fit in memcache/internal/placement).
+// sizeOf returns the size of a block that has room bytes up to its neighbour. The block was the
+// front of a free chunk, whose rest was split off if it was large enough (Arena.Fit in
+// memcache/internal/placement).
 func (t *tiler) sizeOf(b *recording.Block, s *recording.Segment, room int64) int64 {
 	size := t.config.RoundSize(b.Requested)
 	if end, ok := t.ends[b.Address]; ok {
@@ -69,9 +70,9 @@ func (t *tiler) sizeOf(b *recording.Block, s *recording.Segment, room int64) int
 	return size
 }
 
-// endsOf are the ends of those of the first blocks for which a later one tells it. Two blocks that were neighbours can have a
-// gap between them, and the first may be larger than its request: but the first block that is placed into the gap lies at its
-// front.
+// endsOf returns the end addresses of initial blocks that a later block reveals. If a block's
+// former neighbour was freed, the free gap hides where the block ends; the first block that is
+// placed into the gap lies at its front.
 func endsOf(p *recording.Program) map[device.Ptr]device.Ptr {
 	ends := make(map[device.Ptr]device.Ptr)
 	open := make(map[int32]device.Ptr) // by hand-out: in use, and with an unknown end

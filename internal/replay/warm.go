@@ -6,14 +6,15 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// What a cache had free when a recording began is not known under other options than the recorded ones. But a program that is
-// recorded late usually goes on as it did before: a training repeats its steps. So if much was free at the start, the calls of
-// the recording are made once before, for what they leave free.
+// Under other options than the recorded ones, the free memory at the start of a late recording is
+// unknown. A training repeats its steps, so if much memory was free at the start, the recorded
+// calls are run once before, and the free memory that they leave behind is the estimate.
 
-// warmShare is the share of what was reserved at the start that has to have been free for that, as whole segments.
+// warmShare is the free share of the reserved memory, in whole segments, from which on the calls
+// are run before.
 const warmShare = 0.1
 
-// warms reports whether the recording began with a cache that had served requests like those that follow.
+// warms reports whether the recording began with a warm cache.
 func warms(p *recording.Program) bool {
 	if p.Start == nil {
 		return false
@@ -39,7 +40,8 @@ func warms(p *recording.Program) bool {
 	return float64(free) > warmShare*float64(p.Start.Reserved())
 }
 
-// warm makes the calls of the program, frees what they leave in use, and has what was in use at the start in use again.
+// warm runs the program once, frees the blocks that it leaves live, and allocates the initial
+// blocks that it freed again.
 func (s *Scenario) warm(m *machine, skip func(*recording.Step) bool) error {
 	var unused Estimate
 	for i := range s.p.Steps {

@@ -71,7 +71,7 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 	}
 	s.limit, s.notes = best.config.MemoryLimit, best.notes()
 	if best.best.mismatches() > 0 {
-		s.notes = append(s.notes, fmt.Sprintf("the recording does not verify: %d of %d entries agree", min(best.best.departed, len(p.Entries)), len(p.Entries)))
+		s.notes = append(s.notes, fmt.Sprintf("the recording does not verify: the first %d of %d entries agree", min(best.best.departed, len(p.Entries)), len(p.Entries)))
 	}
 	for _, c := range best.best.choices {
 		s.readings[c.step] = c.reading()
@@ -142,9 +142,9 @@ func (s *Scenario) notesFor(other bool) []string {
 	switch {
 	case !other || s.p.Start == nil:
 	case warms(s.p):
-		notes = append(notes, "other options would have left other free memory by then: what the recorded calls leave free, made once before, stands for it")
+		notes = append(notes, "free memory at the start is unknown under other options: estimated by running the recorded calls once before")
 	default:
-		notes = append(notes, "other options would have left other free memory by then: it is left out, and what was in use is placed first")
+		notes = append(notes, "free memory at the start is unknown under other options: assumed to be none")
 	}
 	return notes
 }

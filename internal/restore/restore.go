@@ -1,5 +1,6 @@
-// Package restore puts a cache into the state that a recording begins with. It is the way between internal/replay, which
-// works that state out, and package memcache, which alone can place blocks at given addresses. Programs have no use for it.
+// Package restore puts a cache into a given state. internal/replay reconstructs the state at the
+// start of a recording, and package memcache, which registers Into, places the blocks. The package
+// keeps this out of memcache's public API.
 package restore
 
 import (
@@ -8,14 +9,14 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// Segment is memory of the driver's, or an expandable range of addresses from its first mapped byte on. Sizes are bytes.
+// Segment is a segment, or an expandable segment from its first mapped byte on. Sizes are bytes.
 type Segment struct {
 	Context    context.Context // carries the private pool, if the segment is of one
 	Stream     device.Stream
 	Small      bool // of the pool of small blocks
 	Expandable bool
 	Range      int64   // of an expandable segment: its addresses, a multiple of its granule
-	Pieces     []Piece // in the order of their addresses, without a gap
+	Pieces     []Piece // by address, contiguous
 }
 
 // State is what a piece of a segment is.
@@ -36,10 +37,10 @@ type Piece struct {
 	Block     any   // set for a used piece: the memcache.Block
 }
 
-// UnknownRequest is what was asked for in memory that is not used, by an earlier hand-out.
+// UnknownRequest is the requested size that a free piece keeps from an earlier hand-out.
 const UnknownRequest = -1
 
-// Into gives an empty cache, which is a *memcache.Cache, memory that is used and free as the segments say. It makes one call
-// of the device's Alloc or Reserve for each segment, in their order. Nothing else may use the cache meanwhile. Afterwards
-// peaks and accumulated statistics begin anew. Package memcache sets it.
+// Into fills an empty *memcache.Cache with the segments. It calls the device's Alloc or Reserve
+// once for each segment, in order, sets the Block of every used piece, and resets peaks and
+// accumulated statistics. The cache must not be in use. Package memcache sets Into.
 var Into func(cache any, segments []Segment) error

@@ -14,7 +14,8 @@ import (
 	"github.com/cistern-ml/cistern/trace/torchsnapshot"
 )
 
-// What users record: after the model was built, in a ring, with empty_cache; each as one file of a few lines.
+// What users record: after the model was built, in a ring, with empty_cache; each as one file of a
+// few lines.
 
 const (
 	mib = int64(1 << 20)
@@ -44,7 +45,7 @@ func TestModelBeforeTheRecording(t *testing.T) {
 		event("alloc", at+1024*mib, 4*mib), event("free_requested", at+1024*mib, 4*mib), event("free_completed", at+1024*mib, 4*mib))
 	status, stdout, _ := replays(t, file)
 	require.Equal(t, exitOK, status, stdout)
-	require.Contains(t, stdout, "the recording began late: 1 blocks in 2 segments of 1044.0 MiB were there")
+	require.Contains(t, stdout, "the recording began late: 1 blocks in 2 segments (1044.0 MiB) existed before")
 	status, stdout, _ = replays(t, "-json", "-config", "", "-config", "expandable_segments:True", file)
 	require.Equal(t, exitOK, status)
 	for i, o := range objects(t, stdout) {
@@ -80,8 +81,8 @@ func TestEmptyCacheOfEarlierMemory(t *testing.T) {
 	}
 }
 
-// One empty_cache between two phases of a program that is recorded from its start: no limit is made of it, and what else it
-// can have been is said.
+// One empty_cache between two phases of a program that is recorded from its start: no limit is made
+// of it, and what else it can have been is said.
 func TestEmptyCacheIsNotALimit(t *testing.T) {
 	b := at + 1024*mib
 	file := lateFile(t, []string{segment(b, 66*mib, block(b, 66*mib, 65*mib, "active_allocated"))},
@@ -93,7 +94,7 @@ func TestEmptyCacheIsNotALimit(t *testing.T) {
 	status, stdout, _ = replays(t, "-config", "", "-config", "roundup_power2_divisions:2", file)
 	require.Equal(t, exitOK, status)
 	require.Regexp(t, `(?m)^run\.jsonl +roundup_power2_divisions:2 +96\.0 MiB +96\.0 MiB +1\.000 +3 +0 +0 +\d+$`, stdout)
-	require.Contains(t, stdout, "run.jsonl: all free segments went back to the driver before 1 requests: it is read as empty_cache, and may have been retries under a memory limit")
+	require.Contains(t, stdout, "run.jsonl: all free segments were released just before 1 requests: read as empty_cache, but it could be retries under a memory limit")
 }
 
 // The ring was cut between a free and its completion.
@@ -101,10 +102,11 @@ func TestRingCutInAFree(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 20*mib, 0, "inactive"))}, event("free_completed", at, 4*mib))
 	status, stdout, _ := replays(t, file)
 	require.Equal(t, exitOK, status, stdout)
-	require.Contains(t, stdout, "it has lost its oldest entries (max_entries)")
+	require.Contains(t, stdout, "the oldest entries are lost (max_entries)")
 }
 
-// A verification that fails says so in three lines: what differs first, how many entries agree, and the likely reason.
+// A verification that fails says so in three lines: what differs first, how many entries agree, and
+// the likely reason.
 func TestWordsOfAFailure(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 4*mib, 4*mib, "active_allocated"), block(at+4*mib, 16*mib, 0, "inactive"))},
 		event("segment_alloc", at, 20*mib), event("alloc", at+4*mib, 4*mib), event("free_requested", at+4*mib, 4*mib), event("free_completed", at+4*mib, 4*mib), event("alloc", at, 4*mib))
@@ -112,7 +114,7 @@ func TestWordsOfAFailure(t *testing.T) {
 	require.Equal(t, exitFailed, status)
 	require.Regexp(t, `run\.jsonl: \d+ addresses, .* differ; first: entry 1: alloc of 4194304 bytes at 0x7f0000400000: the address is 0x7f0000000000 here
 run\.jsonl: 1 of 5 entries agree before that
-run\.jsonl: the likely reason: other allocator options: the recording tells none\n`, stdout)
+run\.jsonl: the likely reason: other allocator options: none are recorded\n`, stdout)
 }
 
 // Unknown options are left out with a note, as are unknown actions.
@@ -120,7 +122,7 @@ func TestWhatIsNotKnown(t *testing.T) {
 	text := `{"conf":"magic:[1:2,3:4],max_split_size_mb:64,backend:cudaMallocAsync"}` + "\n" + `["teleport",1,2,3]` + "\n" + event("segment_alloc", at, 20*mib) + "\n" + event("alloc", at, 4*mib) + "\n"
 	status, stdout, stderr := replays(t, write(t, "run.jsonl", text))
 	require.Equal(t, exitOK, status, stderr)
-	for _, note := range []string{`1 entries have the action "teleport"`, "the recorded option magic:[1:2,3:4] is not known here", "the recorded option backend:cudaMallocAsync is not known here"} {
+	for _, note := range []string{`1 entries with the unknown action "teleport" were skipped`, "the recorded option magic:[1:2,3:4] is unknown and ignored", "the recorded option backend:cudaMallocAsync is unknown and ignored"} {
 		require.Contains(t, stdout, note)
 	}
 	status, stdout, stderr = replays(t, "-config", "recorded", write(t, "run.jsonl", text))

@@ -2,13 +2,16 @@
 // without a GPU.
 //
 //	memreplay FILE...                       verify that memcache does what the recorded allocator did
+//	memreplay -whatif FILE...               try options that are worth it, and say which serves best
 //	memreplay -config OPTIONS FILE...       ask what other options would have cost
 //
-// Files are snapshots of torch.cuda.memory._dump_snapshot, with the history recorded from the start of the
-// program, JSON lines of the same entries, or what package trace/record writes; all may be compressed with gzip.
+// Files are snapshots of torch.cuda.memory._dump_snapshot, as pickles or JSON, JSON lines of the same entries, or what package
+// trace/record writes; all may be compressed with gzip or zstd. A history may begin at any moment: what was there before
+// follows from the segments at its end.
 //
 // Verifying compares every address, every driver call in order, the statistics if the file has them, and the final
-// blocks. What a recording of PyTorch leaves out (calls of record_stream and empty_cache, a memory limit) is inferred.
+// blocks. What a recording of PyTorch leaves out (calls of record_stream and empty_cache, a memory limit, the pools of requests) is
+// inferred, and what the figures rest on is noted.
 // One of trace/record leaves nothing out. If calls of several goroutines overlapped in it, or it begins with memory in use,
 // its calls may have no order in which they could be made again: then its books are checked, and a note says why.
 //
