@@ -36,7 +36,7 @@ func TestFromAnyMoment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := all[name]
-			w.steps = 400
+			w.steps, w.improved = 400, i%2 == 1
 			verifiesFromMoments(t, uint64(1000+i), w, moments)
 		})
 	}

@@ -123,26 +123,32 @@ func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 	case s.Kind == recording.StepEmpty && s.Pool != 0 || m.p.Calls:
 		return m.pools.emptyCache(s.Pool)
 	}
+	if !m.cache.Config().Exact && !shapeOf(entries).releases {
+		m.completeAll(entries) // whatever was emptied, it had nothing to release
+		return m.cache.PollFrees()
+	}
 	return m.pools.emptyCache(m.emptied(entries))
 }
 
-// emptied returns the private pool that was emptied alone, or 0. Emptying a pool completes and releases only its own memory, and
-// requires that the pool was released, which it does.
+// emptied returns the private pool that was emptied alone, or 0. Emptying a pool releases only its own memory, completes only its
+// own frees if the cache is Exact, and requires that the pool was released, which it does.
 func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
 	m.pools.release(0, entries)
+	exact, first := m.cache.Config().Exact, true
 	for i := range entries {
 		e := &entries[i]
 		of := uint64(e.Pool)
 		switch {
-		case e.Action == recording.FreeCompleted:
+		case e.Action.Releases():
+		case exact && e.Action == recording.FreeCompleted:
 			of = m.p.Home(e.Block)
-		case !e.Action.Releases():
+		default:
 			continue
 		}
-		if i > 0 && of != pool {
+		if !first && of != pool {
 			return 0
 		}
-		pool = of
+		pool, first = of, false
 	}
 	if p := m.pools.byNumber[pool]; p != nil {
 		_ = p.Release()

@@ -136,7 +136,9 @@ func (ps *pools) emptyCache(number uint64) error {
 	if p == nil {
 		return nil
 	}
-	ps.flushed = number
+	if ps.cache.Config().Exact { // else it waits for all
+		ps.flushed = number
+	}
 	defer func() { ps.flushed = 0 }()
 	return p.EmptyCache(context.Background())
 }

@@ -48,6 +48,7 @@ type workload struct {
 	steps    int
 	largest  float64 // log2 of the largest request
 	empty    float64 // the share of EmptyCache
+	improved bool    // Config.Exact is off
 }
 
 func record(t testing.TB, seed uint64, w workload) recording.Recording {
@@ -63,7 +64,7 @@ func newRecorder(t testing.TB, seed uint64, w workload) *recorder {
 	require.NoError(t, err)
 	config, err := memcache.ParseConfig(w.conf)
 	require.NoError(t, err)
-	config.Exact, config.MemoryLimit = true, w.limit
+	config.Exact, config.MemoryLimit = !w.improved, w.limit
 	cache, err := memcache.New(dev, config)
 	require.NoError(t, err)
 	p := &recorder{t: t, r: rand.New(rand.NewPCG(seed, 1)), cache: cache, ctx: context.Background()}
