@@ -31,12 +31,20 @@ func randomSegment(r *rand.Rand, small, expandable bool) (s restore.Segment) {
 		if !expandable || r.IntN(3) > 0 {
 			continue
 		}
-		if rest := total % granule; rest > 0 { // up to the next granule, behind which one has no memory
-			s.Pieces = append(s.Pieces, restore.Piece{Bytes: granule - rest, Requested: 1})
-			total += granule - rest
+		piece := func(bytes int64) {
+			p := restore.Piece{Bytes: bytes, Requested: 1}
+			if last := s.Pieces[len(s.Pieces)-1].State; last != restore.Free && r.IntN(2) == 0 {
+				p = restore.Piece{State: restore.Free, Bytes: bytes}
+			}
+			s.Pieces = append(s.Pieces, p)
+			total += bytes
 		}
-		s.Pieces = append(s.Pieces, restore.Piece{State: restore.Unmapped, Bytes: granule}, restore.Piece{Bytes: 512, Requested: 100})
-		total += granule + 512
+		if rest := total % granule; rest > 0 { // up to the next granule, after which one has no memory
+			piece(granule - rest)
+		}
+		s.Pieces = append(s.Pieces, restore.Piece{State: restore.Unmapped, Bytes: granule})
+		total += granule
+		piece(512)
 	}
 	if expandable || small {
 		if rest := total % granule; rest > 0 {

@@ -22,7 +22,7 @@ func (r *rewinder) deletedPool(rec *Recording, i int) uint64 {
 			return 0 // a request that found no memory: what it had mapped before it failed stays
 		}
 	}
-	if tellsPools(rec) || rec.releasesPart() || !slices.ContainsFunc(r.memory, r.releasable()) {
+	if !r.poolless || !slices.ContainsFunc(r.memory, r.unused) && !slices.ContainsFunc(r.memory, r.wholeGranules()) {
 		return 0
 	}
 	if r.pools == nil {
@@ -57,21 +57,25 @@ func (rec *Recording) releasesPart() bool {
 	return rec.Conf != "" && rec.Conf != "expandable_segments:True"
 }
 
-// releasable returns a function that reports whether empty_cache would release a part of a segment:
-// it belongs to the default pool, and all of it, or a whole granule of an expandable one, is free.
-func (r *rewinder) releasable() func(Segment) bool {
-	blocks := make([]earlier, 0, len(r.live))
-	for _, b := range r.live {
-		blocks = append(blocks, b)
-	}
-	slices.SortFunc(blocks, byAddress)
+// unused reports whether a segment of the default pool has no block, so that empty_cache would release it.
+func (r *rewinder) unused(s Segment) bool {
+	return s.Pool == 0 && !s.Mapped && r.used[s.Address] == 0
+}
+
+// wholeGranules returns a function that reports whether a mapped part of the default pool has a free granule, which empty_cache
+// would release.
+func (r *rewinder) wholeGranules() func(Segment) bool {
+	var blocks []earlier // made for the first
 	return func(s Segment) bool {
-		if s.Pool != 0 {
+		if s.Pool != 0 || !s.Mapped {
 			return false
 		}
-		granule := s.Size
-		if s.Mapped {
-			granule = sizes.LargeSegment
+		if blocks == nil {
+			blocks = make([]earlier, 0, len(r.live))
+			for _, b := range r.live {
+				blocks = append(blocks, b)
+			}
+			slices.SortFunc(blocks, byAddress)
 		}
 		at := s.Address // of what may be free
 		first, _ := slices.BinarySearchFunc(blocks, earlier{Block: Block{Address: s.Address}}, byAddress)
@@ -79,12 +83,12 @@ func (r *rewinder) releasable() func(Segment) bool {
 			if b.Address >= s.end() {
 				break
 			}
-			if s.wholeGranule(at, b.Address, granule) {
+			if s.wholeGranule(at, b.Address, sizes.LargeSegment) {
 				return true
 			}
 			at = b.Address + device.Ptr((max(b.Size, b.Requested)+sizes.MinBlock-1)/sizes.MinBlock*sizes.MinBlock)
 		}
-		return s.wholeGranule(at, s.end(), granule)
+		return s.wholeGranule(at, s.end(), sizes.LargeSegment)
 	}
 }
 

@@ -48,9 +48,12 @@ func (s *Start) Reserved() (bytes int64) {
 type rewinder struct {
 	memory []Segment // by address, without blocks
 	live   map[device.Ptr]earlier
-	run    uint64               // the private pool of the run of releases that is being undone; 0: the default pool
-	pools  map[uint64][2]uint64 // and those that were found by what they released
-	grown  map[int32]uint64     // the private pool of the memory that an entry got from the driver
+	used   map[device.Ptr]int // live and pending blocks by segment, of those that are not expandable
+	// poolless says that private pools are not recorded, and show when they are deleted.
+	poolless bool
+	run      uint64               // the private pool of the run of releases that is being undone; 0: the default pool
+	pools    map[uint64][2]uint64 // rec.Pools and those that were found when they were deleted; nil: none was
+	grown    map[int32]uint64     // the private pool of the memory that an entry allocated from the driver
 }
 
 // earlier is a live or pending block.
@@ -71,7 +74,7 @@ const (
 // rewind reconstructs the state at the first entry, and returns the private pool of each driver
 // allocation by entry. Entries that contradict the final segments are an error.
 func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
-	r := rewinder{live: make(map[device.Ptr]earlier), grown: make(map[int32]uint64)}
+	r := rewinder{live: make(map[device.Ptr]earlier), used: make(map[device.Ptr]int), grown: make(map[int32]uint64)}
 	for i := range rec.Segments {
 		s := rec.Segments[i]
 		for _, b := range s.Blocks {
@@ -87,6 +90,10 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 			return nil, nil, fmt.Errorf("the segments at the end: %w", err)
 		}
 	}
+	for p := range r.live {
+		r.count(p, 1)
+	}
+	r.poolless = !tellsPools(rec) && !rec.releasesPart()
 	start := new(Start)
 	if len(rec.Entries) > 0 && rec.Entries[0].Action == FreeCompleted {
 		start.Skipped = 1 // its free_requested was before: for what follows the free is complete
@@ -145,6 +152,7 @@ func (r *rewinder) undo(i int, e *Entry) error {
 			return fmt.Errorf("the block has %d bytes by later entries or the final segments", b.Requested)
 		}
 		delete(r.live, e.Addr)
+		r.count(e.Addr, -1)
 		r.seen(e)
 	}
 	return nil
@@ -171,8 +179,16 @@ func (r *rewinder) undoFree(e *Entry) error {
 		return fmt.Errorf("a block of %d bytes is there after it", b.Requested)
 	}
 	r.live[e.Addr] = earlier{Block{Address: e.Addr, Size: e.Bytes, Requested: e.Size, State: pendingState}, e.Stream}
+	r.count(e.Addr, 1)
 	r.seen(e)
 	return nil
+}
+
+// count counts a block in its segment.
+func (r *rewinder) count(at device.Ptr, n int) {
+	if i := r.find(at); i < len(r.memory) && !r.memory[i].Mapped {
+		r.used[r.memory[i].Address] += n
+	}
 }
 
 // seen sets the kind of mapped memory from the size of a block in it.
