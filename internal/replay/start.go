@@ -74,12 +74,17 @@ func (m *machine) restore(config memcache.Config) error {
 	if err := restore.Into(m.cache, list); err != nil {
 		return err
 	}
-	block := 0
+	numbers := make(map[device.Ptr]int, start.Blocks()) // of hand-outs, by address
+	for i := range start.Segments {
+		for _, b := range start.Segments[i].Blocks {
+			numbers[b.Address] = len(numbers)
+		}
+	}
 	for i := range list {
 		for _, piece := range list[i].Pieces {
 			if piece.State == restore.Used {
-				m.blocks[block] = piece.Block.(memcache.Block)
-				block++
+				b := piece.Block.(memcache.Block)
+				m.blocks[numbers[b.Ptr()]] = b
 			}
 		}
 	}

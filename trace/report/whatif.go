@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
@@ -57,7 +56,7 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 			e.Allocated, e.Reserved, e.Ratio = cost.PeakAllocated, cost.PeakReserved, cost.Ratio()
 			e.DriverCalls, e.Retries, e.OOMs = cost.DriverCalls, cost.Retries, cost.OOMs
 			for _, n := range cost.Notes {
-				if n = "other options: " + n; !slices.Contains(rec.Notes, strings.TrimPrefix(n, "other options: ")) && !slices.Contains(r.account.notes, n) {
+				if !slices.Contains(r.account.notes, n) {
 					r.account.notes = append(r.account.notes, n)
 				}
 			}
