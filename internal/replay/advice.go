@@ -17,6 +17,9 @@ func Suggestions(reserved int64) []string {
 // Advice compares the tried options with the recorded ones in a sentence: the best reserve least
 // without more failed requests. tried[i] is the estimate of options[i].
 func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
+	if recorded.PeakReserved == 0 {
+		return "the recording reserves no memory"
+	}
 	best := -1
 	for i, e := range tried {
 		if e.OOMs <= recorded.OOMs && (best < 0 || e.PeakReserved < tried[best].PeakReserved) {
@@ -34,7 +37,7 @@ func Advice(recorded *Estimate, options []string, tried []*Estimate) string {
 	if recorded.Retries > e.Retries {
 		retries = fmt.Sprintf(" and avoided %d of %d retries", recorded.Retries-e.Retries, recorded.Retries)
 	}
-	percent := 100 * (1 - float64(e.PeakReserved)/float64(max(recorded.PeakReserved, 1)))
+	percent := 100 * (1 - float64(e.PeakReserved)/float64(recorded.PeakReserved))
 	if percent < 1 {
 		if retries != "" {
 			return name + " would have reserved about as much" + retries

@@ -266,9 +266,17 @@ func (r *run) request(i int, s *recording.Step) {
 	r.compare(i, nil)
 }
 
+// entryOf is the entry of step i; 0 if the recording has no steps.
+func (r *run) entryOf(i int) int32 {
+	if i >= len(r.p.Steps) {
+		return 0
+	}
+	return r.p.Steps[i].Entry
+}
+
 // compare compares the driver calls of the call that was made.
 func (r *run) compare(i int, err error) {
-	entry := r.p.Steps[i].Entry
+	entry := r.entryOf(i)
 	if err != nil {
 		r.countDeparture(1, &r.calls, "entry %d: %v", entry, err)
 	}
@@ -288,6 +296,6 @@ func (r *run) compare(i int, err error) {
 func (r *run) comparePending(i int) {
 	s := r.cache.Stats()
 	if n := s.Active.All.Current - s.Allocation.All.Current; n != r.pending {
-		r.countDeparture(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.p.Steps[i].Entry, n, r.pending)
+		r.countDeparture(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.entryOf(i), n, r.pending)
 	}
 }

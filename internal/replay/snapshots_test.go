@@ -218,6 +218,7 @@ func TestAdvice(t *testing.T) {
 	} {
 		require.Equal(t, want, Advice(recorded, options, tried))
 	}
+	require.Equal(t, "the recording reserves no memory", Advice(&Estimate{}, options, []*Estimate{{}, {}, {}}))
 }
 
 // TestPoolSnapshots: the snapshots of testdata/pools were written by PyTorch 2.11 on one H200. Each
@@ -257,4 +258,17 @@ func TestPoolSnapshots(t *testing.T) {
 		require.Equal(t, []int64{v.PeakReserved, v.PeakAllocated, v.Retries, v.OOMs}, []int64{e.PeakReserved, e.PeakAllocated, e.Retries, e.OOMs}, "%s: the recorded options", name)
 	}
 	require.Equal(t, 10, pools, "graphs and MemPools, also one that is gone at the end")
+}
+
+// TestWithoutEntries: a recording without a call verifies, whatever its statistics say of hidden calls.
+func TestWithoutEntries(t *testing.T) {
+	for _, text := range []string{`{"stats":{"num_sync_all_streams":1}}`, `{"stats":{"num_sync_all_streams":1,"num_alloc_retries":0}}`, `{}`} {
+		recs, err := recording.Read(strings.NewReader(text), "empty", recording.Limits{})
+		require.NoError(t, err)
+		p, err := recording.NewProgram(recs[0])
+		require.NoError(t, err)
+		v, err := Verify(p)
+		require.NoError(t, err)
+		require.Zero(t, v.Mismatches(), text)
+	}
 }
