@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestScopeOfManyStreams: goroutines, each with a stream of its own, allocate with one scope's context.
+// TestScopeOfManyStreams: goroutines, each with its own stream and its own scope inside a shared one, allocate.
 func TestScopeOfManyStreamsConcurrentSafe(t *testing.T) {
 	c, dev := newCache(t, Config{})
 	ctx, scope := c.Scope(t.Context(), "shared")
@@ -20,6 +20,8 @@ func TestScopeOfManyStreamsConcurrentSafe(t *testing.T) {
 	for g := range goroutines {
 		wg.Go(func() {
 			s := dev.stream(uint64(1 + g))
+			ctx, inner := c.Scope(ctx, "of one goroutine") // both are charged
+			defer inner.End()
 			for range n {
 				a, err := c.Alloc(ctx, 512, s)
 				b, err2 := c.Alloc(ctx, 1024, s)
