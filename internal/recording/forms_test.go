@@ -142,3 +142,24 @@ func TestDevicesWithoutHistory(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"device 2 has 2 segments but no history: skipped"}, list[0].Notes)
 }
+
+// TestUnknownSettings: allocator settings of later versions are noted if they are not off.
+func TestUnknownSettings(t *testing.T) {
+	s := snapshot(entry("alloc", 4<<20, 100))
+	for i := 0; i < len(s); i += 2 {
+		if s[i] == "allocator_settings" {
+			s[i+1] = append(s[i+1].(dict), "magic", true, "level", 3, "off", false, "none", nil, "zero", 0.0, "list", []any{1},
+				"pinned_free_catch_all", true, "throw_on_cudamalloc_oom", true)
+		}
+	}
+	list, err := readBytes(pickled(s), Limits{})
+	require.NoError(t, err)
+	var want []string
+	for _, name := range []string{"magic = true", "level = 3", "list"} {
+		want = append(want, "the allocator setting "+name+" is unknown and ignored")
+	}
+	require.Equal(t, want, list[0].Notes)
+	list, err = readBytes(pickled(dict{"device_traces", []any{[]any{entry("alloc", 4096, 1)}}, "allocator_settings", dict{"PYTORCH_ALLOC_CONF", "max_split_size_mb:64"}}), Limits{})
+	require.NoError(t, err)
+	require.Equal(t, "max_split_size_mb:64", list[0].Conf)
+}

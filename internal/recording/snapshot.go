@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -62,8 +63,9 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	return list, addSettings(top, list)
 }
 
-// traceEntries gives a recording the entries of its device. All of them were shrunk, but those that are wrong or to be
-// ignored. Usually they stand one after the other where they were read, and are not copied.
+// traceEntries gives a recording the entries of its device. All of them were shrunk, but those that
+// are wrong or to be ignored. Usually they stand one after the other where they were read, and are
+// not copied.
 func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what string) error {
 	from, n, ordered := 0, 0, true
 	for i, v := range trace {
@@ -256,7 +258,8 @@ func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error)
 	return blocks, nil
 }
 
-// requestOf returns the requested size of a block. PyTorch 1.13 records it in the history of allocated blocks only.
+// requestOf returns the requested size of a block. PyTorch 1.13 records it in the history of
+// allocated blocks only.
 func requestOf(d *types.Dict, what string) (int64, error) {
 	if _, ok := field(d, "requested_size"); ok {
 		return intField(d, "requested_size", what)
@@ -338,9 +341,11 @@ func addSettings(top *types.Dict, list []*Recording) error {
 		return err
 	}
 	var conf string
-	if _, ok := field(d, "PYTORCH_CUDA_ALLOC_CONF"); ok {
-		if conf, err = textField(d, "PYTORCH_CUDA_ALLOC_CONF", what); err != nil {
-			return err
+	for _, name := range []string{"PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} {
+		if _, ok := field(d, name); ok {
+			if conf, err = textField(d, name, what); err != nil {
+				return err
+			}
 		}
 	}
 	s := &Settings{MaxSplitSize: -1}
@@ -364,10 +369,40 @@ func addSettings(top *types.Dict, list []*Recording) error {
 	if err := divisions(d, s); err != nil {
 		return err
 	}
+	unknown := unknownSettings(d)
 	for _, rec := range list {
 		rec.Conf, rec.Settings = conf, s
+		for _, name := range unknown {
+			rec.note("the allocator setting %s is unknown and ignored", name)
+		}
 	}
 	return nil
+}
+
+// knownSettings are the keys of allocator_settings that are read, or that the option string has
+// too, or that concern pinned memory.
+var knownSettings = regexp.MustCompile(`^(PYTORCH_(CUDA_|HIP_)?ALLOC_CONF|max_split_size|garbage_collection_threshold|expandable_segments|` +
+	`roundup_power2_divisions|release_lock_on_(cuda|hip)malloc|graph_capture_record_stream_reuse|per_process_memory_fraction|` +
+	`throw_on_(cuda|hip)malloc_oom|large_segment_size(_mb)?|max_non_split_rounding(_size|_mb)?|expandable_segments_reserve\w*|pinned_\w+)$`)
+
+// unknownSettings are the other keys whose values are not false, 0 or empty.
+func unknownSettings(d *types.Dict) (names []string) {
+	for _, e := range *d {
+		name, ok := e.Key.(string)
+		if !ok || knownSettings.MatchString(name) {
+			continue
+		}
+		switch v := e.Value.(type) {
+		case nil:
+		case bool, int, float64, string:
+			if v != false && v != 0 && v != 0.0 && v != "" {
+				names = append(names, clip(fmt.Sprintf("%s = %v", name, v)))
+			}
+		default:
+			names = append(names, clip(name))
+		}
+	}
+	return names
 }
 
 // divisions reads {"1": n, "2": n, ... "32768": n}: sizes in MiB.
