@@ -123,7 +123,7 @@ func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 	case s.Kind == recording.StepEmpty && s.Pool != 0 || m.p.Calls:
 		return m.pools.emptyCache(s.Pool)
 	}
-	if !m.cache.Config().Exact && !shapeOf(entries).releases {
+	if !m.p.Own && !m.cache.Config().Exact && !shapeOf(entries).releases {
 		m.completeAll(entries) // whatever was emptied, it had nothing to release
 		return m.cache.PollFrees()
 	}
