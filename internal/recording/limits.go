@@ -17,6 +17,11 @@ type Limits struct {
 	Details bool
 }
 
+// maxKeys bounds the keys of a dict: each new one is compared with all others.
+const maxKeys = 4096
+
+var errTooManyKeys = fmt.Errorf("%w: a dict with more than %d keys, where a snapshot has a few dozen", ErrLimit, maxKeys)
+
 // Default limits.
 const (
 	defaultBytes   = 1 << 30

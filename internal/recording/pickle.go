@@ -71,6 +71,12 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
+	if len(*d) > maxKeys {
+		return nil, errTooManyKeys
+	}
+	if _, again := s.shrunk(d); again {
+		return nil, errors.New("an entry is changed after it was read")
+	}
 	if _, ok := field(d, "action"); !ok {
 		return v, nil
 	}

@@ -167,6 +167,9 @@ func TestHostile(t *testing.T) {
 		"no traces":          {pickled(dict{}), "_record_memory_history"},
 		"a trace":            {pickled(dict{"device_traces", []any{7}}), "device_traces[0] is an integer; want a list"},
 		"an entry":           {pickled(snapshot("x")), "device_traces[0][0] is a string; want a dict"},
+		"many keys":          {manyKeys('s'), "a dict with more than 4096 keys"},
+		"many keys at once":  {manyKeys('u'), "a dict with more than 4096 keys"},
+		"an entry again":     {entryAgain(), "an entry is changed after it was read"},
 		"an entry without":   {pickled(snapshot(dict{"action", "alloc"})), "device_traces[0][0]: addr is None; want an integer"},
 		"a huge entry":       {pickled(snapshot(entry("alloc", 4096, 1<<60))), "sizes are 1 to 2^60-1"},
 	} {
@@ -262,4 +265,36 @@ func TestBoundedReader(t *testing.T) {
 	require.Equal(t, "12345", string(text))
 	_, err = io.ReadAll(newBounded(strings.NewReader("123456"), 5))
 	require.ErrorIs(t, err, ErrLimit)
+}
+
+// manyKeys is a pickle of a dict with 100,000 keys, set one at a time or all at once. Each would be compared with all others.
+func manyKeys(code byte) []byte {
+	p := &pickler{b: []byte{0x80, 2, '}'}}
+	if code == 'u' {
+		p.b = append(p.b, '(')
+	}
+	for i := range 100_000 {
+		p.put(i)
+		p.put(nil)
+		if code == 's' {
+			p.b = append(p.b, 's')
+		}
+	}
+	if code == 'u' {
+		p.b = append(p.b, 'u')
+	}
+	return append(p.b, '.')
+}
+
+// entryAgain is a pickle of a dict that becomes an entry twice, so that what it costs would be given back twice.
+func entryAgain() []byte {
+	p := &pickler{b: []byte{0x80, 2, '}'}}
+	for range 2 {
+		p.b = append(p.b, '(')
+		for _, v := range entry("alloc", 4096, 1) {
+			p.put(v)
+		}
+		p.b = append(p.b, 'u')
+	}
+	return append(p.b, '.')
 }

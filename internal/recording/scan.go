@@ -96,9 +96,9 @@ const (
 type scanner struct {
 	in          *bufio.Reader
 	limits      Limits
-	at          int64 // bytes read
-	spent, most int64 // bytes of memory
-	marks       int
+	at          int64  // bytes read
+	spent, most int64  // bytes of memory
+	marks       []int  // for each open mark, the values since
 	narrow      bool   // an int has 32 bits
 	out         []byte // what is to be passed on
 	err         error
@@ -149,8 +149,8 @@ func (s *scanner) next() error {
 		if s.spent += int64(op.cost); op.cost != nothing && s.spent > s.most {
 			return tooMuch("bytes of values in the pickle", s.most)
 		}
-		if s.marks += op.mark; s.marks > s.limits.Depth {
-			return tooMuch("nested values", int64(s.limits.Depth))
+		if err := s.mark(code, op); err != nil {
+			return err
 		}
 		switch code {
 		case 0x80:
@@ -168,6 +168,27 @@ func (s *scanner) next() error {
 		}
 		return nil
 	}
+}
+
+// mark follows the marks, and bounds the pairs that an opcode puts into a dict at once.
+func (s *scanner) mark(code byte, op opcode) error {
+	n := len(s.marks)
+	switch {
+	case op.mark > 0:
+		if s.marks = append(s.marks, 0); len(s.marks) > s.limits.Depth {
+			return tooMuch("nested values", int64(s.limits.Depth))
+		}
+	case op.mark < 0 && n > 0:
+		values := s.marks[n-1]
+		if s.marks = s.marks[:n-1]; (code == 'u' || code == 'd') && values > 2*maxKeys {
+			return errTooManyKeys
+		}
+	case n > 0 && op.cost >= scalar:
+		s.marks[n-1]++
+	case n > 0 && (code == 'a' || code == 's'): // what it takes is no value of its own any more
+		s.marks[n-1] -= map[byte]int{'a': 1, 's': 2}[code]
+	}
+	return nil
 }
 
 // widen makes a LONG1 that needs more than 32 bits, and has up to 64, one of 72: the unpickler makes big.Ints of these, and

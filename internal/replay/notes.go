@@ -58,7 +58,7 @@ func startNote(s *recording.Start) string {
 	note := fmt.Sprintf("the recording began late: %d blocks in %d segments (%.1f MiB) existed before, reconstructed from the final segments", s.Blocks(), len(s.Segments),
 		float64(s.Reserved())/(1<<20))
 	if s.Skipped > 0 {
-		note += "; its first entry belongs to an earlier call, so that the oldest entries are lost (max_entries)"
+		note += "; its first entry completes an earlier free (the oldest entries may be lost: max_entries)"
 	}
 	return note
 }

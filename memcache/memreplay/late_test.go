@@ -102,7 +102,7 @@ func TestRingCutInAFree(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 20*mib, 0, "inactive"))}, event("free_completed", at, 4*mib))
 	status, stdout, _ := replays(t, file)
 	require.Equal(t, exitOK, status, stdout)
-	require.Contains(t, stdout, "the oldest entries are lost (max_entries)")
+	require.Contains(t, stdout, "its first entry completes an earlier free (the oldest entries may be lost: max_entries)")
 }
 
 // A verification that fails says so in three lines: what differs first, how many entries agree, and
