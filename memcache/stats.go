@@ -43,7 +43,8 @@ type Stats struct {
 	NumDeviceFree     int64 // the driver's frees
 	MaxSplitSize      int64 // -1: unlimited
 
-	// ReservedBytesByPrivatePools has the part of ReservedBytes of each private pool that was not released.
+	// ReservedBytesByPrivatePools has the part of ReservedBytes of each private pool that was not released, counted since NewPool,
+	// as Pool.Stats has it.
 	ReservedBytesByPrivatePools map[PoolID]StatArray
 
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.

@@ -54,8 +54,8 @@ func TestSnapshotAsJSON(t *testing.T) {
 	for range 200 {
 		var entries []any
 		for range 1 + r.IntN(20) {
-			e := entry([]string{"alloc", "free_requested", "steal", "segment_map", "snapshot"}[r.IntN(5)], int64(1+r.IntN(1<<40)), int64(1+r.IntN(1<<30)))
-			e = append(e, "frames", []any{dict{"name", "f", "filename", "x.py", "line", r.IntN(9)}}, "user_metadata", "m", "time_us", int64(r.IntN(1<<50)))
+			e := entry([]string{"alloc", "free_requested", "steal", "segment_map", "snapshot"}[r.IntN(5)], 1+r.Int64N(1<<40), int64(1+r.IntN(1<<30)))
+			e = append(e, "frames", []any{dict{"name", "f", "filename", "x.py", "line", r.IntN(9)}}, "user_metadata", "m", "time_us", r.Int64N(1<<50))
 			entries = append(entries, e)
 		}
 		s := snapshot(entries...)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -88,7 +87,7 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 		line, err := readLine(in, maxLine)
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			rec.noteUnknown()
-			rec.PrivatePools = !rec.Calls && slices.ContainsFunc(rec.Segments, func(s Segment) bool { return s.Pool != 0 })
+			rec.nameSegmentPools()
 			return rec, nil
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -106,6 +105,25 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 		} else {
 			rec.Calls = rec.Calls || e.Action.Call()
 			rec.Entries = append(rec.Entries, e)
+		}
+	}
+}
+
+// nameSegmentPools notes the private pools of segments in a recording without calls. Pools without an ID get one.
+func (rec *Recording) nameSegmentPools() {
+	if rec.Calls {
+		return
+	}
+	for _, s := range rec.Segments {
+		if s.Pool == 0 {
+			continue
+		}
+		rec.PrivatePools = true
+		if rec.Pools == nil {
+			rec.Pools = make(map[uint64][2]uint64)
+		}
+		if rec.Pools[s.Pool] == [2]uint64{} {
+			rec.Pools[s.Pool] = [2]uint64{0, s.Pool}
 		}
 	}
 }

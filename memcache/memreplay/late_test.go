@@ -35,7 +35,7 @@ func event(action string, p, bytes int64) string {
 }
 
 func lateFile(t *testing.T, segments []string, entries ...string) string {
-	header := fmt.Sprintf(`{"torch":"2.11.0","conf":"","total_memory":%d,"segments":[%s]}`, 80<<30, strings.Join(segments, ","))
+	header := fmt.Sprintf(`{"torch":"2.11.0","conf":"","total_memory":%d,"segments":[%s]}`, int64(80)<<30, strings.Join(segments, ","))
 	return write(t, "run.jsonl", header+"\n"+strings.Join(entries, "\n")+"\n")
 }
 

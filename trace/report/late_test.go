@@ -12,7 +12,7 @@ import (
 // TestBlocksBeforeTheRecording: all blocks that existed before are counted, freed in the recording
 // or held to its end.
 func TestBlocksBeforeTheRecording(t *testing.T) {
-	const at = 0x7f0000000000
+	const at = int64(0x7f0000000000)
 	header := fmt.Sprintf(`{"torch":"2.11.0","conf":"","segments":[{"address":%d,"total_size":83886080,"stream":0,"blocks":[`+
 		`[%d,20971520,20971520,"active_allocated"],[%d,20971520,20971520,"active_allocated"],[%d,41943040,0,"inactive"]]}]}`+"\n", at, at, at+20971520, at+41943040)
 	freed := fmt.Sprintf("[\"free_requested\",%d,20971520,0]\n[\"free_completed\",%d,20971520,0]\n", at+41943040, at+41943040)
