@@ -79,6 +79,9 @@ func (r *rewinder) wholeGranules() func(Segment) bool {
 		}
 		at := s.Address // of what may be free
 		first, _ := slices.BinarySearchFunc(blocks, earlier{Block: Block{Address: s.Address}}, byAddress)
+		if first > 0 {
+			at = max(at, blocks[first-1].end()) // a block may span parts that were mapped one after the other
+		}
 		for _, b := range blocks[first:] {
 			if b.Address >= s.end() {
 				break
@@ -86,10 +89,15 @@ func (r *rewinder) wholeGranules() func(Segment) bool {
 			if s.wholeGranule(at, b.Address, sizes.LargeSegment) {
 				return true
 			}
-			at = b.Address + device.Ptr((max(b.Size, b.Requested)+sizes.MinBlock-1)/sizes.MinBlock*sizes.MinBlock)
+			at = b.end()
 		}
 		return s.wholeGranule(at, s.end(), sizes.LargeSegment)
 	}
+}
+
+// end is the address after the block, of which the request is known at least.
+func (b *Block) end() device.Ptr {
+	return b.Address + device.Ptr((max(b.Size, b.Requested)+sizes.MinBlock-1)/sizes.MinBlock*sizes.MinBlock)
 }
 
 // wholeGranule reports whether a granule of the segment lies between two addresses.
