@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/race"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace/torchsnapshot"
@@ -20,8 +22,11 @@ import (
 // from those moments on.
 func TestFromAnyMoment(t *testing.T) {
 	t.Parallel()
-	programs, moments := 50, 200
-	if testing.Short() {
+	programs, moments := 50, 20
+	switch {
+	case *long:
+		moments = 200
+	case testing.Short(), race.Enabled, invariants.Enabled:
 		programs, moments = 14, 10
 	}
 	all := workloads()
