@@ -149,8 +149,12 @@ func (s *scanner) next() error {
 		if s.spent += int64(op.cost); op.cost != nothing && s.spent > s.most {
 			return tooMuch("bytes of values in the pickle", s.most)
 		}
-		if err := s.mark(code, op); err != nil {
-			return err
+		if op.mark != 0 || code == 'a' || code == 's' {
+			if err := s.mark(code, op); err != nil {
+				return err
+			}
+		} else if n := len(s.marks); n > 0 && op.cost >= scalar {
+			s.marks[n-1]++
 		}
 		switch code {
 		case 0x80:
@@ -183,10 +187,10 @@ func (s *scanner) mark(code byte, op opcode) error {
 		if s.marks = s.marks[:n-1]; (code == 'u' || code == 'd') && values > 2*maxKeys {
 			return errTooManyKeys
 		}
-	case n > 0 && op.cost >= scalar:
-		s.marks[n-1]++
-	case n > 0 && (code == 'a' || code == 's'): // what it takes is no value of its own any more
-		s.marks[n-1] -= map[byte]int{'a': 1, 's': 2}[code]
+	case n > 0 && code == 'a': // what it takes is no value of its own any more
+		s.marks[n-1]--
+	case n > 0 && code == 's':
+		s.marks[n-1] -= 2
 	}
 	return nil
 }

@@ -141,7 +141,12 @@ func (s *snapshotReader) traceEntry(d *types.Dict, what string) (e Entry, ok boo
 
 // placed reads the fields that only memcache's own snapshots have.
 func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
-	if _, ok := field(d, "block_size"); ok {
+	pooled, sized := false, false
+	for i := range *d {
+		key, _ := (*d)[i].Key.(string)
+		pooled, sized = pooled || key == "pool_id", sized || key == "block_size"
+	}
+	if sized {
 		bytes, err := intField(d, "block_size", what)
 		if err != nil {
 			return err
@@ -150,6 +155,9 @@ func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
 			return fmt.Errorf("%s: block_size is %d; want at least the %d bytes of the request", what, bytes, e.Size)
 		}
 		e.Bytes = bytes
+	}
+	if !pooled {
+		return nil
 	}
 	pool, err := s.pool(d, "pool_id", what)
 	e.Pool = uint32(pool)
