@@ -35,12 +35,14 @@ type Config struct {
 	PerProcessMemoryFraction float64
 	// MemoryLimit limits the bytes reserved in place of the fraction. 0: the fraction holds.
 	MemoryLimit int64
-	// ExpandableSegmentsReserve is how many addresses each expandable segment gets: up to 9/8 a fraction of the device's memory,
-	// else bytes. A request for more than that is out of memory. 0, and anything above 9/8 of the memory: 9/8 of it. (PyTorch 2.13:
-	// expandable_segments_reserve, a fraction or a number of GiB with G behind it.)
+	// ExpandableSegmentsReserve is the address range of each expandable segment: a fraction of the
+	// device's memory if it is at most 9/8, or else bytes. 0 means 9/8 of the memory, which is also
+	// the most. Larger requests are out of memory. (PyTorch's expandable_segments_reserve, which
+	// writes bytes as a number of GiB, such as 40G.)
 	ExpandableSegmentsReserve float64
-	// ThrowOnCudaMallocOOM lets a request that would need more than the limit fail at once: nothing is flushed, nobody is asked
-	// to free memory, and Stats.NumOOMRejections counts it. (PyTorch 2.12: throw_on_cudamalloc_oom.)
+	// ThrowOnCudaMallocOOM rejects a request that would exceed the memory limit, without a flush and
+	// without a call of the OnPressure functions. Stats.NumOOMRejections counts these requests.
+	// (PyTorch's throw_on_cudamalloc_oom.)
 	ThrowOnCudaMallocOOM bool
 	// ReleaseLockOnCudaMalloc is accepted for PyTorch's sake: the driver is never called under a lock that a
 	// cached allocation needs.

@@ -54,8 +54,8 @@ func (g *grower) grow(ctx context.Context, r *request, retry bool) error {
 	return nil
 }
 
-// addSegment makes memory of the driver's a segment of the request's shard and pool. Its chunk is taken out. All shards are
-// locked.
+// addSegment makes driver memory a segment of the request's shard and pool, and returns its chunk,
+// which is taken out. All shards are locked.
 func (g *grower) addSegment(r *request, p device.Ptr, bytes int64) *placement.Chunk {
 	r.Pool.CountDriverCalls(1)
 	s := r.shard

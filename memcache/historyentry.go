@@ -65,8 +65,8 @@ type HistoryEntry struct {
 	// holds the block back: its free_completed follows, and a [HistoryStream] leaves that one out. Of a free_completed it says
 	// that it was the call of Free that saw the streams done, not a later request.
 	Grew, AtOnce bool
-	// Pool is the private pool: of an alloc and an oom, that of the request; of a free and a segment, that of the memory; of a
-	// flush and an empty_cache, the one that they were of. Zero: the default pool.
+	// Pool is the private pool of the request for an alloc and an oom, of the memory for a free and a
+	// segment, and the one that was emptied for a flush and an empty_cache. Zero is the default pool.
 	Pool PoolID
 }
 

@@ -13,9 +13,10 @@ import (
 // that it was made with. What PyTorch refuses is refused, with what would be right; its options for pinned memory are
 // checked, and otherwise nothing.
 
-// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF): "key:value,key:[a:b,c:d]", of PyTorch up to 2.13, also in
-// the spelling for HIP. Options that concern pinned host memory, classes of streams, and backend:native are accepted and change
-// nothing here. An unknown option, or a value that PyTorch would not take, is an error.
+// ParseConfig reads PyTorch's option string (PYTORCH_CUDA_ALLOC_CONF), "key:value,key:[a:b,c:d]", also
+// in its spelling for HIP. Options about pinned host memory and classes of streams, and
+// backend:native, are accepted without effect. An unknown option, or a value that PyTorch refuses, is
+// an error.
 //
 // The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
 // memory_limit (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact. PyTorch refuses them.

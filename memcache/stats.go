@@ -43,8 +43,8 @@ type Stats struct {
 	NumDeviceFree     int64 // the driver's frees
 	MaxSplitSize      int64 // -1: unlimited
 
-	// ReservedBytesByPrivatePools has the part of ReservedBytes of each private pool that was not released, counted since NewPool,
-	// as Pool.Stats has it.
+	// ReservedBytesByPrivatePools is the part of ReservedBytes that belongs to each unreleased private
+	// pool, counted since NewPool, as in Pool.Stats.
 	ReservedBytesByPrivatePools map[PoolID]StatArray
 
 	// NumStreamReuses are the requests that were served from memory that other streams were not done with: Config.ReuseAcrossStreams.

@@ -62,8 +62,8 @@ func (r *rewinder) unused(s Segment) bool {
 	return s.Pool == 0 && !s.Mapped && r.used[s.Address] == 0
 }
 
-// wholeGranules returns a function that reports whether a mapped part of the default pool has a free granule, which empty_cache
-// would release.
+// wholeGranules returns a function that reports whether a mapped part of the default pool has a
+// free granule, which empty_cache would release.
 func (r *rewinder) wholeGranules() func(Segment) bool {
 	var blocks []earlier // made for the first
 	return func(s Segment) bool {

@@ -45,8 +45,10 @@ func isDump(in *bufio.Reader) bool {
 		case onlyDumps[key]:
 			return true
 		}
-		if m := firstBlock.FindSubmatch(start[d.InputOffset():]); key == "segments" && m != nil {
-			return m[1][0] == '{'
+		if key == "segments" {
+			if m := firstBlock.FindSubmatch(start[d.InputOffset():]); m != nil {
+				return m[1][0] == '{'
+			}
 		}
 		var skipped json.RawMessage
 		if d.Decode(&skipped) != nil {

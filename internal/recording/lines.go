@@ -109,7 +109,8 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 	}
 }
 
-// nameSegmentPools notes the private pools of segments in a recording without calls. Pools without an ID get one.
+// nameSegmentPools records the private pools of the segments of a recording without calls, with an ID
+// for each pool that has none.
 func (rec *Recording) nameSegmentPools() {
 	if rec.Calls {
 		return

@@ -13,15 +13,15 @@ type Program struct {
 	Streams []uint64 // the streams' IDs; steps have their index
 	Blocks  int      // the number of hand-outs
 	Pending int      // the number of frees that were not complete at once
-	// Start is the memory with which the recording begins; nil: none, or nothing tells. Contradiction says why the entries and
-	// the segments at the end can't both be true; "": they can.
+	// Start is the allocator's state at the first entry, or nil if it was empty or is unknown.
+	// Contradiction is why the entries contradict the final segments, or "".
 	Start         *Start
 	Contradiction string
 	// Jumbled says why the entries of a recording of ours are not those of calls that were made one after the other by one
 	// caller, and so can't be had again by making them; "": they are.
 	Jumbled string
-	// Homes are the pools, by hand-out, whose memory it is, of a recording with calls or private pools: not the request's, if
-	// another one lends. Nil: all are of the default pool.
+	// Homes are the pools that own the memory of each hand-out. A pool may lend memory to a request
+	// of another. Nil if all memory belongs to the default pool.
 	Homes []uint64
 	// Overlap is the entry from which on calls of several goroutines overlapped in time; -1: none did. If they did where it
 	// matters, they may be such calls though they look as if made one after the other.
@@ -62,7 +62,7 @@ type Step struct {
 	Edge bool
 }
 
-// Home is the pool whose memory a hand-out is; 0: the default pool.
+// Home returns the number of the pool that owns the memory of a hand-out; 0 is the default pool.
 func (p *Program) Home(block int32) uint64 {
 	if p.Homes == nil {
 		return 0

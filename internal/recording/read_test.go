@@ -267,7 +267,8 @@ func TestBoundedReader(t *testing.T) {
 	require.ErrorIs(t, err, ErrLimit)
 }
 
-// manyKeys is a pickle of a dict with 100,000 keys, set one at a time or all at once. Each would be compared with all others.
+// manyKeys is a pickle of a dict with 100,000 keys, set one at a time or all at once. Each key would
+// be compared with all others.
 func manyKeys(code byte) []byte {
 	p := &pickler{b: []byte{0x80, 2, '}'}}
 	if code == 'u' {

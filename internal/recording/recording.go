@@ -1,10 +1,10 @@
 // Package recording reads recordings of what PyTorch's caching allocator or memcache did, and makes programs of
 // them: the calls that its callers made.
 //
-// Four forms are read, plain or compressed with gzip or zstd: JSON lines (a header, then one line for each entry), the JSON lines
-// that memcache's programs stream (own.go), the pickle that torch.cuda.memory._dump_snapshot writes, and the same as JSON. All are
-// hostile until proven otherwise: what is read is bounded by [Limits], a pickle may hold nothing but plain values, and every entry
-// is checked.
+// It reads four forms, plain or compressed with gzip or zstd: JSON lines (a header, then one line
+// for each entry), the JSON lines that memcache's programs stream (own.go), the pickle that
+// torch.cuda.memory._dump_snapshot writes, and the same values as JSON. Files may be hostile: [Limits]
+// bounds them, a pickle may contain plain values only, and every entry is checked.
 package recording
 
 import (
@@ -32,7 +32,8 @@ type Recording struct {
 	LimitKnown bool
 	// Stats are the flattened statistics at the end; nil: unknown.
 	Stats map[string]int64
-	// PrivatePools says that memory belongs to pools of graph captures or MemPools, and that no entry tells which requests are theirs.
+	// PrivatePools reports that some memory belongs to graph captures or MemPools, whose requests are
+	// not recorded as such.
 	PrivatePools bool
 	// Calls says that the entries tell also the calls that concern pools, empty_cache and record_stream; else the callers' part
 	// is alloc and free alone.
@@ -218,8 +219,8 @@ type Entry struct {
 	Action Action
 	// Flags are of our own recordings.
 	Flags Flags
-	// Pool is the number of the private pool that the entry is about, as far as the recording tells; 0: the default pool. Calls
-	// have it in Addr.
+	// Pool is the number of the entry's private pool, if it is recorded; 0 is the default pool. Calls
+	// have the number in Addr.
 	Pool uint32
 	// Addr is the block's or segment's address; 0 for an oom.
 	Addr device.Ptr

@@ -37,7 +37,8 @@ func limits(p *recording.Program, config memcache.Config) []int64 {
 	return []int64{b.low, 0}
 }
 
-// releasesPart reports whether an allocation may release some of the free segments, and not all: what an empty_cache never does.
+// releasesPart reports whether a request may release only some of the free segments, unlike
+// empty_cache.
 func releasesPart(config memcache.Config) bool { return config.MaxSplitSizeMB > 0 }
 
 // bounds are what a limit is known to be: low <= limit < high.

@@ -40,7 +40,7 @@ func (s *search) missing() (notes []string) {
 // readingNotes lists the parts of a file that were skipped or reconstructed.
 func readingNotes(p *recording.Program) []string {
 	notes := append([]string{}, p.Notes...)
-	notes = append(notes, OptionNotes(p)...)
+	notes = append(notes, optionNotes(p)...)
 	if p.Start != nil {
 		notes = append(notes, startNote(p.Start))
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// ParseOptions is [memcache.ParseConfig], but the options are Exact unless they say exact:False, or
-// something that there is not with Exact.
+// ParseOptions is [memcache.ParseConfig] with exact:True as the default, except for options that
+// Exact does not allow.
 func ParseOptions(options string) (memcache.Config, error) {
 	if c, err := memcache.ParseConfig(options); err != nil || c.ReuseAcrossStreams != memcache.ReuseNever {
 		return c, err
@@ -18,8 +18,8 @@ func ParseOptions(options string) (memcache.Config, error) {
 	return memcache.ParseConfig("exact:True," + options)
 }
 
-// OptionsFor is ParseOptions of what is to be compared with a recording: of one of memcache's own
-// the options are Exact, unless they say, if it was. label names them, with what they did not say.
+// OptionsFor parses options that are compared with a recording. For a recording of memcache's own,
+// exact defaults to the recorded value. label is the option string with that default.
 func OptionsFor(p *recording.Program, options string) (config memcache.Config, label string, err error) {
 	if !p.Own {
 		config, err = ParseOptions(options)
@@ -60,10 +60,9 @@ func RecordedOptions(p *recording.Program) (config memcache.Config, label string
 	return config, label, err
 }
 
-// Config is the configuration of a recording. One of memcache's own says what the memory limit
-// really was, whether of its options or set later: that is p.Limit, and no limit is in the
-// configuration. What the recorded options have that memcache does not know is left out;
-// [OptionNotes] says so.
+// Config returns the recorded options. Options that memcache does not know are ignored. A recording
+// of memcache's own has its memory limit in p.Limit, because the program may have changed it, and
+// none in the configuration.
 func Config(p *recording.Program) (memcache.Config, error) {
 	parse := ParseOptions
 	conf := p.Conf
@@ -109,8 +108,8 @@ func knownOptions(conf string) (known string, unknown []string) {
 	return strings.Join(list, ","), unknown
 }
 
-// OptionNotes lists the recorded options that are ignored.
-func OptionNotes(p *recording.Program) (notes []string) {
+// optionNotes lists the recorded options that are ignored.
+func optionNotes(p *recording.Program) (notes []string) {
 	if p.Own {
 		return nil
 	}

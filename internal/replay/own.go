@@ -130,8 +130,8 @@ func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
 	return m.pools.emptyCache(m.emptied(entries))
 }
 
-// emptied returns the private pool that was emptied alone, or 0. Emptying a pool releases only its own memory, completes only its
-// own frees if the cache is Exact, and requires that the pool was released, which it does.
+// emptied returns the private pool that was emptied alone, or 0, and releases that pool. Emptying a
+// pool releases its own memory only and, if the cache is Exact, completes its own frees only.
 func (m *machine) emptied(entries []recording.Entry) (pool uint64) {
 	m.pools.release(0, entries)
 	exact, first := m.cache.Config().Exact, true

@@ -116,7 +116,8 @@ func (ps *pools) addAll(p *recording.Program) error {
 	return nil
 }
 
-// release releases the pools whose segments the entries return to the driver, except own, the pool of the request that did it.
+// release releases the pools whose segments the entries return to the driver, except own, the pool
+// of the request that returned them.
 func (ps *pools) release(own uint64, entries []recording.Entry) {
 	for i := range entries {
 		e := &entries[i]

@@ -123,8 +123,9 @@ func (r *run) playStep(i int) {
 	}
 }
 
-// countEmptied counts an empty_cache before a request, as sure if the request can't have flushed: the cache could have served it, the
-// driver was not asked, or it is of a private pool.
+// countEmptied counts an empty_cache that was read before a request. It is sure if the request can't
+// have flushed, because the cache could have served it, it called no driver, or it is of a private
+// pool.
 func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
 	sh := shapeOf(inside)
 	free := make(map[device.Ptr]bool)

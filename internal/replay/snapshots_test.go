@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/cistern-ml/cistern/device/null"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -162,19 +161,14 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestRetriesOrEmptyCache: each of some growing requests found all free segments gone. One of them
-// is read as an empty_cache before it; of several, where nothing else tells of an empty_cache, a
-// limit that explains them all is likelier.
+// TestRetriesOrEmptyCache: all free segments were released before each of some growing requests. One
+// such release is read as an empty_cache. Several are read as retries under a limit, unless another
+// release can only be an empty_cache.
 func TestRetriesOrEmptyCache(t *testing.T) {
 	for requests, limit := range map[int64]int64{2: 0, 4: 80 << 20} {
-		w := workload{capacity: 1 << 36, limit: 100 << 20}
-		dev, err := null.New(null.Config{Capacity: w.capacity})
-		require.NoError(t, err)
-		cache, err := memcache.New(dev, memcache.Config{Exact: true, MemoryLimit: w.limit})
-		require.NoError(t, err)
-		require.NoError(t, cache.RecordHistory(memcache.HistoryOptions{Entries: 100}))
-		s, err := dev.NewStreamWithID(0)
-		require.NoError(t, err)
+		w := workload{capacity: 1 << 36, limit: 100 << 20, sides: 1, steps: 10}
+		caller := newRecorder(t, 1, w)
+		cache, s := caller.cache, caller.streams[0].Stream
 		for i := range requests {
 			b, err := cache.Alloc(t.Context(), (50+10*i)<<20, s)
 			require.NoError(t, err)

@@ -17,8 +17,8 @@ type Verification struct {
 	CallMismatches    int // driver calls, and frees that are complete here but not there
 	StatMismatches    int
 	BlockMismatches   int
-	// First says where the cache departs first, Agree how many entries agree before, and Reason why that is likely; "" and 0
-	// if nowhere.
+	// First describes the first difference, Agree is the number of entries before it, and Reason its
+	// likely cause. They are empty if nothing differs.
 	First  string
 	Agree  int
 	Reason string

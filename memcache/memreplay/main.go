@@ -5,13 +5,13 @@
 //	memreplay -whatif FILE...               try options that are worth it, and say which serves best
 //	memreplay -config OPTIONS FILE...       ask what other options would have cost
 //
-// Files are snapshots of torch.cuda.memory._dump_snapshot, as pickles or JSON, JSON lines of the same entries, or what package
-// trace/record writes; all may be compressed with gzip or zstd. A history may begin at any moment: what was there before
-// follows from the segments at its end.
+// Files are snapshots of torch.cuda.memory._dump_snapshot (pickles or JSON), JSON lines of the same
+// entries, or recordings of package trace/record, plain or compressed with gzip or zstd. A history may
+// begin at any moment: the state at its first entry is reconstructed from the final segments.
 //
-// Verifying compares every address, every driver call in order, the statistics if the file has them, and the final
-// blocks. What a recording of PyTorch leaves out (calls of record_stream and empty_cache, a memory limit, the pools of requests) is
-// inferred, and what the figures rest on is noted.
+// Verifying compares every address, every driver call in order, the statistics if the file has them,
+// and the final blocks. PyTorch does not record calls of record_stream and empty_cache, memory limits,
+// or the pools of requests. They are inferred, and the assumptions are printed as notes.
 // One of trace/record leaves nothing out. If calls of several goroutines overlapped in it, or it begins with memory in use,
 // its calls may have no order in which they could be made again: then its books are checked, and a note says why.
 //

@@ -84,7 +84,8 @@ func (o *options) whatIf(stdout, stderr io.Writer) int {
 // samples is the number of points of a line of a plot.
 const samples = 800
 
-// estimates replays a program under each configuration. advice is a sentence about those that are suggested, if they are.
+// estimates replays a program under each configuration. advice compares the suggested ones, if -whatif
+// is set.
 func (o *options) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) (advice string, err error) {
 	s, err := replay.NewScenario(p)
 	if err != nil {

@@ -7,9 +7,9 @@
 //	f, err := os.Create("snapshot.pickle")
 //	err = torchsnapshot.Write(f, torchsnapshot.State{Snapshot: cache.Snapshot(), Config: config})
 //
-// The history may begin at any moment: memreplay works out from the snapshot what was there before, for which entries have two
-// fields that PyTorch's don't have, block_size (of frees) and pool_id. It can't verify a cache with NoCaching. The viewers show
-// what was allocated before the history as such; stacks are as many as the history has.
+// The history may begin at any moment. memreplay reconstructs the state at its first entry; for that,
+// entries have two fields beside PyTorch's: block_size of frees, and pool_id. It can't verify a cache
+// with NoCaching. The viewers show earlier allocations as such. Entries have the stacks of the history.
 //
 // # Layers and steps
 //

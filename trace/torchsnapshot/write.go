@@ -191,8 +191,8 @@ func (s *snapshotWriter) entry(e *memcache.HistoryEntry, l memcache.Label, colou
 	})
 }
 
-// placed writes the fields that a replay from the middle of a history needs and that PyTorch's entries lack: the size of a freed
-// block, and the private pool.
+// placed writes the fields that PyTorch's entries lack and a replay of a late history needs: the size
+// of a freed block, and the private pool.
 func (s *snapshotWriter) placed(e *memcache.HistoryEntry) {
 	if e.Action == memcache.ActionFreeRequested || e.Action == memcache.ActionFreeCompleted {
 		s.key("block_size").int(e.Block)

@@ -136,7 +136,7 @@ func (a *Arena) Fit(m *Chunk, w *Want) (f Fit) {
 	return m.FitOf(m.size)
 }
 
-// FitOf says what handing out the first bytes of m will do.
+// FitOf returns what handing out the first bytes of m changes. It changes nothing.
 func (m *Chunk) FitOf(bytes int64) (f Fit) {
 	f.Split, f.Size = bytes < m.size, bytes
 	// m counts as a part of a segment no more, and what is split off it does.
