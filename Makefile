@@ -148,7 +148,7 @@ tidy: ## fail if go mod tidy would change go.mod or go.sum
 vuln: ## known vulnerabilities in what is imported, where their database can be reached
 	.ci/vulncheck
 
-install: ## install memreplay as a user would, from a module proxy made of TAG (or of the last commit), and run it
+install: ## install cistern as a user would, from a module proxy made of TAG (or of the last commit), and run it
 	.ci/install $(TAG)
 
 # Measurements.

@@ -15,7 +15,7 @@ import (
 // every free chunk needs a new segment, though the free chunks together would do. Here a free chunk at the end grows, and
 // what is free as a whole granule can be unmapped in the middle and mapped elsewhere (shrink.go, remap.go). Of what
 // PyTorch's recordings in testdata allocate at their peak, ResNet-50 then reserves 1.02 times as much, in place of 1.26, and
-// GPT-2 1.08 times, in place of 1.10 (memreplay -config). It costs more and slower calls of the driver, one for each
+// GPT-2 1.08 times, in place of 1.10 (cistern whatif). It costs more and slower calls of the driver, one for each
 // granule, of which unmapping waits for the work that is queued.
 //
 // A range is tiled by chunks like every segment; those without memory are marked unmapped and are in an index of their
@@ -180,7 +180,9 @@ func (g *grower) mapGranules(p device.Ptr, bytes, granule int64) error {
 	for done := int64(0); done < bytes; done += granule {
 		if err := g.vmm.Map(p+device.Ptr(done), granule); err != nil {
 			for done -= granule; done >= 0; done -= granule {
-				err = errors.Join(err, g.vmm.Unmap(p+device.Ptr(done), granule))
+				if wrong := g.vmm.Unmap(p+device.Ptr(done), granule); wrong != nil {
+					err = errors.Join(err, wrong)
+				}
 			}
 			return err
 		}

@@ -39,7 +39,7 @@ func (o options) reportRanks(parties []*party) error {
 	if len(files) == 0 {
 		return nil
 	}
-	r, err := ranks.ReadFiles(files...)
+	r, err := ranks.ReadFiles(ranks.Options{}, files...)
 	var page bytes.Buffer
 	if err == nil {
 		err = r.HTML(&page, "mnist, "+o.model)

@@ -103,7 +103,7 @@ func TestMemprofile(t *testing.T) {
 	peak := pprofSums(t, filepath.Join(dir, "peak.pb.gz"), "category")
 	require.Regexp(t, regexp.MustCompile(`MaxMemoryAllocated +\S+ MiB +`+grouped(peak["peak_space"])+` bytes`), out.String())
 
-	verified, err := exec.CommandContext(t.Context(), "go", "run", "../../memcache/memreplay",
+	verified, err := exec.CommandContext(t.Context(), "go", "run", "../..", "verify",
 		filepath.Join(dir, "recording.jsonl.gz"), filepath.Join(dir, "snapshot.pickle")).CombinedOutput()
 	require.NoError(t, err, "%s", verified)
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))

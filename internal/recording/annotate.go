@@ -33,7 +33,7 @@ func (s *snapshotReader) detail(d *types.Dict) detail {
 					s.names = make(map[string]namedDetail)
 				}
 				s.names[text] = n
-				s.spent += 2*int64(len(text)) + int64(container)
+				_ = s.budget.Memory(2*int64(len(text)) + int64(container)) // the next opcode finds an excess
 			}
 			e.label, e.step = n.label, n.step
 		}
@@ -69,13 +69,13 @@ func (s *snapshotReader) stack(d *types.Dict) int32 {
 		if !ok {
 			i = s.tables.frame(frameOf(d))
 			s.frames[d] = i
-			s.spent += int64(container)
+			_ = s.budget.Memory(int64(container))
 		}
 		s.found = append(s.found, i)
 	}
 	i, added := s.tables.stack(s.found)
 	if added {
-		s.spent += 8*int64(len(s.found)) + int64(container) + int64(scalar)
+		_ = s.budget.Memory(8*int64(len(s.found)) + int64(container) + int64(scalar))
 		s.emptied = append(s.emptied, types.List{stackIndex(i)})
 	}
 	if i < 0 {

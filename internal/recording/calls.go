@@ -81,6 +81,9 @@ func (b *builder) call(i int) error {
 			r = new(recordedOn)
 			b.recorded[h.block] = r
 		}
+		if err := b.p.Budget.Scan(len(r.streams)); err != nil {
+			return err
+		}
 		if !slices.Contains(r.streams, e.Stream) {
 			r.streams = append(r.streams, e.Stream)
 		}
@@ -167,8 +170,11 @@ func (b *builder) makesStates(i int) bool {
 }
 
 // route finds the pool of the request of entry i, and takes in what happened inside of it.
-func (b *builder) route(i int, block int32) (pool uint64) {
+func (b *builder) route(i int, block int32) (pool uint64, err error) {
 	e := &b.p.Entries[i]
+	if err := b.p.Budget.Scan(len(b.contexts)); err != nil {
+		return 0, err
+	}
 	grown := slices.ContainsFunc(b.p.Entries[b.inside:i], func(e Entry) bool { return e.Action == SegmentAlloc || e.Action == SegmentMap })
 	home, known := b.poolAt(e.Addr)
 	known = known && !grown && e.Action == Alloc
@@ -180,14 +186,16 @@ func (b *builder) route(i int, block int32) (pool uint64) {
 	}
 	for _, e := range b.p.Entries[b.inside:i] {
 		if e.Action == SegmentAlloc || e.Action == SegmentMap {
-			b.setPool(poolRange{e.Addr, e.Addr + device.Ptr(e.Size), pool})
+			if err := b.setPool(poolRange{e.Addr, e.Addr + device.Ptr(e.Size), pool}); err != nil {
+				return 0, err
+			}
 		}
 	}
 	if !known {
 		home = pool
 	}
 	b.homes[block] = home
-	return pool
+	return pool, nil
 }
 
 // beginCapture takes in that a state of the random generator was allocated, as the hand-out block.
@@ -205,7 +213,7 @@ func (b *builder) beginCapture(at device.Ptr, block int32) error {
 }
 
 // setPool makes memory a pool's.
-func (b *builder) setPool(r poolRange) {
+func (b *builder) setPool(r poolRange) error {
 	lo, hi := b.rangeAt(r.from), b.rangeAt(r.to)
 	parts := make([]poolRange, 0, 3)
 	if lo < len(b.memory) && b.memory[lo].from < r.from {
@@ -217,6 +225,8 @@ func (b *builder) setPool(r poolRange) {
 		hi++
 	}
 	b.memory = slices.Replace(b.memory, lo, hi, parts...)
+	const bytes = 24 // of a poolRange
+	return b.p.Budget.Move(bytes * int64(len(b.memory)-lo))
 }
 
 // rangeAt is the index of the first range that ends behind an address.

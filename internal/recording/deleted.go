@@ -14,32 +14,49 @@ import (
 
 // deletedPool returns the number of a new private pool if the releases up to entry i must be the
 // deletion of one, because free memory of the default pool stays; else 0.
-func (r *rewinder) deletedPool(rec *Recording, i int) uint64 {
+func (r *rewinder) deletedPool(rec *Recording, i int) (uint64, error) {
 	next := slices.IndexFunc(rec.Entries[i+1:], func(e Entry) bool { return e.Action != FreeCompleted })
 	if next >= 0 && rec.Entries[i].Action == SegmentUnmap {
 		switch rec.Entries[i+1+next].Action {
 		case SegmentAlloc, SegmentMap, OOM:
-			return 0 // a request that found no memory: what it had mapped before it failed stays
+			return 0, nil // a request that found no memory: what it had mapped before it failed stays
 		}
 	}
-	if !r.poolless || !slices.ContainsFunc(r.memory, r.unused) && !slices.ContainsFunc(r.memory, r.wholeGranules()) {
-		return 0
+	if !r.poolless {
+		return 0, nil
 	}
+	if err := r.budget.Scan(len(r.memory) + max(next, 0)); err != nil {
+		return 0, err
+	}
+	if !slices.ContainsFunc(r.memory, r.unused) {
+		if err := r.budget.Work(10 * int64(len(r.live))); err != nil { // they are sorted
+			return 0, err
+		}
+		if !slices.ContainsFunc(r.memory, r.wholeGranules()) {
+			return 0, nil
+		}
+	}
+	return r.newPool(rec), nil
+}
+
+// newPool adds a private pool with an ID that no other has, and returns its number.
+func (r *rewinder) newPool(rec *Recording) uint64 {
 	if r.pools == nil {
-		r.pools = make(map[uint64][2]uint64)
+		r.pools, r.ids = make(map[uint64][2]uint64), make(map[[2]uint64]bool)
 		maps.Copy(r.pools, rec.Pools)
+		for _, id := range r.pools {
+			r.ids[id] = true
+		}
 	}
-	taken := slices.Collect(maps.Values(r.pools))
-	id := [2]uint64{0, 1}
-	for slices.Contains(taken, id) {
-		id[1]++
+	for r.number = max(r.number, 1); r.pools[r.number] != [2]uint64{}; {
+		r.number++
 	}
-	number := uint64(1)
-	for r.pools[number] != [2]uint64{} {
-		number++
+	for r.id = max(r.id, 1); r.ids[[2]uint64{0, r.id}]; {
+		r.id++
 	}
-	r.pools[number] = id
-	return number
+	id := [2]uint64{0, r.id}
+	r.pools[r.number], r.ids[id] = id, true
+	return r.number
 }
 
 // tellsPools reports whether the entries record pools, as those of memcache's own snapshots do,

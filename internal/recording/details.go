@@ -8,7 +8,7 @@ import (
 )
 
 // Details are what a recording tells that a replay does not need: when, what for and by whom. They are read if
-// [Limits].Details asks for them. A recording of millions of entries keeps 24 to 32 bytes for each: names, stacks and
+// [Options].Details asks for them. A recording of millions of entries keeps 24 to 32 bytes for each: names, stacks and
 // frames are in tables, and entries have their indices.
 type Details struct {
 	// Start is when the recording began; zero: unknown.
@@ -86,8 +86,8 @@ type collector struct {
 	key    []byte
 }
 
-func newCollector(limits Limits) *collector {
-	if !limits.Details {
+func newCollector(o Options) *collector {
+	if !o.Details {
 		return nil
 	}
 	return &collector{labels: make(map[Label]int32), frames: make(map[Frame]int32), stacks: make(map[string]int32)}

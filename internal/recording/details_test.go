@@ -49,7 +49,7 @@ func TestOwn(t *testing.T) {
 			{Action: FreeCompleted, Addr: 4608, Size: 100, Stream: 1<<64 - 1, Block: -1},
 		},
 	}
-	list, err := readBytes([]byte(own), Limits{})
+	list, err := readBytes([]byte(own), Options{})
 	require.NoError(t, err)
 	require.Equal(t, []*Recording{want}, list)
 
@@ -67,7 +67,7 @@ func TestOwn(t *testing.T) {
 		Marks:      []Mark{{Name: StepMark, Step: 17, Start: 4, End: 9, From: 1, To: 7}, {Name: "forward", Start: 12, End: -1, From: 9, To: -1}},
 	}
 	for _, data := range [][]byte{[]byte(own), gzipped(t, []byte(own))} {
-		list, err = readBytes(data, Limits{Details: true})
+		list, err = readBytes(data, Options{Details: true})
 		require.NoError(t, err)
 		require.Equal(t, []*Recording{want}, list)
 	}
@@ -76,10 +76,10 @@ func TestOwn(t *testing.T) {
 // TestOwnCutAnywhere: what was written before a program was killed can be read, whatever byte was the last.
 func TestOwnCutAnywhere(t *testing.T) {
 	header := strings.IndexByte(own, '\n') + 1
-	whole, err := readBytes([]byte(own), Limits{Details: true})
+	whole, err := readBytes([]byte(own), Options{Details: true})
 	require.NoError(t, err)
 	for n := range len(own) {
-		list, err := readBytes([]byte(own[:n]), Limits{Details: true})
+		list, err := readBytes([]byte(own[:n]), Options{Details: true})
 		if n < header-1 {
 			require.Error(t, err)
 			continue
@@ -96,7 +96,7 @@ func TestOwnCutAnywhere(t *testing.T) {
 	}
 	zipped := gzipped(t, []byte(own))
 	for n := range len(zipped) {
-		list, err := readBytes(zipped[:n], Limits{Details: true})
+		list, err := readBytes(zipped[:n], Options{Details: true})
 		if err == nil {
 			require.Equal(t, append([]Entry(nil), whole[0].Entries[:len(list[0].Entries)]...), list[0].Entries)
 		}
@@ -132,26 +132,30 @@ func TestOwnMistakes(t *testing.T) {
 		`{"stats":{}}` + "\n" + `["miss",0,0,0]`:          "line 3: the recording ended",
 		`{"stats":{},"details":[[1]]}`:                    "the details of a block have 1 values",
 		`{"stats":{},"details":[[1,0,0,0]]}`:              "label 0 was not defined",
-		`["miss",0,0,` + strings.Repeat(" ", 5000) + `0]`: "more than 4096 bytes in a line",
-		strings.Repeat("[\"miss\",0,0,0]\n", 11):          "more than 10 entries",
-		strings.Repeat("[\"miss\",0,0,0]\n", 9) + `["free",4096,100,0]`:                       "line 11: the file is too large: more than 10 entries",
-		`{"stats":{},"details":[` + strings.Repeat("[0,-1,0,-1],", 10) + `[0,-1,0,-1]]}`:      "more than 10 details",
-		`{"stats":{},"segments":[` + strings.Repeat(`{"address":1},`, 10) + `{"address":1}]}`: "more than 10 segments and blocks",
-		`{"label":0,"module":"` + strings.Repeat("m", 101) + `"}`:                             "more than 100 bytes in a string",
-		`{"label":0,"tags":"` + strings.Repeat("m", 101) + `"}`:                               "more than 100 bytes in a string",
-		`{"label":0,"category":"` + strings.Repeat("m", 101) + `"}`:                           "more than 100 bytes in a string",
-		`{"frame":0,"function":"` + strings.Repeat("m", 101) + `"}`:                           "more than 100 bytes in a string",
-		`{"frame":0,"file":"` + strings.Repeat("m", 101) + `"}`:                               "more than 100 bytes in a string",
-		`{"mark":0,"name":"` + strings.Repeat("m", 101) + `"}`:                                "more than 100 bytes in a string",
-		`{"stats":{"` + strings.Repeat("m", 101) + `":1}}`:                                    "more than 100 bytes in a string",
-		`{"stats":{},"segments":[{"blocks":[[1,2,3,"` + strings.Repeat("m", 101) + `"]]}]}`:   "more than 100 bytes in a string",
+		`["miss",0,0,` + strings.Repeat(" ", 5000) + `0]`: "more than 4096 bytes in an entry",
+		strings.Repeat("[\"miss\",0,0,0]\n", 600):         "of memory",
+		strings.Repeat("[\"miss\",0,0,0]\n", 554) + `["free",4096,100,0]`:                           "line 556: the file costs too much",
+		`{"stats":{},"details":[` + strings.Repeat("[0,-1,0,-1],", 1000) + `[0,-1,0,-1]]}`:          "of memory",
+		`{"stats":{},"segments":[` + strings.Repeat(`{"address":1},`, 500) + `{"address":1}]}`:      "of memory",
+		`{"label":0,"module":"` + strings.Repeat("m", maxString+1) + `"}`:                           "more than 1048576 bytes in a string",
+		`{"label":0,"tags":"` + strings.Repeat("m", maxString+1) + `"}`:                             "more than 1048576 bytes in a string",
+		`{"label":0,"category":"` + strings.Repeat("m", maxString+1) + `"}`:                         "more than 1048576 bytes in a string",
+		`{"frame":0,"function":"` + strings.Repeat("m", maxString+1) + `"}`:                         "more than 1048576 bytes in a string",
+		`{"frame":0,"file":"` + strings.Repeat("m", maxString+1) + `"}`:                             "more than 1048576 bytes in a string",
+		`{"mark":0,"name":"` + strings.Repeat("m", maxString+1) + `"}`:                              "more than 1048576 bytes in a string",
+		`{"stats":{"` + strings.Repeat("m", maxString+1) + `":1}}`:                                  "more than 1048576 bytes in a string",
+		`{"stats":{},"segments":[{"blocks":[[1,2,3,"` + strings.Repeat("m", maxString+1) + `"]]}]}`: "more than 1048576 bytes in a string",
 	} {
-		_, err := readBytes([]byte(header+line+"\n"), Limits{Details: true, Records: 10, String: 100})
+		o := Options{Details: true}
+		if len(line) < maxString {
+			o.MaxMemory = 100_000
+		}
+		_, err := readBytes([]byte(header+line+"\n"), o)
 		require.ErrorContains(t, err, want, line)
 	}
-	_, err := readBytes([]byte(`{"format":"cistern recording 2"}`), Limits{})
+	_, err := readBytes([]byte(`{"format":"cistern recording 2"}`), Options{})
 	require.ErrorContains(t, err, `the format is "cistern recording 2"; this reads "cistern recording 1"`)
-	list, err := readBytes([]byte("{}\n[\"miss\",0,0,0]"), Limits{})
+	list, err := readBytes([]byte("{}\n[\"miss\",0,0,0]"), Options{})
 	require.NoError(t, err)
 	require.Contains(t, list[0].Notes[0], `the unknown action "miss"`, "in a recording of PyTorch")
 }
@@ -176,7 +180,7 @@ func TestSnapshotDetails(t *testing.T) {
 		dict{"name", "a", "stage", "END", "device", 0, "time_us", 1005}, dict{"name", "b", "stage", "END", "device", 0, "time_us", 1005}, 7,
 		dict{"name", "a", "stage", "END", "device", 9, "time_us", 1006},
 	})
-	list, err := readBytes(pickled(s), Limits{Details: true})
+	list, err := readBytes(pickled(s), Options{Details: true})
 	require.NoError(t, err)
 	require.Equal(t, &Details{
 		Start:      time.UnixMicro(1000),
@@ -190,7 +194,7 @@ func TestSnapshotDetails(t *testing.T) {
 		Final:      []BlockDetail{{Label: -1, Stack: 2}, {Label: -1, Stack: -1}},
 		Marks:      []Mark{{Name: "a", Start: 1, End: -1, From: 1, To: -1}, {Name: "a", Start: 4, End: 5, From: 2, To: 2}},
 	}, list[0].Details)
-	list, err = readBytes(pickled(s), Limits{})
+	list, err = readBytes(pickled(s), Options{})
 	require.NoError(t, err)
 	require.Nil(t, list[0].Details)
 }
@@ -224,7 +228,7 @@ func TestSharedFrames(t *testing.T) {
 		p.put(v)
 	}
 	p.b = append(p.b, 'h', 0, 'u', 'e', 'u', 'e', 'u', '.')
-	list, err := readBytes(p.b, Limits{Details: true})
+	list, err := readBytes(p.b, Options{Details: true})
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	for i, r := range list {

@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"math/rand/v2"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // TestUnknownActions: entries of other versions are counted and left out, in each form.
@@ -20,7 +23,7 @@ func TestUnknownActions(t *testing.T) {
 	lines := header + "[\"steal\",4096,100,0]\n[\"alloc\",4096,100,0]\n[\"steal\",0,0,0]\n[\"snapshot\",0,0,0]\n"
 	pickle := pickled(snapshot(entry("steal", 4096, 100), entry("alloc", 4096, 100), entry("steal", 0, 0), entry("snapshot", 0, 0)))
 	for name, data := range map[string][]byte{"lines": []byte(lines), "pickle": pickle} {
-		list, err := readBytes(data, Limits{})
+		list, err := readBytes(data, Options{})
 		require.NoError(t, err, name)
 		require.Len(t, list[0].Entries, 1, name)
 		require.Equal(t, []string{note}, list[0].Notes, name)
@@ -62,7 +65,7 @@ func TestSnapshotAsJSON(t *testing.T) {
 		s[1] = append(s[1].([]any), dict{"device", 0, "address", uint64(1 << 62), "total_size", 512, "stream", -1, "segment_pool_id", tuple{0, 3},
 			"segment_type", "small", "is_expandable", true, "blocks", []any{}})
 		s = append(s, "host_traces", []any{[]any{dict{"action", "alloc"}}})
-		limits := Limits{Details: r.IntN(2) == 0}
+		limits := Options{Details: r.IntN(2) == 0}
 		want, err := readBytes(pickled(s), limits)
 		require.NoError(t, err)
 		require.Contains(t, want[0].Notes, "1 entries about pinned host memory (host_traces) were skipped")
@@ -87,7 +90,7 @@ func TestFormsOfJSON(t *testing.T) {
 		"a word":              {`{"device_traces":x}`, "the JSON at byte"},
 		"traces of the wrong": {`{"device_traces":{"a":1}}`, "device_traces is a dict; want a list"},
 	} {
-		_, err := readBytes([]byte(c.text), Limits{})
+		_, err := readBytes([]byte(c.text), Options{})
 		require.ErrorContains(t, err, c.err, name)
 		require.NotContains(t, err.Error(), "Go struct field", name)
 	}
@@ -95,7 +98,7 @@ func TestFormsOfJSON(t *testing.T) {
 		`{"segments":[{"address":4096,"total_size":512,"stream":0,"blocks":[[4096,512,1,"inactive"]]}]}` + "\n",
 		`{"segments":[],"stats":{}}` + "\n", `{}` + "\n",
 	} {
-		list, err := readBytes([]byte(lines+`["alloc",4096,1,0]`), Limits{})
+		list, err := readBytes([]byte(lines+`["alloc",4096,1,0]`), Options{})
 		require.NoError(t, err, lines)
 		require.Len(t, list[0].Entries, 1)
 	}
@@ -104,18 +107,18 @@ func TestFormsOfJSON(t *testing.T) {
 // TestZstd: compressed by zstd, a file is what it is plain, and its limits hold.
 func TestZstd(t *testing.T) {
 	plain := pickled(snapshot(entry("alloc", 4096, 100)))
-	want, err := readBytes(plain, Limits{})
+	want, err := readBytes(plain, Options{})
 	require.NoError(t, err)
 	w, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
-	got, err := readBytes(w.EncodeAll(plain, nil), Limits{})
+	got, err := readBytes(w.EncodeAll(plain, nil), Options{})
 	require.NoError(t, err)
 	require.Equal(t, want, got)
-	bomb := w.EncodeAll(append([]byte(`{"conf":""}`+"\n"), make([]byte, 100<<20)...), nil)
+	bomb := w.EncodeAll(append([]byte("{}\n"), bytes.Repeat([]byte("[\"oom\",0,1,0]\n"), 1<<20)...), nil)
 	require.Less(t, len(bomb), 1<<20)
-	_, err = readBytes(bomb, Limits{Bytes: 1 << 20})
-	require.ErrorIs(t, err, ErrLimit)
-	_, err = readBytes(bomb[:20], Limits{})
+	_, err = readBytes(bomb, Options{Limits: budget.Limits{MaxWork: 1 << 20}})
+	require.ErrorIs(t, err, budget.ErrExceeded)
+	_, err = readBytes(bomb[:20], Options{})
 	require.Error(t, err)
 }
 
@@ -125,7 +128,7 @@ func TestSnapshotOf113(t *testing.T) {
 	require.NoError(t, err)
 	file, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	require.NoError(t, err)
-	list, err := readBytes(file, Limits{})
+	list, err := readBytes(file, Options{})
 	require.NoError(t, err)
 	require.Equal(t, []Block{{0x7f0000000000, 2 << 20, 2_000_000, "active_allocated"}, {0x7f0000200000, 18 << 20, unknownSize, "inactive"}}, list[0].Segments[0].Blocks)
 	p, err := NewProgram(list[0])
@@ -138,7 +141,7 @@ func TestSnapshotOf113(t *testing.T) {
 func TestDevicesWithoutHistory(t *testing.T) {
 	s := snapshot(entry("alloc", 4<<20, 100))
 	s[1] = append(s[1].([]any), dict{"device", 2, "address", 8192, "total_size", 512, "stream", 0}, dict{"device", 2, "address", 9216, "total_size", 512, "stream", 0})
-	list, err := readBytes(pickled(s), Limits{})
+	list, err := readBytes(pickled(s), Options{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"device 2 has 2 segments but no history: skipped"}, list[0].Notes)
 }
@@ -152,14 +155,14 @@ func TestUnknownSettings(t *testing.T) {
 				"pinned_free_catch_all", true, "throw_on_cudamalloc_oom", true)
 		}
 	}
-	list, err := readBytes(pickled(s), Limits{})
+	list, err := readBytes(pickled(s), Options{})
 	require.NoError(t, err)
 	var want []string
 	for _, name := range []string{"magic = true", "level = 3", "list"} {
 		want = append(want, "the allocator setting "+name+" is unknown and ignored")
 	}
 	require.Equal(t, want, list[0].Notes)
-	list, err = readBytes(pickled(dict{"device_traces", []any{[]any{entry("alloc", 4096, 1)}}, "allocator_settings", dict{"PYTORCH_ALLOC_CONF", "max_split_size_mb:64"}}), Limits{})
+	list, err = readBytes(pickled(dict{"device_traces", []any{[]any{entry("alloc", 4096, 1)}}, "allocator_settings", dict{"PYTORCH_ALLOC_CONF", "max_split_size_mb:64"}}), Options{})
 	require.NoError(t, err)
 	require.Equal(t, "max_split_size_mb:64", list[0].Conf)
 }

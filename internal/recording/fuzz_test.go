@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-var fuzzLimits = Limits{Bytes: 1 << 16, Records: 200, Depth: 16, String: 256, Details: true}
+var fuzzOptions = Options{Limits: budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}, Details: true}
 
 // check requires of whatever was read that it keeps to the limits, and that a program can be made of it or not, without a
 // panic.
@@ -17,9 +19,11 @@ func check(t *testing.T, list []*Recording, err error) {
 		require.Less(t, len(err.Error()), 2000)
 		return
 	}
-	entries := 0
 	for _, r := range list {
-		entries += len(r.Entries)
+		memory, work := r.Budget.Spent()
+		require.LessOrEqual(t, memory, fuzzOptions.MaxMemory)
+		require.LessOrEqual(t, work, fuzzOptions.MaxWork)
+		require.LessOrEqual(t, entryMemory*int64(len(r.Entries)), memory)
 		for _, e := range r.Entries {
 			require.True(t, e.Size > 0 || r.Own && e.Action.ours() && e.Size == 0)
 			require.Less(t, e.Size, int64(MaxSize))
@@ -55,7 +59,6 @@ func check(t *testing.T, list []*Recording, err error) {
 		}
 		require.Equal(t, len(r.Entries), at)
 	}
-	require.LessOrEqual(t, entries, fuzzLimits.Records)
 }
 
 // checkDetails requires that details refer to what there is.
@@ -87,9 +90,9 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(own))
 	f.Add([]byte("{\"segments\":[{\"address\":1,\"total_size\":2,\"stream\":-3,\"blocks\":[[1,2,3,\"inactive\"]]}],\"limit\":null}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := readBytes(append([]byte("{"), data...), fuzzLimits)
+		list, err := Read(bytes.NewReader(append([]byte("{"), data...)), "file", fuzzOptions)
 		check(t, list, err)
-		list, err = readBytes(data, fuzzLimits)
+		list, err = Read(bytes.NewReader(data), "file", fuzzOptions)
 		check(t, list, err)
 	})
 }
@@ -104,7 +107,7 @@ func FuzzPickle(f *testing.F) {
 		if !bytes.HasPrefix(data, []byte{0x80}) {
 			data = append([]byte{0x80, 4}, data...)
 		}
-		list, err := readBytes(data, fuzzLimits)
+		list, err := Read(bytes.NewReader(data), "file", fuzzOptions)
 		check(t, list, err)
 	})
 }

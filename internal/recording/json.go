@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	"github.com/nlpodyssey/gopickle/types"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // A snapshot written as JSON is decoded to the same values as its pickle, except that tuples are
@@ -59,13 +61,14 @@ func isDump(in *bufio.Reader) bool {
 }
 
 // readDump reads a snapshot written as JSON.
-func readDump(in *bufio.Reader, limits Limits) ([]*Recording, error) {
-	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits, tables: newCollector(limits)}
-	d := &dumpReader{s, json.NewDecoder(in)}
+func readDump(in *bufio.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
+	s := newSnapshotReader(in, o, b)
+	tokens := &tokenSource{Reader: in}
+	d := &dumpReader{s, json.NewDecoder(tokens), tokens}
 	d.json.UseNumber()
 	value, err := d.value(0)
 	if err != nil {
-		if errors.Is(err, io.EOF) || errors.Is(err, ErrLimit) {
+		if errors.Is(err, io.EOF) || errors.Is(err, budget.ErrExceeded) {
 			return nil, truncated(err)
 		}
 		return nil, fmt.Errorf("the JSON at byte %d: %w", d.json.InputOffset(), err)
@@ -80,15 +83,23 @@ func readDump(in *bufio.Reader, limits Limits) ([]*Recording, error) {
 // pickle.
 type dumpReader struct {
 	*snapshotReader
-	json *json.Decoder
+	json   *json.Decoder
+	source *tokenSource
 }
 
-// spend counts memory.
-func (d *dumpReader) spend(bytes cost) error {
-	if d.spent += int64(bytes); d.spent > d.most {
-		return tooMuch("bytes of values in the JSON", d.most)
+// tokenSource bounds the bytes of one token, which a decoder holds in memory.
+type tokenSource struct {
+	io.Reader
+	since int // bytes since the last token
+}
+
+func (s *tokenSource) Read(p []byte) (int, error) {
+	if s.since > 2*maxString {
+		return 0, errTooMuch("bytes in a string", maxString)
 	}
-	return nil
+	n, err := s.Reader.Read(p)
+	s.since += n
+	return n, err
 }
 
 // value reads the next value.
@@ -97,12 +108,13 @@ func (d *dumpReader) value(depth int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.source.since = 0
 	switch t := t.(type) {
 	case json.Delim:
-		if depth == d.limits.Depth {
-			return nil, tooMuch("nested values", int64(d.limits.Depth))
+		if depth == maxDepth {
+			return nil, errTooMuch("nested values", maxDepth)
 		}
-		if err := d.spend(container); err != nil {
+		if err := d.budget.Memory(int64(container)); err != nil {
 			return nil, err
 		}
 		if t == '[' {
@@ -110,14 +122,14 @@ func (d *dumpReader) value(depth int) (any, error) {
 		}
 		return d.dict(depth + 1)
 	case json.Number:
-		return number(t), d.spend(scalar)
+		return number(t), d.budget.Memory(int64(scalar))
 	case string:
-		if len(t) > d.limits.String {
-			return nil, tooMuch("bytes in a string", int64(d.limits.String))
+		if len(t) > maxString {
+			return nil, errTooMuch("bytes in a string", maxString)
 		}
-		return t, d.spend(scalar + cost(len(t)))
+		return t, d.budget.Memory(int64(scalar) + int64(len(t)))
 	}
-	return t, d.spend(scalar)
+	return t, d.budget.Memory(int64(scalar))
 }
 
 func (d *dumpReader) list(depth int) (any, error) {
@@ -144,7 +156,7 @@ func (d *dumpReader) dict(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := d.spend(scalar); err != nil {
+		if err := d.budget.Memory(int64(scalar)); err != nil {
 			return nil, err
 		}
 		*m = append(*m, types.DictEntry{Key: key, Value: v})

@@ -1,84 +1,132 @@
 package recording
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-// Limits bound what is read. The zero value of each field stands for its default.
-type Limits struct {
-	Bytes   int64 // of a file, decompressed; default 1 GiB
-	Records int   // entries, and final blocks; default 2 million; a pickle may need 400 bytes of memory for each
-	Depth   int   // of nested values; default 64
-	String  int   // bytes of one string; default 1 MiB
+// Options are the options of [Read].
+type Options struct {
+	budget.Limits
 	// Details asks for times, labels and stacks, too.
 	Details bool
 }
 
-// maxKeys bounds the keys of a dict: each new one is compared with all others.
-const maxKeys = 4096
-
-var errTooManyKeys = fmt.Errorf("%w: a dict with more than %d keys, where a snapshot has a few dozen", ErrLimit, maxKeys)
-
-// Default limits.
+// Bounds of what a recording may contain. No program writes more.
 const (
-	defaultBytes   = 1 << 30
-	defaultRecords = 1 << 21
-	defaultDepth   = 64
-	defaultString  = 1 << 20
+	maxDepth   = 64            // of nested values
+	maxString  = 1 << 20       // bytes of a string
+	maxLine    = 4 << 10       // bytes of an entry in JSON lines
+	maxKeys    = 512           // of a dict in a pickle: each new one is compared with all others
+	maxEntries = math.MaxInt32 // steps number entries with 32 bits
 )
 
-func (l Limits) withDefaults() Limits {
-	if l.Bytes <= 0 {
-		l.Bytes = defaultBytes
-	}
-	if l.Records <= 0 {
-		l.Records = defaultRecords
-	}
-	l.Records = min(l.Records, math.MaxInt32/2) // steps number entries with 32 bits
-	if l.Depth <= 0 {
-		l.Depth = defaultDepth
-	}
-	if l.String <= 0 {
-		l.String = defaultString
-	}
-	return l
+// What is charged for the values of a file, in bytes of memory: about twice their size, because lists
+// grow by copying.
+const (
+	entryMemory      = 120
+	detailMemory     = 60
+	segmentMemory    = 250
+	blockMemory      = 130
+	fieldMemory      = 64 // of an object
+	definitionMemory = 150
+	stepMemory       = 60  // of a program
+	liveMemory       = 150 // of a block while a program is made
+)
+
+// entryWork is the work of an entry on its way from the file into a program, in units of package budget,
+// beside the reading of its bytes.
+const entryWork = 15
+
+// errTooMuch is an error about a value that no program writes.
+func errTooMuch(what string, most int) error {
+	return fmt.Errorf("more than %d %s: no recording has so many", most, what)
 }
 
 // checkStrings is an error if one of them is too long.
-func (l Limits) checkStrings(list ...string) error {
+func checkStrings(list ...string) error {
 	for _, text := range list {
-		if len(text) > l.String {
-			return tooMuch("bytes in a string", int64(l.String))
+		if len(text) > maxString {
+			return errTooMuch("bytes in a string", maxString)
 		}
 	}
 	return nil
 }
 
-// ErrLimit is the class of errors about files that exceed a limit, for errors.Is.
-var ErrLimit = errors.New("the file is too large")
-
-func tooMuch(what string, limit int64) error {
-	return fmt.Errorf("%w: more than %d %s; raise the limit if you trust it", ErrLimit, limit, what)
+// source counts the bytes of a file before it is decompressed.
+type source struct {
+	io.Reader
+	bytes int64
 }
 
-// bounded fails once more than left bytes were read.
-type bounded struct {
-	r           io.Reader
-	left, limit int64
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.bytes += int64(n)
+	return n, err
 }
 
-func newBounded(r io.Reader, limit int64) *bounded { return &bounded{r: r, left: limit, limit: limit} }
+// plain charges the bytes that are read after decompression.
+type plain struct {
+	io.Reader
+	of             *source
+	bytes, counted int64 // so many of the bytes raised the budget
+	budget         *budget.Budget
+}
 
-func (b *bounded) Read(p []byte) (int, error) {
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.r.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, tooMuch("bytes when decompressed", b.limit)
+func (p *plain) Read(to []byte) (int, error) {
+	n, err := p.Reader.Read(to)
+	p.bytes += int64(n)
+	now := min(p.bytes, p.of.bytes*budget.MaxRatio)
+	p.budget.Grow(now - p.counted)
+	p.counted = now
+	if err := p.budget.Work(int64(n)); err != nil {
+		return 0, err
 	}
 	return n, err
+}
+
+// lineReader reads lines, and charges them and what they are decoded to.
+type lineReader struct {
+	in     *bufio.Reader
+	budget *budget.Budget
+	held   int64 // bytes charged for the line before
+}
+
+// line returns the next line without its end. The last one comes with io.EOF, if nothing ends it. It is
+// valid until the next call. A line that begins with a brace may be long.
+func (r *lineReader) line() ([]byte, error) {
+	_ = r.budget.Memory(-r.held)
+	r.held = 0
+	var line []byte
+	for {
+		part, err := r.in.ReadSlice('\n')
+		switch {
+		case line == nil && err == nil && len(part) <= maxLine:
+			return bytes.TrimRight(part, "\r\n"), nil
+		case line == nil && len(part) > 0 && part[0] != '{' && len(part) > maxLine:
+			return nil, errTooMuch("bytes in an entry", maxLine)
+		}
+		cost := 3*int64(len(part)) + decoded(part) // a slice that grows is there twice
+		r.held += cost
+		if err := r.budget.Memory(cost); err != nil {
+			return nil, err
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimRight(line, "\r\n"), err
+		}
+	}
+}
+
+// decoded is the most memory that a part of a long line needs when it is decoded, in bytes: each brace
+// may begin a segment, each bracket a block, and each colon ends a key.
+func decoded(part []byte) int64 {
+	return segmentMemory*int64(bytes.Count(part, []byte{'{'})) + blockMemory*int64(bytes.Count(part, []byte{'['})) +
+		fieldMemory*int64(bytes.Count(part, []byte{':'}))
 }

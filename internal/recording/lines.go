@@ -1,20 +1,13 @@
 package recording
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/cistern-ml/cistern/device"
-)
-
-// maxHeader bounds the first line, which holds the final segments, and maxLine the others, in bytes.
-const (
-	maxHeader = 64 << 20
-	maxLine   = 4 << 10
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // header is the first line. What else it has is not needed.
@@ -70,21 +63,21 @@ func (b *headerBlock) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
-	line, err := readLine(in, maxHeader)
+func readLines(in *lineReader, o Options) (*Recording, error) {
+	line, err := in.line()
 	if err != nil && (len(line) == 0 || !errors.Is(err, io.EOF)) {
 		return nil, err
 	}
-	rec, err := parseHeader(line, limits)
+	rec, err := parseHeader(line, in.budget)
 	if err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
 	}
 	if rec.Own {
-		return rec, readOwn(in, rec, limits)
+		return rec, readOwn(in, rec, o)
 	}
-	rec.Details = newCollector(limits).finish() // there are none
+	rec.Details = newCollector(o).finish() // there are none
 	for n := 2; ; n++ {
-		line, err := readLine(in, maxLine)
+		line, err := in.line()
 		if errors.Is(err, io.EOF) && len(line) == 0 {
 			rec.noteUnknown()
 			rec.nameSegmentPools()
@@ -93,10 +86,10 @@ func readLines(in *bufio.Reader, limits Limits) (*Recording, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if len(rec.Entries) == limits.Records {
-			return nil, tooMuch("entries", int64(limits.Records))
-		}
 		e, ok, err := parseEntry(line)
+		if err == nil {
+			err = rec.charge(in.budget, o)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -129,31 +122,25 @@ func (rec *Recording) nameSegmentPools() {
 	}
 }
 
-// readLine returns the next line without its end. The last one comes with io.EOF, if nothing ends it.
-func readLine(in *bufio.Reader, limit int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		if len(line)+len(part) > limit {
-			return nil, tooMuch("bytes in a line", int64(limit))
-		}
-		if line == nil && err == nil {
-			return bytes.TrimRight(part, "\r\n"), nil
-		}
-		line = append(line, part...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return bytes.TrimRight(line, "\r\n"), err
-		}
+// charge charges an entry before it is added.
+func (rec *Recording) charge(b *budget.Budget, o Options) error {
+	if len(rec.Entries) == maxEntries {
+		return errTooMuch("entries", maxEntries)
 	}
+	bytes := int64(entryMemory)
+	if o.Details {
+		bytes += detailMemory
+	}
+	return b.Memory(bytes)
 }
 
-func parseHeader(line []byte, limits Limits) (*Recording, error) {
+func parseHeader(line []byte, b *budget.Budget) (*Recording, error) {
 	var h header
 	err := json.Unmarshal(line, &h)
 	if err != nil {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
-	if err := limits.checkStrings(h.Conf); err != nil {
+	if err := checkStrings(h.Conf); err != nil {
 		return nil, fmt.Errorf("the header: %w", err)
 	}
 	if h.TotalMemory < 0 || h.TotalMemory >= MaxSize {
@@ -174,27 +161,27 @@ func parseHeader(line []byte, limits Limits) (*Recording, error) {
 			return nil, fmt.Errorf("the header: limit is %s; want bytes, or null for none", clip(string(h.Limit)))
 		}
 	}
-	if rec.Calls, rec.Pools = h.Pools != nil && !rec.Own, h.Pools; len(h.Pools) > limits.Records {
-		return nil, tooMuch("pools", int64(limits.Records))
+	rec.Calls, rec.Pools = h.Pools != nil && !rec.Own, h.Pools
+	if err := b.Memory(fieldMemory * int64(len(h.Stats)+len(h.Pools))); err != nil {
+		return nil, err
 	}
-	rec.Segments, err = h.Segments.list(limits)
+	rec.Segments, err = h.Segments.list(b)
 	return rec, err
 }
 
 // list is what the segments are; nil if there are none.
-func (h headerSegments) list(limits Limits) ([]Segment, error) {
+func (h headerSegments) list(budget *budget.Budget) ([]Segment, error) {
 	if h == nil {
 		return nil, nil
 	}
 	list := make([]Segment, 0, len(h))
-	blocks := 0
 	for _, s := range h {
-		if blocks += 1 + len(s.Blocks); blocks > limits.Records {
-			return nil, tooMuch("segments and blocks", int64(limits.Records))
+		if err := budget.Memory(segmentMemory + blockMemory*int64(len(s.Blocks))); err != nil {
+			return nil, err
 		}
 		seg := Segment{Address: device.Ptr(s.Address), Size: s.Size, Stream: uint64(s.Stream), Pool: s.Pool}
 		for _, b := range s.Blocks {
-			if err := limits.checkStrings(b.State); err != nil {
+			if err := checkStrings(b.State); err != nil {
 				return nil, err
 			}
 			seg.Blocks = append(seg.Blocks, Block(b))

@@ -1,7 +1,6 @@
 package recording
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // Our own recordings are JSON lines that a program writes while it runs, so that a file which ends anywhere is one that can
@@ -87,20 +88,20 @@ func (d *finalDetail) UnmarshalJSON(text []byte) error {
 // ownReader reads what follows the header.
 type ownReader struct {
 	rec    *Recording
-	limits Limits
+	o      Options
+	budget *budget.Budget
 	tables *collector
 	closed bool // the last line was read
 	fields [10]int64
-	room   int64         // bytes that stacks may need
 	live   map[int64]int // entries of blocks in use, by address
 }
 
 // readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
-func readOwn(in *bufio.Reader, rec *Recording, limits Limits) error {
-	r := &ownReader{rec: rec, limits: limits, tables: newCollector(limits), room: int64(limits.Records) * bytesPerRecord, live: make(map[int64]int)}
+func readOwn(in *lineReader, rec *Recording, o Options) error {
+	r := &ownReader{rec: rec, o: o, budget: in.budget, tables: newCollector(o), live: make(map[int64]int)}
 	rec.Unfinished = true
 	for n := 2; ; n++ {
-		line, err := readOwnLine(in, limits)
+		line, err := in.line()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			break // a line that nothing ends was not written to its end
 		}
@@ -120,18 +121,6 @@ func readOwn(in *bufio.Reader, rec *Recording, limits Limits) error {
 	return nil
 }
 
-// readOwnLine reads an entry of at most maxLine bytes, or an object of at most maxHeader.
-func readOwnLine(in *bufio.Reader, limits Limits) ([]byte, error) {
-	first, err := in.Peek(1)
-	if err != nil {
-		return nil, err
-	}
-	if first[0] == '{' {
-		return readLine(in, maxHeader)
-	}
-	return readLine(in, maxLine)
-}
-
 // add takes in a line.
 func (r *ownReader) add(line []byte) error {
 	switch {
@@ -139,9 +128,6 @@ func (r *ownReader) add(line []byte) error {
 		return errors.New("the recording ended in the line before")
 	case len(line) > 0 && line[0] == '{':
 		return r.define(line)
-	}
-	if len(r.rec.Entries) >= r.limits.Records {
-		return tooMuch("entries", int64(r.limits.Records))
 	}
 	action, n, err := splitEntry(line, &r.fields)
 	if err != nil {
@@ -160,9 +146,6 @@ func (r *ownReader) entry(action string, f []int64) error {
 	}
 	free := action == atOnce
 	if free {
-		if len(r.rec.Entries)+2 > r.limits.Records {
-			return tooMuch("entries", int64(r.limits.Records))
-		}
 		action = "free_requested"
 	}
 	e, ok, err := newEntry(action, uint64(f[0]), f[1], uint64(f[2]), true)
@@ -200,12 +183,11 @@ func (r *ownReader) entry(action string, f []int64) error {
 	if err := r.refer(d); err != nil {
 		return fmt.Errorf("%v: %w", e, err)
 	}
-	r.append(e, d)
-	if free {
-		e.Action, e.Flags, d.stack = FreeCompleted, 0, -1
-		r.append(e, d)
+	if err := r.append(e, d); err != nil || !free {
+		return err
 	}
-	return nil
+	e.Action, e.Flags, d.stack = FreeCompleted, 0, -1
+	return r.append(e, d)
 }
 
 // relabel gives a block in use another label.
@@ -237,7 +219,10 @@ func (r *ownReader) relabel(f []int64) error {
 	return nil
 }
 
-func (r *ownReader) append(e Entry, d detail) {
+func (r *ownReader) append(e Entry, d detail) error {
+	if err := r.rec.charge(r.budget, r.o); err != nil {
+		return err
+	}
 	if r.tables != nil {
 		switch e.Action {
 		case Alloc:
@@ -249,6 +234,7 @@ func (r *ownReader) append(e Entry, d detail) {
 	r.rec.Entries = append(r.rec.Entries, e)
 	r.rec.PrivatePools = r.rec.PrivatePools || e.Flags&Private != 0
 	r.tables.add(d)
+	return nil
 }
 
 // refer checks that an entry refers to what was defined.
@@ -278,13 +264,13 @@ func (r *ownReader) define(line []byte) error {
 	if last {
 		return r.end(&d)
 	}
-	if err := r.limits.checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name, d.Conf); err != nil {
+	if err := checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name, d.Conf); err != nil {
+		return err
+	}
+	if err := r.budget.Memory(definitionMemory + 3*int64(len(line))); err != nil { // a byte of a list may be a number
 		return err
 	}
 	if options {
-		if len(r.rec.Options) >= r.limits.Records {
-			return tooMuch("definitions", int64(r.limits.Records))
-		}
 		r.rec.Options = append(r.rec.Options, d.Conf)
 		if d.Options == nil {
 			return errors.New("options without a number")
@@ -292,9 +278,6 @@ func (r *ownReader) define(line []byte) error {
 		return numbered("options", *d.Options, len(r.rec.Options)-1)
 	}
 	t := &r.tables.Details
-	if len(t.LabelTable)+len(t.StackTable)+len(t.Frames)+len(t.Marks) >= r.limits.Records {
-		return tooMuch("definitions", int64(r.limits.Records))
-	}
 	switch {
 	case d.Label != nil:
 		t.LabelTable = append(t.LabelTable, Label{Module: d.Module, Category: d.Category, Tags: d.Tags})
@@ -307,9 +290,6 @@ func (r *ownReader) define(line []byte) error {
 			if f < 0 || int(f) >= len(t.Frames) {
 				return fmt.Errorf("frame %d was not defined", f)
 			}
-		}
-		if r.room -= 4*int64(len(d.Frames)) + 24; r.room < 0 {
-			return tooMuch("bytes of stacks", int64(r.limits.Records)*bytesPerRecord)
 		}
 		t.StackTable = append(t.StackTable, d.Frames)
 		return numbered("stack", *d.Stack, len(t.StackTable)-1)
@@ -335,16 +315,16 @@ func numbered(what string, got, want int) error {
 // end takes in the last line.
 func (r *ownReader) end(d *definition) (err error) {
 	r.closed, r.rec.Unfinished, r.rec.Stats = true, false, d.Stats
-	if r.rec.Segments, err = d.Segments.list(r.limits); err != nil || r.tables == nil {
+	if r.rec.Segments, err = d.Segments.list(r.budget); err != nil || r.tables == nil {
+		return err
+	}
+	if err := r.budget.Memory(fieldMemory * int64(len(d.Stats)+len(d.Details))); err != nil {
 		return err
 	}
 	for name := range d.Stats {
-		if err := r.limits.checkStrings(name); err != nil {
+		if err := checkStrings(name); err != nil {
 			return err
 		}
-	}
-	if len(d.Details) > r.limits.Records {
-		return tooMuch("details of blocks", int64(r.limits.Records))
 	}
 	for _, f := range d.Details {
 		if err := r.refer(detail{label: f.Label, stack: f.Stack}); err != nil {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/nlpodyssey/gopickle/pickle"
 	"github.com/nlpodyssey/gopickle/types"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // readPickle reads what torch.cuda.memory._dump_snapshot wrote.
-func readPickle(in *bufio.Reader, limits Limits) ([]*Recording, error) {
-	s := &snapshotReader{scanner: newScanner(in, limits), limits: limits, tables: newCollector(limits)}
+func readPickle(in *bufio.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
+	s := newSnapshotReader(in, o, b)
 	value, err := s.unpickle()
 	if err != nil {
 		return nil, err
@@ -22,7 +24,6 @@ func readPickle(in *bufio.Reader, limits Limits) ([]*Recording, error) {
 // snapshotReader reads a snapshot. The entries, which are most of it, become small as soon as they are read.
 type snapshotReader struct {
 	*scanner
-	limits  Limits
 	entries []Entry
 	taken   int // so many entries are a recording's already
 	pools   map[uint64][2]uint64
@@ -34,6 +35,10 @@ type snapshotReader struct {
 	emptied []types.List           // what is left of a list of frames that was read, by stack
 	names   map[string]namedDetail // of user_metadata
 	found   []int32                // frames, of a stack that is being read
+}
+
+func newSnapshotReader(in *bufio.Reader, o Options, b *budget.Budget) *snapshotReader {
+	return &snapshotReader{scanner: newScanner(in, b), tables: newCollector(o)}
 }
 
 // unpickle decodes what the scanner accepts. The decoder panics on some pickles that put values in the wrong place.
@@ -50,7 +55,7 @@ func (s *snapshotReader) unpickle() (value any, err error) {
 	switch {
 	case s.err != nil:
 		return nil, s.err
-	case errors.Is(err, ErrLimit):
+	case errors.Is(err, budget.ErrExceeded):
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("the pickle is corrupt: %w", err)
@@ -72,7 +77,7 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 		return v, nil
 	}
 	if len(*d) > maxKeys {
-		return nil, errTooManyKeys
+		return nil, errTooMuch("keys in a dict", maxKeys)
 	}
 	if _, again := s.shrunk(d); again {
 		return nil, errors.New("an entry is changed after it was read")
@@ -91,7 +96,9 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 			s.emptyList(list, nil)
 		}
 	}
-	s.spent -= 2*int64(len(*d))*int64(scalar) + int64(container) - entryBytes
+	if err := s.budget.Memory(entryBytes - 2*int64(len(*d))*int64(scalar) - int64(container)); err != nil {
+		return nil, err
+	}
 	*d = types.Dict{{Value: entryIndex(len(s.entries))}}
 	s.entries = append(s.entries, e)
 	return d, nil
@@ -99,7 +106,7 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 
 // emptyList leaves of a list of frames that was read what stands for it.
 func (s *snapshotReader) emptyList(list *types.List, left types.List) {
-	s.spent -= int64(len(*list))*int64(scalar) + int64(container) - listBytes
+	_ = s.budget.Memory(listBytes - int64(len(*list))*int64(scalar) - int64(container)) // a refund
 	*list = left
 }
 

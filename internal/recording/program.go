@@ -13,6 +13,8 @@ type Program struct {
 	Streams []uint64 // the streams' IDs; steps have their index
 	Blocks  int      // the number of hand-outs
 	Pending int      // the number of frees that were not complete at once
+	// MostLive is the largest number of blocks in use or pending at a time.
+	MostLive int
 	// Start is the allocator's state at the first entry, or nil if it was empty or is unknown.
 	// Contradiction is why the entries contradict the final segments, or "".
 	Start         *Start
@@ -81,10 +83,18 @@ func NewProgram(rec *Recording) (*Program, error) {
 	if rec.Own {
 		p.Jumbled = ownReason(p)
 	}
-	for i := b.begin(); i < len(rec.Entries); i++ {
+	if err := rec.Budget.Memory(stepMemory * int64(len(rec.Entries))); err != nil {
+		return nil, fmt.Errorf("%s: %w", rec.Name, err)
+	}
+	p.Steps = make([]Step, 0, len(rec.Entries)+1)
+	first, err := b.begin()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", rec.Name, err)
+	}
+	for i := first; i < len(rec.Entries); i++ {
 		n, err := b.add(i)
 		if err != nil {
-			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", rec.Name, i, err)
+			return nil, fmt.Errorf("%s: entry %d: %w", rec.Name, i, err)
 		}
 		i += n
 	}
@@ -126,6 +136,9 @@ type builder struct {
 func (b *builder) add(i int) (int, error) {
 	entries := b.p.Entries
 	e := &entries[i]
+	if err := b.p.Budget.Work(entryWork); err != nil {
+		return 0, err
+	}
 	if b.p.Own {
 		b.own(i)
 	}
@@ -141,14 +154,20 @@ func (b *builder) add(i int) (int, error) {
 			}
 			s.Kind, s.Block = StepAlloc, int32(b.p.Blocks)
 			e.Block = s.Block
-			b.live[e.Addr] = handOut{size: e.Size, stream: e.Stream, block: s.Block}
+			if err := b.use(e.Addr, handOut{size: e.Size, stream: e.Stream, block: s.Block}); err != nil {
+				return 0, err
+			}
 			b.p.Blocks++
 		}
+		var err error
 		switch {
 		case b.p.Calls:
-			s.Pool = b.route(i, s.Block)
+			s.Pool, err = b.route(i, s.Block)
 		case b.p.PrivatePools && !b.p.Own:
-			s.Pool = b.servedBy(i, s.Block)
+			s.Pool, err = b.servedBy(i, s.Block)
+		}
+		if err != nil {
+			return 0, err
 		}
 		b.p.Steps = append(b.p.Steps, s)
 		b.inside = i + 1
@@ -217,6 +236,16 @@ func (b *builder) free(i int) (int, error) {
 	b.p.Pending++
 	b.p.Steps = append(b.p.Steps, s)
 	return 0, nil
+}
+
+// use notes a hand-out.
+func (b *builder) use(at device.Ptr, h handOut) error {
+	b.live[at] = h
+	if len(b.live) <= b.p.MostLive {
+		return nil
+	}
+	b.p.MostLive = len(b.live)
+	return b.p.Budget.Memory(liveMemory)
 }
 
 // empty makes a step of what happened up to entry i outside of an allocation.

@@ -61,10 +61,10 @@ func TestContradictions(t *testing.T) {
 		"only a completion": {"[\"alloc\",4096,100,0]\n[\"free_completed\",4096,100,0]", "entry 1: free_completed of 100 bytes at 0x1000: no free is pending there"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := readBytes([]byte("{}\n"+c.text), Limits{})
+			list, err := readBytes([]byte("{}\n"+c.text), Options{})
 			require.NoError(t, err)
 			_, err = NewProgram(list[0])
-			require.ErrorContains(t, err, "memreplay: file: ")
+			require.ErrorContains(t, err, "file: ")
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -83,7 +83,7 @@ func TestOwnEnds(t *testing.T) {
 		`["miss",0,512,3]` + "\n":              "it ended while a call was under way",
 	} {
 		for _, last := range []string{"", `{"stats":{}}` + "\n"} {
-			list, err := readBytes([]byte(begins+entry+last), Limits{})
+			list, err := readBytes([]byte(begins+entry+last), Options{})
 			require.NoError(t, err)
 			p, err := NewProgram(list[0])
 			require.NoError(t, err)

@@ -7,33 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // maxWindow is the most memory that zstd may need for a file, in bytes.
-const maxWindow = 128 << 20
+const maxWindow = 32 << 20
 
-// ReadFile reads a file. A snapshot of several devices gives a recording for each that has entries.
-func ReadFile(path string, limits Limits) ([]*Recording, error) {
-	f, err := os.Open(path)
+// Read reads a recording of any form. name is for errors and results. A snapshot of several devices
+// gives a recording for each that has entries. All of them share the budget of the file.
+func Read(r io.Reader, name string, o Options) ([]*Recording, error) {
+	b := budget.New(o.Limits)
+	list, err := read(r, o, b)
 	if err != nil {
-		return nil, fmt.Errorf("memreplay: %w", err)
-	}
-	defer f.Close()
-	return Read(f, filepath.Base(path), limits)
-}
-
-// Read reads a recording of any form. name is for errors and results.
-func Read(r io.Reader, name string, limits Limits) ([]*Recording, error) {
-	list, err := read(r, limits.withDefaults())
-	if err != nil {
-		return nil, fmt.Errorf("memreplay: %s: %w", name, explain(err))
+		return nil, fmt.Errorf("%s: %w", name, explain(err))
 	}
 	for i, rec := range list {
-		rec.Name = name
+		rec.Name, rec.Budget = name, b
 		if len(list) > 1 {
 			rec.Name = fmt.Sprintf("%s[%d]", name, i)
 		}
@@ -41,26 +33,30 @@ func Read(r io.Reader, name string, limits Limits) ([]*Recording, error) {
 	return list, nil
 }
 
-func read(r io.Reader, limits Limits) ([]*Recording, error) {
-	plain := bufio.NewReader(r)
-	switch magic, _ := plain.Peek(4); {
+func read(r io.Reader, o Options, b *budget.Budget) ([]*Recording, error) {
+	raw := &source{Reader: r}
+	buffered := bufio.NewReader(raw)
+	switch magic, _ := buffered.Peek(4); {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(plain)
+		z, err := gzip.NewReader(buffered)
 		if err != nil {
 			return nil, err
 		}
 		r = z
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(plain, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWindow))
+		if err := b.Memory(2 * maxWindow); err != nil {
+			return nil, err
+		}
+		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, err
 		}
 		defer z.Close()
 		r = z
 	default:
-		r = plain
+		r = buffered
 	}
-	in := bufio.NewReaderSize(newBounded(r, limits.Bytes), 64<<10)
+	in := bufio.NewReaderSize(&plain{Reader: r, of: raw, budget: b}, 64<<10)
 	first, err := in.Peek(1)
 	if err != nil {
 		return nil, err
@@ -68,12 +64,12 @@ func read(r io.Reader, limits Limits) ([]*Recording, error) {
 	switch first[0] {
 	case '{', '[':
 		if isDump(in) {
-			return readDump(in, limits)
+			return readDump(in, o, b)
 		}
-		rec, err := readLines(in, limits)
+		rec, err := readLines(&lineReader{in: in, budget: b}, o)
 		return []*Recording{rec}, err
 	case 0x80:
-		return readPickle(in, limits)
+		return readPickle(in, o, b)
 	}
 	return nil, fmt.Errorf("the file begins with %#x: it is neither JSON lines nor a pickle of protocol 2 or later", first[0])
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,10 +11,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
-func readBytes(data []byte, limits Limits) ([]*Recording, error) {
-	return Read(bytes.NewReader(data), "file", limits)
+// readBytes reads a file, without what it cost.
+func readBytes(data []byte, o Options) ([]*Recording, error) {
+	list, err := Read(bytes.NewReader(data), "file", o)
+	for _, r := range list {
+		r.Budget = nil
+	}
+	return list, err
 }
 
 func gzipped(t testing.TB, data []byte) []byte {
@@ -38,7 +44,7 @@ const lines = `{"conf": "x:1", "total_memory": 1000, "limit": 500, "stats": {"nu
 func TestLines(t *testing.T) {
 	text := strings.Replace(lines, ",\n", ",", 1)
 	for _, data := range [][]byte{[]byte(text), gzipped(t, []byte(text)), []byte(strings.ReplaceAll(text, "\n", "\r\n")), []byte(text[:len(text)-1])} {
-		list, err := readBytes(data, Limits{})
+		list, err := readBytes(data, Options{})
 		require.NoError(t, err)
 		require.Equal(t, []*Recording{{
 			Name: "file", Conf: "x:1", TotalMemory: 1000, Limit: 500, LimitKnown: true, Stats: map[string]int64{"num_ooms": 1},
@@ -50,17 +56,17 @@ func TestLines(t *testing.T) {
 			},
 		}}, list)
 	}
-	list, err := readBytes([]byte(`{"limit": null}`), Limits{})
+	list, err := readBytes([]byte(`{"limit": null}`), Options{})
 	require.NoError(t, err)
 	require.Equal(t, []*Recording{{Name: "file", LimitKnown: true}}, list)
-	list, err = readBytes([]byte(`{}`), Limits{})
+	list, err = readBytes([]byte(`{}`), Options{})
 	require.NoError(t, err)
 	require.Equal(t, []*Recording{{Name: "file"}}, list)
 }
 
 func TestSnapshot(t *testing.T) {
 	oom := dict{"action", "oom", "device_free", 5, "size", 1024, "stream", 3}
-	list, err := readBytes(gzipped(t, pickled(snapshot(entry("segment_map", 4<<20, 2<<20), entry("alloc", 4<<20, 100), entry("snapshot", 0, 0), oom))), Limits{})
+	list, err := readBytes(gzipped(t, pickled(snapshot(entry("segment_map", 4<<20, 2<<20), entry("alloc", 4<<20, 100), entry("snapshot", 0, 0), oom))), Options{})
 	require.NoError(t, err)
 	require.Equal(t, []*Recording{{
 		Name: "file", Conf: "max_split_size_mb:64",
@@ -81,7 +87,7 @@ func TestSnapshotOfSeveralDevices(t *testing.T) {
 	s := snapshot(entry("alloc", 4<<20, 100))
 	s[3] = []any{[]any{}, []any{entry("alloc", 4096, 1)}, []any{entry("alloc", 8192, 2), entry("free_requested", 8192, 2)}}
 	s[1] = append(s[1].([]any), dict{"device", 2, "address", 8192, "total_size", 512, "stream", 0, "segment_pool_id", tuple{0, 3}})
-	list, err := readBytes(pickled(s), Limits{})
+	list, err := readBytes(pickled(s), Options{})
 	require.NoError(t, err)
 	require.Len(t, list, 2)
 	require.Equal(t, []string{"file[0]", "file[1]"}, []string{list[0].Name, list[1].Name})
@@ -95,7 +101,10 @@ func TestSnapshotOfSeveralDevices(t *testing.T) {
 // TestPyTorchsOwn reads what PyTorch wrote.
 func TestPyTorchsOwn(t *testing.T) {
 	for file, entries := range map[string]int{"sample_with_stacks.pickle": 12, "mnist_mlp.pickle.gz": 8764} {
-		list, err := ReadFile(filepath.Join("testdata", file), Limits{})
+		f, err := os.Open(filepath.Join("testdata", file))
+		require.NoError(t, err)
+		defer f.Close()
+		list, err := Read(f, file, Options{})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		require.Len(t, list[0].Entries, entries)
@@ -128,11 +137,11 @@ func TestHostile(t *testing.T) {
 		"protocol 0":         {[]byte("(dp0\n."), "neither JSON lines nor a pickle"},
 		"a gzip header":      {[]byte{0x1f, 0x8b, 8}, "truncated"},
 		"half a gzip":        {gzipped(t, good)[:50], "truncated"},
-		"a gzip bomb":        {gzipped(t, append([]byte(`{"conf":"`), bytes.Repeat([]byte("a"), large)...)), "too large"},
-		"a pickle bomb":      {gzipped(t, append([]byte{0x80, 2}, bytes.Repeat([]byte("]"), large)...)), "too large"},
+		"a gzip bomb":        {gzipped(t, append([]byte(`{"conf":"`), bytes.Repeat([]byte("a"), large)...)), "the file costs too much"},
+		"a pickle bomb":      {gzipped(t, append([]byte{0x80, 2}, bytes.Repeat([]byte("]"), large)...)), "the file costs too much"},
 		"many marks":         {append([]byte{0x80, 2}, bytes.Repeat([]byte("("), 1_000_000)...), "more than 64 nested values"},
-		"deep lists":         {append(append([]byte{0x80, 2, ']'}, bytes.Repeat([]byte{0x85}, 1_000_000)...), '.'), "too large"},
-		"deep JSON lists":    {deep("[", "]"), "exceeded max depth"},
+		"deep lists":         {append(append([]byte{0x80, 2, ']'}, bytes.Repeat([]byte{0x85}, 1_000_000)...), '.'), "the file costs too much"},
+		"deep JSON lists":    {deep("[", "]"), "the file costs too much"},
 		"deep JSON objects":  {deep(`{"x":`, "}"), ""},
 		"a header of 1 line": {[]byte("{\"conf\": 7}\n"), "line 1: the header"},
 		"half a header":      {[]byte(`{"conf": "`), "line 1: the header"},
@@ -148,7 +157,7 @@ func TestHostile(t *testing.T) {
 		"less than nothing":  {[]byte(header + `["alloc",4096,-1,0]`), "-1 bytes"},
 		"address 0":          {[]byte(header + `["alloc",0,1,0]`), "at the address 0x0"},
 		"address 2^63":       {[]byte(header + `["alloc",9223372036854775808,1,0]`), "at the address 0x8000000000000000"},
-		"a long line":        {[]byte(header + `["alloc",4096,1,` + strings.Repeat(" ", 5000) + `0]`), "more than 4096 bytes in a line"},
+		"a long line":        {[]byte(header + `["alloc",4096,1,` + strings.Repeat(" ", 5000) + `0]`), "more than 4096 bytes in an entry"},
 		"a class":            {[]byte("\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR."), "opcode 0x63 at byte 2, which names a class"},
 		"a class, stacked":   {[]byte("\x80\x04\x8c\x02os\x8c\x06system\x93."), "opcode 0x93"},
 		"an extension":       {[]byte("\x80\x02\x82\x01."), "opcode 0x82"},
@@ -161,29 +170,27 @@ func TestHostile(t *testing.T) {
 		"an odd dict":        {[]byte{0x80, 2, '}', '(', 'N', 'u', '.'}, "corrupt"},
 		"a long of 0":        {[]byte{0x80, 2, 0x8a, 0, '.'}, "corrupt"},
 		"a frame":            {[]byte{0x80, 4, 0x95, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "corrupt"},
-		"a string":           {[]byte{0x80, 4, 0x8d, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "too large"},
+		"a string":           {[]byte{0x80, 4, 0x8d, 255, 255, 255, 255, 255, 255, 255, 127, '.'}, "more than 1048576 bytes in a string"},
 		"a list on top":      {pickled([]any{}), "the snapshot is a list; want a dict"},
 		"no history":         {pickled(snapshot()), "_record_memory_history"},
 		"no traces":          {pickled(dict{}), "_record_memory_history"},
 		"a trace":            {pickled(dict{"device_traces", []any{7}}), "device_traces[0] is an integer; want a list"},
 		"an entry":           {pickled(snapshot("x")), "device_traces[0][0] is a string; want a dict"},
-		"many keys":          {manyKeys('s'), "a dict with more than 4096 keys"},
-		"many keys at once":  {manyKeys('u'), "a dict with more than 4096 keys"},
+		"many keys":          {manyKeys('s'), "more than 512 keys in a dict"},
+		"many keys at once":  {manyKeys('u'), "more than 512 keys in a dict"},
 		"an entry again":     {entryAgain(), "an entry is changed after it was read"},
 		"an entry without":   {pickled(snapshot(dict{"action", "alloc"})), "device_traces[0][0]: addr is None; want an integer"},
 		"a huge entry":       {pickled(snapshot(entry("alloc", 4096, 1<<60))), "sizes are 1 to 2^60-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, err := readBytes(c.data, Limits{Bytes: int64(large) / 4 * 3, Records: 1 << 16})
-			require.ErrorContains(t, err, "memreplay: file: ")
+			_, err := readBytes(c.data, Options{Limits: budget.Limits{MaxWork: int64(large) / 4 * 3, MaxMemory: 20 << 20}})
+			require.ErrorContains(t, err, "file: ")
 			require.ErrorContains(t, err, c.want)
 			require.Less(t, len(err.Error()), 400)
 			require.Less(t, time.Since(start), 20*time.Second)
 		})
 	}
-	_, err := ReadFile(filepath.Join(t.TempDir(), "none"), Limits{})
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // TestSharedValues: a value that a pickle names many times is no way around the limits.
@@ -202,69 +209,76 @@ func TestSharedValues(t *testing.T) {
 		p.b = append(p.b, 'h', 0)
 	}
 	p.b = append(p.b, 'e', 'u', '.')
-	list, err := readBytes(p.b, Limits{Records: 10_000})
+	list, err := readBytes(p.b, Options{})
 	require.NoError(t, err)
 	require.Len(t, list, 100)
 	list[0].Entries[0].Block = 7
 	require.EqualValues(t, -1, list[1].Entries[0].Block, "each has its own")
-	_, err = readBytes(p.b, Limits{Records: 9_999})
-	require.ErrorIs(t, err, ErrLimit)
+	_, err = readBytes(p.b, Options{Limits: budget.Limits{MaxMemory: 10_000 * entryMemory}})
+	require.ErrorIs(t, err, budget.ErrExceeded, "each of them is charged")
 }
 
 // TestPickleMemory: what a pickle's values need is bounded, whatever they are; entries that were read, and their frames,
 // need little.
 func TestPickleMemory(t *testing.T) {
-	const records = 2000
+	limits := Options{Limits: budget.Limits{MaxMemory: 1 << 20}}
 	for name, value := range map[string]string{"integers": "J1234", "strings": "\x8c\x01a", "memos": "N\x940", "lists": "]",
 		"tuples": "N\x85", "long integers": "\x8a\x09123456780", "frames of nothing": "](NNNNNNNNe"} {
 		data := "\x80\x04](" + strings.Repeat(value, 200_000) + "e."
-		_, err := readBytes([]byte(data), Limits{Records: records})
-		require.ErrorIs(t, err, ErrLimit, name)
+		_, err := readBytes([]byte(data), limits)
+		require.ErrorIs(t, err, budget.ErrExceeded, name)
 	}
 
+	const n = 2000
 	frames := make([]any, 50)
 	var entries []any
-	for range records - 3 {
+	for range n {
 		e := entry("alloc", 4096, 1)
 		e[len(e)-1] = frames
 		entries = append(entries, e)
 	}
 	// Without the opcodes of a memo, strings are values of their own.
-	text := pickled(snapshot(entries...))
-	list, err := readBytes(text, Limits{Records: records})
+	list, err := readBytes(pickled(snapshot(entries...)), limits)
 	require.NoError(t, err)
-	require.Len(t, list[0].Entries, records-3)
+	require.Len(t, list[0].Entries, n)
 }
 
-func TestLimits(t *testing.T) {
+// TestBudget: the bytes of a file count as work after decompression, and raise the default limits; those
+// of a small file that expands to a large one raise them no further than its size allows.
+func TestBudget(t *testing.T) {
 	text := strings.Replace(lines, ",\n", ",", 1)
 	data := gzipped(t, []byte(text))
-	_, err := readBytes(data, Limits{Bytes: int64(len(text))})
+	_, err := readBytes(data, Options{Limits: budget.Limits{MaxWork: int64(len(text))}})
 	require.NoError(t, err)
-	_, err = readBytes(data, Limits{Bytes: int64(len(text)) - 1})
-	require.ErrorIs(t, err, ErrLimit)
-	_, err = readBytes(data, Limits{Records: 3})
+	_, err = readBytes(data, Options{Limits: budget.Limits{MaxWork: int64(len(text)) - 1}})
+	require.ErrorIs(t, err, budget.ErrExceeded)
+	require.ErrorContains(t, err, "--max-work")
+
+	if testing.Short() {
+		return
+	}
+	many := []byte("{}\n" + strings.Repeat("[\"alloc\",123456789012,1024,0]\n", 2_500_000))
+	_, err = readBytes(gzipped(t, many), Options{})
+	require.ErrorIs(t, err, budget.ErrExceeded)
+	require.ErrorContains(t, err, "more than 256 MiB of memory; raise --max-memory")
+	list, err := readBytes(many, Options{})
 	require.NoError(t, err)
-	_, err = readBytes(data, Limits{Records: 2})
-	require.ErrorIs(t, err, ErrLimit)
-	s := pickled(snapshot(entry("alloc", 4096, 1)))
-	_, err = readBytes(s, Limits{Records: 3, Depth: 6, String: 28})
-	require.NoError(t, err)
-	_, err = readBytes(s, Limits{Records: 2})
-	require.ErrorIs(t, err, ErrLimit, "a segment and its blocks")
-	_, err = readBytes(s, Limits{Depth: 5})
-	require.ErrorIs(t, err, ErrLimit)
-	_, err = readBytes(s, Limits{String: 27})
-	require.ErrorIs(t, err, ErrLimit)
+	require.Len(t, list[0].Entries, 2_500_000)
 }
 
-func TestBoundedReader(t *testing.T) {
-	b := newBounded(strings.NewReader("12345"), 5)
-	text, err := io.ReadAll(b)
-	require.NoError(t, err)
-	require.Equal(t, "12345", string(text))
-	_, err = io.ReadAll(newBounded(strings.NewReader("123456"), 5))
-	require.ErrorIs(t, err, ErrLimit)
+// TestWhatNoProgramWrites: values are refused that are not in any recording.
+func TestWhatNoProgramWrites(t *testing.T) {
+	for _, text := range []string{
+		"{}\n[\"alloc\"," + strings.Repeat(" ", maxLine) + "4096,1,0]\n",
+		`{"conf":"` + strings.Repeat("a", maxString+1) + "\"}\n",
+		`{"device_traces":[[{"action":"` + strings.Repeat("a", 5*maxString) + `"}]]}`,
+		`{"device_traces":` + strings.Repeat("[", maxDepth+1),
+		"\x80\x04" + strings.Repeat("(", maxDepth+1),
+		"\x80\x04X\x01\x00\x10\x00",
+	} {
+		_, err := readBytes([]byte(text), Options{})
+		require.ErrorContains(t, err, "no recording has so many")
+	}
 }
 
 // manyKeys is a pickle of a dict with 100,000 keys, set one at a time or all at once. Each key would

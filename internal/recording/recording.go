@@ -3,8 +3,8 @@
 //
 // It reads four forms, plain or compressed with gzip or zstd: JSON lines (a header, then one line
 // for each entry), the JSON lines that memcache's programs stream (own.go), the pickle that
-// torch.cuda.memory._dump_snapshot writes, and the same values as JSON. Files may be hostile: [Limits]
-// bounds them, a pickle may contain plain values only, and every entry is checked.
+// torch.cuda.memory._dump_snapshot writes, and the same values as JSON. Files may be hostile: a budget
+// bounds what they cost, a pickle may contain plain values only, and every entry is checked.
 package recording
 
 import (
@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // Recording is what one device's allocator did.
@@ -50,6 +51,8 @@ type Recording struct {
 	Own, Unfinished bool
 	// HostMemory says that the device of a recording of ours is host memory, where addresses are scarce.
 	HostMemory bool
+	// Budget is that of the file; nil: it has no bounds.
+	Budget *budget.Budget
 	// Notes say what the file has that is left out.
 	Notes []string
 	// Details are nil unless they were asked for.

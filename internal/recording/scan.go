@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // opcode is what scan knows of an opcode of the pickle machine.
@@ -83,29 +85,26 @@ var opcodes = [256]opcode{
 	'j':  {bytes4, scalar, 0},   // LONG_BINGET
 }
 
-// bytesPerRecord is the memory that a pickle's values may need, by the limit of records. An entry that was read needs
-// entryBytes, and its list of frames listBytes.
+// An entry that was read needs entryBytes of memory, and its list of frames listBytes.
 const (
-	bytesPerRecord = 288
-	entryBytes     = 100
-	listBytes      = 24
+	entryBytes = 100 + entryMemory
+	listBytes  = 24
 )
 
 // scanner passes a pickle on as it is read, once it has seen that it is made of plain values within the limits. It
 // leaves out the frames, and puts an opcode behind each dict that lets the unpickler show it.
 type scanner struct {
-	in          *bufio.Reader
-	limits      Limits
-	at          int64  // bytes read
-	spent, most int64  // bytes of memory
-	marks       []int  // for each open mark, the values since
-	narrow      bool   // an int has 32 bits
-	out         []byte // what is to be passed on
-	err         error
+	in     *bufio.Reader
+	budget *budget.Budget
+	at     int64  // bytes read
+	marks  []int  // for each open mark, the values since
+	narrow bool   // an int has 32 bits
+	out    []byte // what is to be passed on
+	err    error
 }
 
-func newScanner(in *bufio.Reader, limits Limits) *scanner {
-	return &scanner{in: in, limits: limits, most: int64(limits.Records)*bytesPerRecord + 1<<20, narrow: strconv.IntSize == 32}
+func newScanner(in *bufio.Reader, b *budget.Budget) *scanner {
+	return &scanner{in: in, budget: b, narrow: strconv.IntSize == 32}
 }
 
 func (s *scanner) Read(p []byte) (int, error) {
@@ -146,8 +145,8 @@ func (s *scanner) next() error {
 			return fmt.Errorf("the opcode %#x at byte %d: %w", code, s.at, err)
 		}
 		s.at += int64(len(s.out))
-		if s.spent += int64(op.cost); op.cost != nothing && s.spent > s.most {
-			return tooMuch("bytes of values in the pickle", s.most)
+		if err := s.budget.Memory(int64(op.cost)); op.cost != nothing && err != nil {
+			return err
 		}
 		if op.mark != 0 || code == 'a' || code == 's' {
 			if err := s.mark(code, op); err != nil {
@@ -179,13 +178,13 @@ func (s *scanner) mark(code byte, op opcode) error {
 	n := len(s.marks)
 	switch {
 	case op.mark > 0:
-		if s.marks = append(s.marks, 0); len(s.marks) > s.limits.Depth {
-			return tooMuch("nested values", int64(s.limits.Depth))
+		if s.marks = append(s.marks, 0); len(s.marks) > maxDepth {
+			return errTooMuch("nested values", maxDepth)
 		}
 	case op.mark < 0 && n > 0:
 		values := s.marks[n-1]
 		if s.marks = s.marks[:n-1]; (code == 'u' || code == 'd') && values > 2*maxKeys {
-			return errTooManyKeys
+			return errTooMuch("keys in a dict", maxKeys)
 		}
 	case n > 0 && code == 'a': // what it takes is no value of its own any more
 		s.marks[n-1]--
@@ -226,10 +225,12 @@ func (s *scanner) argument(arg argument) error {
 	var wide [8]byte
 	copy(wide[:], s.out[1:])
 	n := binary.LittleEndian.Uint64(wide[:])
-	if n > uint64(s.limits.String) {
-		return tooMuch("bytes in a string", int64(s.limits.String))
+	if n > maxString {
+		return errTooMuch("bytes in a string", maxString)
 	}
-	s.spent += int64(n)
+	if err := s.budget.Memory(int64(n)); err != nil {
+		return err
+	}
 	return s.take(int(n))
 }
 

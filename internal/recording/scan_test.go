@@ -16,8 +16,7 @@ import (
 // TestWideNumbers: numbers of up to 64 bits are read as they are, also where an int has 32.
 func TestWideNumbers(t *testing.T) {
 	read := func(data []byte, narrow bool) []*Recording {
-		limits := Limits{}.withDefaults()
-		s := &snapshotReader{scanner: newScanner(bufio.NewReader(bytes.NewReader(data)), limits), limits: limits, tables: newCollector(limits)}
+		s := newSnapshotReader(bufio.NewReader(bytes.NewReader(data)), Options{}, nil)
 		s.narrow = s.narrow || narrow
 		value, err := s.unpickle()
 		require.NoError(t, err)

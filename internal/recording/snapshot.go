@@ -26,7 +26,6 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 	}
 	var list []*Recording
 	byDevice := make(map[int64]*Recording)
-	left := s.limits.Records
 	for i, v := range traces {
 		what := fmt.Sprintf("device_traces[%d]", i)
 		trace, ok := v.(*types.List)
@@ -36,8 +35,8 @@ func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
 		if len(*trace) == 0 {
 			continue
 		}
-		if left -= len(*trace); left < 0 {
-			return nil, tooMuch("entries", int64(s.limits.Records))
+		if len(*trace) > maxEntries {
+			return nil, errTooMuch("entries", maxEntries)
 		}
 		rec := &Recording{Segments: []Segment{}}
 		if err := s.traceEntries(rec, *trace, what); err != nil {
@@ -93,14 +92,20 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 		s.taken = from + n
 		rec.Entries, rec.Details = s.entries[from:s.taken:s.taken], s.tables.part(from, s.taken)
 	} else {
-		rec.Entries, rec.Details = s.copyEntries(trace, n)
+		var err error
+		if rec.Entries, rec.Details, err = s.copyEntries(trace, n); err != nil {
+			return err
+		}
 	}
 	rec.Details.fromFirst()
 	return nil
 }
 
 // copyEntries are the entries of a trace that has n of them in any order, or those of another one.
-func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details) {
+func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details, error) {
+	if err := s.budget.Memory(int64(n) * (entryMemory + detailMemory)); err != nil {
+		return nil, nil, err
+	}
 	entries := make([]Entry, 0, n)
 	details := s.tables.another()
 	for _, v := range trace {
@@ -111,7 +116,7 @@ func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details
 			}
 		}
 	}
-	return entries, details.finish()
+	return entries, details.finish(), nil
 }
 
 // traceEntry reads an entry. ok is false for one that is to be ignored.
@@ -170,7 +175,6 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 	if err != nil {
 		return err
 	}
-	left := r.limits.Records
 	without := make(map[int64]int) // segments by device, of those without a history
 	for i, v := range segments {
 		what := fmt.Sprintf("segments[%d]", i)
@@ -196,8 +200,8 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 		if err := errors.Join(err1, err2, err3, err4); err != nil {
 			return err
 		}
-		if left -= len(blocks) + 1; left < 0 {
-			return tooMuch("blocks", int64(r.limits.Records))
+		if err := r.budget.Memory(segmentMemory + blockMemory*int64(len(blocks))); err != nil {
+			return err
 		}
 		s := Segment{Address: device.Ptr(address), Size: size, Stream: stream}
 		if err := r.describe(&s, d, what); err != nil {

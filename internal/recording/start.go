@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
@@ -46,6 +47,7 @@ func (s *Start) Reserved() (bytes int64) {
 
 // rewinder undoes entries.
 type rewinder struct {
+	budget *budget.Budget
 	memory []Segment // by address, without blocks
 	live   map[device.Ptr]earlier
 	used   map[device.Ptr]int // live and pending blocks by segment, of those that are not expandable
@@ -53,8 +55,14 @@ type rewinder struct {
 	poolless bool
 	run      uint64               // the private pool of the run of releases that is being undone; 0: the default pool
 	pools    map[uint64][2]uint64 // rec.Pools and those that were found when they were deleted; nil: none was
-	grown    map[int32]uint64     // the private pool of the memory that an entry allocated from the driver
+	ids      map[[2]uint64]bool   // of pools
+	number   uint64               // the last that was given to a deleted pool
+	id       uint64
+	grown    map[int32]uint64 // the private pool of the memory that an entry allocated from the driver
 }
+
+// segmentBytes is the size of a Segment.
+const segmentBytes = 64
 
 // earlier is a live or pending block.
 type earlier struct {
@@ -74,7 +82,7 @@ const (
 // rewind reconstructs the state at the first entry, and returns the private pool of each driver
 // allocation by entry. Entries that contradict the final segments are an error.
 func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
-	r := rewinder{live: make(map[device.Ptr]earlier), used: make(map[device.Ptr]int), grown: make(map[int32]uint64)}
+	r := rewinder{budget: rec.Budget, live: make(map[device.Ptr]earlier), used: make(map[device.Ptr]int), grown: make(map[int32]uint64)}
 	for i := range rec.Segments {
 		s := rec.Segments[i]
 		for _, b := range s.Blocks {
@@ -100,7 +108,13 @@ func rewind(rec *Recording) (*Start, map[int32]uint64, error) {
 	}
 	for i := len(rec.Entries) - 1; i >= start.Skipped; i-- {
 		if rec.Entries[i].Action.Releases() && (i+1 == len(rec.Entries) || !rec.Entries[i+1].Action.Releases()) {
-			r.run = r.deletedPool(rec, i)
+			var err error
+			if r.run, err = r.deletedPool(rec, i); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := r.budget.Work(entryWork); err != nil {
+			return nil, nil, err
 		}
 		if err := r.undo(i, &rec.Entries[i]); err != nil {
 			return nil, nil, fmt.Errorf("entry %d: %v: %w", i, rec.Entries[i], err)
@@ -222,7 +236,7 @@ func (r *rewinder) add(s Segment) error {
 		return fmt.Errorf("the segments at %#x and %#x overlap", r.memory[i].Address, s.Address)
 	}
 	r.memory = slices.Insert(r.memory, i, s)
-	return nil
+	return r.budget.Move(segmentBytes * int64(len(r.memory)-i))
 }
 
 // cut removes the memory that an entry allocated, and returns its private pool.
@@ -253,7 +267,7 @@ func (r *rewinder) cut(e *Entry) (pool uint64, err error) {
 	}
 	pool = r.memory[first].Pool
 	r.memory = slices.Replace(r.memory, first, last, rest...)
-	return pool, nil
+	return pool, r.budget.Move(segmentBytes * int64(len(r.memory)-first))
 }
 
 // finish moves the remaining memory and blocks to start.

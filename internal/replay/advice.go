@@ -5,13 +5,20 @@ import (
 	"math"
 
 	"github.com/dustin/go-humanize"
+
+	"github.com/cistern-ml/cistern/internal/recording"
 )
 
 // Suggestions returns option strings that are worth a try against fragmentation. reserved is the
-// recorded peak in bytes, the limit of the one with garbage collection.
-func Suggestions(reserved int64) []string {
-	return []string{"", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:4",
+// recorded peak in bytes, the limit of the one with garbage collection. Options of memcache alone are
+// suggested for its own recordings only.
+func Suggestions(p *recording.Program, reserved int64) []string {
+	list := []string{"", "expandable_segments:True", "max_split_size_mb:64", "max_split_size_mb:256", "roundup_power2_divisions:4",
 		fmt.Sprintf("garbage_collection_threshold:0.8,memory_limit:%d", max(reserved, 1))}
+	if p.Own {
+		list = append(list, "exact:True", "exact:False,expandable_segments:True,expandable_granule_mb:2,expandable_remap:True", "no_caching:True")
+	}
+	return list
 }
 
 // Advice compares the tried options with the recorded ones in a sentence: the best reserve least

@@ -20,7 +20,7 @@ func BenchmarkReplay(b *testing.B) {
 			b.ReportAllocs()
 			var calls, spent int64
 			for b.Loop() {
-				e, err := s.Estimate(config, 0)
+				e, err := s.Estimate(config)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -34,6 +34,12 @@ type held struct {
 	pending   bool
 }
 
+// stretchBytes and heldBytes are the sizes of a stretch and a held.
+const (
+	stretchBytes = 48
+	heldBytes    = 32
+)
+
 // gauge is a quantity as the statistics have it.
 type gauge struct{ current, peak, allocated, freed int64 }
 
@@ -47,19 +53,22 @@ func (g *gauge) add(n int64) {
 	}
 }
 
-func checkBooks(p *recording.Program) *books {
+func checkBooks(p *recording.Program) (*books, error) {
 	b := &books{p: p, gauges: make(map[string]*gauge), counts: make(map[string]int64)}
 	for _, name := range []string{"allocation", "allocated_bytes", "active", "active_bytes", "requested_bytes", "reserved_bytes", "segment"} {
 		b.gauges[name] = new(gauge)
 	}
 	for i := range p.Entries {
+		if err := p.Budget.Work(entryWork); err != nil {
+			return nil, err
+		}
 		if wrong := b.enter(&p.Entries[i]); wrong != "" {
 			b.countDeparture(1, &b.calls, "entry %d: %v: %s", i, p.Entries[i], wrong)
 		}
 	}
 	b.compareStats()
 	b.compareBlocks()
-	return b
+	return b, nil
 }
 
 // enter takes in an entry, and says what is wrong with it.
@@ -126,8 +135,10 @@ func (b *books) reserve(e *recording.Entry) string {
 	}
 	if i < len(b.memory) && b.memory[i].mapped && b.memory[i].from == end {
 		last++
+		_ = b.p.Budget.Move(heldBytes * int64(len(b.memory[i].blocks)+len(added.blocks)))
 		added.to, added.blocks = b.memory[i].to, append(added.blocks, b.memory[i].blocks...)
 	}
+	_ = b.p.Budget.Move(stretchBytes * int64(len(b.memory)-first)) // the next entry finds an excess
 	b.memory = slices.Replace(b.memory, first, last, added)
 	return ""
 }
@@ -160,6 +171,7 @@ func (b *books) release(e *recording.Entry) string {
 			rest = append(rest, part)
 		}
 	}
+	_ = b.p.Budget.Move(stretchBytes * int64(len(b.memory)-i))
 	b.memory = slices.Replace(b.memory, i, i+1, rest...)
 	b.gauges["reserved_bytes"].add(-e.Size)
 	if !mapped {
@@ -209,6 +221,7 @@ func (b *books) handOut(e *recording.Entry) string {
 		return fmt.Sprintf("there is no memory at %#x", s.to)
 	}
 	k, _ := slices.BinarySearchFunc(s.blocks, e.Addr, byAddress)
+	_ = b.p.Budget.Move(heldBytes * int64(len(s.blocks)-k))
 	s.blocks = slices.Insert(s.blocks, k, held{at: e.Addr, size: size, requested: e.Size})
 	for name, n := range map[string]int64{"allocation": 1, "allocated_bytes": size, "active": 1, "active_bytes": size, "requested_bytes": e.Size} {
 		b.gauges[name].add(n)
@@ -237,6 +250,7 @@ func (b *books) free(e *recording.Entry) string {
 	b.gauges["active"].add(-1)
 	b.gauges["active_bytes"].add(-h.size)
 	b.gauges["requested_bytes"].add(-h.requested)
+	_ = b.p.Budget.Move(heldBytes * int64(len(s.blocks)-k))
 	s.blocks = slices.Delete(s.blocks, k, k+1)
 	return ""
 }

@@ -6,16 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
-
-// impatient lets searches end soon, for the test's time.
-func impatient(t testing.TB, steps int) {
-	before := patience
-	patience = steps
-	t.Cleanup(func() { patience = before })
-}
 
 // FuzzReplay: whatever a recording claims, replays end, and count.
 func FuzzReplay(f *testing.F) {
@@ -38,9 +32,9 @@ func FuzzReplay(f *testing.F) {
 			"[\"stream_closed\",0,0,7]\n[\"reset_peaks\",0,0,0]\n[\"refused\",0,1,7]\n[\"oom\",5,512,7]\n" +
 			"{\"stats\":{\"num_ooms\":1},\"segments\":[]}\n"))
 	}
-	impatient(f, 2000)
+	limits := budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Limits{Bytes: 1 << 14, Records: 100})
+		list, err := recording.Read(bytes.NewReader(data), "fuzz", recording.Options{Limits: limits})
 		if err != nil {
 			return
 		}
@@ -50,13 +44,18 @@ func FuzzReplay(f *testing.F) {
 		}
 		v, err := Verify(p)
 		if err != nil {
-			require.ErrorContains(t, err, "memreplay: ")
+			require.ErrorContains(t, err, "fuzz: ")
 			return
 		}
+		_, work := p.Budget.Spent()
+		require.LessOrEqual(t, work, limits.MaxWork)
 		require.Equal(t, v.Mismatches() > 0, v.First != "")
 		s, err := NewScenario(p)
-		require.NoError(t, err)
-		e, err := s.Estimate(memcache.Config{Exact: true, ExpandableSegments: len(data)%2 == 0}, 10)
+		if err != nil {
+			require.ErrorIs(t, err, budget.ErrExceeded)
+			return
+		}
+		e, err := s.Estimate(memcache.Config{Exact: true, ExpandableSegments: len(data)%2 == 0})
 		if err == nil {
 			require.Equal(t, v.Allocs, e.Allocs)
 			require.LessOrEqual(t, e.PeakAllocated, e.PeakReserved)

@@ -55,7 +55,7 @@ func TestFreeThatTheNextCallWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	scenario, err := NewScenario(p)
 	require.NoError(t, err)
-	e, err := scenario.Estimate(memcache.Config{Exact: true}, 0)
+	e, err := scenario.Estimate(memcache.Config{Exact: true})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, e.Retries, "the free is late here too")
 

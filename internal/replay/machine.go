@@ -6,6 +6,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -19,8 +20,9 @@ type machine struct {
 	dev     *null.Device
 	of      device.Device // what the cache takes it for
 	cache   *memcache.Cache
-	streams []device.Stream
-	lastUse []int // the last request of each stream, by step
+	byIndex []device.Stream          // of p.Streams
+	byID    map[uint64]device.Stream // the same
+	lastUse []int                    // the last request of each stream, by step
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
 
@@ -40,6 +42,7 @@ type machine struct {
 	requested *recording.Step // the request that is made, or was last
 	freed     int32           // the hand-out that is freed, or was last, of those that are not free at once
 
+	cost
 	exactly bool              // of a recording of ours: the driver does what it did
 	ranges  []recording.Entry // the addresses that it reserved
 }
@@ -59,10 +62,17 @@ const firstPending = 1 << 63
 // newMachine makes a cache under config, on a device with the recorded memory and streams.
 // exactly, the driver does what it did in the recording, which must be ours.
 // It begins with what begin gives it: restore, place, or nothing.
-func newMachine(p *recording.Program, config memcache.Config, exactly bool, begin func(*machine) error) (*machine, error) {
+func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, exactly bool, begin func(*machine) error) (*machine, error) {
+	c := cost{budget: b, streams: len(p.Streams)}
+	if err := c.hold(handOutMemory*int64(p.Blocks) + liveMemory*int64(p.MostLive) + streamMemory*int64(len(p.Streams))); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
+	if c.work(len(p.Steps)/4 + 100*len(p.Streams)); c.err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, c.err)
+	}
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})
 	if err != nil {
-		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
 	var of device.Device = dev
 	if p.HostMemory {
@@ -70,15 +80,16 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool, begi
 	}
 	cache, err := memcache.New(of, config)
 	if err != nil {
-		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	m := &machine{exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree)}
+	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream)}
 	for _, id := range p.Streams {
 		s, err := dev.NewStreamWithID(id)
 		if err != nil {
-			return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
-		m.streams = append(m.streams, m.stream(s))
+		m.byIndex = append(m.byIndex, m.taken(s))
+		m.byID[id] = m.byIndex[len(m.byIndex)-1]
 	}
 	m.lastUse, m.completed = make([]int, len(p.Streams)), make([]int32, p.Blocks)
 	if p.Start != nil {
@@ -94,10 +105,10 @@ func newMachine(p *recording.Program, config memcache.Config, exactly bool, begi
 	}
 	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
 	if err := m.pools.addAll(p); err != nil {
-		return nil, fmt.Errorf("memreplay: %s: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
 	if err := begin(m); err != nil {
-		return nil, fmt.Errorf("memreplay: %s: the start: %w", p.Name, err)
+		return nil, fmt.Errorf("%s: the start: %w", p.Name, err)
 	}
 	dev.SetScript(null.Script{Before: m.before, After: m.after})
 	return m, nil
@@ -110,10 +121,14 @@ func (m *machine) close() {
 	}
 	_ = m.cache.Close() // blocks are live, as they were at the end of the recording
 	_ = m.dev.Close()
+	m.end()
 }
 
 // before chooses addresses as the recording has them, and lets time pass when the cache waits.
 func (m *machine) before(c *null.Call) {
+	if c.Err = m.driver(c.Op); c.Err != nil {
+		return
+	}
 	m.undo.before(c)
 	var next recording.Entry
 	if m.wanted < len(m.expect) {
@@ -147,6 +162,7 @@ func (m *machine) before(c *null.Call) {
 			c.Err = m.outOfMemory("Map", c.Bytes)
 		}
 	case null.OpSynchronize:
+		m.work(len(m.held) / 2)
 		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
 			if h.freed && (m.pools.flushed == 0 || m.p.Home(block) == m.pools.flushed) {
 				m.complete(block)
@@ -189,6 +205,7 @@ func (m *machine) outOfMemory(op string, bytes int64) error {
 
 // after notes a driver call.
 func (m *machine) after(c null.Call) {
+	m.count(c.Op)
 	m.got = m.undo.append(m.got, c)
 	m.wanted = len(m.got)
 }
@@ -211,7 +228,11 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	m.requested = s
 	defer m.pools.takeUp()
-	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.streams[s.Stream])
+	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.byIndex[s.Stream])
+	if err != nil {
+		m.work(oomWork)
+		m.walk(m.p.MostLive)
+	}
 	if s.Block >= 0 {
 		m.blocks[s.Block] = b
 	}
@@ -253,7 +274,7 @@ func (m *machine) use(block, index int32) error {
 	id := firstPending + order*uint64(len(m.p.Streams)+1) + uint64(index)
 	for _, s := range h.streams {
 		if s.ID() == id {
-			return m.blocks[block].RecordStream(m.stream(s))
+			return m.blocks[block].RecordStream(m.taken(s))
 		}
 	}
 	stream, err := m.dev.NewStreamWithID(id)
@@ -265,7 +286,7 @@ func (m *machine) use(block, index int32) error {
 		return err
 	}
 	m.held[block] = pendingFree{streams: append(h.streams, stream), releases: append(h.releases, release)}
-	return m.blocks[block].RecordStream(m.stream(stream))
+	return m.blocks[block].RecordStream(m.taken(stream))
 }
 
 // complete lets the work end that holds up the free of a hand-out.

@@ -65,7 +65,7 @@ func verifiesFromMoments(t *testing.T, seed uint64, w workload, moments int) {
 		}
 		var file bytes.Buffer
 		require.NoError(t, torchsnapshot.Write(&file, torchsnapshot.State{Snapshot: late, Config: p.cache.Config()}))
-		recs, err := recording.Read(&file, "late", recording.Limits{})
+		recs, err := recording.Read(&file, "late", recording.Options{})
 		require.NoError(t, err)
 		program, err := recording.NewProgram(recs[0])
 		require.NoError(t, err, "from entry %d", from)

@@ -27,7 +27,7 @@ func OptionsFor(p *recording.Program, options string) (config memcache.Config, l
 	}
 	own, err := memcache.ParseConfig(p.Conf)
 	if err != nil {
-		return config, options, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+		return config, options, fmt.Errorf("%s: the recorded options: %w", p.Name, err)
 	}
 	for i, exact := range []bool{own.Exact, !own.Exact} {
 		said := "exact:False"
@@ -73,7 +73,7 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	}
 	config, err := parse(conf)
 	if err != nil {
-		return config, fmt.Errorf("memreplay: %s: the recorded options: %w", p.Name, err)
+		return config, fmt.Errorf("%s: the recorded options: %w", p.Name, err)
 	}
 	if p.Own {
 		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0

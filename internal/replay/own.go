@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
@@ -19,10 +20,13 @@ func verifyOwn(p *recording.Program) (*Verification, error) {
 	if config.NoCaching {
 		reason = "each call is one of the driver's (no_caching)"
 	}
-	b := checkBooks(p)
+	b, err := checkBooks(p)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Name, err)
+	}
 	v := b.verification()
 	if reason == "" {
-		s := newSearch(p, config, p.Limit, newBudget(p, 1))
+		s := newSearch(p, config, p.Limit, p.Budget)
 		if s.best, err = s.replay(nil, false); err != nil {
 			return nil, err
 		}
@@ -60,8 +64,9 @@ func (m *machine) closeStreams(i int, inside []recording.Entry) {
 		if e.Action != recording.StreamClosed {
 			continue
 		}
+		m.work(len(m.p.Streams) / 8)
 		if k := slices.Index(m.p.Streams, e.Stream); k >= 0 && m.lastUse[k] < i {
-			_ = m.streams[k].Close()
+			_ = m.byIndex[k].Close()
 		}
 	}
 }
@@ -94,8 +99,8 @@ type hostStream struct {
 // Device is the one that the cache knows.
 func (s hostStream) Device() device.Device { return s.dev }
 
-// stream is what the cache takes a stream for.
-func (m *machine) stream(s *null.Stream) device.Stream {
+// taken is what the cache takes a stream for.
+func (m *machine) taken(s *null.Stream) device.Stream {
 	if _, host := m.of.(hostDevice); host {
 		return hostStream{s, m.of}
 	}
@@ -116,6 +121,7 @@ func (r *run) reset(a recording.Action) {
 
 // empty makes the call that gave memory back as entries say, inside or before the call of step s.
 func (m *machine) empty(s *recording.Step, entries []recording.Entry) error {
+	m.walk(m.p.MostLive)
 	switch e := m.p.Entries[min(int(s.To), len(m.p.Entries)-1)]; {
 	case m.p.Own && e.Action == recording.Trim:
 		_, err := m.cache.TrimTo(context.Background(), e.Size)

@@ -32,7 +32,7 @@ const jumbled = `{"format":"cistern recording 1","conf":"","total_memory":107374
 
 func own(t *testing.T, text string) (*Verification, error) {
 	t.Helper()
-	list, err := recording.Read(strings.NewReader(text), "own", recording.Limits{})
+	list, err := recording.Read(strings.NewReader(text), "own", recording.Options{})
 	require.NoError(t, err)
 	p, err := recording.NewProgram(list[0])
 	if err != nil {
@@ -139,7 +139,8 @@ func TestBooksAlone(t *testing.T) {
 // TestBooksJoin: mapped memory is one stretch, whatever it was mapped in, so that no entry looks at others than its own; a block lies
 // across, but in one segment.
 func TestBooksJoin(t *testing.T) {
-	b := checkBooks(&recording.Program{Recording: &recording.Recording{}})
+	b, err := checkBooks(&recording.Program{Recording: &recording.Recording{}})
+	require.NoError(t, err)
 	enter := func(a recording.Action, addr, size int64) string {
 		return b.enter(&recording.Entry{Action: a, Addr: device.Ptr(addr), Size: size, Bytes: size})
 	}

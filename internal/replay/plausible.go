@@ -39,6 +39,7 @@ func (r *run) plausible(i int, list []reading) []reading {
 		return how.full != over || collects && !how.full // the limit or the driver refused, or there was a collection
 	})
 	if len(left) > 1 {
+		r.work(blockWork * 2 * r.p.MostLive)
 		segments := r.cache.Snapshot().Segments
 		left = keep(left, func(how reading) bool {
 			if how.empty || !released && !how.waits() {

@@ -15,6 +15,13 @@ import (
 
 var long = flag.Bool("long", false, "more and longer recordings of random callers")
 
+// impatient lets searches end soon, for the test's time.
+func impatient(t testing.TB, steps int) {
+	before := patience
+	patience = steps
+	t.Cleanup(func() { patience = before })
+}
+
 // workloads are what callers do that no recording at hand does.
 func workloads() map[string]workload {
 	confs := map[string]string{

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"slices"
+
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/restore"
@@ -11,6 +13,7 @@ import (
 // the next segment, because the segment may begin before its first known byte.
 func (m *machine) setRanges(list []restore.Segment, at []device.Ptr) {
 	total := m.dev.Properties().TotalMemory
+	sorted := slices.Sorted(slices.Values(at))
 	for i := range list {
 		s := &list[i]
 		granule := int64(sizes.SmallSegment)
@@ -21,10 +24,8 @@ func (m *machine) setRanges(list []restore.Segment, at []device.Ptr) {
 			}
 		}
 		s.Range = (total + total/8 + granule - 1) / granule * granule
-		for k, other := range at {
-			if k != i && other > at[i] && int64(other-at[i]) < s.Range {
-				s.Range = int64(other-at[i]) / granule * granule
-			}
+		if next, _ := slices.BinarySearch(sorted, at[i]+1); next < len(sorted) && int64(sorted[next]-at[i]) < s.Range {
+			s.Range = int64(sorted[next]-at[i]) / granule * granule
 		}
 		s.Range = max(s.Range, (bytesOf(s.Pieces)+granule-1)/granule*granule)
 	}
@@ -77,6 +78,9 @@ func rangeBases(p *recording.Program) map[rangeKey]device.Ptr {
 					bases[key] = x.from
 				}
 			case recording.SegmentUnmap:
+				if p.Budget.Scan(len(open)) != nil {
+					return bases // the next charge fails, too
+				}
 				for key, x := range open {
 					if x.from <= e.Addr && e.Addr < x.to {
 						if x.mapped -= e.Size; x.mapped <= 0 {

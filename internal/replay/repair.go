@@ -1,6 +1,11 @@
 package replay
 
-import "slices"
+import (
+	"errors"
+	"slices"
+
+	"github.com/cistern-ml/cistern/internal/budget"
+)
 
 // repair changes readings where all calls agree and the counters at the end do not. A collection, a flush and an
 // empty_cache may release the same blocks, and only the counters tell them apart: in total, not call by call. So many
@@ -8,18 +13,21 @@ import "slices"
 func (s *search) repair() error {
 	wrong := make(map[reread]bool)
 	s.budget = newBudget(s.p, 1) // it was worth while
-	for s.best.mismatches() > 0 && !s.budget.spent() {
+	for s.best.mismatches() > 0 {
 		choices := slices.Clone(s.best.choices)
 		changed := s.reread(choices, wrong)
 		if len(changed) == 0 {
 			break
 		}
 		r, err := s.replay(choices, true)
+		if errors.Is(err, budget.ErrExceeded) {
+			break
+		}
 		if err != nil {
 			return err
 		}
-		if r.step < len(s.p.Steps) {
-			last := slices.IndexFunc(changed, func(c reread) bool { return c.step > r.step })
+		if r.stopped < len(s.p.Steps) {
+			last := slices.IndexFunc(changed, func(c reread) bool { return c.step > r.stopped })
 			if last < 0 {
 				last = len(changed)
 			}
@@ -102,6 +110,10 @@ func (s *search) reveal() error {
 	}
 	s.emptied = int(missing)
 	r, err := s.replay(slices.Clone(s.best.choices), true)
+	if errors.Is(err, budget.ErrExceeded) {
+		s.emptied = 0
+		return nil
+	}
 	if err != nil {
 		return err
 	}

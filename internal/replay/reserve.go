@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/sizes"
 )
@@ -18,7 +19,7 @@ func totalMemory(p *recording.Program) int64 {
 	if p.TotalMemory > 0 {
 		return p.TotalMemory
 	}
-	var taken reservations
+	taken := reservations{budget: p.Budget}
 	room := device.Ptr(unknownMemory / 8 * 9)
 	if p.Start != nil {
 		bases := rangeBases(p)
@@ -40,6 +41,9 @@ func totalMemory(p *recording.Program) int64 {
 	most := reserved
 	for i := range p.Steps {
 		s := &p.Steps[i]
+		if p.Budget.Work(1) != nil {
+			break // the next charge fails, too
+		}
 		for _, e := range p.Inside(s) {
 			if e.Action.Releases() {
 				reserved -= e.Size
@@ -77,6 +81,9 @@ func (m *machine) laterMapping() device.Ptr {
 	i, _ := slices.BinarySearchFunc(m.p.Steps, r.Entry, func(s recording.Step, entry int32) int { return cmp.Compare(s.Entry, entry) })
 	for k := i; k < min(len(m.p.Steps), i+maxLookAhead); k++ {
 		s := &m.p.Steps[k]
+		if m.work(1); m.err != nil {
+			return 0
+		}
 		for _, e := range m.p.Inside(s) {
 			if e.Action == recording.SegmentMap && keyOf(m.p, s, e.Stream) == key {
 				return e.Addr
@@ -107,8 +114,9 @@ type reservation struct {
 
 // reservations are those that there are at a time, by address. An expandable segment whose memory is all given back is none.
 type reservations struct {
-	list  []reservation
-	bases map[rangeKey]device.Ptr
+	budget *budget.Budget
+	list   []reservation
+	bases  map[rangeKey]device.Ptr
 }
 
 // at is the place of an address among the reservations.
@@ -129,6 +137,8 @@ func (t *reservations) add(r reservation) device.Ptr {
 	if i < len(t.list) && r.key != (rangeKey{}) {
 		room = min(room, t.list[i].base-r.base)
 	}
+	const bytes = 48 // of a reservation
+	_ = t.budget.Move(bytes * int64(len(t.list)-i))
 	t.list = slices.Insert(t.list, i, r)
 	return room
 }

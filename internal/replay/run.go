@@ -16,7 +16,7 @@ type outcome struct {
 	addresses, calls, stats, blocks int
 	first                           string // what departed first
 	departed                        int    // the entry of the call in which that was; the number of entries at the end
-	step                            int    // where a replay that stops did; the number of steps if nowhere
+	stopped                         int    // the step at which a replay stopped; the number of steps if it did not
 	entry                           int    // of the call that is being made
 	elapsed                         time.Duration
 }
@@ -55,19 +55,26 @@ func (r *run) play(emptied int) {
 	start := time.Now()
 	r.late = -1
 	for range emptied {
+		r.cost.step()
+		if r.walk(0); r.err != nil {
+			return
+		}
 		r.begin(nil, false)
 		r.compare(0, r.pools.emptyCache(0))
 	}
 	for i := range r.p.Steps {
 		r.entry = int(max(r.p.Steps[i].Entry, r.p.Steps[i].To))
-		r.playStep(i)
+		r.cost.step()
+		if r.playStep(i); r.err != nil {
+			return
+		}
 		if r.stop && r.mismatches() > 0 {
-			r.step = i
+			r.stopped = i
 			return
 		}
 	}
 	r.elapsed = time.Since(start)
-	r.step, r.entry = len(r.p.Steps), len(r.p.Entries)
+	r.stopped, r.entry = len(r.p.Steps), len(r.p.Entries)
 }
 
 // playStep makes the call of step i as it is read, and compares what happened.
@@ -128,6 +135,7 @@ func (r *run) playStep(i int) {
 // pool.
 func (r *run) countEmptied(s *recording.Step, inside []recording.Entry) {
 	sh := shapeOf(inside)
+	r.work(blockWork * 2 * r.p.MostLive)
 	free := make(map[device.Ptr]bool)
 	for _, e := range inside[:sh.lead] {
 		free[e.Addr] = true

@@ -1,8 +1,11 @@
 package replay
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -12,7 +15,7 @@ import (
 // cache does the same only if it is given the same reasons. Which they were shows later: a wrong guess ends in a call of
 // the driver, an address or a sum that differs. So readings are tried, the likely ones first, those that the cache's own
 // state contradicts never (plausible.go), and backwards from where a replay departs. A replay starts anew each time, since
-// a cache can't be copied; that makes a search quadratic in bad cases, and so it has a budget of steps.
+// a cache can't be copied; that makes a search quadratic in bad cases, and so it has a budget of work.
 
 // search looks for readings under which a replay departs from the recording nowhere. It goes on from the
 // likely readings; where the replay departs, it replays from the start with the next reading of the last call that
@@ -22,7 +25,7 @@ type search struct {
 	config      memcache.Config
 	limit       int64 // of the memory, in bytes; 0: none
 	assumptions assumptions
-	budget      *budget
+	budget      *budget.Budget
 
 	configured bool // the limit is the recorded options'
 
@@ -32,7 +35,7 @@ type search struct {
 }
 
 // newSearch begins a search under a limit, in bytes; 0: none but that of the configuration's fraction.
-func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget) *search {
+func newSearch(p *recording.Program, config memcache.Config, limit int64, b *budget.Budget) *search {
 	configured := limit > 0 && config.MemoryLimit == limit
 	config.MemoryLimit = limit
 	if f := config.PerProcessMemoryFraction; limit == 0 && f > 0 && f < 1 {
@@ -41,39 +44,37 @@ func newSearch(p *recording.Program, config memcache.Config, limit int64, b *bud
 	return &search{p: p, config: config, limit: limit, configured: configured, assumptions: assume(p, limit > 0, config.ExpandableSegments), budget: b}
 }
 
-// budget bounds a search, in steps replayed.
-type budget struct{ steps, limit int }
-
 // patience is how many steps a search replays, at least; a variable for tests.
 var patience = 8_000_000
 
-// newBudget is the part of one of so many searches.
-func newBudget(p *recording.Program, searches int) *budget {
-	return &budget{limit: max(patience, 50*len(p.Steps)) / searches}
+// newBudget is the part of one of so many searches, of at most half of the work that is left.
+func newBudget(p *recording.Program, searches int) *budget.Budget {
+	return p.Budget.Share(min(stepWork*int64(max(patience, 50*len(p.Steps))), p.Budget.Left()/2) / int64(searches))
 }
-
-// spent reports whether the search must end with what it has.
-func (b *budget) spent() bool { return b.steps >= b.limit }
 
 // better reports whether s found a closer replay than o.
 func (s *search) better(o *search) bool {
-	if s.best.step != o.best.step {
-		return s.best.step > o.best.step
+	if s.best.stopped != o.best.stopped {
+		return s.best.stopped > o.best.stopped
 	}
 	return s.best.mismatches() < o.best.mismatches()
 }
 
 // replay makes one replay.
 func (s *search) replay(choices []choice, stop bool) (*run, error) {
-	m, err := newMachine(s.p, s.config, s.p.Own, func(m *machine) error { return m.restore(s.config) })
+	m, err := newMachine(s.p, s.config, s.budget, s.p.Own, func(m *machine) error { return m.restore(s.config) })
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
-	r := &run{machine: m, config: s.config, limit: s.limit, assumptions: s.assumptions, choices: choices, stop: stop, pending: pendingAtStart(s.p)}
-	r.play(s.emptied)
-	s.budget.steps += r.step
-	if r.step == len(s.p.Steps) {
+	r := &run{machine: m, config: s.config, limit: s.limit, assumptions: s.assumptions, choices: choices, stop: stop, pending: int64(len(pendingAtStart(s.p)))}
+	if r.play(s.emptied); r.err == nil && r.stopped == len(s.p.Steps) {
+		r.work(blockWork * 2 * s.p.MostLive)
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("%s: %w", s.p.Name, r.err)
+	}
+	if r.stopped == len(s.p.Steps) {
 		s.unknown = r.compareStats()
 		r.compareBlocks()
 	}
@@ -86,13 +87,16 @@ func (s *search) solve() error {
 	var choices []choice
 	for {
 		r, err := s.replay(choices, true)
+		if s.best != nil && errors.Is(err, budget.ErrExceeded) {
+			break // with what there is
+		}
 		if err != nil {
 			return err
 		}
-		if s.best == nil || r.step > s.best.step || r.step == s.best.step && r.mismatches() < s.best.mismatches() {
+		if s.best == nil || r.stopped > s.best.stopped || r.stopped == s.best.stopped && r.mismatches() < s.best.mismatches() {
 			s.best = r
 		}
-		if r.step == len(s.p.Steps) && r.outcome.blocks == 0 {
+		if r.stopped == len(s.p.Steps) && r.outcome.blocks == 0 {
 			return s.repair()
 		}
 		choices = slices.Clone(r.choices)
@@ -103,11 +107,11 @@ func (s *search) solve() error {
 			}
 			choices = choices[:len(choices)-1]
 		}
-		if len(choices) == 0 || s.budget.spent() {
+		if len(choices) == 0 {
 			break
 		}
 	}
-	if s.best.step == len(s.p.Steps) {
+	if s.best.stopped == len(s.p.Steps) {
 		return s.repair()
 	}
 	return nil
@@ -115,6 +119,7 @@ func (s *search) solve() error {
 
 // verification makes the last replay, without stopping, and counts.
 func (s *search) verification() (*Verification, error) {
+	s.budget = s.p.Budget
 	r, err := s.replay(s.best.choices, false)
 	if err != nil {
 		return nil, err

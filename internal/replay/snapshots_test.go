@@ -40,7 +40,7 @@ func measurements(t testing.TB) map[string]measured {
 }
 
 func lateProgram(t testing.TB, name string) *recording.Program {
-	recs, err := recording.ReadFile(filepath.Join(late, name+".pickle.gz"), recording.Limits{})
+	recs, err := readFile(filepath.Join(late, name+".pickle.gz"))
 	require.NoError(t, err)
 	p, err := recording.NewProgram(recs[0])
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestWhatIfOfLateSnapshots(t *testing.T) {
 			want := m.Others[conf]
 			config, err := ParseOptions(conf)
 			require.NoError(t, err)
-			got, err := s.Estimate(config, 0)
+			got, err := s.Estimate(config)
 			require.NoError(t, err)
 			require.Contains(t, strings.Join(got.Notes, "\n"), "the recording began late", name)
 			reserved, allocated := want["reserved_bytes.all.peak"], want["allocated_bytes.all.peak"]
@@ -108,7 +108,7 @@ func apart(a, b int64) float64 { return math.Abs(float64(a)/float64(b) - 1) }
 func TestAlteredLateSnapshots(t *testing.T) {
 	impatient(t, 1000)
 	for name := range measurements(t) {
-		recs, err := recording.ReadFile(filepath.Join(late, name+".pickle.gz"), recording.Limits{})
+		recs, err := readFile(filepath.Join(late, name+".pickle.gz"))
 		require.NoError(t, err)
 		entries := recs[0].Entries
 		var allocs []int
@@ -186,7 +186,7 @@ func TestRetriesOrEmptyCache(t *testing.T) {
 		require.Equal(t, limit, best.limit)
 		scenario, err := NewScenario(p)
 		require.NoError(t, err)
-		e, err := scenario.Estimate(memcache.Config{Exact: true}, 0)
+		e, err := scenario.Estimate(memcache.Config{Exact: true})
 		require.NoError(t, err)
 		notes := strings.Join(e.Notes, "\n")
 		if limit == 0 {
@@ -228,7 +228,7 @@ func TestPoolSnapshots(t *testing.T) {
 	require.Len(t, all, 22)
 	pools := 0
 	for name, m := range all {
-		recs, err := recording.ReadFile("testdata/pools/"+name+".pickle.gz", recording.Limits{})
+		recs, err := readFile("testdata/pools/" + name + ".pickle.gz")
 		require.NoError(t, err)
 		p, err := recording.NewProgram(recs[0])
 		require.NoError(t, err)
@@ -247,7 +247,7 @@ func TestPoolSnapshots(t *testing.T) {
 		require.NoError(t, err)
 		config, err := Config(p)
 		require.NoError(t, err)
-		e, err := s.Estimate(config, 0)
+		e, err := s.Estimate(config)
 		require.NoError(t, err)
 		require.Equal(t, []int64{v.PeakReserved, v.PeakAllocated, v.Retries, v.OOMs}, []int64{e.PeakReserved, e.PeakAllocated, e.Retries, e.OOMs}, "%s: the recorded options", name)
 	}
@@ -257,7 +257,7 @@ func TestPoolSnapshots(t *testing.T) {
 // TestWithoutEntries: a recording without a call verifies, whatever its statistics say of hidden calls.
 func TestWithoutEntries(t *testing.T) {
 	for _, text := range []string{`{"stats":{"num_sync_all_streams":1}}`, `{"stats":{"num_sync_all_streams":1,"num_alloc_retries":0}}`, `{}`} {
-		recs, err := recording.Read(strings.NewReader(text), "empty", recording.Limits{})
+		recs, err := recording.Read(strings.NewReader(text), "empty", recording.Options{})
 		require.NoError(t, err)
 		p, err := recording.NewProgram(recs[0])
 		require.NoError(t, err)

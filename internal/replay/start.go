@@ -39,7 +39,7 @@ func (m *machine) restore(config memcache.Config) error {
 		}
 		if !s.Mapped || !ok {
 			k = len(list)
-			list = append(list, restore.Segment{Context: m.pools.context(s.Pool), Stream: m.streams[m.streamIndex(s.Stream)],
+			list = append(list, restore.Segment{Context: m.pools.context(s.Pool), Stream: m.byID[s.Stream],
 				Small: s.Kind == recording.SmallKind, Expandable: s.Mapped})
 			at = append(at, s.Address)
 			if s.Mapped {
@@ -63,10 +63,12 @@ func (m *machine) restore(config memcache.Config) error {
 	m.setRanges(list, at)
 	next := 0
 	m.dev.SetScript(null.Script{Before: func(c *null.Call) {
+		c.Err = m.driver(c.Op)
 		if c.Op == null.OpAlloc || c.Op == null.OpReserve {
 			c.Ptr = at[next]
 		}
 	}, After: func(c null.Call) {
+		m.count(c.Op)
 		if c.Op == null.OpAlloc || c.Op == null.OpReserve {
 			next++
 		}
@@ -93,33 +95,29 @@ func (m *machine) restore(config memcache.Config) error {
 
 // freePending frees the blocks whose frees are pending at the start.
 func (m *machine) freePending() error {
-	block := int32(0)
-	for i := range m.p.Start.Segments {
-		for _, b := range m.p.Start.Segments[i].Blocks {
-			if b.State != string(memcache.BlockAllocated) {
-				if err := m.release(&recording.Step{Kind: recording.StepFree, Later: true, Block: block}, true); err != nil {
-					return err
-				}
-			}
-			block++
+	for _, block := range pendingAtStart(m.p) {
+		if err := m.release(&recording.Step{Kind: recording.StepFree, Later: true, Block: block}, true); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// pendingAtStart is the number of frees that are pending at the start.
-func pendingAtStart(p *recording.Program) (n int64) {
+// pendingAtStart is the hand-outs whose frees are pending at the start.
+func pendingAtStart(p *recording.Program) (pending []int32) {
 	if p.Start == nil {
-		return 0
+		return nil
 	}
+	block := int32(0)
 	for i := range p.Start.Segments {
 		for _, b := range p.Start.Segments[i].Blocks {
 			if b.State != string(memcache.BlockAllocated) {
-				n++
+				pending = append(pending, block)
 			}
+			block++
 		}
 	}
-	return n
+	return pending
 }
 
 // place allocates the blocks that are live at the start, by address, in an empty cache: the free
@@ -139,33 +137,11 @@ func (m *machine) placeIf(wanted func(block int32) bool) error {
 				continue
 			}
 			var err error
-			m.blocks[block], err = m.cache.Alloc(m.pools.context(s.Pool), b.Requested, m.streams[m.streamIndex(s.Stream)])
+			m.blocks[block], err = m.cache.Alloc(m.pools.context(s.Pool), b.Requested, m.byID[s.Stream])
 			if err != nil && !errors.Is(err, memcache.ErrOutOfMemory) {
 				return err
 			}
 		}
 	}
 	return m.freePending()
-}
-
-// pendingAtStart reports whether the free of a block is pending at the start.
-func (m *machine) pendingAtStart(block int32) bool {
-	for i := range m.p.Start.Segments {
-		blocks := m.p.Start.Segments[i].Blocks
-		if int(block) < len(blocks) {
-			return blocks[block].State != string(memcache.BlockAllocated)
-		}
-		block -= int32(len(blocks))
-	}
-	return false
-}
-
-// streamIndex is the index of a stream that steps have.
-func (m *machine) streamIndex(id uint64) int {
-	for i, s := range m.p.Streams {
-		if s == id {
-			return i
-		}
-	}
-	return 0
 }

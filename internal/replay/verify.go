@@ -3,9 +3,11 @@
 package replay
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/memcache"
 )
@@ -70,7 +72,9 @@ func verify(p *recording.Program) (*search, error) {
 	var best, emptied *search
 	for i, limit := range list {
 		s := newSearch(p, config, limit, newBudget(p, len(list)))
-		if err := s.solve(); err != nil {
+		if err := s.solve(); best != nil && errors.Is(err, budget.ErrExceeded) {
+			break
+		} else if err != nil {
 			return nil, err
 		}
 		if best == nil || s.better(best) {
@@ -103,16 +107,16 @@ func promising(p *recording.Program, config memcache.Config) ([]int64, error) {
 			return []int64{0}, nil
 		}
 	}
-	got, budget := make(map[int64]int), newBudget(p, 1)
+	got, share := make(map[int64]int), newBudget(p, 1)
 	for _, limit := range list {
-		if budget.spent() {
+		r, err := newSearch(p, config, limit, share).replay(nil, true)
+		if errors.Is(err, budget.ErrExceeded) && len(got) > 0 {
 			break
 		}
-		r, err := newSearch(p, config, limit, budget).replay(nil, true)
 		if err != nil {
 			return nil, err
 		}
-		if got[limit] = r.step; r.mismatches() == 0 {
+		if got[limit] = r.stopped; r.mismatches() == 0 {
 			return []int64{limit}, nil
 		}
 	}

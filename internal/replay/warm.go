@@ -64,12 +64,15 @@ func (s *Scenario) warm(m *machine, skip func(*recording.Step) bool) error {
 		return err
 	}
 	freed := make(map[int32]bool)
+	for _, block := range pendingAtStart(s.p) {
+		freed[block] = true
+	}
 	for i := range s.p.Steps {
 		if st := &s.p.Steps[i]; st.Kind == recording.StepFree && int(st.Block) < first {
 			freed[st.Block] = true
 		}
 	}
-	if err := m.placeIf(func(block int32) bool { return freed[block] || m.pendingAtStart(block) }); err != nil {
+	if err := m.placeIf(func(block int32) bool { return freed[block] }); err != nil {
 		return err
 	}
 	m.places = places(s.p)

@@ -20,16 +20,8 @@ type Estimate struct {
 	// Elapsed is the time of the replay, for Calls calls.
 	Elapsed time.Duration
 	Calls   int
-	// Samples is the memory over time, if it was asked for.
-	Samples []Sample
 	// Notes say what the figures rest on that the recording does not have.
 	Notes []string
-}
-
-// Sample is the memory during a stretch of calls, in bytes: the most there was.
-type Sample struct {
-	Call                int // the first
-	Allocated, Reserved int64
 }
 
 // Ratio is the peak of what is reserved by the peak of what is allocated; 0 if nothing is.
@@ -50,6 +42,10 @@ func nsPerOp(d time.Duration, calls int) float64 {
 	}
 	return float64(d.Nanoseconds()) / float64(calls)
 }
+
+// sets is how many sets of options are commonly tried: together they may do as much work as one
+// verification.
+const sets = 8
 
 // Scenario is a program with what its recording leaves out.
 type Scenario struct {
@@ -85,8 +81,8 @@ func NewScenario(p *recording.Program) (*Scenario, error) {
 // Estimate replays the program under a configuration: as PyTorch's allocator would behave, if it is Exact. The recorded
 // memory limit holds, as the program changed it, unless the configuration has one, and so do the options that it changed, if the configuration is the recorded one. Segments and reservations get the
 // addresses that those of their size had. An allocation that failed when it was recorded is tried, and freed at once if it
-// succeeds; one that fails now is missing from then on. samples is the number of samples to take.
-func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, error) {
+// succeeds; one that fails now is missing from then on.
+func (s *Scenario) Estimate(config memcache.Config) (*Estimate, error) {
 	recorded := config.MemoryLimit == 0 && config.PerProcessMemoryFraction == 0
 	unlimited := config
 	unlimited.PerProcessMemoryFraction, unlimited.MemoryLimit = 0, 0
@@ -102,7 +98,7 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 	if !other {
 		begin = func(m *machine) error { return m.restore(config) }
 	}
-	m, err := newMachine(s.p, config, false, begin)
+	m, err := newMachine(s.p, config, s.p.Budget.Part(sets), false, begin)
 	if err != nil {
 		return nil, err
 	}
@@ -117,22 +113,22 @@ func (s *Scenario) Estimate(config memcache.Config, samples int) (*Estimate, err
 		}
 	}
 	e := &Estimate{Calls: len(s.p.Steps), Notes: s.notesFor(other)}
-	sampler := newSampler(m.cache, len(s.p.Steps), samples)
 	start := time.Now()
 	for i := range s.p.Steps {
 		if skip(&s.p.Steps[i]) {
 			continue
 		}
 		if err := s.step(m, e, i); err != nil {
-			return nil, fmt.Errorf("memreplay: %s: entry %d: %w", s.p.Name, s.p.Steps[i].Entry, err)
+			return nil, fmt.Errorf("%s: entry %d: %w", s.p.Name, s.p.Steps[i].Entry, err)
 		}
-		sampler.add(i)
+	}
+	if m.err != nil {
+		return nil, fmt.Errorf("%s: %w", s.p.Name, m.err)
 	}
 	e.Elapsed = time.Since(start)
 	stats := m.cache.Stats()
 	e.PeakAllocated, e.PeakReserved = stats.AllocatedBytes.All.Peak, stats.ReservedBytes.All.Peak
 	e.Retries, e.OOMs, e.DriverCalls = stats.NumAllocRetries, stats.NumOOMs, stats.NumDeviceAlloc+stats.NumDeviceFree
-	e.Samples = sampler.list
 	return e, nil
 }
 
@@ -165,6 +161,9 @@ func places(p *recording.Program) map[place][]device.Ptr {
 func (s *Scenario) step(m *machine, e *Estimate, i int) error {
 	step := &s.p.Steps[i]
 	how := s.readings[i]
+	if m.cost.step(); m.err != nil {
+		return m.err
+	}
 	m.begin(nil, false)
 	switch step.Kind {
 	case recording.StepFree:
@@ -221,34 +220,4 @@ func (m *machine) completeAll(entries []recording.Entry) {
 			m.complete(e.Block)
 		}
 	}
-}
-
-// sampler takes the most in each of about the same number of calls.
-type sampler struct {
-	cache *memcache.Cache
-	every int
-	list  []Sample
-}
-
-// newSampler takes so many samples of a cache over calls.
-func newSampler(c *memcache.Cache, calls, samples int) *sampler {
-	s := &sampler{cache: c}
-	if samples > 0 {
-		s.every = max(1, (calls+samples-1)/samples)
-	}
-	return s
-}
-
-// add is told of the memory after call i.
-func (s *sampler) add(i int) {
-	if s.every == 0 {
-		return
-	}
-	if i%s.every == 0 {
-		s.list = append(s.list, Sample{Call: i})
-	}
-	last := &s.list[len(s.list)-1]
-	stats := s.cache.Stats()
-	last.Allocated = max(last.Allocated, stats.AllocatedBytes.All.Current)
-	last.Reserved = max(last.Reserved, stats.ReservedBytes.All.Current)
 }

@@ -27,19 +27,11 @@ func TestEstimateOfTheRecordedOptions(t *testing.T) {
 			require.NoError(t, err)
 			config, err := Config(p)
 			require.NoError(t, err)
-			e, err := s.Estimate(config, 100)
+			e, err := s.Estimate(config)
 			require.NoError(t, err)
 			driver := p.Stats["num_device_alloc"] + p.Stats["num_device_free"]
 			require.Equal(t, []int64{p.Stats["allocated_bytes.all.peak"], p.Stats["reserved_bytes.all.peak"], p.Stats["num_alloc_retries"],
 				p.Stats["num_ooms"], driver}, []int64{e.PeakAllocated, e.PeakReserved, e.Retries, e.OOMs, e.DriverCalls})
-			var most Sample
-			for _, s := range e.Samples {
-				most.Allocated, most.Reserved = max(most.Allocated, s.Allocated), max(most.Reserved, s.Reserved)
-			}
-			require.LessOrEqual(t, len(e.Samples), 100)
-			require.LessOrEqual(t, most.Allocated, e.PeakAllocated)
-			require.Positive(t, most.Allocated)
-			require.LessOrEqual(t, most.Reserved, e.PeakReserved)
 		})
 	}
 }
@@ -51,13 +43,13 @@ func TestEstimateOfOtherOptions(t *testing.T) {
 	p := program(t, "../../memcache/testdata/recordings/segmentation.jsonl.gz")
 	s, err := NewScenario(p)
 	require.NoError(t, err)
-	normal, err := s.Estimate(memcache.Config{Exact: true}, 0)
+	normal, err := s.Estimate(memcache.Config{Exact: true})
 	require.NoError(t, err)
-	expandable, err := s.Estimate(memcache.Config{Exact: true, ExpandableSegments: true}, 0)
+	expandable, err := s.Estimate(memcache.Config{Exact: true, ExpandableSegments: true})
 	require.NoError(t, err)
 	require.Less(t, expandable.Ratio(), 0.8*normal.Ratio())
 	require.Zero(t, normal.OOMs)
-	small, err := s.Estimate(memcache.Config{Exact: true, MemoryLimit: normal.PeakAllocated / 2}, 0)
+	small, err := s.Estimate(memcache.Config{Exact: true, MemoryLimit: normal.PeakAllocated / 2})
 	require.NoError(t, err)
 	require.Positive(t, small.OOMs)
 	require.Positive(t, small.Retries)

@@ -1,4 +1,4 @@
-// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of memreplay, which reasons about what a
+// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of the replay, which reasons about what a
 // cache with unknown limits did. (The model of the tests has its own, to find what is wrong here.)
 package sizes
 

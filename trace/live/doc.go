@@ -12,7 +12,7 @@
 //	/debug/cistern/           an index, with the latest steps as they end
 //	/debug/cistern/heap       who holds the memory, for go tool pprof (trace/heap); ?seconds=N: what changed meanwhile
 //	/debug/cistern/peak       who held it at the peak, for go tool pprof
-//	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and memreplay (trace/torchsnapshot)
+//	/debug/cistern/snapshot   the blocks and the history, for PyTorch's viewers and cistern (trace/torchsnapshot)
 //	/debug/cistern/report     the page of trace/report
 //	/debug/cistern/steps      the latest steps as JSON; as server-sent events for those who accept text/event-stream
 //	/debug/cistern/stats      the cache's and the pool's statistics as JSON, under PyTorch's names

@@ -185,7 +185,7 @@ func TestDeltasShutNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSnapshot: addresses are those of the cache for who asks, and else moved by one distance; memreplay verifies the file.
+// TestSnapshot: addresses are those of the cache for who asks, and else moved by one distance; cistern verifies the file.
 func TestSnapshot(t *testing.T) {
 	s := newSite(t, Config{})
 	for i := range 6 {
@@ -195,7 +195,7 @@ func TestSnapshot(t *testing.T) {
 	s.free()
 	read := func(path string) (*recording.Recording, []byte) {
 		_, _, file := s.get(path)
-		list, err := recording.Read(bytes.NewReader(file), "snapshot.pickle", recording.Limits{})
+		list, err := recording.Read(bytes.NewReader(file), "snapshot.pickle", recording.Options{})
 		require.NoError(t, err)
 		require.Len(t, list, 1)
 		return list[0], file
@@ -220,7 +220,7 @@ func TestSnapshot(t *testing.T) {
 	require.Less(t, moved.Entries[0].Addr, floor+alignment)
 	name := filepath.Join(t.TempDir(), "snapshot.pickle")
 	require.NoError(t, os.WriteFile(name, file, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "run", "../../memcache/memreplay", name).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../..", "verify", name).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
 

@@ -1,20 +1,37 @@
-// Package ranks puts the profiles of several ranks' steps together: who waits for whom, whose memory is where, and who is the straggler.
+// Package ranks merges the step profiles of several ranks into one report: how long each rank
+// waited for which other rank, which rank is the straggler, and where each rank's memory went.
 //
-// Each rank writes the profiles of its steps, a [trace.StepProfile] as JSON on a line each, to a file of its own:
+// Each rank writes the profiles of its steps, a [trace.StepProfile] as JSON on a line each, to a
+// file:
 //
 //	comm, err := tracer.Communicator(ctx, inner)
 //	lines := json.NewEncoder(file)
-//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{Cache: cache, Stream: stream, Communicator: comm, Holders: true,
-//		OnProfile: func(p trace.StepProfile) { err = errors.Join(err, lines.Encode(p)) }})
+//	profiler, err := trace.NewProfiler(trace.ProfilerConfig{
+//		Cache: cache, Stream: stream, Communicator: comm, Holders: true,
+//		OnProfile: func(p trace.StepProfile) { err = errors.Join(err, lines.Encode(p)) },
+//	})
 //
-// One of them, or the command trace/rankreport, reads all files ([Read], [ReadFiles]) and writes a table ([Report.Table]) or a page ([Report.HTML]). Profiles of ranks of one
-// process may be added without files ([Merger]).
+// The command "cistern ranks" reads the files of all ranks, and writes a table or a page. So can a
+// program: see [ReadFiles], [Report.Table] and [Report.HTML]. Ranks that are goroutines of one
+// process need no files: a [Merger] takes their profiles.
 //
-// # Who waits for whom
+// # Waiting
 //
-// A collective operation is over on all ranks at about the same time, and its time on a rank begins when the rank has come to it. So the rank with the shortest time came last; it waited for
-// nobody. What the others' times have above it they waited for that rank. No clocks have to agree. An operation counts if all ranks have its time: operations are matched by their
-// communicator and number. Who held up the others for the longest time, as told by the operations in which it came last and the rank that came just before it, is the straggler. Sends and receives, which not all ranks make, are not matched, nor is what was captured: operations of graphs that are replayed have no times, and are counted for each rank with their bytes.
+// A collective operation ends on all ranks at about the same time, and its time on a rank begins
+// when the rank reaches it. So the rank with the shortest time came last, and did not wait. The
+// excess of another rank's time is how long that rank waited for the last one. Clocks need not
+// agree.
 //
-// A file that ends in the middle of a line, as that of a program that was killed does, is read up to there. What files say is checked; they are taken for hostile.
+// Operations are matched by communicator and number, and count if all ranks report their time. A
+// rank holds up the others for the time between its own arrival, if it comes last, and the arrival
+// before it. The straggler is the rank that held up the others for the longest time in total. Sends
+// and receives are not matched, because only two ranks make them. Operations of replayed graphs
+// have no times: they are counted for each rank, with their bytes.
+//
+// # Untrusted files
+//
+// A file that ends in the middle of a line, such as the file of a killed process, is read up to
+// that line. Figures are checked, and [Options] bound the memory and the work that the files may
+// cost. Memory grows in proportion to the files, except for about 1 MB for a report of 4,096 ranks,
+// which is the largest.
 package ranks

@@ -4,81 +4,61 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"text/tabwriter"
 	"time"
-
-	"github.com/dustin/go-humanize"
 )
 
-// duration gives three digits.
-func duration(d time.Duration) string {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit).String()
-}
+// matrixRanks is the largest number of ranks of which a page shows the matrix, because the page
+// grows with its square.
+const matrixRanks = 512
 
-func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
-
-// per is a share of a time or size, as a percentage.
-func per[T int64 | time.Duration](part, of T) string {
-	if of <= 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(of))
-}
-
-// Table prints the headline, a row for each rank, and what is missing.
-func (r *Report) Table(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, "%s\n", r.Headline()); err != nil {
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rank\tsteps\ttime\tin collectives\twaited\theld up\tcame last\tpeak\treserved\t") // a tabwriter keeps the error for Flush
-	for i, x := range r.Ranks {
-		fmt.Fprintf(t, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t\n", i, x.Steps, duration(x.HostTime), duration(x.CollectiveTime), duration(x.Waited),
-			duration(x.HeldUp), x.Last, size(x.AllocatedPeak), size(x.ReservedPeak))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, note := range r.Notes {
-		if _, err := fmt.Fprintln(w, note); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// HTML writes a page of the report that needs no network, no script and no other file, under a title.
+// HTML writes a page of the report under a title. The page needs no network, script or other file.
+// It leaves the matrix out above 512 ranks.
 func (r *Report) HTML(w io.Writer, title string) error {
-	return page.Execute(w, struct {
-		*Report
-		Title string
-		Most  int64 // bytes, of all ranks' peaks
-	}{r, title, r.mostBytes()})
-}
-
-func (r *Report) mostBytes() (n int64) {
+	p := view{Report: r, Title: title, MatrixRanks: matrixRanks}
 	for _, x := range r.Ranks {
-		n = max(n, x.AllocatedPeak)
+		p.Most = max(p.Most, x.AllocatedPeak)
 	}
-	return n
-}
-
-// heat is how dark a cell of the matrix is, from 0 to 1.
-func (r *Report) heat(d time.Duration) float64 {
-	var longest time.Duration
-	for _, row := range r.Waited {
-		for _, x := range row {
-			longest = max(longest, x)
+	for _, column := range r.Waited {
+		for _, d := range column {
+			p.longest = max(p.longest, d)
 		}
 	}
-	if longest == 0 {
-		return 0
+	return page.Execute(w, p)
+}
+
+// view is what the page's template shows.
+type view struct {
+	*Report
+	Title       string
+	Most        int64 // bytes, of all ranks' peaks
+	MatrixRanks int
+	longest     time.Duration // wait of one rank for another
+}
+
+// Row returns the cells of a rank's row. They are not part of the template, because it takes
+// several times as long for ranks² cells. They consist of numbers, which need no escaping.
+func (p view) Row(rank int) template.HTML {
+	var b []byte
+	for last := range p.WorldSize {
+		if column := p.Waited[last]; column == nil || column[rank] == 0 {
+			b = append(b, "<td>"...)
+		} else {
+			heat := float64(column[rank]) / float64(p.longest) // from 0 to 1
+			b = fmt.Appendf(b, `<td style="--h:%.2f">%s`, heat, duration(column[rank]))
+		}
 	}
-	return float64(d) / float64(longest)
+	return template.HTML(b)
+}
+
+// pageWork returns the units of work that the page takes.
+func (r *Report) pageWork() (units int64) {
+	for _, x := range r.Ranks {
+		units += rowWork + categoryWork*int64(len(x.Categories))
+	}
+	if r.WorldSize <= matrixRanks {
+		units += cellWork * int64(len(r.Waited)) * int64(r.WorldSize)
+	}
+	return units
 }
 
 var page = template.Must(template.New("ranks").Funcs(template.FuncMap{
@@ -86,7 +66,6 @@ var page = template.Must(template.New("ranks").Funcs(template.FuncMap{
 	"bytes":    size,
 	"share":    func(part, of time.Duration) string { return per(part, of) },
 	"width":    func(part, of int64) string { return per(part, of) },
-	"heat":     func(r *Report, d time.Duration) string { return fmt.Sprintf("%.2f", r.heat(d)) },
 }).Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -97,7 +76,7 @@ var page = template.Must(template.New("ranks").Funcs(template.FuncMap{
 body { font: 14px/1.4 system-ui, sans-serif; margin: 2em; color: #222; background: #fff }
 table { border-collapse: collapse; margin: .5em 0 1.5em }
 th, td { padding: .2em .7em; text-align: right; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
-th { font-weight: 600 } tr.straggler { background: #fde8d0 }
+th { font-weight: 600 } tr.straggler { background: #fde8d0 } .matrix td { background: rgb(251 133 0 / var(--h, 0)) }
 .bar { display: flex; width: 30em; height: 1.1em; background: #eee } .bar span { overflow: hidden; white-space: nowrap; font-size: 11px }
 .activation { background: #8ecae6 } .parameter { background: #ffb703 } .gradient { background: #fb8500 } .optimizer { background: #90be6d } .other { background: #c9c9c9 }
 </style>
@@ -109,11 +88,12 @@ th { font-weight: 600 } tr.straggler { background: #fde8d0 }
 {{range $i, $x := .Ranks}}<tr{{if eq $i $.Straggler}} class="straggler"{{end}}><td>{{$i}}<td>{{.Steps}}<td>{{duration .HostTime}}<td>{{duration .DeviceTime}}<td>{{.Collectives}}<td>{{bytes .Bytes}}<td>{{.Replayed}}<td>{{bytes .ReplayedBytes}}<td>{{duration .CollectiveTime}}<td>{{duration .Waited}}<td>{{share .Waited .CollectiveTime}}<td>{{duration .HeldUp}}<td>{{.Last}}<td>{{duration .WaitedFor}}</tr>
 {{end}}</table>
 <h2>Who waits for whom</h2>
-<p>How long the rank of a row has waited for the rank of a column, which came last, in {{.Matched}} operations.</p>
-<table><tr><th>{{range $i, $x := .Ranks}}<th>{{$i}}{{end}}</tr>
-{{range $i, $row := .Waited}}<tr><th>{{$i}}{{range $j, $d := $row}}<td style="background: rgba(251, 133, 0, {{heat $.Report $d}})">{{if ne $i $j}}{{duration $d}}{{end}}{{end}}</tr>
+{{if gt .WorldSize .MatrixRanks}}<p>The matrix of {{.WorldSize}} ranks is left out: it is shown for up to {{.MatrixRanks}} ranks.</p>
+{{else}}<p>How long the rank of a row has waited for the rank of a column, which came last, in {{.Matched}} operations.</p>
+<table class="matrix"><tr><th>{{range $i, $x := .Ranks}}<th>{{$i}}{{end}}</tr>
+{{range $i, $x := .Ranks}}<tr><th>{{$i}}{{$.Row $i}}</tr>
 {{end}}</table>
-<h2>Memory</h2>
+{{end}}<h2>Memory</h2>
 <p>At each rank's peak, by category.</p>
 <table><tr><th>rank<th>peak<th>in step<th>reserved<th style="text-align: left">by category</tr>
 {{range $i, $x := .Ranks}}<tr><td>{{$i}}<td>{{bytes .AllocatedPeak}}<td>{{.PeakStep}}<td>{{bytes .ReservedPeak}}<td><div class="bar">{{range .Categories}}<span class="{{if eq .Name "activation"}}activation{{else if eq .Name "parameter"}}parameter{{else if eq .Name "gradient"}}gradient{{else if eq .Name "optimizer state"}}optimizer{{else}}other{{end}}" style="width: {{width .Bytes $.Most}}" title="{{.Name}}: {{bytes .Bytes}}">{{.Name}} {{bytes .Bytes}}</span>{{end}}</div></tr>

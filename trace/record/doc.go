@@ -1,5 +1,5 @@
 // Package record writes down everything that a cache does while the program runs: every allocation, free and call of the
-// driver, with the time, the label (module, category, step) and, if asked for, the call stack. memreplay makes the calls of
+// driver, with the time, the label (module, category, step) and, if asked for, the call stack. The command cistern makes the calls of
 // such a file again without a device, to verify it, and to tell what other options would have cost:
 //
 //	f, err := os.Create("run.jsonl.gz")
@@ -11,8 +11,8 @@
 //	}
 //	err = recorder.Close()
 //
-//	memreplay run.jsonl.gz
-//	memreplay -config recorded -config expandable_segments:True run.jsonl.gz
+//	cistern verify run.jsonl.gz
+//	cistern whatif -c recorded -c expandable_segments:True run.jsonl.gz
 //
 // The file is JSON lines. It can be read up to where it ends, also if the program was killed: what happened in the last
 // quarter of a second may be missing. Nothing else is lost: a program that is faster than its disk waits, before it takes

@@ -280,7 +280,7 @@ func (r *rig) free(live []memcache.Block, i int) []memcache.Block {
 
 // read is what a file holds.
 func read(t testing.TB, file []byte) *recording.Recording {
-	list, err := recording.Read(bytes.NewReader(file), "file", recording.Limits{Details: true})
+	list, err := recording.Read(bytes.NewReader(file), "file", recording.Options{Details: true})
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.True(t, list[0].Own)
@@ -300,7 +300,7 @@ func verifies(t testing.TB, file []byte) string {
 	for _, other := range []string{"", "expandable_segments:True", "exact:False"} {
 		config, _, err := replay.OptionsFor(p, other)
 		require.NoError(t, err)
-		e, err := s.Estimate(config, 0)
+		e, err := s.Estimate(config)
 		require.NoError(t, err)
 		require.Positive(t, e.Allocs)
 	}
@@ -316,7 +316,7 @@ func costsTheSame(t testing.TB, p *recording.Program, s *replay.Scenario) {
 	t.Helper()
 	config, _, err := replay.RecordedOptions(p)
 	require.NoError(t, err)
-	e, err := s.Estimate(config, 0)
+	e, err := s.Estimate(config)
 	require.NoError(t, err)
 	type cost struct{ allocated, reserved, retries, ooms int64 }
 	var now, want cost

@@ -123,7 +123,7 @@ func TestRecordedPeaks(t *testing.T) {
 		if (race.Enabled || testing.Short()) && len(text) > 64<<10 {
 			continue // the detector sees one goroutine
 		}
-		list, err := recording.Read(bytes.NewReader(text), file, recording.Limits{Details: true})
+		list, err := recording.Read(bytes.NewReader(text), file, recording.Options{Details: true})
 		require.NoError(t, err)
 		a, err := newAccount(fromRecording(list[0]))
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func missingNotes(a *account) (list []string) {
 func TestLateRecording(t *testing.T) {
 	text, err := os.ReadFile("../../memcache/testdata/recordings/resnet50.jsonl.gz")
 	require.NoError(t, err)
-	list, err := recording.Read(bytes.NewReader(text), "file", recording.Limits{Details: true})
+	list, err := recording.Read(bytes.NewReader(text), "file", recording.Options{Details: true})
 	require.NoError(t, err)
 	whole, err := newAccount(fromRecording(list[0]))
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func FromCache(c *memcache.Cache, steps []trace.StepProfile, o Options) (*Report
 	}
 	a.addPeak(&s.profiles[1], c.MaxMemoryReserved())
 	r := &Report{account: a, addresses: o.Addresses}
-	if len(o.WhatIf) > 0 {
+	if len(o.WhatIf) > 0 || o.Suggest {
 		r.estimateHistory(rec, o)
 	}
 	return r, nil

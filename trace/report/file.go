@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/budget"
 	"github.com/cistern-ml/cistern/internal/recording"
 )
 
@@ -19,18 +20,17 @@ type Options struct {
 	Name string
 	// Rank and WorldSize tell which rank of a training's the device is of, and of how many; a WorldSize of 0: what the steps say.
 	Rank, WorldSize int
-	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is replayed: see
-	// [DefaultWhatIf]. Each takes as long as the allocator's part of the program took. nil: nothing is replayed.
-	WhatIf []string
-	// MaxReplay bounds the calls that are replayed for all of WhatIf together: options that go beyond it are left out, and the page
-	// says so. 0: no bound.
-	MaxReplay int
+	// WhatIf has option strings, in the form of PYTORCH_CUDA_ALLOC_CONF, under which the recording is
+	// replayed. Each takes as long as the allocator's part of the program took. Without any, Suggest
+	// asks for a list of options that are worth a try against fragmentation, of which a page with many
+	// calls leaves some out. Nothing is replayed otherwise.
+	WhatIf  []string
+	Suggest bool
 	// Addresses lets the page tell the addresses of memory. Otherwise it has the distances between them.
 	Addresses bool
-	// MaxBytes and MaxEntries bound the files that Read takes, in bytes when decompressed and in entries; 0: 1 GiB, and
-	// 2,097,152 entries.
-	MaxBytes   int64
-	MaxEntries int
+	// MaxMemory, in bytes, and MaxWork, in units of about 20 ns, bound what a file may cost that Read
+	// takes. The default of both is 8 for each byte of the file, decompressed, and at least 256 Mi.
+	MaxMemory, MaxWork int64
 }
 
 // Report is what a page shows of one device. It does not change, and may be written by several goroutines at once.
@@ -42,17 +42,18 @@ type Report struct {
 
 // Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines, either also compressed with
 // gzip. It returns a report for each device in it. name is for the title and for errors. What files say is checked; a file
-// beyond the limits is an error.
+// that costs more than the limits allow is an error.
 //
 // [torch.cuda.memory._dump_snapshot]: https://pytorch.org/docs/stable/torch_cuda_memory.html
 func Read(r io.Reader, name string, o Options) ([]*Report, error) {
-	if o.MaxBytes < 0 || o.MaxEntries < 0 {
-		return nil, fmt.Errorf("report: Read: %w: MaxBytes is %d and MaxEntries %d: they are positive, or 0 for the default", ErrInvalid, o.MaxBytes, o.MaxEntries)
+	limits := budget.Limits{MaxMemory: o.MaxMemory, MaxWork: o.MaxWork}
+	if err := limits.Check(); err != nil {
+		return nil, fmt.Errorf("report: Read: %w: %w", ErrInvalid, err)
 	}
 	if r == nil {
 		return nil, fmt.Errorf("report: Read: %w: the reader is nil", ErrInvalid)
 	}
-	list, err := recording.Read(r, name, recording.Limits{Bytes: o.MaxBytes, Records: o.MaxEntries, Details: true})
+	list, err := recording.Read(r, name, recording.Options{Limits: limits, Details: true})
 	if err != nil {
 		return nil, fmt.Errorf("report: %w", err)
 	}

@@ -67,7 +67,7 @@ func withEmptyCache(rec *recording.Recording, always bool) *recording.Recording 
 
 // estimateHistory is estimate for the entries of a cache's history, if they are all that a program did with an empty cache.
 func (r *Report) estimateHistory(rec *recording.Recording, o Options) {
-	const instead = "; a recording of trace/record, made from the start, is replayed by memreport"
+	const instead = "; a recording of trace/record, made from the start, is replayed by cistern report"
 	a := r.account
 	if reason := a.partial(); reason != "" {
 		a.note("other options can't be tried: %s%s", reason, instead)
@@ -97,7 +97,7 @@ func (r *Report) replays(rec *recording.Recording) bool {
 	if err != nil {
 		return false
 	}
-	cost, err := s.Estimate(config, 0)
+	cost, err := s.Estimate(config)
 	if err != nil {
 		return false
 	}

@@ -172,7 +172,7 @@ func TestLook(t *testing.T) {
 	browsertest.Program(t)
 	l := newLedger(t, memcache.Config{}, 2, everything)
 	mlp(l, 8, 0)
-	recorded := readFile(t, recordings+"resnet50.jsonl.gz", Options{WhatIf: DefaultWhatIf()})
+	recorded := readFile(t, recordings+"resnet50.jsonl.gz", Options{Suggest: true})
 	for _, reports := range [][]*Report{{l.report(Options{})}, recorded} {
 		b := openPage(t, 400, 900, reports...)
 		for _, width := range []int64{400, 700, 2000} {
@@ -347,7 +347,7 @@ func TestOtherDevice(t *testing.T) {
 func TestWriteNothing(t *testing.T) {
 	_, nilCache := FromCache(nil, nil, Options{})
 	_, nilReader := Read(nil, "x", Options{})
-	_, limits := Read(strings.NewReader("{}\n"), "x", Options{MaxEntries: -1})
+	_, limits := Read(strings.NewReader("{}\n"), "x", Options{MaxWork: -1})
 	for want, err := range map[string]error{
 		"nothing to show": Write(&bytes.Buffer{}), "nil report": Write(&bytes.Buffer{}, nil), "writer is nil": Write(nil), "cache is nil": nilCache, "reader is nil": nilReader,
 		"positive": limits, "Maybe": CheckWhatIf([]string{"", "expandable_segments:Maybe"}),
@@ -356,7 +356,6 @@ func TestWriteNothing(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.True(t, strings.HasPrefix(err.Error(), "report: "), err)
 	}
-	require.NoError(t, CheckWhatIf(DefaultWhatIf()))
 	_, err := Read(strings.NewReader("hello"), "x", Options{})
 	require.ErrorContains(t, err, "neither JSON lines nor a pickle")
 	reports := readFile(t, recordings+"mnist_mlp.jsonl.gz", Options{})
@@ -383,7 +382,7 @@ func TestThousandSteps(t *testing.T) {
 	l := newLedger(t, memcache.Config{}, 1, everything)
 	l.silent = true
 	mlp(l, 1000, 0)
-	report := l.report(Options{WhatIf: DefaultWhatIf()})
+	report := l.report(Options{Suggest: true})
 	require.Len(t, report.account.steps, 1000)
 	var page bytes.Buffer
 	require.NoError(t, Write(&page, report))

@@ -9,13 +9,8 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// DefaultWhatIf are the option strings that memreport tries: what people turn on against fragmentation, the most
-// useful first. Against a recording of trace/record they are as exact as it was, unless they say, and those that come to what
-// was tried before are left out: exact:True is PyTorch's default.
-func DefaultWhatIf() []string {
-	return []string{"", "exact:True", "expandable_segments:True", "roundup_power2_divisions:4", "max_split_size_mb:128", "garbage_collection_threshold:0.8",
-		"exact:False,expandable_segments:True,expandable_granule_mb:2,expandable_remap:True", "no_caching:True"}
-}
+// maxSuggested is how many calls are replayed for the suggested options together: some seconds.
+const maxSuggested = 1 << 20
 
 // estimate is what a program would have cost under other options. Sizes are bytes.
 type estimate struct {
@@ -32,7 +27,7 @@ type estimate struct {
 
 // estimate replays the recording under the options it was recorded with, and those that the reader asks for.
 func (r *Report) estimate(rec *recording.Recording, o Options) {
-	if len(o.WhatIf) == 0 {
+	if len(o.WhatIf) == 0 && !o.Suggest {
 		return
 	}
 	p, err := recording.NewProgram(rec)
@@ -48,7 +43,7 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 		e := estimate{Options: options, Recorded: recorded}
 		var cost *replay.Estimate
 		if err == nil {
-			cost, err = s.Estimate(config, 0)
+			cost, err = s.Estimate(config)
 		}
 		if err != nil {
 			e.Error = err.Error()
@@ -66,17 +61,20 @@ func (r *Report) estimate(rec *recording.Recording, o Options) {
 	config, label, err := replay.RecordedOptions(p)
 	try(label, true, config, err)
 	tried := []memcache.Config{config}
-	calls := len(p.Steps)
-	for i, options := range o.WhatIf {
+	list := o.WhatIf
+	if len(list) == 0 && err == nil && r.whatIf[0].Error == "" {
+		list = replay.Suggestions(p, r.whatIf[0].Reserved)
+		if room := maxSuggested/max(len(p.Steps), 1) - 1; room < len(list) {
+			r.account.note("%d sets of options were not tried: a replay of this recording takes %d calls", len(list)-max(room, 0), len(p.Steps))
+			list = list[:max(room, 0)]
+		}
+	}
+	for _, options := range list {
 		config, options, err := replay.OptionsFor(p, options)
 		if options == label || slices.Contains(tried, config) && err == nil {
 			continue
 		}
 		tried = append(tried, config)
-		if calls += len(p.Steps); o.MaxReplay > 0 && calls > o.MaxReplay {
-			r.account.note("%d sets of options were not tried: a replay of this recording takes %d calls", len(o.WhatIf)-i, len(p.Steps))
-			break
-		}
 		try(options, false, config, err)
 	}
 }

@@ -29,9 +29,9 @@ func TestWhatIfOfHistory(t *testing.T) {
 				require.ErrorIs(t, err, memcache.ErrOutOfMemory)
 			}
 			l.random(newRand(uint64(100*i+seed+50)), 6)
-			r := l.report(Options{WhatIf: DefaultWhatIf()})
+			r := l.report(Options{Suggest: true})
 			require.Empty(t, r.account.notes)
-			require.GreaterOrEqual(t, len(r.whatIf), len(DefaultWhatIf())-1, "what comes to the same is tried once")
+			require.GreaterOrEqual(t, len(r.whatIf), 8, "what comes to the same is tried once")
 			got, stats := r.whatIf[0], l.cache.Stats()
 			require.True(t, got.Recorded)
 			require.Equal(t, []int64{stats.AllocatedBytes.All.Peak, stats.ReservedBytes.All.Peak, stats.NumDeviceAlloc + stats.NumDeviceFree, stats.NumAllocRetries, stats.NumOOMs},
@@ -68,7 +68,7 @@ func TestWhatIfOfLateHistory(t *testing.T) {
 	} {
 		l := newLedger(t, memcache.Config{}, 1, everything)
 		program(l)
-		r := l.report(Options{WhatIf: DefaultWhatIf()})
+		r := l.report(Options{Suggest: true})
 		require.Empty(t, r.whatIf, want)
 		require.Contains(t, strings.Join(r.account.notes, "\n"), want)
 	}

@@ -1,13 +1,13 @@
 // Package torchsnapshot writes what a cache did in PyTorch's form: the file that torch.cuda.memory._dump_snapshot writes,
 // for `python -m torch.cuda._memory_viz` (trace_plot, segment_plot, stats, memory, compare), for pytorch.org/memory_viz, and for
-// memreplay, which verifies it and says what other options would have cost.
+// the command cistern, which verifies it and says what other options would have cost.
 //
 //	err := cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 20, Stacks: memcache.StacksAll}) // at the start
 //	…
 //	f, err := os.Create("snapshot.pickle")
 //	err = torchsnapshot.Write(f, torchsnapshot.State{Snapshot: cache.Snapshot(), Config: config})
 //
-// The history may begin at any moment. memreplay reconstructs the state at its first entry; for that,
+// The history may begin at any moment. cistern reconstructs the state at its first entry; for that,
 // entries have two fields beside PyTorch's: block_size of frees, and pool_id. It can't verify a cache
 // with NoCaching. The viewers show earlier allocations as such. Entries have the stacks of the history.
 //
@@ -22,5 +22,5 @@
 // # Options
 //
 // The option string (allocator_settings) is the cache's, without exact:True, which is how PyTorch behaves, and with exact:False
-// for a cache without Config.Exact: torch's viewers don't look at it, and memreplay does.
+// for a cache without Config.Exact: torch's viewers don't look at it, and cistern does.
 package torchsnapshot

@@ -22,7 +22,7 @@ import (
 	"github.com/cistern-ml/cistern/memcache"
 )
 
-// needs64 skips a test of numbers beyond 31 bits: the reader that memreplay and the tests have for pickles makes int of them.
+// needs64 skips a test of numbers beyond 31 bits: the reader of pickles makes int of them.
 func needs64(t testing.TB) {
 	t.Helper()
 	if math.MaxInt == math.MaxInt32 {
@@ -78,7 +78,7 @@ var configurations = []string{"", "max_split_size_mb:20", "garbage_collection_th
 	"expandable_segments:True", "expandable_segments:True,expandable_granule_mb:4", "large_segment_size_mb:30,max_split_size_mb:40", "memory_limit:314572800",
 	"expandable_segments:True,memory_limit:314572800"}
 
-// TestVerifies: memreplay's replay of the file does what the cache did, to the last address, with Exact and without.
+// TestVerifies: the replay of the file does what the cache did, to the last address, with Exact and without.
 func TestVerifies(t *testing.T) {
 	needs64(t)
 	for _, options := range configurations {
@@ -91,7 +91,7 @@ func TestVerifies(t *testing.T) {
 					calls = 300
 				}
 				p.run(calls)
-				list, err := recording.Read(bytes.NewReader(written(t, p.state())), "x", recording.Limits{})
+				list, err := recording.Read(bytes.NewReader(written(t, p.state())), "x", recording.Options{})
 				require.NoError(t, err)
 				require.Len(t, list, 1)
 				program, err := recording.NewProgram(list[0])
@@ -109,7 +109,7 @@ func TestVerifies(t *testing.T) {
 	}
 }
 
-// TestCommand runs memreplay itself on the file of two caches.
+// TestCommand runs the command on the file of two caches.
 func TestCommand(t *testing.T) {
 	needs64(t)
 	a, b := newProgram(t, "", memcache.StacksAll), newProgram(t, "", memcache.StacksAlloc)
@@ -117,7 +117,7 @@ func TestCommand(t *testing.T) {
 	b.run(500)
 	file := filepath.Join(t.TempDir(), "snapshot.pickle")
 	require.NoError(t, os.WriteFile(file, written(t, a.state(), b.state()), 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "run", "../../memcache/memreplay", file).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../..", "verify", file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "snapshot.pickle[1]")
 }

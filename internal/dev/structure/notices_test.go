@@ -18,6 +18,7 @@ import (
 // licences are found by sentences of theirs, in this order.
 var licences = []struct{ name, sentence string }{
 	{"MIT and Apache-2.0", "covered by two different licenses: MIT and Apache"},
+	{"MPL-2.0", "Mozilla Public License, version 2.0"},
 	{"Apache-2.0", "Apache License Version 2.0, January 2004"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
 	{"BSD-3-Clause", "Neither the name"},
@@ -74,11 +75,13 @@ func TestNotices(t *testing.T) {
 			mark(byPath[path], as, seen)
 		}
 	}
-	inExample, inLibrary := map[string]bool{}, map[string]bool{}
+	inExample, inCommand, inLibrary := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, p := range packages {
 		switch {
 		case in(p.short(), "examples"):
 			mark(p, "example", inExample)
+		case p.short() == command, in(p.short(), "internal/cli"):
+			mark(p, "command", inCommand)
 		case p.ours() && layer(p.short()) >= 0 || in(p.short(), "trace"):
 			mark(p, "library", inLibrary)
 		}

@@ -1,31 +1,24 @@
-package main
+package cli
 
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
 )
 
-// programs reads a file, and gives each program in it.
-func (o *options) programs(file string) ([]*recording.Program, error) {
-	list, err := recording.ReadFile(file, o.limits)
-	if err != nil {
-		return nil, err
-	}
-	programs := make([]*recording.Program, len(list))
-	for i, r := range list {
-		if programs[i], err = recording.NewProgram(r); err != nil {
-			return nil, err
-		}
-	}
-	return programs, nil
+// verify is cistern verify.
+type verify struct {
+	Files []string `arg:"" name:"file" predictor:"file" help:"Recordings, or - for the standard input."`
+	JSON  bool     `help:"Print a JSON object for each recording."`
+	limits
 }
 
-// verified is what -json prints of a verification.
+func (*verify) example() string { return "cistern verify snapshot.pickle" }
+
+// verified is what --json prints of a verification.
 type verified struct {
 	Trace             string   `json:"trace"`
 	Config            string   `json:"config"`
@@ -45,30 +38,27 @@ type verified struct {
 	Notes             []string `json:"notes,omitempty"`
 }
 
-// verify is memreplay FILE...
-func (o *options) verify(stdout, stderr io.Writer) int {
-	status := exitOK
-	table := newTable(stdout, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
+// Run verifies each file.
+func (c *verify) Run(e *env) error {
+	table := newTable(e.stdout, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
 	var remarks []string
-	for _, file := range o.files {
-		programs, err := o.programs(file)
+	for _, file := range c.Files {
+		programs, err := e.programs(file, c.limits)
 		if err != nil {
-			fmt.Fprintln(stderr, err)
-			status = exitFailed
+			e.fail(err)
 			continue
 		}
 		for _, p := range programs {
 			v, err := replay.Verify(p)
 			if err != nil {
-				fmt.Fprintln(stderr, err)
-				status = exitFailed
+				e.fail(err)
 				continue
 			}
 			if v.Mismatches() > 0 {
-				status = exitFailed
+				e.differ()
 			}
-			if o.json {
-				printJSON(stdout, toJSON(p, v))
+			if c.JSON {
+				e.printJSON(toJSON(p, v))
 				continue
 			}
 			retries, ns := "-", "-"
@@ -83,14 +73,11 @@ func (o *options) verify(stdout, stderr io.Writer) int {
 			remarks = append(remarks, remark(p, v)...)
 		}
 	}
-	if err := table.out.Flush(); err != nil {
-		fmt.Fprintln(stderr, err)
-		status = exitFailed
-	}
+	_ = table.out.Flush() // e.stdout keeps the error
 	for _, r := range remarks {
-		fmt.Fprintln(stdout, r)
+		fmt.Fprintln(e.stdout, r)
 	}
-	return status
+	return nil
 }
 
 // remark is what the table has no column for.
@@ -125,12 +112,13 @@ func toJSON(p *recording.Program, v *replay.Verification) verified {
 	return j
 }
 
-func printJSON(w io.Writer, v any) {
+func (e *env) printJSON(v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
-		text = fmt.Appendf(nil, "{\"error\":%q}", err)
+		e.fail(err)
+		return
 	}
-	fmt.Fprintln(w, string(text))
+	fmt.Fprintln(e.stdout, string(text))
 }
 
 // formatBytes is n as people read it.

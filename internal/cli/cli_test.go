@@ -1,11 +1,9 @@
-package main
+package cli
 
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +19,7 @@ import (
 	"github.com/cistern-ml/cistern/trace/record"
 )
 
-const testdata = "../testdata/recordings/"
+const testdata = "../../memcache/testdata/recordings/"
 
 // recordings are all there are; the short ones with -short, and with the race detector, which sees one goroutine.
 func recordings(t testing.TB) (files []string) {
@@ -42,11 +40,11 @@ func large(t testing.TB, file string) bool {
 	return info.Size() > 64<<10
 }
 
-// replays runs the command.
-func replays(t *testing.T, args ...string) (status int, stdout, stderr string) {
+// runs runs a command line.
+func runs(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	status = run(args, &out, &errs)
+	status = Run(args, strings.NewReader(""), &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -63,8 +61,8 @@ func objects(t *testing.T, text string) (list []map[string]any) {
 
 // TestVerifyEveryRecording: nothing differs, in any file that there is.
 func TestVerifyEveryRecording(t *testing.T) {
-	files := append(recordings(t), "../../internal/recording/testdata/mnist_mlp.pickle.gz", "../../internal/recording/testdata/sample_with_stacks.pickle")
-	status, stdout, stderr := replays(t, append([]string{"-json"}, files...)...)
+	files := append(recordings(t), "../recording/testdata/mnist_mlp.pickle.gz", "../recording/testdata/sample_with_stacks.pickle")
+	status, stdout, stderr := runs(t, append([]string{"verify", "--json"}, files...)...)
 	require.Equal(t, exitOK, status, stderr)
 	require.Empty(t, stderr)
 	list := objects(t, stdout)
@@ -85,7 +83,7 @@ func TestVerifyEveryRecording(t *testing.T) {
 		return large(t, name) || testing.Short() && !strings.Contains(name, "maxsplit64gc08") &&
 			!strings.Contains(name, "pickle")
 	})
-	status, stdout, _ = replays(t, files...)
+	status, stdout, _ = runs(t, append([]string{"verify"}, files...)...)
 	require.Equal(t, exitOK, status)
 	require.Equal(t, 1+len(files)+2, strings.Count(stdout, "\n"), "two have a remark")
 	require.Contains(t, stdout, "mnist_mlp.pickle.gz: the recording has no statistics to compare\n")
@@ -98,18 +96,18 @@ func TestDeparture(t *testing.T) {
 		"[\"segment_alloc\",4194304,2097152,0]\n[\"alloc\",4194304,100,0]\n[\"free_requested\",4194304,100,0]\n"
 	good := write(t, "good.jsonl", text)
 	bad := write(t, "bad.jsonl", strings.Replace(text, ":512", ":1024", 1))
-	status, _, _ := replays(t, good)
+	status, _, _ := runs(t, "verify", good)
 	require.Equal(t, exitOK, status)
-	status, stdout, stderr := replays(t, "-json", good, bad)
-	require.Equal(t, exitFailed, status)
+	status, stdout, stderr := runs(t, "verify", "--json", good, bad)
+	require.Equal(t, exitDiffers, status)
 	require.Empty(t, stderr)
 	list := objects(t, stdout)
 	require.Zero(t, list[0]["stat_mismatches"])
 	require.EqualValues(t, 1, list[1]["stat_mismatches"])
 	require.Equal(t, "allocated_bytes.all.peak is 512 here, and 1024 in the recording", list[1]["first_mismatch"])
 
-	status, stdout, _ = replays(t, bad)
-	require.Equal(t, exitFailed, status)
+	status, stdout, _ = runs(t, "verify", bad)
+	require.Equal(t, exitDiffers, status)
 	require.Contains(t, stdout, "bad.jsonl: 0 addresses, 0 calls, 1 statistics and 0 blocks differ; first: ")
 }
 
@@ -123,25 +121,25 @@ func write(t *testing.T, name, text string) string {
 func TestBadFiles(t *testing.T) {
 	empty := write(t, "empty", "")
 	missing := filepath.Join(t.TempDir(), "missing")
-	status, stdout, stderr := replays(t, "-json", empty, testdata+"mnist_mlp.jsonl.gz", missing)
+	status, stdout, stderr := runs(t, "verify", "--json", empty, testdata+"mnist_mlp.jsonl.gz", missing)
 	require.Equal(t, exitFailed, status)
 	require.Len(t, objects(t, stdout), 1)
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	require.Len(t, lines, 2)
-	require.Contains(t, lines[0], "memreplay: empty: the file is truncated")
+	require.Contains(t, lines[0], "cistern: empty: the file is truncated")
 	require.Contains(t, lines[1], "no such file")
 
-	status, stdout, stderr = replays(t, "-max-bytes", "1000", testdata+"mnist_mlp.jsonl.gz")
+	status, stdout, stderr = runs(t, "verify", "--max-work", "1000", testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
 	require.Empty(t, stdout, "no head of a table without rows")
-	require.Contains(t, stderr, "more than 1000 bytes")
-	status, stdout, stderr = replays(t, "-config", "", "-max-records", "1000", testdata+"mnist_mlp.jsonl.gz")
+	require.Contains(t, stderr, "more than 1,000 units of work; raise --max-work")
+	status, stdout, stderr = runs(t, "whatif", "-c", "", "--max-memory", "1000", testdata+"mnist_mlp.jsonl.gz")
 	require.Equal(t, exitFailed, status)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "more than 1000 entries")
+	require.Contains(t, stderr, "more than 1000 B of memory; raise --max-memory")
 
-	for _, args := range [][]string{nil, {"-config", ""}} {
-		status, stdout, _ = replays(t, append(args, missing, testdata+"mnist_mlp.jsonl.gz", empty)...)
+	for _, args := range [][]string{{"verify"}, {"whatif", "-c", ""}} {
+		status, stdout, _ = runs(t, append(args, missing, testdata+"mnist_mlp.jsonl.gz", empty)...)
 		require.Equal(t, exitFailed, status)
 		require.Equal(t, 1, strings.Count(stdout, "trace  "), "one head: %s", stdout)
 		require.Equal(t, 0, strings.Index(stdout, "trace  "))
@@ -155,31 +153,16 @@ func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 // TestOutputThatCannotBeWritten: a table that got lost is an error.
 func TestOutputThatCannotBeWritten(t *testing.T) {
-	for _, args := range [][]string{nil, {"-config", ""}} {
+	for _, args := range [][]string{{"verify"}, {"verify", "--json"}, {"whatif", "-c", ""}, {"report", "-o", "-"}} {
 		var errs bytes.Buffer
-		require.Equal(t, exitFailed, run(append(args, testdata+"mnist_mlp.jsonl.gz"), broken{}, &errs))
+		require.Equal(t, exitFailed, Run(append(args, testdata+"mnist_mlp.jsonl.gz"), strings.NewReader(""), broken{}, &errs))
 		require.Contains(t, errs.String(), "broken pipe")
 	}
 }
 
-func TestUsage(t *testing.T) {
-	for _, args := range [][]string{
-		{}, {"-json"}, {"-config", "expandable_segments:Maybe", "x"}, {"-unknown", "x"}, {"-plot", "x.svg", "x"},
-		{"-config", "", "-plot", "x.png", "x"}, {"-max-bytes", "-1", "x"}, {"-max-records", "many", "x"},
-	} {
-		status, stdout, stderr := replays(t, args...)
-		require.Equal(t, exitUsage, status, args)
-		require.Empty(t, stdout)
-		require.Contains(t, stderr, "usage: memreplay", args)
-	}
-	status, _, stderr := replays(t, "-help")
-	require.Equal(t, exitOK, status)
-	require.Contains(t, stderr, "usage: memreplay")
-}
-
 func TestWhatIf(t *testing.T) {
 	file := testdata + "resnet50.jsonl.gz"
-	status, stdout, stderr := replays(t, "-config", "recorded", "-config", "expandable_segments:True", "-json", file)
+	status, stdout, stderr := runs(t, "whatif", "-c", "recorded", "-c", "expandable_segments:True", "--json", file)
 	require.Equal(t, exitOK, status, stderr)
 	list := objects(t, stdout)
 	require.Len(t, list, 2)
@@ -191,7 +174,7 @@ func TestWhatIf(t *testing.T) {
 		require.Contains(t, list[1], key)
 	}
 
-	status, stdout, _ = replays(t, "-config", "", "-config", "expandable_segments:True", file)
+	status, stdout, _ = runs(t, "whatif", "-c", "", "-c", "expandable_segments:True", file)
 	require.Equal(t, exitOK, status)
 	lines := strings.Split(stdout, "\n")
 	require.Len(t, lines, 4)
@@ -203,11 +186,11 @@ func TestWhatIf(t *testing.T) {
 // TestOwnOptions: each has its effect.
 func TestOwnOptions(t *testing.T) {
 	estimates := func(file string, configs ...string) []map[string]any {
-		var args []string
+		args := []string{"whatif", "--json", testdata + file}
 		for _, c := range configs {
-			args = append(args, "-config", c)
+			args = append(args, "-c", c)
 		}
-		status, stdout, stderr := replays(t, append(args, "-json", testdata+file)...)
+		status, stdout, stderr := runs(t, args...)
 		require.Equal(t, exitOK, status, stderr)
 		return objects(t, stdout)
 	}
@@ -226,56 +209,6 @@ func TestOwnOptions(t *testing.T) {
 	require.Equal(t, list[0]["retries"], list[1]["retries"])
 	require.Less(t, list[2]["retries"], list[1]["retries"], "after a flush the free blocks are searched before the driver is asked")
 	require.Zero(t, list[3]["retries"], "the recorded limit is lifted")
-}
-
-func TestMarks(t *testing.T) {
-	for most, want := range map[int64]int64{1: 1, 7: 1, 8: 2, 1<<20 - 1: 1 << 17, 3 << 30: 1 << 29, 1 << 40: 1 << 38} {
-		require.Equal(t, want, powerStep(most), most)
-	}
-	for most, want := range map[int]int{0: 1, 9: 1, 12: 2, 49: 5, 60: 10, 2994: 500, 16484: 2000, 2_000_000_000: 200_000_000} {
-		require.Equal(t, want, decimalStep(most), most)
-	}
-	require.Equal(t, []string{"0", "999", "1,000", "12,345,678"}, []string{thousands(0), thousands(999), thousands(1000), thousands(12345678)})
-}
-
-func TestPlot(t *testing.T) {
-	for _, name := range []string{"plot.svg", "plot.html"} {
-		file := filepath.Join(t.TempDir(), name)
-		status, _, stderr := replays(t, "-config", "recorded", "-config", "max_split_size_mb:64", "-plot", file,
-			testdata+"tight.jsonl.gz", testdata+"spin3.jsonl.gz")
-		require.Equal(t, exitOK, status, stderr)
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Less(t, len(text), 500_000)
-		if name == "plot.html" {
-			require.True(t, bytes.HasPrefix(text, []byte("<!DOCTYPE html>")))
-			continue
-		}
-		lines := 0
-		d := xml.NewDecoder(bytes.NewReader(text))
-		for {
-			token, err := d.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			require.NoError(t, err)
-			if e, ok := token.(xml.StartElement); ok {
-				for _, a := range e.Attr {
-					if a.Name.Local == "fill" && a.Value == "none" {
-						lines++
-					}
-				}
-			}
-		}
-		require.Equal(t, 8, lines, "two lines for each file and configuration")
-		for _, part := range []string{">tight.jsonl.gz<", ">spin3.jsonl.gz<", ">max_split_size_mb:64<", "reserved, peak 2996.0 MiB<", "allocated, peak 2631.2 MiB<",
-			">0.5 GiB<", ">calls: allocations and frees<", ">1,000<", "prefers-color-scheme: dark"} {
-			require.True(t, strings.Contains(string(text), part), part)
-		}
-	}
-	status, _, stderr := replays(t, "-config", "", "-plot", filepath.Join(t.TempDir(), "no", "plot.svg"), testdata+"mnist_mlp.jsonl.gz")
-	require.Equal(t, exitFailed, status)
-	require.Contains(t, stderr, "no such file")
 }
 
 // TestRecordingOfOurOwn: what trace/record writes verifies under the options that the cache had, with no flag, and other options
@@ -305,7 +238,7 @@ func TestRecordingOfOurOwn(t *testing.T) {
 	}
 	require.NoError(t, errors.Join(r.Close(), f.Close()))
 
-	status, out, errs := replays(t, "-json", path)
+	status, out, errs := runs(t, "verify", "--json", path)
 	require.Equal(t, exitOK, status, out+errs)
 	o := objects(t, out)[0]
 	require.Equal(t, "max_split_size_mb:30,memory_limit:104857600", o["config"])
@@ -314,13 +247,13 @@ func TestRecordingOfOurOwn(t *testing.T) {
 	require.Positive(t, o["ooms"])
 	require.EqualValues(t, cache.MaxMemoryReserved(), o["peak_reserved"])
 	require.NotContains(t, o, "notes")
-	status, out, errs = replays(t, "-json", "-config", "recorded", "-config", "per_process_memory_fraction:1.0", path)
+	status, out, errs = runs(t, "whatif", "--json", "-c", "recorded", "-c", "per_process_memory_fraction:1.0", path)
 	require.Equal(t, exitOK, status, out+errs)
 	list := objects(t, out)
 	require.EqualValues(t, cache.MaxMemoryReserved(), list[0]["peak_reserved"])
 	require.EqualValues(t, 0, list[1]["ooms"])
 	require.Equal(t, "exact:False,max_split_size_mb:30,memory_limit:104857600", list[0]["config"])
-	status, out, errs = replays(t, "-config", "", "-config", "exact:True", path)
+	status, out, errs = runs(t, "whatif", "-c", "", "-c", "exact:True", path)
 	require.Equal(t, exitOK, status, out+errs)
 	require.Regexp(t, `(?m)^run\.jsonl\.gz  exact:False `, out)
 	require.Regexp(t, `(?m)^run\.jsonl\.gz  exact:True `, out)
@@ -332,10 +265,10 @@ func TestBooksHaveNoTimes(t *testing.T) {
 	path := write(t, "run.jsonl", `{"format":"cistern recording 1","conf":"","total_memory":1073741824,"limit":null}
 ["failed",0,512,7]
 `)
-	status, out, errs := replays(t, path)
+	status, out, errs := runs(t, "verify", path)
 	require.Equal(t, exitOK, status, out+errs)
 	require.Regexp(t, `(?m)^run\.jsonl +0 +0 +0 B +0 B +- +0 +-$`, out)
-	_, out, _ = replays(t, "-json", path)
+	_, out, _ = runs(t, "verify", "--json", path)
 	require.NotContains(t, objects(t, out)[0], "ns_per_op")
 	require.NotContains(t, objects(t, out)[0], "retries")
 }

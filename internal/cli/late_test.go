@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -43,10 +43,10 @@ func lateFile(t *testing.T, segments []string, entries ...string) string {
 func TestModelBeforeTheRecording(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 1024*mib, block(at, 1024*mib, 1024*mib, "active_allocated")), segment(at+1024*mib, 20*mib, block(at+1024*mib, 20*mib, 4*mib, "inactive"))},
 		event("alloc", at+1024*mib, 4*mib), event("free_requested", at+1024*mib, 4*mib), event("free_completed", at+1024*mib, 4*mib))
-	status, stdout, _ := replays(t, file)
+	status, stdout, _ := runs(t, "verify", file)
 	require.Equal(t, exitOK, status, stdout)
 	require.Contains(t, stdout, "the recording began late: 1 blocks in 2 segments (1044.0 MiB) existed before")
-	status, stdout, _ = replays(t, "-json", "-config", "", "-config", "expandable_segments:True", file)
+	status, stdout, _ = runs(t, "whatif", "--json", "-c", "", "-c", "expandable_segments:True", file)
 	require.Equal(t, exitOK, status)
 	for i, o := range objects(t, stdout) {
 		require.EqualValues(t, 1028*mib, o["peak_allocated"])
@@ -70,8 +70,8 @@ func TestEmptyCacheOfEarlierMemory(t *testing.T) {
 		p += 20 * mib
 	}
 	file := lateFile(t, segments, entries...)
-	for _, args := range [][]string{{"-json", file}, {"-json", "-config", "", file}} {
-		status, stdout, _ := replays(t, args...)
+	for _, args := range [][]string{{"verify", "--json", file}, {"whatif", "--json", "-c", "", file}} {
+		status, stdout, _ := runs(t, args...)
 		require.Equal(t, exitOK, status, stdout)
 		o := objects(t, stdout)[0]
 		require.Zero(t, o["ooms"])
@@ -88,10 +88,10 @@ func TestEmptyCacheIsNotALimit(t *testing.T) {
 	file := lateFile(t, []string{segment(b, 66*mib, block(b, 66*mib, 65*mib, "active_allocated"))},
 		event("segment_alloc", at, 40*mib), event("alloc", at, 40*mib), event("free_requested", at, 40*mib), event("free_completed", at, 40*mib),
 		event("segment_free", at, 40*mib), event("segment_alloc", b, 66*mib), event("alloc", b, 65*mib))
-	status, stdout, _ := replays(t, file)
+	status, stdout, _ := runs(t, "verify", file)
 	require.Equal(t, exitOK, status, stdout)
 	require.NotContains(t, stdout, "bytes fit")
-	status, stdout, _ = replays(t, "-config", "", "-config", "roundup_power2_divisions:2", file)
+	status, stdout, _ = runs(t, "whatif", "-c", "", "-c", "roundup_power2_divisions:2", file)
 	require.Equal(t, exitOK, status)
 	require.Regexp(t, `(?m)^run\.jsonl +roundup_power2_divisions:2 +96\.0 MiB +96\.0 MiB +1\.000 +3 +0 +0 +\d+$`, stdout)
 	require.Contains(t, stdout, "run.jsonl: all free segments were released just before 1 requests: read as empty_cache, but it could be retries under a memory limit")
@@ -100,7 +100,7 @@ func TestEmptyCacheIsNotALimit(t *testing.T) {
 // The ring was cut between a free and its completion.
 func TestRingCutInAFree(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 20*mib, 0, "inactive"))}, event("free_completed", at, 4*mib))
-	status, stdout, _ := replays(t, file)
+	status, stdout, _ := runs(t, "verify", file)
 	require.Equal(t, exitOK, status, stdout)
 	require.Contains(t, stdout, "its first entry completes an earlier free (the oldest entries may be lost: max_entries)")
 }
@@ -110,8 +110,8 @@ func TestRingCutInAFree(t *testing.T) {
 func TestWordsOfAFailure(t *testing.T) {
 	file := lateFile(t, []string{segment(at, 20*mib, block(at, 4*mib, 4*mib, "active_allocated"), block(at+4*mib, 16*mib, 0, "inactive"))},
 		event("segment_alloc", at, 20*mib), event("alloc", at+4*mib, 4*mib), event("free_requested", at+4*mib, 4*mib), event("free_completed", at+4*mib, 4*mib), event("alloc", at, 4*mib))
-	status, stdout, _ := replays(t, file)
-	require.Equal(t, exitFailed, status)
+	status, stdout, _ := runs(t, "verify", file)
+	require.Equal(t, exitDiffers, status)
 	require.Regexp(t, `run\.jsonl: \d+ addresses, .* differ; first: entry 1: alloc of 4194304 bytes at 0x7f0000400000: the address is 0x7f0000000000 here
 run\.jsonl: 1 of 5 entries agree before that
 run\.jsonl: the likely reason: other allocator options: none are recorded\n`, stdout)
@@ -120,20 +120,20 @@ run\.jsonl: the likely reason: other allocator options: none are recorded\n`, st
 // Unknown options are left out with a note, as are unknown actions.
 func TestWhatIsNotKnown(t *testing.T) {
 	text := `{"conf":"magic:[1:2,3:4],max_split_size_mb:64,backend:cudaMallocAsync"}` + "\n" + `["teleport",1,2,3]` + "\n" + event("segment_alloc", at, 20*mib) + "\n" + event("alloc", at, 4*mib) + "\n"
-	status, stdout, stderr := replays(t, write(t, "run.jsonl", text))
+	status, stdout, stderr := runs(t, "verify", write(t, "run.jsonl", text))
 	require.Equal(t, exitOK, status, stderr)
 	for _, note := range []string{`1 entries with the unknown action "teleport" were skipped`, "the recorded option magic:[1:2,3:4] is unknown and ignored", "the recorded option backend:cudaMallocAsync is unknown and ignored"} {
 		require.Contains(t, stdout, note)
 	}
-	status, stdout, stderr = replays(t, "-config", "recorded", write(t, "run.jsonl", text))
+	status, stdout, stderr = runs(t, "whatif", "-c", "recorded", write(t, "run.jsonl", text))
 	require.Equal(t, exitOK, status, stderr)
 	require.Contains(t, stdout, "max_split_size_mb:64 ")
 	require.Contains(t, stdout, "magic")
 }
 
-// -whatif tries what is worth it, and ends with a sentence.
+// whatif tries what is worth it, and ends with a sentence.
 func TestSuggestions(t *testing.T) {
-	status, stdout, stderr := replays(t, "-whatif", testdata+"tight.jsonl.gz")
+	status, stdout, stderr := runs(t, "whatif", testdata+"tight.jsonl.gz")
 	require.Equal(t, exitOK, status, stderr)
 	for _, options := range []string{"default", "expandable_segments:True", "max_split_size_mb:64", "roundup_power2_divisions:4", "garbage_collection_threshold:0.8,memory_limit:"} {
 		require.Contains(t, stdout, options)
@@ -166,10 +166,10 @@ func TestOwnSnapshots(t *testing.T) {
 		var file bytes.Buffer
 		require.NoError(t, torchsnapshot.Write(&file, torchsnapshot.State{Snapshot: c.Snapshot(), Config: c.Config()}))
 		name := write(t, "run.pickle", file.String())
-		status, stdout, _ := replays(t, "-json", name)
+		status, stdout, _ := runs(t, "verify", "--json", name)
 		require.Equal(t, exitOK, status, stdout)
 		require.EqualValues(t, c.MaxMemoryAllocated(), objects(t, stdout)[0]["peak_allocated"])
-		_, stdout, _ = replays(t, "-json", "-config", "recorded", "-config", "roundup_power2_divisions:2", name)
+		_, stdout, _ = runs(t, "whatif", "--json", "-c", "recorded", "-c", "roundup_power2_divisions:2", name)
 		list := objects(t, stdout)
 		require.EqualValues(t, c.MaxMemoryReserved(), list[0]["peak_reserved"])
 		want := 96 * mib

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// subcommands are those that users call.
+var subcommands = []string{"verify", "whatif", "report", "ranks"}
+
+// TestHelp: the help fits a screen, and that of each subcommand begins with an example that its own
+// parser takes.
+func TestHelp(t *testing.T) {
+	status, stdout, stderr := runs(t, "--help")
+	require.Equal(t, exitOK, status)
+	require.Empty(t, stderr)
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	require.LessOrEqual(t, len(lines), 24, stdout)
+	for _, c := range subcommands {
+		require.Regexp(t, `(?m)^  `+c+` `, stdout)
+		status, help, stderr := runs(t, c, "--help")
+		require.Equal(t, exitOK, status)
+		require.Empty(t, stderr)
+		require.LessOrEqual(t, strings.Count(help, "\n"), 40, help)
+		example, ok := strings.CutPrefix(strings.SplitN(help, "\n", 2)[0], "Example: cistern ")
+		require.True(t, ok, help)
+		args := strings.Fields(example)
+		require.Equal(t, c, args[0])
+		t.Chdir(t.TempDir()) // which has no such file
+		status, _, stderr = runs(t, args...)
+		require.Equal(t, exitFailed, status)
+		require.Contains(t, stderr, "no such file")
+	}
+	for _, line := range lines {
+		require.LessOrEqual(t, len(line), 100)
+	}
+}
+
+// TestUsage: a command line that is wrong says why and where help is, and leaves the standard output alone.
+func TestUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		`expected one of "verify"`:      {},
+		`unexpected argument nonsense`:  {"nonsense"},
+		`unknown flag --unknown`:        {"verify", "--unknown", "x"},
+		`expected "<file> ..."`:         {"verify", "--json"},
+		`expected "<file>"`:             {"report"},
+		`missing "expandable_segments"`: {"whatif", "x", "-c"},
+		`Maybe`:                         {"whatif", "-c", "expandable_segments:Maybe", "x"},
+		`no size; want bytes`:           {"verify", "--max-memory", "much", "x"},
+		`max-work -1`:                   {"verify", "--max-work=-1", "x"},
+		`exclude each other`:            {"report", "-c", "", "--no-whatif", "x"},
+		`max_split`:                     {"report", "-c", "max_split:1", "x"},
+	} {
+		status, stdout, stderr := runs(t, args...)
+		require.Equal(t, exitFailed, status, args)
+		require.Empty(t, stdout, args)
+		require.True(t, strings.HasPrefix(stderr, "cistern: "), stderr)
+		require.Contains(t, stderr, `Run "cistern --help" for usage.`, args)
+		if !strings.HasPrefix(want, "missing") {
+			require.Contains(t, stderr, want, args)
+		}
+	}
+}
+
+// TestReadme runs the lines about the command in README.md, on files of the names that they use.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`(?m)^(?:go run github\.com/cistern-ml/cistern@latest|cistern) (.*)$`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, lines, 6)
+	recorded, err := os.ReadFile(testdata + "mnist_mlp.jsonl.gz")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("snapshot.pickle", recorded, 0o600))
+	for _, rank := range []string{"0", "1"} {
+		profile := `{"step":1,"rank":` + rank + `,"world_size":2,"collectives":[{"number":1,"time_ns":5000000}]}` + "\n"
+		require.NoError(t, os.WriteFile("rank"+rank+".jsonl", []byte(profile), 0o600))
+	}
+	for _, line := range lines {
+		command, _, _ := strings.Cut(line[1], "#")
+		args := strings.Fields(command)
+		in := strings.NewReader("")
+		if k := len(args) - 1; args[k-1] == "<" {
+			in, args = strings.NewReader(string(recorded)), args[:k-1]
+		}
+		var out, errs strings.Builder
+		require.Equal(t, exitOK, Run(args, in, &out, &errs), "%s: %s", line[0], errs.String())
+	}
+	pages, err := filepath.Glob("*.html")
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+}

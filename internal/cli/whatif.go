@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/cistern-ml/cistern/internal/recording"
+	"github.com/cistern-ml/cistern/internal/replay"
+)
+
+// whatIf is cistern whatif.
+type whatIf struct {
+	Files  []string `arg:"" name:"file" predictor:"file" help:"Recordings, or - for the standard input."`
+	Config []string `short:"c" sep:"none" placeholder:"OPTIONS" help:"Options to try, as in PYTORCH_CUDA_ALLOC_CONF; \"\" is PyTorch's default, \"recorded\" the file's own. Can be repeated. Without it, a list that is worth a try, and which one serves best."`
+	JSON   bool     `help:"Print a JSON object for each recording and set of options."`
+	limits
+}
+
+func (*whatIf) example() string { return "cistern whatif -c expandable_segments:True snapshot.pickle" }
+
+// Help names the options that PyTorch does not have.
+func (*whatIf) Help() string {
+	return `A recorded memory limit holds unless the options have one; per_process_memory_fraction:1.0 lifts it. Options of memcache alone: memory_limit:BYTES, no_caching:True, exact:False, expandable_granule_mb:2, expandable_remap:True.`
+}
+
+// recorded is the value of --config for the options of the file itself.
+const recorded = "recorded"
+
+// Validate is called by kong.
+func (c *whatIf) Validate() error {
+	for _, text := range c.Config {
+		if _, err := replay.ParseOptions(text); text != recorded && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// estimated is what --json prints of a replay under a configuration.
+type estimated struct {
+	Trace         string   `json:"trace"`
+	Config        string   `json:"config"`
+	Allocs        int      `json:"allocs"`
+	PeakAllocated int64    `json:"peak_allocated"`
+	PeakReserved  int64    `json:"peak_reserved"`
+	Ratio         float64  `json:"ratio"`
+	DriverCalls   int64    `json:"driver_calls"`
+	Retries       int64    `json:"retries"`
+	OOMs          int64    `json:"ooms"`
+	NsPerOp       float64  `json:"ns_per_op"`
+	Notes         []string `json:"notes,omitempty"`
+}
+
+// Run tries the options on each file.
+func (c *whatIf) Run(e *env) error {
+	table := newTable(e.stdout, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
+	var remarks []string
+	for _, file := range c.Files {
+		programs, err := e.programs(file, c.limits)
+		if err != nil {
+			e.fail(err)
+			continue
+		}
+		for _, p := range programs {
+			said := make(map[string]bool)
+			advice, err := c.estimates(p, func(config string, x *replay.Estimate) {
+				if c.JSON {
+					e.printJSON(estimated{p.Name, config, x.Allocs, x.PeakAllocated, x.PeakReserved, x.Ratio(), x.DriverCalls,
+						x.Retries, x.OOMs, x.NsPerOp(), x.Notes})
+					return
+				}
+				table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(config), formatBytes(x.PeakAllocated),
+					formatBytes(x.PeakReserved), x.Ratio(), x.DriverCalls, x.Retries, x.OOMs, x.NsPerOp())
+				for _, n := range x.Notes {
+					if !said[n] {
+						said[n] = true
+						remarks = append(remarks, p.Name+": "+n)
+					}
+				}
+			})
+			if err != nil {
+				e.fail(err)
+			}
+			if advice != "" && !c.JSON {
+				remarks = append(remarks, p.Name+": "+advice)
+			}
+		}
+	}
+	_ = table.out.Flush() // e.stdout keeps the error
+	for _, r := range remarks {
+		fmt.Fprintln(e.stdout, r)
+	}
+	return nil
+}
+
+// estimates replays a program under each set of options. advice compares the suggested ones, if no
+// option is given.
+func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *replay.Estimate)) (advice string, err error) {
+	s, err := replay.NewScenario(p)
+	if err != nil {
+		return "", err
+	}
+	try := func(options string) (*replay.Estimate, error) {
+		config, text, err := replay.RecordedOptions(p)
+		if options != recorded {
+			config, text, err = replay.OptionsFor(p, options)
+		}
+		if err != nil {
+			return nil, err
+		}
+		e, err := s.Estimate(config)
+		if err == nil {
+			yield(text, e)
+		}
+		return e, err
+	}
+	for _, options := range c.Config {
+		if _, err := try(options); err != nil {
+			return "", err
+		}
+	}
+	if len(c.Config) > 0 {
+		return "", nil
+	}
+	base, err := try(recorded)
+	if err != nil {
+		return "", err
+	}
+	suggested := replay.Suggestions(p, base.PeakReserved)
+	tried := make([]*replay.Estimate, len(suggested))
+	for i, options := range suggested {
+		if tried[i], err = try(options); err != nil {
+			return "", err
+		}
+	}
+	return replay.Advice(base, suggested, tried), nil
+}
+
+// label is an option string in a table.
+func label(config string) string {
+	if config == "" {
+		return "default"
+	}
+	return config
+}

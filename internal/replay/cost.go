@@ -1,0 +1,74 @@
+package replay
+
+import (
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/budget"
+)
+
+// The work of a replay, in units of package budget. Lists that a call of the cache or the device walks
+// are charged by their lengths.
+const (
+	stepWork   = 30 // of a call
+	driverWork = 60 // of a call of the driver
+	oomWork    = 500
+	blockWork  = 10 // of a block in a snapshot
+	entryWork  = 10 // of an entry in the books
+)
+
+// The memory of a replay, in bytes.
+const (
+	handOutMemory = 48  // of each block that was ever in use
+	liveMemory    = 500 // of each block at the time with the most
+	streamMemory  = 6000
+)
+
+// cost charges a replay to a budget. It keeps the first error.
+type cost struct {
+	budget  *budget.Budget
+	spans   int   // pieces of memory from the driver
+	streams int   // statistics are added up over them
+	memory  int64 // bytes charged
+	err     error // once the budget is exceeded
+}
+
+// work charges n units.
+func (c *cost) work(n int) {
+	if err := c.budget.Work(int64(n)); err != nil && c.err == nil {
+		c.err = err
+	}
+}
+
+// hold charges n bytes until the end of the replay.
+func (c *cost) hold(n int64) error {
+	c.memory += n
+	return c.budget.Memory(n)
+}
+
+// end refunds the memory.
+func (c *cost) end() { _ = c.budget.Memory(-c.memory) }
+
+// step charges a call.
+func (c *cost) step() { c.work(stepWork + c.streams/2) }
+
+// driver charges a call of the driver, whose table has all pieces of memory in order. Calls for more
+// memory fail once the budget is exceeded.
+func (c *cost) driver(op null.Op) error {
+	c.work(driverWork + c.spans/20)
+	if op == null.OpAlloc || op == null.OpReserve || op == null.OpMap {
+		return c.err
+	}
+	return nil
+}
+
+// count counts the memory from the driver.
+func (c *cost) count(op null.Op) {
+	switch op {
+	case null.OpAlloc, null.OpMap:
+		c.spans++
+	case null.OpFree, null.OpUnmap:
+		c.spans--
+	}
+}
+
+// walk charges a flush or a collection, which looks at all memory.
+func (c *cost) walk(live int) { c.work((c.spans + live + c.streams) / 4) }
