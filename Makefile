@@ -110,7 +110,7 @@ invariants: ## the allocator and what uses it, with structures checked after eac
 long: ## what no other test does whole: 100 steps of training against PyTorch's losses, a training that is killed 100 times, more and longer recordings, training on every picture
 	go test ./autograd -count=1 -run TestMNISTAsPyTorch -mnist.steps 100
 	go test ./autograd -count=1 -run TestKilledTraining -checkpoint.kills 100
-	go test -timeout 30m ./internal/recording ./internal/replay -long
+	go test -timeout 30m ./internal/cli ./internal/recording ./internal/replay -long
 	go test ./examples/mnist -count=1 -run 'TestRun$$' -full
 
 soak: ## random programs against models for SOAK (10s) each, with faults injected; failures are printed as short programs

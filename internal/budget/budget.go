@@ -40,10 +40,11 @@ func (l Limits) Check() error {
 // they are spent. A nil Budget has no bounds. Its methods must not be called concurrently.
 type Budget struct {
 	limits       Limits
-	parts        int64   // that share the floor of work
-	share        int64   // of the work of whole
-	whole        *Budget // nil: this is no share
-	input        int64   // bytes that count
+	parts        int64 // that share the floor of work
+	shared       bool  // this is a share of the work of whole, which may be nil
+	share        int64 // units
+	whole        *Budget
+	input        int64 // bytes that count
 	memory, work int64
 }
 
@@ -62,7 +63,7 @@ func (b *Budget) Part(n int) *Budget {
 }
 
 // Share returns a budget for at most n units of b's work.
-func (b *Budget) Share(n int64) *Budget { return &Budget{whole: b, share: n} }
+func (b *Budget) Share(n int64) *Budget { return &Budget{shared: true, share: n, whole: b} }
 
 // Grow counts n more bytes of the file, and raises the default limits accordingly.
 func (b *Budget) Grow(n int64) {
@@ -76,7 +77,7 @@ func (b *Budget) Memory(n int64) error {
 	switch {
 	case b == nil:
 		return nil
-	case b.whole != nil:
+	case b.shared:
 		return b.whole.Memory(n)
 	}
 	b.memory = add(b.memory, n)
@@ -92,7 +93,7 @@ func (b *Budget) Work(n int64) error {
 		return nil
 	}
 	b.work = add(b.work, n)
-	if b.share > 0 || b.whole != nil {
+	if b.shared {
 		if err := b.whole.Work(n); err != nil {
 			return err
 		}
@@ -118,14 +119,19 @@ func (b *Budget) Left() int64 {
 	switch {
 	case b == nil:
 		return math.MaxInt64
-	case b.share > 0 || b.whole != nil:
+	case b.shared:
 		return max(0, min(b.share-b.work, b.whole.Left()))
 	}
 	return max(0, b.workLimit()-b.work)
 }
 
 // Spent returns the memory in bytes that is charged, and the units of work.
-func (b *Budget) Spent() (memory, work int64) { return b.memory, b.work }
+func (b *Budget) Spent() (memory, work int64) {
+	if b == nil {
+		return 0, 0
+	}
+	return b.memory, b.work
+}
 
 func (b *Budget) workLimit() int64 { return b.limit(b.limits.MaxWork, Floor/b.parts) }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -74,8 +75,25 @@ func collect(bytes int64) {
 	}
 }
 
-// programs reads a recording, and makes the program of each device in it.
-func (e *env) programs(file string, l limits) ([]*recording.Program, error) {
+// programs reads recordings one after the other, and yields the program of each device in them. It
+// reports files that can't be read.
+func (e *env) programs(files []string, l limits) iter.Seq[*recording.Program] {
+	return func(yield func(*recording.Program) bool) {
+		for _, file := range files {
+			list, err := e.read(file, l)
+			if err != nil {
+				e.fail(err)
+			}
+			for _, p := range list {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (e *env) read(file string, l limits) ([]*recording.Program, error) {
 	name, in, err := e.open(file)
 	if err != nil {
 		return nil, err

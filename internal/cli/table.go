@@ -6,19 +6,28 @@ import (
 	"text/tabwriter"
 )
 
-// table prints rows with tabs between their cells aligned, below a head; without rows it prints nothing.
+// table prints rows with tabs between their cells aligned, below a head; without rows it prints
+// nothing. The writer below it keeps errors.
 type table struct {
+	to   io.Writer
 	out  *tabwriter.Writer
 	head string
 }
 
 func newTable(w io.Writer, head string) *table {
-	return &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), head + "\n"}
+	return &table{w, tabwriter.NewWriter(w, 0, 0, 2, ' ', 0), head + "\n"}
 }
 
-// row adds a row. An error of the writer comes again from out.Flush.
 func (t *table) row(format string, cells ...any) {
 	fmt.Fprint(t.out, t.head)
 	t.head = ""
 	fmt.Fprintf(t.out, format, cells...)
+}
+
+// end prints lines below the table.
+func (t *table) end(lines []string) {
+	_ = t.out.Flush()
+	for _, l := range lines {
+		fmt.Fprintln(t.to, l)
+	}
 }

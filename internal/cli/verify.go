@@ -42,41 +42,31 @@ type verified struct {
 func (c *verify) Run(e *env) error {
 	table := newTable(e.stdout, "trace\tallocs\tmismatches\tpeak allocated\tpeak reserved\tretries\tooms\tns/op")
 	var remarks []string
-	for _, file := range c.Files {
-		programs, err := e.programs(file, c.limits)
+	for p := range e.programs(c.Files, c.limits) {
+		v, err := replay.Verify(p)
 		if err != nil {
 			e.fail(err)
 			continue
 		}
-		for _, p := range programs {
-			v, err := replay.Verify(p)
-			if err != nil {
-				e.fail(err)
-				continue
-			}
-			if v.Mismatches() > 0 {
-				e.differ()
-			}
-			if c.JSON {
-				e.printJSON(toJSON(p, v))
-				continue
-			}
-			retries, ns := "-", "-"
-			if v.Retries >= 0 {
-				retries = strconv.FormatInt(v.Retries, 10)
-			}
-			if v.Elapsed > 0 {
-				ns = fmt.Sprintf("%.0f", v.NsPerOp())
-			}
-			table.row("%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
-				formatBytes(v.PeakReserved), retries, v.OOMs, ns)
-			remarks = append(remarks, remark(p, v)...)
+		if v.Mismatches() > 0 {
+			e.differ()
 		}
+		if c.JSON {
+			e.printJSON(toJSON(p, v))
+			continue
+		}
+		retries, ns := "-", "-"
+		if v.Retries >= 0 {
+			retries = strconv.FormatInt(v.Retries, 10)
+		}
+		if v.Elapsed > 0 {
+			ns = fmt.Sprintf("%.0f", v.NsPerOp())
+		}
+		table.row("%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\n", p.Name, v.Allocs, v.Mismatches(), formatBytes(v.PeakAllocated),
+			formatBytes(v.PeakReserved), retries, v.OOMs, ns)
+		remarks = append(remarks, remark(p, v)...)
 	}
-	_ = table.out.Flush() // e.stdout keeps the error
-	for _, r := range remarks {
-		fmt.Fprintln(e.stdout, r)
-	}
+	table.end(remarks)
 	return nil
 }
 

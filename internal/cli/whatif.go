@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"fmt"
-
 	"github.com/cistern-ml/cistern/internal/recording"
 	"github.com/cistern-ml/cistern/internal/replay"
 )
@@ -54,41 +52,31 @@ type estimated struct {
 func (c *whatIf) Run(e *env) error {
 	table := newTable(e.stdout, "trace\tconfig\tpeak allocated\tpeak reserved\tratio\tdriver calls\tretries\tooms\tns/op")
 	var remarks []string
-	for _, file := range c.Files {
-		programs, err := e.programs(file, c.limits)
+	for p := range e.programs(c.Files, c.limits) {
+		said := make(map[string]bool)
+		advice, err := c.estimates(p, func(config string, x *replay.Estimate) {
+			if c.JSON {
+				e.printJSON(estimated{p.Name, config, x.Allocs, x.PeakAllocated, x.PeakReserved, x.Ratio(), x.DriverCalls,
+					x.Retries, x.OOMs, x.NsPerOp(), x.Notes})
+				return
+			}
+			table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(config), formatBytes(x.PeakAllocated),
+				formatBytes(x.PeakReserved), x.Ratio(), x.DriverCalls, x.Retries, x.OOMs, x.NsPerOp())
+			for _, n := range x.Notes {
+				if !said[n] {
+					said[n] = true
+					remarks = append(remarks, p.Name+": "+n)
+				}
+			}
+		})
 		if err != nil {
 			e.fail(err)
-			continue
 		}
-		for _, p := range programs {
-			said := make(map[string]bool)
-			advice, err := c.estimates(p, func(config string, x *replay.Estimate) {
-				if c.JSON {
-					e.printJSON(estimated{p.Name, config, x.Allocs, x.PeakAllocated, x.PeakReserved, x.Ratio(), x.DriverCalls,
-						x.Retries, x.OOMs, x.NsPerOp(), x.Notes})
-					return
-				}
-				table.row("%s\t%s\t%s\t%s\t%.3f\t%d\t%d\t%d\t%.0f\n", p.Name, label(config), formatBytes(x.PeakAllocated),
-					formatBytes(x.PeakReserved), x.Ratio(), x.DriverCalls, x.Retries, x.OOMs, x.NsPerOp())
-				for _, n := range x.Notes {
-					if !said[n] {
-						said[n] = true
-						remarks = append(remarks, p.Name+": "+n)
-					}
-				}
-			})
-			if err != nil {
-				e.fail(err)
-			}
-			if advice != "" && !c.JSON {
-				remarks = append(remarks, p.Name+": "+advice)
-			}
+		if advice != "" && !c.JSON {
+			remarks = append(remarks, p.Name+": "+advice)
 		}
 	}
-	_ = table.out.Flush() // e.stdout keeps the error
-	for _, r := range remarks {
-		fmt.Fprintln(e.stdout, r)
-	}
+	table.end(remarks)
 	return nil
 }
 
@@ -99,13 +87,16 @@ func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *re
 	if err != nil {
 		return "", err
 	}
+	own, ownText, err := replay.RecordedOptions(p)
+	if err != nil {
+		return "", err
+	}
 	try := func(options string) (*replay.Estimate, error) {
-		config, text, err := replay.RecordedOptions(p)
+		config, text := own, ownText
 		if options != recorded {
-			config, text, err = replay.OptionsFor(p, options)
-		}
-		if err != nil {
-			return nil, err
+			if config, text, err = replay.OptionsFor(p, options); err != nil {
+				return nil, err
+			}
 		}
 		e, err := s.Estimate(config)
 		if err == nil {
@@ -125,14 +116,19 @@ func (c *whatIf) estimates(p *recording.Program, yield func(config string, e *re
 	if err != nil {
 		return "", err
 	}
-	suggested := replay.Suggestions(p, base.PeakReserved)
-	tried := make([]*replay.Estimate, len(suggested))
-	for i, options := range suggested {
-		if tried[i], err = try(options); err != nil {
+	var names []string
+	var tried []*replay.Estimate
+	for _, options := range replay.Suggestions(p, base.PeakReserved) {
+		if config, _, _ := replay.OptionsFor(p, options); config == own {
+			continue
+		}
+		e, err := try(options)
+		if err != nil {
 			return "", err
 		}
+		names, tried = append(names, options), append(tried, e)
 	}
-	return replay.Advice(base, suggested, tried), nil
+	return replay.Advice(base, names, tried), nil
 }
 
 // label is an option string in a table.

@@ -16,5 +16,10 @@ func createPending(name string) (file, error) {
 	return pending{f}, err
 }
 
-func (p pending) commit() error  { return p.CloseAtomicallyReplace() }
+func (p pending) commit() error {
+	err := p.CloseAtomicallyReplace()
+	_ = p.Cleanup() // which does nothing if that succeeded
+	return err
+}
+
 func (p pending) discard() error { return p.Cleanup() }

@@ -3,6 +3,7 @@ package recording
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,8 +13,17 @@ import (
 
 var fuzzOptions = Options{Limits: budget.Limits{MaxMemory: 1 << 22, MaxWork: 1 << 20}, Details: true}
 
-// check requires of whatever was read that it keeps to the limits, and that a program can be made of it or not, without a
-// panic.
+// readsWithin reads data, of which a program can be made or not, without a panic and within the limits, by what
+// is charged and by what is allocated.
+func readsWithin(t *testing.T, data []byte) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	list, err := Read(bytes.NewReader(data), "file", fuzzOptions)
+	runtime.ReadMemStats(&after)
+	require.LessOrEqual(t, after.TotalAlloc-before.TotalAlloc, uint64(4*fuzzOptions.MaxMemory)+200*uint64(len(data)))
+	check(t, list, err)
+}
+
 func check(t *testing.T, list []*Recording, err error) {
 	if err != nil {
 		require.Less(t, len(err.Error()), 2000)
@@ -90,10 +100,8 @@ func FuzzLines(f *testing.F) {
 	f.Add([]byte(own))
 	f.Add([]byte("{\"segments\":[{\"address\":1,\"total_size\":2,\"stream\":-3,\"blocks\":[[1,2,3,\"inactive\"]]}],\"limit\":null}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := Read(bytes.NewReader(append([]byte("{"), data...)), "file", fuzzOptions)
-		check(t, list, err)
-		list, err = Read(bytes.NewReader(data), "file", fuzzOptions)
-		check(t, list, err)
+		readsWithin(t, append([]byte("{"), data...))
+		readsWithin(t, data)
 	})
 }
 
@@ -107,7 +115,6 @@ func FuzzPickle(f *testing.F) {
 		if !bytes.HasPrefix(data, []byte{0x80}) {
 			data = append([]byte{0x80, 4}, data...)
 		}
-		list, err := Read(bytes.NewReader(data), "file", fuzzOptions)
-		check(t, list, err)
+		readsWithin(t, data)
 	})
 }

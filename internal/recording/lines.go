@@ -88,7 +88,7 @@ func readLines(in *lineReader, o Options) (*Recording, error) {
 		}
 		e, ok, err := parseEntry(line)
 		if err == nil {
-			err = rec.charge(in.budget, o)
+			err = rec.charge(in.budget, false)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -122,13 +122,13 @@ func (rec *Recording) nameSegmentPools() {
 	}
 }
 
-// charge charges an entry before it is added.
-func (rec *Recording) charge(b *budget.Budget, o Options) error {
+// charge charges an entry before it is added, with its details or without.
+func (rec *Recording) charge(b *budget.Budget, details bool) error {
 	if len(rec.Entries) == maxEntries {
 		return errTooMuch("entries", maxEntries)
 	}
 	bytes := int64(entryMemory)
-	if o.Details {
+	if details {
 		bytes += detailMemory
 	}
 	return b.Memory(bytes)

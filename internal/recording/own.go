@@ -88,7 +88,6 @@ func (d *finalDetail) UnmarshalJSON(text []byte) error {
 // ownReader reads what follows the header.
 type ownReader struct {
 	rec    *Recording
-	o      Options
 	budget *budget.Budget
 	tables *collector
 	closed bool // the last line was read
@@ -98,7 +97,7 @@ type ownReader struct {
 
 // readOwn reads what follows the header. Where the file ends before its last line does, the recording does too.
 func readOwn(in *lineReader, rec *Recording, o Options) error {
-	r := &ownReader{rec: rec, o: o, budget: in.budget, tables: newCollector(o), live: make(map[int64]int)}
+	r := &ownReader{rec: rec, budget: in.budget, tables: newCollector(o), live: make(map[int64]int)}
 	rec.Unfinished = true
 	for n := 2; ; n++ {
 		line, err := in.line()
@@ -220,7 +219,7 @@ func (r *ownReader) relabel(f []int64) error {
 }
 
 func (r *ownReader) append(e Entry, d detail) error {
-	if err := r.rec.charge(r.budget, r.o); err != nil {
+	if err := r.rec.charge(r.budget, r.tables != nil); err != nil {
 		return err
 	}
 	if r.tables != nil {

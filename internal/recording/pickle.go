@@ -26,6 +26,7 @@ type snapshotReader struct {
 	*scanner
 	entries []Entry
 	taken   int // so many entries are a recording's already
+	copied  int // entries
 	pools   map[uint64][2]uint64
 	numbers map[[2]uint64]uint64 // of pools, by ID
 

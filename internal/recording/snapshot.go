@@ -16,6 +16,28 @@ import (
 
 // recordings makes a recording of each device in a snapshot that has entries.
 func (s *snapshotReader) recordings(value any) ([]*Recording, error) {
+	list, err := s.devices(value)
+	if err != nil {
+		return nil, err
+	}
+	// The values are garbage now.
+	charged, _ := s.budget.Spent()
+	kept := int64(len(s.entries)+s.copied) * entryMemory
+	if s.tables != nil {
+		kept += int64(len(s.entries)+s.copied)*detailMemory + definitionMemory*int64(len(s.tables.LabelTable)+len(s.tables.Frames))
+		for _, stack := range s.tables.StackTable {
+			kept += definitionMemory + 4*int64(len(stack))
+		}
+	}
+	for _, rec := range list {
+		for i := range rec.Segments {
+			kept += segmentMemory + blockMemory*int64(len(rec.Segments[i].Blocks))
+		}
+	}
+	return list, s.budget.Memory(min(0, kept-charged))
+}
+
+func (s *snapshotReader) devices(value any) ([]*Recording, error) {
 	top, err := dictOf(value, "the snapshot")
 	if err != nil {
 		return nil, err
@@ -106,6 +128,7 @@ func (s *snapshotReader) copyEntries(trace types.List, n int) ([]Entry, *Details
 	if err := s.budget.Memory(int64(n) * (entryMemory + detailMemory)); err != nil {
 		return nil, nil, err
 	}
+	s.copied += n
 	entries := make([]Entry, 0, n)
 	details := s.tables.another()
 	for _, v := range trace {

@@ -8,11 +8,12 @@ import (
 // The work of a replay, in units of package budget. Lists that a call of the cache or the device walks
 // are charged by their lengths.
 const (
-	stepWork   = 30 // of a call
-	driverWork = 60 // of a call of the driver
-	oomWork    = 500
-	blockWork  = 10 // of a block in a snapshot
-	entryWork  = 10 // of an entry in the books
+	machineWork = 1500 // of a cache and its device
+	stepWork    = 30   // of a call
+	driverWork  = 60   // of a call of the driver
+	oomWork     = 500
+	blockWork   = 10 // of a block in a snapshot
+	entryWork   = 10 // of an entry in the books
 )
 
 // The memory of a replay, in bytes.

@@ -67,7 +67,7 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	if err := c.hold(handOutMemory*int64(p.Blocks) + liveMemory*int64(p.MostLive) + streamMemory*int64(len(p.Streams))); err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	if c.work(len(p.Steps)/4 + 100*len(p.Streams)); c.err != nil {
+	if c.work(machineWork + len(p.Steps)/4 + 100*len(p.Streams)); c.err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, c.err)
 	}
 	dev, err := null.New(null.Config{Capacity: totalMemory(p)})

@@ -40,6 +40,12 @@ type Report struct {
 	addresses bool
 }
 
+// What a page costs for each entry: bytes of memory, and units of work of package budget.
+const (
+	entryMemory = 130
+	entryWork   = 80
+)
+
 // Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines, either also compressed with
 // gzip. It returns a report for each device in it. name is for the title and for errors. What files say is checked; a file
 // that costs more than the limits allow is an error.
@@ -59,6 +65,10 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 	}
 	var reports []*Report
 	for _, rec := range list {
+		n := int64(len(rec.Entries))
+		if err := errors.Join(rec.Budget.Memory(n*entryMemory), rec.Budget.Work(n*entryWork)); err != nil {
+			return nil, fmt.Errorf("report: %s: %w", name, err)
+		}
 		a, err := newAccount(fromRecording(rec))
 		if err != nil {
 			return nil, err
