@@ -78,7 +78,7 @@ func TestParts(t *testing.T) {
 	memory, _ = b.Spent()
 	require.EqualValues(t, 77, memory)
 	b.Grow(Floor)
-	require.EqualValues(t, PerByte*Floor, b.Part(4).Left())
+	require.Equal(t, int64(PerByte*Floor), b.Part(4).Left())
 	require.EqualValues(t, 5, New(Limits{MaxWork: 5}).Part(4).Left())
 	require.Nil(t, (*Budget)(nil).Part(2))
 }
@@ -91,7 +91,7 @@ func TestNone(t *testing.T) {
 	require.NoError(t, b.Work(math.MaxInt64))
 	require.NoError(t, b.Move(math.MaxInt64))
 	require.NoError(t, b.Scan(math.MaxInt))
-	require.EqualValues(t, math.MaxInt64, b.Left())
+	require.Equal(t, int64(math.MaxInt64), b.Left())
 	memory, work := b.Spent()
 	require.Zero(t, memory+work)
 }
