@@ -70,7 +70,7 @@ func allocObserved(ctx context.Context, c *Cache, bytes int64, stream device.Str
 	if op == nil && err == nil {
 		return b, err
 	}
-	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.shards.rules().RoundSize(bytes)).String(), Err: err}
+	info := OpInfo{Op: OpAlloc, Requested: bytes, Pool: placement.KindFor(c.shards.rules().RoundSize(min(bytes, maxRequest))).String(), Err: err}
 	if stream != nil {
 		info.Stream, info.Shard = stream.ID(), stream.ID()
 	}

@@ -111,6 +111,15 @@ func New(dev device.Device, config Config) (*Cache, error) {
 	return c, nil
 }
 
+// String is the device's name with the bytes that are allocated and reserved.
+func (c *Cache) String() string {
+	if c == nil {
+		return "memcache.Cache(nil)"
+	}
+	s := c.Stats()
+	return fmt.Sprintf("cache on %s: %s allocated, %s reserved", c.dev.Name(), formatBytes(s.AllocatedBytes.All.Current), formatBytes(s.ReservedBytes.All.Current))
+}
+
 // Device is the cache's device.
 func (c *Cache) Device() device.Device { return c.dev }
 
@@ -131,8 +140,8 @@ func (c *Cache) EmptyCache(ctx context.Context) error {
 // segment of need bytes fits. It returns the bytes that it freed. If that is more than 0 the allocation is
 // tried again and, if it fails again, the function is asked again: it may free one block a call, and returns 0 when it has
 // none left. Then the next function is asked, in the order in which they were registered. It runs on the goroutine of the
-// allocation, without locks, and may use the cache, but an allocation of its own that fails asks it again. remove ends the
-// registration, and may be called from the function.
+// allocation, without locks, and may use the cache. A request that it makes asks no function
+// if it fails. remove ends the registration, and may be called from the function.
 func (c *Cache) OnPressure(f func(ctx context.Context, need int64) (freed int64)) (remove func()) {
 	return c.reclaimers.add(&reclaimer{free: f})
 }
@@ -151,6 +160,7 @@ func (c *Cache) Close() error {
 	c.shards.endEntered()
 	// An event that fails leaves its block pending. Its memory goes back all the same: the device has failed, or is closed.
 	errs := []error{c.shards.waitPending(context.Background(), nil)}
+	holders := c.ledger.holders()
 
 	c.shards.lockAll()
 	if stream := c.shards.history.stream(); stream != nil {
@@ -158,8 +168,8 @@ func (c *Cache) Close() error {
 	}
 	c.shards.closed = true
 	if t := c.ledger.sumStats(); t.Allocation.All.Current > 0 {
-		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together",
-			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current)))
+		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together%s",
+			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current), namesOf(holders)))
 	}
 	var segments []*placement.Segment
 	for _, s := range c.shards.list() {

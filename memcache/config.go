@@ -89,9 +89,9 @@ func AllDivisions(n int) Divisions {
 // RoundSize returns the bytes of the block that a request of bytes bytes needs: the next multiple of 512, or
 // of a step of RoundupPower2Divisions, and 0 for 0 or less (PyTorch's round_size). The block that Alloc
 // returns may be larger: a free block is only split where the rest is worth keeping. The configuration must
-// be valid. With NoCaching both are the request.
+// be valid. With NoCaching both are the request, and so they are from 1 EiB on, which Alloc refuses.
 func (c Config) RoundSize(bytes int64) int64 {
-	if c.NoCaching {
+	if c.NoCaching || bytes >= maxRequest {
 		return max(bytes, 0)
 	}
 	r, _ := c.rules()
@@ -102,7 +102,7 @@ func (c Config) RoundSize(bytes int64) int64 {
 // bytes: 2 MiB, the large segment, or from 10 MiB on the next multiple of 2 MiB (PyTorch's
 // get_allocation_size). Expandable segments grow by less. The configuration must be valid.
 func (c Config) SegmentSize(bytes int64) int64 {
-	if c.NoCaching {
+	if c.NoCaching || bytes >= maxRequest {
 		return max(bytes, 0)
 	}
 	r, _ := c.rules()

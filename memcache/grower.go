@@ -61,8 +61,9 @@ func (g *grower) growError(r *request, err error) error {
 // if the driver or a limit has just refused.
 func (g *grower) outOfMemory(r *request, cause error) error {
 	free, total, err := g.dev.MemInfo()
-	if err != nil {
-		return fmt.Errorf("memcache: out of memory for %s, and no figures: %w", formatBytes(r.Requested), err)
+	if err != nil { // the request is handled all the same
+		free, total = -1, g.dev.Properties().TotalMemory
+		cause = errors.Join(cause, err)
 	}
 	// The driver was asked before the shards were locked. Blocks are active from their hand-out until nothing uses them any
 	// more, so that what is active and not allocated is pending.

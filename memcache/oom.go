@@ -22,7 +22,7 @@ type OutOfMemoryError struct {
 	Segment   int64  // what the driver was asked for
 	Device    string // the device's name
 	Total     int64  // the device's memory
-	Free      int64  // the driver's free memory
+	Free      int64  // the driver's free memory; -1: it does not say
 	Limit     int64  // the cache's limit; -1: none
 	Allocated int64  // blocks handed out
 	Pending   int64  // blocks freed, and waiting for a recorded stream
@@ -62,7 +62,11 @@ func (e *OutOfMemoryError) Error() string {
 		fmt.Fprintf(&s, "%s are asked for", formatBytes(e.Requested))
 	}
 	fmt.Fprintf(&s, " (a segment of %s)", formatBytes(e.Segment))
-	fmt.Fprintf(&s, "; the device has %s, of which %s are free", formatBytes(e.Total), formatBytes(e.Free))
+	free := "an unknown part is"
+	if e.Free >= 0 {
+		free = formatBytes(e.Free) + " are"
+	}
+	fmt.Fprintf(&s, "; the device has %s, of which %s free", formatBytes(e.Total), free)
 	if e.Limit >= 0 {
 		fmt.Fprintf(&s, "; the cache may reserve %s", formatBytes(e.Limit))
 	}
@@ -72,11 +76,18 @@ func (e *OutOfMemoryError) Error() string {
 		fmt.Fprintf(&s, ", of which %s belong to private pools", formatBytes(e.PrivatePools))
 	}
 	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
-	for i, h := range e.Holders {
-		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, formatBytes(h.Bytes))
-	}
+	s.WriteString(namesOf(e.Holders))
 	if e.Waited > 0 {
 		fmt.Fprintf(&s, "; it waited for %v: %v", e.Waited.Round(time.Millisecond), e.Err)
+	}
+	return s.String()
+}
+
+// namesOf lists holders at the end of an error.
+func namesOf(holders []Share) string {
+	var s strings.Builder
+	for i, h := range holders {
+		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, formatBytes(h.Bytes))
 	}
 	return s.String()
 }
@@ -94,6 +105,6 @@ func (l *historyLog) oom(r *request, err error) {
 	h := l.Load()
 	var oom *OutOfMemoryError
 	if h != nil && errors.As(err, &oom) {
-		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: oom.Free, Label: r.label.value(), Pool: idOf(r.Pool), Stack: r.stack})
+		h.add(&HistoryEntry{Action: ActionOOM, Size: r.Bytes, Stream: r.shard.id, Free: max(oom.Free, 0), Label: r.label.value(), Pool: idOf(r.Pool), Stack: r.stack})
 	}
 }

@@ -25,8 +25,8 @@ type oomObservers struct {
 // (torch._C._cuda_attachOutOfMemoryObserver): after the cache's last try and the reclaimers, and after a wait ([Cache.Wait]),
 // before Alloc returns; not for requests that succeed in the end, nor for those that no device could serve (1 EiB and more), which nothing was tried for.
 // It gets a copy of the error with all its figures, and the request's context. The functions run on the goroutine of
-// the allocation, in the order in which they were registered, without locks, and may use the cache; an
-// allocation of theirs that fails calls them again. remove ends the registration, and may be called from the function; another
+// the allocation, in the order in which they were registered, without locks, and may use the cache. A
+// request that one of them makes calls none of them if it fails. remove ends the registration, and may be called from the function; another
 // goroutine's request that is failing at that moment may still call it.
 func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)) (remove func()) {
 	l, o := &c.oomObservers, &oomObserver{f}
@@ -44,15 +44,20 @@ func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)
 // tell tells all of a request that failed. No lock is held.
 func (l *oomObservers) tell(ctx context.Context, err error) {
 	var oom *OutOfMemoryError
-	if !errors.As(err, &oom) {
-		return
-	}
 	l.mu.Lock()
 	list := l.list
 	l.mu.Unlock()
+	if len(list) == 0 || !errors.As(err, &oom) || inside(runsObserver) {
+		return
+	}
 	for _, o := range list {
 		e := *oom
 		e.Holders = slices.Clone(oom.Holders)
-		o.tell(ctx, &e)
+		l.run(ctx, o, &e)
 	}
 }
+
+// run tells one. Requests that it makes find this call on the stack.
+//
+//go:noinline
+func (*oomObservers) run(ctx context.Context, o *oomObserver, e *OutOfMemoryError) { o.tell(ctx, e) }

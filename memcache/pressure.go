@@ -48,17 +48,27 @@ func (l *reclaimers) ask(ctx context.Context, need, total int64, p *pressure) bo
 		p.asked, p.left = true, l.list
 		l.mu.Unlock()
 	}
+	if len(p.left) > 0 && inside(runsReclaimer) {
+		return false
+	}
 	for ; len(p.left) > 0 && ctx.Err() == nil; p.left, p.reported = p.left[1:], 0 {
 		r := p.left[0]
 		if p.reported > total || !l.has(r) {
 			continue
 		}
-		if freed := r.free(ctx, need); freed > 0 {
+		if freed := l.run(ctx, r, need); freed > 0 {
 			p.reported += min(freed, math.MaxInt64-p.reported)
 			return true
 		}
 	}
 	return false
+}
+
+// run asks one. Requests that it makes find this call on the stack.
+//
+//go:noinline
+func (*reclaimers) run(ctx context.Context, r *reclaimer, need int64) (freed int64) {
+	return r.free(ctx, need)
 }
 
 // has reports whether a reclaimer was not removed meanwhile.
