@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -127,5 +128,41 @@ func TestRangesOnAHost(t *testing.T) {
 		for _, end := range append(ends, cache.Close, dev.Close) {
 			require.NoError(t, end())
 		}
+	}
+}
+
+// TestKernelUsesWhatIsReturned: a kernel that is queued when its block is freed finds the block's memory
+// while the segment goes back to the driver, which waits for the kernel.
+func TestKernelUsesWhatIsReturned(t *testing.T) {
+	for name, give := range map[string]func(c *memcache.Cache) error{
+		"EmptyCache": func(c *memcache.Cache) error { return c.EmptyCache(context.Background()) },
+		"TrimTo": func(c *memcache.Cache) error {
+			_, err := c.TrimTo(context.Background(), 0)
+			return err
+		},
+	} {
+		d, err := host.New(host.Config{Capacity: 64 << 20})
+		require.NoError(t, err)
+		c, err := memcache.New(d, memcache.Config{})
+		require.NoError(t, err)
+		s, err := d.NewStream(device.StreamOptions{})
+		require.NoError(t, err)
+		b, err := c.Alloc(t.Context(), 4<<20, s)
+		require.NoError(t, err)
+		whole := []device.Range{b.Range(0, b.Size())}
+		gate, found := make(chan struct{}), make(chan error, 1)
+		require.NoError(t, s.Launch(&device.Launch{Writes: whole, Func: func() {
+			<-gate
+			_, err := d.Bytes(b.Ptr(), b.Size())
+			found <- err
+		}}))
+		require.NoError(t, b.Free())
+		given := make(chan error, 1)
+		go func() { given <- give(c) }()
+		time.Sleep(20 * time.Millisecond) // in which the driver's Free begins to wait, at the latest
+		close(gate)
+		require.NoError(t, <-found, name)
+		require.NoError(t, <-given, name)
+		require.NoError(t, errors.Join(s.Close(), c.Close(), d.Close()))
 	}
 }

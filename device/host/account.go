@@ -7,17 +7,17 @@ import "github.com/cistern-ml/cistern/device/internal/backend"
 //go:norace
 func (t *table) init(capacity, pinnable int64) {
 	t.idle.L = &t.mu
-	t.capacity, t.reservable, t.pinnable = capacity, capacity+capacity/8, pinnable
+	t.capacity, t.reservable, t.pinnable, t.piece = capacity, capacity+capacity/8, pinnable, maxPiece
 }
 
-// charge adds bytes to the account, one of t's, unless that exceeds limit or is more than one piece can have. It returns
-// what was free before.
+// charge adds bytes to the account, one of t's, unless that exceeds limit or is more than one piece can
+// have. It returns what one piece could have.
 //
 //go:norace
 func (t *table) charge(account *int64, limit, bytes int64) (free int64, ok bool) {
 	t.lock()
-	free = limit - *account
-	if bytes <= min(free, maxPiece) {
+	free = min(limit-*account, t.piece)
+	if bytes <= free {
 		*account += bytes
 		ok = true
 	}

@@ -78,7 +78,7 @@ func TestAccountsToTheByte(t *testing.T) {
 func TestPieceThatNoSliceHolds(t *testing.T) {
 	d, err := New(Config{Capacity: 1 << 20})
 	require.NoError(t, err)
-	d.mem.capacity, d.mem.pinnable, d.mem.reservable = 1<<62, 1<<62, 1<<62
+	d.mem.capacity, d.mem.pinnable, d.mem.reservable, d.mem.piece = 1<<62, 1<<62, 1<<62, maxPiece
 	const most = maxPiece / granularity * granularity
 	_, err = d.Alloc(most + granularity)
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
@@ -86,6 +86,30 @@ func TestPieceThatNoSliceHolds(t *testing.T) {
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
 	_, err = d.Reserve(most + granularity)
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
+	require.NoError(t, d.Close())
+}
+
+// TestLargerThanTheMachine: a device may be larger than the machine, but no piece of it. More than the RAM
+// would end the process.
+func TestLargerThanTheMachine(t *testing.T) {
+	ram := ramBytes()
+	if ram == 0 || ram >= maxCapacity/16 {
+		t.Skip("the size of the machine is not known, or larger than all devices")
+	}
+	d, err := New(Config{Capacity: maxCapacity})
+	require.NoError(t, err)
+	for _, bytes := range []int64{ram + granularity, maxCapacity / 4} {
+		bytes = bytes / granularity * granularity
+		_, err = d.Alloc(bytes)
+		require.ErrorIs(t, err, device.ErrOutOfMemory)
+		_, err = d.AllocPinned(bytes)
+		require.ErrorIs(t, err, device.ErrOutOfMemory)
+		_, err = d.Reserve(bytes)
+		require.ErrorIs(t, err, device.ErrOutOfMemory)
+	}
+	p, err := d.Alloc(100)
+	require.NoError(t, err)
+	require.NoError(t, d.Free(p))
 	require.NoError(t, d.Close())
 }
 

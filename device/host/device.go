@@ -55,7 +55,11 @@ func New(cfg Config) (*Device, error) {
 	}
 	d := &Device{id: device.NewID(), start: time.Now()}
 	d.mem.apart = apart
-	d.mem.init(capacity, max(min(ramBytes(), maxPiece), capacity))
+	ram := min(ramBytes(), maxPiece)
+	d.mem.init(capacity, max(ram, capacity))
+	if ram > 0 {
+		d.mem.piece = ram
+	}
 	d.callbacks.init(d)
 	return d, nil
 }

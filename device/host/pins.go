@@ -91,7 +91,7 @@ func (t *table) nameKernels(u *uses, addr uintptr, bytes int64, write bool) (m b
 	if race.Enabled {
 		return t.nameLocked(u, addr, bytes, write, false)
 	}
-	_, at, last, m, ok := t.span(addr, bytes, false)
+	_, at, last, m, ok := t.span(addr, bytes, false, false)
 	for i := at; ok && i <= last; i++ {
 		if s := t.segs[i]; !u.has(s) {
 			u.count(s)
@@ -125,7 +125,7 @@ func (u *uses) has(s *segment) bool {
 
 //go:norace
 func (t *table) nameLocked(u *uses, addr uintptr, bytes int64, write, onHost bool) (m backend.Miss, ok bool) {
-	data, at, last, m, ok := t.span(addr, bytes, onHost)
+	data, at, last, m, ok := t.span(addr, bytes, onHost, false)
 	if ok {
 		for i := at; i <= last; i++ {
 			u.count(t.segs[i])
@@ -144,23 +144,25 @@ func (t *table) nameLocked(u *uses, addr uintptr, bytes int64, write, onHost boo
 //go:norace
 func (t *table) bytes(addr uintptr, bytes int64) (data []byte, m backend.Miss, ok bool) {
 	t.lock()
-	data, _, _, m, ok = t.span(addr, bytes, false)
+	data, _, _, m, ok = t.span(addr, bytes, false, true)
 	t.unlock()
 	return data, m, ok
 }
 
-// span is the memory of a range, and the segments that it is in, from the at-th to the last. The caller holds the lock.
+// span is the memory of a range, and the segments that it is in, from the at-th to the last. Segments that
+// a Free waits for are found if dying says so: the operations that it waits for use them. The caller holds
+// the lock.
 //
 //go:norace
-func (t *table) span(addr uintptr, bytes int64, onHost bool) (data []byte, at, last int, m backend.Miss, ok bool) {
+func (t *table) span(addr uintptr, bytes int64, onHost, dying bool) (data []byte, at, last int, m backend.Miss, ok bool) {
 	at = t.above(addr)
-	if at < t.n && t.segs[at].base <= addr && !t.segs[at].dying && (!onHost || t.segs[at].kind.onHost()) {
+	if at < t.n && t.segs[at].base <= addr && (dying || !t.segs[at].dying) && (!onHost || t.segs[at].kind.onHost()) {
 		first := t.segs[at]
 		offset := int64(addr - first.base)
 		end := int64(len(first.data))
 		for last = at; end-offset < bytes && first.kind == mapped && last+1 < t.n; last++ {
 			s := t.segs[last+1]
-			if s.home != first.home || s.base != t.segs[last].end() || s.dying {
+			if s.home != first.home || s.base != t.segs[last].end() || s.dying && !dying {
 				break
 			}
 			end += int64(len(s.data))

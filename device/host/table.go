@@ -83,6 +83,7 @@ type table struct {
 	capacity, used        int64   // of device memory
 	reservable, reserved  int64   // of address space
 	pinnable, pinnedBytes int64   // of AllocPinned
+	piece                 int64   // the most of one call: more than the machine's RAM would end the process
 	closed                bool
 }
 
