@@ -31,7 +31,7 @@ type Limits struct {
 // Check returns an error if a limit is negative.
 func (l Limits) Check() error {
 	if l.MaxMemory < 0 || l.MaxWork < 0 {
-		return fmt.Errorf("max-memory is %d and max-work %d: want positive numbers, or 0 for the default", l.MaxMemory, l.MaxWork)
+		return fmt.Errorf("max-memory is %d and max-work is %d: want positive numbers, or 0 for the default", l.MaxMemory, l.MaxWork)
 	}
 	return nil
 }
@@ -41,6 +41,7 @@ func (l Limits) Check() error {
 type Budget struct {
 	limits       Limits
 	parts        int64 // that share the floor of work
+	recordings   int64 // that share the work of each part
 	shared       bool  // this is a share of the work of whole, which may be nil
 	share        int64 // units
 	whole        *Budget
@@ -49,16 +50,24 @@ type Budget struct {
 }
 
 // New returns a budget for a file of which nothing has been read.
-func New(l Limits) *Budget { return &Budget{limits: l, parts: 1} }
+func New(l Limits) *Budget { return &Budget{limits: l, parts: 1, recordings: 1} }
 
-// Part returns a budget for one of n further pieces of work on the same file, such as a replay. It
-// has the same limits, except that the pieces share the floor of the work.
+// Divide tells b that the file has n recordings, which share what Part returns.
+func (b *Budget) Divide(n int) {
+	if b != nil {
+		b.recordings = int64(max(n, 1))
+	}
+}
+
+// Part returns a budget for one of n further pieces of work on a recording of the same file, such as a
+// replay. It has the same limits, except that the pieces share the floor of the work, and the recordings
+// all of it.
 func (b *Budget) Part(n int) *Budget {
 	if b == nil {
 		return nil
 	}
 	part := *b
-	part.work, part.parts = 0, int64(max(n, 1))
+	part.work, part.parts = 0, int64(max(n, 1))*b.recordings
 	return &part
 }
 
@@ -108,8 +117,16 @@ func (b *Budget) Work(n int64) error {
 	return nil
 }
 
+// Charge charges bytes of memory and units of work.
+func (b *Budget) Charge(memory, work int64) error {
+	if err := b.Memory(memory); err != nil {
+		return err
+	}
+	return b.Work(work)
+}
+
 // Move charges the work of moving n bytes in memory, as an insertion into a slice does.
-func (b *Budget) Move(n int64) error { return b.Work(n / 200) }
+func (b *Budget) Move(n int64) error { return b.Work(n / 100) }
 
 // Scan charges the work of looking at n elements.
 func (b *Budget) Scan(n int) error { return b.Work(int64(n) / 8) }
@@ -133,7 +150,15 @@ func (b *Budget) Spent() (memory, work int64) {
 	return b.memory, b.work
 }
 
-func (b *Budget) workLimit() int64 { return b.limit(b.limits.MaxWork, Floor/b.parts) }
+func (b *Budget) workLimit() int64 {
+	if b.parts == 1 {
+		return b.limit(b.limits.MaxWork, Floor)
+	}
+	if b.limits.MaxWork > 0 {
+		return b.limits.MaxWork / b.recordings
+	}
+	return max(Floor/b.parts, b.input*PerByte/b.recordings)
+}
 
 // limit returns the limit in force.
 func (b *Budget) limit(set, floor int64) int64 {

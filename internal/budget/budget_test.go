@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 	require.EqualError(t, b.Work(math.MaxInt64), "the file costs too much: more than 1,234,567 units of work; raise --max-work if you trust it")
 	require.ErrorIs(t, b.Work(math.MaxInt64), ErrExceeded, "no sum wraps")
 	require.ErrorContains(t, Limits{MaxMemory: -1}.Check(), "max-memory is -1")
-	require.ErrorContains(t, Limits{MaxWork: -2}.Check(), "max-work -2")
+	require.ErrorContains(t, Limits{MaxWork: -2}.Check(), "max-work is -2")
 	require.NoError(t, Limits{}.Check())
 }
 
@@ -81,6 +81,16 @@ func TestParts(t *testing.T) {
 	require.Equal(t, int64(PerByte*Floor), b.Part(4).Left())
 	require.EqualValues(t, 5, New(Limits{MaxWork: 5}).Part(4).Left())
 	require.Nil(t, (*Budget)(nil).Part(2))
+
+	b.Divide(10)
+	require.EqualValues(t, PerByte*int64(Floor)/10, b.Part(4).Left(), "the recordings share it")
+	b = New(Limits{MaxWork: 1000})
+	b.Divide(10)
+	require.EqualValues(t, 100, b.Part(4).Left())
+	b = New(Limits{})
+	b.Divide(0)
+	b.Divide(5)
+	require.EqualValues(t, Floor/20, b.Part(4).Left())
 }
 
 // TestNone: a nil budget has no bounds.

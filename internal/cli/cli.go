@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -11,6 +12,8 @@ import (
 	"github.com/posener/complete"
 	"github.com/willabides/kongplete"
 	"golang.org/x/term"
+
+	"github.com/cistern-ml/cistern/internal/budget"
 )
 
 // Exit statuses.
@@ -40,11 +43,13 @@ type env struct {
 	stdout *sink
 	stderr io.Writer
 	status int
+	costly bool // the budget of a file is exceeded: the rest of it is left out
 }
 
 // fail reports an error, and goes on.
 func (e *env) fail(err error) {
-	fmt.Fprintln(e.stderr, "cistern:", err)
+	fmt.Fprintln(e.stderr, "cistern:", printable(err.Error()))
+	e.costly = e.costly || errors.Is(err, budget.ErrExceeded)
 	e.status = exitFailed
 }
 
@@ -72,8 +77,12 @@ type exited int
 // Run runs the command line args, and returns the exit status.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) {
 	defer func() {
-		if code, ok := recover().(exited); ok {
-			status = int(code)
+		switch cause := recover().(type) {
+		case nil:
+		case exited:
+			status = int(cause)
+		default:
+			panic(cause)
 		}
 	}()
 	e := &env{stdin: stdin, stdout: &sink{Writer: stdout}, stderr: stderr}
@@ -86,10 +95,11 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	kongplete.Complete(parser, kongplete.WithPredictor("file", complete.PredictFiles("*")))
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		e.fail(fmt.Errorf("%w\nRun \"cistern --help\" for usage.", err))
+		e.fail(err)
+		fmt.Fprintln(stderr, `Run "cistern --help" for usage.`)
 		return e.status
 	}
-	if err := ctx.Run(); err != nil {
+	if err := ctx.Run(); err != nil && (e.stdout.err == nil || !errors.Is(err, e.stdout.err)) {
 		e.fail(err)
 	}
 	if e.stdout.err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -232,3 +233,54 @@ func mutated(r *rand.Rand, file []byte) []byte {
 	}
 	return out
 }
+
+// TestFilesWithoutEnd: pickles of less than 700 bytes that never ended, or overflowed the stack, and text
+// that a terminal would obey.
+func TestFilesWithoutEnd(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.pickle")
+	require.NoError(t, err)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		for _, command := range [][]string{{"verify"}, {"whatif"}, {"report", "-o", "-"}} {
+			status, _, stderr := runs(t, append(command, file)...)
+			require.LessOrEqual(t, status, exitFailed)
+			require.LessOrEqual(t, strings.Count(stderr, "\n"), 1)
+		}
+	}
+	text := `{"conf":"a\u001b[31mred\u0007:1,x\ny:2","stats":{"\u001b[31mx":1},"segments":[]}` + "\n"
+	file := write(t, "\x1b[31mname\ttab", text)
+	status, stdout, _ := runs(t, "verify", file)
+	require.Equal(t, exitOK, status)
+	require.NotContains(t, stdout, "\x1b")
+	require.Contains(t, stdout, `\x1b[31mname\ttab: the statistic \x1b[31mx is not known`)
+	require.Contains(t, stdout, `a\x1b[31mred\a:1 is unknown and ignored`)
+	_, _, stderr := runs(t, "verify", filepath.Join(t.TempDir(), "\x1bnone"))
+	require.Contains(t, stderr, `\x1bnone: no such file`)
+}
+
+// TestManyDevices: the devices of a file share its budgets, and one line says that one is exceeded.
+func TestManyDevices(t *testing.T) {
+	device := `[{"action":"oom","device_free":0,"size":` + strconv.FormatInt(1<<50, 10) + `,"stream":0}]`
+	n := 3000
+	if race.Enabled {
+		n = 300
+	}
+	file := write(t, "many.json", `{"device_traces":[`+strings.Repeat(device+",", n)+device+`],"segments":[`+
+		strings.Repeat(`{"device":-1},{"device":-2},`, 100)+`{"device":-3}]}`)
+	for _, command := range [][]string{{"verify"}, {"whatif", "-c", "expandable_segments:True"}} {
+		var errs bytes.Buffer
+		Run(append(command, file), strings.NewReader(""), io.Discard, &errs)
+		require.LessOrEqual(t, strings.Count(errs.String(), "\n"), 1)
+	}
+}
+
+// TestOwnPanics: a mistake of ours is not taken for the end of the program.
+func TestOwnPanics(t *testing.T) {
+	require.PanicsWithValue(t, "a mistake", func() {
+		Run([]string{"verify", "-"}, panicking{}, io.Discard, io.Discard)
+	})
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("a mistake") }

@@ -32,8 +32,10 @@ const shown = 10 << 20
 // open opens a FILE of the command line. name is for errors and results.
 func (e *env) open(file string) (name string, in io.ReadCloser, err error) {
 	if file == "-" {
+		collect(0)
 		return "stdin", io.NopCloser(e.stdin), nil
 	}
+	name = filepath.Base(file)
 	f, err := os.Open(file)
 	if err != nil {
 		return "", nil, err
@@ -43,10 +45,10 @@ func (e *env) open(file string) (name string, in io.ReadCloser, err error) {
 		if info.Size() > shown && isTerminal(e.stderr) {
 			bar := progressbar.NewOptions64(info.Size(), progressbar.OptionSetWriter(e.stderr), progressbar.OptionShowBytes(true),
 				progressbar.OptionClearOnFinish(), progressbar.OptionSetDescription(filepath.Base(file)))
-			return filepath.Base(file), &progress{f, bar}, nil
+			return name, &progress{f, bar}, nil
 		}
 	}
-	return filepath.Base(file), f, nil
+	return name, f, nil
 }
 
 // progress is a file that shows how far it was read.
@@ -80,11 +82,16 @@ func collect(bytes int64) {
 func (e *env) programs(files []string, l limits) iter.Seq[*recording.Program] {
 	return func(yield func(*recording.Program) bool) {
 		for _, file := range files {
+			e.costly = false
 			list, err := e.read(file, l)
 			if err != nil {
 				e.fail(err)
+				continue
 			}
 			for _, p := range list {
+				if e.costly {
+					break
+				}
 				if !yield(p) {
 					return
 				}

@@ -9,10 +9,10 @@ import (
 
 // ranked is cistern ranks.
 type ranked struct {
-	Files  []string `arg:"" name:"file" predictor:"file" help:"The profiles of steps in JSON lines, a file of each rank."`
+	Files  []string `arg:"" name:"file" predictor:"file" help:"The profiles of steps in plain JSON lines, a file of each rank."`
 	Output string   `short:"o" placeholder:"FILE" predictor:"file" help:"Write an HTML page, too."`
 	JSON   bool     `help:"Print the figures as a JSON object."`
-	Title  string   `default:"training" help:"The page's title (default: training)."`
+	Title  string   `default:"training" help:"The page's title."`
 	limits
 }
 

@@ -26,6 +26,9 @@ func (*page) example() string { return "cistern report -o report.html snapshot.p
 
 // Validate is called by kong.
 func (c *page) Validate() error {
+	if c.Output == "" {
+		return errors.New("--output needs a name; - is the standard output")
+	}
 	if c.NoWhatif && len(c.Config) > 0 {
 		return errors.New("--config and --no-whatif exclude each other")
 	}

@@ -45,17 +45,17 @@ func TestFilesThatAreNoPages(t *testing.T) {
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
-		"truncated":        {"-o", filepath.Join(dir, "page.html"), empty},
-		"no such file":     {"-o", filepath.Join(dir, "page.html"), filepath.Join(dir, "missing")},
-		"--max-memory":     {"-o", filepath.Join(dir, "page.html"), "--max-memory", "10KB", good},
-		"--max-work":       {"-o", filepath.Join(dir, "page.html"), "--max-work", "1000", good},
-		"none: no such":    {"-o", filepath.Join(dir, "none", "page.html"), good},
-		"is a directory":   {"-o", dir, good},
-		"no space left on": {"-o", "/dev/full", good},
+		"truncated":          {"-o", filepath.Join(dir, "page.html"), empty},
+		"no such file":       {"-o", filepath.Join(dir, "page.html"), filepath.Join(dir, "missing")},
+		"--max-memory":       {"-o", filepath.Join(dir, "page.html"), "--max-memory", "10KB", good},
+		"--max-work":         {"-o", filepath.Join(dir, "page.html"), "--max-work", "1000", good},
+		"there is no folder": {"-o", filepath.Join(dir, "none", "page.html"), good},
+		"is a directory":     {"-o", dir, good},
+		"no space left on":   {"-o", "/dev/full", good},
 	} {
 		status, _, stderr := runs(t, append([]string{"report"}, args...)...)
 		require.Equal(t, exitFailed, status, args)
-		require.Contains(t, strings.ReplaceAll(stderr, "none/.page.html", "none: no such"), want)
+		require.Contains(t, stderr, want)
 		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 	list, err := os.ReadDir(dir)
@@ -128,7 +128,7 @@ func TestRanks(t *testing.T) {
 	require.NotContains(t, stdout, "straggler is rank 1: it came last to 1 of 1 operations, held the others up for 3ms, and they waited 3ms for it\n", "the page alone")
 
 	for want, args := range map[string][]string{
-		"none": {filepath.Join(t.TempDir(), "none")}, "folder": {"-o", filepath.Join(t.TempDir(), "no", "folder"), zero, one},
+		"none": {filepath.Join(t.TempDir(), "none")}, "there is no folder": {"-o", filepath.Join(t.TempDir(), "no", "folder"), zero, one},
 		"line 1": {write(t, "bad", "nonsense\n")},
 	} {
 		status, _, stderr := runs(t, append([]string{"ranks"}, args...)...)

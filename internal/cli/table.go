@@ -3,7 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // table prints rows with tabs between their cells aligned, below a head; without rows it prints
@@ -21,6 +24,11 @@ func newTable(w io.Writer, head string) *table {
 func (t *table) row(format string, cells ...any) {
 	fmt.Fprint(t.out, t.head)
 	t.head = ""
+	for i, c := range cells {
+		if text, ok := c.(string); ok {
+			cells[i] = printable(text)
+		}
+	}
 	fmt.Fprintf(t.out, format, cells...)
 }
 
@@ -28,6 +36,15 @@ func (t *table) row(format string, cells ...any) {
 func (t *table) end(lines []string) {
 	_ = t.out.Flush()
 	for _, l := range lines {
-		fmt.Fprintln(t.to, l)
+		fmt.Fprintln(t.to, printable(l))
 	}
+}
+
+// printable escapes what a terminal would not print: texts of files may be anything.
+func printable(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

@@ -52,7 +52,7 @@ func TestUsage(t *testing.T) {
 		`missing "expandable_segments"`: {"whatif", "x", "-c"},
 		`Maybe`:                         {"whatif", "-c", "expandable_segments:Maybe", "x"},
 		`no size; want bytes`:           {"verify", "--max-memory", "much", "x"},
-		`max-work -1`:                   {"verify", "--max-work=-1", "x"},
+		`max-work is -1`:                {"verify", "--max-work=-1", "x"},
 		`exclude each other`:            {"report", "-c", "", "--no-whatif", "x"},
 		`max_split`:                     {"report", "-c", "max_split:1", "x"},
 	} {

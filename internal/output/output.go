@@ -10,11 +10,15 @@ import (
 )
 
 // Check returns an error if name is one of the files that the result is made from: two paths are the
-// same file if the file system says so. The input "-" is the standard input.
+// same file if the file system says so. The input "-" is the standard input. Nor must the folder of name
+// be missing.
 func Check(name string, inputs ...string) error {
 	out, err := os.Stat(name)
 	if err != nil {
-		return nil // it is new, or Write says why not
+		if info, err := os.Stat(filepath.Dir(name)); err != nil || !info.IsDir() {
+			return fmt.Errorf("%s can't be written: there is no folder %s", name, filepath.Dir(name))
+		}
+		return nil
 	}
 	for _, input := range inputs {
 		in, err := os.Stat(input)

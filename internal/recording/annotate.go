@@ -168,7 +168,7 @@ func (s *snapshotReader) addBlocks(rec *Recording, blocks types.List) {
 
 // addAnnotations makes marks of torch.profiler.record_function's, which come as pairs START and END with a name. An END ends
 // the last mark of its name that is open.
-func addAnnotations(top *types.Dict, byDevice map[int64]*Recording) error {
+func (s *snapshotReader) addAnnotations(top *types.Dict, byDevice map[int64]*Recording) error {
 	list, err := listField(top, "external_annotations", "external_annotations")
 	if err != nil {
 		return err
@@ -178,6 +178,9 @@ func addAnnotations(top *types.Dict, byDevice map[int64]*Recording) error {
 		d, ok := v.(*types.Dict)
 		if !ok {
 			continue
+		}
+		if err := s.budget.Charge(definitionMemory, lookupWork+4*int64(len(*d))); err != nil {
+			return err
 		}
 		name, _ := textField(d, "name", "")
 		stage, _ := textField(d, "stage", "")

@@ -124,6 +124,9 @@ func (b *builder) poolCall(i int, s Step) error {
 		b.contexts = append(b.contexts, context{s.Pool, e.Action == CaptureBegin, e.Stream})
 	case PoolEnd, CaptureEnd:
 		k := len(b.contexts) - 1
+		if err := b.p.Budget.Scan(8 * len(b.contexts)); err != nil {
+			return err
+		}
 		for k >= 0 && (b.contexts[k].pool != s.Pool || b.contexts[k].capture != (e.Action == CaptureEnd)) {
 			k--
 		}
@@ -172,7 +175,7 @@ func (b *builder) makesStates(i int) bool {
 // route finds the pool of the request of entry i, and takes in what happened inside of it.
 func (b *builder) route(i int, block int32) (pool uint64, err error) {
 	e := &b.p.Entries[i]
-	if err := b.p.Budget.Scan(len(b.contexts)); err != nil {
+	if err := b.p.Budget.Scan(4 * len(b.contexts)); err != nil {
 		return 0, err
 	}
 	grown := slices.ContainsFunc(b.p.Entries[b.inside:i], func(e Entry) bool { return e.Action == SegmentAlloc || e.Action == SegmentMap })

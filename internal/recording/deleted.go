@@ -25,11 +25,11 @@ func (r *rewinder) deletedPool(rec *Recording, i int) (uint64, error) {
 	if !r.poolless {
 		return 0, nil
 	}
-	if err := r.budget.Scan(len(r.memory) + max(next, 0)); err != nil {
+	if err := r.budget.Work(int64(8*len(r.memory) + max(next, 0))); err != nil {
 		return 0, err
 	}
 	if !slices.ContainsFunc(r.memory, r.unused) {
-		if err := r.budget.Work(10 * int64(len(r.live))); err != nil { // they are sorted
+		if err := r.budget.Work(int64(15*len(r.live) + 4*len(r.memory))); err != nil { // they are sorted
 			return 0, err
 		}
 		if !slices.ContainsFunc(r.memory, r.wholeGranules()) {

@@ -38,6 +38,7 @@ func isDump(in *bufio.Reader) bool {
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return t == json.Delim('[') // what memory_snapshot returns
 	}
+	seen := false // the segments
 	for d.More() {
 		t, err := d.Token()
 		key, _ := t.(string)
@@ -47,7 +48,8 @@ func isDump(in *bufio.Reader) bool {
 		case onlyDumps[key]:
 			return true
 		}
-		if key == "segments" {
+		if key == "segments" && !seen {
+			seen = true
 			if m := firstBlock.FindSubmatch(start[d.InputOffset():]); m != nil {
 				return m[1][0] == '{'
 			}
@@ -122,6 +124,9 @@ func (d *dumpReader) value(depth int) (any, error) {
 		}
 		return d.dict(depth + 1)
 	case json.Number:
+		if len(t) > maxDigits {
+			return nil, errTooMuch("digits in a number", maxDigits)
+		}
 		return number(t), d.budget.Memory(int64(scalar))
 	case string:
 		if len(t) > maxString {

@@ -22,6 +22,9 @@ type Options struct {
 const (
 	maxDepth   = 64            // of nested values
 	maxString  = 1 << 20       // bytes of a string
+	maxDigits  = 64            // of a number in JSON
+	maxNotes   = 10            // of one kind
+	maxName    = 4 << 10       // bytes of a function, a file or the like
 	maxLine    = 4 << 10       // bytes of an entry in JSON lines
 	maxKeys    = 512           // of a dict in a pickle: each new one is compared with all others
 	maxEntries = math.MaxInt32 // steps number entries with 32 bits
@@ -30,12 +33,12 @@ const (
 // What is charged for the values of a file, in bytes of memory: about twice their size, because lists
 // grow by copying.
 const (
-	entryMemory      = 120
+	entryMemory      = 136
 	detailMemory     = 60
 	segmentMemory    = 250
 	blockMemory      = 130
-	fieldMemory      = 64 // of an object
-	definitionMemory = 150
+	fieldMemory      = 64  // of an object
+	definitionMemory = 200 // and of a mark
 	stepMemory       = 60  // of a program
 	liveMemory       = 150 // of a block while a program is made
 )
@@ -43,6 +46,18 @@ const (
 // entryWork is the work of an entry on its way from the file into a program, in units of package budget,
 // beside the reading of its bytes.
 const entryWork = 15
+
+// lineWork is the work of decoding a line of JSON, beside its bytes.
+const lineWork = 60
+
+// What a recording costs beside its entries: a file may have one for each of very many devices.
+const (
+	recordingMemory = 2000
+	recordingWork   = 2000
+)
+
+// lookupWork is the work of reading the fields of a dict, beside 4 units for each of its keys.
+const lookupWork = 50
 
 // errTooMuch is an error about a value that no program writes.
 func errTooMuch(what string, most int) error {

@@ -86,6 +86,9 @@ func readLines(in *lineReader, o Options) (*Recording, error) {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
+		if err := in.budget.Work(lineWork); err != nil {
+			return nil, err
+		}
 		e, ok, err := parseEntry(line)
 		if err == nil {
 			err = rec.charge(in.budget, false)

@@ -80,6 +80,9 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if len(*d) > maxKeys {
 		return nil, errTooMuch("keys in a dict", maxKeys)
 	}
+	if err := s.budget.Work(int64(len(*d)) / 3); err != nil { // the library compares a key with all before it
+		return nil, err
+	}
 	if _, again := s.shrunk(d); again {
 		return nil, errors.New("an entry is changed after it was read")
 	}

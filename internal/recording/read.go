@@ -24,6 +24,7 @@ func Read(r io.Reader, name string, o Options) ([]*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, explain(err))
 	}
+	b.Divide(len(list))
 	for i, rec := range list {
 		rec.Name, rec.Budget = name, b
 		if len(list) > 1 {

@@ -248,9 +248,10 @@ func TestPickleMemory(t *testing.T) {
 func TestBudget(t *testing.T) {
 	text := strings.Replace(lines, ",\n", ",", 1)
 	data := gzipped(t, []byte(text))
-	_, err := readBytes(data, Options{Limits: budget.Limits{MaxWork: int64(len(text))}})
+	work := int64(len(text)) + lineWork*int64(strings.Count(text, "\n")-1)
+	_, err := readBytes(data, Options{Limits: budget.Limits{MaxWork: work}})
 	require.NoError(t, err)
-	_, err = readBytes(data, Options{Limits: budget.Limits{MaxWork: int64(len(text)) - 1}})
+	_, err = readBytes(data, Options{Limits: budget.Limits{MaxWork: work - 1}})
 	require.ErrorIs(t, err, budget.ErrExceeded)
 	require.ErrorContains(t, err, "--max-work")
 

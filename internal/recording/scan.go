@@ -40,9 +40,9 @@ type cost int64
 const (
 	nothing   cost = 0
 	memoized  cost = 56
-	scalar    cost = 64
+	scalar    cost = 72
 	long      cost = 100
-	container cost = 128
+	container cost = 160
 )
 
 // opcodes are those of plain values in protocols 2 to 5. All others, those that name or call a class among them, are
@@ -134,6 +134,9 @@ func (s *scanner) next() error {
 		code, err := s.in.ReadByte()
 		if err != nil {
 			return truncated(err)
+		}
+		if err := s.budget.Work(2); err != nil {
+			return err
 		}
 		op := opcodes[code]
 		if op.arg == unknown {

@@ -60,6 +60,9 @@ func (s *snapshotReader) devices(value any) ([]*Recording, error) {
 		if len(*trace) > maxEntries {
 			return nil, errTooMuch("entries", maxEntries)
 		}
+		if err := s.budget.Charge(recordingMemory, recordingWork); err != nil {
+			return nil, err
+		}
 		rec := &Recording{Segments: []Segment{}}
 		if err := s.traceEntries(rec, *trace, what); err != nil {
 			return nil, err
@@ -74,14 +77,36 @@ func (s *snapshotReader) devices(value any) ([]*Recording, error) {
 		return nil, err
 	}
 	for _, rec := range list {
-		rec.Pools = s.pools
+		rec.Pools = s.poolsOf(rec)
 		rec.PrivatePools = rec.PrivatePools || slices.ContainsFunc(rec.Entries, func(e Entry) bool { return e.Pool != 0 })
 	}
-	if err := addAnnotations(top, byDevice); err != nil {
+	if err := s.addAnnotations(top, byDevice); err != nil {
 		return nil, err
 	}
-	noteHost(top, list)
+	if err := s.noteHost(top, list); err != nil {
+		return nil, err
+	}
 	return list, addSettings(top, list)
+}
+
+// poolsOf is the private pools of a device.
+func (s *snapshotReader) poolsOf(rec *Recording) map[uint64][2]uint64 {
+	if s.pools == nil {
+		return nil
+	}
+	pools := make(map[uint64][2]uint64)
+	add := func(number uint64) {
+		if id, ok := s.pools[number]; ok {
+			pools[number] = id
+		}
+	}
+	for i := range rec.Segments {
+		add(rec.Segments[i].Pool)
+	}
+	for i := range rec.Entries {
+		add(uint64(rec.Entries[i].Pool))
+	}
+	return pools
 }
 
 // traceEntries gives a recording the entries of its device. All of them were shrunk, but those that
@@ -99,7 +124,7 @@ func (s *snapshotReader) traceEntries(rec *Recording, trace types.List, what str
 			continue
 		}
 		what := what + "[" + strconv.Itoa(i) + "]"
-		d, err := dictOf(v, what)
+		d, err := s.dictOf(v, what)
 		if err != nil {
 			return err
 		}
@@ -192,6 +217,15 @@ func (s *snapshotReader) placed(e *Entry, d *types.Dict, what string) error {
 	return err
 }
 
+// dictOf is a dict whose fields are looked up, which is charged: a pickle may name one dict many times.
+func (s *snapshotReader) dictOf(v any, what string) (*types.Dict, error) {
+	d, err := dictOf(v, what)
+	if err != nil {
+		return nil, err
+	}
+	return d, s.budget.Work(lookupWork + 4*int64(len(*d)))
+}
+
 // addSegments gives each device's recording its segments.
 func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Recording) error {
 	segments, err := listField(top, "segments", "segments")
@@ -201,7 +235,7 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 	without := make(map[int64]int) // segments by device, of those without a history
 	for i, v := range segments {
 		what := fmt.Sprintf("segments[%d]", i)
-		d, err := dictOf(v, what)
+		d, err := r.dictOf(v, what)
 		if err != nil {
 			return err
 		}
@@ -231,53 +265,65 @@ func (r *snapshotReader) addSegments(top *types.Dict, byDevice map[int64]*Record
 			return err
 		}
 		rec.PrivatePools = rec.PrivatePools || s.Pool != 0
-		if s.Blocks, err = segmentBlocks(blocks, s.Address, what); err != nil {
+		if s.Blocks, err = r.segmentBlocks(blocks, s.Address, what); err != nil {
 			return err
 		}
 		rec.Segments = append(rec.Segments, s)
 		r.addBlocks(rec, blocks)
 	}
-	for _, dev := range slices.Sorted(maps.Keys(without)) {
+	for i, dev := range slices.Sorted(maps.Keys(without)) {
 		for _, rec := range byDevice {
-			rec.note("device %d has %d segments but no history: skipped", dev, without[dev])
+			if i < maxNotes {
+				rec.note("device %d has %d segments but no history: skipped", dev, without[dev])
+			}
 		}
 	}
 	return nil
 }
 
 // noteHost notes the skipped history of pinned memory.
-func noteHost(top *types.Dict, list []*Recording) {
+func (s *snapshotReader) noteHost(top *types.Dict, list []*Recording) error {
 	v, _ := field(top, "host_traces")
-	n := countEntries(v)
+	n, err := s.countEntries(v, 2)
+	if err != nil {
+		return err
+	}
 	for _, rec := range list {
 		if n > 0 {
 			rec.note("%d entries about pinned host memory (host_traces) were skipped", n)
 		}
 	}
+	return nil
 }
 
-// countEntries is the number of dicts in a list, or in its lists.
-func countEntries(v any) (n int) {
+// countEntries is the number of dicts in a list, or in its lists, up to a depth. A pickle's list may
+// contain itself.
+func (s *snapshotReader) countEntries(v any, depth int) (n int, err error) {
 	l, ok := v.(*types.List)
-	if !ok {
-		return 0
+	if !ok || depth == 0 {
+		return 0, nil
+	}
+	if err := s.budget.Scan(8 * len(*l)); err != nil {
+		return 0, err
 	}
 	for _, v := range *l {
-		if _, ok := v.(*types.Dict); ok {
-			n++
-		} else {
-			n += countEntries(v)
+		more := 1
+		if _, ok := v.(*types.Dict); !ok {
+			if more, err = s.countEntries(v, depth-1); err != nil {
+				return 0, err
+			}
 		}
+		n += more
 	}
-	return n
+	return n, nil
 }
 
 // segmentBlocks tile their segment; the address is not in all versions.
-func segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error) {
+func (r *snapshotReader) segmentBlocks(list types.List, at device.Ptr, what string) ([]Block, error) {
 	blocks := make([]Block, 0, len(list))
 	for i, v := range list {
 		what := fmt.Sprintf("%s.blocks[%d]", what, i)
-		d, err := dictOf(v, what)
+		d, err := r.dictOf(v, what)
 		if err != nil {
 			return nil, err
 		}
@@ -405,6 +451,7 @@ func addSettings(top *types.Dict, list []*Recording) error {
 		return err
 	}
 	unknown := unknownSettings(d)
+	unknown = unknown[:min(len(unknown), maxNotes)]
 	for _, rec := range list {
 		rec.Conf, rec.Settings = conf, s
 		for _, name := range unknown {

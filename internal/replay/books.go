@@ -125,6 +125,7 @@ func (b *books) reserve(e *recording.Entry) string {
 	b.gauges["reserved_bytes"].add(e.Size)
 	if !added.mapped {
 		b.gauges["segment"].add(1)
+		_ = b.p.Budget.Move(stretchBytes * int64(len(b.memory)-i))
 		b.memory = slices.Insert(b.memory, i, added)
 		return ""
 	}

@@ -8,7 +8,7 @@ import (
 // The work of a replay, in units of package budget. Lists that a call of the cache or the device walks
 // are charged by their lengths.
 const (
-	machineWork = 1500 // of a cache and its device
+	machineWork = 2500 // of a cache and its device
 	stepWork    = 30   // of a call
 	driverWork  = 60   // of a call of the driver
 	oomWork     = 500
@@ -20,7 +20,8 @@ const (
 const (
 	handOutMemory = 48  // of each block that was ever in use
 	liveMemory    = 500 // of each block at the time with the most
-	streamMemory  = 6000
+	streamMemory  = 22000
+	poolMemory    = 25000
 )
 
 // cost charges a replay to a budget. It keeps the first error.
@@ -28,6 +29,7 @@ type cost struct {
 	budget  *budget.Budget
 	spans   int   // pieces of memory from the driver
 	streams int   // statistics are added up over them
+	private int   // pools, of which the same holds
 	memory  int64 // bytes charged
 	err     error // once the budget is exceeded
 }
@@ -49,12 +51,23 @@ func (c *cost) hold(n int64) error {
 func (c *cost) end() { _ = c.budget.Memory(-c.memory) }
 
 // step charges a call.
-func (c *cost) step() { c.work(stepWork + c.streams/2) }
+func (c *cost) step() { c.work(stepWork) }
+
+// add charges a private pool.
+func (c *cost) add() error {
+	c.private++
+	c.work(500)
+	return c.hold(poolMemory)
+}
+
+// sums charges what adds up all streams and pools, such as statistics.
+func (c *cost) sums() { c.work(20*c.streams + 10*c.private) }
 
 // driver charges a call of the driver, whose table has all pieces of memory in order. Calls for more
 // memory fail once the budget is exceeded.
 func (c *cost) driver(op null.Op) error {
 	c.work(driverWork + c.spans/20)
+	c.sums()
 	if op == null.OpAlloc || op == null.OpReserve || op == null.OpMap {
 		return c.err
 	}
@@ -72,4 +85,4 @@ func (c *cost) count(op null.Op) {
 }
 
 // walk charges a flush or a collection, which looks at all memory.
-func (c *cost) walk(live int) { c.work((c.spans + live + c.streams) / 4) }
+func (c *cost) walk(live int) { c.work(c.spans + live + 20*c.streams + c.private*(10+c.spans/4)) }

@@ -89,11 +89,14 @@ const maxLimits = 2048
 // the whole granules count.
 func (b bounds) collecting(threshold float64) (list []int64) {
 	// Something was collected, so that the threshold is below the peak.
-	high := min(b.high, int64(float64(b.most)/threshold)+granule)
+	high := min(b.high, int64(min(float64(b.most)/threshold, recording.MaxSize))+granule)
 	low := max(b.low, 1)
 	for limit := low; limit < high && len(list) < maxLimits; {
 		list = append(list, limit)
 		next := int64(threshold*float64(limit))/granule + 1
+		if float64(next*granule)/threshold >= recording.MaxSize {
+			break
+		}
 		at := int64(float64(next*granule) / threshold)
 		for int64(threshold*float64(at)) < next*granule {
 			at++

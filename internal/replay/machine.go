@@ -22,6 +22,7 @@ type machine struct {
 	cache   *memcache.Cache
 	byIndex []device.Stream          // of p.Streams
 	byID    map[uint64]device.Stream // the same
+	options map[int]memcache.Config  // that were parsed, by number
 	lastUse []int                    // the last request of each stream, by step
 	blocks  []memcache.Block
 	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
@@ -82,7 +83,7 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream)}
+	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream), options: make(map[int]memcache.Config)}
 	for _, id := range p.Streams {
 		s, err := dev.NewStreamWithID(id)
 		if err != nil {
@@ -101,6 +102,13 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 		}
 		if k := p.Steps[i].Kind; k == recording.StepAlloc || k == recording.StepOOM {
 			m.lastUse[p.Steps[i].Stream] = i
+		}
+	}
+	if !p.Calls && !p.Own {
+		for range p.Pools {
+			if err := m.add(); err != nil {
+				return nil, fmt.Errorf("%s: %w", p.Name, err)
+			}
 		}
 	}
 	m.pools = pools{cache: cache, ids: p.Pools, byNumber: make(map[uint64]*privatePool), takenUp: 1}
@@ -162,7 +170,7 @@ func (m *machine) before(c *null.Call) {
 			c.Err = m.outOfMemory("Map", c.Bytes)
 		}
 	case null.OpSynchronize:
-		m.work(len(m.held) / 2)
+		m.work(2 * len(m.held))
 		for block, h := range m.held { // a flush waits for all that are freed, or for a pool's
 			if h.freed && (m.pools.flushed == 0 || m.p.Home(block) == m.pools.flushed) {
 				m.complete(block)
@@ -228,6 +236,7 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	m.requested = s
 	defer m.pools.takeUp()
+	m.work(len(m.held)) // whose events are asked for
 	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.byIndex[s.Stream])
 	if err != nil {
 		m.work(oomWork)
@@ -314,6 +323,11 @@ func (m *machine) call(s *recording.Step) error {
 	e := &m.p.Entries[s.Entry]
 	switch {
 	case e.Action != recording.RecordStream:
+		if s.Edge && e.Action != recording.PoolRelease {
+			if err := m.add(); err != nil {
+				return err
+			}
+		}
 		return m.pools.call(s, e)
 	case m.blocks[s.Block].IsZero():
 		return nil // its allocation failed here
@@ -323,9 +337,14 @@ func (m *machine) call(s *recording.Step) error {
 
 // setOptions changes the options as the entry says. The limit stays.
 func (m *machine) setOptions(e *recording.Entry) error {
-	config, err := memcache.ParseConfig(m.p.Options[e.Addr])
-	if err != nil {
-		return err
+	m.walk(m.p.MostLive) // blocks are counted anew
+	config, known := m.options[int(e.Addr)]
+	if !known {
+		var err error
+		if config, err = memcache.ParseConfig(m.p.Options[e.Addr]); err != nil {
+			return err
+		}
+		m.options[int(e.Addr)] = config
 	}
 	now := m.cache.Config()
 	config.PerProcessMemoryFraction, config.MemoryLimit = now.PerProcessMemoryFraction, now.MemoryLimit

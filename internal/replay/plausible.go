@@ -28,7 +28,7 @@ func (r *run) plausible(i int, list []reading) []reading {
 	e, inside := &r.p.Entries[s.Entry], r.p.Inside(s)
 	sh := shapeOf(inside)
 	released := sh.releases || s.Kind == recording.StepOOM
-	reserved := r.cache.Stats().ReservedBytes.All.Current
+	reserved := r.cacheStats().ReservedBytes.All.Current
 	over := r.limit > 0 && reserved+r.config.SegmentSize(e.Size) > r.limit
 	collects := r.limit > 0 && r.config.GarbageCollectionThreshold > 0 && !r.config.ExpandableSegments &&
 		reserved > int64(r.config.GarbageCollectionThreshold*float64(r.limit))

@@ -137,14 +137,20 @@ func (t *reservations) add(r reservation) device.Ptr {
 	if i < len(t.list) && r.key != (rangeKey{}) {
 		room = min(room, t.list[i].base-r.base)
 	}
-	const bytes = 48 // of a reservation
-	_ = t.budget.Move(bytes * int64(len(t.list)-i))
+	t.moved(i)
 	t.list = slices.Insert(t.list, i, r)
 	return room
 }
 
+// moved charges a change at i, which moves what is behind. The caller finds an excess.
+func (t *reservations) moved(i int) {
+	const bytes = 48 // of a reservation
+	_ = t.budget.Move(bytes * int64(len(t.list)-i))
+}
+
 func (t *reservations) remove(p device.Ptr) {
 	if i, found := t.at(p); found {
+		t.moved(i)
 		t.list = slices.Delete(t.list, i, i+1)
 	}
 }
@@ -175,6 +181,7 @@ func (t *reservations) unmapped(e recording.Entry) {
 	}
 	if t.list[i].bytes -= e.Size; t.list[i].bytes <= 0 {
 		delete(t.bases, t.list[i].key)
+		t.moved(i)
 		t.list = slices.Delete(t.list, i, i+1)
 	}
 }

@@ -256,12 +256,13 @@ func (r *run) settle(i int, entries []recording.Entry) {
 // request makes an allocation, and compares its address.
 func (r *run) request(i int, s *recording.Step) {
 	e := &r.p.Entries[s.Entry]
-	before := r.cache.Stats().NumAllocRetries
+	c, before := r.choiceOf(i), int64(0)
+	if c != nil {
+		before = r.cacheStats().NumAllocRetries
+	}
 	b, err := r.allocate(s)
-	if r.next > 0 {
-		if c := &r.choices[r.next-1]; c.step == i || c.step == i-1 && r.assumptions.paired(r.p, i-1) {
-			c.retries = r.cache.Stats().NumAllocRetries - before
-		}
+	if c != nil {
+		c.retries = r.cacheStats().NumAllocRetries - before
 	}
 	oom := errors.Is(err, memcache.ErrOutOfMemory)
 	switch {
@@ -273,6 +274,26 @@ func (r *run) request(i int, s *recording.Step) {
 		r.countDeparture(1, &r.addresses, "entry %d: %v: the address is %#x here", s.Entry, e, b.Ptr())
 	}
 	r.compare(i, nil)
+	if err == nil && s.Kind == recording.StepOOM {
+		_ = b.Free() // no step does
+	}
+}
+
+// choiceOf is the choice that was made for the request of step i; nil if there was none.
+func (r *run) choiceOf(i int) *choice {
+	if r.next == 0 {
+		return nil
+	}
+	if c := &r.choices[r.next-1]; c.step == i || c.step == i-1 && r.assumptions.paired(r.p, i-1) {
+		return c
+	}
+	return nil
+}
+
+// cacheStats are the cache's statistics.
+func (r *run) cacheStats() memcache.Stats {
+	r.sums()
+	return r.cache.Stats()
 }
 
 // entryOf is the entry of step i; 0 if the recording has no steps.
@@ -303,7 +324,7 @@ func (r *run) compare(i int, err error) {
 
 // comparePending compares the number of frees that are pending.
 func (r *run) comparePending(i int) {
-	s := r.cache.Stats()
+	s := r.cacheStats()
 	if n := s.Active.All.Current - s.Allocation.All.Current; n != r.pending {
 		r.countDeparture(1, &r.calls, "entry %d: %d frees are pending here, and %d in the recording", r.entryOf(i), n, r.pending)
 	}

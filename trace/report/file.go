@@ -46,6 +46,12 @@ const (
 	entryWork   = 80
 )
 
+// What a page costs for each recording.
+const (
+	reportMemory = 20_000
+	reportWork   = 5000
+)
+
 // Read reads a file that [torch.cuda.memory._dump_snapshot] wrote, or a recording in JSON lines, either also compressed with
 // gzip. It returns a report for each device in it. name is for the title and for errors. What files say is checked; a file
 // that costs more than the limits allow is an error.
@@ -66,7 +72,7 @@ func Read(r io.Reader, name string, o Options) ([]*Report, error) {
 	var reports []*Report
 	for _, rec := range list {
 		n := int64(len(rec.Entries))
-		if err := errors.Join(rec.Budget.Memory(n*entryMemory), rec.Budget.Work(n*entryWork)); err != nil {
+		if err := rec.Budget.Charge(reportMemory+n*entryMemory, reportWork+n*entryWork); err != nil {
 			return nil, fmt.Errorf("report: %s: %w", name, err)
 		}
 		a, err := newAccount(fromRecording(rec))

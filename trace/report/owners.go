@@ -14,6 +14,7 @@ type owners struct {
 	byStack map[string]int32
 	frames  []frame
 	byFrame map[frame]int32
+	foreign []bool // of each frame
 
 	labelled bool // somebody said what memory is for
 	stacked  bool // somebody said where it was allocated
@@ -66,7 +67,7 @@ func (o *owners) stack(frames []frame) int32 {
 		id, ok := o.byFrame[f]
 		if !ok {
 			id = int32(len(o.frames))
-			o.byFrame[f], o.frames = id, append(o.frames, f)
+			o.byFrame[f], o.frames, o.foreign = id, append(o.frames, f), append(o.foreign, f.foreign())
 		}
 		ids[i] = id
 		key = binary.LittleEndian.AppendUint32(key, uint32(id))
@@ -75,16 +76,16 @@ func (o *owners) stack(frames []frame) int32 {
 	if !ok {
 		id = int32(len(o.stacks))
 		o.byStack[string(key)] = id
-		o.stacks, o.sites = append(o.stacks, ids), append(o.sites, site(frames, ids))
+		o.stacks, o.sites = append(o.stacks, ids), append(o.sites, o.site(ids))
 	}
 	return id
 }
 
 // site is the innermost frame of the user's own code; the innermost one if all are of libraries.
-func site(frames []frame, ids []int32) int32 {
-	for i, f := range frames {
-		if !f.foreign() {
-			return ids[i]
+func (o *owners) site(ids []int32) int32 {
+	for _, id := range ids {
+		if !o.foreign[id] {
+			return id
 		}
 	}
 	return ids[0]
