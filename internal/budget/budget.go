@@ -107,7 +107,13 @@ func (b *Budget) Work(n int64) error {
 			return err
 		}
 		if b.work > b.share {
-			return fmt.Errorf("%w: more than %s units of work for a part of it; raise --max-work if you trust it", ErrExceeded, humanize.Comma(b.share))
+			limit := b.share
+			for w := b.whole; w != nil; w = w.whole {
+				if !w.shared {
+					limit = w.workLimit()
+				}
+			}
+			return fmt.Errorf("%w: more than half of %s units of work before a result; raise --max-work if you trust it", ErrExceeded, humanize.Comma(limit))
 		}
 		return nil
 	}

@@ -91,6 +91,7 @@ func frameOf(d *types.Dict) (f Frame) {
 	f.File, _ = textField(d, "filename", "")
 	line, _ := intField(d, "line", "")
 	f.Line = int(line)
+	f.Function, f.File = f.Function[:min(len(f.Function), maxName)], f.File[:min(len(f.File), maxName)]
 	return f
 }
 

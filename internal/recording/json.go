@@ -111,6 +111,9 @@ func (d *dumpReader) value(depth int) (any, error) {
 		return nil, err
 	}
 	d.source.since = 0
+	if err := d.budget.Work(tokenWork); err != nil {
+		return nil, err
+	}
 	switch t := t.(type) {
 	case json.Delim:
 		if depth == maxDepth {

@@ -33,7 +33,7 @@ const (
 // What is charged for the values of a file, in bytes of memory: about twice their size, because lists
 // grow by copying.
 const (
-	entryMemory      = 136
+	entryMemory      = 165
 	detailMemory     = 60
 	segmentMemory    = 250
 	blockMemory      = 130
@@ -48,7 +48,10 @@ const (
 const entryWork = 15
 
 // lineWork is the work of decoding a line of JSON, beside its bytes.
-const lineWork = 60
+const lineWork = 100
+
+// tokenWork is the work of a token of JSON, beside its bytes.
+const tokenWork = 15
 
 // What a recording costs beside its entries: a file may have one for each of very many devices.
 const (

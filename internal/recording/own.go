@@ -263,8 +263,11 @@ func (r *ownReader) define(line []byte) error {
 	if last {
 		return r.end(&d)
 	}
-	if err := checkStrings(d.Module, d.Category, d.Tags, d.Function, d.File, d.Name, d.Conf); err != nil {
+	if err := checkStrings(d.Module, d.Category, d.Tags, d.Name, d.Conf); err != nil {
 		return err
+	}
+	if len(d.Function) > maxName || len(d.File) > maxName {
+		return errTooMuch("bytes in a name", maxName)
 	}
 	if err := r.budget.Memory(definitionMemory + 3*int64(len(line))); err != nil { // a byte of a list may be a number
 		return err

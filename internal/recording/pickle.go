@@ -80,7 +80,7 @@ func (s *snapshotReader) shrink(v any) (any, error) {
 	if len(*d) > maxKeys {
 		return nil, errTooMuch("keys in a dict", maxKeys)
 	}
-	if err := s.budget.Work(int64(len(*d)) / 3); err != nil { // the library compares a key with all before it
+	if err := s.budget.Work(10 + 2*int64(len(*d))); err != nil { // a key is compared with all before it, and fields are looked up
 		return nil, err
 	}
 	if _, again := s.shrunk(d); again {

@@ -21,7 +21,7 @@ func (m *machine) restore(config memcache.Config) error {
 	if start == nil {
 		return nil
 	}
-	if m.work(50*start.Blocks() + 100*len(start.Segments)); m.err != nil {
+	if m.work(80*start.Blocks() + 100*len(start.Segments)); m.err != nil {
 		return m.err
 	}
 	t := tiler{config: config, ends: endsOf(m.p)}
