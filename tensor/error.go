@@ -9,21 +9,22 @@ import (
 // Classes of errors, for errors.Is.
 var (
 	// ErrShape: the shapes do not fit the operation, or each other.
-	ErrShape = errors.New("wrong shape")
+	ErrShape error = argument("wrong shape")
 	// ErrDtype: the operation does not take elements of this type.
-	ErrDtype = errors.New("wrong dtype")
+	ErrDtype error = argument("wrong dtype")
 	// ErrReleased: the tensor was released.
 	ErrReleased = errors.New("tensor was released")
 	// ErrOffloaded: the tensor's memory is on the host; [Offloader.Fetch] brings it back.
 	ErrOffloaded = errors.New("tensor is offloaded")
 	// ErrRuntime: the tensor belongs to another runtime.
-	ErrRuntime = errors.New("tensor of another runtime")
-	// ErrInvalid: an argument other than a shape or dtype is wrong; it is [device.ErrInvalid].
+	ErrRuntime error = argument("tensor of another runtime")
+	// ErrInvalid: an argument is wrong; it is [device.ErrInvalid]. ErrShape, ErrDtype, ErrRuntime, ErrLabel and
+	// ErrIndex are classes of it.
 	ErrInvalid = device.ErrInvalid
 	// ErrLabel: a class label is not in [0, classes).
-	ErrLabel = errors.New("label out of range")
+	ErrLabel error = argument("label out of range")
 	// ErrIndex: an index is not in [0, size of its dimension).
-	ErrIndex = errors.New("index out of range")
+	ErrIndex error = argument("index out of range")
 	// ErrClosed: the runtime is closed.
 	ErrClosed = errors.New("runtime is closed")
 	// ErrUnsupported: the device has no kernels for tensors.
@@ -33,3 +34,9 @@ var (
 	// ErrLeaked: tensors were still live when the runtime closed.
 	ErrLeaked = errors.New("tensors were not released")
 )
+
+// argument is a class of errors about wrong arguments. Each of them is [ErrInvalid], too.
+type argument string
+
+func (e argument) Error() string      { return string(e) }
+func (argument) Is(target error) bool { return target == ErrInvalid }

@@ -83,6 +83,14 @@ func TestUsesOfTheLastOwnerAreGone(t *testing.T) {
 	require.NoError(t, block.Free())
 }
 
+// TestRangesAreInvalid: a size out of range is a wrong argument, as it is in every other package.
+func TestRangesAreInvalid(t *testing.T) {
+	_, err := newRig(t, transfer.Config{}).pool.Get(t.Context(), -1)
+	require.ErrorIs(t, err, transfer.ErrRange)
+	require.ErrorIs(t, err, device.ErrInvalid)
+	require.NotErrorIs(t, device.ErrInvalid, transfer.ErrRange)
+}
+
 // A range of a buffer is where its bytes are.
 func TestRangeOfABuffer(t *testing.T) {
 	r := newRig(t, transfer.Config{})
