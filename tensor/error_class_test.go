@@ -22,10 +22,24 @@ func TestClassesOfInvalid(t *testing.T) {
 		require.NotErrorIs(t, device.ErrInvalid, class)
 		require.NotErrorIs(t, err, ErrReleased)
 	}
-	rt, err := Open("host?capacity=1MiB")
+	rt, err := Open("host?capacity=4MiB")
 	require.NoError(t, err)
 	defer rt.Close()
 	_, err = rt.New(t.Context(), Float32, -1)
 	require.ErrorIs(t, err, ErrShape)
 	require.ErrorIs(t, err, ErrInvalid)
+}
+
+// TestString: what fmt prints of a runtime is short.
+func TestString(t *testing.T) {
+	rt, err := Open("host?capacity=4MiB")
+	require.NoError(t, err)
+	defer rt.Close()
+	x, err := rt.New(t.Context(), Float32, 10)
+	require.NoError(t, err)
+	defer x.Release()
+	for _, verb := range []string{"%v", "%+v", "%s"} {
+		require.Equal(t, "runtime on host: 1 tensors of 40 bytes", fmt.Sprintf(verb, rt))
+	}
+	require.Equal(t, "tensor.Runtime(nil)", (*Runtime)(nil).String())
 }

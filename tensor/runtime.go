@@ -79,6 +79,15 @@ func newRuntime(cache *memcache.Cache, pool *transfer.Pool, stream device.Stream
 	return rt, nil
 }
 
+// String is the device's name with its live tensors.
+func (rt *Runtime) String() string {
+	if rt == nil {
+		return "tensor.Runtime(nil)"
+	}
+	tensors, bytes := rt.Live()
+	return fmt.Sprintf("runtime on %s: %d tensors of %d bytes", rt.Device().Name(), tensors, bytes)
+}
+
 // Device is the device that the runtime computes on.
 func (rt *Runtime) Device() device.Device { return rt.stream.Device() }
 

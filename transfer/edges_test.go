@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -89,6 +90,17 @@ func TestRangesAreInvalid(t *testing.T) {
 	require.ErrorIs(t, err, transfer.ErrRange)
 	require.ErrorIs(t, err, device.ErrInvalid)
 	require.NotErrorIs(t, device.ErrInvalid, transfer.ErrRange)
+}
+
+// TestString: what fmt prints of a pool is short.
+func TestString(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	b := r.get(t, 100)
+	for _, verb := range []string{"%v", "%+v", "%s"} {
+		require.Regexp(t, `^pinned pool of \S+: \d+ bytes in 1 buffers in use, 0 bytes cached$`, fmt.Sprintf(verb, r.pool))
+	}
+	require.NoError(t, b.Release())
+	require.Equal(t, "transfer.Pool(nil)", (*transfer.Pool)(nil).String())
 }
 
 // A range of a buffer is where its bytes are.

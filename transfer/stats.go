@@ -48,6 +48,15 @@ type Stats struct {
 	H2DBytes, D2HBytes, D2DBytes    int64
 }
 
+// String is the device's name with the pinned memory that is in use and cached.
+func (p *Pool) String() string {
+	if p == nil {
+		return "transfer.Pool(nil)"
+	}
+	s := p.Stats()
+	return fmt.Sprintf("pinned pool of %s: %d bytes in %d buffers in use, %d bytes cached", p.dev.Name(), s.ActiveBytes.Current, s.ActiveRequests.Current, s.CachedBytes.Current)
+}
+
 // Stats returns the pool's statistics. It polls the copies that released buffers wait for.
 func (p *Pool) Stats() Stats {
 	var st Stats
