@@ -14,7 +14,7 @@ type AdamConfig struct {
 	LR           *float64 // nil: 1e-3
 	Beta1, Beta2 *float64 // nil: 0.9, 0.999
 	Eps          *float64 // nil: 1e-8
-	WeightDecay  float64  // PyTorch's default for AdamW is 0.01
+	WeightDecay  *float64 // nil: 0 for Adam, 0.01 for AdamW
 	AMSGrad      bool     // the greatest second moment counts, not the present one: a third tensor a parameter
 	Maximize     bool     // steps go up the gradient
 }
@@ -60,9 +60,13 @@ func (o *Adam) AddGroup(params Parameters, cfg AdamConfig) error {
 }
 
 func (o *Adam) add(op string, params Parameters, cfg AdamConfig) error {
+	decay := 0.0
+	if o.decoupled {
+		decay = 0.01
+	}
 	base := tensor.AdamStep{
 		Beta2: valueOr(cfg.Beta2, 0.999), Eps: valueOr(cfg.Eps, 1e-8),
-		WeightDecay: cfg.WeightDecay, Decoupled: o.decoupled, Maximize: cfg.Maximize,
+		WeightDecay: valueOr(cfg.WeightDecay, decay), Decoupled: o.decoupled, Maximize: cfg.Maximize,
 	}
 	beta1 := valueOr(cfg.Beta1, 0.9)
 	if err := errors.Join(

@@ -93,7 +93,7 @@ func (m *MultiHeadAttention) Attend(t *Tape, query, key, value *Variable, cfg At
 	case query.Rank() != 2 && query.Rank() != 3 || key.Rank() != query.Rank() || value.Rank() != query.Rank():
 		t.fail(op, fmt.Errorf("%w: queries %v, keys %v, values %v: want sequences (steps, batch, n), or (steps, n)", tensor.ErrShape, query.Shape(), key.Shape(), value.Shape()))
 	}
-	if t.err != nil {
+	if t.Err() != nil {
 		return t.inert()
 	}
 	in, local := m.InWeight, "in_proj_weight"

@@ -1,7 +1,6 @@
 package autograd
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -116,7 +115,7 @@ func (n *node) done(v *Variable) {
 func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 	if !t.begin("Backward", loss) {
 		t.abandonParallel()
-		return nil, t.err
+		return nil, t.Err()
 	}
 	switch {
 	case loss.value.Released():
@@ -136,18 +135,6 @@ func (t *Tape) Backward(loss *Variable) (*tensor.Tensor, error) {
 		return nil, t.err
 	}
 	return loss.value, nil
-}
-
-// Minimize is one step of a training: Backward of the loss, the optimiser's Step, and its ZeroGrad. An error sticks to the
-// tape; after one of Backward nothing is updated, and gradients are as Backward leaves them. [Tape.MinimizeInBackward] does not hold
-// all gradients at once.
-func (t *Tape) Minimize(loss *Variable, opt Optimizer) {
-	if opt == nil {
-		t.fail("Minimize", fmt.Errorf("%w: the optimiser is nil", ErrInvalid))
-	}
-	if _, err := t.Backward(loss); err == nil {
-		t.err = errors.Join(opt.Step(t.ctx), opt.ZeroGrad(t.ctx))
-	}
 }
 
 // backwardState is the tape's state in Backward and after it.

@@ -203,7 +203,7 @@ func (size gptSize) benchmark(b *testing.B, run gptRun) {
 			require.NoError(b, ParametersOf(block).Offload(bn.ctx, offload))
 		}
 	}
-	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: 0.01})
+	opt := in.AdamW(ParametersOf(model), AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)})
 	require.NoError(b, in.Err())
 	require.NoError(b, opt.Prepare(bn.ctx))
 	x, y := size.batch(bn)

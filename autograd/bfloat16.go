@@ -32,12 +32,14 @@ func (t *Tape) SetComputeDtype(dtype tensor.Dtype) {
 		t.fail("SetComputeDtype", err)
 		return
 	}
-	t.half = dtype == tensor.BFloat16
+	if t != nil {
+		t.half = dtype == tensor.BFloat16
+	}
 }
 
 // ComputeDtype is BFloat16 if the tape computes in it, and Float32 if it computes in the dtype of what it is given; see [Tape.SetComputeDtype].
 func (t *Tape) ComputeDtype() tensor.Dtype {
-	if t.half {
+	if t != nil && t.half {
 		return tensor.BFloat16
 	}
 	return tensor.Float32

@@ -98,9 +98,9 @@ func (p plan) start(b *bench) *captured {
 	case 1:
 		c.opt = c.in.SGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Dampening: 0.2})
 	case 2:
-		c.opt = c.in.Adam(ps, AdamConfig{LR: new(0.02), WeightDecay: 0.01})
+		c.opt = c.in.Adam(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.01)})
 	case 3:
-		c.opt = c.in.AdamW(ps, AdamConfig{LR: new(0.02), WeightDecay: 0.1})
+		c.opt = c.in.AdamW(ps, AdamConfig{LR: new(0.02), WeightDecay: new(0.1)})
 	case 4:
 		c.opt = c.in.AdamW(ps, AdamConfig{LR: new(0.02), AMSGrad: true})
 	case 5:

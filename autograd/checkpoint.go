@@ -51,6 +51,9 @@ const (
 // Save writes the file in the place of an older one, which stays until the new one is whole and on the disk; see
 // [safetensors.WriteFile]. A program that is killed meanwhile finds the old one. It waits for the device.
 func (c Checkpoint) Save(ctx context.Context, path string) error {
+	if err := checkContext("Checkpoint.Save", ctx); err != nil {
+		return err
+	}
 	save := c.save
 	if c.Parallel != nil {
 		save = c.saveParallel
@@ -138,6 +141,9 @@ type schedulerRecord struct {
 // another type, is an error before anything has changed; only an error of reading, or of memory for the optimiser's state, may leave a
 // part loaded.
 func (c Checkpoint) Load(ctx context.Context, path string) error {
+	if err := checkContext("Checkpoint.Load", ctx); err != nil {
+		return err
+	}
 	err := c.open(ctx, path)
 	if c.Parallel != nil {
 		err = c.Parallel.agree(tensor.Detached(ctx), "loading the checkpoint", err)

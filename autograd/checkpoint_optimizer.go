@@ -11,7 +11,7 @@ import (
 // optimizerStateOf is the state of an optimiser of this package.
 func optimizerStateOf(o Optimizer) (*optimizerState, error) {
 	s, ok := o.(interface{ all() *optimizerState })
-	if !ok {
+	if !ok || isNil(o) {
 		return nil, fmt.Errorf("%w: the state of a %T is not known", ErrInvalid, o)
 	}
 	return s.all(), nil

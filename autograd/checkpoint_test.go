@@ -40,7 +40,7 @@ type training struct {
 var cycled = map[string]func(in *Initializer, ps Parameters) Optimizer{
 	"SGD":     func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{}) },
 	"Adam":    func(in *Initializer, ps Parameters) Optimizer { return in.Adam(ps, AdamConfig{AMSGrad: true}) },
-	"AdamW":   func(in *Initializer, ps Parameters) Optimizer { return in.AdamW(ps, AdamConfig{WeightDecay: 0.1}) },
+	"AdamW":   func(in *Initializer, ps Parameters) Optimizer { return in.AdamW(ps, AdamConfig{WeightDecay: new(0.1)}) },
 	"RMSprop": func(in *Initializer, ps Parameters) Optimizer { return in.RMSprop(ps, RMSpropConfig{Centered: true}) },
 }
 

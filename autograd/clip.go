@@ -37,6 +37,9 @@ func (ps Parameters) ClipGradNorm(ctx context.Context, most float64, norm ...flo
 
 // ClipGradValue keeps the elements of the gradients within -most and most, in place (torch.nn.utils.clip_grad_value_).
 func (ps Parameters) ClipGradValue(ctx context.Context, most float64) error {
+	if err := checkContext("ClipGradValue", ctx); err != nil {
+		return err
+	}
 	rt, grads, parts, err := ps.gradients("ClipGradValue")
 	if err == nil {
 		err = rt.ClipValue(ctx, most, append(grads, parts.grads...)...)

@@ -22,6 +22,9 @@ func (t *Tape) Frame(f func() *Variable) *Variable {
 }
 
 func (t *Tape) framed(call string, f func() *Variable) *Variable {
+	if t.none() {
+		return t.inert()
+	}
 	y := t.inFrame(f)
 	if y == nil && t.state == "" {
 		t.fail(call, fmt.Errorf("%w: the function returned nil", ErrInvalid))

@@ -68,7 +68,10 @@ func (s *optimizerState) addGroup(op string, params Parameters, g Group) error {
 	if err := within(op, "LR", g.lr, 0, math.MaxFloat64); err != nil {
 		return err
 	}
-	if len(params) == 0 {
+	switch {
+	case s.slots == nil:
+		return fmt.Errorf("autograd: %s: %w: the optimiser was not made", op, ErrInvalid)
+	case len(params) == 0:
 		return fmt.Errorf("autograd: %s: %w: no parameters", op, ErrInvalid)
 	}
 	known := make(map[*Parameter]string, len(s.params)+len(params))

@@ -55,7 +55,7 @@ func (t *Tape) spend(op string, inputs []*Variable) {
 // It counts for operations in the same [Tape.Frame]: what is read inside of one that is opened later, which is how operations are made that consist of others,
 // or by a [Layer], stays until it is released otherwise. On what Keep was called it does nothing.
 func (v *Variable) Once() *Variable {
-	if v != nil {
+	if v != nil && v.tape != nil {
 		v.once = v.tape.frame + 1
 	}
 	return v

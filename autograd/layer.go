@@ -96,6 +96,9 @@ type Sequential []Layer
 // Forward applies the layers one after the other. It releases what is between them as soon as the next layer
 // has it, and computes a [Linear] with a [ReLU] after it as one, in place. Activations, and [Dropout], work in place too where no gradient needs their argument.
 func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
+	if t.none() {
+		return t.inert()
+	}
 	mine := x.take()
 	defer x.spare()()
 	defer t.setModule(t.enterChain(s))
@@ -133,29 +136,8 @@ func (s Sequential) Forward(t *Tape, x *Variable) *Variable {
 }
 
 // Buffers are those of all layers, named as parameters are.
-func (s Sequential) Buffers() []NamedTensor {
-	var all []NamedTensor
-	for i, l := range s {
-		if l, ok := l.(Buffered); ok {
-			for _, b := range l.Buffers() {
-				all = append(all, NamedTensor{strconv.Itoa(i) + "." + b.Name, b.Tensor})
-			}
-		}
-	}
-	return all
-}
+func (s Sequential) Buffers() []NamedTensor { return buffersOf(s, true).buffers }
 
 // Parameters are those of all layers, with the layer's number before the name: "0.weight", "0.bias",
-// "2.weight".
-func (s Sequential) Parameters() Parameters {
-	var ps Parameters
-	for i, l := range s {
-		if l == nil {
-			continue
-		}
-		for _, p := range l.Parameters() {
-			ps = append(ps, Named{strconv.Itoa(i) + "." + p.Name, p.Parameter})
-		}
-	}
-	return ps
-}
+// "2.weight". Those of a layer that stands in two places have the first name.
+func (s Sequential) Parameters() Parameters { return parametersIn(s) }

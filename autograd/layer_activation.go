@@ -62,36 +62,36 @@ func (SiLU) Forward(t *Tape, x *Variable) *Variable {
 
 // ELU is x where it is positive, and Alpha * (exp(x) - 1) elsewhere (torch.nn.ELU).
 type ELU struct {
-	Alpha float64 // 0: 1
+	Alpha *float64 // nil: 1
 	unchanged
 }
 
 // Forward returns [Tape.ELU].
 func (l ELU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.ELU(x, orElse(l.Alpha, 1)) })
+	return activate(x, func() *Variable { return t.ELU(x, valueOr(l.Alpha, 1)) })
 }
 
 // Softplus is log(1 + exp(Beta*x)) / Beta, and x where Beta*x is above the threshold (torch.nn.Softplus).
 type Softplus struct {
-	Beta      float64 // 0: 1
-	Threshold float64 // 0: 20
+	Beta      *float64 // nil: 1
+	Threshold *float64 // nil: 20
 	unchanged
 }
 
 // Forward returns [Tape.Softplus].
 func (l Softplus) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.Softplus(x, orElse(l.Beta, 1), orElse(l.Threshold, 20)) })
+	return activate(x, func() *Variable { return t.Softplus(x, valueOr(l.Beta, 1), valueOr(l.Threshold, 20)) })
 }
 
 // LeakyReLU is x where it is positive, and Slope * x elsewhere (torch.nn.LeakyReLU).
 type LeakyReLU struct {
-	Slope float64 // 0: 0.01
+	Slope *float64 // nil: 0.01
 	unchanged
 }
 
 // Forward returns [Tape.LeakyReLU].
 func (l LeakyReLU) Forward(t *Tape, x *Variable) *Variable {
-	return activate(x, func() *Variable { return t.LeakyReLU(x, orElse(l.Slope, 0.01)) })
+	return activate(x, func() *Variable { return t.LeakyReLU(x, valueOr(l.Slope, 0.01)) })
 }
 
 // Hardtanh brings x between Min and Max (torch.nn.Hardtanh).
@@ -118,7 +118,7 @@ func (LogSigmoid) Forward(t *Tape, x *Variable) *Variable {
 
 // Softmax is the softmax along an axis (torch.nn.Softmax).
 type Softmax struct {
-	Axis []int // one, or nil for the last dimension
+	Axis []int // one, or nil for the last dimension; PyTorch's default depends on the rank, and warns
 	unchanged
 }
 
@@ -129,18 +129,11 @@ func (l Softmax) Forward(t *Tape, x *Variable) *Variable {
 
 // LogSoftmax is the logarithm of the softmax along an axis (torch.nn.LogSoftmax).
 type LogSoftmax struct {
-	Axis []int // one, or nil for the last dimension
+	Axis []int // one, or nil for the last dimension; PyTorch's default depends on the rank, and warns
 	unchanged
 }
 
 // Forward returns [Tape.LogSoftmax].
 func (l LogSoftmax) Forward(t *Tape, x *Variable) *Variable {
 	return activate(x, func() *Variable { return t.LogSoftmax(x, l.Axis...) })
-}
-
-func orElse(v, standard float64) float64 {
-	if v == 0 {
-		return standard
-	}
-	return v
 }

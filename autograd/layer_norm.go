@@ -17,7 +17,7 @@ type BatchNorm struct {
 	Weight, Bias *Parameter     // (channels); nil: none
 	Mean, Var    *tensor.Tensor // running statistics, (channels); nil: none
 	Batches      *tensor.Tensor // how many batches they are of, a scalar of int64; nil: not counted
-	Momentum     float64        // the batch's share of the new running statistics; 0: 0.1; NaN: they are the mean of all batches
+	Momentum     *float64       // the batch's share of the new running statistics; nil: 0.1; NaN: they are the mean of all batches
 	Eps          float64        // what is added to the variance; 0: 1e-5
 
 	named string // the weight's name when the buffers were told theirs
@@ -32,8 +32,14 @@ func (l *BatchNorm) Forward(t *Tape, x *Variable) *Variable {
 	}
 	defer t.setModule(t.enterLayer(l.Weight, "weight"))
 	l.nameBuffers(t)
-	return t.BatchNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), tensor.BatchNormConfig{
-		Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Momentum: l.Momentum, Eps: l.Eps})
+	c := tensor.BatchNormConfig{Training: t.Training() || l.Mean == nil, Mean: l.Mean, Var: l.Var, Batches: l.Batches, Eps: l.Eps}
+	if l.Momentum != nil {
+		c.Momentum = *l.Momentum
+	}
+	if l.Momentum != nil && *l.Momentum == 0 && c.Training {
+		c.Mean, c.Var = nil, nil // they stay as they are: tensor's 0 is 0.1
+	}
+	return t.BatchNorm(x, t.optionalParam(l.Weight), t.optionalParam(l.Bias), c)
 }
 
 // nameBuffers tells the running statistics their module once the parameters know theirs.
@@ -60,7 +66,7 @@ func (l *BatchNorm) Buffers() (all []NamedTensor) {
 	if l == nil {
 		return nil
 	}
-	for _, b := range []NamedTensor{{"running_mean", l.Mean}, {"running_var", l.Var}, {"num_batches_tracked", l.Batches}} {
+	for _, b := range []NamedTensor{{"running_mean", l.Mean}, {"running_var", l.Var}, {batchesName, l.Batches}} {
 		if b.Tensor != nil {
 			all = append(all, b)
 		}
@@ -68,13 +74,15 @@ func (l *BatchNorm) Buffers() (all []NamedTensor) {
 	return all
 }
 
+const batchesName = "num_batches_tracked"
+
 // BatchNorm makes a batch norm of so many channels, with weights of 1 and biases of 0. It takes [Eps], [Momentum], [NoAffine]
 // and [NoRunningStatistics].
 func (in *Initializer) BatchNorm(channels int, options ...LayerOption) *BatchNorm {
 	call := fmt.Sprintf("BatchNorm(%d)", channels)
 	o := in.options(call, options, "Eps", "Momentum", "NoAffine", "NoRunningStatistics")
-	if math.IsInf(o.momentum, 0) || (o.was("Momentum") && o.momentum == 0) {
-		in.fail(call, fmt.Errorf("%w: momentum %v: want a number other than 0, or NaN", ErrInvalid, o.momentum))
+	if momentum := valueOr(o.momentum, 0); math.IsInf(momentum, 0) {
+		in.fail(call, fmt.Errorf("%w: momentum %v: want a number, or NaN", ErrInvalid, momentum))
 	}
 	l := &BatchNorm{Eps: in.eps(call, o), Momentum: o.momentum}
 	if !o.noAffine {

@@ -32,7 +32,7 @@ type layerOptions struct {
 	groups                                           int
 	noBias, noAffine, noStatistics                   bool
 	eps                                              float64
-	momentum                                         float64
+	momentum                                         *float64
 	sequence                                         sequenceOptions
 }
 
@@ -126,8 +126,8 @@ func Eps(eps float64) LayerOption {
 	return layerOption{"Eps", func(o *layerOptions) { o.eps = eps }}
 }
 
-// Momentum is the share of a batch's statistics in the new running ones: 0.1 without it. NaN makes the running statistics
-// the mean of all batches (momentum=None).
+// Momentum is the share of a batch's statistics in the new running ones: 0.1 without it. With 0 the
+// running statistics stay as they are, and NaN makes them the mean of all batches (momentum=None).
 func Momentum(share float64) LayerOption {
-	return layerOption{"Momentum", func(o *layerOptions) { o.momentum = share }}
+	return layerOption{"Momentum", func(o *layerOptions) { o.momentum = new(share) }}
 }

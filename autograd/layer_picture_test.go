@@ -75,7 +75,7 @@ func TestLayersRefuse(t *testing.T) {
 		"Conv2d(3, 4, 3): invalid argument: groups 2":                             func(in *Initializer) { in.Conv2d(3, 4, 3, Groups(2)) },
 		"Conv2d(3, 4, 0): invalid argument: window [0 0]":                         func(in *Initializer) { in.Conv2d(3, 4, 0) },
 		"Conv1d(3, 4, 3): invalid argument: groups 1, window [1 2]":               func(in *Initializer) { in.Conv1d(3, 4, 3, Kernel(1, 2)) },
-		"BatchNorm(3): invalid argument: momentum 0":                              func(in *Initializer) { in.BatchNorm(3, Momentum(0)) },
+		"BatchNorm(3): invalid argument: momentum +Inf":                           func(in *Initializer) { in.BatchNorm(3, Momentum(math.Inf(1))) },
 		"LayerNorm(3): invalid argument: eps -1":                                  func(in *Initializer) { in.LayerNorm(3, Eps(-1)) },
 		"GroupNorm(2, 3): invalid argument: want groups that divide the channels": func(in *Initializer) { in.GroupNorm(2, 3) },
 		"RMSNorm(3): invalid argument: the layer takes no option NoBias":          func(in *Initializer) { in.RMSNorm(3, NoBias()) },

@@ -48,13 +48,15 @@ func (l AdaptiveAvgPool2d) Forward(t *Tape, x *Variable) *Variable {
 func (AdaptiveAvgPool2d) Parameters() Parameters { return nil }
 
 // Dropout is a layer that sets elements to 0 with probability P, on a tape that trains, and else does nothing
-// (torch.nn.Dropout, whose default is 0.5).
-type Dropout struct{ P float64 }
+// (torch.nn.Dropout).
+type Dropout struct {
+	P float64 // the zero value drops nothing, and PyTorch's default is 0.5
+}
 
 // Forward returns what is left of x over 1-P, or x.
 func (l Dropout) Forward(t *Tape, x *Variable) *Variable {
 	defer x.spare()()
-	if !t.Training() {
+	if !t.none() && !t.Training() {
 		return x
 	}
 	return t.Dropout(x, l.P)

@@ -4,17 +4,7 @@ package autograd
 type wrapped struct{ Layer }
 
 // Parameters are the layer's.
-func (l wrapped) Parameters() Parameters {
-	if l.Layer == nil {
-		return nil
-	}
-	return l.Layer.Parameters()
-}
+func (l wrapped) Parameters() Parameters { return parametersIn(l) }
 
 // Buffers are the layer's.
-func (l wrapped) Buffers() []NamedTensor {
-	if b, ok := l.Layer.(Buffered); ok {
-		return b.Buffers()
-	}
-	return nil
-}
+func (l wrapped) Buffers() []NamedTensor { return buffersOf(l, true).buffers }

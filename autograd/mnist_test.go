@@ -84,7 +84,7 @@ var optimizers = map[string]func(Parameters) (Optimizer, error){
 	},
 	"adam_lr1e_3": func(p Parameters) (Optimizer, error) { return NewAdam(p, AdamConfig{LR: new(1e-3)}) },
 	"adamw_lr1e_3_wd0_01": func(p Parameters) (Optimizer, error) {
-		return NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: 0.01})
+		return NewAdamW(p, AdamConfig{LR: new(1e-3), WeightDecay: new(0.01)})
 	},
 }
 

@@ -90,6 +90,9 @@ func (p *places) joined(outer, inner string) string {
 // profiles show memory by PyTorch's names of the modules. Optimisers do so for their parameters, and [LoadStateDict] for all:
 // it is for programs that have neither. In profiles the name that was told last counts.
 func NameModules(model any) error {
+	if model == nil {
+		return fmt.Errorf("autograd: NameModules: %w: the model is nil", ErrInvalid)
+	}
 	params, buffers := modelState(model)
 	known := make(map[any]bool) // of several names for one the first counts, as for optimisers
 	for _, p := range params {
@@ -148,6 +151,9 @@ func (t *Tape) Module(name string, f func() *Variable) *Variable {
 		t.fail("Module", fmt.Errorf("%w: the function is nil", ErrInvalid))
 		return t.inert()
 	}
+	if t.none() {
+		return t.inert()
+	}
 	t.calls++
 	defer func() { t.calls-- }()
 	defer t.setModule(t.enterModule(t.joined(t.module.path, name)))
@@ -170,7 +176,7 @@ func (t *Tape) enterModule(path string) (before *modulePlace) {
 // setModule makes the tape be in a module that it has been in before. A tape that was closed meanwhile, which has given its places to another
 // one, stays where it is.
 func (t *Tape) setModule(m *modulePlace) {
-	if t.modules[m.path] != m {
+	if t.none() || t.modules[m.path] != m {
 		return
 	}
 	t.module = m
@@ -187,6 +193,9 @@ func (t *Tape) enterLayer(p *Parameter, local string) (before *modulePlace) {
 }
 
 func (t *Tape) enterPath(path string, ok bool) (before *modulePlace) {
+	if t.none() {
+		return nil
+	}
 	if here := t.module.path; !ok || here != "" && !strings.HasPrefix(path, here+".") {
 		return t.module
 	}

@@ -7,13 +7,13 @@ import (
 // BatchNorm returns x (n, channels, ...) with each channel normalised, times weight plus bias (channels), either of which may
 // be nil; see [tensor.Runtime.BatchNorm]. Whether it trains is c's to say; the layer [BatchNorm] asks the tape.
 func (t *Tape) BatchNorm(x, weight, bias *Variable, c tensor.BatchNormConfig) *Variable {
-	if t.recomputing && c.Training { // the running statistics have the batch already
-		c.Mean, c.Var, c.Batches = nil, nil, nil
-	}
 	var room [3]*Variable
 	inputs := withOptional(append(room[:0], x), weight, bias)
 	if !t.begin("BatchNorm", inputs...) {
 		return t.inert()
+	}
+	if t.recomputing && c.Training { // the running statistics have the batch already
+		c.Mean, c.Var, c.Batches = nil, nil, nil
 	}
 	n := t.batchNorms.take()
 	n.weight, n.bias, n.config = weight, bias, c

@@ -27,7 +27,7 @@ func (t *Tape) Offload(o *tensor.Offloader, f func() *Variable) *Variable {
 		t.fail("Offload", fmt.Errorf("%w: the function is nil", ErrInvalid))
 	case o == nil:
 		t.fail("Offload", fmt.Errorf("%w: the offloader is nil", ErrInvalid))
-	case o.Runtime() != t.rt:
+	case o.Runtime() != t.Runtime():
 		t.fail("Offload", fmt.Errorf("%w: the offloader is of another runtime than the tape", ErrInvalid))
 	}
 	if !t.begin("Offload") {

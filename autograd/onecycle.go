@@ -50,6 +50,9 @@ func (s OneCycleLR) at(step int) (p cycle, share float64) {
 	all := s.phases()
 	for i, p := range all {
 		if now <= p.end || i == len(all)-1 {
+			if p.end == from { // a part of no steps, such as the fall of a cycle that only rises
+				return p, 1
+			}
 			return p, (now - from) / (p.end - from)
 		}
 		from = p.end
@@ -64,16 +67,28 @@ func (s OneCycleLR) between(from, to, share float64) float64 {
 	return to + (from-to)/2*(math.Cos(math.Pi*share)+1)
 }
 
-// LR is the rate of a step, whatever base is. Steps beyond Steps have its rate; a Scheduler refuses them.
+// LR is the rate of a step, whatever base is. The cycle ends with step Steps-1. PyTorch's formula
+// goes on to Steps, which is where a loop that calls [Scheduler.Step] after each of the Steps steps
+// ends, and a linear rate is negative there: it is 0 instead. Steps beyond Steps have its rate; a
+// Scheduler refuses them.
 func (s OneCycleLR) LR(_ float64, step int) float64 {
 	p, share := s.at(step)
-	return s.between(p.fromLR, p.toLR, share)
+	lr := s.between(p.fromLR, p.toLR, share)
+	if step >= s.Steps {
+		return max(0, lr)
+	}
+	return lr
 }
 
-// Momentum is that of a step, unless KeepMomentum is set.
+// Momentum is that of a step, unless KeepMomentum is set. That of step Steps, which no step of a
+// loop takes, is brought between 0 and 1.
 func (s OneCycleLR) Momentum(step int) (float64, bool) {
 	p, share := s.at(step)
-	return s.between(p.fromMomentum, p.toMomentum, share), !s.KeepMomentum
+	momentum := s.between(p.fromMomentum, p.toMomentum, share)
+	if step >= s.Steps {
+		momentum = min(max(0, momentum), below1)
+	}
+	return momentum, !s.KeepMomentum
 }
 
 func (s OneCycleLR) check(step int) error {

@@ -104,6 +104,9 @@ func (s *optimizerState) Close() error {
 
 // Prepare allocates the state of all parameters that are not frozen.
 func (s *optimizerState) Prepare(ctx context.Context) error {
+	if err := checkContext("Prepare", ctx); err != nil {
+		return err
+	}
 	return s.prepare(ctx, s.choose(nil, func(p *Parameter) bool { return !p.frozen }))
 }
 
@@ -182,6 +185,9 @@ func (s *optimizerState) optional(i, k int) *tensor.Tensor {
 // does it for all that are due among some parameters, or all of them for nil, and then the step counts. updates keeps its memory from step to step.
 func stepAll[U any](ctx context.Context, s *optimizerState, among []int, updates *[]U, update func(i int) U, run func(*tensor.Runtime, context.Context, []U) error) (err error) {
 	defer func() { s.abandonShards(err) }()
+	if err := checkContext("Step", ctx); err != nil {
+		return err
+	}
 	due, err := s.due(ctx, among)
 	if err != nil || len(due) == 0 {
 		return err

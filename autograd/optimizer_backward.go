@@ -29,9 +29,13 @@ const DefaultBackwardPiece = 32 << 20
 // An error sticks to the tape. If the pass had begun it says how many parameters have been updated: these have a step more and no gradient, and the others are as after an error
 // of Minimize. A training goes on from a checkpoint then, as a batch that is taken again would update the former twice. Prepare lets the first step take no more memory than
 // others. The optimiser is one of this package, of the tape's runtime.
+// Gradients of other parameters are as Minimize leaves them.
 func (t *Tape) MinimizeInBackward(loss *Variable, opt Optimizer, piece int64) {
+	if t.none() {
+		return
+	}
 	t.fail("MinimizeInBackward", t.stepInBackward(opt, piece))
-	_, err := t.Backward(loss)
+	err := t.backwardFor(loss, opt)
 	s := t.stepping
 	t.stepping = inBackward{}
 	if !s.begun {

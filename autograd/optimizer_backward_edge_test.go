@@ -359,7 +359,7 @@ func TestMinimizeInBackwardMakesOtherTapesStale(t *testing.T) {
 	tape, loss := record()
 	tape.MinimizeInBackward(loss, opt, 1)
 	require.NoError(t, tape.Close())
-	require.Equal(t, []float64{1, 8}, read[float64](b, q.Grad()), "which is not of the optimiser: p³")
+	require.Nil(t, q.Grad(), "which is not of the optimiser")
 	_, err = other.Backward(stale)
 	require.ErrorIs(t, err, ErrStale)
 	require.ErrorIs(t, other.Close(), ErrStale)

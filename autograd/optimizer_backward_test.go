@@ -119,7 +119,7 @@ func (p minimizePlan) begin(b *bench, off *tensor.Offloader) *minimized {
 			make = in.AdamW
 		}
 		o := make(first, AdamConfig{LR: new(0.01), AMSGrad: true})
-		m.opt, err = o, o.AddGroup(second, AdamConfig{LR: new(0.02), WeightDecay: 0.1, Maximize: true})
+		m.opt, err = o, o.AddGroup(second, AdamConfig{LR: new(0.02), WeightDecay: new(0.1), Maximize: true})
 	case "RMSprop":
 		var o *RMSprop
 		o, err = NewRMSprop(first, RMSpropConfig{Centered: true})

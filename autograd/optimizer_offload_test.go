@@ -23,8 +23,10 @@ var stateful = map[string]func(ps Parameters) (offloadingOptimizer, error){
 	"momentum": func(ps Parameters) (offloadingOptimizer, error) {
 		return NewSGD(ps, SGDConfig{LR: new(0.1), Momentum: 0.9, Nesterov: true})
 	},
-	"Adam":  func(ps Parameters) (offloadingOptimizer, error) { return NewAdam(ps, AdamConfig{AMSGrad: true}) },
-	"AdamW": func(ps Parameters) (offloadingOptimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: 0.1}) },
+	"Adam": func(ps Parameters) (offloadingOptimizer, error) { return NewAdam(ps, AdamConfig{AMSGrad: true}) },
+	"AdamW": func(ps Parameters) (offloadingOptimizer, error) {
+		return NewAdamW(ps, AdamConfig{WeightDecay: new(0.1)})
+	},
 	"RMSprop": func(ps Parameters) (offloadingOptimizer, error) {
 		return NewRMSprop(ps, RMSpropConfig{Momentum: 0.5, Centered: true})
 	},

@@ -27,7 +27,7 @@ func TestOptimizersRefuse(t *testing.T) {
 		"Nesterov without":      func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Nesterov: true}) },
 		"a beta of 1":           func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Beta1: new(1.0)}) },
 		"a beta of NaN":         func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{Beta2: new(nan)}) },
-		"a negative decay":      func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: -1}) },
+		"a negative decay":      func() (Optimizer, error) { return NewAdamW(ps, AdamConfig{WeightDecay: new(-1.0)}) },
 		"a decay that is NaN":   func() (Optimizer, error) { return NewSGD(ps, SGDConfig{WeightDecay: nan}) },
 		"an eps below 0":        func() (Optimizer, error) { return NewAdam(ps, AdamConfig{Eps: new(-1.0)}) },
 		"a dampening of NaN":    func() (Optimizer, error) { return NewSGD(ps, SGDConfig{Dampening: nan}) },

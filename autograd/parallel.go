@@ -214,6 +214,9 @@ func (d *Parallel) Size() int { return d.comm.Size() }
 // NoSync calls f, in which backward passes reduce nothing: gradients add up on each rank until the first one behind it reduces them all
 // (DistributedDataParallel.no_sync). All ranks do so alike.
 func (d *Parallel) NoSync(f func() error) error {
+	if f == nil {
+		return fmt.Errorf("autograd: NoSync: %w: the function is nil", ErrInvalid)
+	}
 	d.local++
 	defer func() { d.local-- }()
 	return f()

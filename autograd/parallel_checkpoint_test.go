@@ -49,7 +49,7 @@ func TestParallelCheckpoints(t *testing.T) {
 	}
 	c.steps, c.schedule = 7, OneCycleLR{Max: 0.05, Steps: 20}
 	c.optimizer = func(in *Initializer, ps Parameters) Optimizer {
-		return in.AdamW(ps, AdamConfig{WeightDecay: 0.1, AMSGrad: true})
+		return in.AdamW(ps, AdamConfig{WeightDecay: new(0.1), AMSGrad: true})
 	}
 	want := c.trainOn(t, cisterntest.Ranks(3))
 	var file []byte

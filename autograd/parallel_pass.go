@@ -104,6 +104,9 @@ func (t *Tape) finishParallel() {
 
 // abandonParallel ends the communicators of a tape that has failed: the other ranks would wait for it. In a capture nobody does yet.
 func (t *Tape) abandonParallel() {
+	if t.none() {
+		return
+	}
 	for _, d := range t.parallels {
 		if d.closed || d.local > 0 {
 			continue

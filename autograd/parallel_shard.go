@@ -120,7 +120,7 @@ func (s *optimizerState) shareShards(due []int) error {
 
 // abandonShards ends the communicators of a step that has failed: the other ranks would wait for this one's parts.
 func (s *optimizerState) abandonShards(err error) {
-	if err == nil || s.rt.Capturing() != nil {
+	if err == nil || s.rt == nil || s.rt.Capturing() != nil {
 		return
 	}
 	for _, p := range s.params {

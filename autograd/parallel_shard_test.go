@@ -22,7 +22,7 @@ func TestParallelShardedSteps(t *testing.T) {
 	for name, optimizer := range map[string]func(*Initializer, Parameters) Optimizer{
 		"adam": adamOf,
 		"amsgrad": func(in *Initializer, ps Parameters) Optimizer {
-			return in.AdamW(ps, AdamConfig{LR: new(0.01), WeightDecay: 0.1, AMSGrad: true})
+			return in.AdamW(ps, AdamConfig{LR: new(0.01), WeightDecay: new(0.1), AMSGrad: true})
 		},
 		"sgd": func(in *Initializer, ps Parameters) Optimizer { return in.SGD(ps, SGDConfig{LR: new(0.1)}) },
 		"momentum": func(in *Initializer, ps Parameters) Optimizer {

@@ -17,6 +17,7 @@ type Parameter struct {
 	before      string // the module that it was made in, once it has a name
 	missing     error  // why there is no value: an initialiser's error
 	frozen      bool
+	stepped     bool            // Minimize looks for the parameters of its optimiser
 	made        int64           // bytes of the last gradient of this rank alone; 0: there was none
 	replica     *replica        // of a Parallel; nil: it is in none
 	beside      *Parallel       // that was made when the parameter was frozen
@@ -145,6 +146,9 @@ func (p *Parameter) ZeroGrad(ctx context.Context) error {
 	if p == nil {
 		return nil
 	}
+	if err := checkContext("ZeroGrad", ctx); err != nil {
+		return err
+	}
 	g := p.grad
 	p.grad = nil
 	return errors.Join(g.ReleaseContext(ctx), p.replica.zeroGrad(ctx))
@@ -157,6 +161,9 @@ func (p *Parameter) Release() error { return p.ReleaseContext(context.Background
 func (p *Parameter) ReleaseContext(ctx context.Context) error {
 	if p == nil {
 		return nil
+	}
+	if err := checkContext("ReleaseContext", ctx); err != nil {
+		return err
 	}
 	return errors.Join(p.ZeroGrad(ctx), p.value.ReleaseContext(ctx))
 }
@@ -172,6 +179,9 @@ type Parameters []Named
 
 // ZeroGrad frees all gradients. The spans of the frees have their parent in ctx.
 func (ps Parameters) ZeroGrad(ctx context.Context) error {
+	if err := checkContext("ZeroGrad", ctx); err != nil {
+		return err
+	}
 	var errs []error
 	for _, p := range ps {
 		if err := p.ZeroGrad(ctx); err != nil {
@@ -186,6 +196,9 @@ func (ps Parameters) Release() error { return ps.ReleaseContext(context.Backgrou
 
 // ReleaseContext is Release; the spans of the frees have their parent in ctx.
 func (ps Parameters) ReleaseContext(ctx context.Context) error {
+	if err := checkContext("ReleaseContext", ctx); err != nil {
+		return err
+	}
 	var errs []error
 	for _, p := range ps {
 		errs = append(errs, p.ReleaseContext(ctx))

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/cistern-ml/cistern/tensor"
@@ -13,13 +14,21 @@ import (
 // Without it they differ; the tapes of [Initializer.Steps] have seeds of the initialiser's.
 //
 // In a capture the seed is a constant of the graph, whose replays all have the same numbers: see SetSeedFrom.
-func (t *Tape) SetSeed(seed uint64) { t.random, t.seeded = random{seed: seed}, true }
+func (t *Tape) SetSeed(seed uint64) {
+	if t != nil {
+		t.random, t.seeded = random{seed: seed}, true
+	}
+}
 
 // SetSeedFrom is SetSeed with the number that next returns: now or, in a capture, before each replay. Tapes that nobody gives a seed and those of
 // [Initializer.Steps] have theirs from such a source.
 func (t *Tape) SetSeedFrom(next func() uint64) {
+	if next == nil {
+		t.fail("SetSeedFrom", fmt.Errorf("%w: the function is nil", ErrInvalid))
+		return
+	}
 	t.SetSeed(0)
-	if t.rt == nil {
+	if t.Runtime() == nil {
 		return
 	}
 	c := t.rt.Capturing()
@@ -71,9 +80,22 @@ func (t *Tape) dropout(dst, x *tensor.Tensor, p float64, r random) (*tensor.Tens
 	return t.rt.Dropout(t.ctx, dst, x, p, r.seed, r.stream)
 }
 
-// Dropout returns x with each element 0 with probability p, and the others over 1-p; see [tensor.Runtime.Dropout]. It does so
-// on every tape; the layer [Dropout] asks the tape whether it trains.
+// Dropout returns x with each element 0 with probability p, and the others over 1-p; see
+// [tensor.Runtime.Dropout]. On a tape that does not train, as one of [NoGrad] and after
+// SetTraining(false), it returns x in the same memory, as torch.nn.functional.dropout(x, p,
+// training=self.training) does in a module, whose mode is the tape's here. To drop without
+// gradients call SetTraining(true).
 func (t *Tape) Dropout(x *Variable, p float64) *Variable {
+	if t == nil || !t.training {
+		if !t.begin("Dropout", x) {
+			return t.inert()
+		}
+		if !(p >= 0 && p <= 1) {
+			t.fail("Dropout", fmt.Errorf("%w: the probability is %v: want 0 to 1", ErrInvalid, p))
+			return t.inert()
+		}
+		return t.Reshape(x, x.Shape()...)
+	}
 	var r random
 	return t.Func("Dropout", []*Variable{x}, func(c *Call) (*tensor.Tensor, error) {
 		r = t.nextRandom()

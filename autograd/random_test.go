@@ -115,3 +115,47 @@ func TestDropoutInUse(t *testing.T) {
 	assert.Same(t, x, Dropout{P: 0.9}.Forward(tape, x))
 	require.NoError(t, tape.Close())
 }
+
+// TestDropoutFollowsTheTape: the mode of a tape, not whether it records, decides whether the
+// operation drops, as the layer does; without dropping it takes no random numbers, and its result
+// is a value of its own.
+func TestDropoutFollowsTheTape(t *testing.T) {
+	b := open(t, 64<<20)
+	x := onesOf(b, 1000)
+	p, err := NewParameter(onesOf(b, 1000))
+	require.NoError(t, err)
+	for _, record := range []bool{true, false} {
+		for _, trains := range []bool{true, false} {
+			tape := NoGrad(b.ctx, b.rt)
+			if record {
+				tape = NewTape(b.ctx, b.rt)
+			}
+			require.Equal(t, record, tape.Training())
+			tape.SetTraining(trains)
+			h := tape.AddScalar(tape.Mul(tape.Input(x), tape.Param(p)), 0)
+			y := tape.Dropout(h, 0.5)
+			h.Release()
+			layer := Dropout{P: 0.5}.Forward(tape, tape.Input(x))
+			zeros := 0
+			for _, v := range append(read[float64](b, y.Value()), read[float64](b, layer.Value())...) {
+				if v == 0 {
+					zeros++
+				}
+			}
+			require.Equal(t, trains, zeros > 800 && zeros < 1200, "%d zeros of 2000 on a tape with gradients %v that trains %v", zeros, record, trains)
+			require.Equal(t, trains, zeros > 0)
+			require.Equal(t, trains, tape.seeded, "random numbers")
+			if record {
+				_, err := tape.Backward(tape.Sum(y))
+				require.NoError(t, err)
+				require.Equal(t, !trains, slices.Max(read[float64](b, p.Grad())) == 1)
+				require.NoError(t, p.ZeroGrad(b.ctx))
+			}
+			require.NoError(t, tape.Close())
+		}
+	}
+	tape := NoGrad(b.ctx, b.rt)
+	tape.Dropout(tape.Input(x), 1.5)
+	require.ErrorIs(t, tape.Close(), ErrInvalid)
+	require.NoError(t, p.Release())
+}

@@ -115,7 +115,7 @@ func (r *Recurrent) run(t *Tape, x, h0, c0 *Variable, last bool) (y, hn, cn *Var
 	if err := r.check(x, h0, c0); err != nil {
 		t.fail("a recurrent layer", err)
 	}
-	if t.err != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
+	if t.Err() != nil || !t.begin(r.name(), append(present(h0, c0), x)...) {
 		return t.inert(), t.inert(), t.inert()
 	}
 	defer t.setModule(t.enterLayer(r.Cells[0].WeightIH, "weight_ih_l0"))
@@ -185,7 +185,7 @@ func (r *Recurrent) check(x, h0, c0 *Variable) error {
 		return fmt.Errorf("%w %v: want sequences (steps, batch, n), or one (steps, n)", tensor.ErrShape, shape)
 	}
 	for _, s := range present(h0, c0) {
-		if got := s.Shape(); s.tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
+		if got := s.Shape(); s.tensor() != nil && x.tensor() != nil && (len(got) != len(shape) || got[0] != len(r.Cells)) {
 			return fmt.Errorf("%w: first states %v for %v: want %d of them, and a batch if the sequences have one", tensor.ErrShape, got, shape, len(r.Cells))
 		}
 	}

@@ -190,10 +190,10 @@ func (c *pyCall) optimizer(ps Parameters) (Optimizer, error) {
 		}
 		decoupled := c.bool("decoupled_weight_decay", false)
 		if c.name == "AdamW" {
-			cfg.WeightDecay = c.floatOr("weight_decay", 0.01)
+			cfg.WeightDecay = c.float("weight_decay")
 			return NewAdamW(ps, cfg)
 		}
-		cfg.WeightDecay = c.floatOr("weight_decay", 0)
+		cfg.WeightDecay = new(c.floatOr("weight_decay", 0))
 		if decoupled {
 			return NewAdamW(ps, cfg)
 		}

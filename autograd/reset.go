@@ -25,6 +25,9 @@ import (
 // It returns what Close would, which is forgotten then, so that a tape can be used again after an error, and after Close. In a function that
 // the tape has called (Frame, Module, Checkpoint, Offload, Func, Backward) it is an error that sticks to the tape, and nothing ends.
 func (t *Tape) Reset(ctx context.Context) error {
+	if t.none() {
+		return errNoTape
+	}
 	if t.running || t.calls > 0 || t.frames > 0 || t.checkpoint != nil {
 		t.fail("Reset", fmt.Errorf("%w: it was called by a function that the tape has called: reset the tape between steps", ErrInvalid))
 		return t.err

@@ -101,7 +101,7 @@ func (s LinearLR) LR(base float64, step int) float64 {
 	if n == 0 {
 		return base * from // PyTorch's first step, which nothing follows
 	}
-	return base * (from + (to-from)*float64(min(step, n))/float64(n))
+	return base * max(0, from+(to-from)*float64(min(step, n))/float64(n)) // rounding may go below an End of 0
 }
 
 func (s LinearLR) check(int) error {
@@ -128,8 +128,13 @@ func (s CosineAnnealingLR) check(int) error { return atLeast1("CosineAnnealingLR
 // LambdaLR multiplies the rate with what a function of the step returns.
 type LambdaLR func(step int) float64
 
-// LR is base * s(step).
-func (s LambdaLR) LR(base float64, step int) float64 { return base * s(step) }
+// LR is base * s(step), or NaN for nil.
+func (s LambdaLR) LR(base float64, step int) float64 {
+	if s == nil {
+		return math.NaN()
+	}
+	return base * s(step)
+}
 
 func (s LambdaLR) check(int) error {
 	if s == nil {

@@ -196,3 +196,114 @@ func TestSchedulesRefuse(t *testing.T) {
 	require.NoError(t, err)
 	assert.ErrorIs(t, s.SetStep(-1), ErrInvalid)
 }
+
+// pytorchOneCycle is the rate and the momentum of torch.optim.lr_scheduler.OneCycleLR.get_lr at a
+// step.
+func pytorchOneCycle(s OneCycleLR, step int) (lr, momentum float64) {
+	first := s.Max / valueOr(s.Div, 25)
+	last, n, share := first/valueOr(s.FinalDiv, 1e4), float64(s.Steps), valueOr(s.RiseShare, 0.3)
+	high, low := valueOr(s.MaxMomentum, 0.95), valueOr(s.BaseMomentum, 0.85)
+	ends := []float64{share*n - 1, n - 1}
+	lrs, momenta := []float64{first, s.Max, last}, []float64{high, low, high}
+	if s.ThreePhase {
+		ends, lrs, momenta = []float64{share*n - 1, 2*share*n - 2, n - 1}, []float64{first, s.Max, first, last}, []float64{high, low, high, high}
+	}
+	anneal := func(start, end, pct float64) float64 {
+		if s.Linear {
+			return (end-start)*pct + start
+		}
+		return end + (start-end)/2*(math.Cos(math.Pi*pct)+1)
+	}
+	start := 0.0
+	for i, end := range ends {
+		if float64(step) <= end || i == len(ends)-1 {
+			pct := (float64(step) - start) / (end - start)
+			return anneal(lrs[i], lrs[i+1], pct), anneal(momenta[i], momenta[i+1], pct)
+		}
+		start = end
+	}
+	panic("no phase")
+}
+
+// TestSchedulesForTheirWholeLength: the documented loop, which calls Step after each of a
+// schedule's steps, ends without an error, and the rates of the steps are PyTorch's. The rate after
+// the last step is PyTorch's too, unless that is negative.
+func TestSchedulesForTheirWholeLength(t *testing.T) {
+	b := open(t, 64<<20)
+	ps := Parameters{{"p", b.parameter(1)}}
+	run := func(name string, opt Optimizer, s Schedule, n int, rate func(step int) float64) {
+		scheduler, err := NewScheduler(opt, s)
+		require.NoError(t, err, name)
+		for step := range n {
+			require.Equal(t, max(0, rate(step)), scheduler.LR(), "%s, step %d of %d", name, step, n)
+			require.NoError(t, scheduler.Step(), "%s, step %d of %d", name, step+1, n)
+		}
+		require.Equal(t, max(0, rate(n)), scheduler.LR(), "%s, after %d steps", name, n)
+	}
+	cycled, negative := 0, 0
+	for n := 2; n < 40; n++ {
+		for _, linear := range []bool{false, true} {
+			for _, three := range []bool{false, true} {
+				for _, share := range []float64{0, 0.05, 0.3, 0.45, 0.5, 0.77, 0.999} {
+					s := OneCycleLR{Max: 0.7, Steps: n, Linear: linear, ThreePhase: three, RiseShare: &share, FinalDiv: new(1e20), BaseMomentum: new(0.1), MaxMomentum: new(0.99)}
+					opt, err := NewAdam(ps, AdamConfig{})
+					require.NoError(t, err)
+					run("OneCycleLR", opt, s, n, func(step int) float64 {
+						lr, momentum := pytorchOneCycle(s, step)
+						if math.IsNaN(lr) { // PyTorch divides by 0 in a rise of one step
+							return opt.LR()
+						}
+						if step < n {
+							require.Equal(t, momentum, opt.groups[0].momentum)
+							require.GreaterOrEqual(t, lr, 0.0)
+						} else if lr < 0 {
+							negative++
+						}
+						return lr
+					})
+					require.NoError(t, opt.Close())
+					cycled++
+				}
+			}
+		}
+	}
+	require.Greater(t, negative, cycled/4, "linear cycles have a negative rate after the last step")
+
+	base, third := 0.3, 1.0/3
+	for name, tt := range map[string]struct {
+		s    Schedule
+		rate func(step float64) float64
+	}{
+		"StepLR":              {StepLR{Size: 3}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(k/3)) }},
+		"MultiStepLR":         {MultiStepLR{Milestones: []int{2, 7}}, func(k float64) float64 { return base * math.Pow(0.1, math.Floor(min(k, 2)/2)+math.Floor(min(k, 7)/7)) }},
+		"ExponentialLR":       {ExponentialLR{0.9}, func(k float64) float64 { return base * math.Pow(0.9, k) }},
+		"ConstantLR":          {ConstantLR{Iters: new(49)}, func(k float64) float64 { return base * third }},
+		"LinearLR to 0":       {LinearLR{Start: new(0.1), End: new(0.0), Iters: new(48)}, func(k float64) float64 { return base * (0.1 + (0-0.1)*min(k, 48)/48) }},
+		"LinearLR":            {LinearLR{Iters: new(49)}, func(k float64) float64 { return base * (third + (1-third)*k/49) }},
+		"CosineAnnealingLR":   {CosineAnnealingLR{TMax: 49}, func(k float64) float64 { return 0 + (base-0)*(1+math.Cos(math.Pi*k/49))/2 }},
+		"LambdaLR":            {LambdaLR(func(step int) float64 { return 1 / float64(1+step) }), func(k float64) float64 { return base * (1 / (1 + k)) }},
+		"SequentialLR":        {SequentialLR{[]Schedule{ConstantLR{}, OneCycleLR{Max: 1, Steps: 45, Linear: true}}, []int{4}}, nil},
+		"a rise of all steps": {OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0)}, nil},
+		"a rise of one step":  {OneCycleLR{Max: 1, Steps: 49, RiseShare: new(1.0 / 49)}, nil},
+		"one step":            {OneCycleLR{Max: 1, Steps: 1, Linear: true}, nil},
+	} {
+		opt, err := NewSGD(ps, SGDConfig{LR: new(base)})
+		require.NoError(t, err)
+		n, rate := 48, func(step int) float64 { return tt.rate(float64(step)) }
+		if name == "one step" {
+			n = 1
+		}
+		for end := n + 1; tt.rate != nil && n < end; n++ { // to the last step, and to the one after it
+			run(name, opt, tt.s, n, rate)
+			require.NoError(t, opt.SetLR(base))
+		}
+		if tt.rate == nil { // no formula: PyTorch divides by zero, or has no such end
+			s, err := NewScheduler(opt, tt.s)
+			require.NoError(t, err, name)
+			for range n + min(1, n-1) {
+				require.NoError(t, s.Step(), name)
+			}
+		}
+		require.NoError(t, opt.Close())
+	}
+}

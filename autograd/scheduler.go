@@ -24,7 +24,7 @@ type Scheduler struct {
 // NewScheduler takes the present learning rates as the first ones, and sets those of step 0. A schedule whose numbers can't be, or one
 // that cycles the momentum of an optimiser that has none, is an error.
 func NewScheduler(opt Optimizer, schedule Schedule) (*Scheduler, error) {
-	if opt == nil || schedule == nil {
+	if isNil(opt) || schedule == nil {
 		return nil, fmt.Errorf("autograd: NewScheduler: %w: the optimiser and the schedule must not be nil", ErrInvalid)
 	}
 	s := &Scheduler{opt: opt, schedule: schedule}

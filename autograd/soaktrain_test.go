@@ -32,7 +32,7 @@ func newTrainee(ctx context.Context, rt *tensor.Runtime, kind int) (*trainee, er
 	}
 	ps := Parameters{{"w", tr.p}}
 	if tr.adam {
-		tr.opt, err = NewAdamW(ps, AdamConfig{LR: new(traineeLR), WeightDecay: 0.1})
+		tr.opt, err = NewAdamW(ps, AdamConfig{LR: new(traineeLR), WeightDecay: new(0.1)})
 	} else {
 		tr.opt, err = NewSGD(ps, SGDConfig{LR: new(traineeLR), Momentum: 0.9, WeightDecay: 0.1})
 	}

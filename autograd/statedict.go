@@ -42,26 +42,23 @@ func StateDict(model any) ([]NamedTensor, error) {
 	return all, nil
 }
 
-// modelState is what a model's own method tells of, and what a walk finds where that says the same and more: names of tied weights, and
-// the buffers of a model that has no method for them.
+// modelState is what a model's own methods return or, where a walk finds the same and more, what
+// the walk finds: further names of tied weights, and the buffers of a model that has no method for
+// them.
 func modelState(model any) (Parameters, []NamedTensor) {
-	w := newWalk(true)
-	w.begin(model)
-	layer, ok := model.(parameterized)
-	if !ok {
-		return w.params, w.buffers
-	}
-	params := layer.Parameters()
-	for _, p := range params {
-		if !slices.Contains(w.params, p) {
-			w.params = params // it has names of its own
-			break
+	params, buffers := parametersOf(model, true), buffersOf(model, true)
+	all, tensors := params.params, buffers.buffers
+	if layer, ok := model.(parameterized); ok && !isNil(model) {
+		if own := layer.Parameters(); !containsAll(all, own) {
+			all = own // it has names of its own
+		}
+		if b, ok := model.(Buffered); ok {
+			if own := b.Buffers(); !containsAll(tensors, own) {
+				tensors = own
+			}
 		}
 	}
-	if b, ok := model.(Buffered); ok {
-		w.buffers = b.Buffers()
-	}
-	return w.params, w.buffers
+	return append(slices.Clip(all), buffers.params...), tensors // errors, if any
 }
 
 // LoadOption configures [LoadStateDict].
@@ -77,7 +74,14 @@ func NotStrict() LoadOption { return func(o *loadOptions) { o.lax = true } }
 // names must be the same ones, and so must shapes and dtypes; but numbers of 16 bits may become float32 ([safetensors.Info.LoadsInto]). All names that are missing,
 // unexpected, or of another shape are told of in one error, and then nothing has changed. An error of reading may leave a part
 // loaded. A name that the file lacks of a parameter with several is not missing.
+//
+// Files of PyTorch before 0.4.1 and of other frameworks load as they do in PyTorch:
+// num_batches_tracked of a [BatchNorm] may be missing, and stays as it is, and a scalar may be a
+// vector of one element.
 func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...LoadOption) error {
+	if err := checkContext("LoadStateDict", ctx); err != nil {
+		return err
+	}
 	if f == nil {
 		return fmt.Errorf("autograd: LoadStateDict: %w: the file is nil", ErrInvalid)
 	}
@@ -94,12 +98,29 @@ func LoadStateDict(ctx context.Context, model any, f *safetensors.File, opts ...
 func loadState(ctx context.Context, state []NamedTensor, f *safetensors.File, opts []LoadOption) error {
 	var o loadOptions
 	for _, opt := range opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
 	}
+	state = slices.DeleteFunc(state, func(t NamedTensor) bool {
+		_, ok := f.Info(t.Name)
+		return !ok && countsBatches(t)
+	})
 	if err := checkState(state, f, f.Tensors(), o.lax); err != nil {
 		return err
 	}
 	return readState(ctx, state, f)
+}
+
+// countsBatches reports whether t is the number of batches of a batch norm, which its files have
+// had since PyTorch 0.4.1.
+func countsBatches(t NamedTensor) bool {
+	return t.Name[strings.LastIndexByte(t.Name, '.')+1:] == batchesName && t.Dtype() == tensor.Int64 && t.Rank() == 0
+}
+
+// fits reports whether a tensor of the file's shape is loaded into t.
+func fits(shape []int, t *tensor.Tensor) bool {
+	return slices.Equal(shape, t.Shape()) || t.Rank() == 0 && slices.Equal(shape, []int{1})
 }
 
 // checkState compares tensors with those of a file; infos are those that must be among them.
@@ -120,7 +141,7 @@ func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.In
 			}
 			continue
 		}
-		if !info.LoadsInto(t.Dtype()) || !slices.Equal(info.Shape, t.Shape()) {
+		if !info.LoadsInto(t.Dtype()) || !fits(info.Shape, t.Tensor) {
 			wrong = append(wrong, fmt.Sprintf("size mismatch for %s: the file has %s %v, and the model %v %v",
 				t.Name, info.Dtype, tensor.Shape(info.Shape), t.Dtype(), t.Shape()))
 		}
@@ -146,18 +167,35 @@ func checkState(state []NamedTensor, f *safetensors.File, infos []safetensors.In
 // readState reads the tensors that the file has.
 func readState(ctx context.Context, state []NamedTensor, f *safetensors.File) error {
 	for _, t := range state {
-		if _, ok := f.Info(t.Name); ok {
-			if err := f.LoadInto(ctx, t.Name, t.Tensor); err != nil {
-				return err
-			}
+		info, ok := f.Info(t.Name)
+		if !ok {
+			continue
+		}
+		if err := loadInto(ctx, f, info, t.Tensor); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// loadInto reads a tensor whose shape fits.
+func loadInto(ctx context.Context, f *safetensors.File, info safetensors.Info, t *tensor.Tensor) error {
+	if len(info.Shape) == t.Rank() {
+		return f.LoadInto(ctx, info.Name, t)
+	}
+	vector, err := t.Runtime().Reshape(tensor.Detached(ctx), t, info.Shape...)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.LoadInto(ctx, info.Name, vector), vector.Release())
+}
+
 // SaveModel writes a model's [StateDict] to a file, which takes the place of an older one when it is whole; see
 // [safetensors.WriteFile]. PyTorch loads it with load_state_dict(safetensors.torch.load_file(path)).
 func SaveModel(ctx context.Context, model any, path string) error {
+	if err := checkContext("SaveModel", ctx); err != nil {
+		return err
+	}
 	state, err := StateDict(model)
 	if err != nil {
 		return err
@@ -178,6 +216,9 @@ func namedFor(state []NamedTensor) []safetensors.Named {
 
 // LoadModel loads a model from a file as [LoadStateDict] does.
 func LoadModel(ctx context.Context, model any, path string, opts ...LoadOption) error {
+	if err := checkContext("LoadModel", ctx); err != nil {
+		return err
+	}
 	state, err := StateDict(model)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package autograd
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -123,4 +124,67 @@ func TestStateDictOfBFloat16(t *testing.T) {
 	require.ErrorContains(t, err, "size mismatch for weight: the file has F32 (2, 3), and the model bfloat16 (2, 3)")
 	assert.Equal(t, []tensor.BF16{1, 2, 3, 4, 5, 6}, read[tensor.BF16](b, before.Weight))
 	assert.Equal(t, []float32{1}, read[float32](b, before.Bias), "nothing is loaded")
+}
+
+// TestLoadModelOfOlderFiles: the strict load takes what PyTorch's takes: a batch norm without the
+// number of its batches, which stays, and scalars that are vectors. Other buffers must be there.
+func TestLoadModelOfOlderFiles(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt)
+	defer func() { require.NoError(t, in.Close()) }()
+	model := struct {
+		Body  Sequential
+		Scale *Parameter
+	}{Sequential{in.Conv2d(1, 2, 1), in.BatchNorm(2)}, in.Parameter([]float64{3})}
+	scalar, err := b.rt.Reshape(b.ctx, model.Scale.value)
+	require.NoError(t, err)
+	model.Scale = &Parameter{value: scalar}
+	defer func() { require.NoError(t, scalar.Release()) }()
+	norm := model.Body[1].(*BatchNorm)
+	require.NoError(t, errors.Join(in.Err(), tensor.CopyFrom(b.ctx, norm.Batches, []int64{7})))
+	write := func(change func(*safetensors.Named) (keep bool)) string {
+		state, err := StateDict(model)
+		require.NoError(t, err)
+		var named []safetensors.Named
+		for _, n := range namedFor(state) {
+			if change(&n) {
+				named = append(named, n)
+			}
+		}
+		path := filepath.Join(t.TempDir(), "m.safetensors")
+		require.NoError(t, safetensors.WriteFile(b.ctx, path, named, nil))
+		return path
+	}
+	without := func(name string) func(*safetensors.Named) bool {
+		return func(n *safetensors.Named) bool { return n.Name != name }
+	}
+	old := write(func(n *safetensors.Named) bool {
+		if n.Name == "scale" {
+			n.Tensor = upload(b, []float32{5}, 1)
+		}
+		return n.Name != "body.1.num_batches_tracked"
+	})
+	require.NoError(t, LoadModel(b.ctx, model, old))
+	require.Equal(t, []int64{7}, read[int64](b, norm.Batches))
+	require.Equal(t, []float32{5}, read[float32](b, scalar))
+	require.ErrorContains(t, LoadModel(b.ctx, model, write(without("body.1.running_mean"))), `missing key(s) in state_dict: "body.1.running_mean"`)
+	vector := write(func(n *safetensors.Named) bool {
+		if n.Name == "body.1.num_batches_tracked" {
+			n.Tensor = upload(b, []int64{9}, 1)
+		}
+		return true
+	})
+	require.NoError(t, LoadModel(b.ctx, model, vector))
+	require.Equal(t, []int64{9}, read[int64](b, norm.Batches))
+	require.Zero(t, scalar.Rank())
+
+	fixed := model
+	fixed.Body = Sequential{model.Body[0], &BatchNorm{Weight: norm.Weight, Bias: norm.Bias, Mean: norm.Mean, Var: norm.Var}}
+	require.ErrorContains(t, LoadModel(b.ctx, fixed, vector), `unexpected key(s) in state_dict: "body.1.num_batches_tracked"`)
+	require.NoError(t, LoadModel(b.ctx, fixed, old))
+
+	// A checkpoint is a file of this package, which has the number.
+	path := filepath.Join(t.TempDir(), "c.safetensors")
+	require.NoError(t, Checkpoint{Model: fixed}.Save(b.ctx, path))
+	require.ErrorContains(t, Checkpoint{Model: model}.Load(b.ctx, path), "num_batches_tracked")
 }

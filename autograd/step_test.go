@@ -56,7 +56,7 @@ func TestOptimizersAgainstPlainFormulas(t *testing.T) {
 			return ws
 		}
 	}
-	cfg := AdamConfig{LR: new(9.0), Beta1: new(0.8), Beta2: new(0.7), Eps: new(1e-3), WeightDecay: decay}
+	cfg := AdamConfig{LR: new(9.0), Beta1: new(0.8), Beta2: new(0.7), Eps: new(1e-3), WeightDecay: new(decay)}
 	for name, c := range map[string]struct {
 		make func(Parameters) (Optimizer, error)
 		want func() []float64

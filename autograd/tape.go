@@ -98,6 +98,9 @@ func (t *Tape) checkRuntime(call string) {
 // spans and memory scopes of their own. In profiles ([memcache.Label]) what the tape allocates is an activation or, in Backward, a
 // gradient, of the context's module and step; where the context names no step, that of the context before goes on.
 func (t *Tape) SetContext(ctx context.Context) {
+	if t.none() {
+		return
+	}
 	t.given = nil
 	t.setContext("SetContext", ctx)
 }
@@ -122,22 +125,46 @@ func (t *Tape) setContext(call string, ctx context.Context) {
 }
 
 // Runtime is the runtime that the tape computes on.
-func (t *Tape) Runtime() *tensor.Runtime { return t.rt }
+func (t *Tape) Runtime() *tensor.Runtime {
+	if t == nil {
+		return nil
+	}
+	return t.rt
+}
 
-// Training reports whether layers that differ in training and in use, dropout and batch norm, train (torch.nn.Module.train).
-// A tape that records trains, and one of [NoGrad] does not, until SetTraining.
-func (t *Tape) Training() bool { return t.training }
+// Training reports whether what differs in training and in use, dropout and the layer [BatchNorm],
+// trains (torch.nn.Module.train). A tape that records trains, and one of [NoGrad] does not, until
+// SetTraining.
+func (t *Tape) Training() bool { return t != nil && t.training }
 
-// SetTraining lets such layers train on this tape, or not (torch.nn.Module.eval).
-func (t *Tape) SetTraining(yes bool) { t.training = yes }
+// SetTraining lets them train on this tape, or not (torch.nn.Module.eval).
+func (t *Tape) SetTraining(yes bool) {
+	if t != nil {
+		t.training = yes
+	}
+}
 
 // Err returns the first error of the tape's operations, or nil.
-func (t *Tape) Err() error { return t.err }
+func (t *Tape) Err() error {
+	if t.none() {
+		return errNoTape
+	}
+	return t.err
+}
+
+var errNoTape = fmt.Errorf("autograd: %w: the tape is nil, or was not made by NewTape or NoGrad", ErrInvalid)
+
+// none reports whether the tape can't be used. Operations on it return variables of such a tape,
+// and do nothing.
+func (t *Tape) none() bool { return t == nil || t.lifetime == nil }
 
 // Close frees everything that the tape holds: values, gradients of variables that are no parameters, the
 // loss. Gradients of parameters belong to the parameters. It is idempotent and returns the error that sticks
 // to the tape, if any.
 func (t *Tape) Close() error {
+	if t.none() {
+		return errNoTape
+	}
 	if t.state != "closed" {
 		t.sizes.note(t.size())
 		if !t.recomputing { // Backward is at its nodes still
@@ -157,6 +184,9 @@ func (t *Tape) Close() error {
 
 // fail makes err stick, unless another one does already.
 func (t *Tape) fail(op string, err error) {
+	if t.none() {
+		return
+	}
 	if t.err == nil && err != nil {
 		t.err = fmt.Errorf("autograd: %s: %w", op, err)
 	}
@@ -165,6 +195,9 @@ func (t *Tape) fail(op string, err error) {
 // begin tells whether the operation can start: no error sticks, and every argument is a live variable of this
 // tape.
 func (t *Tape) begin(op string, vs ...*Variable) bool {
+	if t.none() {
+		return false
+	}
 	if t.state != "" {
 		t.fail(op, fmt.Errorf("%w: it was %s: make a new one for every step, or Reset it", ErrSpent, t.state))
 	}
@@ -174,6 +207,8 @@ func (t *Tape) begin(op string, vs ...*Variable) bool {
 		switch {
 		case v == nil:
 			t.fail(op, fmt.Errorf("%w: operand %d is nil", ErrInvalid, i+1))
+		case v.tape.none():
+			t.fail(op, fmt.Errorf("operand %d: %w", i+1, errNoTape))
 		case v.tape != t:
 			t.fail(op, fmt.Errorf("%w: operand %d: bring tensors to this tape with Input, Leaf or Param", ErrTape, i+1))
 		case t.checkpoint.strange(v):
@@ -210,4 +245,9 @@ func (t *Tape) result(op string, value *tensor.Tensor, err error) *Variable {
 }
 
 // inert is a variable without a value, the result of an operation after an error.
-func (t *Tape) inert() *Variable { return t.newVariable() }
+func (t *Tape) inert() *Variable {
+	if t.none() {
+		return &Variable{tape: new(Tape)}
+	}
+	return t.newVariable()
+}

@@ -153,7 +153,7 @@ func (t *Tape) Detach(x *Variable) *Variable {
 // is the loss, by Close, and on a [NoGrad] tape by the operation that reads it, unless Keep was called. It is nil for
 // the inert result of an operation after an error.
 func (v *Variable) Value() *tensor.Tensor {
-	if v == nil {
+	if v == nil || v.tape == nil {
 		return nil
 	}
 	v.tape.checkpoint.needs(v)
@@ -223,8 +223,8 @@ func (v *Variable) Grad() *tensor.Tensor {
 // Keep lets the value live until Close, for a program that reads it after Backward, or more than once on a [NoGrad]
 // tape, and returns v. To keep what was released is an error that sticks to the tape.
 func (v *Variable) Keep() *Variable {
-	if v == nil {
-		return nil
+	if v == nil || v.tape == nil {
+		return v
 	}
 	if v.released() {
 		v.tape.fail("Keep", v.releasedError("the variable"))

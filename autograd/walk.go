@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,22 +31,17 @@ import (
 //
 // What would be forgotten silently is told of by the parameters, which every optimiser and tape then refuses: an
 // unexported field that is a parameter or a layer, a key that is no string or whole number, two parameters of one name.
+// Optimisers, tapes and other values of this package that are no part of a model are left out.
 //
-// The model itself is walked even if it has a method Parameters, which may be a call of ParametersOf; only the layers of this package
-// are asked.
-func ParametersOf(model any) Parameters {
-	w := newWalk(false)
-	w.begin(model)
-	return w.params
-}
+// The model itself is walked even if it has a method Parameters, because that method may be a call
+// of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call
+// each other without end, as those of two structs that point to each other may, are an error that
+// the only parameter reports.
+func ParametersOf(model any) Parameters { return parametersOf(model, false).params }
 
 // BuffersOf finds a model's buffers as ParametersOf finds its parameters: those of the layers that are [Buffered], and exported fields
 // that are a *tensor.Tensor with a tag, such as `buffer:"mean"`.
-func BuffersOf(model any) []NamedTensor {
-	w := newWalk(false)
-	w.begin(model)
-	return w.buffers
-}
+func BuffersOf(model any) []NamedTensor { return buffersOf(model, false).buffers }
 
 // Forwarder is what a model must have to be a layer: see [LayerOf].
 type Forwarder interface {
@@ -58,6 +54,15 @@ func LayerOf(model Forwarder) Layer { return module{model} }
 
 type module struct{ Forwarder }
 
+// Forward is the model's.
+func (m module) Forward(t *Tape, x *Variable) *Variable {
+	if m.Forwarder == nil {
+		t.fail("LayerOf", fmt.Errorf("%w: the model is nil", ErrInvalid))
+		return t.inert()
+	}
+	return m.Forwarder.Forward(t, x)
+}
+
 func (m module) Parameters() Parameters { return ParametersOf(m.Forwarder) }
 func (m module) Buffers() []NamedTensor { return BuffersOf(m.Forwarder) }
 
@@ -68,46 +73,149 @@ var (
 	parameterType     = reflect.TypeFor[*Parameter]()
 	tensorType        = reflect.TypeFor[*tensor.Tensor]()
 	parameterizedType = reflect.TypeFor[parameterized]()
+	optimizerType     = reflect.TypeFor[Optimizer]()
 	ours              = parameterType.Elem().PkgPath()
+
+	// noPart are types that hold or reach parameters, and are no part of a model; optimisers are
+	// others.
+	noPart = []reflect.Type{
+		reflect.TypeFor[Group](), reflect.TypeFor[Scheduler](), reflect.TypeFor[Parallel](), reflect.TypeFor[Initializer](),
+		reflect.TypeFor[Tape](), reflect.TypeFor[Variable](), reflect.TypeFor[Checkpoint](), reflect.TypeFor[CheckpointPlan](),
+	}
 )
 
-// walk is one walk over a model.
+// walk is one walk over a model, for its parameters or for its buffers.
 type walk struct {
-	shared  bool // what is reached again has its other names too
-	params  Parameters
-	buffers []NamedTensor
-	seen    map[any]bool // parameters and buffers
-	names   map[string]bool
-	path    map[visit]bool
+	shared    bool // what is reached again has its other names too
+	ofBuffers bool
+	nils      bool // parameters of layers that are nil are not left out
+	params    Parameters
+	buffers   []NamedTensor
+	seen      map[any]bool // parameters and buffers
+	names     map[string]bool
+	in        map[visit]bool // what the walk is in and, unless names are shared, what it was in
 }
 
-// visit is a pointer that the walk has gone through, but not come back from.
+// visit is a pointer, a map, or a slice of so many elements.
 type visit struct {
 	at  uintptr
 	typ reflect.Type
+	n   int
 }
 
-func newWalk(shared bool) *walk {
-	return &walk{shared: shared, seen: map[any]bool{}, names: map[string]bool{}, path: map[visit]bool{}}
+func newWalk(shared, ofBuffers bool) *walk {
+	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, in: map[visit]bool{}}
 }
 
+func parametersOf(model any, shared bool) *walk {
+	w := newWalk(shared, false)
+	w.begin(model)
+	return w
+}
+
+// parametersIn is the method Parameters of layers that hold others.
+func parametersIn(layer any) Parameters {
+	w := newWalk(false, false)
+	w.nils = true
+	w.begin(layer)
+	return w.params
+}
+
+func buffersOf(model any, shared bool) *walk {
+	w := newWalk(shared, true)
+	w.begin(model)
+	return w
+}
+
+// A method Parameters that a walk calls may begin another walk, which can't see what the first one
+// is in, so that methods of two structs that point to each other call each other without end. A
+// walk inside of more than mostWalks others is refused. They are counted on stacks of more than
+// manyFrames, which has no cost for others.
+const (
+	mostWalks  = 100
+	manyFrames = 1000
+)
+
+// endless is the panic that takes the methods of a model off the stack, down to the first walk.
+type endless struct{ walks int }
+
+// begin walks the model. The stack shows walks inside of walks, so that goroutines that walk one
+// model share no state.
 func (w *walk) begin(model any) {
-	v := reflect.ValueOf(model)
-	if !v.IsValid() {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *endless:
+			if r.walks--; r.walks > 0 {
+				panic(r)
+			}
+			w.params, w.buffers, w.ofBuffers = nil, nil, false
+			w.refuse(fmt.Sprintf("%T", model), "methods Parameters or Buffers call each other without end: tag fields that point back `param:\"-\"`")
+		default:
+			panic(r)
+		}
+	}()
+	var pc [1]uintptr
+	if runtime.Callers(manyFrames, pc[:]) > 0 {
+		if n := walksOnStack(); n > mostWalks {
+			panic(&endless{n})
+		}
+	}
+	w.root(reflect.ValueOf(model))
+}
+
+// walksOnStack is the number of calls of begin on the stack.
+func walksOnStack() (n int) {
+	pcs := make([]uintptr, 16*manyFrames)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "autograd.(*walk).begin") {
+			n++
+		}
+		if !more {
+			return n
+		}
+	}
+}
+
+// root walks a model, or asks it if it is a layer of this package.
+func (w *walk) root(v reflect.Value) {
+	switch k := v.Kind(); {
+	case k == reflect.Invalid:
+	case k == reflect.Pointer || k == reflect.Interface:
+		w.once(v, func() { w.root(v.Elem()) })
+	case v.Type().PkgPath() != ours || !w.ask("", v):
+		w.once(v, func() { w.walk("", v) })
+	}
+}
+
+// once calls f for a pointer, a map or a slice, unless the walk is in it already. One that it was
+// in has no parameters left but those that get more names.
+func (w *walk) once(v reflect.Value, f func()) {
+	var at visit
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Map:
+		at = visit{v.Pointer(), v.Type(), 0}
+	case reflect.Slice:
+		at = visit{v.Pointer(), v.Type(), v.Len()}
+	default:
+		f()
 		return
 	}
-	base := v.Type()
-	for base.Kind() == reflect.Pointer {
-		base = base.Elem()
+	if w.in[at] {
+		return
 	}
-	if base.PkgPath() != ours || !w.ask("", v) {
-		w.walk("", v)
+	w.in[at] = true
+	f()
+	if w.shared {
+		delete(w.in, at)
 	}
 }
 
 // add takes a parameter, unless it has one name already.
 func (w *walk) add(name string, p *Parameter) {
-	if p == nil || w.seen[p] && !w.shared {
+	if p == nil || w.ofBuffers || w.seen[p] && !w.shared {
 		return
 	}
 	if w.names[name] {
@@ -119,7 +227,7 @@ func (w *walk) add(name string, p *Parameter) {
 }
 
 func (w *walk) addBuffer(name string, t *tensor.Tensor) {
-	if t == nil || w.seen[t] && !w.shared {
+	if t == nil || !w.ofBuffers || w.seen[t] && !w.shared {
 		return
 	}
 	w.seen[t] = true
@@ -128,65 +236,81 @@ func (w *walk) addBuffer(name string, t *tensor.Tensor) {
 
 // refuse puts a parameter that says what is wrong in the place of what can't be found.
 func (w *walk) refuse(name, why string) {
-	w.params = append(w.params, Named{name, &Parameter{missing: fmt.Errorf("%w: %s: %s", ErrInvalid, name, why)}})
+	if !w.ofBuffers {
+		w.params = append(w.params, Named{name, &Parameter{missing: fmt.Errorf("%w: %s: %s", ErrInvalid, name, why)}})
+	}
 }
 
-// ask takes the parameters and buffers of what has methods for them.
+// ask takes the parameters or buffers of what has methods for them. Layers that only hold others
+// are walked instead.
 func (w *walk) ask(name string, v reflect.Value) bool {
 	if !v.Type().Implements(parameterizedType) && reflect.PointerTo(v.Type()).Implements(parameterizedType) {
-		pointer := reflect.New(v.Type()) // to a copy, which has the same parameters
-		pointer.Elem().Set(v)
+		pointer := v
+		if v.CanAddr() {
+			pointer = v.Addr()
+		} else {
+			pointer = reflect.New(v.Type()) // to a copy, which has the same parameters
+			pointer.Elem().Set(v)
+		}
 		v = pointer
 	}
-	layer, ok := v.Interface().(parameterized)
-	if !ok {
+	switch v.Interface().(type) {
+	case Sequential, wrapped, checkpointed, offloaded, *planned:
 		return false
 	}
-	if v.Kind() == reflect.Pointer && v.IsNil() {
+	layer, ok := v.Interface().(parameterized)
+	switch {
+	case !ok:
+		return false
+	case v.Kind() == reflect.Pointer && v.IsNil():
 		return true
+	case w.ofBuffers:
+		b, ok := layer.(Buffered)
+		if ok {
+			for _, t := range b.Buffers() {
+				w.addBuffer(join(name, t.Name), t.Tensor)
+			}
+		}
+		return ok
 	}
-	for _, p := range layer.Parameters() {
-		if p.Parameter != nil && p.missing != nil {
+	for _, p := range w.withSharedNames(layer.Parameters(), v) {
+		if p.Parameter == nil && w.nils || p.Parameter != nil && p.missing != nil {
 			w.params = append(w.params, Named{join(name, p.Name), p.Parameter})
 			continue
 		}
 		w.add(join(name, p.Name), p.Parameter)
 	}
-	for _, t := range buffersOf(layer, v) {
-		w.addBuffer(join(name, t.Name), t.Tensor)
-	}
 	return true
 }
 
-// buffersOf are the buffers of what was asked for its parameters: those that it tells of, or what a walk finds.
-func buffersOf(layer any, v reflect.Value) []NamedTensor {
-	if b, ok := layer.(Buffered); ok {
-		return b.Buffers()
+// withSharedNames are the parameters that a layer's method returns or, where names are shared,
+// those that a walk over the layer finds, if these are the same and more: a method that calls
+// ParametersOf returns one name of each.
+func (w *walk) withSharedNames(ps Parameters, layer reflect.Value) Parameters {
+	if !w.shared {
+		return ps
 	}
-	for v.Kind() == reflect.Pointer {
-		v = v.Elem()
+	inside := newWalk(true, false)
+	inside.in = w.in
+	for layer.Kind() == reflect.Pointer {
+		layer = layer.Elem()
 	}
-	w := newWalk(true)
-	w.walk("", v)
-	return w.buffers
+	inside.walk("", layer)
+	if len(inside.params) > len(ps) && containsAll(inside.params, ps) && !slices.ContainsFunc(inside.params, func(p Named) bool { return p.missing != nil }) {
+		return inside.params
+	}
+	return ps
+}
+
+func containsAll[T comparable](all, some []T) bool {
+	return !slices.ContainsFunc(some, func(x T) bool { return !slices.Contains(all, x) })
 }
 
 // walk goes through a value that is not asked.
 func (w *walk) walk(name string, v reflect.Value) {
 	switch v.Kind() {
-	case reflect.Interface:
+	case reflect.Interface, reflect.Pointer:
 		w.visit(name, v.Elem())
-	case reflect.Pointer:
-		if v.IsNil() {
-			return
-		}
-		at := visit{v.Pointer(), v.Type()}
-		if w.path[at] {
-			return
-		}
-		w.path[at] = true
-		w.visit(name, v.Elem())
-		delete(w.path, at)
 	case reflect.Slice, reflect.Array:
 		if !mayHold(v.Type().Elem()) {
 			return
@@ -206,13 +330,27 @@ func (w *walk) walk(name string, v reflect.Value) {
 // visit is what a walk does with a value that it comes to.
 func (w *walk) visit(name string, v reflect.Value) {
 	switch {
-	case !v.IsValid() || v.Type() == tensorType:
+	case !v.IsValid() || v.Type() == tensorType || isNoPart(v.Type()):
 	case v.Type() == parameterType:
 		w.add(name, v.Interface().(*Parameter))
-	case v.Kind() != reflect.Interface && w.ask(name, v):
+	case v.Kind() == reflect.Interface:
+		w.visit(name, v.Elem())
 	default:
-		w.walk(name, v)
+		w.once(v, func() {
+			if !w.ask(name, v) {
+				w.walk(name, v)
+			}
+		})
 	}
+}
+
+// isNoPart reports whether values of the type are no part of a model, although they may hold
+// parameters.
+func isNoPart(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return reflect.PointerTo(t).Implements(optimizerType) || slices.Contains(noPart, t)
 }
 
 func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
@@ -273,6 +411,9 @@ func holds(t reflect.Type) bool {
 			return true
 		}
 		t = t.Elem()
+	}
+	if isNoPart(t) {
+		return false
 	}
 	return t == parameterType || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
 }

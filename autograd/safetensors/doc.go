@@ -7,7 +7,11 @@
 //	weight, err := f.Load(ctx, env, "0.weight")
 //
 // A file is checked when it is opened: its header is within a limit, every name stands once, and the tensors fill the file without
-// holes or overlaps, so that a file that was cut off is an error at once. Elements go between file and device through pinned
-// memory, a piece at a time; no more than the header is ever held in memory. bfloat16 (BF16) is bfloat16, or float32 where a tensor of
-// that is filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
+// holes or overlaps, so that a file that was cut off is an error at once. A tensor of a dtype that
+// package tensor does not have is listed, and [File.Reader] reads its bytes. To load it is an error
+// that names it, and the others can be loaded.
+//
+// Elements go between file and device through pinned memory, a piece at a time; no more than the
+// header is ever held in memory. bfloat16 (BF16) is bfloat16, or float32 where a tensor of that is
+// filled; float32 is never rounded: [tensor.Runtime.Convert] does that.
 package safetensors

@@ -162,15 +162,19 @@ func (h *header) readInfo(d *json.Decoder, name string) error {
 	if len(seen) != 3 || len(offsets) != 2 {
 		return formatError("tensor %q: want dtype, shape and two data_offsets", name)
 	}
+	size, begin, end := int64(1), offsets[0], offsets[1]
 	at := rank(info.Dtype)
-	if at < 0 {
-		return formatError("tensor %q has the dtype %q", name, info.Dtype)
+	if at >= 0 {
+		size = sizes[at].size
 	}
-	want, ok := bytesOf(info.Shape, sizes[at].size)
-	if begin, end := offsets[0], offsets[1]; !ok || end < begin || end-begin != want {
+	want, ok := bytesOf(info.Shape, size)
+	if at < 0 && ok { // of a dtype of whatever size, whose tensors can't be loaded
+		want = end - begin
+	}
+	if !ok || end < begin || end-begin != want {
 		return formatError("tensor %q, %s %v, takes from byte %d to %d, and not its %d", name, info.Dtype, info.Shape, begin, end, want)
 	}
-	info.Begin, info.Bytes = offsets[0], want
+	info.Begin, info.Bytes = begin, want
 	h.tensors = append(h.tensors, info)
 	return nil
 }

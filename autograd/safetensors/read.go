@@ -70,7 +70,12 @@ func Open(path string, opts ...Option) (*File, error) {
 func New(r io.ReaderAt, size int64, opts ...Option) (*File, error) {
 	o := options{maxHeader: DefaultHeader}
 	for _, opt := range opts {
-		opt(&o)
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	if r == nil {
+		return nil, fmt.Errorf("safetensors: %w: the reader is nil", ErrInvalid)
 	}
 	var length [8]byte
 	if size < int64(len(length)) {

@@ -3,6 +3,7 @@ package safetensors
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -123,7 +124,9 @@ func TestRefuse(t *testing.T) {
 		"another key":           {file(`{"a":{"stride":[]}}`, 0), "none of dtype"},
 		"no offsets":            {file(`{"a":{"dtype":"U8","shape":[0]}}`, 0), "two data_offsets"},
 		"one offset":            {file(`{"a":{"dtype":"U8","shape":[0],"data_offsets":[0]}}`, 0), "two data_offsets"},
-		"a dtype that is none":  {file(`{"a":{"dtype":"F31","shape":[0],"data_offsets":[0,0]}}`, 0), `the dtype "F31"`},
+		"a new dtype's hole":    {file(`{"a":{"dtype":"F4","shape":[4],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}}`, 4), "without holes"},
+		"a new dtype's end":     {file(`{"a":{"dtype":"F4","shape":[4],"data_offsets":[2,0]}}`, 2), "from byte 2 to 0"},
+		"a new dtype's shape":   {file(`{"a":{"dtype":"F4","shape":[4611686018427387904,4],"data_offsets":[0,2]}}`, 2), overflow},
 		"a dtype of numbers":    {file(`{"a":{"dtype":[1,2],"shape":[0],"data_offsets":[0,0]}}`, 0), "no string"},
 		"a negative dimension":  {file(`{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}}`, 1), "no number of elements"},
 		"half a dimension":      {file(`{"a":{"dtype":"U8","shape":[0.5],"data_offsets":[0,1]}}`, 1), "no number of elements"},
@@ -163,6 +166,33 @@ func TestRefuse(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Load(ctx, open(t), "a")
 	require.ErrorIs(t, err, tensor.ErrDtype)
+}
+
+// TestDtypesThatAreNotComputedIn: a file with such a tensor opens, whether its dtype is known or
+// not, and only that tensor can't be loaded, which the error says.
+func TestDtypesThatAreNotComputedIn(t *testing.T) {
+	rt := open(t)
+	for dtype, size := range map[string]int{"I8": 4, "U16": 8, "F8_E4M3": 4, "F8_E8M0": 4, "F4": 2, "F6_E2M3": 3, "C64": 32, "F31": 5} {
+		data := file(fmt.Sprintf(`{"odd":{"dtype":%q,"shape":[4],"data_offsets":[0,%d]},"even":{"dtype":"F32","shape":[2],"data_offsets":[%d,%d]}}`, dtype, size, size, size+8), size+8)
+		f, err := New(bytes.NewReader(data), int64(len(data)))
+		require.NoError(t, err, dtype)
+		info, ok := f.Info("odd")
+		require.True(t, ok)
+		require.Equal(t, Info{"odd", dtype, []int{4}, 0, int64(size)}, info)
+		_, err = f.Load(ctx, rt, "odd")
+		require.ErrorIs(t, err, tensor.ErrDtype)
+		require.ErrorContains(t, err, `"odd"`)
+		require.ErrorContains(t, err, dtype)
+		require.False(t, info.LoadsInto(tensor.Float32))
+		x, err := f.Load(ctx, rt, "even")
+		require.NoError(t, err)
+		require.ErrorIs(t, f.LoadInto(ctx, "odd", x), tensor.ErrDtype)
+		require.Len(t, read[float32](t, x), 2)
+		require.NoError(t, x.Release())
+		r, err := f.Reader("odd")
+		require.NoError(t, err)
+		require.Equal(t, int64(size), r.Size())
+	}
 }
 
 // FuzzRead: no file makes the reader panic, and one that it takes can be read as it says.

@@ -30,6 +30,9 @@ type Named struct {
 // are in their places among them.
 func Write(ctx context.Context, w io.Writer, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
 	all, text, err := layout(entries(tensors, streamed), metadata)
+	if err == nil && (ctx == nil || w == nil) {
+		err = fmt.Errorf("%w: the context and the writer must not be nil", ErrInvalid)
+	}
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}

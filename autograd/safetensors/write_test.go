@@ -2,7 +2,9 @@ package safetensors
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -123,3 +125,30 @@ func TestReplace(t *testing.T) {
 type failing struct{ error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.error }
+
+// TestNilArguments are errors, and leave no file; options that are nil are left out.
+func TestNilArguments(t *testing.T) {
+	rt := open(t)
+	path := filepath.Join(t.TempDir(), "x.safetensors")
+	x, err := tensor.FromSlice(ctx, rt, []float32{1})
+	require.NoError(t, err)
+	require.NoError(t, WriteFile(ctx, path, []Named{{"x", x}}, nil))
+	f, err := Open(path, nil)
+	require.NoError(t, err)
+	var none context.Context
+	_, noReader := New(nil, 100)
+	_, noContext := f.Load(none, rt, "x")
+	_, noRuntime := f.Load(ctx, nil, "x")
+	for name, err := range map[string]error{
+		"New": noReader, "Load without a context": noContext, "Load without a runtime": noRuntime, "LoadInto without a tensor": f.LoadInto(ctx, "x", nil),
+		"LoadInto without a context": f.LoadInto(none, "x", x), "Write without a context": Write(none, io.Discard, []Named{{"x", x}}, nil),
+		"Write of nothing without a context": Write(none, io.Discard, nil, nil), "Write without a writer": Write(ctx, nil, nil, nil),
+		"Write of nil": Write(ctx, io.Discard, []Named{{"x", nil}}, nil), "Write of no function": Write(ctx, io.Discard, nil, nil, Streamed{Name: "x"}),
+		"WriteFile without a context": WriteFile(none, path+"2", []Named{{"x", x}}, nil),
+	} {
+		require.ErrorIs(t, err, ErrInvalid, name)
+	}
+	_, err = os.Stat(path + "2")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, errors.Join(f.Close(), (*File)(nil).Close(), x.Release()))
+}

@@ -84,7 +84,7 @@ func newOptimizer(in *autograd.Initializer, o options, params autograd.Parameter
 		if own {
 			decay = r.decay
 		}
-		return in.AdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: decay})
+		return in.AdamW(params, autograd.AdamConfig{LR: rate(1e-3), WeightDecay: &decay})
 	case "momentum":
 		return in.SGD(params, autograd.SGDConfig{LR: rate(0.05), Momentum: 0.9})
 	default:

@@ -1,0 +1,224 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// minimizers are the two ways to a step.
+var minimizers = map[string]func(t *Tape, loss *Variable, opt Optimizer){
+	"Minimize":           (*Tape).Minimize,
+	"MinimizeInBackward": func(t *Tape, loss *Variable, opt Optimizer) { t.MinimizeInBackward(loss, opt, 1) },
+}
+
+// TestMinimizeOfOneOptimizer leaves the gradients of parameters alone that it does not update:
+// those that add up for another optimiser, and those that there are none of. Parameters of both are
+// its own, and leaves keep their gradients.
+func TestMinimizeOfOneOptimizer(t *testing.T) {
+	b := open(t, 64<<20)
+	for name, minimize := range minimizers {
+		in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+		generator, critic, both, fresh := in.Parameter([]float64{2}), in.Parameter([]float64{3}), in.Parameter([]float64{5}), in.Parameter([]float64{7})
+		gOpt := in.SGD(Parameters{{"g", generator}, {"b", both}}, SGDConfig{LR: new(1.0)})
+		cOpt := in.SGD(Parameters{{"c", critic}, {"b", both}, {"f", fresh}}, SGDConfig{LR: new(1.0)})
+		require.NoError(t, in.Err())
+		tape := NewTape(b.ctx, b.rt)
+		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Add(tape.Param(critic), tape.Param(both)), 10)))
+		require.NoError(t, errors.Join(err, tape.Close()))
+		kept := critic.Grad()
+
+		loss := func(tape *Tape) *Variable { // the gradients are 3, 2, 1 and 4
+			return tape.Sum(tape.Add(tape.Mul(tape.Param(generator), tape.Param(critic)), tape.Add(tape.Param(both), tape.MulScalar(tape.Param(fresh), 4))))
+		}
+		tape = NewTape(b.ctx, b.rt)
+		leaf := tape.Leaf(upload(b, []float64{1}))
+		minimize(tape, tape.Sum(tape.Mul(leaf, loss(tape))), gOpt)
+		require.NoError(t, tape.Err(), name)
+		require.NotNil(t, leaf.Grad())
+		require.NoError(t, tape.Close())
+		require.Equal(t, []float64{2 - 3}, read[float64](b, generator.Value()), name)
+		require.Equal(t, []float64{5 - 11}, read[float64](b, both.Value()), "its own, with what had added up")
+		require.Same(t, kept, critic.Grad(), name)
+		require.Equal(t, []float64{10}, read[float64](b, kept), name)
+		require.Nil(t, fresh.Grad(), name)
+		require.Nil(t, both.Grad(), name)
+
+		// After an error, and a panic of the program's, they are there as well.
+		tape = NewTape(b.ctx, b.rt)
+		minimize(tape, tape.Detach(loss(tape)), gOpt)
+		require.ErrorIs(t, tape.Close(), ErrNoGrad, name)
+		require.Same(t, kept, critic.Grad(), name)
+		tape = NewTape(b.ctx, b.rt)
+		bad := tape.Func("bad", []*Variable{loss(tape)}, func(c *Call) (*tensor.Tensor, error) { return b.rt.Share(c.Context(), c.Input(0)) },
+			func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error) { panic("mine") })
+		require.PanicsWithValue(t, "mine", func() { minimize(tape, bad, gOpt) })
+		tape.Close()
+		require.Same(t, kept, critic.Grad(), name)
+
+		// The critic's own step uses them up.
+		tape = NewTape(b.ctx, b.rt)
+		minimize(tape, loss(tape), cOpt)
+		require.NoError(t, tape.Close(), name)
+		require.Equal(t, []float64{3 - 10 + 1}, read[float64](b, critic.Value()), name)
+		require.Equal(t, []float64{-1}, read[float64](b, generator.Value()), name)
+		for _, p := range []*Parameter{generator, critic, both, fresh} {
+			require.Nil(t, p.Grad(), name)
+			require.False(t, p.stepped)
+		}
+		require.NoError(t, in.Close())
+	}
+}
+
+// TestCapturedMinimizeOfOneOptimizer: a replay leaves the gradients of other parameters alone, too.
+func TestCapturedMinimizeOfOneOptimizer(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	generator, critic, fresh := in.Parameter([]float64{0}), in.Parameter([]float64{3}), in.Parameter([]float64{7})
+	opt := in.SGD(Parameters{{"g", generator}}, SGDConfig{LR: new(1.0)})
+	for _, tape := range in.Steps(1) {
+		_, err := tape.Backward(tape.Sum(tape.MulScalar(tape.Param(critic), 10)))
+		require.NoError(t, err)
+	}
+	kept := critic.Grad()
+	graph, err := b.rt.Capture(b.ctx, func(context.Context) error {
+		for _, tape := range in.Steps(1) {
+			tape.Minimize(tape.Sum(tape.Mul(tape.Param(generator), tape.Add(tape.Param(critic), tape.Param(fresh)))), opt)
+		}
+		return in.Err()
+	})
+	require.NoError(t, err)
+	for k := range 3 {
+		require.NoError(t, graph.Replay(b.ctx))
+		require.Equal(t, []float64{-10 * float64(k+1)}, read[float64](b, generator.Value()))
+		require.Same(t, kept, critic.Grad())
+		require.Equal(t, []float64{10}, read[float64](b, kept))
+		require.Nil(t, fresh.Grad())
+	}
+	require.NoError(t, errors.Join(graph.Close(), in.Close()))
+}
+
+// twoOptimizers has one inside, with its methods, and steps another one too.
+type twoOptimizers struct {
+	*SGD
+	other *SGD
+}
+
+func (o twoOptimizers) Step(ctx context.Context) error {
+	return errors.Join(o.SGD.Step(ctx), o.other.Step(ctx))
+}
+
+// TestMinimizeOfAnUnknownOptimizer leaves the gradients of Backward where its ZeroGrad does: one
+// that has another inside may update the parameters of both.
+func TestMinimizeOfAnUnknownOptimizer(t *testing.T) {
+	b := open(t, 64<<20)
+	in := Init(b.ctx, b.rt, Dtype(tensor.Float64))
+	p, q := in.Parameter([]float64{1}), in.Parameter([]float64{1})
+	two := twoOptimizers{in.SGD(Parameters{{"p", p}}, SGDConfig{LR: new(1.0)}), in.SGD(Parameters{{"q", q}}, SGDConfig{LR: new(2.0)})}
+	for _, tape := range in.Steps(1) {
+		tape.Minimize(tape.Sum(tape.Add(tape.Param(p), tape.Param(q))), two)
+	}
+	require.NoError(t, in.Err())
+	require.Equal(t, []float64{0, -1}, append(read[float64](b, p.Value()), read[float64](b, q.Value())...))
+	require.NoError(t, in.Close())
+}
+
+// adversaries are two models, the second one of which reads what the first one computes, and a
+// layer that one rank uses.
+type adversaries struct{ G, C, Once *Linear }
+
+// train takes steps of both: the second one's gradient comes from two backward passes, between
+// which the first one steps.
+func (m *adversaries) train(b *bench, in *Initializer, inputs [][]float64, noSync func(func() error) error) error {
+	gOpt := in.SGD(m.G.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+	cOpt := in.SGD(m.C.Parameters(), SGDConfig{LR: new(0.1), Momentum: 0.9})
+	loss := func(tape *Tape) *Variable {
+		var sum *Variable
+		for _, x := range inputs {
+			one := tape.Sum(tape.Square(m.C.Forward(tape, m.G.Forward(tape, Upload(tape, x, 1, 3)))))
+			if x[2] == 0 { // of rank 0
+				one = tape.Add(one, tape.Sum(m.Once.Forward(tape, Upload(tape, x[:2], 1, 2))))
+			}
+			if sum != nil {
+				one = tape.Add(sum, one)
+			}
+			sum = one
+		}
+		return tape.MulScalar(sum, 1/float64(len(inputs)))
+	}
+	for range 3 {
+		err := noSync(func() error {
+			tape := NewTape(b.ctx, b.rt)
+			_, err := tape.Backward(loss(tape))
+			return errors.Join(err, m.G.Parameters().ZeroGrad(b.ctx), m.Once.Parameters().ZeroGrad(b.ctx), tape.Close())
+		})
+		if err != nil {
+			return err
+		}
+		kept := m.C.Weight.Grad()
+		before := read[float64](b, kept)
+		tape := NewTape(b.ctx, b.rt)
+		tape.Minimize(loss(tape), gOpt)
+		if err := tape.Close(); err != nil {
+			return err
+		}
+		assert.Same(b.t, kept, m.C.Weight.Grad())
+		assert.Equal(b.t, before, read[float64](b, kept), "of this rank alone")
+		tape = NewTape(b.ctx, b.rt)
+		tape.Minimize(loss(tape), cOpt)
+		if err := tape.Close(); err != nil {
+			return err
+		}
+		for _, p := range ParametersOf(m) {
+			assert.False(b.t, p.hasGrad(), p.Name)
+		}
+	}
+	return errors.Join(in.Err(), gOpt.Close(), cOpt.Close())
+}
+
+// TestMinimizeOfAParallel: gradients of other parameters stay this rank's until their own step,
+// however the training is sharded, so that it is the training of one rank with the batches of all.
+func TestMinimizeOfAParallel(t *testing.T) {
+	ranks := cisterntest.Ranks(2)
+	var inputs [][]float64
+	for n := range ranks {
+		inputs = append(inputs, []float64{1, -2, float64(n)})
+	}
+	made := func(b *bench) (*Initializer, *adversaries) {
+		in := Init(b.ctx, b.rt, Seed(1), Dtype(tensor.Float64))
+		return in, &adversaries{in.Linear(3, 3), in.Linear(3, 1), in.Linear(2, 2)}
+	}
+	numbers := func(b *bench, m *adversaries) (all []float64) {
+		for _, p := range ParametersOf(m) {
+			all = append(all, read[float64](b, p.Value())...)
+		}
+		return all
+	}
+	b := open(t, 64<<20)
+	in, m := made(b)
+	require.NoError(t, m.train(b, in, inputs, func(f func() error) error { return f() }))
+	want := numbers(b, m)
+	require.NoError(t, in.Close())
+	for _, shard := range append([]Sharding{ShardNothing}, shardings...) {
+		crew := newCrew(t, ranks, 64<<20, 0)
+		crew.each(func(r *rank) error {
+			in, m := made(r.bench)
+			dp, err := NewParallel(r.ctx, r.comm, m, ParallelConfig{Shard: shard, BucketBytes: 1, FirstBucketBytes: 1})
+			if err != nil {
+				return err
+			}
+			err = m.train(r.bench, in, inputs[r.n:r.n+1], dp.NoSync)
+			if err == nil {
+				assert.InDeltaSlice(t, want, numbers(r.bench, m), 1e-12, "%d", shard)
+			}
+			return errors.Join(err, dp.Err(), dp.Close(), in.Close())
+		})
+		crew.parting()
+	}
+}

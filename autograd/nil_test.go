@@ -1,0 +1,441 @@
+package autograd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/autograd/safetensors"
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/tensor"
+)
+
+// exportedFunctions are the exported functions of the package.
+var exportedFunctions = map[string]any{
+	"BatchFirst": BatchFirst, "Bidirectional": Bidirectional, "BuffersOf": BuffersOf, "Causal": Causal, "Checkpointed": Checkpointed, "ComputeDtype": ComputeDtype,
+	"Dilation": Dilation, "DropoutBetween": DropoutBetween, "Dtype": Dtype, "Eps": Eps, "Gain": Gain, "Groups": Groups, "Init": Init, "InitConstant": InitConstant,
+	"InitEye": InitEye, "InitKaimingNormal": InitKaimingNormal, "InitKaimingUniform": InitKaimingUniform, "InitNormal": InitNormal, "InitOrthogonal": InitOrthogonal,
+	"InitTruncNormal": InitTruncNormal, "InitUniform": InitUniform, "InitXavierNormal": InitXavierNormal, "InitXavierUniform": InitXavierUniform, "Kernel": Kernel,
+	"KeyDim": KeyDim, "LayerOf": LayerOf, "Layers": Layers, "LoadModel": LoadModel, "LoadStateDict": LoadStateDict, "Momentum": Momentum, "NameModules": NameModules,
+	"NewAdagrad": NewAdagrad, "NewAdam": NewAdam, "NewAdamW": NewAdamW, "NewParallel": NewParallel, "NewParameter": NewParameter, "NewRMSprop": NewRMSprop, "NewSGD": NewSGD,
+	"NewScheduler": NewScheduler, "NewTape": NewTape, "NoAffine": NoAffine, "NoBias": NoBias, "NoGrad": NoGrad, "NoRunningStatistics": NoRunningStatistics,
+	"NormalizedShape": NormalizedShape, "NotStrict": NotStrict, "Offloaded": Offloaded, "OutputPadding": OutputPadding, "Padding": Padding, "PaddingIndex": PaddingIndex,
+	"ParametersOf": ParametersOf, "ReLUCell": ReLUCell, "SamePadding": SamePadding, "SaveModel": SaveModel, "Seed": Seed, "StateDict": StateDict, "Stride": Stride,
+	"Upload": Upload[float64], "ValueDim": ValueDim,
+}
+
+// nilAllowed are arguments that may be nil, with the reason: of FUNCTION or TYPE.METHOD the one of
+// that number, or of that type. The receiver is number 0.
+var nilAllowed = map[string]string{
+	"BuffersOf 1":            "a model of nothing has no buffers",
+	"ParametersOf 1":         "a model of nothing has no parameters, which optimisers refuse",
+	"LayerOf 1":              "Forward of the layer refuses: TestLayersOfNil",
+	"Checkpointed 1":         "Forward of the layer refuses: TestLayersOfNil",
+	"Offloaded 1":            "Forward of the layer refuses: TestLayersOfNil",
+	"Offloaded 2":            "Forward of the layer refuses: TestLayersOfNil",
+	"CheckpointPlan.Layer 2": "Forward of the layer refuses: TestLayersOfNil",
+	"Initializer.Fail 1":     "there is no error",
+	"Identity.Forward 1":     "x is returned as it is",
+	"Identity.Forward 2":     "x is returned as it is",
+	"Tape.Func 4":            "the operation has no gradient",
+	"Parameters.Offload 2":   "the parameters come back",
+	"Adam.OffloadState 2":    "the state comes back",
+	"SGD.OffloadState 2":     "the state comes back",
+	"RMSprop.OffloadState 2": "the state comes back",
+	"Adagrad.OffloadState 2": "the state comes back",
+	"RNN.Run 3":              "states of zeros",
+	"GRU.Run 3":              "states of zeros",
+	"LSTM.Run 3":             "states of zeros",
+	"LSTM.Run 4":             "states of zeros",
+	"Tape.Linear 3":          "no bias",
+	"Tape.LinearReLU 3":      "no bias",
+	"Tape.Conv1d 3":          "no bias",
+	"Tape.Conv2d 3":          "no bias",
+	"Tape.ConvTranspose1d 3": "no bias",
+	"Tape.ConvTranspose2d 3": "no bias",
+	"Tape.BatchNorm 2":       "no weight",
+	"Tape.BatchNorm 3":       "no bias",
+	"Tape.LayerNorm 2":       "no weight",
+	"Tape.LayerNorm 3":       "no bias",
+	"Tape.GroupNorm 2":       "no weight",
+	"Tape.GroupNorm 3":       "no bias",
+	"Tape.RMSNorm 2":         "no weight",
+	"Tape.AddLayerNorm 3":    "no weight",
+	"Tape.AddLayerNorm 4":    "no bias",
+	"Tape.AddRMSNorm 3":      "no weight",
+	"LayerOption":            "options that are nil are left out",
+	"InitOption":             "options that are nil are left out",
+	"LoadOption":             "options that are nil are left out",
+	"LossOption":             "options that are nil are left out",
+}
+
+// noNilReceiver are types whose methods a program can't call with nil by a mistake that this
+// package could report.
+var noNilReceiver = map[string]string{
+	"Adagrad": "the promoted methods of a nil optimiser fail before they are called; Minimize, NewScheduler and Checkpoint refuse one",
+	"Adam":    "as Adagrad", "RMSprop": "as Adagrad", "SGD": "as Adagrad",
+	"Call": "Func makes it", "CheckpointPlan": "its zero value is ready to use", "Group": "the optimiser makes it", "Initializer": "Init never returns nil",
+	"Parallel": "NewParallel returns an error with nil", "Scheduler": "NewScheduler returns an error with nil",
+}
+
+// nilCheck is one call.
+type nilCheck struct {
+	*bench
+	in     *Initializer
+	tape   *Tape
+	path   string
+	opened []func() error
+}
+
+func (c *nilCheck) variable() *Variable {
+	return c.tape.Leaf(c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2))
+}
+
+// valid is an argument of a type that is not nil.
+func (c *nilCheck) valid(typ reflect.Type) reflect.Value {
+	var v any
+	switch typ {
+	case reflect.TypeFor[context.Context]():
+		v = c.ctx
+	case reflect.TypeFor[*tensor.Runtime]():
+		v = c.rt
+	case reflect.TypeFor[*Tape]():
+		v = c.tape
+	case reflect.TypeFor[*Variable]():
+		v = c.variable()
+	case reflect.TypeFor[[]*Variable]():
+		v = []*Variable{c.variable()}
+	case reflect.TypeFor[*Parameter]():
+		v = c.in.Ones(2, 2)
+	case reflect.TypeFor[Parameters]():
+		v = Parameters{{"p", c.in.Ones(2, 2)}}
+	case reflect.TypeFor[*tensor.Tensor]():
+		v = c.in.Tensor([]float64{1, 2, 3, 4}, 2, 2)
+	case reflect.TypeFor[Optimizer]():
+		v = c.in.SGD(Parameters{{"p", c.in.Ones(2, 2)}}, SGDConfig{})
+	case reflect.TypeFor[Schedule]():
+		v = ConstantLR{}
+	case reflect.TypeFor[Layer](), reflect.TypeFor[Forwarder](), reflect.TypeFor[any]():
+		v = Sequential{ReLU{}}
+	case reflect.TypeFor[func() *Variable]():
+		v = c.variable
+	case reflect.TypeFor[func() uint64]():
+		v = func() uint64 { return 1 }
+	case reflect.TypeFor[func() error]():
+		v = func() error { return nil }
+	case reflect.TypeFor[func(*Call) (*tensor.Tensor, error)]():
+		v = func(call *Call) (*tensor.Tensor, error) { return c.rt.Share(call.Context(), call.Input(0)) }
+	case reflect.TypeFor[func(*Call, *tensor.Tensor) ([]*tensor.Tensor, error)]():
+		v = func(call *Call, g *tensor.Tensor) ([]*tensor.Tensor, error) { return call.Grads(g, nil) }
+	case reflect.TypeFor[*tensor.Offloader]():
+		o, err := tensor.NewOffloader(c.rt, tensor.OffloadConfig{})
+		require.NoError(c.t, err)
+		c.opened = append(c.opened, o.Close)
+		v = o
+	case reflect.TypeFor[*safetensors.File]():
+		f, err := safetensors.Open(c.path)
+		require.NoError(c.t, err)
+		c.opened = append(c.opened, f.Close)
+		v = f
+	case reflect.TypeFor[device.Communicator]():
+		v = struct{ device.Communicator }{}
+	case reflect.TypeFor[Initial]():
+		v = InitConstant(1)
+	case reflect.TypeFor[error]():
+		v = errors.New("an error")
+	case reflect.TypeFor[string]():
+		v = c.path
+	case reflect.TypeFor[int]():
+		v = 1
+	case reflect.TypeFor[float64]():
+		v = 0.5
+	default:
+		return reflect.Zero(typ)
+	}
+	of := reflect.New(typ).Elem()
+	of.Set(reflect.ValueOf(v))
+	return of
+}
+
+// mayBeNil reports whether an argument of the type can be nil, or have elements that are.
+func mayBeNil(typ reflect.Type) bool {
+	switch typ.Kind() {
+	case reflect.Slice:
+		return typ == reflect.TypeFor[Parameters]() || mayBeNil(typ.Elem()) && typ.Elem().Kind() != reflect.Slice
+	case reflect.Pointer, reflect.Interface, reflect.Func:
+		return true
+	}
+	return false
+}
+
+// nilOf is nil, or a list of it.
+func nilOf(typ reflect.Type) reflect.Value {
+	if typ.Kind() == reflect.Slice {
+		return reflect.MakeSlice(typ, 1, 1)
+	}
+	return reflect.Zero(typ)
+}
+
+// receivers are values of the types that have methods.
+func (c *nilCheck) receiver(name string, group *rankGroup) any {
+	in := c.in
+	ps := Parameters{{"p", in.Ones(2, 2)}}
+	switch name {
+	case "Adagrad":
+		return in.Adagrad(ps, AdagradConfig{})
+	case "Adam":
+		return in.Adam(ps, AdamConfig{})
+	case "RMSprop":
+		return in.RMSprop(ps, RMSpropConfig{})
+	case "SGD":
+		return in.SGD(ps, SGDConfig{})
+	case "Group":
+		return in.SGD(ps, SGDConfig{}).Groups()[0]
+	case "Scheduler":
+		s, err := NewScheduler(in.SGD(ps, SGDConfig{}), ConstantLR{})
+		require.NoError(c.t, err)
+		return s
+	case "Checkpoint":
+		return Checkpoint{Model: Sequential{ReLU{}}}
+	case "CheckpointPlan":
+		return new(CheckpointPlan)
+	case "Initializer":
+		return in
+	case "Tape":
+		return c.tape
+	case "Variable":
+		return c.variable()
+	case "Parameter":
+		return ps[0].Parameter
+	case "Parameters":
+		return ps
+	case "Parallel":
+		r := group.ranks[0]
+		model := Sequential{Init(r.ctx, r.rt).Linear(1, 1)}
+		dp, err := NewParallel(r.ctx, r.comm, model, ParallelConfig{})
+		require.NoError(c.t, err)
+		c.opened = append(c.opened, dp.Close, model.Parameters().Release)
+		return dp
+	case "Linear":
+		return in.Linear(2, 2)
+	case "Convolution":
+		return in.Conv2d(1, 1, 1)
+	case "BatchNorm":
+		return in.BatchNorm(2)
+	case "LayerNorm":
+		return in.LayerNorm(2)
+	case "GroupNorm":
+		return in.GroupNorm(1, 2)
+	case "RMSNorm":
+		return in.RMSNorm(2)
+	case "Embedding":
+		return in.Embedding(2, 2)
+	case "Recurrent":
+		return (*Recurrent)(in.RNN(2, 2))
+	case "RNN":
+		return in.RNN(2, 2)
+	case "LSTM":
+		return in.LSTM(2, 2)
+	case "GRU":
+		return in.GRU(2, 2)
+	case "MultiHeadAttention":
+		return in.MultiHeadAttention(2, 1)
+	case "Sequential":
+		return Sequential{ReLU{}, in.Linear(2, 2)}
+	case "LambdaLR":
+		return LambdaLR(func(int) float64 { return 1 })
+	case "SequentialLR":
+		return SequentialLR{Schedules: []Schedule{ConstantLR{}}}
+	case "AdaptiveAvgPool2d":
+		return AdaptiveAvgPool2d{Size: []int{1}}
+	}
+	for _, v := range []any{MaxPool2d{}, AvgPool2d{}, Dropout{}, ELU{}, Flatten{}, GELU{}, Hardtanh{}, Identity{}, LeakyReLU{}, LogSigmoid{}, LogSoftmax{}, ReLU{}, SiLU{}, Sigmoid{},
+		Softmax{}, Softplus{}, Tanh{}, ConstantLR{}, CosineAnnealingLR{}, ExponentialLR{}, LinearLR{}, MultiStepLR{}, OneCycleLR{}, StepLR{}} {
+		if reflect.TypeOf(v).Name() == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// check makes what a call takes, calls use with it, and frees it.
+func checkNil(b *bench, path string, use func(c *nilCheck)) {
+	c := &nilCheck{bench: b, in: Init(b.ctx, b.rt, Dtype(tensor.Float64)), tape: NewTape(b.ctx, b.rt), path: path}
+	use(c)
+	_, _ = c.tape.Close(), c.in.Close() // the errors that stick
+	for _, end := range slices.Backward(c.opened) {
+		require.NoError(b.t, end())
+	}
+}
+
+// run calls a function with some of its arguments nil. It returns what it has panicked with, and
+// the errors that it has returned or that stick.
+func (c *nilCheck) run(f reflect.Value, receiver any, isNil func(i int) bool) (panicked any, errs []error) {
+	var args []reflect.Value
+	noTape := false
+	for i := range f.Type().NumIn() {
+		typ := f.Type().In(i)
+		switch {
+		case isNil(i):
+			args = append(args, nilOf(typ))
+			noTape = noTape || typ == reflect.TypeFor[*Tape]()
+		case i == 0 && receiver != nil:
+			args = append(args, reflect.ValueOf(receiver))
+		default:
+			args = append(args, c.valid(typ))
+		}
+	}
+	defer func() { panicked = recover() }()
+	call := f.Call
+	if f.Type().IsVariadic() {
+		call = f.CallSlice
+	}
+	for _, r := range call(args) {
+		switch v := r.Interface().(type) {
+		case error:
+			errs = append(errs, v)
+		case *Tape:
+			errs = append(errs, v.Err(), v.Close())
+		case *Initializer:
+			errs = append(errs, v.Err(), v.Close())
+		case *Variable:
+			if v == nil {
+				errs = append(errs, errors.New("there is no result"))
+				continue
+			}
+			errs = append(errs, v.tape.Err())
+			_, _, _, _, _ = v.Value(), v.Grad(), v.Shape(), v.Rank(), v.Keep().Once()
+			if v.Value().Elements() <= 1 {
+				v.Item()
+			}
+			v.Release()
+			if noTape {
+				other := NewTape(c.ctx, c.rt)
+				other.Neg(v)
+				errs = append(errs, other.Close())
+			}
+		}
+	}
+	return nil, append(errs, c.tape.Err(), c.in.Err())
+}
+
+// nilAllowedAt reports whether an argument may be nil, and notes that it was asked for.
+func nilAllowedAt(name string, i int, typ reflect.Type, needed map[string]bool) bool {
+	for typ.Kind() == reflect.Slice && typ.Name() == "" {
+		typ = typ.Elem()
+	}
+	for _, key := range []string{fmt.Sprint(name, " ", i), typ.Name()} {
+		if nilAllowed[key] != "" {
+			needed[key] = true
+			return true
+		}
+	}
+	return false
+}
+
+// TestNilArguments: no exported function or method panics for an argument that is nil, or a list
+// with one. It returns an error, or one sticks to the tape or the initialiser, that wraps
+// device.ErrInvalid, except where nil is allowed. Methods of tapes, variables, parameters and
+// layers that are nil don't panic either.
+func TestNilArguments(t *testing.T) {
+	b := open(t, 64<<20)
+	group := newCrew(t, 1, 64<<20, 0)
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	require.NoError(t, SaveModel(b.ctx, Sequential{ReLU{}}, path))
+	needed, calls := map[string]bool{}, 0
+	// check calls a function, or the method of that name of a type.
+	check := func(name, typ, method string) {
+		of := func(c *nilCheck) (f reflect.Value, receiver any, first int) {
+			if typ == "" {
+				return reflect.ValueOf(exportedFunctions[name]), nil, 0
+			}
+			receiver = c.receiver(typ, group)
+			m, ok := reflect.TypeOf(receiver).MethodByName(method)
+			require.True(t, ok)
+			return m.Func, receiver, 1
+		}
+		var candidates []int
+		var first int
+		checkNil(b, path, func(c *nilCheck) {
+			var f reflect.Value
+			f, _, first = of(c)
+			for i := range f.Type().NumIn() {
+				if i >= first && mayBeNil(f.Type().In(i)) || i < first && noNilReceiver[typ] == "" && f.Type().In(i).Kind() == reflect.Pointer {
+					candidates = append(candidates, i)
+				}
+			}
+		})
+		sets := [][]int{candidates}
+		for _, i := range candidates {
+			sets = append(sets, []int{i})
+		}
+		for _, set := range sets {
+			if len(set) == 0 {
+				continue
+			}
+			checkNil(b, path, func(c *nilCheck) {
+				f, receiver, _ := of(c)
+				mustFail := false
+				for _, i := range set {
+					mustFail = mustFail || i >= first && !nilAllowedAt(name, i+1-first, f.Type().In(i), needed)
+				}
+				calls++
+				panicked, errs := c.run(f, receiver, func(i int) bool { return slices.Contains(set, i) })
+				err := errors.Join(errs...)
+				switch {
+				case panicked != nil:
+					assert.Fail(t, "panic", "%s with arguments %v nil: %v", name, set, panicked)
+				case slices.Contains(set, 0) && first == 1: // a nil tape has its own error, and other receivers have none to keep
+				case mustFail:
+					assert.ErrorIs(t, err, device.ErrInvalid, "%s with arguments %v nil", name, set)
+				case err != nil: // the other arguments may be of no use
+					assert.NotContains(t, err.Error(), "nil", "%s with arguments %v nil, which is allowed", name, set)
+				}
+			})
+		}
+	}
+	api := exportedAPI(t)
+	for _, name := range api.functions {
+		require.Contains(t, exportedFunctions, name)
+		check(name, "", "")
+	}
+	for typ, methods := range api.methods {
+		if len(methods) == 0 || typ == "Call" {
+			continue
+		}
+		var all []string
+		checkNil(b, path, func(c *nilCheck) {
+			receiver := c.receiver(typ, group)
+			require.NotNil(t, receiver, "the test has no value of %s", typ)
+			for i := range reflect.TypeOf(receiver).NumMethod() {
+				all = append(all, reflect.TypeOf(receiver).Method(i).Name)
+			}
+		})
+		for _, method := range all {
+			check(typ+"."+method, typ, method)
+		}
+	}
+	for key := range nilAllowed {
+		assert.True(t, needed[key], "nothing has %q", key)
+	}
+	for typ := range noNilReceiver {
+		assert.NotEmpty(t, api.methods[typ], typ)
+	}
+	require.Greater(t, calls, 500)
+	zero := new(Variable)
+	require.Same(t, zero, zero.Once().Keep())
+	require.Nil(t, zero.Value())
+	zero.Release()
+	tape := NewTape(b.ctx, b.rt)
+	tape.Neg(zero)
+	require.ErrorIs(t, tape.Close(), device.ErrInvalid)
+	require.ErrorIs(t, (*Tape)(nil).Err(), device.ErrInvalid)
+	require.ErrorIs(t, new(Tape).Close(), device.ErrInvalid)
+}
