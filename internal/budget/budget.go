@@ -132,7 +132,7 @@ func (b *Budget) Charge(memory, work int64) error {
 }
 
 // Move charges the work of moving n bytes in memory, as an insertion into a slice does.
-func (b *Budget) Move(n int64) error { return b.Work(n / 100) }
+func (b *Budget) Move(n int64) error { return b.Work(n / 60) }
 
 // Scan charges the work of looking at n elements.
 func (b *Budget) Scan(n int) error { return b.Work(int64(n) / 8) }

@@ -135,7 +135,7 @@ func (s *scanner) next() error {
 		if err != nil {
 			return truncated(err)
 		}
-		if err := s.budget.Work(2); err != nil {
+		if err := s.budget.Work(4); err != nil {
 			return err
 		}
 		op := opcodes[code]

@@ -236,7 +236,7 @@ func (m *machine) begin(entries []recording.Entry, full bool) {
 func (m *machine) allocate(s *recording.Step) (memcache.Block, error) {
 	m.requested = s
 	defer m.pools.takeUp()
-	m.work(len(m.held)) // whose events are asked for
+	m.work(2 * len(m.held)) // whose events are asked for
 	b, err := m.cache.Alloc(m.pools.context(s.Pool), m.p.Entries[s.Entry].Size, m.byIndex[s.Stream])
 	if err != nil {
 		m.work(oomWork)
@@ -337,7 +337,7 @@ func (m *machine) call(s *recording.Step) error {
 
 // setOptions changes the options as the entry says. The limit stays.
 func (m *machine) setOptions(e *recording.Entry) error {
-	m.walk(m.p.MostLive) // blocks are counted anew
+	m.work(5 * (m.spans + m.p.MostLive)) // blocks are counted anew
 	config, known := m.options[int(e.Addr)]
 	if !known {
 		var err error
