@@ -23,11 +23,12 @@ type oomObservers struct {
 
 // OnOutOfMemory registers a function that is called once for each request that has run out of memory for good
 // (torch._C._cuda_attachOutOfMemoryObserver): after the cache's last try and the reclaimers, and after a wait ([Cache.Wait]),
-// before Alloc returns; not for requests that succeed in the end, nor for those that no device could serve (1 EiB and more), which nothing was tried for.
-// It gets a copy of the error with all its figures, and the request's context. The functions run on the goroutine of
-// the allocation, in the order in which they were registered, without locks, and may use the cache. A
-// request that one of them makes calls none of them if it fails. remove ends the registration, and may be called from the function; another
-// goroutine's request that is failing at that moment may still call it.
+// before Alloc returns. It is not called for requests that succeed in the end, nor for those of 1 EiB and
+// more, which no device could serve. It gets a copy of the error with all its figures, and the request's
+// context. The functions run on the goroutine of the allocation, in the order in which they were
+// registered, without locks, and may use the cache. A request that one of them makes calls none of them if
+// it fails. remove ends the registration, and may be called from the function. A request of another
+// goroutine that is failing at that moment may still call it.
 func (c *Cache) OnOutOfMemory(f func(ctx context.Context, err *OutOfMemoryError)) (remove func()) {
 	l, o := &c.oomObservers, &oomObserver{f}
 	l.mu.Lock()

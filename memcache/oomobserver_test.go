@@ -71,7 +71,8 @@ func TestOnOutOfMemory(t *testing.T) {
 	require.NoError(t, held.Free())
 }
 
-// TestOnOutOfMemoryUsesTheCache: no lock is held while an observer runs, and what it allocates in vain does not tell it again.
+// TestOnOutOfMemoryUsesTheCache: no lock is held while an observer runs, and its own failed request does
+// not call it again.
 func TestOnOutOfMemoryUsesTheCache(t *testing.T) {
 	for _, config := range []Config{{MemoryLimit: 100 * mib}, {MemoryLimit: 100 * mib, Exact: true}, {MemoryLimit: 100 * mib, NoCaching: true}, {MemoryLimit: 100 * mib, ExpandableSegments: true}} {
 		c, dev := newCache(t, config)

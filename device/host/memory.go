@@ -82,7 +82,8 @@ func (d *Device) MemInfo() (free, total int64, err error) {
 
 // Bytes is the memory at [p, p+bytes), which must lie in one live allocation, in adjacent mappings of one
 // reservation, or in pinned or registered memory. No bytes are nil. Kernels may call it, also while the device
-// closes, or while a Free or Unmap of the memory waits for them. It finds the memory of a device that is not accessible too: for its kernels.
+// closes, or while a Free or Unmap of the memory waits for them. It also finds the memory of a device
+// that is not accessible, for its kernels.
 func (d *Device) Bytes(p device.Ptr, bytes int64) ([]byte, error) {
 	if err := d.stuckError(); err != nil {
 		return nil, err

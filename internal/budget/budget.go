@@ -52,7 +52,7 @@ type Budget struct {
 // New returns a budget for a file of which nothing has been read.
 func New(l Limits) *Budget { return &Budget{limits: l, parts: 1, recordings: 1} }
 
-// Divide tells b that the file has n recordings, which share what Part returns.
+// Divide sets the number of recordings in the file, which share the work of each part.
 func (b *Budget) Divide(n int) {
 	if b != nil {
 		b.recordings = int64(max(n, 1))
@@ -107,13 +107,7 @@ func (b *Budget) Work(n int64) error {
 			return err
 		}
 		if b.work > b.share {
-			limit := b.share
-			for w := b.whole; w != nil; w = w.whole {
-				if !w.shared {
-					limit = w.workLimit()
-				}
-			}
-			return fmt.Errorf("%w: more than half of %s units of work before a result; raise --max-work if you trust it", ErrExceeded, humanize.Comma(limit))
+			return fmt.Errorf("%w: its first replay needs more than %s units of work; raise --max-work if you trust it", ErrExceeded, humanize.Comma(b.share))
 		}
 		return nil
 	}

@@ -27,7 +27,7 @@ const description = `Verify, compare and show recordings of device memory.
 
 A recording FILE is a snapshot of torch.cuda.memory._dump_snapshot (pickle or JSON), JSON lines of its entries, or a stream of trace/record; plain, gzip or zstd. "-" is the standard input. No GPU is needed.`
 
-// commands are the subcommands. Each one's tag "example" begins its help.
+// commands are the subcommands. The method example of each begins its help.
 type commands struct {
 	Verify verify `cmd:"" help:"Replay recordings and compare every address and driver call with PyTorch's."`
 	WhatIf whatIf `cmd:"" name:"whatif" help:"Show what recordings would have cost under other allocator options."`

@@ -258,19 +258,21 @@ func TestFilesWithoutEnd(t *testing.T) {
 	require.Contains(t, stderr, `\x1bnone: no such file`)
 }
 
-// TestManyDevices: the devices of a file share its budgets, and one line says that one is exceeded.
+// TestManyDevices: the devices of a file share the work of each set of options, which one device alone
+// may spend on its own, and one line reports that it is exceeded.
 func TestManyDevices(t *testing.T) {
-	device := `[{"action":"oom","device_free":0,"size":` + strconv.FormatInt(1<<50, 10) + `,"stream":0}]`
-	n := 3000
-	if race.Enabled {
-		n = 300
-	}
-	file := write(t, "many.json", `{"device_traces":[`+strings.Repeat(device+",", n)+device+`],"segments":[`+
-		strings.Repeat(`{"device":-1},{"device":-2},`, 100)+`{"device":-3}]}`)
-	for _, command := range [][]string{{"verify"}, {"whatif", "-c", "expandable_segments:True"}} {
-		var errs bytes.Buffer
-		Run(append(command, file), strings.NewReader(""), io.Discard, &errs)
-		require.LessOrEqual(t, strings.Count(errs.String(), "\n"), 1)
+	device := `[{"action":"oom","device_free":0,"size":` + strconv.FormatInt(1<<36, 10) + `,"stream":0}]`
+	for n, want := range map[int]int{1: exitOK, 300: exitFailed} {
+		devices := strings.TrimSuffix(strings.Repeat(device+",", n), ",")
+		file := write(t, "many.json", `{"device_traces":[`+devices+`],"segments":[{"device":-1},{"device":-2}]}`)
+		status, _, stderr := runs(t, "verify", file)
+		require.Equal(t, exitOK, status, stderr)
+		status, _, stderr = runs(t, "whatif", "-c", "expandable_segments:True", file)
+		require.Equal(t, want, status, stderr)
+		if want == exitFailed {
+			require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+			require.Contains(t, stderr, "raise --max-work")
+		}
 	}
 }
 

@@ -3,10 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"text/tabwriter"
-	"unicode"
 )
 
 // table prints rows with tabs between their cells aligned, below a head; without rows it prints
@@ -38,13 +35,4 @@ func (t *table) end(lines []string) {
 	for _, l := range lines {
 		fmt.Fprintln(t.to, printable(l))
 	}
-}
-
-// printable escapes what a terminal would not print: texts of files may be anything.
-func printable(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }

@@ -1,11 +1,7 @@
 package recording
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 
 	"github.com/cistern-ml/cistern/internal/budget"
@@ -75,76 +71,4 @@ func checkStrings(list ...string) error {
 		}
 	}
 	return nil
-}
-
-// source counts the bytes of a file before it is decompressed.
-type source struct {
-	io.Reader
-	bytes int64
-}
-
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	s.bytes += int64(n)
-	return n, err
-}
-
-// plain charges the bytes that are read after decompression.
-type plain struct {
-	io.Reader
-	of             *source
-	bytes, counted int64 // so many of the bytes raised the budget
-	budget         *budget.Budget
-}
-
-func (p *plain) Read(to []byte) (int, error) {
-	n, err := p.Reader.Read(to)
-	p.bytes += int64(n)
-	now := min(p.bytes, p.of.bytes*budget.MaxRatio)
-	p.budget.Grow(now - p.counted)
-	p.counted = now
-	if err := p.budget.Work(int64(n)); err != nil {
-		return 0, err
-	}
-	return n, err
-}
-
-// lineReader reads lines, and charges them and what they are decoded to.
-type lineReader struct {
-	in     *bufio.Reader
-	budget *budget.Budget
-	held   int64 // bytes charged for the line before
-}
-
-// line returns the next line without its end. The last one comes with io.EOF, if nothing ends it. It is
-// valid until the next call. A line that begins with a brace may be long.
-func (r *lineReader) line() ([]byte, error) {
-	_ = r.budget.Memory(-r.held)
-	r.held = 0
-	var line []byte
-	for {
-		part, err := r.in.ReadSlice('\n')
-		switch {
-		case line == nil && err == nil && len(part) <= maxLine:
-			return bytes.TrimRight(part, "\r\n"), nil
-		case line == nil && len(part) > 0 && part[0] != '{' && len(part) > maxLine:
-			return nil, errTooMuch("bytes in an entry", maxLine)
-		}
-		cost := 3*int64(len(part)) + decoded(part) // a slice that grows is there twice
-		r.held += cost
-		if err := r.budget.Memory(cost); err != nil {
-			return nil, err
-		}
-		line = append(line, part...)
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return bytes.TrimRight(line, "\r\n"), err
-		}
-	}
-}
-
-// decoded is the most memory that a part of a long line needs when it is decoded, in bytes: each brace
-// may begin a segment, each bracket a block, and each colon ends a key.
-func decoded(part []byte) int64 {
-	return segmentMemory*int64(bytes.Count(part, []byte{'{'})) + blockMemory*int64(bytes.Count(part, []byte{'['})) +
-		fieldMemory*int64(bytes.Count(part, []byte{':'}))
 }

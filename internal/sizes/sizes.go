@@ -1,5 +1,5 @@
-// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of the replay, which reasons about what a
-// cache with unknown limits did. (The model of the tests has its own, to find what is wrong here.)
+// Package sizes has the sizes of PyTorch's allocator, in bytes: of the cache and of the replay, which
+// reasons about a cache with unknown limits. (The model of the tests has its own, to find what is wrong here.)
 package sizes
 
 // What PyTorch 2.11 does without options.

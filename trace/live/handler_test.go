@@ -185,7 +185,8 @@ func TestDeltasShutNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSnapshot: addresses are those of the cache for who asks, and else moved by one distance; cistern verifies the file.
+// TestSnapshot: addresses are moved by one distance unless the caller asks for the cache's own. The
+// command cistern verifies the file.
 func TestSnapshot(t *testing.T) {
 	s := newSite(t, Config{})
 	for i := range 6 {

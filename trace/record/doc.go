@@ -1,6 +1,6 @@
-// Package record writes down everything that a cache does while the program runs: every allocation, free and call of the
-// driver, with the time, the label (module, category, step) and, if asked for, the call stack. The command cistern makes the calls of
-// such a file again without a device, to verify it, and to tell what other options would have cost:
+// Package record streams every allocation, free and driver call of a cache to a file while the program
+// runs, with the time, the label (module, category, step) and, on request, the call stack. The command
+// cistern replays such a file without a device, to verify it and to estimate the cost of other options:
 //
 //	f, err := os.Create("run.jsonl.gz")
 //	recorder, err := record.Start(f, cache, record.Options{Gzip: true, Stacks: memcache.StacksAlloc})

@@ -11,8 +11,8 @@
 //
 // The second argument are the steps of a trace.Profiler, if there is one; without it steps are those of the labels.
 //
-// Of a file, as the command cistern report does: [Read] takes what torch.cuda.memory._dump_snapshot writes, and recordings
-// in JSON lines.
+// Of a file, as cistern report does: [Read] takes snapshots of torch.cuda.memory._dump_snapshot, and
+// recordings in JSON lines.
 //
 // # What the figures are
 //

@@ -1,13 +1,14 @@
-// Package torchsnapshot writes what a cache did in PyTorch's form: the file that torch.cuda.memory._dump_snapshot writes,
-// for `python -m torch.cuda._memory_viz` (trace_plot, segment_plot, stats, memory, compare), for pytorch.org/memory_viz, and for
-// the command cistern, which verifies it and says what other options would have cost.
+// Package torchsnapshot writes the history of a cache in PyTorch's form: the file that
+// torch.cuda.memory._dump_snapshot writes. Its readers are `python -m torch.cuda._memory_viz`
+// (trace_plot, segment_plot, stats, memory, compare), pytorch.org/memory_viz, and the command cistern,
+// which verifies the file and estimates the cost of other options.
 //
 //	err := cache.RecordHistory(memcache.HistoryOptions{Entries: 1 << 20, Stacks: memcache.StacksAll}) // at the start
 //	…
 //	f, err := os.Create("snapshot.pickle")
 //	err = torchsnapshot.Write(f, torchsnapshot.State{Snapshot: cache.Snapshot(), Config: config})
 //
-// The history may begin at any moment. cistern reconstructs the state at its first entry; for that,
+// The history may begin at any moment. The command cistern reconstructs the state at its first entry; for that,
 // entries have two fields beside PyTorch's: block_size of frees, and pool_id. It can't verify a cache
 // with NoCaching. The viewers show earlier allocations as such. Entries have the stacks of the history.
 //
