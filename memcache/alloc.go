@@ -103,6 +103,9 @@ func (c *Cache) alloc(ctx context.Context, bytes int64, stream device.Stream, r 
 		r.task = state.taskOf(c)
 		if p := state.poolOf(c); p != nil {
 			r.Pool = &p.place
+			if !r.Pool.Captured.Load() && captured([]device.Stream{stream}) {
+				r.Pool.Captured.Store(true)
+			}
 		}
 	}
 	r.Kind = placement.KindFor(r.Bytes)

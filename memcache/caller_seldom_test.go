@@ -27,6 +27,15 @@ func (p *caller) changePools(size, x byte) error {
 	i := int(x) % 3
 	pool := p.pools[i]
 	ctx := p.in[1+i]
+	if size&2 != 0 && !p.cache.Config().Exact {
+		err := pool.EmptyCache(p.ctx)
+		if p.twin != nil {
+			p.twin.emptyPool(i)
+		}
+		if size&4 != 0 || err != nil {
+			return errors.Join(err, p.compare())
+		}
+	}
 	err := pool.Release()
 	p.pools = append(p.pools[:i:i], p.pools[i+1:]...)
 	p.contexts()

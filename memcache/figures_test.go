@@ -36,7 +36,7 @@ func TestPendingFigures(t *testing.T) {
 		"of which 12.00 MiB belong to private pools (the largest free block of this pool and stream has 10.00 MiB)")
 	close(h.leave)
 	require.NoError(t, errors.Join(free(), keep.Free(), y.Free()))
-	_, err = c.Alloc(ctx, 80*mib, other)
+	_, err = c.Alloc(ctx, 101*mib, other)
 	require.ErrorAs(t, err, &oom)
 	require.Zero(t, oom.Largest, "the pool has nothing of this stream")
 }

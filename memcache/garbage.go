@@ -48,6 +48,10 @@ func (g *grower) collectGarbage(ctx context.Context) error {
 func (g *grower) releaseOversize(ctx context.Context, r *request) (bool, error) {
 	s := r.shard
 	s.mu.Lock()
+	if r.Pool.Pinned() && !g.shards.config().Exact {
+		s.mu.Unlock()
+		return false, nil
+	}
 	victims, enough := s.arena.TakeOversize(&r.Want)
 	s.mu.Unlock()
 	return enough, g.driverFreeAll(ctx, s.took(victims))

@@ -110,7 +110,11 @@ func (g *grower) allocGrowing(ctx context.Context, stream device.Stream, r *requ
 		return failed
 	}
 	// A flush waits for other streams, and empties the cache: the last resort of the cache itself.
-	if err := g.flush(ctx, nil); err != nil {
+	own := r.Pool
+	if g.shards.config().Exact {
+		own = nil
+	}
+	if err := g.flush(ctx, nil, own); err != nil {
 		return err
 	}
 	// The flush waited for pending frees, whose chunks may serve the request though their segments could not be returned.

@@ -35,9 +35,11 @@ type PoolOptions struct {
 //
 // A pool changes nothing for requests outside of it, unlike PyTorch, where entering one stops, on the whole
 // device, the reuse of recorded blocks, the flush before an out-of-memory error, and empty_cache. The limits,
-// the statistics and the peaks are the cache's, over all pools; [Pool.Stats] has the pool's own. Free segments of a pool that was not released
-// stay: neither a flush nor garbage collection returns them, and only the pool's own requests return its
-// oversize ones (MaxSplitSizeMB). With [Config.Exact] all that PyTorch stops is stopped while a pool is entered: see Enter.
+// the statistics and the peaks are the cache's, over all pools; [Pool.Stats] has the pool's own. Garbage
+// collection and the flush of another pool's request leave the free segments of an unreleased pool alone.
+// A request of the pool that finds no memory returns them to the driver and grows again, unless a captured
+// stream has allocated from the pool: the graph uses its free memory. With [Config.Exact] they stay, as in
+// PyTorch, and all that PyTorch stops is stopped while a pool is entered: see Enter.
 type Pool struct {
 	cache *Cache
 	place placement.Pool
@@ -160,17 +162,23 @@ func (p *Pool) Snapshot() []SegmentSnapshot {
 }
 
 // EmptyCache waits for the frees that are pending and returns the free segments of this pool alone to the
-// driver. The pool must have been released: before, it is an error that wraps [ErrInvalid], and nothing is
-// returned.
+// driver. A pool that a captured stream has allocated from keeps them until Release, because graphs use
+// its free memory, and with [Config.Exact] each pool does: EmptyCache is then an error that wraps
+// [ErrInvalid].
 func (p *Pool) EmptyCache(ctx context.Context) error {
 	if p == nil {
 		return fmt.Errorf("memcache: Pool.EmptyCache: %w: the pool is nil; Cache.EmptyCache is for the default pool", ErrInvalid)
 	}
-	p.cache.shards.mu.Lock()
-	released := p.place.Released
-	p.cache.shards.mu.Unlock()
-	if !released {
-		return fmt.Errorf("memcache: EmptyCache of %s: %w: its segments stay until Release", p, ErrInvalid)
+	all := &p.cache.shards
+	all.mu.Lock()
+	exact := all.config().Exact && !p.place.Released
+	pinned := p.place.Pinned()
+	all.mu.Unlock()
+	switch {
+	case exact:
+		return fmt.Errorf("memcache: EmptyCache of %s: %w: with Exact its segments stay until Release", p, ErrInvalid)
+	case pinned:
+		return fmt.Errorf("memcache: EmptyCache of %s: %w: a capture allocated from it, so that its segments stay until Release", p, ErrInvalid)
 	}
 	ctx, op := p.cache.reporter.start(ctx, OpEmptyCache)
 	err := p.cache.grower.emptyCache(ctx, &p.place)

@@ -18,7 +18,7 @@ import (
 // emptyCache is EmptyCache of the default pool and the released ones, or of the private pool p alone.
 func (g *grower) emptyCache(ctx context.Context, p *placement.Pool) error {
 	return g.releasing(ctx, "EmptyCache", func() error {
-		err := g.flush(ctx, p)
+		err := g.flush(ctx, p, nil)
 		g.shards.history.markPool(endOf(err, ActionEmptyCache), p)
 		return err
 	})
@@ -56,10 +56,11 @@ func (g *grower) releasing(ctx context.Context, call string, work func() error) 
 	return work()
 }
 
-// flush waits for the pending frees and returns every free segment (release_cached_blocks), of the default pool and the
-// released ones, or of the private pool p alone. While a pool is entered, with Exact, it does not wait, and leaves the default pool alone.
-// The growth lock is held, and no other: it waits for streams.
-func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
+// flush waits for the pending frees and returns every free segment (release_cached_blocks) of the
+// default pool, of the released ones and of the private pool own, whose request found no memory; or of
+// the private pool p alone. With Exact, while a pool is entered, it does not wait, and keeps the default
+// pool. The growth lock is held, and no other: it waits for streams.
+func (g *grower) flush(ctx context.Context, p, own *placement.Pool) error {
 	g.shards.mu.Lock()
 	entered := g.shards.inContext()
 	if p != nil && g.shards.config().Exact && !g.freeable.has(p) {
@@ -73,7 +74,7 @@ func (g *grower) flush(ctx context.Context, p *placement.Pool) error {
 
 	// Hits may take and free chunks while the driver works: those that were taken out here are not among them.
 	var err error
-	for _, t := range g.takeReleasable(p, entered) {
+	for _, t := range g.takeReleasable(p, own, entered) {
 		if err != nil {
 			t.shard.putBack(t.chunk)
 			continue
@@ -122,13 +123,17 @@ func (g *grower) synchronize(ctx context.Context, p *placement.Pool) error {
 	return err
 }
 
-// takeReleasable takes out what a flush gives back, in order: whole segments, and free chunks of expandable segments that have a
-// whole granule. It takes the default pool's, large before small, unless a pool is entered, and those of the released private pools
-// in their order, small before large, as PyTorch does; or those of the pool p.
-func (g *grower) takeReleasable(p *placement.Pool, entered bool) (list []taken) {
+// takeReleasable takes out what a flush gives back, in order: whole segments, and free chunks of
+// expandable segments that have a whole granule. The default pool's come first, large before small,
+// unless a pool is entered; then those of the released private pools in their order and of own, small
+// before large, as in PyTorch. With p it takes that pool's alone. Pinned pools keep theirs.
+func (g *grower) takeReleasable(p, own *placement.Pool, entered bool) (list []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	take := func(p *placement.Pool, kinds ...placement.Kind) {
+		if p.Pinned() {
+			return
+		}
 		for _, k := range kinds {
 			var granules []taken
 			for _, s := range g.shards.list() {
@@ -147,6 +152,9 @@ func (g *grower) takeReleasable(p *placement.Pool, entered bool) (list []taken) 
 	}
 	for _, p := range g.releasedPools() {
 		take(p, placement.Small, placement.Large)
+	}
+	if own != nil {
+		take(own, placement.Small, placement.Large)
 	}
 	return list
 }

@@ -35,6 +35,9 @@ func (g *grower) remap(ctx context.Context, r *request) error {
 func (g *grower) takeGranules(r *request) (victims []taken) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
+	if r.Pool.Pinned() {
+		return nil
+	}
 	// What the chunk that grows has already is not needed.
 	grows, need := r.shard.arena.Growable(&r.Want), r.Bytes
 	if grows != nil && !grows.Unmapped() {

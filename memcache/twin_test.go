@@ -213,6 +213,9 @@ func (t *twin) release(i int) {
 	t.pools = slices.Delete(t.pools, i, i+1)
 }
 
+// emptyPool is Pool.EmptyCache of a pool that was not released.
+func (t *twin) emptyPool(i int) { t.model.EmptyPool(t.pools[i]) }
+
 // releasePool is release, and a request that is refused.
 func (t *twin) releasePool(i int) {
 	t.release(i)

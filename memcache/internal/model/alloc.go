@@ -174,7 +174,7 @@ func (m *Model) miss(r *request) *Block {
 			return b
 		}
 	}
-	m.EmptyCache()
+	m.flush(nil, r.pool)
 	if !m.o.Exact {
 		if b := m.hit(r, r.pool); b != nil {
 			return b

@@ -95,12 +95,13 @@ func (m *Model) poll(asked func(*Block) bool) {
 }
 
 // EmptyCache waits for all events and returns what is free.
-func (m *Model) EmptyCache() { m.flush(nil) }
+func (m *Model) EmptyCache() { m.flush(nil, nil) }
 
-// EmptyPool is EmptyCache for one released pool alone.
-func (m *Model) EmptyPool(p *Pool) { m.flush(p) }
+// EmptyPool is EmptyCache for one private pool alone.
+func (m *Model) EmptyPool(p *Pool) { m.flush(p, nil) }
 
-func (m *Model) flush(p *Pool) {
+// flush is EmptyCache of p or, if it is nil, of all but the unreleased private pools, and of own.
+func (m *Model) flush(p, own *Pool) {
 	if p != nil && m.o.Exact && !slices.Contains(m.given.list(), p) {
 		return
 	}
@@ -140,6 +141,10 @@ func (m *Model) flush(p *Pool) {
 				gather(p, Small)
 				gather(p, Large)
 			}
+		}
+		if own != nil && own != m.Default() && !own.released && !m.o.Exact {
+			gather(own, Small)
+			gather(own, Large)
 		}
 	} else {
 		gather(p, Small)

@@ -1,5 +1,7 @@
 package placement
 
+import "sync/atomic"
+
 // Pool names a private pool. Its segments serve no requests but its own.
 type Pool struct {
 	ID [2]uint64
@@ -9,12 +11,18 @@ type Pool struct {
 	StartSmall bool
 	// Released pools serve no requests any more: what they have free may go back to the driver.
 	Released bool
+	// Captured pools served requests of streams that were captured: graphs use their free memory.
+	Captured atomic.Bool
 	// DriverCalls are the requests that got memory of the driver for the pool, less the calls that gave some back (PyTorch's
 	// cudaMalloc_count).
 	DriverCalls int
 	// Tag is the owner's.
 	Tag any
 }
+
+// Pinned reports whether free memory of the pool must stay: graphs may use it. The default pool, which
+// is nil, is never pinned.
+func (p *Pool) Pinned() bool { return p != nil && !p.Released && p.Captured.Load() }
 
 // CountDriverCalls changes DriverCalls; not of the default pool, which is nil.
 func (p *Pool) CountDriverCalls(n int) {
