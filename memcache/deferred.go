@@ -115,11 +115,11 @@ func (p *pendingFrees) recordDeferred() error {
 	list := p.takeDeferred(func(h *handout) bool { return p.entered.Load() == 0 && !captured(h.uses) })
 	var errs []error
 	for _, h := range list {
-		h.uses = slices.DeleteFunc(h.uses, func(s device.Stream) bool { return slices.Contains(h.inside, s.ID()) })
 		p.mu.Lock()
+		h.uses = slices.DeleteFunc(h.uses, func(s device.Stream) bool { return slices.Contains(h.inside, s.ID()) })
 		h.eventsLeft = int32(len(h.uses))
 		p.mu.Unlock()
-		errs = append(errs, p.record(h, h.uses, false))
+		errs = append(errs, p.record(h, false))
 	}
 	return errors.Join(errs...)
 }
@@ -133,8 +133,10 @@ func (p *pendingFrees) reuseDeferred(s device.Stream) {
 	for _, h := range p.takeDeferred(func(h *handout) bool {
 		return h.shard.id == s.ID() && h.marks != nil && !slices.ContainsFunc(h.marks, func(m device.CaptureMark) bool { return !m.Before(s) })
 	}) {
-		clear(h.uses)
-		h.uses, h.eventsLeft, h.recording = h.uses[:0], 0, false
+		p.mu.Lock()
+		h.eventsLeft, h.recording = 0, false
+		h.forgetUses()
+		p.mu.Unlock()
 		p.complete(h, false)
 	}
 }

@@ -155,7 +155,7 @@ func (b *Block) free(ctx context.Context, was *freeRecord) error {
 		return fmt.Errorf("memcache: Free of %s: %w", *b, err)
 	}
 	if len(uses) > 0 || c.shards.poisons() {
-		err = s.pending.record(b.handout, uses, true)
+		err = s.pending.record(b.handout, true)
 	}
 	c.grower.waits.freed()
 	return err

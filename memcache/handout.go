@@ -31,7 +31,8 @@ type handout struct {
 	pending bool
 	lent    bool // to a request of another stream, which is the first of uses and stays there
 
-	// uses are the streams recorded since the hand-out. After the free they belong to the goroutine that records the events.
+	// uses are the streams recorded since the hand-out. After the free the goroutine that records the events
+	// reads them, and changes them under the lock of the pending frees.
 	uses []device.Stream
 	// inside are the IDs of those that were recorded while a pool was entered, with Exact.
 	inside []uint64
@@ -50,6 +51,13 @@ func (h *handout) user() uint64 {
 		return h.uses[0].ID()
 	}
 	return h.shard.id
+}
+
+// forgetUses empties uses. The slice stays, so that the next hand-out records without allocating; it is
+// cleared, so that it keeps no stream alive.
+func (h *handout) forgetUses() {
+	clear(h.uses)
+	h.uses = h.uses[:0]
 }
 
 // handoutOf is who has a chunk, or waits for streams to be done with it; else nil.

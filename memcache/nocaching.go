@@ -44,6 +44,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	was.shard, was.sequence, was.requested, was.kind, was.label = s.id, s.sequence, m.Requested, kind, h.label
 	s.recordFree(h, nil, false)
 	s.makePending(h)
+	h.recording = true // until its streams are done
 	d := delta{gaugeAllocatedBlocks: -1, gaugeAllocatedBytes: -m.Size()}
 	s.add(kind, &d, false)
 	s.publish()
@@ -65,8 +66,7 @@ func (g *grower) freeUncached(b Block, was *freeRecord) error {
 	}
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
-	clear(uses)
-	h.uses = uses[:0]
+	h.forgetUses()
 	s.recordBlock(ActionFreeCompleted, h, h.lastSerial, true)
 	d = delta{gaugeActiveBlocks: -1, gaugeActiveBytes: -m.Size(), gaugeRequestedBytes: -m.Requested}
 	s.add(kind, &d, true)

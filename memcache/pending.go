@@ -55,14 +55,14 @@ type eventQueue struct {
 }
 
 // record records an event on each stream that uses the freed block h. Recording may wait for a full queue, so no
-// lock is held; nobody else touches its uses until its last event is complete and recordingDone was called. inFree says that
+// lock is held; nobody else changes its uses until its last event is complete and recordingDone was called. inFree says that
 // the call is Free's.
-func (p *pendingFrees) record(h *handout, uses []device.Stream, inFree bool) error {
-	if len(uses) > 0 && p.deferFree(h) {
+func (p *pendingFrees) record(h *handout, inFree bool) error {
+	if len(h.uses) > 0 && p.deferFree(h) {
 		return nil
 	}
 	var errs []error
-	for _, stream := range uses {
+	for _, stream := range h.uses {
 		// Whatever fails, each stream ends up either in the queues or counted as done: the block is never lost.
 		e, err := p.recordEvent(stream)
 		if err != nil {
@@ -72,10 +72,6 @@ func (p *pendingFrees) record(h *handout, uses []device.Stream, inFree bool) err
 			errs = append(errs, err)
 		}
 	}
-	// The slice stays with the handout, so that the next one records without allocating; cleared, so that it keeps no stream
-	// alive.
-	clear(uses)
-	h.uses = uses[:0]
 	if p.recordingDone(h) {
 		p.complete(h, inFree)
 	}
@@ -150,6 +146,7 @@ func (p *pendingFrees) recordingDone(h *handout) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h.recording = false
+	h.forgetUses()
 	return h.eventsLeft == 0
 }
 

@@ -13,9 +13,11 @@ import (
 
 // copySegments are the segments, by address. All shards are locked.
 func (all *shards) copySegments() (list []SegmentSnapshot) {
+	pending, unlock := all.pendingStreams()
+	defer unlock()
 	for _, shard := range all.list() {
 		for seg := range shard.arena.Segments() {
-			list = appendSegment(list, seg)
+			list = appendSegment(list, seg, pending)
 		}
 	}
 	slices.SortFunc(list, func(a, b SegmentSnapshot) int { return cmp.Compare(a.Address, b.Address) })
@@ -24,7 +26,7 @@ func (all *shards) copySegments() (list []SegmentSnapshot) {
 
 // appendSegment adds the segment, or for an expandable one each run of mapped chunks, as PyTorch shows them. All shards are
 // locked.
-func appendSegment(list []SegmentSnapshot, seg *placement.Segment) []SegmentSnapshot {
+func appendSegment(list []SegmentSnapshot, seg *placement.Segment, pending map[*handout][]uint64) []SegmentSnapshot {
 	// open: the last segment of the list goes on; addresses without memory end it.
 	open := false
 	for m := seg.First(); m != nil; m = m.Next() {
@@ -39,7 +41,7 @@ func appendSegment(list []SegmentSnapshot, seg *placement.Segment) []SegmentSnap
 		l := &list[len(list)-1]
 		b := BlockSnapshot{Address: m.Ptr(), Size: m.Size(), RequestedSize: m.Requested, State: BlockInactive, Label: labelOf(m)}
 		if h := handoutOf(m); h != nil {
-			b.State, b.Serial, b.Stack = BlockPendingFree, h.serial, h.stack
+			b.State, b.Serial, b.Stack, b.Streams = BlockPendingFree, h.serial, h.stack, h.streams(pending)
 			if h.serial != 0 {
 				b.State = BlockAllocated
 				l.AllocatedSize += m.Size()
@@ -51,4 +53,36 @@ func appendSegment(list []SegmentSnapshot, seg *placement.Segment) []SegmentSnap
 		l.Blocks = append(l.Blocks, b)
 	}
 	return list
+}
+
+// pendingStreams locks the pending frees, until unlock, and returns the streams of the events that each
+// pending block waits for. All shards are locked.
+func (all *shards) pendingStreams() (of map[*handout][]uint64, unlock func()) {
+	list := all.allPending()
+	of = make(map[*handout][]uint64)
+	for _, p := range list {
+		p.mu.Lock()
+		for _, q := range p.queues {
+			for e := q.head; e != nil; e = e.next {
+				of[e.handout] = append(of[e.handout], q.stream)
+			}
+		}
+	}
+	return of, func() {
+		for _, p := range list {
+			p.mu.Unlock()
+		}
+	}
+}
+
+// streams are BlockSnapshot.Streams. All shards and the pending frees are locked.
+func (h *handout) streams(pending map[*handout][]uint64) (ids []uint64) {
+	if h.pending && !h.recording {
+		return pending[h]
+	}
+	for _, s := range h.uses {
+		ids = append(ids, s.ID())
+	}
+	slices.Sort(ids)
+	return ids
 }

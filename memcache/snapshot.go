@@ -30,6 +30,10 @@ type BlockSnapshot struct {
 	Size          int64
 	RequestedSize int64 // of the present hand-out; in an inactive block of an earlier one, or 0
 	State         BlockState
+	// Streams are the IDs of the streams that were recorded on the block ([Block.RecordStream]), ascending;
+	// of a pending block those whose work is not known to be done. A block of [Config.ReuseAcrossStreams]
+	// that another stream got has that stream's ID.
+	Streams []uint64
 	Serial        uint64 // of the hand-out; 0 if the block is not handed out
 	Label         Label  // of the present or, in a block that is not handed out, of an earlier hand-out
 	// Stack are the program counters of the call that allocated the block, with StacksState; else nil.

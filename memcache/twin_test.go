@@ -379,7 +379,7 @@ func sameSegment(a, b *SegmentSnapshot) bool {
 	return a.Address == b.Address && a.TotalSize == b.TotalSize && a.AllocatedSize == b.AllocatedSize && a.ActiveSize == b.ActiveSize &&
 		a.RequestedSize == b.RequestedSize && a.Stream == b.Stream && a.Pool == b.Pool && a.PoolID == b.PoolID && a.Expandable == b.Expandable &&
 		slices.EqualFunc(a.Blocks, b.Blocks, func(a, b BlockSnapshot) bool {
-			return a.Address == b.Address && a.Size == b.Size && a.RequestedSize == b.RequestedSize && a.State == b.State
+			return a.Address == b.Address && a.Size == b.Size && a.RequestedSize == b.RequestedSize && a.State == b.State && slices.Equal(a.Streams, b.Streams)
 		})
 }
 
@@ -406,6 +406,7 @@ func (t *twin) segments() (list []SegmentSnapshot) {
 			case model.Pending:
 				s.State = BlockPendingFree
 			}
+			s.Streams = t.model.Streams(b)
 			if b.State != model.Free {
 				l.ActiveSize += b.Size
 				l.RequestedSize += b.Requested

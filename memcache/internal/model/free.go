@@ -38,6 +38,18 @@ func (m *Model) Free(b *Block) {
 	}
 }
 
+// Streams are the streams that a used block is recorded on, or whose work a pending one waits for.
+func (m *Model) Streams(b *Block) []uint64 {
+	list := slices.Clone(b.uses)
+	for _, e := range m.events {
+		if e.block == b {
+			list = append(list, e.stream)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // complete makes a block free, with its free neighbours.
 func (m *Model) complete(b *Block) {
 	g := b.Segment
