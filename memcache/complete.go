@@ -37,5 +37,8 @@ func (s *shard) completeFree(h *handout) {
 	m := h.chunk
 	m.Tag = h.label
 	s.merges += s.arena.Free(m, s.now(m.Kind()))
+	if s.shards.config().MaxCachedBytes != 0 && s.arena.ReleasableBytes(m) > 0 {
+		s.shards.releasable.Store(true)
+	}
 	s.keepHandout(h)
 }

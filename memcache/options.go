@@ -29,6 +29,7 @@ func (c Config) Options() string {
 	add(c.ExpandableGranuleMB != 0, "expandable_granule_mb", c.ExpandableGranuleMB)
 	add(c.ExpandableRemap, "expandable_remap", "True")
 	add(c.MemoryLimit != 0, "memory_limit", c.MemoryLimit)
+	add(c.MaxCachedBytes != 0, "max_cached_bytes", c.MaxCachedBytes)
 	add(c.ReuseAcrossStreams != ReuseNever, "reuse_across_streams", c.ReuseAcrossStreams)
 	add(c.NoCaching, "no_caching", "True")
 	add(c.Exact, "exact", "True")

@@ -19,7 +19,8 @@ import (
 // an error.
 //
 // The fields of Config that PyTorch has no option for have names too: expandable_granule_mb, expandable_remap,
-// memory_limit (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact. PyTorch refuses them.
+// memory_limit and max_cached_bytes (in bytes), reuse_across_streams (never, when_full or before_growth), no_caching and exact.
+// PyTorch refuses them.
 func ParseConfig(options string) (Config, error) { return Config{}.with("ParseConfig", options) }
 
 // With is c with the options of an option string, for [Cache.SetConfig]. As in PyTorch (torch.cuda.memory._set_allocator_settings),
@@ -134,9 +135,10 @@ var setters = map[string]setter{
 	"throw_on_hipmalloc_oom":            boolean(func(c *Config) *bool { return &c.ThrowOnCudaMallocOOM }),
 	"release_lock_on_cudamalloc":        boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
 	"release_lock_on_hipmalloc":         boolean(func(c *Config) *bool { return &c.ReleaseLockOnCudaMalloc }),
-	"expandable_granule_mb":             mebibytes(func(c *Config) *int64 { return &c.ExpandableGranuleMB }),
+	"expandable_granule_mb":             ownNumber(func(c *Config) *int64 { return &c.ExpandableGranuleMB }, "MiB"),
 	"expandable_remap":                  boolean(func(c *Config) *bool { return &c.ExpandableRemap }),
-	"memory_limit":                      number(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
+	"memory_limit":                      ownNumber(func(c *Config) *int64 { return &c.MemoryLimit }, "bytes"),
+	"max_cached_bytes":                  ownNumber(func(c *Config) *int64 { return &c.MaxCachedBytes }, "bytes"),
 	"reuse_across_streams":              setReuse,
 	"no_caching":                        boolean(func(c *Config) *bool { return &c.NoCaching }),
 	"exact":                             boolean(func(c *Config) *bool { return &c.Exact }),
@@ -155,14 +157,17 @@ var setters = map[string]setter{
 	},
 }
 
-// mebibytes takes a number of MiB.
-func mebibytes(field func(*Config) *int64) setter { return number(field, "MiB") }
+// mebibytes takes a positive number of MiB, as PyTorch does.
+func mebibytes(field func(*Config) *int64) setter { return number(field, 1, "MiB") }
 
-// number takes a whole number that is not negative.
-func number(field func(*Config) *int64, unit string) setter {
+// ownNumber takes the number of an option that PyTorch does not have; 0 is the default, so that [Config.With] can lift it.
+func ownNumber(field func(*Config) *int64, unit string) setter { return number(field, 0, unit) }
+
+// number takes a whole number from least on.
+func number(field func(*Config) *int64, least int64, unit string) setter {
 	return func(c *Config, v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || n <= 0 {
+		if err != nil || n < least {
 			return fmt.Errorf("want a number of %s", unit)
 		}
 		*field(c) = n

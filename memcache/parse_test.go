@@ -35,8 +35,9 @@ func TestSettings(t *testing.T) {
 		"pinned_use_background_threads:False,pinned_reserve_segment_size_mb:1":                          {},
 		"graph_capture_record_stream_reuse:True,garbage_collection_threshold:0.5,max_split_size_mb:100": {GarbageCollectionThreshold: 0.5, MaxSplitSizeMB: 100, GraphCaptureRecordStreamReuse: true},
 		// Not PyTorch's.
-		"expandable_segments:True,expandable_remap:True,expandable_granule_mb:2": {ExpandableSegments: true, ExpandableRemap: true, ExpandableGranuleMB: 2},
-		"memory_limit:1000000001,no_caching:True,exact:True":                     {MemoryLimit: 1000000001, NoCaching: true, Exact: true},
+		"expandable_segments:True,expandable_remap:True,expandable_granule_mb:2":   {ExpandableSegments: true, ExpandableRemap: true, ExpandableGranuleMB: 2},
+		"memory_limit:5,memory_limit:0,max_cached_bytes:7,expandable_granule_mb:0": {MaxCachedBytes: 7},
+		"memory_limit:1000000001,no_caching:True,exact:True":                       {MemoryLimit: 1000000001, NoCaching: true, Exact: true},
 	} {
 		c, err := ParseConfig(options)
 		require.NoError(t, err, options)
@@ -85,7 +86,7 @@ func TestRefusedSettings(t *testing.T) {
 		"roundup_power2_divisions:[4:3]", "roundup_power2_divisions:[x:4]", "roundup_power2_divisions:[]",
 		"roundup_power2_divisions:[1:2]x", "roundup_power2_divisions:[1:2]max_split_size_mb:20",
 		"pinned_num_register_threads:3", "pinned_reserve_segment_size_mb:0", "backend:other",
-		"expandable_remap:True", "expandable_granule_mb:3", "memory_limit:0", "memory_limit:1GiB", "no_caching:1", "exact:yes",
+		"expandable_remap:True", "expandable_granule_mb:3", "memory_limit:-1", "max_cached_bytes:-1", "memory_limit:1GiB", "no_caching:1", "exact:yes",
 	} {
 		c, err := ParseConfig(options)
 		require.ErrorIs(t, err, ErrInvalid, options)

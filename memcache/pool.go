@@ -114,6 +114,7 @@ func (p *Pool) Release() error {
 	p.place.Released = true
 	delete(c.openPools, p.place.ID)
 	c.grower.lending.remove(&p.place)
+	c.shards.releasable.Store(c.shards.config().MaxCachedBytes != 0)
 	if c.shards.config().Exact {
 		c.grower.freeable.add(&p.place)
 	}

@@ -85,7 +85,7 @@ func (c *Cache) SetConfig(ctx context.Context, config Config) error {
 		return nil
 	})
 	c.grower.waits.freed() // the limit may be higher
-	return err
+	return c.settle(ctx, err)
 }
 
 // apply makes the options, and the limit that they have, those of the cache. The growth lock is held, and no other.
@@ -99,6 +99,7 @@ func (g *grower) apply(s *optionSet, limit int64) {
 	g.shards.history.options(s.config)
 	g.ledger.threshold = s.config.GarbageCollectionThreshold
 	g.ledger.setLimit(limit)
+	g.shards.releasable.Store(s.config.MaxCachedBytes != 0)
 	g.ledger.stats.MaxSplitSize = s.maxSplit()
 	for _, shard := range g.shards.list() {
 		placement.SetRules(&shard.arena, &s.rules)

@@ -59,6 +59,8 @@ type shards struct {
 	gcClock [2]atomic.Int64  // searches by placement.Kind, while collection is armed: the clock of ages, see placement.TakeOldest
 	table   atomic.Pointer[shardTable]
 
+	releasable atomic.Bool // with Config.MaxCachedBytes: free memory may be there that could go back
+
 	options   atomic.Pointer[optionSet] // replaced under mu; if its rules change, with all shards locked
 	noCaching bool                      // Config.NoCaching, which never changes
 

@@ -69,6 +69,9 @@ func (c *Config) rules() (placement.Rules, error) {
 	if v := c.MemoryLimit; v < 0 {
 		return invalid("MemoryLimit", v, "bytes, or 0 for no limit")
 	}
+	if v := c.MaxCachedBytes; v < 0 {
+		return invalid("MaxCachedBytes", v, "bytes, or 0 for no bound")
+	}
 	if c.NoCaching {
 		r.Divisions, r.MaxSplit, r.Expandable = Divisions{}, math.MaxInt64, false
 	}

@@ -34,8 +34,8 @@ type BlockSnapshot struct {
 	// of a pending block those whose work is not known to be done. A block of [Config.ReuseAcrossStreams]
 	// that another stream got has that stream's ID.
 	Streams []uint64
-	Serial        uint64 // of the hand-out; 0 if the block is not handed out
-	Label         Label  // of the present or, in a block that is not handed out, of an earlier hand-out
+	Serial  uint64 // of the hand-out; 0 if the block is not handed out
+	Label   Label  // of the present or, in a block that is not handed out, of an earlier hand-out
 	// Stack are the program counters of the call that allocated the block, with StacksState; else nil.
 	Stack []uintptr
 }

@@ -41,8 +41,11 @@ func (c *Cache) TrimTo(ctx context.Context, bytes int64) (released int64, err er
 // trim is one call of TrimTo. The growth lock is held, so that nothing else changes what is reserved, and no other.
 type trim struct {
 	grower *grower
-	to     int64 // bytes
+	to     int64 // bytes, or toMaxCached
 }
+
+// toMaxCached stands for as many bytes as leave Config.MaxCachedBytes free.
+const toMaxCached = -1
 
 // run gives back what is free, waits if that is not enough, and gives back what was pending.
 func (t *trim) run(ctx context.Context) error {
@@ -82,6 +85,9 @@ func (t *trim) take() (victims []taken, excess int64) {
 	g.shards.lockAll()
 	defer g.shards.unlockAll()
 	excess = g.ledger.stats.ReservedBytes.All.Current - t.to
+	if t.to == toMaxCached {
+		excess = g.ledger.cached() - g.shards.config().MaxCachedBytes
+	}
 	missing := excess
 	take := func(p *placement.Pool, k placement.Kind) {
 		var candidates []placement.Releasable
@@ -105,6 +111,9 @@ func (t *trim) take() (victims []taken, excess int64) {
 	if !g.shards.inContext() {
 		take(nil, placement.Large)
 		take(nil, placement.Small)
+	}
+	if t.to == toMaxCached && missing > 0 {
+		g.shards.releasable.Store(false) // until memory is freed that could go back
 	}
 	return victims, excess
 }

@@ -347,6 +347,6 @@ func (m *machine) setOptions(e *recording.Entry) error {
 		m.options[int(e.Addr)] = config
 	}
 	now := m.cache.Config()
-	config.PerProcessMemoryFraction, config.MemoryLimit = now.PerProcessMemoryFraction, now.MemoryLimit
+	config.PerProcessMemoryFraction, config.MemoryLimit, config.MaxCachedBytes = now.PerProcessMemoryFraction, now.MemoryLimit, now.MaxCachedBytes
 	return m.cache.SetConfig(context.Background(), config)
 }

@@ -77,6 +77,7 @@ func Config(p *recording.Program) (memcache.Config, error) {
 	}
 	if p.Own {
 		config.PerProcessMemoryFraction, config.MemoryLimit = 0, 0
+		config.MaxCachedBytes = 0 // the recording has the trims that followed from it
 	}
 	if s := p.Settings; s != nil {
 		config.MaxSplitSizeMB = max(s.MaxSplitSize, 0) >> 20

@@ -380,5 +380,6 @@ var configs = map[string]memcache.Config{
 	"limit":      {MemoryLimit: 300<<20 + 12345},
 	"gc":         {Exact: true, PerProcessMemoryFraction: 0.4, GarbageCollectionThreshold: 0.6},
 	"expandable": {ExpandableSegments: true},
+	"cached":     {MaxCachedBytes: 30 << 20},
 	"remap":      {ExpandableSegments: true, ExpandableRemap: true, ExpandableGranuleMB: 2, MemoryLimit: 300 << 20},
 }

@@ -20,15 +20,24 @@ func (a *Arena) Releasable(p *Pool, k Kind) (list []Releasable) {
 		return nil
 	}
 	l.free[k].each(func(m *Chunk) {
-		if m.segment.expandable {
-			if from, to := a.WholeGranules(m); from < to {
-				list = append(list, Releasable{m, int64(to - from)})
-			}
-		} else if m.Whole() {
-			list = append(list, Releasable{m, m.size})
+		if n := a.ReleasableBytes(m); n > 0 {
+			list = append(list, Releasable{m, n})
 		}
 	})
 	return list
+}
+
+// ReleasableBytes is how much of a free chunk could go back to the driver: a whole segment, or the whole
+// granules in an expandable one.
+func (a *Arena) ReleasableBytes(m *Chunk) int64 {
+	switch {
+	case m.segment.expandable:
+		from, to := a.WholeGranules(m)
+		return max(int64(to-from), 0)
+	case m.Whole():
+		return m.size
+	}
+	return 0
 }
 
 // TakeExcess takes out chunks of together at least excess bytes, or all: the oldest first, and of one age the smallest that is

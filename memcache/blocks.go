@@ -1,0 +1,50 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cistern-ml/cistern/device"
+)
+
+// Blocks are blocks that are freed together, as the buffers of one kernel launch are:
+//
+//	var launch memcache.Blocks
+//	defer launch.Free()
+//	x, err := launch.Alloc(ctx, cache, bytes, stream)
+//
+// The zero value is empty. One goroutine uses a Blocks at a time.
+type Blocks struct{ list []Block }
+
+// Alloc is [Cache.Alloc]; the block is freed by Free, which the caller may also do earlier itself. After an
+// error the blocks of before stay.
+func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device.Stream) (Block, error) {
+	block, err := c.Alloc(ctx, bytes, stream)
+	if err == nil && !block.IsZero() {
+		b.list = append(b.list, block)
+	}
+	return block, err
+}
+
+// RecordStream is [Block.RecordStream] of each block.
+func (b *Blocks) RecordStream(s device.Stream) error {
+	var errs []error
+	for _, block := range b.list {
+		errs = append(errs, block.RecordStream(s))
+	}
+	return errors.Join(errs...)
+}
+
+// Free frees the blocks that were not freed yet, the last one first, and leaves b empty. It goes on after an
+// error, and returns all errors.
+func (b *Blocks) Free() error {
+	var errs []error
+	for i := len(b.list) - 1; i >= 0; i-- {
+		if err := b.list[i].Free(); err != nil && !errors.Is(err, ErrFreed) {
+			errs = append(errs, err)
+		}
+	}
+	clear(b.list)
+	b.list = b.list[:0]
+	return errors.Join(errs...)
+}

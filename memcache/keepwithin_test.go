@@ -1,0 +1,187 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+)
+
+// cachedIn adds up a snapshot's free memory that counts for Config.MaxCachedBytes, and what of it could go
+// back to the driver.
+func cachedIn(s Snapshot, granule map[string]int64, counts func(PoolID) bool) (cached, releasable int64) {
+	for _, seg := range s.Segments {
+		if !counts(seg.PoolID) {
+			continue
+		}
+		cached += seg.TotalSize - seg.ActiveSize
+		for _, b := range seg.Blocks {
+			switch n := granule[seg.Pool]; {
+			case b.State != BlockInactive:
+			case !seg.Expandable:
+				if b.Size == seg.TotalSize {
+					releasable += b.Size
+				}
+			default:
+				at := int64(b.Address - seg.Address)
+				from, to := (at+n-1)/n*n, (at+b.Size)/n*n
+				releasable += max(to-from, 0)
+			}
+		}
+	}
+	return cached, releasable
+}
+
+// largestGone is the largest segment of before that after does not have.
+func largestGone(before, after Snapshot) (bytes int64) {
+	kept := make(map[device.Ptr]bool)
+	for _, s := range after.Segments {
+		kept[s.Address] = true
+	}
+	for _, s := range before.Segments {
+		if !kept[s.Address] {
+			bytes = max(bytes, s.TotalSize)
+		}
+	}
+	return bytes
+}
+
+// TestMaxCachedBytes: after each call of a random program at most so many bytes are free or nothing could go
+// back; and without the last segment, or granule, that went back it would be more.
+func TestMaxCachedBytes(t *testing.T) {
+	const most = 48 * mib
+	for _, config := range []Config{{}, {ExpandableSegments: true}, {Exact: true}, {MaxSplitSizeMB: 20}, {ReuseAcrossStreams: ReuseBeforeGrowth}} {
+		config.MaxCachedBytes = most
+		seed := uint64(time.Now().UnixNano())
+		t.Logf("%s, seed %d", config.Options(), seed)
+		r := rand.New(rand.NewPCG(seed, 1))
+		c, dev := newCache(t, config)
+		p, inPool := newPool(t, c, PoolOptions{})
+		streams := []*scriptedStream{dev.stream(1), dev.stream(2)}
+		var held []Block
+		trims, frees := 0, int64(0)
+		counts := func(id PoolID) bool { return id != p.ID() }
+		for range 600 {
+			before := c.Snapshot()
+			if len(held) > 0 && r.IntN(2) == 0 {
+				i := r.IntN(len(held))
+				if r.IntN(4) == 0 {
+					require.NoError(t, held[i].RecordStream(streams[r.IntN(2)]))
+				}
+				require.NoError(t, held[i].Free())
+				held = append(held[:i], held[i+1:]...)
+			} else {
+				ctx := context.Background()
+				if r.IntN(8) == 0 {
+					ctx = inPool
+				}
+				b, err := c.Alloc(ctx, 1+r.Int64N(1<<(10+r.IntN(17))), streams[r.IntN(2)])
+				require.NoError(t, err)
+				held = append(held, b)
+			}
+			require.NoError(t, c.check())
+			after := c.Snapshot()
+			cached, releasable := cachedIn(after, map[string]int64{"small": 2 * mib, "large": 20 * mib}, counts)
+			require.True(t, cached <= most || releasable == 0, "%d cached, of which %d could go back", cached, releasable)
+			gone := largestGone(before, after)
+			if config.ExpandableSegments {
+				gone = 20 * mib
+			}
+			if now := c.Stats().NumDeviceFree; now > frees {
+				frees = now
+				trims++
+				require.Greater(t, cached+gone, int64(most))
+			}
+		}
+		require.Positive(t, trims)
+		for _, b := range held {
+			require.NoError(t, b.Free())
+		}
+		require.NoError(t, p.Release())
+		require.NoError(t, mustAlloc(t, c, 1, streams[0]).Free())
+		cached, _ := cachedIn(c.Snapshot(), map[string]int64{"small": 2 * mib, "large": 20 * mib}, func(PoolID) bool { return true })
+		require.LessOrEqual(t, cached, int64(most), "of the released pool, too")
+		require.NoError(t, c.Close())
+	}
+}
+
+// TestMaxCachedBytesLater: what a call can't return, because its context ended or the driver failed, the next
+// one does; SetConfig does at once. Without the option nothing goes back.
+func TestMaxCachedBytesLater(t *testing.T) {
+	c, dev := newCache(t, Config{})
+	s := dev.stream(1)
+	free := func(ctx context.Context) error { return mustAlloc(t, c, 20*mib, s).FreeContext(ctx) }
+	reserved := func(mibs int64) { require.Equal(t, mibs, c.MemoryReserved()/mib) }
+	kept := mustAlloc(t, c, 3*mib, s) // 17 MiB beside it are more than the bound, and can't go back
+	require.NoError(t, free(t.Context()))
+	reserved(40)
+	config, err := c.Config().With("max_cached_bytes:10485760")
+	require.NoError(t, err)
+	require.NoError(t, c.SetConfig(t.Context(), config))
+	reserved(20)
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, free(ended))
+	reserved(40)
+	require.NoError(t, free(t.Context()))
+	reserved(20)
+
+	failure := errors.New("the driver fails")
+	dev.gate = func(_ context.Context, call string) error {
+		if call == "Free" {
+			return failure
+		}
+		return nil
+	}
+	require.ErrorIs(t, free(t.Context()), failure)
+	reserved(40)
+	dev.gate = nil
+	b := mustAlloc(t, c, 1, s)
+	reserved(22)
+
+	pool, ctx := newPool(t, c, PoolOptions{})
+	require.NoError(t, allocIn(t, ctx, c, 20*mib, s).Free())
+	require.NoError(t, mustAlloc(t, c, 1, s).Free())
+	reserved(42)
+	require.NoError(t, pool.Release())
+	require.NoError(t, mustAlloc(t, c, 1, s).Free())
+	reserved(22)
+
+	config, err = c.Config().With("max_cached_bytes:0")
+	require.NoError(t, errors.Join(err, c.SetConfig(t.Context(), config), b.Free(), free(t.Context())))
+	reserved(42)
+	_, err = New(dev, Config{MaxCachedBytes: -1})
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, errors.Join(kept.Free(), c.Close()))
+}
+
+// TestMaxCachedBytesConcurrentSafe: the bound holds once all goroutines are done.
+func TestMaxCachedBytesConcurrentSafe(t *testing.T) {
+	dev := cisterntest.Host(t, 256*mib)
+	c, err := New(dev, Config{MaxCachedBytes: 4 * mib})
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 4 {
+		s, side := cisterntest.Stream(t, dev), cisterntest.Stream(t, dev)
+		all.Go(func() {
+			for i := range 100 {
+				b, err := c.Alloc(context.Background(), int64(1+i%7)*mib, s)
+				assert.NoError(t, errors.Join(err, b.RecordStream(side), b.Free()))
+			}
+		})
+	}
+	all.Wait()
+	require.NoError(t, errors.Join(dev.Synchronize(t.Context()), c.PollFrees()))
+	require.NoError(t, mustAlloc(t, c, 1, cisterntest.Stream(t, dev)).Free())
+	require.LessOrEqual(t, c.MemoryReserved(), int64(4*mib))
+	require.NoError(t, errors.Join(c.Close(), dev.Close()))
+}
