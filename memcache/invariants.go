@@ -1,12 +1,8 @@
 package memcache
 
-import (
-	"fmt"
+import "github.com/cistern-ml/cistern/internal/invariants"
 
-	"github.com/cistern-ml/cistern/internal/invariants"
-)
-
-// What builds with the tag invariants do. In other builds invariants.Enabled is the constant false, and the
+// What builds with the tag invariants do beside others. In other builds invariants.Enabled is the constant false, and the
 // compiler leaves all of it out.
 
 // blocksPerOperation is how many blocks the checks look at per operation, on average: a cache with fewer is
@@ -16,9 +12,9 @@ const blocksPerOperation = 64
 // poison is what the bytes of a freed block are set to.
 const poison = 0xDB
 
-// notNegative panics if a counter fell below zero.
+// notNegative reports a counter that fell below zero. The sign is enough: n may be several counters, joined by or.
 func notNegative(name string, n int64) {
-	if invariants.Enabled && n < 0 {
-		panic(fmt.Sprintf("memcache: %s fell to %d", name, n))
+	if n < 0 {
+		invariants.Underflow("memcache: "+name, n)
 	}
 }

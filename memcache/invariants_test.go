@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,15 +40,29 @@ func TestChecksFindMistakes(t *testing.T) {
 	}
 }
 
-func TestCountersBelowZeroPanic(t *testing.T) {
-	if !invariants.Enabled {
-		t.Skip("only in builds with the tag invariants")
+// TestCountersBelowZero are reported in each build, whichever counter it is.
+func TestCountersBelowZero(t *testing.T) {
+	c, _ := newCache(t, Config{})
+	reported := func(what string, mistake func()) {
+		if invariants.Enabled {
+			require.Panics(t, mistake, what)
+			return
+		}
+		before := c.Stats().NumUnderflows
+		mistake()
+		require.Equal(t, before+1, c.Stats().NumUnderflows, what)
+	}
+	for g := range gauges {
+		var below delta
+		below[g] = -1
+		var u usage
+		reported(fmt.Sprintf("gauge %d", g), func() { u.tryAdd(placement.Small, &below) })
+		u = usage{}
+		reported(fmt.Sprintf("gauge %d at the end of a hand-out", g), func() { u.tryEnd(placement.Large, &below) })
 	}
 	var s Stat
 	s.add(1)
-	require.Panics(t, func() { s.sub(2) })
-	var l usage
-	require.Panics(t, func() { l.tryAdd(placement.Small, &delta{gaugeActiveBlocks: -1}) })
+	reported("a statistic", func() { s.sub(2) })
 }
 
 // TestFreedBlocksArePoisoned reads memory after its free: in builds that check, it is not what the owner

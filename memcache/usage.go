@@ -108,19 +108,13 @@ func (u *usage) tryAdd(k placement.Kind, d *delta) bool {
 	if len(u.scopes) != 0 && !u.fitsScopes(d) {
 		return false
 	}
-	add := func(g gauge) {
+	add := func(g gauge) int64 {
 		used[g] += d[g]
-		notNegative("a gauge", used[g])
 		up[g] += max(d[g], 0)
+		return used[g]
 	}
-	add(gaugeAllocatedBlocks)
-	add(gaugeAllocatedBytes)
-	add(gaugeActiveBlocks)
-	add(gaugeActiveBytes)
-	add(gaugeInactiveSplitBlocks)
-	add(gaugeInactiveSplitBytes)
-	add(gaugeRequestedBytes)
-	add(gaugeOversizeBlocks)
+	notNegative("a gauge", add(gaugeAllocatedBlocks)|add(gaugeAllocatedBytes)|add(gaugeActiveBlocks)|add(gaugeActiveBytes)|
+		add(gaugeInactiveSplitBlocks)|add(gaugeInactiveSplitBytes)|add(gaugeRequestedBytes)|add(gaugeOversizeBlocks))
 	return true
 }
 
@@ -136,16 +130,12 @@ func (u *usage) tryEnd(k placement.Kind, d *delta) bool {
 	up[gaugeInactiveSplitBlocks] += max(d[gaugeInactiveSplitBlocks], 0)
 	up[gaugeInactiveSplitBytes] += max(d[gaugeInactiveSplitBytes], 0)
 	used[gaugeInactiveSplitBlocks], used[gaugeInactiveSplitBytes] = blocks, bytes
-	fall := func(g gauge) {
+	fall := func(g gauge) int64 {
 		used[g] += d[g]
-		notNegative("a gauge", used[g])
+		return used[g]
 	}
-	fall(gaugeAllocatedBlocks)
-	fall(gaugeAllocatedBytes)
-	fall(gaugeActiveBlocks)
-	fall(gaugeActiveBytes)
-	fall(gaugeRequestedBytes)
-	fall(gaugeOversizeBlocks)
+	notNegative("a gauge", blocks|bytes|fall(gaugeAllocatedBlocks)|fall(gaugeAllocatedBytes)|fall(gaugeActiveBlocks)|
+		fall(gaugeActiveBytes)|fall(gaugeRequestedBytes)|fall(gaugeOversizeBlocks))
 	return true
 }
 
