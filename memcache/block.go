@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -49,5 +50,5 @@ func (b Block) String() string {
 	if b.IsZero() {
 		return "empty block"
 	}
-	return fmt.Sprintf("block %d (%s, stream %d)", b.serial, formatBytes(b.size), b.stream)
+	return fmt.Sprintf("block %d (%s, stream %d)", b.serial, sizes.Format(b.size), b.stream)
 }

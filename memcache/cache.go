@@ -10,6 +10,7 @@ import (
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/internal/invariants"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -117,7 +118,7 @@ func (c *Cache) String() string {
 		return "memcache.Cache(nil)"
 	}
 	s := c.Stats()
-	return fmt.Sprintf("cache on %s: %s allocated, %s reserved", c.dev.Name(), formatBytes(s.AllocatedBytes.All.Current), formatBytes(s.ReservedBytes.All.Current))
+	return fmt.Sprintf("cache on %s: %s allocated, %s reserved", c.dev.Name(), sizes.Format(s.AllocatedBytes.All.Current), sizes.Format(s.ReservedBytes.All.Current))
 }
 
 // Device is the cache's device.
@@ -169,7 +170,7 @@ func (c *Cache) Close() error {
 	c.shards.closed = true
 	if t := c.ledger.sumStats(); t.Allocation.All.Current > 0 {
 		errs = append(errs, fmt.Errorf("memcache: Close: blocks that were never freed: %d, of %s together%s",
-			t.Allocation.All.Current, formatBytes(t.AllocatedBytes.All.Current), namesOf(holders)))
+			t.Allocation.All.Current, sizes.Format(t.AllocatedBytes.All.Current), namesOf(holders)))
 	}
 	var segments []*placement.Segment
 	for _, s := range c.shards.list() {

@@ -3,9 +3,10 @@ package memcache
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
-	"github.com/stretchr/testify/require"
 )
 
 // TestStatisticsAfterClose: whatever was leaked, nothing is in use of memory that went back, and what was allocated was

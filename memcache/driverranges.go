@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // driverRanges are the ranges of addresses that the driver gave and has not taken back, in order. A driver that gives the
@@ -33,11 +34,11 @@ func (l driverRanges) find(p device.Ptr) int {
 func (l *driverRanges) add(p device.Ptr, bytes int64) error {
 	to := p + device.Ptr(bytes)
 	if p == 0 || to < p {
-		return fmt.Errorf("the driver gave %s at an address that can't be", formatBytes(bytes))
+		return fmt.Errorf("the driver gave %s at an address that can't be", sizes.Format(bytes))
 	}
 	i := l.find(p)
 	if i < len(*l) && (*l)[i].from < to {
-		return fmt.Errorf("the driver gave %s that overlap memory that it gave before", formatBytes(bytes))
+		return fmt.Errorf("the driver gave %s that overlap memory that it gave before", sizes.Format(bytes))
 	}
 	*l = slices.Insert(*l, i, addressRange{p, to})
 	return nil

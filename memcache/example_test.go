@@ -127,7 +127,10 @@ func ExampleOutOfMemoryError() {
 		fmt.Println(oom)
 	}
 	// Output:
-	// memcache: out of memory on host: 300.00 MiB are asked for (a segment of 300.00 MiB); the device has 1024.00 MiB, of which 1024.00 MiB are free; the cache may reserve 256.00 MiB; 0 bytes are reserved: 0 bytes allocated, 0 bytes freed but in use by a recorded stream, 0 bytes free (the largest free block of this pool and stream has 0 bytes)
+	// memcache: out of memory on host: a request asked for 300.00 MiB
+	// 	the device has 1024.00 MiB, 1024.00 MiB free; the cache may reserve 256.00 MiB
+	// 	the cache reserves 0 bytes: 0 bytes allocated, 0 bytes free
+	// 	a limit of 300.00 MiB would have served it
 }
 
 // A private pool's blocks share no segment with others, such as those of a part of the program that comes and goes.

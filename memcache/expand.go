@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -86,13 +87,13 @@ func (g *grower) takeGrowable(r *request) (*placement.Chunk, error) {
 // lock is held.
 func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	total, granule := g.dev.Properties().TotalMemory, g.shards.rules().GranuleSize(r.Kind)
-	sizes := []int64{g.shards.config().reserve(total), total / 16, 0}
+	ranges := []int64{g.shards.config().reserve(total), total / 16, 0}
 	most := int64(math.MaxInt64)
 	if g.shards.config().ExpandableSegmentsReserve > 0 {
-		most = placement.RoundUp(sizes[0], granule)
+		most = placement.RoundUp(ranges[0], granule)
 	}
 	if _, host := g.dev.(device.HostVisible); host {
-		sizes = sizes[1:] // the first range would leave nothing for a second one
+		ranges = ranges[1:] // the first range would leave nothing for a second one
 	}
 	// Addresses cost nothing on a GPU: a range that is longer than the device's memory never has to be left for another. If
 	// there are too few the ranges that have no memory are given back first.
@@ -101,20 +102,20 @@ func (g *grower) reserveAddresses(r *request) (*placement.Chunk, error) {
 	reserve := func(size int64) (err error) {
 		bytes = placement.RoundUp(max(size, r.Bytes), granule)
 		if bytes > most {
-			return fmt.Errorf("%w: expandable_segments_reserve lets a segment have %s of addresses", device.ErrOutOfMemory, formatBytes(most))
+			return fmt.Errorf("%w: expandable_segments_reserve lets a segment have %s of addresses", device.ErrOutOfMemory, sizes.Format(most))
 		}
 		if p, err = g.vmm.Reserve(bytes); err != nil {
 			g.shards.history.markAt(ActionReserve, r.shard.id, 0, bytes)
 		}
 		return err
 	}
-	err := reserve(sizes[0])
+	err := reserve(ranges[0])
 	if errors.Is(err, device.ErrOutOfMemory) {
 		if err := g.returnAddresses(true); err != nil {
 			return nil, err
 		}
 	}
-	for _, size := range sizes {
+	for _, size := range ranges {
 		if errors.Is(err, device.ErrOutOfMemory) {
 			err = reserve(size)
 		}

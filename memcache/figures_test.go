@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -31,9 +32,10 @@ func TestPendingFigures(t *testing.T) {
 	var oom *OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
 	require.Equal(t, OutOfMemoryError{Requested: 40 * mib, Segment: 40 * mib, Device: "scripted", Total: 1 << 30, Free: 1<<30 - 80*mib,
-		Limit: 100 * mib, Allocated: 3*mib + 18*mib + 2*mib, Pending: 30 * mib, Reserved: 80 * mib, Largest: 10 * mib, PrivatePools: 12 * mib}, *oom)
-	require.ErrorContains(t, err, "80.00 MiB are reserved: 23.00 MiB allocated, 30.00 MiB freed but in use by a recorded stream, 27.00 MiB free, "+
-		"of which 12.00 MiB belong to private pools (the largest free block of this pool and stream has 10.00 MiB)")
+		Limit: 100 * mib, Allocated: 3*mib + 18*mib + 2*mib, Pending: 30 * mib, Reserved: 80 * mib, Largest: 10 * mib, OtherPools: 12 * mib,
+		Advice: "a limit of 120.00 MiB would have served it"}, *oom)
+	require.ErrorContains(t, err, "the cache reserves 80.00 MiB: 23.00 MiB allocated, 30.00 MiB freed but in use by a recorded stream, 27.00 MiB free "+
+		"(15.00 MiB in pieces of at most 10.00 MiB, 12.00 MiB of other pools)")
 	close(h.leave)
 	require.NoError(t, errors.Join(free(), keep.Free(), y.Free()))
 	_, err = c.Alloc(ctx, 101*mib, other)
@@ -59,7 +61,7 @@ func TestSummaryUnits(t *testing.T) {
 	for bytes, want := range map[int64]string{
 		0: "0 bytes", 1024: "1024 bytes", 1025: "1.00 KiB", 1 << 20: "1024.00 KiB", 1<<20 + 1: "1.00 MiB", 1 << 30: "1024.00 MiB", 1<<30 + 1: "1.00 GiB", 3 << 40: "3072.00 GiB",
 	} {
-		require.Equal(t, want, formatBytes(bytes))
+		require.Equal(t, want, sizes.Format(bytes))
 	}
 }
 

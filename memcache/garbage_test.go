@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/cistern-ml/cistern/memcache/internal/placement"
 	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
 // TestAgeGoesOnAfterAFailedFree: a free segment that the driver does not take back is as old as it was, for the next

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -54,7 +55,7 @@ func (g *grower) growError(r *request, err error) error {
 		g.shards.history.mark(ActionRefused, r.shard.id, r.segmentBytes)
 		return g.outOfMemory(r, err)
 	}
-	return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
+	return fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(r.Requested), err)
 }
 
 // outOfMemory is the error of a request that found no memory, with the figures of this moment. No lock is held but that of growth,
@@ -84,8 +85,21 @@ func (g *grower) outOfMemory(r *request, cause error) error {
 	if !r.shard.retired { // a request that waits for memory does so without a lock
 		e.Largest = r.shard.arena.Largest(&r.Want)
 	}
+	own := int64(0)
 	for _, s := range g.shards.list() {
-		e.PrivatePools += s.arena.PrivateFree()
+		same, other := s.arena.FreeBytes(r.Pool, r.Kind), s.arena.FreeBytes(r.Pool, 1-r.Kind)
+		if s != r.shard {
+			e.OtherStreams += same
+		}
+		e.OtherSizes += other
+		own += same + other
+	}
+	e.OtherPools = e.Reserved - e.Allocated - e.Pending - own
+	for _, p := range g.shards.cache.openPools {
+		if p.place.Pinned() && &p.place != r.Pool {
+			stats := p.Stats()
+			e.Graphs += stats.ReservedBytes.All.Current - stats.ActiveBytes.All.Current
+		}
 	}
 	return e
 }

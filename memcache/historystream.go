@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // A log of everything cannot be a ring: what is lost can't be replayed. Nor may it grow without bound, nor may anything wait
@@ -183,7 +185,7 @@ func (s *HistoryStream) admit(ctx context.Context, bytes int64) error {
 		case <-ctx.Done():
 			call := "EmptyCache"
 			if bytes != noRequest {
-				call = "Alloc of " + formatBytes(bytes)
+				call = "Alloc of " + sizes.Format(bytes)
 			}
 			return fmt.Errorf("memcache: %s: waiting for the reader of the history: %w", call, ctx.Err())
 		}

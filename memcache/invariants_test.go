@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,9 @@ func TestChecksFindMistakes(t *testing.T) {
 
 // TestCountersBelowZero are reported in each build, whichever counter it is.
 func TestCountersBelowZero(t *testing.T) {
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(before)
 	c, _ := newCache(t, Config{})
 	reported := func(what string, mistake func()) {
 		if invariants.Enabled {

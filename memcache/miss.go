@@ -3,7 +3,6 @@ package memcache
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -24,7 +23,7 @@ func (g *grower) allocMiss(ctx context.Context, stream device.Stream, r *request
 		g.ledger.stats.NumOOMs++
 		g.shards.history.oom(r, err)
 		g.shards.mu.Unlock()
-		g.ledger.nameHolders(err)
+		g.explain(stream, r, err)
 		g.oomObservers.tell(ctx, err)
 	}
 	return err
@@ -149,26 +148,4 @@ func (g *grower) allocFromLendingPool(r *request) bool {
 	}
 	r.Pool = nil
 	return false
-}
-
-// mostHolders is how many an error names.
-const mostHolders = 3
-
-// nameHolders adds those who hold the most to the error of a request that fails for good. Most errors of a cache that is
-// full are not told: after a flush or a reclaimer the request is served. No lock is held.
-func (l *ledger) nameHolders(err error) {
-	var oom *OutOfMemoryError
-	if errors.As(err, &oom) {
-		oom.Holders = l.holders()
-	}
-}
-
-// holders are those who hold the most; nil if nothing has a label.
-func (l *ledger) holders() []Share {
-	p := l.profile()
-	if !slices.ContainsFunc(p.Holdings, func(h Holding) bool { return h.Label != (Label{}) }) {
-		return nil
-	}
-	shares := p.Sum(func(h Holding) string { return Label{Module: h.Module, Category: h.Category}.String() })
-	return shares[:min(len(shares), mostHolders)]
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/cistern-ml/cistern/internal/shortage"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // What happens when there is no memory. The cache itself gives back all it can before (allocGrowing); then reclaimers, which
@@ -29,15 +32,18 @@ type OutOfMemoryError struct {
 	Reserved  int64  // segments held from the driver
 	Largest   int64  // the largest free block of the request's pool and stream
 
-	// PrivatePools are the free blocks of private pools, of which default requests get none; PyTorch's
-	// message counts them as allocated.
-	PrivatePools int64
+	// Free blocks that a request of this pool, stream and size gets none of: those of the pool on other
+	// streams, those for other sizes (up to 1 MiB, or larger), and those of other pools, of which graphs
+	// hold a part. PyTorch's message counts blocks of private pools as allocated.
+	OtherStreams, OtherSizes, OtherPools, Graphs int64
 
-	// Label says what the memory was for; Holders are those who hold the most, by module and category, if anything has a
-	// label. They are looked up when the request is given up, a moment after the figures above: what other goroutines
-	// allocate or free meanwhile makes a difference.
+	// Label says what the memory was for. Holders are those who hold the most, by module and category, if
+	// anything has a label. Advice names an option or call that would have served the request. Advice and
+	// Holders are looked up when the request is given up, a moment after the figures above: what other
+	// goroutines allocate or free meanwhile makes a difference.
 	Label   Label
 	Holders []Share
+	Advice  string
 
 	// Err is the driver's error; nil if the limit or the request's size was in the way.
 	// If the request has waited for memory ([Cache.Wait]) it is why it waits no longer.
@@ -48,46 +54,33 @@ type OutOfMemoryError struct {
 	tooLarge bool
 }
 
-// Error tells what was asked, what there is, and where the rest went.
+// Error explains in at most five lines what was asked for, where the memory is, and what would have helped.
 func (e *OutOfMemoryError) Error() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "memcache: out of memory on %s: ", e.Device)
 	if e.tooLarge {
-		fmt.Fprintf(&s, "%d bytes are asked for, and no device has 1 EiB", e.Requested)
-		return s.String()
+		return fmt.Sprintf("memcache: out of memory on %s: %d bytes are asked for, and no device has 1 EiB", e.Device, e.Requested)
+	}
+	s := shortage.Shortage{
+		Device: e.Device, Requested: e.Requested, Segment: e.Segment, Total: e.Total, Free: e.Free, Limit: e.Limit,
+		Reserved: e.Reserved, Allocated: e.Allocated, Pending: e.Pending, Largest: e.Largest,
+		OtherStreams: e.OtherStreams, OtherSizes: e.OtherSizes, OtherPools: e.OtherPools, Graphs: e.Graphs, Advice: e.Advice,
 	}
 	if e.Label != (Label{}) {
-		fmt.Fprintf(&s, "%s asks for %s", e.Label, formatBytes(e.Requested))
-	} else {
-		fmt.Fprintf(&s, "%s are asked for", formatBytes(e.Requested))
+		s.Label = e.Label.String()
 	}
-	fmt.Fprintf(&s, " (a segment of %s)", formatBytes(e.Segment))
-	free := "an unknown part is"
-	if e.Free >= 0 {
-		free = formatBytes(e.Free) + " are"
+	for _, h := range e.Holders {
+		s.Holders = append(s.Holders, h.Name+" "+sizes.Format(h.Bytes))
 	}
-	fmt.Fprintf(&s, "; the device has %s, of which %s free", formatBytes(e.Total), free)
-	if e.Limit >= 0 {
-		fmt.Fprintf(&s, "; the cache may reserve %s", formatBytes(e.Limit))
-	}
-	fmt.Fprintf(&s, "; %s are reserved: %s allocated, %s freed but in use by a recorded stream, %s free",
-		formatBytes(e.Reserved), formatBytes(e.Allocated), formatBytes(e.Pending), formatBytes(e.Reserved-e.Allocated-e.Pending))
-	if e.PrivatePools > 0 {
-		fmt.Fprintf(&s, ", of which %s belong to private pools", formatBytes(e.PrivatePools))
-	}
-	fmt.Fprintf(&s, " (the largest free block of this pool and stream has %s)", formatBytes(e.Largest))
-	s.WriteString(namesOf(e.Holders))
 	if e.Waited > 0 {
-		fmt.Fprintf(&s, "; it waited for %v: %v", e.Waited.Round(time.Millisecond), e.Err)
+		s.Waited = fmt.Sprintf("%v: %v", e.Waited.Round(time.Millisecond), e.Err)
 	}
-	return s.String()
+	return "memcache: " + strings.Join(s.Lines(), "\n\t")
 }
 
 // namesOf lists holders at the end of an error.
 func namesOf(holders []Share) string {
 	var s strings.Builder
 	for i, h := range holders {
-		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, formatBytes(h.Bytes))
+		fmt.Fprintf(&s, "%s%s holds %s", map[bool]string{true: "; ", false: ", "}[i == 0], h.Name, sizes.Format(h.Bytes))
 	}
 	return s.String()
 }

@@ -92,7 +92,7 @@ func (p *Pool) String() string {
 	if p == nil {
 		return "default pool"
 	}
-	return fmt.Sprintf("private pool %d", p.place.ID[0]+p.place.ID[1])
+	return poolName(&p.place)
 }
 
 // Release ends the pool: Alloc with its context fails with [ErrReleased], and it lends nothing any more. Blocks

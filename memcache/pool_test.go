@@ -229,8 +229,8 @@ func TestUseOnOOM(t *testing.T) {
 			if !test.served {
 				var oom *OutOfMemoryError
 				require.ErrorAs(t, err, &oom)
-				require.GreaterOrEqual(t, oom.PrivatePools, test.free)
-				require.ErrorContains(t, err, "MiB belong to private pools")
+				require.GreaterOrEqual(t, oom.OtherPools, test.free)
+				require.ErrorContains(t, err, "MiB of other pools")
 				require.EqualValues(t, 1, st.NumSyncAllStreams)
 				return
 			}
@@ -363,7 +363,7 @@ func TestPoolRunsOutOfMemory(t *testing.T) {
 	_, err := c.Alloc(ctx, 100<<20, s)
 	var oom *OutOfMemoryError
 	require.ErrorAs(t, err, &oom)
-	require.Equal(t, []int64{47 << 20, 250 << 20, 203 << 20, 0}, []int64{oom.PrivatePools, oom.Reserved, oom.Allocated, oom.Largest})
+	require.Equal(t, []int64{47 << 20, 250 << 20, 203 << 20, 0}, []int64{oom.OtherPools, oom.Reserved, oom.Allocated, oom.Largest})
 	_, err = c.Alloc(inQ, 100<<20, s)
 	require.ErrorAs(t, err, &oom)
 	require.EqualValues(t, 17<<20, oom.Largest, "of the request's pool, which has returned its whole segment")

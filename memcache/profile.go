@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"unsafe"
+
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // Profile says who holds the memory of a cache at one moment.
@@ -28,7 +30,7 @@ type Holding struct {
 
 // String tells who holds how much, such as "head (gradient): 3.00 MiB (3 × 1.00 MiB)".
 func (h Holding) String() string {
-	return fmt.Sprintf("%s: %s (%d × %s)", h.Label, formatBytes(h.Bytes), h.Blocks, formatBytes(h.Size))
+	return fmt.Sprintf("%s: %s (%d × %s)", h.Label, sizes.Format(h.Bytes), h.Blocks, sizes.Format(h.Size))
 }
 
 // Share is a part of a profile.

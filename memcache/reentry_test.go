@@ -127,7 +127,7 @@ func TestNoFiguresOfTheDriver(t *testing.T) {
 	require.EqualValues(t, 100*mib, oom.Total)
 	require.ErrorIs(t, err, errSilent)
 	require.ErrorIs(t, err, device.ErrOutOfMemory)
-	require.ErrorContains(t, err, "the device has 100.00 MiB, of which an unknown part is free")
+	require.ErrorContains(t, err, "the device has 100.00 MiB, and does not report how much is free")
 }
 
 // on is a stream of another device.

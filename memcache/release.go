@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -232,7 +233,7 @@ func (g *grower) callFree(ctx context.Context, seg *placement.Segment) error {
 	err := g.dev.Free(seg.Ptr())
 	g.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: seg.Bytes(), Pool: seg.Kind().String(), Err: err})
 	if err != nil {
-		return fmt.Errorf("memcache: returning a segment of %s: %w", formatBytes(seg.Bytes()), err)
+		return fmt.Errorf("memcache: returning a segment of %s: %w", sizes.Format(seg.Bytes()), err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -47,7 +48,7 @@ func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream de
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the context is nil; use context.Background()", bytes, ErrInvalid)
 	}
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(bytes), err)
+		return fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(bytes), err)
 	}
 	if bytes < 0 {
 		return fmt.Errorf("memcache: Alloc of %d bytes: %w: the size is negative", bytes, ErrInvalid)
@@ -59,7 +60,7 @@ func checkRequest(ctx context.Context, dev device.Device, bytes int64, stream de
 		return &OutOfMemoryError{Requested: bytes, Device: dev.Name(), Limit: -1, tooLarge: true}
 	}
 	if stream.Closed() {
-		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(bytes), stream.ID(), device.ErrClosed)
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", sizes.Format(bytes), stream.ID(), device.ErrClosed)
 	}
 	return nil
 }
@@ -83,11 +84,11 @@ func (r *request) refusal() error {
 	switch {
 	case isReleased(r.Pool):
 		return fmt.Errorf("memcache: Alloc of %s: %w: private pool %d: allocate before its Release, or without its context",
-			formatBytes(r.Requested), ErrReleased, r.Pool.ID[0]+r.Pool.ID[1])
+			sizes.Format(r.Requested), ErrReleased, r.Pool.ID[0]+r.Pool.ID[1])
 	case s.retired:
-		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", formatBytes(r.Requested), s.id, device.ErrClosed)
+		return fmt.Errorf("memcache: Alloc of %s: stream %d: %w", sizes.Format(r.Requested), s.id, device.ErrClosed)
 	case s.shards.closed:
-		return fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), ErrClosed)
+		return fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(r.Requested), ErrClosed)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 )
 
 // Memory that other streams are not done with can serve a request at once if the request's stream waits for them on the device
@@ -94,7 +95,7 @@ func (all *shards) reuseOfOthers(ctx context.Context, stream device.Stream, r *r
 	// What is queued on the owner's stream now includes all that used the chunk before it was freed.
 	if err := owner.orderBefore(stream); err != nil {
 		var was freeRecord
-		err = fmt.Errorf("memcache: Alloc of %s: %w", formatBytes(r.Requested), err)
+		err = fmt.Errorf("memcache: Alloc of %s: %w", sizes.Format(r.Requested), err)
 		_ = r.block.free(ctx, &was) // its stream has nothing queued that uses it
 		was.history.leave()
 		r.block = Block{}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/sizes"
 	"github.com/cistern-ml/cistern/memcache/internal/placement"
 )
 
@@ -46,7 +47,7 @@ func (g *grower) unmap(ctx context.Context, seg *placement.Segment, from device.
 	}
 	g.reporter.end(op, OpInfo{Op: OpDriverFree, Stream: seg.Stream(), Bytes: bytes, Pool: seg.Kind().String(), Err: err})
 	if err != nil {
-		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", formatBytes(bytes), formatBytes(done), err)
+		return done, fmt.Errorf("memcache: unmapping %s, after %s: %w", sizes.Format(bytes), sizes.Format(done), err)
 	}
 	return done, nil
 }

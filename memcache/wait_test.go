@@ -105,7 +105,7 @@ func TestWaitForMemoryEnds(t *testing.T) {
 		require.ErrorAs(t, err, &oom)
 		require.Equal(t, 5*time.Second, oom.Waited)
 		require.EqualValues(t, 80*mib, oom.Allocated)
-		require.ErrorContains(t, err, "it waited for 5s: context deadline exceeded")
+		require.ErrorContains(t, err, "waited for 5s: context deadline exceeded")
 		require.EqualValues(t, 1, c.Stats().NumOOMs)
 
 		ctx, cancel = context.WithCancel(t.Context())

@@ -40,11 +40,3 @@ type lists struct {
 	unmapped [2]tree // parts of expandable segments without memory, by address
 	segments int     // whose chunks belong here; with the last one the lists of a private pool go
 }
-
-// bytes is the sum of the free chunks.
-func (l *lists) bytes() (sum int64) {
-	for k := range l.free {
-		l.free[k].each(func(m *Chunk) { sum += m.size })
-	}
-	return sum
-}

@@ -136,10 +136,10 @@ func (a *Arena) Largest(w *Want) int64 {
 	return 0
 }
 
-// PrivateFree is the sum of the free chunks of private pools, in bytes.
-func (a *Arena) PrivateFree() (sum int64) {
-	for _, l := range a.private {
-		sum += l.bytes()
+// FreeBytes is the sum of a pool's free chunks of a kind.
+func (a *Arena) FreeBytes(p *Pool, k Kind) (sum int64) {
+	if l := a.listsFor(p); l != nil {
+		l.free[k].each(func(m *Chunk) { sum += m.size })
 	}
 	return sum
 }

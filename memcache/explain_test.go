@@ -1,0 +1,120 @@
+package memcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/null"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest"
+)
+
+// shortProgram is a random program that runs out of memory: its calls, until a request fails for good.
+type shortProgram struct {
+	capacity int64
+	limit    int64
+	seed     uint64
+}
+
+// run makes the calls on a new cache, at most so many. It returns the cache and the last request, with its
+// error: nil unless memory ran out in an earlier request.
+func (p *shortProgram) run(t *testing.T, config Config, most int) (c *Cache, again func() error, calls int, err error) {
+	dev, err := null.New(null.Config{Capacity: p.capacity})
+	require.NoError(t, err)
+	config.MemoryLimit = p.limit
+	c, err = New(dev, config)
+	require.NoError(t, err)
+	streams := []device.Stream{cisterntest.Stream(t, dev), cisterntest.Stream(t, dev)}
+	pool, inPool := newPool(t, c, PoolOptions{})
+	require.NotNil(t, pool)
+	r := rand.New(rand.NewPCG(p.seed, 7))
+	var held []Block
+	for calls = 1; calls <= most; calls++ {
+		free, at, ctx, s := r.IntN(5) < 2, r.IntN(1<<30), context.Background(), streams[min(r.IntN(4), 1)]
+		bytes := int64(1) << (12 + r.IntN(15))
+		bytes += r.Int64N(bytes)
+		if r.IntN(8) == 0 {
+			ctx = inPool
+		}
+		if free && len(held) > 0 {
+			i := at % len(held)
+			require.NoError(t, held[i].Free())
+			held[i] = held[len(held)-1]
+			held = held[:len(held)-1]
+			continue
+		}
+		again = func() error {
+			b, err := c.Alloc(ctx, bytes, s)
+			if err == nil {
+				held = append(held, b)
+			}
+			return err
+		}
+		if err = again(); err != nil && calls < most && most < 1000 {
+			held = append(held, Block{}) // the program with other options goes on
+			err = nil
+		}
+		if err != nil {
+			return c, again, calls, err
+		}
+	}
+	return c, again, calls - 1, nil
+}
+
+// TestAdvice tries what the errors of random programs advise. Calls and limits must serve the request that
+// failed; of the options that place earlier requests differently four of five must.
+func TestAdvice(t *testing.T) {
+	served, tried := map[string]int{}, map[string]int{}
+	for seed := range uint64(4000) {
+		p := &shortProgram{capacity: 1 << 30, seed: seed, limit: 400 * mib * int64(seed%2)}
+		if p.limit == 0 {
+			p.capacity = 400 * mib
+		}
+		c, again, calls, err := p.run(t, Config{}, 1000)
+		var oom *OutOfMemoryError
+		require.ErrorAs(t, err, &oom)
+		kind := strings.SplitN(strings.SplitN(oom.Advice, " ", 2)[0], ":", 2)[0]
+		switch kind {
+		case "EmptyCache":
+			var number uint64
+			_, err := fmt.Sscanf(oom.Advice, "EmptyCache of private pool %d ", &number)
+			require.NoError(t, err, oom.Advice)
+			require.NoError(t, c.openPools[PoolID{0, number}].EmptyCache(t.Context()))
+			require.NoError(t, again(), "seed %d: %v", seed, oom)
+		case "reuse_across_streams":
+			config, err := c.Config().With(strings.SplitN(oom.Advice, " ", 2)[0])
+			require.NoError(t, errors.Join(err, c.SetConfig(t.Context(), config)))
+			require.NoError(t, again(), "seed %d: %v", seed, oom)
+		case "a": // limit
+			var limit float64
+			_, err := fmt.Sscanf(oom.Advice, "a limit of %f MiB ", &limit)
+			require.NoError(t, err, oom.Advice)
+			require.NoError(t, c.SetMemoryLimit(int64(limit*mib)-2*mib))
+			require.Error(t, again(), "seed %d: less is not enough: %v", seed, oom)
+			require.NoError(t, c.SetMemoryLimit(int64(limit*mib)))
+			require.NoError(t, again(), "seed %d: %v", seed, oom)
+		case "expandable_segments", "max_split_size_mb":
+			config, err := ParseConfig(strings.SplitN(oom.Advice, " ", 2)[0])
+			require.NoError(t, err)
+			if _, _, _, err = p.run(t, config, calls); err == nil {
+				served[kind]++
+			}
+		case "no":
+			require.Greater(t, oom.Segment, oom.Free*int64((seed+1)%2), "seed %d: %v", seed, oom)
+		default:
+			t.Fatalf("seed %d: %v", seed, oom)
+		}
+		tried[kind]++
+	}
+	t.Log(served, "of", tried)
+	require.Len(t, tried, 6)
+	for kind, n := range served {
+		require.GreaterOrEqual(t, 5*n, 4*tried[kind], kind)
+	}
+}
