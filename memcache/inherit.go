@@ -20,7 +20,7 @@ func (g *grower) inheritSegments(r *request) {
 	// Usually no stream was closed: that is seen without locking the shards.
 	var closed *shard
 	for _, s := range g.shards.list() {
-		if s != r.shard && s.id != orphanStream && s.stream.Closed() {
+		if s != r.shard && !s.orphans && s.stream.Closed() {
 			closed = s
 		}
 	}
@@ -29,7 +29,7 @@ func (g *grower) inheritSegments(r *request) {
 	}
 	into := r.shard
 	if g.shards.config().Exact {
-		into = g.shards.with(orphanStream, closed.stream)
+		into = g.shards.orphansOf(closed.stream)
 	}
 	g.shards.lockAll()
 	defer g.shards.unlockAll()

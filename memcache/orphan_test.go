@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"testing"
@@ -67,10 +68,13 @@ func TestExactDropsShardsOfClosedStreams(t *testing.T) {
 // TestOrphansKeepTheirStream: snapshot, history and statistics go on as if the closed stream were there, and a free block
 // of a segment that is still in use stays where it is until the last one is free.
 func TestOrphansKeepTheirStream(t *testing.T) {
-	for _, expandable := range []bool{false, true} {
+	for i, expandable := range []bool{false, true, false, true} {
 		c, dev := newCache(t, Config{Exact: true, ExpandableSegments: expandable})
 		require.NoError(t, c.RecordHistory(HistoryOptions{Entries: 100}))
 		s, next := dev.stream(5), dev.stream(6)
+		if i >= 2 {
+			next = dev.stream(math.MaxUint64) // no ID is the orphans' own
+		}
 		free, held := mustAlloc(t, c, 1000, s), mustAlloc(t, c, 2000, s)
 		require.NoError(t, free.Free())
 		s.closed.Store(true)
@@ -85,9 +89,9 @@ func TestOrphansKeepTheirStream(t *testing.T) {
 		require.Len(t, c.shards.list(), 2)
 		require.ErrorIs(t, held.Free(), ErrFreed)
 		require.ErrorIs(t, free.RecordStream(next), ErrFreed)
-		i := slices.IndexFunc(c.Snapshot().Segments, func(g SegmentSnapshot) bool { return g.Stream == 5 })
-		require.GreaterOrEqual(t, i, 0)
-		g := c.Snapshot().Segments[i]
+		at := slices.IndexFunc(c.Snapshot().Segments, func(g SegmentSnapshot) bool { return g.Stream == 5 })
+		require.GreaterOrEqual(t, at, 0)
+		g := c.Snapshot().Segments[at]
 		require.Len(t, g.Blocks, 1)
 		require.EqualValues(t, 2*mib, g.TotalSize)
 		require.EqualValues(t, 2000, g.Blocks[0].RequestedSize, "of the last hand-out")

@@ -1,6 +1,7 @@
 package memcache
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ type shard struct {
 
 	serial, leaseEnd uint64 // the last number given to a hand-out, and the last one of the lease
 	sequence         uint64 // of hand-outs and frees, for observers
+	orphans          bool   // see orphansOf
 	retired          bool   // not in the table any more
 	closedMarked     bool   // the history knows that the stream is closed
 
@@ -93,6 +95,9 @@ func newShardTable(list []*shard) *shardTable {
 	}
 	t := &shardTable{list: list, hash: make([]*shard, size)}
 	for _, s := range list {
+		if s.orphans {
+			continue // no request looks for them
+		}
 		i := t.bucket(s.id)
 		for t.hash[i] != nil {
 			i = (i + 1) & (size - 1)
@@ -118,32 +123,44 @@ func (t *shardTable) find(id uint64) *shard {
 
 // of returns the stream's shard, and makes it for the stream's first request. Without the growth lock the shard may be
 // retired before it is locked: refuses finds that out.
-func (all *shards) of(stream device.Stream) *shard { return all.with(stream.ID(), stream) }
-
-// with is shardOf for an ID that need not be the stream's: orphans have one of their own.
-func (all *shards) with(id uint64, stream device.Stream) *shard {
-	if s := all.table.Load().find(id); s != nil {
+func (all *shards) of(stream device.Stream) *shard {
+	if s := all.table.Load().find(stream.ID()); s != nil {
 		return s
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	old := all.table.Load()
-	if s := old.find(id); s != nil {
+	if s := all.table.Load().find(stream.ID()); s != nil {
 		return s // another goroutine's request was first
 	}
-	s := &shard{cache: all.cache, shards: all, id: id, stream: stream, epoch: all.ledger.epoch, pending: all.exact}
+	return all.add(stream.ID(), stream, false)
+}
+
+// orphansOf returns the shard that keeps, with Exact, what closed streams leave: nothing is served from
+// there, as in PyTorch, but a flush returns it, after all others. closed is one of the streams. The growth
+// lock is held.
+func (all *shards) orphansOf(closed device.Stream) *shard {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if list := all.list(); len(list) > 0 && list[len(list)-1].orphans {
+		return list[len(list)-1]
+	}
+	return all.add(math.MaxUint64, closed, true)
+}
+
+// add makes a shard. shards.mu is held.
+func (all *shards) add(id uint64, stream device.Stream, orphans bool) *shard {
+	s := &shard{cache: all.cache, shards: all, id: id, stream: stream, orphans: orphans, epoch: all.ledger.epoch, pending: all.exact}
 	if s.pending == nil {
 		s.pending = &pendingFrees{shards: all}
 	}
 	s.scopes = make([]scopeQuota, len(all.ledger.openScopes))
-	s.arena.Init(all.rules(), id, id == orphanStream)
-	at, _ := slices.BinarySearchFunc(old.list, id, func(s *shard, id uint64) int {
-		if s.id < id {
-			return -1
-		}
-		return 1
-	})
-	all.table.Store(newShardTable(slices.Insert(slices.Clone(old.list), at, s)))
+	s.arena.Init(all.rules(), id, orphans)
+	list := all.list()
+	at := len(list)
+	if !orphans { // a stream may have the last ID, too: then it comes before them
+		at, _ = slices.BinarySearchFunc(list, id, func(s *shard, id uint64) int { return cmp.Compare(s.id, id) })
+	}
+	all.table.Store(newShardTable(slices.Insert(slices.Clone(list), at, s)))
 	return s
 }
 
@@ -188,10 +205,6 @@ func (s *shard) nextSerial() uint64 {
 	s.serial++
 	return s.serial
 }
-
-// orphanStream is the ID of the shard that keeps, with Exact, what closed streams leave. No stream has this ID: nothing is
-// served from there, as in PyTorch, but a flush returns it.
-const orphanStream = math.MaxUint64
 
 func (all *shards) isClosed() bool {
 	all.mu.Lock()

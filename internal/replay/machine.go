@@ -3,6 +3,8 @@ package replay
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/null"
@@ -22,10 +24,12 @@ type machine struct {
 	cache   *memcache.Cache
 	byIndex []device.Stream          // of p.Streams
 	byID    map[uint64]device.Stream // the same
-	options map[int]memcache.Config  // that were parsed, by number
-	lastUse []int                    // the last request of each stream, by step
-	blocks  []memcache.Block
-	held    map[int32]pendingFree // by hand-out: frees that the program has not seen completed
+
+	firstPending uint64
+	options      map[int]memcache.Config // that were parsed, by number
+	lastUse      []int                   // the last request of each stream, by step
+	blocks       []memcache.Block
+	held         map[int32]pendingFree // by hand-out: frees that the program has not seen completed
 
 	completed []int32 // by hand-out: the entry that completes its free; -1: none
 
@@ -56,9 +60,20 @@ type pendingFree struct {
 	deferred int // freed while a pool was entered, after so many calls that take such frees up; 0: it was not
 }
 
-// firstPending begins the IDs of the streams that hold up one free each. They ascend in the order in which the
-// recording has the completions, which is the order in which the cache then sees them.
-const firstPending = 1 << 63
+// firstPending begins the IDs of the streams that hold up one free each: the middle of the widest gap between
+// recorded IDs. They ascend in the order in which the recording has the completions, which is the order in
+// which the cache then sees them.
+func firstPending(streams []uint64) uint64 {
+	ids := append(slices.Sorted(slices.Values(streams)), math.MaxUint64)
+	var before, widest, first uint64
+	for _, id := range ids {
+		if gap := id - before; gap > widest {
+			widest, first = gap, before+gap/2
+		}
+		before = id
+	}
+	return first
+}
 
 // newMachine makes a cache under config, on a device with the recorded memory and streams.
 // exactly, the driver does what it did in the recording, which must be ours.
@@ -83,7 +98,7 @@ func newMachine(p *recording.Program, config memcache.Config, b *budget.Budget, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)
 	}
-	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream), options: make(map[int]memcache.Config)}
+	m := &machine{cost: c, exactly: exactly, of: of, p: p, dev: dev, cache: cache, blocks: make([]memcache.Block, p.Blocks), held: make(map[int32]pendingFree), byID: make(map[uint64]device.Stream), firstPending: firstPending(p.Streams), options: make(map[int]memcache.Config)}
 	for _, id := range p.Streams {
 		s, err := dev.NewStreamWithID(id)
 		if err != nil {
@@ -280,7 +295,7 @@ func (m *machine) use(block, index int32) error {
 	if m.completed[block] < 0 {
 		order = uint64(len(m.p.Entries)) + uint64(block)
 	}
-	id := firstPending + order*uint64(len(m.p.Streams)+1) + uint64(index)
+	id := m.firstPending + order*uint64(len(m.p.Streams)+1) + uint64(index)
 	for _, s := range h.streams {
 		if s.ID() == id {
 			return m.blocks[block].RecordStream(m.taken(s))
