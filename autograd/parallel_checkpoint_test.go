@@ -189,37 +189,3 @@ func TestParallelCheckpointsOneByOne(t *testing.T) {
 		return errors.Join(err, s.end())
 	})
 }
-
-// TestParallelCheckpointsOnAFullDisk fail on all ranks, which go on together.
-func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
-	const full = "/dev/full"
-	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
-	folder := t.TempDir()
-	path := filepath.Join(folder, "checkpoint")
-	if _, err := os.Stat(full); err == nil {
-		require.NoError(t, os.Symlink(full, path+".tmp"))
-	} else {
-		require.NoError(t, os.Mkdir(path+".tmp", 0o700))
-	}
-	rankGroup.each(func(r *rank) error {
-		c := mlpCourse
-		c.cfg.Shard = ShardGradients
-		s, err := c.begin(r)
-		if err == nil {
-			err = s.eager(0)
-		}
-		if err != nil {
-			return errors.Join(err, s.end())
-		}
-		if err = s.checkpoint().Save(r.ctx, path); (r.n == 0) == errors.Is(err, device.ErrAborted) {
-			return errors.Join(fmt.Errorf("Save: %w", err), s.end())
-		}
-		err = s.eager(1)
-		if err == nil {
-			err = s.checkpoint().Save(r.ctx, path+" elsewhere")
-		}
-		return errors.Join(err, s.end())
-	})
-	_, err := os.Stat(path)
-	require.ErrorIs(t, err, os.ErrNotExist)
-}

@@ -10,12 +10,10 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
-	"syscall"
 	"unicode/utf8"
 
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/tensor"
 )
 
@@ -121,53 +119,18 @@ func (h *headerWriter) json(v any) {
 	h.Truncate(h.Len() - 1) // the encoder's line feed
 }
 
-// WriteFile writes a file and puts it in the place of the one that has the name, if there is one: whenever the program or the machine
-// stops, the name has the old file or the new one, whole. It is written as path with ".tmp" behind, flushed to the disk, and
-// renamed. The new file has the permissions of the old one. A symbolic link is replaced, and what it points to stays; a path that is
-// there and no file, such as a folder or a device, wraps [ErrInvalid]. One goroutine of one program at a time writes a path.
-func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string, streamed ...Streamed) (err error) {
-	old, err := os.Stat(path)
-	if err == nil && !old.Mode().IsRegular() {
-		return fmt.Errorf("safetensors: writing %s: %w: it is no file, but %v", path, ErrInvalid, old.Mode())
+// WriteFile writes a file and puts it in the place of the one at path, if there is one: whenever the program or the machine
+// stops, path has the old file or the new one, whole. The data goes to a new file in the same folder, which is flushed to the
+// disk and renamed, so that of several writers of one path one wins. The new file has the permissions of the old one. A program
+// that is killed meanwhile leaves a file whose name begins with a dot. Only a regular file is replaced: a path at which there is
+// something else, such as a folder, a device or a symbolic link, is an error that wraps [ErrInvalid].
+func WriteFile(ctx context.Context, path string, tensors []Named, metadata map[string]string, streamed ...Streamed) error {
+	if old, err := os.Lstat(path); err == nil && !old.Mode().IsRegular() {
+		return fmt.Errorf("safetensors: writing %s: %w: it is not a regular file, but %v", path, ErrInvalid, old.Mode())
 	}
-	exists := err == nil
-	temporary := path + ".tmp"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	err := output.Write(path, func(w io.Writer) error { return Write(ctx, w, tensors, metadata, streamed...) })
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	err = Write(ctx, f, tensors, metadata, streamed...)
-	if err == nil && exists {
-		err = f.Chmod(old.Mode().Perm())
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(temporary, path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("safetensors: writing %s: %w", path, err), os.Remove(temporary))
-	}
-	return syncFolder(filepath.Dir(path))
-}
-
-// syncFolder flushes the folder's names to the disk, where the system and the file system can.
-func syncFolder(name string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(name)
-	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	err = d.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // the new file is there, but this file system does not flush folders
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return fmt.Errorf("safetensors: writing %s: %w", path, err)
 	}
 	return nil
 }

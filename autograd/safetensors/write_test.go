@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -60,7 +62,7 @@ func TestWriteFile(t *testing.T) {
 		{"b <&>", upload(t, rt, []int32{1, 2})}, {"a", upload(t, rt, []uint8{9})}, {"z\n", upload(t, rt, large, 3, 100_000)},
 		{"long", upload(t, rt, []int64{-1}, 1, 1)}, {"none", upload(t, rt, []float32{}, 0, 3)},
 	}
-	require.NoError(t, os.WriteFile(path+".tmp", []byte("left by a program that was killed"), 0o600))
+	require.NoError(t, os.WriteFile(path+".tmp", []byte("another program's"), 0o600))
 	require.NoError(t, WriteFile(ctx, path, tensors, map[string]string{"k": "v\""}))
 	f, err := Open(path)
 	require.NoError(t, err)
@@ -89,16 +91,19 @@ func TestWriteFile(t *testing.T) {
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(before, after), "the old file stays when the new one can't be written")
-	left, err := filepath.Glob(path + "*")
+	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
-	assert.Equal(t, []string{path}, left, "nothing else is left")
+	require.Len(t, left, 2, "nothing else is left")
+	other, err := os.ReadFile(path + ".tmp")
+	require.NoError(t, err)
+	assert.Equal(t, "another program's", string(other))
 	require.Error(t, WriteFile(ctx, filepath.Join(path, "x"), tensors, nil))
 	require.ErrorIs(t, WriteFile(ctx, filepath.Dir(path), tensors, nil), ErrInvalid, "a folder")
 	full := errors.New("full")
 	require.ErrorIs(t, Write(ctx, failing{full}, tensors, nil), full)
 }
 
-// TestReplace: a private file stays private, and a link's file stays what it is.
+// TestReplace: a private file stays private. A link is neither followed nor replaced, nor is a device.
 func TestReplace(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("permissions and links of its own")
@@ -108,18 +113,53 @@ func TestReplace(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
 	require.NoError(t, os.Symlink("m", link))
 	require.NoError(t, os.Symlink(os.DevNull, device))
-	require.NoError(t, WriteFile(ctx, link, nil, nil))
+	for _, name := range []string{link, device, os.DevNull, folder} {
+		require.ErrorIs(t, WriteFile(ctx, name, nil, nil), ErrInvalid, name)
+	}
 	left, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "old", string(left))
+	to, err := os.Readlink(link)
+	require.NoError(t, err)
+	assert.Equal(t, "m", to)
 	require.NoError(t, WriteFile(ctx, path, nil, nil))
 	s, err := os.Lstat(path)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), s.Mode())
-	require.ErrorIs(t, WriteFile(ctx, device, nil, nil), ErrInvalid)
-	if runtime.GOOS == "linux" {
-		require.NoError(t, syncFolder("/proc"), "a file system without it")
+}
+
+// TestWritersOfOnePath: the file is that of one of the writers, whatever else stands in the folder.
+func TestWritersOfOnePath(t *testing.T) {
+	rt := open(t)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "m")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "other"), []byte("other"), 0o600))
+	if runtime.GOOS != "windows" {
+		require.NoError(t, os.Symlink("other", path+".tmp"))
 	}
+	var wait sync.WaitGroup
+	for writer := range 4 {
+		values := slices.Repeat([]float32{float32(writer)}, 1<<18)
+		x := upload(t, rt, values)
+		wait.Go(func() {
+			for range 5 {
+				if err := WriteFile(ctx, path, []Named{{"x", x}}, nil); err != nil && runtime.GOOS != "windows" {
+					t.Error(err) // another writer's rename may be under way there
+				}
+			}
+		})
+	}
+	wait.Wait()
+	f, err := Open(path)
+	require.NoError(t, err)
+	x, err := f.Load(ctx, rt, "x")
+	require.NoError(t, err)
+	values := read[float32](t, x)
+	require.Equal(t, slices.Repeat(values[:1], 1<<18), values)
+	require.NoError(t, errors.Join(x.Release(), f.Close()))
+	other, err := os.ReadFile(filepath.Join(folder, "other"))
+	require.NoError(t, err)
+	require.Equal(t, "other", string(other))
 }
 
 type failing struct{ error }

@@ -1,4 +1,5 @@
 // Package output writes files that are complete or not there at all, and never over their inputs.
+// A symbolic link is not followed, and only a regular file is replaced.
 package output
 
 import (
@@ -9,36 +10,65 @@ import (
 	"path/filepath"
 )
 
-// Check returns an error if name is one of the files that the result is made from: two paths are the
-// same file if the file system says so. The input "-" is the standard input. Nor must the folder of name
-// be missing.
+// Check returns an error if Write or Stream would fail for name, as far as that shows before there are
+// contents, or if name is one of the inputs, the files that the result is made from. The input "-" is
+// the standard input. The names "" and "-" are not files, and pass.
 func Check(name string, inputs ...string) error {
-	out, err := os.Stat(name)
-	if err != nil {
-		if info, err := os.Stat(filepath.Dir(name)); err != nil || !info.IsDir() {
-			return fmt.Errorf("%s can't be written: there is no folder %s", name, filepath.Dir(name))
-		}
+	if name == "" || name == "-" {
 		return nil
 	}
 	for _, input := range inputs {
-		in, err := os.Stat(input)
-		if input == "-" {
-			in, err = os.Stdin.Stat()
-		}
-		if err == nil && os.SameFile(in, out) && out.Mode().IsRegular() {
+		if isInput(name, input) {
 			return fmt.Errorf("%s is the input %s, which would be overwritten; choose another name", name, input)
 		}
 	}
-	return nil
+	kind, info, err := look(name)
+	if err != nil || kind == special || kind == standard {
+		return err
+	}
+	if stdout, err := os.Stdout.Stat(); err == nil && kind == regular && os.SameFile(info, stdout) {
+		return fmt.Errorf("%s is the standard output, whose text would be lost; choose another name", name)
+	}
+	f, err := createPending(name)
+	if err != nil {
+		return err
+	}
+	return f.discard()
 }
 
-// Write calls write for the contents of a file. The file gets its name when it is complete and on the
-// disk; after an error the file of that name, if there is one, is what it was. A symbolic link stays,
-// and the file that it leads to is replaced. A pipe or a device is written to as it is.
-func Write(name string, write func(io.Writer) error) error {
-	if to, err := filepath.EvalSymlinks(name); err == nil {
-		name = to
+func isInput(name, input string) bool {
+	if input != "-" {
+		return Same(name, input)
 	}
+	in, err := os.Stdin.Stat()
+	return err == nil && sameAs(name, in)
+}
+
+// Same reports whether two names lead to one regular file or, if neither file exists, would do so.
+func Same(a, b string) bool {
+	info, err := os.Stat(b)
+	if err == nil {
+		return sameAs(a, info)
+	}
+	if _, err := os.Stat(a); err == nil || filepath.Base(a) != filepath.Base(b) {
+		return false
+	}
+	dirA, errA := os.Stat(filepath.Dir(a))
+	dirB, errB := os.Stat(filepath.Dir(b))
+	return errA == nil && errB == nil && os.SameFile(dirA, dirB)
+}
+
+func sameAs(name string, file os.FileInfo) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular() && os.SameFile(info, file)
+}
+
+// Write calls write for the contents of a file. The contents go to a new file of another name in the
+// same folder, which gets the name when it is complete and on the disk. So writers of one name don't
+// mix, and after an error the file of that name, if there is one, is what it was. The new file has the
+// permissions of the old one. A pipe or a character device is written to as it is. A program that is
+// killed leaves a file whose name begins with a dot.
+func Write(name string, write func(io.Writer) error) error {
 	f, err := create(name)
 	if err != nil {
 		return err
@@ -62,15 +92,19 @@ type file interface {
 }
 
 func create(name string) (file, error) {
-	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
-		return special{f}, err
+	kind, _, err := look(name)
+	if err != nil {
+		return nil, err
+	}
+	if kind == special || kind == standard {
+		f, err := openSpecial(name, kind)
+		return asItIs{f}, err
 	}
 	return createPending(name)
 }
 
-// special is a pipe or a device.
-type special struct{ *os.File }
+// asItIs is a pipe or a device.
+type asItIs struct{ io.WriteCloser }
 
-func (s special) commit() error  { return s.Close() }
-func (s special) discard() error { return s.Close() }
+func (f asItIs) commit() error  { return f.Close() }
+func (f asItIs) discard() error { return f.Close() }

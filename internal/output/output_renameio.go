@@ -3,23 +3,48 @@
 package output
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 )
 
 // pending is a file beside the one that it is going to replace.
-type pending struct{ *renameio.PendingFile }
+type pending struct {
+	*renameio.PendingFile
+	folder string
+}
 
 func createPending(name string) (file, error) {
-	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(filepath.Dir(name)), renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
-	return pending{f}, err
+	folder := filepath.Dir(name)
+	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(folder), renameio.WithPermissions(0o666), renameio.WithExistingPermissions())
+	return pending{f, folder}, err
 }
 
 func (p pending) commit() error {
 	err := p.CloseAtomicallyReplace()
 	_ = p.Cleanup() // which does nothing if that succeeded
-	return err
+	if err != nil {
+		return err
+	}
+	return syncFolder(p.folder)
 }
 
 func (p pending) discard() error { return p.Cleanup() }
+
+// syncFolder flushes the folder's names to the disk, where the file system and the permissions allow it.
+func syncFolder(name string) error {
+	folder, err := os.Open(name)
+	if errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err = folder.Sync(); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		err = nil // the new file is there, but this file system does not flush folders
+	}
+	return errors.Join(err, folder.Close())
+}

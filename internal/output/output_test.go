@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,8 +24,8 @@ func text(s string) func(io.Writer) error {
 	}
 }
 
-// TestFiles: a pipe is written to and stays, a link stays a link, and the mode is that of the file that
-// is replaced, or of any other new file.
+// TestFiles: a pipe is written to and stays, and the mode is that of the file that is replaced, or of
+// any other new file. Another name of the old file keeps the old contents.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -40,16 +41,12 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.ModeNamedPipe, info.Mode().Type())
 
-	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	target, hard := filepath.Join(dir, "target"), filepath.Join(dir, "hard")
 	require.NoError(t, os.WriteFile(target, []byte("old"), 0o640))
-	require.NoError(t, os.Symlink(target, link))
-	require.NoError(t, Write(link, text("new")))
-	info, err = os.Lstat(link)
-	require.NoError(t, err)
-	require.Equal(t, os.ModeSymlink, info.Mode().Type())
-	got, err := os.ReadFile(target)
-	require.NoError(t, err)
-	require.Equal(t, "new", string(got))
+	require.NoError(t, os.Link(target, hard))
+	require.NoError(t, Write(target, text("new")))
+	require.Equal(t, "new", contents(t, target))
+	require.Equal(t, "old", contents(t, hard))
 	info, err = os.Stat(target)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode())
@@ -62,6 +59,124 @@ func TestFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 	require.Len(t, names(t, dir), 4, "nothing else is left")
+}
+
+func contents(t *testing.T, name string) string {
+	got, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(got)
+}
+
+// TestRefused: links are not followed, and only regular files are replaced, by no way of writing.
+func TestRefused(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.WriteFile("file", []byte("old"), 0o600))
+	require.NoError(t, os.Mkdir("folder", 0o700))
+	for link, to := range map[string]string{"link": "file", "dangling": "none", "loop": "loop", "to folder": "folder"} {
+		require.NoError(t, os.Symlink(to, link))
+	}
+	for name, want := range map[string]string{
+		"link": "a symbolic link, which is not followed", "dangling": "a symbolic link", "loop": "a symbolic link",
+		"to folder": "it is a directory", "folder": "it is a directory", "none/file": "there is no folder none",
+		"file/x": "there is no folder file", strings.Repeat("x", 300): "too long", "/proc/new": "/proc/",
+	} {
+		before := names(t, dir)
+		require.ErrorContains(t, Check(name), want)
+		require.ErrorContains(t, Write(name, text("new")), want)
+		for _, appends := range []bool{false, true} {
+			_, err := Stream(name, appends)
+			require.ErrorContains(t, err, want)
+		}
+		require.Equal(t, before, names(t, dir))
+		require.Equal(t, "old", contents(t, "file"))
+	}
+	to, err := os.Readlink("link")
+	require.NoError(t, err)
+	require.Equal(t, "file", to)
+}
+
+// TestStandardOutput: a link to the standard output is written to where that is, and stays. Its text is
+// not replaced under the name of the file that it goes to.
+func TestStandardOutput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	old := os.Stdout
+	defer func() { os.Stdout = old }()
+	var err error
+	os.Stdout, err = os.Create("out")
+	require.NoError(t, err)
+	defer os.Stdout.Close()
+	require.NoError(t, os.Symlink("out", "stdout"))
+	fmt.Print("first ")
+	require.NoError(t, Check("stdout"))
+	require.NoError(t, Write("stdout", text("second ")))
+	f, err := Stream("stdout", false)
+	require.NoError(t, err)
+	require.NoError(t, text("third ")(f))
+	require.NoError(t, f.Close())
+	fmt.Print("fourth")
+	require.Equal(t, "first second third fourth", contents(t, "out"))
+	require.Equal(t, []string{"out", "stdout"}, names(t, "."))
+	require.ErrorContains(t, Check("out"), "out is the standard output")
+}
+
+// TestStream: a stream is there from its start. It replaces a file or goes on with it, under the
+// permissions that it has, and of two writers each has a file of its own.
+func TestStream(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	put := func(f io.WriteCloser, s string) {
+		t.Helper()
+		require.NoError(t, text(s)(f))
+	}
+	require.NoError(t, os.WriteFile(name, []byte("before"), 0o600))
+	first, err := Stream(name, false)
+	require.NoError(t, err)
+	put(first, "first")
+	require.Equal(t, "first", contents(t, name))
+	second, err := Stream(name, false)
+	require.NoError(t, err)
+	put(second, "second")
+	put(first, "first")
+	require.NoError(t, first.Close())
+	require.NoError(t, second.Close())
+	require.Equal(t, "second", contents(t, name))
+	third, err := Stream(name, true)
+	require.NoError(t, err)
+	put(third, ", third")
+	require.NoError(t, third.Close())
+	require.Equal(t, "second, third", contents(t, name))
+	info, err := os.Stat(name)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+
+	old, err := os.Stat(name)
+	require.NoError(t, err)
+	require.NoError(t, Write(name, text("other")))
+	_, err = reopen(name, old)
+	require.ErrorContains(t, err, "replaced meanwhile")
+	null, err := Stream(os.DevNull, false)
+	require.NoError(t, err)
+	require.NoError(t, null.Close())
+}
+
+// TestSame: names are one file if the file system says so, or would once there is one.
+func TestSame(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.Mkdir("folder", 0o700))
+	require.NoError(t, os.Symlink("folder", "link"))
+	require.NoError(t, os.WriteFile("file", nil, 0o600))
+	require.NoError(t, os.Link("file", "hard"))
+	for _, pair := range [][2]string{
+		{"a", "./a"}, {"a", filepath.Join(dir, "a")}, {"link/a", "folder/a"}, {"folder/../a", "a"}, {"file", "hard"}, {"file", "link/../file"},
+	} {
+		require.True(t, Same(pair[0], pair[1]), pair)
+		require.True(t, Same(pair[1], pair[0]), pair)
+	}
+	for _, pair := range [][2]string{{"a", "b"}, {"a", "file"}, {"a", "folder/a"}, {"file", "folder"}, {"none/a", "none/a/a"}, {"/dev/null", "/dev/null"}} {
+		require.False(t, Same(pair[0], pair[1]), pair)
+		require.False(t, Same(pair[1], pair[0]), pair)
+	}
 }
 
 func names(t *testing.T, dir string) []string {
@@ -85,13 +200,11 @@ func TestFailures(t *testing.T) {
 		require.Len(t, names(t, dir), 2, "it is written beside")
 		return broken
 	}), broken)
-	got, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.Equal(t, "before", string(got))
+	require.Equal(t, "before", contents(t, name))
 	require.Equal(t, []string{"file"}, names(t, dir))
 	require.Error(t, Write(filepath.Join(dir, "none", "file"), text("")))
 	require.Error(t, Write(dir, text("")))
-	err = Write("/dev/full", text("x"))
+	err := Write("/dev/full", text("x"))
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.NotContains(t, err.Error(), "\n")
 }
@@ -119,6 +232,14 @@ func TestWriters(t *testing.T) {
 	require.Equal(t, strings.Repeat(first+"\n", 1000), string(got))
 }
 
+// TestFolderWithoutFlush: a file system need not flush folders.
+func TestFolderWithoutFlush(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("has no /proc")
+	}
+	require.NoError(t, syncFolder("/proc"))
+}
+
 // TestCheck: an input is known under every name that leads to it.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
@@ -129,8 +250,11 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, os.Link("in", "hard"))
 	for _, name := range []string{"in", "./in", "link", "hard", filepath.Join(dir, "in")} {
 		require.ErrorContains(t, Check(name, "other", "in"), name+" is the input in, which would be overwritten")
-		require.NoError(t, Check(name, "other"))
+		if name != "link" {
+			require.NoError(t, Check(name, "other"))
+		}
 	}
+	require.Len(t, names(t, dir), 4, "nothing is left")
 	require.NoError(t, Check("new", "in"))
 	require.NoError(t, Check("", "in"))
 	require.NoError(t, Check("-", "-"))

@@ -18,10 +18,14 @@ func createPending(name string) (file, error) {
 }
 
 func (p pending) commit() error {
-	if err := errors.Join(p.Sync(), p.Close()); err != nil {
-		return errors.Join(err, os.Remove(p.Name()))
+	err := errors.Join(p.Sync(), p.Close())
+	if err == nil {
+		err = os.Rename(p.Name(), p.name)
 	}
-	return os.Rename(p.Name(), p.name)
+	if err != nil {
+		_ = os.Remove(p.Name())
+	}
+	return err
 }
 
 func (p pending) discard() error { return errors.Join(p.Close(), os.Remove(p.Name())) }

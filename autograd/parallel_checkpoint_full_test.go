@@ -1,0 +1,76 @@
+//go:build unix
+
+package autograd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/child"
+)
+
+// TestParallelCheckpointsOnAFullDisk fail on all ranks, which go on together.
+func TestParallelCheckpointsOnAFullDisk(t *testing.T) {
+	out, err := child.Test("^TestFullDiskProcess$", "CISTERN_TEST_FULL_DISK=1")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "--- PASS: TestFullDiskProcess")
+}
+
+// TestFullDiskProcess has a process of its own, whose files it limits: the first write after the limit is the one that fails.
+func TestFullDiskProcess(t *testing.T) {
+	if os.Getenv("CISTERN_TEST_FULL_DISK") == "" {
+		t.Skip("run by TestParallelCheckpointsOnAFullDisk, in a process of its own")
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	var unlimited syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited))
+	limited := unlimited
+	limited.Cur = 4096
+	rankGroup := newCrew(t, 3, 64<<20, 20*time.Second)
+	folder := t.TempDir()
+	path := filepath.Join(folder, "checkpoint")
+	rankGroup.each(func(r *rank) error {
+		c := mlpCourse
+		c.cfg.Shard = ShardGradients
+		s, err := c.begin(r)
+		if err == nil {
+			err = s.eager(0)
+		}
+		if err == nil && r.n == 0 {
+			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limited)
+		}
+		if err != nil {
+			return errors.Join(err, s.end())
+		}
+		if err = s.checkpoint().Save(r.ctx, path); (r.n == 0) != errors.Is(err, syscall.EFBIG) || (r.n == 0) == errors.Is(err, device.ErrAborted) {
+			return errors.Join(fmt.Errorf("Save: %w", err), s.end())
+		}
+		if r.n == 0 {
+			err = syscall.Setrlimit(syscall.RLIMIT_FSIZE, &unlimited)
+		} else {
+			err = nil
+		}
+		if err == nil {
+			err = s.eager(1)
+		}
+		if err == nil {
+			err = s.checkpoint().Save(r.ctx, path+" elsewhere")
+		}
+		return errors.Join(err, s.end())
+	})
+	left, err := filepath.Glob(filepath.Join(folder, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{path + " elsewhere"}, left)
+	hidden, err := filepath.Glob(filepath.Join(folder, ".*"))
+	require.NoError(t, err)
+	require.Empty(t, hidden)
+}
