@@ -95,11 +95,11 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	kongplete.Complete(parser, kongplete.WithPredictor("file", complete.PredictFiles("*")))
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		e.fail(err)
-		fmt.Fprintln(stderr, `Run "cistern --help" for usage.`)
-		return e.status
+		err = fmt.Errorf(`%w. Run "cistern --help" for usage.`, err)
+	} else {
+		err = ctx.Run()
 	}
-	if err := ctx.Run(); err != nil && (e.stdout.err == nil || !errors.Is(err, e.stdout.err)) {
+	if err != nil && (e.stdout.err == nil || !errors.Is(err, e.stdout.err)) {
 		e.fail(err)
 	}
 	if e.stdout.err != nil {

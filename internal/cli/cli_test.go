@@ -158,6 +158,15 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		require.Equal(t, exitFailed, Run(append(args, testdata+"mnist_mlp.jsonl.gz"), strings.NewReader(""), broken{}, &errs))
 		require.Contains(t, errs.String(), "broken pipe")
 	}
+	for _, args := range [][]string{{"--help"}, {"report", "--help"}, {"completions"}} {
+		var errs bytes.Buffer
+		require.Equal(t, exitFailed, Run(args, strings.NewReader(""), broken{}, &errs), args)
+		require.Equal(t, "cistern: the standard output: broken pipe\n", errs.String(), args)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	var errs bytes.Buffer
+	require.Equal(t, exitFailed, Run([]string{"ranks", "-o", page, write(t, "rank0", `{"step":1,"rank":0,"world_size":1}`+"\n")}, strings.NewReader(""), broken{}, &errs))
+	require.FileExists(t, page)
 }
 
 func TestWhatIf(t *testing.T) {

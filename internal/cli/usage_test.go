@@ -61,6 +61,7 @@ func TestUsage(t *testing.T) {
 		require.Empty(t, stdout, args)
 		require.True(t, strings.HasPrefix(stderr, "cistern: "), stderr)
 		require.Contains(t, stderr, `Run "cistern --help" for usage.`, args)
+		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 		if !strings.HasPrefix(want, "missing") {
 			require.Contains(t, stderr, want, args)
 		}
