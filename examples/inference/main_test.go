@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,9 +41,24 @@ $`, out.String())
 	for _, bad := range [][]string{{"-n", "0"}, {"-batch", "-1"}, {"-weights", "nowhere"}, {"-device", "tpu"}, {"-x"}} {
 		require.Error(t, run(t.Context(), bad, &out), "%v", bad)
 	}
+	for lines := range 2 {
+		require.ErrorIs(t, run(t.Context(), []string{"-n", "1"}, &failing{lines}), errFull)
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, run(ended, []string{"-n", "1"}, &out), context.Canceled)
+}
+
+var errFull = errors.New("full")
+
+// failing takes some writes and fails at the next.
+type failing struct{ left int }
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
 }
 
 // write makes a file of a random network, in which not only the last biases decide.

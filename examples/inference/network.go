@@ -92,7 +92,9 @@ func (net *network) classify(ctx context.Context, requests []float32, classes []
 // measure answers o.n batches of random requests and tells what they took. The first one, which allocates, is apart.
 func (net *network) measure(ctx context.Context, o options, out io.Writer) error {
 	params := net.model.Parameters()
-	fmt.Fprintf(out, "%s on %s: %d weights in %d tensors\n", o.device, net.env.Device().Properties().Model, params.Elements(), len(params))
+	if _, err := fmt.Fprintf(out, "%s on %s: %d weights in %d tensors\n", o.device, net.env.Device().Properties().Model, params.Elements(), len(params)); err != nil {
+		return err
+	}
 	random := rand.New(rand.NewPCG(2, 0))
 	requests, classes := make([]float32, o.batch*net.inputs), []int32(nil)
 	latencies := make([]time.Duration, o.n+1)
@@ -120,11 +122,11 @@ func (net *network) measure(ctx context.Context, o options, out io.Writer) error
 	at := func(share float64) time.Duration {
 		return rest[int(share*float64(len(rest)-1))].Round(time.Microsecond)
 	}
-	fmt.Fprintf(out, "%d batches of %d: first %v, then median %v, p99 %v, slowest %v; %.0f requests/s\n",
-		o.n, o.batch, first.Round(time.Microsecond), at(0.5), at(0.99), at(1), float64(o.n*o.batch)/sum.Seconds())
-	fmt.Fprintf(out, "device memory: %s of weights, %s at most during a batch, %s reserved\n",
+	_, err := fmt.Fprintf(out, `%d batches of %d: first %v, then median %v, p99 %v, slowest %v; %.0f requests/s
+device memory: %s of weights, %s at most during a batch, %s reserved
+`, o.n, o.batch, first.Round(time.Microsecond), at(0.5), at(0.99), at(1), float64(o.n*o.batch)/sum.Seconds(),
 		size(cache.MemoryAllocated()), size(cache.MaxMemoryAllocated()-cache.MemoryAllocated()), size(cache.MemoryReserved()))
-	return nil
+	return err
 }
 
 func size(n int64) string { return humanize.IBytes(uint64(n)) }

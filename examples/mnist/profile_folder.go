@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/heap"
@@ -28,9 +29,9 @@ type profileFolder struct {
 	closely   stepSet
 	cache     *memcache.Cache
 	counter   heap.Counter
-	recording *os.File
+	recording io.WriteCloser
 	recorder  *record.Recorder
-	trace     *os.File
+	trace     io.WriteCloser
 	timeline  *timeline.Timeline
 	memory    *timeline.Memory
 
@@ -43,6 +44,7 @@ type profileFolder struct {
 // stacks are kept of all allocations: what a step uses was mostly allocated before it.
 const stacks = memcache.StacksAlloc
 
+// newProfileFolder begins the files of the folder, which must be there.
 func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error) {
 	if dir == "" {
 		return nil, nil
@@ -51,11 +53,9 @@ func newProfileFolder(dir string, closely stepSet) (f *profileFolder, err error)
 		closely = stepSet{{1, 3}}
 	}
 	f = &profileFolder{dir: dir, closely: closely}
-	if err = os.MkdirAll(dir, 0o777); err == nil {
-		f.recording, err = os.Create(filepath.Join(dir, "recording.jsonl.gz"))
-	}
+	f.recording, err = output.Stream(filepath.Join(dir, "recording.jsonl.gz"), false)
 	if err == nil {
-		f.trace, err = os.Create(filepath.Join(dir, "trace.json"))
+		f.trace, err = output.Stream(filepath.Join(dir, "trace.json"), false)
 	}
 	if err == nil {
 		f.timeline, err = timeline.New(f.trace)
@@ -214,11 +214,7 @@ func (f *profileFolder) state(sub string, steps []trace.StepProfile) error {
 
 // file writes a file of the folder.
 func (f *profileFolder) file(name string, write func(io.Writer) error) error {
-	file, err := os.Create(filepath.Join(f.dir, name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(file), file.Close())
+	return output.Write(filepath.Join(f.dir, name), write)
 }
 
 // close ends the recording and the trace.
@@ -234,7 +230,7 @@ func (f *profileFolder) close() error {
 		f.memory.Watch(nil)
 		errs = append(errs, f.timeline.Close())
 	}
-	for _, file := range []*os.File{f.recording, f.trace} {
+	for _, file := range []io.Closer{f.recording, f.trace} {
 		if file != nil {
 			errs = append(errs, file.Close())
 		}

@@ -1,11 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/trace/ranks"
 )
 
@@ -40,12 +41,8 @@ func (o options) reportRanks(parties []*party) error {
 		return nil
 	}
 	r, err := ranks.ReadFiles(ranks.Options{}, files...)
-	var page bytes.Buffer
 	if err == nil {
-		err = r.HTML(&page, "mnist, "+o.model)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(o.rankprofile, "ranks.html"), page.Bytes(), 0o666)
+		err = output.Write(filepath.Join(o.rankprofile, "ranks.html"), func(w io.Writer) error { return r.HTML(w, "mnist, "+o.model) })
 	}
 	if err != nil {
 		return fmt.Errorf("mnist: -rankprofile: %w", err)

@@ -3,10 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"strconv"
 	"strings"
 
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -59,7 +60,7 @@ func (s stepSet) has(n int64) bool {
 // stepsFile is a file of -steps or -rankprofile: the profile of each step as a line of JSON.
 type stepsFile struct {
 	flag string
-	file *os.File
+	file io.WriteCloser
 	err  error
 }
 
@@ -68,11 +69,7 @@ func newStepsFile(flag, name string, goesOn bool) (*stepsFile, error) {
 	if name == "" {
 		return nil, nil
 	}
-	mode := os.O_TRUNC
-	if goesOn {
-		mode = os.O_APPEND
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|mode, 0o666)
+	f, err := output.Stream(name, goesOn)
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -%s: %w", flag, err)
 	}

@@ -2,14 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/cistern-ml/cistern/internal/output"
 	"github.com/cistern-ml/cistern/trace"
 )
 
@@ -83,39 +82,20 @@ func (r *result) print(w io.Writer) error {
 	return nil
 }
 
-// writable reports early that a file can't be written which the first rank writes in the end.
-func (o options) writable() error {
-	for _, c := range [][2]string{{"json", o.json}, {"save", o.save}, {"resume", o.resume}} {
-		if err := writable(c[0], c[1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writable reports that the file of a flag can't be written; an empty name is nothing to write.
-func writable(flag, file string) error {
-	if file == "" {
-		return nil
-	}
-	_, missing := os.Stat(file)
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o666)
-	if err != nil {
-		return fmt.Errorf("mnist: -%s: %w", flag, err)
-	}
-	err = f.Close()
-	if missing != nil {
-		err = errors.Join(err, os.Remove(file)) // a run that fails leaves none
-	}
-	return err
-}
-
-func (r *result) write(file string) error {
+// write writes the file of -json; "-" is the standard output.
+func (r *result) write(file string, stdout io.Writer) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("mnist: -json: %w", err)
 	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o666); err != nil {
+	put := func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	}
+	if file == "-" {
+		return put(stdout)
+	}
+	if err := output.Write(file, put); err != nil {
 		return fmt.Errorf("mnist: -json: %w", err)
 	}
 	return nil

@@ -62,7 +62,7 @@ func openSpecial(name string, kind kind) (io.WriteCloser, error) {
 	if kind == standard { // a file opened anew would be written from its start
 		return stdout{}, nil
 	}
-	return os.OpenFile(name, os.O_WRONLY, 0)
+	return open(name, 0, 0)
 }
 
 // stdout is the standard output, which stays open.

@@ -85,8 +85,9 @@ func TestRefused(t *testing.T) {
 		require.ErrorContains(t, Check(name), want)
 		require.ErrorContains(t, Write(name, text("new")), want)
 		for _, appends := range []bool{false, true} {
-			_, err := Stream(name, appends)
+			f, err := Stream(name, appends)
 			require.ErrorContains(t, err, want)
+			require.Nil(t, f)
 		}
 		require.Equal(t, before, names(t, dir))
 		require.Equal(t, "old", contents(t, "file"))

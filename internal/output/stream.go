@@ -27,7 +27,16 @@ func Stream(name string, appends bool) (io.WriteCloser, error) {
 			return nil, err
 		}
 	}
-	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions)
+	return open(name, os.O_CREATE|os.O_EXCL, permissions)
+}
+
+// open returns nil with an error, and not an interface of a nil file.
+func open(name string, flag int, permissions os.FileMode) (io.WriteCloser, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|flag, permissions)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // reopen opens a file to append to it, unless the name leads to another one by now.

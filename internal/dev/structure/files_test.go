@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,4 +54,20 @@ func TestFilesAreShort(t *testing.T) {
 		}
 	})
 	require.Greater(t, files, 400)
+}
+
+// TestFilesAreWrittenByOnePackage: what creates, opens for writing, or renames a file goes through internal/output, except
+// tests, tools of the developers, and programs that write source files.
+func TestFilesAreWrittenByOnePackage(t *testing.T) {
+	writes := regexp.MustCompile(`\bos\.(Create|CreateTemp|WriteFile|OpenFile|Rename|Link|Symlink)\(|\brenameio\.`)
+	comment := regexp.MustCompile(`(?m)^\s*//.*`)
+	found := map[string]bool{}
+	sources(t, func(path string, text []byte) {
+		folder := filepath.ToSlash(filepath.Dir(path))
+		apart := strings.HasSuffix(path, "_test.go") || in(folder, "internal/dev") || in(folder, "tensor/internal/avo") || bytes.HasPrefix(text, []byte("//go:build ignore"))
+		if !apart && writes.Match(comment.ReplaceAll(text, nil)) {
+			found[folder] = true
+		}
+	})
+	require.Equal(t, map[string]bool{"internal/output": true}, found)
 }
