@@ -17,7 +17,8 @@ type Config struct {
 	// Addr and Port are where rank 0 listens. They are not needed for a Size of 1.
 	Addr string
 	Port int
-	// Token is a secret that all ranks share; empty: there is none.
+	// Token is a secret that all ranks share; empty: there is none. It must be long and random, since a short one can be
+	// guessed offline.
 	Token string
 	// Attempt tells the starts of a job apart: ranks of another one are refused.
 	Attempt string

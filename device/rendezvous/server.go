@@ -7,7 +7,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -15,30 +17,39 @@ import (
 	"github.com/cistern-ml/cistern/device"
 )
 
-// patience is how long a connection may take. Strangers are let go then, and clients come again.
-const patience = 5 * time.Second
-
-// most is how many connections there may be at a time besides one for each rank.
-const most = 64
+const (
+	// introduction is the time in which a client must prove that it has the token.
+	introduction = 2 * time.Second
+	// patience is the time for the rest of the exchange, and for all of it on the client's side. Clients try again.
+	patience = 5 * time.Second
+	// spare is how many clients without a proof rank 0 serves at a time besides one for each rank.
+	spare = 64
+)
 
 // server is rank 0.
 type server struct {
 	cfg     Config
 	attempt [sha256.Size]byte
 	id      []byte
-	room    chan struct{}
 	all     chan struct{} // closed when all have the id
 
 	mu      sync.Mutex
+	silent  []net.Conn              // of clients that have not said hello, the oldest first
+	greeted []net.Conn              // of those that have, and have not proved that they have the token
+	proven  map[int]net.Conn        // of the ranks that have
 	nonces  map[int][nonceSize]byte // of the ranks that have come
 	has     map[int]bool            // those that have the id
 	refused string                  // why the last one was
 }
 
+func newServer(cfg Config, id []byte) *server {
+	return &server{cfg: cfg, attempt: sha256.Sum256([]byte(cfg.Attempt)), id: id, all: make(chan struct{}),
+		proven: map[int]net.Conn{}, nonces: map[int][nonceSize]byte{}, has: map[int]bool{}}
+}
+
 // serve hands id to all other ranks.
 func serve(ctx context.Context, cfg Config, id []byte) error {
-	s := &server{cfg: cfg, attempt: sha256.Sum256([]byte(cfg.Attempt)), id: id, room: make(chan struct{}, cfg.Size+most), all: make(chan struct{}),
-		nonces: map[int][nonceSize]byte{}, has: map[int]bool{}}
+	s := newServer(cfg, id)
 	var lc net.ListenConfig
 	at := net.JoinHostPort(cfg.Addr, strconv.Itoa(cfg.Port))
 	l, err := lc.Listen(ctx, "tcp", at)
@@ -73,21 +84,38 @@ func (s *server) accept(ctx context.Context, l net.Listener, group *sync.WaitGro
 			}
 			continue
 		}
-		select {
-		case s.room <- struct{}{}:
-		default:
-			_ = conn.Close()
-			continue
-		}
+		_ = conn.SetDeadline(time.Now().Add(introduction))
+		s.admit(&s.silent, conn)
 		group.Go(func() {
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			_ = conn.SetDeadline(time.Now().Add(patience))
 			s.talk(conn)
 			stop()
 			_ = conn.Close()
-			<-s.room
+			s.mu.Lock()
+			s.drop(conn)
+			s.mu.Unlock()
 		})
 	}
+}
+
+// admit keeps the connection of a client among those of its kind, and no other. If there are too many of the kind, the oldest
+// one is closed: a rank has its next message ready, so that it needs less time than strangers who wait.
+func (s *server) admit(kind *[]net.Conn, conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(conn)
+	if len(*kind) == s.cfg.Size+spare {
+		_ = (*kind)[0].Close()
+		*kind = (*kind)[1:]
+	}
+	*kind = append(*kind, conn)
+}
+
+// drop forgets a connection. It needs the lock.
+func (s *server) drop(conn net.Conn) {
+	is := func(c net.Conn) bool { return c == conn }
+	s.silent, s.greeted = slices.DeleteFunc(s.silent, is), slices.DeleteFunc(s.greeted, is)
+	maps.DeleteFunc(s.proven, func(_ int, c net.Conn) bool { return is(c) })
 }
 
 // talk is one connection. What goes wrong in it is the client's matter, who comes again.
@@ -96,6 +124,7 @@ func (s *server) talk(conn net.Conn) {
 	if h == nil {
 		return
 	}
+	s.admit(&s.greeted, conn)
 	nonce := make([]byte, nonceSize)
 	_, _ = rand.Read(nonce)
 	if _, err := conn.Write(append([]byte(magic), nonce...)); err != nil {
@@ -108,7 +137,7 @@ func (s *server) talk(conn net.Conn) {
 	r := &reply{text: s.id}
 	if !hmac.Equal(proof, prove(s.cfg.Token, "client", h, nonce, nil)) {
 		r = &reply{refused: true, text: []byte("the token is another one than rank 0's")}
-	} else if why := s.claim(h); why != "" {
+	} else if why := s.claim(h, conn); why != "" {
 		r = &reply{refused: true, text: []byte(why)}
 	}
 	if r.refused {
@@ -125,8 +154,9 @@ func (s *server) talk(conn net.Conn) {
 	}
 }
 
-// claim says why a client can't be who it says, or makes it that. A process may come again, as long as it does not have the id.
-func (s *server) claim(h *hello) string {
+// claim returns why the client of a connection can't be the rank that it claims, or makes it that. A process may come again, as
+// long as it does not have the id: then its earlier connection is closed, so that no rank holds more than one.
+func (s *server) claim(h *hello, conn net.Conn) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch before, twice := s.nonces[h.rank]; {
@@ -139,7 +169,12 @@ func (s *server) claim(h *hello) string {
 	case twice && before != h.nonce:
 		return fmt.Sprintf("rank %d of %d has come already, in another process", h.rank, s.cfg.Size)
 	}
-	s.nonces[h.rank] = h.nonce
+	if before := s.proven[h.rank]; before != nil {
+		_ = before.Close()
+	}
+	s.drop(conn)
+	s.nonces[h.rank], s.proven[h.rank] = h.nonce, conn
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	return ""
 }
 

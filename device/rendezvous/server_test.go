@@ -1,0 +1,183 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pipes is a listener whose connections are of this process, so that they go by the clock of a test.
+type pipes struct {
+	*server
+	conns chan net.Conn
+	ended chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.ended:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { return nil }
+func (p *pipes) Addr() net.Addr { return nil }
+
+// accepting is rank 0 of cfg with a clock of its own, until the test ends.
+func accepting(t *testing.T, test func(t *testing.T, p *pipes)) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pipes{newServer(Config{Size: 3, Token: "a secret", Attempt: "1"}, []byte("the id")), make(chan net.Conn), make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { p.accept(ctx, p, &group) })
+		end := sync.OnceFunc(func() {
+			cancel()
+			close(p.ended)
+			group.Wait()
+		})
+		defer end()
+		test(t, p)
+		end()
+		require.Empty(t, append(p.silent, p.greeted...), "all are forgotten")
+		require.Empty(t, p.proven)
+	})
+}
+
+func (p *pipes) connect() net.Conn {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here
+}
+
+// stranger connects, says some bytes, and reports whether its connection is still there.
+func (p *pipes) stranger(say []byte) (there func() bool) {
+	conn := p.connect()
+	var closed sync.WaitGroup
+	gone := make(chan struct{})
+	closed.Go(func() {
+		_, _ = conn.Write(say)
+		_, _ = io.Copy(io.Discard, conn)
+		close(gone)
+	})
+	return func() bool {
+		synctest.Wait()
+		select {
+		case <-gone:
+			return false
+		default:
+			return true
+		}
+	}
+}
+
+func (p *pipes) hello(rank int) *hello {
+	h := &hello{rank: rank, size: 3, attempt: sha256.Sum256([]byte("1"))}
+	_, _ = rand.Read(h.nonce[:])
+	return h
+}
+
+// meets lets a rank get the id, which takes no time.
+func (p *pipes) meets(t *testing.T, rank int) {
+	t.Helper()
+	began := time.Now()
+	conn := p.connect()
+	defer conn.Close()
+	id, err := converse(conn, p.cfg, p.hello(rank))
+	require.NoError(t, err)
+	require.Equal(t, "the id", string(id))
+	require.Equal(t, began, time.Now())
+}
+
+// TestCollectiveRendezvousIsNotKeptBusy: strangers that say nothing, or nothing but a hello, keep no rank out. The oldest of their kind
+// goes when there are too many, and those that stay go when their time is over, however slowly they speak.
+func TestCollectiveRendezvousIsNotKeptBusy(t *testing.T) {
+	accepting(t, func(t *testing.T, p *pipes) {
+		most := p.cfg.Size + spare
+		greeted := p.stranger(p.hello(2).bytes())
+		require.True(t, greeted())
+		var silent []func() bool
+		for i := range most + 10 {
+			silent = append(silent, p.stranger(make([]byte, i%helloSize)))
+			synctest.Wait()
+		}
+		for i, there := range silent {
+			require.Equal(t, i >= 10, there(), i)
+		}
+		require.True(t, greeted(), "which has said more than they have")
+		p.meets(t, 1)
+		for i, there := range silent {
+			require.Equal(t, i >= 11, there(), i)
+		}
+		for range most {
+			p.stranger(p.hello(2).bytes())
+			synctest.Wait()
+		}
+		require.False(t, greeted())
+		require.True(t, silent[11]())
+		p.meets(t, 2)
+		<-p.all
+
+		time.Sleep(introduction)
+		for _, there := range silent {
+			require.False(t, there())
+		}
+		slow, taken := p.connect(), 0
+		for _, b := range p.hello(2).bytes() {
+			if _, err := slow.Write([]byte{b}); err != nil {
+				break
+			}
+			taken++
+			time.Sleep(introduction * 2 / 5)
+		}
+		require.Equal(t, 3, taken)
+	})
+}
+
+// TestCollectiveRendezvousKeepsRanks: strangers don't drop a rank that has proved that it has the token, and a rank has one connection.
+func TestCollectiveRendezvousKeepsRanks(t *testing.T) {
+	accepting(t, func(t *testing.T, p *pipes) {
+		h := p.hello(1)
+		prove := func() net.Conn {
+			conn := p.connect()
+			_, err := conn.Write(h.bytes())
+			require.NoError(t, err)
+			answer := make([]byte, len(magic)+nonceSize)
+			_, err = io.ReadFull(conn, answer)
+			require.NoError(t, err)
+			_, err = conn.Write(prove(p.cfg.Token, "client", h, answer[len(magic):], nil))
+			require.NoError(t, err)
+			r, err := readReply(conn)
+			require.NoError(t, err)
+			require.Equal(t, "the id", string(r.text))
+			_, err = io.ReadFull(conn, make([]byte, sha256.Size))
+			require.NoError(t, err)
+			return conn
+		}
+		first := prove()
+		second := prove()
+		_, err := first.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		for range 3 * (p.cfg.Size + spare) {
+			p.stranger(nil)
+			p.stranger(p.hello(1).bytes())
+		}
+		time.Sleep(introduction + time.Second)
+		_, err = second.Write([]byte{1})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.True(t, p.has[1])
+		third := prove()
+		time.Sleep(patience)
+		_, err = third.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "it has not said that it has the id")
+	})
+}
