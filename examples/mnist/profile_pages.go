@@ -10,6 +10,7 @@ import (
 	"net/http/pprof"
 	"time"
 
+	"github.com/cistern-ml/cistern/internal/hosts"
 	"github.com/cistern-ml/cistern/tensor"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/trace/live"
@@ -18,6 +19,7 @@ import (
 // pages are what -http serves: the device memory beside Go's own profiles.
 type pages struct {
 	listener net.Listener
+	address  string // of -http, whose name is known
 	out      io.Writer
 	server   *http.Server
 	memory   *live.Handler
@@ -32,7 +34,7 @@ func listen(address string, out io.Writer) (*pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mnist: -http: %w", err)
 	}
-	return &pages{listener: l, out: out}, nil
+	return &pages{listener: l, address: address, out: out}, nil
 }
 
 // begin serves until close.
@@ -40,7 +42,7 @@ func (p *pages) begin(env *tensor.Runtime) (err error) {
 	if p == nil {
 		return nil
 	}
-	if p.memory, err = live.New(live.Config{Cache: env.Cache(), Pool: env.Pool()}); err != nil {
+	if p.memory, err = live.New(live.Config{Cache: env.Cache(), Pool: env.Pool(), Hosts: []string{p.address}}); err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
@@ -49,7 +51,7 @@ func (p *pages) begin(env *tensor.Runtime) (err error) {
 	for path, serve := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
 		mux.HandleFunc("GET /debug/pprof/"+path, serve)
 	}
-	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	p.server = &http.Server{Handler: hosts.Check(mux, p.address), ReadHeaderTimeout: 10 * time.Second}
 	p.served = make(chan error, 1)
 	go func() { p.served <- p.server.Serve(p.listener) }()
 	fmt.Fprintf(p.out, "memory pages on http://%s%s\n", p.listener.Addr(), live.Prefix)

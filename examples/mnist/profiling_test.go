@@ -189,6 +189,13 @@ func TestPages(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, got.Body.Close())
 		require.Equal(t, http.StatusOK, got.StatusCode, page)
+		rebound, err := http.NewRequest(http.MethodGet, url+page, nil)
+		require.NoError(t, err)
+		rebound.Host = "rebound.example"
+		got, err = http.DefaultClient.Do(rebound)
+		require.NoError(t, err)
+		require.NoError(t, got.Body.Close())
+		require.Equal(t, http.StatusForbidden, got.StatusCode, page)
 	}
 	interrupt()
 	for stream.Scan() { // it ends

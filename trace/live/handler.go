@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/hosts"
 	"github.com/cistern-ml/cistern/memcache"
 	"github.com/cistern-ml/cistern/trace"
 	"github.com/cistern-ml/cistern/transfer"
@@ -30,12 +31,15 @@ type Config struct {
 	Allocated func() []memcache.Holding
 	// Steps is how many of the latest steps are kept; 0: 1,000.
 	Steps int
+	// Hosts are more names, without ports, under which the pages are served: those of this machine that users type, or of a
+	// proxy. localhost, loopback addresses and the address of the connection need not be listed.
+	Hosts []string
 }
 
 // Handler is an http.Handler of the pages, and an expvar.Var of the statistics. It is safe for concurrent use.
 type Handler struct {
 	config Config
-	mux    *http.ServeMux
+	pages  http.Handler
 	steps  stepLog
 	slots  chan struct{} // one is taken by each answer
 
@@ -66,7 +70,8 @@ func New(config Config) (*Handler, error) {
 	if config.Steps == 0 {
 		config.Steps = defaultSteps
 	}
-	h := &Handler{config: config, mux: http.NewServeMux(), slots: make(chan struct{}, answers), patience: patience, done: make(chan struct{})}
+	mux := http.NewServeMux()
+	h := &Handler{config: config, pages: hosts.Check(mux, config.Hosts...), slots: make(chan struct{}, answers), patience: patience, done: make(chan struct{})}
 	h.steps.init(config.Steps)
 	for pattern, serve := range map[string]http.HandlerFunc{
 		"{$}":      h.bounded(h.index),
@@ -77,16 +82,16 @@ func New(config Config) (*Handler, error) {
 		"stats":    h.bounded(h.stats),
 		"steps":    h.serveSteps,
 	} {
-		h.mux.HandleFunc("GET "+Prefix+pattern, serve)
+		mux.HandleFunc("GET "+Prefix+pattern, serve)
 	}
 	return h, nil
 }
 
-// ServeHTTP serves the pages below [Prefix].
+// ServeHTTP serves the pages below [Prefix]. A request whose Host is not the server's gets status 403; see [Config].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	h.mux.ServeHTTP(w, r)
+	h.pages.ServeHTTP(w, r)
 }
 
 // Step takes a step's profile, for trace.ProfilerConfig.OnProfile. It waits for nobody.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"expvar"
 	"fmt"
 	"io"
@@ -324,7 +325,7 @@ func (s *site) slowClient() net.Conn {
 	c, err := net.Dial("tcp", s.server.Listener.Addr().String())
 	require.NoError(s.t, err)
 	require.NoError(s.t, c.(*net.TCPConn).SetReadBuffer(1024))
-	_, err = fmt.Fprintf(c, "GET %ssnapshot HTTP/1.1\r\nHost: x\r\n\r\n", Prefix)
+	_, err = fmt.Fprintf(c, "GET %ssnapshot HTTP/1.1\r\nHost: localhost\r\n\r\n", Prefix)
 	require.NoError(s.t, err)
 	_, err = bufio.NewReaderSize(c, 16).ReadByte()
 	require.NoError(s.t, err)
@@ -396,7 +397,7 @@ func TestNewRefuses(t *testing.T) {
 	h, err := New(Config{Cache: s.cache})
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"stats", nil))
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+Prefix+"stats", nil))
 	require.NotContains(t, w.Body.String(), "pinned", "there is no pool")
 	require.NoError(t, h.Close())
 	require.NoError(t, h.Close())
@@ -411,5 +412,25 @@ func TestClosedCache(t *testing.T) {
 	for _, path := range []string{"", "heap", "peak", "snapshot", "report", "stats", "steps"} {
 		status, _, _ := s.get(path)
 		require.Equal(t, http.StatusOK, status, path)
+	}
+}
+
+// TestHosts: no page is served under a name that leads here by chance, and all are under one that is listed.
+func TestHosts(t *testing.T) {
+	s := newSite(t, Config{Hosts: []string{"gpu-box"}})
+	for host, want := range map[string]int{"gpu-box:6060": http.StatusOK, "localhost": http.StatusOK, "rebound.example": http.StatusForbidden} {
+		for _, page := range []string{"", "heap", "peak", "snapshot", "report", "stats", "steps"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL+Prefix+page, nil)
+			require.NoError(t, err)
+			r.Host = host
+			got, err := s.server.Client().Do(r)
+			require.NoError(t, err)
+			body, err := io.ReadAll(got.Body)
+			require.NoError(t, errors.Join(err, got.Body.Close()))
+			require.Equal(t, want, got.StatusCode, "%s of %s", page, host)
+			if want == http.StatusForbidden {
+				require.Contains(t, string(body), "live.Config")
+			}
+		}
 	}
 }

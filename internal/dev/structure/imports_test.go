@@ -13,9 +13,10 @@ var layers = []string{"device", "memcache", "transfer", "tensor", "autograd", "e
 
 // beside are packages that stand apart from the layers, with what they may import.
 var beside = map[string][]string{
-	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/recording", "internal/replay", "internal/sizes"},
+	"trace":               {"device", "memcache", "transfer", "internal/race", "internal/budget", "internal/hosts", "internal/recording", "internal/replay", "internal/sizes"},
 	"internal/cli":        {"trace", "internal/budget", "internal/output", "internal/recording", "internal/replay"},
 	"internal/output":     nil,
+	"internal/hosts":      nil,
 	"internal/budget":     nil,
 	"internal/race":       nil,
 	"internal/bfloat16":   nil,
