@@ -9,6 +9,7 @@ import "C"
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 	"unsafe"
@@ -79,6 +80,8 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 		return nil, d.self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
 	case size < 1:
 		return nil, d.self.Invalid(op, 0, "%d ranks; there must be one at least", size)
+	case int64(size) >= math.MaxInt32:
+		return nil, d.self.Invalid(op, 0, "%d ranks; NCCL has less than %d", size, math.MaxInt32)
 	case rank < 0 || rank >= size:
 		return nil, d.self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", rank, size, size-1)
 	case opts.Timeout < 0:

@@ -2,6 +2,7 @@ package devicetest
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -202,6 +203,9 @@ func collectiveJoining(t *testing.T, b CollectivesBackend) {
 		},
 		func() (device.Communicator, error) {
 			return dev(0).NewCommunicator(soon(time.Second), id, 0, 0, device.CommunicatorOptions{})
+		},
+		func() (device.Communicator, error) {
+			return dev(0).NewCommunicator(soon(time.Second), id, 0, math.MaxInt, device.CommunicatorOptions{})
 		},
 		func() (device.Communicator, error) {
 			return dev(0).NewCommunicator(soon(time.Second), id, -1, 2, device.CommunicatorOptions{})

@@ -48,6 +48,9 @@ func (d *Device) NewCommunicatorID() (device.CommunicatorID, error) {
 	return id, nil
 }
 
+// maxRanks bounds what a communicator takes, which is 16 bytes for each pair of ranks, to 256 MiB.
+const maxRanks = 4096
+
 // NewCommunicator makes d one of size ranks of this process. Ranks may be on one device or on several.
 func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, rank, size int, opts device.CommunicatorOptions) (device.Communicator, error) {
 	const op = "NewCommunicator"
@@ -60,6 +63,8 @@ func (d *Device) NewCommunicator(ctx context.Context, id device.CommunicatorID, 
 		return nil, self.Invalid(op, 0, "the id is all zeros; one rank gets it of NewCommunicatorID and hands it to the others")
 	case size < 1:
 		return nil, self.Invalid(op, 0, "%d ranks; there must be one at least", size)
+	case size > maxRanks:
+		return nil, self.Invalid(op, 0, "%d ranks; a process has %d at most", size, maxRanks)
 	case rank < 0 || rank >= size:
 		return nil, self.Invalid(op, 0, "rank %d of %d; ranks are 0 to %d", rank, size, size-1)
 	case opts.Timeout < 0:

@@ -101,6 +101,9 @@ func (c *Config) address(get func(string) string) error {
 	return nil
 }
 
+// maxRanks bounds what rank 0 keeps of clients. A hello would have numbers up to 4,294,967,295.
+const maxRanks = 1 << 20
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("rendezvous: %w: %s", device.ErrInvalid, fmt.Sprintf(format, args...))
 }
@@ -108,6 +111,8 @@ func invalid(format string, args ...any) error {
 // check checks what a program may have filled in itself.
 func (c *Config) check() error {
 	switch {
+	case c.Size > maxRanks:
+		return invalid("%d ranks; there may be %d", c.Size, maxRanks)
 	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
 		return invalid("rank %d of %d; ranks are 0 to the size less one", c.Rank, c.Size)
 	case c.Size > 1 && (c.Addr == "" || c.Port < 1 || c.Port > 65535):

@@ -188,7 +188,8 @@ func TestCollectiveRendezvousEnds(t *testing.T) {
 	_, errs = meet(within(t, time.Second), cfg, []byte("id"), 0)
 	require.ErrorContains(t, errs[0], "CISTERN_MASTER_PORT")
 	require.NoError(t, l.Close())
-	for _, wrong := range []Config{{}, {Rank: 1, Size: 1}, {Rank: -1, Size: 2}, {Size: 2}, {Size: 2, Addr: "localhost", Port: 70000}} {
+	for _, wrong := range []Config{{}, {Rank: 1, Size: 1}, {Rank: -1, Size: 2}, {Size: 2}, {Size: 2, Addr: "localhost", Port: 70000},
+		{Size: maxRanks + 1, Addr: "localhost", Port: 1}} {
 		_, err := Exchange(t.Context(), wrong, nil)
 		require.ErrorIs(t, err, device.ErrInvalid)
 	}
