@@ -39,6 +39,7 @@ type options struct {
 	bfloat16  bool
 	ranks     int
 	shard     string
+	memory    int64         // of the machine, in bytes; 0: unknown
 	timeout   time.Duration // of a collective operation
 	party     *party        // nil: there is one rank
 
@@ -57,7 +58,7 @@ var (
 
 // parseOptions reads the command line. For -h it prints the flags to out and returns flag.ErrHelp.
 func parseOptions(args []string, out io.Writer) (options, error) {
-	var o options
+	o := options{memory: machineMemory()}
 	f := flag.NewFlagSet("mnist", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&o.device, "device", "host", "`name` of the device to train on")
@@ -66,7 +67,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.optimizer, "optimizer", "", "the optimiser: "+strings.Join(optimizers, ", ")+"; empty: the model's")
 	f.IntVar(&o.epochs, "epochs", 3, "passes over the training data")
 	f.IntVar(&o.batch, "batch", 128, "pictures in a step, of all ranks")
-	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own; a launcher such as torchrun starts processes instead")
+	f.IntVar(&o.ranks, "ranks", 1, "train with so many ranks, each with its part of every batch: goroutines of this process, each with a device of its own and 128 MiB of memory or more; a launcher such as torchrun starts processes instead")
 	f.StringVar(&o.shard, "shard", "none", "what each rank keeps its part of alone: none, state (of the optimiser), gradients (too)")
 	f.DurationVar(&o.timeout, "timeout", device.DefaultCollectiveTimeout, "how long a rank waits for the others in one exchange before the training fails, with an error that names them")
 	f.Float64Var(&o.lr, "lr", 0, "the greatest learning rate, which falls to 0 over the run; 0: the model's, or the optimiser's default")
@@ -101,7 +102,7 @@ func parseOptions(args []string, out io.Writer) (options, error) {
 	if o.optimizer == "" {
 		o.optimizer = recipes[o.model].optimizer
 	}
-	return o, o.check()
+	return o, errors.Join(o.check(), o.checkRanks())
 }
 
 func aboutModels() string {

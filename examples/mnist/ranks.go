@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/cistern-ml/cistern/autograd"
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/device/rendezvous"
@@ -45,6 +47,28 @@ func (p *party) ranks() int {
 		return 1
 	}
 	return p.size
+}
+
+// leastOfRank is the memory in bytes that a rank takes at least. With a batch of 250 of the default model it is 85 MiB, of which 47 are
+// its copy of the data set.
+const leastOfRank = 128 << 20
+
+// checkRanks returns an error if the ranks of -ranks have less than they take at least, each.
+func (o *options) checkRanks() error {
+	if o.memory == 0 || o.ranks < 2 || int64(o.ranks) <= o.memory/leastOfRank {
+		return nil
+	}
+	return fmt.Errorf("-ranks %d: each takes %s or more, and this machine has %s, which is enough for %d", o.ranks,
+		humanize.IBytes(leastOfRank), humanize.IBytes(uint64(o.memory)), o.memory/leastOfRank)
+}
+
+// shareOfRank is the capacity in bytes of a rank's host device with which those of all ranks take half of the machine's memory; 0: that
+// is more than the device's default, or unknown.
+func (o *options) shareOfRank(ranks int) int64 {
+	if share := o.memory / 2 / int64(ranks); share < 4<<30 {
+		return share
+	}
+	return 0
 }
 
 // parties are the ranks of this process: those of -ranks, or the one that a launcher says, or nil.
@@ -90,9 +114,14 @@ func (o *options) parties() ([]*party, error) {
 	return all, nil
 }
 
-// deviceOf is the name of a rank's device. Each opens a host device of its own, and the GPU of its number, unless -device has one.
+// deviceOf is the name of a rank's device. Each opens a host device of its own, with its share of the machine's memory, and the GPU of its number, unless -device has one.
 func (o *options) deviceOf(p *party) string {
 	name := o.deviceName()
+	if p != nil && name == "host" {
+		if share := o.shareOfRank(p.size); share > 0 {
+			name = fmt.Sprintf("host?capacity=%d", share)
+		}
+	}
 	if driver, options, has := strings.Cut(name, "?"); p != nil && driver == "cuda" {
 		name = fmt.Sprintf("cuda:%d", p.device)
 		if has {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,43 @@ func TestParallelDevices(t *testing.T) {
 	for name, want := range map[string]string{"cuda": "cuda:1", "cuda?nccl=/a/b": "cuda:1?nccl=/a/b", "cuda:3?nccl=none": "cuda:3?nccl=none", "host": "host"} {
 		require.Equal(t, want, (&options{device: name}).deviceOf(second))
 		require.Equal(t, name, (&options{device: name}).deviceOf(nil))
+	}
+}
+
+// TestParallelMemory: there are as many ranks as the machine has memory for, and their devices share half of it.
+func TestParallelMemory(t *testing.T) {
+	for _, c := range []struct {
+		ranks  int
+		memory int64
+		device string
+		want   string
+	}{
+		{1, 1, "", ""},
+		{5000, 0, "host", ""},
+		{2, 256 << 20, "host?capacity=67108864", ""},
+		{2, 256<<20 - 1, "host?capacity=67108863", "-ranks 2: each takes 128 MiB or more, and this machine has 256 MiB, which is enough for 1"},
+		{4, 32 << 30, "host", ""},
+		{8, 32 << 30, "host?capacity=2147483648", ""},
+		{60_000, 32 << 30, "host?capacity=286331", "-ranks 60000: each takes 128 MiB or more, and this machine has 32 GiB, which is enough for 256"},
+	} {
+		o := options{device: "host", ranks: c.ranks, memory: c.memory}
+		err := o.checkRanks()
+		require.Equal(t, c.want != "", err != nil, c)
+		if err != nil {
+			require.EqualError(t, err, c.want)
+		}
+		if c.ranks > 1 {
+			require.Equal(t, c.device, o.deviceOf(&party{size: c.ranks}), c)
+		}
+		o.capacity = "1GiB"
+		require.Equal(t, "host?capacity=1GiB", o.deviceOf(&party{size: c.ranks}))
+	}
+	if runtime.GOOS == "linux" {
+		require.Greater(t, machineMemory(), int64(1<<24))
+		var out, errs bytes.Buffer
+		require.Equal(t, 1, run(t.Context(), []string{"-ranks", "1000000", "-batch", "1000000"}, &out, &errs))
+		require.Equal(t, 1, run(t.Context(), []string{"-ranks", "60000", "-batch", "60000"}, &out, &errs))
+		require.Regexp(t, `mnist: -ranks 60000: each takes 128 MiB or more, and this machine has .*, which is enough for \d+\n$`, errs.String())
 	}
 }
 
