@@ -23,6 +23,8 @@ const (
 	exitFailed  = 2 // usage, or a file that can't be read or written
 )
 
+const usage = `Run "cistern --help" for usage.`
+
 const description = `Verify, compare and show recordings of device memory.
 
 A recording FILE is a snapshot of torch.cuda.memory._dump_snapshot (pickle or JSON), JSON lines of its entries, or a stream of trace/record; plain, gzip or zstd. "-" is the standard input. No GPU is needed.`
@@ -95,7 +97,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	kongplete.Complete(parser, kongplete.WithPredictor("file", complete.PredictFiles("*")))
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		err = fmt.Errorf(`%w. Run "cistern --help" for usage.`, err)
+		err = fmt.Errorf("%w. %s", err, usage)
 	} else {
 		err = ctx.Run()
 	}

@@ -42,6 +42,8 @@ func look(name string) (kind, os.FileInfo, error) {
 		}
 	}
 	switch mode := info.Mode(); {
+	case mode.IsRegular() && mounted(name):
+		return 0, nil, fmt.Errorf("%s can't be written: it is a mount point, which can't be replaced; mount its folder", name)
 	case mode.IsRegular():
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {
@@ -62,7 +64,11 @@ func openSpecial(name string, kind kind) (io.WriteCloser, error) {
 	if kind == standard { // a file opened anew would be written from its start
 		return stdout{}, nil
 	}
-	return open(name, 0, 0)
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err // and not an interface of a nil file
+	}
+	return f, nil
 }
 
 // stdout is the standard output, which stays open.

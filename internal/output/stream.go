@@ -1,6 +1,7 @@
 package output
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,17 +28,17 @@ func Stream(name string, appends bool) (io.WriteCloser, error) {
 			return nil, err
 		}
 	}
-	return open(name, os.O_CREATE|os.O_EXCL, permissions)
-}
-
-// open returns nil with an error, and not an interface of a nil file.
-func open(name string, flag int, permissions os.FileMode) (io.WriteCloser, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|flag, permissions)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions)
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return stream{f}, nil
 }
+
+// stream is a regular file, which is on the disk when it is closed.
+type stream struct{ *os.File }
+
+func (s stream) Close() error { return errors.Join(s.Sync(), s.File.Close()) }
 
 // reopen opens a file to append to it, unless the name leads to another one by now.
 func reopen(name string, old os.FileInfo) (io.WriteCloser, error) {
@@ -49,5 +50,5 @@ func reopen(name string, old os.FileInfo) (io.WriteCloser, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%s can't be written: it was replaced meanwhile", name)
 	}
-	return f, nil
+	return stream{f}, nil
 }

@@ -1,0 +1,11 @@
+package output
+
+import "golang.org/x/sys/unix"
+
+// mounted reports whether a file system is mounted at the file, as containers have single files of
+// their host: then no other file can get its name.
+func mounted(name string) bool {
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
+	return err == nil && s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}

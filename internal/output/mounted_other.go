@@ -1,0 +1,5 @@
+//go:build !linux
+
+package output
+
+func mounted(string) bool { return false }
