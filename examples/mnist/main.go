@@ -100,8 +100,8 @@ func (o options) runParties(ctx context.Context, parties []*party, stdout, stder
 		printed = r.print(stdout)
 	}
 	telemetry.report(stdout)
-	if err == nil && o.json != "" {
-		err = r.write(o.json, stdout)
+	if r != nil && r.trained && o.json != "" {
+		err = errors.Join(err, r.write(o.json, stdout))
 	}
 	return errors.Join(err, printed)
 }
@@ -138,6 +138,7 @@ func (o options) runRank(ctx context.Context, telemetry *telemetry, profiling *p
 	} else if t.abort != nil {
 		_ = t.abort() // the others wait for this rank
 	}
+	r.trained = err == nil
 	if err == nil && o.save != "" {
 		err = autograd.SaveModel(context.WithoutCancel(ctx), t.model, o.save)
 	}

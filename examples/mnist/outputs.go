@@ -24,8 +24,8 @@ type written struct {
 	pattern    bool // name stands for all files in its folder that it matches
 }
 
-// writable returns an error for what could not be written after the training, or
-// would be written over an input or another output.
+// writable returns an error if an output can't be written, or is an input or another output. It is called
+// before the training, so that no result is lost after it.
 func (o options) writable(ctx context.Context) error {
 	outputs, err := o.outputs()
 	if err != nil {

@@ -39,8 +39,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestOutputsAreRefused before the training: what is an input, what two flags name, what is no file, and what can't be made.
-// All files are what they were.
+// TestOutputsAreRefused: before the training, if they are inputs, named by two flags, no regular files, or can't be made. All
+// files stay as they were.
 func TestOutputsAreRefused(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -112,7 +112,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestOutputsBesideInputs: files that have nothing to do with each other are no reason to refuse.
+// TestOutputsBesideInputs: outputs of all flags may be in one folder, and replace those of an earlier run.
 func TestOutputsBesideInputs(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -129,7 +129,7 @@ func TestOutputsBesideInputs(t *testing.T) {
 	require.NoFileExists(t, "-")
 }
 
-// TestStandardOutputThatFails is one line in the end, and all files are written.
+// TestStandardOutputThatFails: a full standard output is one line in the end, and all files are written.
 func TestStandardOutputThatFails(t *testing.T) {
 	data := small(t)
 	t.Chdir(t.TempDir())
@@ -153,6 +153,20 @@ func TestStandardOutputThatFails(t *testing.T) {
 	require.NoError(t, os.WriteFile("p.png", picture.Bytes(), 0o600))
 	require.Equal(t, 1, run(t.Context(), []string{"-load", "w", "-model", "tiny", "-predict", "p.png"}, full, &errs))
 	require.Equal(t, "mnist: the standard output: write /dev/full: no space left on device\n", errs.String())
+}
+
+// TestOutputThatFails after the training loses no other one.
+func TestOutputThatFails(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	data := small(t)
+	t.Chdir(t.TempDir())
+	var out, errs bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"-data", data, "-batch", "10", "-epochs", "1", "-model", "tiny", "-steps", "/dev/full", "-json", "j", "-save", "w"}, &out, &errs))
+	require.Equal(t, "mnist: -steps: write /dev/full: no space left on device\n", errs.String())
+	require.FileExists(t, "j")
+	require.FileExists(t, "w")
 }
 
 // TestReaderThatLeaves ends no training, as a standard output that is full does not.
