@@ -10,8 +10,9 @@
 //	y, err := env.MatMul(ctx, x, w)
 //	sums, err := tensor.ToSlice[float32](ctx, y, nil) // waits
 //
-// Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32 or
-// float64 and broadcast after NumPy's rules; int32 is for class labels and indices.
+// Shape and Dtype are those of gorgonia.org/tensor. Arrays are row-major and dense. Operations take float32,
+// float64 or bfloat16, and broadcast after NumPy's rules. Class labels and indices are int32 or int64, masks
+// uint8.
 //
 // # Streams
 //
@@ -49,5 +50,5 @@
 // # Tensors of gorgonia.org/tensor
 //
 // Package tensor/gorgonia is for programs that have tensors of gorgonia.org/tensor: it gives them memory of the
-// cache. The two worlds share shapes and dtypes, not tensors.
+// cache, and shares it with tensors of this package without a copy.
 package tensor

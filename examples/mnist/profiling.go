@@ -23,7 +23,7 @@ type profiling struct {
 }
 
 const (
-	// historyEntries are what snapshots and reports of a running program go back to: some 2,000 steps of the mlp.
+	// historyEntries are what snapshots and reports of a running program go back to: some 2,500 steps of the mlp.
 	historyEntries = 1 << 17
 	// mostSeen bounds the steps that a report has: the latest.
 	mostSeen = 10_000
