@@ -161,8 +161,8 @@ compare: ## benchmarks of PKG beside those of the commit BASE (HEAD), 20 pairs o
 
 # GPUs.
 
-test-cuda: cuda ## run the tests on a GPU (GPU=cuda:0)
-	CISTERN_TEST_DEVICE=$(GPU) $(CUDA) go test -count=1 -tags cuda ./device/... ./memcache ./transfer ./transfer/loader ./tensor/... ./autograd ./trace
+test-cuda: cuda bundle ## run the tests on a GPU (GPU=cuda:0), and list what was skipped
+	CISTERN_TEST_DEVICE=$(GPU) dist/run-tests
 
 bundle: ## write dist/: tests and example for a machine with a GPU and without Go
 	$(CUDA) sh device/cuda/bundle.sh

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs the test binaries beside it, on the device that CISTERN_TEST_DEVICE names (cuda:0), and prints a summary. The
-# arguments go to every binary, such as -test.count 20. The logs are in the folder that CISTERN_TEST_LOGS names, or in
-# one that is named at the end.
+# Runs the test binaries beside it, on the device that CISTERN_TEST_DEVICE names (cuda:0), and prints a summary: of
+# each package, then the tests that failed, and those that were skipped with their reasons. The arguments go to every
+# binary, such as -test.count 20. The logs are in the folder that CISTERN_TEST_LOGS names, or in one that is named at
+# the end.
 cd "$(dirname "$0")" || exit 1
 here=$PWD
 export CISTERN_MNIST="$here/data"
@@ -25,5 +26,15 @@ for binary in $(find . -name package.test | sort); do
 	fi
 	echo
 done
+sed -n 's/^ *--- FAIL: \([^ ]*\).*/failed: \1/p' "$logs"/*.log
+# A test's reason is the last line that it logged before the line that says so.
+awk '
+	/^=== (RUN|CONT|NAME)/ { test = $3 }
+	/^ +[a-z0-9_]+\.go:[0-9]+: / { said[test] = $0; sub(/^ +[a-z0-9_]+\.go:[0-9]+: /, "", said[test]) }
+	/^ *--- SKIP: / {
+		package = FILENAME; sub(/.*\//, "", package); sub(/\.log$/, "", package)
+		print "skipped: " package " " $3 ": " said[$3]
+	}
+' "$logs"/*.log
 echo "logs: $logs"
 exit $status
