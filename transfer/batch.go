@@ -1,7 +1,9 @@
 package transfer
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/cistern-ml/cistern/device"
@@ -31,7 +33,8 @@ type Batch struct {
 	state   batchState
 	closing bool // Close came while it was submitted
 	steps   []step
-	arenas  []arena
+	arenas  *arenas
+	dropped runtime.Cleanup // of arenas, from the first one on
 	outputs []output
 	blocks  []memcache.Block // to be recorded on the stream
 	done    *Copy            // of Submit
@@ -68,8 +71,31 @@ type output struct {
 	memory []byte // of the bytes that were asked for, without padding
 }
 
-// NewBatch begins a batch. It must be closed.
-func (p *Pool) NewBatch() *Batch { return &Batch{pool: p} }
+// arenas are the pinned memory of a batch. They don't refer to it, so that the garbage collector
+// can find it dropped. They are guarded by the batch's lock, as long as the batch is there.
+type arenas struct {
+	pool *Pool
+	list []arena
+}
+
+// NewBatch begins a batch. It must be closed: the memory of a batch that is dropped instead comes
+// back when the garbage collector finds it (Stats.DroppedBatches), as if it were closed then.
+func (p *Pool) NewBatch() *Batch { return &Batch{pool: p, arenas: &arenas{pool: p}} }
+
+// drop releases the arenas of a batch that cannot be reached any more.
+func (a *arenas) drop() {
+	if err := a.release(); err == nil { // else the pool is closed
+		a.pool.droppedBatches.Add(1)
+	}
+}
+
+func (a *arenas) release() error {
+	var errs []error
+	for _, a := range a.list {
+		errs = append(errs, a.buffer.Release())
+	}
+	return errors.Join(errs...)
+}
 
 // open says why nothing can be added.
 func (b *Batch) open(call string) error {

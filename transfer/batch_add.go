@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cistern-ml/cistern/device"
 	"github.com/cistern-ml/cistern/memcache"
@@ -144,7 +145,10 @@ func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool
 	if err := b.open(call); err != nil { // by now
 		return nil, errors.Join(err, buf.Release())
 	}
-	b.arenas = append(b.arenas, arena{buffer: buf, writes: writes})
+	if len(b.arenas.list) == 0 {
+		b.dropped = runtime.AddCleanup(b, (*arenas).drop, b.arenas)
+	}
+	b.arenas.list = append(b.arenas.list, arena{buffer: buf, writes: writes})
 	mem, _ = b.carve(size, writes)
 	return mem, nil
 }
@@ -152,8 +156,8 @@ func (b *Batch) pinned(ctx context.Context, call string, size int64, writes bool
 // carve takes size bytes of an arena. If none has them it returns how large the next one has to be.
 func (b *Batch) carve(size int64, writes bool) (mem []byte, next int64) {
 	next = max(minArena, size)
-	for i := range b.arenas {
-		a := &b.arenas[i]
+	for i := range b.arenas.list {
+		a := &b.arenas.list[i]
 		if a.writes != writes {
 			continue
 		}

@@ -1,11 +1,14 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // Outputs are copied from the batch's pinned memory to the caller's, which may be whatever it likes
@@ -35,13 +38,14 @@ func (b *Batch) Collect(ctx context.Context, dst *[][]byte) error {
 		*dst = append(*dst, make([][]byte, len(outputs)-have)...)
 	}
 	*dst = (*dst)[:len(outputs)]
-	copyOut(*dst, outputs, func(b []byte) []byte { return b[:0] })
+	copyOut(*dst, outputs)
 	return nil
 }
 
 // CollectInto is Collect for slices that the caller holds: dst must have one for each output, else
-// the error wraps [ErrRange]. dst[i] keeps its memory where its length is enough; what lies behind
-// that is not its, and may be another's.
+// the error wraps [ErrRange]. dst[i] keeps its memory where its capacity is enough, as with append,
+// and gets new memory where another slice of dst lies in that capacity. A slice s[:n:n] protects
+// what lies behind its length.
 func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	outputs, unlock, err := b.results(ctx, "CollectInto")
 	if err != nil {
@@ -51,16 +55,20 @@ func (b *Batch) CollectInto(ctx context.Context, dst [][]byte) error {
 	if len(dst) != len(outputs) {
 		return fmt.Errorf("transfer: CollectInto %d slices: %w: the batch has %d outputs", len(dst), ErrRange, len(outputs))
 	}
-	copyOut(dst, outputs, func(b []byte) []byte { return b[:0:len(b)] })
+	copyOut(dst, outputs)
 	return nil
 }
 
-// copyOut fills dst, on several goroutines if there is much to copy. It appends to what start makes
-// of each slice.
-func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
+// copyOut fills dst, on several goroutines if there is much to copy.
+func copyOut(dst [][]byte, outputs []output) {
 	var bytes int64
-	for _, o := range outputs {
+	grows := false
+	for i, o := range outputs {
 		bytes += int64(len(o.memory))
+		grows = grows || len(o.memory) > len(dst[i]) && len(o.memory) <= cap(dst[i])
+	}
+	if grows {
+		separate(dst, outputs)
 	}
 	// One processor copies memory more slowly than the bus brings it. A caller with little to copy starts nobody.
 	workers := max(1, min(bytes/collectBytes, int64(runtime.GOMAXPROCS(0)), maxStagers))
@@ -69,7 +77,7 @@ func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	work := func() {
 		for i := next.Add(share) - share; i < int64(len(outputs)); i = next.Add(share) - share {
 			for k := i; k < min(i+share, int64(len(outputs))); k++ {
-				dst[k] = append(start(dst[k]), outputs[k].memory...)
+				dst[k] = append(dst[k][:0], outputs[k].memory...)
 			}
 		}
 	}
@@ -79,6 +87,24 @@ func copyOut(dst [][]byte, outputs []output, start func([]byte) []byte) {
 	}
 	work()
 	others.Wait()
+}
+
+// separate takes the slices out of dst that would grow into another slice of dst.
+func separate(dst [][]byte, outputs []output) {
+	start := func(i int) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(dst[i]))) }
+	order := make([]int, 0, len(dst))
+	for i := range dst {
+		if cap(dst[i]) > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(start(i), start(j)) })
+	for k, i := range order[:max(0, len(order)-1)] {
+		n := len(outputs[i].memory)
+		if n > len(dst[i]) && uintptr(n) > start(order[k+1])-start(i) {
+			dst[i] = nil
+		}
+	}
 }
 
 // collectBytes is how much one goroutine copies before another helps: less takes no longer than

@@ -27,6 +27,8 @@ type Pool struct {
 	copied   [copyOps]struct{ copies, bytes atomic.Int64 }
 	metered  atomic.Bool // there is, or was, a meter
 
+	droppedBatches atomic.Int64
+
 	unverified atomic.Int64 // operations until the next audit, in builds that have them
 
 	closing  sync.Once

@@ -3,6 +3,7 @@ package transfer_test
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,13 +103,13 @@ func TestSeedCollectKeepsCapacity(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// CollectInto writes dst[i] and nothing behind its length, which may be another slice's, or somebody else's.
+// CollectInto writes no other slice of dst, and nothing behind the capacity of dst[i].
 func TestCollectIntoKeepsToItsLengths(t *testing.T) {
 	r := newRig(t, transfer.Config{})
 	for _, sizes := range [][2]int64{{8, 4}, {4, 8}, {4, 4}, {3, 9}, {0, 5}, {5, 0}} {
 		b, want := r.outputs(t, sizes[0], sizes[1])
 		whole := fill(make([]byte, 16), 99)
-		dst := [][]byte{whole[:4], whole[4:8]}
+		dst := [][]byte{whole[:4], whole[4:8:8]} // the first one's capacity has the second one in it
 		require.NoError(t, b.CollectInto(t.Context(), dst))
 		for i := range want {
 			require.True(t, bytes.Equal(want[i], dst[i]), "%v: output %d is %v", sizes, i, dst[i])
@@ -118,6 +119,63 @@ func TestCollectIntoKeepsToItsLengths(t *testing.T) {
 		}
 		require.Equal(t, fill(make([]byte, 16), 99)[8:], whole[8:], "%v", sizes)
 		require.ErrorIs(t, b.CollectInto(t.Context(), append(dst, nil)), transfer.ErrRange, "a slice without an output")
+		require.NoError(t, b.Close())
+	}
+}
+
+// After an output that is shorter, and after an error, the caller's memory is as large as it was, in every slot and call.
+func TestCollectKeepsTheCapacity(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	into := [][]byte{make([]byte, 32), make([]byte, 5, 40)}
+	memory := [][]byte{into[0][:32], into[1][:40]}
+	one := make([]byte, 32)
+	first := one
+	for _, sizes := range [][2]int64{{4, 40}, {4, 0}, {0, 7}, {32, 40}, {31, 1}, {32, 40}} {
+		b, want := r.outputs(t, sizes[0], sizes[1])
+		for name, collect := range map[string]func() error{
+			"Collect":     func() error { return b.Collect(t.Context(), &into) },
+			"CollectInto": func() error { return b.CollectInto(t.Context(), into) },
+		} {
+			into[0], into[1] = into[0][:min(3, len(into[0]))], into[1][:0] // both grow
+			require.NoError(t, collect())
+			for i := range into {
+				require.True(t, bytes.Equal(want[i], into[i]), "%s %v: output %d is %v", name, sizes, i, into[i])
+				require.Equal(t, cap(memory[i]), cap(into[i]), "%s %v: output %d", name, sizes, i)
+				require.Same(t, &memory[i][0], &into[i][:1][0], "%s %v: output %d", name, sizes, i)
+			}
+		}
+		require.NoError(t, b.CollectOne(t.Context(), 0, &one))
+		require.NoError(t, b.CollectRange(t.Context(), 0, 0, min(2, sizes[0]), &one))
+		require.Equal(t, 32, cap(one))
+		require.Same(t, &first[0], &one[:1][0])
+		require.NoError(t, b.Close())
+		before := fmt.Sprint(into)
+		require.ErrorIs(t, b.CollectInto(t.Context(), into), transfer.ErrClosed)
+		require.Equal(t, before, fmt.Sprint(into))
+		require.Equal(t, [2]int{32, 40}, [2]int{cap(into[0]), cap(into[1])})
+	}
+}
+
+// A slot never grows into another slot's memory, in whichever order they lie there.
+func TestCollectSeparatesSlots(t *testing.T) {
+	r := newRig(t, transfer.Config{})
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		whole := make([]byte, 64)
+		var dst [][]byte
+		var sizes []int64
+		for at := 0; at < 48; {
+			n := rng.IntN(6)
+			dst = append(dst, whole[at:at+n])
+			sizes = append(sizes, int64(rng.IntN(20)))
+			at += max(n, 1) + rng.IntN(8)
+		}
+		rng.Shuffle(len(dst), func(i, j int) { dst[i], dst[j] = dst[j], dst[i] })
+		b, want := r.outputs(t, sizes...)
+		require.NoError(t, b.CollectInto(t.Context(), dst))
+		for i := range want {
+			require.True(t, bytes.Equal(want[i], dst[i]), "seed %d: output %d of %v is %v", seed, i, sizes, dst[i])
+		}
 		require.NoError(t, b.Close())
 	}
 }

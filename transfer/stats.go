@@ -40,6 +40,9 @@ type Stats struct {
 	// Pending counts the released buffers that wait for copies to be done.
 	Pending int64
 
+	// DroppedBatches counts the batches that were dropped without Close, and whose memory the garbage collector gave back.
+	DroppedBatches int64
+
 	// Registered is what [Pool.Register] has registered, in bytes.
 	Registered memcache.Stat
 
@@ -80,6 +83,7 @@ func (p *Pool) Stats() Stats {
 	st.HeldBytes, st.Registered = d.held, d.registered
 	st.HostAllocs, st.HostAllocTime = d.allocTime.Count, d.allocTime
 	st.HostFrees, st.HostFreeTime = d.freeTime.Count, d.freeTime
+	st.DroppedBatches = p.droppedBatches.Load()
 	st.H2DCopies, st.H2DBytes = p.copied[OpH2D].copies.Load(), p.copied[OpH2D].bytes.Load()
 	st.D2HCopies, st.D2HBytes = p.copied[OpD2H].copies.Load(), p.copied[OpD2H].bytes.Load()
 	st.D2DCopies, st.D2DBytes = p.copied[OpD2D].copies.Load(), p.copied[OpD2D].bytes.Load()

@@ -49,7 +49,7 @@ func (b *Batch) work(stream device.Stream) *work {
 			w.bytes += int64(len(h))
 		}
 	}
-	for _, a := range b.arenas {
+	for _, a := range b.arenas.list {
 		w.buffers = append(w.buffers, BufferUse{a.buffer, a.writes})
 	}
 	return w
@@ -65,13 +65,11 @@ func (b *Batch) Close() error {
 		b.mu.Unlock()
 		return nil
 	}
-	arenas := b.arenas
 	b.state = batchClosed
-	b.arenas, b.steps, b.outputs, b.blocks = nil, nil, nil, nil
+	b.steps, b.outputs, b.blocks = nil, nil, nil
+	b.dropped.Stop()
+	held := *b.arenas
+	b.arenas.list = nil
 	b.mu.Unlock()
-	var errs []error
-	for _, a := range arenas {
-		errs = append(errs, a.buffer.Release())
-	}
-	return errors.Join(errs...)
+	return held.release()
 }
