@@ -23,7 +23,8 @@ func (b Buffer) at(call string, offset, bytes int64) ([]byte, error) {
 
 // ReadAt copies from the buffer's bytes at offset to dst (io.ReaderAt): past the end it reads what
 // there is and returns io.EOF. An offset outside of the buffer wraps [ErrRange]; a buffer that is
-// in flight or released is an error, as for [Buffer.Check].
+// in flight or released is an error, as for [Buffer.Check]. [GetWords] of bytes reads all of dst or
+// nothing.
 func (b Buffer) ReadAt(dst []byte, offset int64) (n int, err error) {
 	n = len(dst)
 	if left := b.bytes - offset; offset >= 0 && left >= 0 && int64(n) > left {
@@ -56,8 +57,10 @@ func (b Buffer) Zero(offset, bytes int64) error {
 	return err
 }
 
-// Word is what a buffer takes in little-endian order.
-type Word interface{ uint16 | uint32 | uint64 }
+// Word is what a buffer takes in little-endian order; for bytes there is no order.
+type Word interface {
+	uint8 | uint16 | uint32 | uint64
+}
 
 // PutWords writes words at offset, in bytes, each in little-endian order on any host. Errors are
 // those of [Buffer.WriteAt].
@@ -69,8 +72,8 @@ func PutWords[T Word](b Buffer, offset int64, words []T) error {
 	return encode(dst, words)
 }
 
-// GetWords fills words with the little-endian ones at offset, in bytes. On an error words is as it
-// was; errors are those of [Buffer.WriteAt].
+// GetWords fills words with the little-endian ones at offset, in bytes: all of them, or none and an
+// error. Errors are those of [Buffer.WriteAt].
 func GetWords[T Word](b Buffer, offset int64, words []T) error {
 	src, err := b.at("GetWords", offset, int64(binary.Size(words)))
 	if err != nil {

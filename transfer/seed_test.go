@@ -156,6 +156,12 @@ func TestSeedWords(t *testing.T) {
 	require.ErrorIs(t, transfer.GetWords(b, 33, words), transfer.ErrRange)
 	require.ErrorIs(t, transfer.PutWords(b, 33, words), transfer.ErrRange)
 	require.Equal(t, []uint32{0x04030201, 0xfffefdfc}, words, "a failed read touched the words")
+	require.NoError(t, transfer.PutWords(b, 37, []byte{7, 8, 9}))
+	read := []byte{0, 0, 0, 5}
+	require.ErrorIs(t, transfer.GetWords(b, 37, read), transfer.ErrRange)
+	require.Equal(t, []byte{0, 0, 0, 5}, read, "a read of more than there is wrote a part")
+	require.NoError(t, transfer.GetWords(b, 36, read))
+	require.Equal(t, []byte{0, 7, 8, 9}, read)
 	require.NoError(t, b.Release())
 }
 
