@@ -60,12 +60,12 @@ type Memory interface {
 
 // PinnedMemory is page-locked host memory, which the device can copy from and to asynchronously.
 type PinnedMemory interface {
-	// AllocPinned returns bytes bytes of pinned, portable, mapped host memory (cuMemHostAlloc). The caller
-	// owns it until FreePinned, and must not touch it while a queued copy writes it, nor write it while
-	// one reads it.
+	// AllocPinned returns bytes bytes of pinned, portable, mapped host memory (cuMemHostAlloc): all open
+	// devices of the backend can use it, and this one frees it. The caller owns it until FreePinned, and
+	// must not touch it while a queued copy writes it, nor write it while one reads it.
 	AllocPinned(bytes int64) ([]byte, error)
 	// FreePinned frees memory from AllocPinned; b must start where that slice started. It waits until
-	// queued copies that use it are done.
+	// queued copies that use it are done, on whichever device.
 	FreePinned(b []byte) error
 	// Register pins an existing Go slice in place (cuMemHostRegister). The device keeps b alive until
 	// Unregister. A slice that overlaps pinned or registered memory is an error.

@@ -156,8 +156,13 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 		return 0, d.self.Invalid("MappedPtr", 0, "the slice is empty; it has no address")
 	}
 	m, why, ok := d.table.find(address(b), uint64(len(b)), true)
-	if !ok {
+	if ok {
+		return device.Ptr(m.forKernels(address(b))), nil
+	}
+	// Pinned memory of another device may have another address here.
+	if err := d.named("MappedPtr", address(b), int64(len(b)), true); why.Live || err != nil {
 		return 0, d.unnamed("MappedPtr", why, address(b), int64(len(b)), true)
 	}
-	return device.Ptr(m.forKernels(address(b))), nil
+	p, err := d.mappedAddress("MappedPtr", address(b))
+	return device.Ptr(p), err
 }

@@ -79,6 +79,61 @@ var pinnedTests = []test{
 		require.NoError(f, f.dev.Register(mine))
 		require.NoError(f, f.dev.Unregister(mine))
 	}},
+	{"every device of the backend can use it, and its own one frees it", func(f *fixture) {
+		const n = 512
+		other := f.own()
+		defer func() { require.NoError(f, other.Close()) }()
+		s, err := other.NewStream(device.StreamOptions{})
+		require.NoError(f, err)
+		p, err := other.Alloc(n)
+		require.NoError(f, err)
+		b, err := f.dev.AllocPinned(n)
+		require.NoError(f, err)
+		pattern(b[:n/2])
+		require.NoError(f, s.CopyH2D(p, b[:n/2]))
+		require.NoError(f, s.CopyD2H(b[n/2:], p))
+		f.synchronize(s)
+		f.same(b[:n/2], b[n/2:])
+		mapped, err := other.MappedPtr(b[100:200])
+		require.NoError(f, err)
+		require.NoError(f, s.Launch(f.Fill(f, other, mapped, 100, 3)))
+		require.NoError(f, s.Launch(f.AddOne(f, other, mapped, 100)))
+		f.synchronize(s)
+		f.same(filled(100, 4), b[100:200])
+
+		require.ErrorIs(f, other.FreePinned(b), device.ErrInvalid)
+		require.NoError(f, f.dev.FreePinned(b))
+		for _, kernel := range []bool{false, true} {
+			b, err := f.dev.AllocPinned(n)
+			require.NoError(f, err)
+			mapped, err := other.MappedPtr(b[100:200])
+			require.NoError(f, err)
+			launch := f.Fill(f, other, mapped, 100, 3)
+			queue := func() error {
+				if kernel {
+					return s.Launch(launch)
+				}
+				return s.CopyD2H(b, p)
+			}
+			release := f.block(s)
+			require.NoError(f, queue())
+			f.waits(release, func() { require.NoError(f, f.dev.FreePinned(b)) })
+			require.Error(f, queue())
+		}
+		_, err = other.MappedPtr(make([]byte, n))
+		require.Error(f, err)
+		require.NoError(f, other.Free(p))
+		require.NoError(f, s.Close())
+	}},
+	{"a device that closes takes its pinned memory from all", func(f *fixture) {
+		other, s, p := f.own(), f.stream(), f.alloc(64)
+		b, err := other.AllocPinned(64)
+		require.NoError(f, err)
+		require.NoError(f, s.CopyH2D(p, b))
+		f.synchronize(s)
+		require.Error(f, other.Close())
+		f.refused(s.CopyH2D(p, b), device.ErrNotPinned)
+	}},
 	{"kernels use mapped memory in place", func(f *fixture) {
 		const n = 512
 		s, mine := f.stream(), make([]byte, n)

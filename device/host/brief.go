@@ -65,7 +65,7 @@ func (s *stream) runClaimed(o *op) {
 
 //go:norace
 func (s *stream) finishClaimed(o *op) {
-	s.dev.mem.drop(&o.uses)
+	o.uses.drop()
 	o.clear()
 	s.queue.giveBack(o)
 	s.queue.endClaim()

@@ -262,7 +262,7 @@ func (t *table) release(p *program) {
 	t.unlock()
 	for i := 0; last && i < len(p.lanes); i++ {
 		for o := p.lanes[i].first; o != nil; o = o.next.Load() {
-			t.drop(&o.uses)
+			o.uses.drop()
 		}
 	}
 }

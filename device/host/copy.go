@@ -81,7 +81,7 @@ func (s *stream) pushCopy(name string, o *op) error {
 
 // abandon gives back an operation that is not queued.
 func (s *stream) abandon(o *op, err error) error {
-	s.dev.mem.drop(&o.uses)
+	o.uses.drop()
 	if o.uses.capture != nil {
 		return self.InCapture(err)
 	}

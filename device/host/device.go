@@ -158,6 +158,7 @@ func (d *Device) close() error {
 	}
 	d.callbacks.close()
 	left := d.mem.close()
+	d.mem.share()
 	if err := d.stuckError(); err != nil {
 		return err
 	}

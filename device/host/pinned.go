@@ -27,6 +27,7 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 		d.mem.refund(&d.mem.pinnedBytes, d.mem.pinnable, bytes)
 		return nil, self.Closed("AllocPinned")
 	}
+	d.mem.share()
 	return s.data, nil
 }
 
@@ -35,6 +36,7 @@ func (d *Device) FreePinned(b []byte) error {
 	if err := d.usable("FreePinned"); err != nil {
 		return err
 	}
+	defer d.mem.share()
 	return d.freed("FreePinned", address(b), pinned, &d.mem.pinnedBytes,
 		"the slice does not, or no longer, begin where one from AllocPinned began")
 }
@@ -75,7 +77,7 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.name("MappedPtr", &u, address(b), int64(len(b)), true, true); err != nil {
 		return 0, err
 	}
-	d.mem.drop(&u)
+	u.drop()
 	return device.Ptr(address(b)), nil
 }
 

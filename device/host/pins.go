@@ -50,6 +50,13 @@ func (t *table) name(u *uses, addr uintptr, bytes int64, write, onHost bool) (m 
 	t.lock()
 	m, ok = t.nameLocked(u, addr, bytes, write, onHost)
 	t.unlock()
+	if !m.Live {
+		if o := t.elsewhere(addr); o != nil {
+			o.lock()
+			m, ok = o.nameLocked(u, addr, bytes, write, onHost)
+			o.unlock()
+		}
+	}
 	return m, ok
 }
 
@@ -75,12 +82,29 @@ func (t *table) nameRanges(u *uses, ranges []device.Range, write bool) (wrong *d
 		ok := false
 		if r.Bytes > 0 {
 			m, ok = t.nameKernels(u, inProcess(r.Ptr), r.Bytes, write)
+			if !m.Live {
+				m, ok = t.nameElsewhere(u, inProcess(r.Ptr), r.Bytes, write)
+			}
 		}
 		if !ok {
 			return r, m
 		}
 	}
 	return nil, m
+}
+
+// nameElsewhere is nameKernels for another device's memory. The lock is given up meanwhile.
+//
+//go:norace
+func (t *table) nameElsewhere(u *uses, addr uintptr, bytes int64, write bool) (m backend.Miss, ok bool) {
+	t.unlock()
+	if o := t.elsewhere(addr); o != nil {
+		o.lock()
+		m, ok = o.nameKernels(u, addr, bytes, write)
+		o.unlock()
+	}
+	t.lock()
+	return m, ok
 }
 
 // nameKernels is nameLocked for a kernel, which has its memory's bytes already: where nothing is told to the race detector, its
@@ -146,6 +170,13 @@ func (t *table) bytes(addr uintptr, bytes int64) (data []byte, m backend.Miss, o
 	t.lock()
 	data, _, _, m, ok = t.span(addr, bytes, false, true)
 	t.unlock()
+	if !m.Live {
+		if o := t.elsewhere(addr); o != nil {
+			o.lock()
+			data, _, _, m, ok = o.span(addr, bytes, false, true)
+			o.unlock()
+		}
+	}
 	return data, m, ok
 }
 
@@ -183,19 +214,19 @@ func (t *table) span(addr uintptr, bytes int64, onHost, dying bool) (data []byte
 // drop ends the uses.
 //
 //go:norace
-func (t *table) drop(u *uses) {
+func (u *uses) drop() {
 	race.Disable()
 	if u.capture != nil {
-		t.dropCaptured(u)
+		u.dropCaptured()
 	}
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
 			s := u.item[i].seg
 			s.dropped.Add(1)
 			if s.await.Load() {
-				t.mu.Lock()
-				t.idle.Broadcast()
-				t.mu.Unlock()
+				s.table.mu.Lock()
+				s.table.idle.Broadcast()
+				s.table.mu.Unlock()
 			}
 		}
 	}
@@ -205,14 +236,15 @@ func (t *table) drop(u *uses) {
 // dropCaptured lets what a graph used be freed.
 //
 //go:norace
-func (t *table) dropCaptured(u *uses) {
-	t.mu.Lock()
+func (u *uses) dropCaptured() {
 	for ; u != nil; u = u.more {
 		for i := 0; i < u.n; i++ {
-			u.item[i].seg.captured--
+			s := u.item[i].seg
+			s.table.mu.Lock()
+			s.captured--
+			s.table.mu.Unlock()
 		}
 	}
-	t.mu.Unlock()
 }
 
 // acquire orders the operation, which starts, after those that used mapped memory at its addresses before.

@@ -71,14 +71,14 @@ func (s *stream) usable(op string) error {
 func (s *stream) push(op string, o *op) error {
 	if c := o.uses.capture; c != nil {
 		if !c.add(s, o) {
-			s.dev.mem.drop(&o.uses)
+			o.uses.drop()
 			return self.CaptureEnded(op, s.id)
 		}
 		return nil
 	}
 	ok, start := s.queue.push(o)
 	if !ok {
-		s.dev.mem.drop(&o.uses)
+		o.uses.drop()
 		return self.StreamClosed(op, s.id)
 	}
 	if start {

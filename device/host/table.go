@@ -26,6 +26,7 @@ type segment struct {
 	data     []byte
 	kind     kind
 	home     *reservation // of mapped
+	table    *table       // that it is in
 	dying    bool         // waits for its last operation; no other may name it
 	named    int64        // times that operations have named it; under the table's lock
 	captured int64        // of these, by operations of graphs, which keep it
@@ -85,6 +86,7 @@ type table struct {
 	pinnable, pinnedBytes int64   // of AllocPinned
 	piece                 int64   // the most of one call: more than the machine's RAM would end the process
 	closed                bool
+	another               *table // in the list of portable
 }
 
 //go:norace
@@ -134,6 +136,7 @@ func (t *table) insert(s *segment) bool {
 	}
 	t.segs[at] = s
 	t.n++
+	s.table = t
 	return true
 }
 

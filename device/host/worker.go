@@ -31,7 +31,7 @@ func (s *stream) finish(o *op) {
 		p.run.finish(p.lane, p.at)
 	}
 	o.uses.release()
-	s.dev.mem.drop(&o.uses)
+	o.uses.drop()
 	o.clear()
 	s.queue.finish()
 }

@@ -79,20 +79,28 @@ func (s *Stream) data(name string, host []byte, ranges ...device.Range) error {
 		return err
 	}
 	var o op
+	refused := func(err error) error {
+		for _, u := range o.uses {
+			if u.kind == pinned {
+				u.letGo()
+			}
+		}
+		return err
+	}
 	for _, r := range ranges {
 		if r.Bytes < 0 {
-			return self.Negative(name, r.Bytes)
+			return refused(self.Negative(name, r.Bytes))
 		}
 		uses, miss, ok := d.name(o.uses, r)
 		if !ok {
-			return self.Missed(name, miss, uint64(r.Ptr), r.Bytes, false)
+			return refused(self.Missed(name, miss, uint64(r.Ptr), r.Bytes, false))
 		}
 		o.uses = uses
 	}
 	if len(host) > 0 {
-		u := inside(d.host.spans, address(host), int64(len(host)))
+		u := d.hostMemory(address(host), int64(len(host)))
 		if u == nil {
-			return self.Missed(name, missed(d.host.spans, address(host)), uint64(address(host)), int64(len(host)), true)
+			return refused(self.Missed(name, d.missedHost(address(host)), uint64(address(host)), int64(len(host)), true))
 		}
 		o.uses = append(o.uses, u)
 	}
@@ -111,7 +119,8 @@ func (d *Device) name(uses []*span, r device.Range) ([]*span, backend.Miss, bool
 	}
 	miss := missed(d.memory.spans, r.Ptr)
 	if !miss.Live {
-		return nil, miss, false
+		u := holdPortable(r.Ptr, r.Bytes)
+		return append(uses, u), miss, u != nil
 	}
 	list := d.memory.spans
 	first := find(list, r.Ptr)
@@ -124,6 +133,25 @@ func (d *Device) name(uses []*span, r device.Range) ([]*span, backend.Miss, bool
 		miss.Size += list[i].bytes
 	}
 	return uses, miss, r.Bytes <= miss.Size-miss.Offset
+}
+
+// hostMemory is the registered memory, or the pinned memory of any device, that [p, p+bytes) lies in, or nil. Pinned
+// memory is held. mu is held.
+func (d *Device) hostMemory(p device.Ptr, bytes int64) *span {
+	if u := inside(d.host.spans, p, bytes); u != nil {
+		return u
+	}
+	return holdPortable(p, bytes)
+}
+
+// missedHost is missed for host memory.
+func (d *Device) missedHost(p device.Ptr) backend.Miss {
+	if miss := missed(d.host.spans, p); miss.Live {
+		return miss
+	}
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	return missed(portable.spans, p)
 }
 
 // missed says in which live range of list p is.

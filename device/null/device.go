@@ -27,7 +27,7 @@ type Device struct {
 	used      int64         // of capacity
 	next      device.Ptr    // where the device puts what the script doesn't place
 	memory    table
-	host      table                // pinned and registered memory
+	host      table                // registered memory
 	forgotten bool                 // memory and host are empty for good, after Close
 	streams   map[*Stream]struct{} // those that something is queued on
 	waits     int                  // operations queued by Wait
@@ -130,6 +130,7 @@ func (d *Device) Close() error {
 	var left backend.Leftover
 	d.memory.left(&left)
 	d.host.left(&left)
+	d.forgetPortable(&left)
 	d.memory, d.host, d.forgotten = table{}, table{}, true
 	return self.Left(&left)
 }

@@ -29,7 +29,15 @@ func (d *Device) AllocPinned(bytes int64) ([]byte, error) {
 }
 
 // FreePinned forgets memory from AllocPinned, after waiting for the queued operations that name it.
-func (d *Device) FreePinned(b []byte) error { return d.unpin("FreePinned", b, pinned) }
+func (d *Device) FreePinned(b []byte) error {
+	if err := d.usable("FreePinned"); err != nil {
+		return err
+	}
+	if !d.takePortable(address(b)) {
+		return d.notThere("FreePinned")
+	}
+	return nil
+}
 
 // Register lets copies accept b.
 func (d *Device) Register(b []byte) error {
@@ -42,9 +50,6 @@ func (d *Device) Register(b []byte) error {
 	return d.pin("Register", b, registered)
 }
 
-// Unregister undoes Register, after waiting for the queued operations that name the slice.
-func (d *Device) Unregister(b []byte) error { return d.unpin("Unregister", b, registered) }
-
 // MappedPtr is the address of b's first byte.
 func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	if err := d.usable("MappedPtr"); err != nil {
@@ -52,41 +57,55 @@ func (d *Device) MappedPtr(b []byte) (device.Ptr, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(b) == 0 || inside(d.host.spans, address(b), int64(len(b))) == nil {
-		return 0, d.refuse("MappedPtr", self.Invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory"))
+	u := d.hostMemory(address(b), int64(len(b)))
+	if u != nil && u.kind == pinned {
+		u.letGo()
 	}
-	return address(b), nil
+	if len(b) > 0 && u != nil {
+		return address(b), nil
+	}
+	return 0, d.refuse("MappedPtr", self.Invalid("MappedPtr", int64(len(b)), "the slice is not inside pinned or registered memory"))
 }
 
 func (d *Device) pin(name string, b []byte, k kind) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := &span{ptr: address(b), bytes: int64(len(b)), kind: k, data: b}
+	s := &span{ptr: address(b), bytes: int64(len(b)), kind: k, data: b, owner: d}
 	if d.forgotten {
 		return d.usable(name)
 	}
-	if !vacant(d.host.spans, s.ptr, s.bytes) {
-		return self.Invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
+	switch {
+	case !vacant(d.host.spans, s.ptr, s.bytes):
+	case k == pinned && addPortable(s):
+		return nil
+	case k == registered && vacantPortable(s):
+		d.host.spans = insert(d.host.spans, s)
+		return nil
 	}
-	d.host.spans = insert(d.host.spans, s)
-	return nil
+	return self.Invalid(name, s.bytes, "the slice overlaps memory that is pinned or registered")
 }
 
-func (d *Device) unpin(name string, b []byte, k kind) error {
-	if err := d.usable(name); err != nil {
+// Unregister undoes Register, after waiting for the queued operations that name the slice.
+func (d *Device) Unregister(b []byte) error {
+	if err := d.usable("Unregister"); err != nil {
 		return err
 	}
-	s, err := d.retire(&d.host, address(b), k)
+	s, err := d.retire(&d.host, address(b), registered)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		return d.refuse(name, self.Invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
+		return d.notThere("Unregister")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.host.spans = remove(d.host.spans, s)
 	return nil
+}
+
+// notThere is the error of a slice that can't be freed or unregistered.
+func (d *Device) notThere(name string) error {
+	return d.refuse(name, self.Invalid(name, 0, "the slice does not, or no longer, begin where one of that kind began"))
 }
 
 // address is where b begins. Nothing is ever read or written there.

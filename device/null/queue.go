@@ -27,7 +27,9 @@ func (s *Stream) push(o op) uint64 {
 	n := s.queued
 	s.queued++
 	for _, u := range o.uses {
-		u.uses++
+		if u.kind != pinned { // else it is held already
+			u.uses++
+		}
 	}
 	if o.on != nil {
 		s.dev.waits++
@@ -71,7 +73,11 @@ func (s *Stream) step() bool {
 			s.dev.callbacks.add(s.dev, o.fn)
 		}
 		for _, u := range o.uses {
-			u.uses--
+			if u.kind == pinned {
+				u.letGo()
+			} else {
+				u.uses--
+			}
 		}
 		*o = op{}
 		s.head++

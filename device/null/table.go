@@ -25,6 +25,7 @@ type span struct {
 	home  device.Ptr // of a mapping: the reservation
 	uses  int        // queued operations that name it
 	dying bool       // being freed: nothing may name it any more
+	owner *Device    // of pinned memory
 	data  []byte     // of host memory: keeps it alive
 }
 

@@ -1,0 +1,91 @@
+package null
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/device/internal/backend"
+)
+
+// portable has the pinned memory of all null devices: streams of each of them may name it. Its lock, which guards the
+// uses of that memory, is taken after a device's.
+var portable struct {
+	mu      sync.Mutex
+	spans   []*span
+	changed chan struct{} // closed when some memory has a use less; nil when nobody waits
+}
+
+// holdPortable is the pinned memory, of whichever device, that [p, p+bytes) lies in, with one use more; or nil.
+func holdPortable(p device.Ptr, bytes int64) *span {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	u := inside(portable.spans, p, bytes)
+	if u != nil {
+		u.uses++
+	}
+	return u
+}
+
+// letGo ends a use that holdPortable began.
+func (u *span) letGo() {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	u.uses--
+	if portable.changed != nil {
+		close(portable.changed)
+		portable.changed = nil
+	}
+}
+
+// addPortable adds s, unless it overlaps pinned memory.
+func addPortable(s *span) bool {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	free := vacant(portable.spans, s.ptr, s.bytes)
+	if free {
+		portable.spans = insert(portable.spans, s)
+	}
+	return free
+}
+
+// vacantPortable reports whether s overlaps no pinned memory.
+func vacantPortable(s *span) bool {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	return vacant(portable.spans, s.ptr, s.bytes)
+}
+
+// takePortable removes d's pinned memory at p once nothing uses it. It reports whether there was any.
+func (d *Device) takePortable(p device.Ptr) bool {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	s := at(portable.spans, p)
+	if s == nil || s.dying || s.owner != d {
+		return false
+	}
+	s.dying = true
+	for s.uses > 0 {
+		if portable.changed == nil {
+			portable.changed = make(chan struct{})
+		}
+		changed := portable.changed
+		portable.mu.Unlock()
+		<-changed
+		portable.mu.Lock()
+	}
+	portable.spans = remove(portable.spans, s)
+	return true
+}
+
+// forgetPortable removes d's pinned memory, and adds it to l.
+func (d *Device) forgetPortable(l *backend.Leftover) {
+	portable.mu.Lock()
+	defer portable.mu.Unlock()
+	portable.spans = slices.DeleteFunc(portable.spans, func(s *span) bool {
+		if s.owner == d {
+			l.Pinned.Add(s.bytes)
+		}
+		return s.owner == d
+	})
+}
