@@ -42,6 +42,9 @@ func (b *Batch) UploadPadded(ctx context.Context, dst memcache.Block, offset int
 // UploadWords adds an upload of words to dst, at offset, each in little-endian order on any host,
 // padded with zeros to size bytes. A size of 0 is that of the words.
 func UploadWords[T Word](ctx context.Context, b *Batch, dst memcache.Block, offset int64, words []T, size int64) error {
+	if b == nil {
+		return fmt.Errorf("transfer: UploadWords: %w: the batch is nil", ErrInvalid)
+	}
 	n := int64(len(Bytes(words)))
 	if size == 0 {
 		size = n

@@ -37,11 +37,11 @@ func (c *Copy) Err() error {
 
 // Wait waits until the copy is done, and returns Err. Cancelling ctx ends the waiting, not the copy.
 func (c *Copy) Wait(ctx context.Context) error {
-	if c.end == nil {
-		return nil
-	}
 	if ctx == nil {
 		return checkContext("Wait", ctx)
+	}
+	if c.end == nil {
+		return nil
 	}
 	if err := c.end.wait(ctx); err != nil {
 		return fmt.Errorf("transfer: waiting for a copy of %d bytes: %w", c.bytes, err)

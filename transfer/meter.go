@@ -40,6 +40,9 @@ func WithoutMeter(ctx context.Context) context.Context {
 
 // meterOf is the innermost meter of ctx, or nil.
 func meterOf(ctx context.Context) *Meter {
+	if ctx == nil {
+		return nil
+	}
 	m, _ := ctx.Value(meterKey{}).(*Meter)
 	return m
 }

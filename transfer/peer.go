@@ -31,6 +31,9 @@ type Side struct {
 // leaves a part of dst written. A copy that was queued before something else failed is done when
 // CopyPeer returns. Checks are those of [Pool.D2D]; sides of one device are that.
 func CopyPeer(ctx context.Context, dst, src Side, bytes int64) (*Copy, error) {
+	if ctx == nil {
+		return nil, checkContext("CopyPeer", ctx)
+	}
 	for _, s := range [...]Side{dst, src} {
 		if s.Pool == nil {
 			return nil, fmt.Errorf("transfer: CopyPeer: %w: a side has no pool", ErrInvalid)

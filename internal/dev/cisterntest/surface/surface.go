@@ -1,0 +1,160 @@
+// Package surface calls the exported functions and methods of a package with the arguments that a program passes by
+// mistake: nil, zero values, and sizes near the limits of their types. A test names the functions and has a value of
+// each type with methods; nothing exported may be missing.
+package surface
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Surface is what a test knows of the package in the working directory.
+type Surface struct {
+	T testing.TB
+	// Functions are the exported functions by name.
+	Functions map[string]any
+	// Receivers make a value of each type with methods. Each call gets a new one.
+	Receivers map[string]func() any
+	// Without are types and functions that are not called, with the reason.
+	Without map[string]string
+	// Valid is an argument of a type, or nil for its zero value.
+	Valid func(reflect.Type) any
+	// Allowed are arguments that may be nil, or elements and fields of them, with the reason: "Function 1", "Type.Method 2",
+	// "Type.Method 2.Field", or the name of a type, such as "Option". The first argument is number 1.
+	Allowed map[string]string
+	// Done is called with each result that is not nil.
+	Done func(call string, result any)
+
+	used map[string]bool
+}
+
+// function is one function, or a method of a new receiver.
+type function struct {
+	name     string
+	typ      reflect.Type
+	receiver func() any // nil: none
+	value    reflect.Value
+	method   string
+}
+
+// in are the arguments without the receiver.
+func (f *function) in() []reflect.Type {
+	var all []reflect.Type
+	for i := range f.typ.NumIn() {
+		all = append(all, f.typ.In(i))
+	}
+	return all
+}
+
+// functions are all that are called, in the order of their names.
+func (s *Surface) functions() []*function {
+	functions, types := exported(s.T)
+	var all []*function
+	for _, name := range functions {
+		f := s.Functions[name]
+		if s.Without[name] == "" {
+			require.NotNil(s.T, f, "the test does not call %s", name)
+			all = append(all, &function{name: name, typ: reflect.TypeOf(f), value: reflect.ValueOf(f)})
+		}
+	}
+	for _, name := range types {
+		if s.Without[name] == "" {
+			require.NotNil(s.T, s.Receivers[name], "the test has no value of %s", name)
+		}
+	}
+	for _, typ := range slices.Sorted(maps.Keys(s.Receivers)) {
+		v := reflect.ValueOf(s.Receivers[typ]())
+		for i := range v.NumMethod() {
+			method := v.Type().Method(i).Name
+			name := typ + "." + method
+			if s.Without[name] == "" {
+				all = append(all, &function{name: name, typ: v.Method(i).Type(), receiver: s.Receivers[typ], method: method})
+			}
+		}
+	}
+	return all
+}
+
+// call calls f, and returns its error, if it has one, and what it panicked with.
+func (s *Surface) call(f *function, args []reflect.Value) (err error, panicked any) {
+	fn := f.value
+	if f.receiver != nil {
+		fn = reflect.ValueOf(f.receiver()).MethodByName(f.method)
+	}
+	defer func() { panicked = recover() }()
+	run := fn.Call
+	if f.typ.IsVariadic() {
+		run = fn.CallSlice
+	}
+	for _, r := range run(args) {
+		switch r.Kind() {
+		case reflect.Pointer, reflect.Interface, reflect.Func, reflect.Map, reflect.Slice:
+			if r.IsNil() {
+				continue
+			}
+		}
+		if e, ok := r.Interface().(error); ok && r.Type() == reflect.TypeFor[error]() {
+			err = e
+		} else if s.Done != nil {
+			s.Done(f.name, r.Interface())
+		}
+	}
+	return err, nil
+}
+
+// valid is an argument of a type that can be used.
+func (s *Surface) valid(typ reflect.Type) reflect.Value {
+	of := reflect.New(typ).Elem()
+	if v := s.Valid(typ); v != nil {
+		of.Set(reflect.ValueOf(v))
+	} else if typ.Kind() == reflect.Slice {
+		if v := s.Valid(typ.Elem()); v != nil {
+			of = reflect.Append(of, reflect.ValueOf(v))
+		}
+	}
+	return of
+}
+
+// exported are the functions, and the types with exported methods, of the package in the working directory.
+func exported(t testing.TB) (functions, types []string) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			d, ok := decl.(*ast.FuncDecl)
+			if !ok || !d.Name.IsExported() {
+				continue
+			}
+			if d.Recv == nil {
+				functions = append(functions, d.Name.Name)
+				continue
+			}
+			recv := d.Recv.List[0].Type
+			if star, ok := recv.(*ast.StarExpr); ok {
+				recv = star.X
+			}
+			if name := fmt.Sprint(recv); ast.IsExported(name) {
+				types = append(types, name)
+			}
+		}
+	}
+	slices.Sort(functions)
+	slices.Sort(types)
+	return slices.Compact(functions), slices.Compact(types)
+}
