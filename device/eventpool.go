@@ -2,6 +2,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/cistern-ml/cistern/internal/race"
@@ -39,11 +40,17 @@ func (p *EventPool) Get() (Event, error) {
 		}
 		p.mu.Unlock()
 	}
+	if p.Device == nil {
+		return nil, fmt.Errorf("device: Get of an EventPool: %w: it has no device", ErrInvalid)
+	}
 	return p.Device.NewEvent(p.Options)
 }
 
 // Put takes back an event of Get, which the caller uses no more. After Close it closes the event.
 func (p *EventPool) Put(e Event) error {
+	if e == nil {
+		return fmt.Errorf("device: Put into an EventPool: %w: the event is nil", ErrInvalid)
+	}
 	if race.Enabled {
 		return e.Close()
 	}

@@ -25,6 +25,10 @@ type CollectivesBackend struct {
 
 // RunCollectives runs the suite of [device.Collectives] as subtests of t.
 func RunCollectives(t *testing.T, b CollectivesBackend) {
+	t.Helper()
+	if b.Open == nil {
+		t.Fatal("devicetest: CollectivesBackend.Open is nil; the suite needs it")
+	}
 	for _, test := range []struct {
 		name  string
 		ranks int // at least

@@ -32,8 +32,12 @@ type Backend struct {
 	Shared bool
 }
 
-// Run runs the suite as subtests of t.
+// Run runs the suite as subtests of t. It fails at once where b lacks a function that is needed.
 func Run(t *testing.T, b Backend) {
+	t.Helper()
+	if name := b.missing(); name != "" {
+		t.Fatalf("devicetest: Backend.%s is nil; the suite needs it", name)
+	}
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -65,6 +69,21 @@ func Run(t *testing.T, b Backend) {
 			}
 		})
 	}
+}
+
+// missing is a function that b needs and does not have, or nothing.
+func (b *Backend) missing() string {
+	switch {
+	case b.Open == nil:
+		return "Open"
+	case b.Block == nil:
+		return "Block"
+	case b.Fill == nil:
+		return "Fill"
+	case b.AddOne == nil:
+		return "AddOne"
+	}
+	return ""
 }
 
 // test is one promise.

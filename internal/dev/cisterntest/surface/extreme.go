@@ -19,22 +19,26 @@ func (s *Surface) Extreme(seed uint64, rounds int, most uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s.T.Logf("seed %d", seed)
 	for _, f := range s.functions() {
-		in, any := f.in(), false
+		in, takes := f.in(), false
 		for _, typ := range in {
-			any = any || numeric(typ)
+			takes = takes || numeric(typ)
 		}
 		for range rounds {
-			if !any {
+			if !takes {
 				break
 			}
 			args := s.arguments(in)
 			for i := range args {
 				disturb(rng, args[i])
 			}
+			var shown []any
+			for _, a := range args {
+				shown = append(shown, a.Interface())
+			}
 			before := allocated()
 			_, panicked := s.call(f, args)
-			require.Nil(s.T, panicked, "seed %d: %s of %v panicked", seed, f.name, args)
-			require.Less(s.T, allocated()-before, most, "seed %d: bytes that %s of %v allocated", seed, f.name, args)
+			require.Nil(s.T, panicked, "seed %d: %s of %v panicked", seed, f.name, shown)
+			require.Less(s.T, allocated()-before, most, "seed %d: bytes that %s of %v allocated", seed, f.name, shown)
 		}
 	}
 }
@@ -51,9 +55,24 @@ func numeric(typ reflect.Type) bool {
 		return false
 	case reflect.Slice:
 		return numeric(typ.Elem())
+	case reflect.Pointer:
+		return plain(typ.Elem()) && numeric(typ.Elem())
 	default:
 		return k >= reflect.Int && k <= reflect.Uintptr && k != reflect.Uint8
 	}
+}
+
+// plain reports whether the type is a struct with exported fields only, which may be copied.
+func plain(typ reflect.Type) bool {
+	if typ.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range typ.NumField() {
+		if !typ.Field(i).IsExported() {
+			return false
+		}
+	}
+	return true
 }
 
 // disturb puts extremes into most of the numbers of v, which can be set.
@@ -66,6 +85,11 @@ func disturb(rng *rand.Rand, v reflect.Value) {
 				disturb(rng, v.Field(i))
 			}
 		}
+	case k == reflect.Pointer && numeric(v.Type()) && !v.IsNil():
+		c := reflect.New(v.Type().Elem())
+		c.Elem().Set(v.Elem())
+		disturb(rng, c.Elem())
+		v.Set(c)
 	case k == reflect.Slice && numeric(v.Type()):
 		if v.Type().Elem().Kind() != reflect.Struct {
 			v.Set(reflect.MakeSlice(v.Type(), rng.IntN(5), 5))

@@ -119,7 +119,7 @@ func (s *Surface) valid(typ reflect.Type) reflect.Value {
 		of.Set(reflect.ValueOf(v))
 	} else if typ.Kind() == reflect.Slice {
 		if v := s.Valid(typ.Elem()); v != nil {
-			of = reflect.Append(of, reflect.ValueOf(v))
+			of.Set(reflect.Append(of, reflect.ValueOf(v)))
 		}
 	}
 	return of
