@@ -53,6 +53,9 @@ func (c *Capture) Pool() *memcache.Pool { return c.pool }
 // what the captured function would have done in Go, such as to count the step, and queues nothing. With an error nothing is replayed. The nil Capture
 // calls f now: a step that is not captured is done as it comes.
 func (c *Capture) OnReplay(f func() error) error {
+	if f == nil {
+		return fmt.Errorf("tensor: OnReplay: %w: the function is nil", ErrInvalid)
+	}
 	if c == nil {
 		return f()
 	}
@@ -60,8 +63,12 @@ func (c *Capture) OnReplay(f func() error) error {
 	return nil
 }
 
-// OnFailure calls f if there will be no graph, after the capture has ended, in the reverse order.
-func (c *Capture) OnFailure(f func()) { c.failed = append(c.failed, f) }
+// OnFailure calls f if there will be no graph, after the capture has ended, in the reverse order. A nil f is left out.
+func (c *Capture) OnFailure(f func()) {
+	if f != nil {
+		c.failed = append(c.failed, f)
+	}
+}
 
 // Refuse is the error of an operation that can't be captured, which wraps [ErrCapturing]: why says what to do instead. The capture
 // goes on, and fails with it when its function has returned.

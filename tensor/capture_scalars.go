@@ -3,6 +3,8 @@ package tensor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/cistern-ml/cistern/transfer"
 )
@@ -30,6 +32,12 @@ type scalarBlock struct {
 // for the capture itself. Operations read the tensor as any other. It is the capture's, and then the graph's.
 func Scalars[T int64 | float64](ctx context.Context, c *Capture, n int, next func(to []T) error) (*Tensor, error) {
 	const size = 8
+	switch {
+	case c == nil || c.rt == nil || next == nil:
+		return nil, fmt.Errorf("tensor: Scalars: %w: want a capture, and a function that sets the numbers", ErrInvalid)
+	case n < 0 || n > math.MaxInt/2/size:
+		return nil, fmt.Errorf("tensor: Scalars: %w: %d numbers", ErrShape, n)
+	}
 	b, err := c.scalars.room(ctx, c.rt, int64(n)*size)
 	if err != nil {
 		return nil, err

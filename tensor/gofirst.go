@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/cistern-ml/cistern/device"
@@ -18,6 +19,9 @@ const headStart = 10 * time.Microsecond
 // event: s pauses for some microseconds of the device's time. A kernel that has the GPU to itself may take twice as long if a few blocks of another one came first. In a captured step
 // the order of the graph's nodes does this, and on the host device kernels don't share processors: there it does nothing.
 func (rt *Runtime) GoFirst(s device.Stream) error {
+	if s == nil {
+		return fmt.Errorf("tensor: GoFirst: %w: the stream is nil", ErrInvalid)
+	}
 	if g, ok := rt.kernels.(delayer); ok && rt.Capturing() == nil {
 		return g.delay(s, headStart)
 	}

@@ -32,13 +32,13 @@ const (
 )
 
 // ReduceMean is the option for the mean, which is the default (reduction="mean").
-func ReduceMean(c *LossConfig) { c.Reduction = MeanReduction }
+func ReduceMean(c *LossConfig) { c.reduce(MeanReduction) }
 
 // ReduceSum is the option for the sum (reduction="sum").
-func ReduceSum(c *LossConfig) { c.Reduction = SumReduction }
+func ReduceSum(c *LossConfig) { c.reduce(SumReduction) }
 
 // ReduceNone is the option for a loss of each element (reduction="none").
-func ReduceNone(c *LossConfig) { c.Reduction = NoReduction }
+func ReduceNone(c *LossConfig) { c.reduce(NoReduction) }
 
 // IgnoreIndex is the option for another label of rows that don't count than -100.
 func IgnoreIndex(label int) LossOption {
@@ -58,6 +58,12 @@ func Weight(w *Tensor) LossOption {
 // PosWeight is the option for weights of the positive answers of BCEWithLogits.
 func PosWeight(w *Tensor) LossOption {
 	return func(c *LossConfig) { c.PosWeight, c.given = w, append(c.given, "PosWeight") }
+}
+
+func (c *LossConfig) reduce(r Reduction) {
+	if c != nil {
+		c.Reduction = r
+	}
 }
 
 // NewLossConfig is the configuration that options make of the default.

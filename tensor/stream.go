@@ -18,6 +18,9 @@ const streamBytes = 1 << 20
 //
 // What is offloaded ([Offloader]) is read where it is, on the host.
 func ReadBytes(ctx context.Context, t *Tensor, r io.Reader) error {
+	if r == nil {
+		return fmt.Errorf("tensor: ReadBytes: %w: the reader is nil", ErrInvalid)
+	}
 	if t.Offloaded() {
 		host, err := onHost(ctx, "ReadBytes", t, true)
 		if err != nil {
@@ -56,6 +59,9 @@ func readFull(r io.Reader, b []byte) error {
 //
 // What is offloaded ([Offloader]) is written from where it is, on the host.
 func WriteBytes(ctx context.Context, t *Tensor, w io.Writer) error {
+	if w == nil {
+		return fmt.Errorf("tensor: WriteBytes: %w: the writer is nil", ErrInvalid)
+	}
 	if t.Offloaded() {
 		if err := t.rt.checkFaults(ctx, "WriteBytes"); err != nil {
 			return err

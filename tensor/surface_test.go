@@ -1,0 +1,172 @@
+package tensor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/cistern-ml/cistern/device"
+	"github.com/cistern-ml/cistern/internal/dev/cisterntest/surface"
+	"github.com/cistern-ml/cistern/memcache"
+	"github.com/cistern-ml/cistern/transfer"
+)
+
+// surfaceOf is the whole package, with valid arguments. Tensors have one of the shapes and dtypes.
+func surfaceOf(t *testing.T, shapes [][]int, dtypes ...Dtype) *surface.Surface {
+	r := newRig(t, 256<<20)
+	r.needsHost("it counts the bytes of Go's heap")
+	r.scoped()
+	rng := rand.New(rand.NewPCG(1, 1))
+	tensor := func() *Tensor {
+		x, err := r.Full(r.ctx, 1, dtypes[rng.IntN(len(dtypes))], shapes[rng.IntN(len(shapes))]...)
+		require.NoError(t, err)
+		return x
+	}
+	off, err := NewOffloader(r.Runtime, OffloadConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, off.Close()) })
+	return &surface.Surface{
+		T: t,
+		Functions: map[string]any{
+			"AllowTF32": AllowTF32, "AppendShape": AppendShape, "CacheConfig": CacheConfig, "CopyFrom": CopyFrom[float64], "Detached": Detached,
+			"Donate": Donate, "DtypeOf": DtypeOf[float64], "FromSlice": FromSlice[float64], "IgnoreIndex": IgnoreIndex, "IncrementVersion": IncrementVersion,
+			"Item": Item[float64], "LabelSmoothing": LabelSmoothing, "Labels": Labels[int64], "MemoryOf": MemoryOf, "NewLossConfig": NewLossConfig,
+			"NewOffloader": NewOffloader, "NewRuntime": NewRuntime, "OnLeak": OnLeak, "Open": Open, "PoolConfig": PoolConfig, "PosWeight": PosWeight,
+			"ReadBytes": ReadBytes, "ReduceMean": ReduceMean, "ReduceNone": ReduceNone, "ReduceSum": ReduceSum, "Scalars": Scalars[float64],
+			"StreamOptions": StreamOptions, "ToBF16": ToBF16, "ToSlice": ToSlice[float64], "Weight": Weight, "WithLifetime": WithLifetime,
+			"WriteBytes": WriteBytes,
+		},
+		Receivers: map[string]func() any{
+			"Capture": func() any { return new(Capture) },
+			"Graph":   func() any { return new(Graph) },
+			"Leak":    func() any { return Leak{} },
+			"Lifetime": func() any {
+				_, l := WithLifetime(r.ctx)
+				return l
+			},
+			"LossConfig": func() any { return new(LossConfig) },
+			"Memory":     func() any { return Memory{} },
+			"Offloader":  func() any { return off },
+			"Recurrence": func() any { return Recurrence{} },
+			"Runtime":    func() any { return r.Runtime },
+			"Tensor":     func() any { return tensor() },
+		},
+		Without: map[string]string{
+			"Runtime.Close": "it would end the runtime", "Offloader.Close": "as Runtime.Close",
+			"Tensor.Format": "package fmt calls it",
+		},
+		Valid: func(typ reflect.Type) any {
+			switch typ {
+			case reflect.TypeFor[context.Context]():
+				return r.ctx
+			case reflect.TypeFor[*Runtime]():
+				return r.Runtime
+			case reflect.TypeFor[*Tensor]():
+				return tensor()
+			case reflect.TypeFor[*memcache.Cache]():
+				return r.Cache()
+			case reflect.TypeFor[*transfer.Pool]():
+				return r.Pool()
+			case reflect.TypeFor[device.Stream]():
+				return r.Stream()
+			case reflect.TypeFor[Dtype]():
+				return Float64
+			case reflect.TypeFor[[]float64]():
+				return make([]float64, 4)
+			case reflect.TypeFor[[]int64]():
+				return make([]int64, 2)
+			case reflect.TypeFor[io.Reader]():
+				return bytes.NewReader(make([]byte, 32))
+			case reflect.TypeFor[io.Writer]():
+				return io.Discard
+			case reflect.TypeFor[fmt.State]():
+				return nil
+			case reflect.TypeFor[func(context.Context) error]():
+				return func(context.Context) error { return nil }
+			case reflect.TypeFor[func()]():
+				return func() {}
+			case reflect.TypeFor[func() error]():
+				return func() error { return nil }
+			case reflect.TypeFor[func([]float64) error]():
+				return func([]float64) error { return nil }
+			}
+			return nil
+		},
+		Allowed: with(map[string]string{
+			"Option[]": "options that are nil are left out", "LossOption[]": "options that are nil are left out",
+			"NewOffloader 2.Out": "a stream of its own", "NewOffloader 2.In": "a stream of its own",
+			"Runtime.LinearInputGrad 4": "no ReLU has made the input", "Runtime.ScaledDotProductAttention 5": "no mask",
+			"Runtime.StepSGD 5": "no momentum", "Runtime.Dropout 2": "new memory", "Runtime.BatchNormGrad 5": "no weight",
+			"context.Context": "an operation that neither allocates nor waits needs none; the others refuse it",
+		}, "new memory", "Abs", "Clamp", "Cos", "Div", "ELU", "Erf", "GELU", "GELUTanh", "Hardtanh", "LeakyReLU", "LogSigmoid", "Maximum", "Minimum",
+			"Mul", "ReLUBias", "ReLU", "Rsqrt", "SiLU", "Sigmoid", "Sin", "Softplus", "Sqrt", "Square", "Tanh"),
+		Done: func(call string, result any) {
+			switch v := result.(type) {
+			case *Tensor:
+				n := big.NewInt(1)
+				for _, d := range v.Shape() {
+					n.Mul(n, big.NewInt(int64(d)))
+				}
+				require.Equal(t, n.String(), fmt.Sprint(v.Elements()), "%s: %v", call, v.Shape())
+				require.GreaterOrEqual(t, v.Bytes(), int64(0))
+				_ = v.Release() // one made without a context belongs to no lifetime
+			case *Runtime:
+				if v != r.Runtime {
+					require.NoError(t, v.Close())
+				}
+			case *Offloader:
+				if v != off {
+					require.NoError(t, v.Close())
+				}
+			case *Graph:
+				require.NoError(t, v.Close())
+			}
+		},
+	}
+}
+
+// with adds the destinations of gradients to what may be nil.
+func with(allowed map[string]string, why string, operations ...string) map[string]string {
+	for _, name := range operations {
+		allowed["Runtime."+name+"Grad 2"] = why
+	}
+	return allowed
+}
+
+// Nothing panics on a nil argument.
+func TestNilArguments(t *testing.T) {
+	surfaceOf(t, [][]int{{2, 2}}, Float64).Nil()
+	r := newRig(t, 64<<20)
+	g, err := r.Capture(r.ctx, func(ctx context.Context) error {
+		c := r.Capturing()
+		require.ErrorIs(t, c.OnReplay(nil), ErrInvalid)
+		c.OnFailure(nil)
+		_, err := Scalars[float64](ctx, c, 1, nil)
+		require.ErrorIs(t, err, ErrInvalid)
+		set := func([]float64) error { return nil }
+		for _, n := range []int{-1, math.MinInt, math.MaxInt, math.MaxInt / 8, math.MaxInt/8 + 1} {
+			_, err = Scalars(ctx, c, n, set)
+			require.Error(t, err, n)
+		}
+		x, err := Scalars(ctx, c, 3, set)
+		require.NoError(t, err)
+		require.Equal(t, 3, x.Elements())
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, g.Close())
+}
+
+// Sizes near the limits of their types are errors: nothing overflows or allocates what is not there.
+func TestExtremeArguments(t *testing.T) {
+	shapes := [][]int{{2, 2}, {2, 2}, {2}, {}, {1, 2, 2}, {1, 1, 3, 3}, {1, 1, 3, 3}, {0, 2}, {2, 1, 2, 2}}
+	surfaceOf(t, shapes, Float64, Float32).Extreme(1, rounds(1000, 100), 300<<20)
+}
