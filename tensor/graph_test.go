@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
@@ -168,8 +169,8 @@ func TestCapturesThatFail(t *testing.T) {
 		"ToSlice":     {func(ctx context.Context) error { _, err := ToSlice[float32](ctx, x, nil); return err }, ErrCapturing},
 		"FromSlice":   {func(ctx context.Context) error { _, err := FromSlice(ctx, r.Runtime, []float32{1}); return err }, ErrCapturing},
 		"CopyFrom":    {func(ctx context.Context) error { return CopyFrom(ctx, x, []float32{8, 8}) }, ErrCapturing},
-		"WriteBytes":  {func(ctx context.Context) error { return WriteBytes(ctx, x, nil) }, ErrCapturing},
-		"ReadBytes":   {func(ctx context.Context) error { return ReadBytes(ctx, x, nil) }, ErrCapturing},
+		"WriteBytes":  {func(ctx context.Context) error { return WriteBytes(ctx, x, new(bytes.Buffer)) }, ErrCapturing},
+		"ReadBytes":   {func(ctx context.Context) error { return ReadBytes(ctx, x, new(bytes.Buffer)) }, ErrCapturing},
 		"Synchronize": {r.Synchronize, ErrCapturing},
 		"Close":       {func(context.Context) error { return r.Close() }, ErrCapturing},
 		"Offload":     {func(ctx context.Context) error { _, err := o.Offload(ctx, x); return err }, ErrCapturing},

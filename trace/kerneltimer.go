@@ -57,7 +57,7 @@ func (k *KernelTimer) Launching(s device.Stream, _ string) (launched func(error)
 		return nil
 	}
 	p := k.profiler.Load()
-	if p == nil || s.ID() != p.config.Stream.ID() {
+	if p == nil || s == nil || s.ID() != p.config.Stream.ID() {
 		return nil
 	}
 	var before device.Event

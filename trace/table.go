@@ -18,6 +18,9 @@ func (p *Profiler) Table(w io.Writer) error { return p.Summary().Table(w) }
 
 // Table prints the summary as [Profiler.Table] does.
 func (s Summary) Table(w io.Writer) error {
+	if w == nil {
+		return fmt.Errorf("trace: Table: %w: the writer is nil", ErrInvalid)
+	}
 	t := &table{out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight), ooms: s.OutOfMemory > 0}
 	t.collectives = s.Mean.CollectiveTime > 0 || s.LastFailed.CollectiveTime > 0
 	if s.WorldSize > 0 {

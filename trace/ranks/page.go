@@ -14,6 +14,9 @@ const matrixRanks = 512
 // HTML writes a page of the report under a title. The page needs no network, script or other file.
 // It leaves the matrix out above 512 ranks.
 func (r *Report) HTML(w io.Writer, title string) error {
+	if w == nil {
+		return fmt.Errorf("ranks: HTML: %w: the writer is nil", ErrInvalid)
+	}
 	p := view{Report: r, Title: title, MatrixRanks: matrixRanks}
 	for _, x := range r.Ranks {
 		p.Most = max(p.Most, x.AllocatedPeak)

@@ -41,6 +41,9 @@ func Read(o Options, files ...File) (*Report, error) {
 	m := Merger{budget: budget.New(limits)}
 	var sources []*source
 	for _, f := range files {
+		if f.Reader == nil {
+			return nil, fmt.Errorf("ranks: %s: %w: the reader is nil", f.Name, ErrInvalid)
+		}
 		if err := m.budget.Memory(bufferCost); err != nil {
 			return nil, fmt.Errorf("ranks: %s: %w", f.Name, err)
 		}

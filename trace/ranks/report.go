@@ -71,7 +71,7 @@ func (m *Merger) Report() (*Report, error) {
 
 // Headline names the straggler in a sentence.
 func (r *Report) Headline() string {
-	if r.Straggler < 0 {
+	if r.Straggler < 0 || r.Straggler >= len(r.Ranks) {
 		return "no rank has waited for another one"
 	}
 	s := r.Ranks[r.Straggler]

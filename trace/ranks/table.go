@@ -30,6 +30,9 @@ func per[T int64 | time.Duration](part, of T) string {
 
 // Table writes the headline, a row for each rank, and the notes.
 func (r *Report) Table(w io.Writer) error {
+	if w == nil {
+		return fmt.Errorf("ranks: Table: %w: the writer is nil", ErrInvalid)
+	}
 	if _, err := fmt.Fprintf(w, "%s\n", r.Headline()); err != nil {
 		return err
 	}
