@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +31,10 @@ import (
 // What would be forgotten silently is told of by the parameters, which every optimiser and tape then refuses: an
 // unexported field that is a parameter or a layer, a key that is no string or whole number, two parameters of one name.
 // Optimisers, tapes and other values of this package that are no part of a model are left out.
+//
+// A model of more than 1000 values in values, a struct whose method Parameters is that of an embedded nil,
+// and a [Parameter] that is no pointer are such errors, too. So is, in [StateDict], a model with more than
+// 65536 further ways to its parts.
 //
 // The model itself is walked even if it has a method Parameters, because that method may be a call
 // of ParametersOf. A model that is a layer of this package is asked. Methods Parameters that call
@@ -93,18 +96,12 @@ type walk struct {
 	buffers   []NamedTensor
 	seen      map[any]bool // parameters and buffers
 	names     map[string]bool
-	in        map[visit]bool // what the walk is in and, unless names are shared, what it was in
-}
-
-// visit is a pointer, a map, or a slice of so many elements.
-type visit struct {
-	at  uintptr
-	typ reflect.Type
-	n   int
+	depth     int // of the value that the walk is at
+	*visits
 }
 
 func newWalk(shared, ofBuffers bool) *walk {
-	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, in: map[visit]bool{}}
+	return &walk{shared: shared, ofBuffers: ofBuffers, seen: map[any]bool{}, names: map[string]bool{}, visits: newVisits()}
 }
 
 func parametersOf(model any, shared bool) *walk {
@@ -127,89 +124,14 @@ func buffersOf(model any, shared bool) *walk {
 	return w
 }
 
-// A method Parameters that a walk calls may begin another walk, which can't see what the first one
-// is in, so that methods of two structs that point to each other call each other without end. A
-// walk inside of more than mostWalks others is refused. They are counted on stacks of more than
-// manyFrames, which has no cost for others.
-const (
-	mostWalks  = 100
-	manyFrames = 1000
-)
-
-// endless is the panic that takes the methods of a model off the stack, down to the first walk.
-type endless struct{ walks int }
-
-// begin walks the model. The stack shows walks inside of walks, so that goroutines that walk one
-// model share no state.
-func (w *walk) begin(model any) {
-	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case *endless:
-			if r.walks--; r.walks > 0 {
-				panic(r)
-			}
-			w.params, w.buffers, w.ofBuffers = nil, nil, false
-			w.refuse(fmt.Sprintf("%T", model), "methods Parameters or Buffers call each other without end: tag fields that point back `param:\"-\"`")
-		default:
-			panic(r)
-		}
-	}()
-	var pc [1]uintptr
-	if runtime.Callers(manyFrames, pc[:]) > 0 {
-		if n := walksOnStack(); n > mostWalks {
-			panic(&endless{n})
-		}
-	}
-	w.root(reflect.ValueOf(model))
-}
-
-// walksOnStack is the number of calls of begin on the stack.
-func walksOnStack() (n int) {
-	pcs := make([]uintptr, 16*manyFrames)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])
-	for {
-		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "autograd.(*walk).begin") {
-			n++
-		}
-		if !more {
-			return n
-		}
-	}
-}
-
 // root walks a model, or asks it if it is a layer of this package.
 func (w *walk) root(v reflect.Value) {
 	switch k := v.Kind(); {
 	case k == reflect.Invalid:
 	case k == reflect.Pointer || k == reflect.Interface:
-		w.once(v, func() { w.root(v.Elem()) })
+		w.once("", v, func() { w.root(v.Elem()) })
 	case v.Type().PkgPath() != ours || !w.ask("", v):
-		w.once(v, func() { w.walk("", v) })
-	}
-}
-
-// once calls f for a pointer, a map or a slice, unless the walk is in it already. One that it was
-// in has no parameters left but those that get more names.
-func (w *walk) once(v reflect.Value, f func()) {
-	var at visit
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Map:
-		at = visit{v.Pointer(), v.Type(), 0}
-	case reflect.Slice:
-		at = visit{v.Pointer(), v.Type(), v.Len()}
-	default:
-		f()
-		return
-	}
-	if w.in[at] {
-		return
-	}
-	w.in[at] = true
-	f()
-	if w.shared {
-		delete(w.in, at)
+		w.once("", v, func() { w.walk("", v) })
 	}
 }
 
@@ -264,6 +186,9 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		return false
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return true
+	case promotesNil(v):
+		w.refuse(name, fmt.Sprintf("%v embeds a nil value whose methods it has", v.Type()))
+		return true
 	case w.ofBuffers:
 		b, ok := layer.(Buffered)
 		if ok {
@@ -273,7 +198,7 @@ func (w *walk) ask(name string, v reflect.Value) bool {
 		}
 		return ok
 	}
-	for _, p := range w.withSharedNames(layer.Parameters(), v) {
+	for _, p := range w.withSharedNames(w.parametersOf(layer), v) {
 		if p.Parameter == nil && w.nils || p.Parameter != nil && p.missing != nil {
 			w.params = append(w.params, Named{join(name, p.Name), p.Parameter})
 			continue
@@ -291,7 +216,7 @@ func (w *walk) withSharedNames(ps Parameters, layer reflect.Value) Parameters {
 		return ps
 	}
 	inside := newWalk(true, false)
-	inside.in = w.in
+	inside.visits, inside.depth = w.visits, w.depth
 	for layer.Kind() == reflect.Pointer {
 		layer = layer.Elem()
 	}
@@ -303,7 +228,11 @@ func (w *walk) withSharedNames(ps Parameters, layer reflect.Value) Parameters {
 }
 
 func containsAll[T comparable](all, some []T) bool {
-	return !slices.ContainsFunc(some, func(x T) bool { return !slices.Contains(all, x) })
+	have := make(map[T]bool, len(all))
+	for _, x := range all {
+		have[x] = true
+	}
+	return !slices.ContainsFunc(some, func(x T) bool { return !have[x] })
 }
 
 // walk goes through a value that is not asked.
@@ -314,6 +243,9 @@ func (w *walk) walk(name string, v reflect.Value) {
 	case reflect.Slice, reflect.Array:
 		if !mayHold(v.Type().Elem()) {
 			return
+		}
+		if v.Kind() == reflect.Slice {
+			v = v.Slice(0, v.Len()) // which stays as it is, whatever a method does
 		}
 		for i := range v.Len() {
 			w.visit(join(name, strconv.Itoa(i)), v.Index(i))
@@ -333,10 +265,12 @@ func (w *walk) visit(name string, v reflect.Value) {
 	case !v.IsValid() || v.Type() == tensorType || isNoPart(v.Type()):
 	case v.Type() == parameterType:
 		w.add(name, v.Interface().(*Parameter))
+	case v.Type() == parameterType.Elem():
+		w.refuse(name, "it is a Parameter: want a *Parameter, which optimisers can update")
 	case v.Kind() == reflect.Interface:
 		w.visit(name, v.Elem())
 	default:
-		w.once(v, func() {
+		w.once(name, v, func() {
 			if !w.ask(name, v) {
 				w.walk(name, v)
 			}
@@ -347,7 +281,10 @@ func (w *walk) visit(name string, v reflect.Value) {
 // isNoPart reports whether values of the type are no part of a model, although they may hold
 // parameters.
 func isNoPart(t reflect.Type) bool {
-	for t.Kind() == reflect.Pointer {
+	for range maxDepth { // a type may be a pointer to itself
+		if t.Kind() != reflect.Pointer {
+			break
+		}
 		t = t.Elem()
 	}
 	return reflect.PointerTo(t).Implements(optimizerType) || slices.Contains(noPart, t)
@@ -363,20 +300,24 @@ func (w *walk) field(name string, f reflect.StructField, v reflect.Value) {
 	switch {
 	case tag == "-":
 	case !f.IsExported() && !f.Anonymous:
-		if holds(f.Type) {
+		if holds(f.Type) || buffer != "" {
 			w.refuse(join(name, own), fmt.Sprintf("the field %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
 		}
-	case !f.IsExported() && f.Type.Kind() != reflect.Struct: // an embedded pointer that reflection may not follow
+	case !f.IsExported(): // reflection reaches the exported fields of an embedded struct, and not its methods
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			w.walk(join(name, tag), v)
+		case f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct:
+			w.once(name, v, func() { w.walk(join(name, tag), v.Elem()) })
+		case holds(f.Type):
+			w.refuse(join(name, own), fmt.Sprintf("the embedded type %s is not exported: export it, or tag it `param:\"-\"`", f.Name))
+		}
 	case v.Type() == tensorType:
 		if buffer != "" {
 			w.addBuffer(join(name, buffer), v.Interface().(*tensor.Tensor))
 		}
 	case f.Anonymous && tag == "":
-		if f.IsExported() {
-			w.visit(name, v)
-		} else {
-			w.walk(name, v)
-		}
+		w.visit(name, v)
 	default:
 		w.visit(join(name, own), v)
 	}
@@ -406,16 +347,16 @@ func (w *walk) walkMap(name string, v reflect.Value) {
 
 // holds reports whether the type itself is a parameter, a layer, or many of them.
 func holds(t reflect.Type) bool {
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map {
-		if t.Implements(parameterizedType) {
-			return true
+	for range maxDepth { // a type may be a list of itself
+		if k := t.Kind(); k != reflect.Slice && k != reflect.Array && k != reflect.Map || t.Implements(parameterizedType) {
+			break
 		}
 		t = t.Elem()
 	}
 	if isNoPart(t) {
 		return false
 	}
-	return t == parameterType || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
+	return t == parameterType || t == parameterType.Elem() || t.Implements(parameterizedType) || reflect.PointerTo(t).Implements(parameterizedType)
 }
 
 // mayHold leaves out the elements that hold nothing, such as a slice's million numbers.
