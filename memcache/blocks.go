@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/cistern-ml/cistern/device"
 )
@@ -19,6 +20,9 @@ type Blocks struct{ list []Block }
 // Alloc is [Cache.Alloc]; the block is freed by Free, which the caller may also do earlier itself. After an
 // error the blocks of before stay.
 func (b *Blocks) Alloc(ctx context.Context, c *Cache, bytes int64, stream device.Stream) (Block, error) {
+	if c == nil {
+		return Block{}, fmt.Errorf("memcache: Blocks.Alloc: %w: the cache is nil", ErrInvalid)
+	}
 	block, err := c.Alloc(ctx, bytes, stream)
 	if err == nil && !block.IsZero() {
 		b.list = append(b.list, block)

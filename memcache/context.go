@@ -141,8 +141,9 @@ type LabelContexts struct {
 	made  int
 }
 
-// Expect tells how many contexts are about to be made, so that they are one object of the Go heap.
-func (c *LabelContexts) Expect(n int) { c.group = max(n, 0) }
+// Expect announces how many contexts are about to be made, so that they are one object of the Go heap. Of
+// more than 65,536 only so many are.
+func (c *LabelContexts) Expect(n int) { c.group = min(max(n, 0), 1<<16) }
 
 // Made is how many contexts were made.
 func (c *LabelContexts) Made() int { return c.made }

@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -169,5 +170,14 @@ func TestSetLabel(t *testing.T) {
 	require.Equal(t, Label{}, Block{}.Label())
 	for _, b := range []Block{again, other} {
 		require.NoError(t, b.Free())
+	}
+}
+
+// TestLabelContextsExpectTooMany: a wrong number costs no memory that is not there.
+func TestLabelContextsExpectTooMany(t *testing.T) {
+	for _, n := range []int{-1, math.MinInt, math.MaxInt} {
+		var c LabelContexts
+		c.Expect(n)
+		require.Equal(t, "a", LabelOf(c.With(t.Context(), Label{Module: "a"})).Module)
 	}
 }
