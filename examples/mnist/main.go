@@ -50,7 +50,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		err = errors.Join(err, failure)
 	}
 	if err != nil {
-		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		// Errors are joined by line ends; a line that begins with a tab belongs to the one before.
+		text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), "\n", "; "), "; \t", "\n\t")
 		if !strings.HasPrefix(text, "mnist: ") {
 			text = "mnist: " + text
 		}
