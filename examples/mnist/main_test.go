@@ -64,7 +64,7 @@ func TestBadInput(t *testing.T) {
 			require.Equal(t, 1, run(context.Background(), append([]string{"-data", data}, strings.Fields(args)...), &out, &errs))
 			require.Contains(t, errs.String(), want)
 			require.True(t, strings.HasPrefix(errs.String(), "mnist: "), errs.String())
-			require.Equal(t, 1, strings.Count(errs.String(), "\n"), errs.String())
+			require.Equal(t, 1, strings.Count(strings.ReplaceAll(errs.String(), "\n\t", "; "), "\n"), errs.String())
 			require.NotContains(t, errs.String(), "goroutine")
 		})
 	}
